@@ -1,0 +1,301 @@
+//! The grammar of a run, as a state machine that takes one event after another.
+
+use super::{Event, Id};
+
+/// What has been opened and not closed, and whether the run may go on.
+#[derive(Debug, Default)]
+pub struct Grammar {
+    phase: Phase,
+    open: Vec<Open>,
+    awaiting_result: Vec<Id>,
+}
+
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    #[default]
+    Before,
+    Running,
+    Over,
+}
+
+/// Something that a later event must close.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Open {
+    Text(Id),
+    Reasoning(Id),
+    ReasoningMessage(Id),
+    Call(Id),
+    Step(Id),
+}
+
+/// How an event breaks the grammar.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Violation {
+    /// Something came before `RUN_STARTED`.
+    #[error("{0} before RUN_STARTED")]
+    BeforeStart(&'static str),
+    /// `RUN_STARTED` came twice.
+    #[error("RUN_STARTED came twice")]
+    StartedTwice,
+    /// Something came after the terminal event.
+    #[error("{0} after the terminal event")]
+    AfterEnd(&'static str),
+    /// Something was opened that is open.
+    #[error("{0} for {1}, which is open")]
+    AlreadyOpen(&'static str, Id),
+    /// Something was continued or closed that is not open.
+    #[error("{0} for {1}, which is not open")]
+    NotOpen(&'static str, Id),
+    /// A result came for a call that was not made, is not complete or has one.
+    #[error("TOOL_CALL_RESULT for {0}, which awaits none")]
+    UnexpectedResult(Id),
+    /// A piece of text or reasoning was empty.
+    #[error("{0} with an empty delta")]
+    EmptyDelta(&'static str),
+    /// `RUN_FINISHED` came while something was open.
+    #[error("RUN_FINISHED while {0} is open")]
+    LeftOpen(Id),
+    /// The stream ended without a terminal event.
+    #[error("the stream ended without a terminal event")]
+    NoTerminal,
+}
+
+impl Grammar {
+    /// Takes the next event, or says how it breaks the grammar; then the state is as before.
+    pub fn accept(&mut self, event: &Event) -> Result<(), Violation> {
+        let name = event.name();
+        match (self.phase, event) {
+            (Phase::Over, _) => return Err(Violation::AfterEnd(name)),
+            (Phase::Before, Event::RunStarted { .. }) => {
+                self.phase = Phase::Running;
+                return Ok(());
+            }
+            (Phase::Before, _) => return Err(Violation::BeforeStart(name)),
+            (Phase::Running, _) => {}
+        }
+        match event {
+            Event::RunStarted { .. } => Err(Violation::StartedTwice),
+            Event::TextMessageStart { message_id, .. } => self.open(name, Open::Text(message_id.clone())),
+            Event::TextMessageContent { message_id, delta } => {
+                self.content(name, delta, &Open::Text(message_id.clone()))
+            }
+            Event::TextMessageEnd { message_id } => self.close(name, &Open::Text(message_id.clone())),
+            Event::ReasoningStart { message_id } => self.open(name, Open::Reasoning(message_id.clone())),
+            Event::ReasoningMessageStart { message_id, .. } => {
+                self.open(name, Open::ReasoningMessage(message_id.clone()))
+            }
+            Event::ReasoningMessageContent { message_id, delta } => {
+                self.content(name, delta, &Open::ReasoningMessage(message_id.clone()))
+            }
+            Event::ReasoningMessageEnd { message_id } => {
+                self.close(name, &Open::ReasoningMessage(message_id.clone()))
+            }
+            Event::ReasoningEnd { message_id } => self.close(name, &Open::Reasoning(message_id.clone())),
+            Event::ToolCallStart { tool_call_id, .. } => self.open(name, Open::Call(tool_call_id.clone())),
+            Event::ToolCallArgs { tool_call_id, .. } => self.is_open(name, &Open::Call(tool_call_id.clone())),
+            Event::ToolCallEnd { tool_call_id } => {
+                self.close(name, &Open::Call(tool_call_id.clone()))?;
+                self.awaiting_result.push(tool_call_id.clone());
+                Ok(())
+            }
+            Event::ToolCallResult { tool_call_id, .. } => {
+                let place = self.awaiting_result.iter().position(|id| id == tool_call_id);
+                let place = place.ok_or_else(|| Violation::UnexpectedResult(tool_call_id.clone()))?;
+                self.awaiting_result.swap_remove(place);
+                Ok(())
+            }
+            Event::StepStarted { step_name } => self.open(name, Open::Step(step_name.clone())),
+            Event::StepFinished { step_name } => self.close(name, &Open::Step(step_name.clone())),
+            Event::Custom { .. } => Ok(()),
+            Event::RunFinished { .. } => match self.open.last() {
+                Some(open) => Err(Violation::LeftOpen(open.id().clone())),
+                None => {
+                    self.phase = Phase::Over;
+                    Ok(())
+                }
+            },
+            Event::RunError { .. } => {
+                self.phase = Phase::Over;
+                Ok(())
+            }
+        }
+    }
+
+    /// Says at the end of a stream whether it was whole.
+    pub fn finish(&self) -> Result<(), Violation> {
+        if self.phase == Phase::Over { Ok(()) } else { Err(Violation::NoTerminal) }
+    }
+
+    /// Checks a whole run.
+    pub fn check<'a>(events: impl IntoIterator<Item = &'a Event>) -> Result<(), Violation> {
+        let mut grammar = Self::default();
+        events.into_iter().try_for_each(|event| grammar.accept(event))?;
+        grammar.finish()
+    }
+
+    /// What is open, in the order in which it was opened.
+    pub(super) fn opened(&self) -> &[Open] {
+        &self.open
+    }
+
+    fn open(&mut self, name: &'static str, open: Open) -> Result<(), Violation> {
+        if self.open.contains(&open) {
+            return Err(Violation::AlreadyOpen(name, open.id().clone()));
+        }
+        self.open.push(open);
+        Ok(())
+    }
+
+    fn is_open(&self, name: &'static str, open: &Open) -> Result<(), Violation> {
+        if self.open.contains(open) { Ok(()) } else { Err(Violation::NotOpen(name, open.id().clone())) }
+    }
+
+    fn content(&self, name: &'static str, delta: &str, open: &Open) -> Result<(), Violation> {
+        if delta.is_empty() { Err(Violation::EmptyDelta(name)) } else { self.is_open(name, open) }
+    }
+
+    fn close(&mut self, name: &'static str, open: &Open) -> Result<(), Violation> {
+        self.is_open(name, open)?;
+        self.open.retain(|other| other != open);
+        Ok(())
+    }
+}
+
+impl Open {
+    fn id(&self) -> &Id {
+        let (Self::Text(id)
+        | Self::Reasoning(id)
+        | Self::ReasoningMessage(id)
+        | Self::Call(id)
+        | Self::Step(id)) = self;
+        id
+    }
+
+    /// The event that closes it.
+    pub(super) fn closing(&self) -> Event {
+        match self.clone() {
+            Self::Text(message_id) => Event::TextMessageEnd { message_id },
+            Self::Reasoning(message_id) => Event::ReasoningEnd { message_id },
+            Self::ReasoningMessage(message_id) => Event::ReasoningMessageEnd { message_id },
+            Self::Call(tool_call_id) => Event::ToolCallEnd { tool_call_id },
+            Self::Step(step_name) => Event::StepFinished { step_name },
+        }
+    }
+}
+
+impl Event {
+    /// The `type` on the wire.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::RunStarted { .. } => "RUN_STARTED",
+            Self::StepStarted { .. } => "STEP_STARTED",
+            Self::StepFinished { .. } => "STEP_FINISHED",
+            Self::ReasoningStart { .. } => "REASONING_START",
+            Self::ReasoningMessageStart { .. } => "REASONING_MESSAGE_START",
+            Self::ReasoningMessageContent { .. } => "REASONING_MESSAGE_CONTENT",
+            Self::ReasoningMessageEnd { .. } => "REASONING_MESSAGE_END",
+            Self::ReasoningEnd { .. } => "REASONING_END",
+            Self::TextMessageStart { .. } => "TEXT_MESSAGE_START",
+            Self::TextMessageContent { .. } => "TEXT_MESSAGE_CONTENT",
+            Self::TextMessageEnd { .. } => "TEXT_MESSAGE_END",
+            Self::ToolCallStart { .. } => "TOOL_CALL_START",
+            Self::ToolCallArgs { .. } => "TOOL_CALL_ARGS",
+            Self::ToolCallEnd { .. } => "TOOL_CALL_END",
+            Self::ToolCallResult { .. } => "TOOL_CALL_RESULT",
+            Self::Custom { .. } => "CUSTOM",
+            Self::RunFinished { .. } => "RUN_FINISHED",
+            Self::RunError { .. } => "RUN_ERROR",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::{AssistantRole, ToolRole};
+
+    fn started() -> Event {
+        Event::RunStarted { thread_id: "t".into(), run_id: "r".into() }
+    }
+    fn finished() -> Event {
+        Event::RunFinished {
+            thread_id: "t".into(),
+            run_id: "r".into(),
+            result: None,
+            outcome: None,
+            usage: vec![],
+        }
+    }
+    fn text(id: &str) -> Event {
+        Event::TextMessageStart { message_id: id.into(), role: AssistantRole::Assistant }
+    }
+    fn content(id: &str, delta: &str) -> Event {
+        Event::TextMessageContent { message_id: id.into(), delta: delta.into() }
+    }
+    fn end(id: &str) -> Event {
+        Event::TextMessageEnd { message_id: id.into() }
+    }
+    fn call(id: &str) -> Event {
+        Event::ToolCallStart { tool_call_id: id.into(), tool_call_name: "x".into(), parent_message_id: None }
+    }
+    fn called(id: &str) -> Event {
+        Event::ToolCallEnd { tool_call_id: id.into() }
+    }
+    fn result(id: &str) -> Event {
+        Event::ToolCallResult {
+            message_id: "m".into(),
+            tool_call_id: id.into(),
+            content: String::new(),
+            role: ToolRole::Tool,
+            metadata: None,
+        }
+    }
+
+    #[test]
+    fn whole_runs_pass() {
+        for run in [
+            vec![started(), finished()],
+            vec![started(), text("a"), content("a", "x"), end("a"), finished()],
+            vec![
+                started(),
+                call("1"),
+                call("2"),
+                called("2"),
+                called("1"),
+                result("1"),
+                result("2"),
+                finished(),
+            ],
+            vec![
+                started(),
+                text("a"),
+                Event::RunError { message: "m".into(), code: "C".into(), usage: vec![] },
+            ],
+        ] {
+            assert_eq!(Grammar::check(&run), Ok(()), "{run:?}");
+        }
+    }
+
+    #[test]
+    fn each_breach_is_named() {
+        use Violation::*;
+        for (run, violation) in [
+            (vec![], NoTerminal),
+            (vec![started()], NoTerminal),
+            (vec![text("a")], BeforeStart("TEXT_MESSAGE_START")),
+            (vec![finished()], BeforeStart("RUN_FINISHED")),
+            (vec![started(), started()], StartedTwice),
+            (vec![started(), finished(), finished()], AfterEnd("RUN_FINISHED")),
+            (vec![started(), text("a"), text("a")], AlreadyOpen("TEXT_MESSAGE_START", "a".into())),
+            (vec![started(), content("a", "x")], NotOpen("TEXT_MESSAGE_CONTENT", "a".into())),
+            (vec![started(), text("a"), content("a", "")], EmptyDelta("TEXT_MESSAGE_CONTENT")),
+            (vec![started(), text("a"), end("a"), end("a")], NotOpen("TEXT_MESSAGE_END", "a".into())),
+            (vec![started(), text("a"), finished()], LeftOpen("a".into())),
+            (vec![started(), call("1"), result("1")], UnexpectedResult("1".into())),
+            (vec![started(), call("1"), called("1"), result("1"), result("1")], UnexpectedResult("1".into())),
+        ] {
+            assert_eq!(Grammar::check(&run), Err(violation), "{run:?}");
+        }
+    }
+}

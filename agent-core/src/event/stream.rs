@@ -1,0 +1,257 @@
+//! The stream that keeps to the grammar whatever its source does.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use futures_util::stream::BoxStream;
+use futures_util::{Stream, StreamExt};
+use tracing::warn;
+
+use super::{Event, Grammar, Id};
+use crate::error::{Failure, FailureKind};
+
+/// The two identifiers that every run carries.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunIds {
+    /// The conversation.
+    pub thread_id: Id,
+    /// The run.
+    pub run_id: Id,
+}
+
+/// Who reads the stream, and so what is left out of it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Audience {
+    /// A signed-in user or a service: everything.
+    #[default]
+    Trusted,
+    /// A visitor: no reasoning, no tool results, no extensions of ours.
+    Visitor,
+}
+
+/// The events of one run. See the [module](super) for what it guarantees.
+pub struct EventStream {
+    run: RunIds,
+    source: Option<BoxStream<'static, Result<Event, Failure>>>,
+    grammar: Grammar,
+    ready: VecDeque<Event>,
+    audience: Audience,
+}
+
+impl EventStream {
+    /// Wraps a source of events. The source need not announce the run nor close what it opened;
+    /// thread and run identifiers of its own are replaced by `run`'s. An `Err` ends the run.
+    pub fn new(run: RunIds, source: impl Stream<Item = Result<Event, Failure>> + Send + 'static) -> Self {
+        let started = Event::RunStarted { thread_id: run.thread_id.clone(), run_id: run.run_id.clone() };
+        let mut grammar = Grammar::default();
+        grammar.accept(&started).expect("a run begins with RUN_STARTED");
+        Self {
+            run,
+            source: Some(source.boxed()),
+            grammar,
+            ready: VecDeque::from([started]),
+            audience: Audience::Trusted,
+        }
+    }
+
+    /// The run's identifiers.
+    pub fn run(&self) -> &RunIds {
+        &self.run
+    }
+
+    /// Adds an extension event right after `RUN_STARTED`. Only before the stream is read.
+    pub fn announce(mut self, name: impl Into<String>, value: serde_json::Value) -> Self {
+        self.ready.push_back(Event::Custom { name: name.into(), value });
+        self
+    }
+
+    /// Leaves out what `audience` must not see.
+    pub fn for_audience(mut self, audience: Audience) -> Self {
+        self.audience = audience;
+        self.ready.retain(|event| audience.sees(event));
+        self
+    }
+
+    /// Ends the run now with a failure: the source is dropped, and what follows is the one
+    /// `RUN_ERROR`. A run that is over stays as it is.
+    pub fn fail(&mut self, failure: Failure) {
+        if self.source.take().is_some() {
+            self.end_with(failure);
+        }
+    }
+
+    /// Whether nothing will follow what is ready.
+    pub fn is_over(&self) -> bool {
+        self.source.is_none()
+    }
+
+    fn end_with(&mut self, failure: Failure) {
+        warn!(run_id = %self.run.run_id, code = failure.kind().code(), failure = ?failure, "run failed");
+        self.push(Event::RunError {
+            message: failure.message().to_owned(),
+            code: failure.kind().code().to_owned(),
+            usage: Vec::new(),
+        });
+    }
+
+    /// Queues an event that is known to fit the grammar, if the audience may see it.
+    fn push(&mut self, event: Event) {
+        self.grammar.accept(&event).expect("the caller has checked");
+        if self.audience.sees(&event) {
+            self.ready.push_back(event);
+        }
+    }
+
+    fn absorb(&mut self, event: Event) {
+        let event = match event {
+            Event::RunStarted { .. } => return,
+            Event::RunFinished { result, outcome, usage, .. } => {
+                let closing: Vec<Event> =
+                    self.grammar.opened().iter().rev().map(|open| open.closing()).collect();
+                closing.into_iter().for_each(|event| self.push(event));
+                let RunIds { thread_id, run_id } = self.run.clone();
+                Event::RunFinished { thread_id, run_id, result, outcome, usage }
+            }
+            event => event,
+        };
+        let terminal = event.is_terminal();
+        match self.grammar.accept(&event) {
+            Ok(()) => {
+                if terminal {
+                    self.source = None;
+                }
+                if self.audience.sees(&event) {
+                    self.ready.push_back(event);
+                }
+            }
+            Err(violation) => self.fail(
+                Failure::new(FailureKind::Failed, "the backend sent events out of order")
+                    .with_source(violation),
+            ),
+        }
+    }
+}
+
+impl Audience {
+    fn sees(self, event: &Event) -> bool {
+        match self {
+            Self::Trusted => true,
+            Self::Visitor => !matches!(
+                event,
+                Event::Custom { .. }
+                    | Event::ToolCallResult { .. }
+                    | Event::ReasoningStart { .. }
+                    | Event::ReasoningMessageStart { .. }
+                    | Event::ReasoningMessageContent { .. }
+                    | Event::ReasoningMessageEnd { .. }
+                    | Event::ReasoningEnd { .. }
+            ),
+        }
+    }
+}
+
+impl Stream for EventStream {
+    type Item = Event;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Event>> {
+        loop {
+            if let Some(event) = self.ready.pop_front() {
+                return Poll::Ready(Some(event));
+            }
+            let Some(source) = self.source.as_mut() else { return Poll::Ready(None) };
+            match std::task::ready!(source.poll_next_unpin(cx)) {
+                Some(Ok(event)) => self.absorb(event),
+                Some(Err(failure)) => self.fail(failure),
+                None => self.fail(Failure::new(
+                    FailureKind::Truncated,
+                    "the backend's answer ended before it was complete",
+                )),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::{FutureExt, stream};
+
+    use super::*;
+    use crate::event::AssistantRole;
+
+    fn run() -> RunIds {
+        RunIds { thread_id: "t".into(), run_id: "r".into() }
+    }
+
+    fn read(stream: EventStream) -> Vec<Event> {
+        let events: Vec<Event> = stream.collect().now_or_never().expect("the source is ready");
+        Grammar::check(&events).unwrap_or_else(|violation| panic!("{violation}: {events:?}"));
+        events
+    }
+
+    fn text(id: &str) -> Result<Event, Failure> {
+        Ok(Event::TextMessageStart { message_id: id.into(), role: AssistantRole::Assistant })
+    }
+
+    fn code(events: &[Event]) -> &str {
+        match events.last() {
+            Some(Event::RunError { code, .. }) => code,
+            other => panic!("no error but {other:?}"),
+        }
+    }
+
+    fn finished() -> Result<Event, Failure> {
+        Ok(Event::RunFinished {
+            thread_id: "theirs".into(),
+            run_id: "theirs".into(),
+            result: None,
+            outcome: None,
+            usage: vec![],
+        })
+    }
+
+    #[test]
+    fn whatever_the_source_does_there_is_one_terminal_event() {
+        let sources: [(Vec<Result<Event, Failure>>, Option<&str>); 6] = [
+            (vec![], Some("STREAM_TRUNCATED")),
+            (vec![text("a")], Some("STREAM_TRUNCATED")),
+            (vec![text("a"), text("a")], Some("BACKEND_FAILED")),
+            (vec![text("a"), Err(Failure::new(FailureKind::Timeout, "slow"))], Some("BACKEND_TIMEOUT")),
+            (vec![text("a"), finished(), text("b")], None),
+            (vec![finished(), finished()], None),
+        ];
+        for (source, expected) in sources {
+            let events = read(EventStream::new(run(), stream::iter(source)));
+            match expected {
+                Some(expected) => assert_eq!(code(&events), expected),
+                None => assert!(
+                    matches!(events.last(), Some(Event::RunFinished { run_id, .. }) if &**run_id == "r"),
+                    "{events:?}"
+                ),
+            }
+        }
+    }
+
+    #[test]
+    fn a_run_that_is_failed_from_outside_drops_its_source() {
+        let (dropped, guard) = (std::sync::Arc::new(()), std::sync::Arc::new(()));
+        let (watch, held) = (std::sync::Arc::downgrade(&dropped), dropped);
+        drop(guard);
+        let source = stream::pending().map(move |event| {
+            let _ = &held;
+            event
+        });
+        let mut events = EventStream::new(run(), source);
+        events.fail(Failure::new(FailureKind::Timeout, "silent"));
+        assert!(watch.upgrade().is_none());
+        assert_eq!(code(&read(events)), "BACKEND_TIMEOUT");
+    }
+
+    #[test]
+    fn a_visitor_sees_no_extension() {
+        let events = EventStream::new(run(), stream::iter([finished()]))
+            .announce("agent.prompt", serde_json::json!({}))
+            .for_audience(Audience::Visitor);
+        assert_eq!(read(events).len(), 2);
+    }
+}
