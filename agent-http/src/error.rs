@@ -13,6 +13,7 @@ use std::error::Error;
 use std::fmt;
 use std::time::Duration;
 
+use agent_core::error::Failure;
 use http::header::{ALLOW, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderMap, Method, Response, StatusCode};
 use serde_json::{Map, Value};
@@ -115,6 +116,12 @@ codes! {
 }
 
 impl Code {
+    /// The code of a word on the wire.
+    #[must_use]
+    pub fn from_word(word: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|code| code.as_str() == word)
+    }
+
     /// The problem's title: the status's phrase, as RFC 9457 asks of problems of type `about:blank`.
     #[must_use]
     pub fn title(self) -> &'static str {
@@ -197,8 +204,8 @@ impl HttpError {
     /// 429 `RATE_LIMITED`. Without a known `retry_after` the client is told a few seconds.
     #[must_use]
     pub fn rate_limited(retry_after: Option<Duration>) -> Self {
-        Self::new(Code::RateLimited, "too many requests")
-            .retry_after(retry_after.unwrap_or(DEFAULT_RETRY_AFTER))
+        let error = Self::new(Code::RateLimited, "too many requests");
+        retry_after.into_iter().fold(error, Self::retry_after)
     }
 
     /// 500 `INTERNAL`. The client learns no more than that.
@@ -294,19 +301,30 @@ impl HttpError {
         if self.code == Code::Unauthenticated {
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
-        let Some(more) = self.more.as_deref() else { return };
         if self.code == Code::MethodNotAllowed {
-            let allow = more.allow.iter().map(Method::as_str).collect::<Vec<_>>().join(", ");
-            headers.extend(HeaderValue::try_from(allow).ok().map(|allow| (ALLOW, allow)));
+            let allow = self.more.iter().flat_map(|more| &more.allow).map(Method::as_str);
+            let allow = HeaderValue::try_from(allow.collect::<Vec<_>>().join(", "));
+            headers.extend(allow.ok().map(|allow| (ALLOW, allow)));
         }
-        if let Some(delay) = more.retry_after {
-            let seconds = delay.as_secs() + u64::from(delay.subsec_nanos() > 0);
-            headers.insert(RETRY_AFTER, seconds.into());
-            if self.code == Code::RateLimited {
-                let limit = HeaderValue::try_from(format!("\"default\";r=0;t={seconds}"));
-                headers.extend(limit.ok().map(|limit| (RATE_LIMIT, limit)));
-            }
+        let is_limit = self.code == Code::RateLimited;
+        let retry_after = self.more.as_deref().and_then(|more| more.retry_after);
+        let Some(delay) = retry_after.or(is_limit.then_some(DEFAULT_RETRY_AFTER)) else { return };
+        let seconds = delay.as_secs() + u64::from(delay.subsec_nanos() > 0);
+        headers.insert(RETRY_AFTER, seconds.into());
+        if is_limit {
+            let limit = HeaderValue::try_from(format!("\"default\";r=0;t={seconds}"));
+            headers.extend(limit.ok().map(|limit| (RATE_LIMIT, limit)));
         }
+    }
+}
+
+/// A run that failed before its stream began. Its message is public already; its source goes to the log.
+impl From<Failure> for HttpError {
+    fn from(failure: Failure) -> Self {
+        let code = Code::from_word(failure.kind().code()).unwrap_or(Code::Internal);
+        let error = Self::new(code, failure.message().to_owned());
+        let error = failure.retry_after().into_iter().fold(error, Self::retry_after);
+        if failure.source().is_some() { error.because(failure) } else { error }
     }
 }
 
@@ -411,6 +429,35 @@ mod tests {
             for (header, value) in expected {
                 assert_eq!(headers.get(*header).map(HeaderValue::as_bytes), Some(value.as_bytes()), "{name}");
             }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_failed_run_keeps_its_kind_and_its_words() {
+        use agent_core::error::FailureKind::*;
+        let cases = [
+            (Unreachable, 502),
+            (Failed, 502),
+            (Timeout, 504),
+            (RateLimited, 429),
+            (Truncated, 502),
+            (ToolLoopLimit, 502),
+            (Blocked, 403),
+            (UnsupportedContent, 422),
+            (NotConfigured, 503),
+            (ProviderNotImplemented, 501),
+            (UnknownProvider, 400),
+            (InvalidRequest, 400),
+            (Internal, 500),
+        ];
+        for (kind, status) in cases {
+            let failure = Failure::new(kind, "in public").with_source("in private");
+            let (headers, body) = problem(failure.with_retry_after(Duration::from_secs(7)).into()).await;
+            assert_eq!(body["status"], status);
+            assert_eq!(body["code"], kind.code());
+            assert_eq!(body["detail"], "in public");
+            assert_eq!(headers[RETRY_AFTER], "7");
+            assert!(!body.to_string().contains("private"));
         }
     }
 

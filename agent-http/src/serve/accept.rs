@@ -11,7 +11,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::time;
 
-use super::connection::{Connections, Phase};
+use super::connection::Connections;
 use super::{HttpService, ServeLimits};
 
 /// How long the loop pauses after an accept that failed for want of something; it doubles up to the last value.
@@ -45,18 +45,18 @@ pub(super) async fn run<S: HttpService>(
     let drain = limits.drain;
     let places = limits.connections.max(1);
     let slots = Arc::new(Semaphore::new(places as usize));
-    // Dropping the sender, be it with this very future, ends every connection.
-    let (phase, _) = watch::channel(Phase::Running);
-    let connections = Connections::new(service, limits, phase.subscribe());
+    // A message says drain. The channel's end says stop at once, also if this very future is dropped.
+    let (drain_all, draining) = watch::channel(());
+    let connections = Connections::new(service, limits, draining);
 
     accept_until(shutdown, &source, &slots, &connections).await;
     drop(source);
 
-    phase.send_replace(Phase::Draining);
+    drain_all.send_replace(());
     if time::timeout(drain, slots.acquire_many(places)).await.is_err() {
         let cut = places as usize - slots.available_permits();
         tracing::warn!(connections = cut, "cutting connections that outlived the drain");
-        phase.send_replace(Phase::Cut);
+        drop(drain_all);
         // A task that blocks its thread cannot be cut; it does not hold up the end.
         let _ = time::timeout(CUT, slots.acquire_many(places)).await;
     }

@@ -1,4 +1,4 @@
-//! One task per connection: hyper over the guard, told of the server's phases.
+//! One task per connection: hyper over the guard, told when the server drains and when it ends.
 
 use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
@@ -16,17 +16,6 @@ use super::exchange::Exchanges;
 use super::guard::Guard;
 use super::{HttpService, ServeLimits};
 
-/// What the server is doing, in the order in which it goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Phase {
-    /// New exchanges are welcome.
-    Running,
-    /// Each connection closes after its present exchange.
-    Draining,
-    /// Every connection ends now.
-    Cut,
-}
-
 /// hyper's smallest buffer; it refuses a smaller one by panicking.
 const SMALLEST_BUFFER: usize = 8 * 1024;
 
@@ -35,11 +24,11 @@ pub(super) struct Connections<S> {
     service: S,
     limits: Arc<ServeLimits>,
     protocol: Arc<http1::Builder>,
-    phase: watch::Receiver<Phase>,
+    draining: watch::Receiver<()>,
 }
 
 impl<S: HttpService> Connections<S> {
-    pub(super) fn new(service: S, limits: ServeLimits, phase: watch::Receiver<Phase>) -> Self {
+    pub(super) fn new(service: S, limits: ServeLimits, draining: watch::Receiver<()>) -> Self {
         let mut protocol = http1::Builder::new();
         protocol
             // Without a timer hyper's head time-out does nothing.
@@ -48,7 +37,7 @@ impl<S: HttpService> Connections<S> {
             .max_header_size(limits.head_bytes)
             // The same number bounds what is buffered for a client that reads slowly.
             .max_buf_size(limits.head_bytes.max(SMALLEST_BUFFER));
-        Self { service, limits: Arc::new(limits), protocol: Arc::new(protocol), phase }
+        Self { service, limits: Arc::new(limits), protocol: Arc::new(protocol), draining }
     }
 
     /// Serves `stream` in a task that keeps `slot` until it ends.
@@ -60,7 +49,7 @@ impl<S: HttpService> Connections<S> {
         let unread = Arc::new(AtomicBool::new(false));
         let guard = Guard::new(stream, self.limits.write_stall, unread.clone());
         let exchanges = Exchanges::new(self.service.clone(), peer, unread);
-        let connection = drive(self.protocol.serve_connection(guard, exchanges), self.phase.clone());
+        let connection = drive(self.protocol.serve_connection(guard, exchanges), self.draining.clone());
         tokio::spawn(async move {
             // A service's panic is caught at its exchange; this is for one in a response body.
             if AssertUnwindSafe(connection).catch_unwind().await.is_err() {
@@ -73,7 +62,7 @@ impl<S: HttpService> Connections<S> {
 
 async fn drive<S: HttpService>(
     connection: http1::Connection<Guard, Exchanges<S>>,
-    mut phase: watch::Receiver<Phase>,
+    mut draining: watch::Receiver<()>,
 ) {
     let mut connection = pin!(connection);
     loop {
@@ -85,11 +74,9 @@ async fn drive<S: HttpService>(
                 }
                 return;
             }
-            changed = phase.changed() => {
-                if changed.is_err() || *phase.borrow_and_update() == Phase::Cut {
-                    return;
-                }
-                connection.as_mut().graceful_shutdown();
+            changed = draining.changed() => match changed {
+                Ok(()) => connection.as_mut().graceful_shutdown(),
+                Err(_) => return,
             }
         }
     }

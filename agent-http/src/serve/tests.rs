@@ -21,6 +21,9 @@ use crate::request::{self, BodyLimits, Handled, RequestId};
 /// Far longer than anything here takes, and shorter than the default time-outs that must not be what ends a test.
 const PATIENCE: Duration = Duration::from_secs(8);
 
+/// The process has no file descriptor left.
+const EMFILE: i32 = 24;
+
 /// Shuts the server down when told to or dropped.
 struct Server {
     address: SocketAddr,
@@ -437,12 +440,11 @@ async fn shutdown_closes_idle_connections_and_finishes_the_running() {
     server.ended().await;
 }
 
-#[tokio::test]
-async fn what_outlives_the_drain_is_cut() {
-    let limits = ServeLimits { drain: Duration::from_millis(100), ..ServeLimits::default() };
-    let (flag, mut dropped) = drop_flag();
+/// A server whose handlers wait for ever, with a client whose request has one running.
+async fn with_a_running_handler(limits: ServeLimits) -> (Server, TcpStream, mpsc::UnboundedReceiver<()>) {
+    let (flag, dropped) = drop_flag();
     let (entered, mut entries) = mpsc::unbounded_channel();
-    let mut server = Server::start(limits, move |_| {
+    let server = Server::start(limits, move |_| {
         let (flag, entered) = (flag(), entered.clone());
         async move {
             entered.send(()).expect("the test waits");
@@ -455,20 +457,44 @@ async fn what_outlives_the_drain_is_cut() {
     let mut client = server.connect().await;
     client.write_all(get("/").as_bytes()).await.expect("sent");
     timeout(PATIENCE, entries.recv()).await.expect("the handler runs");
+    (server, client, dropped)
+}
+
+#[tokio::test]
+async fn what_outlives_the_drain_is_cut() {
+    let limits = ServeLimits { drain: Duration::from_millis(100), ..ServeLimits::default() };
+    let (mut server, mut client, mut dropped) = with_a_running_handler(limits).await;
     server.stop();
     server.ended().await;
-    is_dropped(&mut dropped).await;
+    assert!(dropped.try_recv().is_ok(), "the server does not end before its handlers");
     assert_eq!(read_to_end(&mut client).await, "");
 }
 
 #[tokio::test]
 async fn dropping_the_server_drops_its_connections() {
-    let server = Server::start(ServeLimits::default(), hello).await;
-    let mut idle = server.connect().await;
-    idle.write_all(get("/").as_bytes()).await.expect("sent");
-    read_until(&mut idle, "hello").await;
+    let (server, mut client, mut dropped) = with_a_running_handler(ServeLimits::default()).await;
     server.task.abort();
-    assert_eq!(read_to_end(&mut idle).await, "");
+    is_dropped(&mut dropped).await;
+    assert_eq!(read_to_end(&mut client).await, "");
+}
+
+/// Fails always.
+struct Broken(AtomicUsize);
+
+impl Accept for std::sync::Arc<Broken> {
+    async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Err(io::Error::from_raw_os_error(EMFILE))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn errors_of_accept_do_not_make_a_busy_loop() {
+    let source = std::sync::Arc::new(Broken(AtomicUsize::new(0)));
+    let a_minute = tokio::time::sleep(Duration::from_secs(60));
+    accept::run(source.clone(), request::service(hello), ServeLimits::default(), a_minute).await;
+    let calls = source.0.load(Ordering::Relaxed);
+    assert!((50..100).contains(&calls), "{calls} in a minute, which should be about one a second");
 }
 
 /// Fails as often as it has errors, and then accepts.
@@ -491,7 +517,6 @@ impl Accept for std::sync::Arc<Failing> {
 
 #[tokio::test]
 async fn errors_of_accept_pass() {
-    const EMFILE: i32 = 24;
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");
     let errors = vec![
