@@ -1,1 +1,5 @@
 //! (map)
+
+pub mod lines;
+pub mod outbound;
+pub mod secret;
