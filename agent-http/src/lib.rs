@@ -2,5 +2,8 @@
 
 pub mod cors;
 pub mod error;
+pub mod lines;
+pub mod outbound;
 pub mod request;
+pub mod secret;
 pub mod serve;
