@@ -36,13 +36,18 @@ struct Options {
     /// The agentd to measure; without it, one is built in release
     #[arg(long, value_name = "FILE", env = "AGENTD")]
     agentd: Option<PathBuf>,
-    /// What cargo hands to every benchmark
-    #[arg(long, hide = true)]
+    /// What `cargo bench` hands to every benchmark, and `cargo test` does not
+    #[arg(long)]
     bench: bool,
 }
 
 fn main() -> Result<ExitCode> {
     let options = Options::parse();
+    if !options.bench {
+        // `cargo test --all-targets` runs benchmarks too, and measuring is not testing.
+        eprintln!("not measuring without --bench");
+        return Ok(ExitCode::SUCCESS);
+    }
     let scale = if options.quick { Scale::QUICK } else { Scale::FULL };
     let mut subjects: Vec<&Subject> =
         if options.controls { CONTROLS.iter().collect() } else { SUBJECTS.iter().collect() };
@@ -59,10 +64,11 @@ fn main() -> Result<ExitCode> {
         bare_proxy: env!("CARGO_BIN_EXE_bare_proxy").into(),
         agentd,
     };
+    let setting = setting(&scale);
     let client = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let rows = client.block_on(compare(&Bench::start(programs)?, &subjects, &scale))?;
 
-    println!("{}\n\n{}", setting(&scale), markdown(&rows));
+    println!("{setting}\n\n{}", markdown(&rows));
     let missed = options.check && !rows.iter().all(Row::holds);
     Ok(if missed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
@@ -100,8 +106,8 @@ async fn compare(bench: &Bench, subjects: &[&Subject], scale: &Scale) -> Result<
     Ok(rows)
 }
 
-/// The rows of one measurement: in each repeat first the reference, then every subject of it, each right after the
-/// other.
+/// The rows of one measurement: in each repeat the reference and every subject of it, right after one another, and
+/// the other way round in the next, so that neither end of a repeat is always the same one's.
 async fn by_turns(
     measurement: Measurement,
     reference: &Contender<'_>,
@@ -109,27 +115,30 @@ async fn by_turns(
     bench: &Bench,
     scale: &Scale,
 ) -> Result<Vec<Row>> {
-    let mut turns = Vec::new();
-    for contender in contenders {
-        if let Some((_, limit)) = contender.subject.limits.iter().find(|(asked, _)| *asked == measurement) {
-            let (subject, limit) = (contender.subject.name, *limit);
-            let row = Row { measurement, subject, limit, reference: Vec::new(), figures: Vec::new() };
-            turns.push((contender, row));
+    let asked =
+        |contender: &Contender<'_>| contender.subject.limits.iter().find(|(asked, _)| *asked == measurement);
+    let measured = contenders.iter().filter(|contender| asked(contender).is_some());
+    let turns: Vec<_> = std::iter::once(reference).chain(measured).collect();
+    let mut figures = vec![Vec::new(); turns.len()];
+    for repeat in 0..scale.repeats {
+        let mut places: Vec<_> = (0..turns.len()).collect();
+        if repeat % 2 == 1 {
+            places.reverse();
+        }
+        for place in places {
+            let figure = turns[place].run(measurement, bench, scale).await?;
+            let (name, unit) = (turns[place].subject.name, measurement.unit());
+            eprintln!("{measurement}, {} of {}, {name}: {figure:.3} {unit}", repeat + 1, scale.repeats);
+            figures[place].push(figure);
         }
     }
-    for repeat in 1..=scale.repeats {
-        let floor = reference.run(measurement, bench, scale).await?;
-        let mut shown =
-            format!("{measurement}, {repeat} of {}: {} {floor:.3}", scale.repeats, REFERENCE.name);
-        for (contender, row) in &mut turns {
-            let figure = contender.run(measurement, bench, scale).await?;
-            row.reference.push(floor);
-            row.figures.push(figure);
-            shown += &format!(", {} {figure:.3}", row.subject);
-        }
-        eprintln!("{shown} {}", measurement.unit());
-    }
-    Ok(turns.into_iter().map(|(_, row)| row).collect())
+    let figures_of_reference = &figures[0];
+    let row = |(contender, figures): (&Contender<'_>, &Vec<f64>)| {
+        let (_, limit) = *asked(contender)?;
+        let (subject, reference) = (contender.subject.name, figures_of_reference.clone());
+        Some(Row { measurement, subject, limit, reference, figures: figures.clone() })
+    };
+    Ok(turns.into_iter().zip(&figures).skip(1).filter_map(row).collect())
 }
 
 /// A subject and its processes.
@@ -159,17 +168,19 @@ impl<'a> Contender<'a> {
     }
 }
 
-/// Machine, date and sizes, in one line.
+/// Machine, date and how busy the machine is, in one line.
 fn setting(scale: &Scale) -> String {
     let cpu = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = cpu.lines().find_map(|line| line.strip_prefix("model name")?.split(": ").nth(1));
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     format!(
-        "{}, {cores} cores of {}, Linux {}; medians of {} interleaved repeats.",
+        "{}, {cores} cores of {}, Linux {}, load average {} at the start; medians of {} interleaved repeats.",
         jiff::Timestamp::now().strftime("%Y-%m-%d"),
         model.unwrap_or("an unnamed processor"),
         kernel.split(['-', '\n']).next().unwrap_or_default(),
+        load.split(' ').next().unwrap_or_default(),
         scale.repeats,
     )
 }

@@ -41,6 +41,7 @@ pub type Steps = Arc<[Step]>;
 pub struct Connection {
     stream: TcpStream,
     inbox: BytesMut,
+    reads: usize,
 }
 
 impl Connection {
@@ -51,7 +52,7 @@ impl Connection {
     pub async fn open(address: SocketAddr) -> Result<Self> {
         let stream = timeout(PATIENCE, TcpStream::connect(address)).await??;
         stream.set_nodelay(true)?;
-        Ok(Self { stream, inbox: BytesMut::with_capacity(64 * 1024) })
+        Ok(Self { stream, inbox: BytesMut::with_capacity(64 * 1024), reads: 0 })
     }
 
     /// Runs all steps, checks each answer, and gives the time from the last request to its first token.
@@ -81,6 +82,12 @@ impl Connection {
         Ok(())
     }
 
+    /// How often there was something to read so far: what a subject sends apart and the client is quick enough to
+    /// take apart is read apart.
+    pub fn reads(&self) -> usize {
+        self.reads
+    }
+
     async fn read(&mut self, step: &Step, enough: impl Fn(&Reading) -> bool) -> Result<Reading> {
         self.stream.write_all(&step.request).await?;
         let mut reading = Reading::new(step.wire);
@@ -89,6 +96,7 @@ impl Connection {
                 self.stream.read_buf(&mut self.inbox).await? > 0,
                 "connection closed in the middle of an answer"
             );
+            self.reads += 1;
             if reading.advance(&mut self.inbox)? || enough(&reading) {
                 return Ok(reading);
             }

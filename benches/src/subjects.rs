@@ -142,10 +142,12 @@ impl Bench {
         format!("http://{}/v1", self.upstream)
     }
 
-    /// `agentd` with `arguments`, and nothing of the caller's environment that could configure it.
+    /// `agentd` with `arguments`, in a new folder of its own, since its default store is relative to where it runs, and
+    /// with nothing of the caller's environment that could configure it.
     fn agentd(&self, arguments: &[&str]) -> Result<Command> {
         let mut command = Command::new(self.programs.agentd.as_ref().context("no agentd to measure")?);
-        command.args(arguments).env_clear().current_dir(self.scratch.path());
+        let folder = tempfile::tempdir_in(self.scratch.path())?.keep();
+        command.args(arguments).env_clear().current_dir(folder);
         command.env("TOKIO_WORKER_THREADS", WORKER_THREADS).env("SESSION_SECRET", SESSION_SECRET);
         Ok(command)
     }
@@ -172,8 +174,9 @@ impl Bench {
         agents: Vec<Value>,
         allow: &[SocketAddr],
     ) -> Result<(Process, SocketAddr, String)> {
-        let workspace = self.scratch.path().join("workspace.json");
-        std::fs::write(&workspace, self.workspace(agents).to_string())?;
+        let (mut file, workspace) =
+            tempfile::Builder::new().suffix(".json").tempfile_in(self.scratch.path())?.keep()?;
+        file.write_all(workspace_of(agents).to_string().as_bytes())?;
         let mut command = self.agentd(&["app", "--workspace"])?;
         command.arg(&workspace).env("DATA_SECRET", DATA_SECRET);
         let (process, address) = self.service(command, allow)?;
@@ -184,17 +187,18 @@ impl Bench {
         let token = stdout.lines().last().context("no token was printed")?;
         Ok((process, address, token.to_owned()))
     }
+}
 
-    fn workspace(&self, agents: Vec<Value>) -> Value {
-        json!({
-            "users": [{"id": USER, "companyId": COMPANY, "timezone": "Europe/Berlin"}],
-            "agents": agents,
-            "todoLists": [{
-                "id": TODO_LIST, "ownerId": USER, "companyId": COMPANY, "name": "Home",
-                "todos": [{"id": "todo-1", "title": TODO, "done": false}],
-            }],
-        })
-    }
+/// A workspace file with `agents`, their owner, and the list that the tool reads.
+fn workspace_of(agents: Vec<Value>) -> Value {
+    json!({
+        "users": [{"id": USER, "companyId": COMPANY, "timezone": "Europe/Berlin"}],
+        "agents": agents,
+        "todoLists": [{
+            "id": TODO_LIST, "ownerId": USER, "companyId": COMPANY, "name": "Home",
+            "todos": [{"id": "todo-1", "title": TODO, "done": false}],
+        }],
+    })
 }
 
 /// A subject that runs. Dropping it ends its processes.
