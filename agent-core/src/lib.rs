@@ -8,6 +8,7 @@ pub mod clock;
 pub mod context;
 pub mod error;
 pub mod event;
+pub mod memory;
 pub mod message;
 pub mod model;
 pub mod payload;
@@ -23,3 +24,4 @@ pub mod turn;
 pub fn new_id() -> String {
     uuid::Uuid::now_v7().to_string()
 }
+pub mod workspace;
