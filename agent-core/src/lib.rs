@@ -8,6 +8,7 @@ pub mod clock;
 pub mod context;
 pub mod error;
 pub mod event;
+pub mod history;
 pub mod message;
 pub mod model;
 pub mod payload;
