@@ -8,6 +8,8 @@ pub mod clock;
 pub mod context;
 pub mod error;
 pub mod event;
+pub mod history;
+pub mod memory;
 pub mod message;
 pub mod model;
 pub mod payload;
@@ -18,6 +20,7 @@ pub mod select;
 pub mod tool;
 pub mod tool_loop;
 pub mod turn;
+pub mod workspace;
 
 /// A new identifier: a UUID of version 7, which sorts by the time of its making.
 pub fn new_id() -> String {

@@ -6,13 +6,13 @@ use async_trait::async_trait;
 
 use super::{Backend, Prepared, Turn};
 use crate::budget::TokenBudget;
-use crate::clock::Clock;
+use crate::clock::{Clock, SystemClock};
 use crate::error::{Failure, FailureKind};
 use crate::event::EventStream;
 use crate::model::{Model, ModelRequest};
 use crate::role::EmbeddedAi;
 use crate::select::Choice;
-use crate::tool::ToolRegistry;
+use crate::tool::{LocalTools, ToolRegistry};
 use crate::tool_loop::{LoopLimits, ToolLoop};
 
 /// Gives the model that a role's `EmbeddedAI` container asks for.
@@ -33,17 +33,42 @@ impl<M: Model> ModelSource for Arc<M> {
 
 /// Answers turns by a [`Model`] and the tools at hand.
 pub struct EmbeddedBackend {
-    /// Gives the models.
-    pub models: Arc<dyn ModelSource>,
-    /// The tools that the loop may call.
-    pub tools: Arc<dyn ToolRegistry>,
-    /// Measures the calls' time-outs.
-    pub clock: Arc<dyn Clock>,
-    /// The loop's bounds.
-    pub limits: LoopLimits,
+    models: Arc<dyn ModelSource>,
+    tools: Arc<dyn ToolRegistry>,
+    clock: Arc<dyn Clock>,
+    limits: LoopLimits,
 }
 
 impl EmbeddedBackend {
+    /// A backend without tools, with the machine's clock and the default bounds. An `Arc` of a model
+    /// is a source that gives this model to every role.
+    pub fn new(models: impl ModelSource) -> Self {
+        Self {
+            models: Arc::new(models),
+            tools: Arc::new(LocalTools::new()),
+            clock: Arc::new(SystemClock),
+            limits: LoopLimits::default(),
+        }
+    }
+
+    /// Sets the tools that the loop may call.
+    pub fn with_tools(mut self, tools: Arc<dyn ToolRegistry>) -> Self {
+        self.tools = tools;
+        self
+    }
+
+    /// Sets the clock that measures the calls' time-outs.
+    pub fn with_clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Sets the loop's bounds.
+    pub fn with_limits(mut self, limits: LoopLimits) -> Self {
+        self.limits = limits;
+        self
+    }
+
     fn model(&self, choice: &Choice) -> Result<Arc<dyn Model>, Failure> {
         match choice {
             Choice::Embedded(settings) => self.models.model(settings),

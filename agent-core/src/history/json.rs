@@ -1,0 +1,184 @@
+//! Typed access to a JSON text that borrows from the bytes it came in, so that nothing is copied twice.
+
+use serde_json_borrow::ObjectAsVec;
+pub(super) use serde_json_borrow::Value;
+
+use super::{InvalidField, MAX_ID_BYTES, MAX_LIST};
+use crate::message::SharedJson;
+
+/// A parsed request body.
+pub struct Body<'a>(Value<'a>);
+
+/// Nothing: a body may hold keys and tokens.
+impl std::fmt::Debug for Body<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Body").finish_non_exhaustive()
+    }
+}
+
+impl<'a> Body<'a> {
+    /// Parses one JSON text that nests at most `max_depth` levels.
+    ///
+    /// # Errors
+    ///
+    /// The line and column at which the text ceases to be JSON; too deep a nesting.
+    pub fn parse(json: &'a [u8], max_depth: usize) -> Result<Self, InvalidField> {
+        let value = serde_json::from_slice(json).map_err(|error| {
+            let place = format!("line {}, column {}", error.line(), error.column());
+            InvalidField::new("", format!("is not valid JSON at {place}"))
+        })?;
+        if !is_at_most(max_depth, &value) {
+            return Err(InvalidField::new("", format!("nests deeper than {max_depth} levels")));
+        }
+        Ok(Self(value))
+    }
+
+    /// The body of a request that has none: an object without fields.
+    #[must_use]
+    pub fn empty() -> Self {
+        Self(Value::Object(ObjectAsVec::default()))
+    }
+
+    pub(super) fn fields(&self) -> Result<Fields<'_>, InvalidField> {
+        Fields::of(&self.0)
+    }
+}
+
+/// Whether `value` nests at most `levels` deep. The parser's own limit of 128 bounds the recursion.
+fn is_at_most(levels: usize, value: &Value<'_>) -> bool {
+    match value {
+        Value::Array(items) => levels > 0 && items.iter().all(|item| is_at_most(levels - 1, item)),
+        Value::Object(fields) => levels > 0 && fields.values().all(|field| is_at_most(levels - 1, field)),
+        _ => true,
+    }
+}
+
+/// An object's fields by name. Every reader takes `null` for absent and says the field's name in its error.
+#[derive(Clone, Copy)]
+pub(super) struct Fields<'t>(&'t ObjectAsVec<'t>);
+
+impl<'t> Fields<'t> {
+    pub(super) fn of(value: &'t Value<'t>) -> Result<Self, InvalidField> {
+        match value {
+            Value::Object(fields) => Ok(Self(fields)),
+            _ => Err(InvalidField::new("", "must be an object")),
+        }
+    }
+
+    pub(super) fn get(self, name: &str) -> Option<&'t Value<'t>> {
+        self.0.get(name).filter(|value| !value.is_null())
+    }
+
+    /// The name of the first of two spellings that is there; the first, if neither is.
+    pub(super) fn spelled(self, ours: &'static str, theirs: &'static str) -> &'static str {
+        if self.get(ours).is_none() && self.get(theirs).is_some() { theirs } else { ours }
+    }
+
+    pub(super) fn has(self, name: &str) -> bool {
+        self.get(name).is_some()
+    }
+
+    pub(super) fn text(self, name: &str) -> Result<Option<&'t str>, InvalidField> {
+        match self.get(name) {
+            None => Ok(None),
+            Some(Value::Str(text)) => Ok(Some(text)),
+            Some(_) => Err(InvalidField::new(name, "must be a string")),
+        }
+    }
+
+    pub(super) fn required_text(self, name: &str) -> Result<&'t str, InvalidField> {
+        self.text(name)?.ok_or_else(|| InvalidField::new(name, "is missing"))
+    }
+
+    /// Text of at most `limit` bytes without control characters. Empty text is absent.
+    pub(super) fn line(self, name: &str, limit: usize) -> Result<Option<String>, InvalidField> {
+        let Some(text) = self.text(name)?.filter(|text| !text.is_empty()) else { return Ok(None) };
+        check_line(text, limit).map_err(|fault| fault.below(name))?;
+        Ok(Some(text.to_owned()))
+    }
+
+    /// An identifier; see [`super::MAX_ID_BYTES`]. Many clients send `""` for none.
+    pub(super) fn id(self, name: &str) -> Result<Option<String>, InvalidField> {
+        self.line(name, MAX_ID_BYTES)
+    }
+
+    pub(super) fn required_id(self, name: &str) -> Result<String, InvalidField> {
+        match self.id(name)? {
+            Some(id) => Ok(id),
+            None if self.has(name) => Err(InvalidField::new(name, "is empty")),
+            None => Err(InvalidField::new(name, "is missing")),
+        }
+    }
+
+    /// A tool's name, bounded like an identifier.
+    pub(super) fn name(self, name: &str) -> Result<Option<String>, InvalidField> {
+        self.id(name)
+    }
+
+    pub(super) fn flag(self, name: &str) -> Result<Option<bool>, InvalidField> {
+        match self.get(name) {
+            None => Ok(None),
+            Some(Value::Bool(flag)) => Ok(Some(*flag)),
+            Some(_) => Err(InvalidField::new(name, "must be true or false")),
+        }
+    }
+
+    pub(super) fn list(self, name: &str, limit: usize) -> Result<Option<&'t [Value<'t>]>, InvalidField> {
+        self.get(name).map(|value| list(value, limit).map_err(|fault| fault.below(name))).transpose()
+    }
+
+    /// A list that may be missing, element by element, with the element's path in the error.
+    pub(super) fn each<T>(
+        self,
+        name: &str,
+        mut read: impl FnMut(&'t Value<'t>) -> Result<Option<T>, InvalidField>,
+    ) -> Result<Vec<T>, InvalidField> {
+        let list = self.list(name, MAX_LIST)?.unwrap_or_default();
+        let mut items = Vec::with_capacity(list.len());
+        for (index, value) in list.iter().enumerate() {
+            items.extend(read(value).map_err(|fault| fault.in_element(index).below(name))?);
+        }
+        Ok(items)
+    }
+
+    pub(super) fn object(self, name: &str) -> Result<Option<Fields<'t>>, InvalidField> {
+        self.get(name).map(|value| Fields::of(value).map_err(|fault| fault.below(name))).transpose()
+    }
+
+    /// An object that is kept as JSON, such as a schema.
+    pub(super) fn json_object(self, name: &str) -> Result<Option<SharedJson>, InvalidField> {
+        match self.get(name) {
+            None => Ok(None),
+            Some(value @ Value::Object(_)) => Ok(Some(shared_json(value))),
+            Some(_) => Err(InvalidField::new(name, "must be an object")),
+        }
+    }
+}
+
+/// A value as JSON text.
+pub(super) fn to_json(value: &Value<'_>) -> String {
+    serde_json::to_string(value).expect("a value that was parsed serialises")
+}
+
+fn shared_json(value: &Value<'_>) -> SharedJson {
+    serde_json::value::to_raw_value(value).expect("a value that was parsed serialises").into()
+}
+
+pub(super) fn list<'t>(value: &'t Value<'t>, limit: usize) -> Result<&'t [Value<'t>], InvalidField> {
+    match value {
+        Value::Array(items) if items.len() <= limit => Ok(items),
+        Value::Array(_) => Err(InvalidField::new("", format!("has more than {limit} elements"))),
+        _ => Err(InvalidField::new("", "must be a list")),
+    }
+}
+
+/// Checks text that goes into headers, queries and logs.
+pub(super) fn check_line(text: &str, limit: usize) -> Result<(), InvalidField> {
+    if text.len() > limit {
+        return Err(InvalidField::new("", format!("is longer than {limit} bytes")));
+    }
+    if text.chars().any(char::is_control) {
+        return Err(InvalidField::new("", "holds control characters"));
+    }
+    Ok(())
+}

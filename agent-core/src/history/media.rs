@@ -1,0 +1,200 @@
+//! What a message says: text, or parts of several media, in the spellings of AG-UI, OpenAI and the AI SDK.
+
+use super::json::{self, Fields, Value};
+use super::{InvalidField, MAX_LIST};
+use crate::message::{Content, ContentPart, MediaSource, Role};
+
+/// The longest address of a picture or file, in bytes.
+const MAX_ADDRESS_BYTES: usize = 8192;
+
+/// Reads `content`: text or a list of parts.
+pub(super) fn read(role: Role, value: &Value<'_>) -> Result<Content, InvalidField> {
+    if let Value::Str(text) = value {
+        return Ok(Content::Text(text.to_string()));
+    }
+    if !value.is_array() {
+        return Err(InvalidField::new("", "must be text or a list of parts"));
+    }
+    let list = json::list(value, MAX_LIST)?;
+    let mut parts = Vec::with_capacity(list.len());
+    for (index, value) in list.iter().enumerate() {
+        let part = Fields::of(value).and_then(|fields| read_part(role, fields));
+        parts.extend(part.map_err(|fault| fault.in_element(index))?);
+    }
+    Ok(content(parts))
+}
+
+/// Parts as content. Text alone becomes plain text, which every model takes from every role.
+pub(super) fn content(parts: Vec<ContentPart>) -> Content {
+    let content = Content::Parts(parts);
+    if content.has_media() { content } else { Content::Text(content.to_text().into_owned()) }
+}
+
+/// One part; `None` for a type that is unknown, says nothing, or is not this role's to say: what a model or
+/// a tool has drawn cannot be sent to a model as its own words, so only the person's media are kept.
+pub(super) fn read_part(role: Role, part: Fields<'_>) -> Result<Option<ContentPart>, InvalidField> {
+    let kind = part.required_text("type")?;
+    let text = match kind {
+        "text" | "input_text" | "output_text" => part.required_text("text")?,
+        "refusal" => part.required_text("refusal")?,
+        _ if role == Role::User => return read_media(kind, part),
+        _ => return Ok(None),
+    };
+    Ok((!text.is_empty()).then(|| ContentPart::Text { text: text.to_owned() }))
+}
+
+fn read_media(kind: &str, part: Fields<'_>) -> Result<Option<ContentPart>, InvalidField> {
+    let part = match kind {
+        "image" => ContentPart::Image { source: read_source(part)? },
+        "audio" => ContentPart::Audio { source: read_source(part)? },
+        "video" => ContentPart::Video { source: read_source(part)? },
+        "document" => ContentPart::Document { source: read_source(part)? },
+        "binary" => of_type(read_binary(part)?),
+        "image_url" | "input_image" => ContentPart::Image { source: read_image_url(part)? },
+        "input_audio" => ContentPart::Audio { source: read_input_audio(part)? },
+        "file" if part.has("file") => {
+            let file = part.object("file")?;
+            let source = file.map(|file| read_openai_file(file).map_err(|fault| fault.below("file")));
+            of_type(source.unwrap_or_else(|| Err(InvalidField::new("file", "is missing")))?)
+        }
+        "file" => of_type(read_binary(part)?),
+        "input_file" => of_type(read_openai_file(part)?),
+        _ => return Ok(None),
+    };
+    Ok(Some(part))
+}
+
+/// The part that a media type calls for.
+fn of_type(source: MediaSource) -> ContentPart {
+    let mime_type = match &source {
+        MediaSource::Data { mime_type, .. } => mime_type.as_str(),
+        MediaSource::Url { mime_type, .. } => mime_type.as_deref().unwrap_or_default(),
+    };
+    match mime_type.split_once('/').map_or("", |(kind, _)| kind) {
+        "image" => ContentPart::Image { source },
+        "audio" => ContentPart::Audio { source },
+        "video" => ContentPart::Video { source },
+        _ => ContentPart::Document { source },
+    }
+}
+
+/// AG-UI: `source: {type: "data" | "url", value, mimeType}`.
+fn read_source(part: Fields<'_>) -> Result<MediaSource, InvalidField> {
+    let below = |fault: InvalidField| fault.below("source");
+    let source = part.object("source")?.ok_or_else(|| InvalidField::new("source", "is missing"))?;
+    let mime_type = mime_type(source).map_err(below)?;
+    let value = source.required_text("value").map_err(below)?;
+    match source.required_text("type").map_err(below)? {
+        "data" => data("value", value, mime_type).map_err(below),
+        "url" => address("value", value, mime_type).map_err(below),
+        _ => Err(InvalidField::new("source.type", "must be data or url")),
+    }
+}
+
+/// AG-UI's older `binary` and the AI SDK's `file`: bytes or an address, and a media type.
+fn read_binary(part: Fields<'_>) -> Result<MediaSource, InvalidField> {
+    let mime_type = mime_type(part)?;
+    match (part.text("data")?, part.text("url")?) {
+        (Some(value), _) => data("data", value, mime_type),
+        (None, Some(url)) => address("url", url, mime_type),
+        (None, None) => Err(InvalidField::new("url", "is missing, and so is data")),
+    }
+}
+
+/// OpenAI: `image_url` is an address or an object with one.
+fn read_image_url(part: Fields<'_>) -> Result<MediaSource, InvalidField> {
+    match part.get("image_url") {
+        Some(Value::Str(url)) => address("image_url", url, None),
+        Some(value) => Fields::of(value)
+            .and_then(|fields| address("url", fields.required_text("url")?, None))
+            .map_err(|fault| fault.below("image_url")),
+        None => Err(InvalidField::new("image_url", "is missing")),
+    }
+}
+
+/// OpenAI: `input_audio: {data, format}`.
+fn read_input_audio(part: Fields<'_>) -> Result<MediaSource, InvalidField> {
+    let below = |fault: InvalidField| fault.below("input_audio");
+    let audio = part.object("input_audio")?.ok_or_else(|| InvalidField::new("input_audio", "is missing"))?;
+    let mime_type = match audio.required_text("format").map_err(below)? {
+        "mp3" => "audio/mpeg",
+        "wav" => "audio/wav",
+        _ => return Err(InvalidField::new("input_audio.format", "must be mp3 or wav")),
+    };
+    let value = audio.required_text("data").map_err(below)?;
+    data("data", value, Some(mime_type.to_owned())).map_err(below)
+}
+
+/// OpenAI: `file_data` or `file_url`. A `file_id` names a file at one vendor, which others do not have.
+fn read_openai_file(file: Fields<'_>) -> Result<MediaSource, InvalidField> {
+    match (file.text("file_data")?, file.text("file_url")?) {
+        (Some(value), _) => data("file_data", value, None),
+        (None, Some(url)) => address("file_url", url, None),
+        (None, None) => Err(InvalidField::new("file_data", "is missing")),
+    }
+}
+
+fn mime_type(fields: Fields<'_>) -> Result<Option<String>, InvalidField> {
+    let name = fields.spelled("mimeType", "mediaType");
+    let Some(mime_type) = fields.text(name)?.filter(|text| !text.is_empty()) else { return Ok(None) };
+    check_mime_type(mime_type).map_err(|fault| fault.below(name))?;
+    Ok(Some(mime_type.to_owned()))
+}
+
+/// A media type goes into `data:` addresses, so it must not break out of them.
+fn check_mime_type(text: &str) -> Result<(), InvalidField> {
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"/.+-_;=\"! *".contains(&byte);
+    if text.len() <= 128 && text.contains('/') && text.bytes().all(fits) {
+        Ok(())
+    } else {
+        Err(InvalidField::new("", "must be a media type"))
+    }
+}
+
+/// Inline bytes: bare Base64 with a media type beside it, or a `data:` address, which has its own.
+fn data(name: &str, value: &str, mime_type: Option<String>) -> Result<MediaSource, InvalidField> {
+    if is_data_url(value) {
+        return data_url(value).map_err(|fault| fault.below(name));
+    }
+    let mime_type = mime_type.ok_or_else(|| InvalidField::new("mimeType", "is missing"))?;
+    check_base64(value).map_err(|fault| fault.below(name))?;
+    Ok(MediaSource::Data { value: value.to_owned(), mime_type })
+}
+
+fn address(name: &str, url: &str, mime_type: Option<String>) -> Result<MediaSource, InvalidField> {
+    if is_data_url(url) {
+        return data_url(url).map_err(|fault| fault.below(name));
+    }
+    let web = ["http://", "https://"].iter().any(|scheme| starts_with_ignoring_case(url, scheme));
+    if !web {
+        return Err(InvalidField::new(name, "must be an http, https or data address"));
+    }
+    json::check_line(url, MAX_ADDRESS_BYTES).map_err(|fault| fault.below(name))?;
+    Ok(MediaSource::Url { value: url.to_owned(), mime_type })
+}
+
+fn is_data_url(text: &str) -> bool {
+    starts_with_ignoring_case(text, "data:")
+}
+
+fn starts_with_ignoring_case(text: &str, prefix: &str) -> bool {
+    text.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix))
+}
+
+/// RFC 2397, Base64 alone: `data:image/png;base64,…`.
+fn data_url(url: &str) -> Result<MediaSource, InvalidField> {
+    let wrong = || InvalidField::new("", "must be a Base64 data address with a media type");
+    let (head, value) = url["data:".len()..].split_once(',').ok_or_else(wrong)?;
+    let mime_type = head.strip_suffix(";base64").ok_or_else(wrong)?;
+    check_mime_type(mime_type).map_err(|_| wrong())?;
+    check_base64(value)?;
+    Ok(MediaSource::Data { value: value.to_owned(), mime_type: mime_type.to_owned() })
+}
+
+fn check_base64(text: &str) -> Result<(), InvalidField> {
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"+/=-_".contains(&byte);
+    if text.is_empty() || !text.bytes().all(fits) {
+        return Err(InvalidField::new("", "must be Base64"));
+    }
+    Ok(())
+}

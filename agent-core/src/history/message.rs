@@ -1,0 +1,87 @@
+//! One element of `messages`, in AG-UI's, OpenAI's or the AI SDK's spelling.
+
+use super::InvalidField;
+use super::json::{Fields, Value, to_json};
+use super::{media, ui_message};
+use crate::message::{Content, FunctionCall, FunctionKind, Message, Role, ToolCall};
+
+/// Appends what `value` says and tells who speaks; `None` for a role that is not a speaker, such as AG-UI's
+/// `reasoning` and `activity`, which clients send back with the rest.
+pub(super) fn read(value: &Value<'_>, into: &mut Vec<Message>) -> Result<Option<Role>, InvalidField> {
+    let fields = Fields::of(value)?;
+    let role = match fields.required_text("role")? {
+        "system" => Role::System,
+        "developer" => Role::Developer,
+        "user" => Role::User,
+        "assistant" => Role::Assistant,
+        "tool" => Role::Tool,
+        _ => return Ok(None),
+    };
+    read_as(role, fields, into)?;
+    Ok(Some(role))
+}
+
+/// Appends what a message of `role` says. A message that says nothing is left out: models refuse it.
+pub(super) fn read_as(role: Role, fields: Fields<'_>, into: &mut Vec<Message>) -> Result<(), InvalidField> {
+    if role != Role::Tool && fields.has("parts") {
+        return ui_message::read(role, fields, into);
+    }
+    let id = fields.id("id")?;
+    let mut content = read_content(role, fields)?;
+    let (mut tool_calls, mut tool_call_id) = (Vec::new(), None);
+    match role {
+        Role::Assistant => {
+            let name = fields.spelled("toolCalls", "tool_calls");
+            tool_calls = fields.each(name, read_call)?;
+        }
+        Role::Tool => {
+            tool_call_id = Some(fields.required_id(fields.spelled("toolCallId", "tool_call_id"))?);
+            if let (true, Some(error)) = (content.is_empty(), fields.text("error")?) {
+                content = Content::Text(error.to_owned());
+            }
+        }
+        Role::System | Role::Developer | Role::User => {}
+    }
+    if role == Role::Tool || !tool_calls.is_empty() || !content.is_empty() {
+        into.push(Message { id, role, content, tool_calls, tool_call_id });
+    }
+    Ok(())
+}
+
+fn read_content(role: Role, fields: Fields<'_>) -> Result<Content, InvalidField> {
+    match fields.get("content") {
+        Some(value) => media::read(role, value).map_err(|fault| fault.below("content")),
+        // One that only calls tools, or a tool that has nothing to say.
+        None if matches!(role, Role::Assistant | Role::Tool) => Ok(Content::default()),
+        None => Err(InvalidField::new("content", "is missing")),
+    }
+}
+
+/// A call; `None` for a kind of call that is not a function's.
+fn read_call(value: &Value<'_>) -> Result<Option<ToolCall>, InvalidField> {
+    let fields = Fields::of(value)?;
+    if fields.text("type")?.is_some_and(|kind| kind != "function") {
+        return Ok(None);
+    }
+    let id = fields.required_id("id")?;
+    let function = fields.object("function")?.ok_or_else(|| InvalidField::new("function", "is missing"))?;
+    let function = read_function(function).map_err(|fault| fault.below("function"))?;
+    Ok(Some(ToolCall { id, kind: FunctionKind::Function, function }))
+}
+
+fn read_function(fields: Fields<'_>) -> Result<FunctionCall, InvalidField> {
+    let arguments = match fields.get("arguments") {
+        None => no_arguments(),
+        Some(Value::Str(text)) if text.trim().is_empty() => no_arguments(),
+        Some(Value::Str(text)) => text.to_string(),
+        // Some model servers give the arguments parsed, and their clients keep them so.
+        Some(value @ Value::Object(_)) => to_json(value),
+        Some(_) => return Err(InvalidField::new("arguments", "must be JSON text")),
+    };
+    Ok(FunctionCall { name: fields.required_id("name")?, arguments })
+}
+
+/// What a call without arguments carries: some models write nothing, and none takes nothing back.
+pub(super) fn no_arguments() -> String {
+    "{}".to_owned()
+}

@@ -1,0 +1,115 @@
+//! The AI SDK's UI messages (v5 and v6; v4's tool invocations too): one message with `parts`, which holds
+//! what in our form are an answer, its tool calls, their results, and the answers after them.
+
+use super::InvalidField;
+use super::json::{Fields, Value, to_json};
+use super::media;
+use super::message::no_arguments;
+use crate::message::{ContentPart, Message, Role, ToolCall};
+
+/// Appends the messages that the parts of one UI message amount to.
+pub(super) fn read(role: Role, fields: Fields<'_>, into: &mut Vec<Message>) -> Result<(), InvalidField> {
+    let mut step = Step { role, id: fields.id("id")?, ..Step::default() };
+    fields.each("parts", |value| -> Result<Option<()>, InvalidField> {
+        step.read_part(Fields::of(value)?, into)?;
+        Ok(None)
+    })?;
+    step.finish(into);
+    Ok(())
+}
+
+/// What one call of the model said, and what the tools answered.
+struct Step {
+    role: Role,
+    id: Option<String>,
+    parts: Vec<ContentPart>,
+    calls: Vec<ToolCall>,
+    results: Vec<Message>,
+}
+
+impl Default for Step {
+    fn default() -> Self {
+        Self { role: Role::User, id: None, parts: Vec::new(), calls: Vec::new(), results: Vec::new() }
+    }
+}
+
+impl Step {
+    fn read_part(&mut self, part: Fields<'_>, into: &mut Vec<Message>) -> Result<(), InvalidField> {
+        match part.required_text("type")? {
+            "step-start" => self.finish(into),
+            "tool-invocation" if part.has("toolInvocation") => {
+                let invocation = part.object("toolInvocation")?;
+                if let Some(fields) = invocation {
+                    let name = fields.required_id("toolName");
+                    name.and_then(|name| self.read_call(&name, fields))
+                        .map_err(|fault| fault.below("toolInvocation"))?;
+                }
+            }
+            "dynamic-tool" => self.read_call(&part.required_id("toolName")?, part)?,
+            kind if kind.starts_with("tool-") => self.read_call(&kind["tool-".len()..], part)?,
+            _ => {
+                if let Some(part) = media::read_part(self.role, part)? {
+                    // Whoever speaks after a tool has answered has been called again.
+                    if !self.results.is_empty() {
+                        self.finish(into);
+                    }
+                    self.parts.push(part);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn read_call(&mut self, name: &str, part: Fields<'_>) -> Result<(), InvalidField> {
+        let state = part.text("state")?.unwrap_or_default();
+        // A call whose arguments were still coming was never made.
+        if self.role != Role::Assistant || matches!(state, "input-streaming" | "partial-call") {
+            return Ok(());
+        }
+        if name.is_empty() || name.len() > super::MAX_ID_BYTES {
+            return Err(InvalidField::new("type", "must end with the tool's name"));
+        }
+        let id = part.required_id("toolCallId")?;
+        self.results.extend(read_result(state, part)?.map(|text| Message::tool_result(&id, text)));
+        self.calls.push(ToolCall::new(id, name, arguments(part)));
+        Ok(())
+    }
+
+    /// Appends the step as an answer and its results, and begins the next one.
+    fn finish(&mut self, into: &mut Vec<Message>) {
+        let content = media::content(std::mem::take(&mut self.parts));
+        let tool_calls = std::mem::take(&mut self.calls);
+        if !content.is_empty() || !tool_calls.is_empty() {
+            let id = self.id.take();
+            into.push(Message { id, role: self.role, content, tool_calls, tool_call_id: None });
+        }
+        into.append(&mut self.results);
+    }
+}
+
+fn arguments(part: Fields<'_>) -> String {
+    match ["input", "rawInput", "args"].iter().find_map(|name| part.get(name)) {
+        None => no_arguments(),
+        Some(Value::Str(text)) => text.to_string(),
+        Some(value) => to_json(value),
+    }
+}
+
+/// The tool's answer as the model reads it; `None` while there is none.
+fn read_result(state: &str, part: Fields<'_>) -> Result<Option<String>, InvalidField> {
+    match state {
+        "output-available" => Ok(Some(as_text(part.get("output")))),
+        "result" => Ok(Some(as_text(part.get("result")))),
+        "output-error" => Ok(Some(part.text("errorText")?.unwrap_or("the tool failed").to_owned())),
+        "output-denied" => Ok(Some("the person did not allow the call".to_owned())),
+        _ => Ok(None),
+    }
+}
+
+fn as_text(value: Option<&Value<'_>>) -> String {
+    match value {
+        None => String::new(),
+        Some(Value::Str(text)) => text.to_string(),
+        Some(value) => to_json(value),
+    }
+}
