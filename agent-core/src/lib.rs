@@ -16,6 +16,14 @@ pub mod prompt;
 pub mod records;
 pub mod role;
 pub mod select;
+#[cfg(feature = "conformance")]
+pub mod testing;
 pub mod tool;
+pub mod tool_loop;
 pub mod turn;
 pub mod workspace;
+
+/// A new identifier: a UUID of version 7, which sorts by the time of its making.
+pub fn new_id() -> String {
+    uuid::Uuid::now_v7().to_string()
+}
