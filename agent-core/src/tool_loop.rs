@@ -118,7 +118,7 @@ enum State {
     /// The model answers.
     Answering {
         stream: ModelStream,
-        answer: Answer,
+        answer: Box<Answer>,
     },
     /// Tools are at work.
     Calling(Box<Calling>),

@@ -337,7 +337,11 @@ fn thinking(choice: &Choice) -> Option<bool> {
     }
 }
 
-fn allowed_placeholder(role: &RoleBlock, _: Caller, _: Option<&[String]>) -> std::collections::BTreeSet<String> {
+fn allowed_placeholder(
+    role: &RoleBlock,
+    _: Caller,
+    _: Option<&[String]>,
+) -> std::collections::BTreeSet<String> {
     let preset = role.content.mcp_preset.clone().unwrap_or_default();
     preset.into_iter().chain(role.content.tools.iter().cloned()).collect()
 }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::assembly::Trimmed;
 use super::Prompt;
+use super::assembly::Trimmed;
 use crate::context::{Fragment, Stability};
 
 /// The parts of a prompt in order, with their sizes and hashes.
