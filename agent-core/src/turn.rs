@@ -240,6 +240,7 @@ pub async fn prepare_turn(
     };
     let backend = platform.backend(choice.kind())?;
     let budget = backend.budget(&choice)?;
+    let counter = backend.counter(&choice).unwrap_or_else(|| platform.counter.clone());
 
     let context = execution_context(principal, &role, &request)?;
     let input = TurnInput {
@@ -254,7 +255,7 @@ pub async fn prepare_turn(
         history: platform.parts.history(&input.request.messages),
         tools: &tools,
         budget,
-        counter: platform.counter.clone(),
+        counter,
         retrieval: role.content.rag_placement.unwrap_or_default(),
         cache: &platform.parts,
     })
