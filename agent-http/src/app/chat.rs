@@ -9,7 +9,7 @@ use http::Request;
 use super::App;
 use crate::auth::Credential;
 use crate::error::HttpError;
-use crate::request::{Handled, MAX_JSON_DEPTH, Query, read_json_bytes};
+use crate::request::{Handled, Query, read_json_bytes};
 use crate::serve::Body;
 use crate::stream::{self, negotiate};
 
@@ -21,7 +21,7 @@ pub(super) async fn post(app: &App, request: Request<Body>) -> Handled {
     let framing = negotiate(&head.headers, query.get("format")?)?;
     let credential = app.auth.authenticate(&head, &query)?;
     let bytes = read_json_bytes(&head.headers, body, &app.body).await?;
-    let parsed = history::Body::parse(&bytes, MAX_JSON_DEPTH)?;
+    let parsed = history::Body::parse(&bytes, app.json_depth)?;
     let input = history::read(&parsed, query.pairs())?;
     let (principal, turn) = admit(credential, input)?;
     drop(bytes);

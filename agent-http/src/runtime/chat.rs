@@ -16,7 +16,7 @@ use super::Runtime;
 use super::tools::NoToolServer;
 use crate::error::HttpError;
 use crate::model::HostedSettings;
-use crate::request::{Handled, MAX_JSON_DEPTH, Query, read_json_bytes};
+use crate::request::{Handled, Query, read_json_bytes};
 use crate::serve::Body;
 use crate::stream::{self, negotiate};
 
@@ -30,7 +30,7 @@ pub(super) async fn post(runtime: &Runtime, request: Request<Body>) -> Handled {
     let query = Query::of(&head.uri);
     let framing = negotiate(&head.headers, query.get("format")?)?;
     let bytes = read_json_bytes(&head.headers, body, &runtime.body).await?;
-    let parsed = history::Body::parse(&bytes, MAX_JSON_DEPTH)?;
+    let parsed = history::Body::parse(&bytes, runtime.json_depth)?;
     let request = RuntimeRequest::read(&parsed)?;
     let model = model(runtime, &request)?;
     drop(bytes);
