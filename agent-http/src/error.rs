@@ -22,6 +22,7 @@ use serde_json::{Map, Value};
 
 use crate::request::RequestId;
 use crate::serve::{ResponseBody, full};
+use crate::stream::NegotiationError;
 
 /// The media type of problem details.
 pub const PROBLEM_JSON: &str = "application/problem+json";
@@ -345,6 +346,16 @@ impl From<TurnError> for HttpError {
             TurnError::Backend(failure) => failure.into(),
             error => Self::internal(error),
         }
+    }
+}
+
+impl From<NegotiationError> for HttpError {
+    fn from(error: NegotiationError) -> Self {
+        let code = match error {
+            NegotiationError::NotAcceptable => Code::NotAcceptable,
+            NegotiationError::UnknownFormat => Code::InvalidRequest,
+        };
+        Self::new(code, error.to_string())
     }
 }
 
