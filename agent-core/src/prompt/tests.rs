@@ -102,7 +102,8 @@ fn what_is_stable_begins_the_system_prompt_and_the_turn_joins_the_latest_message
         </context>
 
         new
-    "#]].assert_eq(&shown(&prompt));
+    "#]]
+    .assert_eq(&shown(&prompt));
 
     let latest_turn = RagPlacement::LatestTurn;
     let moved = AssemblyInput { retrieval: latest_turn, ..input(fragments(), history(), 1_000, &cache) };
@@ -130,7 +131,8 @@ fn what_is_stable_begins_the_system_prompt_and_the_turn_joins_the_latest_message
         </context>
 
         new
-    "#]].assert_eq(&shown(&assemble(moved).expect("fits")));
+    "#]]
+    .assert_eq(&shown(&assemble(moved).expect("fits")));
 }
 
 #[test]
@@ -275,7 +277,8 @@ fn instructions_tools_and_the_turn_count_but_are_not_cut() {
             tools: 30,
             messages: 44,
         }
-    "#]].assert_debug_eq(&prompt.tokens());
+    "#]]
+    .assert_debug_eq(&prompt.tokens());
     let error = assemble(with_tools(80)).expect_err("does not fit");
     expect!["the prompt does not fit the model: 81 tokens are needed without any history (system prompt 27, tools 30, latest turn 24), 80 are available"].assert_eq(&error.to_string());
     assert_eq!(Failure::from(error).kind(), FailureKind::InvalidRequest);
@@ -364,7 +367,8 @@ fn the_manifest_names_every_part_and_the_stable_prefix() {
             "messages": 44
           },
           "tokenCounter": "bytes"
-        }"#]].assert_eq(&serde_json::to_string_pretty(&manifest).expect("serialises"));
+        }"#]]
+    .assert_eq(&serde_json::to_string_pretty(&manifest).expect("serialises"));
 }
 
 #[test]
