@@ -17,6 +17,8 @@ pub mod prompt;
 pub mod records;
 pub mod role;
 pub mod select;
+#[cfg(feature = "conformance")]
+pub mod testing;
 pub mod tool;
 pub mod tool_loop;
 pub mod turn;

@@ -316,11 +316,6 @@ fn open_cursor(cursor: &str) -> Result<String, StoreError> {
     String::from_utf8(bytes.ok_or_else(invalid)?).map_err(|_| invalid())
 }
 
-/// A fresh identifier: a UUID v7, which sorts after those that this process made before.
-pub fn new_id() -> String {
-    uuid::Uuid::now_v7().to_string()
-}
-
 /// Stored data, by tenant, collection and id. The [module](self) states the contract.
 #[async_trait]
 pub trait Records: Send + Sync + 'static {
@@ -340,7 +335,7 @@ pub trait Records: Send + Sync + 'static {
     /// Adds a record under a fresh id, which sorts after those of earlier calls, and gives the id.
     /// Between processes the order is that of their clocks, to the millisecond.
     async fn append(&self, collection: &Collection, value: SharedJson) -> Result<String, StoreError> {
-        let key = collection.key(new_id())?;
+        let key = collection.key(crate::new_id())?;
         self.put(&key, value, Precondition::Absent).await?;
         Ok(key.id)
     }
@@ -476,7 +471,7 @@ mod tests {
 
     #[test]
     fn ids_sort_by_age() {
-        let ids: Vec<String> = (0..1000).map(|_| new_id()).collect();
+        let ids: Vec<String> = (0..1000).map(|_| crate::new_id()).collect();
         assert!(ids.is_sorted());
     }
 }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{WorkspaceError, collection};
-use crate::records::{Collection, List, Order, Precondition, Records, RecordsExt, StoreError, new_id};
+use crate::records::{Collection, List, Order, Precondition, Records, RecordsExt, StoreError};
 
 /// The folder of an agent whose role names none.
 pub const DEFAULT_MEMORY_FOLDER: &str = "default";
@@ -68,7 +68,7 @@ pub async fn remember(
         return Err(WorkspaceError::Invalid { field: "text", fault: "is blank".to_owned() });
     }
     let entry = Memory {
-        id: new_id(),
+        id: crate::new_id(),
         company_id: company_id.to_owned(),
         agent_id: agent_id.to_owned(),
         folder: folder.map(str::to_owned),

@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{WorkspaceError, collection};
-use crate::records::{Key, Records, RecordsExt, new_id};
+use crate::records::{Key, Records, RecordsExt};
 use crate::tool::ExecutionContext;
 
 /// How many todos a list has at most; with titles of their full size, every byte of them escaped,
@@ -62,7 +62,7 @@ pub async fn create_todo(
 ) -> Result<Todo, WorkspaceError> {
     let title = checked_title(title)?;
     let (id, key) = key(context)?;
-    let todo = Todo { id: new_id(), title: title.to_owned(), done: false };
+    let todo = Todo { id: crate::new_id(), title: title.to_owned(), done: false };
     let add = |found| {
         let mut list = owned(id, found, context)?;
         if list.todos.len() >= MAX_TODOS {
