@@ -8,7 +8,6 @@ pub mod model;
 pub mod outbound;
 pub mod probe;
 pub mod request;
-pub mod runtime;
 pub mod secret;
 pub mod serve;
 pub mod stream;
