@@ -201,8 +201,9 @@ fn a_history_over_budget_loses_whole_units_from_its_beginning() {
         ("uauau", 50), // fits to the token
         ("uauau", 49), // one over: a step of 14, two messages
         ("uauauauau", 49),
-        ("uauauauauau", 49), // the next step
-        ("ucrrrau", 60),     // a call goes with all its results
+        ("uauauauauau", 49),    // the next step
+        ("uauauauauauau", 100), // on to the person's next message
+        ("ucrrrau", 60),        // a call goes with all its results
         ("ucrau", 30),
         ("suauau", 40), // instructions stay
         ("uauacr", 60), // the latest turn stays, calls and all
@@ -233,6 +234,7 @@ fn a_history_over_budget_loses_whole_units_from_its_beginning() {
         uauau 49: [(2, 20)] 30 tokens: User Assistant User
         uauauauau 49: [(5, 50)] 40 tokens: Assistant User Assistant User
         uauauauauau 49: [(7, 70)] 40 tokens: Assistant User Assistant User
+        uauauauauauau 100: [(4, 40)] 90 tokens: User Assistant User Assistant User Assistant User Assistant User
         ucrrrau 60: [(5, 52)] 20 tokens: Assistant User
         ucrau 30: [(3, 32)] 20 tokens: Assistant User
         suauau 40: [(3, 30)] 30 tokens: System Assistant User
