@@ -3,6 +3,8 @@
 //! A backend works in two steps, like a [model](crate::model): [`Backend::prepare`] is pure and makes
 //! the bytes; [`Backend::start`] sends them. The debug routes stop in between.
 
+mod embedded;
+
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -16,6 +18,8 @@ use crate::prompt::Prompt;
 use crate::role::RoleBlock;
 use crate::select::Choice;
 use crate::tool::{ExecutionContext, ToolSpec};
+
+pub use embedded::{EmbeddedBackend, ModelSource};
 
 /// Answers turns.
 ///
@@ -51,6 +55,8 @@ pub struct Turn {
     pub context: ExecutionContext,
     /// Whether a tool must be called.
     pub tool_choice: ToolChoice,
+    /// Whether the model should think aloud, where it can.
+    pub thinking: Option<bool>,
 }
 
 /// A request that is ready to be sent.

@@ -17,4 +17,10 @@ pub mod records;
 pub mod role;
 pub mod select;
 pub mod tool;
+pub mod tool_loop;
 pub mod turn;
+
+/// A new identifier: a UUID of version 7, which sorts by the time of its making.
+pub fn new_id() -> String {
+    uuid::Uuid::now_v7().to_string()
+}

@@ -31,6 +31,11 @@ impl Payload {
         &self.bytes
     }
 
+    /// The bytes, to be sent.
+    pub fn into_bytes(self) -> Bytes {
+        self.bytes
+    }
+
     /// The bytes as they may be shown.
     pub fn shown(&self) -> Vec<u8> {
         let mut shown = Vec::with_capacity(self.bytes.len());

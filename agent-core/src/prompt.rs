@@ -139,6 +139,11 @@ impl Prompt {
         }
     }
 
+    /// Whether any message has pictures or files, which not every model takes.
+    pub fn has_media(&self) -> bool {
+        self.messages.iter().any(|message| message.message.content.has_media())
+    }
+
     /// The latest message of the person.
     pub fn latest_user_text(&self) -> Option<std::borrow::Cow<'_, str>> {
         let latest = self.messages.iter().rev().find(|m| m.message.role == Role::User)?;

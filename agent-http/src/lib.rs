@@ -1,1 +1,9 @@
 //! (map)
+
+pub mod cors;
+pub mod error;
+pub mod lines;
+pub mod outbound;
+pub mod request;
+pub mod secret;
+pub mod serve;

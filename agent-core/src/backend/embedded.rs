@@ -1,0 +1,118 @@
+//! The embedded backend: the tool loop runs where the application runs.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+
+use super::{Backend, Prepared, Turn};
+use crate::budget::TokenBudget;
+use crate::clock::{Clock, SystemClock};
+use crate::error::{Failure, FailureKind};
+use crate::event::EventStream;
+use crate::model::{Model, ModelRequest};
+use crate::role::EmbeddedAi;
+use crate::select::Choice;
+use crate::tool::{LocalTools, ToolRegistry};
+use crate::tool_loop::{LoopLimits, ToolLoop};
+
+/// Gives the model that a role's `EmbeddedAI` container asks for.
+pub trait ModelSource: Send + Sync + 'static {
+    /// The model for these settings.
+    ///
+    /// # Errors
+    /// `UnknownProvider`, naming the choices; `NotConfigured`, naming the setting; `Blocked`.
+    fn model(&self, settings: &EmbeddedAi) -> Result<Arc<dyn Model>, Failure>;
+}
+
+/// One model for every role, whatever its settings say.
+impl<M: Model> ModelSource for Arc<M> {
+    fn model(&self, _: &EmbeddedAi) -> Result<Arc<dyn Model>, Failure> {
+        Ok(self.clone())
+    }
+}
+
+/// Answers turns by a [`Model`] and the tools at hand.
+pub struct EmbeddedBackend {
+    models: Arc<dyn ModelSource>,
+    tools: Arc<dyn ToolRegistry>,
+    clock: Arc<dyn Clock>,
+    limits: LoopLimits,
+}
+
+impl EmbeddedBackend {
+    /// A backend without tools, with the machine's clock and the default bounds. An `Arc` of a model
+    /// is a source that gives this model to every role.
+    pub fn new(models: impl ModelSource) -> Self {
+        Self {
+            models: Arc::new(models),
+            tools: Arc::new(LocalTools::new()),
+            clock: Arc::new(SystemClock),
+            limits: LoopLimits::default(),
+        }
+    }
+
+    /// Sets the tools that the loop may call.
+    pub fn with_tools(mut self, tools: Arc<dyn ToolRegistry>) -> Self {
+        self.tools = tools;
+        self
+    }
+
+    /// Sets the clock that measures the calls' time-outs.
+    pub fn with_clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Sets the loop's bounds.
+    pub fn with_limits(mut self, limits: LoopLimits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    fn model(&self, choice: &Choice) -> Result<Arc<dyn Model>, Failure> {
+        match choice {
+            Choice::Embedded(settings) => self.models.model(settings),
+            _ => Err(Failure::new(FailureKind::Internal, "the turn was meant for another backend")),
+        }
+    }
+}
+
+#[async_trait]
+impl Backend for EmbeddedBackend {
+    fn budget(&self, choice: &Choice) -> Result<TokenBudget, Failure> {
+        Ok(TokenBudget::for_model(&self.model(choice)?.info()))
+    }
+
+    fn prepare(&self, turn: Arc<Turn>) -> Result<Prepared, Failure> {
+        let model = self.model(&turn.choice)?;
+        if turn.prompt.has_media() && !model.info().takes_media {
+            return Err(Failure::new(
+                FailureKind::UnsupportedContent,
+                "this agent's model takes text only, no images or files",
+            ));
+        }
+        let payload = model.prepare(&request(&turn))?;
+        Ok(Prepared { payload, turn })
+    }
+
+    async fn start(&self, prepared: Prepared) -> Result<EventStream, Failure> {
+        let Prepared { payload, turn } = prepared;
+        let tool_loop = ToolLoop {
+            model: self.model(&turn.choice)?,
+            tools: self.tools.clone(),
+            clock: self.clock.clone(),
+            limits: self.limits,
+        };
+        tool_loop.start(payload, request(&turn), turn.context.clone(), turn.run.clone()).await
+    }
+}
+
+fn request(turn: &Turn) -> ModelRequest {
+    ModelRequest {
+        prompt: turn.prompt.clone(),
+        appended: Vec::new(),
+        tools: turn.tools.clone(),
+        tool_choice: turn.tool_choice.clone(),
+        thinking: turn.thinking,
+    }
+}

@@ -1,0 +1,193 @@
+//! One answer of a model: from deltas to events, and what is left of it for the next round.
+
+use std::collections::VecDeque;
+
+use crate::error::{Failure, FailureKind};
+use crate::event::{AssistantRole, Event, Id, ReasoningRole};
+use crate::message::{FinishReason, ToolCall, Usage};
+use crate::model::ModelEvent;
+use crate::tool_loop::LoopLimits;
+
+/// Opens and closes the messages and calls that a model's deltas belong to.
+pub(super) struct Answer {
+    /// The assistant message's identifier; calls name it as their parent whether or not it has text.
+    message_id: Id,
+    /// Each stretch of text between calls is a message of its own, for a closed one stays closed.
+    text_id: Option<Id>,
+    reasoning_id: Option<Id>,
+    text_closed: bool,
+    /// The text is only needed once there are calls, but comes before them.
+    text: String,
+    calls: Vec<PendingCall>,
+    usage: Usage,
+}
+
+struct PendingCall {
+    index: usize,
+    id: Id,
+    name: String,
+    arguments: String,
+}
+
+/// The end of an answer.
+pub(super) struct Done {
+    pub reason: FinishReason,
+    pub usage: Usage,
+}
+
+impl Answer {
+    pub(super) fn new() -> Self {
+        Self {
+            message_id: crate::new_id().into(),
+            text_id: None,
+            reasoning_id: None,
+            text_closed: false,
+            text: String::new(),
+            calls: Vec::new(),
+            usage: Usage::default(),
+        }
+    }
+
+    /// Takes the next delta; says so when the answer is complete.
+    pub(super) fn take(
+        &mut self,
+        event: ModelEvent,
+        out: &mut VecDeque<Event>,
+        used_ids: &mut Vec<Id>,
+        limits: &LoopLimits,
+    ) -> Result<Option<Done>, Failure> {
+        match event {
+            ModelEvent::Text(delta) => self.take_text(delta, out),
+            ModelEvent::Reasoning(delta) => self.take_reasoning(delta, out),
+            ModelEvent::ToolCallStart { index, id, name } => {
+                self.close_messages(out);
+                self.start_call(index, id, name, out, used_ids, limits)?;
+            }
+            ModelEvent::ToolCallArgs { index, delta } => self.take_arguments(index, delta, out, limits)?,
+            ModelEvent::Usage(usage) => self.usage = usage,
+            ModelEvent::Finish(reason) => {
+                self.close_messages(out);
+                for call in &self.calls {
+                    out.push_back(Event::ToolCallEnd { tool_call_id: call.id.clone() });
+                }
+                return Ok(Some(Done { reason, usage: std::mem::take(&mut self.usage) }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The answer's text and its calls, in the order in which they were begun.
+    pub(super) fn into_parts(self) -> (String, Vec<ToolCall>) {
+        let calls = self.calls.into_iter().map(|call| ToolCall::new(&*call.id, call.name, call.arguments));
+        (self.text, calls.collect())
+    }
+
+    fn take_text(&mut self, delta: String, out: &mut VecDeque<Event>) {
+        if delta.is_empty() {
+            return;
+        }
+        self.close_reasoning(out);
+        let message_id = match &self.text_id {
+            Some(id) => id.clone(),
+            None => {
+                let id = if self.text_closed { Id::from(crate::new_id()) } else { self.message_id.clone() };
+                out.push_back(Event::TextMessageStart {
+                    message_id: id.clone(),
+                    role: AssistantRole::Assistant,
+                });
+                self.text_id.insert(id).clone()
+            }
+        };
+        self.text.push_str(&delta);
+        out.push_back(Event::TextMessageContent { message_id, delta });
+    }
+
+    fn take_reasoning(&mut self, delta: String, out: &mut VecDeque<Event>) {
+        if delta.is_empty() {
+            return;
+        }
+        self.close_text(out);
+        let message_id = match &self.reasoning_id {
+            Some(id) => id.clone(),
+            None => {
+                let message_id = Id::from(crate::new_id());
+                out.push_back(Event::ReasoningStart { message_id: message_id.clone() });
+                let role = ReasoningRole::Reasoning;
+                out.push_back(Event::ReasoningMessageStart { message_id: message_id.clone(), role });
+                self.reasoning_id.insert(message_id).clone()
+            }
+        };
+        out.push_back(Event::ReasoningMessageContent { message_id, delta });
+    }
+
+    fn start_call(
+        &mut self,
+        index: usize,
+        id: String,
+        name: String,
+        out: &mut VecDeque<Event>,
+        used_ids: &mut Vec<Id>,
+        limits: &LoopLimits,
+    ) -> Result<(), Failure> {
+        if self.calls.iter().any(|call| call.index == index) {
+            return Err(Failure::new(FailureKind::Failed, "the model began the same tool call twice"));
+        }
+        if self.calls.len() >= limits.max_calls_per_round {
+            return Err(Failure::new(
+                FailureKind::ToolLoopLimit,
+                format!("the model made more than {} tool calls at once", limits.max_calls_per_round),
+            ));
+        }
+        let taken = id.is_empty() || used_ids.iter().any(|used| **used == *id);
+        let id = Id::from(if taken { format!("call_{}", crate::new_id()) } else { id });
+        used_ids.push(id.clone());
+        out.push_back(Event::ToolCallStart {
+            tool_call_id: id.clone(),
+            tool_call_name: name.clone(),
+            parent_message_id: Some(self.message_id.clone()),
+        });
+        self.calls.push(PendingCall { index, id, name, arguments: String::new() });
+        Ok(())
+    }
+
+    fn take_arguments(
+        &mut self,
+        index: usize,
+        delta: String,
+        out: &mut VecDeque<Event>,
+        limits: &LoopLimits,
+    ) -> Result<(), Failure> {
+        if delta.is_empty() {
+            return Ok(());
+        }
+        let call = self.calls.iter_mut().find(|call| call.index == index);
+        let call = call.ok_or_else(|| {
+            Failure::new(FailureKind::Failed, "the model sent arguments of a tool call that it had not begun")
+        })?;
+        if call.arguments.len() + delta.len() > limits.max_argument_bytes {
+            return Err(Failure::new(FailureKind::Failed, "the model's tool arguments are too long"));
+        }
+        call.arguments.push_str(&delta);
+        out.push_back(Event::ToolCallArgs { tool_call_id: call.id.clone(), delta });
+        Ok(())
+    }
+
+    fn close_messages(&mut self, out: &mut VecDeque<Event>) {
+        self.close_reasoning(out);
+        self.close_text(out);
+    }
+
+    fn close_reasoning(&mut self, out: &mut VecDeque<Event>) {
+        if let Some(message_id) = self.reasoning_id.take() {
+            out.push_back(Event::ReasoningMessageEnd { message_id: message_id.clone() });
+            out.push_back(Event::ReasoningEnd { message_id });
+        }
+    }
+
+    fn close_text(&mut self, out: &mut VecDeque<Event>) {
+        if let Some(message_id) = self.text_id.take() {
+            self.text_closed = true;
+            out.push_back(Event::TextMessageEnd { message_id });
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! One tool call, from the model's words to the result that it is given.
+
+use std::collections::VecDeque;
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Waker;
+
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, Either, select};
+use futures_util::task::AtomicWaker;
+use serde_json::{Map, Value, json};
+use tracing::warn;
+
+use super::ToolLoop;
+use crate::event::Event;
+use crate::message::ToolCall;
+use crate::model::ModelRequest;
+use crate::tool::{ExecutionContext, Progress, ToolError, ToolOutput};
+
+/// How many reports may wait to be read; older ones make room, for only the latest matters.
+const MAX_WAITING_REPORTS: usize = 64;
+
+/// What the model is given for a call.
+pub(super) struct CallOutcome {
+    pub place: usize,
+    pub content: String,
+    pub is_error: bool,
+}
+
+/// Runs a call; whatever happens becomes its outcome.
+pub(super) fn run(
+    place: usize,
+    call: ToolCall,
+    deps: &ToolLoop,
+    request: &ModelRequest,
+    context: &Arc<ExecutionContext>,
+    board: &Arc<ProgressBoard>,
+) -> BoxFuture<'static, CallOutcome> {
+    let offered = request.tools.iter().any(|spec| spec.name == call.function.name);
+    let (tools, limits) = (deps.tools.clone(), deps.limits);
+    let timeout = deps.clock.sleep(limits.tool_timeout);
+    let context = context.clone();
+    let progress = CallProgress { call_id: call.id, board: board.clone() };
+    async move {
+        let name = call.function.name;
+        let work = async {
+            if !offered {
+                return Err(ToolError::Unknown(name.clone()));
+            }
+            let arguments = parse_arguments(&call.function.arguments)?;
+            tools.call(&context, &name, arguments, &progress).await
+        };
+        let guarded = AssertUnwindSafe(work).catch_unwind();
+        let output = match select(Box::pin(guarded), timeout).await {
+            Either::Left((Ok(output), _)) => output.unwrap_or_else(|error| {
+                if let ToolError::Internal(source) = &error {
+                    warn!(tool = name, error = %source, "tool failed");
+                }
+                ToolOutput::error(error.to_string())
+            }),
+            Either::Left((Err(_panic), _)) => {
+                warn!(tool = name, "tool panicked");
+                ToolOutput::error("the tool failed")
+            }
+            Either::Right(((), _)) => ToolOutput::error(format!(
+                "the tool gave no answer within {} ms and was stopped",
+                limits.tool_timeout.as_millis()
+            )),
+        };
+        let content = cut(output.text, limits.max_result_bytes);
+        CallOutcome { place, content, is_error: output.is_error }
+    }
+    .boxed()
+}
+
+/// Models leave the arguments empty where a tool takes none.
+fn parse_arguments(text: &str) -> Result<Value, ToolError> {
+    if text.trim().is_empty() {
+        return Ok(Value::Object(Map::new()));
+    }
+    match serde_json::from_str(text) {
+        Ok(Value::Object(object)) => Ok(Value::Object(object)),
+        Ok(_) => Err(ToolError::InvalidArguments("they must be a JSON object".into())),
+        Err(error) => Err(ToolError::InvalidArguments(format!("they are not JSON: {error}"))),
+    }
+}
+
+fn cut(mut text: String, max_bytes: usize) -> String {
+    if text.len() > max_bytes {
+        let whole = text.len();
+        text.truncate(text.floor_char_boundary(max_bytes));
+        text.push_str(&format!("\n[cut off: {whole} bytes in all]"));
+    }
+    text
+}
+
+/// Where the calls of a round leave their progress until the stream is read.
+#[derive(Default)]
+pub(super) struct ProgressBoard {
+    reports: Mutex<VecDeque<Value>>,
+    reader: AtomicWaker,
+}
+
+impl ProgressBoard {
+    /// Moves the reports into events, and asks to be woken by the next one.
+    pub(super) fn drain(&self, waker: &Waker, out: &mut VecDeque<Event>) {
+        self.reader.register(waker);
+        let mut reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner);
+        out.extend(reports.drain(..).map(|value| Event::Custom { name: "agent.debug".into(), value }));
+    }
+}
+
+struct CallProgress {
+    call_id: String,
+    board: Arc<ProgressBoard>,
+}
+
+impl Progress for CallProgress {
+    fn report(&self, progress: f64, total: Option<f64>, message: Option<&str>) {
+        let mut report = json!({"kind": "toolProgress", "toolCallId": self.call_id, "progress": progress});
+        if let Some(total) = total {
+            report["total"] = total.into();
+        }
+        if let Some(message) = message {
+            report["message"] = message.into();
+        }
+        let mut reports = self.board.reports.lock().unwrap_or_else(PoisonError::into_inner);
+        if reports.len() >= MAX_WAITING_REPORTS {
+            reports.pop_front();
+        }
+        reports.push_back(report);
+        drop(reports);
+        self.board.reader.wake();
+    }
+}

@@ -1,0 +1,67 @@
+//! The application server: chat in, one stream out.
+
+mod chat;
+mod runs;
+
+use std::sync::Arc;
+
+use agent_core::turn::Platform;
+use http::{Method, Request};
+
+use crate::auth::Authenticator;
+use crate::cors::{self, Origins};
+use crate::probe::{self, Probe};
+use crate::request::{self, BodyLimits, Handled, Route, RouteTable};
+use crate::serve::{Body, HttpService};
+use crate::stream::StreamLimits;
+
+pub use runs::RunRegistry;
+
+/// What the application's routes work with.
+pub struct App {
+    /// Runs the turns.
+    pub platform: Platform,
+    /// Tells who asks.
+    pub auth: Authenticator,
+    /// The runs that there have been.
+    pub runs: RunRegistry,
+    /// Bounds of request bodies.
+    pub body: BodyLimits,
+    /// Bounds of answers.
+    pub stream: StreamLimits,
+    /// Health.
+    pub probe: Probe,
+    /// The exact origins that may call from a browser with credentials.
+    pub origins: Origins,
+}
+
+#[derive(Clone, Copy)]
+enum Handler {
+    Chat,
+    Probe(probe::Route),
+}
+
+/// Where a widget's page may send a preflight from, whoever it is: the widget token's origins decide
+/// the request itself.
+const OPEN_TO_WIDGETS: &[&str] = &[chat::PATH];
+
+fn routes() -> RouteTable<Handler> {
+    let own = [Route::new(Method::POST, chat::PATH, Handler::Chat)];
+    RouteTable::new(own.into_iter().chain(probe::routes(Handler::Probe)))
+}
+
+/// The application's service.
+pub fn service(app: Arc<App>) -> impl HttpService {
+    use tower::Layer;
+    let cors = cors::layer(app.origins.clone(), OPEN_TO_WIDGETS);
+    let routes = Arc::new(routes());
+    cors.layer(request::service(move |request| handle(app.clone(), routes.clone(), request)))
+}
+
+async fn handle(app: Arc<App>, routes: Arc<RouteTable<Handler>>, request: Request<Body>) -> Handled {
+    let (handler, _params) = routes.lookup(request.method(), request.uri().path()).or_refuse()?;
+    match *handler {
+        Handler::Chat => chat::post(&app, request).await,
+        Handler::Probe(route) => app.probe.answer(route),
+    }
+}

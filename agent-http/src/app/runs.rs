@@ -1,0 +1,97 @@
+//! Which run identifiers have been used.
+
+use std::collections::{HashSet, VecDeque};
+use std::sync::{Mutex, PoisonError};
+
+/// How many identifiers are remembered; the oldest is forgotten first.
+const REMEMBERED: usize = 100_000;
+
+/// Remembers the run identifiers that callers have chosen, for each user.
+#[derive(Default)]
+pub struct RunRegistry {
+    seen: Mutex<Seen>,
+}
+
+#[derive(Default)]
+struct Seen {
+    keys: HashSet<String>,
+    order: VecDeque<String>,
+}
+
+impl RunRegistry {
+    /// Takes an identifier; nothing if the user has had a run of that name.
+    pub fn claim(&self, user_id: &str, run_id: &str) -> Option<Claim<'_>> {
+        let key = key(user_id, run_id);
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        if !seen.keys.insert(key.clone()) {
+            return None;
+        }
+        seen.order.push_back(key.clone());
+        if seen.order.len() > REMEMBERED
+            && let Some(oldest) = seen.order.pop_front()
+        {
+            seen.keys.remove(&oldest);
+        }
+        Some(Claim { runs: self, key: Some(key) })
+    }
+
+    fn release(&self, key: &str) {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        if seen.keys.remove(key) {
+            // Runs are refused soon after they are claimed, so the search from the back is short.
+            if let Some(place) = seen.order.iter().rposition(|other| other == key) {
+                seen.order.remove(place);
+            }
+        }
+    }
+}
+
+/// An identifier that has been taken. Dropped, it is given back, for its run never began.
+pub struct Claim<'r> {
+    runs: &'r RunRegistry,
+    key: Option<String>,
+}
+
+impl Claim<'_> {
+    /// The run has begun: its identifier is used up.
+    pub fn keep(mut self) {
+        self.key = None;
+    }
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        if let Some(key) = self.key.take() {
+            self.runs.release(&key);
+        }
+    }
+}
+
+/// The length keeps two pairs apart whose texts run together alike.
+fn key(user_id: &str, run_id: &str) -> String {
+    format!("{}:{user_id}{run_id}", user_id.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_identifier_is_good_once_for_each_user() {
+        let runs = RunRegistry::default();
+        runs.claim("u1", "r").expect("it is new").keep();
+        assert!(runs.claim("u1", "r").is_none());
+        assert!(runs.claim("u", "1r").is_some(), "another user's");
+        assert!(runs.claim("u", "1r").is_some(), "given back");
+    }
+
+    #[test]
+    fn the_oldest_is_forgotten_first() {
+        let runs = RunRegistry::default();
+        for i in 0..=REMEMBERED {
+            runs.claim("u", &i.to_string()).expect("it is new").keep();
+        }
+        assert!(runs.claim("u", "1").is_none());
+        assert!(runs.claim("u", "0").is_some());
+    }
+}

@@ -1,0 +1,239 @@
+//! A remote agent runtime: the ten fields out, our own events back.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use agent_core::backend::{Backend, Prepared, Turn};
+use agent_core::budget::TokenBudget;
+use agent_core::error::{Failure, FailureKind};
+use agent_core::event::{Event, EventStream};
+use agent_core::payload::{Payload, PayloadBuilder};
+use agent_core::prompt::Dialect;
+use agent_core::role::{AgentServer, Secret};
+use agent_core::select::Choice;
+use async_trait::async_trait;
+use futures_util::{Stream, StreamExt};
+use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
+use serde::Deserialize;
+use url::Url;
+
+use super::{below, supplied_url};
+use crate::lines::LineSplitter;
+use crate::outbound::{BodyStream, Outbound, OutboundResponse, Trust, status_failure};
+use crate::secret::origin_of;
+use crate::stream::Decoder;
+
+/// What a runtime's model is assumed to take, where nobody says otherwise.
+const CONTEXT_WINDOW: usize = 128_000;
+const MAX_OUTPUT_TOKENS: usize = 16_000;
+/// How much of a refusal is read to find its code.
+const MAX_PROBLEM_BYTES: usize = 16 * 1024;
+const PROBLEM_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Sends turns to agent runtimes.
+pub struct AgentServerBackend {
+    /// The guarded client.
+    pub outbound: Outbound,
+    /// The operator's own runtime and the secret that it asks for; the secret goes to that origin alone.
+    pub own_runtime: Option<(Url, Option<Secret>)>,
+    /// The application's public address, below which the tool server is.
+    pub public_url: Url,
+}
+
+#[async_trait]
+impl Backend for AgentServerBackend {
+    fn budget(&self, _: &Choice) -> Result<TokenBudget, Failure> {
+        Ok(TokenBudget { max_prompt_tokens: CONTEXT_WINDOW - MAX_OUTPUT_TOKENS })
+    }
+
+    fn prepare(&self, turn: Arc<Turn>) -> Result<Prepared, Failure> {
+        let payload = self.payload(&turn, settings(&turn)?)?;
+        Ok(Prepared { payload, turn })
+    }
+
+    async fn start(&self, prepared: Prepared) -> Result<EventStream, Failure> {
+        let Prepared { payload, turn } = prepared;
+        let address = settings(&turn)?.agent_server_url.as_deref().unwrap_or_default();
+        let base = supplied_url("agentServerUrl", address)?;
+        let (trust, secret) = match &self.own_runtime {
+            Some((own, secret)) if origin_of(own) == origin_of(&base) => (Trust::Operator, secret.as_ref()),
+            _ => (Trust::Supplied, None),
+        };
+        let mut request = self.outbound.post(&below(&base, &["chat"])?, trust)?;
+        if let Some(secret) = secret {
+            request = request.bearer(secret)?;
+        }
+        let response = request
+            .header(CONTENT_TYPE, HeaderValue::from_static("application/json"))
+            .header(ACCEPT, HeaderValue::from_static("application/x-ndjson"))
+            .body(payload.into_bytes())
+            .send()
+            .await?;
+        if !response.status.is_success() {
+            return Err(refusal(response).await);
+        }
+        Ok(EventStream::new(turn.run.clone(), RuntimeEvents::new(response.into_stream())))
+    }
+}
+
+impl AgentServerBackend {
+    fn payload(&self, turn: &Turn, settings: &AgentServer) -> Result<Payload, Failure> {
+        let mut body = Payload::builder(turn.prompt.json_len_hint() + 4096);
+        body.raw(r#"{"systemPrompt":"#);
+        turn.prompt.push_system_json(body.buffer());
+        body.raw(r#","messages":["#);
+        turn.prompt.push_messages_json(Dialect::AgUi, body.buffer());
+        body.raw(r#"],"tools":["#);
+        for (i, tool) in turn.tools.iter().enumerate() {
+            body.raw(if i > 0 { "," } else { "" }).raw(r#"{"name":"#).json(&tool.name);
+            body.raw(r#","description":"#).json(&tool.description);
+            body.raw(r#","inputSchema":"#).raw(tool.input_schema.get()).raw("}");
+        }
+        body.raw("]");
+        optional(&mut body, "provider", settings.agent_server_provider.as_ref());
+        optional(&mut body, "model", settings.agent_server_model.as_ref());
+        optional(&mut body, "enableThinking", settings.agent_server_enable_thinking.as_ref());
+        optional(&mut body, "baseUrl", settings.agent_server_local_url.as_ref());
+        if let Some(key) = settings.agent_server_api_key.as_ref().filter(|key| !key.expose().is_empty()) {
+            body.raw(r#","apiKey":"#).masked(key.expose());
+        }
+        body.raw(r#","mcpServerUrl":"#).json(&self.mcp_server_url(turn)?.as_str());
+        body.raw(r#","context":"#);
+        push_context(turn, &mut body);
+        body.raw("}");
+        Ok(body.finish())
+    }
+
+    /// The tool server's address with the identities that the call works for.
+    fn mcp_server_url(&self, turn: &Turn) -> Result<Url, Failure> {
+        let mut url = below(&self.public_url, &["api", "agent", "mcp"])?;
+        let context = &turn.context;
+        let mut query = url.query_pairs_mut();
+        query.append_pair("userId", &context.user_id).append_pair("agentId", &context.agent_id);
+        for (name, value) in [("todoListId", &context.todo_list_id), ("timezone", &context.timezone)] {
+            if let Some(value) = value {
+                query.append_pair(name, value);
+            }
+        }
+        drop(query);
+        Ok(url)
+    }
+}
+
+fn settings(turn: &Turn) -> Result<&AgentServer, Failure> {
+    match &turn.choice {
+        Choice::AgentServer(settings) => Ok(settings),
+        _ => Err(Failure::new(FailureKind::Internal, "the turn was meant for another backend")),
+    }
+}
+
+fn optional(body: &mut PayloadBuilder, name: &str, value: Option<&impl serde::Serialize>) {
+    if let Some(value) = value {
+        body.raw(",").json(&name).raw(":").json(value);
+    }
+}
+
+/// The execution context; thread and run change with each run, so they are masked when shown.
+fn push_context(turn: &Turn, body: &mut PayloadBuilder) {
+    let context = &turn.context;
+    body.raw(r#"{"userId":"#).json(&context.user_id).raw(r#","agentId":"#).json(&context.agent_id);
+    optional(body, "agentName", context.agent_name.as_ref());
+    optional(body, "todoListId", context.todo_list_id.as_ref());
+    optional(body, "timezone", context.timezone.as_ref());
+    body.raw(r#","threadId":"#).masked(&context.thread_id);
+    body.raw(r#","runId":"#).masked(&context.run_id);
+    body.raw(r#","caller":"#).json(&context.caller).raw("}");
+}
+
+/// Why a runtime refused, by the code in its problem body where it is one that says something about
+/// the role's settings; its words are not repeated.
+async fn refusal(response: OutboundResponse) -> Failure {
+    #[derive(Deserialize)]
+    struct Problem {
+        code: String,
+    }
+    let by_status = status_failure(response.status, &response.headers);
+    let Ok(body) = response.read_limited(MAX_PROBLEM_BYTES, PROBLEM_TIMEOUT).await else { return by_status };
+    let Ok(problem) = serde_json::from_slice::<Problem>(&body) else { return by_status };
+    let message = match FailureKind::from_code(&problem.code) {
+        Some(FailureKind::ProviderNotImplemented) => "the agent runtime has not implemented this provider yet",
+        Some(FailureKind::UnknownProvider) => "the agent runtime does not know this provider",
+        Some(FailureKind::UnsupportedContent) => "this agent's model takes text only, no images or files",
+        Some(FailureKind::Blocked) => "the agent runtime's address policy refuses the model's address",
+        Some(FailureKind::Timeout) => "the agent runtime's model did not answer in time",
+        Some(FailureKind::Unreachable) => "the agent runtime could not reach its model",
+        _ => return by_status,
+    };
+    let kind = FailureKind::from_code(&problem.code).unwrap_or(FailureKind::Failed);
+    Failure::new(kind, message).with_source(format!("the runtime answered {}", problem.code))
+}
+
+/// The events of a runtime's answer.
+struct RuntimeEvents {
+    body: BodyStream,
+    lines: LineSplitter,
+    decoder: Decoder,
+    ready: VecDeque<Event>,
+    over: bool,
+}
+
+impl RuntimeEvents {
+    fn new(body: BodyStream) -> Self {
+        Self {
+            body,
+            lines: LineSplitter::default(),
+            decoder: Decoder::default(),
+            ready: VecDeque::new(),
+            over: false,
+        }
+    }
+
+    fn next_event(&mut self) -> Result<Option<Event>, Failure> {
+        while let Some(line) = self.lines.next_line()? {
+            if let Some(event) = self.decoder.decode(line)? {
+                return Ok(Some(event));
+            }
+        }
+        Ok(None)
+    }
+
+    fn last_event(&mut self) -> Result<Option<Event>, Failure> {
+        match self.lines.last_line() {
+            Some(line) => self.decoder.decode(line),
+            None => Ok(None),
+        }
+    }
+}
+
+impl Stream for RuntimeEvents {
+    type Item = Result<Event, Failure>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let this = &mut *self;
+        loop {
+            if this.over {
+                return Poll::Ready(this.ready.pop_front().map(Ok));
+            }
+            if let Some(event) = this.next_event().transpose() {
+                return Poll::Ready(Some(event));
+            }
+            match ready!(this.body.poll_next_unpin(cx)) {
+                Some(Ok(chunk)) => this.lines.push(chunk),
+                Some(Err(failure)) => {
+                    this.over = true;
+                    return Poll::Ready(Some(Err(failure)));
+                }
+                None => {
+                    this.over = true;
+                    // A last line without its end may still be whole.
+                    if let Ok(Some(event)) = this.last_event() {
+                        this.ready.push_back(event);
+                    }
+                }
+            }
+        }
+    }
+}

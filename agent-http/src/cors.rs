@@ -1,0 +1,191 @@
+//! Cross-origin requests from browsers (the Fetch standard's CORS protocol), over tower-http's layer.
+//!
+//! There are two kinds of foreign pages. The operator's own front ends are listed, and may send cookies. A widget
+//! sits on pages that the operator never heard of; its token is bound to origins, and the token comes with the
+//! request itself. So on the widget's paths every origin may ask, without credentials, and the handler decides.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::header::{ACCEPT, ACCEPT_LANGUAGE, AUTHORIZATION, CONTENT_LANGUAGE, CONTENT_TYPE, RETRY_AFTER};
+use http::request::Parts;
+use http::{HeaderName, HeaderValue, Method};
+use tower_http::cors::{AllowCredentials, AllowOrigin, CorsLayer};
+use url::Url;
+
+use crate::error::RATE_LIMIT;
+use crate::request::RequestId;
+
+/// How long a browser may go by a preflight's answer.
+const MAX_AGE: Duration = Duration::from_secs(600);
+
+/// Why a list of origins is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CorsError {
+    /// `*`, which would let any page act with its visitor's session.
+    #[error("CORS_ORIGIN: `*` cannot be allowed, since credentials are; list the exact origins")]
+    Wildcard,
+    /// Not an origin as browsers write it.
+    #[error(
+        "CORS_ORIGIN: `{0}` is not an origin; write it as in `https://app.example` or `http://localhost:5173`"
+    )]
+    NotAnOrigin(String),
+}
+
+/// Exact origins, as browsers serialise them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Origins(BTreeSet<String>);
+
+impl Origins {
+    /// Whether `origin`, an `Origin` header's value, is one of them.
+    #[must_use]
+    pub fn contains(&self, origin: &HeaderValue) -> bool {
+        origin.to_str().is_ok_and(|origin| self.0.contains(origin))
+    }
+}
+
+/// Parses a comma-separated list of exact origins (scheme, host, and a port that is not the scheme's own). Empty
+/// items are skipped, so an empty text is no origin.
+///
+/// # Errors
+///
+/// `*`, and anything that a browser would not send as an `Origin`, such as one with a path or a closing slash.
+pub fn parse_origins(text: &str) -> Result<Origins, CorsError> {
+    let given = text.split(',').map(str::trim).filter(|origin| !origin.is_empty());
+    given.map(parse_origin).collect::<Result<_, _>>().map(Origins)
+}
+
+fn parse_origin(text: &str) -> Result<String, CorsError> {
+    if text == "*" {
+        return Err(CorsError::Wildcard);
+    }
+    // An origin that is not in its serialised form would never be equal to what a browser sends.
+    let is_exact = Url::parse(text).is_ok_and(|url| {
+        !text.contains('*')
+            && matches!(url.scheme(), "http" | "https")
+            && url.origin().ascii_serialization() == text
+    });
+    if is_exact { Ok(text.to_owned()) } else { Err(CorsError::NotAnOrigin(text.to_owned())) }
+}
+
+/// The layer for `origins`, who may send credentials, and for any origin, without credentials, on the exact paths
+/// `open_paths`. It answers every `OPTIONS` itself.
+pub fn layer(origins: Origins, open_paths: &'static [&'static str]) -> CorsLayer {
+    let origins = Arc::new(origins);
+    let listed = origins.clone();
+    let may_ask = move |origin: &HeaderValue, request: &Parts| {
+        origins.contains(origin) || open_paths.contains(&request.uri.path())
+    };
+    let may_send_credentials = move |origin: &HeaderValue, _: &Parts| listed.contains(origin);
+    CorsLayer::new()
+        .allow_origin(AllowOrigin::predicate(may_ask))
+        .allow_credentials(AllowCredentials::predicate(may_send_credentials))
+        .allow_methods([Method::GET, Method::POST, Method::PUT, Method::DELETE])
+        .allow_headers(request_headers())
+        .expose_headers([RequestId::HEADER, RETRY_AFTER, RATE_LIMIT])
+        .max_age(MAX_AGE)
+}
+
+/// What our clients send: the console, the widget, AG-UI and AI SDK clients, and MCP clients in browsers.
+fn request_headers() -> Vec<HeaderName> {
+    let ours = ["x-widget-token", "last-event-id", "mcp-protocol-version", "mcp-session-id"];
+    let standard =
+        [ACCEPT, ACCEPT_LANGUAGE, AUTHORIZATION, CONTENT_LANGUAGE, CONTENT_TYPE, RequestId::HEADER];
+    standard.into_iter().chain(ours.into_iter().map(HeaderName::from_static)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use http::header::{
+        ACCESS_CONTROL_ALLOW_CREDENTIALS, ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS,
+        ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_REQUEST_METHOD, ORIGIN,
+    };
+    use http::{HeaderMap, Request, StatusCode};
+    use tower::{Layer, ServiceExt};
+
+    use super::*;
+    use crate::error::HttpError;
+    use crate::request;
+    use crate::serve::Body;
+
+    #[test]
+    fn origins_are_exact() {
+        let not = |text: &str| Err(CorsError::NotAnOrigin(text.to_owned()));
+        let cases = [
+            ("", Ok(vec![])),
+            (" , ", Ok(vec![])),
+            ("https://a.example", Ok(vec!["https://a.example"])),
+            (
+                "https://a.example, http://localhost:5173",
+                Ok(vec!["http://localhost:5173", "https://a.example"]),
+            ),
+            ("http://[::1]:3000", Ok(vec!["http://[::1]:3000"])),
+            ("*", Err(CorsError::Wildcard)),
+            ("https://a.example,*", Err(CorsError::Wildcard)),
+            ("https://a.example/", not("https://a.example/")),
+            ("https://a.example/x", not("https://a.example/x")),
+            ("https://A.example", not("https://A.example")),
+            ("https://a.example:443", not("https://a.example:443")),
+            ("https://*.example", not("https://*.example")),
+            ("a.example", not("a.example")),
+            ("null", not("null")),
+            ("file:///", not("file:///")),
+        ];
+        for (text, expected) in cases {
+            let parsed = parse_origins(text).map(|origins| origins.0.into_iter().collect::<Vec<_>>());
+            let expected = expected.map(|origins| origins.into_iter().map(str::to_owned).collect::<Vec<_>>());
+            assert_eq!(parsed, expected, "{text}");
+        }
+    }
+
+    async fn ask(method: Method, path: &str, origin: &str) -> (StatusCode, HeaderMap) {
+        let refuse = request::service(|_| async { Err(HttpError::not_found()) });
+        let service = layer(parse_origins("https://a.example").expect("origins"), &["/chat"]).layer(refuse);
+        let mut request = Request::new(Body::empty());
+        *request.method_mut() = method;
+        *request.uri_mut() = path.parse().expect("a path");
+        request.headers_mut().insert(ORIGIN, origin.parse().expect("a value"));
+        request.headers_mut().insert(ACCESS_CONTROL_REQUEST_METHOD, HeaderValue::from_static("POST"));
+        let response = service.oneshot(request).await.expect("infallible");
+        (response.status(), response.headers().clone())
+    }
+
+    #[tokio::test]
+    async fn listed_origins_get_credentials_and_open_paths_take_any_without() {
+        let cases = [
+            ("/chat", "https://a.example", true, true),
+            ("/chat", "https://b.example", true, false),
+            ("/chat?widgetToken=x", "https://b.example", true, false),
+            ("/chat", "null", true, false),
+            ("/todos", "https://a.example", true, true),
+            ("/todos", "https://b.example", false, false),
+            ("/chat/x", "https://b.example", false, false),
+        ];
+        for (path, origin, allowed, credentials) in cases {
+            for method in [Method::OPTIONS, Method::POST] {
+                let (status, headers) = ask(method.clone(), path, origin).await;
+                let case = format!("{method} {path} {origin}");
+                assert_eq!(status.as_u16(), if method == Method::OPTIONS { 200 } else { 404 }, "{case}");
+                let allow = headers.get(ACCESS_CONTROL_ALLOW_ORIGIN).map(HeaderValue::as_bytes);
+                assert_eq!(allow, allowed.then_some(origin.as_bytes()), "{case}");
+                assert_eq!(headers.contains_key(ACCESS_CONTROL_ALLOW_CREDENTIALS), credentials, "{case}");
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn our_headers_pass_both_ways() {
+        let (_, headers) = ask(Method::OPTIONS, "/chat", "https://a.example").await;
+        let allowed = headers[ACCESS_CONTROL_ALLOW_HEADERS].to_str().expect("text");
+        for name in
+            ["authorization", "content-type", "x-widget-token", "x-request-id", "accept", "last-event-id"]
+        {
+            assert!(allowed.split(',').any(|header| header == name), "{name} in {allowed}");
+        }
+        assert_eq!(headers[ACCESS_CONTROL_ALLOW_METHODS], "GET,POST,PUT,DELETE");
+        let (_, headers) = ask(Method::POST, "/chat", "https://a.example").await;
+        assert_eq!(headers[ACCESS_CONTROL_EXPOSE_HEADERS], "x-request-id,retry-after,ratelimit");
+    }
+}

@@ -1,0 +1,139 @@
+//! Any server that speaks OpenAI's Chat Completions, streaming.
+
+mod stream;
+
+use agent_core::error::{Failure, FailureKind};
+use agent_core::model::{Model, ModelInfo, ModelRequest, ModelStream, ToolChoice};
+use agent_core::payload::{Payload, PayloadBuilder};
+use agent_core::prompt::{Dialect, push_message_json};
+use agent_core::role::Secret;
+use async_trait::async_trait;
+use futures_util::StreamExt;
+use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
+use serde_json::json;
+use url::Url;
+
+use self::stream::ChatStream;
+use crate::outbound::{Outbound, Trust, status_failure};
+
+/// What a hosted model is assumed to take, where nobody says otherwise.
+const CONTEXT_WINDOW: usize = 128_000;
+const MAX_OUTPUT_TOKENS: usize = 16_000;
+/// Room for what a body has beside its cached pieces.
+const BODY_HEADROOM: usize = 1024;
+
+/// A model behind a Chat Completions server.
+pub struct OpenAi {
+    outbound: Outbound,
+    endpoint: Url,
+    trust: Trust,
+    key: Option<Secret>,
+    model: String,
+}
+
+impl OpenAi {
+    /// `model` at the server whose base address is `base`, such as `https://api.openai.com/v1`.
+    ///
+    /// # Errors
+    /// `InvalidRequest` for an address that nothing can be appended to.
+    pub fn new(
+        outbound: Outbound,
+        base: &Url,
+        trust: Trust,
+        key: Option<Secret>,
+        model: impl Into<String>,
+    ) -> Result<Self, Failure> {
+        let endpoint = crate::backend::below(base, &["chat", "completions"])?;
+        Ok(Self { outbound, endpoint, trust, key, model: model.into() })
+    }
+}
+
+#[async_trait]
+impl Model for OpenAi {
+    fn info(&self) -> ModelInfo {
+        ModelInfo {
+            provider: "openai".into(),
+            model: self.model.clone(),
+            context_window: CONTEXT_WINDOW,
+            max_output_tokens: MAX_OUTPUT_TOKENS,
+            takes_media: true,
+            takes_tools: true,
+        }
+    }
+
+    fn prepare(&self, request: &ModelRequest) -> Result<Payload, Failure> {
+        let mut body = Payload::builder(request.prompt.json_len_hint() + BODY_HEADROOM);
+        body.raw(r#"{"model":"#).json(&self.model);
+        body.raw(r#","stream":true,"stream_options":{"include_usage":true}"#);
+        push_tools(request, &mut body);
+        push_messages(request, &mut body);
+        body.raw("}");
+        Ok(body.finish())
+    }
+
+    async fn start(&self, payload: Payload) -> Result<ModelStream, Failure> {
+        let mut request = self.outbound.post(&self.endpoint, self.trust)?;
+        if let Some(key) = &self.key {
+            request = request.bearer(key)?;
+        }
+        let response = request
+            .header(CONTENT_TYPE, HeaderValue::from_static("application/json"))
+            .header(ACCEPT, HeaderValue::from_static("text/event-stream"))
+            .body(payload.into_bytes())
+            .send()
+            .await?;
+        if !response.status.is_success() {
+            return Err(status_failure(response.status, &response.headers));
+        }
+        Ok(ChatStream::new(response).boxed())
+    }
+}
+
+/// Tools stand before the messages, for they change less often and providers cache by prefix.
+fn push_tools(request: &ModelRequest, body: &mut PayloadBuilder) {
+    if request.tools.is_empty() {
+        return;
+    }
+    for (i, tool) in request.tools.iter().enumerate() {
+        body.raw(if i == 0 { r#","tools":["# } else { "," });
+        body.raw(r#"{"type":"function","function":{"name":"#).json(&tool.name);
+        body.raw(r#","description":"#).json(&tool.description);
+        body.raw(r#","parameters":"#).raw(tool.input_schema.get()).raw("}}");
+    }
+    body.raw(r#"],"tool_choice":"#);
+    match &request.tool_choice {
+        ToolChoice::None => body.json(&"none"),
+        ToolChoice::Required => body.json(&"required"),
+        ToolChoice::Tool(name) => body.json(&json!({"type": "function", "function": {"name": name}})),
+        _ => body.json(&"auto"),
+    };
+}
+
+fn push_messages(request: &ModelRequest, body: &mut PayloadBuilder) {
+    let prompt = &request.prompt;
+    body.raw(r#","messages":["#);
+    let start = body.buffer().len();
+    if !prompt.system_is_empty() {
+        body.raw(r#"{"role":"system","content":"#);
+        prompt.push_system_json(body.buffer());
+        body.raw("}");
+    }
+    if !prompt.messages().is_empty() {
+        if body.buffer().len() > start {
+            body.raw(",");
+        }
+        prompt.push_messages_json(Dialect::ChatCompletions, body.buffer());
+    }
+    for message in &request.appended {
+        if body.buffer().len() > start {
+            body.raw(",");
+        }
+        push_message_json(message, Dialect::ChatCompletions, body.buffer());
+    }
+    body.raw("]");
+}
+
+/// A failure that the server reports inside an answer that began well.
+fn reported() -> Failure {
+    Failure::new(FailureKind::Failed, "the model's server reported an error")
+}

@@ -1,0 +1,293 @@
+//! The answer of a Chat Completions server, chunk by chunk.
+
+use std::borrow::Cow;
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use agent_core::error::{Failure, FailureKind};
+use agent_core::message::{FinishReason, Usage};
+use agent_core::model::ModelEvent;
+use futures_util::{Stream, StreamExt};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::reported;
+use crate::lines::SseDecoder;
+use crate::outbound::{BodyStream, OutboundResponse};
+
+/// A stream of model events out of a response body.
+///
+/// The answer is complete when the server says `[DONE]`, or when it has given a finish reason and
+/// ends. `Finish` is held back until then, for usage comes after the finish reason.
+pub(super) struct ChatStream {
+    body: BodyStream,
+    decoder: SseDecoder,
+    ready: VecDeque<ModelEvent>,
+    calls: Vec<usize>,
+    model: Option<String>,
+    finish: Option<FinishReason>,
+    spoke: bool,
+    over: bool,
+}
+
+impl ChatStream {
+    pub(super) fn new(response: OutboundResponse) -> Self {
+        Self {
+            body: response.into_stream(),
+            decoder: SseDecoder::default(),
+            ready: VecDeque::new(),
+            calls: Vec::new(),
+            model: None,
+            finish: None,
+            spoke: false,
+            over: false,
+        }
+    }
+
+    /// Takes what the decoder has; `true` says that the answer is complete.
+    fn take_events(&mut self) -> Result<bool, Failure> {
+        while let Some(event) = self.decoder.next_event()? {
+            if event.data == b"[DONE]" {
+                return Ok(true);
+            }
+            let chunk: Chunk<'_> = serde_json::from_slice(event.data).map_err(|error| {
+                Failure::new(FailureKind::Failed, "the model's server sent something unreadable")
+                    .with_source(error.to_string())
+            })?;
+            let taken = Taken {
+                ready: &mut self.ready,
+                calls: &mut self.calls,
+                model: &mut self.model,
+                finish: &mut self.finish,
+                spoke: &mut self.spoke,
+            };
+            taken.take(chunk)?;
+            if !self.ready.is_empty() {
+                return Ok(false);
+            }
+        }
+        Ok(false)
+    }
+
+    fn complete(&mut self) {
+        let reason = match self.finish {
+            Some(reason) => reason,
+            None if self.calls.is_empty() => FinishReason::Stop,
+            None => FinishReason::ToolCalls,
+        };
+        self.ready.push_back(ModelEvent::Finish(reason));
+        self.over = true;
+    }
+
+    fn end(&mut self, failure: Failure) -> Poll<Option<Result<ModelEvent, Failure>>> {
+        self.over = true;
+        Poll::Ready(Some(Err(failure)))
+    }
+}
+
+impl Stream for ChatStream {
+    type Item = Result<ModelEvent, Failure>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let this = &mut *self;
+        loop {
+            if let Some(event) = this.ready.pop_front() {
+                return Poll::Ready(Some(Ok(event)));
+            }
+            if this.over {
+                return Poll::Ready(None);
+            }
+            match this.take_events() {
+                Ok(true) if this.spoke || this.finish.is_some() => {
+                    this.complete();
+                    continue;
+                }
+                Ok(true) => {
+                    return this.end(Failure::new(FailureKind::Truncated, "the model gave an empty answer"));
+                }
+                Ok(false) if !this.ready.is_empty() => continue,
+                Ok(false) => {}
+                Err(failure) => return this.end(failure),
+            }
+            match ready!(this.body.poll_next_unpin(cx)) {
+                Some(Ok(chunk)) => this.decoder.push(chunk),
+                Some(Err(failure)) => return this.end(failure),
+                None if this.finish.is_some() => this.complete(),
+                None => {
+                    return this.end(Failure::new(
+                        FailureKind::Truncated,
+                        "the model's answer ended before it was complete",
+                    ));
+                }
+            }
+        }
+    }
+}
+
+/// What a chunk changes, apart from the decoder that it borrows from.
+struct Taken<'s> {
+    ready: &'s mut VecDeque<ModelEvent>,
+    calls: &'s mut Vec<usize>,
+    model: &'s mut Option<String>,
+    finish: &'s mut Option<FinishReason>,
+    spoke: &'s mut bool,
+}
+
+impl Taken<'_> {
+    fn take(self, chunk: Chunk<'_>) -> Result<(), Failure> {
+        if let Some(error) = chunk.error {
+            return Err(reported().with_source(crate::outbound::excerpt(error.get())));
+        }
+        if let (None, Some(model)) = (&self.model, chunk.model) {
+            *self.model = Some(model.into_owned());
+        }
+        for choice in chunk.choices.into_iter().filter(|choice| choice.index == 0) {
+            let delta = choice.delta.unwrap_or_default();
+            for text in [delta.reasoning_content, delta.reasoning].into_iter().flatten().take(1) {
+                if !text.is_empty() {
+                    self.ready.push_back(ModelEvent::Reasoning(text.into_owned()));
+                }
+            }
+            for text in [delta.content, delta.refusal].into_iter().flatten() {
+                if !text.is_empty() {
+                    *self.spoke = true;
+                    self.ready.push_back(ModelEvent::Text(text.into_owned()));
+                }
+            }
+            for call in delta.tool_calls.unwrap_or_default() {
+                *self.spoke = true;
+                take_call(call, self.calls, self.ready);
+            }
+            if let Some(reason) = choice.finish_reason {
+                *self.finish = Some(finish_reason(&reason));
+            }
+        }
+        if let Some(usage) = chunk.usage {
+            self.ready.push_back(ModelEvent::Usage(usage.into_usage(self.model.clone())));
+        }
+        Ok(())
+    }
+}
+
+/// A call begins with the fragment that first names its index; its arguments come in any fragment.
+fn take_call(call: CallDelta<'_>, calls: &mut Vec<usize>, ready: &mut VecDeque<ModelEvent>) {
+    let function = call.function.unwrap_or_default();
+    let index = call.index.unwrap_or(match (&call.id, calls.len()) {
+        (None, len @ 1..) => len - 1,
+        (_, len) => len,
+    });
+    if !calls.contains(&index) {
+        calls.push(index);
+        ready.push_back(ModelEvent::ToolCallStart {
+            index,
+            id: call.id.unwrap_or_default().into_owned(),
+            name: function.name.unwrap_or_default().into_owned(),
+        });
+    }
+    if let Some(delta) = function.arguments
+        && !delta.is_empty()
+    {
+        ready.push_back(ModelEvent::ToolCallArgs { index, delta: delta.into_owned() });
+    }
+}
+
+fn finish_reason(word: &str) -> FinishReason {
+    match word {
+        "length" => FinishReason::Length,
+        "tool_calls" | "function_call" => FinishReason::ToolCalls,
+        "content_filter" => FinishReason::ContentFilter,
+        _ => FinishReason::Stop,
+    }
+}
+
+#[derive(Deserialize)]
+struct Chunk<'a> {
+    #[serde(borrow, default)]
+    model: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    choices: Vec<ChoiceDelta<'a>>,
+    #[serde(default)]
+    usage: Option<WireUsage>,
+    #[serde(borrow, default)]
+    error: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct ChoiceDelta<'a> {
+    #[serde(default)]
+    index: usize,
+    #[serde(borrow, default)]
+    delta: Option<Delta<'a>>,
+    #[serde(borrow, default)]
+    finish_reason: Option<Cow<'a, str>>,
+}
+
+#[derive(Deserialize, Default)]
+struct Delta<'a> {
+    #[serde(borrow, default)]
+    content: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    refusal: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    reasoning_content: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    reasoning: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    tool_calls: Option<Vec<CallDelta<'a>>>,
+}
+
+#[derive(Deserialize)]
+struct CallDelta<'a> {
+    #[serde(default)]
+    index: Option<usize>,
+    #[serde(borrow, default)]
+    id: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    function: Option<FunctionDelta<'a>>,
+}
+
+#[derive(Deserialize, Default)]
+struct FunctionDelta<'a> {
+    #[serde(borrow, default)]
+    name: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    arguments: Option<Cow<'a, str>>,
+}
+
+#[derive(Deserialize)]
+struct WireUsage {
+    #[serde(default)]
+    prompt_tokens: Option<u64>,
+    #[serde(default)]
+    completion_tokens: Option<u64>,
+    #[serde(default)]
+    prompt_tokens_details: Option<PromptDetails>,
+    #[serde(default)]
+    completion_tokens_details: Option<CompletionDetails>,
+}
+
+#[derive(Deserialize)]
+struct PromptDetails {
+    #[serde(default)]
+    cached_tokens: Option<u64>,
+}
+
+#[derive(Deserialize)]
+struct CompletionDetails {
+    #[serde(default)]
+    reasoning_tokens: Option<u64>,
+}
+
+impl WireUsage {
+    fn into_usage(self, model: Option<String>) -> Usage {
+        Usage {
+            model,
+            provider: Some("openai".into()),
+            input_tokens: self.prompt_tokens,
+            output_tokens: self.completion_tokens,
+            reasoning_tokens: self.completion_tokens_details.and_then(|details| details.reasoning_tokens),
+            cached_input_tokens: self.prompt_tokens_details.and_then(|details| details.cached_tokens),
+        }
+    }
+}

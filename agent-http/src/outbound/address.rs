@@ -1,0 +1,279 @@
+//! Which addresses a role or a request may name: pure decisions over URLs and IP addresses.
+//!
+//! An address is public when the IANA special-purpose registries (RFC 6890 and its updates) leave it
+//! to the Internet at large. Everything else needs an entry in the operator's [`AllowList`].
+//!
+//! A URL that names an address outright is decided here. A URL that names a host cannot be: its
+//! [`Route`] says whether what the name resolves to is still to be checked.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::str::FromStr;
+
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use url::{Host, Url};
+
+use super::Trust;
+
+/// The hosts, `host:port` pairs and networks that are allowed although they are not public.
+///
+/// A listed name is trusted whatever it resolves to. A listed network covers addresses that are named
+/// outright and those that names resolve to. An address with a port, such as `127.0.0.1:3000`, covers
+/// exactly that spelling of the target; a name for the same place is listed by itself.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AllowList {
+    hosts: Vec<(Host, Option<u16>)>,
+    networks: Vec<IpNet>,
+}
+
+/// An entry of an allow list that cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{entry}` is no host, host:port or CIDR: {reason}")]
+pub struct AllowError {
+    /// The entry as it was written.
+    pub entry: String,
+    /// What is wrong with it.
+    pub reason: &'static str,
+}
+
+/// Why an address is refused. It goes to the log, so it holds neither path nor query.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum AddressError {
+    /// The scheme is neither `http` nor `https`.
+    #[error("the scheme {0} is neither http nor https")]
+    Scheme(String),
+    /// The URL holds a user name or a password, which belong into a header.
+    #[error("the URL holds a user name or password")]
+    UserInfo,
+    /// The URL names no host.
+    #[error("the URL names no host")]
+    NoHost,
+    /// The address is not public, and not on the allow list.
+    #[error("{host} is the address {address}, which is neither public nor allowed")]
+    NotPublic {
+        /// The host as the URL names it.
+        host: String,
+        /// The address that it stands for.
+        address: IpAddr,
+    },
+}
+
+/// How an accepted URL is to be reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Route {
+    /// The target as such is trusted.
+    Open,
+    /// Every address that the host's name resolves to must pass [`AllowList::check_resolved`].
+    Filtered,
+}
+
+impl AllowList {
+    /// Reads a comma-separated list of `host`, `host:port`, IP addresses (`::1`, `[::1]:80`) and CIDRs.
+    ///
+    /// Blanks around entries and empty entries are ignored. The error names the first entry at fault.
+    pub fn parse(list: &str) -> Result<Self, AllowError> {
+        let mut allow = Self::default();
+        for entry in list.split(',').map(str::trim).filter(|entry| !entry.is_empty()) {
+            allow.add(entry).map_err(|reason| AllowError { entry: entry.to_owned(), reason })?;
+        }
+        Ok(allow)
+    }
+
+    /// Takes over the entries of another list.
+    pub fn extend(&mut self, other: AllowList) {
+        self.hosts.extend(other.hosts);
+        self.networks.extend(other.networks);
+    }
+
+    fn add(&mut self, entry: &str) -> Result<(), &'static str> {
+        if entry.contains('/') {
+            self.networks.push(parse_network(entry)?);
+        } else if let Ok(address) = IpAddr::from_str(entry) {
+            self.networks.push(IpNet::from(address.to_canonical()));
+        } else {
+            match parse_target(entry)? {
+                (Host::Ipv4(address), None) => self.networks.push(IpNet::from(IpAddr::V4(address))),
+                (Host::Ipv6(address), None) => self.networks.push(IpNet::from(IpAddr::V6(address))),
+                target => self.hosts.push(target),
+            }
+        }
+        Ok(())
+    }
+
+    /// Decides a URL as far as that is possible without resolving its name.
+    ///
+    /// Scheme and user info are checked whoever supplied the URL; the rest is for supplied ones.
+    pub(super) fn route(&self, url: &Url, trust: Trust) -> Result<Route, AddressError> {
+        if !matches!(url.scheme(), "http" | "https") {
+            return Err(AddressError::Scheme(url.scheme().to_owned()));
+        }
+        if !url.username().is_empty() || url.password().is_some() {
+            return Err(AddressError::UserInfo);
+        }
+        let host = url.host().ok_or(AddressError::NoHost)?;
+        let host = canonical(host.to_owned()).ok_or(AddressError::NoHost)?;
+        if trust == Trust::Operator || self.lists(&host, url.port_or_known_default()) {
+            return Ok(Route::Open);
+        }
+        let address = match &host {
+            Host::Domain(_) => return Ok(Route::Filtered),
+            Host::Ipv4(address) => IpAddr::V4(*address),
+            Host::Ipv6(address) => IpAddr::V6(*address),
+        };
+        self.check_address(&host.to_string(), address)?;
+        Ok(Route::Filtered)
+    }
+
+    /// Checks what a name resolved to. One refused address refuses the name, because a name that mixes
+    /// public and private addresses is how a filter is got around.
+    pub(super) fn check_resolved(&self, host: &str, addresses: &[SocketAddr]) -> Result<(), AddressError> {
+        addresses.iter().try_for_each(|address| self.check_address(host, address.ip()))
+    }
+
+    fn check_address(&self, host: &str, address: IpAddr) -> Result<(), AddressError> {
+        if is_public(address) || self.covers(address) {
+            return Ok(());
+        }
+        Err(AddressError::NotPublic { host: host.to_owned(), address })
+    }
+
+    fn lists(&self, host: &Host, port: Option<u16>) -> bool {
+        self.hosts.iter().any(|(listed, on)| listed == host && (on.is_none() || *on == port))
+    }
+
+    fn covers(&self, address: IpAddr) -> bool {
+        let address = address.to_canonical();
+        self.networks.iter().any(|network| network.contains(&address))
+    }
+}
+
+impl FromStr for AllowList {
+    type Err = AllowError;
+
+    fn from_str(list: &str) -> Result<Self, AllowError> {
+        Self::parse(list)
+    }
+}
+
+fn parse_network(entry: &str) -> Result<IpNet, &'static str> {
+    let network = IpNet::from_str(entry).map_err(|_| "a CIDR is an address, a slash and a prefix length")?;
+    if network.addr() != network.network() {
+        return Err("the address has bits set beyond the prefix length");
+    }
+    if matches!(network, IpNet::V6(v6) if v6.prefix_len() >= 96 && v6.addr().to_ipv4_mapped().is_some()) {
+        return Err("write a network of IPv4-mapped addresses as an IPv4 network");
+    }
+    Ok(network)
+}
+
+/// Reads `host` or `host:port` as the URL standard reads a host, so that both sides compare equal.
+fn parse_target(entry: &str) -> Result<(Host, Option<u16>), &'static str> {
+    if entry.contains(|c: char| c.is_whitespace() || matches!(c, '@' | '*' | '?' | '#' | '\\')) {
+        return Err("a host is a plain name or an IP address");
+    }
+    let (host, port) = match entry.rsplit_once(':') {
+        // The colon is inside the brackets of an IPv6 address without a port.
+        Some((_, rest)) if rest.ends_with(']') => (entry, None),
+        Some((host, port)) => (host, Some(parse_port(port)?)),
+        None => (entry, None),
+    };
+    let host = Host::parse(host).map_err(|_| "the host cannot be read")?;
+    let host = canonical(host).ok_or("the host is empty")?;
+    Ok((host, port))
+}
+
+fn parse_port(port: &str) -> Result<u16, &'static str> {
+    let digits = !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit());
+    match port.parse() {
+        Ok(port) if digits && port != 0 => Ok(port),
+        _ => Err("a port is a number from 1 to 65535"),
+    }
+}
+
+/// One spelling per host: a name without the root's dot, an IPv4-mapped address as the IPv4 address
+/// that the kernel would connect to. `None` if nothing is left.
+fn canonical(host: Host) -> Option<Host> {
+    match host {
+        Host::Domain(name) => {
+            let name = name.strip_suffix('.').unwrap_or(&name);
+            (!name.is_empty()).then(|| Host::Domain(name.to_owned()))
+        }
+        Host::Ipv4(address) => Some(Host::Ipv4(address)),
+        Host::Ipv6(address) => Some(match address.to_ipv4_mapped() {
+            Some(v4) => Host::Ipv4(v4),
+            None => Host::Ipv6(address),
+        }),
+    }
+}
+
+/// Whether an address belongs to the public Internet.
+///
+/// An IPv4 address inside an IPv6 one is judged by itself where the kernel or the network translates it
+/// (IPv4-mapped, and the NAT64 prefix of RFC 6052); the tunnels that carry one (6to4, Teredo, and the
+/// old IPv4-compatible form) are refused, whatever they carry.
+pub fn is_public(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(v4) => !NOT_PUBLIC_V4.iter().any(|network| network.contains(&v4)),
+        IpAddr::V6(v6) => match translated(v6) {
+            Some(v4) => is_public(IpAddr::V4(v4)),
+            None => {
+                GLOBAL_UNICAST.contains(&v6) && !NOT_PUBLIC_V6.iter().any(|network| network.contains(&v6))
+            }
+        },
+    }
+}
+
+fn translated(address: Ipv6Addr) -> Option<Ipv4Addr> {
+    if NAT64.contains(&address) {
+        let [.., a, b, c, d] = address.octets();
+        return Some(Ipv4Addr::new(a, b, c, d));
+    }
+    address.to_ipv4_mapped()
+}
+
+const fn v4(a: u8, b: u8, c: u8, d: u8, prefix_len: u8) -> Ipv4Net {
+    Ipv4Net::new_assert(Ipv4Addr::new(a, b, c, d), prefix_len)
+}
+
+const fn v6(a: u16, b: u16, c: u16, prefix_len: u8) -> Ipv6Net {
+    Ipv6Net::new_assert(Ipv6Addr::new(a, b, c, 0, 0, 0, 0, 0), prefix_len)
+}
+
+/// The IPv4 special-purpose registry, and one public address that is not what it seems.
+const NOT_PUBLIC_V4: [Ipv4Net; 16] = [
+    v4(0, 0, 0, 0, 8),        // this network (RFC 791)
+    v4(10, 0, 0, 0, 8),       // private (RFC 1918)
+    v4(100, 64, 0, 0, 10),    // carrier-grade NAT (RFC 6598), and some clouds' metadata
+    v4(127, 0, 0, 0, 8),      // loopback (RFC 1122)
+    v4(168, 63, 129, 16, 32), // a cloud's host agent and metadata, on a public number
+    v4(169, 254, 0, 0, 16),   // link-local (RFC 3927), and most clouds' metadata
+    v4(172, 16, 0, 0, 12),    // private (RFC 1918)
+    v4(192, 0, 0, 0, 24),     // protocol assignments (RFC 6890)
+    v4(192, 0, 2, 0, 24),     // documentation (RFC 5737)
+    v4(192, 88, 99, 0, 24),   // 6to4 relays (RFC 7526)
+    v4(192, 168, 0, 0, 16),   // private (RFC 1918)
+    v4(198, 18, 0, 0, 15),    // benchmarking (RFC 2544)
+    v4(198, 51, 100, 0, 24),  // documentation (RFC 5737)
+    v4(203, 0, 113, 0, 24),   // documentation (RFC 5737)
+    v4(224, 0, 0, 0, 4),      // multicast (RFC 5771)
+    v4(240, 0, 0, 0, 4),      // reserved (RFC 1112), broadcast included
+];
+
+/// All that IANA gives out as IPv6 unicast. Loopback, unique-local (`fc00::/7`), link-local
+/// (`fe80::/10`), the discard prefix, multicast and IPv4-compatible addresses all lie outside it.
+const GLOBAL_UNICAST: Ipv6Net = v6(0x2000, 0, 0, 3);
+
+/// The NAT64 prefix that every network may use (RFC 6052). The local one, `64:ff9b:1::/48`, leads into
+/// a private network, and lies outside [`GLOBAL_UNICAST`].
+const NAT64: Ipv6Net = v6(0x64, 0xff9b, 0, 96);
+
+/// What the IPv6 special-purpose registry takes out of [`GLOBAL_UNICAST`].
+const NOT_PUBLIC_V6: [Ipv6Net; 4] = [
+    v6(0x2001, 0, 0, 23),     // protocol assignments (RFC 2928): Teredo, benchmarking, ORCHID
+    v6(0x2001, 0xdb8, 0, 32), // documentation (RFC 3849)
+    v6(0x2002, 0, 0, 16),     // 6to4 (RFC 3056)
+    v6(0x3fff, 0, 0, 20),     // documentation (RFC 9637)
+];
+
+#[cfg(test)]
+mod tests;

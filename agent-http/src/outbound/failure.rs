@@ -1,0 +1,148 @@
+//! From what can go wrong with a request to a [`Failure`].
+
+use std::error::Error;
+use std::io;
+use std::time::{Duration, SystemTime};
+
+use agent_core::error::{Failure, FailureKind};
+use http::{HeaderMap, StatusCode, header};
+
+use super::address::AddressError;
+
+/// The longest patience that another side can ask for.
+const MAX_RETRY_AFTER: Duration = Duration::from_secs(60 * 60);
+
+/// The failure that a status stands for: 429 is `RateLimited`, 408 and 504 are `Timeout`, every other
+/// is `Failed`. `Retry-After` (RFC 9110, seconds or a date) is taken over, up to an hour.
+///
+/// Meant for statuses that are no success; the message names the status and nothing of the body.
+pub fn status_failure(status: StatusCode, headers: &HeaderMap) -> Failure {
+    let (kind, what) = match status {
+        StatusCode::TOO_MANY_REQUESTS => (FailureKind::RateLimited, "asks for patience"),
+        StatusCode::REQUEST_TIMEOUT | StatusCode::GATEWAY_TIMEOUT => {
+            (FailureKind::Timeout, "reports a time-out")
+        }
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
+            (FailureKind::Failed, "does not accept the credentials")
+        }
+        status if status.is_redirection() => (FailureKind::Failed, "redirects, which is not followed"),
+        status if status.is_client_error() => (FailureKind::Failed, "rejects the request"),
+        status if status.is_server_error() => (FailureKind::Failed, "has failed"),
+        _ => (FailureKind::Failed, "gave an answer that is not expected"),
+    };
+    let failure = Failure::new(kind, format!("the other side {what} (HTTP {})", status.as_u16()));
+    match retry_after(headers, SystemTime::now()) {
+        Some(after) => failure.with_retry_after(after),
+        None => failure,
+    }
+}
+
+/// Reads `Retry-After`; a date that has passed is no wait, and what cannot be read is no answer.
+fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
+    let value = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim();
+    let after = match value.parse() {
+        Ok(seconds) => Duration::from_secs(seconds),
+        Err(_) => httpdate::parse_http_date(value).ok()?.duration_since(now).unwrap_or_default(),
+    };
+    Some(after.min(MAX_RETRY_AFTER))
+}
+
+pub(super) fn blocked(error: AddressError) -> Failure {
+    Failure::new(FailureKind::Blocked, "the address policy refuses this address").with_source(error)
+}
+
+pub(super) fn no_head() -> Failure {
+    Failure::new(FailureKind::Timeout, "the other side did not answer in time")
+}
+
+/// What stopped a request before its response head.
+pub(super) fn send(error: reqwest::Error) -> Failure {
+    // The URL of a request may hold a token in its query.
+    let error = error.without_url();
+    if let Some(refused) = cause::<AddressError>(&error) {
+        return blocked(refused.clone());
+    }
+    if error.is_timeout() {
+        return no_head().with_source(error);
+    }
+    let (kind, message) = if error.is_builder() {
+        (FailureKind::InvalidRequest, "the request cannot be sent as it stands")
+    } else if error.is_connect() {
+        (FailureKind::Unreachable, "the other side cannot be reached")
+    } else if cause::<hyper::Error>(&error).is_some_and(hyper::Error::is_parse) {
+        (FailureKind::Failed, "the other side does not speak HTTP")
+    } else {
+        (FailureKind::Unreachable, "the other side closed the connection without an answer")
+    };
+    Failure::new(kind, message).with_source(error)
+}
+
+/// What stopped a response body.
+pub(super) fn body(error: reqwest::Error) -> Failure {
+    let error = error.without_url();
+    let (kind, message) = if error.is_timeout() {
+        (FailureKind::Timeout, "the other side fell silent")
+    } else if ended_early(&error) {
+        (FailureKind::Truncated, "the answer stopped before it was complete")
+    } else {
+        (FailureKind::Failed, "the connection failed during the answer")
+    };
+    Failure::new(kind, message).with_source(error)
+}
+
+fn ended_early(error: &reqwest::Error) -> bool {
+    cause::<hyper::Error>(error).is_some_and(hyper::Error::is_incomplete_message)
+        || cause::<io::Error>(error).is_some_and(|io| io.kind() == io::ErrorKind::UnexpectedEof)
+}
+
+/// The first error of type `E` among the causes.
+fn cause<'a, E: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a E> {
+    std::iter::successors(error.source(), |&error| error.source()).find_map(|error| error.downcast_ref())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn retry_after_is_seconds_or_a_date_and_at_most_an_hour() {
+        let now = httpdate::parse_http_date("Sun, 06 Nov 1994 08:49:37 GMT").unwrap();
+        let cases = [
+            ("0", Some(0)),
+            ("17", Some(17)),
+            (" 17 ", Some(17)),
+            ("999999999999", Some(3600)),
+            ("Sun, 06 Nov 1994 08:50:07 GMT", Some(30)),
+            ("Sun, 06 Nov 1994 08:00:00 GMT", Some(0)),
+            ("Sat, 06 Nov 2094 08:50:07 GMT", Some(3600)),
+            ("-1", None),
+            ("1.5", None),
+            ("soon", None),
+            ("", None),
+        ];
+        for (value, seconds) in cases {
+            let headers = HeaderMap::from_iter([(header::RETRY_AFTER, value.parse().unwrap())]);
+            assert_eq!(retry_after(&headers, now), seconds.map(Duration::from_secs), "{value:?}");
+        }
+        assert_eq!(retry_after(&HeaderMap::new(), now), None);
+    }
+
+    #[test]
+    fn statuses_become_kinds() {
+        use FailureKind::{Failed, RateLimited, Timeout};
+        let cases = [
+            (302, Failed),
+            (400, Failed),
+            (401, Failed),
+            (408, Timeout),
+            (429, RateLimited),
+            (500, Failed),
+            (504, Timeout),
+        ];
+        for (status, kind) in cases {
+            let failure = status_failure(StatusCode::from_u16(status).unwrap(), &HeaderMap::new());
+            assert_eq!(failure.kind(), kind, "{status}");
+            assert!(failure.to_string().contains(&status.to_string()), "{failure}");
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! A request on its way out.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use agent_core::error::{Failure, FailureKind};
+use agent_core::role::Secret;
+use bytes::Bytes;
+use http::header::{self, HeaderName, HeaderValue};
+use http_body::{Body, Frame, SizeHint};
+
+use super::failure;
+use super::response::OutboundResponse;
+
+/// A request that has passed the address policy, to be filled and sent.
+///
+/// Its `Debug` shows neither URL nor headers.
+pub struct OutboundRequest {
+    client: reqwest::Client,
+    request: reqwest::Request,
+    header_timeout: Duration,
+}
+
+impl OutboundRequest {
+    pub(super) fn new(client: reqwest::Client, request: reqwest::Request, header_timeout: Duration) -> Self {
+        Self { client, request, header_timeout }
+    }
+
+    /// Sets a header that this program chose, in place of an earlier one of that name.
+    pub fn header(mut self, name: HeaderName, value: HeaderValue) -> Self {
+        self.request.headers_mut().insert(name, value);
+        self
+    }
+
+    /// Sets `Authorization: Bearer …` (RFC 6750).
+    ///
+    /// `InvalidRequest` if the secret has characters that no header takes.
+    pub fn bearer(self, token: &Secret) -> Result<Self, Failure> {
+        let value = secret_value(&Secret::new(format!("Bearer {}", token.expose())))?;
+        Ok(self.header(header::AUTHORIZATION, value))
+    }
+
+    /// Sets a header whose name and secret value a role brought along.
+    ///
+    /// `InvalidRequest` if either is no header's, or if the name is one of those by which HTTP/1.1
+    /// frames and routes messages, which are this client's own.
+    pub fn secret_header(self, name: &str, value: &Secret) -> Result<Self, Failure> {
+        let name = HeaderName::try_from(name)
+            .ok()
+            .filter(|name| !FRAMING.contains(name))
+            .ok_or_else(|| Failure::new(FailureKind::InvalidRequest, "the header's name cannot be used"))?;
+        let value = secret_value(value)?;
+        Ok(self.header(name, value))
+    }
+
+    /// Sets the body: one piece of [`Bytes`], or a `Vec<Bytes>` that is sent as its concatenation
+    /// without being concatenated. Either goes out with its `Content-Length`.
+    pub fn body(mut self, body: impl Into<OutboundBody>) -> Self {
+        *self.request.body_mut() = Some(body.into().0);
+        self
+    }
+
+    /// Sets the longest wait for the response head, in place of the client's.
+    pub fn header_timeout(mut self, timeout: Duration) -> Self {
+        self.header_timeout = timeout;
+        self
+    }
+
+    /// Sends the request and waits for the response head.
+    ///
+    /// Any status but those below 200 and the redirections is an `Ok`; [`status_failure`] turns the
+    /// others' into failures where that is what the caller wants. Dropping the future gives the
+    /// request up. Fails as `Blocked` (the name resolves to what is not allowed), `Unreachable`
+    /// (nothing answered, or the connection ended before the head), `Timeout`, or `Failed`.
+    ///
+    /// [`status_failure`]: super::status_failure
+    pub async fn send(self) -> Result<OutboundResponse, Failure> {
+        let sent = tokio::time::timeout(self.header_timeout, self.client.execute(self.request));
+        let response = match sent.await {
+            Ok(sent) => sent.map_err(failure::send)?,
+            Err(_) => return Err(failure::no_head()),
+        };
+        let status = response.status();
+        if status.is_informational() || status.is_redirection() {
+            return Err(failure::status_failure(status, response.headers()));
+        }
+        Ok(OutboundResponse::new(response))
+    }
+}
+
+impl fmt::Debug for OutboundRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OutboundRequest").field("method", self.request.method()).finish_non_exhaustive()
+    }
+}
+
+/// The headers that decide where a message ends and where it goes.
+const FRAMING: [HeaderName; 9] = [
+    header::CONNECTION,
+    header::CONTENT_LENGTH,
+    header::EXPECT,
+    header::HOST,
+    header::PROXY_AUTHORIZATION,
+    header::TE,
+    header::TRAILER,
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+];
+
+fn secret_value(secret: &Secret) -> Result<HeaderValue, Failure> {
+    let mut value = HeaderValue::from_str(secret.expose()).map_err(|_| {
+        Failure::new(FailureKind::InvalidRequest, "the credential has characters that no header takes")
+    })?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+/// What a request carries; made from [`Bytes`] or from a `Vec<Bytes>`.
+#[derive(Debug)]
+pub struct OutboundBody(reqwest::Body);
+
+impl From<Bytes> for OutboundBody {
+    fn from(bytes: Bytes) -> Self {
+        Self(bytes.into())
+    }
+}
+
+impl From<Vec<Bytes>> for OutboundBody {
+    fn from(segments: Vec<Bytes>) -> Self {
+        Self(reqwest::Body::wrap(Segments::new(segments)))
+    }
+}
+
+/// A body in pieces whose whole length is known beforehand.
+struct Segments {
+    rest: VecDeque<Bytes>,
+    remaining: u64,
+}
+
+impl Segments {
+    fn new(segments: Vec<Bytes>) -> Self {
+        let mut rest = VecDeque::from(segments);
+        rest.retain(|segment| !segment.is_empty());
+        let remaining = rest.iter().map(|segment| segment.len() as u64).sum();
+        Self { rest, remaining }
+    }
+}
+
+impl Body for Segments {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let segment = self.rest.pop_front();
+        self.remaining -= segment.as_ref().map_or(0, |segment| segment.len() as u64);
+        Poll::Ready(segment.map(|segment| Ok(Frame::data(segment))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.rest.is_empty()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.remaining)
+    }
+}

@@ -1,0 +1,105 @@
+//! A response on its way in.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use agent_core::error::{Failure, FailureKind};
+use bytes::{Bytes, BytesMut};
+use futures_util::{Stream, StreamExt};
+use http::{HeaderMap, StatusCode};
+use http_body::Body;
+
+use super::failure;
+
+/// A response head, and the body to be read.
+#[derive(Debug)]
+pub struct OutboundResponse {
+    /// The status, never a redirection.
+    pub status: StatusCode,
+    /// The headers as they came.
+    pub headers: HeaderMap,
+    /// The body.
+    pub body: BodyStream,
+}
+
+impl OutboundResponse {
+    pub(super) fn new(response: reqwest::Response) -> Self {
+        let (head, body) = http::Response::from(response).into_parts();
+        Self { status: head.status, headers: head.headers, body: BodyStream { body: Some(body) } }
+    }
+
+    /// The body as it arrives.
+    pub fn into_stream(self) -> BodyStream {
+        self.body
+    }
+
+    /// The whole body; see [`BodyStream::read_limited`].
+    pub async fn read_limited(self, max_bytes: usize, timeout: Duration) -> Result<Bytes, Failure> {
+        self.body.read_limited(max_bytes, timeout).await
+    }
+}
+
+/// A response body, chunk by chunk as the network gave it; no chunk is empty.
+///
+/// It has no time-out of its own. Dropping it before its end closes the connection; a body that was
+/// read to its end gives the connection back to the pool. A failure is the last item: `Truncated` if
+/// the connection was closed before the body was complete, else `Failed` or `Timeout`.
+#[derive(Debug)]
+pub struct BodyStream {
+    /// Let go at the end and at a failure, so that the connection does not wait for its reader.
+    body: Option<reqwest::Body>,
+}
+
+impl BodyStream {
+    /// Reads the whole body, of at most `max_bytes`, within `timeout`.
+    ///
+    /// Fails as `Timeout`, as `Failed` where there is more (at once, if the head said so), and as the
+    /// stream does.
+    pub async fn read_limited(self, max_bytes: usize, timeout: Duration) -> Result<Bytes, Failure> {
+        match tokio::time::timeout(timeout, self.collect_limited(max_bytes)).await {
+            Ok(read) => read,
+            Err(_) => Err(Failure::new(FailureKind::Timeout, "the answer took too long to arrive")),
+        }
+    }
+
+    async fn collect_limited(mut self, max_bytes: usize) -> Result<Bytes, Failure> {
+        let least = self.body.as_ref().map_or(0, |body| body.size_hint().lower());
+        if least > max_bytes as u64 {
+            return Err(too_large(max_bytes));
+        }
+        let mut whole = BytesMut::new();
+        while let Some(chunk) = self.next().await.transpose()? {
+            if chunk.len() > max_bytes - whole.len() {
+                return Err(too_large(max_bytes));
+            }
+            whole.extend_from_slice(&chunk);
+        }
+        Ok(whole.freeze())
+    }
+}
+
+impl Stream for BodyStream {
+    type Item = Result<Bytes, Failure>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        loop {
+            let Some(body) = &mut self.body else { return Poll::Ready(None) };
+            let item = match ready!(Pin::new(body).poll_frame(cx)) {
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(data) if !data.is_empty() => return Poll::Ready(Some(Ok(data))),
+                    // An empty frame or trailers, which nobody asks for.
+                    _ => continue,
+                },
+                Some(Err(error)) => Some(Err(failure::body(error))),
+                None => None,
+            };
+            self.body = None;
+            return Poll::Ready(item);
+        }
+    }
+}
+
+fn too_large(max_bytes: usize) -> Failure {
+    Failure::new(FailureKind::Failed, format!("the answer is larger than {max_bytes} bytes"))
+}

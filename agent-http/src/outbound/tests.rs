@@ -1,0 +1,414 @@
+//! The client against servers that speak HTTP by hand, over loopback.
+
+use std::error::Error;
+use std::future::Future;
+
+use agent_core::error::FailureKind;
+use agent_core::role::Secret;
+use bytes::Bytes;
+use futures_util::StreamExt;
+use http::header;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+use super::*;
+
+/// The longest that a test waits for what must happen.
+const SOON: Duration = Duration::from_secs(10);
+
+/// Serves one connection by `script`; the address of the server, and what the script gave.
+async fn serve<F, T>(script: impl FnOnce(TcpStream) -> F + Send + 'static) -> (Url, JoinHandle<T>)
+where
+    F: Future<Output = T> + Send,
+    T: Send + 'static,
+{
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = Url::parse(&format!("http://{}/path?token=s3cret", listener.local_addr().unwrap())).unwrap();
+    let served = tokio::spawn(async move { script(listener.accept().await.unwrap().0).await });
+    (url, served)
+}
+
+/// Answers one request by `answer` and keeps the connection until the other side closes it.
+async fn serve_answer(answer: &'static str) -> Url {
+    let script = async move |mut stream: TcpStream| {
+        read_request(&mut stream).await;
+        stream.write_all(answer.as_bytes()).await.unwrap();
+        closed(stream).await;
+    };
+    serve(script).await.0
+}
+
+/// Reads a request with its body, if `Content-Length` announces one.
+async fn read_request(stream: &mut TcpStream) -> String {
+    let mut request = String::new();
+    let whole = |request: &str| {
+        let Some((head, body)) = request.split_once("\r\n\r\n") else { return false };
+        let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+        body.len() >= length.map_or(0, |length| length.parse().unwrap())
+    };
+    while !whole(&request) {
+        let mut buffer = [0; 1024];
+        let read = stream.read(&mut buffer).await.unwrap();
+        assert!(read > 0, "the request ended after {request:?}");
+        request.push_str(str::from_utf8(&buffer[..read]).unwrap());
+    }
+    request
+}
+
+/// Waits until the other side closes or resets the connection.
+async fn closed(mut stream: TcpStream) {
+    while let Ok(1..) = stream.read(&mut [0; 1024]).await {}
+}
+
+fn outbound(allow: &str) -> Outbound {
+    Outbound::new(OutboundConfig { allow: allow.parse().unwrap(), ..OutboundConfig::default() }).unwrap()
+}
+
+async fn send(url: &Url) -> Result<OutboundResponse, Failure> {
+    outbound("").post(url, Trust::Operator)?.send().await
+}
+
+async fn fault(url: &Url) -> FailureKind {
+    send(url).await.expect_err("the request must fail").kind()
+}
+
+async fn text(response: OutboundResponse) -> String {
+    let body = response.read_limited(1024, SOON).await.unwrap();
+    String::from_utf8(body.to_vec()).unwrap()
+}
+
+#[tokio::test]
+async fn sends_headers_and_a_body_in_pieces() {
+    let (url, served) = serve(async |mut stream: TcpStream| {
+        let request = read_request(&mut stream).await;
+        stream
+            .write_all(b"HTTP/1.1 201 Created\r\nx-answer: yes\r\ncontent-length: 2\r\n\r\nok")
+            .await
+            .unwrap();
+        request
+    })
+    .await;
+    let pieces = ["{\"a\":", "", "1", "}"].map(|piece| Bytes::from_static(piece.as_bytes())).to_vec();
+    let request = outbound("").post(&url, Trust::Operator).unwrap();
+    let request = request
+        .header(header::CONTENT_TYPE, "application/json".parse().unwrap())
+        .bearer(&Secret::new("sk-1"))
+        .unwrap()
+        .secret_header("X-Api-Key", &Secret::new("key-2"))
+        .unwrap()
+        .body(pieces);
+    assert_eq!(format!("{request:?}"), "OutboundRequest { method: POST, .. }");
+    let response = request.send().await.unwrap();
+    assert_eq!((response.status.as_u16(), &response.headers["x-answer"]), (201, &"yes".parse().unwrap()));
+    assert_eq!(text(response).await, "ok");
+    let request = served.await.unwrap();
+    let agent = format!("user-agent: agentd/{}", env!("CARGO_PKG_VERSION"));
+    for line in [
+        "POST /path?token=s3cret HTTP/1.1",
+        "content-type: application/json",
+        "authorization: Bearer sk-1",
+        "x-api-key: key-2",
+        "content-length: 7",
+        &agent,
+    ] {
+        assert!(request.lines().any(|l| l == line), "{line} in {request}");
+    }
+    assert!(request.ends_with("\r\n\r\n{\"a\":1}"), "{request}");
+    assert!(!request.contains("transfer-encoding"), "{request}");
+}
+
+#[tokio::test]
+async fn refuses_headers_that_are_not_the_callers_to_set() {
+    let url = Url::parse("http://example.com/").unwrap();
+    let cases = [
+        ("Host", "x"),
+        ("content-length", "0"),
+        ("Transfer-Encoding", "chunked"),
+        ("connection", "close"),
+        ("two words", "x"),
+        ("", "x"),
+        ("x-key", "line\r\nbreak"),
+    ];
+    for (name, value) in cases {
+        let request = outbound("").post(&url, Trust::Operator).unwrap();
+        let failure = request.secret_header(name, &Secret::new(value)).unwrap_err();
+        assert_eq!(failure.kind(), FailureKind::InvalidRequest, "{name}");
+    }
+    let request = outbound("").post(&url, Trust::Operator).unwrap();
+    let failure = request.bearer(&Secret::new("s3cret\n")).unwrap_err();
+    assert!(!format!("{failure} {failure:?}").contains("s3cret"));
+}
+
+#[tokio::test]
+async fn follows_no_redirect() {
+    let elsewhere = serve_answer("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await;
+    let (url, _) = serve(async move |mut stream: TcpStream| {
+        read_request(&mut stream).await;
+        let answer = format!("HTTP/1.1 307 T\r\nlocation: {elsewhere}\r\ncontent-length: 0\r\n\r\n");
+        stream.write_all(answer.as_bytes()).await.unwrap();
+        closed(stream).await;
+    })
+    .await;
+    let failure = send(&url).await.unwrap_err();
+    assert_eq!(failure.kind(), FailureKind::Failed);
+    assert_eq!(failure.to_string(), "the other side redirects, which is not followed (HTTP 307)");
+}
+
+#[tokio::test]
+async fn hands_other_statuses_to_the_caller() {
+    let url = serve_answer("HTTP/1.1 429 Slow\r\nretry-after: 7\r\ncontent-length: 4\r\n\r\nslow").await;
+    let response = send(&url).await.unwrap();
+    let failure = status_failure(response.status, &response.headers);
+    assert_eq!(failure.kind(), FailureKind::RateLimited);
+    assert_eq!(failure.retry_after(), Some(Duration::from_secs(7)));
+    assert_eq!(text(response).await, "slow");
+}
+
+#[tokio::test]
+async fn supplied_addresses_reach_no_loopback_unless_listed() {
+    const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
+    let cases = [
+        ("127.0.0.1", "", false),
+        ("127.0.0.1", "127.0.0.1:1, localhost", false),
+        ("127.0.0.1", "127.0.0.0/8", true),
+        ("127.0.0.1", "127.0.0.1:PORT", true),
+        // These are names, so that the resolver decides.
+        ("localhost", "", false),
+        ("localhost", "10.0.0.0/8, localhost:1, 127.0.0.1:PORT", false),
+        ("localhost", "127.0.0.0/8, ::1", true),
+        ("localhost", "localhost", true),
+        ("localhost", "localhost:PORT", true),
+    ];
+    for (host, allow, reached) in cases {
+        let mut url = serve_answer(OK).await;
+        let allow = allow.replace("PORT", &url.port().unwrap().to_string());
+        url.set_host(Some(host)).unwrap();
+        let sent = async { outbound(&allow).post(&url, Trust::Supplied)?.send().await }.await;
+        match sent {
+            Ok(response) => {
+                assert_eq!((reached, text(response).await.as_str()), (true, "ok"), "{host} {allow}")
+            }
+            Err(failure) => {
+                assert_eq!(
+                    (reached, failure.kind()),
+                    (false, FailureKind::Blocked),
+                    "{host} {allow} {failure:?}"
+                );
+                assert!(failure.source().unwrap().is::<AddressError>(), "{host}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_trusted_connection_serves_no_supplied_address() {
+    let (mut url, served) = serve(async |mut stream: TcpStream| {
+        read_request(&mut stream).await;
+        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await.unwrap();
+        closed(stream).await;
+    })
+    .await;
+    url.set_host(Some("localhost")).unwrap();
+    let outbound = outbound("");
+    let response = outbound.get(&url, Trust::Operator).unwrap().send().await.unwrap();
+    assert_eq!(text(response).await, "ok");
+    assert!(!served.is_finished(), "the connection is idle in the trusted pool");
+    let failure = outbound.get(&url, Trust::Supplied).unwrap().send().await.unwrap_err();
+    assert_eq!(failure.kind(), FailureKind::Blocked);
+}
+
+#[tokio::test]
+async fn keeps_connections_for_the_next_request() {
+    let (url, served) = serve(async |mut stream: TcpStream| {
+        for answer in ["one", "two"] {
+            read_request(&mut stream).await;
+            let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\n{answer}");
+            stream.write_all(answer.as_bytes()).await.unwrap();
+        }
+    })
+    .await;
+    let outbound = outbound("");
+    for expected in ["one", "two"] {
+        let response = outbound.post(&url, Trust::Operator).unwrap().send().await.unwrap();
+        assert_eq!(text(response).await, expected);
+    }
+    served.await.unwrap();
+}
+
+#[tokio::test]
+async fn tells_apart_how_no_answer_comes() {
+    let (url, _) = serve(async |mut stream: TcpStream| {
+        read_request(&mut stream).await;
+    })
+    .await;
+    assert_eq!(fault(&url).await, FailureKind::Unreachable, "closed without an answer");
+
+    let vacant = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let url = Url::parse(&format!("http://{vacant}/")).unwrap();
+    assert_eq!(fault(&url).await, FailureKind::Unreachable, "refused");
+
+    let url = Url::parse("http://no-such-host.invalid/").unwrap();
+    assert_eq!(fault(&url).await, FailureKind::Unreachable, "unresolvable");
+
+    let url = serve_answer("220 mail.example ESMTP\r\n\r\n").await;
+    assert_eq!(fault(&url).await, FailureKind::Failed, "not HTTP");
+
+    let (mut url, _) = serve(async |mut stream: TcpStream| {
+        let _hello = stream.read(&mut [0; 1024]).await;
+        stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await.unwrap();
+    })
+    .await;
+    url.set_scheme("https").unwrap();
+    assert_eq!(fault(&url).await, FailureKind::Unreachable, "no TLS");
+}
+
+#[tokio::test]
+async fn waits_no_longer_than_configured() {
+    let short = Duration::from_millis(50);
+    let (url, served) = serve(closed).await;
+    let request = outbound("").post(&url, Trust::Operator).unwrap().header_timeout(short);
+    let sent = tokio::time::timeout(SOON, request.send()).await.unwrap();
+    assert_eq!(sent.unwrap_err().kind(), FailureKind::Timeout);
+    tokio::time::timeout(SOON, served).await.expect("the connection is closed").unwrap();
+
+    let (mut url, _) = serve(closed).await;
+    url.set_scheme("https").unwrap();
+    let config = OutboundConfig { connect_timeout: short, ..OutboundConfig::default() };
+    let request = Outbound::new(config).unwrap().post(&url, Trust::Operator).unwrap();
+    let sent = tokio::time::timeout(SOON, request.send()).await.unwrap();
+    assert_eq!(sent.unwrap_err().kind(), FailureKind::Timeout, "a handshake that never comes");
+}
+
+#[tokio::test]
+async fn tells_apart_how_a_body_breaks() {
+    const LENGTH: &str = "HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nhead";
+    const CHUNKED: &str = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n4\r\nhead\r\n";
+    let cases = [
+        (LENGTH, "", false, FailureKind::Truncated),
+        (CHUNKED, "", false, FailureKind::Truncated),
+        (CHUNKED, "10\r\nhalf", false, FailureKind::Truncated),
+        (CHUNKED, "no number\r\n", false, FailureKind::Failed),
+        (LENGTH, "", true, FailureKind::Failed),
+        (CHUNKED, "", true, FailureKind::Failed),
+    ];
+    for (head, tail, reset, expected) in cases {
+        // The reset waits for the reader, because it throws away what was not read.
+        let (read, was_read) = oneshot::channel::<()>();
+        let (url, served) = serve(async move |mut stream: TcpStream| {
+            read_request(&mut stream).await;
+            stream.write_all(head.as_bytes()).await.unwrap();
+            was_read.await.unwrap();
+            stream.write_all(tail.as_bytes()).await.unwrap();
+            if reset {
+                stream.set_zero_linger().unwrap();
+            }
+        })
+        .await;
+        let mut body = send(&url).await.unwrap().into_stream();
+        assert_eq!(body.next().await.unwrap().unwrap(), "head");
+        read.send(()).unwrap();
+        served.await.unwrap();
+        let failure = loop {
+            match body.next().await.expect("the stream tells of the break") {
+                Ok(chunk) => assert_eq!(chunk, "half"),
+                Err(failure) => break failure,
+            }
+        };
+        assert_eq!(failure.kind(), expected, "{head:?} {tail:?} {reset} {failure:?}");
+        assert!(body.next().await.is_none(), "the failure is the last item");
+    }
+}
+
+#[tokio::test]
+async fn dropping_closes_the_connection() {
+    let (url, served) = serve(async |mut stream: TcpStream| {
+        read_request(&mut stream).await;
+        stream.write_all(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\nx\r\n").await.unwrap();
+        closed(stream).await;
+    })
+    .await;
+    let outbound = outbound("");
+    let mut body = outbound.post(&url, Trust::Operator).unwrap().send().await.unwrap().into_stream();
+    assert_eq!(body.next().await.unwrap().unwrap(), "x");
+    assert!(!served.is_finished());
+    drop(body);
+    tokio::time::timeout(SOON, served).await.expect("the connection is closed").unwrap();
+
+    let (arrived, has_arrived) = oneshot::channel();
+    let (url, served) = serve(async move |mut stream: TcpStream| {
+        read_request(&mut stream).await;
+        arrived.send(()).unwrap();
+        closed(stream).await;
+    })
+    .await;
+    let sending = tokio::spawn(outbound.post(&url, Trust::Operator).unwrap().send());
+    has_arrived.await.unwrap();
+    sending.abort();
+    tokio::time::timeout(SOON, served).await.expect("the connection is closed").unwrap();
+}
+
+#[tokio::test]
+async fn reads_no_more_than_the_limit() {
+    let cases = [
+        ("content-length: 4\r\n\r\nfour", 4, Ok("four")),
+        ("transfer-encoding: chunked\r\n\r\n2\r\nfo\r\n2\r\nur\r\n0\r\n\r\n", 4, Ok("four")),
+        ("transfer-encoding: chunked\r\n\r\n4\r\nfour\r\n0\r\ntrailer: x\r\n\r\n", 9, Ok("four")),
+        ("content-length: 0\r\n\r\n", 0, Ok("")),
+        // Refused by its announcement: nothing of it is sent.
+        ("content-length: 5\r\n\r\n", 4, Err(FailureKind::Failed)),
+        ("transfer-encoding: chunked\r\n\r\n4\r\nfour\r\n1\r\n!\r\n", 4, Err(FailureKind::Failed)),
+        ("content-length: 5\r\n\r\nfour", 5, Err(FailureKind::Timeout)),
+    ];
+    for (answer, limit, expected) in cases {
+        let (url, _) = serve(async move |mut stream: TcpStream| {
+            read_request(&mut stream).await;
+            stream.write_all(format!("HTTP/1.1 200 OK\r\n{answer}").as_bytes()).await.unwrap();
+            closed(stream).await;
+        })
+        .await;
+        let patience = if expected == Err(FailureKind::Timeout) { Duration::from_millis(50) } else { SOON };
+        let read = send(&url).await.unwrap().read_limited(limit, patience).await;
+        assert_eq!(read.map_err(|failure| failure.kind()), expected.map(Bytes::from), "{answer:?}");
+    }
+}
+
+#[tokio::test]
+async fn failures_show_no_url_and_no_answer() {
+    let (refused, _) = serve(async |_| ()).await;
+    let reset = serve_answer("s3cret of the other side\r\n\r\n").await;
+    for url in [refused, reset] {
+        let failure = send(&url).await.unwrap_err();
+        let mut shown = format!("{failure} {failure:?}");
+        let mut cause = failure.source();
+        while let Some(error) = cause {
+            shown.push_str(&format!(" {error} {error:?}"));
+            cause = error.source();
+        }
+        assert!(!shown.contains("s3cret") && !shown.contains("/path"), "{shown}");
+    }
+}
+
+/// The environment of this process cannot be changed safely while tests run, so the test starts itself
+/// again with proxies in its environment.
+#[tokio::test]
+async fn takes_no_proxy_from_the_environment() {
+    const TARGET: &str = "AGENT_HTTP_TEST_TARGET";
+    if let Ok(target) = std::env::var(TARGET) {
+        let response = send(&Url::parse(&target).unwrap()).await.unwrap();
+        assert_eq!(text(response).await, "direct");
+        return;
+    }
+    let target = serve_answer("HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\ndirect").await;
+    let proxy = serve_answer("HTTP/1.1 200 OK\r\ncontent-length: 7\r\n\r\nproxied").await;
+    let mut itself = std::process::Command::new(std::env::current_exe().unwrap());
+    itself.args(["--exact", "outbound::tests::takes_no_proxy_from_the_environment"]);
+    itself.env(TARGET, target.as_str()).env_remove("NO_PROXY").env_remove("no_proxy");
+    for variable in ["HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"] {
+        itself.env(variable, proxy.origin().ascii_serialization());
+    }
+    let output = tokio::task::spawn_blocking(move || itself.output().unwrap()).await.unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.contains("1 passed"), "{said}");
+}

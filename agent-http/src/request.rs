@@ -1,0 +1,96 @@
+//! Reading requests: the id, the bounded body, JSON, the query, and which handler a path belongs to.
+//!
+//! Everything here turns bad input into an [`HttpError`] that says what is wrong and where, and never repeats what
+//! was sent: a body may hold a key, and a problem ends up in logs and screenshots.
+
+mod body;
+mod id;
+mod json;
+mod query;
+mod route;
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use http::{Request, Response};
+
+use crate::error::HttpError;
+use crate::serve::{Body, ResponseBody};
+
+pub use body::{BodyLimits, read_body, read_json};
+pub use id::RequestId;
+pub use json::{MAX_JSON_DEPTH, parse_json};
+pub use query::Query;
+pub use route::{Lookup, Params, Route, RouteTable};
+
+/// What a handler returns.
+pub type Handled = Result<Response<ResponseBody>, HttpError>;
+
+/// Makes a service of an async function, with the one exit for its errors.
+///
+/// It goes below layers such as CORS, so that problems pass through them too, and so that browsers can read them:
+///
+/// ```no_run
+/// # async fn run(listener: tokio::net::TcpListener) -> Result<(), Box<dyn std::error::Error>> {
+/// use agent_http::{cors, error::HttpError, request, serve};
+/// use tower::Layer;
+///
+/// let app = request::service(|_request| async { Err(HttpError::not_found()) });
+/// let origins = cors::parse_origins("https://app.example")?;
+/// let app = cors::layer(origins, &["/api/agent/chat"]).layer(app);
+/// serve::serve(listener, app, serve::ServeLimits::default(), std::future::pending()).await?;
+/// # Ok(())
+/// # }
+/// ```
+pub fn service<F, Fut>(handler: F) -> HandlerService<F>
+where
+    F: Fn(Request<Body>) -> Fut + Clone + Send + 'static,
+    Fut: Future<Output = Handled> + Send + 'static,
+{
+    HandlerService(handler)
+}
+
+/// The service that [`service`] makes.
+#[derive(Clone, Copy, Debug)]
+pub struct HandlerService<F>(F);
+
+impl<F, Fut> tower_service::Service<Request<Body>> for HandlerService<F>
+where
+    F: Fn(Request<Body>) -> Fut,
+    Fut: Future<Output = Handled>,
+{
+    type Response = Response<ResponseBody>;
+    type Error = Infallible;
+    type Future = Handling<Fut>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Handling<Fut> {
+        let id = request.extensions().get().cloned().unwrap_or_else(|| RequestId::of(request.headers()));
+        Handling { handler: (self.0)(request), id }
+    }
+}
+
+pin_project_lite::pin_project! {
+    /// The future of a [`HandlerService`].
+    #[derive(Debug)]
+    pub struct Handling<Fut> {
+        #[pin]
+        handler: Fut,
+        id: RequestId,
+    }
+}
+
+impl<Fut: Future<Output = Handled>> Future for Handling<Fut> {
+    type Output = Result<Response<ResponseBody>, Infallible>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        let id = &*this.id;
+        this.handler.poll(cx).map(|handled| Ok(handled.unwrap_or_else(|error| error.into_response(id))))
+    }
+}

@@ -1,0 +1,234 @@
+//! Reading a request's body whole, within bounds.
+
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::HeaderMap;
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
+use http_body::Body as _;
+use http_body_util::BodyExt;
+use serde::de::DeserializeOwned;
+use tokio::time::{self, Instant};
+
+use super::json::{MAX_JSON_DEPTH, parse_json};
+use crate::error::{Code, HttpError};
+use crate::serve::Body;
+
+/// What a request's body may cost.
+#[derive(Clone, Debug)]
+pub struct BodyLimits {
+    /// Size in bytes; 1 MiB. A larger body is 413.
+    pub bytes: usize,
+    /// Time between two pieces of the body; 10 s. A longer pause is 408.
+    pub idle: Duration,
+    /// Time for the whole body, however steadily it trickles; 2 min. A slower one is 408.
+    pub total: Duration,
+}
+
+impl Default for BodyLimits {
+    fn default() -> Self {
+        Self { bytes: 1024 * 1024, idle: Duration::from_secs(10), total: Duration::from_secs(120) }
+    }
+}
+
+/// Reads `body` whole. `headers` are its request's.
+///
+/// # Errors
+///
+/// 415 for a compressed body, 413 for one over the limit (at once where `Content-Length` says so), 408 for one that
+/// stops or takes too long, 400 for one that is cut off or badly framed.
+pub async fn read_body(headers: &HeaderMap, mut body: Body, limits: &BodyLimits) -> Result<Bytes, HttpError> {
+    check_encoding(headers)?;
+    let announced = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
+    if announced > limits.bytes {
+        return Err(HttpError::too_large(limits.bytes));
+    }
+    let end = Instant::now() + limits.total;
+    let mut first = Bytes::new();
+    let mut rest = BytesMut::new();
+    loop {
+        let frame = match time::timeout_at(end.min(Instant::now() + limits.idle), body.frame()).await {
+            Err(_) => return Err(HttpError::new(Code::RequestTimeout, "the body did not arrive in time")),
+            Ok(None) => break,
+            Ok(Some(Err(error))) => {
+                return Err(HttpError::invalid("the body", "is incomplete").because(error));
+            }
+            Ok(Some(Ok(frame))) => frame,
+        };
+        // Trailers say nothing that anything here reads.
+        let Ok(data) = frame.into_data() else { continue };
+        if first.len() + rest.len() + data.len() > limits.bytes {
+            return Err(HttpError::too_large(limits.bytes));
+        }
+        if first.is_empty() {
+            // Most bodies come in one piece, which needs no copy.
+            first = data;
+        } else {
+            if rest.is_empty() {
+                rest.reserve(announced.saturating_sub(first.len()).max(data.len()));
+            }
+            rest.extend_from_slice(&data);
+        }
+    }
+    Ok(if rest.is_empty() { first } else { [&first[..], &rest[..]].concat().into() })
+}
+
+/// Reads `body` whole as JSON into a `T`. `headers` are its request's.
+///
+/// # Errors
+///
+/// 415 where the content type is not JSON's, and as [`read_body`] and [`parse_json`] do.
+pub async fn read_json<T: DeserializeOwned>(
+    headers: &HeaderMap,
+    body: Body,
+    limits: &BodyLimits,
+) -> Result<T, HttpError> {
+    check_json_type(headers)?;
+    parse_json(&read_body(headers, body, limits).await?, MAX_JSON_DEPTH)
+}
+
+/// Bounds on a body mean nothing if it unfolds to a multiple afterwards, so compressed ones are not read.
+fn check_encoding(headers: &HeaderMap) -> Result<(), HttpError> {
+    let identity =
+        |value: &http::HeaderValue| value.as_bytes().trim_ascii().eq_ignore_ascii_case(b"identity");
+    if headers.get_all(CONTENT_ENCODING).iter().all(identity) {
+        Ok(())
+    } else {
+        Err(HttpError::new(Code::UnsupportedMediaType, "compressed bodies are not read; send it as it is"))
+    }
+}
+
+/// Whether the content type is `application/json` or any `+json`. The one charset that JSON knows is tolerated.
+fn check_json_type(headers: &HeaderMap) -> Result<(), HttpError> {
+    let refused = || HttpError::new(Code::UnsupportedMediaType, "the content type must be application/json");
+    let mut given = headers.get_all(CONTENT_TYPE).iter();
+    let (Some(given), None) = (given.next(), given.next()) else { return Err(refused()) };
+    let given = given.to_str().map_err(|_| refused())?.to_ascii_lowercase();
+    let mut parts = given.split(';').map(str::trim);
+    let media_type = parts.next().unwrap_or_default();
+    let subtype = media_type.split_once('/').map_or("", |(_, subtype)| subtype);
+    let is_json = media_type == "application/json" || (subtype.len() > 5 && subtype.ends_with("+json"));
+    let is_utf8 = parts
+        .filter_map(|parameter| parameter.strip_prefix("charset="))
+        .all(|charset| matches!(charset.trim_matches('"'), "utf-8" | "utf8" | "us-ascii"));
+    if is_json && is_utf8 { Ok(()) } else { Err(refused()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::{StreamExt, stream};
+    use http::HeaderValue;
+    use http_body::Frame;
+    use http_body_util::StreamBody;
+
+    use super::*;
+    use crate::serve::BodyError;
+
+    fn limits(bytes: usize) -> BodyLimits {
+        BodyLimits { bytes, ..BodyLimits::default() }
+    }
+
+    fn pieces(pieces: &'static [&'static str]) -> Body {
+        let frames =
+            pieces.iter().map(|piece| Ok::<_, BodyError>(Frame::data(Bytes::from_static(piece.as_bytes()))));
+        Body::new(StreamBody::new(stream::iter(frames)))
+    }
+
+    fn header(name: http::HeaderName, value: &'static str) -> HeaderMap {
+        HeaderMap::from_iter([(name, HeaderValue::from_static(value))])
+    }
+
+    #[tokio::test]
+    async fn bodies_are_read_up_to_the_limit() {
+        let cases: &[(&[&str], Result<&str, Code>)] = &[
+            (&[], Ok("")),
+            (&["abc"], Ok("abc")),
+            (&["ab", "", "cd", "e"], Ok("abcde")),
+            (&["abcdef"], Err(Code::PayloadTooLarge)),
+            (&["abc", "def"], Err(Code::PayloadTooLarge)),
+        ];
+        for (given, expected) in cases {
+            let read = read_body(&HeaderMap::new(), pieces(given), &limits(5)).await;
+            assert_eq!(read.map_err(|error| error.code()), expected.map(Bytes::from), "{given:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn an_announced_length_over_the_limit_is_refused_unread() {
+        // This body would fail if it were polled.
+        struct Announced;
+        impl http_body::Body for Announced {
+            type Data = Bytes;
+            type Error = BodyError;
+            fn poll_frame(
+                self: std::pin::Pin<&mut Self>,
+                _: &mut std::task::Context<'_>,
+            ) -> std::task::Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+                panic!("polled")
+            }
+            fn size_hint(&self) -> http_body::SizeHint {
+                http_body::SizeHint::with_exact(6)
+            }
+        }
+        let error =
+            read_body(&HeaderMap::new(), Body::new(Announced), &limits(5)).await.expect_err("too large");
+        assert_eq!(error.code(), Code::PayloadTooLarge);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_stops_or_trickles_is_timed_out() {
+        let stopped = Body::new(StreamBody::new(
+            stream::iter([Ok::<_, BodyError>(Frame::data(Bytes::from_static(b"a")))])
+                .chain(stream::pending()),
+        ));
+        let trickling = Body::new(StreamBody::new(stream::repeat(()).then(|()| async {
+            time::sleep(Duration::from_secs(9)).await;
+            Ok::<_, BodyError>(Frame::data(Bytes::from_static(b"a")))
+        })));
+        for body in [stopped, trickling] {
+            let error = read_body(&HeaderMap::new(), body, &limits(1000)).await.expect_err("a time-out");
+            assert_eq!(error.code(), Code::RequestTimeout);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_broken_body_is_the_clients_fault() {
+        let broken = stream::iter([Err::<Frame<Bytes>, BodyError>("cut".into())]);
+        let error = read_body(&HeaderMap::new(), Body::new(StreamBody::new(broken)), &limits(5)).await;
+        assert_eq!(error.expect_err("broken").code(), Code::InvalidRequest);
+    }
+
+    #[tokio::test]
+    async fn compressed_bodies_are_refused() {
+        for (encoding, taken) in
+            [("identity", true), ("Identity", true), ("gzip", false), ("identity, br", false)]
+        {
+            let read = read_body(&header(CONTENT_ENCODING, encoding), pieces(&["{}"]), &limits(5)).await;
+            assert_eq!(
+                read.map_err(|error| error.code()).err(),
+                (!taken).then_some(Code::UnsupportedMediaType)
+            );
+        }
+    }
+
+    #[test]
+    fn json_content_types() {
+        let cases = [
+            ("application/json", true),
+            ("Application/JSON; charset=UTF-8", true),
+            ("application/json;charset=\"utf-8\"", true),
+            ("application/vnd.x+json", true),
+            ("application/json; profile=x", true),
+            ("application/json; charset=utf-16", false),
+            ("application/+json", false),
+            ("application/jsonx", false),
+            ("text/plain", false),
+            ("text/json", false),
+            ("", false),
+        ];
+        for (given, taken) in cases {
+            assert_eq!(check_json_type(&header(CONTENT_TYPE, given)).is_ok(), taken, "{given}");
+        }
+        assert!(check_json_type(&HeaderMap::new()).is_err());
+    }
+}

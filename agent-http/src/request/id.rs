@@ -1,0 +1,87 @@
+//! The request id.
+
+use http::HeaderMap;
+use http::header::{HeaderName, HeaderValue};
+use uuid::Uuid;
+
+/// The id under which a request is logged and answered: the caller's `X-Request-Id`, or one of ours (UUID v7).
+///
+/// It is at most 128 bytes of printable ASCII. It identifies and proves nothing; callers may repeat theirs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RequestId(HeaderValue);
+
+impl RequestId {
+    /// `X-Request-Id`.
+    pub const HEADER: HeaderName = HeaderName::from_static("x-request-id");
+
+    const LONGEST: usize = 128;
+
+    /// The id in `headers` if there is one and it will do, else a new one.
+    #[must_use]
+    pub fn of(headers: &HeaderMap) -> Self {
+        match headers.get(Self::HEADER) {
+            Some(given) if is_acceptable(given.as_bytes()) => Self(given.clone()),
+            _ => Self::new(),
+        }
+    }
+
+    /// A new id.
+    #[must_use]
+    #[expect(clippy::new_without_default, reason = "each one is different")]
+    pub fn new() -> Self {
+        let mut text = [0; uuid::fmt::Hyphenated::LENGTH];
+        let text = Uuid::now_v7().hyphenated().encode_lower(&mut text);
+        Self(HeaderValue::from_str(text).expect("a UUID is printable ASCII"))
+    }
+
+    /// The id as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        self.0.to_str().expect("both constructors take printable ASCII alone")
+    }
+}
+
+impl From<RequestId> for HeaderValue {
+    fn from(id: RequestId) -> Self {
+        id.0
+    }
+}
+
+fn is_acceptable(given: &[u8]) -> bool {
+    !given.is_empty()
+        && given.len() <= RequestId::LONGEST
+        && given.iter().all(|byte| (b' '..=b'~').contains(byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_given_id_is_taken_if_it_will_do() {
+        let longest = "x".repeat(128);
+        let too_long = "x".repeat(129);
+        let cases: &[(&[u8], bool)] = &[
+            (b"req-1", true),
+            (b"a b~!", true),
+            (longest.as_bytes(), true),
+            (too_long.as_bytes(), false),
+            (b"", false),
+            (b"tab\there", false),
+            ("é".as_bytes(), false),
+        ];
+        for (given, taken) in cases {
+            let value = HeaderValue::from_bytes(given).expect("a header value");
+            let id = RequestId::of(&HeaderMap::from_iter([(RequestId::HEADER, value)]));
+            assert_eq!(id.as_str().as_bytes() == *given, *taken, "{given:?}");
+            assert!(!id.as_str().is_empty());
+        }
+    }
+
+    #[test]
+    fn a_made_id_is_a_uuid_of_version_7() {
+        let id = RequestId::of(&HeaderMap::new());
+        assert_eq!(Uuid::parse_str(id.as_str()).expect("a UUID").get_version_num(), 7);
+        assert_ne!(id, RequestId::new());
+    }
+}

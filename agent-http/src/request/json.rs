@@ -1,0 +1,233 @@
+//! JSON in: bounded depth, and errors that name the field and nothing of what was sent.
+
+use serde::Deserialize;
+use serde_json::error::Category;
+
+use crate::error::HttpError;
+
+/// How deep a request's JSON may nest.
+pub const MAX_JSON_DEPTH: usize = 64;
+
+/// How much of a path an error shows. Map keys are the client's own words, and may be of any length.
+const SHOWN_PATH: usize = 200;
+
+/// Parses `json` as one JSON text of at most `max_depth` levels into a `T`.
+///
+/// # Errors
+///
+/// 400 `INVALID_REQUEST`, with the place for a text that is no JSON and with the field's path, such as
+/// `messages[2].role`, for one that is not a `T`. Values are never repeated (keys are, in paths), nor are messages of a type's own
+/// `Deserialize`, which might hold them.
+pub fn parse_json<'de, T: Deserialize<'de>>(json: &'de [u8], max_depth: usize) -> Result<T, HttpError> {
+    if is_deeper_than(max_depth, json) {
+        return Err(HttpError::invalid("the body", format_args!("is nested deeper than {max_depth} levels")));
+    }
+    let mut deserializer = serde_json::Deserializer::from_slice(json);
+    let value = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| refuse(&error))?;
+    deserializer.end().map_err(|error| refuse_text(&error))?;
+    Ok(value)
+}
+
+/// Counts brackets outside of strings. It says nothing of texts that are no JSON; the parser will.
+fn is_deeper_than(max_depth: usize, json: &[u8]) -> bool {
+    let mut depth = 0_usize;
+    let mut bytes = json.iter();
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'[' | b'{' => {
+                depth += 1;
+                if depth > max_depth {
+                    return true;
+                }
+            }
+            b']' | b'}' => depth = depth.saturating_sub(1),
+            b'"' => {
+                while let Some(byte) = bytes.next() {
+                    match byte {
+                        b'"' => break,
+                        b'\\' => drop(bytes.next()),
+                        _ => {}
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    false
+}
+
+fn refuse(error: &serde_path_to_error::Error<serde_json::Error>) -> HttpError {
+    if error.inner().classify() != Category::Data {
+        return refuse_text(error.inner());
+    }
+    let path = error.path().to_string();
+    let fault = fault(&error.inner().to_string());
+    if path == "." {
+        return HttpError::invalid("the body", fault);
+    }
+    let shown = path.char_indices().nth(SHOWN_PATH).map_or(&path[..], |(end, _)| &path[..end]);
+    HttpError::invalid(shown, fault)
+}
+
+fn refuse_text(error: &serde_json::Error) -> HttpError {
+    let fault = match error.classify() {
+        Category::Eof => "ends in the middle of its JSON".to_owned(),
+        _ => format!("is not valid JSON at line {} column {}", error.line(), error.column()),
+    };
+    HttpError::invalid("the body", fault)
+}
+
+/// Rewrites serde's message. What it quotes of the input stands before the last `, expected `, and what it expected
+/// comes from our own types; of other messages only those are kept that name our fields.
+fn fault(message: &str) -> String {
+    let message = message.rsplit_once(" at line ").map_or(message, |(message, _)| message);
+    if let Some((given, expected)) = message.rsplit_once(", expected ") {
+        if given.starts_with("unknown field ") {
+            return format!("is not a known field; known is {expected}");
+        }
+        return format!("must be {}", in_json_words(expected));
+    }
+    match message.split_once(" field `") {
+        Some(("missing", field)) => format!("lacks the field `{field}"),
+        Some(("duplicate", field)) => format!("has the field `{field} twice"),
+        _ if message.starts_with("data did not match any variant") => {
+            "has none of the accepted shapes".to_owned()
+        }
+        _ => "is not a valid value".to_owned(),
+    }
+}
+
+fn in_json_words(expected: &str) -> &str {
+    match expected {
+        "a boolean" | "a string" => expected,
+        "a sequence" => "an array",
+        "a map" => "an object",
+        "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number that is not negative",
+        "i8" | "i16" | "i32" | "i64" | "isize" => "a whole number",
+        "f32" | "f64" => "a number",
+        "unit" => "null",
+        _ if expected.contains("tuple ") => "an array of the right length",
+        _ if expected.starts_with("struct ") || expected.starts_with("internally tagged enum ") => {
+            "an object"
+        }
+        _ if expected.starts_with("one of ") || expected.contains('`') => expected,
+        _ => "of another kind",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::{Expect, expect};
+
+    use super::*;
+
+    #[derive(Debug, Deserialize)]
+    #[expect(dead_code, reason = "only parsed into")]
+    struct Chat {
+        messages: Vec<Message>,
+        limit: Option<u32>,
+        meta: Option<std::collections::BTreeMap<String, bool>>,
+        either: Option<Either>,
+        pair: Option<(u8, u8)>,
+        own: Option<Own>,
+    }
+
+    #[derive(Debug, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    #[expect(dead_code, reason = "only parsed into")]
+    struct Message {
+        role: Role,
+        content: String,
+    }
+
+    #[derive(Debug, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    enum Role {
+        User,
+        Tool,
+    }
+
+    #[derive(Debug, Deserialize)]
+    #[serde(untagged)]
+    #[expect(dead_code, reason = "only parsed into")]
+    enum Either {
+        Number(u8),
+        Flag(bool),
+    }
+
+    #[derive(Debug)]
+    struct Own;
+
+    impl<'de> Deserialize<'de> for Own {
+        fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+            let text = String::deserialize(deserializer)?;
+            Err(serde::de::Error::custom(format!("{text} is wrong")))
+        }
+    }
+
+    fn check(json: &str, expected: Expect) {
+        let error = parse_json::<Chat>(json.as_bytes(), MAX_JSON_DEPTH).expect_err(json);
+        assert!(!error.detail().contains("sk-"), "{error}");
+        expected.assert_eq(error.detail());
+    }
+
+    #[test]
+    fn errors_name_the_field_and_not_the_value() {
+        let message = r#"{"role":"user","content":"x"}"#;
+        check("", expect!["the body ends in the middle of its JSON"]);
+        check(r#"{"messages":["#, expect!["the body ends in the middle of its JSON"]);
+        check("{\"messages\":\n[sk-1]}", expect!["the body is not valid JSON at line 2 column 2"]);
+        check(r#"{"messages":[]} sk-1"#, expect!["the body is not valid JSON at line 1 column 17"]);
+        check("\"sk-1\"", expect!["the body must be an object"]);
+        check("{}", expect!["the body lacks the field `messages`"]);
+        check(r#"{"messages":"sk-1"}"#, expect!["messages must be an array"]);
+        check(
+            &format!(r#"{{"messages":[{message},{message},{{"role":"sk-1"}}]}}"#),
+            expect!["messages[2].role must be `user` or `tool`"],
+        );
+        check(r#"{"messages":[{"role":"user"}]}"#, expect!["messages[0] lacks the field `content`"]);
+        check(
+            r#"{"messages":[{"colour":1}]}"#,
+            expect!["messages[0].colour is not a known field; known is `role` or `content`"],
+        );
+        check(r#"{"messages":[],"messages":[]}"#, expect!["the body has the field `messages` twice"]);
+        check(
+            r#"{"limit":"sk-1, expected sk-2"}"#,
+            expect!["limit must be a whole number that is not negative"],
+        );
+        check(r#"{"limit":-5}"#, expect!["limit must be a whole number that is not negative"]);
+        check(r#"{"meta":{"a":"sk-1"}}"#, expect!["meta.a must be a boolean"]);
+        check(r#"{"either":"sk-1"}"#, expect!["either has none of the accepted shapes"]);
+        check(r#"{"pair":[1]}"#, expect!["pair must be an array of the right length"]);
+        check(r#"{"own":"sk-1"}"#, expect!["own is not a valid value"]);
+        check("{\"messages\":\"\u{0}\"}", expect!["the body is not valid JSON at line 1 column 14"]);
+    }
+
+    #[test]
+    fn depth_is_bounded() {
+        let nested = |levels: usize| "[".repeat(levels) + &"]".repeat(levels);
+        let cases = [
+            (nested(64), true),
+            (nested(65), false),
+            (nested(500_000), false),
+            // Brackets in strings, also behind an escaped quote, do not count.
+            (format!("[\"{}\"]", "[".repeat(100)), true),
+            (format!("[\"\\\"{}\"]", "[".repeat(100)), true),
+            (format!("[{}]", vec!["[]"; 100].join(",")), true),
+        ];
+        for (json, taken) in cases {
+            let parsed = parse_json::<serde_json::Value>(json.as_bytes(), MAX_JSON_DEPTH);
+            assert_eq!(parsed.is_ok(), taken, "{:.80}", json);
+            if let Err(error) = parsed {
+                assert_eq!(error.detail(), "the body is nested deeper than 64 levels");
+            }
+        }
+    }
+
+    #[test]
+    fn a_long_path_is_cut() {
+        let json = format!(r#"{{"meta":{{"{}":1}}}}"#, "ü".repeat(5000));
+        let error = parse_json::<Chat>(json.as_bytes(), MAX_JSON_DEPTH).expect_err("not a boolean");
+        assert!(error.detail().chars().count() < SHOWN_PATH + 50);
+    }
+}

@@ -1,0 +1,265 @@
+//! Which handler a method and a path belong to.
+
+use http::Method;
+use percent_encoding::percent_decode_str;
+
+use crate::error::HttpError;
+
+/// One line of a service's table of routes.
+///
+/// A pattern is a path whose segments are literal, `{name}` for any one segment that is not empty, or, at the end,
+/// `{*name}` for one or more.
+#[derive(Clone, Debug)]
+pub struct Route<H> {
+    /// The method.
+    pub method: Method,
+    /// The pattern.
+    pub pattern: &'static str,
+    /// Whatever handles it.
+    pub handler: H,
+}
+
+impl<H> Route<H> {
+    /// A line of the table.
+    pub const fn new(method: Method, pattern: &'static str, handler: H) -> Self {
+        Self { method, pattern, handler }
+    }
+}
+
+/// A service's routes. A literal segment goes before a parameter, whatever their order in the table.
+#[derive(Clone, Debug)]
+pub struct RouteTable<H>(Vec<(Vec<Segment>, Route<H>)>);
+
+/// In the order of precedence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Segment {
+    Literal(&'static str),
+    One(&'static str),
+    Rest(&'static str),
+}
+
+/// What a table has for a method and a path.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Lookup<'t, H> {
+    /// The handler, and the parameters of its pattern.
+    Found(&'t H, Params),
+    /// The path is in the table with these methods alone, each once.
+    MethodNotAllowed(Vec<Method>),
+    /// The path is not in the table.
+    NotFound,
+}
+
+impl<'t, H> Lookup<'t, H> {
+    /// The handler, or the 404 or 405 that a client gets.
+    ///
+    /// # Errors
+    ///
+    /// Those two.
+    pub fn or_refuse(self) -> Result<(&'t H, Params), HttpError> {
+        match self {
+            Self::Found(handler, params) => Ok((handler, params)),
+            Self::MethodNotAllowed(allow) => Err(HttpError::method_not_allowed(allow)),
+            Self::NotFound => Err(HttpError::not_found()),
+        }
+    }
+}
+
+/// A path's parameters, percent-decoded.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Params(Vec<(&'static str, String)>);
+
+impl Params {
+    /// The parameter that the pattern calls `name`, which is never empty.
+    ///
+    /// # Errors
+    ///
+    /// 500 if the pattern has no such parameter, which is a fault of the program.
+    pub fn get(&self, name: &str) -> Result<&str, HttpError> {
+        let found = self.0.iter().find(|(key, _)| *key == name);
+        found
+            .map(|(_, value)| value.as_str())
+            .ok_or_else(|| HttpError::internal(format!("no path parameter {name}")))
+    }
+}
+
+impl<H> RouteTable<H> {
+    /// A table of `routes`.
+    ///
+    /// # Panics
+    ///
+    /// If a pattern is malformed, or if two routes of one method match the same paths. Tables are part of the
+    /// program, so either is a fault in it.
+    pub fn new(routes: impl IntoIterator<Item = Route<H>>) -> Self {
+        let mut table: Vec<_> = routes.into_iter().map(|route| (segments(route.pattern), route)).collect();
+        table.sort_by_cached_key(|(pattern, route)| key(pattern, &route.method));
+        for pair in table.windows(2) {
+            let [(one, first), (other, second)] = pair else { unreachable!("windows are of two") };
+            let alike = key(one, &first.method) == key(other, &second.method);
+            assert!(!alike, "{} {} and {} are the same route", first.method, first.pattern, second.pattern);
+        }
+        Self(table)
+    }
+
+    /// Finds the handler for `method` and `path`, which is percent-encoded as in the request. A trailing slash is a
+    /// segment of its own, and so another path.
+    #[must_use]
+    pub fn lookup(&self, method: &Method, path: &str) -> Lookup<'_, H> {
+        let mut allowed: Vec<Method> = Vec::new();
+        for (pattern, route) in &self.0 {
+            let Some(params) = captures(pattern, path) else { continue };
+            if route.method == *method {
+                return Lookup::Found(&route.handler, params);
+            }
+            if !allowed.contains(&route.method) {
+                allowed.push(route.method.clone());
+            }
+        }
+        if allowed.is_empty() { Lookup::NotFound } else { Lookup::MethodNotAllowed(allowed) }
+    }
+
+    /// The routes in the order of precedence, for those who describe a service.
+    pub fn routes(&self) -> impl Iterator<Item = &Route<H>> {
+        self.0.iter().map(|(_, route)| route)
+    }
+}
+
+fn segments(pattern: &'static str) -> Vec<Segment> {
+    let tail =
+        pattern.strip_prefix('/').unwrap_or_else(|| panic!("the pattern {pattern} has no leading slash"));
+    let segments: Vec<_> = tail.split('/').map(segment).collect();
+    let early_rest = segments.iter().rev().skip(1).any(|segment| matches!(segment, Segment::Rest(_)));
+    assert!(!early_rest, "the pattern {pattern} goes on after its rest");
+    segments
+}
+
+fn segment(text: &'static str) -> Segment {
+    match text.strip_prefix('{').and_then(|text| text.strip_suffix('}')) {
+        Some(name) => name.strip_prefix('*').map_or(Segment::One(name), Segment::Rest),
+        None => Segment::Literal(text),
+    }
+}
+
+/// Sorts by precedence; equal for two routes that match the same. Parameters' names do not count.
+fn key(pattern: &[Segment], method: &Method) -> (Vec<Segment>, String) {
+    let nameless = pattern.iter().map(|segment| match segment {
+        Segment::Literal(text) => Segment::Literal(text),
+        Segment::One(_) => Segment::One(""),
+        Segment::Rest(_) => Segment::Rest(""),
+    });
+    (nameless.collect(), method.to_string())
+}
+
+/// The parameters of `path` if it matches `pattern`. It is split before it is decoded, so that an encoded slash is
+/// part of a segment.
+fn captures(pattern: &[Segment], path: &str) -> Option<Params> {
+    let mut params = Vec::new();
+    let mut left = Some(path.strip_prefix('/')?);
+    for segment in pattern {
+        let all = left?;
+        let (text, after) = all.split_once('/').map_or((all, None), |(text, after)| (text, Some(after)));
+        left = after;
+        match segment {
+            Segment::Literal(literal) if *literal == text => {}
+            Segment::Literal(_) => return None,
+            Segment::One(name) => params.push((*name, decoded(text)?)),
+            Segment::Rest(name) => {
+                params.push((*name, decoded(all)?));
+                left = None;
+            }
+        }
+    }
+    left.is_none().then_some(Params(params))
+}
+
+/// A parameter's text; none for an empty one and for bytes that are no UTF-8, which name nothing.
+fn decoded(text: &str) -> Option<String> {
+    let text = percent_decode_str(text).decode_utf8().ok()?;
+    (!text.is_empty()).then(|| text.into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table() -> RouteTable<&'static str> {
+        RouteTable::new([
+            Route::new(Method::GET, "/", "root"),
+            Route::new(Method::GET, "/jobs/{id}", "one job"),
+            Route::new(Method::DELETE, "/jobs/{id}", "cancel"),
+            Route::new(Method::GET, "/jobs/due", "due jobs"),
+            Route::new(Method::POST, "/jobs/{id}/pause", "pause"),
+            Route::new(Method::GET, "/docs/{*path}", "docs"),
+            Route::new(Method::GET, "/docs/index", "index"),
+            Route::new(Method::GET, "/a/{x}/b/{y}", "two"),
+        ])
+    }
+
+    #[test]
+    fn paths_find_their_handlers() {
+        type Found = (&'static str, &'static [(&'static str, &'static str)]);
+        let cases: &[(&str, &str, Result<Found, u16>)] = &[
+            ("GET", "/", Ok(("root", &[]))),
+            ("GET", "/jobs/7", Ok(("one job", &[("id", "7")]))),
+            ("GET", "/jobs/due", Ok(("due jobs", &[]))),
+            ("DELETE", "/jobs/due", Ok(("cancel", &[("id", "due")]))),
+            ("POST", "/jobs/7/pause", Ok(("pause", &[("id", "7")]))),
+            ("GET", "/jobs/a%2Fb%20c", Ok(("one job", &[("id", "a/b c")]))),
+            ("GET", "/a/1/b/2", Ok(("two", &[("x", "1"), ("y", "2")]))),
+            ("GET", "/docs/x", Ok(("docs", &[("path", "x")]))),
+            ("GET", "/docs/x/y", Ok(("docs", &[("path", "x/y")]))),
+            ("GET", "/docs/index", Ok(("index", &[]))),
+            ("GET", "/docs/", Err(404)),
+            ("GET", "/docs", Err(404)),
+            ("GET", "/jobs/", Err(404)),
+            ("GET", "/jobs/7/", Err(404)),
+            ("GET", "/jobs//pause", Err(404)),
+            ("GET", "/jobs/%FF", Err(404)),
+            ("GET", "//", Err(404)),
+            ("GET", "", Err(404)),
+            ("GET", "*", Err(404)),
+            ("GET", "/Jobs/7", Err(404)),
+            ("PUT", "/jobs/7", Err(405)),
+            ("HEAD", "/", Err(405)),
+            ("GET", "/jobs/7/pause", Err(405)),
+        ];
+        let table = table();
+        for (method, path, expected) in cases {
+            let method = Method::from_bytes(method.as_bytes()).expect("a method");
+            let found =
+                table.lookup(&method, path).or_refuse().map_err(|error| error.code().status().as_u16());
+            let expected = expected.map(|(handler, params)| {
+                (handler, Params(params.iter().map(|(name, value)| (*name, (*value).to_owned())).collect()))
+            });
+            assert_eq!(found.map(|(handler, params)| (*handler, params)), expected, "{method} {path}");
+        }
+    }
+
+    #[test]
+    fn the_methods_of_all_patterns_that_match_are_allowed() {
+        let allowed = vec![Method::GET, Method::DELETE];
+        assert_eq!(table().lookup(&Method::PUT, "/jobs/due"), Lookup::MethodNotAllowed(allowed));
+    }
+
+    #[test]
+    fn a_parameter_is_got_by_its_name() {
+        let table = table();
+        let (_, params) = table.lookup(&Method::GET, "/jobs/7").or_refuse().expect("a route");
+        assert_eq!(params.get("id").expect("an id"), "7");
+        assert!(params.get("name").is_err());
+    }
+
+    #[test]
+    #[should_panic(expected = "the same route")]
+    fn two_routes_for_the_same_are_refused() {
+        RouteTable::new([
+            Route::new(Method::GET, "/jobs/{id}", ()),
+            Route::new(Method::GET, "/jobs/{job}", ()),
+        ]);
+    }
+
+    #[test]
+    #[should_panic(expected = "goes on after its rest")]
+    fn a_rest_in_the_middle_is_refused() {
+        RouteTable::new([Route::new(Method::GET, "/{*rest}/x", ())]);
+    }
+}

@@ -1,0 +1,70 @@
+//! The agent runtime service: one streaming endpoint with a tool loop, and no data of its own.
+
+mod chat;
+mod tools;
+
+use std::sync::Arc;
+
+use agent_core::clock::Clock;
+use agent_core::tool_loop::LoopLimits;
+use http::{Method, Request};
+
+use crate::auth::BearerGate;
+use crate::cors::{self, Origins};
+use crate::model::HostedVendor;
+use crate::probe::{self, Probe};
+use crate::request::{self, BodyLimits, Handled, Route, RouteTable};
+use crate::serve::{Body, HttpService};
+use crate::stream::StreamLimits;
+
+pub use chat::PROVIDERS;
+
+/// What the runtime's routes work with.
+pub struct Runtime {
+    /// The hosted vendor.
+    pub hosted: HostedVendor,
+    /// Asks for `RUNTIME_SECRET`, where it is set.
+    pub gate: BearerGate,
+    /// Bounds of the tool loop.
+    pub limits: LoopLimits,
+    /// Measures the tool calls' time-outs.
+    pub clock: Arc<dyn Clock>,
+    /// Bounds of request bodies.
+    pub body: BodyLimits,
+    /// Bounds of answers.
+    pub stream: StreamLimits,
+    /// Health.
+    pub probe: Probe,
+    /// The exact origins that may call from a browser.
+    pub origins: Origins,
+}
+
+#[derive(Clone, Copy)]
+enum Handler {
+    Chat,
+    Probe(probe::Route),
+}
+
+fn routes() -> RouteTable<Handler> {
+    let own = [Route::new(Method::POST, "/chat", Handler::Chat)];
+    RouteTable::new(own.into_iter().chain(probe::routes(Handler::Probe)))
+}
+
+/// The runtime's service.
+pub fn service(runtime: Arc<Runtime>) -> impl HttpService {
+    use tower::Layer;
+    let cors = cors::layer(runtime.origins.clone(), &[]);
+    let routes = Arc::new(routes());
+    cors.layer(request::service(move |request| handle(runtime.clone(), routes.clone(), request)))
+}
+
+async fn handle(runtime: Arc<Runtime>, routes: Arc<RouteTable<Handler>>, request: Request<Body>) -> Handled {
+    let (handler, _params) = routes.lookup(request.method(), request.uri().path()).or_refuse()?;
+    match *handler {
+        Handler::Probe(route) => runtime.probe.answer(route),
+        Handler::Chat => {
+            runtime.gate.check(request.headers())?;
+            chat::post(&runtime, request).await
+        }
+    }
+}

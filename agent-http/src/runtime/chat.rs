@@ -1,0 +1,86 @@
+//! `POST /chat`: ten fields in, the unified stream out.
+
+use std::sync::Arc;
+
+use agent_core::error::{Failure, FailureKind};
+use agent_core::event::{EventStream, RunIds};
+use agent_core::history::{self, RuntimeRequest};
+use agent_core::model::{Model, ModelRequest, ToolChoice};
+use agent_core::prompt::Prompt;
+use agent_core::tool_loop::ToolLoop;
+use http::Request;
+
+use super::Runtime;
+use super::tools::NoToolServer;
+use crate::error::HttpError;
+use crate::model::HostedSettings;
+use crate::request::{Handled, Query, read_json_body};
+use crate::serve::Body;
+use crate::stream::{negotiate, respond};
+
+/// The providers that answer.
+pub const PROVIDERS: &[&str] = &["openai"];
+/// The providers that are known and do not answer yet.
+const PLANNED_PROVIDERS: &[&str] = &["ollama", "anthropic"];
+
+pub(super) async fn post(runtime: &Runtime, request: Request<Body>) -> Handled {
+    let (head, body) = request.into_parts();
+    let query = Query::of(&head.uri);
+    let framing = negotiate(&head.headers, query.get("format")?)?;
+    let bytes = read_json_body(&head.headers, body, &runtime.body).await?;
+    let parsed = history::Body::parse(&bytes, runtime.body.json_depth)?;
+    let request = RuntimeRequest::read(&parsed)?;
+    let model = model(runtime, &request)?;
+    drop(bytes);
+    let events = start(runtime, model, request).await?;
+    respond(framing, events, &runtime.stream).await
+}
+
+fn model(runtime: &Runtime, request: &RuntimeRequest) -> Result<Arc<dyn Model>, HttpError> {
+    match request.provider.as_str() {
+        "openai" => Ok(Arc::new(runtime.hosted.model(HostedSettings {
+            model: Some(&request.model),
+            base_url: request.base_url.as_deref(),
+            api_key: request.api_key.as_ref(),
+        })?)),
+        planned if PLANNED_PROVIDERS.contains(&planned) => {
+            let message = format!("provider {planned} is not implemented yet");
+            Err(Failure::new(FailureKind::ProviderNotImplemented, message).into())
+        }
+        _ => {
+            let known: Vec<&str> = PROVIDERS.iter().chain(PLANNED_PROVIDERS).copied().collect();
+            let message = format!("provider is not known; it is one of {}", known.join(", "));
+            Err(Failure::new(FailureKind::UnknownProvider, message).into())
+        }
+    }
+}
+
+async fn start(
+    runtime: &Runtime,
+    model: Arc<dyn Model>,
+    request: RuntimeRequest,
+) -> Result<EventStream, HttpError> {
+    let or_new = |id: &str| if id.is_empty() { agent_core::new_id() } else { id.to_owned() };
+    let mut context = request.context;
+    context.thread_id = or_new(&context.thread_id);
+    context.run_id = or_new(&context.run_id);
+    let run =
+        RunIds { thread_id: context.thread_id.as_str().into(), run_id: context.run_id.as_str().into() };
+    let mut tools = request.tools;
+    tools.sort_by(|a, b| a.name.cmp(&b.name));
+    let request = ModelRequest {
+        prompt: Arc::new(Prompt::finished(request.system_prompt, request.messages)),
+        appended: Vec::new(),
+        tools: tools.into_iter().map(Arc::new).collect(),
+        tool_choice: ToolChoice::Auto,
+        thinking: request.enable_thinking,
+    };
+    let payload = model.prepare(&request)?;
+    let tool_loop = ToolLoop {
+        model,
+        tools: Arc::new(NoToolServer),
+        clock: runtime.clock.clone(),
+        limits: runtime.limits,
+    };
+    Ok(tool_loop.start(payload, request, context, run).await?)
+}

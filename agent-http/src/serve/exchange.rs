@@ -1,0 +1,190 @@
+//! One exchange: its request's id, span and access-log line, and the answers that no service gives.
+
+use std::any::Any;
+use std::convert::Infallible;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::task::{Context, Poll, ready};
+use std::time::Instant;
+
+use bytes::Bytes;
+use futures_util::FutureExt;
+use http::header::{CONNECTION, HeaderValue};
+use http::{Method, Request, Response, StatusCode};
+use http_body::{Frame, SizeHint};
+use hyper::body::Incoming;
+use tower::ServiceExt;
+use tracing::{Instrument, Span};
+
+use super::target::check_target;
+use super::{Body, BodyError, HttpService, Peer, ResponseBody};
+use crate::error::HttpError;
+use crate::request::RequestId;
+
+/// How much of a path the log shows, in bytes. The rest of a long one says little.
+const LOGGED_PATH: usize = 256;
+
+/// A connection's exchanges.
+pub(super) struct Exchanges<S> {
+    service: S,
+    peer: SocketAddr,
+    unread: Arc<AtomicBool>,
+}
+
+impl<S> Exchanges<S> {
+    pub(super) fn new(service: S, peer: SocketAddr, unread: Arc<AtomicBool>) -> Self {
+        Self { service, peer, unread }
+    }
+}
+
+impl<S: HttpService> hyper::service::Service<Request<Incoming>> for Exchanges<S> {
+    type Response = Response<ObservedBody>;
+    type Error = Infallible;
+    // hyper keeps room for a future of this type as long as the connection lives. Boxed for each exchange, a
+    // handler's state is freed when its response begins, and a stream does not carry it along.
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
+
+    fn call(&self, request: Request<Incoming>) -> Self::Future {
+        let request = request.map(|incoming| Body::from_connection(incoming, self.unread.clone()));
+        let exchange = exchange(request, self.service.clone(), self.peer);
+        Box::pin(exchange.map(Ok))
+    }
+}
+
+async fn exchange<S: HttpService>(
+    mut request: Request<Body>,
+    service: S,
+    peer: SocketAddr,
+) -> Response<ObservedBody> {
+    let id = RequestId::of(request.headers());
+    let span = tracing::info_span!("request", id = id.as_str());
+    let mut access = Access::new(&request, span.clone());
+
+    let checked = span.in_scope(|| check_target(&request));
+    let mut response = match checked {
+        Ok(()) => {
+            request.extensions_mut().insert(id.clone());
+            request.extensions_mut().insert(Peer(peer));
+            let answer = AssertUnwindSafe(async move { service.oneshot(request).await });
+            match answer.catch_unwind().instrument(span.clone()).await {
+                Ok(Ok(response)) => response,
+                Ok(Err(never)) => match never {},
+                Err(panic) => span.in_scope(|| HttpError::internal(Panic::from(panic)).into_response(&id)),
+            }
+        }
+        Err(error) => {
+            // What follows on a connection with such a request may be meant for somebody else.
+            let mut response = span.in_scope(|| error.into_response(&id));
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            response
+        }
+    };
+    response.headers_mut().insert(RequestId::HEADER, id.into());
+    access.status = Some(response.status());
+    response.map(|inner| ObservedBody { inner, access })
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("the service panicked: {0}")]
+struct Panic(String);
+
+impl From<Box<dyn Any + Send>> for Panic {
+    fn from(payload: Box<dyn Any + Send>) -> Self {
+        let message = match payload.downcast::<String>() {
+            Ok(message) => *message,
+            Err(payload) => {
+                (*payload.downcast::<&str>().unwrap_or(Box::new("not with a message"))).to_owned()
+            }
+        };
+        Self(message)
+    }
+}
+
+/// The response's body inside its request's span. The access-log line is written when it ends or is dropped.
+pub(super) struct ObservedBody {
+    inner: ResponseBody,
+    access: Access,
+}
+
+impl http_body::Body for ObservedBody {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let this = &mut *self;
+        let frame = ready!(this.access.span.in_scope(|| Pin::new(&mut this.inner).poll_frame(cx)));
+        match &frame {
+            None => this.access.complete = true,
+            Some(Ok(_)) => {}
+            Some(Err(error)) => {
+                this.access.span.in_scope(|| tracing::warn!(%error, "the response body failed"));
+            }
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}
+
+impl Drop for ObservedBody {
+    fn drop(&mut self) {
+        use http_body::Body as _;
+        // hyper does not poll a body that says that it has ended.
+        self.access.complete |= self.inner.is_end_stream();
+    }
+}
+
+/// The access-log line, written on drop, so that an exchange whose client has gone has its line too.
+struct Access {
+    span: Span,
+    method: Method,
+    path: String,
+    started: Instant,
+    /// None as long as there is no response.
+    status: Option<StatusCode>,
+    /// Whether the whole response body was handed over.
+    complete: bool,
+}
+
+impl Access {
+    fn new(request: &Request<Body>, span: Span) -> Self {
+        // A query may hold tokens, so the path alone is kept.
+        let path = request.uri().path();
+        let path = path.get(..LOGGED_PATH).unwrap_or(path.get(..path.len().min(LOGGED_PATH)).unwrap_or("…"));
+        Self {
+            span,
+            method: request.method().clone(),
+            path: path.to_owned(),
+            started: Instant::now(),
+            status: None,
+            complete: request.method() == Method::HEAD,
+        }
+    }
+}
+
+impl Drop for Access {
+    fn drop(&mut self) {
+        tracing::info!(
+            parent: &self.span,
+            method = %self.method,
+            path = self.path,
+            status = self.status.map(|status| status.as_u16()),
+            complete = self.complete,
+            duration_ms = self.started.elapsed().as_millis() as u64,
+            "answered",
+        );
+    }
+}

@@ -1,0 +1,158 @@
+//! The socket as hyper sees it, watched for three things that hyper does not watch itself.
+//!
+//! - A client that stops reading. A write that makes no progress for the stall limit fails, which drops the
+//!   connection. The timer is lazily re-armed: a write that succeeds only forgets the stall, and the timer, when it
+//!   fires, looks whether there still is one. So a stream of small writes never touches the timer wheel.
+//! - A client that goes while hyper is not reading, because there is a pipelined request or an unread body. hyper
+//!   sees the end of the input only by reading, so the guard peeks on its behalf when it flushes.
+//! - A client that still sends a body nobody wants while the answer is under way. Closing then makes the kernel
+//!   send a reset, which can destroy the answer before the client has read it. So the guard closes its own half
+//!   and reads away the rest for a while (a lingering close, RFC 9112 section 9.6).
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use hyper::rt::{Read, ReadBufCursor, Write};
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, Sleep, sleep_until};
+
+/// How long a lingering close reads on.
+const LINGER: Duration = Duration::from_secs(2);
+
+pub(super) struct Guard {
+    stream: TokioIo<TcpStream>,
+    stall: Stall,
+    /// Whether the latest read since the last flush is waiting, and so will report the end of the input.
+    reading: bool,
+    /// Set once a request's body was dropped before its end.
+    unread: Arc<AtomicBool>,
+    linger: Option<Pin<Box<Sleep>>>,
+}
+
+impl Guard {
+    pub(super) fn new(stream: TcpStream, write_stall: Duration, unread: Arc<AtomicBool>) -> Self {
+        Self {
+            stream: TokioIo::new(stream),
+            stall: Stall::new(write_stall),
+            reading: false,
+            unread,
+            linger: None,
+        }
+    }
+
+    /// Fails if the client has closed its sending half while nothing waits for input. Otherwise the task is woken
+    /// when that happens, unless there is input ahead of it that nobody reads.
+    fn check_open(&self, cx: &mut Context<'_>) -> io::Result<()> {
+        let mut byte = [0];
+        match self.stream.inner().poll_peek(cx, &mut ReadBuf::new(&mut byte)) {
+            Poll::Ready(Ok(0)) => {
+                Err(io::Error::new(io::ErrorKind::ConnectionAborted, "the client has gone"))
+            }
+            Poll::Ready(Err(error)) => Err(error),
+            Poll::Ready(Ok(_)) | Poll::Pending => Ok(()),
+        }
+    }
+
+    fn poll_linger(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let timer = self.linger.get_or_insert_with(|| Box::pin(sleep_until(Instant::now() + LINGER)));
+        let mut scrap = [0; 4096];
+        // The clock is read beside the timer, which is not polled as long as there is input.
+        while Instant::now() < timer.deadline() {
+            let mut buffer = ReadBuf::new(&mut scrap);
+            match Pin::new(self.stream.inner_mut()).poll_read(cx, &mut buffer) {
+                Poll::Ready(Ok(())) if !buffer.filled().is_empty() => {}
+                Poll::Ready(_) => return Poll::Ready(()),
+                Poll::Pending => return timer.as_mut().poll(cx),
+            }
+        }
+        Poll::Ready(())
+    }
+}
+
+impl Read for Guard {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        let read = Pin::new(&mut self.stream).poll_read(cx, buf);
+        self.reading = read.is_pending();
+        read
+    }
+}
+
+impl Write for Guard {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(cx, buf);
+        self.stall.watch(cx, written)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
+        self.stall.watch(cx, written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if !std::mem::take(&mut self.reading) {
+            self.check_open(cx)?;
+        }
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.linger.is_none() {
+            ready!(Pin::new(&mut self.stream).poll_shutdown(cx))?;
+        }
+        if self.unread.load(Ordering::Relaxed) {
+            ready!(self.poll_linger(cx));
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// The watchdog over writes.
+struct Stall {
+    limit: Duration,
+    /// When the present stall began.
+    since: Option<Instant>,
+    /// Outlives a stall, so that a client that is slow again and again does not cost a timer each time.
+    timer: Option<Pin<Box<Sleep>>>,
+}
+
+impl Stall {
+    fn new(limit: Duration) -> Self {
+        Self { limit, since: None, timer: None }
+    }
+
+    /// Passes a write's outcome on, or fails it once the writes have been waiting for too long.
+    fn watch(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        if written.is_ready() {
+            self.since = None;
+            return written;
+        }
+        let deadline = *self.since.get_or_insert_with(Instant::now) + self.limit;
+        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(deadline)));
+        while timer.as_mut().poll(cx).is_ready() {
+            if timer.deadline() >= deadline {
+                return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client does not read")));
+            }
+            timer.as_mut().reset(deadline);
+        }
+        Poll::Pending
+    }
+}

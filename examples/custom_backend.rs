@@ -1,0 +1,67 @@
+//! A backend of your own: it answers whole turns, here from a table of questions.
+//!
+//! `cargo run -p examples --example custom_backend`
+
+use std::sync::Arc;
+
+use agent_core::backend::{Backend, Prepared, Turn};
+use agent_core::budget::TokenBudget;
+use agent_core::error::Failure;
+use agent_core::event::{AssistantRole, Event, EventStream, Id};
+use agent_core::memory::MemoryRoles;
+use agent_core::message::Message;
+use agent_core::payload::Payload;
+use agent_core::role::{RoleBlock, RoleStore};
+use agent_core::select::{BackendKind, Choice};
+use agent_core::tool::Caller;
+use agent_core::turn::{Platform, Principal, TurnRequest, run_turn};
+use async_trait::async_trait;
+use futures_util::stream;
+
+/// Knows one answer.
+struct Oracle;
+
+#[async_trait]
+impl Backend for Oracle {
+    fn budget(&self, _: &Choice) -> Result<TokenBudget, Failure> {
+        Ok(TokenBudget { max_prompt_tokens: 4_000 })
+    }
+
+    fn prepare(&self, turn: Arc<Turn>) -> Result<Prepared, Failure> {
+        let mut body = Payload::builder(256);
+        body.raw(r#"{"system":"#);
+        turn.prompt.push_system_json(body.buffer());
+        body.raw("}");
+        Ok(Prepared { payload: body.finish(), turn })
+    }
+
+    async fn start(&self, prepared: Prepared) -> Result<EventStream, Failure> {
+        // Yours sends `prepared.payload` somewhere. The stream announces the run, closes what is open
+        // and sees to the one terminal event by itself.
+        let id = Id::from("answer");
+        let (thread_id, run_id) = (Id::default(), Id::default());
+        let events = [
+            Event::TextMessageStart { message_id: id.clone(), role: AssistantRole::Assistant },
+            Event::TextMessageContent { message_id: id, delta: "Forty-two.".into() },
+            Event::RunFinished { thread_id, run_id, result: None, outcome: None, usage: vec![] },
+        ];
+        Ok(EventStream::new(prepared.turn.run.clone(), stream::iter(events.map(Ok))))
+    }
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    futures_executor::block_on(async {
+        let role: RoleBlock = serde_json::from_str(
+            r#"{"id": "oracle", "companyId": "acme", "children": [{"name": "EmbeddedAI"}]}"#,
+        )?;
+        let roles = Arc::new(MemoryRoles::default());
+        roles.put_role(role).await?;
+        // Any of the kinds that roles select can be answered by a backend of yours.
+        let platform = Platform::new(roles).with_backend(BackendKind::Embedded, Oracle);
+
+        let you = Principal::new("ada", "acme", Caller::Session);
+        let request = TurnRequest::new("oracle", vec![Message::user("What is the answer?")]);
+        examples::print(run_turn(&platform, &you, request).await?).await;
+        Ok(())
+    })
+}

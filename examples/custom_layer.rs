@@ -1,0 +1,57 @@
+//! A context layer of your own: what your product knows, in every prompt.
+//!
+//! `cargo run -p examples --example custom_layer`
+
+use std::sync::Arc;
+
+use agent_core::backend::EmbeddedBackend;
+use agent_core::context::{ContextLayer, Fragment, LayerError, RoleLayer, Stability, TurnInput};
+use agent_core::memory::MemoryRoles;
+use agent_core::message::Message;
+use agent_core::prompt::Part;
+use agent_core::role::{RoleBlock, RoleStore};
+use agent_core::select::BackendKind;
+use agent_core::tool::Caller;
+use agent_core::turn::{Platform, Principal, TurnRequest, prepare_turn};
+use async_trait::async_trait;
+
+/// Tells the model what the user has paid for.
+struct Plan;
+
+#[async_trait]
+impl ContextLayer for Plan {
+    fn name(&self) -> &'static str {
+        "plan"
+    }
+
+    async fn collect(&self, turn: &TurnInput) -> Result<Vec<Fragment>, LayerError> {
+        // Yours asks its database. It changes seldom for one user, so it stands before the history.
+        let text = format!("The user {} is on the free plan.", turn.context.user_id);
+        Ok(vec![Fragment::new("plan", self.name(), Stability::Session, Part::new(text))])
+    }
+}
+
+#[expect(clippy::print_stdout, reason = "it is what an example is for")]
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    futures_executor::block_on(async {
+        let role: RoleBlock = serde_json::from_str(
+            r#"{"id": "seller", "companyId": "acme", "content": {"systemPrompt": "You sell bicycles."},
+                "children": [{"name": "EmbeddedAI"}]}"#,
+        )?;
+        let roles = Arc::new(MemoryRoles::default());
+        roles.put_role(role).await?;
+
+        let backend = EmbeddedBackend::new(Arc::new(examples::Parrot));
+        let platform = Platform::new(roles)
+            .with_layer(RoleLayer::default())
+            .with_layer(Plan)
+            .with_backend(BackendKind::Embedded, backend);
+
+        // What would be sent, without sending it.
+        let you = Principal::new("ada", "acme", Caller::Session);
+        let request = TurnRequest::new("seller", vec![Message::user("What do I get?")]);
+        let turn = prepare_turn(&platform, &you, request).await?;
+        println!("{}", turn.request.turn.prompt.system_text());
+        Ok(())
+    })
+}

@@ -1,0 +1,71 @@
+//! A tool of your own, which the model calls in the middle of a turn.
+//!
+//! `cargo run -p examples --example custom_tool`
+
+use std::sync::{Arc, LazyLock};
+
+use agent_core::backend::EmbeddedBackend;
+use agent_core::memory::MemoryRoles;
+use agent_core::message::Message;
+use agent_core::role::{RoleBlock, RoleStore};
+use agent_core::select::BackendKind;
+use agent_core::tool::{
+    Caller, ExecutionContext, LocalTools, Progress, Tool, ToolError, ToolOutput, ToolSpec,
+};
+use agent_core::turn::{Platform, Principal, TurnRequest, run_turn};
+use async_trait::async_trait;
+use serde_json::{Value, json};
+
+/// Tells the weather, badly.
+struct Weather;
+
+static SPEC: LazyLock<Arc<ToolSpec>> = LazyLock::new(|| {
+    let spec = json!({
+        "name": "weather",
+        "description": "Tells the weather of a city.",
+        "inputSchema": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+        "annotations": {"readOnlyHint": true}
+    });
+    Arc::new(serde_json::from_value(spec).expect("the definition is well formed"))
+});
+
+#[async_trait]
+impl Tool for Weather {
+    fn spec(&self) -> Arc<ToolSpec> {
+        SPEC.clone()
+    }
+
+    async fn call(
+        &self,
+        _context: &ExecutionContext,
+        arguments: Value,
+        progress: &dyn Progress,
+    ) -> Result<ToolOutput, ToolError> {
+        let city = arguments["city"].as_str();
+        let city = city.ok_or_else(|| ToolError::InvalidArguments("city must be a string".into()))?;
+        progress.report(1.0, Some(1.0), Some("looking out of the window"));
+        ToolOutput::structured(json!({"city": city, "sky": "clear"}))
+    }
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    futures_executor::block_on(async {
+        // A role may use a tool only if it names it.
+        let role: RoleBlock = serde_json::from_str(
+            r#"{"id": "sky", "companyId": "acme", "content": {"tools": ["weather"]},
+                "children": [{"name": "EmbeddedAI"}]}"#,
+        )?;
+        let roles = Arc::new(MemoryRoles::default());
+        roles.put_role(role).await?;
+
+        let tools = Arc::new(LocalTools::new().with(Weather));
+        let backend = EmbeddedBackend::new(Arc::new(examples::Parrot)).with_tools(tools.clone());
+        let platform =
+            Platform::new(roles).with_tools(tools).with_backend(BackendKind::Embedded, backend);
+
+        let you = Principal::new("ada", "acme", Caller::Session);
+        let request = TurnRequest::new("sky", vec![Message::user("How is it in Berlin?")]);
+        examples::print(run_turn(&platform, &you, request).await?).await;
+        Ok(())
+    })
+}

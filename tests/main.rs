@@ -1,0 +1,3 @@
+//! The whole system, tested through its doors.
+
+mod support;

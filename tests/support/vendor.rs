@@ -1,0 +1,265 @@
+//! A model vendor that speaks Chat Completions and misbehaves on demand.
+//!
+//! What it does is decided by the `model` in the request's body, so that one vendor serves a whole
+//! test. It is plain TCP, for much of what vendors do wrong no HTTP library would let us write.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+
+/// One thing that the vendor does with a connection.
+#[derive(Debug, Clone)]
+pub enum Step {
+    /// Sends bytes as they are.
+    Send(Vec<u8>),
+    /// Sends the same bytes again and again, with a pause after each, until the client leaves.
+    Drip(Vec<u8>, Duration),
+    /// Says nothing until the client leaves.
+    Stall,
+    /// Resets the connection.
+    Reset,
+}
+
+/// A request as the vendor saw it.
+#[derive(Debug, Clone)]
+pub struct Received {
+    /// Request line and headers, as they came.
+    pub head: String,
+    /// The body.
+    pub body: Vec<u8>,
+}
+
+impl Received {
+    /// The body as JSON.
+    pub fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).expect("the request's body is JSON")
+    }
+}
+
+#[derive(Default)]
+struct Seen {
+    received: Vec<Received>,
+    scripts: HashMap<String, Vec<Vec<Step>>>,
+}
+
+/// The vendor; it stops when it is dropped.
+pub struct Vendor {
+    /// Where it listens.
+    pub address: SocketAddr,
+    seen: Arc<Mutex<Seen>>,
+    left: watch::Receiver<usize>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Vendor {
+    /// Starts a vendor on a free port.
+    pub async fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("it listens");
+        let seen = Arc::new(Mutex::new(Seen::default()));
+        let (leaver, left) = watch::channel(0);
+        let task = tokio::spawn({
+            let seen = seen.clone();
+            async move {
+                while let Ok((stream, _)) = listener.accept().await {
+                    tokio::spawn(serve(stream, seen.clone(), leaver.clone()));
+                }
+            }
+        });
+        Self { address, seen, left, task }
+    }
+
+    /// The base address that an agent or a request names.
+    pub fn base_url(&self) -> String {
+        format!("http://{}/v1", self.address)
+    }
+
+    /// Says what happens when `model` is asked: the first answer to the first request, and so on; the
+    /// last answer is repeated.
+    pub fn on(&self, model: &str, answers: impl IntoIterator<Item = Vec<Step>>) -> &Self {
+        let answers = answers.into_iter().collect();
+        self.seen.lock().expect("unpoisoned").scripts.insert(model.to_owned(), answers);
+        self
+    }
+
+    /// What has been received.
+    pub fn received(&self) -> Vec<Received> {
+        self.seen.lock().expect("unpoisoned").received.clone()
+    }
+
+    /// What has been received for `model`.
+    pub fn received_for(&self, model: &str) -> Vec<Value> {
+        self.received().iter().map(Received::json).filter(|body| body["model"] == model).collect()
+    }
+
+    /// How many clients have left in the middle of an answer.
+    pub fn clients_that_left(&self) -> usize {
+        *self.left.borrow()
+    }
+
+    /// Waits until `count` clients have left in the middle of an answer.
+    pub async fn until_left(&self, count: usize) {
+        let mut left = self.left.clone();
+        left.wait_for(|left| *left >= count).await.expect("the vendor runs");
+    }
+}
+
+impl Drop for Vendor {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn serve(mut stream: TcpStream, seen: Arc<Mutex<Seen>>, leaver: watch::Sender<usize>) {
+    let mut buffer = Vec::new();
+    while let Some(request) = read_request(&mut stream, &mut buffer).await {
+        let model = serde_json::from_slice::<Value>(&request.body)
+            .ok()
+            .and_then(|body| body["model"].as_str().map(str::to_owned))
+            .unwrap_or_default();
+        let steps = {
+            let mut seen = seen.lock().expect("unpoisoned");
+            seen.received.push(request);
+            match seen.scripts.get_mut(&model) {
+                Some(answers) if answers.len() > 1 => answers.remove(0),
+                Some(answers) => answers[0].clone(),
+                None => answer(&["hello ", "world"]),
+            }
+        };
+        for step in steps {
+            if !take(step, &mut stream).await {
+                leaver.send_modify(|left| *left += 1);
+                return;
+            }
+        }
+    }
+}
+
+/// Does one step; `false` says that the connection is over.
+async fn take(step: Step, stream: &mut TcpStream) -> bool {
+    match step {
+        Step::Send(bytes) => stream.write_all(&bytes).await.is_ok(),
+        Step::Stall => {
+            // A client that leaves makes the read end.
+            let mut byte = [0];
+            let _ = stream.read(&mut byte).await;
+            false
+        }
+        Step::Drip(bytes, pause) => {
+            let mut byte = [0];
+            loop {
+                if stream.write_all(&bytes).await.is_err() {
+                    return false;
+                }
+                if tokio::time::timeout(pause, stream.read(&mut byte)).await.is_ok() {
+                    return false;
+                }
+            }
+        }
+        Step::Reset => {
+            let _ = stream.set_zero_linger();
+            false
+        }
+    }
+}
+
+async fn read_request(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<Received> {
+    let head_end = loop {
+        if let Some(end) = buffer.windows(4).position(|window| window == b"\r\n\r\n") {
+            break end + 4;
+        }
+        if stream.read_buf(buffer).await.ok()? == 0 {
+            return None;
+        }
+    };
+    let head = String::from_utf8_lossy(&buffer[..head_end]).into_owned();
+    let length = head
+        .lines()
+        .find_map(|line| line.to_ascii_lowercase().strip_prefix("content-length:").map(str::to_owned))
+        .and_then(|value| value.trim().parse::<usize>().ok())
+        .unwrap_or(0);
+    while buffer.len() < head_end + length {
+        if stream.read_buf(buffer).await.ok()? == 0 {
+            return None;
+        }
+    }
+    let rest = buffer.split_off(head_end + length);
+    let body = buffer.split_off(head_end);
+    *buffer = rest;
+    Some(Received { head, body })
+}
+
+/// The head of a streamed answer.
+pub fn stream_head() -> Step {
+    let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
+    Step::Send(head.into())
+}
+
+/// One HTTP chunk.
+pub fn chunk(bytes: impl AsRef<[u8]>) -> Step {
+    let bytes = bytes.as_ref();
+    Step::Send([format!("{:x}\r\n", bytes.len()).as_bytes(), bytes, b"\r\n"].concat())
+}
+
+/// The last HTTP chunk.
+pub fn last_chunk() -> Step {
+    Step::Send(b"0\r\n\r\n".to_vec())
+}
+
+/// One server-sent event.
+pub fn event(data: impl std::fmt::Display) -> Step {
+    chunk(format!("data: {data}\n\n"))
+}
+
+/// A delta of the only choice.
+pub fn delta(delta: Value) -> Step {
+    event(json!({"id": "c", "object": "chat.completion.chunk", "model": "fake-1",
+        "choices": [{"index": 0, "delta": delta, "finish_reason": null}]}))
+}
+
+/// The finish reason, usage and `[DONE]`.
+pub fn finish(reason: &str) -> Vec<Step> {
+    vec![
+        event(json!({"model": "fake-1", "choices": [{"index": 0, "delta": {}, "finish_reason": reason}]})),
+        event(json!({"model": "fake-1", "choices": [],
+            "usage": {"prompt_tokens": 11, "completion_tokens": 7, "total_tokens": 18}})),
+        event("[DONE]"),
+        last_chunk(),
+    ]
+}
+
+/// A whole answer of text.
+pub fn answer(texts: &[&str]) -> Vec<Step> {
+    let deltas = texts.iter().map(|text| delta(json!({"content": text})));
+    std::iter::once(stream_head()).chain(deltas).chain(finish("stop")).collect()
+}
+
+/// A whole answer that calls tools, with the arguments in two fragments each.
+pub fn tool_calls(calls: &[(&str, &str, &str)]) -> Vec<Step> {
+    let mut steps = vec![stream_head()];
+    for (index, (id, name, arguments)) in calls.iter().enumerate() {
+        let (head, tail) = arguments.split_at(arguments.len() / 2);
+        steps.push(delta(json!({"tool_calls": [{"index": index, "id": id, "type": "function",
+            "function": {"name": name, "arguments": head}}]})));
+        steps.push(delta(json!({"tool_calls": [{"index": index, "function": {"arguments": tail}}]})));
+    }
+    steps.extend(finish("tool_calls"));
+    steps
+}
+
+/// An answer that is no stream.
+pub fn plain(status: &str, headers: &str, body: &str) -> Vec<Step> {
+    vec![Step::Send(
+        format!(
+            "HTTP/1.1 {status}\r\ncontent-type: application/json\r\n{headers}content-length: {}\r\n\r\n{body}",
+            body.len()
+        )
+        .into_bytes(),
+    )]
+}
