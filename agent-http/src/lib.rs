@@ -1,5 +1,7 @@
 //! (map)
 
+pub mod auth;
+pub mod config;
 pub mod cors;
 pub mod error;
 pub mod lines;
