@@ -1,6 +1,9 @@
 //! (map)
 
+pub mod app;
+pub mod auth;
 pub mod backend;
+pub mod config;
 pub mod cors;
 pub mod error;
 pub mod lines;
@@ -8,6 +11,7 @@ pub mod model;
 pub mod outbound;
 pub mod probe;
 pub mod request;
+pub mod runtime;
 pub mod secret;
 pub mod serve;
 pub mod stream;
