@@ -8,6 +8,8 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use async_trait::async_trait;
+use futures_util::future::try_join_all;
+use jiff::tz::TimeZone;
 use serde::Serialize;
 
 use crate::prompt::Part;
@@ -15,6 +17,22 @@ use crate::records::StoreError;
 use crate::role::RoleBlock;
 use crate::tool::ExecutionContext;
 use crate::turn::TurnRequest;
+
+mod caller;
+mod council;
+mod documents;
+mod execution;
+mod memory;
+mod page;
+mod role;
+
+pub use caller::CallerLayer;
+pub use council::CouncilLayer;
+pub use documents::DocumentsLayer;
+pub use execution::ExecutionLayer;
+pub use memory::MemoryLayer;
+pub use page::PageLayer;
+pub use role::RoleLayer;
 
 /// Contributes fragments to the prompt of a turn.
 #[async_trait]
@@ -37,6 +55,28 @@ pub struct TurnInput {
     pub request: Arc<TurnRequest>,
     /// When the turn began.
     pub now: SystemTime,
+}
+
+impl TurnInput {
+    /// The user's time zone with its name, where one is given and known. What is not known is not shown
+    /// to the model either, for the name comes from the caller.
+    fn zone(&self) -> Option<(&str, TimeZone)> {
+        let name = self.context.timezone.as_deref()?;
+        Some((name, TimeZone::get(name).ok()?))
+    }
+}
+
+/// Has all layers collect side by side, and gives their fragments in layer order.
+///
+/// # Errors
+///
+/// The first layer's that fails; the others are dropped.
+pub async fn collect(
+    layers: &[Arc<dyn ContextLayer>],
+    turn: &TurnInput,
+) -> Result<Vec<Fragment>, LayerError> {
+    let fragments = try_join_all(layers.iter().map(|layer| layer.collect(turn))).await?;
+    Ok(fragments.into_iter().flatten().collect())
 }
 
 /// How long a fragment's text stays the same. Assembly orders by it.
@@ -84,3 +124,23 @@ pub enum LayerError {
     #[error("the context layer failed")]
     Internal(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
+
+/// Text as a Markdown list, a line of its own for each item; an item's further lines are indented below
+/// its mark.
+fn listed<'a>(items: impl Iterator<Item = &'a str>, mark: impl Fn(usize) -> String) -> String {
+    let item = |(i, text): (usize, &str)| {
+        let mark = mark(i);
+        let indent = format!("\n{}", " ".repeat(mark.len()));
+        format!("{mark}{}", text.lines().collect::<Vec<_>>().join(&indent))
+    };
+    items.enumerate().map(item).collect::<Vec<_>>().join("\n")
+}
+
+/// What a caller sent, as JSON on one line. It can neither begin a line of its own nor close the tags that
+/// delimit a turn's context: a slash after `<` is escaped, which JSON allows.
+fn as_data(value: &(impl Serialize + ?Sized)) -> String {
+    serde_json::to_string(value).expect("plain data serialises").replace("</", "<\\/")
+}
+
+#[cfg(test)]
+mod tests;

@@ -9,6 +9,7 @@ pub mod context;
 pub mod error;
 pub mod event;
 pub mod history;
+pub mod memory;
 pub mod message;
 pub mod model;
 pub mod payload;
@@ -16,9 +17,12 @@ pub mod prompt;
 pub mod records;
 pub mod role;
 pub mod select;
+#[cfg(feature = "conformance")]
+pub mod testing;
 pub mod tool;
 pub mod tool_loop;
 pub mod turn;
+pub mod workspace;
 
 /// A new identifier: a UUID of version 7, which sorts by the time of its making.
 pub fn new_id() -> String {

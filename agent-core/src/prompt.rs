@@ -1,110 +1,92 @@
 //! The prompt of a turn: fragments, history and tools under a budget, assembled purely.
+//!
+//! What is stable stands first and what changes last, for providers keep the beginning of a prompt and
+//! charge less for it. Fragments of the role and the agent begin the system prompt; the session's follow;
+//! retrieved ones end it, unless they are to stand in the latest turn; what belongs to the turn alone
+//! (the time, the page) goes into the latest user message, between `<context>` and `</context>`.
+//!
+//! Escaping, hashing and counting are far dearer than copying. So everything that a prompt holds keeps
+//! its derived forms ([`Part`], [`PromptMessage`]), a [`PartCache`] gives the same object for the
+//! same content, and writing a request is a sequence of copies. The [`Manifest`] is made on demand.
 
-use std::sync::{Arc, OnceLock};
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
 
-use serde_json::Value;
-use sha2::{Digest, Sha256};
+use crate::budget::{EstimateCounter, TokenCounter};
+use crate::context::{Fragment, Stability};
+use crate::message::Role;
 
-use crate::context::Fragment;
-use crate::message::{Message, Role};
-use crate::payload::hex;
+mod assembly;
+mod cache;
+mod dialect;
+mod manifest;
+mod message;
+mod part;
 
-/// An immutable text whose derived forms are made once: its JSON string, its hash, its token count.
-#[derive(Debug)]
-pub struct Part {
-    text: String,
-    json: OnceLock<Box<str>>,
-    sha256: OnceLock<String>,
-}
+pub use assembly::{AssembleError, AssemblyInput, RETRIEVAL, TrimReason, Trimmed, assemble};
+pub use cache::PartCache;
+pub use dialect::{Dialect, push_message_json};
+pub use manifest::{Manifest, ManifestPart, PartHash, Placement, PromptTokens, first_changed_part};
+pub use message::PromptMessage;
+pub use part::Part;
 
-impl Part {
-    /// Wraps a text.
-    pub fn new(text: impl Into<String>) -> Arc<Self> {
-        Arc::new(Self { text: text.into(), json: OnceLock::new(), sha256: OnceLock::new() })
-    }
+use cache::Segment;
 
-    /// The text.
-    pub fn text(&self) -> &str {
-        &self.text
-    }
+/// What separates the fragments of a system prompt.
+const SEPARATOR: &str = "\n\n";
+const SEPARATOR_JSON: &[u8] = br"\n\n";
 
-    /// The text escaped for the inside of a JSON string, without the quotes.
-    pub fn json(&self) -> &str {
-        self.json.get_or_init(|| {
-            let quoted = serde_json::to_string(&self.text).expect("a string serialises");
-            quoted[1..quoted.len() - 1].into()
-        })
-    }
-
-    /// SHA-256 of the text, in lower-case hexadecimal.
-    pub fn sha256(&self) -> &str {
-        self.sha256.get_or_init(|| hex(&Sha256::digest(&self.text)))
-    }
-}
-
-/// The spellings of messages on the wire.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Dialect {
-    /// AG-UI: `toolCalls`, `toolCallId`, AG-UI parts.
-    AgUi,
-    /// OpenAI Chat Completions: `tool_calls`, `tool_call_id`, `image_url` parts.
-    ChatCompletions,
-}
-
-/// A message with its derived forms.
-#[derive(Debug)]
-pub struct PromptMessage {
-    message: Message,
-}
-
-impl PromptMessage {
-    /// Wraps a message.
-    pub fn new(message: Message) -> Arc<Self> {
-        Arc::new(Self { message })
-    }
-
-    /// The message.
-    pub fn message(&self) -> &Message {
-        &self.message
-    }
-
-    /// Appends the message as JSON.
-    pub fn push_json(&self, dialect: Dialect, out: &mut Vec<u8>) {
-        push_message_json(&self.message, dialect, out);
-    }
-}
-
-/// Appends a message as JSON in a dialect.
-pub fn push_message_json(message: &Message, dialect: Dialect, out: &mut Vec<u8>) {
-    let mut value = serde_json::to_value(message).unwrap_or(Value::Null);
-    if let (Dialect::ChatCompletions, Some(object)) = (dialect, value.as_object_mut()) {
-        object.remove("id");
-        for (ours, theirs) in [("toolCalls", "tool_calls"), ("toolCallId", "tool_call_id")] {
-            if let Some(value) = object.remove(ours) {
-                object.insert(theirs.to_owned(), value);
-            }
-        }
-    }
-    out.extend_from_slice(value.to_string().as_bytes());
-}
+/// The last stability that counts as stable; what is up to it is joined once for all users.
+const STABLE: Stability = Stability::Agent;
 
 /// A turn's prompt.
-#[derive(Debug)]
 pub struct Prompt {
     system: Vec<Fragment>,
+    /// How many of `system` are joined in `stable`.
+    stable_fragments: usize,
+    stable: Arc<Segment>,
     messages: Vec<Arc<PromptMessage>>,
+    counter: Arc<dyn TokenCounter>,
+    tokens: PromptTokens,
+    trimmed: Vec<Trimmed>,
 }
 
 impl Prompt {
-    /// Puts fragments and messages together.
+    /// Puts fragments and messages together as they are, without order, budget or cache.
     pub fn new(system: Vec<Fragment>, messages: Vec<Arc<PromptMessage>>) -> Self {
-        Self { system, messages }
+        let counter = EstimateCounter;
+        let tokens = PromptTokens {
+            system: system.iter().map(|fragment| fragment.part.tokens(&counter)).sum(),
+            tools: 0,
+            messages: messages.iter().map(|message| message.tokens(&counter)).sum(),
+        };
+        let stable = Arc::new(Segment::new(&[]));
+        let counter = Arc::new(counter);
+        Self { system, stable_fragments: 0, stable, messages, counter, tokens, trimmed: Vec::new() }
     }
 
     /// The final system prompt.
     pub fn system_text(&self) -> String {
-        self.system.iter().map(|fragment| fragment.part.text()).collect::<Vec<_>>().join("\n\n")
+        let mut text = String::with_capacity(self.system_len());
+        self.push_system_text(&mut text);
+        text
+    }
+
+    /// Appends the final system prompt.
+    pub fn push_system_text(&self, out: &mut String) {
+        for (i, piece) in self.system_pieces().enumerate() {
+            if i > 0 {
+                out.push_str(SEPARATOR);
+            }
+            out.push_str(piece.text());
+        }
+    }
+
+    /// The length of the final system prompt, in bytes.
+    pub fn system_len(&self) -> usize {
+        let lens = self.system_pieces().map(|piece| piece.text().len() + SEPARATOR.len());
+        lens.sum::<usize>().saturating_sub(SEPARATOR.len())
     }
 
     /// Whether there is no system prompt.
@@ -115,13 +97,30 @@ impl Prompt {
     /// Appends the system prompt as a JSON string, quotes included.
     pub fn push_system_json(&self, out: &mut Vec<u8>) {
         out.push(b'"');
-        for (i, fragment) in self.system.iter().enumerate() {
+        for (i, piece) in self.system_pieces().enumerate() {
             if i > 0 {
-                out.extend_from_slice(b"\\n\\n");
+                out.extend_from_slice(SEPARATOR_JSON);
             }
-            out.extend_from_slice(fragment.part.json().as_bytes());
+            out.extend_from_slice(piece.json().as_bytes());
         }
         out.push(b'"');
+    }
+
+    /// What the system prompt is written from: the stable fragments as one piece, then the others.
+    fn system_pieces(&self) -> impl Iterator<Item = &Part> {
+        let stable = (self.stable_fragments > 0).then(|| self.stable.joined());
+        let rest = self.system[self.stable_fragments..].iter();
+        stable.into_iter().chain(rest.map(|fragment| &*fragment.part))
+    }
+
+    /// The system prompt's fragments, in order.
+    pub fn system_fragments(&self) -> &[Fragment] {
+        &self.system
+    }
+
+    /// The fragments that stand in the latest user message, in order.
+    pub fn turn_fragments(&self) -> &[Fragment] {
+        self.latest_user().map_or(&[], |message| message.context())
     }
 
     /// History and latest turn, after trimming.
@@ -139,14 +138,60 @@ impl Prompt {
         }
     }
 
-    /// Whether any message has pictures or files, which not every model takes.
-    pub fn has_media(&self) -> bool {
-        self.messages.iter().any(|message| message.message.content.has_media())
+    /// The length of system prompt and messages together as JSON, in bytes: what to size a body by.
+    pub fn json_len(&self, dialect: Dialect) -> usize {
+        let system: usize = self.system_pieces().map(|piece| piece.json().len() + SEPARATOR_JSON.len()).sum();
+        let messages: usize = self.messages.iter().map(|message| message.json_len(dialect) + 1).sum();
+        system + messages + 2
     }
 
-    /// The latest message of the person.
-    pub fn latest_user_text(&self) -> Option<std::borrow::Cow<'_, str>> {
-        let latest = self.messages.iter().rev().find(|m| m.message.role == Role::User)?;
-        Some(latest.message.content.to_text())
+    /// Whether any message has pictures or files, which not every model takes.
+    pub fn has_media(&self) -> bool {
+        self.messages.iter().any(|message| message.original().content.has_media())
+    }
+
+    /// What the person has said last, in the person's own words: without the turn's context.
+    pub fn latest_user_text(&self) -> Option<Cow<'_, str>> {
+        Some(self.latest_user()?.original().content.to_text())
+    }
+
+    fn latest_user(&self) -> Option<&PromptMessage> {
+        self.messages.iter().rev().find(|message| message.role() == Role::User).map(|message| &**message)
+    }
+
+    /// Where the prompt's tokens go.
+    pub fn tokens(&self) -> PromptTokens {
+        self.tokens
+    }
+
+    /// How much of the system prompt's beginning is of stability `role` or `agent`, in bytes.
+    pub fn stable_prefix_bytes(&self) -> usize {
+        let stable = self.system.iter().take_while(|fragment| fragment.stability <= STABLE);
+        let lens = stable.map(|fragment| fragment.part.text().len() + SEPARATOR.len());
+        lens.sum::<usize>().saturating_sub(SEPARATOR.len())
+    }
+
+    /// What was left out of the history to fit the budget.
+    pub fn trimmed(&self) -> &[Trimmed] {
+        &self.trimmed
+    }
+
+    /// What the prompt is made of. Hashes and counts that no one asked for before are made now.
+    pub fn manifest(&self) -> Manifest {
+        Manifest::of(self)
     }
 }
+
+impl fmt::Debug for Prompt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Prompt")
+            .field("system", &self.system.iter().map(|fragment| &*fragment.id).collect::<Vec<_>>())
+            .field("messages", &self.messages.len())
+            .field("tokens", &self.tokens)
+            .field("trimmed", &self.trimmed)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -354,6 +354,7 @@ pub trait RoleStore: Send + Sync + 'static {
     /// The role of `agent_id`, if the company has it.
     async fn role(&self, company_id: &str, agent_id: &str) -> Result<Option<Arc<RoleBlock>>, StoreError>;
 
-    /// Saves a role under its own id and company. An id that another company holds is a conflict.
+    /// Saves a role under its own id and company. An id that another company holds
+    /// is [`StoreError::Taken`].
     async fn put_role(&self, role: RoleBlock) -> Result<(), StoreError>;
 }

@@ -54,7 +54,6 @@ pub enum Trust {
 
 /// How the client behaves; `..Default::default()` fills in what is not named.
 #[derive(Debug, Clone)]
-#[non_exhaustive]
 pub struct OutboundConfig {
     /// What supplied addresses may reach although it is not public (`OUTBOUND_ALLOW`); nothing.
     pub allow: AllowList,

@@ -81,7 +81,7 @@ impl Backend for AgentServerBackend {
 
 impl AgentServerBackend {
     fn payload(&self, turn: &Turn, settings: &AgentServer) -> Result<Payload, Failure> {
-        let mut body = Payload::builder(turn.prompt.json_len_hint() + 4096);
+        let mut body = Payload::builder(turn.prompt.json_len(Dialect::AgUi) + 4096);
         body.raw(r#"{"systemPrompt":"#);
         turn.prompt.push_system_json(body.buffer());
         body.raw(r#","messages":["#);

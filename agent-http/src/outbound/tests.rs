@@ -265,6 +265,52 @@ async fn tells_apart_how_no_answer_comes() {
 }
 
 #[tokio::test]
+async fn speaks_tls_to_the_authorities_it_trusts() {
+    let certified = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let key = rustls::pki_types::PrivateKeyDer::try_from(certified.signing_key.serialize_der()).unwrap();
+    let authority = certified.cert.der().clone();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let server = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![authority.clone()], key)
+        .unwrap();
+    let server = Arc::new(server);
+    for (extra_roots, trusted) in [(vec![authority], true), (vec![], false)] {
+        let server = server.clone();
+        let (mut url, _) = serve(async move |stream: TcpStream| {
+            tokio::task::spawn_blocking(move || answer_by_tls(stream, server)).await.unwrap()
+        })
+        .await;
+        url.set_scheme("https").unwrap();
+        url.set_host(Some("localhost")).unwrap();
+        let outbound = Outbound::new(OutboundConfig { extra_roots, ..OutboundConfig::default() }).unwrap();
+        match outbound.get(&url, Trust::Operator).unwrap().send().await {
+            Ok(response) => assert_eq!((trusted, text(response).await.as_str()), (true, "ok")),
+            Err(failure) => assert_eq!((trusted, failure.kind()), (false, FailureKind::Unreachable)),
+        }
+    }
+}
+
+/// Answers one request; a handshake that the client breaks off is no fault of the server's.
+fn answer_by_tls(stream: TcpStream, config: Arc<rustls::ServerConfig>) -> std::io::Result<()> {
+    use std::io::{Read, Write};
+    let stream = stream.into_std()?;
+    stream.set_nonblocking(false)?;
+    let connection = rustls::ServerConnection::new(config).map_err(std::io::Error::other)?;
+    let mut tls = rustls::StreamOwned::new(connection, stream);
+    let mut request = Vec::new();
+    while !request.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        tls.read_exact(&mut byte)?;
+        request.push(byte[0]);
+    }
+    tls.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")?;
+    tls.flush()
+}
+
+#[tokio::test]
 async fn waits_no_longer_than_configured() {
     let short = Duration::from_millis(50);
     let (url, served) = serve(closed).await;

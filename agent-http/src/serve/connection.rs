@@ -1,14 +1,17 @@
 //! One task per connection: hyper over the guard, told when the server drains and when it ends.
 
+use std::io;
 use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use hyper::server::conn::http1;
 use hyper_util::rt::TokioTimer;
+use socket2::{SockRef, TcpKeepalive};
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, watch};
 
@@ -18,6 +21,9 @@ use super::{HttpService, ServeLimits};
 
 /// hyper's smallest buffer; it refuses a smaller one by panicking.
 const SMALLEST_BUFFER: usize = 8 * 1024;
+
+/// How long a connection is quiet before the kernel asks the other end for a sign of life, and how often it asks.
+const KEEPALIVE: Duration = Duration::from_secs(15);
 
 /// Makes connections' tasks, all alike.
 pub(super) struct Connections<S> {
@@ -42,9 +48,8 @@ impl<S: HttpService> Connections<S> {
 
     /// Serves `stream` in a task that keeps `slot` until it ends.
     pub(super) fn spawn(&self, stream: TcpStream, peer: SocketAddr, slot: OwnedSemaphorePermit) {
-        // A token is a small write, and must not wait for the acknowledgement of the one before.
-        if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!(%error, "cannot set TCP_NODELAY");
+        if let Err(error) = set_options(&stream, &self.limits) {
+            tracing::debug!(%error, "cannot set the socket's options");
         }
         let unread = Arc::new(AtomicBool::new(false));
         let guard = Guard::new(stream, self.limits.write_stall, unread.clone());
@@ -58,6 +63,20 @@ impl<S: HttpService> Connections<S> {
             drop(slot);
         });
     }
+}
+
+/// What the kernel is asked to watch, since a peer that vanished without a word is not seen from up here.
+fn set_options(stream: &TcpStream, limits: &ServeLimits) -> io::Result<()> {
+    // A token is a small write, and must not wait for the acknowledgement of the one before.
+    stream.set_nodelay(true)?;
+    let socket = SockRef::from(stream);
+    socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE))?;
+    // What was written and is not acknowledged counts as a stall too (RFC 5482).
+    #[cfg(target_os = "linux")]
+    socket.set_tcp_user_timeout(Some(limits.write_stall))?;
+    #[cfg(not(target_os = "linux"))]
+    let _ = limits;
+    Ok(())
 }
 
 async fn drive<S: HttpService>(
@@ -79,5 +98,25 @@ async fn drive<S: HttpService>(
                 Err(_) => return,
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn the_kernel_watches_the_peer() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let stream = TcpStream::connect(address).await.expect("a connection");
+        set_options(&stream, &ServeLimits::default()).expect("options");
+        let socket = SockRef::from(&stream);
+        assert!(stream.nodelay().expect("an option"));
+        assert!(socket.keepalive().expect("an option"));
+        #[cfg(target_os = "linux")]
+        assert_eq!(socket.tcp_user_timeout().expect("an option"), Some(Duration::from_secs(30)));
     }
 }

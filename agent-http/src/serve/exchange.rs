@@ -25,7 +25,7 @@ use super::{Body, BodyError, HttpService, Peer, ResponseBody};
 use crate::error::HttpError;
 use crate::request::RequestId;
 
-/// How much of a path the log shows, in bytes. The rest of a long one says little.
+/// How much of a path the log shows, in characters. The rest of a long one says little.
 const LOGGED_PATH: usize = 256;
 
 /// A connection's exchanges.
@@ -151,6 +151,7 @@ impl Drop for ObservedBody {
 struct Access {
     span: Span,
     method: Method,
+    /// Without the query, which may hold tokens.
     path: String,
     started: Instant,
     /// None as long as there is no response.
@@ -161,13 +162,10 @@ struct Access {
 
 impl Access {
     fn new(request: &Request<Body>, span: Span) -> Self {
-        // A query may hold tokens, so the path alone is kept.
-        let path = request.uri().path();
-        let path = path.get(..LOGGED_PATH).unwrap_or(path.get(..path.len().min(LOGGED_PATH)).unwrap_or("…"));
         Self {
             span,
             method: request.method().clone(),
-            path: path.to_owned(),
+            path: request.uri().path().chars().take(LOGGED_PATH).collect(),
             started: Instant::now(),
             status: None,
             complete: request.method() == Method::HEAD,

@@ -61,6 +61,11 @@ impl Server {
         drop(self.stop.take());
     }
 
+    async fn stop_and_end(mut self) {
+        self.stop();
+        self.ended().await;
+    }
+
     async fn ended(self) {
         timeout(PATIENCE, self.task).await.expect("the server ends").expect("it does not panic");
     }
@@ -543,4 +548,65 @@ async fn errors_pass_the_exit_under_the_requests_id() {
     let answer =
         server.exchange("GET / HTTP/1.1\r\nHost: a\r\nX-Request-Id: r\r\nConnection: close\r\n\r\n").await;
     assert!(answer.starts_with("HTTP/1.1 404 ") && answer.contains("\"requestId\":\"r\""), "{answer}");
+}
+
+/// What the present thread logs, which in these tests is everything.
+#[derive(Clone, Default)]
+struct Log(std::sync::Arc<Mutex<Vec<u8>>>);
+
+impl Log {
+    fn start(&self) -> tracing::subscriber::DefaultGuard {
+        let log = self.clone();
+        let writer = move || log.clone();
+        let format = tracing_subscriber::fmt().with_writer(writer).with_ansi(false);
+        tracing::subscriber::set_default(format.with_max_level(tracing::Level::TRACE).finish())
+    }
+
+    fn text(&self) -> String {
+        String::from_utf8(self.0.lock().expect("not poisoned").clone()).expect("text")
+    }
+}
+
+impl io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().expect("not poisoned").extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn each_exchange_has_a_line_in_the_log_and_no_query() {
+    let log = Log::default();
+    let _guard = log.start();
+    let server = Server::start(ServeLimits::default(), |request| async move {
+        match request.uri().path() {
+            "/fault" => Err(HttpError::internal(io::Error::other("the cause"))),
+            _ => hello(request).await,
+        }
+    })
+    .await;
+    for path in ["/whole?token=hunter2", "/fault"] {
+        let head = format!("GET {path} HTTP/1.1\r\nHost: a\r\nX-Request-Id: r1\r\nConnection: close\r\n\r\n");
+        server.exchange(head).await;
+    }
+    let (cut, client, mut dropped) = with_a_running_handler(ServeLimits::default()).await;
+    drop(client);
+    is_dropped(&mut dropped).await;
+    cut.stop_and_end().await;
+
+    let text = log.text();
+    for line in [
+        "request{id=\"r1\"}: agent_http::serve::exchange: answered method=GET path=\"/whole\" status=200 complete=true",
+        "request{id=\"r1\"}: agent_http::error: request failed code=\"INTERNAL\"",
+        "cause=\"the cause\"",
+        "answered method=GET path=\"/fault\" status=500 complete=true",
+        "answered method=GET path=\"/\" complete=false",
+    ] {
+        assert!(text.contains(line), "{line} in {text}");
+    }
+    assert!(!text.contains("hunter2"), "{text}");
 }

@@ -1,0 +1,103 @@
+//! The council: the other agents whom this one consults.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+
+use super::{ContextLayer, Fragment, LayerError, Stability, TurnInput, listed};
+use crate::prompt::PartCache;
+use crate::role::Council;
+
+/// What the model is told about the agent's council.
+#[derive(Debug)]
+pub struct CouncilLayer {
+    cache: Arc<PartCache>,
+}
+
+impl CouncilLayer {
+    /// A layer that takes its parts from `cache`.
+    pub fn new(cache: Arc<PartCache>) -> Self {
+        Self { cache }
+    }
+}
+
+#[async_trait]
+impl ContextLayer for CouncilLayer {
+    fn name(&self) -> &'static str {
+        "council"
+    }
+
+    async fn collect(&self, turn: &TurnInput) -> Result<Vec<Fragment>, LayerError> {
+        let text = turn.role.content.council.as_ref().map(described).unwrap_or_default();
+        if text.is_empty() {
+            return Ok(Vec::new());
+        }
+        let part = self.cache.part(format!("## Council\n\n{text}"));
+        Ok(vec![Fragment::new("council", self.name(), Stability::Role, part)])
+    }
+}
+
+fn described(council: &Council) -> String {
+    let Council::Members { purpose, members } = council else {
+        let Council::Text(text) = council else { return String::new() };
+        return text.trim().to_owned();
+    };
+    let members: Vec<String> = members
+        .iter()
+        .map(|member| match member.expertise.trim() {
+            "" => member.name.clone(),
+            expertise => format!("{}: {expertise}", member.name),
+        })
+        .collect();
+    let members = listed(members.iter().map(String::as_str), |_| "- ".to_owned());
+    let members = if members.is_empty() { members } else { format!("You may consult:\n\n{members}") };
+    let paragraphs = [purpose.trim(), &members];
+    paragraphs.into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join("\n\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::{Expect, expect};
+    use serde_json::{Value, json};
+
+    use super::super::tests::{shown, turn};
+    use super::*;
+
+    async fn check(council: Value, expected: Expect) {
+        let layer = CouncilLayer::new(Arc::new(PartCache::new(1 << 20)));
+        let turn = turn(json!({"id": "a1", "companyId": "c1", "content": {"council": council}}));
+        expected.assert_eq(&shown(&layer.collect(&turn).await.expect("collects")));
+    }
+
+    #[tokio::test]
+    async fn a_council_in_words_or_by_its_members() {
+        check(
+            json!("Ask Bo."),
+            expect![[r#"
+            [council/Role] council
+            ## Council
+
+            Ask Bo.
+        "#]],
+        )
+        .await;
+        let members = json!([{"name": "Bo", "expertise": "law"}, {"name": "Cy"}]);
+        check(
+            json!({"purpose": "Weigh risks.", "members": members}),
+            expect![[r#"
+            [council/Role] council
+            ## Council
+
+            Weigh risks.
+
+            You may consult:
+
+            - Bo: law
+            - Cy
+        "#]],
+        )
+        .await;
+        check(json!({"members": []}), expect![[""]]).await;
+        check(Value::Null, expect![[""]]).await;
+    }
+}

@@ -1,0 +1,152 @@
+//! The role itself: what the operator wrote about who the agent is.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+
+use super::{ContextLayer, Fragment, LayerError, Stability, TurnInput, listed};
+use crate::prompt::PartCache;
+use crate::role::{PromptBlock, RoleContent};
+
+/// System prompt, agent configuration, personality, prompt blocks and rules.
+#[derive(Debug)]
+pub struct RoleLayer {
+    cache: Arc<PartCache>,
+}
+
+impl RoleLayer {
+    /// A layer that takes its parts from `cache`.
+    pub fn new(cache: Arc<PartCache>) -> Self {
+        Self { cache }
+    }
+
+    fn fragments(&self, role: &RoleContent) -> Vec<Fragment> {
+        let mut fragments = Vec::with_capacity(role.prompt_blocks.len() + 4);
+        let mut add = |id: String, text: String| {
+            fragments.push(Fragment::new(id, self.name(), Stability::Role, self.cache.part(text)));
+        };
+        if let Some(text) = said(role.system_prompt.as_deref()) {
+            add("system-prompt".into(), text.to_owned());
+        }
+        if let Some(config) = role.agent_config.as_ref().filter(|config| !config.is_null()) {
+            add("agent-config".into(), format!("## Agent configuration\n\n```json\n{config:#}\n```"));
+        }
+        if let Some(text) = said(role.personality.as_deref()) {
+            add("personality".into(), format!("## Personality\n\n{text}"));
+        }
+        let mut ids = HashSet::new();
+        for (i, block) in role.prompt_blocks.iter().enumerate() {
+            let (title, text) = match block {
+                PromptBlock::Text(text) => ("", text),
+                PromptBlock::Titled { title, text } => (title.trim(), text),
+            };
+            let Some(text) = said(Some(text)) else { continue };
+            // Two blocks of one title are told apart by their places.
+            let titled =
+                Some(format!("block:{title}")).filter(|id| !title.is_empty() && ids.insert(id.clone()));
+            let id = titled.unwrap_or_else(|| format!("block:{i}"));
+            let text = if title.is_empty() { text.to_owned() } else { format!("## {title}\n\n{text}") };
+            add(id, text);
+        }
+        let rules = listed(role.rules.iter().filter_map(|rule| said(Some(rule))), |i| format!("{}. ", i + 1));
+        if !rules.is_empty() {
+            add("rules".into(), format!("## Rules\n\n{rules}"));
+        }
+        fragments
+    }
+}
+
+#[async_trait]
+impl ContextLayer for RoleLayer {
+    fn name(&self) -> &'static str {
+        "role"
+    }
+
+    async fn collect(&self, turn: &TurnInput) -> Result<Vec<Fragment>, LayerError> {
+        Ok(self.fragments(&turn.role.content))
+    }
+}
+
+/// The text without the white space around it, unless nothing is left.
+fn said(text: Option<&str>) -> Option<&str> {
+    text.map(str::trim).filter(|text| !text.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+    use serde_json::json;
+
+    use super::super::tests::{shown, turn};
+    use super::*;
+
+    async fn fragments(content: serde_json::Value) -> String {
+        let layer = RoleLayer::new(Arc::new(PartCache::new(1 << 20)));
+        let turn = turn(json!({"id": "a1", "companyId": "c1", "content": content}));
+        shown(&layer.collect(&turn).await.expect("collects"))
+    }
+
+    #[tokio::test]
+    async fn each_field_has_its_fragment() {
+        let content = json!({
+            "systemPrompt": "You help.\n",
+            "agentConfig": {"tone": "dry", "depth": 2},
+            "personality": "Calm.",
+            "promptBlocks": ["Plain.", {"title": "Tone", "text": "Short."}, {"title": "Tone", "text": "Kind."}, " "],
+            "rules": ["Never lie.", "", "Ask when:\n- unsure\n- stuck"],
+        });
+        expect![[r###"
+            [role/Role] system-prompt
+            You help.
+            [role/Role] agent-config
+            ## Agent configuration
+
+            ```json
+            {
+              "depth": 2,
+              "tone": "dry"
+            }
+            ```
+            [role/Role] personality
+            ## Personality
+
+            Calm.
+            [role/Role] block:0
+            Plain.
+            [role/Role] block:Tone
+            ## Tone
+
+            Short.
+            [role/Role] block:2
+            ## Tone
+
+            Kind.
+            [role/Role] rules
+            ## Rules
+
+            1. Never lie.
+            2. Ask when:
+               - unsure
+               - stuck
+        "###]]
+        .assert_eq(&fragments(content).await);
+    }
+
+    #[tokio::test]
+    async fn an_empty_role_says_nothing() {
+        assert_eq!(fragments(json!({"systemPrompt": " ", "rules": [""], "agentConfig": null})).await, "");
+    }
+
+    #[tokio::test]
+    async fn unchanged_text_is_the_same_part() {
+        let layer = RoleLayer::new(Arc::new(PartCache::new(1 << 20)));
+        let turn = |rule| {
+            turn(json!({"id": "a", "companyId": "c", "content": {"systemPrompt": "x", "rules": [rule]}}))
+        };
+        let first = layer.collect(&turn("one")).await.expect("collects");
+        let second = layer.collect(&turn("two")).await.expect("collects");
+        assert!(Arc::ptr_eq(&first[0].part, &second[0].part));
+        assert!(!Arc::ptr_eq(&first[1].part, &second[1].part));
+    }
+}

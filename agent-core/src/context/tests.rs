@@ -1,0 +1,48 @@
+//! What the layers' tests share, and the collecting of several layers.
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::prompt::PartCache;
+
+/// A turn of an agent with this role, at the epoch.
+pub(super) fn turn(role: Value) -> TurnInput {
+    TurnInput {
+        role: Arc::new(serde_json::from_value(role).expect("a role")),
+        context: ExecutionContext::default(),
+        request: Arc::default(),
+        now: SystemTime::UNIX_EPOCH,
+    }
+}
+
+/// Fragments as text, for comparison.
+pub(super) fn shown(fragments: &[Fragment]) -> String {
+    fragments
+        .iter()
+        .map(|f| format!("[{}/{:?}] {}\n{}\n", f.source, f.stability, f.id, f.part.text()))
+        .collect()
+}
+
+struct Failing;
+
+#[async_trait]
+impl ContextLayer for Failing {
+    fn name(&self) -> &'static str {
+        "failing"
+    }
+
+    async fn collect(&self, _: &TurnInput) -> Result<Vec<Fragment>, LayerError> {
+        Err(LayerError::Internal("no".into()))
+    }
+}
+
+#[tokio::test]
+async fn layers_give_in_their_order_or_fail_together() {
+    let cache = Arc::new(PartCache::new(1 << 20));
+    let caller: Arc<dyn ContextLayer> = Arc::new(CallerLayer::new(Arc::clone(&cache)));
+    let role: Arc<dyn ContextLayer> = Arc::new(RoleLayer::new(cache));
+    let turn = turn(json!({"id": "a", "companyId": "c", "content": {"systemPrompt": "x"}}));
+    let fragments = collect(&[Arc::clone(&caller), role], &turn).await.expect("collects");
+    assert_eq!(fragments.iter().map(|f| &*f.id).collect::<Vec<_>>(), ["caller", "time", "system-prompt"]);
+    assert!(collect(&[caller, Arc::new(Failing)], &turn).await.is_err());
+}

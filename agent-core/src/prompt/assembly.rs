@@ -1,0 +1,187 @@
+//! Puts a turn's prompt together. Pure: the same input gives the same prompt.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use super::cache::PartCache;
+use super::manifest::PromptTokens;
+use super::message::PromptMessage;
+use super::{Prompt, STABLE};
+use crate::budget::{self, Entry, TokenBudget, TokenCounter};
+use crate::context::{Fragment, Stability};
+use crate::error::{Failure, FailureKind};
+use crate::message::{Message, Role};
+use crate::role::RagPlacement;
+use crate::tool::ToolSpec;
+
+/// The source of retrieved fragments, which [`AssemblyInput::retrieval`] places.
+pub const RETRIEVAL: &str = "retrieval";
+
+/// Everything that a turn's prompt is made from.
+pub struct AssemblyInput<'a> {
+    /// What the layers gave, in layer order.
+    pub fragments: Vec<Fragment>,
+    /// The conversation, oldest first, the latest user message included; repaired.
+    pub history: Vec<Arc<PromptMessage>>,
+    /// The tools on offer, whose definitions cost tokens too.
+    pub tools: &'a [Arc<ToolSpec>],
+    /// How much the prompt may cost.
+    pub budget: TokenBudget,
+    /// By whose count.
+    pub counter: Arc<dyn TokenCounter>,
+    /// Where fragments of the source [`RETRIEVAL`] go.
+    pub retrieval: RagPlacement,
+    /// Where joined texts are kept from turn to turn; it changes nothing but the time taken.
+    pub cache: &'a PartCache,
+}
+
+/// Part of the history that was left out.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Trimmed {
+    /// How many messages.
+    pub messages: usize,
+    /// What they would have cost.
+    pub tokens: usize,
+    /// Why.
+    pub reason: TrimReason,
+}
+
+/// Why part of the history was left out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[non_exhaustive]
+pub enum TrimReason {
+    /// The prompt would have cost more than its budget.
+    TokenBudget,
+}
+
+/// Why no prompt came about.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum AssembleError {
+    /// What may not be trimmed costs more than the budget by itself.
+    #[error(
+        "the prompt does not fit the model: {needed} tokens are needed without any history \
+         (system prompt {system}, tools {tools}, latest turn {latest_turn}), {budget} are available"
+    )]
+    OverBudget {
+        /// What is available.
+        budget: usize,
+        /// What is needed.
+        needed: usize,
+        /// The system prompt's share.
+        system: usize,
+        /// The tools' share.
+        tools: usize,
+        /// The share of the latest turn, and of instructions in the history.
+        latest_turn: usize,
+    },
+}
+
+impl From<AssembleError> for Failure {
+    fn from(error: AssembleError) -> Self {
+        Self::new(FailureKind::InvalidRequest, error.to_string())
+    }
+}
+
+/// Puts a prompt together: stable fragments first, what belongs to the turn alone into the latest user
+/// message, and as much of the history as the budget allows.
+///
+/// # Errors
+///
+/// [`AssembleError::OverBudget`] where the system prompt, the tools and the latest turn alone cost too
+/// much; none of these is ever cut.
+pub fn assemble(input: AssemblyInput<'_>) -> Result<Prompt, AssembleError> {
+    let AssemblyInput { fragments, mut history, tools, budget, counter, retrieval, cache } = input;
+    let (system, turn) = place(fragments, retrieval);
+    let latest = put_context(&mut history, turn);
+
+    let stable_fragments = system.partition_point(|fragment| fragment.stability <= STABLE);
+    let stable = cache.segment(&system[..stable_fragments]);
+    let volatile = system[stable_fragments..].iter();
+    let system_tokens =
+        stable.tokens(&*counter) + volatile.map(|fragment| fragment.part.tokens(&*counter)).sum::<usize>();
+    let tool_tokens = if tools.is_empty() { 0 } else { cache.tool_set(tools).tokens(&*counter) };
+    let message_tokens = history.iter().map(|message| message.tokens(&*counter)).sum();
+    let mut tokens = PromptTokens { system: system_tokens, tools: tool_tokens, messages: message_tokens };
+
+    let mut trimmed = Vec::new();
+    if tokens.total() > budget.max_prompt_tokens {
+        let step = budget::step(budget.max_prompt_tokens, stable.tokens(&*counter) + tool_tokens);
+        trimmed.push(trim(&mut history, latest, &mut tokens, budget, step, &*counter)?);
+    }
+    Ok(Prompt { system, stable_fragments, stable, messages: history, counter, tokens, trimmed })
+}
+
+/// Orders the fragments and parts the system prompt's from those of the latest turn.
+fn place(mut fragments: Vec<Fragment>, retrieval: RagPlacement) -> (Vec<Fragment>, Vec<Fragment>) {
+    const LATEST_TURN: u8 = 4;
+    let place = |fragment: &Fragment| match fragment.stability {
+        _ if fragment.source == RETRIEVAL => match retrieval {
+            RagPlacement::SystemPrompt => 3,
+            RagPlacement::LatestTurn => LATEST_TURN,
+        },
+        Stability::Role => 0,
+        Stability::Agent => 1,
+        Stability::Session => 2,
+        Stability::Turn => LATEST_TURN,
+    };
+    fragments.sort_by_key(place);
+    let system = fragments.partition_point(|fragment| place(fragment) < LATEST_TURN);
+    let turn = fragments.split_off(system);
+    (fragments, turn)
+}
+
+/// Puts the turn's fragments into the latest user message, or into one of their own at the end where the
+/// person has said nothing. Gives the place where the latest turn begins, which is never trimmed.
+fn put_context(history: &mut Vec<Arc<PromptMessage>>, turn: Vec<Fragment>) -> usize {
+    let latest = history.iter().rposition(|message| message.role() == Role::User);
+    match latest {
+        _ if turn.is_empty() => {
+            let begins = || history.iter().rposition(|message| message.role() != Role::Tool);
+            latest.or_else(begins).unwrap_or(0)
+        }
+        Some(latest) => {
+            let message = Arc::clone(&history[latest]);
+            history[latest] = PromptMessage::with_context(message, turn);
+            latest
+        }
+        None => {
+            let nothing = PromptMessage::new(Message::user(""));
+            history.push(PromptMessage::with_context(nothing, turn));
+            history.len() - 1
+        }
+    }
+}
+
+/// Cuts the history before `latest` so that the prompt fits.
+fn trim(
+    history: &mut Vec<Arc<PromptMessage>>,
+    latest: usize,
+    tokens: &mut PromptTokens,
+    budget: TokenBudget,
+    step: usize,
+    counter: &dyn TokenCounter,
+) -> Result<Trimmed, AssembleError> {
+    let entry =
+        |message: &Arc<PromptMessage>| Entry { role: message.role(), tokens: message.tokens(counter) };
+    let entries: Vec<Entry> = history[..latest].iter().map(entry).collect();
+    let excess = tokens.total() - budget.max_prompt_tokens;
+    let cut = budget::cut(&entries, excess, step);
+    tokens.messages -= cut.tokens;
+    if cut.tokens < excess {
+        return Err(AssembleError::OverBudget {
+            budget: budget.max_prompt_tokens,
+            needed: tokens.total(),
+            system: tokens.system,
+            tools: tokens.tools,
+            latest_turn: tokens.messages,
+        });
+    }
+    let kept = history.split_off(cut.before);
+    history.retain(|message| matches!(message.role(), Role::System | Role::Developer));
+    history.extend(kept);
+    Ok(Trimmed { messages: cut.messages, tokens: cut.tokens, reason: TrimReason::TokenBudget })
+}

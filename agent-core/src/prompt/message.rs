@@ -1,0 +1,259 @@
+//! Messages with their derived forms, and the latest user message with the turn's context in front.
+
+use std::sync::{Arc, OnceLock};
+
+use super::dialect::{self, Dialect};
+use crate::budget::{self, TokenCounter, TokenCounts};
+use crate::context::Fragment;
+use crate::message::{Content, ContentPart, MediaSource, Message, Role};
+
+const OPEN: &str = "<context>\n";
+const CLOSE: &str = "\n</context>";
+const BETWEEN: &str = "\n\n";
+/// What the tags around a turn's context cost beside the fragments, in tokens.
+const TAG_TOKENS: usize = 8;
+
+/// A message whose JSON and token counts are made once.
+///
+/// The latest user message of a prompt may carry the turn's context: fragments that stand in a
+/// `<context>` block before the person's own words. It is kept apart, so that the fragments' cached
+/// JSON is copied rather than escaped again.
+#[derive(Debug)]
+pub struct PromptMessage {
+    form: Form,
+}
+
+#[derive(Debug)]
+enum Form {
+    Plain(Plain),
+    WithContext(WithContext),
+}
+
+#[derive(Debug)]
+struct Plain {
+    message: Message,
+    encoded: [OnceLock<Encoded>; Dialect::COUNT],
+    tokens: TokenCounts,
+}
+
+#[derive(Debug)]
+struct WithContext {
+    /// Always a plain one.
+    original: Arc<PromptMessage>,
+    context: Vec<Fragment>,
+    merged: OnceLock<Message>,
+}
+
+/// A message's JSON, and where its content begins in it.
+#[derive(Debug)]
+struct Encoded {
+    json: Box<[u8]>,
+    content_at: usize,
+}
+
+impl PromptMessage {
+    /// Wraps a message.
+    pub fn new(message: Message) -> Arc<Self> {
+        let plain = Plain { message, encoded: Default::default(), tokens: TokenCounts::default() };
+        Arc::new(Self { form: Form::Plain(plain) })
+    }
+
+    /// Puts the turn's context in front of the person's message, in place of an earlier turn's.
+    pub(super) fn with_context(message: Arc<Self>, context: Vec<Fragment>) -> Arc<Self> {
+        let original = match &message.form {
+            Form::Plain(_) => message,
+            Form::WithContext(with) => Arc::clone(&with.original),
+        };
+        Arc::new(Self { form: Form::WithContext(WithContext { original, context, merged: OnceLock::new() }) })
+    }
+
+    /// The message as the model reads it, context included.
+    pub fn message(&self) -> &Message {
+        match &self.form {
+            Form::Plain(plain) => &plain.message,
+            Form::WithContext(with) => with.merged.get_or_init(|| with.merge()),
+        }
+    }
+
+    /// The message as it came, without the turn's context.
+    pub fn original(&self) -> &Message {
+        match &self.form {
+            Form::Plain(plain) => &plain.message,
+            Form::WithContext(with) => with.original.original(),
+        }
+    }
+
+    /// The turn's context that stands in front; empty for all but the latest user message.
+    pub fn context(&self) -> &[Fragment] {
+        match &self.form {
+            Form::Plain(_) => &[],
+            Form::WithContext(with) => &with.context,
+        }
+    }
+
+    /// Who speaks.
+    pub fn role(&self) -> Role {
+        self.original().role
+    }
+
+    /// Appends the text as the model reads it, parts joined by newlines.
+    pub fn push_text(&self, out: &mut String) {
+        match &self.form {
+            Form::Plain(plain) => push_text(&plain.message.content, out),
+            Form::WithContext(with) => with.push_text(out),
+        }
+    }
+
+    /// Appends the message as JSON.
+    pub fn push_json(&self, dialect: Dialect, out: &mut Vec<u8>) {
+        match &self.form {
+            Form::Plain(plain) => out.extend_from_slice(&plain.encoded(dialect).json),
+            Form::WithContext(with) => with.push_json(dialect, out),
+        }
+    }
+
+    /// The length of that JSON, in bytes.
+    pub fn json_len(&self, dialect: Dialect) -> usize {
+        match &self.form {
+            Form::Plain(plain) => plain.encoded(dialect).json.len(),
+            Form::WithContext(with) => with.json_len(dialect),
+        }
+    }
+
+    /// The message's tokens by `counter`, what surrounds a message on the wire included; counted once.
+    pub fn tokens(&self, counter: &dyn TokenCounter) -> usize {
+        match &self.form {
+            Form::Plain(plain) => {
+                plain.tokens.get(counter, || budget::count_message(&plain.message, counter))
+            }
+            Form::WithContext(with) => with.tokens(counter),
+        }
+    }
+}
+
+impl Plain {
+    fn encoded(&self, dialect: Dialect) -> &Encoded {
+        self.encoded[dialect.index()].get_or_init(|| {
+            let mut json = Vec::with_capacity(content_len(&self.message.content) * 9 / 8 + 64);
+            let content_at = dialect::encode(&self.message, dialect, &mut json);
+            Encoded { json: json.into(), content_at }
+        })
+    }
+}
+
+impl WithContext {
+    fn merge(&self) -> Message {
+        let mut message = self.original.original().clone();
+        message.content = match message.content {
+            Content::Parts(parts) if !parts.is_empty() => {
+                let mut text = String::new();
+                self.push_block(&mut text);
+                Content::Parts([ContentPart::Text { text }].into_iter().chain(parts).collect())
+            }
+            _ => {
+                let mut text = String::new();
+                self.push_text(&mut text);
+                Content::Text(text)
+            }
+        };
+        message
+    }
+
+    /// Appends the context between its tags.
+    fn push_block(&self, out: &mut String) {
+        out.push_str(OPEN);
+        for (i, fragment) in self.context.iter().enumerate() {
+            if i > 0 {
+                out.push_str(BETWEEN);
+            }
+            out.push_str(fragment.part.text());
+        }
+        out.push_str(CLOSE);
+    }
+
+    fn push_text(&self, out: &mut String) {
+        self.push_block(out);
+        out.push_str(if self.in_parts() { "\n" } else { BETWEEN });
+        push_text(&self.original.original().content, out);
+    }
+
+    /// Whether the original has parts, so that the context becomes a part of its own.
+    fn in_parts(&self) -> bool {
+        matches!(&self.original.original().content, Content::Parts(parts) if !parts.is_empty())
+    }
+
+    /// The JSON is the original's with the context put in where its content begins.
+    fn push_json(&self, dialect: Dialect, out: &mut Vec<u8>) {
+        self.each_piece(dialect, |piece| out.extend_from_slice(piece));
+    }
+
+    fn json_len(&self, dialect: Dialect) -> usize {
+        let mut len = 0;
+        self.each_piece(dialect, |piece| len += piece.len());
+        len
+    }
+
+    fn each_piece(&self, dialect: Dialect, mut visit: impl FnMut(&[u8])) {
+        let Form::Plain(original) = &self.original.form else { return };
+        let Encoded { json, content_at } = original.encoded(dialect);
+        let (before, after) = json.split_at(*content_at);
+        let (open, close): (&[u8], &[u8]) = match self.in_parts() {
+            true => (br#"{"type":"text","text":"<context>\n"#, br#"\n</context>"},"#),
+            false => (br"<context>\n", br"\n</context>\n\n"),
+        };
+        visit(before);
+        visit(open);
+        for (i, fragment) in self.context.iter().enumerate() {
+            if i > 0 {
+                visit(br"\n\n");
+            }
+            visit(fragment.part.json().as_bytes());
+        }
+        visit(close);
+        visit(after);
+    }
+
+    fn tokens(&self, counter: &dyn TokenCounter) -> usize {
+        let context: usize = self.context.iter().map(|fragment| fragment.part.tokens(counter)).sum();
+        context + TAG_TOKENS + self.original.tokens(counter)
+    }
+}
+
+/// Appends a content's text, parts joined by newlines.
+fn push_text(content: &Content, out: &mut String) {
+    match content {
+        Content::Text(text) => out.push_str(text),
+        Content::Parts(parts) => {
+            let texts = parts.iter().filter_map(|part| match part {
+                ContentPart::Text { text } => Some(text),
+                _ => None,
+            });
+            for (i, text) in texts.enumerate() {
+                if i > 0 {
+                    out.push('\n');
+                }
+                out.push_str(text);
+            }
+        }
+    }
+}
+
+/// About how many bytes a content's text and media have, for buffers and budgets of memory.
+pub(super) fn content_len(content: &Content) -> usize {
+    let media_len = |source: &MediaSource| match source {
+        MediaSource::Data { value, .. } | MediaSource::Url { value, .. } => value.len(),
+    };
+    match content {
+        Content::Text(text) => text.len(),
+        Content::Parts(parts) => parts
+            .iter()
+            .map(|part| match part {
+                ContentPart::Text { text } => text.len(),
+                ContentPart::Image { source }
+                | ContentPart::Audio { source }
+                | ContentPart::Video { source }
+                | ContentPart::Document { source } => media_len(source),
+            })
+            .sum(),
+    }
+}

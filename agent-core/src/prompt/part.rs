@@ -1,0 +1,51 @@
+//! Immutable texts whose derived forms are made once.
+
+use std::sync::{Arc, OnceLock};
+
+use sha2::{Digest, Sha256};
+
+use crate::budget::{TokenCounter, TokenCounts};
+use crate::payload::hex;
+
+/// An immutable text whose derived forms are made once: its JSON string, its hash, its token counts.
+#[derive(Debug)]
+pub struct Part {
+    text: String,
+    json: OnceLock<Box<str>>,
+    sha256: OnceLock<String>,
+    tokens: TokenCounts,
+}
+
+impl Part {
+    /// Wraps a text.
+    pub fn new(text: impl Into<String>) -> Arc<Self> {
+        Arc::new(Self::of(text.into()))
+    }
+
+    pub(super) fn of(text: String) -> Self {
+        Self { text, json: OnceLock::new(), sha256: OnceLock::new(), tokens: TokenCounts::default() }
+    }
+
+    /// The text.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The text escaped for the inside of a JSON string, without the quotes.
+    pub fn json(&self) -> &str {
+        self.json.get_or_init(|| {
+            let quoted = serde_json::to_string(&self.text).expect("a string serialises");
+            quoted[1..quoted.len() - 1].into()
+        })
+    }
+
+    /// SHA-256 of the text, in lower-case hexadecimal.
+    pub fn sha256(&self) -> &str {
+        self.sha256.get_or_init(|| hex(&Sha256::digest(&self.text)))
+    }
+
+    /// The text's tokens by `counter`, counted once.
+    pub fn tokens(&self, counter: &dyn TokenCounter) -> usize {
+        self.tokens.get(counter, || counter.count(&self.text))
+    }
+}

@@ -1,0 +1,531 @@
+//! Order, placement, trimming, manifest and dialects, by what comes out.
+
+use std::fmt::Write as _;
+
+use expect_test::expect;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::budget::TokenBudget;
+use crate::error::{Failure, FailureKind};
+use crate::message::{Content, Message, ToolCall};
+use crate::role::RagPlacement;
+use crate::tool::ToolSpec;
+
+/// A token a byte, so that the tables' sums can be done in one's head.
+struct ByteCounter;
+
+impl TokenCounter for ByteCounter {
+    fn id(&self) -> &'static str {
+        "bytes"
+    }
+
+    fn count(&self, text: &str) -> usize {
+        text.len()
+    }
+}
+
+fn fragment(id: &str, source: &'static str, stability: Stability, text: &str) -> Fragment {
+    Fragment::new(id, source, stability, Part::new(text))
+}
+
+/// A fragment of each kind, in an order in which nothing may stay.
+fn fragments() -> Vec<Fragment> {
+    vec![
+        fragment("time", "caller", Stability::Turn, "noon"),
+        fragment("hit", RETRIEVAL, Stability::Turn, "a \"hit\""),
+        fragment("zone", "tool-context", Stability::Session, "UTC"),
+        fragment("doc:1", "documents", Stability::Agent, "doc"),
+        fragment("system-prompt", "role", Stability::Role, "You\nhelp."),
+        fragment("rules", "role", Stability::Role, "1. no"),
+        fragment("page-context", "page", Stability::Turn, "{}"),
+    ]
+}
+
+fn input<'a>(
+    fragments: Vec<Fragment>,
+    history: Vec<Message>,
+    max_prompt_tokens: usize,
+    cache: &'a PartCache,
+) -> AssemblyInput<'a> {
+    AssemblyInput {
+        fragments,
+        history: cache.history(&history),
+        tools: &[],
+        budget: TokenBudget { max_prompt_tokens },
+        counter: Arc::new(ByteCounter),
+        retrieval: RagPlacement::SystemPrompt,
+        cache,
+    }
+}
+
+fn cache() -> PartCache {
+    PartCache::new(1 << 20)
+}
+
+fn shown(prompt: &Prompt) -> String {
+    let mut out = format!("--- system\n{}\n", prompt.system_text());
+    for message in prompt.messages() {
+        let mut text = String::new();
+        message.push_text(&mut text);
+        writeln!(out, "--- {:?}\n{text}", message.role()).expect("writes");
+    }
+    out
+}
+
+#[test]
+fn what_is_stable_begins_the_system_prompt_and_the_turn_joins_the_latest_message() {
+    let cache = cache();
+    let history = || vec![Message::user("old"), Message::assistant("yes"), Message::user("new")];
+    let prompt = assemble(input(fragments(), history(), 1_000, &cache)).expect("fits");
+    expect![[r#"
+        --- system
+        You
+        help.
+
+        1. no
+
+        doc
+
+        UTC
+
+        a "hit"
+        --- User
+        old
+        --- Assistant
+        yes
+        --- User
+        <context>
+        noon
+
+        {}
+        </context>
+
+        new
+    "#]]
+    .assert_eq(&shown(&prompt));
+
+    let latest_turn = RagPlacement::LatestTurn;
+    let moved = AssemblyInput { retrieval: latest_turn, ..input(fragments(), history(), 1_000, &cache) };
+    expect![[r#"
+        --- system
+        You
+        help.
+
+        1. no
+
+        doc
+
+        UTC
+        --- User
+        old
+        --- Assistant
+        yes
+        --- User
+        <context>
+        noon
+
+        a "hit"
+
+        {}
+        </context>
+
+        new
+    "#]]
+    .assert_eq(&shown(&assemble(moved).expect("fits")));
+}
+
+#[test]
+fn the_turn_has_a_place_whatever_the_history() {
+    let picture = json!([{"type": "image", "source": {"type": "url", "value": "https://h/p.png"}}]);
+    let histories = json!([
+        [],
+        [{"role": "assistant", "content": "Hello!"}],
+        [{"role": "user", "content": picture}],
+        [{"role": "user"}],
+        [{"role": "user", "content": "do"}, {"role": "assistant", "toolCalls": [call("c1")]},
+         {"role": "tool", "toolCallId": "c1", "content": "done"}],
+    ]);
+    let histories: Vec<Vec<Message>> = serde_json::from_value(histories).expect("histories");
+    let cache = cache();
+    let mut out = String::new();
+    for history in histories {
+        let time = vec![fragment("time", "caller", Stability::Turn, "noon")];
+        let prompt = assemble(input(time, history, 2_000, &cache)).expect("fits");
+        writeln!(out, "{}", json_of(&prompt, Dialect::AgUi)).expect("writes");
+    }
+    expect![[r#"
+        [{"role":"user","content":"<context>\nnoon\n</context>\n\n"}]
+        [{"role":"assistant","content":"Hello!"},{"role":"user","content":"<context>\nnoon\n</context>\n\n"}]
+        [{"role":"user","content":[{"type":"text","text":"<context>\nnoon\n</context>"},{"type":"image","source":{"type":"url","value":"https://h/p.png"}}]}]
+        [{"role":"user","content":"<context>\nnoon\n</context>\n\n"}]
+        [{"role":"user","content":"<context>\nnoon\n</context>\n\ndo"},{"role":"assistant","toolCalls":[{"id":"c1","type":"function","function":{"name":"look","arguments":"{\"at\": 1}"}}]},{"role":"tool","content":"done","toolCallId":"c1"}]
+    "#]].assert_eq(&out);
+}
+
+fn call(id: &str) -> Value {
+    json!({"id": id, "type": "function", "function": {"name": "look", "arguments": "{\"at\": 1}"}})
+}
+
+fn json_of(prompt: &Prompt, dialect: Dialect) -> String {
+    let mut out = b"[".to_vec();
+    prompt.push_messages_json(dialect, &mut out);
+    out.push(b']');
+    let value: Value = serde_json::from_slice(&out).expect("JSON");
+    assert!(value.is_array());
+    String::from_utf8(out).expect("UTF-8")
+}
+
+/// A history in letters: `u`, `a`, `s` messages of ten tokens, `c` a call and `r` its result, likewise.
+fn history(letters: &str) -> Vec<Message> {
+    let text = |n: usize| format!("{n:06}");
+    let letters = letters.chars().enumerate();
+    letters
+        .map(|(i, letter)| match letter {
+            'u' => Message::user(text(i)),
+            'a' => Message::assistant(text(i)),
+            's' => Message::text(Role::System, text(i)),
+            // Four for the message, eight for the call.
+            'c' => Message::calls("", vec![ToolCall::new("id", "", "")]),
+            'r' => Message::tool_result("id", text(i)),
+            other => panic!("no message {other:?}"),
+        })
+        .collect()
+}
+
+#[test]
+fn a_history_over_budget_loses_whole_units_from_its_beginning() {
+    let cache = cache();
+    let mut out = String::new();
+    for (letters, budget) in [
+        ("uauau", 50), // fits to the token
+        ("uauau", 49), // one over: a step of 14, two messages
+        ("uauauauau", 49),
+        ("uauauauauau", 49),    // the next step
+        ("uauauauauauau", 100), // on to the person's next message
+        ("ucrrrau", 60),        // a call goes with all its results
+        ("ucrau", 30),
+        ("suauau", 40), // instructions stay
+        ("uauacr", 60), // the latest turn stays, calls and all
+        ("uauacr", 32), // nothing of the history is left
+        ("uauacr", 31), // the latest turn alone is too much
+        ("suu", 19),
+        ("aacrr", 32), // nobody has said anything: the last unit stays
+        ("rrauu", 30), // results without a call
+        ("", 0),
+    ] {
+        let first = |prompt: &Prompt| {
+            prompt.messages().iter().map(|m| format!("{:?} ", m.role())).collect::<String>()
+        };
+        let line = match assemble(input(vec![], history(letters), budget, &cache)) {
+            Ok(prompt) => {
+                assert!(prompt.tokens().total() <= budget);
+                let counted: usize = prompt.messages().iter().map(|m| m.tokens(&ByteCounter)).sum();
+                assert_eq!(counted, prompt.tokens().messages, "{letters}");
+                let trimmed: Vec<_> = prompt.trimmed().iter().map(|t| (t.messages, t.tokens)).collect();
+                format!("{trimmed:?} {} tokens: {}", prompt.tokens().total(), first(&prompt))
+            }
+            Err(error) => error.to_string(),
+        };
+        writeln!(out, "{letters} {budget}: {}", line.trim_end()).expect("writes");
+    }
+    expect![[r#"
+        uauau 50: [] 50 tokens: User Assistant User Assistant User
+        uauau 49: [(2, 20)] 30 tokens: User Assistant User
+        uauauauau 49: [(5, 50)] 40 tokens: Assistant User Assistant User
+        uauauauauau 49: [(7, 70)] 40 tokens: Assistant User Assistant User
+        uauauauauauau 100: [(4, 40)] 90 tokens: User Assistant User Assistant User Assistant User Assistant User
+        ucrrrau 60: [(5, 52)] 20 tokens: Assistant User
+        ucrau 30: [(3, 32)] 20 tokens: Assistant User
+        suauau 40: [(3, 30)] 30 tokens: System Assistant User
+        uauacr 60: [(2, 20)] 42 tokens: User Assistant Assistant Tool
+        uauacr 32: the prompt does not fit the model: 42 tokens are needed without any history (system prompt 0, tools 0, latest turn 42), 32 are available
+        uauacr 31: the prompt does not fit the model: 42 tokens are needed without any history (system prompt 0, tools 0, latest turn 42), 31 are available
+        suu 19: the prompt does not fit the model: 20 tokens are needed without any history (system prompt 0, tools 0, latest turn 20), 19 are available
+        aacrr 32: [(2, 20)] 32 tokens: Assistant Tool Tool
+        rrauu 30: [(3, 30)] 20 tokens: User User
+         0: [] 0 tokens:
+    "#]].assert_eq(&out);
+}
+
+#[test]
+fn a_growing_history_is_cut_at_few_places() {
+    let cache = cache();
+    let mut starts = Vec::new();
+    for turns in 1..60 {
+        let letters = "ua".repeat(turns) + "u";
+        let prompt = assemble(input(vec![], history(&letters), 200, &cache)).expect("fits");
+        starts.push(prompt.messages()[0].original().content.to_text().into_owned());
+        if !prompt.trimmed().is_empty() {
+            assert!((130..=200).contains(&prompt.tokens().total()), "{}", prompt.tokens().total());
+        }
+    }
+    let turns = starts.len();
+    starts.dedup();
+    assert!(starts.len() * 3 <= turns + 3, "{} beginnings in {turns} turns: {starts:?}", starts.len());
+}
+
+#[test]
+fn instructions_tools_and_the_turn_count_but_are_not_cut() {
+    let cache = cache();
+    let spec = json!({"name": "look", "description": "Looks.", "inputSchema": {"type": "object"}});
+    let tools: Vec<Arc<ToolSpec>> = vec![Arc::new(serde_json::from_value(spec).expect("a tool"))];
+    let with_tools =
+        |budget| AssemblyInput { tools: &tools, ..input(fragments(), history("uau"), budget, &cache) };
+    let prompt = assemble(with_tools(1_000)).expect("fits");
+    expect![[r#"
+        PromptTokens {
+            system: 27,
+            tools: 30,
+            messages: 44,
+        }
+    "#]]
+    .assert_debug_eq(&prompt.tokens());
+    let error = assemble(with_tools(80)).expect_err("does not fit");
+    expect!["the prompt does not fit the model: 81 tokens are needed without any history (system prompt 27, tools 30, latest turn 24), 80 are available"].assert_eq(&error.to_string());
+    assert_eq!(Failure::from(error).kind(), FailureKind::InvalidRequest);
+}
+
+#[test]
+fn the_manifest_names_every_part_and_the_stable_prefix() {
+    let cache = cache();
+    let prompt = assemble(input(fragments(), history("uau"), 1_000, &cache)).expect("fits");
+    let manifest = prompt.manifest();
+    assert_eq!(&prompt.system_text()[..manifest.stable_prefix_bytes], "You\nhelp.\n\n1. no\n\ndoc");
+    assert_eq!(manifest.system_bytes, prompt.system_text().len());
+    expect![[r#"
+        {
+          "parts": [
+            {
+              "id": "system-prompt",
+              "source": "role",
+              "stability": "role",
+              "placement": "system",
+              "tokens": 9,
+              "bytes": 9,
+              "sha256": "7257d0a14fec089bc0b801e8e616f51b4067e4a52491932cde5141aa6cf57a97"
+            },
+            {
+              "id": "rules",
+              "source": "role",
+              "stability": "role",
+              "placement": "system",
+              "tokens": 5,
+              "bytes": 5,
+              "sha256": "7028374ac12130063de77e34ddab2a18dbc837a57d1c18e9e422ee2544862b80"
+            },
+            {
+              "id": "doc:1",
+              "source": "documents",
+              "stability": "agent",
+              "placement": "system",
+              "tokens": 3,
+              "bytes": 3,
+              "sha256": "139d544b821b13ebea14f1b0fe18577222e415c2966e3a3511c4196055232202"
+            },
+            {
+              "id": "zone",
+              "source": "tool-context",
+              "stability": "session",
+              "placement": "system",
+              "tokens": 3,
+              "bytes": 3,
+              "sha256": "7e5f76c94a635c217e282f79db4fc7ee4bfd9b64044166714067602cc4be620c"
+            },
+            {
+              "id": "hit",
+              "source": "retrieval",
+              "stability": "turn",
+              "placement": "system",
+              "tokens": 7,
+              "bytes": 7,
+              "sha256": "7c51ab311d33838e273d91c1ddfade61f452165cd1d1171dd91c21c2cdc16f8f"
+            },
+            {
+              "id": "time",
+              "source": "caller",
+              "stability": "turn",
+              "placement": "latestTurn",
+              "tokens": 4,
+              "bytes": 4,
+              "sha256": "b198f3cd8e7048e4a523671b589864cf91401cc04a889a0e42215b3750edb6ff"
+            },
+            {
+              "id": "page-context",
+              "source": "page",
+              "stability": "turn",
+              "placement": "latestTurn",
+              "tokens": 2,
+              "bytes": 2,
+              "sha256": "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a"
+            }
+          ],
+          "systemBytes": 35,
+          "stablePrefixBytes": 21,
+          "messages": 3,
+          "tokens": {
+            "system": 27,
+            "tools": 0,
+            "messages": 44
+          },
+          "tokenCounter": "bytes"
+        }"#]]
+    .assert_eq(&serde_json::to_string_pretty(&manifest).expect("serialises"));
+}
+
+#[test]
+fn the_first_part_that_changed_is_named() {
+    let cache = cache();
+    let manifest = |fragments| {
+        let input = input(fragments, history("u"), 1_000, &cache);
+        assemble(input).expect("fits").manifest()
+    };
+    let before = manifest(fragments()).hashes();
+    let changed = |change: fn(&mut Vec<Fragment>)| {
+        let mut fragments = fragments();
+        change(&mut fragments);
+        first_changed_part(&before, &manifest(fragments)).map(str::to_owned)
+    };
+    assert_eq!(changed(|_| {}), None);
+    assert_eq!(changed(|f| f[0].part = Part::new("one")), None, "the turn is not part of the prefix");
+    assert_eq!(changed(|f| f[5].part = Part::new("2. yes")).as_deref(), Some("rules"));
+    assert_eq!(changed(|f| f[3].id = "doc:2".into()).as_deref(), Some("doc:2"));
+    assert_eq!(changed(|f| drop(f.remove(4))).as_deref(), Some("rules"));
+    assert_eq!(changed(|f| drop(f.remove(1))).as_deref(), Some("hit"));
+    assert_eq!(changed(|f| f.push(fragment("b", "role", Stability::Agent, "b"))).as_deref(), Some("b"));
+}
+
+#[test]
+fn both_dialects_spell_every_kind_of_message() {
+    let data = |kind: &str, mime: &str| json!({"type": kind, "source": {"type": "data", "value": "QUJD", "mimeType": mime}});
+    let url = |kind: &str| json!({"type": kind, "source": {"type": "url", "value": "https://h/x"}});
+    let parts = json!([
+        {"type": "text", "text": "see \"this\""},
+        data("image", "image/png"), url("image"),
+        data("audio", "audio/wav"), data("audio", "audio/ogg"), url("audio"),
+        data("document", "application/pdf"), url("document"),
+        data("video", "video/mp4"),
+    ]);
+    let messages = json!([
+        {"id": "m1", "role": "system", "content": "a\nb"},
+        {"role": "developer", "content": "c"},
+        {"id": "m2", "role": "user", "content": parts},
+        {"role": "user", "content": []},
+        {"role": "assistant", "toolCalls": [call("c1")]},
+        {"role": "assistant", "content": "and", "toolCalls": [call("c2")]},
+        {"role": "tool", "toolCallId": "c1"},
+        {"role": "assistant"},
+    ]);
+    let messages: Vec<Message> = serde_json::from_value(messages).expect("messages");
+    let mut out = String::new();
+    for dialect in [Dialect::AgUi, Dialect::ChatCompletions] {
+        writeln!(out, "{dialect:?}").expect("writes");
+        for message in &messages {
+            let mut json = Vec::new();
+            push_message_json(message, dialect, &mut json);
+            serde_json::from_slice::<Value>(&json).expect("JSON");
+            let cached = PromptMessage::new(message.clone());
+            let mut again = Vec::new();
+            cached.push_json(dialect, &mut again);
+            assert_eq!(again, json);
+            assert_eq!(cached.json_len(dialect), json.len());
+            writeln!(out, "{}", String::from_utf8(json).expect("UTF-8")).expect("writes");
+        }
+    }
+    expect![[r#"
+        AgUi
+        {"id":"m1","role":"system","content":"a\nb"}
+        {"role":"developer","content":"c"}
+        {"id":"m2","role":"user","content":[{"type":"text","text":"see \"this\""},{"type":"image","source":{"type":"data","value":"QUJD","mimeType":"image/png"}},{"type":"image","source":{"type":"url","value":"https://h/x"}},{"type":"audio","source":{"type":"data","value":"QUJD","mimeType":"audio/wav"}},{"type":"audio","source":{"type":"data","value":"QUJD","mimeType":"audio/ogg"}},{"type":"audio","source":{"type":"url","value":"https://h/x"}},{"type":"document","source":{"type":"data","value":"QUJD","mimeType":"application/pdf"}},{"type":"document","source":{"type":"url","value":"https://h/x"}},{"type":"video","source":{"type":"data","value":"QUJD","mimeType":"video/mp4"}}]}
+        {"role":"user","content":""}
+        {"role":"assistant","toolCalls":[{"id":"c1","type":"function","function":{"name":"look","arguments":"{\"at\": 1}"}}]}
+        {"role":"assistant","content":"and","toolCalls":[{"id":"c2","type":"function","function":{"name":"look","arguments":"{\"at\": 1}"}}]}
+        {"role":"tool","content":"","toolCallId":"c1"}
+        {"role":"assistant","content":""}
+        ChatCompletions
+        {"role":"system","content":"a\nb"}
+        {"role":"developer","content":"c"}
+        {"role":"user","content":[{"type":"text","text":"see \"this\""},{"type":"image_url","image_url":{"url":"data:image/png;base64,QUJD"}},{"type":"image_url","image_url":{"url":"https://h/x"}},{"type":"input_audio","input_audio":{"data":"QUJD","format":"wav"}},{"type":"text","text":"[audio of type audio/ogg, not shown]"},{"type":"text","text":"[audio at https://h/x]"},{"type":"file","file":{"filename":"document.pdf","file_data":"data:application/pdf;base64,QUJD"}},{"type":"text","text":"[document at https://h/x]"},{"type":"text","text":"[video of type video/mp4, not shown]"}]}
+        {"role":"user","content":""}
+        {"role":"assistant","tool_calls":[{"id":"c1","type":"function","function":{"name":"look","arguments":"{\"at\": 1}"}}]}
+        {"role":"assistant","content":"and","tool_calls":[{"id":"c2","type":"function","function":{"name":"look","arguments":"{\"at\": 1}"}}]}
+        {"role":"tool","content":"","tool_call_id":"c1"}
+        {"role":"assistant","content":""}
+    "#]].assert_eq(&out);
+    let Content::Parts(parts) = &messages[2].content else { panic!("parts") };
+    let taken: Vec<bool> = parts.iter().map(|part| Dialect::ChatCompletions.takes(part)).collect();
+    assert_eq!(taken, [true, true, true, true, false, false, true, false, false]);
+}
+
+#[test]
+fn a_message_with_context_is_spelt_like_one_that_was_written_so() {
+    let parts = json!([{"type": "text", "text": "hi"}]);
+    for content in [json!("say \"hi\""), json!(""), parts, json!([])] {
+        let message = json!({"id": "m", "role": "user", "content": content});
+        let message: Message = serde_json::from_value(message).expect("a message");
+        let cache = cache();
+        let prompt = assemble(input(fragments(), vec![message], 1_000, &cache)).expect("fits");
+        let [latest] = prompt.messages() else { panic!("one message") };
+        let mut text = String::new();
+        latest.push_text(&mut text);
+        assert_eq!(text, latest.message().content.to_text());
+        for dialect in [Dialect::AgUi, Dialect::ChatCompletions] {
+            let (mut cached, mut written) = (Vec::new(), Vec::new());
+            latest.push_json(dialect, &mut cached);
+            push_message_json(latest.message(), dialect, &mut written);
+            assert_eq!(String::from_utf8_lossy(&cached), String::from_utf8_lossy(&written));
+            assert_eq!(latest.json_len(dialect), cached.len());
+        }
+        assert_eq!(prompt.latest_user_text(), Some(latest.original().content.to_text()));
+    }
+}
+
+#[test]
+fn the_system_prompt_as_json_is_its_text() {
+    let cache = cache();
+    let mut prompts = vec![Prompt::new(vec![], vec![]), Prompt::new(fragments(), vec![])];
+    let only_volatile = vec![fragment("zone", "tool-context", Stability::Session, "UTC\t")];
+    for fragments in [vec![], fragments(), only_volatile] {
+        prompts.push(assemble(input(fragments, vec![], 1_000, &cache)).expect("fits"));
+    }
+    for prompt in prompts {
+        let mut json = Vec::new();
+        prompt.push_system_json(&mut json);
+        assert_eq!(serde_json::from_slice::<String>(&json).expect("a string"), prompt.system_text());
+        let len = json.len();
+        prompt.push_messages_json(Dialect::AgUi, &mut json);
+        assert!((json.len()..json.len() + 8).contains(&prompt.json_len(Dialect::AgUi)), "{len}");
+        assert_eq!(prompt.system_text().len(), prompt.system_len());
+    }
+}
+
+#[test]
+fn the_cache_tells_messages_apart_by_all_that_they_hold() {
+    let cache = PartCache::new(4 << 20);
+    let calls = |id: &str| Message::calls("", vec![ToolCall::new(id, "look", "{}")]);
+    let with_id = Message { id: Some("m".into()), ..Message::user("a") };
+    let different = [
+        Message::user("a"),
+        Message::assistant("a"),
+        with_id,
+        calls("1"),
+        calls("2"),
+        Message::tool_result("1", "a"),
+        Message { content: Content::Parts(vec![]), ..Message::user("") },
+        Message::user(""),
+    ];
+    let first = cache.history(&different);
+    let second = cache.history(&different);
+    for (i, (one, other)) in first.iter().zip(&second).enumerate() {
+        assert!(Arc::ptr_eq(one, other));
+        assert_eq!(*one.message(), different[i]);
+    }
+}
+
+#[test]
+fn the_cache_is_bounded() {
+    let cache = PartCache::new(1 << 20);
+    let texts = (0..4_000).map(|i| cache.part(format!("{i} {}", "x".repeat(1_000))));
+    assert_eq!(texts.filter(|part| part.text().len() > 1_000).count(), 4_000);
+    assert!(cache.texts_len() < 1_000, "{}", cache.texts_len());
+}

@@ -1,0 +1,326 @@
+//! A model that follows a script.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+use futures_util::future::BoxFuture;
+use futures_util::{FutureExt, StreamExt, stream};
+use serde_json::Value;
+
+use super::OpenCount;
+use crate::error::{Failure, FailureKind};
+use crate::message::{FinishReason, Usage};
+use crate::model::{Model, ModelEvent, ModelInfo, ModelRequest, ModelStream};
+use crate::payload::Payload;
+use crate::prompt::{Dialect, push_message_json};
+
+/// A [`Model`] that gives prepared answers, one a call, and keeps what it was sent.
+///
+/// ```
+/// use agent_core::message::FinishReason;
+/// use agent_core::testing::{Answer, ScriptedModel};
+///
+/// let model = ScriptedModel::new([
+///     Answer::new().call("call-1", "readTodos", ["{", "}"]).finish(FinishReason::ToolCalls),
+///     Answer::says("Nothing to do today."),
+/// ]);
+/// assert_eq!(model.unused(), 2);
+/// ```
+pub struct ScriptedModel {
+    info: ModelInfo,
+    answers: Mutex<VecDeque<Answer>>,
+    forever: Option<String>,
+    payloads: Mutex<Vec<Payload>>,
+    open: OpenCount,
+}
+
+impl ScriptedModel {
+    /// A model that gives these answers in order. A call beyond them fails with
+    /// [`FailureKind::Internal`].
+    pub fn new(answers: impl IntoIterator<Item = Answer>) -> Self {
+        Self {
+            info: ModelInfo {
+                provider: "scripted".to_owned(),
+                model: "script-1".to_owned(),
+                context_window: 8192,
+                max_output_tokens: 1024,
+                takes_media: true,
+                takes_tools: true,
+            },
+            answers: Mutex::new(answers.into_iter().collect()),
+            forever: None,
+            payloads: Mutex::default(),
+            open: OpenCount::default(),
+        }
+    }
+
+    /// A model that says the same at every call.
+    pub fn always(text: impl Into<String>) -> Self {
+        Self { forever: Some(text.into()), ..Self::new([]) }
+    }
+
+    /// Sets what the model says of itself.
+    pub fn with_info(self, info: ModelInfo) -> Self {
+        Self { info, ..self }
+    }
+
+    /// Adds an answer at the end of the script.
+    pub fn push(&self, answer: Answer) {
+        lock(&self.answers).push_back(answer);
+    }
+
+    /// The payloads of all calls so far.
+    pub fn payloads(&self) -> Vec<Payload> {
+        lock(&self.payloads).clone()
+    }
+
+    /// The same as JSON: `{"model","system"?,"messages":[…],"tools":[…]?,"toolChoice","thinking"?}`,
+    /// messages in the spelling of [`Dialect::AgUi`].
+    pub fn sent(&self) -> Vec<Value> {
+        let parse = |payload: &Payload| serde_json::from_slice(payload.bytes()).expect("prepare made JSON");
+        lock(&self.payloads).iter().map(parse).collect()
+    }
+
+    /// How many answers of the script nobody has asked for.
+    pub fn unused(&self) -> usize {
+        lock(&self.answers).len()
+    }
+
+    /// How many streams are held: started and not dropped.
+    pub fn open_streams(&self) -> usize {
+        self.open.get()
+    }
+
+    fn next_answer(&self) -> Answer {
+        let scripted = lock(&self.answers).pop_front();
+        scripted.or_else(|| self.forever.as_ref().map(Answer::says)).unwrap_or_else(|| {
+            Answer::refuses(Failure::new(FailureKind::Internal, "the script has no answer for this call"))
+        })
+    }
+}
+
+#[async_trait]
+impl Model for ScriptedModel {
+    fn info(&self) -> ModelInfo {
+        self.info.clone()
+    }
+
+    fn prepare(&self, request: &ModelRequest) -> Result<Payload, Failure> {
+        let mut body = Payload::builder(1024);
+        body.raw(r#"{"model":"#).json(&self.info.model);
+        if !request.prompt.system_is_empty() {
+            body.raw(r#","system":"#);
+            request.prompt.push_system_json(body.buffer());
+        }
+        body.raw(r#","messages":["#);
+        request.prompt.push_messages_json(Dialect::AgUi, body.buffer());
+        let mut first = request.prompt.messages().is_empty();
+        for message in &request.appended {
+            if !std::mem::replace(&mut first, false) {
+                body.raw(",");
+            }
+            push_message_json(message, Dialect::AgUi, body.buffer());
+        }
+        body.raw("]");
+        if !request.tools.is_empty() {
+            body.raw(r#","tools":"#).json(&request.tools);
+        }
+        body.raw(r#","toolChoice":"#).json(&format!("{:?}", request.tool_choice));
+        if let Some(thinking) = request.thinking {
+            body.raw(r#","thinking":"#).json(&thinking);
+        }
+        body.raw("}");
+        Ok(body.finish())
+    }
+
+    async fn start(&self, payload: Payload) -> Result<ModelStream, Failure> {
+        lock(&self.payloads).push(payload);
+        let mut answer = self.next_answer();
+        if let Some(failure) = answer.refusal.take() {
+            return Err(failure);
+        }
+        let state = (answer.steps, self.open.enter());
+        let steps = stream::unfold(state, |(mut steps, open)| async move {
+            loop {
+                match steps.pop_front()? {
+                    Step::Event(event) => return Some((Ok(event), (steps, open))),
+                    Step::Fail(failure) => return Some((Err(failure), (VecDeque::new(), open))),
+                    Step::Wait(gate) => gate.await,
+                }
+            }
+        });
+        // A stream that is read on after its end stays ended, as the contract of streams allows.
+        Ok(steps.fuse().boxed())
+    }
+}
+
+/// No code panics while it holds one of these locks, so a poisoned one is as whole as any.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// One answer of a script: its steps in order. Without [`finish`](Answer::finish) it is cut off where
+/// the steps end.
+#[derive(Default)]
+pub struct Answer {
+    refusal: Option<Failure>,
+    steps: VecDeque<Step>,
+    calls: usize,
+}
+
+enum Step {
+    Event(ModelEvent),
+    Fail(Failure),
+    Wait(BoxFuture<'static, ()>),
+}
+
+impl Answer {
+    /// An answer without a step.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A whole answer in one delta.
+    pub fn says(text: impl Into<String>) -> Self {
+        Self::new().text(text).finish(FinishReason::Stop)
+    }
+
+    /// A whole answer that calls one tool.
+    pub fn calls(id: impl Into<String>, name: impl Into<String>, arguments: impl Into<String>) -> Self {
+        Self::new().call(id, name, [arguments.into()]).finish(FinishReason::ToolCalls)
+    }
+
+    /// The call fails before its first delta.
+    pub fn refuses(failure: Failure) -> Self {
+        Self { refusal: Some(failure), ..Self::default() }
+    }
+
+    /// Any event, such as those of calls whose fragments come interleaved.
+    pub fn event(self, event: ModelEvent) -> Self {
+        self.step(Step::Event(event))
+    }
+
+    /// A delta of reasoning.
+    pub fn reasoning(self, delta: impl Into<String>) -> Self {
+        self.event(ModelEvent::Reasoning(delta.into()))
+    }
+
+    /// A delta of text.
+    pub fn text(self, delta: impl Into<String>) -> Self {
+        self.event(ModelEvent::Text(delta.into()))
+    }
+
+    /// A tool call at the next index, its arguments in these fragments.
+    pub fn call<F: Into<String>>(
+        mut self,
+        id: impl Into<String>,
+        name: impl Into<String>,
+        fragments: impl IntoIterator<Item = F>,
+    ) -> Self {
+        let index = self.calls;
+        self.calls += 1;
+        let start = ModelEvent::ToolCallStart { index, id: id.into(), name: name.into() };
+        fragments.into_iter().fold(self.event(start), |answer, delta| {
+            answer.event(ModelEvent::ToolCallArgs { index, delta: delta.into() })
+        })
+    }
+
+    /// What the call has used, in tokens.
+    pub fn usage(self, input_tokens: u64, output_tokens: u64) -> Self {
+        self.event(ModelEvent::Usage(Usage {
+            model: Some("script-1".to_owned()),
+            provider: Some("scripted".to_owned()),
+            input_tokens: Some(input_tokens),
+            output_tokens: Some(output_tokens),
+            ..Usage::default()
+        }))
+    }
+
+    /// The answer is complete.
+    pub fn finish(self, reason: FinishReason) -> Self {
+        self.event(ModelEvent::Finish(reason))
+    }
+
+    /// The stream fails here; what follows is not given.
+    pub fn fail(self, failure: Failure) -> Self {
+        self.step(Step::Fail(failure))
+    }
+
+    /// The stream goes on when `gate` is done.
+    pub fn wait(self, gate: impl Future<Output = ()> + Send + 'static) -> Self {
+        self.step(Step::Wait(gate.boxed()))
+    }
+
+    /// The stream says nothing more and does not end.
+    pub fn hang(self) -> Self {
+        self.wait(std::future::pending())
+    }
+
+    fn step(mut self, step: Step) -> Self {
+        self.steps.push_back(step);
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::message::Message;
+    use crate::model::ToolChoice;
+    use crate::prompt::{Prompt, PromptMessage};
+
+    fn request() -> ModelRequest {
+        ModelRequest {
+            prompt: Arc::new(Prompt::new(vec![], vec![PromptMessage::new(Message::user("hi"))])),
+            appended: vec![Message::assistant("hm")],
+            tools: Arc::new([]),
+            tool_choice: ToolChoice::Auto,
+            thinking: Some(true),
+        }
+    }
+
+    fn start(model: &ScriptedModel) -> Result<ModelStream, Failure> {
+        let payload = model.prepare(&request()).expect("prepared");
+        model.start(payload).now_or_never().expect("it does not wait")
+    }
+
+    #[test]
+    fn the_script_is_followed_and_what_was_sent_is_kept() {
+        let model = ScriptedModel::new([
+            Answer::new().text("a").call("1", "x", ["{", "}"]).usage(3, 4),
+            Answer::refuses(Failure::new(FailureKind::RateLimited, "slow down")),
+            Answer::new().fail(Failure::new(FailureKind::Failed, "broken")).text("never"),
+        ]);
+        let events: Vec<_> = start(&model).expect("started").collect().now_or_never().expect("no wait");
+        assert_eq!(events.len(), 5);
+        assert_eq!(start(&model).err().expect("refused").kind(), FailureKind::RateLimited);
+        let events: Vec<_> = start(&model).expect("started").collect().now_or_never().expect("no wait");
+        assert!(matches!(&events[..], [Err(failure)] if failure.kind() == FailureKind::Failed));
+        assert_eq!(start(&model).err().expect("over").kind(), FailureKind::Internal);
+        assert_eq!(
+            model.sent()[0],
+            json!({
+                "model": "script-1",
+                "messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hm"}],
+                "toolChoice": "Auto",
+                "thinking": true,
+            })
+        );
+    }
+
+    #[test]
+    fn a_dropped_stream_is_seen() {
+        let model = ScriptedModel::new([Answer::new().text("a").hang()]);
+        let mut stream = start(&model).expect("started");
+        assert!(matches!(stream.next().now_or_never(), Some(Some(Ok(ModelEvent::Text(_))))));
+        assert!(stream.next().now_or_never().is_none());
+        assert_eq!(model.open_streams(), 1);
+        drop(stream);
+        assert_eq!(model.open_streams(), 0);
+    }
+}

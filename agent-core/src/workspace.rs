@@ -1,0 +1,128 @@
+//! The workspace: people, documents, memory and todo lists as typed functions over [`Records`],
+//! written once for every store.
+//!
+//! Each thing is a record whose value is the thing as JSON, its id and company included, in a
+//! collection of its own. The company comes from the caller's credential; another company's thing is
+//! absent. What belongs to one person (todo lists) is asked for with the whole [`ExecutionContext`],
+//! and another person's is absent as well.
+//!
+//! [`ExecutionContext`]: crate::tool::ExecutionContext
+
+use serde::{Deserialize, Serialize};
+
+use crate::records::{Key, Records, RecordsExt, StoreError};
+
+mod documents;
+mod memories;
+mod todos;
+
+pub use documents::{Document, document, documents};
+pub use memories::{DEFAULT_MEMORY_FOLDER, Memory, memories, remember};
+pub use todos::{MAX_TITLE_BYTES, MAX_TODOS, Todo, TodoList, create_todo, todo_list};
+
+/// The names of the collections. Memory has one below `memories` for each agent and folder.
+pub mod collection {
+    /// [`User`](super::User)s.
+    pub const USERS: &str = "users";
+    /// [`Document`](super::Document)s.
+    pub const DOCUMENTS: &str = "documents";
+    /// [`Memory`](super::Memory) entries.
+    pub const MEMORIES: &str = "memories";
+    /// [`TodoList`](super::TodoList)s with their todos.
+    pub const TODO_LISTS: &str = "todoLists";
+    /// Plans, as they were given.
+    pub const PLANS: &str = "plans";
+    /// Epics, as they were given.
+    pub const EPICS: &str = "epics";
+    /// Metrics, as they were given.
+    pub const METRICS: &str = "metrics";
+    /// Tool assignments, as they were given.
+    pub const ASSIGNMENTS: &str = "assignments";
+}
+
+/// A person.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct User {
+    /// The person's identifier.
+    pub id: String,
+    /// The company.
+    pub company_id: String,
+    /// The IANA time zone that dates are meant in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timezone: Option<String>,
+    /// Whether documents may be searched for the person's turns; see [`User::allows_rag`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rag_enabled: Option<bool>,
+}
+
+impl User {
+    /// Whether documents may be searched for the person's turns: yes, unless it is switched off.
+    pub fn allows_rag(&self) -> bool {
+        self.rag_enabled.unwrap_or(true)
+    }
+}
+
+/// The person, if the company knows them.
+pub async fn user(records: &dyn Records, company_id: &str, id: &str) -> Result<Option<User>, StoreError> {
+    let key = Key::new(company_id, collection::USERS, id)?;
+    Ok(records.get_as(&key).await?.map(|record| record.value))
+}
+
+/// Why something could not be done in the workspace.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WorkspaceError {
+    /// The conversation is about no todo list.
+    #[error("no todo list is connected to this conversation")]
+    NoTodoList,
+    /// The thing is not there, or not the caller's: answered alike.
+    #[error("there is no {what} {id:?}")]
+    NotFound {
+        /// What kind of thing.
+        what: &'static str,
+        /// The identifier that was asked for.
+        id: String,
+    },
+    /// A value that the workspace does not take.
+    #[error("{field}: {fault}")]
+    Invalid {
+        /// The field's name on the wire.
+        field: &'static str,
+        /// What is wrong with it.
+        fault: String,
+    },
+    /// There is no room for one more.
+    #[error("the {what} is full: it has {limit} entries")]
+    Full {
+        /// What kind of thing.
+        what: &'static str,
+        /// How many there may be.
+        limit: usize,
+    },
+    /// The store failed.
+    #[error("the workspace could not be read or written")]
+    Store(#[from] StoreError),
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+    use crate::memory::MemoryRecords;
+    use crate::records::Precondition;
+
+    #[test]
+    fn a_user_is_found_in_the_own_company_alone() {
+        let records = MemoryRecords::default();
+        let ada = User { id: "ada".into(), company_id: "c".into(), timezone: None, rag_enabled: Some(false) };
+        let key = Key::new("c", collection::USERS, "ada").expect("a key");
+        let find =
+            |company| user(&records, company, "ada").now_or_never().expect("no waiting").expect("found");
+        assert_eq!(find("c"), None);
+        records.put_as(&key, &ada, Precondition::Absent).now_or_never().expect("no waiting").expect("put");
+        assert_eq!(find("c"), Some(ada));
+        assert_eq!(find("d"), None);
+    }
+}

@@ -1,0 +1,192 @@
+//! `cargo bench -p benches --bench relay`: what relaying a model's answer costs beside a bare hyper proxy.
+//!
+//! Progress goes to standard error, one Markdown table to standard output. A wrong answer ends it with an error.
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "printing is what this program is for")]
+
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+    process::{Command, ExitCode},
+    time::Instant,
+};
+
+use anyhow::{Context, Result, bail, ensure};
+use benches::{
+    measure::{Measurement, Scale},
+    subjects::{Bench, CONTROLS, Programs, REFERENCE, Running, SUBJECTS, Subject},
+    table::{Row, markdown},
+};
+use clap::Parser;
+
+#[derive(Parser)]
+#[command(about = "Measures the relay beside a bare hyper proxy and prints one Markdown table")]
+struct Options {
+    /// Short runs: every part once over, rough figures
+    #[arg(long)]
+    quick: bool,
+    /// Measure the reference against itself and against no proxy, and not agentd
+    #[arg(long)]
+    controls: bool,
+    /// Only the subjects whose names contain this
+    #[arg(long, value_name = "TEXT")]
+    only: Option<String>,
+    /// End with status 1 where a limit is missed
+    #[arg(long)]
+    check: bool,
+    /// The agentd to measure; without it, one is built in release
+    #[arg(long, value_name = "FILE", env = "AGENTD")]
+    agentd: Option<PathBuf>,
+    /// What `cargo bench` hands to every benchmark, and `cargo test` does not
+    #[arg(long)]
+    bench: bool,
+}
+
+fn main() -> Result<ExitCode> {
+    let options = Options::parse();
+    if !options.bench {
+        // `cargo test --all-targets` runs benchmarks too, and measuring is not testing.
+        eprintln!("not measuring without --bench");
+        return Ok(ExitCode::SUCCESS);
+    }
+    let scale = if options.quick { Scale::QUICK } else { Scale::FULL };
+    let mut subjects: Vec<&Subject> =
+        if options.controls { CONTROLS.iter().collect() } else { SUBJECTS.iter().collect() };
+    subjects.retain(|subject| options.only.as_ref().is_none_or(|text| subject.name.contains(text)));
+    ensure!(!subjects.is_empty(), "no subject has such a name");
+
+    let agentd = match options.agentd {
+        _ if options.controls => None,
+        Some(path) => Some(path.canonicalize().with_context(|| format!("no agentd at {}", path.display()))?),
+        None => Some(build_agentd()?),
+    };
+    let programs = Programs {
+        upstream: env!("CARGO_BIN_EXE_upstream").into(),
+        bare_proxy: env!("CARGO_BIN_EXE_bare_proxy").into(),
+        agentd,
+    };
+    let setting = setting(&scale);
+    let client = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let rows = client.block_on(compare(&Bench::start(programs)?, &subjects, &scale))?;
+
+    println!("{setting}\n\n{}", markdown(&rows));
+    let missed = options.check && !rows.iter().all(Row::holds);
+    Ok(if missed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Builds `agentd` in release beside this program. Cargo has let go of its lock by the time it runs a benchmark.
+fn build_agentd() -> Result<PathBuf> {
+    let program = env::current_exe()?;
+    let target = program.ancestors().nth(3).context("a benchmark runs from target/release/deps")?;
+    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let built = Command::new(cargo)
+        .args(["build", "--release", "-p", "agentd", "--target-dir"])
+        .arg(target)
+        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")))
+        .status()?;
+    ensure!(built.success(), "agentd does not build");
+    Ok(target.join("release/agentd"))
+}
+
+/// Runs every measurement that a subject asks for, by turns with the reference.
+async fn compare(bench: &Bench, subjects: &[&Subject], scale: &Scale) -> Result<Vec<Row>> {
+    let mut measurements: Vec<Measurement> = Vec::new();
+    for (measurement, _) in subjects.iter().flat_map(|subject| subject.limits) {
+        if !measurements.contains(measurement) {
+            measurements.push(*measurement);
+        }
+    }
+    let reference = Contender::start(&REFERENCE, bench)?;
+    let contenders: Vec<_> =
+        subjects.iter().map(|subject| Contender::start(subject, bench)).collect::<Result<_>>()?;
+
+    let mut rows = Vec::new();
+    for measurement in measurements {
+        rows.extend(by_turns(measurement, &reference, &contenders, bench, scale).await?);
+    }
+    Ok(rows)
+}
+
+/// The rows of one measurement: in each slice the reference and every subject of it, right after one another, and
+/// the other way round in the next, so that neither end of a slice is always the same one's.
+async fn by_turns(
+    measurement: Measurement,
+    reference: &Contender<'_>,
+    contenders: &[Contender<'_>],
+    bench: &Bench,
+    scale: &Scale,
+) -> Result<Vec<Row>> {
+    let asked =
+        |contender: &Contender<'_>| contender.subject.limits.iter().find(|(asked, _)| *asked == measurement);
+    let measured = contenders.iter().filter(|contender| asked(contender).is_some());
+    let turns: Vec<_> = std::iter::once(reference).chain(measured).collect();
+    let slices = measurement.slices();
+    let mut figures = vec![Vec::new(); turns.len()];
+    for repeat in 1..=scale.repeats {
+        let mut sums = vec![0.0; turns.len()];
+        for slice in repeat..repeat + slices {
+            let mut places: Vec<_> = (0..turns.len()).collect();
+            if slice % 2 == 0 {
+                places.reverse();
+            }
+            for place in places {
+                sums[place] += turns[place].run(measurement, bench, scale).await?;
+            }
+        }
+        for ((turn, figures), sum) in turns.iter().zip(&mut figures).zip(sums) {
+            let (name, unit, figure) = (turn.subject.name, measurement.unit(), sum / slices as f64);
+            eprintln!("{measurement}, {repeat} of {}, {name}: {figure:.3} {unit}", scale.repeats);
+            figures.push(figure);
+        }
+    }
+    let figures_of_reference = &figures[0];
+    let row = |(contender, figures): (&Contender<'_>, &Vec<f64>)| {
+        let (_, limit) = *asked(contender)?;
+        let (subject, reference) = (contender.subject.name, figures_of_reference.clone());
+        Some(Row { measurement, subject, limit, reference, figures: figures.clone() })
+    };
+    Ok(turns.into_iter().zip(&figures).skip(1).filter_map(row).collect())
+}
+
+/// A subject and its processes.
+struct Contender<'a> {
+    subject: &'a Subject,
+    running: Running,
+}
+
+impl<'a> Contender<'a> {
+    fn start(subject: &'a Subject, bench: &Bench) -> Result<Self> {
+        let started = Instant::now();
+        let running = (subject.start)(bench).with_context(|| subject.name)?;
+        eprintln!("{} is up after {} ms", subject.name, started.elapsed().as_millis());
+        Ok(Self { subject, running })
+    }
+
+    async fn run(&self, measurement: Measurement, bench: &Bench, scale: &Scale) -> Result<f64> {
+        let fresh = match measurement.needs_fresh_process() {
+            true => Some((self.subject.start)(bench)?),
+            false => None,
+        };
+        let figure = measurement.run(fresh.as_ref().unwrap_or(&self.running), scale).await;
+        match figure.with_context(|| format!("{measurement}, {}", self.subject.name))? {
+            figure if figure.is_finite() && figure > 0.0 => Ok(figure),
+            figure => bail!("{measurement}, {}: {figure} is no measurement", self.subject.name),
+        }
+    }
+}
+
+/// Machine, date and how busy the machine is, in one line.
+fn setting(scale: &Scale) -> String {
+    let cpu = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = cpu.lines().find_map(|line| line.strip_prefix("model name")?.split(": ").nth(1));
+    let cores = std::thread::available_parallelism().map_or(0, usize::from);
+    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    format!(
+        "{}, {cores} cores of {}, Linux {}, load average {} at the start; medians of {} interleaved repeats.",
+        jiff::Timestamp::now().strftime("%Y-%m-%d"),
+        model.unwrap_or("an unnamed processor"),
+        kernel.split(['-', '\n']).next().unwrap_or_default(),
+        load.split(' ').next().unwrap_or_default(),
+        scale.repeats,
+    )
+}

@@ -1,0 +1,16 @@
+//! The mock model vendor as a process: one thread, a free port on loopback, its address on the first line of stdout.
+#![allow(clippy::print_stdout, reason = "the address on stdout is this program's interface")]
+
+use tokio::net::TcpSocket;
+
+/// Thousands of streams are opened at once; the default backlog would let connects wait for a retransmission.
+const BACKLOG: u32 = 4096;
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> std::io::Result<()> {
+    let socket = TcpSocket::new_v4()?;
+    socket.bind(([127, 0, 0, 1], 0).into())?;
+    let listener = socket.listen(BACKLOG)?;
+    println!("{}", listener.local_addr()?);
+    benches::upstream::serve(listener).await
+}

@@ -1,0 +1,186 @@
+//! The client: keep-alive connections on one thread, every answer checked to its last byte.
+
+use std::{
+    net::SocketAddr,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, ensure};
+use bytes::BytesMut;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+    task::JoinSet,
+    time::{sleep_until, timeout},
+};
+
+use crate::wire::{Expected, Reading, Wire};
+
+/// The longest that one exchange may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How many streams are being opened at a time, so that no listener's backlog overflows.
+const OPENING: usize = 64;
+
+/// One request, and what must come back.
+#[derive(Clone, Debug)]
+pub struct Step {
+    /// The whole HTTP/1.1 request.
+    pub request: Vec<u8>,
+    /// The format of the answer.
+    pub wire: Wire,
+    /// The answer.
+    pub expected: Expected,
+}
+
+/// The steps that make one exchange, in order on one connection.
+pub type Steps = Arc<[Step]>;
+
+/// One connection to a subject, kept alive from exchange to exchange.
+#[derive(Debug)]
+pub struct Connection {
+    stream: TcpStream,
+    inbox: BytesMut,
+    reads: usize,
+}
+
+impl Connection {
+    /// Connects, with `TCP_NODELAY`.
+    ///
+    /// # Errors
+    /// No connection within the client's patience.
+    pub async fn open(address: SocketAddr) -> Result<Self> {
+        let stream = timeout(PATIENCE, TcpStream::connect(address)).await??;
+        stream.set_nodelay(true)?;
+        Ok(Self { stream, inbox: BytesMut::with_capacity(64 * 1024), reads: 0 })
+    }
+
+    /// Runs all steps, checks each answer, and gives the time from the last request to its first token.
+    ///
+    /// # Errors
+    /// A wrong, incomplete or late answer.
+    pub async fn exchange(&mut self, steps: &[Step]) -> Result<Duration> {
+        let mut first_token = None;
+        for step in steps {
+            let sent = Instant::now();
+            let reading =
+                timeout(PATIENCE, self.read(step, |_| false)).await.context("no end of the answer")??;
+            reading.check(&step.expected)?;
+            first_token = reading.first_token.map(|at| at - sent);
+        }
+        first_token.context("no token in the last answer")
+    }
+
+    /// Sends a request and reads its answer up to the first token. The stream stays open as long as the connection.
+    ///
+    /// # Errors
+    /// A wrong or late answer.
+    pub async fn begin(&mut self, step: &Step) -> Result<()> {
+        let begun = |reading: &Reading| reading.first_token.is_some();
+        let reading = timeout(PATIENCE, self.read(step, begun)).await.context("no first token")??;
+        ensure!(begun(&reading), "the answer ended without a token");
+        Ok(())
+    }
+
+    /// How often there was something to read so far: what a subject sends apart and the client is quick enough to
+    /// take apart is read apart.
+    pub fn reads(&self) -> usize {
+        self.reads
+    }
+
+    async fn read(&mut self, step: &Step, enough: impl Fn(&Reading) -> bool) -> Result<Reading> {
+        self.stream.write_all(&step.request).await?;
+        let mut reading = Reading::new(step.wire);
+        loop {
+            ensure!(
+                self.stream.read_buf(&mut self.inbox).await? > 0,
+                "connection closed in the middle of an answer"
+            );
+            self.reads += 1;
+            if reading.advance(&mut self.inbox)? || enough(&reading) {
+                return Ok(reading);
+            }
+        }
+    }
+}
+
+/// Opens `count` connections, a bounded number at a time, and runs `begin` on each.
+async fn open_each<F>(
+    address: SocketAddr,
+    count: usize,
+    begin: impl Fn(Connection) -> F,
+) -> Result<Vec<Connection>>
+where
+    F: Future<Output = Result<Connection>> + Send + 'static,
+{
+    let mut opened = Vec::with_capacity(count);
+    let mut opening = JoinSet::new();
+    for _ in 0..count {
+        if opening.len() == OPENING
+            && let Some(one) = opening.join_next().await
+        {
+            opened.push(one??);
+        }
+        opening.spawn(begin(Connection::open(address).await?));
+    }
+    while let Some(one) = opening.join_next().await {
+        opened.push(one??);
+    }
+    Ok(opened)
+}
+
+/// Opens `count` connections.
+///
+/// # Errors
+/// One of them was not accepted.
+pub async fn connect(address: SocketAddr, count: usize) -> Result<Vec<Connection>> {
+    open_each(address, count, |connection| async { Ok(connection) }).await
+}
+
+/// Opens `count` streams that have each received a first token and hang. They stay open until they are dropped.
+///
+/// # Errors
+/// One of them was refused or answered wrongly.
+pub async fn hold(address: SocketAddr, count: usize, steps: &Steps) -> Result<Vec<Connection>> {
+    open_each(address, count, |mut connection| {
+        let steps = Arc::clone(steps);
+        async move {
+            connection.begin(steps.first().context("no step")?).await?;
+            Ok(connection)
+        }
+    })
+    .await
+}
+
+/// Runs `exchanges` exchanges one after another on each connection, all connections side by side. The connections'
+/// first exchanges begin evenly spread over `spread`.
+///
+/// # Errors
+/// The first wrong answer.
+pub async fn run(
+    connections: Vec<Connection>,
+    steps: &Steps,
+    exchanges: usize,
+    spread: Duration,
+) -> Result<Vec<Connection>> {
+    let mut tasks = JoinSet::new();
+    let start = tokio::time::Instant::now();
+    let count = connections.len() as u32;
+    for (place, mut connection) in (0..).zip(connections) {
+        let steps = Arc::clone(steps);
+        tasks.spawn(async move {
+            if !spread.is_zero() {
+                sleep_until(start + spread * place / count).await;
+            }
+            for _ in 0..exchanges {
+                connection.exchange(&steps).await?;
+            }
+            anyhow::Ok(connection)
+        });
+    }
+    let mut done = Vec::with_capacity(tasks.len());
+    while let Some(connection) = tasks.join_next().await {
+        done.push(connection??);
+    }
+    Ok(done)
+}

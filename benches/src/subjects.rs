@@ -1,0 +1,374 @@
+//! What is measured, and how each subject is configured.
+//!
+//! To add one: write a function `fn(&Bench) -> Result<Running>` that starts its processes, waits until they answer and
+//! says which requests to send, and list it in [`SUBJECTS`] with its limits.
+
+use std::{
+    io::{Read, Write},
+    net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
+    path::PathBuf,
+    process::Command,
+    time::Duration,
+};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::{
+    answer::{Behaviour, TOOL},
+    load::{Step, Steps},
+    measure::{BEHAVIOURS, Measurement},
+    process::Process,
+    table::Limit,
+    wire::{Expected, Wire},
+};
+
+const USER: &str = "bench-user";
+const COMPANY: &str = "bench-company";
+const TODO_LIST: &str = "bench-todos";
+/// The one entry of the list that the tool reads; its title must come back in the tool's result.
+const TODO: &str = "Water the plants";
+const API_KEY: &str = "bench-key";
+const MESSAGE: &str = "What is there to do?";
+const SESSION_SECRET: &str = "bench-session-secret-0123456789abcdef";
+const DATA_SECRET: &str = "bench-data-secret-0123456789abcdef";
+/// The references have two worker threads, and so has everything that is compared to them.
+const WORKER_THREADS: &str = "2";
+
+/// Something that is measured.
+pub struct Subject {
+    /// Its name in the table.
+    pub name: &'static str,
+    /// Starts its processes and waits until they answer.
+    pub start: fn(&Bench) -> Result<Running>,
+    /// What is measured of it, and the most that each figure may be.
+    pub limits: &'static [(Measurement, Limit)],
+}
+
+/// What every subject is compared to.
+pub const REFERENCE: Subject = Subject { name: "bare hyper proxy", start: bare_proxy, limits: &[] };
+
+const BURST_8: Measurement = Measurement::Burst { connections: 8 };
+const BURST_64: Measurement = Measurement::Burst { connections: 64 };
+
+/// The services under test.
+pub const SUBJECTS: [Subject; 3] = [
+    Subject {
+        name: "runtime",
+        start: runtime,
+        limits: &[
+            (BURST_8, Limit::Ratio(0.5)),
+            (BURST_64, Limit::Ratio(0.5)),
+            (Measurement::Paced, Limit::Ratio(1.15)),
+            (Measurement::FirstToken, Limit::Ratio(1.3)),
+            (Measurement::Memory, Limit::Figure(32.0)),
+        ],
+    },
+    Subject {
+        name: "application, embedded backend",
+        start: application_embedded,
+        limits: &[
+            (BURST_8, Limit::Ratio(0.5)),
+            (BURST_64, Limit::Ratio(0.5)),
+            (Measurement::Paced, Limit::Ratio(1.15)),
+            (Measurement::FirstToken, Limit::Ratio(1.3)),
+            (Measurement::Memory, Limit::Figure(32.0)),
+            (Measurement::ToolExchange, Limit::Ratio(3.0)),
+        ],
+    },
+    Subject {
+        name: "application and runtime",
+        start: application_and_runtime,
+        limits: &[
+            (BURST_8, Limit::Ratio(1.0)),
+            (BURST_64, Limit::Ratio(1.0)),
+            (Measurement::Paced, Limit::Ratio(2.4)),
+            (Measurement::FirstToken, Limit::Ratio(2.5)),
+        ],
+    },
+];
+
+const NOISE: [(Measurement, Limit); 6] = [
+    (BURST_8, Limit::None),
+    (BURST_64, Limit::None),
+    (Measurement::Paced, Limit::None),
+    (Measurement::FirstToken, Limit::None),
+    (Measurement::Memory, Limit::None),
+    (Measurement::ToolExchange, Limit::None),
+];
+
+/// Subjects that show what the harness itself does: the reference against itself, whose ratios are the noise, and
+/// against no proxy at all.
+pub const CONTROLS: [Subject; 2] = [
+    Subject { name: "bare hyper proxy again", start: bare_proxy, limits: &NOISE },
+    Subject { name: "mock vendor, no proxy", start: vendor_alone, limits: &NOISE },
+];
+
+/// The programs that the subjects run.
+#[derive(Debug)]
+pub struct Programs {
+    /// The mock vendor.
+    pub upstream: PathBuf,
+    /// The reference.
+    pub bare_proxy: PathBuf,
+    /// The product; absent where only the controls are run.
+    pub agentd: Option<PathBuf>,
+}
+
+/// What all subjects share: the mock vendor and a folder for their files.
+#[derive(Debug)]
+pub struct Bench {
+    programs: Programs,
+    upstream: SocketAddr,
+    /// Held for its drop.
+    _upstream: Process,
+    scratch: TempDir,
+}
+
+impl Bench {
+    /// Starts the mock vendor.
+    ///
+    /// # Errors
+    /// It does not start.
+    pub fn start(programs: Programs) -> Result<Self> {
+        let scratch = tempfile::tempdir()?;
+        let (process, upstream) = Process::start_announced(Command::new(&programs.upstream), scratch.path())?;
+        Ok(Self { programs, upstream, _upstream: process, scratch })
+    }
+
+    /// The vendor's base address, as an OpenAI client takes it.
+    fn vendor_url(&self) -> String {
+        format!("http://{}/v1", self.upstream)
+    }
+
+    /// `agentd` with `arguments`, in a new folder of its own, since its default store is relative to where it runs, and
+    /// with nothing of the caller's environment that could configure it.
+    fn agentd(&self, arguments: &[&str]) -> Result<Command> {
+        let mut command = Command::new(self.programs.agentd.as_ref().context("no agentd to measure")?);
+        let folder = tempfile::tempdir_in(self.scratch.path())?.keep();
+        command.args(arguments).env_clear().current_dir(folder);
+        command.env("TOKIO_WORKER_THREADS", WORKER_THREADS).env("SESSION_SECRET", SESSION_SECRET);
+        Ok(command)
+    }
+
+    /// Starts one of `agentd`'s services on a free port and waits until it is ready. `allow` lists the addresses that
+    /// role- or request-supplied URLs may name.
+    fn service(&self, mut command: Command, allow: &[SocketAddr]) -> Result<(Process, SocketAddr)> {
+        let address = free_address()?;
+        let allow: Vec<_> = allow.iter().map(SocketAddr::to_string).collect();
+        command.env("HOST", address.ip().to_string()).env("PORT", address.port().to_string());
+        command.env("OUTBOUND_ALLOW", allow.join(","));
+        let mut process = Process::start(command, self.scratch.path())?;
+        process.wait_until(|| is_ready(address))?;
+        Ok((process, address))
+    }
+
+    fn start_runtime(&self) -> Result<(Process, SocketAddr)> {
+        self.service(self.agentd(&["runtime"])?, &[self.upstream])
+    }
+
+    /// Starts the application with `agents` in its workspace, and mints the session token of their owner.
+    fn start_application(
+        &self,
+        agents: Vec<Value>,
+        allow: &[SocketAddr],
+    ) -> Result<(Process, SocketAddr, String)> {
+        let (mut file, workspace) =
+            tempfile::Builder::new().suffix(".json").tempfile_in(self.scratch.path())?.keep()?;
+        file.write_all(workspace_of(agents).to_string().as_bytes())?;
+        let mut command = self.agentd(&["app", "--workspace"])?;
+        command.arg(&workspace).env("DATA_SECRET", DATA_SECRET);
+        let (process, address) = self.service(command, allow)?;
+
+        let minted = self.agentd(&["token", "session", "--user", USER, "--company", COMPANY])?.output()?;
+        ensure!(minted.status.success(), "no token: {}", String::from_utf8_lossy(&minted.stderr));
+        let stdout = String::from_utf8(minted.stdout)?;
+        let token = stdout.lines().last().context("no token was printed")?;
+        Ok((process, address, token.to_owned()))
+    }
+}
+
+/// A workspace file with `agents`, their owner, and the list that the tool reads.
+fn workspace_of(agents: Vec<Value>) -> Value {
+    json!({
+        "users": [{"id": USER, "companyId": COMPANY, "timezone": "Europe/Berlin"}],
+        "agents": agents,
+        "todoLists": [{
+            "id": TODO_LIST, "ownerId": USER, "companyId": COMPANY, "name": "Home",
+            "todos": [{"id": "todo-1", "title": TODO, "done": false}],
+        }],
+    })
+}
+
+/// A subject that runs. Dropping it ends its processes.
+pub struct Running {
+    /// Its processes; their time and memory are counted together.
+    pub processes: Vec<Process>,
+    /// Where requests go.
+    pub address: SocketAddr,
+    /// The requests of one exchange.
+    exchange: Box<dyn Fn(Behaviour) -> Vec<Step>>,
+}
+
+impl Running {
+    /// The requests that make one exchange of `behaviour`, and what must come back.
+    pub fn steps(&self, behaviour: Behaviour) -> Steps {
+        (self.exchange)(behaviour).into()
+    }
+}
+
+fn bare_proxy(bench: &Bench) -> Result<Running> {
+    let mut command = Command::new(&bench.programs.bare_proxy);
+    command.arg(bench.upstream.to_string());
+    let (process, address) = Process::start_announced(command, bench.scratch.path())?;
+    Ok(Running { processes: vec![process], address, exchange: Box::new(vendor_exchange) })
+}
+
+fn vendor_alone(bench: &Bench) -> Result<Running> {
+    let command = Command::new(&bench.programs.upstream);
+    let (process, address) = Process::start_announced(command, bench.scratch.path())?;
+    Ok(Running { processes: vec![process], address, exchange: Box::new(vendor_exchange) })
+}
+
+/// `POST /chat` of the runtime, with the ten fields of its contract.
+fn runtime(bench: &Bench) -> Result<Running> {
+    let (process, address) = bench.start_runtime()?;
+    let (vendor, mcp) = (bench.vendor_url(), format!("http://{}/mcp", bench.upstream));
+    let exchange = move |behaviour: Behaviour| {
+        let body = json!({
+            "messages": [{"role": "user", "content": MESSAGE}],
+            "systemPrompt": "You are an assistant.",
+            "provider": "openai",
+            "model": behaviour.to_string(),
+            "enableThinking": false,
+            "tools": [],
+            "mcpServerUrl": mcp,
+            "context": {
+                "userId": USER, "agentId": "agent", "threadId": "thread", "runId": "run", "caller": "session",
+            },
+            "baseUrl": vendor,
+            "apiKey": API_KEY,
+        });
+        vec![event_step("/chat", None, &body, behaviour)]
+    };
+    Ok(Running { processes: vec![process], address, exchange: Box::new(exchange) })
+}
+
+/// `POST /api/agent/chat` of the application, the model called from within it.
+fn application_embedded(bench: &Bench) -> Result<Running> {
+    let vendor = bench.vendor_url();
+    let agent = |behaviour: Behaviour| {
+        let container = json!({
+            "provider": "openai", "model": behaviour.to_string(), "baseUrl": vendor, "apiKey": API_KEY,
+        });
+        role(behaviour, json!({}), json!([{"name": "EmbeddedAI", "content": container}]))
+    };
+    let agents = BEHAVIOURS.into_iter().map(agent).collect();
+    let (process, address, token) = bench.start_application(agents, &[bench.upstream])?;
+    Ok(Running { processes: vec![process], address, exchange: application_exchange(token) })
+}
+
+/// `POST /api/agent/chat` of the application, which calls the runtime, which calls the vendor.
+fn application_and_runtime(bench: &Bench) -> Result<Running> {
+    let (runtime, runtime_address) = bench.start_runtime()?;
+    let vendor = bench.vendor_url();
+    let agent = |behaviour: Behaviour| {
+        let backend = json!({
+            "agentServerUrl": format!("http://{runtime_address}"), "agentServerProvider": "openai",
+            "agentServerModel": behaviour.to_string(), "agentServerEnableThinking": false,
+            "agentServerLocalUrl": vendor, "agentServerApiKey": API_KEY,
+        });
+        role(behaviour, backend, json!([]))
+    };
+    let agents = BEHAVIOURS.into_iter().map(agent).collect();
+    let (application, address, token) = bench.start_application(agents, &[runtime_address])?;
+    Ok(Running { processes: vec![application, runtime], address, exchange: application_exchange(token) })
+}
+
+/// A role block whose agent answers by `behaviour`. Only the tool exchange's agent has a tool, since the reference
+/// sends none either.
+fn role(behaviour: Behaviour, backend: Value, children: Value) -> Value {
+    let tools = if behaviour == Behaviour::Tool { json!([TOOL]) } else { json!([]) };
+    let mut content = json!({"systemPrompt": "You are an assistant.", "mcpPreset": [], "tools": tools});
+    if let (Value::Object(content), Value::Object(backend)) = (&mut content, backend) {
+        content.extend(backend);
+    }
+    json!({
+        "id": format!("agent-{behaviour}"), "name": "Bench", "ownerId": USER, "companyId": COMPANY,
+        "content": content, "children": children,
+    })
+}
+
+fn application_exchange(token: String) -> Box<dyn Fn(Behaviour) -> Vec<Step>> {
+    Box::new(move |behaviour| {
+        let body = json!({
+            "agentId": format!("agent-{behaviour}"), "message": MESSAGE, "todoListId": TODO_LIST,
+        });
+        vec![event_step("/api/agent/chat", Some(&token), &body, behaviour)]
+    })
+}
+
+/// One request that is answered by a whole run, tool call included.
+fn event_step(path: &str, token: Option<&str>, body: &Value, behaviour: Behaviour) -> Step {
+    let called = behaviour == Behaviour::Tool;
+    let expected = Expected {
+        text: behaviour.text(),
+        tool: called.then_some(TOOL),
+        tool_result: called.then_some(TODO),
+    };
+    Step { request: post(path, "application/x-ndjson", token, body), wire: Wire::AgUi, expected }
+}
+
+/// The vendor's own requests: one, or for the tool exchange two, the second with the tool's result.
+fn vendor_exchange(behaviour: Behaviour) -> Vec<Step> {
+    let step = |messages: Value, expected| {
+        let body = json!({
+            "model": behaviour.to_string(), "stream": true, "stream_options": {"include_usage": true},
+            "messages": messages,
+        });
+        let request = post("/v1/chat/completions", "text/event-stream", Some(API_KEY), &body);
+        Step { request, wire: Wire::ChatCompletions, expected }
+    };
+    let asked = json!({"role": "user", "content": MESSAGE});
+    let answered = Expected { text: behaviour.text(), ..Expected::default() };
+    if behaviour != Behaviour::Tool {
+        return vec![step(json!([asked]), answered)];
+    }
+    let function = json!({"name": TOOL, "arguments": "{}"});
+    let call = json!({
+        "role": "assistant", "tool_calls": [{"id": "call_1", "type": "function", "function": function}],
+    });
+    let result = json!({"role": "tool", "tool_call_id": "call_1", "content": TODO});
+    let called = Expected { tool: Some(TOOL), ..Expected::default() };
+    vec![step(json!([asked]), called), step(json!([asked, call, result]), answered)]
+}
+
+fn post(path: &str, accept: &str, token: Option<&str>, body: &Value) -> Vec<u8> {
+    let body = body.to_string();
+    let authorization = token.map(|token| format!("authorization: Bearer {token}\r\n")).unwrap_or_default();
+    format!(
+        "POST {path} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\naccept: {accept}\r\n\
+         {authorization}content-length: {}\r\n\r\n{body}",
+        body.len()
+    )
+    .into_bytes()
+}
+
+/// An address that was free a moment ago.
+fn free_address() -> Result<SocketAddr> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?)
+}
+
+fn is_ready(address: SocketAddr) -> bool {
+    let ask = || -> std::io::Result<bool> {
+        let patience = Duration::from_secs(1);
+        let mut stream = TcpStream::connect_timeout(&address, patience)?;
+        stream.set_read_timeout(Some(patience))?;
+        stream.write_all(b"GET /readyz HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\r\n")?;
+        let mut status = [0; 12];
+        stream.read_exact(&mut status)?;
+        Ok(&status == b"HTTP/1.1 200")
+    };
+    ask().unwrap_or(false)
+}

@@ -1,0 +1,132 @@
+//! Medians, limits and the table.
+
+use std::fmt::Write;
+
+use crate::measure::Measurement;
+
+/// The most that a figure may be.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Limit {
+    /// The ratio to the reference in the same run.
+    Ratio(f64),
+    /// The figure itself, in its measurement's unit.
+    Figure(f64),
+    /// Shown, not limited.
+    None,
+}
+
+/// One line of the table: what the repeats gave.
+#[derive(Debug)]
+pub struct Row {
+    /// What was measured.
+    pub measurement: Measurement,
+    /// Of what.
+    pub subject: &'static str,
+    /// The most that it may be.
+    pub limit: Limit,
+    /// The reference's figure in each repeat.
+    pub reference: Vec<f64>,
+    /// The subject's figure in the same repeats.
+    pub figures: Vec<f64>,
+}
+
+impl Row {
+    /// The subject's median over the reference's, so that the ratio is the one of the figures that the line shows.
+    pub fn ratio(&self) -> f64 {
+        median(self.figures.clone()) / median(self.reference.clone())
+    }
+
+    /// Whether the limit holds.
+    pub fn holds(&self) -> bool {
+        match self.limit {
+            Limit::Ratio(most) => self.ratio() <= most,
+            Limit::Figure(most) => median(self.figures.clone()) <= most,
+            Limit::None => true,
+        }
+    }
+
+    fn line(&self) -> String {
+        let unit = self.measurement.unit();
+        let limit = match self.limit {
+            Limit::Ratio(most) => format!("≤ {most} ×"),
+            Limit::Figure(most) => format!("≤ {most} {unit}"),
+            Limit::None => "–".to_owned(),
+        };
+        let verdict = match (self.limit, self.holds()) {
+            (Limit::None, _) => "–",
+            (_, true) => "met",
+            (_, false) => "**missed**",
+        };
+        format!(
+            "| {} | {} | {} {unit} | {} {unit} | {:.2} × | {limit} | {verdict} |",
+            self.measurement,
+            self.subject,
+            figure(median(self.reference.clone())),
+            figure(median(self.figures.clone())),
+            self.ratio(),
+        )
+    }
+}
+
+/// The Markdown table of `rows`.
+pub fn markdown(rows: &[Row]) -> String {
+    let mut table = String::from(
+        "| measurement | subject | bare hyper proxy | subject's figure | ratio | limit | |\n\
+         |---|---|--:|--:|--:|--:|---|\n",
+    );
+    for row in rows {
+        // Writing to a String cannot fail.
+        let _ = writeln!(table, "{}", row.line());
+    }
+    table
+}
+
+/// The middle of `figures`, the upper one of two; NaN for none.
+pub fn median(mut figures: Vec<f64>) -> f64 {
+    figures.sort_by(f64::total_cmp);
+    figures.get(figures.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+/// Three significant digits.
+fn figure(value: f64) -> String {
+    match value {
+        value if value >= 100.0 => format!("{value:.0}"),
+        value if value >= 10.0 => format!("{value:.1}"),
+        value if value >= 1.0 => format!("{value:.2}"),
+        value => format!("{value:.3}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(limit: Limit, reference: &[f64], figures: &[f64]) -> Row {
+        let measurement = Measurement::Paced;
+        Row { measurement, subject: "s", limit, reference: reference.to_vec(), figures: figures.to_vec() }
+    }
+
+    #[test]
+    fn one_repeat_that_was_disturbed_does_not_move_the_ratio() {
+        let disturbed = row(Limit::Ratio(0.5), &[2.0, 2.0, 9.0], &[7.0, 1.0, 1.0]);
+        assert_eq!(disturbed.ratio(), 0.5);
+        assert!(disturbed.holds());
+        assert!(!row(Limit::Ratio(0.49), &[1.0], &[0.5]).holds());
+    }
+
+    #[test]
+    fn limits_of_figures_ignore_the_reference_and_nothing_measured_meets_none() {
+        assert!(row(Limit::Figure(32.0), &[1.0], &[30.0]).holds());
+        assert!(!row(Limit::Figure(32.0), &[100.0], &[33.0]).holds());
+        assert!(!row(Limit::Ratio(1.0), &[], &[]).holds());
+    }
+
+    #[test]
+    fn a_line_names_a_missed_limit() {
+        let line = row(Limit::Ratio(0.5), &[4.0], &[4.4]).line();
+        assert_eq!(
+            line,
+            "| paced: CPU per 1,000 chunks | s | 4.00 ms | 4.40 ms | 1.10 × | ≤ 0.5 × | **missed** |"
+        );
+    }
+}

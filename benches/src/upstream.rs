@@ -1,0 +1,158 @@
+//! The mock model vendor: `POST …/chat/completions`, streamed, by the behaviour that the model name asks for.
+//!
+//! It runs on raw TCP with answers made beforehand, so that it takes little of the machine from what is measured.
+
+use std::{
+    collections::HashMap,
+    io,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use bytes::{Buf, BytesMut};
+use serde::Deserialize;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+    time::{Instant, sleep_until, timeout},
+};
+
+use crate::answer::{Behaviour, Script};
+
+const MAX_HEAD: usize = 64 * 1024;
+const MAX_BODY: usize = 4 * 1024 * 1024;
+/// How long an answer that hangs is held, and how long a kept connection may be silent.
+const IDLE: Duration = Duration::from_secs(120);
+
+/// Answers on `listener` until the process ends.
+///
+/// # Errors
+/// A failed `accept`; what goes wrong on one connection ends that connection alone.
+pub async fn serve(listener: TcpListener) -> io::Result<()> {
+    let scripts = Arc::new(Scripts::default());
+    loop {
+        let (stream, _) = listener.accept().await?;
+        stream.set_nodelay(true)?;
+        tokio::spawn(connection(stream, Arc::clone(&scripts)));
+    }
+}
+
+/// The scripts that were asked for so far.
+#[derive(Default)]
+struct Scripts(Mutex<HashMap<(Behaviour, bool), Arc<Script>>>);
+
+impl Scripts {
+    fn get(&self, behaviour: Behaviour, tool_answered: bool) -> Arc<Script> {
+        let mut made = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let script = made
+            .entry((behaviour, tool_answered))
+            .or_insert_with(|| Arc::new(behaviour.script(tool_answered)));
+        Arc::clone(script)
+    }
+}
+
+/// What the mock reads of a request's body.
+#[derive(Deserialize)]
+struct Asked<'a> {
+    model: &'a str,
+    #[serde(default)]
+    stream: bool,
+    #[serde(borrow)]
+    messages: Vec<Message<'a>>,
+}
+
+#[derive(Deserialize)]
+struct Message<'a> {
+    role: &'a str,
+}
+
+async fn connection(mut stream: TcpStream, scripts: Arc<Scripts>) -> io::Result<()> {
+    let mut inbox = BytesMut::with_capacity(4 * 1024);
+    loop {
+        let Some(head) = timeout(IDLE, read_head(&mut stream, &mut inbox)).await?? else { return Ok(()) };
+        if head.length > MAX_BODY {
+            return refuse(&mut stream, "413 Content Too Large").await;
+        }
+        while inbox.len() < head.length {
+            if timeout(IDLE, stream.read_buf(&mut inbox)).await?? == 0 {
+                return Ok(());
+            }
+        }
+        let script = head.chat.then(|| script(&inbox[..head.length], &scripts)).flatten();
+        inbox.advance(head.length);
+        match script {
+            Some(script) => play(&mut stream, &script).await?,
+            None => refuse(&mut stream, "400 Bad Request").await?,
+        }
+    }
+}
+
+struct Head {
+    chat: bool,
+    length: usize,
+}
+
+/// Reads one request head off `inbox`; `None` where the client has closed the connection.
+async fn read_head(stream: &mut TcpStream, inbox: &mut BytesMut) -> io::Result<Option<Head>> {
+    loop {
+        if let Some((taken, head)) = parse_head(inbox)? {
+            inbox.advance(taken);
+            return Ok(Some(head));
+        }
+        if inbox.len() > MAX_HEAD {
+            return Err(io::Error::other("request head too large"));
+        }
+        if stream.read_buf(inbox).await? == 0 {
+            return Ok(None);
+        }
+    }
+}
+
+fn parse_head(inbox: &[u8]) -> io::Result<Option<(usize, Head)>> {
+    let mut headers = [httparse::EMPTY_HEADER; 64];
+    let mut request = httparse::Request::new(&mut headers);
+    let httparse::Status::Complete(taken) = request.parse(inbox).map_err(io::Error::other)? else {
+        return Ok(None);
+    };
+    let chat = request.method == Some("POST")
+        && request.path.is_some_and(|path| path.ends_with("/chat/completions"));
+    let mut length = 0;
+    for header in request.headers.iter() {
+        if header.name.eq_ignore_ascii_case("transfer-encoding") {
+            return Err(io::Error::other("the mock takes bodies of a stated length only"));
+        }
+        if header.name.eq_ignore_ascii_case("content-length") {
+            let text = str::from_utf8(header.value).map_err(io::Error::other)?;
+            length = text.trim().parse().map_err(io::Error::other)?;
+        }
+    }
+    Ok(Some((taken, Head { chat, length })))
+}
+
+fn script(body: &[u8], scripts: &Scripts) -> Option<Arc<Script>> {
+    let asked: Asked<'_> = serde_json::from_slice(body).ok()?;
+    let behaviour = asked.model.parse().ok().filter(|_| asked.stream)?;
+    let tool_answered = asked.messages.iter().any(|message| message.role == "tool");
+    Some(scripts.get(behaviour, tool_answered))
+}
+
+async fn play(stream: &mut TcpStream, script: &Script) -> io::Result<()> {
+    let mut due = Instant::now();
+    for piece in &script.pieces {
+        if !script.every.is_zero() {
+            sleep_until(due).await;
+            due += script.every;
+        }
+        stream.write_all(piece).await?;
+    }
+    if script.hangs {
+        // A client that goes away ends the wait; one that sends more is none that the load generator knows.
+        timeout(IDLE, stream.read_u8()).await??;
+    }
+    Ok(())
+}
+
+async fn refuse(stream: &mut TcpStream, status: &str) -> io::Result<()> {
+    let answer = format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\n\r\n");
+    stream.write_all(answer.as_bytes()).await
+}

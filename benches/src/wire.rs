@@ -1,0 +1,342 @@
+//! An answer taken apart and checked as it arrives: HTTP/1.1, chunked, a line per event.
+//!
+//! Both formats are lines of JSON, the vendor's behind `data: `. A fault in any of them is an error: a relay that
+//! answers wrongly must never look fast.
+
+use std::{borrow::Cow, time::Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use bytes::{Buf, BytesMut};
+use memchr::memchr;
+use serde::Deserialize;
+
+/// The longest head or line that is waited for, in bytes.
+const MAX_LINE: usize = 1024 * 1024;
+
+/// The format in which an answer's body comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wire {
+    /// Chat Completions streaming: `data: {…}` lines, the last one `data: [DONE]`.
+    ChatCompletions,
+    /// AG-UI events as NDJSON, from `RUN_STARTED` to `RUN_FINISHED`.
+    AgUi,
+}
+
+/// What an answer must hold to be right.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Expected {
+    /// The whole text, to the byte.
+    pub text: String,
+    /// The tool that must have been called, and no other; `None` for no call.
+    pub tool: Option<&'static str>,
+    /// A piece of the tool's result that must be in the answer.
+    pub tool_result: Option<&'static str>,
+}
+
+/// One answer that is being read.
+#[derive(Debug)]
+pub struct Reading {
+    wire: Wire,
+    place: Place,
+    lines: BytesMut,
+    started: bool,
+    ended: bool,
+    text: String,
+    tools: Vec<String>,
+    tool_result: String,
+    /// When the first token was there.
+    pub first_token: Option<Instant>,
+}
+
+/// Where in the HTTP message the reading is.
+#[derive(Debug, PartialEq, Eq)]
+enum Place {
+    Head,
+    ChunkSize,
+    Chunk(usize),
+    ChunkEnd,
+    LastChunkEnd,
+    Done,
+}
+
+impl Reading {
+    /// A reading of an answer in `wire`, from its first byte.
+    pub fn new(wire: Wire) -> Self {
+        Self {
+            wire,
+            place: Place::Head,
+            lines: BytesMut::new(),
+            started: false,
+            ended: false,
+            text: String::new(),
+            tools: Vec::new(),
+            tool_result: String::new(),
+            first_token: None,
+        }
+    }
+
+    /// Takes what has arrived off `inbox`, and says whether the message is complete. What is left in `inbox` waits for
+    /// more to come.
+    ///
+    /// # Errors
+    /// An answer that is not 200, not chunked, not well formed, or that reports an error of its own.
+    pub fn advance(&mut self, inbox: &mut BytesMut) -> Result<bool> {
+        while self.place != Place::Done && self.step(inbox)? {}
+        ensure!(inbox.len() < MAX_LINE && self.lines.len() < MAX_LINE, "line or head too long");
+        Ok(self.place == Place::Done)
+    }
+
+    /// One step through the message; false where it needs more bytes.
+    fn step(&mut self, inbox: &mut BytesMut) -> Result<bool> {
+        match self.place {
+            Place::Head => return self.head(inbox),
+            Place::ChunkSize => match httparse::parse_chunk_size(inbox) {
+                Ok(httparse::Status::Complete((taken, size))) => {
+                    inbox.advance(taken);
+                    self.place = match usize::try_from(size)? {
+                        0 => Place::LastChunkEnd,
+                        size => Place::Chunk(size),
+                    };
+                }
+                Ok(httparse::Status::Partial) => return Ok(false),
+                Err(_) => bail!("invalid chunk size"),
+            },
+            Place::Chunk(size) => {
+                let taken = size.min(inbox.len());
+                if taken == 0 {
+                    return Ok(false);
+                }
+                self.lines.extend_from_slice(&inbox[..taken]);
+                inbox.advance(taken);
+                self.place = if taken == size { Place::ChunkEnd } else { Place::Chunk(size - taken) };
+                self.read_lines()?;
+            }
+            Place::ChunkEnd | Place::LastChunkEnd => {
+                if inbox.len() < 2 {
+                    return Ok(false);
+                }
+                ensure!(inbox.starts_with(b"\r\n"), "a chunk does not end where it says");
+                inbox.advance(2);
+                self.place = if self.place == Place::ChunkEnd { Place::ChunkSize } else { Place::Done };
+            }
+            Place::Done => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn head(&mut self, inbox: &mut BytesMut) -> Result<bool> {
+        let mut headers = [httparse::EMPTY_HEADER; 64];
+        let mut response = httparse::Response::new(&mut headers);
+        let httparse::Status::Complete(taken) = response.parse(inbox).context("invalid response head")?
+        else {
+            return Ok(false);
+        };
+        if response.code != Some(200) {
+            let shown = &inbox[..inbox.len().min(1024)];
+            bail!("refused:\n{}", String::from_utf8_lossy(shown));
+        }
+        let chunked = response.headers.iter().any(|header| {
+            header.name.eq_ignore_ascii_case("transfer-encoding")
+                && header.value.eq_ignore_ascii_case(b"chunked")
+        });
+        ensure!(chunked, "the answer is not streamed");
+        inbox.advance(taken);
+        self.place = Place::ChunkSize;
+        Ok(true)
+    }
+
+    fn read_lines(&mut self) -> Result<()> {
+        while let Some(end) = memchr(b'\n', &self.lines) {
+            let line = self.lines.split_to(end + 1);
+            let line = line.trim_ascii();
+            if line.is_empty() {
+                continue;
+            }
+            ensure!(!self.ended, "a line after the end: {}", String::from_utf8_lossy(line));
+            match self.wire {
+                Wire::ChatCompletions => self.vendor_line(line),
+                Wire::AgUi => self.event_line(line),
+            }
+            .with_context(|| format!("in the line {}", String::from_utf8_lossy(line)))?;
+        }
+        Ok(())
+    }
+
+    fn vendor_line(&mut self, line: &[u8]) -> Result<()> {
+        let data = line.strip_prefix(b"data: ").context("not a data frame")?;
+        if data == b"[DONE]" {
+            self.ended = true;
+            return Ok(());
+        }
+        let chunk: Chunk<'_> = serde_json::from_slice(data)?;
+        for choice in chunk.choices {
+            if let Some(content) = choice.delta.content {
+                self.token(&content);
+            }
+            let names = choice.delta.tool_calls.iter().filter_map(|call| call.function.name);
+            self.tools.extend(names.map(str::to_owned));
+        }
+        Ok(())
+    }
+
+    fn event_line(&mut self, line: &[u8]) -> Result<()> {
+        let event: Event<'_> = serde_json::from_slice(line)?;
+        ensure!(self.started || event.kind == "RUN_STARTED", "the run has not started");
+        match event.kind {
+            "RUN_STARTED" => self.started = true,
+            "TEXT_MESSAGE_CONTENT" => self.token(&event.delta.context("no delta")?),
+            "TOOL_CALL_START" => self.tools.push(event.tool_call_name.context("no name")?.to_owned()),
+            "TOOL_CALL_RESULT" => self.tool_result.push_str(&event.content.context("no content")?),
+            "RUN_FINISHED" => self.ended = true,
+            "RUN_ERROR" => bail!("the run failed"),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn token(&mut self, text: &str) {
+        if !text.is_empty() {
+            self.first_token.get_or_insert_with(Instant::now);
+            self.text.push_str(text);
+        }
+    }
+
+    /// Checks the whole answer.
+    ///
+    /// # Errors
+    /// A text that is not the expected one to the byte, another tool, a missing result, or no end.
+    pub fn check(&self, expected: &Expected) -> Result<()> {
+        ensure!(self.ended && self.lines.is_empty(), "the answer ends too early");
+        ensure!(self.text == expected.text, "another text than expected: {:?}", self.text);
+        ensure!(
+            self.tools.iter().eq(expected.tool.iter()),
+            "other tool calls than expected: {:?}",
+            self.tools
+        );
+        let result = expected.tool_result.unwrap_or_default();
+        ensure!(self.tool_result.contains(result), "another tool result: {:?}", self.tool_result);
+        Ok(())
+    }
+}
+
+#[derive(Deserialize)]
+struct Chunk<'a> {
+    #[serde(borrow)]
+    choices: Vec<Choice<'a>>,
+}
+
+#[derive(Deserialize)]
+struct Choice<'a> {
+    #[serde(borrow)]
+    delta: Delta<'a>,
+}
+
+#[derive(Deserialize)]
+struct Delta<'a> {
+    #[serde(borrow)]
+    content: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    tool_calls: Vec<Call<'a>>,
+}
+
+#[derive(Deserialize)]
+struct Call<'a> {
+    #[serde(borrow)]
+    function: Function<'a>,
+}
+
+#[derive(Deserialize)]
+struct Function<'a> {
+    name: Option<&'a str>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Event<'a> {
+    #[serde(rename = "type")]
+    kind: &'a str,
+    #[serde(borrow)]
+    delta: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    content: Option<Cow<'a, str>>,
+    tool_call_name: Option<&'a str>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::answer::{Behaviour, TOOL};
+
+    fn bytes(behaviour: Behaviour) -> Vec<u8> {
+        behaviour.script(false).pieces.concat()
+    }
+
+    /// Feeds `bytes` in pieces of `size`, and gives the reading once it says that it is complete.
+    fn read(wire: Wire, bytes: &[u8], size: usize) -> Result<Option<Reading>> {
+        let mut reading = Reading::new(wire);
+        let mut inbox = BytesMut::new();
+        for piece in bytes.chunks(size) {
+            inbox.extend_from_slice(piece);
+            if reading.advance(&mut inbox)? {
+                return Ok(Some(reading));
+            }
+        }
+        Ok(None)
+    }
+
+    fn ndjson(lines: &[&str]) -> Vec<u8> {
+        let body: String = lines.iter().map(|line| format!("{line}\n")).collect();
+        let head = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n";
+        format!("{head}{:x}\r\n{body}\r\n0\r\n\r\n", body.len()).into_bytes()
+    }
+
+    const STARTED: &str = r#"{"type":"RUN_STARTED","threadId":"t","runId":"r"}"#;
+    const HELLO: &str = r#"{"type":"TEXT_MESSAGE_CONTENT","messageId":"m","delta":"hello"}"#;
+    const FINISHED: &str = r#"{"type":"RUN_FINISHED","threadId":"t","runId":"r"}"#;
+
+    fn hello() -> Expected {
+        Expected { text: "hello".to_owned(), ..Expected::default() }
+    }
+
+    #[test]
+    fn the_vendors_answer_is_read_however_it_is_cut() {
+        let behaviour = Behaviour::Burst { chunks: 20 };
+        for size in [1, 7, 1000, 100_000] {
+            let reading = read(Wire::ChatCompletions, &bytes(behaviour), size).unwrap().expect("complete");
+            reading.check(&Expected { text: behaviour.text(), ..Expected::default() }).unwrap();
+            assert!(reading.first_token.is_some());
+        }
+    }
+
+    #[test]
+    fn the_vendors_tool_call_is_counted() {
+        let reading = read(Wire::ChatCompletions, &bytes(Behaviour::Tool), 100).unwrap().expect("complete");
+        reading.check(&Expected { tool: Some(TOOL), ..Expected::default() }).unwrap();
+        assert!(reading.check(&Expected::default()).is_err());
+    }
+
+    #[test]
+    fn a_whole_run_of_events_passes() {
+        let reading = read(Wire::AgUi, &ndjson(&[STARTED, HELLO, FINISHED]), 5).unwrap().expect("complete");
+        reading.check(&hello()).unwrap();
+    }
+
+    #[test]
+    fn wrong_answers_are_found_out() {
+        let wrong = [
+            vec![STARTED, HELLO],
+            vec![STARTED, HELLO, HELLO, FINISHED],
+            vec![STARTED, FINISHED],
+            vec![HELLO, FINISHED],
+            vec![STARTED, HELLO, FINISHED, FINISHED],
+            vec![STARTED, HELLO, r#"{"type":"RUN_ERROR","message":"m"}"#],
+            vec![STARTED, HELLO, "{", FINISHED],
+        ];
+        for lines in wrong {
+            let outcome = read(Wire::AgUi, &ndjson(&lines), 1000)
+                .and_then(|reading| reading.context("incomplete")?.check(&hello()));
+            assert!(outcome.is_err(), "{lines:?}");
+        }
+        assert!(read(Wire::AgUi, b"HTTP/1.1 502 Bad Gateway\r\n\r\n", 10).is_err());
+    }
+}
