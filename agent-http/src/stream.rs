@@ -88,7 +88,9 @@ pub async fn into_response(
 /// # Errors
 /// As [`into_response`].
 pub async fn answer(framing: Framing, events: EventStream, limits: &StreamLimits) -> Handled {
-    Ok(into_response(framing, events, limits).await?.map(|body| body.map_err(|never| match never {}).boxed_unsync()))
+    Ok(into_response(framing, events, limits)
+        .await?
+        .map(|body| body.map_err(|never| match never {}).boxed_unsync()))
 }
 
 fn respond(framing: Framing, body: StreamBody) -> Response<StreamBody> {
