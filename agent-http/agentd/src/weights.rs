@@ -109,7 +109,6 @@ pub async fn find_or_pull(config: &AppConfig) -> Result<Option<Arc<dyn Model>>, 
     find(config)
 }
 
-#[cfg(feature = "embedded")]
 #[expect(clippy::print_stderr, reason = "the person who waits for the download reads it")]
 fn say(text: &str) {
     eprintln!("{text}");
