@@ -5,6 +5,8 @@
 pub mod backend;
 pub mod budget;
 pub mod clock;
+#[cfg(feature = "conformance")]
+pub mod conformance;
 pub mod context;
 pub mod error;
 pub mod event;
