@@ -89,6 +89,12 @@ impl Prompt {
         lens.sum::<usize>().saturating_sub(SEPARATOR.len())
     }
 
+    /// The length of system prompt and messages together as the model reads them, in bytes: what to size
+    /// a text by. Separators between messages are not counted.
+    pub fn text_len(&self) -> usize {
+        self.system_len() + self.messages.iter().map(|message| message.text_len()).sum::<usize>()
+    }
+
     /// Whether there is no system prompt.
     pub fn system_is_empty(&self) -> bool {
         self.system.is_empty()

@@ -469,6 +469,7 @@ fn a_message_with_context_is_spelt_like_one_that_was_written_so() {
         let mut text = String::new();
         latest.push_text(&mut text);
         assert_eq!(text, latest.message().content.to_text());
+        assert_eq!(prompt.text_len(), prompt.system_len() + text.len());
         for dialect in [Dialect::AgUi, Dialect::ChatCompletions] {
             let (mut cached, mut written) = (Vec::new(), Vec::new());
             latest.push_json(dialect, &mut cached);
