@@ -172,15 +172,9 @@ impl Case {
 
     /// A Chat Completions request, written as the hosted vendor's adapter writes it.
     fn body(&self, prompt: &Prompt) -> Payload {
-        let tools: usize = self.tools.iter().map(|tool| tool.input_schema.get().len() + 256).sum();
-        let mut body = Payload::builder(prompt.json_len(Dialect::ChatCompletions) + tools + 256);
+        let mut body = Payload::builder(prompt.json_len(Dialect::ChatCompletions) + 256);
         body.raw(r#"{"model":"a-model","stream":true,"tools":["#);
-        for (i, tool) in self.tools.iter().enumerate() {
-            body.raw(if i > 0 { "," } else { "" });
-            body.raw(r#"{"type":"function","function":{"name":"#).json(&tool.name);
-            body.raw(r#","description":"#).json(&tool.description);
-            body.raw(r#","parameters":"#).raw(tool.input_schema.get()).raw("}}");
-        }
+        prompt.push_tools_json(Dialect::ChatCompletions, body.buffer());
         body.raw(r#"],"messages":[{"role":"system","content":"#);
         prompt.push_system_json(body.buffer());
         body.raw("},");
