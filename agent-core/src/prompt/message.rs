@@ -104,6 +104,14 @@ impl PromptMessage {
         }
     }
 
+    /// The length of that text, in bytes.
+    pub fn text_len(&self) -> usize {
+        match &self.form {
+            Form::Plain(plain) => text_len(&plain.message.content),
+            Form::WithContext(with) => with.text_len(),
+        }
+    }
+
     /// Appends the message as JSON.
     pub fn push_json(&self, dialect: Dialect, out: &mut Vec<u8>) {
         match &self.form {
@@ -177,6 +185,13 @@ impl WithContext {
         push_text(&self.original.original().content, out);
     }
 
+    fn text_len(&self) -> usize {
+        let between = if self.in_parts() { 1 } else { BETWEEN.len() };
+        let lens = self.context.iter().map(|fragment| fragment.part.text().len() + BETWEEN.len());
+        let context = lens.sum::<usize>().saturating_sub(BETWEEN.len());
+        OPEN.len() + context + CLOSE.len() + between + self.original.text_len()
+    }
+
     /// Whether the original has parts, so that the context becomes a part of its own.
     fn in_parts(&self) -> bool {
         matches!(&self.original.original().content, Content::Parts(parts) if !parts.is_empty())
@@ -221,21 +236,28 @@ impl WithContext {
 
 /// Appends a content's text, parts joined by newlines.
 fn push_text(content: &Content, out: &mut String) {
-    match content {
-        Content::Text(text) => out.push_str(text),
-        Content::Parts(parts) => {
-            let texts = parts.iter().filter_map(|part| match part {
-                ContentPart::Text { text } => Some(text),
-                _ => None,
-            });
-            for (i, text) in texts.enumerate() {
-                if i > 0 {
-                    out.push('\n');
-                }
-                out.push_str(text);
-            }
+    for (i, text) in texts(content).enumerate() {
+        if i > 0 {
+            out.push('\n');
         }
+        out.push_str(text);
     }
+}
+
+fn text_len(content: &Content) -> usize {
+    texts(content).map(|text| text.len() + 1).sum::<usize>().saturating_sub(1)
+}
+
+fn texts(content: &Content) -> impl Iterator<Item = &str> {
+    let (text, parts): (_, &[ContentPart]) = match content {
+        Content::Text(text) => (Some(text.as_str()), &[]),
+        Content::Parts(parts) => (None, parts),
+    };
+    let texts = parts.iter().filter_map(|part| match part {
+        ContentPart::Text { text } => Some(text.as_str()),
+        _ => None,
+    });
+    text.into_iter().chain(texts)
 }
 
 /// About how many bytes a content's text and media have, for buffers and budgets of memory.
