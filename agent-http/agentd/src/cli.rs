@@ -50,6 +50,12 @@ pub(crate) struct DevArgs {
     /// Where data and generated secrets are kept.
     #[arg(long, value_name = "DIR", default_value = "data")]
     pub(crate) data: PathBuf,
+    /// The application's port; the other services take the next ones.
+    #[arg(long, value_name = "PORT", default_value_t = 3000, value_parser = clap::value_parser!(u16).range(1..=65533))]
+    pub(crate) port: u16,
+    /// A workspace file in place of the demo's.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) workspace: Option<PathBuf>,
 }
 
 /// What every service takes.
@@ -204,7 +210,7 @@ mod tests {
     fn commands_that_can_be_said() {
         for line in [
             "dev",
-            "dev --data here",
+            "dev --data here --port 4000 --workspace w.json",
             "app",
             "app --config a.toml --workspace w.json --host ::1 --port 0",
             "runtime --config a.toml --host 0.0.0.0 --port 3001",
@@ -230,6 +236,7 @@ mod tests {
         for (line, expected) in [
             ("", ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand),
             ("serve", ErrorKind::InvalidSubcommand),
+            ("dev --port 65535", ErrorKind::ValueValidation),
             ("runtime --workspace w.json", ErrorKind::UnknownArgument),
             ("token session --user u", ErrorKind::MissingRequiredArgument),
             ("token session --user u --company c --ttl soon", ErrorKind::ValueValidation),

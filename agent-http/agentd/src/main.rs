@@ -6,7 +6,7 @@ mod healthcheck;
 mod settings;
 mod token;
 
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
 
 use agent_http::config::ProcessEnv;
@@ -20,6 +20,8 @@ fn main() -> ExitCode {
     let mut out = std::io::stdout().lock();
     match run(command, &mut out).and_then(|()| Ok(out.flush()?)) {
         Ok(()) => ExitCode::SUCCESS,
+        // Whoever reads has read enough, as `head` does.
+        Err(CommandError::Output(error)) if error.kind() == ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(error) => {
             // Nothing is left to tell about a standard error that is closed.
             let _ = writeln!(std::io::stderr(), "agentd: {error}");
@@ -35,8 +37,10 @@ fn run(command: Command, out: &mut dyn Write) -> Result<(), CommandError> {
         Command::Config(ConfigCommand::Check(args)) => settings::check(&args, env, out),
         Command::Config(ConfigCommand::Print(args)) => settings::print(&args, env, out),
         Command::Completions { shell } => {
-            clap_complete::generate(shell, &mut Cli::command(), "agentd", &mut &mut *out);
-            Ok(())
+            // By way of memory, because the generator panics where it cannot write.
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "agentd", &mut script);
+            Ok(out.write_all(&script)?)
         }
         Command::Healthcheck(args) => {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
