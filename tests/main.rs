@@ -1,3 +1,4 @@
 //! The whole system, tested through its doors.
 
+mod chat;
 mod support;

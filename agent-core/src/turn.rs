@@ -326,7 +326,7 @@ async fn list_tools(
         Choice::AgentServer(server) => server.agent_server_tools.as_deref(),
         _ => input.role.content.agent_server.agent_server_tools.as_deref(),
     };
-    let allowed = allowed_placeholder(&input.role, input.context.caller, cut);
+    let allowed = crate::tools::allowed(&input.role, input.context.caller, cut);
     let tools = platform.tools.list(&input.context).await.map_err(TurnError::Tools)?;
     Ok(tools.into_iter().filter(|tool| allowed.contains(&tool.name)).collect())
 }
@@ -336,13 +336,4 @@ fn thinking(choice: &Choice) -> Option<bool> {
         Choice::AgentServer(server) => server.agent_server_enable_thinking,
         _ => None,
     }
-}
-
-fn allowed_placeholder(
-    role: &RoleBlock,
-    _: Caller,
-    _: Option<&[String]>,
-) -> std::collections::BTreeSet<String> {
-    let preset = role.content.mcp_preset.clone().unwrap_or_default();
-    preset.into_iter().chain(role.content.tools.iter().cloned()).collect()
 }

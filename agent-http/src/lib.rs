@@ -1,5 +1,6 @@
 //! (map)
 
+pub mod app;
 pub mod auth;
 pub mod backend;
 pub mod config;
@@ -10,6 +11,7 @@ pub mod model;
 pub mod outbound;
 pub mod probe;
 pub mod request;
+pub mod runtime;
 pub mod secret;
 pub mod serve;
 pub mod stream;

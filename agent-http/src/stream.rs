@@ -7,7 +7,7 @@
 //! | `UiMessage` | the AI SDK's UI message stream, version 1 |
 //! | `Json` | one object after the run, see [`Collected`] |
 //!
-//! [`negotiate`] chooses, [`into_response`] answers, [`Decoder`] reads. A streamed body is one task
+//! [`negotiate()`] chooses, [`into_response`] answers, [`Decoder`] reads. A streamed body is one task
 //! with its source: no channel and no timer stands between an event and the socket, see
 //! [`StreamBody`] for when it writes. Dropping the body drops the run.
 

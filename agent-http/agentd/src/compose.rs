@@ -48,10 +48,11 @@ impl Stores {
     /// # Errors
     /// What is wrong with the workspace, by line and field.
     pub async fn in_memory(origin: &str, workspace: &str) -> Result<Self, StartError> {
-        let stores = Self { roles: Arc::new(MemoryRoles::new()), records: Arc::new(MemoryRecords::default()) };
-        let fault = |source| StartError::Workspace { origin: origin.to_owned(), source };
-        let file = WorkspaceFile::parse(workspace).map_err(fault)?;
-        file.apply(&*stores.roles, &*stores.records).await.map_err(fault)?;
+        let stores =
+            Self { roles: Arc::new(MemoryRoles::new()), records: Arc::new(MemoryRecords::default()) };
+        let file = WorkspaceFile::parse(workspace)
+            .map_err(|source| StartError::Workspace { origin: origin.to_owned(), source })?;
+        file.apply(&*stores.roles, &*stores.records).await?;
         Ok(stores)
     }
 
@@ -83,11 +84,11 @@ pub fn application(
     let public_url = config.public_url(bound);
     Ok(App {
         platform: platform(config, &outbound, &public_url, stores, local),
-        auth: Authenticator {
-            session_secret: config.session_secret.clone(),
-            internal_secret: config.internal_secret.clone(),
-            public_url,
-        },
+        auth: Authenticator::new(
+            config.session_secret.as_ref(),
+            config.internal_secret.clone(),
+            config.public_url.as_ref(),
+        ),
         runs: RunRegistry::default(),
         body: server.body.clone(),
         json_depth: server.json_depth,
@@ -105,9 +106,10 @@ fn platform(
     local: Option<Arc<dyn Model>>,
 ) -> Platform {
     let parts = Arc::new(PartCache::default());
-    let tools = Arc::new(tools::builtin(stores.records.clone()));
+    let tools = Arc::new(tools::builtin_tools(stores.records.clone()));
     let models = EmbeddedModels { hosted: hosted(&config.server.hosted, outbound), local };
-    let embedded = EmbeddedBackend::new(models).with_tools(tools.clone()).with_limits(config.server.tool_loop);
+    let embedded =
+        EmbeddedBackend::new(models).with_tools(tools.clone()).with_limits(config.server.tool_loop);
     let own_runtime = config.runtime_url.clone().map(|url| (url, config.runtime_secret.clone()));
     let agent_server =
         AgentServerBackend { outbound: outbound.clone(), own_runtime, public_url: public_url.clone() };

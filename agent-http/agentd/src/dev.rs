@@ -135,12 +135,8 @@ fn secrets(data: &Path) -> Result<BTreeMap<String, String>, StartError> {
     if missing.is_empty() {
         return Ok(secrets);
     }
-    let mut file = std::fs::OpenOptions::new()
-        .create(true)
-        .append(true)
-        .mode(0o600)
-        .open(&path)
-        .map_err(unwritable)?;
+    let mut file =
+        std::fs::OpenOptions::new().create(true).append(true).mode(0o600).open(&path).map_err(unwritable)?;
     for name in missing {
         let secret = random_secret();
         writeln!(file, "{name}={secret}").map_err(unwritable)?;

@@ -2,7 +2,8 @@
 
 use std::net::SocketAddr;
 
-use agent_core::workspace::WorkspaceError;
+use agent_core::records::StoreError;
+use agent_core::workspace::FileError;
 use agent_http::config::Faults;
 use agent_http::outbound::OutboundError;
 
@@ -35,8 +36,11 @@ pub enum StartError {
         /// The file.
         origin: String,
         /// What is wrong, by line and field.
-        source: WorkspaceError,
+        source: FileError,
     },
+    /// A store failed.
+    #[error("the store failed: {0}")]
+    Store(#[from] StoreError),
     /// The outbound client cannot be made.
     #[error(transparent)]
     Outbound(#[from] OutboundError),

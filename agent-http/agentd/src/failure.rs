@@ -2,6 +2,7 @@
 
 use agent_http::auth::MintError;
 use agent_http::config::Faults;
+use agentd::StartError;
 
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
@@ -24,6 +25,9 @@ pub(crate) enum CommandError {
     /// The command's output cannot be written.
     #[error("the output cannot be written: {0}")]
     Output(#[from] std::io::Error),
+    /// The service did not start, or failed.
+    #[error(transparent)]
+    Service(#[from] StartError),
     /// What the command needs is not part of this build.
     #[error("{0} is not part of this build")]
     Unavailable(&'static str),

@@ -6,19 +6,22 @@ mod healthcheck;
 mod settings;
 mod token;
 
+use std::future::Future;
 use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
 
-use agent_http::config::ProcessEnv;
+use agent_http::config::{AppConfig, ProcessEnv, RuntimeConfig};
+use agentd::dev::{self, DevOptions};
+use agentd::{StartError, logging, run, weights};
 use clap::{CommandFactory, Parser};
 
-use cli::{Cli, Command, ConfigCommand, TokenCommand};
+use cli::{AppArgs, Cli, Command, ConfigCommand, DevArgs, ServiceArgs, TokenCommand};
 use failure::CommandError;
 
 fn main() -> ExitCode {
     let command = Cli::parse().command;
-    let mut out = std::io::stdout().lock();
-    match run(command, &mut out).and_then(|()| Ok(out.flush()?)) {
+    let mut out = std::io::stdout();
+    match dispatch(command, &mut out).and_then(|()| Ok(out.flush()?)) {
         Ok(()) => ExitCode::SUCCESS,
         // Whoever reads has read enough, as `head` does.
         Err(CommandError::Output(error)) if error.kind() == ErrorKind::BrokenPipe => ExitCode::SUCCESS,
@@ -30,7 +33,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(command: Command, out: &mut dyn Write) -> Result<(), CommandError> {
+fn dispatch(command: Command, out: &mut dyn Write) -> Result<(), CommandError> {
     let env = &ProcessEnv;
     match command {
         Command::Token(TokenCommand::Session(args)) => token::session(&args, env, out),
@@ -46,8 +49,31 @@ fn run(command: Command, out: &mut dyn Write) -> Result<(), CommandError> {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             runtime.block_on(healthcheck::run(&args, env))
         }
-        Command::Dev(_) | Command::App(_) | Command::Runtime(_) | Command::Model(_) => {
-            Err(CommandError::Unavailable("this command"))
-        }
+        Command::Dev(args) => serve(dev(args)),
+        Command::App(args) => serve(app(args)),
+        Command::Runtime(args) => serve(runtime(args)),
+        Command::Model(_) => Err(CommandError::Unavailable("this command")),
     }
+}
+
+/// Runs a service on all processors.
+fn serve(service: impl Future<Output = Result<(), StartError>>) -> Result<(), CommandError> {
+    Ok(tokio::runtime::Runtime::new()?.block_on(service)?)
+}
+
+async fn dev(args: DevArgs) -> Result<(), StartError> {
+    dev::run(DevOptions { data: args.data, port: args.port, workspace: args.workspace }).await
+}
+
+async fn app(args: AppArgs) -> Result<(), StartError> {
+    let config = AppConfig::load(&args.service.flags(), &ProcessEnv)?;
+    logging::init(&config.server.log)?;
+    let local = weights::find(&config)?;
+    run::app(config, args.workspace.as_deref(), local).await
+}
+
+async fn runtime(args: ServiceArgs) -> Result<(), StartError> {
+    let config = RuntimeConfig::load(&args.flags(), &ProcessEnv)?;
+    logging::init(&config.server.log)?;
+    run::runtime(config).await
 }

@@ -7,7 +7,7 @@ use agent_core::turn::{Principal, TurnRequest, run_turn};
 use http::Request;
 
 use super::App;
-use crate::auth::Credential;
+use crate::auth::{AuthError, Credential};
 use crate::error::HttpError;
 use crate::request::{Handled, Query, read_json_bytes};
 use crate::serve::Body;
@@ -32,7 +32,7 @@ pub(super) async fn post(app: &App, request: Request<Body>) -> Handled {
 /// Holds what the body says against what the credential says.
 fn admit(credential: Credential, input: ChatInput) -> Result<(Principal, TurnRequest), HttpError> {
     if input.widget_token.is_some() {
-        return Err(HttpError::ambiguous_credentials());
+        return Err(AuthError::Ambiguous.into());
     }
     let mut turn = input.turn;
     let principal = match credential {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use agent_core::context::{Fragment, Stability};
 use agent_core::error::{Failure, FailureKind};
 use agent_core::event::{EventStream, RunIds};
-use agent_core::history::{self, runtime::RuntimeRequest};
+use agent_core::history::{self, RuntimeRequest};
 use agent_core::message::Message;
 use agent_core::model::{Model, ModelRequest, ToolChoice};
 use agent_core::prompt::{Part, Prompt, PromptMessage};
@@ -66,8 +66,7 @@ async fn start(
     let mut context = request.context;
     context.thread_id = or_new(&context.thread_id);
     context.run_id = or_new(&context.run_id);
-    let run =
-        RunIds { thread_id: context.thread_id.as_str().into(), run_id: context.run_id.as_str().into() };
+    let run = RunIds { thread_id: context.thread_id.as_str().into(), run_id: context.run_id.as_str().into() };
     let mut tools = request.tools;
     tools.sort_by(|a, b| a.name.cmp(&b.name));
     let request = ModelRequest {

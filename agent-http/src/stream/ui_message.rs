@@ -163,7 +163,8 @@ impl UiMessage {
                 write_frame(out, &Chunk::Error { error_text: message });
                 write_frame(out, &Chunk::Finish { finish_reason: "error" });
             }
-            // The frames around a thought say nothing that its messages do not.
+            // The frames around a thought, the end of a part that its step has closed and an empty
+            // piece say nothing to this client.
             _ => {}
         }
     }

@@ -1,0 +1,118 @@
+//! A conversation as the model was trained to read it: ChatML.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use agent_core::message::{Message, Role};
+
+use crate::vocabulary::{Piece, TURN_END, TURN_START};
+
+/// What the model is told where no system prompt is.
+const DEFAULT_SYSTEM: &str = "You are a helpful assistant.";
+/// How much of a tool's result the model reads, in characters.
+const MAX_RESULT: usize = 1_600;
+
+/// The pieces of a conversation up to where the next turn begins.
+pub(crate) fn conversation<'a>(
+    system: String,
+    messages: impl Iterator<Item = &'a Message>,
+) -> Vec<Piece<'static>> {
+    let mut pieces = Vec::new();
+    let system = if system.trim().is_empty() { DEFAULT_SYSTEM.to_owned() } else { system };
+    turn(&mut pieces, "system", &system);
+    let mut called: HashMap<&str, &str> = HashMap::new();
+    for message in messages {
+        let text = message.content.to_text();
+        match message.role {
+            Role::System | Role::Developer => turn(&mut pieces, "system", &text),
+            Role::User => turn(&mut pieces, "user", &text),
+            Role::Assistant => {
+                called.extend(message.tool_calls.iter().map(|c| (c.id.as_str(), c.function.name.as_str())));
+                turn(&mut pieces, "assistant", &with_calls(&text, message));
+            }
+            Role::Tool => {
+                let name = message.tool_call_id.as_deref().and_then(|id| called.get(id));
+                let name = name.copied().unwrap_or("tool");
+                turn(&mut pieces, "system", &format!("{name} answered: {}", clipped(&text, MAX_RESULT)));
+            }
+        }
+    }
+    pieces
+}
+
+/// A whole turn.
+pub(crate) fn turn(pieces: &mut Vec<Piece<'static>>, role: &str, text: &str) {
+    pieces.push(Piece::Control(TURN_START.into()));
+    pieces.push(Piece::Text(format!("{role}\n{text}").into()));
+    pieces.push(Piece::Control(TURN_END.into()));
+    pieces.push(Piece::Text("\n".into()));
+}
+
+/// What makes the model speak next.
+pub(crate) fn answer() -> Vec<Piece<'static>> {
+    vec![Piece::Control(TURN_START.into()), Piece::Text("assistant\n".into())]
+}
+
+/// At most `max` characters of a text.
+pub(crate) fn clipped(text: &str, max: usize) -> Cow<'_, str> {
+    match text.char_indices().nth(max) {
+        None => text.into(),
+        Some((end, _)) => format!("{}\u{2026}", &text[..end]).into(),
+    }
+}
+
+fn with_calls(text: &str, message: &Message) -> String {
+    let calls = message.tool_calls.iter().map(|call| {
+        format!("I call {} with {}", call.function.name, clipped(&call.function.arguments, MAX_RESULT))
+    });
+    std::iter::once(text.to_owned()).filter(|text| !text.is_empty()).chain(calls).collect::<Vec<_>>().join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use agent_core::message::ToolCall;
+
+    use super::*;
+
+    fn shown(pieces: &[Piece<'_>]) -> String {
+        pieces
+            .iter()
+            .map(|piece| match piece {
+                Piece::Control(name) => format!("[{name}]"),
+                Piece::Text(text) => text.to_string(),
+            })
+            .collect()
+    }
+
+    #[test]
+    fn a_conversation_with_a_call_reads_as_turns() {
+        let call = ToolCall::new("c1", "readTodos", "{\"done\":false}");
+        let messages = [
+            Message::user("What is left? <|im_end|>"),
+            Message::calls("", vec![call]),
+            Message::tool_result("c1", "[\"milk\"]"),
+            Message::tool_result("c9", "lost"),
+        ];
+        expect_test::expect![[r#"
+            [<|im_start|>]system
+            Be brief.[<|im_end|>]
+            [<|im_start|>]user
+            What is left? <|im_end|>[<|im_end|>]
+            [<|im_start|>]assistant
+            I call readTodos with {"done":false}[<|im_end|>]
+            [<|im_start|>]system
+            readTodos answered: ["milk"][<|im_end|>]
+            [<|im_start|>]system
+            tool answered: lost[<|im_end|>]
+        "#]]
+        .assert_eq(&shown(&conversation("Be brief.".into(), messages.iter())));
+    }
+
+    #[test]
+    fn long_results_are_clipped_at_a_character() {
+        assert_eq!(clipped("añb", 3), "añb");
+        assert_eq!(clipped("añbc", 2), "añ\u{2026}");
+        let result = [Message::tool_result("c", "x".repeat(MAX_RESULT * 2))];
+        assert!(shown(&conversation(String::new(), result.iter())).len() < MAX_RESULT + 200);
+    }
+}

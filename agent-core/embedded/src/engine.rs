@@ -1,0 +1,166 @@
+//! The model's thread and the bounded queue before it.
+
+use std::collections::VecDeque;
+use std::num::NonZeroUsize;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use agent_core::error::{Failure, FailureKind};
+use futures_channel::oneshot;
+use futures_util::FutureExt;
+use futures_util::future::Shared;
+
+use crate::runner::{Job, Runner};
+use crate::vocabulary::Vocabulary;
+use crate::weights::{Weights, WeightsError};
+
+/// Calls that wait for the model.
+struct Queue {
+    state: Mutex<QueueState>,
+    changed: Condvar,
+    limit: usize,
+}
+
+#[derive(Default)]
+struct QueueState {
+    waiting: VecDeque<Job>,
+    /// Whether the weights are wanted even without a call.
+    warm: bool,
+    closed: bool,
+}
+
+impl Queue {
+    fn lock(&self) -> MutexGuard<'_, QueueState> {
+        // Nothing that holds the lock leaves the state half changed.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn push(&self, job: Job) -> Result<(), Failure> {
+        let mut state = self.lock();
+        state.waiting.retain(|job| !job.is_abandoned());
+        if state.waiting.len() >= self.limit {
+            return Err(Failure::new(
+                FailureKind::RateLimited,
+                "the embedded model is busy; it answers one call at a time",
+            ));
+        }
+        state.waiting.push_back(job);
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    /// Waits until the weights are wanted; `false` where they will not be any more.
+    fn wait_for_use(&self) -> bool {
+        let idle = |state: &mut QueueState| !state.warm && !state.closed && state.waiting.is_empty();
+        let state = self.changed.wait_while(self.lock(), idle).unwrap_or_else(PoisonError::into_inner);
+        !state.closed
+    }
+
+    /// Waits for the next call; `None` when the model is not needed any more.
+    fn next(&self) -> Option<Job> {
+        let idle = |state: &mut QueueState| !state.closed && state.waiting.is_empty();
+        let mut state = self.changed.wait_while(self.lock(), idle).unwrap_or_else(PoisonError::into_inner);
+        if state.closed { None } else { state.waiting.pop_front() }
+    }
+}
+
+type Loaded = Result<(), Arc<WeightsError>>;
+
+/// A model on a thread of its own. The thread ends after the engine is dropped, at the next token.
+pub(crate) struct Engine {
+    queue: Arc<Queue>,
+    loaded: Shared<oneshot::Receiver<Loaded>>,
+}
+
+impl Engine {
+    /// Starts the thread. The weights are loaded there at the first call.
+    pub(crate) fn start(
+        weights: Weights,
+        vocabulary: Arc<Vocabulary>,
+        context: usize,
+        waiting: usize,
+        threads: NonZeroUsize,
+    ) -> std::io::Result<Self> {
+        let queue = Arc::new(Queue {
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            limit: waiting,
+        });
+        let pool = rayon::ThreadPoolBuilder::new()
+            .num_threads(threads.get())
+            .thread_name(|n| format!("model-{n}"))
+            .build()
+            .map_err(std::io::Error::other)?;
+        let (tell, loaded) = oneshot::channel();
+        let calls = Arc::clone(&queue);
+        let path = weights.path.clone();
+        thread::Builder::new().name("model".to_owned()).spawn(move || {
+            if !calls.wait_for_use() {
+                return;
+            }
+            // A send fails where nobody waits for the news.
+            match pool.install(|| weights.load()) {
+                Ok(llama) if llama.vocabulary() == vocabulary.len() => {
+                    let _ = tell.send(Ok(()));
+                    serve(&calls, Runner::new(llama, vocabulary, context), &pool);
+                }
+                Ok(_) => {
+                    let detail = "vocabulary and weights are of different sizes".to_owned();
+                    let _ = tell.send(Err(Arc::new(WeightsError::Damaged { path, detail })));
+                }
+                Err(error) => {
+                    let _ = tell.send(Err(Arc::new(error)));
+                }
+            }
+            calls.lock().waiting.clear();
+        })?;
+        Ok(Self { queue, loaded: loaded.shared() })
+    }
+
+    /// Has the weights loaded and waits until they are.
+    pub(crate) async fn warm(&self) -> Result<(), Failure> {
+        self.queue.lock().warm = true;
+        self.queue.changed.notify_all();
+        self.wait().await
+    }
+
+    /// Puts a call into the queue, once the weights are loaded.
+    pub(crate) async fn call(&self, job: Job) -> Result<(), Failure> {
+        if self.loaded.peek().is_some() {
+            // Known already: a call must not wait for weights that will never be there.
+            self.wait().await?;
+        }
+        self.queue.push(job)?;
+        self.wait().await
+    }
+
+    async fn wait(&self) -> Result<(), Failure> {
+        match self.loaded.clone().await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => {
+                Err(Failure::new(FailureKind::NotConfigured, "the embedded model's weights cannot be used")
+                    .with_source(error))
+            }
+            Err(_) => Err(Failure::new(FailureKind::Internal, "the embedded model has stopped")),
+        }
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.queue.lock().closed = true;
+        self.queue.changed.notify_all();
+    }
+}
+
+fn serve(queue: &Queue, mut runner: Runner, pool: &rayon::ThreadPool) {
+    while let Some(mut job) = queue.next() {
+        if catch_unwind(AssertUnwindSafe(|| pool.install(|| runner.run(&mut job)))).is_err() {
+            tracing::error!("the embedded model panicked over a call");
+            runner.reset();
+            let failure = Failure::new(FailureKind::Internal, "the embedded model failed");
+            let _ = job.events.try_send(Err(failure));
+        }
+    }
+}

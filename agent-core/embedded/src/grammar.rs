@@ -1,0 +1,162 @@
+//! Answers that are forced into a JSON Schema, token by token.
+
+use std::sync::Arc;
+
+use llguidance::api::TopLevelGrammar;
+use llguidance::{Matcher, ParserFactory};
+use serde_json::{Map, Value, json};
+
+use crate::vocabulary::Vocabulary;
+
+/// The longest string that a forced answer may hold, in characters.
+const MAX_STRING: u64 = 200;
+/// The longest list that a forced answer may hold.
+const MAX_ITEMS: u64 = 8;
+/// The largest whole number that a forced answer may hold where the schema sets no bounds.
+const MAX_INTEGER: i64 = 999_999_999;
+/// How deep schemas are followed, references included.
+const MAX_DEPTH: usize = 12;
+/// The formats of strings that the grammar engine can force.
+const FORMATS: [&str; 9] =
+    ["date-time", "date", "time", "duration", "email", "hostname", "ipv4", "ipv6", "uuid"];
+
+/// Compiles schemas for one vocabulary.
+pub(crate) struct Grammars {
+    factory: ParserFactory,
+}
+
+impl Grammars {
+    /// Prepares the vocabulary, which takes some tens of milliseconds.
+    pub(crate) fn new(vocabulary: &Arc<Vocabulary>) -> Result<Self, String> {
+        let mut factory = ParserFactory::new_simple(&vocabulary.grammar_tokens())
+            .map_err(|error| error.to_string())?;
+        factory.quiet();
+        Ok(Self { factory })
+    }
+
+    /// A matcher that allows what fits `schema`, which [`forcible`] has made.
+    pub(crate) fn matcher(&self, schema: &Value) -> Result<Matcher, String> {
+        let grammar = TopLevelGrammar::from_json_schema(schema.clone());
+        let matcher = Matcher::new(self.factory.create_parser(grammar));
+        match matcher.get_error() {
+            None => Ok(matcher),
+            Some(error) => Err(error),
+        }
+    }
+}
+
+/// Rewrites a tool's schema into what can be forced and is sure to end: local references are put in
+/// place, strings, lists and whole numbers get bounds, what the grammar engine does not know is left
+/// out. Whatever fits the result and the parts left out fits the schema.
+pub(crate) fn forcible(schema: &Value) -> Value {
+    let mut forcible = match simplify(schema, schema, 0) {
+        Value::Object(object) => object,
+        _ => Map::new(),
+    };
+    forcible.insert("x-guidance".into(), json!({ "whitespace_flexible": false }));
+    Value::Object(forcible)
+}
+
+fn simplify(schema: &Value, root: &Value, depth: usize) -> Value {
+    let Value::Object(schema) = schema else { return anything() };
+    if depth > MAX_DEPTH {
+        return json!({ "type": "null" });
+    }
+    let within = |schema: &Value| simplify(schema, root, depth + 1);
+    if let Some(Value::String(reference)) = schema.get("$ref") {
+        let target = reference.strip_prefix('#').and_then(|pointer| root.pointer(pointer));
+        return target.map_or_else(anything, within);
+    }
+    for key in ["const", "enum"] {
+        if let Some(values) = schema.get(key) {
+            return json!({ key: values });
+        }
+    }
+    for key in ["anyOf", "oneOf"] {
+        if let Some(Value::Array(choices)) = schema.get(key) {
+            return json!({ "anyOf": choices.iter().map(within).collect::<Vec<_>>() });
+        }
+    }
+    if let Some([only]) = schema.get("allOf").and_then(Value::as_array).map(Vec::as_slice) {
+        return within(only);
+    }
+    let kinds: Vec<&str> = match schema.get("type") {
+        Some(Value::String(kind)) => vec![kind],
+        Some(Value::Array(kinds)) => kinds.iter().filter_map(Value::as_str).collect(),
+        _ if schema.contains_key("properties") => vec!["object"],
+        _ if schema.contains_key("items") => vec!["array"],
+        _ => vec![],
+    };
+    match kinds[..] {
+        [] => anything(),
+        [kind] => of_kind(kind, schema, &within),
+        _ => json!({ "anyOf": kinds.iter().map(|kind| of_kind(kind, schema, &within)).collect::<Vec<_>>() }),
+    }
+}
+
+fn of_kind(kind: &str, schema: &Map<String, Value>, within: &dyn Fn(&Value) -> Value) -> Value {
+    let copy = |keys: &[&str]| -> Map<String, Value> {
+        let kept = keys.iter().filter_map(|key| Some(((*key).to_owned(), schema.get(*key)?.clone())));
+        std::iter::once(("type".to_owned(), Value::from(kind))).chain(kept).collect()
+    };
+    let at_most = |key: &str, limit: u64| schema.get(key).and_then(Value::as_u64).unwrap_or(limit).min(limit);
+    let mut simple = copy(&[]);
+    match kind {
+        "object" => {
+            let empty = Map::new();
+            let properties = schema.get("properties").and_then(Value::as_object).unwrap_or(&empty);
+            let required = schema.get("required").and_then(Value::as_array).map(Vec::as_slice);
+            let required: Vec<&str> =
+                required.unwrap_or_default().iter().filter_map(Value::as_str).collect();
+            let mut kept: Map<String, Value> =
+                properties.iter().map(|(name, schema)| (name.clone(), within(schema))).collect();
+            for name in &required {
+                kept.entry(*name).or_insert_with(anything);
+            }
+            simple.insert("properties".into(), kept.into());
+            simple.insert("required".into(), required.into());
+            simple.insert("additionalProperties".into(), false.into());
+        }
+        "array" => {
+            let items = schema.get("items").map_or_else(anything, within);
+            let most = at_most("maxItems", MAX_ITEMS);
+            simple.insert("items".into(), items);
+            simple.insert("minItems".into(), at_least(schema, "minItems").min(most).into());
+            simple.insert("maxItems".into(), most.into());
+        }
+        "string" => match schema.get("format").and_then(Value::as_str) {
+            Some(format) if FORMATS.contains(&format) => simple = copy(&["format"]),
+            _ => {
+                let most = at_most("maxLength", MAX_STRING);
+                simple.insert("minLength".into(), at_least(schema, "minLength").min(most).into());
+                simple.insert("maxLength".into(), most.into());
+            }
+        },
+        "integer" => {
+            simple = copy(&["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"]);
+            if !simple.contains_key("exclusiveMinimum") {
+                simple.entry("minimum").or_insert_with(|| (-MAX_INTEGER).into());
+            }
+            if !simple.contains_key("exclusiveMaximum") {
+                simple.entry("maximum").or_insert_with(|| MAX_INTEGER.into());
+            }
+        }
+        "number" => simple = copy(&["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"]),
+        _ => {}
+    }
+    simple.into()
+}
+
+fn at_least(schema: &Map<String, Value>, key: &str) -> u64 {
+    schema.get(key).and_then(Value::as_u64).unwrap_or(0)
+}
+
+/// What stands where a schema allows anything: a plain value, since a free object need not end.
+fn anything() -> Value {
+    json!({ "anyOf": [
+        { "type": "string", "maxLength": MAX_STRING },
+        { "type": "integer", "minimum": -MAX_INTEGER, "maximum": MAX_INTEGER },
+        { "type": "boolean" },
+        { "type": "null" },
+    ]})
+}

@@ -1,0 +1,320 @@
+//! The forward pass of a Llama-family decoder, in single precision over 8-bit matrices.
+//!
+//! It is written out rather than taken from `candle-transformers` because it needs what the model
+//! there does not offer: a key-value cache that can be cut back to any shared prefix, the logits of
+//! every position (to score a text), no unpacked copy of the embedding table, and threads of our
+//! own choice (see [`crate::matrix`]). The file format, the quantised blocks and their dot products
+//! are candle's.
+
+use std::io::{Read, Seek};
+
+use candle_core::quantized::QTensor;
+use candle_core::quantized::gguf_file::Content;
+use candle_core::{Device, Error};
+use rayon::prelude::*;
+
+use crate::matrix::Matrix;
+
+/// The sizes of a model, from the metadata of its file.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Shape {
+    pub(crate) layers: usize,
+    pub(crate) hidden: usize,
+    pub(crate) heads: usize,
+    pub(crate) kv_heads: usize,
+    pub(crate) rope_base: f32,
+    pub(crate) norm_epsilon: f32,
+    /// How many tokens the model was trained to see at once.
+    pub(crate) trained_context: usize,
+}
+
+impl Shape {
+    /// Reads the sizes; `Err` is the metadata key that is missing or out of range.
+    pub(crate) fn read(content: &Content) -> Result<Self, String> {
+        let number = |key: &str| {
+            let key = format!("llama.{key}");
+            content.metadata.get(&key).and_then(|v| v.to_u32().ok()).map(|v| v as usize).ok_or(key)
+        };
+        let float = |key: &str| {
+            let key = format!("llama.{key}");
+            content.metadata.get(&key).and_then(|v| v.to_f32().ok()).ok_or(key)
+        };
+        let shape = Self {
+            layers: number("block_count")?,
+            hidden: number("embedding_length")?,
+            heads: number("attention.head_count")?,
+            kv_heads: number("attention.head_count_kv").or_else(|_| number("attention.head_count"))?,
+            rope_base: float("rope.freq_base").unwrap_or(10_000.0),
+            norm_epsilon: float("attention.layer_norm_rms_epsilon")?,
+            trained_context: number("context_length")?,
+        };
+        let divides = |part: usize, whole: usize| part > 0 && whole > 0 && whole.is_multiple_of(part);
+        if !divides(shape.heads, shape.hidden) || !divides(LANES, shape.head_size()) {
+            return Err("llama.attention.head_count".into());
+        }
+        if !divides(shape.kv_heads, shape.heads) {
+            return Err("llama.attention.head_count_kv".into());
+        }
+        Ok(shape)
+    }
+
+    fn head_size(&self) -> usize {
+        self.hidden / self.heads
+    }
+
+    fn kv_size(&self) -> usize {
+        self.kv_heads * self.head_size()
+    }
+}
+
+struct Layer {
+    attention_norm: Vec<f32>,
+    /// Query, key and value, stacked.
+    projections: Matrix,
+    attention_output: Matrix,
+    feed_norm: Vec<f32>,
+    /// Gate and up, stacked.
+    gate_up: Matrix,
+    down: Matrix,
+}
+
+/// A model's weights, ready to run on the processor.
+pub(crate) struct Llama {
+    shape: Shape,
+    embeddings: Matrix,
+    layers: Vec<Layer>,
+    norm: Vec<f32>,
+    /// Absent where a small model ties its output to the embeddings and ships one table for both.
+    output: Option<Matrix>,
+    /// How fast each pair of a head's numbers turns per position, in radians.
+    turns: Vec<f32>,
+}
+
+impl Llama {
+    /// Loads the weights that `content` describes.
+    pub(crate) fn load(
+        shape: Shape,
+        content: &Content,
+        reader: &mut (impl Read + Seek),
+    ) -> Result<Self, Error> {
+        let mut tensor = |name: &str| content.tensor(reader, &format!("{name}.weight"), &Device::Cpu);
+        let embeddings = Matrix::stack(&[tensor("token_embd")?])?;
+        let output = match content.tensor_infos.contains_key("output.weight") {
+            true => Some(Matrix::stack(&[tensor("output")?])?),
+            false => None,
+        };
+        let norm = numbers(tensor("output_norm")?)?;
+        let layers = (0..shape.layers)
+            .map(|n| {
+                let mut tensor = |name: &str| tensor(&format!("blk.{n}.{name}"));
+                Ok(Layer {
+                    attention_norm: numbers(tensor("attn_norm")?)?,
+                    projections: Matrix::stack(&[
+                        tensor("attn_q")?,
+                        tensor("attn_k")?,
+                        tensor("attn_v")?,
+                    ])?,
+                    attention_output: Matrix::stack(&[tensor("attn_output")?])?,
+                    feed_norm: numbers(tensor("ffn_norm")?)?,
+                    gate_up: Matrix::stack(&[tensor("ffn_gate")?, tensor("ffn_up")?])?,
+                    down: Matrix::stack(&[tensor("ffn_down")?])?,
+                })
+            })
+            .collect::<Result<_, Error>>()?;
+        let size = shape.head_size();
+        let turns =
+            (0..size).step_by(2).map(|i| shape.rope_base.powf(-(i as f32) / size as f32)).collect();
+        let model = Self { shape, embeddings, layers, norm, output, turns };
+        model.check()?;
+        Ok(model)
+    }
+
+    /// Holds the matrices against one another, so that the arithmetic cannot go out of bounds.
+    fn check(&self) -> Result<(), Error> {
+        let Shape { hidden, .. } = self.shape;
+        let fits = |matrix: &Matrix, rows: usize, columns: usize| {
+            matrix.rows() == rows && matrix.columns() == columns
+        };
+        let layer_fits = |layer: &Layer| {
+            let feed = layer.down.columns();
+            fits(&layer.projections, hidden + 2 * self.shape.kv_size(), hidden)
+                && fits(&layer.attention_output, hidden, hidden)
+                && fits(&layer.gate_up, 2 * feed, hidden)
+                && fits(&layer.down, hidden, feed)
+                && layer.attention_norm.len() == hidden
+                && layer.feed_norm.len() == hidden
+        };
+        let vocabulary = self.embeddings.rows();
+        let ends_fit = fits(&self.embeddings, vocabulary, hidden)
+            && self.output.as_ref().is_none_or(|output| fits(output, vocabulary, hidden))
+            && self.norm.len() == hidden;
+        match ends_fit && self.layers.iter().all(layer_fits) {
+            true => Ok(()),
+            false => Err(Error::msg("the tensors' shapes do not fit the metadata")),
+        }
+    }
+
+    /// How many tokens the model knows.
+    pub(crate) fn vocabulary(&self) -> usize {
+        self.embeddings.rows()
+    }
+
+    /// An empty cache for this model.
+    pub(crate) fn cache(&self) -> KvCache {
+        KvCache { layers: vec![(Vec::new(), Vec::new()); self.shape.layers], len: 0 }
+    }
+
+    /// Runs `tokens` after what the cache holds, and adds them to it. Gives the hidden states of
+    /// the new positions one after another. Tokens beyond the vocabulary must not come here.
+    pub(crate) fn forward(&self, tokens: &[u32], cache: &mut KvCache) -> Vec<f32> {
+        let Shape { hidden, norm_epsilon, .. } = self.shape;
+        let mut x = vec![0.0; tokens.len() * hidden];
+        for (token, x) in tokens.iter().zip(x.chunks_exact_mut(hidden)) {
+            self.embeddings.row(*token as usize, x);
+        }
+        for (layer, kept) in self.layers.iter().zip(&mut cache.layers) {
+            let normed = normalise(&x, &layer.attention_norm, norm_epsilon);
+            let mixed = self.attend(layer.projections.multiply(&normed), kept, cache.len);
+            add(&mut x, &layer.attention_output.multiply(&mixed));
+            let normed = normalise(&x, &layer.feed_norm, norm_epsilon);
+            let gated = gate(&layer.gate_up.multiply(&normed), layer.down.columns());
+            add(&mut x, &layer.down.multiply(&gated));
+        }
+        cache.len += tokens.len();
+        x
+    }
+
+    /// The logits over the vocabulary for hidden states, one position after another.
+    pub(crate) fn logits(&self, hidden: &[f32]) -> Vec<f32> {
+        let normed = normalise(hidden, &self.norm, self.shape.norm_epsilon);
+        self.output.as_ref().unwrap_or(&self.embeddings).multiply(&normed)
+    }
+
+    /// The hidden states of the last position.
+    pub(crate) fn last<'a>(&self, hidden: &'a [f32]) -> &'a [f32] {
+        &hidden[hidden.len() - self.shape.hidden..]
+    }
+
+    /// Causal attention with grouped queries: `projected` holds query, key and value a position.
+    fn attend(&self, mut projected: Vec<f32>, kept: &mut (Vec<f32>, Vec<f32>), past: usize) -> Vec<f32> {
+        let Shape { heads, kv_heads, hidden, .. } = self.shape;
+        let (size, kv_size) = (self.shape.head_size(), self.shape.kv_size());
+        let width = hidden + 2 * kv_size;
+        let (keys, values) = kept;
+        for (n, position) in projected.chunks_exact_mut(width).enumerate() {
+            self.rotate(&mut position[..hidden + kv_size], past + n);
+            keys.extend_from_slice(&position[hidden..hidden + kv_size]);
+            values.extend_from_slice(&position[hidden + kv_size..]);
+        }
+        let scale = 1.0 / (size as f32).sqrt();
+        let mut mixed = vec![0.0; projected.len() / width * hidden];
+        mixed.par_chunks_exact_mut(size).enumerate().for_each(|(task, mixed)| {
+            let (n, head) = (task / heads, task % heads);
+            let query = &projected[n * width + head * size..][..size];
+            let kv_start = head / (heads / kv_heads) * size;
+            let seen = ..(past + n + 1) * kv_size;
+            let mut weights: Vec<f32> = keys[seen]
+                .chunks_exact(kv_size)
+                .map(|key| dot(query, &key[kv_start..][..size]) * scale)
+                .collect();
+            softmax(&mut weights);
+            for (weight, value) in weights.iter().zip(values[seen].chunks_exact(kv_size)) {
+                for (m, v) in mixed.iter_mut().zip(&value[kv_start..][..size]) {
+                    *m += weight * v;
+                }
+            }
+        });
+        mixed
+    }
+
+    /// Turns each pair of neighbours by the position, as GGUF orders a Llama's heads.
+    fn rotate(&self, heads: &mut [f32], position: usize) {
+        for head in heads.chunks_exact_mut(self.shape.head_size()) {
+            for (pair, turn) in head.chunks_exact_mut(2).zip(&self.turns) {
+                let (sin, cos) = (position as f32 * turn).sin_cos();
+                (pair[0], pair[1]) = (pair[0] * cos - pair[1] * sin, pair[0] * sin + pair[1] * cos);
+            }
+        }
+    }
+}
+
+/// Keys and values of the positions run so far.
+pub(crate) struct KvCache {
+    layers: Vec<(Vec<f32>, Vec<f32>)>,
+    len: usize,
+}
+
+impl KvCache {
+    /// How many positions it holds.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Forgets all positions from `len` on.
+    pub(crate) fn truncate(&mut self, len: usize) {
+        if len >= self.len {
+            return;
+        }
+        for (keys, values) in &mut self.layers {
+            let kept = keys.len() / self.len * len;
+            keys.truncate(kept);
+            values.truncate(kept);
+        }
+        self.len = len;
+    }
+}
+
+/// How many sums a dot product keeps side by side, so that the compiler can use vectors.
+const LANES: usize = 8;
+
+fn dot(a: &[f32], b: &[f32]) -> f32 {
+    let mut sums = [0.0; LANES];
+    for (a, b) in a.chunks_exact(LANES).zip(b.chunks_exact(LANES)) {
+        for lane in 0..LANES {
+            sums[lane] += a[lane] * b[lane];
+        }
+    }
+    sums.iter().sum()
+}
+
+fn softmax(values: &mut [f32]) {
+    let max = values.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let mut sum = 0.0;
+    for value in values.iter_mut() {
+        *value = (*value - max).exp();
+        sum += *value;
+    }
+    for value in values {
+        *value /= sum;
+    }
+}
+
+fn normalise(x: &[f32], weights: &[f32], epsilon: f32) -> Vec<f32> {
+    let mut normed = Vec::with_capacity(x.len());
+    for x in x.chunks_exact(weights.len()) {
+        let mean_square = x.iter().map(|v| v * v).sum::<f32>() / x.len() as f32;
+        let scale = 1.0 / (mean_square + epsilon).sqrt();
+        normed.extend(x.iter().zip(weights).map(|(v, w)| v * scale * w));
+    }
+    normed
+}
+
+/// The gated linear unit with SiLU; `gate_up` holds gate and up a position, `size` numbers each.
+fn gate(gate_up: &[f32], size: usize) -> Vec<f32> {
+    let mut gated = Vec::with_capacity(gate_up.len() / 2);
+    for position in gate_up.chunks_exact(2 * size) {
+        let (gate, up) = position.split_at(size);
+        gated.extend(gate.iter().zip(up).map(|(g, u)| g / (1.0 + (-g).exp()) * u));
+    }
+    gated
+}
+
+fn add(x: &mut [f32], more: &[f32]) {
+    for (x, more) in x.iter_mut().zip(more) {
+        *x += more;
+    }
+}
+
+fn numbers(tensor: QTensor) -> Result<Vec<f32>, Error> {
+    tensor.dequantize(&Device::Cpu)?.flatten_all()?.to_vec1()
+}

@@ -1,0 +1,136 @@
+//! Matrices of 8-bit blocks, multiplied by candle's vectorised dot products.
+//!
+//! Whatever precision a file has, its matrices are kept as `Q8_0`, for which candle has vector
+//! kernels on every processor; for `Q4_1` it has none, and multiplying takes three to five times as
+//! long. The products are spread over the rayon pool that the caller runs in, not over candle's
+//! own: that one spins at a barrier after each product, and where it shares its cores with anything
+//! else, a token takes ten times as long.
+
+use candle_core::quantized::k_quants::BlockQ8_0;
+use candle_core::quantized::{GgmlType, QTensor};
+use candle_core::{Device, Error};
+use rayon::prelude::*;
+
+const BLOCK: usize = BlockQ8_0::BLCK_SIZE;
+
+/// How many rows of a matrix make one piece of parallel work.
+const ROWS_PER_TASK: usize = 32;
+
+/// A matrix, `rows` outputs by `columns` inputs.
+pub(crate) struct Matrix {
+    blocks: Vec<BlockQ8_0>,
+    rows: usize,
+    columns: usize,
+}
+
+impl Matrix {
+    /// Stacks tensors of the same width on top of one another, so that one product does for all.
+    pub(crate) fn stack(tensors: &[QTensor]) -> Result<Self, Error> {
+        let mut matrix = Self { blocks: Vec::new(), rows: 0, columns: 0 };
+        for tensor in tensors {
+            let (rows, columns) = tensor.shape().dims2()?;
+            if columns == 0 || !columns.is_multiple_of(BLOCK) || ![0, columns].contains(&matrix.columns) {
+                return Err(Error::msg(format!("a matrix of {rows} by {columns} does not fit")));
+            }
+            let values: Vec<f32> = tensor.dequantize(&Device::Cpu)?.flatten_all()?.to_vec1()?;
+            let start = matrix.blocks.len();
+            matrix.blocks.resize(start + values.len() / BLOCK, BlockQ8_0::zeros());
+            BlockQ8_0::from_float(&values, &mut matrix.blocks[start..]);
+            matrix.rows += rows;
+            matrix.columns = columns;
+        }
+        Ok(matrix)
+    }
+
+    /// How many outputs it has.
+    pub(crate) fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// How many inputs it takes.
+    pub(crate) fn columns(&self) -> usize {
+        self.columns
+    }
+
+    /// One row, as numbers.
+    pub(crate) fn row(&self, index: usize, into: &mut [f32]) {
+        BlockQ8_0::to_float(self.row_blocks(index), into);
+    }
+
+    /// Multiplies each of the vectors in `inputs`, which lie one after another, and gives the
+    /// products in the same order.
+    pub(crate) fn multiply(&self, inputs: &[f32]) -> Vec<f32> {
+        let count = inputs.len() / self.columns;
+        let mut blocks = vec![BlockQ8_0::zeros(); inputs.len() / BLOCK];
+        BlockQ8_0::from_float(inputs, &mut blocks);
+        let inputs: Vec<&[BlockQ8_0]> = blocks.chunks_exact(self.columns / BLOCK).collect();
+
+        // Row by row, so that each row of weights is read once for all vectors.
+        let mut by_row = vec![0.0; self.rows * count];
+        by_row.par_chunks_mut(ROWS_PER_TASK * count).enumerate().for_each(|(task, products)| {
+            for (offset, products) in products.chunks_exact_mut(count).enumerate() {
+                let row = self.row_blocks(task * ROWS_PER_TASK + offset);
+                for (product, input) in products.iter_mut().zip(&inputs) {
+                    *product = BlockQ8_0::vec_dot(self.columns, row, input);
+                }
+            }
+        });
+        if count == 1 { by_row } else { transpose(&by_row, self.rows, count) }
+    }
+
+    fn row_blocks(&self, index: usize) -> &[BlockQ8_0] {
+        let width = self.columns / BLOCK;
+        &self.blocks[index * width..(index + 1) * width]
+    }
+}
+
+fn transpose(values: &[f32], rows: usize, columns: usize) -> Vec<f32> {
+    let mut transposed = vec![0.0; values.len()];
+    for (r, row) in values.chunks_exact(columns).enumerate() {
+        for (c, value) in row.iter().enumerate() {
+            transposed[c * rows + r] = *value;
+        }
+    }
+    transposed
+}
+
+#[cfg(test)]
+mod tests {
+    use candle_core::Tensor;
+    use candle_core::quantized::GgmlDType;
+
+    use super::*;
+
+    fn tensor(rows: usize, columns: usize, seed: usize) -> (Vec<f32>, QTensor) {
+        let values: Vec<f32> =
+            (0..rows * columns).map(|i| ((i * 7 + seed * 13) % 101) as f32 / 50.0 - 1.0).collect();
+        let shaped = Tensor::from_slice(&values, (rows, columns), &Device::Cpu).unwrap();
+        (values, QTensor::quantize(&shaped, GgmlDType::F32).unwrap())
+    }
+
+    #[test]
+    fn products_of_stacked_matrices_are_those_of_plain_arithmetic() {
+        let (mut weights, first) = tensor(70, 64, 1);
+        let (more, second) = tensor(5, 64, 2);
+        weights.extend(more);
+        let matrix = Matrix::stack(&[first, second]).unwrap();
+        assert_eq!((matrix.rows(), matrix.columns()), (75, 64));
+        let (inputs, _) = tensor(3, 64, 3);
+        let products = matrix.multiply(&inputs);
+        for (i, input) in inputs.chunks(64).enumerate() {
+            for (r, row) in weights.chunks(64).enumerate() {
+                let exact: f32 = row.iter().zip(input).map(|(a, b)| a * b).sum();
+                let got = products[i * 75 + r];
+                assert!((got - exact).abs() < 0.3, "vector {i}, row {r}: {got} for {exact}");
+            }
+        }
+        let one = matrix.multiply(&inputs[64..128]);
+        assert_eq!(one, products[75..150]);
+    }
+
+    #[test]
+    fn widths_that_do_not_fit_are_refused() {
+        assert!(Matrix::stack(&[tensor(2, 64, 1).1, tensor(2, 32, 1).1]).is_err());
+        assert!(Matrix::stack(&[tensor(2, 33, 1).1]).is_err());
+    }
+}

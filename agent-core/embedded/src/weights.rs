@@ -1,0 +1,218 @@
+//! A weights file: what it must be, and what is wrong with one that is not.
+
+use std::fs::File;
+use std::io::{BufReader, Read, Seek};
+use std::path::{Path, PathBuf};
+
+use candle_core::quantized::gguf_file::{Content, Value};
+
+use crate::llama::{Llama, Shape};
+
+const MAGIC: &[u8; 4] = b"GGUF";
+
+/// Why a weights file cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WeightsError {
+    /// There is no file at the path.
+    #[error("there are no model weights at {}", path.display())]
+    Missing {
+        /// Where they should be.
+        path: PathBuf,
+    },
+    /// The file is there and cannot be read.
+    #[error("the model weights at {} cannot be read", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// The file is of another format.
+    #[error("{} is not a GGUF file", path.display())]
+    NotGguf {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file ends before what its header promises.
+    #[error("{} is cut off: {length} bytes, at least {expected} needed", path.display())]
+    Truncated {
+        /// The file.
+        path: PathBuf,
+        /// How long it is, in bytes.
+        length: u64,
+        /// How long it has to be at least.
+        expected: u64,
+    },
+    /// The model is of another family than this crate runs.
+    #[error("{} holds a model of architecture {architecture:?}; only \"llama\" runs here", path.display())]
+    UnsupportedArchitecture {
+        /// The file.
+        path: PathBuf,
+        /// What it says it is.
+        architecture: String,
+    },
+    /// The vocabulary is of another kind than this crate reads.
+    #[error("{} has a vocabulary of kind {kind:?}; only \"gpt2\" with ChatML markers runs here", path.display())]
+    UnsupportedVocabulary {
+        /// The file.
+        path: PathBuf,
+        /// What it says it is, or which marker is missing.
+        kind: String,
+    },
+    /// The file contradicts itself.
+    #[error("{} is damaged: {detail}", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What does not fit.
+        detail: String,
+    },
+}
+
+/// A GGUF file whose header has been read and found usable; the weights themselves are not loaded yet.
+pub(crate) struct Weights {
+    pub(crate) path: PathBuf,
+    pub(crate) content: Content,
+    pub(crate) shape: Shape,
+    reader: BufReader<File>,
+}
+
+impl Weights {
+    /// Opens a file and reads its header.
+    pub(crate) fn open(path: &Path) -> Result<Self, WeightsError> {
+        let path = path.to_owned();
+        let unreadable = |source| WeightsError::Unreadable { path: path.clone(), source };
+        let file = File::open(&path).map_err(|source| match source.kind() {
+            std::io::ErrorKind::NotFound => WeightsError::Missing { path: path.clone() },
+            _ => unreadable(source),
+        })?;
+        let length = file.metadata().map_err(unreadable)?.len();
+        let mut reader = BufReader::new(file);
+        let mut magic = [0; 4];
+        if reader.read_exact(&mut magic).is_err() || &magic != MAGIC {
+            return Err(WeightsError::NotGguf { path });
+        }
+        reader.rewind().map_err(unreadable)?;
+        let content = read_header(&mut reader).map_err(|fault| match fault {
+            // The header's own lists run beyond the end of the file.
+            HeaderFault::Ends => {
+                WeightsError::Truncated { path: path.clone(), length, expected: length + 1 }
+            }
+            HeaderFault::Other(detail) => WeightsError::Damaged { path: path.clone(), detail },
+        })?;
+        let expected = extent(&content);
+        if length < expected {
+            return Err(WeightsError::Truncated { path, length, expected });
+        }
+        let architecture = text(&content, "general.architecture");
+        if architecture != "llama" {
+            return Err(WeightsError::UnsupportedArchitecture { path, architecture });
+        }
+        let kind = text(&content, "tokenizer.ggml.model");
+        if kind != "gpt2" {
+            return Err(WeightsError::UnsupportedVocabulary { path, kind });
+        }
+        let shape = Shape::read(&content).map_err(|key| WeightsError::Damaged {
+            path: path.clone(),
+            detail: format!("{key} is missing or impossible"),
+        })?;
+        Ok(Self { path, content, shape, reader })
+    }
+
+    /// What the file calls its model.
+    pub(crate) fn name(&self) -> String {
+        text(&self.content, "general.name")
+    }
+
+    /// Loads the weights. Takes about a second for a small model, and the processor meanwhile.
+    pub(crate) fn load(mut self) -> Result<Llama, WeightsError> {
+        Llama::load(self.shape, &self.content, &mut self.reader)
+            .map_err(|error| WeightsError::Damaged { path: self.path, detail: error.to_string() })
+    }
+}
+
+enum HeaderFault {
+    Ends,
+    Other(String),
+}
+
+fn read_header(reader: &mut BufReader<File>) -> Result<Content, HeaderFault> {
+    Content::read(reader).map_err(|error| {
+        let ends = std::iter::successors(Some(&error as &dyn std::error::Error), |e| e.source())
+            .filter_map(|e| e.downcast_ref::<std::io::Error>())
+            .any(|e| e.kind() == std::io::ErrorKind::UnexpectedEof);
+        // candle wraps its causes in ways that `source` does not always show.
+        match ends || error.to_string().contains("failed to fill whole buffer") {
+            true => HeaderFault::Ends,
+            false => HeaderFault::Other(error.to_string()),
+        }
+    })
+}
+
+/// The offset behind the last tensor's last byte.
+fn extent(content: &Content) -> u64 {
+    let ends = content.tensor_infos.values().map(|info| {
+        let blocks = info.shape.elem_count() / info.ggml_dtype.block_size();
+        info.offset.saturating_add((blocks * info.ggml_dtype.type_size()) as u64)
+    });
+    content.tensor_data_offset.saturating_add(ends.max().unwrap_or(0))
+}
+
+fn text(content: &Content, key: &str) -> String {
+    match content.metadata.get(key) {
+        Some(Value::String(text)) => text.clone(),
+        _ => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use candle_core::quantized::{GgmlDType, QTensor, gguf_file};
+    use candle_core::{Device, Tensor};
+
+    use super::*;
+
+    fn gguf(metadata: &[(&str, Value)]) -> Vec<u8> {
+        let tensor = Tensor::zeros((4, 32), candle_core::DType::F32, &Device::Cpu).unwrap();
+        let tensor = QTensor::quantize(&tensor, GgmlDType::Q8_0).unwrap();
+        let metadata: Vec<_> = metadata.iter().map(|(key, value)| (*key, value)).collect();
+        let mut bytes = std::io::Cursor::new(Vec::new());
+        gguf_file::write(&mut bytes, &metadata, &[("token_embd.weight", &tensor)]).unwrap();
+        bytes.into_inner()
+    }
+
+    fn word(text: &str) -> Value {
+        Value::String(text.to_owned())
+    }
+
+    #[test]
+    fn each_fault_of_a_file_has_its_name() {
+        let llama = [("general.architecture", word("llama")), ("tokenizer.ggml.model", word("gpt2"))];
+        let whole = gguf(&llama);
+        let bert = [("general.architecture", word("bert"))];
+        let pieces = [("general.architecture", word("llama")), ("tokenizer.ggml.model", word("llama"))];
+        let cases: [(&str, Vec<u8>, &str); 8] = [
+            ("an empty file", vec![], "is not a GGUF file"),
+            ("another format", b"PK\x03\x04 and more".to_vec(), "is not a GGUF file"),
+            ("half a header", whole[..20].to_vec(), "is cut off: 20 bytes"),
+            ("half the metadata", whole[..60].to_vec(), "is cut off: 60 bytes"),
+            ("half a tensor", whole[..whole.len() - 40].to_vec(), "is cut off"),
+            ("another architecture", gguf(&bert), "architecture \"bert\""),
+            ("another vocabulary", gguf(&pieces), "vocabulary of kind \"llama\""),
+            ("no sizes", whole, "is damaged: llama.block_count is missing"),
+        ];
+        let folder = tempfile::tempdir().unwrap();
+        for (case, bytes, fault) in cases {
+            let path = folder.path().join("weights.gguf");
+            File::create(&path).unwrap().write_all(&bytes).unwrap();
+            let error = Weights::open(&path).err().expect(case).to_string();
+            assert!(error.contains(fault), "{case}: {error}");
+            assert!(error.contains("weights.gguf"), "{case}: {error}");
+        }
+        let missing = Weights::open(&folder.path().join("nowhere.gguf")).err().unwrap();
+        assert!(matches!(missing, WeightsError::Missing { .. }), "{missing}");
+    }
+}
