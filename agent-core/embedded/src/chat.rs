@@ -65,7 +65,11 @@ fn with_calls(text: &str, message: &Message) -> String {
     let calls = message.tool_calls.iter().map(|call| {
         format!("I call {} with {}", call.function.name, clipped(&call.function.arguments, MAX_RESULT))
     });
-    std::iter::once(text.to_owned()).filter(|text| !text.is_empty()).chain(calls).collect::<Vec<_>>().join("\n")
+    std::iter::once(text.to_owned())
+        .filter(|text| !text.is_empty())
+        .chain(calls)
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 #[cfg(test)]

@@ -28,8 +28,8 @@ pub(crate) struct Grammars {
 impl Grammars {
     /// Prepares the vocabulary, which takes some tens of milliseconds.
     pub(crate) fn new(vocabulary: &Arc<Vocabulary>) -> Result<Self, String> {
-        let mut factory = ParserFactory::new_simple(&vocabulary.grammar_tokens())
-            .map_err(|error| error.to_string())?;
+        let mut factory =
+            ParserFactory::new_simple(&vocabulary.grammar_tokens()).map_err(|error| error.to_string())?;
         factory.quiet();
         Ok(Self { factory })
     }
@@ -106,8 +106,7 @@ fn of_kind(kind: &str, schema: &Map<String, Value>, within: &dyn Fn(&Value) -> V
             let empty = Map::new();
             let properties = schema.get("properties").and_then(Value::as_object).unwrap_or(&empty);
             let required = schema.get("required").and_then(Value::as_array).map(Vec::as_slice);
-            let required: Vec<&str> =
-                required.unwrap_or_default().iter().filter_map(Value::as_str).collect();
+            let required: Vec<&str> = required.unwrap_or_default().iter().filter_map(Value::as_str).collect();
             let mut kept: Map<String, Value> =
                 properties.iter().map(|(name, schema)| (name.clone(), within(schema))).collect();
             for name in &required {

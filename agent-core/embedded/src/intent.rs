@@ -37,9 +37,9 @@ pub(crate) fn summary(tool: &ToolSpec) -> String {
 /// The tools that a request may be about, the most alike first.
 pub(crate) fn plausible<'a, T: AsRef<ToolSpec>>(request: &str, tools: &'a [T]) -> Vec<&'a ToolSpec> {
     let asked = stems(request);
-    let shared = |tool: &ToolSpec| stems(&format!("{} {}", spaced(&tool.name), summary(tool)))
-        .intersection(&asked)
-        .count();
+    let shared = |tool: &ToolSpec| {
+        stems(&format!("{} {}", spaced(&tool.name), summary(tool))).intersection(&asked).count()
+    };
     let mut ranked: Vec<(usize, &ToolSpec)> =
         tools.iter().map(|tool| (shared(tool.as_ref()), tool.as_ref())).filter(|(n, _)| *n > 0).collect();
     ranked.sort_by_key(|(shared, _)| std::cmp::Reverse(*shared));

@@ -92,9 +92,8 @@ impl EmbeddedModel {
             takes_tools: true,
         };
         let threads = config.threads.unwrap_or_else(default_threads);
-        let engine =
-            Engine::start(weights, Arc::clone(&vocabulary), context, config.max_waiting, threads)
-                .map_err(|source| WeightsError::Unreadable { path: path.to_owned(), source })?;
+        let engine = Engine::start(weights, Arc::clone(&vocabulary), context, config.max_waiting, threads)
+            .map_err(|source| WeightsError::Unreadable { path: path.to_owned(), source })?;
         Ok(Self { engine, vocabulary, info, sampling: config.sampling })
     }
 
@@ -142,9 +141,8 @@ impl EmbeddedModel {
         let needed = prompt.len() + asks + count(&call.answer)?.len();
         let available = self.info.context_window - MIN_ANSWER;
         if needed > available {
-            let message = format!(
-                "the prompt has {needed} tokens; the embedded model reads at most {available}"
-            );
+            let message =
+                format!("the prompt has {needed} tokens; the embedded model reads at most {available}");
             return Err(Failure::new(FailureKind::InvalidRequest, message));
         }
         Ok(prompt)

@@ -77,14 +77,25 @@ impl Sampler {
     fn draw(&mut self, mut candidates: Vec<u32>, logit: &dyn Fn(&u32) -> f32) -> Option<u32> {
         candidates.sort_unstable_by(|a, b| logit(b).total_cmp(&logit(a)));
         let best = logit(candidates.first()?);
-        let odds: Vec<f32> =
-            candidates.iter().map(|token| ((logit(token) - best) / self.sampling.temperature).exp()).collect();
+        let odds: Vec<f32> = candidates
+            .iter()
+            .map(|token| ((logit(token) - best) / self.sampling.temperature).exp())
+            .collect();
         let goal = odds.iter().sum::<f32>() * self.sampling.top_p.clamp(0.0, 1.0);
         let mut nucleus = 0.0;
-        let count = 1 + odds.iter().take_while(|odd| { nucleus += **odd; nucleus < goal }).count();
+        let count = 1 + odds
+            .iter()
+            .take_while(|odd| {
+                nucleus += **odd;
+                nucleus < goal
+            })
+            .count();
         let odds = &odds[..count.min(odds.len())];
         let mut point = self.random.random::<f32>() * odds.iter().sum::<f32>();
-        let drawn = odds.iter().position(|odd| { point -= odd; point < 0.0 });
+        let drawn = odds.iter().position(|odd| {
+            point -= odd;
+            point < 0.0
+        });
         candidates.get(drawn.unwrap_or(0)).copied()
     }
 }

@@ -96,9 +96,7 @@ impl Weights {
         reader.rewind().map_err(unreadable)?;
         let content = read_header(&mut reader).map_err(|fault| match fault {
             // The header's own lists run beyond the end of the file.
-            HeaderFault::Ends => {
-                WeightsError::Truncated { path: path.clone(), length, expected: length + 1 }
-            }
+            HeaderFault::Ends => WeightsError::Truncated { path: path.clone(), length, expected: length + 1 },
             HeaderFault::Other(detail) => WeightsError::Damaged { path: path.clone(), detail },
         })?;
         let expected = extent(&content);

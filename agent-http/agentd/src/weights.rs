@@ -53,8 +53,7 @@ pub async fn pull(config: &AppConfig, name: Option<&str>) -> Result<PathBuf, Sta
 pub fn list(config: &AppConfig) -> Vec<String> {
     let line = |model: &agent_embedded::catalog::KnownModel| {
         let path = model.path_in(&config.model_dir);
-        let place =
-            if path.exists() { path.display().to_string() } else { "not pulled".to_owned() };
+        let place = if path.exists() { path.display().to_string() } else { "not pulled".to_owned() };
         let megabytes = model.bytes / 1_000_000;
         format!("{}\t{megabytes} MB\t{}\t{place}\t{}", model.name, model.license, model.description)
     };
