@@ -106,8 +106,8 @@ async fn compare(bench: &Bench, subjects: &[&Subject], scale: &Scale) -> Result<
     Ok(rows)
 }
 
-/// The rows of one measurement: in each repeat the reference and every subject of it, right after one another, and
-/// the other way round in the next, so that neither end of a repeat is always the same one's.
+/// The rows of one measurement: in each slice the reference and every subject of it, right after one another, and
+/// the other way round in the next, so that neither end of a slice is always the same one's.
 async fn by_turns(
     measurement: Measurement,
     reference: &Contender<'_>,
@@ -119,17 +119,23 @@ async fn by_turns(
         |contender: &Contender<'_>| contender.subject.limits.iter().find(|(asked, _)| *asked == measurement);
     let measured = contenders.iter().filter(|contender| asked(contender).is_some());
     let turns: Vec<_> = std::iter::once(reference).chain(measured).collect();
+    let slices = measurement.slices();
     let mut figures = vec![Vec::new(); turns.len()];
-    for repeat in 0..scale.repeats {
-        let mut places: Vec<_> = (0..turns.len()).collect();
-        if repeat % 2 == 1 {
-            places.reverse();
+    for repeat in 1..=scale.repeats {
+        let mut sums = vec![0.0; turns.len()];
+        for slice in repeat..repeat + slices {
+            let mut places: Vec<_> = (0..turns.len()).collect();
+            if slice % 2 == 0 {
+                places.reverse();
+            }
+            for place in places {
+                sums[place] += turns[place].run(measurement, bench, scale).await?;
+            }
         }
-        for place in places {
-            let figure = turns[place].run(measurement, bench, scale).await?;
-            let (name, unit) = (turns[place].subject.name, measurement.unit());
-            eprintln!("{measurement}, {} of {}, {name}: {figure:.3} {unit}", repeat + 1, scale.repeats);
-            figures[place].push(figure);
+        for ((turn, figures), sum) in turns.iter().zip(&mut figures).zip(sums) {
+            let (name, unit, figure) = (turn.subject.name, measurement.unit(), sum / slices as f64);
+            eprintln!("{measurement}, {repeat} of {}, {name}: {figure:.3} {unit}", scale.repeats);
+            figures.push(figure);
         }
     }
     let figures_of_reference = &figures[0];

@@ -60,8 +60,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
         let tools = Arc::new(LocalTools::new().with(Weather));
         let backend = EmbeddedBackend::new(Arc::new(examples::Parrot)).with_tools(tools.clone());
-        let platform =
-            Platform::new(roles).with_tools(tools).with_backend(BackendKind::Embedded, backend);
+        let platform = Platform::new(roles).with_tools(tools).with_backend(BackendKind::Embedded, backend);
 
         let you = Principal::new("ada", "acme", Caller::Session);
         let request = TurnRequest::new("sky", vec![Message::user("How is it in Berlin?")]);

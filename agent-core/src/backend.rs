@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-use crate::budget::TokenBudget;
+use crate::budget::{TokenBudget, TokenCounter};
 use crate::error::Failure;
 use crate::event::{EventStream, RunIds};
 use crate::model::ToolChoice;
@@ -30,6 +30,12 @@ pub use embedded::{EmbeddedBackend, ModelSource};
 pub trait Backend: Send + Sync + 'static {
     /// How many tokens the prompt may have with these settings.
     fn budget(&self, choice: &Choice) -> Result<TokenBudget, Failure>;
+
+    /// Counts tokens as the model behind these settings does, where it can say; else the platform's
+    /// counter estimates.
+    fn counter(&self, _choice: &Choice) -> Option<Arc<dyn TokenCounter>> {
+        None
+    }
 
     /// Makes the request. Pure.
     fn prepare(&self, turn: Arc<Turn>) -> Result<Prepared, Failure>;

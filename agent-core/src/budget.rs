@@ -120,20 +120,35 @@ pub(crate) struct Cut {
 
 /// Cuts at least `excess` tokens from `history`, rounded up to a whole number of steps; or as much of it
 /// as there is, which may be less than `excess`. What follows the history must not be a tool's result.
+///
+/// Some models want a conversation to begin with the person. So the cut goes on to the person's next
+/// message, if that is within half a step.
 pub(crate) fn cut(history: &[Entry], excess: usize, step: usize) -> Cut {
     let goal = excess.next_multiple_of(step.max(1));
-    let mut cut = Cut { before: 0, messages: 0, tokens: 0 };
-    for (i, entry) in history.iter().enumerate() {
-        let begins_unit = entry.role != Role::Tool;
-        if begins_unit && cut.tokens >= goal {
-            return Cut { before: i, ..cut };
+    let end = Cut { before: history.len(), messages: 0, tokens: 0 };
+    let mut at_unit = None;
+    let mut cut = end;
+    for (before, entry) in history.iter().enumerate() {
+        if cut.tokens >= goal && entry.role != Role::Tool {
+            let here = Cut { before, ..cut };
+            let unit = *at_unit.get_or_insert(here);
+            if cut.tokens > unit.tokens + step / 2 {
+                return unit;
+            }
+            if entry.role == Role::User {
+                return here;
+            }
         }
         if !entry.stays() {
             cut.messages += 1;
             cut.tokens += entry.tokens;
         }
     }
-    Cut { before: history.len(), ..cut }
+    // Behind the history stands the latest turn, which begins with the person as a rule.
+    match at_unit {
+        Some(unit) if cut.tokens > unit.tokens + step / 2 => unit,
+        _ => cut,
+    }
 }
 
 /// The step of a history's cuts: three tenths of what is left for it by what never changes.

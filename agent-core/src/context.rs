@@ -20,13 +20,17 @@ use crate::turn::TurnRequest;
 
 mod caller;
 mod council;
+mod documents;
 mod execution;
+mod memory;
 mod page;
 mod role;
 
 pub use caller::CallerLayer;
 pub use council::CouncilLayer;
+pub use documents::DocumentsLayer;
 pub use execution::ExecutionLayer;
+pub use memory::MemoryLayer;
 pub use page::PageLayer;
 pub use role::RoleLayer;
 

@@ -23,7 +23,7 @@ mod json;
 mod media;
 mod message;
 mod repair;
-pub mod runtime;
+mod runtime;
 mod sources;
 #[cfg(test)]
 mod tests;
@@ -31,6 +31,7 @@ mod ui_message;
 
 pub use json::Body;
 pub use repair::{NO_RESULT, repair};
+pub use runtime::RuntimeRequest;
 
 use json::Fields;
 use sources::Sources;

@@ -21,6 +21,7 @@ pub mod select;
 pub mod testing;
 pub mod tool;
 pub mod tool_loop;
+pub mod tools;
 pub mod turn;
 pub mod workspace;
 

@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
-use serde_json::value::RawValue;
 
+use crate::budget::TokenCounter;
 use crate::error::Failure;
 use crate::message::{FinishReason, Message, Usage};
 use crate::payload::Payload;
@@ -28,6 +28,11 @@ use crate::tool::ToolSpec;
 pub trait Model: Send + Sync + 'static {
     /// What the model is and can do.
     fn info(&self) -> ModelInfo;
+
+    /// Counts tokens as the model does, where it can say; else the platform's counter estimates.
+    fn counter(&self) -> Option<Arc<dyn TokenCounter>> {
+        None
+    }
 
     /// Makes the bytes of the call. Pure.
     fn prepare(&self, request: &ModelRequest) -> Result<Payload, Failure>;
@@ -125,6 +130,3 @@ impl fmt::Debug for ModelRequest {
             .finish_non_exhaustive()
     }
 }
-
-/// JSON text that is known to be well formed, for request bodies.
-pub type Json = Box<RawValue>;

@@ -164,6 +164,13 @@ impl Prompt {
         self.tokens
     }
 
+    /// How much of the system prompt's beginning is of stability `role` or `agent`, in bytes.
+    pub fn stable_prefix_bytes(&self) -> usize {
+        let stable = self.system.iter().take_while(|fragment| fragment.stability <= STABLE);
+        let lens = stable.map(|fragment| fragment.part.text().len() + SEPARATOR.len());
+        lens.sum::<usize>().saturating_sub(SEPARATOR.len())
+    }
+
     /// What was left out of the history to fit the budget.
     pub fn trimmed(&self) -> &[Trimmed] {
         &self.trimmed

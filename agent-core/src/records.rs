@@ -416,7 +416,8 @@ pub trait RecordsExt: Records {
 
 impl<R: Records + ?Sized> RecordsExt for R {}
 
-fn to_json(value: &impl Serialize) -> Result<SharedJson, StoreError> {
+/// A value as JSON text.
+pub(crate) fn to_json(value: &impl Serialize) -> Result<SharedJson, StoreError> {
     match to_raw_value(value) {
         Ok(json) => Ok(json.into()),
         Err(error) => Err(StoreError::Invalid(format!("the value is not JSON: {error}"))),

@@ -7,9 +7,10 @@ use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, Error as _};
+use serde::ser::SerializeStruct;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::records::StoreError;
 
@@ -63,8 +64,9 @@ pub struct RoleContent {
     /// The council that the agent sits on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub council: Option<Council>,
-    /// The tools that an agent has to begin with; absent is the base set.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// The tools that an agent has to begin with; absent is the base set. Where a file gives a word in
+    /// place of names, `base` is the base set and `none` is no tool.
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "preset")]
     pub mcp_preset: Option<Vec<String>>,
     /// Tools beside the preset.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -85,8 +87,33 @@ pub struct RoleContent {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub messenger_token: Option<Secret>,
     /// The agent runtime that answers, where the role itself names one.
-    #[serde(flatten)]
+    #[serde(flatten, deserialize_with = "agent_server")]
     pub agent_server: AgentServer,
+}
+
+fn preset<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<String>>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged, expecting = "expected an array of tool names, \"base\" or \"none\"")]
+    enum Form {
+        Names(Vec<String>),
+        Word(Word),
+    }
+    #[derive(Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    enum Word {
+        Base,
+        None,
+    }
+    Ok(match Option::deserialize(deserializer)? {
+        None | Some(Form::Word(Word::Base)) => None,
+        Some(Form::Word(Word::None)) => Some(Vec::new()),
+        Some(Form::Names(names)) => Some(names),
+    })
+}
+
+/// Flattened fields are read apart from the others, so a fault among them must name its field itself.
+fn agent_server<'de, D: Deserializer<'de>>(deserializer: D) -> Result<AgentServer, D::Error> {
+    serde_path_to_error::deserialize(deserializer).map_err(D::Error::custom)
 }
 
 /// A piece of the prompt: text alone, or text with a title.
@@ -206,27 +233,31 @@ impl Container {
     }
 }
 
-/// The wire form: a name and, if there is anything to say, a content.
-#[derive(Serialize, Deserialize)]
-struct ContainerForm<C> {
-    name: String,
-    #[serde(default = "Option::default", skip_serializing_if = "Option::is_none")]
-    content: Option<C>,
-}
-
 impl<'de> Deserialize<'de> for Container {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        fn content<T: DeserializeOwned, E: serde::de::Error>(name: &str, value: Value) -> Result<T, E> {
-            serde_json::from_value(value).map_err(|error| E::custom(format!("{name}: {error}")))
+        #[derive(Deserialize)]
+        struct Container {
+            name: String,
         }
-        let ContainerForm { name, content: value } = ContainerForm::<Value>::deserialize(deserializer)?;
-        let value = value.unwrap_or_else(|| Value::Object(Map::new()));
+        #[derive(Deserialize)]
+        struct Content<T> {
+            #[serde(default = "Option::default")]
+            content: Option<T>,
+        }
+        // The name says how to read the content and may come after it, so the whole is kept first;
+        // a fault in it must then name its field itself.
+        fn content<T: DeserializeOwned + Default, E: serde::de::Error>(container: Value) -> Result<T, E> {
+            let read: Result<Content<T>, _> = serde_path_to_error::deserialize(container);
+            Ok(read.map_err(E::custom)?.content.unwrap_or_default())
+        }
+        let container = Value::deserialize(deserializer)?;
+        let Container { name } = Container::deserialize(&container).map_err(D::Error::custom)?;
         Ok(match name.as_str() {
-            "AgentServer" => Self::AgentServer(content(&name, value)?),
-            "WorkflowConnector" => Self::WorkflowConnector(content(&name, value)?),
-            "EmbeddedAI" => Self::EmbeddedAi(content(&name, value)?),
-            "SubscriptionConnector" => Self::SubscriptionConnector(content(&name, value)?),
-            _ => Self::Other { name, content: value },
+            "AgentServer" => Self::AgentServer(content(container)?),
+            "WorkflowConnector" => Self::WorkflowConnector(content(container)?),
+            "EmbeddedAI" => Self::EmbeddedAi(content(container)?),
+            "SubscriptionConnector" => Self::SubscriptionConnector(content(container)?),
+            _ => Self::Other { content: Value::Object(content(container)?), name },
         })
     }
 }
@@ -238,7 +269,10 @@ impl Serialize for Container {
             content: C,
             serializer: S,
         ) -> Result<S::Ok, S::Error> {
-            ContainerForm { name: name.to_owned(), content: Some(content) }.serialize(serializer)
+            let mut form = serializer.serialize_struct("Container", 2)?;
+            form.serialize_field("name", name)?;
+            form.serialize_field("content", &content)?;
+            form.end()
         }
         match self {
             Self::AgentServer(content) => form(self.name(), content, serializer),
@@ -317,8 +351,7 @@ pub struct SubscriptionConnector {
 }
 
 /// A string that is shown to nobody: `Debug` and serialisation give `***`.
-#[derive(Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(transparent)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct Secret(String);
 
 impl Secret {
@@ -336,6 +369,13 @@ impl Secret {
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("***")
+    }
+}
+
+impl<'de> Deserialize<'de> for Secret {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        // The reader's own message would quote what stands there.
+        String::deserialize(deserializer).map(Self).map_err(|_| D::Error::custom("expected a string"))
     }
 }
 
@@ -358,3 +398,6 @@ pub trait RoleStore: Send + Sync + 'static {
     /// is [`StoreError::Taken`].
     async fn put_role(&self, role: RoleBlock) -> Result<(), StoreError>;
 }
+
+#[cfg(test)]
+mod tests;

@@ -118,7 +118,7 @@ enum State {
     /// The model answers.
     Answering {
         stream: ModelStream,
-        answer: Answer,
+        answer: Box<Answer>,
     },
     /// Tools are at work.
     Calling(Box<Calling>),
@@ -137,7 +137,7 @@ impl Rounds {
     fn begin_round(&mut self, stream: ModelStream) {
         self.round += 1;
         self.ready.push_back(Event::StepStarted { step_name: self.step_name() });
-        self.state = State::Answering { stream, answer: Answer::new() };
+        self.state = State::Answering { stream, answer: Answer::new().into() };
     }
 
     fn step_name(&self) -> Id {
@@ -246,7 +246,7 @@ impl Rounds {
             let State::Answering { answer, .. } = std::mem::replace(&mut self.state, State::Over) else {
                 return Poll::Ready(Ok(()));
             };
-            self.finish_answer(answer, done.reason);
+            self.finish_answer(*answer, done.reason);
         }
         Poll::Ready(Ok(()))
     }

@@ -1,10 +1,29 @@
 //! One turn: from a message to a stream of events. The only orchestrator.
+//!
+//! It loads the role (another company's agent is as absent as none), chooses the backend, lets all
+//! context layers collect side by side, assembles the prompt under the backend's budget, lets the
+//! backend prepare its request, and starts it. [`prepare_turn`] stops before the start and is what
+//! previews show; [`run_turn`] goes on from there, so nothing is sent but what a preview would show.
 
-use serde_json::Value;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
+use futures_util::try_join;
+use serde_json::{Value, json};
+
+use crate::backend::{Backend, Prepared, Turn};
+use crate::budget::{EstimateCounter, TokenCounter};
+use crate::clock::{Clock, SystemClock};
+use crate::context::{ContextLayer, Fragment, LayerError, TurnInput};
+use crate::error::Failure;
+use crate::event::{Audience, EventStream, RunIds};
 use crate::message::Message;
 use crate::model::ToolChoice;
-use crate::tool::Caller;
+use crate::prompt::{AssemblyInput, PartCache, assemble};
+use crate::records::StoreError;
+use crate::role::{RoleBlock, RoleStore};
+use crate::select::{BackendKind, Choice, Selection, SelectionReport, select};
+use crate::tool::{Caller, ExecutionContext, ToolError, ToolRegistry, ToolSpec};
 
 /// Who asks, as the credential says.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,6 +36,13 @@ pub struct Principal {
     pub caller: Caller,
     /// The only agent that the credential is good for, where it is bound to one.
     pub agent_id: Option<String>,
+}
+
+impl Principal {
+    /// A caller whose credential is good for all agents of the company.
+    pub fn new(user_id: impl Into<String>, company_id: impl Into<String>, caller: Caller) -> Self {
+        Self { user_id: user_id.into(), company_id: company_id.into(), caller, agent_id: None }
+    }
 }
 
 /// What is asked, read from the caller's request and checked.
@@ -44,4 +70,270 @@ pub struct TurnRequest {
     pub tool_choice: ToolChoice,
     /// Why a proactive turn was triggered.
     pub trigger: Option<String>,
+}
+
+impl TurnRequest {
+    /// A turn in a new conversation with new identifiers.
+    pub fn new(agent_id: impl Into<String>, messages: Vec<Message>) -> Self {
+        Self {
+            agent_id: agent_id.into(),
+            messages,
+            thread_id: crate::new_id(),
+            run_id: crate::new_id(),
+            ..Self::default()
+        }
+    }
+}
+
+/// Everything that turns are run with. Shared by all turns; nothing in it changes.
+pub struct Platform {
+    roles: Arc<dyn RoleStore>,
+    layers: Vec<Arc<dyn ContextLayer>>,
+    tools: Arc<dyn ToolRegistry>,
+    backends: BTreeMap<BackendKind, Arc<dyn Backend>>,
+    counter: Arc<dyn TokenCounter>,
+    parts: Arc<PartCache>,
+    clock: Arc<dyn Clock>,
+}
+
+impl Platform {
+    /// A platform that knows the roles of a store, and has no layer, tool or backend yet.
+    pub fn new(roles: Arc<dyn RoleStore>) -> Self {
+        Self {
+            roles,
+            layers: Vec::new(),
+            tools: Arc::new(crate::tool::LocalTools::new()),
+            backends: BTreeMap::new(),
+            counter: Arc::new(EstimateCounter),
+            parts: Arc::new(PartCache::default()),
+            clock: Arc::new(SystemClock),
+        }
+    }
+
+    /// Adds a context layer; fragments of the same stability stand in the order of their layers.
+    pub fn with_layer(mut self, layer: impl ContextLayer) -> Self {
+        self.layers.push(Arc::new(layer));
+        self
+    }
+
+    /// Sets the tools that agents may be allowed to use.
+    pub fn with_tools(mut self, tools: Arc<dyn ToolRegistry>) -> Self {
+        self.tools = tools;
+        self
+    }
+
+    /// Sets who answers for a kind of backend.
+    pub fn with_backend(mut self, kind: BackendKind, backend: impl Backend) -> Self {
+        self.backends.insert(kind, Arc::new(backend));
+        self
+    }
+
+    /// Sets how tokens are counted.
+    pub fn with_counter(mut self, counter: Arc<dyn TokenCounter>) -> Self {
+        self.counter = counter;
+        self
+    }
+
+    /// Sets the cache in which texts keep their derived forms.
+    pub fn with_parts(mut self, parts: Arc<PartCache>) -> Self {
+        self.parts = parts;
+        self
+    }
+
+    /// Sets the clock.
+    pub fn with_clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    fn backend(&self, kind: BackendKind) -> Result<&Arc<dyn Backend>, TurnError> {
+        self.backends.get(&kind).ok_or(TurnError::NoBackend(kind))
+    }
+}
+
+/// Why a turn did not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TurnError {
+    /// There is no such agent, or it is not this caller's: answered alike.
+    #[error("there is no such agent")]
+    AgentNotFound,
+    /// The credential is good for another agent only.
+    #[error("this credential is not good for this agent")]
+    WrongAgent,
+    /// A field of the request that only the turn could check.
+    #[error("{field}: {problem}")]
+    InvalidField {
+        /// The field's path.
+        field: &'static str,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// The role names no backend; the report says how each rule came out.
+    #[error("no backend is configured for this agent")]
+    NoConnector(Box<SelectionReport>),
+    /// The role names a kind of backend that this platform does not have.
+    #[error("this server has no backend of the kind {0:?}")]
+    NoBackend(BackendKind),
+    /// A store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A layer failed.
+    #[error(transparent)]
+    Layer(#[from] LayerError),
+    /// The tools could not be listed.
+    #[error("the agent's tools could not be listed")]
+    Tools(#[source] ToolError),
+    /// The backend refused.
+    #[error(transparent)]
+    Backend(#[from] Failure),
+}
+
+/// A turn that is ready to be sent, and how it came to be.
+#[derive(Debug)]
+pub struct PreparedTurn {
+    /// Which backend, and why.
+    pub selection: Selection,
+    /// The request.
+    pub request: Prepared,
+}
+
+/// Runs a turn.
+///
+/// # Errors
+/// Whatever is known before the backend has accepted the turn. Later failures are the run's one
+/// `RUN_ERROR`.
+pub async fn run_turn(
+    platform: &Platform,
+    principal: &Principal,
+    request: TurnRequest,
+) -> Result<EventStream, TurnError> {
+    let prepared = prepare_turn(platform, principal, request).await?;
+    let turn = prepared.request.turn.clone();
+    let summary = json!({
+        "requestSha256": prepared.request.payload.sha256(),
+        "stablePrefixBytes": turn.prompt.stable_prefix_bytes(),
+        "promptTokens": turn.prompt.tokens().total(),
+        "backend": turn.choice.kind(),
+    });
+    let events = platform.backend(turn.choice.kind())?.start(prepared.request).await?;
+    let audience = match principal.caller {
+        Caller::Widget => Audience::Visitor,
+        _ => Audience::Trusted,
+    };
+    Ok(events.announce("agent.prompt", summary).for_audience(audience))
+}
+
+/// Makes a turn ready to be sent, and sends nothing.
+///
+/// # Errors
+/// As [`run_turn`].
+pub async fn prepare_turn(
+    platform: &Platform,
+    principal: &Principal,
+    request: TurnRequest,
+) -> Result<PreparedTurn, TurnError> {
+    let role = load_role(platform, principal, &request).await?;
+    let selection = select(&role);
+    let Some(choice) = selection.choice.clone() else {
+        return Err(TurnError::NoConnector(selection.report().into()));
+    };
+    let backend = platform.backend(choice.kind())?;
+    let budget = backend.budget(&choice)?;
+    let counter = backend.counter(&choice).unwrap_or_else(|| platform.counter.clone());
+
+    let context = execution_context(principal, &role, &request)?;
+    let input = TurnInput {
+        role: role.clone(),
+        context: context.clone(),
+        request: Arc::new(request),
+        now: platform.clock.now(),
+    };
+    let (fragments, tools) = try_join!(collect(platform, &input), list_tools(platform, &input, &choice))?;
+    let prompt = assemble(AssemblyInput {
+        fragments,
+        history: platform.parts.history(&input.request.messages),
+        tools: &tools,
+        budget,
+        counter,
+        retrieval: role.content.rag_placement.unwrap_or_default(),
+        cache: &platform.parts,
+    })
+    .map_err(Failure::from)?;
+    let turn = Turn {
+        run: RunIds {
+            thread_id: input.request.thread_id.as_str().into(),
+            run_id: input.request.run_id.as_str().into(),
+        },
+        thinking: thinking(&choice),
+        role,
+        choice,
+        prompt: Arc::new(prompt),
+        tools,
+        context,
+        tool_choice: input.request.tool_choice.clone(),
+    };
+    let request = backend.prepare(Arc::new(turn))?;
+    Ok(PreparedTurn { selection, request })
+}
+
+async fn load_role(
+    platform: &Platform,
+    principal: &Principal,
+    request: &TurnRequest,
+) -> Result<Arc<RoleBlock>, TurnError> {
+    if principal.agent_id.as_ref().is_some_and(|bound| *bound != request.agent_id) {
+        return Err(TurnError::WrongAgent);
+    }
+    let role = platform.roles.role(&principal.company_id, &request.agent_id).await?;
+    role.ok_or(TurnError::AgentNotFound)
+}
+
+fn execution_context(
+    principal: &Principal,
+    role: &RoleBlock,
+    request: &TurnRequest,
+) -> Result<ExecutionContext, TurnError> {
+    if let Some(zone) = &request.timezone
+        && jiff::tz::TimeZone::get(zone).is_err()
+    {
+        let problem = "is not an IANA time zone".to_owned();
+        return Err(TurnError::InvalidField { field: "timezone", problem });
+    }
+    Ok(ExecutionContext {
+        user_id: principal.user_id.clone(),
+        company_id: principal.company_id.clone(),
+        agent_id: role.id.clone(),
+        agent_name: Some(role.name.clone()).filter(|name| !name.is_empty()),
+        todo_list_id: request.todo_list_id.clone(),
+        timezone: request.timezone.clone(),
+        thread_id: request.thread_id.clone(),
+        run_id: request.run_id.clone(),
+        caller: principal.caller,
+    })
+}
+
+async fn collect(platform: &Platform, input: &TurnInput) -> Result<Vec<Fragment>, TurnError> {
+    Ok(crate::context::collect(&platform.layers, input).await?)
+}
+
+async fn list_tools(
+    platform: &Platform,
+    input: &TurnInput,
+    choice: &Choice,
+) -> Result<Arc<[Arc<ToolSpec>]>, TurnError> {
+    let cut = match choice {
+        Choice::AgentServer(server) => server.agent_server_tools.as_deref(),
+        _ => input.role.content.agent_server.agent_server_tools.as_deref(),
+    };
+    let allowed = crate::tools::allowed(&input.role, input.context.caller, cut);
+    let tools = platform.tools.list(&input.context).await.map_err(TurnError::Tools)?;
+    Ok(tools.into_iter().filter(|tool| allowed.contains(&tool.name)).collect())
+}
+
+fn thinking(choice: &Choice) -> Option<bool> {
+    match choice {
+        Choice::AgentServer(server) => server.agent_server_enable_thinking,
+        _ => None,
+    }
 }

@@ -13,10 +13,12 @@ use serde::{Deserialize, Serialize};
 use crate::records::{Key, Records, RecordsExt, StoreError};
 
 mod documents;
+mod file;
 mod memories;
 mod todos;
 
 pub use documents::{Document, document, documents};
+pub use file::{Entry, Fault, FileError, Imported, MAX_FILE_BYTES, WorkspaceFile};
 pub use memories::{DEFAULT_MEMORY_FOLDER, Memory, memories, remember};
 pub use todos::{MAX_TITLE_BYTES, MAX_TODOS, Todo, TodoList, create_todo, todo_list};
 

@@ -27,6 +27,8 @@ pub struct App {
     pub runs: RunRegistry,
     /// Bounds of request bodies.
     pub body: BodyLimits,
+    /// How deep a request's JSON may nest.
+    pub json_depth: usize,
     /// Bounds of answers.
     pub stream: StreamLimits,
     /// Health.

@@ -14,12 +14,15 @@ use std::fmt;
 use std::time::Duration;
 
 use agent_core::error::Failure;
+use agent_core::history::InvalidField;
+use agent_core::turn::TurnError;
 use http::header::{ALLOW, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderMap, Method, Response, StatusCode};
 use serde_json::{Map, Value};
 
 use crate::request::RequestId;
 use crate::serve::{ResponseBody, full};
+use crate::stream::NegotiationError;
 
 /// The media type of problem details.
 pub const PROBLEM_JSON: &str = "application/problem+json";
@@ -325,6 +328,40 @@ impl From<Failure> for HttpError {
         let error = Self::new(code, failure.message().to_owned());
         let error = failure.retry_after().into_iter().fold(error, Self::retry_after);
         if failure.source().is_some() { error.because(failure) } else { error }
+    }
+}
+
+impl From<TurnError> for HttpError {
+    fn from(error: TurnError) -> Self {
+        match error {
+            TurnError::AgentNotFound => Self::new(Code::NotFound, error.to_string()),
+            TurnError::WrongAgent => Self::forbidden(error.to_string()),
+            TurnError::InvalidField { field, problem } => Self::invalid(field, problem),
+            TurnError::NoConnector(report) => {
+                let selection = serde_json::to_value(&report).unwrap_or_default();
+                Self::new(Code::NoConnector, "no backend is configured for this agent")
+                    .with("selection", selection)
+            }
+            TurnError::NoBackend(_) => Self::new(Code::NotConfigured, error.to_string()),
+            TurnError::Backend(failure) => failure.into(),
+            error => Self::internal(error),
+        }
+    }
+}
+
+impl From<NegotiationError> for HttpError {
+    fn from(error: NegotiationError) -> Self {
+        let code = match error {
+            NegotiationError::NotAcceptable => Code::NotAcceptable,
+            NegotiationError::UnknownFormat => Code::InvalidRequest,
+        };
+        Self::new(code, error.to_string())
+    }
+}
+
+impl From<InvalidField> for HttpError {
+    fn from(error: InvalidField) -> Self {
+        Self::new(Code::InvalidRequest, error.to_string())
     }
 }
 

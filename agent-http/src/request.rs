@@ -19,7 +19,7 @@ use http::{Request, Response};
 use crate::error::HttpError;
 use crate::serve::{Body, ResponseBody};
 
-pub use body::{BodyLimits, read_body, read_json};
+pub use body::{BodyLimits, read_body, read_json, read_json_bytes};
 pub use id::RequestId;
 pub use json::{MAX_JSON_DEPTH, parse_json};
 pub use query::Query;

@@ -31,6 +31,8 @@ pub struct Runtime {
     pub clock: Arc<dyn Clock>,
     /// Bounds of request bodies.
     pub body: BodyLimits,
+    /// How deep a request's JSON may nest.
+    pub json_depth: usize,
     /// Bounds of answers.
     pub stream: StreamLimits,
     /// Health.

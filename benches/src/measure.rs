@@ -21,8 +21,6 @@ pub const PACED_WARM_UP: Behaviour = Behaviour::Paced { chunks: 5, every_ms: 40 
 pub const BEHAVIOURS: [Behaviour; 6] =
     [BURST, PACED, PACED_WARM_UP, Behaviour::First, Behaviour::Hang, Behaviour::Tool];
 
-/// How often each paced stream is asked for in a run, one after another on its connection.
-const PACED_RUNS: usize = 2;
 /// The connections side by side in the tool exchange.
 const TOOL_CONNECTIONS: usize = 8;
 
@@ -49,36 +47,37 @@ pub enum Measurement {
 pub struct Scale {
     /// How often each measurement is repeated; the median counts.
     pub repeats: usize,
-    /// Requests in a burst run, over all connections.
+    /// Requests in a slice of a burst run, over all connections.
     pub burst_requests: usize,
     /// Concurrent paced streams.
     pub paced_streams: usize,
-    /// Sequential requests in a first-token run.
+    /// Sequential requests in a slice of a first-token run.
     pub first_requests: usize,
     /// Open streams in a memory run.
     pub open_streams: usize,
-    /// Exchanges in a tool run, over all connections.
+    /// Exchanges in a slice of a tool run, over all connections.
     pub tool_exchanges: usize,
 }
 
 impl Scale {
-    /// The scale of the figures that are published: a second or so of processor time per run of the reference.
+    /// The scale of the figures that are published: about a second of processor time per repeat of the reference's
+    /// bursts.
     pub const FULL: Self = Self {
         repeats: 5,
-        burst_requests: 1600,
+        burst_requests: 384,
         paced_streams: 512,
-        first_requests: 1500,
+        first_requests: 400,
         open_streams: 2000,
-        tool_exchanges: 4000,
+        tool_exchanges: 1000,
     };
     /// A short look: all parts run, the figures are rough.
     pub const QUICK: Self = Self {
         repeats: 3,
-        burst_requests: 320,
+        burst_requests: 128,
         paced_streams: 128,
-        first_requests: 300,
+        first_requests: 100,
         open_streams: 500,
-        tool_exchanges: 400,
+        tool_exchanges: 200,
     };
 }
 
@@ -111,7 +110,17 @@ impl Measurement {
         self == Self::Memory
     }
 
-    /// Sends the load to `subject` and gives the figure in [`Measurement::unit`].
+    /// In how many slices a repeat takes its run, by turns with the other subjects, so that what else the machine does
+    /// falls on all alike. A repeat's figure is the mean of its slices.
+    pub fn slices(self) -> usize {
+        match self {
+            Self::Burst { .. } | Self::FirstToken | Self::ToolExchange => 4,
+            Self::Paced => 2,
+            Self::Memory => 1,
+        }
+    }
+
+    /// Sends one slice of the load to `subject` and gives the figure in [`Measurement::unit`].
     ///
     /// # Errors
     /// A wrong answer, or a process that ended.
@@ -146,9 +155,9 @@ async fn paced(subject: &Running, streams: usize) -> Result<f64> {
     let open = load::run(open, &subject.steps(PACED_WARM_UP), 1, spread).await?;
     let reads = |open: &[Connection]| open.iter().map(Connection::reads).sum::<usize>();
     let (before, reads_before) = (CpuTime::settled(&subject.processes)?, reads(&open));
-    let open = load::run(open, &subject.steps(PACED), PACED_RUNS, spread).await?;
+    let open = load::run(open, &subject.steps(PACED), 1, spread).await?;
     let used = CpuTime::settled(&subject.processes)?.since(&before);
-    let (chunks, reads) = (PACED_RUNS * streams * PACED.chunks(), reads(&open) - reads_before);
+    let (chunks, reads) = (streams * PACED.chunks(), reads(&open) - reads_before);
     ensure!(
         reads * 10 >= chunks * 9,
         "{chunks} chunks came in {reads} reads: merged chunks are cheap, and what was paced is not any more"

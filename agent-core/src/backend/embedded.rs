@@ -5,7 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use super::{Backend, Prepared, Turn};
-use crate::budget::TokenBudget;
+use crate::budget::{TokenBudget, TokenCounter};
 use crate::clock::{Clock, SystemClock};
 use crate::error::{Failure, FailureKind};
 use crate::event::EventStream;
@@ -81,6 +81,10 @@ impl EmbeddedBackend {
 impl Backend for EmbeddedBackend {
     fn budget(&self, choice: &Choice) -> Result<TokenBudget, Failure> {
         Ok(TokenBudget::for_model(&self.model(choice)?.info()))
+    }
+
+    fn counter(&self, choice: &Choice) -> Option<Arc<dyn TokenCounter>> {
+        self.model(choice).ok()?.counter()
     }
 
     fn prepare(&self, turn: Arc<Turn>) -> Result<Prepared, Failure> {

@@ -1,7 +1,13 @@
-//! Counts by rule of thumb.
+//! Counts by rule of thumb, for models whose vocabulary is not at hand.
+
 use super::TokenCounter;
 
-/// Estimates.
+/// Estimates by the way in which byte-pair encodings of large vocabularies take text apart: into words
+/// with the space or sign before them, groups of three digits, runs of signs and of white space.
+///
+/// Prose in several scripts, source code, Markdown, JSON and tables come out within a tenth of
+/// `o200k_base` once they are a few hundred bytes long; a quarter of the bytes is off by a fifth to a
+/// half on most of them. Text that is no language, such as base64, comes out a third too low.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct EstimateCounter;
 
@@ -11,6 +17,202 @@ impl TokenCounter for EstimateCounter {
     }
 
     fn count(&self, text: &str) -> usize {
-        text.len().div_ceil(4)
+        let mut rest = text.as_bytes();
+        let mut before = Class::Newline;
+        let mut sixteenths = 0;
+        while let Some(&first) = rest.first() {
+            let class = Class::of(first);
+            let len = rest.iter().position(|&byte| Class::of(byte) != class).unwrap_or(rest.len());
+            let (run, after) = rest.split_at(len);
+            let next = after.first().map(|&byte| Class::of(byte));
+            sixteenths += match class {
+                Class::Letter => words(run),
+                Class::Digit => len.div_ceil(3) * TOKEN,
+                Class::Sign => signs(len, before, next),
+                Class::Space => spaces(len, next),
+                Class::Newline if before == Class::Sign => 0,
+                Class::Newline => TOKEN,
+            };
+            before = class;
+            rest = after;
+        }
+        sixteenths.div_ceil(TOKEN)
+    }
+}
+
+/// Costs are in sixteenths of a token.
+const TOKEN: usize = 16;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Class {
+    /// Letters, and whatever is not ASCII.
+    Letter,
+    Digit,
+    /// Any other visible character of ASCII, and its control characters.
+    Sign,
+    Space,
+    Newline,
+}
+
+impl Class {
+    const TABLE: [Self; 256] = {
+        let mut table = [Self::Sign; 256];
+        let mut byte = 0;
+        while byte < table.len() {
+            table[byte] = match byte as u8 {
+                b'a'..=b'z' | b'A'..=b'Z' | 0x80.. => Self::Letter,
+                b'0'..=b'9' => Self::Digit,
+                b' ' | b'\t' => Self::Space,
+                b'\n' | b'\r' => Self::Newline,
+                _ => Self::Sign,
+            };
+            byte += 1;
+        }
+        table
+    };
+
+    fn of(byte: u8) -> Self {
+        Self::TABLE[byte as usize]
+    }
+}
+
+/// A sign right before a word belongs to the word's token.
+fn signs(len: usize, before: Class, next: Option<Class>) -> usize {
+    match len {
+        1 if before != Class::Space && next == Some(Class::Letter) => 0,
+        1 | 2 => TOKEN,
+        3 => 19,
+        4 => 26,
+        _ => len * 7,
+    }
+}
+
+/// The last space belongs to the word or sign behind it, and any to the newline behind them.
+fn spaces(len: usize, next: Option<Class>) -> usize {
+    match next {
+        Some(Class::Newline) => 0,
+        Some(Class::Letter | Class::Sign) if len == 1 => 0,
+        Some(Class::Digit) if len > 1 => 2 * TOKEN,
+        _ => TOKEN,
+    }
+}
+
+/// A run of letters, taken apart where a capital follows a small letter.
+fn words(run: &[u8]) -> usize {
+    if !run.is_ascii() {
+        return scripts(run);
+    }
+    let mut cost = 0;
+    let mut begin = 0;
+    for at in 1..run.len() {
+        if run[at].is_ascii_uppercase() && run[at - 1].is_ascii_lowercase() {
+            cost += latin(at - begin);
+            begin = at;
+        }
+    }
+    cost + latin(run.len() - begin)
+}
+
+/// A word of the Latin script: one token while it is short, then the more the longer.
+fn latin(len: usize) -> usize {
+    const SHORT: [usize; 12] = [0, 16, 16, 16, 16, 17, 17, 18, 19, 21, 23, 24];
+    if len < SHORT.len() { SHORT[len] } else { 3 * len - 12 }
+}
+
+/// A run with characters beyond ASCII, told apart by their first bytes in UTF-8.
+fn scripts(run: &[u8]) -> usize {
+    let (mut ascii, mut accented, mut alphabetic, mut semitic, mut cost) = (0, 0, 0, 0, 0);
+    for byte in run {
+        match byte {
+            ..0x80 => ascii += 1,
+            // Continuations.
+            0x80..0xC0 => {}
+            // Latin with marks.
+            0xC0..0xCD => accented += 1,
+            // Greek, Cyrillic, Armenian.
+            0xCD..0xD6 => alphabetic += 1,
+            // Hebrew, Arabic.
+            0xD6..0xE0 => semitic += 1,
+            // The scripts of India and South-East Asia.
+            0xE0 => cost += 5,
+            // Hangul.
+            0xEA..0xEE => cost += 11,
+            // Dashes, quotes, arrows.
+            0xE2 => cost += 16,
+            // Kana, Han, full-width signs.
+            0xE1..0xF0 => cost += 12,
+            // Pictures.
+            0xF0.. => cost += 28,
+        }
+    }
+    if ascii + accented > 0 {
+        cost += latin(ascii + accented) + 5 * accented;
+    }
+    if alphabetic > 0 {
+        cost += TOKEN + 4 * usize::saturating_sub(alphabetic, 4);
+    }
+    if semitic > 0 {
+        cost += TOKEN + 4 * usize::saturating_sub(semitic, 2);
+    }
+    cost
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Texts with their tokens by `o200k_base`.
+    const SAMPLES: [(&str, usize); 11] = [
+        ("The parcel hasn't arrived, although the page has been showing \"delivered\" since Monday.", 18),
+        ("Die Lieferung ist leider noch nicht eingetroffen; wir schicken Ihnen morgen kostenlos Ersatz.", 17),
+        (
+            "Le colis n'est pas encore arrivé, bien que le suivi affirme le contraire depuis hier après-midi.",
+            20,
+        ),
+        ("Посылка ещё не пришла, хотя отслеживание утверждает обратное со вчерашнего дня.", 22),
+        ("إذا لم تكن متأكدا من القاعدة المناسبة، فاسأل بدلا من التخمين.", 21),
+        ("包裹还没有到，虽然物流信息从昨天开始就显示已送达。", 19),
+        ("回答をそのまま転送します。推測せずに質問してください。", 17),
+        ("어떤 규칙이 적용되는지 확실하지 않으면 추측하지 말고 질문하세요.", 21),
+        (
+            r#"[{"id":17,"title":"Call the supplier","done":false,"dueDate":"2026-11-21T09:00:00Z","tags":["billing"]}]"#,
+            38,
+        ),
+        (
+            "fn total(&self) -> usize {\n    self.parts.iter().map(|part| part.len()).sum()\n}\n\n// Never negative.\n",
+            26,
+        ),
+        (
+            "## Rules\n\n1. **Ask** before you delete.\n2. Answer within 24 hours.\n\n| day | units |\n|---|---|\n| 2026-01-02 | 1250 |\n",
+            43,
+        ),
+    ];
+
+    #[test]
+    fn the_estimate_is_near_the_count() {
+        for (text, tokens) in SAMPLES {
+            let estimate = EstimateCounter.count(text);
+            let off = estimate.abs_diff(tokens) as f64 / tokens as f64;
+            assert!(off <= 0.25, "{estimate} for {tokens}: {text}");
+        }
+        let all = SAMPLES.map(|(text, _)| EstimateCounter.count(text)).iter().sum::<usize>();
+        let tokens = SAMPLES.map(|(_, tokens)| tokens).iter().sum::<usize>();
+        assert!(all.abs_diff(tokens) * 20 <= tokens, "{all} for {tokens}");
+    }
+
+    #[cfg(feature = "bpe")]
+    #[test]
+    fn the_samples_counts_are_the_encodings() {
+        for (text, tokens) in SAMPLES {
+            assert_eq!(super::super::BpeCounter.count(text), tokens, "{text}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_no_token_and_anything_is_some() {
+        assert_eq!(EstimateCounter.count(""), 0);
+        for text in ["a", " ", "\n", "7", "é", "€", "😀", ".", "\u{0}"] {
+            assert!(EstimateCounter.count(text) >= 1, "{text:?}");
+        }
     }
 }

@@ -1,7 +1,6 @@
 use expect_test::{Expect, expect};
 use serde_json::{Value, json};
 
-use super::runtime::RuntimeRequest;
 use super::*;
 use crate::message::{Content, ContentPart, MediaSource, ToolCall};
 

@@ -29,6 +29,13 @@ pub struct PartCache {
     tool_sets: Cache<ToolSetKey, Arc<Part>, Bytes>,
 }
 
+/// 16 MiB: some hundred agents' prompts and their conversations.
+impl Default for PartCache {
+    fn default() -> Self {
+        Self::new(16 << 20)
+    }
+}
+
 impl PartCache {
     /// A cache for about `max_bytes` bytes of memory.
     pub fn new(max_bytes: usize) -> Self {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::Prompt;
 use super::assembly::Trimmed;
-use super::{Prompt, SEPARATOR, STABLE};
 use crate::context::{Fragment, Stability};
 
 /// The parts of a prompt in order, with their sizes and hashes.
@@ -104,11 +104,10 @@ impl Manifest {
         let system = prompt.system_fragments();
         let parts = system.iter().map(line(Placement::System));
         let parts = parts.chain(prompt.turn_fragments().iter().map(line(Placement::LatestTurn))).collect();
-        let stable = system.iter().take_while(|fragment| fragment.stability <= STABLE);
         Self {
             parts,
-            system_bytes: joined_len(system.iter()),
-            stable_prefix_bytes: joined_len(stable),
+            system_bytes: prompt.system_len(),
+            stable_prefix_bytes: prompt.stable_prefix_bytes(),
             messages: prompt.messages().len(),
             tokens: prompt.tokens(),
             token_counter: counter.id(),
@@ -121,11 +120,6 @@ impl Manifest {
         let system = self.parts.iter().filter(|part| part.placement == Placement::System);
         system.map(|part| PartHash { id: part.id.to_string(), sha256: part.sha256.clone() }).collect()
     }
-}
-
-fn joined_len<'a>(fragments: impl Iterator<Item = &'a Fragment>) -> usize {
-    let lens = fragments.map(|fragment| fragment.part.text().len() + SEPARATOR.len());
-    lens.sum::<usize>().saturating_sub(SEPARATOR.len())
 }
 
 /// The first part of the system prompt that differs from what the previous prompt had in its place: the

@@ -102,7 +102,8 @@ fn what_is_stable_begins_the_system_prompt_and_the_turn_joins_the_latest_message
         </context>
 
         new
-    "#]].assert_eq(&shown(&prompt));
+    "#]]
+    .assert_eq(&shown(&prompt));
 
     let latest_turn = RagPlacement::LatestTurn;
     let moved = AssemblyInput { retrieval: latest_turn, ..input(fragments(), history(), 1_000, &cache) };
@@ -130,7 +131,8 @@ fn what_is_stable_begins_the_system_prompt_and_the_turn_joins_the_latest_message
         </context>
 
         new
-    "#]].assert_eq(&shown(&assemble(moved).expect("fits")));
+    "#]]
+    .assert_eq(&shown(&assemble(moved).expect("fits")));
 }
 
 #[test]
@@ -199,8 +201,9 @@ fn a_history_over_budget_loses_whole_units_from_its_beginning() {
         ("uauau", 50), // fits to the token
         ("uauau", 49), // one over: a step of 14, two messages
         ("uauauauau", 49),
-        ("uauauauauau", 49), // the next step
-        ("ucrrrau", 60),     // a call goes with all its results
+        ("uauauauauau", 49),    // the next step
+        ("uauauauauauau", 100), // on to the person's next message
+        ("ucrrrau", 60),        // a call goes with all its results
         ("ucrau", 30),
         ("suauau", 40), // instructions stay
         ("uauacr", 60), // the latest turn stays, calls and all
@@ -231,6 +234,7 @@ fn a_history_over_budget_loses_whole_units_from_its_beginning() {
         uauau 49: [(2, 20)] 30 tokens: User Assistant User
         uauauauau 49: [(5, 50)] 40 tokens: Assistant User Assistant User
         uauauauauau 49: [(7, 70)] 40 tokens: Assistant User Assistant User
+        uauauauauauau 100: [(4, 40)] 90 tokens: User Assistant User Assistant User Assistant User Assistant User
         ucrrrau 60: [(5, 52)] 20 tokens: Assistant User
         ucrau 30: [(3, 32)] 20 tokens: Assistant User
         suauau 40: [(3, 30)] 30 tokens: System Assistant User
@@ -275,7 +279,8 @@ fn instructions_tools_and_the_turn_count_but_are_not_cut() {
             tools: 30,
             messages: 44,
         }
-    "#]].assert_debug_eq(&prompt.tokens());
+    "#]]
+    .assert_debug_eq(&prompt.tokens());
     let error = assemble(with_tools(80)).expect_err("does not fit");
     expect!["the prompt does not fit the model: 81 tokens are needed without any history (system prompt 27, tools 30, latest turn 24), 80 are available"].assert_eq(&error.to_string());
     assert_eq!(Failure::from(error).kind(), FailureKind::InvalidRequest);
@@ -364,7 +369,8 @@ fn the_manifest_names_every_part_and_the_stable_prefix() {
             "messages": 44
           },
           "tokenCounter": "bytes"
-        }"#]].assert_eq(&serde_json::to_string_pretty(&manifest).expect("serialises"));
+        }"#]]
+    .assert_eq(&serde_json::to_string_pretty(&manifest).expect("serialises"));
 }
 
 #[test]

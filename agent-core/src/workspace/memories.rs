@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{WorkspaceError, collection};
-use crate::records::{Collection, List, Order, Precondition, Records, RecordsExt, StoreError};
+use crate::records::{Collection, Key, List, Order, Precondition, Records, RecordsExt, StoreError};
 
 /// The folder of an agent whose role names none.
 pub const DEFAULT_MEMORY_FOLDER: &str = "default";
@@ -25,12 +25,15 @@ pub struct Memory {
     pub text: String,
 }
 
+impl Memory {
+    /// Where the entry is.
+    pub(super) fn key(&self) -> Result<Key, StoreError> {
+        folder_of(&self.company_id, &self.agent_id, self.folder.as_deref())?.key(self.id.as_str())
+    }
+}
+
 /// Where the entries of an agent's folder are.
-pub(super) fn folder_of(
-    company_id: &str,
-    agent_id: &str,
-    folder: Option<&str>,
-) -> Result<Collection, StoreError> {
+fn folder_of(company_id: &str, agent_id: &str, folder: Option<&str>) -> Result<Collection, StoreError> {
     let folder = folder.map(str::trim).filter(|folder| !folder.is_empty()).unwrap_or(DEFAULT_MEMORY_FOLDER);
     Collection::new(company_id, collection::MEMORIES)?.within(agent_id)?.within(folder)
 }
@@ -74,8 +77,7 @@ pub async fn remember(
         folder: folder.map(str::to_owned),
         text: text.to_owned(),
     };
-    let key = folder_of(company_id, agent_id, folder)?.key(entry.id.as_str())?;
-    records.put_as(&key, &entry, Precondition::Absent).await?;
+    records.put_as(&entry.key()?, &entry, Precondition::Absent).await?;
     Ok(entry)
 }
 

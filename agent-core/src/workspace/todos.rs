@@ -60,7 +60,7 @@ pub async fn create_todo(
     context: &ExecutionContext,
     title: &str,
 ) -> Result<Todo, WorkspaceError> {
-    let title = checked_title(title)?;
+    let title = checked_title(title).map_err(|fault| WorkspaceError::Invalid { field: "title", fault })?;
     let (id, key) = key(context)?;
     let todo = Todo { id: crate::new_id(), title: title.to_owned(), done: false };
     let add = |found| {
@@ -93,18 +93,18 @@ fn absent(id: &str) -> WorkspaceError {
     WorkspaceError::NotFound { what: "todo list", id: id.to_owned() }
 }
 
-pub(super) fn checked_title(title: &str) -> Result<&str, WorkspaceError> {
+/// The title without blanks around it, or what is wrong with it.
+pub(super) fn checked_title(title: &str) -> Result<&str, String> {
     let title = title.trim();
-    let fault = if title.is_empty() {
-        "is blank".to_owned()
+    if title.is_empty() {
+        Err("is blank".to_owned())
     } else if title.len() > MAX_TITLE_BYTES {
-        format!("has {} bytes, and at most {MAX_TITLE_BYTES} are taken", title.len())
+        Err(format!("has {} bytes, and at most {MAX_TITLE_BYTES} are taken", title.len()))
     } else if title.chars().any(char::is_control) {
-        "has a line break or another control character".to_owned()
+        Err("has a line break or another control character".to_owned())
     } else {
-        return Ok(title);
-    };
-    Err(WorkspaceError::Invalid { field: "title", fault })
+        Ok(title)
+    }
 }
 
 #[cfg(test)]

@@ -7,11 +7,11 @@ use agent_core::turn::{Principal, TurnRequest, run_turn};
 use http::Request;
 
 use super::App;
-use crate::auth::Credential;
+use crate::auth::{AuthError, Credential};
 use crate::error::HttpError;
-use crate::request::{Handled, Query, read_json_body};
+use crate::request::{Handled, Query, read_json_bytes};
 use crate::serve::Body;
-use crate::stream::{Framing, negotiate, respond};
+use crate::stream::{self, negotiate};
 
 pub(super) const PATH: &str = "/api/agent/chat";
 
@@ -20,19 +20,19 @@ pub(super) async fn post(app: &App, request: Request<Body>) -> Handled {
     let query = Query::of(&head.uri);
     let framing = negotiate(&head.headers, query.get("format")?)?;
     let credential = app.auth.authenticate(&head, &query)?;
-    let bytes = read_json_body(&head.headers, body, &app.body).await?;
-    let parsed = history::Body::parse(&bytes, app.body.json_depth)?;
+    let bytes = read_json_bytes(&head.headers, body, &app.body).await?;
+    let parsed = history::Body::parse(&bytes, app.json_depth)?;
     let input = history::read(&parsed, query.pairs())?;
     let (principal, turn) = admit(credential, input)?;
     drop(bytes);
     let events = start(app, &principal, turn).await?;
-    respond(framing, events, &app.stream).await
+    stream::answer(framing, events, &app.stream).await
 }
 
 /// Holds what the body says against what the credential says.
 fn admit(credential: Credential, input: ChatInput) -> Result<(Principal, TurnRequest), HttpError> {
     if input.widget_token.is_some() {
-        return Err(HttpError::ambiguous_credentials());
+        return Err(AuthError::Ambiguous.into());
     }
     let mut turn = input.turn;
     let principal = match credential {

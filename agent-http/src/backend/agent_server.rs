@@ -81,7 +81,7 @@ impl Backend for AgentServerBackend {
 
 impl AgentServerBackend {
     fn payload(&self, turn: &Turn, settings: &AgentServer) -> Result<Payload, Failure> {
-        let mut body = Payload::builder(turn.prompt.json_len_hint() + 4096);
+        let mut body = Payload::builder(turn.prompt.json_len(Dialect::AgUi) + 4096);
         body.raw(r#"{"systemPrompt":"#);
         turn.prompt.push_system_json(body.buffer());
         body.raw(r#","messages":["#);
@@ -159,7 +159,9 @@ async fn refusal(response: OutboundResponse) -> Failure {
     let Ok(body) = response.read_limited(MAX_PROBLEM_BYTES, PROBLEM_TIMEOUT).await else { return by_status };
     let Ok(problem) = serde_json::from_slice::<Problem>(&body) else { return by_status };
     let message = match FailureKind::from_code(&problem.code) {
-        Some(FailureKind::ProviderNotImplemented) => "the agent runtime has not implemented this provider yet",
+        Some(FailureKind::ProviderNotImplemented) => {
+            "the agent runtime has not implemented this provider yet"
+        }
         Some(FailureKind::UnknownProvider) => "the agent runtime does not know this provider",
         Some(FailureKind::UnsupportedContent) => "this agent's model takes text only, no images or files",
         Some(FailureKind::Blocked) => "the agent runtime's address policy refuses the model's address",

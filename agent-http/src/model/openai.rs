@@ -62,7 +62,7 @@ impl Model for OpenAi {
     }
 
     fn prepare(&self, request: &ModelRequest) -> Result<Payload, Failure> {
-        let mut body = Payload::builder(request.prompt.json_len_hint() + BODY_HEADROOM);
+        let mut body = Payload::builder(request.prompt.json_len(Dialect::ChatCompletions) + BODY_HEADROOM);
         body.raw(r#"{"model":"#).json(&self.model);
         body.raw(r#","stream":true,"stream_options":{"include_usage":true}"#);
         push_tools(request, &mut body);

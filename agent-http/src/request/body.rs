@@ -73,18 +73,31 @@ pub async fn read_body(headers: &HeaderMap, mut body: Body, limits: &BodyLimits)
     Ok(if rest.is_empty() { first } else { [&first[..], &rest[..]].concat().into() })
 }
 
+/// Reads `body` whole, which says that it is JSON, for a reader of its own. `headers` are its request's.
+///
+/// # Errors
+///
+/// 415 where the content type is not JSON's, and as [`read_body`] does.
+pub async fn read_json_bytes(
+    headers: &HeaderMap,
+    body: Body,
+    limits: &BodyLimits,
+) -> Result<Bytes, HttpError> {
+    check_json_type(headers)?;
+    read_body(headers, body, limits).await
+}
+
 /// Reads `body` whole as JSON into a `T`. `headers` are its request's.
 ///
 /// # Errors
 ///
-/// 415 where the content type is not JSON's, and as [`read_body`] and [`parse_json`] do.
+/// As [`read_json_bytes`] and [`parse_json`] do.
 pub async fn read_json<T: DeserializeOwned>(
     headers: &HeaderMap,
     body: Body,
     limits: &BodyLimits,
 ) -> Result<T, HttpError> {
-    check_json_type(headers)?;
-    parse_json(&read_body(headers, body, limits).await?, MAX_JSON_DEPTH)
+    parse_json(&read_json_bytes(headers, body, limits).await?, MAX_JSON_DEPTH)
 }
 
 /// Bounds on a body mean nothing if it unfolds to a multiple afterwards, so compressed ones are not read.

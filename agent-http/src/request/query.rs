@@ -30,6 +30,11 @@ impl<'a> Query<'a> {
         }
     }
 
+    /// All parameters, in order.
+    pub fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(name, value)| (name.as_ref(), value.as_ref()))
+    }
+
     /// The value of `name`.
     ///
     /// # Errors

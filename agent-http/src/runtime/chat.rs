@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
+use agent_core::context::{Fragment, Stability};
 use agent_core::error::{Failure, FailureKind};
 use agent_core::event::{EventStream, RunIds};
 use agent_core::history::{self, RuntimeRequest};
+use agent_core::message::Message;
 use agent_core::model::{Model, ModelRequest, ToolChoice};
-use agent_core::prompt::Prompt;
+use agent_core::prompt::{Part, Prompt, PromptMessage};
 use agent_core::tool_loop::ToolLoop;
 use http::Request;
 
@@ -14,9 +16,9 @@ use super::Runtime;
 use super::tools::NoToolServer;
 use crate::error::HttpError;
 use crate::model::HostedSettings;
-use crate::request::{Handled, Query, read_json_body};
+use crate::request::{Handled, Query, read_json_bytes};
 use crate::serve::Body;
-use crate::stream::{negotiate, respond};
+use crate::stream::{self, negotiate};
 
 /// The providers that answer.
 pub const PROVIDERS: &[&str] = &["openai"];
@@ -27,13 +29,13 @@ pub(super) async fn post(runtime: &Runtime, request: Request<Body>) -> Handled {
     let (head, body) = request.into_parts();
     let query = Query::of(&head.uri);
     let framing = negotiate(&head.headers, query.get("format")?)?;
-    let bytes = read_json_body(&head.headers, body, &runtime.body).await?;
-    let parsed = history::Body::parse(&bytes, runtime.body.json_depth)?;
+    let bytes = read_json_bytes(&head.headers, body, &runtime.body).await?;
+    let parsed = history::Body::parse(&bytes, runtime.json_depth)?;
     let request = RuntimeRequest::read(&parsed)?;
     let model = model(runtime, &request)?;
     drop(bytes);
     let events = start(runtime, model, request).await?;
-    respond(framing, events, &runtime.stream).await
+    stream::answer(framing, events, &runtime.stream).await
 }
 
 fn model(runtime: &Runtime, request: &RuntimeRequest) -> Result<Arc<dyn Model>, HttpError> {
@@ -64,12 +66,11 @@ async fn start(
     let mut context = request.context;
     context.thread_id = or_new(&context.thread_id);
     context.run_id = or_new(&context.run_id);
-    let run =
-        RunIds { thread_id: context.thread_id.as_str().into(), run_id: context.run_id.as_str().into() };
+    let run = RunIds { thread_id: context.thread_id.as_str().into(), run_id: context.run_id.as_str().into() };
     let mut tools = request.tools;
     tools.sort_by(|a, b| a.name.cmp(&b.name));
     let request = ModelRequest {
-        prompt: Arc::new(Prompt::finished(request.system_prompt, request.messages)),
+        prompt: Arc::new(prompt(request.system_prompt, request.messages)),
         appended: Vec::new(),
         tools: tools.into_iter().map(Arc::new).collect(),
         tool_choice: ToolChoice::Auto,
@@ -83,4 +84,11 @@ async fn start(
         limits: runtime.limits,
     };
     Ok(tool_loop.start(payload, request, context, run).await?)
+}
+
+/// The prompt as it was sent: whoever assembled it has ordered and trimmed it.
+fn prompt(system: String, messages: Vec<Message>) -> Prompt {
+    let system = (!system.is_empty())
+        .then(|| Fragment::new("system-prompt", "request", Stability::Role, Part::new(system)));
+    Prompt::new(system.into_iter().collect(), messages.into_iter().map(PromptMessage::new).collect())
 }

@@ -137,7 +137,7 @@ struct Taken<'s> {
 impl Taken<'_> {
     fn take(self, chunk: Chunk<'_>) -> Result<(), Failure> {
         if let Some(error) = chunk.error {
-            return Err(reported().with_source(crate::outbound::excerpt(error.get())));
+            return Err(reported().with_source(excerpt(error.get())));
         }
         if let (None, Some(model)) = (&self.model, chunk.model) {
             *self.model = Some(model.into_owned());
@@ -290,4 +290,10 @@ impl WireUsage {
             cached_input_tokens: self.prompt_tokens_details.and_then(|details| details.cached_tokens),
         }
     }
+}
+
+/// The beginning of what a server wrote, for the log.
+fn excerpt(text: &str) -> String {
+    const MAX_BYTES: usize = 512;
+    text[..text.floor_char_boundary(MAX_BYTES)].to_owned()
 }

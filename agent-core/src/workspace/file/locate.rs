@@ -1,0 +1,122 @@
+//! From a field's path to its place in the text.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde_json::error::Category;
+use serde_json::value::RawValue;
+use serde_path_to_error::Segment;
+
+use super::Fault;
+
+/// The way from the root of the file to a field.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Path(Vec<Step>);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Step {
+    Field(String),
+    Place(usize),
+}
+
+impl Path {
+    pub(super) fn field(mut self, name: &str) -> Self {
+        self.0.push(Step::Field(name.to_owned()));
+        self
+    }
+
+    pub(super) fn place(mut self, index: usize) -> Self {
+        self.0.push(Step::Place(index));
+        self
+    }
+
+    fn of(path: &serde_path_to_error::Path) -> Self {
+        path.iter().fold(Self::default(), |path, segment| match segment {
+            Segment::Seq { index } => path.place(*index),
+            Segment::Map { key } => path.field(key),
+            Segment::Enum { .. } | Segment::Unknown => path,
+        })
+    }
+
+    /// Reads what [`Display`](fmt::Display) writes, for names without dots and brackets.
+    fn read(text: &str) -> Option<Self> {
+        text.split('.').try_fold(Self::default(), |path, part| {
+            let mut pieces = part.split('[');
+            let path = path.field(pieces.next().filter(|name| !name.is_empty())?);
+            pieces.try_fold(path, |path, index| Some(path.place(index.strip_suffix(']')?.parse().ok()?)))
+        })
+    }
+
+    fn join(mut self, other: Self) -> Self {
+        self.0.extend(other.0);
+        self
+    }
+}
+
+impl fmt::Display for Path {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, step) in self.0.iter().enumerate() {
+            match step {
+                Step::Field(name) if i > 0 => write!(f, ".{name}")?,
+                Step::Field(name) => f.write_str(name)?,
+                Step::Place(index) => write!(f, "[{index}]")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The line and column, from 1, where the value at `path` begins; `None` where the text has none.
+pub(super) fn locate(text: &str, path: &Path) -> Option<(usize, usize)> {
+    let mut here: &RawValue = serde_json::from_str(text).ok()?;
+    for step in &path.0 {
+        here = match step {
+            Step::Field(name) => {
+                serde_json::from_str::<BTreeMap<String, &RawValue>>(here.get()).ok()?.remove(name)?
+            }
+            Step::Place(index) => {
+                serde_json::from_str::<Vec<&RawValue>>(here.get()).ok()?.into_iter().nth(*index)?
+            }
+        };
+    }
+    // The value is borrowed from the text, so the distance of the two is where it stands.
+    let before = &text[..here.get().as_ptr() as usize - text.as_ptr() as usize];
+    let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+    Some((before.matches('\n').count() + 1, before[line_start..].chars().count() + 1))
+}
+
+/// What the reader found wrong.
+pub(super) fn fault_of(text: &str, error: &serde_path_to_error::Error<serde_json::Error>) -> Fault {
+    if error.inner().classify() != Category::Data {
+        return syntax_fault(error.inner());
+    }
+    let (mut path, mut message) = (Path::of(error.path()), message_of(error.inner()));
+    // Parts of a role are read from a copy, and a fault there names the rest of the way itself. That
+    // it is one is certain only if the text has such a field.
+    if let Some((inner, rest)) = message.split_once(": ")
+        && let Some(inner) = Path::read(inner)
+        && let longer = path.clone().join(inner)
+        && locate(text, &longer).is_some()
+    {
+        (path, message) = (longer, rest.to_owned());
+    }
+    let (line, column) = locate(text, &path).unwrap_or((error.inner().line(), error.inner().column()));
+    Fault { line, column, path: path.to_string(), message }
+}
+
+/// A text that is no JSON; where it stops being some says more than any path.
+pub(super) fn syntax_fault(error: &serde_json::Error) -> Fault {
+    Fault {
+        line: error.line(),
+        column: error.column().max(1),
+        path: String::new(),
+        message: format!("this is not JSON: {}", message_of(error)),
+    }
+}
+
+/// The reader's message without the place, which is given apart.
+fn message_of(error: &serde_json::Error) -> String {
+    let message = error.to_string();
+    let place = format!(" at line {} column {}", error.line(), error.column());
+    message.strip_suffix(&place).map(str::to_owned).unwrap_or(message)
+}

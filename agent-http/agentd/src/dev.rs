@@ -1,0 +1,174 @@
+//! `agentd dev`: application and runtime in one process on loopback, with a demo workspace.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use agent_core::model::Model;
+use agent_http::auth::mint_session;
+use agent_http::config::{AppConfig, Env, Flags, NotUnicode, ProcessEnv, RuntimeConfig};
+
+use crate::compose::Stores;
+use crate::run::{self, Stop};
+use crate::{StartError, logging, weights};
+
+/// The demo's agents, documents and people.
+pub const DEMO: &str = include_str!("../demo/workspace.json");
+
+/// How long the printed curl line works.
+const TOKEN_TTL: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+/// How many random bytes a generated secret has, in hexadecimal twice as many characters.
+const SECRETS: [&str; 3] = ["SESSION_SECRET", "INTERNAL_SECRET", "RUNTIME_SECRET"];
+
+/// What the command line says.
+pub struct DevOptions {
+    /// Where secrets and weights are kept.
+    pub data: PathBuf,
+    /// The application's port; the runtime's is the next.
+    pub port: u16,
+    /// A workspace in place of the demo's.
+    pub workspace: Option<PathBuf>,
+}
+
+/// Runs both services until a signal comes.
+///
+/// # Errors
+/// What keeps them from starting.
+pub async fn run(options: DevOptions) -> Result<(), StartError> {
+    let overlay = overlay(&options)?;
+    let flags = Flags::default();
+    let mut app = AppConfig::load(&flags, &overlay.on(options.port))?;
+    let runtime = RuntimeConfig::load(&flags, &overlay.on(options.port + 1))?;
+    logging::init(&app.server.log)?;
+    app.model_dir = options.data.join("models");
+
+    let (stores, origin) = match &options.workspace {
+        Some(path) => (Stores::from_file(Some(path)).await?, path.display().to_string()),
+        None => (Stores::in_memory("the demo workspace", DEMO).await?, "the demo workspace".to_owned()),
+    };
+    let local = local_model(&app).await?;
+    let listener = run::listen(app.server.listen).await?;
+    let runtime_listener = run::listen(runtime.server.listen).await?;
+    print_welcome(&app, &origin, options.workspace.is_none())?;
+
+    let stop = Stop::on_signal();
+    tokio::try_join!(
+        run::serve_app(&app, listener, stores, local, stop.clone()),
+        run::serve_runtime(&runtime, runtime_listener, stop),
+    )?;
+    Ok(())
+}
+
+/// A key in the environment is preferred; else the model in this process, brought if it is missing.
+async fn local_model(app: &AppConfig) -> Result<Option<Arc<dyn Model>>, StartError> {
+    if app.server.hosted.api_key.is_some() {
+        let hosted = &app.server.hosted;
+        say(&format!("Agents are answered by {} at {}.", hosted.model, hosted.base_url));
+        return weights::find(app);
+    }
+    weights::find_or_pull(app).await
+}
+
+/// The environment, with what `dev` sets where the environment is silent.
+struct Overlay {
+    set: BTreeMap<String, String>,
+    port: Option<u16>,
+}
+
+impl Overlay {
+    fn on(&self, port: u16) -> Self {
+        Self { set: self.set.clone(), port: Some(port) }
+    }
+}
+
+impl Env for Overlay {
+    fn var(&self, name: &str) -> Result<Option<String>, NotUnicode> {
+        // Loopback and the ports are what makes it `dev`; whatever else the operator sets counts.
+        match (name, self.port) {
+            ("HOST", _) => return Ok(Some("127.0.0.1".into())),
+            ("PORT", Some(port)) => return Ok(Some(port.to_string())),
+            ("OUTBOUND_ALLOW", _) => {
+                let own = self.set.get(name).cloned().unwrap_or_default();
+                let theirs = ProcessEnv.var(name)?.unwrap_or_default();
+                return Ok(Some([own, theirs].join(",").trim_matches(',').to_owned()));
+            }
+            _ => {}
+        }
+        Ok(ProcessEnv.var(name)?.or_else(|| self.set.get(name).cloned()))
+    }
+}
+
+fn overlay(options: &DevOptions) -> Result<Overlay, StartError> {
+    let mut set = secrets(&options.data)?;
+    let (app, runtime) = (options.port, options.port + 1);
+    set.insert("RUNTIME_URL".into(), format!("http://127.0.0.1:{runtime}"));
+    let own = [app, runtime, options.port + 2, 11434]
+        .map(|port| format!("127.0.0.1:{port},localhost:{port}"))
+        .join(",");
+    set.insert("OUTBOUND_ALLOW".into(), own);
+    set.insert("LOG".into(), "warn,agentd=info".into());
+    Ok(Overlay { set, port: None })
+}
+
+/// The secrets of this data folder, made on the first start. The folder's owner alone may read them.
+fn secrets(data: &Path) -> Result<BTreeMap<String, String>, StartError> {
+    use std::io::Write;
+    use std::os::unix::fs::OpenOptionsExt;
+
+    let path = data.join("secrets.env");
+    let shown = path.display().to_string();
+    let unwritable = |source| StartError::Unwritable { path: shown.clone(), source };
+    std::fs::create_dir_all(data).map_err(unwritable)?;
+    let known = match std::fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+        Err(source) => return Err(StartError::Unreadable { path: shown, source }),
+    };
+    let mut secrets: BTreeMap<String, String> = known
+        .lines()
+        .filter_map(|line| line.split_once('='))
+        .map(|(name, value)| (name.trim().to_owned(), value.trim().to_owned()))
+        .collect();
+    let missing: Vec<&str> = SECRETS.into_iter().filter(|name| !secrets.contains_key(*name)).collect();
+    if missing.is_empty() {
+        return Ok(secrets);
+    }
+    let mut file =
+        std::fs::OpenOptions::new().create(true).append(true).mode(0o600).open(&path).map_err(unwritable)?;
+    for name in missing {
+        let secret = random_secret();
+        writeln!(file, "{name}={secret}").map_err(unwritable)?;
+        secrets.insert(name.to_owned(), secret);
+    }
+    Ok(secrets)
+}
+
+/// 244 random bits, from the same source as UUIDs of version 4.
+fn random_secret() -> String {
+    format!("{}{}", uuid::Uuid::new_v4().simple(), uuid::Uuid::new_v4().simple())
+}
+
+fn print_welcome(app: &AppConfig, origin: &str, demo: bool) -> Result<(), StartError> {
+    let address: SocketAddr = app.server.listen;
+    say(&format!("\nAgents of {origin} answer at http://{address}. Ctrl-C stops."));
+    if !demo {
+        return Ok(());
+    }
+    let secret = app.session_secret.as_ref().expect("dev always has one");
+    let token = mint_session(secret, "demo", "demo", TOKEN_TTL)
+        .map_err(|error| StartError::Other(format!("no token could be made: {error}")))?;
+    say(&format!(
+        "\nSay hello:\n\n  curl -N http://{address}/api/agent/chat \\\n    \
+         -H 'Authorization: Bearer {}' \\\n    -H 'Content-Type: application/json' \\\n    \
+         -d '{{\"agentId\":\"guide\",\"message\":\"When are you open?\"}}'\n",
+        token
+    ));
+    Ok(())
+}
+
+#[expect(clippy::print_stdout, reason = "the newcomer reads it on the terminal")]
+fn say(text: &str) {
+    println!("{text}");
+}

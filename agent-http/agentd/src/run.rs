@@ -1,0 +1,149 @@
+//! Running services until they are told to stop.
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+
+use agent_core::model::Model;
+use agent_http::config::{AppConfig, RuntimeConfig};
+use agent_http::{app, runtime, serve};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+use tracing::info;
+
+use crate::StartError;
+use crate::compose::{self, Stores};
+
+/// Runs the application until a signal comes.
+///
+/// # Errors
+/// What keeps it from starting.
+pub async fn app(
+    config: AppConfig,
+    workspace: Option<&Path>,
+    local: Option<Arc<dyn Model>>,
+) -> Result<(), StartError> {
+    let stores = Stores::from_file(workspace).await?;
+    let listener = listen(config.server.listen).await?;
+    serve_app(&config, listener, stores, local, Stop::on_signal()).await
+}
+
+/// Runs the agent runtime until a signal comes.
+///
+/// # Errors
+/// What keeps it from starting.
+pub async fn runtime(config: RuntimeConfig) -> Result<(), StartError> {
+    let listener = listen(config.server.listen).await?;
+    serve_runtime(&config, listener, Stop::on_signal()).await
+}
+
+/// Serves the application on a listener until `stop`.
+///
+/// # Errors
+/// What keeps it from starting.
+pub async fn serve_app(
+    config: &AppConfig,
+    listener: TcpListener,
+    stores: Stores,
+    local: Option<Arc<dyn Model>>,
+    stop: Stop,
+) -> Result<(), StartError> {
+    let address = listener.local_addr().map_err(StartError::Serve)?;
+    let app = Arc::new(compose::application(config, address, stores, local)?);
+    info!(%address, "the application listens");
+    let shutdown = stop.then({
+        let app = app.clone();
+        move || app.probe.drain()
+    });
+    serve::serve(listener, app::service(app), config.server.serve.clone(), shutdown)
+        .await
+        .map_err(StartError::Serve)
+}
+
+/// Serves the agent runtime on a listener until `stop`.
+///
+/// # Errors
+/// What keeps it from starting.
+pub async fn serve_runtime(
+    config: &RuntimeConfig,
+    listener: TcpListener,
+    stop: Stop,
+) -> Result<(), StartError> {
+    let address = listener.local_addr().map_err(StartError::Serve)?;
+    let runtime = Arc::new(compose::runtime(config)?);
+    info!(%address, "the agent runtime listens");
+    let shutdown = stop.then({
+        let runtime = runtime.clone();
+        move || runtime.probe.drain()
+    });
+    serve::serve(listener, runtime::service(runtime), config.server.serve.clone(), shutdown)
+        .await
+        .map_err(StartError::Serve)
+}
+
+/// Takes an address to listen on.
+///
+/// # Errors
+/// It cannot be had.
+pub async fn listen(address: SocketAddr) -> Result<TcpListener, StartError> {
+    TcpListener::bind(address).await.map_err(|source| StartError::Listen { address, source })
+}
+
+/// When to stop. Clones stop together.
+#[derive(Clone)]
+pub struct Stop(watch::Receiver<bool>);
+
+impl Stop {
+    /// At SIGINT or SIGTERM. A second signal ends the process at once.
+    pub fn on_signal() -> Self {
+        let (stopper, stop) = watch::channel(false);
+        tokio::spawn(async move {
+            for code in [None, Some(130)] {
+                signalled().await;
+                if let Some(code) = code {
+                    std::process::exit(code);
+                }
+                info!("stopping: running requests may finish, a second signal ends them");
+                stopper.send_replace(true);
+            }
+        });
+        Self(stop)
+    }
+
+    /// When the other half says so or is dropped.
+    pub fn by_hand() -> (watch::Sender<bool>, Self) {
+        let (stopper, stop) = watch::channel(false);
+        (stopper, Self(stop))
+    }
+
+    async fn then(mut self, act: impl FnOnce()) {
+        // A sender that is gone cannot say any more that it goes on.
+        let _ = self.0.wait_for(|stopped| *stopped).await;
+        act();
+    }
+}
+
+async fn signalled() {
+    let wait = |kind| async move {
+        match signal(kind) {
+            Ok(mut signals) => {
+                signals.recv().await;
+            }
+            Err(error) => {
+                tracing::warn!(%error, "a signal cannot be waited for");
+                std::future::pending::<()>().await;
+            }
+        }
+    };
+    let (interrupt, terminate) = (wait(SignalKind::interrupt()), wait(SignalKind::terminate()));
+    first(interrupt, terminate).await;
+}
+
+async fn first(a: impl Future<Output = ()>, b: impl Future<Output = ()>) {
+    tokio::select! {
+        () = a => {}
+        () = b => {}
+    }
+}

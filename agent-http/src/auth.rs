@@ -1,0 +1,238 @@
+//! Who asks: from a request's head to a credential, before its body is read.
+//!
+//! Three kinds of credential are explicit: a bearer in `Authorization` (a session token, or, beside
+//! `X-Proactive-Trigger`, the internal secret) and a widget token. A request with two of them is refused
+//! rather than guessed at, since whoever checks the other one would come to another answer. The cookie
+//! `agent_session` comes along by itself, so it counts only where nothing explicit is there, and, for
+//! whatever may change something, only from our own pages.
+//!
+//! A refused credential is a 401 that says nothing of the reason: which part of a forged token was right is
+//! none of its maker's business.
+
+mod hmac;
+mod session;
+#[cfg(test)]
+mod tests;
+
+use agent_core::role::Secret;
+use agent_core::turn::Principal;
+use http::header::{AUTHORIZATION, COOKIE, HOST, HeaderName, HeaderValue, ORIGIN};
+use http::{HeaderMap, request};
+use url::{Origin, Url};
+
+use crate::error::{Code, HttpError};
+use crate::request::Query;
+use crate::secret;
+
+pub use session::{MintError, mint_session};
+
+/// The session's cookie.
+pub const SESSION_COOKIE: &str = "agent_session";
+
+/// The widget token's header.
+pub const WIDGET_TOKEN: HeaderName = HeaderName::from_static("x-widget-token");
+
+/// The widget token's parameter in the query.
+pub const WIDGET_PARAMETER: &str = "widgetToken";
+
+/// What makes a call a proactive one; its value is the reason.
+pub const PROACTIVE_TRIGGER: HeaderName = HeaderName::from_static("x-proactive-trigger");
+
+/// The longest reason of a proactive call, in bytes.
+const MAX_REASON_BYTES: usize = 256;
+
+/// A credential that holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Credential {
+    /// A signed-in user.
+    Session(Principal),
+    /// The system itself. For whom it acts the body must say, and the agent's company must agree.
+    Proactive {
+        /// Why.
+        reason: String,
+    },
+}
+
+/// Why a request is refused before its body is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum AuthError {
+    /// No credential, or none that holds.
+    #[error("a valid credential is needed")]
+    Unauthenticated,
+    /// More than one explicit credential, or one twice.
+    #[error("exactly one credential may be given")]
+    Ambiguous,
+    /// A session cookie on a request that may change something and does not come from our own page.
+    #[error("a request with a session cookie must come from the application's own origin")]
+    CrossOrigin,
+    /// The reason of a proactive call is blank, too long, or not printable ASCII.
+    #[error("x-proactive-trigger must be a reason of at most {MAX_REASON_BYTES} printable characters")]
+    InvalidReason,
+    /// The setting that such a credential is checked with is missing.
+    #[error("{0} is not configured")]
+    NotConfigured(&'static str),
+}
+
+impl From<AuthError> for HttpError {
+    fn from(error: AuthError) -> Self {
+        match error {
+            AuthError::Unauthenticated => Self::unauthenticated(error.to_string()),
+            AuthError::Ambiguous => Self::new(Code::AmbiguousCredentials, error.to_string()),
+            AuthError::CrossOrigin => Self::forbidden(error.to_string()),
+            AuthError::InvalidReason => Self::new(Code::InvalidRequest, error.to_string()),
+            AuthError::NotConfigured(setting) => Self::not_configured(setting),
+        }
+    }
+}
+
+/// Checks the credentials of the application's callers.
+#[derive(Debug)]
+pub struct Authenticator {
+    sessions: Option<session::Verifier>,
+    internal: Option<Secret>,
+    /// The origin of our own pages, where the operator has named it.
+    own: Option<Origin>,
+}
+
+impl Authenticator {
+    /// An authenticator under `SESSION_SECRET` and `INTERNAL_SECRET`; what is missing is answered 503.
+    ///
+    /// Cookies are taken from the origin of `public_url`; where that is not set, from the origin whose host
+    /// is the request's own `Host`.
+    pub fn new(
+        session_secret: Option<&Secret>,
+        internal_secret: Option<Secret>,
+        public_url: Option<&Url>,
+    ) -> Self {
+        Self {
+            sessions: session_secret.map(session::Verifier::new),
+            internal: internal_secret,
+            own: public_url.map(Url::origin),
+        }
+    }
+
+    /// Finds and checks the one credential of a request.
+    ///
+    /// # Errors
+    ///
+    /// Every [`AuthError`].
+    pub fn authenticate(&self, head: &request::Parts, query: &Query<'_>) -> Result<Credential, AuthError> {
+        let bearer = single(&head.headers, &AUTHORIZATION)?;
+        let trigger = single(&head.headers, &PROACTIVE_TRIGGER)?;
+        let widget = single(&head.headers, &WIDGET_TOKEN)?.is_some();
+        // The error of a parameter that is given twice is a credential given twice.
+        let parameter = query.get(WIDGET_PARAMETER).map_err(|_| AuthError::Ambiguous)?.is_some();
+        match (bearer, trigger, widget, parameter) {
+            (None, None, false, false) => self.check_cookie(head),
+            (Some(bearer), None, false, false) => self.check_session(bearer_token(bearer)),
+            (bearer, Some(trigger), false, false) => self.check_proactive(bearer, trigger),
+            // No widget token can hold before there is a store of them.
+            (None, None, true, false) | (None, None, false, true) => Err(AuthError::Unauthenticated),
+            _ => Err(AuthError::Ambiguous),
+        }
+    }
+
+    fn check_session(&self, token: Option<&str>) -> Result<Credential, AuthError> {
+        let sessions = self.sessions.as_ref().ok_or(AuthError::NotConfigured("SESSION_SECRET"))?;
+        let principal = token.and_then(|token| sessions.verify(token));
+        principal.map(Credential::Session).ok_or(AuthError::Unauthenticated)
+    }
+
+    fn check_proactive(
+        &self,
+        bearer: Option<&HeaderValue>,
+        trigger: &HeaderValue,
+    ) -> Result<Credential, AuthError> {
+        let secret = self.internal.as_ref().ok_or(AuthError::NotConfigured("INTERNAL_SECRET"))?;
+        let token = bearer.and_then(bearer_token).ok_or(AuthError::Unauthenticated)?;
+        if !secret::matches(secret, token.as_bytes()) {
+            return Err(AuthError::Unauthenticated);
+        }
+        let reason = trigger.to_str().map_err(|_| AuthError::InvalidReason)?.trim();
+        if reason.is_empty() || reason.len() > MAX_REASON_BYTES {
+            return Err(AuthError::InvalidReason);
+        }
+        Ok(Credential::Proactive { reason: reason.to_owned() })
+    }
+
+    fn check_cookie(&self, head: &request::Parts) -> Result<Credential, AuthError> {
+        let Some(token) = session_cookie(&head.headers)? else { return Err(AuthError::Unauthenticated) };
+        if !head.method.is_safe() && !self.is_same_origin(&head.headers) {
+            return Err(AuthError::CrossOrigin);
+        }
+        self.check_session(Some(token))
+    }
+
+    /// Whether a browser says that one of our own pages sends the request.
+    fn is_same_origin(&self, headers: &HeaderMap) -> bool {
+        let Ok(Some(origin)) = single(headers, &ORIGIN) else { return false };
+        let Some(origin) = origin.to_str().ok().and_then(|origin| Url::parse(origin).ok()) else {
+            return false;
+        };
+        if let Some(own) = &self.own {
+            return origin.origin() == *own;
+        }
+        // What scheme we are reached by is not known here, so the origin's own stands in for it.
+        let Ok(Some(host)) = single(headers, &HOST) else { return false };
+        let host =
+            host.to_str().ok().and_then(|host| Url::parse(&format!("{}://{host}", origin.scheme())).ok());
+        host.is_some_and(|host| origin.origin().is_tuple() && host.origin() == origin.origin())
+    }
+}
+
+/// Asks callers of a service for its secret, where it has one.
+#[derive(Debug, Clone)]
+pub struct BearerGate {
+    secret: Option<Secret>,
+}
+
+impl BearerGate {
+    /// A gate that asks for `secret`, or lets everybody pass: a service without a secret listens on loopback
+    /// alone.
+    pub fn new(secret: Option<Secret>) -> Self {
+        Self { secret }
+    }
+
+    /// Checks the `Authorization` header.
+    ///
+    /// # Errors
+    ///
+    /// [`AuthError::Unauthenticated`]; [`AuthError::Ambiguous`] for more than one such header.
+    pub fn check(&self, headers: &HeaderMap) -> Result<(), AuthError> {
+        let Some(secret) = &self.secret else { return Ok(()) };
+        let token = single(headers, &AUTHORIZATION)?.and_then(bearer_token);
+        match token {
+            Some(token) if secret::matches(secret, token.as_bytes()) => Ok(()),
+            _ => Err(AuthError::Unauthenticated),
+        }
+    }
+}
+
+/// The header, if it is there once.
+fn single<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Result<Option<&'h HeaderValue>, AuthError> {
+    let mut values = headers.get_all(name).iter();
+    match (values.next(), values.next()) {
+        (_, Some(_)) => Err(AuthError::Ambiguous),
+        (value, None) => Ok(value),
+    }
+}
+
+/// RFC 6750: `Bearer` in any case, and a token.
+fn bearer_token(value: &HeaderValue) -> Option<&str> {
+    let (scheme, token) = value.to_str().ok()?.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then_some(token.trim())
+}
+
+/// The session's cookie (RFC 6265), if it is there once.
+fn session_cookie(headers: &HeaderMap) -> Result<Option<&str>, AuthError> {
+    let cookies = headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok());
+    let mut values = cookies.flat_map(|cookies| cookies.split(';')).filter_map(|cookie| {
+        let (name, value) = cookie.split_once('=')?;
+        (name.trim() == SESSION_COOKIE).then_some(value.trim().trim_matches('"'))
+    });
+    match (values.next(), values.next()) {
+        (_, Some(_)) => Err(AuthError::Ambiguous),
+        (value, None) => Ok(value),
+    }
+}

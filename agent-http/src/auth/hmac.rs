@@ -1,0 +1,59 @@
+//! HS256 for the token library, which leaves the choice of cryptography to its user and whose own choices
+//! bring every algorithm that there is.
+
+use ::hmac::{Hmac, KeyInit, Mac};
+use jsonwebtoken::crypto::{CryptoProvider, JwtSigner, JwtVerifier, KeyUtils};
+use jsonwebtoken::errors::{ErrorKind, Result};
+use jsonwebtoken::signature::{self, Signer, Verifier};
+use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey};
+use sha2::Sha256;
+
+static PROVIDER: CryptoProvider = CryptoProvider {
+    signer_factory: |algorithm, key: &EncodingKey| Ok(Box::new(Hs256::new(*algorithm, key.as_bytes())?)),
+    verifier_factory: |algorithm, key: &DecodingKey| {
+        Ok(Box::new(Hs256::new(*algorithm, key.try_get_as_bytes()?)?))
+    },
+    key_utils: KeyUtils::new_unimplemented(),
+};
+
+/// Makes HS256 known to the library. A program that embeds this crate may have chosen already; then its
+/// choice stands, for every choice includes HS256.
+pub(super) fn install() {
+    let _ = PROVIDER.install_default();
+}
+
+struct Hs256(Hmac<Sha256>);
+
+impl Hs256 {
+    fn new(algorithm: Algorithm, key: &[u8]) -> Result<Self> {
+        if algorithm != Algorithm::HS256 {
+            return Err(ErrorKind::InvalidAlgorithm.into());
+        }
+        Hmac::new_from_slice(key).map(Self).map_err(|_| ErrorKind::InvalidKeyFormat.into())
+    }
+}
+
+impl Signer<Vec<u8>> for Hs256 {
+    fn try_sign(&self, message: &[u8]) -> std::result::Result<Vec<u8>, signature::Error> {
+        Ok(self.0.clone().chain_update(message).finalize().into_bytes().to_vec())
+    }
+}
+
+impl JwtSigner for Hs256 {
+    fn algorithm(&self) -> Algorithm {
+        Algorithm::HS256
+    }
+}
+
+impl Verifier<Vec<u8>> for Hs256 {
+    fn verify(&self, message: &[u8], signature: &Vec<u8>) -> std::result::Result<(), signature::Error> {
+        // In constant time.
+        self.0.clone().chain_update(message).verify_slice(signature).map_err(|_| signature::Error::new())
+    }
+}
+
+impl JwtVerifier for Hs256 {
+    fn algorithm(&self) -> Algorithm {
+        Algorithm::HS256
+    }
+}

@@ -1,0 +1,367 @@
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use ::hmac::{Hmac, KeyInit, Mac};
+use agent_core::tool::Caller;
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use http::{Method, Request};
+use serde_json::{Value, json};
+use sha2::Sha256;
+
+use super::*;
+
+const SECRET: &str = "session-secret-0";
+const INTERNAL: &str = "internal-secret-0";
+
+fn authenticator() -> Authenticator {
+    Authenticator::new(Some(&Secret::new(SECRET)), Some(Secret::new(INTERNAL)), None)
+}
+
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
+}
+
+fn claims() -> Value {
+    json!({"sub": "ann", "companyId": "acme", "aud": "agent-app", "exp": now() + 600})
+}
+
+/// A token made by hand, so that it can be as wrong as an attacker's.
+fn token(header: &Value, claims: &Value, secret: &str) -> String {
+    let encode = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
+    let signed = format!("{}.{}", encode(header), encode(claims));
+    let mac = Hmac::<Sha256>::new_from_slice(secret.as_bytes()).unwrap().chain_update(&signed);
+    format!("{signed}.{}", URL_SAFE_NO_PAD.encode(mac.finalize().into_bytes()))
+}
+
+fn hs256(claims: &Value) -> String {
+    token(&json!({"alg": "HS256", "typ": "JWT"}), claims, SECRET)
+}
+
+fn ask(
+    authenticator: &Authenticator,
+    method: Method,
+    uri: &str,
+    headers: &[(&str, &str)],
+) -> Result<Credential, AuthError> {
+    let mut request = Request::builder().method(method).uri(uri);
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    let (head, ()) = request.body(()).unwrap().into_parts();
+    authenticator.authenticate(&head, &Query::of(&head.uri))
+}
+
+fn post(headers: &[(&str, &str)]) -> Result<Credential, AuthError> {
+    ask(&authenticator(), Method::POST, "/api/agent/chat", headers)
+}
+
+fn ann() -> Credential {
+    Credential::Session(Principal {
+        user_id: "ann".to_owned(),
+        company_id: "acme".to_owned(),
+        caller: Caller::Session,
+        agent_id: None,
+    })
+}
+
+#[test]
+fn tokens() {
+    let hs = json!({"alg": "HS256", "typ": "JWT"});
+    let with = |name: &str, value: Value| {
+        let mut claims = claims();
+        claims[name] = value;
+        claims
+    };
+    let without = |name: &str| {
+        let mut claims = claims();
+        claims.as_object_mut().unwrap().remove(name);
+        claims
+    };
+    let good = hs256(&claims());
+    let (signed, signature) = good.rsplit_once('.').unwrap();
+    let none = token(&json!({"alg": "none"}), &claims(), SECRET);
+    let unsigned = none.rsplit_once('.').unwrap().0;
+    for (name, token, holds) in [
+        ("ours", good.clone(), true),
+        ("audience in a list", hs256(&with("aud", json!(["other", "agent-app"]))), true),
+        ("valid since now", hs256(&with("nbf", json!(now()))), true),
+        ("clocks apart", hs256(&with("exp", json!(now() - 5))), true),
+        ("more claims", hs256(&with("role", json!({"admin": true}))), true),
+        ("another secret", token(&hs, &claims(), "another-secret-00"), false),
+        ("an empty secret", token(&hs, &claims(), ""), false),
+        ("another audience", hs256(&with("aud", json!("agent-mcp"))), false),
+        ("no audience", hs256(&without("aud")), false),
+        ("an odd audience", hs256(&with("aud", json!(7))), false),
+        ("expired", hs256(&with("exp", json!(now() - 120))), false),
+        ("no end", hs256(&without("exp")), false),
+        ("an end in words", hs256(&with("exp", json!("never"))), false),
+        ("a null end", hs256(&with("exp", Value::Null)), false),
+        ("a negative end", hs256(&with("exp", json!(-1))), false),
+        ("not valid yet", hs256(&with("nbf", json!(now() + 120))), false),
+        ("valid from some day", hs256(&with("nbf", json!("later"))), false),
+        ("no user", hs256(&without("sub")), false),
+        ("a blank user", hs256(&with("sub", json!(" "))), false),
+        ("a user of a widget", hs256(&with("sub", json!("widget:1"))), false),
+        ("a user of many bytes", hs256(&with("sub", json!("x".repeat(129)))), false),
+        ("a user of two lines", hs256(&with("sub", json!("a\nb"))), false),
+        ("a number for a user", hs256(&with("sub", json!(7))), false),
+        ("no company", hs256(&without("companyId")), false),
+        ("an empty company", hs256(&with("companyId", json!(""))), false),
+        ("no algorithm", token(&json!({"typ": "JWT"}), &claims(), SECRET), false),
+        ("alg none, signed", none.clone(), false),
+        ("alg none, unsigned", format!("{unsigned}."), false),
+        (
+            "alg NONE",
+            format!("{}.", token(&json!({"alg": "NONE"}), &claims(), SECRET).rsplit_once('.').unwrap().0),
+            false,
+        ),
+        ("alg RS256", token(&json!({"alg": "RS256"}), &claims(), SECRET), false),
+        ("alg ES256", token(&json!({"alg": "ES256"}), &claims(), SECRET), false),
+        ("alg HS512", token(&json!({"alg": "HS512"}), &claims(), SECRET), false),
+        ("alg hs256", token(&json!({"alg": "hs256"}), &claims(), SECRET), false),
+        (
+            "a key in the header",
+            token(&json!({"alg": "HS256", "jwk": {"kty": "oct", "k": "AAAA"}}), &claims(), "\0\0\0"),
+            false,
+        ),
+        ("no signature", format!("{signed}."), false),
+        ("two parts", signed.to_owned(), false),
+        ("half a signature", format!("{signed}.{}", &signature[..20]), false),
+        ("four parts", format!("{good}.x"), false),
+        ("changed claims", good.replacen('.', ".e", 1), false),
+        ("claims of no object", token(&hs, &json!([]), SECRET), false),
+        ("empty", String::new(), false),
+        ("dots", "..".to_owned(), false),
+        ("garbage", "ä".repeat(10), false),
+        ("too long", hs256(&with("role", json!("x".repeat(8192)))), false),
+    ] {
+        let principal = session::Verifier::new(&Secret::new(SECRET)).verify(&token);
+        assert_eq!(principal.is_some(), holds, "{name}");
+    }
+}
+
+#[test]
+fn minted_tokens_hold() {
+    let secret = Secret::new(SECRET);
+    let token = mint_session(&secret, "ann", "acme", Duration::from_secs(60)).unwrap();
+    assert_eq!(post(&[("authorization", &format!("Bearer {token}"))]), Ok(ann()));
+    for (user, company) in [("", "acme"), ("ann", " "), ("widget:1", "acme"), (&"x".repeat(129), "acme")] {
+        let minted = mint_session(&secret, user, company, Duration::from_secs(60));
+        assert_eq!(minted, Err(MintError::InvalidId), "for {user} of {company}");
+    }
+    assert_eq!(mint_session(&secret, "ann", "acme", Duration::MAX), Err(MintError::InvalidTtl));
+}
+
+#[test]
+fn credentials() {
+    let session = hs256(&claims());
+    let bearer = format!("Bearer {session}");
+    let (bearer, cookie) = (bearer.as_str(), format!("other=1; agent_session={session}"));
+    let cookie = cookie.as_str();
+    let internal = format!("Bearer {INTERNAL}");
+    let internal = internal.as_str();
+    let lower = format!("bearer {session}");
+    let quoted = format!("agent_session=\"{session}\"");
+    let own = [("host", "app.example"), ("origin", "https://app.example")];
+    let proactive = || Ok(Credential::Proactive { reason: "daily review".to_owned() });
+    let cases: Vec<(&str, Vec<(&str, &str)>, Result<Credential, AuthError>)> = vec![
+        ("nothing", vec![], Err(AuthError::Unauthenticated)),
+        ("session", vec![("authorization", bearer)], Ok(ann())),
+        ("scheme in lower case", vec![("authorization", &lower)], Ok(ann())),
+        ("basic", vec![("authorization", "Basic YTpi")], Err(AuthError::Unauthenticated)),
+        ("bare token", vec![("authorization", &session)], Err(AuthError::Unauthenticated)),
+        ("internal secret alone", vec![("authorization", internal)], Err(AuthError::Unauthenticated)),
+        (
+            "two bearers",
+            vec![("authorization", bearer), ("authorization", bearer)],
+            Err(AuthError::Ambiguous),
+        ),
+        ("cookie", [&own[..], &[("cookie", cookie)]].concat(), Ok(ann())),
+        ("cookie in quotes", [&own[..], &[("cookie", &quoted)]].concat(), Ok(ann())),
+        (
+            "bad cookie",
+            [&own[..], &[("cookie", "agent_session=x")]].concat(),
+            Err(AuthError::Unauthenticated),
+        ),
+        (
+            "other cookies",
+            [&own[..], &[("cookie", "a=1; agent_sessions=x")]].concat(),
+            Err(AuthError::Unauthenticated),
+        ),
+        (
+            "two cookies",
+            [&own[..], &[("cookie", cookie), ("cookie", cookie)]].concat(),
+            Err(AuthError::Ambiguous),
+        ),
+        (
+            "cookie without an origin",
+            vec![("host", "app.example"), ("cookie", cookie)],
+            Err(AuthError::CrossOrigin),
+        ),
+        (
+            "cookie from elsewhere",
+            vec![("host", "app.example"), ("origin", "https://evil.example"), ("cookie", cookie)],
+            Err(AuthError::CrossOrigin),
+        ),
+        (
+            "bearer before a bad cookie",
+            vec![("authorization", bearer), ("cookie", "agent_session=x")],
+            Ok(ann()),
+        ),
+        (
+            "bad bearer before a cookie",
+            [&own[..], &[("authorization", "Bearer x"), ("cookie", cookie)]].concat(),
+            Err(AuthError::Unauthenticated),
+        ),
+        (
+            "proactive",
+            vec![("authorization", internal), ("x-proactive-trigger", " daily review ")],
+            proactive(),
+        ),
+        (
+            "proactive before a cookie",
+            vec![("authorization", internal), ("x-proactive-trigger", "daily review"), ("cookie", cookie)],
+            proactive(),
+        ),
+        ("proactive without a secret", vec![("x-proactive-trigger", "x")], Err(AuthError::Unauthenticated)),
+        (
+            "proactive with a session",
+            vec![("authorization", bearer), ("x-proactive-trigger", "x")],
+            Err(AuthError::Unauthenticated),
+        ),
+        (
+            "proactive by a cookie",
+            [&own[..], &[("cookie", cookie), ("x-proactive-trigger", "x")]].concat(),
+            Err(AuthError::Unauthenticated),
+        ),
+        (
+            "two reasons",
+            vec![("authorization", internal), ("x-proactive-trigger", "x"), ("x-proactive-trigger", "y")],
+            Err(AuthError::Ambiguous),
+        ),
+        (
+            "a blank reason",
+            vec![("authorization", internal), ("x-proactive-trigger", " ")],
+            Err(AuthError::InvalidReason),
+        ),
+        (
+            "a blank reason and no secret",
+            vec![("authorization", "Bearer x"), ("x-proactive-trigger", " ")],
+            Err(AuthError::Unauthenticated),
+        ),
+        ("widget", vec![("x-widget-token", "w")], Err(AuthError::Unauthenticated)),
+        (
+            "widget before a cookie",
+            [&own[..], &[("x-widget-token", "w"), ("cookie", cookie)]].concat(),
+            Err(AuthError::Unauthenticated),
+        ),
+        (
+            "widget and session",
+            vec![("x-widget-token", "w"), ("authorization", bearer)],
+            Err(AuthError::Ambiguous),
+        ),
+        (
+            "widget and proactive",
+            vec![("x-widget-token", "w"), ("authorization", internal), ("x-proactive-trigger", "x")],
+            Err(AuthError::Ambiguous),
+        ),
+        ("two widgets", vec![("x-widget-token", "w"), ("x-widget-token", "w")], Err(AuthError::Ambiguous)),
+    ];
+    for (name, headers, expected) in cases {
+        assert_eq!(post(&headers), expected, "{name}");
+    }
+    for (uri, headers, expected) in [
+        ("/x?widgetToken=w", vec![], AuthError::Unauthenticated),
+        ("/x?widgetToken=w", vec![("authorization", bearer)], AuthError::Ambiguous),
+        ("/x?widgetToken=w", vec![("x-widget-token", "w")], AuthError::Ambiguous),
+        ("/x?widgetToken=w&widgetToken=w", vec![], AuthError::Ambiguous),
+        ("/x?token=w", vec![], AuthError::Unauthenticated),
+    ] {
+        let asked = ask(&authenticator(), Method::POST, uri, &headers);
+        assert_eq!(asked, Err(expected), "{uri} with {headers:?}");
+    }
+}
+
+#[test]
+fn cookies_act_from_our_own_pages_alone() {
+    let cookie = format!("agent_session={}", hs256(&claims()));
+    let public = Url::parse("https://app.example/base").unwrap();
+    let set = Authenticator::new(Some(&Secret::new(SECRET)), None, Some(&public));
+    let unset = authenticator();
+    for (authenticator, host, origin, allowed) in [
+        (&set, "anything", "https://app.example", true),
+        (&set, "anything", "https://app.example:443", true),
+        (&set, "app.example", "http://app.example", false),
+        (&set, "app.example", "https://app.example.evil", false),
+        (&set, "app.example", "null", false),
+        (&unset, "localhost:3000", "http://localhost:3000", true),
+        (&unset, "app.example", "https://app.example", true),
+        (&unset, "app.example:80", "http://app.example", true),
+        (&unset, "localhost:3000", "http://localhost:3001", false),
+        (&unset, "localhost:3000", "http://127.0.0.1:3000", false),
+        (&unset, "app.example", "null", false),
+        (&unset, "app.example", "file:///app.example", false),
+        (&unset, "app.example", "data:app.example", false),
+        (&unset, "app.example", "", false),
+    ] {
+        let headers = [("host", host), ("origin", origin), ("cookie", cookie.as_str())];
+        for (method, needs_origin) in [(Method::POST, true), (Method::DELETE, true), (Method::GET, false)] {
+            let asked = ask(authenticator, method, "/", &headers);
+            let expected = if allowed || !needs_origin { Ok(ann()) } else { Err(AuthError::CrossOrigin) };
+            assert_eq!(asked, expected, "{origin} at {host}");
+        }
+    }
+}
+
+#[test]
+fn missing_settings_are_named() {
+    let bare = Authenticator::new(None, None, None);
+    let session = ask(&bare, Method::POST, "/", &[("authorization", "Bearer x")]);
+    assert_eq!(session, Err(AuthError::NotConfigured("SESSION_SECRET")));
+    let cookie = ask(&bare, Method::GET, "/", &[("cookie", "agent_session=x")]);
+    assert_eq!(cookie, Err(AuthError::NotConfigured("SESSION_SECRET")));
+    let headers = [("authorization", "Bearer x"), ("x-proactive-trigger", "x")];
+    assert_eq!(ask(&bare, Method::POST, "/", &headers), Err(AuthError::NotConfigured("INTERNAL_SECRET")));
+    assert_eq!(ask(&bare, Method::POST, "/", &[]), Err(AuthError::Unauthenticated));
+}
+
+#[test]
+fn errors_on_the_wire() {
+    for (error, code) in [
+        (AuthError::Unauthenticated, Code::Unauthenticated),
+        (AuthError::Ambiguous, Code::AmbiguousCredentials),
+        (AuthError::CrossOrigin, Code::Forbidden),
+        (AuthError::InvalidReason, Code::InvalidRequest),
+        (AuthError::NotConfigured("SESSION_SECRET"), Code::NotConfigured),
+    ] {
+        let http = HttpError::from(error);
+        assert_eq!((http.code(), http.detail()), (code, error.to_string().as_str()));
+    }
+}
+
+#[test]
+fn the_gate_asks_for_its_secret() {
+    let gate = BearerGate::new(Some(Secret::new("runtime-secret-0")));
+    for (headers, expected) in [
+        (&[("authorization", "Bearer runtime-secret-0")][..], Ok(())),
+        (&[("authorization", "bearer  runtime-secret-0")], Ok(())),
+        (&[], Err(AuthError::Unauthenticated)),
+        (&[("authorization", "Bearer runtime-secret-1")], Err(AuthError::Unauthenticated)),
+        (&[("authorization", "Bearer runtime-secret")], Err(AuthError::Unauthenticated)),
+        (&[("authorization", "Bearer ")], Err(AuthError::Unauthenticated)),
+        (&[("authorization", "runtime-secret-0")], Err(AuthError::Unauthenticated)),
+        (&[("authorization", "Basic runtime-secret-0")], Err(AuthError::Unauthenticated)),
+        (
+            &[("authorization", "Bearer runtime-secret-0"), ("authorization", "Bearer runtime-secret-0")],
+            Err(AuthError::Ambiguous),
+        ),
+    ] {
+        let mut map = HeaderMap::new();
+        for (name, value) in headers {
+            map.append(*name, HeaderValue::from_static(value));
+        }
+        assert_eq!(gate.check(&map), expected, "{headers:?}");
+        assert_eq!(BearerGate::new(None).check(&map), Ok(()));
+    }
+    assert!(!format!("{gate:?}{:?}", authenticator()).contains("secret-0"));
+}

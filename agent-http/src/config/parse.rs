@@ -1,0 +1,159 @@
+//! From a setting's text to its value, checked.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use agent_core::role::Secret;
+use url::Url;
+
+use super::resolve::Resolved;
+use super::{Fault, Kind};
+use crate::cors::{self, CorsError, Origins};
+use crate::outbound::AllowList;
+
+/// A value, of the variant that its setting's [`Kind`] calls for.
+#[derive(Debug, Clone)]
+pub(super) enum Value {
+    Host(IpAddr),
+    Number(u64),
+    Millis(Duration),
+    Url(Url),
+    Origins(Origins),
+    Allow(AllowList),
+    Path(PathBuf),
+    Text(String),
+    Secret(Secret),
+}
+
+/// The values of one service, by name.
+pub(super) struct Values(BTreeMap<&'static str, Value>);
+
+macro_rules! getters {
+    ($($getter:ident: $variant:ident -> $value:ty;)*) => {
+        impl Values {
+            $(pub(super) fn $getter(&self, name: &str) -> Option<$value> {
+                match self.0.get(name)? {
+                    Value::$variant(value) => Some(value.clone()),
+                    other => unreachable!("{name} is asked for as another kind than it is: {other:?}"),
+                }
+            })*
+        }
+    };
+}
+
+getters! {
+    host: Host -> IpAddr;
+    number: Number -> u64;
+    millis: Millis -> Duration;
+    url: Url -> Url;
+    origins: Origins -> Origins;
+    allow: Allow -> AllowList;
+    path: Path -> PathBuf;
+    text: Text -> String;
+    secret: Secret -> Secret;
+}
+
+impl Values {
+    /// Parses every setting, and gives what could be parsed together with all that is wrong so far.
+    pub(super) fn parse(resolved: &Resolved) -> (Self, Vec<Fault>) {
+        let mut faults = resolved.faults().to_vec();
+        let mut values = BTreeMap::new();
+        for setting in resolved.settings() {
+            let Some((text, source)) = resolved.get(setting.name) else { continue };
+            match parse(setting.kind, text) {
+                Ok(value) => {
+                    values.insert(setting.name, value);
+                }
+                Err(problem) => {
+                    let (name, source) = (setting.name.to_owned(), Some(source.clone()));
+                    faults.push(Fault { name, source, problem });
+                }
+            }
+        }
+        (Self(values), faults)
+    }
+}
+
+/// Whether `text` is a value of the kind.
+pub(super) fn check(kind: Kind, text: &str) -> Result<(), String> {
+    parse(kind, text).map(drop)
+}
+
+fn parse(kind: Kind, text: &str) -> Result<Value, String> {
+    // Blanks around a value come from files and shells; in a secret they are part of it.
+    let trimmed = text.trim();
+    match kind {
+        Kind::Host => parse_host(trimmed).map(Value::Host),
+        Kind::Number { min, max } => parse_number(trimmed, min, max).map(Value::Number),
+        Kind::Millis { min, max } => {
+            parse_number(trimmed, min, max).map(|millis| Value::Millis(Duration::from_millis(millis)))
+        }
+        Kind::Url => parse_url(trimmed).map(Value::Url),
+        Kind::Origins => parse_origins(trimmed).map(Value::Origins),
+        Kind::Allow => parse_allow(trimmed).map(Value::Allow),
+        Kind::Path => Ok(Value::Path(PathBuf::from(text))),
+        Kind::Text => Ok(Value::Text(trimmed.to_owned())),
+        Kind::Word(words) if words.contains(&trimmed) => Ok(Value::Text(trimmed.to_owned())),
+        Kind::Word(words) => Err(format!("must be one of {}", words.join(", "))),
+        Kind::Secret { min_bytes } => parse_secret(text, min_bytes).map(Value::Secret),
+    }
+}
+
+fn parse_host(text: &str) -> Result<IpAddr, String> {
+    if text == "localhost" {
+        return Ok(Ipv4Addr::LOCALHOST.into());
+    }
+    let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
+    bare.parse().map_err(|_| "must be an IP address or localhost".to_owned())
+}
+
+fn parse_number(text: &str, min: u64, max: u64) -> Result<u64, String> {
+    let number = text.parse().ok().filter(|number| (min..=max).contains(number));
+    number.ok_or_else(|| format!("must be a whole number from {min} to {max}"))
+}
+
+/// The value is not shown, since an address that is refused may hold a password.
+fn parse_url(text: &str) -> Result<Url, String> {
+    let url = Url::parse(text).map_err(|error| format!("must be an address: {error}"))?;
+    if !matches!(url.scheme(), "http" | "https") {
+        return Err("must be an http or https address".to_owned());
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err("must not hold a user name or password".to_owned());
+    }
+    if url.query().is_some() || url.fragment().is_some() {
+        return Err("must be a base address, without query and fragment".to_owned());
+    }
+    Ok(url)
+}
+
+fn parse_origins(text: &str) -> Result<Origins, String> {
+    cors::parse_origins(text).map_err(|error| match error {
+        CorsError::Wildcard => "must list exact origins; `*` would let any page use a visitor's session".into(),
+        CorsError::NotAnOrigin(_) => {
+            "must list exact origins as browsers write them, such as https://app.example or http://localhost:5173"
+                .into()
+        }
+    })
+}
+
+fn parse_allow(text: &str) -> Result<AllowList, String> {
+    AllowList::parse(text).map_err(|error| {
+        // Whoever puts an address with a password here shall not find it in a log.
+        let shown = if error.entry.contains('@') { "…" } else { &error.entry };
+        format!("has the entry `{shown}`, which is no host, host:port or CIDR: {}", error.reason)
+    })
+}
+
+/// Secrets travel as bearers, where blanks and control characters cannot.
+fn parse_secret(text: &str, min_bytes: usize) -> Result<Secret, String> {
+    if text.len() < min_bytes {
+        return Err(format!("must have at least {min_bytes} bytes"));
+    }
+    if !text.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err("must be printable ASCII without blanks".to_owned());
+    }
+    Ok(Secret::new(text))
+}

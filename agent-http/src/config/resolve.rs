@@ -1,0 +1,239 @@
+//! Which source gives a setting's value: flag, environment, file, or the default.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use super::table::{SETTINGS, Setting, find};
+use super::{Env, Fault, Faults, Service, parse, read_file};
+
+/// What the command line says.
+#[derive(Debug, Clone, Default)]
+pub struct Flags {
+    /// The TOML file to read.
+    pub config: Option<PathBuf>,
+    /// Values by the names of their settings. No secret belongs here: command lines are visible to others.
+    pub values: BTreeMap<&'static str, String>,
+}
+
+/// Where a value comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// The command line.
+    Flag,
+    /// The environment.
+    Environment,
+    /// The configuration file.
+    File,
+    /// The table.
+    Default,
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Flag => "flag",
+            Self::Environment => "environment",
+            Self::File => "file",
+            Self::Default => "default",
+        })
+    }
+}
+
+/// The settings of one service as text, each with its source, and what was wrong on the way.
+pub struct Resolved {
+    service: Service,
+    values: BTreeMap<&'static str, (String, Source)>,
+    faults: Vec<Fault>,
+}
+
+impl fmt::Debug for Resolved {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.print())
+    }
+}
+
+impl Resolved {
+    /// Looks up every setting of `service`. Faults of single settings are kept for the check that follows.
+    ///
+    /// # Errors
+    ///
+    /// A configuration file that cannot be read at all, or is no TOML: without it nothing else is known.
+    pub fn new(service: Service, flags: &Flags, env: &dyn Env) -> Result<Self, Faults> {
+        let mut faults = Vec::new();
+        let file = match &flags.config {
+            Some(path) => read_toml(path, &mut faults)?,
+            None => BTreeMap::new(),
+        };
+        let mut resolved = Self { service, values: BTreeMap::new(), faults };
+        for setting in resolved.settings() {
+            if let Some(value) = resolved.look_up(setting, flags, env, &file) {
+                resolved.values.insert(setting.name, value);
+            }
+        }
+        Ok(resolved)
+    }
+
+    /// The settings that the service reads.
+    pub fn settings(&self) -> impl Iterator<Item = &'static Setting> + use<> {
+        let service = self.service;
+        SETTINGS.iter().filter(move |setting| setting.services.contains(&service))
+    }
+
+    pub(super) fn get(&self, name: &str) -> Option<&(String, Source)> {
+        self.values.get(name)
+    }
+
+    pub(super) fn faults(&self) -> &[Fault] {
+        &self.faults
+    }
+
+    /// The settings as lines of TOML, each with its source; secrets are masked, and what is wrong is a
+    /// comment without its value, since an address that is refused may hold a password.
+    pub fn print(&self) -> String {
+        let line = |setting: &Setting| {
+            let name = setting.name;
+            match self.get(name) {
+                None => format!("# {name} is not set"),
+                Some((value, source)) => match parse::check(setting.kind, value) {
+                    Err(problem) => format!("# {name} ({source}) {problem}"),
+                    Ok(()) if setting.kind.is_secret() => format!("{name} = \"***\" # {source}"),
+                    Ok(()) => format!("{name} = {} # {source}", toml::Value::String(value.clone())),
+                },
+            }
+        };
+        self.settings().map(|setting| line(setting) + "\n").collect()
+    }
+
+    fn look_up(
+        &mut self,
+        setting: &'static Setting,
+        flags: &Flags,
+        env: &dyn Env,
+        file: &BTreeMap<String, String>,
+    ) -> Option<(String, Source)> {
+        if let Some(value) = flags.values.get(setting.name) {
+            return Some((value.clone(), Source::Flag));
+        }
+        let of_env = |name: &str| match env.var(name) {
+            Ok(value) => Ok(value),
+            Err(error) => Err(Fault {
+                name: name.to_owned(),
+                source: Some(Source::Environment),
+                problem: format!("cannot be read: {error}"),
+            }),
+        };
+        let of_file = |name: &str| Ok(file.get(name).cloned());
+        let found = self
+            .look_up_in(setting, &Source::Environment, &of_env)
+            .or_else(|| self.look_up_in(setting, &Source::File, &of_file));
+        let default = || setting.default_for(self.service).map(|value| (value.to_owned(), Source::Default));
+        found.or_else(default)
+    }
+
+    /// The value in one source. A blank one is absent, since many tools that pass an environment on cannot
+    /// leave a variable out.
+    fn look_up_in(
+        &mut self,
+        setting: &'static Setting,
+        source: &Source,
+        read: &dyn Fn(&str) -> Result<Option<String>, Fault>,
+    ) -> Option<(String, Source)> {
+        let mut read = |name: &str| match read(name) {
+            Ok(value) => value.filter(|value| !value.trim().is_empty()),
+            Err(fault) => {
+                self.faults.push(fault);
+                None
+            }
+        };
+        let value = read(setting.name);
+        if !setting.kind.is_secret() {
+            return value.map(|value| (value, source.clone()));
+        }
+        let file_name = format!("{}_FILE", setting.name);
+        let Some(path) = read(&file_name) else { return value.map(|value| (value, source.clone())) };
+        let secret = if value.is_some() {
+            Err(format!("is set beside {file_name}; one of the two must go"))
+        } else {
+            read_secret(Path::new(&path)).map_err(|problem| format!("names a file that {problem}"))
+        };
+        match secret {
+            Ok(secret) => Some((secret, source.clone())),
+            Err(problem) => {
+                let name = if value.is_some() { setting.name.to_owned() } else { file_name };
+                self.faults.push(Fault { name, source: Some(source.clone()), problem });
+                None
+            }
+        }
+    }
+}
+
+/// Editors and `echo` end a file with a newline, which is not part of the secret.
+fn read_secret(path: &Path) -> Result<String, String> {
+    let text = read_file(path)?;
+    let text = text.strip_suffix('\n').unwrap_or(&text);
+    let text = text.strip_suffix('\r').unwrap_or(text);
+    if text.is_empty() { Err("is empty".to_owned()) } else { Ok(text.to_owned()) }
+}
+
+/// The values of a configuration file, by the names of the table.
+fn read_toml(path: &Path, faults: &mut Vec<Fault>) -> Result<BTreeMap<String, String>, Faults> {
+    let refuse = |problem: String| {
+        Faults(vec![Fault { name: path.display().to_string(), source: Some(Source::File), problem }])
+    };
+    let text = read_file(path).map_err(refuse)?;
+    let table: toml::Table = text.parse().map_err(|error| refuse(toml_problem(&text, &error)))?;
+    let mut values = BTreeMap::new();
+    for (key, value) in table {
+        let fault = |problem: &str| Fault {
+            name: key.clone(),
+            source: Some(Source::File),
+            problem: problem.to_owned(),
+        };
+        let Some(name) = name_of_key(&key) else {
+            faults.push(fault("is no setting"));
+            continue;
+        };
+        match text_of(value) {
+            None => faults.push(fault("must be text, a number, or a list of texts")),
+            Some(text) => {
+                if values.insert(name, text).is_some() {
+                    faults.push(fault("is there twice, in different spellings"));
+                }
+            }
+        }
+    }
+    Ok(values)
+}
+
+/// The message without the excerpt of the file, which may be a line with a secret.
+fn toml_problem(text: &str, error: &toml::de::Error) -> String {
+    let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+    let line = before.matches('\n').count() + 1;
+    format!("is not valid TOML at line {line}")
+}
+
+/// `session_secret` is SESSION_SECRET, and `session_secret_file` SESSION_SECRET_FILE.
+fn name_of_key(key: &str) -> Option<String> {
+    let name = key.to_ascii_uppercase();
+    let secret = name.strip_suffix("_FILE").and_then(find).is_some_and(|setting| setting.kind.is_secret());
+    (secret || find(&name).is_some()).then_some(name)
+}
+
+fn text_of(value: toml::Value) -> Option<String> {
+    match value {
+        toml::Value::String(text) => Some(text),
+        toml::Value::Integer(number) => Some(number.to_string()),
+        toml::Value::Array(items) => {
+            let texts: Option<Vec<String>> = items
+                .into_iter()
+                .map(|item| match item {
+                    toml::Value::String(text) => Some(text),
+                    _ => None,
+                })
+                .collect();
+            Some(texts?.join(","))
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,299 @@
+//! The table that parsing, `config print` and the documentation's check are driven by.
+
+use super::Service;
+
+/// One setting.
+#[derive(Debug, Clone, Copy)]
+pub struct Setting {
+    /// Its name, as in the environment.
+    pub name: &'static str,
+    /// The services that read it.
+    pub services: &'static [Service],
+    /// What its value looks like.
+    pub kind: Kind,
+    /// Its value where it is not set; in the order of `services` where they differ.
+    pub default: &'static [&'static str],
+    /// What it does, in a sentence.
+    pub doc: &'static str,
+}
+
+impl Setting {
+    /// Its value for `service` where it is not set.
+    pub fn default_for(&self, service: Service) -> Option<&'static str> {
+        let place = self.services.iter().position(|other| *other == service)?;
+        self.default.get(place).or(self.default.first()).copied()
+    }
+}
+
+/// What a value looks like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Kind {
+    /// An IP address, or `localhost`.
+    Host,
+    /// A whole number within bounds, both included.
+    Number {
+        /// The least.
+        min: u64,
+        /// The most.
+        max: u64,
+    },
+    /// A duration in milliseconds, within bounds, both included.
+    Millis {
+        /// The least.
+        min: u64,
+        /// The most.
+        max: u64,
+    },
+    /// An `http` or `https` address without user, query and fragment.
+    Url,
+    /// Exact origins, separated by commas.
+    Origins,
+    /// Hosts, `host:port` pairs, addresses and CIDRs, separated by commas.
+    Allow,
+    /// A file or folder.
+    Path,
+    /// A line of text.
+    Text,
+    /// One of these words.
+    Word(&'static [&'static str]),
+    /// Text that is shown to nobody, of at least so many bytes.
+    Secret {
+        /// The least number of bytes.
+        min_bytes: usize,
+    },
+}
+
+impl Kind {
+    /// Whether its values are shown to nobody.
+    pub fn is_secret(self) -> bool {
+        matches!(self, Self::Secret { .. })
+    }
+}
+
+const APP: &[Service] = &[Service::App];
+const EACH: &[Service] = &[Service::App, Service::Runtime];
+
+/// The least bytes of a secret of our own: what is guessed by trying must not be short.
+const OWN_SECRET: Kind = Kind::Secret { min_bytes: 16 };
+
+/// The most milliseconds of any limit: a day.
+const DAY: u64 = 24 * 60 * 60 * 1000;
+
+const fn setting(
+    name: &'static str,
+    services: &'static [Service],
+    kind: Kind,
+    default: &'static [&'static str],
+    doc: &'static str,
+) -> Setting {
+    Setting { name, services, kind, default, doc }
+}
+
+/// Every setting, in the order in which they are documented.
+pub const SETTINGS: &[Setting] = &[
+    setting("HOST", EACH, Kind::Host, &["127.0.0.1"], "The address to listen on."),
+    setting(
+        "PORT",
+        EACH,
+        Kind::Number { min: 0, max: 65535 },
+        &["3000", "3001"],
+        "The port to listen on; 0 is any free one.",
+    ),
+    setting(
+        "PUBLIC_URL",
+        APP,
+        Kind::Url,
+        &[],
+        "The address that clients and tool callers know the application by; `http://HOST:PORT` where it is not set.",
+    ),
+    setting(
+        "RUNTIME_URL",
+        APP,
+        Kind::Url,
+        &[],
+        "The operator's own agent runtime: sign-in, subscription and messenger calls go there.",
+    ),
+    setting(
+        "SESSION_SECRET",
+        APP,
+        OWN_SECRET,
+        &[],
+        "Session tokens are signed with it (HS256). Without it, sessions are answered 503.",
+    ),
+    setting(
+        "INTERNAL_SECRET",
+        APP,
+        OWN_SECRET,
+        &[],
+        "Proactive calls carry it as a bearer. Without it, they are answered 503.",
+    ),
+    setting(
+        "RUNTIME_SECRET",
+        EACH,
+        OWN_SECRET,
+        &[],
+        "The runtime asks for it as a bearer, and the application sends it to `RUNTIME_URL`'s origin. A runtime whose `HOST` is not loopback does not start without it.",
+    ),
+    setting(
+        "CORS_ORIGIN",
+        EACH,
+        Kind::Origins,
+        &[""],
+        "The exact origins that may call from a browser, separated by commas; `*` is refused.",
+    ),
+    setting(
+        "OPENAI_BASE_URL",
+        EACH,
+        Kind::Url,
+        &["https://api.openai.com/v1"],
+        "The hosted vendor: any server of the Chat Completions API.",
+    ),
+    setting(
+        "OPENAI_API_KEY",
+        EACH,
+        Kind::Secret { min_bytes: 1 },
+        &[],
+        "The key for agents that bring none. It goes to `OPENAI_BASE_URL`'s origin alone.",
+    ),
+    setting("OPENAI_MODEL", EACH, Kind::Text, &["gpt-5-mini"], "The hosted model for agents that name none."),
+    setting(
+        "EMBEDDED_MODEL_PATH",
+        APP,
+        Kind::Path,
+        &[],
+        "The weights of the embedded model (GGUF), where they are not the ones in `MODEL_DIR`.",
+    ),
+    setting("MODEL_DIR", APP, Kind::Path, &["data/models"], "Where `agentd model pull` keeps weights."),
+    setting(
+        "OUTBOUND_ALLOW",
+        EACH,
+        Kind::Allow,
+        &[""],
+        "Hosts, `host:port` pairs, addresses and CIDRs, separated by commas, that roles and requests may name although they are not public. Addresses that the operator sets here need no entry.",
+    ),
+    setting(
+        "BODY_LIMIT_BYTES",
+        EACH,
+        Kind::Number { min: 1024, max: 64 * 1024 * 1024 },
+        &["1048576"],
+        "The largest request body; a larger one is 413.",
+    ),
+    setting(
+        "HEAD_LIMIT_BYTES",
+        EACH,
+        Kind::Number { min: 8192, max: 1024 * 1024 },
+        &["65536"],
+        "The largest request head; a larger one is 431.",
+    ),
+    setting(
+        "JSON_DEPTH",
+        EACH,
+        Kind::Number { min: 8, max: 100 },
+        &["64"],
+        "How deep a request's JSON may nest.",
+    ),
+    setting(
+        "HEADER_TIMEOUT_MS",
+        EACH,
+        Kind::Millis { min: 100, max: DAY },
+        &["10000"],
+        "Time for a request's whole head; idle kept-alive connections are closed after it too.",
+    ),
+    setting(
+        "BODY_IDLE_MS",
+        EACH,
+        Kind::Millis { min: 100, max: DAY },
+        &["10000"],
+        "The longest pause in a request's body; a longer one is 408.",
+    ),
+    setting(
+        "BODY_TOTAL_MS",
+        EACH,
+        Kind::Millis { min: 100, max: DAY },
+        &["120000"],
+        "Time for a request's whole body; a slower one is 408.",
+    ),
+    setting(
+        "WRITE_STALL_MS",
+        EACH,
+        Kind::Millis { min: 100, max: DAY },
+        &["30000"],
+        "How long a client may read nothing of its answer before it is cut off.",
+    ),
+    setting(
+        "STREAM_IDLE_MS",
+        EACH,
+        Kind::Millis { min: 1000, max: DAY },
+        &["120000"],
+        "How long a run may go without an event before it fails.",
+    ),
+    setting(
+        "RUN_TIMEOUT_MS",
+        EACH,
+        Kind::Millis { min: 1000, max: DAY },
+        &["1800000"],
+        "How long a run may take in all.",
+    ),
+    setting(
+        "CONNECT_TIMEOUT_MS",
+        EACH,
+        Kind::Millis { min: 100, max: DAY },
+        &["5000"],
+        "Time to resolve, connect and shake hands with an upstream.",
+    ),
+    setting(
+        "RESPONSE_HEADER_TIMEOUT_MS",
+        EACH,
+        Kind::Millis { min: 100, max: DAY },
+        &["60000"],
+        "Time from a request to an upstream to the head of its answer.",
+    ),
+    setting(
+        "TOOL_TIMEOUT_MS",
+        EACH,
+        Kind::Millis { min: 100, max: DAY },
+        &["60000"],
+        "Time for one tool call; a longer one has failed, and the model is told so.",
+    ),
+    setting(
+        "TOOL_ROUNDS",
+        EACH,
+        Kind::Number { min: 1, max: 1000 },
+        &["16"],
+        "How many times a model may answer in one run.",
+    ),
+    setting(
+        "MAX_CONNECTIONS",
+        EACH,
+        Kind::Number { min: 1, max: 1_000_000 },
+        &["10000"],
+        "Connections open at once; further ones wait.",
+    ),
+    setting(
+        "DRAIN_MS",
+        EACH,
+        Kind::Millis { min: 0, max: DAY },
+        &["10000"],
+        "How long running requests may go on after the signal to stop.",
+    ),
+    setting(
+        "LOG",
+        EACH,
+        Kind::Text,
+        &["info"],
+        "What is logged, as directives of `tracing`'s environment filter, such as `info,agent_http=debug`.",
+    ),
+    setting(
+        "LOG_FORMAT",
+        EACH,
+        Kind::Word(&["text", "json"]),
+        &["text"],
+        "Text for people, or a JSON object a line.",
+    ),
+];
+
+/// The setting of a name in any case.
+pub(super) fn find(name: &str) -> Option<&'static Setting> {
+    SETTINGS.iter().find(|setting| setting.name.eq_ignore_ascii_case(name))
+}

@@ -1,0 +1,371 @@
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use expect_test::{Expect, expect};
+
+use super::*;
+
+type Map<'m> = BTreeMap<&'m str, &'m str>;
+
+fn app(env: &[(&str, &str)]) -> Result<AppConfig, Faults> {
+    AppConfig::load(&Flags::default(), &env.iter().copied().collect::<Map<'_>>())
+}
+
+fn runtime(env: &[(&str, &str)]) -> Result<RuntimeConfig, Faults> {
+    RuntimeConfig::load(&Flags::default(), &env.iter().copied().collect::<Map<'_>>())
+}
+
+/// A file of the test's own, which goes with it.
+struct TempFile(PathBuf);
+
+impl TempFile {
+    fn new(text: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("agent-http-config-{}", uuid::Uuid::now_v7()));
+        std::fs::write(&path, text).expect("the temporary folder is writable");
+        Self(path)
+    }
+
+    fn path(&self) -> &str {
+        self.0.to_str().expect("the temporary folder's name is Unicode")
+    }
+}
+
+impl Drop for TempFile {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+fn from_file(text: &str, env: &[(&str, &str)]) -> Result<AppConfig, Faults> {
+    let file = TempFile::new(text);
+    let flags = Flags { config: Some(file.0.clone()), ..Flags::default() };
+    AppConfig::load(&flags, &env.iter().copied().collect::<Map<'_>>())
+}
+
+#[test]
+fn nothing_set_is_a_configuration() {
+    let config = app(&[]).unwrap();
+    assert_eq!(config.server.listen.to_string(), "127.0.0.1:3000");
+    assert_eq!(config.server.body.bytes, 1024 * 1024);
+    assert_eq!(config.server.json_depth, 64);
+    assert_eq!(config.server.stream_idle, Duration::from_secs(120));
+    assert_eq!(config.server.tool_loop.max_rounds, 16);
+    assert_eq!(config.server.hosted.base_url.as_str(), "https://api.openai.com/v1");
+    assert!(config.server.hosted.needs_key && config.server.hosted.api_key.is_none());
+    assert!(config.session_secret.is_none() && config.runtime_url.is_none());
+    assert_eq!(runtime(&[]).unwrap().server.listen.to_string(), "127.0.0.1:3001");
+}
+
+/// The shells' own defaults and the table's are the same, so that embedding and configuring do not differ.
+#[test]
+fn defaults_are_those_of_the_parts() {
+    let server = app(&[]).unwrap().server;
+    let (serve, body) = (ServeLimits::default(), BodyLimits::default());
+    assert_eq!(format!("{:?}", server.serve), format!("{serve:?}"));
+    assert_eq!(format!("{:?}", server.body), format!("{body:?}"));
+    assert_eq!(format!("{:?}", server.outbound), format!("{:?}", OutboundConfig::default()));
+    assert_eq!(format!("{:?}", server.tool_loop), format!("{:?}", LoopLimits::default()));
+    assert_eq!(server.json_depth, crate::request::MAX_JSON_DEPTH);
+}
+
+#[test]
+fn every_setting_is_read() {
+    let config = app(&[
+        ("HOST", " ::1 "),
+        ("PORT", "0"),
+        ("PUBLIC_URL", "https://app.example/base/"),
+        ("RUNTIME_URL", "http://127.0.0.1:3001"),
+        ("SESSION_SECRET", "session-secret-0"),
+        ("INTERNAL_SECRET", "internal-secret-0"),
+        ("RUNTIME_SECRET", "runtime-secret-00"),
+        ("CORS_ORIGIN", "https://a.example, http://localhost:5173"),
+        ("OPENAI_BASE_URL", "http://127.0.0.1:8080/v1"),
+        ("OPENAI_API_KEY", "k"),
+        ("OPENAI_MODEL", "m"),
+        ("EMBEDDED_MODEL_PATH", "/w.gguf"),
+        ("MODEL_DIR", "/models"),
+        ("OUTBOUND_ALLOW", "127.0.0.1:11434, 10.0.0.0/8"),
+        ("BODY_LIMIT_BYTES", "2048"),
+        ("HEAD_LIMIT_BYTES", "8192"),
+        ("JSON_DEPTH", "9"),
+        ("HEADER_TIMEOUT_MS", "1001"),
+        ("BODY_IDLE_MS", "1002"),
+        ("BODY_TOTAL_MS", "1003"),
+        ("WRITE_STALL_MS", "1004"),
+        ("STREAM_IDLE_MS", "1005"),
+        ("RUN_TIMEOUT_MS", "1006"),
+        ("CONNECT_TIMEOUT_MS", "1007"),
+        ("RESPONSE_HEADER_TIMEOUT_MS", "1008"),
+        ("TOOL_TIMEOUT_MS", "1009"),
+        ("TOOL_ROUNDS", "3"),
+        ("MAX_CONNECTIONS", "7"),
+        ("DRAIN_MS", "0"),
+        ("LOG", "debug"),
+        ("LOG_FORMAT", "json"),
+    ])
+    .unwrap();
+    let millis = |duration: Duration| duration.as_millis();
+    let server = &config.server;
+    assert_eq!(server.listen.to_string(), "[::1]:0");
+    assert_eq!(config.public_url.as_ref().unwrap().as_str(), "https://app.example/base/");
+    assert_eq!(config.runtime_url.as_ref().unwrap().as_str(), "http://127.0.0.1:3001/");
+    assert_eq!(config.session_secret.as_ref().unwrap().expose(), "session-secret-0");
+    assert_eq!(config.internal_secret.as_ref().unwrap().expose(), "internal-secret-0");
+    assert_eq!(config.runtime_secret.as_ref().unwrap().expose(), "runtime-secret-00");
+    assert!(server.origins.contains(&http::HeaderValue::from_static("http://localhost:5173")));
+    assert_eq!(server.hosted.base_url.as_str(), "http://127.0.0.1:8080/v1");
+    assert_eq!((server.hosted.model.as_str(), server.hosted.needs_key), ("m", false));
+    assert_eq!(server.hosted.api_key.as_ref().unwrap().expose(), "k");
+    assert_eq!(config.embedded_model_path, Some(PathBuf::from("/w.gguf")));
+    assert_eq!(config.model_dir, PathBuf::from("/models"));
+    assert_eq!(
+        server.outbound.allow,
+        crate::outbound::AllowList::parse("127.0.0.1:11434,10.0.0.0/8").unwrap()
+    );
+    assert_eq!((server.body.bytes, server.serve.head_bytes, server.json_depth), (2048, 8192, 9));
+    assert_eq!(millis(server.serve.head_read), 1001);
+    assert_eq!((millis(server.body.idle), millis(server.body.total)), (1002, 1003));
+    assert_eq!(millis(server.serve.write_stall), 1004);
+    assert_eq!((millis(server.stream_idle), millis(server.run_timeout)), (1005, 1006));
+    assert_eq!(millis(server.outbound.connect_timeout), 1007);
+    assert_eq!(millis(server.outbound.header_timeout), 1008);
+    assert_eq!((millis(server.tool_loop.tool_timeout), server.tool_loop.max_rounds), (1009, 3));
+    assert_eq!((server.serve.connections, millis(server.serve.drain)), (7, 0));
+    assert_eq!(server.log, LogConfig { filter: "debug".to_owned(), json: true });
+    assert!(!format!("{config:?}").contains("secret-0"));
+}
+
+#[test]
+fn all_faults_are_reported_at_once() {
+    let error = app(&[
+        ("HOST", "example.com"),
+        ("PORT", "65536"),
+        ("PUBLIC_URL", "ftp://x"),
+        ("RUNTIME_URL", "http://user:sk-1@h/"),
+        ("SESSION_SECRET", "sk-1"),
+        ("INTERNAL_SECRET", "sk-1 sk-1 sk-1 sk-1"),
+        ("CORS_ORIGIN", "*"),
+        ("OPENAI_BASE_URL", "https://x/v1?key=sk-1"),
+        ("OUTBOUND_ALLOW", "a.example,10.0.0.0/40"),
+        ("JSON_DEPTH", "many"),
+        ("DRAIN_MS", "-1"),
+        ("LOG_FORMAT", "xml"),
+    ])
+    .unwrap_err();
+    assert!(!error.to_string().contains("sk-1"), "{error}");
+    expect![[r#"
+        HOST (environment) must be an IP address or localhost
+        PORT (environment) must be a whole number from 0 to 65535
+        PUBLIC_URL (environment) must be an http or https address
+        RUNTIME_URL (environment) must not hold a user name or password
+        SESSION_SECRET (environment) must have at least 16 bytes
+        INTERNAL_SECRET (environment) must be printable ASCII without blanks
+        CORS_ORIGIN (environment) must list exact origins; `*` would let any page use a visitor's session
+        OPENAI_BASE_URL (environment) must be a base address, without query and fragment
+        OUTBOUND_ALLOW (environment) has the entry `10.0.0.0/40`, which is no host, host:port or CIDR: a CIDR is an address, a slash and a prefix length
+        JSON_DEPTH (environment) must be a whole number from 8 to 100
+        DRAIN_MS (environment) must be a whole number from 0 to 86400000
+        LOG_FORMAT (environment) must be one of text, json"#]]
+    .assert_eq(&error.to_string());
+}
+
+#[test]
+fn a_runtime_that_others_reach_asks_for_a_secret() {
+    for (env, refused) in [
+        (&[("HOST", "127.0.0.1")][..], false),
+        (&[("HOST", "localhost")], false),
+        (&[("HOST", "::1")], false),
+        (&[("HOST", "0.0.0.0")], true),
+        (&[("HOST", "::")], true),
+        (&[("HOST", "192.168.0.1")], true),
+        (&[("HOST", "0.0.0.0"), ("RUNTIME_SECRET", "runtime-secret-0")], false),
+        (&[("HOST", "0.0.0.0"), ("RUNTIME_SECRET", "  ")], true),
+    ] {
+        let loaded = runtime(env);
+        assert_eq!(loaded.is_err(), refused, "for {env:?}");
+        if let Err(error) = loaded {
+            assert_eq!(
+                error.to_string(),
+                "RUNTIME_SECRET is missing, and HOST is not loopback: anybody could use the runtime"
+            );
+        }
+    }
+    // One fault is enough to say that the secret is not as it should be.
+    let error = runtime(&[("HOST", "0.0.0.0"), ("RUNTIME_SECRET", "short")]).unwrap_err();
+    assert_eq!(error.to_string(), "RUNTIME_SECRET (environment) must have at least 16 bytes");
+    assert!(app(&[("HOST", "0.0.0.0")]).is_ok());
+}
+
+#[test]
+fn flag_before_environment_before_file() {
+    let file = TempFile::new("port = 1\njson_depth = 11\nLOG = \"warn\"\n");
+    let env: Map<'_> = [("PORT", "2"), ("JSON_DEPTH", "12")].into();
+    let mut flags = Flags { config: Some(file.0.clone()), ..Flags::default() };
+    flags.values.insert("PORT", "3".to_owned());
+    let config = AppConfig::load(&flags, &env).unwrap();
+    assert_eq!(config.server.listen.port(), 3);
+    assert_eq!(config.server.json_depth, 12);
+    assert_eq!(config.server.log.filter, "warn");
+    flags.values.insert("PORT", "x".to_owned());
+    let error = AppConfig::load(&flags, &env).unwrap_err().to_string();
+    assert_eq!(error, "PORT (flag) must be a whole number from 0 to 65535");
+}
+
+#[test]
+fn files_name_settings_in_any_case() {
+    let config = from_file(
+        "port = 4000\nCors_Origin = [\"https://a.example\", \"https://b.example\"]\n\
+         session_secret = \"session-secret-0\"\nopenai_model = \"\"\n",
+        &[],
+    )
+    .unwrap();
+    assert_eq!(config.server.listen.port(), 4000);
+    assert!(config.server.origins.contains(&http::HeaderValue::from_static("https://b.example")));
+    assert_eq!(config.session_secret.unwrap().expose(), "session-secret-0");
+    assert_eq!(config.server.hosted.model, "gpt-5-mini");
+}
+
+#[test]
+fn faults_of_files() {
+    fn check(text: &str, expected: Expect) {
+        let error = from_file(text, &[]).unwrap_err().to_string();
+        assert!(!error.contains("sk-1"), "{error}");
+        expected.assert_eq(&error);
+    }
+    check(
+        "prot = 1\n[app]\nport = 1",
+        expect![[r#"
+        app (file) is no setting
+        prot (file) is no setting"#]],
+    );
+    check("port = 1\nPORT = 2", expect!["port (file) is there twice, in different spellings"]);
+    check("port = true", expect!["port (file) must be text, a number, or a list of texts"]);
+    check("cors_origin = [1]", expect!["cors_origin (file) must be text, a number, or a list of texts"]);
+    check("port_file = \"x\"", expect!["port_file (file) is no setting"]);
+    check("session_secret = \"sk-1\"", expect!["SESSION_SECRET (file) must have at least 16 bytes"]);
+    let broken = from_file("port = 1\nsession_secret = sk-1", &[]).unwrap_err().to_string();
+    assert!(broken.ends_with("(file) is not valid TOML at line 2"), "{broken}");
+    let flags = Flags { config: Some("/nowhere/at/all.toml".into()), ..Flags::default() };
+    let missing = AppConfig::load(&flags, &Map::new()).unwrap_err().to_string();
+    assert!(missing.starts_with("/nowhere/at/all.toml (file) cannot be read: "), "{missing}");
+}
+
+#[test]
+fn secrets_from_files() {
+    for (text, secret) in [
+        ("session-secret-0\n", "session-secret-0"),
+        ("session-secret-0\r\n", "session-secret-0"),
+        ("session-secret-0", "session-secret-0"),
+    ] {
+        let file = TempFile::new(text);
+        let config = app(&[("SESSION_SECRET_FILE", file.path())]).unwrap();
+        assert_eq!(config.session_secret.unwrap().expose(), secret);
+        let config = from_file(&format!("session_secret_file = '{}'", file.path()), &[]).unwrap();
+        assert_eq!(config.session_secret.unwrap().expose(), secret);
+    }
+    let file = TempFile::new("session-secret-1");
+    let both = [("SESSION_SECRET", "session-secret-0"), ("SESSION_SECRET_FILE", file.path())];
+    let error = app(&both).unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "SESSION_SECRET (environment) is set beside SESSION_SECRET_FILE; one of the two must go"
+    );
+    // A higher source replaces a lower one, whichever form each takes.
+    let lower = format!("session_secret_file = '{}'", file.path());
+    let config = from_file(&lower, &[("SESSION_SECRET", "session-secret-0")]).unwrap();
+    assert_eq!(config.session_secret.unwrap().expose(), "session-secret-0");
+    let (empty, short) = (TempFile::new("\n"), TempFile::new("sk-1\n"));
+    for (path, expected) in [
+        (empty.path(), "SESSION_SECRET_FILE (environment) names a file that is empty"),
+        (short.path(), "SESSION_SECRET (environment) must have at least 16 bytes"),
+        ("/nowhere/at/all", "SESSION_SECRET_FILE (environment) names a file that cannot be read"),
+    ] {
+        let error = app(&[("SESSION_SECRET_FILE", path)]).unwrap_err().to_string();
+        assert!(error.starts_with(expected), "{error}");
+    }
+}
+
+#[test]
+fn a_value_that_is_no_text_is_a_fault() {
+    struct Broken;
+    impl Env for Broken {
+        fn var(&self, name: &str) -> Result<Option<String>, NotUnicode> {
+            if name == "LOG" { Err(NotUnicode) } else { Ok(None) }
+        }
+    }
+    let error = AppConfig::load(&Flags::default(), &Broken).unwrap_err().to_string();
+    assert_eq!(error, "LOG (environment) cannot be read: the value is not Unicode");
+}
+
+#[test]
+fn the_public_address_follows_the_listener() {
+    let unset = app(&[]).unwrap();
+    for (bound, url) in [
+        ("127.0.0.1:4000", "http://127.0.0.1:4000/"),
+        ("0.0.0.0:80", "http://127.0.0.1/"),
+        ("[::]:4000", "http://[::1]:4000/"),
+    ] {
+        assert_eq!(unset.public_url(bound.parse().unwrap()).as_str(), url);
+    }
+    let set = app(&[("PUBLIC_URL", "https://app.example")]).unwrap();
+    assert_eq!(set.public_url("0.0.0.0:80".parse().unwrap()).as_str(), "https://app.example/");
+}
+
+#[test]
+fn printing_masks_secrets_and_what_is_wrong() {
+    let env: Map<'_> = [
+        ("SESSION_SECRET", "sk-1-and-more-bytes"),
+        ("RUNTIME_URL", "http://user:sk-1@h/"),
+        ("PORT", "4000"),
+        ("LOG", "info,\"x\"=debug"),
+    ]
+    .into();
+    let printed = Resolved::new(Service::App, &Flags::default(), &env).unwrap().print();
+    assert!(!printed.contains("sk-1"), "{printed}");
+    let shown = ["HOST", "PORT", "RUNTIME_URL", "SESSION_SECRET", "INTERNAL_SECRET", "LOG ="];
+    let lines: Vec<&str> =
+        printed.lines().filter(|line| shown.iter().any(|name| line.contains(name))).collect();
+    expect![[r##"
+        HOST = "127.0.0.1" # default
+        PORT = "4000" # environment
+        # RUNTIME_URL (environment) must not hold a user name or password
+        SESSION_SECRET = "***" # environment
+        # INTERNAL_SECRET is not set
+        LOG = 'info,"x"=debug' # environment"##]]
+    .assert_eq(&lines.join("\n"));
+    // What is printed is a configuration file, but for the secrets.
+    assert!(printed.parse::<toml::Table>().is_ok());
+}
+
+/// The documentation lists what the table lists, word for word.
+#[test]
+fn the_documentation_is_the_table() {
+    let services = |setting: &Setting| {
+        let names: Vec<String> = setting.services.iter().map(ToString::to_string).collect();
+        names.join(", ")
+    };
+    let default = |setting: &Setting| {
+        let shown: Vec<String> = setting
+            .default
+            .iter()
+            .filter(|value| !value.is_empty())
+            .map(|value| format!("`{value}`"))
+            .collect();
+        shown.join(", ")
+    };
+    let row = |setting: &Setting| {
+        format!("| `{}` | {} | {} | {} |\n", setting.name, services(setting), default(setting), setting.doc)
+    };
+    let expected: String = SETTINGS.iter().map(row).collect();
+    let documentation = include_str!("../../../docs/configuration.md");
+    let rows: String = documentation
+        .lines()
+        .filter(|line| {
+            let name = line.strip_prefix("| `").and_then(|rest| rest.split('`').next());
+            name.is_some_and(|name| name.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'_'))
+        })
+        .map(|line| format!("{line}\n"))
+        .collect();
+    assert_eq!(rows, expected, "docs/configuration.md must have these rows:\n{expected}");
+}

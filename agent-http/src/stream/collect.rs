@@ -1,0 +1,144 @@
+//! A run as one object, for those who do not read streams.
+
+use agent_core::error::{Failure, FailureKind};
+use agent_core::event::{Event, Id, Outcome, RunResult};
+use agent_core::message::{FinishReason, ToolCall, Usage};
+use futures_util::{Stream, StreamExt};
+use serde::Serialize;
+
+/// What a run has come to.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[non_exhaustive]
+pub struct Collected {
+    /// The conversation.
+    pub thread_id: String,
+    /// The run.
+    pub run_id: String,
+    /// The answer's messages, in order, with an empty line between two.
+    pub output: String,
+    /// The calls that were made, in order.
+    pub tool_calls: Vec<CollectedCall>,
+    /// What the run has used, a member for each model.
+    pub usage: Vec<Usage>,
+    /// `stop`, `length`, `tool_calls`, `content_filter`, or `cancelled`.
+    pub finish_reason: &'static str,
+}
+
+/// A call and what came of it: an AG-UI tool call with two members beside it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[non_exhaustive]
+pub struct CollectedCall {
+    /// The call.
+    #[serde(flatten)]
+    pub call: ToolCall,
+    /// What the model was given; left out where the caller must not see it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub result: Option<String>,
+    /// `true` where the call failed.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub is_error: bool,
+}
+
+impl Collected {
+    /// The object as JSON text.
+    pub(super) fn to_json(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("strings and numbers serialise")
+    }
+}
+
+/// Reads a run to its end. `max_bytes` bounds text, arguments and results together.
+pub(super) async fn collect(
+    mut events: impl Stream<Item = Event> + Unpin,
+    max_bytes: usize,
+) -> Result<Collected, Failure> {
+    let mut collector = Collector { remaining: max_bytes, ..Collector::default() };
+    while let Some(event) = events.next().await {
+        if collector.take(event)? {
+            return Ok(collector.collected);
+        }
+    }
+    Err(Failure::new(FailureKind::Internal, "the run had no end"))
+}
+
+#[derive(Default)]
+struct Collector {
+    collected: Collected,
+    /// The message that the output's end belongs to.
+    message_id: Option<Id>,
+    remaining: usize,
+}
+
+impl Collector {
+    /// Takes an event; `true` means that the run is complete.
+    fn take(&mut self, event: Event) -> Result<bool, Failure> {
+        match event {
+            Event::TextMessageContent { message_id, delta } => self.add_text(message_id, &delta)?,
+            Event::ToolCallStart { tool_call_id, tool_call_name, .. } => {
+                self.spend(tool_call_id.len() + tool_call_name.len())?;
+                let call = ToolCall::new(&*tool_call_id, tool_call_name, "");
+                self.collected.tool_calls.push(CollectedCall { call, result: None, is_error: false });
+            }
+            Event::ToolCallArgs { tool_call_id, delta } => {
+                self.spend(delta.len())?;
+                if let Some(call) = self.call(&tool_call_id) {
+                    call.call.function.arguments.push_str(&delta);
+                }
+            }
+            Event::ToolCallResult { tool_call_id, content, metadata, .. } => {
+                self.spend(content.len())?;
+                if let Some(call) = self.call(&tool_call_id) {
+                    call.result = Some(content);
+                    call.is_error = metadata.is_some_and(|metadata| metadata.is_error);
+                }
+            }
+            Event::RunFinished { thread_id, run_id, result, outcome, usage } => {
+                self.collected.thread_id = thread_id.as_ref().to_owned();
+                self.collected.run_id = run_id.as_ref().to_owned();
+                self.collected.usage = usage;
+                self.collected.finish_reason = finish_reason(result, outcome);
+                return Ok(true);
+            }
+            Event::RunError { message, code, .. } => {
+                let kind = FailureKind::from_code(&code).unwrap_or(FailureKind::Failed);
+                return Err(Failure::new(kind, message));
+            }
+            _ => {}
+        }
+        Ok(false)
+    }
+
+    fn add_text(&mut self, message_id: Id, delta: &str) -> Result<(), Failure> {
+        self.spend(delta.len())?;
+        let output = &mut self.collected.output;
+        if !output.is_empty() && self.message_id.as_ref() != Some(&message_id) {
+            output.push_str("\n\n");
+        }
+        output.push_str(delta);
+        self.message_id = Some(message_id);
+        Ok(())
+    }
+
+    /// The latest call of that name, because a provider may count anew in each round.
+    fn call(&mut self, id: &str) -> Option<&mut CollectedCall> {
+        self.collected.tool_calls.iter_mut().rev().find(|call| call.call.id == id)
+    }
+
+    fn spend(&mut self, bytes: usize) -> Result<(), Failure> {
+        self.remaining = self.remaining.checked_sub(bytes).ok_or_else(|| {
+            Failure::new(FailureKind::Failed, "the answer is too long to be given whole; ask for a stream")
+        })?;
+        Ok(())
+    }
+}
+
+fn finish_reason(result: Option<RunResult>, outcome: Option<Outcome>) -> &'static str {
+    match (outcome, result.map(|result| result.finish_reason)) {
+        (Some(Outcome::Cancelled), _) => "cancelled",
+        (_, None | Some(FinishReason::Stop)) => "stop",
+        (_, Some(FinishReason::Length)) => "length",
+        (_, Some(FinishReason::ToolCalls)) => "tool_calls",
+        (_, Some(FinishReason::ContentFilter)) => "content_filter",
+    }
+}

@@ -1,0 +1,407 @@
+//! Another service's NDJSON lines, back to events.
+
+use std::borrow::Cow;
+
+use agent_core::error::{Failure, FailureKind};
+use agent_core::event::{
+    AssistantRole, Event, Id, Outcome, ReasoningRole, ResultMetadata, RunResult, ToolRole,
+};
+use agent_core::message::{FinishReason, Usage};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
+
+/// Reads the AG-UI events of one run, a line at a time.
+///
+/// It keeps the latest identifiers, because the pieces of one message share theirs.
+#[derive(Debug, Default)]
+pub struct Decoder {
+    message_id: Id,
+    tool_call_id: Id,
+}
+
+/// All members of all events, borrowed from the line. A type tagged from within would have serde
+/// buffer every line before it knows which event it is.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Line<'a> {
+    #[serde(borrow, rename = "type")]
+    kind: Text<'a>,
+    #[serde(borrow)]
+    message_id: Option<Text<'a>>,
+    #[serde(borrow)]
+    delta: Option<Text<'a>>,
+    #[serde(borrow)]
+    tool_call_id: Option<Text<'a>>,
+    #[serde(borrow)]
+    tool_call_name: Option<Text<'a>>,
+    #[serde(borrow)]
+    parent_message_id: Option<Text<'a>>,
+    #[serde(borrow)]
+    content: Option<&'a RawValue>,
+    #[serde(borrow)]
+    metadata: Option<&'a RawValue>,
+    #[serde(borrow)]
+    step_name: Option<Text<'a>>,
+    #[serde(borrow)]
+    name: Option<Text<'a>>,
+    #[serde(borrow)]
+    value: Option<&'a RawValue>,
+    #[serde(borrow)]
+    thread_id: Option<Text<'a>>,
+    #[serde(borrow)]
+    run_id: Option<Text<'a>>,
+    #[serde(borrow)]
+    result: Option<&'a RawValue>,
+    #[serde(borrow)]
+    outcome: Option<&'a RawValue>,
+    usage: Option<Vec<Usage>>,
+    #[serde(borrow)]
+    message: Option<Text<'a>>,
+    #[serde(borrow)]
+    code: Option<Text<'a>>,
+}
+
+/// A string that is borrowed unless it has escapes. Serde borrows a `Cow` only where it stands
+/// alone, and not inside an `Option`.
+#[derive(Deserialize)]
+struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+
+/// The type alone, for a line whose other members are not as we know them.
+#[derive(Deserialize)]
+struct Kind<'a> {
+    #[serde(borrow, rename = "type")]
+    kind: Text<'a>,
+}
+
+/// The types that [`Decoder`] reads. What is not among them is passed over.
+const KNOWN: [&str; 18] = [
+    "RUN_STARTED",
+    "STEP_STARTED",
+    "STEP_FINISHED",
+    "REASONING_START",
+    "REASONING_MESSAGE_START",
+    "REASONING_MESSAGE_CONTENT",
+    "REASONING_MESSAGE_END",
+    "REASONING_END",
+    "TEXT_MESSAGE_START",
+    "TEXT_MESSAGE_CONTENT",
+    "TEXT_MESSAGE_END",
+    "TOOL_CALL_START",
+    "TOOL_CALL_ARGS",
+    "TOOL_CALL_END",
+    "TOOL_CALL_RESULT",
+    "CUSTOM",
+    "RUN_FINISHED",
+    "RUN_ERROR",
+];
+
+impl Decoder {
+    /// A decoder for a new run.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Reads one line, with or without its line break.
+    ///
+    /// `None` stands for a line that says nothing to us: a blank one, an event of an unknown type,
+    /// an empty piece of text.
+    ///
+    /// # Errors
+    /// [`FailureKind::Failed`] where the line is no JSON object, or lacks what its type needs. Neither
+    /// the message nor the cause repeats anything of the line.
+    pub fn decode(&mut self, line: &[u8]) -> Result<Option<Event>, Failure> {
+        let line = line.trim_ascii();
+        match line.first() {
+            None => return Ok(None),
+            // Serde would take an array for an object whose members come in order.
+            Some(b'{') => {}
+            Some(_) => return Err(failure("the line is no object".into())),
+        }
+        match serde_json::from_slice::<Line<'_>>(line) {
+            Ok(line) => self.event(line),
+            // Another event's members may have our names and other shapes, such as STATE_DELTA's delta.
+            Err(error) => match serde_json::from_slice::<Kind<'_>>(line) {
+                Ok(Kind { kind }) if !KNOWN.contains(&&*kind.0) => Ok(None),
+                _ => Err(malformed(&error)),
+            },
+        }
+    }
+
+    fn event(&mut self, line: Line<'_>) -> Result<Option<Event>, Failure> {
+        Ok(Some(match &*line.kind.0 {
+            "TEXT_MESSAGE_CONTENT" => match required(line.delta, "delta")? {
+                Text(delta) if delta.is_empty() => return Ok(None),
+                Text(delta) => Event::TextMessageContent {
+                    message_id: self.message(line.message_id)?,
+                    delta: delta.into_owned(),
+                },
+            },
+            "REASONING_MESSAGE_CONTENT" => match required(line.delta, "delta")? {
+                Text(delta) if delta.is_empty() => return Ok(None),
+                Text(delta) => Event::ReasoningMessageContent {
+                    message_id: self.message(line.message_id)?,
+                    delta: delta.into_owned(),
+                },
+            },
+            "TOOL_CALL_ARGS" => Event::ToolCallArgs {
+                tool_call_id: self.call(line.tool_call_id)?,
+                delta: text(line.delta, "delta")?,
+            },
+            "RUN_STARTED" => Event::RunStarted {
+                thread_id: text(line.thread_id, "threadId")?.into(),
+                run_id: text(line.run_id, "runId")?.into(),
+            },
+            "STEP_STARTED" => Event::StepStarted { step_name: text(line.step_name, "stepName")?.into() },
+            "STEP_FINISHED" => Event::StepFinished { step_name: text(line.step_name, "stepName")?.into() },
+            "REASONING_START" => Event::ReasoningStart { message_id: self.message(line.message_id)? },
+            "REASONING_MESSAGE_START" => Event::ReasoningMessageStart {
+                message_id: self.message(line.message_id)?,
+                role: ReasoningRole::Reasoning,
+            },
+            "REASONING_MESSAGE_END" => {
+                Event::ReasoningMessageEnd { message_id: self.message(line.message_id)? }
+            }
+            "REASONING_END" => Event::ReasoningEnd { message_id: self.message(line.message_id)? },
+            "TEXT_MESSAGE_START" => Event::TextMessageStart {
+                message_id: self.message(line.message_id)?,
+                role: AssistantRole::Assistant,
+            },
+            "TEXT_MESSAGE_END" => Event::TextMessageEnd { message_id: self.message(line.message_id)? },
+            "TOOL_CALL_START" => Event::ToolCallStart {
+                tool_call_id: self.call(line.tool_call_id)?,
+                tool_call_name: text(line.tool_call_name, "toolCallName")?,
+                parent_message_id: line.parent_message_id.map(|Text(id)| id.into()),
+            },
+            "TOOL_CALL_END" => Event::ToolCallEnd { tool_call_id: self.call(line.tool_call_id)? },
+            "TOOL_CALL_RESULT" => Event::ToolCallResult {
+                message_id: text(line.message_id, "messageId")?.into(),
+                tool_call_id: self.call(line.tool_call_id)?,
+                content: content(required(line.content, "content")?)?,
+                role: ToolRole::Tool,
+                metadata: lenient::<Metadata>(line.metadata)
+                    .and_then(|metadata| metadata.is_error)
+                    .map(|is_error| ResultMetadata { is_error }),
+            },
+            "CUSTOM" => Event::Custom {
+                name: text(line.name, "name")?,
+                value: match line.value {
+                    Some(value) => serde_json::from_str(value.get()).map_err(|error| malformed(&error))?,
+                    None => serde_json::Value::Null,
+                },
+            },
+            "RUN_FINISHED" => Event::RunFinished {
+                thread_id: line.thread_id.map(|Text(id)| id.into()).unwrap_or_default(),
+                run_id: line.run_id.map(|Text(id)| id.into()).unwrap_or_default(),
+                result: lenient::<Reason>(line.result)
+                    .map(|Reason { finish_reason }| RunResult { finish_reason }),
+                outcome: lenient::<Tag>(line.outcome)
+                    .filter(|outcome| outcome.kind == "cancelled")
+                    .map(|_| Outcome::Cancelled),
+                usage: line.usage.unwrap_or_default(),
+            },
+            "RUN_ERROR" => Event::RunError {
+                message: text(line.message, "message")?,
+                code: line.code.map_or_else(|| FailureKind::Failed.code().into(), |Text(code)| code.into()),
+                usage: line.usage.unwrap_or_default(),
+            },
+            _ => return Ok(None),
+        }))
+    }
+
+    fn message(&mut self, id: Option<Text<'_>>) -> Result<Id, Failure> {
+        required(id, "messageId").map(|id| shared(&mut self.message_id, id))
+    }
+
+    fn call(&mut self, id: Option<Text<'_>>) -> Result<Id, Failure> {
+        required(id, "toolCallId").map(|id| shared(&mut self.tool_call_id, id))
+    }
+}
+
+/// The parts of other members that mean something to us. What is shaped otherwise means nothing,
+/// because AG-UI leaves these members open.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Metadata {
+    is_error: Option<bool>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Reason {
+    finish_reason: FinishReason,
+}
+
+#[derive(Deserialize)]
+struct Tag {
+    #[serde(rename = "type")]
+    kind: String,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum ResultContent {
+    Text(String),
+    Parts(Vec<ResultPart>),
+}
+
+#[derive(Deserialize)]
+struct ResultPart {
+    #[serde(rename = "type")]
+    kind: String,
+    #[serde(default)]
+    text: String,
+}
+
+/// A tool's result; of AG-UI's content parts the text, as its own clients read it.
+fn content(json: &RawValue) -> Result<String, Failure> {
+    let content = serde_json::from_str(json.get()).map_err(|error| malformed(&error))?;
+    Ok(match content {
+        ResultContent::Text(text) => text,
+        ResultContent::Parts(parts) => {
+            parts.into_iter().filter(|part| part.kind == "text").map(|part| part.text).collect()
+        }
+    })
+}
+
+fn lenient<T: DeserializeOwned>(json: Option<&RawValue>) -> Option<T> {
+    serde_json::from_str(json?.get()).ok()
+}
+
+/// The identifier, without an allocation where it is the one before.
+fn shared(latest: &mut Id, Text(id): Text<'_>) -> Id {
+    if **latest != *id {
+        *latest = id.into();
+    }
+    latest.clone()
+}
+
+fn text(member: Option<Text<'_>>, name: &'static str) -> Result<String, Failure> {
+    required(member, name).map(|Text(text)| text.into_owned())
+}
+
+fn required<T>(member: Option<T>, name: &'static str) -> Result<T, Failure> {
+    member.ok_or_else(|| failure(format!("the event has no {name}")))
+}
+
+/// Says where a line is broken and not what it holds: serde's own words would quote it.
+fn malformed(error: &serde_json::Error) -> Failure {
+    failure(format!("{:?} fault at column {}", error.classify(), error.column()))
+}
+
+fn failure(cause: String) -> Failure {
+    Failure::new(FailureKind::Failed, "the backend sent a line that is no event").with_source(cause)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::error::Error;
+    use std::sync::Arc;
+
+    use super::*;
+
+    fn decode(line: &str) -> Result<Option<Event>, Failure> {
+        Decoder::new().decode(line.as_bytes())
+    }
+
+    #[test]
+    fn what_says_nothing_is_passed_over() {
+        let lines = [
+            "",
+            " \r\n",
+            r#"{"type":"STATE_DELTA","delta":[{"op":"add"}]}"#,
+            r#"{"type":"STATE_SNAPSHOT","snapshot":{"message":1}}"#,
+            r#"{"type":"MESSAGES_SNAPSHOT","messages":[]}"#,
+            r#"{"type":"SOMETHING_NEW","content":{"a":1},"usage":"much"}"#,
+            r#"{"type":"TEXT_MESSAGE_CONTENT","messageId":"m","delta":""}"#,
+            r#"{"type":"REASONING_MESSAGE_CONTENT","messageId":"m","delta":""}"#,
+        ];
+        for line in lines {
+            assert_eq!(decode(line).expect(line), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn what_is_malformed_is_a_failure_that_does_not_repeat_it() {
+        let lines = [
+            "secret",
+            "\"secret\"",
+            "[\"secret\"]",
+            "{\"type\":\"secret",
+            "{}",
+            r#"{"type":7,"delta":"secret"}"#,
+            r#"{"type":"TEXT_MESSAGE_CONTENT","messageId":"m"}"#,
+            r#"{"type":"TEXT_MESSAGE_CONTENT","delta":"secret"}"#,
+            r#"{"type":"TEXT_MESSAGE_CONTENT","messageId":"m","delta":["secret"]}"#,
+            r#"{"type":"TEXT_MESSAGE_CONTENT","messageId":"m","messageId":"n","delta":"secret"}"#,
+            r#"{"type":"TEXT_MESSAGE_CONTENT","messageId":"m","delta":"secret"} secret"#,
+            r#"{"type":"TOOL_CALL_START","toolCallId":"secret"}"#,
+            r#"{"type":"TOOL_CALL_RESULT","messageId":"m","toolCallId":"c","content":{"secret":1}}"#,
+            r#"{"type":"RUN_FINISHED","usage":[{"inputTokens":"secret"}]}"#,
+            r#"{"type":"RUN_ERROR","code":"secret"}"#,
+            "{\"type\":\"CUSTOM\",\"name\":\"secret\",\"value\":{\"a\":secret}}",
+        ];
+        for line in lines {
+            let failure = decode(line).expect_err(line);
+            assert_eq!(failure.kind(), FailureKind::Failed, "{line}");
+            assert!(!format!("{failure} {failure:?}").contains("secret"), "{failure:?}");
+            assert!(failure.source().is_some(), "{line}");
+        }
+        let deep = format!(r#"{{"type":"CUSTOM","name":"n","value":{}"#, "[".repeat(100_000));
+        assert!(decode(&deep).is_err());
+        assert!(Decoder::new().decode(b"{\"type\":\"\xff\"}").is_err());
+    }
+
+    #[test]
+    fn open_members_are_read_leniently() {
+        let cases = [
+            (
+                r#"{"type":"TOOL_CALL_RESULT","messageId":"m","toolCallId":"c","metadata":{"trace":"x"},
+                    "content":[{"type":"text","text":"a"},{"type":"image","source":{}},{"type":"text","text":"b"}]}"#,
+                Event::ToolCallResult {
+                    message_id: "m".into(),
+                    tool_call_id: "c".into(),
+                    content: "ab".into(),
+                    role: ToolRole::Tool,
+                    metadata: None,
+                },
+            ),
+            (
+                r#"{"type":"RUN_FINISHED","threadId":"t","runId":"r","result":"done","outcome":{"type":"success"},
+                    "usage":null,"timestamp":1}"#,
+                Event::RunFinished {
+                    thread_id: "t".into(),
+                    run_id: "r".into(),
+                    result: None,
+                    outcome: None,
+                    usage: vec![],
+                },
+            ),
+            (
+                r#"{"type":"RUN_ERROR","message":"no"}"#,
+                Event::RunError { message: "no".into(), code: "BACKEND_FAILED".into(), usage: vec![] },
+            ),
+            (
+                r#"{"type":"CUSTOM","name":"n","value":null}"#,
+                Event::Custom { name: "n".into(), value: serde_json::Value::Null },
+            ),
+        ];
+        for (line, expected) in cases {
+            assert_eq!(decode(line).expect(line), Some(expected));
+        }
+    }
+
+    #[test]
+    fn the_pieces_of_a_message_share_its_identifier() {
+        let mut decoder = Decoder::new();
+        let mut id = |line: &str| match decoder.decode(line.as_bytes()) {
+            Ok(Some(Event::TextMessageContent { message_id, .. })) => message_id,
+            other => panic!("{other:?}"),
+        };
+        let first = id(r#"{"type":"TEXT_MESSAGE_CONTENT","messageId":"m","delta":"a"}"#);
+        let second = id(r#"{"type":"TEXT_MESSAGE_CONTENT","messageId":"m","delta":"b"}"#);
+        let third = id(r#"{"type":"TEXT_MESSAGE_CONTENT","messageId":"n","delta":"c"}"#);
+        assert!(Arc::ptr_eq(&first, &second));
+        assert_eq!(&*third, "n");
+    }
+}

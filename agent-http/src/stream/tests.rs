@@ -1,0 +1,685 @@
+//! Whole answers: what the framings look like, when the body writes, when the watchdog bites.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+
+use agent_core::error::FailureKind;
+use agent_core::event::{
+    AssistantRole, Audience, Event, Grammar, Id, Outcome, ReasoningRole, ResultMetadata, RunIds, RunResult,
+    ToolRole,
+};
+use agent_core::message::{FinishReason, Usage};
+use bytes::Bytes;
+use expect_test::{Expect, expect};
+use futures_util::task::{ArcWake, waker_ref};
+use futures_util::{StreamExt, stream};
+use http_body::Body;
+use http_body_util::BodyExt;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use super::*;
+
+type Item = Result<Event, Failure>;
+
+fn run() -> RunIds {
+    RunIds { thread_id: "t".into(), run_id: "r".into() }
+}
+
+fn started() -> Event {
+    Event::RunStarted { thread_id: "t".into(), run_id: "r".into() }
+}
+
+fn step(name: &str) -> Event {
+    Event::StepStarted { step_name: name.into() }
+}
+
+fn step_over(name: &str) -> Event {
+    Event::StepFinished { step_name: name.into() }
+}
+
+fn text(id: &str) -> Event {
+    Event::TextMessageStart { message_id: id.into(), role: AssistantRole::Assistant }
+}
+
+fn piece(id: &str, delta: &str) -> Event {
+    Event::TextMessageContent { message_id: id.into(), delta: delta.into() }
+}
+
+fn text_over(id: &str) -> Event {
+    Event::TextMessageEnd { message_id: id.into() }
+}
+
+fn call(id: &str, name: &str) -> Event {
+    Event::ToolCallStart {
+        tool_call_id: id.into(),
+        tool_call_name: name.into(),
+        parent_message_id: Some("m".into()),
+    }
+}
+
+fn arguments(id: &str, delta: &str) -> Event {
+    Event::ToolCallArgs { tool_call_id: id.into(), delta: delta.into() }
+}
+
+fn call_over(id: &str) -> Event {
+    Event::ToolCallEnd { tool_call_id: id.into() }
+}
+
+fn result(id: &str, content: &str, failed: bool) -> Event {
+    Event::ToolCallResult {
+        message_id: format!("result-{id}").into(),
+        tool_call_id: id.into(),
+        content: content.into(),
+        role: ToolRole::Tool,
+        metadata: failed.then_some(ResultMetadata { is_error: true }),
+    }
+}
+
+fn thought(id: &str, delta: &str) -> Vec<Event> {
+    let message_id: Id = id.into();
+    vec![
+        Event::ReasoningStart { message_id: message_id.clone() },
+        Event::ReasoningMessageStart { message_id: message_id.clone(), role: ReasoningRole::Reasoning },
+        Event::ReasoningMessageContent { message_id: message_id.clone(), delta: delta.into() },
+        Event::ReasoningMessageEnd { message_id: message_id.clone() },
+        Event::ReasoningEnd { message_id },
+    ]
+}
+
+fn usage() -> Vec<Usage> {
+    vec![Usage {
+        model: Some("small".into()),
+        input_tokens: Some(7),
+        output_tokens: Some(5),
+        ..Usage::default()
+    }]
+}
+
+fn finished(reason: Option<FinishReason>, outcome: Option<Outcome>) -> Event {
+    Event::RunFinished {
+        thread_id: "t".into(),
+        run_id: "r".into(),
+        result: reason.map(|finish_reason| RunResult { finish_reason }),
+        outcome,
+        usage: usage(),
+    }
+}
+
+/// A run in which every event occurs but `RUN_ERROR`.
+fn everything() -> Vec<Event> {
+    let mut events = vec![
+        started(),
+        Event::Custom { name: "agent.prompt".into(), value: json!({"sha256": "ab", "parts": [1, null]}) },
+        step("round-1"),
+    ];
+    events.extend(thought("think", "Let me\nsee"));
+    events.extend([
+        text("m"),
+        piece("m", "Let me look: \"ü\" \u{1F600} \\ \u{2028}"),
+        text_over("m"),
+        call("c1", "weather"),
+        call("c2", "broken"),
+        arguments("c1", "{\"city\":\n"),
+        arguments("c2", "{\"half"),
+        arguments("c1", ""),
+        arguments("c1", "\"Köln\"}"),
+        call_over("c1"),
+        call_over("c2"),
+        result("c2", "the arguments are not JSON", true),
+        result("c1", "{\"degrees\":\r\n21}", false),
+        step_over("round-1"),
+        step("round-2"),
+        call("c3", "clock"),
+        call_over("c3"),
+        result("c3", "[half past nine", false),
+        text("n"),
+        piece("n", "It is "),
+        piece("n", "21 degrees."),
+        text_over("n"),
+        step_over("round-2"),
+        finished(Some(FinishReason::Stop), None),
+    ]);
+    Grammar::check(&events).expect("the sample is a run");
+    events
+}
+
+fn failed() -> Vec<Event> {
+    let error = Event::RunError {
+        message: "the vendor is away".into(),
+        code: "BACKEND_UNREACHABLE".into(),
+        usage: usage(),
+    };
+    vec![started(), text("m"), piece("m", "So"), error]
+}
+
+fn source(events: Vec<Event>) -> EventStream {
+    EventStream::new(run(), stream::iter(events.into_iter().map(Ok)))
+}
+
+async fn answer(framing: Framing, events: Vec<Event>) -> Response<String> {
+    let limits = StreamLimits::default();
+    let response = into_response(framing, source(events), &limits).await.expect("the run succeeds");
+    let (parts, body) = response.into_parts();
+    let bytes = body.collect().await.expect("the body is infallible").to_bytes();
+    Response::from_parts(parts, String::from_utf8(bytes.to_vec()).expect("the body is text"))
+}
+
+async fn check(framing: Framing, events: Vec<Event>, expected: Expect) {
+    expected.assert_eq(answer(framing, events).await.body());
+}
+
+fn decode(text: &str) -> Vec<Event> {
+    let mut decoder = Decoder::new();
+    text.lines()
+        .map(|line| {
+            decoder.decode(line.as_bytes()).expect("the line is an event").expect("the type is known")
+        })
+        .collect()
+}
+
+#[tokio::test]
+async fn every_event_comes_back_from_its_line() {
+    for events in [
+        everything(),
+        failed(),
+        vec![started(), finished(None, Some(Outcome::Cancelled))],
+        vec![started(), finished(Some(FinishReason::ToolCalls), None)],
+    ] {
+        assert_eq!(decode(answer(Framing::Ndjson, events.clone()).await.body()), events);
+    }
+}
+
+#[tokio::test]
+async fn server_sent_events_are_the_same_lines_numbered() {
+    let lines = answer(Framing::Ndjson, everything()).await.into_body();
+    let frames = answer(Framing::Sse, everything()).await.into_body();
+    let expected: String =
+        lines.lines().enumerate().map(|(number, line)| format!("id: {number}\ndata: {line}\n\n")).collect();
+    assert_eq!(frames, expected);
+}
+
+#[tokio::test]
+async fn lines_look_like_ag_ui() {
+    let events =
+        vec![started(), text("m"), piece("m", "Hi \"you\""), finished(Some(FinishReason::Stop), None)];
+    check(Framing::Ndjson, events, expect![[r#"
+        {"type":"RUN_STARTED","threadId":"t","runId":"r"}
+        {"type":"TEXT_MESSAGE_START","messageId":"m","role":"assistant"}
+        {"type":"TEXT_MESSAGE_CONTENT","messageId":"m","delta":"Hi \"you\""}
+        {"type":"TEXT_MESSAGE_END","messageId":"m"}
+        {"type":"RUN_FINISHED","threadId":"t","runId":"r","result":{"finishReason":"stop"},"usage":[{"model":"small","inputTokens":7,"outputTokens":5}]}
+    "#]]).await;
+}
+
+#[tokio::test]
+async fn ui_messages_look_like_the_ai_sdks() {
+    check(Framing::UiMessage, everything(), expect![[r#"
+        data: {"type":"start","messageId":"r","messageMetadata":{"threadId":"t","runId":"r"}}
+
+        data: {"type":"data-agent-prompt","data":{"parts":[1,null],"sha256":"ab"},"transient":true}
+
+        data: {"type":"start-step"}
+
+        data: {"type":"reasoning-start","id":"think"}
+
+        data: {"type":"reasoning-delta","id":"think","delta":"Let me\nsee"}
+
+        data: {"type":"reasoning-end","id":"think"}
+
+        data: {"type":"text-start","id":"m"}
+
+        data: {"type":"text-delta","id":"m","delta":"Let me look: \"ü\" 😀 \\  "}
+
+        data: {"type":"text-end","id":"m"}
+
+        data: {"type":"tool-input-start","toolCallId":"c1","toolName":"weather"}
+
+        data: {"type":"tool-input-start","toolCallId":"c2","toolName":"broken"}
+
+        data: {"type":"tool-input-delta","toolCallId":"c1","inputTextDelta":"{\"city\":\n"}
+
+        data: {"type":"tool-input-delta","toolCallId":"c2","inputTextDelta":"{\"half"}
+
+        data: {"type":"tool-input-delta","toolCallId":"c1","inputTextDelta":"\"Köln\"}"}
+
+        data: {"type":"tool-input-available","toolCallId":"c1","toolName":"weather","input":{"city": "Köln"}}
+
+        data: {"type":"tool-input-error","toolCallId":"c2","toolName":"broken","input":"{\"half","errorText":"the arguments are not valid JSON"}
+
+        data: {"type":"tool-output-error","toolCallId":"c2","errorText":"the arguments are not JSON"}
+
+        data: {"type":"tool-output-available","toolCallId":"c1","output":{"degrees":  21}}
+
+        data: {"type":"finish-step"}
+
+        data: {"type":"start-step"}
+
+        data: {"type":"tool-input-start","toolCallId":"c3","toolName":"clock"}
+
+        data: {"type":"tool-input-available","toolCallId":"c3","toolName":"clock","input":{}}
+
+        data: {"type":"tool-output-available","toolCallId":"c3","output":"[half past nine"}
+
+        data: {"type":"text-start","id":"n"}
+
+        data: {"type":"text-delta","id":"n","delta":"It is "}
+
+        data: {"type":"text-delta","id":"n","delta":"21 degrees."}
+
+        data: {"type":"text-end","id":"n"}
+
+        data: {"type":"finish-step"}
+
+        data: {"type":"message-metadata","messageMetadata":{"usage":[{"model":"small","inputTokens":7,"outputTokens":5}]}}
+
+        data: {"type":"finish","finishReason":"stop"}
+
+        data: [DONE]
+
+    "#]]).await;
+}
+
+#[tokio::test]
+async fn a_failed_run_is_a_ui_message_with_an_error() {
+    check(Framing::UiMessage, failed(), expect![[r#"
+        data: {"type":"start","messageId":"r","messageMetadata":{"threadId":"t","runId":"r"}}
+
+        data: {"type":"text-start","id":"m"}
+
+        data: {"type":"text-delta","id":"m","delta":"So"}
+
+        data: {"type":"message-metadata","messageMetadata":{"usage":[{"model":"small","inputTokens":7,"outputTokens":5}]}}
+
+        data: {"type":"error","errorText":"the vendor is away"}
+
+        data: {"type":"finish","finishReason":"error"}
+
+        data: [DONE]
+
+    "#]]).await;
+}
+
+#[tokio::test]
+async fn a_cancelled_run_is_an_aborted_ui_message() {
+    let events = vec![started(), finished(None, Some(Outcome::Cancelled))];
+    check(Framing::UiMessage, events, expect![[r#"
+        data: {"type":"start","messageId":"r","messageMetadata":{"threadId":"t","runId":"r"}}
+
+        data: {"type":"message-metadata","messageMetadata":{"usage":[{"model":"small","inputTokens":7,"outputTokens":5}]}}
+
+        data: {"type":"abort"}
+
+        data: [DONE]
+
+    "#]]).await;
+}
+
+#[tokio::test]
+async fn a_text_that_goes_on_after_its_step_is_opened_anew() {
+    let events = vec![
+        started(),
+        step("a"),
+        text("m"),
+        piece("m", "1"),
+        step_over("a"),
+        piece("m", "2"),
+        step("b"),
+        step_over("b"),
+        text_over("m"),
+        finished(None, None),
+    ];
+    let body = answer(Framing::UiMessage, events).await.into_body();
+    let types: Vec<String> = chunks(&body).iter().map(|chunk| chunk["type"].to_string()).collect();
+    let expected = "start start-step text-start text-delta text-end finish-step text-start text-delta start-step \
+                    text-end finish-step message-metadata finish";
+    assert_eq!(types.join(" ").replace('"', ""), expected);
+}
+
+#[tokio::test]
+async fn arguments_without_bound_are_an_input_error() {
+    let long = "x".repeat(600 * 1024);
+    let events = vec![
+        started(),
+        call("c", "x"),
+        arguments("c", &long),
+        arguments("c", &long),
+        arguments("c", "1"),
+        call_over("c"),
+        finished(None, None),
+    ];
+    let body = answer(Framing::UiMessage, events).await.into_body();
+    let last =
+        chunks(&body).into_iter().rfind(|chunk| chunk["toolCallId"] == "c").expect("the call is there");
+    assert_eq!((&last["type"], &last["input"]), (&json!("tool-input-error"), &json!("")));
+}
+
+/// The chunks of a UI message stream; each frame is one line of JSON.
+fn chunks(body: &str) -> Vec<Value> {
+    let frames = body.strip_suffix("data: [DONE]\n\n").expect("the stream says that it is done");
+    frames
+        .split_terminator("\n\n")
+        .map(|frame| frame.strip_prefix("data: ").expect("a frame is one line of data"))
+        .map(|line| serde_json::from_str(line).expect("a line is JSON"))
+        .collect()
+}
+
+#[tokio::test]
+async fn one_object_holds_the_run() {
+    let body = answer(Framing::Json, everything()).await.into_body();
+    let pretty =
+        serde_json::to_string_pretty(&serde_json::from_str::<Value>(&body).expect("JSON")).expect("JSON");
+    expect![[r#"
+        {
+          "finishReason": "stop",
+          "output": "Let me look: \"ü\" 😀 \\  \n\nIt is 21 degrees.",
+          "runId": "r",
+          "threadId": "t",
+          "toolCalls": [
+            {
+              "function": {
+                "arguments": "{\"city\":\n\"Köln\"}",
+                "name": "weather"
+              },
+              "id": "c1",
+              "result": "{\"degrees\":\r\n21}",
+              "type": "function"
+            },
+            {
+              "function": {
+                "arguments": "{\"half",
+                "name": "broken"
+              },
+              "id": "c2",
+              "isError": true,
+              "result": "the arguments are not JSON",
+              "type": "function"
+            },
+            {
+              "function": {
+                "arguments": "",
+                "name": "clock"
+              },
+              "id": "c3",
+              "result": "[half past nine",
+              "type": "function"
+            }
+          ],
+          "usage": [
+            {
+              "inputTokens": 7,
+              "model": "small",
+              "outputTokens": 5
+            }
+          ]
+        }"#]]
+    .assert_eq(&pretty);
+}
+
+#[tokio::test]
+async fn a_failed_run_is_no_object_but_its_failure() {
+    let cases = [("BACKEND_UNREACHABLE", FailureKind::Unreachable), ("THEIR_WORD", FailureKind::Failed)];
+    for (code, kind) in cases {
+        let error = Event::RunError { message: "away".into(), code: code.into(), usage: vec![] };
+        let limits = StreamLimits::default();
+        let failure =
+            into_response(Framing::Json, source(vec![error]), &limits).await.expect_err("it failed");
+        assert_eq!((failure.kind(), failure.message()), (kind, "away"));
+    }
+}
+
+#[tokio::test]
+async fn one_object_is_bounded() {
+    let limits = StreamLimits { max_collected_bytes: 10, ..StreamLimits::default() };
+    let events = vec![text("m"), piece("m", "12345"), piece("m", "123456")];
+    let failure = into_response(Framing::Json, source(events), &limits).await.expect_err("it is too long");
+    assert_eq!(failure.kind(), FailureKind::Failed);
+}
+
+#[tokio::test]
+async fn headers_say_what_the_body_is() {
+    let cases = [
+        (Framing::Ndjson, "application/x-ndjson", Some("no"), None),
+        (Framing::Sse, "text/event-stream", Some("no"), None),
+        (Framing::UiMessage, "text/event-stream", Some("no"), Some("v1")),
+        (Framing::Json, "application/json", None, None),
+    ];
+    for (framing, content_type, buffering, version) in cases {
+        let response = answer(framing, everything()).await;
+        let header = |name| response.headers().get(name).map(|value| value.to_str().expect("text"));
+        assert_eq!(header("content-type"), Some(content_type));
+        assert_eq!(header("cache-control"), Some("no-cache, no-store"));
+        assert_eq!(header("vary"), Some("Accept"));
+        assert_eq!(header("x-accel-buffering"), buffering);
+        assert_eq!(header("x-vercel-ai-ui-message-stream"), version);
+    }
+}
+
+#[tokio::test]
+async fn a_visitors_calls_have_no_results() {
+    let events = source(everything()).for_audience(Audience::Visitor);
+    let response = into_response(Framing::Json, events, &StreamLimits::default()).await.expect("it succeeds");
+    let body = response.into_body().collect().await.expect("the body is infallible").to_bytes();
+    let object: Value = serde_json::from_slice(&body).expect("JSON");
+    assert_eq!(object["toolCalls"][0].get("result"), None);
+}
+
+/// Counts how often a task is woken.
+#[derive(Default)]
+struct Wakes(AtomicUsize);
+
+impl ArcWake for Wakes {
+    fn wake_by_ref(wakes: &Arc<Self>) {
+        wakes.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// A body that is polled by hand, and the end that feeds it.
+struct Bench {
+    feed: Option<mpsc::UnboundedSender<Item>>,
+    body: StreamBody,
+    wakes: Arc<Wakes>,
+}
+
+impl Bench {
+    async fn new() -> Self {
+        let (feed, events) = fed();
+        Self { feed: Some(feed), ..Self::over(events, StreamLimits::default()).await }
+    }
+
+    async fn over(events: EventStream, limits: StreamLimits) -> Self {
+        let body = into_response(Framing::Ndjson, events, &limits).await.expect("a stream");
+        Self { feed: None, body: body.into_body(), wakes: Arc::default() }
+    }
+
+    fn send(&self, events: impl IntoIterator<Item = Event>) {
+        let feed = self.feed.as_ref().expect("the feed is open");
+        events.into_iter().for_each(|event| feed.send(Ok(event)).expect("the body listens"));
+    }
+
+    /// Polls once: a frame's events, and whether the task was woken.
+    fn poll(&mut self) -> (Poll<Option<Bytes>>, bool) {
+        let before = self.wakes.0.load(Ordering::Relaxed);
+        let waker = waker_ref(&self.wakes);
+        let polled = std::pin::Pin::new(&mut self.body).poll_frame(&mut Context::from_waker(&waker));
+        let frame =
+            polled.map(|frame| frame.map(|frame| frame.expect("infallible").into_data().expect("data")));
+        (frame, self.wakes.0.load(Ordering::Relaxed) > before)
+    }
+
+    fn is_pending(&mut self, woken: bool) {
+        assert_eq!(self.poll(), (Poll::Pending, woken));
+    }
+
+    fn frame(&mut self) -> Bytes {
+        match self.poll() {
+            (Poll::Ready(Some(frame)), _) => frame,
+            other => panic!("no frame but {other:?}"),
+        }
+    }
+
+    fn events(&mut self) -> Vec<Event> {
+        decode(std::str::from_utf8(&self.frame()).expect("text"))
+    }
+}
+
+fn fed() -> (mpsc::UnboundedSender<Item>, EventStream) {
+    let (feed, events) = mpsc::unbounded_channel();
+    let events = stream::unfold(events, |mut events: mpsc::UnboundedReceiver<Item>| async {
+        events.recv().await.map(|event| (event, events))
+    });
+    (feed, EventStream::new(run(), events))
+}
+
+#[tokio::test]
+async fn what_is_ready_is_written_after_two_yields_that_brought_nothing() {
+    let mut bench = Bench::new().await;
+    bench.is_pending(true);
+    bench.is_pending(true);
+    assert_eq!(bench.events(), [started()]);
+    bench.is_pending(false);
+    assert_eq!(bench.body.buffer.capacity(), 0, "an idle stream holds no buffer");
+
+    bench.send([text("m")]);
+    bench.is_pending(true);
+    bench.is_pending(true);
+    bench.send([piece("m", "a")]);
+    bench.is_pending(true);
+    bench.is_pending(true);
+    assert_eq!(bench.events(), [text("m"), piece("m", "a")]);
+    bench.is_pending(false);
+}
+
+#[tokio::test]
+async fn a_burst_that_another_task_hands_over_piece_by_piece_is_few_frames() {
+    let (feed, handed) = mpsc::channel(1);
+    tokio::spawn(async move {
+        feed.send(Ok(text("m"))).await.expect("the body listens");
+        for _ in 0..1000 {
+            feed.send(Ok(piece("m", "word "))).await.expect("the body listens");
+        }
+        feed.send(Ok(finished(None, None))).await.expect("the body listens");
+    });
+    let events = stream::unfold(handed, |mut handed: mpsc::Receiver<Item>| async {
+        handed.recv().await.map(|event| (event, handed))
+    });
+    let mut bench = Bench::over(EventStream::new(run(), events), StreamLimits::default()).await;
+    let mut frames = 0;
+    while let Some(frame) = bench.body.frame().await {
+        frame.expect("infallible");
+        frames += 1;
+    }
+    assert!(frames < 10, "{frames}");
+}
+
+#[tokio::test]
+async fn the_end_is_written_at_once() {
+    let mut bench = Bench::new().await;
+    bench.send([text("m"), finished(None, None)]);
+    assert_eq!(bench.events(), [started(), text("m"), text_over("m"), finished(None, None)]);
+    assert!(bench.body.is_end_stream());
+    assert_eq!(bench.poll(), (Poll::Ready(None), false));
+}
+
+#[tokio::test]
+async fn a_source_that_is_always_ready_is_read_in_bounded_frames() {
+    let pieces = (0..1000).map(|_| piece("m", &"x".repeat(1000)));
+    let events = [text("m")].into_iter().chain(pieces).chain([finished(None, None)]);
+    let mut bench = Bench::over(source(events.collect()), StreamLimits::default()).await;
+    let mut events = 0;
+    while !bench.body.is_end_stream() {
+        let frame = bench.frame();
+        assert!(frame.len() < 64 * 1024 + 2000, "{}", frame.len());
+        events += frame.iter().filter(|byte| **byte == b'\n').count();
+    }
+    assert_eq!(events, 1 + 1 + 1000 + 1 + 1);
+}
+
+#[tokio::test]
+async fn dropping_the_body_drops_the_run() {
+    let mut bench = Bench::new().await;
+    bench.is_pending(true);
+    let feed = bench.feed.take().expect("the feed is open");
+    drop(bench);
+    assert!(feed.is_closed());
+}
+
+fn limits(idle: u64, run: u64) -> StreamLimits {
+    StreamLimits {
+        idle_timeout: Duration::from_secs(idle),
+        run_timeout: Duration::from_secs(run),
+        ..StreamLimits::default()
+    }
+}
+
+/// Sends a piece `every` so many seconds, `times` times, and then is silent.
+fn paced(every: u64, times: usize) -> EventStream {
+    let pieces = stream::unfold(0, move |sent| async move {
+        if sent >= times {
+            std::future::pending::<()>().await;
+        }
+        tokio::time::sleep(Duration::from_secs(every)).await;
+        Some((Ok(if sent == 0 { text("m") } else { piece("m", "x") }), sent + 1))
+    });
+    EventStream::new(run(), pieces)
+}
+
+async fn last_event(events: EventStream, limits: StreamLimits) -> (Event, usize, u64) {
+    let began = Instant::now();
+    let response = into_response(Framing::Ndjson, events, &limits).await.expect("a stream");
+    let body = response.into_body().collect().await.expect("infallible").to_bytes();
+    let mut events = decode(std::str::from_utf8(&body).expect("text"));
+    let last = events.pop().expect("there is an event");
+    (last, events.len(), began.elapsed().as_secs())
+}
+
+fn timed_out(message: &str) -> Event {
+    Event::RunError { message: message.into(), code: "BACKEND_TIMEOUT".into(), usage: vec![] }
+}
+
+#[tokio::test(start_paused = true)]
+async fn silence_and_length_end_a_run() {
+    let silent = "the backend has sent nothing for 120 seconds";
+    let long = "the run took longer than 1000 seconds";
+    let cases = [
+        (0, 0, (timed_out(silent), 1, 120)),
+        (100, 4, (timed_out(silent), 5, 520)),
+        (119, 100, (timed_out(long), 9, 1000)),
+        (3, 5000, (timed_out(long), 334, 1000)),
+    ];
+    for (every, times, (error, before, seconds)) in cases {
+        let (last, events, took) = last_event(paced(every, times), limits(120, 1000)).await;
+        assert_eq!((last, events, took), (error, before, seconds), "{every} {times}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_source_that_is_never_pending_meets_the_deadline_alone() {
+    let pieces = stream::repeat_with(|| Ok(piece("m", &"x".repeat(1000))));
+    let endless = stream::iter([Ok(text("m"))]).chain(pieces);
+    let mut bench = Bench::over(EventStream::new(run(), endless), limits(3, 10)).await;
+    let mut last = bench.events();
+    let mut seconds = 0;
+    while !bench.body.is_end_stream() {
+        tokio::time::advance(Duration::from_secs(1)).await;
+        seconds += 1;
+        last = bench.events();
+    }
+    assert_eq!(last.pop(), Some(timed_out("the run took longer than 10 seconds")));
+    assert!((10..20).contains(&seconds), "the deadline is looked at now and then, here after {seconds}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_run_that_is_collected_is_a_time_out() {
+    let failure = into_response(Framing::Json, paced(0, 0), &limits(5, 50)).await.expect_err("it is silent");
+    assert_eq!(failure.kind(), FailureKind::Timeout);
+}
+
+#[tokio::test(start_paused = true)]
+async fn limits_beyond_all_time_are_no_limits() {
+    let limits = StreamLimits { idle_timeout: Duration::MAX, run_timeout: Duration::MAX, ..limits(1, 1) };
+    let response = into_response(Framing::Ndjson, source(everything()), &limits).await.expect("a stream");
+    assert!(!response.into_body().collect().await.expect("infallible").to_bytes().is_empty());
+}

@@ -1,0 +1,276 @@
+//! AG-UI events as the chunks of the AI SDK's UI message stream, version 1 (its `uiMessageChunkSchema`).
+//!
+//! A run is one UI message that is named by the run. Its texts, thoughts, tool calls and steps are
+//! the message's parts; our extensions are transient `data-…` parts, which reach a client's `onData`
+//! and do not come back with its history.
+
+use std::borrow::Cow;
+
+use agent_core::event::{Event, Id, Outcome, RunResult};
+use agent_core::message::{FinishReason, Usage};
+use serde::Serialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::encode::write_frame;
+
+/// How much of a call's arguments is kept to be parsed at its end.
+const MAX_INPUT_BYTES: usize = 1024 * 1024;
+
+/// What the encoder must remember between two events.
+#[derive(Debug, Default)]
+pub(super) struct UiMessage {
+    texts: Parts,
+    thoughts: Parts,
+    calls: Vec<Call>,
+}
+
+/// The parts of one kind that the client has open.
+///
+/// The end of a step closes them all at the client, but not in AG-UI; a part that goes on is opened
+/// anew, because a client stops at a piece of a part that it does not know.
+#[derive(Debug, Default)]
+struct Parts(Vec<Id>);
+
+impl Parts {
+    /// Whether the part must be opened first; it is open afterwards.
+    fn open(&mut self, id: &Id) -> bool {
+        let new = !self.0.contains(id);
+        if new {
+            self.0.push(id.clone());
+        }
+        new
+    }
+
+    /// Whether the part was open; it is closed afterwards.
+    fn close(&mut self, id: &Id) -> bool {
+        let before = self.0.len();
+        self.0.retain(|open| open != id);
+        self.0.len() < before
+    }
+}
+
+/// A tool call whose arguments are still coming.
+#[derive(Debug)]
+struct Call {
+    id: Id,
+    name: String,
+    /// `None` once they are too long to keep.
+    arguments: Option<String>,
+}
+
+/// One chunk of the stream.
+#[derive(Debug, Serialize)]
+#[serde(tag = "type", rename_all = "kebab-case", rename_all_fields = "camelCase")]
+enum Chunk<'a> {
+    Start { message_id: &'a str, message_metadata: RunMetadata<'a> },
+    StartStep,
+    FinishStep,
+    TextStart { id: &'a str },
+    TextDelta { id: &'a str, delta: &'a str },
+    TextEnd { id: &'a str },
+    ReasoningStart { id: &'a str },
+    ReasoningDelta { id: &'a str, delta: &'a str },
+    ReasoningEnd { id: &'a str },
+    ToolInputStart { tool_call_id: &'a str, tool_name: &'a str },
+    ToolInputDelta { tool_call_id: &'a str, input_text_delta: &'a str },
+    ToolInputAvailable { tool_call_id: &'a str, tool_name: &'a str, input: &'a RawValue },
+    ToolInputError { tool_call_id: &'a str, tool_name: &'a str, input: &'a str, error_text: &'a str },
+    ToolOutputAvailable { tool_call_id: &'a str, output: Output<'a> },
+    ToolOutputError { tool_call_id: &'a str, error_text: &'a str },
+    MessageMetadata { message_metadata: UsageMetadata<'a> },
+    Error { error_text: &'a str },
+    Abort,
+    Finish { finish_reason: &'static str },
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct RunMetadata<'a> {
+    thread_id: &'a str,
+    run_id: &'a str,
+}
+
+#[derive(Debug, Serialize)]
+struct UsageMetadata<'a> {
+    usage: &'a [Usage],
+}
+
+/// A chunk whose type is made from a name.
+#[derive(Debug, Serialize)]
+struct DataChunk<'a> {
+    #[serde(rename = "type")]
+    kind: String,
+    data: &'a Value,
+    transient: bool,
+}
+
+/// A tool's output: structured where its content is a JSON object or array, else text.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+enum Output<'a> {
+    Structured(&'a RawValue),
+    Text(&'a str),
+}
+
+impl UiMessage {
+    /// Appends the chunks that an event stands for.
+    pub(super) fn encode(&mut self, event: &Event, out: &mut Vec<u8>) {
+        match event {
+            Event::RunStarted { thread_id, run_id } => {
+                let message_metadata = RunMetadata { thread_id, run_id };
+                write_frame(out, &Chunk::Start { message_id: run_id, message_metadata });
+            }
+            Event::StepStarted { .. } => write_frame(out, &Chunk::StartStep),
+            Event::StepFinished { .. } => self.finish_step(out),
+            Event::TextMessageStart { message_id, .. } => self.open_text(message_id, out),
+            Event::TextMessageContent { message_id, delta } => {
+                self.open_text(message_id, out);
+                write_frame(out, &Chunk::TextDelta { id: message_id, delta });
+            }
+            Event::TextMessageEnd { message_id } if self.texts.close(message_id) => {
+                write_frame(out, &Chunk::TextEnd { id: message_id });
+            }
+            Event::ReasoningMessageStart { message_id, .. } => self.open_thought(message_id, out),
+            Event::ReasoningMessageContent { message_id, delta } => {
+                self.open_thought(message_id, out);
+                write_frame(out, &Chunk::ReasoningDelta { id: message_id, delta });
+            }
+            Event::ReasoningMessageEnd { message_id } if self.thoughts.close(message_id) => {
+                write_frame(out, &Chunk::ReasoningEnd { id: message_id });
+            }
+            Event::ToolCallStart { tool_call_id, tool_call_name, .. } => {
+                self.start_call(tool_call_id, tool_call_name, out);
+            }
+            Event::ToolCallArgs { tool_call_id, delta } if !delta.is_empty() => {
+                self.continue_call(tool_call_id, delta, out);
+            }
+            Event::ToolCallEnd { tool_call_id } => self.end_call(tool_call_id, out),
+            Event::ToolCallResult { tool_call_id, content, metadata, .. } => {
+                let json = one_line(content);
+                let chunk = match metadata {
+                    Some(metadata) if metadata.is_error => {
+                        Chunk::ToolOutputError { tool_call_id, error_text: content }
+                    }
+                    _ => Chunk::ToolOutputAvailable { tool_call_id, output: Output::new(content, &json) },
+                };
+                write_frame(out, &chunk);
+            }
+            Event::Custom { name, value } => write_frame(out, &DataChunk::new(name, value)),
+            Event::RunFinished { result, outcome, usage, .. } => finish(*result, *outcome, usage, out),
+            Event::RunError { message, usage, .. } => {
+                write_usage(usage, out);
+                write_frame(out, &Chunk::Error { error_text: message });
+                write_frame(out, &Chunk::Finish { finish_reason: "error" });
+            }
+            // The frames around a thought, the end of a part that its step has closed and an empty
+            // piece say nothing to this client.
+            _ => {}
+        }
+    }
+
+    fn open_text(&mut self, id: &Id, out: &mut Vec<u8>) {
+        if self.texts.open(id) {
+            write_frame(out, &Chunk::TextStart { id });
+        }
+    }
+
+    fn open_thought(&mut self, id: &Id, out: &mut Vec<u8>) {
+        if self.thoughts.open(id) {
+            write_frame(out, &Chunk::ReasoningStart { id });
+        }
+    }
+
+    fn finish_step(&mut self, out: &mut Vec<u8>) {
+        for id in self.thoughts.0.drain(..) {
+            write_frame(out, &Chunk::ReasoningEnd { id: &id });
+        }
+        for id in self.texts.0.drain(..) {
+            write_frame(out, &Chunk::TextEnd { id: &id });
+        }
+        write_frame(out, &Chunk::FinishStep);
+    }
+
+    fn start_call(&mut self, id: &Id, name: &str, out: &mut Vec<u8>) {
+        self.calls.push(Call { id: id.clone(), name: name.to_owned(), arguments: Some(String::new()) });
+        write_frame(out, &Chunk::ToolInputStart { tool_call_id: id, tool_name: name });
+    }
+
+    fn continue_call(&mut self, id: &Id, delta: &str, out: &mut Vec<u8>) {
+        if let Some(call) = self.calls.iter_mut().find(|call| call.id == *id) {
+            call.arguments =
+                call.arguments.take().filter(|so_far| so_far.len() + delta.len() <= MAX_INPUT_BYTES);
+            if let Some(arguments) = &mut call.arguments {
+                arguments.push_str(delta);
+            }
+        }
+        write_frame(out, &Chunk::ToolInputDelta { tool_call_id: id, input_text_delta: delta });
+    }
+
+    fn end_call(&mut self, id: &Id, out: &mut Vec<u8>) {
+        let Some(place) = self.calls.iter().position(|call| call.id == *id) else { return };
+        let Call { id, name, arguments } = self.calls.swap_remove(place);
+        let failed = |input, error_text| Chunk::ToolInputError {
+            tool_call_id: &id,
+            tool_name: &name,
+            input,
+            error_text,
+        };
+        let Some(arguments) = arguments else {
+            return write_frame(out, &failed("", "the arguments are too long to be shown"));
+        };
+        // A tool without parameters is often called with no arguments at all.
+        let text = if arguments.trim_ascii().is_empty() { "{}".into() } else { one_line(&arguments) };
+        match serde_json::from_str(&text) {
+            Ok(input) => {
+                let chunk = Chunk::ToolInputAvailable { tool_call_id: &id, tool_name: &name, input };
+                write_frame(out, &chunk);
+            }
+            Err(_) => write_frame(out, &failed(&arguments, "the arguments are not valid JSON")),
+        }
+    }
+}
+
+impl<'a> Output<'a> {
+    /// `json` is `content` on one line.
+    fn new(content: &'a str, json: &'a str) -> Self {
+        let structured = json.trim_ascii_start().starts_with(['{', '[']);
+        match structured.then(|| serde_json::from_str(json)) {
+            Some(Ok(json)) => Self::Structured(json),
+            _ => Self::Text(content),
+        }
+    }
+}
+
+impl<'a> DataChunk<'a> {
+    /// `agent.prompt` becomes `data-agent-prompt`.
+    fn new(name: &str, data: &'a Value) -> Self {
+        let dashed = |letter: char| if letter.is_ascii_alphanumeric() { letter } else { '-' };
+        let kind = "data-".chars().chain(name.chars().map(dashed)).collect();
+        Self { kind, data, transient: true }
+    }
+}
+
+/// JSON text without line breaks, which would end a frame's line. In JSON that is well-formed they
+/// stand between tokens alone.
+fn one_line(json: &str) -> Cow<'_, str> {
+    if json.contains(['\n', '\r']) { json.replace(['\n', '\r'], " ").into() } else { json.into() }
+}
+
+fn finish(result: Option<RunResult>, outcome: Option<Outcome>, usage: &[Usage], out: &mut Vec<u8>) {
+    write_usage(usage, out);
+    let chunk = match (outcome, result.map(|result| result.finish_reason)) {
+        (Some(Outcome::Cancelled), _) => Chunk::Abort,
+        (_, None | Some(FinishReason::Stop)) => Chunk::Finish { finish_reason: "stop" },
+        (_, Some(FinishReason::Length)) => Chunk::Finish { finish_reason: "length" },
+        (_, Some(FinishReason::ToolCalls)) => Chunk::Finish { finish_reason: "tool-calls" },
+        (_, Some(FinishReason::ContentFilter)) => Chunk::Finish { finish_reason: "content-filter" },
+    };
+    write_frame(out, &chunk);
+}
+
+fn write_usage(usage: &[Usage], out: &mut Vec<u8>) {
+    if !usage.is_empty() {
+        write_frame(out, &Chunk::MessageMetadata { message_metadata: UsageMetadata { usage } });
+    }
+}

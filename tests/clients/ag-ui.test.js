@@ -1,0 +1,98 @@
+// AG-UI's own clients, the current one and the last before 1.0, over server-sent events.
+
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import * as current from '@ag-ui/client';
+import * as previous from '@ag-ui/client-0.0.59';
+import {
+  agents, assertDropped, assertEvent, assertOneEnd, assertOpen, assertProblem, authorization, chatUrl, mark, text,
+} from './setting.js';
+
+/** Runs an agent and gives what its client has made of it. */
+async function run(HttpAgent, agentId, { headers = authorization, parameters, message = 'Hello', onEvent } = {}) {
+  const initialMessages = [{ id: 'u1', role: 'user', content: message }];
+  const agent = new HttpAgent({ url: chatUrl(agentId, parameters), headers, initialMessages });
+  const seen = { events: [], errors: [], agent, messages: [] };
+  const subscriber = {
+    onEvent: ({ event }) => {
+      seen.events.push(event);
+      onEvent?.(event, agent);
+    },
+    onRunErrorEvent: ({ event }) => void seen.errors.push(event),
+    onRunFailed: ({ error }) => void (seen.failure = error),
+  };
+  try {
+    ({ newMessages: seen.messages } = await agent.runAgent({}, subscriber));
+  } catch (error) {
+    seen.thrown = error;
+  }
+  seen.events.forEach(assertEvent);
+  return seen;
+}
+
+for (const [version, { HttpAgent }] of Object.entries({ '1.0.0': current, '0.0.59': previous })) {
+  describe(`@ag-ui/client ${version}`, () => {
+    test('text', async () => {
+      const { thrown, events, messages } = await run(HttpAgent, agents.text);
+      assert.equal(thrown, undefined);
+      assertOneEnd(events);
+      assert.deepEqual(messages.map(({ role, content }) => [role, content]), [['assistant', text]]);
+      const { usage, result } = events.at(-1);
+      assert.deepEqual([usage[0].inputTokens, usage[0].outputTokens], [7, 4]);
+      assert.deepEqual(result, { finishReason: 'stop' });
+    });
+
+    test('a tool is called and has answered', async () => {
+      const { thrown, events, messages } = await run(HttpAgent, agents.tools);
+      assert.equal(thrown, undefined);
+      assertOneEnd(events);
+      const calls = messages.flatMap(({ toolCalls }) => toolCalls ?? []);
+      assert.deepEqual(calls.map((call) => call.function), [{ name: 'listDocs', arguments: '{}' }]);
+      const results = messages.filter(({ role }) => role === 'tool');
+      assert.deepEqual(results.map(({ toolCallId }) => toolCallId), [calls[0].id]);
+      assert.equal(typeof results[0].content, 'string');
+      const said = messages.filter(({ role, content }) => role === 'assistant' && content);
+      assert.deepEqual(said.map(({ content }) => content), ['Let me look.', 'I have looked.']);
+    });
+
+    test('an error inside the stream', async () => {
+      const { events, errors } = await run(HttpAgent, agents.error);
+      assertOneEnd(events);
+      assert.deepEqual(errors.map(({ code }) => code), ['BACKEND_FAILED']);
+      assert.ok(!errors[0].message.includes('vendor-detail'));
+      assert.deepEqual(events.filter(({ delta }) => delta).map(({ delta }) => delta), ['Half an']);
+    });
+
+    test('an error instead of a stream', async () => {
+      const cases = [
+        [agents.text, { headers: {} }, 401, 'UNAUTHENTICATED'],
+        ['nobody', {}, 404, 'NOT_FOUND'],
+        [agents.text, { parameters: { format: 'xml' } }, 400, 'INVALID_REQUEST'],
+      ];
+      for (const [agentId, options, status, code] of cases) {
+        const { events, failure, thrown } = await run(HttpAgent, agentId, options);
+        assert.deepEqual(events, []);
+        assert.equal(thrown, failure);
+        assert.equal(thrown.status, status);
+        assertProblem(thrown.payload, status, code);
+      }
+    });
+
+    test('a client that aborts stops the model', { timeout: 20_000 }, async () => {
+      const message = mark();
+      let ticks = 0;
+      let opened;
+      const { events } = await run(HttpAgent, agents.slow, {
+        message,
+        onEvent: ({ type }, agent) => {
+          if (type !== 'TEXT_MESSAGE_CONTENT' || ++ticks !== 3) return;
+          opened = assertOpen(message).finally(() => agent.abortRun());
+        },
+      });
+      await opened;
+      assert.ok(ticks >= 3);
+      assert.ok(!events.some(({ type }) => type === 'RUN_FINISHED'));
+      await assertDropped(message);
+    });
+  });
+}

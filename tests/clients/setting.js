@@ -1,0 +1,105 @@
+// What the tests need around them. They drive a running application; whoever starts it sets:
+//
+//   BASE_URL            the application's address
+//   TOKEN               a session token whose company owns the agents
+//   VENDOR_CONTROL_URL  the fake vendor's control address, see below
+//   AGENT_TEXT, AGENT_TOOLS, AGENT_ERROR, AGENT_SLOW
+//                       the agents' ids; by default `text`, `tools`, `error`, `slow`
+//
+// The vendor answers POST …/chat/completions as a Chat Completions stream and tells the agents apart
+// by the request's `model`, which is the agent's id. Every chunk has `choices[0].index` 0 and ends
+// with `data: [DONE]` unless said otherwise.
+//
+//   text    deltas of content "Hello", " from", " the ", "model."; `finish_reason` "stop"; then a chunk
+//           with empty `choices` and `usage` {"prompt_tokens":7,"completion_tokens":4,"total_tokens":11}
+//   tools   while no message has the role "tool": delta of content "Let me look."; a call of index 0,
+//           id "call_1", function `listDocs`, whose arguments come as "{" and "}"; `finish_reason`
+//           "tool_calls". Once one has: deltas of content "I have", " looked."; "stop". The agent may
+//           call `listDocs`, and the call must succeed.
+//   error   a delta of content "Half an"; then `data: {"error":{"message":"vendor-detail"}}`, and
+//           the end of the stream with neither `finish_reason` nor [DONE]
+//   slow    a delta of content "tick " every 20 ms until the connection is closed
+//
+// GET VENDOR_CONTROL_URL?mark=… answers {"state":"none"|"open"|"dropped"} for the latest `slow` request
+// whose body holds the mark: there was none, it is being answered, or the other side has closed it.
+
+import assert from 'node:assert/strict';
+import { EventSchema, EventSchemas } from '@ag-ui/core/schemas';
+
+function required(name) {
+  const value = process.env[name];
+  assert.ok(value, `the environment must set ${name}`);
+  return value;
+}
+
+export const token = required('TOKEN');
+export const agents = {
+  text: process.env.AGENT_TEXT ?? 'text',
+  tools: process.env.AGENT_TOOLS ?? 'tools',
+  error: process.env.AGENT_ERROR ?? 'error',
+  slow: process.env.AGENT_SLOW ?? 'slow',
+};
+export const authorization = { Authorization: `Bearer ${token}` };
+export const text = 'Hello from the model.';
+
+const base = required('BASE_URL');
+const control = required('VENDOR_CONTROL_URL');
+
+/** The chat entry for an agent. */
+export function chatUrl(agentId, parameters = {}) {
+  const url = new URL('/api/agent/chat', base);
+  url.search = new URLSearchParams({ agentId, ...parameters }).toString();
+  return url.href;
+}
+
+/** Fails unless `event` is one of AG-UI 1.0, by both names that its schema goes by. */
+export function assertEvent(event) {
+  for (const schema of [EventSchema, EventSchemas]) {
+    const { success, error } = schema.safeParse(event);
+    assert.ok(success, `${JSON.stringify(event)} is no event: ${error?.message}`);
+  }
+}
+
+/** Fails unless one terminal event ends the events, and only it. */
+export function assertOneEnd(events) {
+  const ends = events.map(({ type }) => ['RUN_FINISHED', 'RUN_ERROR'].includes(type));
+  assert.equal(events[0]?.type, 'RUN_STARTED');
+  assert.equal(ends.indexOf(true), events.length - 1, 'the terminal event is the last and the only one');
+}
+
+/** Fails unless `text` is a problem body of that status and code. */
+export function assertProblem(body, status, code) {
+  const problem = typeof body === 'string' ? JSON.parse(body) : body;
+  assert.equal(problem.status, status);
+  assert.equal(problem.code, code);
+  for (const member of ['type', 'title', 'detail', 'requestId']) {
+    assert.equal(typeof problem[member], 'string', `a problem has ${member}`);
+  }
+}
+
+/** A message that the vendor can tell from all others. */
+export const mark = () => `mark-${crypto.randomUUID()}`;
+
+async function vendorState(mark) {
+  const url = new URL(control);
+  url.searchParams.set('mark', mark);
+  const response = await fetch(url);
+  assert.equal(response.status, 200);
+  return (await response.json()).state;
+}
+
+/** Fails unless the model is answering the message. */
+export async function assertOpen(mark) {
+  assert.equal(await vendorState(mark), 'open');
+}
+
+/** Fails unless the vendor sees, within the second that is promised, that its answer is dropped. */
+export async function assertDropped(mark) {
+  const deadline = Date.now() + 1000;
+  let state = await vendorState(mark);
+  while (state === 'open' && Date.now() < deadline) {
+    await new Promise((resolve) => setTimeout(resolve, 20));
+    state = await vendorState(mark);
+  }
+  assert.equal(state, 'dropped');
+}
