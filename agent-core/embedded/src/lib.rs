@@ -9,6 +9,7 @@
 //! `engine` is the thread with the queue before it.
 
 mod call;
+pub mod catalog;
 mod chat;
 mod engine;
 mod grammar;
@@ -18,6 +19,8 @@ mod matrix;
 mod model;
 mod runner;
 mod sample;
+#[cfg(feature = "pull")]
+pub mod pull;
 mod vocabulary;
 mod weights;
 

@@ -240,10 +240,6 @@ pub(crate) struct KvCache {
 }
 
 impl KvCache {
-    /// How many positions it holds.
-    pub(crate) fn len(&self) -> usize {
-        self.len
-    }
 
     /// Forgets all positions from `len` on.
     pub(crate) fn truncate(&mut self, len: usize) {
