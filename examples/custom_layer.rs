@@ -43,7 +43,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
         let backend = EmbeddedBackend::new(Arc::new(examples::Parrot));
         let platform = Platform::new(roles)
-            .with_layer(RoleLayer::default())
+            .with_layer(RoleLayer::new(Arc::default()))
             .with_layer(Plan)
             .with_backend(BackendKind::Embedded, backend);
 

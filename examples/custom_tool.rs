@@ -16,7 +16,7 @@ use agent_core::turn::{Platform, Principal, TurnRequest, run_turn};
 use async_trait::async_trait;
 use serde_json::{Value, json};
 
-/// Tells the weather, badly.
+/// Knows that the sky is clear.
 struct Weather;
 
 static SPEC: LazyLock<Arc<ToolSpec>> = LazyLock::new(|| {
@@ -63,7 +63,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let platform = Platform::new(roles).with_tools(tools).with_backend(BackendKind::Embedded, backend);
 
         let you = Principal::new("ada", "acme", Caller::Session);
-        let request = TurnRequest::new("sky", vec![Message::user("How is it in Berlin?")]);
+        let request = TurnRequest::new("sky", vec![Message::user("Berlin")]);
         examples::print(run_turn(&platform, &you, request).await?).await;
         Ok(())
     })

@@ -24,7 +24,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
         let backend = EmbeddedBackend::new(Arc::new(examples::Parrot));
         let platform = Platform::new(roles)
-            .with_layer(RoleLayer::default())
+            .with_layer(RoleLayer::new(Arc::default()))
             .with_backend(BackendKind::Embedded, backend);
 
         let you = Principal::new("ada", "acme", Caller::Session);
