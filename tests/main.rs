@@ -1,8 +1,9 @@
 //! The whole system, tested through its doors.
 
-// Nothing outside can reach a test binary's items, so `pub` says here what a module offers the others.
+// `pub` says here what a module is for others, though nothing is outside of a test binary.
 #![allow(unreachable_pub)]
 
 mod chat;
+mod clients;
 mod faults;
 mod support;

@@ -223,7 +223,8 @@ async fn take(step: Step, stream: &mut TcpStream) -> After {
     }
 }
 
-async fn read_request(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<Received> {
+/// The next request of a connection, whose bytes so far are in `buffer`.
+pub async fn read_request(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<Received> {
     let head_end = loop {
         if let Some(end) = buffer.windows(4).position(|window| window == b"\r\n\r\n") {
             break end + 4;
