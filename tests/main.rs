@@ -5,4 +5,5 @@
 
 mod chat;
 mod faults;
+mod secrets;
 mod support;
