@@ -102,7 +102,7 @@ fn by_length(table: &mut Table) {
                     (written(&prompt), prompt)
                 })
             },
-            &mut || timed(|| case.cold()),
+            &mut || timed(|| case.anew()),
         ])
         .map(|nanoseconds| nanoseconds / text.len() as f64);
         table.length(messages, text.len(), per_byte, *first.get_or_insert(per_byte));
@@ -185,7 +185,7 @@ impl Case {
 
     /// Everything from texts and messages that nobody has seen before: cache, counts, part hashes, JSON,
     /// and the request's hash.
-    fn cold(&self) -> (Payload, String, Prompt) {
+    fn anew(&self) -> (Payload, String, Prompt) {
         let cache = PartCache::new(256 << 20);
         let fragments = self.fragments.iter().map(|fragment| {
             let part = cache.part(fragment.part.text());
@@ -348,25 +348,29 @@ impl Table {
 
     fn row(&mut self, what: &str, nanoseconds: f64, reference: f64, limit: Option<f64>) {
         let ratio = nanoseconds / reference;
-        let verdict = limit.map(|limit| self.verdict(ratio, limit)).unwrap_or_default();
+        let verdict = limit.map_or("– | – |".to_owned(), |limit| self.verdict(ratio, limit));
         let time = nanoseconds / 1e3;
         self.line(format_args!("| {what} | {time:.2} µs | {ratio:.2} | {verdict}"));
     }
 
+    /// What is held is the growth of a byte's cost where everything is made anew. Where all is cached, a byte's
+    /// cost is mostly its copy, and a copy's own rises once the processor's caches are too small: its growth
+    /// stands beside.
     fn length(&mut self, messages: usize, bytes: usize, now: [f64; 3], first: [f64; 3]) {
         if !self.grows {
             self.grows = true;
             self.line(format_args!(
-                "\n| messages | bytes | copy, ns a byte | warm | cold | copy, to the first | warm | cold | cold's limit | |\n\
-                 |---:|---:|---:|---:|---:|---:|---:|---:|---:|---|"
+                "\n| messages | bytes | copy, ns/byte | cached, ns/byte | anew, ns/byte | cached to copy \
+                 | growth of copy | of cached | of anew | limit of anew | |\n\
+                 |---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---|"
             ));
         }
-        let ratios = [0, 1, 2].map(|i| now[i] / first[i]);
-        let verdict = self.verdict(ratios[2], 1.3);
-        let [copy, warm, cold] = now;
-        let figures = format!("{copy:.4} | {warm:.4} | {cold:.3}");
-        let ratios = ratios.map(|ratio| format!("{ratio:.2}")).join(" | ");
-        self.line(format_args!("| {messages} | {bytes} | {figures} | {ratios} | {verdict}"));
+        let [copy, cached, anew] = now;
+        let figures = format!("{copy:.4} | {cached:.4} | {anew:.3} | {:.2}", cached / copy);
+        let growth = [0, 1, 2].map(|i| now[i] / first[i]);
+        let growths = growth.map(|growth| format!("{growth:.2}")).join(" | ");
+        let verdict = self.verdict(growth[2], 1.3);
+        self.line(format_args!("| {messages} | {bytes} | {figures} | {growths} | {verdict}"));
     }
 
     fn verdict(&mut self, ratio: f64, limit: f64) -> String {

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+pub mod control;
 pub mod server;
 pub mod vendor;
 

@@ -240,7 +240,6 @@ pub(crate) struct KvCache {
 }
 
 impl KvCache {
-
     /// Forgets all positions from `len` on.
     pub(crate) fn truncate(&mut self, len: usize) {
         if len >= self.len {

@@ -130,10 +130,13 @@ impl PromptMessage {
 
     /// The message's tokens by `counter`, what surrounds a message on the wire included; counted once.
     pub fn tokens(&self, counter: &dyn TokenCounter) -> usize {
+        self.tokens_by(counter.id(), counter)
+    }
+
+    /// The same for who asks of many messages and has the counter's name at hand.
+    pub(super) fn tokens_by(&self, id: &'static str, counter: &dyn TokenCounter) -> usize {
         match &self.form {
-            Form::Plain(plain) => {
-                plain.tokens.get(counter, || budget::count_message(&plain.message, counter))
-            }
+            Form::Plain(plain) => plain.tokens.get(id, || budget::count_message(&plain.message, counter)),
             Form::WithContext(with) => with.tokens(counter),
         }
     }
@@ -236,28 +239,31 @@ impl WithContext {
 
 /// Appends a content's text, parts joined by newlines.
 fn push_text(content: &Content, out: &mut String) {
-    for (i, text) in texts(content).enumerate() {
-        if i > 0 {
-            out.push('\n');
+    match content {
+        Content::Text(text) => out.push_str(text),
+        Content::Parts(parts) => {
+            for (i, text) in texts(parts).enumerate() {
+                if i > 0 {
+                    out.push('\n');
+                }
+                out.push_str(text);
+            }
         }
-        out.push_str(text);
     }
 }
 
 fn text_len(content: &Content) -> usize {
-    texts(content).map(|text| text.len() + 1).sum::<usize>().saturating_sub(1)
+    match content {
+        Content::Text(text) => text.len(),
+        Content::Parts(parts) => texts(parts).map(|text| text.len() + 1).sum::<usize>().saturating_sub(1),
+    }
 }
 
-fn texts(content: &Content) -> impl Iterator<Item = &str> {
-    let (text, parts): (_, &[ContentPart]) = match content {
-        Content::Text(text) => (Some(text.as_str()), &[]),
-        Content::Parts(parts) => (None, parts),
-    };
-    let texts = parts.iter().filter_map(|part| match part {
+fn texts(parts: &[ContentPart]) -> impl Iterator<Item = &str> {
+    parts.iter().filter_map(|part| match part {
         ContentPart::Text { text } => Some(text.as_str()),
         _ => None,
-    });
-    text.into_iter().chain(texts)
+    })
 }
 
 /// About how many bytes a content's text and media have, for buffers and budgets of memory.

@@ -34,6 +34,6 @@ impl Segment {
 
     /// The sum over the parts, for a part that changes must not have all others counted again.
     pub(super) fn tokens(&self, counter: &dyn TokenCounter) -> usize {
-        self.tokens.get(counter, || self.parts.iter().map(|part| part.tokens(counter)).sum())
+        self.tokens.get(counter.id(), || self.parts.iter().map(|part| part.tokens(counter)).sum())
     }
 }

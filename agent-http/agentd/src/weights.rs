@@ -16,6 +16,12 @@ use crate::StartError;
 /// Weights that are named or there, and cannot be used.
 #[cfg(feature = "embedded")]
 pub fn find(config: &AppConfig) -> Result<Option<Arc<dyn Model>>, StartError> {
+    Ok(open(config)?.map(|model| model as Arc<dyn Model>))
+}
+
+#[cfg(feature = "embedded")]
+fn open(config: &AppConfig) -> Result<Option<Arc<agent_embedded::EmbeddedModel>>, StartError> {
+    use agent_core::model::Model as _;
     use agent_embedded::{EmbeddedConfig, EmbeddedModel, catalog};
 
     let pulled = || Some(catalog::default_model().path_in(&config.model_dir)).filter(|path| path.exists());
@@ -92,22 +98,39 @@ fn without(what: &str) -> StartError {
     StartError::Other(format!("{what} needs a build with the feature `embedded`"))
 }
 
-/// The model in the process; its weights are pulled if there are none.
+/// The model in the process, loaded; its weights are pulled if there are none.
 ///
 /// # Errors
-/// As [`find`] and [`pull`].
+/// As [`find`] and [`pull`], and weights that cannot be loaded.
+#[cfg(feature = "embedded")]
 pub async fn find_or_pull(config: &AppConfig) -> Result<Option<Arc<dyn Model>>, StartError> {
-    if cfg!(not(feature = "embedded")) {
-        return find(config);
+    say("No key in the environment (OPENAI_API_KEY), so a small demo model answers in this process.");
+    let model = match open(config)? {
+        Some(model) => Some(model),
+        None => {
+            pull(config, None).await?;
+            open(config)?
+        }
+    };
+    if let Some(model) = &model {
+        model
+            .warm()
+            .await
+            .map_err(|error| StartError::Other(format!("the embedded model cannot be loaded: {error}")))?;
     }
-    if let Some(model) = find(config)? {
-        return Ok(Some(model));
-    }
-    say("No key in the environment (OPENAI_API_KEY), so a small demo model will answer in this process.");
-    pull(config, None).await?;
+    Ok(model.map(|model| model as Arc<dyn Model>))
+}
+
+/// As [`find`].
+///
+/// # Errors
+/// As [`find`].
+#[cfg(not(feature = "embedded"))]
+pub async fn find_or_pull(config: &AppConfig) -> Result<Option<Arc<dyn Model>>, StartError> {
     find(config)
 }
 
+#[cfg(feature = "embedded")]
 #[expect(clippy::print_stderr, reason = "the person who waits for the download reads it")]
 fn say(text: &str) {
     eprintln!("{text}");
