@@ -33,7 +33,14 @@ pub(crate) fn conversation<'a>(
             Role::Tool => {
                 let name = message.tool_call_id.as_deref().and_then(|id| called.get(id));
                 let name = name.copied().unwrap_or("tool");
-                turn(&mut pieces, "system", &format!("{name} answered: {}", clipped(&text, MAX_RESULT)));
+                turn(
+                    &mut pieces,
+                    "user",
+                    &format!(
+                        "{name} gave this result: {}\nTell me what it says.",
+                        clipped(&text, MAX_RESULT)
+                    ),
+                );
             }
         }
     }
@@ -65,7 +72,11 @@ fn with_calls(text: &str, message: &Message) -> String {
     let calls = message.tool_calls.iter().map(|call| {
         format!("I call {} with {}", call.function.name, clipped(&call.function.arguments, MAX_RESULT))
     });
-    std::iter::once(text.to_owned()).filter(|text| !text.is_empty()).chain(calls).collect::<Vec<_>>().join("\n")
+    std::iter::once(text.to_owned())
+        .filter(|text| !text.is_empty())
+        .chain(calls)
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 #[cfg(test)]

@@ -82,11 +82,7 @@ impl Engine {
         waiting: usize,
         threads: NonZeroUsize,
     ) -> std::io::Result<Self> {
-        let queue = Arc::new(Queue {
-            state: Mutex::default(),
-            changed: Condvar::new(),
-            limit: waiting,
-        });
+        let queue = Arc::new(Queue { state: Mutex::default(), changed: Condvar::new(), limit: waiting });
         let pool = rayon::ThreadPoolBuilder::new()
             .num_threads(threads.get())
             .thread_name(|n| format!("model-{n}"))

@@ -28,8 +28,8 @@ pub(crate) struct Grammars {
 impl Grammars {
     /// Prepares the vocabulary, which takes some tens of milliseconds.
     pub(crate) fn new(vocabulary: &Arc<Vocabulary>) -> Result<Self, String> {
-        let mut factory = ParserFactory::new_simple(&vocabulary.grammar_tokens())
-            .map_err(|error| error.to_string())?;
+        let mut factory =
+            ParserFactory::new_simple(&vocabulary.grammar_tokens()).map_err(|error| error.to_string())?;
         factory.quiet();
         Ok(Self { factory })
     }
@@ -106,8 +106,7 @@ fn of_kind(kind: &str, schema: &Map<String, Value>, within: &dyn Fn(&Value) -> V
             let empty = Map::new();
             let properties = schema.get("properties").and_then(Value::as_object).unwrap_or(&empty);
             let required = schema.get("required").and_then(Value::as_array).map(Vec::as_slice);
-            let required: Vec<&str> =
-                required.unwrap_or_default().iter().filter_map(Value::as_str).collect();
+            let required: Vec<&str> = required.unwrap_or_default().iter().filter_map(Value::as_str).collect();
             let mut kept: Map<String, Value> =
                 properties.iter().map(|(name, schema)| (name.clone(), within(schema))).collect();
             for name in &required {
@@ -159,4 +158,72 @@ fn anything() -> Value {
         { "type": "boolean" },
         { "type": "null" },
     ]})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn schemas_become_forcible() {
+        let text = json!({ "type": "string", "minLength": 0, "maxLength": MAX_STRING });
+        let cases = [
+            (json!({ "type": "string", "pattern": "^a" }), text.clone()),
+            (
+                json!({ "type": "string", "format": "date-time" }),
+                json!({ "type": "string", "format": "date-time" }),
+            ),
+            (
+                json!({ "type": "string", "maxLength": 5 }),
+                json!({ "type": "string", "minLength": 0, "maxLength": 5 }),
+            ),
+            (json!({ "enum": ["a", "b"], "type": "string" }), json!({ "enum": ["a", "b"] })),
+            (
+                json!({ "oneOf": [{ "type": "null" }, { "type": "string" }] }),
+                json!({ "anyOf": [{ "type": "null" }, text] }),
+            ),
+            (json!({ "type": ["string", "null"] }), json!({ "anyOf": [text, { "type": "null" }] })),
+            (
+                json!({ "type": "integer", "minimum": 1 }),
+                json!({ "type": "integer", "minimum": 1, "maximum": MAX_INTEGER }),
+            ),
+            (
+                json!({ "items": { "type": "boolean" } }),
+                json!({ "type": "array", "items": { "type": "boolean" }, "minItems": 0, "maxItems": MAX_ITEMS }),
+            ),
+            (json!({ "$ref": "#/$defs/name" }), text.clone()),
+            (json!({ "$ref": "#/$defs/missing" }), anything()),
+            (json!(true), anything()),
+        ];
+        for (property, expected) in cases {
+            let schema = json!({
+                "type": "object",
+                "properties": { "p": property },
+                "required": ["p", "q"],
+                "$defs": { "name": { "type": "string" } },
+            });
+            let forced = forcible(&schema);
+            assert_eq!(forced["properties"]["p"], expected, "{property}");
+            assert_eq!(forced["properties"]["q"], anything());
+            assert_eq!(forced["required"], json!(["p", "q"]));
+            assert_eq!(forced["additionalProperties"], json!(false));
+        }
+    }
+
+    #[test]
+    fn schemas_that_hold_themselves_end() {
+        let schema = json!({
+            "type": "object",
+            "properties": { "next": { "$ref": "#" } },
+        });
+        let depth = |mut schema: &Value| {
+            (0..)
+                .take_while(|_| {
+                    schema = &schema["properties"]["next"];
+                    schema.is_object()
+                })
+                .count()
+        };
+        assert!((1..=MAX_DEPTH + 1).contains(&depth(&forcible(&schema))));
+    }
 }

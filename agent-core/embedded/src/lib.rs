@@ -17,10 +17,10 @@ mod intent;
 mod llama;
 mod matrix;
 mod model;
-mod runner;
-mod sample;
 #[cfg(feature = "pull")]
 pub mod pull;
+mod runner;
+mod sample;
 mod vocabulary;
 mod weights;
 

@@ -109,11 +109,7 @@ impl Llama {
                 let mut tensor = |name: &str| tensor(&format!("blk.{n}.{name}"));
                 Ok(Layer {
                     attention_norm: numbers(tensor("attn_norm")?)?,
-                    projections: Matrix::stack(&[
-                        tensor("attn_q")?,
-                        tensor("attn_k")?,
-                        tensor("attn_v")?,
-                    ])?,
+                    projections: Matrix::stack(&[tensor("attn_q")?, tensor("attn_k")?, tensor("attn_v")?])?,
                     attention_output: Matrix::stack(&[tensor("attn_output")?])?,
                     feed_norm: numbers(tensor("ffn_norm")?)?,
                     gate_up: Matrix::stack(&[tensor("ffn_gate")?, tensor("ffn_up")?])?,
@@ -122,8 +118,7 @@ impl Llama {
             })
             .collect::<Result<_, Error>>()?;
         let size = shape.head_size();
-        let turns =
-            (0..size).step_by(2).map(|i| shape.rope_base.powf(-(i as f32) / size as f32)).collect();
+        let turns = (0..size).step_by(2).map(|i| shape.rope_base.powf(-(i as f32) / size as f32)).collect();
         let model = Self { shape, embeddings, layers, norm, output, turns };
         model.check()?;
         Ok(model)
@@ -245,7 +240,6 @@ pub(crate) struct KvCache {
 }
 
 impl KvCache {
-
     /// Forgets all positions from `len` on.
     pub(crate) fn truncate(&mut self, len: usize) {
         if len >= self.len {

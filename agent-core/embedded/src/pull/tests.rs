@@ -56,7 +56,8 @@ fn serve(mut stream: TcpStream, answer: Answer) -> String {
     let head: Vec<String> =
         BufReader::new(&stream).lines().map(Result::unwrap).take_while(|line| !line.is_empty()).collect();
     assert_eq!(head[0], "GET /somebody/tiny/resolve/main/tiny.gguf HTTP/1.1");
-    let range = head.iter().find_map(|line| line.to_lowercase().strip_prefix("range: bytes=").map(str::to_owned));
+    let range =
+        head.iter().find_map(|line| line.to_lowercase().strip_prefix("range: bytes=").map(str::to_owned));
     let from = range.as_deref().map_or(0, |range| range.trim_end_matches('-').parse().unwrap());
     let partial = |from: usize| {
         let (status, total) = if from > 0 { ("206 Partial Content", CONTENT.len()) } else { ("200 OK", 0) };
