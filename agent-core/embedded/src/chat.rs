@@ -111,10 +111,12 @@ mod tests {
             What is left? <|im_end|>[<|im_end|>]
             [<|im_start|>]assistant
             I call readTodos with {"done":false}[<|im_end|>]
-            [<|im_start|>]system
-            readTodos answered: ["milk"][<|im_end|>]
-            [<|im_start|>]system
-            tool answered: lost[<|im_end|>]
+            [<|im_start|>]user
+            readTodos gave this result: ["milk"]
+            Tell me what it says.[<|im_end|>]
+            [<|im_start|>]user
+            tool gave this result: lost
+            Tell me what it says.[<|im_end|>]
         "#]]
         .assert_eq(&shown(&conversation("Be brief.".into(), messages.iter())));
     }
