@@ -6,4 +6,5 @@
 mod chat;
 mod clients;
 mod faults;
+mod identity;
 mod support;
