@@ -6,17 +6,16 @@ use std::sync::{Arc, LazyLock};
 
 use agent_core::backend::EmbeddedBackend;
 use agent_core::memory::MemoryRoles;
-use agent_core::message::Message;
 use agent_core::role::{RoleBlock, RoleStore};
 use agent_core::select::BackendKind;
 use agent_core::tool::{
     Caller, ExecutionContext, LocalTools, Progress, Tool, ToolError, ToolOutput, ToolSpec,
 };
-use agent_core::turn::{Platform, Principal, TurnRequest, run_turn};
+use agent_core::{Message, Platform, Principal, TurnRequest, run_turn};
 use async_trait::async_trait;
 use serde_json::{Value, json};
 
-/// Tells the weather, badly.
+/// Knows that the sky is clear.
 struct Weather;
 
 static SPEC: LazyLock<Arc<ToolSpec>> = LazyLock::new(|| {
@@ -63,7 +62,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let platform = Platform::new(roles).with_tools(tools).with_backend(BackendKind::Embedded, backend);
 
         let you = Principal::new("ada", "acme", Caller::Session);
-        let request = TurnRequest::new("sky", vec![Message::user("How is it in Berlin?")]);
+        let request = TurnRequest::new("sky", vec![Message::user("Berlin")]);
         examples::print(run_turn(&platform, &you, request).await?).await;
         Ok(())
     })

@@ -1,3 +1,10 @@
 //! The whole system, tested through its doors.
 
+// `pub` says here what a module is for others, though nothing is outside of a test binary.
+#![allow(unreachable_pub)]
+
+mod chat;
+mod clients;
+mod faults;
+mod secrets;
 mod support;

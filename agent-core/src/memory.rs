@@ -201,3 +201,44 @@ impl RoleStore for MemoryRoles {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+    use crate::records::RecordsExt;
+    use crate::testing::ManualClock;
+
+    #[test]
+    fn a_full_store_takes_again_what_fits_when_something_is_gone() {
+        // Each record counts an id of one byte and a string of eight with its quotes.
+        let records = MemoryRecords::default().with_limits(100, 22);
+        let key = |id: &str| Key::new("c", "things", id).expect("a key");
+        let put = |id: &str, text: &str| {
+            let key = key(id);
+            let put = records.put_as(&key, &text, Precondition::Any);
+            put.now_or_never().expect("no wait")
+        };
+        put("a", "12345678").expect("there is room");
+        put("b", "12345678").expect("there is room");
+        assert!(matches!(put("c", "1"), Err(StoreError::Unavailable(_))));
+        assert!(matches!(put("a", "123456789"), Err(StoreError::Unavailable(_))));
+        put("a", "87654321").expect("what is replaced makes room");
+        put("a", "1").expect("less is taken");
+        put("c", "1234").expect("what was freed is room");
+        let deleted = records.delete(&key("b"), Precondition::Any).now_or_never().expect("no wait");
+        assert!(deleted.expect("deleted"));
+        put("d", "12345678").expect("what was deleted is room");
+    }
+
+    #[test]
+    fn a_record_shows_the_clocks_time_to_the_millisecond() {
+        let time = UNIX_EPOCH + Duration::from_nanos(1_234_567_891);
+        let records = MemoryRecords::new(Arc::new(ManualClock::at(time)));
+        let key = Key::new("c", "things", "a").expect("a key");
+        records.put_as(&key, &1, Precondition::Any).now_or_never().expect("no wait").expect("put");
+        let record = records.get(&key).now_or_never().expect("no wait").expect("read").expect("there");
+        assert_eq!(record.updated, UNIX_EPOCH + Duration::from_millis(1_234));
+    }
+}

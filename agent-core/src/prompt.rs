@@ -23,6 +23,8 @@ mod dialect;
 mod manifest;
 mod message;
 mod part;
+mod segment;
+mod tools;
 
 pub use assembly::{AssembleError, AssemblyInput, RETRIEVAL, TrimReason, Trimmed, assemble};
 pub use cache::PartCache;
@@ -30,8 +32,10 @@ pub use dialect::{Dialect, push_message_json};
 pub use manifest::{Manifest, ManifestPart, PartHash, Placement, PromptTokens, first_changed_part};
 pub use message::PromptMessage;
 pub use part::Part;
+pub use tools::push_tool_json;
 
-use cache::Segment;
+use segment::Segment;
+use tools::ToolSet;
 
 /// What separates the fragments of a system prompt.
 const SEPARATOR: &str = "\n\n";
@@ -46,6 +50,7 @@ pub struct Prompt {
     /// How many of `system` are joined in `stable`.
     stable_fragments: usize,
     stable: Arc<Segment>,
+    tools: Option<Arc<ToolSet>>,
     messages: Vec<Arc<PromptMessage>>,
     counter: Arc<dyn TokenCounter>,
     tokens: PromptTokens,
@@ -63,7 +68,16 @@ impl Prompt {
         };
         let stable = Arc::new(Segment::new(&[]));
         let counter = Arc::new(counter);
-        Self { system, stable_fragments: 0, stable, messages, counter, tokens, trimmed: Vec::new() }
+        Self {
+            system,
+            stable_fragments: 0,
+            stable,
+            tools: None,
+            messages,
+            counter,
+            tokens,
+            trimmed: Vec::new(),
+        }
     }
 
     /// The final system prompt.
@@ -87,6 +101,12 @@ impl Prompt {
     pub fn system_len(&self) -> usize {
         let lens = self.system_pieces().map(|piece| piece.text().len() + SEPARATOR.len());
         lens.sum::<usize>().saturating_sub(SEPARATOR.len())
+    }
+
+    /// The length of system prompt and messages together as the model reads them, in bytes: what to size
+    /// a text by. Separators between messages are not counted.
+    pub fn text_len(&self) -> usize {
+        self.system_len() + self.messages.iter().map(|message| message.text_len()).sum::<usize>()
     }
 
     /// Whether there is no system prompt.
@@ -138,11 +158,20 @@ impl Prompt {
         }
     }
 
-    /// The length of system prompt and messages together as JSON, in bytes: what to size a body by.
+    /// Appends the definitions of the tools that the prompt was assembled with as JSON values separated by
+    /// commas, without brackets: MCP's shape in [`Dialect::AgUi`], functions in [`Dialect::ChatCompletions`].
+    pub fn push_tools_json(&self, dialect: Dialect, out: &mut Vec<u8>) {
+        if let Some(tools) = &self.tools {
+            out.extend_from_slice(tools.json(dialect));
+        }
+    }
+
+    /// The length of system prompt, messages and tools together as JSON, in bytes: what to size a body by.
     pub fn json_len(&self, dialect: Dialect) -> usize {
         let system: usize = self.system_pieces().map(|piece| piece.json().len() + SEPARATOR_JSON.len()).sum();
         let messages: usize = self.messages.iter().map(|message| message.json_len(dialect) + 1).sum();
-        system + messages + 2
+        let tools = self.tools.as_ref().map_or(0, |tools| tools.json(dialect).len());
+        system + messages + tools + 2
     }
 
     /// Whether any message has pictures or files, which not every model takes.

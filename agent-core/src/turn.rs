@@ -20,10 +20,11 @@ use crate::event::{Audience, EventStream, RunIds};
 use crate::message::Message;
 use crate::model::ToolChoice;
 use crate::prompt::{AssemblyInput, PartCache, assemble};
-use crate::records::StoreError;
+use crate::records::{Records, StoreError};
 use crate::role::{RoleBlock, RoleStore};
 use crate::select::{BackendKind, Choice, Selection, SelectionReport, select};
 use crate::tool::{Caller, ExecutionContext, ToolError, ToolRegistry, ToolSpec};
+use crate::workspace;
 
 /// Who asks, as the credential says.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -94,6 +95,7 @@ pub struct Platform {
     counter: Arc<dyn TokenCounter>,
     parts: Arc<PartCache>,
     clock: Arc<dyn Clock>,
+    records: Option<Arc<dyn Records>>,
 }
 
 impl Platform {
@@ -107,7 +109,14 @@ impl Platform {
             counter: Arc::new(EstimateCounter),
             parts: Arc::new(PartCache::default()),
             clock: Arc::new(SystemClock),
+            records: None,
         }
+    }
+
+    /// Sets where the users' own records are, for what a request leaves to them, such as the time zone.
+    pub fn with_records(mut self, records: Arc<dyn Records>) -> Self {
+        self.records = Some(records);
+        self
     }
 
     /// Adds a context layer; fragments of the same stability stand in the order of their layers.
@@ -242,7 +251,7 @@ pub async fn prepare_turn(
     let budget = backend.budget(&choice)?;
     let counter = backend.counter(&choice).unwrap_or_else(|| platform.counter.clone());
 
-    let context = execution_context(principal, &role, &request)?;
+    let context = execution_context(platform, principal, &role, &request).await?;
     let input = TurnInput {
         role: role.clone(),
         context: context.clone(),
@@ -289,7 +298,8 @@ async fn load_role(
     role.ok_or(TurnError::AgentNotFound)
 }
 
-fn execution_context(
+async fn execution_context(
+    platform: &Platform,
     principal: &Principal,
     role: &RoleBlock,
     request: &TurnRequest,
@@ -306,11 +316,20 @@ fn execution_context(
         agent_id: role.id.clone(),
         agent_name: Some(role.name.clone()).filter(|name| !name.is_empty()),
         todo_list_id: request.todo_list_id.clone(),
-        timezone: request.timezone.clone(),
+        timezone: match &request.timezone {
+            Some(zone) => Some(zone.clone()),
+            None => users_time_zone(platform, principal).await?,
+        },
         thread_id: request.thread_id.clone(),
         run_id: request.run_id.clone(),
         caller: principal.caller,
     })
+}
+
+async fn users_time_zone(platform: &Platform, principal: &Principal) -> Result<Option<String>, StoreError> {
+    let Some(records) = &platform.records else { return Ok(None) };
+    let user = workspace::user(&**records, &principal.company_id, &principal.user_id).await?;
+    Ok(user.and_then(|user| user.timezone))
 }
 
 async fn collect(platform: &Platform, input: &TurnInput) -> Result<Vec<Fragment>, TurnError> {

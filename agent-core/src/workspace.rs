@@ -127,4 +127,20 @@ mod tests {
         assert_eq!(find("c"), Some(ada));
         assert_eq!(find("d"), None);
     }
+
+    /// Layers and handlers are held as boxed futures that move between threads.
+    #[test]
+    fn futures_are_send() {
+        fn send(_: impl Send) {}
+        let (records, roles) = (MemoryRecords::default(), crate::memory::MemoryRoles::new());
+        let context = crate::tool::ExecutionContext::default();
+        send(user(&records, "c", "u"));
+        send(document(&records, "c", "d"));
+        send(documents(&records, "c", &[]));
+        send(memories(&records, "c", "a", None, 1));
+        send(remember(&records, "c", "a", None, "x"));
+        send(todo_list(&records, &context));
+        send(create_todo(&records, &context, "x"));
+        send(WorkspaceFile::default().apply(&roles, &records));
+    }
 }

@@ -150,6 +150,15 @@ impl Outbound {
     }
 }
 
+/// The beginning of an HTTP client with this module's TLS and nothing else of its guards, for what the
+/// operator fetches by hand.
+///
+/// # Errors
+/// The TLS set-up failed.
+pub fn tls_client_builder() -> Result<reqwest::ClientBuilder, OutboundError> {
+    Ok(reqwest::Client::builder().tls_backend_preconfigured(tls_config(&[])?))
+}
+
 fn client_builder(config: &OutboundConfig, tls: rustls::ClientConfig) -> reqwest::ClientBuilder {
     reqwest::Client::builder()
         .tls_backend_preconfigured(tls)

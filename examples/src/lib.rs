@@ -1,19 +1,16 @@
-//! What the examples share: a model that costs nothing and says what it was told.
-
-use std::sync::Arc;
+//! What the examples share: a model that costs nothing, and printing.
 
 use agent_core::error::Failure;
-use agent_core::event::{Event, EventStream};
 use agent_core::message::{FinishReason, Role};
 use agent_core::model::{Model, ModelEvent, ModelInfo, ModelRequest, ModelStream};
 use agent_core::payload::Payload;
-use agent_core::prompt::{Dialect, Prompt};
+use agent_core::{Event, EventStream};
 use async_trait::async_trait;
 use futures_util::{StreamExt, stream};
-use serde_json::Value;
+use serde_json::{Value, json};
 
-/// A model that needs no weights: it repeats the latest message, or the result of the tool it called.
-/// Yours calls a vendor here.
+/// A model without weights: it repeats what it is told. Offered a tool, it calls it once, with what it
+/// was told as the `city`. Yours asks a vendor.
 pub struct Parrot;
 
 #[async_trait]
@@ -29,56 +26,42 @@ impl Model for Parrot {
         }
     }
 
+    /// Writes the vendor's request. It is pure, so that what a preview shows is what is sent.
     fn prepare(&self, request: &ModelRequest) -> Result<Payload, Failure> {
-        let mut body = Payload::builder(1024);
-        body.raw(r#"{"system":"#);
-        request.prompt.push_system_json(body.buffer());
-        body.raw(r#","said":"#).json(&last_words(request));
-        body.raw(r#","call":"#).json(&wanted_tool(request)).raw("}");
+        let said = request.prompt.latest_user_text().unwrap_or_default();
+        let result = request.appended.iter().rfind(|message| message.role == Role::Tool);
+        let tool = request.tools.first().filter(|_| result.is_none());
+        let mut body = Payload::builder(256);
+        body.json(&json!({
+            "said": said,
+            "tool": tool.map(|tool| &tool.name),
+            "result": result.map(|message| message.content.to_text()),
+        }));
         Ok(body.finish())
     }
 
+    /// Sends the request and reads the answer as it comes. This one has nowhere to send it.
     async fn start(&self, payload: Payload) -> Result<ModelStream, Failure> {
         let body: Value = serde_json::from_slice(payload.bytes()).expect("prepare wrote JSON");
-        let events = match body["call"].as_str() {
-            Some(name) => vec![
-                ModelEvent::ToolCallStart { index: 0, id: "call-1".into(), name: name.into() },
-                ModelEvent::ToolCallArgs { index: 0, delta: r#"{"city":"Berlin"}"#.into() },
+        let text = |field: &str| body[field].as_str().map(str::to_owned);
+        let said = text("said").unwrap_or_default();
+        let events = match (text("tool"), text("result")) {
+            (Some(name), _) => vec![
+                ModelEvent::ToolCallStart { index: 0, id: "call-1".into(), name },
+                ModelEvent::ToolCallArgs { index: 0, delta: json!({"city": said}).to_string() },
                 ModelEvent::Finish(FinishReason::ToolCalls),
             ],
-            None => vec![
-                ModelEvent::Text("You said: ".into()),
-                ModelEvent::Text(body["said"].as_str().unwrap_or_default().into()),
+            (None, result) => vec![
+                ModelEvent::Text(if result.is_some() { "The tool says: " } else { "You said: " }.into()),
+                ModelEvent::Text(result.unwrap_or(said)),
                 ModelEvent::Finish(FinishReason::Stop),
             ],
         };
-        Ok(stream::iter(events.into_iter().map(Ok)).boxed())
+        Ok(stream::iter(events).map(Ok).boxed())
     }
 }
 
-/// The first tool on offer, until its result is there.
-fn wanted_tool(request: &ModelRequest) -> Option<&str> {
-    let answered = request.appended.iter().any(|message| message.role == Role::Tool);
-    request.tools.first().map(|tool| tool.name.as_str()).filter(|_| !answered)
-}
-
-fn last_words(request: &ModelRequest) -> String {
-    match request.appended.last() {
-        Some(result) => result.content.to_text().into_owned(),
-        None => latest(&request.prompt),
-    }
-}
-
-fn latest(prompt: &Arc<Prompt>) -> String {
-    let mut json = Vec::new();
-    json.push(b'[');
-    prompt.push_messages_json(Dialect::AgUi, &mut json);
-    json.push(b']');
-    let messages: Value = serde_json::from_slice(&json).expect("messages are JSON");
-    messages.as_array().and_then(|all| all.last()).map(|m| m["content"].to_string()).unwrap_or_default()
-}
-
-/// Prints a run's text as it comes, and how the run ended.
+/// Prints a run as it comes: its text, its tool calls, and how it failed, if it did.
 #[expect(clippy::print_stdout, reason = "it is what an example is for")]
 pub async fn print(mut events: EventStream) {
     while let Some(event) = events.next().await {

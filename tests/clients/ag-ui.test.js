@@ -47,7 +47,7 @@ for (const [version, { HttpAgent }] of Object.entries({ '1.0.0': current, '0.0.5
       assert.equal(thrown, undefined);
       assertOneEnd(events);
       const calls = messages.flatMap(({ toolCalls }) => toolCalls ?? []);
-      assert.deepEqual(calls.map((call) => call.function), [{ name: 'listDocs', arguments: '{}' }]);
+      assert.deepEqual(calls.map((call) => call.function), [{ name: 'readTodos', arguments: '{}' }]);
       const results = messages.filter(({ role }) => role === 'tool');
       assert.deepEqual(results.map(({ toolCallId }) => toolCallId), [calls[0].id]);
       assert.equal(typeof results[0].content, 'string');

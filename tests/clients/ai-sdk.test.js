@@ -70,10 +70,10 @@ test('a tool is called and has answered', async () => {
   const seen = chat(agents.tools, { onToolCall: ({ toolCall }) => void called.push(toolCall) });
   await ask(seen);
   assert.equal(seen.chat.error, undefined);
-  const calls = parts(seen, 'tool-listDocs');
+  const calls = parts(seen, 'tool-readTodos');
   assert.deepEqual(calls.map(({ state, input }) => [state, input]), [['output-available', {}]]);
   assert.notEqual(calls[0].output, undefined);
-  assert.deepEqual(called.map(({ toolName }) => toolName), ['listDocs']);
+  assert.deepEqual(called.map(({ toolName }) => toolName), ['readTodos']);
   assert.deepEqual(texts(seen), ['Let me look.', 'I have looked.']);
 });
 

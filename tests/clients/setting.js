@@ -3,6 +3,7 @@
 //   BASE_URL            the application's address
 //   TOKEN               a session token whose company owns the agents
 //   VENDOR_CONTROL_URL  the fake vendor's control address, see below
+//   TODO_LIST           the id of a todo list of the token's user
 //   AGENT_TEXT, AGENT_TOOLS, AGENT_ERROR, AGENT_SLOW
 //                       the agents' ids; by default `text`, `tools`, `error`, `slow`
 //
@@ -13,9 +14,9 @@
 //   text    deltas of content "Hello", " from", " the ", "model."; `finish_reason` "stop"; then a chunk
 //           with empty `choices` and `usage` {"prompt_tokens":7,"completion_tokens":4,"total_tokens":11}
 //   tools   while no message has the role "tool": delta of content "Let me look."; a call of index 0,
-//           id "call_1", function `listDocs`, whose arguments come as "{" and "}"; `finish_reason`
+//           id "call_1", function `readTodos`, whose arguments come as "{" and "}"; `finish_reason`
 //           "tool_calls". Once one has: deltas of content "I have", " looked."; "stop". The agent may
-//           call `listDocs`, and the call must succeed.
+//           call `readTodos`, and the call must succeed.
 //   error   a delta of content "Half an"; then `data: {"error":{"message":"vendor-detail"}}`, and
 //           the end of the stream with neither `finish_reason` nor [DONE]
 //   slow    a delta of content "tick " every 20 ms until the connection is closed
@@ -44,11 +45,12 @@ export const text = 'Hello from the model.';
 
 const base = required('BASE_URL');
 const control = required('VENDOR_CONTROL_URL');
+const todoListId = required('TODO_LIST');
 
 /** The chat entry for an agent. */
 export function chatUrl(agentId, parameters = {}) {
   const url = new URL('/api/agent/chat', base);
-  url.search = new URLSearchParams({ agentId, ...parameters }).toString();
+  url.search = new URLSearchParams({ agentId, todoListId, ...parameters }).toString();
   return url.href;
 }
 

@@ -63,7 +63,7 @@ test('one object holds the calls and their results', async () => {
   const { output, toolCalls } = await response.json();
   assert.equal(output, 'Let me look.\n\nI have looked.');
   assert.equal(toolCalls.length, 1);
-  assert.deepEqual(toolCalls[0].function, { name: 'listDocs', arguments: '{}' });
+  assert.deepEqual(toolCalls[0].function, { name: 'readTodos', arguments: '{}' });
   assert.equal(typeof toolCalls[0].result, 'string');
   assert.equal(toolCalls[0].isError, undefined);
 });

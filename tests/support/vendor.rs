@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -24,6 +24,8 @@ pub enum Step {
     Stall,
     /// Resets the connection.
     Reset,
+    /// Closes the connection, as one does who is done.
+    Close,
 }
 
 /// A request as the vendor saw it.
@@ -46,6 +48,8 @@ impl Received {
 struct Seen {
     received: Vec<Received>,
     scripts: HashMap<String, Vec<Vec<Step>>>,
+    connections: usize,
+    acted: HashMap<String, Instant>,
 }
 
 /// The vendor; it stops when it is dropped.
@@ -53,6 +57,7 @@ pub struct Vendor {
     /// Where it listens.
     pub address: SocketAddr,
     seen: Arc<Mutex<Seen>>,
+    came: watch::Receiver<usize>,
     left: watch::Receiver<usize>,
     task: tokio::task::JoinHandle<()>,
 }
@@ -63,16 +68,20 @@ impl Vendor {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("it listens");
         let seen = Arc::new(Mutex::new(Seen::default()));
+        let (comer, came) = watch::channel(0);
         let (leaver, left) = watch::channel(0);
         let task = tokio::spawn({
             let seen = seen.clone();
             async move {
                 while let Ok((stream, _)) = listener.accept().await {
-                    tokio::spawn(serve(stream, seen.clone(), leaver.clone()));
+                    // What is written before a reset must be on its way, or the reset discards it.
+                    let _ = stream.set_nodelay(true);
+                    seen.lock().expect("unpoisoned").connections += 1;
+                    tokio::spawn(serve(stream, seen.clone(), comer.clone(), leaver.clone()));
                 }
             }
         });
-        Self { address, seen, left, task }
+        Self { address, seen, came, left, task }
     }
 
     /// The base address that an agent or a request names.
@@ -98,6 +107,23 @@ impl Vendor {
         self.received().iter().map(Received::json).filter(|body| body["model"] == model).collect()
     }
 
+    /// Waits until `count` requests have come for `model`.
+    pub async fn until_received(&self, model: &str, count: usize) {
+        let mut came = self.came.clone();
+        came.wait_for(|_| self.received_for(model).len() >= count).await.expect("the vendor runs");
+    }
+
+    /// How many connections there have been.
+    pub fn connections(&self) -> usize {
+        self.seen.lock().expect("unpoisoned").connections
+    }
+
+    /// When the vendor last did something for `model`: after a send, at the beginning of a silence or
+    /// of a drip.
+    pub fn acted(&self, model: &str) -> Option<Instant> {
+        self.seen.lock().expect("unpoisoned").acted.get(model).copied()
+    }
+
     /// How many clients have left in the middle of an answer.
     pub fn clients_that_left(&self) -> usize {
         *self.left.borrow()
@@ -116,7 +142,12 @@ impl Drop for Vendor {
     }
 }
 
-async fn serve(mut stream: TcpStream, seen: Arc<Mutex<Seen>>, leaver: watch::Sender<usize>) {
+async fn serve(
+    mut stream: TcpStream,
+    seen: Arc<Mutex<Seen>>,
+    comer: watch::Sender<usize>,
+    leaver: watch::Sender<usize>,
+) {
     let mut buffer = Vec::new();
     while let Some(request) = read_request(&mut stream, &mut buffer).await {
         let model = serde_json::from_slice::<Value>(&request.body)
@@ -132,44 +163,68 @@ async fn serve(mut stream: TcpStream, seen: Arc<Mutex<Seen>>, leaver: watch::Sen
                 None => answer(&["hello ", "world"]),
             }
         };
+        comer.send_modify(|came| *came += 1);
+        let act = || seen.lock().expect("unpoisoned").acted.insert(model.clone(), Instant::now());
         for step in steps {
-            if !take(step, &mut stream).await {
-                leaver.send_modify(|left| *left += 1);
-                return;
-            }
+            act();
+            match take(step, &mut stream).await {
+                After::Next => act(),
+                After::Closed => return,
+                After::Left => {
+                    leaver.send_modify(|left| *left += 1);
+                    return;
+                }
+            };
         }
     }
 }
 
-/// Does one step; `false` says that the connection is over.
-async fn take(step: Step, stream: &mut TcpStream) -> bool {
+/// How it goes on after a step.
+enum After {
+    /// With the next.
+    Next,
+    /// Not at all: the vendor has closed the connection.
+    Closed,
+    /// Not at all: the client has.
+    Left,
+}
+
+async fn take(step: Step, stream: &mut TcpStream) -> After {
     match step {
-        Step::Send(bytes) => stream.write_all(&bytes).await.is_ok(),
+        Step::Send(bytes) => match stream.write_all(&bytes).await {
+            Ok(()) => After::Next,
+            Err(_) => After::Left,
+        },
         Step::Stall => {
             // A client that leaves makes the read end.
             let mut byte = [0];
             let _ = stream.read(&mut byte).await;
-            false
+            After::Left
         }
         Step::Drip(bytes, pause) => {
             let mut byte = [0];
             loop {
                 if stream.write_all(&bytes).await.is_err() {
-                    return false;
+                    return After::Left;
                 }
                 if tokio::time::timeout(pause, stream.read(&mut byte)).await.is_ok() {
-                    return false;
+                    return After::Left;
                 }
             }
         }
         Step::Reset => {
             let _ = stream.set_zero_linger();
-            false
+            After::Closed
+        }
+        Step::Close => {
+            let _ = stream.shutdown().await;
+            After::Closed
         }
     }
 }
 
-async fn read_request(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<Received> {
+/// The next request of a connection, whose bytes so far are in `buffer`.
+pub async fn read_request(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<Received> {
     let head_end = loop {
         if let Some(end) = buffer.windows(4).position(|window| window == b"\r\n\r\n") {
             break end + 4;

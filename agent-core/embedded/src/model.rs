@@ -104,11 +104,6 @@ impl EmbeddedModel {
         self.engine.warm().await
     }
 
-    /// Counts tokens exactly as this model reads them.
-    pub fn counter(&self) -> Arc<dyn TokenCounter> {
-        Arc::new(Counter(Arc::clone(&self.vocabulary)))
-    }
-
     /// How many tokens a text has.
     pub fn count_tokens(&self, text: &str) -> usize {
         self.vocabulary.encode(text).len()
@@ -158,6 +153,10 @@ impl EmbeddedModel {
 impl Model for EmbeddedModel {
     fn info(&self) -> ModelInfo {
         self.info.clone()
+    }
+
+    fn counter(&self) -> Option<Arc<dyn TokenCounter>> {
+        Some(Arc::new(Counter(Arc::clone(&self.vocabulary))))
     }
 
     fn prepare(&self, request: &ModelRequest) -> Result<Payload, Failure> {

@@ -15,7 +15,8 @@ use crate::message::{Message, Role};
 use crate::role::RagPlacement;
 use crate::tool::ToolSpec;
 
-/// The source of retrieved fragments, which [`AssemblyInput::retrieval`] places.
+/// The source of retrieved fragments. They are of stability [`Turn`](Stability::Turn), and
+/// [`AssemblyInput::retrieval`] says where they go.
 pub const RETRIEVAL: &str = "retrieval";
 
 /// Everything that a turn's prompt is made from.
@@ -103,8 +104,10 @@ pub fn assemble(input: AssemblyInput<'_>) -> Result<Prompt, AssembleError> {
     let volatile = system[stable_fragments..].iter();
     let system_tokens =
         stable.tokens(&*counter) + volatile.map(|fragment| fragment.part.tokens(&*counter)).sum::<usize>();
-    let tool_tokens = if tools.is_empty() { 0 } else { cache.tool_set(tools).tokens(&*counter) };
-    let message_tokens = history.iter().map(|message| message.tokens(&*counter)).sum();
+    let tools = (!tools.is_empty()).then(|| cache.tool_set(tools));
+    let tool_tokens = tools.as_ref().map_or(0, |tools| tools.tokens(&*counter));
+    let id = counter.id();
+    let message_tokens = history.iter().map(|message| message.tokens_by(id, &*counter)).sum();
     let mut tokens = PromptTokens { system: system_tokens, tools: tool_tokens, messages: message_tokens };
 
     let mut trimmed = Vec::new();
@@ -112,20 +115,17 @@ pub fn assemble(input: AssemblyInput<'_>) -> Result<Prompt, AssembleError> {
         let step = budget::step(budget.max_prompt_tokens, stable.tokens(&*counter) + tool_tokens);
         trimmed.push(trim(&mut history, latest, &mut tokens, budget, step, &*counter)?);
     }
-    Ok(Prompt { system, stable_fragments, stable, messages: history, counter, tokens, trimmed })
+    Ok(Prompt { system, stable_fragments, stable, tools, messages: history, counter, tokens, trimmed })
 }
 
 /// Orders the fragments and parts the system prompt's from those of the latest turn.
 fn place(mut fragments: Vec<Fragment>, retrieval: RagPlacement) -> (Vec<Fragment>, Vec<Fragment>) {
     const LATEST_TURN: u8 = 4;
     let place = |fragment: &Fragment| match fragment.stability {
-        _ if fragment.source == RETRIEVAL => match retrieval {
-            RagPlacement::SystemPrompt => 3,
-            RagPlacement::LatestTurn => LATEST_TURN,
-        },
         Stability::Role => 0,
         Stability::Agent => 1,
         Stability::Session => 2,
+        Stability::Turn if retrieval == RagPlacement::SystemPrompt && fragment.source == RETRIEVAL => 3,
         Stability::Turn => LATEST_TURN,
     };
     fragments.sort_by_key(place);

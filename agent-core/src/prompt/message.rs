@@ -104,6 +104,14 @@ impl PromptMessage {
         }
     }
 
+    /// The length of that text, in bytes.
+    pub fn text_len(&self) -> usize {
+        match &self.form {
+            Form::Plain(plain) => text_len(&plain.message.content),
+            Form::WithContext(with) => with.text_len(),
+        }
+    }
+
     /// Appends the message as JSON.
     pub fn push_json(&self, dialect: Dialect, out: &mut Vec<u8>) {
         match &self.form {
@@ -122,10 +130,13 @@ impl PromptMessage {
 
     /// The message's tokens by `counter`, what surrounds a message on the wire included; counted once.
     pub fn tokens(&self, counter: &dyn TokenCounter) -> usize {
+        self.tokens_by(counter.id(), counter)
+    }
+
+    /// The same for who asks of many messages and has the counter's name at hand.
+    pub(super) fn tokens_by(&self, id: &'static str, counter: &dyn TokenCounter) -> usize {
         match &self.form {
-            Form::Plain(plain) => {
-                plain.tokens.get(counter, || budget::count_message(&plain.message, counter))
-            }
+            Form::Plain(plain) => plain.tokens.get(id, || budget::count_message(&plain.message, counter)),
             Form::WithContext(with) => with.tokens(counter),
         }
     }
@@ -177,6 +188,13 @@ impl WithContext {
         push_text(&self.original.original().content, out);
     }
 
+    fn text_len(&self) -> usize {
+        let between = if self.in_parts() { 1 } else { BETWEEN.len() };
+        let lens = self.context.iter().map(|fragment| fragment.part.text().len() + BETWEEN.len());
+        let context = lens.sum::<usize>().saturating_sub(BETWEEN.len());
+        OPEN.len() + context + CLOSE.len() + between + self.original.text_len()
+    }
+
     /// Whether the original has parts, so that the context becomes a part of its own.
     fn in_parts(&self) -> bool {
         matches!(&self.original.original().content, Content::Parts(parts) if !parts.is_empty())
@@ -224,11 +242,7 @@ fn push_text(content: &Content, out: &mut String) {
     match content {
         Content::Text(text) => out.push_str(text),
         Content::Parts(parts) => {
-            let texts = parts.iter().filter_map(|part| match part {
-                ContentPart::Text { text } => Some(text),
-                _ => None,
-            });
-            for (i, text) in texts.enumerate() {
+            for (i, text) in texts(parts).enumerate() {
                 if i > 0 {
                     out.push('\n');
                 }
@@ -236,6 +250,20 @@ fn push_text(content: &Content, out: &mut String) {
             }
         }
     }
+}
+
+fn text_len(content: &Content) -> usize {
+    match content {
+        Content::Text(text) => text.len(),
+        Content::Parts(parts) => texts(parts).map(|text| text.len() + 1).sum::<usize>().saturating_sub(1),
+    }
+}
+
+fn texts(parts: &[ContentPart]) -> impl Iterator<Item = &str> {
+    parts.iter().filter_map(|part| match part {
+        ContentPart::Text { text } => Some(text.as_str()),
+        _ => None,
+    })
 }
 
 /// About how many bytes a content's text and media have, for buffers and budgets of memory.

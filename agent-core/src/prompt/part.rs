@@ -46,6 +46,6 @@ impl Part {
 
     /// The text's tokens by `counter`, counted once.
     pub fn tokens(&self, counter: &dyn TokenCounter) -> usize {
-        self.tokens.get(counter, || counter.count(&self.text))
+        self.tokens.get(counter.id(), || counter.count(&self.text))
     }
 }

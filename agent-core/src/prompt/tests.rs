@@ -281,6 +281,13 @@ fn instructions_tools_and_the_turn_count_but_are_not_cut() {
         }
     "#]]
     .assert_debug_eq(&prompt.tokens());
+    for dialect in [Dialect::AgUi, Dialect::ChatCompletions] {
+        let mut json = Vec::new();
+        prompt.push_tools_json(dialect, &mut json);
+        prompt.push_system_json(&mut json);
+        prompt.push_messages_json(dialect, &mut json);
+        assert!((json.len()..json.len() + 8).contains(&prompt.json_len(dialect)));
+    }
     let error = assemble(with_tools(80)).expect_err("does not fit");
     expect!["the prompt does not fit the model: 81 tokens are needed without any history (system prompt 27, tools 30, latest turn 24), 80 are available"].assert_eq(&error.to_string());
     assert_eq!(Failure::from(error).kind(), FailureKind::InvalidRequest);
@@ -469,6 +476,7 @@ fn a_message_with_context_is_spelt_like_one_that_was_written_so() {
         let mut text = String::new();
         latest.push_text(&mut text);
         assert_eq!(text, latest.message().content.to_text());
+        assert_eq!(prompt.text_len(), prompt.system_len() + text.len());
         for dialect in [Dialect::AgUi, Dialect::ChatCompletions] {
             let (mut cached, mut written) = (Vec::new(), Vec::new());
             latest.push_json(dialect, &mut cached);
@@ -497,6 +505,29 @@ fn the_system_prompt_as_json_is_its_text() {
         assert!((json.len()..json.len() + 8).contains(&prompt.json_len(Dialect::AgUi)), "{len}");
         assert_eq!(prompt.system_text().len(), prompt.system_len());
     }
+}
+
+#[test]
+fn both_dialects_spell_tools() {
+    let spec = json!({
+        "name": "look", "description": "Looks \"closely\".", "inputSchema": {"type": "object"},
+        "outputSchema": {"type": "object"}, "annotations": {"readOnlyHint": true},
+    });
+    let look: Arc<ToolSpec> = Arc::new(serde_json::from_value(spec).expect("a tool"));
+    let cache = cache();
+    let tools = [Arc::clone(&look), look];
+    let input = AssemblyInput { tools: &tools, ..input(vec![], vec![], 1_000, &cache) };
+    let prompt = assemble(input).expect("fits");
+    let mut out = String::new();
+    for dialect in [Dialect::AgUi, Dialect::ChatCompletions] {
+        let mut json = Vec::new();
+        prompt.push_tools_json(dialect, &mut json);
+        writeln!(out, "{}", String::from_utf8(json).expect("UTF-8")).expect("writes");
+    }
+    expect![[r#"
+        {"name":"look","description":"Looks \"closely\".","inputSchema":{"type":"object"}},{"name":"look","description":"Looks \"closely\".","inputSchema":{"type":"object"}}
+        {"type":"function","function":{"name":"look","description":"Looks \"closely\".","parameters":{"type":"object"}}},{"type":"function","function":{"name":"look","description":"Looks \"closely\".","parameters":{"type":"object"}}}
+    "#]].assert_eq(&out);
 }
 
 #[test]

@@ -114,6 +114,7 @@ fn platform(
     let agent_server =
         AgentServerBackend { outbound: outbound.clone(), own_runtime, public_url: public_url.clone() };
     Platform::new(stores.roles)
+        .with_records(stores.records.clone())
         .with_layer(RoleLayer::new(parts.clone()))
         .with_layer(CouncilLayer::new(parts.clone()))
         .with_layer(DocumentsLayer::new(stores.records.clone(), parts.clone()))

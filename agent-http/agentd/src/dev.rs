@@ -19,7 +19,7 @@ pub const DEMO: &str = include_str!("../demo/workspace.json");
 
 /// How long the printed curl line works.
 const TOKEN_TTL: Duration = Duration::from_secs(7 * 24 * 60 * 60);
-/// How many random bytes a generated secret has, in hexadecimal twice as many characters.
+/// What is generated where the operator has set nothing.
 const SECRETS: [&str; 3] = ["SESSION_SECRET", "INTERNAL_SECRET", "RUNTIME_SECRET"];
 
 /// What the command line says.
@@ -96,7 +96,12 @@ impl Env for Overlay {
             }
             _ => {}
         }
-        Ok(ProcessEnv.var(name)?.or_else(|| self.set.get(name).cloned()))
+        if let Some(theirs) = ProcessEnv.var(name)? {
+            return Ok(Some(theirs));
+        }
+        // A secret that the operator keeps in a file is not joined by a generated one.
+        let in_file = ProcessEnv.var(&format!("{name}_FILE"))?.is_some();
+        Ok(self.set.get(name).filter(|_| !in_file).cloned())
     }
 }
 

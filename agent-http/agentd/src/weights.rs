@@ -1,5 +1,8 @@
 //! The model in the process: where its weights are, and how they come there.
+//!
+//! A build without the feature `embedded` has no such model; it says so where one is asked for.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use agent_core::model::Model;
@@ -10,15 +13,125 @@ use crate::StartError;
 /// The model whose weights are configured or have been pulled, if there is one.
 ///
 /// # Errors
-/// Weights that are named and cannot be used.
-pub fn find(_config: &AppConfig) -> Result<Option<Arc<dyn Model>>, StartError> {
-    Ok(None)
+/// Weights that are named or there, and cannot be used.
+#[cfg(feature = "embedded")]
+pub fn find(config: &AppConfig) -> Result<Option<Arc<dyn Model>>, StartError> {
+    Ok(open(config)?.map(|model| model as Arc<dyn Model>))
 }
 
-/// The same, and the default weights are pulled if there are none.
+#[cfg(feature = "embedded")]
+fn open(config: &AppConfig) -> Result<Option<Arc<agent_embedded::EmbeddedModel>>, StartError> {
+    use agent_core::model::Model as _;
+    use agent_embedded::{EmbeddedConfig, EmbeddedModel, catalog};
+
+    let pulled = || Some(catalog::default_model().path_in(&config.model_dir)).filter(|path| path.exists());
+    let Some(path) = config.embedded_model_path.clone().or_else(pulled) else { return Ok(None) };
+    let model = EmbeddedModel::open(EmbeddedConfig::new(&path))
+        .map_err(|error| StartError::Other(format!("the embedded model cannot be used: {error}")))?;
+    let info = model.info();
+    tracing::info!(model = info.model, weights = %path.display(), "a demo model answers in this process");
+    Ok(Some(Arc::new(model)))
+}
+
+/// Brings the weights of a known model into `MODEL_DIR` and gives their path.
 ///
 /// # Errors
-/// As [`find`], and what keeps the weights from coming.
+/// An unknown name, or what keeps the weights from coming.
+#[cfg(feature = "embedded")]
+pub async fn pull(config: &AppConfig, name: Option<&str>) -> Result<PathBuf, StartError> {
+    use agent_embedded::{catalog, pull::Pull};
+
+    let model = match name {
+        None => catalog::default_model(),
+        Some(name) => catalog::find(name).ok_or_else(|| {
+            let known: Vec<&str> = catalog::models().iter().map(|model| model.name).collect();
+            StartError::Other(format!("there is no model {name:?}; there is {}", known.join(", ")))
+        })?,
+    };
+    let failed = |error| StartError::Other(format!("the weights could not be brought: {error}"));
+    let client = agent_http::outbound::tls_client_builder()?;
+    let pull = Pull::new(client).map_err(failed)?.with_progress_bar();
+    pull.run(model, &config.model_dir, &say).await.map_err(failed)
+}
+
+/// The known models, a line each.
+#[cfg(feature = "embedded")]
+pub fn list(config: &AppConfig) -> Vec<String> {
+    let line = |model: &agent_embedded::catalog::KnownModel| {
+        let path = model.path_in(&config.model_dir);
+        let place = if path.exists() { path.display().to_string() } else { "not pulled".to_owned() };
+        let megabytes = model.bytes / 1_000_000;
+        format!("{}\t{megabytes} MB\t{}\t{place}\t{}", model.name, model.license, model.description)
+    };
+    agent_embedded::catalog::models().iter().map(line).collect()
+}
+
+/// As with the feature `embedded`, but there never is one.
+///
+/// # Errors
+/// `EMBEDDED_MODEL_PATH` is set, which nothing here could use.
+#[cfg(not(feature = "embedded"))]
+pub fn find(config: &AppConfig) -> Result<Option<Arc<dyn Model>>, StartError> {
+    match &config.embedded_model_path {
+        Some(_) => Err(without("EMBEDDED_MODEL_PATH")),
+        None => Ok(None),
+    }
+}
+
+/// As with the feature `embedded`, but it always fails.
+///
+/// # Errors
+/// That this build has no model.
+#[cfg(not(feature = "embedded"))]
+pub async fn pull(_: &AppConfig, _: Option<&str>) -> Result<PathBuf, StartError> {
+    Err(without("model pull"))
+}
+
+/// As with the feature `embedded`, but there are none.
+#[cfg(not(feature = "embedded"))]
+pub fn list(_: &AppConfig) -> Vec<String> {
+    Vec::new()
+}
+
+#[cfg(not(feature = "embedded"))]
+fn without(what: &str) -> StartError {
+    StartError::Other(format!("{what} needs a build with the feature `embedded`"))
+}
+
+/// The model in the process, loaded; its weights are pulled if there are none.
+///
+/// # Errors
+/// As [`find`] and [`pull`], and weights that cannot be loaded.
+#[cfg(feature = "embedded")]
+pub async fn find_or_pull(config: &AppConfig) -> Result<Option<Arc<dyn Model>>, StartError> {
+    say("No key in the environment (OPENAI_API_KEY), so a small demo model answers in this process.");
+    let model = match open(config)? {
+        Some(model) => Some(model),
+        None => {
+            pull(config, None).await?;
+            open(config)?
+        }
+    };
+    if let Some(model) = &model {
+        model
+            .warm()
+            .await
+            .map_err(|error| StartError::Other(format!("the embedded model cannot be loaded: {error}")))?;
+    }
+    Ok(model.map(|model| model as Arc<dyn Model>))
+}
+
+/// As [`find`].
+///
+/// # Errors
+/// As [`find`].
+#[cfg(not(feature = "embedded"))]
 pub async fn find_or_pull(config: &AppConfig) -> Result<Option<Arc<dyn Model>>, StartError> {
     find(config)
+}
+
+#[cfg(feature = "embedded")]
+#[expect(clippy::print_stderr, reason = "the person who waits for the download reads it")]
+fn say(text: &str) {
+    eprintln!("{text}");
 }

@@ -85,7 +85,7 @@ impl Verifier {
                 return None;
             }
         };
-        claims.are_ids().then(|| Principal {
+        claims.are_ids().then_some(Principal {
             user_id: claims.sub,
             company_id: claims.company_id,
             caller: Caller::Session,

@@ -152,6 +152,9 @@ fn minted_tokens_hold() {
     assert_eq!(mint_session(&secret, "ann", "acme", Duration::MAX), Err(MintError::InvalidTtl));
 }
 
+/// A name, the request's headers, and what they amount to.
+type Case<'c> = (&'c str, Vec<(&'c str, &'c str)>, Result<Credential, AuthError>);
+
 #[test]
 fn credentials() {
     let session = hs256(&claims());
@@ -164,7 +167,7 @@ fn credentials() {
     let quoted = format!("agent_session=\"{session}\"");
     let own = [("host", "app.example"), ("origin", "https://app.example")];
     let proactive = || Ok(Credential::Proactive { reason: "daily review".to_owned() });
-    let cases: Vec<(&str, Vec<(&str, &str)>, Result<Credential, AuthError>)> = vec![
+    let cases: Vec<Case<'_>> = vec![
         ("nothing", vec![], Err(AuthError::Unauthenticated)),
         ("session", vec![("authorization", bearer)], Ok(ann())),
         ("scheme in lower case", vec![("authorization", &lower)], Ok(ann())),

@@ -89,7 +89,8 @@ impl Resolved {
     }
 
     /// The settings as lines of TOML, each with its source; secrets are masked, and what is wrong is a
-    /// comment without its value, since an address that is refused may hold a password.
+    /// comment without its value, since an address that is refused may hold a password. Keys of the file
+    /// and files of secrets that could not be used come last.
     pub fn print(&self) -> String {
         let line = |setting: &Setting| {
             let name = setting.name;
@@ -102,7 +103,8 @@ impl Resolved {
                 },
             }
         };
-        self.settings().map(|setting| line(setting) + "\n").collect()
+        let faults = self.faults.iter().map(|fault| format!("# {fault}\n"));
+        self.settings().map(|setting| line(setting) + "\n").chain(faults).collect()
     }
 
     fn look_up(

@@ -334,6 +334,10 @@ fn printing_masks_secrets_and_what_is_wrong() {
         # INTERNAL_SECRET is not set
         LOG = 'info,"x"=debug' # environment"##]]
     .assert_eq(&lines.join("\n"));
+    let file = TempFile::new("prot = 1");
+    let flags = Flags { config: Some(file.0.clone()), ..Flags::default() };
+    let faulty = Resolved::new(Service::App, &flags, &env).unwrap().print();
+    assert!(faulty.ends_with("# prot (file) is no setting\n"), "{faulty}");
     // What is printed is a configuration file, but for the secrets.
     assert!(printed.parse::<toml::Table>().is_ok());
 }

@@ -9,6 +9,7 @@ use agent_core::prompt::{Dialect, push_message_json};
 use agent_core::role::Secret;
 use async_trait::async_trait;
 use futures_util::StreamExt;
+use http::HeaderMap;
 use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
 use serde_json::json;
 use url::Url;
@@ -85,8 +86,23 @@ impl Model for OpenAi {
         if !response.status.is_success() {
             return Err(status_failure(response.status, &response.headers));
         }
+        if is_no_stream(&response.headers) {
+            return Err(Failure::new(
+                FailureKind::Failed,
+                "the model's server did not answer with a stream of events",
+            ));
+        }
         Ok(ChatStream::new(response).boxed())
     }
+}
+
+/// Whether a head announces an object, which is how some servers report an error in a 200, or a page,
+/// which is how a proxy in between does. Other types are read on, for servers of this API name theirs
+/// in many ways.
+fn is_no_stream(headers: &HeaderMap) -> bool {
+    let named = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let essence = named.split(';').next().unwrap_or_default().trim();
+    ["application/json", "text/html"].iter().any(|other| essence.eq_ignore_ascii_case(other))
 }
 
 /// Tools stand before the messages, for they change less often and providers cache by prefix.

@@ -10,6 +10,7 @@ use agent_core::message::{FinishReason, Usage};
 use agent_core::model::ModelEvent;
 use futures_util::{Stream, StreamExt};
 use serde::Deserialize;
+use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::reported;
@@ -53,7 +54,7 @@ impl ChatStream {
             }
             let chunk: Chunk<'_> = serde_json::from_slice(event.data).map_err(|error| {
                 Failure::new(FailureKind::Failed, "the model's server sent something unreadable")
-                    .with_source(error.to_string())
+                    .with_source(fault(&error))
             })?;
             let taken = Taken {
                 ready: &mut self.ready,
@@ -137,7 +138,7 @@ struct Taken<'s> {
 impl Taken<'_> {
     fn take(self, chunk: Chunk<'_>) -> Result<(), Failure> {
         if let Some(error) = chunk.error {
-            return Err(reported().with_source(excerpt(error.get())));
+            return Err(reported().with_source(words(error)));
         }
         if let (None, Some(model)) = (&self.model, chunk.model) {
             *self.model = Some(model.into_owned());
@@ -292,8 +293,50 @@ impl WireUsage {
     }
 }
 
-/// The beginning of what a server wrote, for the log.
-fn excerpt(text: &str) -> String {
-    const MAX_BYTES: usize = 512;
-    text[..text.floor_char_boundary(MAX_BYTES)].to_owned()
+/// Says what is wrong with a chunk and not what it holds: serde's own words would quote it.
+fn fault(error: &serde_json::Error) -> String {
+    format!("{:?} fault at line {} column {}", error.classify(), error.line(), error.column())
+}
+
+/// What the log learns of a reported error: its type and code, where they are plain words. Its message is
+/// left out, for servers repeat there what they were sent, keys included.
+fn words(error: &RawValue) -> String {
+    #[derive(Deserialize, Default)]
+    #[serde(default)]
+    struct Reported {
+        r#type: Option<Value>,
+        code: Option<Value>,
+    }
+    const MAX_BYTES: usize = 64;
+    let is_plain = |text: &str| {
+        text.len() <= MAX_BYTES && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')
+    };
+    let word = |value: Option<Value>| match value {
+        Some(Value::String(text)) if is_plain(&text) => text,
+        Some(Value::Number(number)) if number.as_u64().is_some_and(|number| number < 1000) => {
+            number.to_string()
+        }
+        _ => "-".to_owned(),
+    };
+    let Reported { r#type, code } = serde_json::from_str(error.get()).unwrap_or_default();
+    format!("type {}, code {}", word(r#type), word(code))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_log_learns_plain_words_of_an_error_and_nothing_else() {
+        let cases = [
+            (r#"{"message":"overloaded","type":"server_error","code":503}"#, "type server_error, code 503"),
+            (r#"{"type":"sk-1234567890","code":12345678}"#, "type -, code -"),
+            (r#"{"type":null,"code":"invalid_api_key"}"#, "type -, code invalid_api_key"),
+            (r#"{"type":["x"],"code":{"x":1}}"#, "type -, code -"),
+            (r#""sk-1234567890""#, "type -, code -"),
+        ];
+        for (error, expected) in cases {
+            assert_eq!(words(serde_json::from_str(error).expect("JSON")), expected, "{error}");
+        }
+    }
 }

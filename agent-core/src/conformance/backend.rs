@@ -1,0 +1,164 @@
+//! The contract of [`Backend`].
+
+use std::sync::Arc;
+
+use futures_util::StreamExt;
+
+use super::model::{prompt, tools};
+use super::{OpenWork, Scenario, at_rest, within};
+use crate::backend::{Backend, Prepared, Turn};
+use crate::error::Failure;
+use crate::event::{Event, EventStream, Grammar, RunIds};
+use crate::model::ToolChoice;
+use crate::role::RoleBlock;
+use crate::select::Choice;
+use crate::tool::{Caller, ExecutionContext};
+
+/// A backend, the settings that it is asked with, and what can be seen of the work below it.
+pub struct BackendSubject {
+    /// The backend.
+    pub backend: Arc<dyn Backend>,
+    /// The settings of every turn.
+    pub choice: Choice,
+    /// The work under way, where it can be counted.
+    pub open: Option<OpenWork>,
+}
+
+/// Runs the contract of [`Backend`] against backends whose far side does as the scenario says. The
+/// first, [`Scenario::Answers`], must be staged.
+///
+/// # Panics
+/// With a sentence, where the contract does not hold.
+pub async fn backend(make: impl AsyncFn(Scenario) -> Option<BackendSubject>) {
+    let subject = make(Scenario::Answers).await.expect("a backend that answers can be staged");
+    prepare_is_a_function_of_the_turn(&subject);
+    answers_are_whole(&subject).await;
+    if let Some(subject) = make(Scenario::Hangs).await {
+        dropping_the_stream_ends_the_run(subject).await;
+    }
+    if let Some(subject) = make(Scenario::CutOff).await {
+        a_cut_off_answer_is_an_error(&subject).await;
+    }
+    if let Some(subject) = make(Scenario::Refuses).await {
+        let started = within("a refusal", start(&subject)).await;
+        assert!(started.is_err(), "what is known before the backend has accepted is an error of start");
+    }
+}
+
+/// A turn that shares nothing with any other.
+fn turn(subject: &BackendSubject, text: &str) -> Arc<Turn> {
+    let role = RoleBlock {
+        id: "agent".to_owned(),
+        name: "Ann".to_owned(),
+        company_id: "company".to_owned(),
+        ..RoleBlock::default()
+    };
+    let context = ExecutionContext {
+        user_id: "ada".to_owned(),
+        company_id: "company".to_owned(),
+        agent_id: "agent".to_owned(),
+        agent_name: Some("Ann".to_owned()),
+        todo_list_id: Some("list".to_owned()),
+        timezone: Some("Europe/Berlin".to_owned()),
+        thread_id: "thread".to_owned(),
+        run_id: "run".to_owned(),
+        caller: Caller::Session,
+    };
+    Arc::new(Turn {
+        run: RunIds { thread_id: "thread".into(), run_id: "run".into() },
+        role: Arc::new(role),
+        choice: subject.choice.clone(),
+        prompt: prompt(text),
+        tools: tools(),
+        context,
+        tool_choice: ToolChoice::Auto,
+        thinking: None,
+    })
+}
+
+fn prepare(subject: &BackendSubject, text: &str) -> Prepared {
+    let prepared = subject.backend.prepare(turn(subject, text));
+    prepared.unwrap_or_else(|failure| panic!("preparing a plain turn failed: {failure:?}"))
+}
+
+async fn start(subject: &BackendSubject) -> Result<EventStream, Failure> {
+    subject.backend.start(prepare(subject, "Hello")).await
+}
+
+async fn started(subject: &BackendSubject) -> EventStream {
+    let stream = within("the start of a run", start(subject)).await;
+    stream.unwrap_or_else(|failure| panic!("starting a plain turn failed: {failure:?}"))
+}
+
+/// The run's identifiers in an event that carries them.
+fn ids(event: &Event) -> Option<(&str, &str)> {
+    match event {
+        Event::RunStarted { thread_id, run_id } => Some((thread_id, run_id)),
+        Event::RunFinished { thread_id, run_id, .. } => Some((thread_id, run_id)),
+        _ => None,
+    }
+}
+
+fn prepare_is_a_function_of_the_turn(subject: &BackendSubject) {
+    let budget = subject.backend.budget(&subject.choice);
+    let budget = budget.unwrap_or_else(|failure| panic!("asking for the budget failed: {failure:?}"));
+    assert!(budget.max_prompt_tokens > 0, "a backend has room for a prompt");
+    let (first, second) = (prepare(subject, "Hello"), prepare(subject, "Hello"));
+    // Run tokens differ from run to run, and are masked; all else must be the same.
+    assert_eq!(first.payload.shown(), second.payload.shown(), "equal turns are shown alike");
+    let once_more = subject.backend.prepare(first.turn.clone());
+    let once_more = once_more.unwrap_or_else(|failure| panic!("preparing a turn again failed: {failure:?}"));
+    assert_eq!(first.payload.sha256(), once_more.payload.sha256(), "a turn has one hash");
+    assert_ne!(
+        first.payload.shown(),
+        prepare(subject, "Bye").payload.shown(),
+        "what is asked is in the bytes"
+    );
+    if let Some(open) = &subject.open {
+        assert_eq!(open(), 0, "preparing touches nothing outside");
+    }
+}
+
+async fn answers_are_whole(subject: &BackendSubject) {
+    let events: Vec<Event> = within("the end of a run", started(subject).await.collect()).await;
+    check_grammar(&events);
+    assert_eq!(events.first().and_then(ids), Some(("thread", "run")), "a run begins under its own ids");
+    assert_eq!(
+        events.last().and_then(ids),
+        Some(("thread", "run")),
+        "a whole run finishes under its own ids"
+    );
+    let said = events.iter().any(|event| matches!(event, Event::TextMessageContent { .. }));
+    assert!(said, "an answer has text: {events:?}");
+    if let Some(open) = &subject.open {
+        at_rest("a run that is over leaves no work behind", open).await;
+    }
+}
+
+fn check_grammar(events: &[Event]) {
+    Grammar::check(events).unwrap_or_else(|violation| panic!("{violation}: {events:?}"));
+}
+
+async fn dropping_the_stream_ends_the_run(subject: BackendSubject) {
+    let mut events = started(&subject).await;
+    let begun =
+        async { while !matches!(events.next().await, Some(Event::TextMessageContent { .. }) | None) {} };
+    within("the first words of a run that hangs", begun).await;
+    assert!(!events.is_over(), "a run that hangs is not over");
+    if let Some(open) = &subject.open {
+        assert!(open() > 0, "a run that hangs is work under way");
+    }
+    drop(events);
+    if let Some(open) = &subject.open {
+        at_rest("dropping the stream ends the work below it", open).await;
+    }
+}
+
+async fn a_cut_off_answer_is_an_error(subject: &BackendSubject) {
+    let events: Vec<Event> = within("the end of a cut-off run", started(subject).await.collect()).await;
+    check_grammar(&events);
+    assert!(
+        matches!(events.last(), Some(Event::RunError { .. })),
+        "an answer that was cut off ends with RUN_ERROR: {events:?}"
+    );
+}

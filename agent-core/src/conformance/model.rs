@@ -1,0 +1,169 @@
+//! The contract of [`Model`].
+
+use std::sync::Arc;
+
+use futures_util::StreamExt;
+use futures_util::future::join;
+use serde_json::value::RawValue;
+
+use super::{OpenWork, Scenario, at_rest, within};
+use crate::context::{Fragment, Stability};
+use crate::error::Failure;
+use crate::message::Message;
+use crate::model::{Model, ModelEvent, ModelRequest, ModelStream, ToolChoice};
+use crate::prompt::{Part, Prompt, PromptMessage};
+use crate::tool::ToolSpec;
+
+/// A model and what can be seen of the work below it.
+pub struct ModelSubject {
+    /// The model.
+    pub model: Arc<dyn Model>,
+    /// The work under way, where it can be counted.
+    pub open: Option<OpenWork>,
+}
+
+/// Runs the contract of [`Model`] against models whose far side does as the scenario says. The first,
+/// [`Scenario::Answers`], must be staged.
+///
+/// # Panics
+/// With a sentence, where the contract does not hold.
+pub async fn model(make: impl AsyncFn(Scenario) -> Option<ModelSubject>) {
+    let subject = make(Scenario::Answers).await.expect("a model that answers can be staged");
+    it_says_what_it_is(&*subject.model);
+    prepare_is_a_function_of_the_request(&*subject.model);
+    answers_are_whole(&*subject.model).await;
+    if let Some(open) = &subject.open {
+        at_rest("a call that is over leaves no work behind", open).await;
+    }
+    if let Some(subject) = make(Scenario::Hangs).await {
+        dropping_the_stream_ends_the_call(subject).await;
+    }
+    if let Some(subject) = make(Scenario::CutOff).await {
+        a_cut_off_answer_has_no_finish(&*subject.model).await;
+    }
+    if let Some(subject) = make(Scenario::Refuses).await {
+        let started = within("a refusal", start(&*subject.model, "Hello")).await;
+        assert!(started.is_err(), "what is known before the first delta is an error of start");
+    }
+}
+
+/// A request that shares nothing with any other.
+pub(super) fn prompt(text: &str) -> Arc<Prompt> {
+    let system = Fragment::new("role", "suite", Stability::Role, Part::new("You are \"terse\".\n"));
+    Arc::new(Prompt::new(vec![system], vec![PromptMessage::new(Message::user(text))]))
+}
+
+pub(super) fn tools() -> Arc<[Arc<ToolSpec>]> {
+    let schema = r#"{"type":"object","properties":{"title":{"type":"string"}},"required":["title"]}"#;
+    Arc::new([Arc::new(ToolSpec {
+        name: "createTodo".to_owned(),
+        description: "Adds a todo.".to_owned(),
+        input_schema: RawValue::from_string(schema.to_owned()).expect("the suite's schema is JSON").into(),
+        output_schema: None,
+        annotations: None,
+    })])
+}
+
+fn request(model: &dyn Model, text: &str) -> ModelRequest {
+    ModelRequest {
+        prompt: prompt(text),
+        appended: Vec::new(),
+        tools: if model.info().takes_tools { tools() } else { Arc::new([]) },
+        tool_choice: ToolChoice::Auto,
+        thinking: None,
+    }
+}
+
+fn prepare(model: &dyn Model, request: &ModelRequest) -> crate::payload::Payload {
+    model.prepare(request).unwrap_or_else(|failure| panic!("preparing a plain request failed: {failure:?}"))
+}
+
+async fn start(model: &dyn Model, text: &str) -> Result<ModelStream, Failure> {
+    model.start(prepare(model, &request(model, text))).await
+}
+
+async fn started(model: &dyn Model) -> ModelStream {
+    let stream = within("the start of an answer", start(model, "Hello")).await;
+    stream.unwrap_or_else(|failure| panic!("starting a plain request failed: {failure:?}"))
+}
+
+fn it_says_what_it_is(model: &dyn Model) {
+    let info = model.info();
+    assert!(
+        !info.provider.is_empty() && !info.model.is_empty(),
+        "a model has a provider and a name: {info:?}"
+    );
+    assert!(info.max_output_tokens > 0, "a model can answer: {info:?}");
+    assert!(
+        info.context_window > info.max_output_tokens,
+        "beside the answer there is room for a prompt: {info:?}"
+    );
+    assert_eq!(info, model.info(), "a model says the same of itself each time");
+}
+
+fn prepare_is_a_function_of_the_request(model: &dyn Model) {
+    let first = prepare(model, &request(model, "Hello"));
+    let second = prepare(model, &request(model, "Hello"));
+    assert_eq!(first.bytes(), second.bytes(), "equal requests give the same bytes");
+    assert_eq!(first.sha256(), second.sha256(), "equal requests are shown alike");
+    let other = prepare(model, &request(model, "Bye"));
+    assert_ne!(first.bytes(), other.bytes(), "what is asked is in the bytes");
+    let mut round = request(model, "Hello");
+    round.appended.push(Message::assistant("Welcome"));
+    assert_ne!(first.bytes(), prepare(model, &round).bytes(), "what this run has said since is in the bytes");
+}
+
+async fn answers_are_whole(model: &dyn Model) {
+    let read = async || within("the end of an answer", started(model).await.collect::<Vec<_>>()).await;
+    let (first, second) = join(read(), read()).await;
+    for events in [first, second] {
+        check_order(&events);
+        assert!(
+            matches!(events.last(), Some(Ok(ModelEvent::Finish(_)))),
+            "a whole answer ends with Finish: {events:?}"
+        );
+    }
+}
+
+/// What holds for every answer, whole or not.
+fn check_order(events: &[Result<ModelEvent, Failure>]) {
+    let mut begun = Vec::new();
+    for (i, event) in events.iter().enumerate() {
+        let last = i + 1 == events.len();
+        match event {
+            Err(_) => assert!(last, "nothing follows an error: {events:?}"),
+            Ok(ModelEvent::Finish(_)) => assert!(last, "nothing follows Finish: {events:?}"),
+            Ok(ModelEvent::ToolCallStart { index, id, name }) => {
+                assert!(!begun.contains(index), "a tool call begins once: {events:?}");
+                assert!(!id.is_empty() && !name.is_empty(), "a tool call has an id and a name: {events:?}");
+                begun.push(*index);
+            }
+            Ok(ModelEvent::ToolCallArgs { index, .. }) => {
+                assert!(begun.contains(index), "arguments come after their call has begun: {events:?}");
+            }
+            Ok(_) => {}
+        }
+    }
+}
+
+async fn dropping_the_stream_ends_the_call(subject: ModelSubject) {
+    let mut stream = started(&*subject.model).await;
+    let first = within("the first delta", stream.next()).await;
+    assert!(matches!(first, Some(Ok(_))), "an answer that hangs has begun: {first:?}");
+    if let Some(open) = &subject.open {
+        assert!(open() > 0, "an answer that hangs is work under way");
+    }
+    drop(stream);
+    if let Some(open) = &subject.open {
+        at_rest("dropping the stream ends the call below it", open).await;
+    }
+}
+
+async fn a_cut_off_answer_has_no_finish(model: &dyn Model) {
+    let events: Vec<_> = within("the end of a cut-off answer", started(model).await.collect()).await;
+    check_order(&events);
+    assert!(
+        !events.iter().any(|event| matches!(event, Ok(ModelEvent::Finish(_)))),
+        "an answer that was cut off has no Finish: {events:?}"
+    );
+}

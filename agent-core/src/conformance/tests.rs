@@ -1,0 +1,302 @@
+//! The suites on the core's own implementations, and on broken ones, which they must find out.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use futures_util::FutureExt;
+use serde_json::Value;
+use serde_json::value::to_raw_value;
+
+use super::*;
+use crate::backend::EmbeddedBackend;
+use crate::error::{Failure, FailureKind};
+use crate::memory::{MemoryRecords, MemoryRoles};
+use crate::message::{FinishReason, SharedJson};
+use crate::model::{Model, ModelEvent, ModelInfo, ModelRequest, ModelStream};
+use crate::payload::Payload;
+use crate::records::{
+    Collection, Key, List, MAX_VALUE_BYTES, Page, Precondition, Record, Records, StoreError,
+};
+use crate::role::{EmbeddedAi, RoleBlock, RoleStore};
+use crate::select::Choice;
+use crate::testing::{Answer, ScriptedModel};
+
+fn scripted(scenario: Scenario) -> Arc<ScriptedModel> {
+    Arc::new(match scenario {
+        Scenario::Answers => ScriptedModel::always("Hello."),
+        Scenario::Hangs => ScriptedModel::new([Answer::new().text("Hel").hang()]),
+        Scenario::CutOff => ScriptedModel::new([Answer::new().text("Hel")]),
+        Scenario::Refuses => {
+            ScriptedModel::new([Answer::refuses(Failure::new(FailureKind::RateLimited, "slow down"))])
+        }
+    })
+}
+
+fn open_streams(model: &Arc<ScriptedModel>) -> OpenWork {
+    let model = model.clone();
+    Box::new(move || model.open_streams())
+}
+
+#[tokio::test]
+async fn the_store_in_memory_conforms() {
+    records(async || Arc::new(MemoryRecords::default()) as _).await;
+}
+
+#[tokio::test]
+async fn the_roles_in_memory_conform() {
+    role_store(async || Arc::new(MemoryRoles::new()) as _).await;
+}
+
+#[tokio::test]
+async fn the_scripted_model_conforms() {
+    model(async |scenario| {
+        let model = scripted(scenario);
+        Some(ModelSubject { open: Some(open_streams(&model)), model })
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_embedded_backend_conforms() {
+    backend(async |scenario| {
+        let model = scripted(scenario);
+        Some(BackendSubject {
+            open: Some(open_streams(&model)),
+            backend: Arc::new(EmbeddedBackend::new(model)),
+            choice: Choice::Embedded(EmbeddedAi::default()),
+        })
+    })
+    .await;
+}
+
+/// Runs a suite that must find something out, and gives what it says.
+async fn complaint(suite: impl Future<Output = ()>) -> String {
+    let panic = AssertUnwindSafe(suite).catch_unwind().await.expect_err("the suite finds the fault");
+    match panic.downcast::<String>() {
+        Ok(text) => *text,
+        Err(panic) => panic.downcast_ref::<&str>().copied().unwrap_or_default().to_owned(),
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Defect {
+    ForgetsTheTenant,
+    IgnoresPreconditions,
+    RepeatsVersions,
+    NormalisesValues,
+    TakesAnySize,
+    FoldsCase,
+    SkipsAtThePageBreak,
+    ForgetsTheOrder,
+}
+
+struct Defective {
+    inner: MemoryRecords,
+    defect: Defect,
+}
+
+impl Defective {
+    fn collection(&self, collection: &Collection) -> Collection {
+        match self.defect {
+            Defect::ForgetsTheTenant => Collection::new("one", collection.path()).expect("a collection"),
+            _ => collection.clone(),
+        }
+    }
+
+    fn key(&self, key: &Key) -> Key {
+        let id = match self.defect {
+            Defect::FoldsCase => key.id().to_lowercase(),
+            _ => key.id().to_owned(),
+        };
+        self.collection(key.collection()).key(id).expect("a key")
+    }
+
+    fn version(&self, version: u64) -> u64 {
+        if matches!(self.defect, Defect::RepeatsVersions) { 1 } else { version }
+    }
+
+    fn precondition(&self, precondition: Precondition) -> Precondition {
+        match (self.defect, precondition) {
+            (Defect::IgnoresPreconditions, _) => Precondition::Any,
+            (Defect::RepeatsVersions, Precondition::Version(_)) => Precondition::Any,
+            (_, precondition) => precondition,
+        }
+    }
+}
+
+#[async_trait]
+impl Records for Defective {
+    async fn get(&self, key: &Key) -> Result<Option<Record>, StoreError> {
+        let found = self.inner.get(&self.key(key)).await?;
+        Ok(found.map(|record| Record {
+            id: key.id().to_owned(),
+            version: self.version(record.version),
+            ..record
+        }))
+    }
+
+    async fn put(&self, key: &Key, value: SharedJson, precondition: Precondition) -> Result<u64, StoreError> {
+        let value = match self.defect {
+            Defect::NormalisesValues => {
+                let value: Value = serde_json::from_str(value.get()).expect("JSON");
+                to_raw_value(&value).expect("JSON").into()
+            }
+            _ => value,
+        };
+        let version = self.inner.put(&self.key(key), value, self.precondition(precondition)).await?;
+        Ok(self.version(version))
+    }
+
+    async fn delete(&self, key: &Key, precondition: Precondition) -> Result<bool, StoreError> {
+        self.inner.delete(&self.key(key), self.precondition(precondition)).await
+    }
+
+    async fn list(&self, collection: &Collection, list: &List) -> Result<Page, StoreError> {
+        let mut page = self.inner.list(&self.collection(collection), list).await?;
+        match self.defect {
+            Defect::SkipsAtThePageBreak if list.cursor.is_some() && !page.records.is_empty() => {
+                page.records.remove(0);
+            }
+            Defect::ForgetsTheOrder => page.records.reverse(),
+            _ => {}
+        }
+        Ok(page)
+    }
+}
+
+#[tokio::test]
+async fn a_defective_store_is_found_out() {
+    for (defect, expected) in [
+        (Defect::ForgetsTheTenant, "another company's record is absent"),
+        (Defect::IgnoresPreconditions, "a version of what is absent"),
+        (Defect::RepeatsVersions, "versions grow"),
+        (Defect::NormalisesValues, "as the text that was put"),
+        (Defect::TakesAnySize, "is refused as too large"),
+        (Defect::FoldsCase, "ids that differ in case differ"),
+        (Defect::SkipsAtThePageBreak, "in pages of Some(1)"),
+        (Defect::ForgetsTheOrder, "a list is in the order of the ids' bytes"),
+    ] {
+        let make = async || {
+            let limit = if matches!(defect, Defect::TakesAnySize) { usize::MAX } else { MAX_VALUE_BYTES };
+            let inner = MemoryRecords::default().with_limits(limit, usize::MAX);
+            Arc::new(Defective { inner, defect }) as Arc<dyn Records>
+        };
+        let complaint = complaint(records(make)).await;
+        assert!(complaint.contains(expected), "{defect:?}: {complaint}");
+    }
+}
+
+/// Gives any company's role to anybody.
+struct Promiscuous(MemoryRoles);
+
+#[async_trait]
+impl RoleStore for Promiscuous {
+    async fn role(&self, _: &str, agent_id: &str) -> Result<Option<Arc<RoleBlock>>, StoreError> {
+        self.0.role("company", agent_id).await
+    }
+
+    async fn put_role(&self, role: RoleBlock) -> Result<(), StoreError> {
+        self.0.put_role(role).await
+    }
+}
+
+/// Keeps roles as they are shown, so that their secrets are lost.
+struct Masking(MemoryRoles);
+
+#[async_trait]
+impl RoleStore for Masking {
+    async fn role(&self, company_id: &str, agent_id: &str) -> Result<Option<Arc<RoleBlock>>, StoreError> {
+        self.0.role(company_id, agent_id).await
+    }
+
+    async fn put_role(&self, role: RoleBlock) -> Result<(), StoreError> {
+        let shown = serde_json::to_value(&role).expect("JSON");
+        self.0.put_role(serde_json::from_value(shown).expect("a role")).await
+    }
+}
+
+#[tokio::test]
+async fn a_defective_role_store_is_found_out() {
+    let said = complaint(role_store(async || Arc::new(Promiscuous(MemoryRoles::new())) as _)).await;
+    assert!(said.contains("another company's role is absent"), "{said}");
+    let said = complaint(role_store(async || Arc::new(Masking(MemoryRoles::new())) as _)).await;
+    assert!(said.contains("secrets are given back as they were put"), "{said}");
+}
+
+/// Answers by the script, but makes the bytes of a request different each time.
+struct Capricious(Arc<ScriptedModel>);
+
+#[async_trait]
+impl Model for Capricious {
+    fn info(&self) -> ModelInfo {
+        self.0.info()
+    }
+
+    fn prepare(&self, request: &ModelRequest) -> Result<Payload, Failure> {
+        let mut payload = Payload::builder(64);
+        payload.json(&(crate::new_id(), request.prompt.system_text()));
+        Ok(payload.finish())
+    }
+
+    async fn start(&self, payload: Payload) -> Result<ModelStream, Failure> {
+        self.0.start(payload).await
+    }
+}
+
+async fn complaint_about(answers: impl Fn() -> Answer, scenario: Scenario) -> String {
+    complaint(model(async |asked| {
+        let model = match asked {
+            Scenario::Answers if scenario == Scenario::Answers => {
+                Arc::new(ScriptedModel::new([answers(), answers()]))
+            }
+            Scenario::Answers => scripted(asked),
+            _ if asked == scenario => Arc::new(ScriptedModel::new([answers()])),
+            _ => return None,
+        };
+        Some(ModelSubject { open: None, model })
+    }))
+    .await
+}
+
+#[tokio::test]
+async fn a_defective_model_is_found_out() {
+    let capricious = async |_| {
+        let model: Arc<dyn Model> = Arc::new(Capricious(scripted(Scenario::Answers)));
+        Some(ModelSubject { model, open: None })
+    };
+    let said = complaint(model(capricious)).await;
+    assert!(said.contains("equal requests give the same bytes"), "{said}");
+
+    let args = || ModelEvent::ToolCallArgs { index: 3, delta: "{".into() };
+    let twice = || Answer::says("a").finish(FinishReason::Stop);
+    let said = complaint_about(twice, Scenario::Answers).await;
+    assert!(said.contains("nothing follows Finish"), "{said}");
+    let said =
+        complaint_about(|| Answer::new().event(args()).finish(FinishReason::ToolCalls), Scenario::Answers)
+            .await;
+    assert!(said.contains("arguments come after their call has begun"), "{said}");
+    let said = complaint_about(|| Answer::new().text("a"), Scenario::Answers).await;
+    assert!(said.contains("a whole answer ends with Finish"), "{said}");
+    let said = complaint_about(|| Answer::says("a"), Scenario::CutOff).await;
+    assert!(said.contains("cut off has no Finish"), "{said}");
+    let said = complaint_about(|| Answer::says("a"), Scenario::Refuses).await;
+    assert!(said.contains("is an error of start"), "{said}");
+}
+
+#[tokio::test]
+async fn a_backend_that_takes_an_early_end_for_a_whole_answer_is_found_out() {
+    let said = complaint(backend(async |scenario| {
+        let model = match scenario {
+            Scenario::CutOff => scripted(Scenario::Answers),
+            other => scripted(other),
+        };
+        Some(BackendSubject {
+            open: None,
+            backend: Arc::new(EmbeddedBackend::new(model)),
+            choice: Choice::Embedded(EmbeddedAi::default()),
+        })
+    }))
+    .await;
+    assert!(said.contains("ends with RUN_ERROR"), "{said}");
+}

@@ -1,0 +1,154 @@
+//! By what the cache finds its entries.
+
+use std::borrow::Borrow;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use quick_cache::Equivalent;
+
+use crate::context::Fragment;
+use crate::message::{Content, ContentPart, MediaSource, Message};
+use crate::prompt::message::PromptMessage;
+use crate::prompt::part::Part;
+use crate::prompt::segment::Segment;
+use crate::prompt::tools::ToolSet;
+use crate::tool::ToolSpec;
+
+pub(super) struct TextKey(pub(super) Arc<Part>);
+
+impl Borrow<str> for TextKey {
+    fn borrow(&self) -> &str {
+        self.0.text()
+    }
+}
+
+impl Hash for TextKey {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.text().hash(state);
+    }
+}
+
+impl PartialEq for TextKey {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.text() == other.0.text()
+    }
+}
+
+impl Eq for TextKey {}
+
+pub(super) struct MessageKey(pub(super) Arc<PromptMessage>);
+pub(super) struct SameMessage<'a>(pub(super) &'a Message);
+
+impl Hash for MessageKey {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        SameMessage(self.0.original()).hash(state);
+    }
+}
+
+impl PartialEq for MessageKey {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.original() == other.0.original()
+    }
+}
+
+impl Eq for MessageKey {}
+
+impl Equivalent<MessageKey> for SameMessage<'_> {
+    fn equivalent(&self, key: &MessageKey) -> bool {
+        self.0 == key.0.original()
+    }
+}
+
+impl Hash for SameMessage<'_> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let message = self.0;
+        (message.role, &message.id, &message.tool_call_id).hash(state);
+        match &message.content {
+            Content::Text(text) => text.hash(state),
+            Content::Parts(parts) => parts.iter().for_each(|part| part_bytes(part).hash(state)),
+        }
+        for call in &message.tool_calls {
+            (&call.id, &call.function.name, &call.function.arguments).hash(state);
+        }
+    }
+}
+
+/// What tells most parts apart; the rest is left to the comparison.
+fn part_bytes(part: &ContentPart) -> &str {
+    match part {
+        ContentPart::Text { text } => text,
+        ContentPart::Image { source }
+        | ContentPart::Audio { source }
+        | ContentPart::Video { source }
+        | ContentPart::Document { source } => match source {
+            MediaSource::Data { value, .. } | MediaSource::Url { value, .. } => value,
+        },
+    }
+}
+
+/// Parts are the same if they are the same objects; a key keeps its own alive, so that no address comes
+/// to stand for another part.
+pub(super) struct SegmentKey(pub(super) Arc<Segment>);
+pub(super) struct SameParts<'a>(pub(super) &'a [Fragment]);
+
+impl Hash for SegmentKey {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.parts().iter().for_each(|part| Arc::as_ptr(part).hash(state));
+    }
+}
+
+impl PartialEq for SegmentKey {
+    fn eq(&self, other: &Self) -> bool {
+        same(self.0.parts().iter(), other.0.parts().iter())
+    }
+}
+
+impl Eq for SegmentKey {}
+
+impl Hash for SameParts<'_> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.iter().for_each(|fragment| Arc::as_ptr(&fragment.part).hash(state));
+    }
+}
+
+impl Equivalent<SegmentKey> for SameParts<'_> {
+    fn equivalent(&self, key: &SegmentKey) -> bool {
+        same(self.0.iter().map(|fragment| &fragment.part), key.0.parts().iter())
+    }
+}
+
+pub(super) struct ToolSetKey(pub(super) Arc<ToolSet>);
+pub(super) struct SameTools<'a>(pub(super) &'a [Arc<ToolSpec>]);
+
+impl Hash for ToolSetKey {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        SameTools(self.0.specs()).hash(state);
+    }
+}
+
+impl PartialEq for ToolSetKey {
+    fn eq(&self, other: &Self) -> bool {
+        same(self.0.specs().iter(), other.0.specs().iter())
+    }
+}
+
+impl Eq for ToolSetKey {}
+
+impl Hash for SameTools<'_> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.iter().for_each(|tool| Arc::as_ptr(tool).hash(state));
+    }
+}
+
+impl Equivalent<ToolSetKey> for SameTools<'_> {
+    fn equivalent(&self, key: &ToolSetKey) -> bool {
+        same(self.0.iter(), key.0.specs().iter())
+    }
+}
+
+fn same<'a, T: 'a>(
+    a: impl ExactSizeIterator<Item = &'a Arc<T>>,
+    b: impl ExactSizeIterator<Item = &'a Arc<T>>,
+) -> bool {
+    a.len() == b.len() && a.zip(b).all(|(a, b)| Arc::ptr_eq(a, b))
+}

@@ -1,0 +1,39 @@
+//! The stable beginning of a system prompt, joined once.
+
+use std::sync::Arc;
+
+use super::SEPARATOR;
+use super::part::Part;
+use crate::budget::{TokenCounter, TokenCounts};
+use crate::context::Fragment;
+
+/// Several parts joined into one text, with its own derived forms, so that the stable beginning of a
+/// system prompt is one copy.
+#[derive(Debug)]
+pub(super) struct Segment {
+    parts: Box<[Arc<Part>]>,
+    joined: Part,
+    tokens: TokenCounts,
+}
+
+impl Segment {
+    pub(super) fn new(fragments: &[Fragment]) -> Self {
+        let parts: Box<[Arc<Part>]> = fragments.iter().map(|fragment| Arc::clone(&fragment.part)).collect();
+        let texts: Vec<&str> = parts.iter().map(|part| part.text()).collect();
+        let joined = Part::of(texts.join(SEPARATOR));
+        Self { parts, joined, tokens: TokenCounts::default() }
+    }
+
+    pub(super) fn parts(&self) -> &[Arc<Part>] {
+        &self.parts
+    }
+
+    pub(super) fn joined(&self) -> &Part {
+        &self.joined
+    }
+
+    /// The sum over the parts, for a part that changes must not have all others counted again.
+    pub(super) fn tokens(&self, counter: &dyn TokenCounter) -> usize {
+        self.tokens.get(counter.id(), || self.parts.iter().map(|part| part.tokens(counter)).sum())
+    }
+}

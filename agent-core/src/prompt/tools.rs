@@ -1,0 +1,100 @@
+//! The definitions of a turn's tools, written once.
+
+use std::sync::{Arc, OnceLock};
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use super::dialect::Dialect;
+use super::part::Part;
+use crate::budget::TokenCounter;
+use crate::tool::ToolSpec;
+
+/// A set of tools with its derived forms.
+#[derive(Debug)]
+pub(super) struct ToolSet {
+    specs: Box<[Arc<ToolSpec>]>,
+    /// What is counted.
+    text: Arc<Part>,
+    json: [OnceLock<Box<[u8]>>; Dialect::COUNT],
+}
+
+impl ToolSet {
+    /// The set; `text` is [`text_of`](Self::text_of) the same tools.
+    pub(super) fn new(specs: &[Arc<ToolSpec>], text: Arc<Part>) -> Self {
+        Self { specs: specs.into(), text, json: Default::default() }
+    }
+
+    /// What the definitions say, without what surrounds it on the wire.
+    pub(super) fn text_of(tools: &[Arc<ToolSpec>]) -> String {
+        let mut text = String::new();
+        for tool in tools {
+            for piece in [&tool.name, &tool.description, tool.input_schema.get()] {
+                text.push_str(piece);
+                text.push('\n');
+            }
+        }
+        text
+    }
+
+    pub(super) fn specs(&self) -> &[Arc<ToolSpec>] {
+        &self.specs
+    }
+
+    pub(super) fn text(&self) -> &Part {
+        &self.text
+    }
+
+    pub(super) fn tokens(&self, counter: &dyn TokenCounter) -> usize {
+        self.text.tokens(counter)
+    }
+
+    /// The definitions as JSON values separated by commas.
+    pub(super) fn json(&self, dialect: Dialect) -> &[u8] {
+        self.json[dialect.index()].get_or_init(|| {
+            let mut json = Vec::new();
+            for (i, tool) in self.specs.iter().enumerate() {
+                if i > 0 {
+                    json.push(b',');
+                }
+                push_tool_json(tool, dialect, &mut json);
+            }
+            json.into()
+        })
+    }
+}
+
+/// Appends a tool's definition as JSON in a dialect: MCP's `{name,description,inputSchema}` beside AG-UI
+/// messages, a function for Chat Completions.
+pub fn push_tool_json(tool: &ToolSpec, dialect: Dialect, out: &mut Vec<u8>) {
+    let ToolSpec { name, description, input_schema, .. } = tool;
+    let written = match dialect {
+        Dialect::AgUi => serde_json::to_writer(out, &McpTool { name, description, input_schema }),
+        Dialect::ChatCompletions => {
+            let function = Function { name, description, parameters: input_schema };
+            serde_json::to_writer(out, &ChatTool::Function { function })
+        }
+    };
+    written.expect("plain data serialises into memory");
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct McpTool<'a> {
+    name: &'a str,
+    description: &'a str,
+    input_schema: &'a RawValue,
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "lowercase")]
+enum ChatTool<'a> {
+    Function { function: Function<'a> },
+}
+
+#[derive(Serialize)]
+struct Function<'a> {
+    name: &'a str,
+    description: &'a str,
+    parameters: &'a RawValue,
+}

@@ -1,0 +1,266 @@
+//! The command line: what can be said, and what it means for a configuration.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use agent_http::config::{Flags, Service};
+use agentd::dev::DevOptions;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+use url::Url;
+
+/// The agent chat platform: chat routing, context assembly, tools and the agent runtime.
+#[derive(Debug, Parser)]
+#[command(name = "agentd", version, max_term_width = 100, propagate_version = true)]
+pub(crate) struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run everything in one process on loopback, with a demo workspace.
+    Dev(DevArgs),
+    /// Run the application server.
+    App(AppArgs),
+    /// Run the agent runtime.
+    Runtime(ServiceArgs),
+    /// Make tokens.
+    #[command(subcommand)]
+    Token(TokenCommand),
+    /// Check or show the configuration.
+    #[command(subcommand)]
+    Config(ConfigCommand),
+    /// Weights of the embedded model.
+    #[command(subcommand)]
+    Model(ModelCommand),
+    /// Print a shell's completion script.
+    Completions {
+        /// The shell.
+        shell: Shell,
+    },
+    /// Ask a running service whether it lives; the exit code tells.
+    Healthcheck(HealthcheckArgs),
+}
+
+/// What `dev` takes.
+#[derive(Debug, Args)]
+pub(crate) struct DevArgs {
+    /// Where data and generated secrets are kept.
+    #[arg(long, value_name = "DIR", default_value = "data")]
+    pub(crate) data: PathBuf,
+    /// The application's port; the runtime's is the next.
+    #[arg(long, value_name = "PORT", default_value_t = 3000, value_parser = clap::value_parser!(u16).range(1..65533))]
+    pub(crate) port: u16,
+    /// A workspace file in place of the demo's.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) workspace: Option<PathBuf>,
+}
+
+impl DevArgs {
+    /// The same, for the code that runs it.
+    pub(crate) fn options(self) -> DevOptions {
+        DevOptions { data: self.data, port: self.port, workspace: self.workspace }
+    }
+}
+
+/// What every service takes.
+#[derive(Debug, Default, Args)]
+pub(crate) struct ServiceArgs {
+    /// A TOML file with settings, by the names of the environment's variables.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// The address to listen on (HOST).
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) host: Option<String>,
+    /// The port to listen on (PORT).
+    #[arg(long, value_name = "PORT")]
+    pub(crate) port: Option<String>,
+}
+
+impl ServiceArgs {
+    /// The flags as a source of settings.
+    pub(crate) fn flags(&self) -> Flags {
+        let given = [("HOST", &self.host), ("PORT", &self.port)];
+        let values = given.into_iter().filter_map(|(name, value)| Some((name, value.clone()?))).collect();
+        Flags { config: self.config.clone(), values }
+    }
+}
+
+/// What the application takes.
+#[derive(Debug, Args)]
+pub(crate) struct AppArgs {
+    /// What every service takes.
+    #[command(flatten)]
+    pub(crate) service: ServiceArgs,
+    /// A workspace file with users, agents and documents.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) workspace: Option<PathBuf>,
+}
+
+/// The kinds of token.
+#[derive(Debug, Subcommand)]
+pub(crate) enum TokenCommand {
+    /// A session token, signed with SESSION_SECRET, alone on the last line.
+    Session(SessionArgs),
+}
+
+/// For whom a session token is.
+#[derive(Debug, Args)]
+pub(crate) struct SessionArgs {
+    /// The user's identifier.
+    #[arg(long, value_name = "ID")]
+    pub(crate) user: String,
+    /// The identifier of the user's company.
+    #[arg(long, value_name = "ID")]
+    pub(crate) company: String,
+    /// How long the token lives, such as 30m, 1h or 7d.
+    #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = whole_seconds)]
+    pub(crate) ttl: Duration,
+    /// A TOML file with settings.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+}
+
+/// What can be done with a configuration.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigCommand {
+    /// Say everything that is wrong with it, or nothing.
+    Check(ConfigArgs),
+    /// Show the settings and where each comes from, secrets masked.
+    Print(ConfigArgs),
+}
+
+/// Which configuration.
+#[derive(Debug, Args)]
+pub(crate) struct ConfigArgs {
+    /// The service; all of them, if it is left out.
+    #[arg(value_name = "SERVICE")]
+    pub(crate) of: Option<ServiceName>,
+    /// The flags that the service would be started with.
+    #[command(flatten)]
+    pub(crate) service: ServiceArgs,
+}
+
+/// A service by its command's name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ServiceName {
+    /// The application server.
+    App,
+    /// The agent runtime.
+    Runtime,
+}
+
+impl ServiceName {
+    pub(crate) fn service(self) -> Service {
+        match self {
+            Self::App => Service::App,
+            Self::Runtime => Service::Runtime,
+        }
+    }
+}
+
+/// What can be done with weights.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ModelCommand {
+    /// Fetch weights into MODEL_DIR, checked by their checksum.
+    Pull {
+        /// The model; the default one, if it is left out.
+        name: Option<String>,
+        /// A TOML file with settings.
+        #[arg(long, value_name = "FILE")]
+        config: Option<PathBuf>,
+    },
+    /// List the models that are known, and which of them are there.
+    List {
+        /// A TOML file with settings.
+        #[arg(long, value_name = "FILE")]
+        config: Option<PathBuf>,
+    },
+}
+
+/// Which service to ask, and for how long.
+#[derive(Debug, Args)]
+pub(crate) struct HealthcheckArgs {
+    /// The service's address; loopback with PORT from the environment, or 3000, if it is left out.
+    #[arg(long, value_name = "URL")]
+    pub(crate) url: Option<Url>,
+    /// How long to wait for the answer.
+    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = humantime::parse_duration)]
+    pub(crate) timeout: Duration,
+}
+
+/// A token's claims count in seconds, so a shorter life would be none.
+fn whole_seconds(text: &str) -> Result<Duration, String> {
+    let duration = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    if duration.as_secs() == 0 { Err("must be a second or more".to_owned()) } else { Ok(duration) }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    fn parse(line: &str) -> Result<Command, clap::error::ErrorKind> {
+        let words = std::iter::once("agentd").chain(line.split_whitespace());
+        Cli::try_parse_from(words).map(|cli| cli.command).map_err(|error| error.kind())
+    }
+
+    #[test]
+    fn the_definition_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn commands_that_can_be_said() {
+        for line in [
+            "dev",
+            "dev --data here",
+            "app",
+            "app --config a.toml --workspace w.json --host ::1 --port 0",
+            "runtime --config a.toml --host 0.0.0.0 --port 3001",
+            "token session --user u --company c",
+            "token session --user u --company c --ttl 7d --config a.toml",
+            "config check",
+            "config check app --config a.toml --port 1",
+            "config print runtime",
+            "model pull",
+            "model pull smollm2 --config a.toml",
+            "model list",
+            "completions zsh",
+            "healthcheck",
+            "healthcheck --url http://127.0.0.1:3001 --timeout 1s",
+        ] {
+            assert!(parse(line).is_ok(), "{line}: {:?}", parse(line));
+        }
+    }
+
+    #[test]
+    fn commands_that_cannot() {
+        use clap::error::ErrorKind;
+        for (line, expected) in [
+            ("", ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand),
+            ("serve", ErrorKind::InvalidSubcommand),
+            ("runtime --workspace w.json", ErrorKind::UnknownArgument),
+            ("token session --user u", ErrorKind::MissingRequiredArgument),
+            ("token session --user u --company c --ttl soon", ErrorKind::ValueValidation),
+            ("token session --user u --company c --ttl 10ms", ErrorKind::ValueValidation),
+            ("config print database", ErrorKind::InvalidValue),
+            ("healthcheck --url nowhere", ErrorKind::ValueValidation),
+            ("completions tcl", ErrorKind::InvalidValue),
+        ] {
+            assert_eq!(parse(line).err(), Some(expected), "{line}");
+        }
+    }
+
+    #[test]
+    fn flags_become_settings() {
+        let Ok(Command::App(args)) = parse("app --config a.toml --port 4000") else { panic!("it parses") };
+        let flags = args.service.flags();
+        assert_eq!(flags.config, Some(PathBuf::from("a.toml")));
+        assert_eq!(flags.values.into_iter().collect::<Vec<_>>(), [("PORT", "4000".to_owned())]);
+    }
+}

@@ -1,0 +1,31 @@
+//! Why a command failed, as its user reads it.
+
+use agent_http::auth::MintError;
+use agent_http::config::Faults;
+use agentd::StartError;
+
+/// Why a command failed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CommandError {
+    /// The configuration is refused.
+    #[error("the configuration is refused:\n{0}")]
+    Config(#[from] Faults),
+    /// The configuration of some service is, and has been said to be.
+    #[error("the configuration is refused")]
+    Checked,
+    /// A setting that the command needs is missing.
+    #[error("{0} is not configured; set it, or name a file with --config")]
+    Missing(&'static str),
+    /// The token cannot be made.
+    #[error("the token cannot be made: {0}")]
+    Mint(#[from] MintError),
+    /// The service does not answer as a living one does.
+    #[error("{0}")]
+    Unhealthy(String),
+    /// The command's output cannot be written.
+    #[error("the output cannot be written: {0}")]
+    Output(#[from] std::io::Error),
+    /// The service does not start.
+    #[error(transparent)]
+    Start(#[from] StartError),
+}

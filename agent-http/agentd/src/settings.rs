@@ -1,0 +1,87 @@
+//! `agentd config`: what a service would be started with.
+
+use std::io::Write;
+
+use agent_http::config::{AppConfig, Env, Faults, Resolved, RuntimeConfig};
+
+use crate::cli::{ConfigArgs, ServiceName};
+use crate::failure::CommandError;
+
+const SERVICES: &[ServiceName] = &[ServiceName::App, ServiceName::Runtime];
+
+/// Writes everything that is wrong, by service.
+pub(crate) fn check(args: &ConfigArgs, env: &dyn Env, out: &mut dyn Write) -> Result<(), CommandError> {
+    let mut refused = false;
+    for name in services(args) {
+        match load(name, args, env) {
+            Ok(()) => writeln!(out, "{}: ok", name.service())?,
+            Err(faults) => {
+                refused = true;
+                for fault in faults.0 {
+                    writeln!(out, "{}: {fault}", name.service())?;
+                }
+            }
+        }
+    }
+    if refused { Err(CommandError::Checked) } else { Ok(()) }
+}
+
+/// Writes the settings as TOML, by service.
+pub(crate) fn print(args: &ConfigArgs, env: &dyn Env, out: &mut dyn Write) -> Result<(), CommandError> {
+    for name in services(args) {
+        let resolved = Resolved::new(name.service(), &args.service.flags(), env)?;
+        write!(out, "# {}\n{}", name.service(), resolved.print())?;
+    }
+    Ok(())
+}
+
+fn services(args: &ConfigArgs) -> Vec<ServiceName> {
+    args.of.map_or_else(|| SERVICES.to_vec(), |name| vec![name])
+}
+
+fn load(name: ServiceName, args: &ConfigArgs, env: &dyn Env) -> Result<(), Faults> {
+    let flags = args.service.flags();
+    match name {
+        ServiceName::App => AppConfig::load(&flags, env).map(drop),
+        ServiceName::Runtime => RuntimeConfig::load(&flags, env).map(drop),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::cli::ServiceArgs;
+
+    type Command = fn(&ConfigArgs, &dyn Env, &mut dyn Write) -> Result<(), CommandError>;
+
+    fn run(command: Command, of: Option<ServiceName>, env: &[(&str, &str)]) -> (bool, String) {
+        let args = ConfigArgs { of, service: ServiceArgs::default() };
+        let mut out = Vec::new();
+        let done = command(&args, &env.iter().copied().collect::<BTreeMap<_, _>>(), &mut out).is_ok();
+        (done, String::from_utf8(out).expect("the output is text"))
+    }
+
+    #[test]
+    fn checks_each_service() {
+        assert_eq!(run(check, None, &[]), (true, "app: ok\nruntime: ok\n".to_owned()));
+        let env = [("HOST", "0.0.0.0"), ("SESSION_SECRET", "sk-1")];
+        let (done, output) = run(check, None, &env);
+        assert!(!done && !output.contains("sk-1"), "{output}");
+        assert_eq!(output.lines().count(), 2, "{output}");
+        assert!(output.starts_with("app: SESSION_SECRET (environment) must"), "{output}");
+        assert!(output.contains("\nruntime: RUNTIME_SECRET is missing"), "{output}");
+        assert!(!run(check, Some(ServiceName::Runtime), &env).0);
+        assert_eq!(run(check, Some(ServiceName::Runtime), &[("SESSION_SECRET", "x")]).1, "runtime: ok\n");
+    }
+
+    #[test]
+    fn prints_what_would_be_used() {
+        let env = [("RUNTIME_SECRET", "runtime-secret-0"), ("TOOL_ROUNDS", "4")];
+        let (done, output) = run(print, Some(ServiceName::Runtime), &env);
+        assert!(done && output.starts_with("# runtime\nHOST = \"127.0.0.1\" # default\n"), "{output}");
+        assert!(output.contains("TOOL_ROUNDS = \"4\" # environment\n"), "{output}");
+        assert!(!output.contains("runtime-secret-0") && !output.contains("SESSION_SECRET"), "{output}");
+    }
+}

@@ -1,0 +1,356 @@
+//! Vendors that misbehave and clients that leave: every run ends once, soon, and in words that are ours.
+//!
+//! One [table](table::faults) of misbehaviours goes through three [doors](Door), in every framing.
+
+mod leaving;
+mod table;
+
+use std::time::{Duration, Instant};
+
+use agent_core::event::{Event, Grammar};
+use agent_http::error::Code;
+use agent_http::stream::Decoder;
+use futures_util::{StreamExt, stream};
+use serde_json::{Value, json};
+use tokio::net::TcpSocket;
+
+use self::table::{Fault, HEADER, IDLE, Outcome, ROUNDS, faults};
+use crate::support::vendor::Vendor;
+use crate::support::{client, events, server};
+
+/// How soon after a fault, or after the time-out that finds it, the client must have its whole answer.
+const SOON: Duration = Duration::from_secs(1);
+/// When a case has hung.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// How many cases run at a time: few, so that one case's work does not delay another's answer.
+const AT_A_TIME: usize = 4;
+/// The model that behaves.
+const GOOD: &str = "good";
+
+/// How an answer is framed.
+const FORMATS: [&str; 4] = ["ndjson", "sse", "ui-message", "json"];
+
+/// Where a request comes in, and what is behind it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// The runtime calls the vendor.
+    Runtime,
+    /// The application calls the vendor.
+    App,
+    /// The application calls the runtime, which calls the vendor.
+    Chain,
+}
+
+/// The services of a way, with an agent for each model.
+struct Door {
+    way: Way,
+    outer: server::Server,
+    _inner: Option<server::Server>,
+    session: String,
+    client: reqwest::Client,
+}
+
+impl Door {
+    /// Starts the services; `models` are names with the base addresses where they are, and `settings` are
+    /// for the service that calls them.
+    async fn open(way: Way, models: &[(&str, String)], settings: &[(&str, &str)]) -> Self {
+        let (outer, inner) = match way {
+            Way::Runtime => (server::runtime(settings).await, None),
+            Way::App => (server::app(&workspace(models, embedded), settings).await, None),
+            Way::Chain => {
+                let runtime = server::runtime(settings).await;
+                let url = runtime.url("");
+                let agents = workspace(models, |model, base| agent_server(&url, model, base));
+                (server::app(&agents, &[("RUNTIME_URL", &url)]).await, Some(runtime))
+            }
+        };
+        Self { way, outer, _inner: inner, session: server::session("u1", "c1"), client: client() }
+    }
+
+    /// A request for an answer of `model`.
+    fn request(&self, model: &str, base: &str, format: &str) -> reqwest::RequestBuilder {
+        let (path, body) = match self.way {
+            Way::Runtime => ("chat", runtime_request(model, base)),
+            Way::App | Way::Chain => {
+                ("api/agent/chat", json!({"agentId": model, "message": "hello", "todoListId": "l1"}))
+            }
+        };
+        let url = self.outer.url(&format!("/{path}?format={format}"));
+        self.client.post(url).bearer_auth(&self.session).json(&body)
+    }
+}
+
+fn workspace(models: &[(&str, String)], content: impl Fn(&str, &str) -> (Value, Value)) -> Value {
+    let agents = models.iter().map(|(model, base)| {
+        let (mut own, children) = content(model, base);
+        own["systemPrompt"] = "Be brief.".into();
+        own["mcpPreset"] = json!(["readTodos"]);
+        json!({"id": model, "name": model, "ownerId": "u1", "companyId": "c1",
+            "content": own, "children": children})
+    });
+    json!({
+        "users": [{"id": "u1", "companyId": "c1"}],
+        "agents": agents.collect::<Vec<_>>(),
+        "todoLists": [{"id": "l1", "ownerId": "u1", "companyId": "c1", "name": "Mine", "todos": []}]
+    })
+}
+
+fn embedded(model: &str, base: &str) -> (Value, Value) {
+    let content = json!({"provider": "openai", "model": model, "baseUrl": base, "apiKey": "role-key"});
+    (json!({}), json!([{"name": "EmbeddedAI", "content": content}]))
+}
+
+fn agent_server(url: &str, model: &str, base: &str) -> (Value, Value) {
+    let content = json!({"agentServerUrl": url, "agentServerProvider": "openai", "agentServerModel": model,
+        "agentServerLocalUrl": base, "agentServerApiKey": "role-key"});
+    (content, json!([]))
+}
+
+fn runtime_request(model: &str, base: &str) -> Value {
+    json!({
+        "provider": "openai", "model": model, "baseUrl": base, "apiKey": "role-key",
+        "systemPrompt": "Be brief.", "messages": [{"role": "user", "content": "hello"}],
+        "tools": [{"name": "readTodos", "description": "Reads the todos.", "inputSchema": {"type": "object"}}],
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_fault_ends_a_run_of_the_runtime_once_and_soon() {
+    every_fault_ends_a_run_once_and_soon(Way::Runtime).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_fault_ends_a_run_of_the_application_once_and_soon() {
+    every_fault_ends_a_run_once_and_soon(Way::App).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_fault_ends_a_run_of_the_chain_once_and_soon() {
+    every_fault_ends_a_run_once_and_soon(Way::Chain).await;
+}
+
+async fn every_fault_ends_a_run_once_and_soon(way: Way) {
+    // Bound and not listening: nobody else can take the port, and nobody answers.
+    let absent = TcpSocket::new_v4().expect("a socket");
+    absent.bind("127.0.0.1:0".parse().expect("an address")).expect("a free port");
+    let absent = (format!("http://{}/v1", absent.local_addr().expect("an address")), absent);
+
+    let vendor = Vendor::start().await;
+    let faults = faults();
+    let base = |fault: &Fault| if fault.absent { absent.0.clone() } else { vendor.base_url() };
+    let mut models: Vec<_> = faults.iter().map(|fault| (fault.name, base(fault))).collect();
+    models.push((GOOD, vendor.base_url()));
+    let settings = [
+        ("RESPONSE_HEADER_TIMEOUT_MS", HEADER.as_millis().to_string()),
+        ("STREAM_IDLE_MS", IDLE.as_millis().to_string()),
+        ("TOOL_ROUNDS", ROUNDS.to_string()),
+    ];
+    let settings: Vec<_> = settings.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    let door = Door::open(way, &models, &settings).await;
+    // What is made at the first turn, such as the token counter's tables, is no part of any fault.
+    Answer::read(door.request(GOOD, &vendor.base_url(), "ndjson")).await;
+
+    for format in FORMATS {
+        for fault in &faults {
+            vendor.on(fault.name, fault.script.clone());
+        }
+        let cases = stream::iter(faults.iter().zip(&models));
+        let wrong: Vec<String> = cases
+            .map(|(fault, (_, base))| check(&door, &vendor, fault, base, format))
+            .buffer_unordered(AT_A_TIME)
+            .filter_map(async |checked| checked.err())
+            .collect()
+            .await;
+        assert!(wrong.is_empty(), "{way:?}, {format}:\n{}", wrong.join("\n"));
+    }
+}
+
+/// Runs one fault and then an answer without one; says what is wrong.
+async fn check(door: &Door, vendor: &Vendor, fault: &Fault, base: &str, format: &str) -> Result<(), String> {
+    let wrong = |what: String| Err(format!("{}: {what}", fault.name));
+    let asked_before = vendor.received_for(fault.name).len();
+    let started = Instant::now();
+    let answering = Answer::read(door.request(fault.name, base, format));
+    let Ok(answer) = tokio::time::timeout(PATIENCE, answering).await else {
+        return wrong("it hangs".into());
+    };
+    let acted = vendor.acted(fault.name).unwrap_or(started).max(started);
+    let took = answer.ended.saturating_duration_since(acted);
+    if took > fault.waits + SOON {
+        return wrong(format!("the answer took {took:?}"));
+    }
+    let asked = vendor.received_for(fault.name).len() - asked_before;
+    if asked != fault.asked {
+        return wrong(format!("the vendor was asked {asked} times"));
+    }
+    if let Err(what) = answer.check(fault, format, door.way) {
+        return wrong(format!("{what} in {} {:?}\n{}", answer.status, answer.retry_after, answer.body));
+    }
+    let good = Answer::read(door.request(GOOD, &vendor.base_url(), "ndjson")).await;
+    match good.reading("ndjson").map(|reading| (reading.said, reading.error)) {
+        Ok((said, None)) if said == "hello world" => Ok(()),
+        other => wrong(format!("a good request after it got {other:?}")),
+    }
+}
+
+/// What a client gets.
+struct Answer {
+    status: u16,
+    content_type: String,
+    retry_after: Option<u64>,
+    body: String,
+    ended: Instant,
+}
+
+/// What is common to a stream in any framing.
+#[derive(Debug, Default)]
+struct Reading {
+    said: String,
+    error: Option<String>,
+    failed_calls: usize,
+}
+
+impl Answer {
+    async fn read(request: reqwest::RequestBuilder) -> Self {
+        let response = request.send().await.expect("the service answers");
+        let header =
+            |name| response.headers().get(name).map(|value| value.to_str().expect("text").to_owned());
+        let status = response.status().as_u16();
+        let content_type = header("content-type").unwrap_or_default();
+        let retry_after = header("retry-after").map(|value| value.parse().expect("seconds"));
+        let body = response.text().await.expect("the answer's framing is whole");
+        Self { status, content_type, retry_after, body, ended: Instant::now() }
+    }
+
+    fn check(&self, fault: &Fault, format: &str, way: Way) -> Result<(), String> {
+        match fault.outcome {
+            Outcome::Refused(code) => {
+                if let Some(seconds) = &fault.retry_after {
+                    let told = self.retry_after.ok_or("Retry-After is missing")?;
+                    if !seconds.contains(&told) {
+                        return Err(format!("Retry-After is {told}"));
+                    }
+                }
+                self.is_problem(code)
+            }
+            Outcome::Broken { code, .. } if format == "json" => self.is_problem(code),
+            Outcome::Broken { said, code } => {
+                let reading = self.reading(format)?;
+                // The AI SDK's error chunk has no code.
+                let code = if format == "ui-message" { "error" } else { code };
+                if reading.error.as_deref() != Some(code) {
+                    return Err(format!("the error is {:?}", reading.error));
+                }
+                is("what was said", &*reading.said, said)
+            }
+            Outcome::Whole { said, failed_calls } => {
+                let reading = self.reading(format)?;
+                if let Some(error) = reading.error {
+                    return Err(format!("there is an error: {error}"));
+                }
+                is("what was said", &*reading.said, said)?;
+                match way {
+                    Way::App => is("the number of failed calls", reading.failed_calls, failed_calls),
+                    // Without a tool server every call fails.
+                    _ => Ok(()),
+                }
+            }
+        }
+    }
+
+    fn is_problem(&self, code: &str) -> Result<(), String> {
+        let problem: Value = serde_json::from_str(&self.body).map_err(|error| error.to_string())?;
+        let status = Code::from_word(code).expect("a code of ours").status().as_u16();
+        is("the content type", &*self.content_type, "application/problem+json")?;
+        is("the code", problem["code"].as_str(), Some(code))?;
+        is("the status", self.status, status)?;
+        is("the problem's status", problem["status"].as_u64(), Some(status.into()))?;
+        if code == "RATE_LIMITED" && self.retry_after.is_none() {
+            return Err("Retry-After is missing".into());
+        }
+        Ok(())
+    }
+
+    /// Reads a whole stream and holds it against its grammar.
+    fn reading(&self, format: &str) -> Result<Reading, String> {
+        is("the status", self.status, 200)?;
+        match format {
+            "ndjson" => read_events(&events(&self.body)),
+            "sse" => read_events(&sse_events(&self.body)?),
+            "ui-message" => read_ui_message(&self.body),
+            _ => read_object(&self.body),
+        }
+    }
+}
+
+fn is<T: PartialEq + std::fmt::Debug>(what: &str, found: T, expected: T) -> Result<(), String> {
+    if found == expected { Ok(()) } else { Err(format!("{what} is {found:?}, not {expected:?}")) }
+}
+
+fn read_events(events: &[Value]) -> Result<Reading, String> {
+    let kind = |event: &Value| event["type"].as_str().unwrap_or_default().to_owned();
+    let is_terminal = |event: &&Value| ["RUN_FINISHED", "RUN_ERROR"].contains(&&*kind(event));
+    is("the first event", events.first().map(kind).as_deref(), Some("RUN_STARTED"))?;
+    is("the number of terminal events", events.iter().filter(is_terminal).count(), 1)?;
+    let last = events.last().filter(is_terminal).ok_or("the terminal event is not the last")?;
+
+    let mut decoder = Decoder::new();
+    let typed: Vec<Event> = events
+        .iter()
+        .map(|event| decoder.decode(event.to_string().as_bytes()).map_err(|error| format!("{error:?}")))
+        .map(|event| event?.ok_or_else(|| "an event says nothing".to_owned()))
+        .collect::<Result<_, _>>()?;
+    Grammar::check(&typed).map_err(|violation| violation.to_string())?;
+
+    let texts = events.iter().filter(|event| kind(event) == "TEXT_MESSAGE_CONTENT");
+    Ok(Reading {
+        said: texts.filter_map(|event| event["delta"].as_str()).collect(),
+        error: (kind(last) == "RUN_ERROR").then(|| last["code"].as_str().unwrap_or_default().to_owned()),
+        failed_calls: events.iter().filter(|event| event["metadata"]["isError"] == true).count(),
+    })
+}
+
+/// The events of an SSE body, whose frames must be numbered from 0.
+fn sse_events(body: &str) -> Result<Vec<Value>, String> {
+    let frames: Vec<_> = body.split_terminator("\n\n").collect();
+    let read = |(number, frame): (usize, &&str)| {
+        let mut lines = frame.lines();
+        is("an id", lines.next(), Some(&*format!("id: {number}")))?;
+        let data = lines.next().and_then(|line| line.strip_prefix("data: ")).ok_or("a frame has no data")?;
+        serde_json::from_str(data).map_err(|error| error.to_string())
+    };
+    frames.iter().enumerate().map(read).collect()
+}
+
+fn read_ui_message(body: &str) -> Result<Reading, String> {
+    let frames: Vec<_> = body
+        .split_terminator("\n\n")
+        .map(|frame| frame.strip_prefix("data: ").ok_or(format!("{frame:?} is no data")))
+        .collect::<Result<_, _>>()?;
+    let (done, frames) = frames.split_last().ok_or("it is empty")?;
+    is("the last frame", *done, "[DONE]")?;
+    let chunks: Vec<Value> =
+        frames.iter().map(|frame| serde_json::from_str(frame).expect("each chunk is JSON")).collect();
+    let of = |kind: &str| chunks.iter().filter(|chunk| chunk["type"] == kind).collect::<Vec<_>>();
+    is("the number of starts", of("start").len(), 1)?;
+    is("the number of ends", of("finish").len(), 1)?;
+    is("the last chunk", chunks.last().and_then(|chunk| chunk["type"].as_str()), Some("finish"))?;
+    let errors = of("error").len();
+    let reason = of("finish")[0]["finishReason"].as_str().unwrap_or_default();
+    is("the number of errors", errors, usize::from(reason == "error"))?;
+    Ok(Reading {
+        said: of("text-delta").iter().filter_map(|chunk| chunk["delta"].as_str()).collect(),
+        error: (errors > 0).then(|| "error".to_owned()),
+        failed_calls: of("tool-output-error").len(),
+    })
+}
+
+fn read_object(body: &str) -> Result<Reading, String> {
+    let object: Value = serde_json::from_str(body).map_err(|error| error.to_string())?;
+    let calls = object["toolCalls"].as_array().ok_or("there are no toolCalls")?;
+    Ok(Reading {
+        said: object["output"].as_str().ok_or("there is no output")?.to_owned(),
+        error: None,
+        failed_calls: calls.iter().filter(|call| call["isError"] == true).count(),
+    })
+}

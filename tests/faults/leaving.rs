@@ -1,0 +1,204 @@
+//! Clients that leave: what was begun for them stops.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use agent_core::backend::EmbeddedBackend;
+use agent_core::select::BackendKind;
+use agent_core::testing::FakeTools;
+use agent_core::turn::Platform;
+use agent_http::config::{AppConfig, Flags};
+use agent_http::model::{EmbeddedModels, HostedVendor};
+use agent_http::outbound::Outbound;
+use agent_http::{app, serve};
+use agentd::compose::{self, Stores};
+use futures_util::{Stream, StreamExt};
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+
+use super::{Door, FORMATS, PATIENCE, SOON, Way, embedded, workspace};
+use crate::support::client;
+use crate::support::server::{SESSION_SECRET, session};
+use crate::support::vendor::{Step, Vendor, chunk, delta, stream_head, tool_calls};
+
+/// When the client leaves, by what the vendor is doing.
+struct Phase {
+    /// Names the phase; it is the model's name too.
+    name: &'static str,
+    script: Vec<Vec<Step>>,
+    /// What the client of a stream has read by then.
+    seen: &'static str,
+}
+
+impl Phase {
+    fn seen(&self, format: &str) -> &'static str {
+        // Steps have no names in this framing.
+        if (self.seen, format) == ("round-1", "ui-message") { "start-step" } else { self.seen }
+    }
+}
+
+fn phases() -> Vec<Phase> {
+    let said = || [stream_head(), delta(json!({"content": "par"}))];
+    let call = || tool_calls(&[("c1", "readTodos", "{}")]);
+    let phase = |name, script: &[Vec<Step>], seen| Phase { name, script: script.to_vec(), seen };
+    let with = |steps: &[Step], last: Step| steps.iter().cloned().chain([last]).collect::<Vec<_>>();
+    let trickle = chunk("data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"x\"}}]}\n\n");
+    let Step::Send(trickle) = trickle else { panic!("a chunk is sent") };
+    vec![
+        phase("before-the-head", &[vec![Step::Stall]], ""),
+        phase("after-the-head", &[with(&[stream_head()], Step::Stall)], "round-1"),
+        phase("in-a-silence", &[with(&said(), Step::Stall)], "par"),
+        phase("in-a-trickle", &[with(&said(), Step::Drip(trickle, Duration::from_millis(10)))], "par"),
+        phase(
+            "in-a-call's-arguments",
+            &[with(
+                &[
+                    stream_head(),
+                    delta(json!({"tool_calls": [{"index": 0, "id": "c1", "type": "function",
+                        "function": {"name": "readTodos", "arguments": "{"}}]})),
+                ],
+                Step::Stall,
+            )],
+            "readTodos",
+        ),
+        phase("before-the-second-head", &[call(), vec![Step::Stall]], "c1"),
+        phase("in-the-second-round", &[call(), with(&said(), Step::Stall)], "par"),
+    ]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_leaves_the_runtime_ends_the_call_upstream() {
+    a_client_that_leaves_ends_the_call_upstream(Way::Runtime).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_leaves_the_application_ends_the_call_upstream() {
+    a_client_that_leaves_ends_the_call_upstream(Way::App).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_leaves_the_chain_ends_the_call_upstream() {
+    a_client_that_leaves_ends_the_call_upstream(Way::Chain).await;
+}
+
+async fn a_client_that_leaves_ends_the_call_upstream(way: Way) {
+    let vendor = Vendor::start().await;
+    let phases = phases();
+    let models: Vec<_> = phases.iter().map(|phase| (phase.name, vendor.base_url())).collect();
+    // The default time-outs are so long that none of them can be what ends a call.
+    let mut door = Door::open(way, &models, &[]).await;
+    for format in FORMATS {
+        for phase in &phases {
+            let case = format!("{way:?}, {format}, {}", phase.name);
+            vendor.on(phase.name, phase.script.clone());
+            let left = vendor.clients_that_left();
+            let asked = vendor.received_for(phase.name).len() + phase.script.len();
+            // A client of its own, so that its connections go with it.
+            door.client = client();
+            let request = door.request(phase.name, &vendor.base_url(), format);
+            let mut reading = Box::pin(read_until(request, phase.seen(format)));
+            let reached = async {
+                // Nothing is answered before the vendor's head, nor before a whole object.
+                let silent = format == "json" || phase.seen.is_empty();
+                let body = tokio::select! {
+                    body = &mut reading => Some(body),
+                    () = vendor.until_received(phase.name, asked), if silent => None,
+                };
+                vendor.until_received(phase.name, asked).await;
+                body
+            };
+            let body = tokio::time::timeout(PATIENCE, reached).await;
+            let body = body.unwrap_or_else(|_| panic!("{case}: it hangs"));
+            assert_eq!(vendor.clients_that_left(), left, "{case}: the call ended while the client was there");
+            drop((body, reading));
+            door.client = client();
+            let gone = tokio::time::timeout(SOON, vendor.until_left(left + 1)).await;
+            assert!(gone.is_ok(), "{case}: the call goes on");
+        }
+    }
+}
+
+/// Sends a request and reads until the answer has said `seen`; gives the rest of the body.
+async fn read_until(request: reqwest::RequestBuilder, seen: &str) -> impl Stream + use<> {
+    let mut body = Box::pin(request.send().await.expect("an answer").bytes_stream());
+    let mut so_far = Vec::new();
+    while !String::from_utf8_lossy(&so_far).contains(seen) {
+        so_far.extend_from_slice(&body.next().await.expect("more").expect("the connection stands"));
+    }
+    body
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_leaves_ends_the_tool_call() {
+    let vendor = Vendor::start().await;
+    vendor.on("m", [tool_calls(&[("c1", "readTodos", "{}")])]);
+    let ((begin, mut begun), (end, mut ended)) = (watch::channel(0), watch::channel(0));
+    let tools = FakeTools::new().behaves("readTodos", move |_| {
+        let counting = Counting(end.clone());
+        begin.send_modify(|begun| *begun += 1);
+        async move {
+            let _counting = counting;
+            std::future::pending().await
+        }
+    });
+    let address = app_with(&workspace(&[("m", vendor.base_url())], embedded), tools).await;
+    for (place, format) in FORMATS.into_iter().enumerate() {
+        let request = client()
+            .post(format!("http://{address}/api/agent/chat?format={format}"))
+            .bearer_auth(session("u1", "c1"))
+            .json(&json!({"agentId": "m", "message": "hello"}));
+        let mut reading = Box::pin(read_until(request, "an end that never comes"));
+        let reached = async {
+            tokio::select! {
+                _ = &mut reading => {}
+                _ = begun.wait_for(|begun| *begun > place) => {}
+            }
+        };
+        tokio::time::timeout(PATIENCE, reached).await.expect("the tool is called");
+        assert_eq!(*ended.borrow(), place, "{format}: the call ended while the client was there");
+        drop(reading);
+        let gone = tokio::time::timeout(SOON, ended.wait_for(|ended| *ended > place)).await;
+        assert!(gone.is_ok(), "{format}: the call goes on");
+    }
+    assert_eq!(vendor.received().len(), FORMATS.len(), "there was no second round");
+}
+
+/// Counts when it is dropped.
+struct Counting(watch::Sender<usize>);
+
+impl Drop for Counting {
+    fn drop(&mut self) {
+        self.0.send_modify(|count| *count += 1);
+    }
+}
+
+/// The application with other tools than its own.
+async fn app_with(workspace: &Value, tools: FakeTools) -> SocketAddr {
+    let env = BTreeMap::from([("SESSION_SECRET", SESSION_SECRET), ("OUTBOUND_ALLOW", "127.0.0.0/8")]);
+    let config = AppConfig::load(&Flags::default(), &env).expect("the settings are right");
+    let stores =
+        Stores::in_memory("the test's workspace", &workspace.to_string()).await.expect("it is right");
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let address = listener.local_addr().expect("it listens");
+
+    let hosted = &config.server.hosted;
+    let hosted = HostedVendor {
+        outbound: Outbound::new(config.server.outbound.clone()).expect("a client"),
+        base_url: hosted.base_url.clone(),
+        key: None,
+        default_model: hosted.model.clone(),
+        needs_key: hosted.needs_key,
+    };
+    let tools = Arc::new(tools);
+    let backend = EmbeddedBackend::new(EmbeddedModels { hosted, local: None }).with_tools(tools.clone());
+    let platform =
+        Platform::new(stores.roles.clone()).with_tools(tools).with_backend(BackendKind::Embedded, backend);
+    let mut app = compose::application(&config, address, stores, None).expect("it is right");
+    app.platform = platform;
+    let service = app::service(Arc::new(app));
+    tokio::spawn(serve::serve(listener, service, config.server.serve.clone(), std::future::pending()));
+    address
+}

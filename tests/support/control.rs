@@ -1,0 +1,173 @@
+//! A model vendor whose answers are under control from outside: the one that the client tests ask for
+//! (`tests/clients/setting.js` says what it does and why), and one that holds an answer back.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use url::Url;
+
+use super::vendor::{Step, delta, event, last_chunk, plain, read_request, stream_head, tool_calls};
+
+/// How often the model `slow` says something.
+const TICK: Duration = Duration::from_millis(20);
+
+/// The vendor; it stops when it is dropped.
+pub struct Control {
+    /// Where it listens.
+    pub address: SocketAddr,
+    gate: watch::Sender<bool>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+/// The answers of the model `slow`: what was asked, and whether the asker is still there.
+type Slow = Arc<Mutex<Vec<(String, bool)>>>;
+
+impl Control {
+    /// Starts a vendor on a free port.
+    pub async fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("it listens");
+        let (gate, opened) = watch::channel(false);
+        let slow = Slow::default();
+        let task = tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(serve(stream, slow.clone(), opened.clone()));
+            }
+        });
+        Self { address, gate, task }
+    }
+
+    /// The base address that an agent names.
+    pub fn base_url(&self) -> String {
+        format!("http://{}/v1", self.address)
+    }
+
+    /// Where it is asked what became of an answer.
+    pub fn control_url(&self) -> String {
+        format!("http://{}/control", self.address)
+    }
+
+    /// Lets the model `held` go on after its first word.
+    pub fn release(&self) {
+        self.gate.send_replace(true);
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn serve(mut stream: TcpStream, slow: Slow, mut opened: watch::Receiver<bool>) {
+    let mut buffer = Vec::new();
+    while let Some(request) = read_request(&mut stream, &mut buffer).await {
+        if request.head.starts_with("GET ") {
+            if write(&mut stream, state(&request.head, &slow)).await.is_none() {
+                return;
+            }
+            continue;
+        }
+        let body = request.json();
+        let written = match body["model"].as_str() {
+            Some("slow") => return tick(&mut stream, &body, &slow).await,
+            Some("held") => hold(&mut stream, &mut opened).await,
+            Some("error") => {
+                // The end of the stream is the end of the connection.
+                write(&mut stream, fail()).await;
+                return;
+            }
+            Some("tools") if !has_result(&body) => write(&mut stream, call()).await,
+            Some("tools") => write(&mut stream, say(&["I have", " looked."])).await,
+            _ => write(&mut stream, say(&["Hello", " from", " the ", "model."])).await,
+        };
+        if written.is_none() {
+            return;
+        }
+    }
+}
+
+async fn write(stream: &mut TcpStream, steps: Vec<Step>) -> Option<()> {
+    for step in steps {
+        let Step::Send(bytes) = step else { panic!("this vendor only sends") };
+        stream.write_all(&bytes).await.ok()?;
+    }
+    Some(())
+}
+
+/// What became of the latest answer whose question holds the mark.
+fn state(head: &str, slow: &Slow) -> Vec<Step> {
+    let target = head.split(' ').nth(1).expect("a request line has a target");
+    let url = Url::parse("http://vendor").and_then(|base| base.join(target)).expect("a target");
+    let mark = url.query_pairs().find(|(name, _)| name == "mark").expect("a mark").1.into_owned();
+    let slow = slow.lock().expect("unpoisoned");
+    let state = match slow.iter().rev().find(|(asked, _)| asked.contains(&mark)) {
+        None => "none",
+        Some((_, true)) => "open",
+        Some((_, false)) => "dropped",
+    };
+    plain("200 OK", "", &json!({ "state": state }).to_string())
+}
+
+async fn tick(stream: &mut TcpStream, body: &Value, slow: &Slow) {
+    let place = {
+        let mut slow = slow.lock().expect("unpoisoned");
+        slow.push((body.to_string(), true));
+        slow.len() - 1
+    };
+    let mut left = write(stream, vec![stream_head()]).await.is_none();
+    let mut byte = [0];
+    while !left {
+        left = write(stream, vec![delta(json!({"content": "tick "}))]).await.is_none()
+            || tokio::time::timeout(TICK, stream.read(&mut byte)).await.is_ok();
+    }
+    slow.lock().expect("unpoisoned")[place].1 = false;
+}
+
+async fn hold(stream: &mut TcpStream, opened: &mut watch::Receiver<bool>) -> Option<()> {
+    write(stream, vec![stream_head(), delta(json!({"content": "first"}))]).await?;
+    opened.wait_for(|opened| *opened).await.ok()?;
+    let rest = [delta(json!({"content": " last"}))].into_iter().chain(finish());
+    write(stream, rest.collect()).await
+}
+
+fn say(texts: &[&str]) -> Vec<Step> {
+    let deltas = texts.iter().map(|text| delta(json!({"content": text})));
+    [stream_head()].into_iter().chain(deltas).chain(finish()).collect()
+}
+
+fn finish() -> Vec<Step> {
+    vec![
+        event(json!({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})),
+        event(json!({"choices": [],
+            "usage": {"prompt_tokens": 7, "completion_tokens": 4, "total_tokens": 11}})),
+        event("[DONE]"),
+        last_chunk(),
+    ]
+}
+
+fn call() -> Vec<Step> {
+    let mut steps = tool_calls(&[("call_1", "readTodos", "{}")]);
+    steps.insert(1, delta(json!({"content": "Let me look."})));
+    steps
+}
+
+fn fail() -> Vec<Step> {
+    vec![
+        stream_head(),
+        delta(json!({"content": "Half an"})),
+        event(json!({"error": {"message": "vendor-detail"}})),
+        last_chunk(),
+    ]
+}
+
+fn has_result(body: &Value) -> bool {
+    body["messages"]
+        .as_array()
+        .is_some_and(|messages| messages.iter().any(|message| message["role"] == "tool"))
+}

@@ -1,0 +1,90 @@
+//! Starts the services in this process, on free ports, configured as an operator would.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use agent_core::role::Secret;
+use agent_http::auth::mint_session;
+use agent_http::config::{AppConfig, Flags, RuntimeConfig};
+use agentd::compose::Stores;
+use agentd::run::{self, Stop};
+use serde_json::Value;
+use tokio::sync::watch;
+
+/// The secret that sessions are signed with.
+pub const SESSION_SECRET: &str = "session-canary-0123456789";
+/// The secret of proactive calls.
+pub const INTERNAL_SECRET: &str = "internal-canary-0123456789";
+
+/// A service that runs until it is dropped.
+pub struct Server {
+    /// Where it listens.
+    pub address: SocketAddr,
+    _stop: watch::Sender<bool>,
+}
+
+impl Server {
+    /// An address below the server.
+    pub fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
+    /// Posts JSON to the chat entry as the user `u1` of the company `c1`.
+    pub async fn chat(&self, body: &Value) -> reqwest::Response {
+        self.chat_as(&session("u1", "c1"), "", body).await
+    }
+
+    /// Posts JSON to the chat entry with a bearer and a query.
+    pub async fn chat_as(&self, bearer: &str, query: &str, body: &Value) -> reqwest::Response {
+        let url = self.url(&format!("/api/agent/chat{query}"));
+        super::client()
+            .post(url)
+            .bearer_auth(bearer)
+            .json(body)
+            .send()
+            .await
+            .expect("the application answers")
+    }
+}
+
+/// The application with a workspace, reaching loopback, and `settings` over the defaults.
+pub async fn app(workspace: &Value, settings: &[(&str, &str)]) -> Server {
+    let mut env = BTreeMap::from([
+        ("PORT", "0"),
+        ("SESSION_SECRET", SESSION_SECRET),
+        ("INTERNAL_SECRET", INTERNAL_SECRET),
+        ("OUTBOUND_ALLOW", "127.0.0.0/8"),
+    ]);
+    env.extend(settings.iter().copied());
+    let config = AppConfig::load(&Flags::default(), &env).expect("the settings are right");
+    let stores =
+        Stores::in_memory("the test's workspace", &workspace.to_string()).await.expect("it is right");
+    let listener = run::listen(config.server.listen).await.expect("a free port");
+    let address = listener.local_addr().expect("it listens");
+    let (stopper, stop) = Stop::by_hand();
+    tokio::spawn(async move {
+        run::serve_app(&config, listener, stores, None, stop).await.expect("the application serves");
+    });
+    Server { address, _stop: stopper }
+}
+
+/// The agent runtime, reaching loopback, and `settings` over the defaults.
+pub async fn runtime(settings: &[(&str, &str)]) -> Server {
+    let mut env = BTreeMap::from([("PORT", "0"), ("OUTBOUND_ALLOW", "127.0.0.0/8")]);
+    env.extend(settings.iter().copied());
+    let config = RuntimeConfig::load(&Flags::default(), &env).expect("the settings are right");
+    let listener = run::listen(config.server.listen).await.expect("a free port");
+    let address = listener.local_addr().expect("it listens");
+    let (stopper, stop) = Stop::by_hand();
+    tokio::spawn(async move {
+        run::serve_runtime(&config, listener, stop).await.expect("the runtime serves");
+    });
+    Server { address, _stop: stopper }
+}
+
+/// A session token.
+pub fn session(user: &str, company: &str) -> String {
+    let secret = Secret::new(SESSION_SECRET);
+    mint_session(&secret, user, company, Duration::from_secs(600)).expect("the claims are right")
+}
