@@ -4,7 +4,7 @@
 //! kernels on every processor; for `Q4_1` it has none, and multiplying takes three to five times as
 //! long. The products are spread over the rayon pool that the caller runs in, not over candle's
 //! own: that one spins at a barrier after each product, and where it shares its cores with anything
-//! else, a token takes ten times as long.
+//! else, a token takes five times as long and more.
 
 use candle_core::quantized::k_quants::BlockQ8_0;
 use candle_core::quantized::{GgmlType, QTensor};

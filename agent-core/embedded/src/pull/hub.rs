@@ -62,8 +62,10 @@ impl Pull {
         part: &Path,
         from: u64,
     ) -> Result<(), SourceError> {
-        let unreachable =
-            |source: reqwest::Error| SourceError::Unreachable { address: address.to_owned(), source };
+        let unreachable = |source: reqwest::Error| SourceError::Unreachable {
+            address: address.to_owned(),
+            source: source.without_url(),
+        };
         let mut request = self.client.get(address);
         if from > 0 {
             request = request.header(RANGE, format!("bytes={from}-"));
