@@ -13,6 +13,8 @@ use rayon::prelude::*;
 
 const BLOCK: usize = BlockQ8_0::BLCK_SIZE;
 
+/// How many blocks are packed in one piece of parallel work.
+const BLOCKS_PER_TASK: usize = 4_096;
 /// How many rows of a matrix make one piece of parallel work.
 const ROWS_PER_TASK: usize = 32;
 
@@ -35,7 +37,10 @@ impl Matrix {
             let values: Vec<f32> = tensor.dequantize(&Device::Cpu)?.flatten_all()?.to_vec1()?;
             let start = matrix.blocks.len();
             matrix.blocks.resize(start + values.len() / BLOCK, BlockQ8_0::zeros());
-            BlockQ8_0::from_float(&values, &mut matrix.blocks[start..]);
+            let blocks = matrix.blocks[start..].par_chunks_mut(BLOCKS_PER_TASK);
+            blocks
+                .zip(values.par_chunks(BLOCKS_PER_TASK * BLOCK))
+                .for_each(|(blocks, values)| BlockQ8_0::from_float(values, blocks));
             matrix.rows += rows;
             matrix.columns = columns;
         }
@@ -61,6 +66,9 @@ impl Matrix {
     /// products in the same order.
     pub(crate) fn multiply(&self, inputs: &[f32]) -> Vec<f32> {
         let count = inputs.len() / self.columns;
+        if count == 0 {
+            return Vec::new();
+        }
         let mut blocks = vec![BlockQ8_0::zeros(); inputs.len() / BLOCK];
         BlockQ8_0::from_float(inputs, &mut blocks);
         let inputs: Vec<&[BlockQ8_0]> = blocks.chunks_exact(self.columns / BLOCK).collect();
