@@ -155,15 +155,15 @@ impl Rounds {
     /// The model has finished an answer: call its tools, or end the run.
     fn finish_answer(&mut self, answer: Answer, reason: FinishReason) {
         let cut_short = matches!(reason, FinishReason::Length | FinishReason::ContentFilter);
-        let (text, calls) = answer.into_parts();
+        let (text, mut calls) = answer.into_parts();
         if calls.is_empty() || cut_short {
             let reason = if reason == FinishReason::ToolCalls { FinishReason::Stop } else { reason };
             return self.finish_run(reason);
         }
         let progress = Arc::new(ProgressBoard::default());
         let pending = FuturesUnordered::new();
-        for (place, call) in calls.iter().enumerate() {
-            pending.push(call::run(place, call.clone(), &self.deps, &self.request, &self.context, &progress));
+        for (place, call) in calls.iter_mut().enumerate() {
+            pending.push(call::run(place, call, &self.deps, &self.request, &self.context, &progress));
         }
         let results = calls.into_iter().map(|call| (call, None)).collect();
         self.state = State::Calling(Box::new(Calling { text, results, pending, progress }));

@@ -41,6 +41,8 @@ pub mod config;
 pub mod cors;
 pub mod error;
 pub mod lines;
+#[cfg(test)]
+mod loopback;
 pub mod model;
 pub mod outbound;
 pub mod probe;

@@ -14,6 +14,9 @@ pub const DEFAULT_LINE_LIMIT: usize = 1 << 20;
 /// What a buffer starts with: most lines are shorter, and there is one buffer for every open stream.
 const FIRST_CAPACITY: usize = 2 << 10;
 
+/// What an event's buffer starts with: a chunk of a model's answer is shorter.
+const FIRST_EVENT_CAPACITY: usize = 512;
+
 /// What a buffer keeps once a long line is through.
 const KEPT_CAPACITY: usize = 64 << 10;
 
@@ -272,7 +275,7 @@ impl SseDecoder {
                         return Err(too_long(limit));
                     }
                     if self.data.capacity() == 0 {
-                        self.data.reserve(FIRST_CAPACITY);
+                        self.data.reserve(FIRST_EVENT_CAPACITY.max(value.len() + 1));
                     }
                     self.data.extend_from_slice(value);
                     self.data.push(b'\n');

@@ -48,18 +48,17 @@ impl HostedVendor {
     /// # Errors
     /// `InvalidRequest` for an address that is none; `NotConfigured`, naming the key that is missing.
     pub fn model(&self, settings: HostedSettings<'_>) -> Result<OpenAi, Failure> {
-        let supplied = settings.base_url.map(str::trim).filter(|text| !text.is_empty());
-        let base = match supplied {
+        let base = match settings.base_url.and_then(given) {
             Some(text) => supplied_url("baseUrl", text)?,
             None => self.base_url.clone(),
         };
         let own = origin_of(&base) == origin_of(&self.base_url);
-        let given = settings.api_key.filter(|key| !key.expose().is_empty());
-        let key = given.or_else(|| self.key.as_ref().and_then(|key| key.for_url(&base)));
+        let brought = settings.api_key.filter(|key| !key.expose().is_empty());
+        let key = brought.or_else(|| self.key.as_ref().and_then(|key| key.for_url(&base)));
         if key.is_none() && own && self.needs_key {
             return Err(Failure::new(FailureKind::NotConfigured, "OPENAI_API_KEY is not configured"));
         }
-        let model = settings.model.map(str::trim).filter(|model| !model.is_empty());
+        let model = settings.model.and_then(given);
         OpenAi::new(
             self.outbound.clone(),
             &base,
@@ -83,9 +82,8 @@ const PROVIDERS: &str = "auto, local, openai, ollama";
 
 impl ModelSource for EmbeddedModels {
     fn model(&self, settings: &EmbeddedAi) -> Result<Arc<dyn Model>, Failure> {
-        let provider = settings.provider.as_deref().map(str::trim).filter(|name| !name.is_empty());
-        match provider.unwrap_or("auto") {
-            "auto" if settings.base_url.is_some() || self.hosted.key.is_some() => self.hosted(settings),
+        match settings.provider.as_deref().and_then(given).unwrap_or("auto") {
+            "auto" if self.hosted.key.is_some() || brings_own(settings) => self.hosted(settings),
             "auto" | "local" => self.local(),
             "openai" => self.hosted(settings),
             "ollama" => Err(Failure::new(
@@ -98,6 +96,17 @@ impl ModelSource for EmbeddedModels {
             )),
         }
     }
+}
+
+/// Whether settings can only be meant for a hosted model.
+fn brings_own(settings: &EmbeddedAi) -> bool {
+    let key = settings.api_key.as_ref().is_some_and(|key| !key.expose().is_empty());
+    key || settings.base_url.as_deref().and_then(given).is_some()
+}
+
+/// The setting, unless it is blank, which counts as absent.
+fn given(setting: &str) -> Option<&str> {
+    Some(setting.trim()).filter(|setting| !setting.is_empty())
 }
 
 impl EmbeddedModels {
@@ -119,3 +128,6 @@ impl EmbeddedModels {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

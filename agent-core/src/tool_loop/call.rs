@@ -28,9 +28,12 @@ pub(super) struct CallOutcome {
 }
 
 /// Runs a call; whatever happens becomes its outcome.
+///
+/// Arguments that are no object are `{}` in `call` afterwards: servers read the calls that they are given
+/// back, and some refuse a conversation with such a call in it, whatever its result says.
 pub(super) fn run(
     place: usize,
-    call: ToolCall,
+    call: &mut ToolCall,
     deps: &ToolLoop,
     request: &ModelRequest,
     context: &Arc<ExecutionContext>,
@@ -42,15 +45,15 @@ pub(super) fn run(
     let (tools, limits) = (deps.tools.clone(), deps.limits);
     let timeout = deps.clock.sleep(limits.tool_timeout);
     let context = context.clone();
-    let progress = CallProgress { call_id: call.id, board: board.clone() };
+    let progress = CallProgress { call_id: call.id.clone(), board: board.clone() };
+    let name = call.function.name.clone();
+    let arguments = parse_arguments(&mut call.function.arguments);
     async move {
-        let name = call.function.name;
         let work = async {
             if !offered {
                 return Err(ToolError::Unknown(name.clone()));
             }
-            let arguments = parse_arguments(&call.function.arguments)?;
-            tools.call(&context, &name, arguments, &progress).await
+            tools.call(&context, &name, arguments?, &progress).await
         };
         let guarded = AssertUnwindSafe(work).catch_unwind();
         let output = match select(Box::pin(guarded), timeout).await {
@@ -76,14 +79,17 @@ pub(super) fn run(
 }
 
 /// Models leave the arguments empty where a tool takes none.
-fn parse_arguments(text: &str) -> Result<Value, ToolError> {
-    if text.trim().is_empty() {
-        return Ok(Value::Object(Map::new()));
-    }
-    match serde_json::from_str(text) {
-        Ok(Value::Object(object)) => Ok(Value::Object(object)),
-        Ok(_) => Err(ToolError::InvalidArguments("they must be a JSON object".into())),
-        Err(error) => Err(ToolError::InvalidArguments(format!("they are not JSON: {error}"))),
+fn parse_arguments(text: &mut String) -> Result<Value, ToolError> {
+    let problem = match serde_json::from_str(text) {
+        Ok(Value::Object(object)) => return Ok(Value::Object(object)),
+        _ if text.trim().is_empty() => None,
+        Ok(_) => Some("they must be a JSON object".to_owned()),
+        Err(error) => Some(format!("they are not JSON: {error}")),
+    };
+    "{}".clone_into(text);
+    match problem {
+        None => Ok(Value::Object(Map::new())),
+        Some(problem) => Err(ToolError::InvalidArguments(problem)),
     }
 }
 

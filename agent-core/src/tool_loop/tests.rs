@@ -376,6 +376,9 @@ fn arguments_are_an_object_or_the_model_is_told() {
         let events = bench.run();
         let (_, content, is_error) = results(&events)[0];
         let called: Vec<Value> = bench.tools.calls().into_iter().map(|call| call.arguments).collect();
+        let given_back = bench.sent(1)[1]["toolCalls"][0]["function"]["arguments"].clone();
+        let given_back: Value = serde_json::from_str(given_back.as_str().expect("text")).expect("JSON");
+        assert_eq!(&given_back, expected.as_ref().unwrap_or(&json!({})), "{fragments:?}");
         match expected {
             Ok(arguments) => assert_eq!((called, content), (vec![arguments], "yes"), "{fragments:?}"),
             Err(problem) => {

@@ -11,7 +11,7 @@ use agent_core::budget::TokenBudget;
 use agent_core::error::{Failure, FailureKind};
 use agent_core::event::{Event, EventStream};
 use agent_core::payload::{Payload, PayloadBuilder};
-use agent_core::prompt::Dialect;
+use agent_core::prompt::{Dialect, push_tool_json};
 use agent_core::role::{AgentServer, Secret};
 use agent_core::select::Choice;
 use async_trait::async_trait;
@@ -88,9 +88,8 @@ impl AgentServerBackend {
         turn.prompt.push_messages_json(Dialect::AgUi, body.buffer());
         body.raw(r#"],"tools":["#);
         for (i, tool) in turn.tools.iter().enumerate() {
-            body.raw(if i > 0 { "," } else { "" }).raw(r#"{"name":"#).json(&tool.name);
-            body.raw(r#","description":"#).json(&tool.description);
-            body.raw(r#","inputSchema":"#).raw(tool.input_schema.get()).raw("}");
+            body.raw(if i > 0 { "," } else { "" });
+            push_tool_json(tool, Dialect::AgUi, body.buffer());
         }
         body.raw("]");
         optional(&mut body, "provider", settings.agent_server_provider.as_ref());
@@ -239,3 +238,6 @@ impl Stream for RuntimeEvents {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

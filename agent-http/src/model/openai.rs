@@ -2,12 +2,15 @@
 
 mod stream;
 mod template;
+mod wire;
+
+use std::time::Duration;
 
 use agent_core::error::{Failure, FailureKind};
 use agent_core::message::Content;
 use agent_core::model::{Model, ModelInfo, ModelRequest, ModelStream, ToolChoice};
 use agent_core::payload::{Payload, PayloadBuilder};
-use agent_core::prompt::{Dialect, push_message_json};
+use agent_core::prompt::{Dialect, push_message_json, push_tool_json};
 use agent_core::role::Secret;
 use async_trait::async_trait;
 use futures_util::StreamExt;
@@ -22,6 +25,9 @@ use crate::outbound::{Outbound, Trust, status_failure};
 /// What a hosted model is assumed to take, where nobody says otherwise.
 const CONTEXT_WINDOW: usize = 128_000;
 const MAX_OUTPUT_TOKENS: usize = 16_000;
+/// The longest answer that comes in one piece, and the longest wait for its body.
+const MAX_WHOLE_BYTES: usize = 4 << 20;
+const WHOLE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Room for what a body has beside its cached pieces.
 const BODY_HEADROOM: usize = 1024;
 
@@ -89,23 +95,26 @@ impl Model for OpenAi {
         if !response.status.is_success() {
             return Err(status_failure(response.status, &response.headers));
         }
-        if is_no_stream(&response.headers) {
-            return Err(Failure::new(
-                FailureKind::Failed,
-                "the model's server did not answer with a stream of events",
-            ));
+        match content_type(&response.headers).as_str() {
+            "application/json" => {
+                let body = response.read_limited(MAX_WHOLE_BYTES, WHOLE_TIMEOUT).await?;
+                let events = stream::whole(&body)?;
+                Ok(futures_util::stream::iter(events.into_iter().map(Ok)).boxed())
+            }
+            "text/html" => {
+                Err(Failure::new(FailureKind::Failed, "the model's server answered with a web page"))
+            }
+            // Servers of this API name their streams in many ways.
+            _ => Ok(ChatStream::new(response).boxed()),
         }
-        Ok(ChatStream::new(response).boxed())
     }
 }
 
-/// Whether a head announces an object, which is how some servers report an error in a 200, or a page,
-/// which is how a proxy in between does. Other types are read on, for servers of this API name theirs
-/// in many ways.
-fn is_no_stream(headers: &HeaderMap) -> bool {
+/// What a head announces, without parameters: an object, which is how some servers report an error in a
+/// 200 and others answer who asked for a stream; or a page, by a proxy in between.
+fn content_type(headers: &HeaderMap) -> String {
     let named = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let essence = named.split(';').next().unwrap_or_default().trim();
-    ["application/json", "text/html"].iter().any(|other| essence.eq_ignore_ascii_case(other))
+    named.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
 }
 
 /// Refuses what Chat Completions has no words for. A note in its place would have the model answer as
@@ -131,9 +140,7 @@ fn push_tools(request: &ModelRequest, body: &mut PayloadBuilder) {
     }
     for (i, tool) in request.tools.iter().enumerate() {
         body.raw(if i == 0 { r#","tools":["# } else { "," });
-        body.raw(r#"{"type":"function","function":{"name":"#).json(&tool.name);
-        body.raw(r#","description":"#).json(&tool.description);
-        body.raw(r#","parameters":"#).raw(tool.input_schema.get()).raw("}}");
+        push_tool_json(tool, Dialect::ChatCompletions, body.buffer());
     }
     body.raw(r#"],"tool_choice":"#);
     match &request.tool_choice {
@@ -168,7 +175,5 @@ fn push_messages(request: &ModelRequest, body: &mut PayloadBuilder) {
     body.raw("]");
 }
 
-/// A failure that the server reports inside an answer that began well.
-fn reported() -> Failure {
-    Failure::new(FailureKind::Failed, "the model's server reported an error")
-}
+#[cfg(test)]
+mod tests;

@@ -1,20 +1,19 @@
-//! The answer of a Chat Completions server, chunk by chunk.
+//! The answer of a Chat Completions server, chunk by chunk or as a whole.
 
-use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use agent_core::error::{Failure, FailureKind};
-use agent_core::message::{FinishReason, Usage};
+use agent_core::message::FinishReason;
 use agent_core::model::ModelEvent;
 use futures_util::{Stream, StreamExt};
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::reported;
 use super::template::Template;
+use super::wire::{Call, Choice, Chunk};
 use crate::lines::SseDecoder;
 use crate::outbound::{BodyStream, OutboundResponse};
 
@@ -26,11 +25,7 @@ pub(super) struct ChatStream {
     body: BodyStream,
     decoder: SseDecoder,
     template: Template,
-    ready: VecDeque<ModelEvent>,
-    calls: Vec<usize>,
-    model: Option<String>,
-    finish: Option<FinishReason>,
-    spoke: bool,
+    answer: Answer,
     over: bool,
 }
 
@@ -40,55 +35,36 @@ impl ChatStream {
             body: response.into_stream(),
             decoder: SseDecoder::default(),
             template: Template::default(),
-            ready: VecDeque::new(),
-            calls: Vec::new(),
-            model: None,
-            finish: None,
-            spoke: false,
+            answer: Answer::default(),
             over: false,
         }
     }
 
-    /// Takes what the decoder has; `true` says that the answer is complete.
+    /// Takes what the decoder has, up to the next events; `true` says that the answer is complete.
     fn take_events(&mut self) -> Result<bool, Failure> {
         while let Some(event) = self.decoder.next_event()? {
-            if event.data == b"[DONE]" {
+            if event.data.trim_ascii() == b"[DONE]" {
                 return Ok(true);
             }
-            if let Some(text) = self.template.read(event.data) {
-                self.ready.push_back(ModelEvent::Text(text.to_owned()));
-                return Ok(false);
+            // An event of another name may mean something else by the same words.
+            let named = !event.event.is_empty();
+            if let Some(text) = self.template.read(event.data).filter(|_| !named) {
+                self.answer.ready.push_back(ModelEvent::Text(text.to_owned()));
+                break;
             }
-            let chunk: Chunk<'_> = serde_json::from_slice(event.data).map_err(|error| {
-                Failure::new(FailureKind::Failed, "the model's server sent something unreadable")
-                    .with_source(fault(&error))
-            })?;
-            if let Some(text) = chunk.only_text() {
+            let chunk = read(event.data)?;
+            if let Some(text) = chunk.only_text().filter(|_| !named) {
                 self.template.learn(event.data, text);
             }
-            let taken = Taken {
-                ready: &mut self.ready,
-                calls: &mut self.calls,
-                model: &mut self.model,
-                finish: &mut self.finish,
-                spoke: &mut self.spoke,
-            };
-            taken.take(chunk)?;
-            if !self.ready.is_empty() {
-                return Ok(false);
+            self.answer.take(chunk)?;
+            if event.event == b"error" {
+                return Err(reported());
+            }
+            if !self.answer.ready.is_empty() {
+                break;
             }
         }
         Ok(false)
-    }
-
-    fn complete(&mut self) {
-        let reason = match self.finish {
-            Some(reason) => reason,
-            None if self.calls.is_empty() => FinishReason::Stop,
-            None => FinishReason::ToolCalls,
-        };
-        self.ready.push_back(ModelEvent::Finish(reason));
-        self.over = true;
     }
 
     fn end(&mut self, failure: Failure) -> Poll<Option<Result<ModelEvent, Failure>>> {
@@ -103,28 +79,30 @@ impl Stream for ChatStream {
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = &mut *self;
         loop {
-            if let Some(event) = this.ready.pop_front() {
+            if let Some(event) = this.answer.ready.pop_front() {
                 return Poll::Ready(Some(Ok(event)));
             }
             if this.over {
                 return Poll::Ready(None);
             }
             match this.take_events() {
-                Ok(true) if this.spoke || this.finish.is_some() => {
-                    this.complete();
+                Ok(true) if this.answer.says_something() => {
+                    this.answer.finish();
+                    this.over = true;
                     continue;
                 }
-                Ok(true) => {
-                    return this.end(Failure::new(FailureKind::Truncated, "the model gave an empty answer"));
-                }
-                Ok(false) if !this.ready.is_empty() => continue,
+                Ok(true) => return this.end(empty()),
+                Ok(false) if !this.answer.ready.is_empty() => continue,
                 Ok(false) => {}
                 Err(failure) => return this.end(failure),
             }
             match ready!(this.body.poll_next_unpin(cx)) {
                 Some(Ok(chunk)) => this.decoder.push(chunk),
                 Some(Err(failure)) => return this.end(failure),
-                None if this.finish.is_some() => this.complete(),
+                None if this.answer.finish.is_some() => {
+                    this.answer.finish();
+                    this.over = true;
+                }
                 None => {
                     return this.end(Failure::new(
                         FailureKind::Truncated,
@@ -136,184 +114,155 @@ impl Stream for ChatStream {
     }
 }
 
-/// What a chunk changes, apart from the decoder that it borrows from.
-struct Taken<'s> {
-    ready: &'s mut VecDeque<ModelEvent>,
-    calls: &'s mut Vec<usize>,
-    model: &'s mut Option<String>,
-    finish: &'s mut Option<FinishReason>,
-    spoke: &'s mut bool,
+/// The events of an answer that came in one piece, from a server that does not stream.
+///
+/// # Errors
+/// `Failed` for a reported error, and for what is no answer; `Truncated` for one that says nothing.
+pub(super) fn whole(body: &[u8]) -> Result<VecDeque<ModelEvent>, Failure> {
+    let mut answer = Answer::default();
+    let chunk = read(body)?;
+    if chunk.error.is_none() && chunk.choices.is_none() {
+        return Err(Failure::new(FailureKind::Failed, "the model's server gave no answer but an object"));
+    }
+    answer.take(chunk)?;
+    if !answer.says_something() {
+        return Err(empty());
+    }
+    answer.finish();
+    Ok(answer.ready)
 }
 
-impl Taken<'_> {
-    fn take(self, chunk: Chunk<'_>) -> Result<(), Failure> {
+/// What an answer has said so far.
+#[derive(Default)]
+struct Answer {
+    ready: VecDeque<ModelEvent>,
+    calls: Vec<Begun>,
+    model: Option<String>,
+    finish: Option<FinishReason>,
+    spoke: bool,
+}
+
+/// A call by what its later fragments may name it by.
+struct Begun {
+    index: Option<usize>,
+    id: String,
+}
+
+impl Answer {
+    fn take(&mut self, chunk: Chunk<'_>) -> Result<(), Failure> {
         if let Some(error) = chunk.error {
             return Err(reported().with_source(words(error)));
         }
         if let (None, Some(model)) = (&self.model, chunk.model) {
-            *self.model = Some(model.into_owned());
+            self.model = Some(model.0.into_owned());
         }
-        for choice in chunk.choices.into_iter().filter(|choice| choice.index == 0) {
-            let delta = choice.delta.unwrap_or_default();
-            for text in [delta.reasoning_content, delta.reasoning].into_iter().flatten().take(1) {
-                if !text.is_empty() {
-                    self.ready.push_back(ModelEvent::Reasoning(text.into_owned()));
-                }
-            }
-            for text in [delta.content, delta.refusal].into_iter().flatten() {
-                if !text.is_empty() {
-                    *self.spoke = true;
-                    self.ready.push_back(ModelEvent::Text(text.into_owned()));
-                }
-            }
-            for call in delta.tool_calls.unwrap_or_default() {
-                *self.spoke = true;
-                take_call(call, self.calls, self.ready);
-            }
-            if let Some(reason) = choice.finish_reason {
-                *self.finish = Some(finish_reason(&reason));
-            }
+        for choice in chunk.choices.unwrap_or_default().into_iter().filter(|choice| choice.index == 0) {
+            self.take_choice(choice)?;
         }
         if let Some(usage) = chunk.usage {
             self.ready.push_back(ModelEvent::Usage(usage.into_usage(self.model.clone())));
         }
         Ok(())
     }
-}
 
-/// A call begins with the fragment that first names its index; its arguments come in any fragment.
-fn take_call(call: CallDelta<'_>, calls: &mut Vec<usize>, ready: &mut VecDeque<ModelEvent>) {
-    let function = call.function.unwrap_or_default();
-    let index = call.index.unwrap_or(match (&call.id, calls.len()) {
-        (None, len @ 1..) => len - 1,
-        (_, len) => len,
-    });
-    if !calls.contains(&index) {
-        calls.push(index);
-        ready.push_back(ModelEvent::ToolCallStart {
-            index,
-            id: call.id.unwrap_or_default().into_owned(),
-            name: function.name.unwrap_or_default().into_owned(),
+    fn take_choice(&mut self, choice: Choice<'_>) -> Result<(), Failure> {
+        let delta = choice.delta.or(choice.message).unwrap_or_default();
+        // Some servers give the reasoning under both names.
+        let reasoning = [delta.reasoning_content, delta.reasoning].into_iter().filter_map(given).next();
+        self.ready.extend(reasoning.map(ModelEvent::Reasoning));
+        let content = delta.content.map(|text| text.0.into_owned());
+        for text in [content, delta.refusal].into_iter().filter_map(given) {
+            self.spoke = true;
+            self.ready.push_back(ModelEvent::Text(text));
+        }
+        for call in delta.tool_calls.unwrap_or_default() {
+            self.take_call(call);
+        }
+        if let Some(reason) = choice.finish_reason {
+            self.finish = Some(finish_reason(&reason.0)?);
+        }
+        Ok(())
+    }
+
+    /// A call begins with its first fragment; its arguments come in any.
+    fn take_call(&mut self, call: Call) {
+        let function = call.function.unwrap_or_default();
+        let (id, name, arguments) = (given(call.id), given(function.name), given(function.arguments));
+        if id.is_none() && name.is_none() && arguments.is_none() {
+            return;
+        }
+        self.spoke = true;
+        let begun = self.calls.iter().rposition(|begun| begun.goes_on(call.index, &id, &name));
+        let index = begun.unwrap_or_else(|| {
+            let id = id.unwrap_or_else(|| format!("call_{}", agent_core::new_id()));
+            let name = name.unwrap_or_default();
+            let index = self.calls.len();
+            self.calls.push(Begun { index: call.index, id: id.clone() });
+            self.ready.push_back(ModelEvent::ToolCallStart { index, id, name });
+            index
         });
+        self.ready.extend(arguments.map(|delta| ModelEvent::ToolCallArgs { index, delta }));
     }
-    if let Some(delta) = function.arguments
-        && !delta.is_empty()
-    {
-        ready.push_back(ModelEvent::ToolCallArgs { index, delta: delta.into_owned() });
+
+    fn says_something(&self) -> bool {
+        self.spoke || self.finish.is_some()
+    }
+
+    fn finish(&mut self) {
+        let reason = match self.finish {
+            Some(reason) => reason,
+            None if self.calls.is_empty() => FinishReason::Stop,
+            None => FinishReason::ToolCalls,
+        };
+        self.ready.push_back(ModelEvent::Finish(reason));
     }
 }
 
-fn finish_reason(word: &str) -> FinishReason {
-    match word {
+impl Begun {
+    /// Whether a fragment belongs to this call, the latest that it may belong to.
+    ///
+    /// The index should tell. Some servers leave it out, and some give every call the same; then a
+    /// fragment with a name of its own begins a call, unless its identifier is that of one.
+    fn goes_on(&self, index: Option<usize>, id: &Option<String>, name: &Option<String>) -> bool {
+        let same_index = index.is_none() || index == self.index;
+        match (id, name) {
+            (Some(id), Some(_)) => same_index && *id == self.id,
+            (None, Some(_)) => same_index && index.is_some(),
+            (Some(id), None) if index.is_none() => *id == self.id,
+            (_, None) => same_index,
+        }
+    }
+}
+
+/// A member that says something: servers write `null` and empty text alike.
+fn given(text: Option<String>) -> Option<String> {
+    text.filter(|text| !text.is_empty())
+}
+
+fn finish_reason(word: &str) -> Result<FinishReason, Failure> {
+    Ok(match word {
         "length" => FinishReason::Length,
         "tool_calls" | "function_call" => FinishReason::ToolCalls,
         "content_filter" => FinishReason::ContentFilter,
+        "error" => return Err(reported()),
         _ => FinishReason::Stop,
-    }
+    })
 }
 
-#[derive(Deserialize)]
-struct Chunk<'a> {
-    #[serde(borrow, default)]
-    model: Option<Cow<'a, str>>,
-    #[serde(borrow, default)]
-    choices: Vec<ChoiceDelta<'a>>,
-    #[serde(default)]
-    usage: Option<WireUsage>,
-    #[serde(borrow, default)]
-    error: Option<&'a RawValue>,
+fn read(json: &[u8]) -> Result<Chunk<'_>, Failure> {
+    serde_json::from_slice(json).map_err(|error| {
+        Failure::new(FailureKind::Failed, "the model's server sent something unreadable")
+            .with_source(fault(&error))
+    })
 }
 
-impl Chunk<'_> {
-    /// The piece of text that is all that this chunk says.
-    fn only_text(&self) -> Option<&str> {
-        let [choice] = &self.choices[..] else { return None };
-        let delta = choice.delta.as_ref()?;
-        let calls = delta.tool_calls.as_ref().is_some_and(|calls| !calls.is_empty());
-        let other = delta.refusal.is_some() || delta.reasoning.is_some() || delta.reasoning_content.is_some();
-        let more = self.error.is_some() || self.usage.is_some() || choice.finish_reason.is_some();
-        let text = delta.content.as_deref().filter(|text| !text.is_empty())?;
-        (choice.index == 0 && !calls && !other && !more).then_some(text)
-    }
+/// A failure that the server reports inside an answer that began well.
+fn reported() -> Failure {
+    Failure::new(FailureKind::Failed, "the model's server reported an error")
 }
 
-#[derive(Deserialize)]
-struct ChoiceDelta<'a> {
-    #[serde(default)]
-    index: usize,
-    #[serde(borrow, default)]
-    delta: Option<Delta<'a>>,
-    #[serde(borrow, default)]
-    finish_reason: Option<Cow<'a, str>>,
-}
-
-#[derive(Deserialize, Default)]
-struct Delta<'a> {
-    #[serde(borrow, default)]
-    content: Option<Cow<'a, str>>,
-    #[serde(borrow, default)]
-    refusal: Option<Cow<'a, str>>,
-    #[serde(borrow, default)]
-    reasoning_content: Option<Cow<'a, str>>,
-    #[serde(borrow, default)]
-    reasoning: Option<Cow<'a, str>>,
-    #[serde(borrow, default)]
-    tool_calls: Option<Vec<CallDelta<'a>>>,
-}
-
-#[derive(Deserialize)]
-struct CallDelta<'a> {
-    #[serde(default)]
-    index: Option<usize>,
-    #[serde(borrow, default)]
-    id: Option<Cow<'a, str>>,
-    #[serde(borrow, default)]
-    function: Option<FunctionDelta<'a>>,
-}
-
-#[derive(Deserialize, Default)]
-struct FunctionDelta<'a> {
-    #[serde(borrow, default)]
-    name: Option<Cow<'a, str>>,
-    #[serde(borrow, default)]
-    arguments: Option<Cow<'a, str>>,
-}
-
-#[derive(Deserialize)]
-struct WireUsage {
-    #[serde(default)]
-    prompt_tokens: Option<u64>,
-    #[serde(default)]
-    completion_tokens: Option<u64>,
-    #[serde(default)]
-    prompt_tokens_details: Option<PromptDetails>,
-    #[serde(default)]
-    completion_tokens_details: Option<CompletionDetails>,
-}
-
-#[derive(Deserialize)]
-struct PromptDetails {
-    #[serde(default)]
-    cached_tokens: Option<u64>,
-}
-
-#[derive(Deserialize)]
-struct CompletionDetails {
-    #[serde(default)]
-    reasoning_tokens: Option<u64>,
-}
-
-impl WireUsage {
-    fn into_usage(self, model: Option<String>) -> Usage {
-        Usage {
-            model,
-            provider: Some("openai".into()),
-            input_tokens: self.prompt_tokens,
-            output_tokens: self.completion_tokens,
-            reasoning_tokens: self.completion_tokens_details.and_then(|details| details.reasoning_tokens),
-            cached_input_tokens: self.prompt_tokens_details.and_then(|details| details.cached_tokens),
-        }
-    }
+fn empty() -> Failure {
+    Failure::new(FailureKind::Truncated, "the model gave an empty answer")
 }
 
 /// Says what is wrong with a chunk and not what it holds: serde's own words would quote it.

@@ -1,0 +1,349 @@
+//! The backend against a runtime on loopback that answers as the table says.
+
+use std::sync::Arc;
+
+use agent_core::conformance::{self, BackendSubject, Scenario};
+use agent_core::context::{Fragment, Stability};
+use agent_core::event::{Grammar, RunIds};
+use agent_core::message::Message;
+use agent_core::model::ToolChoice;
+use agent_core::prompt::{Part, Prompt, PromptMessage};
+use agent_core::role::{EmbeddedAi, RoleBlock};
+use agent_core::tool::{ExecutionContext, ToolSpec};
+use expect_test::{Expect, expect};
+use serde_json::value::RawValue;
+
+use super::*;
+use crate::loopback::{Loopback, Then, answer, outbound};
+
+const NDJSON: &str = "application/x-ndjson";
+const PROBLEM: &str = "application/problem+json";
+
+fn backend(own: Option<(&Url, Option<&str>)>, allow: &str) -> AgentServerBackend {
+    AgentServerBackend {
+        outbound: outbound(allow),
+        own_runtime: own.map(|(url, secret)| (url.clone(), secret.map(Secret::new))),
+        public_url: Url::parse("https://app.example.com/base").expect("an address"),
+    }
+}
+
+fn at(url: &str) -> AgentServer {
+    AgentServer { agent_server_url: Some(url.to_owned()), ..AgentServer::default() }
+}
+
+fn turn(settings: AgentServer) -> Arc<Turn> {
+    let system = Fragment::new("role", "test", Stability::Role, Part::new("You are \"terse\"."));
+    let prompt = Prompt::new(vec![system], vec![PromptMessage::new(Message::user("hi"))]);
+    let tool = ToolSpec {
+        name: "readTodos".into(),
+        description: "Reads.".into(),
+        input_schema: RawValue::from_string(r#"{"type":"object"}"#.into()).expect("JSON").into(),
+        output_schema: Some(RawValue::from_string("{}".into()).expect("JSON").into()),
+        annotations: None,
+    };
+    Arc::new(Turn {
+        run: RunIds { thread_id: "thread-1".into(), run_id: "run-1".into() },
+        role: Arc::new(RoleBlock::default()),
+        choice: Choice::AgentServer(Box::new(settings)),
+        prompt: Arc::new(prompt),
+        tools: Arc::new([Arc::new(tool)]),
+        context: ExecutionContext {
+            user_id: "ada & bob".into(),
+            agent_id: "a".into(),
+            agent_name: Some("Ann".into()),
+            todo_list_id: Some("l".into()),
+            timezone: Some("Europe/Berlin".into()),
+            thread_id: "thread-1".into(),
+            run_id: "run-1".into(),
+            ..ExecutionContext::default()
+        },
+        tool_choice: ToolChoice::Auto,
+        thinking: None,
+    })
+}
+
+/// Runs a turn with these settings.
+async fn run(backend: &AgentServerBackend, settings: AgentServer) -> Result<Vec<Event>, Failure> {
+    let prepared = backend.prepare(turn(settings))?;
+    let events = async { Ok(backend.start(prepared).await?.collect::<Vec<Event>>().await) };
+    tokio::time::timeout(Duration::from_secs(10), events).await.expect("the run ends")
+}
+
+fn check_body(settings: AgentServer, expected: Expect) {
+    let prepared = backend(None, "").prepare(turn(settings)).expect("prepared");
+    let body: serde_json::Value =
+        serde_json::from_slice(&prepared.payload.shown()).expect("what is shown is JSON");
+    let known = [
+        "systemPrompt",
+        "messages",
+        "tools",
+        "provider",
+        "model",
+        "enableThinking",
+        "baseUrl",
+        "apiKey",
+        "mcpServerUrl",
+        "context",
+    ];
+    assert!(body.as_object().expect("an object").keys().all(|name| known.contains(&name.as_str())));
+    expected.assert_eq(&String::from_utf8_lossy(&prepared.payload.shown()).replace(",\"", ",\n\""));
+}
+
+#[test]
+fn the_body_has_the_ten_fields_and_shows_no_secret() {
+    let settings = AgentServer {
+        agent_server_provider: Some("openai".into()),
+        agent_server_model: Some("m-1".into()),
+        agent_server_enable_thinking: Some(true),
+        agent_server_tools: Some(vec!["readTodos".into()]),
+        agent_server_local_url: Some("http://127.0.0.1:11434".into()),
+        agent_server_api_key: Some(Secret::new("sk-1")),
+        ..at("https://runtime.example.com")
+    };
+    check_body(
+        settings,
+        expect![[r#"
+        {"systemPrompt":"You are \"terse\".",
+        "messages":[{"role":"user",
+        "content":"hi"}],
+        "tools":[{"name":"readTodos",
+        "description":"Reads.",
+        "inputSchema":{"type":"object"}}],
+        "provider":"openai",
+        "model":"m-1",
+        "enableThinking":true,
+        "baseUrl":"http://127.0.0.1:11434",
+        "apiKey":"***",
+        "mcpServerUrl":"https://app.example.com/base/api/agent/mcp?userId=ada+%26+bob&agentId=a&todoListId=l&timezone=Europe%2FBerlin",
+        "context":{"userId":"ada & bob",
+        "agentId":"a",
+        "agentName":"Ann",
+        "todoListId":"l",
+        "timezone":"Europe/Berlin",
+        "threadId":"***",
+        "runId":"***",
+        "caller":"session"}}"#]],
+    );
+    // What the role does not say is left out.
+    let bare =
+        AgentServer { agent_server_api_key: Some(Secret::new("")), ..at("https://runtime.example.com") };
+    check_body(
+        bare,
+        expect![[r#"
+        {"systemPrompt":"You are \"terse\".",
+        "messages":[{"role":"user",
+        "content":"hi"}],
+        "tools":[{"name":"readTodos",
+        "description":"Reads.",
+        "inputSchema":{"type":"object"}}],
+        "mcpServerUrl":"https://app.example.com/base/api/agent/mcp?userId=ada+%26+bob&agentId=a&todoListId=l&timezone=Europe%2FBerlin",
+        "context":{"userId":"ada & bob",
+        "agentId":"a",
+        "agentName":"Ann",
+        "todoListId":"l",
+        "timezone":"Europe/Berlin",
+        "threadId":"***",
+        "runId":"***",
+        "caller":"session"}}"#]],
+    );
+}
+
+#[test]
+fn secrets_and_identifiers_are_sent_and_not_shown() {
+    let settings =
+        AgentServer { agent_server_api_key: Some(Secret::new("sk-\"1")), ..at("https://r.example.com") };
+    let payload = backend(None, "").prepare(turn(settings)).expect("prepared").payload;
+    let body: serde_json::Value = serde_json::from_slice(payload.bytes()).expect("the body is JSON");
+    assert_eq!(body["apiKey"], "sk-\"1");
+    assert_eq!(body["context"]["threadId"], "thread-1");
+    assert_eq!(body["context"]["runId"], "run-1");
+    let shown = String::from_utf8(payload.shown()).expect("text");
+    for secret in ["sk-", "thread-1", "run-1"] {
+        assert!(!shown.contains(secret), "{shown}");
+    }
+}
+
+fn lines(lines: &[&str]) -> String {
+    lines.iter().map(|line| format!("{line}\n")).collect()
+}
+
+fn whole() -> Vec<u8> {
+    let body = lines(&[
+        r#"{"type":"RUN_STARTED","threadId":"theirs","runId":"theirs"}"#,
+        r#"{"type":"TEXT_MESSAGE_START","messageId":"m","role":"assistant"}"#,
+        r#"{"type":"TEXT_MESSAGE_CONTENT","messageId":"m","delta":"Hello"}"#,
+        r#"{"type":"TEXT_MESSAGE_END","messageId":"m"}"#,
+        r#"{"type":"RUN_FINISHED","threadId":"theirs","runId":"theirs"}"#,
+    ]);
+    answer("200 OK", NDJSON, body.as_bytes(), 64, true)
+}
+
+/// Path, and authorization if there is one, of the requests so far.
+fn seen(server: &Loopback) -> Vec<String> {
+    let show = |request: String| {
+        let path = request.split(' ').nth(1).unwrap_or_default().to_owned();
+        let key = request.lines().find_map(|line| line.strip_prefix("authorization: "));
+        [path.as_str(), key.unwrap_or("-")].join(" ")
+    };
+    server.requests().into_iter().map(show).collect()
+}
+
+#[tokio::test]
+async fn the_runtimes_secret_goes_to_the_operators_runtime_alone() {
+    // The role's address; whether the operator has a secret; what the operator's runtime sees, and another.
+    let cases: [(&str, bool, Option<&str>, Option<&str>); 7] = [
+        ("http://OWN", true, Some("/chat Bearer s3cret"), None),
+        ("http://OWN/v2/", true, Some("/v2/chat Bearer s3cret"), None),
+        (" HTTP://OWN/?a=1 ", true, Some("/chat?a=1 Bearer s3cret"), None),
+        ("http://OWN", false, Some("/chat -"), None),
+        ("http://OTHER", true, None, Some("/chat -")),
+        ("http://OTHER\\@OWN", true, None, Some("/@OWN/chat -")),
+        ("http://localhost:PORT", true, Some("/chat -"), None),
+    ];
+    for (address, has_secret, own_sees, other_sees) in cases {
+        let own = Loopback::answers(whole(), Then::Close).await;
+        let other = Loopback::answers(whole(), Then::Close).await;
+        let port = own.url.port().expect("a port").to_string();
+        let fill = |text: &str| {
+            let text = text.replace("OWN", own.url.authority()).replace("OTHER", other.url.authority());
+            text.replace("PORT", &port)
+        };
+        let backend = backend(Some((&own.url, has_secret.then_some("s3cret"))), "127.0.0.1, localhost");
+        let events = run(&backend, at(&fill(address))).await.expect("a run");
+        assert!(matches!(events.last(), Some(Event::RunFinished { .. })), "{address}: {events:?}");
+        assert_eq!(seen(&own), own_sees.map(fill).as_slice(), "{address}");
+        assert_eq!(seen(&other), other_sees.map(fill).as_slice(), "{address}");
+    }
+}
+
+#[tokio::test]
+async fn the_operators_runtime_needs_no_allowance_and_another_does() {
+    let (own, other) =
+        (Loopback::answers(whole(), Then::Close).await, Loopback::answers(whole(), Then::Close).await);
+    let backend = backend(Some((&own.url, None)), "");
+    assert!(run(&backend, at(own.url.as_str())).await.is_ok());
+    let blocked = run(&backend, at(other.url.as_str())).await.expect_err("not allowed");
+    assert_eq!((blocked.kind(), other.requests().len()), (FailureKind::Blocked, 0));
+}
+
+#[tokio::test]
+async fn addresses_and_settings_that_cannot_be_used_are_refused() {
+    let backend = backend(None, "");
+    for address in ["", "runtime.example.com", "mailto:ada@example.com"] {
+        let failure = run(&backend, at(address)).await.expect_err("no address");
+        assert_eq!(failure.kind(), FailureKind::InvalidRequest, "{address}");
+    }
+    let mut foreign = turn(at("https://runtime.example.com"));
+    Arc::get_mut(&mut foreign).expect("not shared yet").choice = Choice::Embedded(EmbeddedAi::default());
+    let failure = backend.prepare(foreign).expect_err("another backend's");
+    assert_eq!(failure.kind(), FailureKind::Internal);
+}
+
+/// The types of a run's events after its start, the last one with its code.
+fn show(events: &[Event]) -> String {
+    let name = |event: &Event| match event {
+        Event::RunError { code, .. } => format!("RUN_ERROR {code}"),
+        event => event.name().to_owned(),
+    };
+    events[1..].iter().map(name).collect::<Vec<_>>().join(" ")
+}
+
+#[tokio::test]
+async fn whatever_the_runtime_answers_the_run_ends_once() {
+    let start = r#"{"type":"TEXT_MESSAGE_START","messageId":"m","role":"assistant"}"#;
+    let text = r#"{"type":"TEXT_MESSAGE_CONTENT","messageId":"m","delta":"Größe 🙂"}"#;
+    let finished = r#"{"type":"RUN_FINISHED","threadId":"t","runId":"r"}"#;
+    let error = r#"{"type":"RUN_ERROR","message":"m","code":"BACKEND_TIMEOUT"}"#;
+    let began = "TEXT_MESSAGE_START TEXT_MESSAGE_CONTENT";
+    let cases: Vec<(String, String)> = vec![
+        (lines(&[start, text, finished]), format!("{began} TEXT_MESSAGE_END RUN_FINISHED")),
+        (lines(&[start, "", text, " ", finished, text]), format!("{began} TEXT_MESSAGE_END RUN_FINISHED")),
+        (lines(&[start, text, finished]).trim_end().into(), format!("{began} TEXT_MESSAGE_END RUN_FINISHED")),
+        (lines(&[start, text]).replace('\n', "\r\n"), format!("{began} RUN_ERROR STREAM_TRUNCATED")),
+        (
+            lines(&[start, r#"{"type":"STATE_DELTA","delta":[]}"#, text, error]),
+            format!("{began} RUN_ERROR BACKEND_TIMEOUT"),
+        ),
+        (lines(&[start, text]) + &finished[..20], format!("{began} RUN_ERROR STREAM_TRUNCATED")),
+        (lines(&[start, text, "sorry", finished]), format!("{began} RUN_ERROR BACKEND_FAILED")),
+        (lines(&[start, text, start]), format!("{began} RUN_ERROR BACKEND_FAILED")),
+        (lines(&["<html>"]), "RUN_ERROR BACKEND_FAILED".into()),
+        (lines(&[&"x".repeat(2 << 20)]), "RUN_ERROR BACKEND_FAILED".into()),
+        (String::new(), "RUN_ERROR STREAM_TRUNCATED".into()),
+    ];
+    for (body, expected) in cases {
+        for size in [1 << 20, 5] {
+            // Small chunks of the longest body would take their time and show nothing new.
+            if size == 5 && body.len() > 1 << 20 {
+                continue;
+            }
+            let server =
+                Loopback::answers(answer("200 OK", NDJSON, body.as_bytes(), size, true), Then::Close).await;
+            let events = run(&backend(None, "127.0.0.1"), at(server.url.as_str())).await.expect("a run");
+            Grammar::check(&events).unwrap_or_else(|violation| panic!("{violation}: {events:?}"));
+            assert_eq!(show(&events), expected, "in chunks of {size}: {:.200}", body);
+            let (Event::RunStarted { run_id, .. }, Some(last)) = (&events[0], events.last()) else {
+                panic!("{events:?}")
+            };
+            assert_eq!(&**run_id, "run-1");
+            if let Event::RunFinished { run_id, thread_id, .. } = last {
+                assert_eq!((&**thread_id, &**run_id), ("thread-1", "run-1"));
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_refusal_is_known_by_its_code_and_its_words_stay_outside() {
+    use FailureKind::*;
+    let problem = |code: &str| format!(r#"{{"title":"x","detail":"sk-1","code":"{code}"}}"#);
+    let cases = [
+        ("501 Not Implemented", problem("PROVIDER_NOT_IMPLEMENTED"), ProviderNotImplemented),
+        ("400 Bad Request", problem("UNKNOWN_PROVIDER"), UnknownProvider),
+        ("422 Unprocessable Content", problem("UNSUPPORTED_CONTENT"), UnsupportedContent),
+        ("403 Forbidden", problem("OUTBOUND_BLOCKED"), Blocked),
+        ("504 Gateway Timeout", problem("BACKEND_TIMEOUT"), Timeout),
+        ("502 Bad Gateway", problem("BACKEND_UNREACHABLE"), Unreachable),
+        ("500 Internal Server Error", problem("INTERNAL"), Failed),
+        ("401 Unauthorized", problem("UNAUTHENTICATED"), Failed),
+        ("400 Bad Request", problem("SOMETHING_NEW"), Failed),
+        ("429 Too Many Requests", problem("RATE_LIMITED"), RateLimited),
+        ("429 Too Many Requests", String::new(), RateLimited),
+        ("503 Service Unavailable", "sorry, sk-1".to_owned(), Failed),
+        ("503 Service Unavailable", format!("{}{}", " ".repeat(20_000), problem("BACKEND_TIMEOUT")), Failed),
+        ("504 Gateway Timeout", "{}".to_owned(), Timeout),
+    ];
+    for (status, body, kind) in cases {
+        let server =
+            Loopback::answers(answer(status, PROBLEM, body.as_bytes(), 4096, true), Then::Close).await;
+        let failure = run(&backend(None, "127.0.0.1"), at(server.url.as_str())).await.expect_err("refused");
+        assert_eq!(failure.kind(), kind, "{status} {body:.100}");
+        assert!(!format!("{failure} {failure:?}").contains("sk-1"), "{failure:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_backend_conforms() {
+    conformance::backend(async |scenario| {
+        let begun = lines(&[
+            r#"{"type":"TEXT_MESSAGE_START","messageId":"m","role":"assistant"}"#,
+            r#"{"type":"TEXT_MESSAGE_CONTENT","messageId":"m","delta":"Hel"}"#,
+        ]);
+        let (answer, then) = match scenario {
+            Scenario::Answers => (whole(), Then::Close),
+            Scenario::Hangs => (answer("200 OK", NDJSON, begun.as_bytes(), 64, false), Then::Hold),
+            Scenario::CutOff => (answer("200 OK", NDJSON, begun.as_bytes(), 64, true), Then::Close),
+            Scenario::Refuses => (answer("503 Service Unavailable", PROBLEM, b"{}", 64, true), Then::Close),
+            _ => return None,
+        };
+        let server = Loopback::answers(answer, then).await;
+        let (choice, open) = (Choice::AgentServer(Box::new(at(server.url.as_str()))), server.open());
+        // The server lives as long as what counts its connections.
+        let open = Box::new(move || {
+            let _ = &server;
+            open()
+        });
+        Some(BackendSubject { backend: Arc::new(backend(None, "127.0.0.1")), choice, open: Some(open) })
+    })
+    .await;
+}

@@ -1,0 +1,117 @@
+//! The far side of tests: a server on loopback that speaks HTTP by hand, since much of what servers do
+//! wrong no library would write.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
+use url::Url;
+
+use crate::outbound::{Outbound, OutboundConfig};
+
+/// What the server does once its answer is out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Then {
+    /// Closes the connection.
+    Close,
+    /// Waits until the other side does.
+    Hold,
+}
+
+/// Gives every request the same answer, and keeps what came. Stops when it is dropped.
+pub(crate) struct Loopback {
+    pub(crate) url: Url,
+    requests: Arc<Mutex<Vec<String>>>,
+    open: Arc<AtomicUsize>,
+    server: JoinHandle<()>,
+}
+
+impl Loopback {
+    pub(crate) async fn answers(answer: impl Into<Vec<u8>>, then: Then) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("it is bound");
+        let (requests, open) = (Arc::<Mutex<Vec<String>>>::default(), Arc::<AtomicUsize>::default());
+        let (seen, count, answer) = (requests.clone(), open.clone(), Arc::new(answer.into()));
+        let server = tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let (seen, count, answer) = (seen.clone(), count.clone(), answer.clone());
+                count.fetch_add(1, Ordering::SeqCst);
+                tokio::spawn(async move {
+                    if let Some(request) = read_request(&mut stream).await {
+                        seen.lock().unwrap_or_else(PoisonError::into_inner).push(request);
+                        // Whoever has left is seen below.
+                        let _ = stream.write_all(&answer).await;
+                        if then == Then::Hold {
+                            while let Ok(1..) = stream.read(&mut [0; 1024]).await {}
+                        }
+                        let _ = stream.shutdown().await;
+                    }
+                    count.fetch_sub(1, Ordering::SeqCst);
+                });
+            }
+        });
+        let url = Url::parse(&format!("http://{address}/v1")).expect("an address");
+        Self { url, requests, open, server }
+    }
+
+    /// The requests so far, head and body.
+    pub(crate) fn requests(&self) -> Vec<String> {
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Counts the connections that are open.
+    pub(crate) fn open(&self) -> impl Fn() -> usize + Send + Sync + 'static {
+        let open = self.open.clone();
+        move || open.load(Ordering::SeqCst)
+    }
+}
+
+impl Drop for Loopback {
+    fn drop(&mut self) {
+        self.server.abort();
+    }
+}
+
+/// Reads a request with the body that `Content-Length` announces; `None` where it ends before.
+async fn read_request(stream: &mut TcpStream) -> Option<String> {
+    let mut request = Vec::new();
+    loop {
+        let text = String::from_utf8_lossy(&request);
+        if let Some((head, body)) = text.split_once("\r\n\r\n")
+            && head
+                .lines()
+                .find_map(|line| line.strip_prefix("content-length: "))
+                .is_none_or(|length| length.parse() == Ok(body.len()))
+        {
+            return Some(text.into_owned());
+        }
+        if stream.read_buf(&mut request).await.ok()? == 0 {
+            return None;
+        }
+    }
+}
+
+/// An answer of this status and type, its body in chunks of `size` bytes. Only with its `end` it is whole.
+pub(crate) fn answer(status: &str, kind: &str, body: &[u8], size: usize, end: bool) -> Vec<u8> {
+    let head = format!(
+        "HTTP/1.1 {status}\r\ncontent-type: {kind}\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n"
+    );
+    let mut answer = head.into_bytes();
+    for chunk in body.chunks(size) {
+        answer.extend(format!("{:x}\r\n", chunk.len()).bytes());
+        answer.extend(chunk);
+        answer.extend(b"\r\n");
+    }
+    if end {
+        answer.extend(b"0\r\n\r\n");
+    }
+    answer
+}
+
+/// A client for which these hosts are allowed.
+pub(crate) fn outbound(allow: &str) -> Outbound {
+    let allow = allow.parse().expect("an allow list");
+    Outbound::new(OutboundConfig { allow, ..OutboundConfig::default() }).expect("a client")
+}

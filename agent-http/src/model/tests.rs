@@ -1,0 +1,195 @@
+//! Which model settings mean, and which key goes where.
+
+use agent_core::error::Failure;
+use agent_core::model::{ModelRequest, ToolChoice};
+use agent_core::prompt::Prompt;
+use agent_core::testing::ScriptedModel;
+
+use super::*;
+use crate::loopback::{Loopback, Then, answer, outbound};
+
+async fn server() -> Loopback {
+    Loopback::answers(answer("200 OK", "text/event-stream", b"data: [DONE]\n\n", 64, true), Then::Close).await
+}
+
+fn vendor(own: &Url, key: Option<&str>, allow: &str) -> HostedVendor {
+    HostedVendor {
+        outbound: outbound(allow),
+        base_url: own.clone(),
+        key: key.map(|key| BoundSecret::new(own, Secret::new(key))),
+        default_model: "default".into(),
+        needs_key: true,
+    }
+}
+
+/// Makes the model that is meant and calls it.
+async fn call(vendor: &HostedVendor, settings: HostedSettings<'_>) -> Result<(), Failure> {
+    let model = vendor.model(settings)?;
+    let request = ModelRequest {
+        prompt: Arc::new(Prompt::new(Vec::new(), Vec::new())),
+        appended: Vec::new(),
+        tools: Arc::new([]),
+        tool_choice: ToolChoice::Auto,
+        thinking: None,
+    };
+    let payload = model.prepare(&request)?;
+    model.start(payload).await.map(drop)
+}
+
+/// Path, and authorization if there is one, of the requests so far.
+fn seen(server: &Loopback) -> Vec<String> {
+    let show = |request: String| {
+        let path = request.split(' ').nth(1).unwrap_or_default().to_owned();
+        let key = request.lines().find_map(|line| line.strip_prefix("authorization: "));
+        [path.as_str(), key.unwrap_or("-")].join(" ")
+    };
+    server.requests().into_iter().map(show).collect()
+}
+
+#[tokio::test]
+async fn the_operators_key_goes_to_the_operators_origin_alone() {
+    // The settings' address, the settings' key; what the operator's server sees, and what another does.
+    type Case<'a> = (&'a str, Option<&'a str>, Option<&'a str>, Option<&'a str>);
+    let cases: [Case<'_>; 13] = [
+        ("-", None, Some("/v1/chat/completions Bearer sk-op"), None),
+        ("-", Some(""), Some("/v1/chat/completions Bearer sk-op"), None),
+        ("-", Some("sk-role"), Some("/v1/chat/completions Bearer sk-role"), None),
+        ("", None, Some("/v1/chat/completions Bearer sk-op"), None),
+        (" ", Some("sk-role"), Some("/v1/chat/completions Bearer sk-role"), None),
+        ("http://OWN/v1/", None, Some("/v1/chat/completions Bearer sk-op"), None),
+        (" http://OWN/v2 ", None, Some("/v2/chat/completions Bearer sk-op"), None),
+        ("HTTP://OWN", Some("sk-role"), Some("/chat/completions Bearer sk-role"), None),
+        ("http://OTHER/v1", None, None, Some("/v1/chat/completions -")),
+        ("http://OTHER/v1", Some(""), None, Some("/v1/chat/completions -")),
+        ("http://OTHER/v1", Some("sk-role"), None, Some("/v1/chat/completions Bearer sk-role")),
+        // The same machine by another name is another origin, and what stands before an @ is no host.
+        ("http://localhost:PORT/v1", None, Some("/v1/chat/completions -"), None),
+        ("http://OTHER\\@OWN/v1", None, None, Some("/@OWN/v1/chat/completions -")),
+    ];
+    for (base_url, key, own_sees, other_sees) in cases {
+        let (own, other) = (server().await, server().await);
+        let authority = |server: &Loopback| server.url.authority().to_owned();
+        let port = own.url.port().expect("a port").to_string();
+        let fill = |text: &str| {
+            text.replace("OWN", &authority(&own)).replace("OTHER", &authority(&other)).replace("PORT", &port)
+        };
+        let address = fill(base_url);
+        let key = key.map(Secret::new);
+        let settings = HostedSettings {
+            base_url: (base_url != "-").then_some(address.as_str()),
+            api_key: key.as_ref(),
+            ..HostedSettings::default()
+        };
+        let vendor = vendor(&own.url, Some("sk-op"), "127.0.0.1, localhost");
+        call(&vendor, settings).await.expect("the answer has begun");
+        assert_eq!(seen(&own), own_sees.map(fill).as_slice(), "{address}");
+        assert_eq!(seen(&other), other_sees.map(fill).as_slice(), "{address}");
+    }
+}
+
+#[tokio::test]
+async fn the_operators_address_needs_no_allowance_and_a_supplied_one_does() {
+    let (own, other) = (server().await, server().await);
+    let vendor = vendor(&own.url, Some("sk-op"), "");
+    call(&vendor, HostedSettings::default()).await.expect("the operator's own");
+    let supplied = HostedSettings { base_url: Some(other.url.as_str()), ..HostedSettings::default() };
+    assert_eq!(call(&vendor, supplied).await.expect_err("not allowed").kind(), FailureKind::Blocked);
+    assert!(seen(&other).is_empty());
+    let user = format!("http://user:word@{}/v1", own.url.authority());
+    let with_user = HostedSettings { base_url: Some(&user), ..HostedSettings::default() };
+    assert_eq!(call(&vendor, with_user).await.expect_err("user info").kind(), FailureKind::Blocked);
+    assert_eq!(seen(&own).len(), 1);
+}
+
+#[test]
+fn what_is_missing_or_unreadable_is_named() {
+    let own = Url::parse("https://api.example.com/v1").expect("an address");
+    let key = Secret::new("sk-role");
+    let refused = |vendor: &HostedVendor, base_url: Option<&str>, key: Option<&Secret>| {
+        let settings = HostedSettings { base_url, api_key: key, model: None };
+        vendor.model(settings).err().map(|failure| (failure.kind(), failure.message().to_owned()))
+    };
+    let keyless = vendor(&own, None, "");
+    let missing = Some((FailureKind::NotConfigured, "OPENAI_API_KEY is not configured".to_owned()));
+    assert_eq!(refused(&keyless, None, None), missing);
+    assert_eq!(refused(&keyless, Some("https://api.example.com/v2"), None), missing);
+    assert_eq!(refused(&keyless, None, Some(&Secret::new(""))), missing);
+    assert_eq!(refused(&keyless, None, Some(&key)), None);
+    assert_eq!(refused(&keyless, Some("https://other.example.com"), None), None);
+    let open = HostedVendor { needs_key: false, ..keyless.clone() };
+    assert_eq!(refused(&open, None, None), None);
+    for address in ["api.example.com", "http://", "mailto:ada@example.com", "/v1?key=secret"] {
+        let (kind, message) = refused(&keyless, Some(address), Some(&key)).expect("no address");
+        assert_eq!(kind, FailureKind::InvalidRequest, "{address}");
+        assert!(!message.contains("secret") && !message.contains("ada"), "{message}");
+    }
+}
+
+#[test]
+fn a_blank_model_is_the_operators() {
+    let own = Url::parse("https://api.example.com/v1").expect("an address");
+    let vendor = vendor(&own, Some("sk-op"), "");
+    for (model, expected) in [(None, "default"), (Some(" "), "default"), (Some(" m-1 "), "m-1")] {
+        let settings = HostedSettings { model, ..HostedSettings::default() };
+        assert_eq!(vendor.model(settings).expect("a model").info().model, expected);
+    }
+}
+
+#[test]
+fn embedded_containers_get_the_model_that_they_ask_for() {
+    use FailureKind::*;
+    let own = Url::parse("https://api.example.com/v1").expect("an address");
+    let other = Some("https://other.example.com/v1");
+    let (hosted, local) = (Ok("openai"), Ok("scripted"));
+    // Provider, base address, key; with the operator's key, without, without and with no model here.
+    type Outcome = Result<&'static str, FailureKind>;
+    type Case<'a> = (Option<&'a str>, Option<&'a str>, Option<&'a str>, [Outcome; 3]);
+    let cases: [Case<'_>; 14] = [
+        (None, None, None, [hosted, local, Err(NotConfigured)]),
+        (Some(""), None, None, [hosted, local, Err(NotConfigured)]),
+        (Some(" auto "), None, None, [hosted, local, Err(NotConfigured)]),
+        (Some("auto"), Some(" "), Some(""), [hosted, local, Err(NotConfigured)]),
+        (Some("auto"), other, None, [hosted, hosted, hosted]),
+        (Some("auto"), None, Some("sk-role"), [hosted, hosted, hosted]),
+        (Some("local"), None, None, [local, local, Err(NotConfigured)]),
+        (Some("local"), other, Some("sk-role"), [local, local, Err(NotConfigured)]),
+        (Some("openai"), None, None, [hosted, Err(NotConfigured), Err(NotConfigured)]),
+        (Some("openai"), None, Some("sk-role"), [hosted, hosted, hosted]),
+        (Some("openai"), other, None, [hosted, hosted, hosted]),
+        (Some("openai"), Some("nowhere"), None, [Err(InvalidRequest); 3]),
+        (Some("ollama"), None, None, [Err(ProviderNotImplemented); 3]),
+        (Some("abacus"), None, None, [Err(UnknownProvider); 3]),
+    ];
+    for (provider, base_url, key, expected) in cases {
+        let settings = EmbeddedAi {
+            provider: provider.map(str::to_owned),
+            model: None,
+            base_url: base_url.map(str::to_owned),
+            api_key: key.map(Secret::new),
+        };
+        for ((operators, here), expected) in
+            [(true, true), (false, true), (false, false)].into_iter().zip(expected)
+        {
+            let models = EmbeddedModels {
+                hosted: vendor(&own, operators.then_some("sk-op"), ""),
+                local: here.then(|| Arc::new(ScriptedModel::always("")) as Arc<dyn Model>),
+            };
+            let model = models.model(&settings);
+            let found = model.as_ref().map(|model| model.info().provider).map_err(|failure| failure.kind());
+            let case = format!("{settings:?}, operator's key {operators}, model here {here}");
+            assert_eq!(found, expected.map(str::to_owned), "{case}");
+        }
+    }
+}
+
+#[test]
+fn an_unknown_provider_is_told_the_choices() {
+    let own = Url::parse("https://api.example.com/v1").expect("an address");
+    let models = EmbeddedModels { hosted: vendor(&own, None, ""), local: None };
+    let settings = EmbeddedAi { provider: Some("abacus".into()), ..EmbeddedAi::default() };
+    let failure = models.model(&settings).err().expect("unknown");
+    assert_eq!(
+        failure.message(),
+        "EmbeddedAI.provider \"abacus\" is not known; it is one of auto, local, openai, ollama"
+    );
+}
