@@ -276,3 +276,93 @@ pub enum FinishReason {
 
 /// JSON that is kept as it was written and is cheap to clone.
 pub type SharedJson = Arc<RawValue>;
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// The message as it reads back from what it is written as.
+    fn written(message: &Message) -> Value {
+        let value = serde_json::to_value(message).expect("messages serialise");
+        assert_eq!(&serde_json::from_value::<Message>(value.clone()).expect("it reads back"), message);
+        value
+    }
+
+    #[test]
+    fn messages_are_written_as_ag_ui_shapes_them() {
+        let call = ToolCall::new("1", "readTodos", "{}");
+        let parts = vec![
+            ContentPart::Text { text: "What is this?".into() },
+            ContentPart::Image {
+                source: MediaSource::Url { value: "https://example.com/a.png".into(), mime_type: None },
+            },
+            ContentPart::Document {
+                source: MediaSource::Data { value: "aGk=".into(), mime_type: "text/plain".into() },
+            },
+        ];
+        let in_parts = Message { content: Content::Parts(parts), ..Message::user("") };
+        let function = json!({"name": "readTodos", "arguments": "{}"});
+        let cases = [
+            (Message::user("hi"), json!({"role": "user", "content": "hi"})),
+            (
+                Message::calls("", vec![call]),
+                json!({"role": "assistant", "toolCalls": [{"id": "1", "type": "function", "function": function}]}),
+            ),
+            (
+                Message::tool_result("1", "none"),
+                json!({"role": "tool", "content": "none", "toolCallId": "1"}),
+            ),
+            (
+                in_parts,
+                json!({"role": "user", "content": [
+                    {"type": "text", "text": "What is this?"},
+                    {"type": "image", "source": {"type": "url", "value": "https://example.com/a.png"}},
+                    {"type": "document", "source": {"type": "data", "value": "aGk=", "mimeType": "text/plain"}},
+                ]}),
+            ),
+        ];
+        for (message, expected) in cases {
+            assert_eq!(written(&message), expected);
+        }
+    }
+
+    #[test]
+    fn content_knows_its_text_and_whether_there_is_more() {
+        let text = |text: &str| ContentPart::Text { text: text.into() };
+        let sound = ContentPart::Audio {
+            source: MediaSource::Url { value: "https://example.com/a".into(), mime_type: None },
+        };
+        let cases = [
+            (Content::default(), "", true, false),
+            (Content::Text("a".into()), "a", false, false),
+            (Content::Parts(vec![]), "", true, false),
+            (Content::Parts(vec![text("a"), text("b")]), "a\nb", false, false),
+            (Content::Parts(vec![text("a"), sound.clone(), text("b")]), "a\nb", false, true),
+            (Content::Parts(vec![sound]), "", false, true),
+        ];
+        for (content, expected, empty, media) in cases {
+            assert_eq!(
+                (&*content.to_text(), content.is_empty(), content.has_media()),
+                (expected, empty, media)
+            );
+        }
+    }
+
+    #[test]
+    fn usage_adds_up_and_what_nobody_has_counted_stays_unknown() {
+        let usage = |model: Option<&str>, input, cached| Usage {
+            model: model.map(str::to_owned),
+            input_tokens: input,
+            cached_input_tokens: cached,
+            ..Usage::default()
+        };
+        let mut sum = usage(Some("a"), Some(u64::MAX - 1), None);
+        sum.add(&usage(None, Some(1), None));
+        assert_eq!(sum, usage(Some("a"), Some(u64::MAX), None));
+        sum.add(&usage(Some("b"), Some(1), Some(2)));
+        assert_eq!(sum, usage(Some("b"), Some(u64::MAX), Some(2)));
+        assert_eq!(serde_json::to_value(Usage::default()).expect("usage serialises"), json!({}));
+    }
+}

@@ -203,3 +203,6 @@ fn tried(rule: Rule, field: Option<&'static str>, state: Field, choice: impl FnO
     let matched = state == Field::Present;
     (RuleOutcome { rule, matched, reason: state.reason(), field }, matched.then(choice))
 }
+
+#[cfg(test)]
+mod tests;

@@ -86,17 +86,24 @@ impl ToolLoop {
         let stream = self.model.start(payload).await?;
         let mut rounds = Rounds {
             deps: self,
+            used_ids: call_ids(&request),
             request,
             context: Arc::new(context),
             round: 0,
             usage: Usage::default(),
-            used_ids: Vec::new(),
             ready: VecDeque::new(),
             state: State::Over,
         };
         rounds.begin_round(stream);
         Ok(EventStream::new(run, rounds))
     }
+}
+
+/// The calls that the model is told of before it answers.
+fn call_ids(request: &ModelRequest) -> Vec<Id> {
+    let history = request.prompt.messages().iter().map(|message| message.original());
+    let calls = history.chain(&request.appended).flat_map(|message| &message.tool_calls);
+    calls.map(|call| call.id.as_str().into()).collect()
 }
 
 /// The loop under way: a stream of events.
@@ -106,7 +113,8 @@ struct Rounds {
     context: Arc<ExecutionContext>,
     round: usize,
     usage: Usage,
-    /// The calls made so far, so that a provider that counts anew each round gets fresh identifiers.
+    /// The calls of the conversation so far, so that a provider that counts anew in each answer gets
+    /// fresh identifiers.
     used_ids: Vec<Id>,
     ready: VecDeque<Event>,
     state: State,
@@ -282,4 +290,4 @@ impl Stream for Rounds {
 }
 
 #[cfg(test)]
-mod tests {}
+mod tests;

@@ -356,3 +356,6 @@ fn thinking(choice: &Choice) -> Option<bool> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -95,28 +95,29 @@ impl Backend for EmbeddedBackend {
                 "this agent's model takes text only, no images or files",
             ));
         }
-        let payload = model.prepare(&request(&turn))?;
+        let payload = model.prepare(&request(&turn, &*model))?;
         Ok(Prepared { payload, turn })
     }
 
     async fn start(&self, prepared: Prepared) -> Result<EventStream, Failure> {
         let Prepared { payload, turn } = prepared;
-        let tool_loop = ToolLoop {
-            model: self.model(&turn.choice)?,
-            tools: self.tools.clone(),
-            clock: self.clock.clone(),
-            limits: self.limits,
-        };
-        tool_loop.start(payload, request(&turn), turn.context.clone(), turn.run.clone()).await
+        let model = self.model(&turn.choice)?;
+        let request = request(&turn, &*model);
+        let tool_loop =
+            ToolLoop { model, tools: self.tools.clone(), clock: self.clock.clone(), limits: self.limits };
+        tool_loop.start(payload, request, turn.context.clone(), turn.run.clone()).await
     }
 }
 
-fn request(turn: &Turn) -> ModelRequest {
+fn request(turn: &Turn, model: &dyn Model) -> ModelRequest {
     ModelRequest {
         prompt: turn.prompt.clone(),
         appended: Vec::new(),
-        tools: turn.tools.clone(),
+        tools: if model.info().takes_tools { turn.tools.clone() } else { Arc::new([]) },
         tool_choice: turn.tool_choice.clone(),
         thinking: turn.thinking,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -174,10 +174,15 @@ impl Stream for EventStream {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use futures_util::{FutureExt, stream};
+    use serde_json::json;
 
     use super::*;
-    use crate::event::AssistantRole;
+    use crate::event::{AssistantRole, ReasoningRole, ToolRole};
+
+    type Given = Result<Event, Failure>;
 
     fn run() -> RunIds {
         RunIds { thread_id: "t".into(), run_id: "r".into() }
@@ -189,7 +194,11 @@ mod tests {
         events
     }
 
-    fn text(id: &str) -> Result<Event, Failure> {
+    fn names(events: &[Event]) -> Vec<&'static str> {
+        events.iter().map(Event::name).collect()
+    }
+
+    fn text(id: &str) -> Given {
         Ok(Event::TextMessageStart { message_id: id.into(), role: AssistantRole::Assistant })
     }
 
@@ -200,7 +209,7 @@ mod tests {
         }
     }
 
-    fn finished() -> Result<Event, Failure> {
+    fn finished() -> Given {
         Ok(Event::RunFinished {
             thread_id: "theirs".into(),
             run_id: "theirs".into(),
@@ -210,18 +219,53 @@ mod tests {
         })
     }
 
+    /// A run with one of everything that a visitor must not see, left open as far as that goes.
+    fn everything() -> Vec<Given> {
+        let id = Id::from("x");
+        vec![
+            Ok(Event::StepStarted { step_name: id.clone() }),
+            Ok(Event::ReasoningStart { message_id: id.clone() }),
+            Ok(Event::ReasoningMessageStart { message_id: id.clone(), role: ReasoningRole::Reasoning }),
+            Ok(Event::ReasoningMessageContent { message_id: id.clone(), delta: "hm".into() }),
+            text("x"),
+            Ok(Event::ToolCallStart {
+                tool_call_id: id.clone(),
+                tool_call_name: "n".into(),
+                parent_message_id: None,
+            }),
+            Ok(Event::ToolCallEnd { tool_call_id: id.clone() }),
+            Ok(Event::ToolCallResult {
+                message_id: "y".into(),
+                tool_call_id: id,
+                content: "secret".into(),
+                role: ToolRole::Tool,
+                metadata: None,
+            }),
+            Ok(Event::Custom { name: "agent.debug".into(), value: json!({}) }),
+            finished(),
+        ]
+    }
+
     #[test]
     fn whatever_the_source_does_there_is_one_terminal_event() {
-        let sources: [(Vec<Result<Event, Failure>>, Option<&str>); 6] = [
+        let slow = || Err(Failure::new(FailureKind::Timeout, "slow"));
+        let theirs = || Ok(Event::RunStarted { thread_id: "theirs".into(), run_id: "theirs".into() });
+        let error = || Ok(Event::RunError { message: "m".into(), code: "THEIRS".into(), usage: vec![] });
+        let sources: [(Vec<Given>, Option<&str>); 10] = [
             (vec![], Some("STREAM_TRUNCATED")),
             (vec![text("a")], Some("STREAM_TRUNCATED")),
             (vec![text("a"), text("a")], Some("BACKEND_FAILED")),
-            (vec![text("a"), Err(Failure::new(FailureKind::Timeout, "slow"))], Some("BACKEND_TIMEOUT")),
+            (vec![text("a"), slow()], Some("BACKEND_TIMEOUT")),
+            (vec![slow(), finished()], Some("BACKEND_TIMEOUT")),
+            (vec![text("a"), error(), finished()], Some("THEIRS")),
             (vec![text("a"), finished(), text("b")], None),
             (vec![finished(), finished()], None),
+            (vec![finished(), slow()], None),
+            (vec![theirs(), theirs(), finished()], None),
         ];
         for (source, expected) in sources {
             let events = read(EventStream::new(run(), stream::iter(source)));
+            assert!(matches!(&events[0], Event::RunStarted { run_id, .. } if &**run_id == "r"), "{events:?}");
             match expected {
                 Some(expected) => assert_eq!(code(&events), expected),
                 None => assert!(
@@ -233,25 +277,53 @@ mod tests {
     }
 
     #[test]
+    fn what_is_open_is_closed_in_reverse_before_the_run_is_finished() {
+        let events = read(EventStream::new(run(), stream::iter(everything())));
+        assert_eq!(
+            names(&events)[10..],
+            ["TEXT_MESSAGE_END", "REASONING_MESSAGE_END", "REASONING_END", "STEP_FINISHED", "RUN_FINISHED"]
+        );
+    }
+
+    #[test]
     fn a_run_that_is_failed_from_outside_drops_its_source() {
-        let (dropped, guard) = (std::sync::Arc::new(()), std::sync::Arc::new(()));
-        let (watch, held) = (std::sync::Arc::downgrade(&dropped), dropped);
-        drop(guard);
+        let held = Arc::new(());
+        let watch = Arc::downgrade(&held);
         let source = stream::pending().map(move |event| {
             let _ = &held;
             event
         });
         let mut events = EventStream::new(run(), source);
+        assert!(watch.upgrade().is_some() && !events.is_over());
         events.fail(Failure::new(FailureKind::Timeout, "silent"));
-        assert!(watch.upgrade().is_none());
+        assert!(watch.upgrade().is_none() && events.is_over());
+        events.fail(Failure::new(FailureKind::Internal, "once more"));
         assert_eq!(code(&read(events)), "BACKEND_TIMEOUT");
     }
 
     #[test]
-    fn a_visitor_sees_no_extension() {
-        let events = EventStream::new(run(), stream::iter([finished()]))
-            .announce("agent.prompt", serde_json::json!({}))
-            .for_audience(Audience::Visitor);
-        assert_eq!(read(events).len(), 2);
+    fn a_visitor_sees_neither_reasoning_nor_results_nor_extensions() {
+        let events = EventStream::new(run(), stream::iter(everything()));
+        let events = events.announce("agent.prompt", json!({})).for_audience(Audience::Visitor);
+        assert_eq!(
+            names(&read(events)),
+            [
+                "RUN_STARTED",
+                "STEP_STARTED",
+                "TEXT_MESSAGE_START",
+                "TOOL_CALL_START",
+                "TOOL_CALL_END",
+                "TEXT_MESSAGE_END",
+                "STEP_FINISHED",
+                "RUN_FINISHED"
+            ]
+        );
+    }
+
+    #[test]
+    fn an_announcement_follows_the_start() {
+        let events = EventStream::new(run(), stream::iter([text("a"), finished()]));
+        let events = read(events.announce("agent.prompt", json!({"a": 1})));
+        assert_eq!(events[1], Event::Custom { name: "agent.prompt".into(), value: json!({"a": 1}) });
     }
 }

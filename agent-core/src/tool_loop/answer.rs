@@ -12,10 +12,11 @@ use crate::tool_loop::LoopLimits;
 pub(super) struct Answer {
     /// The assistant message's identifier; calls name it as their parent whether or not it has text.
     message_id: Id,
-    /// Each stretch of text between calls is a message of its own, for a closed one stays closed.
+    /// Whether text or a call has made the message of that identifier. Text that comes later is a message
+    /// of its own, for a closed one stays closed, and readers take a second start for a second message.
+    message_made: bool,
     text_id: Option<Id>,
     reasoning_id: Option<Id>,
-    text_closed: bool,
     /// The text is only needed once there are calls, but comes before them.
     text: String,
     calls: Vec<PendingCall>,
@@ -39,9 +40,9 @@ impl Answer {
     pub(super) fn new() -> Self {
         Self {
             message_id: crate::new_id().into(),
+            message_made: false,
             text_id: None,
             reasoning_id: None,
-            text_closed: false,
             text: String::new(),
             calls: Vec::new(),
             usage: Usage::default(),
@@ -90,7 +91,8 @@ impl Answer {
         let message_id = match &self.text_id {
             Some(id) => id.clone(),
             None => {
-                let id = if self.text_closed { Id::from(crate::new_id()) } else { self.message_id.clone() };
+                let made = std::mem::replace(&mut self.message_made, true);
+                let id = if made { Id::from(crate::new_id()) } else { self.message_id.clone() };
                 out.push_back(Event::TextMessageStart {
                     message_id: id.clone(),
                     role: AssistantRole::Assistant,
@@ -141,6 +143,7 @@ impl Answer {
         let taken = id.is_empty() || used_ids.iter().any(|used| **used == *id);
         let id = Id::from(if taken { format!("call_{}", crate::new_id()) } else { id });
         used_ids.push(id.clone());
+        self.message_made = true;
         out.push_back(Event::ToolCallStart {
             tool_call_id: id.clone(),
             tool_call_name: name.clone(),
@@ -186,7 +189,6 @@ impl Answer {
 
     fn close_text(&mut self, out: &mut VecDeque<Event>) {
         if let Some(message_id) = self.text_id.take() {
-            self.text_closed = true;
             out.push_back(Event::TextMessageEnd { message_id });
         }
     }

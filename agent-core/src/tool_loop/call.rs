@@ -14,7 +14,7 @@ use tracing::warn;
 use super::ToolLoop;
 use crate::event::Event;
 use crate::message::ToolCall;
-use crate::model::ModelRequest;
+use crate::model::{ModelRequest, ToolChoice};
 use crate::tool::{ExecutionContext, Progress, ToolError, ToolOutput};
 
 /// How many reports may wait to be read; older ones make room, for only the latest matters.
@@ -36,7 +36,9 @@ pub(super) fn run(
     context: &Arc<ExecutionContext>,
     board: &Arc<ProgressBoard>,
 ) -> BoxFuture<'static, CallOutcome> {
-    let offered = request.tools.iter().any(|spec| spec.name == call.function.name);
+    // Not every model heeds that it must not call anything.
+    let offered = request.tool_choice != ToolChoice::None
+        && request.tools.iter().any(|spec| spec.name == call.function.name);
     let (tools, limits) = (deps.tools.clone(), deps.limits);
     let timeout = deps.clock.sleep(limits.tool_timeout);
     let context = context.clone();

@@ -1,6 +1,7 @@
 //! Any server that speaks OpenAI's Chat Completions, streaming.
 
 mod stream;
+mod template;
 
 use agent_core::error::{Failure, FailureKind};
 use agent_core::message::Content;

@@ -14,6 +14,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::reported;
+use super::template::Template;
 use crate::lines::SseDecoder;
 use crate::outbound::{BodyStream, OutboundResponse};
 
@@ -24,6 +25,7 @@ use crate::outbound::{BodyStream, OutboundResponse};
 pub(super) struct ChatStream {
     body: BodyStream,
     decoder: SseDecoder,
+    template: Template,
     ready: VecDeque<ModelEvent>,
     calls: Vec<usize>,
     model: Option<String>,
@@ -37,6 +39,7 @@ impl ChatStream {
         Self {
             body: response.into_stream(),
             decoder: SseDecoder::default(),
+            template: Template::default(),
             ready: VecDeque::new(),
             calls: Vec::new(),
             model: None,
@@ -52,10 +55,17 @@ impl ChatStream {
             if event.data == b"[DONE]" {
                 return Ok(true);
             }
+            if let Some(text) = self.template.read(event.data) {
+                self.ready.push_back(ModelEvent::Text(text.to_owned()));
+                return Ok(false);
+            }
             let chunk: Chunk<'_> = serde_json::from_slice(event.data).map_err(|error| {
                 Failure::new(FailureKind::Failed, "the model's server sent something unreadable")
                     .with_source(fault(&error))
             })?;
+            if let Some(text) = chunk.only_text() {
+                self.template.learn(event.data, text);
+            }
             let taken = Taken {
                 ready: &mut self.ready,
                 calls: &mut self.calls,
@@ -212,6 +222,19 @@ struct Chunk<'a> {
     usage: Option<WireUsage>,
     #[serde(borrow, default)]
     error: Option<&'a RawValue>,
+}
+
+impl Chunk<'_> {
+    /// The piece of text that is all that this chunk says.
+    fn only_text(&self) -> Option<&str> {
+        let [choice] = &self.choices[..] else { return None };
+        let delta = choice.delta.as_ref()?;
+        let calls = delta.tool_calls.as_ref().is_some_and(|calls| !calls.is_empty());
+        let other = delta.refusal.is_some() || delta.reasoning.is_some() || delta.reasoning_content.is_some();
+        let more = self.error.is_some() || self.usage.is_some() || choice.finish_reason.is_some();
+        let text = delta.content.as_deref().filter(|text| !text.is_empty())?;
+        (choice.index == 0 && !calls && !other && !more).then_some(text)
+    }
 }
 
 #[derive(Deserialize)]

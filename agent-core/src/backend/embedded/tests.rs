@@ -1,0 +1,173 @@
+//! The backend over a scripted model.
+
+use futures_util::{FutureExt, StreamExt};
+
+use super::*;
+use crate::budget::{EstimateCounter, TokenCounter};
+use crate::event::{Event, Grammar, RunIds};
+use crate::message::{Content, ContentPart, FinishReason, MediaSource, Message, Role};
+use crate::model::{ModelInfo, ModelStream, ToolChoice};
+use crate::payload::Payload;
+use crate::prompt::{Prompt, PromptMessage};
+use crate::role::RoleBlock;
+use crate::testing::{Answer, FakeTools, ManualClock, ScriptedModel};
+use crate::tool::{ExecutionContext, ToolSpec};
+
+fn embedded() -> Choice {
+    Choice::Embedded(EmbeddedAi::default())
+}
+
+fn turn(choice: Choice, message: Message, tools: Arc<[Arc<ToolSpec>]>) -> Arc<Turn> {
+    Arc::new(Turn {
+        run: RunIds { thread_id: "t".into(), run_id: "r".into() },
+        role: Arc::new(RoleBlock::default()),
+        choice,
+        prompt: Arc::new(Prompt::new(Vec::new(), vec![PromptMessage::new(message)])),
+        tools,
+        context: ExecutionContext { user_id: "ada".into(), ..ExecutionContext::default() },
+        tool_choice: ToolChoice::Required,
+        thinking: Some(true),
+    })
+}
+
+fn says_hi(tools: Arc<[Arc<ToolSpec>]>) -> Arc<Turn> {
+    turn(embedded(), Message::user("hi"), tools)
+}
+
+fn info() -> ModelInfo {
+    ScriptedModel::always("").info()
+}
+
+fn kind<T>(result: Result<T, Failure>) -> FailureKind {
+    result.err().expect("a failure").kind()
+}
+
+#[test]
+fn a_turn_runs_in_the_loop_with_the_tools_and_bounds_at_hand() {
+    let model = Arc::new(ScriptedModel::new([Answer::calls("a", "x", "{}"), Answer::says("Done.")]));
+    let tools = Arc::new(FakeTools::new().answers("x", "a long result"));
+    let backend = EmbeddedBackend::new(model.clone())
+        .with_tools(tools.clone())
+        .with_clock(Arc::new(ManualClock::new()))
+        .with_limits(LoopLimits { max_result_bytes: 1, ..LoopLimits::default() });
+    let prepared = backend.prepare(says_hi(tools.specs())).expect("prepared");
+    assert!(model.payloads().is_empty(), "preparing sends nothing");
+    let payload = prepared.payload.clone();
+    let events = async { backend.start(prepared).await.expect("started").collect::<Vec<Event>>().await };
+    let events = events.now_or_never().expect("nothing waits");
+    Grammar::check(&events).expect("the grammar");
+    let sent = model.payloads();
+    assert_eq!(sent[0].bytes(), payload.bytes(), "what was prepared is what was sent");
+    assert_eq!(model.sent()[0]["toolChoice"], "Required");
+    assert_eq!(model.sent()[0]["thinking"], true);
+    assert_eq!(model.sent()[1]["messages"][2]["content"], "a\n[cut off: 13 bytes in all]");
+    assert_eq!(tools.calls()[0].context.user_id, "ada");
+}
+
+#[test]
+fn a_tool_at_hand_that_the_turn_does_not_offer_is_not_called() {
+    let model = Arc::new(ScriptedModel::new([Answer::calls("a", "y", "{}"), Answer::says("Sorry.")]));
+    let tools = Arc::new(FakeTools::new().answers("x", "yes").answers("y", "secret"));
+    let backend = EmbeddedBackend::new(model.clone()).with_tools(tools.clone());
+    let prepared = backend.prepare(says_hi(tools.specs()[..1].into())).expect("prepared");
+    let run = async { backend.start(prepared).await.expect("started").collect::<Vec<Event>>().await };
+    run.now_or_never().expect("nothing waits");
+    assert!(tools.calls().is_empty());
+    assert_eq!(model.sent()[1]["messages"][2]["content"], "there is no tool named \"y\"");
+}
+
+#[test]
+fn what_the_model_does_not_take_is_not_sent() {
+    let source = MediaSource::Url { value: "https://example.com/a.png".into(), mime_type: None };
+    let picture = || Message {
+        content: Content::Parts(vec![ContentPart::Image { source: source.clone() }]),
+        ..Message::text(Role::User, "")
+    };
+    let tools = FakeTools::new().answers("x", "yes").specs();
+    let text_only = ModelInfo { takes_media: false, takes_tools: false, ..info() };
+    let cases = [(info(), None, true), (text_only, Some(FailureKind::UnsupportedContent), false)];
+    for (info, refused, offered) in cases {
+        let backend = EmbeddedBackend::new(Arc::new(ScriptedModel::always("").with_info(info)));
+        let prepared = backend.prepare(turn(embedded(), picture(), Arc::new([])));
+        assert_eq!(prepared.err().map(|failure| failure.kind()), refused);
+        let prepared = backend.prepare(says_hi(tools.clone())).expect("prepared");
+        let body: serde_json::Value = serde_json::from_slice(prepared.payload.bytes()).expect("JSON");
+        assert_eq!(body.get("tools").is_some(), offered);
+    }
+}
+
+/// A model that counts as it likes.
+struct Counting(ScriptedModel);
+
+#[async_trait]
+impl Model for Counting {
+    fn info(&self) -> ModelInfo {
+        self.0.info()
+    }
+
+    fn counter(&self) -> Option<Arc<dyn TokenCounter>> {
+        Some(Arc::new(EstimateCounter))
+    }
+
+    fn prepare(&self, request: &ModelRequest) -> Result<Payload, Failure> {
+        self.0.prepare(request)
+    }
+
+    async fn start(&self, payload: Payload) -> Result<ModelStream, Failure> {
+        self.0.start(payload).await
+    }
+}
+
+#[test]
+fn the_budget_and_the_count_are_the_models() {
+    let info = ModelInfo { context_window: 1000, max_output_tokens: 300, ..info() };
+    let plain = EmbeddedBackend::new(Arc::new(ScriptedModel::always("").with_info(info.clone())));
+    assert_eq!(plain.budget(&embedded()).expect("a budget"), TokenBudget::for_model(&info));
+    assert!(plain.counter(&embedded()).is_none());
+    let counting = EmbeddedBackend::new(Arc::new(Counting(ScriptedModel::always(""))));
+    assert!(counting.counter(&embedded()).is_some());
+}
+
+/// A source that has no model for anybody.
+struct Nothing;
+
+impl ModelSource for Nothing {
+    fn model(&self, settings: &EmbeddedAi) -> Result<Arc<dyn Model>, Failure> {
+        let provider = settings.provider.clone().unwrap_or_default();
+        Err(Failure::new(FailureKind::UnknownProvider, format!("{provider:?} is not known")))
+    }
+}
+
+#[test]
+fn a_role_without_a_model_is_refused_before_anything_is_made() {
+    let settings = EmbeddedAi { provider: Some("abacus".into()), ..EmbeddedAi::default() };
+    let asked = Choice::Embedded(settings);
+    let backend = EmbeddedBackend::new(Nothing);
+    let refused = backend.prepare(turn(asked.clone(), Message::user("hi"), Arc::new([])));
+    assert_eq!(refused.expect_err("no model").message(), "\"abacus\" is not known");
+    assert_eq!(kind(backend.budget(&asked)), FailureKind::UnknownProvider);
+    assert!(backend.counter(&asked).is_none());
+}
+
+#[test]
+fn a_turn_for_another_backend_is_a_defect_and_no_panic() {
+    let backend = EmbeddedBackend::new(Arc::new(ScriptedModel::always("")));
+    let foreign = || Choice::AgentServer(Box::default());
+    assert_eq!(kind(backend.budget(&foreign())), FailureKind::Internal);
+    let turn = turn(foreign(), Message::user("hi"), Arc::new([]));
+    assert_eq!(kind(backend.prepare(turn.clone())), FailureKind::Internal);
+    let prepared = Prepared { payload: Payload::builder(0).finish(), turn };
+    assert_eq!(kind(backend.start(prepared).now_or_never().expect("nothing waits")), FailureKind::Internal);
+}
+
+#[test]
+fn a_refusal_is_an_error_of_start() {
+    let refusal = Answer::refuses(Failure::new(FailureKind::RateLimited, "slow down"));
+    let last = Answer::new().finish(FinishReason::Stop);
+    let backend = EmbeddedBackend::new(Arc::new(ScriptedModel::new([refusal, last])));
+    let prepared = backend.prepare(says_hi(Arc::new([]))).expect("prepared");
+    let started = backend.start(prepared.clone()).now_or_never().expect("nothing waits");
+    assert_eq!(kind(started), FailureKind::RateLimited);
+    let again = backend.start(prepared).now_or_never().expect("nothing waits");
+    assert!(again.is_ok(), "what was prepared can be sent once more");
+}

@@ -1,0 +1,159 @@
+//! Roles as operators write them, and what is chosen for them, and why.
+
+use serde_json::{Value, json};
+
+use super::*;
+
+/// A role with this content and these containers: name, and content.
+fn role(content: Value, children: &[(&str, Value)]) -> RoleBlock {
+    let children: Vec<Value> =
+        children.iter().map(|(name, content)| json!({"name": name, "content": content})).collect();
+    let role = json!({"id": "a", "companyId": "c", "content": content, "children": children});
+    serde_json::from_value(role).expect("a role")
+}
+
+/// What tells one choice from another.
+fn chosen(selection: &Selection) -> Option<(BackendKind, &str)> {
+    let choice = selection.choice.as_ref()?;
+    let setting = match choice {
+        Choice::AgentServer(server) => &server.agent_server_url,
+        Choice::Workflow(workflow) => &workflow.webhook_url,
+        Choice::Embedded(embedded) => &embedded.provider,
+        Choice::Subscription(subscription) => &subscription.model,
+    };
+    Some((choice.kind(), setting.as_deref().unwrap_or("-")))
+}
+
+/// The reasons of all rules, a letter each: present, no container, missing, blank.
+fn reasons(selection: &Selection) -> String {
+    let letter = |outcome: &RuleOutcome| match outcome.reason {
+        Reason::Present => 'P',
+        Reason::NoContainer => 'N',
+        Reason::FieldMissing => 'M',
+        Reason::FieldBlank => 'B',
+    };
+    selection.rules.iter().map(letter).collect()
+}
+
+#[test]
+fn the_first_rule_that_matches_counts_and_each_says_why() {
+    use BackendKind::*;
+    let url = |url: &str| json!({"agentServerUrl": url});
+    let hook = |url: &str| json!({"webhookUrl": url});
+    let server = || ("AgentServer", url("http://s"));
+    let workflow = || ("WorkflowConnector", hook("http://w"));
+    let embedded = || ("EmbeddedAI", json!({"provider": "local"}));
+    let subscription = || ("SubscriptionConnector", json!({"model": "m"}));
+    let all = vec![subscription(), embedded(), workflow(), server()];
+    let cases = [
+        // All five, and then without the one that won before.
+        (url("http://r"), all.clone(), Some((AgentServer, "http://r")), "PPPPP"),
+        (json!({}), all.clone(), Some((AgentServer, "http://s")), "MPPPP"),
+        (json!({}), all[..3].to_vec(), Some((Workflow, "http://w")), "MNPPP"),
+        (json!({}), all[..2].to_vec(), Some((Embedded, "local")), "MNNPP"),
+        (json!({}), all[..1].to_vec(), Some((Subscription, "m")), "MNNNP"),
+        (json!({}), vec![], None, "MNNNN"),
+        // A blank field is an absent one.
+        (url(""), vec![server()], Some((AgentServer, "http://s")), "BPNNN"),
+        (url(" \t\n"), vec![embedded()], Some((Embedded, "local")), "BNNPN"),
+        (json!({"agentServerUrl": null}), vec![], None, "MNNNN"),
+        (json!({}), vec![("AgentServer", url(" ")), workflow()], Some((Workflow, "http://w")), "MBPNN"),
+        (
+            json!({}),
+            vec![("WorkflowConnector", hook("")), subscription()],
+            Some((Subscription, "m")),
+            "MNBNP",
+        ),
+        (json!({}), vec![("SubscriptionConnector", json!({"model": ""}))], None, "MNNNB"),
+        // A container without the field that it needs does not match.
+        (json!({}), vec![("AgentServer", json!({"agentServerModel": "m"}))], None, "MMNNN"),
+        (json!({}), vec![("WorkflowConnector", json!({"auth": {"type": "none"}}))], None, "MNMNN"),
+        (json!({}), vec![("SubscriptionConnector", json!({}))], None, "MNNNM"),
+        // One that needs none matches empty.
+        (json!({}), vec![("EmbeddedAI", json!({}))], Some((Embedded, "-")), "MNNPN"),
+        (json!({}), vec![("EmbeddedAI", Value::Null)], Some((Embedded, "-")), "MNNPN"),
+        // Of several of one name the first that has what it needs counts, else the first gives the reason.
+        (
+            json!({}),
+            vec![
+                ("AgentServer", json!({})),
+                ("AgentServer", url("http://1")),
+                ("AgentServer", url("http://2")),
+            ],
+            Some((AgentServer, "http://1")),
+            "MPNNN",
+        ),
+        (json!({}), vec![("AgentServer", url("")), ("AgentServer", json!({}))], None, "MBNNN"),
+        (json!({}), vec![("AgentServer", json!({})), ("AgentServer", url(""))], None, "MMNNN"),
+        // Names are exact, and what nobody knows matches nothing.
+        (json!({}), vec![("agentserver", url("http://s")), ("Later", url("http://l"))], None, "MNNNN"),
+        // The fields of the level above complete no container.
+        (json!({"agentServerModel": "m"}), vec![("AgentServer", json!({}))], None, "MMNNN"),
+    ];
+    for (content, children, expected, letters) in cases {
+        let selection = select(&role(content.clone(), &children));
+        let case = format!("{content} {children:?}");
+        assert_eq!(chosen(&selection), expected, "{case}");
+        assert_eq!(reasons(&selection), letters, "{case}");
+        for outcome in selection.rules {
+            assert_eq!(outcome.matched, outcome.reason == Reason::Present, "{case}");
+        }
+    }
+}
+
+#[test]
+fn all_seven_fields_are_of_the_level_that_gave_the_address() {
+    let fields = |level: &str, url: Option<&str>| {
+        json!({
+            "agentServerUrl": url,
+            "agentServerProvider": format!("{level} provider"),
+            "agentServerModel": format!("{level} model"),
+            "agentServerEnableThinking": level == "role",
+            "agentServerTools": [format!("{level} tool")],
+            "agentServerLocalUrl": format!("http://{level}"),
+            "agentServerApiKey": format!("{level} key"),
+        })
+    };
+    let bare = json!({"agentServerUrl": "http://bare"});
+    let of_level = |content: Value, child: Value| {
+        let selection = select(&role(content, &[("AgentServer", child)]));
+        let Some(Choice::AgentServer(server)) = selection.choice else { panic!("{:?}", selection.rules) };
+        let key = server.agent_server_api_key.as_ref().map(|key| key.expose().to_owned());
+        let mut shown = serde_json::to_value(&*server).expect("settings serialise");
+        shown["agentServerApiKey"] = json!(key);
+        shown
+    };
+    let (own, below) = (fields("role", Some("http://r")), fields("container", Some("http://c")));
+    assert_eq!(of_level(own.clone(), below.clone()), own);
+    assert_eq!(of_level(fields("role", None), below.clone()), below);
+    assert_eq!(of_level(fields("role", Some(" ")), below.clone()), below);
+    // What that level leaves out stays out, whatever the other says.
+    for (content, child) in [(bare.clone(), below), (fields("role", None), bare)] {
+        assert_eq!(
+            of_level(content, child),
+            json!({"agentServerUrl": "http://bare", "agentServerApiKey": null})
+        );
+    }
+}
+
+#[test]
+fn the_report_shows_rules_and_reasons_and_no_setting() {
+    let key = json!({"agentServerUrl": " ", "agentServerApiKey": "sk-1"});
+    let selection = select(&role(key, &[("SubscriptionConnector", json!({"model": "coder"}))]));
+    let report = serde_json::to_value(selection.report()).expect("reports serialise");
+    assert_eq!(
+        report,
+        json!({
+            "chosen": "subscription",
+            "rules": [
+                {"rule": "content.agentServerUrl", "matched": false, "reason": "fieldBlank", "field": "agentServerUrl"},
+                {"rule": "AgentServer", "matched": false, "reason": "noContainer"},
+                {"rule": "WorkflowConnector", "matched": false, "reason": "noContainer"},
+                {"rule": "EmbeddedAI", "matched": false, "reason": "noContainer"},
+                {"rule": "SubscriptionConnector", "matched": true, "reason": "present", "field": "model"},
+            ]
+        })
+    );
+    let nothing = serde_json::to_value(select(&RoleBlock::default()).report()).expect("reports serialise");
+    assert_eq!(nothing.get("chosen"), None);
+}

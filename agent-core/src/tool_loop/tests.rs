@@ -1,0 +1,712 @@
+//! The loop with a scripted model and tools that behave as asked. Every run keeps to the grammar.
+
+use std::collections::HashMap;
+use std::sync::Mutex;
+
+use async_trait::async_trait;
+use expect_test::{Expect, expect};
+use serde_json::{Value, json};
+use tokio::sync::{Barrier, oneshot};
+
+use super::*;
+use crate::event::Grammar;
+use crate::message::ToolCall;
+use crate::model::ModelEvent;
+use crate::prompt::{Prompt, PromptMessage};
+use crate::testing::{Answer, FakeTools, ManualClock, ScriptedModel};
+use crate::tool::{Progress, ToolError, ToolOutput, ToolSpec};
+
+/// A loop whose parts the test keeps hold of.
+struct Bench {
+    model: Arc<ScriptedModel>,
+    tools: Arc<FakeTools>,
+    clock: ManualClock,
+    limits: LoopLimits,
+    request: ModelRequest,
+}
+
+fn bench(tools: FakeTools, answers: impl IntoIterator<Item = Answer>) -> Bench {
+    Bench {
+        model: Arc::new(ScriptedModel::new(answers)),
+        clock: ManualClock::new(),
+        limits: LoopLimits::default(),
+        request: request(vec![Message::user("hi")], tools.specs()),
+        tools: Arc::new(tools),
+    }
+}
+
+fn request(messages: Vec<Message>, tools: Arc<[Arc<ToolSpec>]>) -> ModelRequest {
+    let messages = messages.into_iter().map(PromptMessage::new).collect();
+    ModelRequest {
+        prompt: Arc::new(Prompt::new(Vec::new(), messages)),
+        appended: Vec::new(),
+        tools,
+        tool_choice: ToolChoice::Auto,
+        thinking: None,
+    }
+}
+
+fn context() -> ExecutionContext {
+    ExecutionContext { user_id: "ada".into(), company_id: "c".into(), ..ExecutionContext::default() }
+}
+
+impl Bench {
+    async fn start(&self) -> Result<EventStream, Failure> {
+        self.start_with(self.tools.clone()).await
+    }
+
+    async fn start_with(&self, tools: Arc<dyn ToolRegistry>) -> Result<EventStream, Failure> {
+        let tool_loop = ToolLoop {
+            model: self.model.clone(),
+            tools,
+            clock: Arc::new(self.clock.clone()),
+            limits: self.limits,
+        };
+        let payload = self.model.prepare(&self.request)?;
+        let run = RunIds { thread_id: "t".into(), run_id: "r".into() };
+        tool_loop.start(payload, self.request.clone(), context(), run).await
+    }
+
+    /// A run in which nothing waits.
+    fn run(&self) -> Vec<Event> {
+        let run = async { read(self.start().await.expect("the run starts")).await };
+        run.now_or_never().expect("nothing in this run waits")
+    }
+
+    /// The messages that the model was sent in a round, from 0.
+    fn sent(&self, round: usize) -> Value {
+        self.model.sent()[round]["messages"].clone()
+    }
+}
+
+async fn read(stream: EventStream) -> Vec<Event> {
+    let events: Vec<Event> = stream.collect().await;
+    Grammar::check(&events).unwrap_or_else(|violation| panic!("{violation}: {events:?}"));
+    events
+}
+
+fn text(answer: &[Event]) -> String {
+    let deltas = answer.iter().filter_map(|event| match event {
+        Event::TextMessageContent { delta, .. } => Some(delta.as_str()),
+        _ => None,
+    });
+    deltas.collect()
+}
+
+/// Call id, content and whether it is an error, of all results.
+fn results(events: &[Event]) -> Vec<(&str, &str, bool)> {
+    let results = events.iter().filter_map(|event| match event {
+        Event::ToolCallResult { tool_call_id, content, metadata, .. } => {
+            Some((&**tool_call_id, content.as_str(), metadata.is_some_and(|metadata| metadata.is_error)))
+        }
+        _ => None,
+    });
+    results.collect()
+}
+
+fn call_ids(events: &[Event]) -> Vec<&str> {
+    let ids = events.iter().filter_map(|event| match event {
+        Event::ToolCallStart { tool_call_id, .. } => Some(&**tool_call_id),
+        _ => None,
+    });
+    ids.collect()
+}
+
+fn finish_reason(events: &[Event]) -> Option<FinishReason> {
+    match events.last() {
+        Some(Event::RunFinished { result, .. }) => result.map(|result| result.finish_reason),
+        other => panic!("the run did not finish but {other:?}"),
+    }
+}
+
+fn code(events: &[Event]) -> &str {
+    match events.last() {
+        Some(Event::RunError { code, .. }) => code,
+        other => panic!("the run did not fail but {other:?}"),
+    }
+}
+
+/// The events as JSON lines, with identifiers that were made up replaced by their number.
+fn check(events: &[Event], expected: Expect) {
+    fn rename(value: &mut Value, names: &mut HashMap<String, String>) {
+        match value {
+            Value::String(text) if text.len() >= 36 => {
+                let next = format!("#{}", names.len() + 1);
+                *text = names.entry(text.clone()).or_insert(next).clone();
+            }
+            Value::Object(members) => members.values_mut().for_each(|member| rename(member, names)),
+            _ => {}
+        }
+    }
+    let mut names = HashMap::new();
+    let lines = events.iter().map(|event| {
+        let mut value = serde_json::to_value(event).expect("events serialise");
+        rename(&mut value, &mut names);
+        format!("{value}\n")
+    });
+    expected.assert_eq(&lines.collect::<String>());
+}
+
+#[test]
+fn an_answer_of_text_is_one_round() {
+    let bench =
+        bench(FakeTools::new(), [Answer::new().text("Hel").text("").text("lo").finish(FinishReason::Stop)]);
+    check(
+        &bench.run(),
+        expect![[r##"
+        {"runId":"r","threadId":"t","type":"RUN_STARTED"}
+        {"stepName":"round-1","type":"STEP_STARTED"}
+        {"messageId":"#1","role":"assistant","type":"TEXT_MESSAGE_START"}
+        {"delta":"Hel","messageId":"#1","type":"TEXT_MESSAGE_CONTENT"}
+        {"delta":"lo","messageId":"#1","type":"TEXT_MESSAGE_CONTENT"}
+        {"messageId":"#1","type":"TEXT_MESSAGE_END"}
+        {"stepName":"round-1","type":"STEP_FINISHED"}
+        {"result":{"finishReason":"stop"},"runId":"r","threadId":"t","type":"RUN_FINISHED"}
+    "##]],
+    );
+}
+
+#[test]
+fn reasoning_is_closed_before_the_text_and_text_before_the_calls() {
+    let tools = FakeTools::new().answers("readTodos", "none").answers("listDocs", "two");
+    let first = Answer::new().reasoning("Hm").reasoning(", well").text("Let me look.");
+    let first = first.call("a", "readTodos", ["{\"li", "st\":1}"]).call("b", "listDocs", ["{}"]);
+    let bench = bench(
+        tools,
+        [
+            first.usage(10, 5).finish(FinishReason::ToolCalls),
+            Answer::new().text("Done.").usage(20, 2).finish(FinishReason::Stop),
+        ],
+    );
+    check(
+        &bench.run(),
+        expect![[r##"
+        {"runId":"r","threadId":"t","type":"RUN_STARTED"}
+        {"stepName":"round-1","type":"STEP_STARTED"}
+        {"messageId":"#1","type":"REASONING_START"}
+        {"messageId":"#1","role":"reasoning","type":"REASONING_MESSAGE_START"}
+        {"delta":"Hm","messageId":"#1","type":"REASONING_MESSAGE_CONTENT"}
+        {"delta":", well","messageId":"#1","type":"REASONING_MESSAGE_CONTENT"}
+        {"messageId":"#1","type":"REASONING_MESSAGE_END"}
+        {"messageId":"#1","type":"REASONING_END"}
+        {"messageId":"#2","role":"assistant","type":"TEXT_MESSAGE_START"}
+        {"delta":"Let me look.","messageId":"#2","type":"TEXT_MESSAGE_CONTENT"}
+        {"messageId":"#2","type":"TEXT_MESSAGE_END"}
+        {"parentMessageId":"#2","toolCallId":"a","toolCallName":"readTodos","type":"TOOL_CALL_START"}
+        {"delta":"{\"li","toolCallId":"a","type":"TOOL_CALL_ARGS"}
+        {"delta":"st\":1}","toolCallId":"a","type":"TOOL_CALL_ARGS"}
+        {"parentMessageId":"#2","toolCallId":"b","toolCallName":"listDocs","type":"TOOL_CALL_START"}
+        {"delta":"{}","toolCallId":"b","type":"TOOL_CALL_ARGS"}
+        {"toolCallId":"a","type":"TOOL_CALL_END"}
+        {"toolCallId":"b","type":"TOOL_CALL_END"}
+        {"content":"none","messageId":"#3","role":"tool","toolCallId":"a","type":"TOOL_CALL_RESULT"}
+        {"content":"two","messageId":"#4","role":"tool","toolCallId":"b","type":"TOOL_CALL_RESULT"}
+        {"stepName":"round-1","type":"STEP_FINISHED"}
+        {"stepName":"round-2","type":"STEP_STARTED"}
+        {"messageId":"#5","role":"assistant","type":"TEXT_MESSAGE_START"}
+        {"delta":"Done.","messageId":"#5","type":"TEXT_MESSAGE_CONTENT"}
+        {"messageId":"#5","type":"TEXT_MESSAGE_END"}
+        {"stepName":"round-2","type":"STEP_FINISHED"}
+        {"result":{"finishReason":"stop"},"runId":"r","threadId":"t","type":"RUN_FINISHED","usage":[{"inputTokens":30,"model":"script-1","outputTokens":7,"provider":"scripted"}]}
+    "##]],
+    );
+    expect![[r#"
+        [
+          {
+            "content": "hi",
+            "role": "user"
+          },
+          {
+            "content": "Let me look.",
+            "role": "assistant",
+            "toolCalls": [
+              {
+                "function": {
+                  "arguments": "{\"list\":1}",
+                  "name": "readTodos"
+                },
+                "id": "a",
+                "type": "function"
+              },
+              {
+                "function": {
+                  "arguments": "{}",
+                  "name": "listDocs"
+                },
+                "id": "b",
+                "type": "function"
+              }
+            ]
+          },
+          {
+            "content": "none",
+            "role": "tool",
+            "toolCallId": "a"
+          },
+          {
+            "content": "two",
+            "role": "tool",
+            "toolCallId": "b"
+          }
+        ]"#]]
+    .assert_eq(&format!("{:#}", bench.sent(1)));
+}
+
+#[test]
+fn text_after_a_call_is_a_message_of_its_own() {
+    let tools = FakeTools::new().answers("x", "yes");
+    let first = Answer::new().call("a", "x", ["{}"]).text("Wait.").call("b", "x", ["{}"]).text("Still.");
+    let bench = bench(tools, [first.finish(FinishReason::ToolCalls), Answer::says("Done.")]);
+    let events = bench.run();
+    let parents: Vec<_> = events
+        .iter()
+        .filter_map(|event| match event {
+            Event::ToolCallStart { parent_message_id, .. } => parent_message_id.clone(),
+            _ => None,
+        })
+        .collect();
+    let messages: Vec<_> = events
+        .iter()
+        .filter_map(|event| match event {
+            Event::TextMessageStart { message_id, .. } => Some(message_id.clone()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(parents.len(), 2);
+    assert_eq!(messages.len(), 3);
+    for (i, id) in messages.iter().enumerate() {
+        assert!(!parents.contains(id), "a call has made a message of this id: {events:?}");
+        assert!(!messages[..i].contains(id), "{events:?}");
+    }
+    assert_eq!(bench.sent(1)[1]["content"], "Wait.Still.");
+}
+
+#[tokio::test]
+async fn the_calls_of_a_round_run_side_by_side() {
+    let barrier = Arc::new(Barrier::new(3));
+    let tools = FakeTools::new().behaves("meet", move |_| {
+        let barrier = barrier.clone();
+        async move {
+            barrier.wait().await;
+            Ok(ToolOutput::text("met"))
+        }
+    });
+    let first = Answer::new().call("a", "meet", ["{}"]).call("b", "meet", ["{}"]).call("c", "meet", ["{}"]);
+    let bench = bench(tools, [first.finish(FinishReason::ToolCalls), Answer::says("Done.")]);
+    let run = read(bench.start().await.expect("the run starts"));
+    let events = tokio::time::timeout(Duration::from_secs(10), run).await.expect("each waits for all");
+    assert_eq!(results(&events).len(), 3);
+    assert_eq!(bench.tools.most_running(), 3);
+}
+
+#[tokio::test]
+async fn results_are_shown_as_they_come_and_sent_in_the_order_of_the_calls() {
+    let (open, gate) = oneshot::channel::<()>();
+    let gate = Mutex::new(Some(gate));
+    let open = Mutex::new(Some(open));
+    let tools = FakeTools::new()
+        .behaves("slow", move |_| {
+            let gate = gate.lock().expect("unpoisoned").take().expect("called once");
+            async move {
+                gate.await.expect("the other call opens it");
+                Ok(ToolOutput::text("slow result"))
+            }
+        })
+        .behaves("fast", move |_| {
+            open.lock().expect("unpoisoned").take().expect("called once").send(()).expect("awaited");
+            async { Ok(ToolOutput::error("fast result")) }
+        });
+    let first = Answer::new().call("a", "slow", ["{}"]).call("b", "fast", ["{}"]);
+    let bench = bench(tools, [first.finish(FinishReason::ToolCalls), Answer::says("Done.")]);
+    let events = read(bench.start().await.expect("the run starts")).await;
+    assert_eq!(results(&events), [("b", "fast result", true), ("a", "slow result", false)]);
+    let sent = bench.sent(1);
+    let call =
+        |id, name| json!({"id": id, "type": "function", "function": {"name": name, "arguments": "{}"}});
+    assert_eq!(
+        sent,
+        json!([
+            {"role": "user", "content": "hi"},
+            {"role": "assistant", "toolCalls": [call("a", "slow"), call("b", "fast")]},
+            {"role": "tool", "toolCallId": "a", "content": "slow result"},
+            {"role": "tool", "toolCallId": "b", "content": "fast result"},
+        ])
+    );
+}
+
+#[test]
+fn fragments_belong_to_the_call_of_their_index() {
+    let start = |index, id: &str| ModelEvent::ToolCallStart { index, id: id.into(), name: "x".into() };
+    let more = |index, delta: &str| ModelEvent::ToolCallArgs { index, delta: delta.into() };
+    let steps = [
+        start(7, "a"),
+        more(7, "{\"n\""),
+        start(2, "b"),
+        more(2, "{\"n\":"),
+        more(7, ":1}"),
+        more(2, ""),
+        more(2, "2}"),
+    ];
+    let first = steps.into_iter().fold(Answer::new(), Answer::event).finish(FinishReason::ToolCalls);
+    let bench = bench(FakeTools::new().answers("x", "yes"), [first, Answer::says("Done.")]);
+    bench.run();
+    let arguments: Vec<Value> = bench.tools.calls().into_iter().map(|call| call.arguments).collect();
+    assert_eq!(arguments, [json!({"n": 1}), json!({"n": 2})]);
+}
+
+#[test]
+fn arguments_are_an_object_or_the_model_is_told() {
+    let not_json = "invalid arguments: they are not JSON";
+    let no_object = "invalid arguments: they must be a JSON object";
+    let cases: [(&[&str], Result<Value, &str>); 10] = [
+        (&["{\"a\"", ":", "[1]}"], Ok(json!({"a": [1]}))),
+        (&["{}"], Ok(json!({}))),
+        (&[], Ok(json!({}))),
+        (&[""], Ok(json!({}))),
+        (&[" \n"], Ok(json!({}))),
+        (&["{\"a\":"], Err(not_json)),
+        (&["{} {}"], Err(not_json)),
+        (&["[1]"], Err(no_object)),
+        (&["null"], Err(no_object)),
+        (&["\"{}\""], Err(no_object)),
+    ];
+    for (fragments, expected) in cases {
+        let first = Answer::new().call("a", "x", fragments.iter().copied()).finish(FinishReason::ToolCalls);
+        let bench = bench(FakeTools::new().answers("x", "yes"), [first, Answer::says("Done.")]);
+        let events = bench.run();
+        let (_, content, is_error) = results(&events)[0];
+        let called: Vec<Value> = bench.tools.calls().into_iter().map(|call| call.arguments).collect();
+        match expected {
+            Ok(arguments) => assert_eq!((called, content), (vec![arguments], "yes"), "{fragments:?}"),
+            Err(problem) => {
+                assert!(called.is_empty() && is_error, "{fragments:?}");
+                assert!(content.starts_with(problem), "{fragments:?}: {content}");
+            }
+        }
+        assert_eq!(text(&events), "Done.", "{fragments:?}");
+        assert_eq!(finish_reason(&events), Some(FinishReason::Stop), "{fragments:?}");
+        assert_eq!(bench.sent(1)[2]["content"], content, "{fragments:?}");
+    }
+}
+
+#[test]
+fn what_a_tool_does_wrong_is_its_result() {
+    let fails =
+        |error: fn() -> ToolError| FakeTools::new().behaves("x", move |_| async move { Err(error()) });
+    let cases = [
+        ("unknown", FakeTools::new(), "there is no tool named \"x\""),
+        (
+            "refused",
+            fails(|| ToolError::InvalidArguments("n is missing".into())),
+            "invalid arguments: n is missing",
+        ),
+        (
+            "not found",
+            fails(|| ToolError::NotFound("there is no todo \"7\"".into())),
+            "there is no todo \"7\"",
+        ),
+        ("defect", fails(|| ToolError::internal("disk on fire")), "the tool failed"),
+        ("panic", FakeTools::new().panics("x", "boom"), "the tool failed"),
+        ("error output", FakeTools::new().behaves("x", |_| async { Ok(ToolOutput::error("no")) }), "no"),
+    ];
+    for (name, tools, expected) in cases {
+        let bench = bench(tools, [Answer::calls("a", "x", "{}"), Answer::says("Sorry.")]);
+        let events = bench.run();
+        assert_eq!(results(&events), [("a", expected, true)], "{name}");
+        assert_eq!(
+            bench.sent(1)[2],
+            json!({"role": "tool", "toolCallId": "a", "content": expected}),
+            "{name}"
+        );
+        assert_eq!(text(&events), "Sorry.", "{name}");
+    }
+}
+
+#[test]
+fn only_tools_on_offer_are_called() {
+    let script = || [Answer::calls("a", "secret", "{}"), Answer::says("Sorry.")];
+    let tools = || FakeTools::new().answers("open", "yes").answers("secret", "treasure");
+    let mut not_listed = bench(tools(), script());
+    not_listed.request.tools = not_listed.tools.specs().iter().take(1).cloned().collect();
+    let mut forbidden = bench(tools(), script());
+    forbidden.request.tool_choice = ToolChoice::None;
+    for bench in [not_listed, forbidden] {
+        let events = bench.run();
+        assert_eq!(results(&events), [("a", "there is no tool named \"secret\"", true)]);
+        assert!(bench.tools.calls().is_empty());
+    }
+}
+
+#[test]
+fn tools_work_for_the_caller() {
+    let bench =
+        bench(FakeTools::new().answers("x", "yes"), [Answer::calls("a", "x", "{}"), Answer::says("Done.")]);
+    bench.run();
+    assert_eq!(bench.tools.calls()[0].context, context());
+}
+
+#[tokio::test]
+async fn a_call_that_takes_too_long_is_dropped_and_the_model_told() {
+    let tools = FakeTools::new().hangs("slow").answers("fast", "yes");
+    let first = Answer::new().call("a", "slow", ["{}"]).call("b", "fast", ["{}"]);
+    let bench = bench(tools, [first.finish(FinishReason::ToolCalls), Answer::says("Done.")]);
+    let mut events = bench.start().await.expect("the run starts");
+    let result = async {
+        while !matches!(events.next().await, Some(Event::ToolCallResult { tool_call_id, .. }) if &*tool_call_id == "b")
+        {
+        }
+        events.next().await
+    };
+    let time = async {
+        bench.clock.until_sleeping(1).await;
+        assert_eq!(bench.clock.advance_to_next(), Some(bench.limits.tool_timeout));
+    };
+    let (result, ()) = futures_util::future::join(result, time).await;
+    let Some(Event::ToolCallResult { tool_call_id, content, metadata, .. }) = result else {
+        panic!("no result but {result:?}");
+    };
+    assert_eq!(&*tool_call_id, "a");
+    assert_eq!(content, "the tool gave no answer within 60000 ms and was stopped");
+    assert!(metadata.is_some_and(|metadata| metadata.is_error));
+    assert_eq!((bench.tools.running(), bench.clock.sleepers()), (0, 0));
+    let rest: Vec<Event> = events.collect().await;
+    assert_eq!(text(&rest), "Done.");
+}
+
+#[test]
+fn rounds_are_limited() {
+    let rounds = |count| {
+        let answers = (0..count).map(|_| Answer::calls("a", "x", "{}"));
+        let mut bench = bench(FakeTools::new().answers("x", "yes"), answers.chain([Answer::says("Done.")]));
+        bench.limits.max_rounds = 3;
+        bench
+    };
+    let within = rounds(2);
+    assert_eq!(text(&within.run()), "Done.");
+    let beyond = rounds(3);
+    let events = beyond.run();
+    assert_eq!(code(&events), "TOOL_LOOP_LIMIT");
+    assert_eq!((beyond.model.sent().len(), beyond.model.unused()), (3, 1));
+}
+
+#[test]
+fn calls_of_an_answer_that_was_cut_short_are_not_run() {
+    for reason in [FinishReason::Length, FinishReason::ContentFilter] {
+        let first = Answer::new().text("I").call("a", "x", ["{\"all\":tr"]).finish(reason);
+        let bench = bench(FakeTools::new().answers("x", "yes"), [first]);
+        let events = bench.run();
+        assert_eq!(finish_reason(&events), Some(reason));
+        assert!(bench.tools.calls().is_empty() && results(&events).is_empty());
+    }
+}
+
+#[test]
+fn calls_are_run_whatever_name_the_end_of_the_answer_has() {
+    let first = Answer::new().call("a", "x", ["{}"]).finish(FinishReason::Stop);
+    let last = Answer::new().text("Done.").finish(FinishReason::ToolCalls);
+    let bench = bench(FakeTools::new().answers("x", "yes"), [first, last]);
+    let events = bench.run();
+    assert_eq!(bench.tools.finished(), 1);
+    assert_eq!(finish_reason(&events), Some(FinishReason::Stop));
+}
+
+#[test]
+fn a_failure_before_the_first_delta_is_an_error_of_start() {
+    let refused = Answer::refuses(Failure::new(FailureKind::RateLimited, "slow down"));
+    let bench = bench(FakeTools::new(), [refused]);
+    let started = bench.start().now_or_never().expect("nothing waits");
+    assert_eq!(started.err().expect("refused").kind(), FailureKind::RateLimited);
+}
+
+#[test]
+fn later_failures_are_the_runs_one_error() {
+    let begun = || Answer::new().reasoning("Hm").text("I");
+    let calls = || Answer::calls("a", "x", "{}");
+    let failure = || Failure::new(FailureKind::Timeout, "silent");
+    let start = |index| ModelEvent::ToolCallStart { index, id: String::new(), name: "x".into() };
+    let more = |delta: &str| ModelEvent::ToolCallArgs { index: 0, delta: delta.into() };
+    let many = (0..3).fold(Answer::new(), |answer, index| answer.event(start(index)));
+    let cases = [
+        ("cut off at once", vec![Answer::new()], "STREAM_TRUNCATED"),
+        ("cut off in the text", vec![begun()], "STREAM_TRUNCATED"),
+        ("cut off in a call", vec![begun().call("a", "x", ["{"])], "STREAM_TRUNCATED"),
+        ("cut off in the second round", vec![calls(), begun()], "STREAM_TRUNCATED"),
+        ("fails", vec![begun().fail(failure())], "BACKEND_TIMEOUT"),
+        ("refuses the second round", vec![calls(), Answer::refuses(failure())], "BACKEND_TIMEOUT"),
+        ("begins a call twice", vec![Answer::new().event(start(0)).event(start(0))], "BACKEND_FAILED"),
+        ("continues no call", vec![begun().event(more("{}"))], "BACKEND_FAILED"),
+        ("makes too many calls", vec![many], "TOOL_LOOP_LIMIT"),
+        ("writes too much", vec![Answer::new().call("a", "x", ["12345", "678901"])], "BACKEND_FAILED"),
+    ];
+    for (name, answers, expected) in cases {
+        let mut bench = bench(FakeTools::new().answers("x", "yes"), answers);
+        bench.limits.max_calls_per_round = 2;
+        bench.limits.max_argument_bytes = 10;
+        assert_eq!(code(&bench.run()), expected, "{name}");
+        assert_eq!(bench.model.open_streams(), 0, "{name}");
+    }
+}
+
+#[test]
+fn every_call_has_an_id_of_its_own() {
+    let first = Answer::new().call("", "x", ["{}"]).call("0", "x", ["{}"]).call("0", "x", ["{}"]);
+    let second = Answer::new().call("0", "x", ["{}"]).call("old", "x", ["{}"]).call("new", "x", ["{}"]);
+    let answers = [
+        first.finish(FinishReason::ToolCalls),
+        second.finish(FinishReason::ToolCalls),
+        Answer::says("Done."),
+    ];
+    let mut bench = bench(FakeTools::new().answers("x", "yes"), answers);
+    let history = vec![
+        Message::user("before"),
+        Message::calls("", vec![ToolCall::new("old", "x", "{}")]),
+        Message::tool_result("old", "yes"),
+        Message::user("now"),
+    ];
+    bench.request.prompt = request(history, bench.tools.specs()).prompt;
+    let events = bench.run();
+    let ids = call_ids(&events);
+    assert_eq!(ids.len(), 6);
+    assert_eq!((ids[1], ids[5]), ("0", "new"));
+    for (i, id) in ids.iter().enumerate() {
+        assert!(!id.is_empty() && *id != "old" && !ids[..i].contains(id), "{ids:?}");
+    }
+    let sent = bench.sent(2);
+    let answered: Vec<&str> = sent
+        .as_array()
+        .expect("an array")
+        .iter()
+        .filter_map(|message| message["toolCallId"].as_str())
+        .filter(|id| *id != "old")
+        .collect();
+    assert_eq!(answered, ids);
+}
+
+#[test]
+fn a_call_is_forced_once_and_forbidden_throughout() {
+    let cases = [
+        (ToolChoice::Auto, "Auto", "Auto"),
+        (ToolChoice::Required, "Required", "Auto"),
+        (ToolChoice::Tool("x".into()), "Tool(\"x\")", "Auto"),
+        (ToolChoice::None, "None", "None"),
+    ];
+    for (choice, first, second) in cases {
+        let mut bench = bench(
+            FakeTools::new().answers("x", "yes"),
+            [Answer::calls("a", "x", "{}"), Answer::says("Done.")],
+        );
+        bench.request.tool_choice = choice;
+        bench.run();
+        let sent: Vec<Value> =
+            bench.model.sent().into_iter().map(|sent| sent["toolChoice"].clone()).collect();
+        assert_eq!(sent, [first, second]);
+    }
+}
+
+/// Says how far it is before and after it has waited for the next poll.
+struct Reporter {
+    reports: usize,
+}
+
+#[async_trait]
+impl ToolRegistry for Reporter {
+    async fn list(&self, _: &ExecutionContext) -> Result<Vec<Arc<ToolSpec>>, ToolError> {
+        Ok(Vec::new())
+    }
+
+    async fn call(
+        &self,
+        _: &ExecutionContext,
+        _: &str,
+        _: Value,
+        progress: &dyn Progress,
+    ) -> Result<ToolOutput, ToolError> {
+        progress.report(0.0, None, None);
+        tokio::task::yield_now().await;
+        for number in 1..=self.reports {
+            progress.report(number as f64, Some(self.reports as f64), Some("working"));
+        }
+        Ok(ToolOutput::text("yes"))
+    }
+}
+
+fn progress(events: &[Event]) -> Vec<&Value> {
+    let reports = events.iter().filter_map(|event| match event {
+        Event::Custom { name, value } if name == "agent.debug" => Some(value),
+        _ => None,
+    });
+    reports.collect()
+}
+
+#[tokio::test]
+async fn progress_is_shown_before_the_result_and_only_the_latest_of_much() {
+    let run = async |reports| {
+        let bench =
+            bench(FakeTools::new().answers("x", ""), [Answer::calls("a", "x", "{}"), Answer::says("Done.")]);
+        read(bench.start_with(Arc::new(Reporter { reports })).await.expect("the run starts")).await
+    };
+    let few = run(2).await;
+    let report = |number: f64| json!({"kind": "toolProgress", "toolCallId": "a", "progress": number, "total": 2.0, "message": "working"});
+    let begun = json!({"kind": "toolProgress", "toolCallId": "a", "progress": 0.0});
+    assert_eq!(progress(&few), [&begun, &report(1.0), &report(2.0)]);
+    let last_report = few.iter().rposition(|event| matches!(event, Event::Custom { .. }));
+    let result = few.iter().position(|event| matches!(event, Event::ToolCallResult { .. }));
+    assert!(last_report < result, "{few:?}");
+    let many = run(1000).await;
+    let many = progress(&many);
+    assert_eq!(many.len(), 65, "the first, and as many as may wait");
+    assert_eq!(many[64]["progress"], 1000.0);
+}
+
+#[test]
+fn usage_is_summed_over_the_rounds() {
+    let run = |first: Answer, second: Answer| {
+        let first = first.call("a", "x", ["{}"]).finish(FinishReason::ToolCalls);
+        let answers = [first, second.text("Done.").finish(FinishReason::Stop)];
+        let events = bench(FakeTools::new().answers("x", "yes"), answers).run();
+        let Some(Event::RunFinished { usage, .. }) = events.last().cloned() else { panic!("{events:?}") };
+        usage.into_iter().map(|usage| (usage.input_tokens, usage.output_tokens)).collect::<Vec<_>>()
+    };
+    assert_eq!(run(Answer::new(), Answer::new()), []);
+    assert_eq!(run(Answer::new().usage(3, 4), Answer::new()), [(Some(3), Some(4))]);
+    // A provider may report as it goes; the last report of a call counts.
+    let reported_twice = Answer::new().usage(3, 1).usage(3, 4);
+    assert_eq!(run(reported_twice, Answer::new().usage(10, 20)), [(Some(13), Some(24))]);
+}
+
+#[tokio::test]
+async fn dropping_the_stream_drops_what_is_under_way() {
+    let answering = bench(FakeTools::new(), [Answer::new().text("I").hang()]);
+    let mut events = answering.start().await.expect("the run starts");
+    while !matches!(events.next().await, Some(Event::TextMessageContent { .. }) | None) {}
+    assert!(events.next().now_or_never().is_none());
+    assert_eq!(answering.model.open_streams(), 1);
+    drop(events);
+    assert_eq!(answering.model.open_streams(), 0);
+
+    let first = Answer::new().call("a", "x", ["{}"]).call("b", "x", ["{}"]).finish(FinishReason::ToolCalls);
+    let calling = bench(FakeTools::new().hangs("x"), [first]);
+    let mut events = calling.start().await.expect("the run starts");
+    while events.next().now_or_never().flatten().is_some() {}
+    assert_eq!((calling.tools.running(), calling.clock.sleepers()), (2, 2));
+    assert_eq!(calling.model.open_streams(), 0, "the answer was over");
+    drop(events);
+    assert_eq!((calling.tools.running(), calling.clock.sleepers(), calling.tools.finished()), (0, 0, 0));
+}
+
+#[test]
+fn long_results_are_cut_between_characters() {
+    let run = |result: &str| {
+        let mut bench = bench(
+            FakeTools::new().answers("x", result),
+            [Answer::calls("a", "x", "{}"), Answer::says("Done.")],
+        );
+        bench.limits.max_result_bytes = 5;
+        let content = results(&bench.run())[0].1.to_owned();
+        assert_eq!(bench.sent(1)[2]["content"], content);
+        content
+    };
+    assert_eq!(run("12345"), "12345");
+    assert_eq!(run("123456"), "12345\n[cut off: 6 bytes in all]");
+    assert_eq!(run("1234ö"), "1234\n[cut off: 6 bytes in all]");
+}

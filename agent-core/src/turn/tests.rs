@@ -1,0 +1,406 @@
+//! Whole turns over the stores in memory, a scripted model and tools that behave as asked.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::StreamExt;
+use tokio::sync::Barrier;
+
+use super::*;
+use crate::backend::EmbeddedBackend;
+use crate::context::Stability;
+use crate::error::FailureKind;
+use crate::event::{Event, Grammar};
+use crate::memory::{MemoryRecords, MemoryRoles};
+use crate::model::{Model, ModelInfo};
+use crate::prompt::Part;
+use crate::records::{Key, Precondition, RecordsExt};
+use crate::select::Reason;
+use crate::testing::{Answer, FakeTools, ManualClock, ScriptedModel};
+use crate::tool::{Progress, ToolOutput};
+
+/// A platform whose parts the test keeps hold of.
+struct Bench {
+    platform: Platform,
+    model: Arc<ScriptedModel>,
+    tools: Arc<FakeTools>,
+}
+
+async fn bench(roles: Vec<Value>, answers: impl IntoIterator<Item = Answer>) -> Bench {
+    let store = MemoryRoles::new();
+    for role in roles {
+        store.put_role(serde_json::from_value(role).expect("a role")).await.expect("put");
+    }
+    let model = Arc::new(ScriptedModel::new(answers));
+    let tools =
+        FakeTools::new().answers("readTodos", "none").answers("readEpics", "two").answers("other", "no");
+    let tools = Arc::new(tools);
+    let backend = EmbeddedBackend::new(model.clone()).with_tools(tools.clone());
+    let platform = Platform::new(Arc::new(store))
+        .with_backend(BackendKind::Embedded, backend)
+        .with_tools(tools.clone())
+        .with_clock(Arc::new(ManualClock::new()));
+    Bench { platform, model, tools }
+}
+
+fn agent() -> Value {
+    json!({
+        "id": "a", "name": "Ann", "companyId": "c",
+        "content": {"tools": ["readEpics"], "widgetTools": ["readTodos"]},
+        "children": [{"name": "EmbeddedAI", "content": {}}],
+    })
+}
+
+/// The agent with other containers.
+fn agent_with(children: Value) -> Value {
+    let mut agent = agent();
+    agent["children"] = children;
+    agent
+}
+
+fn ada() -> Principal {
+    Principal::new("ada", "c", Caller::Session)
+}
+
+fn asks(agent: &str) -> TurnRequest {
+    TurnRequest::new(agent, vec![Message::user("hi")])
+}
+
+impl Bench {
+    /// Prepares a turn that must not come about, and makes sure that running it sends nothing either.
+    async fn refusal(&self, principal: &Principal, request: TurnRequest) -> TurnError {
+        let run = run_turn(&self.platform, principal, request.clone()).await;
+        assert!(run.is_err() && self.model.payloads().is_empty());
+        prepare_turn(&self.platform, principal, request).await.expect_err("no turn")
+    }
+}
+
+async fn read(stream: EventStream) -> Vec<Event> {
+    let events: Vec<Event> = stream.collect().await;
+    Grammar::check(&events).unwrap_or_else(|violation| panic!("{violation}: {events:?}"));
+    events
+}
+
+#[tokio::test]
+async fn an_agent_is_there_for_its_own_company_alone() {
+    let bench = bench(vec![agent()], [Answer::says("Hi.")]).await;
+    let stranger = Principal::new("eve", "another", Caller::Session);
+    for (principal, agent) in [(&stranger, "a"), (&ada(), "b"), (&ada(), "")] {
+        let error = bench.refusal(principal, asks(agent)).await;
+        assert!(matches!(error, TurnError::AgentNotFound), "{agent}: {error:?}");
+    }
+    assert!(run_turn(&bench.platform, &ada(), asks("a")).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_credential_that_is_bound_to_an_agent_is_good_for_that_one_alone() {
+    let bench = bench(vec![agent()], [Answer::says("Hi.")]).await;
+    let bound = |agent: &str| Principal { agent_id: Some(agent.into()), ..ada() };
+    for (principal, agent) in [(bound("b"), "a"), (bound("a"), "no such")] {
+        let error = bench.refusal(&principal, asks(agent)).await;
+        assert!(matches!(error, TurnError::WrongAgent), "{error:?}");
+    }
+    assert!(run_turn(&bench.platform, &bound("a"), asks("a")).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_role_without_a_backend_is_told_how_each_rule_came_out() {
+    let bench =
+        bench(vec![agent_with(json!([{"name": "AgentServer", "content": {"agentServerUrl": " "}}]))], [])
+            .await;
+    let error = bench.refusal(&ada(), asks("a")).await;
+    let TurnError::NoConnector(report) = error else { panic!("{error:?}") };
+    assert_eq!(report.chosen, None);
+    let reasons = report.rules.map(|outcome| outcome.reason);
+    assert_eq!(
+        reasons,
+        [
+            Reason::FieldMissing,
+            Reason::FieldBlank,
+            Reason::NoContainer,
+            Reason::NoContainer,
+            Reason::NoContainer
+        ]
+    );
+}
+
+#[tokio::test]
+async fn a_backend_that_the_platform_lacks_is_named() {
+    let workflow =
+        json!([{"name": "WorkflowConnector", "content": {"webhookUrl": "https://example.com/hook"}}]);
+    let bench = bench(vec![agent_with(workflow)], []).await;
+    let error = bench.refusal(&ada(), asks("a")).await;
+    assert!(matches!(error, TurnError::NoBackend(BackendKind::Workflow)), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_time_zone_must_exist_and_else_is_the_users() {
+    let records = MemoryRecords::default();
+    let bob = json!({"id": "bob", "companyId": "c", "timezone": "Asia/Tokyo"});
+    let key = Key::new("c", workspace::collection::USERS, "bob").expect("a key");
+    records.put_as(&key, &bob, Precondition::Absent).await.expect("put");
+    let mut bench = bench(vec![agent()], []).await;
+    let in_zone = |zone: &str| TurnRequest { timezone: Some(zone.into()), ..asks("a") };
+    let error = bench.refusal(&ada(), in_zone("Europe/Atlantis")).await;
+    assert!(matches!(error, TurnError::InvalidField { field: "timezone", .. }), "{error:?}");
+
+    let bob = Principal::new("bob", "c", Caller::Session);
+    let elsewhere = Principal::new("bob", "d", Caller::Session);
+    let zone = async |platform: &Platform, principal: &Principal, request| {
+        let prepared = prepare_turn(platform, principal, request).await.expect("a turn");
+        prepared.request.turn.context.timezone.clone()
+    };
+    assert_eq!(zone(&bench.platform, &bob, asks("a")).await, None, "nobody's records are known");
+    bench.platform = bench.platform.with_records(Arc::new(records));
+    assert_eq!(zone(&bench.platform, &bob, asks("a")).await.as_deref(), Some("Asia/Tokyo"));
+    assert_eq!(zone(&bench.platform, &bob, in_zone("Europe/Berlin")).await.as_deref(), Some("Europe/Berlin"));
+    assert_eq!(zone(&bench.platform, &ada(), asks("a")).await, None);
+    let error = bench.refusal(&elsewhere, asks("a")).await;
+    assert!(matches!(error, TurnError::AgentNotFound), "{error:?}");
+}
+
+#[tokio::test]
+async fn the_context_comes_from_the_credential_and_the_role() {
+    let bench = bench(vec![agent()], []).await;
+    let principal = Principal::new("ada", "c", Caller::Proactive);
+    let request = TurnRequest {
+        thread_id: "t".into(),
+        run_id: "r".into(),
+        todo_list_id: Some("l".into()),
+        tool_choice: ToolChoice::Required,
+        ..asks("a")
+    };
+    let prepared = prepare_turn(&bench.platform, &principal, request).await.expect("a turn");
+    assert_eq!(prepared.selection.choice.as_ref().map(Choice::kind), Some(BackendKind::Embedded));
+    let turn = &prepared.request.turn;
+    let expected = ExecutionContext {
+        user_id: "ada".into(),
+        company_id: "c".into(),
+        agent_id: "a".into(),
+        agent_name: Some("Ann".into()),
+        todo_list_id: Some("l".into()),
+        timezone: None,
+        thread_id: "t".into(),
+        run_id: "r".into(),
+        caller: Caller::Proactive,
+    };
+    assert_eq!(turn.context, expected);
+    assert_eq!((&*turn.run.thread_id, &*turn.run.run_id), ("t", "r"));
+    assert_eq!((&turn.tool_choice, turn.thinking), (&ToolChoice::Required, None));
+    assert!(bench.model.payloads().is_empty(), "preparing sends nothing");
+}
+
+/// Gives one fragment once all whom it waits for are at work too.
+struct Meets(&'static str, Arc<Barrier>);
+
+#[async_trait]
+impl ContextLayer for Meets {
+    fn name(&self) -> &'static str {
+        self.0
+    }
+
+    async fn collect(&self, _: &TurnInput) -> Result<Vec<Fragment>, LayerError> {
+        self.1.wait().await;
+        Ok(vec![Fragment::new(self.0, self.0, Stability::Role, Part::new(self.0))])
+    }
+}
+
+/// Lists its tools once all whom it waits for are at work too.
+struct MeetingTools(Arc<Barrier>);
+
+#[async_trait]
+impl ToolRegistry for MeetingTools {
+    async fn list(&self, _: &ExecutionContext) -> Result<Vec<Arc<ToolSpec>>, ToolError> {
+        self.0.wait().await;
+        Ok(Vec::new())
+    }
+
+    async fn call(
+        &self,
+        _: &ExecutionContext,
+        name: &str,
+        _: Value,
+        _: &dyn Progress,
+    ) -> Result<ToolOutput, ToolError> {
+        Err(ToolError::Unknown(name.to_owned()))
+    }
+}
+
+#[tokio::test]
+async fn layers_and_tools_are_asked_side_by_side_and_layers_stand_in_their_order() {
+    let barrier = Arc::new(Barrier::new(4));
+    let mut bench = bench(vec![agent()], []).await;
+    for name in ["first", "second", "third"] {
+        bench.platform = bench.platform.with_layer(Meets(name, barrier.clone()));
+    }
+    bench.platform = bench.platform.with_tools(Arc::new(MeetingTools(barrier)));
+    let principal = ada();
+    let prepared = prepare_turn(&bench.platform, &principal, asks("a"));
+    let prepared = tokio::time::timeout(Duration::from_secs(10), prepared).await.expect("each waits for all");
+    let prompt = prepared.expect("a turn").request.turn.prompt.clone();
+    assert_eq!(prompt.system_text(), "first\n\nsecond\n\nthird");
+}
+
+#[tokio::test]
+async fn tools_are_cut_by_what_the_caller_may_use() {
+    let mut cut = agent();
+    cut["id"] = "cut".into();
+    cut["content"]["agentServerTools"] = json!(["readEpics"]);
+    let bench = bench(vec![agent(), cut], []).await;
+    let cases: [(&str, Caller, &[&str]); 4] = [
+        ("a", Caller::Session, &["readEpics", "readTodos"]),
+        ("a", Caller::Proactive, &["readEpics", "readTodos"]),
+        ("a", Caller::Widget, &["readTodos"]),
+        ("cut", Caller::Session, &["readEpics"]),
+    ];
+    for (agent, caller, expected) in cases {
+        let principal = Principal::new("ada", "c", caller);
+        let prepared = prepare_turn(&bench.platform, &principal, asks(agent)).await.expect("a turn");
+        let names: Vec<&str> = prepared.request.turn.tools.iter().map(|tool| tool.name.as_str()).collect();
+        assert_eq!(names, expected, "{agent} {caller:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_tool_that_the_caller_may_not_use_is_not_called_whatever_the_model_says() {
+    let answers = [Answer::calls("1", "readEpics", "{}"), Answer::says("Sorry.")];
+    let bench = bench(vec![agent()], answers).await;
+    let visitor = Principal::new("widget:1", "c", Caller::Widget);
+    read(run_turn(&bench.platform, &visitor, asks("a")).await.expect("a run")).await;
+    assert!(bench.tools.calls().is_empty());
+}
+
+#[tokio::test]
+async fn the_hash_in_the_run_is_of_what_was_sent_and_what_a_preview_shows() {
+    let bench = bench(vec![agent()], [Answer::says("Hi.")]).await;
+    let request = asks("a");
+    let preview = prepare_turn(&bench.platform, &ada(), request.clone()).await.expect("a turn");
+    let run = run_turn(&bench.platform, &ada(), request.clone()).await.expect("a run");
+    assert_eq!((&*run.run().thread_id, &*run.run().run_id), (&*request.thread_id, &*request.run_id));
+    let events = read(run).await;
+    let Event::Custom { name, value } = &events[1] else { panic!("{events:?}") };
+    let sent = bench.model.payloads();
+    assert_eq!(sent.len(), 1);
+    let prompt = &preview.request.turn.prompt;
+    assert_eq!(name, "agent.prompt");
+    assert_eq!(
+        *value,
+        json!({
+            "requestSha256": sent[0].sha256(),
+            "stablePrefixBytes": prompt.stable_prefix_bytes(),
+            "promptTokens": prompt.tokens().total(),
+            "backend": "embedded",
+        })
+    );
+    assert_eq!(sent[0].bytes(), preview.request.payload.bytes());
+}
+
+#[tokio::test]
+async fn a_visitor_sees_the_answer_and_neither_thoughts_nor_results_nor_extensions() {
+    let script = || {
+        let first = Answer::new().reasoning("Hm").call("1", "readTodos", ["{}"]);
+        [first.finish(crate::message::FinishReason::ToolCalls), Answer::says("Hi.")]
+    };
+    let run = async |caller| {
+        let bench = bench(vec![agent()], script()).await;
+        let principal = Principal::new("u", "c", caller);
+        let events = read(run_turn(&bench.platform, &principal, asks("a")).await.expect("a run")).await;
+        assert_eq!(bench.tools.calls().len(), 1);
+        events
+    };
+    let hidden = |event: &&Event| {
+        let name = event.name();
+        name.starts_with("REASONING") || name == "TOOL_CALL_RESULT" || name == "CUSTOM"
+    };
+    assert_eq!(run(Caller::Session).await.iter().filter(hidden).count(), 7);
+    let seen = run(Caller::Widget).await;
+    assert_eq!(seen.iter().filter(hidden).count(), 0);
+    assert!(
+        seen.iter().any(|event| matches!(event, Event::TextMessageContent { delta, .. } if delta == "Hi."))
+    );
+}
+
+/// Fails as it is told.
+struct Broken;
+
+fn store_error() -> StoreError {
+    StoreError::unavailable("disk on fire")
+}
+
+#[async_trait]
+impl RoleStore for Broken {
+    async fn role(&self, _: &str, _: &str) -> Result<Option<Arc<RoleBlock>>, StoreError> {
+        Err(store_error())
+    }
+
+    async fn put_role(&self, _: RoleBlock) -> Result<(), StoreError> {
+        Err(store_error())
+    }
+}
+
+#[async_trait]
+impl ContextLayer for Broken {
+    fn name(&self) -> &'static str {
+        "broken"
+    }
+
+    async fn collect(&self, _: &TurnInput) -> Result<Vec<Fragment>, LayerError> {
+        Err(store_error().into())
+    }
+}
+
+#[async_trait]
+impl ToolRegistry for Broken {
+    async fn list(&self, _: &ExecutionContext) -> Result<Vec<Arc<ToolSpec>>, ToolError> {
+        Err(ToolError::internal(store_error()))
+    }
+
+    async fn call(
+        &self,
+        _: &ExecutionContext,
+        _: &str,
+        _: Value,
+        _: &dyn Progress,
+    ) -> Result<ToolOutput, ToolError> {
+        Err(ToolError::internal(store_error()))
+    }
+}
+
+#[tokio::test]
+async fn whatever_fails_before_the_start_is_an_error_that_says_where() {
+    let error = run_turn(&Platform::new(Arc::new(Broken)), &ada(), asks("a")).await.err().expect("no run");
+    assert!(matches!(error, TurnError::Store(_)), "{error:?}");
+    let with = async |change: fn(Platform) -> Platform| {
+        let mut bench = bench(vec![agent()], []).await;
+        bench.platform = change(bench.platform);
+        bench.refusal(&ada(), asks("a")).await
+    };
+    let error = with(|platform| platform.with_layer(Broken)).await;
+    assert!(matches!(error, TurnError::Layer(_)), "{error:?}");
+    let error = with(|platform| platform.with_tools(Arc::new(Broken))).await;
+    assert!(matches!(error, TurnError::Tools(_)), "{error:?}");
+    assert_eq!(error.to_string(), "the agent's tools could not be listed");
+}
+
+#[tokio::test]
+async fn what_the_backend_refuses_is_an_error_of_its_kind() {
+    let kind = |error: TurnError| match error {
+        TurnError::Backend(failure) => failure.kind(),
+        other => panic!("{other:?}"),
+    };
+    let small = async |info: ModelInfo| {
+        let mut bench = bench(vec![agent()], []).await;
+        let model = Arc::new(ScriptedModel::new([]).with_info(info));
+        bench.platform = bench.platform.with_backend(BackendKind::Embedded, EmbeddedBackend::new(model));
+        bench
+    };
+    let info = bench(vec![], []).await.model.info();
+    let narrow = small(ModelInfo { context_window: 310, max_output_tokens: 300, ..info }).await;
+    let long = TurnRequest { messages: vec![Message::user("long ".repeat(1000))], ..asks("a") };
+    assert_eq!(kind(narrow.refusal(&ada(), long).await), FailureKind::InvalidRequest);
+
+    let refusal = Answer::refuses(Failure::new(FailureKind::RateLimited, "slow down"));
+    let bench = bench(vec![agent()], [refusal]).await;
+    let error = run_turn(&bench.platform, &ada(), asks("a")).await.err().expect("no run");
+    assert_eq!(kind(error), FailureKind::RateLimited);
+}
