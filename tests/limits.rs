@@ -7,7 +7,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::support::control::Control;
-use crate::support::server::{self, Server};
+use crate::support::server::{self, Server, session};
 use crate::support::{PATIENCE, client, exchange, rest, run, text_of, workspace};
 
 #[tokio::test]
@@ -163,4 +163,27 @@ async fn further_clients_wait_for_a_place() {
     assert!(response.text().await.expect("a whole body").contains("RUN_FINISHED"));
     let answered = tokio::time::timeout(PATIENCE, waiting).await.expect("its turn comes");
     assert_eq!(answered.expect("an answer").status(), 200);
+}
+
+#[tokio::test]
+async fn a_connection_that_will_be_closed_is_announced_as_such() {
+    let app = server::app(&workspace("http://unused.example/v1", "m"), &[]).await;
+    let host = app.address;
+    // Refused by what the head says, while the body is still to come.
+    for (status, head) in [
+        (404, "POST /nothing HTTP/1.1\r\ncontent-length: 10".to_owned()),
+        (401, "POST /api/agent/chat HTTP/1.1\r\ncontent-length: 10".to_owned()),
+        (
+            413,
+            format!(
+                "POST /api/agent/chat HTTP/1.1\r\nauthorization: Bearer {}\r\ncontent-type: application/json\r\n\
+                 content-length: 9999999",
+                session("u1", "c1")
+            ),
+        ),
+    ] {
+        let answer = exchange(host, format!("{head}\r\nhost: {host}\r\n\r\n")).await;
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{answer}");
+        assert!(answer.contains("\r\nconnection: close\r\n"), "{answer}");
+    }
 }
