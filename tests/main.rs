@@ -7,5 +7,7 @@ mod chat;
 mod clients;
 mod faults;
 mod identity;
+mod limits;
+mod runtime;
 mod secrets;
 mod support;

@@ -9,8 +9,11 @@ use agent_http::auth::mint_session;
 use agent_http::config::{AppConfig, Flags};
 use reqwest::Client;
 use serde_json::{Value, json};
+use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::fmt::format::FmtSpan;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::support::client;
 use crate::support::server::{self, INTERNAL_SECRET, SESSION_SECRET, Server, session};
@@ -35,13 +38,13 @@ impl Log {
     /// Collects from now on. Once in a process, as there is one test that needs it.
     fn collect() -> Self {
         let log = Self::default();
-        tracing_subscriber::fmt()
-            .with_env_filter("debug,agent_core=trace,agent_http=trace,agentd=trace")
+        let filter: Targets =
+            "debug,agent_core=trace,agent_http=trace,agentd=trace".parse().expect("a filter");
+        let lines = tracing_subscriber::fmt::layer()
             .with_span_events(FmtSpan::FULL)
             .with_ansi(false)
-            .with_writer(log.clone())
-            .try_init()
-            .expect("nobody else collects");
+            .with_writer(log.clone());
+        tracing_subscriber::registry().with(lines).with(filter).try_init().expect("nobody else collects");
         log
     }
 

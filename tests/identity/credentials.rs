@@ -9,6 +9,9 @@ use crate::support::server::{self, INTERNAL_SECRET, SESSION_SECRET, Server, sess
 use crate::support::vendor::Vendor;
 use crate::support::{problem, run, workspace};
 
+/// Names and values.
+type Headers<'a> = &'a [(&'a str, &'a str)];
+
 const OTHER_SECRET: &str = "another-secret-0123456789";
 
 /// A session token by hand, so that it can be as wrong as a forged one.
@@ -31,14 +34,14 @@ fn hs256(changes: &Value) -> String {
     token(Algorithm::HS256, SESSION_SECRET, changes)
 }
 
-async fn open(settings: &[(&str, &str)]) -> (Vendor, Server) {
+async fn open(settings: Headers<'_>) -> (Vendor, Server) {
     let vendor = Vendor::start().await;
     let app = server::app(&workspace(&vendor.base_url(), "m"), settings).await;
     (vendor, app)
 }
 
 /// Posts to the chat entry with these headers, and what `more` adds to the body.
-async fn ask(app: &Server, query: &str, headers: &[(&str, &str)], more: &Value) -> reqwest::Response {
+async fn ask(app: &Server, query: &str, headers: Headers<'_>, more: &Value) -> reqwest::Response {
     let mut body = json!({"agentId": "a1", "message": "Hello"});
     body.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
     let mut request = app.request("POST", &format!("/api/agent/chat{query}")).json(&body);
@@ -65,7 +68,7 @@ async fn credentials_that_hold() {
     let own = format!("http://{}", app.address);
     let internal = format!("Bearer {INTERNAL_SECRET}");
     let for_whom = json!({"userId": "u1", "companyId": "c1"});
-    let cases: [(&[(&str, &str)], Value); 8] = [
+    let cases: [(Headers<'_>, Value); 8] = [
         (&[("authorization", &bearer)], json!({})),
         (&[("authorization", &lower)], json!({})),
         (&[("authorization", &bearer)], for_whom.clone()),
@@ -132,7 +135,7 @@ async fn credentials_that_do_not_hold_are_refused_alike() {
         "x".repeat(10_000),
     ];
     let mut details = std::collections::BTreeSet::new();
-    let mut refused = async |headers: &[(&str, &str)]| {
+    let mut refused = async |headers: Headers<'_>| {
         let response = ask(&app, "", headers, &json!({})).await;
         assert_eq!(response.headers()["www-authenticate"], "Bearer", "{headers:?}");
         let problem = problem(response, 401, "UNAUTHENTICATED").await;
@@ -165,7 +168,7 @@ async fn two_explicit_credentials_are_one_too_many() {
     let (vendor, app) = open(&[]).await;
     let bearer = format!("Bearer {}", session("u1", "c1"));
     let internal = format!("Bearer {INTERNAL_SECRET}");
-    let cases: [(&str, &[(&str, &str)], Value); 8] = [
+    let cases: [(&str, Headers<'_>, Value); 8] = [
         ("", &[("authorization", &bearer), ("authorization", &bearer)], json!({})),
         ("", &[("authorization", &bearer), ("x-widget-token", "w")], json!({})),
         ("?widgetToken=w", &[("authorization", &bearer)], json!({})),
@@ -238,7 +241,7 @@ async fn a_surface_whose_secret_is_missing_says_which() {
     let cookie = format!("agent_session={}", session("u1", "c1"));
     let (_vendor, app) = open(&[("SESSION_SECRET", ""), ("INTERNAL_SECRET", "")]).await;
     let own = format!("http://{}", app.address);
-    let cases: [(&[(&str, &str)], &str); 3] = [
+    let cases: [(Headers<'_>, &str); 3] = [
         (&[("authorization", &bearer)], "SESSION_SECRET is not configured"),
         (&[("cookie", &cookie), ("origin", &own)], "SESSION_SECRET is not configured"),
         (&[("authorization", &bearer), ("x-proactive-trigger", "x")], "INTERNAL_SECRET is not configured"),

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
@@ -50,8 +50,16 @@ impl<S: HttpService> hyper::service::Service<Request<Incoming>> for Exchanges<S>
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let request = request.map(|incoming| Body::from_connection(incoming, self.unread.clone()));
-        let exchange = exchange(request, self.service.clone(), self.peer);
-        Box::pin(exchange.map(Ok))
+        let unread = self.unread.clone();
+        let exchange = exchange(request, self.service.clone(), self.peer).map(move |mut response| {
+            // hyper closes a connection whose request's body is still under way, and does not say so. A
+            // client that is not told sends its next request into the closing connection.
+            if unread.load(Ordering::Relaxed) {
+                response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            }
+            Ok(response)
+        });
+        Box::pin(exchange)
     }
 }
 

@@ -41,7 +41,7 @@ mod tests {
     #[test]
     fn what_is_like_the_last_chunk_is_read_without_parsing() {
         let first = br#"{"choices":[{"delta":{"content":"one"}}]}"#;
-        let text = std::str::from_utf8(&first[32..35]).unwrap();
+        let text = std::str::from_utf8(&first[33..36]).unwrap();
         assert_eq!(text, "one");
         let mut template = Template::default();
         assert_eq!(template.read(first), None, "nothing is known yet");
@@ -60,7 +60,7 @@ mod tests {
         ] {
             assert_eq!(template.read(chunk.as_bytes()), expected, "{chunk}");
         }
-        let invalid = [&first[..32], &[0xff], &first[35..]].concat();
+        let invalid = [&first[..33], &[0xff], &first[36..]].concat();
         assert_eq!(template.read(&invalid), None);
     }
 

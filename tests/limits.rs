@@ -1,0 +1,189 @@
+//! What connections may cost, and how a service stops.
+
+use std::time::Duration;
+
+use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::support::control::Control;
+use crate::support::server::{self, Server, session};
+use crate::support::{PATIENCE, client, exchange, rest, run, text_of, workspace};
+
+#[tokio::test]
+async fn what_runs_may_finish_when_the_service_stops() {
+    let vendor = Control::start().await;
+    let app = server::app(&workspace(&vendor.base_url(), "held"), &[]).await;
+    let mut response = app.chat(&json!({"agentId": "a1", "message": "Hello"})).await;
+    let mut body = String::new();
+    while !body.contains("first") {
+        let chunk = response.chunk().await.expect("more").expect("the stream goes on");
+        body.push_str(std::str::from_utf8(&chunk).expect("UTF-8"));
+    }
+    // A request whose head has begun is under way too, and an idle connection is not.
+    let mut idle = TcpStream::connect(app.address).await.expect("the application listens");
+    idle.write_all(format!("GET /livez HTTP/1.1\r\nhost: {}\r\n\r\n", app.address).as_bytes())
+        .await
+        .expect("it reads");
+    let mut livez = [0; 12];
+    idle.read_exact(&mut livez).await.expect("an answer");
+    let mut begun = TcpStream::connect(app.address).await.expect("the application listens");
+    begun.write_all(b"GET /readyz HTTP/1.1\r\n").await.expect("it reads");
+    // Connections are accepted in turn: once a later one is answered, this one has been read.
+    exchange(
+        app.address,
+        format!("GET /livez HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n\r\n", app.address),
+    )
+    .await;
+
+    app.stop();
+    assert!(rest(&mut idle).await.ends_with(r#"{"status":"ok"}"#), "an idle connection is closed");
+    let refused = async {
+        while TcpStream::connect(app.address).await.is_ok() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, refused).await.expect("new connections are refused");
+    begun.write_all(format!("host: {}\r\n\r\n", app.address).as_bytes()).await.expect("it reads");
+    let ready = rest(&mut begun).await;
+    assert!(ready.starts_with("HTTP/1.1 503 "), "{ready}");
+    assert!(ready.ends_with(r#"{"status":"draining"}"#), "{ready}");
+
+    vendor.release();
+    while let Some(chunk) = response.chunk().await.expect("the stream is not cut") {
+        body.push_str(std::str::from_utf8(&chunk).expect("UTF-8"));
+    }
+    let events = run(&body);
+    assert_eq!(text_of(&events), "first last");
+    assert_eq!(events.last().expect("an end")["type"], "RUN_FINISHED");
+    tokio::time::timeout(PATIENCE, app.stopped()).await.expect("nothing is left to wait for");
+}
+
+#[tokio::test]
+async fn what_outlives_the_drain_is_cut() {
+    let vendor = Control::start().await;
+    let app = server::app(&workspace(&vendor.base_url(), "held"), &[("DRAIN_MS", "200")]).await;
+    let mut response = app.chat(&json!({"agentId": "a1", "message": "Hello"})).await;
+    response.chunk().await.expect("more").expect("the stream has begun");
+    app.stop();
+    tokio::time::timeout(PATIENCE, app.stopped()).await.expect("it does not wait for ever");
+    let mut cut = response.chunk().await;
+    while let Ok(Some(_)) = cut {
+        cut = response.chunk().await;
+    }
+    cut.expect_err("a stream that was cut does not look like one that has ended");
+}
+
+#[tokio::test]
+async fn silent_and_idle_connections_are_closed() {
+    let settings = [("HEADER_TIMEOUT_MS", "1000")];
+    let app = server::app(&workspace("http://unused.example/v1", "m"), &settings).await;
+    let runtime = server::runtime(&settings).await;
+    tokio::join!(
+        // Nothing at all, part of a head, and a whole exchange after which nothing comes.
+        gives_up_on(&app, ""),
+        gives_up_on(&runtime, ""),
+        gives_up_on(&app, "GET /livez HTTP/1.1\r\nhost:"),
+        gives_up_on(&runtime, "GET /livez HTTP/1.1\r\nhost:"),
+        closes_when_idle(&app),
+        closes_when_idle(&runtime),
+        gives_up_on_drops(&app),
+        gives_up_on_drops(&runtime),
+    );
+}
+
+async fn gives_up_on(server: &Server, said: &str) {
+    let answer = exchange(server.address, said).await;
+    assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 408 "), "{said:?}: {answer}");
+}
+
+async fn closes_when_idle(server: &Server) {
+    let request = format!("GET /livez HTTP/1.1\r\nhost: {}\r\n\r\n", server.address);
+    let answer = exchange(server.address, request).await;
+    assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with(r#"{"status":"ok"}"#), "{answer}");
+}
+
+/// A head that comes drop by drop has no more time than one that does not come.
+async fn gives_up_on_drops(server: &Server) {
+    let mut slow = TcpStream::connect(server.address).await.expect("it listens");
+    slow.write_all(b"GET /livez HTTP/1.1\r\n").await.expect("it reads");
+    let (mut read, mut write) = slow.into_split();
+    let drip = tokio::spawn(async move {
+        while write.write_all(b"a: b\r\n").await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    });
+    let mut answer = Vec::new();
+    let closed = tokio::time::timeout(PATIENCE, read.read_to_end(&mut answer)).await;
+    // It may be closed by a reset, for something is always under way to it.
+    let _ = closed.expect("a head that never ends is given up");
+    assert!(!answer.starts_with(b"HTTP/1.1 200"), "{}", answer.escape_ascii());
+    drip.abort();
+}
+
+#[tokio::test]
+async fn a_stream_outlives_the_head_s_time_out() {
+    let vendor = Control::start().await;
+    let settings = [("HEADER_TIMEOUT_MS", "500"), ("BODY_IDLE_MS", "500")];
+    let app = server::app(&workspace(&vendor.base_url(), "held"), &settings).await;
+    let mut response = app.chat(&json!({"agentId": "a1", "message": "Hello"})).await;
+    let mut body = String::new();
+    while !body.contains("first") {
+        let chunk = response.chunk().await.expect("more").expect("the stream goes on");
+        body.push_str(std::str::from_utf8(&chunk).expect("UTF-8"));
+    }
+    // A connection that came later has run into the time-out by the time that it is closed.
+    exchange(app.address, "").await;
+    vendor.release();
+    while let Some(chunk) = response.chunk().await.expect("the stream is not cut") {
+        body.push_str(std::str::from_utf8(&chunk).expect("UTF-8"));
+    }
+    assert_eq!(text_of(&run(&body)), "first last");
+}
+
+#[tokio::test]
+async fn a_head_that_is_too_large_is_refused() {
+    let app = server::app(&workspace("http://unused.example/v1", "m"), &[("HEAD_LIMIT_BYTES", "8192")]).await;
+    let request = client().get(app.url("/livez")).header("x-padding", "x".repeat(10_000));
+    assert_eq!(request.send().await.expect("an answer").status(), 431);
+    let request = client().get(app.url("/livez")).header("x-padding", "x".repeat(6_000));
+    assert_eq!(request.send().await.expect("an answer").status(), 200);
+}
+
+#[tokio::test]
+async fn further_clients_wait_for_a_place() {
+    let vendor = Control::start().await;
+    let app = server::app(&workspace(&vendor.base_url(), "held"), &[("MAX_CONNECTIONS", "1")]).await;
+    let response = app.chat(&json!({"agentId": "a1", "message": "Hello"})).await;
+    assert_eq!(response.status(), 200);
+    let mut waiting = Box::pin(client().get(app.url("/livez")).send());
+    let early = tokio::time::timeout(Duration::from_millis(300), &mut waiting).await;
+    assert!(early.is_err(), "there is no place for a second connection");
+    vendor.release();
+    assert!(response.text().await.expect("a whole body").contains("RUN_FINISHED"));
+    let answered = tokio::time::timeout(PATIENCE, waiting).await.expect("its turn comes");
+    assert_eq!(answered.expect("an answer").status(), 200);
+}
+
+#[tokio::test]
+async fn a_connection_that_will_be_closed_is_announced_as_such() {
+    let app = server::app(&workspace("http://unused.example/v1", "m"), &[]).await;
+    let host = app.address;
+    // Refused by what the head says, while the body is still to come.
+    for (status, head) in [
+        (404, "POST /nothing HTTP/1.1\r\ncontent-length: 10".to_owned()),
+        (401, "POST /api/agent/chat HTTP/1.1\r\ncontent-length: 10".to_owned()),
+        (
+            413,
+            format!(
+                "POST /api/agent/chat HTTP/1.1\r\nauthorization: Bearer {}\r\ncontent-type: application/json\r\n\
+                 content-length: 9999999",
+                session("u1", "c1")
+            ),
+        ),
+    ] {
+        let answer = exchange(host, format!("{head}\r\nhost: {host}\r\n\r\n")).await;
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{answer}");
+        assert!(answer.contains("\r\nconnection: close\r\n"), "{answer}");
+    }
+}

@@ -1,0 +1,6 @@
+//! The agent runtime from outside, and the application's side of it.
+
+mod chat;
+mod payload;
+mod routes;
+mod selection;

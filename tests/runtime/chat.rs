@@ -1,0 +1,294 @@
+//! The runtime's `POST /chat`: ten fields in, one stream out.
+
+use serde_json::{Value, json};
+
+use crate::support::server::{self, Server};
+use crate::support::vendor::{Vendor, answer, tool_calls};
+use crate::support::{problem, run, text_of};
+
+const SECRET: &str = "runtime-canary-0123456789";
+
+/// The least that is answered, with `more` beside it; a null takes a field away.
+fn request(base_url: &str, more: &Value) -> Value {
+    let mut body = json!({
+        "messages": [{"role": "user", "content": "Hello"}],
+        "provider": "openai", "model": "m", "baseUrl": base_url, "apiKey": "key-canary"
+    });
+    for (name, value) in more.as_object().expect("an object") {
+        body[name] = value.clone();
+    }
+    body.as_object_mut().expect("an object").retain(|_, value| !value.is_null());
+    body
+}
+
+async fn post(runtime: &Server, body: &Value) -> reqwest::Response {
+    runtime.request("POST", "/chat").json(body).send().await.expect("an answer")
+}
+
+async fn answered(response: reqwest::Response) -> Vec<Value> {
+    let status = response.status();
+    let body = response.text().await.expect("a whole body");
+    assert_eq!(status, 200, "{body}");
+    run(&body)
+}
+
+#[tokio::test]
+async fn the_ten_fields_reach_the_vendor() {
+    let vendor = Vendor::start().await;
+    let runtime = server::runtime(&[]).await;
+    let schema = json!({"type": "object", "properties": {"title": {"type": "string"}}});
+    let body = request(
+        &vendor.base_url(),
+        &json!({
+            "systemPrompt": "Be brief.",
+            "enableThinking": true,
+            "messages": [
+                {"role": "user", "content": "What is left?"},
+                {"role": "assistant", "toolCalls": [
+                    {"id": "c1", "type": "function", "function": {"name": "readTodos", "arguments": "{}"}}]},
+                {"role": "tool", "toolCallId": "c1", "content": "nothing"},
+                {"role": "user", "content": "Sure?"}
+            ],
+            "tools": [
+                {"name": "readTodos", "description": "Reads."},
+                {"name": "createTodo", "description": "Creates.", "inputSchema": schema}
+            ],
+            "mcpServerUrl": "https://app.example/api/agent/mcp?token=run-canary",
+            "context": {"userId": "u-canary", "agentId": "a1", "agentName": "Agent", "todoListId": "l1",
+                "timezone": "Europe/Berlin", "threadId": "t-1", "runId": "r-1", "caller": "session"}
+        }),
+    );
+    let events = answered(post(&runtime, &body).await).await;
+    assert_eq!(events[0], json!({"type": "RUN_STARTED", "threadId": "t-1", "runId": "r-1"}));
+    assert_eq!(text_of(&events), "hello world");
+
+    let received = vendor.received().pop().expect("the vendor was asked");
+    assert!(received.head.starts_with("POST /v1/chat/completions "), "{}", received.head);
+    assert!(
+        received.head.to_ascii_lowercase().contains("authorization: bearer key-canary"),
+        "{}",
+        received.head
+    );
+    let sent = received.json();
+    assert_eq!(sent["model"], "m");
+    assert_eq!(sent["stream"], true);
+    assert_eq!(
+        sent["messages"],
+        json!([
+            {"role": "system", "content": "Be brief."},
+            {"role": "user", "content": "What is left?"},
+            {"role": "assistant", "tool_calls": [
+                {"id": "c1", "type": "function", "function": {"name": "readTodos", "arguments": "{}"}}]},
+            {"role": "tool", "tool_call_id": "c1", "content": "nothing"},
+            {"role": "user", "content": "Sure?"}
+        ])
+    );
+    assert_eq!(
+        sent["tools"],
+        json!([
+            {"type": "function", "function": {"name": "createTodo", "description": "Creates.", "parameters": schema}},
+            {"type": "function", "function": {"name": "readTodos", "description": "Reads.",
+                "parameters": {"type": "object", "properties": {}}}}
+        ])
+    );
+    // What is for the tools and for us is not for the vendor.
+    let text = sent.to_string();
+    for kept in ["run-canary", "u-canary", "key-canary"] {
+        assert!(!text.contains(kept), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn the_least_is_a_conversation_a_provider_and_a_model() {
+    let vendor = Vendor::start().await;
+    let base = vendor.base_url();
+    let runtime = server::runtime(&[("OPENAI_BASE_URL", &base), ("OPENAI_API_KEY", "operator-canary")]).await;
+    let body =
+        json!({"messages": [{"role": "user", "content": "Hello"}], "provider": "openai", "model": "m"});
+    let events = answered(post(&runtime, &body).await).await;
+    for id in ["threadId", "runId"] {
+        assert_eq!(events[0][id].as_str().map(str::len), Some(36), "{}", events[0]);
+    }
+    let received = vendor.received().pop().expect("the vendor was asked");
+    assert!(received.head.to_ascii_lowercase().contains("authorization: bearer operator-canary"));
+    let sent = received.json();
+    assert_eq!(sent["messages"], json!([{"role": "user", "content": "Hello"}]));
+    assert_eq!(sent.get("tools"), None);
+}
+
+#[tokio::test]
+async fn the_context_may_be_a_string_of_json() {
+    let vendor = Vendor::start().await;
+    let runtime = server::runtime(&[]).await;
+    let text = json!({"userId": "u1", "threadId": "t-1", "runId": "r-1"}).to_string();
+    for (context, thread) in [(json!(text), Some("t-1")), (json!(""), None), (json!({}), None)] {
+        let body = request(&vendor.base_url(), &json!({"context": context}));
+        let events = answered(post(&runtime, &body).await).await;
+        match thread {
+            Some(thread) => assert_eq!(events[0]["threadId"], thread),
+            None => assert_eq!(events[0]["threadId"].as_str().map(str::len), Some(36)),
+        }
+    }
+}
+
+#[tokio::test]
+async fn providers_are_told_apart() {
+    let vendor = Vendor::start().await;
+    let runtime = server::runtime(&[]).await;
+    for provider in ["anthropic", "ollama"] {
+        let body = request(&vendor.base_url(), &json!({"provider": provider}));
+        let refused = problem(post(&runtime, &body).await, 501, "PROVIDER_NOT_IMPLEMENTED").await;
+        assert_eq!(refused["detail"], format!("provider {provider} is not implemented yet"));
+    }
+    for provider in ["openia", "OpenAI", "auto", "local"] {
+        let body = request(&vendor.base_url(), &json!({"provider": provider}));
+        let refused = problem(post(&runtime, &body).await, 400, "UNKNOWN_PROVIDER").await;
+        assert_eq!(refused["detail"], "provider is not known; it is one of openai, ollama, anthropic");
+    }
+    assert!(vendor.received().is_empty());
+}
+
+#[tokio::test]
+async fn a_field_that_is_wrong_is_named() {
+    let vendor = Vendor::start().await;
+    let runtime = server::runtime(&[]).await;
+    let tool = |tool: Value| json!({"tools": [tool]});
+    let cases = [
+        (json!({"provider": null}), "provider is missing"),
+        (json!({"provider": ""}), "provider is missing"),
+        (json!({"provider": 5}), "provider must be a string"),
+        (json!({"model": null}), "model is missing"),
+        (json!({"model": ""}), "model is missing"),
+        (json!({"model": ["m"]}), "model must be a string"),
+        (json!({"model": "x".repeat(257)}), "model is longer than 256 bytes"),
+        (json!({"messages": null}), "messages is missing"),
+        (json!({"messages": "Hello"}), "messages must be a list"),
+        (json!({"messages": []}), "messages must end with a user message or a tool result"),
+        (json!({"messages": [{"role": "user"}]}), "messages[0].content is missing"),
+        (
+            json!({"messages": [{"role": "assistant", "content": "x"}]}),
+            "messages must end with a user message or a tool result",
+        ),
+        (json!({"systemPrompt": 5}), "systemPrompt must be a string"),
+        (json!({"enableThinking": "yes"}), "enableThinking must be true or false"),
+        (json!({"tools": {}}), "tools must be a list"),
+        (tool(json!("readTodos")), "tools[0] must be an object"),
+        (tool(json!({})), "tools[0].name is missing"),
+        (tool(json!({"name": "f", "description": 5})), "tools[0].description must be a string"),
+        (tool(json!({"name": "f", "inputSchema": "object"})), "tools[0].inputSchema must be an object"),
+        (json!({"tools": [{"name": "f"}, {"name": "f"}]}), "tools[1].name is that of an earlier tool"),
+        (json!({"mcpServerUrl": 5}), "mcpServerUrl must be a string"),
+        (json!({"context": 5}), "context must be an object"),
+        (json!({"context": "not JSON"}), "context must be an object, or a string that holds one"),
+        (json!({"context": {"runId": 5}}), "context.runId must be a string"),
+        (json!({"baseUrl": 5}), "baseUrl must be a string"),
+        (json!({"apiKey": 5}), "apiKey must be a string"),
+        (json!({"apiKey": "a\nb"}), "apiKey holds control characters"),
+    ];
+    for (more, expected) in cases {
+        let body = request(&vendor.base_url(), &more);
+        let refused = problem(post(&runtime, &body).await, 400, "INVALID_REQUEST").await;
+        assert_eq!(refused["detail"], expected);
+    }
+    let body = request("not an address", &json!({}));
+    let refused = problem(post(&runtime, &body).await, 400, "INVALID_REQUEST").await;
+    assert!(refused["detail"].as_str().expect("text").starts_with("baseUrl is not an address"), "{refused}");
+    assert!(vendor.received().is_empty());
+}
+
+#[tokio::test]
+async fn a_tool_call_is_told_that_there_is_no_tool_server() {
+    let vendor = Vendor::start().await;
+    vendor.on("m", [tool_calls(&[("c1", "readTodos", "{}")]), answer(&["I cannot look."])]);
+    let runtime = server::runtime(&[]).await;
+    let body = request(
+        &vendor.base_url(),
+        &json!({"tools": [{"name": "readTodos"}],
+        "mcpServerUrl": "http://127.0.0.1:9/api/agent/mcp?userId=u1"}),
+    );
+    let events = answered(post(&runtime, &body).await).await;
+    assert_eq!(events.last().expect("an end")["type"], "RUN_FINISHED");
+    assert_eq!(text_of(&events), "I cannot look.");
+    let result = events.iter().find(|event| event["type"] == "TOOL_CALL_RESULT").expect("a result");
+    assert_eq!(result["metadata"], json!({"isError": true}));
+    let said = &vendor.received_for("m")[1]["messages"][2];
+    assert_eq!((&said["role"], &said["tool_call_id"]), (&json!("tool"), &json!("c1")));
+    assert!(said["content"].as_str().expect("text").contains("no connection to a tool server"), "{said}");
+}
+
+#[tokio::test]
+async fn the_secret_is_asked_for_on_all_but_health() {
+    let vendor = Vendor::start().await;
+    let runtime = server::runtime(&[("RUNTIME_SECRET", SECRET)]).await;
+    let body = request(&vendor.base_url(), &json!({}));
+    let wrong = ["", "Bearer", "Bearer wrong", "Basic runtime-canary-0123456789", SECRET];
+    for authorization in wrong {
+        let asked = runtime.request("POST", "/chat").header("authorization", authorization).json(&body);
+        let refused = asked.send().await.expect("an answer");
+        assert_eq!(refused.headers()["www-authenticate"], "Bearer");
+        problem(refused, 401, "UNAUTHENTICATED").await;
+    }
+    problem(post(&runtime, &body).await, 401, "UNAUTHENTICATED").await;
+    // Who may not ask is told nothing about the body either.
+    problem(post(&runtime, &json!({})).await, 401, "UNAUTHENTICATED").await;
+    assert!(vendor.received().is_empty());
+    for path in ["/health", "/livez", "/readyz"] {
+        assert_eq!(runtime.request("GET", path).send().await.expect("an answer").status(), 200, "{path}");
+    }
+    let asked = runtime.request("POST", "/chat").bearer_auth(SECRET).json(&body);
+    answered(asked.send().await.expect("an answer")).await;
+    let mut twice = reqwest::header::HeaderMap::new();
+    for _ in 0..2 {
+        twice.append("authorization", format!("Bearer {SECRET}").parse().expect("a header"));
+    }
+    let asked = runtime.request("POST", "/chat").headers(twice).json(&body).send().await;
+    problem(asked.expect("an answer"), 400, "AMBIGUOUS_CREDENTIALS").await;
+}
+
+#[tokio::test]
+async fn the_framings_are_the_application_s() {
+    let vendor = Vendor::start().await;
+    let runtime = server::runtime(&[]).await;
+    let body = request(&vendor.base_url(), &json!({"context": {"threadId": "t-1", "runId": "r-1"}}));
+    for (query, content_type) in [
+        ("", "application/x-ndjson"),
+        ("?format=sse", "text/event-stream"),
+        ("?format=ui-message", "text/event-stream"),
+        ("?format=json", "application/json"),
+    ] {
+        let asked = runtime.request("POST", &format!("/chat{query}")).json(&body).send().await;
+        let response = asked.expect("an answer");
+        assert_eq!(
+            (response.status().as_u16(), &response.headers()["content-type"]),
+            (200, &content_type.parse().expect("a header"))
+        );
+        let text = response.text().await.expect("a whole body");
+        if query == "?format=json" {
+            let object: Value = serde_json::from_str(&text).expect("JSON");
+            assert_eq!(object["output"], "hello world");
+            assert_eq!((&object["threadId"], &object["runId"]), (&json!("t-1"), &json!("r-1")));
+        }
+    }
+    let asked = runtime.request("POST", "/chat?format=xml").json(&body).send().await;
+    problem(asked.expect("an answer"), 400, "INVALID_REQUEST").await;
+    let asked = runtime.request("POST", "/chat").header("accept", "text/html").json(&body).send().await;
+    problem(asked.expect("an answer"), 406, "NOT_ACCEPTABLE").await;
+}
+
+#[tokio::test]
+async fn bodies_are_bounded_as_the_application_s_are() {
+    let runtime = server::runtime(&[("BODY_LIMIT_BYTES", "2048")]).await;
+    let post = |content_type: &'static str, body: String| {
+        runtime.request("POST", "/chat").header("content-type", content_type).body(body).send()
+    };
+    let json = "application/json";
+    for (content_type, body, status, code) in [
+        (json, String::new(), 400, "INVALID_REQUEST"),
+        (json, "[]".to_owned(), 400, "INVALID_REQUEST"),
+        (json, format!("{}{}", "[".repeat(65), "]".repeat(65)), 400, "INVALID_REQUEST"),
+        (json, "x".repeat(2049), 413, "PAYLOAD_TOO_LARGE"),
+        ("text/plain", "{}".to_owned(), 415, "UNSUPPORTED_MEDIA_TYPE"),
+    ] {
+        problem(post(content_type, body).await.expect("an answer"), status, code).await;
+    }
+}

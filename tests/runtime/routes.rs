@@ -1,0 +1,175 @@
+//! Health, other origins, and paths and methods that there are not, in both services.
+
+use reqwest::Response;
+use reqwest::header::{HeaderMap, HeaderName};
+use serde_json::{Value, json};
+
+use crate::support::server::{self, Server};
+use crate::support::{exchange, problem, workspace};
+
+const LISTED: &str = "https://console.example";
+
+async fn both(settings: &[(&str, &str)]) -> [(Server, &'static str, &'static str); 2] {
+    let app = server::app(&workspace("http://unused.example/v1", "m"), settings).await;
+    let runtime = server::runtime(settings).await;
+    [(app, "app", "/api/agent/chat"), (runtime, "runtime", "/chat")]
+}
+
+#[tokio::test]
+async fn health_is_told_to_everybody() {
+    for (server, name, _) in both(&[]).await {
+        for path in ["/livez", "/readyz"] {
+            let response = server.request("GET", path).send().await.expect("an answer");
+            assert_eq!(response.status(), 200);
+            assert_eq!(response.json::<Value>().await.expect("JSON"), json!({"status": "ok"}));
+        }
+        let response = server.request("GET", "/health").send().await.expect("an answer");
+        assert_eq!(response.status(), 200);
+        assert_eq!(response.headers()["content-type"], "application/json");
+        assert_eq!(response.headers()["cache-control"], "no-store");
+        let health: Value = response.json().await.expect("JSON");
+        assert_eq!((&health["status"], &health["service"]), (&json!("ok"), &json!(name)));
+        assert_eq!(health["version"], env!("CARGO_PKG_VERSION"));
+        assert!(health["uptimeMs"].is_u64(), "{health}");
+        match name {
+            "runtime" => assert_eq!(health["providers"], json!(["openai"])),
+            _ => assert_eq!(health.get("providers"), None),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_method_that_a_path_does_not_take_is_told_those_that_it_does() {
+    for (server, _, chat) in both(&[]).await {
+        let cases = [
+            ("GET", chat, "POST"),
+            ("PUT", chat, "POST"),
+            ("DELETE", chat, "POST"),
+            ("PROPFIND", chat, "POST"),
+            ("POST", "/health", "GET"),
+            ("DELETE", "/livez", "GET"),
+            ("PATCH", "/readyz", "GET"),
+        ];
+        for (method, path, allowed) in cases {
+            let response = server.request(method, path).send().await.expect("an answer");
+            assert_eq!(response.headers()["allow"], allowed, "{method} {path}");
+            problem(response, 405, "METHOD_NOT_ALLOWED").await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_path_that_there_is_not_is_not_found() {
+    for (server, _, chat) in both(&[]).await {
+        for path in
+            ["/", "/nothing", "/health/", "/HEALTH", "//health", &format!("{chat}/"), &format!("{chat}/x")]
+        {
+            for method in ["GET", "POST"] {
+                let response = server.request(method, path).send().await.expect("an answer");
+                problem(response, 404, "NOT_FOUND").await;
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_head_that_says_two_things_is_refused() {
+    for (server, _, chat) in both(&[]).await {
+        let host = server.address;
+        for head in [
+            format!("POST {chat} HTTP/1.1\r\n\r\n"),
+            format!("POST {chat} HTTP/1.1\r\nhost: {host}\r\nhost: {host}\r\n\r\n"),
+            format!("POST http://elsewhere.example{chat} HTTP/1.1\r\nhost: {host}\r\n\r\n"),
+        ] {
+            let answer = exchange(server.address, &head).await;
+            assert!(answer.starts_with("HTTP/1.1 400 "), "{head}: {answer}");
+            assert!(answer.contains("application/problem+json") && answer.contains("Host"), "{answer}");
+        }
+        // Both lengths at once is how requests are smuggled.
+        let smuggled = format!(
+            "POST {chat} HTTP/1.1\r\nhost: {host}\r\ncontent-length: 2\r\ncontent-length: 3\r\n\r\n{{}}"
+        );
+        assert!(exchange(server.address, smuggled).await.starts_with("HTTP/1.1 400 "));
+    }
+}
+
+/// A preflight as a browser sends it.
+async fn preflight(server: &Server, path: &str, origin: &str) -> Response {
+    let request = server.request("OPTIONS", path).header("origin", origin);
+    let request = request.header("access-control-request-method", "POST");
+    request
+        .header("access-control-request-headers", "authorization,content-type")
+        .send()
+        .await
+        .expect("an answer")
+}
+
+fn header<'h>(headers: &'h HeaderMap, name: &'static str) -> Option<&'h str> {
+    headers.get(HeaderName::from_static(name)).map(|value| value.to_str().expect("text"))
+}
+
+#[tokio::test]
+async fn listed_origins_may_call_with_credentials() {
+    for (server, _, chat) in both(&[("CORS_ORIGIN", "https://other.example, https://console.example")]).await
+    {
+        let response = preflight(&server, chat, LISTED).await;
+        assert!(response.status().is_success(), "{}", response.status());
+        let headers = response.headers();
+        assert_eq!(header(headers, "access-control-allow-origin"), Some(LISTED));
+        assert_eq!(header(headers, "access-control-allow-credentials"), Some("true"));
+        assert!(
+            header(headers, "access-control-allow-methods").is_some_and(|methods| methods.contains("POST"))
+        );
+        let allowed = header(headers, "access-control-allow-headers").expect("a list");
+        for name in ["authorization", "content-type"] {
+            assert!(allowed.contains(name), "{allowed}");
+        }
+        assert!(
+            headers
+                .get_all("vary")
+                .iter()
+                .any(|vary| vary.to_str().is_ok_and(|vary| vary.contains("origin")))
+        );
+        // An answer, even one that refuses, can be read by the page.
+        let refused = server.request("POST", chat).header("origin", LISTED).send().await.expect("an answer");
+        assert!(refused.status().is_client_error());
+        assert_eq!(header(refused.headers(), "access-control-allow-origin"), Some(LISTED));
+        let exposed = header(refused.headers(), "access-control-expose-headers").expect("a list");
+        assert!(exposed.contains("x-request-id"), "{exposed}");
+    }
+}
+
+#[tokio::test]
+async fn other_origins_are_not_allowed() {
+    for (server, name, chat) in both(&[("CORS_ORIGIN", LISTED)]).await {
+        for origin in
+            ["https://elsewhere.example", "http://console.example", "https://console.example:444", "null"]
+        {
+            let path = if name == "app" { "/health" } else { chat };
+            let response = preflight(&server, path, origin).await;
+            for name in ["access-control-allow-origin", "access-control-allow-credentials"] {
+                assert_eq!(header(response.headers(), name), None, "{origin}");
+            }
+        }
+    }
+    for (server, _, _) in both(&[]).await {
+        let response = preflight(&server, "/health", LISTED).await;
+        assert_eq!(header(response.headers(), "access-control-allow-origin"), None, "none is listed");
+    }
+}
+
+#[tokio::test]
+async fn a_widget_s_page_may_ask_from_anywhere_without_credentials() {
+    let [(app, ..), _] = both(&[("CORS_ORIGIN", LISTED)]).await;
+    let origin = "https://shop.example";
+    let response = preflight(&app, "/api/agent/chat", origin).await;
+    assert!(response.status().is_success(), "{}", response.status());
+    let headers = response.headers();
+    assert_eq!(header(headers, "access-control-allow-origin"), Some(origin));
+    assert_eq!(header(headers, "access-control-allow-credentials"), None);
+    let allowed = header(headers, "access-control-allow-headers").expect("a list");
+    assert!(allowed.contains("x-widget-token") && allowed.contains("content-type"), "{allowed}");
+    // A listed page keeps its credentials there.
+    let response = preflight(&app, "/api/agent/chat", LISTED).await;
+    assert_eq!(header(response.headers(), "access-control-allow-credentials"), Some("true"));
+}

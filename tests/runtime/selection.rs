@@ -1,0 +1,93 @@
+//! Which backend answers, and what is said where none can.
+
+use serde_json::{Value, json};
+
+use crate::support::server;
+use crate::support::vendor::Vendor;
+use crate::support::{problem, run, workspace};
+
+/// A workspace whose agent has these containers.
+fn with_children(children: &Value) -> Value {
+    let mut workspace = workspace("http://unused.example/v1", "m");
+    workspace["agents"][0]["children"] = children.clone();
+    workspace
+}
+
+async fn ask(workspace: &Value) -> reqwest::Response {
+    let app = server::app(workspace, &[]).await;
+    app.chat(&json!({"agentId": "a1", "message": "Hello"})).await
+}
+
+#[tokio::test]
+async fn an_agent_without_a_backend_is_told_how_each_rule_came_out() {
+    let mut workspace = with_children(&json!([
+        {"name": "AgentServer", "content": {"agentServerModel": "m", "agentServerApiKey": "key-canary"}},
+        {"name": "SubscriptionConnector", "content": {"model": " "}},
+        {"name": "Unheard", "content": {"of": "it"}}
+    ]));
+    workspace["agents"][0]["content"]["agentServerUrl"] = "  ".into();
+    let refused = problem(ask(&workspace).await, 422, "NO_CONNECTOR").await;
+    assert_eq!(
+        refused["selection"],
+        json!({"rules": [
+            {"rule": "content.agentServerUrl", "matched": false, "reason": "fieldBlank", "field": "agentServerUrl"},
+            {"rule": "AgentServer", "matched": false, "reason": "fieldMissing", "field": "agentServerUrl"},
+            {"rule": "WorkflowConnector", "matched": false, "reason": "noContainer"},
+            {"rule": "EmbeddedAI", "matched": false, "reason": "noContainer"},
+            {"rule": "SubscriptionConnector", "matched": false, "reason": "fieldBlank", "field": "model"}
+        ]})
+    );
+    assert!(!refused.to_string().contains("canary"));
+}
+
+#[tokio::test]
+async fn a_backend_that_there_is_not_yet_is_not_configured() {
+    for (children, kind) in [
+        (
+            json!([{"name": "WorkflowConnector", "content": {"webhookUrl": "https://n8n.example/webhook/canary"}}]),
+            "Workflow",
+        ),
+        (json!([{"name": "SubscriptionConnector", "content": {"model": "m"}}]), "Subscription"),
+    ] {
+        let refused = problem(ask(&with_children(&children)).await, 503, "NOT_CONFIGURED").await;
+        assert!(refused["detail"].as_str().expect("text").contains(kind), "{refused}");
+        assert!(!refused.to_string().contains("canary"));
+    }
+}
+
+#[tokio::test]
+async fn an_embedded_provider_is_told_apart() {
+    let embedded = |content: Value| with_children(&json!([{"name": "EmbeddedAI", "content": content}]));
+    let refused = problem(ask(&embedded(json!({"provider": "openia"}))).await, 400, "UNKNOWN_PROVIDER").await;
+    let detail = refused["detail"].as_str().expect("text");
+    for choice in ["auto", "local", "openai", "ollama"] {
+        assert!(detail.contains(choice), "{detail}");
+    }
+    for (content, setting) in [
+        (json!({"provider": "openai"}), "OPENAI_API_KEY"),
+        (json!({"provider": "local"}), "EMBEDDED_MODEL_PATH"),
+        (json!({}), "OPENAI_API_KEY"),
+    ] {
+        let refused = problem(ask(&embedded(content)).await, 503, "NOT_CONFIGURED").await;
+        assert!(refused["detail"].as_str().expect("text").contains(setting), "{refused}");
+    }
+    let refused = ask(&embedded(json!({"provider": "ollama"}))).await;
+    problem(refused, 501, "PROVIDER_NOT_IMPLEMENTED").await;
+}
+
+#[tokio::test]
+async fn the_first_rule_that_matches_decides() {
+    let vendor = Vendor::start().await;
+    let embedded = json!({"name": "EmbeddedAI", "content":
+        {"provider": "openai", "model": "m", "baseUrl": vendor.base_url(), "apiKey": "key"}});
+    let subscription = json!({"name": "SubscriptionConnector", "content": {"model": "m"}});
+    let workflow = json!({"name": "WorkflowConnector", "content": {"webhookUrl": "https://n8n.example/x"}});
+    let blank = json!({"name": "WorkflowConnector", "content": {"webhookUrl": ""}});
+    // The order of the containers is not the order of the rules.
+    let answered = ask(&with_children(&json!([subscription, blank, embedded]))).await;
+    assert_eq!(answered.status(), 200);
+    run(&answered.text().await.expect("a whole body"));
+    assert_eq!(vendor.received().len(), 1);
+    problem(ask(&with_children(&json!([embedded, workflow]))).await, 503, "NOT_CONFIGURED").await;
+    assert_eq!(vendor.received().len(), 1);
+}
