@@ -1,7 +1,7 @@
 //! `cargo bench -p benches --bench prompt`: what a prompt's assembly costs beside a copy of its bytes.
 //!
 //! The prompt has 40 prompt blocks, 20 documents, 100 messages and 8 fragments of the turn. Each figure is
-//! the median of five repeats, in each of which the reference and all subjects run right after one another;
+//! the median of five repeats, in each of which the reference and all subjects run by turns in short slices;
 //! a ratio is one of medians. The reference copies the same bytes out of one buffer into another that it
 //! allocates as the subject allocates its own. Allocations are within the measured time on both sides, their
 //! release is not. `--check` ends with status 1 where a limit is missed.
@@ -20,14 +20,16 @@ use agent_core::prompt::{AssemblyInput, Dialect, Part, PartCache, Prompt, Prompt
 use agent_core::role::RagPlacement;
 use agent_core::tool::ToolSpec;
 use benches::table::median;
+use rustix::time::{ClockId, clock_gettime};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
 const REPEATS: usize = 5;
 /// How many messages the prompt of the table's first part has.
 const MESSAGES: usize = 100;
-/// How long each subject runs in each repeat.
-const SLICE: Duration = Duration::from_millis(200);
+/// How often each subject runs in each repeat, by turns, and for how long.
+const SLICES: usize = 20;
+const SLICE: Duration = Duration::from_millis(10);
 
 fn main() -> ExitCode {
     let check = std::env::args().any(|argument| argument == "--check");
@@ -102,7 +104,7 @@ fn by_length(table: &mut Table) {
                     (written(&prompt), prompt)
                 })
             },
-            &mut || timed(|| case.anew()),
+            &mut || timed_on_cpu(|| case.anew()),
         ])
         .map(|nanoseconds| nanoseconds / text.len() as f64);
         table.length(messages, text.len(), per_byte, *first.get_or_insert(per_byte));
@@ -236,7 +238,7 @@ fn message(i: usize) -> Message {
 
 fn tool(i: usize) -> Arc<ToolSpec> {
     let properties: serde_json::Map<_, _> = (0..8)
-        .map(|p| (format!("property{p}"), json!({"type": "string", "description": prose(60, i * 8 + p)})))
+        .map(|p| (format!("property{p}"), json!({"type": "string", "description": prose(110, i * 8 + p)})))
         .collect();
     let spec = json!({
         "name": format!("tool{i}"),
@@ -297,31 +299,47 @@ fn timed<T>(work: impl FnOnce() -> T) -> Duration {
     taken
 }
 
-/// Each subject's median over the repeats, of its mean time in nanoseconds.
+/// The same in processor time, for work that takes so long that others get the processor meanwhile.
+fn timed_on_cpu<T>(work: impl FnOnce() -> T) -> Duration {
+    let now = || Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).expect("time is not negative");
+    let begin = now();
+    let made = black_box(work());
+    let taken = now() - begin;
+    drop(made);
+    taken
+}
+
+/// Each subject's median over the repeats, in nanoseconds; a repeat's figure is the median of its runs, so that
+/// what else the machine does in between does not count.
 fn medians<const N: usize>(mut subjects: [&mut dyn FnMut() -> Duration; N]) -> [f64; N] {
-    let clock = mean(&mut || timed(|| ()));
     let mut repeats = [(); N].map(|()| Vec::with_capacity(REPEATS));
     for _ in 0..REPEATS {
-        for (subject, repeats) in subjects.iter_mut().zip(&mut repeats) {
-            repeats.push(mean(subject) - clock);
+        let mut runs = [(); N].map(|()| Vec::new());
+        for _ in 0..SLICES {
+            for (subject, runs) in subjects.iter_mut().zip(&mut runs) {
+                run(subject, runs);
+            }
+        }
+        let mut clock = Vec::new();
+        run(&mut || timed(|| ()), &mut clock);
+        let clock = median(clock);
+        for (repeat, runs) in repeats.iter_mut().zip(runs) {
+            repeat.push(median(runs) - clock);
         }
     }
     repeats.map(median)
 }
 
-/// The mean time of as many runs as fit into a slice, after some to warm up.
-fn mean(subject: &mut dyn FnMut() -> Duration) -> f64 {
-    let begin = Instant::now();
-    while begin.elapsed() < SLICE / 10 {
+/// Runs a subject for a slice, after some runs that bring back into the processor's caches what the subject
+/// before has driven out.
+fn run(subject: &mut dyn FnMut() -> Duration, runs: &mut Vec<f64>) {
+    for _ in 0..5 {
         subject();
     }
     let begin = Instant::now();
-    let (mut total, mut runs) = (Duration::ZERO, 0);
-    while begin.elapsed() < SLICE || runs < 3 {
-        total += subject();
-        runs += 1;
+    while begin.elapsed() < SLICE {
+        runs.push(subject().as_nanos() as f64);
     }
-    total.as_nanos() as f64 / f64::from(runs)
 }
 
 #[derive(Default)]

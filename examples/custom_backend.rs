@@ -1,4 +1,4 @@
-//! A backend of your own: it answers whole turns, here from a table of questions.
+//! A backend of your own: it answers whole turns, here always alike.
 //!
 //! `cargo run -p examples --example custom_backend`
 
@@ -7,14 +7,13 @@ use std::sync::Arc;
 use agent_core::backend::{Backend, Prepared, Turn};
 use agent_core::budget::TokenBudget;
 use agent_core::error::Failure;
-use agent_core::event::{AssistantRole, Event, EventStream, Id};
+use agent_core::event::{AssistantRole, Id};
 use agent_core::memory::MemoryRoles;
-use agent_core::message::Message;
 use agent_core::payload::Payload;
 use agent_core::role::{RoleBlock, RoleStore};
 use agent_core::select::{BackendKind, Choice};
 use agent_core::tool::Caller;
-use agent_core::turn::{Platform, Principal, TurnRequest, run_turn};
+use agent_core::{Event, EventStream, Message, Platform, Principal, TurnRequest, run_turn};
 use async_trait::async_trait;
 use futures_util::stream;
 
@@ -36,8 +35,8 @@ impl Backend for Oracle {
     }
 
     async fn start(&self, prepared: Prepared) -> Result<EventStream, Failure> {
-        // Yours sends `prepared.payload` somewhere. The stream announces the run, closes what is open
-        // and sees to the one terminal event by itself.
+        // Yours sends `prepared.payload` somewhere. The stream announces the run, closes what is open, and
+        // puts its own identifiers in place of these.
         let id = Id::from("answer");
         let (thread_id, run_id) = (Id::default(), Id::default());
         let events = [

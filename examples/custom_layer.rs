@@ -7,12 +7,12 @@ use std::sync::Arc;
 use agent_core::backend::EmbeddedBackend;
 use agent_core::context::{ContextLayer, Fragment, LayerError, RoleLayer, Stability, TurnInput};
 use agent_core::memory::MemoryRoles;
-use agent_core::message::Message;
 use agent_core::prompt::Part;
 use agent_core::role::{RoleBlock, RoleStore};
 use agent_core::select::BackendKind;
 use agent_core::tool::Caller;
-use agent_core::turn::{Platform, Principal, TurnRequest, prepare_turn};
+use agent_core::turn::prepare_turn;
+use agent_core::{Message, Platform, Principal, TurnRequest};
 use async_trait::async_trait;
 
 /// Tells the model what the user has paid for.

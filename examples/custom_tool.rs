@@ -6,13 +6,12 @@ use std::sync::{Arc, LazyLock};
 
 use agent_core::backend::EmbeddedBackend;
 use agent_core::memory::MemoryRoles;
-use agent_core::message::Message;
 use agent_core::role::{RoleBlock, RoleStore};
 use agent_core::select::BackendKind;
 use agent_core::tool::{
     Caller, ExecutionContext, LocalTools, Progress, Tool, ToolError, ToolOutput, ToolSpec,
 };
-use agent_core::turn::{Platform, Principal, TurnRequest, run_turn};
+use agent_core::{Message, Platform, Principal, TurnRequest, run_turn};
 use async_trait::async_trait;
 use serde_json::{Value, json};
 

@@ -7,11 +7,10 @@ use std::sync::Arc;
 use agent_core::backend::EmbeddedBackend;
 use agent_core::context::RoleLayer;
 use agent_core::memory::MemoryRoles;
-use agent_core::message::Message;
 use agent_core::role::{RoleBlock, RoleStore};
 use agent_core::select::BackendKind;
 use agent_core::tool::Caller;
-use agent_core::turn::{Platform, Principal, TurnRequest, run_turn};
+use agent_core::{Message, Platform, Principal, TurnRequest, run_turn};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     futures_executor::block_on(async {

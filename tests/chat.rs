@@ -1,5 +1,9 @@
 //! `POST /api/agent/chat`: a message in, one stream out.
 
+mod framings;
+mod history;
+mod refusals;
+
 use serde_json::json;
 
 use crate::support::vendor::{Vendor, answer, tool_calls};

@@ -151,46 +151,57 @@ async fn every_fault_ends_a_run_once_and_soon(way: Way) {
     Answer::read(door.request(GOOD, &vendor.base_url(), "ndjson")).await;
 
     for format in FORMATS {
-        for fault in &faults {
-            vendor.on(fault.name, fault.script.clone());
-        }
-        let cases = stream::iter(faults.iter().zip(&models));
-        let wrong: Vec<String> = cases
-            .map(|(fault, (_, base))| check(&door, &vendor, fault, base, format))
+        let cases: Vec<_> = stream::iter(faults.iter().zip(&models))
+            .map(async |(fault, (_, base))| (fault, base, check(&door, &vendor, fault, base, format).await))
             .buffer_unordered(AT_A_TIME)
-            .filter_map(async |checked| checked.err())
             .collect()
             .await;
+        let mut wrong = Vec::new();
+        for (fault, base, mut checked) in cases {
+            // A machine with other work is late now and then, and a service that waits is late always:
+            // an answer that was late beside others is asked for again, alone.
+            for _ in 0..2 {
+                if matches!(checked, Ok(late) if late > SOON) {
+                    checked = check(&door, &vendor, fault, base, format).await;
+                }
+            }
+            match checked {
+                Ok(late) if late > SOON => {
+                    wrong.push(format!("{}: the answer was {late:?} late", fault.name))
+                }
+                Ok(_) => {}
+                Err(what) => wrong.push(format!("{}: {what}", fault.name)),
+            }
+        }
         assert!(wrong.is_empty(), "{way:?}, {format}:\n{}", wrong.join("\n"));
     }
 }
 
-/// Runs one fault and then an answer without one; says what is wrong.
-async fn check(door: &Door, vendor: &Vendor, fault: &Fault, base: &str, format: &str) -> Result<(), String> {
-    let wrong = |what: String| Err(format!("{}: {what}", fault.name));
+/// Runs one fault and then an answer without one. Says how long after the fault, or after the time-out that
+/// finds it, the answer was whole; or what is wrong with it.
+async fn check(
+    door: &Door,
+    vendor: &Vendor,
+    fault: &Fault,
+    base: &str,
+    format: &str,
+) -> Result<Duration, String> {
+    vendor.on(fault.name, fault.script.clone());
     let asked_before = vendor.received_for(fault.name).len();
     let started = Instant::now();
     let answering = Answer::read(door.request(fault.name, base, format));
-    let Ok(answer) = tokio::time::timeout(PATIENCE, answering).await else {
-        return wrong("it hangs".into());
-    };
+    let answer = tokio::time::timeout(PATIENCE, answering).await.map_err(|_| "it hangs")?;
     let acted = vendor.acted(fault.name).unwrap_or(started).max(started);
-    let took = answer.ended.saturating_duration_since(acted);
-    if took > fault.waits + SOON {
-        return wrong(format!("the answer took {took:?}"));
-    }
+    let late = answer.ended.saturating_duration_since(acted + fault.waits);
     let asked = vendor.received_for(fault.name).len() - asked_before;
-    if asked != fault.asked {
-        return wrong(format!("the vendor was asked {asked} times"));
-    }
-    if let Err(what) = answer.check(fault, format, door.way) {
-        return wrong(format!("{what} in {} {:?}\n{}", answer.status, answer.retry_after, answer.body));
-    }
-    let good = Answer::read(door.request(GOOD, &vendor.base_url(), "ndjson")).await;
-    match good.reading("ndjson").map(|reading| (reading.said, reading.error)) {
-        Ok((said, None)) if said == "hello world" => Ok(()),
-        other => wrong(format!("a good request after it got {other:?}")),
-    }
+    is("the number of requests to the vendor", asked, fault.asked)?;
+    answer
+        .check(fault, format, door.way)
+        .map_err(|what| format!("{what}, in {} {:?}\n{}", answer.status, answer.retry_after, answer.body))?;
+    let good = Answer::read(door.request(GOOD, &vendor.base_url(), "ndjson")).await.reading("ndjson")?;
+    is("a good answer's error after it", good.error, None)?;
+    is("a good answer after it", &*good.said, "hello world")?;
+    Ok(late)
 }
 
 /// What a client gets.

@@ -6,4 +6,6 @@
 mod chat;
 mod clients;
 mod faults;
+mod identity;
+mod secrets;
 mod support;

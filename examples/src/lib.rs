@@ -1,10 +1,10 @@
 //! What the examples share: a model that costs nothing, and printing.
 
 use agent_core::error::Failure;
-use agent_core::event::{Event, EventStream};
 use agent_core::message::{FinishReason, Role};
 use agent_core::model::{Model, ModelEvent, ModelInfo, ModelRequest, ModelStream};
 use agent_core::payload::Payload;
+use agent_core::{Event, EventStream};
 use async_trait::async_trait;
 use futures_util::{StreamExt, stream};
 use serde_json::{Value, json};

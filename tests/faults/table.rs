@@ -145,7 +145,7 @@ fn before_the_head() -> Vec<Fault> {
         ),
         refused(
             "many-headers",
-            [raw("HTTP/1.1 200 OK\r\n"), raw("x: y\r\n".repeat(5000)), Step::Stall],
+            [raw("HTTP/1.1 200 OK\r\n"), raw(format!("{}\r\n", "x: y\r\n".repeat(5000))), Step::Stall],
             "BACKEND_FAILED",
         ),
     ]

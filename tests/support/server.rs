@@ -11,6 +11,7 @@ use agentd::compose::Stores;
 use agentd::run::{self, Stop};
 use serde_json::Value;
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 
 /// The secret that sessions are signed with.
 pub const SESSION_SECRET: &str = "session-canary-0123456789";
@@ -21,13 +22,30 @@ pub const INTERNAL_SECRET: &str = "internal-canary-0123456789";
 pub struct Server {
     /// Where it listens.
     pub address: SocketAddr,
-    _stop: watch::Sender<bool>,
+    stop: watch::Sender<bool>,
+    task: JoinHandle<()>,
 }
 
 impl Server {
     /// An address below the server.
     pub fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.address)
+    }
+
+    /// A request for a path, by a client of its own.
+    pub fn request(&self, method: &str, path: &str) -> reqwest::RequestBuilder {
+        let method = method.parse().expect("a method");
+        super::client().request(method, self.url(path))
+    }
+
+    /// Tells the service to stop, as a signal does.
+    pub fn stop(&self) {
+        self.stop.send_replace(true);
+    }
+
+    /// Waits until the service has stopped.
+    pub async fn stopped(self) {
+        self.task.await.expect("it does not panic");
     }
 
     /// Posts JSON to the chat entry as the user `u1` of the company `c1`.
@@ -63,10 +81,10 @@ pub async fn app(workspace: &Value, settings: &[(&str, &str)]) -> Server {
     let listener = run::listen(config.server.listen).await.expect("a free port");
     let address = listener.local_addr().expect("it listens");
     let (stopper, stop) = Stop::by_hand();
-    tokio::spawn(async move {
+    let task = tokio::spawn(async move {
         run::serve_app(&config, listener, stores, None, stop).await.expect("the application serves");
     });
-    Server { address, _stop: stopper }
+    Server { address, stop: stopper, task }
 }
 
 /// The agent runtime, reaching loopback, and `settings` over the defaults.
@@ -77,10 +95,10 @@ pub async fn runtime(settings: &[(&str, &str)]) -> Server {
     let listener = run::listen(config.server.listen).await.expect("a free port");
     let address = listener.local_addr().expect("it listens");
     let (stopper, stop) = Stop::by_hand();
-    tokio::spawn(async move {
+    let task = tokio::spawn(async move {
         run::serve_runtime(&config, listener, stop).await.expect("the runtime serves");
     });
-    Server { address, _stop: stopper }
+    Server { address, stop: stopper, task }
 }
 
 /// A session token.

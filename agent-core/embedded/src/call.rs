@@ -17,6 +17,8 @@ pub(crate) struct Call {
     pub(crate) prompt: Vec<Piece<'static>>,
     /// What makes the model speak; it ends every prompt.
     pub(crate) answer: Vec<Piece<'static>>,
+    /// What the person asks for: the latest message, in the person's own words.
+    pub(crate) request: String,
     /// How it is decided whether the answer is a text or a tool's arguments.
     pub(crate) decision: Decision,
     /// The tools that may be called.
@@ -39,8 +41,6 @@ pub(crate) enum Decision {
     /// What explains the request best: each tool's intent, and, where there is one, that of small talk.
     #[serde(rename_all = "camelCase")]
     Scored {
-        /// The request that is to be explained.
-        request: String,
         /// The intent of somebody who wants no tool.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         text_intent: Option<String>,

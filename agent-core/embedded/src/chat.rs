@@ -33,7 +33,14 @@ pub(crate) fn conversation<'a>(
             Role::Tool => {
                 let name = message.tool_call_id.as_deref().and_then(|id| called.get(id));
                 let name = name.copied().unwrap_or("tool");
-                turn(&mut pieces, "system", &format!("{name} answered: {}", clipped(&text, MAX_RESULT)));
+                turn(
+                    &mut pieces,
+                    "user",
+                    &format!(
+                        "{name} gave this result: {}\nTell me what it says.",
+                        clipped(&text, MAX_RESULT)
+                    ),
+                );
             }
         }
     }
@@ -104,10 +111,12 @@ mod tests {
             What is left? <|im_end|>[<|im_end|>]
             [<|im_start|>]assistant
             I call readTodos with {"done":false}[<|im_end|>]
-            [<|im_start|>]system
-            readTodos answered: ["milk"][<|im_end|>]
-            [<|im_start|>]system
-            tool answered: lost[<|im_end|>]
+            [<|im_start|>]user
+            readTodos gave this result: ["milk"]
+            Tell me what it says.[<|im_end|>]
+            [<|im_start|>]user
+            tool gave this result: lost
+            Tell me what it says.[<|im_end|>]
         "#]]
         .assert_eq(&shown(&conversation("Be brief.".into(), messages.iter())));
     }

@@ -159,3 +159,71 @@ fn anything() -> Value {
         { "type": "null" },
     ]})
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn schemas_become_forcible() {
+        let text = json!({ "type": "string", "minLength": 0, "maxLength": MAX_STRING });
+        let cases = [
+            (json!({ "type": "string", "pattern": "^a" }), text.clone()),
+            (
+                json!({ "type": "string", "format": "date-time" }),
+                json!({ "type": "string", "format": "date-time" }),
+            ),
+            (
+                json!({ "type": "string", "maxLength": 5 }),
+                json!({ "type": "string", "minLength": 0, "maxLength": 5 }),
+            ),
+            (json!({ "enum": ["a", "b"], "type": "string" }), json!({ "enum": ["a", "b"] })),
+            (
+                json!({ "oneOf": [{ "type": "null" }, { "type": "string" }] }),
+                json!({ "anyOf": [{ "type": "null" }, text] }),
+            ),
+            (json!({ "type": ["string", "null"] }), json!({ "anyOf": [text, { "type": "null" }] })),
+            (
+                json!({ "type": "integer", "minimum": 1 }),
+                json!({ "type": "integer", "minimum": 1, "maximum": MAX_INTEGER }),
+            ),
+            (
+                json!({ "items": { "type": "boolean" } }),
+                json!({ "type": "array", "items": { "type": "boolean" }, "minItems": 0, "maxItems": MAX_ITEMS }),
+            ),
+            (json!({ "$ref": "#/$defs/name" }), text.clone()),
+            (json!({ "$ref": "#/$defs/missing" }), anything()),
+            (json!(true), anything()),
+        ];
+        for (property, expected) in cases {
+            let schema = json!({
+                "type": "object",
+                "properties": { "p": property },
+                "required": ["p", "q"],
+                "$defs": { "name": { "type": "string" } },
+            });
+            let forced = forcible(&schema);
+            assert_eq!(forced["properties"]["p"], expected, "{property}");
+            assert_eq!(forced["properties"]["q"], anything());
+            assert_eq!(forced["required"], json!(["p", "q"]));
+            assert_eq!(forced["additionalProperties"], json!(false));
+        }
+    }
+
+    #[test]
+    fn schemas_that_hold_themselves_end() {
+        let schema = json!({
+            "type": "object",
+            "properties": { "next": { "$ref": "#" } },
+        });
+        let depth = |mut schema: &Value| {
+            (0..)
+                .take_while(|_| {
+                    schema = &schema["properties"]["next"];
+                    schema.is_object()
+                })
+                .count()
+        };
+        assert!((1..=MAX_DEPTH + 1).contains(&depth(&forcible(&schema))));
+    }
+}

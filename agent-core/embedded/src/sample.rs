@@ -31,14 +31,18 @@ impl Default for Sampling {
 /// How far back the penalty for repetition looks, in tokens.
 const PENALTY_WINDOW: usize = 64;
 
+/// How much better the odds of preferred tokens are, in nats.
+const PREFERENCE: f32 = 3.0;
+
 pub(crate) struct Sampler {
     sampling: Sampling,
     random: SmallRng,
+    preferred: HashSet<u32>,
 }
 
 impl Sampler {
     pub(crate) fn new(sampling: Sampling) -> Self {
-        Self { sampling, random: SmallRng::seed_from_u64(sampling.seed) }
+        Self { sampling, random: SmallRng::seed_from_u64(sampling.seed), preferred: HashSet::new() }
     }
 
     /// Picks one of the `allowed` tokens, or of all; `None` where nothing is allowed.
@@ -48,9 +52,9 @@ impl Sampler {
         allowed: Option<&SimpleVob>,
         said: &[u32],
     ) -> Option<u32> {
-        // Forced answers repeat their punctuation by necessity.
-        if allowed.is_none() {
-            self.penalise(logits, said);
+        self.penalise(logits, said);
+        for token in &self.preferred {
+            logits[*token as usize] += PREFERENCE;
         }
         let mut candidates = Vec::new();
         match allowed {
@@ -58,10 +62,17 @@ impl Sampler {
             None => candidates.extend(0..logits.len() as u32),
         }
         let logit = |token: &u32| logits.get(*token as usize).copied().unwrap_or(f32::NEG_INFINITY);
-        if self.sampling.temperature <= 0.0 {
-            return candidates.into_iter().max_by(|a, b| logit(a).total_cmp(&logit(b)));
-        }
-        self.draw(candidates, &logit)
+        let picked = match self.sampling.temperature > 0.0 {
+            true => self.draw(candidates, &logit),
+            false => candidates.into_iter().max_by(|a, b| logit(a).total_cmp(&logit(b))),
+        }?;
+        self.preferred.remove(&picked);
+        Some(picked)
+    }
+
+    /// Gives some tokens better odds, each until it is picked.
+    pub(crate) fn prefer(&mut self, tokens: impl IntoIterator<Item = u32>) {
+        self.preferred = tokens.into_iter().collect();
     }
 
     fn penalise(&self, logits: &mut [f32], said: &[u32]) {

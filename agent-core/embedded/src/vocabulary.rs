@@ -171,7 +171,9 @@ mod tests {
 
     #[test]
     fn text_is_cut_at_characters() {
-        let cases: [(&[&[u8]], &[&str], &str); 4] = [
+        /// Bytes as they come, the text after each, and what is left at the end.
+        type Case = (&'static [&'static [u8]], &'static [&'static str], &'static str);
+        let cases: [Case; 4] = [
             (&[b"a", b"b"], &["a", "b"], ""),
             (&[b"\xe2", b"\x82", b"\xac!"], &["", "", "\u{20ac}!"], ""),
             (&[b"x\xf0\x9f", b"\x98\x80y"], &["x", "\u{1f600}y"], ""),

@@ -126,7 +126,7 @@ impl Weights {
     /// Loads the weights. Takes about a second for a small model, and the processor meanwhile.
     pub(crate) fn load(mut self) -> Result<Llama, WeightsError> {
         Llama::load(self.shape, &self.content, &mut self.reader)
-            .map_err(|error| WeightsError::Damaged { path: self.path, detail: error.to_string() })
+            .map_err(|error| WeightsError::Damaged { path: self.path, detail: first_line(&error) })
     }
 }
 
@@ -137,15 +137,19 @@ enum HeaderFault {
 
 fn read_header(reader: &mut BufReader<File>) -> Result<Content, HeaderFault> {
     Content::read(reader).map_err(|error| {
-        let ends = std::iter::successors(Some(&error as &dyn std::error::Error), |e| e.source())
-            .filter_map(|e| e.downcast_ref::<std::io::Error>())
-            .any(|e| e.kind() == std::io::ErrorKind::UnexpectedEof);
-        // candle wraps its causes in ways that `source` does not always show.
-        match ends || error.to_string().contains("failed to fill whole buffer") {
+        // What candle says of a file that ends too early, by reading beyond it or by counting ahead.
+        let ends = ["failed to fill whole buffer", "remaining"];
+        let detail = first_line(&error);
+        match ends.iter().any(|words| detail.contains(words)) {
             true => HeaderFault::Ends,
-            false => HeaderFault::Other(error.to_string()),
+            false => HeaderFault::Other(detail),
         }
     })
+}
+
+/// An error without the backtrace that candle may put below it.
+fn first_line(error: &candle_core::Error) -> String {
+    error.to_string().lines().next().unwrap_or_default().to_owned()
 }
 
 /// The offset behind the last tensor's last byte.

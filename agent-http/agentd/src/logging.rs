@@ -1,7 +1,9 @@
 //! The log goes to standard error; standard output is for what commands print.
 
 use agent_http::config::LogConfig;
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::StartError;
 
@@ -10,9 +12,15 @@ use crate::StartError;
 /// # Errors
 /// A filter that cannot be read, or a log that is set up already.
 pub fn init(config: &LogConfig) -> Result<(), StartError> {
-    let filter = EnvFilter::try_new(&config.filter)
-        .map_err(|error| StartError::Other(format!("LOG is not a filter: {error}")))?;
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    let set = if config.json { log.json().try_init() } else { log.try_init() };
+    // Not by an environment filter: it looks at every span that is entered, and a stream is polled
+    // within its span for each chunk.
+    let filter: Targets =
+        config.filter.parse().map_err(|error| StartError::Other(format!("LOG is not a filter: {error}")))?;
+    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    let set = if config.json {
+        tracing_subscriber::registry().with(lines.json()).with(filter).try_init()
+    } else {
+        tracing_subscriber::registry().with(lines).with(filter).try_init()
+    };
     set.map_err(|error| StartError::Other(format!("the log cannot be set up: {error}")))
 }

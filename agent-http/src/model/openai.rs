@@ -1,11 +1,13 @@
 //! Any server that speaks OpenAI's Chat Completions, streaming.
 
 mod stream;
+mod template;
 mod wire;
 
 use std::time::Duration;
 
 use agent_core::error::{Failure, FailureKind};
+use agent_core::message::Content;
 use agent_core::model::{Model, ModelInfo, ModelRequest, ModelStream, ToolChoice};
 use agent_core::payload::{Payload, PayloadBuilder};
 use agent_core::prompt::{Dialect, push_message_json, push_tool_json};
@@ -69,6 +71,7 @@ impl Model for OpenAi {
     }
 
     fn prepare(&self, request: &ModelRequest) -> Result<Payload, Failure> {
+        check_media(request)?;
         let mut body = Payload::builder(request.prompt.json_len(Dialect::ChatCompletions) + BODY_HEADROOM);
         body.raw(r#"{"model":"#).json(&self.model);
         body.raw(r#","stream":true,"stream_options":{"include_usage":true}"#);
@@ -112,6 +115,22 @@ impl Model for OpenAi {
 fn content_type(headers: &HeaderMap) -> String {
     let named = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     named.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
+}
+
+/// Refuses what Chat Completions has no words for. A note in its place would have the model answer as
+/// though it had seen or heard what it did not.
+fn check_media(request: &ModelRequest) -> Result<(), Failure> {
+    let mut contents = request.prompt.messages().iter().map(|message| &message.original().content);
+    let is_taken = |content: &Content| match content {
+        Content::Text(_) => true,
+        Content::Parts(parts) => parts.iter().all(|part| Dialect::ChatCompletions.takes(part)),
+    };
+    if contents.all(is_taken) {
+        return Ok(());
+    }
+    let message =
+        "the model takes images, WAV and MP3 audio and inline files, and nothing else of what was sent";
+    Err(Failure::new(FailureKind::UnsupportedContent, message))
 }
 
 /// Tools stand before the messages, for they change less often and providers cache by prefix.

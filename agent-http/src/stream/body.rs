@@ -4,10 +4,9 @@ use std::convert::Infallible;
 use std::fmt;
 use std::mem;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use futures_util::StreamExt;
 use http_body::{Body, Frame, SizeHint};
 
 use super::{Encoder, Watched};
@@ -70,7 +69,7 @@ impl Body for StreamBody {
         let this = &mut *self;
         while this.buffer.len() < FULL_BYTES {
             let Some(Run { events, encoder }) = &mut this.run else { break };
-            match events.poll_next_unpin(cx) {
+            match events.poll_event(cx) {
                 Poll::Ready(Some(event)) => {
                     if this.buffer.capacity() == 0 {
                         this.buffer.reserve(INITIAL_BYTES);
@@ -82,7 +81,7 @@ impl Body for StreamBody {
                     encoder.finish(&mut this.buffer);
                     this.run = None;
                 }
-                Poll::Pending if this.buffer.is_empty() => return Poll::Pending,
+                Poll::Pending if this.buffer.is_empty() => ready!(events.poll_silence(cx)),
                 Poll::Pending if this.yields < YIELDS_BEFORE_WRITING => {
                     this.yields += 1;
                     cx.waker().wake_by_ref();

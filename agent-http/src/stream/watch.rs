@@ -1,7 +1,7 @@
 //! The watchdog of a run: silence and length are bounded by one timer that is rarely touched.
 
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use agent_core::error::{Failure, FailureKind};
@@ -75,26 +75,40 @@ fn timeout(what: &str, limit: Duration) -> Failure {
     Failure::new(FailureKind::Timeout, format!("{what} {} seconds", limit.as_secs_f64()))
 }
 
-impl Stream for Watched {
-    type Item = Event;
-
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Event>> {
+impl Watched {
+    /// The next event, without a look at the limits unless there has been none for long: a source that
+    /// is asked again at once need not be watched in between.
+    pub(super) fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Option<Event>> {
         if self.given_since_quiet >= EVENTS_PER_LOOK {
             self.given_since_quiet = 1;
             let _ = self.poll_alarm(cx, false);
         }
         let polled = self.events.poll_next_unpin(cx);
-        if let Poll::Ready(given) = polled {
+        if polled.is_ready() {
             self.given_since_quiet += 1;
-            return Poll::Ready(given);
         }
+        polled
+    }
+
+    /// To be called when the source has nothing and will not be asked before it wakes the task. Ready
+    /// says that a limit is reached and the source to be asked again, for its run has failed.
+    pub(super) fn poll_silence(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.given_since_quiet > 0 {
             self.given_since_quiet = 0;
             self.quiet_since = Instant::now();
         }
-        match self.poll_alarm(cx, true) {
-            Poll::Ready(()) => self.events.poll_next_unpin(cx),
-            Poll::Pending => Poll::Pending,
+        self.poll_alarm(cx, true)
+    }
+}
+
+impl Stream for Watched {
+    type Item = Event;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Event>> {
+        if let Poll::Ready(given) = self.poll_event(cx) {
+            return Poll::Ready(given);
         }
+        ready!(self.poll_silence(cx));
+        self.poll_event(cx)
     }
 }

@@ -16,7 +16,7 @@ const MAX_RESUMES: usize = 5;
 
 impl Pull {
     /// Brings the file's bytes into `part`, after those that are there.
-    pub(super) async fn from_hub(
+    pub(super) async fn fetch_from_hub(
         &self,
         model: &KnownModel,
         part: &Path,
@@ -35,7 +35,7 @@ impl Pull {
         self.bar.set_length(model.bytes);
         let mut resumes = 0;
         while had < model.bytes {
-            let result = self.fetch(&address, model, part, had).await;
+            let result = self.fetch_once(&address, model, part, had).await;
             let has = length(part).await;
             match result {
                 Ok(()) if has == model.bytes => break,
@@ -55,15 +55,17 @@ impl Pull {
     }
 
     /// Asks once for the bytes from `from` on, and appends what comes.
-    async fn fetch(
+    async fn fetch_once(
         &self,
         address: &str,
         model: &KnownModel,
         part: &Path,
         from: u64,
     ) -> Result<(), SourceError> {
-        let unreachable =
-            |source: reqwest::Error| SourceError::Unreachable { address: address.to_owned(), source };
+        let unreachable = |source: reqwest::Error| SourceError::Unreachable {
+            address: address.to_owned(),
+            source: source.without_url(),
+        };
         let mut request = self.client.get(address);
         if from > 0 {
             request = request.header(RANGE, format!("bytes={from}-"));

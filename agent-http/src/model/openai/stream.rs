@@ -12,7 +12,8 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::wire::{Call, Choice, Chunk};
+use super::template::Template;
+use super::wire::{Call, Choice, Chunk, Text};
 use crate::lines::SseDecoder;
 use crate::outbound::{BodyStream, OutboundResponse};
 
@@ -23,6 +24,7 @@ use crate::outbound::{BodyStream, OutboundResponse};
 pub(super) struct ChatStream {
     body: BodyStream,
     decoder: SseDecoder,
+    template: Template,
     answer: Answer,
     over: bool,
 }
@@ -32,6 +34,7 @@ impl ChatStream {
         Self {
             body: response.into_stream(),
             decoder: SseDecoder::default(),
+            template: Template::default(),
             answer: Answer::default(),
             over: false,
         }
@@ -43,8 +46,17 @@ impl ChatStream {
             if event.data.trim_ascii() == b"[DONE]" {
                 return Ok(true);
             }
-            self.answer.take(read(event.data)?)?;
-            if event.event == b"error" {
+            let reports_error = event.event == b"error";
+            if let Some(text) = self.template.read(event.data).filter(|_| !reports_error) {
+                self.answer.ready.push_back(ModelEvent::Text(text.to_owned()));
+                break;
+            }
+            let chunk = read(event.data)?;
+            if let Some(text) = chunk.only_text() {
+                self.template.learn(event.data, text);
+            }
+            self.answer.take(chunk)?;
+            if reports_error {
                 return Err(reported());
             }
             if !self.answer.ready.is_empty() {
@@ -157,7 +169,8 @@ impl Answer {
         // Some servers give the reasoning under both names.
         let reasoning = [delta.reasoning_content, delta.reasoning].into_iter().filter_map(given).next();
         self.ready.extend(reasoning.map(ModelEvent::Reasoning));
-        for text in [delta.content, delta.refusal].into_iter().filter_map(given) {
+        let content = delta.content.map(|Text(text)| text.into_owned());
+        for text in [content, delta.refusal].into_iter().filter_map(given) {
             self.spoke = true;
             self.ready.push_back(ModelEvent::Text(text));
         }

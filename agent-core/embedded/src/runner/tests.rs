@@ -1,0 +1,113 @@
+//! What must hold within: that work nobody waits for stops, and that prompts are read once.
+
+use std::path::PathBuf;
+
+use futures_util::StreamExt;
+
+use super::*;
+use crate::sample::Sampling;
+use crate::vocabulary::{Piece, TURN_END};
+use crate::weights::Weights;
+
+const CONTEXT: usize = 512;
+
+fn weights() -> PathBuf {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../data/models");
+    let pulled = || crate::catalog::default_model().path_in(folder.as_ref());
+    std::env::var_os("EMBEDDED_MODEL_PATH").map_or_else(pulled, PathBuf::from)
+}
+
+fn runner() -> Runner {
+    let weights = Weights::open(&weights()).expect("`agentd model pull` has been run");
+    let vocabulary = Vocabulary::read(&weights.content).unwrap();
+    Runner::new(weights.load().unwrap(), vocabulary, CONTEXT)
+}
+
+fn job(
+    runner: &Runner,
+    prompt: &str,
+    max_tokens: usize,
+) -> (Job, mpsc::Receiver<Result<ModelEvent, Failure>>) {
+    let call = Call {
+        model: "m".to_owned(),
+        prompt: Vec::new(),
+        answer: crate::chat::answer(),
+        request: String::new(),
+        decision: Decision::Text,
+        tools: Vec::new(),
+        max_tokens,
+        sampling: Sampling::default(),
+    };
+    let (events, receiver) = mpsc::channel(max_tokens + 8);
+    (Job { call, prompt: runner.vocabulary.encode(prompt), events }, receiver)
+}
+
+/// One test for all, because loading the weights is what takes long.
+#[test]
+fn nothing_is_read_twice_and_nothing_is_done_for_nobody() {
+    let mut runner = runner();
+
+    // What a message spells is text; only the prompt's own markers are control tokens.
+    let spelled = runner.vocabulary.encode(TURN_END);
+    assert!(spelled.len() > 1 && !spelled.iter().any(|token| runner.vocabulary.is_control(*token)));
+    let control = runner.vocabulary.encode_pieces(&[Piece::Control(TURN_END.into())]).unwrap();
+    assert!(matches!(control[..], [token] if runner.vocabulary.is_control(token)));
+    assert!(runner.vocabulary.encode_pieces(&[Piece::Control("ordinary".into())]).is_err());
+    // As the model's own tokenizer splits: no space in front, digits one by one.
+    let pieces: Vec<&[u8]> =
+        runner.vocabulary.encode("Room 12").into_iter().map(|token| runner.vocabulary.bytes(token)).collect();
+    assert_eq!(pieces, [&b"Room"[..], b" ", b"1", b"2"]);
+
+    // The likeliest continuation is the one that the unquantised weights give.
+    let (mut first, events) = job(&runner, "The capital of France is Paris. The capital of Italy is", 4);
+    first.call.answer.clear();
+    runner.run(&mut first);
+    drop(first);
+    let events: Vec<_> = futures_executor::block_on(events.collect());
+    let text: String = events
+        .iter()
+        .filter_map(|e| if let Ok(ModelEvent::Text(text)) = e { Some(text.as_str()) } else { None })
+        .collect();
+    assert!(text.starts_with(" Rome"), "{text}");
+    assert!(matches!(events.last(), Some(Ok(ModelEvent::Finish(FinishReason::Length)))), "{events:?}");
+
+    // What was read is not read again.
+    let long = "Tell me a very long story about bread and the people who bake it. ".repeat(8);
+    let (mut again, _) = job(&runner, &long, 1);
+    let prompt: Vec<u32> = again.prompt.clone();
+    let read = |runner: &mut Runner, job: &mut Job| match runner.read(job, &prompt) {
+        Ok((_, usage)) => usage.cached_input_tokens,
+        Err(_) => None,
+    };
+    let (open, _receiver) = job(&runner, &long, 1);
+    again.events = open.events;
+    let shared = read(&mut runner, &mut again);
+    assert!(shared.is_some_and(|shared| shared < 4), "{shared:?}");
+    assert_eq!(read(&mut runner, &mut again), Some(prompt.len() as u64 - 1));
+
+    // Nobody waits: a prompt is not read on.
+    runner.reset();
+    let (mut abandoned, receiver) = job(&runner, &long, 64);
+    drop(receiver);
+    runner.run(&mut abandoned);
+    assert!(runner.read.is_empty());
+
+    // Nobody waits any more: an answer is not written on. The reader goes at the first piece, and
+    // the answer would have hundreds.
+    let (mut abandoned, mut receiver) = job(&runner, &long, 300);
+    let reader = std::thread::spawn(move || futures_executor::block_on(receiver.next()));
+    runner.run(&mut abandoned);
+    assert!(reader.join().unwrap().is_some_and(|event| event.is_ok()));
+    let written = runner.read.len() - abandoned.prompt.len();
+    assert!(written < 250, "{written} tokens were written after the reader had gone");
+
+    // A prompt beyond the context is refused, not cut and not run.
+    let (mut beyond, receiver) = job(&runner, &long.repeat(10), 8);
+    runner.run(&mut beyond);
+    drop(beyond);
+    let events: Vec<_> = futures_executor::block_on(receiver.collect());
+    assert!(
+        matches!(&events[..], [Err(failure)] if failure.kind() == FailureKind::InvalidRequest),
+        "{events:?}"
+    );
+}

@@ -1,0 +1,251 @@
+//! The credentials of the chat entry: which of them hold, and what is answered where none does.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use jsonwebtoken::{Algorithm, EncodingKey, Header};
+use serde_json::{Value, json};
+
+use crate::support::server::{self, INTERNAL_SECRET, SESSION_SECRET, Server, session};
+use crate::support::vendor::Vendor;
+use crate::support::{problem, run, workspace};
+
+const OTHER_SECRET: &str = "another-secret-0123456789";
+
+/// A session token by hand, so that it can be as wrong as a forged one.
+fn token(algorithm: Algorithm, secret: &str, changes: &Value) -> String {
+    // Making a good one tells the library of JSON Web Tokens how to sign.
+    session("u1", "c1");
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs();
+    let mut claims = json!({"sub": "u1", "companyId": "c1", "aud": "agent-app", "exp": now + 600});
+    for (name, value) in changes.as_object().expect("an object") {
+        match value {
+            Value::Null => claims.as_object_mut().expect("an object").remove(name),
+            value => claims.as_object_mut().expect("an object").insert(name.clone(), value.clone()),
+        };
+    }
+    let key = EncodingKey::from_secret(secret.as_bytes());
+    jsonwebtoken::encode(&Header::new(algorithm), &claims, &key).expect("it can be signed")
+}
+
+fn hs256(changes: &Value) -> String {
+    token(Algorithm::HS256, SESSION_SECRET, changes)
+}
+
+async fn open(settings: &[(&str, &str)]) -> (Vendor, Server) {
+    let vendor = Vendor::start().await;
+    let app = server::app(&workspace(&vendor.base_url(), "m"), settings).await;
+    (vendor, app)
+}
+
+/// Posts to the chat entry with these headers, and what `more` adds to the body.
+async fn ask(app: &Server, query: &str, headers: &[(&str, &str)], more: &Value) -> reqwest::Response {
+    let mut body = json!({"agentId": "a1", "message": "Hello"});
+    body.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
+    let mut request = app.request("POST", &format!("/api/agent/chat{query}")).json(&body);
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    request.send().await.expect("an answer")
+}
+
+async fn is_let_in(response: reqwest::Response) {
+    let status = response.status();
+    let body = response.text().await.expect("a whole body");
+    assert_eq!(status, 200, "{body}");
+    assert_eq!(run(&body).last().expect("an end")["type"], "RUN_FINISHED");
+}
+
+#[tokio::test]
+async fn credentials_that_hold() {
+    let (_vendor, app) = open(&[]).await;
+    let bearer = format!("Bearer {}", session("u1", "c1"));
+    let lower = format!("bearer {}", session("u1", "c1"));
+    let broken = "agent_session=broken";
+    let cookie = format!("theme=dark; agent_session={}; lang=en", session("u1", "c1"));
+    let own = format!("http://{}", app.address);
+    let internal = format!("Bearer {INTERNAL_SECRET}");
+    let for_whom = json!({"userId": "u1", "companyId": "c1"});
+    let cases: [(&[(&str, &str)], Value); 8] = [
+        (&[("authorization", &bearer)], json!({})),
+        (&[("authorization", &lower)], json!({})),
+        (&[("authorization", &bearer)], for_whom.clone()),
+        (&[("cookie", &cookie), ("origin", &own)], json!({})),
+        // What is explicit beats the cookie, whatever the cookie is.
+        (&[("authorization", &bearer), ("cookie", broken)], json!({})),
+        (&[("authorization", &bearer), ("origin", "https://elsewhere.example")], json!({})),
+        (&[("authorization", &internal), ("x-proactive-trigger", "daily digest")], for_whom.clone()),
+        (&[("authorization", &internal), ("x-proactive-trigger", "x"), ("cookie", broken)], for_whom),
+    ];
+    for (headers, more) in cases {
+        is_let_in(ask(&app, "", headers, &more).await).await;
+    }
+}
+
+#[tokio::test]
+async fn a_cookie_counts_on_our_own_pages_alone() {
+    let (vendor, app) = open(&[]).await;
+    let cookie = format!("agent_session={}", session("u1", "c1"));
+    let other_port = format!("http://{}:1", app.address.ip());
+    for origin in ["https://elsewhere.example", "null", "", &other_port] {
+        let headers = [("cookie", cookie.as_str()), ("origin", origin)];
+        problem(ask(&app, "", &headers, &json!({})).await, 403, "FORBIDDEN").await;
+    }
+    problem(ask(&app, "", &[("cookie", &cookie)], &json!({})).await, 403, "FORBIDDEN").await;
+    assert!(vendor.received().is_empty());
+
+    let (_vendor, app) = open(&[("PUBLIC_URL", "https://app.example/base")]).await;
+    is_let_in(ask(&app, "", &[("cookie", &cookie), ("origin", "https://app.example")], &json!({})).await)
+        .await;
+    let own = format!("http://{}", app.address);
+    let headers = [("cookie", cookie.as_str()), ("origin", &own)];
+    problem(ask(&app, "", &headers, &json!({})).await, 403, "FORBIDDEN").await;
+}
+
+#[tokio::test]
+async fn credentials_that_do_not_hold_are_refused_alike() {
+    let (vendor, app) = open(&[]).await;
+    let own = format!("http://{}", app.address);
+    let good = hs256(&json!({}));
+    let claims = good.split('.').nth(1).expect("claims");
+    // `{"alg":"none"}`
+    let unsigned = format!("eyJhbGciOiJub25lIn0.{claims}.");
+    let stripped = good.rsplit_once('.').expect("a signature").0.to_owned() + ".";
+    let tokens = [
+        String::new(),
+        "token".to_owned(),
+        "..".to_owned(),
+        unsigned,
+        stripped,
+        format!("{good}x"),
+        token(Algorithm::HS256, OTHER_SECRET, &json!({})),
+        token(Algorithm::HS256, INTERNAL_SECRET, &json!({})),
+        hs256(&json!({"exp": 1_600_000_000})),
+        hs256(&json!({"exp": null})),
+        hs256(&json!({"nbf": 32_503_680_000_u64})),
+        hs256(&json!({"aud": "another-app"})),
+        hs256(&json!({"aud": null})),
+        hs256(&json!({"sub": null})),
+        hs256(&json!({"sub": ""})),
+        hs256(&json!({"sub": "widget:1"})),
+        hs256(&json!({"companyId": null})),
+        hs256(&json!({"companyId": " "})),
+        "x".repeat(10_000),
+    ];
+    let mut details = std::collections::BTreeSet::new();
+    let mut refused = async |headers: &[(&str, &str)]| {
+        let response = ask(&app, "", headers, &json!({})).await;
+        assert_eq!(response.headers()["www-authenticate"], "Bearer", "{headers:?}");
+        let problem = problem(response, 401, "UNAUTHENTICATED").await;
+        details.insert(problem["detail"].to_string());
+    };
+    refused(&[]).await;
+    for token in &tokens {
+        refused(&[("authorization", &format!("Bearer {token}"))]).await;
+        refused(&[("cookie", &format!("agent_session={token}")), ("origin", &own)]).await;
+    }
+    refused(&[("authorization", &format!("Basic {good}"))]).await;
+    refused(&[("authorization", &good)]).await;
+    refused(&[("authorization", &format!("Bearer {INTERNAL_SECRET}"))]).await;
+    refused(&[("cookie", "agent_sessions=x")]).await;
+    refused(&[("x-proactive-trigger", "x")]).await;
+    refused(&[("x-proactive-trigger", "x"), ("authorization", "Bearer wrong")]).await;
+    refused(&[("x-proactive-trigger", "x"), ("authorization", &format!("Bearer {good}"))]).await;
+    refused(&[("x-proactive-trigger", "x"), ("authorization", &format!("Bearer {SESSION_SECRET}"))]).await;
+    refused(&[("x-widget-token", "x")]).await;
+    assert_eq!(details.len(), 1, "none says what was wrong: {details:?}");
+    let parameter = ask(&app, "?widgetToken=x", &[], &json!({})).await;
+    problem(parameter, 401, "UNAUTHENTICATED").await;
+    let field = ask(&app, "", &[], &json!({"widgetToken": "x"})).await;
+    problem(field, 401, "UNAUTHENTICATED").await;
+    assert!(vendor.received().is_empty());
+}
+
+#[tokio::test]
+async fn two_explicit_credentials_are_one_too_many() {
+    let (vendor, app) = open(&[]).await;
+    let bearer = format!("Bearer {}", session("u1", "c1"));
+    let internal = format!("Bearer {INTERNAL_SECRET}");
+    let cases: [(&str, &[(&str, &str)], Value); 8] = [
+        ("", &[("authorization", &bearer), ("authorization", &bearer)], json!({})),
+        ("", &[("authorization", &bearer), ("x-widget-token", "w")], json!({})),
+        ("?widgetToken=w", &[("authorization", &bearer)], json!({})),
+        ("", &[("authorization", &bearer)], json!({"widgetToken": "w"})),
+        ("?widgetToken=w", &[("x-widget-token", "w")], json!({})),
+        ("?widgetToken=w&widgetToken=w", &[], json!({})),
+        (
+            "",
+            &[("authorization", &internal), ("x-proactive-trigger", "x"), ("x-widget-token", "w")],
+            json!({}),
+        ),
+        ("", &[("x-widget-token", "w"), ("x-widget-token", "v")], json!({})),
+    ];
+    for (query, headers, more) in cases {
+        problem(ask(&app, query, headers, &more).await, 400, "AMBIGUOUS_CREDENTIALS").await;
+    }
+    assert!(vendor.received().is_empty());
+}
+
+#[tokio::test]
+async fn a_proactive_call_says_for_whom_it_is() {
+    let (vendor, app) = open(&[]).await;
+    let internal = format!("Bearer {INTERNAL_SECRET}");
+    let headers = [("authorization", internal.as_str()), ("x-proactive-trigger", "plan-canary")];
+    for (more, missing) in [
+        (json!({}), "userId is missing"),
+        (json!({"companyId": "c1"}), "userId is missing"),
+        (json!({"userId": "u1"}), "companyId is missing"),
+        (json!({"userId": "u1", "companyId": ""}), "companyId is missing"),
+    ] {
+        let refused = problem(ask(&app, "", &headers, &more).await, 400, "INVALID_REQUEST").await;
+        assert_eq!(refused["detail"], missing);
+    }
+    let more = json!({"userId": "u1", "companyId": "c2"});
+    problem(ask(&app, "", &headers, &more).await, 404, "NOT_FOUND").await;
+    let longest = "x".repeat(257);
+    for reason in ["", " ", &longest] {
+        let headers = [headers[0], ("x-proactive-trigger", reason)];
+        let more = json!({"userId": "u1", "companyId": "c1"});
+        problem(ask(&app, "", &headers, &more).await, 400, "INVALID_REQUEST").await;
+    }
+    assert!(vendor.received().is_empty());
+    let more = json!({"userId": "u1", "companyId": "c1"});
+    is_let_in(ask(&app, "", &headers, &more).await).await;
+    let sent = vendor.received_for("m").pop().expect("the vendor was asked");
+    assert!(sent["messages"].to_string().contains("plan-canary"), "{sent}");
+}
+
+#[tokio::test]
+async fn a_parameter_that_disagrees_with_the_credential_is_forbidden() {
+    let (vendor, app) = open(&[]).await;
+    let bearer = format!("Bearer {}", session("u1", "c1"));
+    let headers = [("authorization", bearer.as_str())];
+    for (query, more) in [
+        ("", json!({"userId": "u2"})),
+        ("", json!({"companyId": "c2"})),
+        ("", json!({"userId": "u1", "companyId": "c2"})),
+        ("?userId=u2", json!({})),
+        ("?companyId=c2", json!({})),
+        ("", json!({"forwardedProps": {"userId": "u2"}})),
+    ] {
+        problem(ask(&app, query, &headers, &more).await, 403, "FORBIDDEN").await;
+    }
+    assert!(vendor.received().is_empty());
+}
+
+#[tokio::test]
+async fn a_surface_whose_secret_is_missing_says_which() {
+    let bearer = format!("Bearer {}", session("u1", "c1"));
+    let cookie = format!("agent_session={}", session("u1", "c1"));
+    let (_vendor, app) = open(&[("SESSION_SECRET", ""), ("INTERNAL_SECRET", "")]).await;
+    let own = format!("http://{}", app.address);
+    let cases: [(&[(&str, &str)], &str); 3] = [
+        (&[("authorization", &bearer)], "SESSION_SECRET is not configured"),
+        (&[("cookie", &cookie), ("origin", &own)], "SESSION_SECRET is not configured"),
+        (&[("authorization", &bearer), ("x-proactive-trigger", "x")], "INTERNAL_SECRET is not configured"),
+    ];
+    for (headers, detail) in cases {
+        let refused = problem(ask(&app, "", headers, &json!({})).await, 503, "NOT_CONFIGURED").await;
+        assert_eq!(refused["detail"], detail);
+    }
+    problem(ask(&app, "", &[], &json!({})).await, 401, "UNAUTHENTICATED").await;
+}

@@ -1,0 +1,103 @@
+//! What belongs to another user or company is as absent as what never was.
+
+use serde_json::{Value, json};
+
+use crate::support::server::{self, INTERNAL_SECRET, Server, session};
+use crate::support::vendor::{Vendor, answer, plain, tool_calls};
+use crate::support::{problem, run, workspace};
+
+/// Two companies: `c1` with the users `u1` and `u2`, and `c2` with `u3`, an agent and a list of its own.
+fn two_companies(base_url: &str) -> Value {
+    let mut all = workspace(base_url, "m");
+    let mut theirs = all["agents"][0].clone();
+    theirs["id"] = "a2".into();
+    theirs["companyId"] = "c2".into();
+    all["agents"].as_array_mut().expect("a list").push(theirs);
+    for (user, company, list) in [("u2", "c1", "l2"), ("u3", "c2", "l3")] {
+        all["users"].as_array_mut().expect("a list").push(json!({"id": user, "companyId": company}));
+        all["todoLists"].as_array_mut().expect("a list").push(json!({
+            "id": list, "ownerId": user, "companyId": company, "name": "name-canary",
+            "todos": [{"id": "t1", "title": "todo-canary", "done": false}]
+        }));
+    }
+    all
+}
+
+async fn open() -> (Vendor, Server) {
+    let vendor = Vendor::start().await;
+    let app = server::app(&two_companies(&vendor.base_url()), &[]).await;
+    (vendor, app)
+}
+
+#[tokio::test]
+async fn another_company_s_agent_is_as_absent_as_none() {
+    let (vendor, app) = open().await;
+    let session = session("u1", "c1");
+    let mut answers = Vec::new();
+    for agent in ["a2", "nobody"] {
+        let body = json!({"agentId": agent, "message": "Hello"});
+        let mut refused = problem(app.chat_as(&session, "", &body).await, 404, "NOT_FOUND").await;
+        refused.as_object_mut().expect("an object").remove("requestId");
+        answers.push(refused);
+    }
+    assert_eq!(answers[0], answers[1]);
+    let internal = app.request("POST", "/api/agent/chat").bearer_auth(INTERNAL_SECRET);
+    let body = json!({"agentId": "a2", "message": "Hello", "userId": "u1", "companyId": "c1"});
+    let internal = internal.header("x-proactive-trigger", "x").json(&body).send().await.expect("an answer");
+    let mut refused = problem(internal, 404, "NOT_FOUND").await;
+    refused.as_object_mut().expect("an object").remove("requestId");
+    assert_eq!(refused, answers[0]);
+    assert!(vendor.received().is_empty());
+}
+
+#[tokio::test]
+async fn another_user_s_list_cannot_be_read_or_written() {
+    let (vendor, app) = open().await;
+    let session = session("u1", "c1");
+    let mut results = Vec::new();
+    for list in ["l2", "l3", "none"] {
+        let calls = [("c1", "readTodos", "{}"), ("c2", "createTodo", r#"{"title":"mine","userId":"u2"}"#)];
+        vendor.on("m", [tool_calls(&calls), answer(&["Sorry."])]);
+        let body = json!({"agentId": "a1", "message": "Hello", "todoListId": list});
+        let body = app.chat_as(&session, "", &body).await.text().await.expect("a whole body");
+        let events = run(&body);
+        assert_eq!(events.last().expect("an end")["type"], "RUN_FINISHED");
+        assert!(!body.contains("canary"), "{body}");
+        let of_tools = events.iter().filter(|event| event["type"] == "TOOL_CALL_RESULT");
+        for result in of_tools {
+            assert_eq!(result["metadata"], json!({"isError": true}));
+            let text = result["content"].as_str().expect("text");
+            assert!(text.contains("no todo list"), "{text}");
+            results.push(text.replace(list, "<list>"));
+        }
+        assert!(!json!(vendor.received_for("m")).to_string().contains("canary"));
+    }
+    assert_eq!(results.len(), 6);
+    results.dedup();
+    assert_eq!(results.len(), 1, "what is another's looks like what is not: {results:?}");
+    // Nothing was written either.
+    vendor.on("m", [tool_calls(&[("c1", "readTodos", "{}")]), answer(&["One."])]);
+    let body = json!({"agentId": "a1", "message": "Hello", "todoListId": "l2"});
+    let owner =
+        app.chat_as(&server::session("u2", "c1"), "", &body).await.text().await.expect("a whole body");
+    assert!(owner.contains("todo-canary") && !owner.contains("mine"), "{owner}");
+}
+
+#[tokio::test]
+async fn a_run_id_is_good_for_one_run_of_a_user() {
+    let (vendor, app) = open().await;
+    let (first, second) = (session("u1", "c1"), session("u2", "c1"));
+    let body = json!({"agentId": "a1", "message": "Hello", "runId": "r-1"});
+    let ask = async |session: &str| app.chat_as(session, "", &body).await;
+    // A run that the backend refuses has not been, and leaves its name.
+    vendor.on("m", [plain("500 Internal Server Error", "", "{}"), answer(&["Hello"])]);
+    problem(ask(&first).await, 502, "BACKEND_FAILED").await;
+    let started = ask(&first).await;
+    assert_eq!(started.status(), 200);
+    // It is taken while the run goes on, and stays so after it.
+    problem(ask(&first).await, 409, "CONFLICT").await;
+    run(&started.text().await.expect("a whole body"));
+    problem(ask(&first).await, 409, "CONFLICT").await;
+    let another = ask(&second).await;
+    assert_eq!(another.status(), 200, "another user's runs are none of ours");
+}

@@ -1,0 +1,556 @@
+//! What must stay where it was meant to be: secrets, keys, and requests to addresses that are not public.
+
+use std::io;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use agent_core::role::Secret;
+use agent_http::auth::mint_session;
+use agent_http::config::{AppConfig, Flags};
+use reqwest::Client;
+use serde_json::{Value, json};
+use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::fmt::format::FmtSpan;
+
+use crate::support::client;
+use crate::support::server::{self, INTERNAL_SECRET, SESSION_SECRET, Server, session};
+use crate::support::vendor::{
+    Received, Step, Vendor, answer, chunk, delta, event, last_chunk, plain, stream_head,
+};
+
+const RUNTIME_SECRET: &str = "runtime-canary-0123456789";
+const OPERATOR_KEY: &str = "operator-key-canary-0123456789";
+const ROLE_KEY: &str = "role-key-canary-0123456789";
+const TOOL_TOKEN: &str = "tool-token-canary-0123456789";
+/// What clients send where a credential goes.
+const GUESS: &str = "guess-canary-0123456789";
+/// What upstreams write into their errors and headers.
+const UPSTREAM: &str = "upstream-canary-0123456789";
+
+/// A log in memory, of everything that this process says.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Log {
+    /// Collects from now on. Once in a process, as there is one test that needs it.
+    fn collect() -> Self {
+        let log = Self::default();
+        tracing_subscriber::fmt()
+            .with_env_filter("debug,agent_core=trace,agent_http=trace,agentd=trace")
+            .with_span_events(FmtSpan::FULL)
+            .with_ansi(false)
+            .with_writer(log.clone())
+            .try_init()
+            .expect("nobody else collects");
+        log
+    }
+
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.0.lock().expect("unpoisoned")).into_owned()
+    }
+}
+
+impl io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().expect("unpoisoned").extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl<'w> MakeWriter<'w> for Log {
+    type Writer = Self;
+
+    fn make_writer(&'w self) -> Self {
+        self.clone()
+    }
+}
+
+fn workspace(agents: impl IntoIterator<Item = (String, Value, Value)>) -> Value {
+    let agents = agents.into_iter().map(|(id, content, children)| {
+        json!({"id": id, "name": id, "ownerId": "u1", "companyId": "c1",
+            "content": content, "children": children})
+    });
+    json!({"users": [{"id": "u1", "companyId": "c1"}], "agents": agents.collect::<Vec<_>>()})
+}
+
+fn embedded(content: Value) -> (Value, Value) {
+    (json!({}), json!([{"name": "EmbeddedAI", "content": content}]))
+}
+
+/// Answers of an upstream that repeats what it knows, and what it should not know, in every place.
+fn indiscretions() -> Vec<(&'static str, Vec<Step>)> {
+    let all = format!("{UPSTREAM} {OPERATOR_KEY} {ROLE_KEY} {RUNTIME_SECRET} {TOOL_TOKEN}");
+    let error = json!({"error": {"message": all, "type": UPSTREAM, "code": OPERATOR_KEY}}).to_string();
+    let headers = format!(
+        "x-request-id: {UPSTREAM}\r\nset-cookie: a={UPSTREAM}\r\nwww-authenticate: Bearer realm=\"{all}\"\r\n\
+         retry-after: {UPSTREAM}\r\nlocation: http://127.0.0.1:1/?key={UPSTREAM}\r\n"
+    );
+    let said = |step: Step| vec![stream_head(), delta(json!({"content": "par"})), step, last_chunk()];
+    let raw = |text: String| vec![Step::Send(text.into_bytes()), Step::Close];
+    vec![
+        ("good", answer(&["hello"])),
+        ("good-with-headers", {
+            let head = format!("HTTP/1.1 200 OK\r\n{headers}content-type: text/event-stream\r\n");
+            let mut steps = answer(&["hello"]);
+            steps[0] = Step::Send(format!("{head}transfer-encoding: chunked\r\n\r\n").into());
+            steps
+        }),
+        ("400", plain("400 Bad Request", &headers, &error)),
+        ("401", plain("401 Unauthorized", &headers, &error)),
+        ("429", plain("429 Too Many Requests", &headers, &error)),
+        ("500", plain(&format!("500 {UPSTREAM}"), &headers, &error)),
+        ("302", plain("302 Found", &headers, &error)),
+        ("200-json", plain("200 OK", &headers, &error)),
+        ("problem", plain("403 Forbidden", &headers, &json!({"code": UPSTREAM, "detail": all}).to_string())),
+        ("error-event", said(event(&error))),
+        ("text-event", said(event(&all))),
+        ("error-text-event", said(event(json!({"error": all})))),
+        ("comment", said(chunk(format!(": {all}\n\n")))),
+        ("shape", said(event(json!({"choices": all})))),
+        ("inner-shape", said(event(json!({"choices": [{"index": all, "delta": all}]})))),
+        ("usage-shape", said(event(json!({"choices": [], "usage": {"prompt_tokens": all}})))),
+        ("line", said(chunk(format!("{all}\n")))),
+        ("head", raw(format!("HTTP/1.1 200 OK\r\n{all}\r\n\r\n"))),
+        ("no-http", raw(all.clone())),
+        ("chunk-length", vec![stream_head(), Step::Send(format!("{all}\r\n").into()), Step::Close]),
+    ]
+}
+
+/// Everything that clients were told.
+#[derive(Default)]
+struct Told(String);
+
+impl Told {
+    async fn note(&mut self, request: reqwest::RequestBuilder) -> u16 {
+        let response = request.send().await.expect("an answer");
+        let status = response.status();
+        self.0.push_str(&format!("{status} {:?}\n", response.headers()));
+        let body = response.bytes().await.expect("a whole body");
+        self.0.push_str(&String::from_utf8_lossy(&body));
+        status.as_u16()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_secret_is_in_any_log_or_answer() {
+    let client = client();
+    let log = Log::collect();
+    let vendor = Vendor::start().await;
+    let url = vendor.base_url();
+    let operators =
+        [("OPENAI_BASE_URL", &*url), ("OPENAI_API_KEY", OPERATOR_KEY), ("RUNTIME_SECRET", RUNTIME_SECRET)];
+    let runtime = server::runtime(&operators).await;
+    let runtime_url = runtime.url("");
+    let server_url = format!("http://{}", vendor.address);
+    let mut agents = Vec::new();
+    for (name, script) in indiscretions() {
+        vendor.on(name, [script]);
+        let mut agent =
+            |way: &str, (content, children)| agents.push((format!("{way}-{name}"), content, children));
+        agent("operator", embedded(json!({"provider": "openai", "model": name})));
+        agent(
+            "role",
+            embedded(json!({"provider": "openai", "model": name, "baseUrl": url, "apiKey": ROLE_KEY})),
+        );
+        for (way, url) in [("chain", &runtime_url), ("server", &server_url)] {
+            let content = json!({"agentServerUrl": url, "agentServerProvider": "openai", "agentServerModel": name,
+                "agentServerLocalUrl": vendor.base_url(), "agentServerApiKey": ROLE_KEY});
+            agent(way, (content, json!([])));
+        }
+    }
+    let names: Vec<String> = agents.iter().map(|(id, ..)| id.clone()).collect();
+    let mut settings = operators.to_vec();
+    settings.push(("RUNTIME_URL", &runtime_url));
+    let app = server::app(&workspace(agents), &settings).await;
+
+    let mut told = Told::default();
+    let bearer = session("u1", "c1");
+    let mut statuses = Vec::new();
+    for format in ["ndjson", "json"] {
+        for name in &names {
+            let request = client
+                .post(app.url(&format!("/api/agent/chat?format={format}")))
+                .bearer_auth(&bearer)
+                .json(&json!({"agentId": name, "message": "hello"}));
+            statuses.push((name.clone(), told.note(request).await));
+        }
+        for (name, _) in indiscretions() {
+            let request = client
+                .post(runtime.url(&format!("/chat?format={format}")))
+                .bearer_auth(RUNTIME_SECRET)
+                .json(&runtime_request(name, json!({})));
+            statuses.push((name.to_owned(), told.note(request).await));
+        }
+    }
+    for good in ["operator-good", "role-good", "chain-good", "good"] {
+        assert!(statuses.contains(&(good.to_owned(), 200)), "{statuses:?}");
+    }
+    for request in bad_requests_to_the_app(&client, &app, &bearer)
+        .into_iter()
+        .chain(bad_requests_to_the_runtime(&client, &runtime))
+    {
+        told.note(request).await;
+    }
+    let cookie = client
+        .post(app.url("/api/agent/chat"))
+        .header("origin", app.url(""))
+        .header("cookie", format!("agent_session={bearer}"))
+        .json(&json!({"agentId": "role-good", "message": "hello"}));
+    assert_eq!(told.note(cookie).await, 200);
+    let proactive = client
+        .post(app.url("/api/agent/chat"))
+        .header("x-proactive-trigger", "morning")
+        .bearer_auth(INTERNAL_SECRET)
+        .json(&json!({"agentId": "role-good", "message": "hello", "userId": "u1", "companyId": "c1"}));
+    assert_eq!(told.note(proactive).await, 200);
+
+    let log = log.text();
+    // The log and the answers are what they should be, and the secrets were in play.
+    for known in
+        ["the application listens", "session token refused", "run failed", "request failed", "answered"]
+    {
+        assert!(log.contains(known), "{known:?} is not in the log");
+    }
+    for known in
+        ["BACKEND_FAILED", "STREAM_TRUNCATED", "RATE_LIMITED", "RUN_FINISHED", "application/problem+json"]
+    {
+        assert!(told.0.contains(known), "{known:?} is in no answer");
+    }
+    let heads: String = vendor.received().into_iter().map(|received| received.head).collect();
+    assert!(
+        heads.contains(&format!("Bearer {OPERATOR_KEY}")) && heads.contains(&format!("Bearer {ROLE_KEY}"))
+    );
+
+    let signature = bearer.rsplit('.').next().expect("a token has parts");
+    let canaries = [
+        SESSION_SECRET,
+        INTERNAL_SECRET,
+        RUNTIME_SECRET,
+        OPERATOR_KEY,
+        ROLE_KEY,
+        TOOL_TOKEN,
+        GUESS,
+        UPSTREAM,
+        &bearer,
+        signature,
+    ];
+    for canary in canaries {
+        for (place, text) in [("the log", &log), ("an answer", &told.0)] {
+            let line = text.lines().find(|line| line.contains(canary));
+            assert!(line.is_none(), "{canary} is in {place}: {}", line.unwrap_or_default());
+        }
+    }
+}
+
+fn runtime_request(model: &str, more: Value) -> Value {
+    let mut request = json!({
+        "provider": "openai", "model": model, "messages": [{"role": "user", "content": "hello"}],
+        "mcpServerUrl": format!("http://127.0.0.1:1/mcp?token={TOOL_TOKEN}"),
+    });
+    for (name, value) in more.as_object().expect("an object") {
+        request[name] = value.clone();
+    }
+    request
+}
+
+fn bad_requests_to_the_app(client: &Client, app: &Server, bearer: &str) -> Vec<reqwest::RequestBuilder> {
+    let good = json!({"agentId": "role-good", "message": "hello"});
+    let post = |query: &str| client.post(app.url(&format!("/api/agent/chat{query}")));
+    let with = |name: &str, value: Value| {
+        let mut body = good.clone();
+        body[name] = value;
+        post("").bearer_auth(bearer).json(&body)
+    };
+    let forged = |secret: &str| {
+        mint_session(&Secret::new(secret), GUESS, "c1", Duration::from_secs(60))
+            .expect("the claims are right")
+    };
+    let raw =
+        |body: String| post("").bearer_auth(bearer).header("content-type", "application/json").body(body);
+    let widget = |token: &str| post(&format!("?widgetToken={token}"));
+    vec![
+        post("").json(&good),
+        post("").bearer_auth(GUESS).json(&good),
+        post("").bearer_auth(forged("another-secret-of-32-bytes-at-least")).json(&good),
+        post("").bearer_auth(format!("a.b.{GUESS}")).json(&good),
+        post("").bearer_auth(format!("{bearer}x")).json(&good),
+        post("").bearer_auth(SESSION_SECRET).json(&good),
+        post("").basic_auth("u1", Some(GUESS)).json(&good),
+        post("").header("authorization", format!("{GUESS} {GUESS}")).json(&good),
+        post("").bearer_auth(bearer).header("x-widget-token", GUESS).json(&good),
+        post("").header("x-widget-token", GUESS).json(&good),
+        post("").header("cookie", format!("agent_session={bearer}")).json(&good),
+        post("").header("cookie", format!("agent_session={GUESS}")).header("origin", app.url("")).json(&good),
+        post("").header("x-proactive-trigger", "morning").bearer_auth(GUESS).json(&good),
+        post("").header("x-proactive-trigger", "morning").bearer_auth(INTERNAL_SECRET).json(&good),
+        widget(GUESS).json(&good),
+        widget(GUESS).bearer_auth(bearer).json(&good),
+        post(&format!("?token={GUESS}")).bearer_auth(bearer).json(&good),
+        post(&format!("?format={GUESS}")).bearer_auth(bearer).json(&good),
+        post(&format!("?userId={GUESS}")).bearer_auth(bearer).json(&good),
+        post(&format!("?timezone=%ff{GUESS}")).bearer_auth(bearer).json(&good),
+        client.get(app.url(&format!("/nowhere?token={GUESS}"))),
+        client.get(app.url(&format!("/api/agent/chat?token={GUESS}"))),
+        client.get(app.url(&format!("/health?token={GUESS}"))),
+        with("widgetToken", GUESS.into()),
+        with("agentId", json!([GUESS])),
+        with("agentId", "nobody".into()),
+        with("userId", GUESS.into()),
+        with("timezone", GUESS.into()),
+        with("messages", GUESS.into()),
+        with("messages", json!([{"role": GUESS, "content": GUESS}])),
+        with("pageContext", GUESS.into()),
+        raw(format!(r#"{{"agentId":"role-good","message":"{GUESS}"#)),
+        raw(format!(r#"{{"agentId":"role-good",{GUESS}}}"#)),
+        raw(GUESS.to_owned()),
+        raw(GUESS.repeat(100_000)),
+        post("").bearer_auth(bearer).header("content-type", GUESS).body(GUESS),
+        post("").bearer_auth(bearer).header("content-encoding", GUESS).json(&good),
+        post("").bearer_auth(bearer).header("accept", GUESS).json(&good),
+    ]
+}
+
+fn bad_requests_to_the_runtime(client: &Client, runtime: &Server) -> Vec<reqwest::RequestBuilder> {
+    let post = |body: Value| client.post(runtime.url("/chat")).json(&body);
+    let with = |more: Value| post(runtime_request("good", more)).bearer_auth(RUNTIME_SECRET);
+    vec![
+        post(runtime_request("good", json!({}))),
+        post(runtime_request("good", json!({}))).bearer_auth(GUESS),
+        with(json!({"apiKey": [GUESS]})),
+        with(json!({"apiKey": format!("{GUESS}\r\nx: y"), "baseUrl": "http://127.0.0.1:1/"})),
+        with(json!({"apiKey": format!("{GUESS}ü"), "baseUrl": "http://127.0.0.1:1/"})),
+        with(json!({"apiKey": GUESS, "baseUrl": "http://127.0.0.1:1/"})),
+        with(json!({"baseUrl": format!("http://u:{GUESS}@127.0.0.1:1/")})),
+        with(json!({"baseUrl": format!("http://127.0.0.1:1/{GUESS}?key={GUESS}#{GUESS}")})),
+        with(json!({"baseUrl": format!("http://10.0.0.1/{GUESS}?key={GUESS}")})),
+        with(json!({"baseUrl": format!("no address but {GUESS}")})),
+        with(json!({"mcpServerUrl": {"token": GUESS}})),
+        with(json!({"provider": GUESS})),
+        with(json!({"context": format!("{{\"token\":{GUESS}")})),
+        with(json!({"tools": [{"name": "t", "inputSchema": GUESS}]})),
+    ]
+}
+
+#[test]
+fn no_configuration_shows_its_secrets() {
+    let env = std::collections::BTreeMap::from([
+        ("SESSION_SECRET", SESSION_SECRET),
+        ("INTERNAL_SECRET", INTERNAL_SECRET),
+        ("RUNTIME_SECRET", RUNTIME_SECRET),
+        ("OPENAI_API_KEY", OPERATOR_KEY),
+    ]);
+    let config = AppConfig::load(&Flags::default(), &env).expect("the settings are right");
+    let shown = format!("{config:?} {config:#?}");
+    assert!(shown.contains("api.openai.com"), "{shown}");
+    for secret in env.values() {
+        assert!(!shown.contains(secret), "{shown}");
+    }
+}
+
+/// The bearer of a request, as it came.
+fn bearer(received: &Received) -> Option<String> {
+    let line = received.head.lines().find(|line| line.to_ascii_lowercase().starts_with("authorization:"))?;
+    Some(line.split_once(':').expect("a header has a colon").1.trim().to_owned())
+}
+
+#[tokio::test]
+async fn the_operators_key_goes_to_the_operators_vendor_alone() {
+    let client = client();
+    let (own, other) = (Vendor::start().await, Vendor::start().await);
+    let operator = Some(format!("Bearer {OPERATOR_KEY}"));
+    let brought = Some(format!("Bearer {ROLE_KEY}"));
+    let elsewhere = format!("http://{}/other/v2", own.address);
+    let (own_url, other_url) = (own.base_url(), other.base_url());
+    // The settings that a role or a request brings, who is called, and with which key.
+    let cases = [
+        (json!({}), &own, &operator),
+        (json!({"baseUrl": ""}), &own, &operator),
+        (json!({"baseUrl": " "}), &own, &operator),
+        (json!({"baseUrl": own_url}), &own, &operator),
+        (json!({"baseUrl": elsewhere}), &own, &operator),
+        (json!({"apiKey": ROLE_KEY}), &own, &brought),
+        (json!({"baseUrl": other_url}), &other, &None),
+        (json!({"baseUrl": other_url, "apiKey": ""}), &other, &None),
+        (json!({"baseUrl": other_url, "apiKey": ROLE_KEY}), &other, &brought),
+        (json!({"baseUrl": format!("{other_url}?{own_url}#{own_url}")}), &other, &None),
+    ];
+    let settings = [("OPENAI_BASE_URL", &*own_url), ("OPENAI_API_KEY", OPERATOR_KEY)];
+    let runtime = server::runtime(&settings).await;
+    let agents = cases.iter().enumerate().map(|(place, (brings, ..))| {
+        let mut content = json!({"provider": "openai", "model": "m"});
+        content.as_object_mut().expect("an object").extend(brings.as_object().expect("an object").clone());
+        let (content, children) = embedded(content);
+        (place.to_string(), content, children)
+    });
+    let app = server::app(&workspace(agents), &settings).await;
+    for (place, (brings, called, key)) in cases.iter().enumerate() {
+        let before = (own.received().len(), other.received().len());
+        let answers = [
+            app.chat(&json!({"agentId": place.to_string(), "message": "hello"})).await,
+            client
+                .post(runtime.url("/chat"))
+                .json(&runtime_request("m", brings.clone()))
+                .send()
+                .await
+                .expect("an answer"),
+        ];
+        for answer in answers {
+            assert_eq!(answer.status(), 200, "{brings}");
+            assert!(answer.text().await.expect("a body").contains("RUN_FINISHED"), "{brings}");
+        }
+        let (to_own, to_other) = (own.received().split_off(before.0), other.received().split_off(before.1));
+        let (to_called, to_not) =
+            if called.address == own.address { (to_own, to_other) } else { (to_other, to_own) };
+        assert_eq!(to_not.len(), 0, "{brings}");
+        let keys: Vec<_> = to_called.iter().map(bearer).collect();
+        assert_eq!(keys, [(*key).clone(), (*key).clone()], "{brings}: application, runtime");
+    }
+}
+
+#[tokio::test]
+async fn the_runtimes_secret_goes_to_the_operators_runtime_alone() {
+    let (own, other) = (Vendor::start().await, Vendor::start().await);
+    let own_url = format!("http://{}", own.address);
+    let other_url = format!("http://{}", other.address);
+    let line = |event: Value| format!("{event}\n");
+    let body = line(json!({"type": "RUN_STARTED", "threadId": "t", "runId": "r"}))
+        + &line(json!({"type": "RUN_FINISHED", "threadId": "t", "runId": "r"}));
+    for vendor in [&own, &other] {
+        vendor.on("m", [plain("200 OK", "", &body)]);
+    }
+    let cases = [
+        (own_url.clone(), &own, Some(format!("Bearer {RUNTIME_SECRET}"))),
+        (format!("{own_url}/below/"), &own, Some(format!("Bearer {RUNTIME_SECRET}"))),
+        (other_url.clone(), &other, None),
+        (format!("{other_url}/?{own_url}"), &other, None),
+    ];
+    let agents = cases.iter().enumerate().map(|(place, (url, ..))| {
+        let content =
+            json!({"agentServerUrl": url, "agentServerProvider": "openai", "agentServerModel": "m"});
+        (place.to_string(), content, json!([]))
+    });
+    let settings =
+        [("RUNTIME_URL", &*own_url), ("RUNTIME_SECRET", RUNTIME_SECRET), ("OPENAI_API_KEY", OPERATOR_KEY)];
+    let app = server::app(&workspace(agents), &settings).await;
+    let token = session("u1", "c1");
+    for (place, (url, called, expected)) in cases.iter().enumerate() {
+        let before = called.received().len();
+        let answer =
+            app.chat_as(&token, "", &json!({"agentId": place.to_string(), "message": "hello"})).await;
+        assert_eq!(answer.status(), 200, "{url}");
+        assert!(answer.text().await.expect("a body").contains("RUN_FINISHED"), "{url}");
+        let received = called.received().split_off(before);
+        assert_eq!(received.len(), 1, "{url}");
+        assert_eq!(bearer(&received[0]), *expected, "{url}");
+        let whole = format!("{}{}", received[0].head, String::from_utf8_lossy(&received[0].body));
+        for stays in [&*token, SESSION_SECRET, INTERNAL_SECRET, OPERATOR_KEY] {
+            assert!(!whole.contains(stays), "{url}: {whole}");
+        }
+    }
+}
+
+/// Ways to write this machine's own addresses, and others that no stranger may name.
+const PRIVATE: [&str; 19] = [
+    "127.0.0.1",
+    "127.0.0.1.",
+    "localhost",
+    "LOCALHOST",
+    "2130706433",
+    "0x7f000001",
+    "0x7f.1",
+    "0177.0.0.1",
+    "127.1",
+    "0",
+    "0.0.0.0",
+    "%31%32%37.0.0.1",
+    "１２７。0.0.1",
+    "[::1]",
+    "[::]",
+    "[::ffff:127.0.0.1]",
+    "[::ffff:7f00:1]",
+    "[64:ff9b::127.0.0.1]",
+    "169.254.169.254",
+];
+
+#[tokio::test]
+async fn an_address_that_is_not_public_is_refused_however_it_is_written() {
+    let client = client();
+    let vendor = Vendor::start().await;
+    let port = vendor.address.port();
+    let closed = [("OUTBOUND_ALLOW", "")];
+    let runtime = server::runtime(&closed).await;
+    let runtime_url = runtime.url("");
+    let base = |host: &str| format!("http://{host}:{port}/v1");
+    let agents = PRIVATE.iter().enumerate().flat_map(|(place, host)| {
+        let base = base(host);
+        let (content, children) =
+            embedded(json!({"provider": "openai", "model": "m", "baseUrl": base, "apiKey": ROLE_KEY}));
+        let server =
+            json!({"agentServerUrl": base, "agentServerProvider": "openai", "agentServerModel": "m"});
+        let behind = json!({"agentServerUrl": runtime_url, "agentServerLocalUrl": base,
+            "agentServerProvider": "openai", "agentServerModel": "m"});
+        [
+            (format!("embedded-{place}"), content, children),
+            (format!("server-{place}"), server.clone(), json!([])),
+            (format!("container-{place}"), json!({}), json!([{"name": "AgentServer", "content": server}])),
+            (format!("chain-{place}"), behind, json!([])),
+        ]
+    });
+    let app = server::app(&workspace(agents), &[closed[0], ("RUNTIME_URL", &runtime_url)]).await;
+    for (place, host) in PRIVATE.iter().enumerate() {
+        let request = runtime_request("m", json!({"baseUrl": base(host), "apiKey": ROLE_KEY}));
+        let direct = client.post(runtime.url("/chat")).json(&request).send().await.expect("an answer");
+        is_blocked(direct, &format!("runtime, {host}")).await;
+        for way in ["embedded", "server", "container", "chain"] {
+            let answer = app.chat(&json!({"agentId": format!("{way}-{place}"), "message": "hello"})).await;
+            is_blocked(answer, &format!("{way}, {host}")).await;
+        }
+    }
+    assert_eq!(vendor.connections(), 0, "nobody has been called");
+}
+
+async fn is_blocked(answer: reqwest::Response, case: &str) {
+    let status = answer.status().as_u16();
+    let problem: Value = answer.json().await.expect("a problem");
+    assert_eq!((status, problem["code"].as_str()), (403, Some("OUTBOUND_BLOCKED")), "{case}: {problem}");
+}
+
+#[tokio::test]
+async fn what_is_allowed_is_allowed_as_it_is_written() {
+    let client = client();
+    let vendor = Vendor::start().await;
+    let port = vendor.address.port();
+    let runtime = server::runtime(&[("OUTBOUND_ALLOW", &format!("127.0.0.1:{port}"))]).await;
+    let ask = async |host: &str| {
+        let request = runtime_request("m", json!({"baseUrl": format!("http://{host}/v1")}));
+        client.post(runtime.url("/chat")).json(&request).send().await.expect("an answer")
+    };
+    assert_eq!(ask(&format!("127.0.0.1:{port}")).await.status(), 200);
+    assert_eq!(vendor.connections(), 1);
+    for other in [format!("localhost:{port}"), "127.0.0.1:1".to_owned(), format!("127.0.0.2:{port}")] {
+        is_blocked(ask(&other).await, &other).await;
+    }
+    assert_eq!(vendor.connections(), 1);
+}
+
+#[tokio::test]
+async fn a_redirect_leads_nowhere() {
+    let client = client();
+    let (vendor, target) = (Vendor::start().await, Vendor::start().await);
+    let runtime = server::runtime(&[]).await;
+    for status in
+        ["301 Moved", "302 Found", "303 See Other", "307 Temporary Redirect", "308 Permanent Redirect"]
+    {
+        let location = format!("location: {}/chat/completions\r\n", target.base_url());
+        vendor.on("m", [plain(status, &location, "")]);
+        let request = runtime_request("m", json!({"baseUrl": vendor.base_url(), "apiKey": ROLE_KEY}));
+        let answer = client.post(runtime.url("/chat")).json(&request).send().await.expect("an answer");
+        assert_eq!(answer.status(), 502, "{status}");
+        assert!(!answer.headers().contains_key("location"), "{status}");
+    }
+    assert_eq!(target.connections(), 0);
+}
