@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::fmt;
 use std::mem;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
@@ -84,7 +84,7 @@ impl Body for StreamBody {
                 Poll::Pending if this.buffer.is_empty() => ready!(events.poll_silence(cx)),
                 Poll::Pending if this.yields < YIELDS_BEFORE_WRITING => {
                     this.yields += 1;
-                    cx.waker().wake_by_ref();
+                    yield_once(cx);
                     return Poll::Pending;
                 }
                 Poll::Pending => break,
@@ -103,6 +103,13 @@ impl Body for StreamBody {
             None => SizeHint::with_exact(self.buffer.len() as u64),
         }
     }
+}
+
+/// Has the task polled again after others, as a yield does. A plain wake of the running task would call
+/// a sleeping worker to its help, which costs more than all else that is done for a chunk.
+fn yield_once(cx: &mut Context<'_>) {
+    let again = pin!(tokio::task::yield_now()).poll(cx);
+    debug_assert!(again.is_pending(), "a yield is pending at first");
 }
 
 impl fmt::Debug for StreamBody {
