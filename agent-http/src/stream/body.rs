@@ -22,7 +22,7 @@ const FULL_BYTES: usize = 64 * 1024;
 /// An HTTP client hands its body over about one frame a poll, from another task. Whoever writes at
 /// the first `Pending` writes once a frame; one yield lets the other task run, and the second finds
 /// what it has brought. An event that comes alone is late by two turns of the scheduler, not by a timer.
-const YIELDS_BEFORE_WRITING: u8 = 1;
+const YIELDS_BEFORE_WRITING: u8 = 2;
 
 /// The body of an answer: a run under way, or a whole text.
 ///

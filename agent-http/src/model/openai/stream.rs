@@ -13,7 +13,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::template::Template;
-use super::wire::{Call, Choice, Chunk};
+use super::wire::{Call, Choice, Chunk, Text};
 use crate::lines::SseDecoder;
 use crate::outbound::{BodyStream, OutboundResponse};
 
@@ -46,18 +46,17 @@ impl ChatStream {
             if event.data.trim_ascii() == b"[DONE]" {
                 return Ok(true);
             }
-            // An event of another name may mean something else by the same words.
-            let named = !event.event.is_empty();
-            if let Some(text) = self.template.read(event.data).filter(|_| !named) {
+            let reports_error = event.event == b"error";
+            if let Some(text) = self.template.read(event.data).filter(|_| !reports_error) {
                 self.answer.ready.push_back(ModelEvent::Text(text.to_owned()));
                 break;
             }
             let chunk = read(event.data)?;
-            if let Some(text) = chunk.only_text().filter(|_| !named) {
+            if let Some(text) = chunk.only_text() {
                 self.template.learn(event.data, text);
             }
             self.answer.take(chunk)?;
-            if event.event == b"error" {
+            if reports_error {
                 return Err(reported());
             }
             if !self.answer.ready.is_empty() {
@@ -170,7 +169,7 @@ impl Answer {
         // Some servers give the reasoning under both names.
         let reasoning = [delta.reasoning_content, delta.reasoning].into_iter().filter_map(given).next();
         self.ready.extend(reasoning.map(ModelEvent::Reasoning));
-        let content = delta.content.map(|text| text.0.into_owned());
+        let content = delta.content.map(|Text(text)| text.into_owned());
         for text in [content, delta.refusal].into_iter().filter_map(given) {
             self.spoke = true;
             self.ready.push_back(ModelEvent::Text(text));

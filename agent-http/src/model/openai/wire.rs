@@ -19,17 +19,16 @@ pub(super) struct Chunk<'a> {
     pub error: Option<&'a RawValue>,
 }
 
-impl<'a> Chunk<'a> {
+impl Chunk<'_> {
     /// The piece of text that is all that this chunk says.
     pub(super) fn only_text(&self) -> Option<&str> {
         let [choice] = self.choices.as_deref()? else { return None };
         let delta = choice.delta.as_ref()?;
         let calls = delta.tool_calls.as_ref().is_some_and(|calls| !calls.is_empty());
         let other = delta.refusal.is_some() || delta.reasoning.is_some() || delta.reasoning_content.is_some();
-        let more = self.error.is_some() || self.usage.is_some();
-        let ends = choice.finish_reason.is_some() || choice.message.is_some();
-        let text = delta.content.as_ref().map(|text| &*text.0).filter(|text| !text.is_empty())?;
-        (choice.index == 0 && !calls && !other && !more && !ends).then_some(text)
+        let more = self.error.is_some() || self.usage.is_some() || choice.finish_reason.is_some();
+        let Text(text) = delta.content.as_ref()?;
+        (choice.index == 0 && !calls && !other && !more && !text.is_empty()).then_some(text)
     }
 }
 
@@ -104,6 +103,47 @@ impl WireUsage {
             output_tokens: self.completion_tokens,
             reasoning_tokens: self.completion_tokens_details.and_then(|details| details.reasoning_tokens),
             cached_input_tokens: self.prompt_tokens_details.and_then(|details| details.cached_tokens),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::openai::template::Template;
+
+    #[test]
+    fn a_text_without_escapes_lies_in_its_chunk_so_that_likeness_can_be_learnt() {
+        let chunk = |text: &str| format!(r#"{{"choices":[{{"index":0,"delta":{{"content":"{text}"}}}}]}}"#);
+        let (first, second) = (chunk("one"), chunk("two"));
+        let read: Chunk<'_> = serde_json::from_str(&first).expect("a chunk");
+        let mut template = Template::default();
+        template.learn(first.as_bytes(), read.only_text().expect("text alone"));
+        assert_eq!(template.read(second.as_bytes()), Some("two"));
+    }
+
+    #[test]
+    fn a_chunk_that_says_more_is_more_than_text() {
+        let cases = [
+            (r#"{"choices":[{"delta":{"content":"a"}}]}"#, Some("a")),
+            (r#"{"choices":[{"delta":{"content":"a","tool_calls":[]}}],"usage":null}"#, Some("a")),
+            (r#"{"choices":[{"delta":{"content":""}}]}"#, None),
+            (r#"{"choices":[{"delta":{}}]}"#, None),
+            (r#"{"choices":[{"index":1,"delta":{"content":"a"}}]}"#, None),
+            (r#"{"choices":[{"delta":{"content":"a"},"finish_reason":"stop"}]}"#, None),
+            (r#"{"choices":[{"delta":{"content":"a","refusal":"b"}}]}"#, None),
+            (r#"{"choices":[{"delta":{"content":"a","reasoning":"b"}}]}"#, None),
+            (r#"{"choices":[{"delta":{"content":"a","tool_calls":[{}]}}]}"#, None),
+            (r#"{"choices":[{"delta":{"content":"a"}}],"usage":{}}"#, None),
+            (r#"{"choices":[{"delta":{"content":"a"}}],"error":{}}"#, None),
+            (r#"{"choices":[{"delta":{"content":"a"}},{"delta":{"content":"b"}}]}"#, None),
+            (r#"{"choices":[{"message":{"content":"a"}}]}"#, None),
+            (r#"{"choices":[]}"#, None),
+            ("{}", None),
+        ];
+        for (chunk, expected) in cases {
+            let read: Chunk<'_> = serde_json::from_str(chunk).expect(chunk);
+            assert_eq!(read.only_text(), expected, "{chunk}");
         }
     }
 }
