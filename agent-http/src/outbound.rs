@@ -10,7 +10,8 @@
 //!
 //! For every request: no redirect is followed (a 3xx is a failure), no proxy is taken from the
 //! environment, a URL with user info is refused, HTTP/1.1 with `TCP_NODELAY` and keep-alive. Bodies are
-//! not decompressed. Connecting and the response head have time-outs; the body's silence is watched by
+//! not decompressed. A connection has no task of its own: whoever waits for the response or reads its
+//! body drives it, so that what arrives is in their hands without a switch of tasks. Connecting and the response head have time-outs; the body's silence is watched by
 //! whoever reads it.
 //!
 //! TLS is rustls with the ring provider and the Mozilla roots that are compiled in, so that it needs
@@ -20,7 +21,10 @@
 //! a query, a header, or anything that the other side wrote.
 
 mod address;
+mod connect;
+mod connection;
 mod failure;
+mod pool;
 mod request;
 mod resolve;
 mod response;
@@ -29,8 +33,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent_core::error::Failure;
-use http::Method;
-use reqwest::redirect::Policy;
+use http::header::InvalidHeaderValue;
+use http::{HeaderValue, Method, header};
 use rustls::RootCertStore;
 use rustls::pki_types::CertificateDer;
 use url::Url;
@@ -41,7 +45,9 @@ pub use request::{OutboundBody, OutboundRequest};
 pub use response::{BodyStream, OutboundResponse};
 
 use address::Route;
-use resolve::CheckedResolver;
+use connect::Connector;
+use pool::Pool;
+use resolve::Resolver;
 
 /// Who named an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,7 +100,7 @@ pub enum OutboundError {
     Tls(#[from] rustls::Error),
     /// The HTTP client refused its settings, for instance a user agent that is no header value.
     #[error("the HTTP client's configuration is unusable")]
-    Client(#[from] reqwest::Error),
+    Client(#[from] InvalidHeaderValue),
 }
 
 /// The guarded client. Clones share its pools.
@@ -107,22 +113,29 @@ pub struct Outbound {
 struct Inner {
     allow: Arc<AllowList>,
     /// Resolves freely: the operator's targets, and hosts that the operator listed.
-    open: reqwest::Client,
+    open: Connector,
     /// Refuses names that resolve to what is neither public nor in a listed network.
-    filtered: reqwest::Client,
+    filtered: Connector,
     header_timeout: Duration,
+    user_agent: HeaderValue,
 }
 
 impl Outbound {
     /// Makes the client. Nothing is connected or resolved yet.
     pub fn new(config: OutboundConfig) -> Result<Self, OutboundError> {
-        let tls = tls_config(&config.extra_roots)?;
-        let allow = Arc::new(config.allow.clone());
-        let open = client_builder(&config, tls.clone()).build()?;
-        let filtered =
-            client_builder(&config, tls).dns_resolver(CheckedResolver::new(allow.clone())).build()?;
+        let mut tls = tls_config(&config.extra_roots)?;
+        tls.alpn_protocols = vec![b"http/1.1".to_vec()];
+        let tls = Arc::new(tls);
+        let user_agent = HeaderValue::try_from(&config.user_agent)?;
+        let allow = Arc::new(config.allow);
+        let connector = |resolver| {
+            let pool = Pool::new(config.max_idle_per_host, config.idle_timeout);
+            Connector::new(resolver, tls.clone(), config.connect_timeout, pool)
+        };
+        let open = connector(Resolver::open());
+        let filtered = connector(Resolver::checked(allow.clone()));
         let header_timeout = config.header_timeout;
-        Ok(Self { inner: Arc::new(Inner { allow, open, filtered, header_timeout }) })
+        Ok(Self { inner: Arc::new(Inner { allow, open, filtered, header_timeout, user_agent }) })
     }
 
     /// Starts a `POST` to `url`; see [`Self::request`].
@@ -141,12 +154,15 @@ impl Outbound {
     /// [`Blocked`](agent_core::error::FailureKind::Blocked); one that depends on what its name
     /// resolves to is refused, by the same kind, when it is sent.
     pub fn request(&self, method: Method, url: &Url, trust: Trust) -> Result<OutboundRequest, Failure> {
-        let client = match self.inner.allow.route(url, trust).map_err(failure::blocked)? {
+        let connector = match self.inner.allow.route(url, trust).map_err(failure::blocked)? {
             Route::Open => &self.inner.open,
             Route::Filtered => &self.inner.filtered,
         };
-        let request = reqwest::Request::new(method, url.clone());
-        Ok(OutboundRequest::new(client.clone(), request, self.inner.header_timeout))
+        let uri = url.as_str().parse().map_err(failure::unsendable)?;
+        let mut request = OutboundRequest::new(connector.clone(), method, uri, self.inner.header_timeout)?;
+        request = request.header(header::ACCEPT, HeaderValue::from_static("*/*"));
+        request = request.header(header::USER_AGENT, self.inner.user_agent.clone());
+        Ok(request)
     }
 }
 
@@ -157,20 +173,6 @@ impl Outbound {
 /// The TLS set-up failed.
 pub fn tls_client_builder() -> Result<reqwest::ClientBuilder, OutboundError> {
     Ok(reqwest::Client::builder().tls_backend_preconfigured(tls_config(&[])?))
-}
-
-fn client_builder(config: &OutboundConfig, tls: rustls::ClientConfig) -> reqwest::ClientBuilder {
-    reqwest::Client::builder()
-        .tls_backend_preconfigured(tls)
-        .http1_only()
-        .redirect(Policy::none())
-        .referer(false)
-        .no_proxy()
-        .tcp_nodelay(true)
-        .connect_timeout(config.connect_timeout)
-        .pool_max_idle_per_host(config.max_idle_per_host)
-        .pool_idle_timeout(config.idle_timeout)
-        .user_agent(&config.user_agent)
 }
 
 fn tls_config(extra_roots: &[CertificateDer<'static>]) -> Result<rustls::ClientConfig, rustls::Error> {

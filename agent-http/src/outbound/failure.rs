@@ -6,8 +6,10 @@ use std::time::{Duration, SystemTime};
 
 use agent_core::error::{Failure, FailureKind};
 use http::{HeaderMap, StatusCode, header};
+use tokio::time::error::Elapsed;
 
 use super::address::AddressError;
+use super::connect::ConnectError;
 
 /// The longest patience that another side can ask for.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(60 * 60);
@@ -55,21 +57,28 @@ pub(super) fn no_head() -> Failure {
     Failure::new(FailureKind::Timeout, "the other side did not answer in time")
 }
 
-/// What stopped a request before its response head.
-pub(super) fn send(error: reqwest::Error) -> Failure {
-    // The URL of a request may hold a token in its query.
-    let error = error.without_url();
+/// A URL or header that HTTP cannot carry; the source does not repeat it.
+pub(super) fn unsendable(error: impl Error + Send + Sync + 'static) -> Failure {
+    Failure::new(FailureKind::InvalidRequest, "the request cannot be sent as it stands").with_source(error)
+}
+
+/// What stopped a connection from being made.
+pub(super) fn connect(error: ConnectError) -> Failure {
     if let Some(refused) = cause::<AddressError>(&error) {
         return blocked(refused.clone());
     }
-    if error.is_timeout() {
+    if timed_out(&error) {
         return no_head().with_source(error);
     }
-    let (kind, message) = if error.is_builder() {
-        (FailureKind::InvalidRequest, "the request cannot be sent as it stands")
-    } else if error.is_connect() {
-        (FailureKind::Unreachable, "the other side cannot be reached")
-    } else if cause::<hyper::Error>(&error).is_some_and(hyper::Error::is_parse) {
+    Failure::new(FailureKind::Unreachable, "the other side cannot be reached").with_source(error)
+}
+
+/// What stopped a request on a connection before its response head.
+pub(super) fn send(error: hyper::Error) -> Failure {
+    if timed_out(&error) {
+        return no_head().with_source(error);
+    }
+    let (kind, message) = if error.is_parse() {
         (FailureKind::Failed, "the other side does not speak HTTP")
     } else {
         (FailureKind::Unreachable, "the other side closed the connection without an answer")
@@ -78,9 +87,8 @@ pub(super) fn send(error: reqwest::Error) -> Failure {
 }
 
 /// What stopped a response body.
-pub(super) fn body(error: reqwest::Error) -> Failure {
-    let error = error.without_url();
-    let (kind, message) = if error.is_timeout() {
+pub(super) fn body(error: hyper::Error) -> Failure {
+    let (kind, message) = if timed_out(&error) {
         (FailureKind::Timeout, "the other side fell silent")
     } else if ended_early(&error) {
         (FailureKind::Truncated, "the answer stopped before it was complete")
@@ -90,8 +98,15 @@ pub(super) fn body(error: reqwest::Error) -> Failure {
     Failure::new(kind, message).with_source(error)
 }
 
-fn ended_early(error: &reqwest::Error) -> bool {
-    cause::<hyper::Error>(error).is_some_and(hyper::Error::is_incomplete_message)
+/// Whether the kernel, or this program, has given up waiting for the other side.
+fn timed_out(error: &(dyn Error + 'static)) -> bool {
+    cause::<Elapsed>(error).is_some()
+        || cause::<io::Error>(error).is_some_and(|io| io.kind() == io::ErrorKind::TimedOut)
+}
+
+fn ended_early(error: &hyper::Error) -> bool {
+    error.is_incomplete_message()
+        || cause::<hyper::Error>(error).is_some_and(hyper::Error::is_incomplete_message)
         || cause::<io::Error>(error).is_some_and(|io| io.kind() == io::ErrorKind::UnexpectedEof)
 }
 

@@ -11,8 +11,10 @@ use agent_core::error::{Failure, FailureKind};
 use agent_core::role::Secret;
 use bytes::Bytes;
 use http::header::{self, HeaderName, HeaderValue};
+use http::{Method, Request, Uri};
 use http_body::{Body, Frame, SizeHint};
 
+use super::connect::Connector;
 use super::failure;
 use super::response::OutboundResponse;
 
@@ -20,14 +22,26 @@ use super::response::OutboundResponse;
 ///
 /// Its `Debug` shows neither URL nor headers.
 pub struct OutboundRequest {
-    client: reqwest::Client,
-    request: reqwest::Request,
+    connector: Connector,
+    uri: Uri,
+    request: Request<Segments>,
     header_timeout: Duration,
 }
 
 impl OutboundRequest {
-    pub(super) fn new(client: reqwest::Client, request: reqwest::Request, header_timeout: Duration) -> Self {
-        Self { client, request, header_timeout }
+    /// A request of an absolute URI, with the target and the `Host` that follow from it.
+    pub(super) fn new(
+        connector: Connector,
+        method: Method,
+        uri: Uri,
+        header_timeout: Duration,
+    ) -> Result<Self, Failure> {
+        let authority = uri.authority().map_or("", |authority| authority.as_str());
+        let host = HeaderValue::try_from(authority).map_err(failure::unsendable)?;
+        let target = uri.path_and_query().map_or("/", |target| target.as_str());
+        let request = Request::builder().method(method).uri(target).header(header::HOST, host);
+        let request = request.body(Segments::new(Vec::new())).map_err(failure::unsendable)?;
+        Ok(Self { connector, uri, request, header_timeout })
     }
 
     /// Sets a header that this program chose, in place of an earlier one of that name.
@@ -60,7 +74,7 @@ impl OutboundRequest {
     /// Sets the body: one piece of [`Bytes`], or a `Vec<Bytes>` that is sent as its concatenation
     /// without being concatenated. Either goes out with its `Content-Length`.
     pub fn body(mut self, body: impl Into<OutboundBody>) -> Self {
-        *self.request.body_mut() = Some(body.into().0);
+        *self.request.body_mut() = body.into().0;
         self
     }
 
@@ -79,16 +93,17 @@ impl OutboundRequest {
     ///
     /// [`status_failure`]: super::status_failure
     pub async fn send(self) -> Result<OutboundResponse, Failure> {
-        let sent = tokio::time::timeout(self.header_timeout, self.client.execute(self.request));
-        let response = match sent.await {
-            Ok(sent) => sent.map_err(failure::send)?,
-            Err(_) => return Err(failure::no_head()),
+        // Boxed, because the room that connecting takes is not needed once the head is there.
+        let sent = Box::pin(self.connector.send(self.uri, self.request));
+        let Ok(sent) = tokio::time::timeout(self.header_timeout, sent).await else {
+            return Err(failure::no_head());
         };
+        let (connection, response) = sent?;
         let status = response.status();
         if status.is_informational() || status.is_redirection() {
             return Err(failure::status_failure(status, response.headers()));
         }
-        Ok(OutboundResponse::new(response))
+        Ok(OutboundResponse::new(connection, response))
     }
 }
 
@@ -121,22 +136,23 @@ fn secret_value(secret: &Secret) -> Result<HeaderValue, Failure> {
 
 /// What a request carries; made from [`Bytes`] or from a `Vec<Bytes>`.
 #[derive(Debug)]
-pub struct OutboundBody(reqwest::Body);
+pub struct OutboundBody(Segments);
 
 impl From<Bytes> for OutboundBody {
     fn from(bytes: Bytes) -> Self {
-        Self(bytes.into())
+        Self(Segments::new(vec![bytes]))
     }
 }
 
 impl From<Vec<Bytes>> for OutboundBody {
     fn from(segments: Vec<Bytes>) -> Self {
-        Self(reqwest::Body::wrap(Segments::new(segments)))
+        Self(Segments::new(segments))
     }
 }
 
 /// A body in pieces whose whole length is known beforehand.
-struct Segments {
+#[derive(Debug)]
+pub(super) struct Segments {
     rest: VecDeque<Bytes>,
     remaining: u64,
 }

@@ -9,7 +9,9 @@ use bytes::{Bytes, BytesMut};
 use futures_util::{Stream, StreamExt};
 use http::{HeaderMap, StatusCode};
 use http_body::Body;
+use hyper::body::Incoming;
 
+use super::connection::Connection;
 use super::failure;
 
 /// A response head, and the body to be read.
@@ -24,9 +26,10 @@ pub struct OutboundResponse {
 }
 
 impl OutboundResponse {
-    pub(super) fn new(response: reqwest::Response) -> Self {
-        let (head, body) = http::Response::from(response).into_parts();
-        Self { status: head.status, headers: head.headers, body: BodyStream { body: Some(body) } }
+    pub(super) fn new(connection: Connection, response: http::Response<Incoming>) -> Self {
+        let (head, body) = response.into_parts();
+        let body = BodyStream::new(connection, body);
+        Self { status: head.status, headers: head.headers, body }
     }
 
     /// The body as it arrives.
@@ -42,16 +45,39 @@ impl OutboundResponse {
 
 /// A response body, chunk by chunk as the network gave it; no chunk is empty.
 ///
-/// It has no time-out of its own. Dropping it before its end closes the connection; a body that was
-/// read to its end gives the connection back to the pool. A failure is the last item: `Truncated` if
+/// It has no time-out of its own. Dropping it before its end has arrived closes the connection; a body
+/// that was read to its end gives the connection back to the pool. A failure is the last item: `Truncated` if
 /// the connection was closed before the body was complete, else `Failed` or `Timeout`.
 #[derive(Debug)]
 pub struct BodyStream {
     /// Let go at the end and at a failure, so that the connection does not wait for its reader.
-    body: Option<reqwest::Body>,
+    open: Option<Open>,
+}
+
+/// A body that is still arriving, and the connection that brings it and moves only when it is polled.
+#[derive(Debug)]
+struct Open {
+    body: Incoming,
+    connection: Connection,
 }
 
 impl BodyStream {
+    fn new(connection: Connection, body: Incoming) -> Self {
+        let mut stream = Self { open: Some(Open { body, connection }) };
+        if stream.open.as_ref().is_some_and(|open| open.body.is_end_stream()) {
+            stream.finish();
+        }
+        stream
+    }
+
+    /// Lets go of the body and gives the connection back, if the response has wholly arrived.
+    fn finish(&mut self) {
+        if let Some(Open { body, connection }) = self.open.take() {
+            drop(body);
+            connection.give_back();
+        }
+    }
+
     /// Reads the whole body, of at most `max_bytes`, within `timeout`.
     ///
     /// Fails as `Timeout`, as `Failed` where there is more (at once, if the head said so), and as the
@@ -64,7 +90,7 @@ impl BodyStream {
     }
 
     async fn collect_limited(mut self, max_bytes: usize) -> Result<Bytes, Failure> {
-        let least = self.body.as_ref().map_or(0, |body| body.size_hint().lower());
+        let least = self.open.as_ref().map_or(0, |open| open.body.size_hint().lower());
         if least > max_bytes as u64 {
             return Err(too_large(max_bytes));
         }
@@ -84,19 +110,30 @@ impl Stream for BodyStream {
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         loop {
-            let Some(body) = &mut self.body else { return Poll::Ready(None) };
-            let item = match ready!(Pin::new(body).poll_frame(cx)) {
+            let Some(Open { body, connection }) = &mut self.open else { return Poll::Ready(None) };
+            match ready!(connection.poll_with(cx, |cx| Pin::new(&mut *body).poll_frame(cx))) {
                 Some(Ok(frame)) => match frame.into_data() {
                     Ok(data) if !data.is_empty() => return Poll::Ready(Some(Ok(data))),
                     // An empty frame or trailers, which nobody asks for.
                     _ => continue,
                 },
-                Some(Err(error)) => Some(Err(failure::body(error))),
-                None => None,
-            };
-            self.body = None;
-            return Poll::Ready(item);
+                Some(Err(error)) => {
+                    self.open = None;
+                    return Poll::Ready(Some(Err(failure::body(error))));
+                }
+                None => {
+                    self.finish();
+                    return Poll::Ready(None);
+                }
+            }
         }
+    }
+}
+
+impl Drop for BodyStream {
+    /// The end of a body is often there although its reader has stopped at the last thing of interest.
+    fn drop(&mut self) {
+        self.finish();
     }
 }
 

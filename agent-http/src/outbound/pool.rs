@@ -1,0 +1,127 @@
+//! Idle connections, kept for the next request to the same origin.
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use http::Uri;
+use tokio::runtime::Handle;
+use tokio::time::Instant;
+
+use super::connection::Connection;
+
+/// How many idle connections are kept in all, since requests may name any number of hosts.
+const MAX_IDLE: usize = 1024;
+
+/// Scheme, host and port: what a connection can be reused for.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Origin(Arc<str>);
+
+impl Origin {
+    /// The origin of an absolute URI that is as the URL standard writes it.
+    pub(super) fn of(uri: &Uri) -> Self {
+        let scheme = uri.scheme_str().unwrap_or_default();
+        let authority = uri.authority().map_or("", |authority| authority.as_str());
+        Self(format!("{scheme}://{authority}").into())
+    }
+}
+
+/// The idle connections. Nobody polls them; whether one is still open shows when it is taken.
+pub(super) struct Pool {
+    kept: Mutex<Kept>,
+    max_per_origin: usize,
+    max_age: Duration,
+}
+
+#[derive(Default)]
+struct Kept {
+    /// The newest of an origin is the last.
+    idle: HashMap<Origin, VecDeque<Idle>>,
+    count: usize,
+    sweeping: bool,
+}
+
+struct Idle {
+    connection: Connection,
+    since: Instant,
+}
+
+impl Pool {
+    pub(super) fn new(max_per_origin: usize, max_age: Duration) -> Arc<Self> {
+        Arc::new(Self { kept: Mutex::default(), max_per_origin, max_age })
+    }
+
+    /// The newest connection to `origin` that the other side has not closed.
+    pub(super) fn take(&self, origin: &Origin) -> Option<Connection> {
+        loop {
+            let Idle { mut connection, since } = self.kept().pop(origin)?;
+            if since.elapsed() < self.max_age && connection.is_reusable() {
+                return Some(connection);
+            }
+        }
+    }
+
+    /// Keeps a connection that can take another request, if there is room.
+    pub(super) fn put(self: &Arc<Self>, origin: Origin, connection: Connection) {
+        // Without a runtime nobody would sweep.
+        let Ok(runtime) = Handle::try_current() else { return };
+        let mut kept = self.kept();
+        let here = kept.idle.get(&origin).map_or(0, VecDeque::len);
+        if kept.count >= MAX_IDLE || here >= self.max_per_origin {
+            return;
+        }
+        kept.count += 1;
+        kept.idle.entry(origin).or_default().push_back(Idle { connection, since: Instant::now() });
+        if !kept.sweeping {
+            kept.sweeping = true;
+            runtime.spawn(sweep(Arc::downgrade(self), self.max_age));
+        }
+    }
+
+    /// Closes what has been idle for too long; `false` if nothing is left to wait for.
+    fn expire(&self) -> bool {
+        let mut kept = self.kept();
+        let mut count = 0;
+        kept.idle.retain(|_, idle| {
+            idle.retain(|idle| idle.since.elapsed() < self.max_age);
+            count += idle.len();
+            !idle.is_empty()
+        });
+        kept.count = count;
+        kept.sweeping = count > 0;
+        kept.sweeping
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Kept {
+    fn pop(&mut self, origin: &Origin) -> Option<Idle> {
+        let idle = self.idle.get_mut(origin)?;
+        let newest = idle.pop_back();
+        if idle.is_empty() {
+            self.idle.remove(origin);
+        }
+        self.count -= usize::from(newest.is_some());
+        newest
+    }
+}
+
+/// Runs while there are idle connections, and no longer than the pool.
+async fn sweep(pool: Weak<Pool>, max_age: Duration) {
+    loop {
+        tokio::time::sleep(max_age).await;
+        if !pool.upgrade().is_some_and(|pool| pool.expire()) {
+            return;
+        }
+    }
+}
+
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pool").field("idle", &self.kept().count).finish_non_exhaustive()
+    }
+}
