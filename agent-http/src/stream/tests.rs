@@ -219,7 +219,7 @@ async fn ui_messages_look_like_the_ai_sdks() {
     check(Framing::UiMessage, everything(), expect![[r#"
         data: {"type":"start","messageId":"r","messageMetadata":{"threadId":"t","runId":"r"}}
 
-        data: {"type":"data-agent-prompt","data":{"parts":[1,null],"sha256":"ab"},"transient":true}
+        data: {"type":"data-agent-prompt","data":{"sha256":"ab","parts":[1,null]},"transient":true}
 
         data: {"type":"start-step"}
 
@@ -373,47 +373,47 @@ async fn one_object_holds_the_run() {
         serde_json::to_string_pretty(&serde_json::from_str::<Value>(&body).expect("JSON")).expect("JSON");
     expect![[r#"
         {
-          "finishReason": "stop",
-          "output": "Let me look: \"ü\" 😀 \\  \n\nIt is 21 degrees.",
-          "runId": "r",
           "threadId": "t",
+          "runId": "r",
+          "output": "Let me look: \"ü\" 😀 \\  \n\nIt is 21 degrees.",
           "toolCalls": [
             {
-              "function": {
-                "arguments": "{\"city\":\n\"Köln\"}",
-                "name": "weather"
-              },
               "id": "c1",
-              "result": "{\"degrees\":\r\n21}",
-              "type": "function"
+              "type": "function",
+              "function": {
+                "name": "weather",
+                "arguments": "{\"city\":\n\"Köln\"}"
+              },
+              "result": "{\"degrees\":\r\n21}"
             },
             {
-              "function": {
-                "arguments": "{\"half",
-                "name": "broken"
-              },
               "id": "c2",
-              "isError": true,
+              "type": "function",
+              "function": {
+                "name": "broken",
+                "arguments": "{\"half"
+              },
               "result": "the arguments are not JSON",
-              "type": "function"
+              "isError": true
             },
             {
-              "function": {
-                "arguments": "",
-                "name": "clock"
-              },
               "id": "c3",
-              "result": "[half past nine",
-              "type": "function"
+              "type": "function",
+              "function": {
+                "name": "clock",
+                "arguments": ""
+              },
+              "result": "[half past nine"
             }
           ],
           "usage": [
             {
-              "inputTokens": 7,
               "model": "small",
+              "inputTokens": 7,
               "outputTokens": 5
             }
-          ]
+          ],
+          "finishReason": "stop"
         }"#]]
     .assert_eq(&pretty);
 }
