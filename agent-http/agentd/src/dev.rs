@@ -174,7 +174,7 @@ fn print_welcome(app: &AppConfig, origin: &str, options: &DevOptions) -> Result<
     say(&format!(
         "\nSay hello:\n\n  curl -N http://{address}/api/agent/chat \\\n    \
          -H 'Authorization: Bearer {}' \\\n    -H 'Content-Type: application/json' \\\n    \
-         -d '{{\"agentId\":\"guide\",\"message\":\"When are you open?\"}}'\n",
+         -d '{{\"agentId\":\"guide\",\"message\":\"On which days is Green Corner open?\"}}'\n",
         token
     ));
     Ok(())
