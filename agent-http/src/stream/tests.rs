@@ -534,11 +534,9 @@ fn fed() -> (mpsc::UnboundedSender<Item>, EventStream) {
     (feed, EventStream::new(run(), events))
 }
 
-#[tokio::test]
-async fn what_is_ready_is_written_after_two_yields_that_brought_nothing() {
+#[tokio::test(start_paused = true)]
+async fn what_comes_alone_is_written_at_once_and_a_burst_after_two_yields_that_brought_nothing() {
     let mut bench = Bench::new().await;
-    bench.is_pending(true).await;
-    bench.is_pending(true).await;
     assert_eq!(bench.events(), [started()]);
     bench.is_pending(false).await;
     assert_eq!(bench.body.buffer.capacity(), 0, "an idle stream holds no buffer");
@@ -550,6 +548,11 @@ async fn what_is_ready_is_written_after_two_yields_that_brought_nothing() {
     bench.is_pending(true).await;
     bench.is_pending(true).await;
     assert_eq!(bench.events(), [text("m"), piece("m", "a")]);
+    bench.is_pending(false).await;
+
+    tokio::time::advance(Duration::from_millis(5)).await;
+    bench.send([piece("m", "b")]);
+    assert_eq!(bench.events(), [piece("m", "b")]);
     bench.is_pending(false).await;
 }
 
@@ -601,7 +604,7 @@ async fn a_source_that_is_always_ready_is_read_in_bounded_frames() {
 #[tokio::test]
 async fn dropping_the_body_drops_the_run() {
     let mut bench = Bench::new().await;
-    bench.is_pending(true).await;
+    assert_eq!(bench.events(), [started()]);
     let feed = bench.feed.take().expect("the feed is open");
     drop(bench);
     assert!(feed.is_closed());
