@@ -10,6 +10,8 @@ use std::error::Error;
 use std::fmt;
 use std::time::Duration;
 
+use crate::message::Usage;
+
 /// What kind of thing went wrong, and so what a caller may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -90,13 +92,14 @@ pub struct Failure {
     kind: FailureKind,
     message: Cow<'static, str>,
     retry_after: Option<Duration>,
+    usage: Vec<Usage>,
     source: Option<Box<dyn Error + Send + Sync>>,
 }
 
 impl Failure {
     /// A failure with its public message.
     pub fn new(kind: FailureKind, message: impl Into<Cow<'static, str>>) -> Self {
-        Self { kind, message: message.into(), retry_after: None, source: None }
+        Self { kind, message: message.into(), retry_after: None, usage: Vec::new(), source: None }
     }
 
     /// Adds the internal cause, which only the log sees.
@@ -109,6 +112,17 @@ impl Failure {
     pub fn with_retry_after(mut self, after: Duration) -> Self {
         self.retry_after = Some(after);
         self
+    }
+
+    /// Adds what the run had used before it failed.
+    pub fn with_usage(mut self, usage: Vec<Usage>) -> Self {
+        self.usage = usage;
+        self
+    }
+
+    /// What the run had used before it failed, a member for each model.
+    pub fn usage(&self) -> &[Usage] {
+        &self.usage
     }
 
     /// What the caller may do about it.

@@ -1,5 +1,7 @@
 //! Which backend answers for a role: five rules in order, each with its reason. Pure.
 
+use std::fmt;
+
 use serde::Serialize;
 
 use crate::role::{AgentServer, Container, EmbeddedAi, RoleBlock, SubscriptionConnector, WorkflowConnector};
@@ -17,6 +19,17 @@ pub enum BackendKind {
     Embedded,
     /// A subscription coding model.
     Subscription,
+}
+
+impl fmt::Display for BackendKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::AgentServer => "agent server",
+            Self::Workflow => "workflow",
+            Self::Embedded => "embedded",
+            Self::Subscription => "subscription",
+        })
+    }
 }
 
 /// The backend that was chosen, with its settings.

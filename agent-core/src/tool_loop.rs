@@ -37,7 +37,7 @@ use call::{CallOutcome, ProgressBoard};
 pub struct LoopLimits {
     /// How many times the model may answer in one run.
     pub max_rounds: usize,
-    /// How many calls one answer may make; what is beyond gets an error for its result.
+    /// How many calls one answer may make; an answer with more fails the run.
     pub max_calls_per_round: usize,
     /// How long one call may take.
     pub tool_timeout: Duration,
@@ -130,6 +130,8 @@ enum State {
     },
     /// Tools are at work.
     Calling(Box<Calling>),
+    /// The run fails as soon as what is ready has been told.
+    Failed(Failure),
     Over,
 }
 
@@ -177,7 +179,7 @@ impl Rounds {
             run_id: Id::default(),
             result: Some(RunResult { finish_reason: reason }),
             outcome: None,
-            usage: if usage == Usage::default() { Vec::new() } else { vec![usage] },
+            usage: used(usage),
         });
         self.state = State::Over;
     }
@@ -260,6 +262,11 @@ impl Rounds {
     }
 }
 
+/// A run's usage as events tell it: nothing where the model has told nothing.
+fn used(usage: Usage) -> Vec<Usage> {
+    if usage == Usage::default() { Vec::new() } else { vec![usage] }
+}
+
 impl Stream for Rounds {
     type Item = Result<Event, Failure>;
 
@@ -271,6 +278,13 @@ impl Stream for Rounds {
             }
             let step = match &mut this.state {
                 State::Over => return Poll::Ready(None),
+                // What happened before it has been told by now.
+                State::Failed(_) => {
+                    let State::Failed(failure) = std::mem::replace(&mut this.state, State::Over) else {
+                        return Poll::Ready(None);
+                    };
+                    return Poll::Ready(Some(Err(failure)));
+                }
                 State::Starting(start) => match ready!(start.poll_unpin(cx)) {
                     Ok(stream) => {
                         this.begin_round(stream);
@@ -282,8 +296,7 @@ impl Stream for Rounds {
                 State::Calling(_) => ready!(this.poll_calls(cx)),
             };
             if let Err(failure) = step {
-                this.state = State::Over;
-                return Poll::Ready(Some(Err(failure)));
+                this.state = State::Failed(failure.with_usage(used(std::mem::take(&mut this.usage))));
             }
         }
     }

@@ -182,7 +182,7 @@ pub enum TurnError {
     #[error("no backend is configured for this agent")]
     NoConnector(Box<SelectionReport>),
     /// The role names a kind of backend that this platform does not have.
-    #[error("this server has no backend of the kind {0:?}")]
+    #[error("this server has no {0} backend")]
     NoBackend(BackendKind),
     /// A store failed.
     #[error(transparent)]
@@ -259,6 +259,7 @@ pub async fn prepare_turn(
         now: platform.clock.now(),
     };
     let (fragments, tools) = try_join!(collect(platform, &input), list_tools(platform, &input, &choice))?;
+    check_tool_choice(&input.request.tool_choice, &tools)?;
     let prompt = assemble(AssemblyInput {
         fragments,
         history: platform.parts.history(&input.request.messages),
@@ -284,6 +285,17 @@ pub async fn prepare_turn(
     };
     let request = backend.prepare(Arc::new(turn))?;
     Ok(PreparedTurn { selection, request })
+}
+
+fn check_tool_choice(choice: &ToolChoice, tools: &[Arc<ToolSpec>]) -> Result<(), TurnError> {
+    let problem = match choice {
+        ToolChoice::Tool(name) if !tools.iter().any(|tool| tool.name == *name) => {
+            "names a tool that this agent may not use here"
+        }
+        ToolChoice::Required if tools.is_empty() => "requires a tool, and this agent may use none here",
+        _ => return Ok(()),
+    };
+    Err(TurnError::InvalidField { field: "toolChoice", problem: problem.to_owned() })
 }
 
 async fn load_role(

@@ -84,7 +84,8 @@ impl ModelSource for EmbeddedModels {
     fn model(&self, settings: &EmbeddedAi) -> Result<Arc<dyn Model>, Failure> {
         match settings.provider.as_deref().and_then(given).unwrap_or("auto") {
             "auto" if self.hosted.key.is_some() || brings_own(settings) => self.hosted(settings),
-            "auto" | "local" => self.local(),
+            "auto" => self.local("OPENAI_API_KEY and EMBEDDED_MODEL_PATH are not configured"),
+            "local" => self.local("EMBEDDED_MODEL_PATH is not configured"),
             "openai" => self.hosted(settings),
             "ollama" => Err(Failure::new(
                 FailureKind::ProviderNotImplemented,
@@ -119,13 +120,8 @@ impl EmbeddedModels {
         Ok(Arc::new(self.hosted.model(settings)?))
     }
 
-    fn local(&self) -> Result<Arc<dyn Model>, Failure> {
-        self.local.clone().ok_or_else(|| {
-            Failure::new(
-                FailureKind::NotConfigured,
-                "there is no model for this agent: neither OPENAI_API_KEY nor EMBEDDED_MODEL_PATH is configured",
-            )
-        })
+    fn local(&self, missing: &'static str) -> Result<Arc<dyn Model>, Failure> {
+        self.local.clone().ok_or_else(|| Failure::new(FailureKind::NotConfigured, missing))
     }
 }
 

@@ -155,7 +155,7 @@ async fn one_object_tells_what_the_run_has_come_to() {
     let response = app.chat_as(&session("u1", "c1"), "?format=json", &body).await;
     let object: Value = response.json().await.expect("JSON");
     let names: Vec<&str> = object.as_object().expect("an object").keys().map(String::as_str).collect();
-    assert_eq!(names, ["finishReason", "output", "runId", "threadId", "toolCalls", "usage"]);
+    assert_eq!(names, ["threadId", "runId", "output", "toolCalls", "usage", "finishReason"]);
     assert_eq!((&object["threadId"], &object["runId"]), (&json!("t-1"), &json!("r-1")));
     assert_eq!(object["output"], "Let me see.\n\nTwo things");
     assert_eq!(object["finishReason"], "length");

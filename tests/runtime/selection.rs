@@ -45,9 +45,9 @@ async fn a_backend_that_there_is_not_yet_is_not_configured() {
     for (children, kind) in [
         (
             json!([{"name": "WorkflowConnector", "content": {"webhookUrl": "https://n8n.example/webhook/canary"}}]),
-            "Workflow",
+            "workflow",
         ),
-        (json!([{"name": "SubscriptionConnector", "content": {"model": "m"}}]), "Subscription"),
+        (json!([{"name": "SubscriptionConnector", "content": {"model": "m"}}]), "subscription"),
     ] {
         let refused = problem(ask(&with_children(&children)).await, 503, "NOT_CONFIGURED").await;
         assert!(refused["detail"].as_str().expect("text").contains(kind), "{refused}");

@@ -96,7 +96,7 @@ mod tests {
             "promptBlocks": ["Plain.", {"title": "Tone", "text": "Short."}, {"title": "Tone", "text": "Kind."}, " "],
             "rules": ["Never lie.", "", "Ask when:\n- unsure\n- stuck"],
         });
-        expect![[r###"
+        expect![[r#"
             [role/Role] system-prompt
             You help.
             [role/Role] agent-config
@@ -104,8 +104,8 @@ mod tests {
 
             ```json
             {
-              "depth": 2,
-              "tone": "dry"
+              "tone": "dry",
+              "depth": 2
             }
             ```
             [role/Role] personality
@@ -129,7 +129,7 @@ mod tests {
             2. Ask when:
                - unsure
                - stuck
-        "###]]
+        "#]]
         .assert_eq(&fragments(content).await);
     }
 

@@ -91,7 +91,7 @@ impl EventStream {
         self.push(Event::RunError {
             message: failure.message().to_owned(),
             code: failure.kind().code().to_owned(),
-            usage: Vec::new(),
+            usage: failure.usage().to_vec(),
         });
     }
 

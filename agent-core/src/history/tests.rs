@@ -570,9 +570,9 @@ fn runtime_body() {
     assert_eq!(
         schemas,
         [
-            r#"a {"required":["x"],"type":"object"}"#,
+            r#"a {"type":"object","required":["x"]}"#,
             r#"b {"type":"object"}"#,
-            r#"c {"properties":{},"type":"object"}"#,
+            r#"c {"type":"object","properties":{}}"#,
             r#"d {"type":"object","properties":{}}"#,
             r#"e {"type":"object"}"#
         ]

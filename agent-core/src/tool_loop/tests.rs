@@ -154,15 +154,15 @@ fn an_answer_of_text_is_one_round() {
     check(
         &bench.run(),
         expect![[r##"
-        {"runId":"r","threadId":"t","type":"RUN_STARTED"}
-        {"stepName":"round-1","type":"STEP_STARTED"}
-        {"messageId":"#1","role":"assistant","type":"TEXT_MESSAGE_START"}
-        {"delta":"Hel","messageId":"#1","type":"TEXT_MESSAGE_CONTENT"}
-        {"delta":"lo","messageId":"#1","type":"TEXT_MESSAGE_CONTENT"}
-        {"messageId":"#1","type":"TEXT_MESSAGE_END"}
-        {"stepName":"round-1","type":"STEP_FINISHED"}
-        {"result":{"finishReason":"stop"},"runId":"r","threadId":"t","type":"RUN_FINISHED"}
-    "##]],
+            {"type":"RUN_STARTED","threadId":"t","runId":"r"}
+            {"type":"STEP_STARTED","stepName":"round-1"}
+            {"type":"TEXT_MESSAGE_START","messageId":"#1","role":"assistant"}
+            {"type":"TEXT_MESSAGE_CONTENT","messageId":"#1","delta":"Hel"}
+            {"type":"TEXT_MESSAGE_CONTENT","messageId":"#1","delta":"lo"}
+            {"type":"TEXT_MESSAGE_END","messageId":"#1"}
+            {"type":"STEP_FINISHED","stepName":"round-1"}
+            {"type":"RUN_FINISHED","threadId":"t","runId":"r","result":{"finishReason":"stop"}}
+        "##]],
     );
 }
 
@@ -181,71 +181,71 @@ fn reasoning_is_closed_before_the_text_and_text_before_the_calls() {
     check(
         &bench.run(),
         expect![[r##"
-        {"runId":"r","threadId":"t","type":"RUN_STARTED"}
-        {"stepName":"round-1","type":"STEP_STARTED"}
-        {"messageId":"#1","type":"REASONING_START"}
-        {"messageId":"#1","role":"reasoning","type":"REASONING_MESSAGE_START"}
-        {"delta":"Hm","messageId":"#1","type":"REASONING_MESSAGE_CONTENT"}
-        {"delta":", well","messageId":"#1","type":"REASONING_MESSAGE_CONTENT"}
-        {"messageId":"#1","type":"REASONING_MESSAGE_END"}
-        {"messageId":"#1","type":"REASONING_END"}
-        {"messageId":"#2","role":"assistant","type":"TEXT_MESSAGE_START"}
-        {"delta":"Let me look.","messageId":"#2","type":"TEXT_MESSAGE_CONTENT"}
-        {"messageId":"#2","type":"TEXT_MESSAGE_END"}
-        {"parentMessageId":"#2","toolCallId":"a","toolCallName":"readTodos","type":"TOOL_CALL_START"}
-        {"delta":"{\"li","toolCallId":"a","type":"TOOL_CALL_ARGS"}
-        {"delta":"st\":1}","toolCallId":"a","type":"TOOL_CALL_ARGS"}
-        {"parentMessageId":"#2","toolCallId":"b","toolCallName":"listDocs","type":"TOOL_CALL_START"}
-        {"delta":"{}","toolCallId":"b","type":"TOOL_CALL_ARGS"}
-        {"toolCallId":"a","type":"TOOL_CALL_END"}
-        {"toolCallId":"b","type":"TOOL_CALL_END"}
-        {"content":"none","messageId":"#3","role":"tool","toolCallId":"a","type":"TOOL_CALL_RESULT"}
-        {"content":"two","messageId":"#4","role":"tool","toolCallId":"b","type":"TOOL_CALL_RESULT"}
-        {"stepName":"round-1","type":"STEP_FINISHED"}
-        {"stepName":"round-2","type":"STEP_STARTED"}
-        {"messageId":"#5","role":"assistant","type":"TEXT_MESSAGE_START"}
-        {"delta":"Done.","messageId":"#5","type":"TEXT_MESSAGE_CONTENT"}
-        {"messageId":"#5","type":"TEXT_MESSAGE_END"}
-        {"stepName":"round-2","type":"STEP_FINISHED"}
-        {"result":{"finishReason":"stop"},"runId":"r","threadId":"t","type":"RUN_FINISHED","usage":[{"inputTokens":30,"model":"script-1","outputTokens":7,"provider":"scripted"}]}
-    "##]],
+            {"type":"RUN_STARTED","threadId":"t","runId":"r"}
+            {"type":"STEP_STARTED","stepName":"round-1"}
+            {"type":"REASONING_START","messageId":"#1"}
+            {"type":"REASONING_MESSAGE_START","messageId":"#1","role":"reasoning"}
+            {"type":"REASONING_MESSAGE_CONTENT","messageId":"#1","delta":"Hm"}
+            {"type":"REASONING_MESSAGE_CONTENT","messageId":"#1","delta":", well"}
+            {"type":"REASONING_MESSAGE_END","messageId":"#1"}
+            {"type":"REASONING_END","messageId":"#1"}
+            {"type":"TEXT_MESSAGE_START","messageId":"#2","role":"assistant"}
+            {"type":"TEXT_MESSAGE_CONTENT","messageId":"#2","delta":"Let me look."}
+            {"type":"TEXT_MESSAGE_END","messageId":"#2"}
+            {"type":"TOOL_CALL_START","toolCallId":"a","toolCallName":"readTodos","parentMessageId":"#2"}
+            {"type":"TOOL_CALL_ARGS","toolCallId":"a","delta":"{\"li"}
+            {"type":"TOOL_CALL_ARGS","toolCallId":"a","delta":"st\":1}"}
+            {"type":"TOOL_CALL_START","toolCallId":"b","toolCallName":"listDocs","parentMessageId":"#2"}
+            {"type":"TOOL_CALL_ARGS","toolCallId":"b","delta":"{}"}
+            {"type":"TOOL_CALL_END","toolCallId":"a"}
+            {"type":"TOOL_CALL_END","toolCallId":"b"}
+            {"type":"TOOL_CALL_RESULT","messageId":"#3","toolCallId":"a","content":"none","role":"tool"}
+            {"type":"TOOL_CALL_RESULT","messageId":"#4","toolCallId":"b","content":"two","role":"tool"}
+            {"type":"STEP_FINISHED","stepName":"round-1"}
+            {"type":"STEP_STARTED","stepName":"round-2"}
+            {"type":"TEXT_MESSAGE_START","messageId":"#5","role":"assistant"}
+            {"type":"TEXT_MESSAGE_CONTENT","messageId":"#5","delta":"Done."}
+            {"type":"TEXT_MESSAGE_END","messageId":"#5"}
+            {"type":"STEP_FINISHED","stepName":"round-2"}
+            {"type":"RUN_FINISHED","threadId":"t","runId":"r","result":{"finishReason":"stop"},"usage":[{"model":"script-1","provider":"scripted","inputTokens":30,"outputTokens":7}]}
+        "##]],
     );
     expect![[r#"
         [
           {
-            "content": "hi",
-            "role": "user"
+            "role": "user",
+            "content": "hi"
           },
           {
-            "content": "Let me look.",
             "role": "assistant",
+            "content": "Let me look.",
             "toolCalls": [
               {
-                "function": {
-                  "arguments": "{\"list\":1}",
-                  "name": "readTodos"
-                },
                 "id": "a",
-                "type": "function"
+                "type": "function",
+                "function": {
+                  "name": "readTodos",
+                  "arguments": "{\"list\":1}"
+                }
               },
               {
-                "function": {
-                  "arguments": "{}",
-                  "name": "listDocs"
-                },
                 "id": "b",
-                "type": "function"
+                "type": "function",
+                "function": {
+                  "name": "listDocs",
+                  "arguments": "{}"
+                }
               }
             ]
           },
           {
-            "content": "none",
             "role": "tool",
+            "content": "none",
             "toolCallId": "a"
           },
           {
-            "content": "two",
             "role": "tool",
+            "content": "two",
             "toolCallId": "b"
           }
         ]"#]]

@@ -19,6 +19,8 @@ pub const DEMO: &str = include_str!("../demo/workspace.json");
 
 /// How long the printed curl line works.
 const TOKEN_TTL: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+/// Where they are kept, below the data folder.
+const SECRETS_FILE: &str = "secrets.env";
 /// What is generated where the operator has set nothing.
 const SECRETS: [&str; 3] = ["SESSION_SECRET", "INTERNAL_SECRET", "RUNTIME_SECRET"];
 
@@ -51,7 +53,7 @@ pub async fn run(options: DevOptions) -> Result<(), StartError> {
     let local = local_model(&app).await?;
     let listener = run::listen(app.server.listen).await?;
     let runtime_listener = run::listen(runtime.server.listen).await?;
-    print_welcome(&app, &origin, options.workspace.is_none())?;
+    print_welcome(&app, &origin, &options)?;
 
     let stop = Stop::on_signal();
     tokio::try_join!(
@@ -122,7 +124,7 @@ fn secrets(data: &Path) -> Result<BTreeMap<String, String>, StartError> {
     use std::io::Write;
     use std::os::unix::fs::OpenOptionsExt;
 
-    let path = data.join("secrets.env");
+    let path = data.join(SECRETS_FILE);
     let shown = path.display().to_string();
     let unwritable = |source| StartError::Unwritable { path: shown.clone(), source };
     std::fs::create_dir_all(data).map_err(unwritable)?;
@@ -155,10 +157,15 @@ fn random_secret() -> String {
     format!("{}{}", uuid::Uuid::new_v4().simple(), uuid::Uuid::new_v4().simple())
 }
 
-fn print_welcome(app: &AppConfig, origin: &str, demo: bool) -> Result<(), StartError> {
+fn print_welcome(app: &AppConfig, origin: &str, options: &DevOptions) -> Result<(), StartError> {
     let address: SocketAddr = app.server.listen;
     say(&format!("\nAgents of {origin} answer at http://{address}. Ctrl-C stops."));
-    if !demo {
+    if options.workspace.is_some() {
+        let secrets = options.data.join(SECRETS_FILE);
+        say(&format!(
+            "\nFor a token:\n\n  (set -a; . {}; agentd token session --user USER --company COMPANY)\n",
+            secrets.display()
+        ));
         return Ok(());
     }
     let secret = app.session_secret.as_ref().expect("dev always has one");
@@ -167,7 +174,7 @@ fn print_welcome(app: &AppConfig, origin: &str, demo: bool) -> Result<(), StartE
     say(&format!(
         "\nSay hello:\n\n  curl -N http://{address}/api/agent/chat \\\n    \
          -H 'Authorization: Bearer {}' \\\n    -H 'Content-Type: application/json' \\\n    \
-         -d '{{\"agentId\":\"guide\",\"message\":\"When are you open?\"}}'\n",
+         -d '{{\"agentId\":\"guide\",\"message\":\"On which days is Green Corner open?\"}}'\n",
         token
     ));
     Ok(())

@@ -5,9 +5,11 @@ use std::fmt;
 use std::mem;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
+use tokio::time::Instant;
 
 use super::{Encoder, Watched};
 
@@ -21,8 +23,12 @@ const FULL_BYTES: usize = 64 * 1024;
 ///
 /// An HTTP client hands its body over about one frame a poll, from another task. Whoever writes at
 /// the first `Pending` writes once a frame; one yield lets the other task run, and the second finds
-/// what it has brought. An event that comes alone is late by two turns of the scheduler, not by a timer.
+/// what it has brought. An event in a burst is late by two turns of the scheduler, not by a timer.
 const YIELDS_BEFORE_WRITING: u8 = 2;
+
+/// How soon after a write more is taken for a burst. What comes later, as a model's tokens do, comes
+/// alone: it is written at once, for yielding would bring nothing and costs as much as the write.
+const BURST_GAP: Duration = Duration::from_millis(5);
 
 /// The body of an answer: a run under way, or a whole text.
 ///
@@ -32,6 +38,7 @@ pub struct StreamBody {
     run: Option<Run>,
     pub(super) buffer: Vec<u8>,
     yields: u8,
+    written: Option<Instant>,
 }
 
 struct Run {
@@ -41,12 +48,12 @@ struct Run {
 
 impl StreamBody {
     pub(super) fn new(events: Watched, encoder: Encoder) -> Self {
-        Self { run: Some(Run { events, encoder }), buffer: Vec::new(), yields: 0 }
+        Self { run: Some(Run { events, encoder }), buffer: Vec::new(), yields: 0, written: None }
     }
 
     /// A body that is known whole.
     pub(super) fn whole(text: Vec<u8>) -> Self {
-        Self { run: None, buffer: text, yields: 0 }
+        Self { run: None, buffer: text, yields: 0, written: None }
     }
 
     fn take_frame(&mut self) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
@@ -54,6 +61,7 @@ impl StreamBody {
         if self.buffer.is_empty() {
             return Poll::Ready(None);
         }
+        self.written = Some(Instant::now());
         Poll::Ready(Some(Ok(Frame::data(mem::take(&mut self.buffer).into()))))
     }
 }
@@ -82,7 +90,7 @@ impl Body for StreamBody {
                     this.run = None;
                 }
                 Poll::Pending if this.buffer.is_empty() => ready!(events.poll_silence(cx)),
-                Poll::Pending if this.yields < YIELDS_BEFORE_WRITING => {
+                Poll::Pending if this.yields < YIELDS_BEFORE_WRITING && in_burst(this.written) => {
                     this.yields += 1;
                     yield_once(cx);
                     return Poll::Pending;
@@ -103,6 +111,10 @@ impl Body for StreamBody {
             None => SizeHint::with_exact(self.buffer.len() as u64),
         }
     }
+}
+
+fn in_burst(written: Option<Instant>) -> bool {
+    written.is_some_and(|written| written.elapsed() < BURST_GAP)
 }
 
 /// Has the task polled again after others, as a yield does. A plain wake of the running task would call

@@ -219,7 +219,7 @@ async fn ui_messages_look_like_the_ai_sdks() {
     check(Framing::UiMessage, everything(), expect![[r#"
         data: {"type":"start","messageId":"r","messageMetadata":{"threadId":"t","runId":"r"}}
 
-        data: {"type":"data-agent-prompt","data":{"parts":[1,null],"sha256":"ab"},"transient":true}
+        data: {"type":"data-agent-prompt","data":{"sha256":"ab","parts":[1,null]},"transient":true}
 
         data: {"type":"start-step"}
 
@@ -373,47 +373,47 @@ async fn one_object_holds_the_run() {
         serde_json::to_string_pretty(&serde_json::from_str::<Value>(&body).expect("JSON")).expect("JSON");
     expect![[r#"
         {
-          "finishReason": "stop",
-          "output": "Let me look: \"ü\" 😀 \\  \n\nIt is 21 degrees.",
-          "runId": "r",
           "threadId": "t",
+          "runId": "r",
+          "output": "Let me look: \"ü\" 😀 \\  \n\nIt is 21 degrees.",
           "toolCalls": [
             {
-              "function": {
-                "arguments": "{\"city\":\n\"Köln\"}",
-                "name": "weather"
-              },
               "id": "c1",
-              "result": "{\"degrees\":\r\n21}",
-              "type": "function"
+              "type": "function",
+              "function": {
+                "name": "weather",
+                "arguments": "{\"city\":\n\"Köln\"}"
+              },
+              "result": "{\"degrees\":\r\n21}"
             },
             {
-              "function": {
-                "arguments": "{\"half",
-                "name": "broken"
-              },
               "id": "c2",
-              "isError": true,
+              "type": "function",
+              "function": {
+                "name": "broken",
+                "arguments": "{\"half"
+              },
               "result": "the arguments are not JSON",
-              "type": "function"
+              "isError": true
             },
             {
-              "function": {
-                "arguments": "",
-                "name": "clock"
-              },
               "id": "c3",
-              "result": "[half past nine",
-              "type": "function"
+              "type": "function",
+              "function": {
+                "name": "clock",
+                "arguments": ""
+              },
+              "result": "[half past nine"
             }
           ],
           "usage": [
             {
-              "inputTokens": 7,
               "model": "small",
+              "inputTokens": 7,
               "outputTokens": 5
             }
-          ]
+          ],
+          "finishReason": "stop"
         }"#]]
     .assert_eq(&pretty);
 }
@@ -499,23 +499,24 @@ impl Bench {
         events.into_iter().for_each(|event| feed.send(Ok(event)).expect("the body listens"));
     }
 
-    /// Polls once: a frame's events, and whether the task was woken.
-    fn poll(&mut self) -> (Poll<Option<Bytes>>, bool) {
-        let before = self.wakes.0.load(Ordering::Relaxed);
+    /// Polls once.
+    fn poll(&mut self) -> Poll<Option<Bytes>> {
         let waker = waker_ref(&self.wakes);
         let polled = std::pin::Pin::new(&mut self.body).poll_frame(&mut Context::from_waker(&waker));
-        let frame =
-            polled.map(|frame| frame.map(|frame| frame.expect("infallible").into_data().expect("data")));
-        (frame, self.wakes.0.load(Ordering::Relaxed) > before)
+        polled.map(|frame| frame.map(|frame| frame.expect("infallible").into_data().expect("data")))
     }
 
-    fn is_pending(&mut self, woken: bool) {
-        assert_eq!(self.poll(), (Poll::Pending, woken));
+    /// Polls once for nothing, and says whether the task is woken once others have had their turn.
+    async fn is_pending(&mut self, woken: bool) {
+        let before = self.wakes.0.load(Ordering::Relaxed);
+        assert_eq!(self.poll(), Poll::Pending);
+        tokio::task::yield_now().await;
+        assert_eq!(self.wakes.0.load(Ordering::Relaxed) > before, woken);
     }
 
     fn frame(&mut self) -> Bytes {
         match self.poll() {
-            (Poll::Ready(Some(frame)), _) => frame,
+            Poll::Ready(Some(frame)) => frame,
             other => panic!("no frame but {other:?}"),
         }
     }
@@ -533,23 +534,26 @@ fn fed() -> (mpsc::UnboundedSender<Item>, EventStream) {
     (feed, EventStream::new(run(), events))
 }
 
-#[tokio::test]
-async fn what_is_ready_is_written_after_two_yields_that_brought_nothing() {
+#[tokio::test(start_paused = true)]
+async fn what_comes_alone_is_written_at_once_and_a_burst_after_two_yields_that_brought_nothing() {
     let mut bench = Bench::new().await;
-    bench.is_pending(true);
-    bench.is_pending(true);
     assert_eq!(bench.events(), [started()]);
-    bench.is_pending(false);
+    bench.is_pending(false).await;
     assert_eq!(bench.body.buffer.capacity(), 0, "an idle stream holds no buffer");
 
     bench.send([text("m")]);
-    bench.is_pending(true);
-    bench.is_pending(true);
+    bench.is_pending(true).await;
+    bench.is_pending(true).await;
     bench.send([piece("m", "a")]);
-    bench.is_pending(true);
-    bench.is_pending(true);
+    bench.is_pending(true).await;
+    bench.is_pending(true).await;
     assert_eq!(bench.events(), [text("m"), piece("m", "a")]);
-    bench.is_pending(false);
+    bench.is_pending(false).await;
+
+    tokio::time::advance(Duration::from_millis(5)).await;
+    bench.send([piece("m", "b")]);
+    assert_eq!(bench.events(), [piece("m", "b")]);
+    bench.is_pending(false).await;
 }
 
 #[tokio::test]
@@ -580,7 +584,7 @@ async fn the_end_is_written_at_once() {
     bench.send([text("m"), finished(None, None)]);
     assert_eq!(bench.events(), [started(), text("m"), text_over("m"), finished(None, None)]);
     assert!(bench.body.is_end_stream());
-    assert_eq!(bench.poll(), (Poll::Ready(None), false));
+    assert_eq!(bench.poll(), Poll::Ready(None));
 }
 
 #[tokio::test]
@@ -600,7 +604,7 @@ async fn a_source_that_is_always_ready_is_read_in_bounded_frames() {
 #[tokio::test]
 async fn dropping_the_body_drops_the_run() {
     let mut bench = Bench::new().await;
-    bench.is_pending(true);
+    assert_eq!(bench.events(), [started()]);
     let feed = bench.feed.take().expect("the feed is open");
     drop(bench);
     assert!(feed.is_closed());
