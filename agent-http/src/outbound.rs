@@ -11,8 +11,8 @@
 //! For every request: no redirect is followed (a 3xx is a failure), no proxy is taken from the
 //! environment, a URL with user info is refused, HTTP/1.1 with `TCP_NODELAY` and keep-alive. Bodies are
 //! not decompressed. A connection has no task of its own: whoever waits for the response or reads its
-//! body drives it, so that what arrives is in their hands without a switch of tasks. Connecting and the response head have time-outs; the body's silence is watched by
-//! whoever reads it.
+//! body drives it, so that what arrives is in their hands without a switch of tasks. Connecting and the
+//! response head have time-outs; the body's silence is watched by whoever reads it.
 //!
 //! TLS is rustls with the ring provider and the Mozilla roots that are compiled in, so that it needs
 //! no certificate store on the machine; an operator's own authorities come in by the configuration.

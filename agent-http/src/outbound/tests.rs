@@ -6,7 +6,7 @@ use std::future::Future;
 use agent_core::error::FailureKind;
 use agent_core::role::Secret;
 use bytes::Bytes;
-use futures_util::StreamExt;
+use futures_util::{FutureExt, StreamExt};
 use http::header;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -365,6 +365,46 @@ async fn tells_apart_how_a_body_breaks() {
         assert_eq!(failure.kind(), expected, "{head:?} {tail:?} {reset} {failure:?}");
         assert!(body.next().await.is_none(), "the failure is the last item");
     }
+}
+
+#[tokio::test]
+async fn what_has_arrived_is_read_without_waiting() {
+    let url = serve_answer(concat!(
+        "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n",
+        "3\r\none\r\n3\r\ntwo\r\n5\r\nthree\r\n4\r\nfour\r\n0\r\n\r\n"
+    ))
+    .await;
+    let mut body = send(&url).await.unwrap().into_stream();
+    assert_eq!(body.next().await.unwrap().unwrap(), "one");
+    for chunk in ["two", "three", "four"] {
+        let read = body.next().now_or_never().expect("it has arrived");
+        assert_eq!(read.unwrap().unwrap(), chunk);
+    }
+    assert!(body.next().now_or_never().expect("the end has arrived").is_none());
+}
+
+#[tokio::test]
+async fn a_connection_that_was_closed_while_idle_is_replaced() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = Url::parse(&format!("http://{}/", listener.local_addr().unwrap())).unwrap();
+    let (closed, was_closed) = oneshot::channel();
+    tokio::spawn(async move {
+        let mut closed = Some(closed);
+        for answer in ["one", "two"] {
+            let mut stream = listener.accept().await.unwrap().0;
+            read_request(&mut stream).await;
+            let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\n{answer}");
+            stream.write_all(answer.as_bytes()).await.unwrap();
+            drop(stream);
+            closed.take().map(|closed| closed.send(()));
+        }
+    });
+    let outbound = outbound("");
+    let first = outbound.post(&url, Trust::Operator).unwrap().send().await.unwrap();
+    assert_eq!(text(first).await, "one");
+    was_closed.await.unwrap();
+    let request = outbound.post(&url, Trust::Operator).unwrap().body(Bytes::from_static(b"again"));
+    assert_eq!(text(request.send().await.unwrap()).await, "two");
 }
 
 #[tokio::test]

@@ -535,47 +535,15 @@ fn fed() -> (mpsc::UnboundedSender<Item>, EventStream) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_comes_alone_is_written_at_once_and_a_burst_after_two_yields_that_brought_nothing() {
+async fn what_is_ready_is_written_at_once_and_together() {
     let mut bench = Bench::new().await;
     assert_eq!(bench.events(), [started()]);
-    bench.is_pending(false).await;
+    bench.is_pending(false);
     assert_eq!(bench.body.buffer.capacity(), 0, "an idle stream holds no buffer");
 
-    bench.send([text("m")]);
-    bench.is_pending(true).await;
-    bench.is_pending(true).await;
-    bench.send([piece("m", "a")]);
-    bench.is_pending(true).await;
-    bench.is_pending(true).await;
+    bench.send([text("m"), piece("m", "a")]);
     assert_eq!(bench.events(), [text("m"), piece("m", "a")]);
-    bench.is_pending(false).await;
-
-    tokio::time::advance(Duration::from_millis(5)).await;
-    bench.send([piece("m", "b")]);
-    assert_eq!(bench.events(), [piece("m", "b")]);
-    bench.is_pending(false).await;
-}
-
-#[tokio::test]
-async fn a_burst_that_another_task_hands_over_piece_by_piece_is_few_frames() {
-    let (feed, handed) = mpsc::channel(1);
-    tokio::spawn(async move {
-        feed.send(Ok(text("m"))).await.expect("the body listens");
-        for _ in 0..1000 {
-            feed.send(Ok(piece("m", "word "))).await.expect("the body listens");
-        }
-        feed.send(Ok(finished(None, None))).await.expect("the body listens");
-    });
-    let events = stream::unfold(handed, |mut handed: mpsc::Receiver<Item>| async {
-        handed.recv().await.map(|event| (event, handed))
-    });
-    let mut bench = Bench::over(EventStream::new(run(), events), StreamLimits::default()).await;
-    let mut frames = 0;
-    while let Some(frame) = bench.body.frame().await {
-        frame.expect("infallible");
-        frames += 1;
-    }
-    assert!(frames < 10, "{frames}");
+    bench.is_pending(false);
 }
 
 #[tokio::test]
