@@ -538,12 +538,12 @@ fn fed() -> (mpsc::UnboundedSender<Item>, EventStream) {
 async fn what_is_ready_is_written_at_once_and_together() {
     let mut bench = Bench::new().await;
     assert_eq!(bench.events(), [started()]);
-    bench.is_pending(false);
+    bench.is_pending(false).await;
     assert_eq!(bench.body.buffer.capacity(), 0, "an idle stream holds no buffer");
 
     bench.send([text("m"), piece("m", "a")]);
     assert_eq!(bench.events(), [text("m"), piece("m", "a")]);
-    bench.is_pending(false);
+    bench.is_pending(false).await;
 }
 
 #[tokio::test]
