@@ -1,6 +1,5 @@
 //! A remote agent runtime: the ten fields out, our own events back.
 
-use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -177,19 +176,12 @@ struct RuntimeEvents {
     body: BodyStream,
     lines: LineSplitter,
     decoder: Decoder,
-    ready: VecDeque<Event>,
     over: bool,
 }
 
 impl RuntimeEvents {
     fn new(body: BodyStream) -> Self {
-        Self {
-            body,
-            lines: LineSplitter::default(),
-            decoder: Decoder::default(),
-            ready: VecDeque::new(),
-            over: false,
-        }
+        Self { body, lines: LineSplitter::default(), decoder: Decoder::default(), over: false }
     }
 
     fn next_event(&mut self) -> Result<Option<Event>, Failure> {
@@ -216,7 +208,7 @@ impl Stream for RuntimeEvents {
         let this = &mut *self;
         loop {
             if this.over {
-                return Poll::Ready(this.ready.pop_front().map(Ok));
+                return Poll::Ready(None);
             }
             if let Some(event) = this.next_event().transpose() {
                 return Poll::Ready(Some(event));
@@ -230,9 +222,7 @@ impl Stream for RuntimeEvents {
                 None => {
                     this.over = true;
                     // A last line without its end may still be whole.
-                    if let Ok(Some(event)) = this.last_event() {
-                        this.ready.push_back(event);
-                    }
+                    return Poll::Ready(this.last_event().ok().flatten().map(Ok));
                 }
             }
         }
