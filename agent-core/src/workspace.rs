@@ -18,7 +18,7 @@ mod memories;
 mod todos;
 
 pub use documents::{Document, document, documents};
-pub use file::{Entry, Fault, FileError, Imported, MAX_FILE_BYTES, WorkspaceFile};
+pub use file::{Entry, ExportError, Fault, FileError, Imported, MAX_FILE_BYTES, WorkspaceFile};
 pub use memories::{DEFAULT_MEMORY_FOLDER, Memory, memories, remember};
 pub use todos::{MAX_TITLE_BYTES, MAX_TODOS, Todo, TodoList, create_todo, todo_list};
 
@@ -132,7 +132,7 @@ mod tests {
     #[test]
     fn futures_are_send() {
         fn send(_: impl Send) {}
-        let (records, roles) = (MemoryRecords::default(), crate::memory::MemoryRoles::new());
+        let (records, roles) = (MemoryRecords::default(), crate::role::RecordRoles::in_memory());
         let context = crate::tool::ExecutionContext::default();
         send(user(&records, "c", "u"));
         send(document(&records, "c", "d"));
@@ -141,6 +141,7 @@ mod tests {
         send(remember(&records, "c", "a", None, "x"));
         send(todo_list(&records, &context));
         send(create_todo(&records, &context, "x"));
-        send(WorkspaceFile::default().apply(&roles, &records));
+        send(WorkspaceFile::default().apply(&roles));
+        send(WorkspaceFile::export(&records, None));
     }
 }

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use agent_core::error::Failure;
 use agent_core::history::InvalidField;
+use agent_core::records::StoreError;
 use agent_core::turn::TurnError;
 use http::header::{ALLOW, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderMap, Method, Response, StatusCode};
@@ -342,7 +343,9 @@ impl From<TurnError> for HttpError {
                 Self::new(Code::NoConnector, "no backend is configured for this agent")
                     .with("selection", selection)
             }
-            TurnError::NoBackend(_) => Self::new(Code::NotConfigured, error.to_string()),
+            TurnError::NoBackend(_) | TurnError::Store(StoreError::NotConfigured(_)) => {
+                Self::new(Code::NotConfigured, error.to_string())
+            }
             TurnError::Backend(failure) => failure.into(),
             error => Self::internal(error),
         }

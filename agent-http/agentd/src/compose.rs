@@ -10,11 +10,12 @@ use agent_core::clock::SystemClock;
 use agent_core::context::{
     CallerLayer, CouncilLayer, DocumentsLayer, ExecutionLayer, MemoryLayer, PageLayer, RoleLayer,
 };
-use agent_core::memory::{MemoryRecords, MemoryRoles};
+use agent_core::memory::MemoryRecords;
 use agent_core::model::Model;
 use agent_core::prompt::PartCache;
 use agent_core::records::Records;
-use agent_core::role::RoleStore;
+use agent_core::role::{RecordRoles, RoleStore};
+use agent_core::seal::Sealer;
 use agent_core::select::BackendKind;
 use agent_core::tools;
 use agent_core::turn::Platform;
@@ -48,12 +49,12 @@ impl Stores {
     /// # Errors
     /// What is wrong with the workspace, by line and field.
     pub async fn in_memory(origin: &str, workspace: &str) -> Result<Self, StartError> {
-        let stores =
-            Self { roles: Arc::new(MemoryRoles::new()), records: Arc::new(MemoryRecords::default()) };
+        let records = Arc::new(MemoryRecords::default());
+        let roles = Arc::new(RecordRoles::new(records.clone(), Sealer::ephemeral()));
         let file = WorkspaceFile::parse(workspace)
             .map_err(|source| StartError::Workspace { origin: origin.to_owned(), source })?;
-        file.apply(&*stores.roles, &*stores.records).await?;
-        Ok(stores)
+        file.apply(&roles).await?;
+        Ok(Self { roles, records })
     }
 
     /// Stores in memory, filled from a workspace file, or empty.
