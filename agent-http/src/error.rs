@@ -501,6 +501,19 @@ mod tests {
         }
     }
 
+    #[tokio::test]
+    async fn a_store_without_its_setting_names_it_and_any_other_trouble_is_ours() {
+        for (error, status, detail) in [
+            (StoreError::NotConfigured("DATA_SECRET"), 503, Some("DATA_SECRET is not set")),
+            (StoreError::unavailable("db at 10.0.0.7"), 500, None),
+        ] {
+            let (_, body) = problem(TurnError::from(error).into()).await;
+            assert_eq!(body["status"], status);
+            assert!(detail.is_none_or(|detail| body["detail"] == detail), "{body}");
+            assert!(!body.to_string().contains("10.0.0.7"));
+        }
+    }
+
     #[test]
     fn causes_are_told_to_the_last() {
         let error = HttpError::not_found().because(std::io::Error::other("inner"));

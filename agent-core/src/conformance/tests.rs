@@ -20,7 +20,9 @@ use crate::records::{
     Collection, Key, List, MAX_ID_BYTES, MAX_VALUE_BYTES, Page, Precondition, Record, Records, StoreError,
     Write,
 };
-use crate::role::{EmbeddedAi, RecordRoles, RoleBlock, RoleStore, Secret};
+use crate::role::{
+    Container, EmbeddedAi, RecordRoles, RoleBlock, RoleStore, Secret, WebhookAuth, WorkflowConnector,
+};
 use crate::select::Choice;
 use crate::testing::{Answer, ScriptedModel};
 
@@ -223,6 +225,7 @@ enum RoleDefect {
     ForgetsTheTenant,
     LosesSecrets,
     ForgetsMasks,
+    FollowsAddresses,
     ShowsSecrets,
     IgnoresPreconditions,
     KeepsWhatItRead,
@@ -236,6 +239,17 @@ struct DefectiveRoles {
     inner: RecordRoles,
     defect: RoleDefect,
     read: Mutex<HashMap<(String, String), Arc<RoleBlock>>>,
+}
+
+fn webhook(children: &mut [Container]) -> Option<&mut WorkflowConnector> {
+    children.iter_mut().find_map(|child| match child {
+        Container::WorkflowConnector(workflow) => Some(&mut **workflow),
+        _ => None,
+    })
+}
+
+fn is_masked(auth: &WebhookAuth) -> bool {
+    matches!(auth, WebhookAuth::Basic { password: Some(password), .. } if password.is_mask())
 }
 
 impl DefectiveRoles {
@@ -295,6 +309,15 @@ impl RoleStore for DefectiveRoles {
             RoleDefect::ForgetsMasks if role.content.messenger_token == Some(Secret::mask()) => {
                 role.content.messenger_token = Some(Secret::new(""));
             }
+            RoleDefect::FollowsAddresses => {
+                let before = self.inner.role(&role.company_id, &role.id).await?;
+                let held = before.and_then(|before| webhook(&mut before.children.clone())?.auth.take());
+                if let Some(workflow) = webhook(&mut role.children)
+                    && workflow.auth.as_ref().is_some_and(is_masked)
+                {
+                    workflow.auth = held;
+                }
+            }
             RoleDefect::TakesLongIds => role.id.truncate(MAX_ID_BYTES),
             _ => {}
         }
@@ -321,6 +344,7 @@ async fn a_defective_role_store_is_found_out() {
         (RoleDefect::ForgetsTheTenant, "another company's role is absent"),
         (RoleDefect::LosesSecrets, "secrets are given back as they were put"),
         (RoleDefect::ForgetsMasks, "masked secrets stay as they are"),
+        (RoleDefect::FollowsAddresses, "a changed address clears its secret"),
         (RoleDefect::ShowsSecrets, "a masked role holds no secret"),
         (RoleDefect::IgnoresPreconditions, "a version of what is absent is a conflict"),
         (RoleDefect::KeepsWhatItRead, "of a role that is replaced"),

@@ -98,6 +98,15 @@ impl RoleKeys {
     }
 }
 
+/// Where a role itself is; [`StoreError::Invalid`] for an id that no agent can have.
+fn role_key(company_id: &str, agent_id: &str) -> Result<Key, StoreError> {
+    if agent_id.len() > MAX_ID_BYTES {
+        let fault = format!("the id has {} bytes, and at most {MAX_ID_BYTES} are taken", agent_id.len());
+        return Err(StoreError::Invalid(fault));
+    }
+    Key::new(company_id, ROLES, agent_id)
+}
+
 /// What is there of a role.
 pub(crate) struct Stored {
     agent: Option<Record<Holder>>,
@@ -257,14 +266,14 @@ impl RecordRoles {
 #[async_trait]
 impl RoleStore for RecordRoles {
     async fn role(&self, company_id: &str, agent_id: &str) -> Result<Option<Arc<RoleBlock>>, StoreError> {
-        let Ok(keys) = RoleKeys::new(company_id, agent_id) else { return Ok(None) };
-        let Some(record) = self.records.get(&keys.role).await? else {
-            self.cache.remove(&keys.role);
+        let Ok(key) = role_key(company_id, agent_id) else { return Ok(None) };
+        let Some(record) = self.records.get(&key).await? else {
+            self.cache.remove(&key);
             return Ok(None);
         };
-        match self.cache.get(&keys.role) {
+        match self.cache.get(&key) {
             Some(opened) if opened.version == record.version => Ok(Some(opened.role)),
-            _ => self.load(&keys).await,
+            _ => self.load(&RoleKeys::new(company_id, agent_id)?).await,
         }
     }
 
@@ -273,8 +282,8 @@ impl RoleStore for RecordRoles {
         company_id: &str,
         agent_id: &str,
     ) -> Result<Option<Record<RoleBlock>>, StoreError> {
-        let Ok(keys) = RoleKeys::new(company_id, agent_id) else { return Ok(None) };
-        self.records.get_as(&keys.role).await
+        let Ok(key) = role_key(company_id, agent_id) else { return Ok(None) };
+        self.records.get_as(&key).await
     }
 
     async fn masked_roles(&self, company_id: &str, list: &List) -> Result<Page<RoleBlock>, StoreError> {

@@ -231,7 +231,7 @@ fn what_is_exported_is_imported_and_exported_again() {
     ready(parsed(&file.to_string()).apply(&roles));
 
     let text = exported(&records, None);
-    assert!(text.contains(r#""agentServerApiKey": "***""#), "{text}");
+    assert!(text.contains(r#""agentServerApiKey": "***""#) && !text.contains(r#""sk""#), "{text}");
     let (new_roles, new_records) = store();
     let imported = ready(parsed(&text).apply(&new_roles));
     let count = 450 + 450 + 4 + 6;
