@@ -10,7 +10,7 @@ use agent_core::select::BackendKind;
 use agent_core::testing::FakeTools;
 use agent_core::turn::Platform;
 use agent_http::config::{AppConfig, Flags};
-use agent_http::model::{EmbeddedModels, HostedVendor};
+use agent_http::model::{EmbeddedModels, HostedVendor, OllamaServer};
 use agent_http::outbound::Outbound;
 use agent_http::{app, serve};
 use agentd::compose::{self, Stores};
@@ -185,15 +185,20 @@ async fn app_with(workspace: &Value, tools: FakeTools) -> SocketAddr {
     let address = listener.local_addr().expect("it listens");
 
     let hosted = &config.server.hosted;
+    let outbound = Outbound::new(config.server.outbound.clone()).expect("a client");
+    let num_ctx = config.server.ollama.num_ctx;
+    let ollama =
+        OllamaServer { outbound: outbound.clone(), base_url: None, default_model: None, num_ctx };
     let hosted = HostedVendor {
-        outbound: Outbound::new(config.server.outbound.clone()).expect("a client"),
+        outbound,
         base_url: hosted.base_url.clone(),
         key: None,
         default_model: hosted.model.clone(),
         needs_key: hosted.needs_key,
     };
     let tools = Arc::new(tools);
-    let backend = EmbeddedBackend::new(EmbeddedModels { hosted, local: None }).with_tools(tools.clone());
+    let models = EmbeddedModels { hosted, ollama, prefer_ollama: false, local: None };
+    let backend = EmbeddedBackend::new(models).with_tools(tools.clone());
     let platform =
         Platform::new(stores.roles.clone()).with_tools(tools).with_backend(BackendKind::Embedded, backend);
     let mut app = compose::application(&config, address, stores, None).expect("it is right");
