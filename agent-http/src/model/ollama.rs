@@ -8,6 +8,7 @@
 //! tool that is asked for by name, that one alone is. That any tool must be called cannot be said, so in both
 //! cases the model may still answer in words.
 
+mod listing;
 mod stream;
 mod window;
 mod wire;
@@ -27,6 +28,7 @@ use http::StatusCode;
 use http::header::{ACCEPT, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
 use url::Url;
 
+pub use self::listing::{ListedModel, choose, list};
 use self::stream::{ChatStream, Expected};
 use super::body::{BODY_HEADROOM, MAX_WHOLE_BYTES, WHOLE_TIMEOUT, is_spelt, media_type, push_messages};
 use super::failure;
