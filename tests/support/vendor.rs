@@ -50,10 +50,13 @@ impl Received {
         self.head.split(' ').nth(1).unwrap_or_default()
     }
 
-    /// What decides on the answer: the model, or else the path.
+    /// What decides on the answer: the model, or the path where there is no body.
     fn subject(&self) -> String {
+        if self.body.is_empty() {
+            return self.path().to_owned();
+        }
         let body: Value = serde_json::from_slice(&self.body).unwrap_or_default();
-        body["model"].as_str().unwrap_or(self.path()).to_owned()
+        body["model"].as_str().unwrap_or_default().to_owned()
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Ollama speaks Chat Completions too, but has no words there for the size of the window, and cuts what is
 //! longer than a window of its own choosing. Here the window is asked for with each call, our side budgets
-//! for it, and what was read is [compared](window) with what was sent.
+//! for it, and what was read is compared with what was sent.
 //!
 //! There is no `tool_choice`. A call that is forbidden is one for which no tools are offered; of a
 //! tool that is asked for by name, that one alone is. That any tool must be called cannot be said, so in both

@@ -20,15 +20,19 @@ fn picture(part: &ContentPart) -> Option<&str> {
     }
 }
 
-/// Appends the parts' texts as one string, a line break between any two; what there are no words for is
-/// a note there.
-pub(super) fn push_text(parts: &[ContentPart], out: &mut Vec<u8>) {
-    let text = |part| match part {
-        &ContentPart::Text { ref text } => Some(Cow::Borrowed(text.as_str())),
+/// What stands for the part in the text: its own, nothing for a picture, a note for the rest.
+fn words(part: &ContentPart) -> Option<Cow<'_, str>> {
+    match part {
+        ContentPart::Text { text } => Some(Cow::Borrowed(text.as_str())),
         part if takes(part) => None,
         part => Some(Cow::Owned(note(part))),
-    };
-    let texts: Vec<Cow<'_, str>> = parts.iter().filter_map(text).filter(|text| !text.is_empty()).collect();
+    }
+}
+
+/// Appends the parts' texts as one string, a line break between any two.
+pub(super) fn push_text(parts: &[ContentPart], out: &mut Vec<u8>) {
+    let texts: Vec<Cow<'_, str>> =
+        parts.iter().filter_map(words).filter(|text| !text.is_empty()).collect();
     push(&texts.join("\n"), out);
 }
 

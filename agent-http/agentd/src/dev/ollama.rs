@@ -27,20 +27,21 @@ pub async fn look_for_ollama(config: &mut AppConfig) -> Result<Option<String>, S
     let usual = || Url::parse(USUAL_PLACE).expect("a constant address");
     let base = ollama.base_url.clone().unwrap_or_else(usual);
     ollama.preferred = false;
+    let shown = base.as_str().trim_end_matches('/').to_owned();
     let Ok(models) = list(&outbound, &base, Trust::Operator, PATIENCE).await else {
         let expected = ollama.base_url.is_some();
-        return Ok(expected.then(|| format!("No Ollama answers at {base} (OLLAMA_BASE_URL).")));
+        return Ok(expected.then(|| format!("No Ollama answers at {shown} (OLLAMA_BASE_URL).")));
     };
-    ollama.base_url = Some(base.clone());
+    ollama.base_url = Some(base);
     let chosen = ollama.model.clone().or_else(|| choose(&models).map(|model| model.name.clone()));
     let Some(chosen) = chosen else {
         return Ok(Some(format!(
-            "The Ollama at {base} has no model of its own that can chat; `ollama pull llama3.2` brings one."
+            "The Ollama at {shown} has no model of its own that can chat; `ollama pull llama3.2` brings one."
         )));
     };
     ollama.preferred = true;
     ollama.model = Some(chosen.clone());
-    let mut words = format!("Agents are answered by {chosen} of the Ollama at {base}.");
+    let mut words = format!("Agents are answered by {chosen} of the Ollama at {shown}.");
     let latest = format!("{chosen}:latest");
     if !models.iter().any(|model| model.name == chosen || model.name == latest) {
         words += &format!(" It does not have that model yet: `ollama pull {chosen}` brings it.");
