@@ -28,7 +28,7 @@ mod role_store;
 
 pub use backend::{BackendSubject, backend};
 pub use model::{ModelSubject, model};
-pub use records::records;
+pub use records::{inventory, records};
 pub use role_store::role_store;
 
 /// How long a suite waits for something that must happen.

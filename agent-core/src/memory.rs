@@ -1,7 +1,7 @@
 //! The in-memory stores: the reference that other stores are measured by, and enough for tests and
 //! for applications that keep nothing.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -9,9 +9,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use async_trait::async_trait;
 
 use crate::clock::{Clock, SystemClock};
-use crate::message::SharedJson;
 use crate::records::{
-    Collection, Key, List, MAX_VALUE_BYTES, Order, Page, Precondition, Record, Records, StoreError,
+    Collection, Inventory, Key, List, MAX_PAGE, MAX_VALUE_BYTES, MAX_WRITES, Order, Page, Record, Records,
+    StoreError, Write,
 };
 use crate::role::{RoleBlock, RoleStore};
 
@@ -58,6 +58,22 @@ impl MemoryRecords {
         Self { max_value_bytes, max_total_bytes, ..self }
     }
 
+    /// What can be said of writes without looking at what is there.
+    fn check(&self, writes: &[Write]) -> Result<(), StoreError> {
+        if writes.len() > MAX_WRITES {
+            let fault = format!("there are {} writes, and at most {MAX_WRITES} are taken", writes.len());
+            return Err(StoreError::Invalid(fault));
+        }
+        for write in writes {
+            if let Write::Put { value, .. } = write
+                && value.get().len() > self.max_value_bytes
+            {
+                return Err(StoreError::TooLarge { bytes: value.get().len(), limit: self.max_value_bytes });
+            }
+        }
+        Ok(())
+    }
+
     /// No code panics while it holds the lock, so a poisoned one is as whole as any.
     fn read(&self) -> RwLockReadGuard<'_, State> {
         self.state.read().unwrap_or_else(PoisonError::into_inner)
@@ -68,34 +84,64 @@ impl MemoryRecords {
     }
 }
 
+/// A write that has been done, and what it takes to undo it.
+struct Change {
+    key: Key,
+    before: Option<Record>,
+    version: Option<u64>,
+}
+
 impl State {
+    fn apply(&mut self, write: Write, now: SystemTime, max_total_bytes: usize) -> Result<Change, StoreError> {
+        let before = self.find(write.key()).cloned();
+        let found = before.as_ref().map(|record| record.version);
+        write.precondition().check(found)?;
+        match write {
+            Write::Put { key, value, .. } => {
+                let freed = before.as_ref().map_or(0, cost);
+                if self.total_bytes - freed + key.id().len() + value.get().len() > max_total_bytes {
+                    return Err(StoreError::unavailable("the store in memory is full"));
+                }
+                self.last_version += 1;
+                let record =
+                    Record { id: key.id().to_owned(), version: self.last_version, updated: now, value };
+                self.insert(&key, record);
+                Ok(Change { key, before, version: Some(self.last_version) })
+            }
+            Write::Delete { key, .. } => {
+                self.remove(&key);
+                Ok(Change { key, before, version: found })
+            }
+        }
+    }
+
+    fn revert(&mut self, change: Change) {
+        match change.before {
+            Some(record) => self.insert(&change.key, record),
+            None => self.remove(&change.key),
+        }
+    }
+
     fn find(&self, key: &Key) -> Option<&Record> {
         self.collections.get(key.collection())?.get(key.id())
     }
 
-    fn check(&self, key: &Key, precondition: Precondition) -> Result<(), StoreError> {
-        precondition.check(self.find(key).map(|record| record.version))
-    }
-
-    fn insert(&mut self, key: &Key, value: SharedJson, updated: SystemTime) -> u64 {
-        self.last_version += 1;
-        let record = Record { id: key.id().to_owned(), version: self.last_version, updated, value };
+    fn insert(&mut self, key: &Key, record: Record) {
         self.total_bytes += cost(&record);
         let records = self.collections.entry(key.collection().clone()).or_default();
         if let Some(replaced) = records.insert(record.id.clone(), record) {
             self.total_bytes -= cost(&replaced);
         }
-        self.last_version
     }
 
-    fn remove(&mut self, key: &Key) -> bool {
-        let Some(records) = self.collections.get_mut(key.collection()) else { return false };
-        let Some(removed) = records.remove(key.id()) else { return false };
+    fn remove(&mut self, key: &Key) {
+        let Some(records) = self.collections.get_mut(key.collection()) else { return };
+        if let Some(removed) = records.remove(key.id()) {
+            self.total_bytes -= cost(&removed);
+        }
         if records.is_empty() {
             self.collections.remove(key.collection());
         }
-        self.total_bytes -= cost(&removed);
-        true
     }
 }
 
@@ -110,25 +156,27 @@ impl Records for MemoryRecords {
         Ok(self.read().find(key).cloned())
     }
 
-    async fn put(&self, key: &Key, value: SharedJson, precondition: Precondition) -> Result<u64, StoreError> {
-        let bytes = value.get().len();
-        if bytes > self.max_value_bytes {
-            return Err(StoreError::TooLarge { bytes, limit: self.max_value_bytes });
-        }
-        let now = to_millis(self.clock.now());
-        let mut state = self.write();
-        state.check(key, precondition)?;
-        let freed = state.find(key).map_or(0, cost);
-        if state.total_bytes - freed + key.id().len() + bytes > self.max_total_bytes {
-            return Err(StoreError::unavailable("the store in memory is full"));
-        }
-        Ok(state.insert(key, value, now))
+    async fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Record>>, StoreError> {
+        let state = self.read();
+        Ok(keys.iter().map(|key| state.find(key).cloned()).collect())
     }
 
-    async fn delete(&self, key: &Key, precondition: Precondition) -> Result<bool, StoreError> {
+    async fn commit(&self, writes: Vec<Write>) -> Result<Vec<Option<u64>>, StoreError> {
+        self.check(&writes)?;
+        let now = to_millis(self.clock.now());
         let mut state = self.write();
-        state.check(key, precondition)?;
-        Ok(state.remove(key))
+        let mut done = Vec::with_capacity(writes.len());
+        for write in writes {
+            match state.apply(write, now, self.max_total_bytes) {
+                Ok(change) => done.push(change),
+                Err(error) => {
+                    // What has been done is taken back, the latest first.
+                    done.into_iter().rev().for_each(|change| state.revert(change));
+                    return Err(error);
+                }
+            }
+        }
+        Ok(done.into_iter().map(|change| change.version).collect())
     }
 
     async fn list(&self, collection: &Collection, list: &List) -> Result<Page, StoreError> {
@@ -155,6 +203,25 @@ impl Records for MemoryRecords {
             }
         };
         Ok(Page::cut(found, list))
+    }
+}
+
+#[async_trait]
+impl Inventory for MemoryRecords {
+    async fn companies(&self, after: Option<&str>) -> Result<Vec<String>, StoreError> {
+        let state = self.read();
+        let all: BTreeSet<&str> = state.collections.keys().map(Collection::company).collect();
+        let wanted = all.into_iter().filter(|company| *company > after.unwrap_or_default());
+        Ok(wanted.take(MAX_PAGE).map(str::to_owned).collect())
+    }
+
+    async fn collections(&self, company: &str, after: Option<&str>) -> Result<Vec<Collection>, StoreError> {
+        let state = self.read();
+        let own = state.collections.keys().filter(|collection| collection.company() == company);
+        let mut wanted: Vec<&Collection> =
+            own.filter(|collection| collection.path() > after.unwrap_or_default()).collect();
+        wanted.sort_unstable();
+        Ok(wanted.into_iter().take(MAX_PAGE).cloned().collect())
     }
 }
 
@@ -207,7 +274,7 @@ mod tests {
     use futures_util::FutureExt;
 
     use super::*;
-    use crate::records::RecordsExt;
+    use crate::records::{Precondition, RecordsExt};
     use crate::testing::ManualClock;
 
     #[test]

@@ -1,14 +1,17 @@
 //! Records: the one door to stored data, with the tenant in every key.
 //!
 //! [`Records`] is small on purpose: JSON values under keys, a version for each, lists in the order of
-//! ids. Typed access is sugar in [`RecordsExt`]; what the data means is [`crate::workspace`]'s
-//! business. A [`Key`] cannot be made without a company, so no query can forget the tenant, and it
-//! cannot be made with parts that some database would refuse, so no store needs checks of its own.
+//! ids, and writes that happen together or not at all. Three operations are a store's own; all else is
+//! made of them. Typed access is sugar in [`RecordsExt`]; what the data means is [`crate::workspace`]'s
+//! business. A [`Key`] cannot be made without saying whose record it is, so no query can forget the
+//! tenant, and it cannot be made with parts that some database would refuse, so no store needs checks of
+//! its own.
 //!
 //! The contract is a suite, `conformance::records`, which every store runs:
 //!
 //! - another company's record is as absent as one that never was;
 //! - a write with a [`Precondition`] that does not hold changes nothing and says what is there;
+//! - of writes that are committed together all happen or none, and no reader sees some of them;
 //! - versions grow with every write and never come back, not even when a record is made anew;
 //! - a value is given back as the JSON text that was put;
 //! - lists are ordered by the bytes of the ids, and a page that is read while others write neither
@@ -25,20 +28,17 @@ use serde::de::DeserializeOwned;
 use serde_json::value::to_raw_value;
 
 use crate::message::SharedJson;
-use crate::payload::hex;
 
-/// The most bytes that a company's or a thing's identifier has.
-pub const MAX_ID_BYTES: usize = 128;
-/// The most bytes that a key's id has: room for keys that are made from an identifier and a suffix.
-pub const MAX_KEY_ID_BYTES: usize = 256;
-/// The most bytes that a collection's path has.
-pub const MAX_COLLECTION_BYTES: usize = 1024;
+mod key;
+mod list;
+
+pub use key::{Collection, Key, MAX_COLLECTION_BYTES, MAX_ID_BYTES, MAX_KEY_ID_BYTES};
+pub use list::{DEFAULT_PAGE, List, MAX_PAGE, Order, Page};
+
 /// The most bytes that a value has as JSON text, unless a store is told otherwise.
 pub const MAX_VALUE_BYTES: usize = 1024 * 1024;
-/// How many records a page has where nothing else is asked for.
-pub const DEFAULT_PAGE: usize = 50;
-/// How many records a page has at most.
-pub const MAX_PAGE: usize = 200;
+/// How many writes are committed together at most, unless a store takes more.
+pub const MAX_WRITES: usize = 100_000;
 
 /// How often [`RecordsExt::update`] tries again when others write to the same record.
 const UPDATE_ATTEMPTS: usize = 32;
@@ -104,99 +104,6 @@ impl fmt::Display for Version {
     }
 }
 
-/// A set of records of one company, by a path such as `documents` or `memories/agent-7/notes`.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Collection {
-    company: String,
-    path: String,
-}
-
-impl Collection {
-    /// The collection `name` of `company`. Fails with [`StoreError::Invalid`] on an empty or overlong
-    /// part and on control characters, which not every database can hold.
-    pub fn new(company: impl Into<String>, name: &str) -> Result<Self, StoreError> {
-        let company = company.into();
-        check("the company id", &company, MAX_ID_BYTES)?;
-        let path = escape(name);
-        check("the collection", &path, MAX_COLLECTION_BYTES)?;
-        Ok(Self { company, path })
-    }
-
-    /// The collection `part` below this one. Two different sequences of parts are two different
-    /// collections, whatever characters the parts contain.
-    pub fn within(mut self, part: &str) -> Result<Self, StoreError> {
-        check("a part of the collection", part, MAX_KEY_ID_BYTES)?;
-        self.path.push('/');
-        self.path.push_str(&escape(part));
-        check("the collection", &self.path, MAX_COLLECTION_BYTES)?;
-        Ok(self)
-    }
-
-    /// The key of the record `id` in this collection.
-    pub fn key(&self, id: impl Into<String>) -> Result<Key, StoreError> {
-        let id = id.into();
-        check("the id", &id, MAX_KEY_ID_BYTES)?;
-        Ok(Key { collection: self.clone(), id })
-    }
-
-    /// The tenant.
-    pub fn company(&self) -> &str {
-        &self.company
-    }
-
-    /// The path below the tenant, its parts escaped and joined by `/`.
-    pub fn path(&self) -> &str {
-        &self.path
-    }
-}
-
-/// Where a record is: tenant, collection and id.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Key {
-    collection: Collection,
-    id: String,
-}
-
-impl Key {
-    /// The key of `id` in the collection `name` of `company`; see [`Collection::new`] for what fails.
-    pub fn new(company: impl Into<String>, name: &str, id: impl Into<String>) -> Result<Self, StoreError> {
-        Collection::new(company, name)?.key(id)
-    }
-
-    /// The tenant and the collection.
-    pub fn collection(&self) -> &Collection {
-        &self.collection
-    }
-
-    /// The tenant.
-    pub fn company(&self) -> &str {
-        self.collection.company()
-    }
-
-    /// The record's id within its collection.
-    pub fn id(&self) -> &str {
-        &self.id
-    }
-}
-
-fn check(what: &str, text: &str, limit: usize) -> Result<(), StoreError> {
-    let fault = if text.is_empty() {
-        "is empty".to_owned()
-    } else if text.len() > limit {
-        format!("has {} bytes, and at most {limit} are taken", text.len())
-    } else if text.chars().any(char::is_control) {
-        "has a control character".to_owned()
-    } else {
-        return Ok(());
-    };
-    Err(StoreError::Invalid(format!("{what} {fault}")))
-}
-
-/// Keeps `/` for what joins the parts of a path.
-fn escape(part: &str) -> String {
-    part.replace('%', "%25").replace('/', "%2F")
-}
-
 /// What must be true of a record for a write to happen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Precondition {
@@ -239,116 +146,128 @@ impl Record {
         let Self { id, version, updated, value } = self;
         match serde_json::from_str(value.get()) {
             Ok(value) => Ok(Record { id, version, updated, value }),
-            Err(source) => Err(StoreError::Malformed { collection: collection.path.clone(), id, source }),
+            Err(source) => {
+                Err(StoreError::Malformed { collection: collection.path().to_owned(), id, source })
+            }
         }
     }
 }
 
-/// Which records to list.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct List {
-    /// Only ids that begin with this; empty is all.
-    pub prefix: String,
-    /// How many records at most; absent is [`DEFAULT_PAGE`], and more than [`MAX_PAGE`] are not given.
-    pub limit: Option<usize>,
-    /// Where an earlier page of the same list ended.
-    pub cursor: Option<String>,
-    /// In which order.
-    pub order: Order,
+/// One of the writes that are committed together.
+#[derive(Debug, Clone)]
+pub enum Write {
+    /// Puts a value under a key.
+    Put {
+        /// Where.
+        key: Key,
+        /// What.
+        value: SharedJson,
+        /// What must be true of the record before.
+        precondition: Precondition,
+    },
+    /// Removes a record.
+    Delete {
+        /// Which.
+        key: Key,
+        /// What must be true of the record before.
+        precondition: Precondition,
+    },
 }
 
-/// The order of a list, by the bytes of the ids.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Order {
-    /// Smallest id first; of appended records, the oldest.
-    #[default]
-    Ascending,
-    /// Largest id first; of appended records, the newest.
-    Descending,
-}
-
-impl List {
-    /// How many records the page has at most, between 1 and [`MAX_PAGE`].
-    pub fn page_size(&self) -> usize {
-        self.limit.unwrap_or(DEFAULT_PAGE).clamp(1, MAX_PAGE)
+impl Write {
+    /// The record that is written.
+    pub fn key(&self) -> &Key {
+        match self {
+            Self::Put { key, .. } | Self::Delete { key, .. } => key,
+        }
     }
 
-    /// The id after which, in the list's order, the page begins; [`StoreError::Invalid`] where the
-    /// cursor is none of ours.
-    pub fn after(&self) -> Result<Option<String>, StoreError> {
-        self.cursor.as_deref().map(open_cursor).transpose()
+    /// What must be true of the record before.
+    pub fn precondition(&self) -> Precondition {
+        match self {
+            Self::Put { precondition, .. } | Self::Delete { precondition, .. } => *precondition,
+        }
     }
-}
-
-/// One page of a list.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Page<T = SharedJson> {
-    /// The records, in the list's order.
-    pub records: Vec<Record<T>>,
-    /// Where the next page begins; absent on the last one.
-    pub next_cursor: Option<String>,
-}
-
-impl Page {
-    /// Makes a page for `list` of records in its order, of which a store reads one more than
-    /// [`List::page_size`] to know whether there is another page.
-    pub fn cut(mut records: Vec<Record>, list: &List) -> Self {
-        let more = records.len() > list.page_size();
-        records.truncate(list.page_size());
-        let next_cursor = records.last().filter(|_| more).map(|last| seal_cursor(&last.id));
-        Self { records, next_cursor }
-    }
-}
-
-/// A cursor is hexadecimal so that it needs no escaping in an address and nobody reads an id in it.
-fn seal_cursor(id: &str) -> String {
-    hex(id.as_bytes())
-}
-
-fn open_cursor(cursor: &str) -> Result<String, StoreError> {
-    let invalid = || StoreError::Invalid("the cursor is not one that a list gave".to_owned());
-    if cursor.is_empty() || cursor.len() > 2 * MAX_KEY_ID_BYTES || !cursor.len().is_multiple_of(2) {
-        return Err(invalid());
-    }
-    let digit = |byte: u8| (byte as char).to_digit(16).map(|digit| digit as u8);
-    let bytes: Option<Vec<u8>> =
-        cursor.as_bytes().chunks(2).map(|pair| Some(digit(pair[0])? << 4 | digit(pair[1])?)).collect();
-    String::from_utf8(bytes.ok_or_else(invalid)?).map_err(|_| invalid())
 }
 
 /// Stored data, by tenant, collection and id. The [module](self) states the contract.
 #[async_trait]
 pub trait Records: Send + Sync + 'static {
-    /// The record, if it is there.
-    async fn get(&self, key: &Key) -> Result<Option<Record>, StoreError>;
-
-    /// Writes a value and gives its version. Fails with [`StoreError::Conflict`] where the
-    /// precondition does not hold and with [`StoreError::TooLarge`] where the value is.
-    async fn put(&self, key: &Key, value: SharedJson, precondition: Precondition) -> Result<u64, StoreError>;
-
-    /// Removes a record and says whether there was one.
-    async fn delete(&self, key: &Key, precondition: Precondition) -> Result<bool, StoreError>;
+    /// The records of these keys, in their order and as of one moment; absent ones are `None`.
+    async fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Record>>, StoreError>;
 
     /// One page of a collection. Records of the collections below it are not among them.
     async fn list(&self, collection: &Collection, list: &List) -> Result<Page, StoreError>;
+
+    /// Does all these writes, in their order, or none of them. For each, the version that was put, or
+    /// the one that was removed; `None` where there was nothing to remove. Two writes to one record are
+    /// as one after the other.
+    ///
+    /// # Errors
+    /// [`StoreError::Conflict`] where a precondition does not hold, [`StoreError::TooLarge`] for a value
+    /// that is, [`StoreError::Invalid`] for more than [`MAX_WRITES`] writes.
+    async fn commit(&self, writes: Vec<Write>) -> Result<Vec<Option<u64>>, StoreError>;
+
+    /// The record, if it is there.
+    async fn get(&self, key: &Key) -> Result<Option<Record>, StoreError> {
+        Ok(self.get_many(std::slice::from_ref(key)).await?.pop().flatten())
+    }
+
+    /// Writes a value and gives its version. Fails as [`commit`](Self::commit) does.
+    async fn put(&self, key: &Key, value: SharedJson, precondition: Precondition) -> Result<u64, StoreError> {
+        let written = self.commit(vec![Write::Put { key: key.clone(), value, precondition }]).await?;
+        // A store that gives no version for what it has put does not hold the contract.
+        written.into_iter().next().flatten().ok_or_else(|| StoreError::unavailable("a version is missing"))
+    }
+
+    /// Removes a record and says whether there was one. Fails as [`commit`](Self::commit) does.
+    async fn delete(&self, key: &Key, precondition: Precondition) -> Result<bool, StoreError> {
+        let removed = self.commit(vec![Write::Delete { key: key.clone(), precondition }]).await?;
+        Ok(removed.into_iter().flatten().next().is_some())
+    }
 
     /// Adds a record under a fresh id, which sorts after those of earlier calls, and gives the id.
     /// Between processes the order is that of their clocks, to the millisecond.
     async fn append(&self, collection: &Collection, value: SharedJson) -> Result<String, StoreError> {
         let key = collection.key(crate::new_id())?;
         self.put(&key, value, Precondition::Absent).await?;
-        Ok(key.id)
+        Ok(key.id().to_owned())
     }
+}
+
+/// What there is at all: for an operator's own tools, such as an export. No tenant's request leads here.
+#[async_trait]
+pub trait Inventory: Records {
+    /// The companies that have records, by the bytes of their ids, beginning after `after`, at most
+    /// [`MAX_PAGE`] of them.
+    async fn companies(&self, after: Option<&str>) -> Result<Vec<String>, StoreError>;
+
+    /// The collections of a company that have records, by the bytes of their paths, beginning after the
+    /// path `after`, at most [`MAX_PAGE`] of them.
+    async fn collections(&self, company: &str, after: Option<&str>) -> Result<Vec<Collection>, StoreError>;
 }
 
 /// Typed access to [`Records`], for every store alike.
 pub trait RecordsExt: Records {
+    /// The records of these keys, each as a `T`, in their order and as of one moment.
+    fn get_many_as<T: DeserializeOwned + Send>(
+        &self,
+        keys: &[Key],
+    ) -> impl Future<Output = Result<Vec<Option<Record<T>>>, StoreError>> + Send {
+        async move {
+            let found = self.get_many(keys).await?.into_iter().zip(keys);
+            found
+                .map(|(record, key)| record.map(|record| record.parse(key.collection())).transpose())
+                .collect()
+        }
+    }
+
     /// The record as a `T`, if it is there.
     fn get_as<T: DeserializeOwned + Send>(
         &self,
         key: &Key,
     ) -> impl Future<Output = Result<Option<Record<T>>, StoreError>> + Send {
-        async move { self.get(key).await?.map(|record| record.parse(&key.collection)).transpose() }
+        async move { self.get(key).await?.map(|record| record.parse(key.collection())).transpose() }
     }
 
     /// Writes a value and gives its version.
@@ -386,12 +305,13 @@ pub trait RecordsExt: Records {
 
     /// Reads a record, changes it and writes it back, again from the start where somebody else wrote
     /// meanwhile. `change` is given what is there and says what shall be there; it may run several
-    /// times. Fails with [`StoreError::Conflict`] only after many rounds that others won.
+    /// times. Gives what is there now, and its version. Fails with [`StoreError::Conflict`] only after
+    /// many rounds that others won.
     fn update<T, E>(
         &self,
         key: &Key,
-        mut change: impl FnMut(Option<T>) -> Result<T, E> + Send,
-    ) -> impl Future<Output = Result<T, E>> + Send
+        mut change: impl FnMut(Option<Record<T>>) -> Result<T, E> + Send,
+    ) -> impl Future<Output = Result<(T, u64), E>> + Send
     where
         T: Serialize + DeserializeOwned + Send + Sync,
         E: From<StoreError> + Send,
@@ -403,9 +323,9 @@ pub trait RecordsExt: Records {
                 let precondition = found
                     .as_ref()
                     .map_or(Precondition::Absent, |record| Precondition::Version(record.version));
-                let value = change(found.map(|record| record.value))?;
+                let value = change(found)?;
                 match self.put_as(key, &value, precondition).await {
-                    Ok(_) => return Ok(value),
+                    Ok(version) => return Ok((value, version)),
                     Err(StoreError::Conflict { .. }) if attempt < UPDATE_ATTEMPTS => attempt += 1,
                     Err(error) => return Err(error.into()),
                 }
@@ -427,42 +347,6 @@ pub(crate) fn to_json(value: &impl Serialize) -> Result<SharedJson, StoreError> 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_key_has_no_part_that_some_database_would_refuse() {
-        let long = "x".repeat(MAX_KEY_ID_BYTES + 1);
-        for (company, collection, id, fault) in [
-            ("", "docs", "1", "the company id is empty"),
-            ("c", "", "1", "the collection is empty"),
-            ("c", "docs", "", "the id is empty"),
-            ("c", "docs", "a\0b", "the id has a control character"),
-            ("c", "docs", long.as_str(), "the id has 257 bytes, and at most 256 are taken"),
-        ] {
-            let error = Key::new(company, collection, id).expect_err(fault);
-            assert_eq!(error.to_string(), fault);
-        }
-        assert!(Key::new("c", "docs", "ü/%\u{1F600}").is_ok());
-    }
-
-    #[test]
-    fn different_parts_are_different_collections() {
-        let path = |parts: &[&str]| {
-            let base = Collection::new("c", "m").expect("a name");
-            parts.iter().try_fold(base, |collection, part| collection.within(part)).expect("parts").path
-        };
-        assert_eq!(path(&["a", "b"]), "m/a/b");
-        assert_ne!(path(&["a/b"]), path(&["a", "b"]));
-        assert_ne!(path(&["a%2Fb"]), path(&["a/b"]));
-    }
-
-    #[test]
-    fn a_cursor_comes_back_and_a_made_up_one_is_refused() {
-        let id = "ü/1";
-        assert_eq!(open_cursor(&seal_cursor(id)).expect("ours"), id);
-        for cursor in ["", "1", "zz", "ff", &"00".repeat(300)] {
-            assert!(matches!(open_cursor(cursor), Err(StoreError::Invalid(_))), "{cursor}");
-        }
-    }
 
     #[test]
     fn a_conflict_reads_as_a_sentence() {

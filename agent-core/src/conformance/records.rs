@@ -9,8 +9,8 @@ use serde_json::value::RawValue;
 
 use crate::message::SharedJson;
 use crate::records::{
-    Collection, Key, List, MAX_COLLECTION_BYTES, MAX_ID_BYTES, MAX_KEY_ID_BYTES, MAX_PAGE, MAX_VALUE_BYTES,
-    Order, Precondition, Record, Records, RecordsExt, StoreError,
+    Collection, Inventory, Key, List, MAX_COLLECTION_BYTES, MAX_ID_BYTES, MAX_KEY_ID_BYTES, MAX_PAGE,
+    MAX_VALUE_BYTES, Order, Precondition, Record, Records, RecordsExt, StoreError, Write,
 };
 
 type Store = Arc<dyn Records>;
@@ -37,6 +37,10 @@ pub async fn records(make: impl AsyncFn() -> Store) {
     appended_records_are_in_order(&*make().await).await;
     one_of_many_creates(&*make().await).await;
     no_update_is_lost(&*make().await).await;
+    writes_happen_together_or_not_at_all(&*make().await).await;
+    writes_happen_in_their_order(&*make().await).await;
+    many_are_read_at_once(&*make().await).await;
+    nobody_sees_half_a_commit(&*make().await).await;
 }
 
 fn key(id: &str) -> Key {
@@ -324,10 +328,155 @@ async fn one_of_many_creates(store: &dyn Records) {
 
 async fn no_update_is_lost(store: &dyn Records) {
     let key = key("counter");
-    let add = |count: Option<u64>| Ok::<_, StoreError>(count.unwrap_or(0) + 1);
+    let add = |count: Option<Record<u64>>| Ok::<_, StoreError>(count.map_or(0, |record| record.value) + 1);
     for result in join_all((0..16).map(|_| store.update(&key, add))).await {
         done("update", result);
     }
     let record = done("get", store.get_as::<u64>(&key).await).expect("the counter is there");
     assert_eq!(record.value, 16, "of 16 updates side by side none is lost");
+}
+
+fn put_of(id: &str, text: &str, precondition: Precondition) -> Write {
+    Write::Put { key: key(id), value: json(text), precondition }
+}
+
+async fn writes_happen_together_or_not_at_all(store: &dyn Records) {
+    let there = put(store, &key("there"), "1").await;
+    let elsewhere = Key::new("other", "things", "a").expect("a valid key");
+    let batch = |last: Write| {
+        vec![
+            put_of("new", "2", Precondition::Absent),
+            put_of("there", "2", Precondition::Version(there)),
+            Write::Put { key: elsewhere.clone(), value: json("2"), precondition: Precondition::Any },
+            last,
+        ]
+    };
+    let too_large = format!("\"{}\"", "x".repeat(MAX_VALUE_BYTES));
+    for (case, last) in [
+        ("an absence that does not hold", put_of("there", "3", Precondition::Absent)),
+        (
+            "a version that does not hold",
+            Write::Delete { key: key("there"), precondition: Precondition::Version(there) },
+        ),
+        ("a value that is too large", put_of("large", &too_large, Precondition::Any)),
+    ] {
+        let refused = store.commit(batch(last)).await;
+        assert!(
+            matches!(refused, Err(StoreError::Conflict { .. } | StoreError::TooLarge { .. })),
+            "{case}: {refused:?}"
+        );
+        assert!(get(store, &key("new")).await.is_none(), "{case}: of a refused commit nothing is new");
+        assert!(get(store, &elsewhere).await.is_none(), "{case}: of a refused commit nothing is elsewhere");
+        let record = get(store, &key("there")).await.expect("what was there stays");
+        assert_eq!((record.version, record.value.get()), (there, "1"), "{case}: what was there stays");
+    }
+    let gone = Write::Delete { key: key("gone"), precondition: Precondition::Any };
+    let done = done("commit", store.commit(batch(gone)).await);
+    let [Some(new), Some(again), Some(other), None] = done[..] else {
+        panic!("a commit gives a version for each put, and none for what was not there: {done:?}")
+    };
+    assert!(again > there, "versions grow: {again} came after {there}");
+    for (key, version) in [(key("new"), new), (key("there"), again), (elsewhere, other)] {
+        let record = get(store, &key).await.expect("what was committed is there");
+        assert_eq!((record.version, record.value.get()), (version, "2"), "what was committed is there");
+    }
+    let nothing = store.commit(Vec::new()).await;
+    assert!(matches!(nothing.as_deref(), Ok([])), "a commit of nothing does nothing: {nothing:?}");
+}
+
+async fn writes_happen_in_their_order(store: &dyn Records) {
+    let writes = vec![
+        put_of("a", "1", Precondition::Absent),
+        Write::Delete { key: key("a"), precondition: Precondition::Any },
+        put_of("a", "2", Precondition::Absent),
+    ];
+    let done = done("writing one record three times", store.commit(writes).await);
+    let [Some(first), Some(removed), Some(last)] = done[..] else { panic!("three versions, not {done:?}") };
+    assert!(first == removed && last > first, "each write sees the one before it: {done:?}");
+    assert_eq!(get(store, &key("a")).await.expect("there").value.get(), "2", "the last write counts");
+}
+
+async fn many_are_read_at_once(store: &dyn Records) {
+    fill(store, &["b", "a"]).await;
+    let keys =
+        [key("a"), key("none"), key("b"), key("a"), Key::new("other", "things", "a").expect("a valid key")];
+    let found = done("get_many", store.get_many(&keys).await);
+    let ids: Vec<_> = found.iter().map(|record| record.as_ref().map(|record| record.id.as_str())).collect();
+    assert_eq!(ids, [Some("a"), None, Some("b"), Some("a"), None], "records come in the order of the keys");
+    assert!(done("get_many", store.get_many(&[]).await).is_empty(), "no keys give no records");
+}
+
+/// Two records change together again and again while others read them together.
+async fn nobody_sees_half_a_commit(store: &dyn Records) {
+    let pair = |n: u32| {
+        vec![
+            put_of("left", &n.to_string(), Precondition::Any),
+            put_of("right", &n.to_string(), Precondition::Any),
+        ]
+    };
+    done("commit", store.commit(pair(0)).await);
+    let writes = async {
+        for n in 1..50 {
+            done("commit", store.commit(pair(n)).await);
+        }
+    };
+    let reads = async {
+        for _ in 0..50 {
+            let found = done("get_many", store.get_many(&[key("left"), key("right")]).await);
+            let values: Vec<_> =
+                found.into_iter().flatten().map(|record| record.value.get().to_owned()).collect();
+            assert_eq!(values[0], values[1], "a reader sees all of a commit or nothing");
+        }
+    };
+    futures_util::join!(writes, reads);
+}
+
+/// Runs the contract of [`Inventory`] against stores that `make` gives, an empty one at every call.
+///
+/// # Panics
+/// With a sentence, where the contract does not hold.
+pub async fn inventory(make: impl AsyncFn() -> Arc<dyn Inventory>) {
+    let store = make().await;
+    assert!(companies(&*store).await.is_empty(), "an empty store has no companies");
+    let many: Vec<String> = (0..MAX_PAGE + 1).map(|n| format!("c{n:05}")).collect();
+    let agents = Collection::of_platform("agents").expect("a valid collection");
+    put(&*store, &agents.key("a").expect("a valid key"), "1").await;
+    for company in &many {
+        put(&*store, &Key::new(company, "things", "a").expect("a valid key"), "1").await;
+    }
+    assert_eq!(companies(&*store).await, many, "the companies are all there, and the platform is none");
+
+    let mut expected: Vec<Collection> = Vec::new();
+    for name in ["b", "a/b", "a", "é"] {
+        let collection = Collection::new("c00000", name).and_then(|collection| collection.within("x/y"));
+        let collection = collection.expect("a valid collection");
+        put(&*store, &collection.key("1").expect("a valid key"), "1").await;
+        put(&*store, &collection.key("2").expect("a valid key"), "1").await;
+        expected.push(collection);
+    }
+    expected.push(Collection::new("c00000", "things").expect("a valid collection"));
+    expected.sort_unstable();
+    let found = done("collections", store.collections("c00000", None).await);
+    assert_eq!(found, expected, "a company's collections are all there, each once");
+    let rest = done("collections", store.collections("c00000", Some(expected[1].path())).await);
+    assert_eq!(rest, expected[2..], "a page goes on after the path that was given");
+    let gone = Key::new("c00001", "things", "a").expect("a valid key");
+    done("delete", store.delete(&gone, Precondition::Any).await);
+    assert!(
+        done("collections", store.collections("c00001", None).await).is_empty(),
+        "what is empty is not there"
+    );
+}
+
+/// All companies, page after page.
+async fn companies(store: &dyn Inventory) -> Vec<String> {
+    let mut all: Vec<String> = Vec::new();
+    loop {
+        let page = done("companies", store.companies(all.last().map(String::as_str)).await);
+        assert!(page.len() <= MAX_PAGE, "a page is bounded");
+        if page.is_empty() {
+            return all;
+        }
+        all.extend(page);
+    }
 }

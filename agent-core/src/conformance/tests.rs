@@ -12,11 +12,11 @@ use super::*;
 use crate::backend::EmbeddedBackend;
 use crate::error::{Failure, FailureKind};
 use crate::memory::{MemoryRecords, MemoryRoles};
-use crate::message::{FinishReason, SharedJson};
+use crate::message::FinishReason;
 use crate::model::{Model, ModelEvent, ModelInfo, ModelRequest, ModelStream};
 use crate::payload::Payload;
 use crate::records::{
-    Collection, Key, List, MAX_VALUE_BYTES, Page, Precondition, Record, Records, StoreError,
+    Collection, Key, List, MAX_VALUE_BYTES, Page, Precondition, Record, Records, StoreError, Write,
 };
 use crate::role::{EmbeddedAi, RoleBlock, RoleStore};
 use crate::select::Choice;
@@ -41,6 +41,7 @@ fn open_streams(model: &Arc<ScriptedModel>) -> OpenWork {
 #[tokio::test]
 async fn the_store_in_memory_conforms() {
     records(async || Arc::new(MemoryRecords::default()) as _).await;
+    inventory(async || Arc::new(MemoryRecords::default()) as _).await;
 }
 
 #[tokio::test]
@@ -89,6 +90,8 @@ enum Defect {
     FoldsCase,
     SkipsAtThePageBreak,
     ForgetsTheOrder,
+    CommitsOneByOne,
+    ForgetsTheKeys,
 }
 
 struct Defective {
@@ -125,31 +128,55 @@ impl Defective {
     }
 }
 
+impl Defective {
+    fn write(&self, write: Write) -> Write {
+        let (key, precondition) = (self.key(write.key()), self.precondition(write.precondition()));
+        match write {
+            Write::Delete { .. } => Write::Delete { key, precondition },
+            Write::Put { value, .. } => {
+                let value = match self.defect {
+                    Defect::NormalisesValues => {
+                        let value: Value = serde_json::from_str(value.get()).expect("JSON");
+                        to_raw_value(&value).expect("JSON").into()
+                    }
+                    _ => value,
+                };
+                Write::Put { key, value, precondition }
+            }
+        }
+    }
+}
+
 #[async_trait]
 impl Records for Defective {
-    async fn get(&self, key: &Key) -> Result<Option<Record>, StoreError> {
-        let found = self.inner.get(&self.key(key)).await?;
-        Ok(found.map(|record| Record {
-            id: key.id().to_owned(),
-            version: self.version(record.version),
-            ..record
-        }))
-    }
-
-    async fn put(&self, key: &Key, value: SharedJson, precondition: Precondition) -> Result<u64, StoreError> {
-        let value = match self.defect {
-            Defect::NormalisesValues => {
-                let value: Value = serde_json::from_str(value.get()).expect("JSON");
-                to_raw_value(&value).expect("JSON").into()
+    async fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Record>>, StoreError> {
+        let inner: Vec<Key> = keys.iter().map(|key| self.key(key)).collect();
+        let mut found = self.inner.get_many(&inner).await?;
+        for (record, key) in found.iter_mut().zip(keys) {
+            if let Some(record) = record {
+                record.id = key.id().to_owned();
+                record.version = self.version(record.version);
             }
-            _ => value,
-        };
-        let version = self.inner.put(&self.key(key), value, self.precondition(precondition)).await?;
-        Ok(self.version(version))
+        }
+        if matches!(self.defect, Defect::ForgetsTheKeys) {
+            found.retain(Option::is_some);
+        }
+        Ok(found)
     }
 
-    async fn delete(&self, key: &Key, precondition: Precondition) -> Result<bool, StoreError> {
-        self.inner.delete(&self.key(key), self.precondition(precondition)).await
+    async fn commit(&self, writes: Vec<Write>) -> Result<Vec<Option<u64>>, StoreError> {
+        let writes: Vec<Write> = writes.into_iter().map(|write| self.write(write)).collect();
+        let done = match self.defect {
+            Defect::CommitsOneByOne => {
+                let mut done = Vec::new();
+                for write in writes {
+                    done.extend(self.inner.commit(vec![write]).await?);
+                }
+                done
+            }
+            _ => self.inner.commit(writes).await?,
+        };
+        Ok(done.into_iter().map(|version| version.map(|version| self.version(version))).collect())
     }
 
     async fn list(&self, collection: &Collection, list: &List) -> Result<Page, StoreError> {
@@ -176,6 +203,8 @@ async fn a_defective_store_is_found_out() {
         (Defect::FoldsCase, "ids that differ in case differ"),
         (Defect::SkipsAtThePageBreak, "in pages of Some(1)"),
         (Defect::ForgetsTheOrder, "a list is in the order of the ids' bytes"),
+        (Defect::CommitsOneByOne, "of a refused commit nothing is new"),
+        (Defect::ForgetsTheKeys, "records come in the order of the keys"),
     ] {
         let make = async || {
             let limit = if matches!(defect, Defect::TakesAnySize) { usize::MAX } else { MAX_VALUE_BYTES };

@@ -1,13 +1,9 @@
 //! Documents: texts of a company that agents read.
 
-use futures_util::{StreamExt, TryStreamExt, stream};
 use serde::{Deserialize, Serialize};
 
 use super::collection;
 use crate::records::{Key, Record, Records, RecordsExt, StoreError};
-
-/// How many documents are read side by side.
-const READ_AHEAD: usize = 8;
 
 /// A text with a title.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,9 +37,9 @@ pub async fn documents(
     company_id: &str,
     ids: &[String],
 ) -> Result<Vec<Record<Document>>, StoreError> {
-    let reads: Vec<_> = ids.iter().map(|id| document(records, company_id, id)).collect();
-    let found: Vec<_> = stream::iter(reads).buffered(READ_AHEAD).try_collect().await?;
-    Ok(found.into_iter().flatten().collect())
+    let key = |id: &String| Key::new(company_id, collection::DOCUMENTS, id);
+    let keys = ids.iter().map(key).collect::<Result<Vec<_>, _>>()?;
+    Ok(records.get_many_as(&keys).await?.into_iter().flatten().collect())
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use super::{Document, Memory, TodoList, User, collection};
 use crate::message::SharedJson;
-use crate::records::{Key, Precondition, Records, RecordsExt, StoreError, to_json};
+use crate::records::{Key, Precondition, Record, Records, RecordsExt, StoreError, to_json};
 use crate::role::{RoleBlock, RoleStore};
 
 mod check;
@@ -200,7 +200,10 @@ async fn merge_todos(records: &dyn Records, list: &TodoList) -> Result<Change, S
         return Ok(Change::Unchanged);
     }
     let change = if found.is_some() { Change::Updated } else { Change::Created };
-    records.update(&key, |found| Ok::<_, StoreError>(merge(found.as_ref()))).await?;
+    let merge = |found: Option<Record<TodoList>>| {
+        Ok::<_, StoreError>(merge(found.as_ref().map(|record| &record.value)))
+    };
+    records.update(&key, merge).await?;
     Ok(change)
 }
 

@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{WorkspaceError, collection};
-use crate::records::{Key, Records, RecordsExt};
+use crate::records::{Key, Record, Records, RecordsExt};
 use crate::tool::ExecutionContext;
 
 /// How many todos a list has at most; with titles of their full size, every byte of them escaped,
@@ -63,8 +63,8 @@ pub async fn create_todo(
     let title = checked_title(title).map_err(|fault| WorkspaceError::Invalid { field: "title", fault })?;
     let (id, key) = key(context)?;
     let todo = Todo { id: crate::new_id(), title: title.to_owned(), done: false };
-    let add = |found| {
-        let mut list = owned(id, found, context)?;
+    let add = |found: Option<Record<TodoList>>| {
+        let mut list = owned(id, found.map(|record| record.value), context)?;
         if list.todos.len() >= MAX_TODOS {
             return Err(WorkspaceError::Full { what: "todo list", limit: MAX_TODOS });
         }
