@@ -31,8 +31,7 @@ fn words(part: &ContentPart) -> Option<Cow<'_, str>> {
 
 /// Appends the parts' texts as one string, a line break between any two.
 pub(super) fn push_text(parts: &[ContentPart], out: &mut Vec<u8>) {
-    let texts: Vec<Cow<'_, str>> =
-        parts.iter().filter_map(words).filter(|text| !text.is_empty()).collect();
+    let texts: Vec<Cow<'_, str>> = parts.iter().filter_map(words).filter(|text| !text.is_empty()).collect();
     push(&texts.join("\n"), out);
 }
 
