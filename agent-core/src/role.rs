@@ -24,6 +24,7 @@ pub use records::RecordRoles;
 pub(crate) use records::{ROLES, RoleKeys, Stored, as_found};
 pub use rotation::Rotated;
 pub use secrets::merge_secrets;
+pub(crate) use secrets::places;
 
 /// An agent's role: its content and the containers below it.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]

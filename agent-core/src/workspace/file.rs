@@ -74,8 +74,8 @@ pub struct Entry {
 }
 
 impl WorkspaceFile {
-    /// Reads and checks a whole file. What [`apply`](Self::apply) could refuse
-    /// without a look at the store is found here.
+    /// Reads and checks a whole file. What [`apply`](Self::apply) could refuse without a look
+    /// at the store is found here.
     ///
     /// # Errors
     /// The first fault in the text, or all faults in what it says.

@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::WorkspaceFile;
 use super::locate::Path;
 use crate::records::{MAX_ID_BYTES, MAX_VALUE_BYTES, MAX_WRITES};
+use crate::role::{RoleBlock, places};
 use crate::workspace::todos::{MAX_TODOS, checked_title};
 
 /// How many faults are told at once.
@@ -78,7 +79,8 @@ impl Check<'_> {
                     self.same_company(at, "document", id, &role.company_id, &documents);
                 }
             }
-            self.fits(at, role);
+            self.fits(at.clone(), role);
+            self.secrets_fit(at, role);
         }
     }
 
@@ -183,6 +185,20 @@ impl Check<'_> {
         let bytes = serde_json::to_vec(value).map_or(0, |json| json.len());
         if bytes > MAX_VALUE_BYTES {
             self.fault(at, format!("has {bytes} bytes as JSON, and at most {MAX_VALUE_BYTES} are taken"));
+        }
+    }
+
+    /// An agent's secrets are one record, in which each is a third longer than it is here.
+    fn secrets_fit(&mut self, at: Path, role: &RoleBlock) {
+        let mut role = role.clone();
+        let secrets =
+            places(&mut role).into_iter().filter_map(|place| Some(place.secret.as_ref()?.expose().len()));
+        let bytes: usize = secrets.map(|bytes| bytes.div_ceil(3) * 4 + 256).sum();
+        if bytes > MAX_VALUE_BYTES {
+            let fault = format!(
+                "has secrets of {bytes} bytes when they are sealed, and at most {MAX_VALUE_BYTES} are taken"
+            );
+            self.fault(at, fault);
         }
     }
 

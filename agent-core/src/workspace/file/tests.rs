@@ -365,6 +365,11 @@ fn what_is_too_large_is_refused_before_anything_is_written() {
     let file = json!({"documents": [{"id": "d", "companyId": "c", "text": text}]}).to_string();
     let error = WorkspaceFile::parse(&file).expect_err("too large");
     assert_eq!(error.faults[0].path, "documents[0]");
+    for (field, size) in [("systemPrompt", text.len()), ("agentServerApiKey", text.len() * 3 / 4)] {
+        let role = json!({"id": "a", "companyId": "c", "content": {field: "x".repeat(size)}});
+        let error = WorkspaceFile::parse(&json!({"agents": [role]}).to_string()).expect_err(field);
+        assert_eq!((error.faults.len(), error.faults[0].path.as_str()), (1, "agents[0]"), "{field}");
+    }
     let users: Vec<Value> = (0..100).map(|_| json!({"id": "", "companyId": ""})).collect();
     let error = WorkspaceFile::parse(&json!({ "users": users }).to_string()).expect_err("many faults");
     assert_eq!(error.faults.len(), 20);
