@@ -1,6 +1,7 @@
 //! Tools over documents. The company's own people reach all of the company's; a visitor of a widget
 //! reaches those that the role names, and makes none.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use schemars::JsonSchema;
@@ -49,12 +50,10 @@ impl Reach {
             return Ok(Self::Company);
         }
         let role = stores.role(context).await?;
-        let mut ids: Vec<String> = Vec::new();
-        for id in role.content.document_ids.iter().chain(&role.content.rag_document_ids) {
-            if !ids.contains(id) {
-                ids.push(id.clone());
-            }
-        }
+        let content = &role.content;
+        let mut seen = HashSet::new();
+        let ids = content.document_ids.iter().chain(&content.rag_document_ids);
+        let ids = ids.filter(|id| seen.insert(*id)).cloned().collect();
         Ok(Self::Named(ids))
     }
 
@@ -82,33 +81,15 @@ struct List {
 #[serde(rename_all = "camelCase")]
 struct Documents {
     /// The documents.
-    docs: Vec<Head>,
+    docs: Vec<DocumentHead>,
     /// Where the next page begins; absent on the last one.
     #[serde(skip_serializing_if = "Option::is_none")]
     next_cursor: Option<String>,
 }
 
-#[derive(Serialize, JsonSchema)]
-struct Head {
-    /// The document's id.
-    id: String,
-    /// The title.
-    title: String,
-    /// How many bytes its text has.
-    bytes: usize,
-    /// The document's version.
-    version: u64,
-}
-
-impl From<DocumentHead> for Head {
-    fn from(DocumentHead { id, title, bytes, version }: DocumentHead) -> Self {
-        Self { id, title, bytes, version }
-    }
-}
-
 async fn list_docs(stores: &Stores, context: &ExecutionContext, asked: List) -> Result<Documents, ToolError> {
     let (records, company) = (&*stores.records, context.company_id.as_str());
-    let (heads, next_cursor) = match Reach::of(stores, context).await? {
+    let (docs, next_cursor) = match Reach::of(stores, context).await? {
         Reach::Company => {
             let list = page::list(asked.limit, asked.cursor)?;
             let listed = workspace::document_heads(records, company, &list).await?;
@@ -119,7 +100,7 @@ async fn list_docs(stores: &Stores, context: &ExecutionContext, asked: List) -> 
             (workspace::named_document_heads(records, company, &ids).await?, next_cursor)
         }
     };
-    Ok(Documents { docs: heads.into_iter().map(Head::from).collect(), next_cursor })
+    Ok(Documents { docs, next_cursor })
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -177,7 +158,7 @@ struct Create {
 #[derive(Serialize, JsonSchema)]
 struct Changed {
     /// The document.
-    doc: Head,
+    doc: DocumentHead,
 }
 
 async fn create_doc(stores: &Stores, context: &ExecutionContext, new: Create) -> Result<Changed, ToolError> {
@@ -187,7 +168,7 @@ async fn create_doc(stores: &Stores, context: &ExecutionContext, new: Create) ->
     let Create { title, text } = new;
     let company = context.company_id.as_str();
     let (made, version) = workspace::create_document(&*stores.records, company, &title, &text).await?;
-    Ok(Changed { doc: Head { id: made.id, title: made.title, bytes: made.text.len(), version } })
+    Ok(Changed { doc: DocumentHead::new(made, version) })
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -212,5 +193,5 @@ async fn append_doc(
     let company = context.company_id.as_str();
     let append = workspace::append_document(&*stores.records, company, &id, &text, version);
     let (longer, version) = append.await?;
-    Ok(Changed { doc: Head { id: longer.id, title: longer.title, bytes: longer.text.len(), version } })
+    Ok(Changed { doc: DocumentHead::new(longer, version) })
 }

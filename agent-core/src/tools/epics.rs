@@ -31,29 +31,16 @@ struct Read {
 #[serde(rename_all = "camelCase")]
 struct Epics {
     /// The epics.
-    epics: Vec<Head>,
+    epics: Vec<EpicHead>,
     /// Where the next page begins; absent on the last one.
     #[serde(skip_serializing_if = "Option::is_none")]
     next_cursor: Option<String>,
 }
 
-#[derive(Serialize, JsonSchema)]
-struct Head {
-    /// The epic's id.
-    id: String,
-    /// The title.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    title: Option<String>,
-    /// How far it is.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    status: Option<String>,
-}
-
 async fn read_epics(stores: &Stores, context: &ExecutionContext, read: Read) -> Result<Epics, ToolError> {
     let list = page::list(read.limit, read.cursor)?;
     let found = workspace::epic_heads(&*stores.records, &context.company_id, &list).await?;
-    let head = |EpicHead { id, title, status }| Head { id, title, status };
-    Ok(Epics { epics: found.items.into_iter().map(head).collect(), next_cursor: found.next_cursor })
+    Ok(Epics { epics: found.items, next_cursor: found.next_cursor })
 }
 
 #[derive(Deserialize, JsonSchema)]

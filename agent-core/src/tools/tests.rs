@@ -136,10 +136,6 @@ fn todos() {
     let titles: Vec<_> =
         read()["todos"].as_array().expect("todos").iter().map(|t| t["title"].clone()).collect();
     assert_eq!(titles, ["two", "three"]);
-    let page = world.did(&ada(), "readTodos", json!({"limit": 1}));
-    let rest = world.did(&ada(), "readTodos", json!({"cursor": page["nextCursor"]}));
-    assert_eq!((&page["todos"][0]["title"], &rest["todos"][0]["title"]), (&titles[0], &titles[1]));
-    assert_eq!(rest.get("nextCursor"), None);
 }
 
 #[test]
@@ -391,13 +387,7 @@ fn a_failure_tells_the_model_what_it_can_mend() {
             json!({"id": "t1", "version": -1}),
             "invalid arguments: version: invalid value: integer `-1`, expected u64",
         ),
-        (&ada(), "readTodos", json!({"limit": 0}), "invalid arguments: limit: must be between 1 and 200"),
-        (
-            &ada(),
-            "readTodos",
-            json!({"cursor": "x"}),
-            "invalid arguments: cursor: is not a nextCursor of this tool's",
-        ),
+        (&visitor(), "listDocs", json!({"limit": 0}), "invalid arguments: limit: must be between 1 and 200"),
         (
             &ada(),
             "listDocs",

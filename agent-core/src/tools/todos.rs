@@ -6,8 +6,6 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::builtin::{ADDS, READS, REPLACES, Stores, tool};
-use super::page;
-use crate::records::MAX_PAGE;
 use crate::tool::{ExecutionContext, LocalTools, ToolError};
 use crate::workspace::{self, MAX_TITLE_BYTES, Todo, TodoChange};
 
@@ -37,31 +35,22 @@ pub(super) fn add(tools: LocalTools, stores: &Arc<Stores>) -> LocalTools {
         .with(tool(stores, "deleteTodo", "Removes a todo from the user's list.", REPLACES, delete_todo))
 }
 
+/// A list has a bounded number of todos and is given whole: a small model that has no argument to fill in
+/// fills in none wrongly.
 #[derive(Deserialize, JsonSchema)]
-struct Read {
-    /// How many todos to give at most; 50 where it is left out.
-    #[schemars(range(min = 1, max = MAX_PAGE))]
-    limit: Option<usize>,
-    /// The nextCursor of the page before.
-    cursor: Option<String>,
-}
+struct Read {}
 
 #[derive(Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
 struct Todos {
     /// The todos, oldest first.
     todos: Vec<Todo>,
     /// The version of the list.
     version: u64,
-    /// Where the next page begins; absent on the last one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    next_cursor: Option<String>,
 }
 
-async fn read_todos(stores: &Stores, context: &ExecutionContext, read: Read) -> Result<Todos, ToolError> {
+async fn read_todos(stores: &Stores, context: &ExecutionContext, _: Read) -> Result<Todos, ToolError> {
     let list = workspace::todo_list_record(&*stores.records, context).await?;
-    let (todos, next_cursor) = page::cut(list.value.todos, read.limit, read.cursor.as_deref())?;
-    Ok(Todos { todos, version: list.version, next_cursor })
+    Ok(Todos { todos: list.value.todos, version: list.version })
 }
 
 #[derive(Deserialize, JsonSchema)]

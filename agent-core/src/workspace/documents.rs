@@ -1,5 +1,6 @@
 //! Documents: texts of a company that agents read.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::tally::put_counted;
@@ -61,22 +62,28 @@ pub async fn documents(
 }
 
 /// What a list says about a document.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct DocumentHead {
     /// The document's identifier.
     pub id: String,
     /// The title.
     pub title: String,
-    /// How many bytes the text has.
+    /// How many bytes its text has.
     pub bytes: usize,
     /// The document's version.
     pub version: u64,
 }
 
-impl From<Record<Document>> for DocumentHead {
-    fn from(record: Record<Document>) -> Self {
-        let Record { version, value: Document { id, title, text, .. }, .. } = record;
+impl DocumentHead {
+    /// What there is to say about the document, which is at this version.
+    pub fn new(document: Document, version: u64) -> Self {
+        let Document { id, title, text, .. } = document;
         Self { id, title, bytes: text.len(), version }
+    }
+
+    fn of(record: Record<Document>) -> Self {
+        Self::new(record.value, record.version)
     }
 }
 
@@ -87,7 +94,7 @@ pub async fn document_heads(
     list: &List,
 ) -> Result<Listed<DocumentHead>, StoreError> {
     let documents = Collection::new(company_id, collection::DOCUMENTS)?;
-    view(records, &documents, list, |record| Some(DocumentHead::from(record))).await
+    view(records, &documents, list, |record| Some(DocumentHead::of(record))).await
 }
 
 /// The heads of the documents of these identifiers, in their order. Those that the company does not have
@@ -102,7 +109,7 @@ pub async fn named_document_heads(
     let mut heads = Vec::with_capacity(keys.len());
     for keys in keys.chunks(READ_AT_ONCE) {
         let found = records.get_many_as::<Document>(keys).await?;
-        heads.extend(found.into_iter().flatten().map(DocumentHead::from));
+        heads.extend(found.into_iter().flatten().map(DocumentHead::of));
     }
     Ok(heads)
 }

@@ -1,5 +1,7 @@
 //! Epics: what an operator's file says of them, for agents to read.
 
+use schemars::JsonSchema;
+use serde::Serialize;
 use serde_json::Value;
 
 use super::view::{Listed, view};
@@ -7,13 +9,16 @@ use super::{Entry, WorkspaceError, collection};
 use crate::records::{Collection, Key, List, Record, Records, RecordsExt, StoreError};
 
 /// What a list says about an epic.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct EpicHead {
     /// The epic's identifier.
     pub id: String,
-    /// Its `title`, or else its `name`, if either is a text.
+    /// Its title, or else its name.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
-    /// Its `status`, if that is a text.
+    /// How far it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<String>,
 }
 
