@@ -107,7 +107,7 @@ fn platform(
     local: Option<Arc<dyn Model>>,
 ) -> Platform {
     let parts = Arc::new(PartCache::default());
-    let tools = Arc::new(tools::builtin_tools(stores.records.clone()));
+    let tools = Arc::new(tools::builtin_tools(stores.records.clone(), stores.roles.clone()));
     let models = EmbeddedModels {
         hosted: hosted(&config.server.hosted, outbound),
         ollama: ollama(&config.server.ollama, outbound),
