@@ -40,8 +40,8 @@
 //!
 //! # Closing
 //!
-//! Dropping the store does the commits that still wait for an answer, closes the file and joins all
-//! threads, which blocks the caller for that long.
+//! Dropping the store ends its threads once they are done with what is under way, and closes the file, which
+//! blocks the caller for that long. A commit whose caller has gone happens as a whole or not at all.
 
 use std::fmt;
 use std::path::{Path, PathBuf};

@@ -51,7 +51,7 @@ impl fmt::Display for Fault {
             FaultKind::Locked => "another process holds the database locked",
             FaultKind::ReadOnly => "the database cannot be written",
             FaultKind::Damaged => "the database is damaged",
-            FaultKind::Closed => "the store is closed",
+            FaultKind::Closed => "the store is closed, or a thread of it has ended",
             FaultKind::Failed => "the database failed",
         })
     }

@@ -3,6 +3,8 @@
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, MAIN_DB, OpenFlags};
 
@@ -15,6 +17,8 @@ const LEAST_SQLITE: i32 = 3_051_003;
 const PAGE_BYTES: u64 = 4096;
 /// The bytes that the log is cut back to once it has been larger, as after an import.
 const LOG_BYTES: u64 = 64 << 20;
+/// How long a lock that SQLite does not wait for itself is left alone.
+const RETRY: Duration = Duration::from_millis(5);
 
 /// Why a file cannot be opened as a store.
 #[derive(Debug, thiserror::Error)]
@@ -99,11 +103,25 @@ pub(super) fn open(path: &Path, options: &SqliteOptions) -> Result<(Connection, 
     if connection.is_readonly(MAIN_DB).map_err(failed)? {
         return Err(OpenError::ReadOnly(path.to_owned()));
     }
-    schema::recognise(&connection, path)?;
-    configure(&connection, options).map_err(failed)?;
-    schema::migrate(&mut connection, path)?;
-    let version = schema::last_version(&connection).map_err(failed)?;
+    // Where two processes make a file at the same time, SQLite refuses one of them without a wait, since
+    // for all it knows each could wait for the other.
+    let deadline = Instant::now() + options.busy_timeout;
+    let version = loop {
+        match bring_up(&mut connection, path, options) {
+            Err(OpenError::Locked(_)) if Instant::now() < deadline => thread::sleep(RETRY),
+            outcome => break outcome?,
+        }
+    };
     Ok((connection, version))
+}
+
+/// Brings the file up to date, and gives the version that was given last.
+fn bring_up(connection: &mut Connection, path: &Path, options: &SqliteOptions) -> Result<u64, OpenError> {
+    let failed = |error: rusqlite::Error| OpenError::failed(path, error);
+    schema::recognise(connection, path)?;
+    configure(connection, options).map_err(failed)?;
+    schema::migrate(connection).map_err(failed)?;
+    schema::last_version(connection).map_err(failed)
 }
 
 /// A connection for reading alone, to a file that is open.

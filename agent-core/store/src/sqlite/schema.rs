@@ -35,25 +35,30 @@ const STEPS: &[&str] = &["
 "];
 
 /// Refuses what is not ours, before anything in it is changed.
-pub(super) fn recognise(connection: &Connection, path: &Path) -> Result<(), OpenError> {
-    let failed = |error: rusqlite::Error| OpenError::failed(path, error);
-    let (application, version) = marks(connection).map_err(failed)?;
+pub(super) fn recognise(connection: &mut Connection, path: &Path) -> Result<(), OpenError> {
+    let found = look(connection).map_err(|error| OpenError::failed(path, error))?;
     let known = newest(STEPS);
-    if application == APPLICATION_ID && version > known {
-        return Err(OpenError::Newer { path: path.to_owned(), found: version, known });
+    match found {
+        (0, 0, 0) => Ok(()),
+        (APPLICATION_ID, version, _) if version > known => {
+            Err(OpenError::Newer { path: path.to_owned(), found: version, known })
+        }
+        (APPLICATION_ID, ..) => Ok(()),
+        _ => Err(OpenError::OtherProgram(path.to_owned())),
     }
-    let tables: i64 =
-        connection.query_row("SELECT count(*) FROM sqlite_schema", (), |row| row.get(0)).map_err(failed)?;
-    let empty = application == 0 && version == 0 && tables == 0;
-    if empty || application == APPLICATION_ID {
-        return Ok(());
-    }
-    Err(OpenError::OtherProgram(path.to_owned()))
+}
+
+/// The file's marks and how many tables it has, as of one moment: another process may just be making them.
+fn look(connection: &mut Connection) -> rusqlite::Result<(i32, i64, i64)> {
+    let transaction = connection.transaction()?;
+    let (application, version) = marks(&transaction)?;
+    let tables = transaction.query_row("SELECT count(*) FROM sqlite_schema", (), |row| row.get(0))?;
+    Ok((application, version, tables))
 }
 
 /// Brings the file to the newest version: all the way, or not at all.
-pub(super) fn migrate(connection: &mut Connection, path: &Path) -> Result<(), OpenError> {
-    migrate_by(connection, STEPS).map_err(|error| OpenError::failed(path, error))
+pub(super) fn migrate(connection: &mut Connection) -> rusqlite::Result<()> {
+    migrate_by(connection, STEPS)
 }
 
 fn migrate_by(connection: &mut Connection, steps: &[&str]) -> rusqlite::Result<()> {
