@@ -69,6 +69,8 @@
 //!
 //! - [`records`]: one small door to data, with the company in every key, so that no query can forget it.
 //! - [`workspace`]: documents, memories, todo lists and people as typed functions over that door.
+//! - [`token`]: credentials for one agent, of which hashes are kept: for pages that embed it, and for callers of
+//!   its tools.
 //! - [`memory`]: the stores in memory, the reference for others.
 //!
 //! For those who test:
@@ -96,6 +98,7 @@ pub mod role;
 pub mod select;
 #[cfg(feature = "conformance")]
 pub mod testing;
+pub mod token;
 pub mod tool;
 pub mod tool_loop;
 pub mod tools;
