@@ -87,8 +87,6 @@ pub struct ChatInput {
     /// The turn. `agent_id`, `thread_id` and `run_id` are empty where the caller named none: the credential
     /// may imply the agent, and whoever runs the turn makes the other two. `trigger` is never set here.
     pub turn: TurnRequest,
-    /// The widget token, where the body carries it.
-    pub widget_token: Option<Secret>,
     /// The user that a parameter names. It grants nothing: a proactive call must name one, and for all
     /// others it must agree with the credential.
     pub user_id: Option<String>,
@@ -159,6 +157,23 @@ where
     read_chat(body, &mut query.into_iter().map(|(name, value)| sources::parameter(name, value)), false)
 }
 
+/// The widget tokens in a chat body: `widgetToken`, and that of `forwardedProps`. They are read before all
+/// else, since they may say who asks.
+///
+/// # Errors
+///
+/// A token that is no string.
+pub fn widget_tokens(body: &Body<'_>) -> Result<Vec<Secret>, InvalidField> {
+    let body = body.fields()?;
+    let forwarded = body.get("forwardedProps").and_then(|value| Fields::of(value).ok());
+    let forwarded = match forwarded {
+        Some(fields) => fields.text("widgetToken").map_err(|fault| fault.below("forwardedProps"))?,
+        None => None,
+    };
+    let given = [body.text("widgetToken")?, forwarded].into_iter().flatten();
+    Ok(given.filter(|token| !token.is_empty()).map(Secret::new).collect())
+}
+
 fn read_chat(
     body: &Body<'_>,
     query: &mut dyn Iterator<Item = sources::Parameter>,
@@ -181,7 +196,6 @@ fn read_chat(
     };
     Ok(ChatInput {
         turn,
-        widget_token: sources.text("widgetToken")?.filter(|token| !token.is_empty()).map(Secret::new),
         user_id: sources.id("userId")?,
         company_id: sources.id("companyId")?,
         instruction: conversation.instruction,
