@@ -11,3 +11,4 @@ mod limits;
 mod runtime;
 mod secrets;
 mod support;
+mod tokens;

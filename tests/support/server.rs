@@ -68,6 +68,16 @@ impl Server {
 
 /// The application with a workspace, reaching loopback, and `settings` over the defaults.
 pub async fn app(workspace: &Value, settings: &[(&str, &str)]) -> Server {
+    app_over(stores(workspace).await, settings).await
+}
+
+/// Stores with a workspace, for tests that look at them beside the application.
+pub async fn stores(workspace: &Value) -> Stores {
+    Stores::in_memory("the test's workspace", &workspace.to_string()).await.expect("it is right")
+}
+
+/// The application over stores, likewise.
+pub async fn app_over(stores: Stores, settings: &[(&str, &str)]) -> Server {
     let mut env = BTreeMap::from([
         ("PORT", "0"),
         ("SESSION_SECRET", SESSION_SECRET),
@@ -76,8 +86,6 @@ pub async fn app(workspace: &Value, settings: &[(&str, &str)]) -> Server {
     ]);
     env.extend(settings.iter().copied());
     let config = AppConfig::load(&Flags::default(), &env).expect("the settings are right");
-    let stores =
-        Stores::in_memory("the test's workspace", &workspace.to_string()).await.expect("it is right");
     let listener = run::listen(config.server.listen).await.expect("a free port");
     let address = listener.local_addr().expect("it listens");
     let (stopper, stop) = Stop::by_hand();

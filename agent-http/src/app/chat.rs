@@ -83,9 +83,12 @@ fn admit(credential: Credential, input: ChatInput) -> Result<Admitted, HttpError
         return Err(HttpError::forbidden("userId and companyId come from the credential"));
     }
     let mut turn = TurnRequest { trigger, ..input.turn };
-    if turn.agent_id.is_empty() {
-        turn.agent_id =
-            principal.agent_id.clone().ok_or_else(|| HttpError::invalid("agentId", "is missing"))?;
+    match &principal.agent_id {
+        Some(bound) if turn.agent_id.is_empty() => turn.agent_id.clone_from(bound),
+        // The turn would refuse it too, but what is refused should not count towards a cap.
+        Some(bound) if turn.agent_id != *bound => return Err(TurnError::WrongAgent.into()),
+        None if turn.agent_id.is_empty() => return Err(HttpError::invalid("agentId", "is missing")),
+        _ => {}
     }
     Ok(Admitted { principal, turn, visitor })
 }
