@@ -189,11 +189,25 @@ pub struct LogConfig {
     pub json: bool,
 }
 
+/// Where a service keeps its data.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Database {
+    /// A file of SQLite's.
+    Sqlite(PathBuf),
+}
+
 /// The application server's configuration.
 #[derive(Debug, Clone)]
 pub struct AppConfig {
     /// What every service has.
     pub server: ServerConfig,
+    /// Where the data is.
+    pub database: Database,
+    /// Agents' secrets are sealed under it. Without it, none is saved.
+    pub data_secret: Option<Secret>,
+    /// What was sealed under it can still be opened.
+    pub data_secret_previous: Option<Secret>,
     /// The address that clients know the application by, where it is set; see [`Self::public_url`].
     pub public_url: Option<Url>,
     /// The operator's own agent runtime.

@@ -16,6 +16,9 @@ pub(super) fn app(resolved: &Resolved) -> Result<AppConfig, Faults> {
     none(faults)?;
     Ok(AppConfig {
         server: server(resolved, &values),
+        database: set(values.database("DATABASE_URL")),
+        data_secret: values.secret("DATA_SECRET"),
+        data_secret_previous: values.secret("DATA_SECRET_PREVIOUS"),
         public_url: values.url("PUBLIC_URL"),
         runtime_url: values.url("RUNTIME_URL"),
         session_secret: values.secret("SESSION_SECRET"),

@@ -74,6 +74,9 @@ fn every_setting_is_read() {
     let config = app(&[
         ("HOST", " ::1 "),
         ("PORT", "0"),
+        ("DATABASE_URL", "sqlite:///var/lib/agentd/app.db"),
+        ("DATA_SECRET", "data-secret-0000"),
+        ("DATA_SECRET_PREVIOUS", "data-secret-0001"),
         ("PUBLIC_URL", "https://app.example/base/"),
         ("RUNTIME_URL", "http://127.0.0.1:3001"),
         ("SESSION_SECRET", "session-secret-0"),
@@ -108,6 +111,9 @@ fn every_setting_is_read() {
     let millis = |duration: Duration| duration.as_millis();
     let server = &config.server;
     assert_eq!(server.listen.to_string(), "[::1]:0");
+    assert_eq!(config.database, Database::Sqlite("/var/lib/agentd/app.db".into()));
+    assert_eq!(config.data_secret.as_ref().unwrap().expose(), "data-secret-0000");
+    assert_eq!(config.data_secret_previous.as_ref().unwrap().expose(), "data-secret-0001");
     assert_eq!(config.public_url.as_ref().unwrap().as_str(), "https://app.example/base/");
     assert_eq!(config.runtime_url.as_ref().unwrap().as_str(), "http://127.0.0.1:3001/");
     assert_eq!(config.session_secret.as_ref().unwrap().expose(), "session-secret-0");
@@ -141,6 +147,7 @@ fn all_faults_are_reported_at_once() {
     let error = app(&[
         ("HOST", "example.com"),
         ("PORT", "65536"),
+        ("DATABASE_URL", "postgres://user:sk-1@h/db"),
         ("PUBLIC_URL", "ftp://x"),
         ("RUNTIME_URL", "http://user:sk-1@h/"),
         ("SESSION_SECRET", "sk-1"),
@@ -157,6 +164,7 @@ fn all_faults_are_reported_at_once() {
     expect![[r#"
         HOST (environment) must be an IP address or localhost
         PORT (environment) must be a whole number from 0 to 65535
+        DATABASE_URL (environment) must be sqlite:// and a path, such as sqlite://data/app.db
         PUBLIC_URL (environment) must be an http or https address
         RUNTIME_URL (environment) must not hold a user name or password
         SESSION_SECRET (environment) must have at least 16 bytes
