@@ -157,21 +157,25 @@ where
     read_chat(body, &mut query.into_iter().map(|(name, value)| sources::parameter(name, value)), false)
 }
 
-/// The widget tokens in a chat body: `widgetToken`, and that of `forwardedProps`. They are read before all
-/// else, since they may say who asks.
+/// The widget tokens in a chat body: every `widgetToken`, and those of `forwardedProps`. They are read before all
+/// else, since they may say who asks, and none is left out, since another reader might take another one.
 ///
 /// # Errors
 ///
 /// A token that is no string.
 pub fn widget_tokens(body: &Body<'_>) -> Result<Vec<Secret>, InvalidField> {
+    const NAME: &str = "widgetToken";
     let body = body.fields()?;
     let forwarded = body.get("forwardedProps").and_then(|value| Fields::of(value).ok());
-    let forwarded = match forwarded {
-        Some(fields) => fields.text("widgetToken").map_err(|fault| fault.below("forwardedProps"))?,
-        None => None,
-    };
-    let given = [body.text("widgetToken")?, forwarded].into_iter().flatten();
-    Ok(given.filter(|token| !token.is_empty()).map(Secret::new).collect())
+    let mut tokens = Vec::new();
+    for value in [Some(body), forwarded].into_iter().flatten().flat_map(|fields| fields.every(NAME)) {
+        match value {
+            json::Value::Str(text) if text.is_empty() => {}
+            json::Value::Str(text) => tokens.push(Secret::new(text.clone())),
+            _ => return Err(InvalidField::new(NAME, "must be a string")),
+        }
+    }
+    Ok(tokens)
 }
 
 fn read_chat(

@@ -13,7 +13,7 @@ const TOKEN_DAYS: &str = "tokenDays";
 
 const DAY: u64 = 24 * 60 * 60;
 
-/// What a caller waits for whose run could not be counted for the crowd.
+/// How long to wait where so many runs began at once that one could not be counted.
 const CROWDED: Duration = Duration::from_secs(1);
 
 /// The count of a day.
