@@ -12,4 +12,5 @@ mod ollama;
 mod runtime;
 mod secrets;
 mod support;
+mod tokens;
 mod tools;

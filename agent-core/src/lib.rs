@@ -70,6 +70,8 @@
 //! - [`records`]: one small door to data, with the company in every key, so that no query can forget it.
 //! - [`workspace`]: documents, memories, todo lists and people as typed functions over that door.
 //! - [`seal`]: secrets under an operator's key, so that a copy of the data gives none away.
+//! - [`token`]: credentials for one agent, of which hashes are kept: for pages that embed it, and for callers of
+//!   its tools.
 //! - [`memory`]: the store in memory, the reference for others.
 //!
 //! For those who test:
@@ -98,6 +100,7 @@ pub mod seal;
 pub mod select;
 #[cfg(feature = "conformance")]
 pub mod testing;
+pub mod token;
 pub mod tool;
 pub mod tool_loop;
 pub mod tools;

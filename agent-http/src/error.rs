@@ -21,6 +21,7 @@ use http::header::{ALLOW, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WW
 use http::{HeaderMap, Method, Response, StatusCode};
 use serde_json::{Map, Value};
 
+use crate::cors::Withheld;
 use crate::request::RequestId;
 use crate::serve::{ResponseBody, full};
 use crate::stream::NegotiationError;
@@ -30,6 +31,12 @@ pub const PROBLEM_JSON: &str = "application/problem+json";
 
 /// `RateLimit`, of the IETF draft "RateLimit header fields for HTTP".
 pub const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
+
+/// `RateLimit-Policy`, of the same draft.
+pub const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+
+/// The name of a limit that is not one of ours.
+const DEFAULT_POLICY: &str = "default";
 
 /// What a client is told to wait where a limit does not say.
 const DEFAULT_RETRY_AFTER: Duration = Duration::from_secs(5);
@@ -151,9 +158,22 @@ pub struct HttpError {
     more: Option<Box<More>>,
 }
 
+/// A limit on how often something may be asked, as the draft on rate limit headers describes one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RatePolicy {
+    /// The limit's name: a lower-case word.
+    pub name: &'static str,
+    /// How often in each window.
+    pub quota: u32,
+    /// The window.
+    pub window: Duration,
+}
+
 #[derive(Debug, Default)]
 struct More {
     retry_after: Option<Duration>,
+    policy: Option<RatePolicy>,
+    withheld: bool,
     allow: Vec<Method>,
     members: Map<String, Value>,
 }
@@ -212,6 +232,14 @@ impl HttpError {
         retry_after.into_iter().fold(error, Self::retry_after)
     }
 
+    /// 429 `RATE_LIMITED` for a limit of ours, which the client is told, as it is when the next try is worth it.
+    #[must_use]
+    pub fn over(policy: RatePolicy, retry_after: Duration) -> Self {
+        let mut error = Self::rate_limited(Some(retry_after));
+        error.more().policy = Some(policy);
+        error
+    }
+
     /// 500 `INTERNAL`. The client learns no more than that.
     pub fn internal(cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self::new(Code::Internal, "the server failed; its log has the cause under the request id")
@@ -235,6 +263,13 @@ impl HttpError {
     #[must_use]
     pub fn retry_after(mut self, delay: Duration) -> Self {
         self.more().retry_after = Some(delay);
+        self
+    }
+
+    /// Keeps scripts of other origins from reading the response, see [`crate::cors::Withheld`].
+    #[must_use]
+    pub fn withhold(mut self) -> Self {
+        self.more().withheld = true;
         self
     }
 
@@ -268,6 +303,9 @@ impl HttpError {
         *response.status_mut() = self.code.status();
         self.write_headers(response.headers_mut());
         response.headers_mut().insert(RequestId::HEADER, id.clone().into());
+        if self.more.is_some_and(|more| more.withheld) {
+            response.extensions_mut().insert(Withheld);
+        }
         response
     }
 
@@ -316,8 +354,14 @@ impl HttpError {
         let seconds = delay.as_secs() + u64::from(delay.subsec_nanos() > 0);
         headers.insert(RETRY_AFTER, seconds.into());
         if is_limit {
-            let limit = HeaderValue::try_from(format!("\"default\";r=0;t={seconds}"));
+            let policy = self.more.as_deref().and_then(|more| more.policy);
+            let name = policy.map_or(DEFAULT_POLICY, |policy| policy.name);
+            let limit = HeaderValue::try_from(format!("\"{name}\";r=0;t={seconds}"));
             headers.extend(limit.ok().map(|limit| (RATE_LIMIT, limit)));
+            let policy = policy.map(|RatePolicy { name, quota, window }| {
+                HeaderValue::try_from(format!("\"{name}\";q={quota};w={}", window.as_secs()))
+            });
+            headers.extend(policy.and_then(Result::ok).map(|policy| (RATE_LIMIT_POLICY, policy)));
         }
     }
 }
@@ -461,6 +505,17 @@ mod tests {
                 &[("retry-after", "3"), ("ratelimit", "\"default\";r=0;t=3")],
             ),
             (HttpError::rate_limited(None), &[("retry-after", "5"), ("ratelimit", "\"default\";r=0;t=5")]),
+            (
+                HttpError::over(
+                    RatePolicy { name: "minute", quota: 20, window: Duration::from_secs(60) },
+                    Duration::from_millis(2100),
+                ),
+                &[
+                    ("retry-after", "3"),
+                    ("ratelimit", "\"minute\";r=0;t=3"),
+                    ("ratelimit-policy", "\"minute\";q=20;w=60"),
+                ],
+            ),
             (HttpError::conflict("in progress").retry_after(Duration::from_secs(1)), &[("retry-after", "1")]),
         ];
         for (error, expected) in cases {

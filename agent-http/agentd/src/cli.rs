@@ -1,9 +1,12 @@
 //! The command line: what can be said, and what it means for a configuration.
 
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use agent_core::token::Caps;
 use agent_http::config::{Flags, Service};
+use agent_http::cors::normal_origin;
 use agentd::dev::DevOptions;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
@@ -27,7 +30,7 @@ pub(crate) enum Command {
     App(AppArgs),
     /// Run the agent runtime.
     Runtime(ServiceArgs),
-    /// Make tokens.
+    /// Make, list and revoke tokens.
     #[command(subcommand)]
     Token(TokenCommand),
     /// Check or show the configuration.
@@ -105,6 +108,82 @@ pub(crate) struct AppArgs {
 pub(crate) enum TokenCommand {
     /// A session token, signed with SESSION_SECRET, alone on the last line.
     Session(SessionArgs),
+    /// A token for a page that embeds an agent, alone on the last line.
+    Widget(WidgetArgs),
+    /// A token to call an agent's tools with, alone on the last line.
+    Mcp(McpArgs),
+    /// Make a token invalid, for good.
+    Revoke {
+        /// The token's identifier, as `token list` shows it.
+        id: String,
+        /// A TOML file with settings.
+        #[arg(long, value_name = "FILE")]
+        config: Option<PathBuf>,
+    },
+    /// List an agent's widget and MCP tokens.
+    List(AgentArgs),
+}
+
+/// Which agent.
+#[derive(Debug, Args)]
+pub(crate) struct AgentArgs {
+    /// The agent's identifier.
+    #[arg(long, value_name = "ID")]
+    pub(crate) agent: String,
+    /// The identifier of the agent's company, where it is not found by the agent's.
+    #[arg(long, value_name = "ID")]
+    pub(crate) company: Option<String>,
+    /// A TOML file with settings.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+}
+
+/// What widget and MCP tokens have in common.
+#[derive(Debug, Args)]
+pub(crate) struct NewTokenArgs {
+    /// Which agent it is for.
+    #[command(flatten)]
+    pub(crate) agent: AgentArgs,
+    /// How long the token lives, such as 30m, 1h or 7d; until it is revoked, if it is left out.
+    #[arg(long, value_name = "DURATION", value_parser = whole_seconds)]
+    pub(crate) ttl: Option<Duration>,
+    /// What to call it.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) label: Option<String>,
+}
+
+/// What a widget token allows.
+#[derive(Debug, Args)]
+pub(crate) struct WidgetArgs {
+    /// What all tokens have.
+    #[command(flatten)]
+    pub(crate) token: NewTokenArgs,
+    /// An origin of pages that may use it, such as https://shop.example; any, if none is given.
+    #[arg(long = "origin", value_name = "ORIGIN", value_parser = origin)]
+    pub(crate) origins: Vec<String>,
+    /// How many runs may begin in a minute.
+    #[arg(long, value_name = "N", default_value_t = Caps::default().runs_per_minute)]
+    pub(crate) runs_per_minute: NonZeroU32,
+    /// How many runs may begin in a day; no cap, if it is left out.
+    #[arg(long, value_name = "N")]
+    pub(crate) runs_per_day: Option<NonZeroU32>,
+}
+
+/// What an MCP token allows.
+#[derive(Debug, Args)]
+pub(crate) struct McpArgs {
+    /// What all tokens have.
+    #[command(flatten)]
+    pub(crate) token: NewTokenArgs,
+    /// The identifier of the person whom the tools work for.
+    #[arg(long, value_name = "ID")]
+    pub(crate) user: String,
+    /// The task list that tasks and plans go to.
+    #[arg(long, value_name = "ID")]
+    pub(crate) todo_list: Option<String>,
+    /// A tool that may be called; all of the agent's, if none is given.
+    #[arg(long = "tool", value_name = "NAME")]
+    pub(crate) tools: Vec<String>,
 }
 
 /// For whom a session token is.
@@ -192,6 +271,12 @@ pub(crate) struct HealthcheckArgs {
     pub(crate) timeout: Duration,
 }
 
+/// The origin as browsers write it.
+fn origin(text: &str) -> Result<String, String> {
+    let wrong = "must be an origin, such as https://shop.example or http://localhost:5173";
+    normal_origin(text).ok_or_else(|| wrong.to_owned())
+}
+
 /// A token's claims count in seconds, so a shorter life would be none.
 fn whole_seconds(text: &str) -> Result<Duration, String> {
     let duration = humantime::parse_duration(text).map_err(|error| error.to_string())?;
@@ -224,6 +309,13 @@ mod tests {
             "runtime --config a.toml --host 0.0.0.0 --port 3001",
             "token session --user u --company c",
             "token session --user u --company c --ttl 7d --config a.toml",
+            "token widget --agent a",
+            "token widget --agent a --company c --origin https://a.example --origin http://localhost:1 --ttl 7d \
+             --runs-per-minute 5 --runs-per-day 100 --label Shop --config a.toml",
+            "token mcp --user u --agent a",
+            "token mcp --user u --agent a --todo-list l --tool readTodos --tool getDoc --ttl 30d",
+            "token revoke 01a1fe22-a2c2-7440-ae11-e6c0fd9f117d",
+            "token list --agent a --company c",
             "config check",
             "config check app --config a.toml --port 1",
             "config print runtime",
@@ -248,6 +340,14 @@ mod tests {
             ("token session --user u", ErrorKind::MissingRequiredArgument),
             ("token session --user u --company c --ttl soon", ErrorKind::ValueValidation),
             ("token session --user u --company c --ttl 10ms", ErrorKind::ValueValidation),
+            ("token widget", ErrorKind::MissingRequiredArgument),
+            ("token widget --agent a --origin *", ErrorKind::ValueValidation),
+            ("token widget --agent a --origin https://a.example/page", ErrorKind::ValueValidation),
+            ("token widget --agent a --runs-per-minute 0", ErrorKind::ValueValidation),
+            ("token widget --agent a --ttl 0s", ErrorKind::ValueValidation),
+            ("token mcp --agent a", ErrorKind::MissingRequiredArgument),
+            ("token revoke", ErrorKind::MissingRequiredArgument),
+            ("token list", ErrorKind::MissingRequiredArgument),
             ("config print database", ErrorKind::InvalidValue),
             ("healthcheck --url nowhere", ErrorKind::ValueValidation),
             ("completions tcl", ErrorKind::InvalidValue),

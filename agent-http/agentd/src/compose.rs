@@ -17,10 +17,11 @@ use agent_core::records::Records;
 use agent_core::role::{RecordRoles, RoleStore};
 use agent_core::seal::Sealer;
 use agent_core::select::BackendKind;
+use agent_core::token::Tokens;
 use agent_core::tools;
 use agent_core::turn::Platform;
 use agent_core::workspace::WorkspaceFile;
-use agent_http::app::{App, RunRegistry};
+use agent_http::app::{App, RunCaps, RunRegistry};
 use agent_http::auth::{Authenticator, BearerGate};
 use agent_http::backend::agent_server::AgentServerBackend;
 use agent_http::config::{AppConfig, HostedConfig, OllamaConfig, RuntimeConfig, ServerConfig};
@@ -83,14 +84,17 @@ pub fn application(
     let server = &config.server;
     let outbound = Outbound::new(server.outbound.clone())?;
     let public_url = config.public_url(bound);
+    let tokens = Arc::new(Tokens::new(stores.records.clone(), Arc::new(SystemClock)));
     Ok(App {
         platform: platform(config, &outbound, &public_url, stores, local),
         auth: Authenticator::new(
             config.session_secret.as_ref(),
             config.internal_secret.clone(),
             config.public_url.as_ref(),
-        ),
+        )
+        .with_tokens(tokens.clone()),
         runs: RunRegistry::default(),
+        caps: RunCaps::new(tokens, Arc::new(SystemClock)),
         body: server.body.clone(),
         json_depth: server.json_depth,
         stream: stream_limits(server),

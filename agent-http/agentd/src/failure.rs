@@ -1,5 +1,6 @@
 //! Why a command failed, as its user reads it.
 
+use agent_core::records::StoreError;
 use agent_http::auth::MintError;
 use agent_http::config::Faults;
 use agentd::StartError;
@@ -16,9 +17,21 @@ pub(crate) enum CommandError {
     /// A setting that the command needs is missing.
     #[error("{0} is not configured; set it, or name a file with --config")]
     Missing(&'static str),
-    /// The token cannot be made.
+    /// The session token cannot be made.
     #[error("the token cannot be made: {0}")]
     Mint(#[from] MintError),
+    /// The token cannot be made.
+    #[error("the token cannot be made: {0}")]
+    Token(#[from] agent_core::token::MintError),
+    /// There is no such agent.
+    #[error("there is no agent {0:?} here; see --agent and --company")]
+    NoAgent(String),
+    /// There is no token of that identifier. What was given is not repeated: it might be the token itself.
+    #[error("there is no such token; its identifier is the one that `agentd token list` shows")]
+    NoToken,
+    /// The store failed.
+    #[error("the store failed: {0}")]
+    Store(#[from] StoreError),
     /// The service does not answer as a living one does.
     #[error("{0}")]
     Unhealthy(String),

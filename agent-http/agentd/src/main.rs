@@ -5,6 +5,7 @@ mod failure;
 mod healthcheck;
 mod model;
 mod settings;
+mod stores;
 mod token;
 
 use std::io::Write;
@@ -39,6 +40,21 @@ fn execute(command: Command, out: &mut dyn Write) -> Result<(), CommandError> {
     let env = &ProcessEnv;
     match command {
         Command::Token(TokenCommand::Session(args)) => token::session(&args, env, out),
+        Command::Token(TokenCommand::Widget(args)) => block_on(async {
+            let stores = stores::open(args.token.agent.config.clone(), env).await?;
+            token::widget(args, &stores, out).await
+        }),
+        Command::Token(TokenCommand::Mcp(args)) => block_on(async {
+            let stores = stores::open(args.token.agent.config.clone(), env).await?;
+            token::mcp(args, &stores, out).await
+        }),
+        Command::Token(TokenCommand::Revoke { id, config }) => {
+            block_on(async { token::revoke(&id, &stores::open(config, env).await?, out).await })
+        }
+        Command::Token(TokenCommand::List(args)) => block_on(async {
+            let stores = stores::open(args.config.clone(), env).await?;
+            token::list(&args, &stores, out).await
+        }),
         Command::Config(ConfigCommand::Check(args)) => settings::check(&args, env, out),
         Command::Config(ConfigCommand::Print(args)) => settings::print(&args, env, out),
         Command::Completions { shell } => {
