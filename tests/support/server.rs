@@ -85,7 +85,11 @@ pub async fn app_over(stores: Stores, settings: &[(&str, &str)]) -> Server {
         ("OUTBOUND_ALLOW", "127.0.0.0/8"),
     ]);
     env.extend(settings.iter().copied());
-    let config = AppConfig::load(&Flags::default(), &env).expect("the settings are right");
+    app_of(AppConfig::load(&Flags::default(), &env).expect("the settings are right"), stores).await
+}
+
+/// The application with a configuration, over stores.
+pub async fn app_of(config: AppConfig, stores: Stores) -> Server {
     let listener = run::listen(config.server.listen).await.expect("a free port");
     let address = listener.local_addr().expect("it listens");
     let (stopper, stop) = Stop::by_hand();
