@@ -30,6 +30,9 @@ struct Options {
     /// Only the subjects whose names contain this
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
+    /// Only the measurements whose names contain this
+    #[arg(long, value_name = "TEXT")]
+    measure: Option<String>,
     /// End with status 1 where a limit is missed
     #[arg(long)]
     check: bool,
@@ -66,7 +69,12 @@ fn main() -> Result<ExitCode> {
     };
     let setting = setting(&scale);
     let client = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let rows = client.block_on(compare(&Bench::start(programs)?, &subjects, &scale))?;
+    let rows = client.block_on(compare(
+        &Bench::start(programs)?,
+        &subjects,
+        options.measure.as_deref().unwrap_or_default(),
+        &scale,
+    ))?;
 
     println!("{setting}\n\n{}", markdown(&rows));
     let missed = options.check && !rows.iter().all(Row::holds);
@@ -87,11 +95,11 @@ fn build_agentd() -> Result<PathBuf> {
     Ok(target.join("release/agentd"))
 }
 
-/// Runs every measurement that a subject asks for, by turns with the reference.
-async fn compare(bench: &Bench, subjects: &[&Subject], scale: &Scale) -> Result<Vec<Row>> {
+/// Runs every measurement of such a name that a subject asks for, by turns with the reference.
+async fn compare(bench: &Bench, subjects: &[&Subject], named: &str, scale: &Scale) -> Result<Vec<Row>> {
     let mut measurements: Vec<Measurement> = Vec::new();
     for (measurement, _) in subjects.iter().flat_map(|subject| subject.limits) {
-        if !measurements.contains(measurement) {
+        if measurement.to_string().contains(named) && !measurements.contains(measurement) {
             measurements.push(*measurement);
         }
     }

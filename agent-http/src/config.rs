@@ -163,6 +163,8 @@ pub struct ServerConfig {
     pub outbound: OutboundConfig,
     /// The hosted vendor.
     pub hosted: HostedConfig,
+    /// Ollama.
+    pub ollama: OllamaConfig,
     /// What is logged.
     pub log: LogConfig,
 }
@@ -180,6 +182,20 @@ pub struct HostedConfig {
     pub needs_key: bool,
 }
 
+/// The Ollama server that agents without an address of their own use; a runtime has none.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OllamaConfig {
+    /// The base address, such as `http://127.0.0.1:11434`.
+    pub base_url: Option<Url>,
+    /// The model of those who name none.
+    pub model: Option<String>,
+    /// How many tokens prompt and answer may have together.
+    pub num_ctx: usize,
+    /// Whether it answers agents that leave the provider open, where there is no hosted key: both the
+    /// address and the model are set, or `dev` has found them.
+    pub preferred: bool,
+}
+
 /// What is logged, and how.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogConfig {
@@ -189,11 +205,25 @@ pub struct LogConfig {
     pub json: bool,
 }
 
+/// Where a service keeps its data.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Database {
+    /// A file of SQLite's.
+    Sqlite(PathBuf),
+}
+
 /// The application server's configuration.
 #[derive(Debug, Clone)]
 pub struct AppConfig {
     /// What every service has.
     pub server: ServerConfig,
+    /// Where the data is.
+    pub database: Database,
+    /// Agents' secrets are sealed under it. Without it, none is saved.
+    pub data_secret: Option<Secret>,
+    /// What was sealed under it can still be opened.
+    pub data_secret_previous: Option<Secret>,
     /// The address that clients know the application by, where it is set; see [`Self::public_url`].
     pub public_url: Option<Url>,
     /// The operator's own agent runtime.

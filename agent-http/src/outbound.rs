@@ -67,7 +67,8 @@ pub struct OutboundConfig {
     pub connect_timeout: Duration,
     /// From [`OutboundRequest::send`] to the response head; 60 s. A request may have its own.
     pub header_timeout: Duration,
-    /// How many idle connections are kept for a host; 32.
+    /// How many idle connections are kept for a host; 512, since what answers a role is often one host, and
+    /// streams that end together begin together again.
     pub max_idle_per_host: usize,
     /// How long an idle connection is kept; 30 s.
     pub idle_timeout: Duration,
@@ -83,7 +84,7 @@ impl Default for OutboundConfig {
             allow: AllowList::default(),
             connect_timeout: Duration::from_secs(5),
             header_timeout: Duration::from_secs(60),
-            max_idle_per_host: 32,
+            max_idle_per_host: 512,
             idle_timeout: Duration::from_secs(30),
             user_agent: concat!("agentd/", env!("CARGO_PKG_VERSION")).to_owned(),
             extra_roots: Vec::new(),

@@ -9,7 +9,7 @@ use agent_core::role::Secret;
 use url::Url;
 
 use super::resolve::Resolved;
-use super::{Fault, Kind};
+use super::{Database, Fault, Kind};
 use crate::cors::{self, CorsError, Origins};
 use crate::outbound::AllowList;
 
@@ -20,6 +20,7 @@ pub(super) enum Value {
     Number(u64),
     Millis(Duration),
     Url(Url),
+    Database(Database),
     Origins(Origins),
     Allow(AllowList),
     Path(PathBuf),
@@ -48,6 +49,7 @@ getters! {
     number: Number -> u64;
     millis: Millis -> Duration;
     url: Url -> Url;
+    database: Database -> Database;
     origins: Origins -> Origins;
     allow: Allow -> AllowList;
     path: Path -> PathBuf;
@@ -91,6 +93,7 @@ fn parse(kind: Kind, text: &str) -> Result<Value, String> {
             parse_number(trimmed, min, max).map(|millis| Value::Millis(Duration::from_millis(millis)))
         }
         Kind::Url => parse_url(trimmed).map(Value::Url),
+        Kind::Database => parse_database(trimmed).map(Value::Database),
         Kind::Origins => parse_origins(trimmed).map(Value::Origins),
         Kind::Allow => parse_allow(trimmed).map(Value::Allow),
         Kind::Path => Ok(Value::Path(PathBuf::from(text))),
@@ -127,6 +130,16 @@ fn parse_url(text: &str) -> Result<Url, String> {
         return Err("must be a base address, without query and fragment".to_owned());
     }
     Ok(url)
+}
+
+/// The value is not shown, since a database's address may hold a password.
+fn parse_database(text: &str) -> Result<Database, String> {
+    match text.split_once("://") {
+        Some(("sqlite", path)) if !path.is_empty() && !path.contains(['?', '#', '\0']) => {
+            Ok(Database::Sqlite(PathBuf::from(path)))
+        }
+        _ => Err("must be sqlite:// and a path, such as sqlite://data/app.db".to_owned()),
+    }
 }
 
 fn parse_origins(text: &str) -> Result<Origins, String> {

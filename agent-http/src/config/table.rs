@@ -47,6 +47,8 @@ pub enum Kind {
     },
     /// An `http` or `https` address without user, query and fragment.
     Url,
+    /// Where a service keeps its data: `sqlite://` and a path.
+    Database,
     /// Exact origins, separated by commas.
     Origins,
     /// Hosts, `host:port` pairs, addresses and CIDRs, separated by commas.
@@ -101,6 +103,13 @@ pub const SETTINGS: &[Setting] = &[
         "The port to listen on; 0 is any free one.",
     ),
     setting(
+        "DATABASE_URL",
+        APP,
+        Kind::Database,
+        &["sqlite://data/app.db"],
+        "Where the data is: `sqlite://` and a path, absolute with a third slash. The file is made where it is missing, its folder too.",
+    ),
+    setting(
         "PUBLIC_URL",
         APP,
         Kind::Url,
@@ -127,6 +136,20 @@ pub const SETTINGS: &[Setting] = &[
         OWN_SECRET,
         &[],
         "Proactive calls carry it as a bearer. Without it, they are answered 503.",
+    ),
+    setting(
+        "DATA_SECRET",
+        APP,
+        OWN_SECRET,
+        &[],
+        "Agents' keys and webhook credentials are sealed under it at rest. Without it, saving one is answered 503.",
+    ),
+    setting(
+        "DATA_SECRET_PREVIOUS",
+        APP,
+        OWN_SECRET,
+        &[],
+        "What was sealed under it can still be read; `agentd secrets rotate` seals it anew under `DATA_SECRET`.",
     ),
     setting(
         "RUNTIME_SECRET",
@@ -157,6 +180,27 @@ pub const SETTINGS: &[Setting] = &[
         "The key for agents that bring none. It goes to `OPENAI_BASE_URL`'s origin alone.",
     ),
     setting("OPENAI_MODEL", EACH, Kind::Text, &["gpt-5-mini"], "The hosted model for agents that name none."),
+    setting(
+        "OLLAMA_BASE_URL",
+        APP,
+        Kind::Url,
+        &[],
+        "The Ollama server for agents that name none, such as `http://127.0.0.1:11434`; `dev` looks there if it is not set.",
+    ),
+    setting(
+        "OLLAMA_MODEL",
+        APP,
+        Kind::Text,
+        &[],
+        "The model at Ollama for agents that name none; `dev` takes the first that can chat if it is not set.",
+    ),
+    setting(
+        "OLLAMA_NUM_CTX",
+        EACH,
+        Kind::Number { min: 512, max: 1024 * 1024 },
+        &["8192"],
+        "How many tokens prompt and answer of a model at Ollama may have together; it costs memory there, and should not be more than the models were made for.",
+    ),
     setting(
         "EMBEDDED_MODEL_PATH",
         APP,
