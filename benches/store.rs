@@ -25,7 +25,7 @@ const REPEATS: usize = 5;
 /// How many tasks write side by side.
 const TASKS: usize = 8;
 /// How many commits each writer does in a repeat, one after another.
-const COMMITS: usize = 50;
+const COMMITS: usize = 100;
 /// How many times a role is read in a repeat.
 const READS: usize = 1000;
 /// How many documents a role has, and how many bytes each has as text.

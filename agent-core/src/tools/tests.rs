@@ -10,7 +10,9 @@ use jsonschema::Validator;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::memory::{MemoryRecords, MemoryRoles};
+use crate::memory::MemoryRecords;
+use crate::role::RecordRoles;
+use crate::seal::Sealer;
 use crate::testing::ManualClock;
 use crate::tool::{Caller, ExecutionContext, NoProgress, ToolRegistry};
 use crate::workspace::WorkspaceFile;
@@ -31,10 +33,10 @@ struct World {
 impl World {
     fn new(workspace: &Value) -> Self {
         let clock = ManualClock::at(UNIX_EPOCH + NOW);
-        let (records, roles) =
-            (Arc::new(MemoryRecords::new(Arc::new(clock.clone()))), Arc::new(MemoryRoles::new()));
+        let records = Arc::new(MemoryRecords::new(Arc::new(clock.clone())));
+        let roles = Arc::new(RecordRoles::new(records.clone(), Sealer::ephemeral()));
         let file = WorkspaceFile::parse(&workspace.to_string()).expect("a good file");
-        ready(file.apply(&*roles, &*records)).expect("the store in memory takes it");
+        ready(file.apply(&roles)).expect("the store in memory takes it");
         let tools = tools_over(Stores::new(records.clone(), roles).with_clock(clock));
         let validator = |schema: &str| {
             jsonschema::validator_for(&serde_json::from_str(schema).expect("JSON")).expect("a schema")

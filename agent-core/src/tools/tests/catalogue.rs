@@ -84,7 +84,7 @@ fn hints(spec: &ToolSpec) -> String {
 }
 
 fn specs() -> Vec<Arc<ToolSpec>> {
-    let tools = builtin_tools(Arc::new(MemoryRecords::default()), Arc::new(MemoryRoles::new()));
+    let tools = builtin_tools(Arc::new(MemoryRecords::default()), Arc::new(RecordRoles::in_memory()));
     ready(tools.list(&ExecutionContext::default())).expect("listed")
 }
 

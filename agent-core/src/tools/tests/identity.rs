@@ -93,7 +93,7 @@ const AGENTS: [&str; 4] = ["a", "b", "x", "y"];
 /// A workspace in which all tools are named for all, with a mark in each record.
 fn plant() -> (World, Vec<Planted>) {
     let names = ready(
-        tools_over(Stores::new(Arc::new(MemoryRecords::default()), Arc::new(MemoryRoles::new())))
+        tools_over(Stores::new(Arc::new(MemoryRecords::default()), Arc::new(RecordRoles::in_memory())))
             .list(&ExecutionContext::default()),
     )
     .expect("listed");

@@ -22,6 +22,10 @@ const GROUP_COMMITS: usize = 256;
 /// How many bytes of values a transaction has before no further commit is added to it.
 const GROUP_BYTES: usize = 8 << 20;
 
+/// How often more commits are looked for, giving way in between, where more came together the last time:
+/// some microseconds, beside the milliseconds of a disk.
+const LOOKS: usize = 100;
+
 /// For each write, the version that was put or removed.
 type Versions = Vec<Option<u64>>;
 
@@ -57,8 +61,11 @@ impl Writers {
         let (queue, commits) = async_channel::bounded(options.queue.max(1));
         let mut writer = Writer { connection, clock: Arc::clone(&options.clock), freshness, counts };
         let thread = thread::Builder::new().name("store-writer".to_owned()).spawn(move || {
+            let mut usual = 1;
             while let Ok(first) = commits.recv_blocking() {
-                writer.commit(gather(first, &commits));
+                let group = gather(first, &commits, usual);
+                usual = group.len();
+                writer.commit(group);
             }
         })?;
         Ok(Self { queue, thread: Some(thread) })
@@ -83,16 +90,22 @@ impl Drop for Writers {
     }
 }
 
-/// Takes what waits, within the bounds of one transaction.
-fn gather(first: Commit, commits: &Receiver<Commit>) -> Vec<Commit> {
+/// Takes what waits, within the bounds of one transaction. Those who were answered together come back
+/// together, but not at the same moment: a group smaller than the last one is waited for a little.
+fn gather(first: Commit, commits: &Receiver<Commit>, usual: usize) -> Vec<Commit> {
     let mut bytes = first.bytes();
     let mut group = vec![first];
-    while group.len() < GROUP_COMMITS
-        && bytes < GROUP_BYTES
-        && let Ok(next) = commits.try_recv()
-    {
-        bytes += next.bytes();
-        group.push(next);
+    let mut looks = LOOKS;
+    while group.len() < GROUP_COMMITS && bytes < GROUP_BYTES {
+        if let Ok(next) = commits.try_recv() {
+            bytes += next.bytes();
+            group.push(next);
+        } else if group.len() < usual && looks > 0 {
+            looks -= 1;
+            thread::yield_now();
+        } else {
+            break;
+        }
     }
     group
 }
