@@ -160,6 +160,16 @@ impl RecordRoles {
         &self.records
     }
 
+    /// The company of an agent, whose own id alone leads there: for an operator's commands. A request names
+    /// its company by its credential.
+    ///
+    /// # Errors
+    /// The store's own troubles. An id that no agent can have is of no company.
+    pub async fn company_of(&self, agent_id: &str) -> Result<Option<String>, StoreError> {
+        let Ok(key) = Collection::of_platform(AGENTS)?.key(agent_id) else { return Ok(None) };
+        Ok(self.records.get_as::<Holder>(&key).await?.map(|record| record.value.company_id))
+    }
+
     pub(super) fn sealer(&self) -> &Sealer {
         &self.sealer
     }

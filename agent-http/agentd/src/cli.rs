@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use agent_core::token::Caps;
-use agent_http::config::{Flags, Service};
+use agent_http::config::{AppConfig, Env, Faults, Flags, Service};
 use agent_http::cors::normal_origin;
 use agentd::dev::DevOptions;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -27,9 +27,39 @@ pub(crate) enum Command {
     /// Run everything in one process on loopback, with a demo workspace.
     Dev(DevArgs),
     /// Run the application server.
-    App(AppArgs),
+    App(ServiceArgs),
     /// Run the agent runtime.
     Runtime(ServiceArgs),
+    /// Take a workspace file into the store, all of it or nothing; again changes nothing.
+    Import {
+        /// Users, agents, documents, todo lists and more, as JSON.
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+        /// Where the settings are.
+        #[command(flatten)]
+        settings: Settings,
+    },
+    /// Print what the store holds as a workspace file. Secrets are masked, tokens left out.
+    Export {
+        /// This company's alone.
+        #[arg(long, value_name = "ID")]
+        company: Option<String>,
+        /// Where the settings are.
+        #[command(flatten)]
+        settings: Settings,
+    },
+    /// Copy the store into a new file, while it is in use.
+    Backup {
+        /// The new file.
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+        /// Where the settings are.
+        #[command(flatten)]
+        settings: Settings,
+    },
+    /// What is sealed under DATA_SECRET.
+    #[command(subcommand)]
+    Secrets(SecretsCommand),
     /// Make, list and revoke tokens.
     #[command(subcommand)]
     Token(TokenCommand),
@@ -92,15 +122,26 @@ impl ServiceArgs {
     }
 }
 
-/// What the application takes.
-#[derive(Debug, Args)]
-pub(crate) struct AppArgs {
-    /// What every service takes.
-    #[command(flatten)]
-    pub(crate) service: ServiceArgs,
-    /// A workspace file with users, agents and documents.
+/// Where a command's settings are, beside the environment.
+#[derive(Debug, Default, Args)]
+pub(crate) struct Settings {
+    /// A TOML file with settings.
     #[arg(long, value_name = "FILE")]
-    pub(crate) workspace: Option<PathBuf>,
+    pub(crate) config: Option<PathBuf>,
+}
+
+impl Settings {
+    /// The application's configuration.
+    pub(crate) fn load(self, env: &dyn Env) -> Result<AppConfig, Faults> {
+        AppConfig::load(&Flags { config: self.config, ..Flags::default() }, env)
+    }
+}
+
+/// What can be done with sealed secrets.
+#[derive(Debug, Subcommand)]
+pub(crate) enum SecretsCommand {
+    /// Seal everything under DATA_SECRET that is still under DATA_SECRET_PREVIOUS.
+    Rotate(Settings),
 }
 
 /// The kinds of token.
@@ -116,9 +157,9 @@ pub(crate) enum TokenCommand {
     Revoke {
         /// The token's identifier, as `token list` shows it.
         id: String,
-        /// A TOML file with settings.
-        #[arg(long, value_name = "FILE")]
-        config: Option<PathBuf>,
+        /// Where the settings are.
+        #[command(flatten)]
+        settings: Settings,
     },
     /// List an agent's widget and MCP tokens.
     List(AgentArgs),
@@ -130,12 +171,9 @@ pub(crate) struct AgentArgs {
     /// The agent's identifier.
     #[arg(long, value_name = "ID")]
     pub(crate) agent: String,
-    /// The identifier of the agent's company, where it is not found by the agent's.
-    #[arg(long, value_name = "ID")]
-    pub(crate) company: Option<String>,
-    /// A TOML file with settings.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) config: Option<PathBuf>,
+    /// Where the settings are.
+    #[command(flatten)]
+    pub(crate) settings: Settings,
 }
 
 /// What widget and MCP tokens have in common.
@@ -198,9 +236,9 @@ pub(crate) struct SessionArgs {
     /// How long the token lives, such as 30m, 1h or 7d.
     #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = whole_seconds)]
     pub(crate) ttl: Duration,
-    /// A TOML file with settings.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) config: Option<PathBuf>,
+    /// Where the settings are.
+    #[command(flatten)]
+    pub(crate) settings: Settings,
 }
 
 /// What can be done with a configuration.
@@ -248,16 +286,12 @@ pub(crate) enum ModelCommand {
     Pull {
         /// The model; the default one, if it is left out.
         name: Option<String>,
-        /// A TOML file with settings.
-        #[arg(long, value_name = "FILE")]
-        config: Option<PathBuf>,
+        /// Where the settings are.
+        #[command(flatten)]
+        settings: Settings,
     },
     /// List the models that are known, and which of them are there.
-    List {
-        /// A TOML file with settings.
-        #[arg(long, value_name = "FILE")]
-        config: Option<PathBuf>,
-    },
+    List(Settings),
 }
 
 /// Which service to ask, and for how long.
@@ -305,7 +339,12 @@ mod tests {
             "dev",
             "dev --data here",
             "app",
-            "app --config a.toml --workspace w.json --host ::1 --port 0",
+            "app --config a.toml --host ::1 --port 0",
+            "import w.json --config a.toml",
+            "export",
+            "export --company acme --config a.toml",
+            "backup copy.db",
+            "secrets rotate",
             "runtime --config a.toml --host 0.0.0.0 --port 3001",
             "token session --user u --company c",
             "token session --user u --company c --ttl 7d --config a.toml",
@@ -336,7 +375,9 @@ mod tests {
         for (line, expected) in [
             ("", ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand),
             ("serve", ErrorKind::InvalidSubcommand),
-            ("runtime --workspace w.json", ErrorKind::UnknownArgument),
+            ("app --workspace w.json", ErrorKind::UnknownArgument),
+            ("import", ErrorKind::MissingRequiredArgument),
+            ("secrets", ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand),
             ("token session --user u", ErrorKind::MissingRequiredArgument),
             ("token session --user u --company c --ttl soon", ErrorKind::ValueValidation),
             ("token session --user u --company c --ttl 10ms", ErrorKind::ValueValidation),
@@ -359,7 +400,7 @@ mod tests {
     #[test]
     fn flags_become_settings() {
         let Ok(Command::App(args)) = parse("app --config a.toml --port 4000") else { panic!("it parses") };
-        let flags = args.service.flags();
+        let flags = args.flags();
         assert_eq!(flags.config, Some(PathBuf::from("a.toml")));
         assert_eq!(flags.values.into_iter().collect::<Vec<_>>(), [("PORT", "4000".to_owned())]);
     }

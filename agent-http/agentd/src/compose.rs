@@ -1,7 +1,6 @@
 //! Puts services together: the only place that chooses stores, models, layers and backends.
 
 use std::net::SocketAddr;
-use std::path::Path;
 use std::sync::Arc;
 
 use agent_core::backend::EmbeddedBackend;
@@ -10,17 +9,12 @@ use agent_core::clock::SystemClock;
 use agent_core::context::{
     CallerLayer, CouncilLayer, DocumentsLayer, ExecutionLayer, MemoryLayer, PageLayer, RoleLayer,
 };
-use agent_core::memory::MemoryRecords;
 use agent_core::model::Model;
 use agent_core::prompt::PartCache;
-use agent_core::records::Records;
-use agent_core::role::{RecordRoles, RoleStore};
-use agent_core::seal::Sealer;
 use agent_core::select::BackendKind;
 use agent_core::token::Tokens;
 use agent_core::tools;
 use agent_core::turn::Platform;
-use agent_core::workspace::WorkspaceFile;
 use agent_http::app::{App, RunCaps, RunRegistry};
 use agent_http::auth::{Authenticator, BearerGate};
 use agent_http::backend::agent_server::AgentServerBackend;
@@ -34,42 +28,7 @@ use agent_http::stream::StreamLimits;
 use serde_json::json;
 
 use crate::StartError;
-
-/// Where the application's data is.
-#[derive(Clone)]
-pub struct Stores {
-    /// The agents.
-    pub roles: Arc<dyn RoleStore>,
-    /// Everything else.
-    pub records: Arc<dyn Records>,
-}
-
-impl Stores {
-    /// Stores in memory, filled from a workspace file's text. `origin` names the file in errors.
-    ///
-    /// # Errors
-    /// What is wrong with the workspace, by line and field.
-    pub async fn in_memory(origin: &str, workspace: &str) -> Result<Self, StartError> {
-        let records = Arc::new(MemoryRecords::default());
-        let roles = Arc::new(RecordRoles::new(records.clone(), Sealer::ephemeral()));
-        let file = WorkspaceFile::parse(workspace)
-            .map_err(|source| StartError::Workspace { origin: origin.to_owned(), source })?;
-        file.apply(&roles).await?;
-        Ok(Self { roles, records })
-    }
-
-    /// Stores in memory, filled from a workspace file, or empty.
-    ///
-    /// # Errors
-    /// The file cannot be read, or what is wrong with it.
-    pub async fn from_file(path: Option<&Path>) -> Result<Self, StartError> {
-        let Some(path) = path else { return Self::in_memory("nothing", "{}").await };
-        let origin = path.display().to_string();
-        let text = std::fs::read_to_string(path)
-            .map_err(|source| StartError::Unreadable { path: origin.clone(), source })?;
-        Self::in_memory(&origin, &text).await
-    }
-}
+use crate::stores::Stores;
 
 /// The application, which will be reached at `bound`.
 ///

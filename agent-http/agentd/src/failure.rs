@@ -24,14 +24,23 @@ pub(crate) enum CommandError {
     #[error("the token cannot be made: {0}")]
     Token(#[from] agent_core::token::MintError),
     /// There is no such agent.
-    #[error("there is no agent {0:?} here; see --agent and --company")]
+    #[error("there is no agent {0:?} here; see --agent and DATABASE_URL")]
     NoAgent(String),
     /// There is no token of that identifier. What was given is not repeated: it might be the token itself.
     #[error("there is no such token; its identifier is the one that `agentd token list` shows")]
     NoToken,
     /// The store failed.
-    #[error("the store failed: {0}")]
+    #[error("the store failed: {}", with_source(.0))]
     Store(#[from] StoreError),
+    /// There is no workspace file of what the store holds.
+    #[error("{}", with_source(.0))]
+    Export(#[from] ExportError),
+    /// There is no backup.
+    #[error("there is no backup: {}", with_source(.0))]
+    Backup(#[from] BackupError),
+    /// Some secrets are under neither key.
+    #[error("{0} secrets could be opened with neither DATA_SECRET nor DATA_SECRET_PREVIOUS; they are as they were")]
+    Unopened(usize),
     /// The service does not answer as a living one does.
     #[error("{0}")]
     Unhealthy(String),

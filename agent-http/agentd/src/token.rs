@@ -115,28 +115,14 @@ fn tokens(stores: &Stores) -> Tokens {
     Tokens::new(stores.records.clone(), Arc::new(SystemClock))
 }
 
-/// The company of an agent that there is, which is the one that is named, where one is.
-async fn company_of(args: &AgentArgs, stores: &Stores) -> Result<String, CommandError> {
-    let AgentArgs { agent, company, .. } = args;
-    let none = || CommandError::NoAgent(agent.clone());
-    if let Some(holder) = holder_of(agent, stores).await? {
-        let agrees = company.as_ref().is_none_or(|company| *company == holder);
-        return agrees.then_some(holder).ok_or_else(none);
-    }
-    let company = company.as_ref().ok_or_else(none)?;
-    let role = stores.roles.role(company, agent).await?;
-    role.map(|role| role.company_id.clone()).ok_or_else(none)
+async fn company_of(agent: &str, stores: &Stores) -> Result<String, CommandError> {
+    let company = stores.roles.company_of(agent).await?;
+    company.ok_or_else(|| CommandError::NoAgent(agent.to_owned()))
 }
 
-/// The company that holds an agent's id, by the platform's index, which not every store of roles keeps.
-async fn holder_of(agent: &str, stores: &Stores) -> Result<Option<String>, StoreError> {
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Holder {
-        company_id: String,
-    }
-    let key = Collection::of_platform("agents")?.key(agent)?;
-    Ok(stores.records.get_as::<Holder>(&key).await?.map(|record| record.value.company_id))
+/// The stores that the application works with.
+fn open(config: &AppConfig) -> Result<Stores, CommandError> {
+    Ok(Stores::over(Arc::new(stores::open_existing(config)?), config))
 }
 
 #[cfg(test)]
