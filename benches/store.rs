@@ -8,6 +8,7 @@
 #![allow(clippy::print_stdout, reason = "printing is what this program is for")]
 
 use std::hint::black_box;
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
@@ -16,6 +17,8 @@ use agent_core::message::SharedJson;
 use agent_core::records::{Key, Precondition, Records};
 use agent_store::sqlite::{SqliteOptions, SqliteStore};
 use anyhow::{Context, Result, ensure};
+use benches::measure::{Measurement, Scale};
+use benches::subjects::{Bench, Programs};
 use benches::table::median;
 use rusqlite::Connection;
 use serde_json::value::to_raw_value;
@@ -36,12 +39,15 @@ fn main() -> Result<ExitCode> {
     let check = std::env::args().any(|argument| argument == "--check");
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build()?;
     // As a task, for what is awaited outside of all tasks is polled by a thread that wakes in another way.
-    let missed = runtime.block_on(runtime.spawn(async {
+    let stored = runtime.block_on(runtime.spawn(async {
         let writes = writes().await?;
-        let reads = reads().await?;
-        println!("| what | reference | figure | ratio | limit | |\n|---|--:|--:|--:|--:|---|");
-        anyhow::Ok(writes.print() | reads.print())
-    }))??;
+        anyhow::Ok((writes, reads().await?))
+    }));
+    let (writes, reads) = stored??;
+    // Its processes have the work; here is only who asks.
+    let turns = runtime.block_on(turns())?;
+    println!("| what | reference | figure | ratio | limit | |\n|---|--:|--:|--:|--:|---|");
+    let missed = writes.print() | reads.print() | turns.print();
     Ok(if check && missed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
@@ -179,6 +185,46 @@ impl Reads {
             self.raw,
             self.cached,
             self.cached / self.raw,
+        );
+        !met
+    }
+}
+
+/// Milliseconds from a request to the first token over loopback, with the store in memory and in SQLite.
+struct Turns {
+    memory: f64,
+    sqlite: f64,
+}
+
+async fn turns() -> Result<Turns> {
+    let programs = Programs {
+        upstream: env!("CARGO_BIN_EXE_upstream").into(),
+        bare_proxy: env!("CARGO_BIN_EXE_bare_proxy").into(),
+        agentd: None,
+    };
+    let bench = Bench::start(programs)?;
+    let program = Path::new(env!("CARGO_BIN_EXE_app_over"));
+    let (memory, sqlite) = (bench.start_over("memory", program)?, bench.start_over("sqlite", program)?);
+    let mut figures = [(); 2].map(|()| Vec::with_capacity(REPEATS));
+    for _ in 0..REPEATS {
+        for (figure, running) in figures.iter_mut().zip([&memory, &sqlite]) {
+            figure.push(Measurement::FirstToken.run(running, &Scale::FULL).await?);
+        }
+    }
+    let [memory, sqlite] = figures.map(median);
+    Ok(Turns { memory, sqlite })
+}
+
+impl Turns {
+    fn print(&self) -> bool {
+        let ratio = self.sqlite / self.memory;
+        let met = ratio <= 1.1;
+        println!(
+            "| the first token of a turn with two documents and a memory, SQLite beside memory | {:.3} ms | {:.3} ms \
+             | {ratio:.2} × | ≤ 1.1 × | {} |",
+            self.memory,
+            self.sqlite,
+            verdict(met),
         );
         !met
     }

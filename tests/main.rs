@@ -5,6 +5,7 @@
 
 mod chat;
 mod clients;
+mod durable;
 mod faults;
 mod identity;
 mod limits;

@@ -84,7 +84,8 @@ fn workspace(agents: impl IntoIterator<Item = (String, Value, Value)>) -> Value 
 }
 
 fn embedded(content: Value) -> (Value, Value) {
-    (json!({}), json!([{"name": "EmbeddedAI", "content": content}]))
+    // Without tools, whose definitions the smallest window has no room for.
+    (json!({"mcpPreset": "none"}), json!([{"name": "EmbeddedAI", "content": content}]))
 }
 
 /// Answers of an upstream that repeats what it knows, and what it should not know, in every place.

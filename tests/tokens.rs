@@ -11,7 +11,7 @@ use std::time::Duration;
 use agent_core::clock::{Clock, SystemClock};
 use agent_core::testing::ManualClock;
 use agent_core::token::{Grant, Minted, NewToken, Tokens, WidgetGrant};
-use agentd::compose::Stores;
+use agentd::stores::Stores;
 use serde_json::{Value, json};
 
 use crate::support::server::{self, Server};

@@ -349,12 +349,12 @@ mod tests {
             "token session --user u --company c",
             "token session --user u --company c --ttl 7d --config a.toml",
             "token widget --agent a",
-            "token widget --agent a --company c --origin https://a.example --origin http://localhost:1 --ttl 7d \
+            "token widget --agent a --origin https://a.example --origin http://localhost:1 --ttl 7d \
              --runs-per-minute 5 --runs-per-day 100 --label Shop --config a.toml",
             "token mcp --user u --agent a",
             "token mcp --user u --agent a --todo-list l --tool readTodos --tool getDoc --ttl 30d",
             "token revoke 01a1fe22-a2c2-7440-ae11-e6c0fd9f117d",
-            "token list --agent a --company c",
+            "token list --agent a",
             "config check",
             "config check app --config a.toml --port 1",
             "config print runtime",

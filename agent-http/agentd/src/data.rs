@@ -5,18 +5,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use agent_core::records::Records;
-use agent_core::workspace::WorkspaceFile;
+use agent_core::workspace::{ExportError, WorkspaceFile};
 use agent_http::config::AppConfig;
 use agentd::stores::{self, Stores};
 
 use crate::failure::CommandError;
 
 /// Takes a workspace file into the store, all of it or nothing.
-pub(crate) async fn import(
-    file: &Path,
-    config: &AppConfig,
-    out: &mut dyn Write,
-) -> Result<(), CommandError> {
+pub(crate) async fn import(file: &Path, config: &AppConfig, out: &mut dyn Write) -> Result<(), CommandError> {
     let stores = Stores::over(Arc::new(stores::open(config)?), config);
     let imported = stores.import_file(file).await?;
     writeln!(
@@ -37,16 +33,12 @@ pub(crate) async fn export(
     out: &mut dyn Write,
 ) -> Result<(), CommandError> {
     let file = WorkspaceFile::export(&stores::open_existing(config)?, company).await?;
-    writeln!(out, "{}", file.to_text().map_err(agent_core::workspace::ExportError::TooMuch)?)?;
+    writeln!(out, "{}", file.to_text().map_err(ExportError::TooMuch)?)?;
     Ok(())
 }
 
 /// Copies the store into a new file while it is in use.
-pub(crate) async fn backup(
-    file: &Path,
-    config: &AppConfig,
-    out: &mut dyn Write,
-) -> Result<(), CommandError> {
+pub(crate) async fn backup(file: &Path, config: &AppConfig, out: &mut dyn Write) -> Result<(), CommandError> {
     stores::open_existing(config)?.backup(file).await?;
     writeln!(out, "Everything as of one moment is in {}.", file.display())?;
     Ok(())

@@ -6,7 +6,7 @@ use agent_core::records::StoreError;
 use agent_core::workspace::FileError;
 use agent_http::config::Faults;
 use agent_http::outbound::OutboundError;
-use agent_store::OpenError;
+use agent_store::sqlite::OpenError;
 
 /// Why a service does not start.
 #[derive(Debug, thiserror::Error)]

@@ -1,9 +1,11 @@
 //! Why a command failed, as its user reads it.
 
 use agent_core::records::StoreError;
+use agent_core::workspace::ExportError;
 use agent_http::auth::MintError;
 use agent_http::config::Faults;
-use agentd::StartError;
+use agent_store::sqlite::BackupError;
+use agentd::{StartError, with_source};
 
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
@@ -39,7 +41,9 @@ pub(crate) enum CommandError {
     #[error("there is no backup: {}", with_source(.0))]
     Backup(#[from] BackupError),
     /// Some secrets are under neither key.
-    #[error("{0} secrets could be opened with neither DATA_SECRET nor DATA_SECRET_PREVIOUS; they are as they were")]
+    #[error(
+        "{0} secrets could be opened with neither DATA_SECRET nor DATA_SECRET_PREVIOUS; they are as they were"
+    )]
     Unopened(usize),
     /// The service does not answer as a living one does.
     #[error("{0}")]

@@ -39,7 +39,7 @@ fn block_on(command: impl Future<Output = Result<(), CommandError>>) -> Result<(
 fn execute(command: Command, out: &mut dyn Write) -> Result<(), CommandError> {
     let env = &ProcessEnv;
     match command {
-        Command::Token(TokenCommand::Session(args)) => token::session(&args, env, out),
+        Command::Token(TokenCommand::Session(args)) => token::session(args, env, out),
         Command::Token(TokenCommand::Widget(args)) => block_on(token::widget(args, env, out)),
         Command::Token(TokenCommand::Mcp(args)) => block_on(token::mcp(args, env, out)),
         Command::Token(TokenCommand::Revoke { id, settings }) => {

@@ -20,10 +20,7 @@ use crate::stores::{self, Stores};
 ///
 /// # Errors
 /// What keeps it from starting.
-pub async fn app(
-    config: AppConfig,
-    local: Option<Arc<dyn Model>>,
-) -> Result<(), StartError> {
+pub async fn app(config: AppConfig, local: Option<Arc<dyn Model>>) -> Result<(), StartError> {
     let stores = Stores::over(Arc::new(stores::open(&config)?), &config);
     let listener = listen(config.server.listen).await?;
     serve_app(&config, listener, stores, local, Stop::on_signal()).await

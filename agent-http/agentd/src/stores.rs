@@ -9,7 +9,7 @@ use agent_core::role::RecordRoles;
 use agent_core::seal::Sealer;
 use agent_core::workspace::{Imported, WorkspaceFile};
 use agent_http::config::{AppConfig, Database};
-use agent_store::{SqliteOptions, SqliteStore};
+use agent_store::sqlite::{SqliteOptions, SqliteStore};
 
 use crate::StartError;
 

@@ -2,22 +2,21 @@
 
 use std::io::Write;
 use std::sync::Arc;
+use std::time::Duration;
 
 use agent_core::clock::{Clock, SystemClock};
-use agent_core::records::{Collection, List, RecordsExt, StoreError};
+use agent_core::records::List;
 use agent_core::token::{Caps, FindError, Grant, McpGrant, Minted, NewToken, Token, Tokens, WidgetGrant};
 use agent_http::auth::mint_session;
-use agent_http::config::{AppConfig, Env, Flags};
-use agentd::compose::Stores;
-use serde::Deserialize;
+use agent_http::config::{AppConfig, Env};
+use agentd::stores::{self, Stores};
 
 use crate::cli::{AgentArgs, McpArgs, NewTokenArgs, SessionArgs, WidgetArgs};
 use crate::failure::CommandError;
 
 /// Writes a session token, alone on the last line, so that scripts can take it from there.
-pub(crate) fn session(args: &SessionArgs, env: &dyn Env, out: &mut dyn Write) -> Result<(), CommandError> {
-    let flags = Flags { config: args.config.clone(), ..Flags::default() };
-    let config = AppConfig::load(&flags, env)?;
+pub(crate) fn session(args: SessionArgs, env: &dyn Env, out: &mut dyn Write) -> Result<(), CommandError> {
+    let config = args.settings.load(env)?;
     let secret = config.session_secret.ok_or(CommandError::Missing("SESSION_SECRET"))?;
     let token = mint_session(&secret, &args.user, &args.company, args.ttl)?;
     let life = humantime::format_duration(args.ttl);
@@ -27,34 +26,40 @@ pub(crate) fn session(args: &SessionArgs, env: &dyn Env, out: &mut dyn Write) ->
 }
 
 /// Makes a widget token and writes it, alone on the last line.
-pub(crate) async fn widget(
-    args: WidgetArgs,
-    stores: &Stores,
-    out: &mut dyn Write,
-) -> Result<(), CommandError> {
+pub(crate) async fn widget(args: WidgetArgs, env: &dyn Env, out: &mut dyn Write) -> Result<(), CommandError> {
     let WidgetArgs { token, origins, runs_per_minute, runs_per_day } = args;
-    let grant = WidgetGrant { origins, caps: Caps { runs_per_minute, runs_per_day } };
-    mint("Widget token", token, Grant::Widget(grant), stores, out).await
+    let NewTokenArgs { agent: AgentArgs { agent, settings }, ttl, label } = token;
+    let grant = Grant::Widget(WidgetGrant { origins, caps: Caps { runs_per_minute, runs_per_day } });
+    mint("Widget token", &agent, NewGrant { grant, ttl, label }, &open(&settings.load(env)?)?, out).await
 }
 
 /// Makes an MCP token and writes it, alone on the last line.
-pub(crate) async fn mcp(args: McpArgs, stores: &Stores, out: &mut dyn Write) -> Result<(), CommandError> {
+pub(crate) async fn mcp(args: McpArgs, env: &dyn Env, out: &mut dyn Write) -> Result<(), CommandError> {
     let McpArgs { token, user, todo_list, tools } = args;
+    let NewTokenArgs { agent: AgentArgs { agent, settings }, ttl, label } = token;
     let tools = Some(tools).filter(|tools| !tools.is_empty());
     let grant = McpGrant { user_id: user, todo_list_id: todo_list, tools, ..McpGrant::default() };
-    mint("MCP token", token, Grant::Mcp(grant), stores, out).await
+    let grant = NewGrant { grant: Grant::Mcp(grant), ttl, label };
+    mint("MCP token", &agent, grant, &open(&settings.load(env)?)?, out).await
+}
+
+/// What a new token is good for, for how long, and what it is called.
+struct NewGrant {
+    grant: Grant,
+    ttl: Option<Duration>,
+    label: Option<String>,
 }
 
 async fn mint(
     what: &str,
-    args: NewTokenArgs,
-    grant: Grant,
+    agent: &str,
+    new: NewGrant,
     stores: &Stores,
     out: &mut dyn Write,
 ) -> Result<(), CommandError> {
-    let NewTokenArgs { agent, ttl, label } = args;
-    let company = company_of(&agent, stores).await?;
-    let new = NewToken { ttl, label, ..NewToken::new(company, agent.agent, grant) };
+    let NewGrant { grant, ttl, label } = new;
+    let company = company_of(agent, stores).await?;
+    let new = NewToken { ttl, label, ..NewToken::new(company, agent, grant) };
     let Minted { token, text } = tokens(stores).mint(new).await?;
     let life = ttl.map_or_else(
         || "until it is revoked".to_owned(),
@@ -66,7 +71,11 @@ async fn mint(
 }
 
 /// Revokes a token.
-pub(crate) async fn revoke(id: &str, stores: &Stores, out: &mut dyn Write) -> Result<(), CommandError> {
+pub(crate) async fn revoke(id: &str, config: &AppConfig, out: &mut dyn Write) -> Result<(), CommandError> {
+    revoke_in(id, &open(config)?, out).await
+}
+
+async fn revoke_in(id: &str, stores: &Stores, out: &mut dyn Write) -> Result<(), CommandError> {
     if !tokens(stores).revoke(id, None).await? {
         return Err(CommandError::NoToken);
     }
@@ -75,12 +84,16 @@ pub(crate) async fn revoke(id: &str, stores: &Stores, out: &mut dyn Write) -> Re
 }
 
 /// Writes a line for each token of an agent, the oldest first: id, kind, state, and what it is good for.
-pub(crate) async fn list(args: &AgentArgs, stores: &Stores, out: &mut dyn Write) -> Result<(), CommandError> {
-    let company = company_of(args, stores).await?;
+pub(crate) async fn list(args: AgentArgs, env: &dyn Env, out: &mut dyn Write) -> Result<(), CommandError> {
+    list_of(&args.agent, &open(&args.settings.load(env)?)?, out).await
+}
+
+async fn list_of(agent: &str, stores: &Stores, out: &mut dyn Write) -> Result<(), CommandError> {
+    let company = company_of(agent, stores).await?;
     let tokens = tokens(stores);
     let mut list = List::default();
     loop {
-        let page = tokens.list(&company, &args.agent, &list).await?;
+        let page = tokens.list(&company, agent, &list).await?;
         for record in page.records {
             writeln!(out, "{}", line(&record.value))?;
         }
@@ -130,22 +143,22 @@ mod tests {
     use std::collections::BTreeMap;
     use std::time::Duration;
 
-    use agent_core::records::Precondition;
     use agent_core::role::Secret;
     use agent_http::auth::{Authenticator, Credential};
     use agent_http::request::Query;
 
     use super::*;
+    use crate::cli::Settings;
 
     fn run(user: &str, env: &[(&str, &str)]) -> Result<String, CommandError> {
         let args = SessionArgs {
             user: user.to_owned(),
             company: "acme".to_owned(),
             ttl: Duration::from_secs(3600),
-            config: None,
+            settings: Settings::default(),
         };
         let mut out = Vec::new();
-        session(&args, &env.iter().copied().collect::<BTreeMap<_, _>>(), &mut out)?;
+        session(args, &env.iter().copied().collect::<BTreeMap<_, _>>(), &mut out)?;
         Ok(String::from_utf8(out).expect("the output is text"))
     }
 
@@ -190,39 +203,35 @@ mod tests {
         Stores::in_memory("the test's workspace", file).await.expect("it is right")
     }
 
-    fn agent(agent: &str, company: Option<&str>) -> AgentArgs {
-        AgentArgs { agent: agent.to_owned(), company: company.map(str::to_owned), config: None }
+    fn new_grant(grant: Grant, ttl: Option<Duration>, label: Option<&str>) -> NewGrant {
+        NewGrant { grant, ttl, label: label.map(str::to_owned) }
     }
 
-    fn new_token(label: Option<&str>) -> NewTokenArgs {
-        let label = label.map(str::to_owned);
-        NewTokenArgs { agent: agent("guide", Some("acme")), ttl: None, label }
+    fn widget_grant() -> NewGrant {
+        let origins = vec!["https://shop.example".to_owned()];
+        let grant = WidgetGrant { origins, caps: Caps::default() };
+        new_grant(Grant::Widget(grant), Some(Duration::from_secs(3600)), None)
     }
 
-    fn widget_args() -> WidgetArgs {
-        WidgetArgs {
-            token: NewTokenArgs { ttl: Some(Duration::from_secs(3600)), ..new_token(None) },
-            origins: vec!["https://shop.example".to_owned()],
-            runs_per_minute: Caps::default().runs_per_minute,
-            runs_per_day: None,
-        }
-    }
-
-    fn mcp_args() -> McpArgs {
-        let tools = vec!["readTodos".to_owned()];
-        McpArgs {
-            token: new_token(Some("IDE")),
-            user: "ann".to_owned(),
-            todo_list: Some("l".to_owned()),
-            tools,
-        }
+    fn mcp_grant() -> NewGrant {
+        let grant = McpGrant {
+            user_id: "ann".to_owned(),
+            todo_list_id: Some("l".to_owned()),
+            tools: Some(vec!["readTodos".to_owned()]),
+            ..McpGrant::default()
+        };
+        new_grant(Grant::Mcp(grant), None, Some("IDE"))
     }
 
     #[tokio::test]
     async fn tokens_are_made_listed_and_revoked() {
         let stores = stores().await;
-        let widget = written(async |out| widget(widget_args(), &stores, out).await).await.expect("a token");
-        let mcp = written(async |out| mcp(mcp_args(), &stores, out).await).await.expect("a token");
+        let widget = written(async |out| mint("Widget token", "guide", widget_grant(), &stores, out).await)
+            .await
+            .expect("a token");
+        let mcp = written(async |out| mint("MCP token", "guide", mcp_grant(), &stores, out).await)
+            .await
+            .expect("a token");
         let mut ids = Vec::new();
         for (output, start, life) in
             [(&widget, "Widget token ", "for 1h"), (&mcp, "MCP token ", "until it is revoked")]
@@ -243,13 +252,12 @@ mod tests {
         assert_eq!((&*grant.user_id, grant.todo_list_id.as_deref()), ("ann", Some("l")));
         assert_eq!(grant.tools, Some(vec!["readTodos".to_owned()]));
 
-        let revoked = written(async |out| revoke(&ids[1], &stores, out).await).await.expect("revoked");
+        let revoked = written(async |out| revoke_in(&ids[1], &stores, out).await).await.expect("revoked");
         assert_eq!(revoked, format!("Token {} is revoked.\n", ids[1]));
         let text = mcp.lines().last().expect("a line");
         assert!(tokens(&stores).find(text).await.is_err());
 
-        let args = agent("guide", Some("acme"));
-        let listed = written(async |out| list(&args, &stores, out).await).await.expect("a list");
+        let listed = written(async |out| list_of("guide", &stores, out).await).await.expect("a list");
         let lines: Vec<Vec<&str>> = listed.lines().map(|line| line.split('\t').collect()).collect();
         assert!(lines[0][2].starts_with("until 2"), "{listed}");
         assert_eq!(
@@ -263,29 +271,14 @@ mod tests {
     #[tokio::test]
     async fn what_is_not_there_is_said() {
         let stores = stores().await;
-        let refused = async |args: AgentArgs| {
-            let listed = written(async |out| list(&args, &stores, out).await).await;
-            listed.expect_err("no such agent").to_string()
-        };
-        for (agent_id, company) in [("nobody", None), ("nobody", Some("acme")), ("guide", Some("other"))] {
-            let expected = format!("there is no agent {agent_id:?} here; see --agent and --company");
-            assert_eq!(refused(agent(agent_id, company)).await, expected);
+        for agent in ["nobody", "", "a\0"] {
+            let listed = written(async |out| list_of(agent, &stores, out).await).await;
+            let expected = format!("there is no agent {agent:?} here; see --agent and DATABASE_URL");
+            assert_eq!(listed.expect_err("no such agent").to_string(), expected);
         }
         let text = "agw_token-canary";
-        let error = written(async |out| revoke(text, &stores, out).await).await.expect_err("no such token");
+        let error =
+            written(async |out| revoke_in(text, &stores, out).await).await.expect_err("no such token");
         assert!(!error.to_string().contains("canary"), "{error}");
-    }
-
-    #[tokio::test]
-    async fn the_platforms_index_leads_from_an_agent_to_its_company() {
-        let stores = stores().await;
-        let key = Collection::of_platform("agents").and_then(|agents| agents.key("indexed")).expect("a key");
-        let holder = serde_json::json!({"companyId": "acme"});
-        stores.records.put_as(&key, &holder, Precondition::Absent).await.expect("put");
-        for company in [None, Some("acme")] {
-            let args = agent("indexed", company);
-            assert_eq!(company_of(&args, &stores).await.expect("found"), "acme");
-        }
-        assert!(company_of(&agent("indexed", Some("other")), &stores).await.is_err());
     }
 }
