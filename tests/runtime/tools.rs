@@ -1,5 +1,7 @@
 //! The runtime as a client of tool servers: a third party's, and one that misbehaves.
 
+use std::io;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -213,6 +215,46 @@ async fn a_run_connects_once_and_ends_its_session() {
     }
 }
 
+/// A run whose only call the server never answers, in one of two ways.
+async fn unanswered(steps: Vec<Step>, settings: &[(&str, &str)]) -> (Vendor, ToolServer, Server) {
+    let (vendor, tools) = (Vendor::start().await, ToolServer::start(Era::Sessions).await);
+    tools.on("first", [steps]);
+    vendor.on("m", [tool_calls(&[("c1", "first", "{}")]), answer(&["I see."])]);
+    (vendor, tools, server::runtime(settings).await)
+}
+
+/// That a server with sessions has heard of the call's end and of the session's, in this order.
+async fn assert_taken_leave_of(tools: &ToolServer) {
+    tools.until(|methods| methods.iter().any(|method| method == "DELETE")).await;
+    assert_eq!(tools.methods()[3..], ["first", "notifications/cancelled", "DELETE"]);
+    let received = tools.received();
+    let (call, cancelled) = (received[3].json(), received[4].json());
+    assert_eq!(cancelled["params"]["requestId"], call["id"]);
+}
+
+#[tokio::test]
+async fn a_call_that_takes_too_long_is_cancelled() {
+    for steps in [vec![Step::Stall], streamed([Step::Stall])] {
+        let (vendor, tools, runtime) = unanswered(steps, &[("TOOL_TIMEOUT_MS", "300")]).await;
+        let body = request(&vendor, "m", &["first"], &tools.url(TOKEN));
+        let events = answered(post(&runtime, &body).await).await;
+        let said = "the tool gave no answer within 300 ms and was stopped";
+        assert_eq!(result_of(&events, "c1"), (said, true));
+        assert_taken_leave_of(&tools).await;
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_cancels_the_call_before_the_session_ends() {
+    for steps in [vec![Step::Stall], streamed([Step::Stall])] {
+        let (vendor, tools, runtime) = unanswered(steps, &[]).await;
+        let response = post(&runtime, &request(&vendor, "m", &["first"], &tools.url(TOKEN))).await;
+        tools.until(|methods| methods.iter().any(|method| method == "first")).await;
+        drop(response);
+        assert_taken_leave_of(&tools).await;
+    }
+}
+
 #[tokio::test]
 async fn nobody_connects_for_a_run_without_calls() {
     let (vendor, tools) = (Vendor::start().await, ToolServer::start(Era::Sessions).await);
@@ -422,8 +464,11 @@ async fn whatever_a_tool_server_does_wrong_is_the_one_call_s_result() {
     }
 }
 
-/// What servers do wrong before a tool is called, by method.
-fn bad_greetings() -> Vec<(&'static str, Vec<(&'static str, Vec<Step>)>, &'static str)> {
+/// Methods, or tools, and what they are answered by.
+type Scripts = Vec<(&'static str, Vec<Step>)>;
+
+/// What servers do wrong before a tool is called, and what the model is told.
+fn bad_greetings() -> Vec<(&'static str, Scripts, &'static str)> {
     let garbage = || plain("200 OK", "", "nonsense");
     let error = || {
         plain(
@@ -523,4 +568,66 @@ async fn an_address_that_is_not_allowed_is_refused() {
     vendor.on("m", [answer(&["Hello."])]);
     answered(post(&runtime, &request(&vendor, "m", &[], &url)).await).await;
     assert_eq!(tools.methods(), Vec::<String>::new());
+}
+
+/// A log in memory.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().expect("unpoisoned").extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// On one thread, so that whatever is done is logged where the test collects.
+#[tokio::test]
+async fn the_token_of_the_address_is_in_no_log_and_no_event() {
+    let log = Log::default();
+    let lines = tracing_subscriber::fmt()
+        .with_max_level(tracing_subscriber::filter::LevelFilter::TRACE)
+        .with_span_events(tracing_subscriber::fmt::format::FmtSpan::FULL)
+        .with_ansi(false)
+        .with_writer({
+            let log = log.clone();
+            move || log.clone()
+        });
+    let _collecting = tracing::subscriber::set_default(lines.finish());
+    let mut told = String::new();
+    let runtime = server::runtime(&[("TOOL_TIMEOUT_MS", "1000")]).await;
+    let mut tell = async |scripts: Scripts, calls: Vec<&str>, era| {
+        let (vendor, tools) = (Vendor::start().await, ToolServer::start(era).await);
+        for (name, steps) in scripts {
+            tools.on(name, [steps]);
+        }
+        let made: Vec<_> = calls.iter().map(|name| (*name, *name, "{}")).collect();
+        vendor.on("m", [tool_calls(&made), answer(&["I see."])]);
+        let response = post(&runtime, &request(&vendor, "m", &calls, &tools.url(TOKEN))).await;
+        told.push_str(&format!("{:?}", response.headers()));
+        told.push_str(&response.text().await.expect("a whole body"));
+        // The session's end is logged too.
+        if calls == ["good"] && era == Era::Sessions {
+            tools.until(|methods| methods.last().is_some_and(|method| method == "DELETE")).await;
+        }
+        assert!(tools.received().iter().all(|received| received.head.contains(TOKEN)));
+    };
+    for era in ERAS {
+        let scripts: Vec<_> = faults().into_iter().map(|(name, steps, _)| (name, steps)).collect();
+        let calls = scripts.iter().map(|(name, _)| *name).collect();
+        tell(scripts, calls, era).await;
+        tell(vec![], vec!["good"], era).await;
+    }
+    for (_, scripts, _) in bad_greetings() {
+        tell(scripts, vec!["good"], Era::Stateless).await;
+    }
+    assert!(told.contains("good is done") && told.contains("I see."), "{told}");
+    assert!(!told.contains(TOKEN), "{told}");
+    let log = String::from_utf8_lossy(&log.0.lock().expect("unpoisoned")).into_owned();
+    assert!(log.contains(" rmcp::service: ") && log.contains("good"), "{log}");
+    assert!(!log.contains(TOKEN), "{}", log.lines().find(|line| line.contains(TOKEN)).unwrap_or_default());
 }

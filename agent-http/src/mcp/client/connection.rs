@@ -1,7 +1,6 @@
 //! A connection to a tool server, and the calls on it.
 
 use std::collections::HashMap;
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -80,6 +79,7 @@ impl Connection {
                 answer = call.answer() => break answer,
             }
         };
+        call.settle().await;
         match answer.map_err(fault::of_call)? {
             ServerResult::CallToolResult(result) => Ok(output::of(result)),
             ServerResult::InputRequiredResult(_) => {
@@ -128,13 +128,17 @@ struct PendingCall {
 }
 
 impl PendingCall {
+    /// The answer. Dropping the future loses nothing.
     async fn answer(&mut self) -> Result<ServerResult, ServiceError> {
         let Some(handle) = &mut self.handle else { return Err(ServiceError::TransportClosed) };
-        let answer = (&mut handle.rx).await.unwrap_or(Err(ServiceError::TransportClosed));
+        (&mut handle.rx).await.unwrap_or(Err(ServiceError::TransportClosed))
+    }
+
+    /// There is nothing left to cancel.
+    async fn settle(mut self) {
         if let Some(handle) = self.handle.take() {
             self.connection.forget(&handle.progress_token).await;
         }
-        answer
     }
 }
 
@@ -175,16 +179,10 @@ impl ClientHandler for Reports {
         ClientConfig::new(ClientCapabilities::default(), this)
     }
 
-    fn on_progress(
-        &self,
-        params: ProgressNotificationParam,
-        _: NotificationContext<RoleClient>,
-    ) -> impl Future<Output = ()> + Send + '_ {
-        async move {
-            let ProgressNotificationParam { progress_token, progress, total, message, .. } = params;
-            if let Some(reader) = self.0.lock().await.get(&progress_token) {
-                let _ = reader.try_send(Report { progress, total, message });
-            }
+    async fn on_progress(&self, params: ProgressNotificationParam, _: NotificationContext<RoleClient>) {
+        let ProgressNotificationParam { progress_token, progress, total, message, .. } = params;
+        if let Some(reader) = self.0.lock().await.get(&progress_token) {
+            let _ = reader.try_send(Report { progress, total, message });
         }
     }
 }

@@ -129,7 +129,7 @@ impl HttpClient {
         deadline: Instant,
     ) -> Result<StreamableHttpPostResponse, Failure> {
         let session = response.headers.get(&SESSION_ID).and_then(|id| id.to_str().ok()).map(str::to_owned);
-        match content_type(&response.headers) {
+        match content_type(&response.headers).as_str() {
             _ if matches!(response.status, StatusCode::ACCEPTED | StatusCode::NO_CONTENT) => {
                 Err(failed("it took the call and sends no answer"))
             }
@@ -174,7 +174,7 @@ async fn refusal(
     if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
         return Err(failure);
     }
-    let told = match content_type(&response.headers) {
+    let told = match content_type(&response.headers).as_str() {
         "application/json" => told_error(response.body).await,
         _ => None,
     };
@@ -183,7 +183,7 @@ async fn refusal(
         None if probes && status.is_client_error() => {
             ErrorData::invalid_request(failure.message().to_owned(), None)
         }
-        None => return Err(failure.into()),
+        None => return Err(failure),
     };
     let error = ServerJsonRpcMessage::Error(JsonRpcError::new(Some(id), error));
     Ok(StreamableHttpPostResponse::Json(error, None))
@@ -232,10 +232,10 @@ fn answer_to(id: &RequestId, message: ServerJsonRpcMessage) -> Result<ServerJson
     }
 }
 
-/// The media type without its parameters; empty where there is none.
-fn content_type(headers: &HeaderMap) -> &str {
+/// The media type in lower case, without its parameters; empty where there is none.
+fn content_type(headers: &HeaderMap) -> String {
     let value = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    value.split(';').next().unwrap_or_default().trim()
+    value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
 }
 
 pub(super) fn failed(what: &'static str) -> Failure {
