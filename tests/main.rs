@@ -8,6 +8,7 @@ mod clients;
 mod faults;
 mod identity;
 mod limits;
+mod ollama;
 mod runtime;
 mod secrets;
 mod support;

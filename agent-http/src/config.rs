@@ -163,6 +163,8 @@ pub struct ServerConfig {
     pub outbound: OutboundConfig,
     /// The hosted vendor.
     pub hosted: HostedConfig,
+    /// Ollama.
+    pub ollama: OllamaConfig,
     /// What is logged.
     pub log: LogConfig,
 }
@@ -178,6 +180,20 @@ pub struct HostedConfig {
     pub model: String,
     /// Whether the base address is the vendor's public one, which serves nobody without a key.
     pub needs_key: bool,
+}
+
+/// The Ollama server that agents without an address of their own use; a runtime has none.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OllamaConfig {
+    /// The base address, such as `http://127.0.0.1:11434`.
+    pub base_url: Option<Url>,
+    /// The model of those who name none.
+    pub model: Option<String>,
+    /// How many tokens prompt and answer may have together.
+    pub num_ctx: usize,
+    /// Whether it answers agents that leave the provider open, where there is no hosted key: both the
+    /// address and the model are set, or `dev` has found them.
+    pub preferred: bool,
 }
 
 /// What is logged, and how.

@@ -28,7 +28,7 @@
 //! - [`lines`]: lines and server-sent events out of chunks, for whatever reads a stream.
 //! - [`backend`]: backends over HTTP: agent runtimes.
 //! - [`mcp`]: tools over the Model Context Protocol.
-//! - [`model`]: models over HTTP: servers of the Chat Completions API.
+//! - [`model`]: models over HTTP: servers of the Chat Completions API, and Ollama.
 //!
 //! For the operator:
 //!

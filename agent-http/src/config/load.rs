@@ -6,7 +6,7 @@ use agent_core::tool_loop::LoopLimits;
 
 use super::parse::Values;
 use super::resolve::{Resolved, Source};
-use super::{AppConfig, Fault, Faults, HostedConfig, LogConfig, RuntimeConfig, ServerConfig};
+use super::{AppConfig, Fault, Faults, HostedConfig, LogConfig, OllamaConfig, RuntimeConfig, ServerConfig};
 use crate::outbound::OutboundConfig;
 use crate::request::BodyLimits;
 use crate::serve::ServeLimits;
@@ -94,9 +94,16 @@ fn server(resolved: &Resolved, values: &Values) -> ServerConfig {
             model: set(values.text("OPENAI_MODEL")),
             needs_key: matches!(resolved.get("OPENAI_BASE_URL"), Some((_, Source::Default))),
         },
+        ollama: ollama(values),
         log: LogConfig {
             filter: set(values.text("LOG")),
             json: values.text("LOG_FORMAT").is_some_and(|format| format == "json"),
         },
     }
+}
+
+fn ollama(values: &Values) -> OllamaConfig {
+    let (base_url, model) = (values.url("OLLAMA_BASE_URL"), values.text("OLLAMA_MODEL"));
+    let preferred = base_url.is_some() && model.is_some();
+    OllamaConfig { base_url, model, num_ctx: count(values.number("OLLAMA_NUM_CTX")), preferred }
 }

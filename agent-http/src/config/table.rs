@@ -181,6 +181,27 @@ pub const SETTINGS: &[Setting] = &[
     ),
     setting("OPENAI_MODEL", EACH, Kind::Text, &["gpt-5-mini"], "The hosted model for agents that name none."),
     setting(
+        "OLLAMA_BASE_URL",
+        APP,
+        Kind::Url,
+        &[],
+        "The Ollama server for agents that name none, such as `http://127.0.0.1:11434`; `dev` looks there if it is not set.",
+    ),
+    setting(
+        "OLLAMA_MODEL",
+        APP,
+        Kind::Text,
+        &[],
+        "The model at Ollama for agents that name none; `dev` takes the first that can chat if it is not set.",
+    ),
+    setting(
+        "OLLAMA_NUM_CTX",
+        EACH,
+        Kind::Number { min: 512, max: 1024 * 1024 },
+        &["8192"],
+        "How many tokens prompt and answer of a model at Ollama may have together; it costs memory there, and should not be more than the models were made for.",
+    ),
+    setting(
         "EMBEDDED_MODEL_PATH",
         APP,
         Kind::Path,
