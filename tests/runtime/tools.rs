@@ -1,17 +1,19 @@
 //! The runtime as a client of tool servers: a third party's, and one that misbehaves.
 
-use std::io;
-use std::sync::{Arc, Mutex};
+mod faults;
+mod table;
+
 use std::time::Duration;
 
 use futures_util::StreamExt;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
+use self::table::streamed;
 use crate::support::server::{self, Server};
 use crate::support::third_party::ThirdParty;
-use crate::support::tool_server::{ERAS, Era, ID, ToolServer, text_result};
-use crate::support::vendor::{Step, Vendor, answer, chunk, event, plain, stream_head, tool_calls};
+use crate::support::tool_server::{ERAS, Era, ToolServer, text_result};
+use crate::support::vendor::{Step, Vendor, answer, plain, tool_calls};
 use crate::support::{PATIENCE, problem, run, text_of};
 
 /// How soon a server must know that nobody waits for a call any more.
@@ -256,6 +258,26 @@ async fn a_client_that_leaves_cancels_the_call_before_the_session_ends() {
 }
 
 #[tokio::test]
+async fn a_client_that_leaves_ends_whatever_is_asked_of_the_server() {
+    for (era, asked) in
+        [(Era::Sessions, "server/discover"), (Era::Sessions, "initialize"), (Era::Stateless, "first")]
+    {
+        for steps in [vec![Step::Stall], streamed([Step::Stall])] {
+            let (vendor, tools) = (Vendor::start().await, ToolServer::start(era).await);
+            tools.on(asked, [steps]);
+            vendor.on("m", [tool_calls(&[("c1", "first", "{}")])]);
+            let runtime = server::runtime(&[]).await;
+            let response = post(&runtime, &request(&vendor, "m", &["first"], &tools.url(TOKEN))).await;
+            tools.until(|methods| methods.iter().any(|method| method == asked)).await;
+            assert_eq!(tools.clients_that_left(), 0, "{asked}");
+            drop(response);
+            let left = tokio::time::timeout(SOON, tools.until_left()).await;
+            left.unwrap_or_else(|_| panic!("{asked}"));
+        }
+    }
+}
+
+#[tokio::test]
 async fn nobody_connects_for_a_run_without_calls() {
     let (vendor, tools) = (Vendor::start().await, ToolServer::start(Era::Sessions).await);
     vendor.on("m", [answer(&["No need."])]);
@@ -285,264 +307,6 @@ async fn a_forgotten_session_is_opened_anew_and_the_call_repeated_once() {
     assert_eq!((count("once"), count("never"), count("initialize")), (2, 2, 3));
 }
 
-/// A stream of `steps` in answer to a call.
-fn streamed(steps: impl IntoIterator<Item = Step>) -> Vec<Step> {
-    std::iter::once(stream_head()).chain(steps).collect()
-}
-
-/// What servers do wrong when a tool is called, and what the model is told.
-fn faults() -> Vec<(&'static str, Vec<Step>, &'static str)> {
-    let failed = |what: &str| -> &'static str { format!("the tool server failed: {what}").leak() };
-    let json = |body: String| plain("200 OK", "", &body);
-    let body = |rest: &str| json(format!(r#"{{"jsonrpc":"2.0","id":{ID},{rest}}}"#));
-    let good = format!(r#"{{"jsonrpc":"2.0","id":{ID},"result":{{"content":[]}}}}"#);
-    let wrong = r#"{"jsonrpc":"2.0","id":4711,"result":{"content":[]}}"#;
-    let raw = |head: &str| Step::Send(head.as_bytes().to_vec());
-    let big = "x".repeat(1 << 20);
-    let comment = chunk(format!(": {}\n", &big[..1 << 16]));
-    vec![
-        ("garbage", json("nonsense".into()), failed("its answer is no message of the protocol")),
-        ("empty", json(String::new()), failed("its answer is no message of the protocol")),
-        ("a-list", json(format!("[{good}]")), failed("its answer is no message of the protocol")),
-        (
-            "html",
-            vec![raw("HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: 2\r\n\r\nhi")],
-            failed("its answer is neither JSON nor an event stream"),
-        ),
-        ("wrong-id", json(wrong.into()), failed("its answer is to another request")),
-        (
-            "no-id",
-            json(r#"{"jsonrpc":"2.0","error":{"code":-32600,"message":"What?"}}"#.into()),
-            "the tool server refuses: What? (-32600)",
-        ),
-        (
-            "error",
-            body(r#""error":{"code":-32602,"message":"Unknown tool"}"#),
-            "the tool server refuses: Unknown tool (-32602)",
-        ),
-        (
-            "error-400",
-            plain(
-                "400 Bad Request",
-                "",
-                r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"Bad"}}"#,
-            ),
-            "the tool server refuses: Bad (-32600)",
-        ),
-        ("other-result", body(r#""result":{"tools":[]}"#), "the tool server's answer is no tool result"),
-        ("no-result", body(r#""result":{}"#), "the tool server's answer is no tool result"),
-        ("bad-content", body(r#""result":{"content":"text"}"#), "the tool server's answer is no tool result"),
-        (
-            "asks-back",
-            body(r#""result":{"resultType":"input_required","inputRequests":{},"requestState":"s"}"#),
-            "the tool asks for input that cannot be given here",
-        ),
-        ("accepted", plain("202 Accepted", "", ""), failed("it took the call and sends no answer")),
-        (
-            "500",
-            plain("500 Internal Server Error", "", "oops"),
-            failed("the other side has failed (HTTP 500)"),
-        ),
-        (
-            "401",
-            plain("401 Unauthorized", "www-authenticate: Bearer\r\n", "{}"),
-            failed("the other side does not accept the credentials (HTTP 401)"),
-        ),
-        (
-            "429",
-            plain("429 Too Many Requests", "retry-after: 9\r\n", "{}"),
-            failed("the other side asks for patience (HTTP 429)"),
-        ),
-        (
-            "302",
-            plain("302 Found", "location: http://127.0.0.1:1/\r\n", ""),
-            failed("the other side redirects, which is not followed (HTTP 302)"),
-        ),
-        ("closed", vec![Step::Close], failed("the other side closed the connection without an answer")),
-        ("reset", vec![Step::Reset], failed("the other side closed the connection without an answer")),
-        ("no-http", vec![raw("nonsense\r\n\r\n"), Step::Close], failed("the other side does not speak HTTP")),
-        (
-            "cut-off",
-            vec![
-                raw("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 99\r\n\r\n{"),
-                Step::Close,
-            ],
-            failed("the answer stopped before it was complete"),
-        ),
-        (
-            "announced-too-large",
-            vec![
-                raw("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 5000000\r\n\r\n"),
-                Step::Stall,
-            ],
-            failed("the answer is larger than 4194304 bytes"),
-        ),
-        (
-            "too-large",
-            {
-                let head =
-                    "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n";
-                std::iter::once(raw(head))
-                    .chain(std::iter::repeat_n(chunk(&big), 5))
-                    .chain([Step::Stall])
-                    .collect()
-            },
-            failed("the answer is larger than 4194304 bytes"),
-        ),
-        (
-            "events-end",
-            streamed([
-                event(
-                    r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"x"}}"#,
-                ),
-                Step::Send(b"0\r\n\r\n".to_vec()),
-            ]),
-            failed("it ended its answer early"),
-        ),
-        (
-            "events-cut-off",
-            streamed([event(""), Step::Close]),
-            failed("the answer stopped before it was complete"),
-        ),
-        (
-            "events-garbage",
-            streamed([event("nonsense"), Step::Send(b"0\r\n\r\n".to_vec())]),
-            failed("it ended its answer early"),
-        ),
-        (
-            "events-wrong-id",
-            streamed([event(wrong), Step::Stall]),
-            "the tool server gave no answer to the call",
-        ),
-        (
-            "events-too-large",
-            streamed(
-                [chunk("data: ")].into_iter().chain(std::iter::repeat_n(chunk(&big), 5)).chain([Step::Stall]),
-            ),
-            failed("a line of the answer is longer than 4194304 bytes"),
-        ),
-        (
-            "events-endless",
-            streamed([Step::Drip(
-                match comment {
-                    Step::Send(bytes) => bytes,
-                    _ => Vec::new(),
-                },
-                Duration::ZERO,
-            )]),
-            failed("its answer goes on and on"),
-        ),
-        ("silent", vec![Step::Stall], "the tool gave no answer within 3000 ms and was stopped"),
-        ("silent-events", streamed([Step::Stall]), "the tool gave no answer within 3000 ms and was stopped"),
-    ]
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn whatever_a_tool_server_does_wrong_is_the_one_call_s_result() {
-    for era in ERAS {
-        let (vendor, tools) = (Vendor::start().await, ToolServer::start(era).await);
-        let faults = faults();
-        let mut calls: Vec<(&str, &str, &str)> =
-            faults.iter().map(|(name, ..)| (*name, *name, "{}")).collect();
-        calls.push(("good", "good", "{}"));
-        for (name, steps, _) in &faults {
-            tools.on(name, [steps.clone()]);
-        }
-        vendor.on("m", [tool_calls(&calls), answer(&["I see."])]);
-        let runtime = server::runtime(&[("TOOL_TIMEOUT_MS", "3000")]).await;
-        let names: Vec<&str> = calls.iter().map(|(name, ..)| *name).collect();
-        let events = answered(post(&runtime, &request(&vendor, "m", &names, &tools.url(TOKEN))).await).await;
-        for (name, _, expected) in &faults {
-            assert_eq!(result_of(&events, name), (*expected, true), "{name}, {era:?}");
-        }
-        assert_eq!(result_of(&events, "good"), ("good is done", false));
-        assert_eq!(text_of(&events), "I see.");
-        // What may have run is never sent twice.
-        for name in names {
-            assert_eq!(tools.methods().iter().filter(|method| *method == name).count(), 1, "{name}, {era:?}");
-        }
-    }
-}
-
-/// Methods, or tools, and what they are answered by.
-type Scripts = Vec<(&'static str, Vec<Step>)>;
-
-/// What servers do wrong before a tool is called, and what the model is told.
-fn bad_greetings() -> Vec<(&'static str, Scripts, &'static str)> {
-    let garbage = || plain("200 OK", "", "nonsense");
-    let error = || {
-        plain(
-            "200 OK",
-            "",
-            &format!(r#"{{"jsonrpc":"2.0","id":{ID},"error":{{"code":-32603,"message":"Out"}}}}"#),
-        )
-    };
-    let gone = || plain("404 Not Found", "", "");
-    vec![
-        (
-            "garbage",
-            vec![("server/discover", garbage())],
-            "the tool server failed: its answer is no message of the protocol",
-        ),
-        (
-            "401",
-            vec![("server/discover", plain("401 Unauthorized", "", "{}"))],
-            "the tool server failed: the other side does not accept the credentials (HTTP 401)",
-        ),
-        (
-            "403",
-            vec![("server/discover", plain("403 Forbidden", "", "{}"))],
-            "the tool server failed: the other side does not accept the credentials (HTTP 403)",
-        ),
-        (
-            "nothing-there",
-            vec![("server/discover", gone()), ("initialize", gone())],
-            "the tool server failed: the other side rejects the request (HTTP 404)",
-        ),
-        (
-            "refused",
-            vec![("server/discover", error()), ("initialize", error())],
-            "the tool server refuses: Out (-32603)",
-        ),
-        (
-            "later-garbage",
-            vec![("initialize", garbage())],
-            "the tool server failed: its answer is no message of the protocol",
-        ),
-        (
-            "later-500",
-            vec![("notifications/initialized", plain("500 Internal Server Error", "", ""))],
-            "the tool server failed: the other side has failed (HTTP 500)",
-        ),
-        (
-            "reset",
-            vec![("server/discover", vec![Step::Reset])],
-            "the tool server failed: the other side closed the connection without an answer",
-        ),
-    ]
-}
-
-#[tokio::test]
-async fn a_server_that_cannot_be_greeted_is_every_call_s_result() {
-    let runtime = server::runtime(&[]).await;
-    for (name, scripts, expected) in bad_greetings() {
-        let (vendor, tools) = (Vendor::start().await, ToolServer::start(Era::Sessions).await);
-        for (method, steps) in scripts {
-            tools.on(method, [steps]);
-        }
-        vendor.on("m", [tool_calls(&[("c1", "first", "{}"), ("c2", "second", "{}")]), answer(&["I see."])]);
-        let body = request(&vendor, "m", &["first", "second"], &tools.url(TOKEN));
-        let events = answered(post(&runtime, &body).await).await;
-        for id in ["c1", "c2"] {
-            assert_eq!(result_of(&events, id), (expected, true), "{name}");
-        }
-        // Both calls wait for one attempt.
-        let greetings = tools.methods();
-        assert_eq!(greetings.iter().filter(|method| *method == "server/discover").count(), 1, "{name}");
-        assert_eq!(text_of(&events), "I see.");
-    }
-}
-
 #[tokio::test]
 async fn an_address_that_is_not_allowed_is_refused() {
     let (vendor, tools) = (Vendor::start().await, ToolServer::start(Era::Sessions).await);
@@ -568,66 +332,4 @@ async fn an_address_that_is_not_allowed_is_refused() {
     vendor.on("m", [answer(&["Hello."])]);
     answered(post(&runtime, &request(&vendor, "m", &[], &url)).await).await;
     assert_eq!(tools.methods(), Vec::<String>::new());
-}
-
-/// A log in memory.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl io::Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().expect("unpoisoned").extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-/// On one thread, so that whatever is done is logged where the test collects.
-#[tokio::test]
-async fn the_token_of_the_address_is_in_no_log_and_no_event() {
-    let log = Log::default();
-    let lines = tracing_subscriber::fmt()
-        .with_max_level(tracing_subscriber::filter::LevelFilter::TRACE)
-        .with_span_events(tracing_subscriber::fmt::format::FmtSpan::FULL)
-        .with_ansi(false)
-        .with_writer({
-            let log = log.clone();
-            move || log.clone()
-        });
-    let _collecting = tracing::subscriber::set_default(lines.finish());
-    let mut told = String::new();
-    let runtime = server::runtime(&[("TOOL_TIMEOUT_MS", "1000")]).await;
-    let mut tell = async |scripts: Scripts, calls: Vec<&str>, era| {
-        let (vendor, tools) = (Vendor::start().await, ToolServer::start(era).await);
-        for (name, steps) in scripts {
-            tools.on(name, [steps]);
-        }
-        let made: Vec<_> = calls.iter().map(|name| (*name, *name, "{}")).collect();
-        vendor.on("m", [tool_calls(&made), answer(&["I see."])]);
-        let response = post(&runtime, &request(&vendor, "m", &calls, &tools.url(TOKEN))).await;
-        told.push_str(&format!("{:?}", response.headers()));
-        told.push_str(&response.text().await.expect("a whole body"));
-        // The session's end is logged too.
-        if calls == ["good"] && era == Era::Sessions {
-            tools.until(|methods| methods.last().is_some_and(|method| method == "DELETE")).await;
-        }
-        assert!(tools.received().iter().all(|received| received.head.contains(TOKEN)));
-    };
-    for era in ERAS {
-        let scripts: Vec<_> = faults().into_iter().map(|(name, steps, _)| (name, steps)).collect();
-        let calls = scripts.iter().map(|(name, _)| *name).collect();
-        tell(scripts, calls, era).await;
-        tell(vec![], vec!["good"], era).await;
-    }
-    for (_, scripts, _) in bad_greetings() {
-        tell(scripts, vec!["good"], Era::Stateless).await;
-    }
-    assert!(told.contains("good is done") && told.contains("I see."), "{told}");
-    assert!(!told.contains(TOKEN), "{told}");
-    let log = String::from_utf8_lossy(&log.0.lock().expect("unpoisoned")).into_owned();
-    assert!(log.contains(" rmcp::service: ") && log.contains("good"), "{log}");
-    assert!(!log.contains(TOKEN), "{}", log.lines().find(|line| line.contains(TOKEN)).unwrap_or_default());
 }

@@ -40,6 +40,7 @@ pub struct ToolServer {
     address: SocketAddr,
     state: Arc<Mutex<State>>,
     came: watch::Receiver<usize>,
+    left: watch::Receiver<usize>,
     task: tokio::task::JoinHandle<()>,
 }
 
@@ -50,16 +51,17 @@ impl ToolServer {
         let address = listener.local_addr().expect("it listens");
         let state = Arc::<Mutex<State>>::default();
         let (comer, came) = watch::channel(0);
+        let (leaver, left) = watch::channel(0);
         let task = tokio::spawn({
             let state = state.clone();
             async move {
                 while let Ok((stream, _)) = listener.accept().await {
                     let _ = stream.set_nodelay(true);
-                    tokio::spawn(serve(stream, era, state.clone(), comer.clone()));
+                    tokio::spawn(serve(stream, era, state.clone(), comer.clone(), leaver.clone()));
                 }
             }
         });
-        Self { address, state, came, task }
+        Self { address, state, came, left, task }
     }
 
     /// Its address, with a run's token.
@@ -93,6 +95,16 @@ impl ToolServer {
         let waited = tokio::time::timeout(super::PATIENCE, waited).await;
         waited.unwrap_or_else(|_| panic!("{:?}", self.methods())).expect("the server runs");
     }
+
+    /// How many clients have left in the middle of an answer.
+    pub fn clients_that_left(&self) -> usize {
+        *self.left.borrow()
+    }
+
+    /// Waits until a client has left in the middle of an answer.
+    pub async fn until_left(&self) {
+        self.left.clone().wait_for(|left| *left > 0).await.expect("the server runs");
+    }
 }
 
 impl Drop for ToolServer {
@@ -124,7 +136,13 @@ fn name_of(received: &Received) -> String {
     name.unwrap_or_default().to_owned()
 }
 
-async fn serve(mut stream: TcpStream, era: Era, state: Arc<Mutex<State>>, comer: watch::Sender<usize>) {
+async fn serve(
+    mut stream: TcpStream,
+    era: Era,
+    state: Arc<Mutex<State>>,
+    comer: watch::Sender<usize>,
+    leaver: watch::Sender<usize>,
+) {
     let mut buffer = Vec::new();
     while let Some(request) = read_request(&mut stream, &mut buffer).await {
         let id = serde_json::from_slice::<Value>(&request.body).map(|body| body["id"].to_string());
@@ -137,7 +155,11 @@ async fn serve(mut stream: TcpStream, era: Era, state: Arc<Mutex<State>>, comer:
         for step in steps {
             match take(fill(step, id.as_deref().unwrap_or("null")), &mut stream).await {
                 After::Next => {}
-                After::Closed | After::Left => return,
+                After::Closed => return,
+                After::Left => {
+                    leaver.send_modify(|left| *left += 1);
+                    return;
+                }
             }
         }
     }
