@@ -24,6 +24,8 @@ pub enum Step {
     Drip(Vec<u8>, Duration),
     /// Says nothing until the client leaves.
     Stall,
+    /// Says nothing until it is told to go on.
+    Until(watch::Receiver<bool>),
     /// Resets the connection.
     Reset,
     /// Closes the connection, as one does who is done.
@@ -201,7 +203,7 @@ async fn serve(
 }
 
 /// How it goes on after a step.
-enum After {
+pub enum After {
     /// With the next.
     Next,
     /// Not at all: the vendor has closed the connection.
@@ -210,7 +212,8 @@ enum After {
     Left,
 }
 
-async fn take(step: Step, stream: &mut TcpStream) -> After {
+/// Does one thing.
+pub async fn take(step: Step, stream: &mut TcpStream) -> After {
     match step {
         Step::Send(bytes) => match stream.write_all(&bytes).await {
             Ok(()) => After::Next,
@@ -222,6 +225,10 @@ async fn take(step: Step, stream: &mut TcpStream) -> After {
             let _ = stream.read(&mut byte).await;
             After::Left
         }
+        Step::Until(mut gate) => match gate.wait_for(|open| *open).await {
+            Ok(_) => After::Next,
+            Err(_) => After::Closed,
+        },
         Step::Drip(bytes, pause) => {
             let mut byte = [0];
             loop {

@@ -1,0 +1,3 @@
+//! The Model Context Protocol over Streamable HTTP.
+
+pub mod client;
