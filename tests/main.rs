@@ -12,3 +12,4 @@ mod ollama;
 mod runtime;
 mod secrets;
 mod support;
+mod workflow;
