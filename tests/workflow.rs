@@ -30,6 +30,13 @@ async fn ask(app: &Server) -> reqwest::Response {
     .await
 }
 
+/// The names of an object's members, sorted.
+fn names(object: &Value) -> Vec<&str> {
+    let mut names: Vec<_> = object.as_object().expect("an object").keys().map(String::as_str).collect();
+    names.sort_unstable();
+    names
+}
+
 /// The messages of a run, and the code and words of its error.
 fn told(body: &str) -> (Vec<String>, Option<String>) {
     let events = run(body);
@@ -72,10 +79,9 @@ async fn the_payload_is_for_both_triggers() {
     assert!(head.contains("content-type: application/json\r\n"), "{head}");
     assert!(received.head.contains("Basic YWRhOnMzY3JldA=="), "{head}");
 
-    let mut sent = received.json();
-    let names: Vec<_> = sent.as_object().expect("an object").keys().cloned().collect();
+    let sent = received.json();
     assert_eq!(
-        names,
+        names(&sent),
         [
             "action",
             "agentId",
@@ -99,13 +105,12 @@ async fn the_payload_is_for_both_triggers() {
     let latest = messages[2]["content"].as_str().expect("text");
     assert!(latest.contains("/plants") && latest.ends_with("When are you open?"), "{latest}");
 
-    let role = sent["roleData"].take();
+    let role = &sent["roleData"];
     let prompt = role["finalSystemPrompt"].as_str().expect("text");
     for part in ["Be brief.", "Be kind.", "Open from 9 to 18."] {
         assert!(prompt.contains(part), "{prompt}");
     }
-    let names: Vec<_> = role.as_object().expect("an object").keys().cloned().collect();
-    assert_eq!(names, ["agentId", "docs", "finalSystemPrompt", "name", "rules", "systemPrompt"]);
+    assert_eq!(names(role), ["agentId", "docs", "finalSystemPrompt", "name", "rules", "systemPrompt"]);
     assert_eq!((&role["docs"], &role["rules"]), (&json!([{"id": "hours"}]), &json!(["Be kind."])));
 }
 

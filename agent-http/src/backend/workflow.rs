@@ -23,8 +23,8 @@ use agent_core::prompt::{Dialect, Prompt};
 use agent_core::role::WorkflowConnector;
 use agent_core::select::Choice;
 use async_trait::async_trait;
-use http::HeaderMap;
 use http::header::{ACCEPT, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
+use http::{HeaderMap, StatusCode};
 use serde::Serialize;
 use url::Url;
 
@@ -72,6 +72,9 @@ impl Backend for WorkflowBackend {
         let response = request.body(payload.into_bytes()).send().await?;
         if !response.status.is_success() {
             return Err(failure::refused(response.status, &response.headers));
+        }
+        if response.status == StatusCode::NO_CONTENT {
+            return Err(failure::empty());
         }
         let announced = Announced::of(&response.headers)?;
         // A stream has no length. What has one is read before the run begins, so that what is no answer
