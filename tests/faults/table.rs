@@ -247,7 +247,7 @@ fn connections(provider: Provider) -> Vec<Fault> {
         of_a_length(
             "length-too-short",
             vec![head(provider, &length), raw(nothing.repeat(2)), Step::Stall],
-            "BACKEND_FAILED",
+            truncated,
         ),
         of_a_length("no-content", vec![raw("HTTP/1.1 204 No Content\r\n\r\n")], "BACKEND_FAILED"),
         // What follows an answer on its connection belongs to nobody.

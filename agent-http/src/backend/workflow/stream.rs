@@ -33,8 +33,8 @@ pub(super) struct WorkflowEvents {
 
 /// What the answer has turned out to be.
 enum Form {
-    /// Nothing but blank lines and the beginning of the first other one, from which `at` bytes are known to
-    /// hold no end of a line.
+    /// Nothing but blank lines, which are not kept, and the beginning of the first other one, of which the
+    /// first `at` bytes have no end of a line.
     Unknown { held: Vec<u8>, at: usize },
     /// A stream of lines.
     Lines(Box<LineSplitter>),
@@ -114,10 +114,9 @@ impl WorkflowEvents {
         }
         match &mut self.form {
             Form::Lines(lines) => {
-                // The last line may lack its end, and one that was cut within is none.
-                if let Some(line) = lines.last_line()
-                    && let Ok(line) = Line::parse(line.trim_ascii())
-                {
+                // The last line may lack its end alone.
+                if let Some(line) = lines.last_line() {
+                    let line = Line::parse(line.trim_ascii()).map_err(|_| failure::cut_off())?;
                     self.transcript.take(line)?;
                 }
                 self.transcript.finish()
@@ -141,12 +140,14 @@ fn hold(held: &mut Vec<u8>, chunk: &[u8]) -> Result<(), Failure> {
 }
 
 /// The first line that is not blank, if it is whole. `at` is moved beyond what need not be searched again.
-fn first_line<'a>(held: &'a [u8], at: &mut usize) -> Option<&'a [u8]> {
-    let start = held.iter().position(|byte| !byte.is_ascii_whitespace())?;
-    let from = start.max(*at);
+fn first_line<'a>(held: &'a mut Vec<u8>, at: &mut usize) -> Option<&'a [u8]> {
+    if *at == 0 {
+        let blank = held.iter().take_while(|byte| byte.is_ascii_whitespace()).count();
+        held.drain(..blank);
+    }
+    let end = memchr(b'\n', &held[*at..]).map(|place| *at + place);
     *at = held.len();
-    let end = from + memchr(b'\n', &held[from..])?;
-    Some(held[start..end].trim_ascii())
+    end.map(|end| held[..end].trim_ascii())
 }
 
 fn lines_of(held: Vec<u8>) -> Form {
@@ -172,10 +173,8 @@ impl Stream for WorkflowEvents {
     }
 }
 
-/// What has been said, as messages: one for each model call.
-///
-/// Calls that the workflow makes of our tools while it runs are no part of its answer; what reports them
-/// joins its events to these.
+/// What has been said, as messages: one for each model call. What tools the workflow calls is no part of
+/// its answer.
 struct Transcript {
     run: RunIds,
     ready: VecDeque<Event>,

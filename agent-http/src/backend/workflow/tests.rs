@@ -431,6 +431,12 @@ async fn a_stream_that_is_cut_off_is_truncated_wherever_that_is() {
         let said = outcome(run(streamed).await);
         assert!(said.ends_with("STREAM_TRUNCATED"), "{end}: {said}");
     }
+    // The body ends in order, and within a line.
+    let body = stream_of(r#"{I "Hel"}"#) + r#"{"type":"item","content":"lo"#;
+    let streamed = answer("200 OK", JSON, body.as_bytes(), 64, true);
+    assert_eq!(outcome(run(streamed).await), "<HelSTREAM_TRUNCATED");
+    let whole = one_piece("200 OK", JSON, body.as_bytes());
+    assert_eq!(outcome(run(whole).await), "refused STREAM_TRUNCATED");
 }
 
 #[tokio::test]
