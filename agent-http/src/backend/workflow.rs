@@ -2,7 +2,7 @@
 //!
 //! The chat trigger reads `action`, `sessionId` and `chatInput`; a workflow behind the webhook trigger has
 //! the same and everything beside them in its body. What comes back is decided by its shape, since the
-//! engine announces streams and single answers alike: see [`stream`] and [`answer`].
+//! engine announces streams and single answers alike: see the modules below.
 
 mod answer;
 mod auth;
