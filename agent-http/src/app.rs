@@ -1,5 +1,6 @@
 //! The application server: chat in, one stream out.
 
+mod caps;
 mod chat;
 mod runs;
 
@@ -15,6 +16,7 @@ use crate::request::{self, BodyLimits, Handled, Route, RouteTable};
 use crate::serve::{Body, HttpService};
 use crate::stream::StreamLimits;
 
+pub use caps::RunCaps;
 pub use runs::RunRegistry;
 
 /// What the application's routes work with.
@@ -25,6 +27,8 @@ pub struct App {
     pub auth: Authenticator,
     /// The runs that there have been.
     pub runs: RunRegistry,
+    /// How often widgets may be used.
+    pub caps: RunCaps,
     /// Bounds of request bodies.
     pub body: BodyLimits,
     /// How deep a request's JSON may nest.

@@ -46,28 +46,28 @@ pub(super) fn authorize(
     match auth {
         None | Some(WebhookAuth::None) => Ok(request),
         Some(WebhookAuth::Basic { user, password }) => {
-            given("user", user)?;
-            given("password", password.expose())?;
+            let user = given("user", Some(user.as_str()))?;
+            let password = given("password", password.as_ref().map(Secret::expose))?;
             request.secret_header(AUTHORIZATION.as_str(), &basic(user, password)?)
         }
         Some(WebhookAuth::Header { name, value }) => {
-            given("name", name)?;
-            given("value", value.expose())?;
+            let name = given("name", Some(name.as_str()))?;
+            let value = given("value", value.as_ref().map(Secret::expose))?;
             if [CONTENT_TYPE, CONTENT_ENCODING].iter().any(|ours| name.eq_ignore_ascii_case(ours.as_str())) {
                 return Err(invalid("the header's name cannot be used"));
             }
-            request.secret_header(name, value)
+            request.secret_header(name, &Secret::new(value))
         }
         Some(WebhookAuth::Jwt { secret }) => {
-            given("secret", secret.expose())?;
-            request.bearer(&token(secret, url, context))
+            let secret = Secret::new(given("secret", secret.as_ref().map(Secret::expose))?);
+            request.bearer(&token(&secret, url, context))
         }
     }
 }
 
 /// RFC 7617, in UTF-8.
-fn basic(user: &str, password: &Secret) -> Result<Secret, Failure> {
-    let both = format!("{user}:{}", password.expose());
+fn basic(user: &str, password: &str) -> Result<Secret, Failure> {
+    let both = format!("{user}:{password}");
     if user.contains(':') || both.chars().any(char::is_control) {
         return Err(invalid(
             "the webhook's user or password has characters that basic authentication refuses",
@@ -90,13 +90,13 @@ fn token(secret: &Secret, url: &Url, context: &ExecutionContext) -> Secret {
     Secret::new(hmac::sign(secret, &claims))
 }
 
-/// An empty secret is one that was cleared, and a signature under it would prove nothing.
-fn given(field: &'static str, value: &str) -> Result<(), Failure> {
-    if value.is_empty() {
+/// A part of the credential. An empty secret is one that was cleared, and a signature under it would prove
+/// nothing.
+fn given<'a>(field: &'static str, value: Option<&'a str>) -> Result<&'a str, Failure> {
+    value.filter(|value| !value.is_empty()).ok_or_else(|| {
         let message = format!("WorkflowConnector.auth.{field} is not configured");
-        return Err(Failure::new(FailureKind::NotConfigured, message));
-    }
-    Ok(())
+        Failure::new(FailureKind::NotConfigured, message)
+    })
 }
 
 fn invalid(message: &'static str) -> Failure {

@@ -108,7 +108,7 @@ fn check_body(turn: Arc<Turn>, expected: Expect) {
 #[test]
 fn the_body_is_for_both_triggers_and_has_no_secret_and_no_container() {
     let webhook = Url::parse("https://n8n.example.com/webhook/1?key=canary").expect("an address");
-    let auth = WebhookAuth::Basic { user: "canary".into(), password: Secret::new("canary") };
+    let auth = WebhookAuth::Basic { user: "canary".into(), password: Some(Secret::new("canary")) };
     let role = json!({
         "id": "a", "name": "Ann", "companyId": "c", "ownerId": "canary",
         "content": {"systemPrompt": "You help.", "agentConfig": {"tone": "dry"}, "rules": ["Be brief."],
@@ -175,12 +175,12 @@ fn a_turn_for_another_backend_is_refused() {
 #[tokio::test]
 async fn the_webhook_knows_us_in_four_ways() {
     let header =
-        |name: &str, value: &str| WebhookAuth::Header { name: name.into(), value: Secret::new(value) };
+        |name: &str, value: &str| WebhookAuth::Header { name: name.into(), value: Some(Secret::new(value)) };
     let basic = |user: &str, password: &str| WebhookAuth::Basic {
         user: user.into(),
-        password: Secret::new(password),
+        password: Some(Secret::new(password)),
     };
-    let jwt = |secret: &str| WebhookAuth::Jwt { secret: Secret::new(secret) };
+    let jwt = |secret: &str| WebhookAuth::Jwt { secret: Some(Secret::new(secret)) };
     let encoded = |text: &str| format!("Basic {}", STANDARD.encode(text));
     // The header that must be there, or how the credential is refused.
     type Expected = Result<Option<(&'static str, String)>, FailureKind>;
@@ -205,6 +205,7 @@ async fn the_webhook_knows_us_in_four_ways() {
         (Some(header("Connection", "s3cret")), Err(FailureKind::InvalidRequest)),
         (Some(header("Content-Type", "s3cret")), Err(FailureKind::InvalidRequest)),
         (Some(jwt("")), Err(FailureKind::NotConfigured)),
+        (Some(WebhookAuth::Jwt { secret: None }), Err(FailureKind::NotConfigured)),
     ];
     for (auth, expected) in cases {
         let whole = one_piece("200 OK", JSON, br#"{"output":"Hello"}"#);
@@ -239,7 +240,7 @@ async fn the_webhook_knows_us_in_four_ways() {
 async fn a_signed_token_says_who_sends_and_is_good_for_minutes() {
     let server = Loopback::answers(one_piece("200 OK", JSON, b"\"Hello\""), Then::Close).await;
     let backend = backend("127.0.0.1");
-    let auth = Some(WebhookAuth::Jwt { secret: Secret::new("webhook-secret") });
+    let auth = Some(WebhookAuth::Jwt { secret: Some(Secret::new("webhook-secret")) });
     let prepared = backend.prepare(turn(at(&server.url, auth))).expect("prepared");
     backend.start(prepared).await.expect("started");
     let request = server.requests().remove(0);
