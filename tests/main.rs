@@ -15,3 +15,4 @@ mod secrets;
 mod support;
 mod tokens;
 mod tools;
+mod workflow;
