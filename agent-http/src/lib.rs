@@ -28,6 +28,7 @@
 //! - [`lines`]: lines and server-sent events out of chunks, for whatever reads a stream.
 //! - [`backend`]: backends over HTTP: agent runtimes.
 //! - [`model`]: models over HTTP: servers of the Chat Completions API.
+//! - [`mcp`]: agents' tools over the Model Context Protocol.
 //!
 //! For the operator:
 //!
@@ -43,6 +44,7 @@ pub mod error;
 pub mod lines;
 #[cfg(test)]
 mod loopback;
+pub mod mcp;
 pub mod model;
 pub mod outbound;
 pub mod probe;
