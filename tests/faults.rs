@@ -1,8 +1,10 @@
 //! Vendors that misbehave and clients that leave: every run ends once, soon, and in words that are ours.
 //!
-//! One [table](table::faults) of misbehaviours goes through three [doors](Door), in every framing.
+//! One [table](table::faults) of misbehaviours goes through three [doors](Door), in every framing, for
+//! each [provider](Provider).
 
 mod leaving;
+mod provider;
 mod table;
 
 use std::time::{Duration, Instant};
@@ -14,6 +16,7 @@ use futures_util::{StreamExt, stream};
 use serde_json::{Value, json};
 use tokio::net::TcpSocket;
 
+use self::provider::Provider;
 use self::table::{Fault, HEADER, IDLE, Outcome, ROUNDS, faults};
 use crate::support::vendor::Vendor;
 use crate::support::{client, events, server};
@@ -44,6 +47,7 @@ enum Way {
 /// The services of a way, with an agent for each model.
 struct Door {
     way: Way,
+    provider: Provider,
     outer: server::Server,
     _inner: Option<server::Server>,
     session: String,
@@ -53,24 +57,30 @@ struct Door {
 impl Door {
     /// Starts the services; `models` are names with the base addresses where they are, and `settings` are
     /// for the service that calls them.
-    async fn open(way: Way, models: &[(&str, String)], settings: &[(&str, &str)]) -> Self {
+    async fn open(
+        way: Way,
+        provider: Provider,
+        models: &[(&str, String)],
+        settings: &[(&str, &str)],
+    ) -> Self {
+        let embedded = |model: &str, base: &str| embedded(provider, model, base);
         let (outer, inner) = match way {
             Way::Runtime => (server::runtime(settings).await, None),
             Way::App => (server::app(&workspace(models, embedded), settings).await, None),
             Way::Chain => {
                 let runtime = server::runtime(settings).await;
                 let url = runtime.url("");
-                let agents = workspace(models, |model, base| agent_server(&url, model, base));
+                let agents = workspace(models, |model, base| agent_server(&url, provider, model, base));
                 (server::app(&agents, &[("RUNTIME_URL", &url)]).await, Some(runtime))
             }
         };
-        Self { way, outer, _inner: inner, session: server::session("u1", "c1"), client: client() }
+        Self { way, provider, outer, _inner: inner, session: server::session("u1", "c1"), client: client() }
     }
 
     /// A request for an answer of `model`.
     fn request(&self, model: &str, base: &str, format: &str) -> reqwest::RequestBuilder {
         let (path, body) = match self.way {
-            Way::Runtime => ("chat", runtime_request(model, base)),
+            Way::Runtime => ("chat", runtime_request(self.provider, model, base)),
             Way::App | Way::Chain => {
                 ("api/agent/chat", json!({"agentId": model, "message": "hello", "todoListId": "l1"}))
             }
@@ -95,20 +105,20 @@ fn workspace(models: &[(&str, String)], content: impl Fn(&str, &str) -> (Value, 
     })
 }
 
-fn embedded(model: &str, base: &str) -> (Value, Value) {
-    let content = json!({"provider": "openai", "model": model, "baseUrl": base, "apiKey": "role-key"});
+fn embedded(provider: Provider, model: &str, base: &str) -> (Value, Value) {
+    let content = json!({"provider": provider.name(), "model": model, "baseUrl": base, "apiKey": "role-key"});
     (json!({}), json!([{"name": "EmbeddedAI", "content": content}]))
 }
 
-fn agent_server(url: &str, model: &str, base: &str) -> (Value, Value) {
-    let content = json!({"agentServerUrl": url, "agentServerProvider": "openai", "agentServerModel": model,
+fn agent_server(url: &str, provider: Provider, model: &str, base: &str) -> (Value, Value) {
+    let content = json!({"agentServerUrl": url, "agentServerProvider": provider.name(), "agentServerModel": model,
         "agentServerLocalUrl": base, "agentServerApiKey": "role-key"});
     (content, json!([]))
 }
 
-fn runtime_request(model: &str, base: &str) -> Value {
+fn runtime_request(provider: Provider, model: &str, base: &str) -> Value {
     json!({
-        "provider": "openai", "model": model, "baseUrl": base, "apiKey": "role-key",
+        "provider": provider.name(), "model": model, "baseUrl": base, "apiKey": "role-key",
         "systemPrompt": "Be brief.", "messages": [{"role": "user", "content": "hello"}],
         "tools": [{"name": "readTodos", "description": "Reads the todos.", "inputSchema": {"type": "object"}}],
     })
@@ -116,39 +126,50 @@ fn runtime_request(model: &str, base: &str) -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_fault_ends_a_run_of_the_runtime_once_and_soon() {
-    every_fault_ends_a_run_once_and_soon(Way::Runtime).await;
+    every_fault_ends_a_run_once_and_soon(Way::Runtime, Provider::OpenAi).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_fault_ends_a_run_of_the_application_once_and_soon() {
-    every_fault_ends_a_run_once_and_soon(Way::App).await;
+    every_fault_ends_a_run_once_and_soon(Way::App, Provider::OpenAi).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_fault_ends_a_run_of_the_chain_once_and_soon() {
-    every_fault_ends_a_run_once_and_soon(Way::Chain).await;
+    every_fault_ends_a_run_once_and_soon(Way::Chain, Provider::OpenAi).await;
 }
 
-async fn every_fault_ends_a_run_once_and_soon(way: Way) {
+#[tokio::test(flavor = "multi_thread")]
+async fn every_fault_of_ollama_ends_a_run_of_the_runtime_once_and_soon() {
+    every_fault_ends_a_run_once_and_soon(Way::Runtime, Provider::Ollama).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_fault_of_ollama_ends_a_run_of_the_application_once_and_soon() {
+    every_fault_ends_a_run_once_and_soon(Way::App, Provider::Ollama).await;
+}
+
+async fn every_fault_ends_a_run_once_and_soon(way: Way, provider: Provider) {
     // Bound and not listening: nobody else can take the port, and nobody answers.
     let absent = TcpSocket::new_v4().expect("a socket");
     absent.bind("127.0.0.1:0".parse().expect("an address")).expect("a free port");
     let absent = (format!("http://{}/v1", absent.local_addr().expect("an address")), absent);
 
     let vendor = Vendor::start().await;
-    let faults = faults();
-    let base = |fault: &Fault| if fault.absent { absent.0.clone() } else { vendor.base_url() };
+    let faults = faults(provider);
+    let good_base = provider.base_url(&vendor);
+    let base = |fault: &Fault| if fault.absent { absent.0.clone() } else { good_base.clone() };
     let mut models: Vec<_> = faults.iter().map(|fault| (fault.name, base(fault))).collect();
-    models.push((GOOD, vendor.base_url()));
+    models.push((GOOD, good_base.clone()));
     let settings = [
         ("RESPONSE_HEADER_TIMEOUT_MS", HEADER.as_millis().to_string()),
         ("STREAM_IDLE_MS", IDLE.as_millis().to_string()),
         ("TOOL_ROUNDS", ROUNDS.to_string()),
     ];
     let settings: Vec<_> = settings.iter().map(|(name, value)| (*name, value.as_str())).collect();
-    let door = Door::open(way, &models, &settings).await;
+    let door = Door::open(way, provider, &models, &settings).await;
     // What is made at the first turn, such as the token counter's tables, is no part of any fault.
-    Answer::read(door.request(GOOD, &vendor.base_url(), "ndjson")).await;
+    Answer::read(door.request(GOOD, &good_base, "ndjson")).await;
 
     for format in FORMATS {
         let cases: Vec<_> = stream::iter(faults.iter().zip(&models))
@@ -173,7 +194,7 @@ async fn every_fault_ends_a_run_once_and_soon(way: Way) {
                 Err(what) => wrong.push(format!("{}: {what}", fault.name)),
             }
         }
-        assert!(wrong.is_empty(), "{way:?}, {format}:\n{}", wrong.join("\n"));
+        assert!(wrong.is_empty(), "{way:?}, {provider:?}, {format}:\n{}", wrong.join("\n"));
     }
 }
 
@@ -198,7 +219,9 @@ async fn check(
     answer
         .check(fault, format, door.way)
         .map_err(|what| format!("{what}, in {} {:?}\n{}", answer.status, answer.retry_after, answer.body))?;
-    let good = Answer::read(door.request(GOOD, &vendor.base_url(), "ndjson")).await.reading("ndjson")?;
+    let good = Answer::read(door.request(GOOD, &door.provider.base_url(vendor), "ndjson"))
+        .await
+        .reading("ndjson")?;
     is("a good answer's error after it", good.error, None)?;
     is("a good answer after it", &*good.said, "hello world")?;
     Ok(late)

@@ -8,6 +8,8 @@ mod clients;
 mod faults;
 mod identity;
 mod limits;
+mod mcp;
+mod ollama;
 mod runtime;
 mod secrets;
 mod support;

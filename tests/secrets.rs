@@ -18,7 +18,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 use crate::support::client;
 use crate::support::server::{self, INTERNAL_SECRET, SESSION_SECRET, Server, session};
 use crate::support::vendor::{
-    Received, Step, Vendor, answer, chunk, delta, event, last_chunk, plain, stream_head,
+    Received, Step, Vendor, answer, chunk, delta, event, last_chunk, ollama, plain, stream_head,
 };
 
 const RUNTIME_SECRET: &str = "runtime-canary-0123456789";
@@ -120,7 +120,30 @@ fn indiscretions() -> Vec<(&'static str, Vec<Step>)> {
         ("head", raw(format!("HTTP/1.1 200 OK\r\n{all}\r\n\r\n"))),
         ("no-http", raw(all.clone())),
         ("chunk-length", vec![stream_head(), Step::Send(format!("{all}\r\n").into()), Step::Close]),
+        ("ollama-good", ollama::answer(&["hello"])),
+        ("ollama-cut", {
+            let done = ollama::done("stop", 258);
+            [ollama::stream_head()].into_iter().chain(done).collect()
+        }),
+        ("ollama-error", ollama_said(ollama::line(&json!({"error": all})))),
+        ("ollama-text", ollama_said(chunk(format!("{all}\n")))),
+        ("ollama-shape", ollama_said(ollama::line(&json!({"message": all})))),
+        ("ollama-count", ollama_said(ollama::line(&json!({"done": true, "prompt_eval_count": all})))),
+        ("ollama-reason", ollama_said(ollama::line(&json!({"done": true, "done_reason": all})))),
+        (
+            "ollama-400",
+            plain(
+                "400 Bad Request",
+                &headers,
+                &json!({"error": format!("{all} does not support tools")}).to_string(),
+            ),
+        ),
+        ("ollama-404", plain("404 Not Found", &headers, &json!({"error": all}).to_string())),
     ]
+}
+
+fn ollama_said(step: Step) -> Vec<Step> {
+    vec![ollama::stream_head(), ollama::text("par"), step, last_chunk()]
 }
 
 /// Everything that clients were told.
@@ -144,8 +167,12 @@ async fn no_secret_is_in_any_log_or_answer() {
     let log = Log::collect();
     let vendor = Vendor::start().await;
     let url = vendor.base_url();
-    let operators =
-        [("OPENAI_BASE_URL", &*url), ("OPENAI_API_KEY", OPERATOR_KEY), ("RUNTIME_SECRET", RUNTIME_SECRET)];
+    let operators = [
+        ("OPENAI_BASE_URL", &*url),
+        ("OPENAI_API_KEY", OPERATOR_KEY),
+        ("RUNTIME_SECRET", RUNTIME_SECRET),
+        ("OLLAMA_NUM_CTX", "512"),
+    ];
     let runtime = server::runtime(&operators).await;
     let runtime_url = runtime.url("");
     let server_url = format!("http://{}", vendor.address);
@@ -158,6 +185,10 @@ async fn no_secret_is_in_any_log_or_answer() {
         agent(
             "role",
             embedded(json!({"provider": "openai", "model": name, "baseUrl": url, "apiKey": ROLE_KEY})),
+        );
+        agent(
+            "ollama",
+            embedded(json!({"provider": "ollama", "model": name, "baseUrl": server_url, "apiKey": ROLE_KEY})),
         );
         for (way, url) in [("chain", &runtime_url), ("server", &server_url)] {
             let content = json!({"agentServerUrl": url, "agentServerProvider": "openai", "agentServerModel": name,
@@ -181,15 +212,28 @@ async fn no_secret_is_in_any_log_or_answer() {
                 .json(&json!({"agentId": name, "message": "hello"}));
             statuses.push((name.clone(), told.note(request).await));
         }
+        // Longer than the smallest window, so that a cut is noticed.
+        let long = json!([{"role": "user", "content": format!("{GUESS} {}", "word ".repeat(1_000))}]);
+        let of_ollama =
+            json!({"provider": "ollama", "baseUrl": server_url, "apiKey": ROLE_KEY, "messages": long});
         for (name, _) in indiscretions() {
-            let request = client
-                .post(runtime.url(&format!("/chat?format={format}")))
-                .bearer_auth(RUNTIME_SECRET)
-                .json(&runtime_request(name, json!({})));
-            statuses.push((name.to_owned(), told.note(request).await));
+            for (way, more) in [("", json!({})), ("runtime-ollama-", of_ollama.clone())] {
+                let request = client
+                    .post(runtime.url(&format!("/chat?format={format}")))
+                    .bearer_auth(RUNTIME_SECRET)
+                    .json(&runtime_request(name, more));
+                statuses.push((format!("{way}{name}"), told.note(request).await));
+            }
         }
     }
-    for good in ["operator-good", "role-good", "chain-good", "good"] {
+    for good in [
+        "operator-good",
+        "role-good",
+        "chain-good",
+        "good",
+        "ollama-ollama-good",
+        "runtime-ollama-ollama-cut",
+    ] {
         assert!(statuses.contains(&(good.to_owned(), 200)), "{statuses:?}");
     }
     for request in bad_requests_to_the_app(&client, &app, &bearer)
@@ -213,9 +257,14 @@ async fn no_secret_is_in_any_log_or_answer() {
 
     let log = log.text();
     // The log and the answers are what they should be, and the secrets were in play.
-    for known in
-        ["the application listens", "session token refused", "run failed", "request failed", "answered"]
-    {
+    for known in [
+        "the application listens",
+        "session token refused",
+        "run failed",
+        "request failed",
+        "answered",
+        "Ollama has left out part of a prompt",
+    ] {
         assert!(log.contains(known), "{known:?} is not in the log");
     }
     for known in

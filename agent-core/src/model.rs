@@ -11,12 +11,13 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
+use serde::Serialize;
 
-use crate::budget::TokenCounter;
+use crate::budget::{self, EstimateCounter, TokenCounter};
 use crate::error::Failure;
 use crate::message::{FinishReason, Message, Usage};
 use crate::payload::Payload;
-use crate::prompt::Prompt;
+use crate::prompt::{Prompt, PromptTokens};
 use crate::tool::ToolSpec;
 
 /// A language model that answers one prompt at a time.
@@ -76,6 +77,26 @@ pub struct ModelRequest {
     pub thinking: Option<bool>,
 }
 
+impl ModelRequest {
+    /// About how many tokens the request costs with these of its tools: the prompt by the count that it
+    /// was assembled under, tools and what the run has said since by estimate. What surrounds them at the
+    /// provider is not known, and a picture's cost is a guess.
+    pub fn estimated_tokens(&self, tools: &[Arc<ToolSpec>]) -> usize {
+        let PromptTokens { system, messages, .. } = self.prompt.tokens();
+        let count = |text: &str| EstimateCounter.count(text);
+        let tools = tools
+            .iter()
+            .map(|tool| count(&tool.name) + count(&tool.description) + count(tool.input_schema.get()));
+        let appended = self.appended.iter().map(|message| budget::count_message(message, &EstimateCounter));
+        system + messages + tools.sum::<usize>() + appended.sum::<usize>()
+    }
+
+    /// Whether any message has pictures or files.
+    pub fn has_media(&self) -> bool {
+        self.prompt.has_media() || self.appended.iter().any(|message| message.content.has_media())
+    }
+}
+
 /// Whether the model may, must or must not call a tool.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -117,8 +138,27 @@ pub enum ModelEvent {
     },
     /// What the call has used; the last one counts.
     Usage(Usage),
-    /// The answer is complete. Usage may still have come before, never after.
+    /// Something that is no part of the answer and that whoever looks after the agent should know. It
+    /// becomes a `CUSTOM` event `agent.debug`, which visitors do not see.
+    Notice(Notice),
+    /// The answer is complete. Usage and notices may still have come before, never after.
     Finish(FinishReason),
+}
+
+/// What a model adapter has noticed about a call. It holds no words of the conversation.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "kind", rename_all = "camelCase", rename_all_fields = "camelCase")]
+#[non_exhaustive]
+pub enum Notice {
+    /// The provider has left out part of the prompt without saying so.
+    PromptCut {
+        /// What the prompt costs by our count, in tokens.
+        estimated_tokens: u64,
+        /// How many tokens the provider says it has read.
+        read_tokens: u64,
+        /// How many tokens prompt and answer may have together.
+        context_window: u64,
+    },
 }
 
 impl fmt::Debug for ModelRequest {

@@ -18,12 +18,18 @@ const MASK: &[u8] = b"***";
 pub struct Payload {
     bytes: Bytes,
     masked: Vec<Range<usize>>,
+    prompt_tokens: Option<usize>,
 }
 
 impl Payload {
     /// Starts a body for about `capacity` bytes.
     pub fn builder(capacity: usize) -> PayloadBuilder {
-        PayloadBuilder { bytes: Vec::with_capacity(capacity), masked: Vec::new() }
+        PayloadBuilder { bytes: Vec::with_capacity(capacity), masked: Vec::new(), prompt_tokens: None }
+    }
+
+    /// What the prompt in it costs by our count, where whoever made it has said so. It is not sent.
+    pub fn prompt_tokens(&self) -> Option<usize> {
+        self.prompt_tokens
     }
 
     /// The bytes as they are sent, secrets included.
@@ -71,6 +77,7 @@ impl fmt::Debug for Payload {
 pub struct PayloadBuilder {
     bytes: Vec<u8>,
     masked: Vec<Range<usize>>,
+    prompt_tokens: Option<usize>,
 }
 
 impl PayloadBuilder {
@@ -117,6 +124,12 @@ impl PayloadBuilder {
         self
     }
 
+    /// Notes what the prompt costs by our count, for comparing with what the other side has read.
+    pub fn prompt_tokens(&mut self, tokens: Option<usize>) -> &mut Self {
+        self.prompt_tokens = tokens;
+        self
+    }
+
     /// The buffer itself, for writers that append much.
     pub fn buffer(&mut self) -> &mut Vec<u8> {
         &mut self.bytes
@@ -124,7 +137,7 @@ impl PayloadBuilder {
 
     /// The finished body.
     pub fn finish(self) -> Payload {
-        Payload { bytes: self.bytes.into(), masked: self.masked }
+        Payload { bytes: self.bytes.into(), masked: self.masked, prompt_tokens: self.prompt_tokens }
     }
 }
 

@@ -28,12 +28,13 @@ mod tools;
 
 pub use assembly::{AssembleError, AssemblyInput, RETRIEVAL, TrimReason, Trimmed, assemble};
 pub use cache::PartCache;
-pub use dialect::{Dialect, push_message_json};
+pub use dialect::{Dialect, push_message_json, push_messages_json};
 pub use manifest::{Manifest, ManifestPart, PartHash, Placement, PromptTokens, first_changed_part};
 pub use message::PromptMessage;
 pub use part::Part;
 pub use tools::push_tool_json;
 
+use dialect::ToolNames;
 use segment::Segment;
 use tools::ToolSet;
 
@@ -150,16 +151,18 @@ impl Prompt {
 
     /// Appends the messages as JSON values separated by commas, without brackets.
     pub fn push_messages_json(&self, dialect: Dialect, out: &mut Vec<u8>) {
+        let mut names = ToolNames::of(dialect);
         for (i, message) in self.messages.iter().enumerate() {
             if i > 0 {
                 out.push(b',');
             }
             message.push_json(dialect, out);
+            names.follow(message.original(), out);
         }
     }
 
     /// Appends the definitions of the tools that the prompt was assembled with as JSON values separated by
-    /// commas, without brackets: MCP's shape in [`Dialect::AgUi`], functions in [`Dialect::ChatCompletions`].
+    /// commas, without brackets: MCP's shape in [`Dialect::AgUi`], functions in the others.
     pub fn push_tools_json(&self, dialect: Dialect, out: &mut Vec<u8>) {
         if let Some(tools) = &self.tools {
             out.extend_from_slice(tools.json(dialect));
@@ -167,6 +170,7 @@ impl Prompt {
     }
 
     /// The length of system prompt, messages and tools together as JSON, in bytes: what to size a body by.
+    /// Names of tools in results, which [`Dialect::Ollama`] has, are not counted.
     pub fn json_len(&self, dialect: Dialect) -> usize {
         let system: usize = self.system_pieces().map(|piece| piece.json().len() + SEPARATOR_JSON.len()).sum();
         let messages: usize = self.messages.iter().map(|message| message.json_len(dialect) + 1).sum();

@@ -32,6 +32,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io::Read;
 use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -163,6 +164,8 @@ pub struct ServerConfig {
     pub outbound: OutboundConfig,
     /// The hosted vendor.
     pub hosted: HostedConfig,
+    /// Ollama.
+    pub ollama: OllamaConfig,
     /// What is logged.
     pub log: LogConfig,
 }
@@ -180,6 +183,20 @@ pub struct HostedConfig {
     pub needs_key: bool,
 }
 
+/// The Ollama server that agents without an address of their own use; a runtime has none.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OllamaConfig {
+    /// The base address, such as `http://127.0.0.1:11434`.
+    pub base_url: Option<Url>,
+    /// The model of those who name none.
+    pub model: Option<String>,
+    /// How many tokens prompt and answer may have together.
+    pub num_ctx: usize,
+    /// Whether it answers agents that leave the provider open, where there is no hosted key: both the
+    /// address and the model are set, or `dev` has found them.
+    pub preferred: bool,
+}
+
 /// What is logged, and how.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogConfig {
@@ -195,6 +212,17 @@ pub struct LogConfig {
 pub enum Database {
     /// A file of SQLite's.
     Sqlite(PathBuf),
+}
+
+/// What the tool server takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct McpConfig {
+    /// Whether a query may name people and agents without any proof.
+    pub legacy_query: bool,
+    /// How many requests are worked on at once for an agent.
+    pub concurrency: usize,
+    /// How many requests a minute are taken for an agent.
+    pub per_minute: NonZeroU32,
 }
 
 /// The application server's configuration.
@@ -218,6 +246,8 @@ pub struct AppConfig {
     pub internal_secret: Option<Secret>,
     /// The runtime at `runtime_url` asks for it.
     pub runtime_secret: Option<Secret>,
+    /// The tool server.
+    pub mcp: McpConfig,
     /// The weights of the embedded model, where they are not in `model_dir`.
     pub embedded_model_path: Option<PathBuf>,
     /// Where pulled weights are kept.

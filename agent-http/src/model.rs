@@ -1,5 +1,10 @@
 //! Models that are reached over HTTP, and which model a role or a request means.
 
+mod body;
+mod failure;
+#[cfg(test)]
+mod harness;
+pub mod ollama;
 pub mod openai;
 
 use std::sync::Arc;
@@ -10,6 +15,7 @@ use agent_core::model::Model;
 use agent_core::role::{EmbeddedAi, Secret};
 use url::Url;
 
+use self::ollama::Ollama;
 use self::openai::OpenAi;
 use crate::backend::supplied_url;
 use crate::outbound::{Outbound, Trust};
@@ -30,7 +36,20 @@ pub struct HostedVendor {
     pub needs_key: bool,
 }
 
-/// What a role or a request says about a hosted model; everything may be left to the operator.
+/// The Ollama server that the operator has configured, and how any other is used.
+#[derive(Clone)]
+pub struct OllamaServer {
+    /// Sends the calls.
+    pub outbound: Outbound,
+    /// The server's base address, `OLLAMA_BASE_URL`, where there is one.
+    pub base_url: Option<Url>,
+    /// The model for those who name none, `OLLAMA_MODEL`.
+    pub default_model: Option<String>,
+    /// How many tokens prompt and answer may have together, `OLLAMA_NUM_CTX`.
+    pub num_ctx: usize,
+}
+
+/// What a role or a request says about a model over HTTP; what it leaves out is the operator's.
 #[derive(Debug, Clone, Default)]
 pub struct HostedSettings<'a> {
     /// The model's name.
@@ -39,6 +58,16 @@ pub struct HostedSettings<'a> {
     pub base_url: Option<&'a str>,
     /// The key that belongs to that address.
     pub api_key: Option<&'a Secret>,
+}
+
+impl<'a> From<&'a EmbeddedAi> for HostedSettings<'a> {
+    fn from(settings: &'a EmbeddedAi) -> Self {
+        Self {
+            model: settings.model.as_deref(),
+            base_url: settings.base_url.as_deref(),
+            api_key: settings.api_key.as_ref(),
+        }
+    }
 }
 
 impl HostedVendor {
@@ -69,10 +98,39 @@ impl HostedVendor {
     }
 }
 
+impl OllamaServer {
+    /// The model that `settings` mean. A key is sent only where they bring one.
+    ///
+    /// # Errors
+    /// `InvalidRequest` for an address that is none; `NotConfigured`, naming what is missing.
+    pub fn model(&self, settings: HostedSettings<'_>) -> Result<Ollama, Failure> {
+        let missing = |name| Failure::new(FailureKind::NotConfigured, format!("{name} is not configured"));
+        let supplied = settings.base_url.and_then(given).map(|text| supplied_url("baseUrl", text));
+        let base = match supplied.transpose()? {
+            Some(base) => base,
+            None => self.base_url.clone().ok_or_else(|| missing("OLLAMA_BASE_URL"))?,
+        };
+        let own = self.base_url.as_ref().is_some_and(|own| origin_of(own) == origin_of(&base));
+        let model = settings.model.and_then(given).or(self.default_model.as_deref());
+        Ollama::new(
+            self.outbound.clone(),
+            &base,
+            if own { Trust::Operator } else { Trust::Supplied },
+            settings.api_key.filter(|key| !key.expose().is_empty()).cloned(),
+            model.ok_or_else(|| missing("OLLAMA_MODEL"))?,
+            self.num_ctx,
+        )
+    }
+}
+
 /// The models that `EmbeddedAI` containers may ask for.
 pub struct EmbeddedModels {
     /// The hosted vendor.
     pub hosted: HostedVendor,
+    /// Ollama.
+    pub ollama: OllamaServer,
+    /// Whether Ollama answers those who leave the provider open, where there is no hosted key.
+    pub prefer_ollama: bool,
     /// The model in this process, where there is one.
     pub local: Option<Arc<dyn Model>>,
 }
@@ -84,13 +142,13 @@ impl ModelSource for EmbeddedModels {
     fn model(&self, settings: &EmbeddedAi) -> Result<Arc<dyn Model>, Failure> {
         match settings.provider.as_deref().and_then(given).unwrap_or("auto") {
             "auto" if self.hosted.key.is_some() || brings_own(settings) => self.hosted(settings),
-            "auto" => self.local("OPENAI_API_KEY and EMBEDDED_MODEL_PATH are not configured"),
+            "auto" if self.prefer_ollama => self.ollama(settings),
+            "auto" => {
+                self.local("OPENAI_API_KEY, OLLAMA_BASE_URL and EMBEDDED_MODEL_PATH are not configured")
+            }
             "local" => self.local("EMBEDDED_MODEL_PATH is not configured"),
             "openai" => self.hosted(settings),
-            "ollama" => Err(Failure::new(
-                FailureKind::ProviderNotImplemented,
-                "provider ollama is not implemented yet",
-            )),
+            "ollama" => self.ollama(settings),
             other => Err(Failure::new(
                 FailureKind::UnknownProvider,
                 format!("EmbeddedAI.provider {other:?} is not known; it is one of {PROVIDERS}"),
@@ -112,12 +170,11 @@ fn given(setting: &str) -> Option<&str> {
 
 impl EmbeddedModels {
     fn hosted(&self, settings: &EmbeddedAi) -> Result<Arc<dyn Model>, Failure> {
-        let settings = HostedSettings {
-            model: settings.model.as_deref(),
-            base_url: settings.base_url.as_deref(),
-            api_key: settings.api_key.as_ref(),
-        };
-        Ok(Arc::new(self.hosted.model(settings)?))
+        Ok(Arc::new(self.hosted.model(settings.into())?))
+    }
+
+    fn ollama(&self, settings: &EmbeddedAi) -> Result<Arc<dyn Model>, Failure> {
+        Ok(Arc::new(self.ollama.model(settings.into())?))
     }
 
     fn local(&self, missing: &'static str) -> Result<Arc<dyn Model>, Failure> {

@@ -11,7 +11,7 @@ use http::{Method, Request};
 
 use crate::auth::BearerGate;
 use crate::cors::{self, Origins};
-use crate::model::HostedVendor;
+use crate::model::{HostedVendor, OllamaServer};
 use crate::probe::{self, Probe};
 use crate::request::{self, BodyLimits, Handled, Route, RouteTable};
 use crate::serve::{Body, HttpService};
@@ -23,6 +23,8 @@ pub use chat::PROVIDERS;
 pub struct Runtime {
     /// The hosted vendor.
     pub hosted: HostedVendor,
+    /// How Ollama is used; every request names its server.
+    pub ollama: OllamaServer,
     /// Asks for `RUNTIME_SECRET`, where it is set.
     pub gate: BearerGate,
     /// Bounds of the tool loop.

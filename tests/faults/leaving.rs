@@ -10,7 +10,7 @@ use agent_core::select::BackendKind;
 use agent_core::testing::FakeTools;
 use agent_core::turn::Platform;
 use agent_http::config::{AppConfig, Flags};
-use agent_http::model::{EmbeddedModels, HostedVendor};
+use agent_http::model::{EmbeddedModels, HostedVendor, OllamaServer};
 use agent_http::outbound::Outbound;
 use agent_http::{app, serve};
 use agentd::compose::{self, Stores};
@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-use super::{Door, FORMATS, PATIENCE, SOON, Way, embedded, workspace};
+use super::{Door, FORMATS, PATIENCE, Provider, SOON, Way, embedded, workspace};
 use crate::support::client;
 use crate::support::server::{SESSION_SECRET, session};
 use crate::support::vendor::{Step, Vendor, chunk, delta, stream_head, tool_calls};
@@ -89,7 +89,7 @@ async fn a_client_that_leaves_ends_the_call_upstream(way: Way) {
     let phases = phases();
     let models: Vec<_> = phases.iter().map(|phase| (phase.name, vendor.base_url())).collect();
     // The default time-outs are so long that none of them can be what ends a call.
-    let mut door = Door::open(way, &models, &[]).await;
+    let mut door = Door::open(way, Provider::OpenAi, &models, &[]).await;
     for format in FORMATS {
         for phase in &phases {
             let case = format!("{way:?}, {format}, {}", phase.name);
@@ -144,7 +144,9 @@ async fn a_client_that_leaves_ends_the_tool_call() {
             std::future::pending().await
         }
     });
-    let address = app_with(&workspace(&[("m", vendor.base_url())], embedded), tools).await;
+    let agents =
+        workspace(&[("m", vendor.base_url())], |model, base| embedded(Provider::OpenAi, model, base));
+    let address = app_with(&agents, tools).await;
     for (place, format) in FORMATS.into_iter().enumerate() {
         let request = client()
             .post(format!("http://{address}/api/agent/chat?format={format}"))
@@ -185,15 +187,19 @@ async fn app_with(workspace: &Value, tools: FakeTools) -> SocketAddr {
     let address = listener.local_addr().expect("it listens");
 
     let hosted = &config.server.hosted;
+    let outbound = Outbound::new(config.server.outbound.clone()).expect("a client");
+    let num_ctx = config.server.ollama.num_ctx;
+    let ollama = OllamaServer { outbound: outbound.clone(), base_url: None, default_model: None, num_ctx };
     let hosted = HostedVendor {
-        outbound: Outbound::new(config.server.outbound.clone()).expect("a client"),
+        outbound,
         base_url: hosted.base_url.clone(),
         key: None,
         default_model: hosted.model.clone(),
         needs_key: hosted.needs_key,
     };
     let tools = Arc::new(tools);
-    let backend = EmbeddedBackend::new(EmbeddedModels { hosted, local: None }).with_tools(tools.clone());
+    let models = EmbeddedModels { hosted, ollama, prefer_ollama: false, local: None };
+    let backend = EmbeddedBackend::new(models).with_tools(tools.clone());
     let platform =
         Platform::new(stores.roles.clone()).with_tools(tools).with_backend(BackendKind::Embedded, backend);
     let mut app = compose::application(&config, address, stores, None).expect("it is right");

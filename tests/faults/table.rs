@@ -1,13 +1,13 @@
 //! What vendors do wrong, and what must come of it.
 
+mod chat_completions;
+mod ollama;
+
 use std::ops::RangeInclusive;
 use std::time::{Duration, SystemTime};
 
-use serde_json::json;
-
-use crate::support::vendor::{
-    Step, answer, chunk, delta, event, finish, last_chunk, plain, stream_head, tool_calls,
-};
+use super::provider::Provider;
+use crate::support::vendor::{Step, chunk, last_chunk, plain};
 
 /// The time-out for an upstream's head, in the service that calls the vendor.
 pub const HEADER: Duration = Duration::from_millis(1000);
@@ -79,33 +79,44 @@ fn broken(name: &'static str, script: impl Into<Vec<Step>>, said: &'static str, 
 }
 
 /// The vendor calls tools in a way that is wrong, and answers when it is told so.
-fn mended(name: &'static str, script: Vec<Step>, failed_calls: usize) -> Fault {
-    Fault::new(name, script, Outcome::Whole { said: "mended", failed_calls }).then(answer(&["mended"]))
+fn mended(provider: Provider, name: &'static str, script: Vec<Step>, failed_calls: usize) -> Fault {
+    let outcome = Outcome::Whole { said: "mended", failed_calls };
+    Fault::new(name, script, outcome).then(provider.answer(&["mended"]))
 }
 
 /// Every misbehaviour.
-pub fn faults() -> Vec<Fault> {
-    [before_the_head(), refusals(), connections(), silences(), contents(), tools()]
-        .into_iter()
-        .flatten()
-        .collect()
+pub fn faults(provider: Provider) -> Vec<Fault> {
+    let own = match provider {
+        Provider::OpenAi => chat_completions::faults(),
+        Provider::Ollama => ollama::faults(),
+    };
+    let common = [
+        before_the_head(),
+        refusals(),
+        connections(provider),
+        silences(provider),
+        contents(provider),
+        tools(provider),
+    ];
+    common.into_iter().flatten().chain(own).collect()
 }
 
 fn raw(bytes: impl AsRef<[u8]>) -> Step {
     Step::Send(bytes.as_ref().to_vec())
 }
 
-fn head(headers: &str) -> Step {
-    raw(format!("HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n{headers}\r\n"))
+fn head(provider: Provider, headers: &str) -> Step {
+    raw(format!("HTTP/1.1 200 OK\r\ncontent-type: {}\r\n{headers}\r\n", provider.media_type()))
 }
 
-fn text(text: &str) -> Step {
-    delta(json!({"content": text}))
+/// An answer that says `par`, then this, and ends.
+fn said(provider: Provider, last: Step) -> [Step; 4] {
+    [provider.stream_head(), provider.text("par"), last, last_chunk()]
 }
 
 /// The beginning of an answer that says `par` and then begins another event.
-fn half_a_line() -> [Step; 3] {
-    [stream_head(), text("par"), chunk(r#"data: {"choices":[{"index":0,"delta":{"content":"ti"#)]
+fn half_a_line(provider: Provider) -> [Step; 3] {
+    [provider.stream_head(), provider.text("par"), chunk(provider.half_an_event())]
 }
 
 fn then<const N: usize>(steps: [Step; N], last: Step) -> Vec<Step> {
@@ -135,7 +146,7 @@ fn before_the_head() -> Vec<Fault> {
         refused("http-9", [raw("HTTP/9.9 200 OK\r\n\r\n"), Step::Stall], "BACKEND_FAILED"),
         refused(
             "two-lengths",
-            [head("content-length: 5\r\ncontent-length: 7\r\n"), Step::Stall],
+            [raw("HTTP/1.1 200 OK\r\ncontent-length: 5\r\ncontent-length: 7\r\n\r\n"), Step::Stall],
             "BACKEND_FAILED",
         ),
         refused(
@@ -192,43 +203,47 @@ fn refusals() -> Vec<Fault> {
     ]
 }
 
-fn connections() -> Vec<Fault> {
+fn connections(provider: Provider) -> Vec<Fault> {
     let truncated = "STREAM_TRUNCATED";
-    let whole: Vec<u8> = answer(&["whole"])
+    let (begun, nothing) = (|| [provider.stream_head(), provider.text("par")], provider.nothing());
+    let half = || half_a_line(provider);
+    let whole: Vec<u8> = provider
+        .answer(&["whole"])
         .into_iter()
         .flat_map(|step| match step {
             Step::Send(bytes) => bytes,
             other => panic!("{other:?}"),
         })
         .collect();
-    let smuggled = answer(&["smuggled"]);
+    let smuggled = provider.answer(&["smuggled"]);
+    let length = format!("content-length: {}\r\n", nothing.len() + 2);
     vec![
-        broken("reset-after-head", [stream_head(), Step::Reset], "", "BACKEND_FAILED"),
-        broken("reset-in-line", then(half_a_line(), Step::Reset), "par", "BACKEND_FAILED"),
-        broken("close-after-head", [stream_head(), Step::Close], "", truncated),
-        broken("close-in-line", then(half_a_line(), Step::Close), "par", truncated),
-        broken("end-in-line", then(half_a_line(), last_chunk()), "par", truncated),
+        broken("reset-after-head", [provider.stream_head(), Step::Reset], "", "BACKEND_FAILED"),
+        broken("reset-in-line", then(half(), Step::Reset), "par", "BACKEND_FAILED"),
+        broken("close-after-head", [provider.stream_head(), Step::Close], "", truncated),
+        broken("close-in-line", then(half(), Step::Close), "par", truncated),
+        broken("end-in-line", then(half(), last_chunk()), "par", truncated),
         broken(
             "close-in-chunk",
-            [stream_head(), text("par"), raw("40\r\ndata: {"), Step::Close],
+            begun().into_iter().chain([raw("40\r\ndata: {"), Step::Close]).collect::<Vec<_>>(),
             "par",
             truncated,
         ),
         broken(
             "bad-chunk-length",
-            [stream_head(), text("par"), raw("zz\r\ndata: {"), Step::Stall],
+            begun().into_iter().chain([raw("zz\r\ndata: {"), Step::Stall]).collect::<Vec<_>>(),
             "par",
             "BACKEND_FAILED",
         ),
         broken(
             "length-too-long",
-            [head("content-length: 10000\r\n"), raw("data: {}\n\n"), Step::Close],
+            [head(provider, "content-length: 10000\r\n"), raw(nothing), Step::Close],
             "",
             truncated,
         ),
         broken(
             "length-too-short",
-            [head("content-length: 12\r\n"), raw("data: {}\n\ndata: {\"model\":\"x\"}\n\n"), Step::Stall],
+            [head(provider, &length), raw(nothing.repeat(2)), Step::Stall],
             "",
             truncated,
         ),
@@ -242,81 +257,59 @@ fn connections() -> Vec<Fault> {
     ]
 }
 
-fn silences() -> Vec<Fault> {
+fn silences(provider: Provider) -> Vec<Fault> {
     let timeout = "BACKEND_TIMEOUT";
-    let comments = |pause| Step::Drip(b"4\r\n: x\n\r\n".to_vec(), pause);
+    let (head, text) = (|| provider.stream_head(), || provider.text("par"));
+    let Step::Send(nothing) = chunk(provider.nothing()) else { panic!("a chunk is sent") };
     vec![
-        broken("stall-after-head", [stream_head(), Step::Stall], "", timeout).waits(IDLE),
-        broken("stall-after-text", [stream_head(), text("par"), Step::Stall], "par", timeout).waits(IDLE),
-        broken("stall-in-line", then(half_a_line(), Step::Stall), "par", timeout).waits(IDLE),
-        broken("comments", [stream_head(), text("par"), comments(Duration::from_millis(50))], "par", timeout)
-            .waits(IDLE),
-        broken("comments-in-a-flood", [stream_head(), comments(Duration::ZERO)], "", timeout).waits(IDLE),
+        broken("stall-after-head", [head(), Step::Stall], "", timeout).waits(IDLE),
+        broken("stall-after-text", [head(), text(), Step::Stall], "par", timeout).waits(IDLE),
+        broken("stall-in-line", then(half_a_line(provider), Step::Stall), "par", timeout).waits(IDLE),
         broken(
             "a-line-without-end",
-            [stream_head(), text("par"), Step::Drip(b"1\r\nx\r\n".to_vec(), Duration::from_millis(50))],
+            [head(), text(), Step::Drip(b"1\r\nx\r\n".to_vec(), Duration::from_millis(50))],
             "par",
             timeout,
         )
         .waits(IDLE),
-        broken(
-            "empty-events",
-            [stream_head(), Step::Drip(b"a\r\ndata: {}\n\n\r\n".to_vec(), Duration::from_millis(50))],
-            "",
-            timeout,
-        )
-        .waits(IDLE),
+        broken("empty-events", [head(), Step::Drip(nothing, Duration::from_millis(50))], "", timeout)
+            .waits(IDLE),
     ]
 }
 
-fn contents() -> Vec<Fault> {
+fn contents(provider: Provider) -> Vec<Fault> {
     let (failed, truncated) = ("BACKEND_FAILED", "STREAM_TRUNCATED");
-    let said = |last: Step| [stream_head(), text("par"), last, last_chunk()];
-    let long = vec![b'x'; 10 << 20];
-    let bad_utf8 =
-        [&br#"data: {"choices":[{"index":0,"delta":{"content":"a"#[..], b"\xff\xfe\"}}]}\n\n"].concat();
-    let half_a_letter = [&br#"data: {"choices":[{"index":0,"delta":{"content":"a"#[..], b"\xf0\x9f"].concat();
+    let said = |last: Step| said(provider, last);
+    let event = |data: &str| provider.event(data);
+    let half = provider.half_an_event().as_bytes();
+    let bad_utf8 = [half, b"\xff\xfe", provider.other_half().as_bytes()].concat();
+    let half_a_letter = [half, b"\xf0\x9f"].concat();
+    let deep = format!("{{\"x\":{}", "[".repeat(100_000));
+    let long = [provider.stream_head(), provider.text("par"), chunk(vec![b'x'; 10 << 20]), Step::Stall];
     vec![
         broken("half-a-letter", said(chunk(half_a_letter)), "par", truncated),
         broken("invalid-utf8", said(chunk(bad_utf8)), "par", failed),
-        broken("not-sse", said(chunk("<html>\n\nsorry\n\n")), "par", truncated),
         broken("not-json", said(event("sorry")), "par", failed),
-        broken("half-json", said(event(r#"{"choices":[{"#)), "par", failed),
-        broken("another-shape", said(event(r#"{"choices":"none"}"#)), "par", failed),
         broken("a-list", said(event("[1,2]")), "par", failed),
-        broken("deep-json", said(event(format!("{{\"x\":{}", "[".repeat(100_000)))), "par", failed),
-        broken("long-line", [stream_head(), text("par"), chunk(long), Step::Stall], "par", failed),
-        broken(
-            "error-event",
-            said(event(json!({"error": {"message": "overloaded", "code": 503}}))),
-            "par",
-            failed,
-        ),
-        broken(
-            "named-error-event",
-            said(chunk("event: error\ndata: {\"error\":\"overloaded\"}\n\n")),
-            "par",
-            failed,
-        ),
-        broken("no-finish", [stream_head(), text("par"), last_chunk()], "par", truncated),
-        broken("done-at-once", [stream_head(), event("[DONE]"), last_chunk()], "", truncated),
-        broken("nothing", [stream_head(), last_chunk()], "", truncated),
+        broken("deep-json", said(event(&deep)), "par", failed),
+        broken("long-line", long, "par", failed),
+        broken("error-event", said(event(r#"{"error":{"message":"overloaded","code":503}}"#)), "par", failed),
+        broken("error-text-event", said(event(r#"{"error":"overloaded"}"#)), "par", failed),
+        broken("no-finish", [provider.stream_head(), provider.text("par"), last_chunk()], "par", truncated),
+        broken("nothing", [provider.stream_head(), last_chunk()], "", truncated),
     ]
 }
 
-fn tools() -> Vec<Fault> {
-    let call = |name, arguments| tool_calls(&[("c1", name, arguments)]);
+fn tools(provider: Provider) -> Vec<Fault> {
+    let call = |name, arguments| provider.tool_calls(&[("c1", name, arguments)]);
+    let mended = |name, script, failed_calls| mended(provider, name, script, failed_calls);
     let good = || call("readTodos", "{}");
     let many: Vec<_> = (0..33).map(|i| format!("c{i}")).collect();
     let many: Vec<_> = many.iter().map(|id| (id.as_str(), "readTodos", "{}")).collect();
+    let two = |id| provider.tool_calls(&[(id, "readTodos", "{}"), (id, "readTodos", "{}")]);
     let long = format!("{{\"x\":\"{}\"}}", "y".repeat(300 << 10));
-    let at = |index: usize, id: &str| {
-        delta(json!({"tool_calls": [{"index": index, "id": id, "type": "function",
-            "function": {"name": "readTodos", "arguments": "{}"}}]}))
-    };
-    let calls = |calls: Vec<Step>| -> Vec<Step> {
-        std::iter::once(stream_head()).chain(calls).chain(finish("tool_calls")).collect()
-    };
+    // Without the end of the answer.
+    let cut_off = good().into_iter().take(2).chain([last_chunk()]).collect::<Vec<_>>();
     let limit = |name, script| broken(name, script, "", "TOOL_LOOP_LIMIT");
     let mut endless = limit("endless-rounds", good());
     endless.asked = ROUNDS;
@@ -325,13 +318,12 @@ fn tools() -> Vec<Fault> {
         mended("arguments-a-list", call("readTodos", "[]"), 1),
         mended("unknown-tool", call("noSuchTool", "{}"), 1),
         mended("no-tool-name", call("", "{}"), 1),
-        mended("call-index-gaps", calls(vec![at(2, "c1"), at(9, "c2"), at(5, "c3")]), 0),
-        mended("duplicate-call-ids", calls(vec![at(0, "c1"), at(1, "c1")]), 0),
-        mended("no-call-ids", calls(vec![at(0, ""), at(1, "")]), 0),
+        mended("duplicate-call-ids", two("c1"), 0),
+        mended("no-call-ids", two(""), 0),
         endless,
-        limit("many-calls", tool_calls(&many)),
+        limit("many-calls", provider.tool_calls(&many)),
         broken("long-arguments", call("readTodos", &long), "", "BACKEND_FAILED"),
-        broken("call-cut-off", [stream_head(), at(0, "c1"), last_chunk()], "", "STREAM_TRUNCATED"),
+        broken("call-cut-off", cut_off, "", "STREAM_TRUNCATED"),
         broken("second-round-500", good(), "", "BACKEND_FAILED").then(plain("500 No", "", "")),
         broken("second-round-429", good(), "", "RATE_LIMITED").then(plain("429 No", "", "")),
         broken("second-round-reset", good(), "", "BACKEND_UNREACHABLE").then(vec![Step::Reset]),

@@ -135,11 +135,9 @@ async fn the_context_may_be_a_string_of_json() {
 async fn providers_are_told_apart() {
     let vendor = Vendor::start().await;
     let runtime = server::runtime(&[]).await;
-    for provider in ["anthropic", "ollama"] {
-        let body = request(&vendor.base_url(), &json!({"provider": provider}));
-        let refused = problem(post(&runtime, &body).await, 501, "PROVIDER_NOT_IMPLEMENTED").await;
-        assert_eq!(refused["detail"], format!("provider {provider} is not implemented yet"));
-    }
+    let body = request(&vendor.base_url(), &json!({"provider": "anthropic"}));
+    let refused = problem(post(&runtime, &body).await, 501, "PROVIDER_NOT_IMPLEMENTED").await;
+    assert_eq!(refused["detail"], "provider anthropic is not implemented yet");
     for provider in ["openia", "OpenAI", "auto", "local"] {
         let body = request(&vendor.base_url(), &json!({"provider": provider}));
         let refused = problem(post(&runtime, &body).await, 400, "UNKNOWN_PROVIDER").await;

@@ -32,7 +32,7 @@ async fn health_is_told_to_everybody() {
         assert_eq!(health["version"], env!("CARGO_PKG_VERSION"));
         assert!(health["uptimeMs"].is_u64(), "{health}");
         match name {
-            "runtime" => assert_eq!(health["providers"], json!(["openai"])),
+            "runtime" => assert_eq!(health["providers"], json!(["openai", "ollama"])),
             _ => assert_eq!(health.get("providers"), None),
         }
     }

@@ -75,7 +75,11 @@ pub async fn app(workspace: &Value, settings: &[(&str, &str)]) -> Server {
         ("OUTBOUND_ALLOW", "127.0.0.0/8"),
     ]);
     env.extend(settings.iter().copied());
-    let config = AppConfig::load(&Flags::default(), &env).expect("the settings are right");
+    app_of(AppConfig::load(&Flags::default(), &env).expect("the settings are right"), workspace).await
+}
+
+/// The application with a configuration and a workspace.
+pub async fn app_of(config: AppConfig, workspace: &Value) -> Server {
     let stores =
         Stores::in_memory("the test's workspace", &workspace.to_string()).await.expect("it is right");
     let listener = run::listen(config.server.listen).await.expect("a free port");

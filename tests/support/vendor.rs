@@ -1,7 +1,7 @@
-//! A model vendor that speaks Chat Completions and misbehaves on demand.
+//! A model vendor that speaks Chat Completions, or Ollama's API, and misbehaves on demand.
 //!
-//! What it does is decided by the `model` in the request's body, so that one vendor serves a whole
-//! test. It is plain TCP, for much of what vendors do wrong no HTTP library would let us write.
+//! What it does is decided by the `model` in the request's body, or by the path where there is no body, so
+//! that one vendor serves a whole test. It is plain TCP, for much of what vendors do wrong no HTTP library would let us write.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -12,6 +12,8 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
+
+pub mod ollama;
 
 /// One thing that the vendor does with a connection.
 #[derive(Debug, Clone)]
@@ -41,6 +43,20 @@ impl Received {
     /// The body as JSON.
     pub fn json(&self) -> Value {
         serde_json::from_slice(&self.body).expect("the request's body is JSON")
+    }
+
+    /// Where it went.
+    pub fn path(&self) -> &str {
+        self.head.split(' ').nth(1).unwrap_or_default()
+    }
+
+    /// What decides on the answer: the model, or the path where there is no body.
+    fn subject(&self) -> String {
+        if self.body.is_empty() {
+            return self.path().to_owned();
+        }
+        let body: Value = serde_json::from_slice(&self.body).unwrap_or_default();
+        body["model"].as_str().unwrap_or_default().to_owned()
     }
 }
 
@@ -89,7 +105,12 @@ impl Vendor {
         format!("http://{}/v1", self.address)
     }
 
-    /// Says what happens when `model` is asked: the first answer to the first request, and so on; the
+    /// The base address of the same as an Ollama server.
+    pub fn ollama_url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Says what happens when `model`, or a path, is asked: the first answer to the first request, and so on; the
     /// last answer is repeated.
     pub fn on(&self, model: &str, answers: impl IntoIterator<Item = Vec<Step>>) -> &Self {
         let answers = answers.into_iter().collect();
@@ -104,7 +125,8 @@ impl Vendor {
 
     /// What has been received for `model`.
     pub fn received_for(&self, model: &str) -> Vec<Value> {
-        self.received().iter().map(Received::json).filter(|body| body["model"] == model).collect()
+        let received = self.received().into_iter().filter(|received| received.subject() == model);
+        received.map(|received| received.json()).collect()
     }
 
     /// Waits until `count` requests have come for `model`.
@@ -150,16 +172,15 @@ async fn serve(
 ) {
     let mut buffer = Vec::new();
     while let Some(request) = read_request(&mut stream, &mut buffer).await {
-        let model = serde_json::from_slice::<Value>(&request.body)
-            .ok()
-            .and_then(|body| body["model"].as_str().map(str::to_owned))
-            .unwrap_or_default();
+        let model = request.subject();
+        let is_ollama = request.path().starts_with("/api/");
         let steps = {
             let mut seen = seen.lock().expect("unpoisoned");
             seen.received.push(request);
             match seen.scripts.get_mut(&model) {
                 Some(answers) if answers.len() > 1 => answers.remove(0),
                 Some(answers) => answers[0].clone(),
+                None if is_ollama => ollama::answer(&["hello ", "world"]),
                 None => answer(&["hello ", "world"]),
             }
         };

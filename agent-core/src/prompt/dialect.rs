@@ -1,8 +1,14 @@
 //! The spellings of messages on the wire.
 
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
 use crate::message::{Content, ContentPart, MediaSource, Message, Role};
+
+mod chat_completions;
+mod ollama;
+
+use chat_completions::ChatPart;
+pub(super) use ollama::ToolNames;
 
 /// The spellings of messages on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,11 +19,14 @@ pub enum Dialect {
     /// OpenAI Chat Completions: `tool_calls`, `tool_call_id`, `image_url`, `input_audio` and `file`
     /// parts; no message ids.
     ChatCompletions,
+    /// Ollama's `/api/chat`: content is one text, pictures stand beside it as base64, a call's arguments
+    /// are an object, and a result names its tool; no message ids.
+    Ollama,
 }
 
 impl Dialect {
     /// How many there are; each message caches its bytes for every one.
-    pub(super) const COUNT: usize = 2;
+    pub(super) const COUNT: usize = 3;
 
     /// The dialect's place in such a cache.
     pub(super) fn index(self) -> usize {
@@ -30,6 +39,7 @@ impl Dialect {
         match self {
             Self::AgUi => true,
             Self::ChatCompletions => ChatPart::of(part).is_some(),
+            Self::Ollama => ollama::takes(part),
         }
     }
 }
@@ -37,9 +47,23 @@ impl Dialect {
 /// Appends a message as JSON in a dialect.
 ///
 /// Content is left out only where an assistant's message has none and calls tools; elsewhere empty
-/// content is the empty string, for readers of both dialects ask for it.
+/// content is the empty string, for readers of every dialect ask for it. A tool's result for
+/// [`Dialect::Ollama`] lacks its tool's name, which is known to the call alone: [`push_messages_json`]
+/// has both.
 pub fn push_message_json(message: &Message, dialect: Dialect, out: &mut Vec<u8>) {
     encode(message, dialect, out);
+}
+
+/// Appends messages as JSON values separated by commas, without brackets.
+pub fn push_messages_json(messages: &[Message], dialect: Dialect, out: &mut Vec<u8>) {
+    let mut names = ToolNames::of(dialect);
+    for (i, message) in messages.iter().enumerate() {
+        if i > 0 {
+            out.push(b',');
+        }
+        push_message_json(message, dialect, out);
+        names.follow(message, out);
+    }
 }
 
 /// Appends the message and gives the place in `out` where its content begins: behind the opening quote
@@ -52,7 +76,7 @@ pub(super) fn encode(message: &Message, dialect: Dialect, out: &mut Vec<u8>) -> 
         out.push(b',');
     }
     out.extend_from_slice(b"\"role\":");
-    push(&message.role, out);
+    push(&role(message.role, dialect), out);
     let mut content_at = out.len();
     let calls_only = message.role == Role::Assistant && !message.tool_calls.is_empty();
     if !(calls_only && message.content.is_empty()) {
@@ -60,13 +84,19 @@ pub(super) fn encode(message: &Message, dialect: Dialect, out: &mut Vec<u8>) -> 
         content_at = out.len() + 1;
         push_content(&message.content, dialect, out);
     }
+    if let (Dialect::Ollama, Content::Parts(parts)) = (dialect, &message.content) {
+        ollama::push_images(parts, out);
+    }
     let (calls, call_id): (&[u8], &[u8]) = match dialect {
         Dialect::AgUi => (b",\"toolCalls\":", b",\"toolCallId\":"),
-        Dialect::ChatCompletions => (b",\"tool_calls\":", b",\"tool_call_id\":"),
+        Dialect::ChatCompletions | Dialect::Ollama => (b",\"tool_calls\":", b",\"tool_call_id\":"),
     };
     if !message.tool_calls.is_empty() {
         out.extend_from_slice(calls);
-        push(&message.tool_calls, out);
+        match dialect {
+            Dialect::Ollama => ollama::push_calls(&message.tool_calls, out),
+            _ => push(&message.tool_calls, out),
+        }
     }
     if let Some(id) = &message.tool_call_id {
         out.extend_from_slice(call_id);
@@ -76,11 +106,20 @@ pub(super) fn encode(message: &Message, dialect: Dialect, out: &mut Vec<u8>) -> 
     content_at
 }
 
+/// Ollama knows no instructions but the system's.
+fn role(role: Role, dialect: Dialect) -> Role {
+    match (dialect, role) {
+        (Dialect::Ollama, Role::Developer) => Role::System,
+        _ => role,
+    }
+}
+
 fn push_content(content: &Content, dialect: Dialect, out: &mut Vec<u8>) {
     match (content, dialect) {
         (Content::Text(text), _) => push(text, out),
         (Content::Parts(parts), _) if parts.is_empty() => out.extend_from_slice(b"\"\""),
         (Content::Parts(parts), Dialect::AgUi) => push(parts, out),
+        (Content::Parts(parts), Dialect::Ollama) => ollama::push_text(parts, out),
         (Content::Parts(parts), Dialect::ChatCompletions) => {
             out.push(b'[');
             for (i, part) in parts.iter().enumerate() {
@@ -98,97 +137,17 @@ fn push(value: &(impl Serialize + ?Sized), out: &mut Vec<u8>) {
     serde_json::to_writer(out, value).expect("plain data serialises into memory");
 }
 
-/// A content part of Chat Completions.
-#[derive(Serialize)]
-#[serde(tag = "type", rename_all = "snake_case")]
-enum ChatPart<'a> {
-    Text { text: std::borrow::Cow<'a, str> },
-    ImageUrl { image_url: ImageUrl<'a> },
-    InputAudio { input_audio: InputAudio<'a> },
-    File { file: File<'a> },
-}
-
-#[derive(Serialize)]
-struct ImageUrl<'a> {
-    url: Address<'a>,
-}
-
-#[derive(Serialize)]
-struct InputAudio<'a> {
-    data: &'a str,
-    format: &'static str,
-}
-
-#[derive(Serialize)]
-struct File<'a> {
-    filename: &'static str,
-    file_data: Address<'a>,
-}
-
-impl<'a> ChatPart<'a> {
-    /// The part, where Chat Completions has words for it.
-    fn of(part: &'a ContentPart) -> Option<Self> {
-        match part {
-            ContentPart::Text { text } => Some(Self::Text { text: text.as_str().into() }),
-            ContentPart::Image { source } => {
-                Some(Self::ImageUrl { image_url: ImageUrl { url: Address(source) } })
-            }
-            ContentPart::Audio { source: MediaSource::Data { value, mime_type } } => {
-                let format = match mime_type.as_str() {
-                    "audio/wav" | "audio/x-wav" | "audio/wave" => "wav",
-                    "audio/mpeg" | "audio/mp3" => "mp3",
-                    _ => return None,
-                };
-                Some(Self::InputAudio { input_audio: InputAudio { data: value, format } })
-            }
-            ContentPart::Document { source: source @ MediaSource::Data { mime_type, .. } } => {
-                let file = File { filename: file_name(mime_type), file_data: Address(source) };
-                Some(Self::File { file })
-            }
-            _ => None,
-        }
-    }
-
-    /// A note that stands for a part without a spelling. It never holds the medium's bytes.
-    fn note(part: &ContentPart) -> Self {
-        let (kind, source) = match part {
-            ContentPart::Text { text } => return Self::Text { text: text.clone().into() },
-            ContentPart::Image { source } => ("image", source),
-            ContentPart::Audio { source } => ("audio", source),
-            ContentPart::Video { source } => ("video", source),
-            ContentPart::Document { source } => ("document", source),
-        };
-        let text = match source {
-            MediaSource::Data { mime_type, .. } => format!("[{kind} of type {mime_type}, not shown]"),
-            MediaSource::Url { value, .. } => format!("[{kind} at {value}]"),
-        };
-        Self::Text { text: text.into() }
-    }
-}
-
-/// Chat Completions asks for a file's name and goes by its ending.
-fn file_name(mime_type: &str) -> &'static str {
-    match mime_type {
-        "application/pdf" => "document.pdf",
-        "text/plain" => "document.txt",
-        "text/markdown" => "document.md",
-        "text/csv" => "document.csv",
-        "text/html" => "document.html",
-        "application/json" => "document.json",
-        _ => "document",
-    }
-}
-
-/// Where a medium is, as one address: its own, or a `data:` URL (RFC 2397) written without a copy.
-struct Address<'a>(&'a MediaSource);
-
-impl Serialize for Address<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self.0 {
-            MediaSource::Data { value, mime_type } => {
-                serializer.collect_str(&format_args!("data:{mime_type};base64,{value}"))
-            }
-            MediaSource::Url { value, .. } => serializer.serialize_str(value),
-        }
+/// A note that stands for a part without a spelling. It never holds the medium's bytes.
+fn note(part: &ContentPart) -> String {
+    let (kind, source) = match part {
+        ContentPart::Text { text } => return text.clone(),
+        ContentPart::Image { source } => ("image", source),
+        ContentPart::Audio { source } => ("audio", source),
+        ContentPart::Video { source } => ("video", source),
+        ContentPart::Document { source } => ("document", source),
+    };
+    match source {
+        MediaSource::Data { mime_type, .. } => format!("[{kind} of type {mime_type}, not shown]"),
+        MediaSource::Url { value, .. } => format!("[{kind} at {value}]"),
     }
 }

@@ -112,7 +112,7 @@ impl PromptMessage {
         }
     }
 
-    /// Appends the message as JSON.
+    /// Appends the message as JSON; see [`push_message_json`](super::push_message_json).
     pub fn push_json(&self, dialect: Dialect, out: &mut Vec<u8>) {
         match &self.form {
             Form::Plain(plain) => out.extend_from_slice(&plain.encoded(dialect).json),
@@ -215,9 +215,12 @@ impl WithContext {
         let Form::Plain(original) = &self.original.form else { return };
         let Encoded { json, content_at } = original.encoded(dialect);
         let (before, after) = json.split_at(*content_at);
-        let (open, close): (&[u8], &[u8]) = match self.in_parts() {
-            true => (br#"{"type":"text","text":"<context>\n"#, br#"\n</context>"},"#),
-            false => (br"<context>\n", br"\n</context>\n\n"),
+        let (open, close): (&[u8], &[u8]) = match (self.in_parts(), dialect) {
+            (false, _) => (br"<context>\n", br"\n</context>\n\n"),
+            // The parts' texts are one there, and may be none.
+            (true, Dialect::Ollama) if after.starts_with(b"\"") => (br"<context>\n", br"\n</context>"),
+            (true, Dialect::Ollama) => (br"<context>\n", br"\n</context>\n"),
+            (true, _) => (br#"{"type":"text","text":"<context>\n"#, br#"\n</context>"},"#),
         };
         visit(before);
         visit(open);

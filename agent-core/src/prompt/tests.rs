@@ -163,6 +163,8 @@ fn the_turn_has_a_place_whatever_the_history() {
     "#]].assert_eq(&out);
 }
 
+const DIALECTS: [Dialect; 3] = [Dialect::AgUi, Dialect::ChatCompletions, Dialect::Ollama];
+
 fn call(id: &str) -> Value {
     json!({"id": id, "type": "function", "function": {"name": "look", "arguments": "{\"at\": 1}"}})
 }
@@ -281,7 +283,7 @@ fn instructions_tools_and_the_turn_count_but_are_not_cut() {
         }
     "#]]
     .assert_debug_eq(&prompt.tokens());
-    for dialect in [Dialect::AgUi, Dialect::ChatCompletions] {
+    for dialect in DIALECTS {
         let mut json = Vec::new();
         prompt.push_tools_json(dialect, &mut json);
         prompt.push_system_json(&mut json);
@@ -403,7 +405,7 @@ fn the_first_part_that_changed_is_named() {
 }
 
 #[test]
-fn both_dialects_spell_every_kind_of_message() {
+fn every_dialect_spells_every_kind_of_message() {
     let data = |kind: &str, mime: &str| json!({"type": kind, "source": {"type": "data", "value": "QUJD", "mimeType": mime}});
     let url = |kind: &str| json!({"type": kind, "source": {"type": "url", "value": "https://h/x"}});
     let parts = json!([
@@ -425,7 +427,7 @@ fn both_dialects_spell_every_kind_of_message() {
     ]);
     let messages: Vec<Message> = serde_json::from_value(messages).expect("messages");
     let mut out = String::new();
-    for dialect in [Dialect::AgUi, Dialect::ChatCompletions] {
+    for dialect in DIALECTS {
         writeln!(out, "{dialect:?}").expect("writes");
         for message in &messages {
             let mut json = Vec::new();
@@ -458,26 +460,41 @@ fn both_dialects_spell_every_kind_of_message() {
         {"role":"assistant","content":"and","tool_calls":[{"id":"c2","type":"function","function":{"name":"look","arguments":"{\"at\": 1}"}}]}
         {"role":"tool","content":"","tool_call_id":"c1"}
         {"role":"assistant","content":""}
+        Ollama
+        {"role":"system","content":"a\nb"}
+        {"role":"system","content":"c"}
+        {"role":"user","content":"see \"this\"\n[image at https://h/x]\n[audio of type audio/wav, not shown]\n[audio of type audio/ogg, not shown]\n[audio at https://h/x]\n[document of type application/pdf, not shown]\n[document at https://h/x]\n[video of type video/mp4, not shown]","images":["QUJD"]}
+        {"role":"user","content":""}
+        {"role":"assistant","tool_calls":[{"id":"c1","function":{"name":"look","arguments":{"at": 1}}}]}
+        {"role":"assistant","content":"and","tool_calls":[{"id":"c2","function":{"name":"look","arguments":{"at": 1}}}]}
+        {"role":"tool","content":"","tool_call_id":"c1"}
+        {"role":"assistant","content":""}
     "#]].assert_eq(&out);
     let Content::Parts(parts) = &messages[2].content else { panic!("parts") };
     let taken: Vec<bool> = parts.iter().map(|part| Dialect::ChatCompletions.takes(part)).collect();
     assert_eq!(taken, [true, true, true, true, false, false, true, false, false]);
+    let taken: Vec<bool> = parts.iter().map(|part| Dialect::Ollama.takes(part)).collect();
+    assert_eq!(taken, [true, true, false, false, false, false, false, false, false]);
 }
 
 #[test]
 fn a_message_with_context_is_spelt_like_one_that_was_written_so() {
     let parts = json!([{"type": "text", "text": "hi"}]);
-    for content in [json!("say \"hi\""), json!(""), parts, json!([])] {
+    let picture =
+        json!({"type": "image", "source": {"type": "data", "value": "QUJD", "mimeType": "image/png"}});
+    let wordless = json!([picture, {"type": "text", "text": ""}]);
+    let both = json!([{"type": "text", "text": "see"}, picture, {"type": "text", "text": "this"}]);
+    for content in [json!("say \"hi\""), json!(""), parts, wordless, both, json!([])] {
         let message = json!({"id": "m", "role": "user", "content": content});
         let message: Message = serde_json::from_value(message).expect("a message");
         let cache = cache();
-        let prompt = assemble(input(fragments(), vec![message], 1_000, &cache)).expect("fits");
+        let prompt = assemble(input(fragments(), vec![message], 5_000, &cache)).expect("fits");
         let [latest] = prompt.messages() else { panic!("one message") };
         let mut text = String::new();
         latest.push_text(&mut text);
         assert_eq!(text, latest.message().content.to_text());
         assert_eq!(prompt.text_len(), prompt.system_len() + text.len());
-        for dialect in [Dialect::AgUi, Dialect::ChatCompletions] {
+        for dialect in DIALECTS {
             let (mut cached, mut written) = (Vec::new(), Vec::new());
             latest.push_json(dialect, &mut cached);
             push_message_json(latest.message(), dialect, &mut written);
@@ -486,6 +503,39 @@ fn a_message_with_context_is_spelt_like_one_that_was_written_so() {
         }
         assert_eq!(prompt.latest_user_text(), Some(latest.original().content.to_text()));
     }
+}
+
+#[test]
+fn ollama_gets_arguments_as_objects_and_results_with_the_names_of_their_tools() {
+    let calls = |texts: &[(&str, &str, &str)]| {
+        let call = |(id, name, arguments): &(&str, &str, &str)| ToolCall::new(*id, *name, *arguments);
+        Message::calls("", texts.iter().map(call).collect())
+    };
+    let messages = vec![
+        calls(&[("1", "look", " {\"at\": [1]} "), ("2", "say \"hi\"", "{")]),
+        Message::tool_result("2", "b"),
+        Message::tool_result("1", "a"),
+        calls(&[("3", "none", ""), ("4", "list", "[]"), ("5", "deep", &"[".repeat(1_000))]),
+        Message::tool_result("3", ""),
+        // Of an earlier message's call, and of none.
+        Message::tool_result("1", "late"),
+        Message::tool_result("9", "stray"),
+        Message::user("and now?"),
+    ];
+    let mut written = Vec::new();
+    push_messages_json(&messages, Dialect::Ollama, &mut written);
+    expect![[r#"
+        {"role":"assistant","tool_calls":[{"id":"1","function":{"name":"look","arguments":{"at": [1]}}},{"id":"2","function":{"name":"say \"hi\"","arguments":{}}}]},
+        {"role":"tool","content":"b","tool_call_id":"2","tool_name":"say \"hi\""},
+        {"role":"tool","content":"a","tool_call_id":"1","tool_name":"look"},
+        {"role":"assistant","tool_calls":[{"id":"3","function":{"name":"none","arguments":{}}},{"id":"4","function":{"name":"list","arguments":{}}},{"id":"5","function":{"name":"deep","arguments":{}}}]},
+        {"role":"tool","content":"","tool_call_id":"3","tool_name":"none"},
+        {"role":"tool","content":"late","tool_call_id":"1"},
+        {"role":"tool","content":"stray","tool_call_id":"9"},
+        {"role":"user","content":"and now?"}"#]]
+    .assert_eq(&String::from_utf8_lossy(&written).replace("},{\"role", "},\n{\"role"));
+    let prompt = Prompt::new(vec![], messages.into_iter().map(PromptMessage::new).collect());
+    assert_eq!(json_of(&prompt, Dialect::Ollama), format!("[{}]", String::from_utf8_lossy(&written)));
 }
 
 #[test]
@@ -508,7 +558,7 @@ fn the_system_prompt_as_json_is_its_text() {
 }
 
 #[test]
-fn both_dialects_spell_tools() {
+fn every_dialect_spells_tools() {
     let spec = json!({
         "name": "look", "description": "Looks \"closely\".", "inputSchema": {"type": "object"},
         "outputSchema": {"type": "object"}, "annotations": {"readOnlyHint": true},
@@ -519,13 +569,14 @@ fn both_dialects_spell_tools() {
     let input = AssemblyInput { tools: &tools, ..input(vec![], vec![], 1_000, &cache) };
     let prompt = assemble(input).expect("fits");
     let mut out = String::new();
-    for dialect in [Dialect::AgUi, Dialect::ChatCompletions] {
+    for dialect in DIALECTS {
         let mut json = Vec::new();
         prompt.push_tools_json(dialect, &mut json);
         writeln!(out, "{}", String::from_utf8(json).expect("UTF-8")).expect("writes");
     }
     expect![[r#"
         {"name":"look","description":"Looks \"closely\".","inputSchema":{"type":"object"}},{"name":"look","description":"Looks \"closely\".","inputSchema":{"type":"object"}}
+        {"type":"function","function":{"name":"look","description":"Looks \"closely\".","parameters":{"type":"object"}}},{"type":"function","function":{"name":"look","description":"Looks \"closely\".","parameters":{"type":"object"}}}
         {"type":"function","function":{"name":"look","description":"Looks \"closely\".","parameters":{"type":"object"}}},{"type":"function","function":{"name":"look","description":"Looks \"closely\".","parameters":{"type":"object"}}}
     "#]].assert_eq(&out);
 }

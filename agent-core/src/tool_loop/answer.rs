@@ -66,6 +66,10 @@ impl Answer {
             }
             ModelEvent::ToolCallArgs { index, delta } => self.take_arguments(index, delta, out, limits)?,
             ModelEvent::Usage(usage) => self.usage = usage,
+            ModelEvent::Notice(notice) => out.push_back(Event::Custom {
+                name: "agent.debug".into(),
+                value: serde_json::to_value(notice).expect("plain data serialises"),
+            }),
             ModelEvent::Finish(reason) => {
                 self.close_messages(out);
                 for call in &self.calls {

@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 use tokio::sync::{Barrier, oneshot};
 
 use super::*;
-use crate::event::Grammar;
+use crate::event::{Audience, Grammar};
 use crate::message::ToolCall;
-use crate::model::ModelEvent;
+use crate::model::{ModelEvent, Notice};
 use crate::prompt::{Prompt, PromptMessage};
 use crate::testing::{Answer, FakeTools, ManualClock, ScriptedModel};
 use crate::tool::{Progress, ToolError, ToolOutput, ToolSpec};
@@ -604,6 +604,20 @@ fn a_call_is_forced_once_and_forbidden_throughout() {
             bench.model.sent().into_iter().map(|sent| sent["toolChoice"].clone()).collect();
         assert_eq!(sent, [first, second]);
     }
+}
+
+#[test]
+fn a_notice_is_told_beside_the_answer_and_not_to_visitors() {
+    let notice = Notice::PromptCut { estimated_tokens: 900, read_tokens: 258, context_window: 512 };
+    let answer = || Answer::new().text("Hel").event(ModelEvent::Notice(notice.clone())).text("lo");
+    let bench = bench(FakeTools::new(), [answer(), answer()].map(|answer| answer.finish(FinishReason::Stop)));
+    let events = bench.run();
+    assert_eq!(text(&events), "Hello");
+    let value = json!({"kind": "promptCut", "estimatedTokens": 900, "readTokens": 258, "contextWindow": 512});
+    assert_eq!(progress(&events), [&value]);
+    let shown = async { read(bench.start().await.expect("it starts").for_audience(Audience::Visitor)).await };
+    let shown = shown.now_or_never().expect("nothing waits");
+    assert_eq!((text(&shown).as_str(), progress(&shown).len()), ("Hello", 0));
 }
 
 /// Says how far it is before and after it has waited for the next poll.

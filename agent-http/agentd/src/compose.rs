@@ -22,8 +22,8 @@ use agent_core::workspace::WorkspaceFile;
 use agent_http::app::{App, RunRegistry};
 use agent_http::auth::{Authenticator, BearerGate};
 use agent_http::backend::agent_server::AgentServerBackend;
-use agent_http::config::{AppConfig, HostedConfig, RuntimeConfig, ServerConfig};
-use agent_http::model::{EmbeddedModels, HostedVendor};
+use agent_http::config::{AppConfig, HostedConfig, OllamaConfig, RuntimeConfig, ServerConfig};
+use agent_http::model::{EmbeddedModels, HostedVendor, OllamaServer};
 use agent_http::outbound::Outbound;
 use agent_http::probe::Probe;
 use agent_http::runtime::{PROVIDERS, Runtime};
@@ -107,7 +107,12 @@ fn platform(
 ) -> Platform {
     let parts = Arc::new(PartCache::default());
     let tools = Arc::new(tools::builtin_tools(stores.records.clone()));
-    let models = EmbeddedModels { hosted: hosted(&config.server.hosted, outbound), local };
+    let models = EmbeddedModels {
+        hosted: hosted(&config.server.hosted, outbound),
+        ollama: ollama(&config.server.ollama, outbound),
+        prefer_ollama: config.server.ollama.preferred,
+        local,
+    };
     let embedded =
         EmbeddedBackend::new(models).with_tools(tools.clone()).with_limits(config.server.tool_loop);
     let own_runtime = config.runtime_url.clone().map(|url| (url, config.runtime_secret.clone()));
@@ -138,6 +143,7 @@ pub fn runtime(config: &RuntimeConfig) -> Result<Runtime, StartError> {
     let outbound = Outbound::new(server.outbound.clone())?;
     Ok(Runtime {
         hosted: hosted(&server.hosted, &outbound),
+        ollama: ollama(&server.ollama, &outbound),
         gate: BearerGate::new(config.runtime_secret.clone()),
         limits: server.tool_loop,
         clock: Arc::new(SystemClock),
@@ -156,6 +162,15 @@ fn hosted(config: &HostedConfig, outbound: &Outbound) -> HostedVendor {
         key: config.api_key.clone().map(|key| BoundSecret::new(&config.base_url, key)),
         default_model: config.model.clone(),
         needs_key: config.needs_key,
+    }
+}
+
+fn ollama(config: &OllamaConfig, outbound: &Outbound) -> OllamaServer {
+    OllamaServer {
+        outbound: outbound.clone(),
+        base_url: config.base_url.clone(),
+        default_model: config.model.clone(),
+        num_ctx: config.num_ctx,
     }
 }
 

@@ -1,5 +1,7 @@
 //! `agentd dev`: application and runtime in one process on loopback, with a demo workspace.
 
+mod ollama;
+
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -13,6 +15,8 @@ use agent_http::config::{AppConfig, Env, Flags, NotUnicode, ProcessEnv, RuntimeC
 use crate::compose::Stores;
 use crate::run::{self, Stop};
 use crate::{StartError, logging, weights};
+
+pub use ollama::look_for_ollama;
 
 /// The demo's agents, documents and people.
 pub const DEMO: &str = include_str!("../demo/workspace.json");
@@ -50,7 +54,7 @@ pub async fn run(options: DevOptions) -> Result<(), StartError> {
         Some(path) => (Stores::from_file(Some(path)).await?, path.display().to_string()),
         None => (Stores::in_memory("the demo workspace", DEMO).await?, "the demo workspace".to_owned()),
     };
-    let local = local_model(&app).await?;
+    let local = find_models(&mut app).await?;
     let listener = run::listen(app.server.listen).await?;
     let runtime_listener = run::listen(runtime.server.listen).await?;
     print_welcome(&app, &origin, &options)?;
@@ -63,14 +67,19 @@ pub async fn run(options: DevOptions) -> Result<(), StartError> {
     Ok(())
 }
 
-/// A key in the environment is preferred; else the model in this process, brought if it is missing.
-async fn local_model(app: &AppConfig) -> Result<Option<Arc<dyn Model>>, StartError> {
-    if app.server.hosted.api_key.is_some() {
-        let hosted = &app.server.hosted;
+/// Finds who answers agents that leave it open, and says so: a hosted model where the environment has a
+/// key, else one at an Ollama, else the model in this process, brought if it is missing.
+async fn find_models(app: &mut AppConfig) -> Result<Option<Arc<dyn Model>>, StartError> {
+    let of_ollama = look_for_ollama(app).await?;
+    let hosted = &app.server.hosted;
+    if hosted.api_key.is_some() {
         say(&format!("Agents are answered by {} at {}.", hosted.model, hosted.base_url));
         return weights::find(app);
     }
-    weights::find_or_pull(app).await
+    if let Some(words) = of_ollama {
+        say(&words);
+    }
+    if app.server.ollama.preferred { weights::find(app) } else { weights::find_or_pull(app).await }
 }
 
 /// The environment, with what `dev` sets where the environment is silent.
@@ -116,6 +125,9 @@ fn overlay(options: &DevOptions) -> Result<Overlay, StartError> {
         .join(",");
     set.insert("OUTBOUND_ALLOW".into(), own);
     set.insert("LOG".into(), "warn,agentd=info".into());
+    set.insert("MCP_LEGACY_QUERY".into(), "on".into());
+    // An Ollama that has to load a model first says nothing until it has.
+    set.insert("RESPONSE_HEADER_TIMEOUT_MS".into(), "300000".into());
     Ok(Overlay { set, port: None })
 }
 

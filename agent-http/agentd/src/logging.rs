@@ -14,8 +14,10 @@ use crate::StartError;
 pub fn init(config: &LogConfig) -> Result<(), StartError> {
     // Not by an environment filter: it looks at every span that is entered, and a stream is polled
     // within its span for each chunk.
+    // This library tells of every request, and with it of what tools are called with. Who asks for it by name gets it.
+    let filter = format!("rmcp=error,{}", config.filter);
     let filter: Targets =
-        config.filter.parse().map_err(|error| StartError::Other(format!("LOG is not a filter: {error}")))?;
+        filter.parse().map_err(|error| StartError::Other(format!("LOG is not a filter: {error}")))?;
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
     let set = if config.json {
         tracing_subscriber::registry().with(lines.json()).with(filter).try_init()

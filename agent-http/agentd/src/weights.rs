@@ -104,7 +104,10 @@ fn without(what: &str) -> StartError {
 /// As [`find`] and [`pull`], and weights that cannot be loaded.
 #[cfg(feature = "embedded")]
 pub async fn find_or_pull(config: &AppConfig) -> Result<Option<Arc<dyn Model>>, StartError> {
-    say("No key in the environment (OPENAI_API_KEY), so a small demo model answers in this process.");
+    say(
+        "No key in the environment (OPENAI_API_KEY) and no model at an Ollama, so a small demo model answers \
+         in this process.",
+    );
     let model = match open(config)? {
         Some(model) => Some(model),
         None => {

@@ -54,7 +54,19 @@ fn nothing_set_is_a_configuration() {
     assert_eq!(config.server.hosted.base_url.as_str(), "https://api.openai.com/v1");
     assert!(config.server.hosted.needs_key && config.server.hosted.api_key.is_none());
     assert!(config.session_secret.is_none() && config.runtime_url.is_none());
-    assert_eq!(runtime(&[]).unwrap().server.listen.to_string(), "127.0.0.1:3001");
+    let ollama = OllamaConfig { base_url: None, model: None, num_ctx: 8192, preferred: false };
+    assert_eq!(config.server.ollama, ollama);
+    let runtime = runtime(&[("OLLAMA_BASE_URL", "http://127.0.0.1:11434"), ("OLLAMA_MODEL", "m")]).unwrap();
+    assert_eq!(runtime.server.listen.to_string(), "127.0.0.1:3001");
+    assert_eq!(runtime.server.ollama, ollama, "a runtime's requests bring both");
+}
+
+#[test]
+fn ollama_is_preferred_where_address_and_model_are_known() {
+    let (url, model) = (("OLLAMA_BASE_URL", "http://127.0.0.1:11434"), ("OLLAMA_MODEL", "m"));
+    for (env, expected) in [(vec![url], false), (vec![model], false), (vec![url, model], true)] {
+        assert_eq!(app(&env).unwrap().server.ollama.preferred, expected, "{env:?}");
+    }
 }
 
 /// The shells' own defaults and the table's are the same, so that embedding and configuring do not differ.
@@ -86,6 +98,9 @@ fn every_setting_is_read() {
         ("OPENAI_BASE_URL", "http://127.0.0.1:8080/v1"),
         ("OPENAI_API_KEY", "k"),
         ("OPENAI_MODEL", "m"),
+        ("OLLAMA_BASE_URL", "http://127.0.0.1:11434"),
+        ("OLLAMA_MODEL", "llama3.2"),
+        ("OLLAMA_NUM_CTX", "512"),
         ("EMBEDDED_MODEL_PATH", "/w.gguf"),
         ("MODEL_DIR", "/models"),
         ("OUTBOUND_ALLOW", "127.0.0.1:11434, 10.0.0.0/8"),
@@ -123,6 +138,15 @@ fn every_setting_is_read() {
     assert_eq!(server.hosted.base_url.as_str(), "http://127.0.0.1:8080/v1");
     assert_eq!((server.hosted.model.as_str(), server.hosted.needs_key), ("m", false));
     assert_eq!(server.hosted.api_key.as_ref().unwrap().expose(), "k");
+    assert_eq!(
+        server.ollama,
+        OllamaConfig {
+            base_url: Some(Url::parse("http://127.0.0.1:11434").unwrap()),
+            model: Some("llama3.2".to_owned()),
+            num_ctx: 512,
+            preferred: true,
+        }
+    );
     assert_eq!(config.embedded_model_path, Some(PathBuf::from("/w.gguf")));
     assert_eq!(config.model_dir, PathBuf::from("/models"));
     assert_eq!(

@@ -4,32 +4,25 @@ mod stream;
 mod template;
 mod wire;
 
-use std::time::Duration;
-
 use agent_core::error::{Failure, FailureKind};
-use agent_core::message::Content;
 use agent_core::model::{Model, ModelInfo, ModelRequest, ModelStream, ToolChoice};
 use agent_core::payload::{Payload, PayloadBuilder};
-use agent_core::prompt::{Dialect, push_message_json, push_tool_json};
+use agent_core::prompt::{Dialect, push_tool_json};
 use agent_core::role::Secret;
 use async_trait::async_trait;
 use futures_util::StreamExt;
-use http::HeaderMap;
 use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
 use serde_json::json;
 use url::Url;
 
 use self::stream::ChatStream;
+use super::body::{BODY_HEADROOM, MAX_WHOLE_BYTES, WHOLE_TIMEOUT, is_spelt, media_type, push_messages};
+use super::failure;
 use crate::outbound::{Outbound, Trust, status_failure};
 
 /// What a hosted model is assumed to take, where nobody says otherwise.
 const CONTEXT_WINDOW: usize = 128_000;
 const MAX_OUTPUT_TOKENS: usize = 16_000;
-/// The longest answer that comes in one piece, and the longest wait for its body.
-const MAX_WHOLE_BYTES: usize = 4 << 20;
-const WHOLE_TIMEOUT: Duration = Duration::from_secs(60);
-/// Room for what a body has beside its cached pieces.
-const BODY_HEADROOM: usize = 1024;
 
 /// A model behind a Chat Completions server.
 pub struct OpenAi {
@@ -71,12 +64,15 @@ impl Model for OpenAi {
     }
 
     fn prepare(&self, request: &ModelRequest) -> Result<Payload, Failure> {
-        check_media(request)?;
+        if !is_spelt(request, Dialect::ChatCompletions) {
+            let message = "the model takes images, WAV and MP3 audio and inline files, and nothing else of what was sent";
+            return Err(Failure::new(FailureKind::UnsupportedContent, message));
+        }
         let mut body = Payload::builder(request.prompt.json_len(Dialect::ChatCompletions) + BODY_HEADROOM);
         body.raw(r#"{"model":"#).json(&self.model);
         body.raw(r#","stream":true,"stream_options":{"include_usage":true}"#);
         push_tools(request, &mut body);
-        push_messages(request, &mut body);
+        push_messages(request, Dialect::ChatCompletions, &mut body);
         body.raw("}");
         Ok(body.finish())
     }
@@ -95,42 +91,18 @@ impl Model for OpenAi {
         if !response.status.is_success() {
             return Err(status_failure(response.status, &response.headers));
         }
-        match content_type(&response.headers).as_str() {
+        match media_type(&response.headers).as_str() {
+            // Some servers report an error in a 200, and others answer in one piece who asked for a stream.
             "application/json" => {
                 let body = response.read_limited(MAX_WHOLE_BYTES, WHOLE_TIMEOUT).await?;
                 let events = stream::whole(&body)?;
                 Ok(futures_util::stream::iter(events.into_iter().map(Ok)).boxed())
             }
-            "text/html" => {
-                Err(Failure::new(FailureKind::Failed, "the model's server answered with a web page"))
-            }
+            "text/html" => Err(failure::web_page()),
             // Servers of this API name their streams in many ways.
             _ => Ok(ChatStream::new(response).boxed()),
         }
     }
-}
-
-/// What a head announces, without parameters: an object, which is how some servers report an error in a
-/// 200 and others answer who asked for a stream; or a page, by a proxy in between.
-fn content_type(headers: &HeaderMap) -> String {
-    let named = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    named.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
-}
-
-/// Refuses what Chat Completions has no words for. A note in its place would have the model answer as
-/// though it had seen or heard what it did not.
-fn check_media(request: &ModelRequest) -> Result<(), Failure> {
-    let mut contents = request.prompt.messages().iter().map(|message| &message.original().content);
-    let is_taken = |content: &Content| match content {
-        Content::Text(_) => true,
-        Content::Parts(parts) => parts.iter().all(|part| Dialect::ChatCompletions.takes(part)),
-    };
-    if contents.all(is_taken) {
-        return Ok(());
-    }
-    let message =
-        "the model takes images, WAV and MP3 audio and inline files, and nothing else of what was sent";
-    Err(Failure::new(FailureKind::UnsupportedContent, message))
 }
 
 /// Tools stand before the messages, for they change less often and providers cache by prefix.
@@ -149,30 +121,6 @@ fn push_tools(request: &ModelRequest, body: &mut PayloadBuilder) {
         ToolChoice::Tool(name) => body.json(&json!({"type": "function", "function": {"name": name}})),
         _ => body.json(&"auto"),
     };
-}
-
-fn push_messages(request: &ModelRequest, body: &mut PayloadBuilder) {
-    let prompt = &request.prompt;
-    body.raw(r#","messages":["#);
-    let start = body.buffer().len();
-    if !prompt.system_is_empty() {
-        body.raw(r#"{"role":"system","content":"#);
-        prompt.push_system_json(body.buffer());
-        body.raw("}");
-    }
-    if !prompt.messages().is_empty() {
-        if body.buffer().len() > start {
-            body.raw(",");
-        }
-        prompt.push_messages_json(Dialect::ChatCompletions, body.buffer());
-    }
-    for message in &request.appended {
-        if body.buffer().len() > start {
-            body.raw(",");
-        }
-        push_message_json(message, Dialect::ChatCompletions, body.buffer());
-    }
-    body.raw("]");
 }
 
 #[cfg(test)]

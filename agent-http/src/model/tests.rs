@@ -22,9 +22,21 @@ fn vendor(own: &Url, key: Option<&str>, allow: &str) -> HostedVendor {
     }
 }
 
+fn ollama_server(own: Option<&Url>, model: Option<&str>, allow: &str) -> OllamaServer {
+    OllamaServer {
+        outbound: outbound(allow),
+        base_url: own.cloned(),
+        default_model: model.map(str::to_owned),
+        num_ctx: 8192,
+    }
+}
+
 /// Makes the model that is meant and calls it.
 async fn call(vendor: &HostedVendor, settings: HostedSettings<'_>) -> Result<(), Failure> {
-    let model = vendor.model(settings)?;
+    ask(vendor.model(settings)?).await
+}
+
+async fn ask(model: impl Model) -> Result<(), Failure> {
     let request = ModelRequest {
         prompt: Arc::new(Prompt::new(Vec::new(), Vec::new())),
         appended: Vec::new(),
@@ -101,6 +113,49 @@ async fn the_operators_address_needs_no_allowance_and_a_supplied_one_does() {
     assert_eq!(seen(&own).len(), 1);
 }
 
+#[tokio::test]
+async fn ollama_is_asked_where_it_is_and_with_the_key_that_was_brought() {
+    let (own, other) = (server().await, server().await);
+    let ollama = ollama_server(Some(&own.url), Some("default"), "");
+    ask(ollama.model(HostedSettings::default()).expect("a model")).await.expect("the operator's own");
+    let key = Secret::new("sk-role");
+    let with_key = HostedSettings { api_key: Some(&key), ..HostedSettings::default() };
+    ask(ollama.model(with_key).expect("a model")).await.expect("the operator's own");
+    assert_eq!(seen(&own), ["/v1/api/chat -", "/v1/api/chat Bearer sk-role"]);
+    let supplied = HostedSettings { base_url: Some(other.url.as_str()), ..HostedSettings::default() };
+    let refused = ask(ollama.model(supplied.clone()).expect("a model")).await.expect_err("not allowed");
+    assert_eq!(refused.kind(), FailureKind::Blocked);
+    assert!(seen(&other).is_empty());
+    let open = ollama_server(Some(&own.url), Some("default"), "127.0.0.1");
+    ask(open.model(supplied).expect("a model")).await.expect("allowed");
+    assert_eq!(seen(&other), ["/v1/api/chat -"]);
+}
+
+#[test]
+fn what_is_not_known_of_ollama_is_named() {
+    let own = Url::parse("http://127.0.0.1:11434").expect("an address");
+    let other = Some("http://ollama.example:11434");
+    // The operator's address and model, the settings' address and model; which model, or what is missing.
+    type Case<'a> =
+        (Option<&'a Url>, Option<&'a str>, Option<&'a str>, Option<&'a str>, Result<&'a str, &'a str>);
+    let cases: [Case<'_>; 8] = [
+        (Some(&own), Some("a"), None, None, Ok("a")),
+        (Some(&own), Some("a"), None, Some(" b "), Ok("b")),
+        (Some(&own), Some("a"), Some(" "), Some(" "), Ok("a")),
+        (Some(&own), None, None, None, Err("OLLAMA_MODEL is not configured")),
+        (None, Some("a"), None, None, Err("OLLAMA_BASE_URL is not configured")),
+        (None, None, other, Some("b"), Ok("b")),
+        (None, Some("a"), other, None, Ok("a")),
+        (None, None, other, None, Err("OLLAMA_MODEL is not configured")),
+    ];
+    for (base, default, base_url, model, expected) in cases {
+        let settings = HostedSettings { model, base_url, api_key: None };
+        let found = ollama_server(base, default, "").model(settings.clone());
+        let found = found.map(|model| model.info().model).map_err(|failure| failure.message().to_owned());
+        assert_eq!(found, expected.map(str::to_owned).map_err(str::to_owned), "{settings:?}");
+    }
+}
+
 #[test]
 fn what_is_missing_or_unreadable_is_named() {
     let own = Url::parse("https://api.example.com/v1").expect("an address");
@@ -140,43 +195,49 @@ fn embedded_containers_get_the_model_that_they_ask_for() {
     use FailureKind::*;
     let own = Url::parse("https://api.example.com/v1").expect("an address");
     let other = Some("https://other.example.com/v1");
-    let (hosted, local) = (Ok("openai"), Ok("scripted"));
-    // Provider, base address, key; with the operator's key, without, without and with no model here.
+    let (hosted, ollama, local) = (Ok("openai"), Ok("ollama"), Ok("scripted"));
+    let none = Err(NotConfigured);
+    // Provider, base address, key; with the operator's key, with Ollama and no key, with a model here
+    // alone, and with nothing.
     type Outcome = Result<&'static str, FailureKind>;
-    type Case<'a> = (Option<&'a str>, Option<&'a str>, Option<&'a str>, [Outcome; 3]);
-    let cases: [Case<'_>; 14] = [
-        (None, None, None, [hosted, local, Err(NotConfigured)]),
-        (Some(""), None, None, [hosted, local, Err(NotConfigured)]),
-        (Some(" auto "), None, None, [hosted, local, Err(NotConfigured)]),
-        (Some("auto"), Some(" "), Some(""), [hosted, local, Err(NotConfigured)]),
-        (Some("auto"), other, None, [hosted, hosted, hosted]),
-        (Some("auto"), None, Some("sk-role"), [hosted, hosted, hosted]),
-        (Some("local"), None, None, [local, local, Err(NotConfigured)]),
-        (Some("local"), other, Some("sk-role"), [local, local, Err(NotConfigured)]),
-        (Some("openai"), None, None, [hosted, Err(NotConfigured), Err(NotConfigured)]),
-        (Some("openai"), None, Some("sk-role"), [hosted, hosted, hosted]),
-        (Some("openai"), other, None, [hosted, hosted, hosted]),
-        (Some("openai"), Some("nowhere"), None, [Err(InvalidRequest); 3]),
-        (Some("ollama"), None, None, [Err(ProviderNotImplemented); 3]),
-        (Some("abacus"), None, None, [Err(UnknownProvider); 3]),
+    type Case<'a> = (Option<&'a str>, Option<&'a str>, Option<&'a str>, [Outcome; 4]);
+    let cases: [Case<'_>; 16] = [
+        (None, None, None, [hosted, ollama, local, none]),
+        (Some(""), None, None, [hosted, ollama, local, none]),
+        (Some(" auto "), None, None, [hosted, ollama, local, none]),
+        (Some("auto"), Some(" "), Some(""), [hosted, ollama, local, none]),
+        (Some("auto"), other, None, [hosted; 4]),
+        (Some("auto"), None, Some("sk-role"), [hosted; 4]),
+        (Some("local"), None, None, [local, local, local, none]),
+        (Some("local"), other, Some("sk-role"), [local, local, local, none]),
+        (Some("openai"), None, None, [hosted, none, none, none]),
+        (Some("openai"), None, Some("sk-role"), [hosted; 4]),
+        (Some("openai"), other, None, [hosted; 4]),
+        (Some("openai"), Some("nowhere"), None, [Err(InvalidRequest); 4]),
+        (Some("ollama"), None, None, [ollama, ollama, none, none]),
+        (Some("ollama"), other, Some("sk-role"), [ollama; 4]),
+        (Some("ollama"), Some("nowhere"), None, [Err(InvalidRequest); 4]),
+        (Some("abacus"), None, None, [Err(UnknownProvider); 4]),
     ];
     for (provider, base_url, key, expected) in cases {
         let settings = EmbeddedAi {
             provider: provider.map(str::to_owned),
-            model: None,
+            model: Some("m".to_owned()),
             base_url: base_url.map(str::to_owned),
             api_key: key.map(Secret::new),
         };
-        for ((operators, here), expected) in
-            [(true, true), (false, true), (false, false)].into_iter().zip(expected)
-        {
+        // The operator's key, an Ollama, a model here.
+        let set_ups = [(true, true, true), (false, true, true), (false, false, true), (false, false, false)];
+        for ((operators, there, here), expected) in set_ups.into_iter().zip(expected) {
             let models = EmbeddedModels {
                 hosted: vendor(&own, operators.then_some("sk-op"), ""),
+                ollama: ollama_server(there.then_some(&own), Some("default"), ""),
+                prefer_ollama: there,
                 local: here.then(|| Arc::new(ScriptedModel::always("")) as Arc<dyn Model>),
             };
             let model = models.model(&settings);
             let found = model.as_ref().map(|model| model.info().provider).map_err(|failure| failure.kind());
-            let case = format!("{settings:?}, operator's key {operators}, model here {here}");
+            let case = format!("{settings:?}, key {operators}, Ollama {there}, model here {here}");
             assert_eq!(found, expected.map(str::to_owned), "{case}");
         }
     }
@@ -185,7 +246,8 @@ fn embedded_containers_get_the_model_that_they_ask_for() {
 #[test]
 fn an_unknown_provider_is_told_the_choices() {
     let own = Url::parse("https://api.example.com/v1").expect("an address");
-    let models = EmbeddedModels { hosted: vendor(&own, None, ""), local: None };
+    let ollama = ollama_server(None, None, "");
+    let models = EmbeddedModels { hosted: vendor(&own, None, ""), ollama, prefer_ollama: false, local: None };
     let settings = EmbeddedAi { provider: Some("abacus".into()), ..EmbeddedAi::default() };
     let failure = models.model(&settings).err().expect("unknown");
     assert_eq!(

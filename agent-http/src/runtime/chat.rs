@@ -21,9 +21,9 @@ use crate::serve::Body;
 use crate::stream::{self, negotiate};
 
 /// The providers that answer.
-pub const PROVIDERS: &[&str] = &["openai"];
+pub const PROVIDERS: &[&str] = &["openai", "ollama"];
 /// The providers that are known and do not answer yet.
-const PLANNED_PROVIDERS: &[&str] = &["ollama", "anthropic"];
+const PLANNED_PROVIDERS: &[&str] = &["anthropic"];
 
 pub(super) async fn post(runtime: &Runtime, request: Request<Body>) -> Handled {
     let (head, body) = request.into_parts();
@@ -39,12 +39,18 @@ pub(super) async fn post(runtime: &Runtime, request: Request<Body>) -> Handled {
 }
 
 fn model(runtime: &Runtime, request: &RuntimeRequest) -> Result<Arc<dyn Model>, HttpError> {
+    let settings = HostedSettings {
+        model: Some(&request.model),
+        base_url: request.base_url.as_deref(),
+        api_key: request.api_key.as_ref(),
+    };
     match request.provider.as_str() {
-        "openai" => Ok(Arc::new(runtime.hosted.model(HostedSettings {
-            model: Some(&request.model),
-            base_url: request.base_url.as_deref(),
-            api_key: request.api_key.as_ref(),
-        })?)),
+        "openai" => Ok(Arc::new(runtime.hosted.model(settings)?)),
+        "ollama" if settings.base_url.is_none_or(|url| url.trim().is_empty()) => {
+            let message = "baseUrl is missing: the provider ollama needs it";
+            Err(Failure::new(FailureKind::InvalidRequest, message).into())
+        }
+        "ollama" => Ok(Arc::new(runtime.ollama.model(settings)?)),
         planned if PLANNED_PROVIDERS.contains(&planned) => {
             let message = format!("provider {planned} is not implemented yet");
             Err(Failure::new(FailureKind::ProviderNotImplemented, message).into())

@@ -15,8 +15,8 @@ use tokio::time;
 
 use super::identity::Identity;
 
-/// How many resources a session is told of.
-const MOST_URIS: usize = 256;
+/// How many resources a client is told of.
+pub(super) const MOST_URIS: usize = 256;
 /// How many notifications wait for a client.
 const WAITING: usize = 8;
 /// How long one waits.
@@ -69,8 +69,8 @@ struct Watcher {
 enum Outlet {
     /// By its session: of all lists, and of the resources that it has named.
     Session(Peer<RoleServer>, HashSet<String>),
-    /// By its subscription, which has a filter of its own.
-    Subscription(SubscriptionSink),
+    /// By its subscription, which has a filter of its own: of the lists in it, and of these resources.
+    Subscription(SubscriptionSink, HashSet<String>),
 }
 
 /// A client that is told until this is dropped.
@@ -89,9 +89,14 @@ impl Changes {
         self.watch(who, Outlet::Session(peer, HashSet::new()))
     }
 
-    /// Tells a subscription of changes from now on.
-    pub(super) fn watch_subscription(self: &Arc<Self>, who: &Identity, sink: SubscriptionSink) -> Watch {
-        self.watch(who, Outlet::Subscription(sink))
+    /// Tells a subscription of changes from now on, of resources only of `uris`.
+    pub(super) fn watch_subscription(
+        self: &Arc<Self>,
+        who: &Identity,
+        sink: SubscriptionSink,
+        uris: HashSet<String>,
+    ) -> Watch {
+        self.watch(who, Outlet::Subscription(sink, uris))
     }
 
     fn watch(self: &Arc<Self>, who: &Identity, outlet: Outlet) -> Watch {
@@ -137,18 +142,14 @@ impl Watcher {
 
 impl Outlet {
     fn follows(&self, uri: &str) -> bool {
-        match self {
-            Self::Session(_, uris) => uris.contains(uri),
-            Self::Subscription(sink) => {
-                sink.accepted().resource_subscriptions.iter().flatten().any(|accepted| accepted == uri)
-            }
-        }
+        let (Self::Session(_, uris) | Self::Subscription(_, uris)) = self;
+        uris.contains(uri)
     }
 
     fn without_uris(&self) -> Self {
         match self {
             Self::Session(peer, _) => Self::Session(peer.clone(), HashSet::new()),
-            Self::Subscription(sink) => Self::Subscription(sink.clone()),
+            Self::Subscription(sink, _) => Self::Subscription(sink.clone(), HashSet::new()),
         }
     }
 
@@ -165,14 +166,14 @@ impl Outlet {
             (Self::Session(peer, _), Change::Resources { .. }) => {
                 let _ = peer.notify_resource_list_changed().await;
             }
-            (Self::Subscription(sink), Change::Role { .. }) => {
+            (Self::Subscription(sink, _), Change::Role { .. }) => {
                 let _ = sink.notify_tool_list_changed().await;
                 let _ = sink.notify_prompt_list_changed().await;
             }
-            (Self::Subscription(sink), Change::Resource { uri, .. }) => {
+            (Self::Subscription(sink, _), Change::Resource { uri, .. }) => {
                 let _ = sink.notify_resource_updated(uri).await;
             }
-            (Self::Subscription(sink), Change::Resources { .. }) => {
+            (Self::Subscription(sink, _), Change::Resources { .. }) => {
                 let _ = sink.notify_resource_list_changed().await;
             }
         }

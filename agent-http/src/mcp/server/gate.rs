@@ -72,7 +72,7 @@ impl Gate {
         let GateLimits { concurrency, per_minute, .. } = self.limits;
         let fresh = || {
             Ok::<_, Infallible>(Arc::new(Agent {
-                rate: RateLimiter::direct_with_clock(Quota::per_minute(per_minute), self.clock),
+                rate: RateLimiter::direct_with_clock(Quota::per_minute(per_minute), self.clock.clone()),
                 places: Arc::new(Semaphore::new(concurrency)),
                 queue: Arc::new(Semaphore::new(concurrency.saturating_mul(1 + WAITING).min(Semaphore::MAX_PERMITS))),
                 subscriptions: Arc::new(Semaphore::new(concurrency.saturating_mul(LISTENING).min(Semaphore::MAX_PERMITS))),

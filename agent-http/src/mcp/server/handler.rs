@@ -2,6 +2,7 @@
 //! its line in the audit.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ use rmcp::{RoleServer, ServerHandler};
 use tokio::time;
 
 use super::audit::{AuditLog, Outcome};
-use super::changes::{Changes, Watch};
+use super::changes::{Changes, MOST_URIS, Watch};
 use super::features::Features;
 use super::identity::Identity;
 
@@ -138,14 +139,16 @@ impl ServerHandler for Handler {
         call: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let mut entry = self.shared.audit.begin(&self.who, &call.name);
+        let entry = self.shared.audit.begin(&self.who, &call.name);
         let called = self.within(&context, self.features().call_tool(&self.who, call, &context)).await;
-        entry.outcome = Outcome::of(called.as_ref().map_err(|interrupted| match interrupted {
-            Interrupted::Cancelled => Outcome::Cancelled,
-            Interrupted::TimedOut(_) => Outcome::TimedOut,
-            Interrupted::Refused(error) if error.code == ErrorCode::INTERNAL_ERROR => Outcome::Failed,
-            Interrupted::Refused(_) => Outcome::Refused,
-        }));
+        entry.ended(match &called {
+            Ok(CallToolResponse::Complete(result)) if result.is_error == Some(true) => Outcome::ToolError,
+            Ok(_) => Outcome::Ok,
+            Err(Interrupted::Cancelled) => Outcome::Cancelled,
+            Err(Interrupted::TimedOut(_)) => Outcome::TimedOut,
+            Err(Interrupted::Refused(error)) if error.code == ErrorCode::INTERNAL_ERROR => Outcome::Failed,
+            Err(Interrupted::Refused(_)) => Outcome::Refused,
+        });
         match called {
             // The model may do without it, or ask for less.
             Err(Interrupted::TimedOut(limit)) => {
@@ -212,7 +215,15 @@ impl ServerHandler for Handler {
     }
 
     async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
-        let _watch = self.shared.changes.watch_subscription(&self.who, context.sink().clone());
+        let asked = context.accepted().resource_subscriptions.iter().flatten().take(MOST_URIS);
+        let mut uris = HashSet::new();
+        for uri in asked {
+            // What is not there for this client is accepted like the rest, and never changes.
+            if self.features().has_resource(&self.who, uri).await.unwrap_or(false) {
+                uris.insert(uri.clone());
+            }
+        }
+        let _watch = self.shared.changes.watch_subscription(&self.who, context.sink().clone(), uris);
         context.cancelled().await;
         Ok(())
     }

@@ -44,6 +44,12 @@ impl Refusal {
         Self::new(StatusCode::NOT_FOUND, id, error)
     }
 
+    /// 400, for a request whose identifier another one has that is under way.
+    pub(super) fn duplicate(id: RequestId) -> Self {
+        let error = ErrorData::invalid_request("a request of this id is under way", None);
+        Self::bad_request(Some(id), error)
+    }
+
     /// 429, for a limit that is reached.
     pub(super) fn busy(id: Option<RequestId>, message: &'static str, retry_after: Option<Duration>) -> Self {
         let wait = retry_after.unwrap_or(DEFAULT_RETRY_AFTER);

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use agent_core::error::{Failure, FailureKind};
+use agent_core::error::Failure;
 use agent_core::message::FinishReason;
 use agent_core::model::ModelEvent;
 use futures_util::{Stream, StreamExt};
@@ -15,6 +15,7 @@ use serde_json::value::RawValue;
 use super::template::Template;
 use super::wire::{Call, Choice, Chunk, Text};
 use crate::lines::SseDecoder;
+use crate::model::failure::{cut_off, empty, no_answer, reported, unreadable};
 use crate::outbound::{BodyStream, OutboundResponse};
 
 /// A stream of model events out of a response body.
@@ -102,12 +103,7 @@ impl Stream for ChatStream {
                     this.answer.finish();
                     this.over = true;
                 }
-                None => {
-                    return this.end(Failure::new(
-                        FailureKind::Truncated,
-                        "the model's answer ended before it was complete",
-                    ));
-                }
+                None => return this.end(cut_off()),
             }
         }
     }
@@ -121,7 +117,7 @@ pub(super) fn whole(body: &[u8]) -> Result<VecDeque<ModelEvent>, Failure> {
     let mut answer = Answer::default();
     let chunk = read(body)?;
     if chunk.error.is_none() && chunk.choices.is_none() {
-        return Err(Failure::new(FailureKind::Failed, "the model's server gave no answer but an object"));
+        return Err(no_answer());
     }
     answer.take(chunk)?;
     if !answer.says_something() {
@@ -249,24 +245,7 @@ fn finish_reason(word: &str) -> Result<FinishReason, Failure> {
 }
 
 fn read(json: &[u8]) -> Result<Chunk<'_>, Failure> {
-    serde_json::from_slice(json).map_err(|error| {
-        Failure::new(FailureKind::Failed, "the model's server sent something unreadable")
-            .with_source(fault(&error))
-    })
-}
-
-/// A failure that the server reports inside an answer that began well.
-fn reported() -> Failure {
-    Failure::new(FailureKind::Failed, "the model's server reported an error")
-}
-
-fn empty() -> Failure {
-    Failure::new(FailureKind::Truncated, "the model gave an empty answer")
-}
-
-/// Says what is wrong with a chunk and not what it holds: serde's own words would quote it.
-fn fault(error: &serde_json::Error) -> String {
-    format!("{:?} fault at line {} column {}", error.classify(), error.line(), error.column())
+    serde_json::from_slice(json).map_err(|error| unreadable(&error))
 }
 
 /// What the log learns of a reported error: its type and code, where they are plain words. Its message is

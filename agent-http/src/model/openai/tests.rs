@@ -5,15 +5,13 @@ use std::sync::Arc;
 use agent_core::conformance::{self, ModelSubject, Scenario};
 use agent_core::context::{Fragment, Stability};
 use agent_core::message::{Message, ToolCall};
-use agent_core::model::ModelEvent;
 use agent_core::prompt::{Part, Prompt, PromptMessage};
-use agent_core::tool::ToolSpec;
 use expect_test::{Expect, expect};
 use serde_json::Value;
-use serde_json::value::RawValue;
 
 use super::*;
 use crate::loopback::{Loopback, Then, answer, outbound};
+use crate::model::harness::{answer_of, request, tool};
 
 const SSE: &str = "text/event-stream";
 const JSON: &str = "application/json; charset=utf-8";
@@ -23,47 +21,8 @@ fn model(server: &Loopback) -> OpenAi {
     OpenAi::new(outbound("127.0.0.1"), &server.url, Trust::Supplied, key, "m-1").expect("a model")
 }
 
-fn request() -> ModelRequest {
-    ModelRequest {
-        prompt: Arc::new(Prompt::new(Vec::new(), vec![PromptMessage::new(Message::user("hi"))])),
-        appended: Vec::new(),
-        tools: Arc::new([]),
-        tool_choice: ToolChoice::Auto,
-        thinking: None,
-    }
-}
-
-/// What a test compares of an answer, an event a line. Identifiers that were made up are `new`.
-fn show(events: Result<Vec<Result<ModelEvent, Failure>>, Failure>) -> Vec<String> {
-    let events = match events {
-        Ok(events) => events,
-        Err(failure) => return vec![format!("refused {:?}", failure.kind())],
-    };
-    let line = |event: Result<ModelEvent, Failure>| match event {
-        Ok(ModelEvent::Text(text)) => format!("text {text}"),
-        Ok(ModelEvent::Reasoning(text)) => format!("reasoning {text}"),
-        Ok(ModelEvent::ToolCallStart { index, id, name }) => {
-            format!("call {index} {} {name}", if id.len() > 36 { "new" } else { &id })
-        }
-        Ok(ModelEvent::ToolCallArgs { index, delta }) => format!("args {index} {delta}"),
-        Ok(ModelEvent::Usage(usage)) => {
-            let numbers =
-                [usage.input_tokens, usage.output_tokens, usage.cached_input_tokens, usage.reasoning_tokens];
-            let numbers = numbers.map(|number| number.map_or("-".to_owned(), |number| number.to_string()));
-            format!("usage {} {}", usage.model.as_deref().unwrap_or("-"), numbers.join(" "))
-        }
-        Ok(ModelEvent::Finish(reason)) => format!("finish {reason:?}"),
-        Ok(other) => format!("{other:?}"),
-        Err(failure) => format!("fails {:?}", failure.kind()),
-    };
-    events.into_iter().map(line).collect()
-}
-
 async fn read(server: &Loopback) -> Vec<String> {
-    let model = model(server);
-    let payload = model.prepare(&request()).expect("prepared");
-    let events = async { Ok(model.start(payload).await?.collect::<Vec<_>>().await) };
-    show(tokio::time::timeout(Duration::from_secs(10), events).await.expect("the answer ends"))
+    answer_of(&model(server)).await
 }
 
 /// Checks what becomes of a body, however it is cut, multi-byte characters included.
@@ -419,16 +378,6 @@ async fn the_adapter_conforms() {
         Some(ModelSubject { model, open: Some(open) })
     })
     .await;
-}
-
-fn tool(name: &str, description: &str, schema: &str) -> Arc<ToolSpec> {
-    Arc::new(ToolSpec {
-        name: name.into(),
-        description: description.into(),
-        input_schema: RawValue::from_string(schema.into()).expect("JSON").into(),
-        output_schema: Some(RawValue::from_string("{}".into()).expect("JSON").into()),
-        annotations: None,
-    })
 }
 
 fn check_body(request: &ModelRequest, expected: Expect) {

@@ -1,0 +1,92 @@
+//! The content parts of OpenAI's Chat Completions.
+
+use std::borrow::Cow;
+
+use serde::{Serialize, Serializer};
+
+use super::note;
+use crate::message::{ContentPart, MediaSource};
+
+/// A content part of Chat Completions.
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub(super) enum ChatPart<'a> {
+    Text { text: Cow<'a, str> },
+    ImageUrl { image_url: ImageUrl<'a> },
+    InputAudio { input_audio: InputAudio<'a> },
+    File { file: File<'a> },
+}
+
+#[derive(Serialize)]
+pub(super) struct ImageUrl<'a> {
+    url: Address<'a>,
+}
+
+#[derive(Serialize)]
+pub(super) struct InputAudio<'a> {
+    data: &'a str,
+    format: &'static str,
+}
+
+#[derive(Serialize)]
+pub(super) struct File<'a> {
+    filename: &'static str,
+    file_data: Address<'a>,
+}
+
+impl<'a> ChatPart<'a> {
+    /// The part, where Chat Completions has words for it.
+    pub(super) fn of(part: &'a ContentPart) -> Option<Self> {
+        match part {
+            ContentPart::Text { text } => Some(Self::Text { text: text.as_str().into() }),
+            ContentPart::Image { source } => {
+                Some(Self::ImageUrl { image_url: ImageUrl { url: Address(source) } })
+            }
+            ContentPart::Audio { source: MediaSource::Data { value, mime_type } } => {
+                let format = match mime_type.as_str() {
+                    "audio/wav" | "audio/x-wav" | "audio/wave" => "wav",
+                    "audio/mpeg" | "audio/mp3" => "mp3",
+                    _ => return None,
+                };
+                Some(Self::InputAudio { input_audio: InputAudio { data: value, format } })
+            }
+            ContentPart::Document { source: source @ MediaSource::Data { mime_type, .. } } => {
+                let file = File { filename: file_name(mime_type), file_data: Address(source) };
+                Some(Self::File { file })
+            }
+            _ => None,
+        }
+    }
+
+    /// A note in place of a part that there are no words for.
+    pub(super) fn note(part: &ContentPart) -> Self {
+        Self::Text { text: note(part).into() }
+    }
+}
+
+/// Chat Completions asks for a file's name and goes by its ending.
+fn file_name(mime_type: &str) -> &'static str {
+    match mime_type {
+        "application/pdf" => "document.pdf",
+        "text/plain" => "document.txt",
+        "text/markdown" => "document.md",
+        "text/csv" => "document.csv",
+        "text/html" => "document.html",
+        "application/json" => "document.json",
+        _ => "document",
+    }
+}
+
+/// Where a medium is, as one address: its own, or a `data:` URL (RFC 2397) written without a copy.
+pub(super) struct Address<'a>(&'a MediaSource);
+
+impl Serialize for Address<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.0 {
+            MediaSource::Data { value, mime_type } => {
+                serializer.collect_str(&format_args!("data:{mime_type};base64,{value}"))
+            }
+            MediaSource::Url { value, .. } => serializer.serialize_str(value),
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! The models that an Ollama server has: `GET /api/tags`.
+
+use std::time::Duration;
+
+use agent_core::error::{Failure, FailureKind};
+use serde::Deserialize;
+use url::Url;
+
+use crate::model::failure::unreadable;
+use crate::outbound::{Outbound, Trust, status_failure};
+
+/// The longest list that is read.
+const MAX_LIST_BYTES: usize = 1 << 20;
+
+/// A model that a server has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListedModel {
+    /// Its name, such as `llama3.2:latest`.
+    pub name: String,
+    /// Whether it answers in words; others make vectors of them.
+    pub chats: bool,
+    /// Whether the server says that it takes tools; older servers do not say.
+    pub takes_tools: bool,
+    /// Whether the server hands its calls on to a machine elsewhere.
+    pub is_remote: bool,
+}
+
+/// The models of the server at `base`, in the server's order, which is that of their latest change. All of
+/// it takes at most `timeout`.
+///
+/// # Errors
+/// What keeps the list from coming, and what is no list.
+pub async fn list(
+    outbound: &Outbound,
+    base: &Url,
+    trust: Trust,
+    timeout: Duration,
+) -> Result<Vec<ListedModel>, Failure> {
+    let url = crate::backend::below(base, &["api", "tags"])?;
+    let reading = async {
+        let response = outbound.get(&url, trust)?.send().await?;
+        if !response.status.is_success() {
+            return Err(status_failure(response.status, &response.headers));
+        }
+        response.read_limited(MAX_LIST_BYTES, timeout).await
+    };
+    let late = |_| Failure::new(FailureKind::Timeout, "the list of models took too long to arrive");
+    let body = tokio::time::timeout(timeout, reading).await.map_err(late)??;
+    let list: List = serde_json::from_slice(&body).map_err(|error| unreadable(&error))?;
+    Ok(list.models.into_iter().map(ListedModel::from).collect())
+}
+
+/// The first model that can chat, on the server's own machine; rather one that takes tools.
+pub fn choose(models: &[ListedModel]) -> Option<&ListedModel> {
+    let mut able = models.iter().filter(|model| model.chats && !model.is_remote);
+    able.clone().find(|model| model.takes_tools).or_else(|| able.next())
+}
+
+#[derive(Deserialize)]
+struct List {
+    models: Vec<Entry>,
+}
+
+#[derive(Deserialize)]
+struct Entry {
+    name: String,
+    #[serde(default)]
+    capabilities: Option<Vec<String>>,
+    #[serde(default)]
+    remote_host: Option<String>,
+    #[serde(default)]
+    details: Option<Details>,
+}
+
+#[derive(Deserialize)]
+struct Details {
+    #[serde(default)]
+    family: Option<String>,
+}
+
+impl From<Entry> for ListedModel {
+    fn from(entry: Entry) -> Self {
+        let says =
+            |word: &str| entry.capabilities.as_ref().is_some_and(|words| words.iter().any(|w| w == word));
+        let family = entry.details.and_then(|details| details.family).unwrap_or_default();
+        // Where the server does not say, encoders are known by their family or their name.
+        let encodes = family.contains("bert") || entry.name.contains("embed");
+        Self {
+            chats: if entry.capabilities.is_some() { says("completion") } else { !encodes },
+            takes_tools: says("tools"),
+            is_remote: entry.remote_host.is_some_and(|host| !host.is_empty()),
+            name: entry.name,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::loopback::{Loopback, Then, answer, outbound};
+
+    async fn listed(status: &str, body: &str) -> Result<Vec<ListedModel>, FailureKind> {
+        let answer = answer(status, "application/json", body.as_bytes(), 64, true);
+        let server = Loopback::answers(answer, Then::Close).await;
+        let list = list(&outbound(""), &server.url, Trust::Operator, Duration::from_secs(10)).await;
+        assert!(server.requests()[0].starts_with("GET /v1/api/tags HTTP/1.1\r\n"));
+        list.map_err(|failure| failure.kind())
+    }
+
+    #[tokio::test]
+    async fn the_first_that_can_chat_is_chosen_and_rather_one_with_tools() {
+        let old = |name: &str, family: &str| {
+            json!({"name": name, "model": name, "modified_at": "2025-05-04T14:56:49.277302595-07:00",
+                "size": 7365960935_u64, "details": {"format": "gguf", "family": family, "families": null}})
+        };
+        let new = |name: &str, capabilities: &[&str]| json!({"name": name, "capabilities": capabilities});
+        let mut cloud = new("big:cloud", &["completion", "tools"]);
+        cloud["remote_host"] = "https://ollama.example:443".into();
+        let cases: [(Vec<Value>, Option<&str>); 9] = [
+            (vec![], None),
+            (vec![old("llama3:latest", "llama"), old("mistral:latest", "llama")], Some("llama3:latest")),
+            (vec![old("all-minilm:latest", "bert"), old("gemma:2b", "gemma")], Some("gemma:2b")),
+            (
+                vec![old("embeddinggemma:latest", "gemma3"), old("nomic-embed-text:latest", "nomic-bert")],
+                None,
+            ),
+            (vec![new("a", &["embedding"]), new("b", &["completion"])], Some("b")),
+            (vec![new("a", &["completion"]), new("b", &["completion", "tools"])], Some("b")),
+            (vec![new("a", &["tools"]), new("b", &[])], None),
+            (vec![cloud.clone(), new("b", &["completion"])], Some("b")),
+            (vec![cloud], None),
+        ];
+        for (models, expected) in cases {
+            let body = json!({"models": models}).to_string();
+            let models = listed("200 OK", &body).await.expect("a list");
+            assert_eq!(choose(&models).map(|model| model.name.as_str()), expected, "{body}");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_no_list_is_a_failure() {
+        let long = format!("{{\"models\":[{}]}}", " ".repeat(MAX_LIST_BYTES));
+        let cases = [
+            ("200 OK", "<html>Sorry</html>"),
+            ("200 OK", "{}"),
+            ("200 OK", "{\"models\":null}"),
+            ("200 OK", "{\"models\":[{}]}"),
+            ("200 OK", ""),
+            ("200 OK", &long),
+            ("404 Not Found", "{\"models\":[]}"),
+        ];
+        for (status, body) in cases {
+            assert_eq!(listed(status, body).await, Err(FailureKind::Failed));
+        }
+        let silent = answer("200 OK", "application/json", b"{\"models\":[", 64, false);
+        for (answer, then) in [(silent, Then::Hold), (Vec::new(), Then::Hold)] {
+            let server = Loopback::answers(answer, then).await;
+            let list = list(&outbound(""), &server.url, Trust::Operator, Duration::from_millis(50)).await;
+            assert_eq!(list.map_err(|failure| failure.kind()), Err(FailureKind::Timeout));
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! Ollama's answer, a line at a time.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use agent_core::error::Failure;
+use agent_core::message::FinishReason;
+use agent_core::model::{ModelEvent, Notice};
+use futures_util::{Stream, StreamExt};
+use tracing::warn;
+
+use super::window;
+use super::wire::{Call, Line, Said};
+use crate::lines::LineSplitter;
+use crate::model::failure::{cut_off, empty, no_answer, reported, unreadable};
+use crate::outbound::{BodyStream, OutboundResponse};
+
+/// What the prompt was expected to cost.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Expected {
+    /// Its tokens by our count, where that can be compared.
+    pub tokens: Option<usize>,
+    /// The window that was asked for.
+    pub num_ctx: usize,
+}
+
+/// A stream of model events out of a response body.
+///
+/// The answer is complete when a line says `done`. Whatever follows belongs to nobody.
+pub(super) struct ChatStream {
+    body: BodyStream,
+    lines: LineSplitter,
+    answer: Answer,
+    /// Told once what was said before it has been.
+    failure: Option<Failure>,
+    over: bool,
+}
+
+impl ChatStream {
+    pub(super) fn new(response: OutboundResponse, expected: Expected) -> Self {
+        Self {
+            body: response.into_stream(),
+            lines: LineSplitter::default(),
+            answer: Answer::new(expected),
+            failure: None,
+            over: false,
+        }
+    }
+
+    /// Goes on until there are events, or the answer has ended.
+    fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Failure>> {
+        while self.answer.ready.is_empty() && !self.over {
+            if let Some(line) = self.lines.next_line()? {
+                self.answer.take_line(line)?;
+                self.over = self.answer.done;
+                continue;
+            }
+            match ready!(self.body.poll_next_unpin(cx)).transpose()? {
+                Some(chunk) => self.lines.push(chunk),
+                None => {
+                    self.over = true;
+                    self.take_rest()?;
+                }
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// The body has ended: a last line may lack its end, and one that was cut within is none.
+    fn take_rest(&mut self) -> Result<(), Failure> {
+        if let Some(line) = self.lines.last_line()
+            && let Ok(line) = serde_json::from_slice(line)
+        {
+            self.answer.take(line)?;
+        }
+        if self.answer.done { Ok(()) } else { Err(cut_off()) }
+    }
+}
+
+impl Stream for ChatStream {
+    type Item = Result<ModelEvent, Failure>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let this = &mut *self;
+        if this.answer.ready.is_empty()
+            && !this.over
+            && let Err(failure) = ready!(this.poll_more(cx))
+        {
+            this.over = true;
+            this.failure = Some(failure);
+        }
+        let event = this.answer.ready.pop_front().map(Ok);
+        Poll::Ready(event.or_else(|| this.failure.take().map(Err)))
+    }
+}
+
+/// The events of an answer that came in one piece, which may be of several lines.
+///
+/// # Errors
+/// `Failed` for a reported error, and for what is no answer; `Truncated` for one that is not done.
+pub(super) fn whole(body: &[u8], expected: Expected) -> Result<VecDeque<ModelEvent>, Failure> {
+    let mut answer = Answer::new(expected);
+    let mut lines = serde_json::Deserializer::from_slice(body).into_iter::<Line<'_>>();
+    while !answer.done {
+        let line = lines.next().ok_or_else(|| if answer.begun { cut_off() } else { no_answer() })?;
+        answer.take(line.map_err(|error| unreadable(&error))?)?;
+    }
+    Ok(answer.ready)
+}
+
+/// What an answer has said so far.
+struct Answer {
+    ready: VecDeque<ModelEvent>,
+    expected: Expected,
+    calls: usize,
+    begun: bool,
+    done: bool,
+}
+
+impl Answer {
+    fn new(expected: Expected) -> Self {
+        Self { ready: VecDeque::new(), expected, calls: 0, begun: false, done: false }
+    }
+
+    fn take_line(&mut self, line: &[u8]) -> Result<(), Failure> {
+        if line.trim_ascii().is_empty() {
+            return Ok(());
+        }
+        self.take(serde_json::from_slice(line).map_err(|error| unreadable(&error))?)
+    }
+
+    fn take(&mut self, mut line: Line<'_>) -> Result<(), Failure> {
+        if line.error.is_some() {
+            return Err(reported());
+        }
+        if let Some(said) = line.message.take() {
+            self.begun = true;
+            self.take_said(said);
+        }
+        if line.done == Some(true) { self.finish(&line) } else { Ok(()) }
+    }
+
+    fn take_said(&mut self, said: Said<'_>) {
+        let given = |text: Option<String>| text.filter(|text| !text.is_empty());
+        self.ready.extend(given(said.thinking).map(ModelEvent::Reasoning));
+        self.ready.extend(given(said.content).map(ModelEvent::Text));
+        for call in said.tool_calls.unwrap_or_default() {
+            self.take_call(call);
+        }
+    }
+
+    /// A call comes whole. Older servers give it no identifier.
+    fn take_call(&mut self, call: Call<'_>) {
+        let index = self.calls;
+        self.calls += 1;
+        let function = call.function.unwrap_or_default();
+        let delta = function.arguments();
+        let id = call.id.filter(|id| !id.is_empty());
+        let id = id.unwrap_or_else(|| format!("call_{}", agent_core::new_id()));
+        let name = function.name.unwrap_or_default();
+        self.ready.push_back(ModelEvent::ToolCallStart { index, id, name });
+        if !delta.is_empty() {
+            self.ready.push_back(ModelEvent::ToolCallArgs { index, delta });
+        }
+    }
+
+    fn finish(&mut self, line: &Line<'_>) -> Result<(), Failure> {
+        let reason = match line.done_reason.as_deref() {
+            Some("length") => FinishReason::Length,
+            // The model was asked for nothing, and has been brought into memory or taken from it.
+            Some("load" | "unload") => return Err(empty()),
+            _ if self.calls > 0 => FinishReason::ToolCalls,
+            _ => FinishReason::Stop,
+        };
+        self.done = true;
+        self.ready.extend(line.usage().map(ModelEvent::Usage));
+        self.ready.extend(self.notice(line).map(ModelEvent::Notice));
+        self.ready.push_back(ModelEvent::Finish(reason));
+        Ok(())
+    }
+
+    fn notice(&self, line: &Line<'_>) -> Option<Notice> {
+        let (estimated, num_ctx) = (self.expected.tokens? as u64, self.expected.num_ctx as u64);
+        let read = line.prompt_eval_count?;
+        let notice = window::notice(estimated, read, num_ctx)?;
+        warn!(estimated, read, num_ctx, "Ollama has left out part of a prompt that is too long for it");
+        Some(notice)
+    }
+}

@@ -1,0 +1,80 @@
+//! What Ollama writes, as far as anybody here reads it.
+
+use agent_core::message::Usage;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+/// A line of a streamed answer, or a whole answer.
+#[derive(Deserialize)]
+pub(super) struct Line<'a> {
+    #[serde(default)]
+    pub model: Option<String>,
+    #[serde(borrow, default)]
+    pub message: Option<Said<'a>>,
+    #[serde(default)]
+    pub done: Option<bool>,
+    #[serde(default)]
+    pub done_reason: Option<String>,
+    #[serde(borrow, default)]
+    pub error: Option<&'a RawValue>,
+    /// The prompt's tokens. What was read from the cache is among them, except with some old servers.
+    #[serde(default)]
+    pub prompt_eval_count: Option<u64>,
+    #[serde(default)]
+    prompt_eval_cached_count: Option<u64>,
+    #[serde(default)]
+    eval_count: Option<u64>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+pub(super) struct Said<'a> {
+    pub content: Option<String>,
+    pub thinking: Option<String>,
+    #[serde(borrow)]
+    pub tool_calls: Option<Vec<Call<'a>>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+pub(super) struct Call<'a> {
+    pub id: Option<String>,
+    #[serde(borrow)]
+    pub function: Option<Function<'a>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+pub(super) struct Function<'a> {
+    pub name: Option<String>,
+    #[serde(borrow)]
+    pub arguments: Option<&'a RawValue>,
+}
+
+impl Line<'_> {
+    /// What the last line says of the call's cost, if it says anything.
+    pub(super) fn usage(&self) -> Option<Usage> {
+        self.prompt_eval_count.or(self.eval_count)?;
+        Some(Usage {
+            model: self.model.clone(),
+            provider: Some(super::PROVIDER.to_owned()),
+            input_tokens: self.prompt_eval_count,
+            output_tokens: self.eval_count,
+            reasoning_tokens: None,
+            cached_input_tokens: self.prompt_eval_cached_count,
+        })
+    }
+}
+
+impl Function<'_> {
+    /// The arguments as JSON text; empty where there are none. Servers that imitate Ollama's put a
+    /// string there that holds them.
+    pub(super) fn arguments(&self) -> String {
+        let json = self.arguments.map_or("", RawValue::get);
+        match serde_json::from_str(json) {
+            Ok(text) => text,
+            Err(_) if json == "null" => String::new(),
+            Err(_) => json.to_owned(),
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! What only servers of Chat Completions can do wrong.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::{Fault, IDLE, Provider, broken, mended, said};
+use crate::support::vendor::{Step, chunk, delta, event, finish, last_chunk, stream_head};
+
+pub(super) fn faults() -> Vec<Fault> {
+    let (failed, truncated) = ("BACKEND_FAILED", "STREAM_TRUNCATED");
+    let said = |last: Step| said(Provider::OpenAi, last);
+    let text = || delta(json!({"content": "par"}));
+    let comments = |pause| Step::Drip(b"4\r\n: x\n\r\n".to_vec(), pause);
+    let at = |index: usize| {
+        delta(json!({"tool_calls": [{"index": index, "id": format!("c{index}"), "type": "function",
+            "function": {"name": "readTodos", "arguments": "{}"}}]}))
+    };
+    let gaps = [stream_head(), at(2), at(9), at(5)].into_iter().chain(finish("tool_calls")).collect();
+    vec![
+        broken(
+            "comments",
+            [stream_head(), text(), comments(Duration::from_millis(50))],
+            "par",
+            "BACKEND_TIMEOUT",
+        )
+        .waits(IDLE),
+        broken("comments-in-a-flood", [stream_head(), comments(Duration::ZERO)], "", "BACKEND_TIMEOUT")
+            .waits(IDLE),
+        broken("not-sse", said(chunk("<html>\n\nsorry\n\n")), "par", truncated),
+        broken("half-json", said(event(r#"{"choices":[{"#)), "par", failed),
+        broken("another-shape", said(event(r#"{"choices":"none"}"#)), "par", failed),
+        broken(
+            "named-error-event",
+            said(chunk("event: error\ndata: {\"error\":\"overloaded\"}\n\n")),
+            "par",
+            failed,
+        ),
+        broken("done-at-once", [stream_head(), event("[DONE]"), last_chunk()], "", truncated),
+        mended(Provider::OpenAi, "call-index-gaps", gaps, 0),
+    ]
+}

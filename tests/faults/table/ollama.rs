@@ -1,0 +1,71 @@
+//! What only Ollama can do wrong.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::{Fault, IDLE, Outcome, Provider, broken, mended, raw, refused, said};
+use crate::support::vendor::ollama::{answer, done, line, stream_head, text, tool_calls};
+use crate::support::vendor::{Step, chunk, last_chunk, plain};
+
+pub(super) fn faults() -> Vec<Fault> {
+    let failed = "BACKEND_FAILED";
+    let said = |last: Step| said(Provider::Ollama, last);
+    let blank = |pause| Step::Drip(b"1\r\n\n\r\n".to_vec(), pause);
+    let whole =
+        |name, script: Vec<Step>| Fault::new(name, script, Outcome::Whole { said: "whole", failed_calls: 0 });
+    let ended = [stream_head(), text("whole")].into_iter().chain(done("stop", 11));
+    let with_more = |more: Step| -> Vec<Step> {
+        let mut steps: Vec<Step> = ended.clone().collect();
+        steps.insert(3, more);
+        steps
+    };
+    let without_an_end = done("stop", 11).into_iter().take(1);
+    let takes_no_tools = r#"{"error":"registry.ollama.ai/library/m:latest does not support tools"}"#;
+    vec![
+        refused("takes-no-tools", plain("400 Bad Request", "", takes_no_tools), failed),
+        refused(
+            "a-refusal-whose-words-do-not-come",
+            [raw("HTTP/1.1 400 No\r\ntransfer-encoding: chunked\r\n\r\n"), chunk("par"), Step::Stall],
+            failed,
+        ),
+        broken(
+            "blank-lines",
+            [stream_head(), text("par"), blank(Duration::from_millis(50))],
+            "par",
+            "BACKEND_TIMEOUT",
+        )
+        .waits(IDLE),
+        broken("blank-lines-in-a-flood", [stream_head(), blank(Duration::ZERO)], "", "BACKEND_TIMEOUT")
+            .waits(IDLE),
+        broken("not-lines", said(chunk("<html>\n\nsorry\n\n")), "par", failed),
+        broken("half-json", said(chunk("{\"message\":{\n")), "par", failed),
+        broken("another-shape", said(line(&json!({"message": "none"}))), "par", failed),
+        broken("events", said(chunk("data: {\"done\":true}\n\n")), "par", failed),
+        broken("an-error-that-is-done", said(line(&json!({"error": "no", "done": true}))), "par", failed),
+        broken(
+            "loaded-and-no-more",
+            [stream_head()].into_iter().chain(done("load", 0)).collect::<Vec<_>>(),
+            "",
+            "STREAM_TRUNCATED",
+        ),
+        // The answer is whole as soon as it says so, whatever comes or does not.
+        whole("text-after-the-end", with_more(text("never"))),
+        whole("an-error-after-the-end", with_more(line(&json!({"error": "late"})))),
+        whole("garbage-after-the-end", with_more(chunk("sorry"))),
+        whole(
+            "no-end-of-the-body",
+            [stream_head(), text("whole")].into_iter().chain(without_an_end).chain([Step::Stall]).collect(),
+        ),
+        mended(Provider::Ollama, "arguments-null", tool_calls(&[("", "readTodos", "null")]), 0),
+        mended(Provider::Ollama, "arguments-a-number", tool_calls(&[("", "readTodos", "7")]), 1),
+        mended(Provider::Ollama, "arguments-as-text", tool_calls(&[("", "readTodos", "\"{}\"")]), 0),
+        {
+            let mut answer = answer(&["whole"]);
+            answer.truncate(2);
+            answer.push(chunk(r#"{"done":true}"#));
+            answer.push(last_chunk());
+            whole("no-end-of-the-last-line", answer)
+        },
+    ]
+}

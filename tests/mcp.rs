@@ -1,0 +1,4 @@
+//! The tool server.
+
+mod conformance;
+mod fixture;

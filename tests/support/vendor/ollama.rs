@@ -1,0 +1,63 @@
+//! The same vendor as an Ollama server, after Ollama's documented API: there is none to test against.
+
+use serde_json::{Value, json};
+
+use super::{Step, chunk, last_chunk, plain};
+
+/// The head of a streamed answer.
+pub fn stream_head() -> Step {
+    let head = "HTTP/1.1 200 OK\r\ncontent-type: application/x-ndjson\r\ntransfer-encoding: chunked\r\n\r\n";
+    Step::Send(head.into())
+}
+
+/// One line.
+pub fn line(json: &Value) -> Step {
+    chunk(format!("{json}\n"))
+}
+
+/// A piece of the assistant's message.
+pub fn said(message: Value) -> Step {
+    line(&json!({"model": "fake-1", "created_at": "2025-11-03T15:36:02.583064Z",
+        "message": message, "done": false}))
+}
+
+/// A piece of text.
+pub fn text(text: &str) -> Step {
+    said(json!({"role": "assistant", "content": text}))
+}
+
+/// The last line, for a prompt of so many tokens.
+pub fn done(reason: &str, prompt_tokens: u64) -> [Step; 2] {
+    let line = line(&json!({"model": "fake-1", "created_at": "2025-11-03T15:36:03.1Z",
+        "message": {"role": "assistant", "content": ""}, "done": true, "done_reason": reason,
+        "total_duration": 4883583458_u64, "prompt_eval_count": prompt_tokens, "eval_count": 7}));
+    [line, last_chunk()]
+}
+
+/// A whole answer of text.
+pub fn answer(texts: &[&str]) -> Vec<Step> {
+    let texts = texts.iter().map(|piece| text(piece));
+    std::iter::once(stream_head()).chain(texts).chain(done("stop", 11)).collect()
+}
+
+/// A call of a tool. Arguments that are no JSON are text, which Ollama itself would not write.
+pub fn call(id: &str, name: &str, arguments: &str) -> Value {
+    let arguments = serde_json::from_str(arguments).unwrap_or_else(|_| json!(arguments));
+    let mut call = json!({"function": {"name": name, "arguments": arguments}});
+    if !id.is_empty() {
+        call["id"] = id.into();
+    }
+    call
+}
+
+/// A whole answer that calls tools.
+pub fn tool_calls(calls: &[(&str, &str, &str)]) -> Vec<Step> {
+    let calls: Vec<Value> = calls.iter().map(|(id, name, arguments)| call(id, name, arguments)).collect();
+    let said = said(json!({"role": "assistant", "content": "", "tool_calls": calls}));
+    [stream_head(), said].into_iter().chain(done("stop", 11)).collect()
+}
+
+/// The list of models that the server has.
+pub fn tags(models: &Value) -> Vec<Step> {
+    plain("200 OK", "", &json!({ "models": models }).to_string())
+}
