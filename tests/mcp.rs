@@ -2,3 +2,6 @@
 
 mod conformance;
 mod fixture;
+mod limits;
+mod protocol;
+mod world;

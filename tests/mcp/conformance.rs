@@ -70,7 +70,7 @@ fn print(text: &str) {
     println!("{text}");
 }
 
-async fn conforms(revision: &str) {
+async fn conforms(revision: &str, checks: usize) {
     let url = server().await;
     let suite = Command::new(node())
         .arg("node_modules/@modelcontextprotocol/conformance/dist/index.js")
@@ -85,14 +85,16 @@ async fn conforms(revision: &str) {
     let summary = report.split("SUMMARY").last().unwrap_or_default();
     assert!(output.status.success(), "{report}\n{words}");
     print(&format!("{revision}: {summary}"));
+    let passed = summary.split("Total: ").nth(1).and_then(|total| total.split(' ').next()?.parse::<usize>().ok());
+    assert!(passed.is_some_and(|passed| passed >= checks), "checks are missing: {summary}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_version_with_sessions_is_kept_to() {
-    conforms("2025-11-25").await;
+    conforms("2025-11-25", 66).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_version_without_sessions_is_kept_to() {
-    conforms("2026-07-28").await;
+    conforms("2026-07-28", 144).await;
 }

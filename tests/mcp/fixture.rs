@@ -12,7 +12,7 @@ use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ClientCapabilities, ErrorData, GetPromptRequestParams,
     GetPromptResponse, GetPromptResult, ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult,
     ListToolsResult, ProgressNotificationParam, ReadResourceRequestParams, ReadResourceResponse, ReadResourceResult,
-    ServerConfig, Tool,
+    ResultType, ServerConfig, Tool,
 };
 use rmcp::service::RequestContext;
 use serde::de::DeserializeOwned;
@@ -122,7 +122,8 @@ impl Features for Fixture {
             "test_trigger_tool_change" | "test_trigger_prompt_change" => self.announce(who),
             _ => {}
         }
-        let result: CallToolResult = read(tool["result"].clone());
+        let mut result: CallToolResult = read(tool["result"].clone());
+        result.result_type = Some(ResultType::COMPLETE);
         Ok(result.into())
     }
 
@@ -182,7 +183,7 @@ impl Features for Fixture {
             messages = messages.replace(&format!("{{{name}}}"), value.as_str().unwrap_or_default());
         }
         let messages: Value = serde_json::from_str(&messages).expect("the arguments are plain");
-        let result: GetPromptResult = read(json!({"messages": messages}));
+        let result: GetPromptResult = read(json!({"messages": messages, "resultType": "complete"}));
         Ok(result.into())
     }
 }

@@ -27,17 +27,19 @@ const VERSIONS: &[ProtocolVersion] =
     &[ProtocolVersion::V_2025_06_18, ProtocolVersion::V_2025_11_25, ProtocolVersion::V_2026_07_28];
 
 /// Methods that `rmcp` hands over as unknown ones where it cannot read their parameters.
-const METHODS: [&str; 9] = [
+const METHODS: [&str; 8] = [
     "completion/complete",
-    "initialize",
     "prompts/get",
     "prompts/list",
     "resources/list",
     "resources/read",
-    "resources/subscribe",
+    "resources/templates/list",
     "tools/call",
     "tools/list",
 ];
+
+/// Those of them that only versions with sessions have.
+const METHODS_OF_SESSIONS: [&str; 2] = ["resources/subscribe", "resources/unsubscribe"];
 
 /// What all handlers share.
 pub(super) struct Shared {
@@ -256,9 +258,11 @@ impl ServerHandler for Handler {
     async fn on_custom_request(
         &self,
         request: CustomRequest,
-        _: RequestContext<RoleServer>,
+        context: RequestContext<RoleServer>,
     ) -> Result<CustomResult, ErrorData> {
-        if METHODS.contains(&request.method.as_str()) {
+        let method = request.method.as_str();
+        let has_sessions = context.protocol_version().is_none_or(|version| version < ProtocolVersion::V_2026_07_28);
+        if METHODS.contains(&method) || (has_sessions && METHODS_OF_SESSIONS.contains(&method)) {
             return Err(ErrorData::invalid_params("the parameters do not fit the method", None));
         }
         Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, "there is no such method", None))
