@@ -1,7 +1,9 @@
 //! The tool server.
 
+mod clients;
 mod conformance;
 mod fixture;
+mod identity;
 mod limits;
 mod protocol;
 mod world;

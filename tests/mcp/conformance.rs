@@ -85,7 +85,8 @@ async fn conforms(revision: &str, checks: usize) {
     let summary = report.split("SUMMARY").last().unwrap_or_default();
     assert!(output.status.success(), "{report}\n{words}");
     print(&format!("{revision}: {summary}"));
-    let passed = summary.split("Total: ").nth(1).and_then(|total| total.split(' ').next()?.parse::<usize>().ok());
+    let passed =
+        summary.split("Total: ").nth(1).and_then(|total| total.split(' ').next()?.parse::<usize>().ok());
     assert!(passed.is_some_and(|passed| passed >= checks), "checks are missing: {summary}");
 }
 

@@ -3,16 +3,16 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use agent_core::tool::ExecutionContext;
 use agent_core::records::StoreError;
+use agent_core::tool::ExecutionContext;
 use agent_http::mcp::server::{Change, Features, Identities, Identity, McpServer};
 use async_trait::async_trait;
 use rmcp::RoleServer;
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CallToolResult, ClientCapabilities, ErrorData, GetPromptRequestParams,
-    GetPromptResponse, GetPromptResult, ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult,
-    ListToolsResult, ProgressNotificationParam, ReadResourceRequestParams, ReadResourceResponse, ReadResourceResult,
-    ResultType, ServerConfig, Tool,
+    CallToolRequestParams, CallToolResponse, CallToolResult, ClientCapabilities, ErrorData,
+    GetPromptRequestParams, GetPromptResponse, GetPromptResult, ListPromptsResult,
+    ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, ProgressNotificationParam,
+    ReadResourceRequestParams, ReadResourceResponse, ReadResourceResult, ResultType, ServerConfig, Tool,
 };
 use rmcp::service::RequestContext;
 use serde::de::DeserializeOwned;
@@ -135,8 +135,7 @@ impl Features for Fixture {
     }
 
     async fn list_resource_templates(&self, _: &Identity) -> Result<ListResourceTemplatesResult, ErrorData> {
-        let template =
-            json!({"uriTemplate": "test://template/{id}/data", "name": "template", "mimeType": "application/json"});
+        let template = json!({"uriTemplate": "test://template/{id}/data", "name": "template", "mimeType": "application/json"});
         Ok(ListResourceTemplatesResult::with_all_items(vec![read(template)]))
     }
 
@@ -175,7 +174,11 @@ impl Features for Fixture {
         Ok(ListPromptsResult::with_all_items(prompts.collect()))
     }
 
-    async fn get_prompt(&self, _: &Identity, get: GetPromptRequestParams) -> Result<GetPromptResponse, ErrorData> {
+    async fn get_prompt(
+        &self,
+        _: &Identity,
+        get: GetPromptRequestParams,
+    ) -> Result<GetPromptResponse, ErrorData> {
         let prompt = self.find("prompts", "name", &get.name);
         let prompt = prompt.ok_or_else(|| ErrorData::invalid_params("there is no such prompt", None))?;
         let mut messages = prompt["messages"].to_string();

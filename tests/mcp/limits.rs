@@ -10,7 +10,8 @@ async fn an_agents_callers_wait_for_each_other_and_not_without_end() {
     let world = World::start(Setup { concurrency: 2, ..Setup::default() }).await;
     let calls: Vec<_> = (0..60)
         .map(|id| {
-            let body = json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": {"name": "slow"}});
+            let body =
+                json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": {"name": "slow"}});
             tokio::spawn(world.post("?token=ada", body.to_string()).send())
         })
         .collect();

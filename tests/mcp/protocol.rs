@@ -13,7 +13,9 @@ fn call(id: Value, tool: &str, meta: Value) -> Value {
 
 fn messages(body: &str, content_type: &str) -> Vec<Value> {
     let lines = match content_type {
-        "text/event-stream" => body.lines().filter_map(|line| line.strip_prefix("data: ")).collect::<Vec<_>>(),
+        "text/event-stream" => {
+            body.lines().filter_map(|line| line.strip_prefix("data: ")).collect::<Vec<_>>()
+        }
         _ => {
             assert!(body.ends_with('\n'), "{body}");
             body.lines().collect()
@@ -40,7 +42,9 @@ async fn an_answer_is_framed_as_it_is_asked_for() {
             let send = async |tool: &str, mut meta: Value| {
                 if version == "2026-07-28" {
                     let own: Value = serde_json::from_str(META).expect("JSON");
-                    meta.as_object_mut().expect("an object").extend(own.as_object().expect("an object").clone());
+                    meta.as_object_mut()
+                        .expect("an object")
+                        .extend(own.as_object().expect("an object").clone());
                 }
                 let mut post = world.post("?token=ada", call(json!("x"), tool, meta).to_string());
                 if let Some(accept) = accept {
@@ -70,7 +74,11 @@ async fn an_answer_is_framed_as_it_is_asked_for() {
             assert!(text.contains("Water the basil"));
 
             let (answers, content_type) = send("steps", json!({"progressToken": "p"})).await;
-            assert_eq!((content_type.as_str(), answers.len()), (with_progress, heard), "{accept:?} {version} {answers:?}");
+            assert_eq!(
+                (content_type.as_str(), answers.len()),
+                (with_progress, heard),
+                "{accept:?} {version} {answers:?}"
+            );
             assert_eq!(answers.last().expect("an answer")["result"]["content"][0]["text"], "done");
             for (step, report) in answers.iter().rev().skip(1).rev().enumerate() {
                 assert_eq!(report["method"], "notifications/progress");
@@ -84,9 +92,16 @@ async fn an_answer_is_framed_as_it_is_asked_for() {
 #[tokio::test]
 async fn what_is_wrong_with_a_message_is_said_in_the_standards_codes() {
     let world = World::start(Setup::default()).await;
-    let deep = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"ping","params":{}{}}}"#, "[".repeat(100_000), "]".repeat(100_000));
-    let wide = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"ping","params":{{"a":"{}"}}}}"#, "x".repeat(4 << 20));
-    let request = |method: &str, params: &str| format!(r#"{{"jsonrpc":"2.0","id":"q","method":"{method}","params":{params}}}"#);
+    let deep = format!(
+        r#"{{"jsonrpc":"2.0","id":1,"method":"ping","params":{}{}}}"#,
+        "[".repeat(100_000),
+        "]".repeat(100_000)
+    );
+    let wide =
+        format!(r#"{{"jsonrpc":"2.0","id":1,"method":"ping","params":{{"a":"{}"}}}}"#, "x".repeat(4 << 20));
+    let request = |method: &str, params: &str| {
+        format!(r#"{{"jsonrpc":"2.0","id":"q","method":"{method}","params":{params}}}"#)
+    };
     let cases: &[(&str, u16, i64, Value)] = &[
         ("{", 400, -32700, Value::Null),
         (&deep, 400, -32600, Value::Null),
@@ -97,7 +112,12 @@ async fn what_is_wrong_with_a_message_is_said_in_the_standards_codes() {
         (&request("tools/call", "{}"), 200, -32602, json!("q")),
         (&request("tools/call", r#"{"name":"readTodos","arguments":7}"#), 200, -32602, json!("q")),
         (&request("tools/call", r#"{"name":"none"}"#), 200, -32602, json!("q")),
-        (&request("tools/call", r#"{"name":"fails","arguments":{"how":"unknown"}}"#), 200, -32602, json!("q")),
+        (
+            &request("tools/call", r#"{"name":"fails","arguments":{"how":"unknown"}}"#),
+            200,
+            -32602,
+            json!("q"),
+        ),
         (&request("tools/list", r#"{"cursor":"none"}"#), 200, -32602, json!("q")),
         (&request("prompts/get", r#"{"name":"none"}"#), 200, -32602, json!("q")),
         (&request("resources/read", r#"{"uri":"doc://none"}"#), 200, -32002, json!("q")),
@@ -108,7 +128,11 @@ async fn what_is_wrong_with_a_message_is_said_in_the_standards_codes() {
         assert_eq!(response.status(), *status, "{body:.100}");
         assert_eq!(response.headers()["content-type"], "application/x-ndjson");
         let answer: Value = response.json().await.expect("a message");
-        assert_eq!((answer["error"]["code"].as_i64(), &answer["id"]), (Some(*code), id), "{body:.100} {answer}");
+        assert_eq!(
+            (answer["error"]["code"].as_i64(), &answer["id"]),
+            (Some(*code), id),
+            "{body:.100} {answer}"
+        );
         assert!(answer["error"]["message"].as_str().is_some_and(|words| !words.is_empty()));
     }
     let problems = [
@@ -146,12 +170,19 @@ async fn a_session_is_its_openers_until_it_ends() {
     for version in ["2025-06-18", "2025-11-25"] {
         let session = world.session("ada", version).await;
         let answer = world.in_session("ada", Some(&session), &ping).send().await.expect("an answer");
-        assert_eq!(answer.json::<Value>().await.expect("a message"), json!({"jsonrpc": "2.0", "id": 5, "result": {}}));
+        assert_eq!(
+            answer.json::<Value>().await.expect("a message"),
+            json!({"jsonrpc": "2.0", "id": 5, "result": {}})
+        );
         for (token, id) in [("bob", session.as_str()), ("ada", "none"), ("ada", "")] {
             for request in [
                 world.in_session(token, Some(id), &ping),
                 world.request("DELETE", "").bearer_auth(token).header("mcp-session-id", id),
-                world.request("GET", "").bearer_auth(token).header("mcp-session-id", id).header("accept", "text/event-stream"),
+                world
+                    .request("GET", "")
+                    .bearer_auth(token)
+                    .header("mcp-session-id", id)
+                    .header("accept", "text/event-stream"),
             ] {
                 let response = request.send().await.expect("an answer");
                 assert_eq!(response.status(), 404, "{token} {id}");
@@ -167,8 +198,14 @@ async fn a_session_is_its_openers_until_it_ends() {
     // A version that is not spoken is answered with one that is.
     let params = json!({"protocolVersion": "2024-11-05", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}});
     let body = json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params});
-    let answer: Value =
-        world.in_session("ada", None, &body).send().await.expect("an answer").json().await.expect("a message");
+    let answer: Value = world
+        .in_session("ada", None, &body)
+        .send()
+        .await
+        .expect("an answer")
+        .json()
+        .await
+        .expect("a message");
     assert_eq!(answer["result"]["protocolVersion"], "2025-11-25", "{answer}");
 }
 
@@ -202,7 +239,8 @@ async fn who_does_not_wait_stops_the_work() {
     let world = World::start(Setup::default()).await;
     // A session's client says so; leaving is not enough there.
     let session = world.session("ada", "2025-11-25").await;
-    let slow = tokio::spawn(world.in_session("ada", Some(&session), &call(json!(7), "slow", json!({}))).send());
+    let slow =
+        tokio::spawn(world.in_session("ada", Some(&session), &call(json!(7), "slow", json!({}))).send());
     world.until(|running, _, _| running == 1).await;
     let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 7}});
     let response = world.in_session("ada", Some(&session), &cancel).send().await.expect("an answer");

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use agent_core::memory::{MemoryRecords, MemoryRoles};
-use agent_core::records::{Records, StoreError};
+use agent_core::records::{Collection, Precondition, Records, RecordsExt, StoreError};
 use agent_core::role::RoleStore;
 use agent_core::tool::{
     Caller, ExecutionContext, LocalTools, Progress, Tool, ToolError, ToolOutput, ToolSpec,
@@ -124,7 +124,12 @@ impl Tool for Steps {
         spec("steps")
     }
 
-    async fn call(&self, _: &ExecutionContext, _: Value, progress: &dyn Progress) -> Result<ToolOutput, ToolError> {
+    async fn call(
+        &self,
+        _: &ExecutionContext,
+        _: Value,
+        progress: &dyn Progress,
+    ) -> Result<ToolOutput, ToolError> {
         for step in 1..=3 {
             progress.report(f64::from(step), Some(3.0), Some("a step"));
             tokio::task::yield_now().await;
@@ -142,7 +147,12 @@ impl Tool for Fails {
         spec("fails")
     }
 
-    async fn call(&self, _: &ExecutionContext, given: Value, _: &dyn Progress) -> Result<ToolOutput, ToolError> {
+    async fn call(
+        &self,
+        _: &ExecutionContext,
+        given: Value,
+        _: &dyn Progress,
+    ) -> Result<ToolOutput, ToolError> {
         match given["how"].as_str() {
             Some("output") => Ok(ToolOutput::error("it did not work")),
             Some("defect") => Err(ToolError::internal("a secret cause")),
@@ -172,8 +182,6 @@ pub struct World {
     pub server: Arc<McpServer>,
     pub tokens: Arc<Tokens>,
     pub stage: Arc<Stage>,
-    pub records: Arc<dyn Records>,
-    pub roles: Arc<dyn RoleStore>,
     client: reqwest::Client,
 }
 
@@ -188,6 +196,7 @@ impl World {
         let roles: Arc<dyn RoleStore> = Arc::new(MemoryRoles::new());
         let file = WorkspaceFile::parse(&workspace.to_string()).expect("the workspace is right");
         file.apply(&*roles, &*records).await.expect("it is imported");
+        index(&*records, workspace).await;
         let tokens = Arc::new(Tokens::default());
         tokens.add("ada", identity("ada", "c1", "a1"));
         tokens.add("bob", identity("bob", "c1", "a1"));
@@ -222,7 +231,7 @@ impl World {
             async move { server.handle(request).await }
         });
         tokio::spawn(serve::serve(listener, service, ServeLimits::default(), std::future::pending()));
-        Self { address, server, tokens, stage, records, roles, client: support::client() }
+        Self { address, server, tokens, stage, client: support::client() }
     }
 
     pub fn url(&self, query: &str) -> String {
@@ -249,7 +258,10 @@ impl World {
     pub async fn until(&self, wanted: impl Fn(usize, usize, usize) -> bool) {
         let mut slow = self.stage.slow.subscribe();
         let reached = slow.wait_for(|(running, ended, dropped)| wanted(*running, *ended, *dropped));
-        tokio::time::timeout(support::PATIENCE, reached).await.expect("it comes to that").expect("the stage stands");
+        tokio::time::timeout(support::PATIENCE, reached)
+            .await
+            .expect("it comes to that")
+            .expect("the stage stands");
     }
 
     /// Opens a session and gives its identifier.
@@ -277,6 +289,16 @@ impl World {
             Some(session) => post.header("mcp-session-id", session),
             None => post,
         }
+    }
+}
+
+/// Which company holds an agent, as stores of roles keep it.
+async fn index(records: &dyn Records, workspace: &Value) {
+    let agents = Collection::of_platform("agents").expect("a name");
+    for agent in workspace["agents"].as_array().expect("agents") {
+        let key = agents.key(agent["id"].as_str().expect("an id")).expect("a key");
+        let holder = json!({"companyId": agent["companyId"]});
+        records.put_as(&key, &holder, Precondition::Any).await.expect("it is put");
     }
 }
 

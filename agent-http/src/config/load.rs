@@ -7,7 +7,9 @@ use agent_core::tool_loop::LoopLimits;
 
 use super::parse::Values;
 use super::resolve::{Resolved, Source};
-use super::{AppConfig, Fault, Faults, HostedConfig, LogConfig, McpConfig, OllamaConfig, RuntimeConfig, ServerConfig};
+use super::{
+    AppConfig, Fault, Faults, HostedConfig, LogConfig, McpConfig, OllamaConfig, RuntimeConfig, ServerConfig,
+};
 use crate::outbound::OutboundConfig;
 use crate::request::BodyLimits;
 use crate::serve::ServeLimits;

@@ -300,8 +300,11 @@ impl Exchange<'_> {
         let config = if in_session { &transports.with_sessions } else { &transports.without };
         let sessions = Arc::new(server.sessions.of(&who.id));
         let shared = server.shared.clone();
-        let service =
-            StreamableHttpService::new(move || Ok(Handler::new(shared.clone(), who.clone())), sessions, config.clone());
+        let service = StreamableHttpService::new(
+            move || Ok(Handler::new(shared.clone(), who.clone())),
+            sessions,
+            config.clone(),
+        );
         let response = service.handle(Request::from_parts(head, Full::new(body))).await;
         Ok(framing.apply(&method, id, response).await)
     }

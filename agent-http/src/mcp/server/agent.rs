@@ -123,7 +123,8 @@ impl Features for AgentFeatures {
         capabilities.tools = Some(tools);
         capabilities.prompts = Some(prompts);
         capabilities.resources = Some(resources);
-        ServerConfig::new(capabilities).with_server_info(Implementation::new("agentd", env!("CARGO_PKG_VERSION")))
+        ServerConfig::new(capabilities)
+            .with_server_info(Implementation::new("agentd", env!("CARGO_PKG_VERSION")))
     }
 
     async fn list_tools(&self, who: &Identity, cursor: Option<&str>) -> Result<ListToolsResult, ErrorData> {
@@ -173,11 +174,18 @@ impl Features for AgentFeatures {
         }
     }
 
-    async fn list_resources(&self, who: &Identity, cursor: Option<&str>) -> Result<ListResourcesResult, ErrorData> {
+    async fn list_resources(
+        &self,
+        who: &Identity,
+        cursor: Option<&str>,
+    ) -> Result<ListResourcesResult, ErrorData> {
         documents::list(&*self.tools, &self.reach(who).await?, cursor).await
     }
 
-    async fn list_resource_templates(&self, who: &Identity) -> Result<ListResourceTemplatesResult, ErrorData> {
+    async fn list_resource_templates(
+        &self,
+        who: &Identity,
+    ) -> Result<ListResourceTemplatesResult, ErrorData> {
         Ok(documents::templates(&self.reach(who).await?))
     }
 
@@ -193,7 +201,11 @@ impl Features for AgentFeatures {
         documents::has(&*self.tools, &self.reach(who).await?, uri).await
     }
 
-    async fn list_prompts(&self, who: &Identity, cursor: Option<&str>) -> Result<ListPromptsResult, ErrorData> {
+    async fn list_prompts(
+        &self,
+        who: &Identity,
+        cursor: Option<&str>,
+    ) -> Result<ListPromptsResult, ErrorData> {
         let blocks = prompts::of(self.role(who).await?.as_deref(), who.context.caller);
         let (page, next) = page(&blocks, cursor, |block| &block.name)?;
         let mut result = ListPromptsResult::with_all_items(page.iter().map(prompts::Block::prompt).collect());
@@ -201,7 +213,11 @@ impl Features for AgentFeatures {
         Ok(result)
     }
 
-    async fn get_prompt(&self, who: &Identity, get: GetPromptRequestParams) -> Result<GetPromptResponse, ErrorData> {
+    async fn get_prompt(
+        &self,
+        who: &Identity,
+        get: GetPromptRequestParams,
+    ) -> Result<GetPromptResponse, ErrorData> {
         let blocks = prompts::of(self.role(who).await?.as_deref(), who.context.caller);
         let block = blocks.into_iter().find(|block| block.name == get.name);
         let block = block.ok_or_else(|| ErrorData::invalid_params("there is no such prompt", None))?;
@@ -219,7 +235,9 @@ fn page<'a, T>(
         None => 0,
         Some(cursor) => {
             let place = all.iter().position(|element| name(element) == cursor);
-            place.ok_or_else(|| ErrorData::invalid_params("the cursor is none that this list has given", None))? + 1
+            place.ok_or_else(|| {
+                ErrorData::invalid_params("the cursor is none that this list has given", None)
+            })? + 1
         }
     };
     let end = all.len().min(begin + DEFAULT_PAGE);

@@ -293,7 +293,11 @@ async fn count(records: &dyn Records, collection: &Collection, most: usize) -> R
 }
 
 /// Removals of the oldest records.
-async fn oldest(records: &dyn Records, collection: &Collection, count: usize) -> Result<Vec<Write>, StoreError> {
+async fn oldest(
+    records: &dyn Records,
+    collection: &Collection,
+    count: usize,
+) -> Result<Vec<Write>, StoreError> {
     if count == 0 {
         return Ok(Vec::new());
     }

@@ -7,9 +7,9 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use rmcp::RoleServer;
 use rmcp::model::ResourceUpdatedNotificationParam;
 use rmcp::service::{Peer, SubscriptionSink};
-use rmcp::RoleServer;
 use tokio::sync::Semaphore;
 use tokio::time;
 
@@ -136,7 +136,7 @@ impl Watcher {
         };
         let outlet = self.outlet.without_uris();
         let change = change.clone();
-        (concerned && *company_id == self.company_id).then(|| async move { outlet.tell(change).await })
+        (concerned && *company_id == self.company_id).then_some(outlet.tell(change))
     }
 }
 
@@ -184,7 +184,8 @@ impl Watch {
     /// Tells the session of a resource's changes too, and says whether there is room for that.
     pub(super) fn follow(&self, uri: String) -> bool {
         let mut watchers = self.changes.lock();
-        let Some(Watcher { outlet: Outlet::Session(_, uris), .. }) = watchers.all.get_mut(&self.number) else {
+        let Some(Watcher { outlet: Outlet::Session(_, uris), .. }) = watchers.all.get_mut(&self.number)
+        else {
             return false;
         };
         if uris.len() >= MOST_URIS && !uris.contains(&uri) {
@@ -196,7 +197,9 @@ impl Watch {
 
     /// Tells the session of a resource's changes no more.
     pub(super) fn forget(&self, uri: &str) {
-        if let Some(Watcher { outlet: Outlet::Session(_, uris), .. }) = self.changes.lock().all.get_mut(&self.number) {
+        if let Some(Watcher { outlet: Outlet::Session(_, uris), .. }) =
+            self.changes.lock().all.get_mut(&self.number)
+        {
             uris.remove(uri);
         }
     }

@@ -34,7 +34,8 @@ impl Door {
     ///
     /// A server that listens on loopback answers to the loopback names too, whatever port leads to it.
     pub fn new(public_url: &Url, bound: SocketAddr, origins: Origins) -> Self {
-        let mut hosts: BTreeSet<String> = public_url.host_str().map(str::to_ascii_lowercase).into_iter().collect();
+        let mut hosts: BTreeSet<String> =
+            public_url.host_str().map(str::to_ascii_lowercase).into_iter().collect();
         let mut own = BTreeSet::from([public_url.origin().ascii_serialization()]);
         if bound.ip().is_loopback() {
             hosts.extend(LOOPBACK.map(str::to_owned));

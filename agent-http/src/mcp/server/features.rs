@@ -3,9 +3,10 @@
 use async_trait::async_trait;
 use rmcp::RoleServer;
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CompleteRequestParams, CompleteResult, ErrorData, GetPromptRequestParams,
-    GetPromptResponse, ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult, ListToolsResult,
-    ReadResourceRequestParams, ReadResourceResponse, ServerConfig, Tool,
+    CallToolRequestParams, CallToolResponse, CompleteRequestParams, CompleteResult, ErrorData,
+    GetPromptRequestParams, GetPromptResponse, ListPromptsResult, ListResourceTemplatesResult,
+    ListResourcesResult, ListToolsResult, ReadResourceRequestParams, ReadResourceResponse, ServerConfig,
+    Tool,
 };
 use rmcp::service::RequestContext;
 
@@ -35,10 +36,15 @@ pub trait Features: Send + Sync + 'static {
     ) -> Result<CallToolResponse, ErrorData>;
 
     /// One page of the resources.
-    async fn list_resources(&self, who: &Identity, cursor: Option<&str>) -> Result<ListResourcesResult, ErrorData>;
+    async fn list_resources(
+        &self,
+        who: &Identity,
+        cursor: Option<&str>,
+    ) -> Result<ListResourcesResult, ErrorData>;
 
     /// The forms of resources' addresses.
-    async fn list_resource_templates(&self, who: &Identity) -> Result<ListResourceTemplatesResult, ErrorData>;
+    async fn list_resource_templates(&self, who: &Identity)
+    -> Result<ListResourceTemplatesResult, ErrorData>;
 
     /// Reads a resource.
     async fn read_resource(
@@ -51,13 +57,25 @@ pub trait Features: Send + Sync + 'static {
     async fn has_resource(&self, who: &Identity, uri: &str) -> Result<bool, ErrorData>;
 
     /// One page of the prompts.
-    async fn list_prompts(&self, who: &Identity, cursor: Option<&str>) -> Result<ListPromptsResult, ErrorData>;
+    async fn list_prompts(
+        &self,
+        who: &Identity,
+        cursor: Option<&str>,
+    ) -> Result<ListPromptsResult, ErrorData>;
 
     /// A prompt.
-    async fn get_prompt(&self, who: &Identity, get: GetPromptRequestParams) -> Result<GetPromptResponse, ErrorData>;
+    async fn get_prompt(
+        &self,
+        who: &Identity,
+        get: GetPromptRequestParams,
+    ) -> Result<GetPromptResponse, ErrorData>;
 
     /// How an argument may go on; nothing, where nothing is known.
-    async fn complete(&self, _who: &Identity, _complete: CompleteRequestParams) -> Result<CompleteResult, ErrorData> {
+    async fn complete(
+        &self,
+        _who: &Identity,
+        _complete: CompleteRequestParams,
+    ) -> Result<CompleteResult, ErrorData> {
         Ok(CompleteResult::default())
     }
 }

@@ -56,7 +56,8 @@ impl Framing {
             // Its answer has no body.
             Ok(Self::Json)
         } else {
-            let detail = "there are application/x-ndjson, and application/json together with text/event-stream";
+            let detail =
+                "there are application/x-ndjson, and application/json together with text/event-stream";
             Err(HttpError::new(Code::NotAcceptable, detail))
         }
     }

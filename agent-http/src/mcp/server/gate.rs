@@ -74,8 +74,12 @@ impl Gate {
             Ok::<_, Infallible>(Arc::new(Agent {
                 rate: RateLimiter::direct_with_clock(Quota::per_minute(per_minute), self.clock.clone()),
                 places: Arc::new(Semaphore::new(concurrency)),
-                queue: Arc::new(Semaphore::new(concurrency.saturating_mul(1 + WAITING).min(Semaphore::MAX_PERMITS))),
-                subscriptions: Arc::new(Semaphore::new(concurrency.saturating_mul(LISTENING).min(Semaphore::MAX_PERMITS))),
+                queue: Arc::new(Semaphore::new(
+                    concurrency.saturating_mul(1 + WAITING).min(Semaphore::MAX_PERMITS),
+                )),
+                subscriptions: Arc::new(Semaphore::new(
+                    concurrency.saturating_mul(LISTENING).min(Semaphore::MAX_PERMITS),
+                )),
             }))
         };
         let key = (identity.context.company_id.clone(), identity.context.agent_id.clone());
@@ -122,8 +126,11 @@ mod tests {
     use super::*;
 
     fn identity(agent: &str) -> Identity {
-        let context =
-            ExecutionContext { company_id: "c".into(), agent_id: agent.into(), ..ExecutionContext::default() };
+        let context = ExecutionContext {
+            company_id: "c".into(),
+            agent_id: agent.into(),
+            ..ExecutionContext::default()
+        };
         Identity { id: "t".into(), context, tools: None }
     }
 

@@ -7,11 +7,12 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CallToolResult, CancelledNotificationParam, CompleteRequestParams,
-    CompleteResult, ContentBlock, CustomRequest, CustomResult, ErrorCode, ErrorData, GetPromptRequestParams,
-    GetPromptResponse, ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult, ListToolsResult,
-    PaginatedRequestParams, ProtocolVersion, ReadResourceRequestParams, ReadResourceResponse, ServerConfig,
-    SubscribeRequestParams, SubscriptionFilter, Tool, UnsubscribeRequestParams,
+    CallToolRequestParams, CallToolResponse, CallToolResult, CancelledNotificationParam,
+    CompleteRequestParams, CompleteResult, ContentBlock, CustomRequest, CustomResult, ErrorCode, ErrorData,
+    GetPromptRequestParams, GetPromptResponse, ListPromptsResult, ListResourceTemplatesResult,
+    ListResourcesResult, ListToolsResult, PaginatedRequestParams, ProtocolVersion, ReadResourceRequestParams,
+    ReadResourceResponse, ServerConfig, SubscribeRequestParams, SubscriptionFilter, Tool,
+    UnsubscribeRequestParams,
 };
 use rmcp::service::{NotificationContext, RequestContext, SubscriptionContext};
 use rmcp::{RoleServer, ServerHandler};
@@ -198,7 +199,9 @@ impl ServerHandler for Handler {
             return Err(ErrorData::resource_not_found("there is no such resource", None));
         }
         let followed = watch.follow(subscribe.uri);
-        followed.then_some(()).ok_or_else(|| ErrorData::invalid_request("the session has too many subscriptions", None))
+        followed
+            .then_some(())
+            .ok_or_else(|| ErrorData::invalid_request("the session has too many subscriptions", None))
     }
 
     async fn unsubscribe(
@@ -261,7 +264,8 @@ impl ServerHandler for Handler {
         context: RequestContext<RoleServer>,
     ) -> Result<CustomResult, ErrorData> {
         let method = request.method.as_str();
-        let has_sessions = context.protocol_version().is_none_or(|version| version < ProtocolVersion::V_2026_07_28);
+        let has_sessions =
+            context.protocol_version().is_none_or(|version| version < ProtocolVersion::V_2026_07_28);
         if METHODS.contains(&method) || (has_sessions && METHODS_OF_SESSIONS.contains(&method)) {
             return Err(ErrorData::invalid_params("the parameters do not fit the method", None));
         }

@@ -99,11 +99,18 @@ mod tests {
     fn outlines_and_refusals() {
         let request = |id, method: &str| Ok(Outline::Request { id, method: method.to_owned() });
         let number = |id| RequestId::Number(id);
-        let deep = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"m","params":{}1{}}}"#, "[".repeat(64), "]".repeat(64));
+        let deep = format!(
+            r#"{{"jsonrpc":"2.0","id":1,"method":"m","params":{}1{}}}"#,
+            "[".repeat(64),
+            "]".repeat(64)
+        );
         let long = format!(r#"{{"jsonrpc":"2.0","id":"{}","method":"m"}}"#, "x".repeat(300));
         let cases = [
             (r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#, request(number(1), "ping")),
-            (r#" {"id":"a","method":"p\u0069ng","jsonrpc":"2.0","more":[1]} "#, request(RequestId::String("a".into()), "ping")),
+            (
+                r#" {"id":"a","method":"p\u0069ng","jsonrpc":"2.0","more":[1]} "#,
+                request(RequestId::String("a".into()), "ping"),
+            ),
             (r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#, Ok(Outline::Notification)),
             (r#"{"jsonrpc":"2.0","id":1,"result":{}}"#, Ok(Outline::Answer)),
             (r#"{"jsonrpc":"2.0","id":1,"error":{"code":1,"message":"x"}}"#, Ok(Outline::Answer)),

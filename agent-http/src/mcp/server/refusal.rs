@@ -18,8 +18,12 @@ const BUSY: ErrorCode = ErrorCode(-32000);
 const DEFAULT_RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// An HTTP status and the JSON-RPC error that goes with it.
+/// Boxed, since few messages are refused and every function on their way has room for it.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Refusal {
+pub(super) struct Refusal(Box<Parts>);
+
+#[derive(Debug, Clone, PartialEq)]
+struct Parts {
     status: StatusCode,
     error: ErrorData,
     id: Option<RequestId>,
@@ -29,7 +33,7 @@ pub(super) struct Refusal {
 
 impl Refusal {
     fn new(status: StatusCode, id: Option<RequestId>, error: ErrorData) -> Self {
-        Self { status, error, id, retry_after: None, allow: None }
+        Self(Box::new(Parts { status, error, id, retry_after: None, allow: None }))
     }
 
     /// 400, for a message that is none.
@@ -55,8 +59,9 @@ impl Refusal {
         let wait = retry_after.unwrap_or(DEFAULT_RETRY_AFTER);
         let millis = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
         let data = json!({"code": "RATE_LIMITED", "retryAfterMs": millis});
-        let mut refusal = Self::new(StatusCode::TOO_MANY_REQUESTS, id, ErrorData::new(BUSY, message, Some(data)));
-        refusal.retry_after = Some(wait);
+        let mut refusal =
+            Self::new(StatusCode::TOO_MANY_REQUESTS, id, ErrorData::new(BUSY, message, Some(data)));
+        refusal.0.retry_after = Some(wait);
         refusal
     }
 
@@ -75,26 +80,27 @@ impl Refusal {
             ErrorData::invalid_request(words.to_owned(), None)
         };
         let mut refusal = Self::new(status, id, error);
-        refusal.allow = response.headers().get(ALLOW).cloned();
+        refusal.0.allow = response.headers().get(ALLOW).cloned();
         refusal
     }
 
     #[cfg(test)]
     pub(super) fn code(&self) -> i32 {
-        self.error.code.0
+        self.0.error.code.0
     }
 
     pub(super) fn respond(self, framing: Framing) -> Response<ResponseBody> {
-        let mut body = serde_json::to_vec(&JsonRpcError::new(self.id, self.error)).expect("an error serialises");
+        let Parts { status, error, id, retry_after, allow } = *self.0;
+        let mut body = serde_json::to_vec(&JsonRpcError::new(id, error)).expect("an error serialises");
         body.push(b'\n');
         let mut response = Response::new(full(body));
-        *response.status_mut() = self.status;
+        *response.status_mut() = status;
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(framing.content_type_of_one()));
-        if let Some(wait) = self.retry_after {
+        if let Some(wait) = retry_after {
             headers.insert(RETRY_AFTER, wait.as_millis().div_ceil(1000).to_string().parse().expect("digits"));
         }
-        if let Some(allow) = self.allow {
+        if let Some(allow) = allow {
             headers.insert(ALLOW, allow);
         }
         response

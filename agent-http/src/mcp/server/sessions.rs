@@ -11,7 +11,9 @@ use std::time::Duration;
 
 use futures_util::Stream;
 use rmcp::model::{ClientJsonRpcMessage, RequestId, ServerJsonRpcMessage};
-use rmcp::transport::streamable_http_server::session::local::{LocalSessionManager, LocalSessionManagerError};
+use rmcp::transport::streamable_http_server::session::local::{
+    LocalSessionManager, LocalSessionManagerError,
+};
 use rmcp::transport::streamable_http_server::session::{ServerSseMessage, SessionId, SessionManager};
 use tokio::time::Instant;
 
@@ -153,8 +155,7 @@ impl SessionManager for OwnSessions {
             self.close_session(&id).await?;
         }
         let (id, transport) = self.sessions.local.create_session().await?;
-        let session =
-            Session { owner: self.owner.clone(), used: Instant::now(), under_way: Arc::default() };
+        let session = Session { owner: self.owner.clone(), used: Instant::now(), under_way: Arc::default() };
         let full = {
             let mut open = self.sessions.lock();
             let full = open.len() >= self.sessions.most;

@@ -26,7 +26,8 @@ fn object(schema: &SharedJson) -> Result<Arc<JsonObject>, ErrorData> {
 
 pub(super) fn output(output: ToolOutput) -> CallToolResult {
     let content = vec![ContentBlock::text(output.text)];
-    let mut result = if output.is_error { CallToolResult::error(content) } else { CallToolResult::success(content) };
+    let mut result =
+        if output.is_error { CallToolResult::error(content) } else { CallToolResult::success(content) };
     result.structured_content = output.structured;
     result
 }

@@ -6,8 +6,8 @@
 use agent_core::tool::{ExecutionContext, NoProgress, ToolError, ToolOutput, ToolRegistry};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use rmcp::model::{
-    ErrorData, ListResourceTemplatesResult, ListResourcesResult, ReadResourceResult, Resource, ResourceContents,
-    ResourceTemplate,
+    ErrorData, ListResourceTemplatesResult, ListResourcesResult, ReadResourceResult, Resource,
+    ResourceContents, ResourceTemplate,
 };
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -82,7 +82,9 @@ async fn ask<T: DeserializeOwned>(
             serde_json::from_value(value).map_err(|error| failed(&error))
         }
         Ok(_) | Err(ToolError::Unknown(_) | ToolError::NotFound(_)) => Err(not_found()),
-        Err(error @ ToolError::InvalidArguments(_)) => Err(ErrorData::invalid_params(error.to_string(), None)),
+        Err(error @ ToolError::InvalidArguments(_)) => {
+            Err(ErrorData::invalid_params(error.to_string(), None))
+        }
         Err(error @ (ToolError::Unavailable(_) | ToolError::Conflict(_))) => {
             Err(ErrorData::internal_error(error.to_string(), None))
         }

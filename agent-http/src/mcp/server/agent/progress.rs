@@ -24,7 +24,9 @@ impl Progress for Reports {
 }
 
 /// Where a tool reports to, and what sends its reports, until that is dropped and all are sent.
-pub(super) fn of(context: &RequestContext<RoleServer>) -> (Box<dyn Progress>, impl Future<Output = ()> + Send + '_) {
+pub(super) fn of(
+    context: &RequestContext<RoleServer>,
+) -> (Box<dyn Progress>, impl Future<Output = ()> + Send + '_) {
     let (progress, mut reports): (Box<dyn Progress>, _) = match context.meta.get_progress_token() {
         Some(token) => {
             let (sender, reports) = mpsc::channel(WAITING);

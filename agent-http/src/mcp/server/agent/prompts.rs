@@ -51,13 +51,20 @@ mod tests {
 
     #[test]
     fn each_block_has_a_name_of_its_own() {
-        let role: RoleBlock = serde_json::from_value(json!({"id": "a", "companyId": "c", "content": {"promptBlocks":
+        let role: RoleBlock =
+            serde_json::from_value(json!({"id": "a", "companyId": "c", "content": {"promptBlocks":
             ["Plain.", {"title": "Tone", "text": "Short."}, {"title": "Tone", "text": "Kind."}, " "]}}))
-        .expect("a role");
+            .expect("a role");
         let blocks = of(Some(&role), Caller::Session);
-        let shown: Vec<_> =
-            blocks.iter().map(|block| (block.name.as_str(), block.title.as_deref(), block.text.as_str())).collect();
-        let expected = [("block-1", None, "Plain."), ("Tone", Some("Tone"), "Short."), ("block-3", Some("Tone"), "Kind.")];
+        let shown: Vec<_> = blocks
+            .iter()
+            .map(|block| (block.name.as_str(), block.title.as_deref(), block.text.as_str()))
+            .collect();
+        let expected = [
+            ("block-1", None, "Plain."),
+            ("Tone", Some("Tone"), "Short."),
+            ("block-3", Some("Tone"), "Kind."),
+        ];
         assert_eq!(shown, expected);
         assert!(of(Some(&role), Caller::Widget).is_empty() && of(None, Caller::Session).is_empty());
     }
