@@ -256,8 +256,8 @@ async fn who_does_not_wait_stops_the_work() {
     world.until(|running, _, dropped| running == 0 && dropped == 2).await;
 
     world.server.audit().flush().await;
-    let calls = world.server.audit().calls("c1", "a1", None, None).await.expect("a page").records;
-    let outcomes: Vec<Value> = calls.iter().map(|call| json!(call.value.outcome)).collect();
+    let calls = world.server.audit().calls("c1", "a1", None, None).await.expect("a page").calls;
+    let outcomes: Vec<Value> = calls.iter().map(|call| json!(call.outcome)).collect();
     assert_eq!(outcomes, ["cancelled", "cancelled"]);
 }
 

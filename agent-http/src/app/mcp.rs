@@ -7,12 +7,11 @@ use agent_core::records::StoreError;
 use agent_core::role::RoleStore;
 use agent_core::turn::Principal;
 use http::{HeaderValue, Request, Response, header};
-use serde::Serialize;
 
 use super::App;
 use crate::auth::Credential;
 use crate::error::HttpError;
-use crate::mcp::server::{Call, McpServer};
+use crate::mcp::server::McpServer;
 use crate::request::{Handled, Query};
 use crate::serve::{Body, full};
 
@@ -25,14 +24,6 @@ pub struct AgentTools {
     pub server: McpServer,
     /// The agents.
     pub roles: Arc<dyn RoleStore>,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Calls {
-    calls: Vec<Call>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    next_cursor: Option<String>,
 }
 
 pub(super) async fn serve(app: &App, request: Request<Body>) -> Handled {
@@ -49,13 +40,11 @@ pub(super) async fn audit(app: &App, request: Request<Body>) -> Handled {
     let limit = query.get("limit")?.map(|limit| {
         limit.parse().map_err(|_| HttpError::invalid("limit", "must be a whole number that is not negative"))
     });
-    let cursor = query.get("cursor")?.map(str::to_owned);
+    let cursor = query.get("cursor")?;
     if !owns(&*app.tools.roles, &principal, agent).await? {
         return Err(HttpError::not_found());
     }
-    let page = app.tools.server.audit().calls(&principal.company_id, agent, limit.transpose()?, cursor).await?;
-    let calls = page.records.into_iter().map(|record| record.value).collect();
-    let calls = Calls { calls, next_cursor: page.next_cursor };
+    let calls = app.tools.server.audit().calls(&principal.company_id, agent, limit.transpose()?, cursor).await?;
     let mut response = Response::new(full(serde_json::to_vec(&calls).map_err(HttpError::internal)?));
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     Ok(response)

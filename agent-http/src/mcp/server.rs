@@ -45,7 +45,7 @@ use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, Stream
 use tokio_util::sync::CancellationToken;
 
 pub use agent::AgentFeatures;
-pub use audit::{AuditLog, Call, Outcome};
+pub use audit::{AuditLog, Call, Calls, Outcome};
 pub use changes::Change;
 pub use door::Door;
 pub use features::Features;

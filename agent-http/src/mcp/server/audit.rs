@@ -1,16 +1,18 @@
 //! Who has called which tool of an agent, and how it came out; never with what.
 //!
 //! A call is noted in memory and written soon after, many at a time, so that no call waits for the store. Where more
-//! are made than can be written the oldest notes are dropped, and the log says how many. An agent's calls are kept up
-//! to a number, newest first.
+//! are made than can be written the oldest notes are dropped, and the log says how many. A record holds a sheet of
+//! calls, so that noting one is less than a write; an agent's oldest sheets make room for new ones.
+
+mod pages;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
-use agent_core::records::{
-    Collection, List, MAX_PAGE, Order, Page, Precondition, Records, RecordsExt, StoreError, Write,
-};
+use agent_core::records::{Collection, List, MAX_PAGE, Precondition, Records, StoreError, Write};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 use tokio::time;
@@ -18,20 +20,31 @@ use tokio::time;
 use super::identity::Identity;
 use crate::error::HttpError;
 
-/// The collection of calls; below it one for each agent.
+pub use pages::Calls;
+
+/// The collection of sheets; below it one for each agent.
 const CALLS: &str = "toolCalls";
-/// How many calls of an agent are kept. There may be a batch more.
-const KEPT: usize = 10_000;
-/// How many notes wait to be written.
-const WAITING: usize = 10_000;
-/// How many are written together.
-const BATCH: usize = 200;
 /// How long the first note of a batch waits for others.
 const GATHER: Duration = Duration::from_millis(200);
-/// Of how many agents it is remembered how many calls are kept.
-const COUNTED: usize = 10_000;
+/// How often the writer looks whether the log is still there.
+const LOOK: Duration = Duration::from_secs(1);
 /// The longest name that is noted; one that is no tool's may be of any length.
 const MAX_NAME_BYTES: usize = 128;
+
+/// How much is kept, and where.
+#[derive(Clone, Copy)]
+struct Limits {
+    /// Calls on a sheet.
+    sheet: usize,
+    /// Sheets of an agent.
+    sheets: usize,
+    /// Notes that wait to be written.
+    waiting: usize,
+    /// Agents whose last sheet is in memory.
+    open: usize,
+}
+
+const LIMITS: Limits = Limits { sheet: 100, sheets: 200, waiting: 10_000, open: 256 };
 
 /// A call as it is kept.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -81,15 +94,9 @@ struct Inner {
     records: Arc<dyn Records>,
     notes: Mutex<Notes>,
     noted: Notify,
-    /// How many calls of an agent are kept. It is held while they are written, so that one batch is at a time.
-    kept: tokio::sync::Mutex<HashMap<Agent, usize>>,
+    /// The sheets that are being filled. They are held while they are written, so that one batch is at a time.
+    open: tokio::sync::Mutex<HashMap<Agent, OpenSheets>>,
     limits: Limits,
-}
-
-#[derive(Clone, Copy)]
-struct Limits {
-    kept: usize,
-    waiting: usize,
 }
 
 /// By company and agent.
@@ -97,8 +104,15 @@ type Agent = (String, String);
 
 #[derive(Default)]
 struct Notes {
-    waiting: VecDeque<(Agent, String, Call)>,
+    waiting: VecDeque<(Agent, Call)>,
     dropped: usize,
+}
+
+/// An agent's last sheet, and how many there are with it.
+struct OpenSheets {
+    id: String,
+    calls: Vec<Call>,
+    count: usize,
 }
 
 impl AuditLog {
@@ -108,7 +122,7 @@ impl AuditLog {
     ///
     /// Outside of a Tokio runtime.
     pub fn new(records: Arc<dyn Records>) -> Self {
-        Self::bounded(records, Limits { kept: KEPT, waiting: WAITING })
+        Self::bounded(records, LIMITS)
     }
 
     fn bounded(records: Arc<dyn Records>, limits: Limits) -> Self {
@@ -116,7 +130,7 @@ impl AuditLog {
             records,
             notes: Mutex::default(),
             noted: Notify::new(),
-            kept: tokio::sync::Mutex::default(),
+            open: tokio::sync::Mutex::default(),
             limits,
         });
         tokio::spawn(write(Arc::downgrade(&inner)));
@@ -144,7 +158,7 @@ impl AuditLog {
         while self.0.write_batch().await {}
     }
 
-    /// One page of an agent's calls, the newest first.
+    /// One page of an agent's calls, the newest first; 50 where `limit` is absent, and at most 200.
     ///
     /// # Errors
     ///
@@ -154,12 +168,10 @@ impl AuditLog {
         company_id: &str,
         agent_id: &str,
         limit: Option<usize>,
-        cursor: Option<String>,
-    ) -> Result<Page<Call>, HttpError> {
-        let list = List { limit, cursor, order: Order::Descending, ..List::default() };
-        list.after().map_err(|_| HttpError::invalid("cursor", "is none that this list has given"))?;
-        let calls = collection(company_id, agent_id).map_err(HttpError::internal)?;
-        self.0.records.list_as(&calls, &list).await.map_err(HttpError::internal)
+        cursor: Option<&str>,
+    ) -> Result<Calls, HttpError> {
+        let sheets = collection(company_id, agent_id).map_err(HttpError::internal)?;
+        pages::read(&*self.0.records, &sheets, limit, cursor).await
     }
 }
 
@@ -199,17 +211,17 @@ impl Inner {
             notes.waiting.pop_front();
             notes.dropped += 1;
         }
-        notes.waiting.push_back((agent, agent_core::new_id(), call));
+        notes.waiting.push_back((agent, call));
         drop(notes);
         self.noted.notify_one();
     }
 
     /// Writes the oldest notes and says whether there may be more.
     async fn write_batch(&self) -> bool {
-        let mut kept = self.kept.lock().await;
+        let mut open = self.open.lock().await;
         let (batch, dropped) = {
             let mut notes = self.lock();
-            let count = notes.waiting.len().min(BATCH);
+            let count = notes.waiting.len().min(2 * self.limits.sheet);
             (notes.waiting.drain(..count).collect::<Vec<_>>(), std::mem::take(&mut notes.dropped))
         };
         if dropped > 0 {
@@ -218,17 +230,20 @@ impl Inner {
         if batch.is_empty() {
             return false;
         }
-        let mut of_agents: BTreeMap<Agent, Vec<(String, Call)>> = BTreeMap::new();
-        for (agent, id, call) in batch {
-            of_agents.entry(agent).or_default().push((id, call));
+        let mut of_agents: BTreeMap<Agent, Vec<Call>> = BTreeMap::new();
+        for (agent, call) in batch {
+            of_agents.entry(agent).or_default().push(call);
         }
-        if kept.len() > COUNTED {
-            kept.clear();
+        if open.len() > self.limits.open {
+            open.clear();
         }
         for (agent, calls) in of_agents {
             let count = calls.len();
-            if let Err(error) = self.write_calls(&mut kept, agent, calls).await {
-                tracing::warn!(%error, count, "tool calls could not be noted");
+            let sheets = open.remove(&agent);
+            match self.write_calls(&agent, sheets, calls).await {
+                // Should a write fail, the next one begins a new sheet.
+                Err(error) => tracing::warn!(%error, count, "tool calls could not be noted"),
+                Ok(sheets) => drop(open.insert(agent, sheets)),
             }
         }
         true
@@ -236,28 +251,37 @@ impl Inner {
 
     async fn write_calls(
         &self,
-        kept: &mut HashMap<Agent, usize>,
-        agent: Agent,
-        calls: Vec<(String, Call)>,
-    ) -> Result<(), StoreError> {
+        agent: &Agent,
+        sheets: Option<OpenSheets>,
+        calls: Vec<Call>,
+    ) -> Result<OpenSheets, StoreError> {
         let collection = collection(&agent.0, &agent.1)?;
-        let before = match kept.get(&agent) {
-            Some(count) => *count,
-            None => count(&*self.records, &collection, self.limits.kept).await?,
+        let mut last = match sheets {
+            Some(sheets) => sheets,
+            None => {
+                let before = count(&*self.records, &collection, self.limits.sheets).await?;
+                OpenSheets { id: agent_core::new_id(), calls: Vec::new(), count: before + 1 }
+            }
         };
-        // Should the write fail half-way, they are counted again.
-        kept.remove(&agent);
-        let mut writes = Vec::with_capacity(calls.len());
-        for (id, call) in calls {
-            let value = serde_json::value::to_raw_value(&call).expect("a call serialises").into();
-            writes.push(Write::Put { key: collection.key(id)?, value, precondition: Precondition::Any });
+        let mut writes = Vec::new();
+        let put = |sheet: &OpenSheets| {
+            let value = serde_json::value::to_raw_value(&sheet.calls).expect("calls serialise").into();
+            let key = collection.key(sheet.id.as_str())?;
+            Ok::<_, StoreError>(Write::Put { key, value, precondition: Precondition::Any })
+        };
+        for call in calls {
+            if last.calls.len() >= self.limits.sheet {
+                writes.push(put(&last)?);
+                last = OpenSheets { id: agent_core::new_id(), calls: Vec::new(), count: last.count + 1 };
+            }
+            last.calls.push(call);
         }
-        let after = before + writes.len();
-        let surplus = after.saturating_sub(self.limits.kept);
+        writes.push(put(&last)?);
+        let surplus = last.count.saturating_sub(self.limits.sheets);
         writes.extend(oldest(&*self.records, &collection, surplus).await?);
         self.records.commit(writes).await?;
-        kept.insert(agent, after - surplus);
-        Ok(())
+        last.count -= surplus;
+        Ok(last)
     }
 }
 
@@ -266,7 +290,7 @@ async fn write(log: Weak<Inner>) {
     loop {
         // Between two batches nothing keeps the log alive.
         let Some(inner) = log.upgrade() else { return };
-        let more = time::timeout(Duration::from_secs(1), inner.noted.notified()).await.is_ok();
+        let more = time::timeout(LOOK, inner.noted.notified()).await.is_ok();
         if more {
             time::sleep(GATHER).await;
             while inner.write_batch().await {}
@@ -311,92 +335,4 @@ async fn oldest(
 
 fn rfc3339(time: SystemTime) -> String {
     jiff::Timestamp::try_from(time).map(|time| format!("{time:.3}")).unwrap_or_default()
-}
-
-#[cfg(test)]
-mod tests {
-    use agent_core::memory::MemoryRecords;
-    use agent_core::tool::ExecutionContext;
-
-    use super::*;
-
-    fn who(company: &str, agent: &str) -> Identity {
-        let context = ExecutionContext {
-            user_id: "ada".into(),
-            company_id: company.into(),
-            agent_id: agent.into(),
-            ..ExecutionContext::default()
-        };
-        Identity { id: "t1".into(), context, tools: None }
-    }
-
-    fn log(kept: usize, waiting: usize) -> AuditLog {
-        AuditLog::bounded(Arc::new(MemoryRecords::default()), Limits { kept, waiting })
-    }
-
-    async fn tools(log: &AuditLog, company: &str, agent: &str) -> Vec<String> {
-        let page = log.calls(company, agent, Some(200), None).await.expect("a page");
-        page.records.into_iter().map(|record| record.value.tool).collect()
-    }
-
-    #[tokio::test]
-    async fn calls_are_kept_by_agent_newest_first() {
-        let log = log(100, 100);
-        log.begin(&who("c", "a"), "first").ended(Outcome::Ok);
-        log.begin(&who("c", "b"), "other").ended(Outcome::Refused);
-        drop(log.begin(&who("c", "a"), "second"));
-        log.begin(&who("d", "a"), &"ü".repeat(100)).ended(Outcome::Failed);
-        log.flush().await;
-        assert_eq!(tools(&log, "c", "a").await, ["second", "first"]);
-        assert_eq!(tools(&log, "c", "b").await, ["other"]);
-        assert_eq!(tools(&log, "d", "a").await, ["ü".repeat(64)]);
-        assert!(tools(&log, "d", "b").await.is_empty());
-
-        let page = log.calls("c", "a", Some(1), None).await.expect("a page");
-        let call = &page.records[0].value;
-        assert_eq!((call.user_id.as_str(), call.credential_id.as_str()), ("ada", "t1"));
-        assert_eq!((call.outcome, call.run_id.as_deref()), (Outcome::Cancelled, None));
-        assert!(call.at.ends_with('Z') && call.at.len() == "2026-07-28T12:00:00.000Z".len(), "{}", call.at);
-        let next = log.calls("c", "a", Some(1), page.next_cursor).await.expect("a page");
-        assert_eq!((next.records[0].value.tool.as_str(), next.next_cursor), ("first", None));
-        log.calls("c", "a", None, Some("x".into())).await.expect_err("no cursor");
-    }
-
-    #[tokio::test]
-    async fn old_calls_make_room_for_new_ones() {
-        let records = Arc::new(MemoryRecords::default());
-        let limits = Limits { kept: 5, waiting: 100 };
-        let note = async |log: &AuditLog, range: std::ops::Range<usize>| {
-            for i in range {
-                log.begin(&who("c", "a"), &i.to_string()).ended(Outcome::Ok);
-            }
-            log.flush().await;
-        };
-        let log = AuditLog::bounded(records.clone(), limits);
-        note(&log, 0..4).await;
-        note(&log, 4..7).await;
-        assert_eq!(tools(&log, "c", "a").await, ["6", "5", "4", "3", "2"]);
-        let again = AuditLog::bounded(records, limits);
-        note(&again, 7..9).await;
-        assert_eq!(tools(&again, "c", "a").await, ["8", "7", "6", "5", "4"]);
-    }
-
-    #[tokio::test]
-    async fn what_cannot_be_written_in_time_is_dropped_from_the_old_end() {
-        let log = log(1000, 3);
-        for i in 0..10 {
-            log.begin(&who("c", "a"), &i.to_string()).ended(Outcome::Ok);
-        }
-        log.flush().await;
-        assert_eq!(tools(&log, "c", "a").await, ["9", "8", "7"]);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn notes_are_written_by_themselves() {
-        let log = log(10, 10);
-        log.begin(&who("c", "a"), "x").ended(Outcome::Ok);
-        while tools(&log, "c", "a").await.is_empty() {
-            time::sleep(Duration::from_millis(50)).await;
-        }
-    }
 }
