@@ -8,9 +8,9 @@ use agent_core::backend::{Backend, Prepared, Turn};
 use agent_core::budget::TokenBudget;
 use agent_core::error::Failure;
 use agent_core::event::{AssistantRole, Id};
-use agent_core::memory::MemoryRoles;
 use agent_core::payload::Payload;
-use agent_core::role::{RoleBlock, RoleStore};
+use agent_core::records::Precondition;
+use agent_core::role::{RecordRoles, RoleBlock, RoleStore};
 use agent_core::select::{BackendKind, Choice};
 use agent_core::tool::Caller;
 use agent_core::{Event, EventStream, Message, Platform, Principal, TurnRequest, run_turn};
@@ -53,8 +53,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let role: RoleBlock = serde_json::from_str(
             r#"{"id": "oracle", "companyId": "acme", "children": [{"name": "EmbeddedAI"}]}"#,
         )?;
-        let roles = Arc::new(MemoryRoles::default());
-        roles.put_role(role).await?;
+        let roles = Arc::new(RecordRoles::in_memory());
+        roles.put_role(role, Precondition::Any).await?;
         // Any of the kinds that roles select can be answered by a backend of yours.
         let platform = Platform::new(roles).with_backend(BackendKind::Embedded, Oracle);
 

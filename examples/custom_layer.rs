@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use agent_core::backend::EmbeddedBackend;
 use agent_core::context::{ContextLayer, Fragment, LayerError, RoleLayer, Stability, TurnInput};
-use agent_core::memory::MemoryRoles;
 use agent_core::prompt::Part;
-use agent_core::role::{RoleBlock, RoleStore};
+use agent_core::records::Precondition;
+use agent_core::role::{RecordRoles, RoleBlock, RoleStore};
 use agent_core::select::BackendKind;
 use agent_core::tool::Caller;
 use agent_core::turn::prepare_turn;
@@ -38,8 +38,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             r#"{"id": "seller", "companyId": "acme", "content": {"systemPrompt": "You sell bicycles."},
                 "children": [{"name": "EmbeddedAI"}]}"#,
         )?;
-        let roles = Arc::new(MemoryRoles::default());
-        roles.put_role(role).await?;
+        let roles = Arc::new(RecordRoles::in_memory());
+        roles.put_role(role, Precondition::Any).await?;
 
         let backend = EmbeddedBackend::new(Arc::new(examples::Parrot));
         let platform = Platform::new(roles)

@@ -5,8 +5,8 @@
 use std::sync::{Arc, LazyLock};
 
 use agent_core::backend::EmbeddedBackend;
-use agent_core::memory::MemoryRoles;
-use agent_core::role::{RoleBlock, RoleStore};
+use agent_core::records::Precondition;
+use agent_core::role::{RecordRoles, RoleBlock, RoleStore};
 use agent_core::select::BackendKind;
 use agent_core::tool::{
     Caller, ExecutionContext, LocalTools, Progress, Tool, ToolError, ToolOutput, ToolSpec,
@@ -54,8 +54,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             r#"{"id": "sky", "companyId": "acme", "content": {"tools": ["weather"]},
                 "children": [{"name": "EmbeddedAI"}]}"#,
         )?;
-        let roles = Arc::new(MemoryRoles::default());
-        roles.put_role(role).await?;
+        let roles = Arc::new(RecordRoles::in_memory());
+        roles.put_role(role, Precondition::Any).await?;
 
         let tools = Arc::new(LocalTools::new().with(Weather));
         let backend = EmbeddedBackend::new(Arc::new(examples::Parrot)).with_tools(tools.clone());

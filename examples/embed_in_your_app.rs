@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use agent_core::backend::EmbeddedBackend;
 use agent_core::context::RoleLayer;
-use agent_core::memory::MemoryRoles;
-use agent_core::role::{RoleBlock, RoleStore};
+use agent_core::records::Precondition;
+use agent_core::role::{RecordRoles, RoleBlock, RoleStore};
 use agent_core::select::BackendKind;
 use agent_core::tool::Caller;
 use agent_core::{Message, Platform, Principal, TurnRequest, run_turn};
@@ -18,8 +18,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             r#"{"id": "echo", "companyId": "acme", "content": {"personality": "Polite."},
                 "children": [{"name": "EmbeddedAI"}]}"#,
         )?;
-        let roles = Arc::new(MemoryRoles::default());
-        roles.put_role(role).await?;
+        let roles = Arc::new(RecordRoles::in_memory());
+        roles.put_role(role, Precondition::Any).await?;
 
         let backend = EmbeddedBackend::new(Arc::new(examples::Parrot));
         let platform = Platform::new(roles)

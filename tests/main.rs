@@ -5,6 +5,7 @@
 
 mod chat;
 mod clients;
+mod durable;
 mod faults;
 mod identity;
 mod limits;
@@ -13,3 +14,5 @@ mod ollama;
 mod runtime;
 mod secrets;
 mod support;
+mod tokens;
+mod tools;

@@ -244,7 +244,7 @@ async fn what_dev_has_found_answers_agents_that_leave_it_open_unless_there_is_a_
             vec![("OLLAMA_BASE_URL", &*url), ("SESSION_SECRET", server::SESSION_SECRET), ("PORT", "0")];
         env.extend(more);
         let (config, _) = looked(&env).await;
-        let app = server::app_of(config, &agents).await;
+        let app = server::app_of(config, server::stores(&agents).await).await;
         assert_eq!(text_of(&answered(ask(&app, &json!("Hi")).await).await), "hello world");
         assert_eq!(vendor.received_for(expected).len(), 1, "{expected}");
     }

@@ -1,10 +1,13 @@
 //! What must stay where it was meant to be: secrets, keys, and requests to addresses that are not public.
 
 use std::io;
+use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use agent_core::clock::SystemClock;
 use agent_core::role::Secret;
+use agent_core::token::{Caps, Grant, NewToken, Tokens, WidgetGrant};
 use agent_http::auth::mint_session;
 use agent_http::config::{AppConfig, Flags};
 use reqwest::Client;
@@ -81,7 +84,8 @@ fn workspace(agents: impl IntoIterator<Item = (String, Value, Value)>) -> Value 
 }
 
 fn embedded(content: Value) -> (Value, Value) {
-    (json!({}), json!([{"name": "EmbeddedAI", "content": content}]))
+    // Without tools, whose definitions the smallest window has no room for.
+    (json!({"mcpPreset": "none"}), json!([{"name": "EmbeddedAI", "content": content}]))
 }
 
 /// Answers of an upstream that repeats what it knows, and what it should not know, in every place.
@@ -199,7 +203,8 @@ async fn no_secret_is_in_any_log_or_answer() {
     let names: Vec<String> = agents.iter().map(|(id, ..)| id.clone()).collect();
     let mut settings = operators.to_vec();
     settings.push(("RUNTIME_URL", &runtime_url));
-    let app = server::app(&workspace(agents), &settings).await;
+    let stores = server::stores(&workspace(agents)).await;
+    let app = server::app_over(stores.clone(), &settings).await;
 
     let mut told = Told::default();
     let bearer = session("u1", "c1");
@@ -255,11 +260,20 @@ async fn no_secret_is_in_any_log_or_answer() {
         .json(&json!({"agentId": "role-good", "message": "hello", "userId": "u1", "companyId": "c1"}));
     assert_eq!(told.note(proactive).await, 200);
 
+    let tokens = Tokens::new(stores.records, Arc::new(SystemClock));
+    let widgets = widget_requests(&client, &app, &tokens).await;
+    let mut texts = Vec::new();
+    for (text, expected, request) in widgets {
+        assert_eq!(told.note(request).await, expected);
+        texts.push(text);
+    }
+
     let log = log.text();
     // The log and the answers are what they should be, and the secrets were in play.
     for known in [
         "the application listens",
         "session token refused",
+        "widget token refused",
         "run failed",
         "request failed",
         "answered",
@@ -290,7 +304,9 @@ async fn no_secret_is_in_any_log_or_answer() {
         &bearer,
         signature,
     ];
-    for canary in canaries {
+    // The second half of a token's text is all of its secret.
+    let halves = texts.iter().map(|text| &text[text.len() / 2..]);
+    for canary in canaries.into_iter().chain(halves) {
         for (place, text) in [("the log", &log), ("an answer", &told.0)] {
             let line = text.lines().find(|line| line.contains(canary));
             assert!(line.is_none(), "{canary} is in {place}: {}", line.unwrap_or_default());
@@ -307,6 +323,44 @@ fn runtime_request(model: &str, more: Value) -> Value {
         request[name] = value.clone();
     }
     request
+}
+
+/// Requests with a widget token in each place where one may stand: good, revoked and too often. Each comes with the
+/// token's text and the status of its answer.
+async fn widget_requests(
+    client: &Client,
+    app: &Server,
+    tokens: &Tokens,
+) -> Vec<(String, u16, reqwest::RequestBuilder)> {
+    let caps = Caps { runs_per_minute: NonZeroU32::MIN, ..Caps::default() };
+    let grant = Grant::Widget(WidgetGrant { caps, ..WidgetGrant::default() });
+    let url = app.url("/api/agent/chat");
+    let body = json!({"message": "hello"});
+    let mut requests = Vec::new();
+    for revoked in [false, true] {
+        for place in ["header", "query", "body"] {
+            let new = NewToken::new("c1", "role-good", grant.clone());
+            let minted = tokens.mint(new).await.expect("minted");
+            if revoked {
+                tokens.revoke(&minted.token.id, None).await.expect("revoked");
+            }
+            let text = minted.text.expose().to_owned();
+            for again in [false, true] {
+                let request = match place {
+                    "header" => client.post(&url).header("x-widget-token", &text).json(&body),
+                    "query" => client.post(format!("{url}?widgetToken={text}")).json(&body),
+                    _ => client.post(&url).json(&json!({"message": "hello", "widgetToken": text})),
+                };
+                let expected = match (revoked, again) {
+                    (true, _) => 401,
+                    (false, true) => 429,
+                    (false, false) => 200,
+                };
+                requests.push((text.clone(), expected, request));
+            }
+        }
+    }
+    requests
 }
 
 fn bad_requests_to_the_app(client: &Client, app: &Server, bearer: &str) -> Vec<reqwest::RequestBuilder> {

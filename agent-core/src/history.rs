@@ -87,8 +87,6 @@ pub struct ChatInput {
     /// The turn. `agent_id`, `thread_id` and `run_id` are empty where the caller named none: the credential
     /// may imply the agent, and whoever runs the turn makes the other two. `trigger` is never set here.
     pub turn: TurnRequest,
-    /// The widget token, where the body carries it.
-    pub widget_token: Option<Secret>,
     /// The user that a parameter names. It grants nothing: a proactive call must name one, and for all
     /// others it must agree with the credential.
     pub user_id: Option<String>,
@@ -159,6 +157,27 @@ where
     read_chat(body, &mut query.into_iter().map(|(name, value)| sources::parameter(name, value)), false)
 }
 
+/// The widget tokens in a chat body: every `widgetToken`, and those of `forwardedProps`. They are read before all
+/// else, since they may say who asks, and none is left out, since another reader might take another one.
+///
+/// # Errors
+///
+/// A token that is no string.
+pub fn widget_tokens(body: &Body<'_>) -> Result<Vec<Secret>, InvalidField> {
+    const NAME: &str = "widgetToken";
+    let body = body.fields()?;
+    let forwarded = body.get("forwardedProps").and_then(|value| Fields::of(value).ok());
+    let mut tokens = Vec::new();
+    for value in [Some(body), forwarded].into_iter().flatten().flat_map(|fields| fields.every(NAME)) {
+        match value {
+            json::Value::Str(text) if text.is_empty() => {}
+            json::Value::Str(text) => tokens.push(Secret::new(text.clone())),
+            _ => return Err(InvalidField::new(NAME, "must be a string")),
+        }
+    }
+    Ok(tokens)
+}
+
 fn read_chat(
     body: &Body<'_>,
     query: &mut dyn Iterator<Item = sources::Parameter>,
@@ -181,7 +200,6 @@ fn read_chat(
     };
     Ok(ChatInput {
         turn,
-        widget_token: sources.text("widgetToken")?.filter(|token| !token.is_empty()).map(Secret::new),
         user_id: sources.id("userId")?,
         company_id: sources.id("companyId")?,
         instruction: conversation.instruction,

@@ -9,17 +9,17 @@
 //!
 //! use agent_core::backend::EmbeddedBackend;
 //! use agent_core::context::RoleLayer;
-//! use agent_core::memory::MemoryRoles;
-//! use agent_core::role::RoleStore;
+//! use agent_core::records::Precondition;
+//! use agent_core::role::{RecordRoles, RoleStore};
 //! use agent_core::select::BackendKind;
 //! use agent_core::testing::ScriptedModel;
 //! use agent_core::tool::Caller;
 //! use agent_core::{Event, Message, Platform, Principal, TurnRequest, run_turn};
 //! use futures_util::StreamExt;
 //!
-//! let roles = Arc::new(MemoryRoles::new());
+//! let roles = Arc::new(RecordRoles::in_memory());
 //! let role = r#"{"id": "guide", "companyId": "acme", "children": [{"name": "EmbeddedAI"}]}"#;
-//! roles.put_role(serde_json::from_str(role)?).await?;
+//! roles.put_role(serde_json::from_str(role)?, Precondition::Any).await?;
 //!
 //! // A model of your own stands here, and whichever layers, tools and backends your agents need.
 //! let model = Arc::new(ScriptedModel::always("Hello, Ada!"));
@@ -69,7 +69,10 @@
 //!
 //! - [`records`]: one small door to data, with the company in every key, so that no query can forget it.
 //! - [`workspace`]: documents, memories, todo lists and people as typed functions over that door.
-//! - [`memory`]: the stores in memory, the reference for others.
+//! - [`seal`]: secrets under an operator's key, so that a copy of the data gives none away.
+//! - [`token`]: credentials for one agent, of which hashes are kept: for pages that embed it, and for callers of
+//!   its tools.
+//! - [`memory`]: the store in memory, the reference for others.
 //!
 //! For those who test:
 //!
@@ -93,9 +96,11 @@ pub mod payload;
 pub mod prompt;
 pub mod records;
 pub mod role;
+pub mod seal;
 pub mod select;
 #[cfg(feature = "conformance")]
 pub mod testing;
+pub mod token;
 pub mod tool;
 pub mod tool_loop;
 pub mod tools;

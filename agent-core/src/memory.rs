@@ -1,5 +1,5 @@
-//! The in-memory stores: the reference that other stores are measured by, and enough for tests and
-//! for applications that keep nothing.
+//! The store in memory: the reference that other stores are measured by, and enough for tests and for
+//! applications that keep nothing.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
@@ -13,12 +13,9 @@ use crate::records::{
     Collection, Inventory, Key, List, MAX_PAGE, MAX_VALUE_BYTES, MAX_WRITES, Order, Page, Record, Records,
     StoreError, Write,
 };
-use crate::role::{RoleBlock, RoleStore};
 
 /// The most bytes that a [`MemoryRecords`] holds, unless told otherwise.
 pub const MAX_MEMORY_BYTES: usize = 256 * 1024 * 1024;
-/// The most roles that a [`MemoryRoles`] holds.
-pub const MAX_ROLES: usize = 100_000;
 
 /// [`Records`] in memory.
 pub struct MemoryRecords {
@@ -229,44 +226,6 @@ impl Inventory for MemoryRecords {
 fn to_millis(time: SystemTime) -> SystemTime {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     UNIX_EPOCH + Duration::from_millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
-}
-
-/// [`RoleStore`] in memory, for at most [`MAX_ROLES`] roles.
-#[derive(Default)]
-pub struct MemoryRoles {
-    roles: RwLock<HashMap<String, Arc<RoleBlock>>>,
-}
-
-impl MemoryRoles {
-    /// An empty store.
-    pub fn new() -> Self {
-        Self::default()
-    }
-}
-
-#[async_trait]
-impl RoleStore for MemoryRoles {
-    async fn role(&self, company_id: &str, agent_id: &str) -> Result<Option<Arc<RoleBlock>>, StoreError> {
-        let roles = self.roles.read().unwrap_or_else(PoisonError::into_inner);
-        Ok(roles.get(agent_id).filter(|role| role.company_id == company_id).cloned())
-    }
-
-    async fn put_role(&self, role: RoleBlock) -> Result<(), StoreError> {
-        // Making the key checks the identifiers as every other store does.
-        Key::new(role.company_id.as_str(), "roles", role.id.as_str())?;
-        let mut roles = self.roles.write().unwrap_or_else(PoisonError::into_inner);
-        match roles.get(&role.id) {
-            Some(held) if held.company_id != role.company_id => {
-                return Err(StoreError::Taken(role.id));
-            }
-            None if roles.len() >= MAX_ROLES => {
-                return Err(StoreError::unavailable("the store in memory is full"));
-            }
-            _ => {}
-        }
-        roles.insert(role.id.clone(), Arc::new(role));
-        Ok(())
-    }
 }
 
 #[cfg(test)]

@@ -28,6 +28,7 @@ use serde::de::DeserializeOwned;
 use serde_json::value::to_raw_value;
 
 use crate::message::SharedJson;
+use crate::seal::SealError;
 
 mod key;
 mod list;
@@ -40,8 +41,8 @@ pub const MAX_VALUE_BYTES: usize = 1024 * 1024;
 /// How many writes are committed together at most, unless a store takes more.
 pub const MAX_WRITES: usize = 100_000;
 
-/// How often [`RecordsExt::update`] tries again when others write to the same record.
-const UPDATE_ATTEMPTS: usize = 32;
+/// How often [`RecordsExt::update`] and its like try when others write to the same records.
+pub(crate) const UPDATE_ATTEMPTS: usize = 32;
 
 /// Why a store did not do what was asked.
 #[derive(Debug, thiserror::Error)]
@@ -79,6 +80,20 @@ pub enum StoreError {
         /// What does not fit.
         #[source]
         source: serde_json::Error,
+    },
+    /// A setting is missing without which this cannot be done; the text is its name.
+    #[error("{0} is not set")]
+    NotConfigured(&'static str),
+    /// A secret that is stored cannot be opened: it was sealed under another key, or is damaged.
+    #[error("the secret {field} of {owner:?} cannot be opened")]
+    Sealed {
+        /// Whose secret it is, such as an agent's id.
+        owner: String,
+        /// The field that it stands in.
+        field: String,
+        /// Why it cannot be opened.
+        #[source]
+        source: SealError,
     },
     /// The store cannot answer now.
     #[error("the store is not available")]

@@ -2,6 +2,8 @@
 //!
 //! The shapes are the ones that operators write into workspace files. Secrets are of type
 //! [`Secret`]: they can be read by the code that sends them and are masked everywhere else.
+//! [`RoleStore`] is where roles are kept, and [`RecordRoles`] keeps them in any
+//! [`Records`](crate::records::Records), secrets apart and sealed.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,7 +14,17 @@ use serde::ser::SerializeStruct;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
-use crate::records::StoreError;
+use crate::records::{List, Page, Precondition, Record, StoreError};
+
+mod records;
+mod rotation;
+mod secrets;
+
+pub use records::RecordRoles;
+pub(crate) use records::{ROLES, RoleKeys, Stored, as_found};
+pub use rotation::Rotated;
+pub use secrets::merge_secrets;
+pub(crate) use secrets::places;
 
 /// An agent's role: its content and the containers below it.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -296,7 +308,7 @@ pub struct WorkflowConnector {
     pub auth: Option<WebhookAuth>,
 }
 
-/// How a webhook knows us.
+/// How a webhook knows us. What is secret in it may be left out of a role that is saved, as any secret.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "lowercase")]
 pub enum WebhookAuth {
@@ -307,19 +319,22 @@ pub enum WebhookAuth {
         /// The user.
         user: String,
         /// The password.
-        password: Secret,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        password: Option<Secret>,
     },
     /// A header of one's own.
     Header {
         /// Its name.
         name: String,
         /// Its value.
-        value: Secret,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        value: Option<Secret>,
     },
     /// A signed token.
     Jwt {
         /// The signing secret.
-        secret: Secret,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        secret: Option<Secret>,
     },
 }
 
@@ -350,14 +365,28 @@ pub struct SubscriptionConnector {
     pub model: Option<String>,
 }
 
-/// A string that is shown to nobody: `Debug` and serialisation give `***`.
+/// A string that is shown to nobody: `Debug` and serialisation give [`Secret::MASK`].
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Secret(String);
 
 impl Secret {
+    /// What stands in a secret's place wherever it is shown. In a role that is saved it stands for the
+    /// secret that is there already, so that what was shown can be sent back.
+    pub const MASK: &str = "***";
+
     /// Wraps a secret.
     pub fn new(secret: impl Into<String>) -> Self {
         Self(secret.into())
+    }
+
+    /// What stands in a secret's place.
+    pub fn mask() -> Self {
+        Self::new(Self::MASK)
+    }
+
+    /// Whether this is no secret but what stands in its place.
+    pub fn is_mask(&self) -> bool {
+        self.0 == Self::MASK
     }
 
     /// The secret itself, for the code that sends it to where it was meant to go.
@@ -368,7 +397,7 @@ impl Secret {
 
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("***")
+        f.write_str(Self::MASK)
     }
 }
 
@@ -381,22 +410,58 @@ impl<'de> Deserialize<'de> for Secret {
 
 impl Serialize for Secret {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str("***")
+        serializer.serialize_str(Self::MASK)
     }
 }
 
-/// Where roles come from.
+/// Where roles come from and are kept.
 ///
-/// The contract, held by `conformance::role_store`: an agent of another company is as absent as one
-/// that never was; what was put is what is got, secrets included.
+/// The contract, held by `conformance::role_store`:
+///
+/// - an agent of another company is as absent as one that never was, and so is one whose id none can have;
+/// - an agent's id is unique among all companies;
+/// - a role is replaced whole, its secrets by the rule of [`merge_secrets`], and the next read gives it;
+/// - a write whose precondition does not hold changes nothing;
+/// - secrets are given by [`role`](Self::role) alone, to the code that sends them.
 #[async_trait]
 pub trait RoleStore: Send + Sync + 'static {
-    /// The role of `agent_id`, if the company has it.
+    /// The role of `agent_id` with its secrets, if the company has it.
+    ///
+    /// # Errors
+    /// [`StoreError::Sealed`] and [`StoreError::NotConfigured`] where a secret of it cannot be opened.
     async fn role(&self, company_id: &str, agent_id: &str) -> Result<Option<Arc<RoleBlock>>, StoreError>;
 
-    /// Saves a role under its own id and company. An id that another company holds
-    /// is [`StoreError::Taken`].
-    async fn put_role(&self, role: RoleBlock) -> Result<(), StoreError>;
+    /// The role of `agent_id` as it may be shown, its secrets masked, with the version that
+    /// [`put_role`](Self::put_role) gave for it.
+    async fn masked_role(
+        &self,
+        company_id: &str,
+        agent_id: &str,
+    ) -> Result<Option<Record<RoleBlock>>, StoreError>;
+
+    /// One page of a company's roles by the bytes of their ids, as they may be shown.
+    async fn masked_roles(&self, company_id: &str, list: &List) -> Result<Page<RoleBlock>, StoreError>;
+
+    /// Saves a role under its own id and company, and gives its version. Of its secrets, those that are
+    /// absent or masked stay as they are; see [`merge_secrets`].
+    ///
+    /// # Errors
+    /// [`StoreError::Taken`] where another company has the id, [`StoreError::Conflict`] where the
+    /// precondition does not hold, [`StoreError::Invalid`] for an id that no agent can have,
+    /// [`StoreError::NotConfigured`] for a secret where there is no key to seal it with.
+    async fn put_role(&self, role: RoleBlock, precondition: Precondition) -> Result<u64, StoreError>;
+
+    /// Removes a role with its secrets and says whether there was one. Its id is free again. What the
+    /// agent has made, such as its memory, stays.
+    ///
+    /// # Errors
+    /// [`StoreError::Conflict`] where the precondition does not hold.
+    async fn delete_role(
+        &self,
+        company_id: &str,
+        agent_id: &str,
+        precondition: Precondition,
+    ) -> Result<bool, StoreError>;
 }
 
 #[cfg(test)]

@@ -1,61 +1,51 @@
 //! The built-in tools, a file a domain, and who may use which.
 //!
-//! A tool reads whom it works for from its [`ExecutionContext`], never from its arguments.
+//! The tools are thin: what they do is in [`workspace`](crate::workspace), and what they take and give is
+//! in their types, which the JSON Schemas in their definitions are made of. `docs/tools.md` lists them.
+//!
+//! - A tool reads whom it works for from its [`ExecutionContext`], never from its arguments. What
+//!   arguments say beside a tool's own fields is ignored.
+//! - A thing that is somebody else's is answered word for word as one that is not there.
+//! - A visitor of a widget may use what the role names in `widgetTools`, and even of that reaches only
+//!   what is the visitor's own or was named for visitors.
+//! - What is read has a version. Who gives it with a change is told where somebody else was faster.
 //!
 //! [`ExecutionContext`]: crate::tool::ExecutionContext
 
 use std::sync::Arc;
 
-use serde::de::DeserializeOwned;
-use serde_json::value::to_raw_value;
-use serde_json::{Map, Value};
-
-use crate::message::SharedJson;
 use crate::records::{Records, StoreError};
-use crate::tool::{LocalTools, ToolAnnotations, ToolError, ToolSpec};
+use crate::role::RoleStore;
+use crate::tool::{LocalTools, ToolError};
 use crate::workspace::WorkspaceError;
 
 mod allowed;
+mod builtin;
+mod documents;
+mod epics;
+mod memories;
+mod metrics;
+mod notifications;
+mod page;
+mod plans;
+mod schema;
 mod todos;
 
 pub use allowed::{AllowedTools, BASE_PRESET, NAMED_ONLY, allowed};
-pub use todos::{CreateTodo, ReadTodos};
 
-/// All built-in tools over `records`. What an agent may use of them is [`allowed`]'s business.
-pub fn builtin_tools(records: Arc<dyn Records>) -> LocalTools {
-    LocalTools::new().with(ReadTodos::new(records.clone())).with(CreateTodo::new(records))
+use builtin::Stores;
+
+/// All built-in tools over `records`, for the agents in `roles`. What an agent may use of them is
+/// [`allowed`]'s business.
+pub fn builtin_tools(records: Arc<dyn Records>, roles: Arc<dyn RoleStore>) -> LocalTools {
+    tools_over(Stores::new(records, roles))
 }
 
-/// Makes a definition of a built-in tool.
-fn spec(
-    name: &str,
-    description: &str,
-    input_schema: &Value,
-    output_schema: &Value,
-    annotations: ToolAnnotations,
-) -> Arc<ToolSpec> {
-    Arc::new(ToolSpec {
-        name: name.to_owned(),
-        description: description.to_owned(),
-        input_schema: schema(input_schema),
-        output_schema: Some(schema(output_schema)),
-        annotations: Some(annotations),
-    })
-}
-
-fn schema(schema: &Value) -> SharedJson {
-    to_raw_value(schema).expect("a JSON value serialises").into()
-}
-
-/// Reads a tool's arguments; a fault names the field. A caller without arguments may leave them out.
-fn arguments<T: DeserializeOwned>(arguments: Value) -> Result<T, ToolError> {
-    let arguments = match arguments {
-        Value::Object(_) => arguments,
-        Value::Null => Value::Object(Map::new()),
-        _ => return Err(ToolError::InvalidArguments("they must be a JSON object".to_owned())),
-    };
-    serde_path_to_error::deserialize(arguments)
-        .map_err(|error| ToolError::InvalidArguments(error.to_string()))
+fn tools_over(stores: Stores) -> LocalTools {
+    let stores = Arc::new(stores);
+    let domains =
+        [todos::add, documents::add, plans::add, metrics::add, notifications::add, memories::add, epics::add];
+    domains.into_iter().fold(LocalTools::new(), |tools, add| add(tools, &stores))
 }
 
 impl From<WorkspaceError> for ToolError {
@@ -63,12 +53,25 @@ impl From<WorkspaceError> for ToolError {
         match error {
             WorkspaceError::Invalid { .. } => Self::InvalidArguments(error.to_string()),
             WorkspaceError::NotFound { .. } => Self::NotFound(error.to_string()),
+            WorkspaceError::Changed { .. } => Self::Conflict(error.to_string()),
             WorkspaceError::NoTodoList | WorkspaceError::Full { .. } => Self::Unavailable(error.to_string()),
-            WorkspaceError::Store(StoreError::Conflict { .. }) => {
-                Self::Conflict("somebody else is changing the same thing; try again".to_owned())
-            }
-            WorkspaceError::Store(error @ StoreError::Unavailable(_)) => Self::Unavailable(error.to_string()),
-            WorkspaceError::Store(error) => Self::internal(error),
+            WorkspaceError::Store(error) => error.into(),
         }
     }
 }
+
+impl From<StoreError> for ToolError {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Conflict { .. } => {
+                Self::Conflict("somebody else is changing the same thing; try again".to_owned())
+            }
+            StoreError::TooLarge { .. } => Self::InvalidArguments(error.to_string()),
+            StoreError::Unavailable(_) => Self::Unavailable(error.to_string()),
+            error => Self::internal(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

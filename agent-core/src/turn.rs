@@ -327,7 +327,9 @@ async fn execution_context(
         company_id: principal.company_id.clone(),
         agent_id: role.id.clone(),
         agent_name: Some(role.name.clone()).filter(|name| !name.is_empty()),
-        todo_list_id: request.todo_list_id.clone(),
+        // Lists belong to people, and a widget's visitor is nobody who has one. No backend is told of the one
+        // that a visitor names, since it might look with rights of its own.
+        todo_list_id: request.todo_list_id.clone().filter(|_| principal.caller != Caller::Widget),
         timezone: match &request.timezone {
             Some(zone) => Some(zone.clone()),
             None => users_time_zone(platform, principal).await?,

@@ -10,17 +10,44 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::records::{Key, Records, RecordsExt, StoreError};
+use crate::records::{Key, Record, Records, RecordsExt, StoreError};
 
 mod documents;
+mod epics;
 mod file;
 mod memories;
+mod metrics;
+mod moment;
+mod notifications;
+mod plans;
+mod tally;
+mod text;
 mod todos;
+mod view;
 
-pub use documents::{Document, document, documents};
-pub use file::{Entry, Fault, FileError, Imported, MAX_FILE_BYTES, WorkspaceFile};
-pub use memories::{DEFAULT_MEMORY_FOLDER, Memory, memories, remember};
-pub use todos::{MAX_TITLE_BYTES, MAX_TODOS, Todo, TodoList, create_todo, todo_list};
+pub use documents::{
+    Document, DocumentHead, MAX_CREATED_DOCUMENTS, MAX_DOCUMENT_BYTES, append_document, create_document,
+    document, document_heads, documents, existing_document, named_document_heads,
+};
+pub use epics::{EpicHead, epic, epic_heads};
+pub use file::{Entry, ExportError, Fault, FileError, Imported, MAX_FILE_BYTES, WorkspaceFile};
+pub use memories::{
+    DEFAULT_MEMORY_FOLDER, MAX_MEMORIES, MAX_MEMORY_TEXT_BYTES, Memory, memories, recall, remember,
+};
+pub use metrics::{
+    MAX_METRIC_NAME_BYTES, MAX_METRIC_UNIT_BYTES, MAX_RECORDED_METRICS, Metric, MetricFilter, NewMetric,
+    metrics, record_metric,
+};
+pub use moment::{local_time, parse_time, utc_time};
+pub use notifications::{
+    MAX_NOTIFICATION_BYTES, MAX_NOTIFICATIONS, Notification, mark_read, notifications, send_notification,
+};
+pub use plans::{MAX_PLAN_BYTES, Plan, plan, update_plan};
+pub use text::MAX_TITLE_BYTES;
+pub use todos::{
+    MAX_TODOS, Todo, TodoChange, TodoList, create_todo, delete_todo, todo_list, todo_list_record, update_todo,
+};
+pub use view::Listed;
 
 /// The names of the collections. Memory has one below `memories` for each agent and folder.
 pub mod collection {
@@ -40,6 +67,10 @@ pub mod collection {
     pub const METRICS: &str = "metrics";
     /// Tool assignments, as they were given.
     pub const ASSIGNMENTS: &str = "assignments";
+    /// [`Notification`](super::Notification)s, in a collection below it for each person.
+    pub const NOTIFICATIONS: &str = "notifications";
+    /// How many records agents have added to a collection.
+    pub(crate) const TALLIES: &str = "tallies";
 }
 
 /// A person.
@@ -94,6 +125,16 @@ pub enum WorkspaceError {
         /// What is wrong with it.
         fault: String,
     },
+    /// The thing is not at the version that the caller has read.
+    #[error("the {what} {id:?} has changed since it was read; it is now at version {version}: read it again")]
+    Changed {
+        /// What kind of thing.
+        what: &'static str,
+        /// Its identifier.
+        id: String,
+        /// The version that is there.
+        version: u64,
+    },
     /// There is no room for one more.
     #[error("the {what} is full: it has {limit} entries")]
     Full {
@@ -107,13 +148,21 @@ pub enum WorkspaceError {
     Store(#[from] StoreError),
 }
 
+/// Compares what is there with what the caller has read, where the caller says.
+fn unchanged<T>(what: &'static str, found: &Record<T>, version: Option<u64>) -> Result<(), WorkspaceError> {
+    if version.is_some_and(|version| version != found.version) {
+        return Err(WorkspaceError::Changed { what, id: found.id.clone(), version: found.version });
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use futures_util::FutureExt;
 
     use super::*;
     use crate::memory::MemoryRecords;
-    use crate::records::Precondition;
+    use crate::records::{List, Precondition};
 
     #[test]
     fn a_user_is_found_in_the_own_company_alone() {
@@ -132,7 +181,7 @@ mod tests {
     #[test]
     fn futures_are_send() {
         fn send(_: impl Send) {}
-        let (records, roles) = (MemoryRecords::default(), crate::memory::MemoryRoles::new());
+        let (records, roles) = (MemoryRecords::default(), crate::role::RecordRoles::in_memory());
         let context = crate::tool::ExecutionContext::default();
         send(user(&records, "c", "u"));
         send(document(&records, "c", "d"));
@@ -141,6 +190,10 @@ mod tests {
         send(remember(&records, "c", "a", None, "x"));
         send(todo_list(&records, &context));
         send(create_todo(&records, &context, "x"));
-        send(WorkspaceFile::default().apply(&roles, &records));
+        send(append_document(&records, "c", "d", "x", None));
+        send(update_plan(&records, &context, None, "x", None));
+        send(metrics(&records, "c", &MetricFilter::default(), &List::default()));
+        send(WorkspaceFile::default().apply(&roles));
+        send(WorkspaceFile::export(&records, None));
     }
 }

@@ -1,6 +1,8 @@
 //! The application server: chat in, one stream out.
 
+mod caps;
 mod chat;
+mod mcp;
 mod runs;
 
 use std::sync::Arc;
@@ -15,6 +17,8 @@ use crate::request::{self, BodyLimits, Handled, Route, RouteTable};
 use crate::serve::{Body, HttpService};
 use crate::stream::StreamLimits;
 
+pub use caps::RunCaps;
+pub use mcp::AgentTools;
 pub use runs::RunRegistry;
 
 /// What the application's routes work with.
@@ -25,6 +29,10 @@ pub struct App {
     pub auth: Authenticator,
     /// The runs that there have been.
     pub runs: RunRegistry,
+    /// How often widgets may be used.
+    pub caps: RunCaps,
+    /// Agents' tools for MCP clients.
+    pub tools: AgentTools,
     /// Bounds of request bodies.
     pub body: BodyLimits,
     /// How deep a request's JSON may nest.
@@ -40,6 +48,8 @@ pub struct App {
 #[derive(Clone, Copy)]
 enum Handler {
     Chat,
+    Mcp,
+    ToolAudit,
     Probe(probe::Route),
 }
 
@@ -48,7 +58,13 @@ enum Handler {
 const OPEN_TO_WIDGETS: &[&str] = &[chat::PATH];
 
 fn routes() -> RouteTable<Handler> {
-    let own = [Route::new(Method::POST, chat::PATH, Handler::Chat)];
+    let own = [
+        Route::new(Method::POST, chat::PATH, Handler::Chat),
+        Route::new(Method::GET, mcp::PATH, Handler::Mcp),
+        Route::new(Method::POST, mcp::PATH, Handler::Mcp),
+        Route::new(Method::DELETE, mcp::PATH, Handler::Mcp),
+        Route::new(Method::GET, mcp::AUDIT_PATH, Handler::ToolAudit),
+    ];
     RouteTable::new(own.into_iter().chain(probe::routes(Handler::Probe)))
 }
 
@@ -64,6 +80,8 @@ async fn handle(app: Arc<App>, routes: Arc<RouteTable<Handler>>, request: Reques
     let (handler, _params) = routes.lookup(request.method(), request.uri().path()).or_refuse()?;
     match *handler {
         Handler::Chat => chat::post(&app, request).await,
+        Handler::Mcp => mcp::serve(&app, request).await,
+        Handler::ToolAudit => mcp::audit(&app, request).await,
         Handler::Probe(route) => app.probe.answer(route),
     }
 }

@@ -6,6 +6,10 @@
 //! `agent_session` comes along by itself, so it counts only where nothing explicit is there, and, for
 //! whatever may change something, only from our own pages.
 //!
+//! A widget token may also stand in the body, which is why there are two steps: [`Authenticator::presented`]
+//! says what the head holds, and [`Authenticator::settle`] adds what the body does. A head with an explicit
+//! credential is good or refused before the body is read.
+//!
 //! A refused credential is a 401 that says nothing of the reason: which part of a forged token was right is
 //! none of its maker's business.
 
@@ -13,8 +17,13 @@ mod hmac;
 mod session;
 #[cfg(test)]
 mod tests;
+mod widget;
 
+use std::sync::Arc;
+
+use agent_core::records::StoreError;
 use agent_core::role::Secret;
+use agent_core::token::Tokens;
 use agent_core::turn::Principal;
 use http::header::{AUTHORIZATION, COOKIE, HOST, HeaderName, HeaderValue, ORIGIN};
 use http::{HeaderMap, request};
@@ -25,6 +34,7 @@ use crate::request::Query;
 use crate::secret;
 
 pub use session::{MintError, mint_session};
+pub use widget::Visitor;
 
 /// The session's cookie.
 pub const SESSION_COOKIE: &str = "agent_session";
@@ -46,6 +56,8 @@ const MAX_REASON_BYTES: usize = 256;
 pub enum Credential {
     /// A signed-in user.
     Session(Principal),
+    /// A visitor of a page that embeds an agent.
+    Widget(Visitor),
     /// The system itself. For whom it acts the body must say, and the agent's company must agree.
     Proactive {
         /// Why.
@@ -53,8 +65,17 @@ pub enum Credential {
     },
 }
 
-/// Why a request is refused before its body is read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+/// What a request's head says of who asks.
+#[derive(Debug)]
+pub enum Presented {
+    /// An explicit credential, which holds.
+    Explicit(Credential),
+    /// Nothing explicit: what came of the cookie, if there is one. A credential in the body beats it.
+    Implied(Result<Credential, AuthError>),
+}
+
+/// Why a request is refused.
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AuthError {
     /// No credential, or none that holds.
@@ -69,9 +90,15 @@ pub enum AuthError {
     /// The reason of a proactive call is blank, too long, or not printable ASCII.
     #[error("x-proactive-trigger must be a reason of at most {MAX_REASON_BYTES} printable characters")]
     InvalidReason,
+    /// A widget token on a page that it is not for, or on none where it is bound to pages.
+    #[error("this widget token is not for pages of this origin")]
+    WrongOrigin,
     /// The setting that such a credential is checked with is missing.
     #[error("{0} is not configured")]
     NotConfigured(&'static str),
+    /// The tokens cannot be read.
+    #[error("the credential cannot be checked")]
+    Store(#[source] StoreError),
 }
 
 impl From<AuthError> for HttpError {
@@ -80,8 +107,10 @@ impl From<AuthError> for HttpError {
             AuthError::Unauthenticated => Self::unauthenticated(error.to_string()),
             AuthError::Ambiguous => Self::new(Code::AmbiguousCredentials, error.to_string()),
             AuthError::CrossOrigin => Self::forbidden(error.to_string()),
+            AuthError::WrongOrigin => Self::forbidden(error.to_string()).withhold(),
             AuthError::InvalidReason => Self::new(Code::InvalidRequest, error.to_string()),
             AuthError::NotConfigured(setting) => Self::not_configured(setting),
+            AuthError::Store(error) => Self::internal(error),
         }
     }
 }
@@ -91,6 +120,7 @@ impl From<AuthError> for HttpError {
 pub struct Authenticator {
     sessions: Option<session::Verifier>,
     internal: Option<Secret>,
+    widgets: Option<widget::Widgets>,
     /// The origin of our own pages, where the operator has named it.
     own: Option<Origin>,
 }
@@ -108,29 +138,79 @@ impl Authenticator {
         Self {
             sessions: session_secret.map(session::Verifier::new),
             internal: internal_secret,
+            widgets: None,
             own: public_url.map(Url::origin),
         }
     }
 
-    /// Finds and checks the one credential of a request.
+    /// Lets visitors with widget tokens in. Without it, there is no valid one.
+    #[must_use]
+    pub fn with_tokens(self, tokens: Arc<Tokens>) -> Self {
+        Self { widgets: Some(widget::Widgets::new(tokens)), ..self }
+    }
+
+    /// Finds and checks the one credential of a request whose body can hold none.
     ///
     /// # Errors
     ///
     /// Every [`AuthError`].
-    pub fn authenticate(&self, head: &request::Parts, query: &Query<'_>) -> Result<Credential, AuthError> {
+    pub async fn authenticate(
+        &self,
+        head: &request::Parts,
+        query: &Query<'_>,
+    ) -> Result<Credential, AuthError> {
+        let presented = self.presented(head, query).await?;
+        self.settle(presented, head, &[]).await
+    }
+
+    /// Finds and checks the one credential of a request's head.
+    ///
+    /// # Errors
+    ///
+    /// Every [`AuthError`] of an explicit credential; what is wrong with a cookie is in
+    /// [`Presented::Implied`].
+    pub async fn presented(&self, head: &request::Parts, query: &Query<'_>) -> Result<Presented, AuthError> {
         let bearer = single(&head.headers, &AUTHORIZATION)?;
         let trigger = single(&head.headers, &PROACTIVE_TRIGGER)?;
-        let widget = single(&head.headers, &WIDGET_TOKEN)?.is_some();
+        let widget = single(&head.headers, &WIDGET_TOKEN)?;
         // The error of a parameter that is given twice is a credential given twice.
-        let parameter = query.get(WIDGET_PARAMETER).map_err(|_| AuthError::Ambiguous)?.is_some();
-        match (bearer, trigger, widget, parameter) {
-            (None, None, false, false) => self.check_cookie(head),
-            (Some(bearer), None, false, false) => self.check_session(bearer_token(bearer)),
-            (bearer, Some(trigger), false, false) => self.check_proactive(bearer, trigger),
-            // No widget token can hold before there is a store of them.
-            (None, None, true, false) | (None, None, false, true) => Err(AuthError::Unauthenticated),
+        let parameter = query.get(WIDGET_PARAMETER).map_err(|_| AuthError::Ambiguous)?;
+        // A header that is no text is no token either.
+        let widget = widget.map(|widget| widget.to_str().unwrap_or_default());
+        let explicit = match (bearer, trigger, widget, parameter) {
+            (None, None, None, None) => return Ok(Presented::Implied(self.check_cookie(head))),
+            (Some(bearer), None, None, None) => self.check_session(bearer_token(bearer)),
+            (bearer, Some(trigger), None, None) => self.check_proactive(bearer, trigger),
+            (None, None, Some(text), None) | (None, None, None, Some(text)) => {
+                self.check_widget(text, &head.headers).await
+            }
+            _ => Err(AuthError::Ambiguous),
+        };
+        explicit.map(Presented::Explicit)
+    }
+
+    /// Chooses between what the head of a request holds and the widget tokens in its body.
+    ///
+    /// # Errors
+    ///
+    /// [`AuthError::Ambiguous`] for more than one explicit credential; what is wrong with the one.
+    pub async fn settle(
+        &self,
+        presented: Presented,
+        head: &request::Parts,
+        in_body: &[Secret],
+    ) -> Result<Credential, AuthError> {
+        match (presented, in_body) {
+            (Presented::Explicit(credential), []) => Ok(credential),
+            (Presented::Implied(result), []) => result,
+            (Presented::Implied(_), [text]) => self.check_widget(text.expose(), &head.headers).await,
             _ => Err(AuthError::Ambiguous),
         }
+    }
+
+    async fn check_widget(&self, text: &str, headers: &HeaderMap) -> Result<Credential, AuthError> {
+        let widgets = self.widgets.as_ref().ok_or(AuthError::Unauthenticated)?;
+        widgets.verify(text, headers).await.map(Credential::Widget)
     }
 
     fn check_session(&self, token: Option<&str>) -> Result<Credential, AuthError> {

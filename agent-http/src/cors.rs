@@ -2,20 +2,27 @@
 //!
 //! There are two kinds of foreign pages. The operator's own front ends are listed, and may send cookies. A widget
 //! sits on pages that the operator never heard of; its token is bound to origins, and the token comes with the
-//! request itself. So on the widget's paths every origin may ask, without credentials, and the handler decides.
+//! request itself. So on the widget's paths every origin may ask, without credentials, and the handler decides: it
+//! marks what a page must not read as [`Withheld`].
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::{ACCEPT, ACCEPT_LANGUAGE, AUTHORIZATION, CONTENT_LANGUAGE, CONTENT_TYPE, RETRY_AFTER};
+use http::header::{
+    ACCEPT, ACCEPT_LANGUAGE, ACCESS_CONTROL_ALLOW_CREDENTIALS, ACCESS_CONTROL_ALLOW_ORIGIN,
+    ACCESS_CONTROL_EXPOSE_HEADERS, AUTHORIZATION, CONTENT_LANGUAGE, CONTENT_TYPE, RETRY_AFTER,
+};
 use http::request::Parts;
-use http::{HeaderName, HeaderValue, Method};
+use http::{HeaderName, HeaderValue, Method, Response};
+use tower::layer::util::Stack;
+use tower::util::MapResponseLayer;
 use tower_http::cors::{AllowCredentials, AllowOrigin, CorsLayer};
 use url::Url;
 
-use crate::error::RATE_LIMIT;
+use crate::error::{RATE_LIMIT, RATE_LIMIT_POLICY};
 use crate::request::RequestId;
+use crate::serve::ResponseBody;
 
 /// How long a browser may go by a preflight's answer.
 const MAX_AGE: Duration = Duration::from_secs(600);
@@ -62,30 +69,56 @@ fn parse_origin(text: &str) -> Result<String, CorsError> {
         return Err(CorsError::Wildcard);
     }
     // An origin that is not in its serialised form would never be equal to what a browser sends.
-    let is_exact = Url::parse(text).is_ok_and(|url| {
-        !text.contains('*')
-            && matches!(url.scheme(), "http" | "https")
-            && url.origin().ascii_serialization() == text
-    });
+    let is_exact = normal_origin(text).is_some_and(|normal| normal == text);
     if is_exact { Ok(text.to_owned()) } else { Err(CorsError::NotAnOrigin(text.to_owned())) }
 }
 
+/// The origin that `text` names, as browsers serialise it: `https://A.example:443/` is `https://a.example`. None
+/// for what names no page's origin, such as `null`, a pattern, or an address with a path.
+#[must_use]
+pub fn normal_origin(text: &str) -> Option<String> {
+    let url = Url::parse(text).ok().filter(|url| matches!(url.scheme(), "http" | "https"))?;
+    let bare = url.path() == "/" && url.username().is_empty() && url.password().is_none();
+    let is_origin = bare && !text.contains(['*', '?', '#', '@']);
+    is_origin.then(|| url.origin().ascii_serialization())
+}
+
+/// The mark, in its extensions, of a response that scripts of another origin must not read, although its path is an
+/// open one.
+#[derive(Clone, Copy, Debug)]
+pub struct Withheld;
+
+fn withhold(mut response: Response<ResponseBody>) -> Response<ResponseBody> {
+    if response.extensions().get::<Withheld>().is_some() {
+        for name in
+            [ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_ALLOW_CREDENTIALS, ACCESS_CONTROL_EXPOSE_HEADERS]
+        {
+            response.headers_mut().remove(name);
+        }
+    }
+    response
+}
+
+/// What [`layer`] makes.
+pub type Layer = Stack<CorsLayer, MapResponseLayer<fn(Response<ResponseBody>) -> Response<ResponseBody>>>;
+
 /// The layer for `origins`, who may send credentials, and for any origin, without credentials, on the exact paths
 /// `open_paths`. It answers every `OPTIONS` itself.
-pub fn layer(origins: Origins, open_paths: &'static [&'static str]) -> CorsLayer {
+pub fn layer(origins: Origins, open_paths: &'static [&'static str]) -> Layer {
     let origins = Arc::new(origins);
     let listed = origins.clone();
     let may_ask = move |origin: &HeaderValue, request: &Parts| {
         origins.contains(origin) || open_paths.contains(&request.uri.path())
     };
     let may_send_credentials = move |origin: &HeaderValue, _: &Parts| listed.contains(origin);
-    CorsLayer::new()
+    let cors = CorsLayer::new()
         .allow_origin(AllowOrigin::predicate(may_ask))
         .allow_credentials(AllowCredentials::predicate(may_send_credentials))
         .allow_methods([Method::GET, Method::POST, Method::PUT, Method::DELETE])
         .allow_headers(request_headers())
-        .expose_headers([RequestId::HEADER, RETRY_AFTER, RATE_LIMIT])
-        .max_age(MAX_AGE)
+        .expose_headers([RequestId::HEADER, RETRY_AFTER, RATE_LIMIT, RATE_LIMIT_POLICY])
+        .max_age(MAX_AGE);
+    Stack::new(cors, MapResponseLayer::new(withhold))
 }
 
 /// What our clients send: the console, the widget, AG-UI and AI SDK clients, and MCP clients in browsers.
@@ -99,8 +132,8 @@ fn request_headers() -> Vec<HeaderName> {
 #[cfg(test)]
 mod tests {
     use http::header::{
-        ACCESS_CONTROL_ALLOW_CREDENTIALS, ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS,
-        ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_REQUEST_METHOD, ORIGIN,
+        ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_REQUEST_METHOD, ORIGIN,
+        VARY,
     };
     use http::{HeaderMap, Request, StatusCode};
     use tower::{Layer, ServiceExt};
@@ -186,6 +219,52 @@ mod tests {
         }
         assert_eq!(headers[ACCESS_CONTROL_ALLOW_METHODS], "GET,POST,PUT,DELETE");
         let (_, headers) = ask(Method::POST, "/chat", "https://a.example").await;
-        assert_eq!(headers[ACCESS_CONTROL_EXPOSE_HEADERS], "x-request-id,retry-after,ratelimit");
+        assert_eq!(
+            headers[ACCESS_CONTROL_EXPOSE_HEADERS],
+            "x-request-id,retry-after,ratelimit,ratelimit-policy"
+        );
+    }
+
+    #[tokio::test]
+    async fn what_is_withheld_is_read_by_no_other_origin() {
+        let refuse = request::service(|_| async { Err(HttpError::forbidden("not you").withhold()) });
+        let service = layer(parse_origins("https://a.example").expect("origins"), &["/chat"]).layer(refuse);
+        for origin in ["https://a.example", "https://b.example"] {
+            let request =
+                Request::post("/chat").header(ORIGIN, origin).body(Body::empty()).expect("a request");
+            let response = service.clone().oneshot(request).await.expect("infallible");
+            assert_eq!(response.status(), 403);
+            let names: Vec<&str> = response.headers().keys().map(HeaderName::as_str).collect();
+            assert!(!names.iter().any(|name| name.starts_with("access-control-")), "{names:?}");
+            assert!(response.headers()[VARY].to_str().expect("text").contains("origin"));
+        }
+    }
+
+    #[test]
+    fn an_origin_is_compared_in_its_normal_form() {
+        for (text, normal) in [
+            ("https://a.example", Some("https://a.example")),
+            ("https://A.example:443/", Some("https://a.example")),
+            ("HTTP://a.example:80", Some("http://a.example")),
+            ("http://a.example:443", Some("http://a.example:443")),
+            ("https://b\u{fc}cher.example", Some("https://xn--bcher-kva.example")),
+            ("http://[0:0::1]:3000", Some("http://[::1]:3000")),
+            ("http://127.1", Some("http://127.0.0.1")),
+            ("https://a.example.", Some("https://a.example.")),
+            ("https://a.example/x", None),
+            ("https://a.example?", None),
+            ("https://a.example#", None),
+            ("https://u@a.example", None),
+            ("https://@a.example", None),
+            ("https://*.example", None),
+            ("null", None),
+            ("", None),
+            ("a.example", None),
+            ("file:///", None),
+            ("data:text/plain,x", None),
+            ("ftp://a.example", None),
+        ] {
+            assert_eq!(normal_origin(text).as_deref(), normal, "{text}");
+        }
     }
 }

@@ -15,11 +15,13 @@ use std::time::Duration;
 
 use agent_core::error::Failure;
 use agent_core::history::InvalidField;
+use agent_core::records::StoreError;
 use agent_core::turn::TurnError;
 use http::header::{ALLOW, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderMap, Method, Response, StatusCode};
 use serde_json::{Map, Value};
 
+use crate::cors::Withheld;
 use crate::request::RequestId;
 use crate::serve::{ResponseBody, full};
 use crate::stream::NegotiationError;
@@ -29,6 +31,12 @@ pub const PROBLEM_JSON: &str = "application/problem+json";
 
 /// `RateLimit`, of the IETF draft "RateLimit header fields for HTTP".
 pub const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
+
+/// `RateLimit-Policy`, of the same draft.
+pub const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+
+/// The name of a limit that is not one of ours.
+const DEFAULT_POLICY: &str = "default";
 
 /// What a client is told to wait where a limit does not say.
 const DEFAULT_RETRY_AFTER: Duration = Duration::from_secs(5);
@@ -150,9 +158,22 @@ pub struct HttpError {
     more: Option<Box<More>>,
 }
 
+/// A limit on how often something may be asked, as the draft on rate limit headers describes one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RatePolicy {
+    /// The limit's name: a lower-case word.
+    pub name: &'static str,
+    /// How often in each window.
+    pub quota: u32,
+    /// The window.
+    pub window: Duration,
+}
+
 #[derive(Debug, Default)]
 struct More {
     retry_after: Option<Duration>,
+    policy: Option<RatePolicy>,
+    withheld: bool,
     allow: Vec<Method>,
     members: Map<String, Value>,
 }
@@ -211,6 +232,14 @@ impl HttpError {
         retry_after.into_iter().fold(error, Self::retry_after)
     }
 
+    /// 429 `RATE_LIMITED` for a limit of ours, which the client is told, as it is when the next try is worth it.
+    #[must_use]
+    pub fn over(policy: RatePolicy, retry_after: Duration) -> Self {
+        let mut error = Self::rate_limited(Some(retry_after));
+        error.more().policy = Some(policy);
+        error
+    }
+
     /// 500 `INTERNAL`. The client learns no more than that.
     pub fn internal(cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self::new(Code::Internal, "the server failed; its log has the cause under the request id")
@@ -234,6 +263,13 @@ impl HttpError {
     #[must_use]
     pub fn retry_after(mut self, delay: Duration) -> Self {
         self.more().retry_after = Some(delay);
+        self
+    }
+
+    /// Keeps scripts of other origins from reading the response, see [`crate::cors::Withheld`].
+    #[must_use]
+    pub fn withhold(mut self) -> Self {
+        self.more().withheld = true;
         self
     }
 
@@ -267,6 +303,9 @@ impl HttpError {
         *response.status_mut() = self.code.status();
         self.write_headers(response.headers_mut());
         response.headers_mut().insert(RequestId::HEADER, id.clone().into());
+        if self.more.is_some_and(|more| more.withheld) {
+            response.extensions_mut().insert(Withheld);
+        }
         response
     }
 
@@ -315,8 +354,14 @@ impl HttpError {
         let seconds = delay.as_secs() + u64::from(delay.subsec_nanos() > 0);
         headers.insert(RETRY_AFTER, seconds.into());
         if is_limit {
-            let limit = HeaderValue::try_from(format!("\"default\";r=0;t={seconds}"));
+            let policy = self.more.as_deref().and_then(|more| more.policy);
+            let name = policy.map_or(DEFAULT_POLICY, |policy| policy.name);
+            let limit = HeaderValue::try_from(format!("\"{name}\";r=0;t={seconds}"));
             headers.extend(limit.ok().map(|limit| (RATE_LIMIT, limit)));
+            let policy = policy.map(|RatePolicy { name, quota, window }| {
+                HeaderValue::try_from(format!("\"{name}\";q={quota};w={}", window.as_secs()))
+            });
+            headers.extend(policy.and_then(Result::ok).map(|policy| (RATE_LIMIT_POLICY, policy)));
         }
     }
 }
@@ -342,7 +387,9 @@ impl From<TurnError> for HttpError {
                 Self::new(Code::NoConnector, "no backend is configured for this agent")
                     .with("selection", selection)
             }
-            TurnError::NoBackend(_) => Self::new(Code::NotConfigured, error.to_string()),
+            TurnError::NoBackend(_) | TurnError::Store(StoreError::NotConfigured(_)) => {
+                Self::new(Code::NotConfigured, error.to_string())
+            }
             TurnError::Backend(failure) => failure.into(),
             error => Self::internal(error),
         }
@@ -458,6 +505,17 @@ mod tests {
                 &[("retry-after", "3"), ("ratelimit", "\"default\";r=0;t=3")],
             ),
             (HttpError::rate_limited(None), &[("retry-after", "5"), ("ratelimit", "\"default\";r=0;t=5")]),
+            (
+                HttpError::over(
+                    RatePolicy { name: "minute", quota: 20, window: Duration::from_secs(60) },
+                    Duration::from_millis(2100),
+                ),
+                &[
+                    ("retry-after", "3"),
+                    ("ratelimit", "\"minute\";r=0;t=3"),
+                    ("ratelimit-policy", "\"minute\";q=20;w=60"),
+                ],
+            ),
             (HttpError::conflict("in progress").retry_after(Duration::from_secs(1)), &[("retry-after", "1")]),
         ];
         for (error, expected) in cases {
@@ -495,6 +553,19 @@ mod tests {
             assert_eq!(body["detail"], "in public");
             assert_eq!(headers[RETRY_AFTER], "7");
             assert!(!body.to_string().contains("private"));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_store_without_its_setting_names_it_and_any_other_trouble_is_ours() {
+        for (error, status, detail) in [
+            (StoreError::NotConfigured("DATA_SECRET"), 503, Some("DATA_SECRET is not set")),
+            (StoreError::unavailable("db at 10.0.0.7"), 500, None),
+        ] {
+            let (_, body) = problem(TurnError::from(error).into()).await;
+            assert_eq!(body["status"], status);
+            assert!(detail.is_none_or(|detail| body["detail"] == detail), "{body}");
+            assert!(!body.to_string().contains("10.0.0.7"));
         }
     }
 

@@ -6,11 +6,13 @@
 use std::{
     io::{Read, Write},
     net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::Command,
     time::Duration,
 };
 
+use agent_core::role::Secret;
+use agent_http::auth::mint_session;
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -33,6 +35,7 @@ const API_KEY: &str = "bench-key";
 const MESSAGE: &str = "What is there to do?";
 const SESSION_SECRET: &str = "bench-session-secret-0123456789abcdef";
 const DATA_SECRET: &str = "bench-data-secret-0123456789abcdef";
+const TOKEN_TTL: Duration = Duration::from_secs(3600);
 /// The references have two worker threads, and so has everything that is compared to them.
 const WORKER_THREADS: &str = "2";
 
@@ -174,19 +177,60 @@ impl Bench {
         agents: Vec<Value>,
         allow: &[SocketAddr],
     ) -> Result<(Process, SocketAddr, String)> {
-        let (mut file, workspace) =
-            tempfile::Builder::new().suffix(".json").tempfile_in(self.scratch.path())?.keep()?;
-        file.write_all(workspace_of(agents).to_string().as_bytes())?;
-        let mut command = self.agentd(&["app", "--workspace"])?;
-        command.arg(&workspace).env("DATA_SECRET", DATA_SECRET);
+        let workspace = self.file(&workspace_of(agents))?;
+        let mut command = self.agentd(&["app"])?;
+        command.env("DATA_SECRET", DATA_SECRET);
+        let folder = command.get_current_dir().context("agentd runs in a folder of its own")?;
+        let mut import = self.agentd(&["import"])?;
+        import.arg(&workspace).env("DATA_SECRET", DATA_SECRET).current_dir(folder);
+        said(&mut import)?;
         let (process, address) = self.service(command, allow)?;
-
-        let minted = self.agentd(&["token", "session", "--user", USER, "--company", COMPANY])?.output()?;
-        ensure!(minted.status.success(), "no token: {}", String::from_utf8_lossy(&minted.stderr));
-        let stdout = String::from_utf8(minted.stdout)?;
-        let token = stdout.lines().last().context("no token was printed")?;
-        Ok((process, address, token.to_owned()))
+        let token = said(&mut self.agentd(&["token", "session", "--user", USER, "--company", COMPANY])?)?;
+        Ok((process, address, token))
     }
+
+    fn file(&self, content: &Value) -> Result<PathBuf> {
+        let (mut file, path) =
+            tempfile::Builder::new().suffix(".json").tempfile_in(self.scratch.path())?.keep()?;
+        file.write_all(content.to_string().as_bytes())?;
+        Ok(path)
+    }
+
+    /// Starts the application over `store`, `memory` or `sqlite`, by the program that serves either.
+    ///
+    /// # Errors
+    /// It does not start.
+    pub fn start_over(&self, store: &str, program: &Path) -> Result<Running> {
+        let vendor = self.vendor_url();
+        let container = json!({
+            "provider": "openai", "model": Behaviour::First.to_string(), "baseUrl": vendor, "apiKey": API_KEY,
+        });
+        let content = json!({"documentIds": ["hours", "prices"]});
+        let children = json!([{"name": "EmbeddedAI", "content": container}]);
+        let mut workspace = workspace_of(vec![role(Behaviour::First, content, children)]);
+        let text =
+            |id: &str| json!({"id": id, "companyId": COMPANY, "title": id, "text": "Some text. ".repeat(40)});
+        workspace["documents"] = json!([text("hours"), text("prices")]);
+        let agent = format!("agent-{}", Behaviour::First);
+        workspace["memories"] =
+            json!([{"id": "m", "companyId": COMPANY, "agentId": agent, "text": "Likes tea."}]);
+        let mut command = Command::new(program);
+        command.arg(store).arg(self.file(&workspace)?).env_clear();
+        command.env("SESSION_SECRET", SESSION_SECRET).env("DATA_SECRET", DATA_SECRET);
+        command.env("PORT", "0").env("OUTBOUND_ALLOW", self.upstream.to_string());
+        command.current_dir(tempfile::tempdir_in(self.scratch.path())?.keep());
+        let (process, address) = Process::start_announced(command, self.scratch.path())?;
+        let token = mint_session(&Secret::new(SESSION_SECRET), USER, COMPANY, TOKEN_TTL)?;
+        Ok(Running { processes: vec![process], address, exchange: application_exchange(token) })
+    }
+}
+
+/// The last line of what a command writes.
+fn said(command: &mut Command) -> Result<String> {
+    let output = command.output()?;
+    ensure!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    let stdout = String::from_utf8(output.stdout)?;
+    Ok(stdout.lines().last().context("nothing was printed")?.to_owned())
 }
 
 /// A workspace file with `agents`, their owner, and the list that the tool reads.

@@ -6,19 +6,16 @@ use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use agent_core::memory::{MemoryRecords, MemoryRoles};
-use agent_core::records::{Collection, Precondition, Records, RecordsExt, StoreError};
-use agent_core::role::RoleStore;
-use agent_core::tool::{
-    Caller, ExecutionContext, LocalTools, Progress, Tool, ToolError, ToolOutput, ToolSpec,
-};
-use agent_core::workspace::WorkspaceFile;
+use agent_core::records::StoreError;
+use agent_core::tool::{Caller, ExecutionContext, Progress, Tool, ToolError, ToolOutput, ToolSpec};
+use agent_core::tools::builtin_tools;
 use agent_http::cors::parse_origins;
 use agent_http::mcp::server::{
     Authority, Door, GateLimits, Identities, Identity, LegacyQuery, McpLimits, McpServer,
 };
 use agent_http::request::{self, BodyLimits};
 use agent_http::serve::{self, ServeLimits};
+use agentd::stores::Stores;
 use async_trait::async_trait;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
@@ -192,16 +189,14 @@ impl World {
     }
 
     pub async fn with(setup: Setup, workspace: &Value) -> Self {
-        let records: Arc<dyn Records> = Arc::new(MemoryRecords::default());
-        let roles: Arc<dyn RoleStore> = Arc::new(MemoryRoles::new());
-        let file = WorkspaceFile::parse(&workspace.to_string()).expect("the workspace is right");
-        file.apply(&*roles, &*records).await.expect("it is imported");
-        index(&*records, workspace).await;
+        let stores = Stores::in_memory("the test's workspace", &workspace.to_string()).await;
+        let Stores { roles, records } = stores.expect("the workspace is right");
         let tokens = Arc::new(Tokens::default());
         tokens.add("ada", identity("ada", "c1", "a1"));
         tokens.add("bob", identity("bob", "c1", "a1"));
         let stage = Arc::new(Stage::default());
-        let tools = builtin(&records, &roles).with(Slow(stage.clone())).with(Steps).with(Fails);
+        let tools =
+            builtin_tools(records.clone(), roles.clone()).with(Slow(stage.clone())).with(Steps).with(Fails);
 
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("it listens");
@@ -290,20 +285,6 @@ impl World {
             None => post,
         }
     }
-}
-
-/// Which company holds an agent, as stores of roles keep it.
-async fn index(records: &dyn Records, workspace: &Value) {
-    let agents = Collection::of_platform("agents").expect("a name");
-    for agent in workspace["agents"].as_array().expect("agents") {
-        let key = agents.key(agent["id"].as_str().expect("an id")).expect("a key");
-        let holder = json!({"companyId": agent["companyId"]});
-        records.put_as(&key, &holder, Precondition::Any).await.expect("it is put");
-    }
-}
-
-fn builtin(records: &Arc<dyn Records>, _roles: &Arc<dyn RoleStore>) -> LocalTools {
-    agent_core::tools::builtin_tools(records.clone())
 }
 
 fn workspace() -> Value {

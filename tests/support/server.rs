@@ -7,8 +7,8 @@ use std::time::Duration;
 use agent_core::role::Secret;
 use agent_http::auth::mint_session;
 use agent_http::config::{AppConfig, Flags, RuntimeConfig};
-use agentd::compose::Stores;
 use agentd::run::{self, Stop};
+use agentd::stores::Stores;
 use serde_json::Value;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -68,6 +68,16 @@ impl Server {
 
 /// The application with a workspace, reaching loopback, and `settings` over the defaults.
 pub async fn app(workspace: &Value, settings: &[(&str, &str)]) -> Server {
+    app_over(stores(workspace).await, settings).await
+}
+
+/// Stores with a workspace, for tests that look at them beside the application.
+pub async fn stores(workspace: &Value) -> Stores {
+    Stores::in_memory("the test's workspace", &workspace.to_string()).await.expect("it is right")
+}
+
+/// The application over stores, likewise.
+pub async fn app_over(stores: Stores, settings: &[(&str, &str)]) -> Server {
     let mut env = BTreeMap::from([
         ("PORT", "0"),
         ("SESSION_SECRET", SESSION_SECRET),
@@ -75,13 +85,11 @@ pub async fn app(workspace: &Value, settings: &[(&str, &str)]) -> Server {
         ("OUTBOUND_ALLOW", "127.0.0.0/8"),
     ]);
     env.extend(settings.iter().copied());
-    app_of(AppConfig::load(&Flags::default(), &env).expect("the settings are right"), workspace).await
+    app_of(AppConfig::load(&Flags::default(), &env).expect("the settings are right"), stores).await
 }
 
-/// The application with a configuration and a workspace.
-pub async fn app_of(config: AppConfig, workspace: &Value) -> Server {
-    let stores =
-        Stores::in_memory("the test's workspace", &workspace.to_string()).await.expect("it is right");
+/// The application with a configuration, over stores.
+pub async fn app_of(config: AppConfig, stores: Stores) -> Server {
     let listener = run::listen(config.server.listen).await.expect("a free port");
     let address = listener.local_addr().expect("it listens");
     let (stopper, stop) = Stop::by_hand();

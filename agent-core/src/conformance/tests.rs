@@ -1,7 +1,8 @@
 //! The suites on the core's own implementations, and on broken ones, which they must find out.
 
+use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use futures_util::FutureExt;
@@ -11,14 +12,17 @@ use serde_json::value::to_raw_value;
 use super::*;
 use crate::backend::EmbeddedBackend;
 use crate::error::{Failure, FailureKind};
-use crate::memory::{MemoryRecords, MemoryRoles};
+use crate::memory::MemoryRecords;
 use crate::message::FinishReason;
 use crate::model::{Model, ModelEvent, ModelInfo, ModelRequest, ModelStream};
 use crate::payload::Payload;
 use crate::records::{
-    Collection, Key, List, MAX_VALUE_BYTES, Page, Precondition, Record, Records, StoreError, Write,
+    Collection, Key, List, MAX_ID_BYTES, MAX_VALUE_BYTES, Page, Precondition, Record, Records, StoreError,
+    Write,
 };
-use crate::role::{EmbeddedAi, RoleBlock, RoleStore};
+use crate::role::{
+    Container, EmbeddedAi, RecordRoles, RoleBlock, RoleStore, Secret, WebhookAuth, WorkflowConnector,
+};
 use crate::select::Choice;
 use crate::testing::{Answer, ScriptedModel};
 
@@ -45,8 +49,8 @@ async fn the_store_in_memory_conforms() {
 }
 
 #[tokio::test]
-async fn the_roles_in_memory_conform() {
-    role_store(async || Arc::new(MemoryRoles::new()) as _).await;
+async fn roles_in_records_conform() {
+    role_store(async || Arc::new(RecordRoles::in_memory()) as _).await;
 }
 
 #[tokio::test]
@@ -216,41 +220,145 @@ async fn a_defective_store_is_found_out() {
     }
 }
 
-/// Gives any company's role to anybody.
-struct Promiscuous(MemoryRoles);
+#[derive(Debug, Clone, Copy)]
+enum RoleDefect {
+    ForgetsTheTenant,
+    LosesSecrets,
+    ForgetsMasks,
+    FollowsAddresses,
+    ShowsSecrets,
+    IgnoresPreconditions,
+    KeepsWhatItRead,
+    DeletesNothing,
+    TakesLongIds,
+    ListsOnePage,
+}
 
-#[async_trait]
-impl RoleStore for Promiscuous {
-    async fn role(&self, _: &str, agent_id: &str) -> Result<Option<Arc<RoleBlock>>, StoreError> {
-        self.0.role("company", agent_id).await
-    }
+/// Keeps roles, but not quite.
+struct DefectiveRoles {
+    inner: RecordRoles,
+    defect: RoleDefect,
+    read: Mutex<HashMap<(String, String), Arc<RoleBlock>>>,
+}
 
-    async fn put_role(&self, role: RoleBlock) -> Result<(), StoreError> {
-        self.0.put_role(role).await
+fn webhook(children: &mut [Container]) -> Option<&mut WorkflowConnector> {
+    children.iter_mut().find_map(|child| match child {
+        Container::WorkflowConnector(workflow) => Some(&mut **workflow),
+        _ => None,
+    })
+}
+
+fn is_masked(auth: &WebhookAuth) -> bool {
+    matches!(auth, WebhookAuth::Basic { password: Some(password), .. } if password.is_mask())
+}
+
+impl DefectiveRoles {
+    fn precondition(&self, precondition: Precondition) -> Precondition {
+        match self.defect {
+            RoleDefect::IgnoresPreconditions => Precondition::Any,
+            _ => precondition,
+        }
     }
 }
 
-/// Keeps roles as they are shown, so that their secrets are lost.
-struct Masking(MemoryRoles);
-
 #[async_trait]
-impl RoleStore for Masking {
+impl RoleStore for DefectiveRoles {
     async fn role(&self, company_id: &str, agent_id: &str) -> Result<Option<Arc<RoleBlock>>, StoreError> {
-        self.0.role(company_id, agent_id).await
+        let company_id = match self.defect {
+            RoleDefect::ForgetsTheTenant => "company",
+            _ => company_id,
+        };
+        let key = (company_id.to_owned(), agent_id.to_owned());
+        if matches!(self.defect, RoleDefect::KeepsWhatItRead)
+            && let Some(role) = self.read.lock().expect("unpoisoned").get(&key)
+        {
+            return Ok(Some(role.clone()));
+        }
+        let role = self.inner.role(company_id, agent_id).await?;
+        self.read.lock().expect("unpoisoned").extend(role.clone().map(|role| (key, role)));
+        Ok(role)
     }
 
-    async fn put_role(&self, role: RoleBlock) -> Result<(), StoreError> {
-        let shown = serde_json::to_value(&role).expect("JSON");
-        self.0.put_role(serde_json::from_value(shown).expect("a role")).await
+    async fn masked_role(
+        &self,
+        company_id: &str,
+        agent_id: &str,
+    ) -> Result<Option<Record<RoleBlock>>, StoreError> {
+        let mut record = self.inner.masked_role(company_id, agent_id).await?;
+        if let (RoleDefect::ShowsSecrets, Some(record)) = (self.defect, &mut record) {
+            let role = self.inner.role(company_id, agent_id).await?;
+            record.value = role.map(|role| (*role).clone()).unwrap_or_default();
+        }
+        Ok(record)
+    }
+
+    async fn masked_roles(&self, company_id: &str, list: &List) -> Result<Page<RoleBlock>, StoreError> {
+        let page = self.inner.masked_roles(company_id, list).await?;
+        Ok(match self.defect {
+            RoleDefect::ListsOnePage => Page { next_cursor: None, ..page },
+            _ => page,
+        })
+    }
+
+    async fn put_role(&self, mut role: RoleBlock, precondition: Precondition) -> Result<u64, StoreError> {
+        match self.defect {
+            RoleDefect::LosesSecrets => {
+                let shown = serde_json::to_value(&role).expect("JSON");
+                role = serde_json::from_value(shown).expect("a role");
+            }
+            RoleDefect::ForgetsMasks if role.content.messenger_token == Some(Secret::mask()) => {
+                role.content.messenger_token = Some(Secret::new(""));
+            }
+            RoleDefect::FollowsAddresses => {
+                let before = self.inner.role(&role.company_id, &role.id).await?;
+                let held = before.and_then(|before| webhook(&mut before.children.clone())?.auth.take());
+                if let Some(workflow) = webhook(&mut role.children)
+                    && workflow.auth.as_ref().is_some_and(is_masked)
+                {
+                    workflow.auth = held;
+                }
+            }
+            RoleDefect::TakesLongIds => role.id.truncate(MAX_ID_BYTES),
+            _ => {}
+        }
+        self.inner.put_role(role, self.precondition(precondition)).await
+    }
+
+    async fn delete_role(
+        &self,
+        company_id: &str,
+        agent_id: &str,
+        precondition: Precondition,
+    ) -> Result<bool, StoreError> {
+        if matches!(self.defect, RoleDefect::DeletesNothing) {
+            let found = self.inner.masked_role(company_id, agent_id).await?.map(|record| record.version);
+            return precondition.check(found).map(|()| found.is_some());
+        }
+        self.inner.delete_role(company_id, agent_id, self.precondition(precondition)).await
     }
 }
 
 #[tokio::test]
 async fn a_defective_role_store_is_found_out() {
-    let said = complaint(role_store(async || Arc::new(Promiscuous(MemoryRoles::new())) as _)).await;
-    assert!(said.contains("another company's role is absent"), "{said}");
-    let said = complaint(role_store(async || Arc::new(Masking(MemoryRoles::new())) as _)).await;
-    assert!(said.contains("secrets are given back as they were put"), "{said}");
+    for (defect, expected) in [
+        (RoleDefect::ForgetsTheTenant, "another company's role is absent"),
+        (RoleDefect::LosesSecrets, "secrets are given back as they were put"),
+        (RoleDefect::ForgetsMasks, "masked secrets stay as they are"),
+        (RoleDefect::FollowsAddresses, "a changed address clears its secret"),
+        (RoleDefect::ShowsSecrets, "a masked role holds no secret"),
+        (RoleDefect::IgnoresPreconditions, "a version of what is absent is a conflict"),
+        (RoleDefect::KeepsWhatItRead, "of a role that is replaced"),
+        (RoleDefect::DeletesNothing, "deleting a version of what is absent"),
+        (RoleDefect::TakesLongIds, "in the company \"company\" is invalid"),
+        (RoleDefect::ListsOnePage, "roles are listed by the bytes of their ids"),
+    ] {
+        let make = async || {
+            let inner = RecordRoles::in_memory();
+            Arc::new(DefectiveRoles { inner, defect, read: Mutex::default() }) as Arc<dyn RoleStore>
+        };
+        let complaint = complaint(role_store(make)).await;
+        assert!(complaint.contains(expected), "{defect:?}: {complaint}");
+    }
 }
 
 /// Answers by the script, but makes the bytes of a request different each time.

@@ -69,6 +69,12 @@ impl<'t> Fields<'t> {
         self.0.get(name).filter(|value| !value.is_null())
     }
 
+    /// The values of a field that may be given several times.
+    pub(super) fn every(self, name: &'static str) -> impl Iterator<Item = &'t Value<'t>> {
+        let named = self.0.iter().filter(move |(key, _)| *key == name);
+        named.map(|(_, value)| value).filter(|value| !value.is_null())
+    }
+
     /// The name of the first of two spellings that is there; the first, if neither is.
     pub(super) fn spelled(self, ours: &'static str, theirs: &'static str) -> &'static str {
         if self.get(ours).is_none() && self.get(theirs).is_some() { theirs } else { ours }

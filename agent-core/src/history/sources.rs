@@ -70,14 +70,6 @@ impl<'t> Sources<'t> {
         Some((format!("forwardedProps.{name}").into(), value))
     }
 
-    pub(super) fn text(&self, name: &'static str) -> Result<Option<&'t str>, InvalidField> {
-        match self.get(name) {
-            None => Ok(None),
-            Some((_, Value::Str(text))) => Ok(Some(text)),
-            Some((path, _)) => Err(InvalidField::new(path, "must be a string")),
-        }
-    }
-
     /// An identifier from any of the places. They are asked in turn, and must not contradict one another:
     /// a proxy that looked at one of them would else have let another one pass.
     pub(super) fn id(&self, name: &'static str) -> Result<Option<String>, InvalidField> {

@@ -66,7 +66,7 @@ fn our_own_body() {
     let chat = chat(&json!({
         "agentId": "a", "message": "now", "threadId": "t", "runId": "r", "tabId": "tab",
         "messages": [{"role": "user", "content": "before"}, {"role": "assistant", "content": "yes", "id": null}],
-        "widgetToken": "w-token", "todoListId": "l", "timezone": "Europe/Berlin",
+        "todoListId": "l", "timezone": "Europe/Berlin",
         "pageContext": {"title": "Page"}, "blocksContext": [{"id": 1}], "userId": "u", "companyId": "c",
         "toolChoice": "required", "unknown": {"x": []},
     }))
@@ -78,22 +78,45 @@ fn our_own_body() {
     assert_eq!(turn.page_context, Some(json!({"title": "Page"})));
     assert_eq!(turn.blocks_context, [json!({"id": 1})]);
     assert_eq!(turn.tool_choice, ToolChoice::Required);
-    assert_eq!(chat.widget_token, Some(Secret::new("w-token")));
     assert_eq!((chat.user_id.as_deref(), chat.company_id.as_deref()), (Some("u"), Some("c")));
     assert_eq!(shape(&turn.messages), "user \"before\"\nassistant \"yes\"\nuser \"now\"\n");
-    assert!(!format!("{chat:?}").contains("w-token"));
 }
 
 #[test]
 fn absent_fields_stay_absent() {
     let chat = chat(&json!({"message": "x", "agentId": null, "threadId": "", "messages": null,
-        "timezone": null, "pageContext": null, "blocksContext": null, "toolChoice": null, "widgetToken": ""}))
+        "timezone": null, "pageContext": null, "blocksContext": null, "toolChoice": null}))
     .unwrap();
     let turn = &chat.turn;
     assert_eq!((&*turn.agent_id, &*turn.thread_id, &*turn.run_id), ("", "", ""));
     assert!(turn.timezone.is_none() && turn.page_context.is_none() && turn.blocks_context.is_empty());
     assert_eq!(turn.tool_choice, ToolChoice::Auto);
-    assert!(chat.widget_token.is_none());
+}
+
+#[test]
+fn widget_tokens_are_read_from_both_places() {
+    let read = |text: &str| {
+        let body = Body::parse(text.as_bytes(), 64).expect("JSON");
+        let tokens = widget_tokens(&body).map_err(|error| error.to_string())?;
+        Ok::<_, String>(tokens.iter().map(|token| token.expose().to_owned()).collect::<Vec<_>>())
+    };
+    let found = |tokens: &[&str]| Ok(tokens.iter().copied().map(str::to_owned).collect());
+    let no_string = || Err("widgetToken must be a string".to_owned());
+    for (body, expected) in [
+        (r#"{}"#, found(&[])),
+        (r#"{"widgetToken": null}"#, found(&[])),
+        (r#"{"widgetToken": ""}"#, found(&[])),
+        (r#"{"widgetToken": "w", "messages": 7}"#, found(&["w"])),
+        (r#"{"widgetToken": "w", "widgetToken": "v"}"#, found(&["w", "v"])),
+        (r#"{"forwardedProps": {"widgetToken": "w"}}"#, found(&["w"])),
+        (r#"{"forwardedProps": [{"widgetToken": "w"}]}"#, found(&[])),
+        (r#"{"widgetToken": "w", "forwardedProps": {"widgetToken": "w"}}"#, found(&["w", "w"])),
+        (r#"{"widgetToken": 1}"#, no_string()),
+        (r#"{"forwardedProps": {"widgetToken": ["sk-1"]}}"#, no_string()),
+        (r#"[]"#, Err("the body must be an object".to_owned())),
+    ] {
+        assert_eq!(read(body), expected, "{body}");
+    }
 }
 
 #[test]
@@ -424,7 +447,6 @@ fn faults_name_the_field_and_not_the_value() {
         (json!({"message": "x", "agentId": long}), "agentId is longer than 128 bytes"),
         (json!({"message": "x", "timezone": "sk-1 {}"}), "timezone must be an IANA time zone name"),
         (json!({"message": "x", "blocksContext": {}}), "blocksContext must be a list"),
-        (json!({"message": "x", "widgetToken": 1}), "widgetToken must be a string"),
         (json!({"message": "x", "forwardedProps": {"tabId": 1}}), "forwardedProps.tabId must be a string"),
         (
             json!({"message": "x", "agentId": "a", "forwardedProps": {"agentId": "b"}}),

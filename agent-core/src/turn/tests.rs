@@ -11,10 +11,11 @@ use crate::backend::EmbeddedBackend;
 use crate::context::Stability;
 use crate::error::FailureKind;
 use crate::event::{Event, Grammar};
-use crate::memory::{MemoryRecords, MemoryRoles};
+use crate::memory::MemoryRecords;
 use crate::model::{Model, ModelInfo};
 use crate::prompt::Part;
-use crate::records::{Key, Precondition, RecordsExt};
+use crate::records::{Key, List, Page, Precondition, Record, RecordsExt};
+use crate::role::RecordRoles;
 use crate::select::Reason;
 use crate::testing::{Answer, FakeTools, ManualClock, ScriptedModel};
 use crate::tool::{Progress, ToolOutput};
@@ -27,9 +28,10 @@ struct Bench {
 }
 
 async fn bench(roles: Vec<Value>, answers: impl IntoIterator<Item = Answer>) -> Bench {
-    let store = MemoryRoles::new();
+    let store = RecordRoles::in_memory();
     for role in roles {
-        store.put_role(serde_json::from_value(role).expect("a role")).await.expect("put");
+        let role = serde_json::from_value(role).expect("a role");
+        store.put_role(role, Precondition::Any).await.expect("put");
     }
     let model = Arc::new(ScriptedModel::new(answers));
     let tools =
@@ -333,7 +335,19 @@ impl RoleStore for Broken {
         Err(store_error())
     }
 
-    async fn put_role(&self, _: RoleBlock) -> Result<(), StoreError> {
+    async fn masked_role(&self, _: &str, _: &str) -> Result<Option<Record<RoleBlock>>, StoreError> {
+        Err(store_error())
+    }
+
+    async fn masked_roles(&self, _: &str, _: &List) -> Result<Page<RoleBlock>, StoreError> {
+        Err(store_error())
+    }
+
+    async fn put_role(&self, _: RoleBlock, _: Precondition) -> Result<u64, StoreError> {
+        Err(store_error())
+    }
+
+    async fn delete_role(&self, _: &str, _: &str, _: Precondition) -> Result<bool, StoreError> {
         Err(store_error())
     }
 }

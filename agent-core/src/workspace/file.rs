@@ -1,5 +1,9 @@
 //! The workspace file: users, agents, documents, todo lists and memory as one JSON text, for a first
 //! start, a move between stores, or a test.
+//!
+//! What a store exports and another imports is the same in both, but for agents' secrets: they leave the
+//! store as their masks alone, and a mask says that a secret stays as it is. In the store that they come
+//! from they do; in a new one they are absent and must be given again.
 
 use std::fmt;
 
@@ -7,13 +11,15 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::{Document, Memory, TodoList, User, collection};
-use crate::message::SharedJson;
-use crate::records::{Key, Precondition, Record, Records, RecordsExt, StoreError, to_json};
-use crate::role::{RoleBlock, RoleStore};
+use crate::role::RoleBlock;
 
 mod check;
+mod export;
+mod import;
 mod locate;
 
+pub use export::ExportError;
+pub use import::Imported;
 use locate::{Path, locate};
 
 /// The most bytes that a workspace file has.
@@ -22,26 +28,35 @@ pub const MAX_FILE_BYTES: usize = 64 * 1024 * 1024;
 /// What a workspace file holds. All lists may be left out; unknown fields are ignored.
 ///
 /// A todo list's owner and a memory's agent need not be in the file: they may come from elsewhere.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct WorkspaceFile {
     /// People.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub users: Vec<User>,
     /// Agents' role blocks.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub agents: Vec<RoleBlock>,
     /// Documents.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub documents: Vec<Document>,
     /// Todo lists with their todos.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub todo_lists: Vec<TodoList>,
     /// What agents remember from the start: `{"id","companyId","agentId","folder"?,"text"}`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub memories: Vec<Memory>,
     /// Plans, kept as they are given.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub plans: Vec<Entry>,
     /// Epics, kept as they are given.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub epics: Vec<Entry>,
     /// Metrics, kept as they are given.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub metrics: Vec<Entry>,
     /// Tool assignments, kept as they are given.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub assignments: Vec<Entry>,
 }
 
@@ -58,22 +73,9 @@ pub struct Entry {
     pub rest: Map<String, Value>,
 }
 
-/// What an import did.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Imported {
-    /// How many roles were saved, whether or not they were the same before.
-    pub agents: usize,
-    /// How many records are new.
-    pub created: usize,
-    /// How many records were there and are different now.
-    pub updated: usize,
-    /// How many records were there as they are in the file.
-    pub unchanged: usize,
-}
-
 impl WorkspaceFile {
-    /// Reads and checks a whole file. Nothing that [`apply`](Self::apply) could refuse on its own is
-    /// left to it.
+    /// Reads and checks a whole file. What [`apply`](Self::apply) could refuse without a look
+    /// at the store is found here.
     ///
     /// # Errors
     /// The first fault in the text, or all faults in what it says.
@@ -104,48 +106,14 @@ impl WorkspaceFile {
         Err(FileError { faults: faults.into_iter().map(place).collect() })
     }
 
-    /// Saves everything. A thing that is there under its identifier becomes what the file says; of a
-    /// todo list, todos that the file does not name stay. Doing it again changes nothing.
+    /// The file's text, which [`parse`](Self::parse) takes. The same content gives the same text.
     ///
     /// # Errors
-    /// [`StoreError::Taken`] where another company has an agent of the same identifier, which only
-    /// the store knows; roles come first, so that no record is written then. Otherwise the store's own
-    /// troubles, after which the import can be repeated.
-    pub async fn apply(&self, roles: &dyn RoleStore, records: &dyn Records) -> Result<Imported, StoreError> {
-        let planned = self.records()?;
-        let mut imported = Imported::default();
-        for role in &self.agents {
-            roles.put_role(role.clone()).await?;
-            imported.agents += 1;
-        }
-        for (key, value) in planned {
-            imported.count(put_if_other(records, &key, value).await?);
-        }
-        for list in &self.todo_lists {
-            imported.count(merge_todos(records, list).await?);
-        }
-        Ok(imported)
-    }
-
-    /// Everything but roles and todo lists, as it is stored.
-    fn records(&self) -> Result<Vec<(Key, SharedJson)>, StoreError> {
-        let mut planned = Vec::new();
-        for user in &self.users {
-            planned.push((Key::new(&user.company_id, collection::USERS, &user.id)?, to_json(user)?));
-        }
-        for document in &self.documents {
-            let key = Key::new(&document.company_id, collection::DOCUMENTS, &document.id)?;
-            planned.push((key, to_json(document)?));
-        }
-        for memory in &self.memories {
-            planned.push((memory.key()?, to_json(memory)?));
-        }
-        for (name, entries) in self.entries() {
-            for entry in entries {
-                planned.push((Key::new(&entry.company_id, name, &entry.id)?, to_json(entry)?));
-            }
-        }
-        Ok(planned)
+    /// Why no import would take the text: it is too large, or what `parse` would find in it.
+    pub fn to_text(&self) -> Result<String, FileError> {
+        let text = serde_json::to_string_pretty(self)
+            .map_err(|error| FileError::whole(format!("the content is not JSON: {error}")))?;
+        Self::parse(&text).map(|_| text)
     }
 
     /// The lists that are kept as they are given, under the names that they have in the file and in
@@ -158,53 +126,6 @@ impl WorkspaceFile {
             (collection::ASSIGNMENTS, &self.assignments),
         ]
     }
-}
-
-#[derive(PartialEq)]
-enum Change {
-    Created,
-    Updated,
-    Unchanged,
-}
-
-impl Imported {
-    fn count(&mut self, change: Change) {
-        match change {
-            Change::Created => self.created += 1,
-            Change::Updated => self.updated += 1,
-            Change::Unchanged => self.unchanged += 1,
-        }
-    }
-}
-
-async fn put_if_other(records: &dyn Records, key: &Key, value: SharedJson) -> Result<Change, StoreError> {
-    let change = match records.get(key).await? {
-        Some(found) if found.value.get() == value.get() => return Ok(Change::Unchanged),
-        Some(_) => Change::Updated,
-        None => Change::Created,
-    };
-    records.put(key, value, Precondition::Any).await?;
-    Ok(change)
-}
-
-async fn merge_todos(records: &dyn Records, list: &TodoList) -> Result<Change, StoreError> {
-    let key = Key::new(&list.company_id, collection::TODO_LISTS, &list.id)?;
-    let merge = |found: Option<&TodoList>| {
-        let mut merged = list.clone();
-        let kept = found.into_iter().flat_map(|found| &found.todos);
-        merged.todos.extend(kept.filter(|todo| list.todos.iter().all(|own| own.id != todo.id)).cloned());
-        merged
-    };
-    let found = records.get_as::<TodoList>(&key).await?.map(|record| record.value);
-    if found.as_ref().is_some_and(|found| merge(Some(found)) == *found) {
-        return Ok(Change::Unchanged);
-    }
-    let change = if found.is_some() { Change::Updated } else { Change::Created };
-    let merge = |found: Option<Record<TodoList>>| {
-        Ok::<_, StoreError>(merge(found.as_ref().map(|record| &record.value)))
-    };
-    records.update(&key, merge).await?;
-    Ok(change)
 }
 
 /// What is wrong with a workspace file.

@@ -1,12 +1,23 @@
 //! Memory: what an agent has written down, by folder.
 
+use std::cmp::Reverse;
+use std::collections::HashSet;
+
 use serde::{Deserialize, Serialize};
 
+use super::text::{self, checked_text};
+use super::view::MAX_LOOKED_AT;
 use super::{WorkspaceError, collection};
-use crate::records::{Collection, Key, List, Order, Precondition, Records, RecordsExt, StoreError};
+use crate::records::{
+    Collection, Key, List, MAX_PAGE, Order, Precondition, Record, Records, RecordsExt, StoreError,
+};
 
 /// The folder of an agent whose role names none.
 pub const DEFAULT_MEMORY_FOLDER: &str = "default";
+/// How many entries a folder takes. None gives way to another, for nobody would be told.
+pub const MAX_MEMORIES: usize = 1_000;
+/// How many bytes an entry that is written down here has at most.
+pub const MAX_MEMORY_TEXT_BYTES: usize = 4 * 1024;
 
 /// One thing that an agent remembers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -67,8 +78,9 @@ pub async fn remember(
     folder: Option<&str>,
     text: &str,
 ) -> Result<Memory, WorkspaceError> {
-    if text.trim().is_empty() {
-        return Err(WorkspaceError::Invalid { field: "text", fault: "is blank".to_owned() });
+    let text = checked_text(text, MAX_MEMORY_TEXT_BYTES).map_err(text::of("text"))?;
+    if is_full(records, &folder_of(company_id, agent_id, folder)?).await? {
+        return Err(WorkspaceError::Full { what: "memory folder", limit: MAX_MEMORIES });
     }
     let entry = Memory {
         id: crate::new_id(),
@@ -79,6 +91,60 @@ pub async fn remember(
     };
     records.put_as(&entry.key()?, &entry, Precondition::Absent).await?;
     Ok(entry)
+}
+
+/// Whether the folder takes no more. Entries come from workspace files as well, so they are counted as
+/// they are; calls side by side may each find room for one.
+async fn is_full(records: &dyn Records, folder: &Collection) -> Result<bool, StoreError> {
+    let mut list = List { limit: Some(MAX_PAGE), ..List::default() };
+    let mut count = 0;
+    loop {
+        let page = records.list(folder, &list).await?;
+        count += page.records.len();
+        list.cursor = page.next_cursor;
+        if count >= MAX_MEMORIES || list.cursor.is_none() {
+            return Ok(count >= MAX_MEMORIES);
+        }
+    }
+}
+
+/// The entries of an agent's folder in which words of `query` occur, whatever their case: those with the
+/// most of the words first, and of these the newest; without words, all, the newest first. At most
+/// `limit` of them, of the newest two thousand of the folder.
+pub async fn recall(
+    records: &dyn Records,
+    company_id: &str,
+    agent_id: &str,
+    folder: Option<&str>,
+    query: &str,
+    limit: usize,
+) -> Result<Vec<Record<Memory>>, StoreError> {
+    let folder = folder_of(company_id, agent_id, folder)?;
+    let query = query.to_lowercase();
+    let words: HashSet<&str> = query.split(|char: char| !char.is_alphanumeric()).collect();
+    let words: Vec<&str> = words.into_iter().filter(|word| !word.is_empty()).collect();
+    let score = |text: &str| {
+        let text = text.to_lowercase();
+        words.iter().filter(|word| text.contains(**word)).count()
+    };
+    let scored = |record: Record<Memory>| {
+        let score = score(&record.value.text);
+        (words.is_empty() || score > 0).then_some((score, record))
+    };
+    let mut list = List { limit: Some(MAX_PAGE), order: Order::Descending, ..List::default() };
+    let mut found = Vec::new();
+    for _ in 0..MAX_LOOKED_AT / MAX_PAGE {
+        let page = records.list_as::<Memory>(&folder, &list).await?;
+        found.extend(page.records.into_iter().filter_map(scored));
+        list.cursor = page.next_cursor;
+        if list.cursor.is_none() {
+            break;
+        }
+    }
+    // Sorting is stable, and what was found is in the order of age.
+    found.sort_by_key(|(score, _)| Reverse(*score));
+    found.truncate(limit);
+    Ok(found.into_iter().map(|(_, record)| record).collect())
 }
 
 #[cfg(test)]
@@ -109,5 +175,51 @@ mod tests {
         assert_eq!(read(None, 2), ["two", "three"]);
         assert_eq!(read(None, 0), Vec::<String>::new());
         assert_eq!(read(Some("other"), 10), ["elsewhere"]);
+    }
+
+    #[test]
+    fn what_was_said_in_other_words_is_not_recalled() {
+        let records = MemoryRecords::default();
+        for text in ["Ada likes green tea.", "Bob likes coffee.", "The TEA is in the cupboard.", "Ünder"] {
+            remember(&records, "c", "a", None, text).now_or_never().expect("no wait").expect("remembered");
+        }
+        for (query, limit, expected) in [
+            ("", 2, &["Ünder", "The TEA is in the cupboard."][..]),
+            ("tea, ADA?", 10, &["Ada likes green tea.", "The TEA is in the cupboard."]),
+            ("likes", 1, &["Bob likes coffee."]),
+            ("ü", 10, &["Ünder"]),
+            ("beer", 10, &[]),
+        ] {
+            let found = recall(&records, "c", "a", None, query, limit).now_or_never().expect("no wait");
+            let texts: Vec<_> = found.expect("read").into_iter().map(|record| record.value.text).collect();
+            assert_eq!(texts, expected, "{query:?}");
+        }
+        let other = recall(&records, "d", "a", None, "", 10).now_or_never().expect("no wait");
+        assert_eq!(other.expect("read"), []);
+    }
+
+    #[test]
+    fn a_full_folder_says_so() {
+        let records = MemoryRecords::default();
+        let folder = folder_of("c", "a", None).expect("a folder");
+        let entry = Memory {
+            id: String::new(),
+            company_id: "c".into(),
+            agent_id: "a".into(),
+            folder: None,
+            text: "x".into(),
+        };
+        for _ in 1..MAX_MEMORIES {
+            records.append_as(&folder, &entry).now_or_never().expect("no wait").expect("appended");
+        }
+        let remember = |folder, text: &str| {
+            let entry = remember(&records, "c", "a", folder, text).now_or_never().expect("no wait");
+            entry.map(drop).map_err(|error| error.to_string())
+        };
+        assert_eq!(remember(None, "y"), Ok(()));
+        assert_eq!(remember(None, "z"), Err("the memory folder is full: it has 1000 entries".to_owned()));
+        assert_eq!(remember(Some("other"), "z"), Ok(()));
+        let long = "x".repeat(MAX_MEMORY_TEXT_BYTES + 1);
+        assert_eq!(remember(None, &long), Err("text: has 4097 bytes, and at most 4096 are taken".to_owned()));
     }
 }

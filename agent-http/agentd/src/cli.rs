@@ -1,9 +1,12 @@
 //! The command line: what can be said, and what it means for a configuration.
 
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use agent_http::config::{Flags, Service};
+use agent_core::token::Caps;
+use agent_http::config::{AppConfig, Env, Faults, Flags, Service};
+use agent_http::cors::normal_origin;
 use agentd::dev::DevOptions;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
@@ -24,10 +27,40 @@ pub(crate) enum Command {
     /// Run everything in one process on loopback, with a demo workspace.
     Dev(DevArgs),
     /// Run the application server.
-    App(AppArgs),
+    App(ServiceArgs),
     /// Run the agent runtime.
     Runtime(ServiceArgs),
-    /// Make tokens.
+    /// Take a workspace file into the store, all of it or nothing; again changes nothing.
+    Import {
+        /// Users, agents, documents, todo lists and more, as JSON.
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+        /// Where the settings are.
+        #[command(flatten)]
+        settings: Settings,
+    },
+    /// Print what the store holds as a workspace file. Secrets are masked, tokens left out.
+    Export {
+        /// This company's alone.
+        #[arg(long, value_name = "ID")]
+        company: Option<String>,
+        /// Where the settings are.
+        #[command(flatten)]
+        settings: Settings,
+    },
+    /// Copy the store into a new file, while it is in use.
+    Backup {
+        /// The new file.
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+        /// Where the settings are.
+        #[command(flatten)]
+        settings: Settings,
+    },
+    /// What is sealed under DATA_SECRET.
+    #[command(subcommand)]
+    Secrets(SecretsCommand),
+    /// Make, list and revoke tokens.
     #[command(subcommand)]
     Token(TokenCommand),
     /// Check or show the configuration.
@@ -89,15 +122,26 @@ impl ServiceArgs {
     }
 }
 
-/// What the application takes.
-#[derive(Debug, Args)]
-pub(crate) struct AppArgs {
-    /// What every service takes.
-    #[command(flatten)]
-    pub(crate) service: ServiceArgs,
-    /// A workspace file with users, agents and documents.
+/// Where a command's settings are, beside the environment.
+#[derive(Debug, Default, Args)]
+pub(crate) struct Settings {
+    /// A TOML file with settings.
     #[arg(long, value_name = "FILE")]
-    pub(crate) workspace: Option<PathBuf>,
+    pub(crate) config: Option<PathBuf>,
+}
+
+impl Settings {
+    /// The application's configuration.
+    pub(crate) fn load(self, env: &dyn Env) -> Result<AppConfig, Faults> {
+        AppConfig::load(&Flags { config: self.config, ..Flags::default() }, env)
+    }
+}
+
+/// What can be done with sealed secrets.
+#[derive(Debug, Subcommand)]
+pub(crate) enum SecretsCommand {
+    /// Seal everything under DATA_SECRET that is still under DATA_SECRET_PREVIOUS.
+    Rotate(Settings),
 }
 
 /// The kinds of token.
@@ -105,6 +149,79 @@ pub(crate) struct AppArgs {
 pub(crate) enum TokenCommand {
     /// A session token, signed with SESSION_SECRET, alone on the last line.
     Session(SessionArgs),
+    /// A token for a page that embeds an agent, alone on the last line.
+    Widget(WidgetArgs),
+    /// A token to call an agent's tools with, alone on the last line.
+    Mcp(McpArgs),
+    /// Make a token invalid, for good.
+    Revoke {
+        /// The token's identifier, as `token list` shows it.
+        id: String,
+        /// Where the settings are.
+        #[command(flatten)]
+        settings: Settings,
+    },
+    /// List an agent's widget and MCP tokens.
+    List(AgentArgs),
+}
+
+/// Which agent.
+#[derive(Debug, Args)]
+pub(crate) struct AgentArgs {
+    /// The agent's identifier.
+    #[arg(long, value_name = "ID")]
+    pub(crate) agent: String,
+    /// Where the settings are.
+    #[command(flatten)]
+    pub(crate) settings: Settings,
+}
+
+/// What widget and MCP tokens have in common.
+#[derive(Debug, Args)]
+pub(crate) struct NewTokenArgs {
+    /// Which agent it is for.
+    #[command(flatten)]
+    pub(crate) agent: AgentArgs,
+    /// How long the token lives, such as 30m, 1h or 7d; until it is revoked, if it is left out.
+    #[arg(long, value_name = "DURATION", value_parser = whole_seconds)]
+    pub(crate) ttl: Option<Duration>,
+    /// What to call it.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) label: Option<String>,
+}
+
+/// What a widget token allows.
+#[derive(Debug, Args)]
+pub(crate) struct WidgetArgs {
+    /// What all tokens have.
+    #[command(flatten)]
+    pub(crate) token: NewTokenArgs,
+    /// An origin of pages that may use it, such as https://shop.example; any, if none is given.
+    #[arg(long = "origin", value_name = "ORIGIN", value_parser = origin)]
+    pub(crate) origins: Vec<String>,
+    /// How many runs may begin in a minute.
+    #[arg(long, value_name = "N", default_value_t = Caps::default().runs_per_minute)]
+    pub(crate) runs_per_minute: NonZeroU32,
+    /// How many runs may begin in a day; no cap, if it is left out.
+    #[arg(long, value_name = "N")]
+    pub(crate) runs_per_day: Option<NonZeroU32>,
+}
+
+/// What an MCP token allows.
+#[derive(Debug, Args)]
+pub(crate) struct McpArgs {
+    /// What all tokens have.
+    #[command(flatten)]
+    pub(crate) token: NewTokenArgs,
+    /// The identifier of the person whom the tools work for.
+    #[arg(long, value_name = "ID")]
+    pub(crate) user: String,
+    /// The task list that tasks and plans go to.
+    #[arg(long, value_name = "ID")]
+    pub(crate) todo_list: Option<String>,
+    /// A tool that may be called; all of the agent's, if none is given.
+    #[arg(long = "tool", value_name = "NAME")]
+    pub(crate) tools: Vec<String>,
 }
 
 /// For whom a session token is.
@@ -119,9 +236,9 @@ pub(crate) struct SessionArgs {
     /// How long the token lives, such as 30m, 1h or 7d.
     #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = whole_seconds)]
     pub(crate) ttl: Duration,
-    /// A TOML file with settings.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) config: Option<PathBuf>,
+    /// Where the settings are.
+    #[command(flatten)]
+    pub(crate) settings: Settings,
 }
 
 /// What can be done with a configuration.
@@ -169,16 +286,12 @@ pub(crate) enum ModelCommand {
     Pull {
         /// The model; the default one, if it is left out.
         name: Option<String>,
-        /// A TOML file with settings.
-        #[arg(long, value_name = "FILE")]
-        config: Option<PathBuf>,
+        /// Where the settings are.
+        #[command(flatten)]
+        settings: Settings,
     },
     /// List the models that are known, and which of them are there.
-    List {
-        /// A TOML file with settings.
-        #[arg(long, value_name = "FILE")]
-        config: Option<PathBuf>,
-    },
+    List(Settings),
 }
 
 /// Which service to ask, and for how long.
@@ -190,6 +303,12 @@ pub(crate) struct HealthcheckArgs {
     /// How long to wait for the answer.
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = humantime::parse_duration)]
     pub(crate) timeout: Duration,
+}
+
+/// The origin as browsers write it.
+fn origin(text: &str) -> Result<String, String> {
+    let wrong = "must be an origin, such as https://shop.example or http://localhost:5173";
+    normal_origin(text).ok_or_else(|| wrong.to_owned())
 }
 
 /// A token's claims count in seconds, so a shorter life would be none.
@@ -220,10 +339,22 @@ mod tests {
             "dev",
             "dev --data here",
             "app",
-            "app --config a.toml --workspace w.json --host ::1 --port 0",
+            "app --config a.toml --host ::1 --port 0",
+            "import w.json --config a.toml",
+            "export",
+            "export --company acme --config a.toml",
+            "backup copy.db",
+            "secrets rotate",
             "runtime --config a.toml --host 0.0.0.0 --port 3001",
             "token session --user u --company c",
             "token session --user u --company c --ttl 7d --config a.toml",
+            "token widget --agent a",
+            "token widget --agent a --origin https://a.example --origin http://localhost:1 --ttl 7d \
+             --runs-per-minute 5 --runs-per-day 100 --label Shop --config a.toml",
+            "token mcp --user u --agent a",
+            "token mcp --user u --agent a --todo-list l --tool readTodos --tool getDoc --ttl 30d",
+            "token revoke 01a1fe22-a2c2-7440-ae11-e6c0fd9f117d",
+            "token list --agent a",
             "config check",
             "config check app --config a.toml --port 1",
             "config print runtime",
@@ -244,10 +375,20 @@ mod tests {
         for (line, expected) in [
             ("", ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand),
             ("serve", ErrorKind::InvalidSubcommand),
-            ("runtime --workspace w.json", ErrorKind::UnknownArgument),
+            ("app --workspace w.json", ErrorKind::UnknownArgument),
+            ("import", ErrorKind::MissingRequiredArgument),
+            ("secrets", ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand),
             ("token session --user u", ErrorKind::MissingRequiredArgument),
             ("token session --user u --company c --ttl soon", ErrorKind::ValueValidation),
             ("token session --user u --company c --ttl 10ms", ErrorKind::ValueValidation),
+            ("token widget", ErrorKind::MissingRequiredArgument),
+            ("token widget --agent a --origin *", ErrorKind::ValueValidation),
+            ("token widget --agent a --origin https://a.example/page", ErrorKind::ValueValidation),
+            ("token widget --agent a --runs-per-minute 0", ErrorKind::ValueValidation),
+            ("token widget --agent a --ttl 0s", ErrorKind::ValueValidation),
+            ("token mcp --agent a", ErrorKind::MissingRequiredArgument),
+            ("token revoke", ErrorKind::MissingRequiredArgument),
+            ("token list", ErrorKind::MissingRequiredArgument),
             ("config print database", ErrorKind::InvalidValue),
             ("healthcheck --url nowhere", ErrorKind::ValueValidation),
             ("completions tcl", ErrorKind::InvalidValue),
@@ -259,7 +400,7 @@ mod tests {
     #[test]
     fn flags_become_settings() {
         let Ok(Command::App(args)) = parse("app --config a.toml --port 4000") else { panic!("it parses") };
-        let flags = args.service.flags();
+        let flags = args.flags();
         assert_eq!(flags.config, Some(PathBuf::from("a.toml")));
         assert_eq!(flags.values.into_iter().collect::<Vec<_>>(), [("PORT", "4000".to_owned())]);
     }

@@ -1,7 +1,6 @@
 //! Puts services together: the only place that chooses stores, models, layers and backends.
 
 use std::net::SocketAddr;
-use std::path::Path;
 use std::sync::Arc;
 
 use agent_core::backend::EmbeddedBackend;
@@ -10,19 +9,18 @@ use agent_core::clock::SystemClock;
 use agent_core::context::{
     CallerLayer, CouncilLayer, DocumentsLayer, ExecutionLayer, MemoryLayer, PageLayer, RoleLayer,
 };
-use agent_core::memory::{MemoryRecords, MemoryRoles};
 use agent_core::model::Model;
 use agent_core::prompt::PartCache;
-use agent_core::records::Records;
-use agent_core::role::RoleStore;
 use agent_core::select::BackendKind;
+use agent_core::token::Tokens;
+use agent_core::tool::LocalTools;
 use agent_core::tools;
 use agent_core::turn::Platform;
-use agent_core::workspace::WorkspaceFile;
-use agent_http::app::{App, RunRegistry};
+use agent_http::app::{AgentTools, App, RunCaps, RunRegistry};
 use agent_http::auth::{Authenticator, BearerGate};
 use agent_http::backend::agent_server::AgentServerBackend;
 use agent_http::config::{AppConfig, HostedConfig, OllamaConfig, RuntimeConfig, ServerConfig};
+use agent_http::mcp::server::{Authority, Door, GateLimits, LegacyQuery, McpLimits, McpServer};
 use agent_http::model::{EmbeddedModels, HostedVendor, OllamaServer};
 use agent_http::outbound::Outbound;
 use agent_http::probe::Probe;
@@ -32,42 +30,7 @@ use agent_http::stream::StreamLimits;
 use serde_json::json;
 
 use crate::StartError;
-
-/// Where the application's data is.
-#[derive(Clone)]
-pub struct Stores {
-    /// The agents.
-    pub roles: Arc<dyn RoleStore>,
-    /// Everything else.
-    pub records: Arc<dyn Records>,
-}
-
-impl Stores {
-    /// Stores in memory, filled from a workspace file's text. `origin` names the file in errors.
-    ///
-    /// # Errors
-    /// What is wrong with the workspace, by line and field.
-    pub async fn in_memory(origin: &str, workspace: &str) -> Result<Self, StartError> {
-        let stores =
-            Self { roles: Arc::new(MemoryRoles::new()), records: Arc::new(MemoryRecords::default()) };
-        let file = WorkspaceFile::parse(workspace)
-            .map_err(|source| StartError::Workspace { origin: origin.to_owned(), source })?;
-        file.apply(&*stores.roles, &*stores.records).await?;
-        Ok(stores)
-    }
-
-    /// Stores in memory, filled from a workspace file, or empty.
-    ///
-    /// # Errors
-    /// The file cannot be read, or what is wrong with it.
-    pub async fn from_file(path: Option<&Path>) -> Result<Self, StartError> {
-        let Some(path) = path else { return Self::in_memory("nothing", "{}").await };
-        let origin = path.display().to_string();
-        let text = std::fs::read_to_string(path)
-            .map_err(|source| StartError::Unreadable { path: origin.clone(), source })?;
-        Self::in_memory(&origin, &text).await
-    }
-}
+use crate::stores::Stores;
 
 /// The application, which will be reached at `bound`.
 ///
@@ -82,14 +45,19 @@ pub fn application(
     let server = &config.server;
     let outbound = Outbound::new(server.outbound.clone())?;
     let public_url = config.public_url(bound);
+    let tokens = Arc::new(Tokens::new(stores.records.clone(), Arc::new(SystemClock)));
+    let tools = Arc::new(tools::builtin_tools(stores.records.clone(), stores.roles.clone()));
     Ok(App {
-        platform: platform(config, &outbound, &public_url, stores, local),
+        tools: agent_tools(config, bound, &stores, tokens.clone(), tools.clone()),
+        platform: platform(config, &outbound, &public_url, stores, tools, local),
         auth: Authenticator::new(
             config.session_secret.as_ref(),
             config.internal_secret.clone(),
             config.public_url.as_ref(),
-        ),
+        )
+        .with_tokens(tokens.clone()),
         runs: RunRegistry::default(),
+        caps: RunCaps::new(tokens, Arc::new(SystemClock)),
         body: server.body.clone(),
         json_depth: server.json_depth,
         stream: stream_limits(server),
@@ -98,15 +66,39 @@ pub fn application(
     })
 }
 
+/// The tool server, which will be reached at `bound`.
+fn agent_tools(
+    config: &AppConfig,
+    bound: SocketAddr,
+    stores: &Stores,
+    tokens: Arc<Tokens>,
+    tools: Arc<LocalTools>,
+) -> AgentTools {
+    let (server, mcp) = (&config.server, &config.mcp);
+    let timeout = server.tool_loop.tool_timeout;
+    let door = Door::new(&config.public_url(bound), bound, server.origins.clone());
+    let legacy = mcp.legacy_query.then(|| LegacyQuery::new(stores.records.clone()));
+    let limits = McpLimits {
+        body: server.body.clone(),
+        json_depth: server.json_depth,
+        timeout,
+        gate: GateLimits { concurrency: mcp.concurrency, per_minute: mcp.per_minute, wait: timeout },
+    };
+    let (roles, records) = (stores.roles.clone(), stores.records.clone());
+    let authority = Authority::new(tokens, legacy);
+    let server = McpServer::of_agents(door, authority, roles.clone(), records, tools, limits);
+    AgentTools { server, roles }
+}
+
 fn platform(
     config: &AppConfig,
     outbound: &Outbound,
     public_url: &url::Url,
     stores: Stores,
+    tools: Arc<LocalTools>,
     local: Option<Arc<dyn Model>>,
 ) -> Platform {
     let parts = Arc::new(PartCache::default());
-    let tools = Arc::new(tools::builtin_tools(stores.records.clone()));
     let models = EmbeddedModels {
         hosted: hosted(&config.server.hosted, outbound),
         ollama: ollama(&config.server.ollama, outbound),

@@ -9,11 +9,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent_core::model::Model;
+use agent_core::records::Inventory;
 use agent_http::auth::mint_session;
 use agent_http::config::{AppConfig, Env, Flags, NotUnicode, ProcessEnv, RuntimeConfig};
 
-use crate::compose::Stores;
 use crate::run::{self, Stop};
+use crate::stores::{self, Stores};
 use crate::{StartError, logging, weights};
 
 pub use ollama::look_for_ollama;
@@ -26,7 +27,7 @@ const TOKEN_TTL: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 /// Where they are kept, below the data folder.
 const SECRETS_FILE: &str = "secrets.env";
 /// What is generated where the operator has set nothing.
-const SECRETS: [&str; 3] = ["SESSION_SECRET", "INTERNAL_SECRET", "RUNTIME_SECRET"];
+const SECRETS: [&str; 4] = ["SESSION_SECRET", "INTERNAL_SECRET", "RUNTIME_SECRET", "DATA_SECRET"];
 
 /// What the command line says.
 pub struct DevOptions {
@@ -50,10 +51,7 @@ pub async fn run(options: DevOptions) -> Result<(), StartError> {
     logging::init(&app.server.log)?;
     app.model_dir = options.data.join("models");
 
-    let (stores, origin) = match &options.workspace {
-        Some(path) => (Stores::from_file(Some(path)).await?, path.display().to_string()),
-        None => (Stores::in_memory("the demo workspace", DEMO).await?, "the demo workspace".to_owned()),
-    };
+    let (stores, origin) = workspace(&app, &options).await?;
     let local = find_models(&mut app).await?;
     let listener = run::listen(app.server.listen).await?;
     let runtime_listener = run::listen(runtime.server.listen).await?;
@@ -65,6 +63,22 @@ pub async fn run(options: DevOptions) -> Result<(), StartError> {
         run::serve_runtime(&runtime, runtime_listener, stop),
     )?;
     Ok(())
+}
+
+/// The data folder's workspace: what it held before, the operator's file if there is one, and the demo's in
+/// a folder without any. The text names it for the welcome.
+async fn workspace(app: &AppConfig, options: &DevOptions) -> Result<(Stores, String), StartError> {
+    let store = Arc::new(stores::open(app)?);
+    let is_new = store.companies(None).await?.is_empty();
+    let stores = Stores::over(store, app);
+    if let Some(path) = &options.workspace {
+        stores.import_file(path).await?;
+        return Ok((stores, path.display().to_string()));
+    }
+    if is_new {
+        stores.import("the demo workspace", DEMO).await?;
+    }
+    Ok((stores, format!("the workspace in {}", options.data.display())))
 }
 
 /// Finds who answers agents that leave it open, and says so: a hosted model where the environment has a
@@ -119,6 +133,8 @@ impl Env for Overlay {
 fn overlay(options: &DevOptions) -> Result<Overlay, StartError> {
     let mut set = secrets(&options.data)?;
     let (app, runtime) = (options.port, options.port + 1);
+    let database = options.data.join("app.db");
+    set.insert("DATABASE_URL".into(), format!("sqlite://{}", database.display()));
     set.insert("RUNTIME_URL".into(), format!("http://127.0.0.1:{runtime}"));
     let own = [app, runtime, options.port + 2, 11434]
         .map(|port| format!("127.0.0.1:{port},localhost:{port}"))

@@ -6,6 +6,7 @@ use agent_core::records::StoreError;
 use agent_core::workspace::FileError;
 use agent_http::config::Faults;
 use agent_http::outbound::OutboundError;
+use agent_store::sqlite::OpenError;
 
 /// Why a service does not start.
 #[derive(Debug, thiserror::Error)]
@@ -38,8 +39,11 @@ pub enum StartError {
         /// What is wrong, by line and field.
         source: FileError,
     },
+    /// The database cannot be opened.
+    #[error("the database cannot be used: {}", with_source(.0))]
+    Database(#[from] OpenError),
     /// A store failed.
-    #[error("the store failed: {0}")]
+    #[error("the store failed: {}", with_source(.0))]
     Store(#[from] StoreError),
     /// The outbound client cannot be made.
     #[error(transparent)]
@@ -58,4 +62,12 @@ pub enum StartError {
     /// Anything else, in words.
     #[error("{0}")]
     Other(String),
+}
+
+/// An error with what it says of its cause, which alone tells an operator what to do.
+pub fn with_source(error: &dyn std::error::Error) -> String {
+    match error.source() {
+        Some(source) => format!("{error}: {}", with_source(source)),
+        None => error.to_string(),
+    }
 }

@@ -1,8 +1,11 @@
 //! Why a command failed, as its user reads it.
 
+use agent_core::records::StoreError;
+use agent_core::workspace::ExportError;
 use agent_http::auth::MintError;
 use agent_http::config::Faults;
-use agentd::StartError;
+use agent_store::sqlite::BackupError;
+use agentd::{StartError, with_source};
 
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
@@ -16,9 +19,32 @@ pub(crate) enum CommandError {
     /// A setting that the command needs is missing.
     #[error("{0} is not configured; set it, or name a file with --config")]
     Missing(&'static str),
-    /// The token cannot be made.
+    /// The session token cannot be made.
     #[error("the token cannot be made: {0}")]
     Mint(#[from] MintError),
+    /// The token cannot be made.
+    #[error("the token cannot be made: {0}")]
+    Token(#[from] agent_core::token::MintError),
+    /// There is no such agent.
+    #[error("there is no agent {0:?} here; see --agent and DATABASE_URL")]
+    NoAgent(String),
+    /// There is no token of that identifier. What was given is not repeated: it might be the token itself.
+    #[error("there is no such token; its identifier is the one that `agentd token list` shows")]
+    NoToken,
+    /// The store failed.
+    #[error("the store failed: {}", with_source(.0))]
+    Store(#[from] StoreError),
+    /// There is no workspace file of what the store holds.
+    #[error("{}", with_source(.0))]
+    Export(#[from] ExportError),
+    /// There is no backup.
+    #[error("there is no backup: {}", with_source(.0))]
+    Backup(#[from] BackupError),
+    /// Some secrets are under neither key.
+    #[error(
+        "{0} secrets could be opened with neither DATA_SECRET nor DATA_SECRET_PREVIOUS; they are as they were"
+    )]
+    Unopened(usize),
     /// The service does not answer as a living one does.
     #[error("{0}")]
     Unhealthy(String),

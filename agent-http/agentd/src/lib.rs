@@ -4,6 +4,7 @@
 //! # Why each module is there
 //!
 //! - [`compose`]: the only place that chooses stores, models, layers and backends.
+//! - [`stores`]: where the application's data is.
 //! - [`run`]: a service's life, from taking its address to the end of its drain.
 //! - [`dev`]: both services in one process with secrets of their own and a demo, for newcomers.
 //! - [`weights`]: the model in the process: where its weights are, and how they come there.
@@ -15,6 +16,7 @@ pub mod dev;
 mod error;
 pub mod logging;
 pub mod run;
+pub mod stores;
 pub mod weights;
 
-pub use error::StartError;
+pub use error::{StartError, with_source};

@@ -1,6 +1,7 @@
 //! The agent chat platform's one binary: it reads the command line and hands over.
 
 mod cli;
+mod data;
 mod failure;
 mod healthcheck;
 mod model;
@@ -14,7 +15,7 @@ use agent_http::config::{AppConfig, ProcessEnv, RuntimeConfig};
 use agentd::{dev, logging, run, weights};
 use clap::{CommandFactory, Parser};
 
-use cli::{Cli, Command, ConfigCommand, ModelCommand, TokenCommand};
+use cli::{Cli, Command, ConfigCommand, ModelCommand, SecretsCommand, TokenCommand};
 use failure::CommandError;
 
 fn main() -> ExitCode {
@@ -38,7 +39,21 @@ fn block_on(command: impl Future<Output = Result<(), CommandError>>) -> Result<(
 fn execute(command: Command, out: &mut dyn Write) -> Result<(), CommandError> {
     let env = &ProcessEnv;
     match command {
-        Command::Token(TokenCommand::Session(args)) => token::session(&args, env, out),
+        Command::Token(TokenCommand::Session(args)) => token::session(args, env, out),
+        Command::Token(TokenCommand::Widget(args)) => block_on(token::widget(args, env, out)),
+        Command::Token(TokenCommand::Mcp(args)) => block_on(token::mcp(args, env, out)),
+        Command::Token(TokenCommand::Revoke { id, settings }) => {
+            block_on(token::revoke(&id, &settings.load(env)?, out))
+        }
+        Command::Token(TokenCommand::List(args)) => block_on(token::list(args, env, out)),
+        Command::Import { file, settings } => block_on(data::import(&file, &settings.load(env)?, out)),
+        Command::Export { company, settings } => {
+            block_on(data::export(company.as_deref(), &settings.load(env)?, out))
+        }
+        Command::Backup { file, settings } => block_on(data::backup(&file, &settings.load(env)?, out)),
+        Command::Secrets(SecretsCommand::Rotate(settings)) => {
+            block_on(data::rotate(&settings.load(env)?, out))
+        }
         Command::Config(ConfigCommand::Check(args)) => settings::check(&args, env, out),
         Command::Config(ConfigCommand::Print(args)) => settings::print(&args, env, out),
         Command::Completions { shell } => {
@@ -48,19 +63,19 @@ fn execute(command: Command, out: &mut dyn Write) -> Result<(), CommandError> {
         Command::Healthcheck(args) => block_on(healthcheck::run(&args, env)),
         Command::Dev(args) => block_on(async { Ok(dev::run(args.options()).await?) }),
         Command::App(args) => {
-            let config = AppConfig::load(&args.service.flags(), env)?;
+            let config = AppConfig::load(&args.flags(), env)?;
             logging::init(&config.server.log)?;
             let local = weights::find(&config)?;
-            block_on(async { Ok(run::app(config, args.workspace.as_deref(), local).await?) })
+            block_on(async { Ok(run::app(config, local).await?) })
         }
         Command::Runtime(args) => {
             let config = RuntimeConfig::load(&args.flags(), env)?;
             logging::init(&config.server.log)?;
             block_on(async { Ok(run::runtime(config).await?) })
         }
-        Command::Model(ModelCommand::List { config }) => model::list(config, env, out),
-        Command::Model(ModelCommand::Pull { name, config }) => {
-            block_on(model::pull(name.as_deref(), config, env, out))
+        Command::Model(ModelCommand::List(settings)) => model::list(&settings.load(env)?, out),
+        Command::Model(ModelCommand::Pull { name, settings }) => {
+            block_on(model::pull(name.as_deref(), &settings.load(env)?, out))
         }
     }
 }

@@ -2,7 +2,6 @@
 
 use std::future::Future;
 use std::net::SocketAddr;
-use std::path::Path;
 use std::sync::Arc;
 
 use agent_core::model::Model;
@@ -14,18 +13,15 @@ use tokio::sync::watch;
 use tracing::info;
 
 use crate::StartError;
-use crate::compose::{self, Stores};
+use crate::compose;
+use crate::stores::{self, Stores};
 
 /// Runs the application until a signal comes.
 ///
 /// # Errors
 /// What keeps it from starting.
-pub async fn app(
-    config: AppConfig,
-    workspace: Option<&Path>,
-    local: Option<Arc<dyn Model>>,
-) -> Result<(), StartError> {
-    let stores = Stores::from_file(workspace).await?;
+pub async fn app(config: AppConfig, local: Option<Arc<dyn Model>>) -> Result<(), StartError> {
+    let stores = Stores::over(Arc::new(stores::open(&config)?), &config);
     let listener = listen(config.server.listen).await?;
     serve_app(&config, listener, stores, local, Stop::on_signal()).await
 }
@@ -55,11 +51,15 @@ pub async fn serve_app(
     info!(%address, "the application listens");
     let shutdown = stop.then({
         let app = app.clone();
-        move || app.probe.drain()
+        move || {
+            app.probe.drain();
+            app.tools.server.stop();
+        }
     });
-    serve::serve(listener, app::service(app), config.server.serve.clone(), shutdown)
-        .await
-        .map_err(StartError::Serve)
+    let served =
+        serve::serve(listener, app::service(app.clone()), config.server.serve.clone(), shutdown).await;
+    app.tools.server.audit().flush().await;
+    served.map_err(StartError::Serve)
 }
 
 /// Serves the agent runtime on a listener until `stop`.

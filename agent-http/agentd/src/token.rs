@@ -1,23 +1,141 @@
 //! `agentd token`: credentials, made on the operator's own machine.
 
 use std::io::Write;
+use std::sync::Arc;
+use std::time::Duration;
 
+use agent_core::clock::{Clock, SystemClock};
+use agent_core::records::List;
+use agent_core::token::{Caps, FindError, Grant, McpGrant, Minted, NewToken, Token, Tokens, WidgetGrant};
 use agent_http::auth::mint_session;
-use agent_http::config::{AppConfig, Env, Flags};
+use agent_http::config::{AppConfig, Env};
+use agentd::stores::{self, Stores};
 
-use crate::cli::SessionArgs;
+use crate::cli::{AgentArgs, McpArgs, NewTokenArgs, SessionArgs, WidgetArgs};
 use crate::failure::CommandError;
 
 /// Writes a session token, alone on the last line, so that scripts can take it from there.
-pub(crate) fn session(args: &SessionArgs, env: &dyn Env, out: &mut dyn Write) -> Result<(), CommandError> {
-    let flags = Flags { config: args.config.clone(), ..Flags::default() };
-    let config = AppConfig::load(&flags, env)?;
+pub(crate) fn session(args: SessionArgs, env: &dyn Env, out: &mut dyn Write) -> Result<(), CommandError> {
+    let config = args.settings.load(env)?;
     let secret = config.session_secret.ok_or(CommandError::Missing("SESSION_SECRET"))?;
     let token = mint_session(&secret, &args.user, &args.company, args.ttl)?;
     let life = humantime::format_duration(args.ttl);
     writeln!(out, "Session of {} at {}, valid for {life}:", args.user, args.company)?;
     writeln!(out, "{token}")?;
     Ok(())
+}
+
+/// Makes a widget token and writes it, alone on the last line.
+pub(crate) async fn widget(args: WidgetArgs, env: &dyn Env, out: &mut dyn Write) -> Result<(), CommandError> {
+    let WidgetArgs { token, origins, runs_per_minute, runs_per_day } = args;
+    let NewTokenArgs { agent: AgentArgs { agent, settings }, ttl, label } = token;
+    let grant = Grant::Widget(WidgetGrant { origins, caps: Caps { runs_per_minute, runs_per_day } });
+    mint("Widget token", &agent, NewGrant { grant, ttl, label }, &open(&settings.load(env)?)?, out).await
+}
+
+/// Makes an MCP token and writes it, alone on the last line.
+pub(crate) async fn mcp(args: McpArgs, env: &dyn Env, out: &mut dyn Write) -> Result<(), CommandError> {
+    let McpArgs { token, user, todo_list, tools } = args;
+    let NewTokenArgs { agent: AgentArgs { agent, settings }, ttl, label } = token;
+    let tools = Some(tools).filter(|tools| !tools.is_empty());
+    let grant = McpGrant { user_id: user, todo_list_id: todo_list, tools, ..McpGrant::default() };
+    let grant = NewGrant { grant: Grant::Mcp(grant), ttl, label };
+    mint("MCP token", &agent, grant, &open(&settings.load(env)?)?, out).await
+}
+
+/// What a new token is good for, for how long, and what it is called.
+struct NewGrant {
+    grant: Grant,
+    ttl: Option<Duration>,
+    label: Option<String>,
+}
+
+async fn mint(
+    what: &str,
+    agent: &str,
+    new: NewGrant,
+    stores: &Stores,
+    out: &mut dyn Write,
+) -> Result<(), CommandError> {
+    let NewGrant { grant, ttl, label } = new;
+    let company = company_of(agent, stores).await?;
+    let new = NewToken { ttl, label, ..NewToken::new(company, agent, grant) };
+    let Minted { token, text } = tokens(stores).mint(new).await?;
+    let life = ttl.map_or_else(
+        || "until it is revoked".to_owned(),
+        |ttl| format!("for {}", humantime::format_duration(ttl)),
+    );
+    writeln!(out, "{what} {} of agent {}, valid {life}; it is not shown again:", token.id, token.agent_id)?;
+    writeln!(out, "{}", text.expose())?;
+    Ok(())
+}
+
+/// Revokes a token.
+pub(crate) async fn revoke(id: &str, config: &AppConfig, out: &mut dyn Write) -> Result<(), CommandError> {
+    revoke_in(id, &open(config)?, out).await
+}
+
+async fn revoke_in(id: &str, stores: &Stores, out: &mut dyn Write) -> Result<(), CommandError> {
+    if !tokens(stores).revoke(id, None).await? {
+        return Err(CommandError::NoToken);
+    }
+    writeln!(out, "Token {id} is revoked.")?;
+    Ok(())
+}
+
+/// Writes a line for each token of an agent, the oldest first: id, kind, state, and what it is good for.
+pub(crate) async fn list(args: AgentArgs, env: &dyn Env, out: &mut dyn Write) -> Result<(), CommandError> {
+    list_of(&args.agent, &open(&args.settings.load(env)?)?, out).await
+}
+
+async fn list_of(agent: &str, stores: &Stores, out: &mut dyn Write) -> Result<(), CommandError> {
+    let company = company_of(agent, stores).await?;
+    let tokens = tokens(stores);
+    let mut list = List::default();
+    loop {
+        let page = tokens.list(&company, agent, &list).await?;
+        for record in page.records {
+            writeln!(out, "{}", line(&record.value))?;
+        }
+        list.cursor = page.next_cursor;
+        if list.cursor.is_none() {
+            return Ok(());
+        }
+    }
+}
+
+fn line(token: &Token) -> String {
+    let day = |time| humantime::format_rfc3339_seconds(time).to_string();
+    let state = match (token.check(SystemClock.now()), token.expires_at) {
+        (Err(FindError::Revoked), _) => "revoked".to_owned(),
+        (Err(_), _) => "expired".to_owned(),
+        (Ok(()), Some(end)) => format!("until {}", day(end)),
+        (Ok(()), None) => "valid".to_owned(),
+    };
+    let (kind, of) = match &token.grant {
+        Grant::Widget(WidgetGrant { origins, .. }) if origins.is_empty() => {
+            ("widget", "any origin".to_owned())
+        }
+        Grant::Widget(WidgetGrant { origins, .. }) => ("widget", origins.join(" ")),
+        Grant::Mcp(McpGrant { user_id, .. }) => ("mcp", user_id.clone()),
+        _ => ("other", String::new()),
+    };
+    let label = token.label.as_deref().unwrap_or("-");
+    format!("{}\t{kind}\t{state}\t{label}\t{of}", token.id)
+}
+
+fn tokens(stores: &Stores) -> Tokens {
+    Tokens::new(stores.records.clone(), Arc::new(SystemClock))
+}
+
+async fn company_of(agent: &str, stores: &Stores) -> Result<String, CommandError> {
+    let company = stores.roles.company_of(agent).await?;
+    company.ok_or_else(|| CommandError::NoAgent(agent.to_owned()))
+}
+
+/// The stores that the application works with.
+fn open(config: &AppConfig) -> Result<Stores, CommandError> {
+    Ok(Stores::over(Arc::new(stores::open_existing(config)?), config))
 }
 
 #[cfg(test)]
@@ -30,21 +148,22 @@ mod tests {
     use agent_http::request::Query;
 
     use super::*;
+    use crate::cli::Settings;
 
     fn run(user: &str, env: &[(&str, &str)]) -> Result<String, CommandError> {
         let args = SessionArgs {
             user: user.to_owned(),
             company: "acme".to_owned(),
             ttl: Duration::from_secs(3600),
-            config: None,
+            settings: Settings::default(),
         };
         let mut out = Vec::new();
-        session(&args, &env.iter().copied().collect::<BTreeMap<_, _>>(), &mut out)?;
+        session(args, &env.iter().copied().collect::<BTreeMap<_, _>>(), &mut out)?;
         Ok(String::from_utf8(out).expect("the output is text"))
     }
 
-    #[test]
-    fn the_last_line_signs_in() {
+    #[tokio::test]
+    async fn the_last_line_signs_in() {
         let secret = "session-secret-0";
         let output = run("ann", &[("SESSION_SECRET", secret)]).expect("a token");
         assert!(output.starts_with("Session of ann at acme, valid for 1h:\n"), "{output}");
@@ -52,9 +171,9 @@ mod tests {
         let request = http::Request::builder().header("authorization", format!("Bearer {token}")).body(());
         let (head, ()) = request.expect("a request").into_parts();
         let sessions = Authenticator::new(Some(&Secret::new(secret)), None, None);
-        let Ok(Credential::Session(principal)) = sessions.authenticate(&head, &Query::of(&head.uri)) else {
-            panic!("the token holds")
-        };
+        let query = Query::of(&head.uri);
+        let asked = sessions.authenticate(&head, &query).await;
+        let Ok(Credential::Session(principal)) = asked else { panic!("the token holds") };
         assert_eq!((&*principal.user_id, &*principal.company_id), ("ann", "acme"));
     }
 
@@ -68,5 +187,98 @@ mod tests {
         let short = run("ann", &[("SESSION_SECRET", "sk-1")]).expect_err("a short secret").to_string();
         assert!(short.contains("at least 16 bytes") && !short.contains("sk-1"), "{short}");
         assert!(matches!(run("", &[("SESSION_SECRET", "session-secret-0")]), Err(CommandError::Mint(_))));
+    }
+
+    /// What a command writes.
+    async fn written(
+        command: impl AsyncFnOnce(&mut dyn Write) -> Result<(), CommandError>,
+    ) -> Result<String, CommandError> {
+        let mut out = Vec::new();
+        command(&mut out).await?;
+        Ok(String::from_utf8(out).expect("the output is text"))
+    }
+
+    async fn stores() -> Stores {
+        let file = r#"{"agents": [{"id": "guide", "companyId": "acme"}]}"#;
+        Stores::in_memory("the test's workspace", file).await.expect("it is right")
+    }
+
+    fn new_grant(grant: Grant, ttl: Option<Duration>, label: Option<&str>) -> NewGrant {
+        NewGrant { grant, ttl, label: label.map(str::to_owned) }
+    }
+
+    fn widget_grant() -> NewGrant {
+        let origins = vec!["https://shop.example".to_owned()];
+        let grant = WidgetGrant { origins, caps: Caps::default() };
+        new_grant(Grant::Widget(grant), Some(Duration::from_secs(3600)), None)
+    }
+
+    fn mcp_grant() -> NewGrant {
+        let grant = McpGrant {
+            user_id: "ann".to_owned(),
+            todo_list_id: Some("l".to_owned()),
+            tools: Some(vec!["readTodos".to_owned()]),
+            ..McpGrant::default()
+        };
+        new_grant(Grant::Mcp(grant), None, Some("IDE"))
+    }
+
+    #[tokio::test]
+    async fn tokens_are_made_listed_and_revoked() {
+        let stores = stores().await;
+        let widget = written(async |out| mint("Widget token", "guide", widget_grant(), &stores, out).await)
+            .await
+            .expect("a token");
+        let mcp = written(async |out| mint("MCP token", "guide", mcp_grant(), &stores, out).await)
+            .await
+            .expect("a token");
+        let mut ids = Vec::new();
+        for (output, start, life) in
+            [(&widget, "Widget token ", "for 1h"), (&mcp, "MCP token ", "until it is revoked")]
+        {
+            let lines: Vec<&str> = output.lines().collect();
+            assert_eq!(lines.len(), 2, "{output}");
+            let found = tokens(&stores).find(lines[1]).await.expect("the last line is the token");
+            let id = &found.id;
+            assert_eq!(lines[0], format!("{start}{id} of agent guide, valid {life}; it is not shown again:"));
+            assert_eq!((&*found.company_id, &*found.agent_id), ("acme", "guide"));
+            ids.push(found.id);
+        }
+        let Grant::Mcp(grant) =
+            tokens(&stores).find(mcp.lines().last().expect("a line")).await.expect("found").grant
+        else {
+            panic!("an MCP token")
+        };
+        assert_eq!((&*grant.user_id, grant.todo_list_id.as_deref()), ("ann", Some("l")));
+        assert_eq!(grant.tools, Some(vec!["readTodos".to_owned()]));
+
+        let revoked = written(async |out| revoke_in(&ids[1], &stores, out).await).await.expect("revoked");
+        assert_eq!(revoked, format!("Token {} is revoked.\n", ids[1]));
+        let text = mcp.lines().last().expect("a line");
+        assert!(tokens(&stores).find(text).await.is_err());
+
+        let listed = written(async |out| list_of("guide", &stores, out).await).await.expect("a list");
+        let lines: Vec<Vec<&str>> = listed.lines().map(|line| line.split('\t').collect()).collect();
+        assert!(lines[0][2].starts_with("until 2"), "{listed}");
+        assert_eq!(
+            [lines[0][0], lines[0][1], lines[0][3], lines[0][4]],
+            [&*ids[0], "widget", "-", "https://shop.example"]
+        );
+        assert_eq!(lines[1], [&*ids[1], "mcp", "revoked", "IDE", "ann"]);
+        assert_eq!(lines.len(), 2);
+    }
+
+    #[tokio::test]
+    async fn what_is_not_there_is_said() {
+        let stores = stores().await;
+        for agent in ["nobody", "", "a\0"] {
+            let listed = written(async |out| list_of(agent, &stores, out).await).await;
+            let expected = format!("there is no agent {agent:?} here; see --agent and DATABASE_URL");
+            assert_eq!(listed.expect_err("no such agent").to_string(), expected);
+        }
+        let text = "agw_token-canary";
+        let error =
+            written(async |out| revoke_in(text, &stores, out).await).await.expect_err("no such token");
+        assert!(!error.to_string().contains("canary"), "{error}");
     }
 }

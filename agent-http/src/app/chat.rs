@@ -3,12 +3,12 @@
 use agent_core::event::EventStream;
 use agent_core::history::{self, ChatInput};
 use agent_core::tool::Caller;
-use agent_core::turn::{Principal, TurnRequest, run_turn};
-use http::Request;
+use agent_core::turn::{Principal, TurnError, TurnRequest, run_turn};
+use http::{Request, request};
 
 use super::App;
-use crate::auth::{AuthError, Credential};
-use crate::error::HttpError;
+use crate::auth::{Credential, Presented, Visitor};
+use crate::error::{Code, HttpError};
 use crate::request::{Handled, Query, read_json_bytes};
 use crate::serve::Body;
 use crate::stream::{self, negotiate};
@@ -19,59 +19,111 @@ pub(super) async fn post(app: &App, request: Request<Body>) -> Handled {
     let (head, body) = request.into_parts();
     let query = Query::of(&head.uri);
     let framing = negotiate(&head.headers, query.get("format")?)?;
-    let credential = app.auth.authenticate(&head, &query)?;
-    let bytes = read_json_bytes(&head.headers, body, &app.body).await?;
-    let parsed = history::Body::parse(&bytes, app.json_depth)?;
-    let input = history::read(&parsed, query.pairs())?;
-    let (principal, turn) = admit(credential, input)?;
-    drop(bytes);
+    let presented = app.auth.presented(&head, &query).await?;
+    let (credential, input) = read(app, &head, &query, presented, body).await?;
+    let Admitted { principal, turn, visitor } = admit(credential, input)?;
+    if let Some(visitor) = &visitor {
+        app.caps.count(visitor).await?;
+    }
     let events = start(app, &principal, turn).await?;
     stream::answer(framing, events, &app.stream).await
 }
 
-/// Holds what the body says against what the credential says.
-fn admit(credential: Credential, input: ChatInput) -> Result<(Principal, TurnRequest), HttpError> {
-    if input.widget_token.is_some() {
-        return Err(AuthError::Ambiguous.into());
-    }
-    let mut turn = input.turn;
-    let principal = match credential {
-        Credential::Session(principal) => principal,
-        Credential::Proactive { reason } => {
-            turn.trigger = Some(reason);
-            Principal {
-                user_id: input.user_id.clone().ok_or_else(|| HttpError::invalid("userId", "is missing"))?,
-                company_id: input
-                    .company_id
-                    .clone()
-                    .ok_or_else(|| HttpError::invalid("companyId", "is missing"))?,
-                caller: Caller::Proactive,
-                agent_id: None,
-            }
+/// Reads the body, in which the last word on the credential may stand.
+async fn read(
+    app: &App,
+    head: &request::Parts,
+    query: &Query<'_>,
+    presented: Presented,
+    body: Body,
+) -> Result<(Credential, ChatInput), HttpError> {
+    let bytes = read_json_bytes(&head.headers, body, &app.body).await;
+    let (bytes, presented) = or_refuse(bytes, presented)?;
+    let parsed = history::Body::parse(&bytes, app.json_depth);
+    let parsed = parsed.and_then(|body| Ok((history::widget_tokens(&body)?, body)));
+    let ((in_body, body), presented) = or_refuse(parsed.map_err(HttpError::from), presented)?;
+    let credential = app.auth.settle(presented, head, &in_body).await?;
+    Ok((credential, history::read(&body, query.pairs())?))
+}
+
+/// What is no JSON holds no credential. So where the head has none either, it is that which is missing, and a
+/// stranger learns no more.
+fn or_refuse<T>(read: Result<T, HttpError>, presented: Presented) -> Result<(T, Presented), HttpError> {
+    match (read, presented) {
+        (Ok(read), presented) => Ok((read, presented)),
+        (Err(error), Presented::Implied(Err(refused)))
+            if matches!(error.code(), Code::InvalidRequest | Code::UnsupportedMediaType) =>
+        {
+            Err(refused.into())
         }
+        (Err(error), _) => Err(error),
+    }
+}
+
+/// A request that the credential covers.
+struct Admitted {
+    principal: Principal,
+    turn: TurnRequest,
+    /// Whose caps it counts towards.
+    visitor: Option<Visitor>,
+}
+
+/// Holds what the body says against what the credential says.
+fn admit(credential: Credential, input: ChatInput) -> Result<Admitted, HttpError> {
+    let (principal, trigger, visitor) = match credential {
+        Credential::Session(principal) => (principal, None, None),
+        Credential::Widget(visitor) => {
+            input.forbid_instructions()?;
+            (visitor.principal(), None, Some(visitor))
+        }
+        Credential::Proactive { reason } => (on_behalf(&input)?, Some(reason), None),
     };
     let disagrees = |said: &Option<String>, is: &str| said.as_deref().is_some_and(|said| said != is);
     if disagrees(&input.user_id, &principal.user_id) || disagrees(&input.company_id, &principal.company_id) {
         return Err(HttpError::forbidden("userId and companyId come from the credential"));
     }
-    if turn.agent_id.is_empty() {
-        return Err(HttpError::invalid("agentId", "is missing"));
+    let mut turn = TurnRequest { trigger, ..input.turn };
+    match &principal.agent_id {
+        Some(bound) if turn.agent_id.is_empty() => turn.agent_id.clone_from(bound),
+        // The turn would refuse it too, but what is refused should not count towards a cap.
+        Some(bound) if turn.agent_id != *bound => return Err(TurnError::WrongAgent.into()),
+        None if turn.agent_id.is_empty() => return Err(HttpError::invalid("agentId", "is missing")),
+        _ => {}
     }
-    Ok((principal, turn))
+    Ok(Admitted { principal, turn, visitor })
+}
+
+/// For whom a proactive call is: the caller is trusted, and must say so.
+fn on_behalf(input: &ChatInput) -> Result<Principal, HttpError> {
+    let named =
+        |name: &str, id: &Option<String>| id.clone().ok_or_else(|| HttpError::invalid(name, "is missing"));
+    let user_id = named("userId", &input.user_id)?;
+    Ok(Principal::new(user_id, named("companyId", &input.company_id)?, Caller::Proactive))
 }
 
 /// Names the run and starts it. A name is used up once the backend has accepted the run.
 async fn start(app: &App, principal: &Principal, mut turn: TurnRequest) -> Result<EventStream, HttpError> {
+    let refused = |error| refusal(error, principal.caller);
     if turn.thread_id.is_empty() {
         turn.thread_id = agent_core::new_id();
     }
     if turn.run_id.is_empty() {
         turn.run_id = agent_core::new_id();
-        return Ok(run_turn(&app.platform, principal, turn).await?);
+        return run_turn(&app.platform, principal, turn).await.map_err(refused);
     }
     let claim = app.runs.claim(&principal.user_id, &turn.run_id);
     let claim = claim.ok_or_else(|| HttpError::conflict("this runId has been used"))?;
-    let events = run_turn(&app.platform, principal, turn).await?;
+    let events = run_turn(&app.platform, principal, turn).await.map_err(refused)?;
     claim.keep();
     Ok(events)
+}
+
+/// How the agent is set up is not for a visitor to know.
+fn refusal(error: TurnError, caller: Caller) -> HttpError {
+    match error {
+        TurnError::NoConnector(_) if caller == Caller::Widget => {
+            HttpError::new(Code::NoConnector, error.to_string())
+        }
+        error => error.into(),
+    }
 }

@@ -44,7 +44,8 @@ pub(super) async fn audit(app: &App, request: Request<Body>) -> Handled {
     if !owns(&*app.tools.roles, &principal, agent).await? {
         return Err(HttpError::not_found());
     }
-    let calls = app.tools.server.audit().calls(&principal.company_id, agent, limit.transpose()?, cursor).await?;
+    let calls =
+        app.tools.server.audit().calls(&principal.company_id, agent, limit.transpose()?, cursor).await?;
     let mut response = Response::new(full(serde_json::to_vec(&calls).map_err(HttpError::internal)?));
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     Ok(response)

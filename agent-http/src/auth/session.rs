@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use agent_core::history::MAX_ID_BYTES;
 use agent_core::role::Secret;
+use agent_core::token::WIDGET_USER;
 use agent_core::tool::Caller;
 use agent_core::turn::Principal;
 use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
@@ -20,9 +21,6 @@ const LEEWAY: Duration = Duration::from_secs(30);
 
 /// The longest token that is looked at, in bytes.
 const MAX_TOKEN_BYTES: usize = 8192;
-
-/// What users of widgets are called; no session may be one of them.
-const WIDGET_USERS: &str = "widget:";
 
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -41,10 +39,11 @@ struct Minted<'a> {
 }
 
 impl Claims {
+    /// Whether both are identifiers. No session's user may be called like a widget's visitor.
     fn are_ids(&self) -> bool {
         let is_id =
             |id: &str| !id.trim().is_empty() && id.len() <= MAX_ID_BYTES && !id.chars().any(char::is_control);
-        is_id(&self.sub) && is_id(&self.company_id) && !self.sub.starts_with(WIDGET_USERS)
+        is_id(&self.sub) && is_id(&self.company_id) && !self.sub.starts_with(WIDGET_USER)
     }
 }
 

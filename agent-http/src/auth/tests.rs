@@ -1,9 +1,13 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ::hmac::{Hmac, KeyInit, Mac};
+use agent_core::memory::MemoryRecords;
+use agent_core::testing::ManualClock;
+use agent_core::token::{Caps, Grant, McpGrant, NewToken, WidgetGrant};
 use agent_core::tool::Caller;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use futures_util::FutureExt;
 use http::{Method, Request};
 use serde_json::{Value, json};
 use sha2::Sha256;
@@ -37,21 +41,32 @@ fn hs256(claims: &Value) -> String {
     token(&json!({"alg": "HS256", "typ": "JWT"}), claims, SECRET)
 }
 
+fn head(method: Method, uri: &str, headers: &[(&str, &str)]) -> request::Parts {
+    let mut request = Request::builder().method(method).uri(uri);
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    request.body(()).unwrap().into_parts().0
+}
+
+/// What a request amounts to, the refusal in words.
 fn ask(
     authenticator: &Authenticator,
     method: Method,
     uri: &str,
     headers: &[(&str, &str)],
-) -> Result<Credential, AuthError> {
-    let mut request = Request::builder().method(method).uri(uri);
-    for (name, value) in headers {
-        request = request.header(*name, *value);
-    }
-    let (head, ()) = request.body(()).unwrap().into_parts();
-    authenticator.authenticate(&head, &Query::of(&head.uri))
+) -> Result<Credential, String> {
+    let head = head(method, uri, headers);
+    let query = Query::of(&head.uri);
+    let asked = authenticator.authenticate(&head, &query);
+    in_words(asked.now_or_never().expect("no wait"))
 }
 
-fn post(headers: &[(&str, &str)]) -> Result<Credential, AuthError> {
+fn in_words<T>(asked: Result<T, AuthError>) -> Result<T, String> {
+    asked.map_err(|error| error.to_string())
+}
+
+fn post(headers: &[(&str, &str)]) -> Result<Credential, String> {
     ask(&authenticator(), Method::POST, "/api/agent/chat", headers)
 }
 
@@ -271,7 +286,7 @@ fn credentials() {
         ("two widgets", vec![("x-widget-token", "w"), ("x-widget-token", "w")], Err(AuthError::Ambiguous)),
     ];
     for (name, headers, expected) in cases {
-        assert_eq!(post(&headers), expected, "{name}");
+        assert_eq!(post(&headers), in_words(expected), "{name}");
     }
     for (uri, headers, expected) in [
         ("/x?widgetToken=w", vec![], AuthError::Unauthenticated),
@@ -281,7 +296,7 @@ fn credentials() {
         ("/x?token=w", vec![], AuthError::Unauthenticated),
     ] {
         let asked = ask(&authenticator(), Method::POST, uri, &headers);
-        assert_eq!(asked, Err(expected), "{uri} with {headers:?}");
+        assert_eq!(asked, Err(expected.to_string()), "{uri} with {headers:?}");
     }
 }
 
@@ -311,7 +326,7 @@ fn cookies_act_from_our_own_pages_alone() {
         for (method, needs_origin) in [(Method::POST, true), (Method::DELETE, true), (Method::GET, false)] {
             let asked = ask(authenticator, method, "/", &headers);
             let expected = if allowed || !needs_origin { Ok(ann()) } else { Err(AuthError::CrossOrigin) };
-            assert_eq!(asked, expected, "{origin} at {host}");
+            assert_eq!(asked, in_words(expected), "{origin} at {host}");
         }
     }
 }
@@ -320,12 +335,13 @@ fn cookies_act_from_our_own_pages_alone() {
 fn missing_settings_are_named() {
     let bare = Authenticator::new(None, None, None);
     let session = ask(&bare, Method::POST, "/", &[("authorization", "Bearer x")]);
-    assert_eq!(session, Err(AuthError::NotConfigured("SESSION_SECRET")));
+    assert_eq!(session, Err("SESSION_SECRET is not configured".to_owned()));
     let cookie = ask(&bare, Method::GET, "/", &[("cookie", "agent_session=x")]);
-    assert_eq!(cookie, Err(AuthError::NotConfigured("SESSION_SECRET")));
+    assert_eq!(cookie, Err("SESSION_SECRET is not configured".to_owned()));
     let headers = [("authorization", "Bearer x"), ("x-proactive-trigger", "x")];
-    assert_eq!(ask(&bare, Method::POST, "/", &headers), Err(AuthError::NotConfigured("INTERNAL_SECRET")));
-    assert_eq!(ask(&bare, Method::POST, "/", &[]), Err(AuthError::Unauthenticated));
+    let internal = ask(&bare, Method::POST, "/", &headers);
+    assert_eq!(internal, Err("INTERNAL_SECRET is not configured".to_owned()));
+    assert_eq!(ask(&bare, Method::POST, "/", &[]), Err(AuthError::Unauthenticated.to_string()));
 }
 
 #[test]
@@ -335,11 +351,16 @@ fn errors_on_the_wire() {
         (AuthError::Ambiguous, Code::AmbiguousCredentials),
         (AuthError::CrossOrigin, Code::Forbidden),
         (AuthError::InvalidReason, Code::InvalidRequest),
+        (AuthError::WrongOrigin, Code::Forbidden),
         (AuthError::NotConfigured("SESSION_SECRET"), Code::NotConfigured),
     ] {
+        let words = error.to_string();
         let http = HttpError::from(error);
-        assert_eq!((http.code(), http.detail()), (code, error.to_string().as_str()));
+        assert_eq!((http.code(), http.detail()), (code, words.as_str()));
     }
+    let store = HttpError::from(AuthError::Store(StoreError::unavailable("disk on fire")));
+    assert_eq!(store.code(), Code::Internal);
+    assert!(!store.detail().contains("fire"));
 }
 
 #[test]
@@ -363,8 +384,155 @@ fn the_gate_asks_for_its_secret() {
         for (name, value) in headers {
             map.append(*name, HeaderValue::from_static(value));
         }
-        assert_eq!(gate.check(&map), expected, "{headers:?}");
-        assert_eq!(BearerGate::new(None).check(&map), Ok(()));
+        assert_eq!(in_words(gate.check(&map)), in_words(expected), "{headers:?}");
+        assert!(BearerGate::new(None).check(&map).is_ok());
     }
     assert!(!format!("{gate:?}{:?}", authenticator()).contains("secret-0"));
+}
+
+struct Widgets {
+    authenticator: Authenticator,
+    tokens: Arc<Tokens>,
+    clock: ManualClock,
+}
+
+fn widgets() -> Widgets {
+    let clock = ManualClock::new();
+    let tokens = Arc::new(Tokens::new(Arc::new(MemoryRecords::default()), Arc::new(clock.clone())));
+    Widgets { authenticator: authenticator().with_tokens(tokens.clone()), tokens, clock }
+}
+
+impl Widgets {
+    /// A token's id and text.
+    fn mint(&self, grant: Grant, ttl: Option<Duration>) -> (String, String) {
+        let new = NewToken { ttl, ..NewToken::new("acme", "guide", grant) };
+        let minted = self.tokens.mint(new).now_or_never().expect("no wait").expect("minted");
+        (minted.token.id, minted.text.expose().to_owned())
+    }
+
+    fn widget(&self, origins: &[&str]) -> (String, String) {
+        let origins = origins.iter().copied().map(str::to_owned).collect();
+        self.mint(Grant::Widget(WidgetGrant { origins, ..WidgetGrant::default() }), None)
+    }
+
+    fn post(&self, uri: &str, headers: &[(&str, &str)]) -> Result<Credential, String> {
+        ask(&self.authenticator, Method::POST, uri, headers)
+    }
+}
+
+#[test]
+fn a_widget_token_makes_a_visitor_of_its_own() {
+    let widgets = widgets();
+    let (id, text) = widgets.widget(&[]);
+    let visitor = Visitor {
+        token_id: id.clone(),
+        company_id: "acme".to_owned(),
+        agent_id: "guide".to_owned(),
+        caps: Caps::default(),
+    };
+    let principal = Principal {
+        user_id: format!("widget:{id}"),
+        company_id: "acme".to_owned(),
+        caller: Caller::Widget,
+        agent_id: Some("guide".to_owned()),
+    };
+    assert_eq!(visitor.principal(), principal);
+    let cookie = format!("agent_session={}", hs256(&claims()));
+    let in_query = format!("/x?widgetToken={text}");
+    for (uri, headers) in [
+        ("/x", vec![("x-widget-token", &*text)]),
+        (&in_query, vec![]),
+        (&in_query, vec![("origin", "https://anywhere.example")]),
+        (&in_query, vec![("cookie", &cookie)]),
+    ] {
+        assert_eq!(widgets.post(uri, &headers), Ok(Credential::Widget(visitor.clone())), "{headers:?}");
+    }
+    let unconfigured = ask(&authenticator(), Method::POST, &in_query, &[]);
+    assert_eq!(unconfigured, Err(AuthError::Unauthenticated.to_string()));
+}
+
+#[test]
+fn widget_tokens_that_do_not_hold_are_refused_alike() {
+    let widgets = widgets();
+    let (_, good) = widgets.widget(&[]);
+    let (revoked, revoked_text) = widgets.widget(&["https://a.example"]);
+    widgets.tokens.revoke(&revoked, None).now_or_never().expect("no wait").expect("revoked");
+    let hour = Duration::from_secs(3600);
+    let (_, expired) = widgets.mint(Grant::Widget(WidgetGrant::default()), Some(hour));
+    let mcp = McpGrant { user_id: "ann".to_owned(), ..McpGrant::default() };
+    let (_, mcp) = widgets.mint(Grant::Mcp(mcp), None);
+    widgets.clock.advance(hour);
+    for text in ["", "w", &good[..40], &good[4..], &revoked_text, &expired, &mcp, &hs256(&claims())] {
+        let asked = widgets.post("/x", &[("x-widget-token", text)]);
+        assert_eq!(asked, Err(AuthError::Unauthenticated.to_string()), "{text}");
+        let session = widgets.post("/x", &[("authorization", &format!("Bearer {text}"))]);
+        assert_eq!(session.is_ok(), text.contains('.'), "{text} is no session");
+    }
+}
+
+#[test]
+fn a_widget_token_is_good_on_the_pages_that_it_names() {
+    let widgets = widgets();
+    let (_, text) = widgets.widget(&["https://shop.example", "HTTP://Local.example:80/"]);
+    for (origins, allowed) in [
+        (&["https://shop.example"][..], true),
+        (&["https://SHOP.example:443"], true),
+        (&["http://local.example"], true),
+        (&[], false),
+        (&[""], false),
+        (&["null"], false),
+        (&["http://shop.example"], false),
+        (&["https://shop.example:8443"], false),
+        (&["https://shop.example.evil.example"], false),
+        (&["https://www.shop.example"], false),
+        (&["https://shop.example/page"], false),
+        (&["https://shop.example https://evil.example"], false),
+        (&["https://shop.example", "https://evil.example"], false),
+        (&["https://shop.example", "https://shop.example"], false),
+    ] {
+        let mut headers = vec![("x-widget-token", &*text)];
+        headers.extend(origins.iter().map(|origin| ("origin", *origin)));
+        let asked = widgets.post("/x", &headers);
+        assert_eq!(
+            asked.as_ref().err(),
+            (!allowed).then(|| AuthError::WrongOrigin.to_string()).as_ref(),
+            "{origins:?}"
+        );
+    }
+}
+
+#[test]
+fn a_token_in_the_body_is_an_explicit_credential() {
+    let widgets = widgets();
+    let (_, text) = widgets.widget(&["https://shop.example"]);
+    let cookie = format!("agent_session={}", hs256(&claims()));
+    let bearer = format!("Bearer {}", hs256(&claims()));
+    let settle = |headers: &[(&str, &str)], in_body: &[&str]| {
+        let head = head(Method::POST, "/x", headers);
+        let in_body: Vec<Secret> = in_body.iter().copied().map(Secret::new).collect();
+        let settled = async {
+            let presented = widgets.authenticator.presented(&head, &Query::of(&head.uri)).await?;
+            widgets.authenticator.settle(presented, &head, &in_body).await
+        };
+        in_words(settled.now_or_never().expect("no wait"))
+    };
+    let shop = ("origin", "https://shop.example");
+    let own = [("host", "app.example"), ("origin", "https://app.example"), ("cookie", &*cookie)];
+    let is_visitor = |settled| matches!(settled, Ok(Credential::Widget(_)));
+    assert!(is_visitor(settle(&[shop], &[&text])));
+    assert!(is_visitor(settle(&[shop, ("cookie", &cookie)], &[&text])), "it beats the cookie");
+    assert!(is_visitor(settle(&[shop, ("cookie", "agent_session=x")], &[&text])));
+    assert_eq!(settle(&own, &[]), Ok(ann()));
+    for (headers, in_body, refused) in [
+        (&[][..], &[][..], AuthError::Unauthenticated),
+        (&[shop], &["w"], AuthError::Unauthenticated),
+        (&own, &["w"], AuthError::Unauthenticated),
+        (&own, &[&*text], AuthError::WrongOrigin),
+        (&[shop, ("cookie", &cookie)], &[], AuthError::CrossOrigin),
+        (&[shop], &[&text, &text], AuthError::Ambiguous),
+        (&[shop, ("authorization", &bearer)], &[&text], AuthError::Ambiguous),
+        (&[shop, ("x-widget-token", &text)], &[&text], AuthError::Ambiguous),
+    ] {
+        assert_eq!(settle(headers, in_body), Err(refused.to_string()), "{headers:?} {in_body:?}");
+    }
 }

@@ -29,6 +29,7 @@ mod identity;
 mod message;
 mod refusal;
 mod sessions;
+mod tokens;
 
 use std::sync::Arc;
 use std::time::Duration;

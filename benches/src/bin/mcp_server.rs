@@ -6,18 +6,17 @@
 use std::{env, num::NonZeroU32, sync::Arc, time::Duration};
 
 use agent_core::{
-    memory::{MemoryRecords, MemoryRoles},
     records::{Records, StoreError},
     role::RoleStore,
     tool::{ExecutionContext, NoProgress, ToolRegistry},
     tools::builtin_tools,
-    workspace::WorkspaceFile,
 };
 use agent_http::{
     mcp::server::{Authority, Door, GateLimits, Identities, Identity, McpLimits, McpServer},
     request::{self, BodyLimits},
     serve::{self, ServeLimits},
 };
+use agentd::stores::Stores;
 use anyhow::{Result, bail};
 use async_trait::async_trait;
 use http_body_util::BodyExt;
@@ -45,8 +44,6 @@ fn context() -> ExecutionContext {
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
 async fn main() -> Result<()> {
-    let records: Arc<dyn Records> = Arc::new(MemoryRecords::default());
-    let roles: Arc<dyn RoleStore> = Arc::new(MemoryRoles::new());
     let todos: Vec<Value> = (0..10)
         .map(|i| json!({"id": format!("t{i}"), "title": format!("Water plant number {i}"), "done": false}))
         .collect();
@@ -55,8 +52,8 @@ async fn main() -> Result<()> {
         "agents": [{"id": "a1", "name": "One", "ownerId": "u1", "companyId": "c1"}],
         "todoLists": [{"id": "l1", "ownerId": "u1", "companyId": "c1", "name": "Mine", "todos": todos}]
     });
-    WorkspaceFile::parse(&workspace.to_string())?.apply(&*roles, &*records).await?;
-    let tools: Arc<dyn ToolRegistry> = Arc::new(builtin_tools(records.clone()));
+    let Stores { roles, records } = Stores::in_memory("the workspace", &workspace.to_string()).await?;
+    let tools: Arc<dyn ToolRegistry> = Arc::new(builtin_tools(records.clone(), roles.clone()));
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     println!("{}", listener.local_addr()?);
     match env::args().nth(1).as_deref() {

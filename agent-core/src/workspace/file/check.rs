@@ -7,7 +7,8 @@ use serde::Serialize;
 
 use super::WorkspaceFile;
 use super::locate::Path;
-use crate::records::{MAX_ID_BYTES, MAX_VALUE_BYTES};
+use crate::records::{MAX_ID_BYTES, MAX_VALUE_BYTES, MAX_WRITES};
+use crate::role::{RoleBlock, places};
 use crate::workspace::todos::{MAX_TODOS, checked_title};
 
 /// How many faults are told at once.
@@ -16,6 +17,7 @@ const MAX_FAULTS: usize = 20;
 /// All faults, in the order of the checks and at most so many that a person reads them.
 pub(super) fn check(file: &WorkspaceFile) -> Vec<(Path, String)> {
     let mut check = Check { file, faults: Vec::new() };
+    check.whole();
     check.users();
     check.agents();
     check.documents();
@@ -32,6 +34,17 @@ struct Check<'a> {
 }
 
 impl Check<'_> {
+    fn whole(&mut self) {
+        let writes = super::import::writes_at_most(self.file);
+        if writes > MAX_WRITES {
+            let fault = format!(
+                "the file takes {writes} writes, three for each agent and one for everything else, and at most \
+                 {MAX_WRITES} are done at once: it must be cut into several"
+            );
+            self.fault(Path::default(), fault);
+        }
+    }
+
     fn users(&mut self) {
         let mut seen = HashSet::new();
         for (i, user) in self.file.users.iter().enumerate() {
@@ -55,7 +68,7 @@ impl Check<'_> {
             self.identified(&at, &role.id, &role.company_id);
             // An agent's identifier alone leads to it, so it is unique among all companies.
             self.unique(&mut seen, &role.id, &at);
-            let content = at.field("content");
+            let content = at.clone().field("content");
             for (name, ids) in [
                 ("documentIds", &role.content.document_ids),
                 ("ragDocumentIds", &role.content.rag_document_ids),
@@ -66,6 +79,8 @@ impl Check<'_> {
                     self.same_company(at, "document", id, &role.company_id, &documents);
                 }
             }
+            self.fits(at.clone(), role);
+            self.secrets_fit(at, role);
         }
     }
 
@@ -170,6 +185,20 @@ impl Check<'_> {
         let bytes = serde_json::to_vec(value).map_or(0, |json| json.len());
         if bytes > MAX_VALUE_BYTES {
             self.fault(at, format!("has {bytes} bytes as JSON, and at most {MAX_VALUE_BYTES} are taken"));
+        }
+    }
+
+    /// An agent's secrets are one record, in which each is a third longer than it is here.
+    fn secrets_fit(&mut self, at: Path, role: &RoleBlock) {
+        let mut role = role.clone();
+        let secrets =
+            places(&mut role).into_iter().filter_map(|place| Some(place.secret.as_ref()?.expose().len()));
+        let bytes: usize = secrets.map(|bytes| bytes.div_ceil(3) * 4 + 256).sum();
+        if bytes > MAX_VALUE_BYTES {
+            let fault = format!(
+                "has secrets of {bytes} bytes when they are sealed, and at most {MAX_VALUE_BYTES} are taken"
+            );
+            self.fault(at, fault);
         }
     }
 

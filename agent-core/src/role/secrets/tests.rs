@@ -1,0 +1,250 @@
+use serde_json::{Value, json};
+
+use super::*;
+
+fn role(content: Value, children: Value) -> RoleBlock {
+    let role = json!({"id": "a", "companyId": "c", "content": content, "children": children});
+    serde_json::from_value(role).expect("a role")
+}
+
+/// The secrets of a role by their fields.
+fn secrets(role: &mut RoleBlock) -> Vec<(String, String)> {
+    let there = places(role).into_iter();
+    there.filter_map(|place| Some((place.path, place.secret.as_ref()?.expose().to_owned()))).collect()
+}
+
+/// Asserts what is left of the one secret that `stored` has after it is replaced by each of the others.
+fn check(field: &str, stored: &RoleBlock, cases: &[(RoleBlock, Option<&str>)]) {
+    for (given, expected) in cases {
+        let shown = serde_json::to_value(given).expect("JSON");
+        let mut merged = given.clone();
+        merge_secrets(&mut merged, Some(stored.clone()));
+        let expected: Vec<_> =
+            expected.iter().map(|secret| (field.to_owned(), (*secret).to_owned())).collect();
+        assert_eq!(secrets(&mut merged), expected, "{field} of {shown}");
+        for secret in ["messengerToken", "agentServerApiKey", "apiKey"] {
+            assert!(!format!("{merged:?}").contains("sk-"), "{secret} is never shown");
+        }
+    }
+}
+
+#[test]
+fn a_new_role_has_the_secrets_that_it_is_given() {
+    for (given, expected) in [
+        (json!({}), None),
+        (json!({"messengerToken": ""}), None),
+        (json!({"messengerToken": "***"}), None),
+        (json!({"messengerToken": "sk"}), Some("sk")),
+        (json!({"messengerToken": "****"}), Some("****")),
+        (json!({"messengerToken": " "}), Some(" ")),
+    ] {
+        let mut merged = role(given.clone(), json!([]));
+        merge_secrets(&mut merged, None);
+        assert_eq!(merged.content.messenger_token.as_ref().map(Secret::expose), expected, "{given}");
+    }
+}
+
+#[test]
+fn a_secret_without_an_address_stays_until_it_is_replaced_or_cleared() {
+    let of = |content| role(content, json!([]));
+    check(
+        "content.messengerToken",
+        &of(json!({"messengerToken": "sk-old", "agentServerUrl": "http://h"})),
+        &[
+            (of(json!({})), Some("sk-old")),
+            (of(json!({"messengerToken": null})), Some("sk-old")),
+            (of(json!({"messengerToken": "***", "agentServerUrl": "http://other"})), Some("sk-old")),
+            (of(json!({"messengerToken": "sk-new"})), Some("sk-new")),
+            (of(json!({"messengerToken": ""})), None),
+        ],
+    );
+}
+
+#[test]
+fn a_runtimes_key_is_for_the_runtime_and_for_the_provider_behind_it() {
+    let stored = json!({"agentServerUrl": "https://Runtime.example:443/v1/", "agentServerApiKey": "sk-old",
+        "agentServerProvider": "openai"});
+    let mut cases = Vec::new();
+    for (changes, expected) in [
+        (json!({}), Some("sk-old")),
+        (json!({"agentServerApiKey": "***"}), Some("sk-old")),
+        (json!({"agentServerApiKey": "sk-new"}), Some("sk-new")),
+        (json!({"agentServerApiKey": ""}), None),
+        (json!({"agentServerModel": "m", "agentServerEnableThinking": true}), Some("sk-old")),
+        // The same address in other spellings.
+        (json!({"agentServerUrl": "https://runtime.example/v1"}), Some("sk-old")),
+        (json!({"agentServerUrl": " HTTPS://runtime.example/v1/ "}), Some("sk-old")),
+        (json!({"agentServerUrl": "https://runtime.example/x/../v1#top"}), Some("sk-old")),
+        (json!({"agentServerLocalUrl": " "}), Some("sk-old")),
+        (json!({"agentServerProvider": " OpenAI "}), Some("sk-old")),
+        // Another address, whatever else is said of the key.
+        (json!({"agentServerUrl": "http://runtime.example/v1"}), None),
+        (json!({"agentServerUrl": "https://runtime.example:8443/v1"}), None),
+        (json!({"agentServerUrl": "https://runtime.example/v2"}), None),
+        (json!({"agentServerUrl": "https://runtime.example/v1?key=1"}), None),
+        (json!({"agentServerUrl": "https://me@runtime.example/v1"}), None),
+        (json!({"agentServerUrl": "https://runtime.example.evil.example/v1"}), None),
+        (json!({"agentServerUrl": "https://evil.example", "agentServerApiKey": "***"}), None),
+        (json!({"agentServerUrl": "https://evil.example", "agentServerApiKey": ""}), None),
+        (json!({"agentServerUrl": "https://other.example", "agentServerApiKey": "sk-new"}), Some("sk-new")),
+        (json!({"agentServerUrl": ""}), None),
+        (json!({"agentServerUrl": null}), None),
+        (json!({"agentServerUrl": "no address"}), None),
+        // The runtime hands the key on, so where to is an address too, and so is a provider's name.
+        (json!({"agentServerLocalUrl": "http://evil.example"}), None),
+        (
+            json!({"agentServerLocalUrl": "http://other.example", "agentServerApiKey": "sk-new"}),
+            Some("sk-new"),
+        ),
+        (json!({"agentServerProvider": "anthropic"}), None),
+        (json!({"agentServerProvider": null}), None),
+    ] {
+        let mut content = stored.clone();
+        content.as_object_mut().expect("an object").remove("agentServerApiKey");
+        for (name, value) in changes.as_object().expect("an object") {
+            content[name] = value.clone();
+        }
+        cases.push((content, expected));
+    }
+    let of = |content: &Value| role(content.clone(), json!([]));
+    let in_role: Vec<_> = cases.iter().map(|(content, expected)| (of(content), *expected)).collect();
+    check("content.agentServerApiKey", &of(&stored), &in_role);
+
+    let of = |content: &Value| role(json!({}), json!([{"name": "AgentServer", "content": content}]));
+    let in_container: Vec<_> = cases.iter().map(|(content, expected)| (of(content), *expected)).collect();
+    check("children.AgentServer[0].content.agentServerApiKey", &of(&stored), &in_container);
+}
+
+#[test]
+fn a_local_address_makes_the_providers_name_indifferent() {
+    let of = |content| role(content, json!([]));
+    check(
+        "content.agentServerApiKey",
+        &of(json!({"agentServerLocalUrl": "http://l", "agentServerProvider": "openai",
+            "agentServerApiKey": "sk-old"})),
+        &[
+            (
+                of(json!({"agentServerLocalUrl": "http://l/", "agentServerProvider": "ollama"})),
+                Some("sk-old"),
+            ),
+            (of(json!({"agentServerLocalUrl": "http://m", "agentServerProvider": "openai"})), None),
+            (of(json!({"agentServerProvider": "openai"})), None),
+        ],
+    );
+}
+
+#[test]
+fn a_models_key_is_for_the_models_address() {
+    let of = |content| role(json!({}), json!([{"name": "EmbeddedAI", "content": content}]));
+    let field = "children.EmbeddedAI[0].content.apiKey";
+    check(
+        field,
+        &of(json!({"baseUrl": "https://api.example/v1", "apiKey": "sk-old"})),
+        &[
+            (of(json!({"baseUrl": "https://api.example/v1/", "model": "m"})), Some("sk-old")),
+            (of(json!({"baseUrl": "https://api.example/v1", "provider": "ollama"})), Some("sk-old")),
+            (of(json!({"baseUrl": "https://evil.example/v1", "apiKey": "***"})), None),
+            (of(json!({"apiKey": "***"})), None),
+            (of(json!({"baseUrl": "https://new.example/v1", "apiKey": "sk-new"})), Some("sk-new")),
+            (role(json!({}), json!([])), None),
+            (role(json!({}), json!([{"name": "AgentServer"}])), None),
+            (role(json!({"agentServerApiKey": "***"}), json!([])), None),
+        ],
+    );
+    check(
+        field,
+        &of(json!({"provider": "auto", "apiKey": "sk-old"})),
+        &[
+            (of(json!({"apiKey": "***"})), Some("sk-old")),
+            (of(json!({"provider": "Auto"})), Some("sk-old")),
+            (of(json!({"provider": "openai"})), None),
+            (of(json!({"baseUrl": "https://evil.example"})), None),
+        ],
+    );
+}
+
+#[test]
+fn a_webhooks_secret_is_for_its_address_and_its_way_to_be_known() {
+    let of = |url: &str, auth: Value| {
+        let content = json!({"webhookUrl": url, "auth": auth});
+        role(json!({}), json!([{"name": "WorkflowConnector", "content": content}]))
+    };
+    let field = "children.WorkflowConnector[0].content.auth.password";
+    check(
+        field,
+        &of("https://w.example/hook", json!({"type": "basic", "user": "u", "password": "sk-old"})),
+        &[
+            (of("https://w.example/hook/", json!({"type": "basic", "user": "u"})), Some("sk-old")),
+            (
+                of("https://w.example/hook", json!({"type": "basic", "user": "v", "password": "***"})),
+                Some("sk-old"),
+            ),
+            (of("https://w.example/hook", json!({"type": "basic", "user": "u", "password": ""})), None),
+            (of("https://w.example/other", json!({"type": "basic", "user": "u", "password": "***"})), None),
+            (of("", json!({"type": "basic", "user": "u"})), None),
+            (of("https://w.example/hook", json!({"type": "none"})), None),
+            (of("https://w.example/hook", json!(null)), None),
+            (of("https://w.example/hook", json!({"type": "jwt", "secret": "***"})), None),
+            (of("https://w.example/hook", json!({"type": "header", "name": "n"})), None),
+        ],
+    );
+    for (name, auth) in
+        [("value", json!({"type": "header", "name": "n"})), ("secret", json!({"type": "jwt"}))]
+    {
+        let field = format!("children.WorkflowConnector[0].content.auth.{name}");
+        let mut stored = auth.clone();
+        stored[name] = json!("sk-old");
+        let cases = [
+            (of("https://w.example", auth.clone()), Some("sk-old")),
+            (of("https://evil.example", auth.clone()), None),
+        ];
+        check(&field, &of("https://w.example/", stored), &cases);
+    }
+}
+
+#[test]
+fn containers_are_matched_by_name_and_by_their_place_among_those_of_the_name() {
+    let embedded = |url: &str, key: Option<&str>| {
+        let mut content = json!({ "baseUrl": url });
+        content.as_object_mut().expect("an object").extend(key.map(|key| ("apiKey".to_owned(), key.into())));
+        json!({"name": "EmbeddedAI", "content": content})
+    };
+    let other = || json!({"name": "Lamp", "content": {"apiKey": "sk-lamp"}});
+    let server = || json!({"name": "AgentServer", "content": {}});
+    let stored = role(
+        json!({}),
+        json!([server(), embedded("http://one", Some("sk-1")), embedded("http://two", Some("sk-2"))]),
+    );
+    let key = |nth: usize, key: &str| (format!("children.EmbeddedAI[{nth}].content.apiKey"), key.to_owned());
+    for (children, expected) in [
+        (
+            json!([embedded("http://one", None), embedded("http://two", None)]),
+            vec![key(0, "sk-1"), key(1, "sk-2")],
+        ),
+        (
+            json!([other(), embedded("http://one", None), server(), embedded("http://two", Some("***"))]),
+            vec![key(0, "sk-1"), key(1, "sk-2")],
+        ),
+        // Whoever moves to another's place does not get another's key.
+        (json!([embedded("http://two", None)]), vec![]),
+        (json!([embedded("http://two", None), embedded("http://one", None)]), vec![]),
+        (json!([embedded("http://new", None), embedded("http://two", None)]), vec![key(1, "sk-2")]),
+        (
+            json!([embedded("http://one", None), embedded("http://two", None), embedded("http://two", None)]),
+            vec![key(0, "sk-1"), key(1, "sk-2")],
+        ),
+    ] {
+        let mut merged = role(json!({}), children.clone());
+        merge_secrets(&mut merged, Some(stored.clone()));
+        assert_eq!(secrets(&mut merged), expected, "{children}");
+    }
+}
+
+#[test]
+fn masks_of_a_masked_role_are_what_is_kept() {
+    let of = |key: &str| role(json!({"messengerToken": key, "agentServerApiKey": key}), json!([]));
+    let mut merged = role(json!({"agentServerApiKey": "sk"}), json!([]));
+    merge_secrets(&mut merged, Some(of("***")));
+    assert_eq!(merged.content.messenger_token, Some(Secret::mask()));
+    assert_eq!(merged.content.agent_server.agent_server_api_key, Some(Secret::new("sk")));
+}

@@ -1,0 +1,103 @@
+//! Tokens of runs, in memory: made when a run begins, gone when it ends.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use uuid::Uuid;
+
+use super::text::{Digest, Text};
+use super::{FindError, MintError, NewToken, Token};
+use crate::clock::Clock;
+use crate::role::Secret;
+
+/// How many runs of a process have a token at the same time, at most.
+pub const MAX_RUN_TOKENS: usize = 50_000;
+
+/// The tokens of the runs in this process.
+pub(super) struct RunTokens {
+    clock: Arc<dyn Clock>,
+    limit: usize,
+    live: Arc<Live>,
+}
+
+#[derive(Default)]
+struct Live(Mutex<HashMap<Uuid, (Token, Digest)>>);
+
+impl Live {
+    /// No code panics while it holds the lock, so a poisoned one is as whole as any.
+    fn lock(&self) -> MutexGuard<'_, HashMap<Uuid, (Token, Digest)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl RunTokens {
+    /// Room for `limit` tokens, whose times are told by `clock`.
+    pub(super) fn new(clock: Arc<dyn Clock>, limit: usize) -> Self {
+        Self { clock, limit, live: Arc::default() }
+    }
+
+    /// Makes a token that dies with what is returned, and at its `ttl` at the latest.
+    ///
+    /// # Errors
+    /// [`MintError::Full`] where there is no room, [`MintError::Invalid`] also for a token without `ttl`.
+    pub(super) fn mint(&self, new: NewToken) -> Result<RunToken, MintError> {
+        if new.ttl.is_none() {
+            return Err(MintError::invalid("ttl", "is missing"));
+        }
+        let now = self.clock.now();
+        let (token, text) = new.make(now)?;
+        let mut live = self.live.lock();
+        if live.len() >= self.limit {
+            live.retain(|_, (token, _)| token.check(now).is_ok());
+        }
+        if live.len() >= self.limit {
+            return Err(MintError::Full);
+        }
+        live.insert(text.id, (token, text.digest()));
+        Ok(RunToken { id: text.id, text: text.reveal(), live: Some(self.live.clone()) })
+    }
+
+    /// The token of a text, if its id is that of a run's token.
+    pub(super) fn find(&self, text: &Text) -> Option<Result<Token, FindError>> {
+        let (token, digest) = self.live.lock().get(&text.id)?.clone();
+        if !(text.is_of(&token.grant) && text.matches(&digest)) {
+            return Some(Err(FindError::WrongSecret));
+        }
+        Some(token.check(self.clock.now()).map(|()| token))
+    }
+}
+
+/// A run's token. Dropped, it is revoked.
+pub struct RunToken {
+    id: Uuid,
+    text: Secret,
+    live: Option<Arc<Live>>,
+}
+
+impl RunToken {
+    /// The token's text.
+    pub fn text(&self) -> &Secret {
+        &self.text
+    }
+
+    /// Lets the token live until its time is over, for a backend that goes on after the run's stream has
+    /// ended.
+    pub fn outlive(mut self) {
+        self.live = None;
+    }
+}
+
+impl Drop for RunToken {
+    fn drop(&mut self) {
+        if let Some(live) = &self.live {
+            live.lock().remove(&self.id);
+        }
+    }
+}
+
+impl fmt::Debug for RunToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RunToken").field("id", &self.id).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,51 @@
+//! Times in JSON: RFC 3339 in UTC, to the millisecond.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use jiff::Timestamp;
+use serde::de::Error as _;
+use serde::ser::Error as _;
+use serde::{Deserialize, Deserializer, Serializer};
+
+/// Cuts a time to the precision that is kept, so that what is handed out is what will be read.
+pub(super) fn to_millis(time: SystemTime) -> SystemTime {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    UNIX_EPOCH + Duration::from_millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// Whether there is an RFC 3339 text for the time.
+pub(super) fn can_be_written(time: SystemTime) -> bool {
+    Timestamp::try_from(time).is_ok()
+}
+
+pub(super) fn serialize<S: Serializer>(time: &SystemTime, serializer: S) -> Result<S::Ok, S::Error> {
+    let time = Timestamp::try_from(*time).map_err(S::Error::custom)?;
+    serializer.collect_str(&format_args!("{time:.3}"))
+}
+
+pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SystemTime, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    let time: Timestamp = text.parse().map_err(D::Error::custom)?;
+    Ok(time.into())
+}
+
+/// The same for times that may be absent.
+pub(super) mod option {
+    use super::*;
+
+    pub(in super::super) fn serialize<S: Serializer>(
+        time: &Option<SystemTime>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        match time {
+            Some(time) => super::serialize(time, serializer),
+            None => serializer.serialize_none(),
+        }
+    }
+
+    pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<SystemTime>, D::Error> {
+        super::deserialize(deserializer).map(Some)
+    }
+}

@@ -1,0 +1,67 @@
+//! `limit` and `cursor` as arguments.
+
+use crate::records::{List, MAX_PAGE};
+use crate::workspace::WorkspaceError;
+
+/// The page of a list that the arguments ask for.
+pub(super) fn list(limit: Option<usize>, cursor: Option<String>) -> Result<List, WorkspaceError> {
+    if limit.is_some_and(|limit| !(1..=MAX_PAGE).contains(&limit)) {
+        let fault = format!("must be between 1 and {MAX_PAGE}");
+        return Err(WorkspaceError::Invalid { field: "limit", fault });
+    }
+    let list = List { limit, cursor, ..List::default() };
+    match list.after() {
+        Ok(_) => Ok(list),
+        Err(_) => Err(bad_cursor()),
+    }
+}
+
+/// The page, of things that are all at hand, and where the next one begins. A cursor is a place among
+/// them as they stand.
+pub(super) fn cut<T>(
+    mut all: Vec<T>,
+    limit: Option<usize>,
+    cursor: Option<&str>,
+) -> Result<(Vec<T>, Option<String>), WorkspaceError> {
+    let size = list(limit, None)?.page_size();
+    let begin = place(cursor)?.min(all.len());
+    let end = begin.saturating_add(size).min(all.len());
+    let next = (end < all.len()).then(|| end.to_string());
+    all.truncate(end);
+    Ok((all.split_off(begin), next))
+}
+
+/// Where a cursor that is a number leads.
+pub(super) fn place(cursor: Option<&str>) -> Result<usize, WorkspaceError> {
+    cursor.map_or(Ok(0), |cursor| cursor.parse().map_err(|_| bad_cursor()))
+}
+
+fn bad_cursor() -> WorkspaceError {
+    let fault = "is not a nextCursor of this tool's".to_owned();
+    WorkspaceError::Invalid { field: "cursor", fault }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_of_what_is_at_hand() {
+        let cut = |limit, cursor| cut((0..5).collect(), limit, cursor).map_err(|error| error.to_string());
+        let next = |text: &str| Some(text.to_owned());
+        assert_eq!(cut(None, None), Ok((vec![0, 1, 2, 3, 4], None)));
+        assert_eq!(cut(Some(2), None), Ok((vec![0, 1], next("2"))));
+        assert_eq!(cut(Some(2), Some("2")), Ok((vec![2, 3], next("4"))));
+        assert_eq!(cut(Some(2), Some("4")), Ok((vec![4], None)));
+        assert_eq!(cut(Some(2), Some("99999999999999")), Ok((vec![], None)));
+        for cursor in ["", "-1", "x", "99999999999999999999999"] {
+            assert_eq!(cut(None, Some(cursor)), Err("cursor: is not a nextCursor of this tool's".to_owned()));
+        }
+        for limit in [0, MAX_PAGE + 1] {
+            assert_eq!(cut(Some(limit), None), Err("limit: must be between 1 and 200".to_owned()));
+            assert!(list(Some(limit), None).is_err());
+        }
+        assert!(list(Some(MAX_PAGE), None).is_ok());
+        assert!(list(None, Some("zz".to_owned())).is_err());
+    }
+}

@@ -1,0 +1,406 @@
+//! The identity matrix: every kind of credential, with every agent, calls every tool with arguments that
+//! claim to be somebody else. Each record of a workspace of two companies carries a mark of its own. A call
+//! must show no mark, and change no record, that its context does not reach; and what it does not reach must
+//! be answered as what is not there.
+
+use std::collections::BTreeSet;
+
+use super::*;
+use crate::records::{Collection, Inventory, Key, List, MAX_PAGE, Precondition, RecordsExt};
+use crate::workspace::collection;
+
+/// Who reaches a record.
+#[derive(Debug, Clone, Copy)]
+enum Scope {
+    /// This person.
+    Person(&'static str),
+    /// The company's own people.
+    Company,
+    /// The company's own people, and visitors of this agent.
+    Visitors(&'static str),
+    /// The company's own people when they speak with this agent.
+    Agent(&'static str),
+    /// Whoever the role lets read it.
+    All,
+}
+
+/// A record that is in the workspace from the beginning.
+struct Planted {
+    key: Key,
+    scope: Scope,
+}
+
+impl Planted {
+    fn mark(&self) -> String {
+        mark(self.key.company(), self.key.collection().path(), self.key.id())
+    }
+
+    fn is_reached_in(&self, context: &ExecutionContext) -> bool {
+        let visitor = context.caller == Caller::Widget;
+        let reached = match self.scope {
+            Scope::Person(user) => context.user_id == user,
+            Scope::Company => !visitor,
+            Scope::Visitors(agent) => !visitor || context.agent_id == agent,
+            Scope::Agent(agent) => !visitor && context.agent_id == agent,
+            Scope::All => true,
+        };
+        reached && context.company_id == self.key.company()
+    }
+}
+
+fn mark(company: &str, collection: &str, id: &str) -> String {
+    format!("mark<{company}:{collection}:{id}>")
+}
+
+/// All marks in a text.
+fn marks(text: &str) -> impl Iterator<Item = &str> {
+    text.match_indices("mark<").map(|(begin, _)| {
+        let end = text[begin..].find('>').expect("a mark is whole");
+        &text[begin..=begin + end]
+    })
+}
+
+/// Somebody to speak as, or to claim to be.
+struct Identity {
+    user: &'static str,
+    company: &'static str,
+    agent: &'static str,
+    list: &'static str,
+}
+
+const VICTIMS: [Identity; 3] = [
+    Identity { user: "ada", company: "c", agent: "a", list: "ada-list" },
+    Identity { user: "bob", company: "c", agent: "b", list: "bob-list" },
+    Identity { user: "eve", company: "d", agent: "x", list: "eve-list" },
+];
+
+/// The principals, by kind of credential. A user of the other company has the same identifier as one here.
+const PRINCIPALS: [(Caller, &str, &str); 9] = [
+    (Caller::Session, "ada", "c"),
+    (Caller::Session, "bob", "c"),
+    (Caller::Session, "eve", "d"),
+    (Caller::Session, "ada", "d"),
+    (Caller::Proactive, "ada", "c"),
+    (Caller::Proactive, "eve", "d"),
+    (Caller::Widget, "widget:1", "c"),
+    (Caller::Widget, "widget:2", "c"),
+    (Caller::Widget, "widget:1", "d"),
+];
+
+/// Agents of both companies: that one of the other's gets as far as a tool is held to be impossible elsewhere.
+const AGENTS: [&str; 4] = ["a", "b", "x", "y"];
+
+/// A workspace in which all tools are named for all, with a mark in each record.
+fn plant() -> (World, Vec<Planted>) {
+    let names = ready(
+        tools_over(Stores::new(Arc::new(MemoryRecords::default()), Arc::new(RecordRoles::in_memory())))
+            .list(&ExecutionContext::default()),
+    )
+    .expect("listed");
+    let names: Vec<_> = names.iter().map(|spec| spec.name.clone()).collect();
+    let mut file = json!({});
+    let mut planted = Vec::new();
+    let mut add = |list: &str, company: &str, id: &str, scope, mut entry: Value| {
+        entry["id"] = id.into();
+        entry["companyId"] = company.into();
+        // Memory has a collection for each folder.
+        let base = Collection::new(company, list).expect("a name");
+        let collection = match &entry["agentId"] {
+            Value::String(agent) if list == collection::MEMORIES => {
+                base.within(agent).and_then(|agent| agent.within("default")).expect("a folder")
+            }
+            _ => base,
+        };
+        let key = collection.key(id).expect("a key");
+        let mark = mark(company, collection.path(), id);
+        for (name, text) in entry.as_object_mut().expect("an object") {
+            match name.as_str() {
+                "text" | "title" | "status" => *text = mark.as_str().into(),
+                "todos" => text[0]["title"] = mark.as_str().into(),
+                "value" => *text = mark.as_str().into(),
+                _ => {}
+            }
+        }
+        let list = file.as_object_mut().expect("an object").entry(list).or_insert_with(|| json!([]));
+        list.as_array_mut().expect("a list").push(entry);
+        planted.push(Planted { key, scope });
+    };
+    for (company, agents, people) in [("c", ["a", "b"], ["ada", "bob"]), ("d", ["x", "y"], ["eve", "ada"])] {
+        for (agent, person) in agents.into_iter().zip(people) {
+            let named = format!("named-{agent}");
+            add(
+                collection::DOCUMENTS,
+                company,
+                &named,
+                Scope::Visitors(agent),
+                json!({"title": "", "text": ""}),
+            );
+            let list = if company == "d" && person == "ada" {
+                "other-list".to_owned()
+            } else {
+                format!("{person}-list")
+            };
+            let todos = json!([{"id": format!("todo-{list}"), "title": ""}]);
+            let owner = Scope::Person(person);
+            add(collection::TODO_LISTS, company, &list, owner, json!({"ownerId": person, "todos": todos}));
+            let plan = format!("plan-{list}");
+            add(
+                collection::PLANS,
+                company,
+                &plan,
+                owner,
+                json!({"todoListId": list, "title": "", "text": ""}),
+            );
+            let memory = format!("memory-{agent}");
+            add(
+                collection::MEMORIES,
+                company,
+                &memory,
+                Scope::Agent(agent),
+                json!({"agentId": agent, "text": ""}),
+            );
+            let metric = format!("metric-{agent}");
+            let figure = json!({"agentId": agent, "name": "sales", "value": ""});
+            add(collection::METRICS, company, &metric, Scope::Visitors(agent), figure);
+        }
+        // The same identifiers in both companies, and some that only one has.
+        for id in ["same".to_owned(), format!("only-{company}")] {
+            add(collection::DOCUMENTS, company, &id, Scope::Company, json!({"title": "", "text": ""}));
+            add(collection::EPICS, company, &id, Scope::All, json!({"title": "", "status": "", "text": ""}));
+            add(collection::METRICS, company, &id, Scope::Company, json!({"name": "sales", "value": ""}));
+        }
+    }
+    let role = |(agent, company): (&str, &str)| {
+        json!({"id": agent, "companyId": company, "content": {
+            "tools": names, "widgetTools": names, "documentIds": [format!("named-{agent}"), "only-x"]}})
+    };
+    file["agents"] = [("a", "c"), ("b", "c"), ("x", "d"), ("y", "d")].map(role).as_slice().into();
+    let world = World::new(&file);
+    for (caller, user, company) in PRINCIPALS {
+        let own = Collection::new(company, collection::NOTIFICATIONS).and_then(|all| all.within(user));
+        let own = own.expect("a collection");
+        let key = own.key("told").expect("a key");
+        let mark = mark(company, own.path(), "told");
+        let told = json!({"id": "told", "companyId": company, "userId": user, "agentId": "a", "title": mark,
+            "text": mark, "at": "2026-01-01T00:00:00.000Z"});
+        // One person may come with several kinds of credential.
+        if ready(world.records.put_as(&key, &told, Precondition::Absent)).is_ok() {
+            planted.push(Planted { key, scope: Scope::Person(user) });
+        }
+        assert!(caller != Caller::Widget || user.starts_with("widget:"));
+    }
+    (world, planted)
+}
+
+/// The version of everything that is stored.
+fn snapshot(records: &MemoryRecords) -> BTreeMap<Key, u64> {
+    let mut all = BTreeMap::new();
+    for company in ready(records.companies(None)).expect("companies") {
+        for collection in ready(records.collections(&company, None)).expect("collections") {
+            let list = List { limit: Some(MAX_PAGE), ..List::default() };
+            let page = ready(records.list(&collection, &list)).expect("a page");
+            assert_eq!(page.next_cursor, None, "a snapshot is of everything");
+            for record in page.records {
+                all.insert(collection.key(record.id).expect("a key"), record.version);
+            }
+        }
+    }
+    all
+}
+
+/// Arguments with which each tool would do something, for things of these identifiers.
+fn base_arguments(name: &str, id: &str) -> Value {
+    match name {
+        "createTodo" => json!({"title": "x"}),
+        "updateTodo" => json!({"id": id, "title": "x"}),
+        "deleteTodo" | "getDoc" | "getEpicDetails" => json!({"id": id}),
+        "createDoc" => json!({"title": "x", "text": "x"}),
+        "appendDoc" => json!({"id": id, "text": "x"}),
+        "updatePlan" | "remember" => json!({"text": "x"}),
+        "recordMetric" => json!({"name": "sales", "value": 1}),
+        "sendNotification" => json!({"title": "x", "text": "x"}),
+        "readNotifications" => json!({"markRead": true}),
+        "readMetrics" => json!({"name": "sales"}),
+        _ => json!({}),
+    }
+}
+
+/// Fields by which arguments may claim to be the victim.
+fn claims(victim: &Identity) -> [Value; 5] {
+    let Identity { user, company, agent, list } = victim;
+    let user = json!({"userId": user, "user_id": user, "ownerId": user, "sub": user});
+    let company = json!({"companyId": company, "company_id": company, "tenant": company});
+    let folder = format!("../{agent}");
+    let agent = json!({"agentId": agent, "agent_id": agent, "memoryFolder": folder, "folder": folder});
+    let list = json!({"todoListId": list, "todoListBlockId": list, "planId": format!("plan-{list}")});
+    let context = json!({"caller": "session", "context": merged(&[&user, &company, &agent, &list])});
+    let all = merged(&[&user, &company, &agent, &list, &context]);
+    [user, company, agent, list, all]
+}
+
+fn merged(objects: &[&Value]) -> Value {
+    let fields = objects.iter().flat_map(|object| object.as_object().expect("an object").clone());
+    Value::Object(fields.collect())
+}
+
+/// A context under test, with the workspace as it was after the last call.
+struct Cell<'a> {
+    world: &'a World,
+    planted: &'a [Planted],
+    context: ExecutionContext,
+    before: BTreeMap<Key, u64>,
+    cells: usize,
+    seen: &'a mut BTreeSet<String>,
+    written: &'a mut BTreeSet<String>,
+}
+
+impl Cell<'_> {
+    /// Calls the tool and checks what it shows and what it changes.
+    fn call(&mut self, name: &str, arguments: &Value) -> Result<Value, String> {
+        let result = self.world.call(&self.context, name, arguments.clone());
+        let shown = match &result {
+            Ok(value) => value.to_string(),
+            Err(error) => error.clone(),
+        };
+        let case = || format!("{:?} called {name} with {arguments}", self.context);
+        for mark in marks(&shown) {
+            let planted = self.planted.iter().find(|planted| planted.mark() == mark);
+            let planted = planted.unwrap_or_else(|| panic!("{}: {mark} was never planted", case()));
+            assert!(planted.is_reached_in(&self.context), "{} and saw {mark}", case());
+            self.seen.insert(mark.to_owned());
+        }
+        let after = snapshot(&self.world.records);
+        let keys: BTreeSet<&Key> = self.before.keys().chain(after.keys()).collect();
+        for key in keys.into_iter().filter(|key| self.before.get(key) != after.get(key)) {
+            let record = ready(self.world.records.get(key)).expect("read");
+            let record = record.unwrap_or_else(|| panic!("{} and removed {key:?}", case()));
+            let value = record.value.get();
+            assert!(self.may_write(key, value), "{} and wrote {key:?}: {value}", case());
+            self.written.insert(name.to_owned());
+        }
+        self.before = after;
+        self.cells += 1;
+        result
+    }
+
+    fn may_write(&self, key: &Key, value: &str) -> bool {
+        if let Some(planted) = self.planted.iter().find(|planted| planted.key == *key) {
+            return planted.is_reached_in(&self.context);
+        }
+        let context = &self.context;
+        let parts: Vec<String> = key.collection().parts().collect();
+        let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+        let own_people = context.caller != Caller::Widget;
+        let value: Value = serde_json::from_str(value).expect("JSON");
+        key.company() == context.company_id
+            && match parts[..] {
+                [collection::DOCUMENTS] => own_people,
+                [collection::METRICS] => value["agentId"] == context.agent_id,
+                [collection::MEMORIES, agent, "default"] => own_people && agent == context.agent_id,
+                [collection::NOTIFICATIONS, user] => user == context.user_id && value["userId"] == user,
+                [collection::TALLIES] => true,
+                _ => false,
+            }
+    }
+}
+
+#[test]
+fn nobody_sees_or_changes_what_is_not_theirs() {
+    let lists = ["ada-list", "bob-list", "eve-list", "other-list"];
+    let ids = |name: &str| -> Vec<String> {
+        match name {
+            "updateTodo" | "deleteTodo" => lists.map(|list| format!("todo-{list}")).to_vec(),
+            "getDoc" | "appendDoc" => {
+                ["same", "only-c", "only-d", "named-a", "named-b", "named-x", "named-y"]
+                    .map(str::to_owned)
+                    .to_vec()
+            }
+            "getEpicDetails" => ["same", "only-c", "only-d"].map(str::to_owned).to_vec(),
+            _ => vec![String::new()],
+        }
+    };
+    let (mut cells, mut seen, mut written) = (0, BTreeSet::new(), BTreeSet::new());
+    let (mut all_marks, mut strangers) = (BTreeSet::new(), 0);
+    for (caller, user, company) in PRINCIPALS {
+        for agent in AGENTS {
+            let (world, planted) = plant();
+            all_marks.extend(planted.iter().map(Planted::mark));
+            let own = lists.iter().find(|list| {
+                planted.iter().any(|one| {
+                    matches!(one.scope, Scope::Person(owner) if owner == user)
+                        && one.key.company() == company
+                        && one.key.id() == **list
+                })
+            });
+            let context = ExecutionContext {
+                user_id: user.into(),
+                company_id: company.into(),
+                agent_id: agent.into(),
+                todo_list_id: own.map(|list| (*list).to_owned()),
+                caller,
+                ..ExecutionContext::default()
+            };
+            let before = snapshot(&world.records);
+            let (seen, written) = (&mut seen, &mut written);
+            let mut cell =
+                Cell { world: &world, planted: &planted, context, before, cells: 0, seen, written };
+            // What is removed could not be shown or changed any more.
+            let removing_last = world.schemas.keys().filter(|name| *name != "deleteTodo");
+            for name in removing_last.map(String::as_str).chain(["deleteTodo"]) {
+                let unknown = cell.call(name, &base_arguments(name, "unknown-id"));
+                for (n, id) in ids(name).into_iter().enumerate() {
+                    let arguments = base_arguments(name, &id);
+                    let plain = cell.call(name, &arguments);
+                    if name != "deleteTodo" && plain.is_err() {
+                        let as_unknown = unknown.clone().map_err(|told| told.replace("unknown-id", &id));
+                        assert_eq!(plain, as_unknown, "{:?} {name} {id}", cell.context);
+                        strangers += 1;
+                    }
+                    // All claims one by one with the first thing, and together with each.
+                    let claims =
+                        VICTIMS.iter().flat_map(|victim| claims(victim).into_iter().skip(n.min(1) * 4));
+                    for claim in claims {
+                        let claimed = cell.call(name, &merged(&[&claim, &arguments]));
+                        let same = claimed.is_ok() == plain.is_ok() || name == "deleteTodo";
+                        assert!(same, "{:?} {name}: {claim} made {plain:?} {claimed:?}", cell.context);
+                    }
+                }
+                // Somebody else's list in the conversation is as one that is not there.
+                let own = cell.context.todo_list_id.clone();
+                for list in lists.iter().filter(|list| own.as_deref() != Some(**list)) {
+                    let arguments = base_arguments(name, &format!("todo-{list}"));
+                    cell.context.todo_list_id = Some("unknown-list".to_owned());
+                    let unknown =
+                        cell.call(name, &arguments).map_err(|told| told.replace("unknown-list", list));
+                    cell.context.todo_list_id = Some((*list).to_owned());
+                    let foreign = cell.call(name, &arguments);
+                    assert_eq!(foreign.is_ok(), unknown.is_ok(), "{:?} {name}", cell.context);
+                    assert_eq!(foreign.err(), unknown.err(), "{:?} {name}", cell.context);
+                    strangers += 1;
+                }
+                cell.context.todo_list_id = own;
+            }
+            cells += cell.cells;
+        }
+    }
+    // The matrix would hold where nothing is shown or written at all.
+    assert_eq!(seen, all_marks);
+    let writing = [
+        "appendDoc",
+        "createDoc",
+        "createTodo",
+        "deleteTodo",
+        "readNotifications",
+        "recordMetric",
+        "remember",
+        "sendNotification",
+        "updatePlan",
+        "updateTodo",
+    ];
+    assert_eq!(written, writing.map(str::to_owned).into());
+    assert!(cells >= 1_000 && strangers >= 1_000, "{cells} cells, {strangers} strangers");
+    #[expect(clippy::print_stdout, reason = "the size of the matrix is part of what it says")]
+    {
+        println!("{cells} cells, of which {strangers} ask for what is somebody else's");
+    }
+}

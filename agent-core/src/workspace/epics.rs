@@ -1,0 +1,48 @@
+//! Epics: what an operator's file says of them, for agents to read.
+
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::view::{Listed, view};
+use super::{Entry, WorkspaceError, collection};
+use crate::records::{Collection, Key, List, Record, Records, RecordsExt, StoreError};
+
+/// What a list says about an epic.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct EpicHead {
+    /// The epic's identifier.
+    pub id: String,
+    /// Its title, or else its name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
+    /// How far it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status: Option<String>,
+}
+
+/// One page of the company's epics.
+pub async fn epic_heads(
+    records: &dyn Records,
+    company_id: &str,
+    list: &List,
+) -> Result<Listed<EpicHead>, StoreError> {
+    let epics = Collection::new(company_id, collection::EPICS)?;
+    let head = |Record { value: Entry { id, rest, .. }, .. }: Record<Entry>| {
+        let text = |name: &str| rest.get(name).and_then(Value::as_str).map(str::to_owned);
+        Some(EpicHead { id, title: text("title").or_else(|| text("name")), status: text("status") })
+    };
+    view(records, &epics, list, head).await
+}
+
+/// The epic, which must be there, as it was given.
+pub async fn epic(
+    records: &dyn Records,
+    company_id: &str,
+    id: &str,
+) -> Result<Record<Entry>, WorkspaceError> {
+    let absent = || WorkspaceError::NotFound { what: "epic", id: id.to_owned() };
+    let key = Key::new(company_id, collection::EPICS, id).map_err(|_| absent())?;
+    records.get_as(&key).await?.ok_or_else(absent)
+}

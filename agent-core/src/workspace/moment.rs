@@ -1,0 +1,64 @@
+//! Times as the workspace reads and shows them: RFC 3339 in UTC with milliseconds.
+
+use std::time::SystemTime;
+
+use jiff::Timestamp;
+use jiff::civil::DateTime;
+use jiff::tz::TimeZone;
+
+/// The time as `2026-11-21T14:30:00.000Z`.
+pub fn utc_time(time: Timestamp) -> String {
+    format!("{time:.3}")
+}
+
+/// The time as a person in the IANA zone reads it, `2026-11-21 15:30 Europe/Berlin`; nothing where the
+/// zone is not known.
+pub fn local_time(time: Timestamp, zone: &str) -> Option<String> {
+    let time = time.in_tz(zone).ok()?;
+    Some(time.strftime("%Y-%m-%d %H:%M %Q").to_string())
+}
+
+/// Reads a time: RFC 3339, or a date with or without a time of day that is meant in the IANA zone, in
+/// UTC where there is none that is known. Gives what is wrong with it otherwise.
+pub fn parse_time(text: &str, zone: Option<&str>) -> Result<Timestamp, String> {
+    let text = text.trim();
+    if let Ok(time) = text.parse::<Timestamp>() {
+        return Ok(time);
+    }
+    let zone = zone.and_then(|zone| TimeZone::get(zone).ok()).unwrap_or(TimeZone::UTC);
+    let civil = text.parse::<DateTime>().and_then(|time| time.to_zoned(zone));
+    civil.map(|time| time.timestamp()).map_err(|_| {
+        "is neither a time such as \"2026-11-21T14:30:00Z\" nor a date such as \"2026-11-21\"".to_owned()
+    })
+}
+
+/// A clock's or a store's time; one that no calendar holds is the epoch.
+pub(super) fn timestamp(time: SystemTime) -> Timestamp {
+    Timestamp::try_from(time).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_read_in_the_users_zone_and_shown_in_utc() {
+        let berlin = Some("Europe/Berlin");
+        for (text, zone, expected) in [
+            ("2026-11-21T14:30:00Z", berlin, "2026-11-21T14:30:00.000Z"),
+            ("2026-11-21T14:30:00.1239+02:00", None, "2026-11-21T12:30:00.123Z"),
+            (" 2026-11-21 14:30 ", berlin, "2026-11-21T13:30:00.000Z"),
+            ("2026-07-01", berlin, "2026-06-30T22:00:00.000Z"),
+            ("2026-07-01", None, "2026-07-01T00:00:00.000Z"),
+            ("2026-07-01", Some("Mars/Crater"), "2026-07-01T00:00:00.000Z"),
+        ] {
+            assert_eq!(parse_time(text, zone).map(utc_time), Ok(expected.to_owned()), "{text}");
+        }
+        for text in ["", "yesterday", "2026-13-01", "1763735400", "2026-11-21T14:30:00+99:00"] {
+            assert!(parse_time(text, berlin).expect_err(text).starts_with("is neither a time"), "{text}");
+        }
+        let time = "2026-11-21T14:30:00Z".parse().expect("a time");
+        assert_eq!(local_time(time, "Europe/Berlin").as_deref(), Some("2026-11-21 15:30 Europe/Berlin"));
+        assert_eq!(local_time(time, "Mars/Crater"), None);
+    }
+}

@@ -1,0 +1,68 @@
+//! What texts the workspace takes.
+
+use super::WorkspaceError;
+
+/// How many bytes a title or another name in one line has at most.
+pub const MAX_TITLE_BYTES: usize = 800;
+
+/// The line without blanks around it, or what is wrong with it.
+pub(super) fn checked_line(line: &str, max_bytes: usize) -> Result<&str, String> {
+    let line = fitting(line, max_bytes)?;
+    if line.chars().any(char::is_control) {
+        return Err("has a line break or another control character".to_owned());
+    }
+    Ok(line)
+}
+
+/// The text without blanks around it, or what is wrong with it. Without control characters it grows to
+/// twice its size as JSON at most.
+pub(super) fn checked_text(text: &str, max_bytes: usize) -> Result<&str, String> {
+    let text = fitting(text, max_bytes)?;
+    if text.chars().any(|char| char.is_control() && !matches!(char, '\n' | '\r' | '\t')) {
+        return Err("has a control character other than a line break or a tab".to_owned());
+    }
+    Ok(text)
+}
+
+fn fitting(text: &str, max_bytes: usize) -> Result<&str, String> {
+    let text = text.trim();
+    if text.is_empty() {
+        Err("is blank".to_owned())
+    } else if text.len() > max_bytes {
+        Err(format!("has {} bytes, and at most {max_bytes} are taken", text.len()))
+    } else {
+        Ok(text)
+    }
+}
+
+/// Names the field of a fault.
+pub(super) fn of(field: &'static str) -> impl Fn(String) -> WorkspaceError {
+    move |fault| WorkspaceError::Invalid { field, fault }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_taken_and_what_is_wrong_with_the_rest() {
+        for (text, line, whole) in [
+            (" a b ", Ok("a b"), Ok("a b")),
+            ("a\nb\tc\r\n", Err("has a line break or another control character"), Ok("a\nb\tc")),
+            (
+                "a\0",
+                Err("has a line break or another control character"),
+                Err("has a control character other than a line break or a tab"),
+            ),
+            (" \n ", Err("is blank"), Err("is blank")),
+            (
+                "1234567",
+                Err("has 7 bytes, and at most 6 are taken"),
+                Err("has 7 bytes, and at most 6 are taken"),
+            ),
+        ] {
+            assert_eq!(checked_line(text, 6), line.map_err(str::to_owned), "{text:?}");
+            assert_eq!(checked_text(text, 6), whole.map_err(str::to_owned), "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! Pages of what is wanted of large or filtered collections.
+
+use serde::de::DeserializeOwned;
+
+use crate::records::{Collection, List, Page, Record, Records, RecordsExt, StoreError, to_json};
+
+/// How many records are in memory at once while a page is made of them: a value may be large, and a page
+/// keeps little of it.
+pub(super) const READ_AT_ONCE: usize = 25;
+/// How many records one page looks at. A filter that passes over more gives a short page, and the cursor
+/// to go on from.
+pub(super) const MAX_LOOKED_AT: usize = 2_000;
+
+/// One page of a list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listed<T> {
+    /// The things, in the list's order.
+    pub items: Vec<T>,
+    /// Where the next page begins; absent on the last one. A page may have fewer items than were asked
+    /// for, or none, and yet be followed by another.
+    pub next_cursor: Option<String>,
+}
+
+/// One page of what `view` makes of the records; those of which it makes nothing are passed over.
+pub(super) async fn view<T: DeserializeOwned + Send, V: Send>(
+    records: &dyn Records,
+    collection: &Collection,
+    list: &List,
+    view: impl Fn(Record<T>) -> Option<V> + Send,
+) -> Result<Listed<V>, StoreError> {
+    let nothing = to_json(&())?;
+    // One more than the page has shows whether there is another page.
+    let wanted = list.page_size() + 1;
+    let (mut items, mut places) = (Vec::new(), Vec::new());
+    let mut part = List { limit: Some(READ_AT_ONCE), ..list.clone() };
+    let mut looked_at = 0;
+    loop {
+        let Page { records: found, next_cursor } = records.list_as::<T>(collection, &part).await?;
+        looked_at += found.len();
+        for record in found {
+            let place = Record {
+                id: record.id.clone(),
+                version: record.version,
+                updated: record.updated,
+                value: nothing.clone(),
+            };
+            if let Some(item) = view(record) {
+                items.push(item);
+                places.push(place);
+            }
+        }
+        if items.len() >= wanted {
+            let cut = Page::cut(places, list);
+            items.truncate(cut.records.len());
+            return Ok(Listed { items, next_cursor: cut.next_cursor });
+        }
+        if next_cursor.is_none() || looked_at >= MAX_LOOKED_AT {
+            return Ok(Listed { items, next_cursor });
+        }
+        part.cursor = next_cursor;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+    use crate::memory::MemoryRecords;
+    use crate::records::{MAX_PAGE, Order};
+
+    /// All pages' items, and the pages' sizes.
+    fn walk(count: u32, limit: Option<usize>, wanted: fn(u32) -> bool) -> (Vec<u32>, Vec<usize>) {
+        let records = MemoryRecords::default();
+        let things = Collection::new("c", "things").expect("a name");
+        for n in 0..count {
+            records.append_as(&things, &n).now_or_never().expect("no wait").expect("appended");
+        }
+        let mut list = List { limit, order: Order::Descending, ..List::default() };
+        let (mut all, mut sizes) = (Vec::new(), Vec::new());
+        loop {
+            let page = view(&records, &things, &list, |record: Record<u32>| {
+                wanted(record.value).then_some(record.value)
+            });
+            let page = page.now_or_never().expect("no wait").expect("read");
+            sizes.push(page.items.len());
+            all.extend(page.items);
+            list.cursor = page.next_cursor;
+            if list.cursor.is_none() {
+                return (all, sizes);
+            }
+        }
+    }
+
+    #[test]
+    fn pages_give_each_wanted_thing_once() {
+        let newest_first = |count: u32| (0..count).rev().collect::<Vec<_>>();
+        assert_eq!(walk(0, None, |_| true), (vec![], vec![0]));
+        assert_eq!(walk(50, None, |_| true), (newest_first(50), vec![50]));
+        assert_eq!(walk(51, None, |_| true), (newest_first(51), vec![50, 1]));
+        assert_eq!(walk(420, Some(1_000), |_| true), (newest_first(420), vec![MAX_PAGE, MAX_PAGE, 20]));
+        assert_eq!(walk(60, Some(2), |n| n % 20 == 0), (vec![40, 20, 0], vec![2, 1]));
+    }
+
+    #[test]
+    fn a_page_looks_at_no_more_than_its_share() {
+        let (all, sizes) = walk(MAX_LOOKED_AT as u32 + 10, None, |n| n == 0);
+        assert_eq!((all, sizes), (vec![0], vec![0, 1]));
+    }
+}

@@ -1,0 +1,141 @@
+//! What was read, kept in the process.
+
+use std::hash::Hash;
+use std::sync::Arc;
+
+use agent_core::records::{Collection, Key, List, Order, Page, Record};
+use quick_cache::Weighter;
+use quick_cache::sync::Cache;
+
+use super::freshness::{Freshness, Stamp};
+
+/// What an entry takes beside the bytes of its texts, about.
+const ENTRY_BYTES: usize = 256;
+/// The bytes that a record or a page usually has; a wrong guess costs memory for a table.
+const USUAL_BYTES: u64 = 2048;
+
+/// Records by their keys, absent ones included, and pages of lists. Bounded in bytes. Entries whose stamp
+/// has ended stay until they are replaced or make room, and answer nothing.
+pub(super) struct ReadCache {
+    freshness: Arc<Freshness>,
+    records: Cache<Key, Kept<Option<Record>>, Bytes>,
+    pages: Cache<PageKey, Kept<Arc<Page>>, Bytes>,
+}
+
+#[derive(Clone)]
+struct Kept<T> {
+    stamp: Stamp,
+    value: T,
+}
+
+/// One page of one list.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(super) struct PageKey {
+    collection: Collection,
+    prefix: String,
+    size: usize,
+    cursor: Option<String>,
+    descending: bool,
+}
+
+impl PageKey {
+    pub(super) fn new(collection: &Collection, list: &List) -> Self {
+        Self {
+            collection: collection.clone(),
+            prefix: list.prefix.clone(),
+            size: list.page_size(),
+            cursor: list.cursor.clone(),
+            descending: list.order == Order::Descending,
+        }
+    }
+}
+
+impl ReadCache {
+    /// A cache of about `max_bytes` bytes of memory.
+    pub(super) fn new(max_bytes: usize, freshness: &Arc<Freshness>) -> Self {
+        let max = max_bytes as u64;
+        Self { freshness: Arc::clone(freshness), records: cache(max - max / 4), pages: cache(max / 4) }
+    }
+
+    /// All of these records, if all are kept and nothing has changed. Every stamp is looked at after the
+    /// last record was found: where all hold, all records are of that moment.
+    pub(super) fn records(&self, keys: &[Key]) -> Option<Vec<Option<Record>>> {
+        let kept: Vec<_> = keys.iter().map(|key| self.records.get(key)).collect::<Option<_>>()?;
+        let right = kept.iter().all(|kept| self.freshness.holds(kept.stamp)) && self.freshness.is_recent();
+        right.then(|| kept.into_iter().map(|kept| kept.value).collect())
+    }
+
+    /// This page, if it is kept and nothing has changed.
+    pub(super) fn page(&self, key: &PageKey) -> Option<Page> {
+        let kept = self.pages.get(key)?;
+        let right = self.freshness.holds(kept.stamp) && self.freshness.is_recent();
+        right.then(|| Page::clone(&kept.value))
+    }
+
+    /// To be taken before these records are read.
+    pub(super) fn stamps(&self, keys: &[Key]) -> Vec<Option<Stamp>> {
+        let stamp = |key: &Key| self.freshness.stamp(key).filter(|_| may_keep(key.collection()));
+        keys.iter().map(stamp).collect()
+    }
+
+    /// To be taken before a page of this collection is read.
+    pub(super) fn stamp(&self, collection: &Collection) -> Option<Stamp> {
+        self.freshness.stamp(collection).filter(|_| may_keep(collection))
+    }
+
+    /// Keeps what was read under these stamps, where they still hold.
+    pub(super) fn keep_records(&self, keys: &[Key], stamps: Vec<Option<Stamp>>, records: &[Option<Record>]) {
+        for ((key, stamp), record) in keys.iter().zip(stamps).zip(records) {
+            if let Some(stamp) = stamp.filter(|stamp| self.freshness.holds(*stamp)) {
+                self.records.insert(key.clone(), Kept { stamp, value: record.clone() });
+            }
+        }
+    }
+
+    /// Keeps the page that was read under this stamp, where it still holds.
+    pub(super) fn keep_page(&self, key: PageKey, stamp: Option<Stamp>, page: &Page) {
+        if let Some(stamp) = stamp.filter(|stamp| self.freshness.holds(*stamp)) {
+            self.pages.insert(key, Kept { stamp, value: Arc::new(page.clone()) });
+        }
+    }
+}
+
+/// What is the platform's own is read afresh each time: a revoked token must not live on here.
+fn may_keep(collection: &Collection) -> bool {
+    !collection.company().is_empty()
+}
+
+fn cache<K: Eq + Hash, V: Clone>(max_bytes: u64) -> Cache<K, V, Bytes>
+where
+    Bytes: Weighter<K, V>,
+{
+    let items = usize::try_from(max_bytes / USUAL_BYTES).unwrap_or(usize::MAX).max(1);
+    Cache::with_weighter(items, max_bytes, Bytes)
+}
+
+#[derive(Clone)]
+struct Bytes;
+
+impl Weighter<Key, Kept<Option<Record>>> for Bytes {
+    fn weight(&self, key: &Key, kept: &Kept<Option<Record>>) -> u64 {
+        let key = key.id().len() + of_collection(key.collection());
+        (ENTRY_BYTES + key + kept.value.as_ref().map_or(0, of_record)) as u64
+    }
+}
+
+impl Weighter<PageKey, Kept<Arc<Page>>> for Bytes {
+    fn weight(&self, key: &PageKey, kept: &Kept<Arc<Page>>) -> u64 {
+        let cursor = key.cursor.as_ref().map_or(0, String::len);
+        let key = of_collection(&key.collection) + key.prefix.len() + cursor;
+        let records: usize = kept.value.records.iter().map(|record| ENTRY_BYTES + of_record(record)).sum();
+        (ENTRY_BYTES + key + records) as u64
+    }
+}
+
+fn of_collection(collection: &Collection) -> usize {
+    collection.company().len() + collection.path().len()
+}
+
+fn of_record(record: &Record) -> usize {
+    record.id.len() + record.value.get().len()
+}

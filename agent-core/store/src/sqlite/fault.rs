@@ -1,0 +1,118 @@
+//! What a database fails with, by what can be done about it.
+
+use std::error::Error;
+use std::fmt;
+use std::sync::Arc;
+
+use agent_core::records::StoreError;
+use rusqlite::ErrorCode;
+
+/// Why the database did not do what was asked: the source of [`StoreError::Unavailable`]. It names no
+/// values and no keys.
+#[derive(Debug, Clone)]
+pub struct Fault {
+    kind: FaultKind,
+    source: Option<Arc<dyn Error + Send + Sync>>,
+}
+
+/// What can be done about a [`Fault`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FaultKind {
+    /// The disk has no room, or the file has reached its limit.
+    Full,
+    /// Another process holds the database locked, longer than it was waited for.
+    Locked,
+    /// The file or its folder cannot be written.
+    ReadOnly,
+    /// The file is damaged, or is no database: time for a backup.
+    Damaged,
+    /// The store is closed, or a thread of it has ended.
+    Closed,
+    /// Anything else; the source says what.
+    Failed,
+}
+
+impl Fault {
+    /// What can be done about it.
+    pub fn kind(&self) -> FaultKind {
+        self.kind
+    }
+
+    pub(super) fn closed() -> Self {
+        Self { kind: FaultKind::Closed, source: None }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.kind {
+            FaultKind::Full => "the disk is full, or the file has reached its limit",
+            FaultKind::Locked => "another process holds the database locked",
+            FaultKind::ReadOnly => "the database cannot be written",
+            FaultKind::Damaged => "the database is damaged",
+            FaultKind::Closed => "the store is closed, or a thread of it has ended",
+            FaultKind::Failed => "the database failed",
+        })
+    }
+}
+
+impl Error for Fault {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.source.as_ref().map(|source| &**source as &(dyn Error + 'static))
+    }
+}
+
+impl From<rusqlite::Error> for Fault {
+    fn from(error: rusqlite::Error) -> Self {
+        let kind = match error.sqlite_error_code() {
+            Some(ErrorCode::DiskFull) => FaultKind::Full,
+            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => FaultKind::Locked,
+            Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => FaultKind::ReadOnly,
+            Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => FaultKind::Damaged,
+            _ => FaultKind::Failed,
+        };
+        Self { kind, source: Some(Arc::new(error)) }
+    }
+}
+
+impl From<std::io::Error> for Fault {
+    fn from(error: std::io::Error) -> Self {
+        let kind = match error.kind() {
+            std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => FaultKind::Full,
+            std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem => {
+                FaultKind::ReadOnly
+            }
+            _ => FaultKind::Failed,
+        };
+        Self { kind, source: Some(Arc::new(error)) }
+    }
+}
+
+/// Why work on records ended: by what the records are, or by what the database did.
+#[derive(Debug)]
+pub(super) enum Halt {
+    Refused(StoreError),
+    Failed(Fault),
+}
+
+impl From<StoreError> for Halt {
+    fn from(error: StoreError) -> Self {
+        Self::Refused(error)
+    }
+}
+
+impl From<rusqlite::Error> for Halt {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::Failed(error.into())
+    }
+}
+
+impl From<Halt> for StoreError {
+    fn from(halt: Halt) -> Self {
+        match halt {
+            Halt::Refused(error) => error,
+            Halt::Failed(fault) => Self::unavailable(fault),
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! The threads that read.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::{self, JoinHandle};
+
+use agent_core::records::StoreError;
+use async_channel::{Receiver, Sender};
+use futures_channel::oneshot;
+use rusqlite::Connection;
+
+use super::fault::{Fault, Halt};
+use super::file::{self, OpenError};
+use super::freshness::Freshness;
+use super::rows::Rows;
+use super::{Counts, SqliteOptions, schema};
+
+/// How often a thread looks for another read before it goes to sleep, giving way in between: some
+/// microseconds. Reads come one after another, such as of a role and then of its documents, and waking a
+/// thread costs as much as many rows.
+const LOOKS: usize = 50;
+
+type Job = Box<dyn FnOnce(&Connection) + Send>;
+
+/// A bounded queue of reads, and the threads that take from it. Dropped, it ends once the queue is empty.
+pub(super) struct Readers {
+    queue: Sender<Job>,
+    threads: Vec<JoinHandle<()>>,
+    freshness: Arc<Freshness>,
+    counts: Arc<Counts>,
+}
+
+impl Readers {
+    pub(super) fn start(
+        path: &Path,
+        options: &SqliteOptions,
+        freshness: &Arc<Freshness>,
+        counts: &Arc<Counts>,
+    ) -> Result<Self, OpenError> {
+        let (queue, jobs) = async_channel::bounded(options.queue.max(1));
+        // Where one cannot be started, the others end with the value.
+        let mut readers =
+            Self { queue, threads: Vec::new(), freshness: Arc::clone(freshness), counts: Arc::clone(counts) };
+        for _ in 0..options.readers.max(1) {
+            let connection =
+                file::open_reader(path, options).map_err(|error| OpenError::failed(path, error))?;
+            let jobs = jobs.clone();
+            let thread = thread::Builder::new()
+                .name("store-reader".to_owned())
+                .spawn(move || work(&connection, &jobs))
+                .map_err(|error| OpenError::failed(path, error))?;
+            readers.threads.push(thread);
+        }
+        Ok(readers)
+    }
+
+    /// Runs `query` on a snapshot of its own.
+    pub(super) async fn read<T: Send + 'static>(
+        &self,
+        query: impl FnOnce(&Rows<'_>) -> Result<T, Halt> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let (answer, answered) = oneshot::channel();
+        let (freshness, counts) = (Arc::clone(&self.freshness), Arc::clone(&self.counts));
+        let job: Job = Box::new(move |connection| {
+            if answer.is_canceled() {
+                return;
+            }
+            counts.reads.fetch_add(1, Ordering::Relaxed);
+            // Nobody needs the answer who has gone meanwhile.
+            let _ = answer.send(snapshot(connection, &freshness, query));
+        });
+        self.queue.send(job).await.map_err(|_| StoreError::unavailable(Fault::closed()))?;
+        match answered.await {
+            Ok(outcome) => outcome.map_err(StoreError::from),
+            Err(oneshot::Canceled) => Err(StoreError::unavailable(Fault::closed())),
+        }
+    }
+}
+
+impl Drop for Readers {
+    fn drop(&mut self) {
+        self.queue.close();
+        for thread in self.threads.drain(..) {
+            // One that has panicked has ended as well.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn work(connection: &Connection, jobs: &Receiver<Job>) {
+    while let Some(job) = soon(jobs).or_else(|| jobs.recv_blocking().ok()) {
+        job(connection);
+    }
+}
+
+/// The next read, if it is there or comes soon.
+fn soon(jobs: &Receiver<Job>) -> Option<Job> {
+    (0..LOOKS).find_map(|_| {
+        let job = jobs.try_recv().ok();
+        if job.is_none() {
+            thread::yield_now();
+        }
+        job
+    })
+}
+
+/// Reads within one transaction, the counter included.
+fn snapshot<T>(
+    connection: &Connection,
+    freshness: &Freshness,
+    query: impl FnOnce(&Rows<'_>) -> Result<T, Halt>,
+) -> Result<T, Halt> {
+    let begun = freshness.now();
+    connection.prepare_cached("BEGIN")?.execute(())?;
+    let outcome = schema::last_version(connection).map_err(Halt::from).and_then(|version| {
+        freshness.observe(version, begun);
+        query(&Rows(connection))
+    });
+    let ended = connection.prepare_cached("COMMIT").and_then(|mut end| end.execute(()));
+    let found = outcome?;
+    ended?;
+    Ok(found)
+}

@@ -1,0 +1,187 @@
+//! The statements that read and write records.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use agent_core::records::{
+    Collection, Key, List, MAX_KEY_ID_BYTES, MAX_PAGE, Order, Page, Record, StoreError, Write,
+};
+use rusqlite::{Connection, OptionalExtension, Row, named_params, params};
+use serde_json::value::RawValue;
+
+use super::fault::Halt;
+
+/// The last character there is.
+const LAST: &str = "\u{10ffff}";
+
+/// Records as one transaction sees them.
+pub(super) struct Rows<'c>(pub(super) &'c Connection);
+
+impl Rows<'_> {
+    pub(super) fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Record>>, Halt> {
+        let mut statement = self.0.prepare_cached(
+            "SELECT id, version, updated_ms, value FROM records
+             WHERE company = ?1 AND collection = ?2 AND id = ?3",
+        )?;
+        let mut records = Vec::with_capacity(keys.len());
+        for key in keys {
+            let mut found = statement.query(params![key.company(), key.collection().path(), key.id()])?;
+            let record = found.next()?.map(|row| record(row, key.collection())).transpose()?;
+            records.push(record);
+        }
+        Ok(records)
+    }
+
+    /// A page; `after` is what the list's cursor says.
+    pub(super) fn list(
+        &self,
+        collection: &Collection,
+        list: &List,
+        after: Option<&str>,
+    ) -> Result<Page, Halt> {
+        let after = after.unwrap_or_default();
+        // No id is longer than this, so none that begins with the prefix comes after it.
+        let last = format!("{}{}", list.prefix, LAST.repeat(MAX_KEY_ID_BYTES / LAST.len()));
+        // No id is empty, so nothing is left out where there is no cursor.
+        let (sql, first, last) = match list.order {
+            Order::Ascending => (
+                "SELECT id, version, updated_ms, value FROM records
+                 WHERE company = :company AND collection = :collection
+                   AND id BETWEEN :first AND :last AND id <> :after
+                 ORDER BY id LIMIT :count",
+                list.prefix.as_str().max(after),
+                last.as_str(),
+            ),
+            Order::Descending => (
+                "SELECT id, version, updated_ms, value FROM records
+                 WHERE company = :company AND collection = :collection
+                   AND id BETWEEN :first AND :last AND id <> :after
+                 ORDER BY id DESC LIMIT :count",
+                list.prefix.as_str(),
+                if after.is_empty() { last.as_str() } else { last.as_str().min(after) },
+            ),
+        };
+        let mut statement = self.0.prepare_cached(sql)?;
+        let mut found = statement.query(named_params! {
+            ":company": collection.company(),
+            ":collection": collection.path(),
+            ":first": first,
+            ":last": last,
+            ":after": after,
+            ":count": list.page_size() + 1,
+        })?;
+        let mut records = Vec::new();
+        while let Some(row) = found.next()? {
+            records.push(record(row, collection)?);
+        }
+        Ok(Page::cut(records, list))
+    }
+
+    /// Goes from one company to the next by the index, past all that a company has.
+    pub(super) fn companies(&self, after: &str) -> Result<Vec<String>, Halt> {
+        let mut statement = self.0.prepare_cached(
+            "WITH RECURSIVE found (company) AS (
+                 SELECT min(company) FROM records WHERE company > ?1
+                 UNION ALL
+                 SELECT (SELECT min(company) FROM records WHERE company > found.company)
+                 FROM found WHERE found.company IS NOT NULL
+             )
+             SELECT company FROM found WHERE company IS NOT NULL LIMIT ?2",
+        )?;
+        let found = statement.query_map(params![after, MAX_PAGE], |row| row.get(0))?;
+        Ok(found.collect::<Result<_, _>>()?)
+    }
+
+    /// Goes from one collection to the next in the same way.
+    pub(super) fn collections(&self, company: &str, after: &str) -> Result<Vec<Collection>, Halt> {
+        let mut statement = self.0.prepare_cached(
+            "WITH RECURSIVE found (collection) AS (
+                 SELECT min(collection) FROM records WHERE company = ?1 AND collection > ?2
+                 UNION ALL
+                 SELECT (
+                     SELECT min(collection) FROM records
+                     WHERE company = ?1 AND collection > found.collection
+                 )
+                 FROM found WHERE found.collection IS NOT NULL
+             )
+             SELECT collection FROM found WHERE collection IS NOT NULL LIMIT ?3",
+        )?;
+        let mut found = statement.query(params![company, after, MAX_PAGE])?;
+        let mut collections = Vec::new();
+        while let Some(row) = found.next()? {
+            collections.push(Collection::stored(company, row.get::<_, String>(0)?)?);
+        }
+        Ok(collections)
+    }
+
+    /// Does one write, and gives the version that was put or removed. `last_version` is the one that was
+    /// given last, and is raised by a put.
+    pub(super) fn apply(
+        &self,
+        write: &Write,
+        last_version: &mut u64,
+        now_ms: u64,
+    ) -> Result<Option<u64>, Halt> {
+        let key = write.key();
+        let found = self.version(key)?;
+        write.precondition().check(found)?;
+        match write {
+            Write::Put { value, .. } => {
+                *last_version += 1;
+                self.put(key, value, *last_version, now_ms)?;
+                Ok(Some(*last_version))
+            }
+            Write::Delete { .. } => {
+                if found.is_some() {
+                    self.delete(key)?;
+                }
+                Ok(found)
+            }
+        }
+    }
+
+    fn version(&self, key: &Key) -> rusqlite::Result<Option<u64>> {
+        self.0
+            .prepare_cached("SELECT version FROM records WHERE company = ?1 AND collection = ?2 AND id = ?3")?
+            .query_row(params![key.company(), key.collection().path(), key.id()], |row| row.get(0))
+            .optional()
+    }
+
+    fn put(&self, key: &Key, value: &RawValue, version: u64, now_ms: u64) -> rusqlite::Result<()> {
+        let mut statement = self.0.prepare_cached(
+            "INSERT INTO records (company, collection, id, version, updated_ms, value)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+             ON CONFLICT (company, collection, id) DO UPDATE
+             SET version = excluded.version, updated_ms = excluded.updated_ms, value = excluded.value",
+        )?;
+        let key = (key.company(), key.collection().path(), key.id());
+        statement.execute(params![key.0, key.1, key.2, version, now_ms, value.get()])?;
+        Ok(())
+    }
+
+    fn delete(&self, key: &Key) -> rusqlite::Result<()> {
+        let mut statement = self
+            .0
+            .prepare_cached("DELETE FROM records WHERE company = ?1 AND collection = ?2 AND id = ?3")?;
+        statement.execute(params![key.company(), key.collection().path(), key.id()])?;
+        Ok(())
+    }
+}
+
+fn record(row: &Row<'_>, collection: &Collection) -> Result<Record, Halt> {
+    let id: String = row.get(0)?;
+    let updated = UNIX_EPOCH + Duration::from_millis(row.get(2)?);
+    match RawValue::from_string(row.get(3)?) {
+        Ok(value) => Ok(Record { id, version: row.get(1)?, updated, value: value.into() }),
+        Err(source) => {
+            let collection = collection.path().to_owned();
+            Err(StoreError::Malformed { collection, id, source }.into())
+        }
+    }
+}
+
+/// A time as it is stored, in milliseconds since 1970. Times before that, and those that are not told in
+/// 64 bits, come from clocks that are not set.
+pub(super) fn to_millis(time: SystemTime) -> u64 {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).ok().filter(|millis| i64::try_from(*millis).is_ok()).unwrap_or_default()
+}

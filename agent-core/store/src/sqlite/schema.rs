@@ -1,0 +1,130 @@
+//! The tables, and how a file of an older version gets them.
+
+use std::path::Path;
+
+use rusqlite::{Connection, TransactionBehavior};
+
+use super::file::OpenError;
+
+/// Marks a file as ours: `Agnt` in ASCII.
+const APPLICATION_ID: i32 = 0x4167_6e74;
+
+/// What leads from one version of the schema to the next; the first from an empty file to version 1. A
+/// step that was released is never changed.
+///
+/// A table with row numbers and an index beside it: SQLite keeps rows without numbers within the index
+/// itself, where a value of two kilobytes does not fit into its page, and reading one takes three times as
+/// long.
+const STEPS: &[&str] = &["
+    CREATE TABLE records (
+        company TEXT NOT NULL,
+        collection TEXT NOT NULL,
+        id TEXT NOT NULL,
+        version INTEGER NOT NULL,
+        updated_ms INTEGER NOT NULL,
+        value TEXT NOT NULL,
+        PRIMARY KEY (company, collection, id)
+    ) STRICT;
+    -- One row. Versions are of the whole store, so that a record that is made anew repeats none, and every
+    -- transaction that changes something raises the number, so that other processes notice.
+    CREATE TABLE counter (
+        id INTEGER PRIMARY KEY CHECK (id = 1),
+        last_version INTEGER NOT NULL
+    ) STRICT;
+    INSERT INTO counter (id, last_version) VALUES (1, 0);
+"];
+
+/// Refuses what is not ours, before anything in it is changed.
+pub(super) fn recognise(connection: &mut Connection, path: &Path) -> Result<(), OpenError> {
+    let found = look(connection).map_err(|error| OpenError::failed(path, error))?;
+    let known = newest(STEPS);
+    match found {
+        (0, 0, 0) => Ok(()),
+        (APPLICATION_ID, version, _) if version > known => {
+            Err(OpenError::Newer { path: path.to_owned(), found: version, known })
+        }
+        (APPLICATION_ID, ..) => Ok(()),
+        _ => Err(OpenError::OtherProgram(path.to_owned())),
+    }
+}
+
+/// The file's marks and how many tables it has, as of one moment: another process may just be making them.
+fn look(connection: &mut Connection) -> rusqlite::Result<(i32, i64, i64)> {
+    let transaction = connection.transaction()?;
+    let (application, version) = marks(&transaction)?;
+    let tables = transaction.query_row("SELECT count(*) FROM sqlite_schema", (), |row| row.get(0))?;
+    Ok((application, version, tables))
+}
+
+/// Brings the file to the newest version: all the way, or not at all.
+pub(super) fn migrate(connection: &mut Connection) -> rusqlite::Result<()> {
+    migrate_by(connection, STEPS)
+}
+
+fn migrate_by(connection: &mut Connection, steps: &[&str]) -> rusqlite::Result<()> {
+    if marks(connection)? == (APPLICATION_ID, newest(steps)) {
+        return Ok(());
+    }
+    // Another process may open the file at the same time: who comes second finds the work done.
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    let (_, version) = marks(&transaction)?;
+    let done = usize::try_from(version).unwrap_or_default();
+    for step in steps.iter().skip(done) {
+        transaction.execute_batch(step)?;
+    }
+    transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
+    // Never back: who came second may know fewer steps.
+    transaction.pragma_update(None, "user_version", version.max(newest(steps)))?;
+    transaction.commit()
+}
+
+/// Whose file it is, and the version of its schema.
+fn marks(connection: &Connection) -> rusqlite::Result<(i32, i64)> {
+    let application = connection.pragma_query_value(None, "application_id", |row| row.get(0))?;
+    let version = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
+    Ok((application, version))
+}
+
+fn newest(steps: &[&str]) -> i64 {
+    i64::try_from(steps.len()).unwrap_or(i64::MAX)
+}
+
+/// The version that was given last, to whichever record.
+pub(super) fn last_version(connection: &Connection) -> rusqlite::Result<u64> {
+    connection
+        .prepare_cached("SELECT last_version FROM counter WHERE id = 1")?
+        .query_row((), |row| row.get(0))
+}
+
+/// Keeps the version that was given last.
+pub(super) fn set_last_version(connection: &Connection, version: u64) -> rusqlite::Result<()> {
+    connection.prepare_cached("UPDATE counter SET last_version = ?1 WHERE id = 1")?.execute([version])?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_step_runs_once_and_what_is_there_stays() {
+        let mut connection = Connection::open_in_memory().expect("a database");
+        migrate_by(&mut connection, STEPS).expect("from nothing");
+        set_last_version(&connection, 7).expect("written");
+        let steps = [STEPS, &["ALTER TABLE counter ADD COLUMN note TEXT"]].concat();
+        for _ in 0..2 {
+            migrate_by(&mut connection, &steps).expect("from the version before");
+            assert_eq!(marks(&connection).expect("read"), (APPLICATION_ID, newest(&steps)));
+            assert_eq!(last_version(&connection).expect("read"), 7);
+        }
+    }
+
+    #[test]
+    fn a_step_that_fails_changes_nothing() {
+        let mut connection = Connection::open_in_memory().expect("a database");
+        let steps = [STEPS, &["CREATE TABLE more (id TEXT) STRICT; SELECT broken"]].concat();
+        migrate_by(&mut connection, &steps).expect_err("a broken step");
+        assert_eq!(marks(&connection).expect("read"), (0, 0));
+        last_version(&connection).expect_err("no table is there");
+    }
+}

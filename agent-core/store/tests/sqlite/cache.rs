@@ -1,0 +1,229 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use agent_core::records::{Collection, List, Order, Precondition, Records, Write};
+use agent_core::testing::ManualClock;
+use agent_store::sqlite::{MAX_STALENESS, SqliteOptions, SqliteStore};
+
+use super::{Place, json, key, put, things};
+
+fn at(clock: &ManualClock) -> SqliteOptions {
+    SqliteOptions { clock: Arc::new(clock.clone()), ..SqliteOptions::default() }
+}
+
+async fn value(store: &SqliteStore, id: &str) -> Option<String> {
+    store.get(&key(id)).await.expect("read").map(|record| record.value.get().to_owned())
+}
+
+/// How many reads ran statements while `work` ran.
+async fn reads(store: &SqliteStore, work: impl Future) -> u64 {
+    let before = store.activity().reads;
+    work.await;
+    store.activity().reads - before
+}
+
+#[tokio::test]
+async fn what_is_kept_is_read_without_a_statement() {
+    let place = Place::new();
+    let store = place.store(at(&ManualClock::new()));
+    store
+        .commit(vec![put("a", "1", Precondition::Any), put("b", "2", Precondition::Any)])
+        .await
+        .expect("put");
+    let lists = [Order::Ascending, Order::Descending].map(|order| List { order, ..List::default() });
+    let all = async || {
+        assert_eq!(value(&store, "a").await.as_deref(), Some("1"));
+        assert_eq!(value(&store, "none").await, None);
+        let found = store.get_many(&["none", "b", "a", "a"].map(key)).await.expect("read");
+        let versions: Vec<_> = found.iter().map(|record| record.as_ref().map(|r| r.version)).collect();
+        assert_eq!(versions, [None, Some(2), Some(1), Some(1)]);
+        for (list, expected) in lists.iter().zip([["a", "b"], ["b", "a"]]) {
+            let page = store.list(&things(), list).await.expect("list");
+            let ids: Vec<_> = page.records.iter().map(|record| record.id.as_str()).collect();
+            assert_eq!(ids, expected);
+        }
+    };
+    assert_eq!(reads(&store, all()).await, 5);
+    assert_eq!(reads(&store, all()).await, 0);
+
+    // Lists are of their collection, and records are their own.
+    store.put(&key("c"), json("3"), Precondition::Any).await.expect("put");
+    assert_eq!(reads(&store, value(&store, "a")).await, 0);
+    assert_eq!(reads(&store, store.list(&things(), &lists[0])).await, 1);
+    store.delete(&key("a"), Precondition::Any).await.expect("deleted");
+    assert_eq!(value(&store, "a").await, None);
+    assert_eq!(store.list(&things(), &lists[0]).await.expect("list").records.len(), 2);
+}
+
+#[tokio::test]
+async fn the_platforms_own_is_never_kept() {
+    let place = Place::new();
+    let store = place.store(at(&ManualClock::new()));
+    let tokens = Collection::of_platform("tokens").expect("a collection");
+    let token = tokens.key("t").expect("a key");
+    store.put(&token, json("1"), Precondition::Any).await.expect("put");
+    value(&store, "a").await;
+    for _ in 0..2 {
+        assert_eq!(reads(&store, store.get(&token)).await, 1);
+        assert_eq!(reads(&store, store.get_many(&[key("a"), token.clone()])).await, 1);
+        assert_eq!(reads(&store, store.list(&tokens, &List::default())).await, 1);
+    }
+    let other = place.store(SqliteOptions::default());
+    other.delete(&token, Precondition::Any).await.expect("revoked");
+    assert!(store.get(&token).await.expect("read").is_none(), "a revocation holds at once");
+}
+
+#[tokio::test]
+async fn what_others_write_is_seen_in_time() {
+    let place = Place::new();
+    let clock = ManualClock::new();
+    let store = place.store(at(&clock));
+    let other = place.store(SqliteOptions::default());
+    store.put(&key("a"), json("1"), Precondition::Any).await.expect("put");
+    let list = async || store.list(&things(), &List::default()).await.expect("list").records.len();
+    assert_eq!((value(&store, "a").await.as_deref(), list().await), (Some("1"), 1));
+
+    other
+        .commit(vec![put("a", "2", Precondition::Any), put("b", "2", Precondition::Any)])
+        .await
+        .expect("put");
+    clock.advance(MAX_STALENESS - Duration::from_millis(1));
+    assert_eq!(reads(&store, value(&store, "a")).await, 0, "a look is recent enough");
+    clock.advance(Duration::from_millis(1));
+    assert_eq!((value(&store, "a").await.as_deref(), list().await), (Some("2"), 2));
+
+    // A removal is a change as well.
+    other.delete(&key("b"), Precondition::Any).await.expect("deleted");
+    clock.advance(MAX_STALENESS);
+    // This is the look; what is kept of the list is from before it.
+    value(&store, "c").await;
+    assert_eq!(list().await, 1);
+
+    // A read of anything else finds it, and so does a write.
+    other.put(&key("a"), json("3"), Precondition::Any).await.expect("put");
+    value(&store, "never read before").await;
+    assert_eq!(value(&store, "a").await.as_deref(), Some("3"));
+    other.put(&key("a"), json("4"), Precondition::Any).await.expect("put");
+    store.put(&key("c"), json("1"), Precondition::Any).await.expect("put");
+    assert_eq!(value(&store, "a").await.as_deref(), Some("4"));
+
+    // Nobody has written: a look keeps what is kept.
+    value(&store, "c").await;
+    clock.advance(MAX_STALENESS);
+    assert_eq!(reads(&store, value(&store, "a")).await, 1);
+    assert_eq!(reads(&store, value(&store, "c")).await, 0);
+}
+
+#[tokio::test]
+async fn a_cache_is_bounded() {
+    let place = Place::new();
+    let store = place.store(SqliteOptions { cache_bytes: 200_000, ..at(&ManualClock::new()) });
+    let text = format!("\"{}\"", "x".repeat(10_000));
+    let ids: Vec<String> = (0..100).map(|n| n.to_string()).collect();
+    let writes = ids.iter().map(|id| put(id, &text, Precondition::Any)).collect();
+    store.commit(writes).await.expect("put");
+    let all = async || {
+        for id in &ids {
+            value(&store, id).await.expect("there");
+        }
+    };
+    all().await;
+    let again = reads(&store, all()).await;
+    assert!(again >= 80, "of a million bytes at most 200,000 are kept, and {again} of 100 were read again");
+}
+
+/// How many pairs of records there are in [`nobody_reads_what_is_old`].
+const PAIRS: usize = 3;
+
+/// Pairs of records that change together, are removed together and come back, while others read them by
+/// all ways. The model knows of each pair the number that was acknowledged last: no read that begins later
+/// gives a smaller one, and no read gives two numbers.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn nobody_reads_what_is_old() {
+    let place = Place::new();
+    let store = Arc::new(place.store(SqliteOptions::default()));
+    // Writes what nobody reads here, so that the looks find others' changes all the time.
+    let other = Arc::new(place.store(SqliteOptions::default()));
+    let acknowledged: Arc<[AtomicU64; PAIRS]> = Arc::default();
+    for pair in 0..PAIRS {
+        write(&store, pair, 0).await;
+    }
+
+    let mut writers = Vec::new();
+    for pair in 0..PAIRS {
+        let (store, acknowledged) = (Arc::clone(&store), Arc::clone(&acknowledged));
+        writers.push(tokio::spawn(async move {
+            for n in 1..=150 {
+                write(&store, pair, n).await;
+                acknowledged[pair].store(n, Ordering::SeqCst);
+            }
+        }));
+    }
+    writers.push(tokio::spawn(async move {
+        for n in 0..100 {
+            other.put(&key("elsewhere"), json(&n.to_string()), Precondition::Any).await.expect("put");
+        }
+    }));
+    let mut readers = Vec::new();
+    for reader in 0..4 {
+        let (store, acknowledged) = (Arc::clone(&store), Arc::clone(&acknowledged));
+        readers.push(tokio::spawn(async move {
+            let mut pair = reader % PAIRS;
+            while acknowledged.iter().any(|last| last.load(Ordering::SeqCst) < 150) {
+                for _ in 0..20 {
+                    let least = acknowledged[pair].load(Ordering::SeqCst);
+                    let found = read(&store, pair, least % 3).await;
+                    assert!(found >= least, "{found} was read after {least} had been acknowledged");
+                }
+                pair = (pair + 1) % PAIRS;
+                tokio::task::yield_now().await;
+            }
+        }));
+    }
+    for task in writers.into_iter().chain(readers) {
+        task.await.expect("no assertion failed");
+    }
+    let activity = store.activity();
+    assert!(activity.commits >= 300, "{activity:?}");
+}
+
+/// A pair's records, each of which is in a collection of its own as well as the pair in one.
+fn pair_ids(pair: usize) -> [String; 2] {
+    [format!("{pair}-left"), format!("{pair}-right")]
+}
+
+async fn write(store: &SqliteStore, pair: usize, n: u64) {
+    let ids = pair_ids(pair);
+    let puts = ids.iter().map(|id| put(id, &n.to_string(), Precondition::Any));
+    let removals = ids.iter().map(|id| Write::Delete { key: key(id), precondition: Precondition::Any });
+    // Of every fourth commit, the pair is removed and made anew.
+    let removals = removals.filter(|_| n.is_multiple_of(4));
+    store.commit(removals.chain(puts).collect()).await.expect("commit");
+}
+
+/// Reads a pair by one of three ways, and gives the number that both records say.
+async fn read(store: &SqliteStore, pair: usize, way: u64) -> u64 {
+    let ids = pair_ids(pair);
+    let records = match way {
+        0 => {
+            let found = store.get_many(&ids.each_ref().map(|id| key(id))).await.expect("read");
+            found.into_iter().flatten().collect()
+        }
+        1 => {
+            let list = List { prefix: format!("{pair}-"), ..List::default() };
+            store.list(&things(), &list).await.expect("list").records
+        }
+        _ => {
+            // One after the other: the later is not the older.
+            let left = store.get(&key(&ids[0])).await.expect("read").expect("there");
+            let right = store.get(&key(&ids[1])).await.expect("read").expect("there");
+            assert!(left.version < right.version, "{left:?} was read before {right:?}");
+            vec![left]
+        }
+    };
+    let numbers: Vec<u64> =
+        records.iter().map(|record| record.value.get().parse().expect("a number")).collect();
+    assert!(!numbers.is_empty() && numbers.iter().all(|n| *n == numbers[0]), "half a commit: {numbers:?}");
+    numbers[0]
+}

@@ -1,0 +1,53 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use agent_core::conformance;
+use agent_store::sqlite::{SqliteOptions, SqliteStore};
+
+use super::{Place, uncached};
+
+/// Makes one empty store after another.
+struct Maker {
+    place: Place,
+    made: AtomicUsize,
+    options: SqliteOptions,
+}
+
+impl Maker {
+    fn new(options: SqliteOptions) -> Self {
+        Self { place: Place::new(), made: AtomicUsize::new(0), options }
+    }
+
+    fn make(&self) -> Arc<SqliteStore> {
+        let name = self.made.fetch_add(1, Ordering::Relaxed).to_string();
+        let path = self.place.file().with_file_name(name);
+        Arc::new(SqliteStore::open(path, self.options.clone()).expect("open"))
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn records_hold_their_contract_with_a_cache() {
+    let maker = Maker::new(SqliteOptions::default());
+    conformance::records(async || maker.make() as _).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn records_hold_their_contract_without_a_cache() {
+    let maker = Maker::new(uncached());
+    conformance::records(async || maker.make() as _).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn records_hold_their_contract_with_the_least_of_everything() {
+    let maker =
+        Maker::new(SqliteOptions { cache_bytes: 1, readers: 0, queue: 0, ..SqliteOptions::default() });
+    conformance::records(async || maker.make() as _).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn the_inventory_holds_its_contract() {
+    for options in [SqliteOptions::default(), uncached()] {
+        let maker = Maker::new(options);
+        conformance::inventory(async || maker.make() as _).await;
+    }
+}

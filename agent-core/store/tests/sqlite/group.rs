@@ -1,0 +1,89 @@
+use agent_core::records::{Precondition, Records, StoreError};
+use agent_store::sqlite::{Activity, FaultKind, SqliteOptions};
+use futures_util::future::{join, join_all};
+
+use super::{Place, fault, json, key, other, put, uncached};
+
+/// Runs `commits` such that all of them wait when the writer can go on. They are polled in their order, and
+/// the lock that the writer waits for is released after the last of them has queued.
+async fn at_once<T>(place: &Place, commits: impl IntoIterator<Item = impl Future<Output = T>>) -> Vec<T> {
+    let lock = other(&place.file());
+    lock.execute_batch("BEGIN IMMEDIATE").expect("a lock");
+    let release = async { lock.execute_batch("ROLLBACK").expect("released") };
+    join(join_all(commits.into_iter().map(Box::pin)), release).await.0
+}
+
+#[tokio::test]
+async fn commits_that_wait_share_a_transaction() {
+    let place = Place::new();
+    let store = place.store(SqliteOptions::default());
+    // Few enough that they are all polled before any is polled again.
+    let ids: Vec<String> = (0..25).map(|n| n.to_string()).collect();
+    let results = at_once(
+        &place,
+        ids.iter().map(|id| {
+            store.commit(vec![put(id, "1", Precondition::Absent), put("x", id, Precondition::Any)])
+        }),
+    )
+    .await;
+    assert!(results.iter().all(Result::is_ok), "{results:?}");
+    let Activity { commits, transactions, .. } = store.activity();
+    assert_eq!(commits, 25);
+    // The first to come may be taken before the others are there.
+    assert!((1..=2).contains(&transactions), "{transactions} transactions");
+}
+
+#[tokio::test]
+async fn a_commit_that_is_refused_undoes_itself_alone() {
+    let place = Place::new();
+    let store = place.store(SqliteOptions::default());
+    let there = store.put(&key("there"), json("1"), Precondition::Absent).await.expect("put");
+    let commits = [
+        vec![put("a", "1", Precondition::Absent)],
+        vec![put("b", "1", Precondition::Absent), put("there", "2", Precondition::Absent)],
+        vec![put("there", "3", Precondition::Version(there)), put("c", "1", Precondition::Absent)],
+        vec![put("d", "1", Precondition::Absent), put("there", "4", Precondition::Version(there))],
+    ];
+    let results = at_once(&place, commits.map(|writes| store.commit(writes))).await;
+    let [Ok(_), Err(StoreError::Conflict { .. }), Ok(changed), Err(StoreError::Conflict { found, .. })] =
+        &results[..]
+    else {
+        panic!("the second and the last are refused: {results:?}")
+    };
+    assert_eq!(*found, changed[0], "a commit sees those before it");
+    let found = store.get_many(&["a", "b", "c", "d", "there"].map(key)).await.expect("read");
+    let found: Vec<_> = found.iter().map(|record| record.as_ref().map(|record| record.value.get())).collect();
+    assert_eq!(found, [Some("1"), None, Some("1"), None, Some("3")]);
+    let versions = [results[0].as_ref().expect("done")[0], changed[0], changed[1]];
+    assert!(versions.is_sorted_by(|a, b| a < b), "{versions:?}");
+}
+
+#[tokio::test]
+async fn what_fills_the_disk_fails_alone_and_what_was_acknowledged_is_there() {
+    let place = Place::new();
+    let large = format!("\"{}\"", "x".repeat(200_000));
+    let limit = SqliteOptions { max_file_bytes: Some(200_000), ..SqliteOptions::default() };
+    {
+        let store = place.store(limit.clone());
+        let commits = [
+            vec![put("a", "1", Precondition::Any)],
+            vec![put("b", "1", Precondition::Any), put("large", &large, Precondition::Any)],
+            vec![put("c", "1", Precondition::Any)],
+        ];
+        let results = at_once(&place, commits.map(|writes| store.commit(writes))).await;
+        let [Ok(_), full, Ok(_)] = <[_; 3]>::try_from(results).expect("three") else {
+            panic!("the small ones are stored")
+        };
+        assert_eq!(fault(full).kind(), FaultKind::Full);
+        let refused = store.put(&key("large"), json(&large), Precondition::Any).await;
+        assert_eq!(fault(refused).kind(), FaultKind::Full);
+        store.put(&key("d"), json("1"), Precondition::Any).await.expect("there is room for little");
+    }
+    for options in [limit, uncached()] {
+        let store = place.store(options);
+        let found = store.get_many(&["a", "b", "c", "d", "large"].map(key)).await.expect("read");
+        let found: Vec<bool> = found.iter().map(Option::is_some).collect();
+        assert_eq!(found, [true, false, true, true, false]);
+        assert_eq!(store.check_integrity().await.expect("a check"), Vec::<String>::new());
+    }
+}

@@ -1,0 +1,101 @@
+use std::io::{BufRead, BufReader, Write as _};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+
+use agent_core::records::{Precondition, Records};
+use agent_store::sqlite::{SqliteOptions, SqliteStore};
+
+use super::{Place, key, put, uncached};
+
+/// Where the child is told its file and its round.
+const FILE: &str = "STORE_TEST_FILE";
+const ROUND: &str = "STORE_TEST_ROUND";
+const COMMITS: usize = 200;
+const ROUNDS: usize = 12;
+
+/// Kills a process that writes, again and again on the same file, and looks at what it has left.
+#[tokio::test]
+async fn what_was_acknowledged_survives_a_kill() {
+    let place = Place::new();
+    let mut killed_early = 0;
+    for round in 0..ROUNDS {
+        let mut child = Killed(start(&place.file(), round));
+        let stdout = child.0.stdout.take().expect("a pipe");
+        let mut lines = BufReader::new(stdout).lines().map(|line| line.expect("a line"));
+        // Spread over the run, and anywhere within a commit: eight are under way at any time.
+        let wait_for = 1 + (round * 71) % (COMMITS - 20);
+        let mut acknowledged = Vec::new();
+        let acknowledgement =
+            |line: String| line.strip_prefix("stored ").map(|n| n.parse::<usize>().expect("a number"));
+        while acknowledged.len() < wait_for {
+            acknowledged.extend(acknowledgement(lines.next().expect("the child goes on")));
+        }
+        child.0.kill().expect("killed");
+        // What it had said before.
+        acknowledged.extend(lines.filter_map(acknowledgement));
+        child.0.wait().expect("ended");
+        killed_early += usize::from(acknowledged.len() < COMMITS);
+        look(&place, round, &acknowledged).await;
+    }
+    assert!(killed_early >= ROUNDS / 2, "the kills come while it writes");
+}
+
+async fn look(place: &Place, round: usize, acknowledged: &[usize]) {
+    let store = place.store(uncached());
+    assert_eq!(store.check_integrity().await.expect("a check"), Vec::<String>::new(), "round {round}");
+    for n in 0..COMMITS {
+        let ids = ids(round, n);
+        let found = store.get_many(&ids.each_ref().map(|id| key(id))).await.expect("read");
+        let there = found.iter().flatten().count();
+        assert!(there != 1, "round {round}: half of commit {n} is there");
+        assert!(there == 2 || !acknowledged.contains(&n), "round {round}: commit {n} was acknowledged");
+    }
+}
+
+fn ids(round: usize, n: usize) -> [String; 2] {
+    [format!("{round}-{n}-left"), format!("{round}-{n}-right")]
+}
+
+/// Ends with the test, whatever it ends with.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// This very program, told to run the one test that is the child.
+fn start(file: &PathBuf, round: usize) -> Child {
+    Command::new(std::env::current_exe().expect("this program"))
+        .args(["--exact", "kill::writes_until_it_is_killed", "--ignored", "--nocapture"])
+        .env(FILE, file)
+        .env(ROUND, round.to_string())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("started")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "the child of the test above"]
+async fn writes_until_it_is_killed() {
+    let file = std::env::var_os(FILE).expect("the test above says where");
+    let round: usize = std::env::var(ROUND).expect("it says which").parse().expect("a number");
+    let store = Arc::new(SqliteStore::open(file, SqliteOptions::default()).expect("open"));
+    let tasks = (0..8).map(|task| {
+        let store = Arc::clone(&store);
+        tokio::spawn(async move {
+            for n in (task..COMMITS).step_by(8) {
+                let writes = ids(round, n).iter().map(|id| put(id, "1", Precondition::Absent)).collect();
+                store.commit(writes).await.expect("commit");
+                // Not by a macro, whose output a test's harness may keep back.
+                writeln!(std::io::stdout(), "stored {n}").expect("the parent listens");
+            }
+        })
+    });
+    for task in tasks.collect::<Vec<_>>() {
+        task.await.expect("written");
+    }
+}

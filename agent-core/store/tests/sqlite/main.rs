@@ -1,0 +1,73 @@
+//! The SQLite store: the contract, and what lies beneath it.
+#![cfg(feature = "sqlite")]
+
+mod backup;
+mod cache;
+mod contract;
+mod group;
+mod kill;
+mod open;
+mod refusals;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use agent_core::message::SharedJson;
+use agent_core::records::{Collection, Key, Precondition, StoreError, Write};
+use agent_store::sqlite::{Fault, SqliteOptions, SqliteStore};
+use tempfile::TempDir;
+
+/// A folder with a place for a store; gone with the value.
+struct Place(TempDir);
+
+impl Place {
+    fn new() -> Self {
+        Self(tempfile::tempdir().expect("a folder"))
+    }
+
+    fn file(&self) -> PathBuf {
+        self.0.path().join("app.db")
+    }
+
+    fn store(&self, options: SqliteOptions) -> SqliteStore {
+        SqliteStore::open(self.file(), options).expect("open")
+    }
+}
+
+fn uncached() -> SqliteOptions {
+    SqliteOptions { cache_bytes: 0, ..SqliteOptions::default() }
+}
+
+/// For those who shall not wait long for a lock.
+fn impatient() -> SqliteOptions {
+    SqliteOptions { busy_timeout: Duration::from_millis(50), ..SqliteOptions::default() }
+}
+
+fn things() -> Collection {
+    Collection::new("company", "things").expect("a collection")
+}
+
+fn key(id: &str) -> Key {
+    things().key(id).expect("a key")
+}
+
+fn json(text: &str) -> SharedJson {
+    serde_json::value::RawValue::from_string(text.to_owned()).expect("JSON").into()
+}
+
+fn put(id: &str, text: &str, precondition: Precondition) -> Write {
+    Write::Put { key: key(id), value: json(text), precondition }
+}
+
+/// Another process, as far as SQLite is concerned.
+fn other(path: &Path) -> rusqlite::Connection {
+    rusqlite::Connection::open(path).expect("a connection")
+}
+
+/// What the database failed with.
+fn fault<T: std::fmt::Debug>(result: Result<T, StoreError>) -> Fault {
+    match result {
+        Err(StoreError::Unavailable(source)) => source.downcast_ref::<Fault>().expect("a fault").clone(),
+        other => panic!("the store is not available, and not {other:?}"),
+    }
+}

@@ -1,0 +1,149 @@
+use std::fs;
+use std::path::Path;
+use std::sync::Barrier;
+use std::thread;
+
+use agent_core::records::{Precondition, Records};
+use agent_store::sqlite::{OpenError, SqliteOptions, SqliteStore};
+
+use super::{Place, impatient, json, key, other};
+
+fn refused(path: &Path) -> OpenError {
+    SqliteStore::open(path, impatient()).expect_err("refused")
+}
+
+#[test]
+fn a_missing_folder_is_named() {
+    let place = Place::new();
+    let path = place.file().join("app.db");
+    let error = refused(&path);
+    assert!(matches!(&error, OpenError::NoFolder(folder) if *folder == place.file()), "{error:?}");
+    assert_eq!(error.to_string(), format!("there is no folder {}", place.file().display()));
+}
+
+#[test]
+fn a_folder_is_no_file() {
+    let place = Place::new();
+    fs::create_dir(place.file()).expect("a folder");
+    assert!(matches!(refused(&place.file()), OpenError::NotAFile(_)));
+}
+
+#[test]
+fn what_is_no_database_is_refused_and_left_alone() {
+    let place = Place::new();
+    for content in [&b"hello"[..], &[b'x'; 100], &[0xa5; 10_000]] {
+        fs::write(place.file(), content).expect("a file");
+        let error = refused(&place.file());
+        assert!(matches!(error, OpenError::NotADatabase(_)), "{} bytes: {error:?}", content.len());
+        assert_eq!(fs::read(place.file()).expect("read"), content);
+    }
+}
+
+#[test]
+fn another_programs_database_is_refused_and_left_alone() {
+    for sql in [
+        "CREATE TABLE songs (id INTEGER)",
+        "PRAGMA user_version = 1",
+        "PRAGMA application_id = 77",
+        "CREATE TABLE songs (id INTEGER); PRAGMA application_id = 77; PRAGMA user_version = 1",
+    ] {
+        let place = Place::new();
+        other(&place.file()).execute_batch(sql).expect("a database");
+        let before = fs::read(place.file()).expect("read");
+        let error = refused(&place.file());
+        assert!(matches!(error, OpenError::OtherProgram(_)), "{sql}: {error:?}");
+        assert_eq!(fs::read(place.file()).expect("read"), before, "{sql}");
+    }
+}
+
+#[test]
+fn a_newer_schema_is_refused_and_both_versions_are_named() {
+    let place = Place::new();
+    drop(place.store(SqliteOptions::default()));
+    other(&place.file()).pragma_update(None, "user_version", 99).expect("set");
+    let error = refused(&place.file());
+    assert!(matches!(error, OpenError::Newer { found: 99, known: 1, .. }), "{error:?}");
+    let said =
+        format!("{} has schema version 99, and this program knows versions up to 1", place.file().display());
+    assert_eq!(error.to_string(), said);
+}
+
+#[tokio::test]
+async fn an_empty_database_is_migrated() {
+    let place = Place::new();
+    fs::write(place.file(), "").expect("an empty file");
+    let store = place.store(SqliteOptions::default());
+    store.put(&key("a"), json("1"), Precondition::Absent).await.expect("put");
+}
+
+#[test]
+fn a_lock_that_outlasts_the_wait_is_named() {
+    let place = Place::new();
+    let lock = other(&place.file());
+    lock.execute_batch("BEGIN EXCLUSIVE").expect("a lock");
+    assert!(matches!(refused(&place.file()), OpenError::Locked(_)));
+    lock.execute_batch("ROLLBACK").expect("released");
+    drop(place.store(impatient()));
+}
+
+/// Folders and files of the kernel's cannot be written by anybody, whoever runs the test.
+#[cfg(target_os = "linux")]
+#[test]
+fn what_cannot_be_written_is_named() {
+    assert!(matches!(refused(Path::new("/sys/app.db")), OpenError::ReadOnly(_)));
+    assert!(matches!(refused(Path::new("/proc/sys/kernel/osrelease")), OpenError::ReadOnly(_)));
+}
+
+#[test]
+fn no_room_for_the_tables_is_named() {
+    let place = Place::new();
+    let options = SqliteOptions { max_file_bytes: Some(4096), ..SqliteOptions::default() };
+    let error = SqliteStore::open(place.file(), options).expect_err("refused");
+    assert!(matches!(error, OpenError::Full(_)), "{error:?}");
+    drop(place.store(SqliteOptions::default()));
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn the_files_are_their_owners_alone() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let place = Place::new();
+    let store = place.store(SqliteOptions::default());
+    store.put(&key("a"), json("1"), Precondition::Any).await.expect("put");
+    let folder = place.file().with_file_name("");
+    let files: Vec<_> = fs::read_dir(folder).expect("a folder").map(|file| file.expect("a file")).collect();
+    assert_eq!(files.len(), 3, "the file, its log and the log's index: {files:?}");
+    for file in files {
+        let mode = file.metadata().expect("metadata").permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{file:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_closed_store_leaves_everything_in_one_file() {
+    let place = Place::new();
+    let store = place.store(SqliteOptions::default());
+    store.put(&key("a"), json("1"), Precondition::Any).await.expect("put");
+    drop(store);
+    let files = fs::read_dir(place.file().with_file_name("")).expect("a folder").count();
+    assert_eq!(files, 1);
+    let store = place.store(SqliteOptions::default());
+    assert!(store.get(&key("a")).await.expect("read").is_some());
+}
+
+#[test]
+fn many_may_open_a_new_file_at_the_same_time() {
+    for _ in 0..5 {
+        let place = Place::new();
+        let begin = Barrier::new(4);
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    begin.wait();
+                    drop(place.store(SqliteOptions::default()));
+                });
+            }
+        });
+    }
+}

@@ -1,0 +1,69 @@
+//! `agentd import`, `export`, `backup` and `secrets`: what an operator does with the data.
+
+use std::io::Write;
+use std::path::Path;
+use std::sync::Arc;
+
+use agent_core::records::Records;
+use agent_core::workspace::{ExportError, WorkspaceFile};
+use agent_http::config::AppConfig;
+use agentd::stores::{self, Stores};
+
+use crate::failure::CommandError;
+
+/// Takes a workspace file into the store, all of it or nothing.
+pub(crate) async fn import(file: &Path, config: &AppConfig, out: &mut dyn Write) -> Result<(), CommandError> {
+    let stores = Stores::over(Arc::new(stores::open(config)?), config);
+    let imported = stores.import_file(file).await?;
+    writeln!(
+        out,
+        "{}: {} new, {} changed, {} as they were.",
+        file.display(),
+        imported.created,
+        imported.updated,
+        imported.unchanged
+    )?;
+    Ok(())
+}
+
+/// Writes what the store holds as a workspace file, of one company or of all.
+pub(crate) async fn export(
+    company: Option<&str>,
+    config: &AppConfig,
+    out: &mut dyn Write,
+) -> Result<(), CommandError> {
+    let file = WorkspaceFile::export(&stores::open_existing(config)?, company).await?;
+    writeln!(out, "{}", file.to_text().map_err(ExportError::TooMuch)?)?;
+    Ok(())
+}
+
+/// Copies the store into a new file while it is in use.
+pub(crate) async fn backup(file: &Path, config: &AppConfig, out: &mut dyn Write) -> Result<(), CommandError> {
+    stores::open_existing(config)?.backup(file).await?;
+    writeln!(out, "Everything as of one moment is in {}.", file.display())?;
+    Ok(())
+}
+
+/// Seals everything under `DATA_SECRET` that is not.
+pub(crate) async fn rotate(config: &AppConfig, out: &mut dyn Write) -> Result<(), CommandError> {
+    if config.data_secret.is_none() {
+        return Err(CommandError::Missing("DATA_SECRET"));
+    }
+    let records: Arc<dyn Records> = Arc::new(stores::open_existing(config)?);
+    let rotated = Stores::over(records, config).roles.rotate_secrets().await?;
+    for fault in &rotated.faults {
+        writeln!(out, "{fault}")?;
+    }
+    writeln!(
+        out,
+        "{} agents: {} secrets sealed anew, {} were under DATA_SECRET already.",
+        rotated.agents, rotated.resealed, rotated.current
+    )?;
+    match rotated.unopened {
+        0 => Ok(()),
+        unopened => Err(CommandError::Unopened(unopened)),
+    }
+}
+
+#[cfg(test)]
+mod tests;

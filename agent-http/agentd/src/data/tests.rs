@@ -1,0 +1,164 @@
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use agent_core::role::RoleStore;
+use agent_http::config::Flags;
+use tempfile::TempDir;
+
+use super::*;
+
+const FILE: &str = r#"{
+  "users": [{"id": "ada", "companyId": "acme"}],
+  "agents": [{"id": "guide", "companyId": "acme", "content": {"messengerToken": "token-canary"}}],
+  "documents": [{"id": "d", "companyId": "acme", "title": "D", "text": "Text."}],
+  "todoLists": [{"id": "l", "ownerId": "ada", "companyId": "acme", "todos": [{"id": "1", "title": "one"}]}]
+}"#;
+
+/// A folder with a workspace file, and the configuration of an application that keeps its data there.
+struct Desk {
+    folder: TempDir,
+    env: BTreeMap<&'static str, String>,
+}
+
+impl Desk {
+    fn new(file: &str) -> Self {
+        let folder = TempDir::new().expect("a folder");
+        std::fs::write(folder.path().join("workspace.json"), file).expect("written");
+        // The folder below is not there yet.
+        let database = format!("sqlite://{}", folder.path().join("data/app.db").display());
+        let env = [("DATABASE_URL", database), ("DATA_SECRET", "data-secret-0000".to_owned())].into();
+        Self { folder, env }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn config(&self) -> AppConfig {
+        let env: BTreeMap<&str, &str> =
+            self.env.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        AppConfig::load(&Flags::default(), &env).expect("the settings are right")
+    }
+
+    async fn import(&self) -> Result<String, String> {
+        let (file, config) = (self.path("workspace.json"), self.config());
+        said(async |out| import(&file, &config, out).await).await
+    }
+
+    async fn export(&self) -> Result<String, String> {
+        let config = self.config();
+        said(async |out| export(None, &config, out).await).await
+    }
+
+    async fn messenger_token(&self) -> Result<Option<String>, String> {
+        let store = stores::open_existing(&self.config()).expect("it opens");
+        let role = Stores::over(Arc::new(store), &self.config()).roles.role("acme", "guide").await;
+        let role = role.map_err(|error| agentd::with_source(&error))?.expect("the agent is there");
+        Ok(role.content.messenger_token.as_ref().map(|token| token.expose().to_owned()))
+    }
+}
+
+async fn said(
+    command: impl AsyncFnOnce(&mut dyn Write) -> Result<(), CommandError>,
+) -> Result<String, String> {
+    let mut out = Vec::new();
+    command(&mut out).await.map_err(|error| error.to_string())?;
+    Ok(String::from_utf8(out).expect("the output is text"))
+}
+
+#[tokio::test]
+async fn a_file_goes_in_and_comes_out_again() {
+    let desk = Desk::new(FILE);
+    let first = desk.import().await.expect("imported");
+    assert!(first.ends_with(": 4 new, 0 changed, 0 as they were.\n"), "{first}");
+    let again = desk.import().await.expect("imported");
+    assert!(again.ends_with(": 0 new, 0 changed, 4 as they were.\n"), "{again}");
+    let exported = desk.export().await.expect("exported");
+    assert!(!exported.contains("canary") && exported.contains("Text."), "{exported}");
+
+    let other = Desk::new(&exported);
+    other.import().await.expect("what is exported can be imported");
+    let without_mask = |text: &str| text.replace(r#""messengerToken": "***""#, "");
+    assert_eq!(
+        serde_json::from_str::<serde_json::Value>(&other.export().await.expect("exported")).expect("JSON")["documents"],
+        serde_json::from_str::<serde_json::Value>(&without_mask(&exported)).expect("JSON")["documents"]
+    );
+}
+
+#[tokio::test]
+async fn what_is_wrong_is_named_and_nothing_is_saved() {
+    let bad = FILE.replace(r#""title": "one""#, r#""title": " ""#);
+    let desk = Desk::new(&bad);
+    let refused = desk.import().await.expect_err("a blank title");
+    assert!(refused.contains("todoLists[0].todos[0].title: is blank"), "{refused}");
+    assert!(refused.contains("line 5"), "{refused}");
+
+    let missing = desk.path("none.json");
+    let config = desk.config();
+    let refused = said(async |out| import(&missing, &config, out).await).await.expect_err("no file");
+    assert!(refused.contains("none.json cannot be read"), "{refused}");
+
+    let mut keyless = Desk::new(FILE);
+    keyless.env.remove("DATA_SECRET");
+    let refused = keyless.import().await.expect_err("a secret and no key");
+    assert!(refused.contains("DATA_SECRET is not set") && !refused.contains("canary"), "{refused}");
+    assert!(!keyless.export().await.expect("exported").contains("guide"), "nothing is half imported");
+}
+
+#[tokio::test]
+async fn commands_about_what_is_stored_need_it_there() {
+    let desk = Desk::new(FILE);
+    let config = desk.config();
+    let to = desk.path("copy.db");
+    for refused in [
+        desk.export().await,
+        said(async |out| backup(&to, &config, out).await).await,
+        said(async |out| rotate(&config, out).await).await,
+    ] {
+        let refused = refused.expect_err("there is no database");
+        assert!(refused.contains("there is no database") && refused.contains("DATABASE_URL"), "{refused}");
+    }
+    assert!(!desk.path("data").exists(), "asking makes nothing");
+}
+
+#[tokio::test]
+async fn a_backup_holds_everything_and_overwrites_nothing() {
+    let mut desk = Desk::new(FILE);
+    desk.import().await.expect("imported");
+    let (config, to) = (desk.config(), desk.path("copy.db"));
+    said(async |out| backup(&to, &config, out).await).await.expect("a backup");
+    let refused = said(async |out| backup(&to, &config, out).await).await.expect_err("it is there");
+    assert!(refused.contains("is there already"), "{refused}");
+    let original = desk.export().await.expect("exported");
+    desk.env.insert("DATABASE_URL", format!("sqlite://{}", to.display()));
+    assert_eq!(desk.export().await.expect("exported"), original);
+    assert_eq!(desk.messenger_token().await.expect("opened").as_deref(), Some("token-canary"));
+}
+
+#[tokio::test]
+async fn secrets_move_to_a_new_key() {
+    let mut desk = Desk::new(FILE);
+    desk.import().await.expect("imported");
+    let old = desk.env.insert("DATA_SECRET", "data-secret-1111".to_owned()).expect("there was one");
+    let rotated = async |desk: &Desk| {
+        let config = desk.config();
+        said(async |out| rotate(&config, out).await).await
+    };
+    let lost = rotated(&desk).await.expect_err("nobody knows the old key");
+    assert!(lost.starts_with("1 secrets could be opened with neither"), "{lost}");
+    assert!(desk.messenger_token().await.expect_err("sealed").contains("guide"));
+
+    desk.env.insert("DATA_SECRET_PREVIOUS", old);
+    assert_eq!(desk.messenger_token().await.expect("opened").as_deref(), Some("token-canary"));
+    let moved = rotated(&desk).await.expect("rotated");
+    assert_eq!(moved, "1 agents: 1 secrets sealed anew, 0 were under DATA_SECRET already.\n");
+    desk.env.remove("DATA_SECRET_PREVIOUS");
+    assert_eq!(desk.messenger_token().await.expect("opened").as_deref(), Some("token-canary"));
+    let again = rotated(&desk).await.expect("rotated");
+    assert_eq!(again, "1 agents: 0 secrets sealed anew, 1 were under DATA_SECRET already.\n");
+    desk.env.remove("DATA_SECRET");
+    assert_eq!(
+        rotated(&desk).await.expect_err("no key"),
+        "DATA_SECRET is not configured; set it, or name a file with --config"
+    );
+}

@@ -1,0 +1,103 @@
+//! Where the application's data is.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use agent_core::memory::MemoryRecords;
+use agent_core::records::Records;
+use agent_core::role::RecordRoles;
+use agent_core::seal::Sealer;
+use agent_core::workspace::{Imported, WorkspaceFile};
+use agent_http::config::{AppConfig, Database};
+use agent_store::sqlite::{SqliteOptions, SqliteStore};
+
+use crate::StartError;
+
+/// The application's data.
+#[derive(Clone)]
+pub struct Stores {
+    /// The agents.
+    pub roles: Arc<RecordRoles>,
+    /// Everything else.
+    pub records: Arc<dyn Records>,
+}
+
+impl Stores {
+    /// Data in `records`, with secrets under the configuration's keys.
+    pub fn over(records: Arc<dyn Records>, config: &AppConfig) -> Self {
+        let sealer = match &config.data_secret {
+            Some(secret) => Sealer::new(secret, config.data_secret_previous.as_ref()),
+            None => Sealer::without_key(),
+        };
+        Self { roles: Arc::new(RecordRoles::new(records.clone(), sealer)), records }
+    }
+
+    /// Data in memory, filled from a workspace file's text. `origin` names the file in errors.
+    ///
+    /// # Errors
+    /// What is wrong with the workspace, by line and field.
+    pub async fn in_memory(origin: &str, workspace: &str) -> Result<Self, StartError> {
+        let records = Arc::new(MemoryRecords::default());
+        let roles = Arc::new(RecordRoles::new(records.clone(), Sealer::ephemeral()));
+        let stores = Self { roles, records };
+        stores.import(origin, workspace).await?;
+        Ok(stores)
+    }
+
+    /// Takes in a workspace file's text, all of it or nothing. `origin` names the file in errors.
+    ///
+    /// # Errors
+    /// What is wrong with the workspace, by line and field, or why it is not saved.
+    pub async fn import(&self, origin: &str, workspace: &str) -> Result<Imported, StartError> {
+        let file = WorkspaceFile::parse(workspace)
+            .map_err(|source| StartError::Workspace { origin: origin.to_owned(), source })?;
+        Ok(file.apply(&self.roles).await?)
+    }
+
+    /// Takes in a workspace file, all of it or nothing.
+    ///
+    /// # Errors
+    /// The file cannot be read, or as [`import`](Self::import).
+    pub async fn import_file(&self, path: &Path) -> Result<Imported, StartError> {
+        let origin = path.display().to_string();
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| StartError::Unreadable { path: origin.clone(), source })?;
+        self.import(&origin, &text).await
+    }
+}
+
+/// Opens the configured database, and makes it and its folder where there is none.
+///
+/// # Errors
+/// Why it cannot be opened.
+pub fn open(config: &AppConfig) -> Result<SqliteStore, StartError> {
+    let path = path_of(&config.database)?;
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder)
+            .map_err(|source| StartError::Unwritable { path: folder.display().to_string(), source })?;
+    }
+    Ok(SqliteStore::open(path, SqliteOptions::default())?)
+}
+
+/// Opens the configured database, which must be there: a command about what is stored has nothing to say
+/// where nothing is, and whoever named the wrong file learns of it.
+///
+/// # Errors
+/// Why it cannot be opened.
+pub fn open_existing(config: &AppConfig) -> Result<SqliteStore, StartError> {
+    let path = path_of(&config.database)?;
+    if !path.exists() {
+        return Err(StartError::Other(format!(
+            "there is no database {}; see DATABASE_URL, and `agentd import` for a first one",
+            path.display()
+        )));
+    }
+    Ok(SqliteStore::open(path, SqliteOptions::default())?)
+}
+
+fn path_of(database: &Database) -> Result<&Path, StartError> {
+    match database {
+        Database::Sqlite(path) => Ok(path),
+        _ => Err(StartError::Other("this build has no store for the database in DATABASE_URL".to_owned())),
+    }
+}

@@ -1,0 +1,155 @@
+//! How often widgets may be used.
+//!
+//! The cap of a minute protects this process, so it is counted in its memory. The cap of a day is a promise to
+//! whoever pays for the model, so it is counted in the store, where it outlives the process and holds for several.
+
+use std::convert::Infallible;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use agent_core::clock::Clock;
+use agent_core::token::{CapError, Tokens};
+use governor::middleware::NoOpMiddleware;
+use governor::state::{InMemoryState, NotKeyed};
+use governor::{Quota, RateLimiter};
+use quick_cache::sync::Cache;
+
+use crate::auth::Visitor;
+use crate::error::{HttpError, RatePolicy};
+
+/// Of how many tokens the minute is remembered; the least used give way. That many must be chatted with in the same
+/// minute before one of them gets more than its cap.
+const REMEMBERED: usize = 10_000;
+
+const MINUTE: Duration = Duration::from_secs(60);
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+type Limiter = RateLimiter<NotKeyed, InMemoryState, Monotonic, NoOpMiddleware<Instant>>;
+
+/// The platform's clock, as the limiter asks for one.
+#[derive(Clone)]
+struct Monotonic(Arc<dyn Clock>);
+
+impl governor::clock::Clock for Monotonic {
+    type Instant = Instant;
+
+    fn now(&self) -> Instant {
+        self.0.monotonic()
+    }
+}
+
+/// Counts the runs of widget tokens.
+pub struct RunCaps {
+    tokens: Arc<Tokens>,
+    clock: Monotonic,
+    /// By the token's id and its cap.
+    minutes: Cache<(String, NonZeroU32), Arc<Limiter>>,
+}
+
+impl RunCaps {
+    /// Nobody has had a run this minute; what the day has seen is in the store.
+    pub fn new(tokens: Arc<Tokens>, clock: Arc<dyn Clock>) -> Self {
+        Self { tokens, clock: Monotonic(clock), minutes: Cache::new(REMEMBERED) }
+    }
+
+    /// Counts a run that is about to begin.
+    ///
+    /// # Errors
+    ///
+    /// 429 where a cap of the token is reached, and then the run is not counted; 500 where the store fails.
+    pub async fn count(&self, visitor: &Visitor) -> Result<(), HttpError> {
+        let Visitor { token_id, caps, .. } = visitor;
+        let limiter = self.limiter(token_id, caps.runs_per_minute);
+        if let Err(until) = limiter.check() {
+            let policy = RatePolicy { name: "minute", quota: caps.runs_per_minute.get(), window: MINUTE };
+            let wait = until.wait_time_from(governor::clock::Clock::now(&self.clock));
+            return Err(HttpError::over(policy, wait));
+        }
+        let Some(per_day) = caps.runs_per_day else { return Ok(()) };
+        match self.tokens.count_run(token_id, per_day).await {
+            Ok(()) => Ok(()),
+            Err(CapError::Spent { retry_after }) => {
+                let policy = RatePolicy { name: "day", quota: per_day.get(), window: DAY };
+                Err(HttpError::over(policy, retry_after))
+            }
+            Err(error) => Err(HttpError::internal(error)),
+        }
+    }
+
+    fn limiter(&self, token_id: &str, per_minute: NonZeroU32) -> Arc<Limiter> {
+        let fresh = || {
+            let limiter = RateLimiter::direct_with_clock(Quota::per_minute(per_minute), self.clock.clone());
+            Ok::<_, Infallible>(Arc::new(limiter))
+        };
+        let Ok(limiter) = self.minutes.get_or_insert_with(&(token_id.to_owned(), per_minute), fresh);
+        limiter
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use agent_core::memory::MemoryRecords;
+    use agent_core::testing::ManualClock;
+    use agent_core::token::Caps;
+
+    use super::*;
+    use crate::error::Code;
+
+    fn caps(clock: &ManualClock) -> RunCaps {
+        let records = Arc::new(MemoryRecords::default());
+        let clock: Arc<dyn Clock> = Arc::new(clock.clone());
+        RunCaps::new(Arc::new(Tokens::new(records, clock.clone())), clock)
+    }
+
+    fn visitor(token: &str, per_minute: u32, per_day: Option<u32>) -> Visitor {
+        let caps = Caps {
+            runs_per_minute: NonZeroU32::new(per_minute).expect("a cap"),
+            runs_per_day: per_day.and_then(NonZeroU32::new),
+        };
+        Visitor { token_id: token.into(), company_id: "c".into(), agent_id: "a".into(), caps }
+    }
+
+    #[tokio::test]
+    async fn a_minute_has_so_many_runs_and_a_token_its_own_minute() {
+        let clock = ManualClock::new();
+        let caps = caps(&clock);
+        let (one, other) = (visitor("t", 3, None), visitor("u", 3, None));
+        for _ in 0..3 {
+            caps.count(&one).await.expect("as many may begin at once");
+        }
+        let refused = caps.count(&one).await.expect_err("the cap is reached");
+        assert_eq!(refused.code(), Code::RateLimited);
+        caps.count(&other).await.expect("another token");
+        clock.advance(Duration::from_secs(19));
+        caps.count(&one).await.expect_err("a third of a minute is not over");
+        clock.advance(Duration::from_secs(1));
+        caps.count(&one).await.expect("one more");
+        caps.count(&one).await.expect_err("and no second");
+        clock.advance(MINUTE);
+        for _ in 0..3 {
+            caps.count(&one).await.expect("a new minute");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_day_has_so_many_runs_whatever_the_minute_allows() {
+        let clock = ManualClock::new();
+        let caps = caps(&clock);
+        let visitor = visitor("t", 2, Some(3));
+        for (wait, allowed) in [(0, true), (0, true), (0, false), (60, true), (0, false), (60, false)] {
+            clock.advance(Duration::from_secs(wait));
+            assert_eq!(caps.count(&visitor).await.is_ok(), allowed);
+        }
+        clock.advance(DAY);
+        caps.count(&visitor).await.expect("a new day");
+    }
+
+    #[tokio::test]
+    async fn a_token_whose_cap_was_changed_has_the_new_one() {
+        let caps = caps(&ManualClock::new());
+        caps.count(&visitor("t", 1, None)).await.expect("one");
+        caps.count(&visitor("t", 1, None)).await.expect_err("no more");
+        caps.count(&visitor("t", 2, None)).await.expect("a new cap");
+    }
+}

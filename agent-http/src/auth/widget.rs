@@ -1,0 +1,83 @@
+//! Widget tokens: from a text and the page that it came from to a visitor.
+
+use std::fmt;
+use std::sync::Arc;
+
+use agent_core::token::{Caps, FindError, Grant, Token, Tokens, WIDGET_USER, WidgetGrant};
+use agent_core::tool::Caller;
+use agent_core::turn::Principal;
+use http::HeaderMap;
+use http::header::ORIGIN;
+
+use super::{AuthError, single};
+use crate::cors::normal_origin;
+
+/// A visitor of a page that embeds an agent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Visitor {
+    /// The id of the widget token; all who use it are one user.
+    pub token_id: String,
+    /// The agent's company.
+    pub company_id: String,
+    /// The one agent to chat with.
+    pub agent_id: String,
+    /// How often.
+    pub caps: Caps,
+}
+
+impl Visitor {
+    /// Who that is for a turn: a user of its own, bound to the agent.
+    pub fn principal(&self) -> Principal {
+        Principal {
+            user_id: format!("{WIDGET_USER}{}", self.token_id),
+            company_id: self.company_id.clone(),
+            caller: Caller::Widget,
+            agent_id: Some(self.agent_id.clone()),
+        }
+    }
+}
+
+/// Checks widget tokens.
+pub(super) struct Widgets {
+    tokens: Arc<Tokens>,
+}
+
+impl fmt::Debug for Widgets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+impl Widgets {
+    pub(super) fn new(tokens: Arc<Tokens>) -> Self {
+        Self { tokens }
+    }
+
+    /// The visitor whose token that is, on the page that the headers name.
+    pub(super) async fn verify(&self, text: &str, headers: &HeaderMap) -> Result<Visitor, AuthError> {
+        let token = match self.tokens.find(text).await {
+            Ok(token) => token,
+            Err(FindError::Store(error)) => return Err(AuthError::Store(error)),
+            Err(reason) => {
+                tracing::debug!(%reason, "widget token refused");
+                return Err(AuthError::Unauthenticated);
+            }
+        };
+        let Token { id, company_id, agent_id, grant, .. } = token;
+        let Grant::Widget(WidgetGrant { origins, caps }) = grant else {
+            tracing::debug!(reason = "of another kind", "widget token refused");
+            return Err(AuthError::Unauthenticated);
+        };
+        if !(origins.is_empty() || is_from(&origins, headers)) {
+            return Err(AuthError::WrongOrigin);
+        }
+        Ok(Visitor { token_id: id, company_id, agent_id, caps })
+    }
+}
+
+/// Whether a browser says that a page of one of these origins sends the request.
+fn is_from(origins: &[String], headers: &HeaderMap) -> bool {
+    let Ok(Some(origin)) = single(headers, &ORIGIN) else { return false };
+    let Some(origin) = origin.to_str().ok().and_then(normal_origin) else { return false };
+    origins.iter().any(|allowed| normal_origin(allowed).is_some_and(|allowed| allowed == origin))
+}

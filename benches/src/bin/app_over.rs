@@ -1,0 +1,34 @@
+//! The application as `agentd app` runs it, over a store that the bench chooses: the same program for both, so that
+//! the store is all that differs.
+//!
+//! `app_over memory|sqlite FILE` serves the workspace of that file on a free port of loopback and writes its address
+//! as the first line of stdout. Settings come from the environment.
+#![allow(clippy::print_stdout, reason = "the address on stdout is this program's interface")]
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use agent_http::config::{AppConfig, Flags, ProcessEnv};
+use agentd::run::{self, Stop};
+use agentd::stores::{self, Stores};
+use anyhow::{Context, Result, bail};
+
+#[tokio::main(flavor = "multi_thread", worker_threads = 2)]
+async fn main() -> Result<()> {
+    let mut arguments = std::env::args().skip(1);
+    let store = arguments.next().context("usage: app_over memory|sqlite FILE")?;
+    let file = PathBuf::from(arguments.next().context("usage: app_over memory|sqlite FILE")?);
+    let config = AppConfig::load(&Flags::default(), &ProcessEnv)?;
+    let stores = match store.as_str() {
+        "memory" => Stores::in_memory("the bench", &std::fs::read_to_string(file)?).await?,
+        "sqlite" => {
+            let stores = Stores::over(Arc::new(stores::open(&config)?), &config);
+            stores.import_file(&file).await?;
+            stores
+        }
+        other => bail!("{other} is no store"),
+    };
+    let listener = run::listen(config.server.listen).await?;
+    println!("{}", listener.local_addr()?);
+    Ok(run::serve_app(&config, listener, stores, None, Stop::on_signal()).await?)
+}

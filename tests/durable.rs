@@ -1,0 +1,161 @@
+//! What an application has said to have kept is there after its process was killed, and nothing of what it
+//! was in the middle of is there in part.
+
+use std::collections::HashSet;
+use std::io::{BufRead, BufReader, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+
+use agent_core::records::{Inventory, Key};
+use agent_core::role::RoleStore;
+use agent_core::tool::ExecutionContext;
+use agent_core::workspace::{collection, create_todo, document, todo_list};
+use agent_http::config::{AppConfig, Flags};
+use agent_store::sqlite::SqliteStore;
+use agentd::stores::{self, Stores};
+use serde_json::json;
+use tempfile::TempDir;
+
+/// Where the child is told its database and its round.
+const DATABASE: &str = "DURABLE_TEST_DATABASE";
+const ROUND: &str = "DURABLE_TEST_ROUND";
+const COMPANY: &str = "acme";
+/// Workspaces that the child imports in a round; after each it adds a todo to a list that it brought.
+const IMPORTS: usize = 100;
+const ROUNDS: usize = 10;
+
+fn config(database: &Path) -> AppConfig {
+    let database = format!("sqlite://{}", database.display());
+    let env: std::collections::BTreeMap<&str, &str> =
+        [("DATABASE_URL", database.as_str()), ("DATA_SECRET", "data-secret-canary")].into();
+    AppConfig::load(&Flags::default(), &env).expect("the settings are right")
+}
+
+fn open(database: &Path) -> (Arc<SqliteStore>, Stores) {
+    let config = config(database);
+    let store = Arc::new(stores::open(&config).expect("it opens"));
+    let stores = Stores::over(store.clone(), &config);
+    (store, stores)
+}
+
+/// The `n`th workspace of a round: an agent with a secret, two documents and a list.
+fn workspace(round: usize, n: usize) -> String {
+    let id = |what: &str| format!("{what}-{round}-{n}");
+    let text = |id: String| json!({"id": id, "companyId": COMPANY, "title": "T", "text": "x".repeat(2000)});
+    json!({
+        "agents": [{"id": id("agent"), "companyId": COMPANY, "content": {"messengerToken": id("token")}}],
+        "documents": [text(id("left")), text(id("right"))],
+        "todoLists": [{"id": id("list"), "ownerId": "ada", "companyId": COMPANY, "todos": []}],
+    })
+    .to_string()
+}
+
+fn owner(round: usize, n: usize) -> ExecutionContext {
+    ExecutionContext {
+        user_id: "ada".to_owned(),
+        company_id: COMPANY.to_owned(),
+        todo_list_id: Some(format!("list-{round}-{n}")),
+        ..ExecutionContext::default()
+    }
+}
+
+#[tokio::test]
+async fn imports_and_writes_survive_a_kill_whole() {
+    let folder = TempDir::new().expect("a folder");
+    let database = folder.path().join("app.db");
+    let mut early = 0;
+    for round in 0..ROUNDS {
+        let mut child = Killed(start(&database, round));
+        let stdout = child.0.stdout.take().expect("a pipe");
+        let mut lines = BufReader::new(stdout).lines().map(|line| line.expect("a line"));
+        // Spread over the round.
+        let wait_for = 1 + (round * 37) % (2 * IMPORTS - 40);
+        let mut said = HashSet::new();
+        while said.len() < wait_for {
+            said.extend(acknowledged(lines.next().expect("the child goes on")));
+        }
+        child.0.kill().expect("killed");
+        said.extend(lines.filter_map(acknowledged));
+        child.0.wait().expect("ended");
+        early += usize::from(said.len() < 2 * IMPORTS);
+        look(&database, round, &said).await;
+    }
+    assert!(early >= ROUNDS / 2, "the kills come while it writes");
+}
+
+/// What the child has said to be kept: `imported 7` or `added 7`.
+fn acknowledged(line: String) -> Option<(bool, usize)> {
+    let number = |text: &str| text.parse().expect("a number");
+    let imported = line.strip_prefix("imported ").map(|n| (true, number(n)));
+    imported.or_else(|| line.strip_prefix("added ").map(|n| (false, number(n))))
+}
+
+async fn look(database: &Path, round: usize, said: &HashSet<(bool, usize)>) {
+    let (store, stores) = open(database);
+    assert_eq!(store.check_integrity().await.expect("a check"), Vec::<String>::new(), "round {round}");
+    assert!(store.companies(None).await.expect("read").iter().all(|company| company == COMPANY));
+    for n in 0..IMPORTS {
+        let role = stores.roles.role(COMPANY, &format!("agent-{round}-{n}")).await.expect("it opens");
+        let holder = stores.roles.company_of(&format!("agent-{round}-{n}")).await.expect("read");
+        let mut there = vec![role.is_some(), holder.is_some()];
+        for side in ["left", "right"] {
+            let found = document(&*stores.records, COMPANY, &format!("{side}-{round}-{n}")).await;
+            there.push(found.expect("read").is_some());
+        }
+        let list = Key::new(COMPANY, collection::TODO_LISTS, format!("list-{round}-{n}")).expect("a key");
+        there.push(stores.records.get(&list).await.expect("read").is_some());
+        assert!(there.iter().all(|there| *there == role.is_some()), "round {round}: half of import {n}");
+        assert!(role.is_some() || !said.contains(&(true, n)), "round {round}: import {n} was acknowledged");
+        if let Some(role) = role {
+            let token = role.content.messenger_token.as_ref().expect("the secret came along");
+            assert_eq!(token.expose(), format!("token-{round}-{n}"));
+            let todos = todo_list(&*stores.records, &owner(round, n)).await.expect("the list").todos.len();
+            assert!(todos == 1 || !said.contains(&(false, n)), "round {round}: todo {n} was acknowledged");
+        }
+    }
+}
+
+/// Ends with the test, whatever it ends with.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// This very program, told to run the one test that is the child.
+fn start(database: &Path, round: usize) -> Child {
+    Command::new(std::env::current_exe().expect("this program"))
+        .args(["--exact", "durable::imports_until_it_is_killed", "--ignored", "--nocapture"])
+        .env(DATABASE, database)
+        .env(ROUND, round.to_string())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("started")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "the child of the test above"]
+async fn imports_until_it_is_killed() {
+    let database = PathBuf::from(std::env::var_os(DATABASE).expect("the test above says where"));
+    let round: usize = std::env::var(ROUND).expect("it says which").parse().expect("a number");
+    let (_, stores) = open(&database);
+    let tasks = (0..4).map(|task| {
+        let stores = stores.clone();
+        tokio::spawn(async move {
+            for n in (task..IMPORTS).step_by(4) {
+                stores.import("the test", &workspace(round, n)).await.expect("imported");
+                // Not by a macro, whose output a test's harness may keep back.
+                writeln!(std::io::stdout(), "imported {n}").expect("the parent listens");
+                create_todo(&*stores.records, &owner(round, n), "water").await.expect("added");
+                writeln!(std::io::stdout(), "added {n}").expect("the parent listens");
+            }
+        })
+    });
+    for task in tasks.collect::<Vec<_>>() {
+        task.await.expect("written");
+    }
+}

@@ -1,0 +1,101 @@
+//! Widget tokens: who gets in with one, from which pages, how often, and what a visitor gets to see.
+
+mod caps;
+mod credentials;
+mod pages;
+mod visitors;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use agent_core::clock::{Clock, SystemClock};
+use agent_core::testing::ManualClock;
+use agent_core::token::{Grant, Minted, NewToken, Tokens, WidgetGrant};
+use agentd::stores::Stores;
+use serde_json::{Value, json};
+
+use crate::support::server::{self, Server};
+use crate::support::vendor::Vendor;
+use crate::support::{run, workspace};
+
+/// An application, its tokens, and the vendor of its agents' model `m`.
+struct Bench {
+    vendor: Vendor,
+    app: Server,
+    stores: Stores,
+}
+
+/// The workspace of the other tests, with a second agent.
+fn two_agents(base_url: &str) -> Value {
+    let mut all = workspace(base_url, "m");
+    let mut second = all["agents"][0].clone();
+    second["id"] = "a2".into();
+    all["agents"].as_array_mut().expect("a list").push(second);
+    all
+}
+
+async fn open(change: impl FnOnce(&mut Value)) -> Bench {
+    let vendor = Vendor::start().await;
+    let mut workspace = two_agents(&vendor.base_url());
+    change(&mut workspace);
+    let stores = server::stores(&workspace).await;
+    let app = server::app_over(stores.clone(), &[]).await;
+    Bench { vendor, app, stores }
+}
+
+/// The text of a minted token.
+fn text(minted: &Minted) -> &str {
+    minted.text.expose()
+}
+
+impl Bench {
+    fn tokens_at(&self, clock: impl Clock) -> Tokens {
+        Tokens::new(self.stores.records.clone(), Arc::new(clock))
+    }
+
+    fn tokens(&self) -> Tokens {
+        self.tokens_at(SystemClock)
+    }
+
+    async fn mint(&self, new: NewToken) -> Minted {
+        self.tokens().mint(new).await.expect("minted")
+    }
+
+    /// A widget token of the agent `a1`.
+    async fn widget(&self, grant: WidgetGrant) -> Minted {
+        self.mint(NewToken::new("c1", "a1", Grant::Widget(grant))).await
+    }
+
+    /// A widget token whose hour was over long ago.
+    async fn expired(&self) -> Minted {
+        let ttl = Some(Duration::from_secs(3600));
+        let new = NewToken { ttl, ..NewToken::new("c1", "a1", Grant::Widget(WidgetGrant::default())) };
+        self.tokens_at(ManualClock::new()).mint(new).await.expect("minted")
+    }
+
+    /// Posts to the chat entry with these headers, and what `more` adds to the body.
+    async fn ask(&self, query: &str, headers: &[(&str, &str)], more: &Value) -> reqwest::Response {
+        let mut body = json!({"message": "Hello"});
+        body.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
+        let mut request = self.app.request("POST", &format!("/api/agent/chat{query}")).json(&body);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        request.send().await.expect("an answer")
+    }
+
+    /// Posts with a token in the header.
+    async fn ask_with(&self, minted: &Minted, more: &Value) -> reqwest::Response {
+        self.ask("", &[("x-widget-token", text(minted))], more).await
+    }
+}
+
+/// The events of a run that must have gone well.
+async fn finished(response: reqwest::Response) -> Vec<Value> {
+    let status = response.status();
+    let body = response.text().await.expect("a whole body");
+    assert_eq!(status, 200, "{body}");
+    let events = run(&body);
+    assert_eq!(events.last().expect("an end")["type"], "RUN_FINISHED", "{body}");
+    events
+}

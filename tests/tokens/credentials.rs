@@ -1,0 +1,167 @@
+//! Which widget tokens let somebody in, and beside what.
+
+use agent_core::token::{Grant, McpGrant, NewToken, WidgetGrant};
+use serde_json::{Value, json};
+
+use super::{finished, open, text};
+use crate::support::problem;
+use crate::support::server::{INTERNAL_SECRET, session};
+
+#[tokio::test]
+async fn a_token_in_any_place_lets_its_visitor_in() {
+    let bench = open(|_| {}).await;
+    let minted = bench.widget(WidgetGrant::default()).await;
+    let text = text(&minted);
+    let cookie = format!("agent_session={}", session("u1", "c1"));
+    let in_query = format!("?widgetToken={text}");
+    let also_the_agent = format!("?widgetToken={text}&agentId=a1");
+    let user = format!("widget:{}", minted.token.id);
+    type Case<'c> = (&'c str, Vec<(&'c str, &'c str)>, Value);
+    let cases: Vec<Case<'_>> = vec![
+        ("", vec![("x-widget-token", text)], json!({})),
+        (&in_query, vec![], json!({})),
+        ("", vec![], json!({"widgetToken": text})),
+        ("", vec![], json!({"forwardedProps": {"widgetToken": text}})),
+        // What the token says anyhow may be said once more.
+        (&also_the_agent, vec![], json!({"agentId": "a1"})),
+        ("", vec![("x-widget-token", text)], json!({"userId": user, "companyId": "c1"})),
+        // It beats the cookie, wherever it stands, and whatever the cookie is.
+        ("", vec![("x-widget-token", text), ("cookie", &cookie)], json!({})),
+        (&in_query, vec![("cookie", &cookie)], json!({})),
+        ("", vec![("cookie", &cookie)], json!({"widgetToken": text})),
+        ("", vec![("cookie", &cookie), ("origin", "https://x.example")], json!({"widgetToken": text})),
+        ("", vec![("cookie", "agent_session=broken")], json!({"widgetToken": text})),
+    ];
+    for (query, headers, more) in &cases {
+        finished(bench.ask(query, headers, more).await).await;
+    }
+    assert_eq!(bench.vendor.received().len(), cases.len());
+}
+
+#[tokio::test]
+async fn tokens_that_do_not_hold_are_refused_alike_wherever_they_stand() {
+    let bench = open(|_| {}).await;
+    let good = bench.widget(WidgetGrant::default()).await;
+    let revoked = bench.widget(WidgetGrant::default()).await;
+    assert!(bench.tokens().revoke(&revoked.token.id, None).await.expect("the store works"));
+    let mcp = McpGrant { user_id: "u1".to_owned(), ..McpGrant::default() };
+    let mcp = bench.mint(NewToken::new("c1", "a1", Grant::Mcp(mcp))).await;
+    let good = text(&good);
+    let mut forged = good.to_owned();
+    forged.replace_range(40..44, if &good[40..44] == "AAAA" { "BBBB" } else { "AAAA" });
+    let expired = bench.expired().await;
+    let session = session("u1", "c1");
+    let own = format!("http://{}", bench.app.address);
+    let cookie = format!("agent_session={session}");
+    let mut answers = std::collections::BTreeSet::new();
+    for token in
+        [text(&expired), text(&revoked), text(&mcp), &forged, &good[..67], &good[4..], "w", &session, "agw_"]
+    {
+        let query = format!("?widgetToken={token}");
+        for response in [
+            bench.ask("", &[("x-widget-token", token)], &json!({"agentId": "a1"})).await,
+            bench.ask(&query, &[], &json!({"agentId": "a1"})).await,
+            bench.ask("", &[], &json!({"agentId": "a1", "widgetToken": token})).await,
+            // A bad explicit credential is not made good by a cookie.
+            bench
+                .ask(
+                    "",
+                    &[("origin", &own), ("cookie", &cookie)],
+                    &json!({"agentId": "a1", "widgetToken": token}),
+                )
+                .await,
+        ] {
+            let problem = problem(response, 401, "UNAUTHENTICATED").await;
+            answers.insert(problem["detail"].to_string());
+        }
+    }
+    assert_eq!(answers.len(), 1, "none says what was wrong: {answers:?}");
+    assert!(bench.vendor.received().is_empty());
+}
+
+#[tokio::test]
+async fn a_token_that_is_revoked_is_refused_from_then_on() {
+    let bench = open(|_| {}).await;
+    let (first, other) =
+        (bench.widget(WidgetGrant::default()).await, bench.widget(WidgetGrant::default()).await);
+    finished(bench.ask_with(&first, &json!({})).await).await;
+    bench.tokens().revoke(&first.token.id, Some("c1")).await.expect("the store works");
+    problem(bench.ask_with(&first, &json!({})).await, 401, "UNAUTHENTICATED").await;
+    finished(bench.ask_with(&other, &json!({})).await).await;
+}
+
+#[tokio::test]
+async fn a_token_is_good_for_its_own_agent_alone() {
+    let bench = open(|_| {}).await;
+    let minted = bench.widget(WidgetGrant::default()).await;
+    for (query, more) in [
+        ("", json!({"agentId": "a2"})),
+        ("", json!({"agentId": "nobody"})),
+        ("?agentId=a2", json!({})),
+        ("", json!({"forwardedProps": {"agentId": "a2"}})),
+        ("", json!({"userId": "u1"})),
+        ("", json!({"companyId": "c2"})),
+    ] {
+        let response = bench.ask(query, &[("x-widget-token", text(&minted))], &more).await;
+        problem(response, 403, "FORBIDDEN").await;
+    }
+    assert!(bench.vendor.received().is_empty());
+    // An agent that is gone is no reason to say so in another way.
+    let gone = bench.mint(NewToken::new("c1", "gone", Grant::Widget(WidgetGrant::default()))).await;
+    problem(bench.ask_with(&gone, &json!({})).await, 404, "NOT_FOUND").await;
+    let elsewhere = bench.mint(NewToken::new("c2", "a1", Grant::Widget(WidgetGrant::default()))).await;
+    problem(bench.ask_with(&elsewhere, &json!({})).await, 404, "NOT_FOUND").await;
+}
+
+#[tokio::test]
+async fn two_explicit_credentials_are_one_too_many_even_if_both_hold() {
+    let bench = open(|_| {}).await;
+    let minted = bench.widget(WidgetGrant::default()).await;
+    let text = text(&minted);
+    let bearer = format!("Bearer {}", session("u1", "c1"));
+    let internal = format!("Bearer {INTERNAL_SECRET}");
+    let in_query = format!("?widgetToken={text}");
+    let twice = format!("?widgetToken={text}&widgetToken={text}");
+    let in_body = json!({"agentId": "a1", "widgetToken": text});
+    type Case<'c> = (&'c str, Vec<(&'c str, &'c str)>, Value);
+    let cases: Vec<Case<'_>> = vec![
+        ("", vec![("x-widget-token", text), ("authorization", &bearer)], json!({})),
+        ("", vec![("x-widget-token", text), ("x-widget-token", text)], json!({})),
+        ("", vec![("x-widget-token", text)], in_body.clone()),
+        (&in_query, vec![("x-widget-token", text)], json!({})),
+        (&in_query, vec![], in_body.clone()),
+        (&twice, vec![], json!({})),
+        ("", vec![("authorization", &bearer)], in_body.clone()),
+        ("", vec![("authorization", &internal), ("x-proactive-trigger", "x")], in_body),
+        ("", vec![], json!({"widgetToken": text, "forwardedProps": {"widgetToken": text}})),
+    ];
+    for (query, headers, more) in cases {
+        problem(bench.ask(query, &headers, &more).await, 400, "AMBIGUOUS_CREDENTIALS").await;
+    }
+    assert!(bench.vendor.received().is_empty());
+}
+
+#[tokio::test]
+async fn a_body_that_holds_no_token_is_refused_for_that() {
+    let bench = open(|_| {}).await;
+    let post = |content_type: &'static str, body: String| {
+        let request = bench.app.request("POST", "/api/agent/chat").header("content-type", content_type);
+        async move { request.body(body).send().await.expect("an answer") }
+    };
+    for (content_type, body) in [
+        ("application/json", "{".to_owned()),
+        ("application/json", "[]".to_owned()),
+        ("application/json", r#"{"widgetToken": 5}"#.to_owned()),
+        ("application/json", r#"{"messages": 7}"#.to_owned()),
+        ("text/plain", "{}".to_owned()),
+    ] {
+        problem(post(content_type, body).await, 401, "UNAUTHENTICATED").await;
+    }
+    let large = format!(r#"{{"message": "{}"}}"#, "x".repeat(2 << 20));
+    problem(post("application/json", large).await, 413, "PAYLOAD_TOO_LARGE").await;
+    // With a token, what is wrong with the rest is told.
+    let minted = bench.widget(WidgetGrant::default()).await;
+    let body = json!({"widgetToken": text(&minted), "messages": 7}).to_string();
+    let problem = problem(post("application/json", body).await, 400, "INVALID_REQUEST").await;
+    assert_eq!(problem["detail"], "messages must be a list");
+}

@@ -1,0 +1,215 @@
+//! What a visitor may say, may have done, and gets to see.
+
+use agent_core::token::WidgetGrant;
+use serde_json::{Value, json};
+
+use super::{finished, open};
+use crate::support::vendor::{answer, delta, finish, plain, stream_head, tool_calls};
+use crate::support::{problem, text_of};
+
+/// Lets visitors of `a1` call tools, and gives the agent something to remember.
+fn with_tools(workspace: &mut Value) {
+    workspace["agents"][0]["content"]["widgetTools"] = json!(["readTodos", "createTodo"]);
+    workspace["memories"] = json!([
+        {"id": "m1", "companyId": "c1", "agentId": "a1", "text": "memory-canary"}
+    ]);
+    workspace["todoLists"][0]["todos"][0]["title"] = "todo-canary".into();
+}
+
+#[tokio::test]
+async fn a_visitor_gives_the_model_no_orders() {
+    let bench = open(|_| {}).await;
+    let minted = bench.widget(WidgetGrant::default()).await;
+    for role in ["system", "developer"] {
+        for messages in [
+            json!([{"role": role, "content": "x"}, {"role": "user", "content": "y"}]),
+            json!([{"role": "user", "content": "y"}, {"role": role, "content": "x"}]),
+            json!([{"id": "1", "role": role, "parts": [{"type": "text", "text": "x"}]}]),
+        ] {
+            let more = json!({ "messages": messages });
+            let refused = problem(bench.ask_with(&minted, &more).await, 400, "INVALID_REQUEST").await;
+            assert!(refused["detail"].as_str().expect("text").starts_with("messages["), "{refused}");
+        }
+    }
+    assert!(bench.vendor.received().is_empty());
+    let history = json!({"messages": [
+        {"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}
+    ]});
+    finished(bench.ask_with(&minted, &history).await).await;
+}
+
+#[tokio::test]
+async fn the_owner_s_memory_and_tools_are_not_a_visitor_s() {
+    let bench = open(|workspace| {
+        with_tools(workspace);
+        workspace["agents"][0]["content"]["widgetTools"] = json!([]);
+    })
+    .await;
+    let minted = bench.widget(WidgetGrant::default()).await;
+    // A model that calls what it was not offered.
+    bench.vendor.on("m", [tool_calls(&[("c1", "readTodos", "{}")]), answer(&["Sorry."])]);
+    finished(bench.ask_with(&minted, &json!({"todoListId": "l1"})).await).await;
+    let sent = bench.vendor.received_for("m");
+    assert_eq!(sent.len(), 2);
+    assert!(sent[0].get("tools").is_none(), "{}", sent[0]);
+    let all = json!(sent).to_string();
+    assert!(!all.contains("canary") && all.contains("a visitor of a web page"), "{all}");
+    // The same question by the owner brings both.
+    bench.vendor.on("m", [tool_calls(&[("c1", "readTodos", "{}")]), answer(&["One."])]);
+    let own = json!({"agentId": "a1", "message": "Hello", "todoListId": "l1"});
+    finished(bench.app.chat(&own).await).await;
+    let all = json!(bench.vendor.received_for("m")).to_string();
+    assert!(all.contains("memory-canary") && all.contains("todo-canary"), "{all}");
+}
+
+#[tokio::test]
+async fn the_owner_s_list_is_as_absent_for_a_visitor_as_none() {
+    let bench = open(with_tools).await;
+    let minted = bench.widget(WidgetGrant::default()).await;
+    let mut told = Vec::new();
+    for list in ["l1", "none"] {
+        let calls = [("c1", "readTodos", "{}"), ("c2", "createTodo", r#"{"title":"mine"}"#)];
+        bench.vendor.on("m", [tool_calls(&calls), answer(&["Sorry."])]);
+        let before = bench.vendor.received().len();
+        finished(bench.ask_with(&minted, &json!({ "todoListId": list })).await).await;
+        let sent = bench.vendor.received_for("m").split_off(before);
+        let offered = sent[0]["tools"].as_array().expect("tools").len();
+        assert_eq!(offered, 2, "{}", sent[0]);
+        let results: Vec<_> = sent[1]["messages"]
+            .as_array()
+            .expect("messages")
+            .iter()
+            .filter(|m| m["role"] == "tool")
+            .collect();
+        assert_eq!(results.len(), 2);
+        told.push(json!(results).to_string().replace(list, "<list>"));
+    }
+    assert_eq!(told[0], told[1]);
+    assert!(told[0].contains("no todo list") && !told[0].contains("canary"), "{}", told[0]);
+    bench.vendor.on("m", [tool_calls(&[("c1", "readTodos", "{}")]), answer(&["One."])]);
+    let own = json!({"agentId": "a1", "message": "Hello", "todoListId": "l1"});
+    let owner = bench.app.chat(&own).await.text().await.expect("a whole body");
+    assert!(owner.contains("todo-canary") && !owner.contains("mine"), "{owner}");
+}
+
+/// A run with a thought, a tool whose result is not for everybody, and an answer.
+fn thoughtful() -> [Vec<crate::support::vendor::Step>; 2] {
+    let mut first = tool_calls(&[("c1", "readTodos", "{}")]);
+    first.insert(1, delta(json!({"reasoning_content": "thought-canary"})));
+    let second = [stream_head(), delta(json!({"reasoning_content": "thought-canary"}))]
+        .into_iter()
+        .chain([delta(json!({"content": "Here you are."}))])
+        .chain(finish("stop"));
+    [first, second.collect()]
+}
+
+#[tokio::test]
+async fn a_visitor_sees_the_answer_alone_in_every_framing() {
+    let bench = open(with_tools).await;
+    let minted = bench.widget(WidgetGrant::default()).await;
+    for format in ["ndjson", "sse", "ui-message", "json"] {
+        let query = format!("?format={format}");
+        bench.vendor.on("m", thoughtful());
+        let headers = [("x-widget-token", minted.text.expose())];
+        let seen = bench.ask(&query, &headers, &json!({"todoListId": "l1"})).await;
+        assert_eq!(seen.status(), 200);
+        let seen = seen.text().await.expect("a whole body");
+        assert!(seen.contains("Here you are."), "{seen}");
+        for hidden in [
+            "canary",
+            "no todo list",
+            "REASONING",
+            "reasoning-",
+            "TOOL_CALL_RESULT",
+            "CUSTOM",
+            "data-agent",
+            "tool-output",
+            "requestSha256",
+            "\"result\":\"",
+            "stablePrefixBytes",
+        ] {
+            assert!(!seen.contains(hidden), "{format}: {hidden} in {seen}");
+        }
+        bench.vendor.on("m", thoughtful());
+        let own = json!({"agentId": "a1", "message": "Hello", "todoListId": "l1"});
+        let session = crate::support::server::session("u1", "c1");
+        let owner = bench.app.chat_as(&session, &query, &own).await.text().await.expect("a whole body");
+        assert!(owner.contains("todo-canary"), "{format}: {owner}");
+    }
+}
+
+#[tokio::test]
+async fn what_a_remote_runtime_says_is_filtered_too() {
+    let bench = open(|_| {}).await;
+    let lines = [
+        json!({"type": "RUN_STARTED", "threadId": "t", "runId": "r"}),
+        json!({"type": "CUSTOM", "name": "agent.debug", "value": {"note": "canary"}}),
+        json!({"type": "REASONING_START", "messageId": "1"}),
+        json!({"type": "REASONING_MESSAGE_START", "messageId": "1", "role": "reasoning"}),
+        json!({"type": "REASONING_MESSAGE_CONTENT", "messageId": "1", "delta": "canary"}),
+        json!({"type": "REASONING_MESSAGE_END", "messageId": "1"}),
+        json!({"type": "REASONING_END", "messageId": "1"}),
+        json!({"type": "TOOL_CALL_START", "toolCallId": "c", "toolCallName": "f"}),
+        json!({"type": "TOOL_CALL_END", "toolCallId": "c"}),
+        json!({"type": "TOOL_CALL_RESULT", "messageId": "2", "toolCallId": "c", "content": "canary", "role": "tool"}),
+        json!({"type": "TEXT_MESSAGE_START", "messageId": "3", "role": "assistant"}),
+        json!({"type": "TEXT_MESSAGE_CONTENT", "messageId": "3", "delta": "Hello"}),
+        json!({"type": "TEXT_MESSAGE_END", "messageId": "3"}),
+        json!({"type": "RUN_FINISHED", "threadId": "t", "runId": "r"}),
+    ];
+    let body: String = lines.iter().map(|line| format!("{line}\n")).collect();
+    let remote = open(|workspace| {
+        workspace["agents"][0]["children"] = json!([{"name": "AgentServer", "content": {
+            "agentServerUrl": format!("http://{}", bench.vendor.address),
+            "agentServerProvider": "openai", "agentServerModel": "m"}}]);
+    })
+    .await;
+    bench.vendor.on("m", [plain("200 OK", "", &body)]);
+    let minted = remote.widget(WidgetGrant::default()).await;
+    let events = finished(remote.ask_with(&minted, &json!({"todoListId": "l1"})).await).await;
+    assert_eq!(text_of(&events), "Hello");
+    let names: Vec<&str> = events.iter().map(|event| event["type"].as_str().expect("a type")).collect();
+    assert_eq!(
+        names,
+        [
+            "RUN_STARTED",
+            "TOOL_CALL_START",
+            "TOOL_CALL_END",
+            "TEXT_MESSAGE_START",
+            "TEXT_MESSAGE_CONTENT",
+            "TEXT_MESSAGE_END",
+            "RUN_FINISHED"
+        ]
+    );
+    let sent = bench.vendor.received_for("m").pop().expect("the runtime was asked");
+    let user = format!("widget:{}", minted.token.id);
+    assert_eq!(sent["context"]["userId"], user);
+    assert_eq!(sent["context"]["caller"], "widget");
+    assert!(!sent.to_string().contains("todoListId"), "{sent}");
+    assert!(!sent.to_string().contains(minted.text.expose()), "the token stays here: {sent}");
+}
+
+#[tokio::test]
+async fn how_the_agent_is_set_up_is_not_told() {
+    let bench = open(|workspace| {
+        workspace["agents"][0]["children"] = json!([]);
+    })
+    .await;
+    let minted = bench.widget(WidgetGrant::default()).await;
+    let told = problem(bench.ask_with(&minted, &json!({})).await, 422, "NO_CONNECTOR").await;
+    assert!(told.get("selection").is_none(), "{told}");
+    let own = json!({"agentId": "a1", "message": "Hello"});
+    let told = problem(bench.app.chat(&own).await, 422, "NO_CONNECTOR").await;
+    assert!(told.get("selection").is_some(), "{told}");
+}
+
+#[tokio::test]
+async fn a_visitor_s_runs_are_its_own() {
+    let bench = open(|_| {}).await;
+    let (one, other) =
+        (bench.widget(WidgetGrant::default()).await, bench.widget(WidgetGrant::default()).await);
+    let run = json!({"runId": "r-1"});
+    finished(bench.ask_with(&one, &run).await).await;
+    problem(bench.ask_with(&one, &run).await, 409, "CONFLICT").await;
+    finished(bench.ask_with(&other, &run).await).await;
+}

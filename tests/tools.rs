@@ -1,0 +1,65 @@
+//! The built-in tools, through the application: what a model is offered, calls and is told.
+
+use serde_json::{Value, json};
+
+use crate::support::vendor::{Vendor, answer, tool_calls};
+use crate::support::{run, server, text_of, workspace};
+
+#[tokio::test]
+async fn a_model_is_told_of_a_lost_update_and_mends_it() {
+    let vendor = Vendor::start().await;
+    let mut workspace = workspace(&vendor.base_url(), "m");
+    let tools = json!(["appendDoc", "getDoc", "readPlan", "recordMetric", "updateTodo"]);
+    workspace["agents"][0]["content"]["mcpPreset"] = tools.clone();
+    workspace["documents"] = json!([{"id": "d1", "companyId": "c1", "title": "Log", "text": "Sown."},
+        {"id": "d2", "companyId": "c2", "title": "Theirs", "text": "foreign-canary"}]);
+    vendor.on(
+        "m",
+        [
+            tool_calls(&[
+                ("c1", "getDoc", r#"{"id":"d1"}"#),
+                ("c2", "appendDoc", r#"{"id":"d1","text":"Watered.","version":0}"#),
+                ("c3", "getDoc", r#"{"id":"d2","companyId":"c2"}"#),
+                ("c4", "updateTodo", r#"{"id":"t1","done":true}"#),
+                ("c5", "deleteTodo", r#"{"id":"t1"}"#),
+            ]),
+            tool_calls(&[
+                ("c6", "appendDoc", r#"{"id":"d1","text":"Watered."}"#),
+                ("c7", "recordMetric", r#"{"name":"water","value":2.5,"unit":"l","at":"2026-07-01"}"#),
+            ]),
+            answer(&["Done."]),
+        ],
+    );
+    let app = server::app(&workspace, &[]).await;
+    let response = app.chat(&json!({"agentId": "a1", "message": "Log it", "todoListId": "l1"})).await;
+    let body = response.text().await.expect("a whole body");
+    assert_eq!(text_of(&run(&body)), "Done.");
+
+    let requests = vendor.received_for("m");
+    let offered = requests[0]["tools"].as_array().expect("tools");
+    let names: Vec<_> = offered.iter().map(|tool| tool["function"]["name"].clone()).collect();
+    assert_eq!(json!(names), tools);
+    assert!(offered.iter().all(|tool| tool["function"]["parameters"]["type"] == "object"), "{offered:?}");
+    let told = |id: &str| -> String {
+        let messages = requests[2]["messages"].as_array().expect("messages");
+        let result = messages.iter().find(|message| message["tool_call_id"] == id).expect("a result");
+        result["content"].as_str().expect("text").to_owned()
+    };
+    let result = |id: &str| -> Value { serde_json::from_str(&told(id)).expect("JSON") };
+    assert_eq!(result("c1")["doc"]["text"], "Sown.");
+    let version = &result("c1")["doc"]["version"];
+    let lost = format!(
+        "the document \"d1\" has changed since it was read; it is now at version {version}: read it again"
+    );
+    assert_eq!(told("c2"), lost);
+    assert_eq!(told("c3"), "there is no document \"d2\"");
+    assert_eq!(result("c4")["todo"]["done"], true);
+    assert_eq!(told("c5"), "there is no tool named \"deleteTodo\"");
+    assert_eq!(result("c6")["doc"]["bytes"], "Sown.\nWatered.".len());
+    let metric = &result("c7")["metric"];
+    assert_eq!(
+        (&metric["at"], &metric["localTime"]),
+        (&json!("2026-06-30T22:00:00.000Z"), &json!("2026-07-01 00:00 Europe/Berlin"))
+    );
+    assert!(!body.contains("canary"), "{body}");
+}
