@@ -1,5 +1,6 @@
 //! The tool server.
 
+mod application;
 mod clients;
 mod conformance;
 mod fixture;
