@@ -8,6 +8,8 @@ use agent_core::testing::ManualClock;
 use agent_core::token::{Grant, McpGrant, NewToken, Tokens, WidgetGrant};
 use agentd::stores::Stores;
 use serde_json::{Value, json};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::support::server::{self, Server, session};
 use crate::support::{self, PATIENCE};
@@ -341,5 +343,47 @@ async fn the_settings_of_the_gate_hold() {
     let ping = json!({"jsonrpc": "2.0", "id": 1, "method": "ping"});
     for expected in [200, 200, 429] {
         assert_eq!(bench.post(&ada, &ping).send().await.expect("an answer").status(), expected);
+    }
+}
+
+/// A log in memory.
+#[derive(Clone, Default)]
+struct Log(Arc<std::sync::Mutex<Vec<u8>>>);
+
+impl std::io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().expect("whole").extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn neither_tokens_nor_arguments_are_in_the_log() {
+    let log = Log::default();
+    let writer = log.clone();
+    let filter: tracing_subscriber::filter::Targets =
+        agentd::logging::filter("debug,agent_http=trace,agentd=trace").expect("a filter");
+    let lines = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(move || writer.clone());
+    // One thread runs all of this test, so all that it does is heard.
+    let _guard = tracing_subscriber::registry().with(lines).with(filter).set_default();
+    let bench = start(&[]).await;
+    let ada = bench.mint(mcp("ada", "c1", "a1")).await;
+    let canary = "canary-in-the-arguments";
+    bench.tool(&ada, "createTodo", json!({"title": canary})).await;
+    bench.tool(&ada, "noSuchTool", json!({"title": canary})).await;
+    bench.ask(&ada, "no/such", json!({"title": canary})).await;
+    let guess = "agm_guess-canary";
+    let refused = bench.post(guess, &json!({})).send().await.expect("an answer");
+    assert_eq!(refused.status(), 401);
+    let named = bench.app.request("POST", "/api/agent/mcp?userId=user-canary&agentId=a1").json(&json!({}));
+    assert_eq!(named.send().await.expect("an answer").status(), 401);
+    let text = String::from_utf8(log.0.lock().expect("whole").clone()).expect("text");
+    assert!(text.contains("/api/agent/mcp"), "the access log is heard: {text}");
+    for secret in [&ada[..], &ada[30..], canary, "guess-canary", "user-canary", "token="] {
+        assert!(!text.contains(secret), "{secret} in {text}");
     }
 }

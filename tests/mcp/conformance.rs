@@ -31,6 +31,7 @@ async fn server() -> String {
             per_minute: std::num::NonZeroU32::MAX,
             wait: Duration::from_secs(30),
         },
+        recheck: LONGEST,
     };
     let server = Arc::new(McpServer::new(
         Door::new(&url.parse().expect("an address"), address, Default::default()),

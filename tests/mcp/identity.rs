@@ -124,7 +124,12 @@ async fn a_revoked_token_is_refused_from_then_on_in_its_sessions_too() {
     let session = world.session("ada", "2025-11-25").await;
     let ping: Value = serde_json::from_str(PING).expect("JSON");
     assert_eq!(world.in_session("ada", Some(&session), &ping).send().await.expect("an answer").status(), 200);
+    let stream = world.request("GET", "").bearer_auth("ada").header("mcp-session-id", &session);
+    let own = stream.header("accept", "text/event-stream").send().await.expect("an answer");
+    assert_eq!(own.status(), 200);
     world.tokens.revoke("ada");
+    let rest = tokio::time::timeout(PATIENCE, own.bytes()).await.expect("what is open ends");
+    assert_eq!(rest.expect("in order"), "");
     for request in [world.in_session("ada", Some(&session), &ping), world.post("?token=ada", PING)] {
         support::problem(request.send().await.expect("an answer"), 401, "UNAUTHENTICATED").await;
     }

@@ -215,6 +215,7 @@ impl World {
                 per_minute: NonZeroU32::new(setup.per_minute).expect("not zero"),
                 wait: setup.timeout,
             },
+            recheck: Duration::from_millis(50),
         };
         let authority = Authority::new(tokens.clone(), legacy);
         let tools = Arc::new(tools);

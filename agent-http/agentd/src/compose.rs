@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use agent_core::backend::EmbeddedBackend;
 use agent_core::budget::BpeCounter;
@@ -66,6 +67,9 @@ pub fn application(
     })
 }
 
+/// How long a stream to a tool server's client outlives its token, at most.
+const RECHECK: Duration = Duration::from_secs(15);
+
 /// The tool server, which will be reached at `bound`.
 fn agent_tools(
     config: &AppConfig,
@@ -83,6 +87,7 @@ fn agent_tools(
         json_depth: server.json_depth,
         timeout,
         gate: GateLimits { concurrency: mcp.concurrency, per_minute: mcp.per_minute, wait: timeout },
+        recheck: RECHECK,
     };
     let (roles, records) = (stores.roles.clone(), stores.records.clone());
     let authority = Authority::new(tokens, legacy);

@@ -14,10 +14,7 @@ use crate::StartError;
 pub fn init(config: &LogConfig) -> Result<(), StartError> {
     // Not by an environment filter: it looks at every span that is entered, and a stream is polled
     // within its span for each chunk.
-    // This library tells of every request, and with it of what tools are called with. Who asks for it by name gets it.
-    let filter = format!("rmcp=error,{}", config.filter);
-    let filter: Targets =
-        filter.parse().map_err(|error| StartError::Other(format!("LOG is not a filter: {error}")))?;
+    let filter = filter(&config.filter)?;
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
     let set = if config.json {
         tracing_subscriber::registry().with(lines.json()).with(filter).try_init()
@@ -25,4 +22,14 @@ pub fn init(config: &LogConfig) -> Result<(), StartError> {
         tracing_subscriber::registry().with(lines).with(filter).try_init()
     };
     set.map_err(|error| StartError::Other(format!("the log cannot be set up: {error}")))
+}
+
+/// What is logged by these directives. The library of the tools' protocol tells of every request, and so of what tools
+/// are called with: only who asks for it by name is told more than its errors.
+///
+/// # Errors
+/// Directives that cannot be read.
+pub fn filter(directives: &str) -> Result<Targets, StartError> {
+    let parsed = format!("rmcp=error,{directives}").parse();
+    parsed.map_err(|error| StartError::Other(format!("LOG is not a filter: {error}")))
 }

@@ -57,6 +57,7 @@ use changes::Changes;
 use framing::Framing;
 use gate::Gate;
 use handler::{Handler, Shared};
+use identity::{Identified, Standing};
 use message::Outline;
 use refusal::Refusal;
 use sessions::Sessions;
@@ -66,6 +67,9 @@ use crate::serve::Body;
 
 /// The session's header.
 pub const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
+
+/// The one request whose answer goes on.
+const LISTEN: &str = "subscriptions/listen";
 
 /// What a tool server allows its clients.
 #[derive(Debug, Clone)]
@@ -78,6 +82,8 @@ pub struct McpLimits {
     pub timeout: Duration,
     /// How much may be asked of an agent.
     pub gate: GateLimits,
+    /// How often the token of an open stream is looked at. Requests look at theirs each.
+    pub recheck: Duration,
 }
 
 /// A tool server.
@@ -89,6 +95,7 @@ pub struct McpServer {
     shared: Arc<Shared>,
     body: BodyLimits,
     json_depth: usize,
+    recheck: Duration,
     /// How `rmcp` treats requests of sessions, and those without.
     transports: Transports,
 }
@@ -153,7 +160,7 @@ impl McpServer {
         audit: AuditLog,
         limits: McpLimits,
     ) -> Self {
-        let McpLimits { body, json_depth, timeout, gate } = limits;
+        let McpLimits { body, json_depth, timeout, gate, recheck } = limits;
         Self {
             door,
             authority,
@@ -162,6 +169,7 @@ impl McpServer {
             shared: Arc::new(Shared { features, changes, audit, timeout }),
             body,
             json_depth,
+            recheck,
             transports: Transports::new(),
         }
     }
@@ -175,10 +183,11 @@ impl McpServer {
     pub async fn handle(&self, request: Request<Body>) -> Handled {
         let (head, body) = request.into_parts();
         self.door.check(&head.headers)?;
-        let who = Arc::new(self.authority.identify(&head.headers, &Query::of(&head.uri)).await?);
+        let identified = self.authority.identify(&head.headers, &Query::of(&head.uri)).await?;
+        let Identified { identity, standing } = identified;
         let framing = Framing::negotiate(&head.method, &head.headers)?;
         let session = head.headers.get(SESSION_ID).map(|id| id.to_str().unwrap_or_default().to_owned());
-        let exchange = Exchange { server: self, who, framing, session };
+        let exchange = Exchange { server: self, who: Arc::new(identity), standing, framing, session };
         if head.method == Method::POST {
             let body = read_json_bytes(&head.headers, body, &self.body).await?;
             exchange.post(head, body).await
@@ -207,6 +216,7 @@ impl McpServer {
 struct Exchange<'s> {
     server: &'s McpServer,
     who: Arc<Identity>,
+    standing: Option<Standing>,
     framing: Framing,
     session: Option<String>,
 }
@@ -233,7 +243,8 @@ impl Exchange<'_> {
             Err(refusal) => return Ok(refusal.respond(self.framing)),
         };
         let in_session = opens_session || self.session.is_some();
-        self.forward(head, body, id, in_session).await
+        let lasts = matches!(&outline, Outline::Request { method, .. } if method == LISTEN);
+        self.forward(head, body, id, in_session, lasts).await
     }
 
     /// GET is a session's own stream, and DELETE its end.
@@ -241,7 +252,7 @@ impl Exchange<'_> {
         if self.is_foreign_session() {
             return Ok(Refusal::no_session(None).respond(self.framing));
         }
-        self.forward(head, Bytes::new(), None, true).await
+        self.forward(head, Bytes::new(), None, true, true).await
     }
 
     fn is_foreign_session(&self) -> bool {
@@ -271,7 +282,7 @@ impl Exchange<'_> {
             _ => None,
         };
         let place = match outline {
-            Outline::Request { method, .. } if method == "subscriptions/listen" => {
+            Outline::Request { method, .. } if method == LISTEN => {
                 Some(server.gate.subscribe(who).map_err(busy)?)
             }
             // What asks for no work shall be answered also when there is much.
@@ -282,15 +293,16 @@ impl Exchange<'_> {
         Ok(Admission { _place: place, _in_flight: in_flight })
     }
 
-    /// Hands the request to `rmcp` without its credential.
+    /// Hands the request to `rmcp` without its credential. An answer that `lasts` ends with the credential.
     async fn forward(
         self,
         mut head: request::Parts,
         body: Bytes,
         id: Option<RequestId>,
         in_session: bool,
+        lasts: bool,
     ) -> Handled {
-        let Self { server, who, framing, .. } = self;
+        let Self { server, who, standing, framing, .. } = self;
         let method = head.method.clone();
         head.uri = head.uri.path().parse().unwrap_or_default();
         head.headers.remove(AUTHORIZATION);
@@ -307,6 +319,10 @@ impl Exchange<'_> {
             config.clone(),
         );
         let response = service.handle(Request::from_parts(head, Full::new(body))).await;
-        Ok(framing.apply(&method, id, response).await)
+        let response = framing.apply(&method, id, response).await;
+        Ok(match standing {
+            Some(standing) if lasts => framing::until(response, standing.ended(server.recheck)),
+            _ => response,
+        })
     }
 }

@@ -86,6 +86,7 @@ async fn product(
         json_depth: 64,
         timeout: Duration::from_secs(60),
         gate: GateLimits { concurrency: 16, per_minute: NonZeroU32::MAX, wait: Duration::from_secs(60) },
+        recheck: Duration::from_secs(60),
     };
     let authority = Authority::new(Arc::new(SomeTokens), None);
     let server = Arc::new(McpServer::of_agents(door, authority, roles, records, tools, limits));

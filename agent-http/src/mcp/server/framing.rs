@@ -203,6 +203,14 @@ fn passed_on(
     response.map(|()| streaming(body))
 }
 
+/// The answer, which ends at `end` where it has not before.
+pub(super) fn until(
+    response: Response<ResponseBody>,
+    end: impl Future<Output = ()> + Send + 'static,
+) -> Response<ResponseBody> {
+    response.map(|body| streaming(body.into_data_stream().take_until(end)))
+}
+
 /// The messages of an event stream, each a line.
 fn lines(response: Response<()>, body: BoxBody<Bytes, Infallible>) -> Response<ResponseBody> {
     let mut events = SseDecoder::new(MAX_MESSAGE_BYTES);

@@ -1,14 +1,17 @@
 //! For whom a request works: from its credential to an [`Identity`], before its body is read.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use agent_core::records::{Collection, Records, RecordsExt, StoreError};
+use agent_core::role::Secret;
 use agent_core::tool::{Caller, ExecutionContext};
 use agent_core::workspace;
 use async_trait::async_trait;
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
 use serde::Deserialize;
+use tokio::time;
 
 use crate::error::{Code, HttpError};
 use crate::request::Query;
@@ -80,6 +83,32 @@ impl LegacyQuery {
     }
 }
 
+/// An identity, and what it stands on.
+pub(super) struct Identified {
+    pub(super) identity: Identity,
+    /// Absent where there is nothing that could be taken back.
+    pub(super) standing: Option<Standing>,
+}
+
+/// A token that may be revoked while an answer to it goes on.
+pub(super) struct Standing {
+    identities: Arc<dyn Identities>,
+    token: Secret,
+}
+
+impl Standing {
+    /// Waits until the token is not valid any more, and looks so often.
+    pub(super) async fn ended(self, often: Duration) {
+        loop {
+            time::sleep(often).await;
+            // A store that does not answer says nothing about the token.
+            if let Ok(None) = self.identities.of_token(self.token.expose()).await {
+                return;
+            }
+        }
+    }
+}
+
 /// Finds the identity of a request.
 pub struct Authority {
     identities: Arc<dyn Identities>,
@@ -98,13 +127,21 @@ impl Authority {
     ///
     /// 401 without a valid credential, 400 `AMBIGUOUS_CREDENTIALS` for two different ones, 403 where the query names
     /// somebody else than the token.
-    pub async fn identify(&self, headers: &HeaderMap, query: &Query<'_>) -> Result<Identity, HttpError> {
+    pub(super) async fn identify(
+        &self,
+        headers: &HeaderMap,
+        query: &Query<'_>,
+    ) -> Result<Identified, HttpError> {
         let named = Named::read(query)?;
-        let Some(token) = token(headers, query)? else { return self.without_token(&named).await };
+        let Some(token) = token(headers, query)? else {
+            let identity = self.without_token(&named).await?;
+            return Ok(Identified { identity, standing: None });
+        };
         let identity = self.identities.of_token(token).await.map_err(HttpError::internal)?;
         let identity = identity.ok_or_else(|| HttpError::unauthenticated("a valid MCP token is needed"))?;
         named.check(&identity.context)?;
-        Ok(identity)
+        let standing = Standing { identities: self.identities.clone(), token: Secret::new(token) };
+        Ok(Identified { identity, standing: Some(standing) })
     }
 
     async fn without_token(&self, named: &Named<'_>) -> Result<Identity, HttpError> {
