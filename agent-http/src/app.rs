@@ -2,6 +2,7 @@
 
 mod caps;
 mod chat;
+mod mcp;
 mod runs;
 
 use std::sync::Arc;
@@ -17,6 +18,7 @@ use crate::serve::{Body, HttpService};
 use crate::stream::StreamLimits;
 
 pub use caps::RunCaps;
+pub use mcp::AgentTools;
 pub use runs::RunRegistry;
 
 /// What the application's routes work with.
@@ -29,6 +31,8 @@ pub struct App {
     pub runs: RunRegistry,
     /// How often widgets may be used.
     pub caps: RunCaps,
+    /// Agents' tools for MCP clients.
+    pub tools: AgentTools,
     /// Bounds of request bodies.
     pub body: BodyLimits,
     /// How deep a request's JSON may nest.
@@ -44,6 +48,8 @@ pub struct App {
 #[derive(Clone, Copy)]
 enum Handler {
     Chat,
+    Mcp,
+    ToolAudit,
     Probe(probe::Route),
 }
 
@@ -52,7 +58,13 @@ enum Handler {
 const OPEN_TO_WIDGETS: &[&str] = &[chat::PATH];
 
 fn routes() -> RouteTable<Handler> {
-    let own = [Route::new(Method::POST, chat::PATH, Handler::Chat)];
+    let own = [
+        Route::new(Method::POST, chat::PATH, Handler::Chat),
+        Route::new(Method::GET, mcp::PATH, Handler::Mcp),
+        Route::new(Method::POST, mcp::PATH, Handler::Mcp),
+        Route::new(Method::DELETE, mcp::PATH, Handler::Mcp),
+        Route::new(Method::GET, mcp::AUDIT_PATH, Handler::ToolAudit),
+    ];
     RouteTable::new(own.into_iter().chain(probe::routes(Handler::Probe)))
 }
 
@@ -68,6 +80,8 @@ async fn handle(app: Arc<App>, routes: Arc<RouteTable<Handler>>, request: Reques
     let (handler, _params) = routes.lookup(request.method(), request.uri().path()).or_refuse()?;
     match *handler {
         Handler::Chat => chat::post(&app, request).await,
+        Handler::Mcp => mcp::serve(&app, request).await,
+        Handler::ToolAudit => mcp::audit(&app, request).await,
         Handler::Probe(route) => app.probe.answer(route),
     }
 }

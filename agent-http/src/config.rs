@@ -32,6 +32,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io::Read;
 use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -213,6 +214,17 @@ pub enum Database {
     Sqlite(PathBuf),
 }
 
+/// What the tool server takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct McpConfig {
+    /// Whether a query may name people and agents without any proof.
+    pub legacy_query: bool,
+    /// How many requests are worked on at once for an agent.
+    pub concurrency: usize,
+    /// How many requests a minute are taken for an agent.
+    pub per_minute: NonZeroU32,
+}
+
 /// The application server's configuration.
 #[derive(Debug, Clone)]
 pub struct AppConfig {
@@ -234,6 +246,8 @@ pub struct AppConfig {
     pub internal_secret: Option<Secret>,
     /// The runtime at `runtime_url` asks for it.
     pub runtime_secret: Option<Secret>,
+    /// The tool server.
+    pub mcp: McpConfig,
     /// The weights of the embedded model, where they are not in `model_dir`.
     pub embedded_model_path: Option<PathBuf>,
     /// Where pulled weights are kept.

@@ -21,6 +21,7 @@ use tower_http::cors::{AllowCredentials, AllowOrigin, CorsLayer};
 use url::Url;
 
 use crate::error::{RATE_LIMIT, RATE_LIMIT_POLICY};
+use crate::mcp::server::SESSION_ID;
 use crate::request::RequestId;
 use crate::serve::ResponseBody;
 
@@ -116,14 +117,21 @@ pub fn layer(origins: Origins, open_paths: &'static [&'static str]) -> Layer {
         .allow_credentials(AllowCredentials::predicate(may_send_credentials))
         .allow_methods([Method::GET, Method::POST, Method::PUT, Method::DELETE])
         .allow_headers(request_headers())
-        .expose_headers([RequestId::HEADER, RETRY_AFTER, RATE_LIMIT, RATE_LIMIT_POLICY])
+        .expose_headers([RequestId::HEADER, RETRY_AFTER, RATE_LIMIT, RATE_LIMIT_POLICY, SESSION_ID])
         .max_age(MAX_AGE);
     Stack::new(cors, MapResponseLayer::new(withhold))
 }
 
 /// What our clients send: the console, the widget, AG-UI and AI SDK clients, and MCP clients in browsers.
 fn request_headers() -> Vec<HeaderName> {
-    let ours = ["x-widget-token", "last-event-id", "mcp-protocol-version", "mcp-session-id"];
+    let ours = [
+        "x-widget-token",
+        "last-event-id",
+        "mcp-protocol-version",
+        "mcp-session-id",
+        "mcp-method",
+        "mcp-name",
+    ];
     let standard =
         [ACCEPT, ACCEPT_LANGUAGE, AUTHORIZATION, CONTENT_LANGUAGE, CONTENT_TYPE, RequestId::HEADER];
     standard.into_iter().chain(ours.into_iter().map(HeaderName::from_static)).collect()

@@ -29,6 +29,7 @@
 //! - [`backend`]: backends over HTTP: agent runtimes.
 //! - [`mcp`]: tools over the Model Context Protocol.
 //! - [`model`]: models over HTTP: servers of the Chat Completions API, and Ollama.
+//! - [`mcp`]: agents' tools over the Model Context Protocol.
 //!
 //! For the operator:
 //!

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use agent_core::backend::EmbeddedBackend;
 use agent_core::budget::BpeCounter;
@@ -13,13 +14,15 @@ use agent_core::model::Model;
 use agent_core::prompt::PartCache;
 use agent_core::select::BackendKind;
 use agent_core::token::Tokens;
+use agent_core::tool::LocalTools;
 use agent_core::tools;
 use agent_core::turn::Platform;
-use agent_http::app::{App, RunCaps, RunRegistry};
+use agent_http::app::{AgentTools, App, RunCaps, RunRegistry};
 use agent_http::auth::{Authenticator, BearerGate};
 use agent_http::backend::agent_server::AgentServerBackend;
 use agent_http::backend::workflow::WorkflowBackend;
 use agent_http::config::{AppConfig, HostedConfig, OllamaConfig, RuntimeConfig, ServerConfig};
+use agent_http::mcp::server::{Authority, Door, GateLimits, LegacyQuery, McpLimits, McpServer};
 use agent_http::model::{EmbeddedModels, HostedVendor, OllamaServer};
 use agent_http::outbound::Outbound;
 use agent_http::probe::Probe;
@@ -45,8 +48,10 @@ pub fn application(
     let outbound = Outbound::new(server.outbound.clone())?;
     let public_url = config.public_url(bound);
     let tokens = Arc::new(Tokens::new(stores.records.clone(), Arc::new(SystemClock)));
+    let tools = Arc::new(tools::builtin_tools(stores.records.clone(), stores.roles.clone()));
     Ok(App {
-        platform: platform(config, &outbound, &public_url, stores, local),
+        tools: agent_tools(config, bound, &stores, tokens.clone(), tools.clone()),
+        platform: platform(config, &outbound, &public_url, stores, tools, local),
         auth: Authenticator::new(
             config.session_secret.as_ref(),
             config.internal_secret.clone(),
@@ -63,15 +68,43 @@ pub fn application(
     })
 }
 
+/// How long a stream to a tool server's client outlives its token, at most.
+const RECHECK: Duration = Duration::from_secs(15);
+
+/// The tool server, which will be reached at `bound`.
+fn agent_tools(
+    config: &AppConfig,
+    bound: SocketAddr,
+    stores: &Stores,
+    tokens: Arc<Tokens>,
+    tools: Arc<LocalTools>,
+) -> AgentTools {
+    let (server, mcp) = (&config.server, &config.mcp);
+    let timeout = server.tool_loop.tool_timeout;
+    let door = Door::new(&config.public_url(bound), bound, server.origins.clone());
+    let legacy = mcp.legacy_query.then(|| LegacyQuery::new(stores.records.clone()));
+    let limits = McpLimits {
+        body: server.body.clone(),
+        json_depth: server.json_depth,
+        timeout,
+        gate: GateLimits { concurrency: mcp.concurrency, per_minute: mcp.per_minute, wait: timeout },
+        recheck: RECHECK,
+    };
+    let (roles, records) = (stores.roles.clone(), stores.records.clone());
+    let authority = Authority::new(tokens, legacy);
+    let server = McpServer::of_agents(door, authority, roles.clone(), records, tools, limits);
+    AgentTools { server, roles }
+}
+
 fn platform(
     config: &AppConfig,
     outbound: &Outbound,
     public_url: &url::Url,
     stores: Stores,
+    tools: Arc<LocalTools>,
     local: Option<Arc<dyn Model>>,
 ) -> Platform {
     let parts = Arc::new(PartCache::default());
-    let tools = Arc::new(tools::builtin_tools(stores.records.clone(), stores.roles.clone()));
     let models = EmbeddedModels {
         hosted: hosted(&config.server.hosted, outbound),
         ollama: ollama(&config.server.ollama, outbound),

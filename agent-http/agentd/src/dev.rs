@@ -152,6 +152,7 @@ fn overlay(options: &DevOptions) -> Result<Overlay, StartError> {
         .join(",");
     set.insert("OUTBOUND_ALLOW".into(), own);
     set.insert("LOG".into(), "warn,agentd=info".into());
+    set.insert("MCP_LEGACY_QUERY".into(), "on".into());
     // An Ollama that has to load a model first says nothing until it has.
     set.insert("RESPONSE_HEADER_TIMEOUT_MS".into(), "300000".into());
     Ok(Overlay { set, port: None })

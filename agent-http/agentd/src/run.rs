@@ -51,11 +51,15 @@ pub async fn serve_app(
     info!(%address, "the application listens");
     let shutdown = stop.then({
         let app = app.clone();
-        move || app.probe.drain()
+        move || {
+            app.probe.drain();
+            app.tools.server.stop();
+        }
     });
-    serve::serve(listener, app::service(app), config.server.serve.clone(), shutdown)
-        .await
-        .map_err(StartError::Serve)
+    let served =
+        serve::serve(listener, app::service(app.clone()), config.server.serve.clone(), shutdown).await;
+    app.tools.server.audit().flush().await;
+    served.map_err(StartError::Serve)
 }
 
 /// Serves the agent runtime on a listener until `stop`.

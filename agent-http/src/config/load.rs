@@ -1,12 +1,15 @@
 //! From values to a service's configuration, and the rules that bind several settings.
 
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
 
 use agent_core::tool_loop::LoopLimits;
 
 use super::parse::Values;
 use super::resolve::{Resolved, Source};
-use super::{AppConfig, Fault, Faults, HostedConfig, LogConfig, OllamaConfig, RuntimeConfig, ServerConfig};
+use super::{
+    AppConfig, Fault, Faults, HostedConfig, LogConfig, McpConfig, OllamaConfig, RuntimeConfig, ServerConfig,
+};
 use crate::outbound::OutboundConfig;
 use crate::request::BodyLimits;
 use crate::serve::ServeLimits;
@@ -24,6 +27,14 @@ pub(super) fn app(resolved: &Resolved) -> Result<AppConfig, Faults> {
         session_secret: values.secret("SESSION_SECRET"),
         internal_secret: values.secret("INTERNAL_SECRET"),
         runtime_secret: values.secret("RUNTIME_SECRET"),
+        mcp: McpConfig {
+            legacy_query: values.text("MCP_LEGACY_QUERY").is_some_and(|word| word == "on"),
+            concurrency: count(values.number("MCP_CONCURRENCY")),
+            per_minute: u32::try_from(set(values.number("MCP_REQUESTS_PER_MINUTE")))
+                .ok()
+                .and_then(NonZeroU32::new)
+                .expect("the table's bounds are within"),
+        },
         embedded_model_path: values.path("EMBEDDED_MODEL_PATH"),
         model_dir: set(values.path("MODEL_DIR")),
     })

@@ -308,6 +308,27 @@ pub const SETTINGS: &[Setting] = &[
         "How many times a model may answer in one run.",
     ),
     setting(
+        "MCP_LEGACY_QUERY",
+        APP,
+        Kind::Word(&["on", "off"]),
+        &["off"],
+        "Whether the tool server takes `userId`, `agentId` and `todoListId` in the query in place of a token. Whoever reaches it is then believed to be whom they name; `dev` turns it on.",
+    ),
+    setting(
+        "MCP_CONCURRENCY",
+        APP,
+        Kind::Number { min: 1, max: 10_000 },
+        &["16"],
+        "How many requests to the tool server are worked on at once for an agent; further ones wait.",
+    ),
+    setting(
+        "MCP_REQUESTS_PER_MINUTE",
+        APP,
+        Kind::Number { min: 1, max: 1_000_000_000 },
+        &["6000"],
+        "How many requests to the tool server are taken a minute for an agent; further ones are 429.",
+    ),
+    setting(
         "MAX_CONNECTIONS",
         EACH,
         Kind::Number { min: 1, max: 1_000_000 },

@@ -29,7 +29,7 @@ pub fn parse_json<'de, T: Deserialize<'de>>(json: &'de [u8], max_depth: usize) -
 }
 
 /// Counts brackets outside of strings. It says nothing of texts that are no JSON; the parser will.
-fn is_deeper_than(max_depth: usize, json: &[u8]) -> bool {
+pub(crate) fn is_deeper_than(max_depth: usize, json: &[u8]) -> bool {
     let mut depth = 0_usize;
     let mut bytes = json.iter();
     while let Some(byte) = bytes.next() {

@@ -1,0 +1,61 @@
+//! `GET, POST, DELETE /api/agent/mcp`, an agent's tools for MCP clients, and `GET /api/agent/tools/audit`, which its
+//! owner reads to see who has called them.
+
+use std::sync::Arc;
+
+use agent_core::records::StoreError;
+use agent_core::role::RoleStore;
+use agent_core::turn::Principal;
+use http::{HeaderValue, Request, Response, header};
+
+use super::App;
+use crate::auth::Credential;
+use crate::error::HttpError;
+use crate::mcp::server::McpServer;
+use crate::request::{Handled, Query};
+use crate::serve::{Body, full};
+
+pub(super) const PATH: &str = "/api/agent/mcp";
+pub(super) const AUDIT_PATH: &str = "/api/agent/tools/audit";
+
+/// The tool server, and whose the agents are.
+pub struct AgentTools {
+    /// The tool server.
+    pub server: McpServer,
+    /// The agents.
+    pub roles: Arc<dyn RoleStore>,
+}
+
+pub(super) async fn serve(app: &App, request: Request<Body>) -> Handled {
+    app.tools.server.handle(request).await
+}
+
+pub(super) async fn audit(app: &App, request: Request<Body>) -> Handled {
+    let (head, _) = request.into_parts();
+    let query = Query::of(&head.uri);
+    let Credential::Session(principal) = app.auth.authenticate(&head, &query).await? else {
+        return Err(HttpError::unauthenticated("a session is needed"));
+    };
+    let agent = query.require("agentId")?;
+    let limit = query.get("limit")?.map(|limit| {
+        limit.parse().map_err(|_| HttpError::invalid("limit", "must be a whole number that is not negative"))
+    });
+    let cursor = query.get("cursor")?;
+    if !owns(&*app.tools.roles, &principal, agent).await? {
+        return Err(HttpError::not_found());
+    }
+    let calls =
+        app.tools.server.audit().calls(&principal.company_id, agent, limit.transpose()?, cursor).await?;
+    let mut response = Response::new(full(serde_json::to_vec(&calls).map_err(HttpError::internal)?));
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    Ok(response)
+}
+
+async fn owns(roles: &dyn RoleStore, principal: &Principal, agent: &str) -> Result<bool, HttpError> {
+    let role = match roles.role(&principal.company_id, agent).await {
+        // What cannot be an identifier is nobody's.
+        Err(StoreError::Invalid(_)) => None,
+        role => role.map_err(HttpError::internal)?,
+    };
+    Ok(role.is_some_and(|role| role.owner_id == principal.user_id))
+}

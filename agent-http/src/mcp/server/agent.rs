@@ -1,0 +1,281 @@
+//! An agent as the protocol shows it: its tools, its documents as resources, its prompt blocks as prompts.
+//!
+//! The role is read anew for each request, so that what its owner takes away is gone at once. What an identity may
+//! use is decided by the core's rule alone; resources are read by the very tools that read documents, so that they
+//! show nothing that those would not.
+
+mod convert;
+mod documents;
+mod progress;
+mod prompts;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use agent_core::records::{DEFAULT_PAGE, Records, StoreError};
+use agent_core::role::{RoleBlock, RoleStore};
+use agent_core::select::{Choice, select};
+use agent_core::tool::{Caller, ExecutionContext, ToolError, ToolRegistry};
+use agent_core::{tools, workspace};
+use async_trait::async_trait;
+use futures_util::future::join;
+use rmcp::RoleServer;
+use rmcp::model::{
+    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ErrorData, GetPromptRequestParams,
+    GetPromptResponse, Implementation, ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult,
+    ListToolsResult, PromptsCapability, ReadResourceRequestParams, ReadResourceResponse, ResourcesCapability,
+    ServerCapabilities, ServerConfig, ToolsCapability,
+};
+use rmcp::service::RequestContext;
+use serde_json::Value;
+
+use super::changes::Changes;
+use super::features::Features;
+use super::identity::Identity;
+
+/// The longest part of a name that an error repeats, in bytes.
+const SHOWN_NAME: usize = 128;
+
+/// The features of all agents.
+pub struct AgentFeatures {
+    roles: Arc<dyn RoleStore>,
+    records: Arc<dyn Records>,
+    tools: Arc<dyn ToolRegistry>,
+    changes: Arc<Changes>,
+}
+
+impl AgentFeatures {
+    pub(super) fn new(
+        roles: Arc<dyn RoleStore>,
+        records: Arc<dyn Records>,
+        tools: Arc<dyn ToolRegistry>,
+        changes: Arc<Changes>,
+    ) -> Self {
+        Self { roles, records, tools, changes }
+    }
+
+    /// The agent's role. An agent that is gone has no features.
+    async fn role(&self, who: &Identity) -> Result<Option<Arc<RoleBlock>>, ErrorData> {
+        match self.roles.role(&who.context.company_id, &who.context.agent_id).await {
+            Err(StoreError::Invalid(_)) => Ok(None),
+            role => role.map_err(|error| failed(&error)),
+        }
+    }
+
+    /// What the agent may use for this identity, and in which context.
+    async fn reach(&self, who: &Identity) -> Result<Reach, ErrorData> {
+        let Some(role) = self.role(who).await? else { return Ok(Reach::default()) };
+        let mut context = who.context.clone();
+        context.agent_name = Some(role.name.clone()).filter(|name| !name.is_empty());
+        if context.timezone.is_none() {
+            context.timezone = self.users_time_zone(who).await?;
+        }
+        Ok(Reach { names: allowed(&role, who), context })
+    }
+
+    async fn users_time_zone(&self, who: &Identity) -> Result<Option<String>, ErrorData> {
+        if who.context.caller == Caller::Widget {
+            return Ok(None);
+        }
+        let user = workspace::user(&*self.records, &who.context.company_id, &who.context.user_id).await;
+        Ok(user.map_err(|error| failed(&error))?.and_then(|user| user.timezone))
+    }
+}
+
+/// What an identity may use.
+#[derive(Default)]
+struct Reach {
+    names: BTreeSet<String>,
+    context: ExecutionContext,
+}
+
+impl Reach {
+    fn has(&self, name: &str) -> bool {
+        self.names.contains(name)
+    }
+}
+
+/// The names of the tools that the agent may use for this identity: as in a run, and as the credential cuts them.
+fn allowed(role: &RoleBlock, who: &Identity) -> BTreeSet<String> {
+    let selection = select(role);
+    let cut = match &selection.choice {
+        Some(Choice::AgentServer(server)) => server.agent_server_tools.as_deref(),
+        _ => role.content.agent_server.agent_server_tools.as_deref(),
+    };
+    let mut names = tools::allowed(role, who.context.caller, cut);
+    if let Some(cut) = &who.tools {
+        names.retain(|name| cut.contains(name));
+    }
+    names
+}
+
+#[async_trait]
+impl Features for AgentFeatures {
+    fn info(&self) -> ServerConfig {
+        let mut capabilities = ServerCapabilities::default();
+        let mut tools = ToolsCapability::default();
+        tools.list_changed = Some(true);
+        let mut prompts = PromptsCapability::default();
+        prompts.list_changed = Some(true);
+        let mut resources = ResourcesCapability::default();
+        resources.list_changed = Some(true);
+        resources.subscribe = Some(true);
+        capabilities.tools = Some(tools);
+        capabilities.prompts = Some(prompts);
+        capabilities.resources = Some(resources);
+        ServerConfig::new(capabilities)
+            .with_server_info(Implementation::new("agentd", env!("CARGO_PKG_VERSION")))
+    }
+
+    async fn list_tools(&self, who: &Identity, cursor: Option<&str>) -> Result<ListToolsResult, ErrorData> {
+        let reach = self.reach(who).await?;
+        let mut specs = self.tools.list(&reach.context).await.map_err(|error| failed(&error))?;
+        specs.retain(|spec| reach.has(&spec.name));
+        specs.sort_by(|one, other| one.name.cmp(&other.name));
+        let (page, next) = page(&specs, cursor, |spec| &spec.name)?;
+        let tools = page.iter().map(|spec| convert::tool(spec)).collect::<Result<_, _>>()?;
+        let mut result = ListToolsResult::with_all_items(tools);
+        result.next_cursor = next;
+        Ok(result)
+    }
+
+    async fn call_tool(
+        &self,
+        who: &Identity,
+        call: CallToolRequestParams,
+        context: &RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        let reach = self.reach(who).await?;
+        if !reach.has(&call.name) {
+            return Err(unknown_tool(&call.name));
+        }
+        let arguments = Value::Object(call.arguments.unwrap_or_default());
+        let (progress, sending) = progress::of(context);
+        let calling = async {
+            let called = self.tools.call(&reach.context, &call.name, arguments, &*progress).await;
+            drop(progress);
+            called
+        };
+        let (called, ()) = join(calling, sending).await;
+        match called {
+            Ok(output) => {
+                if let Some(change) = documents::changed_by(&call.name, &reach.context, &output) {
+                    self.changes.announce(&change);
+                }
+                Ok(convert::output(output).into())
+            }
+            Err(ToolError::Unknown(_)) => Err(unknown_tool(&call.name)),
+            Err(error) => {
+                if let ToolError::Internal(source) = &error {
+                    tracing::error!(tool = %call.name, error = %source, "a tool failed");
+                }
+                Ok(CallToolResult::error(vec![ContentBlock::text(error.to_string())]).into())
+            }
+        }
+    }
+
+    async fn list_resources(
+        &self,
+        who: &Identity,
+        cursor: Option<&str>,
+    ) -> Result<ListResourcesResult, ErrorData> {
+        documents::list(&*self.tools, &self.reach(who).await?, cursor).await
+    }
+
+    async fn list_resource_templates(
+        &self,
+        who: &Identity,
+    ) -> Result<ListResourceTemplatesResult, ErrorData> {
+        Ok(documents::templates(&self.reach(who).await?))
+    }
+
+    async fn read_resource(
+        &self,
+        who: &Identity,
+        read: ReadResourceRequestParams,
+    ) -> Result<ReadResourceResponse, ErrorData> {
+        documents::read(&*self.tools, &self.reach(who).await?, read.uri).await.map(Into::into)
+    }
+
+    async fn has_resource(&self, who: &Identity, uri: &str) -> Result<bool, ErrorData> {
+        documents::has(&*self.tools, &self.reach(who).await?, uri).await
+    }
+
+    async fn list_prompts(
+        &self,
+        who: &Identity,
+        cursor: Option<&str>,
+    ) -> Result<ListPromptsResult, ErrorData> {
+        let blocks = prompts::of(self.role(who).await?.as_deref(), who.context.caller);
+        let (page, next) = page(&blocks, cursor, |block| &block.name)?;
+        let mut result = ListPromptsResult::with_all_items(page.iter().map(prompts::Block::prompt).collect());
+        result.next_cursor = next;
+        Ok(result)
+    }
+
+    async fn get_prompt(
+        &self,
+        who: &Identity,
+        get: GetPromptRequestParams,
+    ) -> Result<GetPromptResponse, ErrorData> {
+        let blocks = prompts::of(self.role(who).await?.as_deref(), who.context.caller);
+        let block = blocks.into_iter().find(|block| block.name == get.name);
+        let block = block.ok_or_else(|| ErrorData::invalid_params("there is no such prompt", None))?;
+        Ok(block.result().into())
+    }
+}
+
+/// The page that begins after the element of the name that `cursor` is, and the cursor of the next.
+fn page<'a, T>(
+    all: &'a [T],
+    cursor: Option<&str>,
+    name: impl Fn(&T) -> &str,
+) -> Result<(&'a [T], Option<String>), ErrorData> {
+    let begin = match cursor {
+        None => 0,
+        Some(cursor) => {
+            let place = all.iter().position(|element| name(element) == cursor);
+            place.ok_or_else(|| {
+                ErrorData::invalid_params("the cursor is none that this list has given", None)
+            })? + 1
+        }
+    };
+    let end = all.len().min(begin + DEFAULT_PAGE);
+    let page = &all[begin..end];
+    let next = page.last().filter(|_| end < all.len()).map(|last| name(last).to_owned());
+    Ok((page, next))
+}
+
+/// The same for a tool that is not there and one that is not for the caller.
+fn unknown_tool(name: &str) -> ErrorData {
+    let shown = &name[..name.floor_char_boundary(SHOWN_NAME)];
+    ErrorData::invalid_params(format!("Unknown tool: {shown}"), None)
+}
+
+/// A defect, or a store that does not answer: the log has the cause.
+fn failed(error: &dyn std::error::Error) -> ErrorData {
+    tracing::error!(error = %error, source = error.source(), "the tool server failed");
+    ErrorData::internal_error("the server failed", None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_give_each_element_once() {
+        let all: Vec<String> = (0..120).map(|i| format!("{i:03}")).collect();
+        let (mut seen, mut cursor) = (Vec::new(), None);
+        loop {
+            let (one, next) = page(&all, cursor.as_deref(), |name| name).expect("a page");
+            seen.extend_from_slice(one);
+            cursor = next;
+            if cursor.is_none() {
+                break;
+            }
+        }
+        assert_eq!(seen, all);
+        assert!(page(&all, Some("none"), |name| name).is_err());
+        assert_eq!(page(&all[..50], None, |name| name).expect("a page"), (&all[..50], None));
+    }
+}

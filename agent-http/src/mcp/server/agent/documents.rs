@@ -1,0 +1,193 @@
+//! Documents as resources, `doc://{id}`, read by the tools that read documents.
+//!
+//! What the caller may do with those tools is what it may do here: who has `getDoc` may read, who has `listDocs` too
+//! may list. So no document is a resource for somebody who could not have had it from a tool.
+
+use agent_core::tool::{ExecutionContext, NoProgress, ToolError, ToolOutput, ToolRegistry};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+use rmcp::model::{
+    ErrorData, ListResourceTemplatesResult, ListResourcesResult, ReadResourceResult, Resource,
+    ResourceContents, ResourceTemplate,
+};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::super::changes::Change;
+use super::{Reach, failed};
+
+const SCHEME: &str = "doc://";
+const MARKDOWN: &str = "text/markdown";
+/// What stands for itself in an address (RFC 3986, section 2.3).
+const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+const LIST: &str = "listDocs";
+const GET: &str = "getDoc";
+
+/// How many pages of a document's text are put together. A store takes no text that has more.
+const MAX_PAGES: usize = 64;
+/// How often reading begins anew because somebody writes meanwhile.
+const ATTEMPTS: usize = 3;
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Listed {
+    docs: Vec<Head>,
+    next_cursor: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Head {
+    id: String,
+    #[serde(default)]
+    title: String,
+    bytes: Option<u64>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Got {
+    doc: Text,
+    next_cursor: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Text {
+    text: String,
+    version: Option<u64>,
+}
+
+fn uri(id: &str) -> String {
+    format!("{SCHEME}{}", utf8_percent_encode(id, ESCAPED))
+}
+
+fn id(uri: &str) -> Option<String> {
+    let id = uri.strip_prefix(SCHEME).filter(|id| !id.is_empty())?;
+    percent_decode_str(id).decode_utf8().ok().map(Into::into)
+}
+
+fn not_found() -> ErrorData {
+    ErrorData::resource_not_found("there is no such resource", None)
+}
+
+/// Calls a tool for its structured result.
+async fn ask<T: DeserializeOwned>(
+    tools: &dyn ToolRegistry,
+    context: &ExecutionContext,
+    name: &str,
+    arguments: Value,
+) -> Result<T, ErrorData> {
+    match tools.call(context, name, arguments, &NoProgress).await {
+        Ok(ToolOutput { structured: Some(value), is_error: false, .. }) => {
+            serde_json::from_value(value).map_err(|error| failed(&error))
+        }
+        Ok(_) | Err(ToolError::Unknown(_) | ToolError::NotFound(_)) => Err(not_found()),
+        Err(error @ ToolError::InvalidArguments(_)) => {
+            Err(ErrorData::invalid_params(error.to_string(), None))
+        }
+        Err(error @ (ToolError::Unavailable(_) | ToolError::Conflict(_))) => {
+            Err(ErrorData::internal_error(error.to_string(), None))
+        }
+        Err(error) => Err(failed(&error)),
+    }
+}
+
+pub(super) async fn list(
+    tools: &dyn ToolRegistry,
+    reach: &Reach,
+    cursor: Option<&str>,
+) -> Result<ListResourcesResult, ErrorData> {
+    if !(reach.has(LIST) && reach.has(GET)) {
+        return Ok(ListResourcesResult::default());
+    }
+    let arguments = cursor.map_or_else(|| json!({}), |cursor| json!({"cursor": cursor}));
+    let listed: Listed = ask(tools, &reach.context, LIST, arguments).await?;
+    let resources = listed.docs.into_iter().map(|head| {
+        let mut resource = Resource::new(uri(&head.id), head.id).with_mime_type(MARKDOWN);
+        resource.title = Some(head.title).filter(|title| !title.is_empty());
+        resource.size = head.bytes;
+        resource
+    });
+    let mut result = ListResourcesResult::with_all_items(resources.collect());
+    result.next_cursor = listed.next_cursor;
+    Ok(result)
+}
+
+pub(super) fn templates(reach: &Reach) -> ListResourceTemplatesResult {
+    let template = ResourceTemplate::new("doc://{id}", "document")
+        .with_description("A document, by its id")
+        .with_mime_type(MARKDOWN);
+    ListResourceTemplatesResult::with_all_items(reach.has(GET).then_some(template).into_iter().collect())
+}
+
+pub(super) async fn read(
+    tools: &dyn ToolRegistry,
+    reach: &Reach,
+    address: String,
+) -> Result<ReadResourceResult, ErrorData> {
+    let id = id(&address).filter(|_| reach.has(GET)).ok_or_else(not_found)?;
+    for _ in 0..ATTEMPTS {
+        if let Some(text) = whole(tools, reach, &id).await? {
+            let contents = ResourceContents::text(text, address).with_mime_type(MARKDOWN);
+            return Ok(ReadResourceResult::new(vec![contents]));
+        }
+    }
+    Err(ErrorData::internal_error("the document is being written; try again", None))
+}
+
+/// The whole text; nothing if it has changed in the middle.
+async fn whole(tools: &dyn ToolRegistry, reach: &Reach, id: &str) -> Result<Option<String>, ErrorData> {
+    let (mut text, mut arguments, mut version) = (String::new(), json!({"id": id}), None);
+    for page in 0..MAX_PAGES {
+        let got: Got = ask(tools, &reach.context, GET, arguments).await?;
+        if page > 0 && version != got.doc.version {
+            return Ok(None);
+        }
+        version = got.doc.version;
+        text.push_str(&got.doc.text);
+        let Some(cursor) = got.next_cursor else { return Ok(Some(text)) };
+        arguments = json!({"id": id, "cursor": cursor});
+    }
+    Err(failed(&std::io::Error::other("a document has more pages than it can have")))
+}
+
+pub(super) async fn has(tools: &dyn ToolRegistry, reach: &Reach, address: &str) -> Result<bool, ErrorData> {
+    let Some(id) = id(address).filter(|_| reach.has(GET)) else { return Ok(false) };
+    match ask::<Got>(tools, &reach.context, GET, json!({"id": id})).await {
+        Ok(_) => Ok(true),
+        Err(error) if error.code == not_found().code => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// What a call has changed of the documents.
+pub(super) fn changed_by(tool: &str, context: &ExecutionContext, output: &ToolOutput) -> Option<Change> {
+    if output.is_error {
+        return None;
+    }
+    let company_id = context.company_id.clone();
+    match tool {
+        "createDoc" => Some(Change::Resources { company_id }),
+        "appendDoc" => {
+            let id = output.structured.as_ref()?.pointer("/doc/id")?.as_str()?;
+            Some(Change::Resource { company_id, uri: uri(id) })
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_names_its_document() {
+        for name in ["handbook", "a b/c?d#e%", "ü", "..", "."] {
+            assert_eq!(id(&uri(name)).as_deref(), Some(name));
+        }
+        assert_eq!(uri("a/b c"), "doc://a%2Fb%20c");
+        for other in ["", "doc://", "doc:x", "file:///etc/passwd", "doc://%ff"] {
+            assert_eq!(id(other), None, "{other}");
+        }
+    }
+}

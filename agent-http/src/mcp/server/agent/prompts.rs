@@ -1,0 +1,71 @@
+//! The blocks of an agent's prompt, which its people can put into their own conversations.
+
+use agent_core::role::{PromptBlock, RoleBlock};
+use agent_core::tool::Caller;
+use rmcp::model::{GetPromptResult, Prompt, PromptMessage, Role};
+
+/// A block under a name of its own.
+pub(super) struct Block {
+    pub(super) name: String,
+    title: Option<String>,
+    text: String,
+}
+
+/// The blocks that the caller may see. Visitors of a page are not told how the agent is prompted.
+pub(super) fn of(role: Option<&RoleBlock>, caller: Caller) -> Vec<Block> {
+    let Some(role) = role.filter(|_| caller != Caller::Widget) else { return Vec::new() };
+    let mut blocks: Vec<Block> = Vec::new();
+    for (i, block) in role.content.prompt_blocks.iter().enumerate() {
+        let (title, text) = match block {
+            PromptBlock::Text(text) => ("", text),
+            PromptBlock::Titled { title, text } => (title.trim(), text),
+        };
+        if text.trim().is_empty() {
+            continue;
+        }
+        let is_taken = title.is_empty() || blocks.iter().any(|other| other.name == title);
+        let name = if is_taken { format!("block-{}", i + 1) } else { title.to_owned() };
+        let title = Some(title.to_owned()).filter(|title| !title.is_empty());
+        blocks.push(Block { name, title, text: text.trim().to_owned() });
+    }
+    blocks
+}
+
+impl Block {
+    pub(super) fn prompt(&self) -> Prompt {
+        let mut prompt = Prompt::new(self.name.clone(), None::<String>, None);
+        prompt.title = self.title.clone();
+        prompt
+    }
+
+    pub(super) fn result(self) -> GetPromptResult {
+        GetPromptResult::new(vec![PromptMessage::new_text(Role::User, self.text)])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn each_block_has_a_name_of_its_own() {
+        let role: RoleBlock =
+            serde_json::from_value(json!({"id": "a", "companyId": "c", "content": {"promptBlocks":
+            ["Plain.", {"title": "Tone", "text": "Short."}, {"title": "Tone", "text": "Kind."}, " "]}}))
+            .expect("a role");
+        let blocks = of(Some(&role), Caller::Session);
+        let shown: Vec<_> = blocks
+            .iter()
+            .map(|block| (block.name.as_str(), block.title.as_deref(), block.text.as_str()))
+            .collect();
+        let expected = [
+            ("block-1", None, "Plain."),
+            ("Tone", Some("Tone"), "Short."),
+            ("block-3", Some("Tone"), "Kind."),
+        ];
+        assert_eq!(shown, expected);
+        assert!(of(Some(&role), Caller::Widget).is_empty() && of(None, Caller::Session).is_empty());
+    }
+}

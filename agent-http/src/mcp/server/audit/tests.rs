@@ -1,0 +1,120 @@
+use agent_core::memory::MemoryRecords;
+use agent_core::tool::ExecutionContext;
+
+use super::*;
+
+fn who(company: &str, agent: &str) -> Identity {
+    let context = ExecutionContext {
+        user_id: "ada".into(),
+        company_id: company.into(),
+        agent_id: agent.into(),
+        ..ExecutionContext::default()
+    };
+    Identity { id: "t1".into(), context, tools: None }
+}
+
+const SMALL: Limits = Limits { sheet: 3, sheets: 4, waiting: 100, open: 2 };
+
+fn log(limits: Limits) -> AuditLog {
+    AuditLog::bounded(Arc::new(MemoryRecords::default()), limits)
+}
+
+async fn tools(log: &AuditLog, company: &str, agent: &str) -> Vec<String> {
+    let page = log.calls(company, agent, Some(200), None).await.expect("a page");
+    assert_eq!(page.next_cursor, None);
+    page.calls.into_iter().map(|call| call.tool).collect()
+}
+
+/// Notes calls of these names, and writes after each `together` of them.
+async fn note(log: &AuditLog, range: std::ops::Range<usize>, together: usize) {
+    for i in range {
+        log.begin(&who("c", "a"), &i.to_string()).ended(Outcome::Ok);
+        if i % together == 0 {
+            log.flush().await;
+        }
+    }
+    log.flush().await;
+}
+
+fn down(from: usize, to: usize) -> Vec<String> {
+    (to..=from).rev().map(|i| i.to_string()).collect()
+}
+
+#[tokio::test]
+async fn calls_are_kept_by_agent_newest_first() {
+    let log = log(SMALL);
+    log.begin(&who("c", "a"), "first").ended(Outcome::Ok);
+    log.begin(&who("c", "b"), "other").ended(Outcome::Refused);
+    drop(log.begin(&who("c", "a"), "second"));
+    log.begin(&who("d", "a"), &"ü".repeat(100)).ended(Outcome::Failed);
+    log.flush().await;
+    assert_eq!(tools(&log, "c", "a").await, ["second", "first"]);
+    assert_eq!(tools(&log, "c", "b").await, ["other"]);
+    assert_eq!(tools(&log, "d", "a").await, ["ü".repeat(64)]);
+    assert!(tools(&log, "d", "b").await.is_empty());
+    let page = log.calls("c", "a", Some(1), None).await.expect("a page");
+    let call = &page.calls[0];
+    assert_eq!((call.user_id.as_str(), call.credential_id.as_str()), ("ada", "t1"));
+    assert_eq!((call.outcome, call.run_id.as_deref()), (Outcome::Cancelled, None));
+    assert!(call.at.ends_with('Z') && call.at.len() == "2026-07-28T12:00:00.000Z".len(), "{}", call.at);
+}
+
+#[tokio::test]
+async fn pages_give_each_call_once_while_others_are_noted() {
+    for together in [1, 2, 3, 7] {
+        for limit in [1, 2, 3, 4, 50] {
+            let log = log(Limits { sheets: 100, ..SMALL });
+            note(&log, 0..10, together).await;
+            let (mut seen, mut cursor, mut noted) = (Vec::new(), None, 10);
+            loop {
+                let page = log.calls("c", "a", Some(limit), cursor.as_deref()).await.expect("a page");
+                assert!(page.calls.len() <= limit);
+                seen.extend(page.calls.into_iter().map(|call| call.tool));
+                cursor = page.next_cursor;
+                if cursor.is_none() {
+                    break;
+                }
+                note(&log, noted..noted + 1, 1).await;
+                noted += 1;
+            }
+            assert_eq!(seen, down(9, 0), "{together} {limit}");
+        }
+    }
+    let log = log(SMALL);
+    note(&log, 0..1, 1).await;
+    for cursor in ["", "x", "1", "1.x", "x.y.z", "1.x.y"] {
+        let refused = log.calls("c", "a", None, Some(cursor)).await.expect_err("no cursor");
+        assert_eq!(refused.code(), crate::error::Code::InvalidRequest, "{cursor}");
+    }
+}
+
+#[tokio::test]
+async fn old_calls_make_room_for_new_ones() {
+    let records = Arc::new(MemoryRecords::default());
+    let log = AuditLog::bounded(records.clone(), SMALL);
+    note(&log, 0..14, 2).await;
+    assert_eq!(tools(&log, "c", "a").await, down(13, 3), "four sheets of three, the last one not full");
+    // Another process does not go on with a sheet.
+    let again = AuditLog::bounded(records, SMALL);
+    note(&again, 14..16, 2).await;
+    assert_eq!(tools(&again, "c", "a").await, down(15, 6));
+}
+
+#[tokio::test]
+async fn what_cannot_be_written_in_time_is_dropped_from_the_old_end() {
+    let log = log(Limits { waiting: 3, ..SMALL });
+    for i in 0..10 {
+        log.begin(&who("c", "a"), &i.to_string()).ended(Outcome::Ok);
+    }
+    log.flush().await;
+    assert_eq!(tools(&log, "c", "a").await, down(9, 7));
+}
+
+#[tokio::test(start_paused = true)]
+async fn notes_are_written_by_themselves() {
+    let log = log(SMALL);
+    log.begin(&who("c", "a"), "x").ended(Outcome::Ok);
+    while tools(&log, "c", "a").await.is_empty() {
+        time::sleep(Duration::from_millis(50)).await;
+    }
+}

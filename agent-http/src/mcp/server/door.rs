@@ -1,0 +1,134 @@
+//! Which hosts and which pages a request may come by (the specification's protection against DNS rebinding).
+//!
+//! A page whose name is made to point at this machine reaches us with its own name in `Host`, and with its own origin
+//! in `Origin`; clients outside of browsers send no `Origin`. So a name must be one that the operator gave us, and a
+//! page one that the operator lists or our own.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+
+use http::header::{HOST, ORIGIN};
+use http::uri::Authority;
+use http::{HeaderMap, HeaderValue};
+use url::Url;
+
+use crate::cors::Origins;
+use crate::error::HttpError;
+
+/// The names of this machine to itself.
+const LOOPBACK: [&str; 3] = ["localhost", "127.0.0.1", "[::1]"];
+
+/// Lets requests in by name and page.
+#[derive(Debug, Clone)]
+pub struct Door {
+    /// Lower-case names without ports; IPv6 addresses in brackets.
+    hosts: BTreeSet<String>,
+    /// Our own pages, as browsers write their origins.
+    own: BTreeSet<String>,
+    /// The operator's other pages.
+    origins: Origins,
+}
+
+impl Door {
+    /// A door for a server that listens at `bound` and is known as `public_url`, for its own pages and `origins`.
+    ///
+    /// A server that listens on loopback answers to the loopback names too, whatever port leads to it.
+    pub fn new(public_url: &Url, bound: SocketAddr, origins: Origins) -> Self {
+        let mut hosts: BTreeSet<String> =
+            public_url.host_str().map(str::to_ascii_lowercase).into_iter().collect();
+        let mut own = BTreeSet::from([public_url.origin().ascii_serialization()]);
+        if bound.ip().is_loopback() {
+            hosts.extend(LOOPBACK.map(str::to_owned));
+            own.extend(LOOPBACK.map(|name| format!("http://{name}:{}", bound.port())));
+        } else if !bound.ip().is_unspecified() {
+            hosts.insert(match bound {
+                SocketAddr::V4(address) => address.ip().to_string(),
+                SocketAddr::V6(address) => format!("[{}]", address.ip()),
+            });
+        }
+        Self { hosts, own, origins }
+    }
+
+    /// Checks `Host` and `Origin`.
+    ///
+    /// # Errors
+    ///
+    /// 403, which names the setting that would let the request in.
+    pub fn check(&self, headers: &HeaderMap) -> Result<(), HttpError> {
+        let host = single(headers.get_all(HOST).iter()).and_then(name);
+        if !host.is_some_and(|host| self.hosts.contains(&host)) {
+            return Err(HttpError::forbidden("the Host is not one of this server's; see PUBLIC_URL"));
+        }
+        let mut origins = headers.get_all(ORIGIN).iter();
+        if !origins.all(|origin| self.is_known(origin)) {
+            return Err(HttpError::forbidden("the Origin is not allowed; see CORS_ORIGIN"));
+        }
+        Ok(())
+    }
+
+    fn is_known(&self, origin: &HeaderValue) -> bool {
+        self.origins.contains(origin) || origin.to_str().is_ok_and(|origin| self.own.contains(origin))
+    }
+}
+
+fn single<'h>(mut values: impl Iterator<Item = &'h HeaderValue>) -> Option<&'h HeaderValue> {
+    values.next().filter(|_| values.next().is_none())
+}
+
+/// The name in a `Host` header, without its port.
+fn name(host: &HeaderValue) -> Option<String> {
+    let authority: Authority = host.to_str().ok()?.parse().ok()?;
+    // A user before the name is no part of a Host header.
+    (!authority.as_str().contains('@')).then(|| authority.host().to_ascii_lowercase())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cors::parse_origins;
+    use crate::error::Code;
+
+    fn door(public_url: &str, bound: &str) -> Door {
+        let origins = parse_origins("https://app.example").expect("an origin");
+        Door::new(&public_url.parse().expect("an address"), bound.parse().expect("an address"), origins)
+    }
+
+    #[test]
+    fn names_and_pages_are_the_operators() {
+        let public = door("https://Agents.example:8443/x", "0.0.0.0:3000");
+        let local = door("http://127.0.0.1:3000/", "127.0.0.1:3000");
+        let inside = door("https://agents.example/", "10.0.0.7:3000");
+        let cases: &[(&Door, &[&str], &[&str], bool)] = &[
+            (&public, &["agents.example:8443"], &[], true),
+            (&public, &["AGENTS.example"], &["https://app.example"], true),
+            (&public, &["agents.example"], &["https://agents.example:8443"], true),
+            (&public, &["agents.example"], &["https://agents.example"], false),
+            (&public, &["agents.example"], &["https://app.example", "https://evil.example"], false),
+            (&public, &["agents.example"], &["null"], false),
+            (&public, &["agents.example"], &[""], false),
+            (&public, &["localhost:3000"], &[], false),
+            (&public, &["agents.example.evil.example"], &[], false),
+            (&public, &["agents.example", "evil.example"], &[], false),
+            (&public, &["agents.example@evil.example"], &[], false),
+            (&public, &["evil.example@agents.example"], &[], false),
+            (&public, &[""], &[], false),
+            (&public, &[], &[], false),
+            (&local, &["localhost:3000"], &["http://localhost:3000"], true),
+            (&local, &["[::1]:9"], &["http://127.0.0.1:3000"], true),
+            (&local, &["127.0.0.1"], &["http://127.0.0.1:3001"], false),
+            (&local, &["127.0.0.1.evil.example:3000"], &[], false),
+            (&local, &["evil.example:3000"], &[], false),
+            (&local, &["localhost:3000"], &["http://evil.example"], false),
+            (&inside, &["10.0.0.7:3000"], &[], true),
+            (&inside, &["10.0.0.8:3000"], &[], false),
+        ];
+        for (door, hosts, origins, taken) in cases {
+            let header = |name: http::HeaderName, values: &[&str]| {
+                values.iter().map(|value| (name.clone(), value.parse().expect("a value"))).collect::<Vec<_>>()
+            };
+            let headers: HeaderMap = header(HOST, hosts).into_iter().chain(header(ORIGIN, origins)).collect();
+            let checked = door.check(&headers).map_err(|error| error.code());
+            assert_eq!(checked, if *taken { Ok(()) } else { Err(Code::Forbidden) }, "{hosts:?} {origins:?}");
+        }
+    }
+}

@@ -1,0 +1,273 @@
+//! How answers are framed: lines, one JSON object, or an event stream.
+//!
+//! `rmcp` speaks as the specification's clients ask, in JSON or server-sent events. Here its answers get the shape
+//! that the caller asked for: clients that ask for nothing get lines, and those that take both JSON and events get
+//! an event stream only where there is more to say than the answer.
+
+use std::convert::Infallible;
+
+use bytes::Bytes;
+use futures_util::{StreamExt, stream};
+use http::header::{ACCEPT, CONTENT_LENGTH, CONTENT_TYPE};
+use http::{HeaderMap, HeaderValue, Method, Response};
+use http_body_util::BodyExt;
+use http_body_util::combinators::BoxBody;
+use mediatype::{MediaTypeList, Name, ReadParams};
+use rmcp::model::RequestId;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+
+use super::refusal::Refusal;
+use crate::error::{Code, HttpError};
+use crate::lines::SseDecoder;
+use crate::serve::{ResponseBody, empty, full, streaming};
+
+/// The largest message of our own that is taken apart again.
+const MAX_MESSAGE_BYTES: usize = 64 << 20;
+
+const JSON: &str = "application/json";
+const NDJSON: &str = "application/x-ndjson";
+const EVENTS: &str = "text/event-stream";
+
+/// The answer's framing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Framing {
+    /// Each message a line.
+    Ndjson,
+    /// The answer alone, as JSON.
+    Json,
+    /// The answer as JSON where it is all that there is, else all messages as events.
+    Events,
+}
+
+impl Framing {
+    /// Chooses the framing of the answer to a request by its `Accept` headers.
+    pub(super) fn negotiate(method: &Method, headers: &HeaderMap) -> Result<Self, HttpError> {
+        let Some(accepted) = Accepted::read(headers) else { return Ok(Self::Ndjson) };
+        let Accepted { ndjson, json, events, any } = accepted;
+        let streams_alone = *method == Method::GET;
+        if events && (json || any || streams_alone) {
+            Ok(Self::Events)
+        } else if ndjson || (any && !json) {
+            Ok(Self::Ndjson)
+        } else if json && !streams_alone {
+            Ok(Self::Json)
+        } else if *method == Method::DELETE {
+            // Its answer has no body.
+            Ok(Self::Json)
+        } else {
+            let detail =
+                "there are application/x-ndjson, and application/json together with text/event-stream";
+            Err(HttpError::new(Code::NotAcceptable, detail))
+        }
+    }
+
+    /// The media type of an answer that is one message.
+    pub(super) fn content_type_of_one(self) -> &'static str {
+        match self {
+            Self::Ndjson => NDJSON,
+            Self::Json | Self::Events => JSON,
+        }
+    }
+
+    /// Frames what `rmcp` has answered to a request of `method` and `id`.
+    pub(super) async fn apply(
+        self,
+        method: &Method,
+        id: Option<RequestId>,
+        response: Response<BoxBody<Bytes, Infallible>>,
+    ) -> Response<ResponseBody> {
+        let (head, body) = response.into_parts();
+        let response = Response::from_parts(head, ());
+        let content_type = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+        match content_type {
+            Some(JSON) => {
+                let body = whole(body).await;
+                self.one(response, &body)
+            }
+            Some(EVENTS) if *method == Method::GET && self == Self::Events => {
+                response.map(|()| body.map_err(|never| match never {}).boxed_unsync())
+            }
+            Some(EVENTS) => match self {
+                Self::Ndjson => lines(response, body),
+                Self::Json | Self::Events => self.answer_or_events(response, body).await,
+            },
+            _ if response.status().is_success() => response.map(|()| empty()),
+            _ => {
+                let text = whole(body).await;
+                Refusal::of_text(id, &response, &text).respond(self)
+            }
+        }
+    }
+
+    /// One message, and a newline after it.
+    fn one(self, response: Response<()>, message: &[u8]) -> Response<ResponseBody> {
+        let line = [message, b"\n"].concat();
+        let mut response = response.map(|()| full(line));
+        let headers = response.headers_mut();
+        headers.remove(CONTENT_LENGTH);
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(self.content_type_of_one()));
+        response
+    }
+
+    /// Waits for the first event to see whether it is the answer.
+    async fn answer_or_events(
+        self,
+        response: Response<()>,
+        mut body: BoxBody<Bytes, Infallible>,
+    ) -> Response<ResponseBody> {
+        let mut events = SseDecoder::new(MAX_MESSAGE_BYTES);
+        let mut held = Vec::new();
+        while let Some(frame) = body.frame().await {
+            let Ok(data) = frame.unwrap_or_else(|never| match never {}).into_data() else { continue };
+            events.push(data.clone());
+            while let Ok(Some(event)) = events.next_event() {
+                if is_answer(event.data) {
+                    if held.is_empty() || self == Self::Json {
+                        return self.one(response, event.data);
+                    }
+                } else if self == Self::Events && !event.data.is_empty() {
+                    held.push(data.clone());
+                    return passed_on(response, held, body);
+                }
+            }
+            // A sign of life says that the answer takes its time; so the client shall see it too.
+            if self == Self::Events && data.starts_with(b":") {
+                held.push(data);
+                return passed_on(response, held, body);
+            }
+        }
+        // A cancelled request has no answer.
+        passed_on(response, held, body)
+    }
+}
+
+/// What the `Accept` headers name, without what they exclude.
+struct Accepted {
+    ndjson: bool,
+    json: bool,
+    events: bool,
+    any: bool,
+}
+
+impl Accepted {
+    /// Nothing where nothing is asked for.
+    fn read(headers: &HeaderMap) -> Option<Self> {
+        const Q: Name<'static> = Name::new_unchecked("q");
+        let mut asked = false;
+        let mut accepted = Self { ndjson: false, json: false, events: false, any: false };
+        for header in headers.get_all(ACCEPT) {
+            asked |= !header.as_bytes().trim_ascii().is_empty();
+            for range in MediaTypeList::new(header.to_str().unwrap_or_default()).flatten() {
+                let excluded = range.get_param(Q).is_some_and(|q| q.as_str().parse() == Ok(0.0_f32));
+                let name = range.essence().to_string().to_ascii_lowercase();
+                match name.as_str() {
+                    _ if excluded => {}
+                    NDJSON => accepted.ndjson = true,
+                    JSON => accepted.json = true,
+                    EVENTS => accepted.events = true,
+                    "*/*" | "application/*" => accepted.any = true,
+                    _ => {}
+                }
+            }
+        }
+        asked.then_some(accepted)
+    }
+}
+
+/// What `rmcp` asks to be accepted, whatever the caller's framing.
+pub(super) fn accept_all() -> HeaderValue {
+    HeaderValue::from_static("application/json, text/event-stream")
+}
+
+async fn whole(body: BoxBody<Bytes, Infallible>) -> Bytes {
+    body.collect().await.unwrap_or_else(|never| match never {}).to_bytes()
+}
+
+/// Whether a message is an answer: requests and notifications have a method.
+fn is_answer(message: &[u8]) -> bool {
+    #[derive(Deserialize)]
+    struct Message {
+        method: Option<IgnoredAny>,
+    }
+    serde_json::from_slice::<Message>(message).is_ok_and(|message| message.method.is_none())
+}
+
+/// The events that were looked at, and the rest.
+fn passed_on(
+    response: Response<()>,
+    held: Vec<Bytes>,
+    body: BoxBody<Bytes, Infallible>,
+) -> Response<ResponseBody> {
+    let body = stream::iter(held.into_iter().map(Ok::<_, Infallible>)).chain(body.into_data_stream());
+    response.map(|()| streaming(body))
+}
+
+/// The answer, which ends at `end` where it has not before.
+pub(super) fn until(
+    response: Response<ResponseBody>,
+    end: impl Future<Output = ()> + Send + 'static,
+) -> Response<ResponseBody> {
+    response.map(|body| streaming(body.into_data_stream().take_until(end)))
+}
+
+/// The messages of an event stream, each a line.
+fn lines(response: Response<()>, body: BoxBody<Bytes, Infallible>) -> Response<ResponseBody> {
+    let mut events = SseDecoder::new(MAX_MESSAGE_BYTES);
+    let lines = body.into_data_stream().filter_map(move |data| {
+        let data = data.unwrap_or_else(|never| match never {});
+        events.push(data);
+        let mut lines = Vec::new();
+        let decoded = loop {
+            match events.next_event() {
+                Ok(Some(event)) if event.data.is_empty() => {}
+                Ok(Some(event)) => {
+                    lines.extend_from_slice(event.data);
+                    lines.push(b'\n');
+                }
+                Ok(None) => break Ok(()),
+                Err(error) => break Err(error),
+            }
+        };
+        let chunk = decoded.map(|()| Bytes::from(lines));
+        std::future::ready((!matches!(&chunk, Ok(chunk) if chunk.is_empty())).then_some(chunk))
+    });
+    let mut response = response.map(|()| streaming(lines));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(NDJSON));
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn accept_chooses_the_framing() {
+        use Framing::{Events, Json, Ndjson};
+        let cases: &[(&[&str], Option<Framing>, Option<Framing>)] = &[
+            (&[], Some(Ndjson), Some(Ndjson)),
+            (&[""], Some(Ndjson), Some(Ndjson)),
+            (&["*/*"], Some(Ndjson), Some(Ndjson)),
+            (&["application/*"], Some(Ndjson), Some(Ndjson)),
+            (&["application/x-ndjson"], Some(Ndjson), Some(Ndjson)),
+            (&["Application/X-NDJSON, application/json"], Some(Ndjson), Some(Ndjson)),
+            (&["text/html, */*;q=0.1"], Some(Ndjson), Some(Ndjson)),
+            (&["application/json, text/event-stream"], Some(Events), Some(Events)),
+            (&["text/event-stream", "application/json;q=0.5"], Some(Events), Some(Events)),
+            (&["application/json, text/event-stream, application/x-ndjson"], Some(Events), Some(Events)),
+            (&["text/event-stream, */*"], Some(Events), Some(Events)),
+            (&["application/json, text/event-stream;q=0"], Some(Json), None),
+            (&["application/json"], Some(Json), None),
+            (&["application/json, text/plain, */*"], Some(Json), None),
+            (&["text/event-stream"], None, Some(Events)),
+            (&["text/html"], None, None),
+            (&["*/*;q=0"], None, None),
+        ];
+        for (values, post, get) in cases {
+            let headers: HeaderMap =
+                values.iter().map(|value| (ACCEPT, value.parse().expect("a header value"))).collect();
+            assert_eq!(Framing::negotiate(&Method::POST, &headers).ok(), *post, "{values:?}");
+            assert_eq!(Framing::negotiate(&Method::GET, &headers).ok(), *get, "{values:?}");
+        }
+    }
+}

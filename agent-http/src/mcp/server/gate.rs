@@ -1,0 +1,183 @@
+//! How much an agent's callers may ask for, all of them together: so many requests a minute, so many at once.
+
+use std::convert::Infallible;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use governor::clock::{Clock, MonotonicClock};
+use governor::middleware::NoOpMiddleware;
+use governor::state::{InMemoryState, NotKeyed};
+use governor::{Quota, RateLimiter};
+use quick_cache::sync::Cache;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time;
+
+use super::identity::Identity;
+
+/// Of how many agents it is remembered what they do; the least used give way. That many must be asked for at the
+/// same time before one of them gets more than its share.
+const REMEMBERED: usize = 10_000;
+
+/// How many requests wait for a place, for each place.
+const WAITING: usize = 16;
+
+/// How many subscriptions are open, for each place.
+const LISTENING: usize = 8;
+
+/// What an agent's callers may ask for.
+#[derive(Debug, Clone)]
+pub struct GateLimits {
+    /// Requests that are worked on at once; further ones wait.
+    pub concurrency: usize,
+    /// Messages a minute; as many may come at once.
+    pub per_minute: NonZeroU32,
+    /// How long a request waits for a place.
+    pub wait: Duration,
+}
+
+/// Lets requests in.
+pub(super) struct Gate {
+    limits: GateLimits,
+    clock: MonotonicClock,
+    /// By company and agent.
+    agents: Cache<(String, String), Arc<Agent>>,
+}
+
+struct Agent {
+    rate: RateLimiter<NotKeyed, InMemoryState, MonotonicClock, NoOpMiddleware<Instant>>,
+    places: Arc<Semaphore>,
+    /// The places and those who wait for one.
+    queue: Arc<Semaphore>,
+    subscriptions: Arc<Semaphore>,
+}
+
+/// A limit that is reached.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Busy {
+    pub(super) why: &'static str,
+    pub(super) retry_after: Option<Duration>,
+}
+
+/// A place, given back when it is dropped.
+#[derive(Debug)]
+pub(super) struct Place(#[expect(dead_code, reason = "held")] [Option<OwnedSemaphorePermit>; 2]);
+
+impl Gate {
+    pub(super) fn new(limits: GateLimits) -> Self {
+        Self { limits, clock: MonotonicClock, agents: Cache::new(REMEMBERED) }
+    }
+
+    fn agent(&self, identity: &Identity) -> Arc<Agent> {
+        let GateLimits { concurrency, per_minute, .. } = self.limits;
+        let fresh = || {
+            Ok::<_, Infallible>(Arc::new(Agent {
+                rate: RateLimiter::direct_with_clock(Quota::per_minute(per_minute), self.clock.clone()),
+                places: Arc::new(Semaphore::new(concurrency)),
+                queue: Arc::new(Semaphore::new(
+                    concurrency.saturating_mul(1 + WAITING).min(Semaphore::MAX_PERMITS),
+                )),
+                subscriptions: Arc::new(Semaphore::new(
+                    concurrency.saturating_mul(LISTENING).min(Semaphore::MAX_PERMITS),
+                )),
+            }))
+        };
+        let key = (identity.context.company_id.clone(), identity.context.agent_id.clone());
+        let Ok(agent) = self.agents.get_or_insert_with(&key, fresh);
+        agent
+    }
+
+    /// Counts a message.
+    pub(super) fn count(&self, identity: &Identity) -> Result<(), Busy> {
+        self.agent(identity).rate.check().map_err(|until| Busy {
+            why: "this agent's tools are asked too often",
+            retry_after: Some(until.wait_time_from(self.clock.now())),
+        })
+    }
+
+    /// Waits for a place to work on a request.
+    pub(super) async fn enter(&self, identity: &Identity) -> Result<Place, Busy> {
+        let busy = Busy { why: "too many requests for this agent are under way", retry_after: None };
+        let agent = self.agent(identity);
+        let queued = agent.queue.clone().try_acquire_owned().map_err(|_| busy.clone())?;
+        let place = match agent.places.clone().try_acquire_owned() {
+            Ok(place) => place,
+            Err(_) => {
+                let place = time::timeout(self.limits.wait, agent.places.clone().acquire_owned()).await;
+                place.map_err(|_| busy)?.expect("the semaphore is never closed")
+            }
+        };
+        Ok(Place([Some(queued), Some(place)]))
+    }
+
+    /// Takes a place for a subscription, which lasts.
+    pub(super) fn subscribe(&self, identity: &Identity) -> Result<Place, Busy> {
+        let place = self.agent(identity).subscriptions.clone().try_acquire_owned();
+        let busy = |_| Busy { why: "too many subscriptions for this agent are open", retry_after: None };
+        place.map(|place| Place([Some(place), None])).map_err(busy)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use agent_core::tool::ExecutionContext;
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    fn identity(agent: &str) -> Identity {
+        let context = ExecutionContext {
+            company_id: "c".into(),
+            agent_id: agent.into(),
+            ..ExecutionContext::default()
+        };
+        Identity { id: "t".into(), context, tools: None }
+    }
+
+    fn gate(concurrency: usize, per_minute: u32) -> Gate {
+        let per_minute = NonZeroU32::new(per_minute).expect("not zero");
+        Gate::new(GateLimits { concurrency, per_minute, wait: Duration::from_secs(1) })
+    }
+
+    #[test]
+    fn a_minute_has_so_many_messages_for_each_agent() {
+        let gate = gate(1, 2);
+        for _ in 0..2 {
+            gate.count(&identity("a")).expect("within the limit");
+        }
+        let busy = gate.count(&identity("a")).expect_err("over the limit");
+        assert!(busy.retry_after.is_some_and(|wait| wait <= Duration::from_secs(30)));
+        gate.count(&identity("b")).expect("another agent's");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn requests_wait_for_a_place_and_not_for_ever() {
+        let gate = gate(2, 100);
+        let a = identity("a");
+        let held = [gate.enter(&a).await.expect("a place"), gate.enter(&a).await.expect("a place")];
+        assert!(gate.enter(&identity("b")).now_or_never().is_some_and(|entered| entered.is_ok()));
+        let mut waiting: Vec<_> = (0..2 * WAITING).map(|_| Box::pin(gate.enter(&a))).collect();
+        for entering in &mut waiting {
+            assert!(entering.now_or_never().is_none(), "it waits");
+        }
+        assert!(gate.enter(&a).now_or_never().is_some_and(|entered| entered.is_err()), "the queue is full");
+        drop(held);
+        waiting.truncate(3);
+        let mut waiting = waiting.into_iter();
+        let mut next = || waiting.next().expect("there are three");
+        let (first, second) = (next().await.expect("a place"), next().await.expect("a place"));
+        next().await.expect_err("nobody goes");
+        drop((first, second));
+        gate.enter(&a).now_or_never().expect("at once").expect("all have gone");
+    }
+
+    #[test]
+    fn subscriptions_are_counted_apart() {
+        let gate = gate(1, 100);
+        let a = identity("a");
+        let open: Vec<_> = (0..LISTENING).map(|_| gate.subscribe(&a).expect("there is room")).collect();
+        gate.subscribe(&a).expect_err("no more room");
+        drop(open);
+        gate.subscribe(&a).expect("there is room");
+    }
+}

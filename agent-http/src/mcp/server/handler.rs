@@ -1,0 +1,274 @@
+//! Between `rmcp` and the features: one handler for each session or request, with its identity, its time limits and
+//! its line in the audit.
+
+use std::borrow::Cow;
+use std::collections::HashSet;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use rmcp::model::{
+    CallToolRequestParams, CallToolResponse, CallToolResult, CancelledNotificationParam,
+    CompleteRequestParams, CompleteResult, ContentBlock, CustomRequest, CustomResult, ErrorCode, ErrorData,
+    GetPromptRequestParams, GetPromptResponse, ListPromptsResult, ListResourceTemplatesResult,
+    ListResourcesResult, ListToolsResult, PaginatedRequestParams, ProtocolVersion, ReadResourceRequestParams,
+    ReadResourceResponse, ServerConfig, SubscribeRequestParams, SubscriptionFilter, Tool,
+    UnsubscribeRequestParams,
+};
+use rmcp::service::{NotificationContext, RequestContext, SubscriptionContext};
+use rmcp::{RoleServer, ServerHandler};
+use tokio::time;
+
+use super::audit::{AuditLog, Outcome};
+use super::changes::{Changes, MOST_URIS, Watch};
+use super::features::Features;
+use super::identity::Identity;
+
+/// The versions of the protocol that are spoken; the last one has no sessions.
+const VERSIONS: &[ProtocolVersion] =
+    &[ProtocolVersion::V_2025_06_18, ProtocolVersion::V_2025_11_25, ProtocolVersion::V_2026_07_28];
+
+/// Methods that `rmcp` hands over as unknown ones where it cannot read their parameters.
+const METHODS: [&str; 8] = [
+    "completion/complete",
+    "prompts/get",
+    "prompts/list",
+    "resources/list",
+    "resources/read",
+    "resources/templates/list",
+    "tools/call",
+    "tools/list",
+];
+
+/// Those of them that only versions with sessions have.
+const METHODS_OF_SESSIONS: [&str; 2] = ["resources/subscribe", "resources/unsubscribe"];
+
+/// What all handlers share.
+pub(super) struct Shared {
+    pub(super) features: Arc<dyn Features>,
+    pub(super) changes: Arc<Changes>,
+    pub(super) audit: AuditLog,
+    /// Time for one request.
+    pub(super) timeout: Duration,
+}
+
+/// Answers one session, or one request that has none.
+pub(super) struct Handler {
+    shared: Arc<Shared>,
+    who: Arc<Identity>,
+    /// Where the session is told of changes.
+    watch: OnceLock<Watch>,
+}
+
+impl Handler {
+    pub(super) fn new(shared: Arc<Shared>, who: Arc<Identity>) -> Self {
+        Self { shared, who, watch: OnceLock::new() }
+    }
+
+    fn features(&self) -> &dyn Features {
+        &*self.shared.features
+    }
+
+    /// Works until it is done, cancelled or out of time.
+    async fn within<T>(
+        &self,
+        context: &RequestContext<RoleServer>,
+        work: impl Future<Output = Result<T, ErrorData>>,
+    ) -> Result<T, Interrupted> {
+        tokio::select! {
+            biased;
+            () = context.ct.cancelled() => Err(Interrupted::Cancelled),
+            done = time::timeout(self.shared.timeout, work) => match done {
+                Ok(done) => done.map_err(Interrupted::Refused),
+                Err(_) => Err(Interrupted::TimedOut(self.shared.timeout)),
+            },
+        }
+    }
+}
+
+/// Why a request has no result.
+enum Interrupted {
+    Cancelled,
+    TimedOut(Duration),
+    Refused(ErrorData),
+}
+
+impl From<Interrupted> for ErrorData {
+    fn from(interrupted: Interrupted) -> Self {
+        match interrupted {
+            // Nobody reads it: an answer to a cancelled request is not sent.
+            Interrupted::Cancelled => Self::internal_error("the request was cancelled", None),
+            Interrupted::TimedOut(limit) => {
+                Self::internal_error(format!("there was no result within {} ms", limit.as_millis()), None)
+            }
+            Interrupted::Refused(error) => error,
+        }
+    }
+}
+
+fn cursor(page: Option<&PaginatedRequestParams>) -> Option<&str> {
+    page.and_then(|page| page.cursor.as_deref())
+}
+
+impl ServerHandler for Handler {
+    fn get_info(&self) -> ServerConfig {
+        self.features().info()
+    }
+
+    fn supported_protocol_versions(&self) -> Cow<'static, [ProtocolVersion]> {
+        Cow::Borrowed(VERSIONS)
+    }
+
+    fn get_tool(&self, name: &str) -> Option<Tool> {
+        self.features().tool(name)
+    }
+
+    async fn on_initialized(&self, context: NotificationContext<RoleServer>) {
+        self.watch.get_or_init(|| self.shared.changes.watch_session(&self.who, context.peer));
+    }
+
+    async fn on_cancelled(&self, _: CancelledNotificationParam, _: NotificationContext<RoleServer>) {}
+
+    async fn list_tools(
+        &self,
+        page: Option<PaginatedRequestParams>,
+        context: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
+        let list = self.features().list_tools(&self.who, cursor(page.as_ref()));
+        Ok(self.within(&context, list).await?)
+    }
+
+    async fn call_tool(
+        &self,
+        call: CallToolRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        let entry = self.shared.audit.begin(&self.who, &call.name);
+        let called = self.within(&context, self.features().call_tool(&self.who, call, &context)).await;
+        entry.ended(match &called {
+            Ok(CallToolResponse::Complete(result)) if result.is_error == Some(true) => Outcome::ToolError,
+            Ok(_) => Outcome::Ok,
+            Err(Interrupted::Cancelled) => Outcome::Cancelled,
+            Err(Interrupted::TimedOut(_)) => Outcome::TimedOut,
+            Err(Interrupted::Refused(error)) if error.code == ErrorCode::INTERNAL_ERROR => Outcome::Failed,
+            Err(Interrupted::Refused(_)) => Outcome::Refused,
+        });
+        match called {
+            // The model may do without it, or ask for less.
+            Err(Interrupted::TimedOut(limit)) => {
+                let words = format!("the tool gave no result within {} ms", limit.as_millis());
+                Ok(CallToolResult::error(vec![ContentBlock::text(words)]).into())
+            }
+            called => Ok(called?),
+        }
+    }
+
+    async fn list_resources(
+        &self,
+        page: Option<PaginatedRequestParams>,
+        context: RequestContext<RoleServer>,
+    ) -> Result<ListResourcesResult, ErrorData> {
+        let list = self.features().list_resources(&self.who, cursor(page.as_ref()));
+        Ok(self.within(&context, list).await?)
+    }
+
+    async fn list_resource_templates(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        context: RequestContext<RoleServer>,
+    ) -> Result<ListResourceTemplatesResult, ErrorData> {
+        Ok(self.within(&context, self.features().list_resource_templates(&self.who)).await?)
+    }
+
+    async fn read_resource(
+        &self,
+        read: ReadResourceRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<ReadResourceResponse, ErrorData> {
+        Ok(self.within(&context, self.features().read_resource(&self.who, read)).await?)
+    }
+
+    async fn subscribe(
+        &self,
+        subscribe: SubscribeRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        let Some(watch) = self.watch.get() else {
+            return Err(ErrorData::invalid_request("a subscription needs a session", None));
+        };
+        if !self.within(&context, self.features().has_resource(&self.who, &subscribe.uri)).await? {
+            return Err(ErrorData::resource_not_found("there is no such resource", None));
+        }
+        let followed = watch.follow(subscribe.uri);
+        followed
+            .then_some(())
+            .ok_or_else(|| ErrorData::invalid_request("the session has too many subscriptions", None))
+    }
+
+    async fn unsubscribe(
+        &self,
+        unsubscribe: UnsubscribeRequestParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        if let Some(watch) = self.watch.get() {
+            watch.forget(&unsubscribe.uri);
+        }
+        Ok(())
+    }
+
+    fn accepted_subscription_filter(&self, requested: &SubscriptionFilter) -> Option<SubscriptionFilter> {
+        Some(requested.clone())
+    }
+
+    async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
+        let asked = context.accepted().resource_subscriptions.iter().flatten().take(MOST_URIS);
+        let mut uris = HashSet::new();
+        for uri in asked {
+            // What is not there for this client is accepted like the rest, and never changes.
+            if self.features().has_resource(&self.who, uri).await.unwrap_or(false) {
+                uris.insert(uri.clone());
+            }
+        }
+        let _watch = self.shared.changes.watch_subscription(&self.who, context.sink().clone(), uris);
+        context.cancelled().await;
+        Ok(())
+    }
+
+    async fn list_prompts(
+        &self,
+        page: Option<PaginatedRequestParams>,
+        context: RequestContext<RoleServer>,
+    ) -> Result<ListPromptsResult, ErrorData> {
+        let list = self.features().list_prompts(&self.who, cursor(page.as_ref()));
+        Ok(self.within(&context, list).await?)
+    }
+
+    async fn get_prompt(
+        &self,
+        get: GetPromptRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<GetPromptResponse, ErrorData> {
+        Ok(self.within(&context, self.features().get_prompt(&self.who, get)).await?)
+    }
+
+    async fn complete(
+        &self,
+        complete: CompleteRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CompleteResult, ErrorData> {
+        Ok(self.within(&context, self.features().complete(&self.who, complete)).await?)
+    }
+
+    async fn on_custom_request(
+        &self,
+        request: CustomRequest,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CustomResult, ErrorData> {
+        let method = request.method.as_str();
+        let has_sessions =
+            context.protocol_version().is_none_or(|version| version < ProtocolVersion::V_2026_07_28);
+        if METHODS.contains(&method) || (has_sessions && METHODS_OF_SESSIONS.contains(&method)) {
+            return Err(ErrorData::invalid_params("the parameters do not fit the method", None));
+        }
+        Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, "there is no such method", None))
+    }
+}

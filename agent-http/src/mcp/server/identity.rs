@@ -1,0 +1,224 @@
+//! For whom a request works: from its credential to an [`Identity`], before its body is read.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use agent_core::records::{Collection, Records, RecordsExt, StoreError};
+use agent_core::role::Secret;
+use agent_core::tool::{Caller, ExecutionContext};
+use agent_core::workspace;
+use async_trait::async_trait;
+use http::HeaderMap;
+use http::header::AUTHORIZATION;
+use serde::Deserialize;
+use tokio::time;
+
+use crate::error::{Code, HttpError};
+use crate::request::Query;
+
+/// The token's parameter in the query.
+pub const TOKEN_PARAMETER: &str = "token";
+
+/// For whom tools work, as a credential says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identity {
+    /// What tells this credential from others; a session belongs to it. It is not secret.
+    pub id: String,
+    /// What tools are given. Threads and the agent's name are not known from a credential.
+    pub context: ExecutionContext,
+    /// Cuts the agent's tools down to these; absent leaves them all.
+    pub tools: Option<Vec<String>>,
+}
+
+/// Finds out for whom a token is. It is asked at every request, so that what is revoked is refused at once.
+#[async_trait]
+pub trait Identities: Send + Sync + 'static {
+    /// The identity of a token's text; nothing where it is not valid now.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be found out.
+    async fn of_token(&self, text: &str) -> Result<Option<Identity>, StoreError>;
+}
+
+/// The identities that a query names without any proof, where the operator lets it.
+///
+/// An agent's company is found in the index that roles are kept with, and the person must be one of that company's.
+pub struct LegacyQuery {
+    records: Arc<dyn Records>,
+}
+
+impl LegacyQuery {
+    /// The people and agents in `records`.
+    pub fn new(records: Arc<dyn Records>) -> Self {
+        Self { records }
+    }
+
+    async fn find(&self, named: &Named<'_>) -> Result<Option<Identity>, StoreError> {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Holder {
+            company_id: String,
+        }
+        let (Some(user), Some(agent)) = (named.user, named.agent) else { return Ok(None) };
+        let key = Collection::of_platform("agents")?.key(agent)?;
+        let Some(holder) = self.records.get_as::<Holder>(&key).await? else { return Ok(None) };
+        let company = holder.value.company_id;
+        if workspace::user(&*self.records, &company, user).await?.is_none() {
+            return Ok(None);
+        }
+        Ok(Some(Identity {
+            // No token's identifier has these characters.
+            id: format!("legacy:{}", serde_json::json!([user, agent, named.todo_list])),
+            context: ExecutionContext {
+                user_id: user.to_owned(),
+                company_id: company,
+                agent_id: agent.to_owned(),
+                todo_list_id: named.todo_list.map(str::to_owned),
+                caller: Caller::Session,
+                ..ExecutionContext::default()
+            },
+            tools: None,
+        }))
+    }
+}
+
+/// An identity, and what it stands on.
+pub(super) struct Identified {
+    pub(super) identity: Identity,
+    /// Absent where there is nothing that could be taken back.
+    pub(super) standing: Option<Standing>,
+}
+
+/// A token that may be revoked while an answer to it goes on.
+pub(super) struct Standing {
+    identities: Arc<dyn Identities>,
+    token: Secret,
+}
+
+impl Standing {
+    /// Waits until the token is not valid any more, and looks so often.
+    pub(super) async fn ended(self, often: Duration) {
+        loop {
+            time::sleep(often).await;
+            // A store that does not answer says nothing about the token.
+            if let Ok(None) = self.identities.of_token(self.token.expose()).await {
+                return;
+            }
+        }
+    }
+}
+
+/// Finds the identity of a request.
+pub struct Authority {
+    identities: Arc<dyn Identities>,
+    legacy: Option<LegacyQuery>,
+}
+
+impl Authority {
+    /// Asks `identities` for tokens; `legacy` where the operator lets queries name people.
+    pub fn new(identities: Arc<dyn Identities>, legacy: Option<LegacyQuery>) -> Self {
+        Self { identities, legacy }
+    }
+
+    /// The identity of a request's credential.
+    ///
+    /// # Errors
+    ///
+    /// 401 without a valid credential, 400 `AMBIGUOUS_CREDENTIALS` for two different ones, 403 where the query names
+    /// somebody else than the token.
+    pub(super) async fn identify(
+        &self,
+        headers: &HeaderMap,
+        query: &Query<'_>,
+    ) -> Result<Identified, HttpError> {
+        let named = Named::read(query)?;
+        let Some(token) = token(headers, query)? else {
+            let identity = self.without_token(&named).await?;
+            return Ok(Identified { identity, standing: None });
+        };
+        let identity = self.identities.of_token(token).await.map_err(HttpError::internal)?;
+        let identity = identity.ok_or_else(|| HttpError::unauthenticated("a valid MCP token is needed"))?;
+        named.check(&identity.context)?;
+        let standing = Standing { identities: self.identities.clone(), token: Secret::new(token) };
+        Ok(Identified { identity, standing: Some(standing) })
+    }
+
+    async fn without_token(&self, named: &Named<'_>) -> Result<Identity, HttpError> {
+        let Some(legacy) = &self.legacy else {
+            let named_only = named.user.is_some() || named.agent.is_some();
+            return Err(HttpError::unauthenticated(if named_only {
+                "a valid MCP token is needed; userId and agentId alone are taken only where MCP_LEGACY_QUERY is on"
+            } else {
+                "a valid MCP token is needed"
+            }));
+        };
+        let found = match legacy.find(named).await {
+            // What cannot be an identifier is nobody's.
+            Err(StoreError::Invalid(_)) => None,
+            found => found.map_err(HttpError::internal)?,
+        };
+        found.ok_or_else(|| HttpError::unauthenticated("a valid MCP token, or userId and agentId, is needed"))
+    }
+}
+
+/// The token in the query or in the `Authorization` header. One that is in both must be the same.
+fn token<'a>(headers: &'a HeaderMap, query: &'a Query<'_>) -> Result<Option<&'a str>, HttpError> {
+    let ambiguous = || HttpError::new(Code::AmbiguousCredentials, "exactly one credential may be given");
+    let in_query = query.get(TOKEN_PARAMETER).map_err(|_| ambiguous())?;
+    let mut bearers = headers.get_all(AUTHORIZATION).iter();
+    let bearer = bearers.next();
+    if bearers.next().is_some() {
+        return Err(ambiguous());
+    }
+    // A header that is no bearer is no token either, and must not let another credential stand in for it.
+    let bearer = bearer.map(|value| bearer_token(value).unwrap_or_default());
+    match (in_query, bearer) {
+        (Some(one), Some(other)) if one != other => Err(ambiguous()),
+        (one, other) => Ok(one.or(other)),
+    }
+}
+
+/// RFC 6750: `Bearer` in any case, and a token.
+fn bearer_token(value: &http::HeaderValue) -> Option<&str> {
+    let (scheme, token) = value.to_str().ok()?.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then_some(token.trim())
+}
+
+/// Whom the query names.
+struct Named<'q> {
+    user: Option<&'q str>,
+    agent: Option<&'q str>,
+    todo_list: Option<&'q str>,
+    company: Option<&'q str>,
+    timezone: Option<&'q str>,
+}
+
+impl<'q> Named<'q> {
+    fn read(query: &'q Query<'_>) -> Result<Self, HttpError> {
+        let get = |name| Ok::<_, HttpError>(query.get(name)?.filter(|value| !value.is_empty()));
+        Ok(Self {
+            user: get("userId")?,
+            agent: get("agentId")?,
+            todo_list: get("todoListId")?,
+            company: get("companyId")?,
+            timezone: get("timezone")?,
+        })
+    }
+
+    /// Everything that is named must be what the credential says.
+    fn check(&self, context: &ExecutionContext) -> Result<(), HttpError> {
+        let is = Some;
+        let pairs = [
+            ("userId", self.user, is(context.user_id.as_str())),
+            ("agentId", self.agent, is(context.agent_id.as_str())),
+            ("companyId", self.company, is(context.company_id.as_str())),
+            ("todoListId", self.todo_list, context.todo_list_id.as_deref()),
+            ("timezone", self.timezone, context.timezone.as_deref()),
+        ];
+        match pairs.into_iter().find(|(_, named, is)| named.is_some() && named != is) {
+            Some((name, ..)) => Err(HttpError::forbidden(format!("{name} is not the token's"))),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! What a body says of itself, before `rmcp` reads it in full (JSON-RPC 2.0, sections 4 and 5).
+//!
+//! `rmcp` answers what it cannot read with a bare status; callers are owed the standard's codes.
+
+use std::borrow::Cow;
+
+use rmcp::model::{ErrorData, RequestId};
+use serde::Deserialize;
+use serde::Deserializer;
+use serde::de::IgnoredAny;
+use serde_json::value::RawValue;
+
+use super::refusal::Refusal;
+use crate::request::is_deeper_than;
+
+/// The longest identifier of a request, in bytes.
+const MAX_ID_BYTES: usize = 256;
+
+/// A message's outline.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Outline {
+    /// It asks for an answer.
+    Request { id: RequestId, method: String },
+    /// It asks for none.
+    Notification,
+    /// It answers a request of ours.
+    Answer,
+}
+
+#[derive(Deserialize)]
+struct Envelope<'a> {
+    #[serde(borrow)]
+    jsonrpc: Option<Cow<'a, str>>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    id: Option<&'a RawValue>,
+    #[serde(borrow)]
+    method: Option<Cow<'a, str>>,
+    result: Option<IgnoredAny>,
+    error: Option<IgnoredAny>,
+}
+
+/// A field that is there, be it as null.
+fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de RawValue>, D::Error> {
+    <&RawValue>::deserialize(deserializer).map(Some)
+}
+
+impl Outline {
+    /// Reads the outline of one message that nests at most `max_depth` levels.
+    pub(super) fn read(body: &[u8], max_depth: usize) -> Result<Self, Refusal> {
+        if is_deeper_than(max_depth, body) {
+            return Err(invalid(None, format!("the message is nested deeper than {max_depth} levels")));
+        }
+        if body.trim_ascii_start().first() == Some(&b'[') {
+            return Err(match serde_json::from_slice::<IgnoredAny>(body) {
+                Ok(_) => invalid(None, "batches are not part of this protocol version: send one message"),
+                Err(error) => malformed(&error),
+            });
+        }
+        let envelope: Envelope<'_> = match serde_json::from_slice(body) {
+            Ok(envelope) => envelope,
+            Err(error) if error.is_data() => return Err(invalid(None, "the body is not a JSON-RPC message")),
+            Err(error) => return Err(malformed(&error)),
+        };
+        let id = envelope.id.map(identifier).transpose()?;
+        if envelope.jsonrpc.as_deref() != Some("2.0") {
+            return Err(invalid(id, "jsonrpc must be \"2.0\""));
+        }
+        match (envelope.method, id) {
+            (Some(method), Some(id)) => Ok(Self::Request { id, method: method.into_owned() }),
+            (Some(_), None) => Ok(Self::Notification),
+            (None, _) if envelope.result.is_some() || envelope.error.is_some() => Ok(Self::Answer),
+            (None, id) => Err(invalid(id, "method is missing")),
+        }
+    }
+}
+
+/// MCP takes strings and whole numbers, and no null.
+fn identifier(raw: &RawValue) -> Result<RequestId, Refusal> {
+    if raw.get().len() > MAX_ID_BYTES {
+        return Err(invalid(None, format!("id is longer than {MAX_ID_BYTES} bytes")));
+    }
+    serde_json::from_str(raw.get()).map_err(|_| invalid(None, "id must be a string or a whole number"))
+}
+
+fn invalid(id: Option<RequestId>, message: impl Into<Cow<'static, str>>) -> Refusal {
+    Refusal::bad_request(id, ErrorData::invalid_request(message, None))
+}
+
+fn malformed(error: &serde_json::Error) -> Refusal {
+    let place = format!("the body is not JSON at line {} column {}", error.line(), error.column());
+    Refusal::bad_request(None, ErrorData::parse_error(place, None))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn outlines_and_refusals() {
+        let request = |id, method: &str| Ok(Outline::Request { id, method: method.to_owned() });
+        let number = |id| RequestId::Number(id);
+        let deep = format!(
+            r#"{{"jsonrpc":"2.0","id":1,"method":"m","params":{}1{}}}"#,
+            "[".repeat(64),
+            "]".repeat(64)
+        );
+        let long = format!(r#"{{"jsonrpc":"2.0","id":"{}","method":"m"}}"#, "x".repeat(300));
+        let cases = [
+            (r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#, request(number(1), "ping")),
+            (
+                r#" {"id":"a","method":"p\u0069ng","jsonrpc":"2.0","more":[1]} "#,
+                request(RequestId::String("a".into()), "ping"),
+            ),
+            (r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#, Ok(Outline::Notification)),
+            (r#"{"jsonrpc":"2.0","id":1,"result":{}}"#, Ok(Outline::Answer)),
+            (r#"{"jsonrpc":"2.0","id":1,"error":{"code":1,"message":"x"}}"#, Ok(Outline::Answer)),
+            ("", Err(-32700)),
+            ("{", Err(-32700)),
+            ("[1,", Err(-32700)),
+            (r#"{"jsonrpc":"2.0","id":1,"method":"ping"} x"#, Err(-32700)),
+            ("\u{feff}{}", Err(-32700)),
+            ("[]", Err(-32600)),
+            (r#"[{"jsonrpc":"2.0","id":1,"method":"ping"}]"#, Err(-32600)),
+            ("1", Err(-32600)),
+            ("null", Err(-32600)),
+            ("{}", Err(-32600)),
+            (r#"{"jsonrpc":"1.0","id":1,"method":"ping"}"#, Err(-32600)),
+            (r#"{"jsonrpc":"2.0","id":null,"method":"ping"}"#, Err(-32600)),
+            (r#"{"jsonrpc":"2.0","id":1.5,"method":"ping"}"#, Err(-32600)),
+            (r#"{"jsonrpc":"2.0","id":{},"method":"ping"}"#, Err(-32600)),
+            (r#"{"jsonrpc":"2.0","id":1,"method":7}"#, Err(-32600)),
+            (r#"{"jsonrpc":"2.0","id":1}"#, Err(-32600)),
+            (&deep, Err(-32600)),
+            (&long, Err(-32600)),
+        ];
+        for (body, expected) in cases {
+            let read = Outline::read(body.as_bytes(), 64).map_err(|refusal| refusal.code());
+            assert_eq!(read, expected, "{body:.100}");
+        }
+    }
+}

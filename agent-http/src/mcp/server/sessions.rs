@@ -1,0 +1,269 @@
+//! Sessions of the protocol versions that have them: whose each is, and which requests are under way in it.
+//!
+//! `rmcp` keeps the sessions themselves, for whoever names one. Here each belongs to the credential that opened it, is
+//! one of a bounded number, and takes no two requests of one identifier at the same time: `rmcp` would send both
+//! answers to the second.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures_util::Stream;
+use rmcp::model::{ClientJsonRpcMessage, RequestId, ServerJsonRpcMessage};
+use rmcp::transport::streamable_http_server::session::local::{
+    LocalSessionManager, LocalSessionManagerError,
+};
+use rmcp::transport::streamable_http_server::session::{ServerSseMessage, SessionId, SessionManager};
+use tokio::time::Instant;
+
+/// How many sessions there are in all, at most.
+const MOST: usize = 4096;
+/// How many a credential has. One more closes the one that has been idle for the longest.
+const MOST_OF_ONE: usize = 64;
+/// How long a session may be idle. Many clients do not open another one by themselves, so it is a working day.
+const IDLE: Duration = Duration::from_secs(8 * 60 * 60);
+/// How many messages wait between the parts of a session.
+const QUEUE: usize = 4;
+
+/// All sessions.
+pub(super) struct Sessions {
+    local: LocalSessionManager,
+    open: Mutex<HashMap<SessionId, Session>>,
+    most: usize,
+    most_of_one: usize,
+}
+
+struct Session {
+    owner: Arc<str>,
+    used: Instant,
+    under_way: Arc<UnderWay>,
+}
+
+/// The identifiers of the requests that a session works on.
+#[derive(Default)]
+struct UnderWay(Mutex<HashSet<RequestId>>);
+
+impl UnderWay {
+    fn lock(&self) -> MutexGuard<'_, HashSet<RequestId>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A request that is under way until this is dropped.
+pub(super) struct InFlight {
+    requests: Arc<UnderWay>,
+    id: RequestId,
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.requests.lock().remove(&self.id);
+    }
+}
+
+impl Sessions {
+    pub(super) fn new() -> Arc<Self> {
+        Self::bounded(MOST, MOST_OF_ONE)
+    }
+
+    fn bounded(most: usize, most_of_one: usize) -> Arc<Self> {
+        let mut local = LocalSessionManager::default();
+        local.session_config.keep_alive = Some(IDLE);
+        local.session_config.channel_capacity = QUEUE;
+        // An event that only says where to resume from would make an event stream of every answer.
+        local.session_config.sse_retry = None;
+        Arc::new(Self { local, open: Mutex::default(), most, most_of_one })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<SessionId, Session>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether `owner` has the session, which is used now.
+    pub(super) fn touch(&self, session: &str, owner: &str) -> bool {
+        let mut open = self.lock();
+        let found = open.get_mut(session).filter(|session| &*session.owner == owner);
+        found.map(|session| session.used = Instant::now()).is_some()
+    }
+
+    /// Begins a request in a session; nothing if one of this identifier is under way in it.
+    pub(super) fn begin(&self, session: &str, id: &RequestId) -> Option<InFlight> {
+        let requests = self.lock().get(session)?.under_way.clone();
+        let is_new = requests.lock().insert(id.clone());
+        is_new.then(|| InFlight { requests, id: id.clone() })
+    }
+
+    /// Whether there is room for one more session.
+    pub(super) fn has_room(&self) -> bool {
+        self.lock().len() < self.most
+    }
+
+    /// The sessions as `owner` opens them.
+    pub(super) fn of(self: &Arc<Self>, owner: &str) -> OwnSessions {
+        OwnSessions { sessions: self.clone(), owner: owner.into() }
+    }
+
+    /// The session that gives way to another one of `owner`.
+    fn surplus(&self, owner: &str) -> Option<SessionId> {
+        let open = self.lock();
+        let own = open.iter().filter(|(_, session)| &*session.owner == owner);
+        let surplus = own.clone().count() >= self.most_of_one;
+        let idle = own.filter(|(_, session)| session.under_way.lock().is_empty());
+        idle.min_by_key(|(_, session)| session.used).filter(|_| surplus).map(|(id, _)| id.clone())
+    }
+}
+
+/// The sessions as one credential opens them.
+pub(super) struct OwnSessions {
+    sessions: Arc<Sessions>,
+    owner: Arc<str>,
+}
+
+/// Why a session does not do what is asked.
+#[derive(Debug)]
+pub(super) enum SessionError {
+    /// There is no room for one more.
+    Full,
+    /// What `rmcp` says.
+    Local(LocalSessionManagerError),
+}
+
+impl fmt::Display for SessionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Full => f.write_str("there are too many sessions"),
+            Self::Local(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for SessionError {}
+
+impl From<LocalSessionManagerError> for SessionError {
+    fn from(error: LocalSessionManagerError) -> Self {
+        Self::Local(error)
+    }
+}
+
+impl SessionManager for OwnSessions {
+    type Error = SessionError;
+    type Transport = <LocalSessionManager as SessionManager>::Transport;
+
+    async fn create_session(&self) -> Result<(SessionId, Self::Transport), SessionError> {
+        while let Some(id) = self.sessions.surplus(&self.owner) {
+            self.close_session(&id).await?;
+        }
+        let (id, transport) = self.sessions.local.create_session().await?;
+        let session = Session { owner: self.owner.clone(), used: Instant::now(), under_way: Arc::default() };
+        let full = {
+            let mut open = self.sessions.lock();
+            let full = open.len() >= self.sessions.most;
+            if !full {
+                open.insert(id.clone(), session);
+            }
+            full
+        };
+        if full {
+            self.sessions.local.close_session(&id).await?;
+            return Err(SessionError::Full);
+        }
+        Ok((id, transport))
+    }
+
+    async fn initialize_session(
+        &self,
+        id: &SessionId,
+        message: ClientJsonRpcMessage,
+    ) -> Result<ServerJsonRpcMessage, SessionError> {
+        Ok(self.sessions.local.initialize_session(id, message).await?)
+    }
+
+    async fn has_session(&self, id: &SessionId) -> Result<bool, SessionError> {
+        Ok(self.sessions.touch(id, &self.owner) && self.sessions.local.has_session(id).await?)
+    }
+
+    async fn close_session(&self, id: &SessionId) -> Result<(), SessionError> {
+        self.sessions.lock().remove(id);
+        Ok(self.sessions.local.close_session(id).await?)
+    }
+
+    async fn create_stream(
+        &self,
+        id: &SessionId,
+        message: ClientJsonRpcMessage,
+    ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, SessionError> {
+        Ok(self.sessions.local.create_stream(id, message).await?)
+    }
+
+    async fn accept_message(
+        &self,
+        id: &SessionId,
+        message: ClientJsonRpcMessage,
+    ) -> Result<(), SessionError> {
+        Ok(self.sessions.local.accept_message(id, message).await?)
+    }
+
+    async fn create_standalone_stream(
+        &self,
+        id: &SessionId,
+    ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, SessionError> {
+        Ok(self.sessions.local.create_standalone_stream(id).await?)
+    }
+
+    async fn resume(
+        &self,
+        id: &SessionId,
+        last_event_id: String,
+    ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, SessionError> {
+        Ok(self.sessions.local.resume(id, last_event_id).await?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_session_is_its_owners_and_one_of_so_many() {
+        let sessions = Sessions::bounded(3, 2);
+        let (ada, bob) = (sessions.of("ada"), sessions.of("bob"));
+        let mut of_ada = Vec::new();
+        for _ in 0..2 {
+            of_ada.push(ada.create_session().await.expect("there is room"));
+            tokio::time::advance(Duration::from_secs(1)).await;
+        }
+        let ids: Vec<_> = of_ada.iter().map(|(id, _)| id.clone()).collect();
+        assert!(sessions.touch(&ids[0], "ada") && !sessions.touch(&ids[0], "bob"));
+        assert!(!bob.has_session(&ids[0]).await.expect("an answer"));
+        assert!(!sessions.touch("none", "ada"));
+
+        // The second one has not been used since it was opened.
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert!(sessions.touch(&ids[0], "ada"));
+        let third = ada.create_session().await.expect("another gives way");
+        assert!(sessions.touch(&ids[0], "ada") && sessions.touch(&third.0, "ada"));
+        assert!(!sessions.touch(&ids[1], "ada"));
+
+        let fourth = bob.create_session().await.expect("there is room");
+        assert!(!sessions.has_room());
+        assert!(matches!(sessions.of("eve").create_session().await, Err(SessionError::Full)));
+        bob.close_session(&fourth.0).await.expect("closed");
+        assert!(sessions.has_room() && !sessions.touch(&fourth.0, "bob"));
+    }
+
+    #[tokio::test]
+    async fn an_identifier_is_under_way_once() {
+        let sessions = Sessions::bounded(2, 2);
+        let (one, _transport) = sessions.of("ada").create_session().await.expect("there is room");
+        let (other, _other) = sessions.of("ada").create_session().await.expect("there is room");
+        let id = RequestId::Number(1);
+        let first = sessions.begin(&one, &id).expect("it is new");
+        assert!(sessions.begin(&one, &id).is_none());
+        assert!(sessions.begin(&one, &RequestId::String("1".into())).is_some());
+        assert!(sessions.begin(&other, &id).is_some(), "another session's");
+        drop(first);
+        assert!(sessions.begin(&one, &id).is_some(), "it is over");
+        assert!(sessions.begin("none", &id).is_none());
+    }
+}

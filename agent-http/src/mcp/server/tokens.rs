@@ -1,0 +1,40 @@
+//! Identities of the platform's own tokens.
+
+use agent_core::records::StoreError;
+use agent_core::token::{FindError, Grant, Token, Tokens, WIDGET_USER};
+use agent_core::tool::{Caller, ExecutionContext};
+use async_trait::async_trait;
+
+use super::identity::{Identities, Identity};
+
+#[async_trait]
+impl Identities for Tokens {
+    async fn of_token(&self, text: &str) -> Result<Option<Identity>, StoreError> {
+        match self.find(text).await {
+            Ok(token) => Ok(identity(token)),
+            Err(FindError::Store(error)) => Err(error),
+            Err(reason) => {
+                tracing::debug!(%reason, "an MCP token was refused");
+                Ok(None)
+            }
+        }
+    }
+}
+
+/// Nothing for a token of another kind: it was not given out for this.
+fn identity(token: Token) -> Option<Identity> {
+    let Grant::Mcp(grant) = token.grant else { return None };
+    // A run's token works for whom the run works, and visitors of a page are nobody's users.
+    let caller = if grant.user_id.starts_with(WIDGET_USER) { Caller::Widget } else { Caller::Session };
+    let context = ExecutionContext {
+        user_id: grant.user_id,
+        company_id: token.company_id,
+        agent_id: token.agent_id,
+        todo_list_id: grant.todo_list_id,
+        timezone: grant.timezone,
+        run_id: grant.run_id.unwrap_or_default(),
+        caller,
+        ..ExecutionContext::default()
+    };
+    Some(Identity { id: token.id, context, tools: grant.tools })
+}

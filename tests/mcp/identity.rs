@@ -1,0 +1,250 @@
+//! Who is let in, and that nobody sees or changes what is another's.
+
+use agent_core::tool::Caller;
+use agent_http::mcp::server::Change;
+use futures_util::StreamExt;
+use serde_json::{Value, json};
+
+use super::world::{META, Setup, World, identity};
+use crate::support::{self, PATIENCE};
+
+const PING: &str = r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
+
+#[tokio::test]
+async fn credentials() {
+    let world = World::start(Setup::default()).await;
+    let (ok, none, two, other) = (200, "UNAUTHENTICATED", "AMBIGUOUS_CREDENTIALS", "FORBIDDEN");
+    let cases: &[(&str, &[&str], u16, &str)] = &[
+        ("?token=ada", &[], ok, ""),
+        ("", &["Bearer ada"], ok, ""),
+        ("", &["bearer  ada "], ok, ""),
+        ("?token=ada", &["Bearer ada"], ok, ""),
+        ("?token=ada&userId=ada&agentId=a1&companyId=c1&todoListId=list-of-ada", &[], ok, ""),
+        ("?token=ada&todoListId=", &[], ok, ""),
+        ("", &[], 401, none),
+        ("?token=", &[], 401, none),
+        ("?token=nobody", &[], 401, none),
+        ("?token=ad", &[], 401, none),
+        ("?token=adaa", &[], 401, none),
+        ("?token=ADA", &[], 401, none),
+        ("", &["Basic ada"], 401, none),
+        ("", &["ada"], 401, none),
+        ("?widgetToken=ada", &[], 401, none),
+        ("?userId=ada&agentId=a1", &[], 401, none),
+        ("?token=ada&token=ada", &[], 400, two),
+        ("?token=ada&token=bob", &[], 400, two),
+        ("?token=ada", &["Bearer bob"], 400, two),
+        ("?token=ada", &["Basic ada"], 400, two),
+        ("", &["Bearer ada", "Bearer ada"], 400, two),
+        ("?token=ada&userId=bob", &[], 403, other),
+        ("?token=ada&agentId=a2", &[], 403, other),
+        ("?token=ada&companyId=c2", &[], 403, other),
+        ("?token=ada&todoListId=list-of-bob", &[], 403, other),
+        ("?token=ada&timezone=Europe/Berlin", &[], 403, other),
+        ("?token=ada&userId=ada&userId=bob", &[], 400, "INVALID_REQUEST"),
+    ];
+    for (query, bearers, status, code) in cases {
+        let mut request = world.post(query, PING);
+        for bearer in *bearers {
+            request = request.header("authorization", *bearer);
+        }
+        let response = request.send().await.expect("an answer");
+        if *status == ok {
+            assert_eq!(response.status(), ok, "{query} {bearers:?}");
+            continue;
+        }
+        let asks = response.headers().get("www-authenticate").cloned();
+        assert_eq!(asks.is_some_and(|asks| asks == "Bearer"), *status == 401, "{query} {bearers:?}");
+        let problem = support::problem(response, *status, code).await;
+        if query.contains("userId=ada&agentId") {
+            assert!(problem["detail"].as_str().expect("text").contains("MCP_LEGACY_QUERY"), "{problem}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_query_may_name_people_where_the_operator_lets_it() {
+    let world = World::start(Setup { legacy: true, ..Setup::default() }).await;
+    for (query, status) in [
+        ("?userId=ada&agentId=a1&todoListId=list-of-ada", 200),
+        ("?userId=ada&agentId=a1", 200),
+        ("?userId=eve&agentId=a1", 401),
+        ("?userId=ada&agentId=a2", 401),
+        ("?userId=nobody&agentId=a1", 401),
+        ("?userId=ada&agentId=none", 401),
+        ("?userId=ada", 401),
+        ("?agentId=a1", 401),
+        ("?userId=ada&agentId=%00", 401),
+        ("?token=nobody&userId=ada&agentId=a1", 401),
+    ] {
+        let response = world.post(query, PING).send().await.expect("an answer");
+        assert_eq!(response.status(), status, "{query}");
+    }
+    let body = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"readTodos"}}"#;
+    let query = "?userId=ada&agentId=a1&todoListId=list-of-bob";
+    let answer: Value =
+        world.post(query, body).send().await.expect("an answer").json().await.expect("a message");
+    assert_eq!(answer["result"]["isError"], true, "whose a list is, is asked nevertheless: {answer}");
+}
+
+#[tokio::test]
+async fn foreign_names_and_pages_are_kept_out() {
+    let world = World::start(Setup::default()).await;
+    let port = world.address.port();
+    let own = format!("127.0.0.1:{port}");
+    let cases = [
+        (own.clone(), None, 200),
+        (format!("localhost:{port}"), Some("https://app.example".to_owned()), 200),
+        (own.clone(), Some(format!("http://localhost:{port}")), 200),
+        ("evil.example".to_owned(), None, 403),
+        (format!("evil.example:{port}"), Some(format!("http://evil.example:{port}")), 403),
+        (own.clone(), Some("https://evil.example".to_owned()), 403),
+        (own.clone(), Some("null".to_owned()), 403),
+    ];
+    for (host, origin, status) in cases {
+        for method in ["POST", "GET", "DELETE"] {
+            let origin = origin.as_ref().map(|origin| format!("Origin: {origin}\r\n")).unwrap_or_default();
+            let head = format!(
+                "{method} /api/agent/mcp?token=ada HTTP/1.1\r\nHost: {host}\r\n{origin}Connection: close\r\n"
+            );
+            let body =
+                format!("Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{PING}", PING.len());
+            let answer = support::exchange(world.address, head + &body).await;
+            let given: u16 =
+                answer.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
+            let expected = if status == 200 && method != "POST" { 400 } else { status };
+            assert_eq!(given, expected, "{method} {host} {origin}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_revoked_token_is_refused_from_then_on_in_its_sessions_too() {
+    let world = World::start(Setup::default()).await;
+    let session = world.session("ada", "2025-11-25").await;
+    let ping: Value = serde_json::from_str(PING).expect("JSON");
+    assert_eq!(world.in_session("ada", Some(&session), &ping).send().await.expect("an answer").status(), 200);
+    let stream = world.request("GET", "").bearer_auth("ada").header("mcp-session-id", &session);
+    let own = stream.header("accept", "text/event-stream").send().await.expect("an answer");
+    assert_eq!(own.status(), 200);
+    world.tokens.revoke("ada");
+    let rest = tokio::time::timeout(PATIENCE, own.bytes()).await.expect("what is open ends");
+    assert_eq!(rest.expect("in order"), "");
+    for request in [world.in_session("ada", Some(&session), &ping), world.post("?token=ada", PING)] {
+        support::problem(request.send().await.expect("an answer"), 401, "UNAUTHENTICATED").await;
+    }
+}
+
+/// What an identity gets, in one line for each question.
+async fn seen(world: &World, token: &str) -> Vec<String> {
+    let mut seen = Vec::new();
+    let list = world.ask(token, "tools/list", json!({})).await;
+    let tools = list["result"]["tools"].as_array().expect("tools");
+    seen.push(tools.iter().filter_map(|tool| tool["name"].as_str()).collect::<Vec<_>>().join(" "));
+    for (method, params) in [
+        ("tools/call", json!({"name": "readTodos"})),
+        (
+            "tools/call",
+            json!({"name": "readTodos", "arguments": {"todoListId": "list-of-ada", "userId": "ada"}}),
+        ),
+        ("tools/call", json!({"name": "steps"})),
+        ("prompts/list", json!({})),
+        ("prompts/get", json!({"name": "Tone"})),
+    ] {
+        let answer = world.ask(token, method, params).await;
+        seen.push(answer.get("result").or(answer.get("error")).expect("either").to_string());
+    }
+    seen
+}
+
+#[tokio::test]
+async fn everybody_sees_their_own_alone() {
+    let world = World::start(Setup::default()).await;
+    let mut cut = identity("ada", "c1", "a1");
+    cut.tools = Some(vec!["steps".into(), "remember".into()]);
+    let people = [
+        ("ada", identity("ada", "c1", "a1")),
+        ("bob", identity("bob", "c1", "a1")),
+        ("eve", identity("eve", "c2", "a2")),
+        ("cut", cut),
+        ("visitor", identity("widget:w1", "c1", "a1")),
+        ("stranger", identity("eve", "c2", "a1")),
+        ("nobody's", identity("ada", "c1", "none")),
+        ("odd", identity("ada", "c1", "\u{0}")),
+    ];
+    let mut all = Vec::new();
+    for (token, identity) in people {
+        assert_eq!(identity.context.caller == Caller::Widget, token == "visitor");
+        world.tokens.add(token, identity);
+        all.push((token, seen(&world, token).await));
+    }
+    let of = |name: &str| &all.iter().find(|(token, _)| *token == name).expect("it was asked").1;
+    let every = "createTodo fails readTodos slow steps";
+    assert_eq!((of("ada")[0].as_str(), of("bob")[0].as_str(), of("eve")[0].as_str()), (every, every, every));
+    assert_eq!(of("cut")[0], "steps");
+    assert!(of("ada")[1].contains("basil") && of("bob")[1].contains("cat"));
+    assert!(!of("eve")[1].contains("basil") && !of("bob")[1].contains("basil"));
+    for (token, seen) in &all {
+        assert_eq!(seen[1], seen[2], "{token}: arguments name nobody");
+        assert!(*token == "ada" || !seen.concat().contains("basil"), "{token}");
+        assert!(*token == "bob" || !seen.concat().contains("Feed the cat"), "{token}");
+    }
+    let prompts = |name: &str| of(name)[4].contains("Tone");
+    assert!(prompts("ada") && prompts("bob") && prompts("cut") && !prompts("eve") && !prompts("visitor"));
+    // What is another company's is answered as what is nowhere, word for word.
+    for name in ["stranger", "odd", "visitor"] {
+        assert_eq!(of(name), of("nobody's"), "{name}");
+    }
+    let forbidden = world.ask("cut", "tools/call", json!({"name": "slow"})).await;
+    let unknown = world.ask("cut", "tools/call", json!({"name": "wols"})).await;
+    assert_eq!(forbidden.to_string().replace("slow", "wols"), unknown.to_string());
+}
+
+#[tokio::test]
+async fn clients_are_told_of_changes_that_concern_them() {
+    let world = World::start(Setup::default()).await;
+    world.tokens.add("eve", identity("eve", "c2", "a2"));
+    let change = Change::Role { company_id: "c1".into(), agent_id: "a1".into() };
+
+    // In a session, by its own stream.
+    let session = world.session("ada", "2025-11-25").await;
+    let stream = world.request("GET", "").bearer_auth("ada").header("mcp-session-id", &session);
+    let response = stream.header("accept", "text/event-stream").send().await.expect("an answer");
+    assert_eq!(response.headers()["content-type"], "text/event-stream");
+    let mut own = response.bytes_stream();
+
+    // Without one, by a subscription; another agent's is not told.
+    let listen = async |token: &str| {
+        let meta: Value = serde_json::from_str(META).expect("JSON");
+        let params = json!({"_meta": meta, "notifications": {"toolsListChanged": true}});
+        let body = json!({"jsonrpc": "2.0", "id": "l", "method": "subscriptions/listen", "params": params});
+        let post = world.post("", body.to_string()).bearer_auth(token);
+        let post =
+            post.header("mcp-protocol-version", "2026-07-28").header("mcp-method", "subscriptions/listen");
+        let response = post.send().await.expect("an answer");
+        assert_eq!(response.headers()["content-type"], "application/x-ndjson");
+        let mut stream = response.bytes_stream();
+        let line = tokio::time::timeout(PATIENCE, stream.next()).await.expect("in time").expect("a line");
+        let acknowledged = String::from_utf8(line.expect("bytes").to_vec()).expect("text");
+        assert!(acknowledged.contains("notifications/subscriptions/acknowledged"), "{acknowledged}");
+        stream
+    };
+    let (mut ours, mut theirs) = (listen("bob").await, listen("eve").await);
+
+    world.server.announce(&change);
+    for stream in [&mut own, &mut ours] {
+        let line = tokio::time::timeout(PATIENCE, stream.next()).await.expect("in time").expect("a line");
+        let told = String::from_utf8(line.expect("bytes").to_vec()).expect("text");
+        assert!(told.contains("notifications/tools/list_changed"), "{told}");
+    }
+    world.server.announce(&Change::Role { company_id: "c2".into(), agent_id: "a2".into() });
+    let line = tokio::time::timeout(PATIENCE, theirs.next()).await.expect("in time").expect("a line");
+    let told = String::from_utf8(line.expect("bytes").to_vec()).expect("text");
+    assert_eq!(told.lines().count(), 1, "not of the other agent's too: {told}");
+
+    world.server.stop();
+    for mut stream in [own, ours, theirs] {
+        let rest = async { while stream.next().await.is_some_and(|chunk| chunk.is_ok()) {} };
+        tokio::time::timeout(PATIENCE, rest).await.expect("a server that stops ends its streams");
+    }
+}

@@ -1,0 +1,290 @@
+//! Framings, errors, sessions, cancellation and progress, message by message.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::world::{META, Setup, World};
+use crate::support;
+
+fn call(id: Value, tool: &str, meta: Value) -> Value {
+    json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": {"name": tool, "arguments": {}, "_meta": meta}})
+}
+
+fn messages(body: &str, content_type: &str) -> Vec<Value> {
+    let lines = match content_type {
+        "text/event-stream" => {
+            body.lines().filter_map(|line| line.strip_prefix("data: ")).collect::<Vec<_>>()
+        }
+        _ => {
+            assert!(body.ends_with('\n'), "{body}");
+            body.lines().collect()
+        }
+    };
+    lines.into_iter().map(|line| serde_json::from_str(line).expect("a message")).collect()
+}
+
+#[tokio::test]
+async fn an_answer_is_framed_as_it_is_asked_for() {
+    let world = World::start(Setup::default()).await;
+    let session = world.session("ada", "2025-11-25").await;
+    let standard = Some("application/json, text/event-stream");
+    let lines = Some("application/x-ndjson");
+    let (json, ndjson, events) = ("application/json", "application/x-ndjson", "text/event-stream");
+    for (accept, alone, with_progress, heard) in [
+        (None, ndjson, ndjson, 4),
+        (Some("*/*"), ndjson, ndjson, 4),
+        (lines, ndjson, ndjson, 4),
+        (Some("application/json"), json, json, 1),
+        (standard, json, events, 4),
+    ] {
+        for version in ["2026-07-28", "2025-11-25", "none"] {
+            let send = async |tool: &str, mut meta: Value| {
+                if version == "2026-07-28" {
+                    let own: Value = serde_json::from_str(META).expect("JSON");
+                    meta.as_object_mut()
+                        .expect("an object")
+                        .extend(own.as_object().expect("an object").clone());
+                }
+                let mut post = world.post("?token=ada", call(json!("x"), tool, meta).to_string());
+                if let Some(accept) = accept {
+                    post = post.header("accept", accept);
+                }
+                match version {
+                    "2026-07-28" => {
+                        post = post
+                            .header("mcp-protocol-version", version)
+                            .header("mcp-method", "tools/call")
+                            .header("mcp-name", tool);
+                    }
+                    "2025-11-25" => post = post.header("mcp-session-id", &session),
+                    _ => {}
+                }
+                let response = post.send().await.expect("an answer");
+                assert_eq!(response.status(), 200, "{accept:?} {version}");
+                let content_type = response.headers()["content-type"].to_str().expect("text").to_owned();
+                let body = response.text().await.expect("a whole body");
+                (messages(&body, &content_type), content_type)
+            };
+            let (answers, content_type) = send("readTodos", json!({})).await;
+            assert_eq!((content_type.as_str(), answers.len()), (alone, 1), "{accept:?} {version}");
+            let todos = &answers[0]["result"]["structuredContent"]["todos"];
+            assert_eq!(todos[0]["title"], "Water the basil", "{answers:?}");
+            let text = answers[0]["result"]["content"][0]["text"].as_str().expect("text");
+            assert!(text.contains("Water the basil"));
+
+            let (answers, content_type) = send("steps", json!({"progressToken": "p"})).await;
+            assert_eq!(
+                (content_type.as_str(), answers.len()),
+                (with_progress, heard),
+                "{accept:?} {version} {answers:?}"
+            );
+            assert_eq!(answers.last().expect("an answer")["result"]["content"][0]["text"], "done");
+            for (step, report) in answers.iter().rev().skip(1).rev().enumerate() {
+                assert_eq!(report["method"], "notifications/progress");
+                assert_eq!(report["params"]["progress"], step as f64 + 1.0);
+                assert_eq!(report["params"]["progressToken"], "p");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_is_wrong_with_a_message_is_said_in_the_standards_codes() {
+    let world = World::start(Setup::default()).await;
+    let deep = format!(
+        r#"{{"jsonrpc":"2.0","id":1,"method":"ping","params":{}{}}}"#,
+        "[".repeat(100_000),
+        "]".repeat(100_000)
+    );
+    let wide =
+        format!(r#"{{"jsonrpc":"2.0","id":1,"method":"ping","params":{{"a":"{}"}}}}"#, "x".repeat(4 << 20));
+    let request = |method: &str, params: &str| {
+        format!(r#"{{"jsonrpc":"2.0","id":"q","method":"{method}","params":{params}}}"#)
+    };
+    let cases: &[(&str, u16, i64, Value)] = &[
+        ("{", 400, -32700, Value::Null),
+        (&deep, 400, -32600, Value::Null),
+        (r#"[{"jsonrpc":"2.0","id":1,"method":"ping"}]"#, 400, -32600, Value::Null),
+        (r#"{"jsonrpc":"2.0","id":null,"method":"ping"}"#, 400, -32600, Value::Null),
+        (r#"{"id":"q","method":"ping"}"#, 400, -32600, json!("q")),
+        (&request("no/such", "{}"), 200, -32601, json!("q")),
+        (&request("tools/call", "{}"), 200, -32602, json!("q")),
+        (&request("tools/call", r#"{"name":"readTodos","arguments":7}"#), 200, -32602, json!("q")),
+        (&request("tools/call", r#"{"name":"none"}"#), 200, -32602, json!("q")),
+        (
+            &request("tools/call", r#"{"name":"fails","arguments":{"how":"unknown"}}"#),
+            200,
+            -32602,
+            json!("q"),
+        ),
+        (&request("tools/list", r#"{"cursor":"none"}"#), 200, -32602, json!("q")),
+        (&request("prompts/get", r#"{"name":"none"}"#), 200, -32602, json!("q")),
+        (&request("resources/read", r#"{"uri":"doc://none"}"#), 200, -32002, json!("q")),
+        (&request("resources/subscribe", r#"{"uri":"doc://none"}"#), 200, -32600, json!("q")),
+    ];
+    for (body, status, code, id) in cases {
+        let response = world.post("?token=ada", (*body).to_owned()).send().await.expect("an answer");
+        assert_eq!(response.status(), *status, "{body:.100}");
+        assert_eq!(response.headers()["content-type"], "application/x-ndjson");
+        let answer: Value = response.json().await.expect("a message");
+        assert_eq!(
+            (answer["error"]["code"].as_i64(), &answer["id"]),
+            (Some(*code), id),
+            "{body:.100} {answer}"
+        );
+        assert!(answer["error"]["message"].as_str().is_some_and(|words| !words.is_empty()));
+    }
+    let problems = [
+        (world.post("?token=ada", wide), 413, "PAYLOAD_TOO_LARGE"),
+        (world.request("POST", "?token=ada").body("{}"), 415, "UNSUPPORTED_MEDIA_TYPE"),
+        (world.post("?token=ada", "{}").header("content-encoding", "gzip"), 415, "UNSUPPORTED_MEDIA_TYPE"),
+        (world.post("?token=ada", "{}").header("accept", "text/html"), 406, "NOT_ACCEPTABLE"),
+    ];
+    for (request, status, code) in problems {
+        support::problem(request.send().await.expect("an answer"), status, code).await;
+    }
+    let odd = world.ask("ada", "ping", json!({})).await;
+    assert_eq!(odd["result"], json!({}), "the server goes on");
+}
+
+#[tokio::test]
+async fn a_tools_failure_is_for_the_model_and_a_defects_cause_is_not() {
+    let world = World::start(Setup::default()).await;
+    for (how, words) in [
+        ("output", "it did not work"),
+        ("defect", "the tool failed"),
+        ("", "invalid arguments: how: is missing"),
+    ] {
+        let params = json!({"name": "fails", "arguments": if how.is_empty() { json!({}) } else { json!({"how": how}) }});
+        let answer = world.ask("ada", "tools/call", params).await;
+        assert_eq!(answer["result"]["isError"], true, "{answer}");
+        assert_eq!(answer["result"]["content"], json!([{"type": "text", "text": words}]));
+    }
+}
+
+#[tokio::test]
+async fn a_session_is_its_openers_until_it_ends() {
+    let world = World::start(Setup::default()).await;
+    let ping = json!({"jsonrpc": "2.0", "id": 5, "method": "ping"});
+    for version in ["2025-06-18", "2025-11-25"] {
+        let session = world.session("ada", version).await;
+        let answer = world.in_session("ada", Some(&session), &ping).send().await.expect("an answer");
+        assert_eq!(
+            answer.json::<Value>().await.expect("a message"),
+            json!({"jsonrpc": "2.0", "id": 5, "result": {}})
+        );
+        for (token, id) in [("bob", session.as_str()), ("ada", "none"), ("ada", "")] {
+            for request in [
+                world.in_session(token, Some(id), &ping),
+                world.request("DELETE", "").bearer_auth(token).header("mcp-session-id", id),
+                world
+                    .request("GET", "")
+                    .bearer_auth(token)
+                    .header("mcp-session-id", id)
+                    .header("accept", "text/event-stream"),
+            ] {
+                let response = request.send().await.expect("an answer");
+                assert_eq!(response.status(), 404, "{token} {id}");
+                let answer: Value = response.json().await.expect("a message");
+                assert_eq!(answer["error"]["code"], -32001);
+            }
+        }
+        let end = world.request("DELETE", "").bearer_auth("ada").header("mcp-session-id", &session);
+        assert_eq!(end.send().await.expect("an answer").status(), 202);
+        let after = world.in_session("ada", Some(&session), &ping).send().await.expect("an answer");
+        assert_eq!(after.status(), 404);
+    }
+    // A version that is not spoken is answered with one that is.
+    let params = json!({"protocolVersion": "2024-11-05", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}});
+    let body = json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params});
+    let answer: Value = world
+        .in_session("ada", None, &body)
+        .send()
+        .await
+        .expect("an answer")
+        .json()
+        .await
+        .expect("a message");
+    assert_eq!(answer["result"]["protocolVersion"], "2025-11-25", "{answer}");
+}
+
+#[tokio::test]
+async fn an_identifier_that_is_under_way_is_refused() {
+    let world = World::start(Setup::default()).await;
+    let session = world.session("ada", "2025-11-25").await;
+    let slow = call(json!(7), "slow", json!({}));
+    let first = tokio::spawn(world.in_session("ada", Some(&session), &slow).send());
+    world.until(|running, _, _| running == 1).await;
+    let second = world.in_session("ada", Some(&session), &slow).send().await.expect("an answer");
+    assert_eq!(second.status(), 400);
+    assert_eq!(second.json::<Value>().await.expect("a message")["error"]["code"], -32600);
+    let other = world.session("ada", "2025-11-25").await;
+    let elsewhere = tokio::spawn(world.in_session("ada", Some(&other), &slow).send());
+    world.until(|running, _, _| running == 2).await;
+    world.stage.release.notify_waiters();
+    for answered in [first, elsewhere] {
+        let response = answered.await.expect("it ran").expect("an answer");
+        let answer: Value = response.json().await.expect("a message");
+        assert_eq!(answer["result"]["content"][0]["text"], "at last");
+    }
+    let again = tokio::spawn(world.in_session("ada", Some(&session), &slow).send());
+    world.until(|running, _, _| running == 1).await;
+    world.stage.release.notify_waiters();
+    assert_eq!(again.await.expect("it ran").expect("an answer").status(), 200, "it is over");
+}
+
+#[tokio::test]
+async fn who_does_not_wait_stops_the_work() {
+    let world = World::start(Setup::default()).await;
+    // A session's client says so; leaving is not enough there.
+    let session = world.session("ada", "2025-11-25").await;
+    let slow =
+        tokio::spawn(world.in_session("ada", Some(&session), &call(json!(7), "slow", json!({}))).send());
+    world.until(|running, _, _| running == 1).await;
+    let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 7}});
+    let response = world.in_session("ada", Some(&session), &cancel).send().await.expect("an answer");
+    assert_eq!(response.status(), 202);
+    world.until(|running, _, dropped| running == 0 && dropped == 1).await;
+    let unanswered = slow.await.expect("it ran").expect("an answer").text().await.expect("a body");
+    assert_eq!(unanswered, "");
+
+    // Where there is no session, leaving is.
+    let gone = tokio::spawn(world.post("?token=ada", call(json!(8), "slow", json!({})).to_string()).send());
+    world.until(|running, _, _| running == 1).await;
+    gone.abort();
+    world.until(|running, _, dropped| running == 0 && dropped == 2).await;
+
+    world.server.audit().flush().await;
+    let calls = world.server.audit().calls("c1", "a1", None, None).await.expect("a page").calls;
+    let outcomes: Vec<Value> = calls.iter().map(|call| json!(call.outcome)).collect();
+    assert_eq!(outcomes, ["cancelled", "cancelled"]);
+}
+
+#[tokio::test]
+async fn a_tool_that_takes_too_long_has_failed() {
+    let world = World::start(Setup { timeout: Duration::from_millis(100), ..Setup::default() }).await;
+    let answer = world.ask("ada", "tools/call", json!({"name": "slow"})).await;
+    assert_eq!(answer["result"]["isError"], true, "{answer}");
+    world.until(|running, _, dropped| running == 0 && dropped == 1).await;
+}
+
+#[tokio::test]
+async fn lists_are_sorted_and_complete() {
+    let world = World::start(Setup::default()).await;
+    let answer = world.ask("ada", "tools/list", json!({})).await;
+    let tools = answer["result"]["tools"].as_array().expect("tools");
+    let names: Vec<&str> = tools.iter().filter_map(|tool| tool["name"].as_str()).collect();
+    assert_eq!(names, ["createTodo", "fails", "readTodos", "slow", "steps"]);
+    let read = &tools[2];
+    assert_eq!(read["inputSchema"]["type"], "object");
+    assert_eq!(read["outputSchema"]["type"], "object");
+    assert_eq!(read["annotations"]["readOnlyHint"], true);
+    let prompts = world.ask("ada", "prompts/list", json!({})).await;
+    assert_eq!(prompts["result"]["prompts"], json!([{"name": "Tone", "title": "Tone"}]));
+    let prompt = world.ask("ada", "prompts/get", json!({"name": "Tone"})).await;
+    assert_eq!(
+        prompt["result"]["messages"],
+        json!([{"role": "user", "content": {"type": "text", "text": "Be brief."}}])
+    );
+}

@@ -1,0 +1,308 @@
+//! The tool server over stores of its own, with tokens that tests make and revoke.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::num::NonZeroU32;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use agent_core::records::StoreError;
+use agent_core::tool::{Caller, ExecutionContext, Progress, Tool, ToolError, ToolOutput, ToolSpec};
+use agent_core::tools::builtin_tools;
+use agent_http::cors::parse_origins;
+use agent_http::mcp::server::{
+    Authority, Door, GateLimits, Identities, Identity, LegacyQuery, McpLimits, McpServer,
+};
+use agent_http::request::{self, BodyLimits};
+use agent_http::serve::{self, ServeLimits};
+use agentd::stores::Stores;
+use async_trait::async_trait;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::sync::{Notify, watch};
+
+use crate::support;
+
+/// What requests of versions without sessions say of themselves.
+pub const META: &str = r#"{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"test","version":"1"},"io.modelcontextprotocol/clientCapabilities":{}}"#;
+
+/// Tokens by their text.
+#[derive(Default)]
+pub struct Tokens(Mutex<HashMap<String, Identity>>);
+
+impl Tokens {
+    pub fn add(&self, text: &str, identity: Identity) {
+        self.0.lock().expect("whole").insert(text.to_owned(), identity);
+    }
+
+    pub fn revoke(&self, text: &str) {
+        self.0.lock().expect("whole").remove(text);
+    }
+}
+
+#[async_trait]
+impl Identities for Tokens {
+    async fn of_token(&self, text: &str) -> Result<Option<Identity>, StoreError> {
+        Ok(self.0.lock().expect("whole").get(text).cloned())
+    }
+}
+
+/// An identity of a user, a company and an agent; its identifier is made of these.
+pub fn identity(user: &str, company: &str, agent: &str) -> Identity {
+    let caller = if user.starts_with("widget:") { Caller::Widget } else { Caller::Session };
+    Identity {
+        id: format!("{user}/{company}/{agent}"),
+        context: ExecutionContext {
+            user_id: user.into(),
+            company_id: company.into(),
+            agent_id: agent.into(),
+            todo_list_id: Some(format!("list-of-{user}")),
+            caller,
+            ..ExecutionContext::default()
+        },
+        tools: None,
+    }
+}
+
+/// How the tools of tests are doing.
+#[derive(Default)]
+pub struct Stage {
+    /// Lets the slow ones end.
+    pub release: Notify,
+    /// How many slow ones are under way, have ended and were dropped.
+    pub slow: watch::Sender<(usize, usize, usize)>,
+}
+
+struct Slow(Arc<Stage>);
+
+struct Running<'s>(&'s Stage, bool);
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.slow.send_modify(|(running, ended, dropped)| {
+            *running -= 1;
+            *if self.1 { ended } else { dropped } += 1;
+        });
+    }
+}
+
+fn spec(name: &str) -> Arc<ToolSpec> {
+    let schema = serde_json::value::to_raw_value(&json!({"type": "object"})).expect("JSON");
+    Arc::new(ToolSpec {
+        name: name.into(),
+        description: String::new(),
+        input_schema: schema.into(),
+        output_schema: None,
+        annotations: None,
+    })
+}
+
+#[async_trait]
+impl Tool for Slow {
+    fn spec(&self) -> Arc<ToolSpec> {
+        spec("slow")
+    }
+
+    async fn call(&self, _: &ExecutionContext, _: Value, _: &dyn Progress) -> Result<ToolOutput, ToolError> {
+        self.0.slow.send_modify(|slow| slow.0 += 1);
+        let mut running = Running(&self.0, false);
+        self.0.release.notified().await;
+        running.1 = true;
+        Ok(ToolOutput::text("at last"))
+    }
+}
+
+/// Reports three steps and then answers.
+struct Steps;
+
+#[async_trait]
+impl Tool for Steps {
+    fn spec(&self) -> Arc<ToolSpec> {
+        spec("steps")
+    }
+
+    async fn call(
+        &self,
+        _: &ExecutionContext,
+        _: Value,
+        progress: &dyn Progress,
+    ) -> Result<ToolOutput, ToolError> {
+        for step in 1..=3 {
+            progress.report(f64::from(step), Some(3.0), Some("a step"));
+            tokio::task::yield_now().await;
+        }
+        Ok(ToolOutput::text("done"))
+    }
+}
+
+/// Fails in the way that it is asked to.
+struct Fails;
+
+#[async_trait]
+impl Tool for Fails {
+    fn spec(&self) -> Arc<ToolSpec> {
+        spec("fails")
+    }
+
+    async fn call(
+        &self,
+        _: &ExecutionContext,
+        given: Value,
+        _: &dyn Progress,
+    ) -> Result<ToolOutput, ToolError> {
+        match given["how"].as_str() {
+            Some("output") => Ok(ToolOutput::error("it did not work")),
+            Some("defect") => Err(ToolError::internal("a secret cause")),
+            Some("unknown") => Err(ToolError::Unknown("fails".into())),
+            _ => Err(ToolError::InvalidArguments("how: is missing".into())),
+        }
+    }
+}
+
+/// What a world is like.
+pub struct Setup {
+    pub concurrency: usize,
+    pub per_minute: u32,
+    pub timeout: Duration,
+    pub legacy: bool,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Self { concurrency: 16, per_minute: 1_000_000, timeout: support::PATIENCE, legacy: false }
+    }
+}
+
+/// A tool server and what it works on.
+pub struct World {
+    pub address: SocketAddr,
+    pub server: Arc<McpServer>,
+    pub tokens: Arc<Tokens>,
+    pub stage: Arc<Stage>,
+    client: reqwest::Client,
+}
+
+impl World {
+    /// Two companies with an agent each of the same people, and the tokens `ada` and `bob`.
+    pub async fn start(setup: Setup) -> Self {
+        Self::with(setup, &workspace()).await
+    }
+
+    pub async fn with(setup: Setup, workspace: &Value) -> Self {
+        let stores = Stores::in_memory("the test's workspace", &workspace.to_string()).await;
+        let Stores { roles, records } = stores.expect("the workspace is right");
+        let tokens = Arc::new(Tokens::default());
+        tokens.add("ada", identity("ada", "c1", "a1"));
+        tokens.add("bob", identity("bob", "c1", "a1"));
+        let stage = Arc::new(Stage::default());
+        let tools =
+            builtin_tools(records.clone(), roles.clone()).with(Slow(stage.clone())).with(Steps).with(Fails);
+
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("it listens");
+        let door = Door::new(
+            &format!("http://{address}/").parse().expect("an address"),
+            address,
+            parse_origins("https://app.example").expect("an origin"),
+        );
+        let legacy = setup.legacy.then(|| LegacyQuery::new(records.clone()));
+        let limits = McpLimits {
+            body: BodyLimits::default(),
+            json_depth: 64,
+            timeout: setup.timeout,
+            gate: GateLimits {
+                concurrency: setup.concurrency,
+                per_minute: NonZeroU32::new(setup.per_minute).expect("not zero"),
+                wait: setup.timeout,
+            },
+            recheck: Duration::from_millis(50),
+        };
+        let authority = Authority::new(tokens.clone(), legacy);
+        let tools = Arc::new(tools);
+        let server = McpServer::of_agents(door, authority, roles.clone(), records.clone(), tools, limits);
+        let server = Arc::new(server);
+        let handler = server.clone();
+        let service = request::service(move |request| {
+            let server = handler.clone();
+            async move { server.handle(request).await }
+        });
+        tokio::spawn(serve::serve(listener, service, ServeLimits::default(), std::future::pending()));
+        Self { address, server, tokens, stage, client: support::client() }
+    }
+
+    pub fn url(&self, query: &str) -> String {
+        format!("http://{}/api/agent/mcp{query}", self.address)
+    }
+
+    /// A POST of a JSON body, as a client without wishes sends it.
+    pub fn post(&self, query: &str, body: impl Into<reqwest::Body>) -> reqwest::RequestBuilder {
+        self.client.post(self.url(query)).header("content-type", "application/json").body(body)
+    }
+
+    pub fn request(&self, method: &str, query: &str) -> reqwest::RequestBuilder {
+        self.client.request(method.parse().expect("a method"), self.url(query))
+    }
+
+    /// The answer to a request without a session, by the bearer `token`.
+    pub async fn ask(&self, token: &str, method: &str, params: Value) -> Value {
+        let body = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
+        let response = self.post("", body.to_string()).bearer_auth(token).send().await.expect("an answer");
+        response.json().await.expect("one message")
+    }
+
+    /// Waits until the slow tools are doing so.
+    pub async fn until(&self, wanted: impl Fn(usize, usize, usize) -> bool) {
+        let mut slow = self.stage.slow.subscribe();
+        let reached = slow.wait_for(|(running, ended, dropped)| wanted(*running, *ended, *dropped));
+        tokio::time::timeout(support::PATIENCE, reached)
+            .await
+            .expect("it comes to that")
+            .expect("the stage stands");
+    }
+
+    /// Opens a session and gives its identifier.
+    pub async fn session(&self, token: &str, version: &str) -> String {
+        let params = json!({"protocolVersion": version, "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}});
+        let body = json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params});
+        let response = self.in_session(token, None, &body).send().await.expect("an answer");
+        assert_eq!(response.status(), 200);
+        let id = response.headers()["mcp-session-id"].to_str().expect("text").to_owned();
+        let answer: Value = response.json().await.expect("one message");
+        assert_eq!(answer["result"]["protocolVersion"], version);
+        let initialized = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
+        let response = self.in_session(token, Some(&id), &initialized).send().await.expect("an answer");
+        assert_eq!(response.status(), 202);
+        id
+    }
+
+    /// A message in a session, as the protocol's clients send it.
+    pub fn in_session(&self, token: &str, session: Option<&str>, body: &Value) -> reqwest::RequestBuilder {
+        let post = self
+            .post("", body.to_string())
+            .bearer_auth(token)
+            .header("accept", "application/json, text/event-stream");
+        match session {
+            Some(session) => post.header("mcp-session-id", session),
+            None => post,
+        }
+    }
+}
+
+fn workspace() -> Value {
+    let tools = json!(["readTodos", "createTodo", "slow", "steps", "fails"]);
+    json!({
+        "users": [{"id": "ada", "companyId": "c1"}, {"id": "bob", "companyId": "c1"}, {"id": "eve", "companyId": "c2"}],
+        "agents": [
+            {"id": "a1", "name": "One", "ownerId": "ada", "companyId": "c1", "content": {"mcpPreset": tools,
+                "promptBlocks": [{"title": "Tone", "text": "Be brief."}]}},
+            {"id": "a2", "name": "Two", "ownerId": "eve", "companyId": "c2", "content": {"mcpPreset": tools}}
+        ],
+        "todoLists": [
+            {"id": "list-of-ada", "ownerId": "ada", "companyId": "c1", "name": "Ada's",
+                "todos": [{"id": "t1", "title": "Water the basil", "done": false}]},
+            {"id": "list-of-bob", "ownerId": "bob", "companyId": "c1", "name": "Bob's",
+                "todos": [{"id": "t2", "title": "Feed the cat", "done": false}]},
+            {"id": "list-of-eve", "ownerId": "eve", "companyId": "c2", "name": "Eve's", "todos": []}
+        ]
+    })
+}
