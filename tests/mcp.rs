@@ -1,6 +1,7 @@
 //! The tool server.
 
 mod application;
+mod chain;
 mod clients;
 mod conformance;
 mod fixture;

@@ -6,6 +6,7 @@
 mod embedded;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 
@@ -17,6 +18,7 @@ use crate::payload::Payload;
 use crate::prompt::Prompt;
 use crate::role::RoleBlock;
 use crate::select::Choice;
+use crate::token::RunToken;
 use crate::tool::{ExecutionContext, ToolSpec};
 
 pub use embedded::{EmbeddedBackend, ModelSource};
@@ -34,6 +36,12 @@ pub trait Backend: Send + Sync + 'static {
     /// Counts tokens as the model behind these settings does, where it can say; else the platform's
     /// counter estimates.
     fn counter(&self, _choice: &Choice) -> Option<Arc<dyn TokenCounter>> {
+        None
+    }
+
+    /// How long whoever answers may call the agent's tools, at most: so long lives the token that the turn
+    /// brings along for it. `None` for a backend that calls them itself.
+    fn run_token_ttl(&self) -> Option<Duration> {
         None
     }
 
@@ -63,6 +71,9 @@ pub struct Turn {
     pub tool_choice: ToolChoice,
     /// Whether the model should think aloud, where it can.
     pub thinking: Option<bool>,
+    /// With what whoever answers calls the agent's tools, where the platform gives it out. It dies with the
+    /// run.
+    pub run_token: Option<Arc<RunToken>>,
 }
 
 /// A request that is ready to be sent.

@@ -15,7 +15,7 @@ use crate::backend::{Backend, Prepared, Turn};
 use crate::budget::{EstimateCounter, TokenCounter};
 use crate::clock::{Clock, SystemClock};
 use crate::context::{ContextLayer, Fragment, LayerError, TurnInput};
-use crate::error::Failure;
+use crate::error::{Failure, FailureKind};
 use crate::event::{Audience, EventStream, RunIds};
 use crate::message::Message;
 use crate::model::ToolChoice;
@@ -23,6 +23,7 @@ use crate::prompt::{AssemblyInput, PartCache, assemble};
 use crate::records::{Records, StoreError};
 use crate::role::{RoleBlock, RoleStore};
 use crate::select::{BackendKind, Choice, Selection, SelectionReport, select};
+use crate::token::{Grant, McpGrant, MintError, NewToken, RunToken, Tokens};
 use crate::tool::{Caller, ExecutionContext, ToolError, ToolRegistry, ToolSpec};
 use crate::workspace;
 
@@ -96,6 +97,7 @@ pub struct Platform {
     parts: Arc<PartCache>,
     clock: Arc<dyn Clock>,
     records: Option<Arc<dyn Records>>,
+    tokens: Option<Arc<Tokens>>,
 }
 
 impl Platform {
@@ -110,7 +112,14 @@ impl Platform {
             parts: Arc::new(PartCache::default()),
             clock: Arc::new(SystemClock),
             records: None,
+            tokens: None,
         }
+    }
+
+    /// Gives each run a token with which backends elsewhere may call the agent's tools.
+    pub fn with_run_tokens(mut self, tokens: Arc<Tokens>) -> Self {
+        self.tokens = Some(tokens);
+        self
     }
 
     /// Sets where the users' own records are, for what a request leaves to them, such as the time zone.
@@ -230,6 +239,7 @@ pub async fn run_turn(
         Caller::Widget => Audience::Visitor,
         _ => Audience::Trusted,
     };
+    let events = events.with_token(turn.run_token.clone());
     Ok(events.announce("agent.prompt", summary).for_audience(audience))
 }
 
@@ -270,6 +280,7 @@ pub async fn prepare_turn(
         cache: &platform.parts,
     })
     .map_err(Failure::from)?;
+    let run_token = run_token(platform, &**backend, &context, &tools)?;
     let turn = Turn {
         run: RunIds {
             thread_id: input.request.thread_id.as_str().into(),
@@ -282,9 +293,34 @@ pub async fn prepare_turn(
         tools,
         context,
         tool_choice: input.request.tool_choice.clone(),
+        run_token,
     };
     let request = backend.prepare(Arc::new(turn))?;
     Ok(PreparedTurn { selection, request })
+}
+
+/// A token for the tools of this run, for a backend that has them called by others.
+fn run_token(
+    platform: &Platform,
+    backend: &dyn Backend,
+    context: &ExecutionContext,
+    tools: &[Arc<ToolSpec>],
+) -> Result<Option<Arc<RunToken>>, Failure> {
+    let (Some(tokens), Some(ttl)) = (&platform.tokens, backend.run_token_ttl()) else { return Ok(None) };
+    let grant = McpGrant {
+        user_id: context.user_id.clone(),
+        todo_list_id: context.todo_list_id.clone(),
+        tools: Some(tools.iter().map(|tool| tool.name.clone()).collect()),
+        timezone: context.timezone.clone(),
+        run_id: Some(context.run_id.clone()),
+    };
+    let new = NewToken::new(&*context.company_id, &*context.agent_id, Grant::Mcp(grant));
+    let token = tokens.mint_run(NewToken { ttl: Some(ttl), ..new }).map_err(|error| {
+        let kind =
+            if matches!(error, MintError::Full) { FailureKind::RateLimited } else { FailureKind::Internal };
+        Failure::new(kind, "the run can have no token for its tools").with_source(error)
+    })?;
+    Ok(Some(Arc::new(token)))
 }
 
 fn check_tool_choice(choice: &ToolChoice, tools: &[Arc<ToolSpec>]) -> Result<(), TurnError> {

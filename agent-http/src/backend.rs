@@ -9,7 +9,7 @@ use agent_core::error::{Failure, FailureKind};
 use agent_core::payload::PayloadBuilder;
 use url::Url;
 
-use mcp_url::mcp_server_url;
+use mcp_url::push_mcp_server_url;
 
 /// What a model behind another service is assumed to take, where nobody says otherwise.
 const ASSUMED_BUDGET: TokenBudget = TokenBudget { max_prompt_tokens: 128_000 - 16_000 };

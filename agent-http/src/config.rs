@@ -219,6 +219,8 @@ pub enum Database {
 pub struct McpConfig {
     /// Whether a query may name people and agents without any proof.
     pub legacy_query: bool,
+    /// How long a workflow may call tools after it was started.
+    pub workflow_ttl: Duration,
     /// How many requests are worked on at once for an agent.
     pub concurrency: usize,
     /// How many requests a minute are taken for an agent.

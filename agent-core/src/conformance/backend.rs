@@ -73,6 +73,7 @@ fn turn(subject: &BackendSubject, text: &str) -> Arc<Turn> {
         context,
         tool_choice: ToolChoice::Auto,
         thinking: None,
+        run_token: None,
     })
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use futures_util::stream::BoxStream;
@@ -10,6 +11,7 @@ use tracing::warn;
 
 use super::{Event, Grammar, Id};
 use crate::error::{Failure, FailureKind};
+use crate::token::RunToken;
 
 /// The two identifiers that every run carries.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,6 +39,8 @@ pub struct EventStream {
     grammar: Grammar,
     ready: VecDeque<Event>,
     audience: Audience,
+    /// Lives as long as the source.
+    run_token: Option<Arc<RunToken>>,
 }
 
 impl EventStream {
@@ -52,7 +56,14 @@ impl EventStream {
             grammar,
             ready: VecDeque::from([started]),
             audience: Audience::Trusted,
+            run_token: None,
         }
+    }
+
+    /// Has a token live until the run is over.
+    pub fn with_token(mut self, run_token: Option<Arc<RunToken>>) -> Self {
+        self.run_token = run_token;
+        self
     }
 
     /// The run's identifiers.
@@ -77,6 +88,7 @@ impl EventStream {
     /// `RUN_ERROR`. A run that is over stays as it is.
     pub fn fail(&mut self, failure: Failure) {
         if self.source.take().is_some() {
+            self.run_token = None;
             self.end_with(failure);
         }
     }
@@ -120,6 +132,7 @@ impl EventStream {
             Ok(()) => {
                 if terminal {
                     self.source = None;
+                    self.run_token = None;
                 }
                 if self.audience.sees(&event) {
                     self.ready.push_back(event);
@@ -174,8 +187,6 @@ impl Stream for EventStream {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use futures_util::{FutureExt, stream};
     use serde_json::json;
 

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use uuid::Uuid;
@@ -55,7 +56,12 @@ impl RunTokens {
             return Err(MintError::Full);
         }
         live.insert(text.id, (token, text.digest()));
-        Ok(RunToken { id: text.id, text: text.reveal(), live: Some(self.live.clone()) })
+        Ok(RunToken {
+            id: text.id,
+            text: text.reveal(),
+            live: self.live.clone(),
+            outlives: AtomicBool::new(false),
+        })
     }
 
     /// The token of a text, if its id is that of a run's token.
@@ -72,7 +78,8 @@ impl RunTokens {
 pub struct RunToken {
     id: Uuid,
     text: Secret,
-    live: Option<Arc<Live>>,
+    live: Arc<Live>,
+    outlives: AtomicBool,
 }
 
 impl RunToken {
@@ -83,15 +90,15 @@ impl RunToken {
 
     /// Lets the token live until its time is over, for a backend that goes on after the run's stream has
     /// ended.
-    pub fn outlive(mut self) {
-        self.live = None;
+    pub fn outlive(&self) {
+        self.outlives.store(true, Ordering::Relaxed);
     }
 }
 
 impl Drop for RunToken {
     fn drop(&mut self) {
-        if let Some(live) = &self.live {
-            live.lock().remove(&self.id);
+        if !*self.outlives.get_mut() {
+            self.live.lock().remove(&self.id);
         }
     }
 }

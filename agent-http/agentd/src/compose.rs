@@ -51,7 +51,8 @@ pub fn application(
     let tools = Arc::new(tools::builtin_tools(stores.records.clone(), stores.roles.clone()));
     Ok(App {
         tools: agent_tools(config, bound, &stores, tokens.clone(), tools.clone()),
-        platform: platform(config, &outbound, &public_url, stores, tools, local),
+        platform: platform(config, &outbound, &public_url, stores, tools, local)
+            .with_run_tokens(tokens.clone()),
         auth: Authenticator::new(
             config.session_secret.as_ref(),
             config.internal_secret.clone(),
@@ -114,9 +115,17 @@ fn platform(
     let embedded =
         EmbeddedBackend::new(models).with_tools(tools.clone()).with_limits(config.server.tool_loop);
     let own_runtime = config.runtime_url.clone().map(|url| (url, config.runtime_secret.clone()));
-    let agent_server =
-        AgentServerBackend { outbound: outbound.clone(), own_runtime, public_url: public_url.clone() };
-    let workflow = WorkflowBackend { outbound: outbound.clone(), public_url: public_url.clone() };
+    let agent_server = AgentServerBackend {
+        outbound: outbound.clone(),
+        own_runtime,
+        public_url: public_url.clone(),
+        run_token_ttl: config.server.run_timeout,
+    };
+    let workflow = WorkflowBackend {
+        outbound: outbound.clone(),
+        public_url: public_url.clone(),
+        run_token_ttl: config.mcp.workflow_ttl,
+    };
     Platform::new(stores.roles)
         .with_records(stores.records.clone())
         .with_layer(RoleLayer::new(parts.clone()))

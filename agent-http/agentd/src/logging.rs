@@ -50,7 +50,8 @@ mod tests {
             ("warn,rmcp::service=info", [true, true]),
         ] {
             let filter = filter(directives).expect("directives");
-            let logged = [Level::ERROR, Level::INFO].map(|level| filter.would_enable("rmcp::service", &level));
+            let logged =
+                [Level::ERROR, Level::INFO].map(|level| filter.would_enable("rmcp::service", &level));
             assert_eq!(logged, logs, "{directives}");
         }
         assert!(filter("info,=").is_err());

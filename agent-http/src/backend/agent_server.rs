@@ -19,7 +19,7 @@ use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
 use serde::Deserialize;
 use url::Url;
 
-use super::{ASSUMED_BUDGET, below, mcp_server_url, misrouted, optional, supplied_url};
+use super::{ASSUMED_BUDGET, below, misrouted, optional, push_mcp_server_url, supplied_url};
 use crate::lines::LineSplitter;
 use crate::outbound::{BodyStream, Outbound, OutboundResponse, Trust, status_failure};
 use crate::secret::origin_of;
@@ -37,12 +37,18 @@ pub struct AgentServerBackend {
     pub own_runtime: Option<(Url, Option<Secret>)>,
     /// The application's public address, below which the tool server is.
     pub public_url: Url,
+    /// How long a run may take, and so its token for the tool server be good.
+    pub run_token_ttl: Duration,
 }
 
 #[async_trait]
 impl Backend for AgentServerBackend {
     fn budget(&self, _: &Choice) -> Result<TokenBudget, Failure> {
         Ok(ASSUMED_BUDGET)
+    }
+
+    fn run_token_ttl(&self) -> Option<Duration> {
+        Some(self.run_token_ttl)
     }
 
     fn prepare(&self, turn: Arc<Turn>) -> Result<Prepared, Failure> {
@@ -95,7 +101,8 @@ impl AgentServerBackend {
         if let Some(key) = settings.agent_server_api_key.as_ref().filter(|key| !key.expose().is_empty()) {
             body.raw(r#","apiKey":"#).masked(key.expose());
         }
-        body.raw(r#","mcpServerUrl":"#).json(&mcp_server_url(&self.public_url, &turn.context)?.as_str());
+        body.raw(r#","mcpServerUrl":"#);
+        push_mcp_server_url(&self.public_url, turn, &mut body)?;
         body.raw(r#","context":"#);
         push_context(turn, &mut body);
         body.raw("}");

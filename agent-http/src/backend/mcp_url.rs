@@ -1,17 +1,24 @@
 //! The tool server's address, as agent runtimes and workflows are given it.
 
+use agent_core::backend::Turn;
 use agent_core::error::Failure;
-use agent_core::tool::ExecutionContext;
+use agent_core::payload::PayloadBuilder;
 use url::Url;
 
 use super::below;
 
-/// The tool server's address with the identities that its calls work for.
+/// Writes the tool server's address, with the run's token where it has one and the identities that its calls
+/// work for. The token is masked where the payload is shown.
 ///
 /// # Errors
 /// `InvalidRequest` where `public_url` has no path.
-pub(super) fn mcp_server_url(public_url: &Url, context: &ExecutionContext) -> Result<Url, Failure> {
+pub(super) fn push_mcp_server_url(
+    public_url: &Url,
+    turn: &Turn,
+    body: &mut PayloadBuilder,
+) -> Result<(), Failure> {
     let mut url = below(public_url, &["api", "agent", "mcp"])?;
+    let context = &turn.context;
     let mut query = url.query_pairs_mut();
     query.append_pair("userId", &context.user_id).append_pair("agentId", &context.agent_id);
     for (name, value) in [("todoListId", &context.todo_list_id), ("timezone", &context.timezone)] {
@@ -20,5 +27,10 @@ pub(super) fn mcp_server_url(public_url: &Url, context: &ExecutionContext) -> Re
         }
     }
     drop(query);
-    Ok(url)
+    match &turn.run_token {
+        None => body.json(&url.as_str()),
+        // A token's text is of letters that an address takes as they are.
+        Some(token) => body.partly_masked([Ok(url.as_str()), Ok("&token="), Err(token.text().expose())]),
+    };
+    Ok(())
 }

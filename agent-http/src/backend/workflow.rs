@@ -28,7 +28,7 @@ use http::{HeaderMap, StatusCode};
 use serde::Serialize;
 use url::Url;
 
-use super::{ASSUMED_BUDGET, mcp_server_url, misrouted, optional, supplied_url};
+use super::{ASSUMED_BUDGET, misrouted, optional, push_mcp_server_url, supplied_url};
 use crate::outbound::{Outbound, Trust};
 use stream::WorkflowEvents;
 
@@ -45,12 +45,18 @@ pub struct WorkflowBackend {
     pub outbound: Outbound,
     /// The application's public address, below which the tool server is.
     pub public_url: Url,
+    /// How long a workflow may call tools after it was started, which it may go on to do when it has answered.
+    pub run_token_ttl: Duration,
 }
 
 #[async_trait]
 impl Backend for WorkflowBackend {
     fn budget(&self, _: &Choice) -> Result<TokenBudget, Failure> {
         Ok(ASSUMED_BUDGET)
+    }
+
+    fn run_token_ttl(&self) -> Option<Duration> {
+        Some(self.run_token_ttl)
     }
 
     fn prepare(&self, turn: Arc<Turn>) -> Result<Prepared, Failure> {
@@ -76,6 +82,9 @@ impl Backend for WorkflowBackend {
         if response.status == StatusCode::NO_CONTENT {
             return Err(failure::empty());
         }
+        if let Some(token) = &turn.run_token {
+            token.outlive();
+        }
         let announced = Announced::of(&response.headers)?;
         // A stream has no length. What has one is read before the run begins, so that what is no answer
         // is a status and not the end of a run.
@@ -99,7 +108,8 @@ impl WorkflowBackend {
         push_role_data(turn, &mut body);
         body.raw(r#","agentId":"#).json(&context.agent_id);
         optional(&mut body, "todoListBlockId", context.todo_list_id.as_ref());
-        body.raw(r#","mcpServerUrl":"#).json(&mcp_server_url(&self.public_url, context)?.as_str());
+        body.raw(r#","mcpServerUrl":"#);
+        push_mcp_server_url(&self.public_url, turn, &mut body)?;
         body.raw(r#","messages":["#);
         turn.prompt.push_messages_json(Dialect::AgUi, body.buffer());
         body.raw("]}");

@@ -29,6 +29,7 @@ pub(super) fn app(resolved: &Resolved) -> Result<AppConfig, Faults> {
         runtime_secret: values.secret("RUNTIME_SECRET"),
         mcp: McpConfig {
             legacy_query: values.text("MCP_LEGACY_QUERY").is_some_and(|word| word == "on"),
+            workflow_ttl: set(values.millis("MCP_WORKFLOW_TTL")),
             concurrency: count(values.number("MCP_CONCURRENCY")),
             per_minute: u32::try_from(set(values.number("MCP_REQUESTS_PER_MINUTE")))
                 .ok()

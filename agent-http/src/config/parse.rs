@@ -92,6 +92,7 @@ fn parse(kind: Kind, text: &str) -> Result<Value, String> {
         Kind::Millis { min, max } => {
             parse_number(trimmed, min, max).map(|millis| Value::Millis(Duration::from_millis(millis)))
         }
+        Kind::Duration { min, max } => parse_duration(trimmed, min, max).map(Value::Millis),
         Kind::Url => parse_url(trimmed).map(Value::Url),
         Kind::Database => parse_database(trimmed).map(Value::Database),
         Kind::Origins => parse_origins(trimmed).map(Value::Origins),
@@ -115,6 +116,13 @@ fn parse_host(text: &str) -> Result<IpAddr, String> {
 fn parse_number(text: &str, min: u64, max: u64) -> Result<u64, String> {
     let number = text.parse().ok().filter(|number| (min..=max).contains(number));
     number.ok_or_else(|| format!("must be a whole number from {min} to {max}"))
+}
+
+fn parse_duration(text: &str, min: u64, max: u64) -> Result<Duration, String> {
+    let (min, max) = (Duration::from_secs(min), Duration::from_secs(max));
+    let duration = humantime::parse_duration(text).ok().filter(|duration| (min..=max).contains(duration));
+    let shown = humantime::format_duration;
+    duration.ok_or_else(|| format!("must be a duration from {} to {}, such as 30m", shown(min), shown(max)))
 }
 
 /// The value is not shown, since an address that is refused may hold a password.

@@ -45,6 +45,13 @@ pub enum Kind {
         /// The most.
         max: u64,
     },
+    /// A duration as people write it, such as `90s`, `30m` or `1h`, within bounds in seconds, both included.
+    Duration {
+        /// The least.
+        min: u64,
+        /// The most.
+        max: u64,
+    },
     /// An `http` or `https` address without user, query and fragment.
     Url,
     /// Where a service keeps its data: `sqlite://` and a path.
@@ -313,6 +320,13 @@ pub const SETTINGS: &[Setting] = &[
         Kind::Word(&["on", "off"]),
         &["off"],
         "Whether the tool server takes `userId`, `agentId` and `todoListId` in the query in place of a token. Whoever reaches it is then believed to be whom they name; `dev` turns it on.",
+    ),
+    setting(
+        "MCP_WORKFLOW_TTL",
+        APP,
+        Kind::Duration { min: 1, max: DAY / 1000 },
+        &["1h"],
+        "How long a workflow may call tools after it was started, such as `30m`: it may go on when it has answered.",
     ),
     setting(
         "MCP_CONCURRENCY",

@@ -27,6 +27,7 @@ fn turn(choice: Choice, message: Message, tools: Arc<[Arc<ToolSpec>]>) -> Arc<Tu
         context: ExecutionContext { user_id: "ada".into(), ..ExecutionContext::default() },
         tool_choice: ToolChoice::Required,
         thinking: Some(true),
+        run_token: None,
     })
 }
 

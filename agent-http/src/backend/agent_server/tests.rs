@@ -1,6 +1,7 @@
 //! The backend against a runtime on loopback that answers as the table says.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use agent_core::conformance::{self, BackendSubject, Scenario};
 use agent_core::context::{Fragment, Stability};
@@ -24,6 +25,7 @@ fn backend(own: Option<(&Url, Option<&str>)>, allow: &str) -> AgentServerBackend
         outbound: outbound(allow),
         own_runtime: own.map(|(url, secret)| (url.clone(), secret.map(Secret::new))),
         public_url: Url::parse("https://app.example.com/base").expect("an address"),
+        run_token_ttl: Duration::from_secs(60),
     }
 }
 
@@ -59,6 +61,7 @@ fn turn(settings: AgentServer) -> Arc<Turn> {
         },
         tool_choice: ToolChoice::Auto,
         thinking: None,
+        run_token: None,
     })
 }
 

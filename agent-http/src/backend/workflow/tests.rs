@@ -22,7 +22,7 @@ const JSON: &str = "application/json; charset=utf-8";
 
 fn backend(allow: &str) -> WorkflowBackend {
     let public_url = Url::parse("https://app.example.com/base").expect("an address");
-    WorkflowBackend { outbound: outbound(allow), public_url }
+    WorkflowBackend { outbound: outbound(allow), public_url, run_token_ttl: Duration::from_secs(60) }
 }
 
 fn at(url: &Url, auth: Option<WebhookAuth>) -> Choice {
@@ -52,6 +52,7 @@ fn turn_of(choice: Choice, role: Value, messages: Vec<Message>) -> Arc<Turn> {
         },
         tool_choice: ToolChoice::Auto,
         thinking: None,
+        run_token: None,
     })
 }
 

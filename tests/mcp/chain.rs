@@ -1,0 +1,106 @@
+//! The whole way: a chat at the application, a runtime elsewhere that answers it, and that runtime's calls of the
+//! agent's tools back at the application, by the run's own token.
+
+use serde_json::{Value, json};
+
+use crate::support::server::{self, Server};
+use crate::support::vendor::{Step, Vendor, answer, stream_head, tool_calls};
+use crate::support::{client, run, text_of};
+
+/// An agent of `u1` that `backend` answers for, and that may read and create todos.
+fn workspace(content: Value, children: Value) -> Value {
+    let mut all = json!({"mcpPreset": ["readTodos", "createTodo"], "widgetTools": ["listDocs"]});
+    all.as_object_mut().expect("an object").extend(content.as_object().expect("an object").clone());
+    json!({
+        "users": [{"id": "u1", "companyId": "c1"}],
+        "agents": [{"id": "a1", "name": "A", "ownerId": "u1", "companyId": "c1", "content": all, "children": children}],
+        "todoLists": [{"id": "l1", "ownerId": "u1", "companyId": "c1", "name": "Mine", "todos": []}]
+    })
+}
+
+/// What an agent server of these is to be sent as `mcpServerUrl`.
+fn address_sent(body: &Value) -> String {
+    body["mcpServerUrl"].as_str().expect("an address").to_owned()
+}
+
+/// Asks the tool server at an address for its list.
+async fn listed(address: &str) -> reqwest::Response {
+    let request = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list",
+    "params": {"_meta": {
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {},
+        "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"}
+    }}});
+    let request = client().post(address).header("mcp-protocol-version", "2026-07-28").json(&request);
+    request.header("mcp-method", "tools/list").send().await.expect("the application answers")
+}
+
+#[tokio::test]
+async fn a_runtime_creates_two_todos_side_by_side() {
+    let vendor = Vendor::start().await;
+    let calls =
+        [("c1", "createTodo", r#"{"title":"Buy soil"}"#), ("c2", "createTodo", r#"{"title":"Buy pots"}"#)];
+    vendor.on("m", [tool_calls(&calls), answer(&["Both are noted."])]);
+    let runtime = server::runtime(&[]).await;
+    let content = json!({
+        "agentServerUrl": runtime.url(""), "agentServerProvider": "openai", "agentServerModel": "m",
+        "agentServerLocalUrl": vendor.base_url(), "agentServerApiKey": "role-key-canary"
+    });
+    let app = server::app(&workspace(content, json!([])), &[]).await;
+
+    let chat = json!({"agentId": "a1", "message": "Soil and pots.", "todoListId": "l1"});
+    let events = run(&app.chat(&chat).await.text().await.expect("a body"));
+    assert_eq!(text_of(&events), "Both are noted.");
+    for (id, title) in [("c1", "Buy soil"), ("c2", "Buy pots")] {
+        let result = events.iter().find(|e| e["type"] == "TOOL_CALL_RESULT" && e["toolCallId"] == id);
+        let content = result.expect("a result")["content"].as_str().expect("text");
+        assert!(content.contains(title), "{content}");
+    }
+    let again = json!({"agentId": "a1", "message": "What is there?", "todoListId": "l1"});
+    vendor.on("m", [tool_calls(&[("c3", "readTodos", "{}")]), answer(&["Soil and pots."])]);
+    let events = run(&app.chat(&again).await.text().await.expect("a body"));
+    let result = events.iter().find(|event| event["type"] == "TOOL_CALL_RESULT").expect("a result");
+    let todos = result["content"].as_str().expect("text");
+    assert!(todos.contains("Buy soil") && todos.contains("Buy pots"), "{todos}");
+}
+
+/// An agent server that answers nothing before it is told to; its requests are read at the vendor.
+async fn held(vendor: &Vendor) -> Server {
+    let content = json!({"agentServerUrl": vendor.base_url(), "agentServerProvider": "openai", "agentServerModel": "held"});
+    server::app(&workspace(content, json!([])), &[("STREAM_IDLE_MS", "3000")]).await
+}
+
+#[tokio::test]
+async fn a_runs_token_is_good_for_the_run_alone() {
+    let vendor = Vendor::start().await;
+    // Nothing comes after the head, so the run is under way until it is given up for silence.
+    vendor.on("held", [vec![stream_head(), Step::Stall]]);
+    let app = held(&vendor).await;
+    let chat = json!({"agentId": "a1", "message": "Hello", "todoListId": "l1"});
+    let response = app.chat(&chat).await;
+    let sent = vendor.received().pop().expect("the agent server was asked").json();
+    let address = address_sent(&sent);
+    assert!(
+        address.starts_with(&app.url("/api/agent/mcp?userId=u1&agentId=a1&todoListId=l1&token=agm_")),
+        "{address}"
+    );
+
+    let during = listed(&address).await;
+    assert_eq!(during.status(), 200, "{:?}", during.text().await);
+    let list: Value = serde_json::from_str(during.text().await.expect("a body").trim()).expect("JSON");
+    let names: Vec<&str> = list["result"]["tools"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .filter_map(|t| t["name"].as_str())
+        .collect();
+    assert_eq!(names, ["createTodo", "readTodos"]);
+    let other = listed(&address.replace("agentId=a1", "agentId=a2")).await;
+    assert_eq!(other.status(), 403);
+
+    let whole = response.text().await.expect("a body");
+    let events = run(&whole);
+    assert_eq!(events.last().expect("an end")["type"], "RUN_ERROR");
+    assert!(!whole.contains("agm_"), "the token is in the stream: {whole}");
+    assert_eq!(listed(&address).await.status(), 401, "the token outlived its run");
+}
