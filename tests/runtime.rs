@@ -4,3 +4,4 @@ mod chat;
 mod payload;
 mod routes;
 mod selection;
+mod tools;

@@ -27,6 +27,7 @@
 //! - [`outbound`]: the one guarded client, so that the address policy, time-outs and caps hold everywhere.
 //! - [`lines`]: lines and server-sent events out of chunks, for whatever reads a stream.
 //! - [`backend`]: backends over HTTP: agent runtimes.
+//! - [`mcp`]: tools over the Model Context Protocol.
 //! - [`model`]: models over HTTP: servers of the Chat Completions API, and Ollama.
 //! - [`mcp`]: agents' tools over the Model Context Protocol.
 //!

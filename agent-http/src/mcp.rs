@@ -1,3 +1,4 @@
-//! The Model Context Protocol: an agent's tools for clients outside.
+//! The Model Context Protocol over Streamable HTTP, from both ends.
 
+pub mod client;
 pub mod server;

@@ -199,11 +199,7 @@ async fn a_tool_call_is_told_that_there_is_no_tool_server() {
     let vendor = Vendor::start().await;
     vendor.on("m", [tool_calls(&[("c1", "readTodos", "{}")]), answer(&["I cannot look."])]);
     let runtime = server::runtime(&[]).await;
-    let body = request(
-        &vendor.base_url(),
-        &json!({"tools": [{"name": "readTodos"}],
-        "mcpServerUrl": "http://127.0.0.1:9/api/agent/mcp?userId=u1"}),
-    );
+    let body = request(&vendor.base_url(), &json!({"tools": [{"name": "readTodos"}]}));
     let events = answered(post(&runtime, &body).await).await;
     assert_eq!(events.last().expect("an end")["type"], "RUN_FINISHED");
     assert_eq!(text_of(&events), "I cannot look.");
@@ -211,7 +207,7 @@ async fn a_tool_call_is_told_that_there_is_no_tool_server() {
     assert_eq!(result["metadata"], json!({"isError": true}));
     let said = &vendor.received_for("m")[1]["messages"][2];
     assert_eq!((&said["role"], &said["tool_call_id"]), (&json!("tool"), &json!("c1")));
-    assert!(said["content"].as_str().expect("text").contains("no connection to a tool server"), "{said}");
+    assert!(said["content"].as_str().expect("text").contains("the request names no tool server"), "{said}");
 }
 
 #[tokio::test]

@@ -11,6 +11,8 @@ use tokio::net::TcpStream;
 
 pub mod control;
 pub mod server;
+pub mod third_party;
+pub mod tool_server;
 pub mod vendor;
 
 /// When a test has hung.

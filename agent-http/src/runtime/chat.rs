@@ -13,7 +13,7 @@ use agent_core::tool_loop::ToolLoop;
 use http::Request;
 
 use super::Runtime;
-use super::tools::NoToolServer;
+use super::tools;
 use crate::error::HttpError;
 use crate::model::HostedSettings;
 use crate::request::{Handled, Query, read_json_bytes};
@@ -73,22 +73,18 @@ async fn start(
     context.thread_id = or_new(&context.thread_id);
     context.run_id = or_new(&context.run_id);
     let run = RunIds { thread_id: context.thread_id.as_str().into(), run_id: context.run_id.as_str().into() };
-    let mut tools = request.tools;
-    tools.sort_by(|a, b| a.name.cmp(&b.name));
+    let mut specs: Vec<_> = request.tools.into_iter().map(Arc::new).collect();
+    specs.sort_by(|a, b| a.name.cmp(&b.name));
+    let tools = tools::registry(runtime, request.mcp_server_url.as_ref(), &specs)?;
     let request = ModelRequest {
         prompt: Arc::new(prompt(request.system_prompt, request.messages)),
         appended: Vec::new(),
-        tools: tools.into_iter().map(Arc::new).collect(),
+        tools: specs.into(),
         tool_choice: ToolChoice::Auto,
         thinking: request.enable_thinking,
     };
     let payload = model.prepare(&request)?;
-    let tool_loop = ToolLoop {
-        model,
-        tools: Arc::new(NoToolServer),
-        clock: runtime.clock.clone(),
-        limits: runtime.limits,
-    };
+    let tool_loop = ToolLoop { model, tools, clock: runtime.clock.clone(), limits: runtime.limits };
     Ok(tool_loop.start(payload, request, context, run).await?)
 }
 

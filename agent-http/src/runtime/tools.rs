@@ -2,13 +2,35 @@
 
 use std::sync::Arc;
 
+use agent_core::error::Failure;
+use agent_core::role::Secret;
 use agent_core::tool::{ExecutionContext, Progress, ToolError, ToolOutput, ToolRegistry, ToolSpec};
 use async_trait::async_trait;
 use serde_json::Value;
 
-/// A run whose tool server cannot be reached: every call's result says so, so that the model can
-/// tell the person instead of inventing an answer.
-pub(super) struct NoToolServer;
+use super::Runtime;
+use crate::mcp::client::{McpLimits, McpTools};
+
+/// Where a run's tools are called.
+///
+/// # Errors
+/// There are tools, and the address of their server is none or is refused by the address policy.
+pub(super) fn registry(
+    runtime: &Runtime,
+    server: Option<&Secret>,
+    tools: &[Arc<ToolSpec>],
+) -> Result<Arc<dyn ToolRegistry>, Failure> {
+    let Some(server) = server.filter(|_| !tools.is_empty()) else { return Ok(Arc::new(NoToolServer)) };
+    let limits = McpLimits {
+        call_timeout: runtime.limits.tool_timeout,
+        max_calls: runtime.limits.max_calls_per_round,
+    };
+    Ok(Arc::new(McpTools::new(runtime.hosted.outbound.clone(), server, tools.to_vec(), limits)?))
+}
+
+/// A run whose request names no tool server: every call's result says so, so that the model can tell the
+/// person instead of inventing an answer.
+struct NoToolServer;
 
 #[async_trait]
 impl ToolRegistry for NoToolServer {
@@ -23,8 +45,6 @@ impl ToolRegistry for NoToolServer {
         _: Value,
         _: &dyn Progress,
     ) -> Result<ToolOutput, ToolError> {
-        Err(ToolError::Unavailable(format!(
-            "{name} could not be run: this runtime has no connection to a tool server"
-        )))
+        Err(ToolError::Unavailable(format!("{name} could not be run: the request names no tool server")))
     }
 }

@@ -1,0 +1,188 @@
+//! A connection to a tool server, and the calls on it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use agent_core::tool::{Progress, ToolError, ToolOutput};
+use rmcp::model::{
+    CallToolRequest, CallToolRequestParams, ClientCapabilities, ClientConfig, ClientRequest, Implementation,
+    JsonObject, ProgressNotificationParam, ProgressToken, ProtocolVersion, ServerResult,
+};
+use rmcp::service::{
+    ClientLifecycleMode, ClientServiceExt, NotificationContext, PeerRequestOptions, RequestHandle,
+    RunningService, ServiceError,
+};
+use rmcp::transport::StreamableHttpClientTransport;
+use rmcp::transport::common::client_side_sse::NeverRetry;
+use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
+use rmcp::{ClientHandler, RoleClient};
+use tokio::runtime::Handle;
+use tokio::sync::{Mutex, mpsc, watch};
+
+use super::fault;
+use super::http_client::{HttpClient, Server};
+use super::output;
+
+/// How many reports of a call may wait to be read; later ones are dropped.
+const MAX_WAITING_REPORTS: usize = 64;
+/// How long a server may take to hear that a call is cancelled, or that a session is over.
+const FAREWELL_TIMEOUT: Duration = Duration::from_secs(5);
+/// The longest message of a report, in bytes.
+const MAX_REPORT_BYTES: usize = 1024;
+
+/// An open connection; the last one who lets go of it ends the session.
+pub(super) struct Connection {
+    service: RunningService<RoleClient, Reports>,
+    /// Its end stops the requests of this connection that are under way.
+    _open: watch::Sender<()>,
+}
+
+impl Connection {
+    /// Finds out what the server speaks, and greets it accordingly.
+    ///
+    /// The error is for the model.
+    pub(super) async fn open(server: Server, max_calls: usize) -> Result<Arc<Self>, Arc<str>> {
+        let (open, closed) = watch::channel(());
+        let transport = StreamableHttpClientTransport::with_client(
+            HttpClient::new(server, closed),
+            transport_config(max_calls),
+        );
+        let lifecycle = ClientLifecycleMode::Auto {
+            preferred_versions: vec![ProtocolVersion::V_2026_07_28],
+            legacy_version: Some(ProtocolVersion::V_2025_11_25),
+        };
+        let service = Reports::default()
+            .serve_with_lifecycle(transport, lifecycle)
+            .await
+            .map_err(|error| fault::of_greeting(&error))?;
+        Ok(Arc::new(Self { service, _open: open }))
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        !self.service.is_closed() && !self.service.is_transport_closed()
+    }
+
+    /// Calls a tool. Dropping the future cancels the call at the server.
+    pub(super) async fn call(
+        self: Arc<Self>,
+        name: &str,
+        arguments: JsonObject,
+        progress: &dyn Progress,
+    ) -> Result<ToolOutput, ToolError> {
+        let params = CallToolRequestParams::new(name.to_owned()).with_arguments(arguments);
+        let (mut call, mut reports) = self.send(params).await.map_err(fault::of_call)?;
+        let answer = loop {
+            tokio::select! {
+                biased;
+                Some(report) = reports.recv() => report.tell(progress),
+                answer = call.answer() => break answer,
+            }
+        };
+        call.settle().await;
+        match answer.map_err(fault::of_call)? {
+            ServerResult::CallToolResult(result) => Ok(output::of(result)),
+            ServerResult::InputRequiredResult(_) => {
+                Err(fault::unavailable("the tool asks for input that cannot be given here"))
+            }
+            _ => Err(fault::unavailable("the tool server's answer is no tool result")),
+        }
+    }
+
+    async fn send(
+        self: Arc<Self>,
+        params: CallToolRequestParams,
+    ) -> Result<(PendingCall, mpsc::Receiver<Report>), ServiceError> {
+        let request = CallToolRequest::new(params);
+        let (reporter, reports) = mpsc::channel(MAX_WAITING_REPORTS);
+        // Held while sending, so that no report is looked for before its reader is there.
+        let mut readers = self.service.service().0.lock().await;
+        let sent = self.service.send_cancellable_request(
+            ClientRequest::CallToolRequest(request),
+            PeerRequestOptions::no_options(),
+        );
+        let handle = sent.await?;
+        readers.insert(handle.progress_token.clone(), reporter);
+        drop(readers);
+        Ok((PendingCall { connection: self, handle: Some(handle) }, reports))
+    }
+
+    async fn forget(&self, token: &ProgressToken) {
+        self.service.service().0.lock().await.remove(token);
+    }
+}
+
+fn transport_config(max_calls: usize) -> StreamableHttpClientTransportConfig {
+    // The address stays in `HttpClient`, out of reach of what the library logs.
+    let mut config = StreamableHttpClientTransportConfig::with_uri("")
+        .max_concurrent_requests(max_calls)
+        .control_request_timeout(FAREWELL_TIMEOUT);
+    config.retry_config = Arc::new(NeverRetry::default());
+    config
+}
+
+/// A call that the server works on. Dropped before its answer, it is cancelled.
+struct PendingCall {
+    connection: Arc<Connection>,
+    handle: Option<RequestHandle<RoleClient>>,
+}
+
+impl PendingCall {
+    /// The answer. Dropping the future loses nothing.
+    async fn answer(&mut self) -> Result<ServerResult, ServiceError> {
+        let Some(handle) = &mut self.handle else { return Err(ServiceError::TransportClosed) };
+        (&mut handle.rx).await.unwrap_or(Err(ServiceError::TransportClosed))
+    }
+
+    /// There is nothing left to cancel.
+    async fn settle(mut self) {
+        if let Some(handle) = self.handle.take() {
+            self.connection.forget(&handle.progress_token).await;
+        }
+    }
+}
+
+impl Drop for PendingCall {
+    fn drop(&mut self) {
+        let (Some(handle), Ok(runtime)) = (self.handle.take(), Handle::try_current()) else { return };
+        let connection = self.connection.clone();
+        runtime.spawn(async move {
+            connection.forget(&handle.progress_token).await;
+            let cancel = handle.cancel(Some("the caller has given up".to_owned()));
+            // A server that cannot be told notices when the connection ends.
+            let _ = tokio::time::timeout(FAREWELL_TIMEOUT, cancel).await;
+        });
+    }
+}
+
+/// What a tool says about how far it is.
+struct Report {
+    progress: f64,
+    total: Option<f64>,
+    message: Option<String>,
+}
+
+impl Report {
+    fn tell(self, progress: &dyn Progress) {
+        let message = self.message.as_deref().map(|text| &text[..text.floor_char_boundary(MAX_REPORT_BYTES)]);
+        progress.report(self.progress, self.total, message);
+    }
+}
+
+/// The client's side of the protocol: it takes reports and offers the server nothing.
+#[derive(Clone, Default)]
+struct Reports(Arc<Mutex<HashMap<ProgressToken, mpsc::Sender<Report>>>>);
+
+impl ClientHandler for Reports {
+    fn get_info(&self) -> ClientConfig {
+        let this = Implementation::new("agentd", env!("CARGO_PKG_VERSION"));
+        ClientConfig::new(ClientCapabilities::default(), this)
+    }
+
+    async fn on_progress(&self, params: ProgressNotificationParam, _: NotificationContext<RoleClient>) {
+        let ProgressNotificationParam { progress_token, progress, total, message, .. } = params;
+        if let Some(reader) = self.0.lock().await.get(&progress_token) {
+            let _ = reader.try_send(Report { progress, total, message });
+        }
+    }
+}

@@ -1,0 +1,289 @@
+//! The HTTP below the protocol: the library's client over the guarded one.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use agent_core::error::{Failure, FailureKind};
+use bytes::Bytes;
+use futures_util::stream::BoxStream;
+use http::header::{ACCEPT, CONTENT_TYPE};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use rmcp::model::{
+    ClientJsonRpcMessage, ClientRequest, ErrorData, JsonRpcError, ProtocolVersion, RequestId,
+    ServerJsonRpcMessage, ServerResult,
+};
+use rmcp::transport::streamable_http_client::{
+    SseError, StreamableHttpClient, StreamableHttpError, StreamableHttpPostResponse,
+};
+use sse_stream::Sse;
+use tokio::sync::watch;
+use tokio::time::Instant;
+use url::Url;
+
+use super::events;
+use crate::outbound::{BodyStream, Outbound, OutboundRequest, OutboundResponse, Trust, status_failure};
+
+/// The largest result of a tool that is taken in, in bytes of its message.
+pub const MAX_RESULT_BYTES: usize = 4 * 1024 * 1024;
+/// How much of a refusal is read to find the error in it.
+const MAX_REFUSAL_BYTES: usize = 64 * 1024;
+const REFUSAL_TIMEOUT: Duration = Duration::from_secs(5);
+
+const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
+
+/// A tool server, as a request names it.
+#[derive(Clone)]
+pub(super) struct Server {
+    pub(super) outbound: Outbound,
+    /// A secret: its query carries the run's token.
+    pub(super) url: Url,
+    /// The longest exchange.
+    pub(super) timeout: Duration,
+}
+
+/// What the library sends by. Clones are of one connection.
+#[derive(Clone)]
+pub(super) struct HttpClient {
+    server: Arc<Server>,
+    /// Its sender is gone when the connection is.
+    closed: watch::Receiver<()>,
+}
+
+/// Why a message has no answer.
+enum PostError {
+    /// The server does not know the session, so that it has done nothing.
+    NoSession,
+    Failed(Failure),
+}
+
+impl From<Failure> for PostError {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
+    }
+}
+
+impl From<PostError> for StreamableHttpError<Failure> {
+    fn from(error: PostError) -> Self {
+        match error {
+            PostError::NoSession => Self::SessionExpired,
+            PostError::Failed(failure) => Self::Client(failure),
+        }
+    }
+}
+
+impl HttpClient {
+    pub(super) fn new(server: Server, closed: watch::Receiver<()>) -> Self {
+        Self { server: Arc::new(server), closed }
+    }
+
+    fn request(&self, method: Method, session: Option<&str>) -> Result<OutboundRequest, Failure> {
+        let Server { outbound, url, timeout } = &*self.server;
+        let request = outbound.request(method, url, Trust::Supplied)?.header_timeout(*timeout);
+        let Some(session) = session else { return Ok(request) };
+        let session = HeaderValue::from_str(session).map_err(|_| failed("its session has no usable name"))?;
+        Ok(request.header(SESSION_ID, session))
+    }
+
+    /// Sends a message; an answer is waited for where the message is a request.
+    async fn post(
+        &self,
+        message: ClientJsonRpcMessage,
+        session: Option<&str>,
+        headers: HashMap<HeaderName, HeaderValue>,
+    ) -> Result<StreamableHttpPostResponse, PostError> {
+        let deadline = Instant::now() + self.server.timeout;
+        let body = serde_json::to_vec(&message).map_err(|_| failed("the call cannot be written"))?;
+        let mut request = self.request(Method::POST, session)?;
+        for (name, value) in headers {
+            request = request.header(name, value);
+        }
+        let response = request
+            .header(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"))
+            .header(CONTENT_TYPE, HeaderValue::from_static("application/json"))
+            .body(Bytes::from(body))
+            .send()
+            .await?;
+        if response.status == StatusCode::NOT_FOUND && session.is_some() {
+            return Err(PostError::NoSession);
+        }
+        let ClientJsonRpcMessage::Request(request) = message else {
+            return match response.status.is_success() {
+                true => Ok(StreamableHttpPostResponse::Accepted),
+                false => Err(status_failure(response.status, &response.headers).into()),
+            };
+        };
+        let probes = matches!(request.request, ClientRequest::DiscoverRequest(_));
+        let answer = match response.status.is_success() {
+            true => self.answer(response, request.id, deadline).await?,
+            false => refusal(response, request.id, probes).await?,
+        };
+        Ok(if probes { probed(answer) } else { answer })
+    }
+
+    async fn answer(
+        &self,
+        response: OutboundResponse,
+        id: RequestId,
+        deadline: Instant,
+    ) -> Result<StreamableHttpPostResponse, Failure> {
+        let session = response.headers.get(&SESSION_ID).and_then(|id| id.to_str().ok()).map(str::to_owned);
+        match content_type(&response.headers).as_str() {
+            _ if matches!(response.status, StatusCode::ACCEPTED | StatusCode::NO_CONTENT) => {
+                Err(failed("it took the call and sends no answer"))
+            }
+            "application/json" => {
+                let left = deadline.saturating_duration_since(Instant::now());
+                let body = response.read_limited(MAX_RESULT_BYTES, left).await?;
+                let message = serde_json::from_slice(&body)
+                    .map_err(|_| failed("its answer is no message of the protocol"))?;
+                Ok(StreamableHttpPostResponse::Json(answer_to(&id, message)?, session))
+            }
+            "text/event-stream" => {
+                let events = events::of(response.into_stream(), id, deadline, self.closed.clone());
+                Ok(StreamableHttpPostResponse::Sse(events, session))
+            }
+            _ => Err(failed("its answer is neither JSON nor an event stream")),
+        }
+    }
+
+    /// Waits for `exchange` as long as the connection is open.
+    async fn while_open<T>(
+        &self,
+        exchange: impl Future<Output = Result<T, PostError>> + Send,
+    ) -> Result<T, PostError> {
+        let mut closed = self.closed.clone();
+        tokio::select! {
+            biased;
+            _ = closed.changed() => Err(failed("the run is over").into()),
+            done = exchange => done,
+        }
+    }
+}
+
+/// The error that a refusal stands for. A server of an older revision refuses the probe in whatever words
+/// it has.
+async fn refusal(
+    response: OutboundResponse,
+    id: RequestId,
+    probes: bool,
+) -> Result<StreamableHttpPostResponse, Failure> {
+    let status = response.status;
+    let failure = status_failure(status, &response.headers);
+    if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
+        return Err(failure);
+    }
+    let told = match content_type(&response.headers).as_str() {
+        "application/json" => told_error(response.body).await,
+        _ => None,
+    };
+    let error = match told {
+        Some(error) => error,
+        None if probes && status.is_client_error() => {
+            ErrorData::invalid_request(failure.message().to_owned(), None)
+        }
+        None => return Err(failure),
+    };
+    let error = ServerJsonRpcMessage::Error(JsonRpcError::new(Some(id), error));
+    Ok(StreamableHttpPostResponse::Json(error, None))
+}
+
+/// What a probe has found out. Whatever does not speak the one revision that has no sessions is to be greeted
+/// in the old way, whether it knows the probe or not.
+fn probed(answer: StreamableHttpPostResponse) -> StreamableHttpPostResponse {
+    let StreamableHttpPostResponse::Json(message, session) = answer else { return answer };
+    let (id, why) = match message {
+        ServerJsonRpcMessage::Error(error) => (error.id, error.error.message),
+        ServerJsonRpcMessage::Response(answer) => match &answer.result {
+            ServerResult::DiscoverResult(found)
+                if found.supported_versions.contains(&ProtocolVersion::V_2026_07_28) =>
+            {
+                return StreamableHttpPostResponse::Json(ServerJsonRpcMessage::Response(answer), session);
+            }
+            _ => (Some(answer.id), "it speaks other revisions".into()),
+        },
+        other => return StreamableHttpPostResponse::Json(other, session),
+    };
+    let error = JsonRpcError::new(id, ErrorData::invalid_request(why, None));
+    StreamableHttpPostResponse::Json(ServerJsonRpcMessage::Error(error), session)
+}
+
+async fn told_error(body: BodyStream) -> Option<ErrorData> {
+    let body = body.read_limited(MAX_REFUSAL_BYTES, REFUSAL_TIMEOUT).await.ok()?;
+    match serde_json::from_slice(&body) {
+        Ok(ServerJsonRpcMessage::Error(error)) => Some(error.error),
+        _ => None,
+    }
+}
+
+/// The message, if it answers the request `id`. An error without an identifier came in answer to it.
+fn answer_to(id: &RequestId, message: ServerJsonRpcMessage) -> Result<ServerJsonRpcMessage, Failure> {
+    // Some servers write a number as a string.
+    let answers = |answered: &RequestId| answered.to_string() == id.to_string();
+    match message {
+        ServerJsonRpcMessage::Response(answer) if answers(&answer.id) => {
+            Ok(ServerJsonRpcMessage::Response(answer))
+        }
+        ServerJsonRpcMessage::Error(error) if error.id.as_ref().is_none_or(answers) => {
+            Ok(ServerJsonRpcMessage::Error(JsonRpcError::new(Some(id.clone()), error.error)))
+        }
+        _ => Err(failed("its answer is to another request")),
+    }
+}
+
+/// The media type in lower case, without its parameters; empty where there is none.
+fn content_type(headers: &HeaderMap) -> String {
+    let value = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
+}
+
+pub(super) fn failed(what: &'static str) -> Failure {
+    Failure::new(FailureKind::Failed, what)
+}
+
+impl StreamableHttpClient for HttpClient {
+    type Error = Failure;
+
+    async fn post_message(
+        &self,
+        _: Arc<str>,
+        message: ClientJsonRpcMessage,
+        session_id: Option<Arc<str>>,
+        _: Option<String>,
+        headers: HashMap<HeaderName, HeaderValue>,
+    ) -> Result<StreamableHttpPostResponse, StreamableHttpError<Failure>> {
+        Ok(self.while_open(self.post(message, session_id.as_deref(), headers)).await?)
+    }
+
+    /// Ends a session. This is what is sent when the connection is closed.
+    async fn delete_session(
+        &self,
+        _: Arc<str>,
+        session_id: Arc<str>,
+        _: Option<String>,
+        headers: HashMap<HeaderName, HeaderValue>,
+    ) -> Result<(), StreamableHttpError<Failure>> {
+        let mut request =
+            self.request(Method::DELETE, Some(&session_id)).map_err(StreamableHttpError::Client)?;
+        for (name, value) in headers {
+            request = request.header(name, value);
+        }
+        // Whatever the server says: nobody is left who would do something about it.
+        request.send().await.map_err(StreamableHttpError::Client)?;
+        Ok(())
+    }
+
+    /// Refused, with an answer as of a server that has no such stream: what a call needs comes in answer to
+    /// it, and a stream that broke off is not taken up again.
+    async fn get_stream(
+        &self,
+        _: Arc<str>,
+        _: Option<Arc<str>>,
+        _: Option<String>,
+        _: Option<String>,
+        _: HashMap<HeaderName, HeaderValue>,
+    ) -> Result<BoxStream<'static, Result<Sse, SseError>>, StreamableHttpError<Failure>> {
+        Err(StreamableHttpError::ServerDoesNotSupportSse)
+    }
+}

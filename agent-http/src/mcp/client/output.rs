@@ -1,0 +1,88 @@
+//! From a tool server's result to what a model reads.
+
+use agent_core::tool::ToolOutput;
+use rmcp::model::{CallToolResult, ContentBlock, Resource, ResourceContents};
+
+/// Text as it is, a block a line. What is not text is named, since a tool's result is text to models: media
+/// and binary resources by type and size, links by address. A result of structured content alone is its JSON.
+pub(super) fn of(result: CallToolResult) -> ToolOutput {
+    let blocks: Vec<String> = result.content.into_iter().map(text_of).collect();
+    let structured = result.structured_content;
+    let text = match &structured {
+        Some(value) if blocks.is_empty() => value.to_string(),
+        _ => blocks.join("\n"),
+    };
+    ToolOutput { text, structured, is_error: result.is_error.unwrap_or_default() }
+}
+
+fn text_of(block: ContentBlock) -> String {
+    match block {
+        ContentBlock::Text(text) => text.text,
+        ContentBlock::Image(image) => left_out("image", Some(&image.mime_type), &image.data),
+        ContentBlock::Audio(audio) => left_out("audio", Some(&audio.mime_type), &audio.data),
+        ContentBlock::Resource(resource) => match resource.resource {
+            ResourceContents::TextResourceContents { text, .. } => text,
+            ResourceContents::BlobResourceContents { uri, mime_type, blob, .. } => {
+                left_out(&format!("resource {uri}"), mime_type.as_deref(), &blob)
+            }
+            _ => unknown(),
+        },
+        ContentBlock::ResourceLink(link) => link_to(&link),
+        _ => unknown(),
+    }
+}
+
+fn left_out(what: &str, mime_type: Option<&str>, base64: &str) -> String {
+    let bytes = base64.trim_end_matches('=').len() * 3 / 4;
+    format!("[{what}, {}, {bytes} bytes, left out]", mime_type.unwrap_or("of unknown type"))
+}
+
+fn link_to(link: &Resource) -> String {
+    match &link.description {
+        Some(description) => format!("[link to {}: {} ({description})]", link.name, link.uri),
+        None => format!("[link to {}: {}]", link.name, link.uri),
+    }
+}
+
+fn unknown() -> String {
+    "[content of an unknown kind, left out]".to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn whatever_a_tool_gives_back_becomes_text() {
+        let text = |text: &str| json!({"type": "text", "text": text});
+        let blob = json!({"type": "resource", "resource": {"uri": "file:///b", "blob": "AAECAw=="}});
+        let written = json!({"type": "resource", "resource": {"uri": "file:///t", "text": "written"}});
+        let link = json!({"type": "resource_link", "uri": "https://h/x", "name": "x", "description": "an x"});
+        let cases = [
+            (json!({"content": []}), "", false),
+            (json!({"content": [text("a"), text("b")]}), "a\nb", false),
+            (json!({"content": [text("no")], "isError": true}), "no", true),
+            (json!({"structuredContent": {"n": 1}}), r#"{"n":1}"#, false),
+            (json!({"content": [text("one")], "structuredContent": {"n": 1}}), "one", false),
+            (
+                json!({"content": [{"type": "image", "data": "AAEC", "mimeType": "image/png"}]}),
+                "[image, image/png, 3 bytes, left out]",
+                false,
+            ),
+            (
+                json!({"content": [text("see"), {"type": "audio", "data": "AA==", "mimeType": "audio/wav"}]}),
+                "see\n[audio, audio/wav, 1 bytes, left out]",
+                false,
+            ),
+            (json!({"content": [blob]}), "[resource file:///b, of unknown type, 4 bytes, left out]", false),
+            (json!({"content": [written]}), "written", false),
+            (json!({"content": [link]}), "[link to x: https://h/x (an x)]", false),
+        ];
+        for (result, expected, is_error) in cases {
+            let structured = result.get("structuredContent").cloned();
+            let output = of(serde_json::from_value(result).unwrap());
+            assert_eq!(output, ToolOutput { text: expected.to_owned(), structured, is_error });
+        }
+    }
+}

@@ -1,0 +1,335 @@
+//! The runtime as a client of tool servers: a third party's, and one that misbehaves.
+
+mod faults;
+mod table;
+
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use self::table::streamed;
+use crate::support::server::{self, Server};
+use crate::support::third_party::ThirdParty;
+use crate::support::tool_server::{ERAS, Era, ToolServer, text_result};
+use crate::support::vendor::{Step, Vendor, answer, plain, tool_calls};
+use crate::support::{PATIENCE, problem, run, text_of};
+
+/// How soon a server must know that nobody waits for a call any more.
+const SOON: Duration = Duration::from_secs(1);
+const TOKEN: &str = "tool-token-canary-0123456789";
+
+/// A run of `model` that may call `tools` at `tool_server`.
+fn request(vendor: &Vendor, model: &str, tools: &[&str], tool_server: &str) -> Value {
+    let tools: Vec<Value> = tools.iter().map(|name| json!({"name": name})).collect();
+    json!({
+        "messages": [{"role": "user", "content": "Go on."}],
+        "provider": "openai", "model": model, "baseUrl": vendor.base_url(), "apiKey": "key-canary",
+        "tools": tools, "mcpServerUrl": tool_server
+    })
+}
+
+async fn post(runtime: &Server, body: &Value) -> reqwest::Response {
+    runtime.request("POST", "/chat").json(body).send().await.expect("an answer")
+}
+
+async fn answered(response: reqwest::Response) -> Vec<Value> {
+    let status = response.status();
+    let body = response.text().await.expect("a whole body");
+    assert_eq!(status, 200, "{body}");
+    let events = run(&body);
+    assert_eq!(events.last().expect("an end")["type"], "RUN_FINISHED", "{body}");
+    events
+}
+
+/// A call's result, and whether it is an error.
+fn result_of<'a>(events: &'a [Value], id: &str) -> (&'a str, bool) {
+    let result = events.iter().find(|event| event["type"] == "TOOL_CALL_RESULT" && event["toolCallId"] == id);
+    let result = result.unwrap_or_else(|| panic!("no result of {id}: {events:?}"));
+    (result["content"].as_str().expect("text"), result["metadata"] == json!({"isError": true}))
+}
+
+/// Reads a streamed answer until `sign` has come.
+async fn until_seen(
+    response: &mut (impl StreamExt<Item = reqwest::Result<bytes::Bytes>> + Unpin),
+    sign: &str,
+) {
+    let mut seen = String::new();
+    let read = async {
+        while !seen.contains(sign) {
+            let chunk = response.next().await.unwrap_or_else(|| panic!("it ended without {sign}: {seen}"));
+            seen.push_str(&String::from_utf8_lossy(&chunk.expect("a chunk")));
+        }
+    };
+    tokio::time::timeout(PATIENCE, read).await.expect("it comes in time");
+}
+
+#[tokio::test]
+async fn the_calls_of_one_turn_run_side_by_side() {
+    for era in ERAS {
+        let (vendor, tools) = (Vendor::start().await, ThirdParty::start(era).await);
+        vendor.on("m", [tool_calls(&[("c1", "meet", "{}"), ("c2", "meet", "{}")]), answer(&["Both."])]);
+        let runtime = server::runtime(&[]).await;
+        let events = answered(post(&runtime, &request(&vendor, "m", &["meet"], &tools.url())).await).await;
+        for id in ["c1", "c2"] {
+            assert_eq!(result_of(&events, id), ("met", false), "{era:?}");
+        }
+        assert_eq!(text_of(&events), "Both.");
+    }
+}
+
+#[tokio::test]
+async fn results_and_refusals_reach_the_model() {
+    for era in ERAS {
+        let (vendor, tools) = (Vendor::start().await, ThirdParty::start(era).await);
+        let calls = [
+            ("c1", "add", r#"{"a":1,"b":2}"#),
+            ("c2", "refuse", "{}"),
+            ("c3", "other", "{}"),
+            ("c4", "unlisted", "{}"),
+        ];
+        vendor.on("m", [tool_calls(&calls), answer(&["Three."])]);
+        let runtime = server::runtime(&[]).await;
+        let body = request(&vendor, "m", &["add", "refuse", "other"], &tools.url());
+        let events = answered(post(&runtime, &body).await).await;
+        let expected = [
+            ("c1", (r#"{"sum":3}"#, false)),
+            ("c2", ("the tool server refuses: that will not do (-32602)", true)),
+            ("c3", ("no such thing", true)),
+            ("c4", (r#"there is no tool named "unlisted""#, true)),
+        ];
+        for (id, expected) in expected {
+            assert_eq!(result_of(&events, id), expected, "{era:?}");
+        }
+        let told = &vendor.received_for("m")[1]["messages"];
+        let told: Vec<&str> =
+            told.as_array().expect("a list").iter().filter_map(|m| m["content"].as_str()).collect();
+        assert!(told.contains(&r#"{"sum":3}"#), "{told:?}");
+    }
+}
+
+#[tokio::test]
+async fn progress_is_in_the_stream_while_the_tool_works() {
+    for era in ERAS {
+        let (vendor, tools) = (Vendor::start().await, ThirdParty::start(era).await);
+        vendor.on("m", [tool_calls(&[("c1", "wait", "{}")]), answer(&["Done."])]);
+        let runtime = server::runtime(&[]).await;
+        let response = post(&runtime, &request(&vendor, "m", &["wait"], &tools.url())).await;
+        let mut stream = response.bytes_stream();
+        let report = r#""value":{"kind":"toolProgress","toolCallId":"c1","progress":1.0,"total":2.0,"message":"half way"}"#;
+        until_seen(&mut stream, report).await;
+        tools.works.released.send_replace(true);
+        until_seen(&mut stream, "waited").await;
+        until_seen(&mut stream, "RUN_FINISHED").await;
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_cancels_the_call_at_the_server() {
+    for era in ERAS {
+        let (vendor, tools) = (Vendor::start().await, ThirdParty::start(era).await);
+        vendor.on("m", [tool_calls(&[("c1", "wait", "{}"), ("c2", "wait", "{}")])]);
+        let runtime = server::runtime(&[]).await;
+        let response = post(&runtime, &request(&vendor, "m", &["wait"], &tools.url())).await;
+        let mut begun = tools.works.begun.subscribe();
+        let began = tokio::time::timeout(PATIENCE, begun.wait_for(|begun| *begun == 2)).await;
+        began.expect("the calls begin in time").expect("the server runs");
+        drop(response);
+        let mut cancelled = tools.works.cancelled.subscribe();
+        let heard = tokio::time::timeout(SOON, cancelled.wait_for(|cancelled| *cancelled == 2)).await;
+        heard.unwrap_or_else(|_| panic!("{era:?}")).expect("the server runs");
+    }
+}
+
+#[tokio::test]
+async fn a_run_survives_that_its_tool_server_is_started_anew() {
+    for era in ERAS {
+        let vendor = Vendor::start().await;
+        let tools = ThirdParty::start(era).await;
+        let (url, address) = (tools.url(), tools.address);
+        let gate = || watch::channel(false);
+        let ((stop, stopped), (restart, restarted)) = (gate(), gate());
+        let call = |id, gate: Option<&watch::Receiver<bool>>| {
+            let mut steps = tool_calls(&[(id, "add", r#"{"a":1}"#)]);
+            steps.splice(0..0, gate.map(|gate| Step::Until(gate.clone())));
+            steps
+        };
+        vendor.on(
+            "m",
+            [call("c1", None), call("c2", Some(&stopped)), call("c3", Some(&restarted)), answer(&["Well."])],
+        );
+        let runtime = server::runtime(&[]).await;
+        let body = request(&vendor, "m", &["add"], &url);
+        let run = tokio::spawn(async move { answered(post(&runtime, &body).await).await });
+        vendor.until_received("m", 2).await;
+        tools.stop().await;
+        stop.send_replace(true);
+        vendor.until_received("m", 3).await;
+        let _tools = ThirdParty::start_at(era, address).await;
+        restart.send_replace(true);
+        let events = run.await.expect("it does not panic");
+        assert_eq!(result_of(&events, "c1"), (r#"{"sum":1}"#, false));
+        assert_eq!(
+            result_of(&events, "c2"),
+            ("the tool server failed: the other side cannot be reached", true),
+            "{era:?}"
+        );
+        assert_eq!(result_of(&events, "c3"), (r#"{"sum":1}"#, false), "{era:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_run_connects_once_and_ends_its_session() {
+    for (era, expected) in [
+        (
+            Era::Sessions,
+            &["server/discover", "initialize", "notifications/initialized", "first", "second", "DELETE"][..],
+        ),
+        (Era::Stateless, &["server/discover", "first", "second"]),
+    ] {
+        let (vendor, tools) = (Vendor::start().await, ToolServer::start(era).await);
+        let call = |id, name| tool_calls(&[(id, name, r#"{"n":1}"#)]);
+        vendor.on("m", [call("c1", "first"), call("c2", "second"), answer(&["Both."])]);
+        let runtime = server::runtime(&[]).await;
+        let body = request(&vendor, "m", &["first", "second"], &tools.url(TOKEN));
+        let events = answered(post(&runtime, &body).await).await;
+        assert_eq!(result_of(&events, "c1"), ("first is done", false));
+        assert_eq!(result_of(&events, "c2"), ("second is done", false));
+        tools.until(|methods| methods.len() >= expected.len()).await;
+        assert_eq!(tools.methods(), expected, "{era:?}");
+        let version = if era == Era::Sessions { "2025-11-25" } else { "2026-07-28" };
+        for received in &tools.received()[expected.len() - 3..] {
+            let head = received.head.to_ascii_lowercase();
+            assert!(head.contains(&format!("/mcp?token={TOKEN} http/1.1\r\n")), "{head}");
+            assert!(head.contains(&format!("mcp-protocol-version: {version}\r\n")), "{head}");
+            assert_eq!(head.contains("mcp-session-id: session-1\r\n"), era == Era::Sessions, "{head}");
+        }
+        let call = tools
+            .received()
+            .into_iter()
+            .find(|received| {
+                received.head.contains("POST") && String::from_utf8_lossy(&received.body).contains("first")
+            })
+            .expect("the first call")
+            .json();
+        assert_eq!(call["params"]["arguments"], json!({"n": 1}));
+    }
+}
+
+/// A run whose only call the server never answers, in one of two ways.
+async fn unanswered(steps: Vec<Step>, settings: &[(&str, &str)]) -> (Vendor, ToolServer, Server) {
+    let (vendor, tools) = (Vendor::start().await, ToolServer::start(Era::Sessions).await);
+    tools.on("first", [steps]);
+    vendor.on("m", [tool_calls(&[("c1", "first", "{}")]), answer(&["I see."])]);
+    (vendor, tools, server::runtime(settings).await)
+}
+
+/// That a server with sessions has heard of the call's end and of the session's, in this order.
+async fn assert_taken_leave_of(tools: &ToolServer) {
+    tools.until(|methods| methods.iter().any(|method| method == "DELETE")).await;
+    assert_eq!(tools.methods()[3..], ["first", "notifications/cancelled", "DELETE"]);
+    let received = tools.received();
+    let (call, cancelled) = (received[3].json(), received[4].json());
+    assert_eq!(cancelled["params"]["requestId"], call["id"]);
+}
+
+#[tokio::test]
+async fn a_call_that_takes_too_long_is_cancelled() {
+    for steps in [vec![Step::Stall], streamed([Step::Stall])] {
+        let (vendor, tools, runtime) = unanswered(steps, &[("TOOL_TIMEOUT_MS", "300")]).await;
+        let body = request(&vendor, "m", &["first"], &tools.url(TOKEN));
+        let events = answered(post(&runtime, &body).await).await;
+        let said = "the tool gave no answer within 300 ms and was stopped";
+        assert_eq!(result_of(&events, "c1"), (said, true));
+        assert_taken_leave_of(&tools).await;
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_cancels_the_call_before_the_session_ends() {
+    for steps in [vec![Step::Stall], streamed([Step::Stall])] {
+        let (vendor, tools, runtime) = unanswered(steps, &[]).await;
+        let response = post(&runtime, &request(&vendor, "m", &["first"], &tools.url(TOKEN))).await;
+        tools.until(|methods| methods.iter().any(|method| method == "first")).await;
+        drop(response);
+        assert_taken_leave_of(&tools).await;
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_ends_whatever_is_asked_of_the_server() {
+    for (era, asked) in
+        [(Era::Sessions, "server/discover"), (Era::Sessions, "initialize"), (Era::Stateless, "first")]
+    {
+        for steps in [vec![Step::Stall], streamed([Step::Stall])] {
+            let (vendor, tools) = (Vendor::start().await, ToolServer::start(era).await);
+            tools.on(asked, [steps]);
+            vendor.on("m", [tool_calls(&[("c1", "first", "{}")])]);
+            let runtime = server::runtime(&[]).await;
+            let response = post(&runtime, &request(&vendor, "m", &["first"], &tools.url(TOKEN))).await;
+            tools.until(|methods| methods.iter().any(|method| method == asked)).await;
+            assert_eq!(tools.clients_that_left(), 0, "{asked}");
+            drop(response);
+            let left = tokio::time::timeout(SOON, tools.until_left()).await;
+            left.unwrap_or_else(|_| panic!("{asked}"));
+        }
+    }
+}
+
+#[tokio::test]
+async fn nobody_connects_for_a_run_without_calls() {
+    let (vendor, tools) = (Vendor::start().await, ToolServer::start(Era::Sessions).await);
+    vendor.on("m", [answer(&["No need."])]);
+    let runtime = server::runtime(&[]).await;
+    answered(post(&runtime, &request(&vendor, "m", &["first"], &tools.url(TOKEN))).await).await;
+    assert_eq!(tools.methods(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_forgotten_session_is_opened_anew_and_the_call_repeated_once() {
+    let (vendor, tools) = (Vendor::start().await, ToolServer::start(Era::Sessions).await);
+    let gone = || plain("404 Not Found", "", "{}");
+    tools.on("once", [gone(), text_result("done")]).on("never", [gone()]);
+    vendor.on(
+        "m",
+        [tool_calls(&[("c1", "once", "{}")]), tool_calls(&[("c2", "never", "{}")]), answer(&["So it goes."])],
+    );
+    let runtime = server::runtime(&[]).await;
+    let body = request(&vendor, "m", &["once", "never"], &tools.url(TOKEN));
+    let events = answered(post(&runtime, &body).await).await;
+    assert_eq!(result_of(&events, "c1"), ("done", false));
+    assert_eq!(
+        result_of(&events, "c2"),
+        ("the tool server has forgotten the session and opens no other", true)
+    );
+    let count = |name: &str| tools.methods().iter().filter(|method| *method == name).count();
+    assert_eq!((count("once"), count("never"), count("initialize")), (2, 2, 3));
+}
+
+#[tokio::test]
+async fn an_address_that_is_not_allowed_is_refused() {
+    let (vendor, tools) = (Vendor::start().await, ToolServer::start(Era::Sessions).await);
+    vendor.on("m", [tool_calls(&[("c1", "first", "{}")]), answer(&["I see."])]);
+    let allowed = vendor.address.to_string();
+    let runtime = server::runtime(&[("OUTBOUND_ALLOW", &allowed)]).await;
+    let url = tools.url(TOKEN);
+    let refused =
+        problem(post(&runtime, &request(&vendor, "m", &["first"], &url)).await, 403, "OUTBOUND_BLOCKED")
+            .await;
+    assert!(!refused.to_string().contains(TOKEN), "{refused}");
+    let refused = post(&runtime, &request(&vendor, "m", &["first"], &format!("{TOKEN} is no address"))).await;
+    let refused = problem(refused, 400, "INVALID_REQUEST").await;
+    assert_eq!(refused["detail"], "mcpServerUrl is not an address: relative URL without a base");
+    assert!(vendor.received().is_empty());
+
+    // What a name stands for is known when it is called.
+    let named = url.replace("127.0.0.1", "localhost");
+    let events = answered(post(&runtime, &request(&vendor, "m", &["first"], &named)).await).await;
+    let said = "the tool server failed: the address policy refuses this address";
+    assert_eq!(result_of(&events, "c1"), (said, true));
+    // Where there is nothing to call, it does not matter.
+    vendor.on("m", [answer(&["Hello."])]);
+    answered(post(&runtime, &request(&vendor, "m", &[], &url)).await).await;
+    assert_eq!(tools.methods(), Vec::<String>::new());
+}

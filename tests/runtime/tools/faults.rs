@@ -1,0 +1,121 @@
+//! Tool servers that misbehave: each fault is one call's result, and the token stays where it belongs.
+
+use std::io;
+use std::sync::{Arc, Mutex};
+
+use super::table::{Scripts, bad_greetings, faults};
+use super::{TOKEN, answered, post, request, result_of};
+use crate::support::server;
+use crate::support::text_of;
+use crate::support::tool_server::{ERAS, Era, ToolServer};
+use crate::support::vendor::{Vendor, answer, tool_calls};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whatever_a_tool_server_does_wrong_is_the_one_call_s_result() {
+    for era in ERAS {
+        let (vendor, tools) = (Vendor::start().await, ToolServer::start(era).await);
+        let faults = faults();
+        let mut calls: Vec<(&str, &str, &str)> =
+            faults.iter().map(|(name, ..)| (*name, *name, "{}")).collect();
+        calls.push(("good", "good", "{}"));
+        for (name, steps, _) in &faults {
+            tools.on(name, [steps.clone()]);
+        }
+        vendor.on("m", [tool_calls(&calls), answer(&["I see."])]);
+        let runtime = server::runtime(&[("TOOL_TIMEOUT_MS", "3000")]).await;
+        let names: Vec<&str> = calls.iter().map(|(name, ..)| *name).collect();
+        let events = answered(post(&runtime, &request(&vendor, "m", &names, &tools.url(TOKEN))).await).await;
+        for (name, _, expected) in &faults {
+            assert_eq!(result_of(&events, name), (*expected, true), "{name}, {era:?}");
+        }
+        assert_eq!(result_of(&events, "good"), ("good is done", false));
+        assert_eq!(text_of(&events), "I see.");
+        // What may have run is never sent twice.
+        for name in names {
+            assert_eq!(tools.methods().iter().filter(|method| *method == name).count(), 1, "{name}, {era:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_cannot_be_greeted_is_every_call_s_result() {
+    let runtime = server::runtime(&[]).await;
+    for (name, scripts, expected) in bad_greetings() {
+        let (vendor, tools) = (Vendor::start().await, ToolServer::start(Era::Sessions).await);
+        for (method, steps) in scripts {
+            tools.on(method, [steps]);
+        }
+        vendor.on("m", [tool_calls(&[("c1", "first", "{}"), ("c2", "second", "{}")]), answer(&["I see."])]);
+        let body = request(&vendor, "m", &["first", "second"], &tools.url(TOKEN));
+        let events = answered(post(&runtime, &body).await).await;
+        for id in ["c1", "c2"] {
+            assert_eq!(result_of(&events, id), (expected, true), "{name}");
+        }
+        // Both calls wait for one attempt.
+        let greetings = tools.methods();
+        assert_eq!(greetings.iter().filter(|method| *method == "server/discover").count(), 1, "{name}");
+        assert_eq!(text_of(&events), "I see.");
+    }
+}
+
+/// A log in memory.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().expect("unpoisoned").extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// On one thread, so that whatever is done is logged where the test collects.
+#[tokio::test]
+async fn the_token_of_the_address_is_in_no_log_and_no_event() {
+    let log = Log::default();
+    let lines = tracing_subscriber::fmt()
+        .with_max_level(tracing_subscriber::filter::LevelFilter::TRACE)
+        .with_span_events(tracing_subscriber::fmt::format::FmtSpan::FULL)
+        .with_ansi(false)
+        .with_writer({
+            let log = log.clone();
+            move || log.clone()
+        });
+    let _collecting = tracing::subscriber::set_default(lines.finish());
+    let mut told = String::new();
+    let runtime = server::runtime(&[("TOOL_TIMEOUT_MS", "1000")]).await;
+    let mut tell = async |scripts: Scripts, calls: Vec<&str>, era| {
+        let (vendor, tools) = (Vendor::start().await, ToolServer::start(era).await);
+        for (name, steps) in scripts {
+            tools.on(name, [steps]);
+        }
+        let made: Vec<_> = calls.iter().map(|name| (*name, *name, "{}")).collect();
+        vendor.on("m", [tool_calls(&made), answer(&["I see."])]);
+        let response = post(&runtime, &request(&vendor, "m", &calls, &tools.url(TOKEN))).await;
+        told.push_str(&format!("{:?}", response.headers()));
+        told.push_str(&response.text().await.expect("a whole body"));
+        // The session's end is logged too.
+        if calls == ["good"] && era == Era::Sessions {
+            tools.until(|methods| methods.last().is_some_and(|method| method == "DELETE")).await;
+        }
+        assert!(tools.received().iter().all(|received| received.head.contains(TOKEN)));
+    };
+    for era in ERAS {
+        let scripts: Vec<_> = faults().into_iter().map(|(name, steps, _)| (name, steps)).collect();
+        let calls = scripts.iter().map(|(name, _)| *name).collect();
+        tell(scripts, calls, era).await;
+        tell(vec![], vec!["good"], era).await;
+    }
+    for (_, scripts, _) in bad_greetings() {
+        tell(scripts, vec!["good"], Era::Stateless).await;
+    }
+    assert!(told.contains("good is done") && told.contains("I see."), "{told}");
+    assert!(!told.contains(TOKEN), "{told}");
+    let log = String::from_utf8_lossy(&log.0.lock().expect("unpoisoned")).into_owned();
+    assert!(log.contains(" rmcp::service: ") && log.contains("good"), "{log}");
+    assert!(!log.contains(TOKEN), "{}", log.lines().find(|line| line.contains(TOKEN)).unwrap_or_default());
+}

@@ -1,0 +1,216 @@
+//! What tool servers do wrong, and what the model is told of it.
+
+use std::time::Duration;
+
+use crate::support::tool_server::ID;
+use crate::support::vendor::{Step, chunk, event, plain, stream_head};
+
+/// A stream of `steps` in answer to a call.
+pub(super) fn streamed(steps: impl IntoIterator<Item = Step>) -> Vec<Step> {
+    std::iter::once(stream_head()).chain(steps).collect()
+}
+
+/// What servers do wrong when a tool is called, and what the model is told.
+pub(super) fn faults() -> Vec<(&'static str, Vec<Step>, &'static str)> {
+    let failed = |what: &str| -> &'static str { format!("the tool server failed: {what}").leak() };
+    let json = |body: String| plain("200 OK", "", &body);
+    let body = |rest: &str| json(format!(r#"{{"jsonrpc":"2.0","id":{ID},{rest}}}"#));
+    let good = format!(r#"{{"jsonrpc":"2.0","id":{ID},"result":{{"content":[]}}}}"#);
+    let wrong = r#"{"jsonrpc":"2.0","id":4711,"result":{"content":[]}}"#;
+    let raw = |head: &str| Step::Send(head.as_bytes().to_vec());
+    let big = "x".repeat(1 << 20);
+    let comment = chunk(format!(": {}\n", &big[..1 << 16]));
+    vec![
+        ("garbage", json("nonsense".into()), failed("its answer is no message of the protocol")),
+        ("empty", json(String::new()), failed("its answer is no message of the protocol")),
+        ("a-list", json(format!("[{good}]")), failed("its answer is no message of the protocol")),
+        (
+            "html",
+            vec![raw("HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: 2\r\n\r\nhi")],
+            failed("its answer is neither JSON nor an event stream"),
+        ),
+        ("wrong-id", json(wrong.into()), failed("its answer is to another request")),
+        (
+            "no-id",
+            json(r#"{"jsonrpc":"2.0","error":{"code":-32600,"message":"What?"}}"#.into()),
+            "the tool server refuses: What? (-32600)",
+        ),
+        (
+            "error",
+            body(r#""error":{"code":-32602,"message":"Unknown tool"}"#),
+            "the tool server refuses: Unknown tool (-32602)",
+        ),
+        (
+            "error-400",
+            plain(
+                "400 Bad Request",
+                "",
+                r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"Bad"}}"#,
+            ),
+            "the tool server refuses: Bad (-32600)",
+        ),
+        ("other-result", body(r#""result":{"tools":[]}"#), "the tool server's answer is no tool result"),
+        ("no-result", body(r#""result":{}"#), "the tool server's answer is no tool result"),
+        ("bad-content", body(r#""result":{"content":"text"}"#), "the tool server's answer is no tool result"),
+        (
+            "asks-back",
+            body(r#""result":{"resultType":"input_required","inputRequests":{},"requestState":"s"}"#),
+            "the tool asks for input that cannot be given here",
+        ),
+        ("accepted", plain("202 Accepted", "", ""), failed("it took the call and sends no answer")),
+        (
+            "500",
+            plain("500 Internal Server Error", "", "oops"),
+            failed("the other side has failed (HTTP 500)"),
+        ),
+        (
+            "401",
+            plain("401 Unauthorized", "www-authenticate: Bearer\r\n", "{}"),
+            failed("the other side does not accept the credentials (HTTP 401)"),
+        ),
+        (
+            "429",
+            plain("429 Too Many Requests", "retry-after: 9\r\n", "{}"),
+            failed("the other side asks for patience (HTTP 429)"),
+        ),
+        (
+            "302",
+            plain("302 Found", "location: http://127.0.0.1:1/\r\n", ""),
+            failed("the other side redirects, which is not followed (HTTP 302)"),
+        ),
+        ("closed", vec![Step::Close], failed("the other side closed the connection without an answer")),
+        ("reset", vec![Step::Reset], failed("the other side closed the connection without an answer")),
+        ("no-http", vec![raw("nonsense\r\n\r\n"), Step::Close], failed("the other side does not speak HTTP")),
+        (
+            "cut-off",
+            vec![
+                raw("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 99\r\n\r\n{"),
+                Step::Close,
+            ],
+            failed("the answer stopped before it was complete"),
+        ),
+        (
+            "announced-too-large",
+            vec![
+                raw("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 5000000\r\n\r\n"),
+                Step::Stall,
+            ],
+            failed("the answer is larger than 4194304 bytes"),
+        ),
+        (
+            "too-large",
+            {
+                let head =
+                    "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n";
+                std::iter::once(raw(head))
+                    .chain(std::iter::repeat_n(chunk(&big), 5))
+                    .chain([Step::Stall])
+                    .collect()
+            },
+            failed("the answer is larger than 4194304 bytes"),
+        ),
+        (
+            "events-end",
+            streamed([
+                event(
+                    r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"x"}}"#,
+                ),
+                Step::Send(b"0\r\n\r\n".to_vec()),
+            ]),
+            failed("it ended its answer early"),
+        ),
+        (
+            "events-cut-off",
+            streamed([event(""), Step::Close]),
+            failed("the answer stopped before it was complete"),
+        ),
+        (
+            "events-garbage",
+            streamed([event("nonsense"), Step::Send(b"0\r\n\r\n".to_vec())]),
+            failed("it ended its answer early"),
+        ),
+        (
+            "events-wrong-id",
+            streamed([event(wrong), Step::Stall]),
+            "the tool server gave no answer to the call",
+        ),
+        (
+            "events-too-large",
+            streamed(
+                [chunk("data: ")].into_iter().chain(std::iter::repeat_n(chunk(&big), 5)).chain([Step::Stall]),
+            ),
+            failed("a line of the answer is longer than 4194304 bytes"),
+        ),
+        (
+            "events-endless",
+            streamed([Step::Drip(
+                match comment {
+                    Step::Send(bytes) => bytes,
+                    _ => Vec::new(),
+                },
+                Duration::ZERO,
+            )]),
+            failed("its answer goes on and on"),
+        ),
+        ("silent", vec![Step::Stall], "the tool gave no answer within 3000 ms and was stopped"),
+        ("silent-events", streamed([Step::Stall]), "the tool gave no answer within 3000 ms and was stopped"),
+    ]
+}
+
+/// Methods, or tools, and what they are answered by.
+pub(super) type Scripts = Vec<(&'static str, Vec<Step>)>;
+
+/// What servers do wrong before a tool is called, and what the model is told.
+pub(super) fn bad_greetings() -> Vec<(&'static str, Scripts, &'static str)> {
+    let garbage = || plain("200 OK", "", "nonsense");
+    let error = || {
+        plain(
+            "200 OK",
+            "",
+            &format!(r#"{{"jsonrpc":"2.0","id":{ID},"error":{{"code":-32603,"message":"Out"}}}}"#),
+        )
+    };
+    let gone = || plain("404 Not Found", "", "");
+    vec![
+        (
+            "garbage",
+            vec![("server/discover", garbage())],
+            "the tool server failed: its answer is no message of the protocol",
+        ),
+        (
+            "401",
+            vec![("server/discover", plain("401 Unauthorized", "", "{}"))],
+            "the tool server failed: the other side does not accept the credentials (HTTP 401)",
+        ),
+        (
+            "403",
+            vec![("server/discover", plain("403 Forbidden", "", "{}"))],
+            "the tool server failed: the other side does not accept the credentials (HTTP 403)",
+        ),
+        (
+            "nothing-there",
+            vec![("server/discover", gone()), ("initialize", gone())],
+            "the tool server failed: the other side rejects the request (HTTP 404)",
+        ),
+        (
+            "refused",
+            vec![("server/discover", error()), ("initialize", error())],
+            "the tool server refuses: Out (-32603)",
+        ),
+        (
+            "later-garbage",
+            vec![("initialize", garbage())],
+            "the tool server failed: its answer is no message of the protocol",
+        ),
+        (
+            "later-500",
+            vec![("notifications/initialized", plain("500 Internal Server Error", "", ""))],
+            "the tool server failed: the other side has failed (HTTP 500)",
+        ),
+        (
+            "reset",
+            vec![("server/discover", vec![Step::Reset])],
+            "the tool server failed: the other side closed the connection without an answer",
+        ),
+    ]
+}

@@ -1,0 +1,154 @@
+//! A tool server of other people's making: the reference implementation's, on bare hyper.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use hyper::server::conn::http1;
+use hyper_util::rt::TokioIo;
+use hyper_util::service::TowerToHyperService;
+use rmcp::model::{
+    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ErrorData,
+    ProgressNotificationParam, ProtocolVersion, ServerCapabilities, ServerConfig,
+};
+use rmcp::service::RequestContext;
+use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
+use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
+use rmcp::{RoleServer, ServerHandler};
+use serde_json::json;
+use std::borrow::Cow;
+use tokio::net::TcpListener;
+use tokio::sync::{Barrier, watch};
+use tokio::task::{JoinHandle, JoinSet};
+
+use super::tool_server::Era;
+
+/// The server; it stops when it is dropped, and every connection with it.
+pub struct ThirdParty {
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// What its tools do.
+    pub works: Works,
+    task: JoinHandle<()>,
+}
+
+/// What the tools do, and what they wait for. Clones share it.
+#[derive(Clone)]
+pub struct Works {
+    era: Era,
+    meeting: Arc<Barrier>,
+    /// How many calls of `wait` have begun.
+    pub begun: watch::Sender<usize>,
+    /// How many of them were cancelled.
+    pub cancelled: watch::Sender<usize>,
+    /// Whether they may end.
+    pub released: watch::Sender<bool>,
+}
+
+impl ThirdParty {
+    /// Starts a server on a free port.
+    pub async fn start(era: Era) -> Self {
+        Self::start_at(era, ([127, 0, 0, 1], 0).into()).await
+    }
+
+    /// Starts a server at an address, knowing nothing of an earlier one there.
+    pub async fn start_at(era: Era, address: SocketAddr) -> Self {
+        let listener = TcpListener::bind(address).await.expect("the port is free");
+        let address = listener.local_addr().expect("it listens");
+        let works = Works {
+            era,
+            meeting: Arc::new(Barrier::new(2)),
+            begun: watch::Sender::new(0),
+            cancelled: watch::Sender::new(0),
+            released: watch::Sender::new(false),
+        };
+        let service = StreamableHttpService::new(
+            {
+                let works = works.clone();
+                move || Ok(works.clone())
+            },
+            Arc::new(LocalSessionManager::default()),
+            StreamableHttpServerConfig::default(),
+        );
+        let task = tokio::spawn(async move {
+            let mut connections = JoinSet::new();
+            while let Ok((stream, _)) = listener.accept().await {
+                let service = TowerToHyperService::new(service.clone());
+                connections.spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), service));
+            }
+        });
+        Self { address, works, task }
+    }
+
+    /// Its address.
+    pub fn url(&self) -> String {
+        format!("http://{}/", self.address)
+    }
+
+    /// Stops it, and waits until nobody listens any more.
+    pub async fn stop(mut self) {
+        self.task.abort();
+        let _ = (&mut self.task).await;
+    }
+}
+
+impl Drop for ThirdParty {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl ServerHandler for Works {
+    fn get_info(&self) -> ServerConfig {
+        ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
+    }
+
+    fn supported_protocol_versions(&self) -> Cow<'static, [ProtocolVersion]> {
+        match self.era {
+            Era::Sessions => Cow::Borrowed(&[ProtocolVersion::V_2025_11_25]),
+            Era::Stateless => Cow::Borrowed(&[ProtocolVersion::V_2026_07_28]),
+        }
+    }
+
+    async fn call_tool(
+        &self,
+        request: CallToolRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        let text = |text: &str| Ok(CallToolResult::success(vec![ContentBlock::text(text)]).into());
+        match &*request.name {
+            // Two calls must be here before either goes on.
+            "meet" => {
+                self.meeting.wait().await;
+                text("met")
+            }
+            "wait" => self.wait(context).await,
+            "add" => {
+                let arguments = request.arguments.unwrap_or_default();
+                let sum: i64 = arguments.values().filter_map(serde_json::Value::as_i64).sum();
+                Ok(CallToolResult::structured(json!({"sum": sum})).into())
+            }
+            "refuse" => Err(ErrorData::invalid_params("that will not do", None)),
+            _ => Ok(CallToolResult::error(vec![ContentBlock::text("no such thing")]).into()),
+        }
+    }
+}
+
+impl Works {
+    async fn wait(&self, context: RequestContext<RoleServer>) -> Result<CallToolResponse, ErrorData> {
+        if let Some(token) = context.meta.get_progress_token() {
+            let report = ProgressNotificationParam::new(token, 1.0).with_total(2.0).with_message("half way");
+            let _ = context.peer.notify_progress(report).await;
+        }
+        self.begun.send_modify(|begun| *begun += 1);
+        let mut released = self.released.subscribe();
+        tokio::select! {
+            () = context.ct.cancelled() => {
+                self.cancelled.send_modify(|cancelled| *cancelled += 1);
+                Err(ErrorData::internal_error("cancelled", None))
+            }
+            _ = released.wait_for(|released| *released) => {
+                Ok(CallToolResult::success(vec![ContentBlock::text("waited")]).into())
+            }
+        }
+    }
+}
