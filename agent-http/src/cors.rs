@@ -229,7 +229,7 @@ mod tests {
         let (_, headers) = ask(Method::POST, "/chat", "https://a.example").await;
         assert_eq!(
             headers[ACCESS_CONTROL_EXPOSE_HEADERS],
-            "x-request-id,retry-after,ratelimit,ratelimit-policy"
+            "x-request-id,retry-after,ratelimit,ratelimit-policy,mcp-session-id"
         );
     }
 

@@ -318,7 +318,8 @@ impl Exchange<'_> {
             sessions,
             config.clone(),
         );
-        let response = service.handle(Request::from_parts(head, Full::new(body))).await;
+        // It is by far the largest future here, and would be copied into each of those around it.
+        let response = Box::pin(service.handle(Request::from_parts(head, Full::new(body)))).await;
         let response = framing.apply(&method, id, response).await;
         Ok(match standing {
             Some(standing) if lasts => framing::until(response, standing.ended(server.recheck)),
