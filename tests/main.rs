@@ -9,6 +9,7 @@ mod durable;
 mod faults;
 mod identity;
 mod limits;
+mod manage;
 mod ollama;
 mod runtime;
 mod secrets;

@@ -1,11 +1,18 @@
 //! The application server: chat in, one stream out.
 
+mod agents;
 mod caps;
 mod chat;
+mod documents;
+mod resource;
 mod runs;
+mod tokens;
 
 use std::sync::Arc;
 
+use agent_core::records::Records;
+use agent_core::role::RoleStore;
+use agent_core::token::Tokens;
 use agent_core::turn::Platform;
 use http::{Method, Request};
 
@@ -16,13 +23,22 @@ use crate::request::{self, BodyLimits, Handled, Route, RouteTable};
 use crate::serve::{Body, HttpService};
 use crate::stream::StreamLimits;
 
+pub(crate) use agents::AgentPage;
 pub use caps::RunCaps;
+pub(crate) use documents::DocumentPage;
 pub use runs::RunRegistry;
+pub(crate) use tokens::{MadeToken, TokenPage, TokenRequest};
 
 /// What the application's routes work with.
 pub struct App {
     /// Runs the turns.
     pub platform: Platform,
+    /// The agents.
+    pub roles: Arc<dyn RoleStore>,
+    /// Everything else that is stored.
+    pub records: Arc<dyn Records>,
+    /// Widget and MCP tokens.
+    pub tokens: Arc<Tokens>,
     /// Tells who asks.
     pub auth: Authenticator,
     /// The runs that there have been.
@@ -43,7 +59,10 @@ pub struct App {
 
 #[derive(Clone, Copy)]
 enum Handler {
+    Agents(agents::Route),
     Chat,
+    Documents(documents::Route),
+    Tokens(tokens::Route),
     Probe(probe::Route),
 }
 
@@ -53,7 +72,19 @@ const OPEN_TO_WIDGETS: &[&str] = &[chat::PATH];
 
 fn routes() -> RouteTable<Handler> {
     let own = [Route::new(Method::POST, chat::PATH, Handler::Chat)];
-    RouteTable::new(own.into_iter().chain(probe::routes(Handler::Probe)))
+    RouteTable::new(
+        own.into_iter()
+            .chain(agents::routes(Handler::Agents))
+            .chain(tokens::routes(Handler::Tokens))
+            .chain(documents::routes(Handler::Documents))
+            .chain(probe::routes(Handler::Probe)),
+    )
+}
+
+/// The methods and patterns of all routes, to be held against their description.
+#[cfg(test)]
+pub(crate) fn described() -> Vec<(Method, &'static str)> {
+    routes().routes().map(|route| (route.method.clone(), route.pattern)).collect()
 }
 
 /// The application's service.
@@ -65,8 +96,11 @@ pub fn service(app: Arc<App>) -> impl HttpService {
 }
 
 async fn handle(app: Arc<App>, routes: Arc<RouteTable<Handler>>, request: Request<Body>) -> Handled {
-    let (handler, _params) = routes.lookup(request.method(), request.uri().path()).or_refuse()?;
+    let (handler, params) = routes.lookup(request.method(), request.uri().path()).or_refuse()?;
     match *handler {
+        Handler::Agents(route) => agents::answer(&app, route, &params, request).await,
+        Handler::Documents(route) => documents::answer(&app, route, &params, request).await,
+        Handler::Tokens(route) => tokens::answer(&app, route, &params, request).await,
         Handler::Chat => chat::post(&app, request).await,
         Handler::Probe(route) => app.probe.answer(route),
     }

@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use http::header::{
     ACCEPT, ACCEPT_LANGUAGE, ACCESS_CONTROL_ALLOW_CREDENTIALS, ACCESS_CONTROL_ALLOW_ORIGIN,
-    ACCESS_CONTROL_EXPOSE_HEADERS, AUTHORIZATION, CONTENT_LANGUAGE, CONTENT_TYPE, RETRY_AFTER,
+    ACCESS_CONTROL_EXPOSE_HEADERS, AUTHORIZATION, CONTENT_LANGUAGE, CONTENT_TYPE, ETAG, IF_MATCH,
+    IF_NONE_MATCH, RETRY_AFTER,
 };
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, Method, Response};
@@ -116,7 +117,7 @@ pub fn layer(origins: Origins, open_paths: &'static [&'static str]) -> Layer {
         .allow_credentials(AllowCredentials::predicate(may_send_credentials))
         .allow_methods([Method::GET, Method::POST, Method::PUT, Method::DELETE])
         .allow_headers(request_headers())
-        .expose_headers([RequestId::HEADER, RETRY_AFTER, RATE_LIMIT, RATE_LIMIT_POLICY])
+        .expose_headers([RequestId::HEADER, ETAG, RETRY_AFTER, RATE_LIMIT, RATE_LIMIT_POLICY])
         .max_age(MAX_AGE);
     Stack::new(cors, MapResponseLayer::new(withhold))
 }
@@ -124,8 +125,16 @@ pub fn layer(origins: Origins, open_paths: &'static [&'static str]) -> Layer {
 /// What our clients send: the console, the widget, AG-UI and AI SDK clients, and MCP clients in browsers.
 fn request_headers() -> Vec<HeaderName> {
     let ours = ["x-widget-token", "last-event-id", "mcp-protocol-version", "mcp-session-id"];
-    let standard =
-        [ACCEPT, ACCEPT_LANGUAGE, AUTHORIZATION, CONTENT_LANGUAGE, CONTENT_TYPE, RequestId::HEADER];
+    let standard = [
+        ACCEPT,
+        ACCEPT_LANGUAGE,
+        AUTHORIZATION,
+        CONTENT_LANGUAGE,
+        CONTENT_TYPE,
+        IF_MATCH,
+        IF_NONE_MATCH,
+        RequestId::HEADER,
+    ];
     standard.into_iter().chain(ours.into_iter().map(HeaderName::from_static)).collect()
 }
 
@@ -221,7 +230,7 @@ mod tests {
         let (_, headers) = ask(Method::POST, "/chat", "https://a.example").await;
         assert_eq!(
             headers[ACCESS_CONTROL_EXPOSE_HEADERS],
-            "x-request-id,retry-after,ratelimit,ratelimit-policy"
+            "x-request-id,etag,retry-after,ratelimit,ratelimit-policy"
         );
     }
 

@@ -45,6 +45,9 @@ pub fn application(
     let public_url = config.public_url(bound);
     let tokens = Arc::new(Tokens::new(stores.records.clone(), Arc::new(SystemClock)));
     Ok(App {
+        roles: stores.roles.clone(),
+        records: stores.records.clone(),
+        tokens: tokens.clone(),
         platform: platform(config, &outbound, &public_url, stores, local),
         auth: Authenticator::new(
             config.session_secret.as_ref(),
