@@ -3,6 +3,7 @@
 mod agents;
 mod documents;
 mod identity;
+mod openapi;
 mod tokens;
 
 use agentd::stores::Stores;

@@ -177,7 +177,9 @@ mod tests {
 
     #[test]
     fn conditions_follow_the_standard() {
-        let cases: &[(Option<&str>, Option<&str>, Option<u64>, bool)] = &[
+        /// `If-Match`, `If-None-Match`, the version that is there, and whether both hold.
+        type Case = (Option<&'static str>, Option<&'static str>, Option<u64>, bool);
+        let cases: &[Case] = &[
             (None, None, None, true),
             (None, None, Some(7), true),
             (Some("\"7\""), None, Some(7), true),

@@ -90,7 +90,8 @@ fn agents(schemas: &mut Schemas) -> Vec<Operation> {
             .conditions(&["If-Match", "If-None-Match"])
             .body(given)
             .answers_at_version(200, "It is replaced.", role.clone())
-            .answers_at_version(201, "It is made.", role),
+            .answers_at_version(201, "It is made.", role)
+            .problems(&[Code::NotFound]),
         operation(Method::DELETE, one, "deleteAgent", "Deletes an agent of the caller's own, and revokes its tokens.")
             .conditions(&["If-Match"])
             .answers_nothing(204, "It is gone.")
