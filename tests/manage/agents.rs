@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use agent_core::records::{Precondition, Records};
-use agent_core::role::{RecordRoles, RoleStore};
+use agent_core::role::{Container, RecordRoles, RoleStore, Secret, WebhookAuth};
 use agent_core::seal::Sealer;
 use agentd::stores::Stores;
 use futures_util::future::join_all;
@@ -44,8 +44,11 @@ async fn secrets_are_masked_and_what_was_shown_can_be_sent_back() {
     assert_eq!(saved.pointer("/content/messengerToken"), None, "empty is cleared");
     assert_eq!(saved.pointer("/content/agentServerApiKey"), None, "a key does not follow its address");
     let role = bench.stores.roles.role("c1", "a1").await.expect("read").expect("there");
-    let role = format!("{:?}", role.children);
-    assert!(!role.contains("canary"), "{role}");
+    let Container::EmbeddedAi(model) = &role.children[0] else { panic!("{role:?}") };
+    assert_eq!(model.api_key.as_ref().map(Secret::expose), Some("role-key-canary"));
+    let Container::WorkflowConnector(workflow) = &role.children[1] else { panic!("{role:?}") };
+    let Some(WebhookAuth::Basic { password, .. }) = &workflow.auth else { panic!("{role:?}") };
+    assert_eq!(password.as_ref().map(Secret::expose), Some("fresh-canary"));
 }
 
 #[tokio::test]

@@ -29,8 +29,8 @@ async fn the_routes_answer_as_they_are_described() {
         .args(["--header", &format!("Authorization: Bearer {}", session("u1", "c1"))])
         .args(["--include-tag", "agents", "--include-tag", "documents", "--include-tag", "health"])
         .args(["--checks", CHECKS, "--phases", "examples,coverage,fuzzing"])
-        .args(["--max-examples", "10", "--seed", "1", "--generation-deterministic", "--no-color"])
-        .args(["--generation-database", "none", "--request-timeout", "10", "--continue-on-failure"])
+        .args(["--max-examples", "10", "--generation-deterministic", "--no-color"])
+        .args(["--request-timeout", "10", "--continue-on-failure"])
         .current_dir(folder.path())
         .kill_on_drop(true)
         .output();

@@ -158,6 +158,7 @@ impl Operation {
     /// Answers like that.
     pub(super) fn response(mut self, status: u16, response: Value) -> Self {
         self.responses().insert(status.to_string(), response);
+        self.responses().sort_keys();
         self
     }
 
