@@ -10,6 +10,7 @@ mod faults;
 mod identity;
 mod limits;
 mod mcp;
+mod manage;
 mod ollama;
 mod runtime;
 mod secrets;

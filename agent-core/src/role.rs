@@ -5,14 +5,16 @@
 //! [`RoleStore`] is where roles are kept, and [`RecordRoles`] keeps them in any
 //! [`Records`](crate::records::Records), secrets apart and sealed.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{DeserializeOwned, Error as _};
 use serde::ser::SerializeStruct;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::records::{List, Page, Precondition, Record, StoreError};
 
@@ -27,7 +29,7 @@ pub use secrets::merge_secrets;
 pub(crate) use secrets::places;
 
 /// An agent's role: its content and the containers below it.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RoleBlock {
     /// The agent's identifier.
@@ -49,7 +51,7 @@ pub struct RoleBlock {
 }
 
 /// Who an agent is and what it may use.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RoleContent {
     /// The operator's own system prompt.
@@ -79,6 +81,7 @@ pub struct RoleContent {
     /// The tools that an agent has to begin with; absent is the base set. Where a file gives a word in
     /// place of names, `base` is the base set and `none` is no tool.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "preset")]
+    #[schemars(schema_with = "preset_schema")]
     pub mcp_preset: Option<Vec<String>>,
     /// Tools beside the preset.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -123,13 +126,21 @@ fn preset<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<Strin
     })
 }
 
+fn preset_schema(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"anyOf": [
+        {"type": "array", "items": {"type": "string"}},
+        {"enum": ["base", "none"]},
+        {"type": "null"},
+    ]})
+}
+
 /// Flattened fields are read apart from the others, so a fault among them must name its field itself.
 fn agent_server<'de, D: Deserializer<'de>>(deserializer: D) -> Result<AgentServer, D::Error> {
     serde_path_to_error::deserialize(deserializer).map_err(D::Error::custom)
 }
 
 /// A piece of the prompt: text alone, or text with a title.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub enum PromptBlock {
     /// Text.
@@ -146,7 +157,7 @@ pub enum PromptBlock {
 }
 
 /// The other agents whom this one consults, and how.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub enum Council {
     /// What the model is told about the council.
@@ -163,7 +174,7 @@ pub enum Council {
 }
 
 /// A member of a council.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CouncilMember {
     /// Its name.
@@ -174,7 +185,7 @@ pub struct CouncilMember {
 }
 
 /// Where retrieved fragments go.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum RagPlacement {
     /// At the end of the system prompt.
@@ -185,7 +196,7 @@ pub enum RagPlacement {
 }
 
 /// The seven fields that name an agent runtime and its model.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AgentServer {
     /// The runtime's base address.
@@ -296,8 +307,30 @@ impl Serialize for Container {
     }
 }
 
+impl JsonSchema for Container {
+    fn schema_name() -> Cow<'static, str> {
+        "Container".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let known = [
+            ("AgentServer", generator.subschema_for::<Option<AgentServer>>()),
+            ("WorkflowConnector", generator.subschema_for::<Option<WorkflowConnector>>()),
+            ("EmbeddedAI", generator.subschema_for::<Option<EmbeddedAi>>()),
+            ("SubscriptionConnector", generator.subschema_for::<Option<SubscriptionConnector>>()),
+        ];
+        let names = known.each_ref().map(|(name, _)| *name);
+        let form = |name: Value, content: Value| json!({"type": "object", "required": ["name"], "properties": {"name": name, "content": content}});
+        let known = known.map(|(name, content)| form(json!({"const": name}), content.to_value()));
+        let other =
+            form(json!({"type": "string", "not": {"enum": names}}), json!({"type": ["object", "null"]}));
+        let forms: Vec<Value> = known.into_iter().chain([other]).collect();
+        json_schema!({"description": "A module below a role, by name.", "oneOf": forms})
+    }
+}
+
 /// A workflow engine's webhook.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct WorkflowConnector {
     /// Where the payload is posted.
@@ -309,7 +342,7 @@ pub struct WorkflowConnector {
 }
 
 /// How a webhook knows us. What is secret in it may be left out of a role that is saved, as any secret.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "lowercase")]
 pub enum WebhookAuth {
     /// Not at all.
@@ -339,7 +372,7 @@ pub enum WebhookAuth {
 }
 
 /// The model behind an `EmbeddedAI` container.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct EmbeddedAi {
     /// `auto` (the default), `local`, `openai` or `ollama`.
@@ -357,7 +390,7 @@ pub struct EmbeddedAi {
 }
 
 /// A subscription coding model.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SubscriptionConnector {
     /// The model's name.
@@ -405,6 +438,20 @@ impl<'de> Deserialize<'de> for Secret {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         // The reader's own message would quote what stands there.
         String::deserialize(deserializer).map(Self).map_err(|_| D::Error::custom("expected a string"))
+    }
+}
+
+impl JsonSchema for Secret {
+    fn schema_name() -> Cow<'static, str> {
+        "Secret".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "description": "A secret. It is shown as `***`. Where a role is saved, one that is absent or `***` stays \
+                            as it is, and an empty one is cleared.",
+            "type": "string",
+        })
     }
 }
 

@@ -17,6 +17,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -50,7 +51,7 @@ const AGENT_TOKENS: &str = "agentTokens";
 pub const WIDGET_USER: &str = "widget:";
 
 /// What is known of a token: everything but its secret.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Token {
     /// The public identifier, a UUID of version 7.
@@ -64,12 +65,15 @@ pub struct Token {
     pub grant: Grant,
     /// When it was made, to the millisecond. RFC 3339 in JSON, like the other times.
     #[serde(with = "time")]
+    #[schemars(schema_with = "time::schema")]
     pub created_at: SystemTime,
     /// From when on it is refused; never, if absent.
     #[serde(default, with = "time::option", skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "time::schema")]
     pub expires_at: Option<SystemTime>,
     /// When it was revoked, if it was.
     #[serde(default, with = "time::option", skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "time::schema")]
     pub revoked_at: Option<SystemTime>,
     /// What its maker calls it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -93,7 +97,7 @@ impl Token {
 }
 
 /// What a token's bearer may do.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "camelCase")]
 #[non_exhaustive]
 pub enum Grant {
@@ -104,7 +108,7 @@ pub enum Grant {
 }
 
 /// What a widget token allows.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct WidgetGrant {
     /// The exact origins of the pages that it may be used from; any, if there are none.
@@ -114,7 +118,7 @@ pub struct WidgetGrant {
 }
 
 /// How often a widget token's bearers may chat, all of them together.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Caps {
     /// Runs a minute; as many may begin at once.
@@ -132,7 +136,7 @@ impl Default for Caps {
 }
 
 /// What an MCP token allows.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct McpGrant {
     /// The person whom the tools work for.

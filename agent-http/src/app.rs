@@ -1,12 +1,19 @@
 //! The application server: chat in, one stream out.
 
+mod agents;
 mod caps;
 mod chat;
+mod documents;
 mod mcp;
+mod resource;
 mod runs;
+mod tokens;
 
 use std::sync::Arc;
 
+use agent_core::records::Records;
+use agent_core::role::RoleStore;
+use agent_core::token::Tokens;
 use agent_core::turn::Platform;
 use http::{Method, Request};
 
@@ -17,14 +24,23 @@ use crate::request::{self, BodyLimits, Handled, Route, RouteTable};
 use crate::serve::{Body, HttpService};
 use crate::stream::StreamLimits;
 
+pub(crate) use agents::AgentPage;
 pub use caps::RunCaps;
+pub(crate) use documents::DocumentPage;
 pub use mcp::AgentTools;
 pub use runs::RunRegistry;
+pub(crate) use tokens::{MadeToken, TokenPage, TokenRequest};
 
 /// What the application's routes work with.
 pub struct App {
     /// Runs the turns.
     pub platform: Platform,
+    /// The agents.
+    pub roles: Arc<dyn RoleStore>,
+    /// Everything else that is stored.
+    pub records: Arc<dyn Records>,
+    /// Widget and MCP tokens.
+    pub tokens: Arc<Tokens>,
     /// Tells who asks.
     pub auth: Authenticator,
     /// The runs that there have been.
@@ -47,9 +63,12 @@ pub struct App {
 
 #[derive(Clone, Copy)]
 enum Handler {
+    Agents(agents::Route),
     Chat,
     Mcp,
     ToolAudit,
+    Documents(documents::Route),
+    Tokens(tokens::Route),
     Probe(probe::Route),
 }
 
@@ -65,7 +84,19 @@ fn routes() -> RouteTable<Handler> {
         Route::new(Method::DELETE, mcp::PATH, Handler::Mcp),
         Route::new(Method::GET, mcp::AUDIT_PATH, Handler::ToolAudit),
     ];
-    RouteTable::new(own.into_iter().chain(probe::routes(Handler::Probe)))
+    RouteTable::new(
+        own.into_iter()
+            .chain(agents::routes(Handler::Agents))
+            .chain(tokens::routes(Handler::Tokens))
+            .chain(documents::routes(Handler::Documents))
+            .chain(probe::routes(Handler::Probe)),
+    )
+}
+
+/// The methods and patterns of all routes, to be held against their description.
+#[cfg(test)]
+pub(crate) fn described() -> Vec<(Method, &'static str)> {
+    routes().routes().map(|route| (route.method.clone(), route.pattern)).collect()
 }
 
 /// The application's service.
@@ -77,8 +108,11 @@ pub fn service(app: Arc<App>) -> impl HttpService {
 }
 
 async fn handle(app: Arc<App>, routes: Arc<RouteTable<Handler>>, request: Request<Body>) -> Handled {
-    let (handler, _params) = routes.lookup(request.method(), request.uri().path()).or_refuse()?;
+    let (handler, params) = routes.lookup(request.method(), request.uri().path()).or_refuse()?;
     match *handler {
+        Handler::Agents(route) => agents::answer(&app, route, &params, request).await,
+        Handler::Documents(route) => documents::answer(&app, route, &params, request).await,
+        Handler::Tokens(route) => tokens::answer(&app, route, &params, request).await,
         Handler::Chat => chat::post(&app, request).await,
         Handler::Mcp => mcp::serve(&app, request).await,
         Handler::ToolAudit => mcp::audit(&app, request).await,

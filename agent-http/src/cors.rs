@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use http::header::{
     ACCEPT, ACCEPT_LANGUAGE, ACCESS_CONTROL_ALLOW_CREDENTIALS, ACCESS_CONTROL_ALLOW_ORIGIN,
-    ACCESS_CONTROL_EXPOSE_HEADERS, AUTHORIZATION, CONTENT_LANGUAGE, CONTENT_TYPE, RETRY_AFTER,
+    ACCESS_CONTROL_EXPOSE_HEADERS, AUTHORIZATION, CONTENT_LANGUAGE, CONTENT_TYPE, ETAG, IF_MATCH,
+    IF_NONE_MATCH, RETRY_AFTER,
 };
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, Method, Response};
@@ -117,7 +118,7 @@ pub fn layer(origins: Origins, open_paths: &'static [&'static str]) -> Layer {
         .allow_credentials(AllowCredentials::predicate(may_send_credentials))
         .allow_methods([Method::GET, Method::POST, Method::PUT, Method::DELETE])
         .allow_headers(request_headers())
-        .expose_headers([RequestId::HEADER, RETRY_AFTER, RATE_LIMIT, RATE_LIMIT_POLICY, SESSION_ID])
+        .expose_headers([RequestId::HEADER, ETAG, RETRY_AFTER, RATE_LIMIT, RATE_LIMIT_POLICY, SESSION_ID])
         .max_age(MAX_AGE);
     Stack::new(cors, MapResponseLayer::new(withhold))
 }
@@ -132,8 +133,16 @@ fn request_headers() -> Vec<HeaderName> {
         "mcp-method",
         "mcp-name",
     ];
-    let standard =
-        [ACCEPT, ACCEPT_LANGUAGE, AUTHORIZATION, CONTENT_LANGUAGE, CONTENT_TYPE, RequestId::HEADER];
+    let standard = [
+        ACCEPT,
+        ACCEPT_LANGUAGE,
+        AUTHORIZATION,
+        CONTENT_LANGUAGE,
+        CONTENT_TYPE,
+        IF_MATCH,
+        IF_NONE_MATCH,
+        RequestId::HEADER,
+    ];
     standard.into_iter().chain(ours.into_iter().map(HeaderName::from_static)).collect()
 }
 
@@ -229,7 +238,7 @@ mod tests {
         let (_, headers) = ask(Method::POST, "/chat", "https://a.example").await;
         assert_eq!(
             headers[ACCESS_CONTROL_EXPOSE_HEADERS],
-            "x-request-id,retry-after,ratelimit,ratelimit-policy,mcp-session-id"
+            "x-request-id,etag,retry-after,ratelimit,ratelimit-policy,mcp-session-id"
         );
     }
 

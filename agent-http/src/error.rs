@@ -96,6 +96,8 @@ codes! {
     RequestTimeout = "REQUEST_TIMEOUT", REQUEST_TIMEOUT;
     /// The request does not fit what there is already.
     Conflict = "CONFLICT", CONFLICT;
+    /// The request's own condition on what is there, such as `If-Match`, does not hold.
+    PreconditionFailed = "PRECONDITION_FAILED", PRECONDITION_FAILED;
     /// The body is over its limit.
     PayloadTooLarge = "PAYLOAD_TOO_LARGE", PAYLOAD_TOO_LARGE;
     /// The body's type or encoding is not one that is read.
@@ -387,10 +389,23 @@ impl From<TurnError> for HttpError {
                 Self::new(Code::NoConnector, "no backend is configured for this agent")
                     .with("selection", selection)
             }
-            TurnError::NoBackend(_) | TurnError::Store(StoreError::NotConfigured(_)) => {
-                Self::new(Code::NotConfigured, error.to_string())
-            }
+            TurnError::NoBackend(_) => Self::new(Code::NotConfigured, error.to_string()),
+            TurnError::Store(error) => error.into(),
             TurnError::Backend(failure) => failure.into(),
+            error => Self::internal(error),
+        }
+    }
+}
+
+/// What a client may have caused is told; all else is the server's own trouble.
+impl From<StoreError> for HttpError {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Conflict { .. } => Self::conflict("it has changed meanwhile").because(error),
+            StoreError::Taken(_) => Self::conflict("this id is taken").because(error),
+            StoreError::Invalid(fault) => Self::new(Code::InvalidRequest, fault),
+            StoreError::TooLarge { .. } => Self::new(Code::PayloadTooLarge, error.to_string()),
+            StoreError::NotConfigured(_) => Self::new(Code::NotConfigured, error.to_string()),
             error => Self::internal(error),
         }
     }

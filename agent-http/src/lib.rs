@@ -34,6 +34,7 @@
 //! For the operator:
 //!
 //! - [`config`]: every setting in one table, checked at once.
+//! - [`openapi`]: the services' description, for those who generate clients.
 //! - [`secret`]: comparing secrets, and keeping each with the origin it was made for.
 
 pub mod app;
@@ -47,6 +48,7 @@ pub mod lines;
 mod loopback;
 pub mod mcp;
 pub mod model;
+pub mod openapi;
 pub mod outbound;
 pub mod probe;
 pub mod request;

@@ -54,6 +54,12 @@ fn routes() -> RouteTable<Handler> {
     RouteTable::new(own.into_iter().chain(probe::routes(Handler::Probe)))
 }
 
+/// The methods and patterns of all routes, to be held against their description.
+#[cfg(test)]
+pub(crate) fn described() -> Vec<(Method, &'static str)> {
+    routes().routes().map(|route| (route.method.clone(), route.pattern)).collect()
+}
+
 /// The runtime's service.
 pub fn service(runtime: Arc<Runtime>) -> impl HttpService {
     use tower::Layer;

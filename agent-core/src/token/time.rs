@@ -3,6 +3,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use jiff::Timestamp;
+use schemars::{Schema, SchemaGenerator, json_schema};
 use serde::de::Error as _;
 use serde::ser::Error as _;
 use serde::{Deserialize, Deserializer, Serializer};
@@ -27,6 +28,10 @@ pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<
     let text = String::deserialize(deserializer)?;
     let time: Timestamp = text.parse().map_err(D::Error::custom)?;
     Ok(time.into())
+}
+
+pub(super) fn schema(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "string", "format": "date-time"})
 }
 
 /// The same for times that may be absent.

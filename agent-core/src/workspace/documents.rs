@@ -16,7 +16,7 @@ pub const MAX_DOCUMENT_BYTES: usize = 400 * 1024;
 pub const MAX_CREATED_DOCUMENTS: usize = 10_000;
 
 /// A text with a title.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Document {
     /// The document's identifier, unique in its company.

@@ -69,6 +69,8 @@ pub(crate) enum Command {
     /// Weights of the embedded model.
     #[command(subcommand)]
     Model(ModelCommand),
+    /// Print the OpenAPI description of the services.
+    Openapi,
     /// Print a shell's completion script.
     Completions {
         /// The shell.

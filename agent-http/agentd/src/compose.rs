@@ -51,6 +51,9 @@ pub fn application(
     let tools = Arc::new(tools::builtin_tools(stores.records.clone(), stores.roles.clone()));
     Ok(App {
         tools: agent_tools(config, bound, &stores, tokens.clone(), tools.clone()),
+        roles: stores.roles.clone(),
+        records: stores.records.clone(),
+        tokens: tokens.clone(),
         platform: platform(config, &outbound, &public_url, stores, tools, local)
             .with_run_tokens(tokens.clone()),
         auth: Authenticator::new(

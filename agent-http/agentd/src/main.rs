@@ -56,6 +56,11 @@ fn execute(command: Command, out: &mut dyn Write) -> Result<(), CommandError> {
         }
         Command::Config(ConfigCommand::Check(args)) => settings::check(&args, env, out),
         Command::Config(ConfigCommand::Print(args)) => settings::print(&args, env, out),
+        Command::Openapi => {
+            serde_json::to_writer_pretty(&mut *out, &agent_http::openapi::document())
+                .map_err(std::io::Error::from)?;
+            Ok(writeln!(out)?)
+        }
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "agentd", &mut &mut *out);
             Ok(())

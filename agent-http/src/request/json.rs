@@ -61,7 +61,7 @@ fn refuse(error: &serde_path_to_error::Error<serde_json::Error>) -> HttpError {
         return refuse_text(error.inner());
     }
     let path = error.path().to_string();
-    let fault = fault(&error.inner().to_string());
+    let fault = without_values(&error.inner().to_string());
     if path == "." {
         return HttpError::invalid("the body", fault);
     }
@@ -79,7 +79,7 @@ fn refuse_text(error: &serde_json::Error) -> HttpError {
 
 /// Rewrites serde's message. What it quotes of the input stands before the last `, expected `, and what it expected
 /// comes from our own types; of other messages only those are kept that name our fields.
-fn fault(message: &str) -> String {
+pub(crate) fn without_values(message: &str) -> String {
     let message = message.rsplit_once(" at line ").map_or(message, |(message, _)| message);
     if let Some((given, expected)) = message.rsplit_once(", expected ") {
         if given.starts_with("unknown field ") {
@@ -104,6 +104,7 @@ fn in_json_words(expected: &str) -> &str {
         "a map" => "an object",
         "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number that is not negative",
         "i8" | "i16" | "i32" | "i64" | "isize" => "a whole number",
+        "a nonzero u32" | "a nonzero u64" => "a whole number above zero",
         "f32" | "f64" => "a number",
         "unit" => "null",
         _ if expected.contains("tuple ") => "an array of the right length",

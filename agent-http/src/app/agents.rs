@@ -1,0 +1,172 @@
+//! `/api/agents`: the agents of the caller's company. Everybody in it may read them, secrets masked; an agent's
+//! owner alone may change it.
+
+use agent_core::records::{List, Record, StoreError};
+use agent_core::role::RoleBlock;
+use agent_core::turn::Principal;
+use http::{Method, Request, StatusCode, request};
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::resource::{self, ATTEMPTS};
+use super::{App, tokens};
+use crate::error::HttpError;
+use crate::request::{self as requests, Handled, Params, Query};
+use crate::serve::Body;
+
+/// How many agents are read at once for a page.
+const READ_AT_ONCE: usize = 10;
+/// How many bytes a page has before it ends early. One more reading may come on top.
+const PAGE_BYTES: usize = 4 << 20;
+
+/// The routes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Route {
+    List,
+    Get,
+    Put,
+    Delete,
+}
+
+/// The lines of the table of routes.
+pub(super) fn routes<H>(handler: impl Fn(Route) -> H) -> [requests::Route<H>; 4] {
+    [
+        (Method::GET, "/api/agents", Route::List),
+        (Method::GET, "/api/agents/{id}", Route::Get),
+        (Method::PUT, "/api/agents/{id}", Route::Put),
+        (Method::DELETE, "/api/agents/{id}", Route::Delete),
+    ]
+    .map(|(method, pattern, route)| requests::Route::new(method, pattern, handler(route)))
+}
+
+/// One page of agents.
+#[derive(Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct AgentPage {
+    /// The agents, by their ids, secrets masked.
+    agents: Vec<RoleBlock>,
+    /// Where the next page begins; absent on the last one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_cursor: Option<String>,
+}
+
+pub(super) async fn answer(app: &App, route: Route, params: &Params, request: Request<Body>) -> Handled {
+    let (head, body) = request.into_parts();
+    let query = Query::of(&head.uri);
+    let principal = resource::session(app, &head, &query).await?;
+    match route {
+        Route::List => {
+            let page = page(app, &principal, resource::page(&query)?).await?;
+            resource::json_body(StatusCode::OK, &page)
+        }
+        Route::Get => {
+            let found = of_company(app, &principal, params.get("id")?).await?;
+            resource::found(&head.headers, found.version, &found.value)
+        }
+        Route::Put => put(app, &principal, params.get("id")?, &head, body).await,
+        Route::Delete => delete(app, &principal, params.get("id")?, &head).await,
+    }
+}
+
+/// A page, which ends before it has as many agents as were asked for where these are large.
+async fn page(app: &App, principal: &Principal, list: List) -> Result<AgentPage, HttpError> {
+    let mut wanted = list.page_size();
+    let mut part = list;
+    let (mut agents, mut bytes) = (Vec::new(), 0);
+    loop {
+        part.limit = Some(wanted.min(READ_AT_ONCE));
+        let found = app.roles.masked_roles(&principal.company_id, &part).await?;
+        wanted -= found.records.len().min(wanted);
+        for record in found.records {
+            bytes += serde_json::to_vec(&record.value).map_err(HttpError::internal)?.len();
+            agents.push(record.value);
+        }
+        if found.next_cursor.is_none() || wanted == 0 || bytes >= PAGE_BYTES {
+            return Ok(AgentPage { agents, next_cursor: found.next_cursor });
+        }
+        part.cursor = found.next_cursor;
+    }
+}
+
+/// An agent of the caller's company.
+async fn of_company(app: &App, principal: &Principal, id: &str) -> Result<Record<RoleBlock>, HttpError> {
+    app.roles.masked_role(&principal.company_id, id).await?.ok_or_else(HttpError::not_found)
+}
+
+/// An agent of the caller's own.
+pub(super) async fn own(app: &App, principal: &Principal, id: &str) -> Result<Record<RoleBlock>, HttpError> {
+    let found = of_company(app, principal, id).await?;
+    check_owner(principal, &found.value)?;
+    Ok(found)
+}
+
+fn check_owner(principal: &Principal, role: &RoleBlock) -> Result<(), HttpError> {
+    if role.owner_id == principal.user_id {
+        Ok(())
+    } else {
+        Err(HttpError::forbidden("only the agent's owner may do this"))
+    }
+}
+
+async fn put(app: &App, principal: &Principal, id: &str, head: &request::Parts, body: Body) -> Handled {
+    // Nobody is told what is wrong with a body for an agent that is not theirs.
+    if let Some(found) = app.roles.masked_role(&principal.company_id, id).await? {
+        check_owner(principal, &found.value)?;
+    }
+    let role = read(app, principal, id, head, body).await?;
+    for _ in 0..ATTEMPTS {
+        let found = app.roles.masked_role(&principal.company_id, id).await?;
+        found.as_ref().map_or(Ok(()), |found| check_owner(principal, &found.value))?;
+        let precondition =
+            resource::check_conditions(&head.headers, found.as_ref().map(|found| found.version))?;
+        if found.is_none() {
+            // Tokens of an earlier agent of that id open nothing of the new one.
+            tokens::revoke_all(app, &principal.company_id, id).await?;
+        }
+        match app.roles.put_role(role.clone(), precondition).await {
+            Ok(_) => {
+                let now = app.roles.masked_role(&principal.company_id, id).await?;
+                let now = now.ok_or_else(|| HttpError::conflict("it was saved, and deleted meanwhile"))?;
+                return resource::saved(&head.uri, found.is_none(), now.version, &now.value);
+            }
+            Err(StoreError::Conflict { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Err(resource::contended())
+}
+
+/// Reads a role, which is the caller's own.
+async fn read(
+    app: &App,
+    principal: &Principal,
+    id: &str,
+    head: &request::Parts,
+    body: Body,
+) -> Result<RoleBlock, HttpError> {
+    let mut role = resource::read_object(app, &head.headers, body).await?;
+    let not_yours =
+        |name: &'static str| move || HttpError::forbidden(format!("{name} must be the caller's own"));
+    resource::settle_id(&mut role, "id", id, || HttpError::invalid("id", "must be the one in the path"))?;
+    resource::settle_id(&mut role, "companyId", &principal.company_id, not_yours("companyId"))?;
+    resource::settle_id(&mut role, "ownerId", &principal.user_id, not_yours("ownerId"))?;
+    let file = resource::check_as_import("agents", role)?;
+    file.agents.into_iter().next().ok_or_else(|| HttpError::internal("an agent is gone from its file"))
+}
+
+async fn delete(app: &App, principal: &Principal, id: &str, head: &request::Parts) -> Handled {
+    for _ in 0..ATTEMPTS {
+        let found = own(app, principal, id).await?;
+        let precondition = resource::check_conditions(&head.headers, Some(found.version))?;
+        match app.roles.delete_role(&principal.company_id, id, precondition).await {
+            Ok(true) => {
+                tokens::revoke_all(app, &principal.company_id, id).await?;
+                return Ok(resource::no_content());
+            }
+            Ok(false) => return Err(HttpError::not_found()),
+            Err(StoreError::Conflict { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Err(resource::contended())
+}

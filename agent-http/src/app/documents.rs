@@ -1,0 +1,130 @@
+//! `/api/documents`: the documents of the caller's company, which everybody in it may read and change.
+
+use agent_core::records::{Key, Record, RecordsExt, StoreError};
+use agent_core::turn::Principal;
+use agent_core::workspace::{
+    Document, DocumentHead, MAX_DOCUMENT_BYTES, MAX_TITLE_BYTES, collection, document_heads,
+};
+use http::{Method, Request, StatusCode, request};
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::App;
+use super::resource::{self, ATTEMPTS};
+use crate::error::HttpError;
+use crate::request::{self as requests, Handled, Params, Query};
+use crate::serve::Body;
+
+/// The routes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Route {
+    List,
+    Get,
+    Put,
+    Delete,
+}
+
+/// The lines of the table of routes.
+pub(super) fn routes<H>(handler: impl Fn(Route) -> H) -> [requests::Route<H>; 4] {
+    [
+        (Method::GET, "/api/documents", Route::List),
+        (Method::GET, "/api/documents/{id}", Route::Get),
+        (Method::PUT, "/api/documents/{id}", Route::Put),
+        (Method::DELETE, "/api/documents/{id}", Route::Delete),
+    ]
+    .map(|(method, pattern, route)| requests::Route::new(method, pattern, handler(route)))
+}
+
+/// One page of documents, without their texts.
+#[derive(Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct DocumentPage {
+    /// What there is to say about each, by their ids.
+    documents: Vec<DocumentHead>,
+    /// Where the next page begins; absent on the last one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_cursor: Option<String>,
+}
+
+pub(super) async fn answer(app: &App, route: Route, params: &Params, request: Request<Body>) -> Handled {
+    let (head, body) = request.into_parts();
+    let query = Query::of(&head.uri);
+    let principal = resource::session(app, &head, &query).await?;
+    match route {
+        Route::List => {
+            let listed =
+                document_heads(&*app.records, &principal.company_id, &resource::page(&query)?).await?;
+            let page = DocumentPage { documents: listed.items, next_cursor: listed.next_cursor };
+            resource::json_body(StatusCode::OK, &page)
+        }
+        Route::Get => {
+            let found = existing(app, &key(&principal, params.get("id")?)?).await?;
+            resource::found(&head.headers, found.version, &found.value)
+        }
+        Route::Put => put(app, &principal, params.get("id")?, &head, body).await,
+        Route::Delete => delete(app, &key(&principal, params.get("id")?)?, &head).await,
+    }
+}
+
+/// Where a document is; an identifier that none can have names none.
+fn key(principal: &Principal, id: &str) -> Result<Key, HttpError> {
+    Key::new(&*principal.company_id, collection::DOCUMENTS, id).map_err(|_| HttpError::not_found())
+}
+
+async fn existing(app: &App, key: &Key) -> Result<Record<Document>, HttpError> {
+    app.records.get_as(key).await?.ok_or_else(HttpError::not_found)
+}
+
+async fn put(app: &App, principal: &Principal, id: &str, head: &request::Parts, body: Body) -> Handled {
+    let document = read(app, principal, id, head, body).await?;
+    let key = key(principal, id)?;
+    for _ in 0..ATTEMPTS {
+        let found = app.records.get(&key).await?.map(|record| record.version);
+        let precondition = resource::check_conditions(&head.headers, found)?;
+        match app.records.put_as(&key, &document, precondition).await {
+            Ok(version) => return resource::saved(&head.uri, found.is_none(), version, &document),
+            Err(StoreError::Conflict { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Err(resource::contended())
+}
+
+async fn read(
+    app: &App,
+    principal: &Principal,
+    id: &str,
+    head: &request::Parts,
+    body: Body,
+) -> Result<Document, HttpError> {
+    let mut document = resource::read_object(app, &head.headers, body).await?;
+    resource::settle_id(&mut document, "id", id, || HttpError::invalid("id", "must be the one in the path"))?;
+    resource::settle_id(&mut document, "companyId", &principal.company_id, || {
+        HttpError::forbidden("companyId must be the caller's own")
+    })?;
+    let file = resource::check_as_import("documents", document)?;
+    let document = file.documents.into_iter().next();
+    let document = document.ok_or_else(|| HttpError::internal("a document is gone from its file"))?;
+    for (name, text, limit) in
+        [("title", &document.title, MAX_TITLE_BYTES), ("text", &document.text, MAX_DOCUMENT_BYTES)]
+    {
+        if text.len() > limit {
+            let fault = format!("has {} bytes, and at most {limit} are taken", text.len());
+            return Err(HttpError::invalid(name, fault));
+        }
+    }
+    Ok(document)
+}
+
+async fn delete(app: &App, key: &Key, head: &request::Parts) -> Handled {
+    for _ in 0..ATTEMPTS {
+        let found = app.records.get(key).await?.ok_or_else(HttpError::not_found)?;
+        let precondition = resource::check_conditions(&head.headers, Some(found.version))?;
+        match app.records.delete(key, precondition).await {
+            Ok(_) => return Ok(resource::no_content()),
+            Err(StoreError::Conflict { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Err(resource::contended())
+}

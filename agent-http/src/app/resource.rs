@@ -1,0 +1,246 @@
+//! What the management's routes have in common: sessions, pages, checked bodies, and versions as entity tags.
+
+use agent_core::records::{List, MAX_PAGE, Precondition};
+use agent_core::turn::Principal;
+use agent_core::workspace::WorkspaceFile;
+use headers::{ETag, HeaderMapExt, IfMatch, IfNoneMatch};
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, LOCATION};
+use http::{HeaderMap, Response, StatusCode, Uri, request};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use super::App;
+use crate::auth::Credential;
+use crate::error::{Code, HttpError};
+use crate::request::{Handled, Query, parse_json, read_json_bytes, without_values};
+use crate::serve::{Body, ResponseBody, empty, full};
+
+/// How often a write is tried again when others write to the same thing.
+pub(super) const ATTEMPTS: usize = 32;
+
+/// The signed-in user who asks; no other credential leads to the management.
+pub(super) async fn session(
+    app: &App,
+    head: &request::Parts,
+    query: &Query<'_>,
+) -> Result<Principal, HttpError> {
+    match app.auth.authenticate(head, query).await? {
+        Credential::Session(principal) => Ok(principal),
+        Credential::Widget(_) | Credential::Proactive { .. } => {
+            Err(HttpError::forbidden("a user's session is needed here"))
+        }
+    }
+}
+
+/// Which page of a list is asked for.
+pub(super) fn page(query: &Query<'_>) -> Result<List, HttpError> {
+    let wrong = || HttpError::invalid("limit", format_args!("must be a whole number from 1 to {MAX_PAGE}"));
+    let limit =
+        |text: &str| text.parse().ok().filter(|limit| (1..=MAX_PAGE).contains(limit)).ok_or_else(wrong);
+    Ok(List {
+        limit: query.get("limit")?.map(limit).transpose()?,
+        cursor: query.get("cursor")?.map(str::to_owned),
+        ..List::default()
+    })
+}
+
+/// Reads a body that is an object, whatever its fields are.
+pub(super) async fn read_object(
+    app: &App,
+    headers: &HeaderMap,
+    body: Body,
+) -> Result<Map<String, Value>, HttpError> {
+    let bytes = read_json_bytes(headers, body, &app.body).await?;
+    parse_json(&bytes, app.json_depth)
+}
+
+/// Puts an identifier into a body, which may leave it out or must say the same.
+pub(super) fn settle_id(
+    body: &mut Map<String, Value>,
+    name: &str,
+    id: &str,
+    refuse: impl FnOnce() -> HttpError,
+) -> Result<(), HttpError> {
+    match body.get(name) {
+        None | Some(Value::Null) => {}
+        Some(Value::String(said)) if said == id => {}
+        Some(Value::String(_)) => return Err(refuse()),
+        Some(_) => return Err(HttpError::invalid(name, "must be a string")),
+    }
+    body.insert(name.to_owned(), id.into());
+    Ok(())
+}
+
+/// Reads and checks a thing of the workspace as an import does: as the only one in the file's list `list`.
+///
+/// # Errors
+/// 400 that names each field at fault.
+pub(super) fn check_as_import(list: &str, thing: Map<String, Value>) -> Result<WorkspaceFile, HttpError> {
+    let text = json!({ list: [thing] }).to_string();
+    WorkspaceFile::parse(&text).map_err(|error| {
+        // What is wrong with the shape is told in the reader's words, which may quote what was sent.
+        let has_shape = serde_json::from_str::<WorkspaceFile>(&text).is_ok();
+        let root = format!("{list}[0]");
+        let told = error.faults.iter().map(|fault| {
+            let path = fault.path.strip_prefix(&root).unwrap_or(&fault.path).trim_start_matches('.');
+            let path = if path.is_empty() { "the body" } else { path };
+            match has_shape {
+                true => format!("{path} {}", fault.message),
+                false => format!("{path} {}", without_values(&fault.message)),
+            }
+        });
+        HttpError::new(Code::InvalidRequest, told.collect::<Vec<_>>().join("; "))
+    })
+}
+
+/// Holds a request's `If-Match` and `If-None-Match` (RFC 9110, section 13) against the version that is there, and
+/// says what must still be so when it is written.
+///
+/// # Errors
+/// 412 where one of them does not hold.
+pub(super) fn check_conditions(headers: &HeaderMap, found: Option<u64>) -> Result<Precondition, HttpError> {
+    let tag = found.map(entity_tag);
+    let holds = |passes: &dyn Fn(&ETag) -> bool, absent: bool| tag.as_ref().map_or(absent, passes);
+    let if_match = headers.typed_get::<IfMatch>();
+    let if_none_match = headers.typed_get::<IfNoneMatch>();
+    let matched = if_match.is_none_or(|condition| holds(&|tag| condition.precondition_passes(tag), false));
+    let fresh = if_none_match.is_none_or(|condition| holds(&|tag| condition.precondition_passes(tag), true));
+    if matched && fresh {
+        return Ok(found.map_or(Precondition::Absent, Precondition::Version));
+    }
+    let what = if found.is_some() { "it is there at another version" } else { "it is not there" };
+    let what = if matched { "it is there already" } else { what };
+    Err(HttpError::new(Code::PreconditionFailed, format!("the request's condition does not hold: {what}")))
+}
+
+/// Says that others won every round.
+pub(super) fn contended() -> HttpError {
+    HttpError::conflict("others are changing it at this moment; try again")
+}
+
+/// The entity tag of a version: its number in quotation marks.
+fn entity_tag(version: u64) -> ETag {
+    format!("\"{version}\"").parse().expect("digits in quotation marks are an entity tag")
+}
+
+/// An answer to `GET` for what is there at a version; empty where the client has it already.
+pub(super) fn found(headers: &HeaderMap, version: u64, value: &impl Serialize) -> Handled {
+    let unchanged = headers
+        .typed_get::<IfNoneMatch>()
+        .is_some_and(|condition| !condition.precondition_passes(&entity_tag(version)));
+    if unchanged {
+        let mut response = Response::new(empty());
+        *response.status_mut() = StatusCode::NOT_MODIFIED;
+        return Ok(at_version(response, version));
+    }
+    Ok(at_version(json_body(StatusCode::OK, value)?, version))
+}
+
+/// An answer to `PUT`: what is there now.
+pub(super) fn saved(uri: &Uri, is_new: bool, version: u64, value: &impl Serialize) -> Handled {
+    let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
+    let mut response = at_version(json_body(status, value)?, version);
+    if is_new && let Ok(path) = HeaderValue::from_str(uri.path()) {
+        response.headers_mut().insert(LOCATION, path);
+    }
+    Ok(response)
+}
+
+/// 204.
+pub(super) fn no_content() -> Response<ResponseBody> {
+    let mut response = Response::new(empty());
+    *response.status_mut() = StatusCode::NO_CONTENT;
+    response
+}
+
+/// A JSON answer that no cache keeps.
+pub(super) fn json_body(status: StatusCode, value: &impl Serialize) -> Handled {
+    let mut response = Response::new(full(serde_json::to_vec(value).map_err(HttpError::internal)?));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    Ok(response)
+}
+
+fn at_version(mut response: Response<ResponseBody>, version: u64) -> Response<ResponseBody> {
+    response.headers_mut().typed_insert(entity_tag(version));
+    // Kept by the client alone, and asked about each time.
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("private, no-cache"));
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use http::header::{IF_MATCH, IF_NONE_MATCH};
+
+    use super::*;
+
+    #[test]
+    fn conditions_follow_the_standard() {
+        /// `If-Match`, `If-None-Match`, the version that is there, and whether both hold.
+        type Case = (Option<&'static str>, Option<&'static str>, Option<u64>, bool);
+        let cases: &[Case] = &[
+            (None, None, None, true),
+            (None, None, Some(7), true),
+            (Some("\"7\""), None, Some(7), true),
+            (Some("\"6\", \"7\""), None, Some(7), true),
+            (Some("\"6\""), None, Some(7), false),
+            // Weak tags never match here (section 13.1.1).
+            (Some("W/\"7\""), None, Some(7), false),
+            (Some("7"), None, Some(7), false),
+            (Some("nonsense"), None, Some(7), false),
+            (Some("\"7\""), None, None, false),
+            (Some("*"), None, Some(7), true),
+            (Some("*"), None, None, false),
+            (None, Some("*"), None, true),
+            (None, Some("*"), Some(7), false),
+            (None, Some("\"7\""), Some(7), false),
+            (None, Some("W/\"7\""), Some(7), false),
+            (None, Some("\"6\""), Some(7), true),
+            (Some("\"7\""), Some("*"), Some(7), false),
+        ];
+        for (if_match, if_none_match, found, holds) in cases {
+            let mut headers = HeaderMap::new();
+            for (name, value) in [(IF_MATCH, if_match), (IF_NONE_MATCH, if_none_match)] {
+                headers.extend(value.map(|value| (name, HeaderValue::from_static(value))));
+            }
+            let checked = check_conditions(&headers, *found);
+            let case = format!("{headers:?} {found:?}");
+            match checked {
+                Ok(precondition) => {
+                    assert!(holds, "{case}");
+                    assert!(precondition.check(*found).is_ok(), "{case}");
+                }
+                Err(error) => {
+                    assert!(!holds, "{case}: {error}");
+                    assert_eq!(error.code(), Code::PreconditionFailed);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn faults_name_the_field_and_not_the_value() {
+        for (body, expected) in [
+            (json!({}), "the body lacks the field `id`"),
+            (json!({"id": "a", "companyId": "c", "content": "sk-1"}), "content must be an object"),
+            (json!({"id": "", "companyId": "c"}), "id is empty"),
+            (
+                json!({"id": "a", "companyId": "c", "content": {"agentServerUrl": ["sk-1"]}}),
+                "content.agentServerUrl must be a string",
+            ),
+            (
+                json!({"id": "a", "companyId": "c", "children": [{"name": "EmbeddedAI", "content": {"model": {"sk-1": 1}}}]}),
+                "children[0].content.model must be a string",
+            ),
+            (
+                json!({"id": "a", "companyId": "c", "content": {"mcpPreset": "sk-1"}}),
+                "content.mcpPreset is not a valid value",
+            ),
+        ] {
+            let Value::Object(thing) = body else { panic!("an object") };
+            let error = check_as_import("agents", thing).expect_err("a fault");
+            assert_eq!(error.detail(), expected);
+        }
+    }
+}

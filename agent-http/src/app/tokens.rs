@@ -1,0 +1,182 @@
+//! `/api/agents/{id}/tokens`: widget and MCP tokens of the caller's own agents.
+
+use std::num::NonZeroU64;
+use std::time::Duration;
+
+use agent_core::records::{List, MAX_PAGE, StoreError};
+use agent_core::token::{Caps, Grant, McpGrant, MintError, Minted, NewToken, Token, WidgetGrant};
+use agent_core::turn::Principal;
+use http::{Method, Request, StatusCode, request};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{App, agents, resource};
+use crate::cors::normal_origin;
+use crate::error::HttpError;
+use crate::request::{self as requests, Handled, Params, Query, parse_json, read_json_bytes};
+use crate::serve::Body;
+
+/// The routes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Route {
+    List,
+    Post,
+    Delete,
+}
+
+/// The lines of the table of routes.
+pub(super) fn routes<H>(handler: impl Fn(Route) -> H) -> [requests::Route<H>; 3] {
+    [
+        (Method::GET, "/api/agents/{id}/tokens", Route::List),
+        (Method::POST, "/api/agents/{id}/tokens", Route::Post),
+        (Method::DELETE, "/api/agents/{id}/tokens/{tokenId}", Route::Delete),
+    ]
+    .map(|(method, pattern, route)| requests::Route::new(method, pattern, handler(route)))
+}
+
+/// A token that is asked for.
+#[derive(Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct TokenRequest {
+    /// What it is for.
+    kind: Kind,
+    /// How long it lives, in milliseconds; until it is revoked, if absent.
+    ttl_ms: Option<NonZeroU64>,
+    /// What its maker calls it.
+    label: Option<String>,
+    /// Widget: the origins of the pages that it may be used from; any, if there are none.
+    origins: Option<Vec<String>>,
+    /// Widget: how often it may be used.
+    caps: Option<Caps>,
+    /// MCP: the task list that tasks and plans go to.
+    todo_list_id: Option<String>,
+    /// MCP: cuts the agent's tools down to these.
+    tools: Option<Vec<String>>,
+}
+
+#[derive(Clone, Copy, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+enum Kind {
+    /// Chat with the agent as a visitor of a page.
+    Widget,
+    /// Call the agent's tools for the caller.
+    Mcp,
+}
+
+impl TokenRequest {
+    /// What the token is good for, which is nothing for anybody but its maker and their pages' visitors.
+    fn grant(&self, user_id: &str) -> Result<Grant, HttpError> {
+        let foreign = match self.kind {
+            Kind::Widget => [("todoListId", self.todo_list_id.is_some()), ("tools", self.tools.is_some())],
+            Kind::Mcp => [("origins", self.origins.is_some()), ("caps", self.caps.is_some())],
+        };
+        if let Some((name, _)) = foreign.into_iter().find(|(_, given)| *given) {
+            return Err(HttpError::invalid(name, "is not for tokens of this kind"));
+        }
+        Ok(match self.kind {
+            Kind::Widget => {
+                Grant::Widget(WidgetGrant { origins: self.origins()?, caps: self.caps.unwrap_or_default() })
+            }
+            Kind::Mcp => Grant::Mcp(McpGrant {
+                user_id: user_id.to_owned(),
+                todo_list_id: self.todo_list_id.clone(),
+                tools: self.tools.clone(),
+                ..McpGrant::default()
+            }),
+        })
+    }
+
+    /// The origins as browsers write them, for others would never match.
+    fn origins(&self) -> Result<Vec<String>, HttpError> {
+        let normal = |(i, text): (usize, &String)| {
+            let fault = "must be an origin, such as https://shop.example or http://localhost:5173";
+            normal_origin(text).ok_or_else(|| HttpError::invalid(&format!("origins[{i}]"), fault))
+        };
+        self.origins.iter().flatten().enumerate().map(normal).collect()
+    }
+}
+
+/// A token that has just been made, with its text.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct MadeToken {
+    /// What is known of it from now on.
+    #[serde(flatten)]
+    known: Token,
+    /// Its text, which is not shown again.
+    token: String,
+}
+
+/// One page of an agent's tokens.
+#[derive(Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct TokenPage {
+    /// The tokens, the oldest first, without their texts; those that are over or revoked included.
+    tokens: Vec<Token>,
+    /// Where the next page begins; absent on the last one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_cursor: Option<String>,
+}
+
+pub(super) async fn answer(app: &App, route: Route, params: &Params, request: Request<Body>) -> Handled {
+    let (head, body) = request.into_parts();
+    let query = Query::of(&head.uri);
+    let principal = resource::session(app, &head, &query).await?;
+    let agent = params.get("id")?;
+    agents::own(app, &principal, agent).await?;
+    match route {
+        Route::List => {
+            let page = resource::page(&query)?;
+            let page = app.tokens.list(&principal.company_id, agent, &page).await?;
+            let tokens = page.records.into_iter().map(|record| record.value).collect();
+            resource::json_body(StatusCode::OK, &TokenPage { tokens, next_cursor: page.next_cursor })
+        }
+        Route::Post => post(app, &principal, agent, &head, body).await,
+        Route::Delete => delete(app, &principal, agent, params.get("tokenId")?).await,
+    }
+}
+
+async fn post(app: &App, principal: &Principal, agent: &str, head: &request::Parts, body: Body) -> Handled {
+    let bytes = read_json_bytes(&head.headers, body, &app.body).await?;
+    let asked: TokenRequest = parse_json(&bytes, app.json_depth)?;
+    let grant = asked.grant(&principal.user_id)?;
+    let ttl = asked.ttl_ms.map(|ttl| Duration::from_millis(ttl.get()));
+    let new = NewToken { ttl, label: asked.label, ..NewToken::new(&*principal.company_id, agent, grant) };
+    let Minted { token: known, text } = app.tokens.mint(new).await.map_err(refusal)?;
+    let made = MadeToken { known, token: text.expose().to_owned() };
+    resource::json_body(StatusCode::CREATED, &made)
+}
+
+fn refusal(error: MintError) -> HttpError {
+    match error {
+        MintError::Invalid { field: "ttl", fault } => HttpError::invalid("ttlMs", fault),
+        MintError::Invalid { field, fault } => HttpError::invalid(field, fault),
+        MintError::Store(error) => error.into(),
+        error => HttpError::internal(error),
+    }
+}
+
+async fn delete(app: &App, principal: &Principal, agent: &str, id: &str) -> Handled {
+    // A token is the agent's only if the agent's own list has it: the id alone would do for a colleague's.
+    let only = List { prefix: id.to_owned(), limit: Some(1), ..List::default() };
+    let found = app.tokens.list(&principal.company_id, agent, &only).await?;
+    if !found.records.iter().any(|record| record.id == id) {
+        return Err(HttpError::not_found());
+    }
+    app.tokens.revoke(id, Some(&principal.company_id)).await?;
+    Ok(resource::no_content())
+}
+
+/// Revokes all tokens of an agent.
+pub(super) async fn revoke_all(app: &App, company_id: &str, agent: &str) -> Result<(), StoreError> {
+    let mut list = List { limit: Some(MAX_PAGE), ..List::default() };
+    loop {
+        let page = app.tokens.list(company_id, agent, &list).await?;
+        for record in page.records.into_iter().filter(|record| record.value.revoked_at.is_none()) {
+            app.tokens.revoke(&record.id, Some(company_id)).await?;
+        }
+        list.cursor = page.next_cursor;
+        if list.cursor.is_none() {
+            return Ok(());
+        }
+    }
+}

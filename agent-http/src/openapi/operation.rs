@@ -1,0 +1,178 @@
+//! One operation: a method of a path, and what goes in and comes out.
+
+use http::Method;
+use serde_json::{Map, Value, json};
+
+use crate::error::Code;
+
+/// A service of the platform.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Service {
+    /// The application server.
+    App,
+    /// The agent runtime.
+    Runtime,
+}
+
+impl Service {
+    /// Where it is by default.
+    pub(super) fn server(self) -> Value {
+        match self {
+            Self::App => {
+                json!({"url": "http://127.0.0.1:3000", "description": "the application, `agentd app`"})
+            }
+            Self::Runtime => {
+                json!({"url": "http://127.0.0.1:3001", "description": "the agent runtime, `agentd runtime`"})
+            }
+        }
+    }
+}
+
+/// An operation as it is being described.
+pub(super) struct Operation {
+    pub(super) services: Vec<Service>,
+    pub(super) method: Method,
+    pattern: &'static str,
+    /// The OpenAPI operation object.
+    pub(super) description: Value,
+}
+
+impl Operation {
+    /// A route of the application, with the parameters of its pattern and without a credential.
+    pub(super) fn new(method: Method, pattern: &'static str, id: &str, tag: &str, summary: &str) -> Self {
+        let names = pattern.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
+        let parameters: Vec<Value> = names
+            .map(|name| {
+                let name = name.trim_start_matches('*');
+                json!({"name": name, "in": "path", "required": true, "schema": {"type": "string", "minLength": 1}})
+            })
+            .collect();
+        let description = json!({
+            "operationId": id, "tags": [tag], "summary": summary, "parameters": parameters, "security": [],
+            "responses": {},
+        });
+        let operation = Self { services: vec![Service::App], method, pattern, description };
+        operation.problems(&[Code::Internal])
+    }
+
+    /// The path as OpenAPI writes it.
+    pub(super) fn path(&self) -> String {
+        self.pattern.replace("{*", "{")
+    }
+
+    /// Says which services have the route, where it is not the application alone.
+    pub(super) fn of(mut self, services: &[Service]) -> Self {
+        self.services = services.to_vec();
+        self
+    }
+
+    /// Says more than the summary.
+    pub(super) fn note(mut self, text: &str) -> Self {
+        self.description["description"] = text.into();
+        self
+    }
+
+    /// The credentials of which one is needed, by the names of their schemes; empty for none.
+    pub(super) fn credentials(mut self, schemes: &[&str]) -> Self {
+        let one = |scheme: &&str| match *scheme {
+            "" => json!({}),
+            scheme => json!({scheme: []}),
+        };
+        self.description["security"] = schemes.iter().map(one).collect();
+        self.problems(&[
+            Code::AmbiguousCredentials,
+            Code::Unauthenticated,
+            Code::Forbidden,
+            Code::NotConfigured,
+        ])
+    }
+
+    /// For signed-in users alone.
+    pub(super) fn session(self) -> Self {
+        self.credentials(&["session", "sessionCookie"])
+    }
+
+    /// A parameter.
+    pub(super) fn parameter(mut self, place: &str, name: &str, text: &str, schema: Value) -> Self {
+        let parameter = json!({"name": name, "in": place, "description": text, "schema": schema});
+        self.description["parameters"].as_array_mut().expect("it was made as a list").push(parameter);
+        self
+    }
+
+    /// A list that comes in pages.
+    pub(super) fn paged(self) -> Self {
+        let limit = json!({"type": "integer", "minimum": 1, "maximum": 200, "default": 50});
+        self.parameter(
+            "query",
+            "limit",
+            "How many at most. A page may have fewer and yet be followed by another.",
+            limit,
+        )
+        .parameter("query", "cursor", "The `nextCursor` of the page before.", json!({"type": "string"}))
+        .problems(&[Code::InvalidRequest])
+    }
+
+    /// Takes these conditions on the version that is there.
+    pub(super) fn conditions(self, headers: &[&str]) -> Self {
+        let operation = headers.iter().fold(self, |operation, name| {
+            operation.parameter("header", name, "RFC 9110, section 13.1.", json!({"type": "string"}))
+        });
+        match operation.method {
+            Method::GET => operation,
+            _ => operation.problems(&[Code::PreconditionFailed, Code::Conflict]),
+        }
+    }
+
+    /// Takes a JSON body.
+    pub(super) fn body(mut self, schema: Value) -> Self {
+        self.description["requestBody"] =
+            json!({"required": true, "content": {"application/json": {"schema": schema}}});
+        self.problems(&[
+            Code::InvalidRequest,
+            Code::PayloadTooLarge,
+            Code::RequestTimeout,
+            Code::UnsupportedMediaType,
+        ])
+    }
+
+    /// Answers with JSON.
+    pub(super) fn answers(self, status: u16, text: &str, schema: Value) -> Self {
+        self.response(
+            status,
+            json!({"description": text, "content": {"application/json": {"schema": schema}}}),
+        )
+    }
+
+    /// Answers with JSON at a version.
+    pub(super) fn answers_at_version(self, status: u16, text: &str, schema: Value) -> Self {
+        let etag = json!({"description": "The version.", "schema": {"type": "string"}});
+        let content = json!({"application/json": {"schema": schema}});
+        self.response(status, json!({"description": text, "headers": {"ETag": etag}, "content": content}))
+    }
+
+    /// Answers with a head alone.
+    pub(super) fn answers_nothing(self, status: u16, text: &str) -> Self {
+        self.response(status, json!({"description": text}))
+    }
+
+    /// Answers like that.
+    pub(super) fn response(mut self, status: u16, response: Value) -> Self {
+        self.responses().insert(status.to_string(), response);
+        self.responses().sort_keys();
+        self
+    }
+
+    /// Fails with these, beside those that are said already.
+    pub(super) fn problems(mut self, codes: &[Code]) -> Self {
+        for code in codes {
+            let problem = json!({"$ref": "#/components/responses/Problem"});
+            self.responses().entry(code.status().as_str()).or_insert(problem);
+        }
+        self.responses().sort_keys();
+        self
+    }
+
+    fn responses(&mut self) -> &mut Map<String, Value> {
+        self.description["responses"].as_object_mut().expect("it was made as an object")
+    }
+}

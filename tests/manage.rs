@@ -1,0 +1,104 @@
+//! The management: who may read and change agents, documents and tokens, and what becomes of what they send.
+
+mod agents;
+mod documents;
+mod identity;
+mod openapi;
+mod tokens;
+
+use agentd::stores::Stores;
+use reqwest::Response;
+use serde_json::{Value, json};
+
+use crate::support::server::{self, Server, session};
+
+/// The owner of the agent `a1`, a colleague, and somebody of another company.
+const OWNER: (&str, &str) = ("u1", "c1");
+const COLLEAGUE: (&str, &str) = ("u2", "c1");
+const STRANGER: (&str, &str) = ("u3", "c2");
+
+/// What must never be given back.
+const SECRETS: &[&str] =
+    &["role-key-canary", "bot-canary", "server-key-canary", "password-canary", "fresh-canary"];
+
+/// A workspace of two companies.
+fn workspace() -> Value {
+    json!({
+        "agents": [
+            {"id": "a1", "name": "Agent", "ownerId": "u1", "companyId": "c1",
+                "content": {"systemPrompt": "Be brief.", "messengerToken": "bot-canary",
+                    "agentServerUrl": "https://one.example", "agentServerApiKey": "server-key-canary"},
+                "children": [
+                    {"name": "EmbeddedAI", "content":
+                        {"provider": "openai", "baseUrl": "https://model.example/v1", "apiKey": "role-key-canary"}},
+                    {"name": "WorkflowConnector", "content": {"webhookUrl": "https://flow.example/x",
+                        "auth": {"type": "basic", "user": "u", "password": "password-canary"}}}]},
+            {"id": "b1", "ownerId": "u2", "companyId": "c1"},
+            {"id": "z1", "ownerId": "u3", "companyId": "c2"}
+        ],
+        "documents": [
+            {"id": "d1", "companyId": "c1", "title": "Hours", "text": "Nine to five."},
+            {"id": "d2", "companyId": "c2", "title": "Theirs", "text": "Not yours."}
+        ]
+    })
+}
+
+/// An application over that workspace, and its stores.
+struct Bench {
+    app: Server,
+    stores: Stores,
+}
+
+async fn open() -> Bench {
+    let stores = server::stores(&workspace()).await;
+    Bench { app: server::app_over(stores.clone(), &[]).await, stores }
+}
+
+impl Bench {
+    /// Asks as somebody, with headers of the request's own.
+    async fn ask_with(
+        &self,
+        who: (&str, &str),
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: Option<&Value>,
+    ) -> Response {
+        let mut request = self.app.request(method, path).bearer_auth(session(who.0, who.1));
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        body.into_iter().fold(request, |request, body| request.json(body)).send().await.expect("an answer")
+    }
+
+    async fn get(&self, who: (&str, &str), path: &str) -> Response {
+        self.ask_with(who, "GET", path, &[], None).await
+    }
+
+    async fn put(&self, who: (&str, &str), path: &str, body: &Value) -> Response {
+        self.ask_with(who, "PUT", path, &[], Some(body)).await
+    }
+
+    async fn post(&self, who: (&str, &str), path: &str, body: &Value) -> Response {
+        self.ask_with(who, "POST", path, &[], Some(body)).await
+    }
+
+    async fn delete(&self, who: (&str, &str), path: &str) -> Response {
+        self.ask_with(who, "DELETE", path, &[], None).await
+    }
+}
+
+/// A response's body of this status, in which there is no secret.
+async fn body(response: Response, status: u16) -> Value {
+    let (given, headers) = (response.status(), response.headers().clone());
+    let text = response.text().await.expect("a whole body");
+    assert_eq!(given, status, "{text}");
+    assert!(!SECRETS.iter().any(|secret| text.contains(secret)), "{text}");
+    assert_eq!(headers["content-type"], "application/json");
+    serde_json::from_str(&text).expect("JSON")
+}
+
+/// A response's entity tag.
+fn tag(response: &Response) -> String {
+    response.headers()["etag"].to_str().expect("text").to_owned()
+}

@@ -1,0 +1,232 @@
+//! Agents: secrets, versions, lists, and bodies that are refused.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use agent_core::records::{Precondition, Records};
+use agent_core::role::{Container, RecordRoles, RoleStore, Secret, WebhookAuth};
+use agent_core::seal::Sealer;
+use agentd::stores::Stores;
+use futures_util::future::join_all;
+use serde_json::{Value, json};
+
+use super::{COLLEAGUE, OWNER, STRANGER, body, open, tag};
+use crate::support::{problem, server};
+
+const PATH: &str = "/api/agents/a1";
+
+#[tokio::test]
+async fn secrets_are_masked_and_what_was_shown_can_be_sent_back() {
+    let bench = open().await;
+    let response = bench.get(OWNER, PATH).await;
+    let first = tag(&response);
+    let mut shown = body(response, 200).await;
+    for pointer in [
+        "/content/messengerToken",
+        "/content/agentServerApiKey",
+        "/children/0/content/apiKey",
+        "/children/1/content/auth/password",
+    ] {
+        assert_eq!(shown.pointer(pointer), Some(&json!("***")), "{pointer}");
+    }
+    let response = bench.put(OWNER, PATH, &shown).await;
+    assert_eq!(tag(&response), first, "nothing has changed");
+    assert_eq!(body(response, 200).await, shown);
+
+    shown["content"]["messengerToken"] = "".into();
+    shown["content"]["agentServerUrl"] = "https://two.example".into();
+    shown["children"][0]["content"].as_object_mut().expect("an object").remove("apiKey");
+    shown["children"][1]["content"]["auth"]["password"] = "fresh-canary".into();
+    let response = bench.put(OWNER, PATH, &shown).await;
+    assert_ne!(tag(&response), first);
+    let saved = body(response, 200).await;
+    assert_eq!(saved.pointer("/children/0/content/apiKey"), Some(&json!("***")), "absent stays");
+    assert_eq!(saved.pointer("/content/messengerToken"), None, "empty is cleared");
+    assert_eq!(saved.pointer("/content/agentServerApiKey"), None, "a key does not follow its address");
+    let role = bench.stores.roles.role("c1", "a1").await.expect("read").expect("there");
+    let Container::EmbeddedAi(model) = &role.children[0] else { panic!("{role:?}") };
+    assert_eq!(model.api_key.as_ref().map(Secret::expose), Some("role-key-canary"));
+    let Container::WorkflowConnector(workflow) = &role.children[1] else { panic!("{role:?}") };
+    let Some(WebhookAuth::Basic { password, .. }) = &workflow.auth else { panic!("{role:?}") };
+    assert_eq!(password.as_ref().map(Secret::expose), Some("fresh-canary"));
+}
+
+#[tokio::test]
+async fn versions_guard_against_lost_updates() {
+    let bench = open().await;
+    let current = tag(&bench.get(OWNER, PATH).await);
+    let name = |name: &str| json!({"name": name});
+    let put = async |path: &str, condition: (&str, &str), name: &Value| {
+        bench.ask_with(OWNER, "PUT", path, &[condition], Some(name)).await
+    };
+    for (path, condition) in [
+        (PATH, ("if-match", "\"1000000\"")),
+        (PATH, ("if-match", "W/\"1\"")),
+        (PATH, ("if-none-match", "*")),
+        ("/api/agents/new", ("if-match", "*")),
+        ("/api/agents/new", ("if-match", &*current)),
+    ] {
+        problem(put(path, condition, &name("x")).await, 412, "PRECONDITION_FAILED").await;
+    }
+    let response = bench.ask_with(OWNER, "GET", PATH, &[("if-none-match", &current)], None).await;
+    assert_eq!((response.status().as_u16(), tag(&response)), (304, current.clone()));
+    let response = put(PATH, ("if-match", &current), &name("next")).await;
+    let next = tag(&response);
+    assert_eq!(body(response, 200).await["name"], "next");
+    problem(put(PATH, ("if-match", &current), &name("late")).await, 412, "PRECONDITION_FAILED").await;
+    let response = put("/api/agents/new", ("if-none-match", "*"), &name("new")).await;
+    assert_eq!(response.headers()["location"], "/api/agents/new");
+    body(response, 201).await;
+    let delete =
+        async |condition: &str| bench.ask_with(OWNER, "DELETE", PATH, &[("if-match", condition)], None).await;
+    problem(delete(&current).await, 412, "PRECONDITION_FAILED").await;
+    assert_eq!(delete(&next).await.status(), 204);
+    problem(delete(&next).await, 404, "NOT_FOUND").await;
+}
+
+#[tokio::test]
+async fn of_those_who_write_at_once_one_wins() {
+    let bench = open().await;
+    let current = tag(&bench.get(OWNER, PATH).await);
+    let condition = [("if-match", &*current)];
+    let bodies: Vec<Value> = (0..8).map(|n| json!({"name": format!("writer {n}")})).collect();
+    let race = bodies.iter().map(|body| bench.ask_with(OWNER, "PUT", PATH, &condition, Some(body)));
+    let mut statuses: Vec<u16> = join_all(race).await.iter().map(|r| r.status().as_u16()).collect();
+    statuses.sort_unstable();
+    assert_eq!(statuses, [200, 412, 412, 412, 412, 412, 412, 412]);
+    // Without a condition all of them are written, one after the other.
+    let race = bodies.iter().map(|body| bench.put(OWNER, PATH, body));
+    assert!(join_all(race).await.iter().all(|response| response.status() == 200));
+    // Of several who make one agent, one makes it, and the others are told that it is not theirs, or is taken.
+    let race = [OWNER, COLLEAGUE, STRANGER].map(|who| bench.put(who, "/api/agents/new", &bodies[0]));
+    let mut statuses: Vec<u16> = join_all(race).await.iter().map(|r| r.status().as_u16()).collect();
+    statuses.sort_unstable();
+    assert!(statuses == [201, 403, 409] || statuses == [201, 409, 409], "{statuses:?}");
+}
+
+#[tokio::test]
+async fn the_company_has_its_agents_page_by_page() {
+    let bench = open().await;
+    for n in 0..23 {
+        body(bench.put(OWNER, &format!("/api/agents/n{n:02}"), &json!({})).await, 201).await;
+    }
+    for (limit, sizes) in [("", vec![25]), ("limit=11&", vec![11, 11, 3]), ("limit=25&", vec![25])] {
+        let (mut found, mut ids, mut cursor) = (Vec::new(), Vec::new(), String::new());
+        loop {
+            let page = body(bench.get(OWNER, &format!("/api/agents?{limit}{cursor}")).await, 200).await;
+            let agents = page["agents"].as_array().expect("a list");
+            found.push(agents.len());
+            ids.extend(agents.iter().map(|agent| agent["id"].as_str().expect("an id").to_owned()));
+            let Some(next) = page["nextCursor"].as_str() else { break };
+            cursor = format!("cursor={next}");
+        }
+        assert_eq!(found, sizes);
+        assert!(ids.is_sorted() && ids.len() == 25 && !ids.contains(&"z1".to_owned()), "{ids:?}");
+    }
+    let theirs = body(bench.get(STRANGER, "/api/agents").await, 200).await;
+    assert_eq!(theirs["agents"].as_array().expect("a list").len(), 1);
+    for (query, detail) in [
+        ("limit=0", "limit must be a whole number from 1 to 200"),
+        ("limit=201", "limit must be a whole number from 1 to 200"),
+        ("limit=x", "limit must be a whole number from 1 to 200"),
+        ("limit=1&limit=2", "limit is given more than once in the query"),
+        ("cursor=x", "the cursor is not one that a list gave"),
+    ] {
+        for path in ["/api/agents", "/api/documents", "/api/agents/a1/tokens"] {
+            let response = bench.get(OWNER, &format!("{path}?{query}")).await;
+            assert_eq!(problem(response, 400, "INVALID_REQUEST").await["detail"], detail, "{path}?{query}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_large_agent_ends_its_page() {
+    let bench = open().await;
+    let prompt = "x".repeat(900 * 1024);
+    for n in 0..12 {
+        let large = json!({"content": {"systemPrompt": prompt}});
+        body(bench.put(OWNER, &format!("/api/agents/n{n:02}"), &large).await, 201).await;
+    }
+    let page = body(bench.get(OWNER, "/api/agents").await, 200).await;
+    assert_eq!(page["agents"].as_array().expect("a list").len(), 10);
+    let cursor = page["nextCursor"].as_str().expect("there are more");
+    let page = body(bench.get(OWNER, &format!("/api/agents?cursor={cursor}")).await, 200).await;
+    assert_eq!(page["agents"].as_array().expect("a list").len(), 4);
+    assert_eq!(page["nextCursor"], Value::Null);
+}
+
+#[tokio::test]
+async fn a_bad_body_names_the_field() {
+    let bench = open().await;
+    let long = format!("/api/agents/{}", "x".repeat(129));
+    for (path, sent, detail) in [
+        (PATH, json!({"content": {"rules": "role-key-canary"}}), "content.rules must be an array"),
+        (PATH, json!({"content": {"agentServerModel": 5}}), "content.agentServerModel must be a string"),
+        (
+            PATH,
+            json!({"children": [{"name": "EmbeddedAI", "content": {"apiKey": 5}}]}),
+            "children[0].content.apiKey is not a valid value",
+        ),
+        (PATH, json!({"children": [{}]}), "children[0] lacks the field `name`"),
+        (PATH, json!({"content": {"documentIds": ["d1", ""]}}), "content.documentIds[1] is empty"),
+        (PATH, json!([]), "the body must be an object"),
+        (&long, json!({}), "id has 129 bytes, and at most 128 are taken"),
+        ("/api/agents/a%00b", json!({}), "id has a control character"),
+    ] {
+        let problem = problem(bench.put(OWNER, path, &sent).await, 400, "INVALID_REQUEST").await;
+        assert_eq!(problem["detail"], detail, "{sent}");
+    }
+    for (content_type, sent, status, code) in [
+        ("application/json", "{", 400, "INVALID_REQUEST"),
+        ("text/plain", "{}", 415, "UNSUPPORTED_MEDIA_TYPE"),
+        ("application/json", &"[".repeat(100), 400, "INVALID_REQUEST"),
+        ("application/json", &" ".repeat(2 << 20), 413, "PAYLOAD_TOO_LARGE"),
+    ] {
+        for path in [PATH, "/api/documents/d1"] {
+            let request = bench.app.request("PUT", path).bearer_auth(server::session("u1", "c1"));
+            let sent = request.header("content-type", content_type).body(sent.to_owned()).send().await;
+            problem(sent.expect("an answer"), status, code).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_secret_without_the_key_to_seal_it_is_refused_by_that_settings_name() {
+    let bench = open().await;
+    let records: Arc<dyn Records> = bench.stores.records.clone();
+    let roles = Arc::new(RecordRoles::new(records.clone(), Sealer::without_key()));
+    let app = server::app_over(Stores { roles, records }, &[]).await;
+    let bench = super::Bench { app, stores: bench.stores };
+    let with = json!({"content": {"messengerToken": "fresh-canary"}});
+    let problem = problem(bench.put(OWNER, "/api/agents/new", &with).await, 503, "NOT_CONFIGURED").await;
+    assert_eq!(problem["detail"], "DATA_SECRET is not set");
+    body(bench.put(OWNER, "/api/agents/new", &json!({})).await, 201).await;
+}
+
+#[tokio::test]
+async fn an_agent_without_an_owner_is_nobodys_to_change() {
+    let bench = open().await;
+    let role = serde_json::from_value(json!({"id": "free", "companyId": "c1"})).expect("a role");
+    bench.stores.roles.put_role(role, Precondition::Absent).await.expect("saved");
+    problem(bench.put(OWNER, "/api/agents/free", &json!({})).await, 403, "FORBIDDEN").await;
+    problem(bench.delete(OWNER, "/api/agents/free").await, 403, "FORBIDDEN").await;
+}
+
+#[tokio::test]
+async fn what_is_saved_answers() {
+    let bench = open().await;
+    let agents: BTreeMap<&str, Value> = BTreeMap::from([
+        ("plain", json!({"children": []})),
+        ("unknown", json!({"children": [{"name": "Later", "content": {"x": 1}}], "color": "red"})),
+    ]);
+    for (id, sent) in agents {
+        let path = format!("/api/agents/{id}");
+        let saved = body(bench.put(OWNER, &path, &sent).await, 201).await;
+        assert_eq!(body(bench.get(COLLEAGUE, &path).await, 200).await, saved);
+        let chat = bench.app.chat(&json!({"agentId": id, "message": "Hello"})).await;
+        problem(chat, 422, "NO_CONNECTOR").await;
+        assert_eq!(bench.delete(OWNER, &path).await.status(), 204);
+        let chat = bench.app.chat(&json!({"agentId": id, "message": "Hello"})).await;
+        problem(chat, 404, "NOT_FOUND").await;
+    }
+}

@@ -1,0 +1,71 @@
+//! Documents: versions, bounds, and the list without texts.
+
+use agent_core::workspace::{MAX_DOCUMENT_BYTES, MAX_TITLE_BYTES};
+use serde_json::{Value, json};
+
+use super::{COLLEAGUE, OWNER, STRANGER, body, open, tag};
+use crate::support::problem;
+
+#[tokio::test]
+async fn a_document_is_made_read_changed_and_deleted() {
+    let bench = open().await;
+    let path = "/api/documents/n%2F1";
+    let text = json!({"title": "New", "text": "One."});
+    let response = bench.ask_with(OWNER, "PUT", path, &[("if-none-match", "*")], Some(&text)).await;
+    assert_eq!(response.headers()["location"], path);
+    let first = tag(&response);
+    let saved = body(response, 201).await;
+    assert_eq!(saved, json!({"id": "n/1", "companyId": "c1", "title": "New", "text": "One."}));
+    let response = bench.get(COLLEAGUE, path).await;
+    assert_eq!(tag(&response), first);
+    assert_eq!(body(response, 200).await, saved);
+
+    let longer = json!({"title": "New", "text": "One. Two."});
+    let condition = [("if-match", &*first)];
+    let response = bench.ask_with(COLLEAGUE, "PUT", path, &condition, Some(&longer)).await;
+    let second = tag(&response);
+    assert_eq!(body(response, 200).await["text"], "One. Two.");
+    for method in ["PUT", "DELETE"] {
+        let response = bench.ask_with(OWNER, method, path, &condition, Some(&text)).await;
+        problem(response, 412, "PRECONDITION_FAILED").await;
+    }
+    let response = bench.ask_with(OWNER, "GET", path, &[("if-none-match", &second)], None).await;
+    assert_eq!(response.status(), 304);
+
+    let heads = body(bench.get(OWNER, "/api/documents").await, 200).await;
+    let version: u64 = second.trim_matches('"').parse().expect("a number");
+    let expected = json!({"id": "n/1", "title": "New", "bytes": 9, "version": version});
+    assert_eq!(heads["documents"][1], expected);
+    assert_eq!(heads["documents"].as_array().expect("a list").len(), 2);
+    let theirs = body(bench.get(STRANGER, "/api/documents").await, 200).await;
+    assert_eq!(theirs["documents"][0]["id"], "d2");
+
+    assert_eq!(bench.ask_with(OWNER, "DELETE", path, &[("if-match", &second)], None).await.status(), 204);
+    problem(bench.delete(OWNER, path).await, 404, "NOT_FOUND").await;
+}
+
+#[tokio::test]
+async fn documents_are_bounded_and_bad_ones_name_the_field() {
+    let bench = open().await;
+    let path = "/api/documents/n";
+    let cases: Vec<(Value, String)> = vec![
+        (json!({"text": 5}), "text must be a string".to_owned()),
+        (
+            json!({"text": "x".repeat(MAX_DOCUMENT_BYTES + 1)}),
+            format!("text has {} bytes, and at most {MAX_DOCUMENT_BYTES} are taken", MAX_DOCUMENT_BYTES + 1),
+        ),
+        (
+            json!({"title": "x".repeat(MAX_TITLE_BYTES + 1)}),
+            format!("title has {} bytes, and at most {MAX_TITLE_BYTES} are taken", MAX_TITLE_BYTES + 1),
+        ),
+        (json!("text"), "the body must be an object".to_owned()),
+    ];
+    for (sent, detail) in cases {
+        let problem = problem(bench.put(OWNER, path, &sent).await, 400, "INVALID_REQUEST").await;
+        assert_eq!(problem["detail"], detail);
+    }
+    let long = format!("/api/documents/{}", "x".repeat(129));
+    problem(bench.put(OWNER, &long, &json!({})).await, 400, "INVALID_REQUEST").await;
+    problem(bench.get(OWNER, &format!("{long}{long}")).await, 404, "NOT_FOUND").await;
+    body(bench.put(OWNER, path, &json!({"text": "x".repeat(MAX_DOCUMENT_BYTES)})).await, 201).await;
+}

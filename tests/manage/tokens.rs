@@ -1,0 +1,132 @@
+//! Tokens of one's own agents.
+
+use std::sync::Arc;
+
+use agent_core::clock::SystemClock;
+use agent_core::records::Precondition;
+use agent_core::role::RoleStore;
+use agent_core::token::{FindError, Grant, Token, Tokens};
+use serde_json::{Value, json};
+
+use super::{Bench, COLLEAGUE, OWNER, body, open};
+use crate::support::problem;
+
+const PATH: &str = "/api/agents/a1/tokens";
+
+async fn find(bench: &Bench, text: &Value) -> Result<Token, FindError> {
+    let tokens = Tokens::new(bench.stores.records.clone(), Arc::new(SystemClock));
+    tokens.find(text.as_str().expect("a text")).await
+}
+
+#[tokio::test]
+async fn tokens_are_shown_once_listed_and_revoked() {
+    let bench = open().await;
+    let widget = json!({"kind": "widget", "origins": ["https://Shop.example:443/"], "ttlMs": 3_600_000,
+        "caps": {"runsPerMinute": 5, "runsPerDay": 100}, "label": "Shop"});
+    let response = bench.post(OWNER, PATH, &widget).await;
+    assert_eq!(response.headers()["cache-control"], "no-store");
+    let widget = body(response, 201).await;
+    assert_eq!(
+        (&widget["kind"], &widget["origins"], &widget["caps"], &widget["label"]),
+        (
+            &json!("widget"),
+            &json!(["https://shop.example"]),
+            &json!({"runsPerMinute": 5, "runsPerDay": 100}),
+            &json!("Shop")
+        )
+    );
+    assert!(widget["expiresAt"].as_str().expect("an end") > widget["createdAt"].as_str().expect("a start"));
+    let mcp = json!({"kind": "mcp", "todoListId": "l1", "tools": ["readTodos"], "userId": "u2"});
+    let mcp = body(bench.post(OWNER, PATH, &mcp).await, 201).await;
+    assert_eq!(mcp["userId"], "u1", "a token is for its maker");
+    for made in [&widget, &mcp] {
+        let found = find(&bench, &made["token"]).await.expect("it is valid");
+        assert_eq!((found.id.as_str(), &*found.agent_id), (made["id"].as_str().expect("an id"), "a1"));
+    }
+    let Grant::Mcp(grant) = find(&bench, &mcp["token"]).await.expect("it is valid").grant else {
+        panic!("an MCP token")
+    };
+    assert_eq!((&*grant.user_id, grant.todo_list_id.as_deref()), ("u1", Some("l1")));
+    assert_eq!(grant.tools, Some(vec!["readTodos".to_owned()]));
+
+    let listed = bench.get(OWNER, PATH).await.text().await.expect("a whole body");
+    for made in [&widget, &mcp] {
+        assert!(!listed.contains(made["token"].as_str().expect("a text")), "{listed}");
+    }
+    let listed: Value = serde_json::from_str(&listed).expect("JSON");
+    let without_text = |made: &Value| {
+        let mut made = made.clone();
+        made.as_object_mut().expect("an object").remove("token");
+        made
+    };
+    assert_eq!(listed["tokens"], json!([without_text(&widget), without_text(&mcp)]));
+
+    let one = format!("{PATH}/{}", widget["id"].as_str().expect("an id"));
+    for _ in 0..2 {
+        assert_eq!(bench.delete(OWNER, &one).await.status(), 204);
+        assert!(matches!(find(&bench, &widget["token"]).await, Err(FindError::Revoked)));
+    }
+    find(&bench, &mcp["token"]).await.expect("the other stays");
+    let listed = body(bench.get(OWNER, PATH).await, 200).await;
+    assert!(listed["tokens"][0]["revokedAt"].is_string() && listed["tokens"][1]["revokedAt"].is_null());
+}
+
+#[tokio::test]
+async fn an_owner_cannot_revoke_a_token_of_anothers_agent_by_way_of_the_own() {
+    let bench = open().await;
+    let theirs =
+        body(bench.post(COLLEAGUE, "/api/agents/b1/tokens", &json!({"kind": "mcp"})).await, 201).await;
+    let id = theirs["id"].as_str().expect("an id");
+    for id in [id, &id[..8], &id.to_uppercase(), "none", "%00"] {
+        problem(bench.delete(OWNER, &format!("{PATH}/{id}")).await, 404, "NOT_FOUND").await;
+    }
+    find(&bench, &theirs["token"]).await.expect("it is valid");
+}
+
+#[tokio::test]
+async fn tokens_end_with_their_agent() {
+    let bench = open().await;
+    let made = body(bench.post(OWNER, PATH, &json!({"kind": "widget"})).await, 201).await;
+    assert_eq!(bench.delete(OWNER, "/api/agents/a1").await.status(), 204);
+    assert!(matches!(find(&bench, &made["token"]).await, Err(FindError::Revoked)));
+    // An agent of the same id, be it somebody else's, begins without tokens, also where an earlier one was
+    // removed by other means.
+    body(bench.put(COLLEAGUE, "/api/agents/a1", &json!({})).await, 201).await;
+    let made = body(bench.post(COLLEAGUE, PATH, &json!({"kind": "mcp"})).await, 201).await;
+    bench.stores.roles.delete_role("c1", "a1", Precondition::Any).await.expect("deleted");
+    find(&bench, &made["token"]).await.expect("it is there still");
+    body(bench.put(OWNER, "/api/agents/a1", &json!({})).await, 201).await;
+    assert!(matches!(find(&bench, &made["token"]).await, Err(FindError::Revoked)));
+}
+
+#[tokio::test]
+async fn a_bad_body_names_the_field() {
+    let bench = open().await;
+    let tools: Vec<String> = (0..501).map(|n| n.to_string()).collect();
+    for (sent, detail) in [
+        (json!({}), "the body lacks the field `kind`"),
+        (json!({"kind": "x"}), "kind must be `widget` or `mcp`"),
+        (json!({"kind": "widget", "ttlMs": 0}), "ttlMs must be a whole number above zero"),
+        (json!({"kind": "widget", "ttlMs": u64::MAX}), "ttlMs ends too late"),
+        (
+            json!({"kind": "widget", "origins": ["https://a.example", "https://a.example/page"]}),
+            "origins[1] must be an origin, such as https://shop.example or http://localhost:5173",
+        ),
+        (json!({"kind": "widget", "origins": "https://a.example"}), "origins must be an array"),
+        (
+            json!({"kind": "widget", "caps": {"runsPerMinute": 0}}),
+            "caps.runsPerMinute must be a whole number above zero",
+        ),
+        (json!({"kind": "widget", "tools": []}), "tools is not for tokens of this kind"),
+        (json!({"kind": "widget", "todoListId": "l"}), "todoListId is not for tokens of this kind"),
+        (json!({"kind": "mcp", "origins": []}), "origins is not for tokens of this kind"),
+        (json!({"kind": "mcp", "label": "x".repeat(201)}), "label has more than 200 bytes"),
+        (json!({"kind": "mcp", "tools": tools}), "tools has more than 500 elements"),
+        (json!({"kind": "mcp", "todoListId": "a\u{0}"}), "todoListId has a control character"),
+    ] {
+        let problem = problem(bench.post(OWNER, PATH, &sent).await, 400, "INVALID_REQUEST").await;
+        assert_eq!(problem["detail"], detail, "{sent}");
+    }
+    let listed = body(bench.get(OWNER, PATH).await, 200).await;
+    assert_eq!(listed, json!({"tokens": []}));
+}
