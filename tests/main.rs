@@ -10,6 +10,7 @@ mod faults;
 mod identity;
 mod limits;
 mod ollama;
+mod preview;
 mod runtime;
 mod secrets;
 mod support;

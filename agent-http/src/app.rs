@@ -1,7 +1,11 @@
 //! The application server: chat in, one stream out.
 
+mod answer;
+mod assistants;
 mod caps;
 mod chat;
+mod debug;
+mod legacy;
 mod runs;
 
 use std::sync::Arc;
@@ -44,15 +48,28 @@ pub struct App {
 #[derive(Clone, Copy)]
 enum Handler {
     Chat,
+    PrivateChat,
+    Preview,
+    PreviewBody,
+    Assistants,
     Probe(probe::Route),
 }
 
 /// Where a widget's page may send a preflight from, whoever it is: the widget token's origins decide
 /// the request itself.
-const OPEN_TO_WIDGETS: &[&str] = &[chat::PATH];
+const OPEN_TO_WIDGETS: &[&str] = &[chat::PATH, legacy::PATH];
 
 fn routes() -> RouteTable<Handler> {
-    let own = [Route::new(Method::POST, chat::PATH, Handler::Chat)];
+    let own = [
+        Route::new(Method::POST, chat::PATH, Handler::Chat),
+        Route::new(Method::POST, legacy::PATH, Handler::PrivateChat),
+        Route::new(Method::GET, debug::DEBUG_PATH, Handler::Preview),
+        Route::new(Method::GET, debug::PREVIEW_PATH, Handler::Preview),
+        Route::new(Method::POST, debug::PREVIEW_PATH, Handler::PreviewBody),
+        Route::new(Method::GET, assistants::STATUS_PATH, Handler::Assistants),
+        Route::new(Method::GET, assistants::ACTION_PATH, Handler::Assistants),
+        Route::new(Method::POST, assistants::ACTION_PATH, Handler::Assistants),
+    ];
     RouteTable::new(own.into_iter().chain(probe::routes(Handler::Probe)))
 }
 
@@ -68,6 +85,10 @@ async fn handle(app: Arc<App>, routes: Arc<RouteTable<Handler>>, request: Reques
     let (handler, _params) = routes.lookup(request.method(), request.uri().path()).or_refuse()?;
     match *handler {
         Handler::Chat => chat::post(&app, request).await,
+        Handler::PrivateChat => legacy::post(&app, request).await,
+        Handler::Preview => debug::get(&app, request).await,
+        Handler::PreviewBody => debug::post(&app, request).await,
+        Handler::Assistants => assistants::answer(&app, request).await,
         Handler::Probe(route) => app.probe.answer(route),
     }
 }
