@@ -40,10 +40,10 @@ async fn a_session_is_needed() {
         ("a wrong token", Box::new(|request| request.bearer_auth("a.b.c")), 401, "UNAUTHENTICATED"),
         ("a widget", Box::new(|request| request.header("x-widget-token", &widget)), 403, "FORBIDDEN"),
         (
-            "a widget's query",
-            Box::new(|request| request.query(&[("widgetToken", &widget)])),
-            403,
-            "FORBIDDEN",
+            "a widget twice",
+            Box::new(|request| request.header("x-widget-token", &widget).header("x-widget-token", &widget)),
+            400,
+            "AMBIGUOUS_CREDENTIALS",
         ),
         (
             "the system",
