@@ -131,14 +131,14 @@ fn budget(preview: &Preview, styles: &Styles, out: &mut dyn Write) -> io::Result
 }
 
 /// Text that cannot steer a terminal, for it may come from anywhere: control characters but new lines are shown as
-/// escapes.
+/// JSON's escapes.
 fn visible(text: &str) -> Cow<'_, str> {
     let steers = |c: char| c.is_control() && c != '\n';
     if !text.contains(steers) {
         return text.into();
     }
     text.chars()
-        .map(|c| if steers(c) { c.escape_default().to_string() } else { c.to_string() })
+        .map(|c| if steers(c) { format!("\\u{:04x}", u32::from(c)) } else { c.to_string() })
         .collect::<String>()
         .into()
 }

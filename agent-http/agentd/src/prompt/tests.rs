@@ -9,7 +9,7 @@ async fn shown(asked: Asked, json: bool, styles: &Styles) -> (Result<(), Command
     let container = |content: Value| json!([{"name": "EmbeddedAI", "content": content}]);
     let vendor =
         json!({"provider": "openai", "model": "m", "baseUrl": "https://v.example", "apiKey": "key-canary"});
-    let role = json!({"rules": ["Say \u{9b}31m please."], "documentIds": ["d\u{1b}[2J"], "mcpPreset": ["readTodos"]});
+    let role = json!({"rules": ["Say \u{9b}31m \u{1b}[2J please."], "documentIds": ["d1"], "mcpPreset": ["readTodos"]});
     let workspace = json!({
         "users": [{"id": "u1", "companyId": "c1"}],
         "agents": [
@@ -17,7 +17,7 @@ async fn shown(asked: Asked, json: bool, styles: &Styles) -> (Result<(), Command
             {"id": "nobody's", "companyId": "c1", "children": container(json!({}))},
             {"id": "mute", "ownerId": "u1", "companyId": "c1"}
         ],
-        "documents": [{"id": "d\u{1b}[2J", "companyId": "c1", "title": "T", "text": "D"}]
+        "documents": [{"id": "d1", "companyId": "c1", "title": "T", "text": "D"}]
     });
     let stores = Stores::in_memory("the test's", &workspace.to_string()).await.expect("a workspace");
     let config = AppConfig::load(&Flags::default(), &BTreeMap::<&str, &str>::new()).expect("settings");
@@ -49,7 +49,9 @@ async fn a_person_reads_the_whole_turn() {
     ] {
         assert!(text.lines().any(|shown| shown == line), "{line:?} in {text}");
     }
-    for piece in ["Budget: ", "Request: sha256 ", "Hello?", "rules", "role ", "d\\u{1b}[2J"] {
+    for piece in
+        ["Budget: ", "Request: sha256 ", "Hello?", "rules", "role ", "Say \\u009b31m \\u001b[2J please."]
+    {
         assert!(text.contains(piece), "{piece:?} in {text}");
     }
     assert!(!text.contains("key-canary"));
