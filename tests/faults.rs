@@ -33,7 +33,7 @@ const GOOD: &str = "good";
 /// How an answer is framed.
 const FORMATS: [&str; 4] = ["ndjson", "sse", "ui-message", "json"];
 
-/// Where a request comes in, and what is behind it.
+/// Where a request comes in, and what is behind it. A workflow is a vendor here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
     /// The runtime calls the vendor.
@@ -63,10 +63,13 @@ impl Door {
         models: &[(&str, String)],
         settings: &[(&str, &str)],
     ) -> Self {
-        let embedded = |model: &str, base: &str| embedded(provider, model, base);
+        let container = |model: &str, base: &str| match provider {
+            Provider::Workflow => connector(base),
+            _ => embedded(provider, model, base),
+        };
         let (outer, inner) = match way {
             Way::Runtime => (server::runtime(settings).await, None),
-            Way::App => (server::app(&workspace(models, embedded), settings).await, None),
+            Way::App => (server::app(&workspace(models, container), settings).await, None),
             Way::Chain => {
                 let runtime = server::runtime(settings).await;
                 let url = runtime.url("");
@@ -110,6 +113,11 @@ fn embedded(provider: Provider, model: &str, base: &str) -> (Value, Value) {
     (json!({}), json!([{"name": "EmbeddedAI", "content": content}]))
 }
 
+fn connector(webhook: &str) -> (Value, Value) {
+    let auth = json!({"type": "header", "name": "X-Api-Key", "value": "role-key"});
+    (json!({}), json!([{"name": "WorkflowConnector", "content": {"webhookUrl": webhook, "auth": auth}}]))
+}
+
 fn agent_server(url: &str, provider: Provider, model: &str, base: &str) -> (Value, Value) {
     let content = json!({"agentServerUrl": url, "agentServerProvider": provider.name(), "agentServerModel": model,
         "agentServerLocalUrl": base, "agentServerApiKey": "role-key"});
@@ -147,6 +155,11 @@ async fn every_fault_of_ollama_ends_a_run_of_the_runtime_once_and_soon() {
 #[tokio::test(flavor = "multi_thread")]
 async fn every_fault_of_ollama_ends_a_run_of_the_application_once_and_soon() {
     every_fault_ends_a_run_once_and_soon(Way::App, Provider::Ollama).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_fault_of_a_workflow_ends_a_run_of_the_application_once_and_soon() {
+    every_fault_ends_a_run_once_and_soon(Way::App, Provider::Workflow).await;
 }
 
 async fn every_fault_ends_a_run_once_and_soon(way: Way, provider: Provider) {

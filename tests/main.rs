@@ -16,3 +16,4 @@ mod secrets;
 mod support;
 mod tokens;
 mod tools;
+mod workflow;

@@ -1,5 +1,6 @@
 //! What must stay where it was meant to be: secrets, keys, and requests to addresses that are not public.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex};
@@ -21,13 +22,14 @@ use tracing_subscriber::util::SubscriberInitExt;
 use crate::support::client;
 use crate::support::server::{self, INTERNAL_SECRET, SESSION_SECRET, Server, session};
 use crate::support::vendor::{
-    Received, Step, Vendor, answer, chunk, delta, event, last_chunk, ollama, plain, stream_head,
+    Received, Step, Vendor, answer, chunk, delta, event, last_chunk, n8n, ollama, plain, stream_head,
 };
 
 const RUNTIME_SECRET: &str = "runtime-canary-0123456789";
 const OPERATOR_KEY: &str = "operator-key-canary-0123456789";
 const ROLE_KEY: &str = "role-key-canary-0123456789";
 const TOOL_TOKEN: &str = "tool-token-canary-0123456789";
+const WEBHOOK_SECRET: &str = "webhook-canary-0123456789";
 /// What clients send where a credential goes.
 const GUESS: &str = "guess-canary-0123456789";
 /// What upstreams write into their errors and headers.
@@ -143,6 +145,59 @@ fn indiscretions() -> Vec<(&'static str, Vec<Step>)> {
             ),
         ),
         ("ollama-404", plain("404 Not Found", &headers, &json!({"error": all}).to_string())),
+        ("n8n-good", n8n::answer(&["hello"])),
+        (
+            "n8n-error",
+            n8n_said(n8n::line(&json!({"type": "error", "content": all, "metadata": {"nodeName": all}}))),
+        ),
+        ("n8n-text", n8n_said(chunk(format!("{all}\n")))),
+        ("n8n-shape", n8n_said(n8n::line(&json!({"type": "item", "content": {UPSTREAM: all}})))),
+        ("n8n-type", n8n_said(n8n::line(&json!({"type": all, "content": all})))),
+        ("n8n-half", plain("200 OK", &headers, &format!("{{\"output\":\"{all}"))),
+        (
+            "n8n-echo",
+            plain("200 OK", &headers, &json!({"headers": {"authorization": all}, "body": all}).to_string()),
+        ),
+        (
+            "n8n-started",
+            plain(
+                "200 OK",
+                &headers,
+                &json!({"message": "Workflow was started", "executionId": all}).to_string(),
+            ),
+        ),
+        (
+            "n8n-404",
+            plain(
+                "404 Not Found",
+                &headers,
+                &json!({"code": 404, "message": all, "stacktrace": all}).to_string(),
+            ),
+        ),
+        (
+            "n8n-page",
+            vec![
+                Step::Send(
+                    format!("HTTP/1.1 200 OK\r\n{headers}content-type: text/html\r\n\r\n<html>{all}").into(),
+                ),
+                Step::Close,
+            ],
+        ),
+    ]
+}
+
+fn n8n_said(step: Step) -> Vec<Step> {
+    vec![n8n::stream_head(), n8n::text("par"), step, last_chunk()]
+}
+
+/// The ways in which a webhook knows us, and one that cannot be sent.
+fn webhook_auths() -> [Value; 5] {
+    [
+        json!({"type": "basic", "user": "ada", "password": WEBHOOK_SECRET}),
+        json!({"type": "header", "name": "X-Api-Key", "value": WEBHOOK_SECRET}),
+        json!({"type": "jwt", "secret": WEBHOOK_SECRET}),
+        json!({"type": "none"}),
+        json!({"type": "basic", "user": "ada", "password": format!("{WEBHOOK_SECRET}\n")}),
     ]
 }
 
@@ -182,6 +237,13 @@ async fn no_secret_is_in_any_log_or_answer() {
     let server_url = format!("http://{}", vendor.address);
     let mut agents = Vec::new();
     for (name, script) in indiscretions() {
+        for (way, auth) in webhook_auths().iter().enumerate() {
+            let id = format!("webhook-{way}-{name}");
+            vendor.on(&id, [script.clone()]);
+            let webhook = format!("{}?key={WEBHOOK_SECRET}", vendor.webhook_url());
+            let content = json!({"webhookUrl": webhook, "auth": auth});
+            agents.push((id, json!({}), json!([{"name": "WorkflowConnector", "content": content}])));
+        }
         vendor.on(name, [script]);
         let mut agent =
             |way: &str, (content, children)| agents.push((format!("{way}-{name}"), content, children));
@@ -237,6 +299,9 @@ async fn no_secret_is_in_any_log_or_answer() {
         "chain-good",
         "good",
         "ollama-ollama-good",
+        "webhook-0-n8n-good",
+        "webhook-1-n8n-good",
+        "webhook-2-n8n-good",
         "runtime-ollama-ollama-cut",
     ] {
         assert!(statuses.contains(&(good.to_owned(), 200)), "{statuses:?}");
@@ -291,6 +356,16 @@ async fn no_secret_is_in_any_log_or_answer() {
         heads.contains(&format!("Bearer {OPERATOR_KEY}")) && heads.contains(&format!("Bearer {ROLE_KEY}"))
     );
 
+    let webhooks: Vec<_> =
+        vendor.received().into_iter().filter(|received| received.path().starts_with("/webhook/")).collect();
+    let sent: BTreeSet<String> = webhooks.iter().filter_map(self::bearer).collect();
+    for scheme in ["Basic ", "Bearer "] {
+        assert!(sent.iter().any(|sent| sent.starts_with(scheme)), "{scheme}was sent to no webhook");
+    }
+    assert!(heads.contains(&format!("x-api-key: {WEBHOOK_SECRET}")));
+    // The encoded password, and the signatures.
+    let credentials = sent.iter().filter_map(|sent| sent.rsplit([' ', '.']).next());
+
     let signature = bearer.rsplit('.').next().expect("a token has parts");
     let canaries = [
         SESSION_SECRET,
@@ -301,12 +376,13 @@ async fn no_secret_is_in_any_log_or_answer() {
         TOOL_TOKEN,
         GUESS,
         UPSTREAM,
+        WEBHOOK_SECRET,
         &bearer,
         signature,
     ];
     // The second half of a token's text is all of its secret.
     let halves = texts.iter().map(|text| &text[text.len() / 2..]);
-    for canary in canaries.into_iter().chain(halves) {
+    for canary in canaries.into_iter().chain(halves).chain(credentials) {
         for (place, text) in [("the log", &log), ("an answer", &told.0)] {
             let line = text.lines().find(|line| line.contains(canary));
             assert!(line.is_none(), "{canary} is in {place}: {}", line.unwrap_or_default());
@@ -457,7 +533,7 @@ fn no_configuration_shows_its_secrets() {
     }
 }
 
-/// The bearer of a request, as it came.
+/// The credential of a request, as it came.
 fn bearer(received: &Received) -> Option<String> {
     let line = received.head.lines().find(|line| line.to_ascii_lowercase().starts_with("authorization:"))?;
     Some(line.split_once(':').expect("a header has a colon").1.trim().to_owned())

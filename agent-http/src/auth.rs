@@ -13,7 +13,7 @@
 //! A refused credential is a 401 that says nothing of the reason: which part of a forged token was right is
 //! none of its maker's business.
 
-mod hmac;
+pub(crate) mod hmac;
 mod session;
 #[cfg(test)]
 mod tests;

@@ -1,4 +1,4 @@
-//! The mock vendor's scripted answers, in the wire format of Chat Completions streaming.
+//! The mock vendor's scripted answers, in the wire format of Chat Completions streaming, or as a workflow streams them.
 
 use std::{fmt, str::FromStr, time::Duration};
 
@@ -11,9 +11,18 @@ pub const TOOL: &str = "readTodos";
 /// What the vendor's second answer of a tool exchange says.
 const AFTER_TOOL: &str = "You have one thing to do.";
 
-/// The head of every scripted answer. Its body is chunked, one HTTP chunk per event, and the connection is kept.
-const HEAD: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncache-control: no-cache\r\n\
-                    transfer-encoding: chunked\r\n\r\n";
+/// The rest of the head of every scripted answer. Its body is chunked, one HTTP chunk per event, and the connection is
+/// kept.
+const HEAD: &str = "cache-control: no-cache\r\ntransfer-encoding: chunked\r\n\r\n";
+
+/// The wire format of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Framing {
+    /// Chat Completions: server-sent events.
+    ChatCompletions,
+    /// n8n's lines.
+    Workflow,
+}
 
 /// How the vendor answers. Its `Display` form is the model name by which a request asks for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -97,39 +106,71 @@ impl Behaviour {
     }
 
     /// The bytes to send. `tool_answered` says whether the request holds a tool's result.
-    pub fn script(self, tool_answered: bool) -> Script {
+    pub fn script(self, framing: Framing, tool_answered: bool) -> Script {
         let model = self.to_string();
         let tokens = |range: std::ops::Range<usize>| -> String {
-            range.map(|n| event(&model, json!({"content": token(n)}))).collect()
+            range.map(|n| framing.text(&model, &token(n))).collect()
         };
-        let role = event(&model, json!({"role": "assistant", "content": ""}));
-        let opening = format!("{HEAD}{role}");
+        let end = |reason| framing.end(&model, reason);
+        let opening = framing.opening(&model);
         let chunks = self.chunks();
         let pieces = match self {
-            Self::Burst { .. } => vec![format!("{opening}{}{}", tokens(0..chunks), end(&model, "stop"))],
+            Self::Burst { .. } => vec![format!("{opening}{}{}", tokens(0..chunks), end("stop"))],
             Self::Paced { .. } => (0..chunks)
                 .map(|n| {
                     let before = if n == 0 { opening.as_str() } else { "" };
-                    let after = if n + 1 == chunks { end(&model, "stop") } else { String::new() };
+                    let after = if n + 1 == chunks { end("stop") } else { String::new() };
                     format!("{before}{}{after}", tokens(n..n + 1))
                 })
                 .collect(),
-            Self::First => vec![
-                format!("{opening}{}", tokens(0..1)),
-                format!("{}{}", tokens(1..chunks), end(&model, "stop")),
-            ],
+            Self::First => {
+                vec![format!("{opening}{}", tokens(0..1)), format!("{}{}", tokens(1..chunks), end("stop"))]
+            }
             Self::Hang => vec![format!("{opening}{}", tokens(0..1))],
             Self::Tool if tool_answered => {
-                let text = event(&model, json!({"content": AFTER_TOOL}));
-                vec![format!("{opening}{text}{}", end(&model, "stop"))]
+                let text = framing.text(&model, AFTER_TOOL);
+                vec![format!("{opening}{text}{}", end("stop"))]
             }
-            Self::Tool => vec![format!("{HEAD}{}{}", tool_call(&model), end(&model, "tool_calls"))],
+            Self::Tool => vec![format!("{}{}{}", framing.head(), tool_call(&model), end("tool_calls"))],
         };
         let every = match self {
             Self::Paced { every_ms, .. } => Duration::from_millis(every_ms),
             _ => Duration::ZERO,
         };
         Script { pieces: pieces.into_iter().map(Bytes::from).collect(), every, hangs: self == Self::Hang }
+    }
+}
+
+impl Framing {
+    fn head(self) -> String {
+        let media_type = match self {
+            Self::ChatCompletions => "text/event-stream",
+            Self::Workflow => "application/json; charset=utf-8",
+        };
+        format!("HTTP/1.1 200 OK\r\ncontent-type: {media_type}\r\n{HEAD}")
+    }
+
+    /// The head, and what comes before the first token.
+    fn opening(self, model: &str) -> String {
+        let first = match self {
+            Self::ChatCompletions => event(model, json!({"role": "assistant", "content": ""})),
+            Self::Workflow => line("begin", None),
+        };
+        self.head() + &first
+    }
+
+    fn text(self, model: &str, text: &str) -> String {
+        match self {
+            Self::ChatCompletions => event(model, json!({"content": text})),
+            Self::Workflow => line("item", Some(text)),
+        }
+    }
+
+    fn end(self, model: &str, finish_reason: &str) -> String {
+        match self {
+            Self::ChatCompletions => end(model, finish_reason),
+            Self::Workflow => line("end", None) + LAST_CHUNK,
+        }
     }
 }
 
@@ -143,6 +184,8 @@ pub struct Script {
     /// Whether the answer is left open after the last write.
     pub hangs: bool,
 }
+
+const LAST_CHUNK: &str = "0\r\n\r\n";
 
 fn token(n: usize) -> String {
     format!("tok{n} ")
@@ -173,7 +216,20 @@ fn end(model: &str, finish_reason: &str) -> String {
     choice(model, json!({}), finish_reason.into())
         + &http_chunk(&frame(model, json!([]), Some(usage)))
         + &http_chunk("data: [DONE]\n\n")
-        + "0\r\n\r\n"
+        + LAST_CHUNK
+}
+
+/// One line of a workflow's stream, in an HTTP chunk of its own.
+fn line(kind: &str, content: Option<&str>) -> String {
+    let metadata = json!({
+        "nodeId": "9b9b4e2c-6f0d-4c43-9f3b-0f6c0b7f3c11", "nodeName": "AI Agent", "itemIndex": 0, "runIndex": 0,
+        "timestamp": 1_771_493_103_011_u64,
+    });
+    let mut line = json!({"type": kind, "metadata": metadata});
+    if let Some(content) = content {
+        line["content"] = content.into();
+    }
+    http_chunk(&format!("{line}\n"))
 }
 
 fn frame(model: &str, choices: Value, usage: Option<Value>) -> String {
@@ -213,9 +269,14 @@ mod tests {
 
     #[test]
     fn a_paced_script_has_a_write_per_token() {
-        let script = Behaviour::Paced { chunks: 3, every_ms: 40 }.script(false);
-        assert_eq!(script.pieces.len(), 3);
-        assert!(script.pieces[0].starts_with(b"HTTP/1.1 200 OK\r\n"));
-        assert!(script.pieces[2].ends_with(b"data: [DONE]\n\n\r\n0\r\n\r\n"));
+        for (framing, end) in [
+            (Framing::ChatCompletions, &b"data: [DONE]\n\n\r\n0\r\n\r\n"[..]),
+            (Framing::Workflow, &b"}\n\r\n0\r\n\r\n"[..]),
+        ] {
+            let script = Behaviour::Paced { chunks: 3, every_ms: 40 }.script(framing, false);
+            assert_eq!(script.pieces.len(), 3);
+            assert!(script.pieces[0].starts_with(b"HTTP/1.1 200 OK\r\n"));
+            assert!(script.pieces[2].ends_with(end));
+        }
     }
 }

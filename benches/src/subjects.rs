@@ -56,7 +56,7 @@ const BURST_8: Measurement = Measurement::Burst { connections: 8 };
 const BURST_64: Measurement = Measurement::Burst { connections: 64 };
 
 /// The services under test.
-pub const SUBJECTS: [Subject; 3] = [
+pub const SUBJECTS: [Subject; 4] = [
     Subject {
         name: "runtime",
         start: runtime,
@@ -88,6 +88,17 @@ pub const SUBJECTS: [Subject; 3] = [
             (BURST_64, Limit::Ratio(1.0)),
             (Measurement::Paced, Limit::Ratio(2.4)),
             (Measurement::FirstToken, Limit::Ratio(2.5)),
+        ],
+    },
+    // 1.3 times what the runtime may take.
+    Subject {
+        name: "application, workflow backend",
+        start: application_workflow,
+        limits: &[
+            (BURST_8, Limit::Ratio(0.65)),
+            (BURST_64, Limit::Ratio(0.65)),
+            (Measurement::Paced, Limit::Ratio(1.5)),
+            (Measurement::FirstToken, Limit::Ratio(1.7)),
         ],
     },
 ];
@@ -328,6 +339,18 @@ fn application_and_runtime(bench: &Bench) -> Result<Running> {
     let agents = BEHAVIOURS.into_iter().map(agent).collect();
     let (application, address, token) = bench.start_application(agents, &[runtime_address])?;
     Ok(Running { processes: vec![application, runtime], address, exchange: application_exchange(token) })
+}
+
+/// `POST /api/agent/chat` of the application, answered by a workflow, which is the vendor here.
+fn application_workflow(bench: &Bench) -> Result<Running> {
+    let agent = |behaviour: Behaviour| {
+        let webhook = format!("http://{}/webhook/{behaviour}", bench.upstream);
+        let container = json!({"name": "WorkflowConnector", "content": {"webhookUrl": webhook}});
+        role(behaviour, json!({}), json!([container]))
+    };
+    let agents = BEHAVIOURS.into_iter().map(agent).collect();
+    let (process, address, token) = bench.start_application(agents, &[bench.upstream])?;
+    Ok(Running { processes: vec![process], address, exchange: application_exchange(token) })
 }
 
 /// A role block whose agent answers by `behaviour`. Only the tool exchange's agent has a tool, since the reference

@@ -1,4 +1,5 @@
-//! The mock model vendor: `POST …/chat/completions`, streamed, by the behaviour that the model name asks for.
+//! The mock model vendor: `POST …/chat/completions`, streamed, by the behaviour that the model name asks for; and the
+//! mock workflow: `POST /webhook/BEHAVIOUR`.
 //!
 //! It runs on raw TCP with answers made beforehand, so that it takes little of the machine from what is measured.
 
@@ -17,7 +18,7 @@ use tokio::{
     time::{Instant, sleep_until, timeout},
 };
 
-use crate::answer::{Behaviour, Script};
+use crate::answer::{Behaviour, Framing, Script};
 
 const MAX_HEAD: usize = 64 * 1024;
 const MAX_BODY: usize = 4 * 1024 * 1024;
@@ -39,14 +40,14 @@ pub async fn serve(listener: TcpListener) -> io::Result<()> {
 
 /// The scripts that were asked for so far.
 #[derive(Default)]
-struct Scripts(Mutex<HashMap<(Behaviour, bool), Arc<Script>>>);
+struct Scripts(Mutex<HashMap<(Behaviour, Framing, bool), Arc<Script>>>);
 
 impl Scripts {
-    fn get(&self, behaviour: Behaviour, tool_answered: bool) -> Arc<Script> {
+    fn get(&self, behaviour: Behaviour, framing: Framing, tool_answered: bool) -> Arc<Script> {
         let mut made = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let script = made
-            .entry((behaviour, tool_answered))
-            .or_insert_with(|| Arc::new(behaviour.script(tool_answered)));
+            .entry((behaviour, framing, tool_answered))
+            .or_insert_with(|| Arc::new(behaviour.script(framing, tool_answered)));
         Arc::clone(script)
     }
 }
@@ -78,7 +79,11 @@ async fn connection(mut stream: TcpStream, scripts: Arc<Scripts>) -> io::Result<
                 return Ok(());
             }
         }
-        let script = head.chat.then(|| script(&inbox[..head.length], &scripts)).flatten();
+        let script = match head.asked {
+            Target::Chat => script(&inbox[..head.length], &scripts),
+            Target::Webhook(behaviour) => Some(scripts.get(behaviour, Framing::Workflow, false)),
+            Target::Other => None,
+        };
         inbox.advance(head.length);
         match script {
             Some(script) => play(&mut stream, &script).await?,
@@ -88,8 +93,26 @@ async fn connection(mut stream: TcpStream, scripts: Arc<Scripts>) -> io::Result<
 }
 
 struct Head {
-    chat: bool,
+    asked: Target,
     length: usize,
+}
+
+/// What a request is for.
+enum Target {
+    Chat,
+    Webhook(Behaviour),
+    Other,
+}
+
+impl Target {
+    fn of(method: Option<&str>, path: Option<&str>) -> Self {
+        let Some(path) = path.filter(|_| method == Some("POST")) else { return Self::Other };
+        match path.strip_prefix("/webhook/").map(str::parse) {
+            Some(Ok(behaviour)) => Self::Webhook(behaviour),
+            None if path.ends_with("/chat/completions") => Self::Chat,
+            _ => Self::Other,
+        }
+    }
 }
 
 /// Reads one request head off `inbox`; `None` where the client has closed the connection.
@@ -114,8 +137,7 @@ fn parse_head(inbox: &[u8]) -> io::Result<Option<(usize, Head)>> {
     let httparse::Status::Complete(taken) = request.parse(inbox).map_err(io::Error::other)? else {
         return Ok(None);
     };
-    let chat = request.method == Some("POST")
-        && request.path.is_some_and(|path| path.ends_with("/chat/completions"));
+    let asked = Target::of(request.method, request.path);
     let mut length = 0;
     for header in request.headers.iter() {
         if header.name.eq_ignore_ascii_case("transfer-encoding") {
@@ -126,14 +148,14 @@ fn parse_head(inbox: &[u8]) -> io::Result<Option<(usize, Head)>> {
             length = text.trim().parse().map_err(io::Error::other)?;
         }
     }
-    Ok(Some((taken, Head { chat, length })))
+    Ok(Some((taken, Head { asked, length })))
 }
 
 fn script(body: &[u8], scripts: &Scripts) -> Option<Arc<Script>> {
     let asked: Asked<'_> = serde_json::from_slice(body).ok()?;
     let behaviour = asked.model.parse().ok().filter(|_| asked.stream)?;
     let tool_answered = asked.messages.iter().any(|message| message.role == "tool");
-    Some(scripts.get(behaviour, tool_answered))
+    Some(scripts.get(behaviour, Framing::ChatCompletions, tool_answered))
 }
 
 async fn play(stream: &mut TcpStream, script: &Script) -> io::Result<()> {

@@ -265,10 +265,10 @@ struct Event<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::answer::{Behaviour, TOOL};
+    use crate::answer::{Behaviour, Framing, TOOL};
 
     fn bytes(behaviour: Behaviour) -> Vec<u8> {
-        behaviour.script(false).pieces.concat()
+        behaviour.script(Framing::ChatCompletions, false).pieces.concat()
     }
 
     /// Feeds `bytes` in pieces of `size`, and gives the reading once it says that it is complete.

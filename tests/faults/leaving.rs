@@ -23,7 +23,7 @@ use tokio::sync::watch;
 use super::{Door, FORMATS, PATIENCE, Provider, SOON, Way, embedded, workspace};
 use crate::support::client;
 use crate::support::server::{SESSION_SECRET, session};
-use crate::support::vendor::{Step, Vendor, chunk, delta, stream_head, tool_calls};
+use crate::support::vendor::{Step, Vendor, chunk, delta, n8n, stream_head, tool_calls};
 
 /// When the client leaves, by what the vendor is doing.
 struct Phase {
@@ -41,11 +41,30 @@ impl Phase {
     }
 }
 
+fn with(steps: &[Step], last: Step) -> Vec<Step> {
+    steps.iter().cloned().chain([last]).collect()
+}
+
+/// A workflow is asked once, and calls its tools by itself.
+fn phases_of_a_workflow() -> Vec<Phase> {
+    let said = [n8n::stream_head(), n8n::text("par")];
+    let phase = |name, steps, seen| Phase { name, script: vec![steps], seen };
+    let Step::Send(trickle) = n8n::text("x") else { panic!("a chunk is sent") };
+    let [ended, _] = n8n::end();
+    vec![
+        phase("before-the-head", vec![Step::Stall], ""),
+        phase("after-the-head", vec![n8n::head(), Step::Stall], ""),
+        phase("in-a-silence", with(&said, Step::Stall), "par"),
+        phase("in-a-trickle", with(&said, Step::Drip(trickle, Duration::from_millis(10))), "par"),
+        phase("between-two-calls", with(&said, ended).into_iter().chain([Step::Stall]).collect(), "par"),
+        phase("in-a-piece", vec![n8n::head(), chunk("{\"output\":"), Step::Stall], ""),
+    ]
+}
+
 fn phases() -> Vec<Phase> {
     let said = || [stream_head(), delta(json!({"content": "par"}))];
     let call = || tool_calls(&[("c1", "readTodos", "{}")]);
     let phase = |name, script: &[Vec<Step>], seen| Phase { name, script: script.to_vec(), seen };
-    let with = |steps: &[Step], last: Step| steps.iter().cloned().chain([last]).collect::<Vec<_>>();
     let trickle = chunk("data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"x\"}}]}\n\n");
     let Step::Send(trickle) = trickle else { panic!("a chunk is sent") };
     vec![
@@ -72,34 +91,39 @@ fn phases() -> Vec<Phase> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_leaves_the_runtime_ends_the_call_upstream() {
-    a_client_that_leaves_ends_the_call_upstream(Way::Runtime).await;
+    a_client_that_leaves_ends_the_call_upstream(Way::Runtime, Provider::OpenAi, phases()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_leaves_the_application_ends_the_call_upstream() {
-    a_client_that_leaves_ends_the_call_upstream(Way::App).await;
+    a_client_that_leaves_ends_the_call_upstream(Way::App, Provider::OpenAi, phases()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_leaves_the_chain_ends_the_call_upstream() {
-    a_client_that_leaves_ends_the_call_upstream(Way::Chain).await;
+    a_client_that_leaves_ends_the_call_upstream(Way::Chain, Provider::OpenAi, phases()).await;
 }
 
-async fn a_client_that_leaves_ends_the_call_upstream(way: Way) {
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_leaves_the_application_ends_the_call_of_the_workflow() {
+    a_client_that_leaves_ends_the_call_upstream(Way::App, Provider::Workflow, phases_of_a_workflow()).await;
+}
+
+async fn a_client_that_leaves_ends_the_call_upstream(way: Way, provider: Provider, phases: Vec<Phase>) {
     let vendor = Vendor::start().await;
-    let phases = phases();
-    let models: Vec<_> = phases.iter().map(|phase| (phase.name, vendor.base_url())).collect();
+    let base = provider.base_url(&vendor);
+    let models: Vec<_> = phases.iter().map(|phase| (phase.name, base.clone())).collect();
     // The default time-outs are so long that none of them can be what ends a call.
-    let mut door = Door::open(way, Provider::OpenAi, &models, &[]).await;
+    let mut door = Door::open(way, provider, &models, &[]).await;
     for format in FORMATS {
         for phase in &phases {
-            let case = format!("{way:?}, {format}, {}", phase.name);
+            let case = format!("{way:?}, {provider:?}, {format}, {}", phase.name);
             vendor.on(phase.name, phase.script.clone());
             let left = vendor.clients_that_left();
             let asked = vendor.received_for(phase.name).len() + phase.script.len();
             // A client of its own, so that its connections go with it.
             door.client = client();
-            let request = door.request(phase.name, &vendor.base_url(), format);
+            let request = door.request(phase.name, &base, format);
             let mut reading = Box::pin(read_until(request, phase.seen(format)));
             let reached = async {
                 // Nothing is answered before the vendor's head, nor before a whole object.

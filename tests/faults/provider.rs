@@ -1,8 +1,8 @@
-//! What two vendors' answers have in common, each in its own framing.
+//! What the answers of vendors and workflows have in common, each in its own framing.
 
 use serde_json::json;
 
-use crate::support::vendor::{self, Step, Vendor, chunk, ollama};
+use crate::support::vendor::{self, Step, Vendor, chunk, n8n, ollama};
 
 /// Who answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -11,6 +11,8 @@ pub enum Provider {
     OpenAi,
     /// Ollama: lines of JSON.
     Ollama,
+    /// A workflow of n8n: lines of JSON, or an answer of one piece.
+    Workflow,
 }
 
 impl Provider {
@@ -19,6 +21,7 @@ impl Provider {
         match self {
             Self::OpenAi => "openai",
             Self::Ollama => "ollama",
+            Self::Workflow => panic!("a role names no provider of a workflow"),
         }
     }
 
@@ -27,6 +30,7 @@ impl Provider {
         match self {
             Self::OpenAi => vendor.base_url(),
             Self::Ollama => vendor.ollama_url(),
+            Self::Workflow => vendor.webhook_url(),
         }
     }
 
@@ -34,6 +38,7 @@ impl Provider {
         match self {
             Self::OpenAi => vendor::stream_head(),
             Self::Ollama => ollama::stream_head(),
+            Self::Workflow => n8n::stream_head(),
         }
     }
 
@@ -42,6 +47,7 @@ impl Provider {
         match self {
             Self::OpenAi => "text/event-stream",
             Self::Ollama => "application/x-ndjson",
+            Self::Workflow => "application/json",
         }
     }
 
@@ -49,6 +55,7 @@ impl Provider {
         match self {
             Self::OpenAi => vendor::delta(json!({"content": text})),
             Self::Ollama => ollama::text(text),
+            Self::Workflow => n8n::text(text),
         }
     }
 
@@ -57,6 +64,7 @@ impl Provider {
         match self {
             Self::OpenAi => "data: {}\n\n",
             Self::Ollama => "{}\n",
+            Self::Workflow => "{\"type\":\"keepalive\"}\n",
         }
     }
 
@@ -64,7 +72,7 @@ impl Provider {
     pub fn event(self, data: impl AsRef<[u8]>) -> Step {
         match self {
             Self::OpenAi => chunk([b"data: ", data.as_ref(), b"\n\n"].concat()),
-            Self::Ollama => chunk([data.as_ref(), b"\n"].concat()),
+            Self::Ollama | Self::Workflow => chunk([data.as_ref(), b"\n"].concat()),
         }
     }
 
@@ -73,6 +81,7 @@ impl Provider {
         match self {
             Self::OpenAi => r#"data: {"choices":[{"index":0,"delta":{"content":"ti"#,
             Self::Ollama => r#"{"model":"fake-1","message":{"role":"assistant","content":"ti"#,
+            Self::Workflow => r#"{"type":"item","content":"ti"#,
         }
     }
 
@@ -81,6 +90,7 @@ impl Provider {
         match self {
             Self::OpenAi => "\"}}]}\n\n",
             Self::Ollama => "\"}}\n",
+            Self::Workflow => "\"}\n",
         }
     }
 
@@ -89,6 +99,7 @@ impl Provider {
         match self {
             Self::OpenAi => vendor::answer(texts),
             Self::Ollama => ollama::answer(texts),
+            Self::Workflow => n8n::answer(texts),
         }
     }
 
@@ -97,6 +108,12 @@ impl Provider {
         match self {
             Self::OpenAi => vendor::tool_calls(calls),
             Self::Ollama => ollama::tool_calls(calls),
+            Self::Workflow => panic!("a workflow calls tools by itself, {calls:?} too"),
         }
+    }
+
+    /// Whether an answer that says how long it is is read before the run begins.
+    pub fn is_read_ahead(self) -> bool {
+        self == Self::Workflow
     }
 }

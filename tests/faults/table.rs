@@ -2,6 +2,7 @@
 
 mod chat_completions;
 mod ollama;
+mod workflow;
 
 use std::ops::RangeInclusive;
 use std::time::{Duration, SystemTime};
@@ -89,15 +90,14 @@ pub fn faults(provider: Provider) -> Vec<Fault> {
     let own = match provider {
         Provider::OpenAi => chat_completions::faults(),
         Provider::Ollama => ollama::faults(),
+        Provider::Workflow => workflow::faults(),
     };
-    let common = [
-        before_the_head(),
-        refusals(),
-        connections(provider),
-        silences(provider),
-        contents(provider),
-        tools(provider),
-    ];
+    let tools = match provider {
+        Provider::Workflow => Vec::new(),
+        _ => tools(provider),
+    };
+    let common =
+        [before_the_head(), refusals(), connections(provider), silences(provider), contents(provider), tools];
     common.into_iter().flatten().chain(own).collect()
 }
 
@@ -217,6 +217,10 @@ fn connections(provider: Provider) -> Vec<Fault> {
         .collect();
     let smuggled = provider.answer(&["smuggled"]);
     let length = format!("content-length: {}\r\n", nothing.len() + 2);
+    let of_a_length = |name, script: Vec<Step>, ahead| match provider.is_read_ahead() {
+        true => refused(name, script, ahead),
+        false => broken(name, script, "", truncated),
+    };
     vec![
         broken("reset-after-head", [provider.stream_head(), Step::Reset], "", "BACKEND_FAILED"),
         broken("reset-in-line", then(half(), Step::Reset), "par", "BACKEND_FAILED"),
@@ -235,19 +239,17 @@ fn connections(provider: Provider) -> Vec<Fault> {
             "par",
             "BACKEND_FAILED",
         ),
-        broken(
+        of_a_length(
             "length-too-long",
-            [head(provider, "content-length: 10000\r\n"), raw(nothing), Step::Close],
-            "",
+            vec![head(provider, "content-length: 10000\r\n"), raw(nothing), Step::Close],
             truncated,
         ),
-        broken(
+        of_a_length(
             "length-too-short",
-            [head(provider, &length), raw(nothing.repeat(2)), Step::Stall],
-            "",
+            vec![head(provider, &length), raw(nothing.repeat(2)), Step::Stall],
             truncated,
         ),
-        broken("no-content", [raw("HTTP/1.1 204 No Content\r\n\r\n")], "", truncated),
+        of_a_length("no-content", vec![raw("HTTP/1.1 204 No Content\r\n\r\n")], "BACKEND_FAILED"),
         // What follows an answer on its connection belongs to nobody.
         Fault::new(
             "answer-after-answer",

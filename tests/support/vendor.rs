@@ -1,7 +1,8 @@
-//! A model vendor that speaks Chat Completions, or Ollama's API, and misbehaves on demand.
+//! A model vendor that speaks Chat Completions, or Ollama's API, or answers webhooks as n8n does, and
+//! misbehaves on demand.
 //!
-//! What it does is decided by the `model` in the request's body, or by the path where there is no body, so
-//! that one vendor serves a whole test. It is plain TCP, for much of what vendors do wrong no HTTP library would let us write.
+//! What it does is decided by the `model` in the request's body, or the `agentId` in a workflow's, or by the path
+//! where there is no body, so that one vendor serves a whole test. It is plain TCP, for much of what vendors do wrong no HTTP library would let us write.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -13,7 +14,11 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
+pub mod n8n;
 pub mod ollama;
+
+/// Where the vendor is a webhook.
+const WEBHOOK: &str = "/webhook/chat";
 
 /// One thing that the vendor does with a connection.
 #[derive(Debug, Clone)]
@@ -52,13 +57,14 @@ impl Received {
         self.head.split(' ').nth(1).unwrap_or_default()
     }
 
-    /// What decides on the answer: the model, or the path where there is no body.
+    /// What decides on the answer: the model, the agent of a workflow, or the path where there is no body.
     fn subject(&self) -> String {
         if self.body.is_empty() {
             return self.path().to_owned();
         }
         let body: Value = serde_json::from_slice(&self.body).unwrap_or_default();
-        body["model"].as_str().unwrap_or_default().to_owned()
+        let subject = body["model"].as_str().or(body["agentId"].as_str());
+        subject.unwrap_or_default().to_owned()
     }
 }
 
@@ -110,6 +116,11 @@ impl Vendor {
     /// The base address of the same as an Ollama server.
     pub fn ollama_url(&self) -> String {
         format!("http://{}", self.address)
+    }
+
+    /// The address of the same as a workflow's webhook.
+    pub fn webhook_url(&self) -> String {
+        format!("http://{}{WEBHOOK}", self.address)
     }
 
     /// Says what happens when `model`, or a path, is asked: the first answer to the first request, and so on; the
@@ -175,15 +186,18 @@ async fn serve(
     let mut buffer = Vec::new();
     while let Some(request) = read_request(&mut stream, &mut buffer).await {
         let model = request.subject();
-        let is_ollama = request.path().starts_with("/api/");
+        let default = match request.path() {
+            WEBHOOK => n8n::answer,
+            path if path.starts_with("/api/") => ollama::answer,
+            _ => answer,
+        };
         let steps = {
             let mut seen = seen.lock().expect("unpoisoned");
             seen.received.push(request);
             match seen.scripts.get_mut(&model) {
                 Some(answers) if answers.len() > 1 => answers.remove(0),
                 Some(answers) => answers[0].clone(),
-                None if is_ollama => ollama::answer(&["hello ", "world"]),
-                None => answer(&["hello ", "world"]),
+                None => default(&["hello ", "world"]),
             }
         };
         comer.send_modify(|came| *came += 1);

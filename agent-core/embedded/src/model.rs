@@ -176,6 +176,9 @@ impl Model for EmbeddedModel {
     }
 }
 
+/// How much of a wish is repeated where its tool's arguments are asked for, in characters.
+const MAX_ASKED: usize = 400;
+
 /// What the answer is to be, and the tools in question.
 fn decide(
     request: &ModelRequest,
@@ -189,7 +192,7 @@ fn decide(
                 let message = format!("the tool {name:?} is to be called and is not on offer");
                 Failure::new(FailureKind::InvalidRequest, message)
             })?;
-            Ok((Decision::Tool, vec![choice(tool)?]))
+            Ok((Decision::Tool, vec![choice(tool, asked)?]))
         }
         ToolChoice::Required => {
             let mut candidates = intent::plausible(asked, tools);
@@ -201,8 +204,8 @@ fn decide(
                     let message = "a tool is to be called and none is on offer";
                     Err(Failure::new(FailureKind::InvalidRequest, message))
                 }
-                [only] => Ok((Decision::Tool, vec![choice(only)?])),
-                _ => scored(None, &candidates),
+                [only] => Ok((Decision::Tool, vec![choice(only, asked)?])),
+                _ => scored(None, &candidates, asked),
             }
         }
         // A result is there to be put into words.
@@ -210,28 +213,37 @@ fn decide(
             let candidates = intent::plausible(asked, tools);
             match candidates[..] {
                 [] => Ok((Decision::Text, Vec::new())),
-                _ => scored(Some(intent::SMALL_TALK.to_owned()), &candidates),
+                _ => scored(Some(intent::SMALL_TALK.to_owned()), &candidates, asked),
             }
         }
         _ => Ok((Decision::Text, Vec::new())),
     }
 }
 
-fn scored(text_intent: Option<String>, tools: &[&ToolSpec]) -> Result<(Decision, Vec<Choice>), Failure> {
-    Ok((Decision::Scored { text_intent }, tools.iter().map(|tool| choice(tool)).collect::<Result<_, _>>()?))
+fn scored(
+    text_intent: Option<String>,
+    tools: &[&ToolSpec],
+    asked: &str,
+) -> Result<(Decision, Vec<Choice>), Failure> {
+    Ok((
+        Decision::Scored { text_intent },
+        tools.iter().map(|tool| choice(tool, asked)).collect::<Result<_, _>>()?,
+    ))
 }
 
-fn choice(tool: &ToolSpec) -> Result<Choice, Failure> {
+fn choice(tool: &ToolSpec, asked: &str) -> Result<Choice, Failure> {
     let schema = serde_json::from_str(tool.input_schema.get()).map_err(|error| {
         let message = format!("the schema of tool {:?} is not JSON", tool.name);
         Failure::new(FailureKind::InvalidRequest, message).with_source(error)
     })?;
     let mut ask = Vec::new();
+    // What stands last is what a model of this size copies, so the wish stands after the tool.
     let text = format!(
-        "{} Write the arguments as JSON, in the words of the user's last message.",
-        intent::summary(tool)
+        "{} Write its arguments as JSON, with the words of this message: {}",
+        intent::summary(tool),
+        chat::clipped(asked, MAX_ASKED)
     );
-    chat::turn(&mut ask, "system", &text);
+    chat::turn(&mut ask, "user", &text);
     let schema = grammar::forcible(&schema);
     Ok(Choice { name: tool.name.clone(), intent: intent::wanting(tool), ask, schema })
 }

@@ -18,6 +18,7 @@ use agent_core::turn::Platform;
 use agent_http::app::{App, RunCaps, RunRegistry};
 use agent_http::auth::{Authenticator, BearerGate};
 use agent_http::backend::agent_server::AgentServerBackend;
+use agent_http::backend::workflow::WorkflowBackend;
 use agent_http::config::{AppConfig, HostedConfig, OllamaConfig, RuntimeConfig, ServerConfig};
 use agent_http::model::{EmbeddedModels, HostedVendor, OllamaServer};
 use agent_http::outbound::Outbound;
@@ -82,6 +83,7 @@ fn platform(
     let own_runtime = config.runtime_url.clone().map(|url| (url, config.runtime_secret.clone()));
     let agent_server =
         AgentServerBackend { outbound: outbound.clone(), own_runtime, public_url: public_url.clone() };
+    let workflow = WorkflowBackend { outbound: outbound.clone(), public_url: public_url.clone() };
     Platform::new(stores.roles)
         .with_records(stores.records.clone())
         .with_layer(RoleLayer::new(parts.clone()))
@@ -96,6 +98,7 @@ fn platform(
         .with_counter(Arc::new(BpeCounter))
         .with_backend(BackendKind::Embedded, embedded)
         .with_backend(BackendKind::AgentServer, agent_server)
+        .with_backend(BackendKind::Workflow, workflow)
 }
 
 /// The agent runtime.

@@ -22,7 +22,16 @@ pub use ollama::look_for_ollama;
 /// The demo's agents, documents and people.
 pub const DEMO: &str = include_str!("../demo/workspace.json");
 
-/// How long the printed curl line works.
+/// The demo's user and company.
+const DEMO_NAME: &str = "demo";
+/// The demo's agent who answers in this process.
+const GUIDE: &str = "guide";
+/// A question that the demo's documents answer.
+const HELLO: &str = r#"{"agentId":"guide","message":"On which days is Green Corner open?"}"#;
+/// A wish that takes a tool, which is named since a small model does not choose well.
+const TODO: &str = r#"{"agentId":"guide","todoListId":"garden","message":"Water the basil tomorrow","toolChoice":{"name":"createTodo"}}"#;
+
+/// How long the printed curl lines work.
 const TOKEN_TTL: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 /// Where they are kept, below the data folder.
 const SECRETS_FILE: &str = "secrets.env";
@@ -55,7 +64,9 @@ pub async fn run(options: DevOptions) -> Result<(), StartError> {
     let local = find_models(&mut app).await?;
     let listener = run::listen(app.server.listen).await?;
     let runtime_listener = run::listen(runtime.server.listen).await?;
-    print_welcome(&app, &origin, &options)?;
+    let has_demo =
+        options.workspace.is_none() && stores.roles.company_of(GUIDE).await?.as_deref() == Some(DEMO_NAME);
+    print_welcome(&app, &origin, &options, has_demo)?;
 
     let stop = Stop::on_signal();
     tokio::try_join!(
@@ -184,10 +195,16 @@ fn random_secret() -> String {
     format!("{}{}", uuid::Uuid::new_v4().simple(), uuid::Uuid::new_v4().simple())
 }
 
-fn print_welcome(app: &AppConfig, origin: &str, options: &DevOptions) -> Result<(), StartError> {
+/// Says where agents answer, and how to ask one: the demo's by lines that can be pasted, others by a token.
+fn print_welcome(
+    app: &AppConfig,
+    origin: &str,
+    options: &DevOptions,
+    has_demo: bool,
+) -> Result<(), StartError> {
     let address: SocketAddr = app.server.listen;
     say(&format!("\nAgents of {origin} answer at http://{address}. Ctrl-C stops."));
-    if options.workspace.is_some() {
+    if !has_demo {
         let secrets = options.data.join(SECRETS_FILE);
         say(&format!(
             "\nFor a token:\n\n  (set -a; . {}; agentd token session --user USER --company COMPANY)\n",
@@ -196,14 +213,16 @@ fn print_welcome(app: &AppConfig, origin: &str, options: &DevOptions) -> Result<
         return Ok(());
     }
     let secret = app.session_secret.as_ref().expect("dev always has one");
-    let token = mint_session(secret, "demo", "demo", TOKEN_TTL)
+    let token = mint_session(secret, DEMO_NAME, DEMO_NAME, TOKEN_TTL)
         .map_err(|error| StartError::Other(format!("no token could be made: {error}")))?;
-    say(&format!(
-        "\nSay hello:\n\n  curl -N http://{address}/api/agent/chat \\\n    \
-         -H 'Authorization: Bearer {}' \\\n    -H 'Content-Type: application/json' \\\n    \
-         -d '{{\"agentId\":\"guide\",\"message\":\"On which days is Green Corner open?\"}}'\n",
-        token
-    ));
+    let curl = |body: &str| {
+        format!(
+            "  curl -N http://{address}/api/agent/chat \\\n    -H 'Authorization: Bearer {token}' \\\n    \
+             -H 'Content-Type: application/json' \\\n    -d '{body}'\n"
+        )
+    };
+    say(&format!("\nSay hello:\n\n{}", curl(HELLO)));
+    say(&format!("Have a todo written down, which is still there after the next start:\n\n{}", curl(TODO)));
     Ok(())
 }
 

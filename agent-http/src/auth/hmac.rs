@@ -2,10 +2,12 @@
 //! bring every algorithm that there is.
 
 use ::hmac::{Hmac, KeyInit, Mac};
+use agent_core::role::Secret;
 use jsonwebtoken::crypto::{CryptoProvider, JwtSigner, JwtVerifier, KeyUtils};
 use jsonwebtoken::errors::{ErrorKind, Result};
 use jsonwebtoken::signature::{self, Signer, Verifier};
-use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey};
+use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header};
+use serde::Serialize;
 use sha2::Sha256;
 
 static PROVIDER: CryptoProvider = CryptoProvider {
@@ -20,6 +22,14 @@ static PROVIDER: CryptoProvider = CryptoProvider {
 /// choice stands, for every choice includes HS256.
 pub(super) fn install() {
     let _ = PROVIDER.install_default();
+}
+
+/// A JSON Web Token (RFC 7519) of claims that are plain data, by HS256.
+pub(crate) fn sign(secret: &Secret, claims: &impl Serialize) -> String {
+    install();
+    let key = EncodingKey::from_secret(secret.expose().as_bytes());
+    let token = jsonwebtoken::encode(&Header::new(Algorithm::HS256), claims, &key);
+    token.expect("claims of plain text serialise, and a secret of any length makes an HMAC key")
 }
 
 struct Hs256(Hmac<Sha256>);

@@ -8,7 +8,7 @@ use agent_core::role::Secret;
 use agent_core::token::WIDGET_USER;
 use agent_core::tool::Caller;
 use agent_core::turn::Principal;
-use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
+use jsonwebtoken::{Algorithm, DecodingKey, Validation};
 use serde::{Deserialize, Serialize};
 
 use super::hmac;
@@ -131,7 +131,6 @@ pub fn mint_session(
     company_id: &str,
     ttl: Duration,
 ) -> Result<String, MintError> {
-    hmac::install();
     let claims = Claims { sub: user_id.to_owned(), company_id: company_id.to_owned() };
     if !claims.are_ids() {
         return Err(MintError::InvalidId);
@@ -139,7 +138,5 @@ pub fn mint_session(
     let iat = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let exp = iat.checked_add(ttl.as_secs()).filter(|exp| *exp <= i64::MAX as u64);
     let minted = Minted { claims: &claims, aud: AUDIENCE, iat, exp: exp.ok_or(MintError::InvalidTtl)? };
-    let key = EncodingKey::from_secret(secret.expose().as_bytes());
-    let token = jsonwebtoken::encode(&Header::new(Algorithm::HS256), &minted, &key);
-    Ok(token.expect("claims of plain text serialise, and a secret of any length makes an HMAC key"))
+    Ok(hmac::sign(secret, &minted))
 }

@@ -19,15 +19,12 @@ use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
 use serde::Deserialize;
 use url::Url;
 
-use super::{below, supplied_url};
+use super::{ASSUMED_BUDGET, below, mcp_server_url, misrouted, optional, supplied_url};
 use crate::lines::LineSplitter;
 use crate::outbound::{BodyStream, Outbound, OutboundResponse, Trust, status_failure};
 use crate::secret::origin_of;
 use crate::stream::Decoder;
 
-/// What a runtime's model is assumed to take, where nobody says otherwise.
-const CONTEXT_WINDOW: usize = 128_000;
-const MAX_OUTPUT_TOKENS: usize = 16_000;
 /// How much of a refusal is read to find its code.
 const MAX_PROBLEM_BYTES: usize = 16 * 1024;
 const PROBLEM_TIMEOUT: Duration = Duration::from_secs(5);
@@ -45,7 +42,7 @@ pub struct AgentServerBackend {
 #[async_trait]
 impl Backend for AgentServerBackend {
     fn budget(&self, _: &Choice) -> Result<TokenBudget, Failure> {
-        Ok(TokenBudget { max_prompt_tokens: CONTEXT_WINDOW - MAX_OUTPUT_TOKENS })
+        Ok(ASSUMED_BUDGET)
     }
 
     fn prepare(&self, turn: Arc<Turn>) -> Result<Prepared, Failure> {
@@ -98,39 +95,18 @@ impl AgentServerBackend {
         if let Some(key) = settings.agent_server_api_key.as_ref().filter(|key| !key.expose().is_empty()) {
             body.raw(r#","apiKey":"#).masked(key.expose());
         }
-        body.raw(r#","mcpServerUrl":"#).json(&self.mcp_server_url(turn)?.as_str());
+        body.raw(r#","mcpServerUrl":"#).json(&mcp_server_url(&self.public_url, &turn.context)?.as_str());
         body.raw(r#","context":"#);
         push_context(turn, &mut body);
         body.raw("}");
         Ok(body.finish())
-    }
-
-    /// The tool server's address with the identities that the call works for.
-    fn mcp_server_url(&self, turn: &Turn) -> Result<Url, Failure> {
-        let mut url = below(&self.public_url, &["api", "agent", "mcp"])?;
-        let context = &turn.context;
-        let mut query = url.query_pairs_mut();
-        query.append_pair("userId", &context.user_id).append_pair("agentId", &context.agent_id);
-        for (name, value) in [("todoListId", &context.todo_list_id), ("timezone", &context.timezone)] {
-            if let Some(value) = value {
-                query.append_pair(name, value);
-            }
-        }
-        drop(query);
-        Ok(url)
     }
 }
 
 fn settings(turn: &Turn) -> Result<&AgentServer, Failure> {
     match &turn.choice {
         Choice::AgentServer(settings) => Ok(settings),
-        _ => Err(Failure::new(FailureKind::Internal, "the turn was meant for another backend")),
-    }
-}
-
-fn optional(body: &mut PayloadBuilder, name: &str, value: Option<&impl serde::Serialize>) {
-    if let Some(value) = value {
-        body.raw(",").json(&name).raw(":").json(value);
+        _ => Err(misrouted()),
     }
 }
 

@@ -1,0 +1,173 @@
+//! A workflow engine's webhook: one request for both of n8n's triggers, and every form of their answers.
+//!
+//! The chat trigger reads `action`, `sessionId` and `chatInput`; a workflow behind the webhook trigger has
+//! the same and everything beside them in its body. What comes back is decided by its shape, since the
+//! engine announces streams and single answers alike: see the modules below.
+
+mod answer;
+mod auth;
+mod failure;
+mod line;
+mod stream;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use agent_core::backend::{Backend, Prepared, Turn};
+use agent_core::budget::TokenBudget;
+use agent_core::error::Failure;
+use agent_core::event::EventStream;
+use agent_core::message::Role;
+use agent_core::payload::{Payload, PayloadBuilder};
+use agent_core::prompt::{Dialect, Prompt};
+use agent_core::role::WorkflowConnector;
+use agent_core::select::Choice;
+use async_trait::async_trait;
+use http::header::{ACCEPT, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
+use http::{HeaderMap, StatusCode};
+use serde::Serialize;
+use url::Url;
+
+use super::{ASSUMED_BUDGET, mcp_server_url, misrouted, optional, supplied_url};
+use crate::outbound::{Outbound, Trust};
+use stream::WorkflowEvents;
+
+/// The longest answer that comes in one piece.
+const MAX_WHOLE_BYTES: usize = 4 << 20;
+/// The longest wait for the body of an answer whose head is there and says how long it is.
+const WHOLE_TIMEOUT: Duration = Duration::from_secs(60);
+/// Room for what a body has beside its cached pieces.
+const BODY_HEADROOM: usize = 4096;
+
+/// Sends turns to the webhooks that roles name.
+pub struct WorkflowBackend {
+    /// The guarded client. Webhooks are addresses that roles bring along.
+    pub outbound: Outbound,
+    /// The application's public address, below which the tool server is.
+    pub public_url: Url,
+}
+
+#[async_trait]
+impl Backend for WorkflowBackend {
+    fn budget(&self, _: &Choice) -> Result<TokenBudget, Failure> {
+        Ok(ASSUMED_BUDGET)
+    }
+
+    fn prepare(&self, turn: Arc<Turn>) -> Result<Prepared, Failure> {
+        settings(&turn)?;
+        let payload = self.payload(&turn)?;
+        Ok(Prepared { payload, turn })
+    }
+
+    async fn start(&self, prepared: Prepared) -> Result<EventStream, Failure> {
+        let Prepared { payload, turn } = prepared;
+        let settings = settings(&turn)?;
+        let url = supplied_url("webhookUrl", settings.webhook_url.as_deref().unwrap_or_default())?;
+        let request = self
+            .outbound
+            .post(&url, Trust::Supplied)?
+            .header(CONTENT_TYPE, HeaderValue::from_static("application/json"))
+            .header(ACCEPT, HeaderValue::from_static("application/json, application/x-ndjson, text/plain"));
+        let request = auth::authorize(request, settings.auth.as_ref(), &url, &turn.context)?;
+        let response = request.body(payload.into_bytes()).send().await?;
+        if !response.status.is_success() {
+            return Err(failure::refused(response.status, &response.headers));
+        }
+        if response.status == StatusCode::NO_CONTENT {
+            return Err(failure::empty());
+        }
+        let announced = Announced::of(&response.headers)?;
+        // A stream has no length. What has one is read before the run begins, so that what is no answer
+        // is a status and not the end of a run.
+        let events = if response.headers.contains_key(CONTENT_LENGTH) {
+            let body = response.read_limited(MAX_WHOLE_BYTES, WHOLE_TIMEOUT).await?;
+            WorkflowEvents::whole(turn.run.clone(), body, announced)?
+        } else {
+            WorkflowEvents::new(turn.run.clone(), response.into_stream(), announced)
+        };
+        Ok(EventStream::new(turn.run.clone(), events))
+    }
+}
+
+impl WorkflowBackend {
+    fn payload(&self, turn: &Turn) -> Result<Payload, Failure> {
+        let context = &turn.context;
+        let mut body = Payload::builder(turn.prompt.json_len(Dialect::AgUi) + BODY_HEADROOM);
+        body.raw(r#"{"action":"sendMessage","sessionId":"#).masked(&context.thread_id);
+        body.raw(r#","chatInput":"#).json(&chat_input(&turn.prompt));
+        body.raw(r#","roleData":"#);
+        push_role_data(turn, &mut body);
+        body.raw(r#","agentId":"#).json(&context.agent_id);
+        optional(&mut body, "todoListBlockId", context.todo_list_id.as_ref());
+        body.raw(r#","mcpServerUrl":"#).json(&mcp_server_url(&self.public_url, context)?.as_str());
+        body.raw(r#","messages":["#);
+        turn.prompt.push_messages_json(Dialect::AgUi, body.buffer());
+        body.raw("]}");
+        Ok(body.finish())
+    }
+}
+
+fn settings(turn: &Turn) -> Result<&WorkflowConnector, Failure> {
+    match &turn.choice {
+        Choice::Workflow(settings) => Ok(settings),
+        _ => Err(misrouted()),
+    }
+}
+
+/// Who the agent is: of the role's content what a workflow may know, and neither a secret nor a container.
+fn push_role_data(turn: &Turn, body: &mut PayloadBuilder) {
+    #[derive(Serialize)]
+    struct Document<'a> {
+        id: &'a str,
+    }
+    let (role, content) = (&turn.role, &turn.role.content);
+    body.raw(r#"{"agentId":"#).json(&role.id).raw(r#","name":"#).json(&role.name);
+    body.raw(r#","finalSystemPrompt":"#);
+    turn.prompt.push_system_json(body.buffer());
+    optional(body, "systemPrompt", content.system_prompt.as_ref());
+    optional(body, "agentConfig", content.agent_config.as_ref().filter(|config| !config.is_null()));
+    body.raw(r#","rules":"#).json(&content.rules);
+    let documents: Vec<_> = content.document_ids.iter().map(|id| Document { id }).collect();
+    body.raw(r#","docs":"#).json(&documents);
+    optional(body, "memoryFolder", content.memory_folder.as_ref());
+    body.raw("}");
+}
+
+/// The latest user message in the person's own words. Where the person has said nothing, as in a proactive
+/// turn, it is the turn's context, for an agent in n8n refuses to work on nothing.
+fn chat_input(prompt: &Prompt) -> String {
+    let said = prompt.latest_user_text().unwrap_or_default();
+    if !said.trim().is_empty() {
+        return said.into_owned();
+    }
+    let mut text = String::new();
+    if let Some(message) = prompt.messages().iter().rev().find(|message| message.role() == Role::User) {
+        message.push_text(&mut text);
+    }
+    text
+}
+
+/// What an answer's head says of its body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Announced {
+    /// JSON, as one value or by the line.
+    Json,
+    /// Text, which may be JSON still.
+    Text,
+}
+
+impl Announced {
+    fn of(headers: &HeaderMap) -> Result<Self, Failure> {
+        let named = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let named = named.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+        match named.split_once('/') {
+            Some(("text", "event-stream")) => Err(failure::unreadable("server-sent events")),
+            None | Some(("text", _)) => Ok(Self::Text),
+            Some((_, subtype)) if subtype.contains("json") => Ok(Self::Json),
+            Some(_) => Err(failure::unreadable("neither text nor JSON")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

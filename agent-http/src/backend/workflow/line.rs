@@ -1,0 +1,111 @@
+//! One line of a streamed answer, as n8n 1.123 and 2 write it.
+//!
+//! `begin` and `end` stand around each model call of a node, `item` carries text, and `error` ends what a
+//! node does; its `content` and the time in its `metadata` may be missing. Later versions write a
+//! `keepalive` in silences. Types that are not known are passed over.
+
+use std::borrow::Cow;
+
+use agent_core::error::Failure;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+
+use super::failure;
+
+/// What a line says.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Line<'a> {
+    /// A model call begins.
+    Begin,
+    /// More text.
+    Item(Cow<'a, str>),
+    /// The model call is over.
+    End,
+    /// A node has failed.
+    Error,
+    /// Nothing to us.
+    Other,
+}
+
+/// A string that is borrowed unless it has escapes. Serde borrows a `Cow` only where it stands alone.
+#[derive(Deserialize)]
+struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+
+#[derive(Deserialize)]
+struct Members<'a> {
+    #[serde(borrow, rename = "type")]
+    kind: Text<'a>,
+    #[serde(borrow)]
+    content: Option<&'a RawValue>,
+    #[serde(borrow)]
+    metadata: Option<&'a RawValue>,
+}
+
+impl Members<'_> {
+    fn has_metadata(&self) -> bool {
+        self.metadata.is_some_and(|metadata| metadata.get().starts_with('{'))
+    }
+}
+
+impl<'a> Line<'a> {
+    /// Reads a line that is not blank.
+    ///
+    /// # Errors
+    /// `Failed` where it is no object with a type, or its text is none.
+    pub(super) fn parse(line: &'a [u8]) -> Result<Self, Failure> {
+        // Serde would take an array for an object whose members come in order.
+        if line.first() != Some(&b'{') {
+            return Err(failure::unreadable("a line is no object"));
+        }
+        let members: Members<'a> = serde_json::from_slice(line).map_err(|error| failure::bad_json(&error))?;
+        Ok(match &*members.kind.0 {
+            "begin" => Self::Begin,
+            "item" => Self::Item(text(members.content)?),
+            "end" => Self::End,
+            "error" => Self::Error,
+            _ => Self::Other,
+        })
+    }
+
+    /// Whether the first line of an answer is one of a stream's, and not the answer itself.
+    pub(super) fn is_one(line: &[u8]) -> bool {
+        line.first() == Some(&b'{')
+            && serde_json::from_slice::<Members<'_>>(line).is_ok_and(|members| {
+                matches!(&*members.kind.0, "begin" | "item" | "end" | "error" | "keepalive")
+                    || members.has_metadata()
+            })
+    }
+}
+
+/// The text of an item. The node that responds streams an object as text; of that, the output alone is meant
+/// for people.
+fn text(content: Option<&RawValue>) -> Result<Cow<'_, str>, Failure> {
+    let Some(content) = content else { return Ok(Cow::Borrowed("")) };
+    let content: Option<Text<'_>> =
+        serde_json::from_str(content.get()).map_err(|error| failure::bad_json(&error))?;
+    let text = content.map_or(Cow::Borrowed(""), |text| text.0);
+    Ok(match wrapped(&text) {
+        Some(output) => Cow::Owned(output),
+        None => text,
+    })
+}
+
+/// What a whole object says in place of its text. Agents may be asked for JSON, so of the names that other
+/// nodes give to theirs only one that stands alone counts.
+fn wrapped(text: &str) -> Option<String> {
+    let trimmed = text.trim_ascii();
+    if !trimmed.starts_with('{') || !trimmed.ends_with('}') {
+        return None;
+    }
+    let object: Map<String, Value> = serde_json::from_str(trimmed).ok()?;
+    let alone = || {
+        let (name, value) = object.iter().next().filter(|_| object.len() == 1)?;
+        Some(value)
+            .filter(|value| ["text", "response", "message"].contains(&name.as_str()) && value.is_string())
+    };
+    match object.get("output").or_else(alone)? {
+        Value::String(text) => Some(text.clone()),
+        output => Some(output.to_string()),
+    }
+}
