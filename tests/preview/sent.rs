@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::{answered_by, preview, text};
 use crate::support::run;
 use crate::support::server::{self, INTERNAL_SECRET, Server, session};
-use crate::support::vendor::Vendor;
+use crate::support::vendor::{Vendor, plain};
 
 const KEY: &str = "role-key-canary";
 const THREAD: &str = "thread-canary";
@@ -95,8 +95,17 @@ async fn what_is_shown_is_what_is_sent() {
         "agentServerUrl": vendor.ollama_url(), "agentServerProvider": "openai", "agentServerModel": "m",
         "agentServerLocalUrl": vendor.base_url(), "agentServerApiKey": KEY, "agentServerEnableThinking": true
     });
-    let backends =
-        [("EmbeddedAI", openai, false), ("EmbeddedAI", ollama, false), ("AgentServer", runtime, true)];
+    let workflow = json!({
+        "webhookUrl": format!("{}/hook", vendor.ollama_url()),
+        "auth": {"type": "header", "name": "x-key", "value": KEY}
+    });
+    vendor.on("a1", [plain("200 OK", "", r#"{"output":"hello"}"#)]);
+    let backends = [
+        ("EmbeddedAI", openai, false),
+        ("EmbeddedAI", ollama, false),
+        ("AgentServer", runtime, true),
+        ("WorkflowConnector", workflow, true),
+    ];
     let mut count = 0;
     for (container, content, names_the_run) in backends {
         let app = server::app(&answered_by(container, &content), &[]).await;
