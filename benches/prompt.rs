@@ -12,13 +12,19 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use agent_core::backend::{Prepared, Turn};
 use agent_core::budget::{EstimateCounter, TokenBudget, TokenCounter};
 use agent_core::context::{Fragment, Stability};
+use agent_core::event::RunIds;
 use agent_core::message::{Message, Role};
+use agent_core::model::ToolChoice;
 use agent_core::payload::{Payload, hex};
+use agent_core::preview::Preview;
 use agent_core::prompt::{AssemblyInput, Dialect, Part, PartCache, Prompt, PromptMessage, assemble};
-use agent_core::role::RagPlacement;
-use agent_core::tool::ToolSpec;
+use agent_core::role::{EmbeddedAi, RagPlacement, RoleBlock};
+use agent_core::select::{Choice, select};
+use agent_core::tool::{ExecutionContext, ToolSpec};
+use agent_core::turn::PreparedTurn;
 use benches::table::median;
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::json;
@@ -35,6 +41,7 @@ fn main() -> ExitCode {
     let check = std::env::args().any(|argument| argument == "--check");
     let mut table = Table::default();
     one_prompt(&mut table);
+    one_preview(&mut table);
     by_length(&mut table);
     print!("{}", table.text);
     if check && table.missed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
@@ -87,6 +94,32 @@ fn one_prompt(table: &mut Table) {
     table.row("`Payload::sha256`", hash, raw, Some(1.1));
 }
 
+/// What a preview costs beside what a run costs until its request is sent: both have the request and its hash.
+fn one_preview(table: &mut Table) {
+    let case = Case::new(MESSAGES);
+    let prepared = || {
+        let (fragments, history) = case.next_turn();
+        case.prepared(case.assemble(fragments, history))
+    };
+    let bytes = prepared().request.payload.bytes().len();
+    let [run, preview] = medians([
+        &mut || {
+            timed(|| {
+                let prepared = prepared();
+                (prepared.request.payload.sha256(), prepared)
+            })
+        },
+        &mut || {
+            timed(|| {
+                let prepared = prepared();
+                (Preview::of(&prepared, None), prepared)
+            })
+        },
+    ]);
+    table.head("a turn that is ready to be sent, with its hash", bytes, "run", run);
+    table.row("the preview of the same turn", preview, run, Some(1.2));
+}
+
 /// What a byte costs as conversations grow. Nothing is trimmed.
 fn by_length(table: &mut Table) {
     let mut first = None;
@@ -113,6 +146,7 @@ fn by_length(table: &mut Table) {
 
 /// A prompt's ingredients, with all derived forms made.
 struct Case {
+    role: Arc<RoleBlock>,
     cache: PartCache,
     fragments: Vec<Fragment>,
     history: Vec<Arc<PromptMessage>>,
@@ -125,7 +159,9 @@ impl Case {
     fn new(messages: usize) -> Self {
         let cache = PartCache::new(256 << 20);
         let messages: Vec<Message> = (0..messages).map(message).collect();
+        let role = json!({"id": "a", "companyId": "c", "children": [{"name": "EmbeddedAI"}]});
         let case = Self {
+            role: Arc::new(serde_json::from_value(role).expect("a role")),
             fragments: fragments(&cache),
             history: cache.history(&messages),
             tools: (0..20).map(tool).collect(),
@@ -183,6 +219,26 @@ impl Case {
         prompt.push_messages_json(Dialect::ChatCompletions, body.buffer());
         body.raw("]}");
         body.finish()
+    }
+
+    /// A turn with this prompt, ready to be sent.
+    fn prepared(&self, prompt: Prompt) -> PreparedTurn {
+        let payload = self.body(&prompt);
+        let turn = Turn {
+            run: RunIds { thread_id: "t".into(), run_id: "r".into() },
+            role: Arc::clone(&self.role),
+            choice: Choice::Embedded(EmbeddedAi::default()),
+            prompt: Arc::new(prompt),
+            tools: self.tools.clone().into(),
+            context: ExecutionContext::default(),
+            tool_choice: ToolChoice::default(),
+            thinking: None,
+        };
+        PreparedTurn {
+            selection: select(&self.role),
+            budget: TokenBudget { max_prompt_tokens: usize::MAX },
+            request: Prepared { payload, turn: Arc::new(turn) },
+        }
     }
 
     /// Everything from texts and messages that nobody has seen before: cache, counts, part hashes, JSON,

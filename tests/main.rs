@@ -12,6 +12,7 @@ mod limits;
 mod mcp;
 mod manage;
 mod ollama;
+mod preview;
 mod runtime;
 mod secrets;
 mod support;

@@ -64,6 +64,7 @@
 //! - [`tool_loop`]: model, tools, model again, within bounds; written once for every backend and service.
 //! - [`tools`]: the built-in tools, and the rule of who may use which.
 //! - [`turn`]: [`run_turn`], the only place that puts the others in order.
+//! - [`preview`]: a turn that is not sent, with everything that went into it, for those who ask why.
 //!
 //! What is stored:
 //!
@@ -93,6 +94,7 @@ pub mod memory;
 pub mod message;
 pub mod model;
 pub mod payload;
+pub mod preview;
 pub mod prompt;
 pub mod records;
 pub mod role;

@@ -11,7 +11,8 @@ use std::ops::Range;
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
 
-const MASK: &[u8] = b"***";
+/// What stands in place of what must not be shown.
+pub const MASKED: &str = "***";
 
 /// A request body that is ready to be sent.
 #[derive(Clone)]
@@ -60,7 +61,7 @@ impl Payload {
         let mut from = 0;
         for range in &self.masked {
             visit(&self.bytes[from..range.start]);
-            visit(MASK);
+            visit(MASKED.as_bytes());
             from = range.end;
         }
         visit(&self.bytes[from..]);

@@ -20,6 +20,7 @@ use crate::message::Role;
 mod assembly;
 mod cache;
 mod dialect;
+mod last;
 mod manifest;
 mod message;
 mod part;
@@ -33,6 +34,8 @@ pub use manifest::{Manifest, ManifestPart, PartHash, Placement, PromptTokens, fi
 pub use message::PromptMessage;
 pub use part::Part;
 pub use tools::push_tool_json;
+
+pub(crate) use last::{LatestPrompts, Whose};
 
 use dialect::ToolNames;
 use segment::Segment;
@@ -142,6 +145,21 @@ impl Prompt {
     /// The fragments that stand in the latest user message, in order.
     pub fn turn_fragments(&self) -> &[Fragment] {
         self.latest_user().map_or(&[], |message| message.context())
+    }
+
+    /// What the turn brings along as the model reads it in front of the person's words, without the tags around it.
+    pub fn turn_text(&self) -> String {
+        let texts: Vec<&str> = self.turn_fragments().iter().map(|fragment| fragment.part.text()).collect();
+        texts.join(SEPARATOR)
+    }
+
+    /// The identities of the system prompt's parts in order, to compare a later prompt with.
+    pub fn system_hashes(&self) -> Vec<PartHash> {
+        let of = |fragment: &Fragment| PartHash {
+            id: fragment.id.to_string(),
+            sha256: fragment.part.sha256().to_owned(),
+        };
+        self.system.iter().map(of).collect()
     }
 
     /// History and latest turn, after trimming.

@@ -3,7 +3,7 @@
 //! It loads the role (another company's agent is as absent as none), chooses the backend, lets all
 //! context layers collect side by side, assembles the prompt under the backend's budget, lets the
 //! backend prepare its request, and starts it. [`prepare_turn`] stops before the start and is what
-//! previews show; [`run_turn`] goes on from there, so nothing is sent but what a preview would show.
+//! [`preview_turn`] shows; [`run_turn`] goes on from there, so nothing is sent but what a preview would show.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,14 +12,15 @@ use futures_util::try_join;
 use serde_json::{Value, json};
 
 use crate::backend::{Backend, Prepared, Turn};
-use crate::budget::{EstimateCounter, TokenCounter};
+use crate::budget::{EstimateCounter, TokenBudget, TokenCounter};
 use crate::clock::{Clock, SystemClock};
 use crate::context::{ContextLayer, Fragment, LayerError, TurnInput};
 use crate::error::{Failure, FailureKind};
 use crate::event::{Audience, EventStream, RunIds};
 use crate::message::Message;
 use crate::model::ToolChoice;
-use crate::prompt::{AssemblyInput, PartCache, assemble};
+use crate::preview::Preview;
+use crate::prompt::{AssemblyInput, LatestPrompts, PartCache, Whose, assemble};
 use crate::records::{Records, StoreError};
 use crate::role::{RoleBlock, RoleStore};
 use crate::select::{BackendKind, Choice, Selection, SelectionReport, select};
@@ -87,7 +88,7 @@ impl TurnRequest {
     }
 }
 
-/// Everything that turns are run with. Shared by all turns; nothing in it changes.
+/// Everything that turns are run with. Shared by all turns; nothing in it changes what they do.
 pub struct Platform {
     roles: Arc<dyn RoleStore>,
     layers: Vec<Arc<dyn ContextLayer>>,
@@ -98,6 +99,7 @@ pub struct Platform {
     clock: Arc<dyn Clock>,
     records: Option<Arc<dyn Records>>,
     tokens: Option<Arc<Tokens>>,
+    latest: LatestPrompts,
 }
 
 impl Platform {
@@ -113,6 +115,7 @@ impl Platform {
             clock: Arc::new(SystemClock),
             records: None,
             tokens: None,
+            latest: LatestPrompts::default(),
         }
     }
 
@@ -212,6 +215,8 @@ pub enum TurnError {
 pub struct PreparedTurn {
     /// Which backend, and why.
     pub selection: Selection,
+    /// How much the prompt may cost.
+    pub budget: TokenBudget,
     /// The request.
     pub request: Prepared,
 }
@@ -235,12 +240,39 @@ pub async fn run_turn(
         "backend": turn.choice.kind(),
     });
     let events = platform.backend(turn.choice.kind())?.start(prepared.request).await?;
+    // Visitors have no previews.
+    if principal.caller != Caller::Widget {
+        platform.latest.remember(whose(&turn.context), &turn.prompt);
+    }
     let audience = match principal.caller {
         Caller::Widget => Audience::Visitor,
         _ => Audience::Trusted,
     };
     let events = events.with_token(turn.run_token.clone());
     Ok(events.announce("agent.prompt", summary).for_audience(audience))
+}
+
+/// Shows what a turn would send, beside what the same user's latest run with the agent in this process has sent.
+/// Nothing is sent, and nothing is remembered.
+///
+/// # Errors
+/// As [`run_turn`], short of what only the backend can say.
+pub async fn preview_turn(
+    platform: &Platform,
+    principal: &Principal,
+    request: TurnRequest,
+) -> Result<Preview, TurnError> {
+    let prepared = prepare_turn(platform, principal, request).await?;
+    let latest = platform.latest.get(&whose(&prepared.request.turn.context));
+    Ok(Preview::of(&prepared, latest.as_deref()))
+}
+
+fn whose(context: &ExecutionContext) -> Whose {
+    Whose {
+        company_id: context.company_id.clone(),
+        agent_id: context.agent_id.clone(),
+        user_id: context.user_id.clone(),
+    }
 }
 
 /// Makes a turn ready to be sent, and sends nothing.
@@ -296,7 +328,7 @@ pub async fn prepare_turn(
         run_token,
     };
     let request = backend.prepare(Arc::new(turn))?;
-    Ok(PreparedTurn { selection, request })
+    Ok(PreparedTurn { selection, budget, request })
 }
 
 /// A token for the tools of this run, for a backend that has them called by others.

@@ -1,9 +1,13 @@
 //! The application server: chat in, one stream out.
 
 mod agents;
+mod answer;
+mod assistants;
 mod caps;
 mod chat;
+mod debug;
 mod documents;
+mod legacy;
 mod mcp;
 mod resource;
 mod runs;
@@ -69,16 +73,27 @@ enum Handler {
     ToolAudit,
     Documents(documents::Route),
     Tokens(tokens::Route),
+    PrivateChat,
+    Preview,
+    PreviewBody,
+    Assistants,
     Probe(probe::Route),
 }
 
 /// Where a widget's page may send a preflight from, whoever it is: the widget token's origins decide
 /// the request itself.
-const OPEN_TO_WIDGETS: &[&str] = &[chat::PATH];
+const OPEN_TO_WIDGETS: &[&str] = &[chat::PATH, legacy::PATH];
 
 fn routes() -> RouteTable<Handler> {
     let own = [
         Route::new(Method::POST, chat::PATH, Handler::Chat),
+        Route::new(Method::POST, legacy::PATH, Handler::PrivateChat),
+        Route::new(Method::GET, debug::DEBUG_PATH, Handler::Preview),
+        Route::new(Method::GET, debug::PREVIEW_PATH, Handler::Preview),
+        Route::new(Method::POST, debug::PREVIEW_PATH, Handler::PreviewBody),
+        Route::new(Method::GET, assistants::STATUS_PATH, Handler::Assistants),
+        Route::new(Method::GET, assistants::ACTION_PATH, Handler::Assistants),
+        Route::new(Method::POST, assistants::ACTION_PATH, Handler::Assistants),
         Route::new(Method::GET, mcp::PATH, Handler::Mcp),
         Route::new(Method::POST, mcp::PATH, Handler::Mcp),
         Route::new(Method::DELETE, mcp::PATH, Handler::Mcp),
@@ -116,6 +131,10 @@ async fn handle(app: Arc<App>, routes: Arc<RouteTable<Handler>>, request: Reques
         Handler::Chat => chat::post(&app, request).await,
         Handler::Mcp => mcp::serve(&app, request).await,
         Handler::ToolAudit => mcp::audit(&app, request).await,
+        Handler::PrivateChat => legacy::post(&app, request).await,
+        Handler::Preview => debug::get(&app, request).await,
+        Handler::PreviewBody => debug::post(&app, request).await,
+        Handler::Assistants => assistants::answer(&app, request).await,
         Handler::Probe(route) => app.probe.answer(route),
     }
 }

@@ -229,11 +229,8 @@ impl Authenticator {
         if !secret::matches(secret, token.as_bytes()) {
             return Err(AuthError::Unauthenticated);
         }
-        let reason = trigger.to_str().map_err(|_| AuthError::InvalidReason)?.trim();
-        if reason.is_empty() || reason.len() > MAX_REASON_BYTES {
-            return Err(AuthError::InvalidReason);
-        }
-        Ok(Credential::Proactive { reason: reason.to_owned() })
+        let reason = trigger.to_str().ok().and_then(reason).ok_or(AuthError::InvalidReason)?;
+        Ok(Credential::Proactive { reason })
     }
 
     fn check_cookie(&self, head: &request::Parts) -> Result<Credential, AuthError> {
@@ -287,6 +284,13 @@ impl BearerGate {
             _ => Err(AuthError::Unauthenticated),
         }
     }
+}
+
+/// The reason of a proactive call, where `text` may be one.
+pub(crate) fn reason(text: &str) -> Option<String> {
+    let text = text.trim();
+    let printable = text.bytes().all(|byte| byte == b'\t' || (b' '..=b'~').contains(&byte));
+    (printable && !text.is_empty() && text.len() <= MAX_REASON_BYTES).then(|| text.to_owned())
 }
 
 /// The header, if it is there once.

@@ -297,6 +297,46 @@ async fn the_hash_in_the_run_is_of_what_was_sent_and_what_a_preview_shows() {
     assert_eq!(sent[0].bytes(), preview.request.payload.bytes());
 }
 
+/// A layer whose text the test changes.
+struct Says(Arc<std::sync::Mutex<&'static str>>);
+
+#[async_trait]
+impl ContextLayer for Says {
+    fn name(&self) -> &'static str {
+        "says"
+    }
+
+    async fn collect(&self, _: &TurnInput) -> Result<Vec<Fragment>, LayerError> {
+        let text = *self.0.lock().expect("unpoisoned");
+        Ok(vec![Fragment::new("saying", "says", Stability::Role, Part::new(text))])
+    }
+}
+
+#[tokio::test]
+async fn a_preview_is_compared_with_the_latest_run_that_was_accepted() {
+    let answers =
+        [Answer::says("Hi."), Answer::refuses(Failure::new(FailureKind::Failed, "no")), Answer::says("Hi.")];
+    let mut bench = bench(vec![agent()], answers).await;
+    let text = Arc::new(std::sync::Mutex::new("first"));
+    bench.platform = bench.platform.with_layer(Says(text.clone()));
+    let changed = async || {
+        let preview = preview_turn(&bench.platform, &ada(), asks("a")).await.expect("a preview");
+        assert_eq!(preview.final_system_prompt, *text.lock().expect("unpoisoned"));
+        preview.cache.first_changed_part
+    };
+    let run = async |principal: Principal| run_turn(&bench.platform, &principal, asks("a")).await.map(drop);
+    let visitor = Principal::new("ada", "c", Caller::Widget);
+
+    assert_eq!(changed().await, None, "nobody has run anything");
+    run(ada()).await.expect("a run");
+    *text.lock().expect("unpoisoned") = "second";
+    assert_eq!(changed().await.as_deref(), Some("saying"));
+    run(ada()).await.expect_err("a refusal");
+    assert_eq!(changed().await.as_deref(), Some("saying"), "what was refused was no run");
+    run(visitor).await.expect("a run");
+    assert_eq!(changed().await.as_deref(), Some("saying"), "what visitors have is not remembered");
+}
+
 #[tokio::test]
 async fn a_visitor_sees_the_answer_and_neither_thoughts_nor_results_nor_extensions() {
     let script = || {

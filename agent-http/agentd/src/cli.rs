@@ -63,6 +63,8 @@ pub(crate) enum Command {
     /// Make, list and revoke tokens.
     #[command(subcommand)]
     Token(TokenCommand),
+    /// Show what an agent would be sent, and why; nothing is sent, secrets are masked.
+    Prompt(PromptArgs),
     /// Check or show the configuration.
     #[command(subcommand)]
     Config(ConfigCommand),
@@ -176,6 +178,26 @@ pub(crate) struct AgentArgs {
     /// Where the settings are.
     #[command(flatten)]
     pub(crate) settings: Settings,
+}
+
+/// Which turn to show.
+#[derive(Debug, Args)]
+pub(crate) struct PromptArgs {
+    /// Which agent is asked.
+    #[command(flatten)]
+    pub(crate) agent: AgentArgs,
+    /// What it is asked; the plain prompt, if it is left out.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) message: Option<String>,
+    /// The identifier of the person who asks; the agent's owner, if it is left out.
+    #[arg(long, value_name = "ID")]
+    pub(crate) user: Option<String>,
+    /// The task list that tasks and plans go to.
+    #[arg(long, value_name = "ID")]
+    pub(crate) todo_list: Option<String>,
+    /// Print what the preview's route answers, as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// What widget and MCP tokens have in common.

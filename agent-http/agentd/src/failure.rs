@@ -1,6 +1,7 @@
 //! Why a command failed, as its user reads it.
 
 use agent_core::records::StoreError;
+use agent_core::turn::TurnError;
 use agent_core::workspace::ExportError;
 use agent_http::auth::MintError;
 use agent_http::config::Faults;
@@ -28,6 +29,12 @@ pub(crate) enum CommandError {
     /// There is no such agent.
     #[error("there is no agent {0:?} here; see --agent and DATABASE_URL")]
     NoAgent(String),
+    /// Nobody is named, and nobody owns the agent.
+    #[error("the agent has no owner; say with --user for whom it should answer")]
+    NoUser,
+    /// The turn cannot be made.
+    #[error("the prompt cannot be shown: {}", with_source(.0))]
+    Turn(#[from] TurnError),
     /// There is no token of that identifier. What was given is not repeated: it might be the token itself.
     #[error("there is no such token; its identifier is the one that `agentd token list` shows")]
     NoToken,

@@ -5,6 +5,7 @@ mod data;
 mod failure;
 mod healthcheck;
 mod model;
+mod prompt;
 mod settings;
 mod token;
 
@@ -54,6 +55,7 @@ fn execute(command: Command, out: &mut dyn Write) -> Result<(), CommandError> {
         Command::Secrets(SecretsCommand::Rotate(settings)) => {
             block_on(data::rotate(&settings.load(env)?, out))
         }
+        Command::Prompt(args) => block_on(prompt::show(args, env, out)),
         Command::Config(ConfigCommand::Check(args)) => settings::check(&args, env, out),
         Command::Config(ConfigCommand::Print(args)) => settings::print(&args, env, out),
         Command::Openapi => {

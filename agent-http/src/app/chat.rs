@@ -1,7 +1,7 @@
 //! `POST /api/agent/chat`: the canonical entry.
 
 use agent_core::event::EventStream;
-use agent_core::history::{self, ChatInput};
+use agent_core::history::{self, ChatInput, InvalidField};
 use agent_core::tool::Caller;
 use agent_core::turn::{Principal, TurnError, TurnRequest, run_turn};
 use http::{Request, request};
@@ -20,7 +20,8 @@ pub(super) async fn post(app: &App, request: Request<Body>) -> Handled {
     let query = Query::of(&head.uri);
     let framing = negotiate(&head.headers, query.get("format")?)?;
     let presented = app.auth.presented(&head, &query).await?;
-    let (credential, input) = read(app, &head, &query, presented, body).await?;
+    let read_turn = |body: &history::Body<'_>, query: &Query<'_>| history::read(body, query.pairs());
+    let (credential, input) = read(app, &head, &query, presented, body, read_turn).await?;
     let Admitted { principal, turn, visitor } = admit(credential, input)?;
     if let Some(visitor) = &visitor {
         app.caps.count(visitor).await?;
@@ -30,12 +31,13 @@ pub(super) async fn post(app: &App, request: Request<Body>) -> Handled {
 }
 
 /// Reads the body, in which the last word on the credential may stand.
-async fn read(
+pub(super) async fn read(
     app: &App,
     head: &request::Parts,
     query: &Query<'_>,
     presented: Presented,
     body: Body,
+    read_turn: fn(&history::Body<'_>, &Query<'_>) -> Result<ChatInput, InvalidField>,
 ) -> Result<(Credential, ChatInput), HttpError> {
     let bytes = read_json_bytes(&head.headers, body, &app.body).await;
     let (bytes, presented) = or_refuse(bytes, presented)?;
@@ -43,7 +45,7 @@ async fn read(
     let parsed = parsed.and_then(|body| Ok((history::widget_tokens(&body)?, body)));
     let ((in_body, body), presented) = or_refuse(parsed.map_err(HttpError::from), presented)?;
     let credential = app.auth.settle(presented, head, &in_body).await?;
-    Ok((credential, history::read(&body, query.pairs())?))
+    Ok((credential, read_turn(&body, query)?))
 }
 
 /// What is no JSON holds no credential. So where the head has none either, it is that which is missing, and a
@@ -61,15 +63,17 @@ fn or_refuse<T>(read: Result<T, HttpError>, presented: Presented) -> Result<(T, 
 }
 
 /// A request that the credential covers.
-struct Admitted {
-    principal: Principal,
-    turn: TurnRequest,
+pub(super) struct Admitted {
+    /// Who asks.
+    pub(super) principal: Principal,
+    /// What is asked.
+    pub(super) turn: TurnRequest,
     /// Whose caps it counts towards.
     visitor: Option<Visitor>,
 }
 
 /// Holds what the body says against what the credential says.
-fn admit(credential: Credential, input: ChatInput) -> Result<Admitted, HttpError> {
+pub(super) fn admit(credential: Credential, input: ChatInput) -> Result<Admitted, HttpError> {
     let (principal, trigger, visitor) = match credential {
         Credential::Session(principal) => (principal, None, None),
         Credential::Widget(visitor) => {
@@ -104,11 +108,9 @@ fn on_behalf(input: &ChatInput) -> Result<Principal, HttpError> {
 /// Names the run and starts it. A name is used up once the backend has accepted the run.
 async fn start(app: &App, principal: &Principal, mut turn: TurnRequest) -> Result<EventStream, HttpError> {
     let refused = |error| refusal(error, principal.caller);
-    if turn.thread_id.is_empty() {
-        turn.thread_id = agent_core::new_id();
-    }
-    if turn.run_id.is_empty() {
-        turn.run_id = agent_core::new_id();
+    let is_new = turn.run_id.is_empty();
+    name(&mut turn);
+    if is_new {
         return run_turn(&app.platform, principal, turn).await.map_err(refused);
     }
     let claim = app.runs.claim(&principal.user_id, &turn.run_id);
@@ -116,6 +118,15 @@ async fn start(app: &App, principal: &Principal, mut turn: TurnRequest) -> Resul
     let events = run_turn(&app.platform, principal, turn).await.map_err(refused)?;
     claim.keep();
     Ok(events)
+}
+
+/// Makes the names that the caller has left to us.
+pub(super) fn name(turn: &mut TurnRequest) {
+    for id in [&mut turn.thread_id, &mut turn.run_id] {
+        if id.is_empty() {
+            *id = agent_core::new_id();
+        }
+    }
 }
 
 /// How the agent is set up is not for a visitor to know.

@@ -1,0 +1,89 @@
+//! `agentd prompt`: what an agent would be sent, for a person at a terminal.
+
+mod report;
+
+use std::io::{IsTerminal, Write};
+use std::sync::Arc;
+
+use agent_core::Message;
+use agent_core::role::RoleStore;
+use agent_core::tool::Caller;
+use agent_core::turn::{Principal, TurnError, TurnRequest, preview_turn};
+use agent_http::config::{AppConfig, Env};
+use agentd::stores::{self, Stores};
+use agentd::{compose, weights};
+
+use self::report::Styles;
+use crate::cli::{AgentArgs, PromptArgs};
+use crate::failure::CommandError;
+
+/// Writes the preview of a turn. Nothing is sent.
+pub(crate) async fn show(args: PromptArgs, env: &dyn Env, out: &mut dyn Write) -> Result<(), CommandError> {
+    let PromptArgs { agent: AgentArgs { agent, settings }, message, user, todo_list, json } = args;
+    let config = settings.load(env)?;
+    let stores = Stores::over(Arc::new(stores::open_existing(&config)?), &config);
+    let asked = Asked { agent, message, user, todo_list };
+    let styles = if colours(env) { Styles::coloured() } else { Styles::plain() };
+    show_from(&config, stores, asked, json, &styles, out).await
+}
+
+/// Colours are for people who have not asked for none (<https://no-color.org>).
+fn colours(env: &dyn Env) -> bool {
+    std::io::stdout().is_terminal()
+        && matches!(env.var("NO_COLOR"), Ok(value) if value.as_deref().unwrap_or_default().is_empty())
+}
+
+/// Which turn to show.
+struct Asked {
+    agent: String,
+    message: Option<String>,
+    user: Option<String>,
+    todo_list: Option<String>,
+}
+
+async fn show_from(
+    config: &AppConfig,
+    stores: Stores,
+    asked: Asked,
+    json: bool,
+    styles: &Styles,
+    out: &mut dyn Write,
+) -> Result<(), CommandError> {
+    let principal = principal(&stores, &asked).await?;
+    let platform =
+        compose::application(config, config.server.listen, stores, weights::find(config)?)?.platform;
+    let messages = asked.message.map(Message::user).into_iter().collect();
+    let turn = TurnRequest { todo_list_id: asked.todo_list, ..TurnRequest::new(asked.agent, messages) };
+    let preview = match preview_turn(&platform, &principal, turn).await {
+        Ok(preview) => preview,
+        Err(TurnError::NoConnector(selection)) => {
+            if !json {
+                report::selection(&selection, styles, out)?;
+            }
+            return Err(TurnError::NoConnector(selection).into());
+        }
+        Err(error) => return Err(error.into()),
+    };
+    if json {
+        serde_json::to_writer_pretty(&mut *out, &preview).map_err(std::io::Error::from)?;
+        return Ok(writeln!(out)?);
+    }
+    Ok(report::write(&preview, styles, out)?)
+}
+
+/// The user in whose name to look; else the agent's owner.
+async fn principal(stores: &Stores, asked: &Asked) -> Result<Principal, CommandError> {
+    let none = || CommandError::NoAgent(asked.agent.clone());
+    let company = stores.roles.company_of(&asked.agent).await?.ok_or_else(none)?;
+    let user = match &asked.user {
+        Some(user) => user.clone(),
+        None => stores.roles.role(&company, &asked.agent).await?.ok_or_else(none)?.owner_id.clone(),
+    };
+    if user.is_empty() {
+        return Err(CommandError::NoUser);
+    }
+    Ok(Principal::new(user, company, Caller::Session))
+}
+
+#[cfg(test)]
+mod tests;

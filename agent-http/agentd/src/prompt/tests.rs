@@ -1,0 +1,103 @@
+use std::collections::BTreeMap;
+
+use agent_http::config::Flags;
+use serde_json::{Value, json};
+
+use super::*;
+
+async fn shown(asked: Asked, json: bool, styles: &Styles) -> (Result<(), CommandError>, String) {
+    let container = |content: Value| json!([{"name": "EmbeddedAI", "content": content}]);
+    let vendor =
+        json!({"provider": "openai", "model": "m", "baseUrl": "https://v.example", "apiKey": "key-canary"});
+    let role = json!({"rules": ["Say \u{9b}31m \u{1b}[2J please."], "documentIds": ["d1"], "mcpPreset": ["readTodos"]});
+    let workspace = json!({
+        "users": [{"id": "u1", "companyId": "c1"}],
+        "agents": [
+            {"id": "a1", "ownerId": "u1", "companyId": "c1", "content": role, "children": container(vendor)},
+            {"id": "nobody's", "companyId": "c1", "children": container(json!({}))},
+            {"id": "mute", "ownerId": "u1", "companyId": "c1"}
+        ],
+        "documents": [{"id": "d1", "companyId": "c1", "title": "T", "text": "D"}]
+    });
+    let stores = Stores::in_memory("the test's", &workspace.to_string()).await.expect("a workspace");
+    let config = AppConfig::load(&Flags::default(), &BTreeMap::<&str, &str>::new()).expect("settings");
+    let mut out = Vec::new();
+    let done = show_from(&config, stores, asked, json, styles, &mut out).await;
+    (done, String::from_utf8(out).expect("text"))
+}
+
+fn asked(agent: &str, user: Option<&str>) -> Asked {
+    Asked {
+        agent: agent.into(),
+        message: Some("Hello?".into()),
+        user: user.map(str::to_owned),
+        todo_list: Some("l1".into()),
+    }
+}
+
+#[tokio::test]
+async fn a_person_reads_the_whole_turn() {
+    let (done, text) = shown(asked("a1", None), false, &Styles::plain()).await;
+    done.expect("a preview");
+    for line in [
+        "Backend: embedded",
+        "  * EmbeddedAI               present",
+        "  - content.agentServerUrl   fieldMissing (agentServerUrl)",
+        "System prompt",
+        "Context of the latest message",
+        "Tools: readTodos",
+    ] {
+        assert!(text.lines().any(|shown| shown == line), "{line:?} in {text}");
+    }
+    for piece in
+        ["Budget: ", "Request: sha256 ", "Hello?", "rules", "role ", "Say \\u009b31m \\u001b[2J please."]
+    {
+        assert!(text.contains(piece), "{piece:?} in {text}");
+    }
+    assert!(!text.contains("key-canary"));
+    let steers = text.chars().find(|c| c.is_control() && *c != '\n');
+    assert_eq!(steers, None, "{text:?}");
+}
+
+#[tokio::test]
+async fn colours_are_all_that_a_terminal_gets_more() {
+    let plain = shown(asked("a1", None), false, &Styles::plain()).await.1;
+    let coloured = shown(asked("a1", None), false, &Styles::coloured()).await.1;
+    assert!(coloured.contains("\u{1b}[32m") && !plain.contains('\u{1b}'));
+    // The lines with the request's hash and the time may be a minute apart.
+    let head = |text: &str| text.split("Context of").next().map(str::to_owned);
+    let mut stripped = String::new();
+    for piece in coloured.split('\u{1b}') {
+        stripped.push_str(
+            piece.strip_prefix('[').and_then(|code| code.split_once('m')).map_or(piece, |(_, text)| text),
+        );
+    }
+    assert_eq!(head(&stripped), head(&plain));
+}
+
+#[tokio::test]
+async fn a_program_reads_what_the_route_answers() {
+    for (user, expected) in [(None, "u1"), (Some("u2"), "u2")] {
+        let (done, text) = shown(asked("a1", user), true, &Styles::plain()).await;
+        done.expect("a preview");
+        let preview: Value = serde_json::from_str(&text).expect("JSON");
+        assert_eq!(preview["executionContext"]["userId"], expected);
+        assert_eq!(preview["executionContext"]["todoListId"], "l1");
+        assert_eq!(preview["payload"]["model"], "m");
+        assert!(!text.contains("key-canary"));
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_be_shown_is_said() {
+    let cases = [
+        ("unknown", "there is no agent \"unknown\" here; see --agent and DATABASE_URL"),
+        ("nobody's", "the agent has no owner; say with --user for whom it should answer"),
+        ("mute", "the prompt cannot be shown: no backend is configured for this agent"),
+    ];
+    for (agent, expected) in cases {
+        let (done, text) = shown(asked(agent, None), false, &Styles::plain()).await;
+        assert_eq!(done.expect_err("no preview").to_string(), expected);
+        assert_eq!(text.starts_with("Backend: none\n  - "), agent == "mute", "{text}");
+    }
+}

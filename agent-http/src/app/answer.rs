@@ -1,0 +1,20 @@
+//! An answer that is one JSON object.
+
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
+use http::{Response, StatusCode};
+use serde::Serialize;
+
+use crate::error::HttpError;
+use crate::request::Handled;
+use crate::serve::full;
+
+/// Answers with `value`, which nobody in between may keep, for it is one user's own.
+pub(super) fn json(status: StatusCode, value: &impl Serialize) -> Handled {
+    let body = serde_json::to_vec(value).map_err(HttpError::internal)?;
+    let mut response = Response::new(full(body));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    Ok(response)
+}

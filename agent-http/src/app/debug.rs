@@ -1,0 +1,62 @@
+//! `GET /api/svcchat/debugPrompt` and `GET, POST /api/svcchat/previewPrompt`: what the chat entry would send.
+//!
+//! The parameters are the chat entry's, read by its code, but that no message is needed; and nothing is sent. How an
+//! agent is set up is for signed-in users of its company alone.
+
+use agent_core::history;
+use agent_core::tool::Caller;
+use agent_core::turn::preview_turn;
+use http::{Request, StatusCode};
+
+use super::chat::{self, Admitted};
+use super::{App, answer};
+use crate::auth::{self, Credential};
+use crate::error::HttpError;
+use crate::request::{Handled, Query};
+use crate::serve::Body;
+
+pub(super) const DEBUG_PATH: &str = "/api/svcchat/debugPrompt";
+pub(super) const PREVIEW_PATH: &str = "/api/svcchat/previewPrompt";
+
+/// The reason of a proactive turn to preview. It stands in the query alone, for in a body the AI SDK means something
+/// else by the name.
+const TRIGGER: &str = "trigger";
+
+/// Previews a turn whose parameters are all in the query.
+pub(super) async fn get(app: &App, request: Request<Body>) -> Handled {
+    let (head, _) = request.into_parts();
+    let query = Query::of(&head.uri);
+    let credential = signed_in(app.auth.authenticate(&head, &query).await?)?;
+    let input = history::read_preview(&history::Body::empty(), query.pairs())?;
+    show(app, chat::admit(credential, input)?, &query).await
+}
+
+/// Previews a turn whose body is one of the chat entry.
+pub(super) async fn post(app: &App, request: Request<Body>) -> Handled {
+    let (head, body) = request.into_parts();
+    let query = Query::of(&head.uri);
+    let presented = app.auth.presented(&head, &query).await?;
+    let read = |body: &history::Body<'_>, query: &Query<'_>| history::read_preview(body, query.pairs());
+    let (credential, input) = chat::read(app, &head, &query, presented, body, read).await?;
+    show(app, chat::admit(signed_in(credential)?, input)?, &query).await
+}
+
+pub(super) fn signed_in(credential: Credential) -> Result<Credential, HttpError> {
+    match credential {
+        Credential::Session(_) => Ok(credential),
+        _ => Err(HttpError::forbidden("a session is needed here")),
+    }
+}
+
+async fn show(app: &App, admitted: Admitted, query: &Query<'_>) -> Handled {
+    let Admitted { mut principal, mut turn, .. } = admitted;
+    // What the system may do for a user, it may do for this user, who may see what that would be.
+    if let Some(reason) = query.get(TRIGGER)? {
+        turn.trigger = Some(auth::reason(reason).ok_or_else(|| {
+            HttpError::invalid(TRIGGER, "must be a reason of printable ASCII characters, at most 256 of them")
+        })?);
+        principal.caller = Caller::Proactive;
+    }
+    chat::name(&mut turn);
+    answer::json(StatusCode::OK, &preview_turn(&app.platform, &principal, turn).await?)
+}

@@ -1,0 +1,70 @@
+//! The chat entry's older name, and the routes of a system that is gone.
+
+use serde_json::{Value, json};
+
+use super::json_of;
+use crate::support::server::{self, session};
+use crate::support::vendor::Vendor;
+use crate::support::{problem, run, text_of, workspace};
+
+const PRIVATE: &str = "/api/svcchat/private";
+
+#[tokio::test]
+async fn the_older_name_is_the_chat_entry() {
+    let vendor = Vendor::start().await;
+    let app = server::app(&workspace(&vendor.base_url(), "m"), &[]).await;
+    let post = |query: &str, body: &Value| {
+        app.request("POST", &format!("{PRIVATE}{query}")).bearer_auth(session("u1", "c1")).json(body)
+    };
+    let bodies = [
+        json!({"agentId": "a1", "chatInput": "Hello there", "sessionId": "s-1"}),
+        json!({"agentId": "a1", "message": "Hello there", "threadId": "s-1"}),
+        json!({"agentId": "a1", "action": "sendMessage", "chatInput": "Hello there", "sessionId": "s-1"}),
+    ];
+    for body in &bodies {
+        let response = post("", body).send().await.expect("an answer");
+        assert_eq!(response.headers()["content-type"], "application/x-ndjson");
+        let events = run(&response.text().await.expect("a whole body"));
+        assert_eq!((text_of(&events).as_str(), &events[0]["threadId"]), ("hello world", &json!("s-1")));
+        // A client that cannot read a stream gets one object, by either way of asking.
+        for request in [post("?format=json", body), post("", body).header("accept", "application/json")] {
+            let response = request.send().await.expect("an answer");
+            assert_eq!(response.headers()["content-type"], "application/json");
+            let object: Value = response.json().await.expect("JSON");
+            assert_eq!((&object["output"], &object["threadId"]), (&json!("hello world"), &json!("s-1")));
+        }
+    }
+    for sent in vendor.received_for("m") {
+        let last = sent["messages"].as_array().and_then(|messages| messages.last()).expect("messages");
+        assert!(last["content"].as_str().expect("text").ends_with("Hello there"), "{sent}");
+    }
+    assert_eq!(vendor.received().len(), 9);
+    problem(
+        post("", &json!({"agentId": "nobody", "chatInput": "x"})).send().await.expect("an answer"),
+        404,
+        "NOT_FOUND",
+    )
+    .await;
+    let nobody = app.request("POST", PRIVATE).json(&bodies[0]).send().await.expect("an answer");
+    problem(nobody, 401, "UNAUTHENTICATED").await;
+}
+
+#[tokio::test]
+async fn what_is_gone_is_answered_and_does_nothing() {
+    let app = server::app(&workspace("http://127.0.0.1:9/v1", "m"), &[]).await;
+    for (method, path) in [
+        ("GET", "/api/assistants/context-status"),
+        ("GET", "/api/assistants/context/status"),
+        ("POST", "/api/assistants/context/refresh"),
+        ("POST", "/api/assistants/context/unitLink/attach"),
+    ] {
+        let request = || app.request(method, path).bearer_auth(session("u1", "c1"));
+        let response = request().send().await.expect("an answer");
+        assert_eq!(response.headers()["deprecation"], "@1767225600", "a date of RFC 9651");
+        assert_eq!(response.headers()["link"], "</api/agent/chat>; rel=\"successor-version\"");
+        let said = json_of(request()).await;
+        assert_eq!((&said["status"], &said["active"]), (&json!("deprecated"), &json!(false)), "{said}");
+    }
+    let unknown = app.request("GET", "/api/assistants/context").send().await.expect("an answer");
+    problem(unknown, 404, "NOT_FOUND").await;
+}

@@ -1,0 +1,134 @@
+//! The preview beside what a backend was sent.
+
+use std::collections::BTreeMap;
+
+use agent_core::payload::Payload;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+use super::{answered_by, preview, text};
+use crate::support::run;
+use crate::support::server::{self, INTERNAL_SECRET, Server, session};
+use crate::support::vendor::{Vendor, plain};
+
+const KEY: &str = "role-key-canary";
+const THREAD: &str = "thread-canary";
+
+/// The kinds of credential that run.
+#[derive(Debug, Clone, Copy)]
+enum By {
+    Session,
+    Proactive,
+}
+
+fn question(run_id: &str) -> Value {
+    json!({
+        "agentId": "a1", "threadId": THREAD, "runId": run_id, "tabId": "tab-1", "todoListId": "l1",
+        "messages": [
+            {"role": "user", "content": "What is \"left\"?"},
+            {"role": "assistant", "toolCalls": [
+                {"id": "c1", "type": "function", "function": {"name": "readTodos", "arguments": "{}"}}]},
+            {"role": "tool", "toolCallId": "c1", "content": "Water the basil – today"}
+        ],
+        "message": "Sure?\nReally?",
+        "pageContext": {"url": "/plants"}, "blocksContext": [{"id": "b1"}],
+    })
+}
+
+/// The payload's very text, and the hash that stands beside it.
+async fn shown(app: &Server, by: By, run_id: &str) -> (String, String) {
+    let query = match by {
+        By::Session => "",
+        By::Proactive => "?trigger=every%20morning",
+    };
+    let text = text(preview(app, query, &question(run_id))).await;
+    assert!(!text.contains(KEY), "{text}");
+    let answer: BTreeMap<String, Box<RawValue>> = serde_json::from_str(&text).expect("an object");
+    let hash = serde_json::from_str(answer["requestSha256"].get()).expect("a string");
+    (answer["payload"].get().to_owned(), hash)
+}
+
+/// Runs the turn, and gives the hash that the run announces.
+async fn announced(app: &Server, by: By, run_id: &str) -> String {
+    let mut body = question(run_id);
+    let request = app.request("POST", "/api/agent/chat");
+    let request = match by {
+        By::Session => request.bearer_auth(session("u1", "c1")),
+        By::Proactive => {
+            body["userId"] = "u1".into();
+            body["companyId"] = "c1".into();
+            request.bearer_auth(INTERNAL_SECRET).header("x-proactive-trigger", "every morning")
+        }
+    };
+    let response = request.json(&body).send().await.expect("an answer");
+    let events = run(&response.text().await.expect("a whole body"));
+    let prompt = events.iter().find(|event| event["name"] == "agent.prompt").expect("it is announced");
+    prompt["value"]["requestSha256"].as_str().expect("a hash").to_owned()
+}
+
+/// What was sent, with the places masked that must not be shown.
+fn masked(sent: &[u8], run_id: &str) -> String {
+    let mut text = String::from_utf8(sent.to_vec()).expect("UTF-8");
+    for secret in [KEY, THREAD, run_id] {
+        text = text.replace(secret, "***");
+    }
+    // The run's own token, in the tool server's address.
+    if let Some((before, after)) = text.split_once("?token=") {
+        let end = after.find(['&', '"']).expect("the string ends");
+        text = format!("{before}?token=***{}", &after[end..]);
+    }
+    text
+}
+
+fn sha256(text: &str) -> String {
+    let mut payload = Payload::builder(text.len());
+    payload.raw(text);
+    payload.finish().sha256()
+}
+
+#[tokio::test]
+async fn what_is_shown_is_what_is_sent() {
+    let vendor = Vendor::start().await;
+    let openai = json!({"provider": "openai", "model": "m", "baseUrl": vendor.base_url(), "apiKey": KEY});
+    let ollama = json!({"provider": "ollama", "model": "m", "baseUrl": vendor.ollama_url(), "apiKey": KEY});
+    let runtime = json!({
+        "agentServerUrl": vendor.ollama_url(), "agentServerProvider": "openai", "agentServerModel": "m",
+        "agentServerLocalUrl": vendor.base_url(), "agentServerApiKey": KEY, "agentServerEnableThinking": true
+    });
+    let workflow = json!({
+        "webhookUrl": format!("{}/hook", vendor.ollama_url()),
+        "auth": {"type": "header", "name": "x-key", "value": KEY}
+    });
+    vendor.on("a1", [plain("200 OK", "", r#"{"output":"hello"}"#)]);
+    let backends = [
+        ("EmbeddedAI", openai, false),
+        ("EmbeddedAI", ollama, false),
+        ("AgentServer", runtime, true),
+        ("WorkflowConnector", workflow, true),
+    ];
+    let mut count = 0;
+    for (container, content, names_the_run) in backends {
+        let app = server::app(&answered_by(container, &content), &[]).await;
+        for by in [By::Session, By::Proactive] {
+            // The prompt tells the minute, so what was shown before and after a run must be the same to say anything.
+            loop {
+                count += 1;
+                let run_id = format!("run-canary-{count}");
+                let (before, shown_hash) = shown(&app, by, &run_id).await;
+                let announced = announced(&app, by, &run_id).await;
+                let (after, _) = shown(&app, by, &run_id).await;
+                if before != after {
+                    continue;
+                }
+                let sent = vendor.received().pop().expect("the backend was asked").body;
+                assert_eq!(before, masked(&sent, &run_id), "{content} {by:?}");
+                assert_eq!((&sha256(&before), &announced), (&shown_hash, &shown_hash), "{content} {by:?}");
+                assert_eq!(before.contains("***"), names_the_run);
+                let of_the_system = before.contains("every morning");
+                assert_eq!(of_the_system, matches!(by, By::Proactive), "{before}");
+                break;
+            }
+        }
+    }
+    assert_eq!(vendor.received().len(), count, "a preview sends nothing");
+}

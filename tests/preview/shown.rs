@@ -1,0 +1,159 @@
+//! What a preview says of a turn.
+
+use agent_core::records::Precondition;
+use agent_core::role::RoleStore;
+use serde_json::{Value, json};
+
+use super::{DEBUG, PREVIEW, answered_by, json_of, preview};
+use crate::support::server::{self, Server, session};
+use crate::support::vendor::Vendor;
+use crate::support::{run, workspace};
+
+fn strings<'a>(list: &'a Value, name: &str) -> Vec<&'a str> {
+    let list = list.as_array().expect("a list");
+    list.iter().map(|element| element[name].as_str().expect("text")).collect()
+}
+
+#[tokio::test]
+async fn the_parts_make_up_the_prompt() {
+    let app = server::app(&workspace("http://127.0.0.1:9/v1", "m"), &[]).await;
+    let asked = json!({"agentId": "a1", "message": "Hello?", "todoListId": "l1",
+        "pageContext": {"url": "/plants"}, "blocksContext": [{"id": "b1"}]});
+    let shown = json_of(preview(&app, "", &asked)).await;
+
+    let parts = &shown["systemPromptParts"];
+    assert_eq!(strings(parts, "content").join("\n\n"), shown["finalSystemPrompt"].as_str().expect("text"));
+    assert_eq!(shown["payload"]["messages"][0]["content"], shown["finalSystemPrompt"]);
+    assert_eq!(strings(parts, "source")[0], "role");
+    let stabilities = strings(parts, "stability");
+    let rank =
+        |stability: &&str| ["role", "agent", "session", "turn"].iter().position(|known| known == stability);
+    assert!(stabilities.is_sorted_by_key(rank) && stabilities.iter().all(|s| rank(s).is_some()), "{parts}");
+    for part in parts.as_array().expect("a list") {
+        assert!(part["tokens"].as_u64() > Some(0), "{part}");
+        assert_eq!(part["sha256"].as_str().map(str::len), Some(64));
+        assert_eq!(part["bytes"], part["content"].as_str().expect("text").len());
+    }
+    let stable = stabilities.iter().take_while(|stability| matches!(**stability, "role" | "agent")).count();
+    let prefix = strings(parts, "content")[..stable].join("\n\n");
+    assert_eq!(shown["cache"], json!({"stablePrefixBytes": prefix.len()}));
+
+    let context = shown["combinedContext"].as_str().expect("text");
+    assert_eq!(strings(&shown["combinedContextParts"], "content").join("\n\n"), context);
+    for (name, said) in [("pageContext", "/plants"), ("blocksContext", "\"b1\"")] {
+        let part = shown[name].as_str().expect("text");
+        assert!(part.contains(said) && context.contains(part), "{part}");
+    }
+    let latest = format!("<context>\n{context}\n</context>\n\nHello?");
+    assert_eq!(shown["payload"]["messages"][1], json!({"role": "user", "content": latest}));
+
+    assert_eq!(
+        shown["executionContext"],
+        json!({"userId": "u1", "agentId": "a1", "agentName": "Agent", "todoListId": "l1",
+            "timezone": "Europe/Berlin", "threadId": "***", "runId": "***", "caller": "session"})
+    );
+    assert_eq!(shown["selection"]["chosen"], "embedded");
+    let matched: Vec<_> = shown["selection"]["rules"].as_array().expect("rules").iter().collect();
+    assert_eq!(matched.len(), 5);
+    assert_eq!(
+        *matched[3],
+        json!({"rule": "EmbeddedAI", "matched": true, "reason": "present"}),
+        "the first that matches"
+    );
+    assert_eq!(strings(&shown["tools"], "name"), ["createTodo", "readTodos"]);
+    assert!(shown["tools"][0]["inputSchema"].is_object());
+    let budget = &shown["budget"];
+    let tokens =
+        ["system", "tools", "messages"].map(|name| budget["tokens"][name].as_u64().expect("a count"));
+    assert_eq!(budget["promptTokens"].as_u64(), Some(tokens.iter().sum()));
+    assert!(budget["maxPromptTokens"].as_u64() > budget["promptTokens"].as_u64());
+    assert_eq!((&budget["messages"], &shown["trimmed"]), (&json!(1), &json!([])));
+}
+
+#[tokio::test]
+async fn query_and_body_say_the_same_and_no_message_is_needed() {
+    let app = server::app(&workspace("http://127.0.0.1:9/v1", "m"), &[]).await;
+    let get = |path: &str, query: &str| {
+        app.request("GET", &format!("{path}?{query}")).bearer_auth(session("u1", "c1"))
+    };
+    let query = "agentId=a1&message=Any%20todos%3F&threadId=t&todoListId=l1&timezone=Asia/Tokyo";
+    let body =
+        json!({"agentId": "a1", "message": "Any todos?", "todoListId": "l1", "timezone": "Asia/Tokyo"});
+    let same = |one: &Value, other: &Value| {
+        // All but what tells the minute.
+        ["finalSystemPrompt", "systemPromptParts", "executionContext", "selection", "tools", "budget"]
+            .iter()
+            .all(|name| one[*name] == other[*name] && !one[*name].is_null())
+    };
+    let posted = json_of(preview(&app, "", &body)).await;
+    for path in [DEBUG, PREVIEW] {
+        let got = json_of(get(path, query)).await;
+        assert!(same(&got, &posted), "{got} {posted}");
+        let sent = got["payload"]["messages"][1]["content"].as_str().expect("text");
+        assert!(sent.ends_with("Any todos?") && sent.contains("Asia/Tokyo"), "{sent}");
+    }
+    let plain = json_of(get(DEBUG, "agentId=a1")).await;
+    assert_eq!(plain["budget"]["messages"], 1, "the turn's context has a message of its own");
+    assert!(plain.get("pageContext").is_none() && plain.get("blocksContext").is_none());
+    for body in [json!({"agentId": "a1"}), json!({"agentId": "a1", "messages": []})] {
+        assert_eq!(json_of(preview(&app, "", &body)).await["systemPromptParts"], plain["systemPromptParts"]);
+    }
+}
+
+#[tokio::test]
+async fn what_does_not_fit_is_said_to_be_left_out() {
+    let agent = json!({"provider": "ollama", "model": "m", "baseUrl": "http://127.0.0.1:9"});
+    let app = server::app(&answered_by("EmbeddedAI", &agent), &[("OLLAMA_NUM_CTX", "4096")]).await;
+    let long = "word ".repeat(400);
+    let history: Vec<Value> = (0..12)
+        .map(|i| json!({"role": if i % 2 == 0 { "user" } else { "assistant" }, "content": long}))
+        .collect();
+    let shown =
+        json_of(preview(&app, "", &json!({"agentId": "a1", "messages": history, "message": "Now?"}))).await;
+    let [trimmed] = &shown["trimmed"].as_array().expect("a list")[..] else { panic!("{shown}") };
+    assert_eq!(trimmed["reason"], "tokenBudget");
+    let (left_out, kept) = (trimmed["messages"].as_u64(), shown["budget"]["messages"].as_u64());
+    assert_eq!(left_out.zip(kept).map(|(left_out, kept)| left_out + kept), Some(13));
+    assert!(trimmed["tokens"].as_u64() > Some(400), "{trimmed}");
+    let sent = shown["payload"]["messages"].as_array().expect("messages").len();
+    assert_eq!(kept, Some(sent as u64 - 1), "the system prompt is one more");
+    assert!(shown["budget"]["promptTokens"].as_u64() <= shown["budget"]["maxPromptTokens"].as_u64());
+}
+
+async fn first_changed(app: &Server, user: &str) -> Value {
+    let asked = app.request("GET", &format!("{DEBUG}?agentId=a1")).bearer_auth(session(user, "c1"));
+    json_of(asked).await["cache"]["firstChangedPart"].clone()
+}
+
+#[tokio::test]
+async fn the_first_part_that_has_changed_since_the_latest_run_is_named() {
+    let vendor = Vendor::start().await;
+    let mut workspace = workspace(&vendor.base_url(), "m");
+    workspace["users"].as_array_mut().expect("users").push(json!({"id": "u2", "companyId": "c1"}));
+    workspace["agents"][0]["content"]["rules"] = json!(["Say please."]);
+    let stores = server::stores(&workspace).await;
+    let app = server::app_over(stores.clone(), &[]).await;
+    let ask = async || {
+        let response = app.chat(&json!({"agentId": "a1", "message": "Hello"})).await;
+        run(&response.text().await.expect("a whole body"));
+    };
+    let change = async |rules: Value| {
+        let mut role = workspace["agents"][0].clone();
+        role["content"]["rules"] = rules;
+        let role = serde_json::from_value(role).expect("a role");
+        stores.roles.put_role(role, Precondition::Any).await.expect("put");
+    };
+    assert_eq!(first_changed(&app, "u1").await, Value::Null, "there was no run");
+    ask().await;
+    assert_eq!(first_changed(&app, "u1").await, Value::Null, "nothing has changed");
+    change(json!(["Say thanks."])).await;
+    let changed = first_changed(&app, "u1").await;
+    assert_eq!(changed, "rules");
+    assert_eq!(first_changed(&app, "u1").await, changed, "a preview is no run");
+    assert_eq!(first_changed(&app, "u2").await, Value::Null, "nor another user's");
+    ask().await;
+    assert_eq!(first_changed(&app, "u1").await, Value::Null);
+    change(json!([])).await;
+    let changed = first_changed(&app, "u1").await;
+    assert!(changed.is_string() && changed != "system-prompt", "{changed}");
+}
