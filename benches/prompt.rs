@@ -233,6 +233,7 @@ impl Case {
             context: ExecutionContext::default(),
             tool_choice: ToolChoice::default(),
             thinking: None,
+            run_token: None,
         };
         PreparedTurn {
             selection: select(&self.role),

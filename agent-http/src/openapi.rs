@@ -61,6 +61,7 @@ fn paths(operations: Vec<Operation>) -> Value {
 
 fn security_schemes() -> Value {
     json!({
+        "mcpToken": {"type": "http", "scheme": "bearer", "description": "An MCP token of an agent."},
         "session": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT",
             "description": "A user's session token."},
         "sessionCookie": {"type": "apiKey", "in": "cookie", "name": crate::auth::SESSION_COOKIE,

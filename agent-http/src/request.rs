@@ -21,8 +21,8 @@ use crate::serve::{Body, ResponseBody};
 
 pub use body::{BodyLimits, read_body, read_json, read_json_bytes};
 pub use id::RequestId;
-pub(crate) use json::{is_deeper_than, without_values};
 pub use json::{MAX_JSON_DEPTH, parse_json};
+pub(crate) use json::{is_deeper_than, without_values};
 pub use query::Query;
 pub use route::{Lookup, Params, Route, RouteTable};
 

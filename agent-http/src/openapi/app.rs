@@ -11,7 +11,10 @@ use crate::app::{AgentPage, DocumentPage, MadeToken, TokenPage, TokenRequest};
 use crate::error::Code;
 
 pub(super) fn operations(schemas: &mut Schemas) -> Vec<Operation> {
-    let mut all = vec![chat()];
+    let mut all = vec![chat(), private_chat()];
+    all.extend(previews());
+    all.extend(tool_server());
+    all.extend(assistants());
     all.extend(agents(schemas));
     all.extend(tokens(schemas));
     all.extend(documents(schemas));
@@ -19,9 +22,13 @@ pub(super) fn operations(schemas: &mut Schemas) -> Vec<Operation> {
     all
 }
 
-fn chat() -> Operation {
-    let text = || json!({"type": "string"});
-    let body = json!({
+fn text() -> Value {
+    json!({"type": "string"})
+}
+
+/// What the chat entry is asked with.
+fn chat_body() -> Value {
+    json!({
         "type": "object",
         "description": "Our own fields, AG-UI's RunAgentInput, the AI SDK's UI messages, or OpenAI's spelling.",
         "properties": {
@@ -31,7 +38,10 @@ fn chat() -> Operation {
             "widgetToken": text(), "userId": text(), "companyId": text(),
             "pageContext": {}, "blocksContext": {"type": "array"}, "toolChoice": {},
         },
-    });
+    })
+}
+
+fn chat() -> Operation {
     Operation::new(
         Method::POST,
         "/api/agent/chat",
@@ -42,8 +52,104 @@ fn chat() -> Operation {
     .credentials(&["session", "sessionCookie", "widgetToken", "internal"])
     .parameter("header", "X-Proactive-Trigger", "Makes the call a proactive one, and says why.", text())
     .run()
-    .body(body)
+    .body(chat_body())
     .problems(&[Code::NotFound, Code::Conflict, Code::RateLimited])
+}
+
+fn private_chat() -> Operation {
+    let summary = "As `/api/agent/chat`, for older clients; also takes `chatInput` and `sessionId`.";
+    Operation::new(Method::POST, "/api/svcchat/private", "privateChat", "chat", summary)
+        .credentials(&["session", "sessionCookie", "widgetToken", "internal"])
+        .run()
+        .body(chat_body())
+        .problems(&[Code::NotFound, Code::Conflict, Code::RateLimited])
+}
+
+/// What would be sent, by the code that sends.
+fn previews() -> Vec<Operation> {
+    let preview = |method, path, id: &str, summary: &str| {
+        Operation::new(method, path, id, "previews", summary)
+            .session()
+            .answers(
+                200,
+                "The prompt, its parts, and the request as it would be sent.",
+                json!({"type": "object"}),
+            )
+            .problems(&[Code::NotFound, Code::NoConnector])
+    };
+    let by_query = |operation: Operation| {
+        ["agentId", "message", "threadId", "todoListId", "timezone", "trigger"]
+            .into_iter()
+            .fold(operation, |operation, name| operation.parameter("query", name, "As the chat's.", text()))
+    };
+    let path = "/api/svcchat/previewPrompt";
+    vec![
+        by_query(preview(
+            Method::GET,
+            "/api/svcchat/debugPrompt",
+            "debugPrompt",
+            "The prompt and the request of an agent, with or without a message.",
+        )),
+        by_query(preview(Method::GET, path, "previewPrompt", "What a message would have sent.")),
+        preview(Method::POST, path, "previewPromptOf", "What a body of the chat's would have sent.")
+            .body(chat_body()),
+    ]
+}
+
+fn tool_server() -> Vec<Operation> {
+    let mcp = |method, id: &str, summary: &str| {
+        Operation::new(method, "/api/agent/mcp", id, "mcp", summary)
+            .note("The Model Context Protocol over Streamable HTTP, revisions 2026-07-28, 2025-11-25 and 2025-06-18.")
+            .credentials(&["mcpToken"])
+            .parameter("query", "token", "The token, where it is not a bearer.", text())
+    };
+    let message = || json!({"type": "object"});
+    vec![
+        mcp(Method::GET, "mcpListen", "Listens to the messages of a session.")
+            .response(
+                200,
+                json!({"description": "A stream of messages.",
+                "content": {"text/event-stream": {"schema": {"type": "string"}}}}),
+            )
+            .problems(&[Code::Forbidden, Code::NotFound]),
+        mcp(Method::POST, "mcpSend", "One message of JSON-RPC.")
+            .body(message())
+            .answers(200, "Its answer.", message())
+            .answers_nothing(202, "A notification is taken.")
+            .problems(&[Code::Forbidden, Code::NotFound, Code::RateLimited]),
+        mcp(Method::DELETE, "mcpEnd", "Ends a session.")
+            .answers_nothing(204, "It is ended.")
+            .problems(&[Code::Forbidden, Code::NotFound]),
+        Operation::new(
+            Method::GET,
+            "/api/agent/tools/audit",
+            "toolAudit",
+            "mcp",
+            "Who has called the tools of an agent of the caller's own.",
+        )
+        .session()
+        .parameter("query", "agentId", "The agent.", text())
+        .paged()
+        .answers(200, "One page, the newest first.", json!({"type": "object"}))
+        .problems(&[Code::NotFound]),
+    ]
+}
+
+/// Answered for a system that is gone.
+fn assistants() -> Vec<Operation> {
+    let operation = |method, path, id: &str| {
+        Operation::new(method, path, id, "deprecated", "Does nothing, and says so.").session().answers(
+            200,
+            "What to use instead.",
+            json!({"type": "object"}),
+        )
+    };
+    let action = "/api/assistants/context/{*action}";
+    vec![
+        operation(Method::GET, "/api/assistants/context-status", "contextStatus"),
+        operation(Method::GET, action, "contextAction"),
+        operation(Method::POST, action, "contextActionOf"),
+    ]
 }
 
 impl Operation {
