@@ -30,7 +30,11 @@ pub(super) fn push_mcp_server_url(
     match &turn.run_token {
         None => body.json(&url.as_str()),
         // A token's text is of letters that an address takes as they are.
-        Some(token) => body.partly_masked([Ok(url.as_str()), Ok("&token="), Err(token.text().expose())]),
+        Some(token) => {
+            let (address, identities) = url.as_str().split_once('?').expect("the identities are its query");
+            let token = Err(token.text().expose());
+            body.partly_masked([Ok(address), Ok("?token="), token, Ok("&"), Ok(identities)])
+        }
     };
     Ok(())
 }
