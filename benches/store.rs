@@ -37,7 +37,7 @@ const DOCUMENT_BYTES: usize = 2048;
 
 fn main() -> Result<ExitCode> {
     let check = std::env::args().any(|argument| argument == "--check");
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     // As a task, for what is awaited outside of all tasks is polled by a thread that wakes in another way.
     let stored = runtime.block_on(runtime.spawn(async {
         let writes = writes().await?;

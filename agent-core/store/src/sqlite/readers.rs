@@ -1,6 +1,8 @@
 //! The threads that read.
 
+use std::future::{Future, poll_fn};
 use std::path::Path;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::{self, JoinHandle};
@@ -16,10 +18,13 @@ use super::freshness::Freshness;
 use super::rows::Rows;
 use super::{Counts, SqliteOptions, schema};
 
-/// How often a thread looks for another read before it goes to sleep, giving way in between: some
+/// How often a thread looks for another read before it goes to sleep, giving way in between: some tens of
 /// microseconds. Reads come one after another, such as of a role and then of its documents, and waking a
 /// thread costs as much as many rows.
-const LOOKS: usize = 50;
+const LOOKS: usize = 400;
+
+/// How often a task looks for its answer before it goes to sleep.
+const TASK_LOOKS: usize = 100;
 
 type Job = Box<dyn FnOnce(&Connection) + Send>;
 
@@ -71,11 +76,27 @@ impl Readers {
             let _ = answer.send(snapshot(connection, &freshness, query));
         });
         self.queue.send(job).await.map_err(|_| StoreError::unavailable(Fault::closed()))?;
-        match answered.await {
+        match patiently(answered).await {
             Ok(outcome) => outcome.map_err(StoreError::from),
             Err(oneshot::Canceled) => Err(StoreError::unavailable(Fault::closed())),
         }
     }
+}
+
+/// Waits for an answer, and looks for it some times more before the task goes to sleep: what is in memory is
+/// read sooner than a sleeping worker wakes. Whatever else is ready runs in between.
+async fn patiently<T>(answered: oneshot::Receiver<T>) -> Result<T, oneshot::Canceled> {
+    let mut answered = answered;
+    let mut looks = 0;
+    poll_fn(|cx| {
+        let polled = Pin::new(&mut answered).poll(cx);
+        if polled.is_pending() && looks < TASK_LOOKS {
+            looks += 1;
+            cx.waker().wake_by_ref();
+        }
+        polled
+    })
+    .await
 }
 
 impl Drop for Readers {
