@@ -10,8 +10,8 @@ use async_trait::async_trait;
 
 use crate::clock::{Clock, SystemClock};
 use crate::records::{
-    Collection, Inventory, Key, List, MAX_PAGE, MAX_VALUE_BYTES, MAX_WRITES, Order, Page, Record, Records,
-    StoreError, Write,
+    Collection, Inventory, Key, List, MAX_PAGE, MAX_VALUE_BYTES, Order, Page, Record, Records, StoreError,
+    Write, check_writes,
 };
 
 /// The most bytes that a [`MemoryRecords`] holds, unless told otherwise.
@@ -53,22 +53,6 @@ impl MemoryRecords {
     /// Sets how many bytes one value and all keys and values together may have.
     pub fn with_limits(self, max_value_bytes: usize, max_total_bytes: usize) -> Self {
         Self { max_value_bytes, max_total_bytes, ..self }
-    }
-
-    /// What can be said of writes without looking at what is there.
-    fn check(&self, writes: &[Write]) -> Result<(), StoreError> {
-        if writes.len() > MAX_WRITES {
-            let fault = format!("there are {} writes, and at most {MAX_WRITES} are taken", writes.len());
-            return Err(StoreError::Invalid(fault));
-        }
-        for write in writes {
-            if let Write::Put { value, .. } = write
-                && value.get().len() > self.max_value_bytes
-            {
-                return Err(StoreError::TooLarge { bytes: value.get().len(), limit: self.max_value_bytes });
-            }
-        }
-        Ok(())
     }
 
     /// No code panics while it holds the lock, so a poisoned one is as whole as any.
@@ -159,7 +143,7 @@ impl Records for MemoryRecords {
     }
 
     async fn commit(&self, writes: Vec<Write>) -> Result<Vec<Option<u64>>, StoreError> {
-        self.check(&writes)?;
+        check_writes(&writes, self.max_value_bytes)?;
         let now = to_millis(self.clock.now());
         let mut state = self.write();
         let mut done = Vec::with_capacity(writes.len());

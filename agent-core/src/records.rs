@@ -205,6 +205,26 @@ impl Write {
     }
 }
 
+/// What can be said of writes without looking at what is there: for stores, before they do anything.
+///
+/// # Errors
+/// [`StoreError::Invalid`] for more than [`MAX_WRITES`], [`StoreError::TooLarge`] for the first value of more
+/// than `max_value_bytes`.
+pub fn check_writes(writes: &[Write], max_value_bytes: usize) -> Result<(), StoreError> {
+    if writes.len() > MAX_WRITES {
+        let fault = format!("there are {} writes, and at most {MAX_WRITES} are taken", writes.len());
+        return Err(StoreError::Invalid(fault));
+    }
+    for write in writes {
+        if let Write::Put { value, .. } = write
+            && value.get().len() > max_value_bytes
+        {
+            return Err(StoreError::TooLarge { bytes: value.get().len(), limit: max_value_bytes });
+        }
+    }
+    Ok(())
+}
+
 /// Stored data, by tenant, collection and id. The [module](self) states the contract.
 #[async_trait]
 pub trait Records: Send + Sync + 'static {

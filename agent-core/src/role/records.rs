@@ -81,13 +81,10 @@ pub(crate) struct RoleKeys {
 
 impl RoleKeys {
     pub(crate) fn new(company_id: &str, agent_id: &str) -> Result<Self, StoreError> {
-        if agent_id.len() > MAX_ID_BYTES {
-            let fault = format!("the id has {} bytes, and at most {MAX_ID_BYTES} are taken", agent_id.len());
-            return Err(StoreError::Invalid(fault));
-        }
+        let role = role_key(company_id, agent_id)?;
         Ok(Self {
             agent: Collection::of_platform(AGENTS)?.key(agent_id)?,
-            role: Key::new(company_id, ROLES, agent_id)?,
+            role,
             secrets: Key::new(company_id, ROLE_SECRETS, agent_id)?,
         })
     }

@@ -51,7 +51,7 @@ use std::time::Duration;
 
 use agent_core::clock::{Clock, SystemClock};
 use agent_core::records::{
-    Collection, Inventory, Key, List, MAX_VALUE_BYTES, MAX_WRITES, Page, Record, Records, StoreError, Write,
+    Collection, Inventory, Key, List, MAX_VALUE_BYTES, Page, Record, Records, StoreError, Write, check_writes,
 };
 use async_trait::async_trait;
 
@@ -204,22 +204,6 @@ impl SqliteStore {
     pub async fn check_integrity(&self) -> Result<Vec<String>, StoreError> {
         backup::check(self.path.clone()).await.map_err(StoreError::unavailable)
     }
-
-    /// What can be said of writes without looking at what is there.
-    fn check(&self, writes: &[Write]) -> Result<(), StoreError> {
-        if writes.len() > MAX_WRITES {
-            let fault = format!("there are {} writes, and at most {MAX_WRITES} are taken", writes.len());
-            return Err(StoreError::Invalid(fault));
-        }
-        let values = writes.iter().filter_map(|write| match write {
-            Write::Put { value, .. } => Some(value.get().len()),
-            Write::Delete { .. } => None,
-        });
-        match values.max().filter(|bytes| *bytes > self.max_value_bytes) {
-            Some(bytes) => Err(StoreError::TooLarge { bytes, limit: self.max_value_bytes }),
-            None => Ok(()),
-        }
-    }
 }
 
 impl fmt::Debug for SqliteStore {
@@ -268,7 +252,7 @@ impl Records for SqliteStore {
     }
 
     async fn commit(&self, writes: Vec<Write>) -> Result<Vec<Option<u64>>, StoreError> {
-        self.check(&writes)?;
+        check_writes(&writes, self.max_value_bytes)?;
         if writes.is_empty() {
             return Ok(Vec::new());
         }
