@@ -86,7 +86,7 @@ fn agent_tools(
     let (server, mcp) = (&config.server, &config.mcp);
     let timeout = server.tool_loop.tool_timeout;
     let door = Door::new(&config.public_url(bound), bound, server.origins.clone());
-    let legacy = mcp.legacy_query.then(|| LegacyQuery::new(stores.records.clone()));
+    let legacy = mcp.legacy_query.then(|| LegacyQuery::new(stores.roles.clone()));
     let limits = McpLimits {
         body: server.body.clone(),
         json_depth: server.json_depth,

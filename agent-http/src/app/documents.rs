@@ -9,7 +9,7 @@ use http::{Method, Request, StatusCode, request};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::App;
+use super::{App, answer};
 use super::resource::{self, ATTEMPTS};
 use crate::error::HttpError;
 use crate::request::{self as requests, Handled, Params, Query};
@@ -55,7 +55,7 @@ pub(super) async fn answer(app: &App, route: Route, params: &Params, request: Re
             let listed =
                 document_heads(&*app.records, &principal.company_id, &resource::page(&query)?).await?;
             let page = DocumentPage { documents: listed.items, next_cursor: listed.next_cursor };
-            resource::json_body(StatusCode::OK, &page)
+            answer::json(StatusCode::OK, &page)
         }
         Route::Get => {
             let found = existing(app, &key(&principal, params.get("id")?)?).await?;
