@@ -11,6 +11,7 @@ use agent_core::token::{Grant, McpGrant, NewToken, Tokens, WidgetGrant};
 use serde_json::{Value, json};
 
 use super::application::mcp;
+use crate::support;
 use crate::support::server::{self, Server, session};
 
 /// Words that only one thing has in it.
@@ -78,25 +79,43 @@ fn questions() -> Vec<(&'static str, Value, Option<&'static str>)> {
     questions
 }
 
-async fn ask(app: &Server, query: &str, method: &str, params: &Value) -> String {
-    let body = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
-    let request = app.request("POST", &format!("/api/agent/mcp{query}")).json(&body);
-    request.send().await.expect("an answer").text().await.expect("a whole body")
+/// A client of the tool server, with one credential.
+struct Client<'s> {
+    http: reqwest::Client,
+    app: &'s Server,
+    query: &'s str,
+}
+
+impl<'s> Client<'s> {
+    fn new(app: &'s Server, query: &'s str) -> Self {
+        Self { http: support::client(), app, query }
+    }
+
+    async fn ask_with(&self, more: &str, method: &str, params: &Value) -> String {
+        let url = self.app.url(&format!("/api/agent/mcp{}{more}", self.query));
+        let body = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
+        let response = self.http.post(url).json(&body).send().await.expect("an answer");
+        response.text().await.expect("a whole body")
+    }
+
+    async fn ask(&self, method: &str, params: &Value) -> String {
+        self.ask_with("", method, params).await
+    }
 }
 
 /// Which marks the answers have, whereby what has none of them must be as if it were not there.
-async fn seen(app: &Server, query: &str) -> BTreeSet<&'static str> {
+async fn seen(client: &Client<'_>) -> BTreeSet<&'static str> {
     let mut seen = BTreeSet::<&str>::new();
     for (method, params, named) in questions() {
-        let answer = ask(app, query, method, &params).await;
+        let answer = client.ask(method, &params).await;
         let marks: Vec<_> = MARKS.iter().filter(|mark| answer.contains(**mark)).collect();
         seen.extend(marks);
         if let Some(id) = named {
             let absent = "n".repeat(id.len());
             let params = params.to_string().replace(id, &absent).parse().expect("JSON");
-            let nowhere = ask(app, query, method, &params).await;
+            let nowhere = client.ask(method, &params).await;
             let own = seen.iter().any(|mark| mark.ends_with(id.trim_start_matches("t-")));
-            assert!(own || answer.replace(id, &absent) == nowhere, "{query} {method} {id}: {answer}");
+            assert!(own || answer.replace(id, &absent) == nowhere, "{method} {id}: {answer}");
         }
     }
     seen
@@ -143,7 +162,9 @@ async fn no_cell_of_the_matrix_leaks() {
         let (company, agent) = (new.company_id.clone(), new.agent_id.clone());
         let minted = Tokens::new(stores.records.clone(), Arc::new(SystemClock)).mint(new).await;
         let token = minted.expect("it is made").text.expose().to_owned();
-        let seen = seen(&app, &format!("?token={token}")).await;
+        let query = format!("?token={token}");
+        let client = Client::new(&app, &query);
+        let seen = seen(&client).await;
         assert_eq!(seen, expected.into_iter().collect(), "{kind}");
         // Naming others beside it helps nobody, whether they are there or not.
         for (name, own, others) in [
@@ -152,8 +173,7 @@ async fn no_cell_of_the_matrix_leaks() {
         ] {
             let mut refusals = BTreeSet::new();
             for other in others.into_iter().filter(|other| *other != own) {
-                let answer =
-                    ask(&app, &format!("?token={token}&{name}={other}"), "tools/list", &json!({})).await;
+                let answer = client.ask_with(&format!("&{name}={other}"), "tools/list", &json!({})).await;
                 let problem: Value = serde_json::from_str(&answer).expect("a problem");
                 assert_eq!(problem["code"], "FORBIDDEN", "{kind} {other}: {answer}");
                 refusals.insert(problem["detail"].to_string());
@@ -198,9 +218,9 @@ async fn what_is_no_token_of_this_door_sees_nothing_at_all() {
         ("names alone", "?userId=ada&agentId=a1&todoListId=l-ada".to_owned()),
     ];
     for (kind, query) in cases {
-        let mut answers = BTreeSet::new();
+        let (client, mut answers) = (Client::new(&app, &query), BTreeSet::new());
         for (method, params, _) in questions() {
-            let answer = ask(&app, &query, method, &params).await;
+            let answer = client.ask(method, &params).await;
             let problem: Value = serde_json::from_str(&answer).expect("a problem");
             let expected = if matches!(kind, "twice" | "two") { 400 } else { 401 };
             assert_eq!(problem["status"], expected, "{kind} {method}: {answer}");
