@@ -8,6 +8,7 @@ use jiff::ToSpan;
 use jiff::civil::{Date, DateTime, Time, time};
 
 use super::error::{CronField, ScheduleError, excerpt};
+use super::field;
 use super::spec::MAX_CRON_LEN;
 
 /// The wall times that an expression names.
@@ -35,10 +36,6 @@ const FIELDS: [CronField; 6] = [
     CronField::DayOfWeek,
 ];
 
-const MONTHS: [&str; 12] =
-    ["JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"];
-const WEEKDAYS: [&str; 7] = ["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"];
-
 impl Pattern {
     /// Reads an expression.
     pub(super) fn parse(expression: &str) -> Result<Self, ScheduleError> {
@@ -54,7 +51,7 @@ impl Pattern {
             return Err(shape(format_args!("must have five or six fields, not {}", fields.len())));
         }
         for (position, (field, text)) in FIELDS[6 - fields.len()..].iter().zip(&fields).enumerate() {
-            check_field(*field, position + 1, text)?;
+            field::check(*field, position + 1, text)?;
         }
         Self::from_fields(&fields)
     }
@@ -195,10 +192,4 @@ fn fields_of_nickname(nickname: &str) -> Result<&'static str, ScheduleError> {
             excerpt(nickname)
         ))),
     }
-}
-
-fn check_field(_field: CronField, _position: usize, _text: &str) -> Result<(), ScheduleError> {
-    let _ = MONTHS;
-    let _ = WEEKDAYS;
-    Ok(())
 }
