@@ -13,8 +13,8 @@ use super::spec::MAX_CRON_LEN;
 
 /// The wall times that an expression names.
 ///
-/// croner reads the expression; what it read is kept in 144 bytes in place of its seven kilobytes, because there may be
-/// very many schedules. Which days match depends on a month's length and first weekday alone, so they are kept for each
+/// croner reads the expression; what it read is kept in some 150 bytes in place of its five kilobytes, because there may
+/// be very many schedules. Which days match depends on a month's length and first weekday alone, so they are kept for each
 /// of the 28 months that there can be.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Pattern {

@@ -3,6 +3,7 @@ use proptest::prelude::*;
 use proptest::string::string_regex;
 use serde_json::{Value, json};
 
+use super::cron::zone;
 use super::*;
 
 fn at(text: &str) -> Timestamp {
@@ -58,6 +59,44 @@ fn cron_keeps_to_the_table() {
     }
     assert!(faults.is_empty(), "{} of {count} rows:\n{}", faults.len(), faults.join("\n"));
     assert!(count >= 500 && zones.len() >= 10, "{count} rows, {} zones", zones.len());
+}
+
+/// The examples of `docs/jobs.md`.
+#[test]
+fn documented_examples_are_true() {
+    let both = DstPolicy { gap: Gap::Skip, fold: Fold::Both };
+    let daily = |anchor| every(86_400_000, anchor);
+    let berlin =
+        |expression, dst| Schedule::Cron(Cron::new(expression, "Europe/Berlin", dst).expect(expression));
+    let by_rule = |expression| berlin(expression, DstPolicy::default());
+    for (schedule, day, expected) in [
+        (by_rule("30 2 * * *"), "03-29", &["03:00+02"][..]),
+        (by_rule("30 2 * * *"), "10-25", &["02:30+02"]),
+        (berlin("30 2 * * *", both), "03-29", &[]),
+        (berlin("30 2 * * *", both), "10-25", &["02:30+02", "02:30+01"]),
+        (by_rule("0 2,3 * * *"), "03-29", &["03:00+02"]),
+        (by_rule("0 2,3 * * *"), "10-25", &["02:00+02", "03:00+01"]),
+        (by_rule("*/30 2 * * *"), "03-29", &[]),
+        (by_rule("*/30 2 * * *"), "10-25", &["02:00+02", "02:30+02", "02:00+01", "02:30+01"]),
+        (daily("2026-03-28T12:00:00+01:00"), "03-29", &["13:00+02"]),
+        (daily("2026-10-24T12:00:00+02:00"), "10-25", &["11:00+01"]),
+    ] {
+        let found = on_day_in_berlin(&schedule, day);
+        assert_eq!(found, expected, "{schedule:?} on {day}");
+    }
+    assert_eq!(on_day_in_berlin(&by_rule("0 * * * *"), "03-29").len(), 23);
+    assert_eq!(on_day_in_berlin(&by_rule("0 * * * *"), "10-25").len(), 25);
+}
+
+fn on_day_in_berlin(schedule: &Schedule, day: &str) -> Vec<String> {
+    let zone = zone("Europe/Berlin").expect("a zone");
+    let day: jiff::civil::Date = format!("2026-{day}").parse().expect("a day");
+    let start = day.to_zoned(zone.clone()).expect("midnight").timestamp();
+    following(schedule, start - SignedDuration::from_secs(1))
+        .map(|time| time.to_zoned(zone.clone()))
+        .take_while(|time| time.date() == day)
+        .map(|time| time.strftime("%H:%M%:::z").to_string())
+        .collect()
 }
 
 #[test]
