@@ -46,30 +46,30 @@ impl Pattern {
             Some(nickname) => fields_of_nickname(nickname)?.to_owned(),
             None => expression.to_ascii_uppercase(),
         };
-        let fields: Vec<&str> = expanded.split_ascii_whitespace().collect();
-        if !(5..=6).contains(&fields.len()) {
-            return Err(shape(format_args!("must have five or six fields, not {}", fields.len())));
+        let given: Vec<&str> = expanded.split_ascii_whitespace().collect();
+        let fields = match given[..] {
+            [minute, hour, day, month, weekday] => ["0", minute, hour, day, month, weekday],
+            [second, minute, hour, day, month, weekday] => [second, minute, hour, day, month, weekday],
+            _ => return Err(shape(format_args!("must have five or six fields, not {}", given.len()))),
+        };
+        let implied = fields.len() - given.len();
+        for (place, (field, text)) in (1..).zip(FIELDS.into_iter().zip(fields)) {
+            field::check(field, place - implied, text)?;
         }
-        for (position, (field, text)) in FIELDS[6 - fields.len()..].iter().zip(&fields).enumerate() {
-            field::check(*field, position + 1, text)?;
-        }
-        Self::from_fields(&fields)
+        Self::from_fields(fields)
     }
 
-    fn from_fields(fields: &[&str]) -> Result<Self, ScheduleError> {
-        let [.., minute, hour, day, _, weekday] = fields else {
-            return Err(shape("must have five or six fields"));
-        };
+    fn from_fields(fields: [&str; 6]) -> Result<Self, ScheduleError> {
+        let [second, minute, hour, day, _, weekday] = fields;
         let has_star = |field: &str| field.contains(['*', '?']);
         let parser = CronParser::builder()
-            .seconds(Seconds::Optional)
+            .seconds(Seconds::Required)
             .year(Year::Disallowed)
             // A day need match one of the two fields where neither has a star, and both otherwise, also where the star
             // has a step.
             .dom_and_dow(has_star(day) || has_star(weekday))
             .build();
         let parsed = parser.parse(&fields.join(" ")).map_err(shape)?.pattern;
-        let second = if fields.len() == 6 { fields[0] } else { "0" };
         Ok(Self {
             seconds: bits(&parsed.seconds.values()),
             minutes: bits(&parsed.minutes.values()),

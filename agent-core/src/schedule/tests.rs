@@ -217,6 +217,9 @@ fn bad_specs_say_what_is_wrong() {
         (json!({"everyMs": 1000, "timezone": ""}), "timezone", "timezone \"\" is not"),
         (json!({"cron": "@daily", "timezone": "CET-1CEST"}), "timezone", "timezone \"CET-1CEST\" is not"),
         (json!({"cron": "@daily", "timezone": "Etc/Unknown"}), "timezone", "timezone \"Etc/Unknown\" is not"),
+        (json!({"cron": "@daily", "timezone": "localtime"}), "timezone", "timezone \"localtime\" is not"),
+        (json!({"cron": "@daily", "timezone": "posix/Europe/Berlin"}), "timezone", "timezone \"posix/"),
+        (json!({"cron": "@daily", "timezone": "right/Europe/Berlin"}), "timezone", "timezone \"right/"),
         (json!({"cron": "@daily", "timezone": long}), "timezone", "timezone \"*,*,"),
         (json!({"cron": ""}), "cron", "cron must have five or six fields, not 0"),
         (json!({"cron": "* * * *"}), "cron", "cron must have five or six fields, not 4"),
@@ -224,6 +227,7 @@ fn bad_specs_say_what_is_wrong() {
         (json!({"cron": long}), "cron", "cron must be at most 1024 bytes long"),
         (json!({"cron": "@reboot"}), "cron", "cron \"@reboot\" is none of @yearly, "),
         (json!({"cron": "0 25 * * *"}), "cron", "cron: hour (field 2): \"25\" is not from 0 to 23"),
+        (json!({"cron": "60 * * * * *"}), "cron", "cron: second (field 1): \"60\" is not from 0 to 59"),
         (json!({"cron": "0 0 25 * * *"}), "cron", "cron: hour (field 3): \"25\" is not from 0 to 23"),
         (json!({"cron": "0 9 1,32 * *"}), "cron", "cron: day of month (field 3): \"32\" is not from 1 to 31"),
         (
