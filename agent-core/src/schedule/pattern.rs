@@ -150,20 +150,33 @@ fn next_bit(bits: u64, from: i8) -> Option<i8> {
 }
 
 fn days_of_each_month(parsed: &CronPattern) -> Result<[[u32; 4]; 7], ScheduleError> {
-    // Months of each length, with the years that decide about February.
-    const LENGTHS: [(i32, u32); 4] = [(2023, 2), (2024, 2), (2023, 4), (2023, 1)];
+    let depends_on_length = parsed.days.has_modifiers() || parsed.days_of_week.has_modifiers();
     let mut days = [[0; 4]; 7];
-    for (first, of_weekday) in days.iter_mut().enumerate() {
-        for (length, (of_length, (year, month))) in (28..).zip(of_weekday.iter_mut().zip(LENGTHS)) {
-            for day in 1..=length {
-                let weekday = WEEKDAYS_OF_CRONER[(first + day as usize - 1) % 7];
-                if parsed.day_match(year, month, day, weekday).map_err(shape)? {
-                    *of_length |= 1 << day;
-                }
-            }
+    for (first_weekday, of_weekday) in days.iter_mut().enumerate() {
+        let of_longest = days_of_month(parsed, first_weekday, 31)?;
+        for (length, of_length) in (28..).zip(of_weekday) {
+            *of_length = if depends_on_length {
+                days_of_month(parsed, first_weekday, length)?
+            } else {
+                of_longest & (u32::MAX >> (31 - length))
+            };
         }
     }
     Ok(days)
+}
+
+fn days_of_month(parsed: &CronPattern, first_weekday: usize, length: u32) -> Result<u32, ScheduleError> {
+    let (year, month) = match length {
+        28 => (2023, 2),
+        29 => (2024, 2),
+        30 => (2024, 4),
+        _ => (2024, 1),
+    };
+    let weekdays = WEEKDAYS_OF_CRONER.into_iter().cycle().skip(first_weekday);
+    (1..=length).zip(weekdays).try_fold(0, |days, (day, weekday)| {
+        let matches = parsed.day_match(year, month, day, weekday).map_err(shape)?;
+        Ok(days | u32::from(matches) << day)
+    })
 }
 
 const WEEKDAYS_OF_CRONER: [Weekday; 7] = [
