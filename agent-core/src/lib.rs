@@ -66,6 +66,10 @@
 //! - [`turn`]: [`run_turn`], the only place that puts the others in order.
 //! - [`preview`]: a turn that is not sent, with everything that went into it, for those who ask why.
 //!
+//! What runs later:
+//!
+//! - [`schedule`]: when a job runs, by a time, an interval or cron in a zone, as pure functions.
+//!
 //! What is stored:
 //!
 //! - [`records`]: one small door to data, with the company in every key, so that no query can forget it.
@@ -98,6 +102,7 @@ pub mod preview;
 pub mod prompt;
 pub mod records;
 pub mod role;
+pub mod schedule;
 pub mod seal;
 pub mod select;
 #[cfg(feature = "conformance")]
