@@ -205,7 +205,7 @@ impl World {
             address,
             parse_origins("https://app.example").expect("an origin"),
         );
-        let legacy = setup.legacy.then(|| LegacyQuery::new(records.clone()));
+        let legacy = setup.legacy.then(|| LegacyQuery::new(roles.clone()));
         let limits = McpLimits {
             body: BodyLimits::default(),
             json_depth: 64,

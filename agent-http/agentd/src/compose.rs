@@ -14,7 +14,7 @@ use agent_core::model::Model;
 use agent_core::prompt::PartCache;
 use agent_core::select::BackendKind;
 use agent_core::token::Tokens;
-use agent_core::tool::LocalTools;
+use agent_core::tool::{LocalTools, ToolRegistry};
 use agent_core::tools;
 use agent_core::turn::Platform;
 use agent_http::app::{AgentTools, App, RunCaps, RunRegistry};
@@ -49,8 +49,10 @@ pub fn application(
     let public_url = config.public_url(bound);
     let tokens = Arc::new(Tokens::new(stores.records.clone(), Arc::new(SystemClock)));
     let tools = Arc::new(tools::builtin_tools(stores.records.clone(), stores.roles.clone()));
+    let agent_tools = agent_tools(config, bound, &stores, tokens.clone(), tools.clone());
+    let tools = agent_tools.server.announcing(tools);
     Ok(App {
-        tools: agent_tools(config, bound, &stores, tokens.clone(), tools.clone()),
+        tools: agent_tools,
         roles: stores.roles.clone(),
         records: stores.records.clone(),
         tokens: tokens.clone(),
@@ -86,7 +88,7 @@ fn agent_tools(
     let (server, mcp) = (&config.server, &config.mcp);
     let timeout = server.tool_loop.tool_timeout;
     let door = Door::new(&config.public_url(bound), bound, server.origins.clone());
-    let legacy = mcp.legacy_query.then(|| LegacyQuery::new(stores.records.clone()));
+    let legacy = mcp.legacy_query.then(|| LegacyQuery::new(stores.roles.clone()));
     let limits = McpLimits {
         body: server.body.clone(),
         json_depth: server.json_depth,
@@ -105,7 +107,7 @@ fn platform(
     outbound: &Outbound,
     public_url: &url::Url,
     stores: Stores,
-    tools: Arc<LocalTools>,
+    tools: Arc<dyn ToolRegistry>,
     local: Option<Arc<dyn Model>>,
 ) -> Platform {
     let parts = Arc::new(PartCache::default());
