@@ -293,6 +293,19 @@ async fn no_secret_is_in_any_log_or_answer() {
             }
         }
     }
+    let mut shown = 0;
+    for name in &names {
+        let question = json!({"agentId": name, "message": "hello"});
+        let debug = format!("/api/svcchat/debugPrompt?agentId={name}&message=hello");
+        for request in [
+            client.get(app.url(&debug)),
+            client.get(app.url(&debug.replace("debugPrompt", "previewPrompt"))),
+            client.post(app.url("/api/svcchat/previewPrompt")).json(&question),
+        ] {
+            shown += usize::from(told.note(request.bearer_auth(&bearer)).await == 200);
+        }
+    }
+    assert_eq!(shown, 3 * names.len(), "previews send nothing, and so nothing of them fails");
     for good in [
         "operator-good",
         "role-good",
