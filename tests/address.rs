@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use self::table::{HOSTS, NAMES, NO_ADDRESS, PUBLIC, PUBLIC_NAMES, URLS};
 use crate::support::server::{self, Server, session};
 use crate::support::tool_server::{Era, ToolServer};
-use crate::support::vendor::{Vendor, answer, plain, tool_calls};
+use crate::support::vendor::{Vendor, answer, n8n, plain, tool_calls};
 use crate::support::world::World;
 use crate::support::{client, events};
 
@@ -118,6 +118,7 @@ impl Setting {
         let runtime_url = runtime.url("");
         let mut agents = Vec::new();
         for (place, url) in urls.iter().enumerate() {
+            vendor.on(&format!("Workflow-{place}"), [n8n::answer(&["hello"])]);
             for caller in CALLERS {
                 let Some((mut content, children)) = caller.agent(url, &runtime_url) else { continue };
                 content["mcpPreset"] = "none".into();
@@ -153,7 +154,7 @@ impl Setting {
     }
 }
 
-/// Whether the answer says that the address is refused. A tool's refusal is a result for the model, where the
+/// Whether the answer says that the address is refused, or cannot be read where it is no `readable` one. A tool's refusal is a result for the model, where the
 /// address could not be refused before its name was looked up.
 async fn refused(caller: Caller, response: Response, readable: bool) -> Result<(), String> {
     let status = response.status().as_u16();
@@ -168,6 +169,8 @@ async fn refused(caller: Caller, response: Response, readable: bool) -> Result<(
     match (status, problem["code"].as_str()) {
         (403, Some("OUTBOUND_BLOCKED")) => Ok(()),
         (400, Some("INVALID_REQUEST")) if !readable => Ok(()),
+        // The same from the runtime, which the application does not hand on.
+        (502, Some("BACKEND_FAILED")) if !readable && caller == Caller::BehindRuntime => Ok(()),
         _ => Err(body),
     }
 }
@@ -191,7 +194,9 @@ async fn what_is_not_public_is_reached_by_nobody() {
     for (place, url) in setting.urls.iter().enumerate() {
         for caller in CALLERS {
             let response = setting.ask(caller, place).await;
-            if let Err(answer) = refused(caller, response, place < readable).await {
+            // The runtime takes no control characters in an address at all.
+            let readable = place < readable && !url.contains(char::is_control);
+            if let Err(answer) = refused(caller, response, readable).await {
                 faults.push(format!("{caller:?} {url:?}: {answer}"));
             }
         }
@@ -311,7 +316,7 @@ async fn no_proxy_is_taken_from_the_environment() {
     for name in ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"] {
         child.env(name, &proxy).env(name.to_lowercase(), &proxy);
     }
-    child.env_remove("NO_PROXY").env_remove("no_proxy").env_remove("REQUEST_METHOD");
+    child.env_remove("NO_PROXY").env_remove("no_proxy");
     let ended = tokio::task::spawn_blocking(move || child.output()).await.expect("it runs").expect("started");
     let said = String::from_utf8_lossy(&ended.stdout).into_owned();
     assert!(ended.status.success() && said.contains("1 passed"), "{said}");
