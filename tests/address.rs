@@ -154,8 +154,8 @@ impl Setting {
     }
 }
 
-/// Whether the answer says that the address is refused, or cannot be read where it is no `readable` one. A tool's refusal is a result for the model, where the
-/// address could not be refused before its name was looked up.
+/// Whether the answer says that the address is refused, or cannot be read where it is no `readable` one. A tool's
+/// refusal is a result for the model, where the address could not be refused before its name was looked up.
 async fn refused(caller: Caller, response: Response, readable: bool) -> Result<(), String> {
     let status = response.status().as_u16();
     let body = response.text().await.expect("a whole body");
@@ -215,7 +215,7 @@ async fn what_is_public_is_reached_by_everybody() {
     for (place, (url, address)) in PUBLIC.iter().enumerate() {
         for caller in CALLERS {
             let status = setting.ask(caller, place).await.status().as_u16();
-            // The server that stands for the world speaks no TLS.
+            // Whoever stands for the world speaks no TLS.
             let expected = if url.starts_with("https") && caller != Caller::RuntimeTools { 502 } else { 200 };
             assert_eq!(status, expected, "{caller:?} {url}");
         }

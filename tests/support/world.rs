@@ -10,6 +10,9 @@ use agent_http::outbound::Network;
 use async_trait::async_trait;
 use tokio::net::TcpStream;
 
+/// Where TLS would be spoken, which the server that stands for the world does not.
+const TLS: [u16; 2] = [443, 8443];
+
 /// What services reach in place of the Internet. Loopback is itself.
 #[derive(Debug)]
 pub struct World {
@@ -20,7 +23,7 @@ pub struct World {
 
 impl World {
     /// Names with their addresses, which are separated by blanks, and the server that every connection ends at that
-    /// is not to loopback.
+    /// is not to loopback; those for TLS are refused.
     pub fn new(names: &[(&str, &str)], elsewhere: SocketAddr) -> Arc<Self> {
         let addresses =
             |list: &str| list.split(' ').map(|address| address.parse().expect("an address")).collect();
@@ -47,6 +50,9 @@ impl Network for World {
         self.connected.lock().expect("unpoisoned").push(shown.join(" "));
         if addresses.iter().all(|address| address.ip().is_loopback()) {
             return TcpStream::connect(&*addresses).await;
+        }
+        if addresses.iter().all(|address| TLS.contains(&address.port())) {
+            return Err(io::ErrorKind::ConnectionRefused.into());
         }
         TcpStream::connect(self.elsewhere).await
     }
