@@ -332,12 +332,12 @@ async fn sends_with_proxies_in_the_environment() {
     let urls = ["http://public.example/", "https://public.example/", "http://8.8.8.8/"];
     let setting = Setting::start(urls.map(str::to_owned).into(), "").await;
     let expected = BTreeSet::from(["93.184.215.14:80", "93.184.215.14:443", "8.8.8.8:80"].map(str::to_owned));
-    for place in 0..urls.len() {
+    for (place, url) in urls.iter().enumerate() {
         for caller in CALLERS {
             let response = setting.ask(caller, place).await;
             let status = response.status();
             response.text().await.expect("a whole body");
-            assert!(status == 200 || urls[place].starts_with("https"), "{caller:?}: {status}");
+            assert!(status == 200 || url.starts_with("https"), "{caller:?} {url}: {status}");
         }
     }
     assert_eq!(setting.connected(), expected);
