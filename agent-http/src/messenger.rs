@@ -47,8 +47,7 @@ impl Messenger for RuntimeMessenger {
 impl RuntimeMessenger {
     async fn post(&self, url: &Url, body: Bytes) -> Result<Value, MessengerError> {
         let secret = self.secret.as_ref();
-        let request =
-            self.outbound.post_json(url, Trust::Operator, secret, "application/json", body)?;
+        let request = self.outbound.post_json(url, Trust::Operator, secret, "application/json", body)?;
         let response = request.send().await?;
         let (status, headers) = (response.status, response.headers.clone());
         let body = response.read_limited(MAX_ANSWER_BYTES, ANSWER_TIMEOUT).await?;
@@ -105,7 +104,9 @@ fn problem(body: &[u8]) -> Option<MessengerError> {
         Code::Unauthenticated => (FailureKind::Failed, "the agent runtime asks for another RUNTIME_SECRET"),
         Code::BackendUnreachable => (FailureKind::Unreachable, "the messenger cannot be reached"),
         Code::BackendTimeout => (FailureKind::Timeout, "the messenger did not answer in time"),
-        Code::BackendFailed | Code::StreamTruncated => (FailureKind::Failed, "the messenger's answer was broken"),
+        Code::BackendFailed | Code::StreamTruncated => {
+            (FailureKind::Failed, "the messenger's answer was broken")
+        }
         _ => (FailureKind::Failed, "the agent runtime refused the call"),
     };
     Some(Failure::new(kind, message).with_source(format!("the runtime answered {code}")).into())

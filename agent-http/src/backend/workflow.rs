@@ -72,8 +72,7 @@ impl Backend for WorkflowBackend {
         let Prepared { payload, turn } = prepared;
         let settings = settings(&turn)?;
         let url = supplied_url("webhookUrl", settings.webhook_url.as_deref().unwrap_or_default())?;
-        let request =
-            self.outbound.post_json(&url, Trust::Supplied, None, ACCEPTED, payload.into_bytes())?;
+        let request = self.outbound.post_json(&url, Trust::Supplied, None, ACCEPTED, payload.into_bytes())?;
         let request = auth::authorize(request, settings.auth.as_ref(), &url, &turn.context)?;
         let response = request.send().await?;
         if !response.status.is_success() {

@@ -78,8 +78,7 @@ impl Model for OpenAi {
 
     async fn start(&self, payload: Payload) -> Result<ModelStream, Failure> {
         let (key, body) = (self.key.as_ref(), payload.into_bytes());
-        let request =
-            self.outbound.post_json(&self.endpoint, self.trust, key, "text/event-stream", body)?;
+        let request = self.outbound.post_json(&self.endpoint, self.trust, key, "text/event-stream", body)?;
         let response = request.send().await?;
         if !response.status.is_success() {
             return Err(status_failure(response.status, &response.headers));

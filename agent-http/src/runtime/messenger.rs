@@ -76,10 +76,7 @@ fn check(call: &Call<'_>) -> Result<Bytes, HttpError> {
 }
 
 /// The API's answer with its status, its body and its type; no other header of it is a caller's business.
-async fn answer(
-    upstream: OutboundResponse,
-    timeout: Duration,
-) -> Result<Response<ResponseBody>, Failure> {
+async fn answer(upstream: OutboundResponse, timeout: Duration) -> Result<Response<ResponseBody>, Failure> {
     let (status, content_type) = (upstream.status, upstream.headers.get(CONTENT_TYPE).cloned());
     if is_encoded(&upstream.headers) {
         let message = "the messenger's answer is compressed, which it was not asked for";
@@ -99,7 +96,10 @@ async fn answer(
 }
 
 fn is_encoded(headers: &HeaderMap) -> bool {
-    headers.get_all(CONTENT_ENCODING).iter().any(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"identity"))
+    headers
+        .get_all(CONTENT_ENCODING)
+        .iter()
+        .any(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"identity"))
 }
 
 /// The seconds in `parameters.retry_after` of a refusal.
@@ -124,7 +124,9 @@ mod tests {
 
     #[test]
     fn patience_is_read_where_it_is_told() {
-        let told = |status, body: &str| retry_after(StatusCode::from_u16(status).expect("a status"), body.as_bytes());
+        let told = |status, body: &str| {
+            retry_after(StatusCode::from_u16(status).expect("a status"), body.as_bytes())
+        };
         let good = r#"{"ok":false,"error_code":429,"description":"x","parameters":{"retry_after":35,"x":1}}"#;
         assert_eq!(told(429, good), Some(35));
         assert_eq!(told(503, good), Some(35));

@@ -11,21 +11,21 @@ use crate::messenger::MessengerError;
 use crate::role::Secret;
 
 /// A call as the messenger saw it: the token, the method, the parameters.
-pub type Call = (String, String, Value);
+pub(super) type Call = (String, String, Value);
 
 /// What the next calls are answered with; the usual answer otherwise.
 type Answers = Vec<Result<Value, MessengerError>>;
 
 /// A messenger that keeps what it is asked and answers by script.
 #[derive(Default)]
-pub struct FakeMessenger {
+pub(super) struct FakeMessenger {
     calls: Mutex<Vec<Call>>,
     answers: Mutex<Answers>,
 }
 
 impl FakeMessenger {
     /// The calls since the last time.
-    pub fn take_calls(&self) -> Vec<Call> {
+    pub(super) fn take_calls(&self) -> Vec<Call> {
         std::mem::take(&mut self.calls.lock().expect("unpoisoned"))
     }
 
