@@ -35,6 +35,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent_core::error::Failure;
+use agent_core::role::Secret;
 use http::header::InvalidHeaderValue;
 use http::{HeaderValue, Method, header};
 use rustls::RootCertStore;
@@ -150,6 +151,27 @@ impl Outbound {
     /// Starts a `POST` to `url`; see [`Self::request`].
     pub fn post(&self, url: &Url, trust: Trust) -> Result<OutboundRequest, Failure> {
         self.request(Method::POST, url, trust)
+    }
+
+    /// Starts a `POST` of JSON to `url`, with a bearer where there is one, asking for `accept`; see
+    /// [`Self::request`] and [`OutboundRequest::bearer`].
+    pub fn post_json(
+        &self,
+        url: &Url,
+        trust: Trust,
+        bearer: Option<&Secret>,
+        accept: &'static str,
+        body: impl Into<OutboundBody>,
+    ) -> Result<OutboundRequest, Failure> {
+        let request = self
+            .post(url, trust)?
+            .header(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))
+            .header(header::ACCEPT, HeaderValue::from_static(accept))
+            .body(body);
+        match bearer {
+            Some(secret) => request.bearer(secret),
+            None => Ok(request),
+        }
     }
 
     /// Starts a `GET` of `url`; see [`Self::request`].
