@@ -273,7 +273,10 @@ mod tests {
         two.end(|| says("2"));
         assert!(calls.wait(Waker::noop()));
         let read = names(calls.take());
-        assert_eq!((&read[..3], &read[3..6], &read[6..]), (&BEGUN[..], &BEGUN[..], &["TOOL_CALL_RESULT"][..]));
+        assert_eq!(
+            (&read[..3], &read[3..6], &read[6..]),
+            (&BEGUN[..], &BEGUN[..], &["TOOL_CALL_RESULT"][..])
+        );
         drop(one);
         let read = calls.take();
         let Some(Event::ToolCallResult { content, metadata, .. }) = read.front() else { panic!("{read:?}") };

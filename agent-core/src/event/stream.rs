@@ -140,7 +140,8 @@ impl EventStream {
     /// Queues the last of them; what is reported from now on is lost.
     fn end_calls(&mut self) {
         self.take_calls();
-        let Some(left_out) = self.calls.take().map(|calls| calls.left_out()).filter(|count| *count > 0) else {
+        let Some(left_out) = self.calls.take().map(|calls| calls.left_out()).filter(|count| *count > 0)
+        else {
             return;
         };
         warn!(run_id = %self.run.run_id, left_out, "tool calls were left out of a run's stream");
@@ -397,7 +398,11 @@ mod tests {
         assert_eq!(names_so_far(&mut events), ["TEXT_MESSAGE_START"]);
         early.end(|| ("1".to_owned(), false));
         send(text("b"));
-        assert_eq!(names_so_far(&mut events), ["TOOL_CALL_RESULT", "TEXT_MESSAGE_START"], "a result, and its use");
+        assert_eq!(
+            names_so_far(&mut events),
+            ["TOOL_CALL_RESULT", "TEXT_MESSAGE_START"],
+            "a result, and its use"
+        );
         let (late, never) = (begin("late"), begin("never"));
         late.end(|| ("2".to_owned(), true));
         send(finished());

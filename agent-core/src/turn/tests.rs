@@ -350,7 +350,9 @@ async fn a_preview_is_written_as_one_object_with_the_payload_as_it_is() {
     assert_eq!(answer["systemPromptParts"][1]["content"], "and so on");
     assert_eq!(answer["systemPromptParts"][1]["stability"], "role");
     let payload = String::from_utf8(preview.payload()).expect("UTF-8");
-    assert!(written.contains(&format!(r#","payload":{payload},"requestSha256":"{}","#, preview.request_sha256)));
+    assert!(
+        written.contains(&format!(r#","payload":{payload},"requestSha256":"{}","#, preview.request_sha256))
+    );
     assert_eq!(answer["tools"].as_array().map(Vec::len), Some(preview.tools.len()));
     assert_eq!((&answer["trimmed"], &answer["executionContext"]["runId"]), (&json!([]), &json!("***")));
 }

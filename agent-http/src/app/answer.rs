@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::error::HttpError;
 use crate::request::Handled;
-use crate::serve::{Body, full};
+use crate::serve::{ResponseBody, full};
 
 /// Answers with `value`, which nobody in between may keep, for it is one user's own.
 pub(super) fn json(status: StatusCode, value: &impl Serialize) -> Handled {
@@ -14,7 +14,7 @@ pub(super) fn json(status: StatusCode, value: &impl Serialize) -> Handled {
 }
 
 /// The same of an object that has been written.
-pub(super) fn written(status: StatusCode, json: Vec<u8>) -> Response<Body> {
+pub(super) fn written(status: StatusCode, json: Vec<u8>) -> Response<ResponseBody> {
     let mut response = Response::new(full(json));
     *response.status_mut() = status;
     let headers = response.headers_mut();
