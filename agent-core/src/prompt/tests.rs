@@ -406,6 +406,7 @@ fn the_first_part_that_changed_is_named() {
 
 #[test]
 fn tools_that_changed_are_named_where_the_request_has_them() {
+    type Tools<'a> = &'a [&'a Arc<ToolSpec>];
     const FIRST: &[Section] = &[Section::Tools, Section::System];
     const LAST: &[Section] = &[Section::System, Section::Tools];
     let cache = cache();
@@ -414,7 +415,7 @@ fn tools_that_changed_are_named_where_the_request_has_them() {
         Arc::new(serde_json::from_str(&spec).expect("a tool"))
     };
     let (a, b, c) = (tool("a", "{}"), tool("b", "{}"), tool("c", "{}"));
-    let prefix = |rules: &str, tools: &[&Arc<ToolSpec>], sections: &[Section]| {
+    let prefix = |rules: &str, tools: Tools<'_>, sections: &[Section]| {
         let tools: Vec<Arc<ToolSpec>> = tools.iter().map(|tool| Arc::clone(tool)).collect();
         let mut fragments = fragments();
         fragments[5].part = Part::new(rules);
@@ -423,7 +424,7 @@ fn tools_that_changed_are_named_where_the_request_has_them() {
     };
     let other = tool("b", r#"{"type":"object"}"#);
     let same = tool("b", "{}");
-    let cases: [(&str, &[&Arc<ToolSpec>], &[Section], Option<&str>); 12] = [
+    let cases: [(&str, Tools<'_>, &[Section], Option<&str>); 12] = [
         ("1. no", &[&a, &b], FIRST, None),
         ("1. no", &[&a, &same], FIRST, None),
         ("1. no", &[&a, &other], FIRST, Some("tool:b")),
