@@ -53,6 +53,9 @@ async fn a_runtime_creates_two_todos_side_by_side() {
     let chat = json!({"agentId": "a1", "message": "Soil and pots.", "todoListId": "l1"});
     let events = run(&app.chat(&chat).await.text().await.expect("a body"));
     assert_eq!(text_of(&events), "Both are noted.");
+    // The runtime tells of its calls, and the tool server does not tell of them again.
+    let begun = events.iter().filter(|event| event["type"] == "TOOL_CALL_START");
+    assert_eq!(begun.count(), 2);
     for (id, title) in [("c1", "Buy soil"), ("c2", "Buy pots")] {
         let result = events.iter().find(|e| e["type"] == "TOOL_CALL_RESULT" && e["toolCallId"] == id);
         let content = result.expect("a result")["content"].as_str().expect("text");

@@ -61,6 +61,7 @@ pub fn identity(user: &str, company: &str, agent: &str) -> Identity {
             ..ExecutionContext::default()
         },
         tools: None,
+        calls: None,
     }
 }
 

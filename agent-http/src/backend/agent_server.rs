@@ -9,7 +9,7 @@ use agent_core::backend::{Backend, Prepared, Turn};
 use agent_core::budget::TokenBudget;
 use agent_core::error::{Failure, FailureKind};
 use agent_core::event::{Event, EventStream};
-use agent_core::payload::{Payload, PayloadBuilder};
+use agent_core::payload::{Payload, PayloadBuilder, Section};
 use agent_core::prompt::{Dialect, push_tool_json};
 use agent_core::role::{AgentServer, Secret};
 use agent_core::select::Choice;
@@ -76,11 +76,11 @@ impl Backend for AgentServerBackend {
 impl AgentServerBackend {
     fn payload(&self, turn: &Turn, settings: &AgentServer) -> Result<Payload, Failure> {
         let mut body = Payload::builder(turn.prompt.json_len(Dialect::AgUi) + 4096);
-        body.raw(r#"{"systemPrompt":"#);
+        body.section(Section::System).raw(r#"{"systemPrompt":"#);
         turn.prompt.push_system_json(body.buffer());
         body.raw(r#","messages":["#);
         turn.prompt.push_messages_json(Dialect::AgUi, body.buffer());
-        body.raw(r#"],"tools":["#);
+        body.raw(r#"],"tools":["#).section(Section::Tools);
         for (i, tool) in turn.tools.iter().enumerate() {
             body.raw(if i > 0 { "," } else { "" });
             push_tool_json(tool, Dialect::AgUi, body.buffer());

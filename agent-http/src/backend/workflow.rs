@@ -18,7 +18,7 @@ use agent_core::budget::TokenBudget;
 use agent_core::error::Failure;
 use agent_core::event::EventStream;
 use agent_core::message::Role;
-use agent_core::payload::{Payload, PayloadBuilder};
+use agent_core::payload::{Payload, PayloadBuilder, Section};
 use agent_core::prompt::{Dialect, Prompt};
 use agent_core::role::WorkflowConnector;
 use agent_core::select::Choice;
@@ -62,6 +62,11 @@ impl Backend for WorkflowBackend {
         Some(self.run_token_ttl)
     }
 
+    /// n8n's lines are of models' words alone.
+    fn reports_tool_calls(&self) -> bool {
+        false
+    }
+
     fn prepare(&self, turn: Arc<Turn>) -> Result<Prepared, Failure> {
         settings(&turn)?;
         let payload = self.payload(&turn)?;
@@ -101,6 +106,7 @@ impl WorkflowBackend {
     fn payload(&self, turn: &Turn) -> Result<Payload, Failure> {
         let context = &turn.context;
         let mut body = Payload::builder(turn.prompt.json_len(Dialect::AgUi) + BODY_HEADROOM);
+        body.section(Section::System);
         body.raw(r#"{"action":"sendMessage","sessionId":"#).masked(&context.thread_id);
         body.raw(r#","chatInput":"#).json(&chat_input(&turn.prompt));
         body.raw(r#","roleData":"#);

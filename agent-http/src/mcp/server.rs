@@ -9,7 +9,8 @@
 //! 3. `sessions`: whose a session is, and which requests are under way in it;
 //! 4. `message`: what is no JSON-RPC, and what says so;
 //! 5. `gate`: how much of it there may be at once and in a minute;
-//! 6. `handler`: time limits and cancellation, and `audit`, who has called what;
+//! 6. `handler`: time limits and cancellation, `audit`, who has called what, and `report`, which tells the run that a
+//!    call is made for;
 //! 7. `features`: what is served, which for agents is in `agent`, with `changes` for those who are to be told;
 //! 8. `framing`: the shape of the answer.
 //!
@@ -28,6 +29,7 @@ mod handler;
 mod identity;
 mod message;
 mod refusal;
+mod report;
 mod sessions;
 mod tokens;
 

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use agent_core::error::{Failure, FailureKind};
 use agent_core::model::{Model, ModelInfo, ModelRequest, ModelStream, ToolChoice};
-use agent_core::payload::{Payload, PayloadBuilder};
+use agent_core::payload::{Payload, PayloadBuilder, Section};
 use agent_core::prompt::{Dialect, push_tool_json};
 use agent_core::role::Secret;
 use agent_core::tool::ToolSpec;
@@ -139,6 +139,9 @@ fn offered(request: &ModelRequest) -> &[Arc<ToolSpec>] {
 
 /// Tools stand before the messages, for they change less often.
 fn push_tools(tools: &[Arc<ToolSpec>], body: &mut PayloadBuilder) {
+    if !tools.is_empty() {
+        body.section(Section::Tools);
+    }
     for (i, tool) in tools.iter().enumerate() {
         body.raw(if i == 0 { r#","tools":["# } else { "," });
         push_tool_json(tool, Dialect::Ollama, body.buffer());

@@ -6,7 +6,7 @@ mod wire;
 
 use agent_core::error::{Failure, FailureKind};
 use agent_core::model::{Model, ModelInfo, ModelRequest, ModelStream, ToolChoice};
-use agent_core::payload::{Payload, PayloadBuilder};
+use agent_core::payload::{Payload, PayloadBuilder, Section};
 use agent_core::prompt::{Dialect, push_tool_json};
 use agent_core::role::Secret;
 use async_trait::async_trait;
@@ -102,6 +102,7 @@ fn push_tools(request: &ModelRequest, body: &mut PayloadBuilder) {
     if request.tools.is_empty() {
         return;
     }
+    body.section(Section::Tools);
     for (i, tool) in request.tools.iter().enumerate() {
         body.raw(if i == 0 { r#","tools":["# } else { "," });
         push_tool_json(tool, Dialect::ChatCompletions, body.buffer());

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use agent_core::event::CallReports;
 use agent_core::records::StoreError;
 use agent_core::role::{RecordRoles, Secret};
 use agent_core::tool::{Caller, ExecutionContext};
@@ -27,6 +28,8 @@ pub struct Identity {
     pub context: ExecutionContext,
     /// Cuts the agent's tools down to these; absent leaves them all.
     pub tools: Option<Vec<String>>,
+    /// Where its tool calls are reported, if a run's stream is to tell of them.
+    pub calls: Option<CallReports>,
 }
 
 /// Finds out for whom a token is. It is asked at every request, so that what is revoked is refused at once.
@@ -71,6 +74,7 @@ impl LegacyQuery {
                 ..ExecutionContext::default()
             },
             tools: None,
+            calls: None,
         }))
     }
 }
