@@ -66,6 +66,11 @@
 //! - [`turn`]: [`run_turn`], the only place that puts the others in order.
 //! - [`preview`]: a turn that is not sent, with everything that went into it, for those who ask why.
 //!
+//! What runs later:
+//!
+//! - [`job`]: what waits for its time, the states that it goes through, and the trait of those who keep it.
+//! - [`schedule`]: when a job runs, by a time, an interval or cron in a zone, as pure functions.
+//!
 //! What is stored:
 //!
 //! - [`records`]: one small door to data, with the company in every key, so that no query can forget it.
@@ -90,6 +95,7 @@ pub mod context;
 pub mod error;
 pub mod event;
 pub mod history;
+pub mod job;
 pub mod memory;
 pub mod message;
 pub mod model;
@@ -98,6 +104,7 @@ pub mod preview;
 pub mod prompt;
 pub mod records;
 pub mod role;
+pub mod schedule;
 pub mod seal;
 pub mod select;
 #[cfg(feature = "conformance")]

@@ -1,0 +1,171 @@
+//! When a job runs: schedules as plain data, and pure functions from one moment to the next.
+//!
+//! A [`ScheduleSpec`] is what a caller asks for; [`ScheduleSpec::resolve`] checks it and makes the [`Schedule`] that is
+//! stored. [`Schedule::next_after`] tells the occurrence after a moment, [`catch_up`] what is still to run after a time
+//! when nobody looked, and [`Overlap::next`] what becomes of occurrences that came while another one ran.
+//!
+//! ```
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use agent_core::schedule::ScheduleSpec;
+//! use jiff::Timestamp;
+//!
+//! let spec: ScheduleSpec = serde_json::from_str(r#"{"cron": "30 2 * * *", "timezone": "Europe/Berlin"}"#)?;
+//! let now: Timestamp = "2026-03-28T12:00:00Z".parse()?;
+//! let schedule = spec.resolve(now)?;
+//!
+//! // On 29 March Berlin's clocks go from 02:00 to 03:00; the job runs as soon as they have.
+//! let next = schedule.next_after(now).ok_or("it fires every day")?;
+//! assert_eq!(next.to_string(), "2026-03-29T01:00:00Z");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! All times are whole milliseconds. Nothing here allocates with the number of occurrences, and each search ends:
+//! a cron expression is followed for fifty years, while the rarest one that fires at all pauses for forty.
+
+mod cron;
+mod error;
+mod misfire;
+mod pattern;
+mod spec;
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+pub use cron::{Cron, DstPolicy, Fold, Gap};
+pub use error::{CronField, ScheduleError};
+pub use misfire::{CatchUp, GRACE, Misfire, Overlap, RUN_ALL_WINDOW, catch_up};
+pub use spec::{MAX_AHEAD, MAX_CRON_LEN, MIN_EVERY, ScheduleSpec};
+
+/// When a job runs.
+///
+/// As JSON, in answers and in stores, it is what a [`ScheduleSpec`] would say of it, with times in UTC:
+/// `{"executeAt"}`, `{"everyMs", "anchor"}` or `{"cron", "timezone", "dst"?}`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Stored", into = "Stored")]
+pub enum Schedule {
+    /// Once; at once where the time is past.
+    At(Timestamp),
+    /// At `anchor + every`, `anchor + 2 * every` and so on, so that delays never add up. In whole milliseconds.
+    Every {
+        /// The time between two occurrences; with zero there are none.
+        every: Duration,
+        /// Where counting begins; not an occurrence itself.
+        anchor: Timestamp,
+    },
+    /// By the wall clock of a zone.
+    Cron(Cron),
+}
+
+impl Schedule {
+    /// Once, `delay` from `now`; never early, so a part of a millisecond counts as a whole one. A time beyond the
+    /// calendar's end is its end.
+    pub fn after(now: Timestamp, delay: Duration) -> Self {
+        Self::At(ceil_to_millis(now.saturating_add(delay).unwrap_or(Timestamp::MAX)))
+    }
+
+    /// Whether there may be more than one occurrence.
+    pub fn is_periodic(&self) -> bool {
+        !matches!(self, Self::At(_))
+    }
+
+    /// The first occurrence of a job that is made at `now`: of one that runs [at](Self::At) a time, that time, past or
+    /// not.
+    pub fn first(&self, now: Timestamp) -> Option<Timestamp> {
+        match self {
+            Self::At(time) => Some(*time),
+            Self::Every { .. } | Self::Cron(_) => self.next_after(now),
+        }
+    }
+
+    /// The earliest occurrence that is later than `after`. There is none after the only one, and none beyond the
+    /// calendar's end or, for cron, in the fifty years after `after`.
+    pub fn next_after(&self, after: Timestamp) -> Option<Timestamp> {
+        let next = match self {
+            Self::At(time) => Some(*time).filter(|time| *time > after),
+            Self::Every { every, anchor } => next_multiple(*every, *anchor, after),
+            Self::Cron(cron) => cron.next_after(after),
+        };
+        debug_assert!(next.is_none_or(|next| next > after), "{self:?} goes back from {after} to {next:?}");
+        next
+    }
+}
+
+fn next_multiple(every: Duration, anchor: Timestamp, after: Timestamp) -> Option<Timestamp> {
+    let every = i64::try_from(every.as_millis()).ok().filter(|every| *every > 0)?;
+    let anchor = floor_millis(anchor);
+    let passed = floor_millis(after).checked_sub(anchor)?.div_euclid(every);
+    let count = passed.max(0) + 1;
+    Timestamp::from_millisecond(anchor.checked_add(every.checked_mul(count)?)?).ok()
+}
+
+/// Milliseconds since the epoch, downwards also before it.
+fn floor_millis(time: Timestamp) -> i64 {
+    let millis = time.as_nanosecond().div_euclid(1_000_000);
+    i64::try_from(millis).expect("the calendar has fewer than 2^63 milliseconds")
+}
+
+/// The first whole millisecond that is not earlier.
+fn ceil_to_millis(time: Timestamp) -> Timestamp {
+    let floor = floor_millis(time);
+    let up = i64::from(time.as_nanosecond().rem_euclid(1_000_000) != 0);
+    Timestamp::from_millisecond(floor + up).unwrap_or(time)
+}
+
+/// [`Schedule`] as JSON.
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum Stored {
+    At {
+        #[serde(rename = "executeAt", serialize_with = "write_time")]
+        execute_at: Timestamp,
+    },
+    Every {
+        #[serde(rename = "everyMs")]
+        every_ms: u64,
+        #[serde(serialize_with = "write_time")]
+        anchor: Timestamp,
+    },
+    Cron {
+        cron: String,
+        timezone: String,
+        #[serde(default, skip_serializing_if = "DstPolicy::is_default")]
+        dst: DstPolicy,
+    },
+}
+
+fn write_time<S: serde::Serializer>(time: &Timestamp, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&format_args!("{time:.3}"))
+}
+
+impl From<Schedule> for Stored {
+    fn from(schedule: Schedule) -> Self {
+        match schedule {
+            Schedule::At(execute_at) => Self::At { execute_at },
+            Schedule::Every { every, anchor } => {
+                Self::Every { every_ms: u64::try_from(every.as_millis()).unwrap_or(u64::MAX), anchor }
+            }
+            Schedule::Cron(cron) => Self::Cron {
+                cron: cron.expression().to_owned(),
+                timezone: cron.zone().to_owned(),
+                dst: cron.dst(),
+            },
+        }
+    }
+}
+
+impl TryFrom<Stored> for Schedule {
+    type Error = ScheduleError;
+
+    fn try_from(stored: Stored) -> Result<Self, ScheduleError> {
+        Ok(match stored {
+            Stored::At { execute_at } => Self::At(execute_at),
+            Stored::Every { every_ms, anchor } => {
+                Self::Every { every: Duration::from_millis(every_ms), anchor }
+            }
+            Stored::Cron { cron, timezone, dst } => Self::Cron(Cron::new(&cron, &timezone, dst)?),
+        })
+    }
+}

@@ -1,0 +1,204 @@
+//! What a cron expression says of wall times, as sets of bits.
+
+use std::fmt::Display;
+
+use croner::parser::{CronParser, Seconds, Year};
+use croner::{CronPattern, Weekday};
+use jiff::ToSpan;
+use jiff::civil::{Date, DateTime, Time, time};
+
+use super::error::{CronField, ScheduleError, excerpt};
+use super::spec::MAX_CRON_LEN;
+
+/// The wall times that an expression names.
+///
+/// croner reads the expression; what it read is kept in 144 bytes in place of its seven kilobytes, because there may be
+/// very many schedules. Which days match depends on a month's length and first weekday alone, so they are kept for each
+/// of the 28 months that there can be.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct Pattern {
+    seconds: u64,
+    minutes: u64,
+    hours: u64,
+    months: u64,
+    /// Days by the weekday of the month's first day, from Sunday, and by the month's length less 28.
+    days: [[u32; 4]; 7],
+    wildcard: bool,
+}
+
+const FIELDS: [CronField; 6] = [
+    CronField::Second,
+    CronField::Minute,
+    CronField::Hour,
+    CronField::DayOfMonth,
+    CronField::Month,
+    CronField::DayOfWeek,
+];
+
+const MONTHS: [&str; 12] =
+    ["JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"];
+const WEEKDAYS: [&str; 7] = ["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"];
+
+impl Pattern {
+    /// Reads an expression.
+    pub(super) fn parse(expression: &str) -> Result<Self, ScheduleError> {
+        if expression.len() > MAX_CRON_LEN {
+            return Err(shape(format_args!("must be at most {MAX_CRON_LEN} bytes long")));
+        }
+        let expanded = match expression.strip_prefix('@') {
+            Some(nickname) => fields_of_nickname(nickname)?.to_owned(),
+            None => expression.to_ascii_uppercase(),
+        };
+        let fields: Vec<&str> = expanded.split_ascii_whitespace().collect();
+        if !(5..=6).contains(&fields.len()) {
+            return Err(shape(format_args!("must have five or six fields, not {}", fields.len())));
+        }
+        for (position, (field, text)) in FIELDS[6 - fields.len()..].iter().zip(&fields).enumerate() {
+            check_field(*field, position + 1, text)?;
+        }
+        Self::from_fields(&fields)
+    }
+
+    fn from_fields(fields: &[&str]) -> Result<Self, ScheduleError> {
+        let [.., minute, hour, day, _, weekday] = fields else {
+            return Err(shape("must have five or six fields"));
+        };
+        let has_star = |field: &str| field.contains(['*', '?']);
+        let parser = CronParser::builder()
+            .seconds(Seconds::Optional)
+            .year(Year::Disallowed)
+            // A day need match one of the two fields where neither has a star, and both otherwise, also where the star
+            // has a step.
+            .dom_and_dow(has_star(day) || has_star(weekday))
+            .build();
+        let parsed = parser.parse(&fields.join(" ")).map_err(shape)?.pattern;
+        let second = if fields.len() == 6 { fields[0] } else { "0" };
+        Ok(Self {
+            seconds: bits(&parsed.seconds.values()),
+            minutes: bits(&parsed.minutes.values()),
+            hours: bits(&parsed.hours.values()),
+            months: bits(&parsed.months.values()),
+            days: days_of_each_month(&parsed)?,
+            wildcard: [second, minute, hour].into_iter().any(has_star),
+        })
+    }
+
+    /// Whether the job goes by the time that passes, not by fixed times of day: `*` in seconds, minutes or hours.
+    pub(super) fn is_wildcard(&self) -> bool {
+        self.wildcard
+    }
+
+    /// The first wall time that matches, from `from` up to and without `until`.
+    pub(super) fn next(&self, from: DateTime, until: DateTime) -> Option<DateTime> {
+        let mut month = from.date().first_of_month();
+        let mut days = self.days_of(month) & (u32::MAX << from.day());
+        loop {
+            while days != 0 {
+                let date = on_day(month, days.trailing_zeros());
+                let earliest = if date == from.date() { from.time() } else { Time::midnight() };
+                if let Some(time) = self.time_from(earliest) {
+                    return Some(date.to_datetime(time)).filter(|found| *found < until);
+                }
+                days &= days - 1;
+            }
+            month = month.checked_add(1.month()).ok().filter(|month| *month <= until.date())?;
+            days = self.days_of(month);
+        }
+    }
+
+    fn days_of(&self, first: Date) -> u32 {
+        if !has(self.months, first.month()) {
+            return 0;
+        }
+        let weekday = usize::from(first.weekday().to_sunday_zero_offset().unsigned_abs());
+        let length = usize::from(first.days_in_month().unsigned_abs());
+        self.days[weekday][length - 28]
+    }
+
+    fn time_from(&self, earliest: Time) -> Option<Time> {
+        let first_second = next_bit(self.seconds, 0)?;
+        let first_minute = next_bit(self.minutes, 0)?;
+        let (hour, minute) = (earliest.hour(), earliest.minute());
+        if has(self.hours, hour) {
+            if has(self.minutes, minute)
+                && let Some(second) = next_bit(self.seconds, earliest.second())
+            {
+                return Some(time(hour, minute, second, 0));
+            }
+            if let Some(minute) = next_bit(self.minutes, minute + 1) {
+                return Some(time(hour, minute, first_second, 0));
+            }
+        }
+        next_bit(self.hours, hour + 1).map(|hour| time(hour, first_minute, first_second, 0))
+    }
+}
+
+fn on_day(month: Date, day: u32) -> Date {
+    let day = i8::try_from(day).expect("a month has at most 31 days");
+    Date::new(month.year(), month.month(), day).expect("bits are set of days that the month has")
+}
+
+fn bits(values: &[u16]) -> u64 {
+    values.iter().fold(0, |bits, value| bits | 1 << value)
+}
+
+fn has(bits: u64, value: i8) -> bool {
+    next_bit(bits, value) == Some(value)
+}
+
+/// The lowest bit that is set, from `from` on.
+fn next_bit(bits: u64, from: i8) -> Option<i8> {
+    let found = (bits & u64::MAX.checked_shl(u32::try_from(from).ok()?)?).trailing_zeros();
+    i8::try_from(found).ok().filter(|found| *found < 64)
+}
+
+fn days_of_each_month(parsed: &CronPattern) -> Result<[[u32; 4]; 7], ScheduleError> {
+    // Months of each length, with the years that decide about February.
+    const LENGTHS: [(i32, u32); 4] = [(2023, 2), (2024, 2), (2023, 4), (2023, 1)];
+    let mut days = [[0; 4]; 7];
+    for (first, of_weekday) in days.iter_mut().enumerate() {
+        for (length, (of_length, (year, month))) in (28..).zip(of_weekday.iter_mut().zip(LENGTHS)) {
+            for day in 1..=length {
+                let weekday = WEEKDAYS_OF_CRONER[(first + day as usize - 1) % 7];
+                if parsed.day_match(year, month, day, weekday).map_err(shape)? {
+                    *of_length |= 1 << day;
+                }
+            }
+        }
+    }
+    Ok(days)
+}
+
+const WEEKDAYS_OF_CRONER: [Weekday; 7] = [
+    Weekday::Sunday,
+    Weekday::Monday,
+    Weekday::Tuesday,
+    Weekday::Wednesday,
+    Weekday::Thursday,
+    Weekday::Friday,
+    Weekday::Saturday,
+];
+
+fn shape(reason: impl Display) -> ScheduleError {
+    ScheduleError::CronShape { reason: reason.to_string() }
+}
+
+fn fields_of_nickname(nickname: &str) -> Result<&'static str, ScheduleError> {
+    match nickname.to_ascii_lowercase().as_str() {
+        "yearly" | "annually" => Ok("0 0 1 1 *"),
+        "monthly" => Ok("0 0 1 * *"),
+        "weekly" => Ok("0 0 * * 0"),
+        "daily" | "midnight" => Ok("0 0 * * *"),
+        "hourly" => Ok("0 * * * *"),
+        _ => Err(shape(format_args!(
+            "\"@{}\" is none of @yearly, @annually, @monthly, @weekly, @daily, @midnight, @hourly",
+            excerpt(nickname)
+        ))),
+    }
+}
+
+fn check_field(_field: CronField, _position: usize, _text: &str) -> Result<(), ScheduleError> {
+    let _ = MONTHS;
+    let _ = WEEKDAYS;
+    Ok(())
+}

@@ -1,0 +1,134 @@
+//! A schedule as a caller asks for it.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use jiff::civil::DateTime;
+use jiff::tz::TimeZone;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::cron::{Cron, DstPolicy, zone};
+use super::error::ScheduleError;
+use super::{Schedule, ceil_to_millis};
+
+/// How far ahead a time may be, and how long an interval: ten years. What is farther is a mistake of units, mostly.
+pub const MAX_AHEAD: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
+
+/// The shortest interval: a second, as with cron. Each occurrence is stored, claimed and called back; what must come
+/// more often than that is a timer in the program that needs it.
+pub const MIN_EVERY: Duration = Duration::from_secs(1);
+
+/// The longest cron expression, in bytes; the longest that says anything is about 600.
+pub const MAX_CRON_LEN: usize = 1024;
+
+const ZONE_WITHOUT_NAME: &str = "UTC";
+
+/// A schedule as a request says it: exactly one of `executeAt`, `delayMs`, `cron` and `everyMs`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ScheduleSpec {
+    /// Once, at an RFC 3339 time; one without an offset is meant in `timezone`. A time in the past is due at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub execute_at: Option<String>,
+    /// Once, so many milliseconds from now, at most ten years.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delay_ms: Option<u64>,
+    /// Repeatedly, by a cron expression of five fields (minute, hour, day of month, month, day of week), of six with
+    /// the second before them, or a nickname such as `@daily`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cron: Option<String>,
+    /// Repeatedly, each time so many milliseconds later, the first time that long from now: a second to ten years.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub every_ms: Option<u64>,
+    /// The IANA name of the zone whose wall clock `cron` and an `executeAt` without an offset mean; UTC by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timezone: Option<String>,
+    /// What `cron` does when that clock jumps; without a meaning for the others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dst: Option<DstPolicy>,
+}
+
+impl ScheduleSpec {
+    /// The schedule that is meant by who says this at `now`.
+    ///
+    /// # Errors
+    ///
+    /// Where not exactly one of the four is given, or something given cannot be read, is out of bounds or never
+    /// happens. An unknown zone is an error also where the schedule has no use for it.
+    pub fn resolve(&self, now: Timestamp) -> Result<Schedule, ScheduleError> {
+        self.check_that_one_is_given()?;
+        let zone_name = self.timezone.as_deref();
+        let named_zone = zone_name.map(zone).transpose()?;
+        if let Some(text) = &self.execute_at {
+            let time = ceil_to_millis(read_time(text, named_zone)?);
+            return in_reach(time, now).map(Schedule::At);
+        }
+        if let Some(delay) = self.delay_ms {
+            let delay = between("delayMs", delay, Duration::ZERO)?;
+            return Ok(Schedule::after(now, delay));
+        }
+        if let Some(every) = self.every_ms {
+            let every = between("everyMs", every, MIN_EVERY)?;
+            return Ok(Schedule::Every { every, anchor: ceil_to_millis(now) });
+        }
+        let expression = self.cron.as_deref().ok_or(ScheduleError::Missing)?;
+        let cron =
+            Cron::new(expression, zone_name.unwrap_or(ZONE_WITHOUT_NAME), self.dst.unwrap_or_default())?;
+        match cron.next_after(now) {
+            Some(_) => Ok(Schedule::Cron(cron)),
+            None => Err(ScheduleError::NeverFires { expression: cron.expression().to_owned() }),
+        }
+    }
+
+    fn check_that_one_is_given(&self) -> Result<(), ScheduleError> {
+        let given = [
+            ("executeAt", self.execute_at.is_some()),
+            ("delayMs", self.delay_ms.is_some()),
+            ("cron", self.cron.is_some()),
+            ("everyMs", self.every_ms.is_some()),
+        ];
+        let mut names = given.into_iter().filter(|(_, given)| *given).map(|(name, _)| name);
+        match (names.next(), names.next()) {
+            (Some(_), None) => Ok(()),
+            (Some(first), Some(second)) => Err(ScheduleError::Several { first, second }),
+            (None, _) => Err(ScheduleError::Missing),
+        }
+    }
+}
+
+fn between(field: &'static str, millis: u64, least: Duration) -> Result<Duration, ScheduleError> {
+    let duration = Duration::from_millis(millis);
+    if (least..=MAX_AHEAD).contains(&duration) {
+        return Ok(duration);
+    }
+    let bounds = format!("from {} to {} milliseconds", least.as_millis(), MAX_AHEAD.as_millis());
+    Err(ScheduleError::OutOfRange { field, bounds })
+}
+
+fn in_reach(time: Timestamp, now: Timestamp) -> Result<Timestamp, ScheduleError> {
+    let latest = now.saturating_add(MAX_AHEAD).unwrap_or(Timestamp::MAX);
+    if (Timestamp::UNIX_EPOCH..=latest).contains(&time) {
+        return Ok(time);
+    }
+    let bounds = "a time from 1970 to ten years from now".to_owned();
+    Err(ScheduleError::OutOfRange { field: "executeAt", bounds })
+}
+
+/// RFC 3339, or a time without an offset in the zone. One that the zone's clock skips is meant by the clock as it was
+/// before, one that it shows twice is the first, as in RFC 5545.
+fn read_time(text: &str, zone: Option<TimeZone>) -> Result<Timestamp, ScheduleError> {
+    let text = text.trim();
+    if let Ok(time) = text.parse::<Timestamp>() {
+        return Ok(time);
+    }
+    let reason = match (text.parse::<DateTime>(), zone) {
+        (Ok(local), Some(zone)) => match local.to_zoned(zone) {
+            Ok(time) => return Ok(time.timestamp()),
+            Err(_) => "is beyond the calendar",
+        },
+        (Ok(_), None) => "has neither an offset nor a timezone to be read in",
+        (Err(_), _) => "is not an RFC 3339 time such as \"2026-11-21T14:30:00Z\"",
+    };
+    Err(ScheduleError::Time { reason })
+}
