@@ -69,6 +69,7 @@
 //!
 //! What runs later:
 //!
+//! - [`job`]: what waits for its time, the states that it goes through, and the trait of those who keep it.
 //! - [`schedule`]: when a job runs, by a time, an interval or cron in a zone, as pure functions.
 //!
 //! What is stored:
@@ -95,6 +96,7 @@ pub mod context;
 pub mod error;
 pub mod event;
 pub mod history;
+pub mod job;
 pub mod memory;
 pub mod message;
 pub mod messenger;
