@@ -21,6 +21,7 @@
 //! - [`cors`]: which browsers' pages may ask.
 //! - [`error`]: the one exit of everything that fails, as RFC 9457 problems.
 //! - [`stream`]: a run's events in four framings, and back from another service's lines.
+//! - [`webhook`]: signed calls from one service to another.
 //!
 //! To others:
 //!
@@ -56,3 +57,4 @@ pub mod runtime;
 pub mod secret;
 pub mod serve;
 pub mod stream;
+pub mod webhook;
