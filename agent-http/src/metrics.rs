@@ -116,7 +116,9 @@ impl MatchedRoute {
 
 /// In a response's extensions, and kept by the server until the body has gone.
 #[derive(Clone)]
-pub(crate) struct InFlight(Arc<Counted>);
+pub(crate) struct InFlight {
+    _counted: Arc<Counted>,
+}
 
 struct Counted {
     metrics: Arc<Metrics>,
@@ -192,7 +194,7 @@ where
             if counted.streams {
                 counted.metrics.streams.inc();
             }
-            response.extensions_mut().insert(InFlight(Arc::new(counted)));
+            response.extensions_mut().insert(InFlight { _counted: Arc::new(counted) });
         }
         Poll::Ready(Ok(response))
     }

@@ -30,7 +30,7 @@ impl Worker {
                 }
             }
             // Those that the store did not extend in time may be somebody else's by now.
-            for key in self.held.expired(self.now()) {
+            for key in self.held.expiring(self.now()) {
                 self.held.lose(&key);
             }
         }

@@ -2,14 +2,11 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use agent_core::job::{Job, JobFilter, Phase, Quota};
 use jiff::Timestamp;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
-
-use super::later;
 
 /// Which claim on which job.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -269,11 +266,6 @@ impl Held {
         }
     }
 
-    /// The claims whose leases have run out.
-    pub(super) fn expired(&self, now: Timestamp) -> Vec<ClaimKey> {
-        self.expiring(now)
-    }
-
     /// Waits until something may begin.
     pub(super) async fn until_startable(&self) {
         self.startable.notified().await;
@@ -303,6 +295,6 @@ fn lease_of(job: &Job) -> Timestamp {
     match job.phase {
         Phase::Running { lease } => lease,
         // A claimed job is running; any other would be looked after at once.
-        _ => later(Timestamp::MIN, Duration::ZERO),
+        _ => Timestamp::MIN,
     }
 }

@@ -94,6 +94,8 @@ impl Slot {
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        self.worker.held.end(&self.key);
+        if let Some(key) = &self.key {
+            self.worker.held.end([key]);
+        }
     }
 }
