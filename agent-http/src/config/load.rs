@@ -66,7 +66,11 @@ pub(super) fn scheduler(resolved: &Resolved) -> Result<SchedulerConfig, Faults> 
     ] {
         let said = faults.iter().any(|fault| fault.name == name || fault.name == format!("{name}_FILE"));
         if resolved.get(name).is_none() && !said {
-            faults.push(Fault { name: name.to_owned(), source: None, problem: format!("is missing: {what}") });
+            faults.push(Fault {
+                name: name.to_owned(),
+                source: None,
+                problem: format!("is missing: {what}"),
+            });
         }
     }
     none(faults)?;

@@ -191,7 +191,13 @@ pub const SETTINGS: &[Setting] = &[
         &[],
         "The key for agents that bring none. It goes to `OPENAI_BASE_URL`'s origin alone.",
     ),
-    setting("OPENAI_MODEL", AGENTS, Kind::Text, &["gpt-5-mini"], "The hosted model for agents that name none."),
+    setting(
+        "OPENAI_MODEL",
+        AGENTS,
+        Kind::Text,
+        &["gpt-5-mini"],
+        "The hosted model for agents that name none.",
+    ),
     setting(
         "OLLAMA_BASE_URL",
         APP,

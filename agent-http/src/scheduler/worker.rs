@@ -163,7 +163,10 @@ impl Worker {
         self.release(left).await;
         let ended = tokio::time::timeout(self.limits.drain, self.held.until_idle()).await;
         if ended.is_err() {
-            tracing::warn!(deliveries = self.held.delivering(), "giving up deliveries that outlived the drain");
+            tracing::warn!(
+                deliveries = self.held.delivering(),
+                "giving up deliveries that outlived the drain"
+            );
             self.giving_up.cancel();
             let _ = tokio::time::timeout(LAST_WORDS, self.held.until_idle()).await;
         }
