@@ -279,6 +279,32 @@ async fn one_company_takes_its_slots_and_no_more() {
 }
 
 #[tokio::test]
+async fn a_company_that_has_no_slot_left_is_in_nobodys_way() {
+    let limits = WorkerLimits { concurrency: 4, per_company: 1, ..WorkerLimits::default() };
+    let mut bench = Bench::over(Arc::new(MemoryJobs::default()), limits, Receiver::start(false).await).await;
+    for _ in 0..10 {
+        bench.job("greedy", Duration::ZERO).await;
+    }
+    bench.receiver.next().await;
+    // No time passes: what is stored now is begun now, although older jobs are due.
+    let other = bench.job("b", Duration::ZERO).await;
+    assert_eq!(bench.receiver.next().await["jobId"], other);
+    let soon = bench.job("c", Duration::from_millis(1000)).await;
+    let began = bench.worker.now();
+    while bench.worker.delivering() < 3 {
+        bench.clock.advance(Duration::from_millis(1));
+        for _ in 0..50 {
+            tokio::task::yield_now().await;
+        }
+    }
+    assert_eq!(bench.receiver.next().await["jobId"], soon);
+    let took = until(bench.worker.now(), began);
+    assert!((1000..1050).contains(&took.as_millis()), "{took:?}");
+    bench.receiver.gate.send_replace(true);
+    bench.end().await;
+}
+
+#[tokio::test]
 async fn a_lease_is_extended_as_long_as_a_delivery_takes() {
     let mut bench = Bench::new(false).await;
     let id = bench.job("c", Duration::ZERO).await;
