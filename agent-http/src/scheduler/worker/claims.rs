@@ -105,7 +105,9 @@ impl Worker {
         if earliest <= now {
             claimed += self.claim(now, room.due, room.due_quota).await?;
         }
-        if claimed < room.due && room.ahead > 0 {
+        let all_due = claimed < room.due;
+        let room = self.held.room(self.now());
+        if all_due && room.ahead > 0 {
             let ahead = later(self.now(), self.limits.ahead);
             claimed += self.claim(ahead, room.ahead, room.ahead_quota).await?;
         }

@@ -114,11 +114,8 @@ impl Held {
     pub(super) fn room(&self, now: Timestamp) -> Room {
         let inner = self.lock();
         let mut due_quota = inner.quota.clone();
-        let mut backlog = 0;
-        for job in inner.due(now) {
-            backlog += 1;
-            due_quota.take(&job.payload.company_id);
-        }
+        // What waits for its company's slots alone takes none from the others.
+        let backlog = inner.due(now).filter(|job| due_quota.take(&job.payload.company_id)).count();
         let per_company_ahead = (self.max_ahead / 4).max(1);
         let mut ahead_quota = Quota::new(per_company_ahead);
         for job in inner.waiting.values() {

@@ -134,7 +134,7 @@ impl Bench {
     async fn until(&self, what: &str, so: impl AsyncFn() -> bool) {
         let waiting = async {
             while !so().await {
-                self.clock.advance(Duration::from_millis(1));
+                self.clock.advance(Duration::from_millis(20));
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         };
