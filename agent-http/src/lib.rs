@@ -31,6 +31,7 @@
 //! - [`backend`]: backends over HTTP: agent runtimes.
 //! - [`mcp`]: tools over the Model Context Protocol.
 //! - [`model`]: models over HTTP: servers of the Chat Completions API, and Ollama.
+//! - [`messenger`]: a messenger's bots, through the operator's own runtime.
 //! - [`mcp`]: agents' tools over the Model Context Protocol.
 //!
 //! For the operator:
@@ -50,6 +51,7 @@ pub mod lines;
 #[cfg(test)]
 mod loopback;
 pub mod mcp;
+pub mod messenger;
 pub mod metrics;
 pub mod model;
 pub mod openapi;

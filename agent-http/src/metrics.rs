@@ -204,6 +204,7 @@ where
 fn method_label(method: &Method) -> &'static str {
     match *method {
         Method::GET => "GET",
+        Method::HEAD => "HEAD",
         Method::POST => "POST",
         Method::PUT => "PUT",
         Method::DELETE => "DELETE",

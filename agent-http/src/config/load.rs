@@ -55,7 +55,11 @@ pub(super) fn runtime(resolved: &Resolved) -> Result<RuntimeConfig, Faults> {
         });
     }
     none(faults)?;
-    Ok(RuntimeConfig { server: server(resolved, &values), runtime_secret: values.secret("RUNTIME_SECRET") })
+    Ok(RuntimeConfig {
+        server: server(resolved, &values),
+        runtime_secret: values.secret("RUNTIME_SECRET"),
+        messenger_api_url: values.url("MESSENGER_API_URL"),
+    })
 }
 
 pub(super) fn scheduler(resolved: &Resolved) -> Result<SchedulerConfig, Faults> {
