@@ -14,6 +14,7 @@
 
 use std::sync::Arc;
 
+use crate::pulse::Pulse;
 use crate::records::{Records, StoreError};
 use crate::role::RoleStore;
 use crate::tool::{LocalTools, ToolError};
@@ -28,10 +29,12 @@ mod metrics;
 mod notifications;
 mod page;
 mod plans;
+mod scheduled;
 mod schema;
 mod todos;
 
 pub use allowed::{AllowedTools, BASE_PRESET, NAMED_ONLY, allowed};
+pub use scheduled::allowed_later;
 
 use builtin::Stores;
 
@@ -41,10 +44,27 @@ pub fn builtin_tools(records: Arc<dyn Records>, roles: Arc<dyn RoleStore>) -> Lo
     tools_over(Stores::new(records, roles))
 }
 
+/// The same with a scheduler, for the tools that have others called later; without one, these say so.
+pub fn builtin_tools_with_pulse(
+    records: Arc<dyn Records>,
+    roles: Arc<dyn RoleStore>,
+    pulse: Option<Arc<dyn Pulse>>,
+) -> LocalTools {
+    tools_over(Stores::new(records, roles).with_pulse(pulse))
+}
+
 fn tools_over(stores: Stores) -> LocalTools {
     let stores = Arc::new(stores);
-    let domains =
-        [todos::add, documents::add, plans::add, metrics::add, notifications::add, memories::add, epics::add];
+    let domains = [
+        todos::add,
+        documents::add,
+        plans::add,
+        metrics::add,
+        notifications::add,
+        memories::add,
+        epics::add,
+        scheduled::add,
+    ];
     domains.into_iter().fold(LocalTools::new(), |tools, add| add(tools, &stores))
 }
 

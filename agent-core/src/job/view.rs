@@ -88,7 +88,7 @@ impl Delivery {
 }
 
 /// What an occurrence is known by, the same in every attempt and for whoever runs it.
-pub(super) fn occurrence_key(job: &str, occurrence: u64) -> String {
+pub fn occurrence_key(job: &str, occurrence: u64) -> String {
     format!("{job}:{occurrence}")
 }
 

@@ -13,6 +13,7 @@ use serde_json::{Map, Value};
 
 use super::{allowed, schema};
 use crate::clock::{Clock, SystemClock};
+use crate::pulse::Pulse;
 use crate::records::{Records, StoreError};
 use crate::role::{RoleBlock, RoleStore};
 use crate::tool::{
@@ -34,11 +35,17 @@ pub(super) struct Stores {
     pub(super) records: Arc<dyn Records>,
     roles: Arc<dyn RoleStore>,
     clock: Arc<dyn Clock>,
+    /// Where tools are called later; absent where there is no scheduler.
+    pub(super) pulse: Option<Arc<dyn Pulse>>,
 }
 
 impl Stores {
     pub(super) fn new(records: Arc<dyn Records>, roles: Arc<dyn RoleStore>) -> Self {
-        Self { records, roles, clock: Arc::new(SystemClock) }
+        Self { records, roles, clock: Arc::new(SystemClock), pulse: None }
+    }
+
+    pub(super) fn with_pulse(self, pulse: Option<Arc<dyn Pulse>>) -> Self {
+        Self { pulse, ..self }
     }
 
     #[cfg(test)]

@@ -19,6 +19,7 @@ use crate::workspace::WorkspaceFile;
 
 mod catalogue;
 mod identity;
+mod scheduled;
 
 /// 2026-11-21, 14:30 UTC.
 const NOW: Duration = Duration::from_secs(1_795_271_400);
@@ -27,6 +28,7 @@ const NOW: Duration = Duration::from_secs(1_795_271_400);
 struct World {
     records: Arc<MemoryRecords>,
     tools: LocalTools,
+    pulse: Arc<scheduled::FakePulse>,
     schemas: BTreeMap<String, (Validator, Validator)>,
 }
 
@@ -37,7 +39,9 @@ impl World {
         let roles = Arc::new(RecordRoles::new(records.clone(), Sealer::ephemeral()));
         let file = WorkspaceFile::parse(&workspace.to_string()).expect("a good file");
         ready(file.apply(&roles)).expect("the store in memory takes it");
-        let tools = tools_over(Stores::new(records.clone(), roles).with_clock(clock));
+        let pulse = Arc::new(scheduled::FakePulse::default());
+        let stores = Stores::new(records.clone(), roles).with_clock(clock).with_pulse(Some(pulse.clone()));
+        let tools = tools_over(stores);
         let validator = |schema: &str| {
             jsonschema::validator_for(&serde_json::from_str(schema).expect("JSON")).expect("a schema")
         };
@@ -46,7 +50,7 @@ impl World {
             let output = spec.output_schema.as_ref().expect("an output schema");
             (spec.name.clone(), (validator(spec.input_schema.get()), validator(output.get())))
         });
-        Self { schemas: schemas.collect(), records, tools }
+        Self { schemas: schemas.collect(), records, tools, pulse }
     }
 
     /// The structured result, or what the model is told.

@@ -8,7 +8,7 @@ use super::*;
 use crate::tool::ToolSpec;
 use crate::workspace;
 
-const BOUNDS: [(&str, usize); 13] = [
+const BOUNDS: [(&str, usize); 14] = [
     ("todos of a list", workspace::MAX_TODOS),
     ("bytes of a title", workspace::MAX_TITLE_BYTES),
     ("bytes of a document that is written by tools", workspace::MAX_DOCUMENT_BYTES),
@@ -21,6 +21,7 @@ const BOUNDS: [(&str, usize); 13] = [
     ("notifications of a person", workspace::MAX_NOTIFICATIONS),
     ("bytes of an entry of memory", workspace::MAX_MEMORY_TEXT_BYTES),
     ("entries of a memory folder", workspace::MAX_MEMORIES),
+    ("jobs of a person that are not over", crate::pulse::MAX_OPEN_JOBS),
     ("entries on a page", crate::records::MAX_PAGE),
 ];
 
@@ -40,6 +41,9 @@ fn who(name: &str) -> &'static str {
         "recordMetric" => "whoever the role allows it",
         "readNotifications" | "sendNotification" => "each for themselves",
         "remember" | "recall" => "the company's people, the agent's own memory folder; no visitor",
+        "scheduleTool" | "cancelScheduledTool" => {
+            "the company's people, each for themselves, and tools and jobs of this agent alone; no visitor"
+        }
         "readEpics" | "getEpicDetails" => "whoever the role allows it; only where `tools` has the name",
         other => panic!("say in the documentation who may use {other}"),
     }
@@ -149,6 +153,6 @@ fn hints_are_what_the_protocol_means() {
     ];
     assert_eq!(reading, expected);
     let destroying = by_hint(|spec| spec.annotations.expect("hints").destructive_hint);
-    assert_eq!(destroying, ["deleteTodo", "updatePlan", "updateTodo"]);
-    assert_eq!(specs().len(), 18);
+    assert_eq!(destroying, ["cancelScheduledTool", "deleteTodo", "updatePlan", "updateTodo"]);
+    assert_eq!(specs().len(), 20);
 }
