@@ -203,7 +203,7 @@ pub struct Place {
     pub scheduled_for: Timestamp,
 }
 
-/// What was decided when the first attempt at an occurrence began.
+/// What was decided when the first attempt at an occurrence began, or when it was to be run again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Begun {
@@ -211,6 +211,9 @@ pub struct Begun {
     pub at: Timestamp,
     /// The schedule's time after it, by the rule for missed occurrences.
     pub next: Option<Timestamp>,
+    /// Whether it was discarded before and is run again, which no rule leaves out.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub again: bool,
 }
 
 /// Where a job goes after the occurrence that it is at.
@@ -311,7 +314,8 @@ pub struct Job {
     pub attempt: u32,
     /// The number of the last claim.
     pub fence: u64,
-    /// What was decided when the first attempt at this occurrence began; absent before.
+    /// What was decided about this occurrence; absent before its first attempt, unless it is run again. Where it
+    /// is there, the occurrence's number may be known to the receiver.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub begun: Option<Begun>,
     /// Where the job goes after this occurrence, where that is not the next one of its schedule.
@@ -403,9 +407,9 @@ impl Job {
         self.attempts.last()?.error.as_deref()
     }
 
-    /// Whether occurrences of it failed for good while it goes on.
+    /// Whether occurrences of it failed for good while it goes on, so that they can be run again.
     pub fn has_dead_letters(&self) -> bool {
-        !self.dead_letters.is_empty()
+        !self.dead_letters.is_empty() && !self.state().is_final()
     }
 
     /// How late it is: how long it has been due without being claimed.

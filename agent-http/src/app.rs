@@ -23,6 +23,7 @@ use http::{Method, Request};
 
 use crate::auth::Authenticator;
 use crate::cors::{self, Origins};
+use crate::metrics;
 use crate::probe::{self, Probe};
 use crate::request::{self, BodyLimits, Handled, Route, RouteTable};
 use crate::serve::{Body, HttpService};
@@ -119,11 +120,13 @@ pub fn service(app: Arc<App>) -> impl HttpService {
     use tower::Layer;
     let cors = cors::layer(app.origins.clone(), OPEN_TO_WIDGETS);
     let routes = Arc::new(routes());
-    cors.layer(request::service(move |request| handle(app.clone(), routes.clone(), request)))
+    let metrics = app.probe.metrics().clone();
+    let service = request::service(move |request| handle(app.clone(), routes.clone(), request));
+    metrics::counted(metrics, cors.layer(service))
 }
 
 async fn handle(app: Arc<App>, routes: Arc<RouteTable<Handler>>, request: Request<Body>) -> Handled {
-    let (handler, params) = routes.lookup(request.method(), request.uri().path()).or_refuse()?;
+    let (handler, params) = routes.find(&request)?;
     match *handler {
         Handler::Agents(route) => agents::answer(&app, route, &params, request).await,
         Handler::Documents(route) => documents::answer(&app, route, &params, request).await,

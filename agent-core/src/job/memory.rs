@@ -97,21 +97,24 @@ impl Jobs {
 
     fn claim(&mut self, claim: Claim) -> Vec<Job> {
         let Claim { now, until, lease, limit, mut quota } = claim;
-        let due = self.by_wake.range(..=(until, char::MAX.to_string()));
-        let due: Vec<String> = due.map(|(_, id)| id.clone()).collect();
         let mut claimed = Vec::new();
-        for id in due {
-            if claimed.len() == limit.min(MAX_CLAIM) {
-                break;
-            }
+        let mut steps = 0;
+        let mut next = self.by_wake.first().cloned();
+        while let Some((wake, id)) = next
+            && wake <= until
+            && claimed.len() < limit
+            && steps < MAX_CLAIM
+        {
             let company = self.by_id[&id].payload.company_id.clone();
-            if !quota.take(&company) {
-                continue;
+            if quota.take(&company) {
+                let stepped = self.step(&id, Step::Claim { until, lease }, now);
+                steps += usize::from(matches!(stepped, Some(Ok(_))));
+                match stepped {
+                    Some(Ok(stepped)) if stepped.job.is_delivering() => claimed.push(stepped.job),
+                    _ => quota.give_back(&company),
+                }
             }
-            match self.step(&id, Step::Claim { until, lease }, now) {
-                Some(Ok(stepped)) if stepped.job.is_delivering() => claimed.push(stepped.job),
-                _ => quota.give_back(&company),
-            }
+            next = self.by_wake.range((Bound::Excluded((wake, id)), Bound::Unbounded)).next().cloned();
         }
         claimed
     }

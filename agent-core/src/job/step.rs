@@ -109,6 +109,9 @@ pub enum Refusal {
     /// No occurrence of it has failed for good.
     #[error("the job has nothing that was discarded")]
     NothingDiscarded,
+    /// The new schedule has no time left.
+    #[error("the schedule has no time left")]
+    NeverFires,
 }
 
 impl Job {
@@ -133,7 +136,7 @@ impl Job {
             }
             Step::Cancel => job.cancel(now),
             Step::Pause => job.pause()?,
-            Step::Resume => job.resume()?,
+            Step::Resume => job.resume(now)?,
             Step::Reschedule(schedule) => job.reschedule(schedule, now)?,
             Step::Redrive => job.redrive(now).map(|()| false)?,
         };
@@ -165,8 +168,12 @@ impl Job {
             Phase::Scheduled | Phase::Retryable if self.due <= until => {}
             _ => return Err(Refusal::NotDue),
         }
-        if self.attempt == 0 && !self.begin(now) {
-            return Ok(());
+        while self.begun.is_none() {
+            self.begin(now);
+            // What was missed may have been left out, and the next one is due later, mostly.
+            if self.wakes().is_none_or(|wakes| wakes > until) {
+                return Ok(());
+            }
         }
         self.attempt += 1;
         self.fence += 1;
@@ -174,30 +181,18 @@ impl Job {
         Ok(())
     }
 
-    /// Decides what is to be run now of what may have been missed, and says whether anything is.
-    fn begin(&mut self, now: Timestamp) -> bool {
-        // A dead letter is run again whatever its time, and what follows it is known.
-        if matches!(self.then, Some(Then::Back { .. })) {
-            self.begun = Some(Begun { at: now, next: None });
-            return true;
-        }
+    /// Decides what is to be run now of what may have been missed, or goes on where that is nothing.
+    fn begin(&mut self, now: Timestamp) {
         let due = self.place.scheduled_for;
         let CatchUp { run, next } = catch_up(&self.schedule, due, now.max(due), self.misfire);
         match (run, next) {
             (Some(run), next) => {
                 self.place.scheduled_for = run;
-                self.begun = Some(Begun { at: now, next });
-                true
+                self.begun = Some(Begun { at: now, next, again: false });
             }
-            // The number of what is skipped was used for nothing, so the next one has it.
-            (None, Some(next)) => {
-                self.go_to(Place { scheduled_for: next, ..self.place }, now);
-                false
-            }
-            (None, None) => {
-                self.phase = Phase::Completed { at: now };
-                false
-            }
+            // The number of what is left out was used for nothing, so the next one has it.
+            (None, Some(next)) => self.go_to(Place { scheduled_for: next, ..self.place }, now),
+            (None, None) => self.finish(Phase::Completed { at: now }),
         }
     }
 
@@ -205,7 +200,7 @@ impl Job {
     fn lost(&mut self, now: Timestamp) {
         let error = "the lease ran out: whoever delivered it has not reported".to_owned();
         self.note(now, None, None, Some(error.clone()));
-        if let Some(Then::Moved { .. }) = self.then {
+        if self.was_moved() {
             self.go_on(now);
         } else if self.attempt < self.max_attempts {
             self.phase = Phase::Retryable;
@@ -217,16 +212,21 @@ impl Job {
 
     fn release(&mut self, fence: u64, now: Timestamp) -> Result<(), Refusal> {
         self.held(fence)?;
-        if let Some(Then::Moved { .. }) = self.then {
+        if self.was_moved() {
             self.go_on(now);
             return Ok(());
         }
         self.attempt = self.attempt.saturating_sub(1);
-        if self.attempt == 0 {
+        self.phase = if self.attempt == 0 { Phase::Scheduled } else { Phase::Retryable };
+        // What is run now is decided anew, unless that is known, as of what is run again.
+        if self.attempt == 0 && !self.begun.is_some_and(|begun| begun.again) {
             self.begun = None;
         }
-        self.phase = if self.attempt == 0 { Phase::Scheduled } else { Phase::Retryable };
         Ok(())
+    }
+
+    fn was_moved(&self) -> bool {
+        matches!(self.then, Some(Then::Moved { .. }))
     }
 
     fn end(&mut self, outcome: Outcome, took: Duration, status: Option<u16>, jitter: u32, now: Timestamp) {
@@ -236,9 +236,9 @@ impl Job {
         };
         self.note(now, Some(took), status, error);
         match outcome {
+            Outcome::Gone => self.finish(Phase::Cancelled { at: now }),
             Outcome::Succeeded => self.go_on(now),
-            Outcome::Gone => self.phase = Phase::Cancelled { at: now },
-            Outcome::Failed { .. } if matches!(self.then, Some(Then::Moved { .. })) => self.go_on(now),
+            _ if self.was_moved() => self.go_on(now),
             Outcome::Failed { retry_after, .. } if self.attempt < self.max_attempts => {
                 self.phase = Phase::Retryable;
                 self.due = later(now, backoff(self.attempt, jitter, retry_after));
@@ -287,8 +287,16 @@ impl Job {
             Some(next) => {
                 self.go_to(Place { occurrence: self.place.occurrence + 1, scheduled_for: next }, now);
             }
-            None => self.phase = Phase::Completed { at: now },
+            None => self.finish(Phase::Completed { at: now }),
         }
+    }
+
+    /// Comes to its end, with nothing left over that would hold if it were run again.
+    fn finish(&mut self, phase: Phase) {
+        self.phase = phase;
+        self.paused = false;
+        self.then = None;
+        self.begun = None;
     }
 
     fn go_to(&mut self, place: Place, now: Timestamp) {
@@ -302,8 +310,7 @@ impl Job {
     fn cancel(&mut self, now: Timestamp) -> bool {
         let delivering = self.is_delivering();
         if !self.state().is_final() {
-            self.phase = Phase::Cancelled { at: now };
-            self.paused = false;
+            self.finish(Phase::Cancelled { at: now });
             // Whoever delivers it has nothing to report any more.
             self.fence += 1;
         }
@@ -316,52 +323,50 @@ impl Job {
         Ok(self.is_delivering())
     }
 
-    fn resume(&mut self) -> Result<bool, Refusal> {
+    fn resume(&mut self, now: Timestamp) -> Result<bool, Refusal> {
         self.open()?;
-        self.paused = false;
+        if std::mem::take(&mut self.paused) {
+            // It is not late for having been paused. What it missed is told by the occurrence's own time.
+            self.due = self.due.max(now);
+        }
         Ok(self.is_delivering())
     }
 
     fn reschedule(&mut self, schedule: Schedule, now: Timestamp) -> Result<bool, Refusal> {
         self.open()?;
-        let first = schedule.first(now);
+        let scheduled_for = schedule.first(now).ok_or(Refusal::NeverFires)?;
         self.schedule = schedule;
         let occurrence = match self.then {
             Some(then) => then.place().occurrence,
             // Its number is known to the receiver already.
-            None if self.attempt > 0 => self.place.occurrence + 1,
+            None if self.begun.is_some() => self.place.occurrence + 1,
             None => self.place.occurrence,
         };
-        let place = first.map(|scheduled_for| Place { occurrence, scheduled_for });
-        if self.is_delivering() {
-            self.then = place.map(|place| Then::Moved { place });
-            self.begun = self.begun.map(|begun| Begun { next: None, ..begun });
-            return Ok(true);
+        let place = Place { occurrence, scheduled_for };
+        match self.then {
+            // The dead letter is not what is moved.
+            Some(Then::Back { .. }) => self.then = Some(Then::Back { place }),
+            _ if self.is_delivering() => self.then = Some(Then::Moved { place }),
+            _ => self.go_to(place, now),
         }
-        self.then = None;
-        match place {
-            Some(place) => self.go_to(place, now),
-            None => self.phase = Phase::Completed { at: now },
-        }
-        Ok(false)
+        Ok(self.is_delivering())
     }
 
     fn redrive(&mut self, now: Timestamp) -> Result<(), Refusal> {
         match self.phase {
-            Phase::Discarded { .. } => {
-                self.phase = Phase::Scheduled;
-            }
+            Phase::Discarded { .. } => self.phase = Phase::Scheduled,
             Phase::Completed { .. } | Phase::Cancelled { .. } => return Err(Refusal::Final(self.state())),
-            Phase::Scheduled if self.then.is_none() => {
+            Phase::Scheduled if self.begun.is_none() => {
                 let Some(dead) = self.dead_letters.pop() else { return Err(Refusal::NothingDiscarded) };
                 self.then = Some(Then::Back { place: self.place });
                 self.place = Place { occurrence: dead.occurrence, scheduled_for: dead.scheduled_for };
             }
             Phase::Scheduled | Phase::Running { .. } | Phase::Retryable => return Err(Refusal::Busy),
         }
+        // It runs whatever its time, and the schedule goes on where it was, if it does.
+        self.begun = Some(Begun { at: now, next: None, again: true });
         self.due = now;
         self.attempt = 0;
-        self.begun = None;
         Ok(())
     }
 }

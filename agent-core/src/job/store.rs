@@ -213,15 +213,19 @@ pub trait JobStore: Send + Sync + 'static {
 
     /// Claims jobs that are due, the earliest first, and gives them as they are then. Two callers never get
     /// the same one.
+    ///
+    /// One call takes [`MAX_CLAIM`] steps at most, and those that leave out what was missed count: where it
+    /// gives fewer than were asked for, [`earliest`](Self::earliest) says whether more is due.
     async fn claim(&self, claim: Claim) -> Result<Vec<Job>, StoreError>;
 
-    /// When the next job wakes: the smallest [`Job::wakes`].
+    /// When the next job wakes: the smallest [`Job::wakes`], or up to a millisecond later.
     async fn earliest(&self) -> Result<Option<Timestamp>, StoreError>;
 
-    /// How many there are.
+    /// How many there are. The lag is to the millisecond.
     async fn counts(&self, now: Timestamp) -> Result<JobCounts, StoreError>;
 
-    /// Removes at most `limit` jobs that were final before `ended_before`, and says how many they were.
+    /// Removes at most `limit` jobs that were final before `ended_before`, to the millisecond, and says how many
+    /// they were.
     async fn purge(&self, ended_before: Timestamp, limit: usize) -> Result<u64, StoreError>;
 
     /// Yields when a job may have become the earliest, by whoever's hand. It may yield in vain, and it may

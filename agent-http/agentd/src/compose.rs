@@ -10,6 +10,7 @@ use agent_core::clock::SystemClock;
 use agent_core::context::{
     CallerLayer, CouncilLayer, DocumentsLayer, ExecutionLayer, MemoryLayer, PageLayer, RoleLayer,
 };
+use agent_core::job::JobStore;
 use agent_core::model::Model;
 use agent_core::prompt::PartCache;
 use agent_core::select::BackendKind;
@@ -21,12 +22,13 @@ use agent_http::app::{AgentTools, App, RunCaps, RunRegistry};
 use agent_http::auth::{Authenticator, BearerGate};
 use agent_http::backend::agent_server::AgentServerBackend;
 use agent_http::backend::workflow::WorkflowBackend;
-use agent_http::config::{AppConfig, HostedConfig, OllamaConfig, RuntimeConfig, ServerConfig};
+use agent_http::config::{AppConfig, HostedConfig, OllamaConfig, RuntimeConfig, SchedulerConfig, ServerConfig};
 use agent_http::mcp::server::{Authority, Door, GateLimits, LegacyQuery, McpLimits, McpServer};
 use agent_http::model::{EmbeddedModels, HostedVendor, OllamaServer};
 use agent_http::outbound::Outbound;
 use agent_http::probe::Probe;
 use agent_http::runtime::{PROVIDERS, Runtime};
+use agent_http::scheduler::{Callback, Counts, Meters, Scheduler, Worker};
 use agent_http::secret::BoundSecret;
 use agent_http::stream::StreamLimits;
 use serde_json::json;
@@ -164,6 +166,38 @@ pub fn runtime(config: &RuntimeConfig) -> Result<Runtime, StartError> {
         stream: stream_limits(server),
         probe: Probe::new(json!({"service": "runtime", "providers": PROVIDERS})),
         origins: server.origins.clone(),
+    })
+}
+
+/// The scheduler over a store of jobs.
+///
+/// # Errors
+/// The outbound client cannot be made.
+pub fn scheduler(
+    config: &SchedulerConfig,
+    jobs: Arc<dyn JobStore>,
+    store_kind: &'static str,
+) -> Result<Scheduler, StartError> {
+    let outbound = Outbound::new(config.outbound.clone())?;
+    let probe = Probe::new(json!({"service": "scheduler"}));
+    let callback = Callback {
+        outbound,
+        url: config.callback_url.clone(),
+        secret: config.secret.clone(),
+        previous: config.secret_previous.clone(),
+        timeout: config.callback_timeout,
+    };
+    let clock = Arc::new(SystemClock);
+    let meters = Meters::new(probe.metrics());
+    Ok(Scheduler {
+        worker: Arc::new(Worker::new(jobs.clone(), callback, clock.clone(), config.worker.clone(), meters)),
+        counts: Counts::new(jobs, clock),
+        store_kind,
+        gate: BearerGate::during_rotation(config.secret.clone(), config.secret_previous.clone()),
+        body: config.body.clone(),
+        json_depth: config.json_depth,
+        probe,
+        origins: config.origins.clone(),
     })
 }
 

@@ -4,9 +4,10 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use agent_core::job::JobStore;
 use agent_core::model::Model;
-use agent_http::config::{AppConfig, RuntimeConfig};
-use agent_http::{app, runtime, serve};
+use agent_http::config::{AppConfig, RuntimeConfig, SchedulerConfig};
+use agent_http::{app, runtime, scheduler, serve};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -33,6 +34,16 @@ pub async fn app(config: AppConfig, local: Option<Arc<dyn Model>>) -> Result<(),
 pub async fn runtime(config: RuntimeConfig) -> Result<(), StartError> {
     let listener = listen(config.server.listen).await?;
     serve_runtime(&config, listener, Stop::on_signal()).await
+}
+
+/// Runs the scheduler until a signal comes.
+///
+/// # Errors
+/// What keeps it from starting.
+pub async fn scheduler(config: SchedulerConfig) -> Result<(), StartError> {
+    let (jobs, store) = stores::jobs(&config)?;
+    let listener = listen(config.listen).await?;
+    serve_scheduler(&config, listener, jobs, store, Stop::on_signal()).await
 }
 
 /// Serves the application on a listener until `stop`.
@@ -81,6 +92,30 @@ pub async fn serve_runtime(
     serve::serve(listener, runtime::service(runtime), config.server.serve.clone(), shutdown)
         .await
         .map_err(StartError::Serve)
+}
+
+/// Serves the scheduler on a listener, and delivers jobs, until `stop`. `store` is what kind of store they are in.
+///
+/// # Errors
+/// What keeps it from starting.
+pub async fn serve_scheduler(
+    config: &SchedulerConfig,
+    listener: TcpListener,
+    jobs: Arc<dyn JobStore>,
+    store: &'static str,
+    stop: Stop,
+) -> Result<(), StartError> {
+    let address = listener.local_addr().map_err(StartError::Serve)?;
+    let scheduler = Arc::new(compose::scheduler(config, jobs, store)?);
+    info!(%address, store, "the scheduler listens");
+    let shutdown = stop.clone().then({
+        let scheduler = scheduler.clone();
+        move || scheduler.probe.drain()
+    });
+    let worker = scheduler.worker.clone().run(stop.then(|| ()));
+    let served = serve::serve(listener, scheduler::service(scheduler), config.serve.clone(), shutdown);
+    let (served, ()) = tokio::join!(served, worker);
+    served.map_err(StartError::Serve)
 }
 
 /// Takes an address to listen on.

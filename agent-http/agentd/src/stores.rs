@@ -1,14 +1,15 @@
-//! Where the application's data is.
+//! Where the services' data is.
 
 use std::path::Path;
 use std::sync::Arc;
 
+use agent_core::job::{JobStore, MemoryJobs};
 use agent_core::memory::MemoryRecords;
 use agent_core::records::Records;
 use agent_core::role::RecordRoles;
 use agent_core::seal::Sealer;
 use agent_core::workspace::{Imported, WorkspaceFile};
-use agent_http::config::{AppConfig, Database};
+use agent_http::config::{AppConfig, Database, SchedulerConfig};
 use agent_store::sqlite::{SqliteOptions, SqliteStore};
 
 use crate::StartError;
@@ -93,6 +94,15 @@ pub fn open_existing(config: &AppConfig) -> Result<SqliteStore, StartError> {
         )));
     }
     Ok(SqliteStore::open(path, SqliteOptions::default())?)
+}
+
+/// Opens the scheduler's jobs, and says what kind of store they are in.
+///
+/// # Errors
+/// Why they cannot be opened.
+pub fn jobs(config: &SchedulerConfig) -> Result<(Arc<dyn JobStore>, &'static str), StartError> {
+    path_of(&config.database)?;
+    Ok((Arc::new(MemoryJobs::default()), "memory"))
 }
 
 fn path_of(database: &Database) -> Result<&Path, StartError> {
