@@ -49,6 +49,7 @@ pub use todos::{
     MAX_TODOS, Todo, TodoChange, TodoList, create_todo, delete_todo, todo_list, todo_list_record, update_todo,
 };
 pub use view::Listed;
+pub(crate) use view::view;
 
 /// The names of the collections. Memory has one below `memories` for each agent and folder.
 pub mod collection {

@@ -15,10 +15,11 @@ use serde_json::{Map, Value};
 use super::{JobRequest, Pulse, PulseError, Scheduled, owner};
 use crate::job::{JobKind, JobPayload, Scope};
 use crate::records::{
-    Key, MAX_ID_BYTES, Precondition, Record, Records, RecordsExt, StoreError, Write, to_json,
+    Collection, Key, List, MAX_ID_BYTES, Precondition, Record, Records, RecordsExt, StoreError, Write,
+    to_json,
 };
 use crate::schedule::{DstPolicy, ScheduleSpec};
-use crate::workspace::collection;
+use crate::workspace::{Listed, collection, view};
 
 /// The collection of the links.
 pub const LINKS: &str = "assignmentLinks";
@@ -142,6 +143,21 @@ impl Assignment {
 /// [`StoreError::Invalid`] for what cannot be an identifier.
 pub fn key(company_id: &str, id: &str) -> Result<Key, StoreError> {
     Key::new(company_id, collection::ASSIGNMENTS, id)
+}
+
+/// One page of an agent's assignments, by their ids.
+///
+/// # Errors
+/// The store's own troubles.
+pub async fn of_agent(
+    records: &dyn Records,
+    company_id: &str,
+    agent_id: &str,
+    list: &List,
+) -> Result<Listed<Record<Assignment>>, StoreError> {
+    let all = Collection::new(company_id, collection::ASSIGNMENTS)?;
+    let of_agent = |record: Record<Assignment>| (record.value.agent_id == agent_id).then_some(record);
+    view(records, &all, list, of_agent).await
 }
 
 /// Where an assignment's link is.

@@ -350,7 +350,16 @@ fn visitors_have_what_the_role_names_for_them_and_the_agent_has() {
         .collect();
     assert_eq!(
         refused,
-        ["createTodo", "deleteTodo", "getEpicDetails", "readPlan", "updatePlan", "updateTodo"]
+        [
+            "cancelScheduledTool",
+            "createTodo",
+            "deleteTodo",
+            "getEpicDetails",
+            "readPlan",
+            "scheduleTool",
+            "updatePlan",
+            "updateTodo"
+        ]
     );
     let nobodys = ExecutionContext { agent_id: "none".into(), ..visitor() };
     for name in world.schemas.keys() {

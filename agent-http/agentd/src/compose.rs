@@ -13,16 +13,17 @@ use agent_core::context::{
 use agent_core::job::JobStore;
 use agent_core::model::Model;
 use agent_core::prompt::PartCache;
+use agent_core::pulse::Pulse;
 use agent_core::select::BackendKind;
 use agent_core::token::Tokens;
 use agent_core::tool::LocalTools;
 use agent_core::tools;
 use agent_core::turn::Platform;
-use agent_http::app::{AgentTools, App, RunCaps, RunRegistry};
+use agent_http::app::{AgentTools, App, PulseClient, PulseParts, PulseSide, RunCaps, RunRegistry};
 use agent_http::auth::{Authenticator, BearerGate};
 use agent_http::backend::agent_server::AgentServerBackend;
 use agent_http::backend::workflow::WorkflowBackend;
-use agent_http::config::{AppConfig, HostedConfig, OllamaConfig, RuntimeConfig, SchedulerConfig, ServerConfig};
+use agent_http::config::{AppConfig, HostedConfig, OllamaConfig, PulseConfig, RuntimeConfig, SchedulerConfig, ServerConfig};
 use agent_http::mcp::server::{Authority, Door, GateLimits, LegacyQuery, McpLimits, McpServer};
 use agent_http::model::{EmbeddedModels, HostedVendor, OllamaServer};
 use agent_http::outbound::Outbound;
@@ -50,9 +51,23 @@ pub fn application(
     let outbound = Outbound::new(server.outbound.clone())?;
     let public_url = config.public_url(bound);
     let tokens = Arc::new(Tokens::new(stores.records.clone(), Arc::new(SystemClock)));
-    let tools = Arc::new(tools::builtin_tools(stores.records.clone(), stores.roles.clone()));
+    let pulse = pulse_client(&config.pulse, &outbound);
+    let (records, roles) = (stores.records.clone(), stores.roles.clone());
+    let tools = Arc::new(tools::builtin_tools_with_pulse(records, roles, pulse.clone()));
     Ok(App {
         tools: agent_tools(config, bound, &stores, tokens.clone(), tools.clone()),
+        pulse: PulseSide::new(PulseParts {
+            url: config.pulse.url.clone(),
+            secret: config.pulse.secret.clone(),
+            secret_previous: config.pulse.secret_previous.clone(),
+            client: pulse,
+            public_url: public_url.clone(),
+            cron_secret: config.pulse.cron_secret.clone(),
+            deadline: config.pulse.deadline,
+            tools: tools.clone(),
+            inventory: stores.records.clone(),
+            clock: Arc::new(SystemClock),
+        }),
         roles: stores.roles.clone(),
         records: stores.records.clone(),
         tokens: tokens.clone(),
@@ -72,6 +87,12 @@ pub fn application(
         probe: Probe::new(json!({"service": "app"})),
         origins: server.origins.clone(),
     })
+}
+
+/// The scheduler, where its address and its secret are set.
+fn pulse_client(config: &PulseConfig, outbound: &Outbound) -> Option<Arc<dyn Pulse>> {
+    let (url, secret) = (config.url.clone()?, config.secret.clone()?);
+    Some(Arc::new(PulseClient::new(outbound.clone(), url, secret)))
 }
 
 /// How long a stream to a tool server's client outlives its token, at most.

@@ -49,7 +49,7 @@ pub(crate) async fn rotate(config: &AppConfig, out: &mut dyn Write) -> Result<()
     if config.data_secret.is_none() {
         return Err(CommandError::Missing("DATA_SECRET"));
     }
-    let records: Arc<dyn Records> = Arc::new(stores::open_existing(config)?);
+    let records = Arc::new(stores::open_existing(config)?);
     let rotated = Stores::over(records, config).roles.rotate_secrets().await?;
     for fault in &rotated.faults {
         writeln!(out, "{fault}")?;

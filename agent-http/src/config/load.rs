@@ -8,7 +8,7 @@ use agent_core::tool_loop::LoopLimits;
 use super::parse::Values;
 use super::resolve::{Resolved, Source};
 use super::{
-    AppConfig, Fault, Faults, HostedConfig, LogConfig, McpConfig, OllamaConfig, RuntimeConfig,
+    AppConfig, Fault, Faults, HostedConfig, LogConfig, McpConfig, OllamaConfig, PulseConfig, RuntimeConfig,
     SchedulerConfig, ServerConfig,
 };
 use crate::outbound::OutboundConfig;
@@ -38,6 +38,13 @@ pub(super) fn app(resolved: &Resolved) -> Result<AppConfig, Faults> {
                 .and_then(NonZeroU32::new)
                 .expect("the table's bounds are within"),
         },
+        pulse: PulseConfig {
+            url: values.url("PULSE_URL"),
+            secret: values.secret("PULSE_SECRET"),
+            secret_previous: values.secret("PULSE_SECRET_PREVIOUS"),
+            cron_secret: values.secret("CRON_SECRET"),
+            deadline: set(values.millis("PROACTIVE_TIMEOUT_MS")),
+        },
         embedded_model_path: values.path("EMBEDDED_MODEL_PATH"),
         model_dir: set(values.path("MODEL_DIR")),
     })
@@ -66,7 +73,11 @@ pub(super) fn scheduler(resolved: &Resolved) -> Result<SchedulerConfig, Faults> 
     ] {
         let said = faults.iter().any(|fault| fault.name == name || fault.name == format!("{name}_FILE"));
         if resolved.get(name).is_none() && !said {
-            faults.push(Fault { name: name.to_owned(), source: None, problem: format!("is missing: {what}") });
+            faults.push(Fault {
+                name: name.to_owned(),
+                source: None,
+                problem: format!("is missing: {what}"),
+            });
         }
     }
     none(faults)?;
