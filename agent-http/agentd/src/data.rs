@@ -4,7 +4,6 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
-use agent_core::records::Records;
 use agent_core::workspace::{ExportError, WorkspaceFile};
 use agent_http::config::AppConfig;
 use agentd::stores::{self, Stores};
