@@ -14,6 +14,7 @@ mod mcp;
 mod ollama;
 mod preview;
 mod runtime;
+mod scheduler;
 mod secrets;
 mod support;
 mod tokens;

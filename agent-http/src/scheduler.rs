@@ -13,14 +13,14 @@ mod worker;
 
 use std::sync::Arc;
 
-use http::{Method, Request};
+use http::Request;
 use serde_json::json;
 
 use crate::auth::BearerGate;
 use crate::cors::{self, Origins};
 use crate::metrics;
 use crate::probe::{self, Probe};
-use crate::request::{self, BodyLimits, Handled, Route, RouteTable};
+use crate::request::{self, BodyLimits, Handled, RouteTable};
 use crate::serve::{Body, HttpService};
 
 pub use counts::Counts;
@@ -62,8 +62,8 @@ fn routes() -> RouteTable<Handler> {
 
 /// The methods and patterns of all routes, to be held against their description.
 #[cfg(test)]
-pub(crate) fn described() -> Vec<(Method, &'static str)> {
-    routes().routes().map(|route: &Route<Handler>| (route.method.clone(), route.pattern)).collect()
+pub(crate) fn described() -> Vec<(http::Method, &'static str)> {
+    routes().routes().map(|route| (route.method.clone(), route.pattern)).collect()
 }
 
 /// The scheduler's service.

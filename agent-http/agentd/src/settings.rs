@@ -80,7 +80,10 @@ mod tests {
 
     #[test]
     fn checks_each_service() {
-        assert_eq!(run(check, None, &[]), (true, "app: ok\nruntime: ok\nscheduler: not configured\n".to_owned()));
+        assert_eq!(
+            run(check, None, &[]),
+            (true, "app: ok\nruntime: ok\nscheduler: not configured\n".to_owned())
+        );
         let env = [("HOST", "0.0.0.0"), ("SESSION_SECRET", "sk-1")];
         let (done, output) = run(check, None, &env);
         assert!(!done && !output.contains("sk-1"), "{output}");
@@ -94,7 +97,10 @@ mod tests {
         assert!(output.contains("CALLBACK_URL is missing"), "{output}");
         let env = [("PULSE_SECRET", "0123456789abcdef"), ("CALLBACK_URL", "http://127.0.0.1:3000/x")];
         assert_eq!(run(check, scheduler, &env), (true, "scheduler: ok\n".to_owned()));
-        assert_eq!(run(check, None, &env[..1]).1.lines().last(), Some("scheduler: CALLBACK_URL is missing: jobs are delivered there"));
+        assert_eq!(
+            run(check, None, &env[..1]).1.lines().last(),
+            Some("scheduler: CALLBACK_URL is missing: jobs are delivered there")
+        );
         assert_eq!(run(check, Some(ServiceName::Runtime), &[("SESSION_SECRET", "x")]).1, "runtime: ok\n");
     }
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use agent_core::job::{JobStore, MemoryJobs};
+use agent_core::job::JobStore;
 use agent_core::memory::MemoryRecords;
 use agent_core::records::Inventory;
 use agent_core::role::RecordRoles;
@@ -72,7 +72,10 @@ impl Stores {
 /// # Errors
 /// Why it cannot be opened.
 pub fn open(config: &AppConfig) -> Result<SqliteStore, StartError> {
-    let path = path_of(&config.database)?;
+    open_at(path_of(&config.database)?)
+}
+
+fn open_at(path: &Path) -> Result<SqliteStore, StartError> {
     if let Some(folder) = path.parent() {
         std::fs::create_dir_all(folder)
             .map_err(|source| StartError::Unwritable { path: folder.display().to_string(), source })?;
@@ -96,13 +99,12 @@ pub fn open_existing(config: &AppConfig) -> Result<SqliteStore, StartError> {
     Ok(SqliteStore::open(path, SqliteOptions::default())?)
 }
 
-/// Opens the scheduler's jobs, and says what kind of store they are in.
+/// Opens the scheduler's jobs, makes their database where there is none, and says what kind of store they are in.
 ///
 /// # Errors
 /// Why they cannot be opened.
 pub fn jobs(config: &SchedulerConfig) -> Result<(Arc<dyn JobStore>, &'static str), StartError> {
-    path_of(&config.database)?;
-    Ok((Arc::new(MemoryJobs::default()), "memory"))
+    Ok((Arc::new(open_at(path_of(&config.database)?)?), "sqlite"))
 }
 
 fn path_of(database: &Database) -> Result<&Path, StartError> {

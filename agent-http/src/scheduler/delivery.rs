@@ -156,7 +156,8 @@ fn outcome(status: StatusCode, retry_after: Option<Duration>, reason: Option<Str
 }
 
 fn internal(error: impl std::error::Error + Send + Sync + 'static) -> Failure {
-    Failure::new(agent_core::error::FailureKind::Internal, "the delivery could not be written").with_source(error)
+    Failure::new(agent_core::error::FailureKind::Internal, "the delivery could not be written")
+        .with_source(error)
 }
 
 #[cfg(test)]

@@ -7,9 +7,9 @@ use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, LOCATION};
 use http::{Method, Request, Response, StatusCode, request};
 use serde::Serialize;
 
-use super::wire::{Acted, Cancelled, JobDetails, JobList, JobRequest, Scheduled, resolve};
 use super::Scheduler;
-use crate::error::HttpError;
+use super::wire::{Acted, Cancelled, JobDetails, JobList, JobRequest, Scheduled, resolve};
+use crate::error::{Code, HttpError};
 use crate::request::{self as requests, Handled, Params, Query, parse_json, read_json_bytes};
 use crate::serve::{Body, full};
 
@@ -108,11 +108,9 @@ async fn list(scheduler: &Scheduler, query: &Query<'_>) -> Handled {
     let filter = filter(query)?;
     let limit = match query.get("limit")? {
         None => PAGE,
-        Some(text) => text
-            .parse()
-            .ok()
-            .filter(|limit| (1..=MAX_PAGE).contains(limit))
-            .ok_or_else(|| HttpError::invalid("limit", format!("must be a whole number from 1 to {MAX_PAGE}")))?,
+        Some(text) => text.parse().ok().filter(|limit| (1..=MAX_PAGE).contains(limit)).ok_or_else(|| {
+            HttpError::invalid("limit", format!("must be a whole number from 1 to {MAX_PAGE}"))
+        })?,
     };
     let after = parameter(query, "cursor")?;
     let page = scheduler.worker.jobs().list(&filter, after.as_deref(), limit).await?;
@@ -148,7 +146,8 @@ fn scope(query: &Query<'_>) -> Result<Scope, HttpError> {
 fn filter(query: &Query<'_>) -> Result<JobFilter, HttpError> {
     let state = parameter(query, "state")?.map(|name| {
         let names = || JobState::ALL.map(JobState::as_str).join(", ");
-        JobState::named(&name).ok_or_else(|| HttpError::invalid("state", format!("must be one of {}", names())))
+        JobState::named(&name)
+            .ok_or_else(|| HttpError::invalid("state", format!("must be one of {}", names())))
     });
     Ok(JobFilter {
         scope: scope(query)?,
@@ -169,7 +168,10 @@ fn parameter(query: &Query<'_>, name: &str) -> Result<Option<String>, HttpError>
 }
 
 fn refuse(refusal: Refusal) -> HttpError {
-    HttpError::conflict(refusal.to_string())
+    match refusal {
+        Refusal::NeverFires => HttpError::new(Code::InvalidRequest, refusal.to_string()),
+        refusal => HttpError::conflict(refusal.to_string()),
+    }
 }
 
 fn json(status: StatusCode, value: &impl Serialize) -> Handled {

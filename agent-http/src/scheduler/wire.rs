@@ -86,7 +86,8 @@ impl JobRequest {
 
     fn idempotency(&self, spec: &ScheduleSpec) -> Result<Option<Idempotency>, HttpError> {
         let Some(key) = self.idempotency_key.clone() else { return Ok(None) };
-        let is_key = (1..=MAX_IDEMPOTENCY_KEY_BYTES).contains(&key.len()) && !key.chars().any(char::is_control);
+        let is_key =
+            (1..=MAX_IDEMPOTENCY_KEY_BYTES).contains(&key.len()) && !key.chars().any(char::is_control);
         if !is_key {
             let fault = format!("must have 1 to {MAX_IDEMPOTENCY_KEY_BYTES} bytes and no control character");
             return Err(HttpError::invalid("idempotencyKey", fault));
@@ -97,15 +98,15 @@ impl JobRequest {
             "misfire": self.misfire, "overlap": self.overlap,
         });
         meant.sort_all_objects();
-        let fingerprint = Sha256::digest(meant.to_string()).iter().map(|byte| format!("{byte:02x}")).collect();
+        let fingerprint =
+            Sha256::digest(meant.to_string()).iter().map(|byte| format!("{byte:02x}")).collect();
         Ok(Some(Idempotency { key, fingerprint }))
     }
 }
 
 /// The schedule that is meant.
 pub(super) fn resolve(spec: &ScheduleSpec, now: Timestamp) -> Result<Schedule, HttpError> {
-    spec.resolve(now)
-        .map_err(|error| HttpError::new(crate::error::Code::InvalidRequest, error.to_string()))
+    spec.resolve(now).map_err(|error| HttpError::new(crate::error::Code::InvalidRequest, error.to_string()))
 }
 
 /// A job that is there now.

@@ -28,7 +28,7 @@ use agent_core::job::{
 };
 use agent_core::records::StoreError;
 use jiff::{SignedDuration, Timestamp};
-use tokio::sync::{RwLock, mpsc};
+use tokio::sync::{Notify, RwLock, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use super::delivery::Callback;
@@ -86,6 +86,8 @@ pub struct Worker {
     /// Held to write while a claim is under way, and to read while a route acts: a claim that comes between a
     /// look at what is held and the step would be missed.
     claiming: RwLock<()>,
+    /// This process has stored a job.
+    inserted: Notify,
     /// Nothing new begins.
     stopping: CancellationToken,
     /// What is under way is given up.
@@ -130,8 +132,8 @@ impl Worker {
     ) -> Self {
         let held = Held::new(limits.concurrency, limits.per_company, limits.max_ahead);
         let (stopping, giving_up) = (CancellationToken::new(), CancellationToken::new());
-        let claiming = RwLock::new(());
-        Self { jobs, callback, clock, limits, held, meters, claiming, stopping, giving_up }
+        let (claiming, inserted) = (RwLock::new(()), Notify::new());
+        Self { jobs, callback, clock, limits, held, meters, claiming, inserted, stopping, giving_up }
     }
 
     /// Delivers until `stop`, then drains: what was claimed and not begun is handed back at once, and what is
@@ -163,7 +165,10 @@ impl Worker {
         self.release(left).await;
         let ended = tokio::time::timeout(self.limits.drain, self.held.until_idle()).await;
         if ended.is_err() {
-            tracing::warn!(deliveries = self.held.delivering(), "giving up deliveries that outlived the drain");
+            tracing::warn!(
+                deliveries = self.held.delivering(),
+                "giving up deliveries that outlived the drain"
+            );
             self.giving_up.cancel();
             let _ = tokio::time::timeout(LAST_WORDS, self.held.until_idle()).await;
         }
@@ -210,6 +215,7 @@ impl Worker {
     /// The store's.
     pub async fn insert(&self, job: Job) -> Result<Inserted, StoreError> {
         let outcome = self.jobs.insert(vec![job]).await?.pop();
+        self.inserted.notify_one();
         outcome.ok_or_else(|| StoreError::unavailable("the store said nothing of the job"))
     }
 

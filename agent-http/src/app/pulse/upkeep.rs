@@ -6,9 +6,7 @@ use std::time::Duration;
 use agent_core::pulse::PulseError;
 use agent_core::pulse::assignment::{self, Assignment, LINKS, Link, SyncError};
 use agent_core::pulse::occurrence::{Mark, OCCURRENCES};
-use agent_core::records::{
-    Collection, Key, List, MAX_PAGE, Precondition, Record, StoreError, Write,
-};
+use agent_core::records::{Collection, Key, List, MAX_PAGE, Precondition, Record, StoreError, Write};
 use agent_core::workspace::collection::ASSIGNMENTS;
 
 use super::super::App;

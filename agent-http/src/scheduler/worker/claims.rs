@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use super::{LONGEST_WAIT, Worker, later, until};
 
 /// The pause after a look that found something due and nothing to be had of it: others hold it, or its
-/// company has no slot left. It doubles up to the longest wait.
+/// company has no slot left. It doubles, and is never so long that what comes due behind it would be late.
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// What came of a look.
@@ -24,6 +24,8 @@ enum Look {
     Refused,
     /// All slots are taken.
     Full,
+    /// The store has not answered.
+    Failed,
 }
 
 impl Worker {
@@ -35,7 +37,7 @@ impl Worker {
             let look = self.look().await.unwrap_or_else(|error| {
                 self.meters.store_failed();
                 tracing::warn!(%error, "jobs cannot be claimed");
-                Look::Refused
+                Look::Failed
             });
             let wait = match look {
                 Look::Claimed => {
@@ -47,6 +49,10 @@ impl Worker {
                     wait
                 }
                 Look::Refused => {
+                    pause = (pause * 2).min(self.limits.ahead / 2).max(PAUSE);
+                    pause
+                }
+                Look::Failed => {
                     pause = (pause * 2).min(LONGEST_WAIT);
                     pause
                 }
@@ -54,7 +60,7 @@ impl Worker {
             };
             let woken = async {
                 // With all slots taken, another job is no news.
-                let wake = if matches!(look, Look::Full) { None } else { wakes.next().await };
+                let wake = if matches!(look, Look::Full | Look::Failed) { None } else { wakes.next().await };
                 if wake.is_none() {
                     pending::<()>().await;
                 }
@@ -62,13 +68,21 @@ impl Worker {
             let freed = async {
                 match look {
                     Look::Full | Look::Refused => self.held.until_freed().await,
-                    Look::Claimed | Look::Wait(_) => pending().await,
+                    Look::Claimed | Look::Wait(_) | Look::Failed => pending().await,
+                }
+            };
+            let inserted = async {
+                match look {
+                    // The store only tells of what is due before all else, and that is what cannot be had.
+                    Look::Refused => self.inserted.notified().await,
+                    _ => pending().await,
                 }
             };
             tokio::select! {
                 () = self.stopping.cancelled() => {}
                 () = woken => {}
                 () = freed => {}
+                () = inserted => {}
                 () = self.clock.sleep(wait.min(LONGEST_WAIT)) => {}
             }
         }

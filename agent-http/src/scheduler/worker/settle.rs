@@ -32,7 +32,8 @@ impl Worker {
     async fn settle(&self, batch: &[Settlement]) {
         let mut pause = PAUSE;
         loop {
-            let steps = batch.iter().map(|settlement| (settlement.key.id.clone(), step(settlement))).collect();
+            let steps =
+                batch.iter().map(|settlement| (settlement.key.id.clone(), step(settlement))).collect();
             match self.jobs.steps(steps, self.now()).await {
                 Ok(stepped) => {
                     for (settlement, stepped) in batch.iter().zip(stepped) {

@@ -69,7 +69,16 @@ impl Worker {
                 tracing::debug!(job = job.id, occurrence, attempt, status, took_ms, outcome, "delivered");
             }
             Outcome::Failed { error, .. } | Outcome::Rejected { error } => {
-                tracing::info!(job = job.id, occurrence, attempt, status, took_ms, outcome, error, "not delivered");
+                tracing::info!(
+                    job = job.id,
+                    occurrence,
+                    attempt,
+                    status,
+                    took_ms,
+                    outcome,
+                    error,
+                    "not delivered"
+                );
             }
         }
     }
