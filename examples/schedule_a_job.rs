@@ -6,9 +6,7 @@ use std::error::Error;
 use std::time::Duration;
 
 use agent_core::clock::{Clock, SystemClock};
-use agent_core::job::{
-    Claim, Job, JobPayload, JobStore, MemoryJobs, NewJob, Outcome, Quota, Step,
-};
+use agent_core::job::{Claim, Job, JobPayload, JobStore, MemoryJobs, NewJob, Outcome, Quota, Step};
 use agent_core::schedule::ScheduleSpec;
 use jiff::Timestamp;
 
