@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::job::{JobFilter, JobPayload, JobView, Scope};
-use crate::schedule::{Misfire, Overlap, ScheduleSpec};
+use crate::schedule::{Misfire, Overlap, ScheduleSpec, write_time};
 
 pub mod assignment;
 pub mod occurrence;
@@ -67,6 +67,7 @@ pub struct Scheduled {
     /// The job's id.
     pub job_id: String,
     /// When it is due next, RFC 3339 in UTC.
+    #[serde(serialize_with = "write_time")]
     #[schemars(with = "String")]
     pub execute_at: Timestamp,
 }

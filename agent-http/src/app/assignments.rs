@@ -9,8 +9,8 @@ use agent_core::role::RoleBlock;
 use agent_core::tool::{Caller, ExecutionContext};
 use agent_core::tools::allowed_later;
 use agent_core::turn::Principal;
+use agent_core::workspace::utc_time;
 use http::{Method, Request, StatusCode, request};
-use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -64,8 +64,7 @@ pub(crate) struct SyncView {
     job_id: Option<String>,
     /// When that is due next, as far as is known here.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<String>")]
-    execute_at: Option<Timestamp>,
+    execute_at: Option<String>,
 }
 
 /// One page of assignments.
@@ -113,7 +112,7 @@ async fn view(app: &App, saved: Record<Assignment>) -> Result<AssignmentView, Ht
     let link: Option<Record<Link>> = app.records.get_as(&key).await?;
     let in_step = is_in_step(Some(&saved), link.as_ref());
     let job = link.and_then(|link| link.value.told).and_then(|Told { job, .. }| job);
-    let (job_id, execute_at) = job.map(|job| (job.job_id, job.execute_at)).unzip();
+    let (job_id, execute_at) = job.map(|job| (job.job_id, utc_time(job.execute_at))).unzip();
     Ok(AssignmentView { assignment: saved.value, sync: SyncView { in_step, job_id, execute_at } })
 }
 
