@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use agent_core::job::{Delivery, JobFilter, JobState};
+use agent_core::job::{Delivery, JobFilter, JobState, JobView};
 use agent_core::pulse::assignment::{LINKS, Link};
 use agent_core::pulse::{Pulse, PulseError};
 use agent_core::records::{Collection, List, MAX_PAGE, RecordsExt, StoreError};
@@ -122,7 +122,9 @@ async fn due_by_scheduler(pulse: &dyn Pulse, now: Timestamp) -> Result<Vec<Deliv
         let mut cursor = None;
         for _ in 0..PAGES / 2 {
             let page = pulse.get_jobs(&filter, cursor.as_deref(), MAX_PAGE).await?;
-            let jobs = page.jobs.into_iter().filter(|job| job.execute_at <= now);
+            // What waits to be tried again has been due for long; its wait is for those who could not deliver it.
+            let is_due = |job: &JobView| state == JobState::Retryable || job.execute_at <= now;
+            let jobs = page.jobs.into_iter().filter(is_due);
             due.extend(jobs.map(|job| Delivery {
                 payload: job.payload,
                 job_id: job.job_id,
@@ -145,7 +147,7 @@ async fn due_by_memory(app: &App, now: Timestamp) -> Result<Vec<Delivery>, Store
     let mut after: Option<String> = None;
     loop {
         let companies = app.pulse.inventory.companies(after.as_deref()).await?;
-        let Some(last) = companies.last().cloned() else { break };
+        let Some(last) = companies.last().cloned().filter(|_| pages < PAGES) else { break };
         after = Some(last);
         for company in companies.iter().filter(|company| !company.is_empty()) {
             let links = Collection::new(company.as_str(), LINKS)?;
