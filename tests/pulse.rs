@@ -30,7 +30,8 @@ const STRANGER: (&str, &str) = ("u3", "c2");
 
 /// A workspace of two companies; the agent `a1` has a model at `base_url`, `silent` has none.
 fn workspace(base_url: &str) -> Value {
-    let role = json!({"mcpPreset": ["createTodo", "readNotifications", "scheduleTool", "cancelScheduledTool"]});
+    let role =
+        json!({"mcpPreset": ["createTodo", "readNotifications", "scheduleTool", "cancelScheduledTool"]});
     json!({
         "users": [{"id": "u1", "companyId": "c1", "timezone": "Europe/Berlin"}],
         "agents": [

@@ -74,7 +74,11 @@ async fn what_cannot_be_saved_is_refused() {
         (with("toolId", json!("none")), 400, "INVALID_REQUEST"),
         (with("schedule", json!({"enabled": true})), 400, "INVALID_REQUEST"),
         (with("schedule", json!({"enabled": true, "cron": "0 0 31 2 *"})), 400, "INVALID_REQUEST"),
-        (with("schedule", json!({"enabled": true, "cron": "0 9 * * *", "timezone": "Mars/X"})), 400, "INVALID_REQUEST"),
+        (
+            with("schedule", json!({"enabled": true, "cron": "0 9 * * *", "timezone": "Mars/X"})),
+            400,
+            "INVALID_REQUEST",
+        ),
         (with("id", json!("other")), 400, "INVALID_REQUEST"),
         (with("agentId", json!("z1")), 400, "INVALID_REQUEST"),
         (with("userId", json!("u2")), 403, "FORBIDDEN"),

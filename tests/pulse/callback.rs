@@ -69,7 +69,8 @@ async fn a_call_that_is_not_the_schedulers_changes_nothing() {
     ];
     for (case, bearer, key, at, id, sent, status) in cases {
         let signed = webhook::sign(&Secret::new(*key), id, *at, body.as_bytes()).expect("an id");
-        let mut request = app.request("POST", "/api/pulse/callback").header("content-type", "application/json");
+        let mut request =
+            app.request("POST", "/api/pulse/callback").header("content-type", "application/json");
         request = bearer.into_iter().fold(request, |request, bearer| request.bearer_auth(bearer));
         request = signed.into_iter().fold(request, |request, (name, value)| request.header(name, value));
         let answer = request.body((*sent).to_owned()).send().await.expect("an answer");
@@ -93,7 +94,8 @@ async fn the_secret_before_holds_while_it_is_replaced() {
     for (name, value) in signed.expect("an id") {
         request = request.header(name, value);
     }
-    let answer = request.header("content-type", "application/json").body(body).send().await.expect("an answer");
+    let answer =
+        request.header("content-type", "application/json").body(body).send().await.expect("an answer");
     assert_eq!(answer.status(), 200);
     assert_eq!(todos(&stores).await, ["Sow"]);
 }

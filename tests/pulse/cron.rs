@@ -13,8 +13,7 @@ async fn cron(app: &Server, secret: &str, query: &str) -> Response {
 /// A scheduler that reaches nobody, and an application that knows it, with an assignment that is due.
 async fn with_one_due() -> (Server, Server, Stores, Value) {
     let jobs: Arc<dyn JobStore> = Arc::new(MemoryJobs::default());
-    let scheduler =
-        server::scheduler(jobs, &format!("http://127.0.0.1:{}/callback", free_port()), &[]).await;
+    let scheduler = server::scheduler(jobs, &format!("http://127.0.0.1:{}/callback", free_port()), &[]).await;
     let stores = server::stores(&workspace(NOWHERE)).await;
     let app = app(&stores, &scheduler.url(""), 0, &[]).await;
     let assignment = json!({"toolId": "createTodo", "arguments": {"title": "Due"}, "todoListId": "l1",

@@ -51,7 +51,9 @@ fn what_the_scheduler_is_told() {
     let other_arguments = || assignment(json!({"arguments": {"title": "y"}}));
     let other_user = || assignment(json!({"userId": "v"}));
     let replaced = ["schedule assignment:s:2", "cancel j"];
-    let cases: &[(&str, Option<Told>, Option<Assignment>, &[&str])] = &[
+    /// What it is, what the scheduler knows, what is saved, and what it is told.
+    type Case<'a> = (&'a str, Option<Told>, Option<Assignment>, &'a [&'a str]);
+    let cases: &[Case<'_>] = &[
         ("nothing", None, None, &[]),
         ("made", None, Some(on()), &["schedule assignment:s:2"]),
         ("made, switched off", None, Some(off()), &[]),
