@@ -76,6 +76,17 @@ pub struct ExecutionContext {
     /// What kind of caller asks.
     #[serde(default)]
     pub caller: Caller,
+    /// The tools that the credential is cut down to; absent leaves the agent all of its own. It stays inside, for
+    /// tools that have others called.
+    #[serde(skip)]
+    pub granted_tools: Option<Vec<String>>,
+}
+
+impl ExecutionContext {
+    /// Whether the credential reaches a tool, as far as the credential goes.
+    pub fn grants(&self, tool: &str) -> bool {
+        self.granted_tools.as_ref().is_none_or(|granted| granted.iter().any(|name| name == tool))
+    }
 }
 
 /// What kind of credential a turn came with.

@@ -35,8 +35,7 @@ mod scheduled;
 mod schema;
 mod todos;
 
-pub use allowed::{AllowedTools, BASE_PRESET, NAMED_ONLY, allowed};
-pub use scheduled::allowed_later;
+pub use allowed::{AllowedTools, BASE_PRESET, NAMED_ONLY, allowed, allowed_in_run};
 
 use builtin::Stores;
 

@@ -60,7 +60,6 @@ pub fn identity(user: &str, company: &str, agent: &str) -> Identity {
             caller,
             ..ExecutionContext::default()
         },
-        tools: None,
         calls: None,
     }
 }

@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use serde_json::Value;
 
 use crate::role::RoleBlock;
+use crate::select::{Choice, select};
 use crate::tool::{Caller, ExecutionContext, Progress, ToolError, ToolOutput, ToolRegistry, ToolSpec};
 
 /// The preset of an agent whose role names none.
@@ -38,6 +39,16 @@ pub fn allowed(role: &RoleBlock, caller: Caller, agent_server_tools: Option<&[St
         names.retain(|name| cut.contains(name));
     }
     names
+}
+
+/// The same with the level of the role that answers, as in a run.
+pub fn allowed_in_run(role: &RoleBlock, caller: Caller) -> BTreeSet<String> {
+    let selection = select(role);
+    let cut = match &selection.choice {
+        Some(Choice::AgentServer(server)) => server.agent_server_tools.as_deref(),
+        _ => role.content.agent_server.agent_server_tools.as_deref(),
+    };
+    allowed(role, caller, cut)
 }
 
 /// A registry with only the allowed tools of another: the rest is as unknown as what never was.

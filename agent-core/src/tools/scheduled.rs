@@ -7,13 +7,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::allowed;
+use super::allowed_in_run;
 use super::builtin::{ADDS, REPLACES, Stores, tool};
 use crate::job::{JobFilter, JobKind, JobPayload, JobState, Scope};
 use crate::pulse::{JobRequest, MAX_OPEN_JOBS, Pulse, PulseError, Scheduled, owner};
 use crate::role::RoleBlock;
 use crate::schedule::ScheduleSpec;
-use crate::select::{Choice, select};
 use crate::tool::{Caller, ExecutionContext, LocalTools, ToolError};
 use crate::workspace::utc_time;
 
@@ -76,7 +75,7 @@ async fn schedule_tool(
 ) -> Result<Made, ToolError> {
     let pulse = scheduler(stores, context)?;
     let role = stores.role(context).await?;
-    if !may_schedule(&role, &wish.tool) {
+    if !may_schedule(&role, &wish.tool) || !context.grants(&wish.tool) {
         return Err(ToolError::NotFound(format!("you have no tool named {:?} to schedule", wish.tool)));
     }
     let timezone = wish.timezone.or_else(|| context.timezone.clone());
@@ -118,17 +117,7 @@ fn scheduler<'a>(stores: &'a Stores, context: &ExecutionContext) -> Result<&'a d
 /// Whether the agent may use the tool when the system calls it. Scheduling itself is not among it, or a job
 /// could make more jobs whenever it runs.
 fn may_schedule(role: &RoleBlock, name: &str) -> bool {
-    name != SCHEDULE && name != CANCEL && allowed_later(role).contains(name)
-}
-
-/// What an agent may use when a job calls it: as in a run that the system has started.
-pub fn allowed_later(role: &RoleBlock) -> std::collections::BTreeSet<String> {
-    let selection = select(role);
-    let cut = match &selection.choice {
-        Some(Choice::AgentServer(server)) => server.agent_server_tools.as_deref(),
-        _ => role.content.agent_server.agent_server_tools.as_deref(),
-    };
-    allowed(role, Caller::Proactive, cut)
+    name != SCHEDULE && name != CANCEL && allowed_in_run(role, Caller::Proactive).contains(name)
 }
 
 fn whose(context: &ExecutionContext) -> Scope {

@@ -7,7 +7,7 @@ use agent_core::pulse::assignment::{self, Assignment, Link, Told, is_in_step, of
 use agent_core::records::{List, MAX_PAGE, Precondition, Record, RecordsExt, StoreError};
 use agent_core::role::RoleBlock;
 use agent_core::tool::{Caller, ExecutionContext};
-use agent_core::tools::allowed_later;
+use agent_core::tools::allowed_in_run;
 use agent_core::turn::Principal;
 use agent_core::workspace::utc_time;
 use http::{Method, Request, StatusCode, request};
@@ -198,7 +198,7 @@ async fn read(
     };
     let known = app.pulse.tools.list(&context).await.map_err(HttpError::internal)?;
     let is_known = known.iter().any(|tool| tool.name == assignment.tool_id);
-    if !is_known || !allowed_later(role).contains(&assignment.tool_id) {
+    if !is_known || !allowed_in_run(role, Caller::Proactive).contains(&assignment.tool_id) {
         return Err(HttpError::invalid("toolId", "names no tool that this agent may use"));
     }
     Ok(assignment)

@@ -138,6 +138,12 @@ fn what_cannot_be_scheduled_is_told() {
         let told = world.call(&ada(), "scheduleTool", wish.clone()).expect_err("refused");
         assert!(told.starts_with(expected), "{wish}: {told}");
     }
+    let cut = ExecutionContext { granted_tools: Some(vec!["scheduleTool".to_owned()]), ..ada() };
+    let told = world.call(&cut, "scheduleTool", with("createTodo", &later)).expect_err("refused");
+    assert_eq!(
+        told, "you have no tool named \"createTodo\" to schedule",
+        "a credential reaches no further later"
+    );
     assert!(world.pulse.payloads().is_empty());
 }
 

@@ -8,7 +8,7 @@ use agent_core::pulse::assignment::{self, Assignment};
 use agent_core::records::{RecordsExt, StoreError, Write};
 use agent_core::role::RoleBlock;
 use agent_core::tool::{Caller, ExecutionContext, NoProgress, ToolError, ToolOutput, ToolRegistry};
-use agent_core::tools::{AllowedTools, allowed_later};
+use agent_core::tools::{AllowedTools, allowed_in_run};
 use agent_core::turn::{Principal, TurnError, TurnRequest, run_turn};
 use agent_core::workspace::{
     self, MAX_NOTIFICATION_BYTES, MAX_TITLE_BYTES, WorkspaceError, notification_writes,
@@ -101,7 +101,7 @@ async fn call(
     context: &ExecutionContext,
 ) -> Result<ToolOutput, HttpError> {
     let name = payload.tool_id.as_deref().unwrap_or_default();
-    let tools = AllowedTools::new(app.pulse.tools.clone(), allowed_later(role));
+    let tools = AllowedTools::new(app.pulse.tools.clone(), allowed_in_run(role, Caller::Proactive));
     let arguments = Value::Object(payload.arguments.clone().unwrap_or_default());
     match tools.call(context, name, arguments, &NoProgress).await {
         Ok(ToolOutput { is_error: true, .. }) => {

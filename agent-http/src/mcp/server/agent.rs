@@ -15,7 +15,6 @@ use std::sync::Arc;
 
 use agent_core::records::{DEFAULT_PAGE, Records, StoreError};
 use agent_core::role::{RoleBlock, RoleStore};
-use agent_core::select::{Choice, select};
 use agent_core::tool::{Caller, ExecutionContext, ToolError, ToolRegistry};
 use agent_core::{tools, workspace};
 use async_trait::async_trait;
@@ -100,15 +99,8 @@ impl Reach {
 
 /// The names of the tools that the agent may use for this identity: as in a run, and as the credential cuts them.
 fn allowed(role: &RoleBlock, who: &Identity) -> BTreeSet<String> {
-    let selection = select(role);
-    let cut = match &selection.choice {
-        Some(Choice::AgentServer(server)) => server.agent_server_tools.as_deref(),
-        _ => role.content.agent_server.agent_server_tools.as_deref(),
-    };
-    let mut names = tools::allowed(role, who.context.caller, cut);
-    if let Some(cut) = &who.tools {
-        names.retain(|name| cut.contains(name));
-    }
+    let mut names = tools::allowed_in_run(role, who.context.caller);
+    names.retain(|name| who.context.grants(name));
     names
 }
 

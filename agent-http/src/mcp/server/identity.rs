@@ -26,8 +26,6 @@ pub struct Identity {
     pub id: String,
     /// What tools are given. Threads and the agent's name are not known from a credential.
     pub context: ExecutionContext,
-    /// Cuts the agent's tools down to these; absent leaves them all.
-    pub tools: Option<Vec<String>>,
     /// Where its tool calls are reported, if a run's stream is to tell of them.
     pub calls: Option<CallReports>,
 }
@@ -73,7 +71,6 @@ impl LegacyQuery {
                 caller: Caller::Session,
                 ..ExecutionContext::default()
             },
-            tools: None,
             calls: None,
         }))
     }

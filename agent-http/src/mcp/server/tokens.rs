@@ -37,7 +37,8 @@ fn identity(token: Token) -> Option<Identity> {
         timezone: grant.timezone,
         run_id: grant.run_id.unwrap_or_default(),
         caller,
+        granted_tools: grant.tools,
         ..ExecutionContext::default()
     };
-    Some(Identity { id: token.id, context, tools: grant.tools, calls: None })
+    Some(Identity { id: token.id, context, calls: None })
 }

@@ -14,7 +14,7 @@ fn who(company: &str, agent: &str) -> Identity {
         agent_id: agent.into(),
         ..ExecutionContext::default()
     };
-    Identity { id: "t1".into(), context, tools: None, calls: None }
+    Identity { id: "t1".into(), context, calls: None }
 }
 
 const SMALL: Limits = Limits { sheet: 3, sheets: 4, waiting: 100, open: 2 };
