@@ -56,8 +56,14 @@ pub async fn serve_app(
             app.tools.server.stop();
         }
     });
-    let served =
-        serve::serve(listener, app::service(app.clone()), config.server.serve.clone(), shutdown).await;
+    let served = serve::serve_on(
+        workers()?,
+        listener,
+        app::service(app.clone()),
+        config.server.serve.clone(),
+        shutdown,
+    )
+    .await;
     app.tools.server.audit().flush().await;
     served.map_err(StartError::Serve)
 }
@@ -78,9 +84,17 @@ pub async fn serve_runtime(
         let runtime = runtime.clone();
         move || runtime.probe.drain()
     });
-    serve::serve(listener, runtime::service(runtime), config.server.serve.clone(), shutdown)
+    serve::serve_on(workers()?, listener, runtime::service(runtime), config.server.serve.clone(), shutdown)
         .await
         .map_err(StartError::Serve)
+}
+
+/// Where connections run; experiment.
+fn workers() -> Result<Option<serve::Workers>, StartError> {
+    if std::env::var_os("SHARED").is_some() {
+        return Ok(None);
+    }
+    serve::Workers::one_per_core().map(Some).map_err(StartError::Serve)
 }
 
 /// Takes an address to listen on.
