@@ -102,7 +102,7 @@ fn one_preview(table: &mut Table) {
         case.prepared(case.assemble(fragments, history))
     };
     let bytes = prepared().request.payload.bytes().len();
-    let [run, preview] = medians([
+    let [run, preview, written] = medians([
         &mut || {
             timed(|| {
                 let prepared = prepared();
@@ -115,9 +115,16 @@ fn one_preview(table: &mut Table) {
                 (Preview::of(&prepared, None), prepared)
             })
         },
+        &mut || {
+            timed(|| {
+                let prepared = prepared();
+                (Preview::of(&prepared, None).to_json(), prepared)
+            })
+        },
     ]);
     table.head("a turn that is ready to be sent, with its hash", bytes, "run", run);
     table.row("the preview of the same turn", preview, run, Some(1.2));
+    table.row("the same, with its answer written", written, run, None);
 }
 
 /// What a byte costs as conversations grow. Nothing is trimmed.

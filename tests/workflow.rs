@@ -1,5 +1,7 @@
 //! Agents that a workflow answers for.
 
+mod calls;
+
 use serde_json::{Value, json};
 
 use crate::support::server::{self, Server};

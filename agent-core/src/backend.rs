@@ -45,6 +45,12 @@ pub trait Backend: Send + Sync + 'static {
         None
     }
 
+    /// Whether the events of a run tell of the tool calls that whoever answers makes by the turn's token. Where
+    /// they do not, the platform adds those that reach its own tool server.
+    fn reports_tool_calls(&self) -> bool {
+        true
+    }
+
     /// Makes the request. Pure.
     fn prepare(&self, turn: Arc<Turn>) -> Result<Prepared, Failure>;
 

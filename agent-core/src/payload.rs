@@ -20,12 +20,50 @@ pub struct Payload {
     bytes: Bytes,
     masked: Vec<Range<usize>>,
     prompt_tokens: Option<usize>,
+    sections: Vec<Section>,
+    is_json: bool,
+}
+
+/// What stands at the beginning of a request, which providers' prompt caches keep.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Section {
+    /// The system prompt.
+    System,
+    /// The definitions of the tools.
+    Tools,
 }
 
 impl Payload {
     /// Starts a body for about `capacity` bytes.
     pub fn builder(capacity: usize) -> PayloadBuilder {
-        PayloadBuilder { bytes: Vec::with_capacity(capacity), masked: Vec::new(), prompt_tokens: None }
+        PayloadBuilder {
+            bytes: Vec::with_capacity(capacity),
+            masked: Vec::new(),
+            prompt_tokens: None,
+            sections: Vec::new(),
+        }
+    }
+
+    /// A body that is no JSON, such as a prompt in the words of a template. Nothing in it is masked.
+    pub fn text(text: impl Into<String>) -> Self {
+        Self {
+            bytes: text.into().into(),
+            masked: Vec::new(),
+            prompt_tokens: None,
+            sections: Vec::new(),
+            is_json: false,
+        }
+    }
+
+    /// Whether it is JSON, as everything is that a [`builder`](Self::builder) has written.
+    pub fn is_json(&self) -> bool {
+        self.is_json
+    }
+
+    /// The sections in the order in which they stand, as far as whoever made the body has noted them.
+    pub fn sections(&self) -> &[Section] {
+        &self.sections
     }
 
     /// What the prompt in it costs by our count, where whoever made it has said so. It is not sent.
@@ -46,8 +84,22 @@ impl Payload {
     /// The bytes as they may be shown.
     pub fn shown(&self) -> Vec<u8> {
         let mut shown = Vec::with_capacity(self.bytes.len());
-        self.each_shown(|slice| shown.extend_from_slice(slice));
+        self.push_shown(&mut shown);
         shown
+    }
+
+    /// Appends the bytes as they may be shown.
+    pub fn push_shown(&self, out: &mut Vec<u8>) {
+        self.each_shown(|slice| out.extend_from_slice(slice));
+    }
+
+    /// Appends what may be shown as a JSON value, to the byte where it is one, and else as a string.
+    pub fn push_shown_json(&self, out: &mut Vec<u8>) {
+        if self.is_json {
+            return self.push_shown(out);
+        }
+        let text = String::from_utf8_lossy(&self.shown()).into_owned();
+        serde_json::to_writer(out, &text).expect("a string serialises into memory");
     }
 
     /// SHA-256 of the shown form, in lower-case hexadecimal.
@@ -74,11 +126,13 @@ impl fmt::Debug for Payload {
     }
 }
 
-/// Writes a JSON body piece by piece; cached pieces are copied as they are.
+/// Writes a JSON body piece by piece; cached pieces are copied as they are. Previews copy the body too, so
+/// it must be one whole JSON value in the end; what is none is a [`Payload::text`].
 pub struct PayloadBuilder {
     bytes: Vec<u8>,
     masked: Vec<Range<usize>>,
     prompt_tokens: Option<usize>,
+    sections: Vec<Section>,
 }
 
 impl PayloadBuilder {
@@ -131,14 +185,28 @@ impl PayloadBuilder {
         self
     }
 
+    /// Notes that a section comes next, for telling which of two is first in a provider's prompt cache.
+    pub fn section(&mut self, section: Section) -> &mut Self {
+        if !self.sections.contains(&section) {
+            self.sections.push(section);
+        }
+        self
+    }
+
     /// The buffer itself, for writers that append much.
     pub fn buffer(&mut self) -> &mut Vec<u8> {
         &mut self.bytes
     }
 
+    /// The bytes, where they are not to be sent.
+    pub fn into_bytes(self) -> Vec<u8> {
+        self.bytes
+    }
+
     /// The finished body.
     pub fn finish(self) -> Payload {
-        Payload { bytes: self.bytes.into(), masked: self.masked, prompt_tokens: self.prompt_tokens }
+        let Self { bytes, masked, prompt_tokens, sections } = self;
+        Payload { bytes: bytes.into(), masked, prompt_tokens, sections, is_json: true }
     }
 }
 
@@ -169,5 +237,26 @@ mod tests {
         assert_eq!(first.sha256(), hex(&Sha256::digest(first.shown())));
         assert_eq!(first.sha256(), body("other", "t2").sha256());
         assert!(!format!("{first:?}").contains("sk-"));
+    }
+
+    #[test]
+    fn a_payload_is_shown_as_it_is_or_as_text() {
+        let json = |payload: Payload| {
+            let mut out = Vec::new();
+            payload.push_shown_json(&mut out);
+            String::from_utf8(out).expect("UTF-8")
+        };
+        let mut builder = Payload::builder(32);
+        builder.raw(r#"{"b": 1.0,  "a":"\u00e4"}"#);
+        assert_eq!(json(builder.finish()), r#"{"b": 1.0,  "a":"\u00e4"}"#);
+        assert_eq!(json(Payload::text("<s>\"hi\"")), r#""<s>\"hi\"""#);
+        assert_eq!(json(Payload::text("")), r#""""#);
+    }
+
+    #[test]
+    fn sections_are_in_the_order_in_which_they_began() {
+        let mut builder = Payload::builder(0);
+        builder.section(Section::Tools).section(Section::System).section(Section::Tools);
+        assert_eq!(builder.finish().sections(), [Section::Tools, Section::System]);
     }
 }

@@ -3,47 +3,35 @@
 //! [`preview_turn`](crate::turn::preview_turn) makes it by the very code that makes a run's request. The payload is
 //! the request's shown form, to the byte, so its text has the hash that stands beside it, and that a run announces
 //! in `agent.prompt`: who holds the two side by side knows that what was shown was sent.
+//!
+//! Nothing is copied before the answer is written. There, the texts are copied as the prompt's parts keep them,
+//! escaped, and the payload as it is: the whole costs little more than the bytes that it has.
 
 use std::sync::Arc;
 
 use serde::Serialize;
-use serde_json::value::{RawValue, to_raw_value};
 
 use crate::context::{Fragment, PageLayer};
-use crate::payload::{MASKED, Payload};
-use crate::prompt::{ManifestPart, PartHash, Prompt, PromptTokens, Trimmed, first_changed_part};
+use crate::payload::{MASKED, Payload, PayloadBuilder};
+use crate::prompt::{ManifestPart, Part, PartHash, Prompt, PromptTokens, Trimmed, first_changed_part};
 use crate::select::SelectionReport;
 use crate::tool::{ExecutionContext, ToolSpec};
 use crate::turn::PreparedTurn;
 
-/// What a turn would send, and how it came to be. It serialises to the answer of the preview routes.
-#[derive(Debug, Clone, Serialize)]
-#[serde(rename_all = "camelCase")]
+/// What a turn would send, and how it came to be. [`to_json`](Self::to_json) is the answer of the preview routes.
+#[derive(Debug, Clone)]
 pub struct Preview {
-    /// The whole system prompt: the contents of its parts, an empty line between any two.
-    pub final_system_prompt: String,
+    prompt: Arc<Prompt>,
+    payload: Payload,
     /// The system prompt's parts, in order.
     pub system_prompt_parts: Vec<PreviewPart>,
-    /// Related blocks around the chat, as the model reads them.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub blocks_context: Option<String>,
-    /// The page around the chat, as the model reads it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub page_context: Option<String>,
-    /// All that stands in front of the person's words in the latest message, between `<context>` and `</context>`.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub combined_context: String,
-    /// Its parts, in order.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    /// The parts of what stands in front of the person's words in the latest message, in order.
     pub combined_context_parts: Vec<PreviewPart>,
     /// For whom and about what the tools would work; thread and run are `***`, as in the payload.
     pub execution_context: ExecutionContext,
     /// Which backend would answer, and how each of the five rules came out.
     pub selection: SelectionReport,
-    /// The request as it would be sent, with `***` for secrets, run tokens, thread and run. Its text is the very one
-    /// that the hash is of.
-    pub payload: Box<RawValue>,
-    /// SHA-256 of that text, in lower-case hexadecimal.
+    /// SHA-256 of the [payload](Self::payload), in lower-case hexadecimal.
     pub request_sha256: String,
     /// The tools that the agent may use here, sorted by name.
     pub tools: Arc<[Arc<ToolSpec>]>,
@@ -56,13 +44,12 @@ pub struct Preview {
 }
 
 /// A part of the prompt with its text.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone)]
 pub struct PreviewPart {
     /// Where it comes from, its size, its hash, and how long it stays the same.
-    #[serde(flatten)]
     pub about: ManifestPart,
     /// The text.
-    pub content: String,
+    pub content: Arc<Part>,
 }
 
 /// What a provider's prompt cache can keep.
@@ -71,8 +58,9 @@ pub struct PreviewPart {
 pub struct CachePreview {
     /// How much of the system prompt's beginning is the same for all turns of the agent, in bytes.
     pub stable_prefix_bytes: usize,
-    /// The first part of the system prompt that is not what it was in the user's latest run with this agent. Absent
-    /// where nothing has changed, and where there has been no such run in this process.
+    /// The first part before the messages that is not what it was in the user's latest run with this agent: of the
+    /// system prompt, or `tool:` and the name of a tool, in the order in which the request has them. Absent where
+    /// nothing has changed, and where there has been no such run in this process.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_changed_part: Option<String>,
 }
@@ -94,14 +82,20 @@ pub struct BudgetPreview {
 }
 
 impl Preview {
-    /// Shows a turn beside the parts of the latest prompt before it, if one is known.
+    /// Shows a turn beside the [prefix](Prompt::prefix_hashes) of the latest one, where there was one.
     pub fn of(prepared: &PreparedTurn, latest: Option<&[PartHash]>) -> Self {
         let turn = &prepared.request.turn;
-        let prompt = &turn.prompt;
+        let prompt = Arc::clone(&turn.prompt);
+        let payload = prepared.request.payload.clone();
         let manifest = prompt.manifest();
-        let first_changed_part =
-            latest.and_then(|latest| first_changed_part(latest, &manifest)).map(str::to_owned);
-        let cache = CachePreview { stable_prefix_bytes: manifest.stable_prefix_bytes, first_changed_part };
+        let changed = |latest| {
+            let prefix = prompt.prefix_hashes(payload.sections());
+            first_changed_part(latest, &prefix).map(str::to_owned)
+        };
+        let cache = CachePreview {
+            stable_prefix_bytes: manifest.stable_prefix_bytes,
+            first_changed_part: latest.and_then(changed),
+        };
         let budget = BudgetPreview {
             max_prompt_tokens: prepared.budget.max_prompt_tokens,
             prompt_tokens: manifest.tokens.total(),
@@ -109,22 +103,16 @@ impl Preview {
             token_counter: manifest.token_counter,
             messages: manifest.messages,
         };
-        let in_system = prompt.system_fragments().len();
         let fragments = prompt.system_fragments().iter().chain(prompt.turn_fragments());
         let with_text = |(about, fragment): (ManifestPart, &Fragment)| PreviewPart {
             about,
-            content: fragment.part.text().to_owned(),
+            content: Arc::clone(&fragment.part),
         };
         let mut system_prompt_parts: Vec<_> =
             manifest.parts.into_iter().zip(fragments).map(with_text).collect();
-        let combined_context_parts = system_prompt_parts.split_off(in_system);
-        let payload = &prepared.request.payload;
+        let combined_context_parts = system_prompt_parts.split_off(prompt.system_fragments().len());
         Self {
-            final_system_prompt: prompt.system_text(),
             system_prompt_parts,
-            blocks_context: turn_part(prompt, PageLayer::BLOCKS),
-            page_context: turn_part(prompt, PageLayer::PAGE),
-            combined_context: prompt.turn_text(),
             combined_context_parts,
             execution_context: ExecutionContext {
                 thread_id: MASKED.to_owned(),
@@ -132,41 +120,74 @@ impl Preview {
                 ..turn.context.clone()
             },
             selection: prepared.selection.report(),
-            payload: shown(payload),
             request_sha256: payload.sha256(),
-            tools: turn.tools.clone(),
+            tools: Arc::clone(&turn.tools),
             cache,
             budget,
             trimmed: manifest.trimmed,
+            prompt,
+            payload,
         }
     }
-}
 
-fn turn_part(prompt: &Prompt, id: &str) -> Option<String> {
-    let part = prompt.turn_fragments().iter().find(|fragment| *fragment.id == *id)?;
-    Some(part.part.text().to_owned())
-}
-
-/// The shown form as it is; as a string where a backend sends something else than JSON.
-fn shown(payload: &Payload) -> Box<RawValue> {
-    let text = String::from_utf8_lossy(&payload.shown()).into_owned();
-    serde_json::from_str(&text)
-        .unwrap_or_else(|_| to_raw_value(&text).expect("a string serialises into memory"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_payload_is_shown_as_it_is_or_as_text() {
-        let shown_of = |text: &str| {
-            let mut builder = Payload::builder(32);
-            builder.raw(text);
-            shown(&builder.finish()).get().to_owned()
-        };
-        assert_eq!(shown_of(r#"{"b": 1.0,  "a":"\u00e4"}"#), r#"{"b": 1.0,  "a":"\u00e4"}"#);
-        assert_eq!(shown_of("<s>\"hi\""), r#""<s>\"hi\"""#);
-        assert_eq!(shown_of(""), r#""""#);
+    /// The whole system prompt: the contents of its parts, an empty line between any two.
+    pub fn final_system_prompt(&self) -> String {
+        self.prompt.system_text()
     }
+
+    /// The request as it would be sent, with `***` for secrets, run tokens, thread and run: the very bytes that the
+    /// hash is of.
+    pub fn payload(&self) -> Vec<u8> {
+        self.payload.shown()
+    }
+
+    /// The answer of the preview routes, one JSON object. The payload stands in it byte by byte, or as a string where
+    /// a backend sends something else than JSON.
+    pub fn to_json(&self) -> Vec<u8> {
+        let prompt = &*self.prompt;
+        let texts = 2 * (prompt.system_len() + prompt.text_len());
+        let mut out = Payload::builder(texts + self.payload.bytes().len() + ABOUT_BYTES * self.parts());
+        out.raw(r#"{"finalSystemPrompt":"#);
+        prompt.push_system_json(out.buffer());
+        out.raw(r#","systemPromptParts":"#);
+        push_parts(&self.system_prompt_parts, &mut out);
+        for (name, id) in [("blocksContext", PageLayer::BLOCKS), ("pageContext", PageLayer::PAGE)] {
+            let part = self.combined_context_parts.iter().find(|part| *part.about.id == *id);
+            if let Some(PreviewPart { content, .. }) = part {
+                out.raw(",").json(&name).raw(r#":""#).raw(content.json()).raw(r#"""#);
+            }
+        }
+        if !self.combined_context_parts.is_empty() {
+            out.raw(r#","combinedContext":""#);
+            prompt.push_turn_json(out.buffer());
+            out.raw(r#"","combinedContextParts":"#);
+            push_parts(&self.combined_context_parts, &mut out);
+        }
+        out.raw(r#","executionContext":"#).json(&self.execution_context);
+        out.raw(r#","selection":"#).json(&self.selection);
+        out.raw(r#","payload":"#);
+        self.payload.push_shown_json(out.buffer());
+        out.raw(r#","requestSha256":"#).json(&self.request_sha256);
+        out.raw(r#","tools":"#).json(&self.tools).raw(r#","cache":"#).json(&self.cache);
+        out.raw(r#","budget":"#).json(&self.budget);
+        out.raw(r#","trimmed":"#).json(&self.trimmed).raw("}");
+        out.into_bytes()
+    }
+
+    fn parts(&self) -> usize {
+        self.system_prompt_parts.len() + self.combined_context_parts.len()
+    }
+}
+
+/// What a part takes in the answer beside its text.
+const ABOUT_BYTES: usize = 256;
+
+fn push_parts(parts: &[PreviewPart], out: &mut PayloadBuilder) {
+    for (i, PreviewPart { about, content }) in parts.iter().enumerate() {
+        out.raw(if i == 0 { "[" } else { "," }).json(about);
+        // The text goes in before the object's end.
+        out.buffer().pop();
+        out.raw(r#","content":""#).raw(content.json()).raw(r#""}"#);
+    }
+    out.raw(if parts.is_empty() { "[]" } else { "]" });
 }

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use crate::budget::{EstimateCounter, TokenCounter};
 use crate::context::{Fragment, Stability};
 use crate::message::Role;
+use crate::payload::Section;
 
 mod assembly;
 mod cache;
@@ -153,13 +154,40 @@ impl Prompt {
         texts.join(SEPARATOR)
     }
 
-    /// The identities of the system prompt's parts in order, to compare a later prompt with.
-    pub fn system_hashes(&self) -> Vec<PartHash> {
+    /// Appends the same as the inside of a JSON string.
+    pub fn push_turn_json(&self, out: &mut Vec<u8>) {
+        for (i, fragment) in self.turn_fragments().iter().enumerate() {
+            if i > 0 {
+                out.extend_from_slice(SEPARATOR_JSON);
+            }
+            out.extend_from_slice(fragment.part.json().as_bytes());
+        }
+    }
+
+    /// The identities of what stands before the messages, to compare a later prompt with: the system prompt's parts
+    /// and the tools' definitions, as a request has them by its [`sections`](crate::payload::Payload::sections).
+    pub fn prefix_hashes(&self, sections: &[Section]) -> Vec<PartHash> {
+        let mut hashes = Vec::new();
+        for section in sections {
+            match section {
+                Section::System => hashes.extend(self.system_hashes()),
+                Section::Tools => {
+                    hashes.extend_from_slice(self.tools.as_ref().map_or(&[], |tools| tools.hashes()));
+                }
+            }
+        }
+        if !sections.contains(&Section::System) {
+            hashes.extend(self.system_hashes());
+        }
+        hashes
+    }
+
+    fn system_hashes(&self) -> impl Iterator<Item = PartHash> {
         let of = |fragment: &Fragment| PartHash {
-            id: fragment.id.to_string(),
-            sha256: fragment.part.sha256().to_owned(),
+            id: Arc::clone(&fragment.id),
+            sha256: Arc::clone(fragment.part.sha256()),
         };
-        self.system.iter().map(of).collect()
+        self.system.iter().map(of)
     }
 
     /// History and latest turn, after trimming.

@@ -22,6 +22,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::clock::Clock;
+use crate::event::CallReports;
 use crate::records::{
     Collection, Key, List, Page, Precondition, Record, Records, RecordsExt, StoreError, Write, to_json,
 };
@@ -315,6 +316,12 @@ impl Tokens {
     /// Every [`MintError`] but [`MintError::Store`].
     pub fn mint_run(&self, new: NewToken) -> Result<RunToken, MintError> {
         self.runs.mint(new)
+    }
+
+    /// Where the tool calls that are made by a run's token are to be reported: absent for other tokens, and for runs
+    /// whose own events tell of their calls. `id` is the [`Token`]'s.
+    pub fn call_reports(&self, id: &str) -> Option<CallReports> {
+        self.runs.call_reports(Uuid::try_parse(id).ok()?)
     }
 
     /// The token of a text, if it is valid now.

@@ -239,16 +239,21 @@ pub async fn run_turn(
         "promptTokens": turn.prompt.tokens().total(),
         "backend": turn.choice.kind(),
     });
-    let events = platform.backend(turn.choice.kind())?.start(prepared.request).await?;
+    let sections = prepared.request.payload.sections().to_vec();
+    let backend = platform.backend(turn.choice.kind())?;
+    // Before the start, for the first call may come before it is over.
+    let unreported = turn.run_token.as_ref().filter(|_| !backend.reports_tool_calls());
+    let calls = unreported.map(|token| token.report_calls());
+    let events = backend.start(prepared.request).await?;
     // Visitors have no previews.
     if principal.caller != Caller::Widget {
-        platform.latest.remember(whose(&turn.context), &turn.prompt);
+        platform.latest.remember(whose(&turn.context), turn.prompt.prefix_hashes(&sections));
     }
     let audience = match principal.caller {
         Caller::Widget => Audience::Visitor,
         _ => Audience::Trusted,
     };
-    let events = events.with_token(turn.run_token.clone());
+    let events = events.with_token(turn.run_token.clone()).with_calls(calls);
     Ok(events.announce("agent.prompt", summary).for_audience(audience))
 }
 

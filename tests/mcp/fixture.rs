@@ -65,7 +65,7 @@ impl Identities for Fixture {
             agent_id: "a1".into(),
             ..ExecutionContext::default()
         };
-        Ok((text == TOKEN).then(|| Identity { id: "fixture".into(), context, tools: None }))
+        Ok((text == TOKEN).then(|| Identity { id: "fixture".into(), context, tools: None, calls: None }))
     }
 }
 

@@ -154,6 +154,29 @@ async fn the_first_part_that_has_changed_since_the_latest_run_is_named() {
     ask().await;
     assert_eq!(first_changed(&app, "u1").await, Value::Null);
     change(json!([])).await;
-    let changed = first_changed(&app, "u1").await;
-    assert!(changed.is_string() && changed != "system-prompt", "{changed}");
+    assert_eq!(first_changed(&app, "u1").await, "rules", "they are gone");
+}
+
+#[tokio::test]
+async fn a_tool_that_has_come_or_gone_since_the_latest_run_is_named() {
+    let vendor = Vendor::start().await;
+    let workspace = workspace(&vendor.base_url(), "m");
+    let stores = server::stores(&workspace).await;
+    let app = server::app_over(stores.clone(), &[]).await;
+    run(&app.chat(&json!({"agentId": "a1", "message": "Hello"})).await.text().await.expect("a whole body"));
+    let with = async |tools: Value, rules: Value| {
+        let mut role = workspace["agents"][0].clone();
+        role["content"]["mcpPreset"] = tools;
+        role["content"]["rules"] = rules;
+        let role = serde_json::from_value(role).expect("a role");
+        stores.roles.put_role(role, Precondition::Any).await.expect("put");
+        first_changed(&app, "u1").await
+    };
+    let rules = json!(["Say please."]);
+    // Chat Completions have the tools in front of all messages, and so of the system prompt.
+    assert_eq!(with(json!(["readTodos", "createTodo"]), rules.clone()).await, "rules");
+    assert_eq!(with(json!(["readTodos", "createTodo", "listDocs"]), rules.clone()).await, "tool:listDocs");
+    assert_eq!(with(json!(["readTodos"]), rules.clone()).await, "tool:createTodo");
+    assert_eq!(with(json!([]), rules).await, "tool:createTodo");
+    assert_eq!(with(json!(["readTodos", "createTodo"]), json!([])).await, Value::Null);
 }

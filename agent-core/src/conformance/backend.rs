@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use futures_util::StreamExt;
+use serde::de::IgnoredAny;
 
 use super::model::{prompt, tools};
 use super::{OpenWork, Scenario, at_rest, within};
@@ -115,6 +116,10 @@ fn prepare_is_a_function_of_the_turn(subject: &BackendSubject) {
         prepare(subject, "Bye").payload.shown(),
         "what is asked is in the bytes"
     );
+    if first.payload.is_json() {
+        let json = serde_json::from_slice::<IgnoredAny>(first.payload.bytes());
+        assert!(json.is_ok(), "a payload that is said to be JSON is JSON: {json:?}");
+    }
     if let Some(open) = &subject.open {
         assert_eq!(open(), 0, "preparing touches nothing outside");
     }

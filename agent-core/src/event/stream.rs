@@ -7,9 +7,10 @@ use std::task::{Context, Poll};
 
 use futures_util::stream::BoxStream;
 use futures_util::{Stream, StreamExt};
+use serde_json::json;
 use tracing::warn;
 
-use super::{Event, Grammar, Id};
+use super::{Event, Grammar, Id, ReportedCalls};
 use crate::error::{Failure, FailureKind};
 use crate::token::RunToken;
 
@@ -41,6 +42,8 @@ pub struct EventStream {
     audience: Audience,
     /// Lives as long as the source.
     run_token: Option<Arc<RunToken>>,
+    /// Tool calls that the source says nothing of; likewise.
+    calls: Option<ReportedCalls>,
 }
 
 impl EventStream {
@@ -57,12 +60,19 @@ impl EventStream {
             ready: VecDeque::from([started]),
             audience: Audience::Trusted,
             run_token: None,
+            calls: None,
         }
     }
 
     /// Has a token live until the run is over.
     pub fn with_token(mut self, run_token: Option<Arc<RunToken>>) -> Self {
         self.run_token = run_token;
+        self
+    }
+
+    /// Has tool calls that are reported from elsewhere appear among the source's events.
+    pub fn with_calls(mut self, calls: Option<ReportedCalls>) -> Self {
+        self.calls = calls;
         self
     }
 
@@ -89,6 +99,7 @@ impl EventStream {
     pub fn fail(&mut self, failure: Failure) {
         if self.source.take().is_some() {
             self.run_token = None;
+            self.end_calls();
             self.end_with(failure);
         }
     }
@@ -115,7 +126,33 @@ impl EventStream {
         }
     }
 
+    /// Queues the tool calls that have been reported.
+    fn take_calls(&mut self) {
+        let Some(calls) = &self.calls else { return };
+        for event in calls.take() {
+            // A source that says the same as the reports could break the grammar with them.
+            if self.grammar.accept(&event).is_ok() && self.audience.sees(&event) {
+                self.ready.push_back(event);
+            }
+        }
+    }
+
+    /// Queues the last of them; what is reported from now on is lost.
+    fn end_calls(&mut self) {
+        self.take_calls();
+        let Some(left_out) = self.calls.take().map(|calls| calls.left_out()).filter(|count| *count > 0)
+        else {
+            return;
+        };
+        warn!(run_id = %self.run.run_id, left_out, "tool calls were left out of a run's stream");
+        let value = json!({"kind": "toolCallsLeftOut", "count": left_out});
+        self.push(Event::Custom { name: "agent.debug".into(), value });
+    }
+
     fn absorb(&mut self, event: Event) {
+        if event.is_terminal() {
+            self.end_calls();
+        }
         let event = match event {
             Event::RunStarted { .. } => return,
             Event::RunFinished { result, outcome, usage, .. } => {
@@ -172,14 +209,21 @@ impl Stream for EventStream {
             if let Some(event) = self.ready.pop_front() {
                 return Poll::Ready(Some(event));
             }
+            // A call's result is reported before the backend has it, and so comes before what that makes of it.
+            self.take_calls();
+            if !self.ready.is_empty() {
+                continue;
+            }
             let Some(source) = self.source.as_mut() else { return Poll::Ready(None) };
-            match std::task::ready!(source.poll_next_unpin(cx)) {
-                Some(Ok(event)) => self.absorb(event),
-                Some(Err(failure)) => self.fail(failure),
-                None => self.fail(Failure::new(
+            match source.poll_next_unpin(cx) {
+                Poll::Ready(Some(Ok(event))) => self.absorb(event),
+                Poll::Ready(Some(Err(failure))) => self.fail(failure),
+                Poll::Ready(None) => self.fail(Failure::new(
                     FailureKind::Truncated,
                     "the backend's answer ended before it was complete",
                 )),
+                Poll::Pending if self.calls.as_ref().is_some_and(|calls| calls.wait(cx.waker())) => {}
+                Poll::Pending => return Poll::Pending,
             }
         }
     }
@@ -188,9 +232,9 @@ impl Stream for EventStream {
 #[cfg(test)]
 mod tests {
     use futures_util::{FutureExt, stream};
-    use serde_json::json;
 
     use super::*;
+    use crate::event::calls::{MAX_REPORTED_CALLS, reported_calls};
     use crate::event::{AssistantRole, ReasoningRole, ToolRole};
 
     type Given = Result<Event, Failure>;
@@ -329,6 +373,68 @@ mod tests {
                 "RUN_FINISHED"
             ]
         );
+    }
+
+    #[test]
+    fn reported_calls_stand_where_they_were_made() {
+        let (reports, calls) = reported_calls();
+        let (say, mut said) = tokio::sync::mpsc::unbounded_channel::<Given>();
+        let source = stream::poll_fn(move |cx| said.poll_recv(cx));
+        let mut events = EventStream::new(run(), source).with_calls(Some(calls));
+        let mut seen = Vec::new();
+        let mut names_so_far = |events: &mut EventStream| {
+            let begin = seen.len();
+            while let Some(Some(event)) = events.next().now_or_never() {
+                seen.push(event);
+            }
+            names(&seen[begin..])
+        };
+        let send = |event| say.send(event).expect("the stream reads");
+        let begin = |name: &str| reports.begin(name, || "{}".to_owned());
+        let begun = ["TOOL_CALL_START", "TOOL_CALL_ARGS", "TOOL_CALL_END"];
+        let early = begin("early");
+        assert_eq!(names_so_far(&mut events), [&["RUN_STARTED"], &begun[..]].concat());
+        send(text("a"));
+        assert_eq!(names_so_far(&mut events), ["TEXT_MESSAGE_START"]);
+        early.end(|| ("1".to_owned(), false));
+        send(text("b"));
+        assert_eq!(
+            names_so_far(&mut events),
+            ["TOOL_CALL_RESULT", "TEXT_MESSAGE_START"],
+            "a result, and its use"
+        );
+        let (late, never) = (begin("late"), begin("never"));
+        late.end(|| ("2".to_owned(), true));
+        send(finished());
+        let ended = ["TOOL_CALL_RESULT", "TEXT_MESSAGE_END", "TEXT_MESSAGE_END", "RUN_FINISHED"];
+        assert_eq!(names_so_far(&mut events), [&begun[..], &begun, &ended].concat());
+        never.end(|| panic!("the run is over"));
+        begin("after").end(|| panic!("the run is over"));
+        assert_eq!(names_so_far(&mut events), [""; 0]);
+        Grammar::check(&seen).expect("it keeps to the grammar");
+    }
+
+    #[test]
+    fn a_run_says_once_how_many_reported_calls_it_left_out() {
+        for last in [finished(), Err(Failure::new(FailureKind::Timeout, "slow"))] {
+            let (reports, calls) = reported_calls();
+            let held: Vec<_> =
+                (0..MAX_REPORTED_CALLS + 2).map(|_| reports.begin("t", || "{}".to_owned())).collect();
+            let events = read(EventStream::new(run(), stream::iter([last])).with_calls(Some(calls)));
+            assert_eq!(held.len(), MAX_REPORTED_CALLS + 2);
+            assert_eq!(events.len(), 1 + 3 * MAX_REPORTED_CALLS + 2);
+            let value = json!({"kind": "toolCallsLeftOut", "count": 2});
+            assert_eq!(events[events.len() - 2], Event::Custom { name: "agent.debug".into(), value });
+        }
+    }
+
+    #[test]
+    fn dropping_a_stream_ends_the_reports() {
+        let (reports, calls) = reported_calls();
+        let events = EventStream::new(run(), stream::pending()).with_calls(Some(calls));
+        let call = reports.begin("t", || "{}".to_owned());
+        drop(events);
+        call.end(|| panic!("nobody reads"));
     }
 
     #[test]

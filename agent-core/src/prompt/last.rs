@@ -5,7 +5,6 @@ use std::sync::Arc;
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 
-use super::Prompt;
 use super::manifest::PartHash;
 
 /// How much is remembered, in bytes: some thousand users' prompts of some dozen parts. The least used give way.
@@ -34,9 +33,9 @@ impl Default for LatestPrompts {
 }
 
 impl LatestPrompts {
-    /// Remembers a prompt in place of the one before.
-    pub(crate) fn remember(&self, whose: Whose, prompt: &Prompt) {
-        self.0.insert(whose, prompt.system_hashes().into());
+    /// Remembers a prompt's prefix in place of the one before.
+    pub(crate) fn remember(&self, whose: Whose, prefix: Vec<PartHash>) {
+        self.0.insert(whose, prefix.into());
     }
 
     /// The parts of the latest prompt, where it is still remembered.
@@ -59,37 +58,31 @@ impl Weighter<Whose, Arc<[PartHash]>> for Bytes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::context::{Fragment, Stability};
-    use crate::prompt::Part;
-
     fn whose(user: &str) -> Whose {
         Whose { company_id: "c".into(), agent_id: "a".into(), user_id: user.into() }
     }
 
-    fn prompt(text: &str) -> Prompt {
-        let part = Part::new(text);
-        Prompt::new(vec![Fragment::new("rules", "role", Stability::Role, part)], Vec::new())
+    fn prefix(id: &str, sha256: &str) -> Vec<PartHash> {
+        vec![PartHash { id: id.into(), sha256: sha256.into() }]
     }
 
     #[test]
     fn the_latest_prompt_of_each_user_is_remembered() {
         let latest = LatestPrompts::default();
         assert!(latest.get(&whose("ada")).is_none());
-        latest.remember(whose("ada"), &prompt("first"));
-        latest.remember(whose("ada"), &prompt("second"));
-        latest.remember(whose("bob"), &prompt("third"));
+        latest.remember(whose("ada"), prefix("rules", "1"));
+        latest.remember(whose("ada"), prefix("rules", "2"));
+        latest.remember(whose("bob"), prefix("rules", "3"));
         let seen = latest.get(&whose("ada")).expect("it was remembered");
-        assert_eq!(&*seen, prompt("second").manifest().hashes());
+        assert_eq!(*seen, prefix("rules", "2"));
     }
 
     #[test]
     fn memory_is_bounded() {
         let latest = LatestPrompts::default();
         let long = "x".repeat(1 << 20);
-        let fragment = Fragment::new(long, "role", Stability::Role, Part::new("text"));
-        let prompt = Prompt::new(vec![fragment], Vec::new());
         for user in 0..32 {
-            latest.remember(whose(&user.to_string()), &prompt);
+            latest.remember(whose(&user.to_string()), prefix(&long, "1"));
         }
         let known = (0..32).filter(|user| latest.get(&whose(&user.to_string())).is_some()).count();
         assert!(known <= 8, "{known} of a mebibyte each");

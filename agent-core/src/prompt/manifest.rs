@@ -46,7 +46,7 @@ pub struct ManifestPart {
     /// Its length in bytes.
     pub bytes: usize,
     /// SHA-256 of its text, in lower-case hexadecimal.
-    pub sha256: String,
+    pub sha256: Arc<str>,
 }
 
 /// Where a fragment stands.
@@ -81,10 +81,10 @@ impl PromptTokens {
 /// A part's identity for comparing two prompts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PartHash {
-    /// The fragment's identifier.
-    pub id: String,
-    /// SHA-256 of its text, in lower-case hexadecimal.
-    pub sha256: String,
+    /// The fragment's identifier, or `tool:` and a tool's name.
+    pub id: Arc<str>,
+    /// SHA-256 of its text or definition, in lower-case hexadecimal.
+    pub sha256: Arc<str>,
 }
 
 impl Manifest {
@@ -98,7 +98,7 @@ impl Manifest {
                 placement,
                 tokens: fragment.part.tokens(counter),
                 bytes: fragment.part.text().len(),
-                sha256: fragment.part.sha256().to_owned(),
+                sha256: Arc::clone(fragment.part.sha256()),
             }
         };
         let system = prompt.system_fragments();
@@ -114,25 +114,20 @@ impl Manifest {
             trimmed: prompt.trimmed().to_vec(),
         }
     }
+}
 
-    /// The identities of the system prompt's parts in order, to compare a later prompt with.
-    pub fn hashes(&self) -> Vec<PartHash> {
-        let system = self.parts.iter().filter(|part| part.placement == Placement::System);
-        system.map(|part| PartHash { id: part.id.to_string(), sha256: part.sha256.clone() }).collect()
+/// The first part that differs from what the previous prompt had in its place, and so the end of what a provider
+/// has kept of it. Both are [`Prompt::prefix_hashes`], so what follows the prefix is not looked at. `None` if
+/// nothing differs; a part that is gone is named by its old identifier.
+pub fn first_changed_part<'a>(previous: &'a [PartHash], now: &'a [PartHash]) -> Option<&'a str> {
+    let place = (0..previous.len().max(now.len())).find(|&place| previous.get(place) != now.get(place))?;
+    match (previous.get(place), now.get(place)) {
+        (Some(before), Some(part)) if previous.contains(part) && !has(now, &before.id) => Some(&before.id),
+        (_, Some(part)) => Some(&part.id),
+        (before, None) => before.map(|before| &*before.id),
     }
 }
 
-/// The first part of the system prompt that differs from what the previous prompt had in its place: the
-/// provider's cached prefix ends before it. `None` if nothing before the history differs. A part that
-/// is gone from the end is named by its old identifier.
-pub fn first_changed_part<'a>(previous: &'a [PartHash], manifest: &'a Manifest) -> Option<&'a str> {
-    let mut now = manifest.parts.iter().filter(|part| part.placement == Placement::System);
-    for before in previous {
-        match now.next() {
-            Some(part) if *part.id == *before.id && part.sha256 == before.sha256 => {}
-            Some(part) => return Some(&part.id),
-            None => return Some(&before.id),
-        }
-    }
-    now.next().map(|part| &*part.id)
+fn has(parts: &[PartHash], id: &str) -> bool {
+    parts.iter().any(|part| *part.id == *id)
 }

@@ -12,7 +12,7 @@ use crate::payload::hex;
 pub struct Part {
     text: String,
     json: OnceLock<Box<str>>,
-    sha256: OnceLock<String>,
+    sha256: OnceLock<Arc<str>>,
     tokens: TokenCounts,
 }
 
@@ -40,8 +40,8 @@ impl Part {
     }
 
     /// SHA-256 of the text, in lower-case hexadecimal.
-    pub fn sha256(&self) -> &str {
-        self.sha256.get_or_init(|| hex(&Sha256::digest(&self.text)))
+    pub fn sha256(&self) -> &Arc<str> {
+        self.sha256.get_or_init(|| hex(&Sha256::digest(&self.text)).into())
     }
 
     /// The text's tokens by `counter`, counted once.

@@ -4,10 +4,13 @@ use std::sync::{Arc, OnceLock};
 
 use serde::Serialize;
 use serde_json::value::RawValue;
+use sha2::{Digest, Sha256};
 
 use super::dialect::Dialect;
+use super::manifest::PartHash;
 use super::part::Part;
 use crate::budget::TokenCounter;
+use crate::payload::hex;
 use crate::tool::ToolSpec;
 
 /// A set of tools with its derived forms.
@@ -17,12 +20,13 @@ pub(super) struct ToolSet {
     /// What is counted.
     text: Arc<Part>,
     json: [OnceLock<Box<[u8]>>; Dialect::COUNT],
+    hashes: OnceLock<Box<[PartHash]>>,
 }
 
 impl ToolSet {
     /// The set; `text` is [`text_of`](Self::text_of) the same tools.
     pub(super) fn new(specs: &[Arc<ToolSpec>], text: Arc<Part>) -> Self {
-        Self { specs: specs.into(), text, json: Default::default() }
+        Self { specs: specs.into(), text, json: Default::default(), hashes: OnceLock::new() }
     }
 
     /// What the definitions say, without what surrounds it on the wire.
@@ -47,6 +51,20 @@ impl ToolSet {
 
     pub(super) fn tokens(&self, counter: &dyn TokenCounter) -> usize {
         self.text.tokens(counter)
+    }
+
+    /// The definitions' identities, in order.
+    pub(super) fn hashes(&self) -> &[PartHash] {
+        self.hashes.get_or_init(|| {
+            let mut json = Vec::new();
+            let mut of = |tool: &Arc<ToolSpec>| {
+                json.clear();
+                push_tool_json(tool, Dialect::AgUi, &mut json);
+                let id = format!("tool:{}", tool.name).into();
+                PartHash { id, sha256: hex(&Sha256::digest(&json)).into() }
+            };
+            self.specs.iter().map(&mut of).collect()
+        })
     }
 
     /// The definitions as JSON values separated by commas.

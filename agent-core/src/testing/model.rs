@@ -12,7 +12,7 @@ use super::OpenCount;
 use crate::error::{Failure, FailureKind};
 use crate::message::{FinishReason, Usage};
 use crate::model::{Model, ModelEvent, ModelInfo, ModelRequest, ModelStream};
-use crate::payload::Payload;
+use crate::payload::{Payload, Section};
 use crate::prompt::{Dialect, push_message_json};
 
 /// A [`Model`] that gives prepared answers, one a call, and keeps what it was sent.
@@ -110,7 +110,7 @@ impl Model for ScriptedModel {
         let mut body = Payload::builder(1024);
         body.raw(r#"{"model":"#).json(&self.info.model);
         if !request.prompt.system_is_empty() {
-            body.raw(r#","system":"#);
+            body.section(Section::System).raw(r#","system":"#);
             request.prompt.push_system_json(body.buffer());
         }
         body.raw(r#","messages":["#);
@@ -124,7 +124,7 @@ impl Model for ScriptedModel {
         }
         body.raw("]");
         if !request.tools.is_empty() {
-            body.raw(r#","tools":"#).json(&request.tools);
+            body.section(Section::Tools).raw(r#","tools":"#).json(&request.tools);
         }
         body.raw(r#","toolChoice":"#).json(&format!("{:?}", request.tool_choice));
         if let Some(thinking) = request.thinking {

@@ -10,6 +10,7 @@ use uuid::Uuid;
 use super::text::{Digest, Text};
 use super::{FindError, MintError, NewToken, Token};
 use crate::clock::Clock;
+use crate::event::{CallReports, ReportedCalls, reported_calls};
 use crate::role::Secret;
 
 /// How many runs of a process have a token at the same time, at most.
@@ -23,11 +24,18 @@ pub(super) struct RunTokens {
 }
 
 #[derive(Default)]
-struct Live(Mutex<HashMap<Uuid, (Token, Digest)>>);
+struct Live(Mutex<HashMap<Uuid, LiveToken>>);
+
+/// A run's token, and where the calls that are made by it are reported.
+struct LiveToken {
+    token: Token,
+    digest: Digest,
+    calls: Option<CallReports>,
+}
 
 impl Live {
     /// No code panics while it holds the lock, so a poisoned one is as whole as any.
-    fn lock(&self) -> MutexGuard<'_, HashMap<Uuid, (Token, Digest)>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Uuid, LiveToken>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -50,12 +58,12 @@ impl RunTokens {
         let (token, text) = new.make(now)?;
         let mut live = self.live.lock();
         if live.len() >= self.limit {
-            live.retain(|_, (token, _)| token.check(now).is_ok());
+            live.retain(|_, live| live.token.check(now).is_ok());
         }
         if live.len() >= self.limit {
             return Err(MintError::Full);
         }
-        live.insert(text.id, (token, text.digest()));
+        live.insert(text.id, LiveToken { token, digest: text.digest(), calls: None });
         Ok(RunToken {
             id: text.id,
             text: text.reveal(),
@@ -66,11 +74,17 @@ impl RunTokens {
 
     /// The token of a text, if its id is that of a run's token.
     pub(super) fn find(&self, text: &Text) -> Option<Result<Token, FindError>> {
-        let (token, digest) = self.live.lock().get(&text.id)?.clone();
-        if !(text.is_of(&token.grant) && text.matches(&digest)) {
+        let live = self.live.lock();
+        let LiveToken { token, digest, .. } = live.get(&text.id)?;
+        if !(text.is_of(&token.grant) && text.matches(digest)) {
             return Some(Err(FindError::WrongSecret));
         }
-        Some(token.check(self.clock.now()).map(|()| token))
+        Some(token.check(self.clock.now()).map(|()| token.clone()))
+    }
+
+    /// Where the calls that are made by a token are reported, if its run wants to know.
+    pub(super) fn call_reports(&self, id: Uuid) -> Option<CallReports> {
+        self.live.lock().get(&id)?.calls.clone()
     }
 }
 
@@ -86,6 +100,16 @@ impl RunToken {
     /// The token's text.
     pub fn text(&self) -> &Secret {
         &self.text
+    }
+
+    /// Has the tool calls that are made by the token reported from now on, see
+    /// [`Tokens::call_reports`](super::Tokens::call_reports), for the run's stream.
+    pub fn report_calls(&self) -> ReportedCalls {
+        let (reports, calls) = reported_calls();
+        if let Some(live) = self.live.lock().get_mut(&self.id) {
+            live.calls = Some(reports);
+        }
+        calls
     }
 
     /// Lets the token live until its time is over, for a backend that goes on after the run's stream has

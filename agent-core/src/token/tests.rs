@@ -1,9 +1,10 @@
 use std::collections::BTreeSet;
 
-use futures_util::FutureExt;
+use futures_util::{FutureExt, StreamExt, stream};
 use serde_json::{Value, json};
 
 use super::*;
+use crate::event::{Event, EventStream, RunIds};
 use crate::memory::MemoryRecords;
 use crate::records::Inventory;
 use crate::testing::ManualClock;
@@ -292,6 +293,30 @@ fn a_runs_token_dies_with_the_run_and_leaves_nothing() {
     bench.clock.advance(Duration::from_millis(1));
     assert!(matches!(bench.find(&text), Err(FindError::Expired)));
     assert_eq!(bench.stored(), "", "no run costs a write");
+}
+
+#[test]
+fn calls_are_reported_to_the_run_that_the_token_is_of() {
+    let bench = bench();
+    let run = || bench.tokens.mint_run(NewToken { ttl: Some(HOUR), ..mcp("a") }).expect("minted");
+    let id = |token: &RunToken| bench.find(token.text().expose()).expect("found").id;
+    let (one, other, silent) = (run(), run(), run());
+    let (calls, others) = (one.report_calls(), other.report_calls());
+    let reports = |token| bench.tokens.call_reports(&id(token));
+    reports(&one).expect("it wants to know").begin("readTodos", || "{}".to_owned()).end(Default::default);
+    let read = async |calls| {
+        let run = RunIds { thread_id: "t".into(), run_id: "r".into() };
+        let events: Vec<Event> =
+            EventStream::new(run, stream::empty()).with_calls(Some(calls)).collect().await;
+        events.iter().filter(|event| event.name().starts_with("TOOL_CALL")).count()
+    };
+    assert_eq!(read(calls).now_or_never(), Some(4));
+    assert_eq!(read(others).now_or_never(), Some(0));
+    assert_eq!(reports(&silent), None, "its backend tells of its calls itself");
+    let id = id(&one);
+    drop(one);
+    assert_eq!(bench.tokens.call_reports(&id), None);
+    assert_eq!(bench.tokens.call_reports("no token's"), None);
 }
 
 #[test]

@@ -65,7 +65,7 @@ async fn show_from(
         Err(error) => return Err(error.into()),
     };
     if json {
-        serde_json::to_writer_pretty(&mut *out, &preview).map_err(std::io::Error::from)?;
+        out.write_all(&preview.to_json())?;
         return Ok(writeln!(out)?);
     }
     Ok(report::write(&preview, styles, out)?)

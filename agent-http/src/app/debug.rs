@@ -58,5 +58,6 @@ async fn show(app: &App, admitted: Admitted, query: &Query<'_>) -> Handled {
         principal.caller = Caller::Proactive;
     }
     chat::name(&mut turn);
-    answer::json(StatusCode::OK, &preview_turn(&app.platform, &principal, turn).await?)
+    let preview = preview_turn(&app.platform, &principal, turn).await?;
+    Ok(answer::written(StatusCode::OK, preview.to_json()))
 }

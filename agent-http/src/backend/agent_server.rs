@@ -9,13 +9,12 @@ use agent_core::backend::{Backend, Prepared, Turn};
 use agent_core::budget::TokenBudget;
 use agent_core::error::{Failure, FailureKind};
 use agent_core::event::{Event, EventStream};
-use agent_core::payload::{Payload, PayloadBuilder};
+use agent_core::payload::{Payload, PayloadBuilder, Section};
 use agent_core::prompt::{Dialect, push_tool_json};
 use agent_core::role::{AgentServer, Secret};
 use agent_core::select::Choice;
 use async_trait::async_trait;
 use futures_util::{Stream, StreamExt};
-use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
 use serde::Deserialize;
 use url::Url;
 
@@ -64,16 +63,9 @@ impl Backend for AgentServerBackend {
             Some((own, secret)) if origin_of(own) == origin_of(&base) => (Trust::Operator, secret.as_ref()),
             _ => (Trust::Supplied, None),
         };
-        let mut request = self.outbound.post(&below(&base, &["chat"])?, trust)?;
-        if let Some(secret) = secret {
-            request = request.bearer(secret)?;
-        }
-        let response = request
-            .header(CONTENT_TYPE, HeaderValue::from_static("application/json"))
-            .header(ACCEPT, HeaderValue::from_static("application/x-ndjson"))
-            .body(payload.into_bytes())
-            .send()
-            .await?;
+        let (url, body) = (below(&base, &["chat"])?, payload.into_bytes());
+        let request = self.outbound.post_json(&url, trust, secret, "application/x-ndjson", body)?;
+        let response = request.send().await?;
         if !response.status.is_success() {
             return Err(refusal(response).await);
         }
@@ -84,11 +76,11 @@ impl Backend for AgentServerBackend {
 impl AgentServerBackend {
     fn payload(&self, turn: &Turn, settings: &AgentServer) -> Result<Payload, Failure> {
         let mut body = Payload::builder(turn.prompt.json_len(Dialect::AgUi) + 4096);
-        body.raw(r#"{"systemPrompt":"#);
+        body.section(Section::System).raw(r#"{"systemPrompt":"#);
         turn.prompt.push_system_json(body.buffer());
         body.raw(r#","messages":["#);
         turn.prompt.push_messages_json(Dialect::AgUi, body.buffer());
-        body.raw(r#"],"tools":["#);
+        body.raw(r#"],"tools":["#).section(Section::Tools);
         for (i, tool) in turn.tools.iter().enumerate() {
             body.raw(if i > 0 { "," } else { "" });
             push_tool_json(tool, Dialect::AgUi, body.buffer());

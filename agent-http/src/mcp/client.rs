@@ -16,7 +16,7 @@ mod connection;
 mod events;
 mod fault;
 mod http_client;
-mod output;
+pub(super) mod output;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -9,7 +9,8 @@
 //! 3. `sessions`: whose a session is, and which requests are under way in it;
 //! 4. `message`: what is no JSON-RPC, and what says so;
 //! 5. `gate`: how much of it there may be at once and in a minute;
-//! 6. `handler`: time limits and cancellation, and `audit`, who has called what;
+//! 6. `handler`: time limits and cancellation, `audit`, who has called what, and `report`, which tells the run that a
+//!    call is made for;
 //! 7. `features`: what is served, which for agents is in `agent`, with `changes` for those who are to be told;
 //! 8. `framing`: the shape of the answer.
 //!
@@ -28,6 +29,7 @@ mod handler;
 mod identity;
 mod message;
 mod refusal;
+mod report;
 mod sessions;
 mod tokens;
 
@@ -53,6 +55,7 @@ pub use features::Features;
 pub use gate::GateLimits;
 pub use identity::{Authority, Identities, Identity, LegacyQuery, TOKEN_PARAMETER};
 
+use agent::Announcing;
 use changes::Changes;
 use framing::Framing;
 use gate::Gate;
@@ -199,6 +202,11 @@ impl McpServer {
     /// Tells clients of a change that was made elsewhere in this process.
     pub fn announce(&self, change: &Change) {
         self.shared.changes.announce(change);
+    }
+
+    /// The same tools, for callers that do not come this way: clients are told of what they change.
+    pub fn announcing(&self, tools: Arc<dyn ToolRegistry>) -> Arc<dyn ToolRegistry> {
+        Arc::new(Announcing { tools, changes: self.shared.changes.clone() })
     }
 
     /// The audit of tool calls.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use agent_core::message::Content;
 use agent_core::model::ModelRequest;
-use agent_core::payload::PayloadBuilder;
+use agent_core::payload::{PayloadBuilder, Section};
 use agent_core::prompt::{Dialect, push_messages_json};
 use http::HeaderMap;
 use http::header::CONTENT_TYPE;
@@ -21,7 +21,7 @@ pub(super) fn push_messages(request: &ModelRequest, dialect: Dialect, body: &mut
     body.raw(r#","messages":["#);
     let start = body.buffer().len();
     if !prompt.system_is_empty() {
-        body.raw(r#"{"role":"system","content":"#);
+        body.section(Section::System).raw(r#"{"role":"system","content":"#);
         prompt.push_system_json(body.buffer());
         body.raw("}");
     }

@@ -48,7 +48,7 @@ pub(super) fn write(preview: &Preview, styles: &Styles, out: &mut dyn Write) -> 
     let names: Vec<&str> = preview.tools.iter().map(|tool| tool.name.as_str()).collect();
     let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
     writeln!(out, "{} {}\n", styled(styles.heading, "Tools:"), visible(&names))?;
-    let payload = serde_json::from_str::<Value>(preview.payload.get())?;
+    let payload = serde_json::from_slice::<Value>(&preview.payload())?;
     writeln!(out, "{} sha256 {}", styled(styles.heading, "Request:"), preview.request_sha256)?;
     writeln!(out, "{}", visible(&serde_json::to_string_pretty(&payload)?))
 }

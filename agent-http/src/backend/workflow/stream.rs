@@ -174,7 +174,7 @@ impl Stream for WorkflowEvents {
 }
 
 /// What has been said, as messages: one for each model call. What tools the workflow calls is no part of
-/// its answer.
+/// its answer; the platform adds what it hears of them at its own tool server.
 struct Transcript {
     run: RunIds,
     ready: VecDeque<Event>,

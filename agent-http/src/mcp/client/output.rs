@@ -5,7 +5,7 @@ use rmcp::model::{CallToolResult, ContentBlock, Resource, ResourceContents};
 
 /// Text as it is, a block a line. What is not text is named, since a tool's result is text to models: media
 /// and binary resources by type and size, links by address. A result of structured content alone is its JSON.
-pub(super) fn of(result: CallToolResult) -> ToolOutput {
+pub(in crate::mcp) fn of(result: CallToolResult) -> ToolOutput {
     let blocks: Vec<String> = result.content.into_iter().map(text_of).collect();
     let structured = result.structured_content;
     let text = match &structured {

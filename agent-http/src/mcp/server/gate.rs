@@ -131,7 +131,7 @@ mod tests {
             agent_id: agent.into(),
             ..ExecutionContext::default()
         };
-        Identity { id: "t".into(), context, tools: None }
+        Identity { id: "t".into(), context, tools: None, calls: None }
     }
 
     fn gate(concurrency: usize, per_minute: u32) -> Gate {

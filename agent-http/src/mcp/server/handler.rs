@@ -22,6 +22,7 @@ use super::audit::{AuditLog, Outcome};
 use super::changes::{Changes, MOST_URIS, Watch};
 use super::features::Features;
 use super::identity::Identity;
+use super::report;
 
 /// The versions of the protocol that are spoken; the last one has no sessions.
 const VERSIONS: &[ProtocolVersion] =
@@ -143,6 +144,7 @@ impl ServerHandler for Handler {
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
         let entry = self.shared.audit.begin(&self.who, &call.name);
+        let report = self.who.calls.as_ref().map(|calls| report::begin(calls, &call));
         let called = self.within(&context, self.features().call_tool(&self.who, call, &context)).await;
         entry.ended(match &called {
             Ok(CallToolResponse::Complete(result)) if result.is_error == Some(true) => Outcome::ToolError,
@@ -152,14 +154,18 @@ impl ServerHandler for Handler {
             Err(Interrupted::Refused(error)) if error.code == ErrorCode::INTERNAL_ERROR => Outcome::Failed,
             Err(Interrupted::Refused(_)) => Outcome::Refused,
         });
-        match called {
+        let answer = match called {
             // The model may do without it, or ask for less.
             Err(Interrupted::TimedOut(limit)) => {
                 let words = format!("the tool gave no result within {} ms", limit.as_millis());
                 Ok(CallToolResult::error(vec![ContentBlock::text(words)]).into())
             }
-            called => Ok(called?),
+            called => called.map_err(ErrorData::from),
+        };
+        if let Some(report) = report {
+            report.end(|| report::result(&answer));
         }
+        answer
     }
 
     async fn list_resources(

@@ -11,7 +11,10 @@ use super::identity::{Identities, Identity};
 impl Identities for Tokens {
     async fn of_token(&self, text: &str) -> Result<Option<Identity>, StoreError> {
         match self.find(text).await {
-            Ok(token) => Ok(identity(token)),
+            Ok(token) => {
+                let calls = self.call_reports(&token.id);
+                Ok(identity(token).map(|identity| Identity { calls, ..identity }))
+            }
             Err(FindError::Store(error)) => Err(error),
             Err(reason) => {
                 tracing::debug!(%reason, "an MCP token was refused");
@@ -36,5 +39,5 @@ fn identity(token: Token) -> Option<Identity> {
         caller,
         ..ExecutionContext::default()
     };
-    Some(Identity { id: token.id, context, tools: grant.tools })
+    Some(Identity { id: token.id, context, tools: grant.tools, calls: None })
 }

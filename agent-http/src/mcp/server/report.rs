@@ -1,0 +1,27 @@
+//! What a run's stream is told of the tool calls that are made by its token.
+
+use agent_core::event::{CallReport, CallReports};
+use rmcp::model::{CallToolRequestParams, CallToolResponse, ErrorData};
+
+use crate::mcp::client::output;
+
+/// Reports that a call begins.
+pub(super) fn begin(calls: &CallReports, call: &CallToolRequestParams) -> CallReport {
+    let arguments = call.arguments.as_ref();
+    calls.begin(&call.name, || match arguments.map(serde_json::to_string) {
+        Some(Ok(json)) => json,
+        _ => "{}".to_owned(),
+    })
+}
+
+/// What came of a call, in the words that the model is given, and whether it failed.
+pub(super) fn result(answer: &Result<CallToolResponse, ErrorData>) -> (String, bool) {
+    match answer {
+        Ok(CallToolResponse::Complete(result)) => {
+            let output = output::of(result.clone());
+            (output.text, output.is_error)
+        }
+        Ok(_) => ("the tool asks for more before it answers".to_owned(), false),
+        Err(error) => (error.message.to_string(), true),
+    }
+}

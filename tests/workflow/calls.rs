@@ -1,0 +1,219 @@
+//! The tools that a workflow calls while it answers, as they stand in its run.
+
+use futures_util::future::join;
+use reqwest::Response;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use super::connected;
+use crate::support::server::{self, Server, session};
+use crate::support::vendor::n8n;
+use crate::support::vendor::{Step, Vendor};
+use crate::support::{PATIENCE, client, run};
+
+/// A workflow that says something, waits for the gate, and says something more in a second message.
+fn in_two_messages(gate: &watch::Sender<bool>) -> Vec<Step> {
+    let [end, _] = n8n::end();
+    let begin = n8n::line(&json!({"type": "begin"}));
+    let before = [n8n::stream_head(), n8n::text("Let me see."), end, Step::Until(gate.subscribe())];
+    let after = [begin, n8n::text("It is noted.")].into_iter().chain(n8n::end());
+    before.into_iter().chain(after).collect()
+}
+
+/// An answer that is being read.
+struct Reading {
+    response: Response,
+    body: String,
+}
+
+impl Reading {
+    async fn of(app: &Server, thread: &str) -> Self {
+        let body = json!({"agentId": "a1", "message": "Note it.", "threadId": thread, "todoListId": "l1"});
+        Self { response: app.chat(&body).await, body: String::new() }
+    }
+
+    async fn until(&mut self, words: &str) {
+        let reading = async {
+            while !self.body.contains(words) {
+                let chunk = self.response.chunk().await.expect("the connection stands");
+                let chunk = chunk.unwrap_or_else(|| panic!("no {words:?} in {}", self.body));
+                self.body.push_str(&String::from_utf8_lossy(&chunk));
+            }
+        };
+        tokio::time::timeout(PATIENCE, reading).await.expect("it does not wait for the end");
+    }
+
+    /// The events of the whole run.
+    async fn events(mut self) -> Vec<Value> {
+        self.until("RUN_FINISHED").await;
+        let rest = self.response.text().await.expect("a whole body");
+        self.body.push_str(&rest);
+        run(&self.body)
+    }
+}
+
+/// Where the workflow of a thread was told that its tools are.
+async fn address(vendor: &Vendor, thread: &str) -> String {
+    let sent = vendor.received_for("a1").into_iter().find(|sent| sent["sessionId"] == thread);
+    sent.expect("the workflow was asked")["mcpServerUrl"].as_str().expect("text").to_owned()
+}
+
+/// Calls a tool as a workflow does that opens no session, and gives the answer.
+async fn call(address: &str, tool: &str, arguments: Value) -> Value {
+    let params = json!({"name": tool, "arguments": arguments});
+    let request = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params});
+    let response = client().post(address).json(&request).send().await.expect("the tool server answers");
+    assert_eq!(response.status(), 200);
+    response.json().await.expect("one message")
+}
+
+/// Calls a tool in a session, as n8n's own client does.
+async fn call_in_session(address: &str, tool: &str, arguments: Value) {
+    let post = |session: Option<&str>, body: Value| {
+        let post = client().post(address).header("accept", "application/json, text/event-stream");
+        let post = session.into_iter().fold(post, |post, session| post.header("mcp-session-id", session));
+        post.json(&body).send()
+    };
+    let hello = json!({"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "n8n", "version": "1"}});
+    let hello = json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": hello});
+    let opened = post(None, hello).await.expect("the tool server answers");
+    let id = opened.headers()["mcp-session-id"].to_str().expect("text").to_owned();
+    opened.text().await.expect("a whole body");
+    let ready = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
+    assert_eq!(post(Some(&id), ready).await.expect("the tool server answers").status(), 202);
+    let params = json!({"name": tool, "arguments": arguments});
+    let request = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params});
+    let called = post(Some(&id), request).await.expect("the tool server answers");
+    assert_eq!(called.status(), 200);
+    called.text().await.expect("a whole body");
+}
+
+fn is(event: &Value, kind: &str) -> bool {
+    event["type"] == kind
+}
+
+/// The names of the events, without the frames of messages.
+fn outline(events: &[Value]) -> Vec<&str> {
+    let names = events.iter().filter_map(|event| event["type"].as_str());
+    names.filter(|name| !["CUSTOM", "TEXT_MESSAGE_START", "TEXT_MESSAGE_END"].contains(name)).collect()
+}
+
+/// What came of a run's calls: tool, arguments and result of each, in the order in which they began.
+fn calls(events: &[Value]) -> Vec<(String, Value, Value)> {
+    let begun = events.iter().filter(|event| is(event, "TOOL_CALL_START"));
+    begun
+        .map(|begun| {
+            let of = |kind: &str| {
+                let event =
+                    events.iter().find(|event| is(event, kind) && event["toolCallId"] == begun["toolCallId"]);
+                event.cloned().unwrap_or_default()
+            };
+            let arguments = of("TOOL_CALL_ARGS")["delta"].as_str().map(serde_json::from_str);
+            let arguments = arguments.expect("there are arguments").expect("they are JSON");
+            (begun["toolCallName"].as_str().expect("a name").to_owned(), arguments, of("TOOL_CALL_RESULT"))
+        })
+        .collect()
+}
+
+#[tokio::test]
+async fn a_call_stands_in_the_run_where_it_was_made() {
+    let vendor = Vendor::start().await;
+    let (gate, other_gate) = (watch::Sender::new(false), watch::Sender::new(false));
+    vendor.on("a1", [in_two_messages(&gate), in_two_messages(&other_gate)]);
+    let app = server::app(&connected(&vendor, None), &[]).await;
+    let mut one = Reading::of(&app, "t-1").await;
+    one.until("Let me see.").await;
+    let mut other = Reading::of(&app, "t-2").await;
+    other.until("Let me see.").await;
+
+    let tools = address(&vendor, "t-1").await;
+    let answer = call(&tools, "createTodo", json!({"title": "Buy soil"})).await;
+    // The workflow is waiting, and the run tells of the call already.
+    one.until("TOOL_CALL_RESULT").await;
+    gate.send_replace(true);
+    let events = one.events().await;
+    assert_eq!(
+        outline(&events),
+        [
+            "RUN_STARTED",
+            "TEXT_MESSAGE_CONTENT",
+            "TOOL_CALL_START",
+            "TOOL_CALL_ARGS",
+            "TOOL_CALL_END",
+            "TOOL_CALL_RESULT",
+            "TEXT_MESSAGE_CONTENT",
+            "RUN_FINISHED"
+        ]
+    );
+    let [(tool, arguments, result)] = &calls(&events)[..] else { panic!("{events:?}") };
+    assert_eq!((tool.as_str(), arguments), ("createTodo", &json!({"title": "Buy soil"})));
+    assert_eq!(result["content"], answer["result"]["content"][0]["text"], "what the workflow was given");
+    assert!(result.get("metadata").is_none(), "{result}");
+
+    // A workflow may go on when it has answered. Its token is good, and no run is left to tell of it.
+    let after = call(&tools, "createTodo", json!({"title": "Too late"})).await;
+    assert!(after["result"]["content"][0]["text"].as_str().expect("text").contains("Too late"), "{after}");
+    other_gate.send_replace(true);
+    let events = other.events().await;
+    assert!(calls(&events).is_empty(), "another run's calls: {events:?}");
+}
+
+#[tokio::test]
+async fn calls_side_by_side_and_calls_that_fail() {
+    let vendor = Vendor::start().await;
+    let gate = watch::Sender::new(false);
+    vendor.on("a1", [in_two_messages(&gate)]);
+    let app = server::app(&connected(&vendor, None), &[]).await;
+    let mut reading = Reading::of(&app, "t-1").await;
+    reading.until("Let me see.").await;
+    let tools = address(&vendor, "t-1").await;
+    let titles = ["Buy soil", "Buy pots"];
+    let create = |title| call(&tools, "createTodo", json!({"title": title}));
+    join(create(titles[0]), create(titles[1])).await;
+    call_in_session(&tools, "readTodos", json!({})).await;
+    call(&tools, "createTodo", json!({"title": 1})).await;
+    let refused = call(&tools, "deleteTodo", json!({})).await;
+    gate.send_replace(true);
+    let events = reading.events().await;
+    let calls = calls(&events);
+    assert_eq!(calls.len(), 5, "{events:?}");
+    for title in titles {
+        let (_, _, result) =
+            calls[..2].iter().find(|(_, arguments, _)| arguments["title"] == title).expect("both are there");
+        assert!(result["content"].as_str().expect("text").contains(title), "{result}");
+    }
+    let read = calls[2].2["content"].as_str().expect("text");
+    assert!(titles.iter().all(|title| read.contains(title)), "{read}");
+    for (_, _, result) in &calls[3..] {
+        assert_eq!(result["metadata"], json!({"isError": true}));
+    }
+    assert_eq!(calls[4].2["content"], refused["error"]["message"]);
+}
+
+#[tokio::test]
+async fn other_framings_tell_of_the_calls_too() {
+    let vendor = Vendor::start().await;
+    let app = server::app(&connected(&vendor, None), &[]).await;
+    let cases = [
+        ("/api/agent/chat?format=json", r#""toolCalls":[{"#),
+        ("/api/svcchat/private?format=json", r#""result":"#),
+        ("/api/svcchat/private?format=ui-message", r#""type":"tool-output-available""#),
+        ("/api/agent/chat?format=sse", r#"data: {"type":"TOOL_CALL_RESULT""#),
+    ];
+    for (i, (path, told)) in cases.into_iter().enumerate() {
+        let gate = watch::Sender::new(false);
+        vendor.on("a1", [in_two_messages(&gate)]);
+        let thread = format!("t-{i}");
+        let asked = app
+            .request("POST", path)
+            .bearer_auth(session("u1", "c1"))
+            .json(&json!({"agentId": "a1", "message": "Note it.", "threadId": thread, "todoListId": "l1"}));
+        let asking = tokio::spawn(async move { asked.send().await.expect("an answer").text().await });
+        vendor.until_received("a1", i + 1).await;
+        let tools = address(&vendor, &thread).await;
+        call(&tools, "createTodo", json!({"title": "Buy soil"})).await;
+        gate.send_replace(true);
+        let body = asking.await.expect("it does not panic").expect("a whole body");
+        assert!(body.contains(told) && body.contains("Buy soil"), "{path}: {body}");
+    }
+}
