@@ -22,11 +22,13 @@ use futures_timer::Delay;
 use futures_util::future::{Either, select};
 
 mod backend;
+mod jobs;
 mod model;
 mod records;
 mod role_store;
 
 pub use backend::{BackendSubject, backend};
+pub use jobs::{jobs, jobs_against_model};
 pub use model::{ModelSubject, model};
 pub use records::{inventory, records};
 pub use role_store::role_store;

@@ -69,6 +69,8 @@
 //!
 //! What runs later:
 //!
+//! - [`job`]: what waits for its time, the states that it goes through, and the trait of those who keep it.
+//! - [`pulse`]: the scheduler as its callers see it, what makes an effect happen once, and saved schedules.
 //! - [`schedule`]: when a job runs, by a time, an interval or cron in a zone, as pure functions.
 //!
 //! What is stored:
@@ -95,6 +97,7 @@ pub mod context;
 pub mod error;
 pub mod event;
 pub mod history;
+pub mod job;
 pub mod memory;
 pub mod message;
 pub mod messenger;
@@ -102,6 +105,7 @@ pub mod model;
 pub mod payload;
 pub mod preview;
 pub mod prompt;
+pub mod pulse;
 pub mod records;
 pub mod role;
 pub mod schedule;

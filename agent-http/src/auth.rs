@@ -261,14 +261,20 @@ impl Authenticator {
 /// Asks callers of a service for its secret, where it has one.
 #[derive(Debug, Clone)]
 pub struct BearerGate {
-    secret: Option<Secret>,
+    /// Any of them will do; with none, everybody passes.
+    secrets: Vec<Secret>,
 }
 
 impl BearerGate {
     /// A gate that asks for `secret`, or lets everybody pass: a service without a secret listens on loopback
     /// alone.
     pub fn new(secret: Option<Secret>) -> Self {
-        Self { secret }
+        Self { secrets: secret.into_iter().collect() }
+    }
+
+    /// A gate that asks for `secret`, and takes the one before it while callers change over.
+    pub fn during_rotation(secret: Secret, previous: Option<Secret>) -> Self {
+        Self { secrets: std::iter::once(secret).chain(previous).collect() }
     }
 
     /// Checks the `Authorization` header.
@@ -277,12 +283,12 @@ impl BearerGate {
     ///
     /// [`AuthError::Unauthenticated`]; [`AuthError::Ambiguous`] for more than one such header.
     pub fn check(&self, headers: &HeaderMap) -> Result<(), AuthError> {
-        let Some(secret) = &self.secret else { return Ok(()) };
-        let token = single(headers, &AUTHORIZATION)?.and_then(bearer_token);
-        match token {
-            Some(token) if secret::matches(secret, token.as_bytes()) => Ok(()),
-            _ => Err(AuthError::Unauthenticated),
+        if self.secrets.is_empty() {
+            return Ok(());
         }
+        let token = single(headers, &AUTHORIZATION)?.and_then(bearer_token);
+        let is_ours = |token: &str| self.secrets.iter().any(|ours| secret::matches(ours, token.as_bytes()));
+        if token.is_some_and(is_ours) { Ok(()) } else { Err(AuthError::Unauthenticated) }
     }
 }
 

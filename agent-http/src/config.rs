@@ -43,6 +43,7 @@ use url::Url;
 use crate::cors::Origins;
 use crate::outbound::OutboundConfig;
 use crate::request::BodyLimits;
+use crate::scheduler::WorkerLimits;
 use crate::serve::ServeLimits;
 
 pub use resolve::{Flags, Resolved, Source};
@@ -94,6 +95,8 @@ pub enum Service {
     App,
     /// The agent runtime.
     Runtime,
+    /// The scheduler.
+    Scheduler,
 }
 
 impl fmt::Display for Service {
@@ -101,6 +104,7 @@ impl fmt::Display for Service {
         f.write_str(match self {
             Self::App => "app",
             Self::Runtime => "runtime",
+            Self::Scheduler => "scheduler",
         })
     }
 }
@@ -227,6 +231,21 @@ pub struct McpConfig {
     pub per_minute: NonZeroU32,
 }
 
+/// The scheduler, as the application knows it.
+#[derive(Debug, Clone)]
+pub struct PulseConfig {
+    /// Its address. Without it, nothing can be scheduled.
+    pub url: Option<Url>,
+    /// It asks for this, and calls back with it. Without it, nothing can be scheduled.
+    pub secret: Option<Secret>,
+    /// It may still call back with this.
+    pub secret_previous: Option<Secret>,
+    /// Whoever runs what is due in its stead presents this. Without it, nobody may.
+    pub cron_secret: Option<Secret>,
+    /// How long a run that a job has started may take.
+    pub deadline: Duration,
+}
+
 /// The application server's configuration.
 #[derive(Debug, Clone)]
 pub struct AppConfig {
@@ -250,6 +269,8 @@ pub struct AppConfig {
     pub runtime_secret: Option<Secret>,
     /// The tool server.
     pub mcp: McpConfig,
+    /// The scheduler.
+    pub pulse: PulseConfig,
     /// The weights of the embedded model, where they are not in `model_dir`.
     pub embedded_model_path: Option<PathBuf>,
     /// Where pulled weights are kept.
@@ -301,6 +322,48 @@ impl RuntimeConfig {
     /// Everything that is wrong with them.
     pub fn load(flags: &Flags, env: &dyn Env) -> Result<Self, Faults> {
         load::runtime(&Resolved::new(Service::Runtime, flags, env)?)
+    }
+}
+
+/// The scheduler's configuration.
+#[derive(Debug, Clone)]
+pub struct SchedulerConfig {
+    /// Where to listen; port 0 is any free one.
+    pub listen: SocketAddr,
+    /// The exact origins that may call from a browser.
+    pub origins: Origins,
+    /// Bounds of connections.
+    pub serve: ServeLimits,
+    /// Bounds of request bodies.
+    pub body: BodyLimits,
+    /// How deep a request's JSON may nest.
+    pub json_depth: usize,
+    /// How requests to the receiver are made.
+    pub outbound: OutboundConfig,
+    /// What is logged.
+    pub log: LogConfig,
+    /// Where the jobs are.
+    pub database: Database,
+    /// Callers present it, and so does the scheduler to the receiver.
+    pub secret: Secret,
+    /// Callers may still present it.
+    pub secret_previous: Option<Secret>,
+    /// Where jobs are delivered.
+    pub callback_url: Url,
+    /// How long one delivery may take.
+    pub callback_timeout: Duration,
+    /// Bounds of the worker.
+    pub worker: WorkerLimits,
+}
+
+impl SchedulerConfig {
+    /// Reads and checks the scheduler's settings.
+    ///
+    /// # Errors
+    ///
+    /// Everything that is wrong with them.
+    pub fn load(flags: &Flags, env: &dyn Env) -> Result<Self, Faults> {
+        load::scheduler(&Resolved::new(Service::Scheduler, flags, env)?)
     }
 }
 

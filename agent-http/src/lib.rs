@@ -1,8 +1,8 @@
-//! Thin hyper shells over [`agent_core`]: two services, and what they share.
+//! Thin hyper shells over [`agent_core`]: three services, and what they share.
 //!
-//! A request comes in by [`serve`], finds its route in [`app`] or [`runtime`], shows its credential to
+//! A request comes in by [`serve`], finds its route in [`app`], [`runtime`] or [`scheduler`], shows its credential to
 //! [`auth`], is read by [`request`], runs in the core, and goes out by [`stream`] or, if it failed, by
-//! [`error`]. The two services know nothing of each other, and nothing here chooses a store or a model:
+//! [`error`]. The services know nothing of each other, and nothing here chooses a store or a model:
 //! that is for the program around it.
 //!
 //! # Why each module is there
@@ -11,7 +11,8 @@
 //!
 //! - [`app`]: the application server: agents, people, and the chat entry.
 //! - [`runtime`]: the agent runtime: a model and its tool loop for other machines, with no data of its own.
-//! - [`probe`]: health, for both.
+//! - [`scheduler`]: jobs that wait for their time, and the calls that deliver them.
+//! - [`probe`]: health, for all of them.
 //!
 //! In and out:
 //!
@@ -21,6 +22,7 @@
 //! - [`cors`]: which browsers' pages may ask.
 //! - [`error`]: the one exit of everything that fails, as RFC 9457 problems.
 //! - [`stream`]: a run's events in four framings, and back from another service's lines.
+//! - [`webhook`]: signed calls from one service to another.
 //!
 //! To others:
 //!
@@ -35,6 +37,7 @@
 //! For the operator:
 //!
 //! - [`config`]: every setting in one table, checked at once.
+//! - [`metrics`]: what a service counts about itself.
 //! - [`openapi`]: the services' description, for those who generate clients.
 //! - [`secret`]: comparing secrets, and keeping each with the origin it was made for.
 
@@ -49,12 +52,15 @@ pub mod lines;
 mod loopback;
 pub mod mcp;
 pub mod messenger;
+pub mod metrics;
 pub mod model;
 pub mod openapi;
 pub mod outbound;
 pub mod probe;
 pub mod request;
 pub mod runtime;
+pub mod scheduler;
 pub mod secret;
 pub mod serve;
 pub mod stream;
+pub mod webhook;

@@ -5,7 +5,9 @@
 
 mod app;
 mod operation;
+mod pulse;
 mod runtime;
+mod scheduler;
 mod schemas;
 
 use serde_json::{Map, Value, json};
@@ -17,14 +19,15 @@ use schemas::Schemas;
 #[must_use]
 pub fn document() -> Value {
     let mut schemas = Schemas::new();
-    let operations: Vec<Operation> =
-        app::operations(&mut schemas).into_iter().chain(runtime::operations()).collect();
+    let mut operations: Vec<Operation> = app::operations(&mut schemas);
+    operations.extend(runtime::operations());
+    operations.extend(scheduler::operations(&mut schemas));
     json!({
         "openapi": "3.1.1",
         "info": {
             "title": "Agent chat platform",
             "version": env!("CARGO_PKG_VERSION"),
-            "description": "The application server and the agent runtime. docs/http-api.md says the same in words.",
+            "description": "The application server, the agent runtime and the scheduler. docs/http-api.md says the same in words.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "servers": [Service::App.server()],
@@ -33,6 +36,8 @@ pub fn document() -> Value {
             {"name": "agents", "description": "Agents and their tokens."},
             {"name": "documents", "description": "Texts that agents read."},
             {"name": "runtime", "description": "A model and its tool loop, for other machines."},
+            {"name": "jobs", "description": "What agents do later: the application's side of the scheduler."},
+            {"name": "scheduler", "description": "Jobs that wait for their time."},
             {"name": "health", "description": "For probes."},
         ],
         "paths": paths(operations),
@@ -70,6 +75,8 @@ fn security_schemes() -> Value {
             "description": "A visitor's token. It may stand in the parameter `widgetToken` as well."},
         "internal": {"type": "http", "scheme": "bearer",
             "description": "INTERNAL_SECRET, beside the header `X-Proactive-Trigger`."},
+        "cronSecret": {"type": "http", "scheme": "bearer", "description": "CRON_SECRET of the application."},
+        "pulseSecret": {"type": "http", "scheme": "bearer", "description": "PULSE_SECRET of the scheduler."},
         "runtimeSecret": {"type": "http", "scheme": "bearer", "description": "RUNTIME_SECRET, where it is set."},
     })
 }
@@ -100,9 +107,11 @@ mod tests {
     #[test]
     fn every_route_is_described_and_everything_described_is_a_route() {
         let mut routed = BTreeSet::new();
-        for (service, routes) in
-            [(Service::App, crate::app::described()), (Service::Runtime, crate::runtime::described())]
-        {
+        for (service, routes) in [
+            (Service::App, crate::app::described()),
+            (Service::Runtime, crate::runtime::described()),
+            (Service::Scheduler, crate::scheduler::described()),
+        ] {
             let url = service.server()["url"].as_str().expect("an address").to_owned();
             routed.extend(
                 routes

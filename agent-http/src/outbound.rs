@@ -43,7 +43,7 @@ use rustls::pki_types::CertificateDer;
 use url::Url;
 
 pub use address::{AddressError, AllowError, AllowList, is_public};
-pub use failure::status_failure;
+pub use failure::{retry_after, status_failure};
 pub use network::{Network, SystemNetwork};
 pub use request::{OutboundBody, OutboundRequest};
 pub use response::{BodyStream, OutboundResponse};

@@ -13,6 +13,7 @@ use http::{Method, Request};
 
 use crate::auth::BearerGate;
 use crate::cors::{self, Origins};
+use crate::metrics;
 use crate::model::{HostedVendor, OllamaServer};
 use crate::probe::{self, Probe};
 use crate::request::{self, BodyLimits, Handled, Route, RouteTable};
@@ -74,11 +75,13 @@ pub fn service(runtime: Arc<Runtime>) -> impl HttpService {
     use tower::Layer;
     let cors = cors::layer(runtime.origins.clone(), &[]);
     let routes = Arc::new(routes());
-    cors.layer(request::service(move |request| handle(runtime.clone(), routes.clone(), request)))
+    let metrics = runtime.probe.metrics().clone();
+    let service = request::service(move |request| handle(runtime.clone(), routes.clone(), request));
+    metrics::counted(metrics, cors.layer(service))
 }
 
 async fn handle(runtime: Arc<Runtime>, routes: Arc<RouteTable<Handler>>, request: Request<Body>) -> Handled {
-    let (handler, _params) = routes.lookup(request.method(), request.uri().path()).or_refuse()?;
+    let (handler, _params) = routes.find(&request)?;
     match *handler {
         Handler::Probe(route) => runtime.probe.answer(route),
         Handler::Chat => {

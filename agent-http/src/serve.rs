@@ -115,12 +115,24 @@ pub async fn serve<S: HttpService>(
     serve_on(None, listener, service, limits, shutdown).await
 }
 
-/// As [`serve`], with connections on threads of their own instead of the caller's runtime.
-///
-/// # Errors
-///
-/// As [`serve`].
-pub async fn serve_on<S: HttpService>(
+impl Workers {
+    /// As [`serve`], with connections on these threads instead of the caller's runtime.
+    ///
+    /// # Errors
+    ///
+    /// As [`serve`].
+    pub async fn serve<S: HttpService>(
+        self,
+        listener: TcpListener,
+        service: S,
+        limits: ServeLimits,
+        shutdown: impl Future<Output = ()>,
+    ) -> io::Result<()> {
+        serve_on(Some(self), listener, service, limits, shutdown).await
+    }
+}
+
+async fn serve_on<S: HttpService>(
     workers: Option<Workers>,
     listener: TcpListener,
     service: S,

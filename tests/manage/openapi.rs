@@ -1,45 +1,11 @@
 //! The running application against its own description, by a third party's property tests.
 
-use std::time::Duration;
-
-use tokio::process::Command;
-
 use super::open;
+use crate::support::schemathesis;
 use crate::support::server::session;
-
-/// Far more than the tests take; it only keeps a hanging one from hanging the suite.
-const LONGEST: Duration = Duration::from_secs(240);
-
-/// What is held of each answer. That every body which the schemas allow is taken is not among it: some rules, such
-/// as which characters an id may have, are not told by schemas.
-const CHECKS: &str = "not_a_server_error,status_code_conformance,content_type_conformance,\
-    response_headers_conformance,response_schema_conformance,unsupported_method,ignored_auth";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_routes_answer_as_they_are_described() {
     let bench = open().await;
-    let folder = tempfile::tempdir().expect("a folder");
-    let file = folder.path().join("openapi.json");
-    std::fs::write(&file, agent_http::openapi::document().to_string()).expect("it is written");
-    let program = std::env::var("SCHEMATHESIS").unwrap_or_else(|_| "schemathesis".to_owned());
-    let tests = Command::new(program)
-        .arg("run")
-        .arg(&file)
-        .args(["--url", &bench.app.url("")])
-        .args(["--header", &format!("Authorization: Bearer {}", session("u1", "c1"))])
-        .args(["--include-tag", "agents", "--include-tag", "documents", "--include-tag", "health"])
-        .args(["--checks", CHECKS, "--phases", "examples,coverage,fuzzing"])
-        .args(["--max-examples", "10", "--generation-deterministic", "--no-color"])
-        .args(["--request-timeout", "10", "--continue-on-failure"])
-        .current_dir(folder.path())
-        .kill_on_drop(true)
-        .output();
-    let output = tokio::time::timeout(LONGEST, tests).await.expect("the tests come to an end");
-    let output = output.expect(
-        "schemathesis can be run; ci/test brings it, as does `pip install schemathesis`, and SCHEMATHESIS names it",
-    );
-    let report = String::from_utf8_lossy(&output.stdout);
-    let words = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{report}\n{words}");
-    assert!(report.contains("14 selected"), "operations are missing: {report}");
+    schemathesis::run(&bench.app, &session("u1", "c1"), &["agents", "documents", "health"], 15).await;
 }

@@ -10,6 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 pub mod control;
+pub mod schemathesis;
 pub mod server;
 pub mod third_party;
 pub mod tool_server;

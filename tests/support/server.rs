@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
+use agent_core::job::JobStore;
 use agent_core::role::Secret;
 use agent_http::auth::mint_session;
-use agent_http::config::{AppConfig, Flags, RuntimeConfig};
+use agent_http::config::{AppConfig, Flags, RuntimeConfig, SchedulerConfig};
 use agentd::run::{self, Stop};
 use agentd::stores::Stores;
 use serde_json::Value;
@@ -123,6 +125,23 @@ pub async fn runtime_of(config: RuntimeConfig) -> Server {
     let (stopper, stop) = Stop::by_hand();
     let task = tokio::spawn(async move {
         run::serve_runtime(&config, listener, stop).await.expect("the runtime serves");
+    });
+    Server { address, stop: stopper, task }
+}
+
+/// The scheduler's secret.
+pub const PULSE_SECRET: &str = "pulse-canary-0123456789";
+
+/// The scheduler over a store, which delivers to `callback`, and `settings` over the defaults.
+pub async fn scheduler(jobs: Arc<dyn JobStore>, callback: &str, settings: &[(&str, &str)]) -> Server {
+    let mut env = BTreeMap::from([("PORT", "0"), ("PULSE_SECRET", PULSE_SECRET), ("CALLBACK_URL", callback)]);
+    env.extend(settings.iter().copied());
+    let config = SchedulerConfig::load(&Flags::default(), &env).expect("the settings are right");
+    let listener = run::listen(config.listen).await.expect("a free port");
+    let address = listener.local_addr().expect("it listens");
+    let (stopper, stop) = Stop::by_hand();
+    let task = tokio::spawn(async move {
+        run::serve_scheduler(&config, listener, jobs, "test", stop).await.expect("the scheduler serves");
     });
     Server { address, stop: stopper, task }
 }

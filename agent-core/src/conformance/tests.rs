@@ -26,6 +26,8 @@ use crate::role::{
 use crate::select::Choice;
 use crate::testing::{Answer, ScriptedModel};
 
+mod jobs_suite;
+
 fn scripted(scenario: Scenario) -> Arc<ScriptedModel> {
     Arc::new(match scenario {
         Scenario::Answers => ScriptedModel::always("Hello."),

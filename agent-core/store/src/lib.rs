@@ -1,10 +1,13 @@
-//! Stores that survive the process: implementations of [`Records`](agent_core::records::Records) and
-//! [`Inventory`](agent_core::records::Inventory), and the only place of SQL.
+//! Stores that survive the process: implementations of [`Records`](agent_core::records::Records),
+//! [`Inventory`](agent_core::records::Inventory) and [`JobStore`](agent_core::job::JobStore), and the only place of
+//! SQL.
 //!
 //! - [`sqlite`], by the feature of that name (a default): one file on this machine, nothing to install.
 //!
-//! What a store promises is stated by [`agent_core::records`] and held by its conformance suite; what is
-//! said here is what lies beneath: when a write is on the disk, and how fresh a read is.
+//! What a store promises is stated by [`agent_core::records`] and [`agent_core::job`] and held by their conformance
+//! suites; what is said here is what lies beneath: when a write is on the disk, and how fresh a read is.
 
+#[cfg(feature = "sqlite")]
+mod job_row;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;

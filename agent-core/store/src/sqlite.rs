@@ -1,4 +1,4 @@
-//! [`SqliteStore`]: all records in one SQLite file.
+//! [`SqliteStore`]: records and jobs in one SQLite file.
 //!
 //! # The map
 //!
@@ -7,6 +7,8 @@
 //! | `file` | opening: the file, its connections, and every way in which that fails |
 //! | `schema` | the tables, and the steps from one version of them to the next |
 //! | `rows` | the statements that read and write records |
+//! | `jobs` | the statements that read and write jobs, and which of them are claimed |
+//! | `act` | what the writer does for one caller, as a whole or not at all |
 //! | `writer` | the one thread that writes, and the commits that it takes together |
 //! | `readers` | the threads that read |
 //! | `cache` | what was read, kept in the process |
@@ -50,6 +52,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use agent_core::clock::{Clock, SystemClock};
+use agent_core::job::WakeSignal;
 use agent_core::records::{
     Collection, Inventory, Key, List, MAX_VALUE_BYTES, Page, Record, Records, StoreError, Write, check_writes,
 };
@@ -60,11 +63,13 @@ use self::freshness::Freshness;
 use self::readers::Readers;
 use self::writer::Writers;
 
+mod act;
 mod backup;
 mod cache;
 mod fault;
 mod file;
 mod freshness;
+mod jobs;
 mod readers;
 mod rows;
 mod schema;
@@ -124,12 +129,14 @@ impl fmt::Debug for SqliteOptions {
     }
 }
 
-/// [`Records`] in one SQLite file. The [module](self) says what it promises.
+/// [`Records`] and [jobs](agent_core::job::JobStore) in one SQLite file. The [module](self) says what it promises.
 pub struct SqliteStore {
     path: PathBuf,
     max_value_bytes: usize,
     counts: Arc<Counts>,
     cache: Option<ReadCache>,
+    /// Given where another job has become the earliest.
+    signal: WakeSignal,
     // The order of these two is that of their ends: the writer closes the file last, and so leaves
     // everything in it and no log beside it.
     readers: Readers,
@@ -168,9 +175,10 @@ impl SqliteStore {
         let freshness = Arc::new(Freshness::new(Arc::clone(&options.clock), version));
         let readers = Readers::start(&path, &options, &freshness, &counts)?;
         let cache = (options.cache_bytes > 0).then(|| ReadCache::new(options.cache_bytes, &freshness));
-        let writers = Writers::start(writer, &options, freshness, Arc::clone(&counts))
+        let signal = WakeSignal::default();
+        let writers = Writers::start(writer, &options, freshness, Arc::clone(&counts), signal.clone())
             .map_err(|error| OpenError::failed(&path, error))?;
-        Ok(Self { path, max_value_bytes: options.max_value_bytes, counts, cache, readers, writers })
+        Ok(Self { path, max_value_bytes: options.max_value_bytes, counts, cache, signal, readers, writers })
     }
 
     /// The file, as an absolute path.

@@ -30,6 +30,8 @@ pub(crate) enum Command {
     App(ServiceArgs),
     /// Run the agent runtime.
     Runtime(ServiceArgs),
+    /// Run the scheduler.
+    Scheduler(ServiceArgs),
     /// Take a workspace file into the store, all of it or nothing; again changes nothing.
     Import {
         /// Users, agents, documents, todo lists and more, as JSON.
@@ -88,7 +90,7 @@ pub(crate) struct DevArgs {
     /// Where data and generated secrets are kept.
     #[arg(long, value_name = "DIR", default_value = "data")]
     pub(crate) data: PathBuf,
-    /// The application's port; the runtime's is the next.
+    /// The application's port; the runtime's is the next, and the scheduler's the one after.
     #[arg(long, value_name = "PORT", default_value_t = 3000, value_parser = clap::value_parser!(u16).range(1..65533))]
     pub(crate) port: u16,
     /// A workspace file in place of the demo's.
@@ -292,6 +294,8 @@ pub(crate) enum ServiceName {
     App,
     /// The agent runtime.
     Runtime,
+    /// The scheduler.
+    Scheduler,
 }
 
 impl ServiceName {
@@ -299,6 +303,7 @@ impl ServiceName {
         match self {
             Self::App => Service::App,
             Self::Runtime => Service::Runtime,
+            Self::Scheduler => Service::Scheduler,
         }
     }
 }
@@ -370,6 +375,8 @@ mod tests {
             "backup copy.db",
             "secrets rotate",
             "runtime --config a.toml --host 0.0.0.0 --port 3001",
+            "scheduler --config a.toml --port 3002",
+            "config check scheduler",
             "token session --user u --company c",
             "token session --user u --company c --ttl 7d --config a.toml",
             "token widget --agent a",

@@ -10,25 +10,30 @@ use agent_core::clock::SystemClock;
 use agent_core::context::{
     CallerLayer, CouncilLayer, DocumentsLayer, ExecutionLayer, MemoryLayer, PageLayer, RoleLayer,
 };
+use agent_core::job::JobStore;
 use agent_core::messenger::Messenger;
 use agent_core::model::Model;
 use agent_core::prompt::PartCache;
+use agent_core::pulse::Pulse;
 use agent_core::select::BackendKind;
 use agent_core::token::Tokens;
 use agent_core::tool::{LocalTools, ToolRegistry};
-use agent_core::tools;
+use agent_core::tools::{self, Reach};
 use agent_core::turn::Platform;
-use agent_http::app::{AgentTools, App, RunCaps, RunRegistry};
+use agent_http::app::{AgentTools, App, PulseClient, PulseParts, PulseSide, RunCaps, RunRegistry};
 use agent_http::auth::{Authenticator, BearerGate};
 use agent_http::backend::agent_server::AgentServerBackend;
 use agent_http::backend::workflow::WorkflowBackend;
-use agent_http::config::{AppConfig, HostedConfig, OllamaConfig, RuntimeConfig, ServerConfig};
+use agent_http::config::{
+    AppConfig, HostedConfig, OllamaConfig, PulseConfig, RuntimeConfig, SchedulerConfig, ServerConfig,
+};
 use agent_http::mcp::server::{Authority, Door, GateLimits, LegacyQuery, McpLimits, McpServer};
 use agent_http::messenger::RuntimeMessenger;
 use agent_http::model::{EmbeddedModels, HostedVendor, OllamaServer};
 use agent_http::outbound::Outbound;
 use agent_http::probe::Probe;
 use agent_http::runtime::{BotApi, PROVIDERS, Runtime};
+use agent_http::scheduler::{Callback, Counts, Meters, Scheduler, Worker};
 use agent_http::secret::BoundSecret;
 use agent_http::stream::StreamLimits;
 use serde_json::json;
@@ -50,13 +55,25 @@ pub fn application(
     let outbound = Outbound::new(server.outbound.clone())?;
     let public_url = config.public_url(bound);
     let tokens = Arc::new(Tokens::new(stores.records.clone(), Arc::new(SystemClock)));
-    let messenger = messenger(config, &outbound);
-    let tools = tools::builtin_tools(stores.records.clone(), stores.roles.clone(), messenger);
-    let tools = Arc::new(tools);
+    let pulse = pulse_client(&config.pulse, &outbound);
+    let reach = Reach { messenger: messenger(config, &outbound), pulse: pulse.clone() };
+    let tools = Arc::new(tools::builtin_tools(stores.records.clone(), stores.roles.clone(), reach));
     let agent_tools = agent_tools(config, bound, &stores, tokens.clone(), tools.clone());
     let tools = agent_tools.server.announcing(tools);
     Ok(App {
         tools: agent_tools,
+        pulse: PulseSide::new(PulseParts {
+            url: config.pulse.url.clone(),
+            secret: config.pulse.secret.clone(),
+            secret_previous: config.pulse.secret_previous.clone(),
+            client: pulse,
+            public_url: public_url.clone(),
+            cron_secret: config.pulse.cron_secret.clone(),
+            deadline: config.pulse.deadline,
+            tools: tools.clone(),
+            inventory: stores.records.clone(),
+            clock: Arc::new(SystemClock),
+        }),
         roles: stores.roles.clone(),
         records: stores.records.clone(),
         tokens: tokens.clone(),
@@ -83,6 +100,12 @@ fn messenger(config: &AppConfig, outbound: &Outbound) -> Option<Arc<dyn Messenge
     let (outbound, secret) = (outbound.clone(), config.runtime_secret.clone());
     let runtime = config.runtime_url.clone()?;
     Some(Arc::new(RuntimeMessenger { outbound, runtime, secret }))
+}
+
+/// The scheduler, where its address and its secret are set.
+fn pulse_client(config: &PulseConfig, outbound: &Outbound) -> Option<Arc<dyn Pulse>> {
+    let (url, secret) = (config.url.clone()?, config.secret.clone()?);
+    Some(Arc::new(PulseClient::new(outbound.clone(), url, secret)))
 }
 
 /// How long a stream to a tool server's client outlives its token, at most.
@@ -182,6 +205,38 @@ pub fn runtime(config: &RuntimeConfig) -> Result<Runtime, StartError> {
         stream: stream_limits(server),
         probe: Probe::new(json!({"service": "runtime", "providers": PROVIDERS})),
         origins: server.origins.clone(),
+    })
+}
+
+/// The scheduler over a store of jobs.
+///
+/// # Errors
+/// The outbound client cannot be made.
+pub fn scheduler(
+    config: &SchedulerConfig,
+    jobs: Arc<dyn JobStore>,
+    store_kind: &'static str,
+) -> Result<Scheduler, StartError> {
+    let outbound = Outbound::new(config.outbound.clone())?;
+    let probe = Probe::new(json!({"service": "scheduler"}));
+    let callback = Callback {
+        outbound,
+        url: config.callback_url.clone(),
+        secret: config.secret.clone(),
+        previous: config.secret_previous.clone(),
+        timeout: config.callback_timeout,
+    };
+    let clock = Arc::new(SystemClock);
+    let meters = Meters::new(probe.metrics());
+    Ok(Scheduler {
+        worker: Arc::new(Worker::new(jobs.clone(), callback, clock.clone(), config.worker.clone(), meters)),
+        counts: Counts::new(jobs, clock),
+        store_kind,
+        gate: BearerGate::during_rotation(config.secret.clone(), config.secret_previous.clone()),
+        body: config.body.clone(),
+        json_depth: config.json_depth,
+        probe,
+        origins: config.origins.clone(),
     })
 }
 

@@ -1,4 +1,4 @@
-//! `agentd dev`: application and runtime in one process on loopback, with a demo workspace.
+//! `agentd dev`: application, runtime and scheduler in one process on loopback, with a demo workspace.
 
 mod ollama;
 
@@ -11,7 +11,7 @@ use std::time::Duration;
 use agent_core::model::Model;
 use agent_core::records::Inventory;
 use agent_http::auth::mint_session;
-use agent_http::config::{AppConfig, Env, Flags, NotUnicode, ProcessEnv, RuntimeConfig};
+use agent_http::config::{AppConfig, Env, Flags, NotUnicode, ProcessEnv, RuntimeConfig, SchedulerConfig};
 
 use crate::run::{self, Stop};
 use crate::stores::{self, Stores};
@@ -36,19 +36,20 @@ const TOKEN_TTL: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 /// Where they are kept, below the data folder.
 const SECRETS_FILE: &str = "secrets.env";
 /// What is generated where the operator has set nothing.
-const SECRETS: [&str; 4] = ["SESSION_SECRET", "INTERNAL_SECRET", "RUNTIME_SECRET", "DATA_SECRET"];
+const SECRETS: [&str; 6] =
+    ["SESSION_SECRET", "INTERNAL_SECRET", "RUNTIME_SECRET", "DATA_SECRET", "PULSE_SECRET", "CRON_SECRET"];
 
 /// What the command line says.
 pub struct DevOptions {
     /// Where secrets and weights are kept.
     pub data: PathBuf,
-    /// The application's port; the runtime's is the next.
+    /// The application's port; the runtime's is the next, and the scheduler's the one after.
     pub port: u16,
     /// A workspace in place of the demo's.
     pub workspace: Option<PathBuf>,
 }
 
-/// Runs both services until a signal comes.
+/// Runs all services until a signal comes.
 ///
 /// # Errors
 /// What keeps them from starting.
@@ -57,6 +58,7 @@ pub async fn run(options: DevOptions) -> Result<(), StartError> {
     let flags = Flags::default();
     let mut app = AppConfig::load(&flags, &overlay.on(options.port))?;
     let runtime = RuntimeConfig::load(&flags, &overlay.on(options.port + 1))?;
+    let scheduler = SchedulerConfig::load(&flags, &overlay.of_scheduler(&options))?;
     logging::init(&app.server.log)?;
     app.model_dir = options.data.join("models");
 
@@ -64,6 +66,8 @@ pub async fn run(options: DevOptions) -> Result<(), StartError> {
     let local = find_models(&mut app).await?;
     let listener = run::listen(app.server.listen).await?;
     let runtime_listener = run::listen(runtime.server.listen).await?;
+    let (jobs, jobs_in) = stores::jobs(&scheduler)?;
+    let scheduler_listener = run::listen(scheduler.listen).await?;
     let has_demo =
         options.workspace.is_none() && stores.roles.company_of(GUIDE).await?.as_deref() == Some(DEMO_NAME);
     print_welcome(&app, &origin, &options, has_demo)?;
@@ -71,7 +75,8 @@ pub async fn run(options: DevOptions) -> Result<(), StartError> {
     let stop = Stop::on_signal();
     tokio::try_join!(
         run::serve_app(&app, listener, stores, local, stop.clone()),
-        run::serve_runtime(&runtime, runtime_listener, stop),
+        run::serve_runtime(&runtime, runtime_listener, stop.clone()),
+        run::serve_scheduler(&scheduler, scheduler_listener, jobs, jobs_in, stop),
     )?;
     Ok(())
 }
@@ -111,11 +116,22 @@ async fn find_models(app: &mut AppConfig) -> Result<Option<Arc<dyn Model>>, Star
 struct Overlay {
     set: BTreeMap<String, String>,
     port: Option<u16>,
+    /// Whether the environment's `DATABASE_URL` is another service's.
+    own_database: bool,
 }
 
 impl Overlay {
     fn on(&self, port: u16) -> Self {
-        Self { set: self.set.clone(), port: Some(port) }
+        Self { set: self.set.clone(), port: Some(port), own_database: false }
+    }
+
+    /// The scheduler has a database of its own, also where the environment names the application's.
+    fn of_scheduler(&self, options: &DevOptions) -> Self {
+        let mut overlay = self.on(options.port + 2);
+        let database = options.data.join("scheduler.db");
+        overlay.set.insert("DATABASE_URL".into(), format!("sqlite://{}", database.display()));
+        overlay.own_database = true;
+        overlay
     }
 }
 
@@ -124,6 +140,7 @@ impl Env for Overlay {
         // Loopback and the ports are what makes it `dev`; whatever else the operator sets counts.
         match (name, self.port) {
             ("HOST", _) => return Ok(Some("127.0.0.1".into())),
+            ("DATABASE_URL", _) if self.own_database => return Ok(self.set.get(name).cloned()),
             ("PORT", Some(port)) => return Ok(Some(port.to_string())),
             ("OUTBOUND_ALLOW", _) => {
                 let own = self.set.get(name).cloned().unwrap_or_default();
@@ -147,6 +164,8 @@ fn overlay(options: &DevOptions) -> Result<Overlay, StartError> {
     let database = options.data.join("app.db");
     set.insert("DATABASE_URL".into(), format!("sqlite://{}", database.display()));
     set.insert("RUNTIME_URL".into(), format!("http://127.0.0.1:{runtime}"));
+    set.insert("PULSE_URL".into(), format!("http://127.0.0.1:{}", options.port + 2));
+    set.insert("CALLBACK_URL".into(), format!("http://127.0.0.1:{app}/api/pulse/callback"));
     let own = [app, runtime, options.port + 2, 11434]
         .map(|port| format!("127.0.0.1:{port},localhost:{port}"))
         .join(",");
@@ -155,7 +174,7 @@ fn overlay(options: &DevOptions) -> Result<Overlay, StartError> {
     set.insert("MCP_LEGACY_QUERY".into(), "on".into());
     // An Ollama that has to load a model first says nothing until it has.
     set.insert("RESPONSE_HEADER_TIMEOUT_MS".into(), "300000".into());
-    Ok(Overlay { set, port: None })
+    Ok(Overlay { set, port: None, own_database: false })
 }
 
 /// The secrets of this data folder, made on the first start. The folder's owner alone may read them.

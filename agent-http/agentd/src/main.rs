@@ -12,7 +12,7 @@ mod token;
 use std::io::Write;
 use std::process::ExitCode;
 
-use agent_http::config::{AppConfig, ProcessEnv, RuntimeConfig};
+use agent_http::config::{AppConfig, ProcessEnv, RuntimeConfig, SchedulerConfig};
 use agentd::{dev, logging, run, weights};
 use clap::{CommandFactory, Parser};
 
@@ -79,6 +79,11 @@ fn execute(command: Command, out: &mut dyn Write) -> Result<(), CommandError> {
             let config = RuntimeConfig::load(&args.flags(), env)?;
             logging::init(&config.server.log)?;
             block_on(async { Ok(run::runtime(config).await?) })
+        }
+        Command::Scheduler(args) => {
+            let config = SchedulerConfig::load(&args.flags(), env)?;
+            logging::init(&config.log)?;
+            block_on(async { Ok(run::scheduler(config).await?) })
         }
         Command::Model(ModelCommand::List(settings)) => model::list(&settings.load(env)?, out),
         Command::Model(ModelCommand::Pull { name, settings }) => {

@@ -4,9 +4,11 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use agent_core::job::JobStore;
 use agent_core::model::Model;
-use agent_http::config::{AppConfig, RuntimeConfig};
-use agent_http::{app, runtime, serve};
+use agent_http::config::{AppConfig, RuntimeConfig, SchedulerConfig};
+use agent_http::serve::Workers;
+use agent_http::{app, runtime, scheduler, serve};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -35,6 +37,16 @@ pub async fn runtime(config: RuntimeConfig) -> Result<(), StartError> {
     serve_runtime(&config, listener, Stop::on_signal()).await
 }
 
+/// Runs the scheduler until a signal comes.
+///
+/// # Errors
+/// What keeps it from starting.
+pub async fn scheduler(config: SchedulerConfig) -> Result<(), StartError> {
+    let (jobs, store) = stores::jobs(&config)?;
+    let listener = listen(config.listen).await?;
+    serve_scheduler(&config, listener, jobs, store, Stop::on_signal()).await
+}
+
 /// Serves the application on a listener until `stop`.
 ///
 /// # Errors
@@ -56,14 +68,10 @@ pub async fn serve_app(
             app.tools.server.stop();
         }
     });
-    let served = serve::serve_on(
-        workers()?,
-        listener,
-        app::service(app.clone()),
-        config.server.serve.clone(),
-        shutdown,
-    )
-    .await;
+    let upkeep = tokio::spawn(app::upkeep(app.clone()));
+    let served =
+        workers()?.serve(listener, app::service(app.clone()), config.server.serve.clone(), shutdown).await;
+    upkeep.abort();
     app.tools.server.audit().flush().await;
     served.map_err(StartError::Serve)
 }
@@ -84,17 +92,39 @@ pub async fn serve_runtime(
         let runtime = runtime.clone();
         move || runtime.probe.drain()
     });
-    serve::serve_on(workers()?, listener, runtime::service(runtime), config.server.serve.clone(), shutdown)
+    workers()?
+        .serve(listener, runtime::service(runtime), config.server.serve.clone(), shutdown)
         .await
         .map_err(StartError::Serve)
 }
 
-/// Where connections run; experiment.
-fn workers() -> Result<Option<serve::Workers>, StartError> {
-    if std::env::var_os("SHARED").is_some() {
-        return Ok(None);
-    }
-    serve::Workers::one_per_core().map(Some).map_err(StartError::Serve)
+/// Serves the scheduler on a listener, and delivers jobs, until `stop`. `store` is what kind of store they are in.
+///
+/// # Errors
+/// What keeps it from starting.
+pub async fn serve_scheduler(
+    config: &SchedulerConfig,
+    listener: TcpListener,
+    jobs: Arc<dyn JobStore>,
+    store: &'static str,
+    stop: Stop,
+) -> Result<(), StartError> {
+    let address = listener.local_addr().map_err(StartError::Serve)?;
+    let scheduler = Arc::new(compose::scheduler(config, jobs, store)?);
+    info!(%address, store, "the scheduler listens");
+    let shutdown = stop.clone().then({
+        let scheduler = scheduler.clone();
+        move || scheduler.probe.drain()
+    });
+    let worker = scheduler.worker.clone().run(stop.then(|| ()));
+    let served = serve::serve(listener, scheduler::service(scheduler), config.serve.clone(), shutdown);
+    let (served, ()) = tokio::join!(served, worker);
+    served.map_err(StartError::Serve)
+}
+
+/// The threads that connections run on.
+fn workers() -> Result<Workers, StartError> {
+    Workers::one_per_core().map_err(StartError::Serve)
 }
 
 /// Takes an address to listen on.

@@ -2,17 +2,21 @@
 
 use std::io::Write;
 
-use agent_http::config::{AppConfig, Env, Faults, Resolved, RuntimeConfig};
+use agent_http::config::{AppConfig, Env, Faults, Resolved, RuntimeConfig, SchedulerConfig};
 
 use crate::cli::{ConfigArgs, ServiceName};
 use crate::failure::CommandError;
 
-const SERVICES: &[ServiceName] = &[ServiceName::App, ServiceName::Runtime];
+const SERVICES: &[ServiceName] = &[ServiceName::App, ServiceName::Runtime, ServiceName::Scheduler];
 
 /// Writes everything that is wrong, by service.
 pub(crate) fn check(args: &ConfigArgs, env: &dyn Env, out: &mut dyn Write) -> Result<(), CommandError> {
     let mut refused = false;
     for name in services(args) {
+        if args.of.is_none() && is_left_out(name, args, env)? {
+            writeln!(out, "{}: not configured", name.service())?;
+            continue;
+        }
         match load(name, args, env) {
             Ok(()) => writeln!(out, "{}: ok", name.service())?,
             Err(faults) => {
@@ -39,11 +43,22 @@ fn services(args: &ConfigArgs) -> Vec<ServiceName> {
     args.of.map_or_else(|| SERVICES.to_vec(), |name| vec![name])
 }
 
+/// Whether nothing says that there is such a service: the scheduler cannot be without these two, and not everybody
+/// has one.
+fn is_left_out(name: ServiceName, args: &ConfigArgs, env: &dyn Env) -> Result<bool, Faults> {
+    if !matches!(name, ServiceName::Scheduler) {
+        return Ok(false);
+    }
+    let resolved = Resolved::new(name.service(), &args.service.flags(), env)?;
+    Ok(!resolved.is_set("PULSE_SECRET") && !resolved.is_set("CALLBACK_URL"))
+}
+
 fn load(name: ServiceName, args: &ConfigArgs, env: &dyn Env) -> Result<(), Faults> {
     let flags = args.service.flags();
     match name {
         ServiceName::App => AppConfig::load(&flags, env).map(drop),
         ServiceName::Runtime => RuntimeConfig::load(&flags, env).map(drop),
+        ServiceName::Scheduler => SchedulerConfig::load(&flags, env).map(drop),
     }
 }
 
@@ -65,14 +80,27 @@ mod tests {
 
     #[test]
     fn checks_each_service() {
-        assert_eq!(run(check, None, &[]), (true, "app: ok\nruntime: ok\n".to_owned()));
+        assert_eq!(
+            run(check, None, &[]),
+            (true, "app: ok\nruntime: ok\nscheduler: not configured\n".to_owned())
+        );
         let env = [("HOST", "0.0.0.0"), ("SESSION_SECRET", "sk-1")];
         let (done, output) = run(check, None, &env);
         assert!(!done && !output.contains("sk-1"), "{output}");
-        assert_eq!(output.lines().count(), 2, "{output}");
+        assert_eq!(output.lines().count(), 3, "{output}");
         assert!(output.starts_with("app: SESSION_SECRET (environment) must"), "{output}");
         assert!(output.contains("\nruntime: RUNTIME_SECRET is missing"), "{output}");
         assert!(!run(check, Some(ServiceName::Runtime), &env).0);
+        let scheduler = Some(ServiceName::Scheduler);
+        let (done, output) = run(check, scheduler, &[]);
+        assert!(!done && output.contains("PULSE_SECRET is missing"), "{output}");
+        assert!(output.contains("CALLBACK_URL is missing"), "{output}");
+        let env = [("PULSE_SECRET", "0123456789abcdef"), ("CALLBACK_URL", "http://127.0.0.1:3000/x")];
+        assert_eq!(run(check, scheduler, &env), (true, "scheduler: ok\n".to_owned()));
+        assert_eq!(
+            run(check, None, &env[..1]).1.lines().last(),
+            Some("scheduler: CALLBACK_URL is missing: jobs are delivered there")
+        );
         assert_eq!(run(check, Some(ServiceName::Runtime), &[("SESSION_SECRET", "x")]).1, "runtime: ok\n");
     }
 

@@ -1,14 +1,15 @@
-//! Where the application's data is.
+//! Where the services' data is.
 
 use std::path::Path;
 use std::sync::Arc;
 
+use agent_core::job::JobStore;
 use agent_core::memory::MemoryRecords;
-use agent_core::records::Records;
+use agent_core::records::Inventory;
 use agent_core::role::RecordRoles;
 use agent_core::seal::Sealer;
 use agent_core::workspace::{Imported, WorkspaceFile};
-use agent_http::config::{AppConfig, Database};
+use agent_http::config::{AppConfig, Database, SchedulerConfig};
 use agent_store::sqlite::{SqliteOptions, SqliteStore};
 
 use crate::StartError;
@@ -19,12 +20,12 @@ pub struct Stores {
     /// The agents.
     pub roles: Arc<RecordRoles>,
     /// Everything else.
-    pub records: Arc<dyn Records>,
+    pub records: Arc<dyn Inventory>,
 }
 
 impl Stores {
     /// Data in `records`, with secrets under the configuration's keys.
-    pub fn over(records: Arc<dyn Records>, config: &AppConfig) -> Self {
+    pub fn over(records: Arc<dyn Inventory>, config: &AppConfig) -> Self {
         let sealer = match &config.data_secret {
             Some(secret) => Sealer::new(secret, config.data_secret_previous.as_ref()),
             None => Sealer::without_key(),
@@ -71,7 +72,10 @@ impl Stores {
 /// # Errors
 /// Why it cannot be opened.
 pub fn open(config: &AppConfig) -> Result<SqliteStore, StartError> {
-    let path = path_of(&config.database)?;
+    open_at(path_of(&config.database)?)
+}
+
+fn open_at(path: &Path) -> Result<SqliteStore, StartError> {
     if let Some(folder) = path.parent() {
         std::fs::create_dir_all(folder)
             .map_err(|source| StartError::Unwritable { path: folder.display().to_string(), source })?;
@@ -93,6 +97,14 @@ pub fn open_existing(config: &AppConfig) -> Result<SqliteStore, StartError> {
         )));
     }
     Ok(SqliteStore::open(path, SqliteOptions::default())?)
+}
+
+/// Opens the scheduler's jobs, makes their database where there is none, and says what kind of store they are in.
+///
+/// # Errors
+/// Why they cannot be opened.
+pub fn jobs(config: &SchedulerConfig) -> Result<(Arc<dyn JobStore>, &'static str), StartError> {
+    Ok((Arc::new(open_at(path_of(&config.database)?)?), "sqlite"))
 }
 
 fn path_of(database: &Database) -> Result<&Path, StartError> {

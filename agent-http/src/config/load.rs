@@ -8,10 +8,12 @@ use agent_core::tool_loop::LoopLimits;
 use super::parse::Values;
 use super::resolve::{Resolved, Source};
 use super::{
-    AppConfig, Fault, Faults, HostedConfig, LogConfig, McpConfig, OllamaConfig, RuntimeConfig, ServerConfig,
+    AppConfig, Fault, Faults, HostedConfig, LogConfig, McpConfig, OllamaConfig, PulseConfig, RuntimeConfig,
+    SchedulerConfig, ServerConfig,
 };
 use crate::outbound::OutboundConfig;
 use crate::request::BodyLimits;
+use crate::scheduler::WorkerLimits;
 use crate::serve::ServeLimits;
 
 pub(super) fn app(resolved: &Resolved) -> Result<AppConfig, Faults> {
@@ -35,6 +37,13 @@ pub(super) fn app(resolved: &Resolved) -> Result<AppConfig, Faults> {
                 .ok()
                 .and_then(NonZeroU32::new)
                 .expect("the table's bounds are within"),
+        },
+        pulse: PulseConfig {
+            url: values.url("PULSE_URL"),
+            secret: values.secret("PULSE_SECRET"),
+            secret_previous: values.secret("PULSE_SECRET_PREVIOUS"),
+            cron_secret: values.secret("CRON_SECRET"),
+            deadline: set(values.millis("PROACTIVE_TIMEOUT_MS")),
         },
         embedded_model_path: values.path("EMBEDDED_MODEL_PATH"),
         model_dir: set(values.path("MODEL_DIR")),
@@ -60,6 +69,50 @@ pub(super) fn runtime(resolved: &Resolved) -> Result<RuntimeConfig, Faults> {
     })
 }
 
+pub(super) fn scheduler(resolved: &Resolved) -> Result<SchedulerConfig, Faults> {
+    let (values, mut faults) = Values::parse(resolved);
+    for (name, what) in [
+        ("PULSE_SECRET", "callers and the receiver know the scheduler by it"),
+        ("CALLBACK_URL", "jobs are delivered there"),
+    ] {
+        let said = faults.iter().any(|fault| fault.name == name || fault.name == format!("{name}_FILE"));
+        if resolved.get(name).is_none() && !said {
+            faults.push(Fault {
+                name: name.to_owned(),
+                source: None,
+                problem: format!("is missing: {what}"),
+            });
+        }
+    }
+    none(faults)?;
+    let serve = serve(&values);
+    Ok(SchedulerConfig {
+        listen: listen(&values),
+        origins: set(values.origins("CORS_ORIGIN")),
+        body: body(&values),
+        json_depth: count(values.number("JSON_DEPTH")),
+        outbound: OutboundConfig {
+            connect_timeout: set(values.millis("CONNECT_TIMEOUT_MS")),
+            ..OutboundConfig::default()
+        },
+        log: log(&values),
+        database: set(values.database("DATABASE_URL")),
+        secret: set(values.secret("PULSE_SECRET")),
+        secret_previous: values.secret("PULSE_SECRET_PREVIOUS"),
+        callback_url: set(values.url("CALLBACK_URL")),
+        callback_timeout: set(values.millis("CALLBACK_TIMEOUT_MS")),
+        worker: WorkerLimits {
+            concurrency: count(values.number("SCHEDULER_CONCURRENCY")),
+            per_company: count(values.number("SCHEDULER_COMPANY_CONCURRENCY")),
+            lease: set(values.millis("SCHEDULER_LEASE_MS")),
+            drain: serve.drain,
+            retention: set(values.millis("SCHEDULER_RETENTION")),
+            ..WorkerLimits::default()
+        },
+        serve,
+    })
+}
+
 fn none(faults: Vec<Fault>) -> Result<(), Faults> {
     if faults.is_empty() { Ok(()) } else { Err(Faults(faults)) }
 }
@@ -74,22 +127,11 @@ fn count(value: Option<u64>) -> usize {
 }
 
 fn server(resolved: &Resolved, values: &Values) -> ServerConfig {
-    let port = u16::try_from(set(values.number("PORT"))).expect("the table's bounds are a port's");
     ServerConfig {
-        listen: SocketAddr::new(set(values.host("HOST")), port),
+        listen: listen(values),
         origins: set(values.origins("CORS_ORIGIN")),
-        serve: ServeLimits {
-            connections: u32::try_from(set(values.number("MAX_CONNECTIONS"))).expect("the bounds are below"),
-            head_read: set(values.millis("HEADER_TIMEOUT_MS")),
-            head_bytes: count(values.number("HEAD_LIMIT_BYTES")),
-            write_stall: set(values.millis("WRITE_STALL_MS")),
-            drain: set(values.millis("DRAIN_MS")),
-        },
-        body: BodyLimits {
-            bytes: count(values.number("BODY_LIMIT_BYTES")),
-            idle: set(values.millis("BODY_IDLE_MS")),
-            total: set(values.millis("BODY_TOTAL_MS")),
-        },
+        serve: serve(values),
+        body: body(values),
         json_depth: count(values.number("JSON_DEPTH")),
         stream_idle: set(values.millis("STREAM_IDLE_MS")),
         run_timeout: set(values.millis("RUN_TIMEOUT_MS")),
@@ -111,10 +153,37 @@ fn server(resolved: &Resolved, values: &Values) -> ServerConfig {
             needs_key: matches!(resolved.get("OPENAI_BASE_URL"), Some((_, Source::Default))),
         },
         ollama: ollama(values),
-        log: LogConfig {
-            filter: set(values.text("LOG")),
-            json: values.text("LOG_FORMAT").is_some_and(|format| format == "json"),
-        },
+        log: log(values),
+    }
+}
+
+fn listen(values: &Values) -> SocketAddr {
+    let port = u16::try_from(set(values.number("PORT"))).expect("the table's bounds are a port's");
+    SocketAddr::new(set(values.host("HOST")), port)
+}
+
+fn serve(values: &Values) -> ServeLimits {
+    ServeLimits {
+        connections: u32::try_from(set(values.number("MAX_CONNECTIONS"))).expect("the bounds are below"),
+        head_read: set(values.millis("HEADER_TIMEOUT_MS")),
+        head_bytes: count(values.number("HEAD_LIMIT_BYTES")),
+        write_stall: set(values.millis("WRITE_STALL_MS")),
+        drain: set(values.millis("DRAIN_MS")),
+    }
+}
+
+fn body(values: &Values) -> BodyLimits {
+    BodyLimits {
+        bytes: count(values.number("BODY_LIMIT_BYTES")),
+        idle: set(values.millis("BODY_IDLE_MS")),
+        total: set(values.millis("BODY_TOTAL_MS")),
+    }
+}
+
+fn log(values: &Values) -> LogConfig {
+    LogConfig {
+        filter: set(values.text("LOG")),
+        json: values.text("LOG_FORMAT").is_some_and(|format| format == "json"),
     }
 }
 

@@ -80,6 +80,11 @@ impl Resolved {
         SETTINGS.iter().filter(move |setting| setting.services.contains(&service))
     }
 
+    /// Whether a setting has a value that is not the table's own.
+    pub fn is_set(&self, name: &str) -> bool {
+        self.get(name).is_some_and(|(_, source)| *source != Source::Default)
+    }
+
     pub(super) fn get(&self, name: &str) -> Option<&(String, Source)> {
         self.values.get(name)
     }

@@ -82,7 +82,12 @@ impl Kind {
 
 const APP: &[Service] = &[Service::App];
 const RUNTIME: &[Service] = &[Service::Runtime];
-const EACH: &[Service] = &[Service::App, Service::Runtime];
+const SCHEDULER: &[Service] = &[Service::Scheduler];
+/// Those that speak with models and tools.
+const AGENTS: &[Service] = &[Service::App, Service::Runtime];
+/// Those that keep something.
+const STORES: &[Service] = &[Service::App, Service::Scheduler];
+const EACH: &[Service] = &[Service::App, Service::Runtime, Service::Scheduler];
 
 /// The least bytes of a secret of our own: what is guessed by trying must not be short.
 const OWN_SECRET: Kind = Kind::Secret { min_bytes: 16 };
@@ -107,14 +112,14 @@ pub const SETTINGS: &[Setting] = &[
         "PORT",
         EACH,
         Kind::Number { min: 0, max: 65535 },
-        &["3000", "3001"],
+        &["3000", "3001", "3002"],
         "The port to listen on; 0 is any free one.",
     ),
     setting(
         "DATABASE_URL",
-        APP,
+        STORES,
         Kind::Database,
-        &["sqlite://data/app.db"],
+        &["sqlite://data/app.db", "sqlite://data/scheduler.db"],
         "Where the data is: `sqlite://` and a path, absolute with a third slash. The file is made where it is missing, its folder too.",
     ),
     setting(
@@ -161,7 +166,7 @@ pub const SETTINGS: &[Setting] = &[
     ),
     setting(
         "RUNTIME_SECRET",
-        EACH,
+        AGENTS,
         OWN_SECRET,
         &[],
         "The runtime asks for it as a bearer, and the application sends it to `RUNTIME_URL`'s origin. A runtime whose `HOST` is not loopback does not start without it.",
@@ -175,19 +180,25 @@ pub const SETTINGS: &[Setting] = &[
     ),
     setting(
         "OPENAI_BASE_URL",
-        EACH,
+        AGENTS,
         Kind::Url,
         &["https://api.openai.com/v1"],
         "The hosted vendor: any server of the Chat Completions API.",
     ),
     setting(
         "OPENAI_API_KEY",
-        EACH,
+        AGENTS,
         Kind::Secret { min_bytes: 1 },
         &[],
         "The key for agents that bring none. It goes to `OPENAI_BASE_URL`'s origin alone.",
     ),
-    setting("OPENAI_MODEL", EACH, Kind::Text, &["gpt-5-mini"], "The hosted model for agents that name none."),
+    setting(
+        "OPENAI_MODEL",
+        AGENTS,
+        Kind::Text,
+        &["gpt-5-mini"],
+        "The hosted model for agents that name none.",
+    ),
     setting(
         "OLLAMA_BASE_URL",
         APP,
@@ -204,7 +215,7 @@ pub const SETTINGS: &[Setting] = &[
     ),
     setting(
         "OLLAMA_NUM_CTX",
-        EACH,
+        AGENTS,
         Kind::Number { min: 512, max: 1024 * 1024 },
         &["8192"],
         "How many tokens prompt and answer of a model at Ollama may have together; it costs memory there, and should not be more than the models were made for.",
@@ -226,7 +237,7 @@ pub const SETTINGS: &[Setting] = &[
     setting("MODEL_DIR", APP, Kind::Path, &["data/models"], "Where `agentd model pull` keeps weights."),
     setting(
         "OUTBOUND_ALLOW",
-        EACH,
+        AGENTS,
         Kind::Allow,
         &[""],
         "Hosts, `host:port` pairs, addresses and CIDRs, separated by commas, that roles and requests may name although they are not public. Addresses that the operator sets here need no entry.",
@@ -282,14 +293,14 @@ pub const SETTINGS: &[Setting] = &[
     ),
     setting(
         "STREAM_IDLE_MS",
-        EACH,
+        AGENTS,
         Kind::Millis { min: 1000, max: DAY },
         &["120000"],
         "How long a run may go without an event before it fails.",
     ),
     setting(
         "RUN_TIMEOUT_MS",
-        EACH,
+        AGENTS,
         Kind::Millis { min: 1000, max: DAY },
         &["1800000"],
         "How long a run may take in all.",
@@ -303,21 +314,21 @@ pub const SETTINGS: &[Setting] = &[
     ),
     setting(
         "RESPONSE_HEADER_TIMEOUT_MS",
-        EACH,
+        AGENTS,
         Kind::Millis { min: 100, max: DAY },
         &["60000"],
         "Time from a request to an upstream to the head of its answer; a messenger's answer has as much again to its end.",
     ),
     setting(
         "TOOL_TIMEOUT_MS",
-        EACH,
+        AGENTS,
         Kind::Millis { min: 100, max: DAY },
         &["60000"],
         "Time for one tool call; a longer one has failed, and the model is told so.",
     ),
     setting(
         "TOOL_ROUNDS",
-        EACH,
+        AGENTS,
         Kind::Number { min: 1, max: 1000 },
         &["16"],
         "How many times a model may answer in one run.",
@@ -349,6 +360,83 @@ pub const SETTINGS: &[Setting] = &[
         Kind::Number { min: 1, max: 1_000_000_000 },
         &["6000"],
         "How many requests to the tool server are taken a minute for an agent; further ones are 429.",
+    ),
+    setting(
+        "PULSE_URL",
+        APP,
+        Kind::Url,
+        &[],
+        "The scheduler's address. Without it, or without `PULSE_SECRET`, nothing can be scheduled, and `/api/pulse` answers 503.",
+    ),
+    setting(
+        "PULSE_SECRET",
+        STORES,
+        OWN_SECRET,
+        &[],
+        "The scheduler asks its callers for it as a bearer, and calls back with it as bearer and as key of the signature. Without it, the scheduler does not start.",
+    ),
+    setting(
+        "PULSE_SECRET_PREVIOUS",
+        STORES,
+        OWN_SECRET,
+        &[],
+        "Taken beside `PULSE_SECRET` while that is being replaced.",
+    ),
+    setting(
+        "CRON_SECRET",
+        APP,
+        OWN_SECRET,
+        &[],
+        "Whoever asks `/api/cron` presents it as a bearer. Without it, that is answered 503.",
+    ),
+    setting(
+        "PROACTIVE_TIMEOUT_MS",
+        APP,
+        Kind::Millis { min: 100, max: DAY },
+        &["300000"],
+        "How long a run that a job has started may take; a longer one has failed, and is tried again. It should be less than the scheduler's `CALLBACK_TIMEOUT_MS`.",
+    ),
+    setting(
+        "CALLBACK_URL",
+        SCHEDULER,
+        Kind::Url,
+        &[],
+        "Where the scheduler delivers jobs: the application's `/api/pulse/callback`. Without it, the scheduler does not start.",
+    ),
+    setting(
+        "CALLBACK_TIMEOUT_MS",
+        SCHEDULER,
+        Kind::Millis { min: 100, max: DAY },
+        &["600000"],
+        "Time for one delivery; a longer one has failed, and is tried again.",
+    ),
+    setting(
+        "SCHEDULER_CONCURRENCY",
+        SCHEDULER,
+        Kind::Number { min: 1, max: 10_000 },
+        &["256"],
+        "How many deliveries are under way at once in one process.",
+    ),
+    setting(
+        "SCHEDULER_COMPANY_CONCURRENCY",
+        SCHEDULER,
+        Kind::Number { min: 1, max: 10_000 },
+        &["64"],
+        "How many of them are of one company.",
+    ),
+    setting(
+        "SCHEDULER_LEASE_MS",
+        SCHEDULER,
+        Kind::Millis { min: 1000, max: DAY },
+        &["30000"],
+        "How long a claim holds without a sign of life: what a crashed process had in hand is tried again after that.",
+    ),
+    setting(
+        "SCHEDULER_RETENTION",
+        SCHEDULER,
+        Kind::Duration { min: 60, max: 10 * 365 * DAY / 1000 },
+        &["7d"],
+        "How long jobs that are completed, discarded or cancelled are kept, such as `30d`.",
     ),
     setting(
         "MAX_CONNECTIONS",

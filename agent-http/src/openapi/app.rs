@@ -18,6 +18,7 @@ pub(super) fn operations(schemas: &mut Schemas) -> Vec<Operation> {
     all.extend(agents(schemas));
     all.extend(tokens(schemas));
     all.extend(documents(schemas));
+    all.extend(super::pulse::operations(schemas));
     all.extend(health());
     all
 }
@@ -267,7 +268,7 @@ fn documents(schemas: &mut Schemas) -> Vec<Operation> {
 }
 
 /// The health of every service.
-fn health() -> [Operation; 3] {
+fn health() -> [Operation; 4] {
     let status = |more: Value| {
         let mut schema =
             json!({"type": "object", "required": ["status"], "properties": {"status": {"type": "string"}}});
@@ -277,17 +278,27 @@ fn health() -> [Operation; 3] {
         schema
     };
     let operation = |path, id: &str, summary: &str| {
-        Operation::new(Method::GET, path, id, "health", summary).of(&[Service::App, Service::Runtime])
+        Operation::new(Method::GET, path, id, "health", summary).of(&[
+            Service::App,
+            Service::Runtime,
+            Service::Scheduler,
+        ])
     };
     [
         operation("/livez", "live", "The process answers.").answers(200, "It does.", status(json!({}))),
         operation("/readyz", "ready", "Whether it may be sent traffic.")
             .answers(200, "It may.", status(json!({})))
             .answers(503, "It is draining.", status(json!({}))),
-        operation("/health", "health", "What it is.").answers(
+        operation("/health", "health", "What it is.")
+            .answers(
+                200,
+                "It is well.",
+                status(json!({"version": "string", "uptimeMs": "integer", "service": "string"})),
+            )
+            .answers(503, "The scheduler cannot reach its store.", status(json!({}))),
+        operation("/metrics", "metrics", "What it has counted, as OpenMetrics text.").response(
             200,
-            "It is well.",
-            status(json!({"version": "string", "uptimeMs": "integer", "service": "string"})),
+            json!({"description": "The metrics.", "content": {"application/openmetrics-text": {"schema": {"type": "string"}}}}),
         ),
     ]
 }

@@ -14,6 +14,8 @@ pub(super) enum Service {
     App,
     /// The agent runtime.
     Runtime,
+    /// The scheduler.
+    Scheduler,
 }
 
 impl Service {
@@ -25,6 +27,9 @@ impl Service {
             }
             Self::Runtime => {
                 json!({"url": "http://127.0.0.1:3001", "description": "the agent runtime, `agentd runtime`"})
+            }
+            Self::Scheduler => {
+                json!({"url": "http://127.0.0.1:3002", "description": "the scheduler, `agentd scheduler`"})
             }
         }
     }

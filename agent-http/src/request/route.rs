@@ -1,9 +1,10 @@
 //! Which handler a method and a path belong to.
 
-use http::Method;
+use http::{Method, Request};
 use percent_encoding::percent_decode_str;
 
 use crate::error::HttpError;
+use crate::metrics::MatchedRoute;
 
 /// One line of a service's table of routes.
 ///
@@ -132,6 +133,24 @@ impl<H> RouteTable<H> {
             }
         }
         if allowed.is_empty() { Lookup::NotFound } else { Lookup::MethodNotAllowed(allowed) }
+    }
+
+    /// Finds the handler of a request, and notes the route for the metrics.
+    ///
+    /// # Errors
+    ///
+    /// 404, or 405 with the methods that the path has.
+    pub fn find<B>(&self, request: &Request<B>) -> Result<(&H, Params), HttpError> {
+        let (method, path) = (request.method(), request.uri().path());
+        let found = self.0.iter().find_map(|(pattern, route)| {
+            let answers = route.methods().any(|answered| answered == *method);
+            answers.then(|| captures(pattern, path).map(|params| (route, params)))?
+        });
+        let Some((route, params)) = found else { return self.lookup(method, path).or_refuse() };
+        if let Some(matched) = request.extensions().get::<MatchedRoute>() {
+            matched.note(route.pattern);
+        }
+        Ok((&route.handler, params))
     }
 
     /// The routes in the order of precedence, for those who describe a service.

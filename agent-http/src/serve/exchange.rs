@@ -23,6 +23,7 @@ use tracing::{Instrument, Span};
 use super::target::check_target;
 use super::{Body, BodyError, HttpService, Peer, ResponseBody};
 use crate::error::HttpError;
+use crate::metrics::InFlight;
 use crate::request::RequestId;
 
 /// How much of a path the log shows, in characters. The rest of a long one says little.
@@ -93,6 +94,7 @@ async fn exchange<S: HttpService>(
     };
     response.headers_mut().insert(RequestId::HEADER, id.into());
     access.status = Some(response.status());
+    access.in_flight = response.extensions_mut().remove();
     response.map(|inner| ObservedBody { inner, access })
 }
 
@@ -166,6 +168,8 @@ struct Access {
     status: Option<StatusCode>,
     /// Whether the whole response body was handed over.
     complete: bool,
+    /// Counted until the body has gone.
+    in_flight: Option<InFlight>,
 }
 
 impl Access {
@@ -177,6 +181,7 @@ impl Access {
             started: Instant::now(),
             status: None,
             complete: request.method() == Method::HEAD,
+            in_flight: None,
         }
     }
 }

@@ -32,6 +32,34 @@ const STEPS: &[&str] = &["
         last_version INTEGER NOT NULL
     ) STRICT;
     INSERT INTO counter (id, last_version) VALUES (1, 0);
+", "
+    CREATE TABLE jobs (
+        id TEXT NOT NULL PRIMARY KEY,
+        company TEXT NOT NULL,
+        user_id TEXT NOT NULL,
+        tool TEXT,
+        assignment TEXT,
+        idempotency TEXT,
+        state TEXT NOT NULL,
+        -- When it is to be looked at, and since when it is final: never both.
+        wake_ms INTEGER,
+        ended_ms INTEGER,
+        -- Whether something of it failed for good and can be run again.
+        dead INTEGER NOT NULL,
+        body TEXT NOT NULL
+    ) STRICT;
+    -- Claims are chosen within this index, past the jobs of those who have their share, and nothing but what is
+    -- taken is read.
+    CREATE INDEX jobs_wake ON jobs (wake_ms, company, state) WHERE wake_ms IS NOT NULL;
+    -- With the one before and the one after it, all states are counted without a look at the jobs.
+    CREATE INDEX jobs_ended ON jobs (ended_ms, state) WHERE ended_ms IS NOT NULL;
+    CREATE INDEX jobs_paused ON jobs (id) WHERE state = 'paused';
+    -- Lists, in the order of ids.
+    CREATE INDEX jobs_company ON jobs (company, id);
+    CREATE INDEX jobs_user ON jobs (company, user_id, id);
+    CREATE INDEX jobs_assignment ON jobs (company, assignment, id) WHERE assignment IS NOT NULL;
+    CREATE INDEX jobs_dead ON jobs (company, id) WHERE dead = 1;
+    CREATE UNIQUE INDEX jobs_idempotency ON jobs (company, idempotency) WHERE idempotency IS NOT NULL;
 "];
 
 /// Refuses what is not ours, before anything in it is changed.

@@ -51,3 +51,20 @@ async fn the_inventory_holds_its_contract() {
         conformance::inventory(async || maker.make() as _).await;
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn jobs_hold_their_contract() {
+    let least = SqliteOptions { readers: 0, queue: 0, ..uncached() };
+    for options in [SqliteOptions::default(), least] {
+        let maker = Maker::new(options);
+        conformance::jobs(async || maker.make() as _).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn jobs_are_as_the_model_says() {
+    let maker = Maker::new(SqliteOptions::default());
+    for seed in 100..104 {
+        conformance::jobs_against_model(async || maker.make() as _, seed, 500).await;
+    }
+}

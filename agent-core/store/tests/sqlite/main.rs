@@ -5,7 +5,9 @@ mod backup;
 mod cache;
 mod contract;
 mod group;
+mod jobs;
 mod kill;
+mod kill_jobs;
 mod open;
 mod refusals;
 

@@ -128,13 +128,20 @@ pub(super) fn whole(body: &[u8]) -> Result<VecDeque<ModelEvent>, Failure> {
 }
 
 /// What an answer has said so far.
-#[derive(Default)]
 struct Answer {
     ready: VecDeque<ModelEvent>,
     calls: Vec<Begun>,
     model: Option<String>,
     finish: Option<FinishReason>,
     spoke: bool,
+}
+
+impl Default for Answer {
+    fn default() -> Self {
+        // Seldom more than one waits, and there is one of these for every open stream.
+        let ready = VecDeque::with_capacity(1);
+        Self { ready, calls: Vec::new(), model: None, finish: None, spoke: false }
+    }
 }
 
 /// A call by what its later fragments may name it by.

@@ -1,0 +1,291 @@
+//! The contract of [`JobStore`].
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::json;
+
+use crate::job::{
+    Idempotency, Inserted, Job, JobFilter, JobKind, JobPayload, JobState, JobStore, NewJob, Outcome, Phase,
+    Refusal, Scope, Step, Stepped,
+};
+use crate::records::StoreError;
+use crate::schedule::{Cron, DstPolicy, Misfire, Overlap, Schedule};
+
+mod claims;
+mod lists;
+mod model;
+
+pub use model::jobs_against_model;
+
+type Store = Arc<dyn JobStore>;
+
+/// Runs the contract of [`JobStore`] against stores that `make` gives, an empty one at every call.
+///
+/// # Panics
+/// With a sentence, where the contract does not hold.
+pub async fn jobs(make: impl AsyncFn() -> Store) {
+    a_job_is_got_as_it_was_stored(&*make().await).await;
+    nobody_reaches_out_of_a_scope(&*make().await).await;
+    asking_twice_is_harmless(&*make().await).await;
+    steps_are_taken_in_their_order(&*make().await).await;
+    a_refused_step_hinders_no_other(&*make().await).await;
+    lists::pages_join(&*make().await).await;
+    lists::a_list_is_read_while_others_write(&*make().await).await;
+    lists::filters_hold(&*make().await).await;
+    lists::all_that_are_meant_are_cancelled(&*make().await).await;
+    lists::what_is_over_is_removed(&*make().await).await;
+    lists::counts_tell_states_and_lag(&*make().await).await;
+    claims::the_earliest_are_claimed_first(&*make().await).await;
+    claims::nothing_is_claimed_early(&*make().await).await;
+    claims::a_lease_holds_until_it_runs_out(&*make().await).await;
+    claims::a_company_has_its_share(&*make().await).await;
+    claims::what_was_missed_is_left_out(&*make().await).await;
+    claims::one_call_ends(&*make().await).await;
+    claims::two_never_claim_the_same(make().await).await;
+    claims::the_earliest_is_told(&*make().await).await;
+    claims::who_waits_is_told_of_an_earlier_one(&*make().await).await;
+}
+
+/// A time in milliseconds from the suite's beginning.
+fn at(ms: i64) -> Timestamp {
+    let since = SignedDuration::from_millis(1_767_225_600_000 + ms);
+    Timestamp::UNIX_EPOCH.checked_add(since).expect("the suite's times are in the calendar")
+}
+
+fn payload(company: &str, user: &str) -> JobPayload {
+    JobPayload {
+        kind: JobKind::Tool,
+        user_id: user.to_owned(),
+        company_id: company.to_owned(),
+        agent_id: "agent".to_owned(),
+        tool_id: Some("remind".to_owned()),
+        assignment_id: None,
+        arguments: None,
+        message: None,
+        todo_list_id: None,
+        timezone: None,
+    }
+}
+
+/// A job of a company that is due once, so many milliseconds after the beginning.
+fn once(company: &str, ms: i64) -> Job {
+    Job::new(NewJob::new(payload(company, "ada"), Schedule::At(at(ms))), at(0))
+}
+
+/// A job that is due every so many milliseconds.
+fn every(company: &str, ms: u64) -> Job {
+    let schedule = Schedule::Every { every: Duration::from_millis(ms), anchor: at(0) };
+    Job::new(NewJob::new(payload(company, "ada"), schedule), at(0))
+}
+
+fn done<T>(what: &str, result: Result<T, StoreError>) -> T {
+    result.unwrap_or_else(|error| panic!("{what} failed: {error:?}"))
+}
+
+/// Stores jobs that are new.
+async fn insert(store: &dyn JobStore, jobs: &[Job]) {
+    let inserted = done("insert", store.insert(jobs.to_vec()).await);
+    assert_eq!(inserted, vec![Inserted::New; jobs.len()], "what is new is stored");
+}
+
+async fn get(store: &dyn JobStore, job: &Job) -> Job {
+    done("get", store.get(&Scope::default(), &job.id).await).expect("what was stored is there")
+}
+
+async fn step(store: &dyn JobStore, job: &Job, step: Step, now: Timestamp) -> Result<Stepped, Refusal> {
+    done("step", store.step(&Scope::default(), &job.id, step, now).await).expect("the job is there")
+}
+
+/// Claims the one job, which must be due.
+async fn hold(store: &dyn JobStore, job: &Job, now: Timestamp, lease: Timestamp) -> Job {
+    let claim = Step::Claim { until: now, lease };
+    step(store, job, claim, now).await.expect("the job is due").job
+}
+
+fn ended(job: &Job, outcome: Outcome) -> Step {
+    Step::End { fence: job.fence, outcome, took: Duration::from_millis(7), status: Some(200), jitter: 0 }
+}
+
+fn rejected() -> Outcome {
+    Outcome::Rejected { error: "no such tool".to_owned() }
+}
+
+fn failed() -> Outcome {
+    Outcome::Failed { error: "it was busy".to_owned(), retry_after: None }
+}
+
+fn of_company(company: &str) -> Scope {
+    Scope { company: Some(company.to_owned()), user: None }
+}
+
+fn within(scope: Scope) -> JobFilter {
+    JobFilter { scope, ..JobFilter::default() }
+}
+
+async fn a_job_is_got_as_it_was_stored(store: &dyn JobStore) {
+    let none = done("get", store.get(&Scope::default(), &crate::new_id()).await);
+    assert_eq!(none, None, "what was never stored is absent");
+    let mut new = NewJob::new(payload("acme 😀", "o'ada;--"), Schedule::At(at(5)));
+    new.payload.message = Some("\u{0}\"quoted\" \\ ü".to_owned());
+    // Numbers that many a reader of JSON gives back as their neighbours.
+    let numbers = [31.245270191439438, 121.48791951161945, -2.5, f64::MIN_POSITIVE];
+    let arguments = json!({"b": [1, null, true], "a": {"deep": "é"}, "": u64::MAX, "n": numbers});
+    new.payload.arguments = arguments.as_object().cloned();
+    new.payload.assignment_id = Some("daily".to_owned());
+    new.idempotency = Some(Idempotency { key: "k".to_owned(), fingerprint: "00ff".to_owned() });
+    let once = Job::new(new, at(0));
+    let cron =
+        Cron::new("30 2 * * *", "Europe/Berlin", DstPolicy::default()).expect("the suite's cron fires");
+    let mut new = NewJob::new(payload("acme", "ada"), Schedule::Cron(cron));
+    (new.misfire, new.overlap, new.max_attempts) = (Misfire::Skip, Overlap::Queue, 3);
+    let cron = Job::new(new, at(0));
+    let every = every("acme", 1500);
+    insert(store, &[once.clone(), cron.clone(), every.clone()]).await;
+    for job in [&once, &cron, &every] {
+        assert_eq!(get(store, job).await, *job, "a job is as it was stored");
+    }
+
+    // Through everything that a job remembers.
+    let held = hold(store, &every, at(1500), at(9000)).await;
+    assert_eq!(get(store, &every).await, held, "a claim is stored");
+    let extended = step(store, &every, Step::Extend { fence: held.fence, lease: at(9500) }, at(1600)).await;
+    assert_eq!(
+        get(store, &every).await,
+        extended.expect("it is held").job,
+        "a lease that is extended is stored"
+    );
+    let moved = step(store, &every, Step::Reschedule(Schedule::At(at(20_000))), at(1700)).await;
+    let moved = moved.expect("it is open");
+    assert!(moved.delivering && moved.job.then.is_some(), "what is under way is not taken back");
+    assert_eq!(get(store, &every).await, moved.job, "where it goes afterwards is stored");
+    let over = step(store, &every, ended(&held, Outcome::Succeeded), at(1800)).await.expect("it is held").job;
+    assert_eq!(get(store, &every).await, over, "an attempt that has ended is stored");
+    let paused = step(store, &every, Step::Pause, at(1900)).await.expect("it is open").job;
+    assert_eq!(paused.state(), JobState::Paused);
+    assert_eq!(get(store, &every).await, paused, "a pause is stored");
+}
+
+async fn nobody_reaches_out_of_a_scope(store: &dyn JobStore) {
+    let job = once("acme", 5);
+    let other = once("other", 5);
+    insert(store, &[job.clone(), other.clone()]).await;
+    let scope = |company: Option<&str>, user: Option<&str>| Scope {
+        company: company.map(str::to_owned),
+        user: user.map(str::to_owned),
+    };
+    let inside = [scope(None, None), scope(Some("acme"), None), scope(Some("acme"), Some("ada"))];
+    let outside = [
+        scope(Some("other"), None),
+        scope(Some("acme"), Some("bob")),
+        scope(Some("ACME"), None),
+        scope(Some(""), None),
+    ];
+    for scope in inside {
+        let found = done("get", store.get(&scope, &job.id).await);
+        assert_eq!(found.as_ref(), Some(&job), "a job is there for {scope:?}");
+    }
+    for scope in outside {
+        let found = done("get", store.get(&scope, &job.id).await);
+        assert_eq!(found, None, "a job is absent for {scope:?}");
+        let stepped = done("step", store.step(&scope, &job.id, Step::Cancel, at(1)).await);
+        assert_eq!(stepped, None, "no step can be taken by {scope:?}");
+        let page = done("list", store.list(&within(scope.clone()), None, 10).await);
+        assert!(page.jobs.iter().all(|found| found.id != job.id), "a job is in no list of {scope:?}");
+    }
+    let theirs = JobFilter { tool: Some("remind".to_owned()), ..within(of_company("other")) };
+    let cancelled = done("cancel", store.cancel_all(&theirs, at(1)).await);
+    assert_eq!(cancelled, 1, "all of a company's are cancelled, and no other's");
+    assert_eq!(get(store, &job).await, job, "whoever is elsewhere changes nothing");
+    assert_eq!(get(store, &other).await.state(), JobState::Cancelled);
+}
+
+async fn asking_twice_is_harmless(store: &dyn JobStore) {
+    let with = |company: &str, key: &str, fingerprint: &str| {
+        let idempotency = Idempotency { key: key.to_owned(), fingerprint: fingerprint.to_owned() };
+        let mut job = once(company, 5);
+        job.idempotency = Some(idempotency);
+        job
+    };
+    let first = with("acme", "k", "1");
+    insert(store, std::slice::from_ref(&first)).await;
+    let fresh = with("acme", "fresh", "1");
+    let again = vec![
+        with("acme", "k", "1"),
+        with("acme", "k", "2"),
+        with("other", "k", "2"),
+        with("acme", "K", "2"),
+        once("acme", 5),
+        fresh.clone(),
+        with("acme", "fresh", "1"),
+        with("acme", "fresh", "3"),
+    ];
+    let ids: Vec<String> = again.iter().map(|job| job.id.clone()).collect();
+    let inserted = done("insert", store.insert(again).await);
+    let expected = [
+        Inserted::Existing(Box::new(first.clone())),
+        Inserted::Different(Box::new(first.clone())),
+        Inserted::New,
+        Inserted::New,
+        Inserted::New,
+        Inserted::New,
+        Inserted::Existing(Box::new(fresh.clone())),
+        Inserted::Different(Box::new(fresh)),
+    ];
+    assert_eq!(inserted, expected, "a key is one job's in its company, also within one call");
+    for (id, inserted) in ids.iter().zip(expected) {
+        let found = done("get", store.get(&Scope::default(), id).await);
+        assert_eq!(found.is_some(), inserted == Inserted::New, "what was not new is not stored");
+    }
+    step(store, &first, Step::Cancel, at(1)).await.expect("a job can be cancelled");
+    let over = done("insert", store.insert(vec![with("acme", "k", "1")]).await);
+    let there = get(store, &first).await;
+    assert_eq!(over, [Inserted::Existing(Box::new(there))], "a key stands as long as its job is kept");
+    assert_eq!(done("purge", store.purge(at(100), 10).await), 1);
+    let over = done("insert", store.insert(vec![with("acme", "k", "9")]).await);
+    assert_eq!(over, [Inserted::New], "a key is free once its job was removed");
+    assert_eq!(done("insert", store.insert(Vec::new()).await), [], "nothing is no mistake");
+}
+
+async fn steps_are_taken_in_their_order(store: &dyn JobStore) {
+    let job = every("acme", 1000);
+    insert(store, std::slice::from_ref(&job)).await;
+    let held = hold(store, &job, at(1000), at(9000)).await;
+    let succeeded = ended(&held, Outcome::Succeeded);
+    let steps = [succeeded.clone(), Step::Pause, succeeded, Step::Resume, Step::Cancel];
+    let steps = steps.map(|step| (job.id.clone(), step)).to_vec();
+    let taken = done("steps", store.steps(steps, at(1100)).await);
+    let states: Vec<_> = taken
+        .iter()
+        .map(|taken| taken.as_ref().map(|taken| taken.as_ref().map(|stepped| stepped.job.state())))
+        .collect();
+    let expected = [
+        Some(Ok(JobState::Scheduled)),
+        Some(Ok(JobState::Paused)),
+        Some(Err(&Refusal::Stale)),
+        Some(Ok(JobState::Scheduled)),
+        Some(Ok(JobState::Cancelled)),
+    ];
+    assert_eq!(states, expected, "a step sees those before it");
+    let last = taken.into_iter().flatten().flatten().last().expect("the last was taken").job;
+    assert_eq!(get(store, &job).await, last, "the last one stands");
+}
+
+async fn a_refused_step_hinders_no_other(store: &dyn JobStore) {
+    let jobs = [once("acme", 10), once("acme", 20), once("other", 30)];
+    insert(store, &jobs).await;
+    let claim = Step::Claim { until: at(20), lease: at(9000) };
+    let mut steps: Vec<_> = jobs.iter().map(|job| (job.id.clone(), claim.clone())).collect();
+    steps.insert(1, (crate::new_id(), Step::Cancel));
+    let taken = done("steps", store.steps(steps, at(20)).await);
+    let shown: Vec<_> = taken
+        .iter()
+        .map(|taken| taken.as_ref().map(|taken| taken.as_ref().map(|stepped| stepped.job.phase)))
+        .collect();
+    let running = Phase::Running { lease: at(9000) };
+    assert_eq!(shown, [Some(Ok(running)), None, Some(Ok(running)), Some(Err(&Refusal::NotDue))]);
+    assert_eq!(get(store, &jobs[2]).await, jobs[2], "a refused step changes nothing");
+    assert_eq!(get(store, &jobs[1]).await.phase, running, "the others are stored");
+    assert_eq!(done("steps", store.steps(Vec::new(), at(20)).await), [], "nothing is no mistake");
+}

@@ -1,0 +1,222 @@
+//! Finding jobs, counting them, and what happens to many at once.
+
+use std::collections::BTreeSet;
+
+use futures_util::future::join;
+use jiff::Timestamp;
+
+use super::{
+    Scope, at, done, ended, every, failed, get, hold, insert, of_company, once, rejected, step, within,
+};
+use crate::job::{Job, JobCounts, JobFilter, JobState, JobStore, MAX_JOBS_PAGE, Outcome, Step};
+
+/// All jobs that are meant, page after page.
+async fn all(store: &dyn JobStore, filter: &JobFilter, limit: usize) -> Vec<Job> {
+    let mut jobs: Vec<Job> = Vec::new();
+    let mut after: Option<String> = None;
+    loop {
+        let page = done("list", store.list(filter, after.as_deref(), limit).await);
+        assert!(page.jobs.len() <= limit.clamp(1, MAX_JOBS_PAGE), "a page has no more than were asked for");
+        jobs.extend(page.jobs);
+        assert!(jobs.len() <= 10_000, "a list comes to its end");
+        match page.next {
+            Some(next) => {
+                assert_eq!(
+                    Some(&next),
+                    jobs.last().map(|job| &job.id),
+                    "the next page begins after this one"
+                );
+                after = Some(next);
+            }
+            None => return jobs,
+        }
+    }
+}
+
+fn ids<'a>(jobs: impl IntoIterator<Item = &'a Job>) -> Vec<&'a str> {
+    jobs.into_iter().map(|job| job.id.as_str()).collect()
+}
+
+pub(super) async fn pages_join(store: &dyn JobStore) {
+    let filters = [within(of_company("acme")), within(Scope::default())];
+    assert_eq!(all(store, &filters[0], 10).await, [], "there is nothing yet");
+    let mut jobs: Vec<Job> = (0..10).map(|n| once("acme", 1000 - n)).collect();
+    jobs.extend((0..3).map(|n| once("other", n)));
+    let mut shuffled = jobs.clone();
+    shuffled.rotate_left(5);
+    insert(store, &shuffled).await;
+    for limit in [0, 1, 3, 5, 9, 10, 11, 13, usize::MAX] {
+        for (filter, count) in filters.iter().zip([10, 13]) {
+            let found = all(store, filter, limit).await;
+            assert_eq!(ids(&found), ids(&jobs[..count]), "pages of {limit} join in the order of ids");
+        }
+    }
+    let page = done("list", store.list(&filters[0], Some(&jobs[9].id), 5).await);
+    assert_eq!((page.jobs.len(), page.next), (0, None), "nothing comes after the last");
+    let many: Vec<Job> = (0..MAX_JOBS_PAGE + 1).map(|_| once("many", 1)).collect();
+    insert(store, &many).await;
+    let page = done("list", store.list(&within(of_company("many")), None, usize::MAX).await);
+    assert_eq!(page.jobs.len(), MAX_JOBS_PAGE, "a page has a limit");
+    assert_eq!(page.next, Some(many[MAX_JOBS_PAGE - 1].id.clone()));
+}
+
+pub(super) async fn a_list_is_read_while_others_write(store: &dyn JobStore) {
+    let jobs: Vec<Job> = (0..60).map(|n| once("acme", n)).collect();
+    insert(store, &jobs).await;
+    let write = async {
+        for (n, job) in jobs.iter().enumerate().rev() {
+            if n % 2 == 0 {
+                step(store, job, Step::Cancel, at(1)).await.expect("a job can be cancelled");
+            }
+            insert(store, &[once("acme", 5)]).await;
+        }
+    };
+    let filter = within(of_company("acme"));
+    let (found, ()) = join(all(store, &filter, 3), write).await;
+    let found = ids(&found);
+    assert!(found.is_sorted_by(|a, b| a < b), "nothing is listed twice, whatever happens meanwhile");
+    let found: BTreeSet<&str> = found.into_iter().collect();
+    assert!(jobs.iter().all(|job| found.contains(job.id.as_str())), "what was there before is listed");
+}
+
+/// Jobs in each state; the second is a periodic one with a dead letter.
+async fn in_all_states(store: &dyn JobStore, company: &str) -> Vec<Job> {
+    let jobs: Vec<Job> =
+        (0..9).map(|n| if n == 1 { every(company, 10) } else { once(company, 10) }).collect();
+    insert(store, &jobs).await;
+    let mut held = Vec::new();
+    for job in &jobs[1..7] {
+        held.push(hold(store, job, at(10), at(9000)).await);
+    }
+    let steps = [
+        (0, ended(&held[0], rejected())),
+        (2, ended(&held[2], failed())),
+        (3, Step::Pause),
+        (4, ended(&held[4], Outcome::Succeeded)),
+        (5, ended(&held[5], rejected())),
+        (7, Step::Cancel),
+        (8, Step::Pause),
+    ];
+    for (n, taken) in steps {
+        // The first is not among the held ones, so theirs begin with the second.
+        let job = if n < 6 { &held[n] } else { &jobs[n] };
+        step(store, job, taken, at(20)).await.expect("the step can be taken");
+    }
+    let mut now = Vec::new();
+    for job in &jobs {
+        now.push(get(store, job).await);
+    }
+    let states: Vec<JobState> = now.iter().map(Job::state).collect();
+    let expected = {
+        use JobState::{Cancelled, Completed, Discarded, Paused, Retryable, Running, Scheduled};
+        [Scheduled, Scheduled, Running, Retryable, Paused, Completed, Discarded, Cancelled, Paused]
+    };
+    assert_eq!(states, expected);
+    now
+}
+
+pub(super) async fn filters_hold(store: &dyn JobStore) {
+    let mut jobs = in_all_states(store, "acme").await;
+    jobs.extend(in_all_states(store, "other").await);
+    let mut more: Vec<Job> = (0..4).map(|_| once("acme", 10)).collect();
+    more[0].payload.user_id = "bob".to_owned();
+    more[1].payload.tool_id = Some("report".to_owned());
+    more[2].payload.assignment_id = Some("daily".to_owned());
+    more[3].payload.assignment_id = Some("daily".to_owned());
+    more[3].payload.user_id = "bob".to_owned();
+    more[3].payload.tool_id = None;
+    insert(store, &more).await;
+    jobs.extend(more);
+
+    let scopes = [(None, None), (Some("acme"), None), (Some("acme"), Some("bob")), (None, Some("bob"))];
+    let tools = [None, Some("remind"), Some("report"), Some("none")];
+    let assignments = [None, Some("daily"), Some("none")];
+    let states = || std::iter::once(None).chain(JobState::ALL.map(Some));
+    for (company, user) in scopes {
+        for tool in tools {
+            for assignment in assignments {
+                for state in states() {
+                    let own = |text: Option<&str>| text.map(str::to_owned);
+                    let scope = Scope { company: own(company), user: own(user) };
+                    let filter = JobFilter { scope, tool: own(tool), assignment: own(assignment), state };
+                    let meant = jobs.iter().filter(|job| filter.matches(job));
+                    let found = all(store, &filter, 4).await;
+                    assert_eq!(ids(&found), ids(meant), "those that are meant by {filter:?}");
+                }
+            }
+        }
+    }
+    let discarded = JobFilter { state: Some(JobState::Discarded), ..within(of_company("acme")) };
+    let found = all(store, &discarded, 10).await;
+    assert_eq!(ids(&found), ids([&jobs[1], &jobs[6]]), "dead letters of a job that goes on are found");
+}
+
+pub(super) async fn all_that_are_meant_are_cancelled(store: &dyn JobStore) {
+    let jobs = in_all_states(store, "acme").await;
+    let others = in_all_states(store, "other").await;
+    let mut theirs = once("acme", 10);
+    theirs.payload.tool_id = Some("report".to_owned());
+    insert(store, std::slice::from_ref(&theirs)).await;
+    let filter = JobFilter { tool: Some("remind".to_owned()), ..within(of_company("acme")) };
+    let cancelled = done("cancel", store.cancel_all(&filter, at(50)).await);
+    assert_eq!(cancelled, 6, "what is final is not counted");
+    for job in &jobs {
+        let expected = if job.state().is_final() { job.state() } else { JobState::Cancelled };
+        let now = get(store, job).await;
+        assert_eq!(now.state(), expected, "what is meant and not final is cancelled");
+        let ended = if job.state().is_final() { job.ended() } else { Some(at(50)) };
+        assert_eq!(now.ended(), ended, "it is cancelled once");
+    }
+    for job in others.iter().chain([&theirs]) {
+        assert_eq!(get(store, job).await, *job, "what is not meant stays");
+    }
+    assert_eq!(done("cancel", store.cancel_all(&filter, at(60)).await), 0, "there is nothing left");
+    // More than any page.
+    let many: Vec<Job> = (0..MAX_JOBS_PAGE + 10).map(|_| once("many", 10)).collect();
+    insert(store, &many).await;
+    let cancelled = done("cancel", store.cancel_all(&within(of_company("many")), at(60)).await);
+    assert_eq!(cancelled, many.len() as u64, "all are cancelled in one act");
+    let in_state = |state| JobFilter { state: Some(state), ..within(of_company("other")) };
+    let cancelled = done("cancel", store.cancel_all(&in_state(JobState::Paused), at(60)).await);
+    assert_eq!(cancelled, 2, "a state can be meant as well");
+}
+
+pub(super) async fn what_is_over_is_removed(store: &dyn JobStore) {
+    let jobs: Vec<Job> = (0..6).map(|_| once("acme", 10)).collect();
+    insert(store, &jobs).await;
+    for (n, job) in jobs[..5].iter().enumerate() {
+        step(store, job, Step::Cancel, at(100 + 10 * n as i64)).await.expect("a job can be cancelled");
+    }
+    assert_eq!(done("purge", store.purge(at(100), 10).await), 0, "what ended then did not end before");
+    assert_eq!(done("purge", store.purge(at(111), 1).await), 1, "no more than were asked for are removed");
+    assert_eq!(done("purge", store.purge(at(111), 10).await), 1);
+    assert_eq!(done("purge", store.purge(at(111), 10).await), 0);
+    assert_eq!(done("purge", store.purge(at(200), 0).await), 0);
+    let left = all(store, &within(Scope::default()), 10).await;
+    assert_eq!(ids(&left), ids(&jobs[2..]), "those that ended first are removed");
+    assert_eq!(done("purge", store.purge(Timestamp::MAX, 10).await), 3);
+    let left = all(store, &within(Scope::default()), 10).await;
+    assert_eq!(ids(&left), ids(&jobs[5..]), "what is open stays");
+}
+
+pub(super) async fn counts_tell_states_and_lag(store: &dyn JobStore) {
+    let counts = async |now| counted(done("counts", store.counts(now).await));
+    assert_eq!(counts(at(500)).await, (vec![], 0), "there is nothing yet");
+    let jobs = in_all_states(store, "acme").await;
+    let (states, lag) = counts(at(15)).await;
+    let two = [JobState::Scheduled, JobState::Paused];
+    let expected: Vec<_> =
+        JobState::ALL.into_iter().map(|state| (state, if two.contains(&state) { 2 } else { 1 })).collect();
+    assert_eq!(states, expected, "all states are counted");
+    assert_eq!(lag, 5, "the first waits since it was due");
+    assert_eq!(counts(at(5)).await.1, 0, "what is not due is not late");
+    step(store, &jobs[0], Step::Cancel, at(20)).await.expect("a job can be cancelled");
+    let lag = jobs.iter().skip(1).map(|job| job.lag(at(90_000)).as_millis()).max();
+    assert_eq!(Some(counts(at(90_000)).await.1), lag, "what runs or is paused is not late");
+}
+
+/// Counts as they can be compared, with the lag in milliseconds.
+pub(super) fn counted(counts: JobCounts) -> (Vec<(JobState, u64)>, u128) {
+    let there = counts.by_state.into_iter().filter(|(_, count)| *count > 0).collect();
+    (there, counts.lag.as_millis())
+}

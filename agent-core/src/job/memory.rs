@@ -1,0 +1,198 @@
+//! Jobs in memory: the reference for other stores, and gone with the process.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Bound;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+use futures_util::stream::BoxStream;
+use jiff::Timestamp;
+
+use super::{
+    Claim, Inserted, Job, JobCounts, JobFilter, JobPage, JobStore, MAX_CLAIM, MAX_JOBS_PAGE, Refusal, Scope,
+    Step, Stepped, WakeSignal,
+};
+use crate::records::StoreError;
+
+/// A [`JobStore`] in memory.
+#[derive(Debug, Default)]
+pub struct MemoryJobs {
+    jobs: Mutex<Jobs>,
+    signal: WakeSignal,
+}
+
+#[derive(Debug, Default)]
+struct Jobs {
+    by_id: BTreeMap<String, Job>,
+    by_wake: BTreeSet<(Timestamp, String)>,
+    /// By company and idempotency key.
+    by_key: HashMap<(String, String), String>,
+}
+
+impl MemoryJobs {
+    fn lock(&self) -> MutexGuard<'_, Jobs> {
+        // Nothing below panics between two changes that belong together.
+        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does something with the jobs, and gives the signal where that has made another one the earliest.
+    fn change<T>(&self, change: impl FnOnce(&mut Jobs) -> T) -> T {
+        let mut jobs = self.lock();
+        let before = jobs.earliest();
+        let outcome = change(&mut jobs);
+        let earlier = match (jobs.earliest(), before) {
+            (Some(now), Some(before)) => now < before,
+            (now, _) => now.is_some(),
+        };
+        drop(jobs);
+        if earlier {
+            self.signal.give();
+        }
+        outcome
+    }
+}
+
+impl Jobs {
+    fn earliest(&self) -> Option<Timestamp> {
+        self.by_wake.first().map(|(wake, _)| *wake)
+    }
+
+    fn put(&mut self, job: Job) {
+        self.remove(&job.id);
+        if let Some(wake) = job.wakes() {
+            self.by_wake.insert((wake, job.id.clone()));
+        }
+        if let Some(key) = key(&job) {
+            self.by_key.insert(key, job.id.clone());
+        }
+        self.by_id.insert(job.id.clone(), job);
+    }
+
+    fn remove(&mut self, id: &str) {
+        let Some(job) = self.by_id.remove(id) else { return };
+        if let Some(key) = key(&job) {
+            self.by_key.remove(&key);
+        }
+        if let Some(wake) = job.wakes() {
+            self.by_wake.remove(&(wake, job.id));
+        }
+    }
+
+    fn insert(&mut self, job: Job) -> Inserted {
+        let found = key(&job).and_then(|key| self.by_key.get(&key)).and_then(|id| self.by_id.get(id));
+        if let Some(found) = found {
+            return Inserted::over(found.clone(), &job);
+        }
+        self.put(job);
+        Inserted::New
+    }
+
+    fn step(&mut self, id: &str, step: Step, now: Timestamp) -> Option<Result<Stepped, Refusal>> {
+        let stepped = self.by_id.get(id)?.step(step, now);
+        if let Ok(Stepped { job, changed: true, .. }) = &stepped {
+            self.put(job.clone());
+        }
+        Some(stepped)
+    }
+
+    fn claim(&mut self, claim: Claim) -> Vec<Job> {
+        let Claim { now, until, lease, limit, mut quota } = claim;
+        let mut claimed = Vec::new();
+        let mut steps = 0;
+        let mut next = self.by_wake.first().cloned();
+        while let Some((wake, id)) = next
+            && wake <= until
+            && claimed.len() < limit
+            && steps < MAX_CLAIM
+        {
+            let company = self.by_id[&id].payload.company_id.clone();
+            if quota.take(&company) {
+                let stepped = self.step(&id, Step::Claim { until, lease }, now);
+                steps += usize::from(matches!(stepped, Some(Ok(_))));
+                match stepped {
+                    Some(Ok(stepped)) if stepped.job.is_delivering() => claimed.push(stepped.job),
+                    _ => quota.give_back(&company),
+                }
+            }
+            next = self.by_wake.range((Bound::Excluded((wake, id)), Bound::Unbounded)).next().cloned();
+        }
+        claimed
+    }
+}
+
+fn key(job: &Job) -> Option<(String, String)> {
+    let idempotency = job.idempotency.as_ref()?;
+    Some((job.payload.company_id.clone(), idempotency.key.clone()))
+}
+
+#[async_trait]
+impl JobStore for MemoryJobs {
+    async fn insert(&self, jobs: Vec<Job>) -> Result<Vec<Inserted>, StoreError> {
+        Ok(self.change(|all| jobs.into_iter().map(|job| all.insert(job)).collect()))
+    }
+
+    async fn get(&self, scope: &Scope, id: &str) -> Result<Option<Job>, StoreError> {
+        Ok(self.lock().by_id.get(id).filter(|job| scope.contains(job)).cloned())
+    }
+
+    async fn list(
+        &self,
+        filter: &JobFilter,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<JobPage, StoreError> {
+        let jobs = self.lock();
+        let start = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let mut found = jobs.by_id.range::<str, _>((start, Bound::Unbounded)).map(|(_, job)| job);
+        let mut found = found.by_ref().filter(|job| filter.matches(job));
+        let page: Vec<Job> = found.by_ref().take(limit.clamp(1, MAX_JOBS_PAGE)).cloned().collect();
+        let next = found.next().and(page.last()).map(|last| last.id.clone());
+        Ok(JobPage { jobs: page, next })
+    }
+
+    async fn steps(
+        &self,
+        steps: Vec<(String, Step)>,
+        now: Timestamp,
+    ) -> Result<Vec<Option<Result<Stepped, Refusal>>>, StoreError> {
+        Ok(self.change(|all| steps.into_iter().map(|(id, step)| all.step(&id, step, now)).collect()))
+    }
+
+    async fn cancel_all(&self, filter: &JobFilter, now: Timestamp) -> Result<u64, StoreError> {
+        Ok(self.change(|all| {
+            let meant = all.by_id.values().filter(|job| !job.state().is_final() && filter.matches(job));
+            let ids: Vec<String> = meant.map(|job| job.id.clone()).collect();
+            ids.iter().filter(|id| matches!(all.step(id, Step::Cancel, now), Some(Ok(_)))).count() as u64
+        }))
+    }
+
+    async fn claim(&self, claim: Claim) -> Result<Vec<Job>, StoreError> {
+        Ok(self.lock().claim(claim))
+    }
+
+    async fn earliest(&self) -> Result<Option<Timestamp>, StoreError> {
+        Ok(self.lock().earliest())
+    }
+
+    async fn counts(&self, now: Timestamp) -> Result<JobCounts, StoreError> {
+        let jobs = self.lock();
+        let mut counts = JobCounts::default();
+        for job in jobs.by_id.values() {
+            *counts.by_state.entry(job.state()).or_default() += 1;
+            counts.lag = counts.lag.max(job.lag(now));
+        }
+        Ok(counts)
+    }
+
+    async fn purge(&self, ended_before: Timestamp, limit: usize) -> Result<u64, StoreError> {
+        let mut jobs = self.lock();
+        let old = jobs.by_id.values().filter(|job| job.ended().is_some_and(|ended| ended < ended_before));
+        let ids: Vec<String> = old.take(limit).map(|job| job.id.clone()).collect();
+        ids.iter().for_each(|id| jobs.remove(id));
+        Ok(ids.len() as u64)
+    }
+
+    fn wakes(&self) -> BoxStream<'static, ()> {
+        self.signal.given()
+    }
+}

@@ -1,0 +1,38 @@
+//! How long to wait before another attempt.
+
+use std::time::Duration;
+
+/// The wait after the first attempt, before jitter.
+const FIRST: Duration = Duration::from_secs(1);
+/// The longest wait of our own choice.
+const LONGEST: Duration = Duration::from_secs(3600);
+/// The longest wait that the receiver can ask for.
+const LONGEST_ASKED: Duration = Duration::from_secs(24 * 3600);
+
+/// The wait after attempt number `attempt` has failed, from 1: it doubles from one second to an hour, and of
+/// that a part between a half and the whole, by `jitter` from 0 to [`u32::MAX`], so that those who failed
+/// together do not come back together. A receiver that has asked for more gets more, up to a day.
+pub fn backoff(attempt: u32, jitter: u32, retry_after: Option<Duration>) -> Duration {
+    let doubled = FIRST.saturating_mul(1 << attempt.saturating_sub(1).min(12)).min(LONGEST);
+    let half = doubled / 2;
+    let own = half + half.mul_f64(f64::from(jitter) / f64::from(u32::MAX));
+    own.max(retry_after.unwrap_or_default().min(LONGEST_ASKED))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_double_within_their_bounds() {
+        let whole = |attempt| backoff(attempt, u32::MAX, None).as_millis();
+        assert_eq!(
+            [1, 2, 3, 12, 13, 100, u32::MAX].map(whole),
+            [1_000, 2_000, 4_000, 2_048_000, 3_600_000, 3_600_000, 3_600_000]
+        );
+        assert_eq!(backoff(3, 0, None), Duration::from_secs(2));
+        assert_eq!(backoff(1, 0, Some(Duration::from_secs(90))), Duration::from_secs(90));
+        assert_eq!(backoff(1, 0, Some(Duration::MAX)), LONGEST_ASKED);
+        assert_eq!(backoff(9, 0, Some(Duration::from_secs(1))), Duration::from_secs(128));
+    }
+}

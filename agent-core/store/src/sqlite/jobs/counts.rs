@@ -1,0 +1,42 @@
+//! How many jobs there are.
+
+use std::time::Duration;
+
+use agent_core::job::{JobCounts, JobState};
+use rusqlite::OptionalExtension;
+
+use super::rows::JobRows;
+use crate::sqlite::fault::Halt;
+
+/// Counts side by side, and not groups, which would be sorted.
+pub(super) const OPEN: &str = "
+    SELECT count(*) FILTER (WHERE state = 'scheduled'), count(*) FILTER (WHERE state = 'running'), count(*) FILTER (WHERE state = 'retryable')
+    FROM jobs WHERE wake_ms IS NOT NULL";
+pub(super) const PAUSED: &str = "SELECT count(*) FROM jobs WHERE state = 'paused'";
+pub(super) const ENDED: &str = "
+    SELECT count(*) FILTER (WHERE state = 'completed'), count(*) FILTER (WHERE state = 'discarded'), count(*) FILTER (WHERE state = 'cancelled')
+    FROM jobs WHERE ended_ms IS NOT NULL";
+/// Those that run are before the first that waits as long as they hold leases that have run out, and few.
+pub(super) const LATEST: &str = "
+    SELECT wake_ms FROM jobs WHERE wake_ms IS NOT NULL AND state <> 'running' ORDER BY wake_ms LIMIT 1";
+
+impl JobRows<'_> {
+    pub(super) fn counts(&self, now_ms: i64) -> Result<JobCounts, Halt> {
+        let mut counts = JobCounts::default();
+        let open = [JobState::Scheduled, JobState::Running, JobState::Retryable];
+        let ended = [JobState::Completed, JobState::Discarded, JobState::Cancelled];
+        for (sql, states) in [(OPEN, &open[..]), (PAUSED, &[JobState::Paused]), (ENDED, &ended)] {
+            let mut statement = self.connection.prepare_cached(sql)?;
+            let mut rows = statement.query(())?;
+            let Some(row) = rows.next()? else { continue };
+            for (column, state) in states.iter().enumerate() {
+                counts.by_state.insert(*state, row.get(column)?);
+            }
+        }
+        let mut statement = self.connection.prepare_cached(LATEST)?;
+        let longest: Option<i64> = statement.query_row((), |row| row.get(0)).optional()?;
+        let lag = longest.map_or(0, |wake_ms| now_ms.saturating_sub(wake_ms));
+        counts.lag = Duration::from_millis(u64::try_from(lag).unwrap_or_default());
+        Ok(counts)
+    }
+}

@@ -1,0 +1,88 @@
+//! Which jobs are meant, as SQL.
+
+use agent_core::job::{JobFilter, JobState};
+use rusqlite::{Connection, ToSql, named_params};
+
+use super::rows::{Found, found};
+use crate::sqlite::fault::Halt;
+
+/// A query for jobs in the order of their ids.
+pub(super) struct Query<'f> {
+    sql: String,
+    parameters: Vec<(&'static str, &'f dyn ToSql)>,
+}
+
+/// Sorts before every id.
+const FIRST: &str = "";
+
+impl<'f> Query<'f> {
+    /// For those that are meant, or for those of them that are not final.
+    pub(super) fn of(filter: &'f JobFilter, open: bool) -> Self {
+        let JobFilter { scope, tool, assignment, state } = filter;
+        let mut conditions = vec!["id > :after"];
+        let mut parameters: Vec<(&'static str, &'f dyn ToSql)> = Vec::new();
+        // A plus keeps a column from the choice of an index, where there is a better one.
+        let by_user = if assignment.is_some() || *state == Some(JobState::Discarded) {
+            "+user_id = :user"
+        } else {
+            "user_id = :user"
+        };
+        let texts: [(&Option<String>, &'static str, &'static str); 4] = [
+            (&scope.company, "company = :company", ":company"),
+            (&scope.user, by_user, ":user"),
+            (tool, "tool = :tool", ":tool"),
+            (assignment, "assignment = :assignment", ":assignment"),
+        ];
+        for (text, condition, name) in texts {
+            if let Some(text) = text {
+                conditions.push(condition);
+                parameters.push((name, text));
+            }
+        }
+        conditions.extend(state.map(in_state));
+        if open {
+            conditions.push("ended_ms IS NULL");
+        }
+        let conditions = conditions.join(" AND ");
+        let sql = format!("SELECT rowid, id, body FROM jobs WHERE {conditions} ORDER BY id LIMIT :limit");
+        Self { sql, parameters }
+    }
+
+    /// At most `limit` of them after an id.
+    pub(super) fn run(
+        &self,
+        connection: &Connection,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<Found>, Halt> {
+        let after = after.unwrap_or(FIRST);
+        let mut parameters = self.parameters.clone();
+        parameters.extend_from_slice(named_params! {":after": after, ":limit": limit});
+        let mut statement = connection.prepare_cached(&self.sql)?;
+        let mut rows = statement.query(&parameters[..])?;
+        let mut jobs = Vec::new();
+        while let Some(row) = rows.next()? {
+            jobs.push(found(row)?);
+        }
+        Ok(jobs)
+    }
+
+    #[cfg(test)]
+    pub(super) fn sql(&self) -> &str {
+        &self.sql
+    }
+}
+
+/// As constants, so that indices of some states are found.
+fn in_state(state: JobState) -> &'static str {
+    match state {
+        JobState::Scheduled => "state = 'scheduled'",
+        JobState::Running => "state = 'running'",
+        JobState::Retryable => "state = 'retryable'",
+        JobState::Paused => "state = 'paused'",
+        JobState::Completed => "state = 'completed'",
+        // Those that go on with dead letters included.
+        JobState::Discarded => "dead = 1",
+        JobState::Cancelled => "state = 'cancelled'",
+    }
+}

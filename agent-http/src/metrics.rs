@@ -1,0 +1,266 @@
+//! What a service counts about itself, as `GET /metrics` shows it in Prometheus's text format.
+//!
+//! Every label has a bounded set of values: the route's pattern and not its path, the methods that are
+//! served, the status as a number. Counting is a read lock and an addition; only a scrape walks through all.
+
+use std::fmt::Write as _;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::task::{Context, Poll, ready};
+use std::time::Instant;
+
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
+use http::{Method, Request, Response};
+use http_body::Body as _;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::Registry;
+
+use crate::serve::{Body, HttpService, ResponseBody, full};
+
+/// OpenMetrics text, which every Prometheus since 2.5 reads.
+const CONTENT_TYPE_OF_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// The route of requests that have none.
+const UNMATCHED: &str = "unmatched";
+
+/// A service's metrics.
+#[derive(Debug)]
+pub struct Metrics {
+    /// Locked to register and to scrape, and never to count.
+    registry: Mutex<Registry>,
+    requests: Family<RequestLabels, Counter>,
+    in_flight: Gauge,
+    streams: Gauge,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RequestLabels {
+    method: &'static str,
+    route: &'static str,
+    status: u32,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let mut registry = Registry::with_prefix("agentd");
+        let (requests, in_flight, streams) = (Family::default(), Gauge::default(), Gauge::default());
+        registry.register("http_requests", "Requests that were answered", requests.clone());
+        registry.register("http_requests_in_flight", "Requests that are being answered", in_flight.clone());
+        registry.register("http_streams_in_flight", "Answers that are being streamed", streams.clone());
+        registry.register(
+            "build",
+            "What this is",
+            Info::new(vec![("version".to_owned(), env!("CARGO_PKG_VERSION").to_owned())]),
+        );
+        registry.register_collector(Box::new(Uptime(Instant::now())));
+        Self { registry: Mutex::new(registry), requests, in_flight, streams }
+    }
+}
+
+impl Metrics {
+    /// Registers more, which `register` is to do under names of its own.
+    pub fn register<T>(&self, register: impl FnOnce(&mut Registry) -> T) -> T {
+        // A registry is whole after each registration.
+        register(&mut self.registry.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// All metrics as text.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        let registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Err(error) = prometheus_client::encoding::text::encode(&mut text, &registry) {
+            // Writing to a string does not fail, so this is a metric's own doing.
+            let _ = write!(text, "# {error}\n# EOF\n");
+        }
+        text
+    }
+
+    /// The answer to `GET /metrics`.
+    pub fn answer(&self) -> Response<ResponseBody> {
+        let mut response = Response::new(full(self.text()));
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(CONTENT_TYPE_OF_METRICS));
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        response
+    }
+}
+
+#[derive(Debug)]
+struct Uptime(Instant);
+
+impl Collector for Uptime {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let seconds = ConstGauge::new(self.0.elapsed().as_secs_f64());
+        let kind = seconds.metric_type();
+        seconds.encode(encoder.encode_descriptor("uptime_seconds", "Since the start", None, kind)?)
+    }
+}
+
+/// In a request's extensions: which route it has, once that is known.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct MatchedRoute(Arc<OnceLock<&'static str>>);
+
+impl MatchedRoute {
+    /// Notes the route's pattern.
+    pub(crate) fn note(&self, pattern: &'static str) {
+        // A request has one route; a second note would be of the same.
+        let _ = self.0.set(pattern);
+    }
+}
+
+/// In a response's extensions, and kept by the server until the body has gone.
+#[derive(Clone)]
+pub(crate) struct InFlight {
+    _counted: Arc<Counted>,
+}
+
+struct Counted {
+    metrics: Arc<Metrics>,
+    streams: bool,
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.metrics.in_flight.dec();
+        if self.streams {
+            self.metrics.streams.dec();
+        }
+    }
+}
+
+/// Counts what `inner` answers.
+pub fn counted<S: HttpService>(metrics: Arc<Metrics>, inner: S) -> CountedService<S> {
+    CountedService { metrics, inner }
+}
+
+/// The service that [`counted`] makes.
+#[derive(Debug, Clone)]
+pub struct CountedService<S> {
+    metrics: Arc<Metrics>,
+    inner: S,
+}
+
+impl<S: HttpService> tower_service::Service<Request<Body>> for CountedService<S> {
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = Counting<S::Future>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+        let route = MatchedRoute::default();
+        request.extensions_mut().insert(route.clone());
+        let method = method_label(request.method());
+        self.metrics.in_flight.inc();
+        let counted = Counted { metrics: self.metrics.clone(), streams: false };
+        Counting { inner: self.inner.call(request), route, method, counted: Some(counted) }
+    }
+}
+
+pin_project_lite::pin_project! {
+    /// The future of a [`CountedService`].
+    pub struct Counting<F> {
+        #[pin]
+        inner: F,
+        route: MatchedRoute,
+        method: &'static str,
+        counted: Option<Counted>,
+    }
+}
+
+impl<F, E> Future for Counting<F>
+where
+    F: Future<Output = Result<Response<ResponseBody>, E>>,
+{
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        let mut response = ready!(this.inner.poll(cx))?;
+        if let Some(mut counted) = this.counted.take() {
+            let route = this.route.0.get().copied().unwrap_or(UNMATCHED);
+            let status = response.status().as_u16().into();
+            let labels = RequestLabels { method: this.method, route, status };
+            counted.metrics.requests.get_or_create(&labels).inc();
+            counted.streams = response.body().size_hint().exact().is_none();
+            if counted.streams {
+                counted.metrics.streams.inc();
+            }
+            response.extensions_mut().insert(InFlight { _counted: Arc::new(counted) });
+        }
+        Poll::Ready(Ok(response))
+    }
+}
+
+/// Anybody can send any method, so those that no route has are one.
+fn method_label(method: &Method) -> &'static str {
+    match *method {
+        Method::GET => "GET",
+        Method::HEAD => "HEAD",
+        Method::POST => "POST",
+        Method::PUT => "PUT",
+        Method::DELETE => "DELETE",
+        Method::OPTIONS => "OPTIONS",
+        _ => "other",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tower::ServiceExt;
+
+    use super::*;
+    use crate::request::{self, Route, RouteTable};
+    use crate::serve::streaming;
+
+    #[tokio::test]
+    async fn requests_are_counted_by_their_routes_pattern() {
+        let metrics = Arc::new(Metrics::default());
+        let routes = Arc::new(RouteTable::new([Route::new(Method::GET, "/things/{id}", ())]));
+        let service = request::service(move |request: Request<Body>| {
+            let routes = routes.clone();
+            async move {
+                let (_, params) = routes.find(&request)?;
+                Ok(Response::new(match params.get("id")? {
+                    "stream" => streaming(futures_util::stream::pending::<Result<_, std::io::Error>>()),
+                    _ => full("one"),
+                }))
+            }
+        });
+        let service = counted(metrics.clone(), service);
+        let ask = |method: &str, path: &str| {
+            let request = Request::builder().method(method).uri(path).body(Body::empty()).unwrap();
+            service.clone().oneshot(request)
+        };
+        for (method, path) in
+            [("GET", "/things/1"), ("GET", "/things/2"), ("DELETE", "/things/1"), ("BREW", "/pot?x")]
+        {
+            drop(ask(method, path).await.unwrap());
+        }
+        let stream = ask("GET", "/things/stream").await.unwrap();
+        let text = metrics.text();
+        for line in [
+            "agentd_http_requests_total{method=\"GET\",route=\"/things/{id}\",status=\"200\"} 3\n",
+            "agentd_http_requests_total{method=\"DELETE\",route=\"unmatched\",status=\"405\"} 1\n",
+            "agentd_http_requests_total{method=\"other\",route=\"unmatched\",status=\"404\"} 1\n",
+            "agentd_http_requests_in_flight 1\n",
+            "agentd_http_streams_in_flight 1\n",
+            "agentd_uptime_seconds ",
+            "agentd_build_info{version=\"",
+        ] {
+            assert!(text.contains(line), "{line}: {text}");
+        }
+        assert!(text.ends_with("# EOF\n"), "{text}");
+        drop(stream);
+        assert!(metrics.text().contains("agentd_http_streams_in_flight 0\n"));
+        assert!(metrics.text().contains("agentd_http_requests_in_flight 0\n"));
+    }
+}

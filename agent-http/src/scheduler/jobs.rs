@@ -1,0 +1,183 @@
+//! `/jobs`: making, showing, moving and cancelling them.
+
+use agent_core::job::{Inserted, Job, JobFilter, JobState, Refusal, Scope, Step};
+use agent_core::schedule::ScheduleSpec;
+use bytes::Bytes;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, LOCATION};
+use http::{Method, Request, Response, StatusCode, request};
+use serde::Serialize;
+
+use super::Scheduler;
+use super::wire::{Acted, Cancelled, JobDetails, JobList, JobRequest, Scheduled, resolve};
+use crate::error::{Code, HttpError};
+use crate::request::{self as requests, Handled, Params, Query, parse_json, read_json_bytes};
+use crate::serve::{Body, full};
+
+/// How many jobs a page has where the caller does not say.
+const PAGE: usize = 50;
+/// How many it has at most.
+const MAX_PAGE: usize = 200;
+/// The most bytes of a parameter.
+const MAX_PARAMETER_BYTES: usize = 256;
+
+/// The routes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Route {
+    Post,
+    List,
+    CancelAll,
+    Get,
+    Cancel,
+    Reschedule,
+    Pause,
+    Resume,
+    Redrive,
+}
+
+/// The lines of the table of routes.
+pub(super) fn routes<H>(handler: impl Fn(Route) -> H) -> [requests::Route<H>; 9] {
+    [
+        (Method::POST, "/jobs", Route::Post),
+        (Method::GET, "/jobs", Route::List),
+        (Method::DELETE, "/jobs", Route::CancelAll),
+        (Method::GET, "/jobs/{id}", Route::Get),
+        (Method::DELETE, "/jobs/{id}", Route::Cancel),
+        (Method::POST, "/jobs/{id}/reschedule", Route::Reschedule),
+        (Method::POST, "/jobs/{id}/pause", Route::Pause),
+        (Method::POST, "/jobs/{id}/resume", Route::Resume),
+        (Method::POST, "/jobs/{id}/redrive", Route::Redrive),
+    ]
+    .map(|(method, pattern, route)| requests::Route::new(method, pattern, handler(route)))
+}
+
+pub(super) async fn answer(
+    scheduler: &Scheduler,
+    route: Route,
+    params: &Params,
+    request: Request<Body>,
+) -> Handled {
+    let (head, body) = request.into_parts();
+    let query = Query::of(&head.uri);
+    let step = match route {
+        Route::Post => return post(scheduler, &head, body).await,
+        Route::List => return list(scheduler, &query).await,
+        Route::CancelAll => return cancel_all(scheduler, &query).await,
+        Route::Get => return get(scheduler, &scope(&query)?, params.get("id")?).await,
+        Route::Cancel => Step::Cancel,
+        Route::Reschedule => {
+            let spec: ScheduleSpec = parse_json(&read(scheduler, &head, body).await?, scheduler.json_depth)?;
+            Step::Reschedule(resolve(&spec, scheduler.worker.now())?)
+        }
+        Route::Pause => Step::Pause,
+        Route::Resume => Step::Resume,
+        Route::Redrive => Step::Redrive,
+    };
+    let acted = scheduler.worker.act(scope(&query)?, params.get("id")?.to_owned(), step).await?;
+    match acted.ok_or_else(HttpError::not_found)? {
+        Ok(stepped) => json(StatusCode::OK, &Acted::from(&stepped)),
+        Err(refusal) => Err(refuse(refusal)),
+    }
+}
+
+async fn read(scheduler: &Scheduler, head: &request::Parts, body: Body) -> Result<Bytes, HttpError> {
+    read_json_bytes(&head.headers, body, &scheduler.body).await
+}
+
+async fn post(scheduler: &Scheduler, head: &request::Parts, body: Body) -> Handled {
+    let bytes = read(scheduler, head, body).await?;
+    // Read twice, so that a fault in either half is told with its place.
+    let asked: JobRequest = parse_json(&bytes, scheduler.json_depth)?;
+    let spec: ScheduleSpec = parse_json(&bytes, scheduler.json_depth)?;
+    let job = asked.job(&spec, scheduler.worker.now())?;
+    let (id, made) = (job.id.clone(), Scheduled::of(&job));
+    match scheduler.worker.insert(job).await? {
+        Inserted::New => {
+            let mut response = json(StatusCode::CREATED, &made)?;
+            let location = HeaderValue::try_from(format!("/jobs/{id}")).map_err(HttpError::internal)?;
+            response.headers_mut().insert(LOCATION, location);
+            Ok(response)
+        }
+        Inserted::Existing(job) => json(StatusCode::OK, &Scheduled::of(&job)),
+        Inserted::Different(_) => {
+            Err(HttpError::conflict("the idempotencyKey was used for another job of the company"))
+        }
+    }
+}
+
+async fn list(scheduler: &Scheduler, query: &Query<'_>) -> Handled {
+    let filter = filter(query)?;
+    let limit = match query.get("limit")? {
+        None => PAGE,
+        Some(text) => text.parse().ok().filter(|limit| (1..=MAX_PAGE).contains(limit)).ok_or_else(|| {
+            HttpError::invalid("limit", format!("must be a whole number from 1 to {MAX_PAGE}"))
+        })?,
+    };
+    let after = parameter(query, "cursor")?;
+    let page = scheduler.worker.jobs().list(&filter, after.as_deref(), limit).await?;
+    let jobs = page.jobs.iter().map(JobDetails::from).collect();
+    json(StatusCode::OK, &JobList { jobs, next_cursor: page.next })
+}
+
+async fn get(scheduler: &Scheduler, scope: &Scope, id: &str) -> Handled {
+    let found: Option<Job> = scheduler.worker.jobs().get(scope, id).await?;
+    json(StatusCode::OK, &JobDetails::from(&found.ok_or_else(HttpError::not_found)?))
+}
+
+/// Cancels many at once: those of one tool or assignment of one user. A request that names less could be one that
+/// forgot a parameter, and would cancel far more than was meant.
+async fn cancel_all(scheduler: &Scheduler, query: &Query<'_>) -> Handled {
+    let filter = filter(query)?;
+    for (name, given) in [("userId", &filter.scope.user), ("companyId", &filter.scope.company)] {
+        if given.is_none() {
+            return Err(HttpError::invalid(name, "is missing in the query"));
+        }
+    }
+    if filter.tool.is_none() && filter.assignment.is_none() {
+        return Err(HttpError::invalid("toolId or assignmentId", "is missing in the query"));
+    }
+    let cancelled = scheduler.worker.cancel_all(filter).await?;
+    json(StatusCode::OK, &Cancelled { cancelled })
+}
+
+fn scope(query: &Query<'_>) -> Result<Scope, HttpError> {
+    Ok(Scope { company: parameter(query, "companyId")?, user: parameter(query, "userId")? })
+}
+
+fn filter(query: &Query<'_>) -> Result<JobFilter, HttpError> {
+    let state = parameter(query, "state")?.map(|name| {
+        let names = || JobState::ALL.map(JobState::as_str).join(", ");
+        JobState::named(&name)
+            .ok_or_else(|| HttpError::invalid("state", format!("must be one of {}", names())))
+    });
+    Ok(JobFilter {
+        scope: scope(query)?,
+        tool: parameter(query, "toolId")?,
+        assignment: parameter(query, "assignmentId")?,
+        state: state.transpose()?,
+    })
+}
+
+/// A parameter that is there is never without a value: a caller whose variable was empty would be given everybody's.
+fn parameter(query: &Query<'_>, name: &str) -> Result<Option<String>, HttpError> {
+    match query.get(name)? {
+        Some(value) if value.is_empty() || value.len() > MAX_PARAMETER_BYTES => {
+            Err(HttpError::invalid(name, format!("must have 1 to {MAX_PARAMETER_BYTES} bytes")))
+        }
+        value => Ok(value.map(str::to_owned)),
+    }
+}
+
+fn refuse(refusal: Refusal) -> HttpError {
+    match refusal {
+        Refusal::NeverFires => HttpError::new(Code::InvalidRequest, refusal.to_string()),
+        refusal => HttpError::conflict(refusal.to_string()),
+    }
+}
+
+fn json(status: StatusCode, value: &impl Serialize) -> Handled {
+    let mut response = Response::new(full(serde_json::to_vec(value).map_err(HttpError::internal)?));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    Ok(response)
+}

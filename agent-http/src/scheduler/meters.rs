@@ -1,0 +1,116 @@
+//! What the scheduler counts beside its requests.
+
+use agent_core::job::{JobCounts, JobState, Outcome};
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+
+use crate::metrics::Metrics;
+
+/// Upper bounds of lateness in seconds.
+const LATENESS: [f64; 12] = [0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 10.0, 60.0, 600.0];
+
+/// The scheduler's meters.
+#[derive(Debug)]
+pub struct Meters {
+    jobs: Family<StateLabel, Gauge>,
+    lag: Gauge<f64, std::sync::atomic::AtomicU64>,
+    deliveries: Family<OutcomeLabel, Counter>,
+    lateness: Histogram,
+    delivering: Gauge,
+    ahead: Gauge,
+    store_errors: Counter,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct StateLabel {
+    state: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OutcomeLabel {
+    outcome: &'static str,
+}
+
+impl Meters {
+    /// Registers all of them.
+    pub fn new(metrics: &Metrics) -> Self {
+        let meters = Self {
+            jobs: Family::default(),
+            lag: Gauge::default(),
+            deliveries: Family::default(),
+            lateness: Histogram::new(LATENESS),
+            delivering: Gauge::default(),
+            ahead: Gauge::default(),
+            store_errors: Counter::default(),
+        };
+        metrics.register(|registry| {
+            registry.register("jobs", "Jobs by state, as of the scrape", meters.jobs.clone());
+            registry.register(
+                "job_lag_seconds",
+                "How long the oldest job that is due has waited to be claimed",
+                meters.lag.clone(),
+            );
+            registry.register("job_deliveries", "Deliveries by outcome", meters.deliveries.clone());
+            registry.register(
+                "job_lateness_seconds",
+                "From the time that a delivery was due to its beginning",
+                meters.lateness.clone(),
+            );
+            registry.register(
+                "job_deliveries_in_flight",
+                "Deliveries under way in this process",
+                meters.delivering.clone(),
+            );
+            registry.register(
+                "jobs_claimed_ahead",
+                "Jobs that this process has claimed and not begun",
+                meters.ahead.clone(),
+            );
+            registry.register(
+                "job_store_errors",
+                "Times that the store refused what the worker asked",
+                meters.store_errors.clone(),
+            );
+        });
+        meters
+    }
+
+    pub(super) fn begun(&self, lateness: f64) {
+        self.lateness.observe(lateness);
+    }
+
+    pub(super) fn ended(&self, outcome: &'static str) {
+        self.deliveries.get_or_create(&OutcomeLabel { outcome }).inc();
+    }
+
+    pub(super) fn store_failed(&self) {
+        self.store_errors.inc();
+    }
+
+    pub(super) fn hold(&self, delivering: usize, waiting: usize) {
+        self.delivering.set(i64::try_from(delivering).unwrap_or(i64::MAX));
+        self.ahead.set(i64::try_from(waiting).unwrap_or(i64::MAX));
+    }
+
+    pub(super) fn store_has(&self, counts: &JobCounts) {
+        for state in JobState::ALL {
+            let count = counts.by_state.get(&state).copied().unwrap_or_default();
+            let gauge = self.jobs.get_or_create_owned(&StateLabel { state: state.as_str() });
+            gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
+        }
+        self.lag.set(counts.lag.as_secs_f64());
+    }
+}
+
+/// The label of an outcome.
+pub(super) fn word(outcome: &Outcome) -> &'static str {
+    match outcome {
+        Outcome::Succeeded => "succeeded",
+        Outcome::Failed { .. } => "failed",
+        Outcome::Rejected { .. } => "rejected",
+        Outcome::Gone => "gone",
+    }
+}

@@ -1,0 +1,130 @@
+//! Claiming: what is due, and what soon will be.
+
+use std::future::pending;
+use std::time::Duration;
+
+use agent_core::job::{Claim, Job, MAX_CLAIM, Quota};
+use agent_core::records::StoreError;
+use futures_util::StreamExt;
+use jiff::Timestamp;
+
+use super::{LONGEST_WAIT, Worker, later, until};
+
+/// The pause after a look that found something due and nothing to be had of it: others hold it, or its
+/// company has no slot left. It doubles, and is never so long that what comes due behind it would be late.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// What came of a look.
+enum Look {
+    /// Something was claimed, so there may be more.
+    Claimed,
+    /// Nothing is to be done for so long.
+    Wait(Duration),
+    /// Something is due and cannot be had.
+    Refused,
+    /// All slots are taken.
+    Full,
+    /// The store has not answered.
+    Failed,
+}
+
+impl Worker {
+    /// Claims until the worker stops.
+    pub(super) async fn claim_jobs(&self) {
+        let mut wakes = self.jobs.wakes().fuse();
+        let mut pause = PAUSE;
+        while !self.stopping.is_cancelled() {
+            let look = self.look().await.unwrap_or_else(|error| {
+                self.meters.store_failed();
+                tracing::warn!(%error, "jobs cannot be claimed");
+                Look::Failed
+            });
+            let wait = match look {
+                Look::Claimed => {
+                    pause = PAUSE;
+                    continue;
+                }
+                Look::Wait(wait) => {
+                    pause = PAUSE;
+                    wait
+                }
+                Look::Refused => {
+                    pause = (pause * 2).min(self.limits.ahead / 2).max(PAUSE);
+                    pause
+                }
+                Look::Failed => {
+                    pause = (pause * 2).min(LONGEST_WAIT);
+                    pause
+                }
+                Look::Full => LONGEST_WAIT,
+            };
+            let woken = async {
+                // With all slots taken, another job is no news.
+                let wake = if matches!(look, Look::Full | Look::Failed) { None } else { wakes.next().await };
+                if wake.is_none() {
+                    pending::<()>().await;
+                }
+            };
+            let freed = async {
+                match look {
+                    Look::Full | Look::Refused => self.held.until_freed().await,
+                    Look::Claimed | Look::Wait(_) | Look::Failed => pending().await,
+                }
+            };
+            let inserted = async {
+                match look {
+                    // The store only tells of what is due before all else, and that is what cannot be had.
+                    Look::Refused => self.inserted.notified().await,
+                    _ => pending().await,
+                }
+            };
+            tokio::select! {
+                () = self.stopping.cancelled() => {}
+                () = woken => {}
+                () = freed => {}
+                () = inserted => {}
+                () = self.clock.sleep(wait.min(LONGEST_WAIT)) => {}
+            }
+        }
+    }
+
+    async fn look(&self) -> Result<Look, StoreError> {
+        let Some(earliest) = self.jobs.earliest().await? else { return Ok(Look::Wait(LONGEST_WAIT)) };
+        let now = self.now();
+        // Half of the time ahead, so that one claim is for all that are due in the other half.
+        let soon = until(earliest, now).saturating_sub(self.limits.ahead / 2);
+        if !soon.is_zero() {
+            return Ok(Look::Wait(soon));
+        }
+        let room = self.held.room(now);
+        if room.due == 0 {
+            return Ok(Look::Full);
+        }
+        let _nobody_acts = self.claiming.write().await;
+        let mut claimed = 0;
+        if earliest <= now {
+            claimed += self.claim(now, room.due, room.due_quota).await?;
+        }
+        let all_due = claimed < room.due;
+        let room = self.held.room(self.now());
+        if all_due && room.ahead > 0 {
+            let ahead = later(self.now(), self.limits.ahead);
+            claimed += self.claim(ahead, room.ahead, room.ahead_quota).await?;
+        }
+        let now = self.now();
+        Ok(match claimed {
+            0 if earliest > now => Look::Wait(until(earliest, now)),
+            0 => Look::Refused,
+            _ => Look::Claimed,
+        })
+    }
+
+    async fn claim(&self, up_to: Timestamp, limit: usize, quota: Quota) -> Result<usize, StoreError> {
+        let now = self.now();
+        let (limit, lease) = (limit.min(MAX_CLAIM), later(now, self.limits.lease));
+        let jobs: Vec<Job> = self.jobs.claim(Claim { now, until: up_to, lease, limit, quota }).await?;
+        let claimed = jobs.len();
+        self.held.add(jobs);
+        Ok(claimed)
+    }
+}

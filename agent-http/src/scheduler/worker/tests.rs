@@ -1,0 +1,524 @@
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use agent_core::job::{Claim, JobKind, JobPage, JobPayload, JobState, MemoryJobs, NewJob, Quota};
+use agent_core::role::Secret;
+use agent_core::schedule::Schedule;
+use agent_core::testing::ManualClock;
+use async_trait::async_trait;
+use futures_util::stream::BoxStream;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+use super::*;
+use crate::metrics::Metrics;
+use crate::outbound::{Outbound, OutboundConfig};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+const DONE: &str = "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";
+
+/// A receiver that tells of each request's body and answers when it may.
+struct Receiver {
+    url: url::Url,
+    bodies: UnboundedReceiver<serde_json::Value>,
+    gate: watch::Sender<bool>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Receiver {
+    async fn start(open: bool) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/callback", listener.local_addr().unwrap()).parse().unwrap();
+        let (sender, bodies) = unbounded_channel();
+        let (gate, opened) = watch::channel(open);
+        let task = tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let (sender, mut opened) = (sender.clone(), opened.clone());
+                tokio::spawn(async move {
+                    let mut buffer = Vec::new();
+                    loop {
+                        let Some(body) = body(&mut stream, &mut buffer).await else { return };
+                        let _ = sender.send(body);
+                        if opened.wait_for(|open| *open).await.is_err() {
+                            return;
+                        }
+                        if stream.write_all(DONE.as_bytes()).await.is_err() {
+                            return;
+                        }
+                    }
+                });
+            }
+        });
+        Self { url, bodies, gate, task }
+    }
+
+    async fn next(&mut self) -> serde_json::Value {
+        timeout(PATIENCE, self.bodies.recv()).await.expect("a delivery comes").expect("the receiver runs")
+    }
+}
+
+impl Drop for Receiver {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn body(stream: &mut tokio::net::TcpStream, buffer: &mut Vec<u8>) -> Option<serde_json::Value> {
+    loop {
+        if let Some(head) = buffer.windows(4).position(|window| window == b"\r\n\r\n") {
+            let text = String::from_utf8_lossy(&buffer[..head]).to_ascii_lowercase();
+            let length =
+                text.lines().find_map(|line| line.strip_prefix("content-length: "))?.parse::<usize>().ok()?;
+            if buffer.len() >= head + 4 + length {
+                let body = serde_json::from_slice(&buffer[head + 4..head + 4 + length]).ok();
+                buffer.drain(..head + 4 + length);
+                return body;
+            }
+        }
+        if stream.read_buf(buffer).await.ok()? == 0 {
+            return None;
+        }
+    }
+}
+
+struct Bench {
+    clock: ManualClock,
+    jobs: Arc<dyn JobStore>,
+    worker: Arc<Worker>,
+    receiver: Receiver,
+    stop: watch::Sender<bool>,
+    run: tokio::task::JoinHandle<()>,
+}
+
+impl Bench {
+    async fn over(jobs: Arc<dyn JobStore>, limits: WorkerLimits, receiver: Receiver) -> Self {
+        let clock = ManualClock::new();
+        let callback = Callback {
+            outbound: Outbound::new(OutboundConfig::default()).unwrap(),
+            url: receiver.url.clone(),
+            secret: Secret::new("0123456789abcdef"),
+            previous: None,
+            timeout: Duration::from_secs(600),
+        };
+        let meters = Meters::new(&Metrics::default());
+        let worker = Arc::new(Worker::new(jobs.clone(), callback, Arc::new(clock.clone()), limits, meters));
+        let (stop, mut stopped) = watch::channel(false);
+        let run = tokio::spawn(worker.clone().run(async move {
+            let _ = stopped.wait_for(|stop| *stop).await;
+        }));
+        Self { clock, jobs, worker, receiver, stop, run }
+    }
+
+    async fn new(open: bool) -> Self {
+        Self::over(Arc::new(MemoryJobs::default()), WorkerLimits::default(), Receiver::start(open).await)
+            .await
+    }
+
+    /// Stores a job that is due so much later.
+    async fn job(&self, company: &str, later: Duration) -> String {
+        let now = self.worker.now();
+        let job = Job::new(NewJob::new(payload(company), Schedule::after(now, later)), now);
+        let id = job.id.clone();
+        assert_eq!(self.worker.insert(job).await.unwrap(), Inserted::New);
+        id
+    }
+
+    async fn state(&self, id: &str) -> JobState {
+        self.jobs.get(&Scope::default(), id).await.unwrap().unwrap().state()
+    }
+
+    /// Waits until it is so, and lets time pass meanwhile.
+    async fn until(&self, what: &str, so: impl AsyncFn() -> bool) {
+        let waiting = async {
+            while !so().await {
+                self.clock.advance(Duration::from_millis(20));
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        assert!(timeout(PATIENCE, waiting).await.is_ok(), "{what}");
+    }
+
+    async fn until_claimed(&self, count: usize) {
+        let waiting = async {
+            while self.worker.held.waiting() < count {
+                tokio::task::yield_now().await;
+            }
+        };
+        timeout(PATIENCE, waiting).await.expect("it is claimed");
+    }
+
+    async fn until_delivering(&self, count: usize) {
+        let waiting = async {
+            while self.worker.delivering() != count {
+                tokio::task::yield_now().await;
+            }
+        };
+        timeout(PATIENCE, waiting).await.expect("so many are delivered");
+    }
+
+    async fn end(self) {
+        self.stop.send_replace(true);
+        timeout(PATIENCE, self.run).await.expect("the worker stops").unwrap();
+    }
+}
+
+fn payload(company: &str) -> JobPayload {
+    JobPayload {
+        kind: JobKind::Tool,
+        user_id: "u".to_owned(),
+        company_id: company.to_owned(),
+        agent_id: "a".to_owned(),
+        tool_id: Some("createTodo".to_owned()),
+        assignment_id: None,
+        arguments: None,
+        message: None,
+        todo_list_id: None,
+        timezone: None,
+    }
+}
+
+#[tokio::test]
+async fn a_job_is_claimed_ahead_and_delivered_at_its_time_and_not_before() {
+    let mut bench = Bench::new(true).await;
+    let id = bench.job("c", Duration::from_millis(200)).await;
+    bench.until_claimed(1).await;
+    assert_eq!(bench.state(&id).await, JobState::Running);
+    bench.clock.advance(Duration::from_millis(199));
+    // The loops have looked at the clock again when they sleep anew.
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(bench.worker.delivering(), 0);
+    assert!(bench.receiver.bodies.try_recv().is_err());
+    bench.clock.advance(Duration::from_millis(1));
+    let body = bench.receiver.next().await;
+    assert_eq!(
+        (&body["jobId"], &body["occurrence"], &body["attempt"]),
+        (&id.clone().into(), &1.into(), &1.into())
+    );
+    bench.until("it is completed", async || bench.state(&id).await == JobState::Completed).await;
+    bench.end().await;
+}
+
+#[tokio::test]
+async fn what_is_claimed_and_not_begun_is_taken_back_by_whoever_acts_on_it() {
+    let mut bench = Bench::new(true).await;
+    for (step, state) in [
+        (Step::Cancel, JobState::Cancelled),
+        (Step::Pause, JobState::Paused),
+        (Step::Reschedule(Schedule::after(bench.worker.now(), Duration::from_secs(60))), JobState::Scheduled),
+    ] {
+        let id = bench.job("c", Duration::from_millis(200)).await;
+        bench.until_claimed(1).await;
+        let stepped = bench.worker.act(Scope::default(), id.clone(), step).await.unwrap().unwrap().unwrap();
+        assert!(!stepped.delivering);
+        assert_eq!((stepped.job.state(), stepped.job.attempt), (state, 0));
+        assert_eq!(bench.worker.held.waiting(), 0);
+    }
+    let assigned = bench.job("c", Duration::from_millis(200)).await;
+    bench.until_claimed(1).await;
+    let tool = Some("createTodo".to_owned());
+    let cancelled = bench.worker.cancel_all(JobFilter { tool, ..JobFilter::default() }).await.unwrap();
+    assert_eq!(cancelled, 3, "the paused, the moved and the claimed one");
+    assert_eq!(bench.state(&assigned).await, JobState::Cancelled);
+    bench.clock.advance(Duration::from_secs(1));
+    // Another job shows that the loops have gone on.
+    let last = bench.job("c", Duration::ZERO).await;
+    assert_eq!(bench.receiver.next().await["jobId"], last);
+    bench.end().await;
+}
+
+#[tokio::test]
+async fn who_acts_during_a_delivery_is_told() {
+    let mut bench = Bench::new(false).await;
+    for step in [
+        Step::Cancel,
+        Step::Pause,
+        Step::Reschedule(Schedule::after(bench.worker.now(), Duration::from_secs(60))),
+    ] {
+        let id = bench.job("c", Duration::ZERO).await;
+        assert_eq!(bench.receiver.next().await["jobId"], id);
+        let stepped = bench.worker.act(Scope::default(), id, step).await.unwrap().unwrap().unwrap();
+        assert!(stepped.delivering);
+    }
+    let other = Scope { company: Some("d".to_owned()), user: None };
+    let id = bench.job("c", Duration::from_secs(60)).await;
+    assert!(bench.worker.act(other, id, Step::Cancel).await.unwrap().is_none());
+    bench.receiver.gate.send_replace(true);
+    bench.until_delivering(0).await;
+    bench.end().await;
+}
+
+#[tokio::test]
+async fn one_company_takes_its_slots_and_no_more() {
+    let limits = WorkerLimits { concurrency: 4, per_company: 2, ..WorkerLimits::default() };
+    let mut bench = Bench::over(Arc::new(MemoryJobs::default()), limits, Receiver::start(false).await).await;
+    for _ in 0..10 {
+        bench.job("greedy", Duration::ZERO).await;
+    }
+    for company in ["b", "c"] {
+        bench.job(company, Duration::ZERO).await;
+    }
+    let mut companies = Vec::new();
+    for _ in 0..4 {
+        companies.push(bench.receiver.next().await["companyId"].as_str().unwrap().to_owned());
+    }
+    companies.sort();
+    assert_eq!(companies, ["b", "c", "greedy", "greedy"]);
+    bench.receiver.gate.send_replace(true);
+    bench
+        .until("all are delivered", async || {
+            let counts = bench.jobs.counts(bench.worker.now()).await.unwrap();
+            counts.by_state.get(&JobState::Completed) == Some(&12)
+        })
+        .await;
+    bench.end().await;
+}
+
+#[tokio::test]
+async fn a_company_that_has_no_slot_left_is_in_nobodys_way() {
+    let limits = WorkerLimits { concurrency: 4, per_company: 1, ..WorkerLimits::default() };
+    let mut bench = Bench::over(Arc::new(MemoryJobs::default()), limits, Receiver::start(false).await).await;
+    for _ in 0..10 {
+        bench.job("greedy", Duration::ZERO).await;
+    }
+    bench.receiver.next().await;
+    // No time passes: what is stored now is begun now, although older jobs are due.
+    let other = bench.job("b", Duration::ZERO).await;
+    assert_eq!(bench.receiver.next().await["jobId"], other);
+    let soon = bench.job("c", Duration::from_millis(1000)).await;
+    let began = bench.worker.now();
+    while bench.worker.delivering() < 3 {
+        bench.clock.advance(Duration::from_millis(1));
+        for _ in 0..50 {
+            tokio::task::yield_now().await;
+        }
+    }
+    assert_eq!(bench.receiver.next().await["jobId"], soon);
+    let took = until(bench.worker.now(), began);
+    assert!((1000..1050).contains(&took.as_millis()), "{took:?}");
+    bench.receiver.gate.send_replace(true);
+    bench.end().await;
+}
+
+#[tokio::test]
+async fn a_lease_is_extended_as_long_as_a_delivery_takes() {
+    let mut bench = Bench::new(false).await;
+    let id = bench.job("c", Duration::ZERO).await;
+    bench.receiver.next().await;
+    let lease = WorkerLimits::default().lease;
+    for _ in 0..30 {
+        bench.clock.advance(lease / 10);
+        for _ in 0..50 {
+            tokio::task::yield_now().await;
+        }
+    }
+    let job = bench.jobs.get(&Scope::default(), &id).await.unwrap().unwrap();
+    let agent_core::job::Phase::Running { lease } = job.phase else { panic!("{job:?}") };
+    assert!(lease > bench.worker.now(), "{lease}");
+    assert_eq!((job.attempt, job.fence), (1, 1));
+    bench.receiver.gate.send_replace(true);
+    bench.until("it is completed", async || bench.state(&id).await == JobState::Completed).await;
+    bench.end().await;
+}
+
+#[tokio::test]
+async fn a_claim_that_somebody_else_has_got_ends_the_delivery() {
+    let mut bench = Bench::new(false).await;
+    let id = bench.job("c", Duration::ZERO).await;
+    bench.receiver.next().await;
+    // Another process claims it, as if this one had slept past its lease.
+    let late = later(bench.worker.now(), Duration::from_secs(60));
+    let claim = Claim {
+        now: late,
+        until: late,
+        lease: later(late, Duration::from_secs(3600)),
+        limit: 10,
+        quota: Quota::new(10),
+    };
+    assert_eq!(bench.jobs.claim(claim).await.unwrap().len(), 1);
+    let waiting = async {
+        while bench.worker.delivering() > 0 {
+            bench.clock.advance(Duration::from_millis(100));
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(PATIENCE, waiting).await.expect("the delivery is given up");
+    let job = bench.jobs.get(&Scope::default(), &id).await.unwrap().unwrap();
+    assert_eq!((job.fence, job.state()), (2, JobState::Running), "the other one's claim stands");
+    bench.end().await;
+}
+
+#[tokio::test]
+async fn what_has_not_begun_is_handed_back_at_the_end_and_the_rest_given_up_in_time() {
+    let limits = WorkerLimits { drain: Duration::from_millis(50), ..WorkerLimits::default() };
+    let mut bench = Bench::over(Arc::new(MemoryJobs::default()), limits, Receiver::start(false).await).await;
+    let under_way = bench.job("c", Duration::ZERO).await;
+    bench.receiver.next().await;
+    let ahead = bench.job("c", Duration::from_millis(200)).await;
+    bench.until_claimed(1).await;
+    let jobs = bench.jobs.clone();
+    bench.end().await;
+    let job = |id: String| {
+        let jobs = jobs.clone();
+        async move { jobs.get(&Scope::default(), &id).await.unwrap().unwrap() }
+    };
+    let ahead = job(ahead).await;
+    assert_eq!((ahead.state(), ahead.attempt), (JobState::Scheduled, 0));
+    let given_up = job(under_way).await;
+    assert_eq!(given_up.state(), JobState::Retryable);
+    assert!(given_up.last_error().unwrap().contains("the scheduler stopped"), "{given_up:?}");
+}
+
+#[tokio::test]
+async fn what_another_process_left_is_picked_up_when_its_lease_has_run_out() {
+    let mut bench = Bench::new(true).await;
+    let now = bench.worker.now();
+    let job = Job::new(NewJob::new(payload("c"), Schedule::after(now, Duration::ZERO)), now);
+    let claimed =
+        job.step(Step::Claim { until: now, lease: later(now, Duration::from_secs(5)) }, now).unwrap().job;
+    let id = claimed.id.clone();
+    bench.jobs.insert(vec![claimed]).await.unwrap();
+    bench.until("it is delivered", async || bench.state(&id).await == JobState::Completed).await;
+    assert_eq!(bench.receiver.next().await["attempt"], 2);
+    assert!(bench.worker.now() >= later(now, Duration::from_secs(5)));
+    bench.end().await;
+}
+
+#[tokio::test]
+async fn old_jobs_are_removed() {
+    let bench = Bench::new(true).await;
+    let id = bench.job("c", Duration::ZERO).await;
+    bench.until("it is completed", async || bench.state(&id).await == JobState::Completed).await;
+    bench.clock.advance(WorkerLimits::default().retention + Duration::from_secs(1));
+    bench
+        .until("it is gone", async || {
+            bench.clock.advance(Duration::from_secs(60));
+            bench.jobs.get(&Scope::default(), &id).await.unwrap().is_none()
+        })
+        .await;
+    bench.end().await;
+}
+
+/// A store whose disk comes and goes, and which counts who asks.
+#[derive(Default)]
+struct Faulty {
+    jobs: MemoryJobs,
+    down: AtomicBool,
+    looks: AtomicUsize,
+    refused: Mutex<Vec<&'static str>>,
+}
+
+impl Faulty {
+    fn check(&self, what: &'static str) -> Result<(), StoreError> {
+        if self.down.load(Ordering::Relaxed) {
+            self.refused.lock().unwrap().push(what);
+            return Err(StoreError::unavailable("no disk"));
+        }
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl JobStore for Faulty {
+    async fn insert(&self, jobs: Vec<Job>) -> Result<Vec<Inserted>, StoreError> {
+        self.check("insert")?;
+        self.jobs.insert(jobs).await
+    }
+    async fn get(&self, scope: &Scope, id: &str) -> Result<Option<Job>, StoreError> {
+        self.jobs.get(scope, id).await
+    }
+    async fn list(
+        &self,
+        filter: &JobFilter,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<JobPage, StoreError> {
+        self.jobs.list(filter, after, limit).await
+    }
+    async fn steps(
+        &self,
+        steps: Vec<(String, Step)>,
+        now: Timestamp,
+    ) -> Result<Vec<Option<Result<Stepped, Refusal>>>, StoreError> {
+        self.check("steps")?;
+        self.jobs.steps(steps, now).await
+    }
+    async fn cancel_all(&self, filter: &JobFilter, now: Timestamp) -> Result<u64, StoreError> {
+        self.check("cancel_all")?;
+        self.jobs.cancel_all(filter, now).await
+    }
+    async fn claim(&self, claim: Claim) -> Result<Vec<Job>, StoreError> {
+        self.check("claim")?;
+        self.jobs.claim(claim).await
+    }
+    async fn earliest(&self) -> Result<Option<Timestamp>, StoreError> {
+        self.looks.fetch_add(1, Ordering::Relaxed);
+        self.check("earliest")?;
+        self.jobs.earliest().await
+    }
+    async fn counts(&self, now: Timestamp) -> Result<JobCounts, StoreError> {
+        self.check("counts")?;
+        self.jobs.counts(now).await
+    }
+    async fn purge(&self, ended_before: Timestamp, limit: usize) -> Result<u64, StoreError> {
+        self.check("purge")?;
+        self.jobs.purge(ended_before, limit).await
+    }
+    fn wakes(&self) -> BoxStream<'static, ()> {
+        self.jobs.wakes()
+    }
+}
+
+#[tokio::test]
+async fn an_outcome_waits_for_a_store_that_is_away() {
+    let store = Arc::new(Faulty::default());
+    let mut bench = Bench::over(store.clone(), WorkerLimits::default(), Receiver::start(false).await).await;
+    let id = bench.job("c", Duration::ZERO).await;
+    bench.receiver.next().await;
+    store.down.store(true, Ordering::Relaxed);
+    bench.receiver.gate.send_replace(true);
+    bench
+        .until("the store has refused the outcome", async || {
+            store.refused.lock().unwrap().iter().filter(|what| **what == "steps").count() >= 3
+        })
+        .await;
+    let ahead = bench.worker.act(Scope::default(), id.clone(), Step::Cancel).await;
+    assert!(ahead.is_err(), "a step that cannot be stored is an error");
+    store.down.store(false, Ordering::Relaxed);
+    bench.until("the outcome is stored", async || bench.state(&id).await == JobState::Completed).await;
+    bench.end().await;
+}
+
+#[tokio::test]
+async fn nobody_asks_the_store_without_need() {
+    let store = Arc::new(Faulty::default());
+    let limits = WorkerLimits { concurrency: 1, ..WorkerLimits::default() };
+    let mut bench = Bench::over(store.clone(), limits, Receiver::start(false).await).await;
+    for _ in 0..50 {
+        bench.job("c", Duration::ZERO).await;
+    }
+    bench.receiver.next().await;
+    bench.until_delivering(1).await;
+    let before = store.looks.load(Ordering::Relaxed);
+    // A quarter of a minute with the only slot taken and much that is due: a look a second.
+    for _ in 0..150 {
+        bench.clock.advance(Duration::from_millis(100));
+        for _ in 0..20 {
+            tokio::task::yield_now().await;
+        }
+    }
+    let looks = store.looks.load(Ordering::Relaxed) - before;
+    assert!((5..=40).contains(&looks), "{looks} looks");
+    bench.receiver.gate.send_replace(true);
+    bench
+        .until("all are delivered", async || {
+            let counts = bench.jobs.counts(bench.worker.now()).await.unwrap();
+            counts.by_state.get(&JobState::Completed) == Some(&50)
+        })
+        .await;
+    bench.end().await;
+}

@@ -1,0 +1,67 @@
+//! Jobs without a server: a store, a schedule, and the loop that a scheduler runs around them.
+//!
+//! `cargo run -p examples --example schedule_a_job`
+
+use std::error::Error;
+use std::time::Duration;
+
+use agent_core::clock::{Clock, SystemClock};
+use agent_core::job::{Claim, Job, JobPayload, JobStore, MemoryJobs, NewJob, Outcome, Quota, Step};
+use agent_core::schedule::ScheduleSpec;
+use jiff::Timestamp;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    futures_executor::block_on(async {
+        let jobs = MemoryJobs::default();
+        let now = Timestamp::now();
+        let spec: ScheduleSpec = serde_json::from_str(r#"{"everyMs": 1000}"#)?;
+        let job = Job::new(NewJob::new(reminder()?, spec.resolve(now)?), now);
+        let id = job.id.clone();
+        jobs.insert(vec![job]).await?;
+
+        for _ in 0..3 {
+            let job = next(&jobs).await?;
+            say(&format!("{} at {:.3}", job.occurrence_key(), job.place.scheduled_for));
+            // Whatever the work is, its outcome is told under the claim's number. An occurrence that failed is
+            // tried again, and one whose teller never came back too.
+            let end = Step::End {
+                fence: job.fence,
+                outcome: Outcome::Succeeded,
+                took: Duration::ZERO,
+                status: None,
+                jitter: 0,
+            };
+            jobs.steps(vec![(job.id, end)], Timestamp::now()).await?;
+        }
+        jobs.steps(vec![(id, Step::Cancel)], Timestamp::now()).await?;
+        Ok(())
+    })
+}
+
+fn reminder() -> Result<JobPayload, Box<dyn Error>> {
+    let payload: JobPayload = serde_json::from_str(
+        r#"{"kind": "agent", "userId": "ada", "companyId": "acme", "agentId": "gardener",
+            "message": "What needs water today?"}"#,
+    )?;
+    payload.validate()?;
+    Ok(payload)
+}
+
+/// Waits until a job is due and claims it.
+async fn next(jobs: &MemoryJobs) -> Result<Job, Box<dyn Error>> {
+    loop {
+        let now = Timestamp::now();
+        let lease = now.checked_add(Duration::from_secs(30))?;
+        let claim = Claim { now, until: now, lease, limit: 1, quota: Quota::new(1) };
+        if let Some(job) = jobs.claim(claim).await?.pop() {
+            return Ok(job);
+        }
+        let earliest = jobs.earliest().await?.ok_or("nothing is left to wait for")?;
+        SystemClock.sleep(Duration::try_from(earliest.duration_since(now)).unwrap_or_default()).await;
+    }
+}
+
+#[expect(clippy::print_stdout, reason = "it is what an example is for")]
+fn say(text: &str) {
+    println!("{text}");
+}

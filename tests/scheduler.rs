@@ -1,0 +1,99 @@
+//! The scheduler from outside: its routes, and what its receiver sees.
+
+mod deliveries;
+mod health;
+mod openapi;
+mod replicas;
+mod routes;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use agent_core::job::{JobStore, MemoryJobs};
+use reqwest::Response;
+use serde_json::{Value, json};
+
+use crate::support::PATIENCE;
+use crate::support::server::{self, PULSE_SECRET, Server};
+use crate::support::vendor::Vendor;
+
+/// A scheduler, and a receiver that does what the delivered job's agent says.
+struct Bench {
+    scheduler: Server,
+    receiver: Vendor,
+}
+
+async fn open() -> Bench {
+    open_with(&[]).await
+}
+
+async fn open_with(settings: &[(&str, &str)]) -> Bench {
+    open_over(Arc::new(MemoryJobs::default()), settings).await
+}
+
+async fn open_over(jobs: Arc<dyn JobStore>, settings: &[(&str, &str)]) -> Bench {
+    let receiver = Vendor::start().await;
+    let scheduler = server::scheduler(jobs, &callback(&receiver), settings).await;
+    Bench { scheduler, receiver }
+}
+
+fn callback(receiver: &Vendor) -> String {
+    format!("http://{}/callback", receiver.address)
+}
+
+/// A tool's job for an agent, whose name decides what the receiver does.
+fn payload(agent: &str) -> Value {
+    json!({"kind": "tool", "userId": "u1", "companyId": "c1", "agentId": agent, "toolId": "createTodo"})
+}
+
+impl Bench {
+    async fn ask(&self, method: &str, path: &str, body: Option<&Value>) -> Response {
+        ask(&self.scheduler, method, path, body).await
+    }
+
+    /// Makes a job and gives its id.
+    async fn job(&self, mut body: Value, payload: Value) -> String {
+        body["payload"] = payload;
+        let response = self.ask("POST", "/jobs", Some(&body)).await;
+        assert_eq!(response.status(), 201, "{}", response.text().await.expect("a body"));
+        json_of(response).await["jobId"].as_str().expect("an id").to_owned()
+    }
+
+    async fn get(&self, id: &str) -> Value {
+        json_of(self.ask("GET", &format!("/jobs/{id}"), None).await).await
+    }
+
+    /// Waits until a job is as is wanted.
+    async fn until(&self, id: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+        let waiting = async {
+            loop {
+                let job = self.get(id).await;
+                if wanted(&job) {
+                    return job;
+                }
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        match tokio::time::timeout(PATIENCE, waiting).await {
+            Ok(job) => job,
+            Err(_) => panic!("it stays {}", self.get(id).await),
+        }
+    }
+
+    async fn until_state(&self, id: &str, state: &str) -> Value {
+        self.until(id, |job| job["state"] == state).await
+    }
+}
+
+async fn ask(server: &Server, method: &str, path: &str, body: Option<&Value>) -> Response {
+    let mut request = server.request(method, path).bearer_auth(PULSE_SECRET);
+    if let Some(body) = body {
+        request = request.json(body);
+    }
+    request.send().await.expect("the scheduler answers")
+}
+
+async fn json_of(response: Response) -> Value {
+    let body = response.text().await.expect("a whole body");
+    serde_json::from_str(&body).unwrap_or_else(|_| panic!("JSON: {body}"))
+}

@@ -1,0 +1,254 @@
+//! What the receiver sees, and what becomes of a job by what it answers.
+
+use std::time::{Duration, SystemTime};
+
+use agent_core::role::Secret;
+use agent_http::webhook;
+use http::{HeaderMap, HeaderName, HeaderValue};
+use serde_json::{Value, json};
+
+use super::{json_of, open, open_with, payload};
+use crate::support::server::PULSE_SECRET;
+use crate::support::vendor::{Received, Step, plain};
+
+fn now() -> Value {
+    json!({"delayMs": 0})
+}
+
+fn headers(received: &Received) -> HeaderMap {
+    let lines = received.head.lines().skip(1).filter_map(|line| line.split_once(": "));
+    let header = |(name, value): (&str, &str)| {
+        (name.parse::<HeaderName>().expect("a name"), value.parse::<HeaderValue>().expect("a value"))
+    };
+    lines.map(header).collect()
+}
+
+#[tokio::test]
+async fn a_delivery_is_the_payload_signed_and_never_early() {
+    let bench = open().await;
+    bench.receiver.on("a1", [plain("200 OK", "", "{\"much\":\"ignored\"}")]);
+    let mut asked = payload("a1");
+    asked["arguments"] = json!({"title": "Grüße"});
+    let id = bench.job(json!({"delayMs": 300}), asked.clone()).await;
+    let due = bench.get(&id).await["executeAt"].as_str().expect("a time").to_owned();
+    bench.receiver.until_received("a1", 1).await;
+    let arrived = SystemTime::now();
+    let received = bench.receiver.received().remove(0);
+
+    assert!(received.head.starts_with("POST /callback HTTP/1.1\r\n"), "{}", received.head);
+    let mut expected = asked;
+    expected["jobId"] = json!(id);
+    (expected["occurrence"], expected["attempt"]) = (json!(1), json!(1));
+    expected["scheduledFor"] = json!(due);
+    assert_eq!(received.json(), expected);
+    let due: SystemTime = due.parse::<jiff::Timestamp>().expect("a time").into();
+    assert!(arrived >= due, "it is early by {:?}", due.duration_since(arrived));
+
+    let headers = headers(&received);
+    assert_eq!(headers["authorization"], format!("Bearer {PULSE_SECRET}"));
+    assert_eq!(headers["content-type"], "application/json");
+    assert_eq!(headers["webhook-id"], format!("{id}:1"));
+    // By the standard's own library, which wants its key in base64, and by ours.
+    let third_party = standardwebhooks::Webhook::from_bytes(PULSE_SECRET.into()).expect("a key");
+    third_party.verify(&received.body, &headers).expect("the signature holds");
+    let secrets = [Secret::new(PULSE_SECRET)];
+    assert_eq!(webhook::verify(&secrets, &headers, &received.body, arrived), Ok(&*format!("{id}:1")));
+    let done = bench.until_state(&id, "completed").await;
+    assert_eq!((&done["attempts"][0]["status"], &done["attempts"][0]["attempt"]), (&json!(200), &json!(1)));
+    assert!(done["attempts"][0]["durationMs"].is_u64() && done.get("lastError").is_none(), "{done}");
+}
+
+/// What the receiver answers, the state that follows, the status that is noted, and what the error says.
+type Case = (&'static str, Vec<Step>, &'static str, Option<u16>, &'static str);
+
+#[tokio::test]
+async fn the_answer_decides() {
+    let status = |line: &str| plain(line, "", "");
+    let cases: Vec<Case> = vec![
+        ("ok", status("200 OK"), "completed", Some(200), ""),
+        ("created", status("201 Created"), "completed", Some(201), ""),
+        ("empty", vec![Step::Send(b"HTTP/1.1 204 No Content\r\n\r\n".into())], "completed", Some(204), ""),
+        ("gone", status("410 Gone"), "cancelled", Some(410), ""),
+        (
+            "bad",
+            plain("400 Bad Request", "", "no such tool"),
+            "discarded",
+            Some(400),
+            "HTTP 400: no such tool",
+        ),
+        ("large", status("413 Too Large"), "discarded", Some(413), "HTTP 413"),
+        ("type", status("415 Type"), "discarded", Some(415), "HTTP 415"),
+        ("sense", status("422 Sense"), "discarded", Some(422), "HTTP 422"),
+        ("who", status("401 Who"), "retryable", Some(401), "HTTP 401"),
+        ("no", status("403 No"), "retryable", Some(403), "HTTP 403"),
+        ("where", status("404 Where"), "retryable", Some(404), "HTTP 404"),
+        ("how", status("405 How"), "retryable", Some(405), "HTTP 405"),
+        ("slow", status("408 Slow"), "retryable", Some(408), "HTTP 408"),
+        ("busy", status("409 Busy"), "retryable", Some(409), "HTTP 409"),
+        ("early", status("425 Early"), "retryable", Some(425), "HTTP 425"),
+        ("many", status("429 Many"), "retryable", Some(429), "HTTP 429"),
+        ("fault", status("500 Fault"), "retryable", Some(500), "HTTP 500"),
+        ("away", status("503 Away"), "retryable", Some(503), "HTTP 503"),
+        ("moved", plain("307 Moved", "location: /other\r\n", ""), "retryable", None, "redirects"),
+        (
+            "garbage",
+            vec![Step::Send(b"\x00\x01garbage\r\n\r\n".into()), Step::Close],
+            "retryable",
+            None,
+            "HTTP",
+        ),
+        ("reset", vec![Step::Reset], "retryable", None, "without an answer"),
+        ("closed", vec![Step::Close], "retryable", None, "without an answer"),
+        // The head has said that it is done.
+        (
+            "cut",
+            vec![Step::Send(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n".into()), Step::Reset],
+            "completed",
+            Some(200),
+            "",
+        ),
+    ];
+    let bench = open().await;
+    for (name, answer, state, status, error) in cases {
+        bench.receiver.on(name, [answer]);
+        let id = bench.job(now(), payload(name)).await;
+        let job = bench.until(&id, |job| job.get("attempts").is_some()).await;
+        assert_eq!(job["state"], state, "{name}: {job}");
+        assert_eq!(job["attempts"][0]["status"].as_u64(), status.map(u64::from), "{name}: {job}");
+        let told = job["lastError"].as_str().unwrap_or_default();
+        assert_eq!(error.is_empty(), told.is_empty(), "{name}: {told}");
+        assert!(told.contains(error), "{name}: {told}");
+        bench.ask("DELETE", &format!("/jobs/{id}"), None).await;
+    }
+    let paths: Vec<_> = bench.receiver.received().iter().map(|received| received.path().to_owned()).collect();
+    assert!(paths.iter().all(|path| path == "/callback"), "no redirect is followed: {paths:?}");
+}
+
+#[tokio::test]
+async fn an_error_tells_the_receivers_reason_and_no_secret() {
+    let bench = open().await;
+    let problem =
+        json!({"code": "NOT_FOUND", "detail": "there is no such agent", "requestId": "r"}).to_string();
+    let head = format!(
+        "HTTP/1.1 422 X\r\ncontent-type: application/problem+json\r\ncontent-length: {}\r\n\r\n{problem}",
+        problem.len()
+    );
+    bench.receiver.on("problem", [vec![Step::Send(head.into())]]);
+    bench.receiver.on("echo", [plain("422 X", "", &format!("you sent\n Bearer {PULSE_SECRET}"))]);
+    bench.receiver.on("long", [plain("422 X", "", &"long ".repeat(100_000))]);
+    for (agent, expected) in [
+        ("problem", "HTTP 422: NOT_FOUND: there is no such agent"),
+        ("echo", "HTTP 422: you sent Bearer ***"),
+    ] {
+        let id = bench.job(now(), payload(agent)).await;
+        assert_eq!(bench.until_state(&id, "discarded").await["lastError"], expected);
+    }
+    let id = bench.job(now(), payload("long")).await;
+    let error = bench.until_state(&id, "discarded").await["lastError"].as_str().expect("text").len();
+    assert!((400..=600).contains(&error), "{error} bytes");
+}
+
+#[tokio::test]
+async fn what_failed_is_tried_again_and_asks_are_heeded() {
+    let bench = open().await;
+    bench.receiver.on("twice", [plain("503 Away", "retry-after: 0\r\n", ""), plain("200 OK", "", "")]);
+    let id = bench.job(now(), payload("twice")).await;
+    bench.until_state(&id, "completed").await;
+    let bodies = bench.receiver.received_for("twice");
+    assert_eq!((&bodies[0]["attempt"], &bodies[1]["attempt"]), (&json!(1), &json!(2)));
+    let received = bench.receiver.received();
+    let ids: Vec<_> = received.iter().map(|received| headers(received)["webhook-id"].clone()).collect();
+    assert_eq!(ids[0], ids[1], "it is the same message");
+
+    let in_an_hour = httpdate::fmt_http_date(SystemTime::now() + Duration::from_secs(3600));
+    for (agent, value, least) in [
+        ("seconds", "7200", 7190),
+        ("date", in_an_hour.as_str(), 3590),
+        ("too-long", "999999999", 24 * 3600 - 10),
+        ("nonsense", "soon", 0),
+    ] {
+        bench.receiver.on(agent, [plain("429 Many", &format!("retry-after: {value}\r\n"), "")]);
+        let id = bench.job(now(), payload(agent)).await;
+        let job = bench.until_state(&id, "retryable").await;
+        let due: SystemTime =
+            job["executeAt"].as_str().expect("a time").parse::<jiff::Timestamp>().expect("a time").into();
+        let wait = due.duration_since(SystemTime::now()).unwrap_or_default().as_secs();
+        assert!((least..=24 * 3600).contains(&wait), "{agent}: {wait} s");
+    }
+}
+
+#[tokio::test]
+async fn a_receiver_that_says_nothing_has_failed_in_time() {
+    let bench = open_with(&[("CALLBACK_TIMEOUT_MS", "100")]).await;
+    bench.receiver.on("silent", [vec![Step::Stall]]);
+    let id = bench.job(now(), payload("silent")).await;
+    let job = bench.until_state(&id, "retryable").await;
+    assert!(job["lastError"].as_str().expect("text").contains("in time"), "{job}");
+    bench.receiver.until_left(1).await;
+}
+
+#[tokio::test]
+async fn a_receiver_that_is_not_there_is_tried_again() {
+    let bench = open().await;
+    let address = bench.receiver.address;
+    drop(bench.receiver);
+    let scheduler = bench.scheduler;
+    let body = json!({"payload": payload("a1"), "delayMs": 0});
+    let made = json_of(super::ask(&scheduler, "POST", "/jobs", Some(&body)).await).await;
+    let id = made["jobId"].as_str().expect("an id").to_owned();
+    let path = format!("/jobs/{id}");
+    let waiting = async {
+        loop {
+            let job = json_of(super::ask(&scheduler, "GET", &path, None).await).await;
+            if job["state"] == "retryable" {
+                return job;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let job = tokio::time::timeout(crate::support::PATIENCE, waiting).await.expect("it is tried");
+    let error = job["lastError"].as_str().expect("text");
+    assert!(!error.contains(&address.to_string()), "{error}");
+}
+
+#[tokio::test]
+async fn what_was_discarded_can_be_run_again() {
+    let bench = open().await;
+    bench.receiver.on("later", [plain("400 Bad", "", ""), plain("200 OK", "", "")]);
+    let id = bench.job(now(), payload("later")).await;
+    bench.until_state(&id, "discarded").await;
+    let again = json_of(bench.ask("POST", &format!("/jobs/{id}/redrive"), None).await).await;
+    assert_eq!(again["state"], "scheduled");
+    bench.until_state(&id, "completed").await;
+    let bodies = bench.receiver.received_for("later");
+    assert_eq!(bodies[0]["occurrence"], bodies[1]["occurrence"]);
+}
+
+#[tokio::test]
+async fn a_periodic_job_goes_on_and_keeps_its_dead_letters() {
+    let bench = open().await;
+    bench.receiver.on("tick", [plain("400 Bad", "", "why"), plain("200 OK", "", "")]);
+    let id = bench.job(json!({"everyMs": 1000}), payload("tick")).await;
+    let job = bench.until(&id, |job| job["occurrence"].as_u64() >= Some(3)).await;
+    assert_eq!(job["deadLetters"][0]["error"], "HTTP 400: why", "{job}");
+    assert_eq!(job["deadLetters"][0]["occurrence"], 1);
+    let list = json_of(bench.ask("GET", "/jobs?state=discarded", None).await).await;
+    assert_eq!(list["jobs"][0]["jobId"], json!(id));
+    bench.ask("DELETE", &format!("/jobs/{id}"), None).await;
+    let times: Vec<_> =
+        bench.receiver.received_for("tick").iter().map(|body| body["scheduledFor"].clone()).collect();
+    let mut unique = times.clone();
+    unique.dedup();
+    assert_eq!(times, unique, "no occurrence comes twice");
+}
+
+#[tokio::test]
+async fn connections_are_used_again() {
+    let bench = open().await;
+    bench.receiver.on("a1", [plain("200 OK", "", "{}")]);
+    for _ in 0..10 {
+        let id = bench.job(now(), payload("a1")).await;
+        bench.until_state(&id, "completed").await;
+    }
+    assert_eq!(bench.receiver.connections(), 1);
+}

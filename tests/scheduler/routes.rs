@@ -1,0 +1,298 @@
+//! Every route with good and bad input.
+
+use serde_json::{Value, json};
+
+use super::{json_of, open, open_with, payload};
+use crate::support::problem;
+use crate::support::server::PULSE_SECRET;
+use crate::support::vendor::{Step, plain};
+
+/// Far enough away to be left alone.
+fn tomorrow() -> Value {
+    json!({"delayMs": 86_400_000})
+}
+
+#[tokio::test]
+async fn a_job_is_made_shown_moved_and_cancelled() {
+    let bench = open().await;
+    let body = json!({
+        "payload": payload("a1"), "executeAt": "2030-01-02T03:04:05+01:00", "maxAttempts": 3, "misfire": "skip",
+        "overlap": "queue",
+    });
+    let made = bench.ask("POST", "/jobs", Some(&body)).await;
+    assert_eq!(made.status(), 201);
+    let location = made.headers()["location"].to_str().expect("text").to_owned();
+    let made = json_of(made).await;
+    assert_eq!(made["executeAt"], "2030-01-02T02:04:05.000Z");
+    let id = made["jobId"].as_str().expect("an id");
+    assert_eq!(location, format!("/jobs/{id}"));
+
+    let mut shown = bench.get(id).await;
+    let created = shown.as_object_mut().expect("an object").remove("createdAt").expect("a time");
+    assert!(created.as_str().is_some_and(|time| time.ends_with('Z')), "{created}");
+    let expected = json!({
+        "jobId": id, "state": "scheduled", "payload": payload("a1"),
+        "schedule": {"executeAt": "2030-01-02T02:04:05.000Z"}, "executeAt": "2030-01-02T02:04:05.000Z",
+        "scheduledFor": "2030-01-02T02:04:05.000Z", "occurrence": 1, "attempt": 0, "paused": false,
+        "misfire": "skip", "overlap": "queue", "maxAttempts": 3,
+    });
+    assert_eq!(shown, expected);
+
+    let moved = json!({"cron": "0 8 * * *", "timezone": "Europe/Berlin"});
+    let moved = json_of(bench.ask("POST", &format!("/jobs/{id}/reschedule"), Some(&moved)).await).await;
+    assert_eq!((&moved["jobId"], &moved["delivering"]), (&json!(id), &json!(false)));
+    for (path, state) in [("pause", "paused"), ("pause", "paused"), ("resume", "scheduled")] {
+        let acted = bench.ask("POST", &format!("/jobs/{id}/{path}"), None).await;
+        assert_eq!(acted.status(), 200);
+        assert_eq!(json_of(acted).await["state"], state, "{path}");
+    }
+    problem(bench.ask("POST", &format!("/jobs/{id}/redrive"), None).await, 409, "CONFLICT").await;
+    for _ in 0..2 {
+        let cancelled = json_of(bench.ask("DELETE", &format!("/jobs/{id}"), None).await).await;
+        assert_eq!((&cancelled["state"], &cancelled["delivering"]), (&json!("cancelled"), &json!(false)));
+    }
+    for path in ["pause", "resume", "redrive"] {
+        problem(bench.ask("POST", &format!("/jobs/{id}/{path}"), None).await, 409, "CONFLICT").await;
+    }
+    let moved = bench.ask("POST", &format!("/jobs/{id}/reschedule"), Some(&tomorrow())).await;
+    problem(moved, 409, "CONFLICT").await;
+}
+
+#[tokio::test]
+async fn asking_twice_is_harmless() {
+    let bench = open().await;
+    let ask = |body: Value| {
+        let bench = &bench;
+        async move {
+            let response = bench.ask("POST", "/jobs", Some(&body)).await;
+            (response.status().as_u16(), json_of(response).await)
+        }
+    };
+    let body = |company: &str, delay: u64| {
+        let mut payload = payload("a1");
+        payload["companyId"] = company.into();
+        payload["arguments"] = json!({"a": 1, "b": 2});
+        json!({"payload": payload, "delayMs": delay, "idempotencyKey": "k"})
+    };
+    let (status, first) = ask(body("c1", 60_000)).await;
+    assert_eq!(status, 201);
+    let mut other_order = body("c1", 60_000);
+    other_order["payload"]["arguments"] = json!({"b": 2, "a": 1});
+    assert_eq!(ask(other_order).await, (200, first.clone()));
+    let (status, refused) = ask(body("c1", 60_001)).await;
+    assert_eq!((status, &refused["code"]), (409, &json!("CONFLICT")));
+    let (status, other) = ask(body("c2", 60_001)).await;
+    assert_eq!(status, 201, "a key is the company's own");
+    assert_ne!(other["jobId"], first["jobId"]);
+}
+
+#[tokio::test]
+async fn bad_jobs_are_refused_with_the_field_that_is_wrong() {
+    let bench = open().await;
+    let with = |name: &str, value: Value| {
+        let mut body = json!({"payload": payload("a1"), "delayMs": 1000});
+        match name.strip_prefix("payload.") {
+            Some(name) => body["payload"][name] = value,
+            None => body[name] = value,
+        }
+        body
+    };
+    let long = "x".repeat(300);
+    for (body, named) in [
+        (json!({"delayMs": 1}), "payload"),
+        (json!({"payload": payload("a1")}), "executeAt"),
+        (with("everyMs", json!(1000)), "everyMs"),
+        (with("delayMs", json!(-1)), "delayMs"),
+        (with("delayMs", json!("soon")), "delayMs"),
+        (with("delayMs", json!(u64::MAX)), "delayMs"),
+        (with("timezone", json!("Mars/Olympus")), "timezone"),
+        (with("maxAttempts", json!(0)), "maxAttempts"),
+        (with("maxAttempts", json!(101)), "maxAttempts"),
+        (with("misfire", json!("never")), "misfire"),
+        (with("overlap", json!("twice")), "overlap"),
+        (with("idempotencyKey", json!("")), "idempotencyKey"),
+        (with("idempotencyKey", json!(long)), "idempotencyKey"),
+        (with("payload.kind", json!("shell")), "payload.kind"),
+        (with("payload.userId", json!("")), "userId"),
+        (with("payload.companyId", json!(long)), "companyId"),
+        (with("payload.toolId", Value::Null), "toolId"),
+        (with("payload.timezone", json!("Mars/Olympus")), "timezone"),
+        (with("payload.kind", json!("agent")), "message"),
+        (json!({"payload": payload("a1"), "cron": "0 0 31 2 *"}), "cron"),
+        (json!({"payload": payload("a1"), "cron": "every day"}), "cron"),
+        (json!({"payload": payload("a1"), "everyMs": 10}), "everyMs"),
+        (json!({"payload": payload("a1"), "executeAt": "tomorrow"}), "executeAt"),
+    ] {
+        let refused = problem(bench.ask("POST", "/jobs", Some(&body)).await, 400, "INVALID_REQUEST").await;
+        let detail = refused["detail"].as_str().expect("text");
+        assert!(detail.contains(named), "{named}: {detail} of {body}");
+    }
+    let list = json_of(bench.ask("GET", "/jobs", None).await).await;
+    assert_eq!(list, json!({"jobs": []}), "nothing was stored");
+
+    let raw = |content_type: &str, body: String| {
+        let request = bench.scheduler.request("POST", "/jobs").bearer_auth(PULSE_SECRET);
+        request.header("content-type", content_type).body(body).send()
+    };
+    problem(raw("application/json", "{".into()).await.unwrap(), 400, "INVALID_REQUEST").await;
+    problem(raw("application/json", "[".repeat(100_000)).await.unwrap(), 400, "INVALID_REQUEST").await;
+    problem(raw("text/plain", "{}".into()).await.unwrap(), 415, "UNSUPPORTED_MEDIA_TYPE").await;
+    problem(raw("application/json", " ".repeat(2 << 20)).await.unwrap(), 413, "PAYLOAD_TOO_LARGE").await;
+}
+
+#[tokio::test]
+async fn lists_are_filtered_and_come_in_pages() {
+    let bench = open().await;
+    let mut ids = Vec::new();
+    for (user, company, tool, assignment) in [
+        ("u1", "c1", "createTodo", None),
+        ("u1", "c1", "readTodos", Some("s1")),
+        ("u2", "c1", "createTodo", None),
+        ("u1", "c2", "createTodo", Some("s1")),
+    ] {
+        let mut payload = payload("a1");
+        (payload["userId"], payload["companyId"], payload["toolId"]) =
+            (user.into(), company.into(), tool.into());
+        if let Some(assignment) = assignment {
+            payload["assignmentId"] = assignment.into();
+        }
+        ids.push(bench.job(tomorrow(), payload).await);
+    }
+    bench.ask("POST", &format!("/jobs/{}/pause", ids[0]), None).await;
+    for (query, found) in [
+        ("", vec![0, 1, 2, 3]),
+        ("?userId=u1&companyId=c1", vec![0, 1]),
+        ("?companyId=c1&toolId=createTodo", vec![0, 2]),
+        ("?assignmentId=s1", vec![1, 3]),
+        ("?state=paused", vec![0]),
+        ("?state=completed", vec![]),
+        ("?userId=nobody", vec![]),
+        ("?limit=200&unknown=x", vec![0, 1, 2, 3]),
+    ] {
+        let list = json_of(bench.ask("GET", &format!("/jobs{query}"), None).await).await;
+        let listed: Vec<&str> = list["jobs"]
+            .as_array()
+            .expect("a list")
+            .iter()
+            .map(|job| job["jobId"].as_str().unwrap())
+            .collect();
+        let expected: Vec<&str> = found.into_iter().map(|index: usize| ids[index].as_str()).collect();
+        assert_eq!(listed, expected, "{query}");
+        assert!(list.get("nextCursor").is_none(), "{query}");
+    }
+    let first = json_of(bench.ask("GET", "/jobs?limit=3", None).await).await;
+    let cursor = first["nextCursor"].as_str().expect("there is more");
+    let second = json_of(bench.ask("GET", &format!("/jobs?limit=3&cursor={cursor}"), None).await).await;
+    assert_eq!(
+        (first["jobs"].as_array().map(Vec::len), &second["jobs"][0]["jobId"]),
+        (Some(3), &json!(ids[3]))
+    );
+    assert!(second.get("nextCursor").is_none());
+    for query in
+        ["limit=0", "limit=201", "limit=x", "state=lost", "userId=", "companyId=a&companyId=b", "cursor="]
+    {
+        problem(bench.ask("GET", &format!("/jobs?{query}"), None).await, 400, "INVALID_REQUEST").await;
+    }
+}
+
+#[tokio::test]
+async fn another_tenants_job_is_not_there() {
+    let bench = open().await;
+    let id = bench.job(tomorrow(), payload("a1")).await;
+    for query in ["companyId=c2", "userId=u2", "companyId=c1&userId=u2", "companyId=c2&userId=u1"] {
+        for (method, path) in [
+            ("GET", ""),
+            ("DELETE", ""),
+            ("POST", "/reschedule"),
+            ("POST", "/pause"),
+            ("POST", "/resume"),
+            ("POST", "/redrive"),
+        ] {
+            let body = (path == "/reschedule").then(tomorrow);
+            let path = format!("/jobs/{id}{path}?{query}");
+            problem(bench.ask(method, &path, body.as_ref()).await, 404, "NOT_FOUND").await;
+        }
+    }
+    assert_eq!(bench.get(&id).await["state"], "scheduled");
+    let path = format!("/jobs/{id}?companyId=c1&userId=u1");
+    assert_eq!(bench.ask("GET", &path, None).await.status(), 200);
+    problem(bench.ask("GET", "/jobs/unknown", None).await, 404, "NOT_FOUND").await;
+}
+
+#[tokio::test]
+async fn many_are_cancelled_at_once_and_never_by_a_forgotten_parameter() {
+    let bench = open().await;
+    let mut ids = Vec::new();
+    for tool in ["createTodo", "createTodo", "readTodos"] {
+        let mut payload = payload("a1");
+        payload["toolId"] = tool.into();
+        ids.push(bench.job(tomorrow(), payload).await);
+    }
+    for query in [
+        "",
+        "?userId=u1&companyId=c1",
+        "?userId=u1&toolId=createTodo",
+        "?companyId=c1&toolId=createTodo",
+        "?userId=u1&companyId=c1&toolId=",
+        "?userId=&companyId=&toolId=createTodo",
+        "?userId=u1&companyId=c1&state=scheduled",
+    ] {
+        problem(bench.ask("DELETE", &format!("/jobs{query}"), None).await, 400, "INVALID_REQUEST").await;
+    }
+    let path = "/jobs?userId=u1&companyId=c1&toolId=createTodo";
+    for cancelled in [2, 0] {
+        let answer = bench.ask("DELETE", path, None).await;
+        assert_eq!(json_of(answer).await, json!({ "cancelled": cancelled }));
+    }
+    assert_eq!(bench.get(&ids[2]).await["state"], "scheduled");
+    let none = "/jobs?userId=u1&companyId=c2&assignmentId=s1";
+    assert_eq!(json_of(bench.ask("DELETE", none, None).await).await["cancelled"], 0);
+}
+
+#[tokio::test]
+async fn only_who_has_the_secret_is_served() {
+    let previous = "pulse-canary-of-before";
+    let bench = open_with(&[("PULSE_SECRET_PREVIOUS", previous)]).await;
+    for (method, path) in [
+        ("POST", "/jobs"),
+        ("GET", "/jobs"),
+        ("DELETE", "/jobs"),
+        ("GET", "/jobs/x"),
+        ("DELETE", "/jobs/x"),
+        ("POST", "/jobs/x/reschedule"),
+        ("POST", "/jobs/x/pause"),
+        ("POST", "/jobs/x/resume"),
+        ("POST", "/jobs/x/redrive"),
+    ] {
+        for bearer in [None, Some("pulse-canary-012345678"), Some("")] {
+            let request = bench.scheduler.request(method, path);
+            let request = bearer.into_iter().fold(request, reqwest::RequestBuilder::bearer_auth);
+            problem(request.send().await.expect("it answers"), 401, "UNAUTHENTICATED").await;
+        }
+    }
+    let list = |bearer: &str| bench.scheduler.request("GET", "/jobs").bearer_auth(bearer).send();
+    assert_eq!(list(previous).await.unwrap().status(), 200);
+    assert_eq!(list(PULSE_SECRET).await.unwrap().status(), 200);
+    problem(bench.ask("PUT", "/jobs", None).await, 405, "METHOD_NOT_ALLOWED").await;
+    problem(bench.ask("GET", "/job", None).await, 404, "NOT_FOUND").await;
+}
+
+#[tokio::test]
+async fn who_acts_during_a_delivery_is_told_so() {
+    let bench = open().await;
+    let (gate, opened) = tokio::sync::watch::channel(false);
+    let slow = vec![Step::Until(opened), plain("200 OK", "", "{}").remove(0)];
+    for (act, method, path, state) in [
+        ("cancel", "DELETE", "", "cancelled"),
+        ("move", "POST", "/reschedule", "running"),
+        ("pause", "POST", "/pause", "paused"),
+    ] {
+        bench.receiver.on(act, [slow.clone()]);
+        let id = bench.job(json!({"delayMs": 0}), payload(act)).await;
+        bench.receiver.until_received(act, 1).await;
+        let body = (act == "move").then(tomorrow);
+        let acted = json_of(bench.ask(method, &format!("/jobs/{id}{path}"), body.as_ref()).await).await;
+        assert_eq!((&acted["delivering"], &acted["state"]), (&json!(true), &json!(state)), "{acted}");
+    }
+    gate.send_replace(true);
+}
