@@ -49,8 +49,6 @@ impl<S: HttpService> Connections<S> {
             // Without a timer hyper's head time-out does nothing.
             .timer(TokioTimer::new())
             .header_read_timeout(limits.head_read)
-            // The guard sees when a client leaves. hyper would keep a buffer on each stream to read nothing into.
-            .half_close(true)
             .max_header_size(limits.head_bytes)
             // The same number bounds what is buffered for a client that reads slowly.
             .max_buf_size(limits.head_bytes.max(SMALLEST_BUFFER));

@@ -149,18 +149,21 @@ impl<'a> Line<'a> {
     }
 }
 
-/// The text of an item. The node that responds streams an object as text; of that, the output alone is meant
-/// for people.
+/// The text of an item.
 fn text(content: Content<'_>) -> Result<Cow<'_, str>, Failure> {
-    let text = match content {
-        Content::Text(text) => text,
-        Content::Nothing => return Ok(Cow::Borrowed("")),
-        Content::NoText => return Err(failure::unreadable("an item's content is no text")),
-    };
-    Ok(match wrapped(&text) {
+    match content {
+        Content::Text(text) => Ok(of_people(text)),
+        Content::Nothing => Ok(Cow::Borrowed("")),
+        Content::NoText => Err(failure::unreadable("an item's content is no text")),
+    }
+}
+
+/// What is meant for people. The node that responds streams an object as text; of that, it is the output alone.
+pub(super) fn of_people(text: Cow<'_, str>) -> Cow<'_, str> {
+    match wrapped(&text) {
         Some(output) => Cow::Owned(output),
         None => text,
-    })
+    }
 }
 
 /// What a whole object says in place of its text. Agents may be asked for JSON, so of the names that other

@@ -12,11 +12,11 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::template::Template;
 use super::wire::{Call, Choice, Chunk, Text};
 use crate::lines::SseDecoder;
 use crate::model::failure::{cut_off, empty, no_answer, reported, unreadable};
 use crate::outbound::{BodyStream, OutboundResponse};
+use crate::template::Template;
 
 /// A stream of model events out of a response body.
 ///
