@@ -91,7 +91,8 @@ impl ToolLoop {
             context: Arc::new(context),
             round: 0,
             usage: Usage::default(),
-            ready: VecDeque::new(),
+            // Seldom more than one waits, and there is one of these for every open stream.
+            ready: VecDeque::with_capacity(1),
             state: State::Over,
         };
         rounds.begin_round(stream);

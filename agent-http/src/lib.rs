@@ -29,10 +29,9 @@
 //! - [`outbound`]: the one guarded client, so that the address policy, time-outs and caps hold everywhere.
 //! - [`lines`]: lines and server-sent events out of chunks, for whatever reads a stream.
 //! - [`backend`]: backends over HTTP: agent runtimes.
-//! - [`mcp`]: tools over the Model Context Protocol.
+//! - [`mcp`]: tools over the Model Context Protocol, agents' own for others and others' for the runtime.
 //! - [`model`]: models over HTTP: servers of the Chat Completions API, and Ollama.
 //! - [`messenger`]: a messenger's bots, through the operator's own runtime.
-//! - [`mcp`]: agents' tools over the Model Context Protocol.
 //!
 //! For the operator:
 //!
@@ -63,4 +62,5 @@ pub mod scheduler;
 pub mod secret;
 pub mod serve;
 pub mod stream;
+mod template;
 pub mod webhook;

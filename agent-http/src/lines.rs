@@ -15,7 +15,7 @@ pub const DEFAULT_LINE_LIMIT: usize = 1 << 20;
 const FIRST_CAPACITY: usize = 2 << 10;
 
 /// What an event's buffer starts with: a chunk of a model's answer is shorter.
-const FIRST_EVENT_CAPACITY: usize = 512;
+const FIRST_EVENT_CAPACITY: usize = 256;
 
 /// What a buffer keeps once a long line is through.
 const KEPT_CAPACITY: usize = 64 << 10;

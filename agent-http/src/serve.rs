@@ -22,6 +22,7 @@ mod guard;
 mod target;
 #[cfg(test)]
 mod tests;
+mod workers;
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -33,6 +34,7 @@ use http::{Request, Response};
 use tokio::net::TcpListener;
 
 pub use body::{Body, BodyError, ResponseBody, empty, full, streaming};
+pub use workers::Workers;
 
 /// What a server allows its clients. Every bound is finite; [`Default`] gives the documented values.
 #[derive(Clone, Debug)]
@@ -110,9 +112,36 @@ pub async fn serve<S: HttpService>(
     limits: ServeLimits,
     shutdown: impl Future<Output = ()>,
 ) -> io::Result<()> {
+    serve_on(None, listener, service, limits, shutdown).await
+}
+
+impl Workers {
+    /// As [`serve`], with connections on these threads instead of the caller's runtime.
+    ///
+    /// # Errors
+    ///
+    /// As [`serve`].
+    pub async fn serve<S: HttpService>(
+        self,
+        listener: TcpListener,
+        service: S,
+        limits: ServeLimits,
+        shutdown: impl Future<Output = ()>,
+    ) -> io::Result<()> {
+        serve_on(Some(self), listener, service, limits, shutdown).await
+    }
+}
+
+async fn serve_on<S: HttpService>(
+    workers: Option<Workers>,
+    listener: TcpListener,
+    service: S,
+    limits: ServeLimits,
+    shutdown: impl Future<Output = ()>,
+) -> io::Result<()> {
     let address = listener.local_addr()?;
     tracing::debug!(%address, "listening");
-    accept::run(listener, service, limits, shutdown).await;
+    accept::run(listener, service, limits, workers, shutdown).await;
     tracing::debug!(%address, "stopped");
     Ok(())
 }

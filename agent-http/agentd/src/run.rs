@@ -7,6 +7,7 @@ use std::sync::Arc;
 use agent_core::job::JobStore;
 use agent_core::model::Model;
 use agent_http::config::{AppConfig, RuntimeConfig, SchedulerConfig};
+use agent_http::serve::Workers;
 use agent_http::{app, runtime, scheduler, serve};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -69,7 +70,7 @@ pub async fn serve_app(
     });
     let upkeep = tokio::spawn(app::upkeep(app.clone()));
     let served =
-        serve::serve(listener, app::service(app.clone()), config.server.serve.clone(), shutdown).await;
+        workers()?.serve(listener, app::service(app.clone()), config.server.serve.clone(), shutdown).await;
     upkeep.abort();
     app.tools.server.audit().flush().await;
     served.map_err(StartError::Serve)
@@ -91,7 +92,8 @@ pub async fn serve_runtime(
         let runtime = runtime.clone();
         move || runtime.probe.drain()
     });
-    serve::serve(listener, runtime::service(runtime), config.server.serve.clone(), shutdown)
+    workers()?
+        .serve(listener, runtime::service(runtime), config.server.serve.clone(), shutdown)
         .await
         .map_err(StartError::Serve)
 }
@@ -118,6 +120,11 @@ pub async fn serve_scheduler(
     let served = serve::serve(listener, scheduler::service(scheduler), config.serve.clone(), shutdown);
     let (served, ()) = tokio::join!(served, worker);
     served.map_err(StartError::Serve)
+}
+
+/// The threads that connections run on.
+fn workers() -> Result<Workers, StartError> {
+    Workers::one_per_core().map_err(StartError::Serve)
 }
 
 /// Takes an address to listen on.

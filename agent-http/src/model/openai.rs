@@ -1,7 +1,6 @@
 //! Any server that speaks OpenAI's Chat Completions, streaming.
 
 mod stream;
-mod template;
 mod wire;
 
 use agent_core::error::{Failure, FailureKind};

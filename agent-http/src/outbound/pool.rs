@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use http::Uri;
-use tokio::runtime::Handle;
+use tokio::runtime::{self, Handle};
 use tokio::time::Instant;
 
 use super::connection::Connection;
@@ -14,16 +14,21 @@ use super::connection::Connection;
 /// How many idle connections are kept in all, since requests may name any number of hosts.
 const MAX_IDLE: usize = 1024;
 
-/// Scheme, host and port: what a connection can be reused for.
+/// What a connection can be reused for: scheme, host and port, and the runtime that watches its socket, as another
+/// one would only pass on each wake.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct Origin(Arc<str>);
+pub(super) struct Origin {
+    address: Arc<str>,
+    runtime: Option<runtime::Id>,
+}
 
 impl Origin {
-    /// The origin of an absolute URI that is as the URL standard writes it.
+    /// The origin of an absolute URI that is as the URL standard writes it, asked for where this is called.
     pub(super) fn of(uri: &Uri) -> Self {
         let scheme = uri.scheme_str().unwrap_or_default();
         let authority = uri.authority().map_or("", |authority| authority.as_str());
-        Self(format!("{scheme}://{authority}").into())
+        let runtime = Handle::try_current().ok().map(|handle| handle.id());
+        Self { address: format!("{scheme}://{authority}").into(), runtime }
     }
 }
 

@@ -12,7 +12,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::time;
 
 use super::connection::Connections;
-use super::{HttpService, ServeLimits};
+use super::{HttpService, ServeLimits, Workers};
 
 /// How long the loop pauses after an accept that failed for want of something; it doubles up to the last value.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -40,6 +40,7 @@ pub(super) async fn run<S: HttpService>(
     source: impl Accept,
     service: S,
     limits: ServeLimits,
+    workers: Option<Workers>,
     shutdown: impl Future<Output = ()>,
 ) {
     let drain = limits.drain;
@@ -47,7 +48,7 @@ pub(super) async fn run<S: HttpService>(
     let slots = Arc::new(Semaphore::new(places as usize));
     // A message says drain. The channel's end says stop at once, also if this very future is dropped.
     let (drain_all, draining) = watch::channel(());
-    let connections = Connections::new(service, limits, draining);
+    let connections = Connections::new(service, limits, draining, workers);
 
     accept_until(shutdown, &source, &slots, &connections).await;
     drop(source);

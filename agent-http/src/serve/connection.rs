@@ -1,11 +1,13 @@
 //! One task per connection: hyper over the guard, told when the server drains and when it ends.
 
+use std::future::{Future, poll_fn};
 use std::io;
 use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::task::Poll;
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -17,7 +19,7 @@ use tokio::sync::{OwnedSemaphorePermit, watch};
 
 use super::exchange::Exchanges;
 use super::guard::Guard;
-use super::{HttpService, ServeLimits};
+use super::{HttpService, ServeLimits, Workers};
 
 /// hyper's smallest buffer; it refuses a smaller one by panicking.
 const SMALLEST_BUFFER: usize = 8 * 1024;
@@ -31,10 +33,17 @@ pub(super) struct Connections<S> {
     limits: Arc<ServeLimits>,
     protocol: Arc<http1::Builder>,
     draining: watch::Receiver<()>,
+    workers: Option<Workers>,
 }
 
 impl<S: HttpService> Connections<S> {
-    pub(super) fn new(service: S, limits: ServeLimits, draining: watch::Receiver<()>) -> Self {
+    /// Connections run on `workers`, or where they are made.
+    pub(super) fn new(
+        service: S,
+        limits: ServeLimits,
+        draining: watch::Receiver<()>,
+        workers: Option<Workers>,
+    ) -> Self {
         let mut protocol = http1::Builder::new();
         protocol
             // Without a timer hyper's head time-out does nothing.
@@ -43,7 +52,7 @@ impl<S: HttpService> Connections<S> {
             .max_header_size(limits.head_bytes)
             // The same number bounds what is buffered for a client that reads slowly.
             .max_buf_size(limits.head_bytes.max(SMALLEST_BUFFER));
-        Self { service, limits: Arc::new(limits), protocol: Arc::new(protocol), draining }
+        Self { service, limits: Arc::new(limits), protocol: Arc::new(protocol), draining, workers }
     }
 
     /// Serves `stream` in a task that keeps `slot` until it ends.
@@ -51,17 +60,31 @@ impl<S: HttpService> Connections<S> {
         if let Err(error) = set_options(&stream, &self.limits) {
             tracing::debug!(%error, "cannot set the socket's options");
         }
-        let unread = Arc::new(AtomicBool::new(false));
-        let guard = Guard::new(stream, self.limits.write_stall, unread.clone());
-        let exchanges = Exchanges::new(self.service.clone(), peer, unread);
-        let connection = drive(self.protocol.serve_connection(guard, exchanges), self.draining.clone());
-        tokio::spawn(async move {
-            // A service's panic is caught at its exchange; this is for one in a response body.
-            if AssertUnwindSafe(connection).catch_unwind().await.is_err() {
-                tracing::error!(%peer, "a response body panicked; its connection is dropped");
+        let (service, protocol) = (self.service.clone(), self.protocol.clone());
+        let (write_stall, draining) = (self.limits.write_stall, self.draining.clone());
+        let serve = move |stream| {
+            let unread = Arc::new(AtomicBool::new(false));
+            let guard = Guard::new(stream, write_stall, unread.clone());
+            let exchanges = Exchanges::new(service, peer, unread);
+            // Futures keep what they were made of beside what they are at. Boxed before, a connection is there once.
+            let connection = Box::pin(protocol.serve_connection(guard, exchanges));
+            let connection = AssertUnwindSafe(drive(connection, draining)).catch_unwind();
+            async move {
+                // A service's panic is caught at its exchange; this is for one in a response body.
+                if connection.await.is_err() {
+                    tracing::error!(%peer, "a response body panicked; its connection is dropped");
+                }
+                drop(slot);
             }
-            drop(slot);
-        });
+        };
+        match &self.workers {
+            Some(workers) => {
+                if let Err(error) = workers.spawn(stream, serve) {
+                    tracing::error!(%error, "a connection cannot be handed over");
+                }
+            }
+            None => drop(tokio::spawn(serve(stream))),
+        }
     }
 }
 
@@ -80,25 +103,38 @@ fn set_options(stream: &TcpStream, limits: &ServeLimits) -> io::Result<()> {
 }
 
 async fn drive<S: HttpService>(
-    connection: http1::Connection<Guard, Exchanges<S>>,
+    mut connection: Pin<Box<http1::Connection<Guard, Exchanges<S>>>>,
     mut draining: watch::Receiver<()>,
 ) {
-    let mut connection = pin!(connection);
+    let news = draining.clone();
     loop {
-        tokio::select! {
-            biased;
-            ended = connection.as_mut() => {
-                if let Err(error) = ended {
-                    tracing::debug!(%error, "connection ended");
-                }
-                return;
+        let mut change = pin!(draining.changed());
+        let mut waits = false;
+        let step = poll_fn(|cx| {
+            if let Poll::Ready(ended) = connection.as_mut().poll(cx) {
+                return Poll::Ready(Step::Ended(ended));
             }
-            changed = draining.changed() => match changed {
-                Ok(()) => connection.as_mut().graceful_shutdown(),
-                Err(_) => return,
+            // All connections wait for the same news, and to wait anew at each poll would have them queue for it.
+            // A task wakes by the same waker all its life.
+            if waits && matches!(news.has_changed(), Ok(false)) {
+                return Poll::Pending;
             }
+            waits = true;
+            change.as_mut().poll(cx).map(Step::Changed)
+        });
+        match step.await {
+            Step::Ended(Ok(())) => return,
+            Step::Ended(Err(error)) => return tracing::debug!(%error, "connection ended"),
+            Step::Changed(Ok(())) => connection.as_mut().graceful_shutdown(),
+            Step::Changed(Err(_)) => return,
         }
     }
+}
+
+/// What a connection's task has come to.
+enum Step {
+    Ended(hyper::Result<()>),
+    Changed(Result<(), watch::error::RecvError>),
 }
 
 #[cfg(test)]

@@ -497,7 +497,7 @@ impl Accept for std::sync::Arc<Broken> {
 async fn errors_of_accept_do_not_make_a_busy_loop() {
     let source = std::sync::Arc::new(Broken(AtomicUsize::new(0)));
     let a_minute = tokio::time::sleep(Duration::from_secs(60));
-    accept::run(source.clone(), request::service(hello), ServeLimits::default(), a_minute).await;
+    accept::run(source.clone(), request::service(hello), ServeLimits::default(), None, a_minute).await;
     let calls = source.0.load(Ordering::Relaxed);
     assert!((50..100).contains(&calls), "{calls} in a minute, which should be about one a second");
 }
@@ -532,7 +532,7 @@ async fn errors_of_accept_pass() {
     let source =
         std::sync::Arc::new(Failing { errors: Mutex::new(errors), calls: AtomicUsize::new(0), listener });
     let service = request::service(hello);
-    let serving = accept::run(source.clone(), service, ServeLimits::default(), std::future::pending());
+    let serving = accept::run(source.clone(), service, ServeLimits::default(), None, std::future::pending());
     let task = tokio::spawn(serving);
     let mut client = TcpStream::connect(address).await.expect("a connection");
     client.write_all(closing("/").as_bytes()).await.expect("sent");

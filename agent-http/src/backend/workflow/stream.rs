@@ -3,6 +3,7 @@
 //! n8n announces everything as JSON, so the first line that is not blank decides: one of a stream's begins
 //! a stream, and anything else an answer that is read whole.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -13,10 +14,11 @@ use bytes::Bytes;
 use futures_util::{Stream, StreamExt};
 use memchr::memchr;
 
-use super::line::Line;
+use super::line::{self, Line};
 use super::{Announced, MAX_WHOLE_BYTES, answer, failure};
 use crate::lines::LineSplitter;
 use crate::outbound::BodyStream;
+use crate::template::Template;
 
 /// The events of one answer.
 ///
@@ -183,17 +185,36 @@ struct Transcript {
     /// The model calls that were begun and not ended.
     begun: usize,
     has_text: bool,
+    /// The last item, since the next one is like it.
+    template: Template,
 }
 
 impl Transcript {
     fn new(run: RunIds) -> Self {
-        Self { run, ready: VecDeque::new(), message: None, begun: 0, has_text: false }
+        Self {
+            run,
+            ready: VecDeque::with_capacity(1),
+            message: None,
+            begun: 0,
+            has_text: false,
+            template: Template::default(),
+        }
     }
 
     fn take_line(&mut self, line: &[u8]) -> Result<(), Failure> {
         match line.trim_ascii() {
             [] => Ok(()),
-            line => self.take(Line::parse(line)?),
+            line => {
+                if let Some(text) = self.template.read(line) {
+                    self.say(line::of_people(text.into()).into_owned());
+                    return Ok(());
+                }
+                let said = Line::parse(line)?;
+                if let Line::Item(Cow::Borrowed(text)) = said {
+                    self.template.learn(line, text);
+                }
+                self.take(said)
+            }
         }
     }
 

@@ -12,11 +12,11 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::template::Template;
 use super::wire::{Call, Choice, Chunk, Text};
 use crate::lines::SseDecoder;
 use crate::model::failure::{cut_off, empty, no_answer, reported, unreadable};
 use crate::outbound::{BodyStream, OutboundResponse};
+use crate::template::Template;
 
 /// A stream of model events out of a response body.
 ///
@@ -128,13 +128,20 @@ pub(super) fn whole(body: &[u8]) -> Result<VecDeque<ModelEvent>, Failure> {
 }
 
 /// What an answer has said so far.
-#[derive(Default)]
 struct Answer {
     ready: VecDeque<ModelEvent>,
     calls: Vec<Begun>,
     model: Option<String>,
     finish: Option<FinishReason>,
     spoke: bool,
+}
+
+impl Default for Answer {
+    fn default() -> Self {
+        // Seldom more than one waits, and there is one of these for every open stream.
+        let ready = VecDeque::with_capacity(1);
+        Self { ready, calls: Vec::new(), model: None, finish: None, spoke: false }
+    }
 }
 
 /// A call by what its later fragments may name it by.

@@ -110,7 +110,7 @@ impl WireUsage {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::openai::template::Template;
+    use crate::template::Template;
 
     #[test]
     fn a_text_without_escapes_lies_in_its_chunk_so_that_likeness_can_be_learnt() {

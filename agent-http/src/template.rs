@@ -1,12 +1,13 @@
-//! Most chunks of an answer differ from the one before in their text alone.
+//! Most chunks of an answer differ from the one before in their text alone, and perhaps in a time or a number.
 
 /// A chunk that was parsed and found to hold one piece of text and nothing else to tell.
 ///
 /// The next chunk of the same beginning and end holds another text in the same place. Reading it so
 /// gives what parsing gives, for a text without quotes, escapes and control characters stands in JSON
-/// as it is and ends nowhere but at its quote.
+/// as it is and ends nowhere but at its quote. What follows may have other digits in the place of its digits,
+/// such as those of a time: whoever learns a chunk reads no number of it.
 #[derive(Debug, Default)]
-pub(super) struct Template {
+pub(crate) struct Template {
     before: Vec<u8>,
     after: Vec<u8>,
 }
@@ -14,7 +15,7 @@ pub(super) struct Template {
 impl Template {
     /// Remembers a chunk by `text`, which lies within it; forgets what was there if it does not, as
     /// where a parser had to unescape it.
-    pub(super) fn learn(&mut self, chunk: &[u8], text: &str) {
+    pub(crate) fn learn(&mut self, chunk: &[u8], text: &str) {
         self.before.clear();
         self.after.clear();
         let start = (text.as_ptr() as usize).wrapping_sub(chunk.as_ptr() as usize);
@@ -24,14 +25,25 @@ impl Template {
     }
 
     /// The text of a chunk that is like the one remembered.
-    pub(super) fn read<'c>(&self, chunk: &'c [u8]) -> Option<&'c str> {
+    pub(crate) fn read<'c>(&self, chunk: &'c [u8]) -> Option<&'c str> {
         if self.before.is_empty() {
             return None;
         }
-        let text = chunk.strip_prefix(&*self.before)?.strip_suffix(&*self.after)?;
+        let rest = chunk.strip_prefix(&*self.before)?;
+        let (text, after) = rest.split_at_checked(rest.len().checked_sub(self.after.len())?)?;
+        if !is_like(after, &self.after) {
+            return None;
+        }
         let plain = !text.is_empty() && text.iter().all(|byte| *byte >= 0x20 && !b"\"\\".contains(byte));
         if plain { std::str::from_utf8(text).ok() } else { None }
     }
+}
+
+/// Whether two texts of one length differ in the values of digits alone.
+fn is_like(one: &[u8], other: &[u8]) -> bool {
+    let same = |(a, b): (&u8, &u8)| (a == b) | (a.is_ascii_digit() & b.is_ascii_digit());
+    // All of it, without a look at each: that is done many bytes at a time.
+    one == other || one.iter().zip(other).map(same).fold(true, |all, same| all & same)
 }
 
 #[cfg(test)]
@@ -62,6 +74,21 @@ mod tests {
         }
         let invalid = [&first[..33], &[0xff], &first[36..]].concat();
         assert_eq!(template.read(&invalid), None);
+    }
+
+    #[test]
+    fn digits_after_the_text_may_be_others() {
+        let line = br#"{"type":"item","content":"one","metadata":{"timestamp":1759233453214}}"#;
+        let mut template = Template::default();
+        template.learn(line, std::str::from_utf8(&line[26..29]).unwrap());
+        for (chunk, expected) in [
+            (r#"{"type":"item","content":"two","metadata":{"timestamp":1759233453299}}"#, Some("two")),
+            (r#"{"type":"item","content":"two","metadata":{"timestamp":17592334532990}}"#, None),
+            (r#"{"type":"item","content":"two","metadata":{"timestamp":175923345329-}}"#, None),
+            (r#"{"type":"ite7","content":"two","metadata":{"timestamp":1759233453299}}"#, None),
+        ] {
+            assert_eq!(template.read(chunk.as_bytes()), expected, "{chunk}");
+        }
     }
 
     #[test]

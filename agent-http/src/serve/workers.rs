@@ -1,0 +1,88 @@
+//! The threads that connections run on.
+
+use std::future::Future;
+use std::io;
+use std::num::NonZero;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use tokio::net::TcpStream;
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::oneshot;
+
+/// Threads that each run their own connections, from the first byte to the last, with a runtime of their own.
+///
+/// A stream is a long sequence of small pieces of work, each begun by the network. Where threads share that work,
+/// each piece may wake another thread, look for work that others have, and move the stream's state from one core's
+/// cache to another's, which costs more than the piece. Here nobody is woken but the thread that the network has
+/// woken already. The price is that a connection waits for others of its thread, so nothing that runs on one may
+/// take long.
+///
+/// Clones are the same threads. They end when the last clone is dropped, and with them what they run.
+#[derive(Clone, Debug)]
+pub struct Workers(Arc<Threads>);
+
+#[derive(Debug)]
+struct Threads {
+    runtimes: Vec<Handle>,
+    /// Whose turn it is.
+    next: AtomicUsize,
+    /// Dropped, they end the threads.
+    _running: Vec<oneshot::Sender<()>>,
+}
+
+impl Workers {
+    /// Starts one thread for each core that the process may use.
+    ///
+    /// # Errors
+    /// A thread or a runtime cannot be had.
+    pub fn one_per_core() -> io::Result<Self> {
+        Self::start(thread::available_parallelism().unwrap_or(NonZero::<usize>::MIN))
+    }
+
+    /// Starts `count` threads.
+    ///
+    /// # Errors
+    /// A thread or a runtime cannot be had.
+    pub fn start(count: NonZero<usize>) -> io::Result<Self> {
+        let (mut runtimes, mut running) = (Vec::new(), Vec::new());
+        for number in 1..=count.get() {
+            let runtime = Builder::new_current_thread().enable_all().build()?;
+            runtimes.push(runtime.handle().clone());
+            let (run, stopped) = oneshot::channel::<()>();
+            running.push(run);
+            thread::Builder::new().name(format!("serve-{number}")).spawn(move || {
+                // It ends by an error, since nothing is ever sent.
+                let _ = runtime.block_on(stopped);
+                // A look-up of a name that hangs does not hold up the end.
+                runtime.shutdown_background();
+            })?;
+        }
+        Ok(Self(Arc::new(Threads { runtimes, next: AtomicUsize::new(0), _running: running })))
+    }
+
+    /// Runs what `serve` makes of a stream on the thread whose turn it is.
+    ///
+    /// # Errors
+    /// The stream cannot be taken from the runtime that has accepted it.
+    pub(super) fn spawn<F>(
+        &self,
+        stream: TcpStream,
+        serve: impl FnOnce(TcpStream) -> F + Send + 'static,
+    ) -> io::Result<()>
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let stream = stream.into_std()?;
+        let turn = self.0.next.fetch_add(1, Ordering::Relaxed) % self.0.runtimes.len();
+        self.0.runtimes[turn].spawn(async move {
+            // Registered here, so that the network wakes this thread and no other.
+            match TcpStream::from_std(stream) {
+                Ok(stream) => serve(stream).await,
+                Err(error) => tracing::error!(%error, "a connection cannot be registered"),
+            }
+        });
+        Ok(())
+    }
+}
