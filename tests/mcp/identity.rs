@@ -163,7 +163,7 @@ async fn seen(world: &World, token: &str) -> Vec<String> {
 async fn everybody_sees_their_own_alone() {
     let world = World::start(Setup::default()).await;
     let mut cut = identity("ada", "c1", "a1");
-    cut.tools = Some(vec!["steps".into(), "remember".into()]);
+    cut.context.granted_tools = Some(vec!["steps".into(), "remember".into()]);
     let people = [
         ("ada", identity("ada", "c1", "a1")),
         ("bob", identity("bob", "c1", "a1")),

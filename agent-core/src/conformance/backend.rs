@@ -64,6 +64,7 @@ fn turn(subject: &BackendSubject, text: &str) -> Arc<Turn> {
         thread_id: "thread".to_owned(),
         run_id: "run".to_owned(),
         caller: Caller::Session,
+        granted_tools: None,
     };
     Arc::new(Turn {
         run: RunIds { thread_id: "thread".into(), run_id: "run".into() },

@@ -164,5 +164,6 @@ fn read_identity(context: Fields<'_>) -> Result<ExecutionContext, InvalidField> 
             Some("proactive") => Caller::Proactive,
             _ => Caller::Session,
         },
+        granted_tools: None,
     })
 }

@@ -70,12 +70,7 @@ struct SomeTokens;
 #[async_trait]
 impl Identities for SomeTokens {
     async fn of_token(&self, text: &str) -> Result<Option<Identity>, StoreError> {
-        Ok(text.starts_with("token").then(|| Identity {
-            id: text.into(),
-            context: context(),
-            tools: None,
-            calls: None,
-        }))
+        Ok(text.starts_with("token").then(|| Identity { id: text.into(), context: context(), calls: None }))
     }
 }
 

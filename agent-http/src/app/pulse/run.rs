@@ -91,6 +91,7 @@ async fn context(app: &App, delivery: &Delivery, role: &RoleBlock) -> Result<Exe
         // The same in every attempt, for tools that make their own effects happen once.
         run_id: delivery.occurrence_key(),
         caller: Caller::Proactive,
+        granted_tools: None,
     })
 }
 

@@ -49,6 +49,7 @@ fn turn_of(choice: Choice, role: Value, messages: Vec<Message>) -> Arc<Turn> {
             thread_id: "thread-1".into(),
             run_id: "run-1".into(),
             caller: Caller::Session,
+            granted_tools: None,
         },
         tool_choice: ToolChoice::Auto,
         thinking: None,
