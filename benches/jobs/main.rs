@@ -59,9 +59,10 @@ fn main() -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let check = options.check;
+    let receiver = Receiver::start()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     // As a task, for what is awaited outside of all tasks is polled by a thread that wakes in another way.
-    let lines = runtime.block_on(runtime.spawn(measure(options)))??;
+    let lines = runtime.block_on(runtime.spawn(measure(options, receiver)))??;
     println!("| what | reference | figure | ratio | limit | |\n|---|--:|--:|--:|--:|---|");
     for line in &lines {
         println!("{}", line.markdown());
@@ -70,7 +71,7 @@ fn main() -> Result<ExitCode> {
     Ok(if check && missed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-async fn measure(options: Options) -> Result<Vec<Line>> {
+async fn measure(options: Options, receiver: Receiver) -> Result<Vec<Line>> {
     let repeats = if options.quick { 1 } else { 5 };
     let mut lines = Vec::new();
     if options.store {
@@ -80,7 +81,6 @@ async fn measure(options: Options) -> Result<Vec<Line>> {
         Some(path) => path.canonicalize().with_context(|| format!("no agentd at {}", path.display()))?,
         None => service::build()?,
     };
-    let receiver = Receiver::start()?;
     if !options.periodic {
         let Measured { lines: of_store, small, large } = store::measure(repeats).await?;
         eprintln!("the store is measured");

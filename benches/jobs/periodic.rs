@@ -43,6 +43,7 @@ pub(crate) async fn measure(agentd: &Path, receiver: &Receiver) -> Result<Period
     tokio::time::sleep(SETTLED).await;
     ensure!(Timestamp::now() < due, "they were due before the scheduler was ready");
     let before = resident_kib(&service.process)?;
+    tokio::time::sleep(due.duration_since(Timestamp::now()).try_into()?).await;
     let mut most = before;
     let look = || {
         most = most.max(resident_kib(&service.process)?);
