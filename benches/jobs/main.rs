@@ -83,12 +83,21 @@ async fn measure(options: Options, receiver: Receiver) -> Result<Vec<Line>> {
     };
     if !options.periodic {
         let Measured { lines: of_store, small, large } = store::measure(repeats).await?;
-        eprintln!("the store is measured");
         lines.extend(of_store);
-        lines.extend(serve(&agentd, &receiver, small.path(), large.path(), repeats).await?);
+        tell(&lines);
+        let served = serve(&agentd, &receiver, small.path(), large.path(), repeats).await?;
+        tell(&served);
+        lines.extend(served);
     }
     lines.extend(periodic::measure(&agentd, &receiver).await?.lines());
     Ok(lines)
+}
+
+/// Progress, for what comes next takes a while.
+fn tell(lines: &[Line]) {
+    for line in lines {
+        eprintln!("{}", line.markdown());
+    }
 }
 
 /// What is measured of the scheduler as a process, over a small and a large database.
