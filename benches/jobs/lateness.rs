@@ -14,8 +14,8 @@ use crate::service::{Service, request};
 /// How many jobs, and how far apart: ten seconds together.
 const COUNT: usize = 2000;
 const EVERY_MS: usize = 5;
-/// From the first word of them to the first.
-const AHEAD: Duration = Duration::from_secs(3);
+/// From the first word of them to the first: they are stored meanwhile, by a machine that may be busy.
+const AHEAD: Duration = Duration::from_secs(8);
 
 /// Milliseconds in each repeat.
 #[derive(Default)]
