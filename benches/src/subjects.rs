@@ -423,11 +423,15 @@ fn post(path: &str, accept: &str, token: Option<&str>, body: &Value) -> Vec<u8> 
 }
 
 /// An address that was free a moment ago.
-fn free_address() -> Result<SocketAddr> {
+///
+/// # Errors
+/// There is none.
+pub fn free_address() -> Result<SocketAddr> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?)
 }
 
-fn is_ready(address: SocketAddr) -> bool {
+/// Whether a service says there that it is ready.
+pub fn is_ready(address: SocketAddr) -> bool {
     let ask = || -> std::io::Result<bool> {
         let patience = Duration::from_secs(1);
         let mut stream = TcpStream::connect_timeout(&address, patience)?;

@@ -120,6 +120,12 @@ impl Quota {
         Self { each, taken: BTreeMap::new() }
     }
 
+    /// The same with another share for every company. What was taken stays taken.
+    #[must_use]
+    pub fn of_each(self, each: usize) -> Self {
+        Self { each, ..self }
+    }
+
     /// Takes one of the company's, if there is one left.
     pub fn take(&mut self, company: &str) -> bool {
         // Looked up first, as most companies are there already.

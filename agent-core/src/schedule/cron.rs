@@ -5,11 +5,12 @@
 //! a span begins. Going from span to span never goes back, whatever a zone has done.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use jiff::tz::{Offset, TimeZone};
 use jiff::{SignedDuration, Timestamp};
+use quick_cache::sync::Cache;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -24,6 +25,13 @@ const HORIZON: Duration = Duration::from_secs(50 * 366 * 24 * 60 * 60);
 const LARGEST_SHIFT: SignedDuration = SignedDuration::from_hours(3);
 
 const LONGEST_ZONE_NAME: usize = 64;
+
+/// How many expressions are kept as they were read: under six megabytes, were all of them as long as one may be.
+const KEPT: usize = 4096;
+
+/// What expressions say. Jobs are read from their store several times for each delivery, and reading the expression
+/// would be most of it. Zones are not kept here, because their rules may change while this runs.
+static PATTERNS: LazyLock<Cache<Arc<str>, Arc<Pattern>>> = LazyLock::new(|| Cache::new(KEPT));
 
 /// Names in the folder of zones that mean another zone on another machine, or none.
 const ZONES_OF_A_MACHINE: [&str; 4] = ["localtime", "posixrules", "Factory", "Etc/Unknown"];
@@ -85,9 +93,8 @@ impl Cron {
     /// Where the expression cannot be read or the zone is not known. That it ever fires is not looked at.
     pub fn new(expression: &str, zone_name: &str, dst: DstPolicy) -> Result<Self, ScheduleError> {
         let zone = zone(zone_name)?;
-        let expression = expression.trim();
-        let pattern = Pattern::parse(expression)?;
-        Ok(Self { expression: expression.into(), pattern: Arc::new(pattern), zone, dst })
+        let (expression, pattern) = read(expression.trim())?;
+        Ok(Self { expression, pattern, zone, dst })
     }
 
     /// The expression as it was given.
@@ -188,6 +195,18 @@ impl Jump {
     fn is_forward(self, offset: Offset) -> bool {
         offset > self.before
     }
+}
+
+/// An expression, and what it says.
+fn read(expression: &str) -> Result<(Arc<str>, Arc<Pattern>), ScheduleError> {
+    let pattern = PATTERNS.get(expression);
+    let expression = Arc::from(expression);
+    if let Some(pattern) = pattern {
+        return Ok((expression, pattern));
+    }
+    let pattern = Arc::new(Pattern::parse(&expression)?);
+    PATTERNS.insert(Arc::clone(&expression), Arc::clone(&pattern));
+    Ok((expression, pattern))
 }
 
 /// The zone of an IANA name.

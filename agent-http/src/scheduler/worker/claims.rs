@@ -33,8 +33,9 @@ impl Worker {
     pub(super) async fn claim_jobs(&self) {
         let mut wakes = self.jobs.wakes().fuse();
         let mut pause = PAUSE;
+        let mut share = self.limits.per_company;
         while !self.stopping.is_cancelled() {
-            let look = self.look().await.unwrap_or_else(|error| {
+            let look = self.look(&mut share).await.unwrap_or_else(|error| {
                 self.meters.store_failed();
                 tracing::warn!(%error, "jobs cannot be claimed");
                 Look::Failed
@@ -88,7 +89,9 @@ impl Worker {
         }
     }
 
-    async fn look(&self) -> Result<Look, StoreError> {
+    /// `share` is how many deliveries a company may have at present: fewer than its limit where more companies wait
+    /// than there are slots for, since those that the store names first would take them all.
+    async fn look(&self, share: &mut usize) -> Result<Look, StoreError> {
         let Some(earliest) = self.jobs.earliest().await? else { return Ok(Look::Wait(LONGEST_WAIT)) };
         let now = self.now();
         // Half of the time ahead, so that one claim is for all that are due in the other half.
@@ -103,11 +106,18 @@ impl Worker {
         let _nobody_acts = self.claiming.write().await;
         let mut claimed = 0;
         if earliest <= now {
-            claimed += self.claim(now, room.due, room.due_quota).await?;
+            claimed += self.claim(now, room.due, room.due_quota.of_each(*share)).await?;
+            if claimed == room.due {
+                *share = (*share / 2).max(1);
+                return Ok(Look::Claimed);
+            }
+            if *share < self.limits.per_company {
+                *share = (*share * 2).min(self.limits.per_company);
+                return Ok(Look::Claimed);
+            }
         }
-        let all_due = claimed < room.due;
         let room = self.held.room(self.now());
-        if all_due && room.ahead > 0 {
+        if room.ahead > 0 {
             let ahead = later(self.now(), self.limits.ahead);
             claimed += self.claim(ahead, room.ahead, room.ahead_quota).await?;
         }

@@ -305,6 +305,22 @@ async fn a_company_that_has_no_slot_left_is_in_nobodys_way() {
 }
 
 #[tokio::test]
+async fn companies_with_more_than_there_are_slots_for_take_turns() {
+    let limits = WorkerLimits { concurrency: 4, per_company: 4, ..WorkerLimits::default() };
+    let mut bench = Bench::over(Arc::new(MemoryJobs::default()), limits, Receiver::start(true).await).await;
+    let now = bench.worker.now();
+    let job = |company| Job::new(NewJob::new(payload(company), Schedule::At(now)), now);
+    let jobs = [["first"; 40], ["other"; 40]].concat().into_iter().map(job).collect();
+    bench.jobs.insert(jobs).await.unwrap();
+    let mut others = 0;
+    for _ in 0..40 {
+        others += usize::from(bench.receiver.next().await["companyId"] == "other");
+    }
+    assert!(others >= 10, "{others} of 40 are the other company's");
+    bench.end().await;
+}
+
+#[tokio::test]
 async fn a_lease_is_extended_as_long_as_a_delivery_takes() {
     let mut bench = Bench::new(false).await;
     let id = bench.job("c", Duration::ZERO).await;

@@ -1,143 +1,107 @@
-//! `cargo bench -p benches --bench jobs`: what the store of jobs costs beside the bare database, and whether it
-//! notices how many jobs it keeps.
+//! What the store of jobs costs beside the bare database, and whether it notices how many jobs it keeps.
 //!
-//! Each figure is the median of five repeats, in each of which the reference and all subjects run by turns; a
-//! ratio is one of medians. The reference does by rusqlite what a store cannot leave out: the same rows in the
-//! same tables and indices, read and written in the same transactions at `synchronous=FULL`, and no thought about
-//! what they mean. All of them write to the folder for temporary files (`TMPDIR`), which must be on a disk for the
-//! figures to mean anything, with two gigabytes to spare. `--check` ends with status 1 where a limit is missed.
-#![allow(clippy::print_stdout, reason = "printing is what this program is for")]
+//! The reference does by rusqlite what a store cannot leave out: the same rows in the same tables and indices, read
+//! and written in the same transactions at `synchronous=FULL`, and no thought about what they mean.
 
-use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use agent_core::job::{Claim, Inserted, Job, JobKind, JobPayload, JobStore, NewJob, Outcome, Quota, Step};
+use agent_core::job::{Claim, Inserted, Job, JobStore, NewJob, Outcome, Quota, Step};
 use agent_core::schedule::Schedule;
 use agent_store::sqlite::{SqliteOptions, SqliteStore};
 use anyhow::{Context, Result, ensure};
-use benches::table::median;
+use benches::delivery::payload;
 use jiff::{SignedDuration, Timestamp};
 use rusqlite::{Connection, TransactionBehavior, params};
 use tempfile::TempDir;
 
-const REPEATS: usize = 5;
+use crate::figures::{Limit, Line};
+
 /// How many jobs are claimed, and how many are completed, in one call.
 const BATCH: usize = 100;
 /// How many batches each subject takes in a repeat.
 const BATCHES: usize = 20;
 /// How many jobs wait for a later time in the store with a backlog.
-const BACKLOG: usize = 1_000_000;
+pub(crate) const BACKLOG: usize = 1_000_000;
 /// How many of them are stored in one call.
 const INSERTED: usize = 1000;
 const COMPANIES: usize = 100;
 
-fn main() -> Result<ExitCode> {
-    let check = std::env::args().any(|argument| argument == "--check");
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    // As a task, for what is awaited outside of all tasks is polled by a thread that wakes in another way.
-    let figures = runtime.block_on(runtime.spawn(measure()))??;
-    println!("| what | reference | figure | ratio | limit | |\n|---|--:|--:|--:|--:|---|");
-    let missed = figures.print();
-    Ok(if check && missed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+/// What was measured, and the databases that are left: one with what was delivered alone, one with the backlog too.
+pub(crate) struct Measured {
+    pub(crate) lines: Vec<Line>,
+    pub(crate) small: TempDir,
+    pub(crate) large: TempDir,
 }
 
-/// Jobs in a second, each claimed and completed.
-struct Figures {
-    raw: f64,
-    store: f64,
-    with_backlog: f64,
-    /// Jobs stored in a second, beside a store with none and at the end of the backlog.
-    first_inserts: f64,
-    last_inserts: f64,
-}
-
-async fn measure() -> Result<Figures> {
+pub(crate) async fn measure(repeats: usize) -> Result<Measured> {
     let now = Timestamp::now();
-    let (raw, store, large) = (Raw::new(now).await?, Place::new()?, Place::new()?);
-    let inserts = large.fill(now).await?;
-    for place in [&store, &large] {
-        place.insert((0..REPEATS * BATCHES * BATCH).map(|n| job(n, now)).collect()).await?;
+    let due = || (0..repeats * BATCHES * BATCH).map(|n| job(n, now)).collect();
+    let (raw, small, large) = (Raw::new(due()).await?, Place::new()?, Place::new()?);
+    let (first_inserts, last_inserts) = large.fill(now).await?;
+    for place in [&small, &large] {
+        place.insert(due()).await?;
     }
-    let mut figures = [(); 3].map(|()| Vec::with_capacity(REPEATS));
-    for _ in 0..REPEATS {
+    let mut figures = [(); 3].map(|()| Vec::with_capacity(repeats));
+    for _ in 0..repeats {
         let mut taken = [Duration::ZERO; 3];
         for _ in 0..BATCHES {
             taken[0] += raw.batch(now)?;
-            taken[1] += store.batch(now).await?;
+            taken[1] += small.batch(now).await?;
             taken[2] += large.batch(now).await?;
         }
         for (figures, taken) in figures.iter_mut().zip(taken) {
             figures.push((BATCHES * BATCH) as f64 / taken.as_secs_f64());
         }
     }
-    let [raw, store, with_backlog] = figures.map(median);
-    Ok(Figures { raw, store, with_backlog, first_inserts: inserts.0, last_inserts: inserts.1 })
-}
-
-impl Figures {
-    fn print(&self) -> bool {
-        let rows = [
-            (
-                format!(
-                    "jobs claimed and completed in a second, in batches of {BATCH}: beside bare rusqlite"
-                ),
-                (self.raw, self.store, 0.7),
-            ),
-            (
-                format!("the same with {BACKLOG} jobs that wait: beside a store without"),
-                (self.store, self.with_backlog, 0.8),
-            ),
-            (
-                format!(
-                    "jobs stored in a second, {INSERTED} at once: the last of {BACKLOG} beside the first"
-                ),
-                (self.first_inserts, self.last_inserts, 0.8),
-            ),
-        ];
-        let mut missed = false;
-        for (what, (reference, figure, least)) in rows {
-            let ratio = figure / reference;
-            let verdict = if ratio >= least { "met" } else { "**missed**" };
-            missed |= ratio < least;
-            println!("| {what} | {reference:.0} | {figure:.0} | {ratio:.2} × | ≥ {least} × | {verdict} |");
-        }
-        missed
-    }
+    let [reference, store, with_backlog] = figures;
+    let line = |what: String, least, reference: &[f64], figure: &[f64]| {
+        Line::of(what, "/s", Limit::AtLeast(least), reference, figure)
+    };
+    let lines = vec![
+        line(
+            format!("jobs claimed and completed in batches of {BATCH}: the store beside bare rusqlite"),
+            0.7,
+            &reference,
+            &store,
+        ),
+        line(
+            format!("the same with {BACKLOG} jobs that wait, beside a store without"),
+            0.8,
+            &store,
+            &with_backlog,
+        ),
+        line(
+            format!("jobs stored, {INSERTED} at once: the last of {BACKLOG} beside the first"),
+            0.8,
+            &first_inserts,
+            &last_inserts,
+        ),
+    ];
+    Ok(Measured { lines, small: small.close(), large: large.close() })
 }
 
 /// A job as applications make them, due a minute before `due`, more or less.
 fn job(n: usize, due: Timestamp) -> Job {
-    let company = n % COMPANIES;
-    let arguments =
-        serde_json::json!({"title": format!("Call customer {n} back"), "priority": "high", "list": n});
-    let payload = JobPayload {
-        kind: JobKind::Tool,
-        user_id: format!("user-{}", n % 1000),
-        company_id: format!("company-{company}"),
-        agent_id: "assistant".to_owned(),
-        tool_id: Some("addTodo".to_owned()),
-        assignment_id: None,
-        arguments: arguments.as_object().cloned(),
-        message: None,
-        todo_list_id: None,
-        timezone: Some("Europe/Berlin".to_owned()),
-    };
     let ms = 60_000 - i64::try_from(n % 30_000).unwrap_or_default();
     let due = due - SignedDuration::from_millis(ms);
-    Job::new(NewJob::new(payload, Schedule::At(due)), due)
+    Job::new(NewJob::new(payload(n, COMPANIES), Schedule::At(due)), due)
 }
 
 /// A store in a folder of its own.
 struct Place {
     store: SqliteStore,
-    _folder: TempDir,
+    folder: TempDir,
 }
 
 impl Place {
     fn new() -> Result<Self> {
         let folder = tempfile::tempdir()?;
         let store = SqliteStore::open(folder.path().join("scheduler.db"), SqliteOptions::default())?;
-        Ok(Self { store, _folder: folder })
+        Ok(Self { store, folder })
+    }
+
+    fn close(self) -> TempDir {
+        self.folder
     }
 
     async fn insert(&self, jobs: Vec<Job>) -> Result<()> {
@@ -147,18 +111,17 @@ impl Place {
     }
 
     /// Stores the backlog, due in the next days, and gives the rates of its first and its last tenth.
-    async fn fill(&self, now: Timestamp) -> Result<(f64, f64)> {
-        let mut taken = Vec::with_capacity(BACKLOG / INSERTED);
+    async fn fill(&self, now: Timestamp) -> Result<(Vec<f64>, Vec<f64>)> {
+        let mut rates = Vec::with_capacity(BACKLOG / INSERTED);
         for begin in (0..BACKLOG).step_by(INSERTED) {
-            let at = now + SignedDuration::from_secs(3600 + i64::try_from(begin % 259_200)?);
+            let at = now + SignedDuration::from_secs(86_400 + i64::try_from(begin % 259_200)?);
             let jobs = (begin..begin + INSERTED).map(|n| job(n, at)).collect();
             let started = Instant::now();
             self.insert(jobs).await?;
-            taken.push(started.elapsed().as_secs_f64());
+            rates.push(INSERTED as f64 / started.elapsed().as_secs_f64());
         }
-        let tenth = taken.len() / 10;
-        let rate = |taken: &[f64]| INSERTED as f64 / median(taken.to_vec());
-        Ok((rate(&taken[..tenth]), rate(&taken[taken.len() - tenth..])))
+        let tenth = rates.len() / 10;
+        Ok((rates[..tenth].to_vec(), rates[rates.len() - tenth..].to_vec()))
     }
 
     async fn batch(&self, now: Timestamp) -> Result<Duration> {
@@ -185,13 +148,12 @@ struct Raw {
 }
 
 impl Raw {
-    async fn new(now: Timestamp) -> Result<Self> {
-        let Place { store, _folder } = Place::new()?;
-        let inserted = store.insert((0..REPEATS * BATCHES * BATCH).map(|n| job(n, now)).collect()).await?;
-        ensure!(inserted.len() == REPEATS * BATCHES * BATCH, "the reference has its jobs");
-        let connection = Connection::open(store.path())?;
+    async fn new(due: Vec<Job>) -> Result<Self> {
+        let place = Place::new()?;
+        place.insert(due).await?;
+        let connection = Connection::open(place.store.path())?;
         connection.pragma_update(None, "synchronous", "full")?;
-        Ok(Self { connection, _folder })
+        Ok(Self { connection, _folder: place.close() })
     }
 
     fn batch(&self, now: Timestamp) -> Result<Duration> {

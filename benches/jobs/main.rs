@@ -1,0 +1,158 @@
+//! `cargo bench -p benches --bench jobs`: what jobs cost in the store and over HTTP, how late they are delivered, and
+//! whether it matters how many there are.
+//!
+//! Each figure is the median of five repeats, in each of which the reference and all subjects run by turns; a ratio is
+//! one of medians. The scheduler is `agentd scheduler`, a process of its own over SQLite, and its callbacks go to a
+//! receiver in this program. Everything is written to the folder for temporary files (`TMPDIR`), which must be on a disk
+//! for the figures to mean anything, with five gigabytes to spare.
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "printing is what this program is for")]
+
+mod enqueue;
+mod figures;
+mod lateness;
+mod periodic;
+mod receiver;
+mod service;
+mod store;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::Parser;
+
+use enqueue::{CLIENTS, Enqueue};
+use figures::{Limit, Line};
+use lateness::Lateness;
+use receiver::Receiver;
+use service::Service;
+use store::Measured;
+
+#[derive(Parser)]
+#[command(about = "Measures jobs and prints one Markdown table")]
+struct Options {
+    /// One repeat of each: rough figures
+    #[arg(long)]
+    quick: bool,
+    /// Only what the store costs
+    #[arg(long)]
+    store: bool,
+    /// Only very many periodic schedules
+    #[arg(long)]
+    periodic: bool,
+    /// End with status 1 where a limit is missed
+    #[arg(long)]
+    check: bool,
+    /// The agentd to measure; without it, one is built in release
+    #[arg(long, value_name = "FILE", env = "AGENTD")]
+    agentd: Option<PathBuf>,
+    /// What `cargo bench` hands to every benchmark, and `cargo test` does not
+    #[arg(long)]
+    bench: bool,
+}
+
+fn main() -> Result<ExitCode> {
+    let options = Options::parse();
+    if !options.bench {
+        // `cargo test --all-targets` runs benchmarks too, and measuring is not testing.
+        eprintln!("not measuring without --bench");
+        return Ok(ExitCode::SUCCESS);
+    }
+    let check = options.check;
+    let receiver = Receiver::start()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    // As a task, for what is awaited outside of all tasks is polled by a thread that wakes in another way.
+    let lines = runtime.block_on(runtime.spawn(measure(options, receiver)))??;
+    println!("| what | reference | figure | ratio | limit | |\n|---|--:|--:|--:|--:|---|");
+    for line in &lines {
+        println!("{}", line.markdown());
+    }
+    let missed = !lines.iter().all(Line::is_met);
+    Ok(if check && missed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+async fn measure(options: Options, receiver: Receiver) -> Result<Vec<Line>> {
+    let repeats = if options.quick { 1 } else { 5 };
+    let mut lines = Vec::new();
+    if options.store {
+        return Ok(store::measure(repeats).await?.lines);
+    }
+    let agentd = match options.agentd {
+        Some(path) => path.canonicalize().with_context(|| format!("no agentd at {}", path.display()))?,
+        None => service::build()?,
+    };
+    if !options.periodic {
+        let Measured { lines: of_store, small, large } = store::measure(repeats).await?;
+        lines.extend(of_store);
+        tell(&lines);
+        let served = serve(&agentd, &receiver, small.path(), large.path(), repeats).await?;
+        tell(&served);
+        lines.extend(served);
+    }
+    lines.extend(periodic::measure(&agentd, &receiver).await?.lines());
+    Ok(lines)
+}
+
+/// Progress, for what comes next takes a while.
+fn tell(lines: &[Line]) {
+    for line in lines {
+        eprintln!("{}", line.markdown());
+    }
+}
+
+/// What is measured of the scheduler as a process, over a small and a large database.
+async fn serve(
+    agentd: &Path,
+    receiver: &Receiver,
+    small: &Path,
+    large: &Path,
+    repeats: usize,
+) -> Result<Vec<Line>> {
+    let small = Service::start(agentd, small, receiver)?;
+    let large = Service::start(agentd, large, receiver)?;
+    let (mut timer, mut few, mut many) = <(Lateness, Lateness, Lateness)>::default();
+    let (mut with_few, mut with_many) = <(Enqueue, Enqueue)>::default();
+    for repeat in 1..=repeats {
+        timer.of_timer(receiver).await?;
+        few.of_service(&small, receiver).await?;
+        many.of_service(&large, receiver).await?;
+        with_few.of(&small).await?;
+        with_many.of(&large).await?;
+        eprintln!("repeat {repeat} of {repeats} of the scheduler");
+    }
+    let (backlog, ms, per_second) = (store::BACKLOG, "ms", "/s");
+    let [late, kept, least] = [Limit::AtMost(1.5), Limit::AtMost(1.2), Limit::AtLeast(0.8)];
+    Ok(vec![
+        Line::of(
+            "lateness of 2,000 jobs over 10 s, p50: the scheduler beside a bare tokio timer",
+            ms,
+            late,
+            &timer.p50,
+            &few.p50,
+        ),
+        Line::of("the same, p99", ms, late, &timer.p99, &few.p99),
+        Line::of(
+            format!("lateness with {backlog} jobs that wait, p50: beside without"),
+            ms,
+            kept,
+            &few.p50,
+            &many.p50,
+        ),
+        Line::of("the same, p99", ms, kept, &few.p99, &many.p99),
+        Line::of(
+            format!("jobs stored one by one over HTTP: {CLIENTS} clients beside one"),
+            per_second,
+            Limit::AtLeast(3.0),
+            &with_few.one,
+            &with_few.many,
+        ),
+        Line::of(
+            format!("one client with {backlog} jobs that wait: beside without"),
+            per_second,
+            least,
+            &with_few.one,
+            &with_many.one,
+        ),
+        Line::of(format!("{CLIENTS} clients, the same"), per_second, least, &with_few.many, &with_many.many),
+    ])
+}

@@ -1,0 +1,124 @@
+//! Very many periodic schedules that are due at the same minute.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use agent_core::job::{Job, JobStore, NewJob};
+use agent_core::schedule::{Cron, DstPolicy, Schedule};
+use agent_store::sqlite::{SqliteOptions, SqliteStore};
+use anyhow::{Context, Result, ensure};
+use benches::delivery::payload;
+use benches::process::resident_kib;
+use jiff::{SignedDuration, Timestamp};
+
+use crate::figures::{Limit, Line};
+use crate::receiver::{Arrival, Receiver};
+use crate::service::Service;
+
+const SCHEDULES: usize = 100_000;
+const INSERTED: usize = 1000;
+/// They have equally many.
+const COMPANIES: usize = 20;
+/// Their wall clocks show different times, so that the expressions are different ones.
+const ZONES: [&str; 4] = ["UTC", "Europe/Berlin", "America/New_York", "Asia/Kolkata"];
+/// From the beginning until they are due, at least.
+const AHEAD: SignedDuration = SignedDuration::from_secs(25);
+/// How long the scheduler runs before its memory is looked at.
+const SETTLED: Duration = Duration::from_secs(2);
+
+pub(crate) struct Periodic {
+    /// The most KiB that the scheduler's memory grew by.
+    grown: u64,
+    /// Seconds until a company had all of its own, of the first and of the last.
+    first: f64,
+    last: f64,
+}
+
+pub(crate) async fn measure(agentd: &Path, receiver: &Receiver) -> Result<Periodic> {
+    let folder = tempfile::tempdir()?;
+    let due = due()?;
+    fill(folder.path(), due).await?;
+    let service = Service::start(agentd, folder.path(), receiver)?;
+    tokio::time::sleep(SETTLED).await;
+    ensure!(Timestamp::now() < due, "they were due before the scheduler was ready");
+    let before = resident_kib(&service.process)?;
+    tokio::time::sleep(due.duration_since(Timestamp::now()).try_into()?).await;
+    let mut most = before;
+    let look = || {
+        most = most.max(resident_kib(&service.process)?);
+        Ok(())
+    };
+    let arrivals = receiver.take(SCHEDULES, look).await?;
+    ensure!(arrivals.iter().all(|arrival| arrival.scheduled_for == due), "one is for another time");
+    let (first, last) = finished(&arrivals)?;
+    Ok(Periodic { grown: most - before, first, last })
+}
+
+/// The first minute that is far enough away.
+fn due() -> Result<Timestamp> {
+    let minute = (Timestamp::now() + AHEAD).as_second().div_euclid(60) + 1;
+    Ok(Timestamp::from_second(minute * 60)?)
+}
+
+/// Stores schedules that fire daily, next at `due`; one company's after another's.
+async fn fill(folder: &Path, due: Timestamp) -> Result<()> {
+    let store = SqliteStore::open(folder.join("scheduler.db"), SqliteOptions::default())?;
+    let now = Timestamp::now();
+    for begin in (0..SCHEDULES).step_by(INSERTED) {
+        let jobs: Result<Vec<Job>> = (begin..begin + INSERTED)
+            .map(|n| {
+                let zone = ZONES[n % ZONES.len()];
+                let wall = due.in_tz(zone)?;
+                let expression = format!("{} {} * * *", wall.minute(), wall.hour());
+                let cron = Cron::new(&expression, zone, DstPolicy::default())?;
+                let company = n / (SCHEDULES / COMPANIES);
+                let mut payload = payload(n, COMPANIES);
+                payload.company_id = format!("company-{company}");
+                Ok(Job::new(NewJob::new(payload, Schedule::Cron(cron)), now))
+            })
+            .collect();
+        store.insert(jobs?).await?;
+    }
+    Ok(())
+}
+
+/// Seconds until the first and the last company had all of its own.
+fn finished(arrivals: &[Arrival]) -> Result<(f64, f64)> {
+    let mut ends: BTreeMap<&str, f64> = BTreeMap::new();
+    for arrival in arrivals {
+        let end = ends.entry(&arrival.company_id).or_default();
+        *end = end.max(arrival.lateness() / 1e3);
+    }
+    ensure!(ends.len() == COMPANIES, "{} companies have theirs", ends.len());
+    let first = ends.values().copied().min_by(f64::total_cmp).context("no company")?;
+    let last = ends.values().copied().max_by(f64::total_cmp).context("no company")?;
+    Ok((first, last))
+}
+
+impl Periodic {
+    pub(crate) fn lines(&self) -> [Line; 2] {
+        [
+            Line {
+                what: format!(
+                    "growth of the scheduler's memory while {SCHEDULES} periodic schedules due at the same minute are \
+                     delivered: beside 64 MiB"
+                ),
+                unit: "MiB",
+                reference: 64.0,
+                figure: self.grown as f64 / 1024.0,
+                limit: Limit::AtMost(1.0),
+            },
+            Line {
+                what: format!(
+                    "the same, of {COMPANIES} companies with equally many: time until the last has all of its own, \
+                     beside the first"
+                ),
+                unit: "s",
+                reference: self.first,
+                figure: self.last,
+                limit: Limit::AtMost(1.5),
+            },
+        ]
+    }
+}

@@ -1,0 +1,87 @@
+//! The scheduler as a process, over a database that was made before.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+use benches::delivery::{Caller, payload};
+use benches::process::Process;
+use benches::subjects::{free_address, is_ready};
+use serde_json::{Map, Value, json};
+
+use crate::receiver::Receiver;
+
+const SECRET: &str = "bench-pulse-secret-0123456789abcdef";
+/// The reference has two worker threads, and so has what is compared to it.
+const WORKER_THREADS: &str = "2";
+pub(crate) const COMPANIES: usize = 100;
+
+/// `agentd scheduler`. Dropping it ends it.
+pub(crate) struct Service {
+    pub(crate) process: [Process; 1],
+    pub(crate) address: SocketAddr,
+}
+
+impl Service {
+    /// Starts it over `scheduler.db` in a folder, made where there is none.
+    pub(crate) fn start(agentd: &Path, folder: &Path, receiver: &Receiver) -> Result<Self> {
+        let address = free_address()?;
+        let mut command = Command::new(agentd);
+        command.arg("scheduler").env_clear().current_dir(folder);
+        command.env("HOST", address.ip().to_string()).env("PORT", address.port().to_string());
+        command.env("DATABASE_URL", format!("sqlite://{}", folder.join("scheduler.db").display()));
+        command.env("PULSE_SECRET", SECRET).env("CALLBACK_URL", receiver.url());
+        command.env("TOKIO_WORKER_THREADS", WORKER_THREADS);
+        let mut process = Process::start(command, folder)?;
+        process.wait_until(|| is_ready(address))?;
+        Ok(Self { process: [process], address })
+    }
+
+    /// Stores jobs one by one on each of so many connections, side by side.
+    pub(crate) async fn store(&self, connections: usize, requests: &[Vec<u8>]) -> Result<()> {
+        let mut tasks = tokio::task::JoinSet::new();
+        let each = requests.len().div_ceil(connections);
+        for requests in requests.chunks(each) {
+            let (requests, mut caller) = (requests.to_vec(), Caller::connect(self.address).await?);
+            tasks.spawn(async move {
+                for request in &requests {
+                    caller.call(request, 201).await?;
+                }
+                anyhow::Ok(())
+            });
+        }
+        while let Some(stored) = tasks.join_next().await {
+            stored??;
+        }
+        Ok(())
+    }
+}
+
+/// The request that stores the `n`th job, with such a schedule.
+pub(crate) fn request(n: usize, schedule: Value) -> Result<Vec<u8>> {
+    let mut body = Map::from_iter([("payload".to_owned(), serde_json::to_value(payload(n, COMPANIES))?)]);
+    let Value::Object(schedule) = schedule else { anyhow::bail!("a schedule is an object") };
+    body.extend(schedule);
+    let body = json!(body).to_string();
+    Ok(format!(
+        "POST /jobs HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n\
+         authorization: Bearer {SECRET}\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    )
+    .into_bytes())
+}
+
+/// Builds `agentd` in release beside this program. Cargo has let go of its lock by the time it runs a benchmark.
+pub(crate) fn build() -> Result<PathBuf> {
+    let program = std::env::current_exe()?;
+    let target = program.ancestors().nth(3).context("a benchmark runs from target/release/deps")?;
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let built = Command::new(cargo)
+        .args(["build", "--release", "-p", "agentd", "--no-default-features", "--target-dir"])
+        .arg(target)
+        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")))
+        .status()?;
+    ensure!(built.success(), "agentd does not build");
+    Ok(target.join("release/agentd"))
+}

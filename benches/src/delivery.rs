@@ -1,0 +1,132 @@
+//! Jobs as applications make them, and the messages that are about them: HTTP/1.1 with a length, on connections kept
+//! alive.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use agent_core::job::{JobKind, JobPayload};
+use anyhow::{Context, Result, bail, ensure};
+use bytes::{Buf, BytesMut};
+use memchr::memmem;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+/// The longest that an answer may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// The most bytes of a message.
+const MAX_MESSAGE: usize = 64 * 1024;
+
+/// What the `n`th job does, for one of so many companies.
+pub fn payload(n: usize, companies: usize) -> JobPayload {
+    let arguments =
+        serde_json::json!({"title": format!("Call customer {n} back"), "priority": "high", "list": n});
+    JobPayload {
+        kind: JobKind::Tool,
+        user_id: format!("user-{}", n % 1000),
+        company_id: format!("company-{}", n % companies),
+        agent_id: "assistant".to_owned(),
+        tool_id: Some("addTodo".to_owned()),
+        assignment_id: None,
+        arguments: arguments.as_object().cloned(),
+        message: None,
+        todo_list_id: None,
+        timezone: Some("Europe/Berlin".to_owned()),
+    }
+}
+
+/// A connection to a service, kept alive.
+#[derive(Debug)]
+pub struct Caller {
+    stream: TcpStream,
+    inbox: BytesMut,
+}
+
+impl Caller {
+    /// Connects, with `TCP_NODELAY`.
+    ///
+    /// # Errors
+    /// The connection is refused.
+    pub async fn connect(address: SocketAddr) -> Result<Self> {
+        let stream = TcpStream::connect(address).await?;
+        stream.set_nodelay(true)?;
+        Ok(Self { stream, inbox: BytesMut::with_capacity(16 * 1024) })
+    }
+
+    /// Sends a request and waits for the end of its answer.
+    ///
+    /// # Errors
+    /// The answer has another status, no length, or does not come.
+    pub async fn call(&mut self, request: &[u8], status: u16) -> Result<()> {
+        let exchange = async {
+            self.stream.write_all(request).await?;
+            read(&mut self.stream, &mut self.inbox).await?.context("closed instead of an answer")
+        };
+        let message = timeout(PATIENCE, exchange).await.context("no answer")??;
+        let expected = format!("HTTP/1.1 {status} ");
+        ensure!(
+            message.starts_with(expected.as_bytes()),
+            "not {status}: {}",
+            String::from_utf8_lossy(&message)
+        );
+        Ok(())
+    }
+}
+
+/// The next message of a connection, head and body; `None` where it has been closed between two.
+///
+/// # Errors
+/// The connection ends within a message, or that is too long or says no length.
+pub async fn read(stream: &mut TcpStream, inbox: &mut BytesMut) -> Result<Option<BytesMut>> {
+    loop {
+        if let Some(length) = length(inbox)?
+            && inbox.len() >= length
+        {
+            return Ok(Some(inbox.split_to(length)));
+        }
+        ensure!(inbox.len() < MAX_MESSAGE, "a message is too long");
+        if stream.read_buf(inbox).await? == 0 {
+            ensure!(!inbox.has_remaining(), "closed within a message");
+            return Ok(None);
+        }
+    }
+}
+
+/// The body of a message that was [`read`].
+pub fn body(message: &[u8]) -> &[u8] {
+    head_length(message).map_or(&[], |head| &message[head..])
+}
+
+fn head_length(message: &[u8]) -> Option<usize> {
+    memmem::find(message, b"\r\n\r\n").map(|end| end + 4)
+}
+
+/// How long the first message is, once its head is there.
+fn length(inbox: &[u8]) -> Result<Option<usize>> {
+    let Some(head) = head_length(inbox) else { return Ok(None) };
+    for line in inbox[..head].split(|byte| *byte == b'\n') {
+        let Some(colon) = memchr::memchr(b':', line) else { continue };
+        if line[..colon].eq_ignore_ascii_case(b"content-length") {
+            return Ok(Some(head + std::str::from_utf8(&line[colon + 1..])?.trim().parse::<usize>()?));
+        }
+    }
+    bail!("a message has no length")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_end_where_their_length_says() {
+        for (bytes, expected) in [
+            ("POST / HTTP/1.1\r\nContent-Length: 2\r\n\r\n{}POST", Some(41)),
+            ("HTTP/1.1 200 OK\r\ncontent-length:0\r\n\r\n", Some(37)),
+            ("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n", None),
+        ] {
+            assert_eq!(length(bytes.as_bytes()).unwrap(), expected, "{bytes}");
+        }
+        assert!(length(b"HTTP/1.1 200 OK\r\nallow: GET\r\n\r\n").is_err());
+        assert_eq!(body(b"POST / HTTP/1.1\r\n\r\n{}"), b"{}");
+    }
+}
