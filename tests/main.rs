@@ -3,6 +3,7 @@
 // `pub` says here what a module is for others, though nothing is outside of a test binary.
 #![allow(unreachable_pub)]
 
+mod address;
 mod chat;
 mod clients;
 mod durable;

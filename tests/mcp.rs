@@ -2,10 +2,12 @@
 
 mod application;
 mod chain;
+mod changes;
 mod clients;
 mod conformance;
 mod fixture;
 mod identity;
 mod limits;
+mod matrix;
 mod protocol;
 mod world;

@@ -1,4 +1,4 @@
-//! What must stay where it was meant to be: secrets, keys, and requests to addresses that are not public.
+//! What must stay where it was meant to be: secrets and keys.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -23,6 +23,7 @@ use crate::support::client;
 use crate::support::server::{self, INTERNAL_SECRET, SESSION_SECRET, Server, session};
 use crate::support::vendor::{
     Received, Step, Vendor, answer, chunk, delta, event, last_chunk, n8n, ollama, plain, stream_head,
+    tool_calls,
 };
 
 const RUNTIME_SECRET: &str = "runtime-canary-0123456789";
@@ -30,6 +31,8 @@ const OPERATOR_KEY: &str = "operator-key-canary-0123456789";
 const ROLE_KEY: &str = "role-key-canary-0123456789";
 const TOOL_TOKEN: &str = "tool-token-canary-0123456789";
 const WEBHOOK_SECRET: &str = "webhook-canary-0123456789";
+/// The second half of a bot's token, which is its secret.
+const BOT_SECRET: &str = "bot-token-canary-0123456789";
 /// What clients send where a credential goes.
 const GUESS: &str = "guess-canary-0123456789";
 /// What upstreams write into their errors and headers.
@@ -43,8 +46,7 @@ impl Log {
     /// Collects from now on. Once in a process, as there is one test that needs it.
     fn collect() -> Self {
         let log = Self::default();
-        let filter: Targets =
-            "debug,agent_core=trace,agent_http=trace,agentd=trace".parse().expect("a filter");
+        let filter: Targets = "trace".parse().expect("a filter");
         let lines = tracing_subscriber::fmt::layer()
             .with_span_events(FmtSpan::FULL)
             .with_ansi(false)
@@ -205,6 +207,48 @@ fn ollama_said(step: Step) -> Vec<Step> {
     vec![ollama::stream_head(), ollama::text("par"), step, last_chunk()]
 }
 
+/// Answers of a bot API that repeats the address it was called at.
+fn bot_answers() -> Vec<Vec<Step>> {
+    let all = format!("{UPSTREAM} {} {RUNTIME_SECRET}", bot_path());
+    let error = json!({"ok": false, "error_code": 400, "description": all}).to_string();
+    let wait = json!({"ok": false, "error_code": 429, "description": all, "parameters": {"retry_after": 1}});
+    let headers = format!("location: {}\r\nset-cookie: a={UPSTREAM}\r\n", bot_path());
+    let raw = |text: String| vec![Step::Send(text.into_bytes()), Step::Close];
+    vec![
+        plain("200 OK", &headers, &json!({"ok": true, "result": {"message_id": 7, "text": all}}).to_string()),
+        plain("200 OK", &headers, &json!({"ok": true, "result": {"message_id": all}}).to_string()),
+        plain("400 Bad Request", &headers, &error),
+        plain("404 Not Found", &headers, &format!("<pre>Cannot POST {all}</pre>")),
+        plain("429 Too Many Requests", &headers, &wait.to_string()),
+        plain("302 Found", &headers, &all),
+        plain(&format!("500 {all}"), &headers, &all),
+        plain("200 OK", &headers, &format!("{{\"ok\":{all}")),
+        raw(format!("HTTP/1.1 200 OK\r\n{all}\r\n\r\n")),
+        raw(all.clone()),
+        vec![Step::Reset],
+    ]
+}
+
+fn bot_token() -> String {
+    format!("1:{BOT_SECRET}")
+}
+
+fn bot_path() -> String {
+    format!("/bot{}/sendMessage", bot_token())
+}
+
+/// An agent with a bot, and the turns in which its model sends a message by it, one for each answer of the API.
+fn agent_with_bot(vendor: &Vendor) -> (String, Value, Value) {
+    vendor.on(&bot_path(), bot_answers());
+    let call = tool_calls(&[("c1", "sendMessengerMessage", r#"{"chatId":5,"text":"hi"}"#)]);
+    vendor
+        .on("bot", bot_answers().iter().flat_map(|_| [call.clone(), answer(&["done"])]).collect::<Vec<_>>());
+    let (mut content, children) = embedded(json!({"provider": "openai", "model": "bot"}));
+    content["tools"] = json!(["sendMessengerMessage"]);
+    content["messengerToken"] = bot_token().into();
+    ("bot".to_owned(), content, children)
+}
+
 /// Everything that clients were told.
 #[derive(Default)]
 struct Told(String);
@@ -232,9 +276,11 @@ async fn no_secret_is_in_any_log_or_answer() {
         ("RUNTIME_SECRET", RUNTIME_SECRET),
         ("OLLAMA_NUM_CTX", "512"),
     ];
-    let runtime = server::runtime(&operators).await;
-    let runtime_url = runtime.url("");
     let server_url = format!("http://{}", vendor.address);
+    let mut of_runtime = operators.to_vec();
+    of_runtime.push(("MESSENGER_API_URL", &server_url));
+    let runtime = server::runtime(&of_runtime).await;
+    let runtime_url = runtime.url("");
     let mut agents = Vec::new();
     for (name, script) in indiscretions() {
         for (way, auth) in webhook_auths().iter().enumerate() {
@@ -265,6 +311,7 @@ async fn no_secret_is_in_any_log_or_answer() {
     let names: Vec<String> = agents.iter().map(|(id, ..)| id.clone()).collect();
     let mut settings = operators.to_vec();
     settings.push(("RUNTIME_URL", &runtime_url));
+    agents.push(agent_with_bot(&vendor));
     let stores = server::stores(&workspace(agents)).await;
     let app = server::app_over(stores.clone(), &settings).await;
 
@@ -293,6 +340,19 @@ async fn no_secret_is_in_any_log_or_answer() {
             }
         }
     }
+    let mut shown = 0;
+    for name in &names {
+        let question = json!({"agentId": name, "message": "hello"});
+        let debug = format!("/api/svcchat/debugPrompt?agentId={name}&message=hello");
+        for request in [
+            client.get(app.url(&debug)),
+            client.get(app.url(&debug.replace("debugPrompt", "previewPrompt"))),
+            client.post(app.url("/api/svcchat/previewPrompt")).json(&question),
+        ] {
+            shown += usize::from(told.note(request.bearer_auth(&bearer)).await == 200);
+        }
+    }
+    assert_eq!(shown, 3 * names.len(), "previews send nothing, and so nothing of them fails");
     for good in [
         "operator-good",
         "role-good",
@@ -325,6 +385,20 @@ async fn no_secret_is_in_any_log_or_answer() {
         .json(&json!({"agentId": "role-good", "message": "hello", "userId": "u1", "companyId": "c1"}));
     assert_eq!(told.note(proactive).await, 200);
 
+    for _ in bot_answers() {
+        let request = client.post(app.url("/api/agent/chat")).bearer_auth(&bearer);
+        assert_eq!(told.note(request.json(&json!({"agentId": "bot", "message": "hello"}))).await, 200);
+    }
+    for path in ["/api/agents/bot", "/api/svcchat/previewPrompt?agentId=bot"] {
+        assert_eq!(told.note(client.get(app.url(path)).bearer_auth(&bearer)).await, 200);
+    }
+    // The API's own answers are for whoever has the token; what is said beside them is for nobody.
+    vendor.on(&bot_path(), bot_answers());
+    for _ in bot_answers() {
+        let call = json!({"token": bot_token(), "method": "sendMessage"});
+        let request = client.post(runtime.url("/messenger/call")).bearer_auth(RUNTIME_SECRET);
+        Told::default().note(request.json(&call)).await;
+    }
     let tokens = Tokens::new(stores.records, Arc::new(SystemClock));
     let widgets = widget_requests(&client, &app, &tokens).await;
     let mut texts = Vec::new();
@@ -343,6 +417,7 @@ async fn no_secret_is_in_any_log_or_answer() {
         "request failed",
         "answered",
         "Ollama has left out part of a prompt",
+        "a call of the messenger failed",
     ] {
         assert!(log.contains(known), "{known:?} is not in the log");
     }
@@ -355,6 +430,11 @@ async fn no_secret_is_in_any_log_or_answer() {
     assert!(
         heads.contains(&format!("Bearer {OPERATOR_KEY}")) && heads.contains(&format!("Bearer {ROLE_KEY}"))
     );
+
+    assert_eq!(heads.matches(&bot_path()).count(), 2 * bot_answers().len());
+    for known in [r#""messageId\":7"#, "the message was not sent", "it is not known whether"] {
+        assert!(told.0.contains(known), "{known:?} is in no answer");
+    }
 
     let webhooks: Vec<_> =
         vendor.received().into_iter().filter(|received| received.path().starts_with("/webhook/")).collect();
@@ -377,6 +457,7 @@ async fn no_secret_is_in_any_log_or_answer() {
         GUESS,
         UPSTREAM,
         WEBHOOK_SECRET,
+        BOT_SECRET,
         &bearer,
         signature,
     ];
@@ -498,6 +579,10 @@ fn bad_requests_to_the_app(client: &Client, app: &Server, bearer: &str) -> Vec<r
 
 fn bad_requests_to_the_runtime(client: &Client, runtime: &Server) -> Vec<reqwest::RequestBuilder> {
     let post = |body: Value| client.post(runtime.url("/chat")).json(&body);
+    let call = |token: Value, method: &str| {
+        let body = json!({"token": token, "method": method, "params": {"text": GUESS}});
+        client.post(runtime.url("/messenger/call")).bearer_auth(RUNTIME_SECRET).json(&body)
+    };
     let with = |more: Value| post(runtime_request("good", more)).bearer_auth(RUNTIME_SECRET);
     vec![
         post(runtime_request("good", json!({}))),
@@ -514,6 +599,15 @@ fn bad_requests_to_the_runtime(client: &Client, runtime: &Server) -> Vec<reqwest
         with(json!({"provider": GUESS})),
         with(json!({"context": format!("{{\"token\":{GUESS}")})),
         with(json!({"tools": [{"name": "t", "inputSchema": GUESS}]})),
+        call(format!("1:{GUESS}/../x").into(), "getMe"),
+        call(format!("1:{GUESS}\r\nx: y").into(), "getMe"),
+        call(json!([GUESS]), "getMe"),
+        call(format!("1:{GUESS}").into(), &format!("get/{GUESS}")),
+        client
+            .post(runtime.url("/messenger/call"))
+            .bearer_auth(RUNTIME_SECRET)
+            .header("content-type", "application/json")
+            .body(format!(r#"{{"token":"1:{GUESS}","method":{GUESS}"#)),
     ]
 }
 
@@ -633,106 +727,4 @@ async fn the_runtimes_secret_goes_to_the_operators_runtime_alone() {
             assert!(!whole.contains(stays), "{url}: {whole}");
         }
     }
-}
-
-/// Ways to write this machine's own addresses, and others that no stranger may name.
-const PRIVATE: [&str; 19] = [
-    "127.0.0.1",
-    "127.0.0.1.",
-    "localhost",
-    "LOCALHOST",
-    "2130706433",
-    "0x7f000001",
-    "0x7f.1",
-    "0177.0.0.1",
-    "127.1",
-    "0",
-    "0.0.0.0",
-    "%31%32%37.0.0.1",
-    "１２７。0.0.1",
-    "[::1]",
-    "[::]",
-    "[::ffff:127.0.0.1]",
-    "[::ffff:7f00:1]",
-    "[64:ff9b::127.0.0.1]",
-    "169.254.169.254",
-];
-
-#[tokio::test]
-async fn an_address_that_is_not_public_is_refused_however_it_is_written() {
-    let client = client();
-    let vendor = Vendor::start().await;
-    let port = vendor.address.port();
-    let closed = [("OUTBOUND_ALLOW", "")];
-    let runtime = server::runtime(&closed).await;
-    let runtime_url = runtime.url("");
-    let base = |host: &str| format!("http://{host}:{port}/v1");
-    let agents = PRIVATE.iter().enumerate().flat_map(|(place, host)| {
-        let base = base(host);
-        let (content, children) =
-            embedded(json!({"provider": "openai", "model": "m", "baseUrl": base, "apiKey": ROLE_KEY}));
-        let server =
-            json!({"agentServerUrl": base, "agentServerProvider": "openai", "agentServerModel": "m"});
-        let behind = json!({"agentServerUrl": runtime_url, "agentServerLocalUrl": base,
-            "agentServerProvider": "openai", "agentServerModel": "m"});
-        [
-            (format!("embedded-{place}"), content, children),
-            (format!("server-{place}"), server.clone(), json!([])),
-            (format!("container-{place}"), json!({}), json!([{"name": "AgentServer", "content": server}])),
-            (format!("chain-{place}"), behind, json!([])),
-        ]
-    });
-    let app = server::app(&workspace(agents), &[closed[0], ("RUNTIME_URL", &runtime_url)]).await;
-    for (place, host) in PRIVATE.iter().enumerate() {
-        let request = runtime_request("m", json!({"baseUrl": base(host), "apiKey": ROLE_KEY}));
-        let direct = client.post(runtime.url("/chat")).json(&request).send().await.expect("an answer");
-        is_blocked(direct, &format!("runtime, {host}")).await;
-        for way in ["embedded", "server", "container", "chain"] {
-            let answer = app.chat(&json!({"agentId": format!("{way}-{place}"), "message": "hello"})).await;
-            is_blocked(answer, &format!("{way}, {host}")).await;
-        }
-    }
-    assert_eq!(vendor.connections(), 0, "nobody has been called");
-}
-
-async fn is_blocked(answer: reqwest::Response, case: &str) {
-    let status = answer.status().as_u16();
-    let problem: Value = answer.json().await.expect("a problem");
-    assert_eq!((status, problem["code"].as_str()), (403, Some("OUTBOUND_BLOCKED")), "{case}: {problem}");
-}
-
-#[tokio::test]
-async fn what_is_allowed_is_allowed_as_it_is_written() {
-    let client = client();
-    let vendor = Vendor::start().await;
-    let port = vendor.address.port();
-    let runtime = server::runtime(&[("OUTBOUND_ALLOW", &format!("127.0.0.1:{port}"))]).await;
-    let ask = async |host: &str| {
-        let request = runtime_request("m", json!({"baseUrl": format!("http://{host}/v1")}));
-        client.post(runtime.url("/chat")).json(&request).send().await.expect("an answer")
-    };
-    assert_eq!(ask(&format!("127.0.0.1:{port}")).await.status(), 200);
-    assert_eq!(vendor.connections(), 1);
-    for other in [format!("localhost:{port}"), "127.0.0.1:1".to_owned(), format!("127.0.0.2:{port}")] {
-        is_blocked(ask(&other).await, &other).await;
-    }
-    assert_eq!(vendor.connections(), 1);
-}
-
-#[tokio::test]
-async fn a_redirect_leads_nowhere() {
-    let client = client();
-    let (vendor, target) = (Vendor::start().await, Vendor::start().await);
-    let runtime = server::runtime(&[]).await;
-    for status in
-        ["301 Moved", "302 Found", "303 See Other", "307 Temporary Redirect", "308 Permanent Redirect"]
-    {
-        let location = format!("location: {}/chat/completions\r\n", target.base_url());
-        vendor.on("m", [plain(status, &location, "")]);
-        let request = runtime_request("m", json!({"baseUrl": vendor.base_url(), "apiKey": ROLE_KEY}));
-        let answer = client.post(runtime.url("/chat")).json(&request).send().await.expect("an answer");
-        assert_eq!(answer.status(), 502, "{status}");
-        assert!(!answer.headers().contains_key("location"), "{status}");
-    }
-    assert_eq!(target.connections(), 0);
 }

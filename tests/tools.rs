@@ -1,5 +1,7 @@
 //! The built-in tools, through the application: what a model is offered, calls and is told.
 
+mod messenger;
+
 use serde_json::{Value, json};
 
 use crate::support::vendor::{Vendor, answer, tool_calls};

@@ -61,6 +61,7 @@
 //! - [`backend`]: answers whole turns: a remote runtime, or a model that is called here.
 //! - [`model`]: answers one prompt; the vendors' differences end there.
 //! - [`tool`]: what a model may call, for whom.
+//! - [`messenger`]: how a tool reaches people elsewhere.
 //! - [`tool_loop`]: model, tools, model again, within bounds; written once for every backend and service.
 //! - [`tools`]: the built-in tools, and the rule of who may use which.
 //! - [`turn`]: [`run_turn`], the only place that puts the others in order.
@@ -98,6 +99,7 @@ pub mod history;
 pub mod job;
 pub mod memory;
 pub mod message;
+pub mod messenger;
 pub mod model;
 pub mod payload;
 pub mod preview;

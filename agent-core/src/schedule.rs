@@ -25,9 +25,12 @@
 
 mod cron;
 mod error;
+mod field;
 mod misfire;
 mod pattern;
 mod spec;
+#[cfg(test)]
+mod tests;
 
 use std::time::Duration;
 

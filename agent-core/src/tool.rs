@@ -42,6 +42,8 @@ pub struct ToolAnnotations {
     pub destructive_hint: bool,
     /// Calling it twice is like calling it once.
     pub idempotent_hint: bool,
+    /// It has to do with what is outside of the company's own data, such as people elsewhere.
+    pub open_world_hint: bool,
 }
 
 /// For whom and about what a tool works. Made from the credential and the role, once per run.

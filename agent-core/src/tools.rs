@@ -14,6 +14,7 @@
 
 use std::sync::Arc;
 
+use crate::messenger::Messenger;
 use crate::records::{Records, StoreError};
 use crate::role::RoleStore;
 use crate::tool::{LocalTools, ToolError};
@@ -24,6 +25,7 @@ mod builtin;
 mod documents;
 mod epics;
 mod memories;
+mod messenger;
 mod metrics;
 mod notifications;
 mod page;
@@ -35,16 +37,29 @@ pub use allowed::{AllowedTools, BASE_PRESET, NAMED_ONLY, allowed};
 
 use builtin::Stores;
 
-/// All built-in tools over `records`, for the agents in `roles`. What an agent may use of them is
-/// [`allowed`]'s business.
-pub fn builtin_tools(records: Arc<dyn Records>, roles: Arc<dyn RoleStore>) -> LocalTools {
-    tools_over(Stores::new(records, roles))
+/// All built-in tools over `records`, for the agents in `roles`, with the messages of their bots going out by
+/// `messenger`; where there is none, the tool for them says so. What an agent may use of them is [`allowed`]'s
+/// business.
+pub fn builtin_tools(
+    records: Arc<dyn Records>,
+    roles: Arc<dyn RoleStore>,
+    messenger: Option<Arc<dyn Messenger>>,
+) -> LocalTools {
+    tools_over(Stores::new(records, roles, messenger))
 }
 
 fn tools_over(stores: Stores) -> LocalTools {
     let stores = Arc::new(stores);
-    let domains =
-        [todos::add, documents::add, plans::add, metrics::add, notifications::add, memories::add, epics::add];
+    let domains = [
+        todos::add,
+        documents::add,
+        plans::add,
+        metrics::add,
+        notifications::add,
+        messenger::add,
+        memories::add,
+        epics::add,
+    ];
     domains.into_iter().fold(LocalTools::new(), |tools, add| add(tools, &stores))
 }
 

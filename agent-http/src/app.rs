@@ -94,7 +94,7 @@ fn routes() -> RouteTable<Handler> {
         Route::new(Method::GET, assistants::STATUS_PATH, Handler::Assistants),
         Route::new(Method::GET, assistants::ACTION_PATH, Handler::Assistants),
         Route::new(Method::POST, assistants::ACTION_PATH, Handler::Assistants),
-        Route::new(Method::GET, mcp::PATH, Handler::Mcp),
+        Route::new(Method::GET, mcp::PATH, Handler::Mcp).without_head(),
         Route::new(Method::POST, mcp::PATH, Handler::Mcp),
         Route::new(Method::DELETE, mcp::PATH, Handler::Mcp),
         Route::new(Method::GET, mcp::AUDIT_PATH, Handler::ToolAudit),

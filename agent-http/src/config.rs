@@ -289,6 +289,8 @@ pub struct RuntimeConfig {
     pub server: ServerConfig,
     /// Callers must present it. Without it the runtime listens on loopback alone.
     pub runtime_secret: Option<Secret>,
+    /// The base address of the messenger's bot API.
+    pub messenger_api_url: Option<Url>,
 }
 
 impl RuntimeConfig {

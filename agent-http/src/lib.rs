@@ -29,6 +29,7 @@
 //! - [`backend`]: backends over HTTP: agent runtimes.
 //! - [`mcp`]: tools over the Model Context Protocol.
 //! - [`model`]: models over HTTP: servers of the Chat Completions API, and Ollama.
+//! - [`messenger`]: a messenger's bots, through the operator's own runtime.
 //! - [`mcp`]: agents' tools over the Model Context Protocol.
 //!
 //! For the operator:
@@ -47,6 +48,7 @@ pub mod lines;
 #[cfg(test)]
 mod loopback;
 pub mod mcp;
+pub mod messenger;
 pub mod model;
 pub mod openapi;
 pub mod outbound;

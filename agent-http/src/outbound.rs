@@ -2,11 +2,12 @@
 //!
 //! Addresses come from two kinds of people. What the operator configured is trusted; what a role or a
 //! request brings along is [`Trust::Supplied`], and reaches public addresses and the operator's
-//! [`AllowList`] alone. A supplied URL with an IP address is decided before anything is sent, since a
-//! connector does not ask its resolver about those. A supplied URL with a name goes to a client whose
-//! resolver checks every address that the name has; the connection is made to the addresses that were
-//! checked, so that a second look-up cannot answer differently. Connections are pooled apart, so that
-//! a supplied URL is never served by a connection that was opened without the check.
+//! [`AllowList`] alone. A supplied URL with an IP address is decided before anything is sent. A supplied
+//! URL with a name goes to a connector whose resolver checks every address that the name has; the
+//! connection is made to the addresses that were checked, so that a second look-up cannot answer
+//! differently. Connections are pooled apart, so that a supplied URL is never served by a connection that
+//! was opened without the check; one that is kept stays with the address that was checked for it, whatever
+//! its name has come to stand for.
 //!
 //! For every request: no redirect is followed (a 3xx is a failure), no proxy is taken from the
 //! environment, a URL with user info is refused, HTTP/1.1 with `TCP_NODELAY` and keep-alive. Bodies are
@@ -24,6 +25,7 @@ mod address;
 mod connect;
 mod connection;
 mod failure;
+mod network;
 mod pool;
 mod request;
 mod resolve;
@@ -33,6 +35,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent_core::error::Failure;
+use agent_core::role::Secret;
 use http::header::InvalidHeaderValue;
 use http::{HeaderValue, Method, header};
 use rustls::RootCertStore;
@@ -41,11 +44,12 @@ use url::Url;
 
 pub use address::{AddressError, AllowError, AllowList, is_public};
 pub use failure::status_failure;
+pub use network::{Network, SystemNetwork};
 pub use request::{OutboundBody, OutboundRequest};
 pub use response::{BodyStream, OutboundResponse};
 
 use address::Route;
-use connect::Connector;
+use connect::{Connector, Dialer};
 use pool::Pool;
 use resolve::Resolver;
 
@@ -76,6 +80,8 @@ pub struct OutboundConfig {
     pub user_agent: String,
     /// Certificate authorities that are trusted beside the public ones; none.
     pub extra_roots: Vec<CertificateDer<'static>>,
+    /// How names are looked up and connections made; the machine's own way.
+    pub network: Arc<dyn Network>,
 }
 
 impl Default for OutboundConfig {
@@ -88,6 +94,7 @@ impl Default for OutboundConfig {
             idle_timeout: Duration::from_secs(30),
             user_agent: concat!("agentd/", env!("CARGO_PKG_VERSION")).to_owned(),
             extra_roots: Vec::new(),
+            network: Arc::new(SystemNetwork),
         }
     }
 }
@@ -129,12 +136,14 @@ impl Outbound {
         let tls = Arc::new(tls);
         let user_agent = HeaderValue::try_from(&config.user_agent)?;
         let allow = Arc::new(config.allow);
+        let (network, timeout) = (config.network, config.connect_timeout);
         let connector = |resolver| {
+            let dialer = Dialer { resolver, network: network.clone(), timeout };
             let pool = Pool::new(config.max_idle_per_host, config.idle_timeout);
-            Connector::new(resolver, tls.clone(), config.connect_timeout, pool)
+            Connector::new(dialer, tls.clone(), timeout, pool)
         };
-        let open = connector(Resolver::open());
-        let filtered = connector(Resolver::checked(allow.clone()));
+        let open = connector(Resolver::open(network.clone()));
+        let filtered = connector(Resolver::checked(network.clone(), allow.clone()));
         let header_timeout = config.header_timeout;
         Ok(Self { inner: Arc::new(Inner { allow, open, filtered, header_timeout, user_agent }) })
     }
@@ -142,6 +151,27 @@ impl Outbound {
     /// Starts a `POST` to `url`; see [`Self::request`].
     pub fn post(&self, url: &Url, trust: Trust) -> Result<OutboundRequest, Failure> {
         self.request(Method::POST, url, trust)
+    }
+
+    /// Starts a `POST` of JSON to `url`, with a bearer where there is one, asking for `accept`; see
+    /// [`Self::request`] and [`OutboundRequest::bearer`].
+    pub fn post_json(
+        &self,
+        url: &Url,
+        trust: Trust,
+        bearer: Option<&Secret>,
+        accept: &'static str,
+        body: impl Into<OutboundBody>,
+    ) -> Result<OutboundRequest, Failure> {
+        let request = self
+            .post(url, trust)?
+            .header(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))
+            .header(header::ACCEPT, HeaderValue::from_static(accept))
+            .body(body);
+        match bearer {
+            Some(secret) => request.bearer(secret),
+            None => Ok(request),
+        }
     }
 
     /// Starts a `GET` of `url`; see [`Self::request`].

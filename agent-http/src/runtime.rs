@@ -1,6 +1,8 @@
-//! The agent runtime service: one streaming endpoint with a tool loop, and no data of its own.
+//! The agent runtime service: one streaming endpoint with a tool loop, and a way to a messenger; no data of its
+//! own.
 
 mod chat;
+mod messenger;
 mod tools;
 
 use std::sync::Arc;
@@ -18,6 +20,7 @@ use crate::serve::{Body, HttpService};
 use crate::stream::StreamLimits;
 
 pub use chat::PROVIDERS;
+pub use messenger::BotApi;
 
 /// What the runtime's routes work with.
 pub struct Runtime {
@@ -25,6 +28,8 @@ pub struct Runtime {
     pub hosted: HostedVendor,
     /// How Ollama is used; every request names its server.
     pub ollama: OllamaServer,
+    /// The messenger's bot API, where there is one.
+    pub bot_api: Option<BotApi>,
     /// Asks for `RUNTIME_SECRET`, where it is set.
     pub gate: BearerGate,
     /// Bounds of the tool loop.
@@ -46,11 +51,15 @@ pub struct Runtime {
 #[derive(Clone, Copy)]
 enum Handler {
     Chat,
+    Messenger,
     Probe(probe::Route),
 }
 
 fn routes() -> RouteTable<Handler> {
-    let own = [Route::new(Method::POST, "/chat", Handler::Chat)];
+    let own = [
+        Route::new(Method::POST, "/chat", Handler::Chat),
+        Route::new(Method::POST, "/messenger/call", Handler::Messenger),
+    ];
     RouteTable::new(own.into_iter().chain(probe::routes(Handler::Probe)))
 }
 
@@ -75,6 +84,10 @@ async fn handle(runtime: Arc<Runtime>, routes: Arc<RouteTable<Handler>>, request
         Handler::Chat => {
             runtime.gate.check(request.headers())?;
             chat::post(&runtime, request).await
+        }
+        Handler::Messenger => {
+            runtime.gate.check(request.headers())?;
+            messenger::post(&runtime, request).await
         }
     }
 }

@@ -16,12 +16,13 @@ use crate::support::{self, PATIENCE};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-struct Bench {
-    app: Server,
-    stores: Stores,
+/// The application, and its stores.
+pub struct Bench {
+    pub app: Server,
+    pub stores: Stores,
 }
 
-async fn start(settings: &[(&str, &str)]) -> Bench {
+pub async fn start(settings: &[(&str, &str)]) -> Bench {
     let tools = json!(["readTodos", "createTodo", "listDocs", "getDoc", "createDoc", "appendDoc"]);
     let agent = |id: &str, owner: &str, company: &str, content: Value| json!({"id": id, "name": id, "ownerId": owner, "companyId": company, "content": content});
     let workspace = json!({
@@ -47,7 +48,7 @@ async fn start(settings: &[(&str, &str)]) -> Bench {
     Bench { app, stores }
 }
 
-fn mcp(user: &str, company: &str, agent: &str) -> NewToken {
+pub fn mcp(user: &str, company: &str, agent: &str) -> NewToken {
     let grant =
         McpGrant { user_id: user.into(), todo_list_id: Some(format!("l-{user}")), ..McpGrant::default() };
     NewToken::new(company, agent, Grant::Mcp(grant))
@@ -58,22 +59,22 @@ impl Bench {
         Tokens::new(self.stores.records.clone(), Arc::new(clock))
     }
 
-    async fn mint(&self, new: NewToken) -> String {
+    pub async fn mint(&self, new: NewToken) -> String {
         self.tokens_at(SystemClock).mint(new).await.expect("it is made").text.expose().to_owned()
     }
 
-    fn post(&self, token: &str, body: &Value) -> reqwest::RequestBuilder {
+    pub fn post(&self, token: &str, body: &Value) -> reqwest::RequestBuilder {
         self.app.request("POST", &format!("/api/agent/mcp?token={token}")).json(body)
     }
 
-    async fn ask(&self, token: &str, method: &str, params: Value) -> Value {
+    pub async fn ask(&self, token: &str, method: &str, params: Value) -> Value {
         let body = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
         let response = self.post(token, &body).send().await.expect("an answer");
         let mut answer: Value = response.json().await.expect("one message");
         answer.get_mut("result").map(Value::take).unwrap_or_else(|| answer["error"].take())
     }
 
-    async fn tool(&self, token: &str, name: &str, arguments: Value) -> Value {
+    pub async fn tool(&self, token: &str, name: &str, arguments: Value) -> Value {
         self.ask(token, "tools/call", json!({"name": name, "arguments": arguments})).await
     }
 }

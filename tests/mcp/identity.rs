@@ -75,6 +75,8 @@ async fn a_query_may_name_people_where_the_operator_lets_it() {
         ("?userId=ada", 401),
         ("?agentId=a1", 401),
         ("?userId=ada&agentId=%00", 401),
+        ("?userId=%00&agentId=a1", 401),
+        (&format!("?userId=ada&agentId={}", "a".repeat(5000)), 401),
         ("?token=nobody&userId=ada&agentId=a1", 401),
     ] {
         let response = world.post(query, PING).send().await.expect("an answer");

@@ -267,6 +267,9 @@ async fn a_tool_that_takes_too_long_has_failed() {
     let answer = world.ask("ada", "tools/call", json!({"name": "slow"})).await;
     assert_eq!(answer["result"]["isError"], true, "{answer}");
     world.until(|running, _, dropped| running == 0 && dropped == 1).await;
+    world.server.audit().flush().await;
+    let calls = world.server.audit().calls("c1", "a1", None, None).await.expect("a page").calls;
+    assert_eq!(json!(calls[0].outcome), "timedOut");
 }
 
 #[tokio::test]

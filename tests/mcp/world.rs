@@ -195,8 +195,10 @@ impl World {
         tokens.add("ada", identity("ada", "c1", "a1"));
         tokens.add("bob", identity("bob", "c1", "a1"));
         let stage = Arc::new(Stage::default());
-        let tools =
-            builtin_tools(records.clone(), roles.clone()).with(Slow(stage.clone())).with(Steps).with(Fails);
+        let tools = builtin_tools(records.clone(), roles.clone(), None)
+            .with(Slow(stage.clone()))
+            .with(Steps)
+            .with(Fails);
 
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("it listens");
@@ -205,7 +207,7 @@ impl World {
             address,
             parse_origins("https://app.example").expect("an origin"),
         );
-        let legacy = setup.legacy.then(|| LegacyQuery::new(records.clone()));
+        let legacy = setup.legacy.then(|| LegacyQuery::new(roles.clone()));
         let limits = McpLimits {
             body: BodyLimits::default(),
             json_depth: 64,

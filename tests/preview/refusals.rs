@@ -142,11 +142,11 @@ async fn an_agent_that_cannot_be_asked_cannot_be_shown_as_the_chat_says_it() {
 async fn other_methods_are_refused() {
     let app = server::app(&workspace("http://127.0.0.1:9/v1", "m"), &[]).await;
     for (method, path, allow) in [
-        ("POST", DEBUG, "GET"),
-        ("DELETE", PREVIEW, "GET, POST"),
+        ("POST", DEBUG, "GET, HEAD"),
+        ("DELETE", PREVIEW, "GET, HEAD, POST"),
         ("GET", "/api/svcchat/private", "POST"),
-        ("POST", "/api/assistants/context-status", "GET"),
-        ("PUT", "/api/assistants/context/a/b", "GET, POST"),
+        ("POST", "/api/assistants/context-status", "GET, HEAD"),
+        ("PUT", "/api/assistants/context/a/b", "GET, HEAD, POST"),
     ] {
         let response = app.request(method, path).send().await.expect("an answer");
         assert_eq!(response.headers()["allow"], allow, "{method} {path}");

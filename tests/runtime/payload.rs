@@ -123,7 +123,7 @@ async fn the_ten_fields_and_no_other_are_sent() {
 #[tokio::test]
 async fn what_a_role_leaves_out_is_not_sent() {
     let fake = Vendor::start().await;
-    fake.on("", [said()]);
+    fake.on("/chat", [said()]);
     let mut workspace = served_by(&json!({}));
     workspace["users"] = json!([]);
     workspace["agents"][0]["name"] = "".into();
@@ -153,7 +153,7 @@ async fn what_a_role_leaves_out_is_not_sent() {
 #[tokio::test]
 async fn the_user_s_own_time_zone_stands_in_for_a_missing_one() {
     let fake = Vendor::start().await;
-    fake.on("", [said()]);
+    fake.on("/chat", [said()]);
     let workspace = served_by(&json!({"agentServerUrl": format!("http://{}", fake.address)}));
     let app = server::app(&workspace, &[]).await;
     run(&app.chat(&json!({"agentId": "a1", "message": "Hello"})).await.text().await.expect("a whole body"));

@@ -39,6 +39,31 @@ async fn health_is_told_to_everybody() {
 }
 
 #[tokio::test]
+async fn a_head_is_a_get_without_its_body() {
+    for (server, ..) in both(&[]).await {
+        for path in ["/livez", "/readyz", "/health"] {
+            let request = format!("{path} HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n\r\n", server.address);
+            let [get, head] = [
+                exchange(server.address, format!("GET {request}")).await,
+                exchange(server.address, format!("HEAD {request}")).await,
+            ];
+            let (got, body) = get.split_once("\r\n\r\n").expect("a head");
+            assert!(!body.is_empty(), "{get}");
+            assert_eq!(head.split_once("\r\n\r\n").expect("a head").1, "", "{head}");
+            let shown = |head: &str| -> Vec<String> {
+                let own = |line: &&str| !line.starts_with("date:") && !line.starts_with("x-request-id:");
+                head.lines().filter(own).map(str::to_owned).filter(|line| !line.is_empty()).collect()
+            };
+            assert_eq!(shown(got).len(), shown(&head).len(), "{got}\n{head}");
+            // Its length may change with the time that it tells.
+            let fixed = |line: &String| !line.starts_with("content-length:");
+            let lines = |head: &str| shown(head).into_iter().filter(fixed).collect::<Vec<_>>();
+            assert_eq!(lines(got), lines(&head));
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_method_that_a_path_does_not_take_is_told_those_that_it_does() {
     for (server, _, chat) in both(&[]).await {
         let cases = [
@@ -46,9 +71,9 @@ async fn a_method_that_a_path_does_not_take_is_told_those_that_it_does() {
             ("PUT", chat, "POST"),
             ("DELETE", chat, "POST"),
             ("PROPFIND", chat, "POST"),
-            ("POST", "/health", "GET"),
-            ("DELETE", "/livez", "GET"),
-            ("PATCH", "/readyz", "GET"),
+            ("POST", "/health", "GET, HEAD"),
+            ("DELETE", "/livez", "GET, HEAD"),
+            ("PATCH", "/readyz", "GET, HEAD"),
         ];
         for (method, path, allowed) in cases {
             let response = server.request(method, path).send().await.expect("an answer");

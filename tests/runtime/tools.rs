@@ -180,6 +180,37 @@ async fn a_run_survives_that_its_tool_server_is_started_anew() {
 }
 
 #[tokio::test]
+async fn a_server_that_is_killed_in_the_middle_of_calls_is_their_result_and_the_run_goes_on() {
+    for era in ERAS {
+        let (vendor, tools) = (Vendor::start().await, ThirdParty::start(era).await);
+        let (url, address) = (tools.url(), tools.address);
+        let (restart, restarted) = watch::channel(false);
+        let mut again = tool_calls(&[("c3", "add", r#"{"a":1}"#)]);
+        again.insert(0, Step::Until(restarted));
+        let both = tool_calls(&[("c1", "wait", "{}"), ("c2", "wait", "{}")]);
+        vendor.on("m", [both, again, answer(&["Well."])]);
+        let runtime = server::runtime(&[]).await;
+        let body = request(&vendor, "m", &["wait", "add"], &url);
+        let mut begun = tools.works.begun.subscribe();
+        let run = tokio::spawn(async move { answered(post(&runtime, &body).await).await });
+        let began = tokio::time::timeout(PATIENCE, begun.wait_for(|begun| *begun == 2)).await;
+        began.expect("the calls begin in time").expect("the server runs");
+        tools.stop().await;
+        // The model is asked again, so both calls have a result while the server is still away.
+        tokio::time::timeout(PATIENCE, vendor.until_received("m", 2)).await.expect("the calls end");
+        let anew = ThirdParty::start_at(era, address).await;
+        restart.send_replace(true);
+        let events = run.await.expect("it does not panic");
+        for id in ["c1", "c2"] {
+            let (said, is_error) = result_of(&events, id);
+            assert!(is_error && said.starts_with("the tool server failed: "), "{era:?} {id}: {said}");
+        }
+        assert_eq!(result_of(&events, "c3"), (r#"{"sum":1}"#, false), "{era:?}");
+        assert_eq!(*anew.works.begun.borrow(), 0, "what may have run is not sent again");
+    }
+}
+
+#[tokio::test]
 async fn a_run_connects_once_and_ends_its_session() {
     for (era, expected) in [
         (

@@ -14,6 +14,7 @@ pub mod server;
 pub mod third_party;
 pub mod tool_server;
 pub mod vendor;
+pub mod world;
 
 /// When a test has hung.
 pub const PATIENCE: Duration = Duration::from_secs(30);

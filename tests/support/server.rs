@@ -78,6 +78,11 @@ pub async fn stores(workspace: &Value) -> Stores {
 
 /// The application over stores, likewise.
 pub async fn app_over(stores: Stores, settings: &[(&str, &str)]) -> Server {
+    app_of(app_config(settings), stores).await
+}
+
+/// The configuration of an application that reaches loopback, with `settings` over the defaults.
+pub fn app_config(settings: &[(&str, &str)]) -> AppConfig {
     let mut env = BTreeMap::from([
         ("PORT", "0"),
         ("SESSION_SECRET", SESSION_SECRET),
@@ -85,7 +90,7 @@ pub async fn app_over(stores: Stores, settings: &[(&str, &str)]) -> Server {
         ("OUTBOUND_ALLOW", "127.0.0.0/8"),
     ]);
     env.extend(settings.iter().copied());
-    app_of(AppConfig::load(&Flags::default(), &env).expect("the settings are right"), stores).await
+    AppConfig::load(&Flags::default(), &env).expect("the settings are right")
 }
 
 /// The application with a configuration, over stores.
@@ -101,9 +106,18 @@ pub async fn app_of(config: AppConfig, stores: Stores) -> Server {
 
 /// The agent runtime, reaching loopback, and `settings` over the defaults.
 pub async fn runtime(settings: &[(&str, &str)]) -> Server {
+    runtime_of(runtime_config(settings)).await
+}
+
+/// The configuration of an agent runtime that reaches loopback, with `settings` over the defaults.
+pub fn runtime_config(settings: &[(&str, &str)]) -> RuntimeConfig {
     let mut env = BTreeMap::from([("PORT", "0"), ("OUTBOUND_ALLOW", "127.0.0.0/8")]);
     env.extend(settings.iter().copied());
-    let config = RuntimeConfig::load(&Flags::default(), &env).expect("the settings are right");
+    RuntimeConfig::load(&Flags::default(), &env).expect("the settings are right")
+}
+
+/// The agent runtime with a configuration.
+pub async fn runtime_of(config: RuntimeConfig) -> Server {
     let listener = run::listen(config.server.listen).await.expect("a free port");
     let address = listener.local_addr().expect("it listens");
     let (stopper, stop) = Stop::by_hand();

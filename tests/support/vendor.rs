@@ -2,7 +2,7 @@
 //! misbehaves on demand.
 //!
 //! What it does is decided by the `model` in the request's body, or the `agentId` in a workflow's, or by the path
-//! where there is no body, so that one vendor serves a whole test. It is plain TCP, for much of what vendors do wrong no HTTP library would let us write.
+//! where neither is named, so that one vendor serves a whole test. It is plain TCP, for much of what vendors do wrong no HTTP library would let us write.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -57,14 +57,14 @@ impl Received {
         self.head.split(' ').nth(1).unwrap_or_default()
     }
 
-    /// What decides on the answer: the model, the agent of a workflow, or the path where there is no body.
+    /// What decides on the answer: the model, the agent of a workflow, or the path where neither is named.
     fn subject(&self) -> String {
         if self.body.is_empty() {
             return self.path().to_owned();
         }
         let body: Value = serde_json::from_slice(&self.body).unwrap_or_default();
         let subject = body["model"].as_str().or(body["agentId"].as_str());
-        subject.unwrap_or_default().to_owned()
+        subject.unwrap_or(self.path()).to_owned()
     }
 }
 

@@ -129,8 +129,9 @@ async fn a_job_is_got_as_it_was_stored(store: &dyn JobStore) {
     assert_eq!(none, None, "what was never stored is absent");
     let mut new = NewJob::new(payload("acme 😀", "o'ada;--"), Schedule::At(at(5)));
     new.payload.message = Some("\u{0}\"quoted\" \\ ü".to_owned());
-    let arguments =
-        json!({"b": [1, -2.5, null, true], "a": {"deep": "é"}, "": 18_446_744_073_709_551_615_u64});
+    // Numbers that many a reader of JSON gives back as their neighbours.
+    let numbers = [31.245270191439438, 121.48791951161945, -2.5, f64::MIN_POSITIVE];
+    let arguments = json!({"b": [1, null, true], "a": {"deep": "é"}, "": u64::MAX, "n": numbers});
     new.payload.arguments = arguments.as_object().cloned();
     new.payload.assignment_id = Some("daily".to_owned());
     new.idempotency = Some(Idempotency { key: "k".to_owned(), fingerprint: "00ff".to_owned() });

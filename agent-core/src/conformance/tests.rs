@@ -12,7 +12,6 @@ use serde_json::value::to_raw_value;
 use super::*;
 use crate::backend::EmbeddedBackend;
 use crate::error::{Failure, FailureKind};
-use crate::job::MemoryJobs;
 use crate::memory::MemoryRecords;
 use crate::message::FinishReason;
 use crate::model::{Model, ModelEvent, ModelInfo, ModelRequest, ModelStream};
@@ -27,6 +26,8 @@ use crate::role::{
 use crate::select::Choice;
 use crate::testing::{Answer, ScriptedModel};
 
+mod jobs_suite;
+
 fn scripted(scenario: Scenario) -> Arc<ScriptedModel> {
     Arc::new(match scenario {
         Scenario::Answers => ScriptedModel::always("Hello."),
@@ -36,18 +37,6 @@ fn scripted(scenario: Scenario) -> Arc<ScriptedModel> {
             ScriptedModel::new([Answer::refuses(Failure::new(FailureKind::RateLimited, "slow down"))])
         }
     })
-}
-
-#[tokio::test]
-async fn jobs_in_memory_hold_their_contract() {
-    jobs(async || Arc::new(MemoryJobs::default()) as _).await;
-}
-
-#[tokio::test]
-async fn jobs_in_memory_are_as_the_model_says() {
-    for seed in 0..8 {
-        jobs_against_model(async || Arc::new(MemoryJobs::default()) as _, seed, 1000).await;
-    }
 }
 
 fn open_streams(model: &Arc<ScriptedModel>) -> OpenWork {

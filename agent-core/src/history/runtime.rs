@@ -123,6 +123,7 @@ fn read_annotations(hints: Fields<'_>) -> Result<ToolAnnotations, InvalidField> 
         read_only_hint: hints.flag("readOnlyHint")?.unwrap_or_default(),
         destructive_hint: hints.flag("destructiveHint")?.unwrap_or_default(),
         idempotent_hint: hints.flag("idempotentHint")?.unwrap_or_default(),
+        open_world_hint: hints.flag("openWorldHint")?.unwrap_or_default(),
     })
 }
 

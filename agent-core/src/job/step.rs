@@ -380,3 +380,6 @@ fn brief(mut error: String) -> String {
     error.truncate(error.floor_char_boundary(MAX_ERROR_BYTES));
     error
 }
+
+#[cfg(test)]
+mod tests;

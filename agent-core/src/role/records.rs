@@ -157,8 +157,8 @@ impl RecordRoles {
         &self.records
     }
 
-    /// The company of an agent, whose own id alone leads there: for an operator's commands. A request names
-    /// its company by its credential.
+    /// The company of an agent, whose own id alone leads there: for an operator's commands, and for requests that
+    /// an operator lets name an agent without a credential. All others name their company by theirs.
     ///
     /// # Errors
     /// The store's own troubles. An id that no agent can have is of no company.

@@ -25,6 +25,9 @@ const LARGEST_SHIFT: SignedDuration = SignedDuration::from_hours(3);
 
 const LONGEST_ZONE_NAME: usize = 64;
 
+/// Names in the folder of zones that mean another zone on another machine, or none.
+const ZONES_OF_A_MACHINE: [&str; 4] = ["localtime", "posixrules", "Factory", "Etc/Unknown"];
+
 /// What a job at fixed times does where the wall clock jumps. A job with `*` in its seconds, minutes or hours, `*/5`
 /// included, goes by the time that passes instead: nothing in the gap, and again in the time that repeats.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
@@ -192,6 +195,6 @@ pub(super) fn zone(name: &str) -> Result<TimeZone, ScheduleError> {
     let known = Some(name)
         .filter(|name| name.len() <= LONGEST_ZONE_NAME)
         .and_then(|name| TimeZone::get(name).ok())
-        .filter(|zone| !zone.is_unknown() && zone.iana_name().is_some());
+        .filter(|zone| zone.iana_name().is_some_and(|name| !ZONES_OF_A_MACHINE.contains(&name)));
     known.ok_or_else(|| ScheduleError::UnknownZone { zone: excerpt(name) })
 }

@@ -8,12 +8,13 @@ use jiff::ToSpan;
 use jiff::civil::{Date, DateTime, Time, time};
 
 use super::error::{CronField, ScheduleError, excerpt};
+use super::field;
 use super::spec::MAX_CRON_LEN;
 
 /// The wall times that an expression names.
 ///
-/// croner reads the expression; what it read is kept in 144 bytes in place of its seven kilobytes, because there may be
-/// very many schedules. Which days match depends on a month's length and first weekday alone, so they are kept for each
+/// croner reads the expression; what it read is kept in some 150 bytes in place of its five kilobytes, because there may
+/// be very many schedules. Which days match depends on a month's length and first weekday alone, so they are kept for each
 /// of the 28 months that there can be.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Pattern {
@@ -35,10 +36,6 @@ const FIELDS: [CronField; 6] = [
     CronField::DayOfWeek,
 ];
 
-const MONTHS: [&str; 12] =
-    ["JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"];
-const WEEKDAYS: [&str; 7] = ["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"];
-
 impl Pattern {
     /// Reads an expression.
     pub(super) fn parse(expression: &str) -> Result<Self, ScheduleError> {
@@ -49,30 +46,30 @@ impl Pattern {
             Some(nickname) => fields_of_nickname(nickname)?.to_owned(),
             None => expression.to_ascii_uppercase(),
         };
-        let fields: Vec<&str> = expanded.split_ascii_whitespace().collect();
-        if !(5..=6).contains(&fields.len()) {
-            return Err(shape(format_args!("must have five or six fields, not {}", fields.len())));
+        let given: Vec<&str> = expanded.split_ascii_whitespace().collect();
+        let fields = match given[..] {
+            [minute, hour, day, month, weekday] => ["0", minute, hour, day, month, weekday],
+            [second, minute, hour, day, month, weekday] => [second, minute, hour, day, month, weekday],
+            _ => return Err(shape(format_args!("must have five or six fields, not {}", given.len()))),
+        };
+        let implied = fields.len() - given.len();
+        for (place, (field, text)) in (1..).zip(FIELDS.into_iter().zip(fields)) {
+            field::check(field, place - implied, text)?;
         }
-        for (position, (field, text)) in FIELDS[6 - fields.len()..].iter().zip(&fields).enumerate() {
-            check_field(*field, position + 1, text)?;
-        }
-        Self::from_fields(&fields)
+        Self::from_fields(fields)
     }
 
-    fn from_fields(fields: &[&str]) -> Result<Self, ScheduleError> {
-        let [.., minute, hour, day, _, weekday] = fields else {
-            return Err(shape("must have five or six fields"));
-        };
+    fn from_fields(fields: [&str; 6]) -> Result<Self, ScheduleError> {
+        let [second, minute, hour, day, _, weekday] = fields;
         let has_star = |field: &str| field.contains(['*', '?']);
         let parser = CronParser::builder()
-            .seconds(Seconds::Optional)
+            .seconds(Seconds::Required)
             .year(Year::Disallowed)
             // A day need match one of the two fields where neither has a star, and both otherwise, also where the star
             // has a step.
             .dom_and_dow(has_star(day) || has_star(weekday))
             .build();
         let parsed = parser.parse(&fields.join(" ")).map_err(shape)?.pattern;
-        let second = if fields.len() == 6 { fields[0] } else { "0" };
         Ok(Self {
             seconds: bits(&parsed.seconds.values()),
             minutes: bits(&parsed.minutes.values()),
@@ -153,20 +150,33 @@ fn next_bit(bits: u64, from: i8) -> Option<i8> {
 }
 
 fn days_of_each_month(parsed: &CronPattern) -> Result<[[u32; 4]; 7], ScheduleError> {
-    // Months of each length, with the years that decide about February.
-    const LENGTHS: [(i32, u32); 4] = [(2023, 2), (2024, 2), (2023, 4), (2023, 1)];
+    let depends_on_length = parsed.days.has_modifiers() || parsed.days_of_week.has_modifiers();
     let mut days = [[0; 4]; 7];
-    for (first, of_weekday) in days.iter_mut().enumerate() {
-        for (length, (of_length, (year, month))) in (28..).zip(of_weekday.iter_mut().zip(LENGTHS)) {
-            for day in 1..=length {
-                let weekday = WEEKDAYS_OF_CRONER[(first + day as usize - 1) % 7];
-                if parsed.day_match(year, month, day, weekday).map_err(shape)? {
-                    *of_length |= 1 << day;
-                }
-            }
+    for (first_weekday, of_weekday) in days.iter_mut().enumerate() {
+        let of_longest = days_of_month(parsed, first_weekday, 31)?;
+        for (length, of_length) in (28..).zip(of_weekday) {
+            *of_length = if depends_on_length {
+                days_of_month(parsed, first_weekday, length)?
+            } else {
+                of_longest & (u32::MAX >> (31 - length))
+            };
         }
     }
     Ok(days)
+}
+
+fn days_of_month(parsed: &CronPattern, first_weekday: usize, length: u32) -> Result<u32, ScheduleError> {
+    let (year, month) = match length {
+        28 => (2023, 2),
+        29 => (2024, 2),
+        30 => (2024, 4),
+        _ => (2024, 1),
+    };
+    let weekdays = WEEKDAYS_OF_CRONER.into_iter().cycle().skip(first_weekday);
+    (1..=length).zip(weekdays).try_fold(0, |days, (day, weekday)| {
+        let matches = parsed.day_match(year, month, day, weekday).map_err(shape)?;
+        Ok(days | u32::from(matches) << day)
+    })
 }
 
 const WEEKDAYS_OF_CRONER: [Weekday; 7] = [
@@ -195,10 +205,4 @@ fn fields_of_nickname(nickname: &str) -> Result<&'static str, ScheduleError> {
             excerpt(nickname)
         ))),
     }
-}
-
-fn check_field(_field: CronField, _position: usize, _text: &str) -> Result<(), ScheduleError> {
-    let _ = MONTHS;
-    let _ = WEEKDAYS;
-    Ok(())
 }

@@ -13,32 +13,44 @@ use serde_json::{Map, Value};
 
 use super::{allowed, schema};
 use crate::clock::{Clock, SystemClock};
+use crate::messenger::Messenger;
 use crate::records::{Records, StoreError};
 use crate::role::{RoleBlock, RoleStore};
 use crate::tool::{
     Caller, ExecutionContext, Progress, Tool, ToolAnnotations, ToolError, ToolOutput, ToolSpec,
 };
 
+/// It leaves what was there, and what it does happens with every call.
+pub(super) const ADDS: ToolAnnotations = ToolAnnotations {
+    read_only_hint: false,
+    destructive_hint: false,
+    idempotent_hint: false,
+    open_world_hint: false,
+};
 /// It changes nothing.
 pub(super) const READS: ToolAnnotations =
-    ToolAnnotations { read_only_hint: true, destructive_hint: false, idempotent_hint: true };
-/// It leaves what was there, and what it does happens with every call.
-pub(super) const ADDS: ToolAnnotations =
-    ToolAnnotations { read_only_hint: false, destructive_hint: false, idempotent_hint: false };
+    ToolAnnotations { read_only_hint: true, idempotent_hint: true, ..ADDS };
 /// What was there is gone, and a second call changes nothing more.
 pub(super) const REPLACES: ToolAnnotations =
-    ToolAnnotations { read_only_hint: false, destructive_hint: true, idempotent_hint: true };
+    ToolAnnotations { destructive_hint: true, idempotent_hint: true, ..ADDS };
+/// It does something elsewhere, with every call.
+pub(super) const REACHES_OUT: ToolAnnotations = ToolAnnotations { open_world_hint: true, ..ADDS };
 
 /// What the tools work on.
 pub(super) struct Stores {
     pub(super) records: Arc<dyn Records>,
     roles: Arc<dyn RoleStore>,
     clock: Arc<dyn Clock>,
+    pub(super) messenger: Option<Arc<dyn Messenger>>,
 }
 
 impl Stores {
-    pub(super) fn new(records: Arc<dyn Records>, roles: Arc<dyn RoleStore>) -> Self {
-        Self { records, roles, clock: Arc::new(SystemClock) }
+    pub(super) fn new(
+        records: Arc<dyn Records>,
+        roles: Arc<dyn RoleStore>,
+        messenger: Option<Arc<dyn Messenger>>,
+    ) -> Self {
+        Self { records, roles, clock: Arc::new(SystemClock), messenger }
     }
 
     #[cfg(test)]

@@ -55,6 +55,9 @@ fn without_optional_null(schema: &mut Schema) {
                 property["type"] = one.clone();
             }
         }
+        if let Some(Value::Array(values)) = property.get_mut("enum") {
+            values.retain(|value| !value.is_null());
+        }
     }
 }
 

@@ -19,6 +19,9 @@ use crate::workspace::WorkspaceFile;
 
 mod catalogue;
 mod identity;
+mod messenger;
+
+use messenger::FakeMessenger;
 
 /// 2026-11-21, 14:30 UTC.
 const NOW: Duration = Duration::from_secs(1_795_271_400);
@@ -26,6 +29,7 @@ const NOW: Duration = Duration::from_secs(1_795_271_400);
 /// Tools over a workspace.
 struct World {
     records: Arc<MemoryRecords>,
+    messenger: Arc<FakeMessenger>,
     tools: LocalTools,
     schemas: BTreeMap<String, (Validator, Validator)>,
 }
@@ -37,7 +41,9 @@ impl World {
         let roles = Arc::new(RecordRoles::new(records.clone(), Sealer::ephemeral()));
         let file = WorkspaceFile::parse(&workspace.to_string()).expect("a good file");
         ready(file.apply(&roles)).expect("the store in memory takes it");
-        let tools = tools_over(Stores::new(records.clone(), roles).with_clock(clock));
+        let messenger = Arc::new(FakeMessenger::default());
+        let stores = Stores::new(records.clone(), roles, Some(messenger.clone()));
+        let tools = tools_over(stores.with_clock(clock));
         let validator = |schema: &str| {
             jsonschema::validator_for(&serde_json::from_str(schema).expect("JSON")).expect("a schema")
         };
@@ -46,7 +52,7 @@ impl World {
             let output = spec.output_schema.as_ref().expect("an output schema");
             (spec.name.clone(), (validator(spec.input_schema.get()), validator(output.get())))
         });
-        Self { schemas: schemas.collect(), records, tools }
+        Self { schemas: schemas.collect(), records, messenger, tools }
     }
 
     /// The structured result, or what the model is told.
@@ -346,7 +352,15 @@ fn visitors_have_what_the_role_names_for_them_and_the_agent_has() {
         .collect();
     assert_eq!(
         refused,
-        ["createTodo", "deleteTodo", "getEpicDetails", "readPlan", "updatePlan", "updateTodo"]
+        [
+            "createTodo",
+            "deleteTodo",
+            "getEpicDetails",
+            "readPlan",
+            "sendMessengerMessage",
+            "updatePlan",
+            "updateTodo"
+        ]
     );
     let nobodys = ExecutionContext { agent_id: "none".into(), ..visitor() };
     for name in world.schemas.keys() {

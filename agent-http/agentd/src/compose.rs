@@ -10,11 +10,12 @@ use agent_core::clock::SystemClock;
 use agent_core::context::{
     CallerLayer, CouncilLayer, DocumentsLayer, ExecutionLayer, MemoryLayer, PageLayer, RoleLayer,
 };
+use agent_core::messenger::Messenger;
 use agent_core::model::Model;
 use agent_core::prompt::PartCache;
 use agent_core::select::BackendKind;
 use agent_core::token::Tokens;
-use agent_core::tool::LocalTools;
+use agent_core::tool::{LocalTools, ToolRegistry};
 use agent_core::tools;
 use agent_core::turn::Platform;
 use agent_http::app::{AgentTools, App, RunCaps, RunRegistry};
@@ -23,10 +24,11 @@ use agent_http::backend::agent_server::AgentServerBackend;
 use agent_http::backend::workflow::WorkflowBackend;
 use agent_http::config::{AppConfig, HostedConfig, OllamaConfig, RuntimeConfig, ServerConfig};
 use agent_http::mcp::server::{Authority, Door, GateLimits, LegacyQuery, McpLimits, McpServer};
+use agent_http::messenger::RuntimeMessenger;
 use agent_http::model::{EmbeddedModels, HostedVendor, OllamaServer};
 use agent_http::outbound::Outbound;
 use agent_http::probe::Probe;
-use agent_http::runtime::{PROVIDERS, Runtime};
+use agent_http::runtime::{BotApi, PROVIDERS, Runtime};
 use agent_http::secret::BoundSecret;
 use agent_http::stream::StreamLimits;
 use serde_json::json;
@@ -48,9 +50,13 @@ pub fn application(
     let outbound = Outbound::new(server.outbound.clone())?;
     let public_url = config.public_url(bound);
     let tokens = Arc::new(Tokens::new(stores.records.clone(), Arc::new(SystemClock)));
-    let tools = Arc::new(tools::builtin_tools(stores.records.clone(), stores.roles.clone()));
+    let messenger = messenger(config, &outbound);
+    let tools = tools::builtin_tools(stores.records.clone(), stores.roles.clone(), messenger);
+    let tools = Arc::new(tools);
+    let agent_tools = agent_tools(config, bound, &stores, tokens.clone(), tools.clone());
+    let tools = agent_tools.server.announcing(tools);
     Ok(App {
-        tools: agent_tools(config, bound, &stores, tokens.clone(), tools.clone()),
+        tools: agent_tools,
         roles: stores.roles.clone(),
         records: stores.records.clone(),
         tokens: tokens.clone(),
@@ -72,6 +78,13 @@ pub fn application(
     })
 }
 
+/// The way to agents' bots, which is the operator's own runtime.
+fn messenger(config: &AppConfig, outbound: &Outbound) -> Option<Arc<dyn Messenger>> {
+    let (outbound, secret) = (outbound.clone(), config.runtime_secret.clone());
+    let runtime = config.runtime_url.clone()?;
+    Some(Arc::new(RuntimeMessenger { outbound, runtime, secret }))
+}
+
 /// How long a stream to a tool server's client outlives its token, at most.
 const RECHECK: Duration = Duration::from_secs(15);
 
@@ -86,7 +99,7 @@ fn agent_tools(
     let (server, mcp) = (&config.server, &config.mcp);
     let timeout = server.tool_loop.tool_timeout;
     let door = Door::new(&config.public_url(bound), bound, server.origins.clone());
-    let legacy = mcp.legacy_query.then(|| LegacyQuery::new(stores.records.clone()));
+    let legacy = mcp.legacy_query.then(|| LegacyQuery::new(stores.roles.clone()));
     let limits = McpLimits {
         body: server.body.clone(),
         json_depth: server.json_depth,
@@ -105,7 +118,7 @@ fn platform(
     outbound: &Outbound,
     public_url: &url::Url,
     stores: Stores,
-    tools: Arc<LocalTools>,
+    tools: Arc<dyn ToolRegistry>,
     local: Option<Arc<dyn Model>>,
 ) -> Platform {
     let parts = Arc::new(PartCache::default());
@@ -156,6 +169,11 @@ pub fn runtime(config: &RuntimeConfig) -> Result<Runtime, StartError> {
     Ok(Runtime {
         hosted: hosted(&server.hosted, &outbound),
         ollama: ollama(&server.ollama, &outbound),
+        bot_api: config.messenger_api_url.clone().map(|base_url| BotApi {
+            outbound: outbound.clone(),
+            base_url,
+            answer_timeout: server.outbound.header_timeout,
+        }),
         gate: BearerGate::new(config.runtime_secret.clone()),
         limits: server.tool_loop,
         clock: Arc::new(SystemClock),

@@ -9,8 +9,9 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::resource::{self, ATTEMPTS};
-use super::{App, tokens};
+use super::{App, answer, tokens};
 use crate::error::HttpError;
+use crate::mcp::server::Change;
 use crate::request::{self as requests, Handled, Params, Query};
 use crate::serve::Body;
 
@@ -57,7 +58,7 @@ pub(super) async fn answer(app: &App, route: Route, params: &Params, request: Re
     match route {
         Route::List => {
             let page = page(app, &principal, resource::page(&query)?).await?;
-            resource::json_body(StatusCode::OK, &page)
+            answer::json(StatusCode::OK, &page)
         }
         Route::Get => {
             let found = of_company(app, &principal, params.get("id")?).await?;
@@ -125,6 +126,7 @@ async fn put(app: &App, principal: &Principal, id: &str, head: &request::Parts, 
         }
         match app.roles.put_role(role.clone(), precondition).await {
             Ok(_) => {
+                announce(app, principal, id);
                 let now = app.roles.masked_role(&principal.company_id, id).await?;
                 let now = now.ok_or_else(|| HttpError::conflict("it was saved, and deleted meanwhile"))?;
                 return resource::saved(&head.uri, found.is_none(), now.version, &now.value);
@@ -160,6 +162,7 @@ async fn delete(app: &App, principal: &Principal, id: &str, head: &request::Part
         let precondition = resource::check_conditions(&head.headers, Some(found.version))?;
         match app.roles.delete_role(&principal.company_id, id, precondition).await {
             Ok(true) => {
+                announce(app, principal, id);
                 tokens::revoke_all(app, &principal.company_id, id).await?;
                 return Ok(resource::no_content());
             }
@@ -169,4 +172,10 @@ async fn delete(app: &App, principal: &Principal, id: &str, head: &request::Part
         }
     }
     Err(resource::contended())
+}
+
+/// Tells the agent's MCP clients that their lists may be others now.
+fn announce(app: &App, principal: &Principal, id: &str) {
+    let change = Change::Role { company_id: principal.company_id.clone(), agent_id: id.to_owned() };
+    app.tools.server.announce(&change);
 }

@@ -9,9 +9,10 @@ use http::{Method, Request, StatusCode, request};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::App;
 use super::resource::{self, ATTEMPTS};
+use super::{App, answer};
 use crate::error::HttpError;
+use crate::mcp::server::Change;
 use crate::request::{self as requests, Handled, Params, Query};
 use crate::serve::Body;
 
@@ -55,7 +56,7 @@ pub(super) async fn answer(app: &App, route: Route, params: &Params, request: Re
             let listed =
                 document_heads(&*app.records, &principal.company_id, &resource::page(&query)?).await?;
             let page = DocumentPage { documents: listed.items, next_cursor: listed.next_cursor };
-            resource::json_body(StatusCode::OK, &page)
+            answer::json(StatusCode::OK, &page)
         }
         Route::Get => {
             let found = existing(app, &key(&principal, params.get("id")?)?).await?;
@@ -82,7 +83,10 @@ async fn put(app: &App, principal: &Principal, id: &str, head: &request::Parts, 
         let found = app.records.get(&key).await?.map(|record| record.version);
         let precondition = resource::check_conditions(&head.headers, found)?;
         match app.records.put_as(&key, &document, precondition).await {
-            Ok(version) => return resource::saved(&head.uri, found.is_none(), version, &document),
+            Ok(version) => {
+                announce(app, &key, found.is_none());
+                return resource::saved(&head.uri, found.is_none(), version, &document);
+            }
             Err(StoreError::Conflict { .. }) => {}
             Err(error) => return Err(error.into()),
         }
@@ -121,10 +125,24 @@ async fn delete(app: &App, key: &Key, head: &request::Parts) -> Handled {
         let found = app.records.get(key).await?.ok_or_else(HttpError::not_found)?;
         let precondition = resource::check_conditions(&head.headers, Some(found.version))?;
         match app.records.delete(key, precondition).await {
-            Ok(_) => return Ok(resource::no_content()),
+            Ok(_) => {
+                announce(app, key, true);
+                return Ok(resource::no_content());
+            }
             Err(StoreError::Conflict { .. }) => {}
             Err(error) => return Err(error.into()),
         }
     }
     Err(resource::contended())
+}
+
+/// Tells MCP clients of a document that has changed, and of their list where it has one more or less.
+fn announce(app: &App, key: &Key, list_changed: bool) {
+    let server = &app.tools.server;
+    let company_id = key.company();
+    if list_changed {
+        server.announce(&Change::Resources { company_id: company_id.to_owned() });
+    }
+    // Who follows a document is told also that it is gone, or back.
+    server.announce(&Change::document(company_id, key.id()));
 }

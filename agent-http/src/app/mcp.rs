@@ -6,14 +6,14 @@ use std::sync::Arc;
 use agent_core::records::StoreError;
 use agent_core::role::RoleStore;
 use agent_core::turn::Principal;
-use http::{HeaderValue, Request, Response, header};
+use http::{Request, StatusCode};
 
-use super::App;
+use super::{App, answer};
 use crate::auth::Credential;
 use crate::error::HttpError;
 use crate::mcp::server::McpServer;
 use crate::request::{Handled, Query};
-use crate::serve::{Body, full};
+use crate::serve::Body;
 
 pub(super) const PATH: &str = "/api/agent/mcp";
 pub(super) const AUDIT_PATH: &str = "/api/agent/tools/audit";
@@ -46,9 +46,7 @@ pub(super) async fn audit(app: &App, request: Request<Body>) -> Handled {
     }
     let calls =
         app.tools.server.audit().calls(&principal.company_id, agent, limit.transpose()?, cursor).await?;
-    let mut response = Response::new(full(serde_json::to_vec(&calls).map_err(HttpError::internal)?));
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    Ok(response)
+    answer::json(StatusCode::OK, &calls)
 }
 
 async fn owns(roles: &dyn RoleStore, principal: &Principal, agent: &str) -> Result<bool, HttpError> {

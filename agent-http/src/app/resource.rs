@@ -4,16 +4,16 @@ use agent_core::records::{List, MAX_PAGE, Precondition};
 use agent_core::turn::Principal;
 use agent_core::workspace::WorkspaceFile;
 use headers::{ETag, HeaderMapExt, IfMatch, IfNoneMatch};
-use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, LOCATION};
+use http::header::{CACHE_CONTROL, HeaderValue, LOCATION};
 use http::{HeaderMap, Response, StatusCode, Uri, request};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::App;
+use super::{App, answer};
 use crate::auth::Credential;
 use crate::error::{Code, HttpError};
 use crate::request::{Handled, Query, parse_json, read_json_bytes, without_values};
-use crate::serve::{Body, ResponseBody, empty, full};
+use crate::serve::{Body, ResponseBody, empty};
 
 /// How often a write is tried again when others write to the same thing.
 pub(super) const ATTEMPTS: usize = 32;
@@ -133,13 +133,13 @@ pub(super) fn found(headers: &HeaderMap, version: u64, value: &impl Serialize) -
         *response.status_mut() = StatusCode::NOT_MODIFIED;
         return Ok(at_version(response, version));
     }
-    Ok(at_version(json_body(StatusCode::OK, value)?, version))
+    Ok(at_version(answer::json(StatusCode::OK, value)?, version))
 }
 
 /// An answer to `PUT`: what is there now.
 pub(super) fn saved(uri: &Uri, is_new: bool, version: u64, value: &impl Serialize) -> Handled {
     let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
-    let mut response = at_version(json_body(status, value)?, version);
+    let mut response = at_version(answer::json(status, value)?, version);
     if is_new && let Ok(path) = HeaderValue::from_str(uri.path()) {
         response.headers_mut().insert(LOCATION, path);
     }
@@ -151,15 +151,6 @@ pub(super) fn no_content() -> Response<ResponseBody> {
     let mut response = Response::new(empty());
     *response.status_mut() = StatusCode::NO_CONTENT;
     response
-}
-
-/// A JSON answer that no cache keeps.
-pub(super) fn json_body(status: StatusCode, value: &impl Serialize) -> Handled {
-    let mut response = Response::new(full(serde_json::to_vec(value).map_err(HttpError::internal)?));
-    *response.status_mut() = status;
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    Ok(response)
 }
 
 fn at_version(mut response: Response<ResponseBody>, version: u64) -> Response<ResponseBody> {

@@ -10,7 +10,7 @@ use http::{Method, Request, StatusCode, request};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{App, agents, resource};
+use super::{App, agents, answer, resource};
 use crate::cors::normal_origin;
 use crate::error::HttpError;
 use crate::request::{self as requests, Handled, Params, Query, parse_json, read_json_bytes};
@@ -128,7 +128,7 @@ pub(super) async fn answer(app: &App, route: Route, params: &Params, request: Re
             let page = resource::page(&query)?;
             let page = app.tokens.list(&principal.company_id, agent, &page).await?;
             let tokens = page.records.into_iter().map(|record| record.value).collect();
-            resource::json_body(StatusCode::OK, &TokenPage { tokens, next_cursor: page.next_cursor })
+            answer::json(StatusCode::OK, &TokenPage { tokens, next_cursor: page.next_cursor })
         }
         Route::Post => post(app, &principal, agent, &head, body).await,
         Route::Delete => delete(app, &principal, agent, params.get("tokenId")?).await,
@@ -143,7 +143,7 @@ async fn post(app: &App, principal: &Principal, agent: &str, head: &request::Par
     let new = NewToken { ttl, label: asked.label, ..NewToken::new(&*principal.company_id, agent, grant) };
     let Minted { token: known, text } = app.tokens.mint(new).await.map_err(refusal)?;
     let made = MadeToken { known, token: text.expose().to_owned() };
-    resource::json_body(StatusCode::CREATED, &made)
+    answer::json(StatusCode::CREATED, &made)
 }
 
 fn refusal(error: MintError) -> HttpError {

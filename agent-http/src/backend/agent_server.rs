@@ -15,7 +15,6 @@ use agent_core::role::{AgentServer, Secret};
 use agent_core::select::Choice;
 use async_trait::async_trait;
 use futures_util::{Stream, StreamExt};
-use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
 use serde::Deserialize;
 use url::Url;
 
@@ -64,16 +63,9 @@ impl Backend for AgentServerBackend {
             Some((own, secret)) if origin_of(own) == origin_of(&base) => (Trust::Operator, secret.as_ref()),
             _ => (Trust::Supplied, None),
         };
-        let mut request = self.outbound.post(&below(&base, &["chat"])?, trust)?;
-        if let Some(secret) = secret {
-            request = request.bearer(secret)?;
-        }
-        let response = request
-            .header(CONTENT_TYPE, HeaderValue::from_static("application/json"))
-            .header(ACCEPT, HeaderValue::from_static("application/x-ndjson"))
-            .body(payload.into_bytes())
-            .send()
-            .await?;
+        let (url, body) = (below(&base, &["chat"])?, payload.into_bytes());
+        let request = self.outbound.post_json(&url, trust, secret, "application/x-ndjson", body)?;
+        let response = request.send().await?;
         if !response.status.is_success() {
             return Err(refusal(response).await);
         }

@@ -23,7 +23,7 @@ use agent_core::prompt::{Dialect, Prompt};
 use agent_core::role::WorkflowConnector;
 use agent_core::select::Choice;
 use async_trait::async_trait;
-use http::header::{ACCEPT, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderMap, StatusCode};
 use serde::Serialize;
 use url::Url;
@@ -38,6 +38,9 @@ const MAX_WHOLE_BYTES: usize = 4 << 20;
 const WHOLE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Room for what a body has beside its cached pieces.
 const BODY_HEADROOM: usize = 4096;
+
+/// The forms in which a workflow may answer.
+const ACCEPTED: &str = "application/json, application/x-ndjson, text/plain";
 
 /// Sends turns to the webhooks that roles name.
 pub struct WorkflowBackend {
@@ -69,13 +72,9 @@ impl Backend for WorkflowBackend {
         let Prepared { payload, turn } = prepared;
         let settings = settings(&turn)?;
         let url = supplied_url("webhookUrl", settings.webhook_url.as_deref().unwrap_or_default())?;
-        let request = self
-            .outbound
-            .post(&url, Trust::Supplied)?
-            .header(CONTENT_TYPE, HeaderValue::from_static("application/json"))
-            .header(ACCEPT, HeaderValue::from_static("application/json, application/x-ndjson, text/plain"));
+        let request = self.outbound.post_json(&url, Trust::Supplied, None, ACCEPTED, payload.into_bytes())?;
         let request = auth::authorize(request, settings.auth.as_ref(), &url, &turn.context)?;
-        let response = request.body(payload.into_bytes()).send().await?;
+        let response = request.send().await?;
         if !response.status.is_success() {
             return Err(failure::refused(response.status, &response.headers));
         }

@@ -53,7 +53,11 @@ pub(super) fn runtime(resolved: &Resolved) -> Result<RuntimeConfig, Faults> {
         });
     }
     none(faults)?;
-    Ok(RuntimeConfig { server: server(resolved, &values), runtime_secret: values.secret("RUNTIME_SECRET") })
+    Ok(RuntimeConfig {
+        server: server(resolved, &values),
+        runtime_secret: values.secret("RUNTIME_SECRET"),
+        messenger_api_url: values.url("MESSENGER_API_URL"),
+    })
 }
 
 fn none(faults: Vec<Fault>) -> Result<(), Faults> {

@@ -81,6 +81,7 @@ impl Kind {
 }
 
 const APP: &[Service] = &[Service::App];
+const RUNTIME: &[Service] = &[Service::Runtime];
 const EACH: &[Service] = &[Service::App, Service::Runtime];
 
 /// The least bytes of a secret of our own: what is guessed by trying must not be short.
@@ -209,6 +210,13 @@ pub const SETTINGS: &[Setting] = &[
         "How many tokens prompt and answer of a model at Ollama may have together; it costs memory there, and should not be more than the models were made for.",
     ),
     setting(
+        "MESSENGER_API_URL",
+        RUNTIME,
+        Kind::Url,
+        &[],
+        "The messenger's bot API, below which `bot<token>/<method>` is called, such as `https://api.telegram.org`. Without it, messenger calls are answered 503.",
+    ),
+    setting(
         "EMBEDDED_MODEL_PATH",
         APP,
         Kind::Path,
@@ -298,7 +306,7 @@ pub const SETTINGS: &[Setting] = &[
         EACH,
         Kind::Millis { min: 100, max: DAY },
         &["60000"],
-        "Time from a request to an upstream to the head of its answer.",
+        "Time from a request to an upstream to the head of its answer; a messenger's answer has as much again to its end.",
     ),
     setting(
         "TOOL_TIMEOUT_MS",

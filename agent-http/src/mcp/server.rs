@@ -53,6 +53,7 @@ pub use features::Features;
 pub use gate::GateLimits;
 pub use identity::{Authority, Identities, Identity, LegacyQuery, TOKEN_PARAMETER};
 
+use agent::Announcing;
 use changes::Changes;
 use framing::Framing;
 use gate::Gate;
@@ -199,6 +200,11 @@ impl McpServer {
     /// Tells clients of a change that was made elsewhere in this process.
     pub fn announce(&self, change: &Change) {
         self.shared.changes.announce(change);
+    }
+
+    /// The same tools, for callers that do not come this way: clients are told of what they change.
+    pub fn announcing(&self, tools: Arc<dyn ToolRegistry>) -> Arc<dyn ToolRegistry> {
+        Arc::new(Announcing { tools, changes: self.shared.changes.clone() })
     }
 
     /// The audit of tool calls.

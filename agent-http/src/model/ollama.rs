@@ -25,7 +25,7 @@ use agent_core::tool::ToolSpec;
 use async_trait::async_trait;
 use futures_util::StreamExt;
 use http::StatusCode;
-use http::header::{ACCEPT, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
+use http::header::CONTENT_LENGTH;
 use url::Url;
 
 pub use self::listing::{ListedModel, choose, list};
@@ -105,16 +105,10 @@ impl Model for Ollama {
 
     async fn start(&self, payload: Payload) -> Result<ModelStream, Failure> {
         let expected = Expected { tokens: payload.prompt_tokens(), num_ctx: self.num_ctx };
-        let mut request = self.outbound.post(&self.endpoint, self.trust)?;
-        if let Some(key) = &self.key {
-            request = request.bearer(key)?;
-        }
-        let response = request
-            .header(CONTENT_TYPE, HeaderValue::from_static("application/json"))
-            .header(ACCEPT, HeaderValue::from_static("application/x-ndjson"))
-            .body(payload.into_bytes())
-            .send()
-            .await?;
+        let (key, body) = (self.key.as_ref(), payload.into_bytes());
+        let request =
+            self.outbound.post_json(&self.endpoint, self.trust, key, "application/x-ndjson", body)?;
+        let response = request.send().await?;
         if !response.status.is_success() {
             return Err(refusal(response).await);
         }

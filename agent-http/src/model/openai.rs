@@ -11,7 +11,6 @@ use agent_core::prompt::{Dialect, push_tool_json};
 use agent_core::role::Secret;
 use async_trait::async_trait;
 use futures_util::StreamExt;
-use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
 use serde_json::json;
 use url::Url;
 
@@ -78,16 +77,9 @@ impl Model for OpenAi {
     }
 
     async fn start(&self, payload: Payload) -> Result<ModelStream, Failure> {
-        let mut request = self.outbound.post(&self.endpoint, self.trust)?;
-        if let Some(key) = &self.key {
-            request = request.bearer(key)?;
-        }
-        let response = request
-            .header(CONTENT_TYPE, HeaderValue::from_static("application/json"))
-            .header(ACCEPT, HeaderValue::from_static("text/event-stream"))
-            .body(payload.into_bytes())
-            .send()
-            .await?;
+        let (key, body) = (self.key.as_ref(), payload.into_bytes());
+        let request = self.outbound.post_json(&self.endpoint, self.trust, key, "text/event-stream", body)?;
+        let response = request.send().await?;
         if !response.status.is_success() {
             return Err(status_failure(response.status, &response.headers));
         }

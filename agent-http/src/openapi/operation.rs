@@ -1,5 +1,7 @@
 //! One operation: a method of a path, and what goes in and comes out.
 
+use std::fmt::Display;
+
 use http::Method;
 use serde_json::{Map, Value, json};
 
@@ -155,8 +157,8 @@ impl Operation {
         self.response(status, json!({"description": text}))
     }
 
-    /// Answers like that.
-    pub(super) fn response(mut self, status: u16, response: Value) -> Self {
+    /// Answers like that; the status may be `default`.
+    pub(super) fn response(mut self, status: impl Display, response: Value) -> Self {
         self.responses().insert(status.to_string(), response);
         self.responses().sort_keys();
         self

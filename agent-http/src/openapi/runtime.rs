@@ -26,5 +26,33 @@ pub(super) fn operations() -> Vec<Operation> {
             .run()
             .body(body)
             .problems(&[Code::UnknownProvider]);
-    vec![chat]
+    vec![chat, messenger_call()]
+}
+
+fn messenger_call() -> Operation {
+    let body = json!({
+        "type": "object",
+        "required": ["token", "method"],
+        "properties": {
+            "token": {"type": "string", "pattern": "^[A-Za-z0-9:_-]{1,128}$", "description": "The bot's token. It is in no log."},
+            "method": {"type": "string", "pattern": "^[A-Za-z]{3,64}$", "examples": ["sendMessage"]},
+            "params": {"type": "object", "description": "The method's parameters, by the API's names."},
+        },
+    });
+    let answer = json!({
+        "description": "The API's answer, with its own status, body and content type.",
+        "headers": {"Retry-After": {"description": "`parameters.retry_after` of a refusal.", "schema": {"type": "integer"}}},
+    });
+    Operation::new(
+        Method::POST,
+        "/messenger/call",
+        "messengerCall",
+        "runtime",
+        "A call of the messenger's bot API.",
+    )
+    .of(&[Service::Runtime])
+    .credentials(&["", "runtimeSecret"])
+    .body(body)
+    .response("default", answer)
+    .problems(&[Code::BackendUnreachable, Code::BackendTimeout])
 }

@@ -48,6 +48,9 @@ pub enum AddressError {
     /// The URL names no host.
     #[error("the URL names no host")]
     NoHost,
+    /// The URL names port 0, which nothing listens on.
+    #[error("the URL names port 0")]
+    NoPort,
     /// The address is not public, and not on the allow list.
     #[error("{host} is the address {address}, which is neither public nor allowed")]
     NotPublic {
@@ -110,13 +113,19 @@ impl AllowList {
         if !url.username().is_empty() || url.password().is_some() {
             return Err(AddressError::UserInfo);
         }
+        if url.port() == Some(0) {
+            return Err(AddressError::NoPort);
+        }
         let host = url.host().ok_or(AddressError::NoHost)?;
         let host = canonical(host.to_owned()).ok_or(AddressError::NoHost)?;
         if trust == Trust::Operator || self.lists(&host, url.port_or_known_default()) {
             return Ok(Route::Open);
         }
         let address = match &host {
-            Host::Domain(_) => return Ok(Route::Filtered),
+            Host::Domain(name) => {
+                self.check_loopback_name(name)?;
+                return Ok(Route::Filtered);
+            }
             Host::Ipv4(address) => IpAddr::V4(*address),
             Host::Ipv6(address) => IpAddr::V6(*address),
         };
@@ -128,6 +137,19 @@ impl AllowList {
     /// public and private addresses is how a filter is got around.
     pub(super) fn check_resolved(&self, host: &str, addresses: &[SocketAddr]) -> Result<(), AddressError> {
         addresses.iter().try_for_each(|address| self.check_address(host, address.ip()))
+    }
+
+    /// A name that stands for loopback (RFC 6761) is no matter for the resolver, which might not know it, or might
+    /// ask others about it. What an allowed one resolves to is checked as any name's is.
+    fn check_loopback_name(&self, name: &str) -> Result<(), AddressError> {
+        if name != "localhost" && !name.ends_with(".localhost") {
+            return Ok(());
+        }
+        let loopback = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
+        if loopback.iter().any(|address| self.covers(*address)) {
+            return Ok(());
+        }
+        Err(AddressError::NotPublic { host: name.to_owned(), address: loopback[0] })
     }
 
     fn check_address(&self, host: &str, address: IpAddr) -> Result<(), AddressError> {

@@ -2,29 +2,27 @@
 
 use std::error::Error;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use agent_core::error::Failure;
+use futures_util::future::BoxFuture;
 use http::{Request, Response, Uri};
 use hyper::body::Incoming;
 use hyper_rustls::{HttpsConnector, MaybeHttpsStream};
-use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tower_service::Service;
 
 use super::connection::Connection;
 use super::failure;
+use super::network::Network;
 use super::pool::{Origin, Pool};
 use super::request::Segments;
 use super::resolve::Resolver;
 
 /// What a connection reads from and writes to.
 pub(super) type Io = MaybeHttpsStream<TokioIo<TcpStream>>;
-
-/// After how much silence the kernel asks whether the other side is still there, and how often.
-const KEEPALIVE: Duration = Duration::from_secs(15);
-const KEEPALIVE_RETRIES: u32 = 3;
 
 /// Why no connection was made.
 #[derive(Debug, thiserror::Error)]
@@ -34,26 +32,19 @@ pub(super) struct ConnectError(#[source] Box<dyn Error + Send + Sync>);
 /// Makes connections, and keeps them while they are idle. Clones share the idle ones.
 #[derive(Debug, Clone)]
 pub(super) struct Connector {
-    https: HttpsConnector<HttpConnector<Resolver>>,
+    https: HttpsConnector<Dialer>,
     timeout: Duration,
     pool: Arc<Pool>,
 }
 
 impl Connector {
     pub(super) fn new(
-        resolver: Resolver,
+        dialer: Dialer,
         tls: Arc<rustls::ClientConfig>,
         timeout: Duration,
         pool: Arc<Pool>,
     ) -> Self {
-        let mut http = HttpConnector::new_with_resolver(resolver);
-        http.enforce_http(false);
-        http.set_nodelay(true);
-        http.set_connect_timeout(Some(timeout));
-        http.set_keepalive(Some(KEEPALIVE));
-        http.set_keepalive_interval(Some(KEEPALIVE));
-        http.set_keepalive_retries(Some(KEEPALIVE_RETRIES));
-        Self { https: HttpsConnector::from((http, tls)), timeout, pool }
+        Self { https: HttpsConnector::from((dialer, tls)), timeout, pool }
     }
 
     /// Sends a request to the origin of `uri`, and gives its response head with the connection.
@@ -89,5 +80,32 @@ impl Connector {
             Ok(connected) => connected.map_err(ConnectError),
             Err(elapsed) => Err(ConnectError(elapsed.into())),
         }
+    }
+}
+
+/// Opens TCP connections to the addresses that its resolver lets through, and to no others: a name is looked up
+/// once, and nothing after the check looks it up again.
+#[derive(Debug, Clone)]
+pub(super) struct Dialer {
+    pub(super) resolver: Resolver,
+    pub(super) network: Arc<dyn Network>,
+    pub(super) timeout: Duration,
+}
+
+impl Service<Uri> for Dialer {
+    type Response = TokioIo<TcpStream>;
+    type Error = Box<dyn Error + Send + Sync>;
+    type Future = BoxFuture<'static, Result<Self::Response, Self::Error>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, uri: Uri) -> Self::Future {
+        let Self { resolver, network, timeout } = self.clone();
+        Box::pin(async move {
+            let addresses = resolver.addresses(&uri).await?;
+            Ok(TokioIo::new(network.connect(addresses, timeout).await?))
+        })
     }
 }

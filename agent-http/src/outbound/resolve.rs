@@ -1,30 +1,29 @@
-//! Name resolution: what is not allowed to a supplied address never becomes a connection.
+//! From a URI to the addresses that a connection may be made to.
 
 use std::error::Error;
 use std::io;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::task::{Context, Poll};
-use std::vec::IntoIter;
 
-use futures_util::future::BoxFuture;
-use hyper_util::client::legacy::connect::dns::Name;
+use http::Uri;
+use http::uri::Scheme;
 use tokio::sync::Semaphore;
-use tower_service::Service;
 
 use super::address::AllowList;
+use super::network::Network;
 
 /// How many names are resolved at a time. A look-up holds a thread until the system's resolver gives
 /// up, also when nobody waits for it any more, and supplied names must not take all of them.
 const MAX_LOOKUPS: usize = 32;
 
-/// Resolves by the system's resolver.
+/// Finds the addresses of a URI, and lets through what it is there to let through.
 #[derive(Debug, Clone)]
 pub(super) struct Resolver {
+    network: Arc<dyn Network>,
     check: Option<Check>,
 }
 
-/// What refuses a name of which any address is refused.
+/// What refuses a target of which any address is refused.
 #[derive(Debug, Clone)]
 struct Check {
     allow: Arc<AllowList>,
@@ -33,48 +32,46 @@ struct Check {
 
 impl Resolver {
     /// Resolves whatever is asked for.
-    pub(super) fn open() -> Self {
-        Self { check: None }
+    pub(super) fn open(network: Arc<dyn Network>) -> Self {
+        Self { network, check: None }
     }
 
     /// Resolves what `allow` and the public Internet have.
-    pub(super) fn checked(allow: Arc<AllowList>) -> Self {
-        Self { check: Some(Check { allow, lookups: Arc::new(Semaphore::new(MAX_LOOKUPS)) }) }
-    }
-}
-
-impl Service<Name> for Resolver {
-    type Response = IntoIter<SocketAddr>;
-    type Error = Box<dyn Error + Send + Sync>;
-    type Future = BoxFuture<'static, Result<Self::Response, Self::Error>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        Poll::Ready(Ok(()))
+    pub(super) fn checked(network: Arc<dyn Network>, allow: Arc<AllowList>) -> Self {
+        Self { network, check: Some(Check { allow, lookups: Arc::new(Semaphore::new(MAX_LOOKUPS)) }) }
     }
 
-    fn call(&mut self, name: Name) -> Self::Future {
-        let check = self.check.clone();
-        Box::pin(async move {
-            let permit = match &check {
-                Some(check) => Some(check.lookups.clone().acquire_owned().await?),
-                None => None,
-            };
-            let lookup = tokio::task::spawn_blocking(move || {
-                let addresses = look_up(name.as_str());
-                drop(permit);
-                (name, addresses)
-            });
-            let (name, addresses) = lookup.await?;
-            let addresses = addresses?;
-            if let Some(check) = check {
-                check.allow.check_resolved(name.as_str(), &addresses)?;
-            }
-            Ok(addresses.into_iter())
-        })
+    /// The addresses to connect to, of which there is at least one. An address that the URI names outright is
+    /// checked like those of a name, so that what is connected to has passed here, however it was written.
+    pub(super) async fn addresses(&self, uri: &Uri) -> Result<Vec<SocketAddr>, Box<dyn Error + Send + Sync>> {
+        let host = uri.host().unwrap_or_default();
+        let outright = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+        let mut addresses = match outright {
+            Ok(address) => vec![SocketAddr::new(address, 0)],
+            Err(_) => self.look_up(host.to_owned()).await?,
+        };
+        if addresses.is_empty() {
+            return Err(io::Error::new(io::ErrorKind::NotFound, "the name has no address").into());
+        }
+        if let Some(check) = &self.check {
+            check.allow.check_resolved(host, &addresses)?;
+        }
+        let port = uri.port_u16().unwrap_or(if uri.scheme() == Some(&Scheme::HTTPS) { 443 } else { 80 });
+        addresses.iter_mut().for_each(|address| address.set_port(port));
+        Ok(addresses)
     }
-}
 
-fn look_up(name: &str) -> io::Result<Vec<SocketAddr>> {
-    // The port is a placeholder: the connector puts in the one of the URL.
-    Ok((name, 0).to_socket_addrs()?.collect())
+    async fn look_up(&self, name: String) -> Result<Vec<SocketAddr>, Box<dyn Error + Send + Sync>> {
+        let permit = match &self.check {
+            Some(check) => Some(check.lookups.clone().acquire_owned().await?),
+            None => None,
+        };
+        let network = self.network.clone();
+        let lookup = tokio::task::spawn_blocking(move || {
+            let addresses = network.look_up(&name);
+            drop(permit);
+            addresses
+        });
+        Ok(lookup.await??)
+    }
 }

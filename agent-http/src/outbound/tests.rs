@@ -1,5 +1,7 @@
 //! The client against servers that speak HTTP by hand, over loopback.
 
+mod names;
+
 use std::error::Error;
 use std::future::Future;
 
@@ -200,23 +202,6 @@ async fn supplied_addresses_reach_no_loopback_unless_listed() {
             }
         }
     }
-}
-
-#[tokio::test]
-async fn a_trusted_connection_serves_no_supplied_address() {
-    let (mut url, served) = serve(async |mut stream: TcpStream| {
-        read_request(&mut stream).await;
-        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await.unwrap();
-        closed(stream).await;
-    })
-    .await;
-    url.set_host(Some("localhost")).unwrap();
-    let outbound = outbound("");
-    let response = outbound.get(&url, Trust::Operator).unwrap().send().await.unwrap();
-    assert_eq!(text(response).await, "ok");
-    assert!(!served.is_finished(), "the connection is idle in the trusted pool");
-    let failure = outbound.get(&url, Trust::Supplied).unwrap().send().await.unwrap_err();
-    assert_eq!(failure.kind(), FailureKind::Blocked);
 }
 
 #[tokio::test]

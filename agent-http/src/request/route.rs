@@ -17,12 +17,27 @@ pub struct Route<H> {
     pub pattern: &'static str,
     /// Whatever handles it.
     pub handler: H,
+    /// Whether a `GET` answers `HEAD` too, as RFC 9110 has it. The handler then makes its answer as ever, and the
+    /// server leaves the body out.
+    pub head: bool,
 }
 
 impl<H> Route<H> {
     /// A line of the table.
     pub const fn new(method: Method, pattern: &'static str, handler: H) -> Self {
-        Self { method, pattern, handler }
+        Self { method, pattern, handler, head: true }
+    }
+
+    /// The same line, not answering `HEAD`: for a `GET` whose answer begins with what it does.
+    #[must_use]
+    pub fn without_head(self) -> Self {
+        Self { head: false, ..self }
+    }
+
+    /// The methods that it answers.
+    fn methods(&self) -> impl Iterator<Item = Method> {
+        let head = (self.head && self.method == Method::GET).then_some(Method::HEAD);
+        std::iter::once(self.method.clone()).chain(head)
     }
 }
 
@@ -107,11 +122,13 @@ impl<H> RouteTable<H> {
         let mut allowed: Vec<Method> = Vec::new();
         for (pattern, route) in &self.0 {
             let Some(params) = captures(pattern, path) else { continue };
-            if route.method == *method {
-                return Lookup::Found(&route.handler, params);
-            }
-            if !allowed.contains(&route.method) {
-                allowed.push(route.method.clone());
+            for answered in route.methods() {
+                if answered == *method {
+                    return Lookup::Found(&route.handler, params);
+                }
+                if !allowed.contains(&answered) {
+                    allowed.push(answered);
+                }
             }
         }
         if allowed.is_empty() { Lookup::NotFound } else { Lookup::MethodNotAllowed(allowed) }
@@ -191,6 +208,7 @@ mod tests {
             Route::new(Method::GET, "/docs/{*path}", "docs"),
             Route::new(Method::GET, "/docs/index", "index"),
             Route::new(Method::GET, "/a/{x}/b/{y}", "two"),
+            Route::new(Method::GET, "/listen", "stream").without_head(),
         ])
     }
 
@@ -219,7 +237,11 @@ mod tests {
             ("GET", "*", Err(404)),
             ("GET", "/Jobs/7", Err(404)),
             ("PUT", "/jobs/7", Err(405)),
-            ("HEAD", "/", Err(405)),
+            ("HEAD", "/", Ok(("root", &[]))),
+            ("HEAD", "/jobs/7", Ok(("one job", &[("id", "7")]))),
+            ("HEAD", "/jobs/7/pause", Err(405)),
+            ("GET", "/listen", Ok(("stream", &[]))),
+            ("HEAD", "/listen", Err(405)),
             ("GET", "/jobs/7/pause", Err(405)),
         ];
         let table = table();
@@ -236,7 +258,7 @@ mod tests {
 
     #[test]
     fn the_methods_of_all_patterns_that_match_are_allowed() {
-        let allowed = vec![Method::GET, Method::DELETE];
+        let allowed = vec![Method::GET, Method::HEAD, Method::DELETE];
         assert_eq!(table().lookup(&Method::PUT, "/jobs/due"), Lookup::MethodNotAllowed(allowed));
     }
 

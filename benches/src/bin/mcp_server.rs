@@ -53,7 +53,7 @@ async fn main() -> Result<()> {
         "todoLists": [{"id": "l1", "ownerId": "u1", "companyId": "c1", "name": "Mine", "todos": todos}]
     });
     let Stores { roles, records } = Stores::in_memory("the workspace", &workspace.to_string()).await?;
-    let tools: Arc<dyn ToolRegistry> = Arc::new(builtin_tools(records.clone(), roles.clone()));
+    let tools: Arc<dyn ToolRegistry> = Arc::new(builtin_tools(records.clone(), roles.clone(), None));
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     println!("{}", listener.local_addr()?);
     match env::args().nth(1).as_deref() {

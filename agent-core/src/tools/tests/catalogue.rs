@@ -8,7 +8,7 @@ use super::*;
 use crate::tool::ToolSpec;
 use crate::workspace;
 
-const BOUNDS: [(&str, usize); 13] = [
+const BOUNDS: [(&str, usize); 14] = [
     ("todos of a list", workspace::MAX_TODOS),
     ("bytes of a title", workspace::MAX_TITLE_BYTES),
     ("bytes of a document that is written by tools", workspace::MAX_DOCUMENT_BYTES),
@@ -19,6 +19,7 @@ const BOUNDS: [(&str, usize); 13] = [
     ("figures that are recorded by an agent", workspace::MAX_RECORDED_METRICS),
     ("bytes of a notification", workspace::MAX_NOTIFICATION_BYTES),
     ("notifications of a person", workspace::MAX_NOTIFICATIONS),
+    ("characters of a message", crate::tools::messenger::MAX_MESSAGE_CHARS),
     ("bytes of an entry of memory", workspace::MAX_MEMORY_TEXT_BYTES),
     ("entries of a memory folder", workspace::MAX_MEMORIES),
     ("entries on a page", crate::records::MAX_PAGE),
@@ -40,6 +41,7 @@ fn who(name: &str) -> &'static str {
         "recordMetric" => "whoever the role allows it",
         "readNotifications" | "sendNotification" => "each for themselves",
         "remember" | "recall" => "the company's people, the agent's own memory folder; no visitor",
+        "sendMessengerMessage" => "whoever the role allows it, as the agent's own bot",
         "readEpics" | "getEpicDetails" => "whoever the role allows it; only where `tools` has the name",
         other => panic!("say in the documentation who may use {other}"),
     }
@@ -78,13 +80,14 @@ fn hints(spec: &ToolSpec) -> String {
         (hints.read_only_hint, "reads only"),
         (hints.destructive_hint, "destructive"),
         (hints.idempotent_hint, "idempotent"),
+        (hints.open_world_hint, "reaches out of the company's data"),
     ];
     let names: Vec<_> = names.into_iter().filter_map(|(set, name)| set.then_some(name)).collect();
     if names.is_empty() { "adds".to_owned() } else { names.join(", ") }
 }
 
 fn specs() -> Vec<Arc<ToolSpec>> {
-    let tools = builtin_tools(Arc::new(MemoryRecords::default()), Arc::new(RecordRoles::in_memory()));
+    let tools = builtin_tools(Arc::new(MemoryRecords::default()), Arc::new(RecordRoles::in_memory()), None);
     ready(tools.list(&ExecutionContext::default())).expect("listed")
 }
 
@@ -150,5 +153,6 @@ fn hints_are_what_the_protocol_means() {
     assert_eq!(reading, expected);
     let destroying = by_hint(|spec| spec.annotations.expect("hints").destructive_hint);
     assert_eq!(destroying, ["deleteTodo", "updatePlan", "updateTodo"]);
-    assert_eq!(specs().len(), 18);
+    assert_eq!(by_hint(|spec| spec.annotations.expect("hints").open_world_hint), ["sendMessengerMessage"]);
+    assert_eq!(specs().len(), 19);
 }

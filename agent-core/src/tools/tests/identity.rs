@@ -93,7 +93,7 @@ const AGENTS: [&str; 4] = ["a", "b", "x", "y"];
 /// A workspace in which all tools are named for all, with a mark in each record.
 fn plant() -> (World, Vec<Planted>) {
     let names = ready(
-        tools_over(Stores::new(Arc::new(MemoryRecords::default()), Arc::new(RecordRoles::in_memory())))
+        tools_over(Stores::new(Arc::new(MemoryRecords::default()), Arc::new(RecordRoles::in_memory()), None))
             .list(&ExecutionContext::default()),
     )
     .expect("listed");
@@ -172,7 +172,7 @@ fn plant() -> (World, Vec<Planted>) {
     }
     let role = |(agent, company): (&str, &str)| {
         json!({"id": agent, "companyId": company, "content": {
-            "tools": names, "widgetTools": names, "documentIds": [format!("named-{agent}"), "only-x"]}})
+            "messengerToken": bot_of(company, agent), "tools": names, "widgetTools": names, "documentIds": [format!("named-{agent}"), "only-x"]}})
     };
     file["agents"] = [("a", "c"), ("b", "c"), ("x", "d"), ("y", "d")].map(role).as_slice().into();
     let world = World::new(&file);
@@ -218,6 +218,7 @@ fn base_arguments(name: &str, id: &str) -> Value {
         "appendDoc" => json!({"id": id, "text": "x"}),
         "updatePlan" | "remember" => json!({"text": "x"}),
         "recordMetric" => json!({"name": "sales", "value": 1}),
+        "sendMessengerMessage" => json!({"chatId": 1, "text": "x"}),
         "sendNotification" => json!({"title": "x", "text": "x"}),
         "readNotifications" => json!({"markRead": true}),
         "readMetrics" => json!({"name": "sales"}),
@@ -227,15 +228,21 @@ fn base_arguments(name: &str, id: &str) -> Value {
 
 /// Fields by which arguments may claim to be the victim.
 fn claims(victim: &Identity) -> [Value; 5] {
-    let Identity { user, company, agent, list } = victim;
+    let Identity { user, company: company_id, agent, list } = victim;
     let user = json!({"userId": user, "user_id": user, "ownerId": user, "sub": user});
-    let company = json!({"companyId": company, "company_id": company, "tenant": company});
+    let company = json!({"companyId": company_id, "company_id": company_id, "tenant": company_id});
     let folder = format!("../{agent}");
-    let agent = json!({"agentId": agent, "agent_id": agent, "memoryFolder": folder, "folder": folder});
+    let token = bot_of(company_id, agent);
+    let agent = json!({"token": token, "messengerToken": token, "agentId": agent, "agent_id": agent, "memoryFolder": folder, "folder": folder});
     let list = json!({"todoListId": list, "todoListBlockId": list, "planId": format!("plan-{list}")});
     let context = json!({"caller": "session", "context": merged(&[&user, &company, &agent, &list])});
     let all = merged(&[&user, &company, &agent, &list, &context]);
     [user, company, agent, list, all]
+}
+
+/// The token of an agent's bot.
+fn bot_of(company: &str, agent: &str) -> String {
+    format!("bot-of:{company}-{agent}")
 }
 
 fn merged(objects: &[&Value]) -> Value {
@@ -252,6 +259,8 @@ struct Cell<'a> {
     cells: usize,
     seen: &'a mut BTreeSet<String>,
     written: &'a mut BTreeSet<String>,
+    /// The bots that have spoken.
+    spoke: &'a mut BTreeSet<String>,
 }
 
 impl Cell<'_> {
@@ -263,6 +272,12 @@ impl Cell<'_> {
             Err(error) => error.clone(),
         };
         let case = || format!("{:?} called {name} with {arguments}", self.context);
+        let own_bot = bot_of(&self.context.company_id, &self.context.agent_id);
+        for (bot, ..) in self.world.messenger.take_calls() {
+            assert_eq!(bot, own_bot, "{}", case());
+            self.spoke.insert(bot);
+        }
+        assert!(!shown.contains("bot-of:"), "{} and saw a token: {shown}", case());
         for mark in marks(&shown) {
             let planted = self.planted.iter().find(|planted| planted.mark() == mark);
             let planted = planted.unwrap_or_else(|| panic!("{}: {mark} was never planted", case()));
@@ -319,7 +334,8 @@ fn nobody_sees_or_changes_what_is_not_theirs() {
             _ => vec![String::new()],
         }
     };
-    let (mut cells, mut seen, mut written) = (0, BTreeSet::new(), BTreeSet::new());
+    let (mut cells, mut seen, mut written, mut spoke) =
+        (0, BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
     let (mut all_marks, mut strangers) = (BTreeSet::new(), 0);
     for (caller, user, company) in PRINCIPALS {
         for agent in AGENTS {
@@ -341,9 +357,9 @@ fn nobody_sees_or_changes_what_is_not_theirs() {
                 ..ExecutionContext::default()
             };
             let before = snapshot(&world.records);
-            let (seen, written) = (&mut seen, &mut written);
+            let (seen, written, spoke) = (&mut seen, &mut written, &mut spoke);
             let mut cell =
-                Cell { world: &world, planted: &planted, context, before, cells: 0, seen, written };
+                Cell { world: &world, planted: &planted, context, before, cells: 0, seen, written, spoke };
             // What is removed could not be shown or changed any more.
             let removing_last = world.schemas.keys().filter(|name| *name != "deleteTodo");
             for name in removing_last.map(String::as_str).chain(["deleteTodo"]) {
@@ -385,6 +401,12 @@ fn nobody_sees_or_changes_what_is_not_theirs() {
     }
     // The matrix would hold where nothing is shown or written at all.
     assert_eq!(seen, all_marks);
+    assert_eq!(
+        spoke,
+        [("c", "a"), ("c", "b"), ("d", "x"), ("d", "y")]
+            .map(|(company, agent)| bot_of(company, agent))
+            .into()
+    );
     let writing = [
         "appendDoc",
         "createDoc",

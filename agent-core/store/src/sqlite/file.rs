@@ -17,6 +17,8 @@ const LEAST_SQLITE: i32 = 3_051_003;
 const PAGE_BYTES: u64 = 4096;
 /// The bytes that the log is cut back to once it has been larger, as after an import.
 const LOG_BYTES: u64 = 64 << 20;
+/// How many statements a connection keeps prepared: all that there are, and some lists of jobs.
+const STATEMENTS: usize = 64;
 /// How long a lock that SQLite does not wait for itself is left alone.
 const RETRY: Duration = Duration::from_millis(5);
 
@@ -135,6 +137,7 @@ fn connect(path: &Path, mode: OpenFlags, options: &SqliteOptions) -> rusqlite::R
     // Each connection belongs to one thread, so SQLite's own mutexes would guard nothing.
     let connection = Connection::open_with_flags(path, mode | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
     connection.busy_timeout(options.busy_timeout)?;
+    connection.set_prepared_statement_cache_capacity(STATEMENTS);
     Ok(connection)
 }
 

@@ -18,6 +18,8 @@ use crate::job_row::{JobRow, ceil_millis, floor_millis, from_millis};
 mod claim;
 mod counts;
 mod filter;
+#[cfg(test)]
+mod plans;
 mod rows;
 
 /// Some work on jobs, of so many bytes.

@@ -5,6 +5,7 @@ mod backup;
 mod cache;
 mod contract;
 mod group;
+mod jobs;
 mod kill;
 mod open;
 mod refusals;

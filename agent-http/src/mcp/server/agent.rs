@@ -4,6 +4,7 @@
 //! use is decided by the core's rule alone; resources are read by the very tools that read documents, so that they
 //! show nothing that those would not.
 
+mod announcing;
 mod convert;
 mod documents;
 mod progress;
@@ -32,6 +33,8 @@ use serde_json::Value;
 use super::changes::Changes;
 use super::features::Features;
 use super::identity::Identity;
+
+pub(super) use announcing::Announcing;
 
 /// The longest part of a name that an error repeats, in bytes.
 const SHOWN_NAME: usize = 128;

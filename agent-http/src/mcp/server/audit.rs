@@ -1,18 +1,20 @@
 //! Who has called which tool of an agent, and how it came out; never with what.
 //!
 //! A call is noted in memory and written soon after, many at a time, so that no call waits for the store. Where more
-//! are made than can be written the oldest notes are dropped, and the log says how many. A record holds a sheet of
-//! calls, so that noting one is less than a write; an agent's oldest sheets make room for new ones.
+//! are made than can be written, or the store does not answer for long, the oldest notes are dropped, and the log says
+//! how many. A record holds a sheet of calls, so that noting one is less than a write; an agent's oldest sheets make room
+//! for new ones.
 
 mod pages;
+mod sheets;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque, hash_map};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
-use agent_core::records::{Collection, List, MAX_PAGE, Precondition, Records, StoreError, Write};
+use agent_core::records::{Collection, Records, StoreError};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 use tokio::time;
@@ -22,12 +24,20 @@ use crate::error::HttpError;
 
 pub use pages::Calls;
 
+use sheets::Sheets;
+
 /// The collection of sheets; below it one for each agent.
 const CALLS: &str = "toolCalls";
 /// How long the first note of a batch waits for others.
 const GATHER: Duration = Duration::from_millis(200);
 /// How often the writer looks whether the log is still there.
 const LOOK: Duration = Duration::from_secs(1);
+/// How long the writer waits where the store does not answer: so long after the first time, and twice as long after
+/// each further one, up to the longest.
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// How long the last notes are tried to be written.
+const LAST_TRY: Duration = Duration::from_secs(5);
 /// The longest name that is noted; one that is no tool's may be of any length.
 const MAX_NAME_BYTES: usize = 128;
 
@@ -95,7 +105,7 @@ struct Inner {
     notes: Mutex<Notes>,
     noted: Notify,
     /// The sheets that are being filled. They are held while they are written, so that one batch is at a time.
-    open: tokio::sync::Mutex<HashMap<Agent, OpenSheets>>,
+    open: tokio::sync::Mutex<HashMap<Agent, Sheets>>,
     limits: Limits,
 }
 
@@ -106,13 +116,6 @@ type Agent = (String, String);
 struct Notes {
     waiting: VecDeque<(Agent, Call)>,
     dropped: usize,
-}
-
-/// An agent's last sheet, and how many there are with it.
-struct OpenSheets {
-    id: String,
-    calls: Vec<Call>,
-    count: usize,
 }
 
 impl AuditLog {
@@ -153,9 +156,16 @@ impl AuditLog {
         Entry { log: self.clone(), since: Instant::now(), note: Some((agent, call)) }
     }
 
-    /// Writes what has been noted so far.
+    /// Writes what has been noted so far. What a store has not taken after five seconds goes on waiting.
     pub async fn flush(&self) {
-        while self.0.write_batch().await {}
+        let written = async {
+            while self.0.write_all().await.is_err() {
+                time::sleep(FIRST_PAUSE).await;
+            }
+        };
+        if time::timeout(LAST_TRY, written).await.is_err() {
+            tracing::warn!("the last tool calls are not noted");
+        }
     }
 
     /// One page of an agent's calls, the newest first; 50 where `limit` is absent, and at most 200.
@@ -216,121 +226,118 @@ impl Inner {
         self.noted.notify_one();
     }
 
-    /// Writes the oldest notes and says whether there may be more.
-    async fn write_batch(&self) -> bool {
-        let mut open = self.open.lock().await;
-        let (batch, dropped) = {
-            let mut notes = self.lock();
-            let count = notes.waiting.len().min(2 * self.limits.sheet);
-            (notes.waiting.drain(..count).collect::<Vec<_>>(), std::mem::take(&mut notes.dropped))
-        };
+    /// Takes the oldest notes, each agent's together.
+    fn take_batch(&self) -> HashMap<Agent, Vec<Call>> {
+        let mut notes = self.lock();
+        let dropped = std::mem::take(&mut notes.dropped);
         if dropped > 0 {
-            tracing::warn!(dropped, "tool calls were made faster than they could be noted");
+            tracing::warn!(dropped, "the oldest tool calls could not be noted in time");
         }
+        let count = notes.waiting.len().min(2 * self.limits.sheet);
+        let mut batch: HashMap<Agent, Vec<Call>> = HashMap::new();
+        for (agent, call) in notes.waiting.drain(..count) {
+            batch.entry(agent).or_default().push(call);
+        }
+        batch
+    }
+
+    /// Puts notes back that were taken, as many as there is room for.
+    fn put_back(&self, batch: impl IntoIterator<Item = (Agent, Vec<Call>)>) {
+        let mut notes = self.lock();
+        for (agent, calls) in batch {
+            for call in calls.into_iter().rev() {
+                if notes.waiting.len() < self.limits.waiting {
+                    notes.waiting.push_front((agent.clone(), call));
+                } else {
+                    notes.dropped += 1;
+                }
+            }
+        }
+    }
+
+    /// Writes all notes.
+    ///
+    /// # Errors
+    ///
+    /// The store does not answer. What is not written waits for the next time.
+    async fn write_all(&self) -> Result<(), StoreError> {
+        while self.write_batch().await? {}
+        Ok(())
+    }
+
+    /// Writes the oldest notes and says whether there may be more.
+    async fn write_batch(&self) -> Result<bool, StoreError> {
+        let mut open = self.open.lock().await;
+        let batch = self.take_batch();
         if batch.is_empty() {
-            return false;
-        }
-        let mut of_agents: BTreeMap<Agent, Vec<Call>> = BTreeMap::new();
-        for (agent, call) in batch {
-            of_agents.entry(agent).or_default().push(call);
+            return Ok(false);
         }
         if open.len() > self.limits.open {
             open.clear();
         }
-        for (agent, calls) in of_agents {
-            let count = calls.len();
-            let sheets = open.remove(&agent);
-            match self.write_calls(&agent, sheets, calls).await {
-                // Should a write fail, the next one begins a new sheet.
-                Err(error) => tracing::warn!(%error, count, "tool calls could not be noted"),
-                Ok(sheets) => drop(open.insert(agent, sheets)),
+        let mut batch = batch.into_iter();
+        while let Some((agent, mut calls)) = batch.next() {
+            match self.write_calls(&mut open, &agent, &mut calls).await {
+                Ok(()) => {}
+                Err(error @ StoreError::Unavailable(_)) => {
+                    self.put_back(batch.chain([(agent, calls)]));
+                    return Err(error);
+                }
+                // The store would not take them another time either.
+                Err(error) => {
+                    open.remove(&agent);
+                    tracing::warn!(%error, count = calls.len(), "tool calls could not be noted");
+                }
             }
         }
-        true
+        Ok(true)
     }
 
     async fn write_calls(
         &self,
+        open: &mut HashMap<Agent, Sheets>,
         agent: &Agent,
-        sheets: Option<OpenSheets>,
-        calls: Vec<Call>,
-    ) -> Result<OpenSheets, StoreError> {
-        let collection = collection(&agent.0, &agent.1)?;
-        let mut last = match sheets {
-            Some(sheets) => sheets,
-            None => {
-                let before = count(&*self.records, &collection, self.limits.sheets).await?;
-                OpenSheets { id: agent_core::new_id(), calls: Vec::new(), count: before + 1 }
+        calls: &mut Vec<Call>,
+    ) -> Result<(), StoreError> {
+        let (records, limits) = (&*self.records, &self.limits);
+        let sheets = match open.entry(agent.clone()) {
+            hash_map::Entry::Occupied(sheets) => sheets.into_mut(),
+            hash_map::Entry::Vacant(place) => {
+                place.insert(Sheets::open(records, &agent.0, &agent.1, limits).await?)
             }
         };
-        let mut writes = Vec::new();
-        let put = |sheet: &OpenSheets| {
-            let value = serde_json::value::to_raw_value(&sheet.calls).expect("calls serialise").into();
-            let key = collection.key(sheet.id.as_str())?;
-            Ok::<_, StoreError>(Write::Put { key, value, precondition: Precondition::Any })
-        };
-        for call in calls {
-            if last.calls.len() >= self.limits.sheet {
-                writes.push(put(&last)?);
-                last = OpenSheets { id: agent_core::new_id(), calls: Vec::new(), count: last.count + 1 };
-            }
-            last.calls.push(call);
-        }
-        writes.push(put(&last)?);
-        let surplus = last.count.saturating_sub(self.limits.sheets);
-        writes.extend(oldest(&*self.records, &collection, surplus).await?);
-        self.records.commit(writes).await?;
-        last.count -= surplus;
-        Ok(last)
+        sheets.write(records, calls, limits).await
     }
 }
 
 /// Writes batches until the log is dropped.
 async fn write(log: Weak<Inner>) {
+    let mut pause = None;
     loop {
+        if let Some(pause) = pause {
+            time::sleep(pause).await;
+        }
         // Between two batches nothing keeps the log alive.
         let Some(inner) = log.upgrade() else { return };
-        let more = time::timeout(LOOK, inner.noted.notified()).await.is_ok();
-        if more {
+        if pause.is_none() {
+            if time::timeout(LOOK, inner.noted.notified()).await.is_err() {
+                continue;
+            }
             time::sleep(GATHER).await;
-            while inner.write_batch().await {}
         }
+        pause = match inner.write_all().await {
+            Ok(()) => None,
+            Err(error) => {
+                let next = pause.map_or(FIRST_PAUSE, |pause| LONGEST_PAUSE.min(2 * pause));
+                tracing::warn!(%error, again_in = ?next, "tool calls cannot be noted, and wait");
+                Some(next)
+            }
+        };
     }
 }
 
 fn collection(company_id: &str, agent_id: &str) -> Result<Collection, StoreError> {
     Collection::new(company_id, CALLS)?.within(agent_id)
-}
-
-/// How many records there are, up to a little more than `most`.
-async fn count(records: &dyn Records, collection: &Collection, most: usize) -> Result<usize, StoreError> {
-    let mut list = List { limit: Some(MAX_PAGE), ..List::default() };
-    let mut count = 0;
-    loop {
-        let page = records.list(collection, &list).await?;
-        count += page.records.len();
-        list.cursor = page.next_cursor;
-        if list.cursor.is_none() || count > most {
-            return Ok(count);
-        }
-    }
-}
-
-/// Removals of the oldest records.
-async fn oldest(
-    records: &dyn Records,
-    collection: &Collection,
-    count: usize,
-) -> Result<Vec<Write>, StoreError> {
-    if count == 0 {
-        return Ok(Vec::new());
-    }
-    let list = List { limit: Some(count), ..List::default() };
-    let page = records.list(collection, &list).await?;
-    let remove = |record: agent_core::records::Record| {
-        Ok(Write::Delete { key: collection.key(record.id)?, precondition: Precondition::Any })
-    };
-    page.records.into_iter().map(remove).collect()
 }
 
 fn rfc3339(time: SystemTime) -> String {

@@ -26,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Change {
-    /// An agent's role, and with it the tools and prompts.
+    /// An agent's role, and with it the tools, the prompts, and which resources may be seen.
     Role {
         /// The agent's company.
         company_id: String,
@@ -159,6 +159,7 @@ impl Outlet {
             (Self::Session(peer, _), Change::Role { .. }) => {
                 let _ = peer.notify_tool_list_changed().await;
                 let _ = peer.notify_prompt_list_changed().await;
+                let _ = peer.notify_resource_list_changed().await;
             }
             (Self::Session(peer, _), Change::Resource { uri, .. }) => {
                 let _ = peer.notify_resource_updated(ResourceUpdatedNotificationParam::new(uri)).await;
@@ -169,6 +170,7 @@ impl Outlet {
             (Self::Subscription(sink, _), Change::Role { .. }) => {
                 let _ = sink.notify_tool_list_changed().await;
                 let _ = sink.notify_prompt_list_changed().await;
+                let _ = sink.notify_resource_list_changed().await;
             }
             (Self::Subscription(sink, _), Change::Resource { uri, .. }) => {
                 let _ = sink.notify_resource_updated(uri).await;

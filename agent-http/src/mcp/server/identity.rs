@@ -3,14 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent_core::records::{Collection, Records, RecordsExt, StoreError};
-use agent_core::role::Secret;
+use agent_core::records::StoreError;
+use agent_core::role::{RecordRoles, Secret};
 use agent_core::tool::{Caller, ExecutionContext};
 use agent_core::workspace;
 use async_trait::async_trait;
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
-use serde::Deserialize;
 use tokio::time;
 
 use crate::error::{Code, HttpError};
@@ -43,28 +42,21 @@ pub trait Identities: Send + Sync + 'static {
 
 /// The identities that a query names without any proof, where the operator lets it.
 ///
-/// An agent's company is found in the index that roles are kept with, and the person must be one of that company's.
+/// The person must be one of the agent's company.
 pub struct LegacyQuery {
-    records: Arc<dyn Records>,
+    roles: Arc<RecordRoles>,
 }
 
 impl LegacyQuery {
-    /// The people and agents in `records`.
-    pub fn new(records: Arc<dyn Records>) -> Self {
-        Self { records }
+    /// The agents of `roles`, and the people in the same store.
+    pub fn new(roles: Arc<RecordRoles>) -> Self {
+        Self { roles }
     }
 
     async fn find(&self, named: &Named<'_>) -> Result<Option<Identity>, StoreError> {
-        #[derive(Deserialize)]
-        #[serde(rename_all = "camelCase")]
-        struct Holder {
-            company_id: String,
-        }
         let (Some(user), Some(agent)) = (named.user, named.agent) else { return Ok(None) };
-        let key = Collection::of_platform("agents")?.key(agent)?;
-        let Some(holder) = self.records.get_as::<Holder>(&key).await? else { return Ok(None) };
-        let company = holder.value.company_id;
-        if workspace::user(&*self.records, &company, user).await?.is_none() {
+        let Some(company) = self.roles.company_of(agent).await? else { return Ok(None) };
+        if workspace::user(&**self.roles.records(), &company, user).await?.is_none() {
             return Ok(None);
         }
         Ok(Some(Identity {

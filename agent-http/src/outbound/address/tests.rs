@@ -153,6 +153,10 @@ fn refuses_every_spelling_of_a_private_address() {
         "http://[fd00:ec2::254]/latest/",
         "https://10.0.0.1/",
         "https://192.168.1.1:8443/",
+        "http://localhost:8080/",
+        "http://LocalHost./",
+        "http://a.b.localhost/",
+        "http://ⓛocalhost/",
     ];
     for spelling in spellings {
         let decision = supplied("", spelling);
@@ -167,8 +171,8 @@ fn leaves_names_and_public_addresses_to_the_checked_client() {
     let targets = [
         "http://example.com/",
         "https://example.com./",
-        "http://localhost:8080/",
-        "http://localhost./",
+        "http://localhost.example/",
+        "http://mylocalhost/",
         "http://metadata.google.internal/",
         "http://127.0.0.1.nip.io/",
         "http://1.1.1.1/",
@@ -181,7 +185,7 @@ fn leaves_names_and_public_addresses_to_the_checked_client() {
 }
 
 #[test]
-fn refuses_other_schemes_and_user_info_from_everybody() {
+fn refuses_other_schemes_user_info_and_port_0_from_everybody() {
     let schemes =
         ["ftp://example.com/", "file:///etc/passwd", "data:text/plain,x", "ws://example.com/", "gopher://h/"];
     let users = ["http://user@example.com/", "http://user:pass@example.com/", "https://:pass@example.com/"];
@@ -190,6 +194,9 @@ fn refuses_other_schemes_and_user_info_from_everybody() {
         for text in schemes {
             let decision = allow.route(&url(text), trust);
             assert!(matches!(decision, Err(AddressError::Scheme(_))), "{text}: {decision:?}");
+        }
+        for text in ["http://example.com:0/", "https://8.8.8.8:0/", "http://[2606:4700::1]:0/"] {
+            assert_eq!(allow.route(&url(text), trust), Err(AddressError::NoPort), "{text}");
         }
         for text in users {
             assert_eq!(allow.route(&url(text), trust), Err(AddressError::UserInfo), "{text}");

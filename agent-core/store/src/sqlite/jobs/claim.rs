@@ -1,6 +1,7 @@
 //! Which jobs are claimed.
 
 use agent_core::job::{Claim, Job, MAX_CLAIM, Quota, Step};
+use jiff::Timestamp;
 use rusqlite::named_params;
 
 use super::rows::{JobRows, found};
@@ -18,7 +19,10 @@ pub(super) const DUE: &str = "
       AND (state <> 'running' OR wake_ms <= :now)
     ORDER BY wake_ms, company";
 
-const TAKEN: &str = "SELECT rowid, id, body FROM jobs WHERE rowid = ?1";
+pub(super) const TAKEN: &str = "SELECT rowid, id, body FROM jobs WHERE rowid = ?1";
+
+/// For how long a job that cannot be read is left alone.
+const UNREADABLE_MS: i64 = 60 * 60 * 1000;
 
 /// After how many jobs in a row that cannot be taken all of the same company at the same time are passed at once.
 const PASSED: usize = 8;
@@ -43,9 +47,9 @@ impl JobRows<'_> {
             steps += due.len();
             let mut in_vain = 0;
             for Due { rowid, wake_ms, company } in &due {
-                match self.step_of(&self.taken(*rowid)?, Step::Claim { until, lease }, now)? {
-                    Ok(stepped) if stepped.job.is_delivering() => claimed.push((*wake_ms, stepped.job)),
-                    _ => {
+                match self.take(*rowid, Step::Claim { until, lease }, now)? {
+                    Some(job) => claimed.push((*wake_ms, job)),
+                    None => {
                         quota.give_back(company);
                         in_vain += 1;
                     }
@@ -91,8 +95,21 @@ impl JobRows<'_> {
         Ok(due)
     }
 
-    fn taken(&self, rowid: i64) -> Result<super::rows::Found, Halt> {
-        let mut statement = self.connection.prepare_cached(TAKEN)?;
-        statement.query_row([rowid], |row| Ok(found(row)))?
+    /// Claims a job that is due, if there is anything to be delivered of it.
+    fn take(&self, rowid: i64, claim: Step, now: Timestamp) -> Result<Option<Job>, Halt> {
+        let found = self.connection.prepare_cached(TAKEN)?.query_row([rowid], |row| Ok(found(row)))?;
+        match found {
+            Ok(found) => {
+                let stepped = self.step_of(&found, claim, now)?.ok();
+                Ok(stepped.map(|stepped| stepped.job).filter(Job::is_delivering))
+            }
+            // The others shall not wait for it, and it is not lost: a later version may know its zone again.
+            Err(Halt::Refused(error)) => {
+                tracing::error!(%error, "a job cannot be read, and is left alone for an hour");
+                self.postpone(rowid, floor_millis(now).saturating_add(UNREADABLE_MS))?;
+                Ok(None)
+            }
+            Err(failed) => Err(failed),
+        }
     }
 }

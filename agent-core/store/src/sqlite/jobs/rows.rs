@@ -13,6 +13,12 @@ use crate::sqlite::fault::Halt;
 /// How many jobs are cancelled before the next ones are read.
 const CANCELLED_AT_ONCE: usize = 500;
 
+pub(super) const OF_ID: &str = "SELECT rowid, id, body FROM jobs WHERE id = ?1";
+pub(super) const OF_KEY: &str = "SELECT rowid, id, body FROM jobs WHERE company = ?1 AND idempotency = ?2";
+pub(super) const PURGE: &str = "
+    DELETE FROM jobs
+    WHERE rowid IN (SELECT rowid FROM jobs WHERE ended_ms < ?1 ORDER BY ended_ms LIMIT ?2)";
+
 /// Jobs as one transaction sees them.
 pub(super) struct JobRows<'c> {
     pub(super) connection: &'c Connection,
@@ -63,9 +69,7 @@ impl<'c> JobRows<'c> {
     }
 
     fn of_key(&self, company: &str, key: &str) -> Result<Option<Job>, Halt> {
-        let mut statement = self
-            .connection
-            .prepare_cached("SELECT rowid, id, body FROM jobs WHERE company = ?1 AND idempotency = ?2")?;
+        let mut statement = self.connection.prepare_cached(OF_KEY)?;
         let mut rows = statement.query(params![company, key])?;
         rows.next()?.map(|row| found(row).map(|(_, job)| job)).transpose()
     }
@@ -75,8 +79,7 @@ impl<'c> JobRows<'c> {
     }
 
     fn find(&self, id: &str) -> Result<Option<Found>, Halt> {
-        let mut statement =
-            self.connection.prepare_cached("SELECT rowid, id, body FROM jobs WHERE id = ?1")?;
+        let mut statement = self.connection.prepare_cached(OF_ID)?;
         let mut rows = statement.query([id])?;
         rows.next()?.map(found).transpose()
     }
@@ -126,6 +129,15 @@ impl<'c> JobRows<'c> {
         Ok(())
     }
 
+    /// Sees to it that a job is not looked at for a while, whatever it says itself.
+    pub(super) fn postpone(&self, rowid: i64, wake_ms: i64) -> Result<(), Halt> {
+        self.connection
+            .prepare_cached("UPDATE jobs SET wake_ms = ?2 WHERE rowid = ?1")?
+            .execute([rowid, wake_ms])?;
+        self.changed.set(true);
+        Ok(())
+    }
+
     pub(super) fn cancel_all(&self, filter: &JobFilter, now: Timestamp) -> Result<u64, Halt> {
         let query = Query::of(filter, true);
         let mut cancelled = 0;
@@ -148,14 +160,7 @@ impl<'c> JobRows<'c> {
 
     pub(super) fn purge(&self, ended_before_ms: i64, limit: usize) -> Result<u64, Halt> {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        let removed = self
-            .connection
-            .prepare_cached(
-                "DELETE FROM jobs WHERE rowid IN (
-                     SELECT rowid FROM jobs WHERE ended_ms < ?1 ORDER BY ended_ms LIMIT ?2
-                 )",
-            )?
-            .execute([ended_before_ms, limit])?;
+        let removed = self.connection.prepare_cached(PURGE)?.execute([ended_before_ms, limit])?;
         self.changed.set(self.changed.get() || removed > 0);
         Ok(removed as u64)
     }

@@ -16,6 +16,7 @@ pub(super) fn tool(spec: &ToolSpec) -> Result<Tool, ErrorData> {
             .read_only(hints.read_only_hint)
             .destructive(hints.destructive_hint)
             .idempotent(hints.idempotent_hint)
+            .open_world(hints.open_world_hint)
     });
     Ok(tool)
 }

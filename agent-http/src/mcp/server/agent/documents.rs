@@ -160,17 +160,23 @@ pub(super) async fn has(tools: &dyn ToolRegistry, reach: &Reach, address: &str) 
     }
 }
 
+impl Change {
+    /// A document's text or title.
+    pub fn document(company_id: &str, id: &str) -> Self {
+        Self::Resource { company_id: company_id.to_owned(), uri: uri(id) }
+    }
+}
+
 /// What a call has changed of the documents.
 pub(super) fn changed_by(tool: &str, context: &ExecutionContext, output: &ToolOutput) -> Option<Change> {
     if output.is_error {
         return None;
     }
-    let company_id = context.company_id.clone();
     match tool {
-        "createDoc" => Some(Change::Resources { company_id }),
+        "createDoc" => Some(Change::Resources { company_id: context.company_id.clone() }),
         "appendDoc" => {
             let id = output.structured.as_ref()?.pointer("/doc/id")?.as_str()?;
-            Some(Change::Resource { company_id, uri: uri(id) })
+            Some(Change::document(&context.company_id, id))
         }
         _ => None,
     }

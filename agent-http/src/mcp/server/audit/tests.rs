@@ -1,5 +1,9 @@
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
 use agent_core::memory::MemoryRecords;
+use agent_core::records::{Key, List, Page, Record, Write};
 use agent_core::tool::ExecutionContext;
+use async_trait::async_trait;
 
 use super::*;
 
@@ -117,4 +121,124 @@ async fn notes_are_written_by_themselves() {
     while tools(&log, "c", "a").await.is_empty() {
         time::sleep(Duration::from_millis(50)).await;
     }
+}
+
+/// A store that does not answer for a while.
+#[derive(Default)]
+struct Outage {
+    inner: MemoryRecords,
+    down: AtomicBool,
+    /// Whether it keeps what it is given nevertheless.
+    keeps: bool,
+    refused: AtomicUsize,
+}
+
+impl Outage {
+    fn check(&self) -> Result<(), StoreError> {
+        if !self.down.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        self.refused.fetch_add(1, Ordering::Relaxed);
+        Err(StoreError::unavailable("it is being moved"))
+    }
+
+    /// Waits until it was asked in vain so often.
+    async fn refused(&self, times: usize) {
+        while self.refused.load(Ordering::Relaxed) < times {
+            time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+}
+
+#[async_trait]
+impl Records for Outage {
+    async fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Record>>, StoreError> {
+        self.inner.get_many(keys).await
+    }
+
+    async fn list(&self, collection: &Collection, list: &List) -> Result<Page, StoreError> {
+        if !self.keeps {
+            self.check()?;
+        }
+        self.inner.list(collection, list).await
+    }
+
+    async fn commit(&self, writes: Vec<Write>) -> Result<Vec<Option<u64>>, StoreError> {
+        if self.keeps {
+            let kept = self.inner.commit(writes).await;
+            self.check().and(kept)
+        } else {
+            self.check()?;
+            self.inner.commit(writes).await
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_wait_until_the_store_answers_again() {
+    // Calls before it, and whether the store keeps what it does not answer for: on a new sheet, on one with room, on a
+    // full one.
+    for (before, keeps) in [(0, false), (2, false), (3, false), (0, true), (2, true), (3, true)] {
+        let records = Arc::new(Outage { keeps, ..Outage::default() });
+        let log = AuditLog::bounded(records.clone(), Limits { sheets: 100, ..SMALL });
+        note(&log, 0..before, 1).await;
+        records.down.store(true, Ordering::Relaxed);
+        for round in 0..4 {
+            for agent in ["a", "b"] {
+                log.begin(&who("c", agent), &(before + round).to_string()).ended(Outcome::Ok);
+            }
+            records.refused(2 * (round + 1)).await;
+        }
+        records.down.store(false, Ordering::Relaxed);
+        while tools(&log, "c", "a").await.len() < before + 4 || tools(&log, "c", "b").await.len() < 4 {
+            time::sleep(Duration::from_millis(50)).await;
+        }
+        assert_eq!(tools(&log, "c", "a").await, down(before + 3, 0), "{before} {keeps}: each once, in order");
+        assert_eq!(tools(&log, "c", "b").await, down(before + 3, before), "{before} {keeps}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_oldest_calls_are_dropped_where_the_store_does_not_answer_for_long() {
+    let records = Arc::new(Outage::default());
+    let log = AuditLog::bounded(records.clone(), Limits { waiting: 5, ..SMALL });
+    records.down.store(true, Ordering::Relaxed);
+    for i in 0..20 {
+        log.begin(&who("c", "a"), &i.to_string()).ended(Outcome::Ok);
+        if i % 4 == 0 {
+            let before = records.refused.load(Ordering::Relaxed);
+            records.refused(before + 1).await;
+        }
+    }
+    let (waiting, dropped) = {
+        let notes = log.0.lock();
+        (notes.waiting.len(), notes.dropped)
+    };
+    assert_eq!(waiting, 5);
+    assert!(dropped > 0, "those since it was last said");
+    records.down.store(false, Ordering::Relaxed);
+    log.flush().await;
+    assert_eq!(tools(&log, "c", "a").await, down(19, 15));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_end_does_not_wait_for_a_store_that_does_not_answer() {
+    let records = Arc::new(Outage::default());
+    let log = AuditLog::bounded(records.clone(), SMALL);
+    records.down.store(true, Ordering::Relaxed);
+    note(&log, 0..2, 2).await;
+    assert!(records.refused.load(Ordering::Relaxed) > 2, "it was tried more than once");
+    records.down.store(false, Ordering::Relaxed);
+    log.flush().await;
+    assert_eq!(tools(&log, "c", "a").await, down(1, 0));
+}
+
+#[tokio::test]
+async fn what_no_store_takes_stands_in_nobodys_way() {
+    let log = log(SMALL);
+    log.begin(&who("", "a"), "nowhere").ended(Outcome::Ok);
+    log.begin(&who("c", "a"), "here").ended(Outcome::Ok);
+    log.flush().await;
+    assert_eq!(tools(&log, "c", "a").await, ["here"]);
+    assert!(log.0.lock().waiting.is_empty());
 }

@@ -1,0 +1,120 @@
+//! The grammar of one field of a cron expression.
+//!
+//! croner replaces names wherever it finds them and passes over empty parts, so that `1OCT` is 110 and `,` is a field
+//! that never matches. What is let through to it is what crontab(5) describes, with the `L`, `W` and `#` of Quartz.
+
+use super::error::{CronField, ScheduleError, excerpt};
+
+const MONTHS: [&str; 12] =
+    ["JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"];
+const WEEKDAYS: [&str; 7] = ["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"];
+
+/// Whether the field, in capital letters and at `position` from 1, can be read.
+pub(super) fn check(field: CronField, position: usize, text: &str) -> Result<(), ScheduleError> {
+    let mut items = text.split(',');
+    items.try_for_each(|item| {
+        let alone = item.len() == text.len();
+        check_item(field, item, alone).map_err(|reason| ScheduleError::CronField {
+            field,
+            position,
+            item: excerpt(item),
+            reason,
+        })
+    })
+}
+
+fn check_item(field: CronField, item: &str, alone: bool) -> Result<(), String> {
+    let (range, step) = match item.split_once('/') {
+        Some((range, step)) => (range, Some(step)),
+        None => (item, None),
+    };
+    let is_star = range == "*" || (range == "?" && field.is_of_days());
+    match step {
+        Some(step) => {
+            if !is_star && !range.contains('-') {
+                return Err("has a step without a range before it, such as */5 or 10-50/5".to_owned());
+            }
+            number(step).filter(|step| *step > 0).ok_or("has a step that is not from 1 to 99")?;
+        }
+        None if is_star && !alone => return Err("cannot be part of a list".to_owned()),
+        None if is_extension(field, item, alone)? => return Ok(()),
+        None => {}
+    }
+    if is_star {
+        return Ok(());
+    }
+    match range.split_once('-') {
+        None => value(field, range).map(drop),
+        Some((first, last)) => {
+            let first = value(field, first)?;
+            // At the end of a range Sunday is the week's last day.
+            let last =
+                if last == WEEKDAYS[0] && field == CronField::DayOfWeek { 7 } else { value(field, last)? };
+            if first > last { Err("is a range that goes backwards".to_owned()) } else { Ok(()) }
+        }
+    }
+}
+
+/// Whether the item is one of `L`, `LW` and `15W` for days of a month, `5L` and `5#2` for weekdays.
+fn is_extension(field: CronField, item: &str, alone: bool) -> Result<bool, String> {
+    match field {
+        CronField::DayOfMonth => match (item, item.strip_suffix('W')) {
+            ("L", _) => Ok(true),
+            (_, Some("L")) if alone => Ok(true),
+            (_, Some("L")) => Err("cannot be part of a list".to_owned()),
+            (_, Some(day)) => value(field, day).map(|_| true),
+            (_, None) => Ok(false),
+        },
+        CronField::DayOfWeek => match (item.strip_suffix('L'), item.split_once('#')) {
+            (Some(day), _) => value(field, day).map(|_| true),
+            (None, Some((day, nth))) => {
+                number(nth)
+                    .filter(|nth| (1..=5).contains(nth))
+                    .ok_or("has a number after # that is not from 1 to 5")?;
+                value(field, day).map(|_| true)
+            }
+            (None, None) => Ok(false),
+        },
+        _ => Ok(false),
+    }
+}
+
+fn value(field: CronField, text: &str) -> Result<u8, String> {
+    let (least, most) = field.bounds();
+    let named = field.names().iter().zip(field.bounds().0..).find(|(name, _)| **name == text);
+    let value = named.map(|(_, value)| value).or_else(|| number(text));
+    value.filter(|value| (least..=most).contains(value)).ok_or_else(|| match field.names() {
+        [first, .., last] => format!("is not from {least} to {most} or {first} to {last}"),
+        _ => format!("is not from {least} to {most}"),
+    })
+}
+
+/// One or two digits.
+fn number(text: &str) -> Option<u8> {
+    let digits = (1..=2).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
+    text.parse().ok().filter(|_| digits)
+}
+
+impl CronField {
+    fn bounds(self) -> (u8, u8) {
+        match self {
+            Self::Second | Self::Minute => (0, 59),
+            Self::Hour => (0, 23),
+            Self::DayOfMonth => (1, 31),
+            Self::Month => (1, 12),
+            Self::DayOfWeek => (0, 7),
+        }
+    }
+
+    fn names(self) -> &'static [&'static str] {
+        match self {
+            Self::Month => &MONTHS,
+            Self::DayOfWeek => &WEEKDAYS,
+            _ => &[],
+        }
+    }
+
+    fn is_of_days(self) -> bool {
+        matches!(self, Self::DayOfMonth | Self::DayOfWeek)
+    }
+}

@@ -1,0 +1,81 @@
+//! Which index answers which query: with a million jobs, a query without one is an outage.
+
+use agent_core::job::{JobFilter, JobState, Scope};
+use rusqlite::Connection;
+
+use super::filter::Query;
+use super::{claim, counts, rows};
+use crate::sqlite::{SqliteOptions, file};
+
+/// What SQLite would do, step by step.
+fn plan(connection: &Connection, sql: &str) -> String {
+    let mut statement = connection.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).expect("a statement");
+    let mut found = statement.raw_query();
+    let mut steps = Vec::new();
+    while let Some(row) = found.next().expect("a plan") {
+        steps.push(row.get::<_, String>(3).expect("a step"));
+    }
+    steps.join("; ")
+}
+
+fn database() -> (tempfile::TempDir, Connection) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let options = SqliteOptions::default();
+    let (connection, _) = file::open(&folder.path().join("scheduler.db"), &options).expect("open");
+    (folder, connection)
+}
+
+#[test]
+fn what_the_worker_asks_is_answered_by_an_index_alone() {
+    let (_folder, connection) = database();
+    let cases = [
+        (claim::EARLIEST, "SEARCH jobs USING COVERING INDEX jobs_wake (wake_ms>?)"),
+        (claim::DUE, "SEARCH jobs USING COVERING INDEX jobs_wake ((wake_ms,company)>(?,?) AND wake_ms<?)"),
+        (claim::TAKEN, "SEARCH jobs USING INTEGER PRIMARY KEY (rowid=?)"),
+        (counts::OPEN, "SEARCH jobs USING COVERING INDEX jobs_wake (wake_ms>?)"),
+        (counts::PAUSED, "SCAN jobs USING COVERING INDEX jobs_paused"),
+        (counts::ENDED, "SEARCH jobs USING COVERING INDEX jobs_ended (ended_ms>?)"),
+        (counts::LATEST, "SEARCH jobs USING COVERING INDEX jobs_wake (wake_ms>?)"),
+        (rows::OF_ID, "SEARCH jobs USING INDEX sqlite_autoindex_jobs_1 (id=?)"),
+        (rows::OF_KEY, "SEARCH jobs USING INDEX jobs_idempotency (company=? AND idempotency=?)"),
+    ];
+    for (sql, expected) in cases {
+        assert_eq!(plan(&connection, sql), expected, "{sql}");
+    }
+    let purge = plan(&connection, rows::PURGE);
+    assert!(purge.contains("SEARCH jobs USING COVERING INDEX jobs_ended (ended_ms<?)"), "{purge}");
+    assert!(!purge.contains("TEMP B-TREE FOR ORDER BY"), "{purge}");
+}
+
+#[test]
+fn lists_are_read_in_the_order_of_an_index() {
+    let (_folder, connection) = database();
+    let own = |text: &str| Some(text.to_owned());
+    let all = JobFilter::default();
+    let company = JobFilter { scope: Scope { company: own("acme"), user: None }, ..all.clone() };
+    let user = JobFilter { scope: Scope { company: own("acme"), user: own("ada") }, ..all.clone() };
+    let of_tool = |filter: &JobFilter| JobFilter { tool: own("remind"), ..filter.clone() };
+    let of_assignment = |filter: &JobFilter| JobFilter { assignment: own("daily"), ..filter.clone() };
+    let discarded = |filter: &JobFilter| JobFilter { state: Some(JobState::Discarded), ..filter.clone() };
+    let cases = [
+        (all.clone(), "sqlite_autoindex_jobs_1 (id>?)"),
+        (company.clone(), "jobs_company (company=? AND id>?)"),
+        (of_tool(&company), "jobs_company (company=? AND id>?)"),
+        (user.clone(), "jobs_user (company=? AND user_id=? AND id>?)"),
+        (of_tool(&user), "jobs_user (company=? AND user_id=? AND id>?)"),
+        (of_assignment(&company), "jobs_assignment (company=? AND assignment=? AND id>?)"),
+        (of_assignment(&user), "jobs_assignment (company=? AND assignment=? AND id>?)"),
+        (discarded(&company), "jobs_dead (company=? AND id>?)"),
+        (discarded(&user), "jobs_dead (company=? AND id>?)"),
+    ];
+    for (filter, index) in cases {
+        for open in [false, true] {
+            let query = Query::of(&filter, open);
+            assert_eq!(
+                plan(&connection, query.sql()),
+                format!("SEARCH jobs USING INDEX {index}"),
+                "{filter:?}"
+            );
+        }
+    }
+}

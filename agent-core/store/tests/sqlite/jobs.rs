@@ -1,0 +1,257 @@
+use std::time::Duration;
+
+use agent_core::job::{
+    Claim, Inserted, Job, JobCounts, JobKind, JobPayload, JobState, JobStore, NewJob, Outcome, Quota, Scope,
+    Step,
+};
+use agent_core::records::{Precondition, Records, StoreError};
+use agent_core::schedule::Schedule;
+use agent_store::sqlite::{FaultKind, SqliteOptions, SqliteStore};
+use futures_util::future::join_all;
+use futures_util::{FutureExt, StreamExt};
+use jiff::Timestamp;
+
+use super::{Place, fault, impatient, json, key, other, put, uncached};
+
+fn at(seconds: i64) -> Timestamp {
+    Timestamp::from_second(1_767_225_600 + seconds).expect("a time")
+}
+
+fn job(company: &str, seconds: i64) -> Job {
+    let payload = JobPayload {
+        kind: JobKind::Tool,
+        user_id: "ada".to_owned(),
+        company_id: company.to_owned(),
+        agent_id: "agent".to_owned(),
+        tool_id: Some("remind".to_owned()),
+        assignment_id: None,
+        arguments: None,
+        message: None,
+        todo_list_id: None,
+        timezone: None,
+    };
+    Job::new(NewJob::new(payload, Schedule::At(at(seconds))), at(0))
+}
+
+fn of_size(company: &str, bytes: usize) -> Job {
+    let mut job = job(company, 1);
+    job.payload.message = Some("x".repeat(bytes));
+    job
+}
+
+fn claim(now: i64, limit: usize) -> Claim {
+    Claim { now: at(now), until: at(now), lease: at(now + 30), limit, quota: Quota::new(usize::MAX) }
+}
+
+async fn is_there(store: &SqliteStore, job: &Job) -> bool {
+    JobStore::get(store, &Scope::default(), &job.id).await.expect("read").is_some()
+}
+
+fn succeeded(job: &Job) -> (String, Step) {
+    let (outcome, took) = (Outcome::Succeeded, Duration::from_secs(1));
+    (job.id.clone(), Step::End { fence: job.fence, outcome, took, status: None, jitter: 0 })
+}
+
+#[tokio::test]
+async fn records_and_jobs_share_a_file_and_its_transactions() {
+    let place = Place::new();
+    let store = place.store(SqliteOptions::default());
+    store.put(&key("a"), json("1"), Precondition::Absent).await.expect("put");
+    let read = Records::get(&store, &key("a")).await.expect("read");
+    let jobs: Vec<Job> = (0..10).map(|n| job("acme", n)).collect();
+    let before = store.activity();
+    for job in &jobs {
+        store.insert(vec![job.clone()]).await.expect("insert");
+    }
+    assert_eq!(store.claim(claim(3, 10)).await.expect("claim").len(), 4);
+    assert_eq!(store.activity().commits - before.commits, 11);
+    let again = Records::get(&store, &key("a")).await.expect("read");
+    assert_eq!(again.map(|record| record.version), read.map(|record| record.version));
+    assert_eq!(store.activity().reads, before.reads, "a job ends nothing that is kept of records");
+    assert_eq!(store.put(&key("a"), json("2"), Precondition::Any).await.expect("put"), 2);
+    // Nothing to do is nothing to store.
+    let before = store.activity();
+    assert_eq!(store.claim(claim(0, 10)).await.expect("claim"), []);
+    assert_eq!(store.purge(at(0), 10).await.expect("purge"), 0);
+    assert_eq!(store.activity().transactions, before.transactions);
+    drop(store);
+    let store = place.store(uncached());
+    for job in &jobs {
+        assert!(is_there(&store, job).await, "it is there when the store is opened again");
+    }
+    assert_eq!(store.check_integrity().await.expect("a check"), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_file_with_records_alone_gets_its_jobs() {
+    let place = Place::new();
+    {
+        let store = place.store(SqliteOptions::default());
+        store.put(&key("a"), json("1"), Precondition::Absent).await.expect("put");
+    }
+    // As a program has left it that knew no jobs.
+    let before = other(&place.file());
+    before.execute_batch("DROP TABLE jobs; PRAGMA user_version = 1").expect("changed");
+    drop(before);
+    let store = place.store(SqliteOptions::default());
+    assert_eq!(store.insert(vec![job("acme", 1)]).await.expect("insert"), [Inserted::New]);
+    assert!(Records::get(&store, &key("a")).await.expect("read").is_some());
+}
+
+#[tokio::test]
+async fn what_another_process_does_is_seen() {
+    let place = Place::new();
+    let (one, two) = (place.store(uncached()), place.store(uncached()));
+    let mut wakes = one.wakes();
+    two.insert(vec![job("acme", 5)]).await.expect("insert");
+    assert_eq!(one.earliest().await.expect("read"), Some(at(5)));
+    assert_eq!(wakes.next().now_or_never(), None, "who waits for other processes looks");
+    let claims = join_all([one.claim(claim(5, 1)), two.claim(claim(5, 1))]).await;
+    let claimed: usize = claims.into_iter().map(|claimed| claimed.expect("claim").len()).sum();
+    assert_eq!(claimed, 1, "one of them has it");
+}
+
+#[tokio::test]
+async fn a_lock_that_outlasts_the_wait_is_said_of_every_act() {
+    let place = Place::new();
+    let store = place.store(impatient());
+    let there = job("acme", 1);
+    store.insert(vec![there.clone()]).await.expect("insert");
+    let lock = other(&place.file());
+    lock.execute_batch("BEGIN IMMEDIATE").expect("a lock");
+    let new = job("acme", 1);
+    let refused = [
+        fault(store.insert(vec![new.clone()]).await),
+        fault(store.claim(claim(5, 1)).await),
+        fault(store.steps(vec![(there.id.clone(), Step::Cancel)], at(5)).await),
+        fault(store.cancel_all(&Default::default(), at(5)).await),
+        fault(store.purge(at(5), 1).await),
+    ];
+    assert!(refused.iter().all(|fault| fault.kind() == FaultKind::Locked), "{refused:?}");
+    assert!(is_there(&store, &there).await && !is_there(&store, &new).await, "readers go on");
+    lock.execute_batch("ROLLBACK").expect("released");
+    assert_eq!(store.claim(claim(5, 1)).await.expect("claim"), {
+        let step = Step::Claim { until: at(5), lease: at(35) };
+        [there.step(step, at(5)).expect("it is due").job]
+    });
+}
+
+#[tokio::test]
+async fn a_full_disk_is_said_and_what_was_acknowledged_is_there() {
+    let place = Place::new();
+    let limit = SqliteOptions { max_file_bytes: Some(400_000), ..SqliteOptions::default() };
+    let mut acknowledged = Vec::new();
+    let mut refused = Vec::new();
+    {
+        let store = place.store(limit);
+        for n in 0..40 {
+            let jobs = vec![of_size("acme", 10_000), of_size("acme", 10_000)];
+            match store.insert(jobs.clone()).await {
+                Ok(_) => acknowledged.extend(jobs),
+                Err(error) => {
+                    assert_eq!(fault::<()>(Err(error)).kind(), FaultKind::Full, "insert {n}");
+                    refused.extend(jobs);
+                }
+            }
+        }
+        assert!(acknowledged.len() > 10 && refused.len() > 10);
+        // Room is made by what is removed, and what is there can go on.
+        let cancel = |job: &Job| (job.id.clone(), Step::Cancel);
+        let first = acknowledged.split_off(acknowledged.len() - 4);
+        store.steps(first.iter().map(cancel).collect(), at(2)).await.expect("cancelled");
+        assert_eq!(store.purge(at(3), 100).await.expect("purge"), 4);
+        store.insert(vec![of_size("acme", 10_000)]).await.expect("there is room again");
+        refused.extend(first);
+    }
+    let store = place.store(uncached());
+    for job in &acknowledged {
+        assert!(is_there(&store, job).await, "what was acknowledged is there");
+    }
+    for job in &refused {
+        assert!(!is_there(&store, job).await, "nothing is there by halves, and nothing that was removed");
+    }
+    assert_eq!(store.check_integrity().await.expect("a check"), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_batch_that_fails_leaves_nothing() {
+    let place = Place::new();
+    let store = place.store(uncached());
+    let twice = job("acme", 1);
+    let failed = store.insert(vec![job("acme", 1), twice.clone(), twice.clone()]).await;
+    assert_eq!(fault(failed).kind(), FaultKind::Failed, "an id is one job's");
+    let counts = store.counts(at(5)).await.expect("counts");
+    assert_eq!(counts.by_state.values().sum::<u64>(), 0);
+    assert_eq!(store.earliest().await.expect("read"), None);
+}
+
+#[tokio::test]
+async fn a_job_that_is_none_any_more_is_named_and_not_shown() {
+    let place = Place::new();
+    let store = place.store(uncached());
+    let (broken, whole) = (job("acme", 1), job("acme", 2));
+    store.insert(vec![broken.clone(), whole.clone()]).await.expect("insert");
+    let sql = "UPDATE jobs SET body = '{\"secret\": 1}' WHERE id = ?1";
+    other(&place.file()).execute(sql, [&broken.id]).expect("changed");
+    let error = JobStore::get(&store, &Scope::default(), &broken.id).await.expect_err("no job");
+    assert!(matches!(&error, StoreError::Malformed { id, .. } if *id == broken.id), "{error:?}");
+    assert!(!format!("{error}").contains("secret"));
+    // The others do not wait for it, and it is looked at again some time.
+    let claimed = store.claim(claim(5, 10)).await.expect("claim");
+    assert_eq!(claimed.iter().map(|job| &job.id).collect::<Vec<_>>(), [&whole.id]);
+    assert_eq!(store.claim(claim(5, 10)).await.expect("claim"), []);
+    assert_eq!(store.earliest().await.expect("read"), Some(at(35)), "the lease of the other");
+    let sql = "UPDATE jobs SET body = ?2 WHERE id = ?1";
+    let body = serde_json::to_string(&broken).expect("JSON");
+    other(&place.file()).execute(sql, [&broken.id, &body]).expect("mended");
+    let later = store.claim(claim(5 + 3600, 10)).await.expect("claim");
+    assert!(later.iter().any(|job| job.id == broken.id), "{later:?}");
+}
+
+#[tokio::test]
+async fn acts_that_wait_share_a_transaction_and_fail_apart() {
+    let place = Place::new();
+    let store = place.store(SqliteOptions::default());
+    let due: Vec<Job> = (0..20).map(|n| job("acme", n)).collect();
+    store.insert(due.clone()).await.expect("insert");
+    let before = store.activity();
+    let lock = other(&place.file());
+    lock.execute_batch("BEGIN IMMEDIATE").expect("a lock");
+    let (claims, taken, put, release) = futures_util::join!(
+        join_all((0..4).map(|_| store.claim(claim(19, 5)))),
+        store.insert(vec![due[0].clone()]),
+        store.commit(vec![put("a", "1", Precondition::Any)]),
+        async { lock.execute_batch("ROLLBACK") },
+    );
+    release.expect("released");
+    put.expect("what another fails with is not its own");
+    assert_eq!(fault(taken).kind(), FaultKind::Failed, "an id is one job's");
+    let claimed: Vec<Job> = claims.into_iter().flat_map(|claimed| claimed.expect("claim")).collect();
+    let ids = |jobs: &[Job]| jobs.iter().map(|job| job.id.clone()).collect::<std::collections::BTreeSet<_>>();
+    assert_eq!((claimed.len(), ids(&claimed)), (20, ids(&due)), "each is claimed once");
+    assert_eq!(store.activity().commits - before.commits, 5);
+    let ended = store.steps(claimed.iter().map(succeeded).collect(), at(20)).await.expect("steps");
+    assert!(ended.iter().all(|ended| matches!(ended, Some(Ok(_)))), "{ended:?}");
+    let JobCounts { by_state, lag } = store.counts(at(100)).await.expect("counts");
+    assert_eq!((by_state.get(&JobState::Completed), lag), (Some(&20), Duration::ZERO));
+}
+
+/// Many jobs of one company that has its share are passed without a look at each.
+#[tokio::test]
+async fn a_company_with_its_share_is_passed() {
+    let place = Place::new();
+    let store = place.store(uncached());
+    // Most come at the same time, as with schedules of a certain minute.
+    for _ in 0..20 {
+        store
+            .insert((0..1000).map(|n| job("greedy", 10 + i64::from(n % 50 == 0))).collect())
+            .await
+            .expect("insert");
+    }
+    store.insert(vec![job("modest", 20), job("modest", 30)]).await.expect("insert");
+    let mut quota = Quota::new(1);
+    assert!(quota.take("greedy"));
+    let claimed = store.claim(Claim { quota, ..claim(100, 10) }).await.expect("claim");
+    let companies: Vec<_> = claimed.iter().map(|job| (&*job.payload.company_id, job.due)).collect();
+    assert_eq!(companies, [("modest", at(20))]);
+}

@@ -1,0 +1,37 @@
+//! Tools that others than the protocol's clients call, and whose changes these are told of nevertheless.
+
+use std::sync::Arc;
+
+use agent_core::tool::{ExecutionContext, Progress, ToolError, ToolOutput, ToolRegistry, ToolSpec};
+use async_trait::async_trait;
+use serde_json::Value;
+
+use super::super::changes::Changes;
+use super::documents;
+
+/// Tools whose changes are announced.
+pub(in super::super) struct Announcing {
+    pub(in super::super) tools: Arc<dyn ToolRegistry>,
+    pub(in super::super) changes: Arc<Changes>,
+}
+
+#[async_trait]
+impl ToolRegistry for Announcing {
+    async fn list(&self, context: &ExecutionContext) -> Result<Vec<Arc<ToolSpec>>, ToolError> {
+        self.tools.list(context).await
+    }
+
+    async fn call(
+        &self,
+        context: &ExecutionContext,
+        name: &str,
+        arguments: Value,
+        progress: &dyn Progress,
+    ) -> Result<ToolOutput, ToolError> {
+        let output = self.tools.call(context, name, arguments, progress).await?;
+        if let Some(change) = documents::changed_by(name, context, &output) {
+            self.changes.announce(&change);
+        }
+        Ok(output)
+    }
+}

@@ -1,0 +1,113 @@
+//! A messenger's bot API as the application reaches it: through the operator's own agent runtime.
+
+use std::time::Duration;
+
+use agent_core::error::{Failure, FailureKind};
+use agent_core::messenger::{Messenger, MessengerError};
+use agent_core::role::Secret;
+use async_trait::async_trait;
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, HeaderMap};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use url::Url;
+
+use crate::backend::below;
+use crate::error::{Code, PROBLEM_JSON};
+use crate::outbound::{Outbound, Trust, status_failure};
+
+/// What is read of an answer, and how long that may take. An answer holds the message that was sent.
+const MAX_ANSWER_BYTES: usize = 256 << 10;
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Calls the bot API through `POST /messenger/call` of the operator's own runtime.
+#[derive(Debug, Clone)]
+pub struct RuntimeMessenger {
+    /// The guarded client.
+    pub outbound: Outbound,
+    /// The runtime's base address, `RUNTIME_URL`.
+    pub runtime: Url,
+    /// What the runtime asks for, `RUNTIME_SECRET`; it goes to no other address than that.
+    pub secret: Option<Secret>,
+}
+
+#[async_trait]
+impl Messenger for RuntimeMessenger {
+    async fn call(&self, token: &Secret, method: &str, params: Value) -> Result<Value, MessengerError> {
+        let url = below(&self.runtime, &["messenger", "call"])?;
+        let body = json!({"token": token.expose(), "method": method, "params": params}).to_string();
+        let called = self.post(&url, body.into()).await;
+        if let Err(MessengerError::Failed(failure)) = &called {
+            tracing::warn!(?failure, "a call of the messenger failed");
+        }
+        called
+    }
+}
+
+impl RuntimeMessenger {
+    async fn post(&self, url: &Url, body: Bytes) -> Result<Value, MessengerError> {
+        let secret = self.secret.as_ref();
+        let request = self.outbound.post_json(url, Trust::Operator, secret, "application/json", body)?;
+        let response = request.send().await?;
+        let (status, headers) = (response.status, response.headers.clone());
+        let body = response.read_limited(MAX_ANSWER_BYTES, ANSWER_TIMEOUT).await?;
+        if is_problem(&headers) {
+            return Err(problem(&body).unwrap_or_else(|| status_failure(status, &headers).into()));
+        }
+        match serde_json::from_slice::<Answer>(&body) {
+            Ok(answer) if answer.ok && status.is_success() => Ok(answer.result),
+            Ok(answer) => Err(MessengerError::Refused {
+                status: answer.error_code.unwrap_or(status.as_u16()),
+                description: answer.description,
+                retry_after: answer.parameters.retry_after.map(Duration::from_secs),
+            }),
+            Err(_) if status.is_success() => {
+                Err(Failure::new(FailureKind::Failed, "the messenger's answer makes no sense").into())
+            }
+            Err(_) => Err(status_failure(status, &headers).into()),
+        }
+    }
+}
+
+/// An answer of the bot API.
+#[derive(Deserialize)]
+struct Answer {
+    ok: bool,
+    #[serde(default)]
+    result: Value,
+    error_code: Option<u16>,
+    #[serde(default)]
+    description: String,
+    #[serde(default)]
+    parameters: Parameters,
+}
+
+#[derive(Deserialize, Default)]
+struct Parameters {
+    retry_after: Option<u64>,
+}
+
+fn is_problem(headers: &HeaderMap) -> bool {
+    headers.get(CONTENT_TYPE).is_some_and(|value| value.as_bytes() == PROBLEM_JSON.as_bytes())
+}
+
+/// What the runtime itself refused or could not do, by the code of its problem; its words are not repeated.
+fn problem(body: &[u8]) -> Option<MessengerError> {
+    #[derive(Deserialize)]
+    struct Problem {
+        code: String,
+    }
+    let problem: Problem = serde_json::from_slice(body).ok()?;
+    let code = Code::from_word(&problem.code)?;
+    let (kind, message) = match code {
+        Code::NotConfigured => return Some(MessengerError::NotConfigured("MESSENGER_API_URL")),
+        Code::Unauthenticated => (FailureKind::Failed, "the agent runtime asks for another RUNTIME_SECRET"),
+        Code::BackendUnreachable => (FailureKind::Unreachable, "the messenger cannot be reached"),
+        Code::BackendTimeout => (FailureKind::Timeout, "the messenger did not answer in time"),
+        Code::BackendFailed | Code::StreamTruncated => {
+            (FailureKind::Failed, "the messenger's answer was broken")
+        }
+        _ => (FailureKind::Failed, "the agent runtime refused the call"),
+    };
+    Some(Failure::new(kind, message).with_source(format!("the runtime answered {code}")).into())
+}

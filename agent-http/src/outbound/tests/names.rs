@@ -1,0 +1,170 @@
+//! Names, what they resolve to, and where connections go, in a world that is made for the test.
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Mutex;
+
+use async_trait::async_trait;
+
+use super::*;
+
+/// A world in which names have the addresses that they are given, and every connection ends at one server.
+#[derive(Debug)]
+struct World {
+    /// What a name resolves to, look-up by look-up; the last answer is repeated.
+    names: Mutex<HashMap<&'static str, VecDeque<&'static str>>>,
+    server: SocketAddr,
+    looked_up: Mutex<Vec<String>>,
+    connected: Mutex<Vec<String>>,
+}
+
+impl World {
+    fn new(server: SocketAddr, names: &[(&'static str, &[&'static str])]) -> Arc<Self> {
+        let names = names.iter().map(|(name, answers)| (*name, answers.iter().copied().collect()));
+        Arc::new(Self {
+            names: Mutex::new(names.collect()),
+            server,
+            looked_up: Mutex::default(),
+            connected: Mutex::default(),
+        })
+    }
+
+    fn outbound(self: &Arc<Self>, allow: &str) -> Outbound {
+        let allow = allow.parse().unwrap();
+        Outbound::new(OutboundConfig { allow, network: self.clone(), ..OutboundConfig::default() }).unwrap()
+    }
+
+    /// The look-ups and connections since this was last asked.
+    fn deeds(&self) -> (Vec<String>, Vec<String>) {
+        let take = |deeds: &Mutex<Vec<String>>| std::mem::take(&mut *deeds.lock().unwrap());
+        (take(&self.looked_up), take(&self.connected))
+    }
+}
+
+#[async_trait]
+impl Network for World {
+    fn look_up(&self, name: &str) -> io::Result<Vec<SocketAddr>> {
+        self.looked_up.lock().unwrap().push(name.to_owned());
+        let mut names = self.names.lock().unwrap();
+        let answers = names.get_mut(name).ok_or(io::ErrorKind::NotFound)?;
+        let answer = if answers.len() > 1 { answers.pop_front().unwrap() } else { answers[0] };
+        let addresses = answer.split_whitespace().map(|address| address.parse::<IpAddr>().unwrap());
+        Ok(addresses.map(|address| SocketAddr::new(address, 9)).collect())
+    }
+
+    async fn connect(&self, addresses: Vec<SocketAddr>, _: Duration) -> io::Result<TcpStream> {
+        let addresses: Vec<_> = addresses.iter().map(SocketAddr::to_string).collect();
+        self.connected.lock().unwrap().push(addresses.join(" "));
+        TcpStream::connect(self.server).await
+    }
+}
+
+/// Answers every request by `ok`; keeps its connections, or closes each after one answer.
+async fn server(keep: bool) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                loop {
+                    read_request(&mut stream).await;
+                    let close = if keep { "" } else { "connection: close\r\n" };
+                    let answer = format!("HTTP/1.1 200 OK\r\n{close}content-length: 2\r\n\r\nok");
+                    stream.write_all(answer.as_bytes()).await.unwrap();
+                    if !keep {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    address
+}
+
+/// Sends a request and gives what came, or how it failed.
+async fn sent(outbound: &Outbound, url: &str, trust: Trust) -> Result<String, FailureKind> {
+    let url = Url::parse(url).unwrap();
+    let response = async { outbound.get(&url, trust)?.send().await }.await;
+    Ok(text(response.map_err(|failure| failure.kind())?).await)
+}
+
+#[tokio::test]
+async fn what_was_checked_is_what_is_connected_to() {
+    let world = World::new(
+        server(false).await,
+        &[
+            ("one.example", &["93.184.215.14"]),
+            ("two.example", &["2606:4700::1111 1.1.1.1"]),
+            ("in.example", &["10.0.0.1"]),
+            ("loop.example", &["127.0.0.1"]),
+            ("mixed.example", &["1.1.1.1 169.254.169.254"]),
+            ("mapped.example", &["1.1.1.1 ::ffff:10.0.0.1"]),
+            ("none.example", &[""]),
+            ("listed.example", &["10.9.9.9"]),
+        ],
+    );
+    let outbound = world.outbound("10.8.0.0/16,listed.example:81");
+    let cases: [(&str, &str, Result<&str, FailureKind>); 15] = [
+        ("http://one.example/", "one.example", Ok("93.184.215.14:80")),
+        ("http://one.example:8080/", "one.example", Ok("93.184.215.14:8080")),
+        ("http://ONE.Example./", "one.example.", Err(FailureKind::Unreachable)),
+        ("http://two.example/", "two.example", Ok("[2606:4700::1111]:80 1.1.1.1:80")),
+        ("http://8.8.8.8/", "", Ok("8.8.8.8:80")),
+        ("http://[2606:4700::1111]:81/", "", Ok("[2606:4700::1111]:81")),
+        ("http://10.8.1.1/", "", Ok("10.8.1.1:80")),
+        ("http://in.example/", "in.example", Err(FailureKind::Blocked)),
+        ("http://loop.example/", "loop.example", Err(FailureKind::Blocked)),
+        ("http://mixed.example/", "mixed.example", Err(FailureKind::Blocked)),
+        ("http://mapped.example/", "mapped.example", Err(FailureKind::Blocked)),
+        ("http://none.example/", "none.example", Err(FailureKind::Unreachable)),
+        ("http://listed.example:81/", "listed.example", Ok("10.9.9.9:81")),
+        ("http://listed.example/", "listed.example", Err(FailureKind::Blocked)),
+        ("http://sub.localhost/", "", Err(FailureKind::Blocked)),
+    ];
+    for (url, looked_up, expected) in cases {
+        let answer = sent(&outbound, url, Trust::Supplied).await;
+        assert_eq!(answer, expected.map(|_| "ok".to_owned()), "{url}");
+        let list = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty()).into_iter().collect();
+        let deeds: (Vec<_>, Vec<_>) = (list(looked_up), list(expected.unwrap_or_default()));
+        assert_eq!(world.deeds(), deeds, "{url}");
+    }
+}
+
+#[tokio::test]
+async fn a_name_that_changes_its_mind_is_refused_from_then_on() {
+    let names: [(&str, &[&str]); 1] = [("turn.example", &["93.184.215.14", "127.0.0.1"])];
+    let url = "http://turn.example/";
+    let once = || vec!["turn.example".to_owned()];
+    let public = || vec!["93.184.215.14:80".to_owned()];
+
+    // Each request has a connection of its own, and each connection one look-up.
+    let world = World::new(server(false).await, &names);
+    let outbound = world.outbound("");
+    assert_eq!(sent(&outbound, url, Trust::Supplied).await.as_deref(), Ok("ok"));
+    assert_eq!(world.deeds(), (once(), public()));
+    assert_eq!(sent(&outbound, url, Trust::Supplied).await, Err(FailureKind::Blocked));
+    assert_eq!(world.deeds(), (once(), vec![]));
+
+    // A connection that is kept stays where it was made to.
+    let world = World::new(server(true).await, &names);
+    let outbound = world.outbound("");
+    for deeds in [(once(), public()), (vec![], vec![])] {
+        assert_eq!(sent(&outbound, url, Trust::Supplied).await.as_deref(), Ok("ok"));
+        assert_eq!(world.deeds(), deeds);
+    }
+    assert_eq!(sent(&outbound, "http://turn.example:81/", Trust::Supplied).await, Err(FailureKind::Blocked));
+    assert_eq!(world.deeds(), (once(), vec![]));
+}
+
+#[tokio::test]
+async fn a_trusted_connection_serves_no_supplied_address() {
+    let world = World::new(server(true).await, &[("in.example", &["10.0.0.1"])]);
+    let outbound = world.outbound("");
+    let url = "http://in.example/";
+    assert_eq!(sent(&outbound, url, Trust::Operator).await.as_deref(), Ok("ok"));
+    world.deeds();
+    assert_eq!(sent(&outbound, url, Trust::Supplied).await, Err(FailureKind::Blocked));
+    assert_eq!(sent(&outbound, url, Trust::Operator).await.as_deref(), Ok("ok"));
+    assert_eq!(world.deeds(), (vec!["in.example".to_owned()], vec![]), "the trusted connection was there");
+}

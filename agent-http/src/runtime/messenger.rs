@@ -1,0 +1,149 @@
+//! `POST /messenger/call`: one call of a messenger's bot API, through to its answer.
+//!
+//! The API takes a bot's token in the path. So the address of a call is a secret: nothing here logs it, and
+//! the failures of the outbound client hold no address.
+
+use std::time::Duration;
+
+use agent_core::error::{Failure, FailureKind};
+use agent_core::messenger::{is_bot_token, is_method};
+use agent_core::role::Secret;
+use bytes::Bytes;
+use http::header::{
+    CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, HeaderValue, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS,
+};
+use http::{HeaderMap, Request, Response, StatusCode};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use url::Url;
+
+use super::Runtime;
+use crate::backend::below;
+use crate::error::HttpError;
+use crate::outbound::{Outbound, OutboundResponse, Trust};
+use crate::request::{Handled, parse_json, read_json_bytes};
+use crate::serve::{Body, ResponseBody, full};
+
+/// The most bytes of an answer. The longest are pages of a hundred updates.
+const MAX_ANSWER_BYTES: usize = 4 << 20;
+
+/// The bot API that the operator has configured.
+#[derive(Debug, Clone)]
+pub struct BotApi {
+    /// Sends the calls.
+    pub outbound: Outbound,
+    /// The API's base address, `MESSENGER_API_URL`.
+    pub base_url: Url,
+    /// How long an answer may take from its head to its end.
+    pub answer_timeout: Duration,
+}
+
+/// What is asked.
+#[derive(Deserialize)]
+struct Call<'a> {
+    token: Secret,
+    method: String,
+    /// An object, passed on as it was written: chats' ids are numbers that not every reader keeps.
+    #[serde(borrow)]
+    params: Option<&'a RawValue>,
+}
+
+pub(super) async fn post(runtime: &Runtime, request: Request<Body>) -> Handled {
+    let Some(api) = &runtime.bot_api else { return Err(HttpError::not_configured("MESSENGER_API_URL")) };
+    let (head, body) = request.into_parts();
+    let bytes = read_json_bytes(&head.headers, body, &runtime.body).await?;
+    let call: Call<'_> = parse_json(&bytes, runtime.json_depth)?;
+    let params = check(&call)?;
+    let bot = format!("bot{}", call.token.expose());
+    let url = below(&api.base_url, &[&bot, &call.method])?;
+    let request = api.outbound.post_json(&url, Trust::Operator, None, "application/json", params)?;
+    Ok(answer(request.send().await?, api.answer_timeout).await?)
+}
+
+/// The body for the API, of a call whose token and method can only be a place below the API's address.
+fn check(call: &Call<'_>) -> Result<Bytes, HttpError> {
+    if !is_bot_token(call.token.expose()) {
+        return Err(HttpError::invalid("token", "must be 1 to 128 letters, digits, `:`, `_` and `-`"));
+    }
+    if !is_method(&call.method) {
+        return Err(HttpError::invalid("method", "must be 3 to 64 letters"));
+    }
+    let params = call.params.map_or("{}", RawValue::get);
+    if !params.starts_with('{') {
+        return Err(HttpError::invalid("params", "must be an object"));
+    }
+    Ok(Bytes::copy_from_slice(params.as_bytes()))
+}
+
+/// The API's answer with its status, its body and its type; no other header of it is a caller's business.
+async fn answer(upstream: OutboundResponse, timeout: Duration) -> Result<Response<ResponseBody>, Failure> {
+    let (status, content_type) = (upstream.status, upstream.headers.get(CONTENT_TYPE).cloned());
+    if is_encoded(&upstream.headers) {
+        let message = "the messenger's answer is compressed, which it was not asked for";
+        return Err(Failure::new(FailureKind::Failed, message));
+    }
+    let body = upstream.read_limited(MAX_ANSWER_BYTES, timeout).await?;
+    let retry_after = retry_after(status, &body);
+    let mut response = Response::new(full(body));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.extend(content_type.map(|value| (CONTENT_TYPE, value)));
+    headers.extend(retry_after.map(|seconds| (RETRY_AFTER, HeaderValue::from(seconds))));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    // Whatever the body says it is, it is not this service's page.
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    Ok(response)
+}
+
+fn is_encoded(headers: &HeaderMap) -> bool {
+    headers
+        .get_all(CONTENT_ENCODING)
+        .iter()
+        .any(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"identity"))
+}
+
+/// The seconds in `parameters.retry_after` of a refusal.
+fn retry_after(status: StatusCode, body: &[u8]) -> Option<u32> {
+    #[derive(Deserialize)]
+    struct Refusal {
+        parameters: Parameters,
+    }
+    #[derive(Deserialize)]
+    struct Parameters {
+        retry_after: u32,
+    }
+    if status.is_success() {
+        return None;
+    }
+    serde_json::from_slice::<Refusal>(body).ok().map(|refusal| refusal.parameters.retry_after)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patience_is_read_where_it_is_told() {
+        let told = |status, body: &str| {
+            retry_after(StatusCode::from_u16(status).expect("a status"), body.as_bytes())
+        };
+        let good = r#"{"ok":false,"error_code":429,"description":"x","parameters":{"retry_after":35,"x":1}}"#;
+        assert_eq!(told(429, good), Some(35));
+        assert_eq!(told(503, good), Some(35));
+        assert_eq!(told(200, good), None);
+        for body in [
+            "",
+            "soon",
+            "[]",
+            "{}",
+            r#"{"parameters":{}}"#,
+            r#"{"parameters":{"retry_after":-1}}"#,
+            r#"{"parameters":{"retry_after":1.5}}"#,
+            r#"{"parameters":{"retry_after":"35"}}"#,
+            r#"{"parameters":{"retry_after":99999999999}}"#,
+            r#"{"parameters":35}"#,
+        ] {
+            assert_eq!(told(429, body), None, "{body}");
+        }
+    }
+}

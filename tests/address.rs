@@ -1,0 +1,344 @@
+//! Which addresses a role or a request may name: every form of them on everybody who sends.
+
+mod moved;
+mod table;
+
+use std::collections::BTreeSet;
+use std::process::Command;
+use std::sync::Arc;
+
+use reqwest::{Client, Response};
+use serde_json::{Value, json};
+
+use self::table::{HOSTS, NAMES, NO_ADDRESS, PUBLIC, PUBLIC_NAMES, URLS};
+use crate::support::server::{self, Server, session};
+use crate::support::tool_server::{Era, ToolServer};
+use crate::support::vendor::{Vendor, answer, n8n, plain, tool_calls};
+use crate::support::world::World;
+use crate::support::{client, events};
+
+/// Who sends to an address that a role or a request has brought.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Caller {
+    /// The application, by the `agentServerUrl` of a role's content or of its container.
+    AgentServer,
+    AgentServerContainer,
+    /// The runtime, by the `agentServerLocalUrl` that the application hands on.
+    BehindRuntime,
+    /// The application's own model calls, by an `EmbeddedAI`'s `baseUrl`.
+    OpenAi,
+    Ollama,
+    /// The application, by a `webhookUrl`.
+    Workflow,
+    /// The runtime, by the `baseUrl` or the `mcpServerUrl` of a request.
+    RuntimeOpenAi,
+    RuntimeOllama,
+    RuntimeTools,
+}
+
+const CALLERS: [Caller; 9] = [
+    Caller::AgentServer,
+    Caller::AgentServerContainer,
+    Caller::BehindRuntime,
+    Caller::OpenAi,
+    Caller::Ollama,
+    Caller::Workflow,
+    Caller::RuntimeOpenAi,
+    Caller::RuntimeOllama,
+    Caller::RuntimeTools,
+];
+
+impl Caller {
+    /// Content and containers of an agent that has this caller send to `url`; none for what the runtime is asked
+    /// for directly.
+    fn agent(self, url: &str, runtime: &str) -> Option<(Value, Value)> {
+        let model = |provider| json!({"provider": provider, "model": "m", "baseUrl": url});
+        let server = |url, more: Value| {
+            let mut content = json!({"agentServerUrl": url, "agentServerProvider": "openai",
+                "agentServerModel": "events"});
+            content.as_object_mut().expect("an object").extend(more.as_object().cloned().unwrap_or_default());
+            content
+        };
+        let alone = |name, content| (json!({}), json!([{"name": name, "content": content}]));
+        Some(match self {
+            Self::AgentServer => (server(url, json!({})), json!([])),
+            Self::AgentServerContainer => alone("AgentServer", server(url, json!({}))),
+            Self::BehindRuntime => {
+                let more = json!({"agentServerLocalUrl": url, "agentServerModel": "m"});
+                (server(runtime, more), json!([]))
+            }
+            Self::OpenAi => alone("EmbeddedAI", model("openai")),
+            Self::Ollama => alone("EmbeddedAI", model("ollama")),
+            Self::Workflow => alone("WorkflowConnector", json!({"webhookUrl": url})),
+            Self::RuntimeOpenAi | Self::RuntimeOllama | Self::RuntimeTools => return None,
+        })
+    }
+
+    /// The body of a request that has the runtime send to `url`.
+    fn request(self, url: &str) -> Value {
+        let messages = json!([{"role": "user", "content": "hello"}]);
+        match self {
+            Self::RuntimeTools => json!({"provider": "openai", "model": "caller", "messages": messages,
+                "tools": [{"name": "look"}], "mcpServerUrl": url}),
+            Self::RuntimeOllama => {
+                json!({"provider": "ollama", "model": "m", "messages": messages, "baseUrl": url})
+            }
+            _ => json!({"provider": "openai", "model": "m", "messages": messages, "baseUrl": url}),
+        }
+    }
+}
+
+/// Both services, a vendor that is the operator's own, and agents for each address and caller.
+struct Setting {
+    client: Client,
+    vendor: Vendor,
+    app: Server,
+    runtime: Server,
+    world: Arc<World>,
+    urls: Vec<String>,
+}
+
+impl Setting {
+    /// Services in a world where `urls` are named, with the operator's `OUTBOUND_ALLOW`.
+    async fn start(urls: Vec<String>, allow: &str) -> Self {
+        let vendor = Vendor::start().await;
+        let events = [
+            json!({"type": "RUN_STARTED", "threadId": "t", "runId": "r"}),
+            json!({"type": "RUN_FINISHED", "threadId": "t", "runId": "r"}),
+        ];
+        let events: String = events.iter().map(|event| format!("{event}\n")).collect();
+        vendor.on("events", [plain("200 OK", "", &events)]);
+        let world = World::new(&[NAMES, PUBLIC_NAMES].concat(), vendor.address);
+        let vendor_url = vendor.base_url();
+        let settings =
+            [("OUTBOUND_ALLOW", allow), ("OPENAI_BASE_URL", &*vendor_url), ("OPENAI_API_KEY", "key-canary")];
+        let mut config = server::runtime_config(&settings);
+        config.server.outbound.network = world.clone();
+        let runtime = server::runtime_of(config).await;
+        let runtime_url = runtime.url("");
+        let mut agents = Vec::new();
+        for (place, url) in urls.iter().enumerate() {
+            vendor.on(&format!("Workflow-{place}"), [n8n::answer(&["hello"])]);
+            for caller in CALLERS {
+                let Some((mut content, children)) = caller.agent(url, &runtime_url) else { continue };
+                content["mcpPreset"] = "none".into();
+                agents.push(json!({"id": format!("{caller:?}-{place}"), "ownerId": "u1", "companyId": "c1",
+                    "content": content, "children": children}));
+            }
+        }
+        let stores = server::stores(&json!({"agents": agents})).await;
+        let mut config = server::app_config(&[("OUTBOUND_ALLOW", allow), ("RUNTIME_URL", &runtime_url)]);
+        config.server.outbound.network = world.clone();
+        let app = server::app_of(config, stores).await;
+        Self { client: client(), vendor, app, runtime, world, urls }
+    }
+
+    /// Has a caller send to one of the addresses.
+    async fn ask(&self, caller: Caller, place: usize) -> Response {
+        let asked = if caller.agent("", "").is_some() {
+            let agent = format!("{caller:?}-{place}");
+            let request = self.client.post(self.app.url("/api/agent/chat")).bearer_auth(session("u1", "c1"));
+            request.json(&json!({"agentId": agent, "message": "hello"}))
+        } else {
+            // One call of a tool, which is what makes the runtime connect.
+            self.vendor.on("caller", [tool_calls(&[("c1", "look", "{}")]), answer(&["done"])]);
+            self.client.post(self.runtime.url("/chat")).json(&caller.request(&self.urls[place]))
+        };
+        asked.send().await.expect("an answer")
+    }
+
+    /// What has been connected to beside the operator's own runtime and vendor.
+    fn connected(&self) -> BTreeSet<String> {
+        let own = [self.runtime.address.to_string(), self.vendor.address.to_string()];
+        self.world.connected().into_iter().filter(|to| !own.contains(to)).collect()
+    }
+}
+
+/// Whether the answer says that the address is refused, or cannot be read where it is no `readable` one. A tool's
+/// refusal is a result for the model, where the address could not be refused before its name was looked up.
+async fn refused(caller: Caller, response: Response, readable: bool) -> Result<(), String> {
+    let status = response.status().as_u16();
+    let body = response.text().await.expect("a whole body");
+    if status == 200 && caller == Caller::RuntimeTools {
+        let failed = |event: &Value| {
+            event["type"] == "TOOL_CALL_RESULT" && event["metadata"] == json!({"isError": true})
+        };
+        return if events(&body).iter().any(failed) { Ok(()) } else { Err(body) };
+    }
+    let problem: Value = serde_json::from_str(&body).map_err(|_| format!("{status} {body}"))?;
+    match (status, problem["code"].as_str()) {
+        (403, Some("OUTBOUND_BLOCKED")) => Ok(()),
+        (400, Some("INVALID_REQUEST")) if !readable => Ok(()),
+        // The same from the runtime, which the application does not hand on.
+        (502, Some("BACKEND_FAILED")) if !readable && caller == Caller::BehindRuntime => Ok(()),
+        _ => Err(body),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_not_public_is_reached_by_nobody() {
+    let trap = Vendor::start().await;
+    let port = trap.address.port().to_string();
+    let (hosts, names) = (HOSTS.iter().copied(), NAMES.iter().map(|(name, _)| *name));
+    let forms: BTreeSet<String> = hosts
+        .chain(names)
+        .map(|host| format!("http://{host}:PORT/v1"))
+        .chain(URLS.iter().map(|url| (*url).to_owned()))
+        .collect();
+    assert!(forms.len() >= 150, "{}", forms.len());
+    let readable = forms.len();
+    let forms = forms.into_iter().chain(NO_ADDRESS.iter().map(|url| (*url).to_owned()));
+    let urls = forms.map(|url| url.replace("PORT", &port).replace("P\tORT", &port)).collect();
+    let setting = Setting::start(urls, "").await;
+    let mut faults = Vec::new();
+    for (place, url) in setting.urls.iter().enumerate() {
+        for caller in CALLERS {
+            let response = setting.ask(caller, place).await;
+            // The runtime takes no control characters in an address at all.
+            let readable = place < readable && !url.contains(char::is_control);
+            if let Err(answer) = refused(caller, response, readable).await {
+                faults.push(format!("{caller:?} {url:?}: {answer}"));
+            }
+        }
+        let connected = setting.connected();
+        if !connected.is_empty() {
+            faults.push(format!("{url:?} was connected to: {connected:?}"));
+        }
+    }
+    assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));
+    assert_eq!(trap.connections(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_public_is_reached_by_everybody() {
+    let setting = Setting::start(PUBLIC.iter().map(|(url, _)| (*url).to_owned()).collect(), "").await;
+    for (place, (url, address)) in PUBLIC.iter().enumerate() {
+        for caller in CALLERS {
+            let response = setting.ask(caller, place).await;
+            let status = response.status().as_u16();
+            response.text().await.expect("a whole body");
+            // Whoever stands for the world speaks no TLS.
+            let expected = if url.starts_with("https") && caller != Caller::RuntimeTools { 502 } else { 200 };
+            assert_eq!(status, expected, "{caller:?} {url}");
+        }
+        assert_eq!(setting.connected(), BTreeSet::from([(*address).to_owned()]), "{url}");
+    }
+}
+
+#[tokio::test]
+async fn a_redirect_leads_nowhere() {
+    let trap = Vendor::start().await;
+    let tools = ToolServer::start(Era::Stateless).await;
+    let vendor = Vendor::start().await;
+    let allow = format!("{},{}", vendor.address, tools.url("").split('/').nth(2).expect("a host"));
+    // The answer is told by the model's name, the agent's, or the method.
+    let (of_model, of_tools) = (vendor.base_url(), tools.url("token-canary"));
+    let setting = Setting::start(vec![of_model, of_tools], &allow).await;
+    for status in
+        ["301 Moved", "302 Found", "303 See Other", "307 Temporary Redirect", "308 Permanent Redirect"]
+    {
+        let to = format!("location: http://{}/moved?from=canary\r\n", trap.address);
+        for subject in ["m", "events", "Workflow-0"] {
+            vendor.on(subject, [plain(status, &to, "")]);
+        }
+        for method in ["server/discover", "initialize", "look"] {
+            tools.on(method, [plain(status, &to, "")]);
+        }
+        for caller in CALLERS {
+            let response = setting.ask(caller, usize::from(caller == Caller::RuntimeTools)).await;
+            assert!(!response.headers().contains_key("location"), "{caller:?} {status}");
+            let expected = if caller == Caller::RuntimeTools { 200 } else { 502 };
+            assert_eq!(response.status(), expected, "{caller:?} {status}");
+            let body = response.text().await.expect("a whole body");
+            assert!(!body.contains("canary"), "{caller:?} {status}: {body}");
+        }
+    }
+    assert!(vendor.connections() > 0 && !tools.received().is_empty(), "they were asked");
+    assert_eq!(trap.connections(), 0);
+}
+
+#[tokio::test]
+async fn what_is_allowed_is_allowed_as_it_is_written() {
+    let vendor = Vendor::start().await;
+    let port = vendor.address.port();
+    let urls: Vec<_> =
+        ["127.0.0.1", "0x7f.1", "[::ffff:127.0.0.1]", "localhost", "127.0.0.2", "loopback.example"]
+            .map(|host| format!("http://{host}:{port}/v1"))
+            .into();
+    let allowed = 3;
+    let setting = Setting::start(urls, &format!("127.0.0.1:{port}")).await;
+    for (place, url) in setting.urls.iter().enumerate() {
+        for caller in [Caller::OpenAi, Caller::RuntimeOpenAi, Caller::BehindRuntime] {
+            let response = setting.ask(caller, place).await;
+            if place < allowed {
+                assert_eq!(response.status(), 200, "{caller:?} {url}");
+            } else {
+                refused(caller, response, true).await.unwrap_or_else(|answer| panic!("{url}: {answer}"));
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_address_of_the_operators_is_open_for_its_own_use_alone() {
+    // The first setting is there for the addresses of its services, which the second names in every other place.
+    let first = Setting::start(Vec::new(), "").await;
+    let (runtime, vendor) = (first.runtime.url(""), first.vendor.base_url());
+    let setting = Setting::start(vec![runtime, vendor], "").await;
+    for place in 0..2 {
+        for caller in CALLERS {
+            let answer = refused(caller, setting.ask(caller, place).await, true).await;
+            assert_eq!(answer, Ok(()), "{caller:?} {}", setting.urls[place]);
+        }
+    }
+    // Likewise where the operator is the same: the vendor is the runtime's model, and neither a webhook, nor
+    // another protocol's model, nor a tool server.
+    let own = Setting { urls: vec![first.vendor.base_url(), first.runtime.url("")], ..first };
+    for (caller, place) in [
+        (Caller::RuntimeOllama, 0),
+        (Caller::RuntimeTools, 0),
+        (Caller::RuntimeOpenAi, 1),
+        (Caller::RuntimeTools, 1),
+    ] {
+        let answer = refused(caller, own.ask(caller, place).await, true).await;
+        assert_eq!(answer, Ok(()), "{caller:?} {}", own.urls[place]);
+    }
+    assert_eq!(own.ask(Caller::RuntimeOpenAi, 0).await.status(), 200, "the vendor is the operator's model");
+}
+
+/// Where the child is told the address of the listener that is no proxy of ours.
+const PROXY: &str = "ADDRESS_TEST_PROXY";
+
+#[tokio::test]
+async fn no_proxy_is_taken_from_the_environment() {
+    let trap = Vendor::start().await;
+    let proxy = format!("http://{}", trap.address);
+    let mut child = Command::new(std::env::current_exe().expect("this program"));
+    child.args(["--exact", "address::sends_with_proxies_in_the_environment", "--ignored"]).env(PROXY, &proxy);
+    for name in ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"] {
+        child.env(name, &proxy).env(name.to_lowercase(), &proxy);
+    }
+    child.env_remove("NO_PROXY").env_remove("no_proxy");
+    let ended = tokio::task::spawn_blocking(move || child.output()).await.expect("it runs").expect("started");
+    let said = String::from_utf8_lossy(&ended.stdout).into_owned();
+    assert!(ended.status.success() && said.contains("1 passed"), "{said}");
+    assert_eq!(trap.connections(), 0);
+}
+
+#[tokio::test]
+#[ignore = "the child of the test above"]
+async fn sends_with_proxies_in_the_environment() {
+    assert!(std::env::var(PROXY).is_ok(), "the test above says where the proxy is");
+    let urls = ["http://public.example/", "https://public.example/", "http://8.8.8.8/"];
+    let setting = Setting::start(urls.map(str::to_owned).into(), "").await;
+    let expected = BTreeSet::from(["93.184.215.14:80", "93.184.215.14:443", "8.8.8.8:80"].map(str::to_owned));
+    for (place, url) in urls.iter().enumerate() {
+        for caller in CALLERS {
+            let response = setting.ask(caller, place).await;
+            let status = response.status();
+            response.text().await.expect("a whole body");
+            assert!(status == 200 || url.starts_with("https"), "{caller:?} {url}: {status}");
+        }
+    }
+    assert_eq!(setting.connected(), expected);
+}

@@ -1,0 +1,178 @@
+//! What clients are told of changes that others make: over the management's routes, and by the tools of a run.
+
+use reqwest::Response;
+use serde_json::{Value, json};
+use tokio::time::timeout;
+
+use super::application::{Bench, mcp, start};
+use super::world::META;
+use crate::support::server::{self, session};
+use crate::support::vendor::{Vendor, answer, tool_calls};
+use crate::support::{PATIENCE, run, text_of, workspace};
+
+const ERAS: [&str; 3] = ["2025-06-18", "2025-11-25", "2026-07-28"];
+
+const TOOLS: &str = "tools/list_changed";
+const PROMPTS: &str = "prompts/list_changed";
+const RESOURCES: &str = "resources/list_changed";
+const OPEN: &str = "resources/updated doc://open";
+/// All that a role decides.
+const ROLE: &[&str] = &[PROMPTS, RESOURCES, TOOLS];
+
+/// A client that listens for changes.
+struct Listener {
+    stream: Response,
+    heard: String,
+}
+
+impl Listener {
+    /// Listens by whatever the version has for it: to all lists, and to the document `open` where that `follows` it.
+    async fn start(app: &server::Server, token: &str, version: &str, follows: bool) -> Self {
+        let send = async |method: &str, session: Option<&str>, headers: &[(&str, &str)], body: Value| {
+            let mut request = app.request(method, "/api/agent/mcp").bearer_auth(token);
+            for (name, value) in session.map(|id| ("mcp-session-id", id)).iter().chain(headers) {
+                request = request.header(*name, *value);
+            }
+            if !body.is_null() {
+                request = request.json(&body);
+            }
+            let response = request.send().await.expect("an answer");
+            assert!(response.status().is_success(), "{version} {method}: {}", response.status());
+            response
+        };
+        if version == "2026-07-28" {
+            let meta: Value = serde_json::from_str(META).expect("JSON");
+            let mut wanted =
+                json!({"toolsListChanged": true, "promptsListChanged": true, "resourcesListChanged": true});
+            if follows {
+                wanted["resourceSubscriptions"] = json!(["doc://open"]);
+            }
+            let params = json!({"_meta": meta, "notifications": wanted});
+            let body = json!({"jsonrpc": "2.0", "id": 1, "method": "subscriptions/listen", "params": params});
+            let headers = [("mcp-protocol-version", version), ("mcp-method", "subscriptions/listen")];
+            let mut listener =
+                Self { stream: send("POST", None, &headers, body).await, heard: String::new() };
+            assert_eq!(listener.next(1).await, ["subscriptions/acknowledged"]);
+            return listener;
+        }
+        let standard = ("accept", "application/json, text/event-stream");
+        let client = json!({"protocolVersion": version, "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}});
+        let body = json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": client});
+        let opened = send("POST", None, &[standard], body).await;
+        let id = opened.headers()["mcp-session-id"].to_str().expect("text").to_owned();
+        let body = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
+        send("POST", Some(&id), &[standard], body).await;
+        if follows {
+            let params = json!({"uri": "doc://open"});
+            let body = json!({"jsonrpc": "2.0", "id": 1, "method": "resources/subscribe", "params": params});
+            let answer: Value =
+                send("POST", Some(&id), &[standard], body).await.json().await.expect("a message");
+            assert_eq!(answer["result"], json!({}), "{answer}");
+        }
+        let stream = send("GET", Some(&id), &[("accept", "text/event-stream")], Value::Null).await;
+        Self { stream, heard: String::new() }
+    }
+
+    /// The next notifications, so many, in alphabetical order.
+    async fn next(&mut self, count: usize) -> Vec<String> {
+        let mut told = Vec::new();
+        while told.len() < count {
+            if let Some((line, rest)) = self.heard.split_once('\n') {
+                let message = line.strip_prefix("data:").unwrap_or(line).trim();
+                if let Ok(message) = serde_json::from_str::<Value>(message) {
+                    let method = message["method"].as_str().expect("a notification");
+                    let method = method.strip_prefix("notifications/").expect("a notification");
+                    let uri = message["params"]["uri"].as_str().map(|uri| format!(" {uri}"));
+                    told.push(format!("{method}{}", uri.unwrap_or_default()));
+                }
+                self.heard = rest.to_owned();
+                continue;
+            }
+            let chunk = timeout(PATIENCE, self.stream.chunk()).await;
+            let chunk =
+                chunk.unwrap_or_else(|_| panic!("only {told:?}")).expect("whole").expect("it goes on");
+            self.heard.push_str(std::str::from_utf8(&chunk).expect("text"));
+        }
+        told.sort();
+        told
+    }
+}
+
+async fn manage(bench: &Bench, who: (&str, &str), method: &str, path: &str, body: Value) -> u16 {
+    let request = bench.app.request(method, path).bearer_auth(session(who.0, who.1));
+    let request = if body.is_null() { request } else { request.json(&body) };
+    request.send().await.expect("an answer").status().as_u16()
+}
+
+#[tokio::test]
+async fn clients_are_told_of_what_the_management_changes() {
+    let role = json!({"name": "Other", "content": {"mcpPreset": ["getDoc", "listDocs"]}});
+    let text = json!({"title": "T", "text": "Changed."});
+    let nothing = Value::Null;
+    // What is done, and what the agent's client is told, which follows one document.
+    let steps: &[(&str, &str, &Value, u16, &[&str])] = &[
+        ("PUT", "/api/agents/a1", &role, 200, ROLE),
+        ("PUT", "/api/documents/open", &text, 200, &[OPEN]),
+        ("PUT", "/api/documents/inner%2F1", &text, 200, &[]),
+        ("PUT", "/api/documents/open", &json!({"text": 7}), 400, &[]),
+        ("PUT", "/api/agents/a1", &json!({"name": 7}), 400, &[]),
+        ("PUT", "/api/agents/cut", &role, 200, &[]),
+        ("PUT", "/api/documents/new", &text, 201, &[RESOURCES]),
+        ("DELETE", "/api/documents/new", &nothing, 204, &[RESOURCES]),
+        ("DELETE", "/api/documents/new", &nothing, 404, &[]),
+        ("DELETE", "/api/documents/open", &nothing, 204, &[RESOURCES, OPEN]),
+        ("PUT", "/api/documents/open", &text, 201, &[RESOURCES, OPEN]),
+        ("DELETE", "/api/agents/cut", &nothing, 204, &[]),
+        ("DELETE", "/api/agents/a1", &nothing, 204, ROLE),
+    ];
+    for version in ERAS {
+        let bench = start(&[]).await;
+        let (ada, cut, eve) = (mcp("ada", "c1", "a1"), mcp("bob", "c1", "cut"), mcp("eve", "c2", "a2"));
+        let mut follower = Listener::start(&bench.app, &bench.mint(ada).await, version, true).await;
+        let mut colleague = Listener::start(&bench.app, &bench.mint(cut).await, version, false).await;
+        let mut stranger = Listener::start(&bench.app, &bench.mint(eve).await, version, false).await;
+        for (method, path, body, status, told) in steps {
+            let given = manage(&bench, ("ada", "c1"), method, path, (*body).clone()).await;
+            assert_eq!(given, *status, "{method} {path}");
+            assert_eq!(follower.next(told.len()).await, *told, "{version} {method} {path}");
+            // Another agent's client hears of the company's documents, and of its own role.
+            let told: &[&str] = match (*path, *status) {
+                ("/api/agents/cut", _) => ROLE,
+                (path, 200..300) if path.starts_with("/api/documents") && told.contains(&RESOURCES) => {
+                    &[RESOURCES]
+                }
+                _ => &[],
+            };
+            assert_eq!(colleague.next(told.len()).await, told, "{version} {method} {path}");
+        }
+        // Another company has heard nothing of all this.
+        let put = manage(&bench, ("eve", "c2"), "PUT", "/api/documents/fresh", text.clone()).await;
+        assert_eq!((put, stranger.next(1).await), (201, vec![RESOURCES.to_owned()]), "{version}");
+        let put = manage(&bench, ("eve", "c2"), "PUT", "/api/agents/a2", role.clone()).await;
+        assert_eq!(
+            (put, stranger.next(3).await),
+            (200, ROLE.iter().map(|told| (*told).to_owned()).collect())
+        );
+    }
+}
+
+#[tokio::test]
+async fn clients_are_told_of_what_a_runs_tools_change() {
+    let vendor = Vendor::start().await;
+    let mut workspace = workspace(&vendor.base_url(), "m");
+    workspace["agents"][0]["content"]["mcpPreset"] = json!(["appendDoc", "createDoc", "getDoc", "listDocs"]);
+    workspace["documents"] = json!([{"id": "open", "companyId": "c1", "title": "Log", "text": "Sown."}]);
+    let calls = [
+        ("c1", "appendDoc", r#"{"id":"open","text":"Watered."}"#),
+        ("c2", "createDoc", r#"{"title":"Harvest","text":"Soon."}"#),
+        ("c3", "appendDoc", r#"{"id":"none","text":"Lost."}"#),
+    ];
+    vendor.on("m", [tool_calls(&calls), answer(&["Done."])]);
+    let stores = server::stores(&workspace).await;
+    let bench = Bench { app: server::app_over(stores.clone(), &[]).await, stores };
+    let token = bench.mint(mcp("u1", "c1", "a1")).await;
+    let mut listener = Listener::start(&bench.app, &token, "2025-11-25", true).await;
+    let response = bench.app.chat(&json!({"agentId": "a1", "message": "Log it"})).await;
+    assert_eq!(text_of(&run(&response.text().await.expect("a whole body"))), "Done.");
+    assert_eq!(listener.next(2).await, [RESOURCES, OPEN]);
+}

@@ -1,0 +1,187 @@
+//! Messages through an agent's bot, from a model or a caller of the tool server to the messenger's API.
+
+use agent_core::clock::SystemClock;
+use agent_core::token::{Grant, McpGrant, NewToken, Tokens};
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+use crate::support::server::{self, Server, session};
+use crate::support::vendor::{Step, Vendor, answer, plain, tool_calls};
+use crate::support::{problem, run, text_of, workspace};
+
+const SECRET: &str = "runtime-canary-0123456789";
+const TOKEN: &str = "1:token-canary";
+const SENT: &str = r#"{"ok":true,"result":{"message_id":7,"chat":{"id":5}}}"#;
+const ARGUMENTS: &str = r#"{"chatId":5,"text":"Watered."}"#;
+
+fn path() -> String {
+    format!("/bot{TOKEN}/sendMessage")
+}
+
+/// A vendor that is the model as well as the messenger, and the company's agent with a bot.
+async fn start() -> (Vendor, Value) {
+    let vendor = Vendor::start().await;
+    let mut workspace = workspace(&vendor.base_url(), "m");
+    let content = &mut workspace["agents"][0]["content"];
+    content["tools"] = json!(["sendMessengerMessage"]);
+    content["messengerToken"] = TOKEN.into();
+    (vendor, workspace)
+}
+
+async fn runtime(vendor: &Vendor) -> Server {
+    let api = format!("http://{}", vendor.address);
+    let settings = [("MESSENGER_API_URL", &*api), ("RUNTIME_SECRET", SECRET), ("OUTBOUND_ALLOW", "")];
+    server::runtime(&settings).await
+}
+
+/// What the model is told where it sends a message.
+async fn told(app: &Server, vendor: &Vendor) -> String {
+    let before = vendor.received_for("m").len();
+    vendor.on("m", [tool_calls(&[("c1", "sendMessengerMessage", ARGUMENTS)]), answer(&["Done."])]);
+    let response = app.chat(&json!({"agentId": "a1", "message": "Tell them"})).await;
+    let body = response.text().await.expect("a whole body");
+    assert_eq!(text_of(&run(&body)), "Done.");
+    assert!(!body.contains("canary"), "{body}");
+    let requests = vendor.received_for("m").split_off(before);
+    let last = serde_json::to_string(&requests[1]).expect("JSON");
+    assert!(!last.contains("canary"), "{last}");
+    let messages = requests[1]["messages"].as_array().expect("messages");
+    let result = messages.iter().find(|message| message["tool_call_id"] == "c1").expect("a result");
+    result["content"].as_str().expect("text").to_owned()
+}
+
+#[tokio::test]
+async fn a_message_goes_through_the_operators_runtime() {
+    let (vendor, workspace) = start().await;
+    let runtime = runtime(&vendor).await;
+    let url = runtime.url("/");
+    let stores = server::stores(&workspace).await;
+    let app = server::app_over(stores.clone(), &[("RUNTIME_URL", &url), ("RUNTIME_SECRET", SECRET)]).await;
+    vendor.on(&path(), [plain("200 OK", "", SENT)]);
+    assert_eq!(told(&app, &vendor).await, r#"{"sent":true,"messageId":7}"#);
+
+    // The same over the tool server, which is where workflows and agent servers call it.
+    let grant = McpGrant { user_id: "u1".into(), ..McpGrant::default() };
+    let tokens = Tokens::new(stores.records, Arc::new(SystemClock));
+    let minted = tokens.mint(NewToken::new("c1", "a1", Grant::Mcp(grant))).await.expect("minted");
+    let ask = async |method: &str, params: Value| -> Value {
+        let request = app.request("POST", "/api/agent/mcp").bearer_auth(minted.text.expose());
+        let body = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
+        request.json(&body).send().await.expect("an answer").json().await.expect("one message")
+    };
+    let listed = ask("tools/list", json!({})).await;
+    let tools = listed["result"]["tools"].as_array().expect("a list");
+    let tool = tools.iter().find(|tool| tool["name"] == "sendMessengerMessage").expect("it is offered");
+    let hints = json!({"readOnlyHint": false, "destructiveHint": false, "idempotentHint": false, "openWorldHint": true});
+    assert_eq!(tool["annotations"], hints);
+    let called = json!({"name": "sendMessengerMessage", "arguments":
+        {"chatId": "@garden", "text": "Watered.", "parseMode": "HTML", "disableNotification": true}});
+    let called = ask("tools/call", called).await;
+    assert_eq!(called["result"]["structuredContent"], json!({"sent": true, "messageId": 7}), "{called}");
+
+    assert_eq!(
+        vendor.received_for(&path()),
+        [
+            json!({"chat_id": 5, "text": "Watered."}),
+            json!({"chat_id": "@garden", "text": "Watered.", "parse_mode": "HTML", "disable_notification": true}),
+        ]
+    );
+    let to_the_api = vendor.received().into_iter().filter(|received| received.path() == path());
+    for received in to_the_api {
+        assert!(!received.head.contains(SECRET), "the runtime's secret went on: {}", received.head);
+    }
+}
+
+#[tokio::test]
+async fn the_model_is_told_what_became_of_its_message() {
+    let (vendor, workspace) = start().await;
+    let runtime = runtime(&vendor).await;
+    let url = runtime.url("");
+    let app = server::app(&workspace, &[("RUNTIME_URL", &url), ("RUNTIME_SECRET", SECRET)]).await;
+    let refusal = |code: u16, words: &str, more: Value| {
+        let body = json!({"ok": false, "error_code": code, "description": format!("{words} canary {TOKEN}"), "parameters": more});
+        plain(&format!("{code} No"), "", &body.to_string())
+    };
+    let not_sent = "the message was not sent: ";
+    let unknown = "it is not known whether the message was sent: ";
+    for (script, expected) in [
+        (
+            refusal(429, "Too Many Requests", json!({"retry_after": 35})),
+            format!("{not_sent}the messenger takes the next one in 35 seconds"),
+        ),
+        (
+            refusal(400, "Bad Request: chat not found", json!({})),
+            format!("{not_sent}there is no such chat, or the bot is not in it"),
+        ),
+        (
+            refusal(401, "Unauthorized", json!({})),
+            format!("{not_sent}the messenger does not know the bot: the agent's messengerToken is wrong"),
+        ),
+        (
+            plain("200 OK", "", &format!("<html> canary {}", path())),
+            format!("{unknown}the messenger's answer makes no sense"),
+        ),
+        (
+            plain("502 Bad Gateway", "", &format!("<html> canary {}", path())),
+            format!("{unknown}the other side has failed (HTTP 502)"),
+        ),
+        (
+            plain("200 OK", "", &format!(r#"{{"ok":true,"result":"{}"}}"#, "x".repeat(300 << 10))),
+            format!("{unknown}the answer is larger than 262144 bytes"),
+        ),
+        (
+            plain("302 Found", "location: /canary\r\n", ""),
+            format!("{unknown}the messenger's answer was broken"),
+        ),
+        (vec![Step::Reset], format!("{unknown}the messenger cannot be reached")),
+    ] {
+        vendor.on(&path(), [script]);
+        assert_eq!(told(&app, &vendor).await, expected);
+    }
+}
+
+#[tokio::test]
+async fn what_is_not_configured_is_named() {
+    let (vendor, mut workspace) = start().await;
+    let without_api = server::runtime(&[("RUNTIME_SECRET", SECRET)]).await;
+    let with_api = runtime(&vendor).await;
+    let (bare, whole) = (without_api.url(""), with_api.url(""));
+    let secret = ("RUNTIME_SECRET", SECRET);
+    let cases: [(&[(&str, &str)], &str); 4] = [
+        (&[], "no message can be sent: RUNTIME_URL is not configured"),
+        (&[("RUNTIME_URL", &bare), secret], "no message can be sent: MESSENGER_API_URL is not configured"),
+        (
+            &[("RUNTIME_URL", &whole)],
+            "it is not known whether the message was sent: the agent runtime asks for another RUNTIME_SECRET",
+        ),
+        (
+            &[("RUNTIME_URL", "http://127.0.0.1:1"), secret],
+            "it is not known whether the message was sent: the other side cannot be reached",
+        ),
+    ];
+    for (settings, expected) in cases {
+        let app = server::app(&workspace, settings).await;
+        assert_eq!(told(&app, &vendor).await, expected);
+    }
+    workspace["agents"][0]["content"]["messengerToken"] = "".into();
+    let app = server::app(&workspace, &[("RUNTIME_URL", &whole), secret]).await;
+    assert_eq!(told(&app, &vendor).await, "no message can be sent: the agent has no messengerToken");
+    assert_eq!(vendor.received_for(&path()), [] as [Value; 0]);
+}
+
+#[tokio::test]
+async fn a_bots_token_is_not_shown() {
+    let (vendor, workspace) = start().await;
+    let app = server::app(&workspace, &[]).await;
+    let preview = "/api/svcchat/previewPrompt?agentId=a1&message=hi";
+    for path in ["/api/agents/a1", "/api/agents", preview] {
+        let request = app.request("GET", path).bearer_auth(session("u1", "c1"));
+        let response = request.send().await.expect("an answer");
+        assert_eq!(response.status(), 200, "{path}");
+        let body = response.text().await.expect("a body");
+        assert!(body.contains("sendMessengerMessage") && !body.contains("canary"), "{path}: {body}");
+    }
+    let nobody = app.request("GET", preview).send().await.expect("an answer");
+    problem(nobody, 401, "UNAUTHENTICATED").await;
+    assert_eq!(vendor.connections(), 0);
+}
