@@ -43,7 +43,9 @@ const STEPS: &[&str] = &["
     );
     -- Claims, in their order.
     CREATE INDEX jobs_wake ON scheduler.jobs (wake_ms, id) INCLUDE (company, state) WHERE wake_ms IS NOT NULL;
-    -- With the one before and the one after it, all states are counted without a look at the jobs.
+    -- Claims where some companies have their share.
+    CREATE INDEX jobs_turn ON scheduler.jobs (company, wake_ms, id) INCLUDE (state) WHERE wake_ms IS NOT NULL;
+    -- With jobs_wake and the one after it, all states are counted without a look at the jobs.
     CREATE INDEX jobs_ended ON scheduler.jobs (ended_ms) INCLUDE (state) WHERE ended_ms IS NOT NULL;
     CREATE INDEX jobs_paused ON scheduler.jobs (id) WHERE state = 'paused';
     -- Lists, in the order of ids.

@@ -155,7 +155,7 @@ async fn what_the_server_refuses_is_said_and_not_stored() {
 }
 
 async fn a_full_disk_is_said_and_passes(cluster: &Cluster) {
-    let store = store(&database(cluster, "full").await).await;
+    let store = store(&database(cluster, "packed").await).await;
     let large = |n: usize| {
         let mut job = job("acme", n as i64);
         // Nothing that could be made smaller.
@@ -181,7 +181,7 @@ async fn a_full_disk_is_said_and_passes(cluster: &Cluster) {
     for job in &stored {
         assert!(is_there(&store, job).await, "what was acknowledged is there");
     }
-    let client = other(cluster, "full").await;
+    let client = other(cluster, "packed").await;
     let cancelled = store.cancel_all(&JobFilter::default(), at(1)).await;
     if let Err(error) = cancelled {
         fault::<()>(Err(error));

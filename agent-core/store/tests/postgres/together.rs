@@ -24,6 +24,8 @@ async fn processes_share_a_database() {
     steps_in_any_order_wait_and_do_not_block_one_another(&cluster).await;
     others_are_told_of_the_earliest_alone(&cluster).await;
     others_wake(&cluster).await;
+    who_is_behind_very_many_is_found(&cluster).await;
+    a_job_that_cannot_be_read_keeps_nobody_waiting(&cluster).await;
     a_caller_that_goes_away_leaves_nothing_half_done(&cluster).await;
 }
 
@@ -197,4 +199,38 @@ async fn a_caller_that_goes_away_leaves_nothing_half_done(cluster: &Cluster) {
         assert!([0, 50].contains(&paused), "all or none: {paused}");
     }
     assert_eq!(store.cancel_all(&JobFilter::default(), at(2)).await.expect("nothing is locked"), 50);
+}
+
+async fn who_is_behind_very_many_is_found(cluster: &Cluster) {
+    let [store] = stores::<1>(cluster).await;
+    let mut jobs: Vec<Job> = (0..2500).map(|n| job("greedy", n / 2)).collect();
+    jobs.extend((0..3).map(|n| job("modest", 5000 - n)));
+    jobs.extend((0..3).map(|n| job("small", 4000 + n)));
+    jobs.push(job("later", 9000));
+    store.insert(jobs).await.expect("insert");
+    let mut quota = Quota::new(2);
+    assert!(quota.take("greedy") && quota.take("greedy") && quota.take("small"));
+    let claim = Claim { quota, ..due(6000, 10, 2) };
+    let claimed = store.claim(claim).await.expect("claim");
+    let claimed: Vec<_> =
+        claimed.iter().map(|job| (job.payload.company_id.as_str(), job.place.scheduled_for)).collect();
+    assert_eq!(claimed, [("small", at(4000)), ("modest", at(4998)), ("modest", at(4999))]);
+    let claimed = store.claim(due(6000, 5, 2)).await.expect("claim");
+    let companies: Vec<_> = claimed.iter().map(|job| job.payload.company_id.as_str()).collect();
+    assert_eq!(companies, ["greedy", "greedy", "small", "small", "modest"]);
+}
+
+async fn a_job_that_cannot_be_read_keeps_nobody_waiting(cluster: &Cluster) {
+    let [store] = stores::<1>(cluster).await;
+    let jobs = [job("acme", 1), job("acme", 2)];
+    store.insert(jobs.to_vec()).await.expect("insert");
+    let damage = "UPDATE scheduler.jobs SET body = '{\"secret\":1}' WHERE id = $1";
+    other(cluster, "shared").await.execute(damage, &[&jobs[0].id]).await.expect("damaged");
+    let claimed = store.claim(due(5, 10, 10)).await.expect("claim");
+    assert_eq!(claimed.iter().map(|job| &job.id).collect::<Vec<_>>(), [&jobs[1].id]);
+    let refused = store.get(&Scope::default(), &jobs[0].id).await.expect_err("it cannot be read");
+    assert!(matches!(&refused, agent_core::records::StoreError::Malformed { .. }), "{refused:?}");
+    assert!(!format!("{refused:?} {refused}").contains("secret\":"), "{refused:?}");
+    let next = store.earliest().await.expect("read").expect("it is kept");
+    assert!(next > at(5), "it is left alone for a while: {next}");
 }
