@@ -17,7 +17,7 @@ fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(1_767_225_600 + seconds).expect("a time")
 }
 
-fn job(company: &str, seconds: i64) -> Job {
+pub(super) fn job(company: &str, seconds: i64) -> Job {
     let payload = JobPayload {
         kind: JobKind::Tool,
         user_id: "ada".to_owned(),
@@ -47,7 +47,7 @@ async fn is_there(store: &SqliteStore, job: &Job) -> bool {
     JobStore::get(store, &Scope::default(), &job.id).await.expect("read").is_some()
 }
 
-fn succeeded(job: &Job) -> (String, Step) {
+pub(super) fn succeeded(job: &Job) -> (String, Step) {
     let (outcome, took) = (Outcome::Succeeded, Duration::from_secs(1));
     (job.id.clone(), Step::End { fence: job.fence, outcome, took, status: None, jitter: 0 })
 }

@@ -9,7 +9,7 @@ use agent_store::sqlite::{SqliteOptions, SqliteStore};
 use super::{Place, key, put, uncached};
 
 /// Where the child is told its file and its round.
-const FILE: &str = "STORE_TEST_FILE";
+pub(super) const FILE: &str = "STORE_TEST_FILE";
 const ROUND: &str = "STORE_TEST_ROUND";
 const COMMITS: usize = 200;
 const ROUNDS: usize = 12;
@@ -20,7 +20,7 @@ async fn what_was_acknowledged_survives_a_kill() {
     let place = Place::new();
     let mut killed_early = 0;
     for round in 0..ROUNDS {
-        let mut child = Killed(start(&place.file(), round));
+        let mut child = Killed(start("kill::writes_until_it_is_killed", &place.file(), round));
         let stdout = child.0.stdout.take().expect("a pipe");
         let mut lines = BufReader::new(stdout).lines().map(|line| line.expect("a line"));
         // Spread over the run, and anywhere within a commit: eight are under way at any time.
@@ -58,7 +58,7 @@ fn ids(round: usize, n: usize) -> [String; 2] {
 }
 
 /// Ends with the test, whatever it ends with.
-struct Killed(Child);
+pub(super) struct Killed(pub(super) Child);
 
 impl Drop for Killed {
     fn drop(&mut self) {
@@ -68,9 +68,9 @@ impl Drop for Killed {
 }
 
 /// This very program, told to run the one test that is the child.
-fn start(file: &PathBuf, round: usize) -> Child {
+pub(super) fn start(test: &str, file: &PathBuf, round: usize) -> Child {
     Command::new(std::env::current_exe().expect("this program"))
-        .args(["--exact", "kill::writes_until_it_is_killed", "--ignored", "--nocapture"])
+        .args(["--exact", test, "--ignored", "--nocapture"])
         .env(FILE, file)
         .env(ROUND, round.to_string())
         .stdout(Stdio::piped())

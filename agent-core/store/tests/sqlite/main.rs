@@ -7,6 +7,7 @@ mod contract;
 mod group;
 mod jobs;
 mod kill;
+mod kill_jobs;
 mod open;
 mod refusals;
 

@@ -1,0 +1,104 @@
+use std::io::{BufRead, BufReader, Write as _};
+use std::sync::Arc;
+
+use agent_core::job::{Claim, Job, JobState, JobStore, Quota, Scope};
+use agent_store::sqlite::{SqliteOptions, SqliteStore};
+use jiff::{SignedDuration, Timestamp};
+
+use super::jobs::{job, succeeded};
+use super::kill::{FILE, Killed, start};
+use super::{Place, uncached};
+
+const ROUNDS: usize = 10;
+/// How many jobs a child stores at most.
+const JOBS: usize = 400;
+
+/// Kills a process that stores and delivers jobs, again and again on the same file.
+#[tokio::test]
+async fn no_acknowledged_job_is_lost_by_a_kill() {
+    let place = Place::new();
+    let (mut stored, mut done) = (Vec::new(), Vec::new());
+    for round in 0..ROUNDS {
+        let mut child = Killed(start("kill_jobs::delivers_until_it_is_killed", &place.file(), round));
+        let stdout = child.0.stdout.take().expect("a pipe");
+        let mut lines = BufReader::new(stdout).lines().map(|line| line.expect("a line"));
+        let mut note = |line: String| match line.split_once(' ') {
+            Some(("stored", id)) => stored.push(id.to_owned()),
+            Some(("done", id)) => done.push(id.to_owned()),
+            _ => {}
+        };
+        // Anywhere within its work: eight tasks are under way at any time.
+        for _ in 0..20 + (round * 71) % JOBS {
+            note(lines.next().expect("the child goes on"));
+        }
+        child.0.kill().expect("killed");
+        // What it had said before.
+        lines.for_each(note);
+        child.0.wait().expect("ended");
+        look(&place, &stored, &done).await;
+    }
+    assert!(stored.len() > ROUNDS && done.len() > ROUNDS, "the kills come while it works");
+
+    // Whatever was left is delivered by who comes next.
+    let store = place.store(uncached());
+    let later = Timestamp::now() + SignedDuration::from_secs(3600);
+    loop {
+        let claimed = store.claim(claim(later)).await.expect("claim");
+        if claimed.is_empty() {
+            break;
+        }
+        store.steps(claimed.iter().map(succeeded).collect(), later).await.expect("steps");
+    }
+    for id in &stored {
+        let job = get(&store, id).await;
+        assert_eq!(job.state(), JobState::Completed, "{job:?}");
+    }
+}
+
+async fn look(place: &Place, stored: &[String], done: &[String]) {
+    let store = place.store(uncached());
+    assert_eq!(store.check_integrity().await.expect("a check"), Vec::<String>::new());
+    for id in stored {
+        get(&store, id).await;
+    }
+    for id in done {
+        assert_eq!(get(&store, id).await.state(), JobState::Completed, "what was done is done");
+    }
+}
+
+async fn get(store: &SqliteStore, id: &str) -> Job {
+    JobStore::get(store, &Scope::default(), id).await.expect("read").expect("what was acknowledged is there")
+}
+
+fn claim(now: Timestamp) -> Claim {
+    Claim { now, until: now, lease: now + SignedDuration::from_secs(1), limit: 3, quota: Quota::new(100) }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "the child of the test above"]
+async fn delivers_until_it_is_killed() {
+    let file = std::env::var_os(FILE).expect("the test above says where");
+    let store = Arc::new(SqliteStore::open(file, SqliteOptions::default()).expect("open"));
+    // Not by a macro, whose output a test's harness may keep back.
+    let say = |what: &str, id: &str| writeln!(std::io::stdout(), "{what} {id}").expect("the parent listens");
+    let tasks = (0..8).map(|_| {
+        let store = Arc::clone(&store);
+        tokio::spawn(async move {
+            for _ in 0..JOBS / 8 {
+                let job = job("acme", 1);
+                let id = job.id.clone();
+                store.insert(vec![job]).await.expect("insert");
+                say("stored", &id);
+                let now = Timestamp::now();
+                let claimed = store.claim(claim(now)).await.expect("claim");
+                let ended = store.steps(claimed.iter().map(succeeded).collect(), now).await.expect("steps");
+                for ended in ended.into_iter().flatten().flatten() {
+                    say("done", &ended.job.id);
+                }
+            }
+        })
+    });
+    for task in tasks.collect::<Vec<_>>() {
+        task.await.expect("delivered");
+    }
+}
