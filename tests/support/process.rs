@@ -127,6 +127,11 @@ impl Process {
 
     /// Waits until an answer is as is wanted.
     pub async fn until(&self, path: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+        self.until_within(PATIENCE, path, wanted).await
+    }
+
+    /// As [`until`](Self::until), within a time of its own.
+    pub async fn until_within(&self, time: Duration, path: &str, wanted: impl Fn(&Value) -> bool) -> Value {
         let waiting = async {
             loop {
                 let answer = self.get(path).await;
@@ -136,7 +141,7 @@ impl Process {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };
-        match tokio::time::timeout(PATIENCE, waiting).await {
+        match tokio::time::timeout(time, waiting).await {
             Ok(answer) => answer,
             Err(_) => panic!("{path} stays {}", self.get(path).await),
         }

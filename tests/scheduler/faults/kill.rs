@@ -38,11 +38,13 @@ async fn rounds(place: &Place) {
     let mut scheduler = start().await;
     let load = Load::start(&scheduler).await;
     for round in 0..rounds {
-        // Anywhere within its work, and every fifth time within its recovery.
-        if round % 5 != 4 {
-            load.progress(&sink, 1 + mixed(round) % 90).await;
-        }
+        // Anywhere within its work.
+        load.progress(&sink, 1 + mixed(round) % 90).await;
         scheduler.kill().await;
+        if round % 3 == 2 {
+            // And again as soon as it is there, before it says that it is well.
+            Process::start_with(&[], &url, &callback, &[]).await.kill().await;
+        }
         let killed = Instant::now();
         scheduler = start().await;
         let took = killed.elapsed();

@@ -18,6 +18,8 @@ use crate::support::{PATIENCE, client};
 const CLIENTS: u64 = 4;
 /// The periodic job's interval.
 const EVERY_MS: i64 = 1000;
+/// How long the last attempts may be waited for: each waits twice as long as the one before.
+const LAST_ATTEMPTS: Duration = Duration::from_secs(300);
 /// How long a client leaves a scheduler alone that does not answer.
 const PAUSE: Duration = Duration::from_millis(10);
 
@@ -103,8 +105,9 @@ impl Load {
         let open = |health: &Value| {
             ["scheduled", "running", "retryable"].iter().any(|state| health["jobs"][state].as_u64() > Some(0))
         };
-        let waiting = scheduler.until("/health", |health| health["status"] == "ok" && !open(health));
-        let health = waiting.await;
+        let health = scheduler
+            .until_within(LAST_ATTEMPTS, "/health", |health| health["status"] == "ok" && !open(health))
+            .await;
         assert_eq!(health["jobs"]["completed"], made.len(), "{health}");
         let mut effects = sink.effects();
         let periodic = effects.remove(&self.periodic).unwrap_or_default();
