@@ -14,6 +14,7 @@ mod manage;
 mod mcp;
 mod ollama;
 mod preview;
+mod pulse;
 mod runtime;
 mod scheduler;
 mod secrets;

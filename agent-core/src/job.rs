@@ -57,7 +57,7 @@ pub use step::{Outcome, Refusal, Step, Stepped};
 pub use store::{
     Claim, Inserted, JobCounts, JobFilter, JobPage, JobStore, MAX_CLAIM, MAX_JOBS_PAGE, Quota, Scope,
 };
-pub use view::{Delivery, JobView};
+pub use view::{Delivery, JobView, occurrence_key};
 
 /// How often an occurrence is tried, unless its job says otherwise.
 pub const DEFAULT_MAX_ATTEMPTS: u32 = 12;
@@ -399,7 +399,7 @@ impl Job {
 
     /// What the occurrence is known by, the same in every attempt: `webhook-id` of Standard Webhooks.
     pub fn occurrence_key(&self) -> String {
-        view::occurrence_key(&self.id, self.place.occurrence)
+        occurrence_key(&self.id, self.place.occurrence)
     }
 
     /// Why the last attempt failed; absent where it did not.

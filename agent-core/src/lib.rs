@@ -70,6 +70,7 @@
 //! What runs later:
 //!
 //! - [`job`]: what waits for its time, the states that it goes through, and the trait of those who keep it.
+//! - [`pulse`]: the scheduler as its callers see it, what makes an effect happen once, and saved schedules.
 //! - [`schedule`]: when a job runs, by a time, an interval or cron in a zone, as pure functions.
 //!
 //! What is stored:
@@ -104,6 +105,7 @@ pub mod model;
 pub mod payload;
 pub mod preview;
 pub mod prompt;
+pub mod pulse;
 pub mod records;
 pub mod role;
 pub mod schedule;

@@ -139,7 +139,8 @@ enum Stored {
     },
 }
 
-fn write_time<S: serde::Serializer>(time: &Timestamp, serializer: S) -> Result<S::Ok, S::Error> {
+/// RFC 3339 in UTC with milliseconds, as all times on the wire.
+pub(crate) fn write_time<S: serde::Serializer>(time: &Timestamp, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(&format_args!("{time:.3}"))
 }
 

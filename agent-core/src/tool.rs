@@ -146,23 +146,50 @@ pub struct ToolOutput {
     pub structured: Option<Value>,
     /// Whether the call failed in a way that the model should know and may mend.
     pub is_error: bool,
+    /// Another run of the tool that it asks for, where a job has called it; see [`Self::wanted_follow_up`].
+    pub follow_up: Option<FollowUp>,
+}
+
+/// Another run of a tool, once, that its result asks for: exactly one of a delay and a time.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct FollowUp {
+    /// So many milliseconds from now; at least a second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delay_ms: Option<u64>,
+    /// At an RFC 3339 time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub execute_at: Option<String>,
+    /// What the tool is called with then; as this time where it is left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub arguments: Option<serde_json::Map<String, Value>>,
 }
 
 impl ToolOutput {
     /// A result for programs, whose JSON text the model reads.
     pub fn structured(value: impl Serialize) -> Result<Self, ToolError> {
         let value = serde_json::to_value(value).map_err(ToolError::internal)?;
-        Ok(Self { text: value.to_string(), structured: Some(value), is_error: false })
+        Ok(Self { text: value.to_string(), structured: Some(value), ..Self::default() })
     }
 
     /// A result in words.
     pub fn text(text: impl Into<String>) -> Self {
-        Self { text: text.into(), structured: None, is_error: false }
+        Self { text: text.into(), ..Self::default() }
     }
 
     /// A failure that the model should know of.
     pub fn error(text: impl Into<String>) -> Self {
-        Self { text: text.into(), structured: None, is_error: true }
+        Self { text: text.into(), is_error: true, ..Self::default() }
+    }
+
+    /// The other run that the result asks for: the typed one, or else the member `followUp` of the structured
+    /// result, for tools of other programs. One that does not have the shape is nobody's wish.
+    pub fn wanted_follow_up(&self) -> Option<FollowUp> {
+        let in_result = || {
+            let wish = self.structured.as_ref()?.get("followUp")?;
+            serde_json::from_value(wish.clone()).ok()
+        };
+        self.follow_up.clone().or_else(in_result)
     }
 }
 

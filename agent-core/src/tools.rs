@@ -15,6 +15,7 @@
 use std::sync::Arc;
 
 use crate::messenger::Messenger;
+use crate::pulse::Pulse;
 use crate::records::{Records, StoreError};
 use crate::role::RoleStore;
 use crate::tool::{LocalTools, ToolError};
@@ -30,22 +31,28 @@ mod metrics;
 mod notifications;
 mod page;
 mod plans;
+mod scheduled;
 mod schema;
 mod todos;
 
 pub use allowed::{AllowedTools, BASE_PRESET, NAMED_ONLY, allowed};
+pub use scheduled::allowed_later;
 
 use builtin::Stores;
 
-/// All built-in tools over `records`, for the agents in `roles`, with the messages of their bots going out by
-/// `messenger`; where there is none, the tool for them says so. What an agent may use of them is [`allowed`]'s
-/// business.
-pub fn builtin_tools(
-    records: Arc<dyn Records>,
-    roles: Arc<dyn RoleStore>,
-    messenger: Option<Arc<dyn Messenger>>,
-) -> LocalTools {
-    tools_over(Stores::new(records, roles, messenger))
+/// What built-in tools reach beyond the records. A tool that needs what is absent says so to whoever calls it.
+#[derive(Clone, Default)]
+pub struct Reach {
+    /// Carries messages of agents' bots.
+    pub messenger: Option<Arc<dyn Messenger>>,
+    /// Has tools called later.
+    pub pulse: Option<Arc<dyn Pulse>>,
+}
+
+/// All built-in tools over `records`, for the agents in `roles`. What an agent may use of them is
+/// [`allowed`]'s business.
+pub fn builtin_tools(records: Arc<dyn Records>, roles: Arc<dyn RoleStore>, reach: Reach) -> LocalTools {
+    tools_over(Stores::new(records, roles, reach))
 }
 
 fn tools_over(stores: Stores) -> LocalTools {
@@ -59,6 +66,7 @@ fn tools_over(stores: Stores) -> LocalTools {
         messenger::add,
         memories::add,
         epics::add,
+        scheduled::add,
     ];
     domains.into_iter().fold(LocalTools::new(), |tools, add| add(tools, &stores))
 }

@@ -40,7 +40,8 @@ pub use metrics::{
 };
 pub use moment::{local_time, parse_time, utc_time};
 pub use notifications::{
-    MAX_NOTIFICATION_BYTES, MAX_NOTIFICATIONS, Notification, mark_read, notifications, send_notification,
+    MAX_NOTIFICATION_BYTES, MAX_NOTIFICATIONS, Notification, mark_read, notification_writes, notifications,
+    send_notification,
 };
 pub use plans::{MAX_PLAN_BYTES, Plan, plan, update_plan};
 pub use text::MAX_TITLE_BYTES;
@@ -48,6 +49,7 @@ pub use todos::{
     MAX_TODOS, Todo, TodoChange, TodoList, create_todo, delete_todo, todo_list, todo_list_record, update_todo,
 };
 pub use view::Listed;
+pub(crate) use view::view;
 
 /// The names of the collections. Memory has one below `memories` for each agent and folder.
 pub mod collection {
@@ -65,7 +67,7 @@ pub mod collection {
     pub const EPICS: &str = "epics";
     /// Metrics, as they were given.
     pub const METRICS: &str = "metrics";
-    /// Tool assignments, as they were given.
+    /// [`Assignment`](crate::pulse::assignment::Assignment)s.
     pub const ASSIGNMENTS: &str = "assignments";
     /// [`Notification`](super::Notification)s, in a collection below it for each person.
     pub const NOTIFICATIONS: &str = "notifications";

@@ -2,13 +2,16 @@
 
 mod agents;
 mod answer;
+mod assignments;
 mod assistants;
 mod caps;
 mod chat;
+mod cron;
 mod debug;
 mod documents;
 mod legacy;
 mod mcp;
+mod pulse;
 mod resource;
 mod runs;
 mod tokens;
@@ -30,9 +33,13 @@ use crate::serve::{Body, HttpService};
 use crate::stream::StreamLimits;
 
 pub(crate) use agents::AgentPage;
+pub(crate) use assignments::{AssignmentPage, AssignmentView};
 pub use caps::RunCaps;
+pub(crate) use cron::CronStatus;
 pub(crate) use documents::DocumentPage;
 pub use mcp::AgentTools;
+pub(crate) use pulse::{JobPage, PulseStatus};
+pub use pulse::{PulseClient, PulseParts, PulseSide, upkeep};
 pub use runs::RunRegistry;
 pub(crate) use tokens::{MadeToken, TokenPage, TokenRequest};
 
@@ -54,6 +61,8 @@ pub struct App {
     pub caps: RunCaps,
     /// Agents' tools for MCP clients.
     pub tools: AgentTools,
+    /// The scheduler, and what it calls back for.
+    pub pulse: PulseSide,
     /// Bounds of request bodies.
     pub body: BodyLimits,
     /// How deep a request's JSON may nest.
@@ -69,6 +78,9 @@ pub struct App {
 #[derive(Clone, Copy)]
 enum Handler {
     Agents(agents::Route),
+    Assignments(assignments::Route),
+    Pulse(pulse::Route),
+    Cron,
     Chat,
     Mcp,
     ToolAudit,
@@ -99,11 +111,14 @@ fn routes() -> RouteTable<Handler> {
         Route::new(Method::POST, mcp::PATH, Handler::Mcp),
         Route::new(Method::DELETE, mcp::PATH, Handler::Mcp),
         Route::new(Method::GET, mcp::AUDIT_PATH, Handler::ToolAudit),
+        Route::new(Method::GET, cron::PATH, Handler::Cron),
     ];
     RouteTable::new(
         own.into_iter()
             .chain(agents::routes(Handler::Agents))
             .chain(tokens::routes(Handler::Tokens))
+            .chain(assignments::routes(Handler::Assignments))
+            .chain(pulse::routes(Handler::Pulse))
             .chain(documents::routes(Handler::Documents))
             .chain(probe::routes(Handler::Probe)),
     )
@@ -129,6 +144,9 @@ async fn handle(app: Arc<App>, routes: Arc<RouteTable<Handler>>, request: Reques
     let (handler, params) = routes.find(&request)?;
     match *handler {
         Handler::Agents(route) => agents::answer(&app, route, &params, request).await,
+        Handler::Assignments(route) => assignments::answer(&app, route, &params, request).await,
+        Handler::Pulse(route) => pulse::answer(&app, route, &params, request).await,
+        Handler::Cron => cron::get(&app, request).await,
         Handler::Documents(route) => documents::answer(&app, route, &params, request).await,
         Handler::Tokens(route) => tokens::answer(&app, route, &params, request).await,
         Handler::Chat => chat::post(&app, request).await,

@@ -233,6 +233,21 @@ pub struct McpConfig {
     pub per_minute: NonZeroU32,
 }
 
+/// The scheduler, as the application knows it.
+#[derive(Debug, Clone)]
+pub struct PulseConfig {
+    /// Its address. Without it, nothing can be scheduled.
+    pub url: Option<Url>,
+    /// It asks for this, and calls back with it. Without it, nothing can be scheduled.
+    pub secret: Option<Secret>,
+    /// It may still call back with this.
+    pub secret_previous: Option<Secret>,
+    /// Whoever runs what is due in its stead presents this. Without it, nobody may.
+    pub cron_secret: Option<Secret>,
+    /// How long a run that a job has started may take.
+    pub deadline: Duration,
+}
+
 /// The application server's configuration.
 #[derive(Debug, Clone)]
 pub struct AppConfig {
@@ -256,6 +271,8 @@ pub struct AppConfig {
     pub runtime_secret: Option<Secret>,
     /// The tool server.
     pub mcp: McpConfig,
+    /// The scheduler.
+    pub pulse: PulseConfig,
     /// The weights of the embedded model, where they are not in `model_dir`.
     pub embedded_model_path: Option<PathBuf>,
     /// Where pulled weights are kept.

@@ -96,6 +96,8 @@ codes! {
     RequestTimeout = "REQUEST_TIMEOUT", REQUEST_TIMEOUT;
     /// The request does not fit what there is already.
     Conflict = "CONFLICT", CONFLICT;
+    /// It was there, and is wanted no more: whoever still asks for it may stop.
+    Gone = "GONE", GONE;
     /// The request's own condition on what is there, such as `If-Match`, does not hold.
     PreconditionFailed = "PRECONDITION_FAILED", PRECONDITION_FAILED;
     /// The body is over its limit.

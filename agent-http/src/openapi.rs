@@ -5,6 +5,7 @@
 
 mod app;
 mod operation;
+mod pulse;
 mod runtime;
 mod scheduler;
 mod schemas;
@@ -35,6 +36,7 @@ pub fn document() -> Value {
             {"name": "agents", "description": "Agents and their tokens."},
             {"name": "documents", "description": "Texts that agents read."},
             {"name": "runtime", "description": "A model and its tool loop, for other machines."},
+            {"name": "jobs", "description": "What agents do later: the application's side of the scheduler."},
             {"name": "scheduler", "description": "Jobs that wait for their time."},
             {"name": "health", "description": "For probes."},
         ],
@@ -73,6 +75,7 @@ fn security_schemes() -> Value {
             "description": "A visitor's token. It may stand in the parameter `widgetToken` as well."},
         "internal": {"type": "http", "scheme": "bearer",
             "description": "INTERNAL_SECRET, beside the header `X-Proactive-Trigger`."},
+        "cronSecret": {"type": "http", "scheme": "bearer", "description": "CRON_SECRET of the application."},
         "pulseSecret": {"type": "http", "scheme": "bearer", "description": "PULSE_SECRET of the scheduler."},
         "runtimeSecret": {"type": "http", "scheme": "bearer", "description": "RUNTIME_SECRET, where it is set."},
     })

@@ -30,6 +30,7 @@ mod ui_message;
 mod watch;
 
 pub use body::StreamBody;
+pub(crate) use collect::collect;
 pub use collect::{Collected, CollectedCall};
 pub use decode::Decoder;
 pub use negotiate::{Framing, NegotiationError, negotiate};
@@ -76,7 +77,7 @@ pub async fn into_response(
         Framing::Sse => Encoder::sse(),
         Framing::UiMessage => Encoder::ui_message(),
         Framing::Json => {
-            let collected = collect::collect(events, limits.max_collected_bytes).await?;
+            let collected = collect(events, limits.max_collected_bytes).await?;
             return Ok(respond(framing, StreamBody::whole(collected.to_json())));
         }
     };

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use agent_core::records::{Precondition, Records};
+use agent_core::records::{Inventory, Precondition};
 use agent_core::role::{Container, RecordRoles, RoleStore, Secret, WebhookAuth};
 use agent_core::seal::Sealer;
 use agentd::stores::Stores;
@@ -193,7 +193,7 @@ async fn a_bad_body_names_the_field() {
 #[tokio::test]
 async fn a_secret_without_the_key_to_seal_it_is_refused_by_that_settings_name() {
     let bench = open().await;
-    let records: Arc<dyn Records> = bench.stores.records.clone();
+    let records: Arc<dyn Inventory> = bench.stores.records.clone();
     let roles = Arc::new(RecordRoles::new(records.clone(), Sealer::without_key()));
     let app = server::app_over(Stores { roles, records }, &[]).await;
     let bench = super::Bench { app, stores: bench.stores };

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use agent_core::records::StoreError;
 use agent_core::tool::{Caller, ExecutionContext, Progress, Tool, ToolError, ToolOutput, ToolSpec};
-use agent_core::tools::builtin_tools;
+use agent_core::tools::{Reach, builtin_tools};
 use agent_http::cors::parse_origins;
 use agent_http::mcp::server::{
     Authority, Door, GateLimits, Identities, Identity, LegacyQuery, McpLimits, McpServer,
@@ -196,7 +196,7 @@ impl World {
         tokens.add("ada", identity("ada", "c1", "a1"));
         tokens.add("bob", identity("bob", "c1", "a1"));
         let stage = Arc::new(Stage::default());
-        let tools = builtin_tools(records.clone(), roles.clone(), None)
+        let tools = builtin_tools(records.clone(), roles.clone(), Reach::default())
             .with(Slow(stage.clone()))
             .with(Steps)
             .with(Fails);

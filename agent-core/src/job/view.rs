@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::{Job, JobPayload, JobState};
-use crate::schedule::Schedule;
+use crate::schedule::{Schedule, write_time};
 
 /// A job as the scheduler shows it: an entry of `GET /jobs`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -88,12 +88,8 @@ impl Delivery {
 }
 
 /// What an occurrence is known by, the same in every attempt and for whoever runs it.
-pub(super) fn occurrence_key(job: &str, occurrence: u64) -> String {
+pub fn occurrence_key(job: &str, occurrence: u64) -> String {
     format!("{job}:{occurrence}")
-}
-
-fn write_time<S: serde::Serializer>(time: &Timestamp, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_str(&format_args!("{time:.3}"))
 }
 
 #[cfg(test)]

@@ -11,9 +11,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use super::{allowed, schema};
+use super::{Reach, allowed, schema};
 use crate::clock::{Clock, SystemClock};
-use crate::messenger::Messenger;
 use crate::records::{Records, StoreError};
 use crate::role::{RoleBlock, RoleStore};
 use crate::tool::{
@@ -41,16 +40,12 @@ pub(super) struct Stores {
     pub(super) records: Arc<dyn Records>,
     roles: Arc<dyn RoleStore>,
     clock: Arc<dyn Clock>,
-    pub(super) messenger: Option<Arc<dyn Messenger>>,
+    pub(super) reach: Reach,
 }
 
 impl Stores {
-    pub(super) fn new(
-        records: Arc<dyn Records>,
-        roles: Arc<dyn RoleStore>,
-        messenger: Option<Arc<dyn Messenger>>,
-    ) -> Self {
-        Self { records, roles, clock: Arc::new(SystemClock), messenger }
+    pub(super) fn new(records: Arc<dyn Records>, roles: Arc<dyn RoleStore>, reach: Reach) -> Self {
+        Self { records, roles, clock: Arc::new(SystemClock), reach }
     }
 
     #[cfg(test)]

@@ -80,7 +80,7 @@ struct Sent {
 
 async fn send_message(stores: &Stores, context: &ExecutionContext, send: Send) -> Result<Sent, ToolError> {
     let params = params(send)?;
-    let Some(messenger) = &stores.messenger else { return Err(not_configured("RUNTIME_URL")) };
+    let Some(messenger) = &stores.reach.messenger else { return Err(not_configured("RUNTIME_URL")) };
     let role = stores.role(context).await?;
     let token = role.content.messenger_token.as_ref().filter(|token| !token.expose().is_empty());
     let Some(token) = token else {

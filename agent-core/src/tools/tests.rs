@@ -20,6 +20,7 @@ use crate::workspace::WorkspaceFile;
 mod catalogue;
 mod identity;
 mod messenger;
+mod scheduled;
 
 use messenger::FakeMessenger;
 
@@ -31,6 +32,7 @@ struct World {
     records: Arc<MemoryRecords>,
     messenger: Arc<FakeMessenger>,
     tools: LocalTools,
+    pulse: Arc<scheduled::FakePulse>,
     schemas: BTreeMap<String, (Validator, Validator)>,
 }
 
@@ -42,8 +44,9 @@ impl World {
         let file = WorkspaceFile::parse(&workspace.to_string()).expect("a good file");
         ready(file.apply(&roles)).expect("the store in memory takes it");
         let messenger = Arc::new(FakeMessenger::default());
-        let stores = Stores::new(records.clone(), roles, Some(messenger.clone()));
-        let tools = tools_over(stores.with_clock(clock));
+        let pulse = Arc::new(scheduled::FakePulse::default());
+        let reach = Reach { messenger: Some(messenger.clone()), pulse: Some(pulse.clone()) };
+        let tools = tools_over(Stores::new(records.clone(), roles, reach).with_clock(clock));
         let validator = |schema: &str| {
             jsonschema::validator_for(&serde_json::from_str(schema).expect("JSON")).expect("a schema")
         };
@@ -52,7 +55,7 @@ impl World {
             let output = spec.output_schema.as_ref().expect("an output schema");
             (spec.name.clone(), (validator(spec.input_schema.get()), validator(output.get())))
         });
-        Self { schemas: schemas.collect(), records, messenger, tools }
+        Self { schemas: schemas.collect(), records, messenger, tools, pulse }
     }
 
     /// The structured result, or what the model is told.
@@ -353,10 +356,12 @@ fn visitors_have_what_the_role_names_for_them_and_the_agent_has() {
     assert_eq!(
         refused,
         [
+            "cancelScheduledTool",
             "createTodo",
             "deleteTodo",
             "getEpicDetails",
             "readPlan",
+            "scheduleTool",
             "sendMessengerMessage",
             "updatePlan",
             "updateTodo"

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::{Document, Memory, TodoList, User, collection};
+use crate::pulse::assignment::Assignment;
 use crate::role::RoleBlock;
 
 mod check;
@@ -55,9 +56,9 @@ pub struct WorkspaceFile {
     /// Metrics, kept as they are given.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub metrics: Vec<Entry>,
-    /// Tool assignments, kept as they are given.
+    /// Tool assignments.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub assignments: Vec<Entry>,
+    pub assignments: Vec<Assignment>,
 }
 
 /// A thing of which only the identifier and the company are known here.
@@ -118,12 +119,11 @@ impl WorkspaceFile {
 
     /// The lists that are kept as they are given, under the names that they have in the file and in
     /// the store.
-    fn entries(&self) -> [(&'static str, &[Entry]); 4] {
+    fn entries(&self) -> [(&'static str, &[Entry]); 3] {
         [
             (collection::PLANS, &self.plans),
             (collection::EPICS, &self.epics),
             (collection::METRICS, &self.metrics),
-            (collection::ASSIGNMENTS, &self.assignments),
         ]
     }
 }

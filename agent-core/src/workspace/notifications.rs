@@ -48,6 +48,19 @@ pub async fn send_notification(
     text: Option<&str>,
     now: Timestamp,
 ) -> Result<Notification, WorkspaceError> {
+    let (notification, writes) = notification_writes(records, context, title, text, now).await?;
+    records.commit(writes).await?;
+    Ok(notification)
+}
+
+/// The writes of [`send_notification`], for those who commit them together with others.
+pub async fn notification_writes(
+    records: &dyn Records,
+    context: &ExecutionContext,
+    title: &str,
+    text: Option<&str>,
+    now: Timestamp,
+) -> Result<(Notification, Vec<Write>), WorkspaceError> {
     let title = checked_line(title, MAX_TITLE_BYTES).map_err(text::of("title"))?;
     let text = text.map(|text| checked_text(text, MAX_NOTIFICATION_BYTES));
     let text = text.transpose().map_err(text::of("text"))?;
@@ -68,8 +81,7 @@ pub async fn send_notification(
         value: to_json(&notification)?,
         precondition: Precondition::Absent,
     });
-    records.commit(writes).await?;
-    Ok(notification)
+    Ok((notification, writes))
 }
 
 /// The removal of those that leave no room for one more. Of calls side by side each may find room; the

@@ -22,7 +22,7 @@ pub struct Listed<T> {
 }
 
 /// One page of what `view` makes of the records; those of which it makes nothing are passed over.
-pub(super) async fn view<T: DeserializeOwned + Send, V: Send>(
+pub(crate) async fn view<T: DeserializeOwned + Send, V: Send>(
     records: &dyn Records,
     collection: &Collection,
     list: &List,

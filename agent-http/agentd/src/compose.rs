@@ -14,17 +14,18 @@ use agent_core::job::JobStore;
 use agent_core::messenger::Messenger;
 use agent_core::model::Model;
 use agent_core::prompt::PartCache;
+use agent_core::pulse::Pulse;
 use agent_core::select::BackendKind;
 use agent_core::token::Tokens;
 use agent_core::tool::{LocalTools, ToolRegistry};
-use agent_core::tools;
+use agent_core::tools::{self, Reach};
 use agent_core::turn::Platform;
-use agent_http::app::{AgentTools, App, RunCaps, RunRegistry};
+use agent_http::app::{AgentTools, App, PulseClient, PulseParts, PulseSide, RunCaps, RunRegistry};
 use agent_http::auth::{Authenticator, BearerGate};
 use agent_http::backend::agent_server::AgentServerBackend;
 use agent_http::backend::workflow::WorkflowBackend;
 use agent_http::config::{
-    AppConfig, HostedConfig, OllamaConfig, RuntimeConfig, SchedulerConfig, ServerConfig,
+    AppConfig, HostedConfig, OllamaConfig, PulseConfig, RuntimeConfig, SchedulerConfig, ServerConfig,
 };
 use agent_http::mcp::server::{Authority, Door, GateLimits, LegacyQuery, McpLimits, McpServer};
 use agent_http::messenger::RuntimeMessenger;
@@ -54,13 +55,25 @@ pub fn application(
     let outbound = Outbound::new(server.outbound.clone())?;
     let public_url = config.public_url(bound);
     let tokens = Arc::new(Tokens::new(stores.records.clone(), Arc::new(SystemClock)));
-    let messenger = messenger(config, &outbound);
-    let tools = tools::builtin_tools(stores.records.clone(), stores.roles.clone(), messenger);
-    let tools = Arc::new(tools);
+    let pulse = pulse_client(&config.pulse, &outbound);
+    let reach = Reach { messenger: messenger(config, &outbound), pulse: pulse.clone() };
+    let tools = Arc::new(tools::builtin_tools(stores.records.clone(), stores.roles.clone(), reach));
     let agent_tools = agent_tools(config, bound, &stores, tokens.clone(), tools.clone());
     let tools = agent_tools.server.announcing(tools);
     Ok(App {
         tools: agent_tools,
+        pulse: PulseSide::new(PulseParts {
+            url: config.pulse.url.clone(),
+            secret: config.pulse.secret.clone(),
+            secret_previous: config.pulse.secret_previous.clone(),
+            client: pulse,
+            public_url: public_url.clone(),
+            cron_secret: config.pulse.cron_secret.clone(),
+            deadline: config.pulse.deadline,
+            tools: tools.clone(),
+            inventory: stores.records.clone(),
+            clock: Arc::new(SystemClock),
+        }),
         roles: stores.roles.clone(),
         records: stores.records.clone(),
         tokens: tokens.clone(),
@@ -87,6 +100,12 @@ fn messenger(config: &AppConfig, outbound: &Outbound) -> Option<Arc<dyn Messenge
     let (outbound, secret) = (outbound.clone(), config.runtime_secret.clone());
     let runtime = config.runtime_url.clone()?;
     Some(Arc::new(RuntimeMessenger { outbound, runtime, secret }))
+}
+
+/// The scheduler, where its address and its secret are set.
+fn pulse_client(config: &PulseConfig, outbound: &Outbound) -> Option<Arc<dyn Pulse>> {
+    let (url, secret) = (config.url.clone()?, config.secret.clone()?);
+    Some(Arc::new(PulseClient::new(outbound.clone(), url, secret)))
 }
 
 /// How long a stream to a tool server's client outlives its token, at most.

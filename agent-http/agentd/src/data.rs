@@ -4,7 +4,6 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
-use agent_core::records::Records;
 use agent_core::workspace::{ExportError, WorkspaceFile};
 use agent_http::config::AppConfig;
 use agentd::stores::{self, Stores};
@@ -49,7 +48,7 @@ pub(crate) async fn rotate(config: &AppConfig, out: &mut dyn Write) -> Result<()
     if config.data_secret.is_none() {
         return Err(CommandError::Missing("DATA_SECRET"));
     }
-    let records: Arc<dyn Records> = Arc::new(stores::open_existing(config)?);
+    let records = Arc::new(stores::open_existing(config)?);
     let rotated = Stores::over(records, config).roles.rotate_secrets().await?;
     for fault in &rotated.faults {
         writeln!(out, "{fault}")?;

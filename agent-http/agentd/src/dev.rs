@@ -36,8 +36,8 @@ const TOKEN_TTL: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 /// Where they are kept, below the data folder.
 const SECRETS_FILE: &str = "secrets.env";
 /// What is generated where the operator has set nothing.
-const SECRETS: [&str; 5] =
-    ["SESSION_SECRET", "INTERNAL_SECRET", "RUNTIME_SECRET", "DATA_SECRET", "PULSE_SECRET"];
+const SECRETS: [&str; 6] =
+    ["SESSION_SECRET", "INTERNAL_SECRET", "RUNTIME_SECRET", "DATA_SECRET", "PULSE_SECRET", "CRON_SECRET"];
 
 /// What the command line says.
 pub struct DevOptions {
@@ -164,6 +164,7 @@ fn overlay(options: &DevOptions) -> Result<Overlay, StartError> {
     let database = options.data.join("app.db");
     set.insert("DATABASE_URL".into(), format!("sqlite://{}", database.display()));
     set.insert("RUNTIME_URL".into(), format!("http://127.0.0.1:{runtime}"));
+    set.insert("PULSE_URL".into(), format!("http://127.0.0.1:{}", options.port + 2));
     set.insert("CALLBACK_URL".into(), format!("http://127.0.0.1:{app}/api/pulse/callback"));
     let own = [app, runtime, options.port + 2, 11434]
         .map(|port| format!("127.0.0.1:{port},localhost:{port}"))

@@ -67,8 +67,10 @@ pub async fn serve_app(
             app.tools.server.stop();
         }
     });
+    let upkeep = tokio::spawn(app::upkeep(app.clone()));
     let served =
         serve::serve(listener, app::service(app.clone()), config.server.serve.clone(), shutdown).await;
+    upkeep.abort();
     app.tools.server.audit().flush().await;
     served.map_err(StartError::Serve)
 }

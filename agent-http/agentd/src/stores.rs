@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use agent_core::job::JobStore;
 use agent_core::memory::MemoryRecords;
-use agent_core::records::Records;
+use agent_core::records::Inventory;
 use agent_core::role::RecordRoles;
 #[cfg(feature = "postgres")]
 use agent_core::role::Secret;
@@ -24,12 +24,12 @@ pub struct Stores {
     /// The agents.
     pub roles: Arc<RecordRoles>,
     /// Everything else.
-    pub records: Arc<dyn Records>,
+    pub records: Arc<dyn Inventory>,
 }
 
 impl Stores {
     /// Data in `records`, with secrets under the configuration's keys.
-    pub fn over(records: Arc<dyn Records>, config: &AppConfig) -> Self {
+    pub fn over(records: Arc<dyn Inventory>, config: &AppConfig) -> Self {
         let sealer = match &config.data_secret {
             Some(secret) => Sealer::new(secret, config.data_secret_previous.as_ref()),
             None => Sealer::without_key(),

@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::resource::{self, ATTEMPTS};
-use super::{App, answer, tokens};
+use super::{App, answer, assignments, tokens};
 use crate::error::HttpError;
 use crate::mcp::server::Change;
 use crate::request::{self as requests, Handled, Params, Query};
@@ -121,8 +121,9 @@ async fn put(app: &App, principal: &Principal, id: &str, head: &request::Parts, 
         let precondition =
             resource::check_conditions(&head.headers, found.as_ref().map(|found| found.version))?;
         if found.is_none() {
-            // Tokens of an earlier agent of that id open nothing of the new one.
+            // Tokens of an earlier agent of that id open nothing of the new one, and nothing runs by its schedules.
             tokens::revoke_all(app, &principal.company_id, id).await?;
+            assignments::remove_all(app, &principal.company_id, id).await?;
         }
         match app.roles.put_role(role.clone(), precondition).await {
             Ok(_) => {
@@ -164,6 +165,7 @@ async fn delete(app: &App, principal: &Principal, id: &str, head: &request::Part
             Ok(true) => {
                 announce(app, principal, id);
                 tokens::revoke_all(app, &principal.company_id, id).await?;
+                assignments::remove_all(app, &principal.company_id, id).await?;
                 return Ok(resource::no_content());
             }
             Ok(false) => return Err(HttpError::not_found()),

@@ -8,8 +8,8 @@ use agent_core::tool_loop::LoopLimits;
 use super::parse::Values;
 use super::resolve::{Resolved, Source};
 use super::{
-    AppConfig, Database, Fault, Faults, HostedConfig, LogConfig, McpConfig, OllamaConfig, RuntimeConfig,
-    SchedulerConfig, ServerConfig,
+    AppConfig, Database, Fault, Faults, HostedConfig, LogConfig, McpConfig, OllamaConfig, PulseConfig,
+    RuntimeConfig, SchedulerConfig, ServerConfig,
 };
 use crate::outbound::OutboundConfig;
 use crate::request::BodyLimits;
@@ -45,6 +45,13 @@ pub(super) fn app(resolved: &Resolved) -> Result<AppConfig, Faults> {
                 .ok()
                 .and_then(NonZeroU32::new)
                 .expect("the table's bounds are within"),
+        },
+        pulse: PulseConfig {
+            url: values.url("PULSE_URL"),
+            secret: values.secret("PULSE_SECRET"),
+            secret_previous: values.secret("PULSE_SECRET_PREVIOUS"),
+            cron_secret: values.secret("CRON_SECRET"),
+            deadline: set(values.millis("PROACTIVE_TIMEOUT_MS")),
         },
         embedded_model_path: values.path("EMBEDDED_MODEL_PATH"),
         model_dir: set(values.path("MODEL_DIR")),

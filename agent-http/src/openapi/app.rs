@@ -18,6 +18,7 @@ pub(super) fn operations(schemas: &mut Schemas) -> Vec<Operation> {
     all.extend(agents(schemas));
     all.extend(tokens(schemas));
     all.extend(documents(schemas));
+    all.extend(super::pulse::operations(schemas));
     all.extend(health());
     all
 }

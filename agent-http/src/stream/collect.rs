@@ -49,7 +49,7 @@ impl Collected {
 }
 
 /// Reads a run to its end. `max_bytes` bounds text, arguments and results together.
-pub(super) async fn collect(
+pub(crate) async fn collect(
     mut events: impl Stream<Item = Event> + Unpin,
     max_bytes: usize,
 ) -> Result<Collected, Failure> {

@@ -9,7 +9,7 @@ use agent_core::{
     records::{Records, StoreError},
     role::RoleStore,
     tool::{ExecutionContext, NoProgress, ToolRegistry},
-    tools::builtin_tools,
+    tools::{Reach, builtin_tools},
 };
 use agent_http::{
     mcp::server::{Authority, Door, GateLimits, Identities, Identity, McpLimits, McpServer},
@@ -53,7 +53,8 @@ async fn main() -> Result<()> {
         "todoLists": [{"id": "l1", "ownerId": "u1", "companyId": "c1", "name": "Mine", "todos": todos}]
     });
     let Stores { roles, records } = Stores::in_memory("the workspace", &workspace.to_string()).await?;
-    let tools: Arc<dyn ToolRegistry> = Arc::new(builtin_tools(records.clone(), roles.clone(), None));
+    let tools: Arc<dyn ToolRegistry> =
+        Arc::new(builtin_tools(records.clone(), roles.clone(), Reach::default()));
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     println!("{}", listener.local_addr()?);
     match env::args().nth(1).as_deref() {

@@ -8,7 +8,7 @@ use super::*;
 use crate::tool::ToolSpec;
 use crate::workspace;
 
-const BOUNDS: [(&str, usize); 14] = [
+const BOUNDS: [(&str, usize); 15] = [
     ("todos of a list", workspace::MAX_TODOS),
     ("bytes of a title", workspace::MAX_TITLE_BYTES),
     ("bytes of a document that is written by tools", workspace::MAX_DOCUMENT_BYTES),
@@ -22,6 +22,7 @@ const BOUNDS: [(&str, usize); 14] = [
     ("characters of a message", crate::tools::messenger::MAX_MESSAGE_CHARS),
     ("bytes of an entry of memory", workspace::MAX_MEMORY_TEXT_BYTES),
     ("entries of a memory folder", workspace::MAX_MEMORIES),
+    ("jobs of a person that are not over", crate::pulse::MAX_OPEN_JOBS),
     ("entries on a page", crate::records::MAX_PAGE),
 ];
 
@@ -42,6 +43,9 @@ fn who(name: &str) -> &'static str {
         "readNotifications" | "sendNotification" => "each for themselves",
         "remember" | "recall" => "the company's people, the agent's own memory folder; no visitor",
         "sendMessengerMessage" => "whoever the role allows it, as the agent's own bot",
+        "scheduleTool" | "cancelScheduledTool" => {
+            "the company's people, each for themselves, and tools and jobs of this agent alone; no visitor"
+        }
         "readEpics" | "getEpicDetails" => "whoever the role allows it; only where `tools` has the name",
         other => panic!("say in the documentation who may use {other}"),
     }
@@ -87,7 +91,11 @@ fn hints(spec: &ToolSpec) -> String {
 }
 
 fn specs() -> Vec<Arc<ToolSpec>> {
-    let tools = builtin_tools(Arc::new(MemoryRecords::default()), Arc::new(RecordRoles::in_memory()), None);
+    let tools = builtin_tools(
+        Arc::new(MemoryRecords::default()),
+        Arc::new(RecordRoles::in_memory()),
+        Reach::default(),
+    );
     ready(tools.list(&ExecutionContext::default())).expect("listed")
 }
 
@@ -152,7 +160,7 @@ fn hints_are_what_the_protocol_means() {
     ];
     assert_eq!(reading, expected);
     let destroying = by_hint(|spec| spec.annotations.expect("hints").destructive_hint);
-    assert_eq!(destroying, ["deleteTodo", "updatePlan", "updateTodo"]);
+    assert_eq!(destroying, ["cancelScheduledTool", "deleteTodo", "updatePlan", "updateTodo"]);
     assert_eq!(by_hint(|spec| spec.annotations.expect("hints").open_world_hint), ["sendMessengerMessage"]);
-    assert_eq!(specs().len(), 19);
+    assert_eq!(specs().len(), 21);
 }

@@ -93,8 +93,12 @@ const AGENTS: [&str; 4] = ["a", "b", "x", "y"];
 /// A workspace in which all tools are named for all, with a mark in each record.
 fn plant() -> (World, Vec<Planted>) {
     let names = ready(
-        tools_over(Stores::new(Arc::new(MemoryRecords::default()), Arc::new(RecordRoles::in_memory()), None))
-            .list(&ExecutionContext::default()),
+        tools_over(Stores::new(
+            Arc::new(MemoryRecords::default()),
+            Arc::new(RecordRoles::in_memory()),
+            Reach::default(),
+        ))
+        .list(&ExecutionContext::default()),
     )
     .expect("listed");
     let names: Vec<_> = names.iter().map(|spec| spec.name.clone()).collect();
@@ -176,6 +180,9 @@ fn plant() -> (World, Vec<Planted>) {
     };
     file["agents"] = [("a", "c"), ("b", "c"), ("x", "d"), ("y", "d")].map(role).as_slice().into();
     let world = World::new(&file);
+    for (victim, id) in VICTIMS.iter().zip(world_jobs()) {
+        world.pulse.plant(&id, (victim.company, victim.user, victim.agent));
+    }
     for (caller, user, company) in PRINCIPALS {
         let own = Collection::new(company, collection::NOTIFICATIONS).and_then(|all| all.within(user));
         let own = own.expect("a collection");
@@ -190,6 +197,11 @@ fn plant() -> (World, Vec<Planted>) {
         assert!(caller != Caller::Widget || user.starts_with("widget:"));
     }
     (world, planted)
+}
+
+/// The ids of jobs of everybody, made before anything is called.
+fn world_jobs() -> Vec<String> {
+    VICTIMS.iter().map(|Identity { user, company, agent, .. }| format!("{company}-{user}-{agent}")).collect()
 }
 
 /// The version of everything that is stored.
@@ -222,6 +234,8 @@ fn base_arguments(name: &str, id: &str) -> Value {
         "sendNotification" => json!({"title": "x", "text": "x"}),
         "readNotifications" => json!({"markRead": true}),
         "readMetrics" => json!({"name": "sales"}),
+        "scheduleTool" => json!({"tool": "createTodo", "arguments": {"title": "x"}, "delayMs": 60_000}),
+        "cancelScheduledTool" => json!({"jobId": id}),
         _ => json!({}),
     }
 }
@@ -278,6 +292,13 @@ impl Cell<'_> {
             self.spoke.insert(bot);
         }
         assert!(!shown.contains("bot-of:"), "{} and saw a token: {shown}", case());
+        for payload in self.world.pulse.take_touched() {
+            let of = [&payload.company_id, &payload.user_id, &payload.agent_id];
+            let own = [&self.context.company_id, &self.context.user_id, &self.context.agent_id];
+            assert_eq!(of, own, "{}", case());
+            assert_ne!(self.context.caller, Caller::Widget, "{}", case());
+            self.written.insert(name.to_owned());
+        }
         for mark in marks(&shown) {
             let planted = self.planted.iter().find(|planted| planted.mark() == mark);
             let planted = planted.unwrap_or_else(|| panic!("{}: {mark} was never planted", case()));
@@ -330,6 +351,7 @@ fn nobody_sees_or_changes_what_is_not_theirs() {
                     .map(str::to_owned)
                     .to_vec()
             }
+            "cancelScheduledTool" => world_jobs(),
             "getEpicDetails" => ["same", "only-c", "only-d"].map(str::to_owned).to_vec(),
             _ => vec![String::new()],
         }
@@ -409,12 +431,14 @@ fn nobody_sees_or_changes_what_is_not_theirs() {
     );
     let writing = [
         "appendDoc",
+        "cancelScheduledTool",
         "createDoc",
         "createTodo",
         "deleteTodo",
         "readNotifications",
         "recordMetric",
         "remember",
+        "scheduleTool",
         "sendNotification",
         "updatePlan",
         "updateTodo",

@@ -188,7 +188,7 @@ fn a_bot_that_is_not_set_up_is_said_to_be_so() {
         assert_eq!(world.messenger.take_calls(), []);
     }
     let records = Arc::new(MemoryRecords::default());
-    let tools = builtin_tools(records, Arc::new(RecordRoles::in_memory()), None);
+    let tools = builtin_tools(records, Arc::new(RecordRoles::in_memory()), Reach::default());
     let told =
         ready(tools.call(&ada(), "sendMessengerMessage", good, &NoProgress)).expect_err("no messenger");
     assert_eq!(told.to_string(), "no message can be sent: RUNTIME_URL is not configured");

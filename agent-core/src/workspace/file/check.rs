@@ -24,6 +24,7 @@ pub(super) fn check(file: &WorkspaceFile) -> Vec<(Path, String)> {
     check.todo_lists();
     check.memories();
     check.entries();
+    check.assignments();
     check.faults.truncate(MAX_FAULTS);
     check.faults
 }
@@ -150,6 +151,26 @@ impl Check<'_> {
                 self.unique(&mut seen, (&entry.company_id, &entry.id), &at);
                 self.fits(at, entry);
             }
+        }
+    }
+
+    fn assignments(&mut self) {
+        let agents = companies(self.file.agents.iter().map(|role| (&role.id, &role.company_id)));
+        // How far ahead a time may be depends on when it is asked for.
+        let now = jiff::Timestamp::now();
+        let mut seen = HashSet::new();
+        for (i, assignment) in self.file.assignments.iter().enumerate() {
+            let at = Path::default().field("assignments").place(i);
+            self.identified(&at, &assignment.id, &assignment.company_id);
+            self.unique(&mut seen, (&assignment.company_id, &assignment.id), &at);
+            let agent = at.clone().field("agentId");
+            self.same_company(agent, "agent", &assignment.agent_id, &assignment.company_id, &agents);
+            match assignment.fault(now) {
+                Some(("", fault)) => self.fault(at.clone(), fault),
+                Some((field, fault)) => self.fault(at.clone().field(field), fault),
+                None => {}
+            }
+            self.fits(at, assignment);
         }
     }
 

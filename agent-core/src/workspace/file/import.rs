@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::WorkspaceFile;
 use crate::message::SharedJson;
+use crate::pulse::assignment;
 use crate::records::{Key, Record, StoreError, UPDATE_ATTEMPTS, Write, to_json};
 use crate::role::{RecordRoles, RoleBlock, RoleKeys, Stored, as_found};
 use crate::workspace::todos::MAX_TODOS;
@@ -24,7 +25,11 @@ pub struct Imported {
 /// How many writes an import of the file takes at most.
 pub(super) fn writes_at_most(file: &WorkspaceFile) -> usize {
     let entries: usize = file.entries().iter().map(|(_, entries)| entries.len()).sum();
-    let one_each = file.users.len() + file.documents.len() + file.todo_lists.len() + file.memories.len();
+    let one_each = file.users.len()
+        + file.documents.len()
+        + file.todo_lists.len()
+        + file.memories.len()
+        + file.assignments.len();
     3 * file.agents.len() + one_each + entries
 }
 
@@ -77,6 +82,10 @@ impl WorkspaceFile {
         }
         for memory in &self.memories {
             things.push(Thing::Plain(memory.key()?, to_json(memory)?));
+        }
+        for assignment in &self.assignments {
+            let key = assignment::key(&assignment.company_id, &assignment.id)?;
+            things.push(Thing::Plain(key, to_json(assignment)?));
         }
         for (name, entries) in self.entries() {
             for entry in entries {

@@ -27,7 +27,8 @@ const DEMO: &str = r#"{
   "plans": [{"id": "p", "companyId": "c", "steps": [1, 2]}],
   "epics": [{"id": "e", "companyId": "c"}],
   "metrics": [{"id": "m", "companyId": "c", "value": 1.5}],
-  "assignments": [{"id": "s", "companyId": "c", "toolId": "readTodos"}],
+  "assignments": [{"id": "s", "userId": "u", "companyId": "c", "agentId": "a", "toolId": "readTodos",
+    "schedule": {"enabled": true, "cron": "0 9 * * *"}}],
   "later": true
 }"#;
 

@@ -12,7 +12,7 @@ pub(in crate::mcp) fn of(result: CallToolResult) -> ToolOutput {
         Some(value) if blocks.is_empty() => value.to_string(),
         _ => blocks.join("\n"),
     };
-    ToolOutput { text, structured, is_error: result.is_error.unwrap_or_default() }
+    ToolOutput { text, structured, is_error: result.is_error.unwrap_or_default(), follow_up: None }
 }
 
 fn text_of(block: ContentBlock) -> String {
@@ -82,7 +82,10 @@ mod tests {
         for (result, expected, is_error) in cases {
             let structured = result.get("structuredContent").cloned();
             let output = of(serde_json::from_value(result).unwrap());
-            assert_eq!(output, ToolOutput { text: expected.to_owned(), structured, is_error });
+            assert_eq!(
+                output,
+                ToolOutput { text: expected.to_owned(), structured, is_error, follow_up: None }
+            );
         }
     }
 }

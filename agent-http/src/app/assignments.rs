@@ -1,0 +1,246 @@
+//! `/api/agents/{id}/assignments`: tools that an agent of the caller's own runs by a schedule.
+//!
+//! An assignment that is saved is saved, whether or not the scheduler could be told: `sync` says so, and whoever
+//! keeps things up tells it later.
+
+use agent_core::pulse::assignment::{self, Assignment, Link, Told, is_in_step, of_agent};
+use agent_core::records::{List, MAX_PAGE, Precondition, Record, RecordsExt, StoreError};
+use agent_core::role::RoleBlock;
+use agent_core::tool::{Caller, ExecutionContext};
+use agent_core::tools::allowed_later;
+use agent_core::turn::Principal;
+use agent_core::workspace::utc_time;
+use http::{Method, Request, StatusCode, request};
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::resource::{self, ATTEMPTS};
+use super::{App, agents, answer};
+use crate::error::HttpError;
+use crate::request::{self as requests, Handled, Params, Query};
+use crate::serve::Body;
+
+/// How many assignments an agent has at most.
+const MAX_ASSIGNMENTS: usize = 100;
+
+/// The routes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Route {
+    List,
+    Get,
+    Put,
+    Delete,
+}
+
+/// The lines of the table of routes.
+pub(super) fn routes<H>(handler: impl Fn(Route) -> H) -> [requests::Route<H>; 4] {
+    let one = "/api/agents/{id}/assignments/{assignmentId}";
+    [
+        (Method::GET, "/api/agents/{id}/assignments", Route::List),
+        (Method::GET, one, Route::Get),
+        (Method::PUT, one, Route::Put),
+        (Method::DELETE, one, Route::Delete),
+    ]
+    .map(|(method, pattern, route)| requests::Route::new(method, pattern, handler(route)))
+}
+
+/// An assignment, and how it is with the scheduler.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct AssignmentView {
+    #[serde(flatten)]
+    assignment: Assignment,
+    /// What the scheduler knows of it.
+    sync: SyncView,
+}
+
+/// What the scheduler knows of an assignment.
+#[derive(Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct SyncView {
+    /// Whether it knows the assignment as it is. Where it does not, it is told within minutes of being back.
+    in_step: bool,
+    /// The job that it has made of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    job_id: Option<String>,
+    /// When that is due next, as far as is known here.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    execute_at: Option<String>,
+}
+
+/// One page of assignments.
+#[derive(Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct AssignmentPage {
+    /// The assignments, by their ids.
+    assignments: Vec<AssignmentView>,
+    /// Where the next page begins; absent on the last one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_cursor: Option<String>,
+}
+
+pub(super) async fn answer(app: &App, route: Route, params: &Params, request: Request<Body>) -> Handled {
+    let (head, body) = request.into_parts();
+    let query = Query::of(&head.uri);
+    let principal = resource::session(app, &head, &query).await?;
+    let role = agents::own(app, &principal, params.get("id")?).await?.value;
+    match route {
+        Route::List => {
+            let page = page(app, &role, &resource::page(&query)?).await?;
+            answer::json(StatusCode::OK, &page)
+        }
+        Route::Get => {
+            let found = existing(app, &role, params.get("assignmentId")?).await?;
+            let version = found.version;
+            resource::found(&head.headers, version, &view(app, found).await?)
+        }
+        Route::Put => put(app, &principal, &role, params.get("assignmentId")?, &head, body).await,
+        Route::Delete => delete(app, &role, params.get("assignmentId")?, &head).await,
+    }
+}
+
+async fn page(app: &App, role: &RoleBlock, list: &List) -> Result<AssignmentPage, HttpError> {
+    let found = of_agent(&*app.records, &role.company_id, &role.id, list).await?;
+    let mut assignments = Vec::with_capacity(found.items.len());
+    for record in found.items {
+        assignments.push(view(app, record).await?);
+    }
+    Ok(AssignmentPage { assignments, next_cursor: found.next_cursor })
+}
+
+async fn view(app: &App, saved: Record<Assignment>) -> Result<AssignmentView, HttpError> {
+    let key = assignment::link_key(&saved.value.company_id, &saved.value.id)?;
+    let link: Option<Record<Link>> = app.records.get_as(&key).await?;
+    let in_step = is_in_step(Some(&saved), link.as_ref());
+    let job = link.and_then(|link| link.value.told).and_then(|Told { job, .. }| job);
+    let (job_id, execute_at) = job.map(|job| (job.job_id, utc_time(job.execute_at))).unzip();
+    Ok(AssignmentView { assignment: saved.value, sync: SyncView { in_step, job_id, execute_at } })
+}
+
+/// The agent's assignment; another agent's is as absent as none.
+async fn existing(app: &App, role: &RoleBlock, id: &str) -> Result<Record<Assignment>, HttpError> {
+    let key = assignment::key(&role.company_id, id).map_err(|_| HttpError::not_found())?;
+    let found: Option<Record<Assignment>> = app.records.get_as(&key).await?;
+    found.filter(|found| found.value.agent_id == role.id).ok_or_else(HttpError::not_found)
+}
+
+async fn put(
+    app: &App,
+    principal: &Principal,
+    role: &RoleBlock,
+    id: &str,
+    head: &request::Parts,
+    body: Body,
+) -> Handled {
+    let assignment = read(app, principal, role, id, head, body).await?;
+    let key = assignment::key(&role.company_id, id)?;
+    for _ in 0..ATTEMPTS {
+        let found: Option<Record<Assignment>> = app.records.get_as(&key).await?;
+        if found.as_ref().is_some_and(|found| found.value.agent_id != role.id) {
+            return Err(HttpError::conflict("this id is taken"));
+        }
+        let version = found.as_ref().map(|found| found.version);
+        let precondition = resource::check_conditions(&head.headers, version)?;
+        if found.is_none() {
+            check_room(app, role).await?;
+        }
+        match app.records.put_as(&key, &assignment, precondition).await {
+            Ok(version) => {
+                sync(app, &role.company_id, id).await;
+                let updated = app.pulse.now().into();
+                let saved = Record { id: id.to_owned(), version, updated, value: assignment };
+                return resource::saved(&head.uri, found.is_none(), version, &view(app, saved).await?);
+            }
+            Err(StoreError::Conflict { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Err(resource::contended())
+}
+
+/// Of calls side by side each may find room; the bound is against loops, not exact.
+async fn check_room(app: &App, role: &RoleBlock) -> Result<(), HttpError> {
+    let list = List { limit: Some(MAX_ASSIGNMENTS), ..List::default() };
+    let found = of_agent(&*app.records, &role.company_id, &role.id, &list).await?;
+    if found.items.len() < MAX_ASSIGNMENTS {
+        return Ok(());
+    }
+    Err(HttpError::conflict(format!(
+        "the agent has {MAX_ASSIGNMENTS} assignments already, which is the most"
+    )))
+}
+
+/// Reads an assignment, which is the caller's own, of a tool that the agent may use.
+async fn read(
+    app: &App,
+    principal: &Principal,
+    role: &RoleBlock,
+    id: &str,
+    head: &request::Parts,
+    body: Body,
+) -> Result<Assignment, HttpError> {
+    let mut given = resource::read_object(app, &head.headers, body).await?;
+    let in_path = |name: &'static str| move || HttpError::invalid(name, "must be the one in the path");
+    let not_yours =
+        |name: &'static str| move || HttpError::forbidden(format!("{name} must be the caller's own"));
+    resource::settle_id(&mut given, "id", id, in_path("id"))?;
+    resource::settle_id(&mut given, "agentId", &role.id, in_path("agentId"))?;
+    resource::settle_id(&mut given, "companyId", &principal.company_id, not_yours("companyId"))?;
+    resource::settle_id(&mut given, "userId", &principal.user_id, not_yours("userId"))?;
+    let file = resource::check_as_import("assignments", given)?;
+    let assignment = file.assignments.into_iter().next();
+    let assignment = assignment.ok_or_else(|| HttpError::internal("an assignment is gone from its file"))?;
+    let context = ExecutionContext {
+        user_id: principal.user_id.clone(),
+        company_id: principal.company_id.clone(),
+        agent_id: role.id.clone(),
+        caller: Caller::Proactive,
+        ..ExecutionContext::default()
+    };
+    let known = app.pulse.tools.list(&context).await.map_err(HttpError::internal)?;
+    let is_known = known.iter().any(|tool| tool.name == assignment.tool_id);
+    if !is_known || !allowed_later(role).contains(&assignment.tool_id) {
+        return Err(HttpError::invalid("toolId", "names no tool that this agent may use"));
+    }
+    Ok(assignment)
+}
+
+async fn delete(app: &App, role: &RoleBlock, id: &str, head: &request::Parts) -> Handled {
+    for _ in 0..ATTEMPTS {
+        let found = existing(app, role, id).await?;
+        let precondition = resource::check_conditions(&head.headers, Some(found.version))?;
+        match app.records.delete(&assignment::key(&role.company_id, id)?, precondition).await {
+            Ok(_) => {
+                sync(app, &role.company_id, id).await;
+                return Ok(resource::no_content());
+            }
+            Err(StoreError::Conflict { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Err(resource::contended())
+}
+
+/// Tells the scheduler, if it is there to be told.
+async fn sync(app: &App, company_id: &str, id: &str) {
+    let Ok(pulse) = app.pulse.client() else { return };
+    let synced = assignment::sync(&*app.records, pulse, (company_id, id), app.pulse.now()).await;
+    if let Err(error) = synced {
+        tracing::warn!(%error, id, "an assignment is out of step with the scheduler");
+    }
+}
+
+/// Removes all assignments of an agent and cancels their jobs.
+pub(super) async fn remove_all(app: &App, company_id: &str, agent: &str) -> Result<(), StoreError> {
+    let mut list = List { limit: Some(MAX_PAGE), ..List::default() };
+    loop {
+        let page = of_agent(&*app.records, company_id, agent, &list).await?;
+        for record in page.items {
+            app.records.delete(&assignment::key(company_id, &record.id)?, Precondition::Any).await?;
+            sync(app, company_id, &record.id).await;
+        }
+        list.cursor = page.next_cursor;
+        if list.cursor.is_none() {
+            return Ok(());
+        }
+    }
+}

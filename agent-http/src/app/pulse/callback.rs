@@ -1,0 +1,203 @@
+//! `POST /api/pulse/callback`: an occurrence is due.
+//!
+//! What the answer's status tells the scheduler:
+//!
+//! | status | when | and so |
+//! |---|---|---|
+//! | 200 | it is done, now or before | it is complete |
+//! | 400, 422 | it can never be done: an unknown tool, wrong arguments, an agent without a backend | it is given up |
+//! | 410 | the agent is gone, or the assignment is gone or switched off | the job is cancelled |
+//! | 401 | a credential is missing or wrong, or too old | it is tried again |
+//! | 409 | somebody is at it, or a tool met a change by others | it is tried again, after `Retry-After` |
+//! | 429 | too much is going on | it is tried again, after `Retry-After` |
+//! | 500, 502, 504 | a store, a tool or a backend failed, or took too long | it is tried again |
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use agent_core::job::Delivery;
+use agent_core::pulse::occurrence::{self, Claim, Claimed, Mark, Work};
+use agent_core::pulse::{JobRequest, PulseError, assignment};
+use agent_core::records::{StoreError, Write};
+use agent_core::schedule::ScheduleSpec;
+use agent_core::tool::{FollowUp, ToolOutput};
+use http::{Request, StatusCode};
+use serde_json::json;
+use tokio::time;
+use tracing::Instrument;
+
+use super::super::{App, answer};
+use super::run::{self, Effect};
+use crate::auth::{AuthError, BearerGate};
+use crate::error::{Code, HttpError};
+use crate::request::{BodyLimits, Handled, parse_json, read_json_bytes};
+use crate::serve::Body;
+use crate::webhook;
+
+/// The most bytes of a callback: the largest payload, and what is beside it.
+const MAX_BYTES: usize = 128 * 1024;
+/// How much longer a claim lasts than the work may take: for the note of it.
+const MARGIN: Duration = Duration::from_secs(30);
+/// How long the scheduler is told to wait at most while somebody is at it, so that the end is noticed soon.
+const LONGEST_WAIT: Duration = Duration::from_secs(15);
+/// The shortest delay of a follow-up: that of an interval.
+const SHORTEST_DELAY_MS: u64 = 1_000;
+
+/// What came of an occurrence.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::app) enum Worked {
+    /// Its effect has happened now.
+    Now,
+    /// Its effect had happened before.
+    Before,
+}
+
+pub(super) async fn post(app: &Arc<App>, request: Request<Body>) -> Handled {
+    let side = &app.pulse;
+    side.client()?;
+    let (head, body) = request.into_parts();
+    let mut secrets = side.secrets.iter().cloned();
+    let secret = secrets.next().ok_or(PulseError::NotConfigured)?;
+    BearerGate::during_rotation(secret, secrets.next()).check(&head.headers)?;
+    let limits = BodyLimits { bytes: MAX_BYTES.min(app.body.bytes), ..app.body.clone() };
+    let bytes = read_json_bytes(&head.headers, body, &limits).await?;
+    let id = webhook::verify(&side.secrets, &head.headers, &bytes, side.clock.now()).map_err(|error| {
+        tracing::warn!(%error, "a callback's signature does not hold");
+        AuthError::Unauthenticated
+    })?;
+    let delivery: Delivery = parse_json(&bytes, app.json_depth)?;
+    if id != delivery.occurrence_key() {
+        return Err(HttpError::invalid("webhook-id", "is not that of the occurrence"));
+    }
+    let body = json!({"jobId": delivery.job_id, "occurrence": delivery.occurrence});
+    let worked = work(app, delivery, true).await?;
+    let mut body = body;
+    body["status"] = if worked == Worked::Now { "done" } else { "doneBefore" }.into();
+    answer::json(StatusCode::OK, &body)
+}
+
+/// Makes the effect of an occurrence happen, unless it has happened. It goes on where nobody waits for it any
+/// more: half a run is worse than one whose end the scheduler learns at its next call.
+pub(in crate::app) async fn work(
+    app: &Arc<App>,
+    delivery: Delivery,
+    by_scheduler: bool,
+) -> Result<Worked, HttpError> {
+    delivery.payload.validate().map_err(|error| HttpError::invalid("the payload:", error))?;
+    let app = app.clone();
+    let working = async move { claimed(&app, &delivery, by_scheduler).await }.in_current_span();
+    tokio::spawn(working).await.map_err(HttpError::internal)?
+}
+
+async fn claimed(app: &App, delivery: &Delivery, by_scheduler: bool) -> Result<Worked, HttpError> {
+    let side = &app.pulse;
+    let Ok(_permit) = side.running.try_acquire() else {
+        return Err(HttpError::rate_limited(Some(LONGEST_WAIT)));
+    };
+    let payload = &delivery.payload;
+    let which = (&*delivery.job_id, delivery.occurrence);
+    let lease = side.deadline + MARGIN;
+    let claim = occurrence::claim(&*app.records, &payload.company_id, which, side.now(), lease).await?;
+    match claim {
+        Claimed::Done => return Ok(Worked::Before),
+        Claimed::Busy(left) => {
+            let wait = left.clamp(Duration::from_secs(1), LONGEST_WAIT);
+            return Err(HttpError::conflict("this occurrence is being worked on").retry_after(wait));
+        }
+        Claimed::Mine(claim, Work::FollowUp(request)) => follow_up(app, claim, *request).await?,
+        Claimed::Mine(claim, Work::Run) => effect(app, claim, delivery).await?,
+    }
+    if let Some(id) = &payload.assignment_id {
+        let whose = (&*payload.company_id, &**id);
+        let noted = assignment::remember_run(&*app.records, whose, which, by_scheduler, side.now()).await;
+        if let Err(error) = noted {
+            tracing::warn!(%error, "which occurrence is next is not remembered");
+        }
+    }
+    Ok(Worked::Now)
+}
+
+async fn effect(app: &App, mut claim: Claim, delivery: &Delivery) -> Result<(), HttpError> {
+    let side = &app.pulse;
+    let effect = match time::timeout(side.deadline, run::effect(app, delivery)).await {
+        Ok(effect) => effect,
+        Err(_) => {
+            let detail = format!("the run did not end within {} ms", side.deadline.as_millis());
+            Err(HttpError::new(Code::BackendTimeout, detail))
+        }
+    };
+    match effect {
+        Ok(Effect::Told(writes)) => commit(app, &claim, writes).await,
+        Ok(Effect::Called(output)) => match wanted(app, delivery, &output) {
+            None => commit(app, &claim, Vec::new()).await,
+            Some(request) => {
+                let until = until(app);
+                let mark = Mark::FollowUp { until, request: Box::new(request.clone()) };
+                claim.note(&*app.records, &mark).await?;
+                follow_up(app, claim, request).await
+            }
+        },
+        Err(error) => {
+            // Where this cannot be noted, the claim ends by itself.
+            if let Err(fault) = claim.note(&*app.records, &Mark::Failed { at: side.now() }).await {
+                tracing::warn!(error = %fault, "that an occurrence has failed is not noted");
+            }
+            Err(error)
+        }
+    }
+}
+
+fn until(app: &App) -> jiff::Timestamp {
+    app.pulse.now().saturating_add(MARGIN).unwrap_or(jiff::Timestamp::MAX)
+}
+
+/// Notes that it is done, together with what belongs to it.
+async fn commit(app: &App, claim: &Claim, mut writes: Vec<Write>) -> Result<(), HttpError> {
+    writes.push(claim.write(&Mark::Done { at: app.pulse.now() })?);
+    match app.records.commit(writes).await {
+        Ok(_) => Ok(()),
+        Err(error @ StoreError::Conflict { .. }) => {
+            let taken = "the occurrence was taken over by somebody else, for it took too long";
+            Err(HttpError::conflict(taken).retry_after(LONGEST_WAIT).because(error))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The job that a tool's result asks for, if it can be.
+fn wanted(app: &App, delivery: &Delivery, output: &ToolOutput) -> Option<JobRequest> {
+    let FollowUp { delay_ms, execute_at, arguments } = output.wanted_follow_up()?;
+    let mut payload = delivery.payload.clone();
+    payload.arguments = arguments.or(payload.arguments);
+    let schedule = ScheduleSpec {
+        delay_ms: delay_ms.map(|delay| delay.max(SHORTEST_DELAY_MS)),
+        execute_at,
+        timezone: payload.timezone.clone(),
+        ..ScheduleSpec::default()
+    };
+    let resolved = schedule.resolve(app.pulse.now()).map_err(|error| error.to_string());
+    if let Err(error) = resolved.and(payload.validate().map_err(|error| error.to_string())) {
+        tracing::warn!(error, tool = payload.tool_id, "a tool asks for a follow-up that cannot be");
+        return None;
+    }
+    // The same for every attempt at the occurrence, so that there is one follow-up of it.
+    let idempotency_key = Some(format!("followUp:{}", delivery.occurrence_key()));
+    Some(JobRequest { idempotency_key, ..JobRequest::new(payload, schedule) })
+}
+
+/// Makes the job, and notes that all is done. What cannot be made now is made at the next attempt, without the
+/// tool being called again.
+async fn follow_up(app: &App, mut claim: Claim, request: JobRequest) -> Result<(), HttpError> {
+    match app.pulse.client()?.schedule_job(&request).await {
+        Ok(_) => {}
+        Err(error @ (PulseError::Invalid(_) | PulseError::Conflict(_) | PulseError::NotFound)) => {
+            tracing::warn!(%error, "the scheduler does not take a follow-up");
+        }
+        Err(error) => {
+            let mark = Mark::FollowUp { until: app.pulse.now(), request: Box::new(request) };
+            claim.note(&*app.records, &mark).await?;
+            return Err(error.into());
+        }
+    }
+    commit(app, &claim, Vec::new()).await
+}

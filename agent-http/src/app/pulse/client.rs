@@ -1,0 +1,197 @@
+//! The scheduler over HTTP.
+
+use std::time::Duration;
+
+use agent_core::error::Failure;
+use agent_core::job::{JobFilter, JobView, Scope};
+use agent_core::pulse::{Cancelled, JobRequest, JobViews, Pulse, PulseError, Scheduled};
+use agent_core::role::Secret;
+use agent_core::schedule::ScheduleSpec;
+use async_trait::async_trait;
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, HeaderValue};
+use http::{Method, StatusCode};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use url::Url;
+
+use crate::outbound::{Outbound, Trust};
+
+/// How long the scheduler may take to answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// The most bytes of an answer: a page of two hundred jobs, each with the largest payload.
+const MAX_ANSWER_BYTES: usize = 24 << 20;
+
+/// The scheduler at `PULSE_URL`, which the operator has set and so may be anywhere. The secret goes there alone.
+///
+/// What the scheduler says is wrong is not repeated: where something else answers at that address, its words
+/// could hold anything that was sent.
+#[derive(Debug, Clone)]
+pub struct PulseClient {
+    outbound: Outbound,
+    url: Url,
+    secret: Secret,
+}
+
+impl PulseClient {
+    /// A client of the scheduler at `url`, which asks for `secret`.
+    pub fn new(outbound: Outbound, url: Url, secret: Secret) -> Self {
+        Self { outbound, url, secret }
+    }
+
+    fn url(&self, path: &[&str], query: &[(&str, &str)]) -> Url {
+        let mut url = self.url.clone();
+        if let Ok(mut segments) = url.path_segments_mut() {
+            segments.pop_if_empty().extend(path);
+        }
+        if !query.is_empty() {
+            url.query_pairs_mut().extend_pairs(query);
+        }
+        url
+    }
+
+    async fn ask<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        url: &Url,
+        body: Option<Vec<u8>>,
+    ) -> Result<T, PulseError> {
+        let request = self.outbound.request(method, url, Trust::Operator).map_err(unavailable)?;
+        let mut request = request.header_timeout(PATIENCE).bearer(&self.secret).map_err(unavailable)?;
+        if let Some(body) = body {
+            request = request
+                .header(CONTENT_TYPE, HeaderValue::from_static("application/json"))
+                .body(Bytes::from(body));
+        }
+        let response = request.send().await.map_err(unavailable)?;
+        let status = response.status;
+        let answer = response.read_limited(MAX_ANSWER_BYTES, PATIENCE).await.map_err(unavailable)?;
+        if !status.is_success() {
+            return Err(refusal(status));
+        }
+        serde_json::from_slice(&answer).map_err(|error| {
+            // The message of a parser's error could quote what was read.
+            PulseError::Refused(format!("its answer cannot be read at column {}", error.column()).into())
+        })
+    }
+}
+
+fn unavailable(failure: Failure) -> PulseError {
+    PulseError::Unavailable(failure.into())
+}
+
+fn refusal(status: StatusCode) -> PulseError {
+    match status.as_u16() {
+        404 => PulseError::NotFound,
+        400 | 413 | 415 | 422 => PulseError::Invalid("the scheduler does not take this job".to_owned()),
+        409 => PulseError::Conflict("the job is over, or has been asked for otherwise".to_owned()),
+        401 | 403 | 405 | 406 => PulseError::Refused(format!("it answers {status}").into()),
+        _ => PulseError::Unavailable(format!("it answers {status}").into()),
+    }
+}
+
+fn of_scope(scope: &Scope) -> Vec<(&str, &str)> {
+    let parts = [("companyId", &scope.company), ("userId", &scope.user)];
+    parts.into_iter().filter_map(|(name, value)| Some((name, value.as_deref()?))).collect()
+}
+
+fn json(value: &impl serde::Serialize) -> Result<Option<Vec<u8>>, PulseError> {
+    serde_json::to_vec(value).map(Some).map_err(|error| PulseError::Invalid(error.to_string()))
+}
+
+#[derive(Deserialize)]
+struct Count {
+    cancelled: u64,
+}
+
+#[async_trait]
+impl Pulse for PulseClient {
+    async fn schedule_job(&self, job: &JobRequest) -> Result<Scheduled, PulseError> {
+        self.ask(Method::POST, &self.url(&["jobs"], &[]), json(job)?).await
+    }
+
+    async fn get_job(&self, scope: &Scope, id: &str) -> Result<JobView, PulseError> {
+        self.ask(Method::GET, &self.url(&["jobs", id], &of_scope(scope)), None).await
+    }
+
+    async fn cancel_job(&self, scope: &Scope, id: &str) -> Result<Cancelled, PulseError> {
+        self.ask(Method::DELETE, &self.url(&["jobs", id], &of_scope(scope)), None).await
+    }
+
+    async fn reschedule_job(
+        &self,
+        scope: &Scope,
+        id: &str,
+        schedule: &ScheduleSpec,
+    ) -> Result<Scheduled, PulseError> {
+        let url = self.url(&["jobs", id, "reschedule"], &of_scope(scope));
+        self.ask(Method::POST, &url, json(schedule)?).await
+    }
+
+    async fn cancel_jobs_for_tool(&self, scope: &Scope, tool: &str) -> Result<u64, PulseError> {
+        let mut query = of_scope(scope);
+        query.push(("toolId", tool));
+        self.ask(Method::DELETE, &self.url(&["jobs"], &query), None).await.map(|count: Count| count.cancelled)
+    }
+
+    async fn cancel_jobs_for_assignment(&self, scope: &Scope, assignment: &str) -> Result<u64, PulseError> {
+        let mut query = of_scope(scope);
+        query.push(("assignmentId", assignment));
+        self.ask(Method::DELETE, &self.url(&["jobs"], &query), None).await.map(|count: Count| count.cancelled)
+    }
+
+    async fn get_jobs(
+        &self,
+        filter: &JobFilter,
+        cursor: Option<&str>,
+        limit: usize,
+    ) -> Result<JobViews, PulseError> {
+        let limit = limit.to_string();
+        let mut query = of_scope(&filter.scope);
+        let more = [
+            ("toolId", filter.tool.as_deref()),
+            ("assignmentId", filter.assignment.as_deref()),
+            ("state", filter.state.map(|state| state.as_str())),
+            ("cursor", cursor),
+            ("limit", Some(&*limit)),
+        ];
+        query.extend(more.into_iter().filter_map(|(name, value)| Some((name, value?))));
+        self.ask(Method::GET, &self.url(&["jobs"], &query), None).await
+    }
+
+    async fn check_pulse_health(&self) -> Result<(), PulseError> {
+        #[derive(Deserialize)]
+        struct Health {
+            status: String,
+        }
+        let health: Health = self.ask(Method::GET, &self.url(&["health"], &[]), None).await?;
+        match health.status.as_str() {
+            "ok" => Ok(()),
+            _ => Err(PulseError::Unavailable("it says that it is not well".into())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use agent_core::pulse::owner;
+
+    use super::*;
+    use crate::outbound::OutboundConfig;
+
+    #[test]
+    fn addresses_keep_the_operators_path_and_escape_what_others_say() {
+        let outbound = Outbound::new(OutboundConfig::default()).expect("a client");
+        for (base, expected) in [
+            ("http://pulse.internal:3002", "http://pulse.internal:3002/jobs/..%2Fx%3Fa%23b"),
+            ("https://example.com/scheduler/", "https://example.com/scheduler/jobs/..%2Fx%3Fa%23b"),
+        ] {
+            let url = Url::parse(base).expect("an address");
+            let client = PulseClient::new(outbound.clone(), url, Secret::new("0123456789abcdef"));
+            assert_eq!(client.url(&["jobs", "../x?a#b"], &[]).as_str(), expected);
+            let scope = owner("c&d", "u");
+            let url = client.url(&["jobs"], &of_scope(&scope));
+            assert!(url.as_str().ends_with("/jobs?companyId=c%26d&userId=u"), "{url}");
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! What a job has done: a tool called, or an agent asked, as the person for whom the job is.
+
+use std::sync::Arc;
+
+use agent_core::job::{Delivery, JobKind, JobPayload};
+use agent_core::message::Message;
+use agent_core::pulse::assignment::{self, Assignment};
+use agent_core::records::{RecordsExt, StoreError, Write};
+use agent_core::role::RoleBlock;
+use agent_core::tool::{Caller, ExecutionContext, NoProgress, ToolError, ToolOutput, ToolRegistry};
+use agent_core::tools::{AllowedTools, allowed_later};
+use agent_core::turn::{Principal, TurnError, TurnRequest, run_turn};
+use agent_core::workspace::{
+    self, MAX_NOTIFICATION_BYTES, MAX_TITLE_BYTES, WorkspaceError, notification_writes,
+};
+use serde_json::Value;
+
+use super::super::App;
+use crate::error::{Code, HttpError};
+use crate::stream;
+
+/// The most bytes of a run's text, arguments and results together.
+const MAX_RUN_BYTES: usize = 4 << 20;
+/// Why a turn is run, as the agent is told.
+const TRIGGER: &str = "a scheduled job";
+
+/// What has happened.
+pub(super) enum Effect {
+    /// A tool was called.
+    Called(ToolOutput),
+    /// An agent was asked, and these writes tell the person what it answered.
+    Told(Vec<Write>),
+}
+
+/// Does what the job is for.
+///
+/// # Errors
+/// What tells the scheduler whether to try again.
+pub(super) async fn effect(app: &App, delivery: &Delivery) -> Result<Effect, HttpError> {
+    let payload = &delivery.payload;
+    let role = role(app, payload).await?;
+    check_assignment(app, payload).await?;
+    let context = context(app, delivery, &role).await?;
+    match payload.kind {
+        JobKind::Tool => call(app, payload, &role, &context).await.map(Effect::Called),
+        JobKind::Agent => ask(app, payload, &role, &context).await.map(Effect::Told),
+    }
+}
+
+fn gone(what: &'static str) -> HttpError {
+    HttpError::new(Code::Gone, what)
+}
+
+async fn role(app: &App, payload: &JobPayload) -> Result<Arc<RoleBlock>, HttpError> {
+    let role = match app.roles.role(&payload.company_id, &payload.agent_id).await {
+        // What cannot be an identifier is nobody's.
+        Err(StoreError::Invalid(_)) => None,
+        role => role?,
+    };
+    role.ok_or_else(|| gone("the agent is gone"))
+}
+
+/// An assignment that is gone or switched off has no job, whatever the scheduler still knows.
+async fn check_assignment(app: &App, payload: &JobPayload) -> Result<(), HttpError> {
+    let Some(id) = &payload.assignment_id else { return Ok(()) };
+    let key = assignment::key(&payload.company_id, id)?;
+    let found = app.records.get_as::<Assignment>(&key).await?.map(|record| record.value);
+    let stands = found.is_some_and(|found| {
+        found.schedule.enabled && found.user_id == payload.user_id && found.agent_id == payload.agent_id
+    });
+    if stands { Ok(()) } else { Err(gone("the assignment is gone or switched off")) }
+}
+
+async fn context(app: &App, delivery: &Delivery, role: &RoleBlock) -> Result<ExecutionContext, HttpError> {
+    let payload = &delivery.payload;
+    let timezone = match &payload.timezone {
+        Some(zone) => Some(zone.clone()),
+        None => {
+            let user = workspace::user(&*app.records, &payload.company_id, &payload.user_id).await?;
+            user.and_then(|user| user.timezone)
+        }
+    };
+    Ok(ExecutionContext {
+        user_id: payload.user_id.clone(),
+        company_id: payload.company_id.clone(),
+        agent_id: role.id.clone(),
+        agent_name: Some(role.name.clone()).filter(|name| !name.is_empty()),
+        todo_list_id: payload.todo_list_id.clone(),
+        timezone,
+        thread_id: delivery.job_id.clone(),
+        // The same in every attempt, for tools that make their own effects happen once.
+        run_id: delivery.occurrence_key(),
+        caller: Caller::Proactive,
+    })
+}
+
+async fn call(
+    app: &App,
+    payload: &JobPayload,
+    role: &RoleBlock,
+    context: &ExecutionContext,
+) -> Result<ToolOutput, HttpError> {
+    let name = payload.tool_id.as_deref().unwrap_or_default();
+    let tools = AllowedTools::new(app.pulse.tools.clone(), allowed_later(role));
+    let arguments = Value::Object(payload.arguments.clone().unwrap_or_default());
+    match tools.call(context, name, arguments, &NoProgress).await {
+        Ok(ToolOutput { is_error: true, .. }) => {
+            Err(HttpError::new(Code::BackendFailed, "the tool says that it has failed"))
+        }
+        Ok(output) => Ok(output),
+        Err(error) => Err(refusal(error)),
+    }
+}
+
+fn refusal(error: ToolError) -> HttpError {
+    let text = error.to_string();
+    match error {
+        ToolError::Unknown(_) | ToolError::InvalidArguments(_) | ToolError::NotFound(_) => {
+            HttpError::new(Code::InvalidRequest, text)
+        }
+        ToolError::Conflict(_) => HttpError::conflict(text),
+        ToolError::Unavailable(_) => HttpError::new(Code::BackendFailed, text),
+        error => HttpError::internal(error),
+    }
+}
+
+async fn ask(
+    app: &App,
+    payload: &JobPayload,
+    role: &RoleBlock,
+    context: &ExecutionContext,
+) -> Result<Vec<Write>, HttpError> {
+    let principal = Principal::new(&*payload.user_id, &*payload.company_id, Caller::Proactive);
+    let message = Message::user(payload.message.clone().unwrap_or_default());
+    let turn = TurnRequest {
+        thread_id: context.thread_id.clone(),
+        todo_list_id: payload.todo_list_id.clone(),
+        timezone: payload.timezone.clone(),
+        trigger: Some(TRIGGER.to_owned()),
+        ..TurnRequest::new(&*payload.agent_id, vec![message])
+    };
+    let events = run_turn(&app.platform, &principal, turn).await.map_err(|error| match error {
+        TurnError::AgentNotFound => gone("the agent is gone"),
+        error => error.into(),
+    })?;
+    let answer = stream::collect(events, MAX_RUN_BYTES).await?.output;
+    if answer.trim().is_empty() {
+        return Ok(Vec::new());
+    }
+    let text = cut(&answer, MAX_NOTIFICATION_BYTES);
+    let name = role.name.lines().next().map(|line| line.replace(char::is_control, " "));
+    let title = name.filter(|name| !name.trim().is_empty()).unwrap_or_else(|| "A scheduled job".to_owned());
+    let title = cut(&title, MAX_TITLE_BYTES);
+    let told = notification_writes(&*app.records, context, &title, Some(&text), app.pulse.now()).await;
+    match told {
+        Ok((_, writes)) => Ok(writes),
+        Err(WorkspaceError::Store(error)) => Err(error.into()),
+        Err(error) => Err(HttpError::internal(error)),
+    }
+}
+
+/// As much of a text as there is room for, with a mark where it was cut.
+fn cut(text: &str, bytes: usize) -> String {
+    const MARK: char = '…';
+    let text = text.trim();
+    if text.len() <= bytes {
+        return text.to_owned();
+    }
+    let mut cut = text[..text.floor_char_boundary(bytes - MARK.len_utf8())].to_owned();
+    cut.push(MARK);
+    cut
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_cut_between_characters() {
+        for (text, bytes, expected) in
+            [("abc", 3, "abc"), (" abc ", 3, "abc"), ("abcdef", 5, "ab…"), ("aüüü", 6, "aü…")]
+        {
+            assert_eq!(cut(text, bytes), expected);
+            assert!(cut(text, bytes).len() <= bytes);
+        }
+    }
+}

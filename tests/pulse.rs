@@ -1,0 +1,170 @@
+//! The application's side of the scheduler: what it asks for, what it is called back for, and what happens once.
+
+mod assignments;
+mod callback;
+mod cron;
+mod routes;
+mod runs;
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use agent_core::job::{JobStore, MemoryJobs};
+use agent_core::records::{Key, List, RecordsExt};
+use agent_core::role::Secret;
+use agent_core::tool::ExecutionContext;
+use agent_core::workspace::{TodoList, notifications};
+use agent_http::webhook;
+use agentd::stores::Stores;
+use reqwest::Response;
+use serde_json::{Value, json};
+
+use crate::support::server::{self, PULSE_SECRET, Server, session};
+use crate::support::{PATIENCE, client};
+
+const PREVIOUS: &str = "pulse-before-canary-0123456789";
+const CRON_SECRET: &str = "cron-canary-0123456789";
+const OWNER: (&str, &str) = ("u1", "c1");
+const COLLEAGUE: (&str, &str) = ("u2", "c1");
+const STRANGER: (&str, &str) = ("u3", "c2");
+
+/// A workspace of two companies; the agent `a1` has a model at `base_url`, `silent` has none.
+fn workspace(base_url: &str) -> Value {
+    let role =
+        json!({"mcpPreset": ["createTodo", "readNotifications", "scheduleTool", "cancelScheduledTool"]});
+    json!({
+        "users": [{"id": "u1", "companyId": "c1", "timezone": "Europe/Berlin"}],
+        "agents": [
+            {"id": "a1", "name": "Gardener", "ownerId": "u1", "companyId": "c1", "content": role,
+                "children": [{"name": "EmbeddedAI", "content":
+                    {"provider": "openai", "model": "m", "baseUrl": base_url, "apiKey": "role-key-canary"}}]},
+            {"id": "silent", "ownerId": "u1", "companyId": "c1"},
+            {"id": "z1", "ownerId": "u3", "companyId": "c2"}
+        ],
+        "todoLists": [{"id": "l1", "ownerId": "u1", "companyId": "c1", "name": "Mine", "todos": []}]
+    })
+}
+
+/// A port that nobody listens on.
+fn free_port() -> u16 {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    listener.local_addr().expect("it listens").port()
+}
+
+/// An application over stores, with a scheduler at an address and `settings` over the defaults.
+async fn app(stores: &Stores, pulse_url: &str, port: u16, settings: &[(&str, &str)]) -> Server {
+    let port = port.to_string();
+    let mut all = vec![
+        ("PORT", &*port),
+        ("PULSE_URL", pulse_url),
+        ("PULSE_SECRET", PULSE_SECRET),
+        ("PULSE_SECRET_PREVIOUS", PREVIOUS),
+        ("CRON_SECRET", CRON_SECRET),
+    ];
+    all.extend(settings);
+    server::app_over(stores.clone(), &all).await
+}
+
+/// Both services, which know each other.
+struct Bench {
+    app: Server,
+    scheduler: Server,
+    stores: Stores,
+}
+
+async fn open(base_url: &str, settings: &[(&str, &str)]) -> Bench {
+    let jobs: Arc<dyn JobStore> = Arc::new(MemoryJobs::default());
+    let (stores, port) = (server::stores(&workspace(base_url)).await, free_port());
+    let callback = format!("http://127.0.0.1:{port}/api/pulse/callback");
+    let scheduler = server::scheduler(jobs, &callback, &[]).await;
+    let app = app(&stores, &scheduler.url(""), port, settings).await;
+    Bench { app, scheduler, stores }
+}
+
+/// An application whose scheduler does not answer.
+async fn alone(base_url: &str, settings: &[(&str, &str)]) -> (Server, Stores) {
+    let stores = server::stores(&workspace(base_url)).await;
+    let nobody = format!("http://127.0.0.1:{}", free_port());
+    (app(&stores, &nobody, 0, settings).await, stores)
+}
+
+/// A job that writes a todo down.
+fn create_todo(title: &str) -> Value {
+    json!({"kind": "tool", "userId": "u1", "companyId": "c1", "agentId": "a1", "toolId": "createTodo",
+        "arguments": {"title": title}, "todoListId": "l1"})
+}
+
+/// What the scheduler calls back with for an occurrence of a job.
+fn delivery(mut payload: Value, job: &str, occurrence: u64) -> Value {
+    payload["jobId"] = job.into();
+    payload["occurrence"] = occurrence.into();
+    payload["scheduledFor"] = "2026-01-01T00:00:00.000Z".into();
+    payload["attempt"] = 1.into();
+    payload
+}
+
+/// Calls back as the scheduler does.
+async fn call_back(app: &Server, delivery: &Value) -> Response {
+    let id = format!("{}:{}", delivery["jobId"].as_str().expect("an id"), delivery["occurrence"]);
+    let body = delivery.to_string();
+    let signed = webhook::sign(&Secret::new(PULSE_SECRET), &id, SystemTime::now(), body.as_bytes());
+    let mut request = app.request("POST", "/api/pulse/callback").bearer_auth(PULSE_SECRET);
+    for (name, value) in signed.expect("an id") {
+        request = request.header(name, value);
+    }
+    let request = request.header("content-type", "application/json").body(body);
+    request.send().await.expect("the application answers")
+}
+
+async fn ask(app: &Server, who: (&str, &str), method: &str, path: &str, body: Option<&Value>) -> Response {
+    let request = app.request(method, path).bearer_auth(session(who.0, who.1));
+    let request = body.into_iter().fold(request, |request, body| request.json(body));
+    request.send().await.expect("the application answers")
+}
+
+/// The scheduler's own view of a path, as its operator.
+async fn of_scheduler(scheduler: &Server, method: &str, path: &str, body: Option<&Value>) -> Value {
+    let request = client().request(method.parse().expect("a method"), scheduler.url(path));
+    let request = body.into_iter().fold(request, |request, body| request.json(body));
+    let response = request.bearer_auth(PULSE_SECRET).send().await.expect("the scheduler answers");
+    response.json().await.expect("JSON")
+}
+
+/// A response's JSON, of this status.
+async fn body(response: Response, status: u16) -> Value {
+    let given = response.status();
+    let text = response.text().await.expect("a whole body");
+    assert_eq!(given, status, "{text}");
+    assert!(!text.contains("canary"), "{text}");
+    serde_json::from_str(&text).expect("JSON")
+}
+
+/// The titles of the todos that there are.
+async fn todos(stores: &Stores) -> Vec<String> {
+    let key = Key::new("c1", "todoLists", "l1").expect("a key");
+    let list = stores.records.get_as::<TodoList>(&key).await.expect("read").expect("a list");
+    list.value.todos.into_iter().map(|todo| todo.title).collect()
+}
+
+/// What the user was told: title and text of each, the newest first.
+async fn told(stores: &Stores) -> Vec<(String, String)> {
+    let context =
+        ExecutionContext { user_id: "u1".into(), company_id: "c1".into(), ..ExecutionContext::default() };
+    let found = notifications(&*stores.records, &context, false, List::default()).await.expect("read");
+    let shown = found.items.into_iter().map(|record| record.value);
+    shown.map(|told| (told.title, told.text.unwrap_or_default())).collect()
+}
+
+/// Waits until something is as is wanted.
+async fn until<T, F: Future<Output = T>>(mut look: impl FnMut() -> F, wanted: impl Fn(&T) -> bool) -> T {
+    let waiting = async {
+        loop {
+            let now = look().await;
+            if wanted(&now) {
+                return now;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, waiting).await.expect("it comes to that in time")
+}

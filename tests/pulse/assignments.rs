@@ -1,0 +1,114 @@
+//! Assignments: who may save them, and what the scheduler knows of them.
+
+use super::*;
+use crate::support::problem;
+
+const NOWHERE: &str = "http://127.0.0.1:9/v1";
+const PATH: &str = "/api/agents/a1/assignments/s1";
+
+fn every_day(title: &str) -> Value {
+    json!({"toolId": "createTodo", "arguments": {"title": title}, "todoListId": "l1",
+        "schedule": {"enabled": true, "cron": "0 9 * * *", "timezone": "Europe/Berlin"}})
+}
+
+fn open_jobs(jobs: &Value) -> Vec<&Value> {
+    let jobs = jobs["jobs"].as_array().expect("jobs").iter();
+    jobs.filter(|job| job["state"] == "scheduled").collect()
+}
+
+#[tokio::test]
+async fn the_scheduler_knows_what_is_saved() {
+    let bench = open(NOWHERE, &[]).await;
+    let put = async |assignment: &Value, status| {
+        body(ask(&bench.app, OWNER, "PUT", PATH, Some(assignment)).await, status).await
+    };
+    let jobs = async || of_scheduler(&bench.scheduler, "GET", "/jobs?userId=u1&companyId=c1", None).await;
+    let made = put(&every_day("One"), 201).await;
+    assert_eq!((&made["sync"]["inStep"], &made["userId"]), (&json!(true), &json!("u1")));
+    let id = made["sync"]["jobId"].clone();
+    assert_eq!(open_jobs(&jobs().await)[0]["jobId"], id);
+    // Another time moves the job, other work replaces it, and switching off cancels it.
+    let mut later = every_day("One");
+    later["schedule"]["cron"] = "0 10 * * *".into();
+    assert_eq!(put(&later, 200).await["sync"]["jobId"], id);
+    assert_eq!(open_jobs(&jobs().await)[0]["schedule"]["cron"], "0 10 * * *");
+    let replaced = put(&every_day("Two"), 200).await["sync"]["jobId"].clone();
+    assert_ne!(replaced, id);
+    let now = jobs().await;
+    assert_eq!((open_jobs(&now).len(), &open_jobs(&now)[0]["jobId"]), (1, &replaced));
+    let mut off = every_day("Two");
+    off["schedule"]["enabled"] = false.into();
+    assert_eq!(put(&off, 200).await["sync"], json!({"inStep": true}));
+    assert!(open_jobs(&jobs().await).is_empty());
+    let on_again = put(&every_day("Two"), 200).await;
+    assert_eq!(open_jobs(&jobs().await)[0]["jobId"], on_again["sync"]["jobId"]);
+    let listed = body(ask(&bench.app, OWNER, "GET", "/api/agents/a1/assignments", None).await, 200).await;
+    assert_eq!(listed["assignments"], json!([on_again]));
+    assert_eq!(ask(&bench.app, OWNER, "DELETE", PATH, None).await.status(), 204);
+    assert!(open_jobs(&jobs().await).is_empty());
+    problem(ask(&bench.app, OWNER, "GET", PATH, None).await, 404, "NOT_FOUND").await;
+}
+
+#[tokio::test]
+async fn an_assignment_goes_with_its_agent() {
+    let bench = open(NOWHERE, &[]).await;
+    ask(&bench.app, OWNER, "PUT", PATH, Some(&every_day("One"))).await;
+    assert_eq!(ask(&bench.app, OWNER, "DELETE", "/api/agents/a1", None).await.status(), 204);
+    let jobs = of_scheduler(&bench.scheduler, "GET", "/jobs?userId=u1&companyId=c1", None).await;
+    assert_eq!(jobs["jobs"][0]["state"], "cancelled");
+    let again = json!({"content": {}});
+    assert_eq!(ask(&bench.app, OWNER, "PUT", "/api/agents/a1", Some(&again)).await.status(), 201);
+    problem(ask(&bench.app, OWNER, "GET", PATH, None).await, 404, "NOT_FOUND").await;
+}
+
+#[tokio::test]
+async fn what_cannot_be_saved_is_refused() {
+    let (app, _) = alone(NOWHERE, &[]).await;
+    let with = |name: &str, value: Value| {
+        let mut assignment = every_day("x");
+        assignment[name] = value;
+        assignment
+    };
+    for (assignment, status, code) in [
+        (with("toolId", json!("deleteTodo")), 400, "INVALID_REQUEST"),
+        (with("toolId", json!("none")), 400, "INVALID_REQUEST"),
+        (with("schedule", json!({"enabled": true})), 400, "INVALID_REQUEST"),
+        (with("schedule", json!({"enabled": true, "cron": "0 0 31 2 *"})), 400, "INVALID_REQUEST"),
+        (
+            with("schedule", json!({"enabled": true, "cron": "0 9 * * *", "timezone": "Mars/X"})),
+            400,
+            "INVALID_REQUEST",
+        ),
+        (with("id", json!("other")), 400, "INVALID_REQUEST"),
+        (with("agentId", json!("z1")), 400, "INVALID_REQUEST"),
+        (with("userId", json!("u2")), 403, "FORBIDDEN"),
+        (with("companyId", json!("c2")), 403, "FORBIDDEN"),
+    ] {
+        problem(ask(&app, OWNER, "PUT", PATH, Some(&assignment)).await, status, code).await;
+    }
+    for (who, status, code) in [(COLLEAGUE, 403, "FORBIDDEN"), (STRANGER, 404, "NOT_FOUND")] {
+        for (method, given) in [("GET", None), ("PUT", Some(every_day("x"))), ("DELETE", None)] {
+            problem(ask(&app, who, method, PATH, given.as_ref()).await, status, code).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_was_saved_while_the_scheduler_was_away_is_told_when_it_is_back() {
+    let (away, stores) = alone(NOWHERE, &[]).await;
+    let made = body(ask(&away, OWNER, "PUT", PATH, Some(&every_day("One"))).await, 201).await;
+    assert_eq!(made["sync"], json!({"inStep": false}));
+    let answer = ask(&away, OWNER, "GET", PATH, None).await;
+    let tag = answer.headers()["etag"].clone();
+    let stale = away.request("PUT", PATH).bearer_auth(session("u1", "c1")).header("if-match", "\"0\"");
+    problem(stale.json(&every_day("Two")).send().await.expect("an answer"), 412, "PRECONDITION_FAILED").await;
+
+    let jobs: Arc<dyn JobStore> = Arc::new(MemoryJobs::default());
+    let scheduler = server::scheduler(jobs, "http://127.0.0.1:9/callback", &[]).await;
+    let back = app(&stores, &scheduler.url(""), 0, &[]).await;
+    let look = || async { body(ask(&back, OWNER, "GET", PATH, None).await, 200).await };
+    let now = until(look, |now| now["sync"]["inStep"] == true).await;
+    let jobs = of_scheduler(&scheduler, "GET", "/jobs", None).await;
+    assert_eq!(open_jobs(&jobs)[0]["jobId"], now["sync"]["jobId"]);
+    assert_eq!(ask(&back, OWNER, "GET", PATH, None).await.headers()["etag"], tag, "telling is no change");
+}

@@ -1,0 +1,96 @@
+//! What pages ask: status, and one's own jobs.
+
+use super::*;
+use crate::support::problem;
+use crate::support::vendor::{Vendor, plain};
+
+const NOWHERE: &str = "http://127.0.0.1:9/v1";
+
+#[tokio::test]
+async fn without_a_scheduler_all_but_the_status_says_so() {
+    let app = server::app(&workspace(NOWHERE), &[]).await;
+    let status = body(ask(&app, OWNER, "GET", "/api/pulse/status", None).await, 200).await;
+    assert_eq!(
+        status,
+        json!({"configured": false, "missing": ["PULSE_URL", "PULSE_SECRET"], "healthy": false, "jobCount": 0})
+    );
+    for (method, path) in [
+        ("GET", "/api/pulse/jobs"),
+        ("DELETE", "/api/pulse/jobs/j1"),
+        ("POST", "/api/pulse/jobs/j1/reschedule"),
+        ("POST", "/api/pulse/callback"),
+    ] {
+        let answer = ask(&app, OWNER, method, path, None).await;
+        let told = problem(answer, 503, "PULSE_NOT_CONFIGURED").await;
+        assert_eq!(told["detail"], "Pulse not configured");
+    }
+    let stranger = app.request("GET", "/api/pulse/status").send().await.expect("an answer");
+    problem(stranger, 401, "UNAUTHENTICATED").await;
+}
+
+#[tokio::test]
+async fn jobs_are_their_owners_alone() {
+    let bench = open(NOWHERE, &[]).await;
+    let job = json!({"payload": create_todo("Far"), "delayMs": 3_600_000});
+    let made = of_scheduler(&bench.scheduler, "POST", "/jobs", Some(&job)).await;
+    let path = format!("/api/pulse/jobs/{}", made["jobId"].as_str().expect("an id"));
+    let reschedule = format!("{path}/reschedule");
+    let later = json!({"delayMs": 7_200_000});
+    for who in [COLLEAGUE, STRANGER, ("u1", "c2")] {
+        let listed = body(ask(&bench.app, who, "GET", "/api/pulse/jobs", None).await, 200).await;
+        assert_eq!(listed, json!({"jobs": []}));
+        problem(ask(&bench.app, who, "DELETE", &path, None).await, 404, "NOT_FOUND").await;
+        problem(ask(&bench.app, who, "POST", &reschedule, Some(&later)).await, 404, "NOT_FOUND").await;
+    }
+    let listed = body(ask(&bench.app, OWNER, "GET", "/api/pulse/jobs?limit=1", None).await, 200).await;
+    assert_eq!(listed["jobs"][0]["jobId"], made["jobId"]);
+    assert_eq!(listed["jobs"][0]["state"], "scheduled");
+    let status = body(ask(&bench.app, OWNER, "GET", "/api/pulse/status", None).await, 200).await;
+    assert_eq!(
+        (&status["configured"], &status["healthy"], &status["jobCount"]),
+        (&json!(true), &json!(true), &json!(1))
+    );
+    assert_eq!(status["callbackUrl"], bench.app.url("/api/pulse/callback"));
+    let moved = body(ask(&bench.app, OWNER, "POST", &reschedule, Some(&later)).await, 200).await;
+    assert_eq!(moved["jobId"], made["jobId"]);
+    assert_ne!(moved["executeAt"], made["executeAt"]);
+    let never = json!({"cron": "0 0 31 2 *"});
+    problem(ask(&bench.app, OWNER, "POST", &reschedule, Some(&never)).await, 400, "INVALID_REQUEST").await;
+    for _ in 0..2 {
+        let cancelled = body(ask(&bench.app, OWNER, "DELETE", &path, None).await, 200).await;
+        assert_eq!(cancelled["delivering"], false);
+    }
+    problem(ask(&bench.app, OWNER, "POST", &reschedule, Some(&later)).await, 409, "CONFLICT").await;
+}
+
+#[tokio::test]
+async fn what_answers_in_the_schedulers_place_is_not_repeated() {
+    let stores = server::stores(&workspace(NOWHERE)).await;
+    let echo = format!("{{\"code\":\"X\",\"detail\":\"{PULSE_SECRET}\"}}");
+    let whole = json!({"jobs": [{"jobId": "j", "state": "scheduled", "executeAt": "2026-01-01T00:00:00Z",
+        "createdAt": "2026-01-01T00:00:00Z", "occurrence": 1, "attempt": 0,
+        "schedule": {"executeAt": "2026-01-01T00:00:00Z"},
+        "payload": {"kind": "tool", "userId": "u2", "companyId": "c1", "agentId": "a1", "toolId": "secret-canary"}}]});
+    for (status, answered, expected, code) in [
+        ("400 Bad Request", &*echo, 400, "INVALID_REQUEST"),
+        ("401 Unauthorized", &echo, 502, "BACKEND_FAILED"),
+        ("404 Not Found", &echo, 404, "NOT_FOUND"),
+        ("409 Conflict", &echo, 409, "CONFLICT"),
+        ("500 Internal Server Error", &echo, 502, "BACKEND_UNREACHABLE"),
+        ("200 OK", &echo, 502, "BACKEND_FAILED"),
+        ("200 OK", "no JSON pulse-canary", 502, "BACKEND_FAILED"),
+        ("200 OK", &whole.to_string(), 200, ""),
+    ] {
+        let vendor = Vendor::start().await;
+        let path = "/jobs?companyId=c1&userId=u1&limit=50";
+        vendor.on(path, [plain(status, "", answered)]);
+        let app = app(&stores, &format!("http://{}", vendor.address), 0, &[]).await;
+        let answer = ask(&app, OWNER, "GET", "/api/pulse/jobs", None).await;
+        if expected == 200 {
+            assert_eq!(body(answer, 200).await, json!({"jobs": []}), "somebody else's job is not shown");
+            continue;
+        }
+        let told = problem(answer, expected, code).await.to_string();
+        assert!(!told.contains("canary"), "{told}");
+    }
+}
