@@ -63,8 +63,7 @@ impl Sessions {
 /// What holds for every statement.
 ///
 /// Plans are chosen by statistics, and those of a table through which jobs pass are out of date at every moment;
-/// each statement has an index that it is written for, so nothing else is offered. A plan that is kept would be that
-/// of a table of another size, and making one takes a tenth of a millisecond.
+/// each statement has an index that it is written for, so nothing else is offered.
 fn settings(options: &PostgresOptions) -> String {
     let statement = options.statement_timeout.as_millis().max(1);
     let lock = options.lock_timeout.as_millis().max(1);
@@ -78,7 +77,7 @@ fn settings(options: &PostgresOptions) -> String {
          SET idle_in_transaction_session_timeout = {statement};
          SET enable_seqscan = off;
          SET enable_bitmapscan = off;
-         SET plan_cache_mode = force_custom_plan;
+         SET plan_cache_mode = force_generic_plan;
          SET jit = off"
     )
 }
