@@ -5,6 +5,7 @@
 
 use std::ffi::OsStr;
 use std::fs;
+use std::net::TcpListener;
 use std::os::unix::fs::{MetadataExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -24,34 +25,49 @@ pub(crate) struct Cluster {
     user: Option<(u32, u32)>,
     /// The most bytes of a file, as of a disk that is full.
     file_bytes: Option<u64>,
+    port: u16,
+    /// Whether it listens on the loopback address too, with a certificate for `localhost`.
+    has_certificate: bool,
     server: Option<Child>,
 }
 
 impl Cluster {
     /// A server that runs.
     pub(crate) fn start() -> Self {
-        Self::start_with(None)
+        Self::start_with(None, false)
     }
 
     /// A server whose files cannot grow beyond a size.
     pub(crate) fn start_with_small_files(bytes: u64) -> Self {
-        Self::start_with(Some(bytes))
+        Self::start_with(Some(bytes), false)
     }
 
-    fn start_with(file_bytes: Option<u64>) -> Self {
+    /// A server that is also reached at [`address`](Self::address), encrypted or not.
+    pub(crate) fn start_with_certificate() -> Self {
+        Self::start_with(None, true)
+    }
+
+    fn start_with(file_bytes: Option<u64>, has_certificate: bool) -> Self {
         let folder = tempfile::Builder::new().prefix("pg").tempdir().expect("a folder");
         let is_root = fs::metadata(folder.path()).expect("metadata").uid() == 0;
         let user = is_root.then(|| account("postgres").or_else(|| account("nobody")).expect("a user"));
         if let Some((user, group)) = user {
             chown(folder.path(), Some(user), Some(group)).expect("given away");
         }
-        let mut cluster = Self { folder, programs: programs(), user, file_bytes, server: None };
+        // It is free now, and nobody is likely to take it before the server does.
+        let port = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
+        let port = if has_certificate { port.expect("a port").port() } else { 5432 };
+        let programs = programs();
+        let mut cluster = Self { folder, programs, user, file_bytes, port, has_certificate, server: None };
         let data = cluster.data();
         cluster.run("initdb", |command| {
             command
                 .args(["--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale=C", "-D"])
                 .arg(data);
         });
+        if has_certificate {
+            cluster.make_certificate();
+        }
         cluster.resume();
         cluster
     }
@@ -67,7 +83,37 @@ impl Cluster {
     /// The address of a database.
     pub(crate) fn url(&self, database: &str) -> String {
         let folder = self.folder.path().display().to_string().replace('/', "%2F");
-        format!("postgres://postgres@{folder}/{database}")
+        format!("postgres://postgres@{folder}:{}/{database}", self.port)
+    }
+
+    /// The address of a database over TCP, by a name of the loopback address.
+    pub(crate) fn address(&self, host: &str, database: &str) -> String {
+        format!("postgres://postgres@{host}:{}/{database}", self.port)
+    }
+
+    /// The certificate of a server that has one, which is its own authority.
+    pub(crate) fn certificate(&self) -> PathBuf {
+        self.folder.path().join("certificate.pem")
+    }
+
+    fn make_certificate(&self) {
+        let (certificate, key) = (self.certificate(), self.folder.path().join("key.pem"));
+        self.run("openssl", |command| {
+            command.args([
+                "req",
+                "-x509",
+                "-newkey",
+                "rsa:2048",
+                "-nodes",
+                "-days",
+                "2",
+                "-subj",
+                "/CN=localhost",
+            ]);
+            command.args(["-addext", "subjectAltName=DNS:localhost"]);
+            command.args(["-addext", "basicConstraints=critical,CA:FALSE"]);
+            command.arg("-keyout").arg(key).arg("-out").arg(certificate);
+        });
     }
 
     /// Starts the server again.
@@ -75,7 +121,15 @@ impl Cluster {
         let log = fs::File::options().create(true).append(true).open(self.log()).expect("a log");
         let mut command = self.command("postgres");
         command.arg("-D").arg(self.data()).arg("-k").arg(self.folder.path());
-        command.args(["-c", "listen_addresses=", "-c", "max_connections=60"]);
+        command.args(["-c", "max_connections=60", "-p", &self.port.to_string()]);
+        if self.has_certificate {
+            let folder = self.folder.path().display();
+            command.args(["-c", "listen_addresses=127.0.0.1", "-c", "ssl=on"]);
+            command.arg("-c").arg(format!("ssl_cert_file={folder}/certificate.pem"));
+            command.arg("-c").arg(format!("ssl_key_file={folder}/key.pem"));
+        } else {
+            command.args(["-c", "listen_addresses="]);
+        }
         command.stdout(Stdio::null()).stderr(log);
         self.server = Some(command.spawn().expect("the server is started"));
         let begun = Instant::now();
@@ -129,9 +183,10 @@ impl Cluster {
             words.extend(["--pdeathsig=QUIT", "--"].map(str::to_owned));
         }
         if let Some(bytes) = self.file_bytes.filter(|_| program == "postgres") {
-            words.extend([format!("prlimit"), format!("--fsize={bytes}"), "--".to_owned()]);
+            words.extend(["prlimit".to_owned(), format!("--fsize={bytes}"), "--".to_owned()]);
         }
-        words.push(self.programs.join(program).display().to_string());
+        let own = self.programs.join(program);
+        words.push(if own.is_file() { own.display().to_string() } else { program.to_owned() });
         let mut command = Command::new(&words[0]);
         // The server's folder is where its user may be.
         command.args(&words[1..]).current_dir(self.folder.path()).env("LC_ALL", "C");

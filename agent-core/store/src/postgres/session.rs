@@ -77,6 +77,7 @@ fn settings(options: &PostgresOptions) -> String {
          SET idle_in_transaction_session_timeout = {statement};
          SET enable_seqscan = off;
          SET enable_bitmapscan = off;
+         SET plan_cache_mode = force_generic_plan;
          SET jit = off"
     )
 }

@@ -108,3 +108,44 @@ async fn few_rights_are_enough(cluster: &Cluster) {
     let denied = opened.get(&Scope::default(), &made.id).await;
     assert_eq!(super::fault(denied).kind(), FaultKind::Denied);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn what_is_encrypted_is_verified() {
+    let cluster = Cluster::start_with_certificate();
+    let client = other(&cluster, "postgres").await;
+    let trusted = format!("sslrootcert={}", cluster.certificate().display());
+    for mode in ["require", "verify-ca", "verify-full"] {
+        let url = format!("{}?{trusted}&sslmode={mode}", cluster.address("localhost", "postgres"));
+        let opened = store(&url).await;
+        opened.insert(vec![job("acme", 5)]).await.expect("insert");
+        let asked =
+            "SELECT count(*) FILTER (WHERE ssl), count(*) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid)
+                     WHERE application_name = 'agentd'";
+        let row = client.query_one(asked, &[]).await.expect("read");
+        let (encrypted, all): (i64, i64) = (row.get(0), row.get(1));
+        assert!(encrypted == all && all >= 2, "{mode}: {encrypted} of {all} connections are encrypted");
+        drop(opened);
+        let left = "SELECT FROM pg_stat_activity WHERE application_name = 'agentd'";
+        while !client.query(left, &[]).await.expect("read").is_empty() {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    }
+    let localhost = cluster.address("localhost", "postgres");
+    let unknown = refused(&format!("{localhost}?sslmode=require")).await;
+    assert!(why(&unknown).contains("UnknownIssuer"), "{unknown:?}");
+    let another =
+        refused(&format!("{}?{trusted}&sslmode=require", cluster.address("127.0.0.1", "postgres"))).await;
+    assert!(why(&another).contains("not valid for name"), "{another:?}");
+    store(&localhost).await.insert(vec![job("acme", 6)]).await.expect("it need not be encrypted");
+}
+
+/// Everything that is said of an error.
+fn why(error: &dyn Error) -> String {
+    let mut said = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        said = format!("{said} / {error}");
+        source = error.source();
+    }
+    said
+}

@@ -20,11 +20,14 @@ const INSERT: &str = "
     ON CONFLICT (company, idempotency) WHERE idempotency IS NOT NULL DO NOTHING
     RETURNING id";
 
+/// The limit keeps the server from reading all keys to find a few.
 const OF_KEYS: &str = "
     SELECT job.id, job.body, job.company, job.idempotency
     FROM unnest($1::text[], $2::text[]) AS wanted (company, idempotency)
-    JOIN scheduler.jobs AS job ON job.company = wanted.company AND job.idempotency = wanted.idempotency
-    WHERE job.idempotency IS NOT NULL";
+    CROSS JOIN LATERAL (
+        SELECT id, body, company, idempotency FROM scheduler.jobs
+        WHERE company = wanted.company AND idempotency = wanted.idempotency LIMIT 1
+    ) AS job";
 
 /// How often jobs are stored anew whose keys others had that have gone before they could be looked at.
 const TRIES: usize = 5;

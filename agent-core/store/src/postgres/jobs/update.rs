@@ -17,12 +17,15 @@ const LOCK: &str = "
     WHERE id = ANY ($1) AND ($2::text IS NULL OR company = $2) AND ($3::text IS NULL OR user_id = $3)
     ORDER BY id FOR UPDATE";
 
+/// The rows are locked and so stay where they are. The limit makes the server look for one after the other,
+/// also where it has made its plan while there was next to nothing in the table.
 const UPDATE: &str = "
     UPDATE scheduler.jobs AS job
     SET state = new.state, wake_ms = new.wake_ms, ended_ms = new.ended_ms, dead = new.dead, body = new.body
     FROM unnest($1::text[], $2::text[], $3::int8[], $4::int8[], $5::bool[], $6::text[])
         AS new (id, state, wake_ms, ended_ms, dead, body)
-    WHERE job.id = new.id";
+    CROSS JOIN LATERAL (SELECT ctid FROM scheduler.jobs WHERE id = new.id LIMIT 1) AS found
+    WHERE job.ctid = found.ctid";
 
 /// Jobs that steps have changed, a column at a time.
 #[derive(Default)]
