@@ -11,8 +11,8 @@ use agentd::run::{self, Stop};
 use agentd::{logging, stores};
 use reqwest::{RequestBuilder, Response};
 use serde_json::Value;
-use tokio::io::{AsyncBufReadExt, BufReader};
-use tokio::process::{Child, Command};
+use tokio::io::{AsyncBufReadExt, BufReader, Lines};
+use tokio::process::{Child, ChildStdout, Command};
 
 use super::PATIENCE;
 use super::server::PULSE_SECRET;
@@ -65,8 +65,10 @@ impl Process {
             .kill_on_drop(true)
             .spawn()
             .expect("started");
-        let stdout = BufReader::new(child.stdout.take().expect("a pipe"));
-        let address = tokio::time::timeout(PATIENCE, address(stdout)).await.expect("it listens in time");
+        let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+        let address = tokio::time::timeout(PATIENCE, address(&mut lines)).await.expect("it listens in time");
+        // The harness says more after a while, and ends where nobody reads it.
+        tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
         Self { address, child, client: super::client() }
     }
 
@@ -158,8 +160,7 @@ impl Process {
     }
 }
 
-async fn address(stdout: BufReader<tokio::process::ChildStdout>) -> SocketAddr {
-    let mut lines = stdout.lines();
+async fn address(lines: &mut Lines<BufReader<ChildStdout>>) -> SocketAddr {
     while let Some(line) = lines.next_line().await.expect("text") {
         // The test harness may have begun the line.
         if let Some((_, address)) = line.split_once(LISTENS) {
