@@ -11,7 +11,7 @@ use crate::support::sink::Sink;
 
 /// How many rounds there are where this names no other number.
 const ROUNDS: &str = "SCHEDULER_KILL_ROUNDS";
-const DEFAULT_ROUNDS: u64 = 10;
+const DEFAULT_ROUNDS: u32 = 10;
 /// How long a scheduler may take to be back.
 const BACK: Duration = Duration::from_secs(5);
 
@@ -39,7 +39,7 @@ async fn rounds(place: &Place) {
     let load = Load::start(&scheduler).await;
     for round in 0..rounds {
         // Anywhere within its work.
-        load.progress(&sink, 1 + mixed(round) % 90).await;
+        load.progress(&sink, 1 + mixed(round.into()) % 90).await;
         scheduler.kill().await;
         if round % 3 == 2 {
             // And again as soon as it is there, before it says that it is well.
@@ -51,8 +51,8 @@ async fn rounds(place: &Place) {
         assert!(took < BACK, "it was back after {took:?}");
         load.goes_on(&scheduler);
     }
-    let made = load.end(&scheduler, &sink).await;
-    assert!(made as u64 >= rounds, "the kills come while it works: {made} jobs");
+    let made = load.end(&scheduler, &sink, rounds).await;
+    assert!(made >= rounds as usize, "the kills come while it works: {made} jobs");
     scheduler.kill().await;
 }
 

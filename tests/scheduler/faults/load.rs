@@ -18,8 +18,9 @@ use crate::support::{PATIENCE, client};
 const CLIENTS: u64 = 4;
 /// The periodic job's interval.
 const EVERY_MS: i64 = 1000;
-/// How long the last attempts may be waited for: each waits twice as long as the one before.
-const LAST_ATTEMPTS: Duration = Duration::from_secs(300);
+/// How long the last attempts may be waited for, for each fault: an attempt waits twice as long as the one before, and
+/// who meets many faults may lose many.
+const LAST_ATTEMPTS: Duration = Duration::from_secs(20);
 /// How long a client leaves a scheduler alone that does not answer.
 const PAUSE: Duration = Duration::from_millis(10);
 
@@ -97,7 +98,7 @@ impl Load {
 
     /// Stops the clients, waits until everything is delivered, and checks that nothing is missing, and that nothing
     /// was done twice. Gives how many jobs there were.
-    pub(super) async fn end(mut self, scheduler: &Process, sink: &Sink) -> usize {
+    pub(super) async fn end(mut self, scheduler: &Process, sink: &Sink, faults: u32) -> usize {
         self.stop().await;
         let made: Vec<String> = self.made.lock().expect("unpoisoned").values().cloned().collect();
         let path = format!("/jobs/{}", self.periodic);
@@ -106,7 +107,9 @@ impl Load {
             ["scheduled", "running", "retryable"].iter().any(|state| health["jobs"][state].as_u64() > Some(0))
         };
         let health = scheduler
-            .until_within(LAST_ATTEMPTS, "/health", |health| health["status"] == "ok" && !open(health))
+            .until_within(LAST_ATTEMPTS * faults, "/health", |health| {
+                health["status"] == "ok" && !open(health)
+            })
             .await;
         assert_eq!(health["jobs"]["completed"], made.len(), "{health}");
         let mut effects = sink.effects();

@@ -25,7 +25,7 @@ async fn a_database_server_that_restarts_under_load_loses_nothing() {
         cluster.resume();
         scheduler.until_healthy().await;
     }
-    let made = load.end(&scheduler, &sink).await;
+    let made = load.end(&scheduler, &sink, 10).await;
     assert!(made >= 30, "it went on while the server restarted: {made}");
     a_database_that_takes_no_writes(&place, &scheduler, &sink).await;
 }
