@@ -1,6 +1,7 @@
 //! The scheduler from outside: its routes, and what its receiver sees.
 
 mod deliveries;
+mod faults;
 mod health;
 mod openapi;
 mod replicas;

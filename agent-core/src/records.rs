@@ -95,7 +95,8 @@ pub enum StoreError {
         #[source]
         source: SealError,
     },
-    /// The store cannot answer now.
+    /// The store cannot answer now. The source's own text, without those of its own sources, is told to trusted
+    /// services: it says what is wrong, such as that the disk is full, and nothing of values or passwords.
     #[error("the store is not available")]
     Unavailable(#[source] Box<dyn Error + Send + Sync>),
 }

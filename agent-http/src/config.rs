@@ -216,6 +216,8 @@ pub struct LogConfig {
 pub enum Database {
     /// A file of SQLite's.
     Sqlite(PathBuf),
+    /// A database of PostgreSQL's, by its address, which may hold a password.
+    Postgres(Secret),
 }
 
 /// What the tool server takes.

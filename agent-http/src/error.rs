@@ -126,6 +126,9 @@ codes! {
     NotConfigured = "NOT_CONFIGURED", SERVICE_UNAVAILABLE;
     /// The scheduler's address or secret is missing.
     PulseNotConfigured = "PULSE_NOT_CONFIGURED", SERVICE_UNAVAILABLE;
+    /// The data cannot be read or written now: the disk is full, or the database does not answer. Nothing of the
+    /// request was acknowledged.
+    StoreUnavailable = "STORE_UNAVAILABLE", SERVICE_UNAVAILABLE;
     /// The backend did not answer in time.
     BackendTimeout = "BACKEND_TIMEOUT", GATEWAY_TIMEOUT;
 }
@@ -254,6 +257,11 @@ impl HttpError {
     #[must_use]
     pub fn not_configured(setting: &str) -> Self {
         Self::new(Code::NotConfigured, format!("{setting} is not configured"))
+    }
+
+    /// With another detail.
+    pub(crate) fn detailed(self, detail: impl Into<Cow<'static, str>>) -> Self {
+        Self { detail: detail.into(), ..self }
     }
 
     /// Adds the cause for the log.
@@ -408,6 +416,10 @@ impl From<StoreError> for HttpError {
             StoreError::Invalid(fault) => Self::new(Code::InvalidRequest, fault),
             StoreError::TooLarge { .. } => Self::new(Code::PayloadTooLarge, error.to_string()),
             StoreError::NotConfigured(_) => Self::new(Code::NotConfigured, error.to_string()),
+            StoreError::Unavailable(_) => {
+                let detail = "the store is not available; the log has the cause under the request id";
+                Self::new(Code::StoreUnavailable, detail).because(error)
+            }
             error => Self::internal(error),
         }
     }
@@ -577,7 +589,7 @@ mod tests {
     async fn a_store_without_its_setting_names_it_and_any_other_trouble_is_ours() {
         for (error, status, detail) in [
             (StoreError::NotConfigured("DATA_SECRET"), 503, Some("DATA_SECRET is not set")),
-            (StoreError::unavailable("db at 10.0.0.7"), 500, None),
+            (StoreError::unavailable("db at 10.0.0.7"), 503, None),
         ] {
             let (_, body) = problem(TurnError::from(error).into()).await;
             assert_eq!(body["status"], status);

@@ -51,6 +51,10 @@ async fn what_a_crash_has_left_is_done_again_when_its_lease_is_over() {
     assert_eq!(todos(&stores).await, ["Sow"]);
 }
 
+/// What a call is, its bearer, the key of its signature, when and for which id it is signed, the body that is sent, and
+/// the status of the answer.
+type Forgery<'a> = (&'a str, Option<&'a str>, &'a str, SystemTime, &'a str, &'a str, u16);
+
 #[tokio::test]
 async fn a_call_that_is_not_the_schedulers_changes_nothing() {
     let (app, stores) = alone(NOWHERE, &[]).await;
@@ -58,7 +62,7 @@ async fn a_call_that_is_not_the_schedulers_changes_nothing() {
     let now = SystemTime::now();
     let (minutes, guess) = (Duration::from_secs(60), "guess-canary-0123456789");
     let altered = body.replace("Forged", "Other");
-    let cases: &[(&str, Option<&str>, &str, SystemTime, &str, &str, u16)] = &[
+    let cases: &[Forgery<'_>] = &[
         ("no bearer", None, PULSE_SECRET, now, "j1:1", &body, 401),
         ("another bearer", Some(guess), PULSE_SECRET, now, "j1:1", &body, 401),
         ("another key", Some(PULSE_SECRET), guess, now, "j1:1", &body, 401),
@@ -71,7 +75,7 @@ async fn a_call_that_is_not_the_schedulers_changes_nothing() {
         let signed = webhook::sign(&Secret::new(*key), id, *at, body.as_bytes()).expect("an id");
         let mut request =
             app.request("POST", "/api/pulse/callback").header("content-type", "application/json");
-        request = bearer.into_iter().fold(request, |request, bearer| request.bearer_auth(bearer));
+        request = bearer.iter().fold(request, |request, bearer| request.bearer_auth(bearer));
         request = signed.into_iter().fold(request, |request, (name, value)| request.header(name, value));
         let answer = request.body((*sent).to_owned()).send().await.expect("an answer");
         let code = if *status == 401 { "UNAUTHENTICATED" } else { "INVALID_REQUEST" };

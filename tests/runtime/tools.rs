@@ -345,20 +345,16 @@ async fn an_address_that_is_not_allowed_is_refused() {
     let allowed = vendor.address.to_string();
     let runtime = server::runtime(&[("OUTBOUND_ALLOW", &allowed)]).await;
     let url = tools.url(TOKEN);
-    let refused =
-        problem(post(&runtime, &request(&vendor, "m", &["first"], &url)).await, 403, "OUTBOUND_BLOCKED")
-            .await;
-    assert!(!refused.to_string().contains(TOKEN), "{refused}");
+    // A name that stands for loopback is no matter for the resolver, and is refused as the address is.
+    for url in [&url, &url.replace("127.0.0.1", "localhost")] {
+        let refused = post(&runtime, &request(&vendor, "m", &["first"], url)).await;
+        let refused = problem(refused, 403, "OUTBOUND_BLOCKED").await;
+        assert!(!refused.to_string().contains(TOKEN), "{refused}");
+    }
     let refused = post(&runtime, &request(&vendor, "m", &["first"], &format!("{TOKEN} is no address"))).await;
     let refused = problem(refused, 400, "INVALID_REQUEST").await;
     assert_eq!(refused["detail"], "mcpServerUrl is not an address: relative URL without a base");
     assert!(vendor.received().is_empty());
-
-    // What a name stands for is known when it is called.
-    let named = url.replace("127.0.0.1", "localhost");
-    let events = answered(post(&runtime, &request(&vendor, "m", &["first"], &named)).await).await;
-    let said = "the tool server failed: the address policy refuses this address";
-    assert_eq!(result_of(&events, "c1"), (said, true));
     // Where there is nothing to call, it does not matter.
     vendor.on("m", [answer(&["Hello."])]);
     answered(post(&runtime, &request(&vendor, "m", &[], &url)).await).await;

@@ -188,6 +188,24 @@ async fn a_receiver_that_says_nothing_has_failed_in_time() {
 }
 
 #[tokio::test]
+async fn a_receiver_that_hangs_for_longer_than_a_lease_has_one_attempt_until_its_time_is_over() {
+    let bench = open_with(&[("CALLBACK_TIMEOUT_MS", "2500"), ("SCHEDULER_LEASE_MS", "1000")]).await;
+    // One says nothing at all, the other says for ever that its answer is about to come.
+    let dripping = vec![Step::Drip(b"HTTP/1.1 102 Processing\r\n\r\n".to_vec(), Duration::from_millis(50))];
+    bench.receiver.on("silent", [vec![Step::Stall]]).on("dripping", [dripping]);
+    for agent in ["silent", "dripping"] {
+        let id = bench.job(now(), payload(agent)).await;
+        let job = bench.until_state(&id, "retryable").await;
+        let attempts = job["attempts"].as_array().expect("attempts");
+        assert_eq!((attempts.len(), &attempts[0]["attempt"]), (1, &json!(1)), "{job}");
+        assert!(attempts[0]["durationMs"].as_u64() >= Some(2500), "{job}");
+        assert!(attempts[0]["error"].as_str().expect("text").ends_with("did not answer in time"), "{job}");
+        assert_eq!(bench.receiver.received_for(agent).len(), 1, "the lease was kept");
+        bench.ask("DELETE", &format!("/jobs/{id}"), None).await;
+    }
+}
+
+#[tokio::test]
 async fn a_receiver_that_is_not_there_is_tried_again() {
     let bench = open().await;
     let address = bench.receiver.address;

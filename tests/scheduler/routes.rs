@@ -141,6 +141,79 @@ async fn bad_jobs_are_refused_with_the_field_that_is_wrong() {
 }
 
 #[tokio::test]
+async fn schedules_that_cannot_be_are_refused_with_the_field_that_is_wrong() {
+    let bench = open().await;
+    let days = |days: u64| json!(days * 86_400_000);
+    let id = bench.job(tomorrow(), payload("a1")).await;
+    let before = bench.get(&id).await;
+    for (schedule, named) in [
+        // Dates that no calendar has, and times that no clock shows.
+        (json!({"executeAt": "2027-02-29T12:00:00Z"}), "executeAt"),
+        (json!({"executeAt": "2027-04-31T12:00:00Z"}), "executeAt"),
+        (json!({"executeAt": "2027-13-01T12:00:00Z"}), "executeAt"),
+        (json!({"executeAt": "2027-01-01T24:00:01Z"}), "executeAt"),
+        (json!({"executeAt": "2027-01-01T12:60:00Z"}), "executeAt"),
+        (json!({"executeAt": "2027-01-01T12:00:00+26:00"}), "executeAt"),
+        (json!({"executeAt": "1969-12-31T23:59:59Z"}), "executeAt"),
+        (json!({"executeAt": "2126-01-01T00:00:00Z"}), "executeAt"),
+        (json!({"executeAt": "99999-01-01T00:00:00Z"}), "executeAt"),
+        (json!({"executeAt": "2027-01-01"}), "executeAt"),
+        (json!({"executeAt": 1_798_761_600_000_u64}), "executeAt"),
+        (json!({"executeAt": ""}), "executeAt"),
+        // Zones that nobody knows.
+        (json!({"executeAt": "2027-01-01T12:00:00", "timezone": "CEST"}), "timezone"),
+        (json!({"executeAt": "2027-01-01T12:00:00Z", "timezone": "Europe/Atlantis"}), "timezone"),
+        (json!({"cron": "0 8 * * *", "timezone": "Europe/Atlantis"}), "timezone"),
+        (json!({"cron": "0 8 * * *", "timezone": "../../etc/passwd"}), "timezone"),
+        (json!({"cron": "0 8 * * *", "timezone": ""}), "timezone"),
+        (json!({"everyMs": 60_000, "timezone": "UTC+1"}), "timezone"),
+        // Years of waiting.
+        (json!({"delayMs": days(3651)}), "delayMs"),
+        (json!({"delayMs": u64::MAX}), "delayMs"),
+        (json!({"delayMs": 1e300}), "delayMs"),
+        (json!({"delayMs": 1.5}), "delayMs"),
+        (json!({"everyMs": days(3651)}), "everyMs"),
+        (json!({"everyMs": i64::MIN}), "everyMs"),
+        (json!({"everyMs": 999}), "everyMs"),
+        (json!({"everyMs": 0}), "everyMs"),
+        // Expressions that cannot be read, and such as never happen.
+        (json!({"cron": "0 0 30 2 *"}), "cron"),
+        (json!({"cron": "0 0 31 4,6,9,11 *"}), "cron"),
+        (json!({"cron": "0 25 * * *"}), "cron"),
+        (json!({"cron": "*/0 * * * *"}), "cron"),
+        (json!({"cron": "* * * *"}), "cron"),
+        (json!({"cron": "@reboot"}), "cron"),
+        (json!({"cron": "@daily".repeat(1000)}), "cron"),
+        (json!({"cron": ""}), "cron"),
+        (json!({"cron": "30 2 * * *", "dst": {"gap": "guess"}}), "dst"),
+        // None, and two.
+        (json!({}), "executeAt"),
+        (json!({"delayMs": 1, "cron": "0 8 * * *"}), "cron"),
+        (json!({"executeAt": "2027-01-01T12:00:00Z", "everyMs": 60_000}), "everyMs"),
+    ] {
+        let mut job = schedule.clone();
+        job["payload"] = payload("a1");
+        for (path, body) in [("/jobs".to_owned(), &job), (format!("/jobs/{id}/reschedule"), &schedule)] {
+            let refused = problem(bench.ask("POST", &path, Some(body)).await, 400, "INVALID_REQUEST").await;
+            let detail = refused["detail"].as_str().expect("text");
+            assert!(detail.contains(named), "{named}: {detail} of {schedule}");
+        }
+    }
+    assert_eq!(bench.get(&id).await, before, "the job is as it was");
+    let list = json_of(bench.ask("GET", "/jobs", None).await).await;
+    assert_eq!(list["jobs"].as_array().map(Vec::len), Some(1), "nothing was stored");
+    // The last that there are.
+    for schedule in [
+        json!({"executeAt": "2028-02-29T23:59:59.999+14:00"}),
+        json!({"cron": "0 0 29 2 *", "timezone": "Pacific/Kiritimati"}),
+        json!({"delayMs": days(3650)}),
+        json!({"everyMs": days(3650)}),
+    ] {
+        bench.job(schedule, payload("a1")).await;
+    }
+}
+
+#[tokio::test]
 async fn lists_are_filtered_and_come_in_pages() {
     let bench = open().await;
     let mut ids = Vec::new();

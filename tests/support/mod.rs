@@ -9,9 +9,14 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
+// The tests of its store use more of it.
+#[allow(dead_code)]
+pub mod cluster;
 pub mod control;
+pub mod process;
 pub mod schemathesis;
 pub mod server;
+pub mod sink;
 pub mod third_party;
 pub mod tool_server;
 pub mod vendor;

@@ -77,6 +77,14 @@ impl ManualClock {
         Some(by)
     }
 
+    /// Shows another time from now on, earlier or later, as a clock does that somebody sets. Neither those who sleep
+    /// nor the [monotonic](Clock::monotonic) time notice.
+    pub fn set(&self, now: SystemTime) {
+        let mut state = self.lock();
+        state.began =
+            now.checked_sub(state.elapsed).expect("the time that is set is after the clock's beginning");
+    }
+
     /// How many sleep now.
     pub fn sleepers(&self) -> usize {
         self.lock().sleepers.len()

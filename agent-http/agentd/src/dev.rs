@@ -66,7 +66,7 @@ pub async fn run(options: DevOptions) -> Result<(), StartError> {
     let local = find_models(&mut app).await?;
     let listener = run::listen(app.server.listen).await?;
     let runtime_listener = run::listen(runtime.server.listen).await?;
-    let (jobs, jobs_in) = stores::jobs(&scheduler)?;
+    let (jobs, jobs_in) = stores::jobs(&scheduler).await?;
     let scheduler_listener = run::listen(scheduler.listen).await?;
     let has_demo =
         options.workspace.is_none() && stores.roles.company_of(GUIDE).await?.as_deref() == Some(DEMO_NAME);

@@ -42,6 +42,10 @@ pub enum StartError {
     /// The database cannot be opened.
     #[error("the database cannot be used: {}", with_source(.0))]
     Database(#[from] OpenError),
+    /// The database server cannot be used.
+    #[cfg(feature = "postgres")]
+    #[error("the database in DATABASE_URL cannot be used: {}", with_source(.0))]
+    Postgres(#[from] agent_store::postgres::OpenError),
     /// A store failed.
     #[error("the store failed: {}", with_source(.0))]
     Store(#[from] StoreError),

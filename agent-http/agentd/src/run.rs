@@ -42,7 +42,7 @@ pub async fn runtime(config: RuntimeConfig) -> Result<(), StartError> {
 /// # Errors
 /// What keeps it from starting.
 pub async fn scheduler(config: SchedulerConfig) -> Result<(), StartError> {
-    let (jobs, store) = stores::jobs(&config)?;
+    let (jobs, store) = stores::jobs(&config).await?;
     let listener = listen(config.listen).await?;
     serve_scheduler(&config, listener, jobs, store, Stop::on_signal()).await
 }

@@ -7,9 +7,13 @@ use agent_core::job::JobStore;
 use agent_core::memory::MemoryRecords;
 use agent_core::records::Inventory;
 use agent_core::role::RecordRoles;
+#[cfg(feature = "postgres")]
+use agent_core::role::Secret;
 use agent_core::seal::Sealer;
 use agent_core::workspace::{Imported, WorkspaceFile};
 use agent_http::config::{AppConfig, Database, SchedulerConfig};
+#[cfg(feature = "postgres")]
+use agent_store::postgres::{PostgresJobs, PostgresOptions};
 use agent_store::sqlite::{SqliteOptions, SqliteStore};
 
 use crate::StartError;
@@ -103,8 +107,17 @@ pub fn open_existing(config: &AppConfig) -> Result<SqliteStore, StartError> {
 ///
 /// # Errors
 /// Why they cannot be opened.
-pub fn jobs(config: &SchedulerConfig) -> Result<(Arc<dyn JobStore>, &'static str), StartError> {
-    Ok((Arc::new(open_at(path_of(&config.database)?)?), "sqlite"))
+pub async fn jobs(config: &SchedulerConfig) -> Result<(Arc<dyn JobStore>, &'static str), StartError> {
+    Ok(match &config.database {
+        #[cfg(feature = "postgres")]
+        Database::Postgres(url) => (Arc::new(open_postgres(url).await?), "postgres"),
+        database => (Arc::new(open_at(path_of(database)?)?), "sqlite"),
+    })
+}
+
+#[cfg(feature = "postgres")]
+async fn open_postgres(url: &Secret) -> Result<PostgresJobs, StartError> {
+    Ok(PostgresJobs::open(url.expose(), PostgresOptions::default()).await?)
 }
 
 fn path_of(database: &Database) -> Result<&Path, StartError> {

@@ -8,8 +8,8 @@ use agent_core::tool_loop::LoopLimits;
 use super::parse::Values;
 use super::resolve::{Resolved, Source};
 use super::{
-    AppConfig, Fault, Faults, HostedConfig, LogConfig, McpConfig, OllamaConfig, PulseConfig, RuntimeConfig,
-    SchedulerConfig, ServerConfig,
+    AppConfig, Database, Fault, Faults, HostedConfig, LogConfig, McpConfig, OllamaConfig, PulseConfig,
+    RuntimeConfig, SchedulerConfig, ServerConfig,
 };
 use crate::outbound::OutboundConfig;
 use crate::request::BodyLimits;
@@ -17,7 +17,15 @@ use crate::scheduler::WorkerLimits;
 use crate::serve::ServeLimits;
 
 pub(super) fn app(resolved: &Resolved) -> Result<AppConfig, Faults> {
-    let (values, faults) = Values::parse(resolved);
+    let (values, mut faults) = Values::parse(resolved);
+    if let Some(Database::Postgres(_)) = values.database("DATABASE_URL") {
+        faults.push(Fault {
+            name: "DATABASE_URL".to_owned(),
+            source: resolved.get("DATABASE_URL").map(|(_, source)| source.clone()),
+            problem: "must be sqlite:// and a path: only the scheduler keeps its data in PostgreSQL"
+                .to_owned(),
+        });
+    }
     none(faults)?;
     Ok(AppConfig {
         server: server(resolved, &values),

@@ -146,6 +146,10 @@ fn parse_database(text: &str) -> Result<Database, String> {
         Some(("sqlite", path)) if !path.is_empty() && !path.contains(['?', '#', '\0']) => {
             Ok(Database::Sqlite(PathBuf::from(path)))
         }
+        // What follows is for whoever connects: servers' addresses have more forms than can be told here.
+        Some(("postgres" | "postgresql", rest)) if !rest.is_empty() => {
+            Ok(Database::Postgres(Secret::new(text)))
+        }
         _ => Err("must be sqlite:// and a path, such as sqlite://data/app.db".to_owned()),
     }
 }

@@ -103,7 +103,7 @@ impl Resolved {
                 None => format!("# {name} is not set"),
                 Some((value, source)) => match parse::check(setting.kind, value) {
                     Err(problem) => format!("# {name} ({source}) {problem}"),
-                    Ok(()) if setting.kind.is_secret() => format!("{name} = \"***\" # {source}"),
+                    Ok(()) if setting.kind.hides(value) => format!("{name} = \"***\" # {source}"),
                     Ok(()) => format!("{name} = {} # {source}", toml::Value::String(value.clone())),
                 },
             }

@@ -54,7 +54,7 @@ pub enum Kind {
     },
     /// An `http` or `https` address without user, query and fragment.
     Url,
-    /// Where a service keeps its data: `sqlite://` and a path.
+    /// Where a service keeps its data: `sqlite://` and a path, or the address of a PostgreSQL database.
     Database,
     /// Exact origins, separated by commas.
     Origins,
@@ -77,6 +77,11 @@ impl Kind {
     /// Whether its values are shown to nobody.
     pub fn is_secret(self) -> bool {
         matches!(self, Self::Secret { .. })
+    }
+
+    /// Whether a value is shown to nobody: a secret, or a database's address, which may hold a password.
+    pub fn hides(self, value: &str) -> bool {
+        self.is_secret() || matches!(self, Self::Database) && !value.trim_start().starts_with("sqlite:")
     }
 }
 
@@ -120,7 +125,7 @@ pub const SETTINGS: &[Setting] = &[
         STORES,
         Kind::Database,
         &["sqlite://data/app.db", "sqlite://data/scheduler.db"],
-        "Where the data is: `sqlite://` and a path, absolute with a third slash. The file is made where it is missing, its folder too.",
+        "Where the data is: `sqlite://` and a path, absolute with a third slash. The file is made where it is missing, its folder too. For the scheduler also `postgres://USER:PASSWORD@HOST:PORT/DATABASE`.",
     ),
     setting(
         "PUBLIC_URL",

@@ -167,6 +167,22 @@ fn every_setting_is_read() {
 }
 
 #[test]
+fn the_scheduler_may_keep_jobs_in_postgres_and_the_address_is_shown_to_nobody() {
+    for url in ["postgres://ada:canary@h:1/db?sslmode=require", " postgresql://ada:canary@h/db "] {
+        let env = BTreeMap::from([
+            ("PULSE_SECRET", "0123456789abcdef"),
+            ("CALLBACK_URL", "http://app/callback"),
+            ("DATABASE_URL", url),
+        ]);
+        let config = SchedulerConfig::load(&Flags::default(), &env).unwrap();
+        assert_eq!(config.database, Database::Postgres(Secret::new(url.trim())));
+        let printed = Resolved::new(Service::Scheduler, &Flags::default(), &env).unwrap().print();
+        assert!(printed.contains("DATABASE_URL = \"***\""), "{printed}");
+        assert!(!format!("{config:?} {printed}").contains("canary"));
+    }
+}
+
+#[test]
 fn all_faults_are_reported_at_once() {
     let error = app(&[
         ("HOST", "example.com"),
@@ -188,7 +204,6 @@ fn all_faults_are_reported_at_once() {
     expect![[r#"
         HOST (environment) must be an IP address or localhost
         PORT (environment) must be a whole number from 0 to 65535
-        DATABASE_URL (environment) must be sqlite:// and a path, such as sqlite://data/app.db
         PUBLIC_URL (environment) must be an http or https address
         RUNTIME_URL (environment) must not hold a user name or password
         SESSION_SECRET (environment) must have at least 16 bytes
@@ -198,7 +213,8 @@ fn all_faults_are_reported_at_once() {
         OUTBOUND_ALLOW (environment) has the entry `10.0.0.0/40`, which is no host, host:port or CIDR: a CIDR is an address, a slash and a prefix length
         JSON_DEPTH (environment) must be a whole number from 8 to 100
         DRAIN_MS (environment) must be a whole number from 0 to 86400000
-        LOG_FORMAT (environment) must be one of text, json"#]]
+        LOG_FORMAT (environment) must be one of text, json
+        DATABASE_URL (environment) must be sqlite:// and a path: only the scheduler keeps its data in PostgreSQL"#]]
     .assert_eq(&error.to_string());
 }
 

@@ -1,6 +1,9 @@
 //! `/jobs`: making, showing, moving and cancelling them.
 
+use std::error::Error as _;
+
 use agent_core::job::{Inserted, Job, JobFilter, JobState, Refusal, Scope, Step};
+use agent_core::records::StoreError;
 use agent_core::schedule::ScheduleSpec;
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, LOCATION};
@@ -56,6 +59,19 @@ pub(super) async fn answer(
     params: &Params,
     request: Request<Body>,
 ) -> Handled {
+    act(scheduler, route, params, request).await.map_err(with_fault)
+}
+
+/// Only the application asks here, so it is told what the store's trouble is; who uses it should see at once
+/// whether the disk is full or the database away.
+fn with_fault(error: HttpError) -> HttpError {
+    let cause = error.source().and_then(|cause| cause.downcast_ref());
+    let Some(StoreError::Unavailable(fault)) = cause else { return error };
+    let detail = format!("the store is not available: {fault}");
+    error.detailed(detail)
+}
+
+async fn act(scheduler: &Scheduler, route: Route, params: &Params, request: Request<Body>) -> Handled {
     let (head, body) = request.into_parts();
     let query = Query::of(&head.uri);
     let step = match route {

@@ -1,3 +1,5 @@
+mod clock;
+
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -119,8 +121,11 @@ impl Bench {
 
     /// Stores a job that is due so much later.
     async fn job(&self, company: &str, later: Duration) -> String {
-        let now = self.worker.now();
-        let job = Job::new(NewJob::new(payload(company), Schedule::after(now, later)), now);
+        self.new_job(NewJob::new(payload(company), Schedule::after(self.worker.now(), later))).await
+    }
+
+    async fn new_job(&self, job: NewJob) -> String {
+        let job = Job::new(job, self.worker.now());
         let id = job.id.clone();
         assert_eq!(self.worker.insert(job).await.unwrap(), Inserted::New);
         id

@@ -1,0 +1,119 @@
+//! The statements that read and write jobs.
+
+use agent_core::job::{Job, JobFilter, JobPage, MAX_JOBS_PAGE, Scope, Step};
+use jiff::Timestamp;
+use tokio_postgres::Row;
+
+use self::filter::Meant;
+use self::update::Update;
+use super::fault::Halt;
+use super::session::Session;
+use crate::job_row::{ceil_millis, from_millis, parse};
+
+mod claim;
+mod counts;
+mod filter;
+mod insert;
+mod update;
+
+pub(super) use claim::claim;
+pub(super) use counts::counts;
+pub(super) use insert::insert;
+pub(super) use update::steps;
+
+/// How many jobs are cancelled before the next ones are read.
+const CANCELLED_AT_ONCE: usize = 500;
+
+/// Tells all who listen that a job wakes at a time, where it is the earliest of all that were there before.
+const TELL: &str = "
+    SELECT pg_notify('scheduler_jobs', $2)
+    WHERE NOT EXISTS (SELECT FROM scheduler.jobs WHERE wake_ms <= $1)";
+
+/// Nothing with a NUL is in a column, and a query with one would be refused.
+fn cannot_be(text: &str) -> bool {
+    text.contains('\0')
+}
+
+/// The job of a row that begins with `id, body`.
+fn found(row: &Row) -> Result<Job, Halt> {
+    Ok(parse(row.get(0), row.get(1))?)
+}
+
+pub(super) async fn get(session: &Session, scope: &Scope, id: &str) -> Result<Option<Job>, Halt> {
+    let Scope { company, user } = scope;
+    if [Some(id), company.as_deref(), user.as_deref()].into_iter().flatten().any(cannot_be) {
+        return Ok(None);
+    }
+    let sql = "SELECT id, body FROM scheduler.jobs
+               WHERE id = $1 AND ($2::text IS NULL OR company = $2) AND ($3::text IS NULL OR user_id = $3)";
+    let rows = session.query(sql, &[&id, company, user]).await?;
+    rows.first().map(found).transpose()
+}
+
+pub(super) async fn list(
+    session: &Session,
+    filter: &JobFilter,
+    after: Option<&str>,
+    limit: usize,
+) -> Result<JobPage, Halt> {
+    let Some(meant) = Meant::of(filter) else { return Ok(JobPage::default()) };
+    // An id with a NUL may be where a page is to begin, although no job has it: those before the NUL are before it.
+    let after = after.map(|after| after.split_once('\0').map_or(after, |(before, _)| before));
+    let limit = limit.clamp(1, MAX_JOBS_PAGE);
+    let rows = meant.read(session, after, limit + 1).await?;
+    let mut jobs = rows.iter().take(limit).map(found).collect::<Result<Vec<_>, _>>()?;
+    let next = jobs.last_mut().filter(|_| rows.len() > limit).map(|last| last.id.clone());
+    Ok(JobPage { jobs, next })
+}
+
+pub(super) async fn cancel_all(session: &Session, filter: &JobFilter, now: Timestamp) -> Result<u64, Halt> {
+    let Some(meant) = Meant::of(filter) else { return Ok(0) };
+    // What is made from now on is not meant, and so there is an end.
+    let begun = session.begin(&[("SELECT max(id) FROM scheduler.jobs", &[])]).await?;
+    let last: Option<String> = begun.first().and_then(|rows| rows.first()?.get(0));
+    let mut cancelled = 0;
+    let mut after: Option<String> = None;
+    while let Some(last) = &last {
+        let rows = meant.lock_open(session, after.as_deref(), last, CANCELLED_AT_ONCE).await?;
+        let Some(row) = rows.last() else { break };
+        after = Some(row.get(0));
+        let mut update = Update::default();
+        for row in &rows {
+            if let Ok(stepped) = found(row)?.step(Step::Cancel, now) {
+                cancelled += 1;
+                update.add(&stepped)?;
+            }
+        }
+        update.run(session).await?;
+    }
+    session.commit(&[]).await?;
+    Ok(cancelled)
+}
+
+/// When the next job wakes.
+pub(super) async fn earliest(session: &Session) -> Result<Option<Timestamp>, Halt> {
+    let sql = "SELECT wake_ms FROM scheduler.jobs WHERE wake_ms IS NOT NULL ORDER BY wake_ms, id LIMIT 1";
+    let rows = session.query(sql, &[]).await?;
+    Ok(rows.first().map(|row| from_millis(row.get(0))))
+}
+
+/// Those that others are just looking at are left for the next time.
+pub(super) async fn purge(session: &Session, ended_before: Timestamp, limit: usize) -> Result<u64, Halt> {
+    let (ended_before, limit) = (ceil_millis(ended_before), rows(limit));
+    let sql = "
+        WITH old AS MATERIALIZED (
+            SELECT id FROM scheduler.jobs WHERE ended_ms < $1 ORDER BY ended_ms LIMIT $2
+            FOR UPDATE SKIP LOCKED
+        ), removed AS (
+            DELETE FROM scheduler.jobs WHERE id = ANY (ARRAY (SELECT id FROM old)) RETURNING id
+        )
+        SELECT count(*) FROM removed";
+    let rows = session.query(sql, &[&ended_before, &limit]).await?;
+    let removed: i64 = rows.first().map_or(0, |row| row.get(0));
+    Ok(u64::try_from(removed).unwrap_or_default())
+}
+
+/// A number of rows as the server takes it.
+fn rows(limit: usize) -> i64 {
+    i64::try_from(limit).unwrap_or(i64::MAX)
+}

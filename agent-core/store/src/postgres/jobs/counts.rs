@@ -1,0 +1,45 @@
+//! How many jobs there are.
+
+use std::time::Duration;
+
+use agent_core::job::{JobCounts, JobState};
+use futures_util::future::try_join_all;
+use jiff::Timestamp;
+
+use crate::job_row::floor_millis;
+use crate::postgres::fault::Halt;
+use crate::postgres::session::Session;
+
+/// Each within an index that has all that is asked for.
+const OPEN: &str = "
+    SELECT count(*) FILTER (WHERE state = 'scheduled'), count(*) FILTER (WHERE state = 'running'),
+           count(*) FILTER (WHERE state = 'retryable')
+    FROM scheduler.jobs WHERE wake_ms IS NOT NULL";
+const PAUSED: &str = "SELECT count(*) FROM scheduler.jobs WHERE state = 'paused'";
+const ENDED: &str = "
+    SELECT count(*) FILTER (WHERE state = 'completed'), count(*) FILTER (WHERE state = 'discarded'),
+           count(*) FILTER (WHERE state = 'cancelled')
+    FROM scheduler.jobs WHERE ended_ms IS NOT NULL";
+/// Those that run are before the first that waits as long as they hold leases that have run out, and few.
+const LATEST: &str = "
+    SELECT wake_ms FROM scheduler.jobs WHERE wake_ms IS NOT NULL AND state <> 'running'
+    ORDER BY wake_ms, id LIMIT 1";
+
+pub(in crate::postgres) async fn counts(session: &Session, now: Timestamp) -> Result<JobCounts, Halt> {
+    let mut counts = JobCounts::default();
+    let open = [JobState::Scheduled, JobState::Running, JobState::Retryable];
+    let ended = [JobState::Completed, JobState::Discarded, JobState::Cancelled];
+    let groups = [(OPEN, &open[..]), (PAUSED, &[JobState::Paused]), (ENDED, &ended)];
+    let counted = try_join_all(groups.map(|(sql, _)| session.query(sql, &[]))).await?;
+    for ((_, states), rows) in groups.iter().zip(&counted) {
+        let Some(row) = rows.first() else { continue };
+        for (column, state) in states.iter().enumerate() {
+            let count: i64 = row.get(column);
+            counts.by_state.insert(*state, u64::try_from(count).unwrap_or_default());
+        }
+    }
+    let latest = session.query(LATEST, &[]).await?;
+    let lag = latest.first().map_or(0, |row| floor_millis(now).saturating_sub(row.get(0)));
+    counts.lag = Duration::from_millis(u64::try_from(lag).unwrap_or_default());
+    Ok(counts)
+}

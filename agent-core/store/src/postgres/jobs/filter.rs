@@ -1,0 +1,104 @@
+//! Which jobs are meant, as SQL.
+
+use agent_core::job::{JobFilter, JobState};
+use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
+
+use super::{cannot_be, rows};
+use crate::postgres::fault::Fault;
+use crate::postgres::session::Session;
+
+/// Jobs that are meant.
+pub(super) struct Meant<'f> {
+    conditions: String,
+    values: Vec<&'f (dyn ToSql + Sync)>,
+}
+
+/// Sorts before every id.
+const FIRST: &str = "";
+
+impl<'f> Meant<'f> {
+    /// Those of a filter; none where no job could be.
+    pub(super) fn of(filter: &'f JobFilter) -> Option<Self> {
+        let JobFilter { scope, tool, assignment, state } = filter;
+        let texts = [
+            (&scope.company, "company"),
+            (&scope.user, "user_id"),
+            (tool, "tool"),
+            (assignment, "assignment"),
+        ];
+        let mut conditions = String::new();
+        let mut values: Vec<&'f (dyn ToSql + Sync)> = Vec::new();
+        for (text, column) in texts {
+            let Some(text) = text else { continue };
+            if cannot_be(text) {
+                return None;
+            }
+            values.push(text);
+            conditions.push_str(&format!(" AND {column} = ${}", values.len()));
+        }
+        if let Some(state) = state {
+            conditions.push_str(" AND ");
+            conditions.push_str(in_state(*state));
+        }
+        Some(Self { conditions, values })
+    }
+
+    /// At most `limit` of them after an id, in the order of ids.
+    pub(super) async fn read(
+        &self,
+        session: &Session,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<Row>, Fault> {
+        let (after, limit) = (after.unwrap_or(FIRST), rows(limit));
+        let n = self.values.len();
+        let sql = format!(
+            "SELECT id, body FROM scheduler.jobs WHERE id > ${}{} ORDER BY id LIMIT ${}",
+            n + 1,
+            self.conditions,
+            n + 2
+        );
+        let values: Vec<&(dyn ToSql + Sync)> =
+            self.values.iter().copied().chain([&after as _, &limit as _]).collect();
+        session.query(&sql, &values).await
+    }
+
+    /// The same of those that are not final, up to the id `last`, which nobody else changes until the
+    /// transaction ends.
+    pub(super) async fn lock_open(
+        &self,
+        session: &Session,
+        after: Option<&str>,
+        last: &str,
+        limit: usize,
+    ) -> Result<Vec<Row>, Fault> {
+        let (after, limit) = (after.unwrap_or(FIRST), rows(limit));
+        let n = self.values.len();
+        let sql = format!(
+            "SELECT id, body FROM scheduler.jobs WHERE id > ${} AND id <= ${} AND ended_ms IS NULL{}
+             ORDER BY id LIMIT ${} FOR UPDATE",
+            n + 1,
+            n + 2,
+            self.conditions,
+            n + 3
+        );
+        let values: Vec<&(dyn ToSql + Sync)> =
+            self.values.iter().copied().chain([&after as _, &last as _, &limit as _]).collect();
+        session.query(&sql, &values).await
+    }
+}
+
+/// As constants, so that indices of some states are found.
+fn in_state(state: JobState) -> &'static str {
+    match state {
+        JobState::Scheduled => "state = 'scheduled'",
+        JobState::Running => "state = 'running'",
+        JobState::Retryable => "state = 'retryable'",
+        JobState::Paused => "state = 'paused'",
+        JobState::Completed => "state = 'completed'",
+        // Those that go on with dead letters included.
+        JobState::Discarded => "dead",
+        JobState::Cancelled => "state = 'cancelled'",
+    }
+}

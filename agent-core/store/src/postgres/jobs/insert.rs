@@ -1,0 +1,182 @@
+//! New jobs.
+
+use std::collections::{HashMap, HashSet};
+
+use agent_core::job::{Inserted, Job};
+use agent_core::records::StoreError;
+use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
+
+use super::{TELL, cannot_be};
+use crate::job_row::{JobRow, parse};
+use crate::postgres::fault::{Fault, FaultKind, Halt};
+use crate::postgres::session::{Query, Session};
+
+const INSERT: &str = "
+    INSERT INTO scheduler.jobs
+        (id, company, user_id, tool, assignment, idempotency, state, wake_ms, ended_ms, dead, body)
+    SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[],
+                         $8::int8[], $9::int8[], $10::bool[], $11::text[])
+    ON CONFLICT (company, idempotency) WHERE idempotency IS NOT NULL DO NOTHING
+    RETURNING id";
+
+/// The limit keeps the server from reading all keys to find a few.
+const OF_KEYS: &str = "
+    SELECT job.id, job.body, job.company, job.idempotency
+    FROM unnest($1::text[], $2::text[]) AS wanted (company, idempotency)
+    CROSS JOIN LATERAL (
+        SELECT id, body, company, idempotency FROM scheduler.jobs
+        WHERE company = wanted.company AND idempotency = wanted.idempotency LIMIT 1
+    ) AS job";
+
+/// How often jobs are stored anew whose keys others had that have gone before they could be looked at.
+const TRIES: usize = 5;
+
+/// Stores jobs, and says whether one has become the earliest.
+pub(in crate::postgres) async fn insert(
+    session: &Session,
+    jobs: Vec<Job>,
+    who: &str,
+) -> Result<(Vec<Inserted>, bool), Halt> {
+    let rows = jobs.into_iter().map(JobRow::new).collect::<Result<Vec<_>, _>>()?;
+    rows.iter().try_for_each(check)?;
+    let mut left: Vec<&JobRow> = rows.iter().collect();
+    // Who comes second with a key waits for the first. Where all wait for keys in one order, no two wait for one
+    // another. Of the same key, the first stays the first.
+    left.sort_by_key(|row| key(row));
+    let wake_ms = rows.iter().filter_map(|row| row.changing.wake_ms).min();
+    let told: [&(dyn ToSql + Sync); 2] = [&wake_ms, &who];
+    let tell: &[Query<'_>] = if wake_ms.is_some() { &[(TELL, &told)] } else { &[] };
+    let columns = Columns::of(&left);
+    let values = columns.values();
+    let queries = [tell, &[(INSERT, &values)]].concat();
+
+    if rows.iter().all(|row| row.idempotency_key().is_none()) {
+        let done = session.transact(&queries).await?;
+        return Ok((vec![Inserted::New; rows.len()], is_told(&done, tell)));
+    }
+    let begun = session.begin(&queries).await?;
+    let mut stored = ids(begun.last());
+    let mut others: HashMap<String, Inserted> = HashMap::new();
+    for _ in 0..TRIES {
+        left.retain(|row| !stored.contains(&row.job.id));
+        if left.is_empty() {
+            break;
+        }
+        find(session, &left, &mut others).await?;
+        left.retain(|row| !others.contains_key(&row.job.id));
+        if !left.is_empty() {
+            stored.extend(ids(Some(&session.query(INSERT, &Columns::of(&left).values()).await?)));
+        }
+    }
+    if !left.is_empty() {
+        return Err(Fault::of(FaultKind::Locked).into());
+    }
+    session.commit(&[]).await?;
+    let inserted = rows.iter().map(|row| others.remove(&row.job.id).unwrap_or(Inserted::New)).collect();
+    Ok((inserted, is_told(&begun, tell)))
+}
+
+/// Whether the first query has told those who listen.
+fn is_told(done: &[Vec<Row>], tell: &[Query<'_>]) -> bool {
+    !tell.is_empty() && done.first().is_some_and(|rows| !rows.is_empty())
+}
+
+fn ids(rows: Option<&Vec<Row>>) -> HashSet<String> {
+    rows.into_iter().flatten().map(|row| row.get(0)).collect()
+}
+
+fn key(row: &JobRow) -> Option<(&str, &str)> {
+    Some((row.job.payload.company_id.as_str(), row.idempotency_key()?))
+}
+
+/// Looks for the jobs that have the keys of those that were not stored.
+async fn find(
+    session: &Session,
+    left: &[&JobRow],
+    others: &mut HashMap<String, Inserted>,
+) -> Result<(), Halt> {
+    let (companies, keys): (Vec<&str>, Vec<&str>) = left.iter().filter_map(|row| key(row)).unzip();
+    let rows = session.query(OF_KEYS, &[&companies, &keys]).await?;
+    let mut found = HashMap::with_capacity(rows.len());
+    for row in &rows {
+        found.insert((row.get(2), row.get(3)), parse(row.get(0), row.get(1))?);
+    }
+    for row in left {
+        if let Some(job) = key(row).and_then(|key| found.get(&key)) {
+            others.insert(row.job.id.clone(), Inserted::over(Job::clone(job), &row.job));
+        }
+    }
+    Ok(())
+}
+
+/// Refuses what no column can hold.
+fn check(row: &JobRow) -> Result<(), StoreError> {
+    let JobRow { job, .. } = row;
+    let payload = &job.payload;
+    let texts = [
+        Some(&*job.id),
+        Some(&*payload.company_id),
+        Some(&*payload.user_id),
+        payload.tool_id.as_deref(),
+        payload.assignment_id.as_deref(),
+        row.idempotency_key(),
+    ];
+    if texts.into_iter().flatten().any(cannot_be) {
+        return Err(StoreError::Invalid("an identifier of the job has a NUL character".to_owned()));
+    }
+    Ok(())
+}
+
+/// Rows, a column at a time.
+#[derive(Default)]
+struct Columns<'r> {
+    ids: Vec<&'r str>,
+    companies: Vec<&'r str>,
+    users: Vec<&'r str>,
+    tools: Vec<Option<&'r str>>,
+    assignments: Vec<Option<&'r str>>,
+    keys: Vec<Option<&'r str>>,
+    states: Vec<&'static str>,
+    wakes: Vec<Option<i64>>,
+    ended: Vec<Option<i64>>,
+    dead: Vec<bool>,
+    bodies: Vec<&'r str>,
+}
+
+impl<'r> Columns<'r> {
+    fn of(rows: &[&'r JobRow]) -> Self {
+        let mut columns = Self::default();
+        for row in rows {
+            let JobRow { job, changing } = row;
+            columns.ids.push(&job.id);
+            columns.companies.push(&job.payload.company_id);
+            columns.users.push(&job.payload.user_id);
+            columns.tools.push(job.payload.tool_id.as_deref());
+            columns.assignments.push(job.payload.assignment_id.as_deref());
+            columns.keys.push(row.idempotency_key());
+            columns.states.push(changing.state);
+            columns.wakes.push(changing.wake_ms);
+            columns.ended.push(changing.ended_ms);
+            columns.dead.push(changing.dead);
+            columns.bodies.push(&changing.body);
+        }
+        columns
+    }
+
+    fn values(&self) -> [&(dyn ToSql + Sync); 11] {
+        [
+            &self.ids,
+            &self.companies,
+            &self.users,
+            &self.tools,
+            &self.assignments,
+            &self.keys,
+            &self.states,
+            &self.wakes,
+            &self.ended,
+            &self.dead,
+            &self.bodies,
+        ]
+    }
+}

@@ -1,0 +1,133 @@
+//! Steps, and what they write.
+
+use std::collections::HashMap;
+
+use agent_core::job::{Job, Refusal, Scope, Step, Stepped};
+use jiff::Timestamp;
+use tokio_postgres::types::ToSql;
+
+use super::{TELL, cannot_be, found};
+use crate::job_row::Changing;
+use crate::postgres::fault::Halt;
+use crate::postgres::session::{Query, Session};
+
+/// In the order of ids, as everybody who waits for rows does.
+const LOCK: &str = "
+    SELECT id, body FROM scheduler.jobs
+    WHERE id = ANY ($1) AND ($2::text IS NULL OR company = $2) AND ($3::text IS NULL OR user_id = $3)
+    ORDER BY id FOR UPDATE";
+
+/// The rows are locked and so stay where they are. The limit makes the server look for one after the other,
+/// also where it has made its plan while there was next to nothing in the table.
+const UPDATE: &str = "
+    UPDATE scheduler.jobs AS job
+    SET state = new.state, wake_ms = new.wake_ms, ended_ms = new.ended_ms, dead = new.dead, body = new.body
+    FROM unnest($1::text[], $2::text[], $3::int8[], $4::int8[], $5::bool[], $6::text[])
+        AS new (id, state, wake_ms, ended_ms, dead, body)
+    CROSS JOIN LATERAL (SELECT ctid FROM scheduler.jobs WHERE id = new.id LIMIT 1) AS found
+    WHERE job.ctid = found.ctid";
+
+/// Jobs that steps have changed, a column at a time.
+#[derive(Default)]
+pub(super) struct Update {
+    ids: Vec<String>,
+    states: Vec<&'static str>,
+    wakes: Vec<Option<i64>>,
+    ended: Vec<Option<i64>>,
+    dead: Vec<bool>,
+    bodies: Vec<String>,
+}
+
+impl Update {
+    /// Adds what a step has made, if that is anything new.
+    pub(super) fn add(&mut self, stepped: &Stepped) -> Result<(), Halt> {
+        if stepped.changed { self.add_job(&stepped.job) } else { Ok(()) }
+    }
+
+    fn add_job(&mut self, job: &Job) -> Result<(), Halt> {
+        let Changing { state, wake_ms, ended_ms, dead, body } = Changing::of(job)?;
+        self.ids.push(job.id.clone());
+        self.states.push(state);
+        self.wakes.push(wake_ms);
+        self.ended.push(ended_ms);
+        self.dead.push(dead);
+        self.bodies.push(body);
+        Ok(())
+    }
+
+    fn is_empty(&self) -> bool {
+        self.ids.is_empty()
+    }
+
+    /// Writes it, in a transaction that goes on.
+    pub(super) async fn run(&self, session: &Session) -> Result<(), Halt> {
+        if !self.is_empty() {
+            session.query(UPDATE, &self.values()).await?;
+        }
+        Ok(())
+    }
+
+    /// Writes it and commits.
+    pub(super) async fn commit(&self, session: &Session) -> Result<(), Halt> {
+        let values = self.values();
+        let update: [Query<'_>; 1] = [(UPDATE, &values)];
+        session.commit(if self.is_empty() { &[] } else { &update }).await?;
+        Ok(())
+    }
+
+    /// Tells those who listen where there is something to tell, writes it and commits. Gives whether there was.
+    async fn tell_and_commit(&self, session: &Session, who: &str) -> Result<bool, Halt> {
+        let Some(wake_ms) = self.wakes.iter().flatten().min() else {
+            self.commit(session).await?;
+            return Ok(false);
+        };
+        let told = session.commit(&[(TELL, &[wake_ms, &who]), (UPDATE, &self.values())]).await?;
+        Ok(told.first().is_some_and(|told| !told.is_empty()))
+    }
+
+    fn values(&self) -> [&(dyn ToSql + Sync); 6] {
+        [&self.ids, &self.states, &self.wakes, &self.ended, &self.dead, &self.bodies]
+    }
+}
+
+type Taken = Vec<Option<Result<Stepped, Refusal>>>;
+
+/// Takes steps with jobs within a scope, and says whether one has become the earliest.
+pub(in crate::postgres) async fn steps(
+    session: &Session,
+    scope: &Scope,
+    steps: Vec<(String, Step)>,
+    now: Timestamp,
+    who: &str,
+) -> Result<(Taken, bool), Halt> {
+    let Scope { company, user } = scope;
+    if [company, user].into_iter().flatten().any(|text| cannot_be(text)) {
+        return Ok((vec![None; steps.len()], false));
+    }
+    let ids: Vec<&str> = steps.iter().map(|(id, _)| id.as_str()).filter(|id| !cannot_be(id)).collect();
+    let begun = session.begin(&[(LOCK, &[&ids, company, user])]).await?;
+    let mut jobs = HashMap::with_capacity(ids.len());
+    for row in begun.iter().flatten() {
+        let job = found(row)?;
+        jobs.insert(job.id.clone(), (job, false));
+    }
+    let taken = steps.into_iter().map(|(id, step)| take(jobs.get_mut(&id)?, step, now)).collect();
+    let mut update = Update::default();
+    for (job, _) in jobs.values().filter(|(_, changed)| *changed) {
+        update.add_job(job)?;
+    }
+    let is_earliest = update.tell_and_commit(session, who).await?;
+    Ok((taken, is_earliest))
+}
+
+/// Takes a step with a job, and keeps what came of it and whether that is anything new.
+fn take((job, changed): &mut (Job, bool), step: Step, now: Timestamp) -> Option<Result<Stepped, Refusal>> {
+    let stepped = job.step(step, now);
+    if let Ok(stepped) = &stepped
+        && stepped.changed
+    {
+        *job = stepped.job.clone();
+        *changed = true;
+    }
+    Some(stepped)
+}

@@ -1,0 +1,106 @@
+//! Hearing from other processes that a job has become the earliest.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use agent_core::job::WakeSignal;
+use futures_util::future::{Either, select};
+use futures_util::stream::{BoxStream, StreamExt, poll_fn};
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
+use tokio_postgres::{AsyncMessage, Client};
+
+use super::address::Address;
+use super::fault::{Fault, FaultKind};
+
+/// Listens where processes tell one another. What they say is who they are.
+const LISTEN: &str = "LISTEN scheduler_jobs";
+
+/// How long the first attempt to connect anew is waited for, and how long the last.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// A task with a connection of its own. It ends with the value.
+pub(super) struct Listener(JoinHandle<()>);
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Listener {
+    /// Listens, and gives the signal whenever another than `own` tells something, or may have told it while
+    /// nobody listened.
+    pub(super) async fn start(
+        address: Address,
+        limit: Duration,
+        own: String,
+        signal: WakeSignal,
+    ) -> Result<Self, Fault> {
+        let mut line = Line::open(&address, limit).await?;
+        let listen = async move {
+            loop {
+                let why = line.hear(&own, &signal).await;
+                tracing::warn!(why = why.in_full(), "the connection that waits for jobs is lost");
+                line = Line::open_again(&address, limit).await;
+                tracing::info!("the connection that waits for jobs is there again");
+                signal.give();
+            }
+        };
+        Ok(Self(tokio::spawn(listen)))
+    }
+}
+
+/// A connection that listens.
+struct Line {
+    // The server ends the connection when this is dropped.
+    _client: Client,
+    messages: BoxStream<'static, Result<AsyncMessage, tokio_postgres::Error>>,
+}
+
+impl Line {
+    async fn open(address: &Address, limit: Duration) -> Result<Self, Fault> {
+        let open = async {
+            let (client, mut connection) = address.config.connect(address.tls.clone()).await?;
+            let mut messages = poll_fn(move |cx| connection.poll_message(cx)).boxed();
+            {
+                let mut listen = pin!(client.batch_execute(LISTEN));
+                // The connection does nothing unless it is asked for messages.
+                loop {
+                    match select(&mut listen, messages.next()).await {
+                        Either::Left((listening, _)) => break listening?,
+                        Either::Right((Some(message), _)) => drop(message?),
+                        Either::Right((None, _)) => return Err(Fault::of(FaultKind::Unreachable)),
+                    }
+                }
+            }
+            Ok(Self { _client: client, messages })
+        };
+        timeout(limit, open).await.unwrap_or_else(|_| Err(Fault::of(FaultKind::Unreachable)))
+    }
+
+    async fn open_again(address: &Address, limit: Duration) -> Self {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            sleep(pause).await;
+            match Self::open(address, limit).await {
+                Ok(line) => return line,
+                Err(why) => tracing::debug!(why = why.in_full(), "no connection to wait for jobs"),
+            }
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    /// Gives the signal until the connection is lost, and says why it is.
+    async fn hear(&mut self, own: &str, signal: &WakeSignal) -> Fault {
+        while let Some(message) = self.messages.next().await {
+            match message {
+                Ok(AsyncMessage::Notification(said)) if said.payload() != own => signal.give(),
+                Ok(_) => {}
+                Err(error) => return error.into(),
+            }
+        }
+        Fault::of(FaultKind::Unreachable)
+    }
+}

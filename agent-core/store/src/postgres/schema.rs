@@ -1,0 +1,148 @@
+//! The tables, and how a database of an older version gets them.
+
+use std::time::Duration;
+
+use super::OpenError;
+use super::fault::Fault;
+use super::session::Session;
+
+/// The oldest server whose settings of tables are all known: 13.
+const LEAST_SERVER: i32 = 130_000;
+
+/// One lock for all who bring a database up to date: `Agnt` in ASCII, and `Jobs`.
+const LOCK: &str = "SELECT pg_advisory_xact_lock(1097297524, 1248813683)";
+
+/// How long a step, and the wait for another process that takes it, may last.
+const MIGRATION: Duration = Duration::from_secs(600);
+
+/// What leads from one version of the schema to the next; the first from nothing to version 1. A step that was
+/// released is never changed.
+///
+/// Texts are in the order of their bytes, as cursors need it and as comparing them is fastest. The job itself is
+/// text and not `jsonb`, which takes no NUL and changes numbers.
+const STEPS: &[&str] = &["
+    CREATE TABLE scheduler.jobs (
+        id text COLLATE \"C\" NOT NULL PRIMARY KEY,
+        company text COLLATE \"C\" NOT NULL,
+        user_id text COLLATE \"C\" NOT NULL,
+        tool text COLLATE \"C\",
+        assignment text COLLATE \"C\",
+        idempotency text COLLATE \"C\",
+        state text COLLATE \"C\" NOT NULL,
+        -- When it is to be looked at, and since when it is final: never both.
+        wake_ms bigint,
+        ended_ms bigint,
+        -- Whether something of it failed for good and can be run again.
+        dead boolean NOT NULL,
+        body text NOT NULL
+    ) WITH (
+        -- Every step leaves a dead row behind, and the earliest ones lie where the next claim looks first.
+        autovacuum_vacuum_scale_factor = 0.01,
+        autovacuum_vacuum_insert_scale_factor = 0.05,
+        autovacuum_analyze_scale_factor = 0.05
+    );
+    -- Claims, in their order.
+    CREATE INDEX jobs_wake ON scheduler.jobs (wake_ms, id) INCLUDE (company, state) WHERE wake_ms IS NOT NULL;
+    -- Claims where some companies have their share.
+    CREATE INDEX jobs_turn ON scheduler.jobs (company, wake_ms, id) INCLUDE (state) WHERE wake_ms IS NOT NULL;
+    -- With jobs_wake and the one after it, all states are counted without a look at the jobs.
+    CREATE INDEX jobs_ended ON scheduler.jobs (ended_ms) INCLUDE (state) WHERE ended_ms IS NOT NULL;
+    CREATE INDEX jobs_paused ON scheduler.jobs (id) WHERE state = 'paused';
+    -- Lists, in the order of ids.
+    CREATE INDEX jobs_company ON scheduler.jobs (company, id);
+    CREATE INDEX jobs_user ON scheduler.jobs (company, user_id, id);
+    CREATE INDEX jobs_assignment ON scheduler.jobs (company, assignment, id) WHERE assignment IS NOT NULL;
+    CREATE INDEX jobs_dead ON scheduler.jobs (company, id) WHERE dead;
+    CREATE UNIQUE INDEX jobs_idempotency ON scheduler.jobs (company, idempotency) WHERE idempotency IS NOT NULL;
+"];
+
+/// Brings the database up to date: all the way, or not at all.
+pub(super) async fn bring_up(session: &mut Session) -> Result<(), OpenError> {
+    recognise(session).await?;
+    let known = newest(STEPS);
+    match look(session).await? {
+        Found::Version(version) if version > known => Err(OpenError::Newer { found: version, known }),
+        Found::Version(version) if version == known => Ok(()),
+        Found::Others => Err(OpenError::OtherProgram),
+        Found::Nothing | Found::Version(_) => migrate(session).await,
+    }
+}
+
+/// Refuses a server that could not keep jobs as they are.
+async fn recognise(session: &Session) -> Result<(), OpenError> {
+    let asked = "SELECT current_setting('server_version_num')::int4, current_setting('server_encoding'),
+                        current_setting('transaction_read_only')";
+    let rows = session.query(asked, &[]).await?;
+    let row = rows.first().ok_or_else(nothing)?;
+    let (version, encoding, read_only): (i32, String, String) = (row.get(0), row.get(1), row.get(2));
+    if version < LEAST_SERVER {
+        return Err(OpenError::Server { found: version / 10_000 });
+    }
+    if encoding != "UTF8" {
+        return Err(OpenError::Encoding { found: encoding });
+    }
+    if read_only == "on" { Err(OpenError::ReadOnly) } else { Ok(()) }
+}
+
+enum Found {
+    Nothing,
+    /// Somebody else's tables.
+    Others,
+    Version(i32),
+}
+
+async fn look(session: &Session) -> Result<Found, OpenError> {
+    let asked = "SELECT to_regclass('scheduler.schema_version') IS NOT NULL, EXISTS (
+                     SELECT FROM pg_class WHERE relnamespace = to_regnamespace('scheduler')
+                 )";
+    let rows = session.query(asked, &[]).await?;
+    let row = rows.first().ok_or_else(nothing)?;
+    match (row.get(0), row.get(1)) {
+        (true, _) => {
+            let rows = session.query("SELECT version FROM scheduler.schema_version", &[]).await?;
+            Ok(rows.first().map_or(Found::Others, |row| Found::Version(row.get(0))))
+        }
+        (false, true) => Ok(Found::Others),
+        (false, false) => Ok(Found::Nothing),
+    }
+}
+
+/// Where several processes come at the same time, one after another: who comes second finds the work done.
+async fn migrate(session: &mut Session) -> Result<(), OpenError> {
+    session.set_limit(MIGRATION);
+    let limit = MIGRATION.as_millis();
+    session.run("BEGIN").await?;
+    session.run(&format!("SET LOCAL lock_timeout = {limit}; SET LOCAL statement_timeout = {limit}")).await?;
+    session.run(LOCK).await?;
+    let done = match look(session).await? {
+        Found::Version(version) => version,
+        Found::Others => return Err(OpenError::OtherProgram),
+        Found::Nothing => {
+            // Asked first, since making one takes a right that its user need not have.
+            let rows = session.query("SELECT to_regnamespace('scheduler') IS NULL", &[]).await?;
+            if rows.first().is_none_or(|row| row.get(0)) {
+                session.run("CREATE SCHEMA scheduler").await?;
+            }
+            let sql = "CREATE TABLE scheduler.schema_version (version int4 NOT NULL);
+                       INSERT INTO scheduler.schema_version (version) VALUES (0)";
+            session.run(sql).await?;
+            0
+        }
+    };
+    for step in STEPS.iter().skip(usize::try_from(done).unwrap_or_default()) {
+        session.run(step).await?;
+    }
+    // Never back: who came second may know fewer steps.
+    let version = done.max(newest(STEPS));
+    session.run(&format!("UPDATE scheduler.schema_version SET version = {version}; COMMIT")).await?;
+    Ok(())
+}
+
+fn newest(steps: &[&str]) -> i32 {
+    i32::try_from(steps.len()).unwrap_or(i32::MAX)
+}
+
+/// A row that every server gives is missing.
+fn nothing() -> Fault {
+    Fault::of(super::FaultKind::Failed)
+}

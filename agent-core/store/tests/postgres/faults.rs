@@ -1,0 +1,278 @@
+use std::collections::HashMap;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use agent_core::job::{Claim, Job, JobFilter, JobState, JobStore, Outcome, Quota, Scope, Step};
+use agent_store::postgres::{FaultKind, PostgresJobs, PostgresOptions};
+use futures_util::StreamExt;
+
+use super::{Cluster, at, database, fault, impatient, is_there, job, other, store};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Waits until the store answers again.
+async fn recovered(store: &PostgresJobs) {
+    let begun = Instant::now();
+    while let Err(error) = store.counts(at(0)).await {
+        assert!(begun.elapsed() < PATIENCE, "the store does not recover: {error:?}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn what_was_acknowledged_survives_the_server() {
+    let mut cluster = Cluster::start();
+    let url = database(&cluster, "jobs").await;
+    // What others put up with is not for the store.
+    let sql = "ALTER DATABASE jobs SET synchronous_commit = off";
+    other(&cluster, "postgres").await.batch_execute(sql).await.expect("set");
+    let store = Arc::new(store(&url).await);
+    let mut stored = HashMap::new();
+    for round in 0..4 {
+        let wait = Duration::from_millis(150 + 130 * round);
+        let acknowledged = work_while(&store, async {
+            tokio::time::sleep(wait).await;
+            cluster.crash();
+        })
+        .await;
+        assert!(!acknowledged.is_empty(), "some were acknowledged before the end");
+        stored.extend(acknowledged);
+        let down = fault(store.get(&Scope::default(), "any").await);
+        assert_eq!(down.kind(), FaultKind::Unreachable, "{down:?}");
+        cluster.resume();
+        recovered(&store).await;
+        check(&store, &stored).await;
+    }
+    the_store_hears_again(&store, &url).await;
+    a_backend_that_is_killed_takes_nothing_along(&cluster, &store).await;
+}
+
+/// Inserts and delivers jobs until `fault` is done and everything fails; gives what was acknowledged.
+async fn work_while(store: &Arc<PostgresJobs>, fault: impl Future<Output = ()>) -> HashMap<String, JobState> {
+    let over = Arc::new(AtomicBool::new(false));
+    let tasks: Vec<_> = (0..6)
+        .map(|_| {
+            let (store, over) = (Arc::clone(store), Arc::clone(&over));
+            tokio::spawn(async move {
+                let mut acknowledged = HashMap::new();
+                while !over.load(Ordering::Relaxed) {
+                    let new = vec![job("acme", 1), job("acme", 1)];
+                    if store.insert(new.clone()).await.is_ok() {
+                        acknowledged.extend(new.iter().map(|job| (job.id.clone(), JobState::Scheduled)));
+                    }
+                    deliver(&store, &mut acknowledged).await;
+                }
+                acknowledged
+            })
+        })
+        .collect();
+    fault.await;
+    over.store(true, Ordering::Relaxed);
+    let mut acknowledged: HashMap<String, JobState> = HashMap::new();
+    for task in tasks {
+        for (id, state) in task.await.expect("it ends") {
+            // Another task may know more of it.
+            let known = acknowledged.entry(id).or_insert(state);
+            *known = (*known).max(state);
+        }
+    }
+    acknowledged
+}
+
+async fn deliver(store: &PostgresJobs, acknowledged: &mut HashMap<String, JobState>) {
+    let quota = Quota::new(100);
+    let claim = Claim { now: at(5), until: at(5), lease: at(60_000), limit: 1, quota };
+    let Ok(claimed) = store.claim(claim).await else { return };
+    acknowledged.extend(claimed.iter().map(|job| (job.id.clone(), JobState::Running)));
+    for job in claimed {
+        let (fence, took) = (job.fence, Duration::ZERO);
+        let end = Step::End { fence, outcome: Outcome::Succeeded, took, status: None, jitter: 0 };
+        if let Ok(Some(ended)) = store.step(&Scope::default(), &job.id, end, at(6)).await {
+            ended.expect("it is held");
+            acknowledged.insert(job.id, JobState::Completed);
+        }
+    }
+}
+
+/// What was acknowledged is there, and as far as was acknowledged at least.
+async fn check(store: &PostgresJobs, acknowledged: &HashMap<String, JobState>) {
+    let mut found = HashMap::new();
+    let mut after: Option<String> = None;
+    loop {
+        let page = store.list(&JobFilter::default(), after.as_deref(), 500).await.expect("list");
+        found.extend(page.jobs.iter().map(|job| (job.id.clone(), job.state())));
+        after = page.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    for (id, state) in acknowledged {
+        let found = found.get(id).unwrap_or_else(|| panic!("{id} was acknowledged as {state:?} and is lost"));
+        let ranks = [JobState::Scheduled, JobState::Running, JobState::Completed];
+        let rank = |state| ranks.iter().position(|ranked| *ranked == state).expect("no other state is made");
+        assert!(rank(*found) >= rank(*state), "{id} was acknowledged as {state:?} and is {found:?}");
+    }
+}
+
+async fn the_store_hears_again(store: &PostgresJobs, url: &str) {
+    let mut wakes = store.wakes();
+    let elsewhere = super::store(url).await;
+    // The store may not listen yet; then it is told when it does.
+    elsewhere.insert(vec![job("early", -1000)]).await.expect("insert");
+    tokio::time::timeout(PATIENCE, wakes.next()).await.expect("it is told").expect("it goes on");
+}
+
+/// The server ends all others' connections where one of its processes is killed, as its memory may be damaged.
+async fn a_backend_that_is_killed_takes_nothing_along(cluster: &Cluster, store: &PostgresJobs) {
+    let made = job("acme", 5);
+    store.insert(vec![made.clone()]).await.expect("insert");
+    let asked =
+        "SELECT pid FROM pg_stat_activity WHERE datname = 'jobs' AND application_name = 'agentd' LIMIT 1";
+    let row = other(cluster, "postgres").await.query_one(asked, &[]).await.expect("a process");
+    let pid: i32 = row.get(0);
+    let killed = Command::new("kill").args(["-9", &pid.to_string()]).status().expect("kill");
+    assert!(killed.success());
+    recovered(store).await;
+    let begun = Instant::now();
+    while let Err(error) = store.insert(vec![job("acme", 6)]).await {
+        fault::<()>(Err(error));
+        assert!(begun.elapsed() < PATIENCE, "the store does not recover");
+    }
+    assert!(is_there(store, &made).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn what_the_server_refuses_is_said_and_not_stored() {
+    // Half a page more than a segment of the log, which the server makes in one piece.
+    let cluster = Cluster::start_with_small_files((16 << 20) + 4096);
+    a_full_disk_is_said_and_passes(&cluster).await;
+    a_database_that_takes_no_writes_is_said_and_passes(&cluster).await;
+    a_lock_that_outlasts_the_wait_is_said_and_passes(&cluster).await;
+    a_lack_of_connections_is_said_and_passes(&cluster).await;
+    what_no_column_can_hold_is_said(&cluster).await;
+}
+
+async fn a_full_disk_is_said_and_passes(cluster: &Cluster) {
+    let store = store(&database(cluster, "packed").await).await;
+    let large = |n: usize| {
+        let mut job = job("acme", n as i64);
+        // Nothing that could be made smaller.
+        let letters = (0..1200).map(|_| agent_core::new_id()).collect::<String>();
+        job.payload.message = Some(letters);
+        job
+    };
+    let mut stored: Vec<Job> = Vec::new();
+    let refused = loop {
+        let jobs: Vec<Job> = (0..20).map(large).collect();
+        match store.insert(jobs.clone()).await {
+            Ok(_) => stored.extend(jobs),
+            Err(error) => break (fault::<()>(Err(error)), jobs),
+        }
+        assert!(stored.len() < 5000, "the disk becomes full");
+    };
+    // Newer servers make room in another way, whose failure they do not tell from others.
+    let is_told = matches!(refused.0.kind(), FaultKind::Full | FaultKind::Failed);
+    assert!(is_told && std::error::Error::source(&refused.0).is_some(), "{:?}", refused.0);
+    for job in &refused.1 {
+        assert!(!is_there(&store, job).await, "what was refused is not stored, not even in part");
+    }
+    for job in &stored {
+        assert!(is_there(&store, job).await, "what was acknowledged is there");
+    }
+    let client = other(cluster, "packed").await;
+    let cancelled = store.cancel_all(&JobFilter::default(), at(1)).await;
+    if let Err(error) = cancelled {
+        fault::<()>(Err(error));
+    }
+    client.batch_execute("TRUNCATE scheduler.jobs").await.expect("there is room again");
+    store.insert(vec![large(0)]).await.expect("it goes on");
+}
+
+async fn a_database_that_takes_no_writes_is_said_and_passes(cluster: &Cluster) {
+    let store = store(&database(cluster, "frozen").await).await;
+    let made = job("acme", 5);
+    store.insert(vec![made.clone()]).await.expect("insert");
+    let admin = other(cluster, "postgres").await;
+    // Holds from the next connection on, so those that are there are ended.
+    let set = async |value: &str| {
+        let sql = format!(
+            "ALTER DATABASE frozen SET default_transaction_read_only = {value};
+             SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'frozen'"
+        );
+        admin.batch_execute(&sql).await.expect("set");
+        recovered(&store).await;
+    };
+    set("on").await;
+    let refused = job("acme", 6);
+    for _ in 0..3 {
+        let fault = fault(store.insert(vec![refused.clone()]).await);
+        assert_eq!(fault.kind(), FaultKind::ReadOnly, "{fault:?}");
+    }
+    let step = store.step(&Scope::default(), &made.id, Step::Cancel, at(1)).await;
+    assert_eq!(fault(step).kind(), FaultKind::ReadOnly);
+    assert!(is_there(&store, &made).await, "it can be read");
+    assert!(!is_there(&store, &refused).await);
+    set("off").await;
+    store.insert(vec![refused.clone()]).await.expect("it goes on");
+    assert!(is_there(&store, &refused).await);
+}
+
+async fn a_lock_that_outlasts_the_wait_is_said_and_passes(cluster: &Cluster) {
+    let url = database(cluster, "locked").await;
+    let options = PostgresOptions { lock_timeout: Duration::from_millis(50), ..impatient() };
+    let store = PostgresJobs::open(&url, options).await.expect("open");
+    let jobs = [job("acme", 5), job("acme", 6)];
+    store.insert(jobs.to_vec()).await.expect("insert");
+    let holder = other(cluster, "locked").await;
+    let sql = format!("BEGIN; SELECT FROM scheduler.jobs WHERE id = '{}' FOR UPDATE", jobs[0].id);
+    holder.batch_execute(&sql).await.expect("locked");
+    let cancel = |job: &Job| (job.id.clone(), Step::Cancel);
+    let refused = store.steps(jobs.iter().map(cancel).collect(), at(1)).await;
+    assert_eq!(fault(refused).kind(), FaultKind::Locked);
+    let claim = Claim { now: at(9), until: at(9), lease: at(99), limit: 9, quota: Quota::new(9) };
+    let claimed = store.claim(claim.clone()).await.expect("claims wait for nobody");
+    assert_eq!(claimed.iter().map(|job| &job.id).collect::<Vec<_>>(), [&jobs[1].id], "it was not cancelled");
+    holder.batch_execute("ROLLBACK").await.expect("released");
+    assert_eq!(store.claim(claim).await.expect("claim").len(), 1);
+}
+
+async fn a_lack_of_connections_is_said_and_passes(cluster: &Cluster) {
+    let url = database(cluster, "busy").await;
+    let wait_timeout = Duration::from_millis(50);
+    let options = PostgresOptions { connections: 1, wait_timeout, lock_timeout: PATIENCE, ..impatient() };
+    let store = Arc::new(PostgresJobs::open(&url, options).await.expect("open"));
+    let made = job("acme", 5);
+    store.insert(vec![made.clone()]).await.expect("insert");
+    let holder = other(cluster, "busy").await;
+    holder.batch_execute("BEGIN; LOCK TABLE scheduler.jobs").await.expect("locked");
+    let waiting = tokio::spawn({
+        let (store, id) = (Arc::clone(&store), made.id.clone());
+        async move { store.step(&Scope::default(), &id, Step::Pause, at(1)).await }
+    });
+    let waits = "SELECT FROM pg_stat_activity WHERE datname = 'busy' AND wait_event_type = 'Lock'";
+    let admin = other(cluster, "postgres").await;
+    while admin.query(waits, &[]).await.expect("read").is_empty() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(fault(store.counts(at(1)).await).kind(), FaultKind::Busy);
+    holder.batch_execute("ROLLBACK").await.expect("released");
+    waiting.await.expect("done").expect("step").expect("there").expect("it is open");
+    store.counts(at(1)).await.expect("it goes on");
+}
+
+async fn what_no_column_can_hold_is_said(cluster: &Cluster) {
+    let store = store(&database(cluster, "nul").await).await;
+    let nul = job("ac\0me", 5);
+    let refused = store.insert(vec![job("acme", 5), nul.clone()]).await;
+    assert!(matches!(refused, Err(agent_core::records::StoreError::Invalid(_))), "{refused:?}");
+    let scope = Scope { company: Some("ac\0me".to_owned()), user: None };
+    let filter = JobFilter { scope: scope.clone(), ..JobFilter::default() };
+    assert!(store.list(&filter, Some("a\0"), 5).await.expect("list").jobs.is_empty());
+    assert_eq!(store.cancel_all(&filter, at(1)).await.expect("cancel"), 0);
+    assert_eq!(store.get(&Scope::default(), "a\0").await.expect("get"), None);
+    assert_eq!(store.step(&scope, "a", Step::Cancel, at(1)).await.expect("step"), None);
+    let steps = vec![("a\0".to_owned(), Step::Cancel)];
+    assert_eq!(store.steps(steps, at(1)).await.expect("steps"), [None]);
+}

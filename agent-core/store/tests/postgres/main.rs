@@ -1,0 +1,84 @@
+//! Jobs in PostgreSQL: the contract, and what lies beneath it.
+//!
+//! Each test has a server of its own, which takes a second to make, so there are few and long ones.
+#![cfg(all(unix, feature = "postgres"))]
+
+#[path = "../../../../tests/support/cluster.rs"]
+mod cluster;
+mod contract;
+mod faults;
+mod open;
+mod together;
+
+use std::time::Duration;
+
+use agent_core::job::{Job, JobKind, JobPayload, JobStore, NewJob, Scope};
+use agent_core::records::StoreError;
+use agent_core::schedule::Schedule;
+use agent_store::postgres::{Fault, PostgresJobs, PostgresOptions};
+use jiff::Timestamp;
+use tokio_postgres::{Client, NoTls};
+
+use self::cluster::Cluster;
+
+/// A connection of somebody else's.
+async fn other(cluster: &Cluster, database: &str) -> Client {
+    let (client, connection) =
+        tokio_postgres::connect(&cluster.url(database), NoTls).await.expect("a connection");
+    // It ends with the server or with the client, and tells the client why.
+    tokio::spawn(async move { drop(connection.await) });
+    client
+}
+
+/// Makes an empty database, and gives its address.
+async fn database(cluster: &Cluster, name: &str) -> String {
+    other(cluster, "postgres").await.batch_execute(&format!("CREATE DATABASE {name}")).await.expect("made");
+    cluster.url(name)
+}
+
+async fn store(url: &str) -> PostgresJobs {
+    PostgresJobs::open(url, impatient()).await.expect("open")
+}
+
+/// For those who shall not wait long.
+fn impatient() -> PostgresOptions {
+    PostgresOptions {
+        connect_timeout: Duration::from_secs(20),
+        lock_timeout: Duration::from_secs(2),
+        ..PostgresOptions::default()
+    }
+}
+
+/// A time in milliseconds from some beginning.
+fn at(ms: i64) -> Timestamp {
+    Timestamp::from_millisecond(1_767_225_600_000 + ms).expect("a time")
+}
+
+/// A job of a company that is due once.
+fn job(company: &str, ms: i64) -> Job {
+    let payload = JobPayload {
+        kind: JobKind::Agent,
+        user_id: "ada".to_owned(),
+        company_id: company.to_owned(),
+        agent_id: "agent".to_owned(),
+        tool_id: None,
+        assignment_id: None,
+        arguments: None,
+        message: Some("hello".to_owned()),
+        todo_list_id: None,
+        timezone: None,
+    };
+    Job::new(NewJob::new(payload, Schedule::At(at(ms))), at(0))
+}
+
+async fn is_there(store: &PostgresJobs, job: &Job) -> bool {
+    store.get(&Scope::default(), &job.id).await.expect("read").is_some()
+}
+
+/// What the server failed with.
+fn fault<T: std::fmt::Debug>(result: Result<T, StoreError>) -> Fault {
+    match result {
+        Err(StoreError::Unavailable(source)) => source.downcast_ref::<Fault>().expect("a fault").clone(),
+        other => panic!("the store is not available, and not {other:?}"),
+    }
+}

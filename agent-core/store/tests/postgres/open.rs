@@ -1,0 +1,151 @@
+use std::error::Error;
+
+use agent_core::job::{JobStore, Scope};
+use agent_store::postgres::{FaultKind, OpenError, PostgresJobs};
+use futures_util::future::join_all;
+
+use super::{Cluster, at, database, impatient, is_there, job, other, store};
+
+async fn refused(url: &str) -> OpenError {
+    PostgresJobs::open(url, impatient()).await.expect_err("refused")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn what_cannot_be_opened_is_said_and_what_can_is_made_once() {
+    let cluster = Cluster::start();
+    an_address_that_leads_nowhere_is_said(&cluster).await;
+    many_may_open_an_empty_database_at_the_same_time(&cluster).await;
+    what_is_not_ours_is_left_alone(&cluster).await;
+    what_cannot_keep_jobs_is_refused(&cluster).await;
+    few_rights_are_enough(&cluster).await;
+}
+
+async fn an_address_that_leads_nowhere_is_said(cluster: &Cluster) {
+    assert!(matches!(refused("mysql://u@h/d").await, OpenError::Address(_)));
+    let nowhere = refused("postgres://u:canary@%2Fno%2Fsuch%2Ffolder/d").await;
+    assert!(matches!(&nowhere, OpenError::Unreachable(_)), "{nowhere:?}");
+    assert!(!format!("{nowhere:?} {nowhere}").contains("canary"), "{nowhere:?}");
+    let missing = refused(&cluster.url("missing")).await;
+    assert!(matches!(&missing, OpenError::Failed(_)), "{missing:?}");
+    let said = missing.source().and_then(Error::source).expect("a reason").to_string();
+    assert_eq!(said, "database \"missing\" does not exist (SQLSTATE 3D000)");
+    // This server has no certificate, and nothing is sent in the clear where the address says otherwise.
+    let encrypted = refused(&format!("{}?sslmode=require", cluster.url("postgres"))).await;
+    assert!(matches!(&encrypted, OpenError::Failed(_) | OpenError::Unreachable(_)), "{encrypted:?}");
+}
+
+async fn many_may_open_an_empty_database_at_the_same_time(cluster: &Cluster) {
+    for n in 0..3 {
+        let url = database(cluster, &format!("fresh_{n}")).await;
+        let stores = join_all((0..6).map(|_| store(&url))).await;
+        let made = job("acme", 5);
+        stores[0].insert(vec![made.clone()]).await.expect("insert");
+        for store in &stores {
+            assert!(is_there(store, &made).await, "all see the same table");
+        }
+    }
+    let client = other(cluster, "fresh_0").await;
+    let rows = client.query("SELECT version FROM scheduler.schema_version", &[]).await.expect("read");
+    assert_eq!(rows.iter().map(|row| row.get(0)).collect::<Vec<i32>>(), [1]);
+}
+
+async fn what_is_not_ours_is_left_alone(cluster: &Cluster) {
+    let url = database(cluster, "newer").await;
+    drop(store(&url).await);
+    let client = other(cluster, "newer").await;
+    client.batch_execute("UPDATE scheduler.schema_version SET version = 99").await.expect("set");
+    let newer = refused(&url).await;
+    assert!(matches!(newer, OpenError::Newer { found: 99, known: 1 }), "{newer:?}");
+    let said = "the schema \"scheduler\" has version 99, and this program knows versions up to 1";
+    assert_eq!(newer.to_string(), said);
+
+    let url = database(cluster, "others").await;
+    let client = other(cluster, "others").await;
+    client
+        .batch_execute("CREATE SCHEMA scheduler; CREATE TABLE scheduler.jobs (id int)")
+        .await
+        .expect("made");
+    let others = refused(&url).await;
+    assert!(matches!(others, OpenError::OtherProgram), "{others:?}");
+    client.batch_execute("INSERT INTO scheduler.jobs VALUES (1)").await.expect("it is as it was");
+}
+
+async fn what_cannot_keep_jobs_is_refused(cluster: &Cluster) {
+    let client = other(cluster, "postgres").await;
+    let sql = "CREATE DATABASE latin ENCODING 'LATIN1' TEMPLATE template0 LOCALE 'C'";
+    client.batch_execute(sql).await.expect("made");
+    let latin = refused(&cluster.url("latin")).await;
+    assert!(matches!(&latin, OpenError::Encoding { found } if found == "LATIN1"), "{latin:?}");
+    let url = database(cluster, "frozen").await;
+    let sql = "ALTER DATABASE frozen SET default_transaction_read_only = on";
+    client.batch_execute(sql).await.expect("set");
+    let frozen = refused(&url).await;
+    assert!(matches!(frozen, OpenError::ReadOnly), "{frozen:?}");
+}
+
+async fn few_rights_are_enough(cluster: &Cluster) {
+    database(cluster, "shared").await;
+    let owner = other(cluster, "shared").await;
+    owner.batch_execute("CREATE ROLE weak LOGIN").await.expect("made");
+    let weak = cluster.url("shared").replace("postgres@", "weak@");
+    let denied = refused(&weak).await;
+    assert!(matches!(&denied, OpenError::Denied(_)), "{denied:?}");
+    // Who may make no schema can be given one.
+    owner.batch_execute("CREATE SCHEMA scheduler AUTHORIZATION weak").await.expect("made");
+    let made = job("acme", 5);
+    store(&weak).await.insert(vec![made.clone()]).await.expect("insert");
+    // Who may not change the tables can use those that are there.
+    let sql = "CREATE ROLE weaker LOGIN; GRANT USAGE ON SCHEMA scheduler TO weaker;
+               GRANT SELECT ON scheduler.schema_version TO weaker;
+               GRANT SELECT, INSERT, UPDATE, DELETE ON scheduler.jobs TO weaker";
+    owner.batch_execute(sql).await.expect("granted");
+    let weaker = cluster.url("shared").replace("postgres@", "weaker@");
+    let opened = store(&weaker).await;
+    assert!(is_there(&opened, &made).await);
+    opened.insert(vec![job("acme", 6)]).await.expect("insert");
+    opened.purge(at(0), 10).await.expect("purge");
+    owner.batch_execute("REVOKE SELECT ON scheduler.jobs FROM weaker").await.expect("revoked");
+    let denied = opened.get(&Scope::default(), &made.id).await;
+    assert_eq!(super::fault(denied).kind(), FaultKind::Denied);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn what_is_encrypted_is_verified() {
+    let cluster = Cluster::start_with_certificate();
+    let client = other(&cluster, "postgres").await;
+    let trusted = format!("sslrootcert={}", cluster.certificate().display());
+    for mode in ["require", "verify-ca", "verify-full"] {
+        let url = format!("{}?{trusted}&sslmode={mode}", cluster.address("localhost", "postgres"));
+        let opened = store(&url).await;
+        opened.insert(vec![job("acme", 5)]).await.expect("insert");
+        let asked =
+            "SELECT count(*) FILTER (WHERE ssl), count(*) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid)
+                     WHERE application_name = 'agentd'";
+        let row = client.query_one(asked, &[]).await.expect("read");
+        let (encrypted, all): (i64, i64) = (row.get(0), row.get(1));
+        assert!(encrypted == all && all >= 2, "{mode}: {encrypted} of {all} connections are encrypted");
+        drop(opened);
+        let left = "SELECT FROM pg_stat_activity WHERE application_name = 'agentd'";
+        while !client.query(left, &[]).await.expect("read").is_empty() {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    }
+    let localhost = cluster.address("localhost", "postgres");
+    let unknown = refused(&format!("{localhost}?sslmode=require")).await;
+    assert!(why(&unknown).contains("UnknownIssuer"), "{unknown:?}");
+    let another =
+        refused(&format!("{}?{trusted}&sslmode=require", cluster.address("127.0.0.1", "postgres"))).await;
+    assert!(why(&another).contains("not valid for name"), "{another:?}");
+    store(&localhost).await.insert(vec![job("acme", 6)]).await.expect("it need not be encrypted");
+}
+
+/// Everything that is said of an error.
+fn why(error: &dyn Error) -> String {
+    let mut said = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        said = format!("{said} / {error}");
+        source = error.source();
+    }
+    said
+}

@@ -1,0 +1,62 @@
+//! `kill -9`, again and again, while jobs are made and delivered.
+
+use std::time::{Duration, Instant};
+
+use agent_store::sqlite::{SqliteOptions, SqliteStore};
+
+use super::Place;
+use super::load::Load;
+use crate::support::process::Process;
+use crate::support::sink::Sink;
+
+/// How many rounds there are where this names no other number.
+const ROUNDS: &str = "SCHEDULER_KILL_ROUNDS";
+const DEFAULT_ROUNDS: u32 = 10;
+/// How long a scheduler may take to be back.
+const BACK: Duration = Duration::from_secs(5);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_job_is_lost_and_no_effect_doubled_by_kills_on_sqlite() {
+    let place = Place::sqlite();
+    rounds(&place).await;
+    let Place::Sqlite(folder) = &place else { unreachable!("it is SQLite") };
+    let store = SqliteStore::open(folder.path().join("scheduler.db"), SqliteOptions::default());
+    let findings = store.expect("it opens").check_integrity().await.expect("a check");
+    assert_eq!(findings, Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_job_is_lost_and_no_effect_doubled_by_kills_on_postgres() {
+    rounds(&Place::postgres()).await;
+}
+
+async fn rounds(place: &Place) {
+    let rounds = std::env::var(ROUNDS).map_or(DEFAULT_ROUNDS, |rounds| rounds.parse().expect("a number"));
+    let sink = Sink::start().await;
+    let (url, callback) = (place.url(), sink.url());
+    let start = || Process::start(&url, &callback, &[]);
+    let mut scheduler = start().await;
+    let load = Load::start(&scheduler).await;
+    for round in 0..rounds {
+        // Anywhere within its work.
+        load.progress(&sink, 1 + mixed(round.into()) % 90).await;
+        scheduler.kill().await;
+        if round % 3 == 2 {
+            // And again as soon as it is there, before it says that it is well.
+            Process::start_with(&[], &url, &callback, &[]).await.kill().await;
+        }
+        let killed = Instant::now();
+        scheduler = start().await;
+        let took = killed.elapsed();
+        assert!(took < BACK, "it was back after {took:?}");
+        load.goes_on(&scheduler);
+    }
+    let made = load.end(&scheduler, &sink, rounds).await;
+    assert!(made >= rounds as usize, "the kills come while it works: {made} jobs");
+    scheduler.kill().await;
+}
+
+/// A number that looks random and is the same each time.
+fn mixed(round: u64) -> usize {
+    usize::try_from(round.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40).expect("24 bits")
+}

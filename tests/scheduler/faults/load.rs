@@ -1,0 +1,174 @@
+//! Clients that make jobs without a pause, and repeat what was not acknowledged.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::scheduler::payload;
+use crate::support::process::Process;
+use crate::support::server::PULSE_SECRET;
+use crate::support::sink::Sink;
+use crate::support::{PATIENCE, client};
+
+const CLIENTS: u64 = 4;
+/// The periodic job's interval.
+const EVERY_MS: i64 = 1000;
+/// How long the last attempts may be waited for, for each fault: an attempt waits twice as long as the one before, and
+/// who meets many faults may lose many.
+const LAST_ATTEMPTS: Duration = Duration::from_secs(20);
+/// How long a client leaves a scheduler alone that does not answer.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// What the clients are told.
+#[derive(Clone, Copy)]
+struct Order {
+    scheduler: SocketAddr,
+    /// They shall make no further jobs, and still find out what has become of the last.
+    is_over: bool,
+}
+
+/// Clients at work, and what was acknowledged to them.
+pub(super) struct Load {
+    order: watch::Sender<Order>,
+    made: Arc<Mutex<HashMap<u64, String>>>,
+    count: watch::Receiver<usize>,
+    periodic: String,
+    clients: JoinSet<()>,
+}
+
+impl Load {
+    /// Makes a periodic job, and begins to make others.
+    pub(super) async fn start(scheduler: &Process) -> Self {
+        // No occurrence of it is left out, whatever happens.
+        let periodic = json!({"payload": payload("periodic"), "everyMs": EVERY_MS, "maxAttempts": 100,
+            "misfire": "runAll", "overlap": "queue"});
+        let periodic = scheduler.job(&periodic).await;
+        let (order, told) = watch::channel(Order { scheduler: scheduler.address, is_over: false });
+        let (counter, count) = watch::channel(0);
+        let made = Arc::new(Mutex::new(HashMap::new()));
+        let counter = Arc::new(counter);
+        let mut clients = JoinSet::new();
+        for first in 0..CLIENTS {
+            let (told, made, counter) = (told.clone(), made.clone(), counter.clone());
+            clients.spawn(async move {
+                let client = client();
+                let mut n = first;
+                while !told.borrow().is_over {
+                    let id = make(&client, &told, n).await;
+                    let before = made.lock().expect("unpoisoned").insert(n, id);
+                    assert_eq!(before, None, "each is made once");
+                    counter.send_modify(|count| *count += 1);
+                    n += CLIENTS;
+                }
+            });
+        }
+        Self { order, made, count, periodic, clients }
+    }
+
+    /// Tells where the scheduler is now.
+    pub(super) fn goes_on(&self, scheduler: &Process) {
+        self.order.send_modify(|order| order.scheduler = scheduler.address);
+    }
+
+    /// How many jobs have been acknowledged; changes are told.
+    pub(super) fn count(&self) -> watch::Receiver<usize> {
+        self.count.clone()
+    }
+
+    /// Waits until so many things have happened: jobs that were acknowledged, and deliveries.
+    pub(super) async fn progress(&self, sink: &Sink, steps: usize) {
+        let (mut count, mut came) = (self.count(), sink.came());
+        let now = || *self.count.borrow() + *sink.came().borrow();
+        let goal = now() + steps;
+        let waiting = async {
+            while now() < goal {
+                tokio::select! {
+                    changed = count.changed() => changed.expect("the clients go on"),
+                    changed = came.changed() => changed.expect("the sink goes on"),
+                }
+            }
+        };
+        tokio::time::timeout(PATIENCE, waiting).await.expect("it goes on");
+    }
+
+    /// Stops the clients, waits until everything is delivered, and checks that nothing is missing, and that nothing
+    /// was done twice. Gives how many jobs there were.
+    pub(super) async fn end(mut self, scheduler: &Process, sink: &Sink, faults: u32) -> usize {
+        self.stop().await;
+        let made: Vec<String> = self.made.lock().expect("unpoisoned").values().cloned().collect();
+        let path = format!("/jobs/{}", self.periodic);
+        scheduler.request("DELETE", &path).send().await.expect("cancelled");
+        let open = |health: &Value| {
+            ["scheduled", "running", "retryable"].iter().any(|state| health["jobs"][state].as_u64() > Some(0))
+        };
+        let health = scheduler
+            .until_within(LAST_ATTEMPTS * faults, "/health", |health| {
+                health["status"] == "ok" && !open(health)
+            })
+            .await;
+        assert_eq!(health["jobs"]["completed"], made.len(), "{health}");
+        let mut effects = sink.effects();
+        let periodic = effects.remove(&self.periodic).unwrap_or_default();
+        let missing: Vec<_> = made.iter().filter(|id| !effects.contains_key(*id)).collect();
+        assert!(missing.is_empty(), "these were acknowledged and never came: {missing:?}");
+        assert_eq!(effects.len(), made.len(), "nothing came that was not asked for");
+        for (id, times) in effects {
+            assert_eq!(times.len(), 1, "{id} has had its effect again: {times:?}");
+        }
+        check_periodic(&periodic);
+        made.len()
+    }
+
+    async fn stop(&mut self) {
+        self.order.send_modify(|order| order.is_over = true);
+        let waiting = async {
+            while let Some(client) = self.clients.join_next().await {
+                client.expect("a client does not panic");
+            }
+        };
+        tokio::time::timeout(PATIENCE, waiting).await.expect("the clients end");
+    }
+}
+
+/// Each occurrence from the first on, and each once.
+fn check_periodic(times: &[String]) {
+    let mut times: Vec<i64> =
+        times.iter().map(|time| time.parse::<jiff::Timestamp>().expect("a time").as_millisecond()).collect();
+    times.sort_unstable();
+    for pair in times.windows(2) {
+        assert_eq!(pair[1] - pair[0], EVERY_MS, "an occurrence is missing, or came twice: {times:?}");
+    }
+}
+
+/// Makes the `n`th job, however often that must be said, and gives its id.
+async fn make(client: &reqwest::Client, told: &watch::Receiver<Order>, n: u64) -> String {
+    let job = json!({"payload": payload("once"), "delayMs": (n * 37) % 400, "maxAttempts": 100,
+        "idempotencyKey": format!("key-{n}")});
+    loop {
+        let url = format!("http://{}/jobs", told.borrow().scheduler);
+        let request = client.post(url).bearer_auth(PULSE_SECRET).json(&job);
+        if let Some(id) = acknowledged(request).await {
+            return id;
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+async fn acknowledged(request: reqwest::RequestBuilder) -> Option<String> {
+    let response = request.send().await.ok()?;
+    let status = response.status();
+    let body: Value = response.json().await.ok()?;
+    match status.as_u16() {
+        200 | 201 => Some(body["jobId"].as_str().expect("an id").to_owned()),
+        503 => {
+            assert_eq!(body["code"], "STORE_UNAVAILABLE", "{body}");
+            None
+        }
+        _ => panic!("{status}: {body}"),
+    }
+}

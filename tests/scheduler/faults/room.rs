@@ -1,0 +1,103 @@
+//! SQLite without room for more.
+
+use std::sync::Arc;
+
+use agent_core::job::JobStore;
+use agent_store::sqlite::{SqliteOptions, SqliteStore};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::{Place, now};
+use crate::scheduler::{Bench, callback, json_of, payload};
+use crate::support::problem;
+use crate::support::process::Process;
+use crate::support::server;
+use crate::support::sink::Sink;
+use crate::support::vendor::{Vendor, plain};
+
+/// A job that takes room.
+fn large(n: usize) -> Value {
+    let mut job =
+        json!({"payload": payload("large"), "delayMs": 3_600_000, "idempotencyKey": format!("key-{n}")});
+    job["payload"]["arguments"] = json!({"text": "x".repeat(20_000)});
+    job
+}
+
+fn open(folder: &TempDir, max_file_bytes: Option<u64>) -> Arc<dyn JobStore> {
+    let options = SqliteOptions { max_file_bytes, ..SqliteOptions::default() };
+    Arc::new(SqliteStore::open(folder.path().join("scheduler.db"), options).expect("a store"))
+}
+
+#[tokio::test]
+async fn a_full_disk_is_said_and_nothing_is_acknowledged_that_is_not_stored() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let receiver = Vendor::start().await;
+    receiver.on("a1", [plain("200 OK", "", "{}")]);
+    let scheduler = server::scheduler(open(&folder, Some(1 << 20)), &callback(&receiver), &[]).await;
+    let bench = Bench { scheduler, receiver };
+    let mut made = Vec::new();
+    let refused = loop {
+        let response = bench.ask("POST", "/jobs", Some(&large(made.len()))).await;
+        if response.status() != 201 {
+            break problem(response, 503, "STORE_UNAVAILABLE").await;
+        }
+        made.push(json_of(response).await["jobId"].clone());
+        assert!(made.len() < 1000, "it has a limit");
+    };
+    let detail = "the store is not available: the disk is full, or the file has reached its limit";
+    assert_eq!(refused["detail"], detail);
+    let listed = || async {
+        let list = json_of(bench.ask("GET", "/jobs?limit=200", None).await).await;
+        list["jobs"].as_array().expect("a list").iter().map(|job| job["jobId"].clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(listed().await, made, "what was acknowledged is there, and nothing else");
+    let health = json_of(bench.scheduler.request("GET", "/health").send().await.expect("it answers")).await;
+    assert_eq!(health["status"], "ok", "it can be read: {health}");
+    bench.scheduler.stop();
+    bench.scheduler.stopped().await;
+
+    // There is room again, and what was refused is said again.
+    let scheduler = server::scheduler(open(&folder, None), &callback(&bench.receiver), &[]).await;
+    let bench = Bench { scheduler, receiver: bench.receiver };
+    let again = bench.ask("POST", "/jobs", Some(&large(made.len()))).await;
+    assert_eq!(again.status(), 201);
+    let id = bench.job(json!({"delayMs": 0}), payload("a1")).await;
+    bench.until_state(&id, "completed").await;
+}
+
+/// The process itself may not let a file grow, so it is refused by the system in the middle of a write, and goes on
+/// when it may again.
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_that_may_not_write_goes_on_when_it_may() {
+    let place = Place::sqlite();
+    let sink = Sink::start().await;
+    // The signal that comes with the refusal would end it; a disk that is full sends none.
+    let limited = ["sh", "-c", "trap '' XFSZ; exec \"$0\" \"$@\""];
+    let scheduler = Process::start_with(&limited, &place.url(), &sink.url(), &[]).await;
+    scheduler.until_healthy().await;
+    let id = scheduler.id();
+    let waits = scheduler.job(&json!({"payload": payload("a1"), "delayMs": 1500})).await;
+    scheduler.shell(&format!("prlimit --pid {id} --fsize=65536:")).await;
+    let mut made = Vec::new();
+    let refused = loop {
+        let response = scheduler.post(&large(made.len())).await;
+        if response.status() != 201 {
+            break problem(response, 503, "STORE_UNAVAILABLE").await;
+        }
+        made.push(json_of(response).await["jobId"].clone());
+        assert!(made.len() < 100, "it has a limit");
+    };
+    let detail = refused["detail"].as_str().expect("text");
+    assert!(detail.starts_with("the store is not available: the "), "{detail}");
+    let list = scheduler.get("/jobs?limit=200&state=scheduled").await;
+    for id in &made {
+        assert!(list["jobs"].as_array().expect("a list").iter().any(|job| job["jobId"] == *id), "{list}");
+    }
+    scheduler.shell(&format!("prlimit --pid {id} --fsize=unlimited:")).await;
+    scheduler.until_state(&waits, "completed").await;
+    assert_eq!(sink.effects()[&waits].len(), 1);
+    let more = scheduler.job(&now("a1")).await;
+    scheduler.until_state(&more, "completed").await;
+    assert_eq!(scheduler.post(&large(made.len())).await.status(), 201);
+}

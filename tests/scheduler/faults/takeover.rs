@@ -1,0 +1,133 @@
+//! Two replicas on one database, and what becomes of one's jobs when it sleeps or dies.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use super::{Place, now};
+use crate::support::process::Process;
+use crate::support::vendor::{Step, Vendor, plain};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_replica_takes_over_on_sqlite() {
+    let place = Place::sqlite();
+    one_that_sleeps_past_its_lease_changes_nothing(&place).await;
+    the_jobs_of_one_that_is_killed_are_delivered_by_the_other(&place).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_replica_takes_over_on_postgres() {
+    let place = Place::postgres();
+    one_that_sleeps_past_its_lease_changes_nothing(&place).await;
+    the_jobs_of_one_that_is_killed_are_delivered_by_the_other(&place).await;
+}
+
+fn callback(vendor: &Vendor) -> String {
+    format!("http://{}/callback", vendor.address)
+}
+
+/// An answer that comes when its gate is opened.
+fn gated(status: &str) -> (watch::Sender<bool>, Vec<Step>) {
+    let (gate, opened) = watch::channel(false);
+    let mut steps = vec![Step::Until(opened)];
+    steps.extend(plain(status, "", "{}"));
+    (gate, steps)
+}
+
+/// How long a replica may be asleep before it is taken to hold the database itself.
+const ASLEEP: Duration = Duration::from_secs(8);
+const TRIES: usize = 3;
+
+async fn one_that_sleeps_past_its_lease_changes_nothing(place: &Place) {
+    let vendor = Vendor::start().await;
+    for attempt in 0..TRIES {
+        let agent = format!("held-{attempt}");
+        let first = Process::start(&place.url(), &callback(&vendor), &[]).await;
+        // Whoever believed the sleeper would discard the job.
+        let (sleepers, rejected) = gated("422 Nope");
+        let (others, accepted) = gated("200 OK");
+        vendor.on(&agent, [rejected, accepted]);
+        let id = first.job(&now(&agent)).await;
+        vendor.until_received(&agent, 1).await;
+        first.sleeps(true).await;
+        let second = Process::start_with(&[], &place.url(), &callback(&vendor), &[]).await;
+        let taken_over = tokio::time::timeout(ASLEEP, vendor.until_received(&agent, 2)).await;
+        if taken_over.is_err() && attempt + 1 < TRIES {
+            // It has been put to sleep in the middle of a transaction, which nobody can take from it.
+            first.kill().await;
+            continue;
+        }
+        taken_over.expect("the other one takes it over");
+        sleepers.send_replace(true);
+        first.sleeps(false).await;
+        late(&first).await;
+        let job = second.get(&format!("/jobs/{id}")).await;
+        assert_eq!((&job["state"], &job["attempt"]), (&json!("running"), &json!(2)), "{job}");
+        others.send_replace(true);
+        let job = second.until_state(&id, "completed").await;
+        let statuses: Vec<&Value> =
+            job["attempts"].as_array().expect("attempts").iter().map(|attempt| &attempt["status"]).collect();
+        assert_eq!(statuses, [&Value::Null, &json!(200)], "{job}");
+        let deliveries = vendor.received_for(&agent);
+        let of = |name: &str| deliveries.iter().map(|delivery| delivery[name].clone()).collect::<Vec<_>>();
+        assert_eq!(of("attempt"), [json!(1), json!(2)]);
+        assert_eq!(of("occurrence"), [json!(1), json!(1)], "it is the same message");
+        return;
+    }
+}
+
+/// Waits until a replica has seen that it is too late with what it had in hand.
+async fn late(replica: &Process) {
+    let waiting = async {
+        loop {
+            let metrics = replica.metrics().await;
+            let told = ["lost", "stale"]
+                .map(|word| format!("agentd_job_deliveries_total{{outcome=\"{word}\"}} 1\n"));
+            if told.iter().any(|line| metrics.contains(line)) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(crate::support::PATIENCE, waiting).await.expect("it sees that it is late");
+}
+
+async fn the_jobs_of_one_that_is_killed_are_delivered_by_the_other(place: &Place) {
+    const JOBS: usize = 20;
+    let vendor = Vendor::start().await;
+    let (gate, held) = gated("200 OK");
+    vendor.on("held", [held]);
+    let first = Process::start(&place.url(), &callback(&vendor), &[]).await;
+    let mut ids = Vec::new();
+    for _ in 0..JOBS {
+        ids.push(first.job(&now("held")).await);
+    }
+    vendor.until_received("held", JOBS).await;
+    let second = Process::start(&place.url(), &callback(&vendor), &[]).await;
+    for _ in 0..JOBS {
+        ids.push(second.job(&now("held")).await);
+    }
+    vendor.until_received("held", 2 * JOBS).await;
+    let had = first.get("/health").await["delivering"].as_u64().expect("a number");
+    assert!(had >= JOBS as u64, "{had}");
+    first.kill().await;
+    gate.send_replace(true);
+    let mut again = 0;
+    for id in &ids {
+        let job = second.until_state(id, "completed").await;
+        again += job["attempt"].as_u64().expect("a number") - 1;
+    }
+    assert_eq!(again, had, "what the killed one had in hand came a second time, and nothing else");
+    let mut occurrences: Vec<(String, u64)> = vendor
+        .received_for("held")
+        .iter()
+        .map(|delivery| {
+            let id = delivery["jobId"].as_str().expect("an id").to_owned();
+            (id, delivery["occurrence"].as_u64().expect("a number"))
+        })
+        .collect();
+    occurrences.sort();
+    occurrences.dedup();
+    assert_eq!(occurrences.len(), ids.len(), "who remembers ids has each effect once");
+}

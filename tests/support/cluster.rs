@@ -1,0 +1,238 @@
+//! A PostgreSQL server of a test's own: started from nothing, and gone with the value.
+//!
+//! Needs the server's programs, on the path or where Debian's packages put them, and no right of any kind; a test
+//! that runs as root starts the server as somebody else, since it refuses to run as root.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::net::TcpListener;
+use std::os::unix::fs::{MetadataExt, chown};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+/// How long a server may take to come up, also on a machine that is busy.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A server that is reached by a socket in a folder of its own.
+pub(crate) struct Cluster {
+    folder: TempDir,
+    programs: PathBuf,
+    /// The user and group that the server runs as, where that is not this process's.
+    user: Option<(u32, u32)>,
+    /// The most bytes of a file, as of a disk that is full.
+    file_bytes: Option<u64>,
+    port: u16,
+    /// Whether it listens on the loopback address too, with a certificate for `localhost`.
+    has_certificate: bool,
+    server: Option<Child>,
+}
+
+impl Cluster {
+    /// A server that runs.
+    pub(crate) fn start() -> Self {
+        Self::start_with(None, false)
+    }
+
+    /// A server whose files cannot grow beyond a size.
+    pub(crate) fn start_with_small_files(bytes: u64) -> Self {
+        Self::start_with(Some(bytes), false)
+    }
+
+    /// A server that is also reached at [`address`](Self::address), encrypted or not.
+    pub(crate) fn start_with_certificate() -> Self {
+        Self::start_with(None, true)
+    }
+
+    fn start_with(file_bytes: Option<u64>, has_certificate: bool) -> Self {
+        let folder = tempfile::Builder::new().prefix("pg").tempdir().expect("a folder");
+        let is_root = fs::metadata(folder.path()).expect("metadata").uid() == 0;
+        let user = is_root.then(|| account("postgres").or_else(|| account("nobody")).expect("a user"));
+        if let Some((user, group)) = user {
+            chown(folder.path(), Some(user), Some(group)).expect("given away");
+        }
+        // It is free now, and nobody is likely to take it before the server does.
+        let port = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
+        let port = if has_certificate { port.expect("a port").port() } else { 5432 };
+        let programs = programs();
+        let mut cluster = Self { folder, programs, user, file_bytes, port, has_certificate, server: None };
+        let data = cluster.data();
+        cluster.run("initdb", |command| {
+            command
+                .args(["--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale=C", "-D"])
+                .arg(data);
+        });
+        if has_certificate {
+            cluster.make_certificate();
+        }
+        cluster.resume();
+        cluster
+    }
+
+    fn data(&self) -> PathBuf {
+        self.folder.path().join("data")
+    }
+
+    fn log(&self) -> PathBuf {
+        self.folder.path().join("log")
+    }
+
+    /// The address of a database.
+    pub(crate) fn url(&self, database: &str) -> String {
+        let folder = self.folder.path().display().to_string().replace('/', "%2F");
+        format!("postgres://postgres@{folder}:{}/{database}", self.port)
+    }
+
+    /// The address of a database over TCP, by a name of the loopback address.
+    pub(crate) fn address(&self, host: &str, database: &str) -> String {
+        format!("postgres://postgres@{host}:{}/{database}", self.port)
+    }
+
+    /// The certificate of a server that has one, which is its own authority.
+    pub(crate) fn certificate(&self) -> PathBuf {
+        self.folder.path().join("certificate.pem")
+    }
+
+    fn make_certificate(&self) {
+        let (certificate, key) = (self.certificate(), self.folder.path().join("key.pem"));
+        self.run("openssl", |command| {
+            command.args([
+                "req",
+                "-x509",
+                "-newkey",
+                "rsa:2048",
+                "-nodes",
+                "-days",
+                "2",
+                "-subj",
+                "/CN=localhost",
+            ]);
+            command.args(["-addext", "subjectAltName=DNS:localhost"]);
+            command.args(["-addext", "basicConstraints=critical,CA:FALSE"]);
+            command.arg("-keyout").arg(key).arg("-out").arg(certificate);
+        });
+    }
+
+    /// Starts the server again.
+    pub(crate) fn resume(&mut self) {
+        let log = fs::File::options().create(true).append(true).open(self.log()).expect("a log");
+        let mut command = self.command("postgres");
+        command.arg("-D").arg(self.data()).arg("-k").arg(self.folder.path());
+        command.args(["-c", "max_connections=60", "-p", &self.port.to_string()]);
+        if self.has_certificate {
+            let folder = self.folder.path().display();
+            command.args(["-c", "listen_addresses=127.0.0.1", "-c", "ssl=on"]);
+            command.arg("-c").arg(format!("ssl_cert_file={folder}/certificate.pem"));
+            command.arg("-c").arg(format!("ssl_key_file={folder}/key.pem"));
+        } else {
+            command.args(["-c", "listen_addresses="]);
+        }
+        command.stdout(Stdio::null()).stderr(log);
+        self.server = Some(command.spawn().expect("the server is started"));
+        let begun = Instant::now();
+        while !self.is_ready() {
+            let ended = self.server.as_mut().and_then(|server| server.try_wait().expect("asked"));
+            assert!(ended.is_none() && begun.elapsed() < PATIENCE, "no server: {}", self.said());
+            sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// What the server says of itself in its file: it takes connections.
+    fn is_ready(&self) -> bool {
+        let said = fs::read_to_string(self.data().join("postmaster.pid")).unwrap_or_default();
+        let own = self.server.as_ref().map(|server| server.id().to_string());
+        let mut lines = said.lines();
+        lines.next().map(str::to_owned) == own && lines.next_back().is_some_and(|line| line.trim() == "ready")
+    }
+
+    /// Ends the server without giving it time for anything, as a loss of power would.
+    pub(crate) fn crash(&mut self) {
+        let Some(mut server) = self.server.take() else { return };
+        let data = self.data();
+        self.run("pg_ctl", |command| {
+            command.args(["stop", "-m", "immediate", "-D"]).arg(data);
+        });
+        server.wait().expect("ended");
+    }
+
+    /// What the server has said so far.
+    pub(crate) fn said(&self) -> String {
+        fs::read_to_string(self.log()).unwrap_or_default()
+    }
+
+    fn run(&self, program: &str, arguments: impl FnOnce(&mut Command)) {
+        let mut command = self.command(program);
+        arguments(&mut command);
+        let output = command.output().unwrap_or_else(|error| panic!("{program}: {error}"));
+        assert!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    /// A program of the server's, as its user. It ends with the thread that starts it, however that ends.
+    fn command(&self, program: &str) -> Command {
+        let mut words: Vec<String> = Vec::new();
+        if let Some((user, group)) = self.user {
+            words.extend(["setpriv", "--clear-groups"].map(str::to_owned));
+            words.extend([format!("--reuid={user}"), format!("--regid={group}")]);
+        } else if cfg!(target_os = "linux") {
+            words.push("setpriv".to_owned());
+        }
+        if !words.is_empty() {
+            words.extend(["--pdeathsig=QUIT", "--"].map(str::to_owned));
+        }
+        if let Some(bytes) = self.file_bytes.filter(|_| program == "postgres") {
+            words.extend(["prlimit".to_owned(), format!("--fsize={bytes}"), "--".to_owned()]);
+        }
+        let own = self.programs.join(program);
+        words.push(if own.is_file() { own.display().to_string() } else { program.to_owned() });
+        let mut command = Command::new(&words[0]);
+        // The server's folder is where its user may be.
+        command.args(&words[1..]).current_dir(self.folder.path()).env("LC_ALL", "C");
+        command
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            // What is said in a panic is about the test, and why it went wrong may be here.
+            use std::io::Write as _;
+            let _ = writeln!(std::io::stderr(), "the server's log:\n{}", self.said());
+        }
+        if let Some(mut server) = self.server.take() {
+            let data = self.data();
+            let _ = self.command("pg_ctl").args(["stop", "-m", "immediate", "-D"]).arg(data).output();
+            let _ = server.kill();
+            let _ = server.wait();
+        }
+    }
+}
+
+/// The number of a user, and of his group.
+fn account(name: &str) -> Option<(u32, u32)> {
+    let number = |which: &str| -> Option<u32> {
+        let output = Command::new("id").args([which, name]).output().ok()?;
+        String::from_utf8(output.stdout).ok()?.trim().parse().ok()
+    };
+    Some((number("-u")?, number("-g")?))
+}
+
+/// Where the server's programs are.
+fn programs() -> PathBuf {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let on_path = std::env::split_paths(&path).collect::<Vec<_>>();
+    let mut installed: Vec<PathBuf> = fs::read_dir("/usr/lib/postgresql")
+        .map(|versions| versions.flatten().map(|version| version.path().join("bin")).collect())
+        .unwrap_or_default();
+    installed.sort_by_key(|folder| folder.parent().and_then(Path::file_name).and_then(number));
+    let all = on_path.into_iter().chain(installed.into_iter().rev());
+    all.into_iter()
+        .find(|folder| ["initdb", "pg_ctl", "postgres"].iter().all(|program| folder.join(program).is_file()))
+        .expect("PostgreSQL's server is installed: the package postgresql has it")
+}
+
+fn number(name: &OsStr) -> Option<u32> {
+    name.to_str()?.parse().ok()
+}
