@@ -92,6 +92,8 @@ impl Caller {
 struct Setting {
     client: Client,
     vendor: Vendor,
+    /// The messenger's API, which is the operator's as well.
+    messenger: Vendor,
     app: Server,
     runtime: Server,
     world: Arc<World>,
@@ -101,7 +103,7 @@ struct Setting {
 impl Setting {
     /// Services in a world where `urls` are named, with the operator's `OUTBOUND_ALLOW`.
     async fn start(urls: Vec<String>, allow: &str) -> Self {
-        let vendor = Vendor::start().await;
+        let (vendor, messenger) = (Vendor::start().await, Vendor::start().await);
         let events = [
             json!({"type": "RUN_STARTED", "threadId": "t", "runId": "r"}),
             json!({"type": "RUN_FINISHED", "threadId": "t", "runId": "r"}),
@@ -110,8 +112,13 @@ impl Setting {
         vendor.on("events", [plain("200 OK", "", &events)]);
         let world = World::new(&[NAMES, PUBLIC_NAMES].concat(), vendor.address);
         let vendor_url = vendor.base_url();
-        let settings =
-            [("OUTBOUND_ALLOW", allow), ("OPENAI_BASE_URL", &*vendor_url), ("OPENAI_API_KEY", "key-canary")];
+        let messenger_url = messenger.base_url();
+        let settings = [
+            ("OUTBOUND_ALLOW", allow),
+            ("OPENAI_BASE_URL", &*vendor_url),
+            ("OPENAI_API_KEY", "key-canary"),
+            ("MESSENGER_API_URL", &*messenger_url),
+        ];
         let mut config = server::runtime_config(&settings);
         config.server.outbound.network = world.clone();
         let runtime = server::runtime_of(config).await;
@@ -130,7 +137,7 @@ impl Setting {
         let mut config = server::app_config(&[("OUTBOUND_ALLOW", allow), ("RUNTIME_URL", &runtime_url)]);
         config.server.outbound.network = world.clone();
         let app = server::app_of(config, stores).await;
-        Self { client: client(), vendor, app, runtime, world, urls }
+        Self { client: client(), vendor, messenger, app, runtime, world, urls }
     }
 
     /// Has a caller send to one of the addresses.
@@ -293,16 +300,21 @@ async fn an_address_of_the_operators_is_open_for_its_own_use_alone() {
     }
     // Likewise where the operator is the same: the vendor is the runtime's model, and neither a webhook, nor
     // another protocol's model, nor a tool server.
-    let own = Setting { urls: vec![first.vendor.base_url(), first.runtime.url("")], ..first };
+    let urls = vec![first.vendor.base_url(), first.runtime.url(""), first.messenger.base_url()];
+    let own = Setting { urls, ..first };
     for (caller, place) in [
         (Caller::RuntimeOllama, 0),
         (Caller::RuntimeTools, 0),
         (Caller::RuntimeOpenAi, 1),
         (Caller::RuntimeTools, 1),
+        (Caller::RuntimeOpenAi, 2),
+        (Caller::RuntimeOllama, 2),
+        (Caller::RuntimeTools, 2),
     ] {
         let answer = refused(caller, own.ask(caller, place).await, true).await;
         assert_eq!(answer, Ok(()), "{caller:?} {}", own.urls[place]);
     }
+    assert_eq!(own.messenger.connections(), 0);
     assert_eq!(own.ask(Caller::RuntimeOpenAi, 0).await.status(), 200, "the vendor is the operator's model");
 }
 

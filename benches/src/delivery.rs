@@ -120,7 +120,7 @@ mod tests {
     #[test]
     fn messages_end_where_their_length_says() {
         for (bytes, expected) in [
-            ("POST / HTTP/1.1\r\nContent-Length: 2\r\n\r\n{}POST", Some(41)),
+            ("POST / HTTP/1.1\r\nContent-Length: 2\r\n\r\n{}POST", Some(40)),
             ("HTTP/1.1 200 OK\r\ncontent-length:0\r\n\r\n", Some(37)),
             ("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n", None),
         ] {

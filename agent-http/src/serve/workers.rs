@@ -10,6 +10,8 @@ use std::thread;
 use tokio::net::TcpStream;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
+use tracing::dispatcher::{self, Dispatch};
+use tracing::subscriber::NoSubscriber;
 
 /// Threads that each run their own connections, from the first byte to the last, with a runtime of their own.
 ///
@@ -52,7 +54,9 @@ impl Workers {
             runtimes.push(runtime.handle().clone());
             let (run, stopped) = oneshot::channel::<()>();
             running.push(run);
+            let log = scoped_log();
             thread::Builder::new().name(format!("serve-{number}")).spawn(move || {
+                let _listening = log.as_ref().map(dispatcher::set_default);
                 // It ends by an error, since nothing is ever sent.
                 let _ = runtime.block_on(stopped);
                 // A look-up of a name that hangs does not hold up the end.
@@ -85,4 +89,9 @@ impl Workers {
         });
         Ok(())
     }
+}
+
+/// Who listens to the log of the calling thread, which in tests is that thread's alone; none where nobody does yet.
+fn scoped_log() -> Option<Dispatch> {
+    Some(dispatcher::get_default(Dispatch::clone)).filter(|dispatch| !dispatch.is::<NoSubscriber>())
 }

@@ -20,6 +20,11 @@ const SILENCE: Duration = Duration::from_secs(30);
 const PROBE: Duration = Duration::from_secs(10);
 const PROBES: u32 = 3;
 
+const FORM: OpenError = OpenError::Address(
+    "it is not of the form postgres://USER:PASSWORD@HOST:PORT/DATABASE?OPTION=VALUE with special characters \
+     percent-encoded, or has an option that is unknown",
+);
+
 /// How a server is reached.
 #[derive(Clone)]
 pub(super) struct Address {
@@ -35,6 +40,10 @@ impl Address {
             return Err(OpenError::Address("it must begin with postgres:// or postgresql://"));
         }
         let (base, query) = url.split_once('?').unwrap_or((url, ""));
+        // A question mark that is part of a password would hide the options, the one for TLS among them.
+        if query.contains(['@', '?']) {
+            return Err(FORM);
+        }
         let mut encryption = Encryption::default();
         let mut others = Vec::new();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
@@ -45,12 +54,7 @@ impl Address {
             }
         }
         let url = format!("{base}?{}", others.join("&"));
-        let mut config: Config = url.parse().map_err(|_| {
-            OpenError::Address(
-                "it is not of the form postgres://USER:PASSWORD@HOST:PORT/DATABASE?OPTION=VALUE with special \
-                 characters percent-encoded, or has an option that is unknown",
-            )
-        })?;
+        let mut config: Config = url.parse().map_err(|_| FORM)?;
         if config.get_hosts().is_empty() {
             return Err(OpenError::Address("it names no host"));
         }
@@ -169,7 +173,7 @@ mod tests {
             "postgres://u:secret@host/jobs?sslmode=secret",
             "postgres://u:secret@host/jobs?sslrootcert=%ff",
         ] {
-            let error = parse(url).err().expect("refused");
+            let error = parse(url).err().unwrap_or_else(|| panic!("{url} is refused"));
             assert!(matches!(error, OpenError::Address(_)), "{url}: {error:?}");
             let shown = format!("{error} {error:?}");
             assert!(!shown.contains("secret"), "{url}: {shown}");
