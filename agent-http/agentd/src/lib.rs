@@ -6,7 +6,7 @@
 //! - [`compose`]: the only place that chooses stores, models, layers and backends.
 //! - [`stores`]: where the application's data is.
 //! - [`run`]: a service's life, from taking its address to the end of its drain.
-//! - [`dev`]: both services in one process with secrets of their own and a demo, for newcomers.
+//! - [`dev`]: all services in one process with secrets of their own and a demo, for newcomers.
 //! - [`weights`]: the model in the process: where its weights are, and how they come there.
 //! - [`logging`]: the log's form.
 //! - [`StartError`]: why a service does not start, in words that say what to do.
