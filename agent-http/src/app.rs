@@ -77,14 +77,14 @@ pub struct App {
 
 #[derive(Clone, Copy)]
 enum Handler {
-    Agents(agents::Route),
-    Assignments(assignments::Route),
+    Agents(resource::Route),
+    Assignments(resource::Route),
     Pulse(pulse::Route),
     Cron,
     Chat,
     Mcp,
     ToolAudit,
-    Documents(documents::Route),
+    Documents(resource::Route),
     Tokens(tokens::Route),
     PrivateChat,
     Preview,

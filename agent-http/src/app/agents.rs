@@ -4,11 +4,11 @@
 use agent_core::records::{List, Record, StoreError};
 use agent_core::role::RoleBlock;
 use agent_core::turn::Principal;
-use http::{Method, Request, StatusCode, request};
+use http::{Request, StatusCode, request};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::resource::{self, ATTEMPTS};
+use super::resource::{self, ATTEMPTS, Route};
 use super::{App, answer, assignments, tokens};
 use crate::error::HttpError;
 use crate::mcp::server::Change;
@@ -20,24 +20,9 @@ const READ_AT_ONCE: usize = 10;
 /// How many bytes a page has before it ends early. One more reading may come on top.
 const PAGE_BYTES: usize = 4 << 20;
 
-/// The routes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Route {
-    List,
-    Get,
-    Put,
-    Delete,
-}
-
 /// The lines of the table of routes.
 pub(super) fn routes<H>(handler: impl Fn(Route) -> H) -> [requests::Route<H>; 4] {
-    [
-        (Method::GET, "/api/agents", Route::List),
-        (Method::GET, "/api/agents/{id}", Route::Get),
-        (Method::PUT, "/api/agents/{id}", Route::Put),
-        (Method::DELETE, "/api/agents/{id}", Route::Delete),
-    ]
-    .map(|(method, pattern, route)| requests::Route::new(method, pattern, handler(route)))
+    resource::routes("/api/agents", "/api/agents/{id}", handler)
 }
 
 /// One page of agents.

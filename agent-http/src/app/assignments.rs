@@ -10,11 +10,11 @@ use agent_core::tool::{Caller, ExecutionContext};
 use agent_core::tools::allowed_in_run;
 use agent_core::turn::Principal;
 use agent_core::workspace::utc_time;
-use http::{Method, Request, StatusCode, request};
+use http::{Request, StatusCode, request};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::resource::{self, ATTEMPTS};
+use super::resource::{self, ATTEMPTS, Route};
 use super::{App, agents, answer};
 use crate::error::HttpError;
 use crate::request::{self as requests, Handled, Params, Query};
@@ -23,25 +23,9 @@ use crate::serve::Body;
 /// How many assignments an agent has at most.
 const MAX_ASSIGNMENTS: usize = 100;
 
-/// The routes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Route {
-    List,
-    Get,
-    Put,
-    Delete,
-}
-
 /// The lines of the table of routes.
 pub(super) fn routes<H>(handler: impl Fn(Route) -> H) -> [requests::Route<H>; 4] {
-    let one = "/api/agents/{id}/assignments/{assignmentId}";
-    [
-        (Method::GET, "/api/agents/{id}/assignments", Route::List),
-        (Method::GET, one, Route::Get),
-        (Method::PUT, one, Route::Put),
-        (Method::DELETE, one, Route::Delete),
-    ]
-    .map(|(method, pattern, route)| requests::Route::new(method, pattern, handler(route)))
+    resource::routes("/api/agents/{id}/assignments", "/api/agents/{id}/assignments/{assignmentId}", handler)
 }
 
 /// An assignment, and how it is with the scheduler.

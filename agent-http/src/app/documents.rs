@@ -5,35 +5,20 @@ use agent_core::turn::Principal;
 use agent_core::workspace::{
     Document, DocumentHead, MAX_DOCUMENT_BYTES, MAX_TITLE_BYTES, collection, document_heads,
 };
-use http::{Method, Request, StatusCode, request};
+use http::{Request, StatusCode, request};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::resource::{self, ATTEMPTS};
+use super::resource::{self, ATTEMPTS, Route};
 use super::{App, answer};
 use crate::error::HttpError;
 use crate::mcp::server::Change;
 use crate::request::{self as requests, Handled, Params, Query};
 use crate::serve::Body;
 
-/// The routes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Route {
-    List,
-    Get,
-    Put,
-    Delete,
-}
-
 /// The lines of the table of routes.
 pub(super) fn routes<H>(handler: impl Fn(Route) -> H) -> [requests::Route<H>; 4] {
-    [
-        (Method::GET, "/api/documents", Route::List),
-        (Method::GET, "/api/documents/{id}", Route::Get),
-        (Method::PUT, "/api/documents/{id}", Route::Put),
-        (Method::DELETE, "/api/documents/{id}", Route::Delete),
-    ]
-    .map(|(method, pattern, route)| requests::Route::new(method, pattern, handler(route)))
+    resource::routes("/api/documents", "/api/documents/{id}", handler)
 }
 
 /// One page of documents, without their texts.

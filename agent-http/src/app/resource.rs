@@ -5,18 +5,42 @@ use agent_core::turn::Principal;
 use agent_core::workspace::WorkspaceFile;
 use headers::{ETag, HeaderMapExt, IfMatch, IfNoneMatch};
 use http::header::{CACHE_CONTROL, HeaderValue, LOCATION};
-use http::{HeaderMap, Response, StatusCode, Uri, request};
+use http::{HeaderMap, Method, Response, StatusCode, Uri, request};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::{App, answer};
 use crate::auth::Credential;
 use crate::error::{Code, HttpError};
-use crate::request::{Handled, Query, parse_json, read_json_bytes, without_values};
+use crate::request::{self as requests, Handled, Query, parse_json, read_json_bytes, without_values};
 use crate::serve::{Body, ResponseBody, empty};
 
 /// How often a write is tried again when others write to the same thing.
 pub(super) const ATTEMPTS: usize = 32;
+
+/// What can be done with one kind of thing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Route {
+    List,
+    Get,
+    Put,
+    Delete,
+}
+
+/// The lines of the table of routes for things that are listed at `all` and are each at `one`.
+pub(super) fn routes<H>(
+    all: &'static str,
+    one: &'static str,
+    handler: impl Fn(Route) -> H,
+) -> [requests::Route<H>; 4] {
+    [
+        (Method::GET, all, Route::List),
+        (Method::GET, one, Route::Get),
+        (Method::PUT, one, Route::Put),
+        (Method::DELETE, one, Route::Delete),
+    ]
+    .map(|(method, pattern, route)| requests::Route::new(method, pattern, handler(route)))
+}
 
 /// The signed-in user who asks; no other credential leads to the management.
 pub(super) async fn session(
