@@ -7,7 +7,7 @@ mod routes;
 mod runs;
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use agent_core::job::{JobStore, MemoryJobs};
 use agent_core::records::{Key, List, RecordsExt};
@@ -20,7 +20,7 @@ use reqwest::Response;
 use serde_json::{Value, json};
 
 use crate::support::server::{self, PULSE_SECRET, Server, session};
-use crate::support::{PATIENCE, client};
+use crate::support::{PATIENCE, client, until};
 
 const PREVIOUS: &str = "pulse-before-canary-0123456789";
 const CRON_SECRET: &str = "cron-canary-0123456789";
@@ -153,18 +153,4 @@ async fn told(stores: &Stores) -> Vec<(String, String)> {
     let found = notifications(&*stores.records, &context, false, List::default()).await.expect("read");
     let shown = found.items.into_iter().map(|record| record.value);
     shown.map(|told| (told.title, told.text.unwrap_or_default())).collect()
-}
-
-/// Waits until something is as is wanted.
-async fn until<T, F: Future<Output = T>>(mut look: impl FnMut() -> F, wanted: impl Fn(&T) -> bool) -> T {
-    let waiting = async {
-        loop {
-            let now = look().await;
-            if wanted(&now) {
-                return now;
-            }
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
-    tokio::time::timeout(PATIENCE, waiting).await.expect("it comes to that in time")
 }

@@ -8,13 +8,12 @@ mod replicas;
 mod routes;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use agent_core::job::{JobStore, MemoryJobs};
 use reqwest::Response;
 use serde_json::{Value, json};
 
-use crate::support::PATIENCE;
+use crate::support;
 use crate::support::server::{self, PULSE_SECRET, Server};
 use crate::support::vendor::Vendor;
 
@@ -66,19 +65,7 @@ impl Bench {
 
     /// Waits until a job is as is wanted.
     async fn until(&self, id: &str, wanted: impl Fn(&Value) -> bool) -> Value {
-        let waiting = async {
-            loop {
-                let job = self.get(id).await;
-                if wanted(&job) {
-                    return job;
-                }
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-        };
-        match tokio::time::timeout(PATIENCE, waiting).await {
-            Ok(job) => job,
-            Err(_) => panic!("it stays {}", self.get(id).await),
-        }
+        support::until(|| self.get(id), wanted).await
     }
 
     async fn until_state(&self, id: &str, state: &str) -> Value {

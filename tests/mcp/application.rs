@@ -249,16 +249,8 @@ async fn an_agents_owner_reads_who_has_called_its_tools() {
     let read = async |query: &str| -> Value {
         audit("ada", "c1", query).await.expect("an answer").json().await.expect("JSON")
     };
-    let calls = async {
-        loop {
-            let page = read("?agentId=a1").await;
-            if page["calls"].as_array().is_some_and(|calls| calls.len() == 4) {
-                return page;
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    let page = tokio::time::timeout(PATIENCE, calls).await.expect("they are written");
+    let written = |page: &Value| page["calls"].as_array().is_some_and(|calls| calls.len() == 4);
+    let page = support::until(async || read("?agentId=a1").await, written).await;
     let shown: Vec<_> = page["calls"]
         .as_array()
         .expect("calls")

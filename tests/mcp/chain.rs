@@ -1,13 +1,11 @@
 //! The whole way: a chat at the application, a runtime elsewhere that answers it, and that runtime's calls of the
 //! agent's tools back at the application, by the run's own token.
 
-use std::time::Duration;
-
 use serde_json::{Value, json};
 
 use crate::support::server::{self, Server, session};
 use crate::support::vendor::{Step, Vendor, answer, stream_head, tool_calls};
-use crate::support::{PATIENCE, client, run, text_of};
+use crate::support::{client, run, text_of, until};
 
 /// An agent of `u1` that `backend` answers for, and that may read and create todos.
 fn workspace(content: Value, children: Value) -> Value {
@@ -69,18 +67,12 @@ async fn a_runtime_creates_two_todos_side_by_side() {
     assert!(todos.contains("Buy soil") && todos.contains("Buy pots"), "{todos}");
 
     // Each call is in the audit, with the run that it belongs to.
-    let written = async {
-        loop {
-            let audit =
-                app.request("GET", "/api/agent/tools/audit?agentId=a1").bearer_auth(session("u1", "c1"));
-            let mut page: Value = audit.send().await.expect("an answer").json().await.expect("JSON");
-            if page["calls"].as_array().is_some_and(|calls| calls.len() == 3) {
-                return page["calls"].take();
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+    let audit = async || -> Value {
+        let audit = app.request("GET", "/api/agent/tools/audit?agentId=a1").bearer_auth(session("u1", "c1"));
+        audit.send().await.expect("an answer").json().await.expect("JSON")
     };
-    let calls = tokio::time::timeout(PATIENCE, written).await.expect("they are written");
+    let page = until(audit, |page| page["calls"].as_array().is_some_and(|calls| calls.len() == 3)).await;
+    let calls = &page["calls"];
     let tools: Vec<_> = (0..3).map(|i| calls[i]["tool"].as_str().expect("a name")).collect();
     assert_eq!(tools, ["readTodos", "createTodo", "createTodo"]);
     assert!(calls[1]["runId"].is_string(), "{calls}");

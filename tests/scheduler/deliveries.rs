@@ -215,16 +215,8 @@ async fn a_receiver_that_is_not_there_is_tried_again() {
     let made = json_of(super::ask(&scheduler, "POST", "/jobs", Some(&body)).await).await;
     let id = made["jobId"].as_str().expect("an id").to_owned();
     let path = format!("/jobs/{id}");
-    let waiting = async {
-        loop {
-            let job = json_of(super::ask(&scheduler, "GET", &path, None).await).await;
-            if job["state"] == "retryable" {
-                return job;
-            }
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    let job = tokio::time::timeout(crate::support::PATIENCE, waiting).await.expect("it is tried");
+    let look = async || json_of(super::ask(&scheduler, "GET", &path, None).await).await;
+    let job = crate::support::until(look, |job| job["state"] == "retryable").await;
     let error = job["lastError"].as_str().expect("text");
     assert!(!error.contains(&address.to_string()), "{error}");
 }

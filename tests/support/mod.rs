@@ -25,6 +25,36 @@ pub mod world;
 /// When a test has hung.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
+/// How long to wait between two looks at something that can only be looked at.
+const GLANCE: Duration = Duration::from_millis(10);
+
+/// Looks until something is as is wanted. An error is what it still was when `time` was over.
+pub async fn until_within<T>(
+    time: Duration,
+    mut look: impl AsyncFnMut() -> T,
+    wanted: impl Fn(&T) -> bool,
+) -> Result<T, T> {
+    let waiting = async {
+        loop {
+            let found = look().await;
+            if wanted(&found) {
+                return found;
+            }
+            tokio::time::sleep(GLANCE).await;
+        }
+    };
+    let waited = tokio::time::timeout(time, waiting).await;
+    match waited {
+        Ok(found) => Ok(found),
+        Err(_) => Err(look().await),
+    }
+}
+
+/// The same with the usual patience. A test in which it never comes to that fails with what was found.
+pub async fn until<T: std::fmt::Debug>(look: impl AsyncFnMut() -> T, wanted: impl Fn(&T) -> bool) -> T {
+    until_within(PATIENCE, look, wanted).await.unwrap_or_else(|found| panic!("it stays {found:?}"))
+}
+
 /// A client that follows nothing and takes no proxy.
 pub fn client() -> reqwest::Client {
     // The second caller in a process finds a provider installed, which is as good.

@@ -134,19 +134,8 @@ impl Process {
 
     /// As [`until`](Self::until), within a time of its own.
     pub async fn until_within(&self, time: Duration, path: &str, wanted: impl Fn(&Value) -> bool) -> Value {
-        let waiting = async {
-            loop {
-                let answer = self.get(path).await;
-                if wanted(&answer) {
-                    return answer;
-                }
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-        };
-        match tokio::time::timeout(time, waiting).await {
-            Ok(answer) => answer,
-            Err(_) => panic!("{path} stays {}", self.get(path).await),
-        }
+        let found = super::until_within(time, || self.get(path), wanted).await;
+        found.unwrap_or_else(|found| panic!("{path} stays {found}"))
     }
 
     /// Waits until it says that it is well.

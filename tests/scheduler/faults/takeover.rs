@@ -79,18 +79,9 @@ async fn one_that_sleeps_past_its_lease_changes_nothing(place: &Place) {
 
 /// Waits until a replica has seen that it is too late with what it had in hand.
 async fn late(replica: &Process) {
-    let waiting = async {
-        loop {
-            let metrics = replica.metrics().await;
-            let told = ["lost", "stale"]
-                .map(|word| format!("agentd_job_deliveries_total{{outcome=\"{word}\"}} 1\n"));
-            if told.iter().any(|line| metrics.contains(line)) {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    tokio::time::timeout(crate::support::PATIENCE, waiting).await.expect("it sees that it is late");
+    let told = ["lost", "stale"].map(|word| format!("agentd_job_deliveries_total{{outcome=\"{word}\"}} 1\n"));
+    let sees = |metrics: &String| told.iter().any(|line| metrics.contains(line));
+    crate::support::until(|| replica.metrics(), sees).await;
 }
 
 async fn the_jobs_of_one_that_is_killed_are_delivered_by_the_other(place: &Place) {
