@@ -3,19 +3,20 @@
 //! Starts a server of its own, in the folder for temporary files (`TMPDIR`), which must be on a disk for the figures
 //! to mean anything. The figure is the median of five repeats, in each of which both run by turns. The reference does by
 //! `tokio-postgres` what a store cannot leave out: it locks, reads and writes the same rows of the same table with
-//! the same indices, by the same statements in the same transactions, and thinks nothing about what they mean.
+//! the same indices, by the same statements in the same transactions, and thinks nothing about what they mean. What it
+//! writes is what the store has written of another job, so that its rows grow alike.
 //! `--check` ends with status 1 where the limit is missed.
 #![allow(clippy::print_stdout, reason = "printing is what this program is for")]
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use agent_core::job::{Claim, Job, JobKind, JobPayload, JobStore, NewJob, Outcome, Quota, Step};
-use agent_core::schedule::Schedule;
+use agent_core::job::JobStore;
 use agent_store::postgres::{PostgresJobs, PostgresOptions};
 use anyhow::{Result, ensure};
+use benches::batch::{self, BATCH, job};
 use benches::table::median;
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use tokio_postgres::{Client, NoTls};
 
 #[allow(dead_code, reason = "the tests need more of it")]
@@ -23,26 +24,25 @@ use tokio_postgres::{Client, NoTls};
 mod cluster;
 
 const REPEATS: usize = 5;
-/// How many jobs are claimed, and how many are completed, in one call.
-const BATCH: usize = 100;
 /// How many batches each takes in a repeat.
 const BATCHES: usize = 20;
-const COMPANIES: usize = 100;
 const LEAST: f64 = 0.7;
+const DATABASES: [&str; 3] = ["raw", "store", "one"];
 
 const DUE: &str = "
-    SELECT id, body FROM scheduler.jobs WHERE wake_ms <= $1 AND (state <> 'running' OR wake_ms <= $1)
+    SELECT id, body, progress FROM scheduler.jobs WHERE wake_ms <= $1 AND (state <> 'running' OR wake_ms <= $1)
     ORDER BY wake_ms, id LIMIT $2 FOR UPDATE SKIP LOCKED";
-const OF_IDS: &str = "SELECT id, body FROM scheduler.jobs WHERE id = ANY ($1) ORDER BY id FOR UPDATE";
+const OF_IDS: &str =
+    "SELECT id, body, progress FROM scheduler.jobs WHERE id = ANY ($1) ORDER BY id FOR UPDATE";
 const UPDATE: &str = "
-    UPDATE scheduler.jobs AS job SET state = $2, wake_ms = $3, ended_ms = $4, dead = false, body = new.body
-    FROM unnest($1::text[], $5::text[]) AS new (id, body) WHERE job.id = new.id";
+    UPDATE scheduler.jobs AS job SET state = $2, wake_ms = $3, ended_ms = $4, dead = false, progress = new.progress
+    FROM unnest($1::text[], $5::text[]) AS new (id, progress) WHERE job.id = new.id";
 
 fn main() -> Result<ExitCode> {
     let check = std::env::args().any(|argument| argument == "--check");
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let cluster = cluster::Cluster::start();
-    let urls = ["raw", "store"].map(|database| cluster.url(database));
+    let urls = DATABASES.map(|database| cluster.url(database));
     let admin = cluster.url("postgres");
     // As a task, for what is awaited outside of all tasks is polled by a thread that wakes in another way.
     let (raw, store) = runtime.block_on(runtime.spawn(measure(admin, urls)))??;
@@ -57,19 +57,22 @@ fn main() -> Result<ExitCode> {
 }
 
 /// Jobs in a second, each claimed and completed.
-async fn measure(admin: String, urls: [String; 2]) -> Result<(f64, f64)> {
-    connect(&admin).await?.batch_execute("CREATE DATABASE raw").await?;
-    connect(&admin).await?.batch_execute("CREATE DATABASE store").await?;
+async fn measure(admin: String, urls: [String; 3]) -> Result<(f64, f64)> {
+    for database in DATABASES {
+        connect(&admin).await?.batch_execute(&format!("CREATE DATABASE {database}")).await?;
+    }
     let now = Timestamp::now();
+    let [raw, store, one] = &urls;
+    let progress = Progress::of(one, now).await?;
     // The reference has its table from the store too.
-    drop(filled(&urls[0], now).await?);
-    let (mut raw, store) = (connect(&urls[0]).await?, filled(&urls[1], now).await?);
+    drop(filled(raw, now).await?);
+    let (mut raw, store) = (connect(raw).await?, filled(store, now).await?);
     let mut figures = [const { Vec::new() }; 2];
     for _ in 0..REPEATS {
         let mut taken = [Duration::ZERO; 2];
         for _ in 0..BATCHES {
-            taken[0] += raw_batch(&mut raw, now).await?;
-            taken[1] += batch(&store, now).await?;
+            taken[0] += raw_batch(&mut raw, &progress, now).await?;
+            taken[1] += batch::take(&store, now).await?;
         }
         for (figures, taken) in figures.iter_mut().zip(taken) {
             figures.push((BATCHES * BATCH) as f64 / taken.as_secs_f64());
@@ -92,43 +95,27 @@ async fn filled(url: &str, now: Timestamp) -> Result<PostgresJobs> {
     Ok(store)
 }
 
-/// A job as applications make them, due within the minute before `now`.
-fn job(n: usize, now: Timestamp) -> Job {
-    let arguments =
-        serde_json::json!({"title": format!("Call customer {n} back"), "priority": "high", "list": n});
-    let payload = JobPayload {
-        kind: JobKind::Tool,
-        user_id: format!("user-{}", n % 1000),
-        company_id: format!("company-{}", n % COMPANIES),
-        agent_id: "assistant".to_owned(),
-        tool_id: Some("addTodo".to_owned()),
-        assignment_id: None,
-        arguments: arguments.as_object().cloned(),
-        message: None,
-        todo_list_id: None,
-        timezone: Some("Europe/Berlin".to_owned()),
-    };
-    let due = now - SignedDuration::from_millis(60_000 - i64::try_from(n % 30_000).unwrap_or_default());
-    Job::new(NewJob::new(payload, Schedule::At(due)), due)
+/// What the store has written of a job in the column `progress`, when it was claimed and when it was completed.
+struct Progress {
+    claimed: String,
+    completed: String,
 }
 
-async fn batch(store: &PostgresJobs, now: Timestamp) -> Result<Duration> {
-    let lease = now + SignedDuration::from_secs(30);
-    let begin = Instant::now();
-    let claim = Claim { now, until: now, lease, limit: BATCH, quota: Quota::new(BATCH) };
-    let claimed = store.claim(claim).await?;
-    let steps = claimed.into_iter().map(|job| {
-        let (outcome, took) = (Outcome::Succeeded, Duration::from_millis(12));
-        (job.id, Step::End { fence: job.fence, outcome, took, status: Some(200), jitter: 0 })
-    });
-    let ended = store.steps(steps.collect(), now).await?;
-    let taken = begin.elapsed();
-    let done = ended.iter().filter(|ended| matches!(ended, Some(Ok(_)))).count();
-    ensure!(done == BATCH, "{done} of {BATCH} jobs were claimed and completed");
-    Ok(taken)
+impl Progress {
+    /// Of the first job in a table of its own.
+    async fn of(url: &str, now: Timestamp) -> Result<Self> {
+        let (store, client) =
+            (PostgresJobs::open(url, PostgresOptions::default()).await?, connect(url).await?);
+        store.insert(vec![job(0, now)]).await?;
+        let read = async || client.query_one("SELECT progress FROM scheduler.jobs", &[]).await;
+        let claimed = batch::claim(&store, now, 1).await?;
+        let claimed_as = read().await?.get(0);
+        batch::complete(&store, claimed, now).await?;
+        Ok(Self { claimed: claimed_as, completed: read().await?.get(0) })
+    }
 }
 
-async fn raw_batch(client: &mut Client, now: Timestamp) -> Result<Duration> {
+async fn raw_batch(client: &mut Client, progress: &Progress, now: Timestamp) -> Result<Duration> {
     let now = now.as_millisecond();
     let due = client.prepare(DUE).await?;
     let of_ids = client.prepare(OF_IDS).await?;
@@ -138,16 +125,17 @@ async fn raw_batch(client: &mut Client, now: Timestamp) -> Result<Duration> {
     let transaction = client.transaction().await?;
     let rows = transaction.query(&due, &[&now, &(BATCH as i64)]).await?;
     let ids: Vec<&str> = rows.iter().map(|row| row.get(0)).collect();
-    let bodies: Vec<&str> = rows.iter().map(|row| row.get(1)).collect();
+    let claimed = vec![&progress.claimed; ids.len()];
     let lease = Some(now + 30_000);
-    transaction.execute(&update, &[&ids, &"running", &lease, &None::<i64>, &bodies]).await?;
+    transaction.execute(&update, &[&ids, &"running", &lease, &None::<i64>, &claimed]).await?;
     transaction.commit().await?;
 
     let transaction = client.transaction().await?;
     let rows = transaction.query(&of_ids, &[&ids]).await?;
     let ids: Vec<&str> = rows.iter().map(|row| row.get(0)).collect();
-    let bodies: Vec<&str> = rows.iter().map(|row| row.get(1)).collect();
-    let done = transaction.execute(&update, &[&ids, &"completed", &None::<i64>, &Some(now), &bodies]).await?;
+    let completed = vec![&progress.completed; ids.len()];
+    let done =
+        transaction.execute(&update, &[&ids, &"completed", &None::<i64>, &Some(now), &completed]).await?;
     transaction.commit().await?;
 
     let taken = begin.elapsed();

@@ -210,6 +210,7 @@ pub struct Begun {
     /// When that was.
     pub at: Timestamp,
     /// The schedule's time after it, by the rule for missed occurrences.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<Timestamp>,
     /// Whether it was discarded before and is run again, which no rule leaves out.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

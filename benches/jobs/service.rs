@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
+use benches::batch::COMPANIES;
 use benches::delivery::{Caller, payload};
 use benches::process::Process;
 use benches::subjects::{free_address, is_ready};
@@ -15,7 +16,6 @@ use crate::receiver::Receiver;
 const SECRET: &str = "bench-pulse-secret-0123456789abcdef";
 /// The reference has two worker threads, and so has what is compared to it.
 const WORKER_THREADS: &str = "2";
-pub(crate) const COMPANIES: usize = 100;
 
 /// `agentd scheduler`. Dropping it ends it.
 pub(crate) struct Service {

@@ -1,30 +1,27 @@
 //! What the store of jobs costs beside the bare database, and whether it notices how many jobs it keeps.
 //!
 //! The reference does by rusqlite what a store cannot leave out: the same rows in the same tables and indices, read
-//! and written in the same transactions at `synchronous=FULL`, and no thought about what they mean.
+//! and written in the same transactions at `synchronous=FULL`, and no thought about what they mean. What it writes is
+//! what the store has written of another job, so that its rows grow alike.
 
 use std::time::{Duration, Instant};
 
-use agent_core::job::{Claim, Inserted, Job, JobStore, NewJob, Outcome, Quota, Step};
-use agent_core::schedule::Schedule;
+use agent_core::job::{Inserted, Job, JobStore};
 use agent_store::sqlite::{SqliteOptions, SqliteStore};
 use anyhow::{Context, Result, ensure};
-use benches::delivery::payload;
+use benches::batch::{self, BATCH, job};
 use jiff::{SignedDuration, Timestamp};
 use rusqlite::{Connection, TransactionBehavior, params};
 use tempfile::TempDir;
 
 use crate::figures::{Limit, Line};
 
-/// How many jobs are claimed, and how many are completed, in one call.
-const BATCH: usize = 100;
 /// How many batches each subject takes in a repeat.
 const BATCHES: usize = 20;
 /// How many jobs wait for a later time in the store with a backlog.
 pub(crate) const BACKLOG: usize = 1_000_000;
 /// How many of them are stored in one call.
 const INSERTED: usize = 1000;
-const COMPANIES: usize = 100;
 
 /// What was measured, and the databases that are left: one with what was delivered alone, one with the backlog too.
 pub(crate) struct Measured {
@@ -36,7 +33,7 @@ pub(crate) struct Measured {
 pub(crate) async fn measure(repeats: usize) -> Result<Measured> {
     let now = Timestamp::now();
     let due = || (0..repeats * BATCHES * BATCH).map(|n| job(n, now)).collect();
-    let (raw, small, large) = (Raw::new(due()).await?, Place::new()?, Place::new()?);
+    let (raw, small, large) = (Raw::new(due(), now).await?, Place::new()?, Place::new()?);
     let (first_inserts, last_inserts) = large.fill(now).await?;
     for place in [&small, &large] {
         place.insert(due()).await?;
@@ -46,8 +43,8 @@ pub(crate) async fn measure(repeats: usize) -> Result<Measured> {
         let mut taken = [Duration::ZERO; 3];
         for _ in 0..BATCHES {
             taken[0] += raw.batch(now)?;
-            taken[1] += small.batch(now).await?;
-            taken[2] += large.batch(now).await?;
+            taken[1] += batch::take(&small.store, now).await?;
+            taken[2] += batch::take(&large.store, now).await?;
         }
         for (figures, taken) in figures.iter_mut().zip(taken) {
             figures.push((BATCHES * BATCH) as f64 / taken.as_secs_f64());
@@ -78,13 +75,6 @@ pub(crate) async fn measure(repeats: usize) -> Result<Measured> {
         ),
     ];
     Ok(Measured { lines, small: small.close(), large: large.close() })
-}
-
-/// A job as applications make them, due a minute before `due`, more or less.
-fn job(n: usize, due: Timestamp) -> Job {
-    let ms = 60_000 - i64::try_from(n % 30_000).unwrap_or_default();
-    let due = due - SignedDuration::from_millis(ms);
-    Job::new(NewJob::new(payload(n, COMPANIES), Schedule::At(due)), due)
 }
 
 /// A store in a folder of its own.
@@ -123,37 +113,42 @@ impl Place {
         let tenth = rates.len() / 10;
         Ok((rates[..tenth].to_vec(), rates[rates.len() - tenth..].to_vec()))
     }
-
-    async fn batch(&self, now: Timestamp) -> Result<Duration> {
-        let lease = now + SignedDuration::from_secs(30);
-        let begin = Instant::now();
-        let claim = Claim { now, until: now, lease, limit: BATCH, quota: Quota::new(BATCH) };
-        let claimed = self.store.claim(claim).await?;
-        let steps = claimed.into_iter().map(|job| {
-            let (outcome, took) = (Outcome::Succeeded, Duration::from_millis(12));
-            (job.id, Step::End { fence: job.fence, outcome, took, status: Some(200), jitter: 0 })
-        });
-        let ended = self.store.steps(steps.collect(), now).await?;
-        let taken = begin.elapsed();
-        let done = ended.iter().filter(|ended| matches!(ended, Some(Ok(_)))).count();
-        ensure!(done == BATCH, "{done} of {BATCH} jobs were claimed and completed");
-        Ok(taken)
-    }
 }
 
 /// The database alone.
 struct Raw {
     connection: Connection,
+    progress: Progress,
     _folder: TempDir,
 }
 
+/// What the store has written of a job in the column of that name.
+struct Progress {
+    claimed: String,
+    completed: String,
+}
+
+impl Progress {
+    async fn of(job: Job, now: Timestamp) -> Result<Self> {
+        let place = Place::new()?;
+        place.insert(vec![job]).await?;
+        let path = place.store.path();
+        let read = || Connection::open(path)?.query_row("SELECT progress FROM jobs", [], |row| row.get(0));
+        let claimed = batch::claim(&place.store, now, 1).await?;
+        let claimed_as = read()?;
+        batch::complete(&place.store, claimed, now).await?;
+        Ok(Self { claimed: claimed_as, completed: read()? })
+    }
+}
+
 impl Raw {
-    async fn new(due: Vec<Job>) -> Result<Self> {
+    async fn new(due: Vec<Job>, now: Timestamp) -> Result<Self> {
+        let progress = Progress::of(job(0, now), now).await?;
         let place = Place::new()?;
         place.insert(due).await?;
         let connection = Connection::open(place.store.path())?;
         connection.pragma_update(None, "synchronous", "full")?;
-        Ok(Self { connection, _folder: place.close() })
+        Ok(Self { connection, progress, _folder: place.close() })
     }
 
     fn batch(&self, now: Timestamp) -> Result<Duration> {
@@ -169,35 +164,38 @@ impl Raw {
     fn claim(&self, now: i64) -> Result<Vec<String>> {
         let transaction =
             rusqlite::Transaction::new_unchecked(&self.connection, TransactionBehavior::Immediate)?;
-        let due: Vec<(i64, String, String)> = transaction
-            .prepare_cached("SELECT rowid, id, body FROM jobs WHERE wake_ms <= ?1 ORDER BY wake_ms LIMIT ?2")?
-            .query_map(params![now, BATCH], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?
+        let due: Vec<(i64, String, String, String)> = transaction
+            .prepare_cached(
+                "SELECT rowid, id, body, progress FROM jobs WHERE wake_ms <= ?1 ORDER BY wake_ms LIMIT ?2",
+            )?
+            .query_map(params![now, BATCH], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)))?
             .collect::<rusqlite::Result<_>>()?;
         let mut update = transaction.prepare_cached(
-            "UPDATE jobs SET state = 'running', wake_ms = ?2, ended_ms = NULL, dead = 0, body = ?3
+            "UPDATE jobs SET state = 'running', wake_ms = ?2, ended_ms = NULL, dead = 0, progress = ?3
              WHERE rowid = ?1",
         )?;
-        for (rowid, _, body) in &due {
-            update.execute(params![rowid, now + 30_000, body])?;
+        for (rowid, ..) in &due {
+            update.execute(params![rowid, now + 30_000, self.progress.claimed])?;
         }
         drop(update);
         transaction.commit()?;
-        Ok(due.into_iter().map(|(_, id, _)| id).collect())
+        Ok(due.into_iter().map(|(_, id, ..)| id).collect())
     }
 
     fn complete(&self, now: i64, ids: &[String]) -> Result<usize> {
         let transaction =
             rusqlite::Transaction::new_unchecked(&self.connection, TransactionBehavior::Immediate)?;
-        let mut find = transaction.prepare_cached("SELECT rowid, body FROM jobs WHERE id = ?1")?;
+        let mut find = transaction.prepare_cached("SELECT rowid, body, progress FROM jobs WHERE id = ?1")?;
         let mut update = transaction.prepare_cached(
-            "UPDATE jobs SET state = 'completed', wake_ms = NULL, ended_ms = ?2, dead = 0, body = ?3
+            "UPDATE jobs SET state = 'completed', wake_ms = NULL, ended_ms = ?2, dead = 0, progress = ?3
              WHERE rowid = ?1",
         )?;
         let mut completed = 0;
         for id in ids {
-            let (rowid, body): (i64, String) =
-                find.query_row([id], |row| Ok((row.get(0)?, row.get(1)?))).context("a job is missing")?;
-            completed += update.execute(params![rowid, now, body])?;
+            let (rowid, _, _): (i64, String, String) = find
+                .query_row([id], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
+                .context("a job is missing")?;
+            completed += update.execute(params![rowid, now, self.progress.completed])?;
         }
         drop((find, update));
         transaction.commit()?;

@@ -9,6 +9,7 @@
 //! | [`answer`] | the vendor's scripted answers, chosen by model name, and the text that a client must get |
 //! | [`upstream`] | the mock vendor: Chat Completions over Server-Sent Events on raw TCP |
 //! | [`wire`] | an answer taken apart and checked, as the vendor or as a service sends it |
+//! | [`batch`] | jobs claimed and completed in batches, by a store |
 //! | [`delivery`] | jobs, and messages of known length |
 //! | [`load`] | the client: keep-alive connections, exchanges, open streams |
 //! | [`process`] | child processes: start, processor time, resident memory, kill on drop |
@@ -17,6 +18,7 @@
 //! | [`table`] | medians, limits and the table |
 
 pub mod answer;
+pub mod batch;
 pub mod delivery;
 pub mod load;
 pub mod measure;

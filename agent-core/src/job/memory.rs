@@ -88,7 +88,7 @@ impl Jobs {
     }
 
     fn step(&mut self, id: &str, step: Step, now: Timestamp) -> Option<Result<Stepped, Refusal>> {
-        let stepped = self.by_id.get(id)?.step(step, now);
+        let stepped = self.by_id.get(id)?.clone().step(step, now);
         if let Ok(Stepped { job, changed: true, .. }) = &stepped {
             self.put(job.clone());
         }

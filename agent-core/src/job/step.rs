@@ -84,7 +84,7 @@ pub enum Outcome {
 pub struct Stepped {
     /// The job as it is now.
     pub job: Job,
-    /// Whether anything is different.
+    /// Whether anything may be different: not where it was so already, as when what is paused is paused.
     pub changed: bool,
     /// Whether a delivery is under way that the step could not take back.
     pub delivering: bool,
@@ -119,29 +119,33 @@ impl Job {
     ///
     /// # Errors
     /// Why it cannot be taken.
-    pub fn step(&self, step: Step, now: Timestamp) -> Result<Stepped, Refusal> {
-        let mut job = self.clone();
+    pub fn step(mut self, step: Step, now: Timestamp) -> Result<Stepped, Refusal> {
+        let changed = match step {
+            Step::Cancel => !self.state().is_final(),
+            Step::Pause => !self.paused,
+            Step::Resume => self.paused,
+            _ => true,
+        };
         let delivering = match step {
-            Step::Claim { until, lease } => job.claim(now, until, lease).map(|()| false)?,
+            Step::Claim { until, lease } => self.claim(now, until, lease).map(|()| false)?,
             Step::Extend { fence, lease } => {
-                job.held(fence)?;
-                job.phase = Phase::Running { lease };
+                self.held(fence)?;
+                self.phase = Phase::Running { lease };
                 true
             }
-            Step::Release { fence } => job.release(fence, now).map(|()| false)?,
+            Step::Release { fence } => self.release(fence, now).map(|()| false)?,
             Step::End { fence, outcome, took, status, jitter } => {
-                job.held(fence)?;
-                job.end(outcome, took, status, jitter, now);
+                self.held(fence)?;
+                self.end(outcome, took, status, jitter, now);
                 false
             }
-            Step::Cancel => job.cancel(now),
-            Step::Pause => job.pause()?,
-            Step::Resume => job.resume(now)?,
-            Step::Reschedule(schedule) => job.reschedule(schedule, now)?,
-            Step::Redrive => job.redrive(now).map(|()| false)?,
+            Step::Cancel => self.cancel(now),
+            Step::Pause => self.pause()?,
+            Step::Resume => self.resume(now)?,
+            Step::Reschedule(schedule) => self.reschedule(schedule, now)?,
+            Step::Redrive => self.redrive(now).map(|()| false)?,
         };
-        let changed = job != *self;
-        Ok(Stepped { job, changed, delivering })
+        Ok(Stepped { job: self, changed, delivering })
     }
 
     fn held(&self, fence: u64) -> Result<(), Refusal> {

@@ -1,19 +1,30 @@
 //! A job as a row: its columns in every database.
 //!
-//! The job itself is one of them, as JSON; the others are what queries look for, made from the job whenever it is
-//! written. A step changes those of [`Changing`] alone, so no index of the others is touched by it.
+//! Two of them are the job as JSON: `body` has what was asked for, and `progress` what has become of it. The others
+//! are what queries look for, made from the job whenever it is written. A step writes those of [`Changing`] alone, so
+//! no index of the others is touched by it, and a new schedule alone changes the body.
+//!
+//! In a row without `progress` the body is all of the job, as the first version has written it. The next step makes
+//! it a row like the others.
 
-use agent_core::job::{Job, JobState};
+use std::borrow::Cow;
+
+use agent_core::job::{
+    Attempt, Begun, DeadLetter, Idempotency, Job, JobPayload, JobState, Phase, Place, Then,
+};
 use agent_core::records::StoreError;
+use agent_core::schedule::{Misfire, Overlap, Schedule};
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 
-/// The columns that stay as they were when the job was made, but for [`Changing`].
+/// All columns of a job.
 pub(crate) struct JobRow {
     pub(crate) job: Job,
+    pub(crate) body: String,
     pub(crate) changing: Changing,
 }
 
-/// The columns that a step may change.
+/// The columns that every step may change.
 pub(crate) struct Changing {
     pub(crate) state: &'static str,
     /// When somebody should look at it, rounded up, so that nothing is early.
@@ -22,12 +33,49 @@ pub(crate) struct Changing {
     pub(crate) ended_ms: Option<i64>,
     /// Whether something of it failed for good and can be run again.
     pub(crate) dead: bool,
-    pub(crate) body: String,
+    pub(crate) progress: String,
+}
+
+/// What was asked for.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Asked<'j> {
+    payload: Cow<'j, JobPayload>,
+    schedule: Cow<'j, Schedule>,
+    misfire: Misfire,
+    overlap: Overlap,
+    max_attempts: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    idempotency: Option<Cow<'j, Idempotency>>,
+    created: Timestamp,
+}
+
+/// What has become of it.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Progress<'j> {
+    phase: Phase,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    paused: bool,
+    place: Place,
+    /// Absent where it is the occurrence's own time, as it is mostly.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    due: Option<Timestamp>,
+    attempt: u32,
+    fence: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    begun: Option<Begun>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    then: Option<Then>,
+    #[serde(default, skip_serializing_if = "<[Attempt]>::is_empty")]
+    attempts: Cow<'j, [Attempt]>,
+    #[serde(default, skip_serializing_if = "<[DeadLetter]>::is_empty")]
+    dead_letters: Cow<'j, [DeadLetter]>,
 }
 
 impl JobRow {
     pub(crate) fn new(job: Job) -> Result<Self, StoreError> {
-        Ok(Self { changing: Changing::of(&job)?, job })
+        Ok(Self { body: body(&job)?, changing: Changing::of(&job)?, job })
     }
 
     pub(crate) fn idempotency_key(&self) -> Option<&str> {
@@ -38,24 +86,70 @@ impl JobRow {
 impl Changing {
     pub(crate) fn of(job: &Job) -> Result<Self, StoreError> {
         let state = job.state();
-        let body = serde_json::to_string(job)
-            .map_err(|error| StoreError::Invalid(format!("the job is not JSON: {error}")))?;
+        let progress = Progress {
+            phase: job.phase,
+            paused: job.paused,
+            place: job.place,
+            due: Some(job.due).filter(|due| *due != job.place.scheduled_for),
+            attempt: job.attempt,
+            fence: job.fence,
+            begun: job.begun,
+            then: job.then,
+            attempts: Cow::Borrowed(&job.attempts),
+            dead_letters: Cow::Borrowed(&job.dead_letters),
+        };
         Ok(Self {
             state: state.as_str(),
             wake_ms: job.wakes().map(ceil_millis),
             ended_ms: job.ended().map(ceil_millis),
             dead: state == JobState::Discarded || job.has_dead_letters(),
-            body,
+            progress: json(&progress)?,
         })
     }
 }
 
-/// The job in a column `body`.
-pub(crate) fn parse(id: &str, body: &str) -> Result<Job, StoreError> {
-    serde_json::from_str(body).map_err(|source| StoreError::Malformed {
-        collection: "jobs".to_owned(),
+/// The column `body` of a job.
+pub(crate) fn body(job: &Job) -> Result<String, StoreError> {
+    json(&Asked {
+        payload: Cow::Borrowed(&job.payload),
+        schedule: Cow::Borrowed(&job.schedule),
+        misfire: job.misfire,
+        overlap: job.overlap,
+        max_attempts: job.max_attempts,
+        idempotency: job.idempotency.as_ref().map(Cow::Borrowed),
+        created: job.created,
+    })
+}
+
+fn json(value: &impl Serialize) -> Result<String, StoreError> {
+    serde_json::to_string(value).map_err(|error| StoreError::Invalid(format!("the job is not JSON: {error}")))
+}
+
+/// The job of a row.
+pub(crate) fn parse(id: &str, body: &str, progress: Option<&str>) -> Result<Job, StoreError> {
+    let malformed =
+        |source| StoreError::Malformed { collection: "jobs".to_owned(), id: id.to_owned(), source };
+    let asked: Asked<'_> = serde_json::from_str(body).map_err(malformed)?;
+    let progress: Progress<'_> = serde_json::from_str(progress.unwrap_or(body)).map_err(malformed)?;
+    Ok(Job {
         id: id.to_owned(),
-        source,
+        payload: asked.payload.into_owned(),
+        schedule: asked.schedule.into_owned(),
+        misfire: asked.misfire,
+        overlap: asked.overlap,
+        max_attempts: asked.max_attempts,
+        idempotency: asked.idempotency.map(Cow::into_owned),
+        created: asked.created,
+        phase: progress.phase,
+        paused: progress.paused,
+        place: progress.place,
+        due: progress.due.unwrap_or(progress.place.scheduled_for),
+        attempt: progress.attempt,
+        fence: progress.fence,
+        begun: progress.begun,
+        then: progress.then,
+        attempts: progress.attempts.into_owned(),
+        dead_letters: progress.dead_letters.into_owned(),
     })
 }
 

@@ -18,10 +18,10 @@
 //! # Writing
 //!
 //! SQLite has one writer at a time, so the store has one thread that writes; more would only wait for one
-//! another's locks. Commits queue for it, and it takes all that wait into one transaction, each within a
-//! savepoint of its own, so that a precondition that does not hold undoes the commit that has it and no
-//! other. The dear part of a transaction is that the disk confirms it: commits that arrive together share
-//! that.
+//! another's locks. Commits queue for it, and it takes all that wait into one transaction. The dear part of
+//! a transaction is that the disk confirms it: commits that arrive together share that. A commit that is
+//! refused, such as by a precondition that does not hold, undoes itself and no other: where it has written
+//! something already, those before it and those after it are taken into transactions of their own.
 //!
 //! The journal is a write-ahead log with `synchronous=FULL`: a commit is answered after the log has been
 //! flushed to the disk, so what was acknowledged survives the end of the process and a loss of power, as

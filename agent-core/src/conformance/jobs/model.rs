@@ -213,7 +213,7 @@ impl Run {
     }
 
     fn step_in_model(&mut self, id: &str, step: Step) -> Option<Result<Stepped, crate::job::Refusal>> {
-        let stepped = self.model.get(id)?.step(step, self.now());
+        let stepped = self.model.get(id)?.clone().step(step, self.now());
         if let Ok(stepped) = &stepped {
             self.model.insert(id.to_owned(), stepped.job.clone());
         }
@@ -339,7 +339,7 @@ impl Run {
         assert!(taken.values().all(|taken| *taken <= each), "{operation}: no more than a company's share");
         for (id, job) in self.model.clone() {
             let was_claimed = claimed.iter().any(|claimed| claimed.id == id);
-            let Ok(stepped) = job.step(step.clone(), now) else { continue };
+            let Ok(stepped) = job.clone().step(step.clone(), now) else { continue };
             if was_claimed {
                 continue;
             }

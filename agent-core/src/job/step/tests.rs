@@ -43,7 +43,7 @@ fn every_from(anchor: i64, seconds: u64) -> Schedule {
 }
 
 fn take(job: &Job, step: Step, now: i64) -> Job {
-    job.step(step, at(now)).unwrap_or_else(|refusal| panic!("{refusal}: {job:?}")).job
+    job.clone().step(step, at(now)).unwrap_or_else(|refusal| panic!("{refusal}: {job:?}")).job
 }
 
 /// Claims it, for ten seconds.
@@ -143,7 +143,7 @@ fn check_steps(job: Job, expected: &ExpectFile) {
             ("redrive", Step::Redrive, 15),
         ];
         for (step_name, step, now) in steps {
-            let shown = match job.step(step, at(now)) {
+            let shown = match job.clone().step(step, at(now)) {
                 Err(refusal) => format!("{refusal:?}"),
                 Ok(stepped) if !stepped.changed => "as it is".to_owned(),
                 Ok(stepped) => line(&stepped.job),
@@ -168,11 +168,11 @@ fn every_step_of_a_periodic_job() {
 fn a_step_says_whether_a_delivery_is_under_way() {
     let (job, running) = (every(10), hold(&every(10), 10));
     for step in [Step::Cancel, Step::Pause, Step::Reschedule(Schedule::At(at(40)))] {
-        let delivering = |job: &Job| job.step(step.clone(), at(11)).expect("it is open").delivering;
+        let delivering = |job: &Job| job.clone().step(step.clone(), at(11)).expect("it is open").delivering;
         assert_eq!((delivering(&job), delivering(&running)), (false, true), "{step:?}");
     }
     let cancelled = take(&running, Step::Cancel, 11);
-    let again = cancelled.step(Step::Cancel, at(12)).expect("twice is harmless");
+    let again = cancelled.clone().step(Step::Cancel, at(12)).expect("twice is harmless");
     assert!(!again.changed && !again.delivering);
     assert_eq!(cancelled.step(end(&running, Outcome::Succeeded), at(12)), Err(Refusal::Stale));
 }
@@ -276,7 +276,7 @@ fn a_dead_letter_is_run_again_and_the_job_goes_back() {
     assert_eq!(line(&job), "scheduled #2@2000 wakes 2000 dead #1");
     let redriven = take(&job, Step::Redrive, 1500);
     assert_eq!(line(&redriven), "scheduled #1@1000 wakes 1500 then back to #2@2000");
-    assert_eq!(redriven.step(Step::Redrive, at(1500)), Err(Refusal::Busy));
+    assert_eq!(redriven.clone().step(Step::Redrive, at(1500)), Err(Refusal::Busy));
     let held = hold(&redriven, 1500);
     assert_eq!(held.occurrence_key(), format!("{}:1", job.id), "whatever the rule for missed ones says");
     let back = take(&held, end(&held, Outcome::Succeeded), 1501);
@@ -309,7 +309,11 @@ fn what_is_discarded_runs_again_whatever_the_rule_for_missed_ones() {
 fn a_pause_keeps_the_place() {
     let held = hold(&every(10), 10);
     let paused = take(&held, Step::Pause, 11);
-    assert_eq!(paused.step(claim(30), at(30)), Err(Refusal::NotDue), "nothing begins, whoever is lost");
+    assert_eq!(
+        paused.clone().step(claim(30), at(30)),
+        Err(Refusal::NotDue),
+        "nothing begins, whoever is lost"
+    );
     let over = take(&paused, end(&paused, Outcome::Succeeded), 12);
     assert_eq!(line(&over), "paused #2@20");
     let resumed = take(&over, Step::Resume, 500);
@@ -443,7 +447,7 @@ proptest! {
                 Act::Reschedule(schedule) => Step::Reschedule(schedule),
                 Act::Redrive => Step::Redrive,
             };
-            let stepped = match job.step(step.clone(), at(now)) {
+            let stepped = match job.clone().step(step.clone(), at(now)) {
                 Ok(stepped) => stepped,
                 Err(_) => continue,
             };

@@ -62,7 +62,7 @@ impl Pulse for FakePulse {
     async fn cancel_job(&self, scope: &Scope, id: &str) -> Result<Cancelled, PulseError> {
         let mut jobs = self.jobs.lock().expect("unpoisoned");
         let job = jobs.get_mut(id).filter(|job| scope.contains(job)).ok_or(PulseError::NotFound)?;
-        *job = job.step(Step::Cancel, now()).expect("it can").job;
+        *job = job.clone().step(Step::Cancel, now()).expect("it can").job;
         self.touched.lock().expect("unpoisoned").push(job.payload.clone());
         Ok(Cancelled::default())
     }

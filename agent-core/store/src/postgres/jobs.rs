@@ -34,9 +34,9 @@ fn cannot_be(text: &str) -> bool {
     text.contains('\0')
 }
 
-/// The job of a row that begins with `id, body`.
+/// The job of a row that begins with `id, body, progress`.
 fn found(row: &Row) -> Result<Job, Halt> {
-    Ok(parse(row.get(0), row.get(1))?)
+    Ok(parse(row.get(0), row.get(1), row.get(2))?)
 }
 
 pub(super) async fn get(session: &Session, scope: &Scope, id: &str) -> Result<Option<Job>, Halt> {
@@ -44,7 +44,7 @@ pub(super) async fn get(session: &Session, scope: &Scope, id: &str) -> Result<Op
     if [Some(id), company.as_deref(), user.as_deref()].into_iter().flatten().any(cannot_be) {
         return Ok(None);
     }
-    let sql = "SELECT id, body FROM scheduler.jobs
+    let sql = "SELECT id, body, progress FROM scheduler.jobs
                WHERE id = $1 AND ($2::text IS NULL OR company = $2) AND ($3::text IS NULL OR user_id = $3)";
     let rows = session.query(sql, &[&id, company, user]).await?;
     rows.first().map(found).transpose()

@@ -54,6 +54,9 @@ const STEPS: &[&str] = &["
     CREATE INDEX jobs_assignment ON scheduler.jobs (company, assignment, id) WHERE assignment IS NOT NULL;
     CREATE INDEX jobs_dead ON scheduler.jobs (company, id) WHERE dead;
     CREATE UNIQUE INDEX jobs_idempotency ON scheduler.jobs (company, idempotency) WHERE idempotency IS NOT NULL;
+", "
+    -- What has become of a job. In rows without it, the body has that too.
+    ALTER TABLE scheduler.jobs ADD COLUMN progress text;
 "];
 
 /// Brings the database up to date: all the way, or not at all.

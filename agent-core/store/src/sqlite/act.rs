@@ -6,6 +6,7 @@ use rusqlite::Connection;
 
 use super::fault::Halt;
 use super::freshness::Freshness;
+use super::jobs::HeldJobs;
 use super::rows::Rows;
 
 /// Something that is done within a transaction, as a whole or not at all.
@@ -23,6 +24,7 @@ pub(super) trait Act: Send + 'static {
 /// What an act works on.
 pub(super) struct Stage<'t> {
     pub(super) connection: &'t Connection,
+    pub(super) held: &'t HeldJobs,
     pub(super) now_ms: u64,
     pub(super) changes: Changes,
     freshness: &'t Freshness,
@@ -44,12 +46,13 @@ pub(super) struct Changes {
 impl<'t> Stage<'t> {
     pub(super) fn new(
         connection: &'t Connection,
+        held: &'t HeldJobs,
         now_ms: u64,
         version: u64,
         freshness: &'t Freshness,
     ) -> Self {
         let changes = Changes { version, ..Changes::default() };
-        Self { connection, now_ms, changes, freshness }
+        Self { connection, held, now_ms, changes, freshness }
     }
 
     /// Notes that a record is different.

@@ -18,9 +18,12 @@ use crate::job_row::{JobRow, ceil_millis, floor_millis, from_millis};
 mod claim;
 mod counts;
 mod filter;
+mod held;
 #[cfg(test)]
 mod plans;
 mod rows;
+
+pub(super) use held::HeldJobs;
 
 /// Some work on jobs, of so many bytes.
 struct Work<F> {
@@ -39,7 +42,7 @@ where
     }
 
     fn act(&self, stage: &mut Stage<'_>) -> Result<T, Halt> {
-        let rows = JobRows::new(stage.connection);
+        let rows = JobRows::writable(stage.connection, stage.held);
         let done = (self.work)(&rows)?;
         stage.changes.any |= rows.changed();
         Ok(done)
@@ -73,7 +76,7 @@ impl JobStore for SqliteStore {
     async fn insert(&self, jobs: Vec<Job>) -> Result<Vec<Inserted>, StoreError> {
         // Here, and not by the thread for which all wait.
         let jobs = jobs.into_iter().map(JobRow::new).collect::<Result<Vec<_>, _>>()?;
-        let bytes = jobs.iter().map(|row| row.changing.body.len()).sum();
+        let bytes = jobs.iter().map(|row| row.body.len()).sum();
         let work = move |rows: &JobRows<'_>| jobs.iter().map(|row| rows.insert(row)).collect();
         self.writers.commit(Waking(Work { bytes, work })).await
     }

@@ -60,6 +60,9 @@ const STEPS: &[&str] = &["
     CREATE INDEX jobs_assignment ON jobs (company, assignment, id) WHERE assignment IS NOT NULL;
     CREATE INDEX jobs_dead ON jobs (company, id) WHERE dead = 1;
     CREATE UNIQUE INDEX jobs_idempotency ON jobs (company, idempotency) WHERE idempotency IS NOT NULL;
+", "
+    -- What has become of a job. In rows without it, the body has that too.
+    ALTER TABLE jobs ADD COLUMN progress TEXT;
 "];
 
 /// Refuses what is not ours, before anything in it is changed.

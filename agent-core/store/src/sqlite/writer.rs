@@ -15,6 +15,7 @@ use rusqlite::{Connection, Transaction, TransactionBehavior};
 use super::act::{Act, Asked, Asking, Changes, Stage};
 use super::fault::{Fault, Halt};
 use super::freshness::Freshness;
+use super::jobs::HeldJobs;
 use super::rows::to_millis;
 use super::{Counts, SqliteOptions, schema};
 
@@ -44,7 +45,8 @@ impl Writers {
     ) -> io::Result<Self> {
         let (queue, commits) = async_channel::bounded(options.queue.max(1));
         let clock = Arc::clone(&options.clock);
-        let mut writer = Writer { connection, clock, freshness, counts, signal };
+        let held = HeldJobs::default();
+        let mut writer = Writer { connection, clock, freshness, held, counts, signal };
         let thread = thread::Builder::new().name("store-writer".to_owned()).spawn(move || {
             let mut usual = 1;
             while let Ok(first) = commits.recv_blocking() {
@@ -99,6 +101,7 @@ struct Writer {
     connection: Connection,
     clock: Arc<dyn Clock>,
     freshness: Arc<Freshness>,
+    held: HeldJobs,
     counts: Arc<Counts>,
     signal: WakeSignal,
 }
@@ -107,6 +110,8 @@ struct Writer {
 enum Failure {
     /// Some commit brought the database to fail, such as by filling the disk.
     Write(Fault),
+    /// The commit at this place was refused when it had changed something already, and others are with it.
+    HalfDone(usize),
     /// The transaction did not begin, or could not be committed.
     Transaction(Fault),
 }
@@ -128,7 +133,13 @@ impl Writer {
                     commit.answer(outcome);
                 }
             }
-            // The others shall not suffer for one of them.
+            // The others shall not suffer for one of them. Nobody after it has had a turn yet, so that each has
+            // two at most, however many are refused.
+            Err(Failure::HalfDone(place)) => {
+                let after = group.split_off(place + 1);
+                let alone = group.split_off(place);
+                [group, alone, after].into_iter().for_each(|part| self.commit(part));
+            }
             Err(Failure::Write(_)) if group.len() > 1 => {
                 for commit in group {
                     self.commit(vec![commit]);
@@ -155,15 +166,23 @@ impl Writer {
         let mut all = Changes { version: first, ..Changes::default() };
         let mut commits = 0;
         let mut outcomes = Vec::with_capacity(group.len());
-        for commit in group {
-            let stage = Stage::new(&transaction, now_ms, all.version, &self.freshness);
-            match apart(commit.as_mut(), stage) {
-                Ok(changes) => {
+        let alone = group.len() == 1;
+        for (place, commit) in group.iter_mut().enumerate() {
+            let before = transaction.total_changes();
+            let mut stage = Stage::new(&transaction, &self.held, now_ms, all.version, &self.freshness);
+            match commit.act(&mut stage) {
+                Ok(()) => {
+                    let changes = stage.changes;
                     commits += u64::from(changes.any);
                     all.version = changes.version;
                     all.slots.extend(changes.slots);
                     all.wakes |= changes.wakes;
                     outcomes.push(Ok(()));
+                }
+                // Alone, it takes the transaction with it. A savepoint around each would do for a group, and
+                // cost each a copy of every page that it changes.
+                Err(Halt::Refused(_)) if !alone && transaction.total_changes() > before => {
+                    return Err(Failure::HalfDone(place));
                 }
                 Err(Halt::Refused(error)) => outcomes.push(Err(error)),
                 Err(Halt::Failed(fault)) => return Err(Failure::Write(fault)),
@@ -210,21 +229,6 @@ fn finish(
     Ok(())
 }
 
-/// Does all of a commit or nothing, and gives what is different then.
-fn apart(commit: &mut dyn Asked, mut stage: Stage<'_>) -> Result<Changes, Halt> {
-    let connection = stage.connection;
-    let run = |sql| connection.prepare_cached(sql)?.execute(()).map(drop);
-    run("SAVEPOINT one")?;
-    let done = commit.act(&mut stage);
-    if let Err(Halt::Refused(_)) = done {
-        run("ROLLBACK TO one")?;
-    }
-    if !matches!(done, Err(Halt::Failed(_))) {
-        run("RELEASE one")?;
-    }
-    done.map(|()| stage.changes)
-}
-
 #[cfg(test)]
 mod tests {
     use agent_core::clock::SystemClock;
@@ -248,8 +252,8 @@ mod tests {
         let (connection, version) = file::open(&folder.path().join("app.db"), &options).expect("open");
         let clock = Arc::new(SystemClock);
         let freshness = Arc::new(Freshness::new(clock.clone(), version));
-        let (counts, signal) = Default::default();
-        let mut writer = Writer { connection, clock, freshness, counts, signal };
+        let (held, counts, signal) = Default::default();
+        let mut writer = Writer { connection, clock, freshness, held, counts, signal };
         writer.connection.commit_hook(Some(|| true)).expect("a hook that turns commits into rollbacks");
         let (group, mut answers): (Vec<_>, Vec<_>) = ["a", "b"].map(put).into_iter().unzip();
         writer.commit(group.into_iter().map(|commit| commit as Box<dyn Asked>).collect());

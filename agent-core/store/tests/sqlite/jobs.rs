@@ -208,6 +208,43 @@ async fn a_job_that_is_none_any_more_is_named_and_not_shown() {
     assert!(later.iter().any(|job| job.id == broken.id), "{later:?}");
 }
 
+/// The first version kept all of a job in its body.
+#[tokio::test]
+async fn a_row_of_the_first_version_becomes_one_of_the_newest_with_its_next_step() {
+    let place = Place::new();
+    let store = place.store(uncached());
+    let old = job("acme", 1);
+    store.insert(vec![old.clone()]).await.expect("insert");
+    let body = serde_json::to_string(&old).expect("JSON");
+    let connection = other(&place.file());
+    connection.execute("UPDATE jobs SET body = ?1, progress = NULL", [&body]).expect("made old");
+    assert_eq!(JobStore::get(&store, &Scope::default(), &old.id).await.expect("read"), Some(old.clone()));
+    let claimed = store.claim(claim(5, 10)).await.expect("claim");
+    assert_eq!(claimed.len(), 1);
+    let found = JobStore::get(&store, &Scope::default(), &old.id).await.expect("read").expect("it is there");
+    assert!(found == claimed[0] && found.is_delivering(), "{found:?}");
+}
+
+/// What is kept of a claimed job is as good as its row, and no better.
+#[tokio::test]
+async fn what_others_make_of_a_claimed_job_counts() {
+    let (place, cases) = (Place::new(), ["body", "progress"]);
+    let store = place.store(uncached());
+    store.insert(cases.map(|_| job("acme", 1)).to_vec()).await.expect("insert");
+    let claimed = store.claim(claim(5, 10)).await.expect("claim");
+    for (mut job, column) in claimed.into_iter().zip(cases) {
+        job.max_attempts = 77;
+        job.attempt = 7;
+        let sql = format!("UPDATE jobs SET {column} = ?2 WHERE id = ?1");
+        let all = serde_json::to_string(&job).expect("JSON");
+        other(&place.file()).execute(&sql, [&job.id, &all]).expect("changed");
+        let ended = store.steps(vec![succeeded(&job)], at(6)).await.expect("steps");
+        let Some(Some(Ok(stepped))) = ended.first() else { panic!("it is held: {ended:?}") };
+        let found = (stepped.job.max_attempts == 77, stepped.job.attempt == 7);
+        assert_eq!(found, (column == "body", column == "progress"), "{:?}", stepped.job);
+    }
+}
+
 #[tokio::test]
 async fn acts_that_wait_share_a_transaction_and_fail_apart() {
     let place = Place::new();

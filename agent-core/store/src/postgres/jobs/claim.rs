@@ -12,7 +12,7 @@ use crate::postgres::session::{Session, Values};
 /// What is due and nobody has locked, the earliest first. Of those that run, the time is when their lease runs
 /// out, and that may not lie ahead.
 const DUE: &str = "
-    SELECT id, body, wake_ms FROM scheduler.jobs
+    SELECT id, body, progress, wake_ms FROM scheduler.jobs
     WHERE wake_ms <= $1 AND (state <> 'running' OR wake_ms <= $2)
     ORDER BY wake_ms, id LIMIT $3
     FOR UPDATE SKIP LOCKED";
@@ -44,7 +44,7 @@ const DUE_OF_OTHERS: &str = "
         ) AS first
         WHERE companies.company <> ALL ($3) ORDER BY first.wake_ms, first.id LIMIT $4
     )
-    SELECT id, body, wake_ms FROM scheduler.jobs
+    SELECT id, body, progress, wake_ms FROM scheduler.jobs
     WHERE id = ANY (ARRAY (SELECT id FROM chosen UNION SELECT id FROM far))
       AND wake_ms <= $1 AND (state <> 'running' OR wake_ms <= $2)
     ORDER BY wake_ms, id LIMIT $4
@@ -70,7 +70,7 @@ pub(in crate::postgres) async fn claim(session: &Session, mut claim: Claim) -> R
         let due = read_due(session, &claim, wanted, round == 0).await?;
         for row in &due {
             match found(row) {
-                Ok(job) => taking.take(&job, row.get(2), &mut claim)?,
+                Ok(job) => taking.take(job, row.get(3), &mut claim)?,
                 // The others shall not wait for it, and it is not lost: a later version may be able to read it.
                 Err(Halt::Refused(error)) => {
                     tracing::error!(%error, "a job cannot be read, and is left alone for an hour");
@@ -117,11 +117,11 @@ struct Taking {
 
 impl Taking {
     /// Takes a job, unless its company has its share.
-    fn take(&mut self, job: &Job, wake_ms: i64, claim: &mut Claim) -> Result<(), Halt> {
-        let company = &job.payload.company_id;
-        if !claim.quota.take(company) {
+    fn take(&mut self, job: Job, wake_ms: i64, claim: &mut Claim) -> Result<(), Halt> {
+        if !claim.quota.take(&job.payload.company_id) {
             return Ok(());
         }
+        let company = job.payload.company_id.clone();
         let stepped = job.step(Step::Claim { until: claim.until, lease: claim.lease }, claim.now);
         if let Ok(stepped) = &stepped {
             self.steps += 1;
@@ -129,7 +129,7 @@ impl Taking {
         }
         match stepped {
             Ok(stepped) if stepped.job.is_delivering() => self.claimed.push((wake_ms, stepped.job)),
-            _ => claim.quota.give_back(company),
+            _ => claim.quota.give_back(&company),
         }
         Ok(())
     }

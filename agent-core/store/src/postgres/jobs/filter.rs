@@ -54,7 +54,7 @@ impl<'f> Meant<'f> {
         let (after, limit) = (after.unwrap_or(FIRST), rows(limit));
         let n = self.values.len();
         let sql = format!(
-            "SELECT id, body FROM scheduler.jobs WHERE id > ${}{} ORDER BY id LIMIT ${}",
+            "SELECT id, body, progress FROM scheduler.jobs WHERE id > ${}{} ORDER BY id LIMIT ${}",
             n + 1,
             self.conditions,
             n + 2
@@ -76,7 +76,7 @@ impl<'f> Meant<'f> {
         let (after, limit) = (after.unwrap_or(FIRST), rows(limit));
         let n = self.values.len();
         let sql = format!(
-            "SELECT id, body FROM scheduler.jobs WHERE id > ${} AND id <= ${} AND ended_ms IS NULL{}
+            "SELECT id, body, progress FROM scheduler.jobs WHERE id > ${} AND id <= ${} AND ended_ms IS NULL{}
              ORDER BY id LIMIT ${} FOR UPDATE",
             n + 1,
             n + 2,

@@ -7,25 +7,26 @@ use agent_core::records::StoreError;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
-use super::{TELL, cannot_be};
-use crate::job_row::{JobRow, parse};
+use super::{TELL, cannot_be, found};
+use crate::job_row::JobRow;
 use crate::postgres::fault::{Fault, FaultKind, Halt};
 use crate::postgres::session::{Query, Session};
 
 const INSERT: &str = "
     INSERT INTO scheduler.jobs
-        (id, company, user_id, tool, assignment, idempotency, state, wake_ms, ended_ms, dead, body)
+        (id, company, user_id, tool, assignment, idempotency, state, wake_ms, ended_ms, dead, body,
+         progress)
     SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[],
-                         $8::int8[], $9::int8[], $10::bool[], $11::text[])
+                         $8::int8[], $9::int8[], $10::bool[], $11::text[], $12::text[])
     ON CONFLICT (company, idempotency) WHERE idempotency IS NOT NULL DO NOTHING
     RETURNING id";
 
 /// The limit keeps the server from reading all keys to find a few.
 const OF_KEYS: &str = "
-    SELECT job.id, job.body, job.company, job.idempotency
+    SELECT job.id, job.body, job.progress, job.company, job.idempotency
     FROM unnest($1::text[], $2::text[]) AS wanted (company, idempotency)
     CROSS JOIN LATERAL (
-        SELECT id, body, company, idempotency FROM scheduler.jobs
+        SELECT id, body, progress, company, idempotency FROM scheduler.jobs
         WHERE company = wanted.company AND idempotency = wanted.idempotency LIMIT 1
     ) AS job";
 
@@ -98,12 +99,12 @@ async fn find(
 ) -> Result<(), Halt> {
     let (companies, keys): (Vec<&str>, Vec<&str>) = left.iter().filter_map(|row| key(row)).unzip();
     let rows = session.query(OF_KEYS, &[&companies, &keys]).await?;
-    let mut found = HashMap::with_capacity(rows.len());
+    let mut jobs = HashMap::with_capacity(rows.len());
     for row in &rows {
-        found.insert((row.get(2), row.get(3)), parse(row.get(0), row.get(1))?);
+        jobs.insert((row.get(3), row.get(4)), found(row)?);
     }
     for row in left {
-        if let Some(job) = key(row).and_then(|key| found.get(&key)) {
+        if let Some(job) = key(row).and_then(|key| jobs.get(&key)) {
             others.insert(row.job.id.clone(), Inserted::over(Job::clone(job), &row.job));
         }
     }
@@ -142,13 +143,14 @@ struct Columns<'r> {
     ended: Vec<Option<i64>>,
     dead: Vec<bool>,
     bodies: Vec<&'r str>,
+    progress: Vec<&'r str>,
 }
 
 impl<'r> Columns<'r> {
     fn of(rows: &[&'r JobRow]) -> Self {
         let mut columns = Self::default();
         for row in rows {
-            let JobRow { job, changing } = row;
+            let JobRow { job, body, changing } = row;
             columns.ids.push(&job.id);
             columns.companies.push(&job.payload.company_id);
             columns.users.push(&job.payload.user_id);
@@ -159,12 +161,13 @@ impl<'r> Columns<'r> {
             columns.wakes.push(changing.wake_ms);
             columns.ended.push(changing.ended_ms);
             columns.dead.push(changing.dead);
-            columns.bodies.push(&changing.body);
+            columns.bodies.push(body);
+            columns.progress.push(&changing.progress);
         }
         columns
     }
 
-    fn values(&self) -> [&(dyn ToSql + Sync); 11] {
+    fn values(&self) -> [&(dyn ToSql + Sync); 12] {
         [
             &self.ids,
             &self.companies,
@@ -177,6 +180,7 @@ impl<'r> Columns<'r> {
             &self.ended,
             &self.dead,
             &self.bodies,
+            &self.progress,
         ]
     }
 }

@@ -7,13 +7,13 @@ use jiff::Timestamp;
 use tokio_postgres::types::ToSql;
 
 use super::{TELL, cannot_be, found};
-use crate::job_row::Changing;
+use crate::job_row::{self, Changing};
 use crate::postgres::fault::Halt;
 use crate::postgres::session::{Query, Session};
 
 /// In the order of ids, as everybody who waits for rows does.
 const LOCK: &str = "
-    SELECT id, body FROM scheduler.jobs
+    SELECT id, body, progress FROM scheduler.jobs
     WHERE id = ANY ($1) AND ($2::text IS NULL OR company = $2) AND ($3::text IS NULL OR user_id = $3)
     ORDER BY id FOR UPDATE";
 
@@ -21,9 +21,10 @@ const LOCK: &str = "
 /// also where it has made its plan while there was next to nothing in the table.
 const UPDATE: &str = "
     UPDATE scheduler.jobs AS job
-    SET state = new.state, wake_ms = new.wake_ms, ended_ms = new.ended_ms, dead = new.dead, body = new.body
-    FROM unnest($1::text[], $2::text[], $3::int8[], $4::int8[], $5::bool[], $6::text[])
-        AS new (id, state, wake_ms, ended_ms, dead, body)
+    SET state = new.state, wake_ms = new.wake_ms, ended_ms = new.ended_ms, dead = new.dead,
+        progress = new.progress, body = coalesce(new.body, job.body)
+    FROM unnest($1::text[], $2::text[], $3::int8[], $4::int8[], $5::bool[], $6::text[], $7::text[])
+        AS new (id, state, wake_ms, ended_ms, dead, progress, body)
     CROSS JOIN LATERAL (SELECT ctid FROM scheduler.jobs WHERE id = new.id LIMIT 1) AS found
     WHERE job.ctid = found.ctid";
 
@@ -35,23 +36,26 @@ pub(super) struct Update {
     wakes: Vec<Option<i64>>,
     ended: Vec<Option<i64>>,
     dead: Vec<bool>,
-    bodies: Vec<String>,
+    progress: Vec<String>,
+    /// Where there is a new schedule.
+    bodies: Vec<Option<String>>,
 }
 
 impl Update {
-    /// Adds what a step has made, if that is anything new.
+    /// Adds what a step has made that gives no other schedule, if it is anything new.
     pub(super) fn add(&mut self, stepped: &Stepped) -> Result<(), Halt> {
-        if stepped.changed { self.add_job(&stepped.job) } else { Ok(()) }
+        if stepped.changed { self.add_job(&stepped.job, false) } else { Ok(()) }
     }
 
-    fn add_job(&mut self, job: &Job) -> Result<(), Halt> {
-        let Changing { state, wake_ms, ended_ms, dead, body } = Changing::of(job)?;
+    fn add_job(&mut self, job: &Job, is_moved: bool) -> Result<(), Halt> {
+        let Changing { state, wake_ms, ended_ms, dead, progress } = Changing::of(job)?;
         self.ids.push(job.id.clone());
         self.states.push(state);
         self.wakes.push(wake_ms);
         self.ended.push(ended_ms);
         self.dead.push(dead);
-        self.bodies.push(body);
+        self.progress.push(progress);
+        self.bodies.push(is_moved.then(|| job_row::body(job)).transpose()?);
         Ok(())
     }
 
@@ -85,8 +89,8 @@ impl Update {
         Ok(told.first().is_some_and(|told| !told.is_empty()))
     }
 
-    fn values(&self) -> [&(dyn ToSql + Sync); 6] {
-        [&self.ids, &self.states, &self.wakes, &self.ended, &self.dead, &self.bodies]
+    fn values(&self) -> [&(dyn ToSql + Sync); 7] {
+        [&self.ids, &self.states, &self.wakes, &self.ended, &self.dead, &self.progress, &self.bodies]
     }
 }
 
@@ -109,25 +113,36 @@ pub(in crate::postgres) async fn steps(
     let mut jobs = HashMap::with_capacity(ids.len());
     for row in begun.iter().flatten() {
         let job = found(row)?;
-        jobs.insert(job.id.clone(), (job, false));
+        jobs.insert(job.id.clone(), Locked { job, is_changed: false, is_moved: false });
     }
-    let taken = steps.into_iter().map(|(id, step)| take(jobs.get_mut(&id)?, step, now)).collect();
+    let taken = steps.into_iter().map(|(id, step)| Some(jobs.get_mut(&id)?.step(step, now))).collect();
     let mut update = Update::default();
-    for (job, _) in jobs.values().filter(|(_, changed)| *changed) {
-        update.add_job(job)?;
+    for Locked { job, is_moved, .. } in jobs.values().filter(|locked| locked.is_changed) {
+        update.add_job(job, *is_moved)?;
     }
     let is_earliest = update.tell_and_commit(session, who).await?;
     Ok((taken, is_earliest))
 }
 
-/// Takes a step with a job, and keeps what came of it and whether that is anything new.
-fn take((job, changed): &mut (Job, bool), step: Step, now: Timestamp) -> Option<Result<Stepped, Refusal>> {
-    let stepped = job.step(step, now);
-    if let Ok(stepped) = &stepped
-        && stepped.changed
-    {
-        *job = stepped.job.clone();
-        *changed = true;
+/// A job whose row is locked.
+struct Locked {
+    job: Job,
+    /// Whether anything is new since it was read.
+    is_changed: bool,
+    /// Whether its schedule is.
+    is_moved: bool,
+}
+
+impl Locked {
+    /// Takes a step, and keeps what came of it.
+    fn step(&mut self, step: Step, now: Timestamp) -> Result<Stepped, Refusal> {
+        let is_moved = matches!(step, Step::Reschedule(_));
+        let stepped = self.job.clone().step(step, now)?;
+        if stepped.changed {
+            self.job = stepped.job.clone();
+            self.is_changed = true;
+            self.is_moved |= is_moved;
+        }
+        Ok(stepped)
     }
-    Some(stepped)
 }

@@ -4,7 +4,7 @@ use agent_core::job::{Claim, Job, MAX_CLAIM, Quota, Step};
 use jiff::Timestamp;
 use rusqlite::named_params;
 
-use super::rows::{JobRows, found};
+use super::rows::JobRows;
 use crate::job_row::floor_millis;
 use crate::sqlite::fault::Halt;
 
@@ -19,7 +19,7 @@ pub(super) const DUE: &str = "
       AND (state <> 'running' OR wake_ms <= :now)
     ORDER BY wake_ms, company";
 
-pub(super) const TAKEN: &str = "SELECT rowid, id, body FROM jobs WHERE rowid = ?1";
+pub(super) const TAKEN: &str = "SELECT rowid, id, body, progress FROM jobs WHERE rowid = ?1";
 
 /// For how long a job that cannot be read is left alone.
 const UNREADABLE_MS: i64 = 60 * 60 * 1000;
@@ -97,10 +97,10 @@ impl JobRows<'_> {
 
     /// Claims a job that is due, if there is anything to be delivered of it.
     fn take(&self, rowid: i64, claim: Step, now: Timestamp) -> Result<Option<Job>, Halt> {
-        let found = self.connection.prepare_cached(TAKEN)?.query_row([rowid], |row| Ok(found(row)))?;
+        let found = self.connection.prepare_cached(TAKEN)?.query_row([rowid], |row| Ok(self.found(row)))?;
         match found {
             Ok(found) => {
-                let stepped = self.step_of(&found, claim, now)?.ok();
+                let stepped = self.step_of(found, claim, now)?.ok();
                 Ok(stepped.map(|stepped| stepped.job).filter(Job::is_delivering))
             }
             // The others shall not wait for it, and it is not lost: a later version may know its zone again.

@@ -44,7 +44,8 @@ impl<'f> Query<'f> {
             conditions.push("ended_ms IS NULL");
         }
         let conditions = conditions.join(" AND ");
-        let sql = format!("SELECT rowid, id, body FROM jobs WHERE {conditions} ORDER BY id LIMIT :limit");
+        let sql =
+            format!("SELECT rowid, id, body, progress FROM jobs WHERE {conditions} ORDER BY id LIMIT :limit");
         Self { sql, parameters }
     }
 

@@ -7,14 +7,16 @@ use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::filter::Query;
-use crate::job_row::{Changing, JobRow, parse};
+use super::held::HeldJobs;
+use crate::job_row::{self, Changing, JobRow, parse};
 use crate::sqlite::fault::Halt;
 
 /// How many jobs are cancelled before the next ones are read.
 const CANCELLED_AT_ONCE: usize = 500;
 
-pub(super) const OF_ID: &str = "SELECT rowid, id, body FROM jobs WHERE id = ?1";
-pub(super) const OF_KEY: &str = "SELECT rowid, id, body FROM jobs WHERE company = ?1 AND idempotency = ?2";
+pub(super) const OF_ID: &str = "SELECT rowid, id, body, progress FROM jobs WHERE id = ?1";
+pub(super) const OF_KEY: &str =
+    "SELECT rowid, id, body, progress FROM jobs WHERE company = ?1 AND idempotency = ?2";
 pub(super) const PURGE: &str = "
     DELETE FROM jobs
     WHERE rowid IN (SELECT rowid FROM jobs WHERE ended_ms < ?1 ORDER BY ended_ms LIMIT ?2)";
@@ -22,15 +24,27 @@ pub(super) const PURGE: &str = "
 /// Jobs as one transaction sees them.
 pub(super) struct JobRows<'c> {
     pub(super) connection: &'c Connection,
+    held: Option<&'c HeldJobs>,
     changed: Cell<bool>,
 }
 
-/// Where a job stands in the table, and the job.
-pub(super) type Found = (i64, Job);
+/// A job that is in the table.
+pub(super) struct Found {
+    rowid: i64,
+    pub(super) job: Job,
+    /// Its column, where it is kept with the job that is made of it.
+    body: Option<String>,
+}
 
 impl<'c> JobRows<'c> {
+    /// To be read.
     pub(super) fn new(connection: &'c Connection) -> Self {
-        Self { connection, changed: Cell::new(false) }
+        Self { connection, held: None, changed: Cell::new(false) }
+    }
+
+    /// To be read and written.
+    pub(super) fn writable(connection: &'c Connection, held: &'c HeldJobs) -> Self {
+        Self { held: Some(held), ..Self::new(connection) }
     }
 
     /// Whether anything was written.
@@ -39,7 +53,7 @@ impl<'c> JobRows<'c> {
     }
 
     pub(super) fn insert(&self, row: &JobRow) -> Result<Inserted, Halt> {
-        let JobRow { job, changing } = row;
+        let JobRow { job, body, changing } = row;
         let payload = &job.payload;
         if let Some(key) = row.idempotency_key()
             && let Some(found) = self.of_key(&payload.company_id, key)?
@@ -48,8 +62,8 @@ impl<'c> JobRows<'c> {
         }
         let mut statement = self.connection.prepare_cached(
             "INSERT INTO jobs (id, company, user_id, tool, assignment, idempotency,
-                               state, wake_ms, ended_ms, dead, body)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
+                               state, wake_ms, ended_ms, dead, body, progress)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
         )?;
         statement.execute(params![
             job.id,
@@ -62,7 +76,8 @@ impl<'c> JobRows<'c> {
             changing.wake_ms,
             changing.ended_ms,
             changing.dead,
-            changing.body,
+            body,
+            changing.progress,
         ])?;
         self.changed.set(true);
         Ok(Inserted::New)
@@ -71,17 +86,27 @@ impl<'c> JobRows<'c> {
     fn of_key(&self, company: &str, key: &str) -> Result<Option<Job>, Halt> {
         let mut statement = self.connection.prepare_cached(OF_KEY)?;
         let mut rows = statement.query(params![company, key])?;
-        rows.next()?.map(|row| found(row).map(|(_, job)| job)).transpose()
+        rows.next()?.map(|row| found(row).map(|found| found.job)).transpose()
     }
 
     pub(super) fn get(&self, id: &str) -> Result<Option<Job>, Halt> {
-        Ok(self.find(id)?.map(|(_, job)| job))
+        Ok(self.find(id)?.map(|found| found.job))
     }
 
     fn find(&self, id: &str) -> Result<Option<Found>, Halt> {
         let mut statement = self.connection.prepare_cached(OF_ID)?;
         let mut rows = statement.query([id])?;
-        rows.next()?.map(found).transpose()
+        rows.next()?.map(|row| self.found(row)).transpose()
+    }
+
+    /// The job of a row of `rowid, id, body, progress`, from what is kept where it is as it was written.
+    pub(super) fn found(&self, row: &Row<'_>) -> Result<Found, Halt> {
+        let Some(held) = self.held else { return found(row) };
+        let (rowid, body) = (row.get(0)?, text(row, 2)?);
+        match held.take(rowid, body, progress(row)?) {
+            Some((job, body)) => Ok(Found { rowid, job, body: Some(body) }),
+            None => Ok(Found { body: Some(body.to_owned()), ..found(row)? }),
+        }
     }
 
     pub(super) fn list(
@@ -91,7 +116,7 @@ impl<'c> JobRows<'c> {
         limit: usize,
     ) -> Result<Vec<Job>, Halt> {
         let found = Query::of(filter, false).run(self.connection, after, limit)?;
-        Ok(found.into_iter().map(|(_, job)| job).collect())
+        Ok(found.into_iter().map(|found| found.job).collect())
     }
 
     pub(super) fn step(
@@ -100,33 +125,51 @@ impl<'c> JobRows<'c> {
         step: Step,
         now: Timestamp,
     ) -> Result<Option<Result<Stepped, Refusal>>, Halt> {
-        self.find(id)?.map(|found| self.step_of(&found, step, now)).transpose()
+        self.find(id)?.map(|found| self.step_of(found, step, now)).transpose()
     }
 
     /// Takes a step with a job that was found, and stores what came of it.
     pub(super) fn step_of(
         &self,
-        (rowid, job): &Found,
+        found: Found,
         step: Step,
         now: Timestamp,
     ) -> Result<Result<Stepped, Refusal>, Halt> {
+        let Found { rowid, job, mut body } = found;
+        let is_moved = matches!(step, Step::Reschedule(_));
         let stepped = job.step(step, now);
         if let Ok(Stepped { job, changed: true, .. }) = &stepped {
-            self.update(*rowid, &Changing::of(job)?)?;
+            if is_moved {
+                body = Some(self.update_body(rowid, job)?);
+            }
+            let progress = self.update(rowid, job)?;
+            if let (Some(held), Some(body)) = (self.held, body) {
+                held.keep(rowid, body, progress, job);
+            }
         }
         Ok(stepped)
     }
 
-    fn update(&self, rowid: i64, changing: &Changing) -> Result<(), Halt> {
-        let Changing { state, wake_ms, ended_ms, dead, body } = changing;
+    /// Writes what every step may change, and gives the text of it.
+    fn update(&self, rowid: i64, job: &Job) -> Result<String, Halt> {
+        let Changing { state, wake_ms, ended_ms, dead, progress } = Changing::of(job)?;
         self.connection
             .prepare_cached(
-                "UPDATE jobs SET state = ?2, wake_ms = ?3, ended_ms = ?4, dead = ?5, body = ?6
+                "UPDATE jobs SET state = ?2, wake_ms = ?3, ended_ms = ?4, dead = ?5, progress = ?6
                  WHERE rowid = ?1",
             )?
-            .execute(params![rowid, state, wake_ms, ended_ms, dead, body])?;
+            .execute(params![rowid, state, wake_ms, ended_ms, dead, progress])?;
         self.changed.set(true);
-        Ok(())
+        Ok(progress)
+    }
+
+    /// Writes what a new schedule changes, and gives the text of it.
+    fn update_body(&self, rowid: i64, job: &Job) -> Result<String, Halt> {
+        let body = job_row::body(job)?;
+        self.connection
+            .prepare_cached("UPDATE jobs SET body = ?2 WHERE rowid = ?1")?
+            .execute(params![rowid, body])?;
+        Ok(body)
     }
 
     /// Sees to it that a job is not looked at for a while, whatever it says itself.
@@ -144,9 +187,9 @@ impl<'c> JobRows<'c> {
         let mut after: Option<String> = None;
         loop {
             let found = query.run(self.connection, after.as_deref(), CANCELLED_AT_ONCE)?;
-            let Some((_, last)) = found.last() else { return Ok(cancelled) };
-            after = Some(last.id.clone());
-            for found in &found {
+            let Some(last) = found.last() else { return Ok(cancelled) };
+            after = Some(last.job.id.clone());
+            for found in found {
                 cancelled += u64::from(self.step_of(found, Step::Cancel, now)?.is_ok());
             }
         }
@@ -166,8 +209,16 @@ impl<'c> JobRows<'c> {
     }
 }
 
-/// The job of a row that begins with `rowid, id, body`.
+/// The job of a row of `rowid, id, body, progress`.
 pub(super) fn found(row: &Row<'_>) -> Result<Found, Halt> {
-    let text = |column| row.get_ref(column)?.as_str().map_err(rusqlite::Error::from);
-    Ok((row.get(0)?, parse(text(1)?, text(2)?)?))
+    let job = parse(text(row, 1)?, text(row, 2)?, progress(row)?)?;
+    Ok(Found { rowid: row.get(0)?, job, body: None })
+}
+
+fn progress<'r>(row: &'r Row<'_>) -> rusqlite::Result<Option<&'r str>> {
+    Ok(row.get_ref(3)?.as_str_or_null()?)
+}
+
+fn text<'r>(row: &'r Row<'_>, column: usize) -> rusqlite::Result<&'r str> {
+    Ok(row.get_ref(column)?.as_str()?)
 }

@@ -1,0 +1,61 @@
+//! Jobs that are claimed and completed in batches, by a store.
+
+use std::time::{Duration, Instant};
+
+use agent_core::job::{Claim, Job, JobStore, NewJob, Outcome, Quota, Refusal, Step, Stepped};
+use agent_core::schedule::Schedule;
+use anyhow::{Result, ensure};
+use jiff::{SignedDuration, Timestamp};
+
+use crate::delivery::payload;
+
+/// How many jobs are claimed, and how many are completed, in one call.
+pub const BATCH: usize = 100;
+/// The companies that jobs are of.
+pub const COMPANIES: usize = 100;
+
+/// The `n`th job as applications make them, due within the minute before `until`.
+pub fn job(n: usize, until: Timestamp) -> Job {
+    let ms = 60_000 - i64::try_from(n % 30_000).unwrap_or_default();
+    let due = until - SignedDuration::from_millis(ms);
+    Job::new(NewJob::new(payload(n, COMPANIES), Schedule::At(due)), due)
+}
+
+/// Claims so many jobs that are due at `now`.
+///
+/// # Errors
+/// Those of the store.
+pub async fn claim(store: &impl JobStore, now: Timestamp, limit: usize) -> Result<Vec<Job>> {
+    let lease = now + SignedDuration::from_secs(30);
+    Ok(store.claim(Claim { now, until: now, lease, limit, quota: Quota::new(limit) }).await?)
+}
+
+/// Completes what was claimed.
+///
+/// # Errors
+/// Those of the store.
+pub async fn complete(
+    store: &impl JobStore,
+    claimed: Vec<Job>,
+    now: Timestamp,
+) -> Result<Vec<Option<Result<Stepped, Refusal>>>> {
+    let steps = claimed.into_iter().map(|job| {
+        let (outcome, took) = (Outcome::Succeeded, Duration::from_millis(12));
+        (job.id, Step::End { fence: job.fence, outcome, took, status: Some(200), jitter: 0 })
+    });
+    Ok(store.steps(steps.collect(), now).await?)
+}
+
+/// Claims and completes a batch, and says how long that took.
+///
+/// # Errors
+/// Those of the store, and a batch that is not full.
+pub async fn take(store: &impl JobStore, now: Timestamp) -> Result<Duration> {
+    let begin = Instant::now();
+    let claimed = claim(store, now, BATCH).await?;
+    let ended = complete(store, claimed, now).await?;
+    let taken = begin.elapsed();
+    let done = ended.iter().filter(|ended| matches!(ended, Some(Ok(_)))).count();
+    ensure!(done == BATCH, "{done} of {BATCH} jobs were claimed and completed");
+    Ok(taken)
+}
