@@ -17,6 +17,9 @@ use agent_core::schedule::{Misfire, Overlap, Schedule};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+/// What most texts fit into.
+const USUAL_BYTES: usize = 512;
+
 /// All columns of a job.
 pub(crate) struct JobRow {
     pub(crate) job: Job,
@@ -122,7 +125,10 @@ pub(crate) fn body(job: &Job) -> Result<String, StoreError> {
 }
 
 fn json(value: &impl Serialize) -> Result<String, StoreError> {
-    serde_json::to_string(value).map_err(|error| StoreError::Invalid(format!("the job is not JSON: {error}")))
+    let mut json = Vec::with_capacity(USUAL_BYTES);
+    let written = serde_json::to_writer(&mut json, value);
+    written.map_err(|error| StoreError::Invalid(format!("the job is not JSON: {error}")))?;
+    Ok(String::from_utf8(json).expect("JSON is UTF-8"))
 }
 
 /// The job of a row.

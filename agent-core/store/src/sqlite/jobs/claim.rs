@@ -19,8 +19,6 @@ pub(super) const DUE: &str = "
       AND (state <> 'running' OR wake_ms <= :now)
     ORDER BY wake_ms, company";
 
-pub(super) const TAKEN: &str = "SELECT rowid, id, body, progress FROM jobs WHERE rowid = ?1";
-
 /// For how long a job that cannot be read is left alone.
 const UNREADABLE_MS: i64 = 60 * 60 * 1000;
 
@@ -97,8 +95,7 @@ impl JobRows<'_> {
 
     /// Claims a job that is due, if there is anything to be delivered of it.
     fn take(&self, rowid: i64, claim: Step, now: Timestamp) -> Result<Option<Job>, Halt> {
-        let found = self.connection.prepare_cached(TAKEN)?.query_row([rowid], |row| Ok(self.found(row)))?;
-        match found {
+        match self.of_row(rowid)? {
             Ok(found) => {
                 let stepped = self.step_of(found, claim, now)?.ok();
                 Ok(stepped.map(|stepped| stepped.job).filter(Job::is_delivering))

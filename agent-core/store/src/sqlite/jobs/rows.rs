@@ -1,10 +1,10 @@
 //! The statements that read and write jobs.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell, RefMut};
 
 use agent_core::job::{Inserted, Job, JobFilter, Refusal, Step, Stepped};
 use jiff::Timestamp;
-use rusqlite::{Connection, OptionalExtension, Row, params};
+use rusqlite::{CachedStatement, Connection, OptionalExtension, Row, params};
 
 use super::filter::Query;
 use super::held::HeldJobs;
@@ -17,6 +17,7 @@ const CANCELLED_AT_ONCE: usize = 500;
 pub(super) const OF_ID: &str = "SELECT rowid, id, body, progress FROM jobs WHERE id = ?1";
 pub(super) const OF_KEY: &str =
     "SELECT rowid, id, body, progress FROM jobs WHERE company = ?1 AND idempotency = ?2";
+pub(super) const TAKEN: &str = "SELECT rowid, id, body, progress FROM jobs WHERE rowid = ?1";
 pub(super) const PURGE: &str = "
     DELETE FROM jobs
     WHERE rowid IN (SELECT rowid FROM jobs WHERE ended_ms < ?1 ORDER BY ended_ms LIMIT ?2)";
@@ -26,6 +27,21 @@ pub(super) struct JobRows<'c> {
     pub(super) connection: &'c Connection,
     held: Option<&'c HeldJobs>,
     changed: Cell<bool>,
+    find: Kept<'c>,
+    take: Kept<'c>,
+    update: Kept<'c>,
+}
+
+/// A statement that is run for one job after the other: prepared when it is first needed, and not looked for again.
+#[derive(Default)]
+struct Kept<'c>(RefCell<Option<CachedStatement<'c>>>);
+
+impl<'c> Kept<'c> {
+    fn of(&self, connection: &'c Connection, sql: &str) -> rusqlite::Result<RefMut<'_, CachedStatement<'c>>> {
+        let mut kept = self.0.borrow_mut();
+        let statement = kept.take().map_or_else(|| connection.prepare_cached(sql), Ok)?;
+        Ok(RefMut::map(kept, |kept| kept.insert(statement)))
+    }
 }
 
 /// A job that is in the table.
@@ -39,7 +55,8 @@ pub(super) struct Found {
 impl<'c> JobRows<'c> {
     /// To be read.
     pub(super) fn new(connection: &'c Connection) -> Self {
-        Self { connection, held: None, changed: Cell::new(false) }
+        let (changed, find, take, update) = Default::default();
+        Self { connection, held: None, changed, find, take, update }
     }
 
     /// To be read and written.
@@ -94,13 +111,18 @@ impl<'c> JobRows<'c> {
     }
 
     fn find(&self, id: &str) -> Result<Option<Found>, Halt> {
-        let mut statement = self.connection.prepare_cached(OF_ID)?;
+        let mut statement = self.find.of(self.connection, OF_ID)?;
         let mut rows = statement.query([id])?;
         rows.next()?.map(|row| self.found(row)).transpose()
     }
 
+    /// The job of a row that is there; whether it can be read is the inner result.
+    pub(super) fn of_row(&self, rowid: i64) -> rusqlite::Result<Result<Found, Halt>> {
+        self.take.of(self.connection, TAKEN)?.query_row([rowid], |row| Ok(self.found(row)))
+    }
+
     /// The job of a row of `rowid, id, body, progress`, from what is kept where it is as it was written.
-    pub(super) fn found(&self, row: &Row<'_>) -> Result<Found, Halt> {
+    fn found(&self, row: &Row<'_>) -> Result<Found, Halt> {
         let Some(held) = self.held else { return found(row) };
         let (rowid, body) = (row.get(0)?, text(row, 2)?);
         match held.take(rowid, body, progress(row)?) {
@@ -153,8 +175,9 @@ impl<'c> JobRows<'c> {
     /// Writes what every step may change, and gives the text of it.
     fn update(&self, rowid: i64, job: &Job) -> Result<String, Halt> {
         let Changing { state, wake_ms, ended_ms, dead, progress } = Changing::of(job)?;
-        self.connection
-            .prepare_cached(
+        self.update
+            .of(
+                self.connection,
                 "UPDATE jobs SET state = ?2, wake_ms = ?3, ended_ms = ?4, dead = ?5, progress = ?6
                  WHERE rowid = ?1",
             )?
