@@ -17,6 +17,9 @@ const LEAST_SQLITE: i32 = 3_051_003;
 const PAGE_BYTES: u64 = 4096;
 /// The bytes that the log is cut back to once it has been larger, as after an import.
 const LOG_BYTES: u64 = 64 << 20;
+/// The pages of the log from which on it is written into the file, by whoever commits next. A page that many commits
+/// have changed is written once; a longer log would be slower to read and to begin anew after a crash.
+const LOG_PAGES: u32 = 4000;
 /// How many statements a connection keeps prepared: all that there are, and some lists of jobs.
 const STATEMENTS: usize = 64;
 /// How long a lock that SQLite does not wait for itself is left alone.
@@ -147,6 +150,7 @@ fn configure(connection: &Connection, options: &SqliteOptions) -> rusqlite::Resu
     connection.pragma_update_and_check(None, "journal_mode", "wal", |_| Ok(()))?;
     connection.pragma_update(None, "synchronous", "full")?;
     connection.pragma_update_and_check(None, "journal_size_limit", LOG_BYTES, |_| Ok(()))?;
+    connection.pragma_update_and_check(None, "wal_autocheckpoint", LOG_PAGES, |_| Ok(()))?;
     if let Some(bytes) = options.max_file_bytes {
         let pages = (bytes / PAGE_BYTES).clamp(1, u64::from(u32::MAX - 1));
         connection.pragma_update_and_check(None, "max_page_count", pages, |_| Ok(()))?;
