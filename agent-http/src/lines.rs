@@ -4,6 +4,8 @@
 //! that it completes are taken out until there are none. What is left over waits for the next chunk,
 //! so that a reader may stop between two lines, and a cut may fall anywhere, within a UTF-8 sequence too.
 
+use std::ops::Range;
+
 use agent_core::error::{Failure, FailureKind};
 use bytes::Bytes;
 use memchr::{memchr, memchr2};
@@ -51,6 +53,14 @@ pub struct LineSplitter {
     ends: LineEnds,
 }
 
+/// Where a line is found.
+enum Place {
+    /// Whole in the chunk.
+    Chunk(Range<usize>),
+    /// Put together in the head, until the next line is looked for.
+    Head,
+}
+
 /// Which bytes end a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LineEnds {
@@ -89,28 +99,42 @@ impl LineSplitter {
     ///
     /// Fails as `Failed` where a line is longer than the limit; the stream is then to be given up.
     pub fn next_line(&mut self) -> Result<Option<&[u8]>, Failure> {
+        match self.find_line()? {
+            Some(place) => Ok(Some(self.line(&place))),
+            None => self.keep_head().map(|()| None),
+        }
+    }
+
+    /// Where the next whole line is, without its end; `None` when another chunk is needed and the head of
+    /// the line is to be kept. The chunk stays as it is.
+    fn find_line(&mut self) -> Result<Option<Place>, Failure> {
         self.clear_lent();
         self.skip_lf();
-        let rest = &self.chunk[self.at..];
-        let Some(length) = self.find_end(rest) else {
-            return self.keep_head().map(|()| None);
-        };
         let start = self.at;
+        let Some(length) = self.find_end(&self.chunk[start..]) else { return Ok(None) };
         let end = start + length;
         self.at = end + 1;
         if let LineEnds::LfOrCr { skip_lf } = &mut self.ends {
             *skip_lf = self.chunk[end] == b'\r';
         }
-        let whole = self.head.is_empty();
-        if !whole {
+        let place = if self.head.is_empty() {
+            Place::Chunk(start..start + self.without_cr(&self.chunk[start..end]).len())
+        } else {
             self.head.extend_from_slice(&self.chunk[start..end]);
             self.head_lent = true;
-        }
-        let line = self.without_cr(if whole { &self.chunk[start..end] } else { &self.head });
-        if line.len() > self.limit {
+            Place::Head
+        };
+        if self.line(&place).len() > self.limit {
             return Err(self.too_long());
         }
-        Ok(Some(line))
+        Ok(Some(place))
+    }
+
+    fn line(&self, place: &Place) -> &[u8] {
+        match place {
+            Place::Chunk(range) => &self.chunk[range.clone()],
+            Place::Head => self.without_cr(&self.head),
+        }
     }
 
     /// What followed the last line end, once the stream has ended and every line was taken out;
@@ -221,7 +245,9 @@ pub struct SseEvent<'a> {
 pub struct SseDecoder {
     lines: LineSplitter,
     event: Vec<u8>,
-    /// The values of the `data` fields, each followed by LF.
+    /// The value of the only `data` field so far, where it lies whole in the chunk.
+    in_chunk: Option<Range<usize>>,
+    /// The values of the `data` fields otherwise, each followed by LF.
     data: Vec<u8>,
     /// Whether the event in the fields was lent, and is to be cleared.
     lent: bool,
@@ -239,59 +265,100 @@ impl SseDecoder {
     /// A decoder that takes lines, and the data of an event altogether, of at most `limit` bytes.
     pub fn new(limit: usize) -> Self {
         let lines = LineSplitter::with_ends(limit, LineEnds::LfOrCr { skip_lf: false });
-        Self { lines, event: Vec::new(), data: Vec::new(), lent: false, at_start: true }
+        Self { lines, event: Vec::new(), in_chunk: None, data: Vec::new(), lent: false, at_start: true }
     }
 
     /// Hands over the next chunk.
     pub fn push(&mut self, chunk: Bytes) {
+        self.begin_event();
+        self.keep_data();
         self.lines.push(chunk);
     }
 
     /// The next whole event; `None` when another chunk is needed, or at the stream's end no more come.
     ///
+    /// Data of one line that lies whole in a chunk is lent from that chunk without a copy.
+    ///
     /// Fails as `Failed` where a line or an event's data is longer than the limit; the stream is then
     /// to be given up.
     pub fn next_event(&mut self) -> Result<Option<SseEvent<'_>>, Failure> {
-        if std::mem::take(&mut self.lent) {
-            self.event.clear();
-            clear(&mut self.data);
-        }
-        let limit = self.lines.limit;
+        self.begin_event();
         loop {
-            let Some(mut line) = self.lines.next_line()? else { return Ok(None) };
-            if std::mem::take(&mut self.at_start) {
-                line = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line);
-            }
-            if line.is_empty() {
-                if !self.data.is_empty() {
-                    break;
-                }
-                self.event.clear();
-                continue;
-            }
-            match split_field(line) {
-                (b"data", value) => {
-                    if self.data.len() + value.len() > limit {
-                        return Err(too_long(limit));
-                    }
-                    if self.data.capacity() == 0 {
-                        self.data.reserve(FIRST_EVENT_CAPACITY.max(value.len() + 1));
-                    }
-                    self.data.extend_from_slice(value);
-                    self.data.push(b'\n');
-                }
-                (b"event", value) => {
-                    self.event.clear();
-                    self.event.extend_from_slice(value);
-                }
-                // Comments, which have an empty name, and fields that nobody here reads.
-                _ => {}
+            let Some(place) = self.lines.find_line()? else {
+                self.keep_data();
+                return self.lines.keep_head().map(|()| None);
+            };
+            if self.take_line(&place)? {
+                break;
             }
         }
         self.lent = true;
-        let data = &self.data[..self.data.len() - 1];
+        let data = match &self.in_chunk {
+            Some(range) => &self.lines.chunk[range.clone()],
+            None => &self.data[..self.data.len() - 1],
+        };
         Ok(Some(SseEvent { event: &self.event, data }))
     }
+
+    /// Copies what lies in the chunk, which is about to go.
+    fn keep_data(&mut self) {
+        if let Some(range) = self.in_chunk.take() {
+            push_data(&mut self.data, &self.lines.chunk[range]);
+        }
+    }
+
+    /// Clears what was lent.
+    fn begin_event(&mut self) {
+        if std::mem::take(&mut self.lent) {
+            self.event.clear();
+            self.in_chunk = None;
+            clear(&mut self.data);
+        }
+    }
+
+    /// Takes a line in; `true` says that it ends an event.
+    fn take_line(&mut self, place: &Place) -> Result<bool, Failure> {
+        let mut line = self.lines.line(place);
+        if std::mem::take(&mut self.at_start) {
+            line = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line);
+        }
+        if line.is_empty() {
+            let ends = self.in_chunk.is_some() || !self.data.is_empty();
+            if !ends {
+                self.event.clear();
+            }
+            return Ok(ends);
+        }
+        match (split_field(line), place) {
+            ((b"data", value), Place::Chunk(line)) if self.in_chunk.is_none() && self.data.is_empty() => {
+                self.in_chunk = Some(line.end - value.len()..line.end);
+            }
+            ((b"data", value), _) => {
+                if let Some(first) = self.in_chunk.take() {
+                    push_data(&mut self.data, &self.lines.chunk[first]);
+                }
+                if self.data.len() + value.len() > self.lines.limit {
+                    return Err(too_long(self.lines.limit));
+                }
+                push_data(&mut self.data, value);
+            }
+            ((b"event", value), _) => {
+                self.event.clear();
+                self.event.extend_from_slice(value);
+            }
+            // Comments, which have an empty name, and fields that nobody here reads.
+            _ => {}
+        }
+        Ok(false)
+    }
+}
+
+fn push_data(data: &mut Vec<u8>, value: &[u8]) {
+    if data.capacity() == 0 {
+        data.reserve(FIRST_EVENT_CAPACITY.max(value.len() + 1));
+    }
+    data.extend_from_slice(value);
+    data.push(b'\n');
 }
 
 /// A line's field name and value; one blank after the colon belongs to neither.
@@ -448,6 +515,31 @@ mod tests {
                 |found| assert_eq!(found, expected, "{stream:?}"),
             );
         }
+    }
+
+    #[test]
+    fn lends_data_of_one_line_from_the_chunk() {
+        let chunk = Bytes::from_static(b"data: one\n\ndata: two\r\n\r\nevent: x\ndata: three\n\n");
+        let mut decoder = SseDecoder::default();
+        decoder.push(chunk.clone());
+        for at in [6, 17, 39] {
+            let event = decoder.next_event().unwrap().unwrap();
+            assert_eq!(event.data.as_ptr(), chunk[at..].as_ptr(), "{event:?}");
+        }
+        assert_eq!(decoder.next_event().unwrap(), None);
+        assert_eq!((decoder.data.capacity(), decoder.lines.head.capacity()), (0, 0));
+    }
+
+    #[test]
+    fn a_chunk_pushed_while_an_event_is_lent_follows_what_is_left() {
+        let mut decoder = SseDecoder::default();
+        decoder.push("data: 1\n\ndata: 2\n\ndata".into());
+        assert_eq!(decoder.next_event().unwrap().map(|event| event.data), Some(&b"1"[..]));
+        decoder.push(": 3\n\n".into());
+        for expected in [&b"2"[..], b"3"] {
+            assert_eq!(decoder.next_event().unwrap().map(|event| event.data), Some(expected));
+        }
+        assert_eq!(decoder.next_event().unwrap(), None);
     }
 
     #[test]
