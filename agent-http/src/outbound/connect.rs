@@ -9,6 +9,7 @@ use agent_core::error::Failure;
 use futures_util::future::BoxFuture;
 use http::{Request, Response, Uri};
 use hyper::body::Incoming;
+use hyper::rt::{Read, Write};
 use hyper_rustls::{HttpsConnector, MaybeHttpsStream};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
@@ -21,8 +22,13 @@ use super::pool::{Origin, Pool};
 use super::request::Segments;
 use super::resolve::Resolver;
 
-/// What a connection reads from and writes to.
-pub(super) type Io = MaybeHttpsStream<TokioIo<TcpStream>>;
+/// What a connection reads from and writes to, boxed since the state of TLS is far larger than a bare socket, and
+/// is there as long as the connection.
+pub(super) type Io = Box<dyn Stream>;
+
+pub(super) trait Stream: Read + Write + Send + Unpin {}
+
+impl<T: Read + Write + Send + Unpin> Stream for T {}
 
 /// Why no connection was made.
 #[derive(Debug, thiserror::Error)]
@@ -77,7 +83,9 @@ impl Connector {
 
     async fn connect(&mut self, uri: Uri) -> Result<Io, ConnectError> {
         match tokio::time::timeout(self.timeout, self.https.call(uri)).await {
-            Ok(connected) => connected.map_err(ConnectError),
+            Ok(Ok(MaybeHttpsStream::Http(stream))) => Ok(Box::new(stream)),
+            Ok(Ok(stream)) => Ok(Box::new(stream)),
+            Ok(Err(error)) => Err(ConnectError(error)),
             Err(elapsed) => Err(ConnectError(elapsed.into())),
         }
     }
