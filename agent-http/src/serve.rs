@@ -71,7 +71,8 @@ impl Default for ServeLimits {
 pub struct Peer(pub SocketAddr);
 
 /// What [`serve`] asks of a service. It is implemented for every matching [`tower_service::Service`], so that
-/// layers of tower and tower-http compose with it; nothing implements it by hand.
+/// layers of tower and tower-http compose with it; nothing implements it by hand. All connections share one, of which
+/// each request has a clone.
 pub trait HttpService:
     tower_service::Service<
         Request<Body>,
@@ -80,6 +81,7 @@ pub trait HttpService:
         Future: Send + 'static,
     > + Clone
     + Send
+    + Sync
     + 'static
 {
 }
@@ -92,6 +94,7 @@ impl<S> HttpService for S where
             Future: Send + 'static,
         > + Clone
         + Send
+        + Sync
         + 'static
 {
 }

@@ -29,7 +29,7 @@ const KEEPALIVE: Duration = Duration::from_secs(15);
 
 /// Makes connections' tasks, all alike.
 pub(super) struct Connections<S> {
-    service: S,
+    service: Arc<S>,
     limits: Arc<ServeLimits>,
     protocol: Arc<http1::Builder>,
     draining: watch::Receiver<()>,
@@ -52,7 +52,8 @@ impl<S: HttpService> Connections<S> {
             .max_header_size(limits.head_bytes)
             // The same number bounds what is buffered for a client that reads slowly.
             .max_buf_size(limits.head_bytes.max(SMALLEST_BUFFER));
-        Self { service, limits: Arc::new(limits), protocol: Arc::new(protocol), draining, workers }
+        let (service, limits, protocol) = (Arc::new(service), Arc::new(limits), Arc::new(protocol));
+        Self { service, limits, protocol, draining, workers }
     }
 
     /// Serves `stream` in a task that keeps `slot` until it ends.
@@ -68,14 +69,13 @@ impl<S: HttpService> Connections<S> {
             let exchanges = Exchanges::new(service, peer, unread);
             // Futures keep what they were made of beside what they are at. Boxed before, a connection is there once.
             let connection = Box::pin(protocol.serve_connection(guard, exchanges));
-            let connection = AssertUnwindSafe(drive(connection, draining)).catch_unwind();
-            async move {
+            AssertUnwindSafe(drive(connection, draining)).catch_unwind().map(move |ended| {
                 // A service's panic is caught at its exchange; this is for one in a response body.
-                if connection.await.is_err() {
+                if ended.is_err() {
                     tracing::error!(%peer, "a response body panicked; its connection is dropped");
                 }
                 drop(slot);
-            }
+            })
         };
         match &self.workers {
             Some(workers) => {

@@ -31,13 +31,14 @@ const LOGGED_PATH: usize = 256;
 
 /// A connection's exchanges.
 pub(super) struct Exchanges<S> {
-    service: S,
+    /// All connections' together, since layers can make it large.
+    service: Arc<S>,
     peer: SocketAddr,
     unread: Arc<AtomicBool>,
 }
 
 impl<S> Exchanges<S> {
-    pub(super) fn new(service: S, peer: SocketAddr, unread: Arc<AtomicBool>) -> Self {
+    pub(super) fn new(service: Arc<S>, peer: SocketAddr, unread: Arc<AtomicBool>) -> Self {
         Self { service, peer, unread }
     }
 }
@@ -52,7 +53,7 @@ impl<S: HttpService> hyper::service::Service<Request<Incoming>> for Exchanges<S>
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let request = request.map(|incoming| Body::from_connection(incoming, self.unread.clone()));
         let unread = self.unread.clone();
-        let exchange = exchange(request, self.service.clone(), self.peer).map(move |mut response| {
+        let exchange = exchange(request, S::clone(&self.service), self.peer).map(move |mut response| {
             // hyper closes a connection whose request's body is still under way, and does not say so. A
             // client that is not told sends its next request into the closing connection.
             if unread.load(Ordering::Relaxed) {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
+use futures_util::future::{self, Either, FutureExt};
 use tokio::net::TcpStream;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
@@ -80,13 +81,18 @@ impl Workers {
     {
         let stream = stream.into_std()?;
         let turn = self.0.next.fetch_add(1, Ordering::Relaxed) % self.0.runtimes.len();
-        self.0.runtimes[turn].spawn(async move {
+        // An `async` block would keep room for what it makes the connection of, beside the connection, all the while.
+        let connection = future::lazy(move |_| {
             // Registered here, so that the network wakes this thread and no other.
             match TcpStream::from_std(stream) {
-                Ok(stream) => serve(stream).await,
-                Err(error) => tracing::error!(%error, "a connection cannot be registered"),
+                Ok(stream) => Either::Left(serve(stream)),
+                Err(error) => {
+                    tracing::error!(%error, "a connection cannot be registered");
+                    Either::Right(future::ready(()))
+                }
             }
         });
+        self.0.runtimes[turn].spawn(connection.flatten());
         Ok(())
     }
 }
