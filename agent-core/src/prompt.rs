@@ -64,14 +64,16 @@ pub struct Prompt {
 
 impl Prompt {
     /// Puts fragments and messages together as they are, without order, budget or cache.
-    pub fn new(system: Vec<Fragment>, messages: Vec<Arc<PromptMessage>>) -> Self {
+    pub fn new(system: Vec<Fragment>, mut messages: Vec<Arc<PromptMessage>>) -> Self {
+        // Collected from messages, it may have room for as many of those, and it is there as long as the run.
+        messages.shrink_to_fit();
         let counter = EstimateCounter;
         let tokens = PromptTokens {
             system: system.iter().map(|fragment| fragment.part.tokens(&counter)).sum(),
             tools: 0,
             messages: messages.iter().map(|message| message.tokens(&counter)).sum(),
         };
-        let stable = Arc::new(Segment::new(&[]));
+        let stable = Segment::empty();
         let counter = Arc::new(counter);
         Self {
             system,

@@ -90,9 +90,9 @@ impl ToolLoop {
             request,
             context: Arc::new(context),
             round: 0,
-            usage: Usage::default(),
-            // Seldom more than one waits, and there is one of these for every open stream.
-            ready: VecDeque::with_capacity(1),
+            usage: None,
+            // Seldom more than two wait, and there is one of these for every open stream.
+            ready: VecDeque::with_capacity(2),
             state: State::Over,
         };
         rounds.begin_round(stream);
@@ -113,7 +113,8 @@ struct Rounds {
     request: ModelRequest,
     context: Arc<ExecutionContext>,
     round: usize,
-    usage: Usage,
+    /// Boxed, as there is none in most runs' only round before its end.
+    usage: Option<Box<Usage>>,
     /// The calls of the conversation so far, so that a provider that counts anew in each answer gets
     /// fresh identifiers.
     used_ids: Vec<Id>,
@@ -174,13 +175,12 @@ impl Rounds {
 
     fn finish_run(&mut self, reason: FinishReason) {
         self.ready.push_back(Event::StepFinished { step_name: self.step_name() });
-        let usage = std::mem::take(&mut self.usage);
         self.ready.push_back(Event::RunFinished {
             thread_id: Id::default(),
             run_id: Id::default(),
             result: Some(RunResult { finish_reason: reason }),
             outcome: None,
-            usage: used(usage),
+            usage: used(self.usage.take()),
         });
         self.state = State::Over;
     }
@@ -253,7 +253,7 @@ impl Rounds {
         };
         let limits = &self.deps.limits;
         if let Some(done) = answer.take(event, &mut self.ready, &mut self.used_ids, limits)? {
-            self.usage.add(&done.usage);
+            self.usage.get_or_insert_default().add(&done.usage);
             let State::Answering { answer, .. } = std::mem::replace(&mut self.state, State::Over) else {
                 return Poll::Ready(Ok(()));
             };
@@ -264,8 +264,8 @@ impl Rounds {
 }
 
 /// A run's usage as events tell it: nothing where the model has told nothing.
-fn used(usage: Usage) -> Vec<Usage> {
-    if usage == Usage::default() { Vec::new() } else { vec![usage] }
+fn used(usage: Option<Box<Usage>>) -> Vec<Usage> {
+    usage.map(|usage| *usage).filter(|usage| *usage != Usage::default()).into_iter().collect()
 }
 
 impl Stream for Rounds {
@@ -297,7 +297,7 @@ impl Stream for Rounds {
                 State::Calling(_) => ready!(this.poll_calls(cx)),
             };
             if let Err(failure) = step {
-                this.state = State::Failed(failure.with_usage(used(std::mem::take(&mut this.usage))));
+                this.state = State::Failed(failure.with_usage(used(this.usage.take())));
             }
         }
     }

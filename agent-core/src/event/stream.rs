@@ -149,12 +149,13 @@ impl EventStream {
         self.push(Event::Custom { name: "agent.debug".into(), value });
     }
 
-    fn absorb(&mut self, event: Event) {
+    /// Takes an event of the source; gives it where it may be told at once, and queues it otherwise.
+    fn absorb(&mut self, event: Event) -> Option<Event> {
         if event.is_terminal() {
             self.end_calls();
         }
         let event = match event {
-            Event::RunStarted { .. } => return,
+            Event::RunStarted { .. } => return None,
             Event::RunFinished { result, outcome, usage, .. } => {
                 let closing: Vec<Event> =
                     self.grammar.opened().iter().rev().map(|open| open.closing()).collect();
@@ -171,15 +172,20 @@ impl EventStream {
                     self.source = None;
                     self.run_token = None;
                 }
-                if self.audience.sees(&event) {
-                    self.ready.push_back(event);
+                if !self.audience.sees(&event) {
+                    return None;
                 }
+                if self.ready.is_empty() {
+                    return Some(event);
+                }
+                self.ready.push_back(event);
             }
             Err(violation) => self.fail(
                 Failure::new(FailureKind::Failed, "the backend sent events out of order")
                     .with_source(violation),
             ),
         }
+        None
     }
 }
 
@@ -207,6 +213,10 @@ impl Stream for EventStream {
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Event>> {
         loop {
             if let Some(event) = self.ready.pop_front() {
+                if self.ready.is_empty() {
+                    // Few events ever wait, and a run may be open for long.
+                    self.ready = VecDeque::new();
+                }
                 return Poll::Ready(Some(event));
             }
             // A call's result is reported before the backend has it, and so comes before what that makes of it.
@@ -216,7 +226,11 @@ impl Stream for EventStream {
             }
             let Some(source) = self.source.as_mut() else { return Poll::Ready(None) };
             match source.poll_next_unpin(cx) {
-                Poll::Ready(Some(Ok(event))) => self.absorb(event),
+                Poll::Ready(Some(Ok(event))) => {
+                    if let Some(event) = self.absorb(event) {
+                        return Poll::Ready(Some(event));
+                    }
+                }
                 Poll::Ready(Some(Err(failure))) => self.fail(failure),
                 Poll::Ready(None) => self.fail(Failure::new(
                     FailureKind::Truncated,

@@ -1,6 +1,6 @@
 //! The stable beginning of a system prompt, joined once.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use super::SEPARATOR;
 use super::part::Part;
@@ -22,6 +22,12 @@ impl Segment {
         let texts: Vec<&str> = parts.iter().map(|part| part.text()).collect();
         let joined = Part::of(texts.join(SEPARATOR));
         Self { parts, joined, tokens: TokenCounts::default() }
+    }
+
+    /// The one without parts, which all prompts without a stable beginning share.
+    pub(super) fn empty() -> Arc<Self> {
+        static EMPTY: LazyLock<Arc<Segment>> = LazyLock::new(|| Arc::new(Segment::new(&[])));
+        Arc::clone(&EMPTY)
     }
 
     pub(super) fn parts(&self) -> &[Arc<Part>] {

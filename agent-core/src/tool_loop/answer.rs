@@ -20,7 +20,8 @@ pub(super) struct Answer {
     /// The text is only needed once there are calls, but comes before them.
     text: String,
     calls: Vec<PendingCall>,
-    usage: Usage,
+    /// Boxed, since it comes last and the answer is there all the time.
+    usage: Option<Box<Usage>>,
 }
 
 struct PendingCall {
@@ -45,7 +46,7 @@ impl Answer {
             reasoning_id: None,
             text: String::new(),
             calls: Vec::new(),
-            usage: Usage::default(),
+            usage: None,
         }
     }
 
@@ -65,7 +66,7 @@ impl Answer {
                 self.start_call(index, id, name, out, used_ids, limits)?;
             }
             ModelEvent::ToolCallArgs { index, delta } => self.take_arguments(index, delta, out, limits)?,
-            ModelEvent::Usage(usage) => self.usage = usage,
+            ModelEvent::Usage(usage) => self.usage = Some(usage.into()),
             ModelEvent::Notice(notice) => out.push_back(Event::Custom {
                 name: "agent.debug".into(),
                 value: serde_json::to_value(notice).expect("plain data serialises"),
@@ -75,7 +76,8 @@ impl Answer {
                 for call in &self.calls {
                     out.push_back(Event::ToolCallEnd { tool_call_id: call.id.clone() });
                 }
-                return Ok(Some(Done { reason, usage: std::mem::take(&mut self.usage) }));
+                let usage = self.usage.take().map(|usage| *usage).unwrap_or_default();
+                return Ok(Some(Done { reason, usage }));
             }
         }
         Ok(None)

@@ -12,8 +12,8 @@ pub(super) enum Encoder {
     Ndjson,
     /// Frames with their event's number.
     Sse { next: u64 },
-    /// The AI SDK's chunks.
-    UiMessage(UiMessage),
+    /// The AI SDK's chunks. Boxed, as the others have next to no state.
+    UiMessage(Box<UiMessage>),
 }
 
 impl Encoder {
@@ -26,7 +26,7 @@ impl Encoder {
     }
 
     pub(super) fn ui_message() -> Self {
-        Self::UiMessage(UiMessage::default())
+        Self::UiMessage(Box::default())
     }
 
     /// Appends an event.

@@ -30,6 +30,18 @@ pub(super) struct ChatStream {
     over: bool,
 }
 
+/// What the decoder had.
+enum Taken {
+    /// A piece of text, to be told at once.
+    Text(String),
+    /// Events are ready.
+    Ready,
+    /// The answer is complete.
+    End,
+    /// It needs another chunk.
+    Nothing,
+}
+
 impl ChatStream {
     pub(super) fn new(response: OutboundResponse) -> Self {
         Self {
@@ -41,16 +53,15 @@ impl ChatStream {
         }
     }
 
-    /// Takes what the decoder has, up to the next events; `true` says that the answer is complete.
-    fn take_events(&mut self) -> Result<bool, Failure> {
+    /// Takes what the decoder has, up to what makes events.
+    fn take_events(&mut self) -> Result<Taken, Failure> {
         while let Some(event) = self.decoder.next_event()? {
             if event.data.trim_ascii() == b"[DONE]" {
-                return Ok(true);
+                return Ok(Taken::End);
             }
             let reports_error = event.event == b"error";
             if let Some(text) = self.template.read(event.data).filter(|_| !reports_error) {
-                self.answer.ready.push_back(ModelEvent::Text(text.to_owned()));
-                break;
+                return Ok(Taken::Text(text.to_owned()));
             }
             let chunk = read(event.data)?;
             if let Some(text) = chunk.only_text() {
@@ -61,10 +72,10 @@ impl ChatStream {
                 return Err(reported());
             }
             if !self.answer.ready.is_empty() {
-                break;
+                return Ok(Taken::Ready);
             }
         }
-        Ok(false)
+        Ok(Taken::Nothing)
     }
 
     fn end(&mut self, failure: Failure) -> Poll<Option<Result<ModelEvent, Failure>>> {
@@ -79,21 +90,22 @@ impl Stream for ChatStream {
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = &mut *self;
         loop {
-            if let Some(event) = this.answer.ready.pop_front() {
+            if let Some(event) = this.answer.next() {
                 return Poll::Ready(Some(Ok(event)));
             }
             if this.over {
                 return Poll::Ready(None);
             }
             match this.take_events() {
-                Ok(true) if this.answer.says_something() => {
+                Ok(Taken::Text(text)) => return Poll::Ready(Some(Ok(ModelEvent::Text(text)))),
+                Ok(Taken::Ready) => continue,
+                Ok(Taken::End) if this.answer.says_something() => {
                     this.answer.finish();
                     this.over = true;
                     continue;
                 }
-                Ok(true) => return this.end(empty()),
-                Ok(false) if !this.answer.ready.is_empty() => continue,
-                Ok(false) => {}
+                Ok(Taken::End) => return this.end(empty()),
+                Ok(Taken::Nothing) => {}
                 Err(failure) => return this.end(failure),
             }
             match ready!(this.body.poll_next_unpin(cx)) {
@@ -128,20 +140,13 @@ pub(super) fn whole(body: &[u8]) -> Result<VecDeque<ModelEvent>, Failure> {
 }
 
 /// What an answer has said so far.
+#[derive(Default)]
 struct Answer {
     ready: VecDeque<ModelEvent>,
     calls: Vec<Begun>,
     model: Option<String>,
     finish: Option<FinishReason>,
     spoke: bool,
-}
-
-impl Default for Answer {
-    fn default() -> Self {
-        // Seldom more than one waits, and there is one of these for every open stream.
-        let ready = VecDeque::with_capacity(1);
-        Self { ready, calls: Vec::new(), model: None, finish: None, spoke: false }
-    }
 }
 
 /// A call by what its later fragments may name it by.
@@ -151,6 +156,15 @@ struct Begun {
 }
 
 impl Answer {
+    /// The next event that is ready. The queue keeps no room, since most chunks make one event that never waits.
+    fn next(&mut self) -> Option<ModelEvent> {
+        let event = self.ready.pop_front();
+        if self.ready.is_empty() {
+            self.ready = VecDeque::new();
+        }
+        event
+    }
+
     fn take(&mut self, chunk: Chunk<'_>) -> Result<(), Failure> {
         if let Some(error) = chunk.error {
             return Err(reported().with_source(words(error)));
