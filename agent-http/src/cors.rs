@@ -9,13 +9,14 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::header::{
     ACCEPT, ACCEPT_LANGUAGE, ACCESS_CONTROL_ALLOW_CREDENTIALS, ACCESS_CONTROL_ALLOW_ORIGIN,
     ACCESS_CONTROL_EXPOSE_HEADERS, AUTHORIZATION, CONTENT_LANGUAGE, CONTENT_TYPE, ETAG, IF_MATCH,
-    IF_NONE_MATCH, RETRY_AFTER,
+    IF_NONE_MATCH, RETRY_AFTER, VARY,
 };
 use http::request::Parts;
-use http::{HeaderName, HeaderValue, Method, Response};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Response};
 use tower::layer::util::Stack;
 use tower::util::MapResponseLayer;
 use tower_http::cors::{AllowCredentials, AllowOrigin, CorsLayer};
@@ -90,6 +91,31 @@ pub fn normal_origin(text: &str) -> Option<String> {
 #[derive(Clone, Copy, Debug)]
 pub struct Withheld;
 
+fn finish(mut response: Response<ResponseBody>) -> Response<ResponseBody> {
+    vary(response.headers_mut());
+    withhold(response)
+}
+
+/// What every answer depends on.
+const VARIES: &str = "origin, access-control-request-method, access-control-request-headers";
+
+/// Says what the answer depends on in one line with what its handler has said. A map of headers has second values
+/// apart, in room that the connection would keep as long as it is open.
+fn vary(headers: &mut HeaderMap) {
+    let mut line = Vec::new();
+    for own in headers.get_all(VARY) {
+        line.extend_from_slice(own.as_bytes());
+        line.extend_from_slice(b", ");
+    }
+    let value = if line.is_empty() {
+        HeaderValue::from_static(VARIES)
+    } else {
+        line.extend_from_slice(VARIES.as_bytes());
+        HeaderValue::from_maybe_shared(Bytes::from(line)).expect("a list of headers' values is one")
+    };
+    headers.insert(VARY, value);
+}
+
 fn withhold(mut response: Response<ResponseBody>) -> Response<ResponseBody> {
     if response.extensions().get::<Withheld>().is_some() {
         for name in
@@ -119,8 +145,10 @@ pub fn layer(origins: Origins, open_paths: &'static [&'static str]) -> Layer {
         .allow_methods([Method::GET, Method::POST, Method::PUT, Method::DELETE])
         .allow_headers(request_headers())
         .expose_headers([RequestId::HEADER, ETAG, RETRY_AFTER, RATE_LIMIT, RATE_LIMIT_POLICY, SESSION_ID])
-        .max_age(MAX_AGE);
-    Stack::new(cors, MapResponseLayer::new(withhold))
+        .max_age(MAX_AGE)
+        // Said by `finish`.
+        .vary([]);
+    Stack::new(cors, MapResponseLayer::new(finish))
 }
 
 /// What our clients send: the console, the widget, AG-UI and AI SDK clients, and MCP clients in browsers.
@@ -150,15 +178,14 @@ fn request_headers() -> Vec<HeaderName> {
 mod tests {
     use http::header::{
         ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_REQUEST_METHOD, ORIGIN,
-        VARY,
     };
-    use http::{HeaderMap, Request, StatusCode};
+    use http::{Request, StatusCode};
     use tower::{Layer, ServiceExt};
 
     use super::*;
     use crate::error::HttpError;
     use crate::request;
-    use crate::serve::Body;
+    use crate::serve::{Body, empty};
 
     #[test]
     fn origins_are_exact() {
@@ -254,6 +281,27 @@ mod tests {
             let names: Vec<&str> = response.headers().keys().map(HeaderName::as_str).collect();
             assert!(!names.iter().any(|name| name.starts_with("access-control-")), "{names:?}");
             assert!(response.headers()[VARY].to_str().expect("text").contains("origin"));
+        }
+    }
+
+    #[tokio::test]
+    async fn what_an_answer_depends_on_is_one_line() {
+        for (own, expected) in [
+            (&[][..], "origin, access-control-request-method, access-control-request-headers"),
+            (&["Accept"], "Accept, origin, access-control-request-method, access-control-request-headers"),
+            (&["a", "b"], "a, b, origin, access-control-request-method, access-control-request-headers"),
+        ] {
+            let service = request::service(move |_| async move {
+                let mut response = Response::new(empty());
+                for name in own {
+                    response.headers_mut().append(VARY, HeaderValue::from_static(name));
+                }
+                Ok(response)
+            });
+            let service = layer(Origins::default(), &[]).layer(service);
+            let response = service.oneshot(Request::new(Body::empty())).await.expect("infallible");
+            let lines: Vec<_> = response.headers().get_all(VARY).iter().collect();
+            assert_eq!(lines, [expected]);
         }
     }
 
