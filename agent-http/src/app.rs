@@ -22,6 +22,7 @@ use agent_core::records::Records;
 use agent_core::role::RoleStore;
 use agent_core::token::Tokens;
 use agent_core::turn::Platform;
+use futures_util::future::BoxFuture;
 use http::{Method, Request};
 
 use crate::auth::Authenticator;
@@ -142,20 +143,22 @@ pub fn service(app: Arc<App>) -> impl HttpService {
 
 async fn handle(app: Arc<App>, routes: Arc<RouteTable<Handler>>, request: Request<Body>) -> Handled {
     let (handler, params) = routes.find(&request)?;
-    match *handler {
-        Handler::Agents(route) => agents::answer(&app, route, &params, request).await,
-        Handler::Assignments(route) => assignments::answer(&app, route, &params, request).await,
-        Handler::Pulse(route) => pulse::answer(&app, route, &params, request).await,
-        Handler::Cron => cron::get(&app, request).await,
-        Handler::Documents(route) => documents::answer(&app, route, &params, request).await,
-        Handler::Tokens(route) => tokens::answer(&app, route, &params, request).await,
-        Handler::Chat => chat::post(&app, request).await,
-        Handler::Mcp => mcp::serve(&app, request).await,
-        Handler::ToolAudit => mcp::audit(&app, request).await,
-        Handler::PrivateChat => legacy::post(&app, request).await,
-        Handler::Preview => debug::get(&app, request).await,
-        Handler::PreviewBody => debug::post(&app, request).await,
-        Handler::Assistants => assistants::answer(&app, request).await,
-        Handler::Probe(route) => app.probe.answer(route),
-    }
+    // Boxed apart, so that a request has room for its own handler and not for the largest of them.
+    let answer: BoxFuture<'_, Handled> = match *handler {
+        Handler::Agents(route) => Box::pin(agents::answer(&app, route, &params, request)),
+        Handler::Assignments(route) => Box::pin(assignments::answer(&app, route, &params, request)),
+        Handler::Pulse(route) => Box::pin(pulse::answer(&app, route, &params, request)),
+        Handler::Cron => Box::pin(cron::get(&app, request)),
+        Handler::Documents(route) => Box::pin(documents::answer(&app, route, &params, request)),
+        Handler::Tokens(route) => Box::pin(tokens::answer(&app, route, &params, request)),
+        Handler::Chat => Box::pin(chat::post(&app, request)),
+        Handler::Mcp => Box::pin(mcp::serve(&app, request)),
+        Handler::ToolAudit => Box::pin(mcp::audit(&app, request)),
+        Handler::PrivateChat => Box::pin(legacy::post(&app, request)),
+        Handler::Preview => Box::pin(debug::get(&app, request)),
+        Handler::PreviewBody => Box::pin(debug::post(&app, request)),
+        Handler::Assistants => Box::pin(assistants::answer(&app, request)),
+        Handler::Probe(route) => return app.probe.answer(route),
+    };
+    answer.await
 }
