@@ -11,8 +11,9 @@ use http_body::{Body, Frame, SizeHint};
 
 use super::{Encoder, Watched};
 
-/// What a buffer begins with; most frames of a paced stream fit.
-const INITIAL_BYTES: usize = 2 * 1024;
+/// What a buffer begins with; most frames of a paced stream fit. Allocators keep pieces of up to this size at hand for
+/// each thread, and look further for larger ones.
+const INITIAL_BYTES: usize = 1024;
 
 /// When a buffer is full and handed out although more is ready.
 const FULL_BYTES: usize = 64 * 1024;
