@@ -117,14 +117,15 @@ impl LineSplitter {
         if let LineEnds::LfOrCr { skip_lf } = &mut self.ends {
             *skip_lf = self.chunk[end] == b'\r';
         }
-        let place = if self.head.is_empty() {
-            Place::Chunk(start..start + self.without_cr(&self.chunk[start..end]).len())
+        let (place, length) = if self.head.is_empty() {
+            let length = self.without_cr(&self.chunk[start..end]).len();
+            (Place::Chunk(start..start + length), length)
         } else {
             self.head.extend_from_slice(&self.chunk[start..end]);
             self.head_lent = true;
-            Place::Head
+            (Place::Head, self.without_cr(&self.head).len())
         };
-        if self.line(&place).len() > self.limit {
+        if length > self.limit {
             return Err(self.too_long());
         }
         Ok(Some(place))

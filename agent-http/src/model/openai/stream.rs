@@ -158,11 +158,11 @@ struct Begun {
 impl Answer {
     /// The next event that is ready. The queue keeps no room, since most chunks make one event that never waits.
     fn next(&mut self) -> Option<ModelEvent> {
-        let event = self.ready.pop_front();
+        let event = self.ready.pop_front()?;
         if self.ready.is_empty() {
             self.ready = VecDeque::new();
         }
-        event
+        Some(event)
     }
 
     fn take(&mut self, chunk: Chunk<'_>) -> Result<(), Failure> {
