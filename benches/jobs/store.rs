@@ -18,6 +18,9 @@ use crate::figures::{Limit, Line};
 
 /// How many batches each subject takes in a repeat.
 const BATCHES: usize = 20;
+/// How many come before them, until the log of each database has the size that it keeps: a file that grows is slower
+/// to flush than one whose pages are written again.
+const WARM_UP: usize = 40;
 /// How many jobs wait for a later time in the store with a backlog.
 pub(crate) const BACKLOG: usize = 1_000_000;
 /// How many of them are stored in one call.
@@ -32,11 +35,16 @@ pub(crate) struct Measured {
 
 pub(crate) async fn measure(repeats: usize) -> Result<Measured> {
     let now = Timestamp::now();
-    let due = || (0..repeats * BATCHES * BATCH).map(|n| job(n, now)).collect();
+    let due = || (0..(WARM_UP + repeats * BATCHES) * BATCH).map(|n| job(n, now)).collect();
     let (raw, small, large) = (Raw::new(due(), now).await?, Place::new()?, Place::new()?);
     let (first_inserts, last_inserts) = large.fill(now).await?;
     for place in [&small, &large] {
         place.insert(due()).await?;
+    }
+    for _ in 0..WARM_UP {
+        raw.batch(now)?;
+        batch::take(&small.store, now).await?;
+        batch::take(&large.store, now).await?;
     }
     let mut figures = [(); 3].map(|()| Vec::with_capacity(repeats));
     for _ in 0..repeats {

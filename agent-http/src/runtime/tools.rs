@@ -1,6 +1,7 @@
 //! The tools of a run: their definitions come with the request, and a tool server runs them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use agent_core::error::Failure;
 use agent_core::role::Secret;
@@ -10,6 +11,10 @@ use serde_json::Value;
 
 use super::Runtime;
 use crate::mcp::client::{McpLimits, McpTools};
+
+/// How much longer than a call may take its answer is waited for. The tool loop ends what takes too long, and says
+/// so in its words; of two time-outs of the same length either could be the first.
+const GRACE: Duration = Duration::from_secs(5);
 
 /// Where a run's tools are called.
 ///
@@ -22,7 +27,7 @@ pub(super) fn registry(
 ) -> Result<Arc<dyn ToolRegistry>, Failure> {
     let Some(server) = server.filter(|_| !tools.is_empty()) else { return Ok(Arc::new(NoToolServer)) };
     let limits = McpLimits {
-        call_timeout: runtime.limits.tool_timeout,
+        call_timeout: runtime.limits.tool_timeout + GRACE,
         max_calls: runtime.limits.max_calls_per_round,
     };
     Ok(Arc::new(McpTools::new(runtime.hosted.outbound.clone(), server, tools.to_vec(), limits)?))
