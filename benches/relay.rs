@@ -3,16 +3,12 @@
 //! Progress goes to standard error, one Markdown table to standard output. A wrong answer ends it with an error.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "printing is what this program is for")]
 
-use std::{
-    env, fs,
-    path::{Path, PathBuf},
-    process::{Command, ExitCode},
-    time::Instant,
-};
+use std::{fs, path::PathBuf, process::ExitCode, time::Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use benches::{
     measure::{Measurement, Scale},
+    process::agentd,
     subjects::{Bench, CONTROLS, Programs, REFERENCE, Running, SUBJECTS, Subject},
     table::{Row, markdown},
 };
@@ -59,8 +55,7 @@ fn main() -> Result<ExitCode> {
 
     let agentd = match options.agentd {
         _ if options.controls => None,
-        Some(path) => Some(path.canonicalize().with_context(|| format!("no agentd at {}", path.display()))?),
-        None => Some(build_agentd()?),
+        given => Some(agentd(given, &[])?),
     };
     let programs = Programs {
         upstream: env!("CARGO_BIN_EXE_upstream").into(),
@@ -79,20 +74,6 @@ fn main() -> Result<ExitCode> {
     println!("{setting}\n\n{}", markdown(&rows));
     let missed = options.check && !rows.iter().all(Row::holds);
     Ok(if missed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
-}
-
-/// Builds `agentd` in release beside this program. Cargo has let go of its lock by the time it runs a benchmark.
-fn build_agentd() -> Result<PathBuf> {
-    let program = env::current_exe()?;
-    let target = program.ancestors().nth(3).context("a benchmark runs from target/release/deps")?;
-    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let built = Command::new(cargo)
-        .args(["build", "--release", "-p", "agentd", "--target-dir"])
-        .arg(target)
-        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")))
-        .status()?;
-    ensure!(built.success(), "agentd does not build");
-    Ok(target.join("release/agentd"))
 }
 
 /// Runs every measurement of such a name that a subject asks for, by turns with the reference.

@@ -18,7 +18,8 @@ mod store;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
+use benches::process;
 use clap::Parser;
 
 use enqueue::{CLIENTS, Enqueue};
@@ -77,10 +78,8 @@ async fn measure(options: Options, receiver: Receiver) -> Result<Vec<Line>> {
     if options.store {
         return Ok(store::measure(repeats).await?.lines);
     }
-    let agentd = match options.agentd {
-        Some(path) => path.canonicalize().with_context(|| format!("no agentd at {}", path.display()))?,
-        None => service::build()?,
-    };
+    // Without the model in the process, which is not needed and takes long to build.
+    let agentd = process::agentd(options.agentd, &["--no-default-features"])?;
     if !options.periodic {
         let Measured { lines: of_store, small, large } = store::measure(repeats).await?;
         lines.extend(of_store);

@@ -1,10 +1,10 @@
 //! The scheduler as a process, over a database that was made before.
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::Result;
 use benches::batch::COMPANIES;
 use benches::delivery::{Caller, payload};
 use benches::process::Process;
@@ -70,18 +70,4 @@ pub(crate) fn request(n: usize, schedule: Value) -> Result<Vec<u8>> {
         body.len()
     )
     .into_bytes())
-}
-
-/// Builds `agentd` in release beside this program. Cargo has let go of its lock by the time it runs a benchmark.
-pub(crate) fn build() -> Result<PathBuf> {
-    let program = std::env::current_exe()?;
-    let target = program.ancestors().nth(3).context("a benchmark runs from target/release/deps")?;
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let built = Command::new(cargo)
-        .args(["build", "--release", "-p", "agentd", "--no-default-features", "--target-dir"])
-        .arg(target)
-        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")))
-        .status()?;
-    ensure!(built.success(), "agentd does not build");
-    Ok(target.join("release/agentd"))
 }

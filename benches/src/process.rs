@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    fs,
+    env, fs,
     io::{BufRead, BufReader},
     net::SocketAddr,
     path::{Path, PathBuf},
@@ -11,12 +11,34 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 
 /// How long a child may take until it answers.
 const START: Duration = Duration::from_secs(20);
 /// `/proc/PID/stat` counts in ticks of this length on every Linux architecture.
 const TICK: Duration = Duration::from_millis(10);
+
+/// The `agentd` to measure: the one that is given, or one that is built in release beside this program, with these
+/// arguments more. Cargo has let go of its lock by the time it runs a benchmark.
+///
+/// # Errors
+/// None is there, or it does not build.
+pub fn agentd(given: Option<PathBuf>, arguments: &[&str]) -> Result<PathBuf> {
+    if let Some(path) = given {
+        return path.canonicalize().with_context(|| format!("no agentd at {}", path.display()));
+    }
+    let program = env::current_exe()?;
+    let target = program.ancestors().nth(3).context("a benchmark runs from target/release/deps")?;
+    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let built = Command::new(cargo)
+        .args(["build", "--release", "-p", "agentd", "--target-dir"])
+        .arg(target)
+        .args(arguments)
+        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")))
+        .status()?;
+    ensure!(built.success(), "agentd does not build");
+    Ok(target.join("release/agentd"))
+}
 
 /// A child process. Dropping it kills it.
 #[derive(Debug)]

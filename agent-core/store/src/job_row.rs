@@ -17,6 +17,12 @@ use agent_core::schedule::{Misfire, Overlap, Schedule};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+/// How many jobs are cancelled before the next ones are read.
+pub(crate) const CANCELLED_AT_ONCE: usize = 500;
+/// Sorts before every id.
+pub(crate) const FIRST: &str = "";
+/// For how long a job that cannot be read is left alone.
+const UNREADABLE_MS: i64 = 60 * 60 * 1000;
 /// What most texts fit into.
 const USUAL_BYTES: usize = 512;
 
@@ -157,6 +163,13 @@ pub(crate) fn parse(id: &str, body: &str, progress: Option<&str>) -> Result<Job,
         attempts: progress.attempts.into_owned(),
         dead_letters: progress.dead_letters.into_owned(),
     })
+}
+
+/// Says that a job cannot be read, and gives the time until which it is left alone: the others shall not wait for it, and
+/// it is not lost, since a later version may be able to read it.
+pub(crate) fn unreadable(error: &StoreError, now: Timestamp) -> i64 {
+    tracing::error!(%error, "a job cannot be read, and is left alone for an hour");
+    floor_millis(now).saturating_add(UNREADABLE_MS)
 }
 
 /// The last whole millisecond since 1970 that is not later: of times up to which something is looked for.

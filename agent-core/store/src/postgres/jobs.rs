@@ -8,7 +8,7 @@ use self::filter::Meant;
 use self::update::Update;
 use super::fault::Halt;
 use super::session::Session;
-use crate::job_row::{ceil_millis, from_millis, parse};
+use crate::job_row::{CANCELLED_AT_ONCE, ceil_millis, from_millis, parse};
 
 mod claim;
 mod counts;
@@ -20,9 +20,6 @@ pub(super) use claim::claim;
 pub(super) use counts::counts;
 pub(super) use insert::insert;
 pub(super) use update::steps;
-
-/// How many jobs are cancelled before the next ones are read.
-const CANCELLED_AT_ONCE: usize = 500;
 
 /// Tells all who listen that a job wakes at a time, where it is the earliest of all that were there before.
 const TELL: &str = "

@@ -5,7 +5,7 @@ use tokio_postgres::Row;
 
 use super::update::Update;
 use super::{cannot_be, found, rows};
-use crate::job_row::floor_millis;
+use crate::job_row::{floor_millis, unreadable};
 use crate::postgres::fault::{Fault, Halt};
 use crate::postgres::session::{Session, Values};
 
@@ -53,9 +53,6 @@ const DUE_OF_OTHERS: &str = "
 /// Sees to it that a job is not looked at for a while, whatever it says itself.
 const POSTPONE: &str = "UPDATE scheduler.jobs SET wake_ms = $2 WHERE id = $1";
 
-/// For how long a job that cannot be read is left alone.
-const UNREADABLE_MS: i64 = 60 * 60 * 1000;
-
 /// How often more is read at most, where what was read before was left to those who have their share, or out.
 const ROUNDS: usize = 16;
 
@@ -71,10 +68,8 @@ pub(in crate::postgres) async fn claim(session: &Session, mut claim: Claim) -> R
         for row in &due {
             match found(row) {
                 Ok(job) => taking.take(job, row.get(3), &mut claim)?,
-                // The others shall not wait for it, and it is not lost: a later version may be able to read it.
                 Err(Halt::Refused(error)) => {
-                    tracing::error!(%error, "a job cannot be read, and is left alone for an hour");
-                    let (id, until): (&str, _) = (row.get(0), floor_millis(claim.now) + UNREADABLE_MS);
+                    let (id, until): (&str, _) = (row.get(0), unreadable(&error, claim.now));
                     session.query(POSTPONE, &[&id, &until]).await?;
                     taking.steps += 1;
                 }

@@ -5,6 +5,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 use super::{cannot_be, rows};
+use crate::job_row::FIRST;
 use crate::postgres::fault::Fault;
 use crate::postgres::session::Session;
 
@@ -13,9 +14,6 @@ pub(super) struct Meant<'f> {
     conditions: String,
     values: Vec<&'f (dyn ToSql + Sync)>,
 }
-
-/// Sorts before every id.
-const FIRST: &str = "";
 
 impl<'f> Meant<'f> {
     /// Those of a filter; none where no job could be.

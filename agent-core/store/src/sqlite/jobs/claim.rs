@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use rusqlite::named_params;
 
 use super::rows::JobRows;
-use crate::job_row::floor_millis;
+use crate::job_row::{floor_millis, unreadable};
 use crate::sqlite::fault::Halt;
 
 pub(super) const EARLIEST: &str =
@@ -18,9 +18,6 @@ pub(super) const DUE: &str = "
     WHERE wake_ms <= :until AND (wake_ms, company) > (:wake_ms, :company)
       AND (state <> 'running' OR wake_ms <= :now)
     ORDER BY wake_ms, company";
-
-/// For how long a job that cannot be read is left alone.
-const UNREADABLE_MS: i64 = 60 * 60 * 1000;
 
 /// After how many jobs in a row that cannot be taken all of the same company at the same time are passed at once.
 const PASSED: usize = 8;
@@ -100,12 +97,7 @@ impl JobRows<'_> {
                 let stepped = self.step_of(found, claim, now)?.ok();
                 Ok(stepped.map(|stepped| stepped.job).filter(Job::is_delivering))
             }
-            // The others shall not wait for it, and it is not lost: a later version may know its zone again.
-            Err(Halt::Refused(error)) => {
-                tracing::error!(%error, "a job cannot be read, and is left alone for an hour");
-                self.postpone(rowid, floor_millis(now).saturating_add(UNREADABLE_MS))?;
-                Ok(None)
-            }
+            Err(Halt::Refused(error)) => self.postpone(rowid, unreadable(&error, now)).map(|()| None),
             Err(failed) => Err(failed),
         }
     }

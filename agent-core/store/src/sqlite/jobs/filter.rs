@@ -4,6 +4,7 @@ use agent_core::job::{JobFilter, JobState};
 use rusqlite::{Connection, ToSql, named_params};
 
 use super::rows::{Found, found};
+use crate::job_row::FIRST;
 use crate::sqlite::fault::Halt;
 
 /// A query for jobs in the order of their ids.
@@ -11,9 +12,6 @@ pub(super) struct Query<'f> {
     sql: String,
     parameters: Vec<(&'static str, &'f dyn ToSql)>,
 }
-
-/// Sorts before every id.
-const FIRST: &str = "";
 
 impl<'f> Query<'f> {
     /// For those that are meant, or for those of them that are not final.

@@ -8,11 +8,8 @@ use rusqlite::{CachedStatement, Connection, OptionalExtension, Row, params};
 
 use super::filter::Query;
 use super::held::HeldJobs;
-use crate::job_row::{self, Changing, JobRow, parse};
+use crate::job_row::{self, CANCELLED_AT_ONCE, Changing, JobRow, parse};
 use crate::sqlite::fault::Halt;
-
-/// How many jobs are cancelled before the next ones are read.
-const CANCELLED_AT_ONCE: usize = 500;
 
 pub(super) const OF_ID: &str = "SELECT rowid, id, body, progress FROM jobs WHERE id = ?1";
 pub(super) const OF_KEY: &str =
