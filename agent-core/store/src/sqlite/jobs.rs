@@ -105,13 +105,25 @@ impl JobStore for SqliteStore {
         Ok(JobPage { jobs, next })
     }
 
+    async fn step(
+        &self,
+        scope: &Scope,
+        id: &str,
+        step: Step,
+        now: Timestamp,
+    ) -> Result<Option<Result<Stepped, Refusal>>, StoreError> {
+        let (scope, id) = (scope.clone(), id.to_owned());
+        let work = move |rows: &JobRows<'_>| rows.step(&scope, &id, step.clone(), now);
+        self.writers.commit(Waking(Work { bytes: 0, work })).await
+    }
+
     async fn steps(
         &self,
         steps: Vec<(String, Step)>,
         now: Timestamp,
     ) -> Result<Vec<Option<Result<Stepped, Refusal>>>, StoreError> {
         let work = move |rows: &JobRows<'_>| {
-            steps.iter().map(|(id, step)| rows.step(id, step.clone(), now)).collect()
+            steps.iter().map(|(id, step)| rows.step(&Scope::default(), id, step.clone(), now)).collect()
         };
         self.writers.commit(Waking(Work { bytes: 0, work })).await
     }

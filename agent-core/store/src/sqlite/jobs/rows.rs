@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, RefCell, RefMut};
 
-use agent_core::job::{Inserted, Job, JobFilter, Refusal, Step, Stepped};
+use agent_core::job::{Inserted, Job, JobFilter, Refusal, Scope, Step, Stepped};
 use jiff::Timestamp;
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Row, params};
 
@@ -138,13 +138,16 @@ impl<'c> JobRows<'c> {
         Ok(found.into_iter().map(|found| found.job).collect())
     }
 
+    /// Takes a step with a job within the scope, if there is one of this id.
     pub(super) fn step(
         &self,
+        scope: &Scope,
         id: &str,
         step: Step,
         now: Timestamp,
     ) -> Result<Option<Result<Stepped, Refusal>>, Halt> {
-        self.find(id)?.map(|found| self.step_of(found, step, now)).transpose()
+        let found = self.find(id)?.filter(|found| scope.contains(&found.job));
+        found.map(|found| self.step_of(found, step, now)).transpose()
     }
 
     /// Takes a step with a job that was found, and stores what came of it.
