@@ -4,6 +4,7 @@
 //! the bytes; [`Backend::start`] sends them. The debug routes stop in between.
 
 mod embedded;
+mod kept;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,6 +23,7 @@ use crate::token::RunToken;
 use crate::tool::{ExecutionContext, ToolSpec};
 
 pub use embedded::{EmbeddedBackend, ModelSource};
+pub use kept::KeptModels;
 
 /// Answers turns.
 ///

@@ -4,6 +4,7 @@
 //! values, and assembly is pure. A fragment says how long its text stays the same, so that assembly
 //! can put what is stable first and providers' prompt caches hold.
 
+use std::iter::repeat_n;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -128,12 +129,22 @@ pub enum LayerError {
 /// Text as a Markdown list, a line of its own for each item; an item's further lines are indented below
 /// its mark.
 fn listed<'a>(items: impl Iterator<Item = &'a str>, mark: impl Fn(usize) -> String) -> String {
-    let item = |(i, text): (usize, &str)| {
+    let mut list = String::new();
+    for (i, text) in items.enumerate() {
+        if i > 0 {
+            list.push('\n');
+        }
         let mark = mark(i);
-        let indent = format!("\n{}", " ".repeat(mark.len()));
-        format!("{mark}{}", text.lines().collect::<Vec<_>>().join(&indent))
-    };
-    items.enumerate().map(item).collect::<Vec<_>>().join("\n")
+        list.push_str(&mark);
+        for (line, words) in text.lines().enumerate() {
+            if line > 0 {
+                list.push('\n');
+                list.extend(repeat_n(' ', mark.len()));
+            }
+            list.push_str(words);
+        }
+    }
+    list
 }
 
 /// What a caller sent, as JSON on one line. It can neither begin a line of its own nor close the tags that

@@ -224,4 +224,14 @@ impl Event {
     pub fn is_terminal(&self) -> bool {
         matches!(self, Self::RunFinished { .. } | Self::RunError { .. })
     }
+
+    /// What is brought to be appended, and to what: a message's text, a thought, or a call's arguments.
+    pub fn delta(&self) -> Option<(&Id, &str)> {
+        match self {
+            Self::TextMessageContent { message_id: id, delta }
+            | Self::ReasoningMessageContent { message_id: id, delta }
+            | Self::ToolCallArgs { tool_call_id: id, delta } => Some((id, delta)),
+            _ => None,
+        }
+    }
 }

@@ -372,7 +372,7 @@ pub enum WebhookAuth {
 }
 
 /// The model behind an `EmbeddedAI` container.
-#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct EmbeddedAi {
     /// `auto` (the default), `local`, `openai` or `ollama`.
@@ -399,7 +399,7 @@ pub struct SubscriptionConnector {
 }
 
 /// A string that is shown to nobody: `Debug` and serialisation give [`Secret::MASK`].
-#[derive(Clone, Default, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq, Hash)]
 pub struct Secret(String);
 
 impl Secret {

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use futures_util::try_join;
+use futures_util::{future, try_join};
 use serde_json::{Value, json};
 
 use crate::backend::{Backend, Prepared, Turn};
@@ -232,22 +232,27 @@ pub async fn run_turn(
     request: TurnRequest,
 ) -> Result<EventStream, TurnError> {
     let prepared = prepare_turn(platform, principal, request).await?;
-    let turn = prepared.request.turn.clone();
-    let summary = json!({
-        "requestSha256": prepared.request.payload.sha256(),
-        "stablePrefixBytes": turn.prompt.stable_prefix_bytes(),
-        "promptTokens": turn.prompt.tokens().total(),
-        "backend": turn.choice.kind(),
-    });
-    let sections = prepared.request.payload.sections().to_vec();
+    let Prepared { payload, turn } = prepared.request.clone();
     let backend = platform.backend(turn.choice.kind())?;
     // Before the start, for the first call may come before it is over.
     let unreported = turn.run_token.as_ref().filter(|_| !backend.reports_tool_calls());
     let calls = unreported.map(|token| token.report_calls());
-    let events = backend.start(prepared.request).await?;
-    // Visitors have no previews.
-    if principal.caller != Caller::Widget {
-        platform.latest.remember(whose(&turn.context), turn.prompt.prefix_hashes(&sections));
+    // What there is to tell is made once the request is on its way, while the backend is at work.
+    let told = future::lazy(|_| {
+        let summary = json!({
+            "requestSha256": payload.sha256(),
+            "stablePrefixBytes": turn.prompt.stable_prefix_bytes(),
+            "promptTokens": turn.prompt.tokens().total(),
+            "backend": turn.choice.kind(),
+        });
+        // Visitors have no previews.
+        let has_previews = principal.caller != Caller::Widget;
+        (summary, has_previews.then(|| turn.prompt.prefix_hashes(payload.sections())))
+    });
+    let (events, (summary, prefix)) = future::join(backend.start(prepared.request), told).await;
+    let events = events?;
+    if let Some(prefix) = prefix {
+        platform.latest.remember(whose(&turn.context), prefix);
     }
     let audience = match principal.caller {
         Caller::Widget => Audience::Visitor,

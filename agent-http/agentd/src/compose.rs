@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent_core::backend::EmbeddedBackend;
+use agent_core::backend::{EmbeddedBackend, KeptModels};
 use agent_core::budget::BpeCounter;
 use agent_core::clock::SystemClock;
 use agent_core::context::{
@@ -151,8 +151,9 @@ fn platform(
         prefer_ollama: config.server.ollama.preferred,
         local,
     };
-    let embedded =
-        EmbeddedBackend::new(models).with_tools(tools.clone()).with_limits(config.server.tool_loop);
+    let embedded = EmbeddedBackend::new(KeptModels::new(models))
+        .with_tools(tools.clone())
+        .with_limits(config.server.tool_loop);
     let own_runtime = config.runtime_url.clone().map(|url| (url, config.runtime_secret.clone()));
     let agent_server = AgentServerBackend {
         outbound: outbound.clone(),
