@@ -34,6 +34,7 @@
 //! - Occurrences that come due while one is under way, or that passed while nobody was there, are counted by
 //!   arithmetic and not kept one by one: a job has the same size whatever it missed.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -287,8 +288,8 @@ impl NewJob {
 pub struct Job {
     /// A UUID of version 7, so that jobs sort by the time of their making.
     pub id: String,
-    /// What is to be done, and for whom.
-    pub payload: JobPayload,
+    /// What is to be done, and for whom. Shared, since it stays as it is for as long as there is the job.
+    pub payload: Arc<JobPayload>,
     /// When.
     pub schedule: Schedule,
     /// What becomes of occurrences that nobody was there to deliver.
@@ -340,7 +341,7 @@ impl Job {
         let scheduled_for = first.unwrap_or(now);
         Self {
             id: crate::new_id(),
-            payload: new.payload,
+            payload: new.payload.into(),
             schedule: new.schedule,
             misfire: new.misfire,
             overlap: new.overlap,

@@ -1,5 +1,7 @@
 //! Jobs as they travel between the scheduler and the application.
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -15,7 +17,7 @@ pub struct JobView {
     /// Where it stands.
     pub state: JobState,
     /// What is to be done, and for whom.
-    pub payload: JobPayload,
+    pub payload: Arc<JobPayload>,
     /// When.
     pub schedule: Schedule,
     /// When the next attempt is due, or was for a job that is final: RFC 3339 in UTC with milliseconds.
@@ -56,7 +58,7 @@ impl From<&Job> for JobView {
 pub struct Delivery {
     /// What is to be done, and for whom.
     #[serde(flatten)]
-    pub payload: JobPayload,
+    pub payload: Arc<JobPayload>,
     /// The job's id.
     pub job_id: String,
     /// Which occurrence of it, from 1.

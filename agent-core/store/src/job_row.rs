@@ -145,7 +145,7 @@ pub(crate) fn parse(id: &str, body: &str, progress: Option<&str>) -> Result<Job,
     let progress: Progress<'_> = serde_json::from_str(progress.unwrap_or(body)).map_err(malformed)?;
     Ok(Job {
         id: id.to_owned(),
-        payload: asked.payload.into_owned(),
+        payload: asked.payload.into_owned().into(),
         schedule: asked.schedule.into_owned(),
         misfire: asked.misfire,
         overlap: asked.overlap,

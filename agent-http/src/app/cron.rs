@@ -171,7 +171,7 @@ fn remembered(link: Link, now: Timestamp) -> Option<Delivery> {
     let told = link.told?;
     let job = told.job.filter(|job| job.execute_at <= now)?;
     Some(Delivery {
-        payload: told.assignment.payload(),
+        payload: told.assignment.payload().into(),
         job_id: job.job_id,
         occurrence: job.occurrence?,
         scheduled_for: job.execute_at,

@@ -1,6 +1,7 @@
 //! Finding jobs, counting them, and what happens to many at once.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use futures_util::future::join;
 use jiff::Timestamp;
@@ -119,12 +120,12 @@ pub(super) async fn filters_hold(store: &dyn JobStore) {
     let mut jobs = in_all_states(store, "acme").await;
     jobs.extend(in_all_states(store, "other").await);
     let mut more: Vec<Job> = (0..4).map(|_| once("acme", 10)).collect();
-    more[0].payload.user_id = "bob".to_owned();
-    more[1].payload.tool_id = Some("report".to_owned());
-    more[2].payload.assignment_id = Some("daily".to_owned());
-    more[3].payload.assignment_id = Some("daily".to_owned());
-    more[3].payload.user_id = "bob".to_owned();
-    more[3].payload.tool_id = None;
+    Arc::make_mut(&mut more[0].payload).user_id = "bob".to_owned();
+    Arc::make_mut(&mut more[1].payload).tool_id = Some("report".to_owned());
+    Arc::make_mut(&mut more[2].payload).assignment_id = Some("daily".to_owned());
+    Arc::make_mut(&mut more[3].payload).assignment_id = Some("daily".to_owned());
+    Arc::make_mut(&mut more[3].payload).user_id = "bob".to_owned();
+    Arc::make_mut(&mut more[3].payload).tool_id = None;
     insert(store, &more).await;
     jobs.extend(more);
 
@@ -155,7 +156,7 @@ pub(super) async fn all_that_are_meant_are_cancelled(store: &dyn JobStore) {
     let jobs = in_all_states(store, "acme").await;
     let others = in_all_states(store, "other").await;
     let mut theirs = once("acme", 10);
-    theirs.payload.tool_id = Some("report".to_owned());
+    Arc::make_mut(&mut theirs.payload).tool_id = Some("report".to_owned());
     insert(store, std::slice::from_ref(&theirs)).await;
     let filter = JobFilter { tool: Some("remind".to_owned()), ..within(of_company("acme")) };
     let cancelled = done("cancel", store.cancel_all(&filter, at(50)).await);

@@ -68,7 +68,9 @@ impl JobStore for Defective {
         for job in &mut jobs {
             match (self.defect, &mut job.idempotency) {
                 (Defect::ForgetsKeys, key) => *key = None,
-                (Defect::SharesKeysOfCompanies, Some(_)) => job.payload.company_id = "shared".to_owned(),
+                (Defect::SharesKeysOfCompanies, Some(_)) => {
+                    Arc::make_mut(&mut job.payload).company_id = "shared".to_owned()
+                }
                 _ => {}
             }
         }

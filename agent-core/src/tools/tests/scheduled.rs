@@ -38,7 +38,7 @@ impl FakePulse {
     }
 
     fn payloads(&self) -> Vec<JobPayload> {
-        self.jobs.lock().expect("unpoisoned").values().map(|job| job.payload.clone()).collect()
+        self.jobs.lock().expect("unpoisoned").values().map(|job| JobPayload::clone(&job.payload)).collect()
     }
 }
 
@@ -48,7 +48,7 @@ impl Pulse for FakePulse {
         let schedule =
             request.schedule.resolve(now()).map_err(|error| PulseError::Invalid(error.to_string()))?;
         let job = Job::new(NewJob::new(request.payload.clone(), schedule), now());
-        self.touched.lock().expect("unpoisoned").push(job.payload.clone());
+        self.touched.lock().expect("unpoisoned").push(JobPayload::clone(&job.payload));
         let scheduled = Scheduled { job_id: job.id.clone(), execute_at: job.due };
         self.jobs.lock().expect("unpoisoned").insert(job.id.clone(), job);
         Ok(scheduled)
@@ -63,7 +63,7 @@ impl Pulse for FakePulse {
         let mut jobs = self.jobs.lock().expect("unpoisoned");
         let job = jobs.get_mut(id).filter(|job| scope.contains(job)).ok_or(PulseError::NotFound)?;
         *job = job.clone().step(Step::Cancel, now()).expect("it can").job;
-        self.touched.lock().expect("unpoisoned").push(job.payload.clone());
+        self.touched.lock().expect("unpoisoned").push(JobPayload::clone(&job.payload));
         Ok(Cancelled::default())
     }
 

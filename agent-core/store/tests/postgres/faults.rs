@@ -160,7 +160,7 @@ async fn a_full_disk_is_said_and_passes(cluster: &Cluster) {
         let mut job = job("acme", n as i64);
         // Nothing that could be made smaller.
         let letters = (0..1200).map(|_| agent_core::new_id()).collect::<String>();
-        job.payload.message = Some(letters);
+        Arc::make_mut(&mut job.payload).message = Some(letters);
         job
     };
     let mut stored: Vec<Job> = Vec::new();

@@ -1,3 +1,4 @@
+use std::sync::Arc;
 use std::time::Duration;
 
 use agent_core::job::{
@@ -35,7 +36,7 @@ pub(super) fn job(company: &str, seconds: i64) -> Job {
 
 fn of_size(company: &str, bytes: usize) -> Job {
     let mut job = job(company, 1);
-    job.payload.message = Some("x".repeat(bytes));
+    Arc::make_mut(&mut job.payload).message = Some("x".repeat(bytes));
     job
 }
 

@@ -15,7 +15,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent_core::job::Delivery;
+use agent_core::job::{Delivery, JobPayload};
 use agent_core::pulse::occurrence::{self, Claim, Claimed, Mark, Work};
 use agent_core::pulse::{JobRequest, PulseError, assignment};
 use agent_core::records::{StoreError, Write};
@@ -167,7 +167,7 @@ async fn commit(app: &App, claim: &Claim, mut writes: Vec<Write>) -> Result<(), 
 /// The job that a tool's result asks for, if it can be.
 fn wanted(app: &App, delivery: &Delivery, output: &ToolOutput) -> Option<JobRequest> {
     let FollowUp { delay_ms, execute_at, arguments } = output.wanted_follow_up()?;
-    let mut payload = delivery.payload.clone();
+    let mut payload = JobPayload::clone(&delivery.payload);
     payload.arguments = arguments.or(payload.arguments);
     let schedule = ScheduleSpec {
         delay_ms: delay_ms.map(|delay| delay.max(SHORTEST_DELAY_MS)),
