@@ -9,7 +9,9 @@ use agent_core::token::WIDGET_USER;
 use agent_core::tool::Caller;
 use agent_core::turn::Principal;
 use jsonwebtoken::{Algorithm, DecodingKey, Validation};
+use quick_cache::sync::Cache;
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
 use super::hmac;
 
@@ -22,35 +24,49 @@ const LEEWAY: Duration = Duration::from_secs(30);
 /// The longest token that is looked at, in bytes.
 const MAX_TOKEN_BYTES: usize = 8192;
 
-#[derive(Serialize, Deserialize)]
+/// How many sessions that have been checked are remembered. The least used give way, and are checked again.
+const REMEMBERED: usize = 10_000;
+
+#[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Claims {
     sub: String,
     company_id: String,
+    /// RFC 7519's `NumericDate`, which may have a fraction.
+    exp: f64,
 }
 
 #[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
 struct Minted<'a> {
-    #[serde(flatten)]
-    claims: &'a Claims,
+    sub: &'a str,
+    company_id: &'a str,
     aud: &'static str,
     iat: u64,
     exp: u64,
 }
 
-impl Claims {
-    /// Whether both are identifiers. No session's user may be called like a widget's visitor.
-    fn are_ids(&self) -> bool {
-        let is_id =
-            |id: &str| !id.trim().is_empty() && id.len() <= MAX_ID_BYTES && !id.chars().any(char::is_control);
-        is_id(&self.sub) && is_id(&self.company_id) && !self.sub.starts_with(WIDGET_USER)
-    }
+/// Whether both are identifiers. No session's user may be called like a widget's visitor.
+fn are_ids(user_id: &str, company_id: &str) -> bool {
+    let is_id =
+        |id: &str| !id.trim().is_empty() && id.len() <= MAX_ID_BYTES && !id.chars().any(char::is_control);
+    is_id(user_id) && is_id(company_id) && !user_id.starts_with(WIDGET_USER)
+}
+
+/// A token that has been checked. It speaks for the same user until it expires.
+#[derive(Clone)]
+struct Session {
+    principal: Principal,
+    /// In seconds since the epoch.
+    expires: f64,
 }
 
 /// Checks session tokens under one secret.
 pub(super) struct Verifier {
     key: DecodingKey,
     validation: Validation,
+    /// By the tokens' digests, so that none can be read from this memory.
+    checked: Cache<[u8; 32], Session>,
 }
 
 impl fmt::Debug for Verifier {
@@ -68,7 +84,8 @@ impl Verifier {
         validation.set_audience(&[AUDIENCE]);
         validation.validate_nbf = true;
         validation.leeway = LEEWAY.as_secs();
-        Self { key: DecodingKey::from_secret(secret.expose().as_bytes()), validation }
+        let key = DecodingKey::from_secret(secret.expose().as_bytes());
+        Self { key, validation, checked: Cache::new(REMEMBERED) }
     }
 
     /// Who a token speaks for, if it holds.
@@ -76,6 +93,19 @@ impl Verifier {
         if token.len() > MAX_TOKEN_BYTES {
             return None;
         }
+        let digest = Sha256::digest(token).into();
+        if let Some(session) = self.checked.get(&digest) {
+            if !has_expired(session.expires) {
+                return Some(session.principal);
+            }
+            self.checked.remove(&digest);
+        }
+        let session = self.check(token)?;
+        self.checked.insert(digest, session.clone());
+        Some(session.principal)
+    }
+
+    fn check(&self, token: &str) -> Option<Session> {
         let claims = match jsonwebtoken::decode::<Claims>(token, &self.key, &self.validation) {
             Ok(token) => token.claims,
             Err(error) => {
@@ -84,13 +114,15 @@ impl Verifier {
                 return None;
             }
         };
-        claims.are_ids().then_some(Principal {
-            user_id: claims.sub,
-            company_id: claims.company_id,
-            caller: Caller::Session,
-            agent_id: None,
-        })
+        let Claims { sub: user_id, company_id, exp: expires } = claims;
+        are_ids(&user_id, &company_id)
+            .then(|| Session { principal: Principal::new(user_id, company_id, Caller::Session), expires })
     }
+}
+
+fn has_expired(expires: f64) -> bool {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    expires < (now.as_secs_f64() - LEEWAY.as_secs_f64())
 }
 
 fn reason(kind: &jsonwebtoken::errors::ErrorKind) -> &'static str {
@@ -131,12 +163,54 @@ pub fn mint_session(
     company_id: &str,
     ttl: Duration,
 ) -> Result<String, MintError> {
-    let claims = Claims { sub: user_id.to_owned(), company_id: company_id.to_owned() };
-    if !claims.are_ids() {
+    if !are_ids(user_id, company_id) {
         return Err(MintError::InvalidId);
     }
     let iat = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let exp = iat.checked_add(ttl.as_secs()).filter(|exp| *exp <= i64::MAX as u64);
-    let minted = Minted { claims: &claims, aud: AUDIENCE, iat, exp: exp.ok_or(MintError::InvalidTtl)? };
+    let exp = exp.ok_or(MintError::InvalidTtl)?;
+    let minted = Minted { sub: user_id, company_id, aud: AUDIENCE, iat, exp };
     Ok(hmac::sign(secret, &minted))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn verifier() -> (Secret, Verifier) {
+        let secret = Secret::new("session-secret-0");
+        let verifier = Verifier::new(&secret);
+        (secret, verifier)
+    }
+
+    fn ann(expires: f64) -> Session {
+        Session { principal: Principal::new("ann", "acme", Caller::Session), expires }
+    }
+
+    #[test]
+    fn a_token_is_checked_once_and_remembered_by_its_digest() {
+        let (secret, verifier) = verifier();
+        let token = mint_session(&secret, "ann", "acme", Duration::from_secs(600)).expect("a token");
+        for _ in 0..2 {
+            assert_eq!(verifier.verify(&token), Some(ann(0.0).principal));
+            assert_eq!(verifier.checked.len(), 1);
+        }
+        // Nothing but the memory can say whom this one speaks for.
+        verifier.checked.insert(Sha256::digest("no token").into(), ann(f64::MAX));
+        assert_eq!(verifier.verify("no token"), Some(ann(0.0).principal));
+        assert_eq!(verifier.verify("another"), None);
+        assert_eq!(verifier.checked.len(), 2, "what is refused is not remembered");
+    }
+
+    #[test]
+    fn what_is_remembered_expires_with_its_token() {
+        let (_, verifier) = verifier();
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after the epoch").as_secs_f64();
+        let leeway = LEEWAY.as_secs_f64();
+        for (expires, holds) in [(now - leeway - 1.0, false), (now - leeway + 600.0, true)] {
+            verifier.checked.insert(Sha256::digest("a token").into(), ann(expires));
+            assert_eq!(verifier.verify("a token").is_some(), holds);
+            assert_eq!(verifier.checked.len(), usize::from(holds));
+        }
+    }
 }
