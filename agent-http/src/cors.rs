@@ -92,8 +92,18 @@ pub fn normal_origin(text: &str) -> Option<String> {
 pub struct Withheld;
 
 fn finish(mut response: Response<ResponseBody>) -> Response<ResponseBody> {
-    vary(response.headers_mut());
-    withhold(response)
+    let is_withheld = response.extensions().get::<Withheld>().is_some();
+    let headers = response.headers_mut();
+    vary(headers);
+    if is_withheld {
+        headers.remove(ACCESS_CONTROL_ALLOW_ORIGIN);
+        headers.remove(ACCESS_CONTROL_ALLOW_CREDENTIALS);
+    }
+    if !headers.contains_key(ACCESS_CONTROL_ALLOW_ORIGIN) {
+        // Whom nothing is shown, nothing is exposed to.
+        headers.remove(ACCESS_CONTROL_EXPOSE_HEADERS);
+    }
+    response
 }
 
 /// What every answer depends on.
@@ -114,17 +124,6 @@ fn vary(headers: &mut HeaderMap) {
         HeaderValue::from_maybe_shared(Bytes::from(line)).expect("a list of headers' values is one")
     };
     headers.insert(VARY, value);
-}
-
-fn withhold(mut response: Response<ResponseBody>) -> Response<ResponseBody> {
-    if response.extensions().get::<Withheld>().is_some() {
-        for name in
-            [ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_ALLOW_CREDENTIALS, ACCESS_CONTROL_EXPOSE_HEADERS]
-        {
-            response.headers_mut().remove(name);
-        }
-    }
-    response
 }
 
 /// What [`layer`] makes.

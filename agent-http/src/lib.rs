@@ -46,6 +46,7 @@ pub mod backend;
 pub mod config;
 pub mod cors;
 pub mod error;
+mod keep_alive;
 pub mod lines;
 #[cfg(test)]
 mod loopback;

@@ -10,6 +10,7 @@ use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
 
 use futures_util::task::AtomicWaker;
 use http::{Request, Response};
@@ -19,6 +20,7 @@ use hyper::client::conn::{TrySendError, http1};
 use super::connect::Io;
 use super::pool::{Origin, Pool};
 use super::request::Segments;
+use crate::keep_alive;
 
 /// How often the connection is polled for wakes that came while it was polled, before the task yields.
 const ROUNDS: usize = 2;
@@ -34,6 +36,8 @@ pub(super) struct Connection {
     origin: Origin,
     /// Weak, because the pool owns its idle connections.
     pool: Weak<Pool>,
+    /// How long the other side keeps it without a request, where it has said so.
+    kept_for: Option<Duration>,
 }
 
 impl Connection {
@@ -41,7 +45,7 @@ impl Connection {
         let (sender, driver) = http1::handshake(io).await?;
         let wakes = Arc::new(Wakes::default());
         let waker = Waker::from(wakes.clone());
-        Ok(Self { sender, driver: Some(Box::new(driver)), wakes, waker, origin, pool })
+        Ok(Self { sender, driver: Some(Box::new(driver)), wakes, waker, origin, pool, kept_for: None })
     }
 
     /// Sends a request and waits for the response head. A request of which nothing was sent is in
@@ -51,7 +55,9 @@ impl Connection {
         request: Request<Segments>,
     ) -> Result<Response<Incoming>, TrySendError<Request<Segments>>> {
         let mut response = pin!(self.sender.try_send_request(request));
-        poll_fn(|cx| self.poll_with(cx, |cx| response.as_mut().poll(cx))).await
+        let response = poll_fn(|cx| self.poll_with(cx, |cx| response.as_mut().poll(cx))).await?;
+        self.kept_for = keep_alive::announced(response.headers());
+        Ok(response)
     }
 
     /// Polls what comes of this connection, and the connection for it, until neither gets further.
@@ -103,7 +109,7 @@ impl Connection {
         if let Some(pool) = self.pool.upgrade() {
             // An idle connection keeps no finished task alive.
             self.wakes.task.take();
-            pool.put(self.origin.clone(), self);
+            pool.put(self.origin.clone(), self.kept_for, self);
         }
     }
 }

@@ -14,6 +14,10 @@ use super::connection::Connection;
 /// How many idle connections are kept in all, since requests may name any number of hosts.
 const MAX_IDLE: usize = 1024;
 
+/// How much sooner than the other side this one lets go of a connection: its request is still under way when the other
+/// side counts.
+const MARGIN: Duration = Duration::from_secs(1);
+
 /// What a connection can be reused for: scheme, host and port, and the runtime that watches its socket, as another
 /// one would only pass on each wake.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -50,6 +54,13 @@ struct Kept {
 struct Idle {
     connection: Connection,
     since: Instant,
+    max_age: Duration,
+}
+
+impl Idle {
+    fn is_fresh(&self) -> bool {
+        self.since.elapsed() < self.max_age
+    }
 }
 
 impl Pool {
@@ -60,15 +71,17 @@ impl Pool {
     /// The newest connection to `origin` that the other side has not closed.
     pub(super) fn take(&self, origin: &Origin) -> Option<Connection> {
         loop {
-            let Idle { mut connection, since } = self.kept().pop(origin)?;
-            if since.elapsed() < self.max_age && connection.is_reusable() {
-                return Some(connection);
+            let mut idle = self.kept().pop(origin)?;
+            if idle.is_fresh() && idle.connection.is_reusable() {
+                return Some(idle.connection);
             }
         }
     }
 
-    /// Keeps a connection that can take another request, if there is room.
-    pub(super) fn put(self: &Arc<Self>, origin: Origin, connection: Connection) {
+    /// Keeps a connection that can take another request, if there is room, for less than `kept_for`, which is how
+    /// long the other side keeps it: a request that meets its closing may have been answered or not, so it could
+    /// not be sent again.
+    pub(super) fn put(self: &Arc<Self>, origin: Origin, kept_for: Option<Duration>, connection: Connection) {
         // Without a runtime nobody would sweep.
         let Ok(runtime) = Handle::try_current() else { return };
         let mut kept = self.kept();
@@ -77,7 +90,9 @@ impl Pool {
             return;
         }
         kept.count += 1;
-        kept.idle.entry(origin).or_default().push_back(Idle { connection, since: Instant::now() });
+        let theirs = kept_for.map_or(Duration::MAX, |kept_for| kept_for.saturating_sub(MARGIN));
+        let idle = Idle { connection, since: Instant::now(), max_age: self.max_age.min(theirs) };
+        kept.idle.entry(origin).or_default().push_back(idle);
         if !kept.sweeping {
             kept.sweeping = true;
             runtime.spawn(sweep(Arc::downgrade(self), self.max_age));
@@ -89,7 +104,7 @@ impl Pool {
         let mut kept = self.kept();
         let mut count = 0;
         kept.idle.retain(|_, idle| {
-            idle.retain(|idle| idle.since.elapsed() < self.max_age);
+            idle.retain(Idle::is_fresh);
             count += idle.len();
             !idle.is_empty()
         });

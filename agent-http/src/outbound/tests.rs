@@ -4,6 +4,7 @@ mod names;
 
 use std::error::Error;
 use std::future::Future;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use agent_core::error::FailureKind;
 use agent_core::role::Secret;
@@ -366,6 +367,34 @@ async fn what_has_arrived_is_read_without_waiting() {
         assert_eq!(read.unwrap().unwrap(), chunk);
     }
     assert!(body.next().now_or_never().expect("the end has arrived").is_none());
+}
+
+#[tokio::test]
+async fn a_connection_is_kept_for_less_long_than_the_other_side_keeps_it() {
+    for (announced, connections) in [("timeout=1", 2), ("timeout=0", 2), ("timeout=60", 1), ("max=9", 1)] {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = Url::parse(&format!("http://{}/", listener.local_addr().unwrap())).unwrap();
+        let accepted = Arc::new(AtomicUsize::new(0));
+        let counted = accepted.clone();
+        tokio::spawn(async move {
+            loop {
+                let mut stream = listener.accept().await.unwrap().0;
+                counted.fetch_add(1, Ordering::Relaxed);
+                tokio::spawn(async move {
+                    loop {
+                        read_request(&mut stream).await;
+                        let answer = format!("HTTP/1.1 204 No Content\r\nkeep-alive: {announced}\r\n\r\n");
+                        stream.write_all(answer.as_bytes()).await.unwrap();
+                    }
+                });
+            }
+        });
+        let outbound = outbound("");
+        for _ in 0..2 {
+            outbound.post(&url, Trust::Operator).unwrap().send().await.unwrap();
+        }
+        assert_eq!(accepted.load(Ordering::Relaxed), connections, "{announced}");
+    }
 }
 
 #[tokio::test]

@@ -11,6 +11,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use http::header::HeaderValue;
 use hyper::server::conn::http1;
 use hyper_util::rt::TokioTimer;
 use socket2::{SockRef, TcpKeepalive};
@@ -20,6 +21,7 @@ use tokio::sync::{OwnedSemaphorePermit, watch};
 use super::exchange::Exchanges;
 use super::guard::Guard;
 use super::{HttpService, ServeLimits, Workers};
+use crate::keep_alive;
 
 /// hyper's smallest buffer; it refuses a smaller one by panicking.
 const SMALLEST_BUFFER: usize = 8 * 1024;
@@ -32,6 +34,7 @@ pub(super) struct Connections<S> {
     service: Arc<S>,
     limits: Arc<ServeLimits>,
     protocol: Arc<http1::Builder>,
+    keep_alive: Option<HeaderValue>,
     draining: watch::Receiver<()>,
     workers: Option<Workers>,
 }
@@ -52,8 +55,9 @@ impl<S: HttpService> Connections<S> {
             .max_header_size(limits.head_bytes)
             // The same number bounds what is buffered for a client that reads slowly.
             .max_buf_size(limits.head_bytes.max(SMALLEST_BUFFER));
+        let keep_alive = keep_alive::announcement(limits.head_read);
         let (service, limits, protocol) = (Arc::new(service), Arc::new(limits), Arc::new(protocol));
-        Self { service, limits, protocol, draining, workers }
+        Self { service, limits, protocol, keep_alive, draining, workers }
     }
 
     /// Serves `stream` in a task that keeps `slot` until it ends.
@@ -63,10 +67,11 @@ impl<S: HttpService> Connections<S> {
         }
         let (service, protocol) = (self.service.clone(), self.protocol.clone());
         let (write_stall, draining) = (self.limits.write_stall, self.draining.clone());
+        let keep_alive = self.keep_alive.clone();
         let serve = move |stream| {
             let unread = Arc::new(AtomicBool::new(false));
             let guard = Guard::new(stream, write_stall, unread.clone());
-            let exchanges = Exchanges::new(service, peer, unread);
+            let exchanges = Exchanges::new(service, peer, unread, keep_alive);
             // Futures keep what they were made of beside what they are at. Boxed before, a connection is there once.
             let connection = Box::pin(protocol.serve_connection(guard, exchanges));
             AssertUnwindSafe(drive(connection, draining)).catch_unwind().map(move |ended| {

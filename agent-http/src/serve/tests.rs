@@ -231,6 +231,19 @@ async fn silent_slow_and_idle_connections_are_closed() {
 }
 
 #[tokio::test]
+async fn answers_say_how_long_an_idle_connection_is_kept() {
+    let server = Server::start(ServeLimits::default(), hello).await;
+    let mut stream = server.connect().await;
+    stream.write_all(get("/").as_bytes()).await.expect("sent");
+    let kept = read_until(&mut stream, "hello").await;
+    assert!(kept.contains("\r\nkeep-alive: timeout=10\r\n"), "{kept}");
+    let ended = server.exchange(closing("/")).await;
+    assert!(ended.ends_with("hello"), "{ended}");
+    // That it is not kept at all is said by hyper, and comes first.
+    assert!(ended.contains("\r\nconnection: close\r\n"), "{ended}");
+}
+
+#[tokio::test]
 async fn connections_over_the_limit_wait_for_a_place() {
     let limits = ServeLimits { connections: 1, ..ServeLimits::default() };
     let server = Server::start(limits, hello).await;

@@ -1,0 +1,54 @@
+//! The header `Keep-Alive` (RFC 2068, section 19.7.1.1), by which a server says how long it keeps an idle connection.
+//!
+//! Without it, a request may meet the closing of the connection that it is sent on, and nobody knows whether it was
+//! read.
+
+use std::time::Duration;
+
+use http::HeaderMap;
+use http::header::{HeaderName, HeaderValue};
+
+/// The header's name.
+pub(crate) const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
+
+/// The header of a server that keeps idle connections for so long; none for less than a second, which it cannot say.
+pub(crate) fn announcement(idle: Duration) -> Option<HeaderValue> {
+    let seconds = idle.as_secs();
+    (seconds > 0).then(|| format!("timeout={seconds}").try_into().expect("a word and digits"))
+}
+
+/// How long the other side keeps an idle connection, where it says so.
+pub(crate) fn announced(headers: &HeaderMap) -> Option<Duration> {
+    let parameters = headers.get(KEEP_ALIVE)?.to_str().ok()?.split(',');
+    let mut named = parameters.filter_map(|parameter| parameter.split_once('='));
+    let (_, seconds) = named.find(|(name, _)| name.trim().eq_ignore_ascii_case("timeout"))?;
+    seconds.trim().parse().ok().map(Duration::from_secs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_announced_is_read_and_what_is_unclear_is_not() {
+        let read = |text: &str| {
+            announced(&HeaderMap::from_iter([(KEEP_ALIVE, HeaderValue::try_from(text).expect("a header"))]))
+        };
+        for (text, seconds) in [
+            ("timeout=5", Some(5)),
+            ("max=100, Timeout = 60", Some(60)),
+            ("timeout=0,max=1", Some(0)),
+            ("timeout", None),
+            ("timeout=-1", None),
+            ("timeout=soon", None),
+            ("max=5", None),
+            ("", None),
+        ] {
+            assert_eq!(read(text), seconds.map(Duration::from_secs), "{text}");
+        }
+        assert_eq!(announced(&HeaderMap::new()), None);
+        let ours = announcement(Duration::from_millis(10_900)).expect("it can be said");
+        assert_eq!(read(ours.to_str().expect("text")), Some(Duration::from_secs(10)));
+        assert_eq!(announcement(Duration::from_millis(999)), None);
+    }
+}
