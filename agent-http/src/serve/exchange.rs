@@ -17,12 +17,14 @@ use http::header::{CONNECTION, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
 use http_body::{Frame, SizeHint};
 use hyper::body::Incoming;
+use tokio::runtime::Handle;
 use tower::ServiceExt;
 use tracing::{Instrument, Span};
 
 use super::target::check_target;
 use super::{Body, BodyError, HttpService, Peer, ResponseBody};
 use crate::error::HttpError;
+use crate::keep_alive::KEEP_ALIVE;
 use crate::metrics::InFlight;
 use crate::request::RequestId;
 
@@ -35,11 +37,18 @@ pub(super) struct Exchanges<S> {
     service: Arc<S>,
     peer: SocketAddr,
     unread: Arc<AtomicBool>,
+    /// How long the connection is kept between them, as its answers say.
+    keep_alive: Option<HeaderValue>,
 }
 
 impl<S> Exchanges<S> {
-    pub(super) fn new(service: Arc<S>, peer: SocketAddr, unread: Arc<AtomicBool>) -> Self {
-        Self { service, peer, unread }
+    pub(super) fn new(
+        service: Arc<S>,
+        peer: SocketAddr,
+        unread: Arc<AtomicBool>,
+        keep_alive: Option<HeaderValue>,
+    ) -> Self {
+        Self { service, peer, unread, keep_alive }
     }
 }
 
@@ -52,12 +61,15 @@ impl<S: HttpService> hyper::service::Service<Request<Incoming>> for Exchanges<S>
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let request = request.map(|incoming| Body::from_connection(incoming, self.unread.clone()));
-        let unread = self.unread.clone();
+        let (unread, keep_alive) = (self.unread.clone(), self.keep_alive.clone());
         let exchange = exchange(request, S::clone(&self.service), self.peer).map(move |mut response| {
             // hyper closes a connection whose request's body is still under way, and does not say so. A
             // client that is not told sends its next request into the closing connection.
             if unread.load(Ordering::Relaxed) {
                 response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            }
+            if let Some(keep_alive) = keep_alive.filter(|_| !response.headers().contains_key(CONNECTION)) {
+                response.headers_mut().insert(KEEP_ALIVE, keep_alive);
             }
             Ok(response)
         });
@@ -96,7 +108,7 @@ async fn exchange<S: HttpService>(
     response.headers_mut().insert(RequestId::HEADER, id.into());
     access.status = Some(response.status());
     access.in_flight = response.extensions_mut().remove();
-    response.map(|inner| ObservedBody { inner, access })
+    response.map(|inner| ObservedBody { inner, access: Some(access) })
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -115,10 +127,11 @@ impl From<Box<dyn Any + Send>> for Panic {
     }
 }
 
-/// The response's body inside its request's span. The access-log line is written when it ends or is dropped.
+/// The response's body inside its request's span. The access-log line is written after it has gone.
 pub(super) struct ObservedBody {
     inner: ResponseBody,
-    access: Access,
+    /// Until the drop.
+    access: Option<Access>,
 }
 
 impl http_body::Body for ObservedBody {
@@ -130,12 +143,13 @@ impl http_body::Body for ObservedBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let this = &mut *self;
-        let frame = ready!(this.access.span.in_scope(|| Pin::new(&mut this.inner).poll_frame(cx)));
+        let Some(access) = &mut this.access else { return Poll::Ready(None) };
+        let frame = ready!(access.span.in_scope(|| Pin::new(&mut this.inner).poll_frame(cx)));
         match &frame {
-            None => this.access.complete = true,
+            None => access.complete = true,
             Some(Ok(_)) => {}
             Some(Err(error)) => {
-                this.access.span.in_scope(|| tracing::warn!(%error, "the response body failed"));
+                access.span.in_scope(|| tracing::warn!(%error, "the response body failed"));
             }
         }
         Poll::Ready(frame)
@@ -153,8 +167,15 @@ impl http_body::Body for ObservedBody {
 impl Drop for ObservedBody {
     fn drop(&mut self) {
         use http_body::Body as _;
+        let Some(mut access) = self.access.take() else { return };
         // hyper does not poll a body that says that it has ended.
-        self.access.complete |= self.inner.is_end_stream();
+        access.complete |= self.inner.is_end_stream();
+        access.in_flight = None;
+        // A body goes before its last bytes are written, and they do not wait for the log: the line comes after
+        // them, or now where nothing runs any more that could write it.
+        if let Ok(runtime) = Handle::try_current() {
+            runtime.spawn(async move { drop(access) });
+        }
     }
 }
 

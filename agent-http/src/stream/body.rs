@@ -21,9 +21,10 @@ const FULL_BYTES: usize = 64 * 1024;
 /// The body of an answer: a run under way, or a whole text.
 ///
 /// What is in hand is written at the first `Pending`: a source that has more ready, such as an upstream
-/// body that is driven by this task, gives it before that.
+/// body that is driven by this task, gives it before that. The first piece of the answer is not kept waiting for
+/// what else is ready: it is written by itself.
 ///
-/// It never fails: a run's failure is an event. Between frames it holds no buffer, and while the
+/// It never fails: a run's failure is an event. While it waits for the run it holds no buffer, and while the
 /// connection does not ask for frames it does not ask the run for events.
 pub struct StreamBody {
     run: Option<Run>,
@@ -33,11 +34,23 @@ pub struct StreamBody {
 struct Run {
     events: Watched,
     encoder: Encoder,
+    first: FirstPiece,
+}
+
+/// How far the first piece of the answer has come.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum FirstPiece {
+    /// It is still to come.
+    Awaited,
+    /// It was handed to the connection, which writes once there is nothing more to be had.
+    HandedOut,
+    /// It was written.
+    Written,
 }
 
 impl StreamBody {
     pub(super) fn new(events: Watched, encoder: Encoder) -> Self {
-        Self { run: Some(Run { events, encoder }), buffer: Vec::new() }
+        Self { run: Some(Run { events, encoder, first: FirstPiece::Awaited }), buffer: Vec::new() }
     }
 
     /// A body that is known whole.
@@ -63,20 +76,40 @@ impl Body for StreamBody {
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         let this = &mut *self;
         while this.buffer.len() < FULL_BYTES {
-            let Some(Run { events, encoder }) = &mut this.run else { break };
+            let Some(Run { events, encoder, first }) = &mut this.run else { break };
             match events.poll_event(cx) {
                 Poll::Ready(Some(event)) => {
                     if this.buffer.capacity() == 0 {
                         this.buffer.reserve(INITIAL_BYTES);
                     }
                     encoder.encode(&event, &mut this.buffer);
+                    match *first {
+                        FirstPiece::Awaited if event.delta().is_some() => {
+                            *first = FirstPiece::HandedOut;
+                            break;
+                        }
+                        FirstPiece::HandedOut => {
+                            // There is more at once. It follows when the connection has written.
+                            *first = FirstPiece::Written;
+                            cx.waker().wake_by_ref();
+                            return Poll::Pending;
+                        }
+                        FirstPiece::Awaited | FirstPiece::Written => {}
+                    }
                 }
                 Poll::Ready(None) => {
                     encoder.finish(&mut this.buffer);
                     this.run = None;
                 }
-                Poll::Pending if this.buffer.is_empty() => ready!(events.poll_silence(cx)),
-                Poll::Pending => break,
+                Poll::Pending => {
+                    if *first == FirstPiece::HandedOut {
+                        *first = FirstPiece::Written;
+                    }
+                    if !this.buffer.is_empty() {
+                        break;
+                    }
+                    ready!(events.poll_silence(cx));
+                }
             }
         }
         this.take_frame()

@@ -1,6 +1,8 @@
 //! Events to bytes, one encoder a framing, appended to the buffer that is about to be written.
 
-use agent_core::event::Event;
+use std::mem::{self, Discriminant};
+
+use agent_core::event::{Event, Id};
 use serde::Serialize;
 
 use super::ui_message::UiMessage;
@@ -9,20 +11,20 @@ use super::ui_message::UiMessage;
 #[derive(Debug)]
 pub(super) enum Encoder {
     /// One event a line.
-    Ndjson,
+    Ndjson(Lead),
     /// Frames with their event's number.
-    Sse { next: u64 },
+    Sse { next: u64, lead: Lead },
     /// The AI SDK's chunks. Boxed, as the others have next to no state.
     UiMessage(Box<UiMessage>),
 }
 
 impl Encoder {
     pub(super) fn ndjson() -> Self {
-        Self::Ndjson
+        Self::Ndjson(Lead::default())
     }
 
     pub(super) fn sse() -> Self {
-        Self::Sse { next: 0 }
+        Self::Sse { next: 0, lead: Lead::default() }
     }
 
     pub(super) fn ui_message() -> Self {
@@ -32,16 +34,17 @@ impl Encoder {
     /// Appends an event.
     pub(super) fn encode(&mut self, event: &Event, out: &mut Vec<u8>) {
         match self {
-            Self::Ndjson => {
-                write_json(out, event);
+            Self::Ndjson(lead) => {
+                lead.write_event(event, out);
                 out.push(b'\n');
             }
-            Self::Sse { next } => {
+            Self::Sse { next, lead } => {
                 out.extend_from_slice(b"id: ");
                 write_json(out, next);
                 *next += 1;
-                out.push(b'\n');
-                write_frame(out, event);
+                out.extend_from_slice(b"\ndata: ");
+                lead.write_event(event, out);
+                out.extend_from_slice(b"\n\n");
             }
             Self::UiMessage(chunks) => chunks.encode(event, out),
         }
@@ -51,6 +54,34 @@ impl Encoder {
     pub(super) fn finish(&self, out: &mut Vec<u8>) {
         if let Self::UiMessage(_) = self {
             out.extend_from_slice(b"data: [DONE]\n\n");
+        }
+    }
+}
+
+/// What stands before the delta in an event, which is the same for all pieces of one message: most of what is written
+/// in a stream. So it is spelt once for each.
+#[derive(Debug, Default)]
+pub(super) struct Lead {
+    of: Option<(Discriminant<Event>, Id)>,
+    json: Vec<u8>,
+}
+
+impl Lead {
+    /// Appends an event's JSON.
+    fn write_event(&mut self, event: &Event, out: &mut Vec<u8>) {
+        let Some((id, delta)) = event.delta() else { return write_json(out, event) };
+        let kind = mem::discriminant(event);
+        if self.of.as_ref().is_some_and(|(of, to)| *of == kind && to == id) {
+            out.extend_from_slice(&self.json);
+            write_json(out, &delta);
+            out.push(b'}');
+        } else {
+            let begin = out.len();
+            write_json(out, event);
+            // An event's delta is its last member.
+            let delta = serde_json::to_string(delta).expect("a string serialises");
+            self.json = out[begin..out.len() - delta.len() - 1].to_vec();
+            self.of = Some((kind, id.clone()));
         }
     }
 }
@@ -65,4 +96,41 @@ pub(super) fn write_frame(out: &mut Vec<u8>, value: &impl Serialize) {
 fn write_json(out: &mut Vec<u8>, value: &impl Serialize) {
     serde_json::to_writer(out, value)
         .expect("plain data with string keys serialises, and a Vec takes any write");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_are_written_as_any_event_is_whatever_came_before() {
+        let id = |id: &str| Id::from(id);
+        let text =
+            |to: &str, delta: &str| Event::TextMessageContent { message_id: id(to), delta: delta.into() };
+        let thought = |to: &str, delta: &str| Event::ReasoningMessageContent {
+            message_id: id(to),
+            delta: delta.into(),
+        };
+        let args = |to: &str, delta: &str| Event::ToolCallArgs { tool_call_id: id(to), delta: delta.into() };
+        let events = [
+            text("m", "Hi \"you\"\n"),
+            text("m", "}"),
+            text("m", "\"delta\":\"😀\\"),
+            thought("m", "the same name"),
+            thought("m\"2", "hm"),
+            thought("m\"2", ""),
+            args("c1", "{\"a\":"),
+            args("c1", "1}"),
+            args("c2", "{}"),
+            Event::TextMessageEnd { message_id: id("m") },
+            text("m", "again"),
+        ];
+        let mut lead = Lead::default();
+        for event in events {
+            let mut out = b"before".to_vec();
+            lead.write_event(&event, &mut out);
+            let expected = serde_json::to_string(&event).expect("it serialises");
+            assert_eq!(String::from_utf8(out).expect("UTF-8"), format!("before{expected}"));
+        }
+    }
 }

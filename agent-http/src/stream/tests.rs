@@ -514,10 +514,15 @@ impl Bench {
         assert_eq!(self.wakes.0.load(Ordering::Relaxed) > before, woken);
     }
 
+    /// The next frame, as a connection asks for it: again at once where the body has woken it.
     fn frame(&mut self) -> Bytes {
-        match self.poll() {
-            Poll::Ready(Some(frame)) => frame,
-            other => panic!("no frame but {other:?}"),
+        loop {
+            let before = self.wakes.0.load(Ordering::Relaxed);
+            match self.poll() {
+                Poll::Ready(Some(frame)) => return frame,
+                Poll::Pending if self.wakes.0.load(Ordering::Relaxed) > before => {}
+                other => panic!("no frame but {other:?}"),
+            }
         }
     }
 
@@ -544,6 +549,27 @@ async fn what_is_ready_is_written_at_once_and_together() {
     bench.send([text("m"), piece("m", "a")]);
     assert_eq!(bench.events(), [text("m"), piece("m", "a")]);
     bench.is_pending(false).await;
+}
+
+#[tokio::test]
+async fn the_first_piece_does_not_wait_for_what_else_is_ready() {
+    let mut bench = Bench::new().await;
+    bench.send([text("m"), piece("m", "a"), piece("m", "b"), piece("m", "c")]);
+    assert_eq!(bench.events(), [started(), text("m"), piece("m", "a")]);
+    assert_eq!(bench.poll(), Poll::Pending, "the connection writes now");
+    assert_eq!(bench.wakes.0.load(Ordering::Relaxed), 1, "and asks again at once");
+    bench.send([piece("m", "d")]);
+    assert_eq!(bench.events(), [piece("m", "b"), piece("m", "c"), piece("m", "d")]);
+    bench.is_pending(false).await;
+    bench.send([piece("m", "e"), finished(None, None)]);
+    assert_eq!(bench.events(), [piece("m", "e"), text_over("m"), finished(None, None)]);
+
+    let mut bench = Bench::new().await;
+    bench.send([text("m"), piece("m", "a")]);
+    assert_eq!(bench.events(), [started(), text("m"), piece("m", "a")]);
+    bench.is_pending(false).await;
+    bench.send([piece("m", "b"), piece("m", "c")]);
+    assert!(bench.poll().is_ready(), "the first piece was written long ago");
 }
 
 #[tokio::test]
@@ -625,6 +651,20 @@ async fn silence_and_length_end_a_run() {
         let (last, events, took) = last_event(paced(every, times), limits(120, 1000)).await;
         assert_eq!((last, events, took), (error, before, seconds), "{every} {times}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_asks_last_is_woken_when_a_run_has_been_silent_for_too_long() {
+    let (_feed, events) = fed();
+    let mut bench = Bench::over(events, limits(5, 50)).await;
+    assert_eq!(bench.events(), [started()]);
+    bench.is_pending(false).await;
+    let first = std::mem::take(&mut bench.wakes);
+    bench.is_pending(false).await;
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    assert_eq!(first.0.load(Ordering::Relaxed), 0, "it does not ask any more");
+    assert!(bench.wakes.0.load(Ordering::Relaxed) > 0);
+    assert_eq!(bench.events(), [timed_out("the backend has sent nothing for 5 seconds")]);
 }
 
 #[tokio::test(start_paused = true)]

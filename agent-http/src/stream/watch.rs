@@ -1,7 +1,7 @@
 //! The watchdog of a run: silence and length are bounded by one timer that is rarely touched.
 
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use agent_core::error::{Failure, FailureKind};
@@ -25,6 +25,8 @@ pub(super) struct Watched {
     events: EventStream,
     /// Fires no later than the next limit. It is armed anew when it fires, not with every event.
     alarm: Pin<Box<Sleep>>,
+    /// When it fires, and whom it wakes then. Before that, it is left alone.
+    set: Option<(Instant, Waker)>,
     idle_timeout: Duration,
     run_timeout: Duration,
     deadline: Instant,
@@ -42,6 +44,7 @@ impl Watched {
         Self {
             events,
             alarm: Box::pin(sleep_until(deadline.min(now + idle_timeout))),
+            set: None,
             idle_timeout,
             run_timeout,
             deadline,
@@ -67,6 +70,7 @@ impl Watched {
             let silence_ends = if quiet { silence_ends } else { now + self.idle_timeout };
             self.alarm.as_mut().reset(self.deadline.min(silence_ends));
         }
+        self.set = Some((self.alarm.deadline(), cx.waker().clone()));
         Poll::Pending
     }
 }
@@ -93,9 +97,13 @@ impl Watched {
     /// To be called when the source has nothing and will not be asked before it wakes the task. Ready
     /// says that a limit is reached and the source to be asked again, for its run has failed.
     pub(super) fn poll_silence(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let now = Instant::now();
         if self.given_since_quiet > 0 {
             self.given_since_quiet = 0;
-            self.quiet_since = Instant::now();
+            self.quiet_since = now;
+        }
+        if self.set.as_ref().is_some_and(|(fires, waker)| now < *fires && waker.will_wake(cx.waker())) {
+            return Poll::Pending;
         }
         self.poll_alarm(cx, true)
     }
