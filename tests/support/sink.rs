@@ -21,6 +21,9 @@ use tokio::task::JoinSet;
 
 use super::server::PULSE_SECRET;
 
+/// How many attempts at an occurrence may be answered in vain.
+const LOST_ATTEMPTS: u64 = 3;
+
 /// The receiver; it stops when it is dropped.
 pub struct Sink {
     address: SocketAddr,
@@ -109,8 +112,9 @@ async fn receive(
         seen.deliveries
     };
     comer.send_replace(deliveries);
-    // Now and then the effect is made, and what says so is lost.
-    Ok(answer(if deliveries.is_multiple_of(9) { 503 } else { 200 }))
+    // Now and then the effect is made, and what says so is lost; not to late attempts, which are up to an hour apart.
+    let is_lost = deliveries.is_multiple_of(9) && delivery["attempt"].as_u64() <= Some(LOST_ATTEMPTS);
+    Ok(answer(if is_lost { 503 } else { 200 }))
 }
 
 fn answer(status: u16) -> Response<http_body_util::Full<Bytes>> {

@@ -1,5 +1,7 @@
 //! The log goes to standard error; standard output is for what commands print.
 
+use std::io::{self, IsTerminal};
+
 use agent_http::config::LogConfig;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt;
@@ -15,7 +17,11 @@ pub fn init(config: &LogConfig) -> Result<(), StartError> {
     // Not by an environment filter: it looks at every span that is entered, and a stream is polled
     // within its span for each chunk.
     let filter = filter(&config.filter)?;
-    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    let mut lines = tracing_subscriber::fmt::layer().with_writer(io::stderr);
+    if !io::stderr().is_terminal() {
+        // Files and collectors show the codes of colours as they are.
+        lines.set_ansi(false);
+    }
     let set = if config.json {
         tracing_subscriber::registry().with(lines.json()).with(filter).try_init()
     } else {
