@@ -1,14 +1,16 @@
 //! Storing jobs over HTTP, one by one.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use serde_json::json;
 
-use crate::service::{Service, request};
+use crate::service::{Clients, Service, request};
 
 /// How many requests each client makes in a repeat, one after another.
 const REQUESTS: usize = 500;
+/// In how many slices: the disk changes its pace within a second, and shall do so for all alike.
+const SLICES: usize = 5;
 pub(crate) const CLIENTS: usize = 8;
 /// They wait for days.
 const DELAY_MS: u64 = 5 * 86_400_000;
@@ -21,18 +23,48 @@ pub(crate) struct Enqueue {
 }
 
 impl Enqueue {
-    pub(crate) async fn of(&mut self, service: &Service) -> Result<()> {
-        self.one.push(rate(service, 1).await?);
-        self.many.push(rate(service, CLIENTS).await?);
+    /// One repeat of two schedulers', by turns.
+    pub(crate) async fn of_both(subjects: [(&mut Self, &Service); 2]) -> Result<()> {
+        let mut turns = Vec::new();
+        for (figures, service) in subjects {
+            turns.push(Turn::new(&mut figures.one, service, 1).await?);
+            turns.push(Turn::new(&mut figures.many, service, CLIENTS).await?);
+        }
+        for _ in 0..SLICES {
+            for turn in &mut turns {
+                turn.take().await?;
+            }
+            turns.reverse();
+        }
+        turns.into_iter().for_each(Turn::end);
         Ok(())
     }
 }
 
-async fn rate(service: &Service, clients: usize) -> Result<f64> {
-    let count = clients * REQUESTS;
-    let requests: Result<Vec<_>> = (0..count).map(|n| request(n, json!({"delayMs": DELAY_MS}))).collect();
-    let requests = requests?;
-    let begin = Instant::now();
-    service.store(clients, &requests).await?;
-    Ok(count as f64 / begin.elapsed().as_secs_f64())
+/// So many clients of a scheduler, and what they have taken.
+struct Turn<'f> {
+    figures: &'f mut Vec<f64>,
+    clients: Clients,
+    requests: Vec<Vec<u8>>,
+    taken: Duration,
+}
+
+impl<'f> Turn<'f> {
+    async fn new(figures: &'f mut Vec<f64>, service: &Service, clients: usize) -> Result<Self> {
+        let requests = (0..clients * REQUESTS / SLICES).map(|n| request(n, json!({"delayMs": DELAY_MS})));
+        let requests = requests.collect::<Result<_>>()?;
+        Ok(Self { figures, clients: service.clients(clients).await?, requests, taken: Duration::ZERO })
+    }
+
+    /// A slice.
+    async fn take(&mut self) -> Result<()> {
+        let begin = Instant::now();
+        self.clients.store(&self.requests).await?;
+        self.taken += begin.elapsed();
+        Ok(())
+    }
+
+    fn end(self) {
+        self.figures.push((SLICES * self.requests.len()) as f64 / self.taken.as_secs_f64());
+    }
 }

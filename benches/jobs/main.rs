@@ -109,14 +109,13 @@ async fn serve(
 ) -> Result<Vec<Line>> {
     let small = Service::start(agentd, small, receiver)?;
     let large = Service::start(agentd, large, receiver)?;
-    let (mut timer, mut few, mut many) = <(Lateness, Lateness, Lateness)>::default();
+    let (mut timer, mut alone, mut few, mut many) = <(Lateness, Lateness, Lateness, Lateness)>::default();
     let (mut with_few, mut with_many) = <(Enqueue, Enqueue)>::default();
     for repeat in 1..=repeats {
         timer.of_timer(receiver).await?;
-        few.of_service(&small, receiver).await?;
-        many.of_service(&large, receiver).await?;
-        with_few.of(&small).await?;
-        with_many.of(&large).await?;
+        alone.of_service(&small, receiver).await?;
+        Lateness::of_both([(&mut few, &small), (&mut many, &large)], receiver).await?;
+        Enqueue::of_both([(&mut with_few, &small), (&mut with_many, &large)]).await?;
         eprintln!("repeat {repeat} of {repeats} of the scheduler");
     }
     let (backlog, ms, per_second) = (store::BACKLOG, "ms", "/s");
@@ -127,9 +126,9 @@ async fn serve(
             ms,
             late,
             &timer.p50,
-            &few.p50,
+            &alone.p50,
         ),
-        Line::of("the same, p99", ms, late, &timer.p99, &few.p99),
+        Line::of("the same, p99", ms, late, &timer.p99, &alone.p99),
         Line::of(
             format!("lateness with {backlog} jobs that wait, p50: beside without"),
             ms,

@@ -1,5 +1,6 @@
 //! The scheduler as a process, over a database that was made before.
 
+use std::mem;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
@@ -9,7 +10,9 @@ use benches::batch::COMPANIES;
 use benches::delivery::{Caller, payload};
 use benches::process::Process;
 use benches::subjects::{free_address, is_ready};
+use futures_util::future::try_join_all;
 use serde_json::{Map, Value, json};
+use tokio::task::JoinSet;
 
 use crate::receiver::Receiver;
 
@@ -38,21 +41,32 @@ impl Service {
         Ok(Self { process: [process], address })
     }
 
-    /// Stores jobs one by one on each of so many connections, side by side.
-    pub(crate) async fn store(&self, connections: usize, requests: &[Vec<u8>]) -> Result<()> {
-        let mut tasks = tokio::task::JoinSet::new();
-        let each = requests.len().div_ceil(connections);
-        for requests in requests.chunks(each) {
-            let (requests, mut caller) = (requests.to_vec(), Caller::connect(self.address).await?);
+    /// So many connections to it.
+    pub(crate) async fn clients(&self, count: usize) -> Result<Clients> {
+        let callers = try_join_all((0..count).map(|_| Caller::connect(self.address))).await?;
+        Ok(Clients(callers))
+    }
+}
+
+/// Connections on which jobs are stored side by side.
+pub(crate) struct Clients(Vec<Caller>);
+
+impl Clients {
+    /// Stores jobs, equally many on each connection, one by one.
+    pub(crate) async fn store(&mut self, requests: &[Vec<u8>]) -> Result<()> {
+        let each = requests.len().div_ceil(self.0.len());
+        let mut tasks = JoinSet::new();
+        for (mut caller, requests) in mem::take(&mut self.0).into_iter().zip(requests.chunks(each)) {
+            let requests = requests.to_vec();
             tasks.spawn(async move {
                 for request in &requests {
                     caller.call(request, 201).await?;
                 }
-                anyhow::Ok(())
+                anyhow::Ok(caller)
             });
         }
         while let Some(stored) = tasks.join_next().await {
-            stored??;
+            self.0.push(stored??);
         }
         Ok(())
     }

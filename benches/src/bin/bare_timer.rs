@@ -32,7 +32,7 @@ async fn main() -> Result<()> {
         let ahead = due.checked_sub(SystemTime::now().duration_since(UNIX_EPOCH)?);
         let at = Instant::now() + ahead.context("the first time has passed")?;
         let delivery = Delivery {
-            payload: payload(n, 100),
+            payload: payload(n, 100).into(),
             job_id: format!("job-{n}"),
             occurrence: 1,
             scheduled_for: Timestamp::from_duration(due.try_into()?)?,
