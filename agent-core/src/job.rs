@@ -43,6 +43,7 @@ use serde::{Deserialize, Serialize};
 use crate::schedule::{Misfire, Overlap, Schedule};
 
 mod memory;
+pub mod moment;
 mod payload;
 mod retry;
 mod signal;
@@ -138,6 +139,7 @@ pub enum Phase {
     /// Is claimed.
     Running {
         /// When the lease runs out unless it is extended.
+        #[serde(with = "moment")]
         lease: Timestamp,
     },
     /// Waits for another attempt.
@@ -145,16 +147,19 @@ pub enum Phase {
     /// Final.
     Completed {
         /// Since when.
+        #[serde(with = "moment")]
         at: Timestamp,
     },
     /// Final.
     Discarded {
         /// Since when.
+        #[serde(with = "moment")]
         at: Timestamp,
     },
     /// Final.
     Cancelled {
         /// Since when.
+        #[serde(with = "moment")]
         at: Timestamp,
     },
 }
@@ -168,6 +173,7 @@ pub struct Attempt {
     /// Which attempt at it, from 1.
     pub attempt: u32,
     /// When it ended.
+    #[serde(with = "moment")]
     pub ended: Timestamp,
     /// How long it took, in milliseconds; absent where whoever made it never reported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -187,8 +193,10 @@ pub struct DeadLetter {
     /// Which occurrence.
     pub occurrence: u64,
     /// The time that it was for.
+    #[serde(with = "moment")]
     pub scheduled_for: Timestamp,
     /// When it was given up.
+    #[serde(with = "moment")]
     pub at: Timestamp,
     /// Why it failed the last time.
     pub error: String,
@@ -201,6 +209,7 @@ pub struct Place {
     /// The occurrence's number, from 1.
     pub occurrence: u64,
     /// The time that it is for.
+    #[serde(with = "moment")]
     pub scheduled_for: Timestamp,
 }
 
@@ -209,9 +218,10 @@ pub struct Place {
 #[serde(rename_all = "camelCase")]
 pub struct Begun {
     /// When that was.
+    #[serde(with = "moment")]
     pub at: Timestamp,
     /// The schedule's time after it, by the rule for missed occurrences.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "moment::option")]
     pub next: Option<Timestamp>,
     /// Whether it was discarded before and is run again, which no rule leaves out.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -302,6 +312,7 @@ pub struct Job {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idempotency: Option<Idempotency>,
     /// When it was made.
+    #[serde(with = "moment")]
     pub created: Timestamp,
     /// Where it stands.
     pub phase: Phase,
@@ -311,6 +322,7 @@ pub struct Job {
     /// The occurrence that waits, runs or was the last.
     pub place: Place,
     /// When the next attempt is due; at the occurrence's own time unless one has failed.
+    #[serde(with = "moment")]
     pub due: Timestamp,
     /// How many attempts at this occurrence have begun.
     pub attempt: u32,

@@ -47,7 +47,7 @@ pub use spec::{MAX_AHEAD, MAX_CRON_LEN, MIN_EVERY, ScheduleSpec};
 /// As JSON, in answers and in stores, it is what a [`ScheduleSpec`] would say of it, with times in UTC:
 /// `{"executeAt"}`, `{"everyMs", "anchor"}` or `{"cron", "timezone", "dst"?}`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "Stored", into = "Stored")]
+#[serde(try_from = "Read", into = "Written")]
 pub enum Schedule {
     /// Once; at once where the time is past.
     At(Timestamp),
@@ -117,10 +117,10 @@ fn ceil_to_millis(time: Timestamp) -> Timestamp {
     Timestamp::from_millisecond(floor + up).unwrap_or(time)
 }
 
-/// [`Schedule`] as JSON.
-#[derive(Serialize, Deserialize)]
+/// [`Schedule`] as JSON is written.
+#[derive(Serialize)]
 #[serde(untagged)]
-enum Stored {
+enum Written {
     At {
         #[serde(rename = "executeAt", serialize_with = "write_time")]
         execute_at: Timestamp,
@@ -134,9 +134,22 @@ enum Stored {
     Cron {
         cron: String,
         timezone: String,
-        #[serde(default, skip_serializing_if = "DstPolicy::is_default")]
+        #[serde(skip_serializing_if = "DstPolicy::is_default")]
         dst: DstPolicy,
     },
+}
+
+/// [`Schedule`] as JSON is read: the fields of all kinds, since to try one kind after the other takes a copy first.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Read {
+    execute_at: Option<Timestamp>,
+    every_ms: Option<u64>,
+    anchor: Option<Timestamp>,
+    cron: Option<String>,
+    timezone: Option<String>,
+    #[serde(default)]
+    dst: DstPolicy,
 }
 
 /// RFC 3339 in UTC with milliseconds, as all times on the wire.
@@ -144,7 +157,7 @@ pub(crate) fn write_time<S: serde::Serializer>(time: &Timestamp, serializer: S) 
     serializer.collect_str(&format_args!("{time:.3}"))
 }
 
-impl From<Schedule> for Stored {
+impl From<Schedule> for Written {
     fn from(schedule: Schedule) -> Self {
         match schedule {
             Schedule::At(execute_at) => Self::At { execute_at },
@@ -160,16 +173,19 @@ impl From<Schedule> for Stored {
     }
 }
 
-impl TryFrom<Stored> for Schedule {
+impl TryFrom<Read> for Schedule {
     type Error = ScheduleError;
 
-    fn try_from(stored: Stored) -> Result<Self, ScheduleError> {
-        Ok(match stored {
-            Stored::At { execute_at } => Self::At(execute_at),
-            Stored::Every { every_ms, anchor } => {
+    fn try_from(read: Read) -> Result<Self, ScheduleError> {
+        Ok(match read {
+            Read { execute_at: Some(execute_at), .. } => Self::At(execute_at),
+            Read { every_ms: Some(every_ms), anchor: Some(anchor), .. } => {
                 Self::Every { every: Duration::from_millis(every_ms), anchor }
             }
-            Stored::Cron { cron, timezone, dst } => Self::Cron(Cron::new(&cron, &timezone, dst)?),
+            Read { cron: Some(cron), timezone: Some(timezone), dst, .. } => {
+                Self::Cron(Cron::new(&cron, &timezone, dst)?)
+            }
+            _ => return Err(ScheduleError::Missing),
         })
     }
 }

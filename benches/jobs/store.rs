@@ -17,7 +17,7 @@ use tempfile::TempDir;
 use crate::figures::{Limit, Line};
 
 /// How many batches each subject takes in a repeat.
-const BATCHES: usize = 20;
+const BATCHES: usize = 60;
 /// How many come before them, until the log of each database has the size that it keeps: a file that grows is slower
 /// to flush than one whose pages are written again.
 const WARM_UP: usize = 40;

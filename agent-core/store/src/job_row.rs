@@ -10,7 +10,7 @@
 use std::borrow::Cow;
 
 use agent_core::job::{
-    Attempt, Begun, DeadLetter, Idempotency, Job, JobPayload, JobState, Phase, Place, Then,
+    Attempt, Begun, DeadLetter, Idempotency, Job, JobPayload, JobState, Phase, Place, Then, moment,
 };
 use agent_core::records::StoreError;
 use agent_core::schedule::{Misfire, Overlap, Schedule};
@@ -56,21 +56,25 @@ struct Asked<'j> {
     max_attempts: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     idempotency: Option<Cow<'j, Idempotency>>,
+    #[serde(with = "moment")]
     created: Timestamp,
 }
 
-/// What has become of it.
+/// What has become of it. What is as it was in the beginning is absent.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Progress<'j> {
+    #[serde(default = "scheduled", skip_serializing_if = "is_scheduled")]
     phase: Phase,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     paused: bool,
     place: Place,
     /// Absent where it is the occurrence's own time, as it is mostly.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "moment::option")]
     due: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "is_zero")]
     attempt: u32,
+    #[serde(default, skip_serializing_if = "is_zero")]
     fence: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     begun: Option<Begun>,
@@ -80,6 +84,18 @@ struct Progress<'j> {
     attempts: Cow<'j, [Attempt]>,
     #[serde(default, skip_serializing_if = "<[DeadLetter]>::is_empty")]
     dead_letters: Cow<'j, [DeadLetter]>,
+}
+
+fn scheduled() -> Phase {
+    Phase::Scheduled
+}
+
+fn is_scheduled(phase: &Phase) -> bool {
+    *phase == Phase::Scheduled
+}
+
+fn is_zero<N: Default + PartialEq>(number: &N) -> bool {
+    *number == N::default()
 }
 
 impl JobRow {

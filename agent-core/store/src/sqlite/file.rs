@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rusqlite::vtab::array;
 use rusqlite::{Connection, MAIN_DB, OpenFlags};
 
 use super::fault::{Fault, FaultKind};
@@ -145,6 +146,7 @@ fn connect(path: &Path, mode: OpenFlags, options: &SqliteOptions) -> rusqlite::R
 }
 
 fn configure(connection: &Connection, options: &SqliteOptions) -> rusqlite::Result<()> {
+    array::load_module(connection)?;
     connection.pragma_update(None, "page_size", PAGE_BYTES)?;
     // Gives back the mode that it has set.
     connection.pragma_update_and_check(None, "journal_mode", "wal", |_| Ok(()))?;

@@ -4,7 +4,7 @@ use agent_core::job::{Claim, Job, MAX_CLAIM, Quota, Step};
 use jiff::Timestamp;
 use rusqlite::named_params;
 
-use super::rows::JobRows;
+use super::rows::{Found, JobRows};
 use crate::job_row::{floor_millis, unreadable};
 use crate::sqlite::fault::Halt;
 
@@ -41,8 +41,9 @@ impl JobRows<'_> {
             let due = self.due(floor_millis(now), floor_millis(until), wanted, &mut quota)?;
             steps += due.len();
             let mut in_vain = 0;
-            for Due { rowid, wake_ms, company } in &due {
-                match self.take(*rowid, Step::Claim { until, lease }, now)? {
+            let found = self.of_rows(due.iter().map(|due| due.rowid))?;
+            for (Due { rowid, wake_ms, company }, found) in due.iter().zip(found) {
+                match self.take(*rowid, found, Step::Claim { until, lease }, now)? {
                     Some(job) => claimed.push((*wake_ms, job)),
                     None => {
                         quota.give_back(company);
@@ -91,8 +92,14 @@ impl JobRows<'_> {
     }
 
     /// Claims a job that is due, if there is anything to be delivered of it.
-    fn take(&self, rowid: i64, claim: Step, now: Timestamp) -> Result<Option<Job>, Halt> {
-        match self.of_row(rowid)? {
+    fn take(
+        &self,
+        rowid: i64,
+        found: Result<Found, Halt>,
+        claim: Step,
+        now: Timestamp,
+    ) -> Result<Option<Job>, Halt> {
+        match found {
             Ok(found) => {
                 let stepped = self.step_of(found, claim, now)?.ok();
                 Ok(stepped.map(|stepped| stepped.job).filter(Job::is_delivering))

@@ -1,8 +1,9 @@
 //! Jobs that were claimed, as they were written.
 //!
-//! A job that was claimed is read again when it has been delivered, by the same process and as that has written it,
-//! mostly. Its texts are compared and need not be parsed then, which would be the dearest part of a step. Whatever
-//! another process has made of the row, or a transaction that was rolled back has not: other texts are parsed.
+//! A job that was claimed is changed again when it has been delivered, by the same process and as that has written it,
+//! mostly. It need not be looked for, read and parsed then, which would be the dearest part of a step: the row is
+//! changed on the condition that it is as it was written. Whatever another process has made of it, or a transaction
+//! that was rolled back has not, the condition fails, and the row is read.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -14,15 +15,17 @@ const MAX_JOBS: usize = MAX_CLAIM;
 /// The bytes of the longest texts that are kept: of jobs as they usually are, many times over.
 const MAX_BYTES: usize = 8 * 1024;
 
-/// Jobs by the numbers of their rows.
+/// Jobs by their ids.
 #[derive(Debug, Default)]
-pub(in crate::sqlite) struct HeldJobs(RefCell<HashMap<i64, Held>>);
+pub(in crate::sqlite) struct HeldJobs(RefCell<HashMap<String, Held>>);
 
+/// A job, and the columns that it is made of.
 #[derive(Debug)]
-struct Held {
-    body: String,
-    progress: String,
-    job: Job,
+pub(super) struct Held {
+    pub(super) rowid: i64,
+    pub(super) body: String,
+    pub(super) progress: String,
+    pub(super) job: Job,
 }
 
 impl HeldJobs {
@@ -35,13 +38,11 @@ impl HeldJobs {
         if jobs.len() >= MAX_JOBS {
             jobs.clear();
         }
-        jobs.insert(rowid, Held { body, progress, job: job.clone() });
+        jobs.insert(job.id.clone(), Held { rowid, body, progress, job: job.clone() });
     }
 
-    /// Gives the job of a row, and its body, if it was written as these texts, and forgets it.
-    pub(super) fn take(&self, rowid: i64, body: &str, progress: Option<&str>) -> Option<(Job, String)> {
-        let held = self.0.borrow_mut().remove(&rowid)?;
-        let as_written = held.body == body && Some(held.progress.as_str()) == progress;
-        as_written.then_some((held.job, held.body))
+    /// Gives a job of this id, and forgets it.
+    pub(super) fn take(&self, id: &str) -> Option<Held> {
+        self.0.borrow_mut().remove(id)
     }
 }

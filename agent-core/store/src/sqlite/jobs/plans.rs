@@ -31,7 +31,11 @@ fn what_the_worker_asks_is_answered_by_an_index_alone() {
     let cases = [
         (claim::EARLIEST, "SEARCH jobs USING COVERING INDEX jobs_wake (wake_ms>?)"),
         (claim::DUE, "SEARCH jobs USING COVERING INDEX jobs_wake ((wake_ms,company)>(?,?) AND wake_ms<?)"),
-        (rows::TAKEN, "SEARCH jobs USING INTEGER PRIMARY KEY (rowid=?)"),
+        (
+            rows::OF_ROWS,
+            "SCAN chosen VIRTUAL TABLE INDEX 1:; SEARCH jobs USING INTEGER PRIMARY KEY (rowid=?)",
+        ),
+        (rows::UPDATE_HELD, "SEARCH jobs USING INTEGER PRIMARY KEY (rowid=?)"),
         (counts::OPEN, "SEARCH jobs USING COVERING INDEX jobs_wake (wake_ms>?)"),
         (counts::PAUSED, "SCAN jobs USING COVERING INDEX jobs_paused"),
         (counts::ENDED, "SEARCH jobs USING COVERING INDEX jobs_ended (ended_ms>?)"),

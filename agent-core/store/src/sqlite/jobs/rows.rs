@@ -1,20 +1,31 @@
 //! The statements that read and write jobs.
 
 use std::cell::{Cell, RefCell, RefMut};
+use std::rc::Rc;
 
 use agent_core::job::{Inserted, Job, JobFilter, Refusal, Scope, Step, Stepped};
 use jiff::Timestamp;
+use rusqlite::types::Value;
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Row, params};
 
 use super::filter::Query;
-use super::held::HeldJobs;
+use super::held::{Held, HeldJobs};
 use crate::job_row::{self, CANCELLED_AT_ONCE, Changing, JobRow, parse};
 use crate::sqlite::fault::Halt;
 
 pub(super) const OF_ID: &str = "SELECT rowid, id, body, progress FROM jobs WHERE id = ?1";
 pub(super) const OF_KEY: &str =
     "SELECT rowid, id, body, progress FROM jobs WHERE company = ?1 AND idempotency = ?2";
-pub(super) const TAKEN: &str = "SELECT rowid, id, body, progress FROM jobs WHERE rowid = ?1";
+/// In the order of the array, which is the outer loop of a cross join.
+pub(super) const OF_ROWS: &str = "
+    SELECT jobs.rowid, id, body, progress FROM rarray(?1) AS chosen CROSS JOIN jobs ON jobs.rowid = chosen.value";
+/// What every step may change.
+const UPDATE: &str = "
+    UPDATE jobs SET state = ?2, wake_ms = ?3, ended_ms = ?4, dead = ?5, progress = ?6 WHERE rowid = ?1";
+/// The same of a row that is still as it was written.
+pub(super) const UPDATE_HELD: &str = "
+    UPDATE jobs SET state = ?2, wake_ms = ?3, ended_ms = ?4, dead = ?5, progress = ?6
+    WHERE rowid = ?1 AND id = ?7 AND body = ?8 AND progress = ?9";
 pub(super) const PURGE: &str = "
     DELETE FROM jobs
     WHERE rowid IN (SELECT rowid FROM jobs WHERE ended_ms < ?1 ORDER BY ended_ms LIMIT ?2)";
@@ -25,8 +36,8 @@ pub(super) struct JobRows<'c> {
     held: Option<&'c HeldJobs>,
     changed: Cell<bool>,
     find: Kept<'c>,
-    take: Kept<'c>,
     update: Kept<'c>,
+    update_held: Kept<'c>,
 }
 
 /// A statement that is run for one job after the other: prepared when it is first needed, and not looked for again.
@@ -45,15 +56,15 @@ impl<'c> Kept<'c> {
 pub(super) struct Found {
     rowid: i64,
     pub(super) job: Job,
-    /// Its column, where it is kept with the job that is made of it.
+    /// Its column, where it may be kept with the job that is made of it.
     body: Option<String>,
 }
 
 impl<'c> JobRows<'c> {
     /// To be read.
     pub(super) fn new(connection: &'c Connection) -> Self {
-        let (changed, find, take, update) = Default::default();
-        Self { connection, held: None, changed, find, take, update }
+        let (changed, find, update, update_held) = Default::default();
+        Self { connection, held: None, changed, find, update, update_held }
     }
 
     /// To be read and written.
@@ -113,19 +124,25 @@ impl<'c> JobRows<'c> {
         rows.next()?.map(|row| self.found(row)).transpose()
     }
 
-    /// The job of a row that is there; whether it can be read is the inner result.
-    pub(super) fn of_row(&self, rowid: i64) -> rusqlite::Result<Result<Found, Halt>> {
-        self.take.of(self.connection, TAKEN)?.query_row([rowid], |row| Ok(self.found(row)))
+    /// The jobs of rows that are there, in their order; whether each can be read is its own result.
+    pub(super) fn of_rows(
+        &self,
+        rowids: impl Iterator<Item = i64>,
+    ) -> rusqlite::Result<Vec<Result<Found, Halt>>> {
+        let rowids = Rc::new(rowids.map(Value::from).collect::<Vec<_>>());
+        let mut statement = self.connection.prepare_cached(OF_ROWS)?;
+        let mut rows = statement.query([&rowids])?;
+        let mut jobs = Vec::with_capacity(rowids.len());
+        while let Some(row) = rows.next()? {
+            jobs.push(self.found(row));
+        }
+        Ok(jobs)
     }
 
-    /// The job of a row of `rowid, id, body, progress`, from what is kept where it is as it was written.
+    /// The job of a row of `rowid, id, body, progress`, to be kept if it is delivered.
     fn found(&self, row: &Row<'_>) -> Result<Found, Halt> {
-        let Some(held) = self.held else { return found(row) };
-        let (rowid, body) = (row.get(0)?, text(row, 2)?);
-        match held.take(rowid, body, progress(row)?) {
-            Some((job, body)) => Ok(Found { rowid, job, body: Some(body) }),
-            None => Ok(Found { body: Some(body.to_owned()), ..found(row)? }),
-        }
+        let body = self.held.map(|_| text(row, 2).map(str::to_owned)).transpose()?;
+        Ok(Found { body, ..found(row)? })
     }
 
     pub(super) fn list(
@@ -146,8 +163,38 @@ impl<'c> JobRows<'c> {
         step: Step,
         now: Timestamp,
     ) -> Result<Option<Result<Stepped, Refusal>>, Halt> {
+        if let Some(held) = self.held_by_its_holder(scope, id, &step)
+            && let Some(stepped) = self.step_of_held(held, step.clone(), now)?
+        {
+            return Ok(Some(Ok(stepped)));
+        }
         let found = self.find(id)?.filter(|found| scope.contains(&found.job));
         found.map(|found| self.step_of(found, step, now)).transpose()
+    }
+
+    /// What is kept of a job, for a step that only its holder takes.
+    fn held_by_its_holder(&self, scope: &Scope, id: &str, step: &Step) -> Option<Held> {
+        let of_holder = matches!(step, Step::Extend { .. } | Step::Release { .. } | Step::End { .. });
+        self.held.filter(|_| of_holder)?.take(id).filter(|held| scope.contains(&held.job))
+    }
+
+    /// Takes a step with a job as it was written, if that is how it still is. A refusal is not for what is kept to say.
+    fn step_of_held(&self, held: Held, step: Step, now: Timestamp) -> Result<Option<Stepped>, Halt> {
+        let Held { rowid, body, progress: before, job } = held;
+        let Ok(stepped) = job.step(step, now) else { return Ok(None) };
+        let Changing { state, wake_ms, ended_ms, dead, progress } = Changing::of(&stepped.job)?;
+        let id = &stepped.job.id;
+        let mut update = self.update_held.of(self.connection, UPDATE_HELD)?;
+        let written =
+            update.execute(params![rowid, state, wake_ms, ended_ms, dead, progress, id, body, before])?;
+        if written == 0 {
+            return Ok(None);
+        }
+        self.changed.set(true);
+        if let Some(held) = self.held {
+            held.keep(rowid, body, progress, &stepped.job);
+        }
+        Ok(Some(stepped))
     }
 
     /// Takes a step with a job that was found, and stores what came of it.
@@ -176,11 +223,7 @@ impl<'c> JobRows<'c> {
     fn update(&self, rowid: i64, job: &Job) -> Result<String, Halt> {
         let Changing { state, wake_ms, ended_ms, dead, progress } = Changing::of(job)?;
         self.update
-            .of(
-                self.connection,
-                "UPDATE jobs SET state = ?2, wake_ms = ?3, ended_ms = ?4, dead = ?5, progress = ?6
-                 WHERE rowid = ?1",
-            )?
+            .of(self.connection, UPDATE)?
             .execute(params![rowid, state, wake_ms, ended_ms, dead, progress])?;
         self.changed.set(true);
         Ok(progress)
