@@ -64,4 +64,5 @@ pub mod secret;
 pub mod serve;
 pub mod stream;
 mod template;
+mod wakes;
 pub mod webhook;

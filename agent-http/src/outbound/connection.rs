@@ -7,12 +7,10 @@
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Weak};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use futures_util::task::AtomicWaker;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::client::conn::{TrySendError, http1};
@@ -21,9 +19,10 @@ use super::connect::Io;
 use super::pool::{Origin, Pool};
 use super::request::Segments;
 use crate::keep_alive;
+use crate::wakes::Wakes;
 
 /// How often the connection is polled for wakes that came while it was polled, before the task yields.
-const ROUNDS: usize = 2;
+const ROUNDS: usize = 3;
 
 /// An open connection. Dropping it closes it.
 pub(super) struct Connection {
@@ -73,10 +72,7 @@ impl Connection {
                 return ready;
             }
             self.drive();
-            let ready = awaited(&mut Context::from_waker(&self.waker));
-            if ready.is_ready() {
-                return ready;
-            }
+            // Whatever the connection has brought wakes who awaits it.
             if self.wakes.sleep(cx.waker()) {
                 return Poll::Pending;
             }
@@ -108,7 +104,7 @@ impl Connection {
         }
         if let Some(pool) = self.pool.upgrade() {
             // An idle connection keeps no finished task alive.
-            self.wakes.task.take();
+            self.wakes.forget();
             pool.put(self.origin.clone(), self.kept_for, self);
         }
     }
@@ -117,43 +113,5 @@ impl Connection {
 impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Connection").field("open", &self.driver.is_some()).finish_non_exhaustive()
-    }
-}
-
-/// Passes wakes on to the task, except those that come while the task polls anyway.
-#[derive(Debug, Default)]
-struct Wakes {
-    task: AtomicWaker,
-    state: AtomicU8,
-}
-
-/// The task polls, or will poll without being woken.
-const AWAKE: u8 = 0;
-/// As `AWAKE`, and there was a wake since the poll began.
-const WOKEN: u8 = 1;
-/// The task waits for a wake.
-const ASLEEP: u8 = 2;
-
-impl Wakes {
-    fn begin(&self) {
-        self.state.store(AWAKE, Ordering::SeqCst);
-    }
-
-    /// Has `task` woken from now on; `false` if there was a wake since the poll began.
-    fn sleep(&self, task: &Waker) -> bool {
-        self.task.register(task);
-        self.state.compare_exchange(AWAKE, ASLEEP, Ordering::SeqCst, Ordering::SeqCst).is_ok()
-    }
-}
-
-impl Wake for Wakes {
-    fn wake(self: Arc<Self>) {
-        self.wake_by_ref();
-    }
-
-    fn wake_by_ref(self: &Arc<Self>) {
-        if self.state.swap(WOKEN, Ordering::SeqCst) == ASLEEP {
-            self.task.wake();
-        }
     }
 }

@@ -4,12 +4,14 @@ use std::convert::Infallible;
 use std::fmt;
 use std::mem;
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 
 use super::{Encoder, Watched};
+use crate::wakes::Wakes;
 
 /// What a buffer begins with; most frames of a paced stream fit. Allocators keep pieces of up to this size at hand for
 /// each thread, and look further for larger ones.
@@ -24,6 +26,9 @@ const FULL_BYTES: usize = 64 * 1024;
 /// body that is driven by this task, gives it before that. The first piece of the answer is not kept waiting for
 /// what else is ready: it is written by itself.
 ///
+/// A run that has nothing is not asked again before it has woken the task: hyper asks a body that had nothing once and
+/// again while it writes what came before.
+///
 /// It never fails: a run's failure is an event. While it waits for the run it holds no buffer, and while the
 /// connection does not ask for frames it does not ask the run for events.
 pub struct StreamBody {
@@ -35,6 +40,9 @@ struct Run {
     events: Watched,
     encoder: Encoder,
     first: FirstPiece,
+    wakes: Arc<Wakes>,
+    /// Wakes by `wakes`.
+    waker: Waker,
 }
 
 /// How far the first piece of the answer has come.
@@ -50,7 +58,10 @@ enum FirstPiece {
 
 impl StreamBody {
     pub(super) fn new(events: Watched, encoder: Encoder) -> Self {
-        Self { run: Some(Run { events, encoder, first: FirstPiece::Awaited }), buffer: Vec::new() }
+        let wakes = Arc::new(Wakes::default());
+        let waker = wakes.clone().into();
+        let run = Run { events, encoder, first: FirstPiece::Awaited, wakes, waker };
+        Self { run: Some(run), buffer: Vec::new() }
     }
 
     /// A body that is known whole.
@@ -75,9 +86,14 @@ impl Body for StreamBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         let this = &mut *self;
+        if this.run.as_ref().is_some_and(|run| run.wakes.still_asleep(cx.waker())) {
+            return Poll::Pending;
+        }
         while this.buffer.len() < FULL_BYTES {
-            let Some(Run { events, encoder, first }) = &mut this.run else { break };
-            match events.poll_event(cx) {
+            let Some(Run { events, encoder, first, wakes, waker }) = &mut this.run else { break };
+            wakes.begin();
+            let mut own = Context::from_waker(waker);
+            match events.poll_event(&mut own) {
                 Poll::Ready(Some(event)) => {
                     if this.buffer.capacity() == 0 {
                         this.buffer.reserve(INITIAL_BYTES);
@@ -105,10 +121,17 @@ impl Body for StreamBody {
                     if *first == FirstPiece::HandedOut {
                         *first = FirstPiece::Written;
                     }
+                    if events.poll_silence(&mut own).is_ready() {
+                        continue;
+                    }
+                    let asleep = wakes.sleep(cx.waker());
                     if !this.buffer.is_empty() {
                         break;
                     }
-                    ready!(events.poll_silence(cx));
+                    if !asleep {
+                        cx.waker().wake_by_ref();
+                    }
+                    return Poll::Pending;
                 }
             }
         }

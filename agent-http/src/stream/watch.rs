@@ -25,8 +25,8 @@ pub(super) struct Watched {
     events: EventStream,
     /// Fires no later than the next limit. It is armed anew when it fires, not with every event.
     alarm: Pin<Box<Sleep>>,
-    /// When it fires, and whom it wakes then. Before that, it is left alone.
-    set: Option<(Instant, Waker)>,
+    /// Whom it wakes when it fires. Before that, it is left alone.
+    set: Option<Waker>,
     idle_timeout: Duration,
     run_timeout: Duration,
     deadline: Instant,
@@ -70,7 +70,7 @@ impl Watched {
             let silence_ends = if quiet { silence_ends } else { now + self.idle_timeout };
             self.alarm.as_mut().reset(self.deadline.min(silence_ends));
         }
-        self.set = Some((self.alarm.deadline(), cx.waker().clone()));
+        self.set = Some(cx.waker().clone());
         Poll::Pending
     }
 }
@@ -97,12 +97,11 @@ impl Watched {
     /// To be called when the source has nothing and will not be asked before it wakes the task. Ready
     /// says that a limit is reached and the source to be asked again, for its run has failed.
     pub(super) fn poll_silence(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let now = Instant::now();
         if self.given_since_quiet > 0 {
             self.given_since_quiet = 0;
-            self.quiet_since = now;
+            self.quiet_since = Instant::now();
         }
-        if self.set.as_ref().is_some_and(|(fires, waker)| now < *fires && waker.will_wake(cx.waker())) {
+        if !self.alarm.is_elapsed() && self.set.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
             return Poll::Pending;
         }
         self.poll_alarm(cx, true)

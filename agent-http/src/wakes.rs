@@ -1,0 +1,115 @@
+//! Which wakes reach a task.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::task::{Wake, Waker};
+
+use futures_util::task::AtomicWaker;
+
+/// Stands between what a task polls and the task: passes wakes on to it, except those that come while it polls anyway,
+/// and knows whether there was one since. It is the waker for what is polled.
+#[derive(Debug, Default)]
+pub(crate) struct Wakes {
+    task: AtomicWaker,
+    state: AtomicU8,
+}
+
+/// The task polls, or will poll without being woken.
+const AWAKE: u8 = 0;
+/// As `AWAKE`, and there was a wake since the poll began.
+const WOKEN: u8 = 1;
+/// The task waits for a wake.
+const ASLEEP: u8 = 2;
+
+impl Wakes {
+    /// To be called before something is polled.
+    pub(crate) fn begin(&self) {
+        self.state.store(AWAKE, Ordering::SeqCst);
+    }
+
+    /// Has `task` woken from now on; `false` if there was a wake since the poll began.
+    pub(crate) fn sleep(&self, task: &Waker) -> bool {
+        if self.state.load(Ordering::SeqCst) == WOKEN {
+            return false;
+        }
+        self.task.register(task);
+        self.state.compare_exchange(AWAKE, ASLEEP, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+    }
+
+    /// Whether there was no wake since the task went to sleep, so that nothing can have come of what it polls. Then
+    /// `task` is the one that is woken from now on.
+    pub(crate) fn still_asleep(&self, task: &Waker) -> bool {
+        let asleep = || self.state.load(Ordering::SeqCst) == ASLEEP;
+        if !asleep() {
+            return false;
+        }
+        self.task.register(task);
+        // A wake that came before that went to the task of before.
+        asleep()
+    }
+
+    /// Keeps the task no longer.
+    pub(crate) fn forget(&self) {
+        self.task.take();
+    }
+}
+
+impl Wake for Wakes {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if self.state.swap(WOKEN, Ordering::SeqCst) == ASLEEP {
+            self.task.wake();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Task(AtomicUsize);
+
+    impl Wake for Task {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    fn task() -> (Arc<Task>, Waker) {
+        let task = Arc::new(Task::default());
+        (task.clone(), task.into())
+    }
+
+    #[test]
+    fn a_task_that_sleeps_is_woken_once_and_one_that_polls_is_not() {
+        let (wakes, (task, waker)) = (Arc::new(Wakes::default()), task());
+        let woken = || task.0.load(Ordering::SeqCst);
+        let source = Waker::from(wakes.clone());
+        wakes.begin();
+        source.wake_by_ref();
+        assert!(!wakes.sleep(&waker), "there was a wake while it polled");
+        assert_eq!(woken(), 0);
+        wakes.begin();
+        assert!(wakes.sleep(&waker) && wakes.still_asleep(&waker));
+        source.wake_by_ref();
+        source.wake_by_ref();
+        assert_eq!(woken(), 1);
+        assert!(!wakes.still_asleep(&waker), "it is to poll");
+    }
+
+    #[test]
+    fn the_task_that_asked_last_is_the_one_that_is_woken() {
+        let wakes = Arc::new(Wakes::default());
+        let ((before, first), (after, second)) = (task(), task());
+        wakes.begin();
+        assert!(wakes.sleep(&first) && wakes.still_asleep(&second));
+        Waker::from(wakes).wake();
+        assert_eq!([before, after].map(|task| task.0.load(Ordering::SeqCst)), [0, 1]);
+    }
+}
