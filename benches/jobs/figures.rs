@@ -7,6 +7,8 @@ use benches::table::median;
 pub(crate) enum Limit {
     AtLeast(f64),
     AtMost(f64),
+    /// Nothing is asked of it.
+    None,
 }
 
 /// One line: a figure beside its reference, each the median of the repeats.
@@ -35,6 +37,7 @@ impl Line {
         match self.limit {
             Limit::AtLeast(least) => ratio >= least,
             Limit::AtMost(most) => ratio <= most,
+            Limit::None => true,
         }
     }
 
@@ -43,8 +46,13 @@ impl Line {
         let limit = match self.limit {
             Limit::AtLeast(least) => format!("≥ {least} ×"),
             Limit::AtMost(most) => format!("≤ {most} ×"),
+            Limit::None => "–".to_owned(),
         };
-        let verdict = if self.is_met() { "met" } else { "**missed**" };
+        let verdict = match self.limit {
+            Limit::None => "–",
+            _ if self.is_met() => "met",
+            _ => "**missed**",
+        };
         let (reference_text, figure_text) = (number(*reference), number(*figure));
         format!(
             "| {what} | {reference_text} {unit} | {figure_text} {unit} | {:.2} × | {limit} | {verdict} |",

@@ -59,25 +59,25 @@ pub(crate) async fn measure(repeats: usize) -> Result<Measured> {
         }
     }
     let [reference, store, with_backlog] = figures;
-    let line = |what: String, least, reference: &[f64], figure: &[f64]| {
-        Line::of(what, "/s", Limit::AtLeast(least), reference, figure)
+    let line = |what: String, limit, reference: &[f64], figure: &[f64]| {
+        Line::of(what, "/s", limit, reference, figure)
     };
     let lines = vec![
         line(
             format!("jobs claimed and completed in batches of {BATCH}: the store beside bare rusqlite"),
-            0.7,
+            Limit::AtLeast(0.7),
             &reference,
             &store,
         ),
         line(
             format!("the same with {BACKLOG} jobs that wait, beside a store without"),
-            0.8,
+            Limit::AtLeast(0.8),
             &store,
             &with_backlog,
         ),
         line(
             format!("jobs stored, {INSERTED} at once: the last of {BACKLOG} beside the first"),
-            0.8,
+            Limit::None,
             &first_inserts,
             &last_inserts,
         ),
