@@ -572,6 +572,37 @@ async fn the_first_piece_does_not_wait_for_what_else_is_ready() {
     assert!(bench.poll().is_ready(), "the first piece was written long ago");
 }
 
+/// hyper asks once and again while it writes.
+#[tokio::test(start_paused = true)]
+async fn a_run_that_has_nothing_is_asked_again_when_it_has_woken_the_task() {
+    let (feed, mut events) = mpsc::unbounded_channel::<Item>();
+    let asked = Arc::new(AtomicUsize::new(0));
+    let counter = asked.clone();
+    let counted = stream::poll_fn(move |cx| {
+        counter.fetch_add(1, Ordering::Relaxed);
+        events.poll_recv(cx)
+    });
+    let mut bench = Bench::over(EventStream::new(run(), counted), StreamLimits::default()).await;
+    let give = |event| feed.send(Ok(event)).expect("it listens");
+    let rounds = [vec![text("m"), piece("m", "a")], vec![piece("m", "b")], vec![piece("m", "c")]];
+    for round in rounds {
+        round.into_iter().for_each(give);
+        assert!(bench.poll().is_ready());
+        // The first piece went out before anybody knew that there is no more.
+        let mut last = None;
+        for _ in 0..3 {
+            assert_eq!(bench.poll(), Poll::Pending);
+            let now = asked.load(Ordering::Relaxed);
+            assert!(last.is_none_or(|last| last == now), "nothing has happened");
+            last = Some(now);
+        }
+        let before = bench.wakes.0.load(Ordering::Relaxed);
+        give(piece("m", "more"));
+        assert_eq!(bench.wakes.0.load(Ordering::Relaxed), before + 1);
+        assert!(bench.poll().is_ready(), "it was woken");
+    }
+}
+
 #[tokio::test]
 async fn the_end_is_written_at_once() {
     let mut bench = Bench::new().await;
