@@ -4,6 +4,7 @@
 //! values, and assembly is pure. A fragment says how long its text stays the same, so that assembly
 //! can put what is stable first and providers' prompt caches hold.
 
+use std::borrow::Cow;
 use std::iter::repeat_n;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -128,7 +129,7 @@ pub enum LayerError {
 
 /// Text as a Markdown list, a line of its own for each item; an item's further lines are indented below
 /// its mark.
-fn listed<'a>(items: impl Iterator<Item = &'a str>, mark: impl Fn(usize) -> String) -> String {
+fn listed<'a>(items: impl Iterator<Item = &'a str>, mark: impl Fn(usize) -> Cow<'static, str>) -> String {
     let mut list = String::new();
     for (i, text) in items.enumerate() {
         if i > 0 {

@@ -51,7 +51,7 @@ fn caller(turn: &TurnInput) -> String {
     let reason = turn.request.trigger.as_deref().map(|reason| format!("Reason: {}", as_data(&reason)));
     let tab = turn.request.tab_id.as_deref().map(|tab| format!("Browser tab: {}", as_data(&tab)));
     let lines = [Some(kind), reason.as_deref(), tab.as_deref()];
-    format!("## Caller\n\n{}", listed(lines.into_iter().flatten(), |_| "- ".to_owned()))
+    format!("## Caller\n\n{}", listed(lines.into_iter().flatten(), |_| "- ".into()))
 }
 
 /// The time to the minute, so that retries and previews within a minute give the same bytes.

@@ -1,5 +1,6 @@
 //! The tool context in words: as whom and about what the agent works.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -32,17 +33,18 @@ impl ContextLayer for ExecutionLayer {
         let context = &turn.context;
         let name = context.agent_name.as_deref().map(str::trim).filter(|name| !name.is_empty());
         let lines = [
-            name.map(|name| format!("Your name is {name}.")),
+            name.map(|name| Cow::from(format!("Your name is {name}."))),
             turn.zone().map(|(name, _)| {
                 format!("The user's time zone is {name}; dates and times are meant in it unless another is named.")
+                    .into()
             }),
             context.todo_list_id.as_ref().map(|_| {
                 "This conversation has a task list. Tools for tasks and plans work on it by themselves; they need no \
                  identifier of it."
-                    .to_owned()
+                    .into()
             }),
         ];
-        let lines = listed(lines.iter().flatten().map(String::as_str), |_| "- ".to_owned());
+        let lines = listed(lines.iter().flatten().map(|line| &**line), |_| "- ".into());
         if lines.is_empty() {
             return Ok(Vec::new());
         }

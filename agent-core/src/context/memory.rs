@@ -49,7 +49,7 @@ impl ContextLayer for MemoryLayer {
         if newest.is_empty() {
             return Ok(Vec::new());
         }
-        let list = listed(newest.iter().copied(), |_| "- ".to_owned());
+        let list = listed(newest.iter().copied(), |_| "- ".into());
         let part = self.cache.part(format!("## Memory\n\nWhat you have written down earlier:\n\n{list}"));
         Ok(vec![Fragment::new("memory", self.name(), Stability::Agent, part)])
     }

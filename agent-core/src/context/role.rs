@@ -49,7 +49,8 @@ impl RoleLayer {
             let text = if title.is_empty() { text.to_owned() } else { format!("## {title}\n\n{text}") };
             add(id, text);
         }
-        let rules = listed(role.rules.iter().filter_map(|rule| said(Some(rule))), |i| format!("{}. ", i + 1));
+        let rules =
+            listed(role.rules.iter().filter_map(|rule| said(Some(rule))), |i| format!("{}. ", i + 1).into());
         if !rules.is_empty() {
             add("rules".into(), format!("## Rules\n\n{rules}"));
         }

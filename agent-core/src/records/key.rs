@@ -1,5 +1,7 @@
 //! Where records are: tenant, collection, id.
 
+use std::borrow::Cow;
+
 use super::StoreError;
 
 /// The most bytes that a company's or a thing's identifier has.
@@ -22,7 +24,7 @@ impl Collection {
     pub fn new(company: impl Into<String>, name: &str) -> Result<Self, StoreError> {
         let company = company.into();
         check("the company id", &company, MAX_ID_BYTES)?;
-        let path = escape(name);
+        let path = escape(name).into_owned();
         check("the collection", &path, MAX_COLLECTION_BYTES)?;
         Ok(Self { company, path })
     }
@@ -31,7 +33,7 @@ impl Collection {
     /// from an agent's id to its company. Its company reads as empty, which no caller's can be, so nothing
     /// that a request says leads here.
     pub fn of_platform(name: &str) -> Result<Self, StoreError> {
-        let path = escape(name);
+        let path = escape(name).into_owned();
         check("the collection", &path, MAX_COLLECTION_BYTES)?;
         Ok(Self { company: String::new(), path })
     }
@@ -59,9 +61,14 @@ impl Collection {
 
     /// The key of the record `id` in this collection.
     pub fn key(&self, id: impl Into<String>) -> Result<Key, StoreError> {
+        self.clone().into_key(id)
+    }
+
+    /// As [`Self::key`], for who needs the collection no more.
+    fn into_key(self, id: impl Into<String>) -> Result<Key, StoreError> {
         let id = id.into();
         check("the id", &id, MAX_KEY_ID_BYTES)?;
-        Ok(Key { collection: self.clone(), id })
+        Ok(Key { collection: self, id })
     }
 
     /// The tenant.
@@ -90,7 +97,7 @@ pub struct Key {
 impl Key {
     /// The key of `id` in the collection `name` of `company`; see [`Collection::new`] for what fails.
     pub fn new(company: impl Into<String>, name: &str, id: impl Into<String>) -> Result<Self, StoreError> {
-        Collection::new(company, name)?.key(id)
+        Collection::new(company, name)?.into_key(id)
     }
 
     /// The tenant and the collection.
@@ -114,7 +121,7 @@ fn check(what: &str, text: &str, limit: usize) -> Result<(), StoreError> {
         "is empty".to_owned()
     } else if text.len() > limit {
         format!("has {} bytes, and at most {limit} are taken", text.len())
-    } else if text.chars().any(char::is_control) {
+    } else if !is_plain(text) && text.chars().any(char::is_control) {
         "has a control character".to_owned()
     } else {
         return Ok(());
@@ -122,9 +129,17 @@ fn check(what: &str, text: &str, limit: usize) -> Result<(), StoreError> {
     Err(StoreError::Invalid(format!("{what} {fault}")))
 }
 
+/// Whether a text is printable ASCII, as most are: said of many bytes at a time.
+fn is_plain(text: &str) -> bool {
+    text.bytes().fold(true, |plain, byte| plain & (b' '..=b'~').contains(&byte))
+}
+
 /// Keeps `/` for what joins the parts of a path.
-fn escape(part: &str) -> String {
-    part.replace('%', "%25").replace('/', "%2F")
+fn escape(part: &str) -> Cow<'_, str> {
+    if !part.contains(['%', '/']) {
+        return Cow::Borrowed(part);
+    }
+    Cow::Owned(part.replace('%', "%25").replace('/', "%2F"))
 }
 
 #[cfg(test)]
