@@ -240,8 +240,9 @@ impl Rounds {
         }
     }
 
-    fn poll_answer(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Failure>> {
-        let State::Answering { stream, answer } = &mut self.state else { return Poll::Ready(Ok(())) };
+    /// The next event, where it may be told at once; what must wait for another is queued.
+    fn poll_answer(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Event>, Failure>> {
+        let State::Answering { stream, answer } = &mut self.state else { return Poll::Ready(Ok(None)) };
         let event = match ready!(stream.poll_next_unpin(cx)) {
             Some(event) => event?,
             None => {
@@ -251,15 +252,19 @@ impl Rounds {
                 )));
             }
         };
+        let event = match answer.go_on(event) {
+            Ok(event) => return Poll::Ready(Ok(Some(event))),
+            Err(event) => event,
+        };
         let limits = &self.deps.limits;
         if let Some(done) = answer.take(event, &mut self.ready, &mut self.used_ids, limits)? {
             self.usage.get_or_insert_default().add(&done.usage);
             let State::Answering { answer, .. } = std::mem::replace(&mut self.state, State::Over) else {
-                return Poll::Ready(Ok(()));
+                return Poll::Ready(Ok(None));
             };
             self.finish_answer(*answer, done.reason);
         }
-        Poll::Ready(Ok(()))
+        Poll::Ready(Ok(None))
     }
 }
 
@@ -275,6 +280,10 @@ impl Stream for Rounds {
         let this = &mut *self;
         loop {
             if let Some(event) = this.ready.pop_front() {
+                if this.ready.is_empty() {
+                    // Most of a run's events never wait here.
+                    this.ready = VecDeque::new();
+                }
                 return Poll::Ready(Some(Ok(event)));
             }
             let step = match &mut this.state {
@@ -289,15 +298,19 @@ impl Stream for Rounds {
                 State::Starting(start) => match ready!(start.poll_unpin(cx)) {
                     Ok(stream) => {
                         this.begin_round(stream);
-                        Ok(())
+                        Ok(None)
                     }
                     Err(failure) => Err(failure),
                 },
                 State::Answering { .. } => ready!(this.poll_answer(cx)),
-                State::Calling(_) => ready!(this.poll_calls(cx)),
+                State::Calling(_) => ready!(this.poll_calls(cx)).map(|()| None),
             };
-            if let Err(failure) = step {
-                this.state = State::Failed(failure.with_usage(used(this.usage.take())));
+            match step {
+                Ok(None) => {}
+                Ok(Some(event)) => return Poll::Ready(Some(Ok(event))),
+                Err(failure) => {
+                    this.state = State::Failed(failure.with_usage(used(this.usage.take())));
+                }
             }
         }
     }

@@ -34,6 +34,7 @@ use http::{Request, Response};
 use tokio::net::TcpListener;
 
 pub use body::{Body, BodyError, ResponseBody, empty, full, streaming};
+pub(crate) use exchange::EntersSpan;
 pub use workers::Workers;
 
 /// What a server allows its clients. Every bound is finite; [`Default`] gives the documented values.

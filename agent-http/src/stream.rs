@@ -20,6 +20,7 @@ use http::{HeaderMap, Response};
 use http_body_util::BodyExt;
 
 use crate::request::Handled;
+use crate::serve::EntersSpan;
 
 mod body;
 mod collect;
@@ -89,9 +90,10 @@ pub async fn into_response(
 /// # Errors
 /// As [`into_response`].
 pub async fn answer(framing: Framing, events: EventStream, limits: &StreamLimits) -> Handled {
-    Ok(into_response(framing, events, limits)
-        .await?
-        .map(|body| body.map_err(|never| match never {}).boxed_unsync()))
+    let response = into_response(framing, events, limits).await?;
+    let mut response = response.map(|body| body.map_err(|never| match never {}).boxed_unsync());
+    response.extensions_mut().insert(EntersSpan);
+    Ok(response)
 }
 
 fn respond(framing: Framing, body: StreamBody) -> Response<StreamBody> {

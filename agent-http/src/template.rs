@@ -8,30 +8,34 @@
 /// such as those of a time: whoever learns a chunk reads no number of it.
 #[derive(Debug, Default)]
 pub(crate) struct Template {
-    before: Vec<u8>,
-    after: Vec<u8>,
+    /// The chunk without its text.
+    around: Vec<u8>,
+    /// Where in it the text stood.
+    place: usize,
 }
 
 impl Template {
     /// Remembers a chunk by `text`, which lies within it; forgets what was there if it does not, as
     /// where a parser had to unescape it.
     pub(crate) fn learn(&mut self, chunk: &[u8], text: &str) {
-        self.before.clear();
-        self.after.clear();
+        self.around.clear();
         let start = (text.as_ptr() as usize).wrapping_sub(chunk.as_ptr() as usize);
         let Some(end) = start.checked_add(text.len()).filter(|end| *end < chunk.len()) else { return };
-        self.before.extend_from_slice(&chunk[..start]);
-        self.after.extend_from_slice(&chunk[end..]);
+        self.around.reserve_exact(chunk.len() - text.len());
+        self.around.extend_from_slice(&chunk[..start]);
+        self.around.extend_from_slice(&chunk[end..]);
+        self.place = start;
     }
 
     /// The text of a chunk that is like the one remembered.
     pub(crate) fn read<'c>(&self, chunk: &'c [u8]) -> Option<&'c str> {
-        if self.before.is_empty() {
+        if self.around.is_empty() {
             return None;
         }
-        let rest = chunk.strip_prefix(&*self.before)?;
-        let (text, after) = rest.split_at_checked(rest.len().checked_sub(self.after.len())?)?;
-        if !is_like(after, &self.after) {
+        let (known_before, known_after) = self.around.split_at(self.place);
+        let rest = chunk.strip_prefix(known_before)?;
+        let (text, after) = rest.split_at_checked(rest.len().checked_sub(known_after.len())?)?;
+        if !is_like(after, known_after) {
             return None;
         }
         let plain = !text.is_empty() && text.iter().all(|byte| *byte >= 0x20 && !b"\"\\".contains(byte));

@@ -50,6 +50,20 @@ impl Answer {
         }
     }
 
+    /// The event of a piece that goes on with what is open; anything else is given back, to be [taken](Self::take).
+    pub(super) fn go_on(&mut self, event: ModelEvent) -> Result<Event, ModelEvent> {
+        match (event, &self.text_id, &self.reasoning_id) {
+            (ModelEvent::Text(delta), Some(id), _) if !delta.is_empty() => {
+                self.text.push_str(&delta);
+                Ok(Event::TextMessageContent { message_id: id.clone(), delta })
+            }
+            (ModelEvent::Reasoning(delta), _, Some(id)) if !delta.is_empty() => {
+                Ok(Event::ReasoningMessageContent { message_id: id.clone(), delta })
+            }
+            (event, ..) => Err(event),
+        }
+    }
+
     /// Takes the next delta; says so when the answer is complete.
     pub(super) fn take(
         &mut self,
@@ -59,8 +73,16 @@ impl Answer {
         limits: &LoopLimits,
     ) -> Result<Option<Done>, Failure> {
         match event {
-            ModelEvent::Text(delta) => self.take_text(delta, out),
-            ModelEvent::Reasoning(delta) => self.take_reasoning(delta, out),
+            ModelEvent::Text(delta) if delta.is_empty() => {}
+            ModelEvent::Text(_) => {
+                self.open_text(out);
+                out.extend(self.go_on(event).ok());
+            }
+            ModelEvent::Reasoning(delta) if delta.is_empty() => {}
+            ModelEvent::Reasoning(_) => {
+                self.open_reasoning(out);
+                out.extend(self.go_on(event).ok());
+            }
             ModelEvent::ToolCallStart { index, id, name } => {
                 self.close_messages(out);
                 self.start_call(index, id, name, out, used_ids, limits)?;
@@ -89,43 +111,26 @@ impl Answer {
         (self.text, calls.collect())
     }
 
-    fn take_text(&mut self, delta: String, out: &mut VecDeque<Event>) {
-        if delta.is_empty() {
+    fn open_text(&mut self, out: &mut VecDeque<Event>) {
+        self.close_reasoning(out);
+        if self.text_id.is_some() {
             return;
         }
-        self.close_reasoning(out);
-        let message_id = match &self.text_id {
-            Some(id) => id.clone(),
-            None => {
-                let made = std::mem::replace(&mut self.message_made, true);
-                let id = if made { Id::from(crate::new_id()) } else { self.message_id.clone() };
-                out.push_back(Event::TextMessageStart {
-                    message_id: id.clone(),
-                    role: AssistantRole::Assistant,
-                });
-                self.text_id.insert(id).clone()
-            }
-        };
-        self.text.push_str(&delta);
-        out.push_back(Event::TextMessageContent { message_id, delta });
+        let made = std::mem::replace(&mut self.message_made, true);
+        let message_id = if made { Id::from(crate::new_id()) } else { self.message_id.clone() };
+        self.text_id = Some(message_id.clone());
+        out.push_back(Event::TextMessageStart { message_id, role: AssistantRole::Assistant });
     }
 
-    fn take_reasoning(&mut self, delta: String, out: &mut VecDeque<Event>) {
-        if delta.is_empty() {
+    fn open_reasoning(&mut self, out: &mut VecDeque<Event>) {
+        self.close_text(out);
+        if self.reasoning_id.is_some() {
             return;
         }
-        self.close_text(out);
-        let message_id = match &self.reasoning_id {
-            Some(id) => id.clone(),
-            None => {
-                let message_id = Id::from(crate::new_id());
-                out.push_back(Event::ReasoningStart { message_id: message_id.clone() });
-                let role = ReasoningRole::Reasoning;
-                out.push_back(Event::ReasoningMessageStart { message_id: message_id.clone(), role });
-                self.reasoning_id.insert(message_id).clone()
-            }
-        };
-        out.push_back(Event::ReasoningMessageContent { message_id, delta });
+        let message_id = Id::from(crate::new_id());
+        self.reasoning_id = Some(message_id.clone());
+        out.push_back(Event::ReasoningStart { message_id: message_id.clone() });
+        out.push_back(Event::ReasoningMessageStart { message_id, role: ReasoningRole::Reasoning });
     }
 
     fn start_call(

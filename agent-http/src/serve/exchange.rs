@@ -31,6 +31,10 @@ use crate::request::RequestId;
 /// How much of a path the log shows, in characters. The rest of a long one says little.
 const LOGGED_PATH: usize = 256;
 
+/// In a response's extensions: its body enters the request's span by itself, where it has something to do.
+#[derive(Clone, Copy)]
+pub(crate) struct EntersSpan;
+
 /// A connection's exchanges.
 pub(super) struct Exchanges<S> {
     /// All connections' together, since layers can make it large.
@@ -108,7 +112,8 @@ async fn exchange<S: HttpService>(
     response.headers_mut().insert(RequestId::HEADER, id.into());
     access.status = Some(response.status());
     access.in_flight = response.extensions_mut().remove();
-    response.map(|inner| ObservedBody { inner, access: Some(access) })
+    let enters_span = response.extensions_mut().remove::<EntersSpan>().is_some();
+    response.map(|inner| ObservedBody { inner, enters_span, access: Some(access) })
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -130,6 +135,7 @@ impl From<Box<dyn Any + Send>> for Panic {
 /// The response's body inside its request's span. The access-log line is written after it has gone.
 pub(super) struct ObservedBody {
     inner: ResponseBody,
+    enters_span: bool,
     /// Until the drop.
     access: Option<Access>,
 }
@@ -144,7 +150,8 @@ impl http_body::Body for ObservedBody {
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let this = &mut *self;
         let Some(access) = &mut this.access else { return Poll::Ready(None) };
-        let frame = ready!(access.span.in_scope(|| Pin::new(&mut this.inner).poll_frame(cx)));
+        let mut poll = || Pin::new(&mut this.inner).poll_frame(cx);
+        let frame = ready!(if this.enters_span { poll() } else { access.span.in_scope(poll) });
         match &frame {
             None => access.complete = true,
             Some(Ok(_)) => {}

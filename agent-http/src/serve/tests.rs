@@ -4,6 +4,8 @@ use std::net::SocketAddr;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use agent_core::error::{Failure, FailureKind};
+use agent_core::event::{EventStream, RunIds};
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use serde_json::Value;
@@ -17,6 +19,7 @@ use super::accept::Accept;
 use super::*;
 use crate::error::HttpError;
 use crate::request::{self, BodyLimits, Handled, RequestId};
+use crate::stream::{Framing, StreamLimits};
 
 /// Far longer than anything here takes, and shorter than the default time-outs that must not be what ends a test.
 const PATIENCE: Duration = Duration::from_secs(8);
@@ -622,4 +625,39 @@ async fn each_exchange_has_a_line_in_the_log_and_no_query() {
         assert!(text.contains(line), "{line} in {text}");
     }
     assert!(!text.contains("hunter2"), "{text}");
+}
+
+#[tokio::test]
+async fn what_a_body_logs_while_it_is_made_stands_under_its_request() {
+    let log = Log::default();
+    let _guard = log.start();
+    let server = Server::start(ServeLimits::default(), |request| async move {
+        let late = stream::once(tokio::task::yield_now());
+        if request.uri().path() == "/run" {
+            let ids = RunIds { thread_id: "t".into(), run_id: "r".into() };
+            let run = late.map(|()| Err(Failure::new(FailureKind::Failed, "no answer")));
+            return crate::stream::answer(
+                Framing::Ndjson,
+                EventStream::new(ids, run),
+                &StreamLimits::default(),
+            )
+            .await;
+        }
+        let body = late.map(|()| {
+            tracing::info!("a piece is made");
+            Ok::<_, io::Error>(Bytes::from_static(b"piece"))
+        });
+        Ok(Response::new(streaming(body)))
+    })
+    .await;
+    for path in ["run", "other"] {
+        let head =
+            format!("GET /{path} HTTP/1.1\r\nHost: a\r\nX-Request-Id: {path}\r\nConnection: close\r\n\r\n");
+        server.exchange(head).await;
+    }
+    let text = log.text();
+    for (id, said) in [("run", "run failed"), ("other", "a piece is made")] {
+        let line = text.lines().find(|line| line.contains(said)).expect(said);
+        assert!(line.contains(&format!("request{{id=\"{id}\"}}: ")), "{line}");
+    }
 }

@@ -9,13 +9,14 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
+use tracing::Span;
 
 use super::{Encoder, Watched};
 use crate::wakes::Wakes;
 
-/// What a buffer begins with; most frames of a paced stream fit. Allocators keep pieces of up to this size at hand for
-/// each thread, and look further for larger ones.
-const INITIAL_BYTES: usize = 1024;
+/// What a buffer begins with: room for one token with its event. Most frames of a paced stream are that, and what an
+/// allocator does now and then it does by the bytes that it has given.
+const INITIAL_BYTES: usize = 256;
 
 /// When a buffer is full and handed out although more is ready.
 const FULL_BYTES: usize = 64 * 1024;
@@ -27,13 +28,14 @@ const FULL_BYTES: usize = 64 * 1024;
 /// what else is ready: it is written by itself.
 ///
 /// A run that has nothing is not asked again before it has woken the task: hyper asks a body that had nothing once and
-/// again while it writes what came before.
+/// again while it writes what came before. When it is asked, it is within the span in which the body was made.
 ///
 /// It never fails: a run's failure is an event. While it waits for the run it holds no buffer, and while the
 /// connection does not ask for frames it does not ask the run for events.
 pub struct StreamBody {
     run: Option<Run>,
     pub(super) buffer: Vec<u8>,
+    span: Span,
 }
 
 struct Run {
@@ -61,19 +63,12 @@ impl StreamBody {
         let wakes = Arc::new(Wakes::default());
         let waker = wakes.clone().into();
         let run = Run { events, encoder, first: FirstPiece::Awaited, wakes, waker };
-        Self { run: Some(run), buffer: Vec::new() }
+        Self { run: Some(run), buffer: Vec::new(), span: Span::current() }
     }
 
     /// A body that is known whole.
     pub(super) fn whole(text: Vec<u8>) -> Self {
-        Self { run: None, buffer: text }
-    }
-
-    fn take_frame(&mut self) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        if self.buffer.is_empty() {
-            return Poll::Ready(None);
-        }
-        Poll::Ready(Some(Ok(Frame::data(mem::take(&mut self.buffer).into()))))
+        Self { run: None, buffer: text, span: Span::none() }
     }
 }
 
@@ -85,20 +80,21 @@ impl Body for StreamBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        let this = &mut *self;
-        if this.run.as_ref().is_some_and(|run| run.wakes.still_asleep(cx.waker())) {
+        let Self { run: under_way, buffer, span } = &mut *self;
+        if under_way.as_ref().is_some_and(|run| run.wakes.still_asleep(cx.waker())) {
             return Poll::Pending;
         }
-        while this.buffer.len() < FULL_BYTES {
-            let Some(Run { events, encoder, first, wakes, waker }) = &mut this.run else { break };
+        let _entered = span.enter();
+        while buffer.len() < FULL_BYTES {
+            let Some(Run { events, encoder, first, wakes, waker }) = under_way else { break };
             wakes.begin();
             let mut own = Context::from_waker(waker);
             match events.poll_event(&mut own) {
                 Poll::Ready(Some(event)) => {
-                    if this.buffer.capacity() == 0 {
-                        this.buffer.reserve(INITIAL_BYTES);
+                    if buffer.capacity() == 0 {
+                        *buffer = Vec::with_capacity(INITIAL_BYTES);
                     }
-                    encoder.encode(&event, &mut this.buffer);
+                    encoder.encode(&event, buffer);
                     match *first {
                         FirstPiece::Awaited if event.delta().is_some() => {
                             *first = FirstPiece::HandedOut;
@@ -114,8 +110,8 @@ impl Body for StreamBody {
                     }
                 }
                 Poll::Ready(None) => {
-                    encoder.finish(&mut this.buffer);
-                    this.run = None;
+                    encoder.finish(buffer);
+                    *under_way = None;
                 }
                 Poll::Pending => {
                     if *first == FirstPiece::HandedOut {
@@ -125,7 +121,7 @@ impl Body for StreamBody {
                         continue;
                     }
                     let asleep = wakes.sleep(cx.waker());
-                    if !this.buffer.is_empty() {
+                    if !buffer.is_empty() {
                         break;
                     }
                     if !asleep {
@@ -135,7 +131,10 @@ impl Body for StreamBody {
                 }
             }
         }
-        this.take_frame()
+        if buffer.is_empty() {
+            return Poll::Ready(None);
+        }
+        Poll::Ready(Some(Ok(Frame::data(mem::take(buffer).into()))))
     }
 
     fn is_end_stream(&self) -> bool {

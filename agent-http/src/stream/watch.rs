@@ -25,6 +25,8 @@ pub(super) struct Watched {
     events: EventStream,
     /// Fires no later than the next limit. It is armed anew when it fires, not with every event.
     alarm: Pin<Box<Sleep>>,
+    /// When it fires, so that it is not looked for where it lies.
+    alarm_at: Instant,
     /// Whom it wakes when it fires. Before that, it is left alone.
     set: Option<Waker>,
     idle_timeout: Duration,
@@ -41,9 +43,11 @@ impl Watched {
         let idle_timeout = limits.idle_timeout.min(LONGEST);
         let run_timeout = limits.run_timeout.min(LONGEST);
         let deadline = now + run_timeout;
+        let alarm_at = deadline.min(now + idle_timeout);
         Self {
             events,
-            alarm: Box::pin(sleep_until(deadline.min(now + idle_timeout))),
+            alarm: Box::pin(sleep_until(alarm_at)),
+            alarm_at,
             set: None,
             idle_timeout,
             run_timeout,
@@ -68,7 +72,8 @@ impl Watched {
             }
             // A source that keeps giving may have been quiet long ago; its silence begins anew.
             let silence_ends = if quiet { silence_ends } else { now + self.idle_timeout };
-            self.alarm.as_mut().reset(self.deadline.min(silence_ends));
+            self.alarm_at = self.deadline.min(silence_ends);
+            self.alarm.as_mut().reset(self.alarm_at);
         }
         self.set = Some(cx.waker().clone());
         Poll::Pending
@@ -97,11 +102,12 @@ impl Watched {
     /// To be called when the source has nothing and will not be asked before it wakes the task. Ready
     /// says that a limit is reached and the source to be asked again, for its run has failed.
     pub(super) fn poll_silence(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let now = Instant::now();
         if self.given_since_quiet > 0 {
             self.given_since_quiet = 0;
-            self.quiet_since = Instant::now();
+            self.quiet_since = now;
         }
-        if !self.alarm.is_elapsed() && self.set.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+        if now < self.alarm_at && self.set.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
             return Poll::Pending;
         }
         self.poll_alarm(cx, true)
