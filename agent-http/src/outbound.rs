@@ -30,6 +30,7 @@ mod pool;
 mod request;
 mod resolve;
 mod response;
+mod target;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,7 +38,7 @@ use std::time::Duration;
 use agent_core::error::Failure;
 use agent_core::role::Secret;
 use http::header::InvalidHeaderValue;
-use http::{HeaderValue, Method, header};
+use http::{HeaderValue, Method};
 use rustls::RootCertStore;
 use rustls::pki_types::CertificateDer;
 use url::Url;
@@ -47,6 +48,7 @@ pub use failure::{retry_after, status_failure};
 pub use network::{Network, SystemNetwork};
 pub use request::{OutboundBody, OutboundRequest};
 pub use response::{BodyStream, OutboundResponse};
+pub use target::Target;
 
 use address::Route;
 use connect::{Connector, Dialer};
@@ -163,15 +165,7 @@ impl Outbound {
         accept: &'static str,
         body: impl Into<OutboundBody>,
     ) -> Result<OutboundRequest, Failure> {
-        let request = self
-            .post(url, trust)?
-            .header(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))
-            .header(header::ACCEPT, HeaderValue::from_static(accept))
-            .body(body);
-        match bearer {
-            Some(secret) => request.bearer(secret),
-            None => Ok(request),
-        }
+        self.target(url, trust)?.post_json(bearer, accept, body)
     }
 
     /// Starts a `GET` of `url`; see [`Self::request`].
@@ -181,19 +175,26 @@ impl Outbound {
 
     /// Starts a request. Nothing is sent before [`OutboundRequest::send`].
     ///
+    /// # Errors
+    /// As [`Self::target`].
+    pub fn request(&self, method: Method, url: &Url, trust: Trust) -> Result<OutboundRequest, Failure> {
+        Ok(self.target(url, trust)?.request(method))
+    }
+
+    /// Where `url` leads, for who sends many requests there.
+    ///
+    /// # Errors
     /// An address that can be refused as it stands is refused here, as
     /// [`Blocked`](agent_core::error::FailureKind::Blocked); one that depends on what its name
-    /// resolves to is refused, by the same kind, when it is sent.
-    pub fn request(&self, method: Method, url: &Url, trust: Trust) -> Result<OutboundRequest, Failure> {
+    /// resolves to is refused, by the same kind, when a request is sent.
+    pub fn target(&self, url: &Url, trust: Trust) -> Result<Target, Failure> {
         let connector = match self.inner.allow.route(url, trust).map_err(failure::blocked)? {
             Route::Open => &self.inner.open,
             Route::Filtered => &self.inner.filtered,
         };
         let uri = url.as_str().parse().map_err(failure::unsendable)?;
-        let mut request = OutboundRequest::new(connector.clone(), method, uri, self.inner.header_timeout)?;
-        request = request.header(header::ACCEPT, HeaderValue::from_static("*/*"));
-        request = request.header(header::USER_AGENT, self.inner.user_agent.clone());
-        Ok(request)
+        let Inner { user_agent, header_timeout, .. } = &*self.inner;
+        Target::new(connector.clone(), uri, user_agent.clone(), *header_timeout)
     }
 }
 

@@ -21,6 +21,7 @@ use super::network::Network;
 use super::pool::{Origin, Pool};
 use super::request::Segments;
 use super::resolve::Resolver;
+use super::target::Address;
 
 /// What a connection reads from and writes to, boxed since the state of TLS is far larger than a bare socket, and
 /// is there as long as the connection.
@@ -53,16 +54,16 @@ impl Connector {
         Self { https: HttpsConnector::from((dialer, tls)), timeout, pool }
     }
 
-    /// Sends a request to the origin of `uri`, and gives its response head with the connection.
+    /// Sends a request to the origin of `address`, and gives its response head with the connection.
     ///
     /// Idle connections are tried as long as they hand the request back unsent, which is how one that
     /// the other side has closed in the meantime shows itself. What was sent is not sent again.
     pub(super) async fn send(
-        mut self,
-        uri: Uri,
+        &self,
+        address: &Address,
         mut request: Request<Segments>,
     ) -> Result<(Connection, Response<Incoming>), Failure> {
-        let origin = Origin::of(&uri);
+        let origin = Origin::here(&address.origin);
         while let Some(mut connection) = self.pool.take(&origin) {
             match connection.send(request).await {
                 Ok(response) => return Ok((connection, response)),
@@ -72,7 +73,7 @@ impl Connector {
                 },
             }
         }
-        let io = self.connect(uri).await.map_err(failure::connect)?;
+        let io = self.connect(address.uri.clone()).await.map_err(failure::connect)?;
         let mut connection =
             Connection::open(io, origin, Arc::downgrade(&self.pool)).await.map_err(failure::send)?;
         match connection.send(request).await {
@@ -81,8 +82,8 @@ impl Connector {
         }
     }
 
-    async fn connect(&mut self, uri: Uri) -> Result<Io, ConnectError> {
-        match tokio::time::timeout(self.timeout, self.https.call(uri)).await {
+    async fn connect(&self, uri: Uri) -> Result<Io, ConnectError> {
+        match tokio::time::timeout(self.timeout, self.https.clone().call(uri)).await {
             Ok(Ok(MaybeHttpsStream::Http(stream))) => Ok(Box::new(stream)),
             Ok(Ok(stream)) => Ok(Box::new(stream)),
             Ok(Err(error)) => Err(ConnectError(error)),

@@ -5,7 +5,6 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use http::Uri;
 use tokio::runtime::{self, Handle};
 use tokio::time::Instant;
 
@@ -27,12 +26,10 @@ pub(super) struct Origin {
 }
 
 impl Origin {
-    /// The origin of an absolute URI that is as the URL standard writes it, asked for where this is called.
-    pub(super) fn of(uri: &Uri) -> Self {
-        let scheme = uri.scheme_str().unwrap_or_default();
-        let authority = uri.authority().map_or("", |authority| authority.as_str());
+    /// The origin at `address`, asked for where this is called.
+    pub(super) fn here(address: &Arc<str>) -> Self {
         let runtime = Handle::try_current().ok().map(|handle| handle.id());
-        Self { address: format!("{scheme}://{authority}").into(), runtime }
+        Self { address: address.clone(), runtime }
     }
 }
 

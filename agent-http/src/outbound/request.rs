@@ -11,37 +11,35 @@ use agent_core::error::{Failure, FailureKind};
 use agent_core::role::Secret;
 use bytes::Bytes;
 use http::header::{self, HeaderName, HeaderValue};
-use http::{Method, Request, Uri};
+use http::{Method, Request};
 use http_body::{Body, Frame, SizeHint};
 
-use super::connect::Connector;
 use super::failure;
 use super::response::OutboundResponse;
+use super::target::Target;
 
 /// A request that has passed the address policy, to be filled and sent.
 ///
 /// Its `Debug` shows neither URL nor headers.
 pub struct OutboundRequest {
-    connector: Connector,
-    uri: Uri,
+    target: Target,
     request: Request<Segments>,
     header_timeout: Duration,
 }
 
 impl OutboundRequest {
-    /// A request of an absolute URI, with the target and the `Host` that follow from it.
-    pub(super) fn new(
-        connector: Connector,
-        method: Method,
-        uri: Uri,
-        header_timeout: Duration,
-    ) -> Result<Self, Failure> {
-        let authority = uri.authority().map_or("", |authority| authority.as_str());
-        let host = HeaderValue::try_from(authority).map_err(failure::unsendable)?;
-        let target = uri.path_and_query().map_or("/", |target| target.as_str());
-        let request = Request::builder().method(method).uri(target).header(header::HOST, host);
-        let request = request.body(Segments::new(Vec::new())).map_err(failure::unsendable)?;
-        Ok(Self { connector, uri, request, header_timeout })
+    /// A request with the headers that every one has.
+    pub(super) fn new(target: Target, method: Method) -> Self {
+        let address = target.address();
+        let mut request = Request::new(Segments::new(Vec::new()));
+        *request.method_mut() = method;
+        *request.uri_mut() = address.path.clone();
+        let headers = request.headers_mut();
+        headers.insert(header::HOST, address.host.clone());
+        headers.insert(header::ACCEPT, HeaderValue::from_static("*/*"));
+        headers.insert(header::USER_AGENT, address.user_agent.clone());
+        let header_timeout = address.header_timeout;
+        Self { target, request, header_timeout }
     }
 
     /// Sets a header that this program chose, in place of an earlier one of that name.
@@ -94,7 +92,7 @@ impl OutboundRequest {
     /// [`status_failure`]: super::status_failure
     pub async fn send(self) -> Result<OutboundResponse, Failure> {
         // Boxed, because the room that connecting takes is not needed once the head is there.
-        let sent = Box::pin(self.connector.send(self.uri, self.request));
+        let sent = Box::pin(self.target.address().connector.send(self.target.address(), self.request));
         let Ok(sent) = tokio::time::timeout(self.header_timeout, sent).await else {
             return Err(failure::no_head());
         };

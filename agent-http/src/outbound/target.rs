@@ -1,0 +1,85 @@
+//! Where requests go.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use agent_core::error::Failure;
+use agent_core::role::Secret;
+use http::{HeaderValue, Method, Uri, header};
+
+use super::connect::Connector;
+use super::failure;
+use super::request::{OutboundBody, OutboundRequest};
+
+/// An address that the policy has let through, read once for any number of requests. Clones share it.
+#[derive(Clone)]
+pub struct Target(Arc<Address>);
+
+pub(super) struct Address {
+    pub(super) connector: Connector,
+    pub(super) uri: Uri,
+    /// Scheme, host and port, by which connections are reused.
+    pub(super) origin: Arc<str>,
+    /// What a request line says of it.
+    pub(super) path: Uri,
+    pub(super) host: HeaderValue,
+    pub(super) user_agent: HeaderValue,
+    pub(super) header_timeout: Duration,
+}
+
+impl Target {
+    /// Where an absolute URI leads, as the URL standard writes it.
+    pub(super) fn new(
+        connector: Connector,
+        uri: Uri,
+        user_agent: HeaderValue,
+        header_timeout: Duration,
+    ) -> Result<Self, Failure> {
+        let authority = uri.authority().map_or("", |authority| authority.as_str());
+        let origin = format!("{}://{authority}", uri.scheme_str().unwrap_or_default()).into();
+        let host = HeaderValue::try_from(authority).map_err(failure::unsendable)?;
+        let path = match uri.path_and_query() {
+            Some(path) => Uri::from(path.clone()),
+            None => Uri::default(),
+        };
+        Ok(Self(Arc::new(Address { connector, uri, origin, path, host, user_agent, header_timeout })))
+    }
+
+    pub(super) fn address(&self) -> &Address {
+        &self.0
+    }
+
+    /// Starts a request. Nothing is sent before [`OutboundRequest::send`].
+    pub fn request(&self, method: Method) -> OutboundRequest {
+        OutboundRequest::new(self.clone(), method)
+    }
+
+    /// Starts a `POST` of JSON, with a bearer where there is one, asking for `accept`.
+    ///
+    /// # Errors
+    /// As [`OutboundRequest::bearer`].
+    pub fn post_json(
+        &self,
+        bearer: Option<&Secret>,
+        accept: &'static str,
+        body: impl Into<OutboundBody>,
+    ) -> Result<OutboundRequest, Failure> {
+        let request = self
+            .request(Method::POST)
+            .header(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))
+            .header(header::ACCEPT, HeaderValue::from_static(accept))
+            .body(body);
+        match bearer {
+            Some(secret) => request.bearer(secret),
+            None => Ok(request),
+        }
+    }
+}
+
+impl fmt::Debug for Target {
+    /// An address may hold what is secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Target").finish_non_exhaustive()
+    }
+}
