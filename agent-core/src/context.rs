@@ -127,13 +127,23 @@ pub enum LayerError {
     Internal(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
-/// Text as a Markdown list, a line of its own for each item; an item's further lines are indented below
-/// its mark.
-fn listed<'a>(items: impl Iterator<Item = &'a str>, mark: impl Fn(usize) -> Cow<'static, str>) -> String {
+/// Room for a usual list at once, since growing costs more than the words.
+const LIST_BYTES: usize = 512;
+
+/// Text as a Markdown list below `heading`, a line of its own for each item; an item's further lines are indented
+/// below its mark. Without items there is no heading either.
+fn listed<'a>(
+    heading: &str,
+    items: impl Iterator<Item = &'a str>,
+    mark: impl Fn(usize) -> Cow<'static, str>,
+) -> String {
     let mut list = String::new();
     for (i, text) in items.enumerate() {
         if i > 0 {
             list.push('\n');
+        } else {
+            list.reserve(LIST_BYTES);
+            list.push_str(heading);
         }
         let mark = mark(i);
         list.push_str(&mark);

@@ -112,7 +112,7 @@ const VARIES: &str = "origin, access-control-request-method, access-control-requ
 /// Says what the answer depends on in one line with what its handler has said. A map of headers has second values
 /// apart, in room that the connection would keep as long as it is open.
 fn vary(headers: &mut HeaderMap) {
-    let mut line = Vec::new();
+    let mut line = Vec::with_capacity(2 * VARIES.len());
     for own in headers.get_all(VARY) {
         line.extend_from_slice(own.as_bytes());
         line.extend_from_slice(b", ");

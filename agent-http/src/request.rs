@@ -22,7 +22,7 @@ use crate::serve::{Body, ResponseBody};
 pub use body::{BodyLimits, read_body, read_json, read_json_bytes};
 pub use id::RequestId;
 pub use json::{MAX_JSON_DEPTH, parse_json};
-pub(crate) use json::{is_deeper_than, without_values};
+pub(crate) use json::{beginning, is_deeper_than, without_values};
 pub use query::Query;
 pub use route::{Lookup, Params, Route, RouteTable};
 

@@ -1,25 +1,50 @@
 //! The caller: who asks, why, from where and when.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
 
 use async_trait::async_trait;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
 use super::{ContextLayer, Fragment, LayerError, Stability, TurnInput, as_data, listed};
-use crate::prompt::PartCache;
+use crate::prompt::{Part, PartCache};
 use crate::tool::Caller;
 
 /// The kind of caller, what triggered a proactive turn, the browser tab, and the time to the minute.
 #[derive(Debug)]
 pub struct CallerLayer {
     cache: Arc<PartCache>,
+    latest: Mutex<Option<Told>>,
+}
+
+/// A time in words. Turns of one minute share them, and spelling a time takes longer than the rest of the layer.
+#[derive(Debug)]
+struct Told {
+    minute: u64,
+    zone: Option<String>,
+    part: Arc<Part>,
 }
 
 impl CallerLayer {
     /// A layer that takes its parts from `cache`.
     pub fn new(cache: Arc<PartCache>) -> Self {
-        Self { cache }
+        Self { cache, latest: Mutex::default() }
+    }
+
+    /// The time to the minute, so that retries and previews within a minute give the same bytes.
+    fn time(&self, turn: &TurnInput) -> Option<Arc<Part>> {
+        let minute = turn.now.duration_since(SystemTime::UNIX_EPOCH).ok()?.as_secs() / 60;
+        let zone = turn.context.timezone.as_deref();
+        let latest = || self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(told) = &*latest()
+            && (told.minute, told.zone.as_deref()) == (minute, zone)
+        {
+            return Some(told.part.clone());
+        }
+        let part = self.cache.part(spelt(turn)?);
+        *latest() = Some(Told { minute, zone: zone.map(str::to_owned), part: part.clone() });
+        Some(part)
     }
 }
 
@@ -30,11 +55,9 @@ impl ContextLayer for CallerLayer {
     }
 
     async fn collect(&self, turn: &TurnInput) -> Result<Vec<Fragment>, LayerError> {
-        let fragment = |id: &'static str, text: String| {
-            Fragment::new(id, self.name(), Stability::Turn, self.cache.part(text))
-        };
-        let time = time(turn).map(|text| fragment("time", text));
-        Ok([fragment("caller", caller(turn))].into_iter().chain(time).collect())
+        let fragment = |id, part| Fragment::new(id, self.name(), Stability::Turn, part);
+        let time = self.time(turn).map(|part| fragment("time", part));
+        Ok([fragment("caller", self.cache.part(caller(turn)))].into_iter().chain(time).collect())
     }
 }
 
@@ -51,11 +74,11 @@ fn caller(turn: &TurnInput) -> String {
     let reason = turn.request.trigger.as_deref().map(|reason| format!("Reason: {}", as_data(&reason)));
     let tab = turn.request.tab_id.as_deref().map(|tab| format!("Browser tab: {}", as_data(&tab)));
     let lines = [Some(kind), reason.as_deref(), tab.as_deref()];
-    format!("## Caller\n\n{}", listed(lines.into_iter().flatten(), |_| "- ".into()))
+    listed("## Caller\n\n", lines.into_iter().flatten(), |_| "- ".into())
 }
 
-/// The time to the minute, so that retries and previews within a minute give the same bytes.
-fn time(turn: &TurnInput) -> Option<String> {
+/// The time of the turn in words.
+fn spelt(turn: &TurnInput) -> Option<String> {
     let now = Timestamp::try_from(turn.now).ok()?;
     let (name, zone) = turn.zone().unwrap_or(("UTC", TimeZone::UTC));
     let now = now.to_zoned(zone);
@@ -68,7 +91,7 @@ fn time(turn: &TurnInput) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::{Duration, SystemTime};
+    use std::time::Duration;
 
     use expect_test::{Expect, expect};
     use serde_json::json;
@@ -88,6 +111,30 @@ mod tests {
             ..turn(json!({"id": "a1", "companyId": "c1"}))
         };
         expected.assert_eq(&shown(&layer.collect(&turn).await.expect("collects")));
+    }
+
+    #[tokio::test]
+    async fn a_time_is_told_again_for_its_minute_and_zone_alone() {
+        let layer = CallerLayer::new(Arc::new(PartCache::new(1 << 20)));
+        let told = |seconds: u64, zone: Option<&str>| {
+            let context =
+                ExecutionContext { timezone: zone.map(str::to_owned), ..ExecutionContext::default() };
+            let now = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+            let turn = TurnInput { context, now, ..turn(json!({"id": "a1", "companyId": "c1"})) };
+            layer.time(&turn).expect("a time").text().to_owned()
+        };
+        for (seconds, zone, expected) in [
+            (0, None, "00:00 (UTC, UTC+00:00)."),
+            (59, None, "00:00 (UTC, UTC+00:00)."),
+            (60, None, "00:01 (UTC, UTC+00:00)."),
+            (60, Some("Europe/Berlin"), "01:01 (Europe/Berlin, UTC+01:00)."),
+            (60, Some("nowhere"), "00:01 (UTC, UTC+00:00)."),
+            (61, Some("Europe/Berlin"), "01:01 (Europe/Berlin, UTC+01:00)."),
+            (0, None, "00:00 (UTC, UTC+00:00)."),
+        ] {
+            let text = told(seconds, zone);
+            assert!(text.ends_with(expected), "{seconds} {zone:?}: {text}");
+        }
     }
 
     #[tokio::test]

@@ -49,8 +49,7 @@ fn described(council: &Council) -> String {
             expertise => format!("{}: {expertise}", member.name),
         })
         .collect();
-    let members = listed(members.iter().map(String::as_str), |_| "- ".into());
-    let members = if members.is_empty() { members } else { format!("You may consult:\n\n{members}") };
+    let members = listed("You may consult:\n\n", members.iter().map(String::as_str), |_| "- ".into());
     let paragraphs = [purpose.trim(), &members];
     paragraphs.into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join("\n\n")
 }

@@ -44,11 +44,12 @@ impl ContextLayer for ExecutionLayer {
                     .into()
             }),
         ];
-        let lines = listed(lines.iter().flatten().map(|line| &**line), |_| "- ".into());
-        if lines.is_empty() {
+        let lines = lines.iter().flatten().map(|line| &**line);
+        let text = listed("## Working context\n\n", lines, |_| "- ".into());
+        if text.is_empty() {
             return Ok(Vec::new());
         }
-        let part = self.cache.part(format!("## Working context\n\n{lines}"));
+        let part = self.cache.part(text);
         Ok(vec![Fragment::new("tool-context", self.name(), Stability::Session, part)])
     }
 }

@@ -46,11 +46,12 @@ impl ContextLayer for MemoryLayer {
                 .await?;
         let texts: Vec<&str> = entries.iter().map(|entry| entry.text.trim()).collect();
         let newest = newest_within(&texts, Self::MAX_BYTES);
-        if newest.is_empty() {
+        let heading = "## Memory\n\nWhat you have written down earlier:\n\n";
+        let text = listed(heading, newest.iter().copied(), |_| "- ".into());
+        if text.is_empty() {
             return Ok(Vec::new());
         }
-        let list = listed(newest.iter().copied(), |_| "- ".into());
-        let part = self.cache.part(format!("## Memory\n\nWhat you have written down earlier:\n\n{list}"));
+        let part = self.cache.part(text);
         Ok(vec![Fragment::new("memory", self.name(), Stability::Agent, part)])
     }
 }

@@ -49,10 +49,10 @@ impl RoleLayer {
             let text = if title.is_empty() { text.to_owned() } else { format!("## {title}\n\n{text}") };
             add(id, text);
         }
-        let rules =
-            listed(role.rules.iter().filter_map(|rule| said(Some(rule))), |i| format!("{}. ", i + 1).into());
+        let rules = role.rules.iter().filter_map(|rule| said(Some(rule)));
+        let rules = listed("## Rules\n\n", rules, |i| format!("{}. ", i + 1).into());
         if !rules.is_empty() {
-            add("rules".into(), format!("## Rules\n\n{rules}"));
+            add("rules".into(), rules);
         }
         fragments
     }

@@ -53,8 +53,7 @@ impl Collection {
     /// collections, whatever characters the parts contain.
     pub fn within(mut self, part: &str) -> Result<Self, StoreError> {
         check("a part of the collection", part, MAX_KEY_ID_BYTES)?;
-        self.path.push('/');
-        self.path.push_str(&escape(part));
+        self.path = [&*self.path, "/", &*escape(part)].concat();
         check("the collection", &self.path, MAX_COLLECTION_BYTES)?;
         Ok(self)
     }

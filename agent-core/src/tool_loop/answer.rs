@@ -8,6 +8,9 @@ use crate::message::{FinishReason, ToolCall, Usage};
 use crate::model::ModelEvent;
 use crate::tool_loop::LoopLimits;
 
+/// Room for the beginning of a text, which grows by its pieces.
+const TEXT_BYTES: usize = 256;
+
 /// Opens and closes the messages and calls that a model's deltas belong to.
 pub(super) struct Answer {
     /// The assistant message's identifier; calls name it as their parent whether or not it has text.
@@ -119,6 +122,7 @@ impl Answer {
         let made = std::mem::replace(&mut self.message_made, true);
         let message_id = if made { Id::from(crate::new_id()) } else { self.message_id.clone() };
         self.text_id = Some(message_id.clone());
+        self.text.reserve(TEXT_BYTES);
         out.push_back(Event::TextMessageStart { message_id, role: AssistantRole::Assistant });
     }
 

@@ -65,8 +65,12 @@ fn refuse(error: &serde_path_to_error::Error<serde_json::Error>) -> HttpError {
     if path == "." {
         return HttpError::invalid("the body", fault);
     }
-    let shown = path.char_indices().nth(SHOWN_PATH).map_or(&path[..], |(end, _)| &path[..end]);
-    HttpError::invalid(shown, fault)
+    HttpError::invalid(beginning(&path, SHOWN_PATH), fault)
+}
+
+/// At most the first `count` characters.
+pub(crate) fn beginning(text: &str, count: usize) -> &str {
+    text.char_indices().nth(count).map_or(text, |(end, _)| &text[..end])
 }
 
 fn refuse_text(error: &serde_json::Error) -> HttpError {

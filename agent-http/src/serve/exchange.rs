@@ -26,7 +26,7 @@ use super::{Body, BodyError, HttpService, Peer, ResponseBody};
 use crate::error::HttpError;
 use crate::keep_alive::KEEP_ALIVE;
 use crate::metrics::InFlight;
-use crate::request::RequestId;
+use crate::request::{RequestId, beginning};
 
 /// How much of a path the log shows, in characters. The rest of a long one says little.
 const LOGGED_PATH: usize = 256;
@@ -206,7 +206,7 @@ impl Access {
         Self {
             span,
             method: request.method().clone(),
-            path: request.uri().path().chars().take(LOGGED_PATH).collect(),
+            path: beginning(request.uri().path(), LOGGED_PATH).to_owned(),
             started: Instant::now(),
             status: None,
             complete: request.method() == Method::HEAD,

@@ -188,17 +188,15 @@ mod tests {
     #[test]
     fn small_pieces_are_put_together_and_others_left() {
         let long = [b'x'; SMALL];
-        let cases: [(&[&[u8]], Option<&[u8]>); 6] = [
-            (&[b"2\r\n", b"hi", b"\r\n"], Some(b"2\r\nhi\r\n")),
-            (&[b"", b"", b"a"], Some(b"a")),
-            (&[&long, b""], Some(&long)),
-            (&[&long, b"x"], None),
-            (&[b"alone"], None),
-            (&[], None),
-        ];
-        for (pieces, expected) in cases {
+        let check = |pieces: &[&[u8]], expected: Option<&[u8]>| {
             let pieces: Vec<_> = pieces.iter().map(|piece| IoSlice::new(piece)).collect();
             assert_eq!(put_together(&pieces, &mut [0; SMALL]), expected, "{pieces:?}");
-        }
+        };
+        check(&[b"2\r\n", b"hi", b"\r\n"], Some(b"2\r\nhi\r\n"));
+        check(&[b"", b"", b"a"], Some(b"a"));
+        check(&[&long, b""], Some(&long));
+        check(&[&long, b"x"], None);
+        check(&[b"alone"], None);
+        check(&[], None);
     }
 }

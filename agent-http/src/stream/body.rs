@@ -14,7 +14,10 @@ use tracing::Span;
 use super::{Encoder, Watched};
 use crate::wakes::Wakes;
 
-/// What a buffer begins with: room for one token with its event. Most frames of a paced stream are that, and what an
+/// What the first buffer begins with: room for the events up to the first token.
+const FIRST_BYTES: usize = 1024;
+
+/// What the others begin with: room for one token with its event. Most frames of a paced stream are that, and what an
 /// allocator does now and then it does by the bytes that it has given.
 const INITIAL_BYTES: usize = 256;
 
@@ -92,7 +95,8 @@ impl Body for StreamBody {
             match events.poll_event(&mut own) {
                 Poll::Ready(Some(event)) => {
                     if buffer.capacity() == 0 {
-                        *buffer = Vec::with_capacity(INITIAL_BYTES);
+                        let is_first = *first == FirstPiece::Awaited;
+                        *buffer = Vec::with_capacity(if is_first { FIRST_BYTES } else { INITIAL_BYTES });
                     }
                     encoder.encode(&event, buffer);
                     match *first {
