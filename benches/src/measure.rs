@@ -68,7 +68,7 @@ impl Scale {
         repeats: 5,
         burst_requests: 384,
         paced_streams: 512,
-        first_requests: 400,
+        first_requests: 150,
         open_streams: 2000,
         tool_exchanges: 1000,
     };
@@ -77,7 +77,7 @@ impl Scale {
         repeats: 3,
         burst_requests: 128,
         paced_streams: 128,
-        first_requests: 100,
+        first_requests: 40,
         open_streams: 500,
         tool_exchanges: 200,
     };
@@ -116,7 +116,9 @@ impl Measurement {
     /// falls on all alike. A repeat's figure is the mean of its slices.
     pub fn slices(self) -> usize {
         match self {
-            Self::Burst { .. } | Self::FirstToken | Self::ToolExchange => 4,
+            // Each is a connection, and on which cores its threads come to lie decides much of what it measures.
+            Self::FirstToken => 12,
+            Self::Burst { .. } | Self::ToolExchange => 4,
             Self::Paced => 2,
             Self::Memory => 1,
         }
