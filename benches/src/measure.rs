@@ -68,7 +68,7 @@ impl Scale {
         repeats: 5,
         burst_requests: 384,
         paced_streams: 512,
-        first_requests: 150,
+        first_requests: 400,
         open_streams: 2000,
         tool_exchanges: 1000,
     };
@@ -77,7 +77,7 @@ impl Scale {
         repeats: 3,
         burst_requests: 128,
         paced_streams: 128,
-        first_requests: 40,
+        first_requests: 100,
         open_streams: 500,
         tool_exchanges: 200,
     };

@@ -190,7 +190,8 @@ impl Bench {
     ) -> Result<(Process, SocketAddr, String)> {
         let workspace = self.file(&workspace_of(agents))?;
         let mut command = self.agentd(&["app"])?;
-        command.env("DATA_SECRET", DATA_SECRET);
+        // Workflows' tokens outlive their runs, and there is no room for those of as many runs in an hour as there are here.
+        command.env("DATA_SECRET", DATA_SECRET).env("MCP_WORKFLOW_TTL", "10s");
         let folder = command.get_current_dir().context("agentd runs in a folder of its own")?;
         let mut import = self.agentd(&["import"])?;
         import.arg(&workspace).env("DATA_SECRET", DATA_SECRET).current_dir(folder);
