@@ -48,6 +48,7 @@ pub use failure::{retry_after, status_failure};
 pub use network::{Network, SystemNetwork};
 pub use request::{OutboundBody, OutboundRequest};
 pub use response::{BodyStream, OutboundResponse};
+pub(crate) use target::Endpoint;
 pub use target::Target;
 
 use address::Route;

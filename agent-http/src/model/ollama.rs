@@ -32,7 +32,7 @@ pub use self::listing::{ListedModel, choose, list};
 use self::stream::{ChatStream, Expected};
 use super::body::{BODY_HEADROOM, MAX_WHOLE_BYTES, WHOLE_TIMEOUT, is_spelt, media_type, push_messages};
 use super::failure;
-use crate::outbound::{Outbound, OutboundResponse, Trust, status_failure};
+use crate::outbound::{Endpoint, Outbound, OutboundResponse, Trust, status_failure};
 
 /// The provider's name of models at Ollama.
 const PROVIDER: &str = "ollama";
@@ -44,9 +44,7 @@ const REFUSAL_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// A model at an Ollama server.
 pub struct Ollama {
-    outbound: Outbound,
-    endpoint: Url,
-    trust: Trust,
+    endpoint: Endpoint,
     key: Option<Secret>,
     model: String,
     num_ctx: usize,
@@ -67,7 +65,7 @@ impl Ollama {
         num_ctx: usize,
     ) -> Result<Self, Failure> {
         let endpoint = crate::backend::below(base, &["api", "chat"])?;
-        Ok(Self { outbound, endpoint, trust, key, model: model.into(), num_ctx })
+        Ok(Self { endpoint: Endpoint::new(outbound, endpoint, trust), key, model: model.into(), num_ctx })
     }
 }
 
@@ -106,8 +104,7 @@ impl Model for Ollama {
     async fn start(&self, payload: Payload) -> Result<ModelStream, Failure> {
         let expected = Expected { tokens: payload.prompt_tokens(), num_ctx: self.num_ctx };
         let (key, body) = (self.key.as_ref(), payload.into_bytes());
-        let request =
-            self.outbound.post_json(&self.endpoint, self.trust, key, "application/x-ndjson", body)?;
+        let request = self.endpoint.target()?.post_json(key, "application/x-ndjson", body)?;
         let response = request.send().await?;
         if !response.status.is_success() {
             return Err(refusal(response).await);

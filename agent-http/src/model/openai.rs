@@ -3,8 +3,6 @@
 mod stream;
 mod wire;
 
-use std::sync::OnceLock;
-
 use agent_core::error::{Failure, FailureKind};
 use agent_core::model::{Model, ModelInfo, ModelRequest, ModelStream, ToolChoice};
 use agent_core::payload::{Payload, PayloadBuilder, Section};
@@ -18,7 +16,7 @@ use url::Url;
 use self::stream::ChatStream;
 use super::body::{BODY_HEADROOM, MAX_WHOLE_BYTES, WHOLE_TIMEOUT, is_spelt, media_type, push_messages};
 use super::failure;
-use crate::outbound::{Outbound, Target, Trust, status_failure};
+use crate::outbound::{Endpoint, Outbound, Trust, status_failure};
 
 /// What a hosted model is assumed to take, where nobody says otherwise.
 const CONTEXT_WINDOW: usize = 128_000;
@@ -26,13 +24,9 @@ const MAX_OUTPUT_TOKENS: usize = 16_000;
 
 /// A model behind a Chat Completions server.
 pub struct OpenAi {
-    outbound: Outbound,
-    endpoint: Url,
-    trust: Trust,
+    endpoint: Endpoint,
     key: Option<Secret>,
     model: String,
-    /// Of the endpoint, once a call has been let through.
-    target: OnceLock<Target>,
 }
 
 impl OpenAi {
@@ -48,15 +42,7 @@ impl OpenAi {
         model: impl Into<String>,
     ) -> Result<Self, Failure> {
         let endpoint = crate::backend::below(base, &["chat", "completions"])?;
-        Ok(Self { outbound, endpoint, trust, key, model: model.into(), target: OnceLock::new() })
-    }
-
-    fn target(&self) -> Result<&Target, Failure> {
-        if let Some(target) = self.target.get() {
-            return Ok(target);
-        }
-        let target = self.outbound.target(&self.endpoint, self.trust)?;
-        Ok(self.target.get_or_init(|| target))
+        Ok(Self { endpoint: Endpoint::new(outbound, endpoint, trust), key, model: model.into() })
     }
 }
 
@@ -89,7 +75,7 @@ impl Model for OpenAi {
 
     async fn start(&self, payload: Payload) -> Result<ModelStream, Failure> {
         let (key, body) = (self.key.as_ref(), payload.into_bytes());
-        let request = self.target()?.post_json(key, "text/event-stream", body)?;
+        let request = self.endpoint.target()?.post_json(key, "text/event-stream", body)?;
         let response = request.send().await?;
         if !response.status.is_success() {
             return Err(status_failure(response.status, &response.headers));

@@ -92,7 +92,8 @@ impl OutboundRequest {
     /// [`status_failure`]: super::status_failure
     pub async fn send(self) -> Result<OutboundResponse, Failure> {
         // Boxed, because the room that connecting takes is not needed once the head is there.
-        let sent = Box::pin(self.target.address().connector.send(self.target.address(), self.request));
+        let address = self.target.address();
+        let sent = Box::pin(address.connector.send(address, self.request));
         let Ok(sent) = tokio::time::timeout(self.header_timeout, sent).await else {
             return Err(failure::no_head());
         };

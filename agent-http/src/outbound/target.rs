@@ -1,16 +1,18 @@
 //! Where requests go.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use agent_core::error::Failure;
 use agent_core::role::Secret;
 use http::{HeaderValue, Method, Uri, header};
+use url::Url;
 
 use super::connect::Connector;
 use super::failure;
 use super::request::{OutboundBody, OutboundRequest};
+use super::{Outbound, Trust};
 
 /// An address that the policy has let through, read once for any number of requests. Clones share it.
 #[derive(Clone)]
@@ -74,6 +76,32 @@ impl Target {
             Some(secret) => request.bearer(secret),
             None => Ok(request),
         }
+    }
+}
+
+/// A URL whose [`Target`] is made at its first use and kept: one that is refused is refused at each use.
+pub(crate) struct Endpoint {
+    outbound: Outbound,
+    pub(crate) url: Url,
+    trust: Trust,
+    target: OnceLock<Target>,
+}
+
+impl Endpoint {
+    pub(crate) fn new(outbound: Outbound, url: Url, trust: Trust) -> Self {
+        Self { outbound, url, trust, target: OnceLock::new() }
+    }
+
+    /// Where it leads.
+    ///
+    /// # Errors
+    /// As [`Outbound::target`].
+    pub(crate) fn target(&self) -> Result<&Target, Failure> {
+        if let Some(target) = self.target.get() {
+            return Ok(target);
+        }
+        let target = self.outbound.target(&self.url, self.trust)?;
+        Ok(self.target.get_or_init(|| target))
     }
 }
 

@@ -490,11 +490,11 @@ fn the_endpoint_is_below_the_base_address_and_the_window_is_the_budget() {
         let model = Ollama::new(outbound(""), &base, Trust::Operator, None, "m-1", 2048);
         match (model, expected) {
             (Ok(model), Some(expected)) => {
-                assert_eq!(model.endpoint.as_str(), expected);
+                assert_eq!(model.endpoint.url.as_str(), expected);
                 assert_eq!((model.info().context_window, model.info().max_output_tokens), (2048, 512));
             }
             (Err(failure), None) => assert_eq!(failure.kind(), FailureKind::InvalidRequest),
-            (other, _) => panic!("{base}: {:?}", other.map(|model| model.endpoint)),
+            (other, _) => panic!("{base}: {:?}", other.map(|model| model.endpoint.url)),
         }
     }
 }

@@ -496,9 +496,9 @@ fn the_endpoint_is_below_the_base_address() {
         let base = Url::parse(base).expect("an address");
         let model = OpenAi::new(outbound(""), &base, Trust::Operator, None, "m-1");
         match (model, expected) {
-            (Ok(model), Some(expected)) => assert_eq!(model.endpoint.as_str(), expected),
+            (Ok(model), Some(expected)) => assert_eq!(model.endpoint.url.as_str(), expected),
             (Err(failure), None) => assert_eq!(failure.kind(), FailureKind::InvalidRequest),
-            (other, _) => panic!("{base}: {:?}", other.map(|model| model.endpoint)),
+            (other, _) => panic!("{base}: {:?}", other.map(|model| model.endpoint.url)),
         }
     }
 }
