@@ -67,7 +67,7 @@ impl Answer {
         }
     }
 
-    /// Takes the next delta; says so when the answer is complete.
+    /// Takes a delta that [`Self::go_on`] has given back; says so when the answer is complete.
     pub(super) fn take(
         &mut self,
         event: ModelEvent,
@@ -116,9 +116,6 @@ impl Answer {
 
     fn open_text(&mut self, out: &mut VecDeque<Event>) {
         self.close_reasoning(out);
-        if self.text_id.is_some() {
-            return;
-        }
         let made = std::mem::replace(&mut self.message_made, true);
         let message_id = if made { Id::from(crate::new_id()) } else { self.message_id.clone() };
         self.text_id = Some(message_id.clone());
@@ -128,9 +125,6 @@ impl Answer {
 
     fn open_reasoning(&mut self, out: &mut VecDeque<Event>) {
         self.close_text(out);
-        if self.reasoning_id.is_some() {
-            return;
-        }
         let message_id = Id::from(crate::new_id());
         self.reasoning_id = Some(message_id.clone());
         out.push_back(Event::ReasoningStart { message_id: message_id.clone() });
