@@ -14,15 +14,15 @@ use std::time::{Duration, Instant};
 
 use agent_core::backend::{Prepared, Turn};
 use agent_core::budget::{EstimateCounter, TokenBudget, TokenCounter};
-use agent_core::context::{Fragment, Stability};
 use agent_core::event::RunIds;
 use agent_core::message::{Message, Role};
-use agent_core::model::ToolChoice;
-use agent_core::payload::{Payload, hex};
+use agent_core::payload::Payload;
 use agent_core::preview::Preview;
 use agent_core::prompt::{AssemblyInput, Dialect, Part, PartCache, Prompt, PromptMessage, assemble};
+use agent_core::prompt::{Fragment, Stability};
 use agent_core::role::{EmbeddedAi, RagPlacement, RoleBlock};
 use agent_core::select::{Choice, select};
+use agent_core::tool::ToolChoice;
 use agent_core::tool::{ExecutionContext, ToolSpec};
 use agent_core::turn::PreparedTurn;
 use benches::table::median;
@@ -88,8 +88,9 @@ fn one_prompt(table: &mut Table) {
     table.row("the body from an assembled prompt", write, copy, Some(4.0));
     table.row("assembly and body, time and latest message new", fresh, copy, Some(4.0));
 
-    let [raw, hash] =
-        medians([&mut || timed(|| hex(&Sha256::digest(body.bytes()))), &mut || timed(|| body.sha256())]);
+    let [raw, hash] = medians([&mut || timed(|| hex::encode(Sha256::digest(body.bytes()))), &mut || {
+        timed(|| body.sha256())
+    }]);
     table.head("the request's hash", body.bytes().len(), "SHA-256", raw);
     table.row("`Payload::sha256`", hash, raw, Some(1.1));
 }

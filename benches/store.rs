@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use agent_core::message::SharedJson;
-use agent_core::records::{Key, Precondition, Records};
+use agent_platform::records::{Key, Precondition, Records};
 use agent_store::sqlite::{SqliteOptions, SqliteStore};
 use anyhow::{Context, Result, ensure};
 use benches::measure::{Measurement, Scale};

@@ -9,8 +9,7 @@ use agent_core::budget::TokenBudget;
 use agent_core::error::Failure;
 use agent_core::event::{AssistantRole, Id};
 use agent_core::payload::Payload;
-use agent_core::records::Precondition;
-use agent_core::role::{RecordRoles, RoleBlock, RoleStore};
+use agent_core::role::StaticRoles;
 use agent_core::select::{BackendKind, Choice};
 use agent_core::tool::Caller;
 use agent_core::{Event, EventStream, Message, Platform, Principal, TurnRequest, run_turn};
@@ -50,11 +49,10 @@ impl Backend for Oracle {
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     futures_executor::block_on(async {
-        let role: RoleBlock = serde_json::from_str(
+        let role = serde_json::from_str(
             r#"{"id": "oracle", "companyId": "acme", "children": [{"name": "EmbeddedAI"}]}"#,
         )?;
-        let roles = Arc::new(RecordRoles::in_memory());
-        roles.put_role(role, Precondition::Any).await?;
+        let roles = Arc::new(StaticRoles::new().with_role(role));
         // Any of the kinds that roles select can be answered by a backend of yours.
         let platform = Platform::new(roles).with_backend(BackendKind::Embedded, Oracle);
 

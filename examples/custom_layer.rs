@@ -5,10 +5,10 @@
 use std::sync::Arc;
 
 use agent_core::backend::EmbeddedBackend;
-use agent_core::context::{ContextLayer, Fragment, LayerError, RoleLayer, Stability, TurnInput};
+use agent_core::context::{ContextLayer, LayerError, RoleLayer, TurnInput};
 use agent_core::prompt::Part;
-use agent_core::records::Precondition;
-use agent_core::role::{RecordRoles, RoleBlock, RoleStore};
+use agent_core::prompt::{Fragment, Stability};
+use agent_core::role::StaticRoles;
 use agent_core::select::BackendKind;
 use agent_core::tool::Caller;
 use agent_core::turn::prepare_turn;
@@ -34,12 +34,11 @@ impl ContextLayer for Plan {
 #[expect(clippy::print_stdout, reason = "it is what an example is for")]
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     futures_executor::block_on(async {
-        let role: RoleBlock = serde_json::from_str(
+        let role = serde_json::from_str(
             r#"{"id": "seller", "companyId": "acme", "content": {"systemPrompt": "You sell bicycles."},
                 "children": [{"name": "EmbeddedAI"}]}"#,
         )?;
-        let roles = Arc::new(RecordRoles::in_memory());
-        roles.put_role(role, Precondition::Any).await?;
+        let roles = Arc::new(StaticRoles::new().with_role(role));
 
         let backend = EmbeddedBackend::new(Arc::new(examples::Parrot));
         let platform = Platform::new(roles)

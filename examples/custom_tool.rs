@@ -5,8 +5,7 @@
 use std::sync::{Arc, LazyLock};
 
 use agent_core::backend::EmbeddedBackend;
-use agent_core::records::Precondition;
-use agent_core::role::{RecordRoles, RoleBlock, RoleStore};
+use agent_core::role::StaticRoles;
 use agent_core::select::BackendKind;
 use agent_core::tool::{
     Caller, ExecutionContext, LocalTools, Progress, Tool, ToolError, ToolOutput, ToolSpec,
@@ -50,12 +49,11 @@ impl Tool for Weather {
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     futures_executor::block_on(async {
         // A role may use a tool only if it names it.
-        let role: RoleBlock = serde_json::from_str(
+        let role = serde_json::from_str(
             r#"{"id": "sky", "companyId": "acme", "content": {"tools": ["weather"]},
                 "children": [{"name": "EmbeddedAI"}]}"#,
         )?;
-        let roles = Arc::new(RecordRoles::in_memory());
-        roles.put_role(role, Precondition::Any).await?;
+        let roles = Arc::new(StaticRoles::new().with_role(role));
 
         let tools = Arc::new(LocalTools::new().with(Weather));
         let backend = EmbeddedBackend::new(Arc::new(examples::Parrot)).with_tools(tools.clone());

@@ -6,20 +6,18 @@ use std::sync::Arc;
 
 use agent_core::backend::EmbeddedBackend;
 use agent_core::context::RoleLayer;
-use agent_core::records::Precondition;
-use agent_core::role::{RecordRoles, RoleBlock, RoleStore};
+use agent_core::role::StaticRoles;
 use agent_core::select::BackendKind;
 use agent_core::tool::Caller;
 use agent_core::{Message, Platform, Principal, TurnRequest, run_turn};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     futures_executor::block_on(async {
-        let role: RoleBlock = serde_json::from_str(
+        let role = serde_json::from_str(
             r#"{"id": "echo", "companyId": "acme", "content": {"personality": "Polite."},
                 "children": [{"name": "EmbeddedAI"}]}"#,
         )?;
-        let roles = Arc::new(RecordRoles::in_memory());
-        roles.put_role(role, Precondition::Any).await?;
+        let roles = Arc::new(StaticRoles::new().with_role(role));
 
         let backend = EmbeddedBackend::new(Arc::new(examples::Parrot));
         let platform = Platform::new(roles)

@@ -1,17 +1,17 @@
 //! What an application has said to have kept is there after its process was killed, and nothing of what it
 //! was in the middle of is there in part.
 
+use agent_core::role::RoleSource as _;
 use std::collections::HashSet;
 use std::io::{BufRead, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
-use agent_core::records::{Inventory, Key};
-use agent_core::role::RoleStore;
 use agent_core::tool::ExecutionContext;
-use agent_core::workspace::{collection, create_todo, document, todo_list};
 use agent_http::config::{AppConfig, Flags};
+use agent_platform::records::{Inventory, Key};
+use agent_platform::workspace::{collection, create_todo, document, todo_list};
 use agent_store::sqlite::SqliteStore;
 use agentd::stores::{self, Stores};
 use serde_json::json;

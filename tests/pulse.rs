@@ -10,11 +10,11 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use agent_core::job::{JobStore, MemoryJobs};
-use agent_core::records::{Key, List, RecordsExt};
-use agent_core::role::Secret;
+use agent_core::secret::Secret;
 use agent_core::tool::ExecutionContext;
-use agent_core::workspace::{TodoList, notifications};
 use agent_http::webhook;
+use agent_platform::records::{Key, List, RecordsExt};
+use agent_platform::workspace::{TodoList, notifications};
 use agentd::stores::Stores;
 use reqwest::Response;
 use serde_json::{Value, json};

@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use agent_core::clock::SystemClock;
-use agent_core::role::Secret;
-use agent_core::token::{Caps, Grant, NewToken, Tokens, WidgetGrant};
+use agent_core::secret::Secret;
 use agent_http::auth::mint_session;
 use agent_http::config::{AppConfig, Flags};
+use agent_platform::token::{Caps, Grant, NewToken, Tokens, WidgetGrant};
 use reqwest::Client;
 use serde_json::{Value, json};
 use tracing_subscriber::filter::Targets;

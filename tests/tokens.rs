@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use agent_core::clock::{Clock, SystemClock};
 use agent_core::testing::ManualClock;
-use agent_core::token::{Grant, Minted, NewToken, Tokens, WidgetGrant};
+use agent_platform::token::{Grant, Minted, NewToken, Tokens, WidgetGrant};
 use agentd::stores::Stores;
 use serde_json::{Value, json};
 

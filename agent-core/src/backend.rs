@@ -14,12 +14,12 @@ use async_trait::async_trait;
 use crate::budget::{TokenBudget, TokenCounter};
 use crate::error::Failure;
 use crate::event::{EventStream, RunIds};
-use crate::model::ToolChoice;
 use crate::payload::Payload;
 use crate::prompt::Prompt;
 use crate::role::RoleBlock;
+use crate::run_token::RunToken;
 use crate::select::Choice;
-use crate::token::RunToken;
+use crate::tool::ToolChoice;
 use crate::tool::{ExecutionContext, ToolSpec};
 
 pub use embedded::{EmbeddedBackend, ModelSource};
@@ -81,7 +81,7 @@ pub struct Turn {
     pub thinking: Option<bool>,
     /// With what whoever answers calls the agent's tools, where the platform gives it out. It dies with the
     /// run.
-    pub run_token: Option<Arc<RunToken>>,
+    pub run_token: Option<Arc<dyn RunToken>>,
 }
 
 /// A request that is ready to be sent.

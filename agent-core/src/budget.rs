@@ -10,7 +10,6 @@
 use std::sync::OnceLock;
 
 use crate::message::{Content, ContentPart, MediaSource, Message, Role};
-use crate::model::ModelInfo;
 
 mod estimate;
 
@@ -26,13 +25,6 @@ pub use estimate::EstimateCounter;
 pub struct TokenBudget {
     /// System prompt, tools, history and latest turn together.
     pub max_prompt_tokens: usize,
-}
-
-impl TokenBudget {
-    /// What a model's context window leaves beside its answer.
-    pub fn for_model(info: &ModelInfo) -> Self {
-        Self { max_prompt_tokens: info.context_window.saturating_sub(info.max_output_tokens) }
-    }
 }
 
 /// Counts the tokens of a text. The same text must always give the same count, for counts are kept.

@@ -8,7 +8,7 @@
 //! use std::sync::Arc;
 //!
 //! use agent_core::conformance;
-//! use agent_core::memory::MemoryRecords;
+//! use agent_platform::memory::MemoryRecords;
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() {
@@ -22,16 +22,14 @@ use futures_timer::Delay;
 use futures_util::future::{Either, select};
 
 mod backend;
+#[cfg(feature = "jobs")]
 mod jobs;
 mod model;
-mod records;
-mod role_store;
 
 pub use backend::{BackendSubject, backend};
+#[cfg(feature = "jobs")]
 pub use jobs::{jobs, jobs_against_model};
 pub use model::{ModelSubject, model};
-pub use records::{inventory, records};
-pub use role_store::role_store;
 
 /// How long a suite waits for something that must happen.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -14,25 +14,21 @@ use futures_util::future::try_join_all;
 use jiff::tz::TimeZone;
 use serde::Serialize;
 
-use crate::prompt::Part;
-use crate::records::StoreError;
+use crate::prompt::Fragment;
+use crate::request::TurnRequest;
 use crate::role::RoleBlock;
+use crate::store_error::StoreError;
 use crate::tool::ExecutionContext;
-use crate::turn::TurnRequest;
 
 mod caller;
 mod council;
-mod documents;
 mod execution;
-mod memory;
 mod page;
 mod role;
 
 pub use caller::CallerLayer;
 pub use council::CouncilLayer;
-pub use documents::DocumentsLayer;
 pub use execution::ExecutionLayer;
-pub use memory::MemoryLayer;
 pub use page::PageLayer;
 pub use role::RoleLayer;
 
@@ -81,40 +77,6 @@ pub async fn collect(
     Ok(fragments.into_iter().flatten().collect())
 }
 
-/// How long a fragment's text stays the same. Assembly orders by it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Stability {
-    /// As long as the role is not edited.
-    Role,
-    /// As long as the agent's documents and memory stay.
-    Agent,
-    /// For one user's conversation.
-    Session,
-    /// For this turn alone; it goes into the latest turn.
-    Turn,
-}
-
-/// A piece of the prompt with its origin.
-#[derive(Debug, Clone)]
-pub struct Fragment {
-    /// Stable identifier within the prompt, such as `rules` or `doc:handbook`.
-    pub id: Arc<str>,
-    /// The name of the layer that gave it.
-    pub source: &'static str,
-    /// How long its text stays the same.
-    pub stability: Stability,
-    /// The text, shared and with its derived forms cached.
-    pub part: Arc<Part>,
-}
-
-impl Fragment {
-    /// A fragment of `text`.
-    pub fn new(id: impl Into<Arc<str>>, source: &'static str, stability: Stability, part: Arc<Part>) -> Self {
-        Self { id: id.into(), source, stability, part }
-    }
-}
-
 /// Why a layer gave nothing. A turn without a layer would be a different turn, so it does not start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -132,7 +94,7 @@ const LIST_BYTES: usize = 512;
 
 /// Text as a Markdown list below `heading`, a line of its own for each item; an item's further lines are indented
 /// below its mark. Without items there is no heading either.
-fn listed<'a>(
+pub fn listed<'a>(
     heading: &str,
     items: impl Iterator<Item = &'a str>,
     mark: impl Fn(usize) -> Cow<'static, str>,

@@ -17,11 +17,11 @@ mod calls;
 mod grammar;
 mod stream;
 
-pub use calls::{CallReport, CallReports, MAX_REPORTED_BYTES, MAX_REPORTED_CALLS, ReportedCalls};
+pub use calls::{
+    CallReport, CallReports, MAX_REPORTED_BYTES, MAX_REPORTED_CALLS, ReportedCalls, reported_calls,
+};
 pub use grammar::{Grammar, Violation};
 pub use stream::{Audience, EventStream, RunIds};
-
-pub(crate) use calls::reported_calls;
 
 /// An identifier that many events share.
 pub type Id = Arc<str>;

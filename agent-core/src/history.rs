@@ -15,9 +15,9 @@ use std::fmt;
 use serde_json::Value;
 
 use crate::message::{Message, Role};
-use crate::model::ToolChoice;
-use crate::role::Secret;
-use crate::turn::TurnRequest;
+use crate::request::TurnRequest;
+use crate::secret::Secret;
+use crate::tool::ToolChoice;
 
 mod json;
 mod media;

@@ -9,17 +9,15 @@
 //!
 //! use agent_core::backend::EmbeddedBackend;
 //! use agent_core::context::RoleLayer;
-//! use agent_core::records::Precondition;
-//! use agent_core::role::{RecordRoles, RoleStore};
+//! use agent_core::role::StaticRoles;
 //! use agent_core::select::BackendKind;
 //! use agent_core::testing::ScriptedModel;
 //! use agent_core::tool::Caller;
 //! use agent_core::{Event, Message, Platform, Principal, TurnRequest, run_turn};
 //! use futures_util::StreamExt;
 //!
-//! let roles = Arc::new(RecordRoles::in_memory());
 //! let role = r#"{"id": "guide", "companyId": "acme", "children": [{"name": "EmbeddedAI"}]}"#;
-//! roles.put_role(serde_json::from_str(role)?, Precondition::Any).await?;
+//! let roles = Arc::new(StaticRoles::new().with_role(serde_json::from_str(role)?));
 //!
 //! // A model of your own stands here, and whichever layers, tools and backends your agents need.
 //! let model = Arc::new(ScriptedModel::always("Hello, Ada!"));
@@ -88,6 +86,7 @@
 //! - `conformance` (a feature): the contract of each trait as a suite that every implementation runs.
 //! - `testing` (the same feature): doubles that follow a script.
 
+pub mod allowed_tools;
 pub mod backend;
 pub mod budget;
 pub mod clock;
@@ -97,34 +96,34 @@ pub mod context;
 pub mod error;
 pub mod event;
 pub mod history;
+#[cfg(feature = "jobs")]
 pub mod job;
-pub mod memory;
 pub mod message;
-pub mod messenger;
 pub mod model;
 pub mod payload;
 pub mod preview;
 pub mod prompt;
-pub mod pulse;
-pub mod records;
+pub mod request;
 pub mod role;
+pub mod run_token;
+#[cfg(feature = "jobs")]
 pub mod schedule;
-pub mod seal;
+pub mod secret;
 pub mod select;
+pub mod store_error;
 #[cfg(feature = "conformance")]
 pub mod testing;
-pub mod token;
 pub mod tool;
 pub mod tool_loop;
-pub mod tools;
 pub mod turn;
-pub mod workspace;
+pub mod users;
 
 pub use event::{Event, EventStream};
 pub use message::Message;
-pub use turn::{Platform, Principal, TurnRequest, run_turn};
+pub use request::{Principal, TurnRequest};
+pub use turn::{Platform, run_turn};
 
-/// A new identifier: a UUID of version 7, which sorts by the time of its making.
+/// Returns a new identifier: a UUID of version 7, which sorts by creation time.
 pub fn new_id() -> String {
     uuid::Uuid::now_v7().to_string()
 }

@@ -13,12 +13,12 @@ use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 use serde::Serialize;
 
-use crate::budget::{self, EstimateCounter, TokenCounter};
+use crate::budget::{self, EstimateCounter, TokenBudget, TokenCounter};
 use crate::error::Failure;
 use crate::message::{FinishReason, Message, Usage};
 use crate::payload::Payload;
 use crate::prompt::{Prompt, PromptTokens};
-use crate::tool::ToolSpec;
+use crate::tool::{ToolChoice, ToolSpec};
 
 /// A language model that answers one prompt at a time.
 ///
@@ -62,6 +62,13 @@ pub struct ModelInfo {
     pub takes_tools: bool,
 }
 
+impl ModelInfo {
+    /// The prompt's budget: the context window without the answer's share.
+    pub fn prompt_budget(&self) -> TokenBudget {
+        TokenBudget { max_prompt_tokens: self.context_window.saturating_sub(self.max_output_tokens) }
+    }
+}
+
 /// Everything that one model call is made from.
 #[derive(Clone)]
 pub struct ModelRequest {
@@ -95,21 +102,6 @@ impl ModelRequest {
     pub fn has_media(&self) -> bool {
         self.prompt.has_media() || self.appended.iter().any(|message| message.content.has_media())
     }
-}
-
-/// Whether the model may, must or must not call a tool.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ToolChoice {
-    /// The model decides.
-    #[default]
-    Auto,
-    /// Text only.
-    None,
-    /// Some tool.
-    Required,
-    /// This tool.
-    Tool(String),
 }
 
 /// One step of a model's answer.

@@ -106,7 +106,7 @@ impl Payload {
     pub fn sha256(&self) -> String {
         let mut hasher = Sha256::new();
         self.each_shown(|slice| hasher.update(slice));
-        hex(&hasher.finalize())
+        hex::encode(hasher.finalize())
     }
 
     fn each_shown(&self, mut visit: impl FnMut(&[u8])) {
@@ -210,15 +210,6 @@ impl PayloadBuilder {
     }
 }
 
-/// Lower-case hexadecimal.
-pub fn hex(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    bytes
-        .iter()
-        .flat_map(|b| [DIGITS[(b >> 4) as usize] as char, DIGITS[(b & 15) as usize] as char])
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -234,7 +225,7 @@ mod tests {
         let first = body("sk-\"1\"", "t1");
         assert_eq!(first.bytes(), r#"{"apiKey":"sk-\"1\"","url":"http://h/?token=t1&a=1"}"#);
         assert_eq!(first.shown(), br#"{"apiKey":"***","url":"http://h/?token=***&a=1"}"#);
-        assert_eq!(first.sha256(), hex(&Sha256::digest(first.shown())));
+        assert_eq!(first.sha256(), hex::encode(Sha256::digest(first.shown())));
         assert_eq!(first.sha256(), body("other", "t2").sha256());
         assert!(!format!("{first:?}").contains("sk-"));
     }

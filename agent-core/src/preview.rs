@@ -1,6 +1,6 @@
 //! A turn that is not sent, with everything that went into it.
 //!
-//! [`preview_turn`](crate::turn::preview_turn) makes it by the very code that makes a run's request. The payload is
+//! [`preview_turn`](crate::preview::preview_turn) makes it by the very code that makes a run's request. The payload is
 //! the request's shown form, to the byte, so its text has the hash that stands beside it, and that a run announces
 //! in `agent.prompt`: who holds the two side by side knows that what was shown was sent.
 //!
@@ -11,12 +11,15 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use crate::context::{Fragment, PageLayer};
+use crate::context::PageLayer;
 use crate::payload::{MASKED, Payload, PayloadBuilder};
-use crate::prompt::{ManifestPart, Part, PartHash, Prompt, PromptTokens, Trimmed, first_changed_part};
+use crate::prompt::{
+    Fragment, ManifestPart, Part, PartHash, Prompt, PromptTokens, Trimmed, first_changed_part,
+};
+use crate::request::{Principal, TurnRequest};
 use crate::select::SelectionReport;
 use crate::tool::{ExecutionContext, ToolSpec};
-use crate::turn::PreparedTurn;
+use crate::turn::{Platform, PreparedTurn, TurnError, prepare_turn, whose};
 
 /// What a turn would send, and how it came to be. [`to_json`](Self::to_json) is the answer of the preview routes.
 #[derive(Debug, Clone)]
@@ -177,6 +180,21 @@ impl Preview {
     fn parts(&self) -> usize {
         self.system_prompt_parts.len() + self.combined_context_parts.len()
     }
+}
+
+/// Shows what a turn would send, beside what the same user's latest run with the agent in this process has sent.
+/// Nothing is sent, and nothing is remembered.
+///
+/// # Errors
+/// As [`run_turn`](crate::turn::run_turn), short of what only the backend can say.
+pub async fn preview_turn(
+    platform: &Platform,
+    principal: &Principal,
+    request: TurnRequest,
+) -> Result<Preview, TurnError> {
+    let prepared = prepare_turn(platform, principal, request).await?;
+    let latest = platform.latest.get(&whose(&prepared.request.turn.context));
+    Ok(Preview::of(&prepared, latest.as_deref()))
 }
 
 /// What a part takes in the answer beside its text.

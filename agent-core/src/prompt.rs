@@ -14,13 +14,13 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::budget::{EstimateCounter, TokenCounter};
-use crate::context::{Fragment, Stability};
 use crate::message::Role;
 use crate::payload::Section;
 
 mod assembly;
 mod cache;
 mod dialect;
+mod fragment;
 mod last;
 mod manifest;
 mod message;
@@ -31,6 +31,7 @@ mod tools;
 pub use assembly::{AssembleError, AssemblyInput, RETRIEVAL, TrimReason, Trimmed, assemble};
 pub use cache::PartCache;
 pub use dialect::{Dialect, push_message_json, push_messages_json};
+pub use fragment::{Fragment, Stability};
 pub use manifest::{Manifest, ManifestPart, PartHash, Placement, PromptTokens, first_changed_part};
 pub use message::PromptMessage;
 pub use part::Part;

@@ -1,35 +1,28 @@
-//! Role blocks: who an agent is, what it may use, and which backend answers for it.
+//! Role blocks: an agent's prompt, tools and backends.
 //!
-//! The shapes are the ones that operators write into workspace files. Secrets are of type
-//! [`Secret`]: they can be read by the code that sends them and are masked everywhere else.
-//! [`RoleStore`] is where roles are kept, and [`RecordRoles`] keeps them in any
-//! [`Records`](crate::records::Records), secrets apart and sealed.
+//! The shapes are the ones that operators write into workspace files. Secrets are of type [`Secret`]: the code that
+//! sends them can read them, and they are masked everywhere else. A turn reads roles through [`RoleSource`].
 
-use std::borrow::Cow;
-use std::fmt;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+#[cfg(feature = "schemars")]
+use schemars::JsonSchema;
 use serde::de::{DeserializeOwned, Error as _};
 use serde::ser::SerializeStruct;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use crate::records::{List, Page, Precondition, Record, StoreError};
+use crate::secret::Secret;
+use crate::store_error::StoreError;
 
-mod records;
-mod rotation;
-mod secrets;
-
-pub use records::RecordRoles;
-pub(crate) use records::{ROLES, RoleKeys, Stored, as_found};
-pub use rotation::Rotated;
-pub use secrets::merge_secrets;
-pub(crate) use secrets::places;
+#[cfg(feature = "schemars")]
+mod schema;
 
 /// An agent's role: its content and the containers below it.
-#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct RoleBlock {
     /// The agent's identifier.
@@ -51,7 +44,8 @@ pub struct RoleBlock {
 }
 
 /// Who an agent is and what it may use.
-#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct RoleContent {
     /// The operator's own system prompt.
@@ -81,7 +75,7 @@ pub struct RoleContent {
     /// The tools that an agent has to begin with; absent is the base set. Where a file gives a word in
     /// place of names, `base` is the base set and `none` is no tool.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "preset")]
-    #[schemars(schema_with = "preset_schema")]
+    #[cfg_attr(feature = "schemars", schemars(schema_with = "schema::preset"))]
     pub mcp_preset: Option<Vec<String>>,
     /// Tools beside the preset.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -126,21 +120,14 @@ fn preset<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<Strin
     })
 }
 
-fn preset_schema(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({"anyOf": [
-        {"type": "array", "items": {"type": "string"}},
-        {"enum": ["base", "none"]},
-        {"type": "null"},
-    ]})
-}
-
 /// Flattened fields are read apart from the others, so a fault among them must name its field itself.
 fn agent_server<'de, D: Deserializer<'de>>(deserializer: D) -> Result<AgentServer, D::Error> {
     serde_path_to_error::deserialize(deserializer).map_err(D::Error::custom)
 }
 
 /// A piece of the prompt: text alone, or text with a title.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(JsonSchema))]
 #[serde(untagged)]
 pub enum PromptBlock {
     /// Text.
@@ -157,7 +144,8 @@ pub enum PromptBlock {
 }
 
 /// The other agents whom this one consults, and how.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(JsonSchema))]
 #[serde(untagged)]
 pub enum Council {
     /// What the model is told about the council.
@@ -174,7 +162,8 @@ pub enum Council {
 }
 
 /// A member of a council.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct CouncilMember {
     /// Its name.
@@ -185,7 +174,8 @@ pub struct CouncilMember {
 }
 
 /// Where retrieved fragments go.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum RagPlacement {
     /// At the end of the system prompt.
@@ -196,7 +186,8 @@ pub enum RagPlacement {
 }
 
 /// The seven fields that name an agent runtime and its model.
-#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct AgentServer {
     /// The runtime's base address.
@@ -224,7 +215,6 @@ pub struct AgentServer {
 
 /// A module below a role, by name.
 #[derive(Debug, Clone)]
-#[non_exhaustive]
 pub enum Container {
     /// A remote agent runtime.
     AgentServer(Box<AgentServer>),
@@ -307,30 +297,9 @@ impl Serialize for Container {
     }
 }
 
-impl JsonSchema for Container {
-    fn schema_name() -> Cow<'static, str> {
-        "Container".into()
-    }
-
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let known = [
-            ("AgentServer", generator.subschema_for::<Option<AgentServer>>()),
-            ("WorkflowConnector", generator.subschema_for::<Option<WorkflowConnector>>()),
-            ("EmbeddedAI", generator.subschema_for::<Option<EmbeddedAi>>()),
-            ("SubscriptionConnector", generator.subschema_for::<Option<SubscriptionConnector>>()),
-        ];
-        let names = known.each_ref().map(|(name, _)| *name);
-        let form = |name: Value, content: Value| json!({"type": "object", "required": ["name"], "properties": {"name": name, "content": content}});
-        let known = known.map(|(name, content)| form(json!({"const": name}), content.to_value()));
-        let other =
-            form(json!({"type": "string", "not": {"enum": names}}), json!({"type": ["object", "null"]}));
-        let forms: Vec<Value> = known.into_iter().chain([other]).collect();
-        json_schema!({"description": "A module below a role, by name.", "oneOf": forms})
-    }
-}
-
 /// A workflow engine's webhook.
-#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct WorkflowConnector {
     /// Where the payload is posted.
@@ -342,7 +311,8 @@ pub struct WorkflowConnector {
 }
 
 /// How a webhook knows us. What is secret in it may be left out of a role that is saved, as any secret.
-#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(JsonSchema))]
 #[serde(tag = "type", rename_all = "lowercase")]
 pub enum WebhookAuth {
     /// Not at all.
@@ -372,7 +342,8 @@ pub enum WebhookAuth {
 }
 
 /// The model behind an `EmbeddedAI` container.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct EmbeddedAi {
     /// `auto` (the default), `local`, `openai` or `ollama`.
@@ -390,7 +361,8 @@ pub struct EmbeddedAi {
 }
 
 /// A subscription coding model.
-#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct SubscriptionConnector {
     /// The model's name.
@@ -398,117 +370,39 @@ pub struct SubscriptionConnector {
     pub model: Option<String>,
 }
 
-/// A string that is shown to nobody: `Debug` and serialisation give [`Secret::MASK`].
-#[derive(Clone, Default, PartialEq, Eq, Hash)]
-pub struct Secret(String);
-
-impl Secret {
-    /// What stands in a secret's place wherever it is shown. In a role that is saved it stands for the
-    /// secret that is there already, so that what was shown can be sent back.
-    pub const MASK: &str = "***";
-
-    /// Wraps a secret.
-    pub fn new(secret: impl Into<String>) -> Self {
-        Self(secret.into())
-    }
-
-    /// What stands in a secret's place.
-    pub fn mask() -> Self {
-        Self::new(Self::MASK)
-    }
-
-    /// Whether this is no secret but what stands in its place.
-    pub fn is_mask(&self) -> bool {
-        self.0 == Self::MASK
-    }
-
-    /// The secret itself, for the code that sends it to where it was meant to go.
-    pub fn expose(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(Self::MASK)
-    }
-}
-
-impl<'de> Deserialize<'de> for Secret {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        // The reader's own message would quote what stands there.
-        String::deserialize(deserializer).map(Self).map_err(|_| D::Error::custom("expected a string"))
-    }
-}
-
-impl JsonSchema for Secret {
-    fn schema_name() -> Cow<'static, str> {
-        "Secret".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({
-            "description": "A secret. It is shown as `***`. Where a role is saved, one that is absent or `***` stays \
-                            as it is, and an empty one is cleared.",
-            "type": "string",
-        })
-    }
-}
-
-impl Serialize for Secret {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(Self::MASK)
-    }
-}
-
-/// Where roles come from and are kept.
-///
-/// The contract, held by `conformance::role_store`:
-///
-/// - an agent of another company is as absent as one that never was, and so is one whose id none can have;
-/// - an agent's id is unique among all companies;
-/// - a role is replaced whole, its secrets by the rule of [`merge_secrets`], and the next read gives it;
-/// - a write whose precondition does not hold changes nothing;
-/// - secrets are given by [`role`](Self::role) alone, to the code that sends them.
+/// Looks up the role that a turn runs with.
 #[async_trait]
-pub trait RoleStore: Send + Sync + 'static {
-    /// The role of `agent_id` with its secrets, if the company has it.
+pub trait RoleSource: Send + Sync + 'static {
+    /// Returns the role of `agent_id` with its secrets, if the company has it. An agent of another company is absent.
     ///
     /// # Errors
-    /// [`StoreError::Sealed`] and [`StoreError::NotConfigured`] where a secret of it cannot be opened.
+    /// Those of the store, among them [`StoreError::Sealed`] and [`StoreError::NotConfigured`] where a secret of the
+    /// role cannot be opened.
     async fn role(&self, company_id: &str, agent_id: &str) -> Result<Option<Arc<RoleBlock>>, StoreError>;
+}
 
-    /// The role of `agent_id` as it may be shown, its secrets masked, with the version that
-    /// [`put_role`](Self::put_role) gave for it.
-    async fn masked_role(
-        &self,
-        company_id: &str,
-        agent_id: &str,
-    ) -> Result<Option<Record<RoleBlock>>, StoreError>;
+/// A fixed set of roles in memory.
+#[derive(Debug, Default, Clone)]
+pub struct StaticRoles(BTreeMap<(String, String), Arc<RoleBlock>>);
 
-    /// One page of a company's roles by the bytes of their ids, as they may be shown.
-    async fn masked_roles(&self, company_id: &str, list: &List) -> Result<Page<RoleBlock>, StoreError>;
+impl StaticRoles {
+    /// Creates an empty set.
+    pub fn new() -> Self {
+        Self::default()
+    }
 
-    /// Saves a role under its own id and company, and gives its version. Of its secrets, those that are
-    /// absent or masked stay as they are; see [`merge_secrets`].
-    ///
-    /// # Errors
-    /// [`StoreError::Taken`] where another company has the id, [`StoreError::Conflict`] where the
-    /// precondition does not hold, [`StoreError::Invalid`] for an id that no agent can have,
-    /// [`StoreError::NotConfigured`] for a secret where there is no key to seal it with.
-    async fn put_role(&self, role: RoleBlock, precondition: Precondition) -> Result<u64, StoreError>;
+    /// Adds a role; it replaces one of the same company and id.
+    pub fn with_role(mut self, role: RoleBlock) -> Self {
+        self.0.insert((role.company_id.clone(), role.id.clone()), Arc::new(role));
+        self
+    }
+}
 
-    /// Removes a role with its secrets and says whether there was one. Its id is free again. What the
-    /// agent has made, such as its memory, stays.
-    ///
-    /// # Errors
-    /// [`StoreError::Conflict`] where the precondition does not hold.
-    async fn delete_role(
-        &self,
-        company_id: &str,
-        agent_id: &str,
-        precondition: Precondition,
-    ) -> Result<bool, StoreError>;
+#[async_trait]
+impl RoleSource for StaticRoles {
+    async fn role(&self, company_id: &str, agent_id: &str) -> Result<Option<Arc<RoleBlock>>, StoreError> {
+        Ok(self.0.get(&(company_id.to_owned(), agent_id.to_owned())).cloned())
+    }
 }
 
 #[cfg(test)]

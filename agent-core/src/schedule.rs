@@ -153,7 +153,7 @@ struct Read {
 }
 
 /// RFC 3339 in UTC with milliseconds, as all times on the wire.
-pub(crate) fn write_time<S: serde::Serializer>(time: &Timestamp, serializer: S) -> Result<S::Ok, S::Error> {
+pub fn write_time<S: serde::Serializer>(time: &Timestamp, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(&format_args!("{time:.3}"))
 }
 

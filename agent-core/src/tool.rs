@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::message::SharedJson;
+use crate::store_error::StoreError;
 
 /// A tool's definition as models and MCP clients see it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -101,6 +102,21 @@ pub enum Caller {
     Widget,
     /// The system itself, on a user's behalf.
     Proactive,
+}
+
+/// Whether the model may, must or must not call a tool.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ToolChoice {
+    /// The model decides.
+    #[default]
+    Auto,
+    /// Text only.
+    None,
+    /// Some tool.
+    Required,
+    /// This tool.
+    Tool(String),
 }
 
 /// One thing that a model can have done.
@@ -232,6 +248,19 @@ impl ToolError {
     /// Wraps a defect.
     pub fn internal(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         Self::Internal(source.into())
+    }
+}
+
+impl From<StoreError> for ToolError {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Conflict { .. } => {
+                Self::Conflict("somebody else is changing the same thing; try again".to_owned())
+            }
+            StoreError::TooLarge { .. } => Self::InvalidArguments(error.to_string()),
+            StoreError::Unavailable(_) => Self::Unavailable(error.to_string()),
+            error => Self::internal(error),
+        }
     }
 }
 

@@ -22,8 +22,9 @@ use crate::clock::Clock;
 use crate::error::{Failure, FailureKind};
 use crate::event::{Event, EventStream, Id, ResultMetadata, RunIds, RunResult, ToolRole};
 use crate::message::{FinishReason, Message, Usage};
-use crate::model::{Model, ModelRequest, ModelStream, ToolChoice};
+use crate::model::{Model, ModelRequest, ModelStream};
 use crate::payload::Payload;
+use crate::tool::ToolChoice;
 use crate::tool::{ExecutionContext, ToolRegistry};
 
 mod answer;

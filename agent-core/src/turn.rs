@@ -9,102 +9,42 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use futures_util::{future, try_join};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::backend::{Backend, Prepared, Turn};
 use crate::budget::{EstimateCounter, TokenBudget, TokenCounter};
 use crate::clock::{Clock, SystemClock};
-use crate::context::{ContextLayer, Fragment, LayerError, TurnInput};
-use crate::error::{Failure, FailureKind};
+use crate::context::{ContextLayer, LayerError, TurnInput};
+use crate::error::Failure;
 use crate::event::{Audience, EventStream, RunIds};
-use crate::message::Message;
-use crate::model::ToolChoice;
-use crate::preview::Preview;
+use crate::prompt::Fragment;
 use crate::prompt::{AssemblyInput, LatestPrompts, PartCache, Whose, assemble};
-use crate::records::{Records, StoreError};
-use crate::role::{RoleBlock, RoleStore};
+use crate::request::{Principal, TurnRequest};
+use crate::role::{RoleBlock, RoleSource};
+use crate::run_token::{RunToken, RunTokens};
 use crate::select::{BackendKind, Choice, Selection, SelectionReport, select};
-use crate::token::{Grant, McpGrant, MintError, NewToken, RunToken, Tokens};
+use crate::store_error::StoreError;
+use crate::tool::ToolChoice;
 use crate::tool::{Caller, ExecutionContext, ToolError, ToolRegistry, ToolSpec};
-use crate::workspace;
-
-/// Who asks, as the credential says.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Principal {
-    /// The user.
-    pub user_id: String,
-    /// The user's company.
-    pub company_id: String,
-    /// What kind of credential it was.
-    pub caller: Caller,
-    /// The only agent that the credential is good for, where it is bound to one.
-    pub agent_id: Option<String>,
-}
-
-impl Principal {
-    /// A caller whose credential is good for all agents of the company.
-    pub fn new(user_id: impl Into<String>, company_id: impl Into<String>, caller: Caller) -> Self {
-        Self { user_id: user_id.into(), company_id: company_id.into(), caller, agent_id: None }
-    }
-}
-
-/// What is asked, read from the caller's request and checked.
-#[derive(Debug, Clone, Default)]
-pub struct TurnRequest {
-    /// The agent.
-    pub agent_id: String,
-    /// The conversation so far, oldest first, the latest message included; repaired.
-    pub messages: Vec<Message>,
-    /// The conversation's identifier.
-    pub thread_id: String,
-    /// The run's identifier.
-    pub run_id: String,
-    /// The browser tab that asks.
-    pub tab_id: Option<String>,
-    /// The task list that tasks and plans go to.
-    pub todo_list_id: Option<String>,
-    /// The user's IANA time zone.
-    pub timezone: Option<String>,
-    /// What is on the page around the chat.
-    pub page_context: Option<Value>,
-    /// Related blocks around the chat.
-    pub blocks_context: Vec<Value>,
-    /// Whether a tool must be called.
-    pub tool_choice: ToolChoice,
-    /// Why a proactive turn was triggered.
-    pub trigger: Option<String>,
-}
-
-impl TurnRequest {
-    /// A turn in a new conversation with new identifiers.
-    pub fn new(agent_id: impl Into<String>, messages: Vec<Message>) -> Self {
-        Self {
-            agent_id: agent_id.into(),
-            messages,
-            thread_id: crate::new_id(),
-            run_id: crate::new_id(),
-            ..Self::default()
-        }
-    }
-}
+use crate::users::UserDirectory;
 
 /// Everything that turns are run with. Shared by all turns; nothing in it changes what they do.
 pub struct Platform {
-    roles: Arc<dyn RoleStore>,
+    roles: Arc<dyn RoleSource>,
     layers: Vec<Arc<dyn ContextLayer>>,
     tools: Arc<dyn ToolRegistry>,
     backends: BTreeMap<BackendKind, Arc<dyn Backend>>,
     counter: Arc<dyn TokenCounter>,
     parts: Arc<PartCache>,
     clock: Arc<dyn Clock>,
-    records: Option<Arc<dyn Records>>,
-    tokens: Option<Arc<Tokens>>,
-    latest: LatestPrompts,
+    users: Option<Arc<dyn UserDirectory>>,
+    run_tokens: Option<Arc<dyn RunTokens>>,
+    pub(crate) latest: LatestPrompts,
 }
 
 impl Platform {
     /// A platform that knows the roles of a store, and has no layer, tool or backend yet.
-    pub fn new(roles: Arc<dyn RoleStore>) -> Self {
+    pub fn new(roles: Arc<dyn RoleSource>) -> Self {
         Self {
             roles,
             layers: Vec::new(),
@@ -113,21 +53,21 @@ impl Platform {
             counter: Arc::new(EstimateCounter),
             parts: Arc::new(PartCache::default()),
             clock: Arc::new(SystemClock),
-            records: None,
-            tokens: None,
+            users: None,
+            run_tokens: None,
             latest: LatestPrompts::default(),
         }
     }
 
-    /// Gives each run a token with which backends elsewhere may call the agent's tools.
-    pub fn with_run_tokens(mut self, tokens: Arc<Tokens>) -> Self {
-        self.tokens = Some(tokens);
+    /// Sets the issuer of the tokens with which remote backends call the agent's tools.
+    pub fn with_run_tokens(mut self, run_tokens: Arc<dyn RunTokens>) -> Self {
+        self.run_tokens = Some(run_tokens);
         self
     }
 
-    /// Sets where the users' own records are, for what a request leaves to them, such as the time zone.
-    pub fn with_records(mut self, records: Arc<dyn Records>) -> Self {
-        self.records = Some(records);
+    /// Sets the source of users' settings, such as the time zone of a request that names none.
+    pub fn with_users(mut self, users: Arc<dyn UserDirectory>) -> Self {
+        self.users = Some(users);
         self
     }
 
@@ -258,26 +198,11 @@ pub async fn run_turn(
         Caller::Widget => Audience::Visitor,
         _ => Audience::Trusted,
     };
-    let events = events.with_token(turn.run_token.clone()).with_calls(calls);
+    let events = events.with_guard(turn.run_token.clone()).with_calls(calls);
     Ok(events.announce("agent.prompt", summary).for_audience(audience))
 }
 
-/// Shows what a turn would send, beside what the same user's latest run with the agent in this process has sent.
-/// Nothing is sent, and nothing is remembered.
-///
-/// # Errors
-/// As [`run_turn`], short of what only the backend can say.
-pub async fn preview_turn(
-    platform: &Platform,
-    principal: &Principal,
-    request: TurnRequest,
-) -> Result<Preview, TurnError> {
-    let prepared = prepare_turn(platform, principal, request).await?;
-    let latest = platform.latest.get(&whose(&prepared.request.turn.context));
-    Ok(Preview::of(&prepared, latest.as_deref()))
-}
-
-fn whose(context: &ExecutionContext) -> Whose {
+pub(crate) fn whose(context: &ExecutionContext) -> Whose {
     Whose {
         company_id: context.company_id.clone(),
         agent_id: context.agent_id.clone(),
@@ -341,28 +266,17 @@ pub async fn prepare_turn(
     Ok(PreparedTurn { selection, budget, request })
 }
 
-/// A token for the tools of this run, for a backend that has them called by others.
+/// Issues the run's token for a backend whose tools are called from outside.
 fn run_token(
     platform: &Platform,
     backend: &dyn Backend,
     context: &ExecutionContext,
     tools: &[Arc<ToolSpec>],
-) -> Result<Option<Arc<RunToken>>, Failure> {
-    let (Some(tokens), Some(ttl)) = (&platform.tokens, backend.run_token_ttl()) else { return Ok(None) };
-    let grant = McpGrant {
-        user_id: context.user_id.clone(),
-        todo_list_id: context.todo_list_id.clone(),
-        tools: Some(tools.iter().map(|tool| tool.name.clone()).collect()),
-        timezone: context.timezone.clone(),
-        run_id: Some(context.run_id.clone()),
-    };
-    let new = NewToken::new(&*context.company_id, &*context.agent_id, Grant::Mcp(grant));
-    let token = tokens.mint_run(NewToken { ttl: Some(ttl), ..new }).map_err(|error| {
-        let kind =
-            if matches!(error, MintError::Full) { FailureKind::RateLimited } else { FailureKind::Internal };
-        Failure::new(kind, "the run can have no token for its tools").with_source(error)
-    })?;
-    Ok(Some(Arc::new(token)))
+) -> Result<Option<Arc<dyn RunToken>>, Failure> {
+    match (&platform.run_tokens, backend.run_token_ttl()) {
+        (Some(issuer), Some(ttl)) => issuer.issue(context, tools, ttl).map(Some),
+        _ => Ok(None),
+    }
 }
 
 fn check_tool_choice(choice: &ToolChoice, tools: &[Arc<ToolSpec>]) -> Result<(), TurnError> {
@@ -420,9 +334,9 @@ async fn execution_context(
 }
 
 async fn users_time_zone(platform: &Platform, principal: &Principal) -> Result<Option<String>, StoreError> {
-    let Some(records) = &platform.records else { return Ok(None) };
-    let user = workspace::user(&**records, &principal.company_id, &principal.user_id).await?;
-    Ok(user.and_then(|user| user.timezone))
+    let Some(users) = &platform.users else { return Ok(None) };
+    let profile = users.profile(&principal.company_id, &principal.user_id).await?;
+    Ok(profile.and_then(|profile| profile.timezone))
 }
 
 async fn collect(platform: &Platform, input: &TurnInput) -> Result<Vec<Fragment>, TurnError> {
@@ -438,7 +352,7 @@ async fn list_tools(
         Choice::AgentServer(server) => server.agent_server_tools.as_deref(),
         _ => input.role.content.agent_server.agent_server_tools.as_deref(),
     };
-    let allowed = crate::tools::allowed(&input.role, input.context.caller, cut);
+    let allowed = crate::allowed_tools::allowed(&input.role, input.context.caller, cut);
     let tools = platform.tools.list(&input.context).await.map_err(TurnError::Tools)?;
     Ok(tools.into_iter().filter(|tool| allowed.contains(&tool.name)).collect())
 }

@@ -18,10 +18,10 @@ mod tokens;
 
 use std::sync::Arc;
 
-use agent_core::records::Records;
-use agent_core::role::RoleStore;
-use agent_core::token::Tokens;
 use agent_core::turn::Platform;
+use agent_platform::records::Records;
+use agent_platform::roles::RoleStore;
+use agent_platform::token::Tokens;
 use futures_util::future::BoxFuture;
 use http::{Method, Request};
 

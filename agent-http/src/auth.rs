@@ -21,10 +21,10 @@ mod widget;
 
 use std::sync::Arc;
 
-use agent_core::records::StoreError;
-use agent_core::role::Secret;
-use agent_core::token::Tokens;
-use agent_core::turn::Principal;
+use agent_core::request::Principal;
+use agent_core::secret::Secret;
+use agent_platform::records::StoreError;
+use agent_platform::token::Tokens;
 use http::header::{AUTHORIZATION, COOKIE, HOST, HeaderName, HeaderValue, ORIGIN};
 use http::{HeaderMap, request};
 use url::{Origin, Url};

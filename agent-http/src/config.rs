@@ -9,7 +9,7 @@
 //! embedding programs bring a map of their own.
 //!
 //! ```
-//! use agent_http::config::{AppConfig, Flags};
+//! use crate::config::{AppConfig, Flags};
 //! use std::collections::BTreeMap;
 //!
 //! let env = BTreeMap::from([("PORT", "http"), ("SESSION_SECRET", "short")]);
@@ -36,7 +36,7 @@ use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use agent_core::role::Secret;
+use agent_core::secret::Secret;
 use agent_core::tool_loop::LoopLimits;
 use url::Url;
 

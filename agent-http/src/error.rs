@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use agent_core::error::Failure;
 use agent_core::history::InvalidField;
-use agent_core::records::StoreError;
 use agent_core::turn::TurnError;
+use agent_platform::records::StoreError;
 use http::header::{ALLOW, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderMap, Method, Response, StatusCode};
 use serde_json::{Map, Value};

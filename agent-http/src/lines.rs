@@ -27,7 +27,7 @@ const KEPT_CAPACITY: usize = 64 << 10;
 /// A line that lies whole in one chunk is lent from that chunk without a copy.
 ///
 /// ```
-/// # use agent_http::lines::LineSplitter;
+/// # use crate::lines::LineSplitter;
 /// # fn main() -> Result<(), agent_core::error::Failure> {
 /// let mut lines = LineSplitter::default();
 /// lines.push("{\"a\":1}\n{\"b\"".into());
@@ -232,7 +232,7 @@ pub struct SseEvent<'a> {
 /// the stream cuts off before its blank line.
 ///
 /// ```
-/// # use agent_http::lines::SseDecoder;
+/// # use crate::lines::SseDecoder;
 /// # fn main() -> Result<(), agent_core::error::Failure> {
 /// let mut events = SseDecoder::default();
 /// events.push(": hello\n\nevent: delta\ndata: {}\n\nda".into());

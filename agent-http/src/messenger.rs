@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use agent_core::error::{Failure, FailureKind};
-use agent_core::messenger::{Messenger, MessengerError};
-use agent_core::role::Secret;
+use agent_core::secret::Secret;
+use agent_platform::messenger::{Messenger, MessengerError};
 use async_trait::async_trait;
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderMap};

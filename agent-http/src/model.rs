@@ -12,7 +12,8 @@ use std::sync::Arc;
 use agent_core::backend::ModelSource;
 use agent_core::error::{Failure, FailureKind};
 use agent_core::model::Model;
-use agent_core::role::{EmbeddedAi, Secret};
+use agent_core::role::EmbeddedAi;
+use agent_core::secret::Secret;
 use url::Url;
 
 use self::ollama::Ollama;

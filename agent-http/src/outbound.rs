@@ -36,7 +36,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent_core::error::Failure;
-use agent_core::role::Secret;
+use agent_core::secret::Secret;
 use http::header::InvalidHeaderValue;
 use http::{HeaderValue, Method};
 use rustls::RootCertStore;

@@ -1,6 +1,6 @@
 //! What the shells do with a [`Secret`]: compare it, and keep it with the origin it was made for.
 
-use agent_core::role::Secret;
+use agent_core::secret::Secret;
 use subtle::ConstantTimeEq;
 use url::{Origin, Url};
 

@@ -11,20 +11,18 @@ use std::{
     time::Duration,
 };
 
-use agent_core::role::Secret;
+use agent_core::secret::Secret;
 use agent_http::auth::mint_session;
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::{
-    answer::{Behaviour, TOOL},
-    load::{Step, Steps},
-    measure::{BEHAVIOURS, Measurement},
-    process::Process,
-    table::Limit,
-    wire::{Expected, Wire},
-};
+use crate::answer::{Behaviour, TOOL};
+use crate::load::{Step, Steps};
+use crate::measure::{BEHAVIOURS, Measurement};
+use crate::process::Process;
+use crate::table::Limit;
+use crate::wire::{Expected, Wire};
 
 const USER: &str = "bench-user";
 const COMPANY: &str = "bench-company";

@@ -1,11 +1,14 @@
 //! Agents: secrets, versions, lists, and bodies that are refused.
 
+use agent_core::role::RoleSource as _;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use agent_core::records::{Inventory, Precondition};
-use agent_core::role::{Container, RecordRoles, RoleStore, Secret, WebhookAuth};
-use agent_core::seal::Sealer;
+use agent_core::role::{Container, WebhookAuth};
+use agent_core::secret::Secret;
+use agent_platform::records::{Inventory, Precondition};
+use agent_platform::roles::{RecordRoles, RoleStore};
+use agent_platform::seal::Sealer;
 use agentd::stores::Stores;
 use futures_util::future::join_all;
 use serde_json::{Value, json};

@@ -1,6 +1,6 @@
 //! Documents: versions, bounds, and the list without texts.
 
-use agent_core::workspace::{MAX_DOCUMENT_BYTES, MAX_TITLE_BYTES};
+use agent_platform::workspace::{MAX_DOCUMENT_BYTES, MAX_TITLE_BYTES};
 use serde_json::{Value, json};
 
 use super::{COLLEAGUE, OWNER, STRANGER, body, open, tag};

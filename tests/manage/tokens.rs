@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use agent_core::clock::SystemClock;
-use agent_core::records::Precondition;
-use agent_core::role::RoleStore;
-use agent_core::token::{FindError, Grant, Token, Tokens};
+use agent_platform::records::Precondition;
+use agent_platform::roles::RoleStore;
+use agent_platform::token::{FindError, Grant, Token, Tokens};
 use serde_json::{Value, json};
 
 use super::{Bench, COLLEAGUE, OWNER, body, open};

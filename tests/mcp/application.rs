@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use agent_core::clock::{Clock, SystemClock};
 use agent_core::testing::ManualClock;
-use agent_core::token::{Grant, McpGrant, NewToken, Tokens, WidgetGrant};
+use agent_platform::token::{Grant, McpGrant, NewToken, Tokens, WidgetGrant};
 use agentd::stores::Stores;
 use serde_json::{Value, json};
 use tracing_subscriber::layer::SubscriberExt;

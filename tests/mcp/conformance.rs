@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent_core::memory::MemoryRecords;
 use agent_http::mcp::server::{AuditLog, Authority, Door, GateLimits, McpLimits, McpServer};
 use agent_http::request::{self, BodyLimits};
 use agent_http::serve::{self, ServeLimits};
+use agent_platform::memory::MemoryRecords;
 use tokio::net::TcpListener;
 use tokio::process::Command;
 

@@ -3,9 +3,9 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use agent_core::records::StoreError;
 use agent_core::tool::ExecutionContext;
 use agent_http::mcp::server::{Change, Features, Identities, Identity, McpServer};
+use agent_platform::records::StoreError;
 use async_trait::async_trait;
 use rmcp::RoleServer;
 use rmcp::model::{

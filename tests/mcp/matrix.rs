@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use agent_core::clock::{Clock, SystemClock};
 use agent_core::testing::ManualClock;
-use agent_core::token::{Grant, McpGrant, NewToken, Tokens, WidgetGrant};
+use agent_platform::token::{Grant, McpGrant, NewToken, Tokens, WidgetGrant};
 use serde_json::{Value, json};
 
 use super::application::mcp;

@@ -6,15 +6,15 @@ use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use agent_core::records::StoreError;
 use agent_core::tool::{Caller, ExecutionContext, Progress, Tool, ToolError, ToolOutput, ToolSpec};
-use agent_core::tools::{Reach, builtin_tools};
 use agent_http::cors::parse_origins;
 use agent_http::mcp::server::{
     Authority, Door, GateLimits, Identities, Identity, LegacyQuery, McpLimits, McpServer,
 };
 use agent_http::request::{self, BodyLimits};
 use agent_http::serve::{self, ServeLimits};
+use agent_platform::records::StoreError;
+use agent_platform::tools::{Reach, builtin_tools};
 use agentd::stores::Stores;
 use async_trait::async_trait;
 use serde_json::{Value, json};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use agent_core::clock::SystemClock;
-use agent_core::token::{Grant, NewToken, Tokens, WidgetGrant};
+use agent_platform::token::{Grant, NewToken, Tokens, WidgetGrant};
 use reqwest::RequestBuilder;
 use serde_json::{Value, json};
 

@@ -1,7 +1,7 @@
 //! What a preview says of a turn.
 
-use agent_core::records::Precondition;
-use agent_core::role::RoleStore;
+use agent_platform::records::Precondition;
+use agent_platform::roles::RoleStore;
 use serde_json::{Value, json};
 
 use super::{DEBUG, PREVIEW, answered_by, json_of, preview};

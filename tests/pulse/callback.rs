@@ -2,10 +2,10 @@
 
 use std::time::{Duration, SystemTime};
 
-use agent_core::pulse::occurrence::{Mark, OCCURRENCES};
-use agent_core::records::{Key, Precondition, RecordsExt};
-use agent_core::role::Secret;
+use agent_core::secret::Secret;
 use agent_http::webhook;
+use agent_platform::occurrence::{Mark, OCCURRENCES};
+use agent_platform::records::{Key, Precondition, RecordsExt};
 use futures_util::future::join_all;
 use jiff::{Timestamp, ToSpan};
 use serde_json::{Value, json};

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use agent_core::role::Secret;
+use agent_core::secret::Secret;
 use agent_http::webhook;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::{Value, json};

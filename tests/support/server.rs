@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent_core::job::JobStore;
-use agent_core::role::Secret;
+use agent_core::secret::Secret;
 use agent_http::auth::mint_session;
 use agent_http::config::{AppConfig, Flags, RuntimeConfig, SchedulerConfig};
 use agentd::run::{self, Stop};

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
-use agent_core::role::Secret;
+use agent_core::secret::Secret;
 use agent_http::webhook;
 use bytes::Bytes;
 use http::{Request, Response};

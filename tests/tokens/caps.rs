@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU32;
 
-use agent_core::token::{Caps, WidgetGrant};
+use agent_platform::token::{Caps, WidgetGrant};
 use serde_json::json;
 
 use super::{finished, open};

@@ -1,6 +1,6 @@
 //! Which widget tokens let somebody in, and beside what.
 
-use agent_core::token::{Grant, McpGrant, NewToken, WidgetGrant};
+use agent_platform::token::{Grant, McpGrant, NewToken, WidgetGrant};
 use serde_json::{Value, json};
 
 use super::{finished, open, text};

@@ -1,6 +1,6 @@
 //! The pages that a token is for: whose requests are taken, and who may read the answers.
 
-use agent_core::token::WidgetGrant;
+use agent_platform::token::WidgetGrant;
 use reqwest::header::HeaderMap;
 use serde_json::json;
 

@@ -1,6 +1,6 @@
 //! What a visitor may say, may have done, and gets to see.
 
-use agent_core::token::WidgetGrant;
+use agent_platform::token::WidgetGrant;
 use serde_json::{Value, json};
 
 use super::{finished, open};

@@ -1,7 +1,7 @@
 //! Messages through an agent's bot, from a model or a caller of the tool server to the messenger's API.
 
 use agent_core::clock::SystemClock;
-use agent_core::token::{Grant, McpGrant, NewToken, Tokens};
+use agent_platform::token::{Grant, McpGrant, NewToken, Tokens};
 use serde_json::{Value, json};
 use std::sync::Arc;
 

@@ -4,7 +4,6 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use agent_core::payload::hex;
 use sha2::{Digest, Sha256};
 
 /// Weights that are known to work.
@@ -80,7 +79,7 @@ pub fn sha256(path: &Path) -> io::Result<String> {
     let mut buffer = vec![0; 1 << 16];
     loop {
         match file.read(&mut buffer)? {
-            0 => return Ok(hex(&hasher.finalize())),
+            0 => return Ok(hex::encode(hasher.finalize())),
             read => hasher.update(&buffer[..read]),
         }
     }

@@ -4,11 +4,12 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use agent_core::context::{Fragment, Stability};
 use agent_core::error::{Failure, FailureKind};
 use agent_core::message::{Content, ContentPart, FinishReason, MediaSource, Message, Role, ToolCall, Usage};
-use agent_core::model::{Model, ModelEvent, ModelRequest, ToolChoice};
+use agent_core::model::{Model, ModelEvent, ModelRequest};
+use agent_core::prompt::{Fragment, Stability};
 use agent_core::prompt::{Part, Prompt, PromptMessage};
+use agent_core::tool::ToolChoice;
 use agent_core::tool::ToolSpec;
 use agent_embedded::{EmbeddedConfig, EmbeddedModel, WeightsError, catalog};
 use futures_util::StreamExt;

@@ -80,7 +80,7 @@ impl EmbeddedBackend {
 #[async_trait]
 impl Backend for EmbeddedBackend {
     fn budget(&self, choice: &Choice) -> Result<TokenBudget, Failure> {
-        Ok(TokenBudget::for_model(&self.model(choice)?.info()))
+        Ok(self.model(choice)?.info().prompt_budget())
     }
 
     fn counter(&self, choice: &Choice) -> Option<Arc<dyn TokenCounter>> {

@@ -58,7 +58,7 @@ mod tests {
 
     use super::*;
     use crate::error::FailureKind;
-    use crate::role::Secret;
+    use crate::secret::Secret;
     use crate::testing::ScriptedModel;
 
     /// Makes a model each time it is asked, and counts.

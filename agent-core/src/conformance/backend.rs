@@ -10,9 +10,9 @@ use super::{OpenWork, Scenario, at_rest, within};
 use crate::backend::{Backend, Prepared, Turn};
 use crate::error::Failure;
 use crate::event::{Event, EventStream, Grammar, RunIds};
-use crate::model::ToolChoice;
 use crate::role::RoleBlock;
 use crate::select::Choice;
+use crate::tool::ToolChoice;
 use crate::tool::{Caller, ExecutionContext};
 
 /// A backend, the settings that it is asked with, and what can be seen of the work below it.

@@ -10,8 +10,8 @@ use crate::job::{
     Idempotency, Inserted, Job, JobFilter, JobKind, JobPayload, JobState, JobStore, NewJob, Outcome, Phase,
     Refusal, Scope, Step, Stepped,
 };
-use crate::records::StoreError;
 use crate::schedule::{Cron, DstPolicy, Misfire, Overlap, Schedule};
+use crate::store_error::StoreError;
 
 mod claims;
 mod lists;

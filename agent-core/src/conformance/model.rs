@@ -7,11 +7,12 @@ use futures_util::future::join;
 use serde_json::value::RawValue;
 
 use super::{OpenWork, Scenario, at_rest, within};
-use crate::context::{Fragment, Stability};
 use crate::error::Failure;
 use crate::message::Message;
-use crate::model::{Model, ModelEvent, ModelRequest, ModelStream, ToolChoice};
+use crate::model::{Model, ModelEvent, ModelRequest, ModelStream};
+use crate::prompt::{Fragment, Stability};
 use crate::prompt::{Part, Prompt, PromptMessage};
+use crate::tool::ToolChoice;
 use crate::tool::ToolSpec;
 
 /// A model and what can be seen of the work below it.

@@ -7,7 +7,8 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
-use super::{ContextLayer, Fragment, LayerError, Stability, TurnInput, as_data, listed};
+use super::{ContextLayer, LayerError, TurnInput, as_data, listed};
+use crate::prompt::{Fragment, Stability};
 use crate::prompt::{Part, PartCache};
 use crate::tool::Caller;
 
@@ -98,8 +99,8 @@ mod tests {
 
     use super::super::tests::{shown, turn};
     use super::*;
+    use crate::request::TurnRequest;
     use crate::tool::ExecutionContext;
-    use crate::turn::TurnRequest;
 
     async fn check(context: ExecutionContext, request: TurnRequest, now: u64, expected: Expect) {
         let layer = CallerLayer::new(Arc::new(PartCache::new(1 << 20)));

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-use super::{ContextLayer, Fragment, LayerError, Stability, TurnInput, listed};
+use super::{ContextLayer, LayerError, TurnInput, listed};
 use crate::prompt::PartCache;
+use crate::prompt::{Fragment, Stability};
 use crate::role::Council;
 
 /// What the model is told about the agent's council.

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-use super::{ContextLayer, Fragment, LayerError, Stability, TurnInput, listed};
+use super::{ContextLayer, LayerError, TurnInput, listed};
 use crate::prompt::PartCache;
+use crate::prompt::{Fragment, Stability};
 
 /// The agent's name, the user's time zone and whether there is a task list.
 ///

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use serde_json::Value;
 
-use super::{ContextLayer, Fragment, LayerError, Stability, TurnInput, as_data};
+use super::{ContextLayer, LayerError, TurnInput, as_data};
 use crate::prompt::PartCache;
+use crate::prompt::{Fragment, Stability};
 
 /// The caller's `pageContext` and `blocksContext` as JSON text, each cut at a limit.
 #[derive(Debug)]
@@ -86,7 +87,7 @@ mod tests {
 
     use super::super::tests::{shown, turn};
     use super::*;
-    use crate::turn::TurnRequest;
+    use crate::request::TurnRequest;
 
     async fn check(page: Value, blocks: Vec<Value>, expected: Expect) {
         let layer = PageLayer::new(Arc::new(PartCache::new(1 << 20))).with_max_bytes(24);

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-use super::{ContextLayer, Fragment, LayerError, Stability, TurnInput, listed};
+use super::{ContextLayer, LayerError, TurnInput, listed};
 use crate::prompt::PartCache;
+use crate::prompt::{Fragment, Stability};
 use crate::role::{PromptBlock, RoleContent};
 
 /// System prompt, agent configuration, personality, prompt blocks and rules.

@@ -24,7 +24,7 @@ pub const MAX_REPORTED_CALLS: usize = 256;
 pub const MAX_REPORTED_BYTES: usize = 2 << 20;
 
 /// A pair of ends: where the calls of a run are reported, and where its stream reads of them.
-pub(crate) fn reported_calls() -> (CallReports, ReportedCalls) {
+pub fn reported_calls() -> (CallReports, ReportedCalls) {
     let board = Arc::<Board>::default();
     (CallReports(board.clone()), ReportedCalls(board))
 }

@@ -1,8 +1,8 @@
 //! The stream that keeps to the grammar whatever its source does.
 
+use std::any::Any;
 use std::collections::VecDeque;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use futures_util::stream::BoxStream;
@@ -12,7 +12,6 @@ use tracing::warn;
 
 use super::{Event, Grammar, Id, ReportedCalls};
 use crate::error::{Failure, FailureKind};
-use crate::token::RunToken;
 
 /// The two identifiers that every run carries.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,6 +32,9 @@ pub enum Audience {
     Visitor,
 }
 
+/// A value that lives as long as the run.
+type Guard = Box<dyn Any + Send + Sync>;
+
 /// The events of one run. See the [module](super) for what it guarantees.
 pub struct EventStream {
     run: RunIds,
@@ -41,7 +43,7 @@ pub struct EventStream {
     ready: VecDeque<Event>,
     audience: Audience,
     /// Lives as long as the source.
-    run_token: Option<Arc<RunToken>>,
+    guard: Option<Guard>,
     /// Tool calls that the source says nothing of; likewise.
     calls: Option<ReportedCalls>,
 }
@@ -59,14 +61,14 @@ impl EventStream {
             grammar,
             ready: VecDeque::from([started]),
             audience: Audience::Trusted,
-            run_token: None,
+            guard: None,
             calls: None,
         }
     }
 
-    /// Has a token live until the run is over.
-    pub fn with_token(mut self, run_token: Option<Arc<RunToken>>) -> Self {
-        self.run_token = run_token;
+    /// Keeps a value alive until the run is over, such as the run's token.
+    pub fn with_guard<G: Any + Send + Sync>(mut self, guard: G) -> Self {
+        self.guard = Some(Box::new(guard));
         self
     }
 
@@ -98,7 +100,7 @@ impl EventStream {
     /// `RUN_ERROR`. A run that is over stays as it is.
     pub fn fail(&mut self, failure: Failure) {
         if self.source.take().is_some() {
-            self.run_token = None;
+            self.guard = None;
             self.end_calls();
             self.end_with(failure);
         }
@@ -170,7 +172,7 @@ impl EventStream {
             Ok(()) => {
                 if terminal {
                     self.source = None;
-                    self.run_token = None;
+                    self.guard = None;
                 }
                 if !self.audience.sees(&event) {
                     return None;
@@ -245,6 +247,8 @@ impl Stream for EventStream {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use futures_util::{FutureExt, stream};
 
     use super::*;

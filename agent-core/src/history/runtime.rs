@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::json::{Fields, Value};
 use super::{Body, Conversation, InvalidField, MAX_MESSAGES};
 use crate::message::{Message, SharedJson};
-use crate::role::Secret;
+use crate::secret::Secret;
 use crate::tool::{Caller, ExecutionContext, ToolAnnotations, ToolSpec};
 
 /// The longest address, in bytes.

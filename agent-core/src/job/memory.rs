@@ -12,7 +12,7 @@ use super::{
     Claim, Inserted, Job, JobCounts, JobFilter, JobPage, JobStore, MAX_CLAIM, MAX_JOBS_PAGE, Refusal, Scope,
     Step, Stepped, WakeSignal,
 };
-use crate::records::StoreError;
+use crate::store_error::StoreError;
 
 /// A [`JobStore`] in memory.
 #[derive(Debug, Default)]

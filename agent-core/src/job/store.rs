@@ -8,7 +8,7 @@ use futures_util::stream::BoxStream;
 use jiff::Timestamp;
 
 use super::{Job, JobState, Refusal, Step, Stepped};
-use crate::records::StoreError;
+use crate::store_error::StoreError;
 
 /// How many jobs are claimed at once at most.
 pub const MAX_CLAIM: usize = 1000;

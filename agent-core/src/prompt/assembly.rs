@@ -9,9 +9,9 @@ use super::manifest::PromptTokens;
 use super::message::PromptMessage;
 use super::{Prompt, STABLE};
 use crate::budget::{self, Entry, TokenBudget, TokenCounter};
-use crate::context::{Fragment, Stability};
 use crate::error::{Failure, FailureKind};
 use crate::message::{Message, Role};
+use crate::prompt::{Fragment, Stability};
 use crate::role::RagPlacement;
 use crate::tool::ToolSpec;
 

@@ -12,8 +12,8 @@ use super::message::{PromptMessage, content_len};
 use super::part::Part;
 use super::segment::Segment;
 use super::tools::ToolSet;
-use crate::context::Fragment;
 use crate::message::Message;
+use crate::prompt::Fragment;
 use crate::tool::ToolSpec;
 
 mod keys;

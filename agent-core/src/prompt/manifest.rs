@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Prompt;
 use super::assembly::Trimmed;
-use crate::context::{Fragment, Stability};
+use crate::prompt::{Fragment, Stability};
 
 /// The parts of a prompt in order, with their sizes and hashes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

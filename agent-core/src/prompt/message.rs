@@ -4,8 +4,8 @@ use std::sync::{Arc, OnceLock};
 
 use super::dialect::{self, Dialect};
 use crate::budget::{self, TokenCounter, TokenCounts};
-use crate::context::Fragment;
 use crate::message::{Content, ContentPart, MediaSource, Message, Role};
+use crate::prompt::Fragment;
 
 const OPEN: &str = "<context>\n";
 const CLOSE: &str = "\n</context>";

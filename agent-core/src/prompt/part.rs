@@ -5,7 +5,6 @@ use std::sync::{Arc, OnceLock};
 use sha2::{Digest, Sha256};
 
 use crate::budget::{TokenCounter, TokenCounts};
-use crate::payload::hex;
 
 /// An immutable text whose derived forms are made once: its JSON string, its hash, its token counts.
 #[derive(Debug)]
@@ -41,7 +40,7 @@ impl Part {
 
     /// SHA-256 of the text, in lower-case hexadecimal.
     pub fn sha256(&self) -> &Arc<str> {
-        self.sha256.get_or_init(|| hex(&Sha256::digest(&self.text)).into())
+        self.sha256.get_or_init(|| hex::encode(Sha256::digest(&self.text)).into())
     }
 
     /// The text's tokens by `counter`, counted once.

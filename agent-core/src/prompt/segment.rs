@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock};
 use super::SEPARATOR;
 use super::part::Part;
 use crate::budget::{TokenCounter, TokenCounts};
-use crate::context::Fragment;
+use crate::prompt::Fragment;
 
 /// Several parts joined into one text, with its own derived forms, so that the stable beginning of a
 /// system prompt is one copy.

@@ -10,7 +10,6 @@ use super::dialect::Dialect;
 use super::manifest::PartHash;
 use super::part::Part;
 use crate::budget::TokenCounter;
-use crate::payload::hex;
 use crate::tool::ToolSpec;
 
 /// A set of tools with its derived forms.
@@ -61,7 +60,7 @@ impl ToolSet {
                 json.clear();
                 push_tool_json(tool, Dialect::AgUi, &mut json);
                 let id = format!("tool:{}", tool.name).into();
-                PartHash { id, sha256: hex(&Sha256::digest(&json)).into() }
+                PartHash { id, sha256: hex::encode(Sha256::digest(&json)).into() }
             };
             self.specs.iter().map(&mut of).collect()
         })

@@ -11,6 +11,7 @@ use std::time::Duration;
 use jiff::tz::{Offset, TimeZone};
 use jiff::{SignedDuration, Timestamp};
 use quick_cache::sync::Cache;
+#[cfg(feature = "schemars")]
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -38,7 +39,8 @@ const ZONES_OF_A_MACHINE: [&str; 4] = ["localtime", "posixrules", "Factory", "Et
 
 /// What a job at fixed times does where the wall clock jumps. A job with `*` in its seconds, minutes or hours, `*/5`
 /// included, goes by the time that passes instead: nothing in the gap, and again in the time that repeats.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct DstPolicy {
     /// About times that the clock leaves out.
@@ -54,7 +56,8 @@ impl DstPolicy {
 }
 
 /// What happens to times that a clock leaves out when it is put forward.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum Gap {
     /// The job runs right after the gap, once for all times in it.
@@ -65,7 +68,8 @@ pub enum Gap {
 }
 
 /// What happens at times that a clock shows twice because it is put back.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum Fold {
     /// The job runs the first time.

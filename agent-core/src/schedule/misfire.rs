@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
+#[cfg(feature = "schemars")]
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -18,7 +19,8 @@ pub const RUN_ALL_WINDOW: Duration = Duration::from_secs(31 * 24 * 60 * 60);
 
 /// What a periodic job does about occurrences that passed while nobody could run them: the scheduler was down, the
 /// job was paused, or workers were busy. A job that runs once has nothing to catch up with: it runs, however late.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum Misfire {
     /// One run for all of them, under the time of the first that was missed.
@@ -32,7 +34,8 @@ pub enum Misfire {
 
 /// What a periodic job does about occurrences that come while another one is still running or being retried. A job
 /// never runs twice at the same time.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum Overlap {
     /// They are left out; the job goes on with the next one that is still to come. The default, as elsewhere: who is

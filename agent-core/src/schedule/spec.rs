@@ -5,6 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
+#[cfg(feature = "schemars")]
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -25,7 +26,8 @@ pub const MAX_CRON_LEN: usize = 1024;
 const ZONE_WITHOUT_NAME: &str = "UTC";
 
 /// A schedule as a request says it: exactly one of `executeAt`, `delayMs`, `cron` and `everyMs`.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct ScheduleSpec {
     /// Once, at an RFC 3339 time; one without an offset is meant in `timezone`. A time in the past is due at once.

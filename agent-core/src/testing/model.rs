@@ -271,8 +271,8 @@ mod tests {
 
     use super::*;
     use crate::message::Message;
-    use crate::model::ToolChoice;
     use crate::prompt::{Prompt, PromptMessage};
+    use crate::tool::ToolChoice;
 
     fn request() -> ModelRequest {
         ModelRequest {

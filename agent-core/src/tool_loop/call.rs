@@ -14,7 +14,8 @@ use tracing::warn;
 use super::ToolLoop;
 use crate::event::Event;
 use crate::message::ToolCall;
-use crate::model::{ModelRequest, ToolChoice};
+use crate::model::ModelRequest;
+use crate::tool::ToolChoice;
 use crate::tool::{ExecutionContext, Progress, ToolError, ToolOutput};
 
 /// How many reports may wait to be read; older ones make room, for only the latest matters.

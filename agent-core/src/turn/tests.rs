@@ -4,21 +4,23 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::StreamExt;
+use serde_json::Value;
 use tokio::sync::Barrier;
 
 use super::*;
 use crate::backend::EmbeddedBackend;
-use crate::context::Stability;
 use crate::error::FailureKind;
 use crate::event::{Event, Grammar};
-use crate::memory::MemoryRecords;
+use crate::message::Message;
 use crate::model::{Model, ModelInfo};
+use crate::preview::preview_turn;
 use crate::prompt::Part;
-use crate::records::{Key, List, Page, Precondition, Record, RecordsExt};
-use crate::role::RecordRoles;
+use crate::prompt::Stability;
+use crate::role::StaticRoles;
 use crate::select::Reason;
 use crate::testing::{Answer, FakeTools, ManualClock, ScriptedModel};
 use crate::tool::{Progress, ToolOutput};
+use crate::users::UserProfile;
 
 /// A platform whose parts the test keeps hold of.
 struct Bench {
@@ -28,11 +30,8 @@ struct Bench {
 }
 
 async fn bench(roles: Vec<Value>, answers: impl IntoIterator<Item = Answer>) -> Bench {
-    let store = RecordRoles::in_memory();
-    for role in roles {
-        let role = serde_json::from_value(role).expect("a role");
-        store.put_role(role, Precondition::Any).await.expect("put");
-    }
+    let roles = roles.into_iter().map(|role| serde_json::from_value(role).expect("a role"));
+    let store = roles.fold(StaticRoles::new(), StaticRoles::with_role);
     let model = Arc::new(ScriptedModel::new(answers));
     let tools =
         FakeTools::new().answers("readTodos", "none").answers("readEpics", "two").answers("other", "no");
@@ -135,12 +134,19 @@ async fn a_backend_that_the_platform_lacks_is_named() {
     assert!(matches!(error, TurnError::NoBackend(BackendKind::Workflow)), "{error:?}");
 }
 
+/// Knows one user, `bob` of company `c`.
+struct TokyoBob;
+
+#[async_trait]
+impl crate::users::UserDirectory for TokyoBob {
+    async fn profile(&self, company: &str, user: &str) -> Result<Option<UserProfile>, StoreError> {
+        let known = (company, user) == ("c", "bob");
+        Ok(known.then(|| UserProfile { timezone: Some("Asia/Tokyo".to_owned()) }))
+    }
+}
+
 #[tokio::test]
 async fn a_time_zone_must_exist_and_else_is_the_users() {
-    let records = MemoryRecords::default();
-    let bob = json!({"id": "bob", "companyId": "c", "timezone": "Asia/Tokyo"});
-    let key = Key::new("c", workspace::collection::USERS, "bob").expect("a key");
-    records.put_as(&key, &bob, Precondition::Absent).await.expect("put");
     let mut bench = bench(vec![agent()], []).await;
     let in_zone = |zone: &str| TurnRequest { timezone: Some(zone.into()), ..asks("a") };
     let error = bench.refusal(&ada(), in_zone("Europe/Atlantis")).await;
@@ -152,8 +158,8 @@ async fn a_time_zone_must_exist_and_else_is_the_users() {
         let prepared = prepare_turn(platform, principal, request).await.expect("a turn");
         prepared.request.turn.context.timezone.clone()
     };
-    assert_eq!(zone(&bench.platform, &bob, asks("a")).await, None, "nobody's records are known");
-    bench.platform = bench.platform.with_records(Arc::new(records));
+    assert_eq!(zone(&bench.platform, &bob, asks("a")).await, None, "no directory of users");
+    bench.platform = bench.platform.with_users(Arc::new(TokyoBob));
     assert_eq!(zone(&bench.platform, &bob, asks("a")).await.as_deref(), Some("Asia/Tokyo"));
     assert_eq!(zone(&bench.platform, &bob, in_zone("Europe/Berlin")).await.as_deref(), Some("Europe/Berlin"));
     assert_eq!(zone(&bench.platform, &ada(), asks("a")).await, None);
@@ -391,24 +397,8 @@ fn store_error() -> StoreError {
 }
 
 #[async_trait]
-impl RoleStore for Broken {
+impl RoleSource for Broken {
     async fn role(&self, _: &str, _: &str) -> Result<Option<Arc<RoleBlock>>, StoreError> {
-        Err(store_error())
-    }
-
-    async fn masked_role(&self, _: &str, _: &str) -> Result<Option<Record<RoleBlock>>, StoreError> {
-        Err(store_error())
-    }
-
-    async fn masked_roles(&self, _: &str, _: &List) -> Result<Page<RoleBlock>, StoreError> {
-        Err(store_error())
-    }
-
-    async fn put_role(&self, _: RoleBlock, _: Precondition) -> Result<u64, StoreError> {
-        Err(store_error())
-    }
-
-    async fn delete_role(&self, _: &str, _: &str, _: Precondition) -> Result<bool, StoreError> {
         Err(store_error())
     }
 }

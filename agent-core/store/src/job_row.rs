@@ -12,8 +12,8 @@ use std::borrow::Cow;
 use agent_core::job::{
     Attempt, Begun, DeadLetter, Idempotency, Job, JobPayload, JobState, Phase, Place, Then, moment,
 };
-use agent_core::records::StoreError;
 use agent_core::schedule::{Misfire, Overlap, Schedule};
+use agent_platform::records::StoreError;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 

@@ -44,7 +44,7 @@ use std::time::Duration;
 use agent_core::job::{
     Claim, Inserted, Job, JobCounts, JobFilter, JobPage, JobStore, Refusal, Scope, Step, Stepped, WakeSignal,
 };
-use agent_core::records::StoreError;
+use agent_platform::records::StoreError;
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 use jiff::Timestamp;

@@ -53,7 +53,7 @@ use std::time::Duration;
 
 use agent_core::clock::{Clock, SystemClock};
 use agent_core::job::WakeSignal;
-use agent_core::records::{
+use agent_platform::records::{
     Collection, Inventory, Key, List, MAX_VALUE_BYTES, Page, Record, Records, StoreError, Write, check_writes,
 };
 use async_trait::async_trait;

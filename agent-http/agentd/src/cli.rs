@@ -4,9 +4,9 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use agent_core::token::Caps;
 use agent_http::config::{AppConfig, Env, Faults, Flags, Service};
 use agent_http::cors::normal_origin;
+use agent_platform::token::Caps;
 use agentd::dev::DevOptions;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;

@@ -7,18 +7,12 @@ use std::time::Duration;
 use agent_core::backend::{EmbeddedBackend, KeptModels};
 use agent_core::budget::BpeCounter;
 use agent_core::clock::SystemClock;
-use agent_core::context::{
-    CallerLayer, CouncilLayer, DocumentsLayer, ExecutionLayer, MemoryLayer, PageLayer, RoleLayer,
-};
+use agent_core::context::{CallerLayer, CouncilLayer, ExecutionLayer, PageLayer, RoleLayer};
 use agent_core::job::JobStore;
-use agent_core::messenger::Messenger;
 use agent_core::model::Model;
 use agent_core::prompt::PartCache;
-use agent_core::pulse::Pulse;
 use agent_core::select::BackendKind;
-use agent_core::token::Tokens;
 use agent_core::tool::{LocalTools, ToolRegistry};
-use agent_core::tools::{self, Reach};
 use agent_core::turn::Platform;
 use agent_http::app::{AgentTools, App, PulseClient, PulseParts, PulseSide, RunCaps, RunRegistry};
 use agent_http::auth::{Authenticator, BearerGate};
@@ -36,6 +30,12 @@ use agent_http::runtime::{BotApi, PROVIDERS, Runtime};
 use agent_http::scheduler::{Callback, Counts, Meters, Scheduler, Worker};
 use agent_http::secret::BoundSecret;
 use agent_http::stream::StreamLimits;
+use agent_platform::layers::{DocumentsLayer, MemoryLayer};
+use agent_platform::messenger::Messenger;
+use agent_platform::pulse::Pulse;
+use agent_platform::token::Tokens;
+use agent_platform::tools::{self, Reach};
+use agent_platform::users::RecordUsers;
 use serde_json::json;
 
 use crate::StartError;
@@ -167,7 +167,7 @@ fn platform(
         run_token_ttl: config.mcp.workflow_ttl,
     };
     Platform::new(stores.roles)
-        .with_records(stores.records.clone())
+        .with_users(Arc::new(RecordUsers::new(stores.records.clone())))
         .with_layer(RoleLayer::new(parts.clone()))
         .with_layer(CouncilLayer::new(parts.clone()))
         .with_layer(DocumentsLayer::new(stores.records.clone(), parts.clone()))

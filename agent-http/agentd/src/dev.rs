@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent_core::model::Model;
-use agent_core::records::Inventory;
 use agent_http::auth::mint_session;
 use agent_http::config::{AppConfig, Env, Flags, NotUnicode, ProcessEnv, RuntimeConfig, SchedulerConfig};
+use agent_platform::records::Inventory;
 
 use crate::run::{self, Stop};
 use crate::stores::{self, Stores};

@@ -2,10 +2,10 @@
 
 use std::net::SocketAddr;
 
-use agent_core::records::StoreError;
-use agent_core::workspace::FileError;
 use agent_http::config::Faults;
 use agent_http::outbound::OutboundError;
+use agent_platform::records::StoreError;
+use agent_platform::workspace::FileError;
 use agent_store::sqlite::OpenError;
 
 /// Why a service does not start.

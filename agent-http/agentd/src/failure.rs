@@ -1,10 +1,10 @@
 //! Why a command failed, as its user reads it.
 
-use agent_core::records::StoreError;
 use agent_core::turn::TurnError;
-use agent_core::workspace::ExportError;
 use agent_http::auth::MintError;
 use agent_http::config::Faults;
+use agent_platform::records::StoreError;
+use agent_platform::workspace::ExportError;
 use agent_store::sqlite::BackupError;
 use agentd::{StartError, with_source};
 
@@ -25,7 +25,7 @@ pub(crate) enum CommandError {
     Mint(#[from] MintError),
     /// The token cannot be made.
     #[error("the token cannot be made: {0}")]
-    Token(#[from] agent_core::token::MintError),
+    Token(#[from] agent_platform::token::MintError),
     /// There is no such agent.
     #[error("there is no agent {0:?} here; see --agent and DATABASE_URL")]
     NoAgent(String),

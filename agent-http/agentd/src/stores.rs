@@ -4,14 +4,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use agent_core::job::JobStore;
-use agent_core::memory::MemoryRecords;
-use agent_core::records::Inventory;
-use agent_core::role::RecordRoles;
 #[cfg(feature = "postgres")]
-use agent_core::role::Secret;
-use agent_core::seal::Sealer;
-use agent_core::workspace::{Imported, WorkspaceFile};
+use agent_core::secret::Secret;
 use agent_http::config::{AppConfig, Database, SchedulerConfig};
+use agent_platform::memory::MemoryRecords;
+use agent_platform::records::Inventory;
+use agent_platform::roles::RecordRoles;
+use agent_platform::seal::Sealer;
+use agent_platform::workspace::{Imported, WorkspaceFile};
 #[cfg(feature = "postgres")]
 use agent_store::postgres::{PostgresJobs, PostgresOptions};
 use agent_store::sqlite::{SqliteOptions, SqliteStore};

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent_core::clock::{Clock, SystemClock};
-use agent_core::records::List;
-use agent_core::token::{Caps, FindError, Grant, McpGrant, Minted, NewToken, Token, Tokens, WidgetGrant};
 use agent_http::auth::mint_session;
 use agent_http::config::{AppConfig, Env};
+use agent_platform::records::List;
+use agent_platform::token::{Caps, FindError, Grant, McpGrant, Minted, NewToken, Token, Tokens, WidgetGrant};
 use agentd::stores::{self, Stores};
 
 use crate::cli::{AgentArgs, McpArgs, NewTokenArgs, SessionArgs, WidgetArgs};
@@ -143,7 +143,7 @@ mod tests {
     use std::collections::BTreeMap;
     use std::time::Duration;
 
-    use agent_core::role::Secret;
+    use agent_core::secret::Secret;
     use agent_http::auth::{Authenticator, Credential};
     use agent_http::request::Query;
 

@@ -39,7 +39,8 @@ fn open(config: &AppConfig) -> Result<Option<Arc<agent_embedded::EmbeddedModel>>
 /// An unknown name, or what keeps the weights from coming.
 #[cfg(feature = "embedded")]
 pub async fn pull(config: &AppConfig, name: Option<&str>) -> Result<PathBuf, StartError> {
-    use agent_embedded::{catalog, pull::Pull};
+    use agent_embedded::catalog;
+    use agent_embedded::pull::Pull;
 
     let model = match name {
         None => catalog::default_model(),

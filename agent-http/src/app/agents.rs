@@ -1,9 +1,9 @@
 //! `/api/agents`: the agents of the caller's company. Everybody in it may read them, secrets masked; an agent's
 //! owner alone may change it.
 
-use agent_core::records::{List, Record, StoreError};
+use agent_core::request::Principal;
 use agent_core::role::RoleBlock;
-use agent_core::turn::Principal;
+use agent_platform::records::{List, Record, StoreError};
 use http::{Request, StatusCode, request};
 use schemars::JsonSchema;
 use serde::Serialize;

@@ -3,13 +3,13 @@
 //! An assignment that is saved is saved, whether or not the scheduler could be told: `sync` says so, and whoever
 //! keeps things up tells it later.
 
-use agent_core::pulse::assignment::{self, Assignment, Link, Told, is_in_step, of_agent};
-use agent_core::records::{List, MAX_PAGE, Precondition, Record, RecordsExt, StoreError};
+use agent_core::allowed_tools::allowed_in_run;
+use agent_core::request::Principal;
 use agent_core::role::RoleBlock;
 use agent_core::tool::{Caller, ExecutionContext};
-use agent_core::tools::allowed_in_run;
-use agent_core::turn::Principal;
-use agent_core::workspace::utc_time;
+use agent_platform::assignment::{self, Assignment, Link, Told, is_in_step, of_agent};
+use agent_platform::records::{List, MAX_PAGE, Precondition, Record, RecordsExt, StoreError};
+use agent_platform::workspace::utc_time;
 use http::{Request, StatusCode, request};
 use schemars::JsonSchema;
 use serde::Serialize;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use agent_core::clock::Clock;
-use agent_core::token::{CapError, Tokens};
+use agent_platform::token::{CapError, Tokens};
 use governor::middleware::NoOpMiddleware;
 use governor::state::{InMemoryState, NotKeyed};
 use governor::{Quota, RateLimiter};
@@ -89,9 +89,9 @@ impl RunCaps {
 
 #[cfg(test)]
 mod tests {
-    use agent_core::memory::MemoryRecords;
     use agent_core::testing::ManualClock;
-    use agent_core::token::Caps;
+    use agent_platform::memory::MemoryRecords;
+    use agent_platform::token::Caps;
 
     use super::*;
     use crate::error::Code;

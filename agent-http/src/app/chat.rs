@@ -2,8 +2,9 @@
 
 use agent_core::event::EventStream;
 use agent_core::history::{self, ChatInput, InvalidField};
+use agent_core::request::{Principal, TurnRequest};
 use agent_core::tool::Caller;
-use agent_core::turn::{Principal, TurnError, TurnRequest, run_turn};
+use agent_core::turn::{TurnError, run_turn};
 use http::{Request, request};
 
 use super::App;

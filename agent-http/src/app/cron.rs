@@ -8,9 +8,9 @@
 use std::sync::Arc;
 
 use agent_core::job::{Delivery, JobFilter, JobState, JobView};
-use agent_core::pulse::assignment::{LINKS, Link};
-use agent_core::pulse::{Pulse, PulseError};
-use agent_core::records::{Collection, List, MAX_PAGE, RecordsExt, StoreError};
+use agent_platform::assignment::{LINKS, Link};
+use agent_platform::pulse::{Pulse, PulseError};
+use agent_platform::records::{Collection, List, MAX_PAGE, RecordsExt, StoreError};
 use futures_util::{StreamExt, stream};
 use http::{Request, StatusCode};
 use jiff::Timestamp;

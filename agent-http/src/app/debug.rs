@@ -4,8 +4,8 @@
 //! agent is set up is for signed-in users of its company alone.
 
 use agent_core::history;
+use agent_core::preview::preview_turn;
 use agent_core::tool::Caller;
-use agent_core::turn::preview_turn;
 use http::{Request, StatusCode};
 
 use super::chat::{self, Admitted};

@@ -1,8 +1,8 @@
 //! `/api/documents`: the documents of the caller's company, which everybody in it may read and change.
 
-use agent_core::records::{Key, Record, RecordsExt, StoreError};
-use agent_core::turn::Principal;
-use agent_core::workspace::{
+use agent_core::request::Principal;
+use agent_platform::records::{Key, Record, RecordsExt, StoreError};
+use agent_platform::workspace::{
     Document, DocumentHead, MAX_DOCUMENT_BYTES, MAX_TITLE_BYTES, collection, document_heads,
 };
 use http::{Request, StatusCode, request};

@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use agent_core::records::StoreError;
-use agent_core::role::RoleStore;
-use agent_core::turn::Principal;
+use agent_core::request::Principal;
+use agent_platform::records::StoreError;
+use agent_platform::roles::RoleStore;
 use http::{Request, StatusCode};
 
 use super::{App, answer};

@@ -12,12 +12,12 @@ use std::time::Duration;
 
 use agent_core::clock::Clock;
 use agent_core::job::{JobFilter, JobState, JobView, Scope};
-use agent_core::pulse::{JobViews, Pulse, PulseError, owner};
-use agent_core::records::Inventory;
-use agent_core::role::Secret;
+use agent_core::request::Principal;
 use agent_core::schedule::ScheduleSpec;
+use agent_core::secret::Secret;
 use agent_core::tool::ToolRegistry;
-use agent_core::turn::Principal;
+use agent_platform::pulse::{JobViews, Pulse, PulseError, owner};
+use agent_platform::records::Inventory;
 use http::{Method, Request, StatusCode};
 use jiff::Timestamp;
 use schemars::JsonSchema;

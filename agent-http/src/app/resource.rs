@@ -1,8 +1,8 @@
 //! What the management's routes have in common: sessions, pages, checked bodies, and versions as entity tags.
 
-use agent_core::records::{List, MAX_PAGE, Precondition};
-use agent_core::turn::Principal;
-use agent_core::workspace::WorkspaceFile;
+use agent_core::request::Principal;
+use agent_platform::records::{List, MAX_PAGE, Precondition};
+use agent_platform::workspace::WorkspaceFile;
 use headers::{ETag, HeaderMapExt, IfMatch, IfNoneMatch};
 use http::header::{CACHE_CONTROL, HeaderValue, LOCATION};
 use http::{HeaderMap, Method, Response, StatusCode, Uri, request};

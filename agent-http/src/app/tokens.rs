@@ -3,9 +3,9 @@
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use agent_core::records::{List, MAX_PAGE, StoreError};
-use agent_core::token::{Caps, Grant, McpGrant, MintError, Minted, NewToken, Token, WidgetGrant};
-use agent_core::turn::Principal;
+use agent_core::request::Principal;
+use agent_platform::records::{List, MAX_PAGE, StoreError};
+use agent_platform::token::{Caps, Grant, McpGrant, MintError, Minted, NewToken, Token, WidgetGrant};
 use http::{Method, Request, StatusCode, request};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

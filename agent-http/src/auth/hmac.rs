@@ -2,7 +2,7 @@
 //! bring every algorithm that there is.
 
 use ::hmac::{Hmac, KeyInit, Mac};
-use agent_core::role::Secret;
+use agent_core::secret::Secret;
 use jsonwebtoken::crypto::{CryptoProvider, JwtSigner, JwtVerifier, KeyUtils};
 use jsonwebtoken::errors::{ErrorKind, Result};
 use jsonwebtoken::signature::{self, Signer, Verifier};

@@ -4,10 +4,10 @@ use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use agent_core::history::MAX_ID_BYTES;
-use agent_core::role::Secret;
-use agent_core::token::WIDGET_USER;
+use agent_core::request::Principal;
+use agent_core::secret::Secret;
 use agent_core::tool::Caller;
-use agent_core::turn::Principal;
+use agent_platform::token::WIDGET_USER;
 use jsonwebtoken::{Algorithm, DecodingKey, Validation};
 use quick_cache::sync::Cache;
 use serde::{Deserialize, Serialize};

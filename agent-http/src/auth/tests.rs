@@ -1,10 +1,10 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ::hmac::{Hmac, KeyInit, Mac};
-use agent_core::memory::MemoryRecords;
 use agent_core::testing::ManualClock;
-use agent_core::token::{Caps, Grant, McpGrant, NewToken, WidgetGrant};
 use agent_core::tool::Caller;
+use agent_platform::memory::MemoryRecords;
+use agent_platform::token::{Caps, Grant, McpGrant, NewToken, WidgetGrant};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use futures_util::FutureExt;

@@ -3,9 +3,9 @@
 use std::fmt;
 use std::sync::Arc;
 
-use agent_core::token::{Caps, FindError, Grant, Token, Tokens, WIDGET_USER, WidgetGrant};
+use agent_core::request::Principal;
 use agent_core::tool::Caller;
-use agent_core::turn::Principal;
+use agent_platform::token::{Caps, FindError, Grant, Token, Tokens, WIDGET_USER, WidgetGrant};
 use http::HeaderMap;
 use http::header::ORIGIN;
 

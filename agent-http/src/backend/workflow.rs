@@ -87,7 +87,7 @@ impl Backend for WorkflowBackend {
             return Err(failure::empty());
         }
         if let Some(token) = &turn.run_token {
-            token.outlive();
+            token.keep_until_expiry();
         }
         let announced = Announced::of(&response.headers)?;
         // A stream has no length. What has one is read before the run begins, so that what is no answer

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use agent_core::role::Secret;
+use agent_core::secret::Secret;
 use url::Url;
 
 use super::resolve::Resolved;

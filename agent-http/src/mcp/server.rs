@@ -36,9 +36,9 @@ mod tokens;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent_core::records::Records;
-use agent_core::role::RoleStore;
 use agent_core::tool::ToolRegistry;
+use agent_platform::records::Records;
+use agent_platform::roles::RoleStore;
 use bytes::Bytes;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, COOKIE, HeaderName};
 use http::{HeaderValue, Method, Request, request};

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use agent_core::error::Failure;
 use agent_core::message::Message;
-use agent_core::model::{Model, ModelEvent, ModelRequest, ToolChoice};
+use agent_core::model::{Model, ModelEvent, ModelRequest};
 use agent_core::prompt::{Prompt, PromptMessage};
+use agent_core::tool::ToolChoice;
 use agent_core::tool::ToolSpec;
 use futures_util::StreamExt;
 use serde_json::value::RawValue;

@@ -17,10 +17,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent_core::error::{Failure, FailureKind};
-use agent_core::model::{Model, ModelInfo, ModelRequest, ModelStream, ToolChoice};
+use agent_core::model::{Model, ModelInfo, ModelRequest, ModelStream};
 use agent_core::payload::{Payload, PayloadBuilder, Section};
 use agent_core::prompt::{Dialect, push_tool_json};
-use agent_core::role::Secret;
+use agent_core::secret::Secret;
+use agent_core::tool::ToolChoice;
 use agent_core::tool::ToolSpec;
 use async_trait::async_trait;
 use futures_util::StreamExt;

@@ -4,10 +4,11 @@ mod stream;
 mod wire;
 
 use agent_core::error::{Failure, FailureKind};
-use agent_core::model::{Model, ModelInfo, ModelRequest, ModelStream, ToolChoice};
+use agent_core::model::{Model, ModelInfo, ModelRequest, ModelStream};
 use agent_core::payload::{Payload, PayloadBuilder, Section};
 use agent_core::prompt::{Dialect, push_tool_json};
-use agent_core::role::Secret;
+use agent_core::secret::Secret;
+use agent_core::tool::ToolChoice;
 use async_trait::async_trait;
 use futures_util::StreamExt;
 use serde_json::json;

@@ -1,9 +1,10 @@
 //! Which model settings mean, and which key goes where.
 
 use agent_core::error::Failure;
-use agent_core::model::{ModelRequest, ToolChoice};
+use agent_core::model::ModelRequest;
 use agent_core::prompt::Prompt;
 use agent_core::testing::ScriptedModel;
+use agent_core::tool::ToolChoice;
 
 use super::*;
 use crate::loopback::{Loopback, Then, answer, outbound};

@@ -1,7 +1,7 @@
 //! The application's operations.
 
 use agent_core::role::RoleBlock;
-use agent_core::workspace::Document;
+use agent_platform::workspace::Document;
 use http::Method;
 use serde_json::{Value, json};
 

@@ -1,8 +1,8 @@
 //! The operations of the application's side of the scheduler.
 
-use agent_core::pulse::assignment::Assignment;
-use agent_core::pulse::{Cancelled, Scheduled};
 use agent_core::schedule::ScheduleSpec;
+use agent_platform::assignment::Assignment;
+use agent_platform::pulse::{Cancelled, Scheduled};
 use http::Method;
 use serde_json::{Value, json};
 

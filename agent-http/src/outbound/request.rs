@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use agent_core::error::{Failure, FailureKind};
-use agent_core::role::Secret;
+use agent_core::secret::Secret;
 use bytes::Bytes;
 use http::header::{self, HeaderName, HeaderValue};
 use http::{Method, Request};

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use agent_core::error::Failure;
-use agent_core::role::Secret;
+use agent_core::secret::Secret;
 use http::{HeaderValue, Method, Uri, header};
 use url::Url;
 

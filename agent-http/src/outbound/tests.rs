@@ -7,7 +7,7 @@ use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use agent_core::error::FailureKind;
-use agent_core::role::Secret;
+use agent_core::secret::Secret;
 use bytes::Bytes;
 use futures_util::{FutureExt, StreamExt};
 use http::header;

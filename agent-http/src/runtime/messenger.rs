@@ -6,8 +6,8 @@
 use std::time::Duration;
 
 use agent_core::error::{Failure, FailureKind};
-use agent_core::messenger::{is_bot_token, is_method};
-use agent_core::role::Secret;
+use agent_core::secret::Secret;
+use agent_platform::messenger::{is_bot_token, is_method};
 use bytes::Bytes;
 use http::header::{
     CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, HeaderValue, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS,

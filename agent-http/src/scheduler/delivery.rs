@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use agent_core::error::Failure;
 use agent_core::job::{Delivery, Job, Outcome};
-use agent_core::role::Secret;
+use agent_core::secret::Secret;
 use bytes::Bytes;
 use futures_util::StreamExt;
 use http::header::{ACCEPT, CONTENT_TYPE};

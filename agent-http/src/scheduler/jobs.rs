@@ -3,8 +3,8 @@
 use std::error::Error as _;
 
 use agent_core::job::{Inserted, Job, JobFilter, JobState, Refusal, Scope, Step};
-use agent_core::records::StoreError;
 use agent_core::schedule::ScheduleSpec;
+use agent_platform::records::StoreError;
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, LOCATION};
 use http::{Method, Request, Response, StatusCode, request};

@@ -26,7 +26,7 @@ use agent_core::clock::Clock;
 use agent_core::job::{
     Inserted, Job, JobCounts, JobFilter, JobStore, Outcome, Refusal, Scope, Step, Stepped,
 };
-use agent_core::records::StoreError;
+use agent_platform::records::StoreError;
 use jiff::{SignedDuration, Timestamp};
 use tokio::sync::{Notify, RwLock, mpsc};
 use tokio_util::sync::CancellationToken;

@@ -5,17 +5,13 @@
 
 use std::{env, num::NonZeroU32, sync::Arc, time::Duration};
 
-use agent_core::{
-    records::{Records, StoreError},
-    role::RoleStore,
-    tool::{ExecutionContext, NoProgress, ToolRegistry},
-    tools::{Reach, builtin_tools},
-};
-use agent_http::{
-    mcp::server::{Authority, Door, GateLimits, Identities, Identity, McpLimits, McpServer},
-    request::{self, BodyLimits},
-    serve::{self, ServeLimits},
-};
+use agent_core::tool::{ExecutionContext, NoProgress, ToolRegistry};
+use agent_http::mcp::server::{Authority, Door, GateLimits, Identities, Identity, McpLimits, McpServer};
+use agent_http::request::{self, BodyLimits};
+use agent_http::serve::{self, ServeLimits};
+use agent_platform::records::{Records, StoreError};
+use agent_platform::roles::RoleStore;
+use agent_platform::tools::{Reach, builtin_tools};
 use agentd::stores::Stores;
 use anyhow::{Result, bail};
 use async_trait::async_trait;

@@ -3,7 +3,6 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use agent_core::payload::hex;
 use sha2::{Digest, Sha256};
 
 use super::*;
@@ -18,7 +17,7 @@ fn model() -> KnownModel {
         description: "",
         file: "tiny.gguf",
         bytes: CONTENT.len() as u64,
-        sha256: Box::leak(hex(&Sha256::digest(CONTENT)).into_boxed_str()),
+        sha256: Box::leak(hex::encode(Sha256::digest(CONTENT)).into_boxed_str()),
         license: "CC0-1.0",
         hub_path: "somebody/tiny/resolve/main/tiny.gguf",
         python_package: Some(PythonPackage { name: "tiny", version: "1.2" }),
@@ -125,7 +124,7 @@ async fn a_wrong_checksum_says_both_sums_and_leaves_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let (address, _) = hub(&[Answer::Whole(WRONG)]);
     let error = pull(&address).run(&model(), folder.path(), &quiet).await.unwrap_err().to_string();
-    assert!(error.contains(model().sha256) && error.contains(&hex(&Sha256::digest(WRONG))), "{error}");
+    assert!(error.contains(model().sha256) && error.contains(&hex::encode(Sha256::digest(WRONG))), "{error}");
     assert_eq!(files_in(folder.path()), [""; 0]);
 }
 

@@ -6,11 +6,12 @@ use super::*;
 use crate::budget::{EstimateCounter, TokenCounter};
 use crate::event::{Event, Grammar, RunIds};
 use crate::message::{Content, ContentPart, FinishReason, MediaSource, Message, Role};
-use crate::model::{ModelInfo, ModelStream, ToolChoice};
+use crate::model::{ModelInfo, ModelStream};
 use crate::payload::Payload;
 use crate::prompt::{Prompt, PromptMessage};
 use crate::role::RoleBlock;
 use crate::testing::{Answer, FakeTools, ManualClock, ScriptedModel};
+use crate::tool::ToolChoice;
 use crate::tool::{ExecutionContext, ToolSpec};
 
 fn embedded() -> Choice {
@@ -123,7 +124,7 @@ impl Model for Counting {
 fn the_budget_and_the_count_are_the_models() {
     let info = ModelInfo { context_window: 1000, max_output_tokens: 300, ..info() };
     let plain = EmbeddedBackend::new(Arc::new(ScriptedModel::always("").with_info(info.clone())));
-    assert_eq!(plain.budget(&embedded()).expect("a budget"), TokenBudget::for_model(&info));
+    assert_eq!(plain.budget(&embedded()).expect("a budget"), info.prompt_budget());
     assert!(plain.counter(&embedded()).is_none());
     let counting = EmbeddedBackend::new(Arc::new(Counting(ScriptedModel::always(""))));
     assert!(counting.counter(&embedded()).is_some());

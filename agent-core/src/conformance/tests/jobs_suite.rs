@@ -13,7 +13,7 @@ use crate::job::{
     Claim, Inserted, Job, JobCounts, JobFilter, JobPage, JobStore, MemoryJobs, Quota, Refusal, Scope, Step,
     Stepped,
 };
-use crate::records::StoreError;
+use crate::store_error::StoreError;
 
 #[tokio::test]
 async fn jobs_in_memory_hold_their_contract() {

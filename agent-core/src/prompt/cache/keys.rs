@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use quick_cache::Equivalent;
 
-use crate::context::Fragment;
 use crate::message::{Content, ContentPart, MediaSource, Message};
+use crate::prompt::Fragment;
 use crate::prompt::message::PromptMessage;
 use crate::prompt::part::Part;
 use crate::prompt::segment::Segment;

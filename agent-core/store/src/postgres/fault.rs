@@ -5,7 +5,7 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-use agent_core::records::StoreError;
+use agent_platform::records::StoreError;
 use deadpool_postgres::{HookError, PoolError, TimeoutType};
 use tokio_postgres::error::DbError;
 

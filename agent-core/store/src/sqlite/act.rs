@@ -1,6 +1,6 @@
 //! What the writer does for its callers.
 
-use agent_core::records::{Key, StoreError, Write};
+use agent_platform::records::{Key, StoreError, Write};
 use futures_channel::oneshot;
 use rusqlite::Connection;
 

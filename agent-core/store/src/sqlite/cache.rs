@@ -3,7 +3,7 @@
 use std::hash::Hash;
 use std::sync::Arc;
 
-use agent_core::records::{Collection, Key, List, Order, Page, Record};
+use agent_platform::records::{Collection, Key, List, Order, Page, Record};
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 
-use agent_core::records::StoreError;
+use agent_platform::records::StoreError;
 use rusqlite::ErrorCode;
 
 /// Why the database did not do what was asked: the source of [`StoreError::Unavailable`]. It names no

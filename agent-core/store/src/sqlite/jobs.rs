@@ -4,7 +4,7 @@ use agent_core::job::{
     Claim, Inserted, Job, JobCounts, JobFilter, JobPage, JobStore, MAX_JOBS_PAGE, Refusal, Scope, Step,
     Stepped,
 };
-use agent_core::records::StoreError;
+use agent_platform::records::StoreError;
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 use jiff::Timestamp;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::{self, JoinHandle};
 
-use agent_core::records::StoreError;
+use agent_platform::records::StoreError;
 use async_channel::{Receiver, Sender};
 use futures_channel::oneshot;
 use rusqlite::Connection;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use agent_core::records::{
+use agent_platform::records::{
     Collection, Key, List, MAX_KEY_ID_BYTES, MAX_PAGE, Order, Page, Record, StoreError, Write,
 };
 use rusqlite::{Connection, OptionalExtension, Row, named_params, params};

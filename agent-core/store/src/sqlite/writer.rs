@@ -7,7 +7,7 @@ use std::thread::{self, JoinHandle};
 
 use agent_core::clock::Clock;
 use agent_core::job::WakeSignal;
-use agent_core::records::StoreError;
+use agent_platform::records::StoreError;
 use async_channel::{Receiver, Sender};
 use futures_channel::oneshot;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
@@ -232,7 +232,7 @@ fn finish(
 #[cfg(test)]
 mod tests {
     use agent_core::clock::SystemClock;
-    use agent_core::records::{Key, Precondition, Write};
+    use agent_platform::records::{Key, Precondition, Write};
     use serde_json::value::RawValue;
 
     use super::*;

@@ -266,7 +266,7 @@ async fn what_no_column_can_hold_is_said(cluster: &Cluster) {
     let store = store(&database(cluster, "nul").await).await;
     let nul = job("ac\0me", 5);
     let refused = store.insert(vec![job("acme", 5), nul.clone()]).await;
-    assert!(matches!(refused, Err(agent_core::records::StoreError::Invalid(_))), "{refused:?}");
+    assert!(matches!(refused, Err(agent_platform::records::StoreError::Invalid(_))), "{refused:?}");
     let scope = Scope { company: Some("ac\0me".to_owned()), user: None };
     let filter = JobFilter { scope: scope.clone(), ..JobFilter::default() };
     assert!(store.list(&filter, Some("a\0"), 5).await.expect("list").jobs.is_empty());

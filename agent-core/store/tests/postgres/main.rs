@@ -13,8 +13,8 @@ mod together;
 use std::time::Duration;
 
 use agent_core::job::{Job, JobKind, JobPayload, JobStore, NewJob, Scope};
-use agent_core::records::StoreError;
 use agent_core::schedule::Schedule;
+use agent_platform::records::StoreError;
 use agent_store::postgres::{Fault, PostgresJobs, PostgresOptions};
 use jiff::Timestamp;
 use tokio_postgres::{Client, NoTls};

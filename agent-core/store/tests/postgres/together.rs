@@ -229,7 +229,7 @@ async fn a_job_that_cannot_be_read_keeps_nobody_waiting(cluster: &Cluster) {
     let claimed = store.claim(due(5, 10, 10)).await.expect("claim");
     assert_eq!(claimed.iter().map(|job| &job.id).collect::<Vec<_>>(), [&jobs[1].id]);
     let refused = store.get(&Scope::default(), &jobs[0].id).await.expect_err("it cannot be read");
-    assert!(matches!(&refused, agent_core::records::StoreError::Malformed { .. }), "{refused:?}");
+    assert!(matches!(&refused, agent_platform::records::StoreError::Malformed { .. }), "{refused:?}");
     assert!(!format!("{refused:?} {refused}").contains("secret\":"), "{refused:?}");
     let next = store.earliest().await.expect("read").expect("it is kept");
     assert!(next > at(5), "it is left alone for a while: {next}");

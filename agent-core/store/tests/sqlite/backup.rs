@@ -1,6 +1,6 @@
 use std::fs;
 
-use agent_core::records::{Precondition, Records};
+use agent_platform::records::{Precondition, Records};
 use agent_store::sqlite::{BackupError, SqliteOptions, SqliteStore};
 use futures_util::future::{Either, select};
 

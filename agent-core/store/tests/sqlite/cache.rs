@@ -2,8 +2,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use agent_core::records::{Collection, List, Order, Precondition, Records, Write};
 use agent_core::testing::ManualClock;
+use agent_platform::records::{Collection, List, Order, Precondition, Records, Write};
 use agent_store::sqlite::{MAX_STALENESS, SqliteOptions, SqliteStore};
 
 use super::{Place, json, key, put, things};

@@ -28,27 +28,27 @@ impl Maker {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn records_hold_their_contract_with_a_cache() {
     let maker = Maker::new(SqliteOptions::default());
-    conformance::records(async || maker.make() as _).await;
+    agent_platform::conformance::records(async || maker.make() as _).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn records_hold_their_contract_without_a_cache() {
     let maker = Maker::new(uncached());
-    conformance::records(async || maker.make() as _).await;
+    agent_platform::conformance::records(async || maker.make() as _).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn records_hold_their_contract_with_the_least_of_everything() {
     let maker =
         Maker::new(SqliteOptions { cache_bytes: 1, readers: 0, queue: 0, ..SqliteOptions::default() });
-    conformance::records(async || maker.make() as _).await;
+    agent_platform::conformance::records(async || maker.make() as _).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn the_inventory_holds_its_contract() {
     for options in [SqliteOptions::default(), uncached()] {
         let maker = Maker::new(options);
-        conformance::inventory(async || maker.make() as _).await;
+        agent_platform::conformance::inventory(async || maker.make() as _).await;
     }
 }
 

@@ -1,4 +1,4 @@
-use agent_core::records::{Precondition, Records, StoreError};
+use agent_platform::records::{Precondition, Records, StoreError};
 use agent_store::sqlite::{Activity, FaultKind, SqliteOptions};
 use futures_util::future::{join, join_all};
 

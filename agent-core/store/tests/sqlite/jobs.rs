@@ -5,8 +5,8 @@ use agent_core::job::{
     Claim, Inserted, Job, JobCounts, JobKind, JobPayload, JobState, JobStore, NewJob, Outcome, Quota, Scope,
     Step,
 };
-use agent_core::records::{Precondition, Records, StoreError};
 use agent_core::schedule::Schedule;
+use agent_platform::records::{Precondition, Records, StoreError};
 use agent_store::sqlite::{FaultKind, SqliteOptions, SqliteStore};
 use futures_util::future::join_all;
 use futures_util::{FutureExt, StreamExt};

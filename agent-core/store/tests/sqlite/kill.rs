@@ -3,7 +3,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
-use agent_core::records::{Precondition, Records};
+use agent_platform::records::{Precondition, Records};
 use agent_store::sqlite::{SqliteOptions, SqliteStore};
 
 use super::{Place, key, put, uncached};

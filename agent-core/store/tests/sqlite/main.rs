@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use agent_core::message::SharedJson;
-use agent_core::records::{Collection, Key, Precondition, StoreError, Write};
+use agent_platform::records::{Collection, Key, Precondition, StoreError, Write};
 use agent_store::sqlite::{Fault, SqliteOptions, SqliteStore};
 use tempfile::TempDir;
 

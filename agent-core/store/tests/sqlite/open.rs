@@ -3,7 +3,7 @@ use std::path::Path;
 use std::sync::Barrier;
 use std::thread;
 
-use agent_core::records::{Precondition, Records};
+use agent_platform::records::{Precondition, Records};
 use agent_store::sqlite::{OpenError, SqliteOptions, SqliteStore};
 
 use super::{Place, impatient, json, key, other};

@@ -1,4 +1,4 @@
-use agent_core::records::{MAX_WRITES, Precondition, Records, StoreError};
+use agent_platform::records::{MAX_WRITES, Precondition, Records, StoreError};
 use agent_store::sqlite::{FaultKind, SqliteOptions};
 
 use super::{Place, fault, impatient, json, key, other, put, uncached};

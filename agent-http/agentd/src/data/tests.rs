@@ -1,7 +1,7 @@
+use agent_core::role::RoleSource as _;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use agent_core::role::RoleStore;
 use agent_http::config::Flags;
 use tempfile::TempDir;
 

@@ -16,11 +16,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent_core::job::{Delivery, JobPayload};
-use agent_core::pulse::occurrence::{self, Claim, Claimed, Mark, Work};
-use agent_core::pulse::{JobRequest, PulseError, assignment};
-use agent_core::records::{StoreError, Write};
 use agent_core::schedule::ScheduleSpec;
 use agent_core::tool::{FollowUp, ToolOutput};
+use agent_platform::assignment;
+use agent_platform::occurrence::{self, Claim, Claimed, Mark, Work};
+use agent_platform::pulse::{JobRequest, PulseError};
+use agent_platform::records::{StoreError, Write};
 use http::{Request, StatusCode};
 use serde_json::json;
 use tokio::time;

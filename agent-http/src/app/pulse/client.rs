@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use agent_core::error::Failure;
 use agent_core::job::{JobFilter, JobView, Scope};
-use agent_core::pulse::{Cancelled, JobRequest, JobViews, Pulse, PulseError, Scheduled};
-use agent_core::role::Secret;
 use agent_core::schedule::ScheduleSpec;
+use agent_core::secret::Secret;
+use agent_platform::pulse::{Cancelled, JobRequest, JobViews, Pulse, PulseError, Scheduled};
 use async_trait::async_trait;
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderValue};
@@ -174,7 +174,7 @@ impl Pulse for PulseClient {
 
 #[cfg(test)]
 mod tests {
-    use agent_core::pulse::owner;
+    use agent_platform::pulse::owner;
 
     use super::*;
     use crate::outbound::OutboundConfig;

@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 
+use agent_core::allowed_tools::{AllowedTools, allowed_in_run};
 use agent_core::job::{Delivery, JobKind, JobPayload};
 use agent_core::message::Message;
-use agent_core::pulse::assignment::{self, Assignment};
-use agent_core::records::{RecordsExt, StoreError, Write};
+use agent_core::request::{Principal, TurnRequest};
 use agent_core::role::RoleBlock;
 use agent_core::tool::{Caller, ExecutionContext, NoProgress, ToolError, ToolOutput, ToolRegistry};
-use agent_core::tools::{AllowedTools, allowed_in_run};
-use agent_core::turn::{Principal, TurnError, TurnRequest, run_turn};
-use agent_core::workspace::{
+use agent_core::turn::{TurnError, run_turn};
+use agent_platform::assignment::{self, Assignment};
+use agent_platform::records::{RecordsExt, StoreError, Write};
+use agent_platform::workspace::{
     self, MAX_NOTIFICATION_BYTES, MAX_TITLE_BYTES, WorkspaceError, notification_writes,
 };
 use serde_json::Value;

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent_core::pulse::PulseError;
-use agent_core::pulse::assignment::{self, Assignment, LINKS, Link, SyncError};
-use agent_core::pulse::occurrence::{Mark, OCCURRENCES};
-use agent_core::records::{Collection, Key, List, MAX_PAGE, Precondition, Record, StoreError, Write};
-use agent_core::workspace::collection::ASSIGNMENTS;
+use agent_platform::assignment::{self, Assignment, LINKS, Link, SyncError};
+use agent_platform::occurrence::{Mark, OCCURRENCES};
+use agent_platform::pulse::PulseError;
+use agent_platform::records::{Collection, Key, List, MAX_PAGE, Precondition, Record, StoreError, Write};
+use agent_platform::workspace::collection::ASSIGNMENTS;
 
 use super::super::App;
 

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent_core::conformance::{self, BackendSubject, Scenario};
-use agent_core::context::{Fragment, Stability};
 use agent_core::event::{Grammar, RunIds};
 use agent_core::message::Message;
-use agent_core::model::ToolChoice;
+use agent_core::prompt::{Fragment, Stability};
 use agent_core::prompt::{Part, Prompt, PromptMessage};
 use agent_core::role::{EmbeddedAi, RoleBlock};
+use agent_core::tool::ToolChoice;
 use agent_core::tool::{ExecutionContext, ToolSpec};
 use expect_test::{Expect, expect};
 use serde_json::value::RawValue;

@@ -3,7 +3,8 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use agent_core::error::{Failure, FailureKind};
-use agent_core::role::{Secret, WebhookAuth};
+use agent_core::role::WebhookAuth;
+use agent_core::secret::Secret;
 use agent_core::tool::ExecutionContext;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

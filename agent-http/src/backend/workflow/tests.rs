@@ -1,13 +1,14 @@
 //! The backend against a webhook on loopback that answers as the tables say.
 
 use agent_core::conformance::{self, BackendSubject, Scenario};
-use agent_core::context::{Fragment, Stability};
 use agent_core::error::FailureKind;
 use agent_core::event::{Event, Grammar, RunIds};
 use agent_core::message::Message;
-use agent_core::model::ToolChoice;
+use agent_core::prompt::{Fragment, Stability};
 use agent_core::prompt::{Part, PromptMessage};
-use agent_core::role::{EmbeddedAi, RoleBlock, Secret, WebhookAuth};
+use agent_core::role::{EmbeddedAi, RoleBlock, WebhookAuth};
+use agent_core::secret::Secret;
+use agent_core::tool::ToolChoice;
 use agent_core::tool::{Caller, ExecutionContext};
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};

@@ -13,10 +13,11 @@ mod prompts;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use agent_core::records::{DEFAULT_PAGE, Records, StoreError};
-use agent_core::role::{RoleBlock, RoleStore};
+use agent_core::role::RoleBlock;
 use agent_core::tool::{Caller, ExecutionContext, ToolError, ToolRegistry};
-use agent_core::{tools, workspace};
+use agent_platform::records::{DEFAULT_PAGE, Records, StoreError};
+use agent_platform::roles::RoleStore;
+use agent_platform::workspace;
 use async_trait::async_trait;
 use futures_util::future::join;
 use rmcp::RoleServer;
@@ -99,7 +100,7 @@ impl Reach {
 
 /// The names of the tools that the agent may use for this identity: as in a run, and as the credential cuts them.
 fn allowed(role: &RoleBlock, who: &Identity) -> BTreeSet<String> {
-    let mut names = tools::allowed_in_run(role, who.context.caller);
+    let mut names = agent_core::allowed_tools::allowed_in_run(role, who.context.caller);
     names.retain(|name| who.context.grants(name));
     names
 }

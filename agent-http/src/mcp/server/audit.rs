@@ -14,7 +14,7 @@ use std::collections::{HashMap, VecDeque, hash_map};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
-use agent_core::records::{Collection, Records, StoreError};
+use agent_platform::records::{Collection, Records, StoreError};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 use tokio::time;

@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent_core::event::CallReports;
-use agent_core::records::StoreError;
-use agent_core::role::{RecordRoles, Secret};
+use agent_core::secret::Secret;
 use agent_core::tool::{Caller, ExecutionContext};
-use agent_core::workspace;
+use agent_platform::records::StoreError;
+use agent_platform::roles::RecordRoles;
+use agent_platform::workspace;
 use async_trait::async_trait;
 use http::HeaderMap;
 use http::header::AUTHORIZATION;

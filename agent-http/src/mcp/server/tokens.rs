@@ -1,8 +1,8 @@
 //! Identities of the platform's own tokens.
 
-use agent_core::records::StoreError;
-use agent_core::token::{FindError, Grant, Token, Tokens, WIDGET_USER};
 use agent_core::tool::{Caller, ExecutionContext};
+use agent_platform::records::StoreError;
+use agent_platform::token::{FindError, Grant, Token, Tokens, WIDGET_USER};
 use async_trait::async_trait;
 
 use super::identity::{Identities, Identity};

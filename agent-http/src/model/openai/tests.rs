@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use agent_core::conformance::{self, ModelSubject, Scenario};
-use agent_core::context::{Fragment, Stability};
 use agent_core::message::{Message, ToolCall};
+use agent_core::prompt::{Fragment, Stability};
 use agent_core::prompt::{Part, Prompt, PromptMessage};
 use expect_test::{Expect, expect};
 use serde_json::Value;

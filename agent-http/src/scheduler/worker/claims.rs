@@ -4,7 +4,7 @@ use std::future::pending;
 use std::time::Duration;
 
 use agent_core::job::{Claim, Job, MAX_CLAIM, Quota};
-use agent_core::records::StoreError;
+use agent_platform::records::StoreError;
 use futures_util::StreamExt;
 use jiff::Timestamp;
 

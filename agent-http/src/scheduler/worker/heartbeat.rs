@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use agent_core::job::Step;
-use agent_core::records::StoreError;
+use agent_platform::records::StoreError;
 
 use super::Worker;
 use super::held::ClaimKey;

@@ -4,8 +4,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use agent_core::job::{Claim, JobKind, JobPage, JobPayload, JobState, MemoryJobs, NewJob, Quota};
-use agent_core::role::Secret;
 use agent_core::schedule::Schedule;
+use agent_core::secret::Secret;
 use agent_core::testing::ManualClock;
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use agent_core::job::{Inserted, Job};
-use agent_core::records::StoreError;
+use agent_platform::records::StoreError;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 

@@ -3,7 +3,7 @@
 //! A sheet is written from top to bottom, and read from the bottom up. So a cursor says how many calls of which sheet
 //! are still to come, and calls that are noted in the meantime do not move it.
 
-use agent_core::records::{
+use agent_platform::records::{
     Collection, DEFAULT_PAGE, List, MAX_PAGE, Order, Record, Records, RecordsExt, StoreError,
 };
 use serde::Serialize;

@@ -1,6 +1,6 @@
 //! Sheets of calls, as they are written: each is a record, and an agent has so many of them.
 
-use agent_core::records::{Collection, List, MAX_PAGE, Precondition, Record, Records, StoreError, Write};
+use agent_platform::records::{Collection, List, MAX_PAGE, Precondition, Record, Records, StoreError, Write};
 
 use super::{Call, Limits, collection};
 

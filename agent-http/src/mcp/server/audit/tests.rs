@@ -1,8 +1,8 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use agent_core::memory::MemoryRecords;
-use agent_core::records::{Key, List, Page, Record, Write};
 use agent_core::tool::ExecutionContext;
+use agent_platform::memory::MemoryRecords;
+use agent_platform::records::{Key, List, Page, Record, Write};
 use async_trait::async_trait;
 
 use super::*;

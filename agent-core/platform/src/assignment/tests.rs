@@ -1,0 +1,258 @@
+use std::collections::VecDeque;
+use std::sync::Mutex;
+
+use async_trait::async_trait;
+use futures_util::FutureExt;
+use serde_json::json;
+
+use super::*;
+use crate::memory::MemoryRecords;
+use crate::pulse::{Cancelled, JobViews};
+use agent_core::job::{JobFilter, JobView};
+
+fn assignment(change: Value) -> Assignment {
+    let mut base = json!({"id": "s", "userId": "u", "companyId": "c", "agentId": "a", "toolId": "createTodo",
+        "arguments": {"title": "x"}, "schedule": {"enabled": true, "cron": "0 9 * * *"}});
+    for (name, value) in change.as_object().expect("an object") {
+        base[name] = value.clone();
+    }
+    serde_json::from_value(base).expect("an assignment")
+}
+
+fn told(assignment: Assignment, job: Option<&str>) -> Told {
+    let execute_at = Timestamp::UNIX_EPOCH;
+    let job = job.map(|id| LinkedJob { job_id: id.to_owned(), occurrence: Some(1), execute_at });
+    Told { assignment, version: 1, job }
+}
+
+/// The operations in short.
+fn shown(operations: &[Operation]) -> Vec<String> {
+    let show = |operation: &Operation| match operation {
+        Operation::Schedule(request) => {
+            format!("schedule {}", request.idempotency_key.as_deref().expect("a key"))
+        }
+        Operation::Reschedule { job_id, .. } => format!("reschedule {job_id}"),
+        Operation::CancelJob { job_id, .. } => format!("cancel {job_id}"),
+        Operation::CancelAll { .. } => "cancel all".to_owned(),
+    };
+    operations.iter().map(show).collect()
+}
+
+#[test]
+fn what_the_scheduler_is_told() {
+    let on = || assignment(json!({}));
+    let off = || assignment(json!({"schedule": {"enabled": false, "cron": "0 9 * * *"}}));
+    let later = || assignment(json!({"schedule": {"enabled": true, "cron": "0 10 * * *"}}));
+    let often = || assignment(json!({"schedule": {"enabled": true, "everyMs": 60_000}}));
+    let elsewhere = || {
+        assignment(json!({"schedule": {"enabled": true, "cron": "0 9 * * *", "timezone": "Europe/Berlin"}}))
+    };
+    let other_tool = || assignment(json!({"toolId": "remember"}));
+    let other_arguments = || assignment(json!({"arguments": {"title": "y"}}));
+    let other_user = || assignment(json!({"userId": "v"}));
+    let replaced = ["schedule assignment:s:2", "cancel j"];
+    /// What it is, what the scheduler knows, what is saved, and what it is told.
+    type Case<'a> = (&'a str, Option<Told>, Option<Assignment>, &'a [&'a str]);
+    let cases: &[Case<'_>] = &[
+        ("nothing", None, None, &[]),
+        ("made", None, Some(on()), &["schedule assignment:s:2"]),
+        ("made, switched off", None, Some(off()), &[]),
+        ("the same", Some(told(on(), Some("j"))), Some(on()), &[]),
+        ("switched off", Some(told(on(), Some("j"))), Some(off()), &["cancel all"]),
+        ("still off", Some(told(off(), None)), Some(off()), &[]),
+        ("switched on", Some(told(off(), None)), Some(on()), &["schedule assignment:s:2"]),
+        ("removed", Some(told(on(), Some("j"))), None, &["cancel all"]),
+        ("removed while off", Some(told(off(), None)), None, &[]),
+        ("another time", Some(told(on(), Some("j"))), Some(later()), &["reschedule j"]),
+        ("an interval", Some(told(on(), Some("j"))), Some(often()), &["reschedule j"]),
+        ("another zone", Some(told(on(), Some("j"))), Some(elsewhere()), &replaced),
+        ("another tool", Some(told(on(), Some("j"))), Some(other_tool()), &replaced),
+        ("other arguments", Some(told(on(), Some("j"))), Some(other_arguments()), &replaced),
+        ("another user", Some(told(on(), Some("j"))), Some(other_user()), &replaced),
+    ];
+    for (case, before, after, expected) in cases {
+        let operations = operations(before.as_ref(), after.as_ref().map(|after| (after, 2)));
+        assert_eq!(shown(&operations), *expected, "{case}");
+    }
+}
+
+#[test]
+fn jobs_are_cancelled_as_those_of_whom_they_were_for() {
+    let new = assignment(json!({"userId": "v"}));
+    let operations = operations(Some(&told(assignment(json!({})), Some("j"))), Some((&new, 2)));
+    let [Operation::Schedule(request), Operation::CancelJob { scope, .. }] = &operations[..] else {
+        panic!("{operations:?}")
+    };
+    assert_eq!(request.scope(), owner("c", "v"));
+    assert_eq!(*scope, owner("c", "u"));
+}
+
+#[test]
+fn what_cannot_be_is_named() {
+    let schedule = |schedule: Value| json!({ "schedule": schedule });
+    for (change, expected) in [
+        (json!({}), None),
+        (schedule(json!({"enabled": false})), None),
+        (schedule(json!({"enabled": true})), Some("schedule")),
+        (schedule(json!({"enabled": true, "cron": "0 9 * * *", "everyMs": 1000})), Some("schedule")),
+        (schedule(json!({"enabled": true, "cron": "0 0 31 2 *"})), Some("schedule")),
+        (json!({"toolId": ""}), Some("toolId")),
+        (json!({"userId": ""}), Some("")),
+    ] {
+        let fault = assignment(change.clone()).fault(Timestamp::UNIX_EPOCH);
+        assert_eq!(fault.as_ref().map(|(field, _)| *field), expected, "{change}: {fault:?}");
+    }
+}
+
+/// A scheduler that notes what it is told, and fails where the script says so.
+#[derive(Default)]
+struct Notes {
+    told: Mutex<Vec<String>>,
+    faults: Mutex<VecDeque<Option<PulseError>>>,
+}
+
+impl Notes {
+    fn failing(faults: impl IntoIterator<Item = Option<PulseError>>) -> Self {
+        Self { faults: Mutex::new(faults.into_iter().collect()), ..Self::default() }
+    }
+
+    fn note(&self, text: String) -> Result<(), PulseError> {
+        self.told.lock().expect("unpoisoned").push(text);
+        self.faults.lock().expect("unpoisoned").pop_front().flatten().map_or(Ok(()), Err)
+    }
+
+    fn taken(&self) -> Vec<String> {
+        std::mem::take(&mut self.told.lock().expect("unpoisoned"))
+    }
+}
+
+#[async_trait]
+impl Pulse for Notes {
+    async fn schedule_job(&self, job: &JobRequest) -> Result<Scheduled, PulseError> {
+        let key = job.idempotency_key.clone().expect("a key");
+        self.note(format!("schedule {key}"))?;
+        Ok(Scheduled { job_id: format!("job of {key}"), execute_at: Timestamp::UNIX_EPOCH })
+    }
+
+    async fn get_job(&self, _: &Scope, _: &str) -> Result<JobView, PulseError> {
+        Err(PulseError::NotFound)
+    }
+
+    async fn cancel_job(&self, _: &Scope, id: &str) -> Result<Cancelled, PulseError> {
+        self.note(format!("cancel {id}"))?;
+        Ok(Cancelled::default())
+    }
+
+    async fn reschedule_job(&self, _: &Scope, id: &str, _: &ScheduleSpec) -> Result<Scheduled, PulseError> {
+        self.note(format!("reschedule {id}"))?;
+        Ok(Scheduled { job_id: id.to_owned(), execute_at: Timestamp::UNIX_EPOCH })
+    }
+
+    async fn cancel_jobs_for_tool(&self, _: &Scope, _: &str) -> Result<u64, PulseError> {
+        Ok(0)
+    }
+
+    async fn cancel_jobs_for_assignment(&self, _: &Scope, id: &str) -> Result<u64, PulseError> {
+        self.note(format!("cancel all of {id}"))?;
+        Ok(1)
+    }
+
+    async fn get_jobs(&self, _: &JobFilter, _: Option<&str>, _: usize) -> Result<JobViews, PulseError> {
+        Ok(JobViews::default())
+    }
+
+    async fn check_pulse_health(&self) -> Result<(), PulseError> {
+        Ok(())
+    }
+}
+
+fn ready<T>(future: impl Future<Output = T>) -> T {
+    future.now_or_never().expect("no wait")
+}
+
+fn save(records: &MemoryRecords, assignment: &Assignment) -> u64 {
+    let key = key("c", "s").expect("a key");
+    ready(records.put_as(&key, assignment, Precondition::Any)).expect("put")
+}
+
+fn synced(records: &MemoryRecords, pulse: &Notes, second: i64) -> Result<Vec<String>, String> {
+    let now = Timestamp::from_second(second).expect("a time");
+    let synced = ready(sync(records, pulse, ("c", "s"), now));
+    synced.map(|()| pulse.taken()).map_err(|error| error.to_string())
+}
+
+#[test]
+fn the_scheduler_is_told_once_of_each_change() {
+    let (records, pulse) = (MemoryRecords::default(), Notes::default());
+    assert_eq!(synced(&records, &pulse, 0), Ok(vec![]));
+    let version = save(&records, &assignment(json!({})));
+    let first = format!("assignment:s:{version}");
+    assert_eq!(synced(&records, &pulse, 0), Ok(vec![format!("schedule {first}")]));
+    assert_eq!(synced(&records, &pulse, 0), Ok(vec![]));
+    save(&records, &assignment(json!({"schedule": {"enabled": true, "everyMs": 5000}})));
+    assert_eq!(synced(&records, &pulse, 0), Ok(vec![format!("reschedule job of {first}")]));
+    ready(records.delete(&key("c", "s").expect("a key"), Precondition::Any)).expect("removed");
+    assert_eq!(synced(&records, &pulse, 0), Ok(vec!["cancel all of s".to_owned()]));
+    assert_eq!(synced(&records, &pulse, 0), Ok(vec![]));
+    assert!(ready(records.get(&link_key("c", "s").expect("a key"))).expect("read").is_none());
+}
+
+#[test]
+fn what_was_interrupted_is_done_again_from_its_beginning() {
+    let records = MemoryRecords::default();
+    let unavailable = || Some(PulseError::Unavailable("away".into()));
+    // The third call, which cancels the job that was replaced, fails.
+    let pulse = Notes::failing([None, None, unavailable()]);
+    let first = save(&records, &assignment(json!({})));
+    synced(&records, &pulse, 0).expect("told");
+    let second = save(&records, &assignment(json!({"toolId": "remember"})));
+    assert_eq!(synced(&records, &pulse, 0), Err("the scheduler does not answer".to_owned()));
+    pulse.taken();
+    let again =
+        vec![format!("schedule assignment:s:{second}"), format!("cancel job of assignment:s:{first}")];
+    assert_eq!(synced(&records, &pulse, 0), Ok(again));
+}
+
+#[test]
+fn a_job_that_is_gone_is_made_anew() {
+    for fault in [PulseError::NotFound, PulseError::Conflict("final".to_owned())] {
+        let records = MemoryRecords::default();
+        let pulse = Notes::failing([None, Some(fault)]);
+        save(&records, &assignment(json!({})));
+        synced(&records, &pulse, 0).expect("told");
+        let version = save(&records, &assignment(json!({"schedule": {"enabled": true, "everyMs": 5000}})));
+        let told = synced(&records, &pulse, 0).expect("told");
+        assert_eq!(told[1], format!("schedule assignment:s:{version}"));
+    }
+}
+
+#[test]
+fn one_tells_at_a_time_and_a_lease_ends() {
+    let (records, pulse) = (MemoryRecords::default(), Notes::default());
+    save(&records, &assignment(json!({})));
+    let link = Link { told: None, busy_until: Timestamp::from_second(100).ok() };
+    ready(records.put_as(&link_key("c", "s").expect("a key"), &link, Precondition::Any)).expect("put");
+    assert!(synced(&records, &pulse, 99).is_err());
+    assert_eq!(pulse.taken(), Vec::<String>::new());
+    assert_eq!(synced(&records, &pulse, 100).expect("told").len(), 1);
+}
+
+#[test]
+fn the_next_occurrence_is_remembered_as_long_as_its_number_is_known() {
+    let (records, pulse) = (MemoryRecords::default(), Notes::default());
+    let version = save(&records, &assignment(json!({"schedule": {"enabled": true, "everyMs": 5000}})));
+    synced(&records, &pulse, 0).expect("told");
+    let job_id = format!("job of assignment:s:{version}");
+    let run = |occurrence, by_scheduler, second| {
+        let now = Timestamp::from_second(second).expect("a time");
+        let ran = remember_run(&records, ("c", "s"), (&job_id, occurrence), by_scheduler, now);
+        ready(ran).expect("remembered");
+        let link = ready(records.get_as::<Link>(&link_key("c", "s").expect("a key"))).expect("read");
+        let job = link.expect("a link").value.told.expect("told").job.expect("a job");
+        (job.occurrence, job.execute_at.as_second())
+    };
+    assert_eq!(run(1, true, 10), (Some(2), 15));
+    assert_eq!(run(1, true, 20), (Some(2), 15), "an older one says nothing new");
+    assert_eq!(run(2, false, 20), (None, 15), "the next number is the scheduler's to give");
+    assert_eq!(run(3, true, 30), (Some(4), 35));
+}

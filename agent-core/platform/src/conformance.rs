@@ -1,0 +1,22 @@
+//! The contracts of this crate's traits as suites that every implementation runs.
+//!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use agent_platform::conformance;
+//! use agent_platform::memory::MemoryRecords;
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() {
+//! conformance::records(async || Arc::new(MemoryRecords::default()) as _).await;
+//! # }
+//! ```
+
+mod records;
+mod role_store;
+
+pub use records::{inventory, records};
+pub use role_store::role_store;
+
+#[cfg(test)]
+mod tests;

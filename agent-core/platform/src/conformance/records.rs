@@ -1,0 +1,482 @@
+//! The contract of [`Records`].
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use futures_util::future::join_all;
+use serde_json::json;
+use serde_json::value::RawValue;
+
+use crate::records::{
+    Collection, Inventory, Key, List, MAX_COLLECTION_BYTES, MAX_ID_BYTES, MAX_KEY_ID_BYTES, MAX_PAGE,
+    MAX_VALUE_BYTES, Order, Precondition, Record, Records, RecordsExt, StoreError, Write,
+};
+use agent_core::message::SharedJson;
+
+type Store = Arc<dyn Records>;
+
+/// Runs the contract of [`Records`] against stores that `make` gives, an empty one at every call. They
+/// must take values of [`MAX_VALUE_BYTES`] and no larger ones.
+///
+/// # Panics
+/// With a sentence, where the contract does not hold.
+pub async fn records(make: impl AsyncFn() -> Store) {
+    what_was_put_is_got(&*make().await).await;
+    the_text_stays_as_it_was(&*make().await).await;
+    preconditions_hold(&*make().await).await;
+    versions_never_come_back(&*make().await).await;
+    tenants_are_apart(&*make().await).await;
+    collections_are_apart(&*make().await).await;
+    keys_have_their_full_length(&*make().await).await;
+    values_have_a_limit(&*make().await).await;
+    lists_are_in_the_order_of_bytes(&*make().await).await;
+    prefixes_are_literal(&*make().await).await;
+    pages_join(&*make().await).await;
+    pages_are_bounded(&*make().await).await;
+    a_list_is_read_while_others_write(&*make().await).await;
+    appended_records_are_in_order(&*make().await).await;
+    one_of_many_creates(&*make().await).await;
+    no_update_is_lost(&*make().await).await;
+    writes_happen_together_or_not_at_all(&*make().await).await;
+    writes_happen_in_their_order(&*make().await).await;
+    many_are_read_at_once(&*make().await).await;
+    nobody_sees_half_a_commit(&*make().await).await;
+}
+
+fn key(id: &str) -> Key {
+    Key::new("company", "things", id).expect("the suite's keys are valid")
+}
+
+fn things() -> Collection {
+    Collection::new("company", "things").expect("the suite's collections are valid")
+}
+
+fn json(text: &str) -> SharedJson {
+    RawValue::from_string(text.to_owned()).expect("the suite's values are JSON").into()
+}
+
+async fn put(store: &dyn Records, key: &Key, text: &str) -> u64 {
+    done("put", store.put(key, json(text), Precondition::Any).await)
+}
+
+async fn get(store: &dyn Records, key: &Key) -> Option<Record> {
+    done("get", store.get(key).await)
+}
+
+async fn fill(store: &dyn Records, ids: &[&str]) {
+    for id in ids {
+        put(store, &key(id), "1").await;
+    }
+}
+
+/// All ids of a list, page after page.
+async fn ids(store: &dyn Records, mut list: List) -> Vec<String> {
+    let mut ids = Vec::new();
+    loop {
+        let page = done("list", store.list(&things(), &list).await);
+        assert!(page.records.len() <= list.page_size(), "a page has no more records than were asked for");
+        ids.extend(page.records.into_iter().map(|record| record.id));
+        assert!(ids.len() <= 10_000, "a list comes to its end");
+        match page.next_cursor {
+            Some(cursor) => list.cursor = Some(cursor),
+            None => return ids,
+        }
+    }
+}
+
+fn done<T>(what: &str, result: Result<T, StoreError>) -> T {
+    result.unwrap_or_else(|error| panic!("{what} failed: {error:?}"))
+}
+
+async fn what_was_put_is_got(store: &dyn Records) {
+    assert!(get(store, &key("a")).await.is_none(), "what was never put is absent");
+    let version = put(store, &key("a"), r#"{"n":1}"#).await;
+    let record = get(store, &key("a")).await.expect("what was put is there");
+    assert_eq!((record.id.as_str(), record.version), ("a", version), "a record has its id and version");
+    assert_eq!(record.value.get(), r#"{"n":1}"#, "a record has its value");
+    let age = SystemTime::now().duration_since(record.updated).unwrap_or_default();
+    assert!(age < Duration::from_secs(60), "a record says when it was written, and not {age:?} ago");
+
+    let newer = put(store, &key("a"), "2").await;
+    let record = get(store, &key("a")).await.expect("what was put twice is there");
+    assert_eq!((record.version, record.value.get()), (newer, "2"), "the later value counts");
+    assert!(newer > version, "versions grow: {newer} came after {version}");
+
+    assert!(
+        done("delete", store.delete(&key("a"), Precondition::Any).await),
+        "delete says that there was one"
+    );
+    assert!(get(store, &key("a")).await.is_none(), "what was deleted is absent");
+    assert!(
+        !done("delete", store.delete(&key("a"), Precondition::Any).await),
+        "delete says that there was none"
+    );
+}
+
+async fn the_text_stays_as_it_was(store: &dyn Records) {
+    for text in [
+        r#"{"b":1.0,"a":1e3,"b2":12345678901234567890123}"#,
+        r#"{ "spaced" : [ 1 , 2 ] }"#,
+        r#""ü \u00fc \u0000 \ud83d\ude00 😀""#,
+        "null",
+        "{}",
+    ] {
+        put(store, &key("a"), text).await;
+        let record = get(store, &key("a")).await.expect("what was put is there");
+        assert_eq!(record.value.get(), text, "a value is given back as the text that was put");
+    }
+}
+
+async fn preconditions_hold(store: &dyn Records) {
+    use Precondition::{Absent, Any, Version};
+    let put = async |precondition| store.put(&key("a"), json("1"), precondition).await;
+    let delete = async |precondition| store.delete(&key("a"), precondition).await;
+    let conflict = |result: Result<_, StoreError>, expected, found, case: &str| match result {
+        Err(StoreError::Conflict { expected: e, found: f }) if (e, f) == (expected, found) => {}
+        other => panic!("{case}: expected a conflict of {expected:?} with {found:?}, and got {other:?}"),
+    };
+    conflict(put(Version(1)).await.map(drop), Some(1), None, "a version of what is absent");
+    conflict(delete(Version(1)).await.map(drop), Some(1), None, "deleting a version of what is absent");
+    assert!(get(store, &key("a")).await.is_none(), "a write that was refused changes nothing");
+    done("deleting what is absent, as was expected", delete(Absent).await);
+
+    let first = done("creating", put(Absent).await);
+    conflict(put(Absent).await.map(drop), None, Some(first), "creating what is there");
+    conflict(delete(Absent).await.map(drop), None, Some(first), "deleting what should be absent");
+    let second = done("replacing the version that is there", put(Version(first)).await);
+    conflict(put(Version(first)).await.map(drop), Some(first), Some(second), "replacing an old version");
+    conflict(delete(Version(first)).await.map(drop), Some(first), Some(second), "deleting an old version");
+    let record = get(store, &key("a")).await.expect("a delete that was refused changes nothing");
+    assert_eq!(record.version, second, "a write that was refused changes no version");
+    done("replacing whatever is there", put(Any).await);
+    let third = get(store, &key("a")).await.expect("there").version;
+    assert!(done("deleting the version that is there", delete(Version(third)).await));
+}
+
+async fn versions_never_come_back(store: &dyn Records) {
+    let mut last = 0;
+    for round in 0..3 {
+        let version = done("creating", store.put(&key("a"), json("1"), Precondition::Absent).await);
+        assert!(version > last, "round {round}: a record made anew has version {version}, and had {last}");
+        last = put(store, &key("a"), "2").await;
+        done("delete", store.delete(&key("a"), Precondition::Any).await);
+    }
+    assert!(last < 1 << 53, "versions are numbers that every JSON reader holds exactly");
+}
+
+async fn tenants_are_apart(store: &dyn Records) {
+    let theirs = Key::new("other", "things", "a").expect("a valid key");
+    put(store, &key("a"), "1").await;
+    assert!(get(store, &theirs).await.is_none(), "another company's record is absent");
+    let page = done("list", store.list(theirs.collection(), &List::default()).await);
+    assert!(page.records.is_empty(), "another company's records are not in a list");
+    let deleted = done("delete", store.delete(&theirs, Precondition::Any).await);
+    assert!(!deleted, "another company's record cannot be deleted");
+    done("an id is free in each company", store.put(&theirs, json("2"), Precondition::Absent).await);
+    let ours = get(store, &key("a")).await.expect("our record is there");
+    assert_eq!(ours.value.get(), "1", "another company's write changes nothing of ours");
+}
+
+async fn collections_are_apart(store: &dyn Records) {
+    let below = things().within("a").expect("a valid collection");
+    let beside = Collection::new("company", "thing").expect("a valid collection");
+    let tricky = Collection::new("company", "things/a").expect("a valid collection");
+    for (n, collection) in [things(), below, beside, tricky].iter().enumerate() {
+        let key = collection.key("a").expect("a valid key");
+        assert!(get(store, &key).await.is_none(), "{collection:?} is a collection of its own");
+        put(store, &key, &n.to_string()).await;
+        let page = done("list", store.list(collection, &List::default()).await);
+        let values: Vec<&str> = page.records.iter().map(|record| record.value.get()).collect();
+        assert_eq!(values, [n.to_string()], "a list has the records of {collection:?} alone");
+    }
+}
+
+async fn keys_have_their_full_length(store: &dyn Records) {
+    let company = "c".repeat(MAX_ID_BYTES);
+    let collection = Collection::new(company, &"p".repeat(MAX_COLLECTION_BYTES)).expect("a valid collection");
+    let longest = collection.key("😀".repeat(MAX_KEY_ID_BYTES / 4)).expect("a valid key");
+    put(store, &longest, "1").await;
+    assert!(get(store, &longest).await.is_some(), "the longest key is taken");
+    let odd = key(" '\"\\;--%_?*$\u{1F600}é");
+    put(store, &odd, "1").await;
+    assert!(get(store, &odd).await.is_some(), "an id is any text");
+    // The same letter in two spellings: ids are bytes, and nobody normalises them.
+    put(store, &key("\u{e9}"), "1").await;
+    assert!(get(store, &key("e\u{301}")).await.is_none(), "ids are compared by their bytes");
+    put(store, &key("lower"), "1").await;
+    assert!(get(store, &key("LOWER")).await.is_none(), "ids that differ in case differ");
+    assert!(get(store, &key("lower ")).await.is_none(), "ids that differ in a trailing blank differ");
+}
+
+async fn values_have_a_limit(store: &dyn Records) {
+    let text = |bytes: usize| format!("\"{}\"", "x".repeat(bytes - 2));
+    put(store, &key("a"), &text(MAX_VALUE_BYTES)).await;
+    let refused = store.put(&key("a"), json(&text(MAX_VALUE_BYTES + 1)), Precondition::Any).await;
+    assert!(
+        matches!(refused, Err(StoreError::TooLarge { bytes, limit })
+            if (bytes, limit) == (MAX_VALUE_BYTES + 1, MAX_VALUE_BYTES)),
+        "a value of one byte more than the limit is refused as too large: {refused:?}"
+    );
+    let kept = get(store, &key("a")).await.expect("what was there stays");
+    assert_eq!(kept.value.get().len(), MAX_VALUE_BYTES, "a write that was refused changes nothing");
+}
+
+async fn lists_are_in_the_order_of_bytes(store: &dyn Records) {
+    // In UTF-16 the last two would change places; in a dictionary a and B would.
+    let sorted = ["!", "10", "9", "B", "a", "a b", "a!", "a/b", "aa", "é", "\u{ff5e}", "\u{1F600}"];
+    let mut put_in = sorted;
+    put_in.reverse();
+    fill(store, &put_in).await;
+    assert_eq!(ids(store, List::default()).await, sorted, "a list is in the order of the ids' bytes");
+    let descending = List { order: Order::Descending, ..List::default() };
+    assert_eq!(ids(store, descending).await, put_in, "a descending list is the other way round");
+}
+
+async fn prefixes_are_literal(store: &dyn Records) {
+    fill(store, &["a", "a%", "a%b", "a_", "aB", "ab", "abc", "b", "\u{10ffff}", "\u{10ffff}x"]).await;
+    for (prefix, expected) in [
+        ("", &["a", "a%", "a%b", "aB", "a_", "ab", "abc", "b", "\u{10ffff}", "\u{10ffff}x"][..]),
+        ("a%", &["a%", "a%b"]),
+        ("a_", &["a_"]),
+        ("ab", &["ab", "abc"]),
+        ("aB", &["aB"]),
+        ("\u{10ffff}", &["\u{10ffff}", "\u{10ffff}x"]),
+        ("c", &[]),
+    ] {
+        for limit in [None, Some(1), Some(2)] {
+            let mut list = List { prefix: prefix.to_owned(), limit, ..List::default() };
+            let found = ids(store, list.clone()).await;
+            assert_eq!(found, expected, "a prefix of {prefix:?} is meant literally, in pages of {limit:?}");
+            list.order = Order::Descending;
+            let mut found = ids(store, list).await;
+            found.reverse();
+            assert_eq!(found, expected, "a prefix of {prefix:?} is meant literally, the other way round");
+        }
+    }
+}
+
+async fn pages_join(store: &dyn Records) {
+    let all: Vec<String> = (0..7).map(|n| format!("é%{n}")).collect();
+    fill(store, &all.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    for limit in [1, 2, 3, 6, 7, 8] {
+        let list = List { limit: Some(limit), ..List::default() };
+        assert_eq!(ids(store, list).await, all, "pages of {limit} join to the whole list");
+    }
+    let list = List { limit: Some(7), ..List::default() };
+    let page = done("list", store.list(&things(), &list).await);
+    assert_eq!(page.next_cursor, None, "a page that ends the list has no cursor");
+    let list = List { cursor: Some("not a cursor".to_owned()), ..List::default() };
+    let refused = store.list(&things(), &list).await;
+    assert!(matches!(refused, Err(StoreError::Invalid(_))), "a made-up cursor is invalid: {refused:?}");
+}
+
+async fn pages_are_bounded(store: &dyn Records) {
+    let all: Vec<String> = (0..MAX_PAGE + 1).map(|n| format!("{n:05}")).collect();
+    fill(store, &all.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    for (limit, expected) in [(None, 50), (Some(0), 1), (Some(usize::MAX), MAX_PAGE)] {
+        let list = List { limit, ..List::default() };
+        let page = done("list", store.list(&things(), &list).await);
+        assert_eq!(page.records.len(), expected, "a limit of {limit:?} gives so many records");
+        assert!(page.next_cursor.is_some(), "a page that does not end the list has a cursor");
+    }
+}
+
+async fn a_list_is_read_while_others_write(store: &dyn Records) {
+    fill(store, &["b", "d", "f", "h"]).await;
+    let list = List { limit: Some(2), ..List::default() };
+    let page = done("list", store.list(&things(), &list).await);
+    fill(store, &["a", "c", "e"]).await;
+    done("delete", store.delete(&key("d"), Precondition::Any).await);
+    let rest = ids(store, List { cursor: page.next_cursor, ..list }).await;
+    assert_eq!(
+        rest,
+        ["e", "f", "h"],
+        "a page goes on after the last id that was given, whatever was written"
+    );
+}
+
+async fn appended_records_are_in_order(store: &dyn Records) {
+    let mut appended = Vec::new();
+    for n in 0..20 {
+        appended.push(done("append", store.append_as(&things(), &json!(n)).await));
+    }
+    assert_eq!(ids(store, List::default()).await, appended, "what is appended later sorts later");
+    let things = things();
+    let more = join_all((0..20).map(|n| store.append(&things, json(&n.to_string())))).await;
+    let last = appended.last().expect("some were appended");
+    for id in more {
+        assert!(done("append", id) > *last, "what is appended side by side sorts after what was there");
+    }
+    assert_eq!(ids(store, List::default()).await.len(), 40, "what is appended side by side is all there");
+}
+
+async fn one_of_many_creates(store: &dyn Records) {
+    let key = key("a");
+    let tries = (0..10).map(|n| store.put(&key, json(&n.to_string()), Precondition::Absent));
+    let results = join_all(tries).await;
+    let winners: Vec<usize> = (0..10).filter(|n| results[*n].is_ok()).collect();
+    let [winner] = winners[..] else { panic!("one of ten creates a record, and not {winners:?}") };
+    for result in results {
+        assert!(
+            matches!(result, Ok(_) | Err(StoreError::Conflict { .. })),
+            "the others conflict: {result:?}"
+        );
+    }
+    let record = get(store, &key).await.expect("the winner's record is there");
+    assert_eq!(record.value.get(), winner.to_string(), "the record is the winner's");
+}
+
+async fn no_update_is_lost(store: &dyn Records) {
+    let key = key("counter");
+    let add = |count: Option<Record<u64>>| Ok::<_, StoreError>(count.map_or(0, |record| record.value) + 1);
+    for result in join_all((0..16).map(|_| store.update(&key, add))).await {
+        done("update", result);
+    }
+    let record = done("get", store.get_as::<u64>(&key).await).expect("the counter is there");
+    assert_eq!(record.value, 16, "of 16 updates side by side none is lost");
+}
+
+fn put_of(id: &str, text: &str, precondition: Precondition) -> Write {
+    Write::Put { key: key(id), value: json(text), precondition }
+}
+
+async fn writes_happen_together_or_not_at_all(store: &dyn Records) {
+    let there = put(store, &key("there"), "1").await;
+    let elsewhere = Key::new("other", "things", "a").expect("a valid key");
+    let batch = |last: Write| {
+        vec![
+            put_of("new", "2", Precondition::Absent),
+            put_of("there", "2", Precondition::Version(there)),
+            Write::Put { key: elsewhere.clone(), value: json("2"), precondition: Precondition::Any },
+            last,
+        ]
+    };
+    let too_large = format!("\"{}\"", "x".repeat(MAX_VALUE_BYTES));
+    for (case, last) in [
+        ("an absence that does not hold", put_of("there", "3", Precondition::Absent)),
+        (
+            "a version that does not hold",
+            Write::Delete { key: key("there"), precondition: Precondition::Version(there) },
+        ),
+        ("a value that is too large", put_of("large", &too_large, Precondition::Any)),
+    ] {
+        let refused = store.commit(batch(last)).await;
+        assert!(
+            matches!(refused, Err(StoreError::Conflict { .. } | StoreError::TooLarge { .. })),
+            "{case}: {refused:?}"
+        );
+        assert!(get(store, &key("new")).await.is_none(), "{case}: of a refused commit nothing is new");
+        assert!(get(store, &elsewhere).await.is_none(), "{case}: of a refused commit nothing is elsewhere");
+        let record = get(store, &key("there")).await.expect("what was there stays");
+        assert_eq!((record.version, record.value.get()), (there, "1"), "{case}: what was there stays");
+    }
+    let gone = Write::Delete { key: key("gone"), precondition: Precondition::Any };
+    let done = done("commit", store.commit(batch(gone)).await);
+    let [Some(new), Some(again), Some(other), None] = done[..] else {
+        panic!("a commit gives a version for each put, and none for what was not there: {done:?}")
+    };
+    assert!(again > there, "versions grow: {again} came after {there}");
+    for (key, version) in [(key("new"), new), (key("there"), again), (elsewhere, other)] {
+        let record = get(store, &key).await.expect("what was committed is there");
+        assert_eq!((record.version, record.value.get()), (version, "2"), "what was committed is there");
+    }
+    let nothing = store.commit(Vec::new()).await;
+    assert!(matches!(nothing.as_deref(), Ok([])), "a commit of nothing does nothing: {nothing:?}");
+}
+
+async fn writes_happen_in_their_order(store: &dyn Records) {
+    let writes = vec![
+        put_of("a", "1", Precondition::Absent),
+        Write::Delete { key: key("a"), precondition: Precondition::Any },
+        put_of("a", "2", Precondition::Absent),
+    ];
+    let done = done("writing one record three times", store.commit(writes).await);
+    let [Some(first), Some(removed), Some(last)] = done[..] else { panic!("three versions, not {done:?}") };
+    assert!(first == removed && last > first, "each write sees the one before it: {done:?}");
+    assert_eq!(get(store, &key("a")).await.expect("there").value.get(), "2", "the last write counts");
+}
+
+async fn many_are_read_at_once(store: &dyn Records) {
+    fill(store, &["b", "a"]).await;
+    let keys =
+        [key("a"), key("none"), key("b"), key("a"), Key::new("other", "things", "a").expect("a valid key")];
+    let found = done("get_many", store.get_many(&keys).await);
+    let ids: Vec<_> = found.iter().map(|record| record.as_ref().map(|record| record.id.as_str())).collect();
+    assert_eq!(ids, [Some("a"), None, Some("b"), Some("a"), None], "records come in the order of the keys");
+    assert!(done("get_many", store.get_many(&[]).await).is_empty(), "no keys give no records");
+}
+
+/// Two records change together again and again while others read them together.
+async fn nobody_sees_half_a_commit(store: &dyn Records) {
+    let pair = |n: u32| {
+        vec![
+            put_of("left", &n.to_string(), Precondition::Any),
+            put_of("right", &n.to_string(), Precondition::Any),
+        ]
+    };
+    done("commit", store.commit(pair(0)).await);
+    let writes = async {
+        for n in 1..50 {
+            done("commit", store.commit(pair(n)).await);
+        }
+    };
+    let reads = async {
+        for _ in 0..50 {
+            let found = done("get_many", store.get_many(&[key("left"), key("right")]).await);
+            let values: Vec<_> =
+                found.into_iter().flatten().map(|record| record.value.get().to_owned()).collect();
+            assert_eq!(values[0], values[1], "a reader sees all of a commit or nothing");
+        }
+    };
+    futures_util::join!(writes, reads);
+}
+
+/// Runs the contract of [`Inventory`] against stores that `make` gives, an empty one at every call.
+///
+/// # Panics
+/// With a sentence, where the contract does not hold.
+pub async fn inventory(make: impl AsyncFn() -> Arc<dyn Inventory>) {
+    let store = make().await;
+    assert!(companies(&*store).await.is_empty(), "an empty store has no companies");
+    let many: Vec<String> = (0..MAX_PAGE + 1).map(|n| format!("c{n:05}")).collect();
+    let agents = Collection::of_platform("agents").expect("a valid collection");
+    put(&*store, &agents.key("a").expect("a valid key"), "1").await;
+    for company in &many {
+        put(&*store, &Key::new(company, "things", "a").expect("a valid key"), "1").await;
+    }
+    assert_eq!(companies(&*store).await, many, "the companies are all there, and the platform is none");
+
+    let mut expected: Vec<Collection> = Vec::new();
+    for name in ["b", "a/b", "a", "é"] {
+        let collection = Collection::new("c00000", name).and_then(|collection| collection.within("x/y"));
+        let collection = collection.expect("a valid collection");
+        put(&*store, &collection.key("1").expect("a valid key"), "1").await;
+        put(&*store, &collection.key("2").expect("a valid key"), "1").await;
+        expected.push(collection);
+    }
+    expected.push(Collection::new("c00000", "things").expect("a valid collection"));
+    expected.sort_unstable();
+    let found = done("collections", store.collections("c00000", None).await);
+    assert_eq!(found, expected, "a company's collections are all there, each once");
+    let rest = done("collections", store.collections("c00000", Some(expected[1].path())).await);
+    assert_eq!(rest, expected[2..], "a page goes on after the path that was given");
+    let gone = Key::new("c00001", "things", "a").expect("a valid key");
+    done("delete", store.delete(&gone, Precondition::Any).await);
+    assert!(
+        done("collections", store.collections("c00001", None).await).is_empty(),
+        "what is empty is not there"
+    );
+}
+
+/// All companies, page after page.
+async fn companies(store: &dyn Inventory) -> Vec<String> {
+    let mut all: Vec<String> = Vec::new();
+    loop {
+        let page = done("companies", store.companies(all.last().map(String::as_str)).await);
+        assert!(page.len() <= MAX_PAGE, "a page is bounded");
+        if page.is_empty() {
+            return all;
+        }
+        all.extend(page);
+    }
+}

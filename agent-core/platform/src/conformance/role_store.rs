@@ -1,0 +1,311 @@
+//! The contract of [`RoleStore`].
+
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+use serde_json::{Value, json};
+
+use crate::records::{List, Precondition, Record, StoreError};
+use crate::roles::RoleStore;
+use agent_core::role::{Container, RoleBlock, WebhookAuth};
+use agent_core::secret::Secret;
+
+type Store = Arc<dyn RoleStore>;
+
+/// Runs the contract of [`RoleStore`] against stores that `make` gives, an empty one at every call. They
+/// must be able to keep secrets.
+///
+/// # Panics
+/// With a sentence, where the contract does not hold.
+pub async fn role_store(make: impl AsyncFn() -> Store) {
+    what_was_put_is_got(&*make().await).await;
+    a_role_is_replaced_whole(&*make().await).await;
+    secrets_stay_replace_and_go(&*make().await).await;
+    secrets_are_for_those_who_send_them(&*make().await).await;
+    preconditions_hold(&*make().await).await;
+    tenants_are_apart(&*make().await).await;
+    a_role_is_deleted_whole(&*make().await).await;
+    one_of_many_has_an_id(&*make().await).await;
+    identifiers_are_checked(&*make().await).await;
+    roles_are_listed_in_pages(&*make().await).await;
+}
+
+fn role(company: &str) -> RoleBlock {
+    of(json!({
+        "id": "agent", "name": "Ann", "ownerId": "ada", "companyId": company,
+        "content": {
+            "systemPrompt": "S", "agentConfig": {"b": 1, "a": [true]}, "rules": ["R"], "documentIds": ["d"],
+            "mcpPreset": [], "messengerToken": "secret-1", "enableAutoRag": true,
+            "agentServerUrl": "http://h", "agentServerApiKey": "secret-2", "agentServerTools": []
+        },
+        "children": [
+            {"name": "WorkflowConnector", "content": {
+                "webhookUrl": "http://w", "auth": {"type": "basic", "user": "u", "password": "secret-3"}}},
+            {"name": "EmbeddedAI", "content": {"apiKey": "secret-4"}},
+            {"name": "Unknown", "content": {"kept": [1]}}
+        ]
+    }))
+}
+
+fn of(role: Value) -> RoleBlock {
+    serde_json::from_value(role).expect("the suite's roles are such")
+}
+
+fn bare(company: &str) -> RoleBlock {
+    named(company, "agent")
+}
+
+fn named(company: &str, id: &str) -> RoleBlock {
+    of(json!({"id": id, "companyId": company}))
+}
+
+fn shown(role: &RoleBlock) -> Value {
+    serde_json::to_value(role).expect("a role serialises")
+}
+
+/// The secrets of a role, absent ones as nothing.
+fn secrets_of(role: &RoleBlock) -> Vec<String> {
+    let content = &role.content;
+    let mut secrets =
+        vec![content.messenger_token.as_ref(), content.agent_server.agent_server_api_key.as_ref()];
+    for child in &role.children {
+        match child {
+            Container::AgentServer(server) => secrets.push(server.agent_server_api_key.as_ref()),
+            Container::WorkflowConnector(workflow) => secrets.push(match &workflow.auth {
+                Some(WebhookAuth::Basic { password, .. }) => password.as_ref(),
+                _ => None,
+            }),
+            Container::EmbeddedAi(embedded) => secrets.push(embedded.api_key.as_ref()),
+            _ => {}
+        }
+    }
+    secrets.into_iter().map(|secret| secret.map_or("", Secret::expose).to_owned()).collect()
+}
+
+const SECRETS: [&str; 4] = ["secret-1", "secret-2", "secret-3", "secret-4"];
+
+async fn get(store: &dyn RoleStore, company: &str) -> Option<Arc<RoleBlock>> {
+    done("reading a role", store.role(company, "agent").await)
+}
+
+async fn there(store: &dyn RoleStore) -> Arc<RoleBlock> {
+    get(store, "company").await.expect("a role that was put is there")
+}
+
+async fn masked(store: &dyn RoleStore, company: &str) -> Option<Record<RoleBlock>> {
+    done("reading a masked role", store.masked_role(company, "agent").await)
+}
+
+async fn put(store: &dyn RoleStore, role: RoleBlock) -> u64 {
+    done("saving a role", store.put_role(role, Precondition::Any).await)
+}
+
+async fn delete(store: &dyn RoleStore, company: &str) -> bool {
+    done("deleting a role", store.delete_role(company, "agent", Precondition::Any).await)
+}
+
+fn done<T>(what: &str, result: Result<T, StoreError>) -> T {
+    result.unwrap_or_else(|error| panic!("{what} failed: {error:?}"))
+}
+
+async fn what_was_put_is_got(store: &dyn RoleStore) {
+    assert!(get(store, "company").await.is_none(), "what was never put is absent");
+    assert!(masked(store, "company").await.is_none(), "what was never put is absent when masked");
+    let version = put(store, role("company")).await;
+    let found = there(store).await;
+    assert_eq!(secrets_of(&found), SECRETS, "secrets are given back as they were put");
+    assert_eq!(shown(&found), shown(&role("company")), "a role is given back as it was put");
+    let record = masked(store, "company").await.expect("what was put is there when masked");
+    assert_eq!((record.id.as_str(), record.version), ("agent", version), "a masked role has its version");
+
+    put(store, role("company")).await;
+    let found = there(store).await;
+    assert_eq!(secrets_of(&found), SECRETS, "putting a role again changes no secret");
+    assert_eq!(shown(&found), shown(&role("company")), "putting a role again changes nothing");
+}
+
+async fn a_role_is_replaced_whole(store: &dyn RoleStore) {
+    let first = put(store, role("company")).await;
+    there(store).await;
+    let second = put(store, RoleBlock { name: "Bea".into(), ..bare("company") }).await;
+    assert!(second > first, "a role's version grows when it changes");
+    let found = there(store).await;
+    let expected = json!({"id": "agent", "name": "Bea", "ownerId": "", "companyId": "company",
+        "content": {"messengerToken": "***"}});
+    assert_eq!(
+        shown(&found),
+        expected,
+        "of a role that is replaced nothing but secrets without an address stays"
+    );
+    let record = masked(store, "company").await.expect("there");
+    assert_eq!(record.version, second, "a masked role has the version of the latest write");
+}
+
+async fn secrets_stay_replace_and_go(store: &dyn RoleStore) {
+    let secrets = async || secrets_of(&*there(store).await);
+    let edited = |path: &str, value: Value| {
+        let mut edited = shown(&role("company"));
+        *edited.pointer_mut(path).expect("the suite's paths are right") = value;
+        of(edited)
+    };
+    put(store, edited("/content/messengerToken", json!("***"))).await;
+    assert_eq!(secrets().await, [""; 4], "a mask in a new role hides nothing");
+    assert_eq!(shown(&*there(store).await)["content"].get("messengerToken"), None, "and is not given back");
+
+    let before = put(store, role("company")).await;
+    assert_eq!(secrets().await, SECRETS, "a secret is added to a role");
+    put(store, edited("/name", json!("Bea"))).await;
+    assert_eq!(secrets().await, SECRETS, "masked secrets stay as they are");
+    let mut absent = shown(&role("company"));
+    for (place, field) in [("/content", "messengerToken"), ("/children/1/content", "apiKey")] {
+        let place = absent.pointer_mut(place).and_then(Value::as_object_mut);
+        place.expect("the suite's paths are right").remove(field);
+    }
+    put(store, of(absent)).await;
+    assert_eq!(secrets().await, SECRETS, "absent secrets stay as they are");
+
+    let between = put(store, edited("/content/messengerToken", json!("secret-5"))).await;
+    assert!(between > before, "a role's version grows when a secret alone changes");
+    assert_eq!(secrets().await, ["secret-5", "secret-2", "secret-3", "secret-4"], "a new secret is in force");
+    put(store, edited("/children/1/content/apiKey", json!(""))).await;
+    assert_eq!(secrets().await, ["secret-5", "secret-2", "secret-3", ""], "an empty secret is cleared");
+    put(store, edited("/children/0/content/webhookUrl", json!("http://other"))).await;
+    assert_eq!(secrets().await, ["secret-5", "secret-2", "", ""], "a changed address clears its secret");
+}
+
+async fn secrets_are_for_those_who_send_them(store: &dyn RoleStore) {
+    put(store, role("company")).await;
+    there(store).await;
+    let masks = ["***"; 4];
+    let record = masked(store, "company").await.expect("there");
+    assert_eq!(secrets_of(&record.value), masks, "a masked role holds no secret");
+    let page = done("listing roles", store.masked_roles("company", &List::default()).await);
+    assert_eq!(secrets_of(&page.records[0].value), masks, "a list holds no secret");
+    put(store, record.value).await;
+    assert_eq!(secrets_of(&*there(store).await), SECRETS, "what was shown can be put back");
+}
+
+async fn preconditions_hold(store: &dyn RoleStore) {
+    let put_if = async |name: &str, precondition| {
+        let role = RoleBlock { name: name.to_owned(), ..bare("company") };
+        store.put_role(role, precondition).await
+    };
+    let conflict = |result: Result<u64, StoreError>, found: Option<u64>, what: &str| {
+        assert!(
+            matches!(&result, Err(StoreError::Conflict { found: there, .. }) if *there == found),
+            "{what} is a conflict with what is there, {found:?}: {result:?}"
+        );
+    };
+    conflict(put_if("A", Precondition::Version(1)).await, None, "a version of what is absent");
+    let first = done("creating", put_if("A", Precondition::Absent).await);
+    conflict(put_if("B", Precondition::Absent).await, Some(first), "creating what is there");
+    let second = done("replacing", put_if("B", Precondition::Version(first)).await);
+    conflict(put_if("C", Precondition::Version(first)).await, Some(second), "an old version");
+    assert_eq!(there(store).await.name, "B", "a write that is refused changes nothing");
+
+    let refused = store.delete_role("company", "agent", Precondition::Version(first)).await;
+    let refused = refused.map(u64::from);
+    conflict(refused, Some(second), "deleting an old version");
+    assert!(get(store, "company").await.is_some(), "a deletion that is refused deletes nothing");
+    let deleted = store.delete_role("company", "agent", Precondition::Version(second)).await;
+    assert!(done("deleting", deleted), "a role of the right version is deleted");
+    let refused = store.delete_role("company", "agent", Precondition::Version(second)).await;
+    conflict(refused.map(u64::from), None, "deleting a version of what is absent");
+    let third = done("creating", put_if("D", Precondition::Absent).await);
+    assert!(third > second, "versions do not come back with a new role");
+}
+
+async fn a_role_is_deleted_whole(store: &dyn RoleStore) {
+    assert!(!delete(store, "company").await, "there is nothing to delete");
+    put(store, role("company")).await;
+    there(store).await;
+    assert!(!delete(store, "other").await, "another company's role is absent when it is deleted");
+    assert!(get(store, "company").await.is_some(), "and stays");
+    assert!(delete(store, "company").await, "there was a role to delete");
+    assert!(get(store, "company").await.is_none(), "a role that was deleted is absent");
+    assert!(masked(store, "company").await.is_none(), "a role that was deleted is absent when masked");
+    put(store, of(shown(&role("company")))).await;
+    assert_eq!(secrets_of(&*there(store).await), [""; 4], "of a role that was deleted no secret is left");
+    delete(store, "company").await;
+    put(store, role("other")).await;
+    assert!(get(store, "other").await.is_some(), "the id of a role that was deleted is free");
+}
+
+async fn tenants_are_apart(store: &dyn RoleStore) {
+    put(store, role("company")).await;
+    assert!(get(store, "other").await.is_none(), "another company's role is absent");
+    assert!(masked(store, "other").await.is_none(), "another company's role is absent when masked");
+    let page = done("listing roles", store.masked_roles("other", &List::default()).await);
+    assert!(page.records.is_empty(), "another company's role is absent from a list");
+    for precondition in [Precondition::Any, Precondition::Absent] {
+        let refused = store.put_role(role("other"), precondition).await;
+        assert!(
+            matches!(&refused, Err(StoreError::Taken(id)) if id == "agent"),
+            "an id that another company holds is taken: {refused:?}"
+        );
+    }
+    assert!(get(store, "other").await.is_none(), "a role that was refused is absent");
+    assert_eq!(there(store).await.company_id, "company", "a role that was refused changes nothing of ours");
+}
+
+async fn one_of_many_has_an_id(store: &dyn RoleStore) {
+    let companies: Vec<String> = (0..8).map(|n| format!("company-{n}")).collect();
+    let puts = companies.iter().map(|company| store.put_role(bare(company), Precondition::Any));
+    let results = join_all(puts).await;
+    let refused = results.iter().filter(|result| matches!(result, Err(StoreError::Taken(_)))).count();
+    assert_eq!(refused, companies.len() - 1, "one of many companies gets an id: {results:?}");
+    let mut holders = 0;
+    for company in &companies {
+        holders += usize::from(get(store, company).await.is_some());
+    }
+    assert_eq!(holders, 1, "one of many companies has the id");
+
+    let puts = (0..8).map(|n| {
+        let role = RoleBlock { name: n.to_string(), ..named("company", "other") };
+        store.put_role(role, Precondition::Any)
+    });
+    for result in join_all(puts).await {
+        done("saving a role at the same time as others", result);
+    }
+}
+
+async fn identifiers_are_checked(store: &dyn RoleStore) {
+    let long = "x".repeat(129);
+    for (id, company) in [("", "company"), ("agent", ""), ("a\0", "company"), (&long, "company")] {
+        let refused = store.put_role(named(company, id), Precondition::Any).await;
+        assert!(
+            matches!(refused, Err(StoreError::Invalid(_))),
+            "a role of the id {id:?} in the company {company:?} is invalid: {refused:?}"
+        );
+        let what = format!("the id {id:?} in the company {company:?}, which no agent has");
+        assert!(done(&what, store.role(company, id).await).is_none(), "{what}, is absent");
+        assert!(done(&what, store.masked_role(company, id).await).is_none(), "{what}, is absent");
+        let deleted = store.delete_role(company, id, Precondition::Any).await;
+        assert!(!done(&what, deleted), "{what}, cannot be deleted");
+    }
+    let longest = "ü".repeat(64);
+    done("saving", store.put_role(named("company", &longest), Precondition::Any).await);
+    assert!(done("reading", store.role("company", &longest).await).is_some(), "an id has up to 128 bytes");
+}
+
+async fn roles_are_listed_in_pages(store: &dyn RoleStore) {
+    for id in ["b", "a/1", "ü", "a", "B"] {
+        put(store, named("company", id)).await;
+    }
+    let mut list = List { limit: Some(2), ..List::default() };
+    let mut ids = Vec::new();
+    loop {
+        let page = done("listing roles", store.masked_roles("company", &list).await);
+        assert!(page.records.len() <= 2, "a page has no more roles than were asked for");
+        for record in page.records {
+            assert_eq!(record.id, record.value.id, "a role is listed under its id");
+            ids.push(record.id);
+        }
+        assert!(ids.len() <= 5, "a list comes to its end");
+        match page.next_cursor {
+            Some(cursor) => list.cursor = Some(cursor),
+            None => break,
+        }
+    }
+    assert_eq!(ids, ["B", "a", "a/1", "b", "ü"], "roles are listed by the bytes of their ids");
+}

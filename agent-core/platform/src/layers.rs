@@ -1,0 +1,10 @@
+//! Context layers over stored data.
+
+mod documents;
+mod memory;
+
+pub use documents::DocumentsLayer;
+pub use memory::MemoryLayer;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,109 @@
+//! The agent's documents, whole.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use futures_util::{StreamExt, TryStreamExt, stream};
+
+use crate::records::{Records, StoreError};
+use crate::workspace;
+use agent_core::context::{ContextLayer, LayerError, TurnInput};
+use agent_core::prompt::PartCache;
+use agent_core::prompt::{Fragment, Stability};
+
+/// How many documents are read side by side.
+const READ_AHEAD: usize = 8;
+
+/// The text of the role's `documentIds`, in order.
+///
+/// A document that the company does not have is left out, for a document that someone deletes must not
+/// silence every agent that was to read it; the log says so.
+pub struct DocumentsLayer {
+    records: Arc<dyn Records>,
+    cache: Arc<PartCache>,
+}
+
+impl DocumentsLayer {
+    /// A layer that reads from `records` and takes its parts from `cache`.
+    pub fn new(records: Arc<dyn Records>, cache: Arc<PartCache>) -> Self {
+        Self { records, cache }
+    }
+
+    async fn fragment(&self, company_id: &str, id: &str) -> Result<Option<Fragment>, StoreError> {
+        let document = match workspace::document(&*self.records, company_id, id).await {
+            // What cannot be an identifier is nobody's.
+            Err(StoreError::Invalid(_)) => None,
+            found => found?,
+        };
+        let Some(document) = document else {
+            tracing::warn!(document = ?id, "the role names a document that the company does not have");
+            return Ok(None);
+        };
+        let text = document.value.text.trim();
+        if text.is_empty() {
+            return Ok(None);
+        }
+        let title = match document.value.title.trim() {
+            "" => id,
+            title => title,
+        };
+        let part = self.cache.part(format!("## Document: {title}\n\n{text}"));
+        Ok(Some(Fragment::new(format!("doc:{id}"), self.name(), Stability::Agent, part)))
+    }
+}
+
+#[async_trait]
+impl ContextLayer for DocumentsLayer {
+    fn name(&self) -> &'static str {
+        "documents"
+    }
+
+    async fn collect(&self, turn: &TurnInput) -> Result<Vec<Fragment>, LayerError> {
+        let ids = &turn.role.content.document_ids;
+        let reads: Vec<_> = ids.iter().map(|id| self.fragment(&turn.role.company_id, id)).collect();
+        let found: Vec<_> = stream::iter(reads).buffered(READ_AHEAD).try_collect().await?;
+        Ok(found.into_iter().flatten().collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+    use serde_json::json;
+
+    use super::super::tests::{shown, turn};
+    use super::*;
+    use crate::memory::MemoryRecords;
+    use crate::records::{Key, Precondition, RecordsExt};
+    use crate::workspace::{Document, collection};
+
+    #[tokio::test]
+    async fn the_own_companys_documents_stand_in_the_roles_order() {
+        let records = MemoryRecords::default();
+        for (company, id, title, text) in [
+            ("c1", "b", "Handbook", "Be kind.\n"),
+            ("c1", "a", "", "No title."),
+            ("c1", "blank", "Blank", " "),
+            ("c2", "theirs", "Theirs", "secret"),
+        ] {
+            let [id, company_id, title, text] = [id, company, title, text].map(str::to_owned);
+            let key = Key::new(company, collection::DOCUMENTS, id.as_str()).expect("a key");
+            let document = Document { id, company_id, title, text };
+            records.put_as(&key, &document, Precondition::Absent).await.expect("puts");
+        }
+        let layer = DocumentsLayer::new(Arc::new(records), Arc::new(PartCache::default()));
+        let ids = json!(["b", "gone", "theirs", "\u{0}", "x".repeat(4_000), "", "blank", "a"]);
+        let turn = turn(json!({"id": "a1", "companyId": "c1", "content": {"documentIds": ids}}));
+        expect![[r#"
+            [documents/Agent] doc:b
+            ## Document: Handbook
+
+            Be kind.
+            [documents/Agent] doc:a
+            ## Document: a
+
+            No title.
+        "#]]
+        .assert_eq(&shown(&layer.collect(&turn).await.expect("collects")));
+    }
+}

@@ -1,0 +1,124 @@
+//! What the agent remembers.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+
+use crate::records::Records;
+use crate::workspace;
+use agent_core::context::{ContextLayer, LayerError, TurnInput, listed};
+use agent_core::prompt::PartCache;
+use agent_core::prompt::{Fragment, Stability};
+use agent_core::tool::Caller;
+
+/// The newest entries of the agent's memory, oldest of them first. A widget's visitor is shown none: memory
+/// is the owner's.
+pub struct MemoryLayer {
+    records: Arc<dyn Records>,
+    cache: Arc<PartCache>,
+}
+
+impl MemoryLayer {
+    /// How many entries are shown at most.
+    pub const MAX_ENTRIES: usize = 100;
+    /// How much of their text is shown at most, in bytes. Older entries give way first.
+    pub const MAX_BYTES: usize = 32 << 10;
+
+    /// A layer that reads from `records` and takes its parts from `cache`.
+    pub fn new(records: Arc<dyn Records>, cache: Arc<PartCache>) -> Self {
+        Self { records, cache }
+    }
+}
+
+#[async_trait]
+impl ContextLayer for MemoryLayer {
+    fn name(&self) -> &'static str {
+        "memory"
+    }
+
+    async fn collect(&self, turn: &TurnInput) -> Result<Vec<Fragment>, LayerError> {
+        if turn.context.caller == Caller::Widget {
+            return Ok(Vec::new());
+        }
+        let role = &turn.role;
+        let folder = role.content.memory_folder.as_deref();
+        let entries =
+            workspace::memories(&*self.records, &role.company_id, &role.id, folder, Self::MAX_ENTRIES)
+                .await?;
+        let texts: Vec<&str> = entries.iter().map(|entry| entry.text.trim()).collect();
+        let newest = newest_within(&texts, Self::MAX_BYTES);
+        let heading = "## Memory\n\nWhat you have written down earlier:\n\n";
+        let text = listed(heading, newest.iter().copied(), |_| "- ".into());
+        if text.is_empty() {
+            return Ok(Vec::new());
+        }
+        let part = self.cache.part(text);
+        Ok(vec![Fragment::new("memory", self.name(), Stability::Agent, part)])
+    }
+}
+
+/// The last of `texts` that have at most `max_bytes` together.
+fn newest_within<'a, 'b>(texts: &'b [&'a str], max_bytes: usize) -> &'b [&'a str] {
+    let mut left = max_bytes;
+    let fits = |text: &&&str| {
+        let rest = left.checked_sub(text.len());
+        left = rest.unwrap_or(0);
+        rest.is_some()
+    };
+    let count = texts.iter().rev().take_while(fits).count();
+    &texts[texts.len() - count..]
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+    use serde_json::json;
+
+    use super::super::tests::{shown, turn};
+    use super::*;
+    use crate::memory::MemoryRecords;
+    use crate::workspace::remember;
+    use agent_core::tool::ExecutionContext;
+
+    #[tokio::test]
+    async fn the_agents_own_folder_is_shown_to_all_but_visitors() {
+        let records = Arc::new(MemoryRecords::default());
+        for (company, agent, folder, text) in [
+            ("c1", "a1", "notes", "Likes tea.\nNo sugar."),
+            ("c1", "a1", "notes", "Lives in Bonn."),
+            ("c1", "a1", "other", "elsewhere"),
+            ("c1", "a2", "notes", "another agent's"),
+            ("c2", "a1", "notes", "another company's"),
+        ] {
+            remember(&*records, company, agent, Some(folder), text).await.expect("remembers");
+        }
+        let layer = MemoryLayer::new(records, Arc::new(PartCache::default()));
+        let mut turn = turn(json!({"id": "a1", "companyId": "c1", "content": {"memoryFolder": "notes"}}));
+        let expected = expect![[r#"
+            [memory/Agent] memory
+            ## Memory
+
+            What you have written down earlier:
+
+            - Likes tea.
+              No sugar.
+            - Lives in Bonn.
+        "#]];
+        for caller in [Caller::Session, Caller::Proactive] {
+            turn.context = ExecutionContext { caller, ..ExecutionContext::default() };
+            expected.assert_eq(&shown(&layer.collect(&turn).await.expect("collects")));
+        }
+        turn.context.caller = Caller::Widget;
+        assert_eq!(shown(&layer.collect(&turn).await.expect("collects")), "");
+    }
+
+    #[test]
+    fn older_entries_give_way_first() {
+        let texts = ["aaaa", "bb", "ccc"];
+        for (max, expected) in
+            [(9, &texts[..]), (8, &texts[1..]), (5, &texts[1..]), (4, &texts[2..]), (2, &[]), (0, &[])]
+        {
+            assert_eq!(newest_within(&texts, max), expected, "{max}");
+        }
+    }
+}

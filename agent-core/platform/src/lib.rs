@@ -1,0 +1,20 @@
+//! The product's domain over [`agent_core`]'s traits: records, roles at rest, tools, tokens and scheduled effects.
+//!
+//! Nothing here does I/O of its own: data goes through [`records::Records`], jobs through [`pulse::Pulse`], messages
+//! through [`messenger::Messenger`].
+
+pub mod assignment;
+#[cfg(feature = "conformance")]
+pub mod conformance;
+pub mod layers;
+pub mod memory;
+pub mod messenger;
+pub mod occurrence;
+pub mod pulse;
+pub mod records;
+pub mod roles;
+pub mod seal;
+pub mod token;
+pub mod tools;
+pub mod users;
+pub mod workspace;

@@ -1,0 +1,254 @@
+//! The store in memory: the reference that other stores are measured by, and enough for tests and for
+//! applications that keep nothing.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Bound;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use async_trait::async_trait;
+
+use crate::records::{
+    Collection, Inventory, Key, List, MAX_PAGE, MAX_VALUE_BYTES, Order, Page, Record, Records, StoreError,
+    Write, check_writes,
+};
+use agent_core::clock::{Clock, SystemClock};
+
+/// The most bytes that a [`MemoryRecords`] holds, unless told otherwise.
+pub const MAX_MEMORY_BYTES: usize = 256 * 1024 * 1024;
+
+/// [`Records`] in memory.
+pub struct MemoryRecords {
+    clock: Arc<dyn Clock>,
+    max_value_bytes: usize,
+    max_total_bytes: usize,
+    state: RwLock<State>,
+}
+
+#[derive(Default)]
+struct State {
+    collections: HashMap<Collection, BTreeMap<String, Record>>,
+    /// One counter for the whole store: a record that is made anew cannot repeat a version.
+    last_version: u64,
+    total_bytes: usize,
+}
+
+impl Default for MemoryRecords {
+    fn default() -> Self {
+        Self::new(Arc::new(SystemClock))
+    }
+}
+
+impl MemoryRecords {
+    /// An empty store that tells the time by `clock`.
+    pub fn new(clock: Arc<dyn Clock>) -> Self {
+        Self {
+            clock,
+            max_value_bytes: MAX_VALUE_BYTES,
+            max_total_bytes: MAX_MEMORY_BYTES,
+            state: RwLock::default(),
+        }
+    }
+
+    /// Sets how many bytes one value and all keys and values together may have.
+    pub fn with_limits(self, max_value_bytes: usize, max_total_bytes: usize) -> Self {
+        Self { max_value_bytes, max_total_bytes, ..self }
+    }
+
+    /// No code panics while it holds the lock, so a poisoned one is as whole as any.
+    fn read(&self) -> RwLockReadGuard<'_, State> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, State> {
+        self.state.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A write that has been done, and what it takes to undo it.
+struct Change {
+    key: Key,
+    before: Option<Record>,
+    version: Option<u64>,
+}
+
+impl State {
+    fn apply(&mut self, write: Write, now: SystemTime, max_total_bytes: usize) -> Result<Change, StoreError> {
+        let before = self.find(write.key()).cloned();
+        let found = before.as_ref().map(|record| record.version);
+        write.precondition().check(found)?;
+        match write {
+            Write::Put { key, value, .. } => {
+                let freed = before.as_ref().map_or(0, cost);
+                if self.total_bytes - freed + key.id().len() + value.get().len() > max_total_bytes {
+                    return Err(StoreError::unavailable("the store in memory is full"));
+                }
+                self.last_version += 1;
+                let record =
+                    Record { id: key.id().to_owned(), version: self.last_version, updated: now, value };
+                self.insert(&key, record);
+                Ok(Change { key, before, version: Some(self.last_version) })
+            }
+            Write::Delete { key, .. } => {
+                self.remove(&key);
+                Ok(Change { key, before, version: found })
+            }
+        }
+    }
+
+    fn revert(&mut self, change: Change) {
+        match change.before {
+            Some(record) => self.insert(&change.key, record),
+            None => self.remove(&change.key),
+        }
+    }
+
+    fn find(&self, key: &Key) -> Option<&Record> {
+        self.collections.get(key.collection())?.get(key.id())
+    }
+
+    fn insert(&mut self, key: &Key, record: Record) {
+        self.total_bytes += cost(&record);
+        let records = self.collections.entry(key.collection().clone()).or_default();
+        if let Some(replaced) = records.insert(record.id.clone(), record) {
+            self.total_bytes -= cost(&replaced);
+        }
+    }
+
+    fn remove(&mut self, key: &Key) {
+        let Some(records) = self.collections.get_mut(key.collection()) else { return };
+        if let Some(removed) = records.remove(key.id()) {
+            self.total_bytes -= cost(&removed);
+        }
+        if records.is_empty() {
+            self.collections.remove(key.collection());
+        }
+    }
+}
+
+/// What a record counts towards the limit: its id and its value.
+fn cost(record: &Record) -> usize {
+    record.id.len() + record.value.get().len()
+}
+
+#[async_trait]
+impl Records for MemoryRecords {
+    async fn get(&self, key: &Key) -> Result<Option<Record>, StoreError> {
+        Ok(self.read().find(key).cloned())
+    }
+
+    async fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Record>>, StoreError> {
+        let state = self.read();
+        Ok(keys.iter().map(|key| state.find(key).cloned()).collect())
+    }
+
+    async fn commit(&self, writes: Vec<Write>) -> Result<Vec<Option<u64>>, StoreError> {
+        check_writes(&writes, self.max_value_bytes)?;
+        let now = to_millis(self.clock.now());
+        let mut state = self.write();
+        let mut done = Vec::with_capacity(writes.len());
+        for write in writes {
+            match state.apply(write, now, self.max_total_bytes) {
+                Ok(change) => done.push(change),
+                Err(error) => {
+                    // What has been done is taken back, the latest first.
+                    done.into_iter().rev().for_each(|change| state.revert(change));
+                    return Err(error);
+                }
+            }
+        }
+        Ok(done.into_iter().map(|change| change.version).collect())
+    }
+
+    async fn list(&self, collection: &Collection, list: &List) -> Result<Page, StoreError> {
+        let after = list.after()?;
+        let state = self.read();
+        let Some(records) = state.collections.get(collection) else {
+            return Ok(Page::cut(Vec::new(), list));
+        };
+        let wanted = |(id, _): &(&String, &Record)| id.starts_with(&list.prefix);
+        let count = list.page_size() + 1;
+        let found: Vec<Record> = match list.order {
+            Order::Ascending => {
+                let lower = match &after {
+                    Some(after) if *after >= list.prefix => Bound::Excluded(after),
+                    _ => Bound::Included(&list.prefix),
+                };
+                let range = records.range::<String, _>((lower, Bound::Unbounded));
+                range.take_while(wanted).take(count).map(|(_, record)| record.clone()).collect()
+            }
+            Order::Descending => {
+                let upper = after.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
+                let range = records.range::<String, _>((Bound::Unbounded, upper));
+                range.rev().filter(wanted).take(count).map(|(_, record)| record.clone()).collect()
+            }
+        };
+        Ok(Page::cut(found, list))
+    }
+}
+
+#[async_trait]
+impl Inventory for MemoryRecords {
+    async fn companies(&self, after: Option<&str>) -> Result<Vec<String>, StoreError> {
+        let state = self.read();
+        let all: BTreeSet<&str> = state.collections.keys().map(Collection::company).collect();
+        let wanted = all.into_iter().filter(|company| *company > after.unwrap_or_default());
+        Ok(wanted.take(MAX_PAGE).map(str::to_owned).collect())
+    }
+
+    async fn collections(&self, company: &str, after: Option<&str>) -> Result<Vec<Collection>, StoreError> {
+        let state = self.read();
+        let own = state.collections.keys().filter(|collection| collection.company() == company);
+        let mut wanted: Vec<&Collection> =
+            own.filter(|collection| collection.path() > after.unwrap_or_default()).collect();
+        wanted.sort_unstable();
+        Ok(wanted.into_iter().take(MAX_PAGE).cloned().collect())
+    }
+}
+
+/// Cuts a time to the precision that every store keeps.
+fn to_millis(time: SystemTime) -> SystemTime {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    UNIX_EPOCH + Duration::from_millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+    use crate::records::{Precondition, RecordsExt};
+    use agent_core::testing::ManualClock;
+
+    #[test]
+    fn a_full_store_takes_again_what_fits_when_something_is_gone() {
+        // Each record counts an id of one byte and a string of eight with its quotes.
+        let records = MemoryRecords::default().with_limits(100, 22);
+        let key = |id: &str| Key::new("c", "things", id).expect("a key");
+        let put = |id: &str, text: &str| {
+            let key = key(id);
+            let put = records.put_as(&key, &text, Precondition::Any);
+            put.now_or_never().expect("no wait")
+        };
+        put("a", "12345678").expect("there is room");
+        put("b", "12345678").expect("there is room");
+        assert!(matches!(put("c", "1"), Err(StoreError::Unavailable(_))));
+        assert!(matches!(put("a", "123456789"), Err(StoreError::Unavailable(_))));
+        put("a", "87654321").expect("what is replaced makes room");
+        put("a", "1").expect("less is taken");
+        put("c", "1234").expect("what was freed is room");
+        let deleted = records.delete(&key("b"), Precondition::Any).now_or_never().expect("no wait");
+        assert!(deleted.expect("deleted"));
+        put("d", "12345678").expect("what was deleted is room");
+    }
+
+    #[test]
+    fn a_record_shows_the_clocks_time_to_the_millisecond() {
+        let time = UNIX_EPOCH + Duration::from_nanos(1_234_567_891);
+        let records = MemoryRecords::new(Arc::new(ManualClock::at(time)));
+        let key = Key::new("c", "things", "a").expect("a key");
+        records.put_as(&key, &1, Precondition::Any).now_or_never().expect("no wait").expect("put");
+        let record = records.get(&key).now_or_never().expect("no wait").expect("read").expect("there");
+        assert_eq!(record.updated, UNIX_EPOCH + Duration::from_millis(1_234));
+    }
+}

@@ -1,0 +1,389 @@
+//! Roles in [`Records`].
+//!
+//! A role is a record of its company's collection `roles`, each secret in it as its mask. The secrets are
+//! in `roleSecrets`, sealed, under the same id. A collection of the platform's own, `agents`, leads from
+//! an agent's id to its company and so keeps ids unique among all companies. What one save changes in
+//! these is one commit, and a role's record is written anew whenever a secret of it changes, so that its
+//! version stands for the whole role.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use quick_cache::Weighter;
+use quick_cache::sync::Cache;
+use serde::{Deserialize, Serialize};
+
+use crate::memory::MemoryRecords;
+use crate::records::{
+    Collection, Key, List, MAX_ID_BYTES, Page, Precondition, Record, Records, RecordsExt, StoreError,
+    UPDATE_ATTEMPTS, Write, to_json,
+};
+use crate::roles::RoleStore;
+use crate::roles::secrets::{merge_secrets, places};
+use crate::seal::{SealError, Sealer};
+use agent_core::role::RoleBlock;
+use agent_core::role::RoleSource;
+use agent_core::secret::Secret;
+
+/// The collection of roles.
+pub(crate) const ROLES: &str = "roles";
+/// The collection of their sealed secrets.
+const ROLE_SECRETS: &str = "roleSecrets";
+/// The platform's collection of the companies of all agents.
+pub(super) const AGENTS: &str = "agents";
+
+/// How much memory the roles that have been read may take: some thousand usual ones.
+const CACHE_BYTES: u64 = 32 << 20;
+/// What a usual role weighs.
+const USUAL_BYTES: u64 = 8 << 10;
+
+/// A role's secrets as they are stored: each sealed, by the field that it stands in.
+pub(super) type SealedSecrets = BTreeMap<String, String>;
+
+/// [`RoleStore`] over any [`Records`], with its secrets under a [`Sealer`].
+///
+/// Roles that have been read are kept in memory, so that reading one again is one look at its version.
+pub struct RecordRoles {
+    records: Arc<dyn Records>,
+    sealer: Sealer,
+    cache: Cache<Key, Opened, ByText>,
+}
+
+/// A role with its secrets as it is at a version.
+#[derive(Clone)]
+struct Opened {
+    version: u64,
+    text_bytes: usize,
+    role: Arc<RoleBlock>,
+}
+
+#[derive(Clone)]
+struct ByText;
+
+impl Weighter<Key, Opened> for ByText {
+    fn weight(&self, _: &Key, opened: &Opened) -> u64 {
+        // The text as it was parsed takes about as much again.
+        2 * opened.text_bytes as u64 + 1024
+    }
+}
+
+/// Which company an agent is of.
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Holder {
+    pub(super) company_id: String,
+}
+
+/// Where what belongs to a role is.
+pub(crate) struct RoleKeys {
+    agent: Key,
+    pub(super) role: Key,
+    pub(super) secrets: Key,
+}
+
+impl RoleKeys {
+    pub(crate) fn new(company_id: &str, agent_id: &str) -> Result<Self, StoreError> {
+        let role = role_key(company_id, agent_id)?;
+        Ok(Self {
+            agent: Collection::of_platform(AGENTS)?.key(agent_id)?,
+            role,
+            secrets: Key::new(company_id, ROLE_SECRETS, agent_id)?,
+        })
+    }
+
+    /// All of them, in the order in which [`Stored::read`] takes what is there.
+    pub(crate) fn all(&self) -> [Key; 3] {
+        [self.agent.clone(), self.role.clone(), self.secrets.clone()]
+    }
+}
+
+/// Where a role itself is; [`StoreError::Invalid`] for an id that no agent can have.
+fn role_key(company_id: &str, agent_id: &str) -> Result<Key, StoreError> {
+    if agent_id.len() > MAX_ID_BYTES {
+        let fault = format!("the id has {} bytes, and at most {MAX_ID_BYTES} are taken", agent_id.len());
+        return Err(StoreError::Invalid(fault));
+    }
+    Key::new(company_id, ROLES, agent_id)
+}
+
+/// What is there of a role.
+pub(crate) struct Stored {
+    agent: Option<Record<Holder>>,
+    role: Option<Record>,
+    secrets: Option<Record<SealedSecrets>>,
+}
+
+impl Stored {
+    /// Takes what was found under [`RoleKeys::all`] from the front of `found`.
+    pub(crate) fn read(
+        keys: &RoleKeys,
+        found: &mut impl Iterator<Item = Option<Record>>,
+    ) -> Result<Self, StoreError> {
+        let mut next = || found.next().flatten();
+        Ok(Self {
+            agent: next().map(|record| record.parse(keys.agent.collection())).transpose()?,
+            role: next(),
+            secrets: next().map(|record| record.parse(keys.secrets.collection())).transpose()?,
+        })
+    }
+
+    fn version(&self) -> Option<u64> {
+        self.role.as_ref().map(|record| record.version)
+    }
+
+    fn sealed(&self, path: &str) -> Option<&String> {
+        self.secrets.as_ref()?.value.get(path)
+    }
+}
+
+/// The writes that save a role, the role's own first; none where nothing changes.
+pub(crate) struct Save {
+    pub(crate) writes: Vec<Write>,
+    pub(crate) is_new: bool,
+}
+
+impl RecordRoles {
+    /// Roles in `records`, their secrets under `sealer`.
+    pub fn new(records: Arc<dyn Records>, sealer: Sealer) -> Self {
+        let usual = usize::try_from(CACHE_BYTES / USUAL_BYTES).unwrap_or(usize::MAX);
+        Self { records, sealer, cache: Cache::with_weighter(usual, CACHE_BYTES, ByText) }
+    }
+
+    /// Roles in memory, their secrets under a key that is gone with the process.
+    pub fn in_memory() -> Self {
+        Self::new(Arc::new(MemoryRecords::default()), Sealer::ephemeral())
+    }
+
+    /// Where the roles are.
+    pub fn records(&self) -> &Arc<dyn Records> {
+        &self.records
+    }
+
+    /// The company of an agent, whose own id alone leads there: for an operator's commands, and for requests that
+    /// an operator lets name an agent without a credential. All others name their company by theirs.
+    ///
+    /// # Errors
+    /// The store's own troubles. An id that no agent can have is of no company.
+    pub async fn company_of(&self, agent_id: &str) -> Result<Option<String>, StoreError> {
+        let Ok(key) = Collection::of_platform(AGENTS)?.key(agent_id) else { return Ok(None) };
+        Ok(self.records.get_as::<Holder>(&key).await?.map(|record| record.value.company_id))
+    }
+
+    pub(super) fn sealer(&self) -> &Sealer {
+        &self.sealer
+    }
+
+    /// Reads a role with its secrets, and keeps it.
+    async fn load(&self, keys: &RoleKeys) -> Result<Option<Arc<RoleBlock>>, StoreError> {
+        let mut found = self.records.get_many(&keys.all()).await?.into_iter();
+        let stored = Stored::read(keys, &mut found)?;
+        let Some(record) = stored.role.clone() else { return Ok(None) };
+        let text_bytes = record.value.get().len();
+        let Record { version, value: mut role, .. } = record.parse::<RoleBlock>(keys.role.collection())?;
+        for place in places(&mut role) {
+            if place.secret.is_some() {
+                *place.secret = Some(self.open(&keys.role, &place.path, stored.sealed(&place.path))?);
+            }
+        }
+        let role = Arc::new(role);
+        self.cache.insert(keys.role.clone(), Opened { version, text_bytes, role: role.clone() });
+        Ok(Some(role))
+    }
+
+    /// Opens a secret of the role at `key`.
+    pub(super) fn open(&self, key: &Key, path: &str, sealed: Option<&String>) -> Result<Secret, StoreError> {
+        let sealed = sealed.ok_or(SealError::Damaged);
+        let opened = sealed.and_then(|sealed| self.sealer.open(&place(key, path), sealed));
+        opened.map_err(|error| refusal(key, path, error))
+    }
+
+    /// Seals a secret of the role at `key`.
+    pub(super) fn seal(&self, key: &Key, path: &str, secret: &Secret) -> Result<String, StoreError> {
+        self.sealer.seal(&place(key, path), secret).map_err(|error| refusal(key, path, error))
+    }
+
+    /// What must be written so that `role` is saved where there is `stored`.
+    pub(crate) fn plan_save(
+        &self,
+        mut role: RoleBlock,
+        keys: &RoleKeys,
+        stored: &Stored,
+    ) -> Result<Save, StoreError> {
+        if stored.agent.as_ref().is_some_and(|holder| holder.value.company_id != role.company_id) {
+            return Err(StoreError::Taken(role.id));
+        }
+        let before = stored.role.clone().map(|record| record.parse(keys.role.collection())).transpose()?;
+        merge_secrets(&mut role, before.map(|record| record.value));
+        let secrets = self.sealed_secrets(&mut role, keys, stored)?;
+        let value = to_json(&role)?;
+
+        let secrets_before = stored.secrets.as_ref().map(|record| &record.value);
+        let secrets_change = secrets_before.map_or(!secrets.is_empty(), |before| *before != secrets);
+        let role_changes = stored.role.as_ref().is_none_or(|before| before.value.get() != value.get());
+        let mut writes = Vec::new();
+        if role_changes || secrets_change || stored.agent.is_none() {
+            let precondition = as_found(stored.version());
+            writes.push(Write::Put { key: keys.role.clone(), value, precondition });
+        }
+        if secrets_change {
+            let (key, precondition) = (keys.secrets.clone(), as_found(version_of(&stored.secrets)));
+            writes.push(match secrets.is_empty() {
+                true => Write::Delete { key, precondition },
+                false => Write::Put { key, value: to_json(&secrets)?, precondition },
+            });
+        }
+        if stored.agent.is_none() {
+            let value = to_json(&Holder { company_id: role.company_id })?;
+            writes.push(Write::Put { key: keys.agent.clone(), value, precondition: Precondition::Absent });
+        }
+        Ok(Save { writes, is_new: stored.role.is_none() })
+    }
+
+    /// The secrets of a role as they are to be stored. A text that is there already stays where it says
+    /// the same, although sealing again would give another: saving a role twice changes nothing.
+    fn sealed_secrets(
+        &self,
+        role: &mut RoleBlock,
+        keys: &RoleKeys,
+        stored: &Stored,
+    ) -> Result<SealedSecrets, StoreError> {
+        let mut secrets = SealedSecrets::new();
+        for place in places(role) {
+            let Some(secret) = place.secret else { continue };
+            let before = stored.sealed(&place.path).cloned();
+            let says_the_same = |before: &String| {
+                secret.is_mask()
+                    || self.open(&keys.role, &place.path, Some(before)).is_ok_and(|opened| opened == *secret)
+            };
+            match before.filter(says_the_same) {
+                Some(before) => secrets.insert(place.path, before),
+                // A mask without the secret that it stands for hides nothing.
+                None if secret.is_mask() => {
+                    *place.secret = None;
+                    None
+                }
+                None => {
+                    let sealed = self.seal(&keys.role, &place.path, secret)?;
+                    secrets.insert(place.path, sealed)
+                }
+            };
+        }
+        Ok(secrets)
+    }
+}
+
+#[async_trait]
+impl RoleSource for RecordRoles {
+    async fn role(&self, company_id: &str, agent_id: &str) -> Result<Option<Arc<RoleBlock>>, StoreError> {
+        let Ok(key) = role_key(company_id, agent_id) else { return Ok(None) };
+        let Some(record) = self.records.get(&key).await? else {
+            self.cache.remove(&key);
+            return Ok(None);
+        };
+        match self.cache.get(&key) {
+            Some(opened) if opened.version == record.version => Ok(Some(opened.role)),
+            _ => self.load(&RoleKeys::new(company_id, agent_id)?).await,
+        }
+    }
+}
+
+#[async_trait]
+impl RoleStore for RecordRoles {
+    async fn masked_role(
+        &self,
+        company_id: &str,
+        agent_id: &str,
+    ) -> Result<Option<Record<RoleBlock>>, StoreError> {
+        let Ok(key) = role_key(company_id, agent_id) else { return Ok(None) };
+        self.records.get_as(&key).await
+    }
+
+    async fn masked_roles(&self, company_id: &str, list: &List) -> Result<Page<RoleBlock>, StoreError> {
+        self.records.list_as(&Collection::new(company_id, ROLES)?, list).await
+    }
+
+    async fn put_role(&self, role: RoleBlock, precondition: Precondition) -> Result<u64, StoreError> {
+        let keys = RoleKeys::new(&role.company_id, &role.id)?;
+        let mut attempt = 1;
+        loop {
+            let mut found = self.records.get_many(&keys.all()).await?.into_iter();
+            let stored = Stored::read(&keys, &mut found)?;
+            precondition.check(stored.version())?;
+            let save = self.plan_save(role.clone(), &keys, &stored)?;
+            if let Some(version) = stored.version().filter(|_| save.writes.is_empty()) {
+                return Ok(version);
+            }
+            match self.records.commit(save.writes).await {
+                Ok(versions) => {
+                    // The role's own write is the first.
+                    let version = versions.into_iter().next().flatten();
+                    return version.ok_or_else(|| StoreError::unavailable("a version is missing"));
+                }
+                Err(StoreError::Conflict { .. }) if attempt < UPDATE_ATTEMPTS => attempt += 1,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    async fn delete_role(
+        &self,
+        company_id: &str,
+        agent_id: &str,
+        precondition: Precondition,
+    ) -> Result<bool, StoreError> {
+        let Ok(keys) = RoleKeys::new(company_id, agent_id) else { return Ok(false) };
+        let mut attempt = 1;
+        loop {
+            let mut found = self.records.get_many(&keys.all()).await?.into_iter();
+            let stored = Stored::read(&keys, &mut found)?;
+            precondition.check(stored.version())?;
+            if stored.role.is_none() {
+                return Ok(false);
+            }
+            match self.records.commit(deletion(keys.all(), &stored)).await {
+                Ok(_) => {
+                    self.cache.remove(&keys.role);
+                    return Ok(true);
+                }
+                Err(StoreError::Conflict { .. }) if attempt < UPDATE_ATTEMPTS => attempt += 1,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+/// Removes all that is there of a role.
+fn deletion(keys: [Key; 3], stored: &Stored) -> Vec<Write> {
+    let versions = [version_of(&stored.agent), stored.version(), version_of(&stored.secrets)];
+    let there = keys.into_iter().zip(versions).filter(|(_, version)| version.is_some());
+    there.map(|(key, version)| Write::Delete { key, precondition: as_found(version) }).collect()
+}
+
+fn version_of<T>(record: &Option<Record<T>>) -> Option<u64> {
+    record.as_ref().map(|record| record.version)
+}
+
+/// That a record is still as it was read.
+pub(crate) fn as_found(version: Option<u64>) -> Precondition {
+    version.map_or(Precondition::Absent, Precondition::Version)
+}
+
+/// The place that a secret is sealed for.
+fn place<'a>(role: &'a Key, path: &'a str) -> [&'a str; 4] {
+    ["role secret", role.company(), role.id(), path]
+}
+
+/// Why a secret of the role at `key` could not be sealed or opened.
+fn refusal(key: &Key, path: &str, error: SealError) -> StoreError {
+    match error {
+        SealError::NoKey => StoreError::NotConfigured("DATA_SECRET"),
+        SealError::NoRandomness => StoreError::unavailable(error),
+        source => {
+            StoreError::Sealed { owner: key.id().to_owned(), field: path.to_owned(), source: source.into() }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,204 @@
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use futures_util::FutureExt;
+use serde_json::{Value, json};
+
+use super::*;
+
+/// A store in memory that counts how often it is asked.
+#[derive(Default)]
+pub(in crate::roles) struct Counting {
+    pub(in crate::roles) inner: MemoryRecords,
+    gets: AtomicUsize,
+    others: AtomicUsize,
+}
+
+impl Counting {
+    /// How often single records and anything else have been asked for since the last look.
+    fn asked(&self) -> (usize, usize) {
+        (self.gets.swap(0, Ordering::Relaxed), self.others.swap(0, Ordering::Relaxed))
+    }
+}
+
+#[async_trait]
+impl Records for Counting {
+    async fn get(&self, key: &Key) -> Result<Option<Record>, StoreError> {
+        self.gets.fetch_add(1, Ordering::Relaxed);
+        self.inner.get(key).await
+    }
+
+    async fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Record>>, StoreError> {
+        self.others.fetch_add(1, Ordering::Relaxed);
+        self.inner.get_many(keys).await
+    }
+
+    async fn list(&self, collection: &Collection, list: &List) -> Result<Page, StoreError> {
+        self.others.fetch_add(1, Ordering::Relaxed);
+        self.inner.list(collection, list).await
+    }
+
+    async fn commit(&self, writes: Vec<Write>) -> Result<Vec<Option<u64>>, StoreError> {
+        self.others.fetch_add(1, Ordering::Relaxed);
+        self.inner.commit(writes).await
+    }
+}
+
+fn ready<T>(future: impl Future<Output = Result<T, StoreError>>) -> T {
+    outcome(future).expect("the store in memory answers")
+}
+
+fn outcome<T>(future: impl Future<Output = T>) -> T {
+    future.now_or_never().expect("no wait")
+}
+
+fn role(content: Value) -> RoleBlock {
+    serde_json::from_value(json!({"id": "a", "companyId": "c", "content": content})).expect("a role")
+}
+
+fn token(role: &RoleBlock) -> Option<&str> {
+    role.content.messenger_token.as_ref().map(Secret::expose)
+}
+
+/// The texts of all that is stored of the role.
+fn stored(records: &dyn Records) -> [Option<String>; 3] {
+    let found = ready(records.get_many(&RoleKeys::new("c", "a").expect("keys").all()));
+    let mut found = found.into_iter().map(|record| record.map(|record| record.value.get().to_owned()));
+    std::array::from_fn(|_| found.next().flatten())
+}
+
+fn sealer(secret: &str) -> Sealer {
+    Sealer::new(&Secret::new(secret), None)
+}
+
+#[test]
+fn secrets_are_stored_apart_and_sealed() {
+    let records = Arc::new(MemoryRecords::default());
+    let roles = RecordRoles::new(records.clone(), sealer("the operator's secret"));
+    ready(
+        roles.put_role(role(json!({"messengerToken": "sk-canary", "personality": "P"})), Precondition::Any),
+    );
+    let [agent, role, secrets] = stored(&*records);
+    assert_eq!(agent.as_deref(), Some(r#"{"companyId":"c"}"#));
+    let role = role.expect("there");
+    assert!(role.contains(r#""messengerToken":"***""#) && !role.contains("canary"), "{role}");
+    let secrets: SealedSecrets = serde_json::from_str(&secrets.expect("there")).expect("JSON");
+    let (path, sealed) = secrets.first_key_value().expect("a secret");
+    assert_eq!(path, "content.messengerToken");
+    assert!(sealed.starts_with("v1.") && !sealed.contains("canary"), "{sealed}");
+
+    ready(roles.put_role(self::role(json!({"messengerToken": ""})), Precondition::Any));
+    assert_eq!(stored(&*records)[2], None, "without a secret nothing is kept of one");
+    ready(roles.delete_role("c", "a", Precondition::Any));
+    assert_eq!(stored(&*records), [None, None, None]);
+}
+
+#[test]
+fn a_role_that_has_been_read_costs_one_look() {
+    let records = Arc::new(Counting::default());
+    let roles = RecordRoles::new(records.clone(), sealer("the operator's secret"));
+    ready(roles.put_role(role(json!({"messengerToken": "sk-1"})), Precondition::Any));
+    records.asked();
+    let first = ready(roles.role("c", "a")).expect("there");
+    assert_eq!(records.asked(), (1, 1));
+    let again = ready(roles.role("c", "a")).expect("there");
+    assert_eq!(records.asked(), (1, 0));
+    assert!(Arc::ptr_eq(&first, &again), "it is parsed and opened once");
+
+    // Another process over the same store.
+    let other = RecordRoles::new(records.clone(), sealer("the operator's secret"));
+    ready(other.put_role(role(json!({"messengerToken": "sk-2"})), Precondition::Any));
+    assert_eq!(token(&ready(roles.role("c", "a")).expect("there")), Some("sk-2"));
+    ready(other.delete_role("c", "a", Precondition::Any));
+    assert!(ready(roles.role("c", "a")).is_none());
+}
+
+#[test]
+fn saving_a_role_as_it_is_writes_nothing() {
+    let records = Arc::new(MemoryRecords::default());
+    let roles = RecordRoles::new(records.clone(), sealer("the operator's secret"));
+    let full =
+        || role(json!({"messengerToken": "sk-1", "agentServerUrl": "http://h", "agentServerApiKey": "sk-2"}));
+    let version = ready(roles.put_role(full(), Precondition::Absent));
+    let before = stored(&*records);
+    let masked = ready(roles.masked_role("c", "a")).expect("there").value;
+    for same in [full(), masked, role(json!({"agentServerUrl": "http://h", "messengerToken": "sk-1"}))] {
+        assert_eq!(ready(roles.put_role(same, Precondition::Version(version))), version);
+        assert_eq!(stored(&*records), before);
+    }
+}
+
+#[test]
+fn without_a_key_only_what_is_not_secret_is_saved() {
+    let records = Arc::new(MemoryRecords::default());
+    let keyless = RecordRoles::new(records.clone(), Sealer::without_key());
+    let refused = outcome(keyless.put_role(role(json!({"messengerToken": "sk-1"})), Precondition::Any));
+    assert!(matches!(refused, Err(StoreError::NotConfigured("DATA_SECRET"))), "{refused:?}");
+    assert_eq!(stored(&*records), [None, None, None], "nothing is half saved");
+    ready(keyless.put_role(role(json!({"personality": "P"})), Precondition::Any));
+    assert!(ready(keyless.role("c", "a")).is_some());
+
+    let roles = RecordRoles::new(records.clone(), sealer("the operator's secret"));
+    ready(roles.put_role(role(json!({"messengerToken": "sk-1"})), Precondition::Any));
+    let refused = outcome(keyless.role("c", "a"));
+    assert!(matches!(refused, Err(StoreError::NotConfigured("DATA_SECRET"))), "{refused:?}");
+    // What is not secret can still be seen and changed, and the secret stays.
+    let mut shown = ready(keyless.masked_role("c", "a")).expect("there").value;
+    shown.name = "Ann".to_owned();
+    ready(keyless.put_role(shown, Precondition::Any));
+    let found = ready(roles.role("c", "a")).expect("there");
+    assert_eq!((found.name.as_str(), token(&found)), ("Ann", Some("sk-1")));
+    ready(keyless.put_role(role(json!({"messengerToken": ""})), Precondition::Any));
+    assert_eq!(token(&ready(roles.role("c", "a")).expect("there")), None);
+}
+
+#[test]
+fn what_cannot_be_opened_is_told_by_agent_and_field_and_can_be_replaced() {
+    let records = Arc::new(MemoryRecords::default());
+    let save = |secret: &str| {
+        let roles = RecordRoles::new(records.clone(), sealer(secret));
+        ready(roles.put_role(role(json!({"messengerToken": "sk-canary"})), Precondition::Any));
+    };
+    let keys = RoleKeys::new("c", "a").expect("keys");
+    let damage = |text: Value| {
+        ready(records.put(&keys.secrets, to_json(&text).expect("JSON"), Precondition::Any));
+    };
+    save("the secret of last year");
+    let sealed = stored(&*records)[2].clone().expect("there");
+    let roles = || RecordRoles::new(records.clone(), sealer("the secret of this year"));
+    let cases = [
+        serde_json::from_str(&sealed).expect("JSON"),
+        json!({"content.messengerToken": "sk-canary"}),
+        json!({"content.messengerToken": "v1.x.y"}),
+        json!({}),
+    ];
+    for text in cases {
+        damage(text.clone());
+        let error = outcome(roles().role("c", "a")).expect_err("it cannot be opened");
+        assert_eq!(
+            error.to_string(),
+            "the secret content.messengerToken of \"a\" cannot be opened",
+            "{text}"
+        );
+        assert!(!format!("{error:?}").contains("canary"), "{error:?}");
+        assert!(ready(roles().masked_role("c", "a")).is_some(), "it can still be seen");
+    }
+    save("the secret of last year");
+    ready(roles().put_role(role(json!({"messengerToken": "sk-new"})), Precondition::Any));
+    assert_eq!(token(&ready(roles().role("c", "a")).expect("there")), Some("sk-new"));
+}
+
+#[test]
+fn a_sealed_text_is_good_for_its_own_agent_alone() {
+    let records = Arc::new(MemoryRecords::default());
+    let roles = RecordRoles::new(records.clone(), sealer("the operator's secret"));
+    for id in ["a", "b"] {
+        let role = RoleBlock { id: id.into(), ..role(json!({"messengerToken": format!("sk-{id}")})) };
+        ready(roles.put_role(role, Precondition::Any));
+    }
+    let key = |id| RoleKeys::new("c", id).expect("keys").secrets;
+    let moved = ready(records.get(&key("b"))).expect("there").value;
+    ready(records.put(&key("a"), moved, Precondition::Any));
+    let error = outcome(roles.role("c", "a")).expect_err("it was sealed for another");
+    let StoreError::Sealed { source, .. } = &error else { panic!("{error:?}") };
+    assert!(matches!(source.downcast_ref(), Some(SealError::Damaged)), "{error:?}");
+}

@@ -1,0 +1,247 @@
+//! Sealing: how secrets are stored, so that a copy of the database alone gives none of them away.
+//!
+//! A sealed text is `v1.<key id>.<base64url of nonce, ciphertext and tag>`. The cipher is
+//! XChaCha20-Poly1305, an AEAD (RFC 5116) whose nonces are long enough to be drawn at random; keys are
+//! derived from an operator's secret by HKDF-SHA256 (RFC 5869), which spreads the strength that the secret
+//! has and adds none: it must be random itself. A text is bound to the place that it was sealed for, so
+//! that whoever can write to the database cannot move one role's key to another.
+//!
+//! A [`Sealer`] seals with its current key and opens with the previous one too, which lets an operator
+//! change the secret while the service runs and seal everything anew afterwards.
+
+use std::fmt;
+
+use base64::Engine;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use chacha20poly1305::aead::{Aead, Payload};
+use chacha20poly1305::{KeyInit, XChaCha20Poly1305, XNonce};
+use hkdf::Hkdf;
+use sha2::Sha256;
+
+use agent_core::secret::Secret;
+
+const VERSION: &str = "v1";
+const NONCE_BYTES: usize = 24;
+const KEY_LABEL: &[u8] = b"agent-core sealed text v1: key";
+const KEY_ID_LABEL: &[u8] = b"agent-core sealed text v1: key id";
+
+/// Why a text could not be sealed or opened. It never says what the text is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SealError {
+    /// There is no key at all.
+    #[error("no key to seal with is configured")]
+    NoKey,
+    /// The text was sealed under a key that is neither the current one nor the previous.
+    #[error("it was sealed under another key")]
+    OtherKey,
+    /// The text is not one that was sealed for this place: damaged, moved, missing, or of a later version.
+    #[error("it is damaged or was not sealed for this place")]
+    Damaged,
+    /// The system gives no random numbers.
+    #[error("the system gives no random numbers")]
+    NoRandomness,
+}
+
+/// Seals texts and opens them again.
+pub struct Sealer {
+    current: Option<SealingKey>,
+    previous: Option<SealingKey>,
+}
+
+impl Sealer {
+    /// Seals under `secret`, and opens what was sealed under either.
+    pub fn new(secret: &Secret, previous: Option<&Secret>) -> Self {
+        let key = |secret: &Secret| SealingKey::derive(secret.expose().as_bytes());
+        Self { current: Some(key(secret)), previous: previous.map(key) }
+    }
+
+    /// Seals under a key that nobody else has and that is gone with the process: for stores in memory.
+    /// Where the system gives no random numbers it is as [`without_key`](Self::without_key).
+    pub fn ephemeral() -> Self {
+        let mut secret = [0; 32];
+        let key = getrandom::fill(&mut secret).ok().map(|()| SealingKey::derive(&secret));
+        Self { current: key, previous: None }
+    }
+
+    /// Seals nothing and opens nothing.
+    pub fn without_key() -> Self {
+        Self { current: None, previous: None }
+    }
+
+    /// Seals `text` for `place`, which is needed again to open it. Each call gives another text.
+    ///
+    /// # Errors
+    /// [`SealError::NoKey`], [`SealError::NoRandomness`].
+    pub fn seal(&self, place: &[&str], text: &Secret) -> Result<String, SealError> {
+        let key = self.current.as_ref().ok_or(SealError::NoKey)?;
+        let mut nonce = [0; NONCE_BYTES];
+        getrandom::fill(&mut nonce).map_err(|_| SealError::NoRandomness)?;
+        let aad = bound_to(place);
+        let payload = Payload { msg: text.expose().as_bytes(), aad: &aad };
+        // The cipher refuses only what is longer than 256 GB.
+        let sealed = key.cipher.encrypt(&XNonce::from(nonce), payload).map_err(|_| SealError::Damaged)?;
+        let sealed = BASE64_URL_SAFE_NO_PAD.encode([&nonce[..], &sealed].concat());
+        Ok(format!("{VERSION}.{}.{sealed}", key.id))
+    }
+
+    /// Opens what was sealed for `place`.
+    ///
+    /// # Errors
+    /// [`SealError::NoKey`], [`SealError::OtherKey`], [`SealError::Damaged`].
+    pub fn open(&self, place: &[&str], sealed: &str) -> Result<Secret, SealError> {
+        if self.current.is_none() {
+            return Err(SealError::NoKey);
+        }
+        let (key_id, sealed) = parts(sealed).ok_or(SealError::Damaged)?;
+        let mut keys = self.current.iter().chain(&self.previous);
+        let key = keys.find(|key| key.id == key_id).ok_or(SealError::OtherKey)?;
+        let sealed = BASE64_URL_SAFE_NO_PAD.decode(sealed).map_err(|_| SealError::Damaged)?;
+        let (nonce, sealed) = sealed.split_first_chunk::<NONCE_BYTES>().ok_or(SealError::Damaged)?;
+        let payload = Payload { msg: sealed, aad: &bound_to(place) };
+        let text = key.cipher.decrypt(&XNonce::from(*nonce), payload).map_err(|_| SealError::Damaged)?;
+        String::from_utf8(text).map(Secret::new).map_err(|_| SealError::Damaged)
+    }
+
+    /// Whether a text names the current key as the one that it was sealed under.
+    pub fn is_current(&self, sealed: &str) -> bool {
+        let key_id = parts(sealed).map(|(key_id, _)| key_id);
+        self.current.as_ref().is_some_and(|key| Some(key.id.as_str()) == key_id)
+    }
+}
+
+/// The keys are shown by their ids, which say nothing about them.
+impl fmt::Debug for Sealer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let id = |key: &Option<SealingKey>| key.as_ref().map(|key| key.id.clone());
+        f.debug_struct("Sealer")
+            .field("current", &id(&self.current))
+            .field("previous", &id(&self.previous))
+            .finish()
+    }
+}
+
+struct SealingKey {
+    id: String,
+    cipher: XChaCha20Poly1305,
+}
+
+impl SealingKey {
+    fn derive(secret: &[u8]) -> Self {
+        let hkdf = Hkdf::<Sha256>::new(None, secret);
+        let (mut key, mut id) = ([0; 32], [0; 8]);
+        hkdf.expand(KEY_LABEL, &mut key).expect("HKDF-SHA256 gives up to 8,160 bytes");
+        hkdf.expand(KEY_ID_LABEL, &mut id).expect("HKDF-SHA256 gives up to 8,160 bytes");
+        Self { id: hex::encode(id), cipher: XChaCha20Poly1305::new(&key.into()) }
+    }
+}
+
+/// The key's id and the rest.
+fn parts(sealed: &str) -> Option<(&str, &str)> {
+    sealed.strip_prefix(VERSION)?.strip_prefix('.')?.split_once('.')
+}
+
+/// The place as bytes, each part after its length, so that two places never give the same ones.
+fn bound_to(place: &[&str]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for part in place {
+        bytes.extend((part.len() as u64).to_le_bytes());
+        bytes.extend(part.as_bytes());
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PLACE: &[&str] = &["role", "acme", "agent", "content.messengerToken"];
+
+    fn sealer(secret: &str, previous: Option<&str>) -> Sealer {
+        Sealer::new(&Secret::new(secret), previous.map(Secret::new).as_ref())
+    }
+
+    fn sealed(sealer: &Sealer, text: &str) -> String {
+        sealer.seal(PLACE, &Secret::new(text)).expect("sealed")
+    }
+
+    #[test]
+    fn what_was_sealed_is_opened_and_never_looks_the_same() {
+        let sealer = sealer("a secret of the operator", None);
+        for text in ["", "sk-1", "ü\0\u{1F600}", &"x".repeat(100_000)] {
+            let (one, two) = (sealed(&sealer, text), sealed(&sealer, text));
+            assert_ne!(one, two);
+            assert!(one.starts_with("v1."), "{one}");
+            for sealed in [one, two] {
+                assert_eq!(sealer.open(PLACE, &sealed).expect("opened").expose(), text);
+                assert!(sealer.is_current(&sealed));
+            }
+        }
+    }
+
+    #[test]
+    fn a_text_sealed_by_another_implementation_is_opened() {
+        // By libsodium, and HKDF written out.
+        let sealer = sealer("0123456789abcdef", None);
+        let sealed = "v1.3234885048e1f587.AAECAwQFBgcICQoLDA0ODxAREhMUFRYXEu9pTxIJMqudOCH3nZz3j_mb-Tc";
+        assert_eq!(sealer.open(PLACE, sealed).expect("opened").expose(), "sk-1");
+    }
+
+    #[test]
+    fn a_text_is_good_for_its_own_place_and_key_alone() {
+        let (old, new) = ("the secret of last year", "the secret of this year");
+        let text = sealed(&sealer(old, None), "sk-1");
+        let both = sealer(new, Some(old));
+        assert_eq!(both.open(PLACE, &text).expect("opened").expose(), "sk-1");
+        assert!(!both.is_current(&text));
+        assert!(both.is_current(&sealed(&both, "sk-1")));
+        assert_eq!(sealer(new, None).open(PLACE, &text), Err(SealError::OtherKey));
+        assert_eq!(Sealer::ephemeral().open(PLACE, &text), Err(SealError::OtherKey));
+        assert_eq!(Sealer::without_key().open(PLACE, &text), Err(SealError::NoKey));
+        assert_eq!(Sealer::without_key().seal(PLACE, &Secret::new("sk")), Err(SealError::NoKey));
+        for place in [
+            &["role", "acme", "agent", "content.agentServerApiKey"][..],
+            &["role", "acme", "other", "content.messengerToken"],
+            &["role", "other", "agent", "content.messengerToken"],
+            &["role", "acme", "agentcontent.", "messengerToken"],
+            &["role", "acme", "agent"],
+            &[],
+        ] {
+            assert_eq!(both.open(place, &text), Err(SealError::Damaged), "{place:?}");
+        }
+    }
+
+    #[test]
+    fn a_damaged_text_is_refused() {
+        let sealer = sealer("a secret of the operator", None);
+        let text = sealed(&sealer, "sk-1");
+        let id = parts(&text).expect("its parts").0;
+        for damaged in [
+            String::new(),
+            "sk-1".into(),
+            "v1.".into(),
+            format!("v1.{id}"),
+            format!("v1.{id}."),
+            format!("v1.{id}.AAAA"),
+            format!("v1.{id}.!!!!"),
+            text.replacen("v1.", "v2.", 1),
+            format!("{text}="),
+            text[..text.len() - 4].to_owned(),
+        ] {
+            assert_eq!(sealer.open(PLACE, &damaged), Err(SealError::Damaged), "{damaged}");
+        }
+        // Every character of it counts.
+        for at in text.rfind('.').expect("the dot") + 1..text.len() {
+            let other = if &text[at..=at] == "A" { "B" } else { "A" };
+            let mut damaged = text.clone();
+            damaged.replace_range(at..=at, other);
+            assert_eq!(sealer.open(PLACE, &damaged), Err(SealError::Damaged), "{damaged}");
+        }
+    }
+
+    #[test]
+    fn nothing_of_a_key_is_shown() {
+        let shown = format!("{:?}", sealer("the secret of this year", Some("the secret of last year")));
+        assert!(!shown.contains("the secret"), "{shown}");
+    }
+}

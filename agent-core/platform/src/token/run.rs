@@ -1,0 +1,158 @@
+//! Tokens of runs, in memory: made when a run begins, gone when it ends.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use uuid::Uuid;
+
+use super::text::{Digest, Text};
+use super::{FindError, Grant, McpGrant, MintError, NewToken, Token, Tokens};
+use agent_core::clock::Clock;
+use agent_core::error::{Failure, FailureKind};
+use agent_core::event::{CallReports, ReportedCalls, reported_calls};
+use agent_core::secret::Secret;
+use agent_core::tool::{ExecutionContext, ToolSpec};
+use std::time::Duration;
+
+/// How many runs of a process have a token at the same time, at most.
+pub const MAX_RUN_TOKENS: usize = 50_000;
+
+/// The tokens of the runs in this process.
+pub(super) struct RunTokens {
+    clock: Arc<dyn Clock>,
+    limit: usize,
+    live: Arc<Live>,
+}
+
+#[derive(Default)]
+struct Live(Mutex<HashMap<Uuid, LiveToken>>);
+
+/// A run's token, and where the calls that are made by it are reported.
+struct LiveToken {
+    token: Token,
+    digest: Digest,
+    calls: Option<CallReports>,
+}
+
+impl Live {
+    /// No code panics while it holds the lock, so a poisoned one is as whole as any.
+    fn lock(&self) -> MutexGuard<'_, HashMap<Uuid, LiveToken>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl RunTokens {
+    /// Room for `limit` tokens, whose times are told by `clock`.
+    pub(super) fn new(clock: Arc<dyn Clock>, limit: usize) -> Self {
+        Self { clock, limit, live: Arc::default() }
+    }
+
+    /// Makes a token that dies with what is returned, and at its `ttl` at the latest.
+    ///
+    /// # Errors
+    /// [`MintError::Full`] where there is no room, [`MintError::Invalid`] also for a token without `ttl`.
+    pub(super) fn mint(&self, new: NewToken) -> Result<RunToken, MintError> {
+        if new.ttl.is_none() {
+            return Err(MintError::invalid("ttl", "is missing"));
+        }
+        let now = self.clock.now();
+        let (token, text) = new.make(now)?;
+        let mut live = self.live.lock();
+        if live.len() >= self.limit {
+            live.retain(|_, live| live.token.check(now).is_ok());
+        }
+        if live.len() >= self.limit {
+            return Err(MintError::Full);
+        }
+        live.insert(text.id, LiveToken { token, digest: text.digest(), calls: None });
+        Ok(RunToken {
+            id: text.id,
+            text: text.reveal(),
+            live: self.live.clone(),
+            outlives: AtomicBool::new(false),
+        })
+    }
+
+    /// The token of a text, if its id is that of a run's token.
+    pub(super) fn find(&self, text: &Text) -> Option<Result<Token, FindError>> {
+        let live = self.live.lock();
+        let LiveToken { token, digest, .. } = live.get(&text.id)?;
+        if !(text.is_of(&token.grant) && text.matches(digest)) {
+            return Some(Err(FindError::WrongSecret));
+        }
+        Some(token.check(self.clock.now()).map(|()| token.clone()))
+    }
+
+    /// Where the calls that are made by a token are reported, if its run wants to know.
+    pub(super) fn call_reports(&self, id: Uuid) -> Option<CallReports> {
+        self.live.lock().get(&id)?.calls.clone()
+    }
+}
+
+/// A run's token. Dropped, it is revoked.
+pub struct RunToken {
+    id: Uuid,
+    text: Secret,
+    live: Arc<Live>,
+    outlives: AtomicBool,
+}
+
+impl agent_core::run_token::RunToken for RunToken {
+    fn text(&self) -> &Secret {
+        &self.text
+    }
+
+    fn report_calls(&self) -> ReportedCalls {
+        let (reports, calls) = reported_calls();
+        if let Some(live) = self.live.lock().get_mut(&self.id) {
+            live.calls = Some(reports);
+        }
+        calls
+    }
+
+    fn keep_until_expiry(&self) {
+        self.outlives.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Drop for RunToken {
+    fn drop(&mut self) {
+        if !*self.outlives.get_mut() {
+            self.live.lock().remove(&self.id);
+        }
+    }
+}
+
+impl fmt::Debug for RunToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RunToken").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+impl agent_core::run_token::RunTokens for Tokens {
+    fn issue(
+        &self,
+        context: &ExecutionContext,
+        tools: &[Arc<ToolSpec>],
+        ttl: Duration,
+    ) -> Result<Arc<dyn agent_core::run_token::RunToken>, Failure> {
+        let grant = McpGrant {
+            user_id: context.user_id.clone(),
+            todo_list_id: context.todo_list_id.clone(),
+            tools: Some(tools.iter().map(|tool| tool.name.clone()).collect()),
+            timezone: context.timezone.clone(),
+            run_id: Some(context.run_id.clone()),
+        };
+        let new = NewToken::new(&*context.company_id, &*context.agent_id, Grant::Mcp(grant));
+        let token = self.mint_run(NewToken { ttl: Some(ttl), ..new }).map_err(|error| {
+            let kind = match error {
+                MintError::Full => FailureKind::RateLimited,
+                _ => FailureKind::Internal,
+            };
+            Failure::new(kind, "the run can have no token for its tools").with_source(error)
+        })?;
+        Ok(Arc::new(token))
+    }
+}

@@ -1,0 +1,361 @@
+use agent_core::run_token::RunToken as _;
+use std::collections::BTreeSet;
+
+use futures_util::{FutureExt, StreamExt, stream};
+use serde_json::{Value, json};
+
+use super::*;
+use crate::memory::MemoryRecords;
+use crate::records::Inventory;
+use agent_core::event::{Event, EventStream, RunIds};
+use agent_core::testing::ManualClock;
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+struct Bench {
+    tokens: Tokens,
+    records: Arc<MemoryRecords>,
+    clock: ManualClock,
+}
+
+fn bench() -> Bench {
+    let clock = ManualClock::new();
+    let records = Arc::new(MemoryRecords::new(Arc::new(clock.clone())));
+    Bench { tokens: Tokens::new(records.clone(), Arc::new(clock.clone())), records, clock }
+}
+
+/// What stores in memory give needs no wait.
+fn now<T>(future: impl Future<Output = T>) -> T {
+    future.now_or_never().expect("no wait")
+}
+
+impl Bench {
+    fn mint(&self, new: NewToken) -> Minted {
+        now(self.tokens.mint(new)).expect("minted")
+    }
+
+    fn find(&self, text: &str) -> Result<Token, FindError> {
+        now(self.tokens.find(text))
+    }
+
+    /// Everything that the store holds, as text.
+    fn stored(&self) -> String {
+        let mut all = String::new();
+        // The platform's own company, and those that the store names.
+        let companies = now(self.records.companies(None)).expect("companies");
+        for company in std::iter::once(String::new()).chain(companies) {
+            for collection in now(self.records.collections(&company, None)).expect("collections") {
+                let page = now(self.records.list(&collection, &List::default())).expect("a page");
+                for record in page.records {
+                    all += &format!("{company} {} {} {}\n", collection.path(), record.id, record.value.get());
+                }
+            }
+        }
+        all
+    }
+}
+
+fn widget(agent: &str) -> NewToken {
+    NewToken::new("c", agent, Grant::Widget(WidgetGrant::default()))
+}
+
+fn mcp(agent: &str) -> NewToken {
+    let grant = McpGrant {
+        user_id: "ada".into(),
+        todo_list_id: Some("l".into()),
+        tools: Some(vec!["readTodos".into()]),
+        timezone: Some("Europe/Berlin".into()),
+        run_id: None,
+    };
+    NewToken::new("c", agent, Grant::Mcp(grant))
+}
+
+#[test]
+fn what_was_minted_is_found() {
+    let bench = bench();
+    let grant = WidgetGrant {
+        origins: vec!["https://shop.example".into()],
+        caps: Caps { runs_per_day: NonZeroU32::new(7), ..Caps::default() },
+    };
+    let label = Some("Shop".to_owned());
+    let full = NewToken { ttl: Some(HOUR), label, ..NewToken::new("c", "a", Grant::Widget(grant)) };
+    for (new, prefix) in [(full, "agw_"), (widget("a"), "agw_"), (mcp("b"), "agm_")] {
+        let minted = bench.mint(new.clone());
+        let text = minted.text.expose();
+        assert!(text.starts_with(prefix) && text.len() == 68, "{text}");
+        assert!(text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte)), "{text}");
+        let found = bench.find(text).expect("found");
+        assert_eq!(found, minted.token);
+        assert_eq!(Uuid::parse_str(&found.id).expect("a UUID").get_version_num(), 7);
+        assert_eq!(
+            (found.company_id, found.agent_id, found.label),
+            (new.company_id, new.agent_id, new.label)
+        );
+        assert_eq!(found.grant, new.grant);
+        assert_eq!(found.created_at, bench.clock.now());
+        assert_eq!(found.expires_at, new.ttl.map(|ttl| bench.clock.now() + ttl));
+    }
+}
+
+#[test]
+fn the_secret_is_nowhere() {
+    let bench = bench();
+    let minted = bench.mint(widget("a"));
+    let text = minted.text.expose();
+    let stored = bench.stored();
+    assert!(stored.contains(&format!(" tokens {} ", minted.token.id)), "{stored}");
+    assert!(stored.contains(&format!("c agentTokens/a {} {{}}", minted.token.id)), "{stored}");
+    for place in [stored, format!("{minted:?}"), json!(minted.token).to_string()] {
+        // The last of the 64 characters are of the secret alone, and the first of the id.
+        assert!(!place.contains(&text[text.len() - 40..]), "{place}");
+    }
+    assert!(!json!(minted.token).to_string().contains("secret"));
+}
+
+#[test]
+fn a_record_says_what_it_is() {
+    let bench = bench();
+    let minted = bench.mint(NewToken { ttl: Some(HOUR), ..widget("a") });
+    let record = now(bench.records.get(&key(minted.token.id.parse().expect("a UUID")).expect("a key")));
+    let mut value: Value =
+        serde_json::from_str(record.expect("read").expect("there").value.get()).expect("JSON");
+    let digest = value.as_object_mut().expect("an object").remove("secretSha256").expect("a hash");
+    assert_eq!(digest.as_str().expect("text").len(), 43);
+    let expected = json!({
+        "id": minted.token.id, "companyId": "c", "agentId": "a",
+        "kind": "widget", "origins": [], "caps": {"runsPerMinute": 20},
+        "createdAt": "2026-01-01T00:00:00.000Z", "expiresAt": "2026-01-01T01:00:00.000Z",
+    });
+    assert_eq!(value, expected);
+    assert_eq!(value, json!(minted.token));
+}
+
+#[test]
+fn no_two_texts_are_alike() {
+    let bench = bench();
+    let secrets: BTreeSet<String> =
+        (0..100).map(|_| bench.mint(widget("a")).text.expose()[26..].to_owned()).collect();
+    assert_eq!(secrets.len(), 100);
+}
+
+#[test]
+fn a_text_that_is_not_the_one_is_refused_for_its_reason() {
+    let bench = bench();
+    let text = bench.mint(widget("a")).text.expose().to_owned();
+    let other = bench.mint(mcp("a")).text.expose().to_owned();
+    let stranger = super::tests::bench().mint(widget("a")).text.expose().to_owned();
+    let (prefix, encoded) = text.split_at(4);
+    let flipped = |place: usize| {
+        let mut bytes = text.clone().into_bytes();
+        bytes[place] = if bytes[place] == b'A' { b'B' } else { b'A' };
+        String::from_utf8(bytes).expect("ASCII")
+    };
+    let cases = [
+        (String::new(), "malformed"),
+        ("agw_".to_owned(), "malformed"),
+        (encoded.to_owned(), "malformed"),
+        (format!("agx_{encoded}"), "malformed"),
+        (format!("AGW_{encoded}"), "malformed"),
+        (format!(" {text}"), "malformed"),
+        (format!("{text} "), "malformed"),
+        (format!("{text}="), "malformed"),
+        (text[..67].to_owned(), "malformed"),
+        (format!("{}+", &text[..67]), "malformed"),
+        (format!("{}ä", &text[..66]), "malformed"),
+        (text.repeat(10_000), "malformed"),
+        (stranger, "unknown"),
+        (flipped(4), "unknown"),
+        (flipped(67), "wrong secret"),
+        (flipped(30), "wrong secret"),
+        // A token of one kind is none of the other.
+        (format!("agm_{encoded}"), "wrong secret"),
+        (format!("{prefix}{}", &other[4..]), "wrong secret"),
+        // The id of one, the secret of another.
+        (format!("{}{}", &text[..26], &other[26..]), "wrong secret"),
+    ];
+    for (case, reason) in cases {
+        let refused = bench.find(&case).expect_err(reason);
+        assert_eq!(refused.to_string(), reason, "{case:.80}");
+    }
+    assert!(bench.find(&text).is_ok() && bench.find(&other).is_ok());
+}
+
+#[test]
+fn a_token_ends_with_its_time() {
+    let bench = bench();
+    let text = bench.mint(NewToken { ttl: Some(HOUR), ..widget("a") }).text;
+    let lasting = bench.mint(widget("a")).text;
+    bench.clock.advance(HOUR - Duration::from_millis(1));
+    assert!(bench.find(text.expose()).is_ok());
+    bench.clock.advance(Duration::from_millis(1));
+    assert!(matches!(bench.find(text.expose()), Err(FindError::Expired)));
+    bench.clock.advance(HOUR * 24 * 365 * 100);
+    assert!(bench.find(lasting.expose()).is_ok());
+}
+
+#[test]
+fn what_is_revoked_is_refused_at_once_and_stays_so() {
+    let bench = bench();
+    let minted = bench.mint(widget("a"));
+    let other = bench.mint(widget("a"));
+    let id = minted.token.id.as_str();
+    let revoke = |id: &str, company| now(bench.tokens.revoke(id, company)).expect("the store works");
+    assert!(!revoke(id, Some("d")), "another company's is as absent as none");
+    for absent in ["", "x", minted.text.expose(), &agent_core::new_id()] {
+        assert!(!revoke(absent, None), "{absent}");
+    }
+    assert!(bench.find(minted.text.expose()).is_ok());
+    assert!(revoke(id, Some("c")));
+    let revoked_at = bench.clock.now();
+    assert!(matches!(bench.find(minted.text.expose()), Err(FindError::Revoked)));
+    bench.clock.advance(HOUR);
+    assert!(revoke(id, None), "once more is as good as once");
+    let listed = now(bench.tokens.list("c", "a", &List::default())).expect("a list").records;
+    let times: Vec<_> = listed.iter().map(|record| record.value.revoked_at).collect();
+    assert_eq!(times, [Some(revoked_at), None]);
+    assert!(bench.find(other.text.expose()).is_ok());
+}
+
+#[test]
+fn an_agents_tokens_are_listed_by_age() {
+    let bench = bench();
+    let ids: Vec<String> = [widget("a"), mcp("a"), widget("a")].map(|new| bench.mint(new).token.id).into();
+    bench.mint(widget("b"));
+    let page = |company: &str, agent: &str, list: &List| {
+        let page = now(bench.tokens.list(company, agent, list)).expect("a page");
+        let ids: Vec<String> = page.records.iter().map(|record| record.value.id.clone()).collect();
+        (ids, page.next_cursor)
+    };
+    assert_eq!(page("c", "a", &List::default()), (ids.clone(), None));
+    let (first, cursor) = page("c", "a", &List { limit: Some(2), ..List::default() });
+    assert_eq!(first, ids[..2]);
+    assert_eq!(page("c", "a", &List { cursor, ..List::default() }), (ids[2..].to_vec(), None));
+    for (company, agent) in [("d", "a"), ("c", "none")] {
+        assert_eq!(page(company, agent, &List::default()), (vec![], None));
+    }
+}
+
+#[test]
+fn a_token_that_could_not_be_is_not_made() {
+    let bench = bench();
+    let long = "x".repeat(301);
+    let origins = |origins: Vec<String>| {
+        NewToken::new("c", "a", Grant::Widget(WidgetGrant { origins, ..WidgetGrant::default() }))
+    };
+    let with = |change: fn(&mut McpGrant)| {
+        let mut grant = McpGrant { user_id: "ada".into(), ..McpGrant::default() };
+        change(&mut grant);
+        NewToken::new("c", "a", Grant::Mcp(grant))
+    };
+    let century = Duration::from_secs(100 * 365 * 24 * 3600);
+    for (new, fault) in [
+        (NewToken::new("", "a", widget("a").grant), "companyId is empty"),
+        (widget(" "), "agentId is empty"),
+        (widget(&long), "agentId has more than 128 bytes"),
+        (widget("a\nb"), "agentId has a control character"),
+        (NewToken { label: Some(long.clone()), ..widget("a") }, "label has more than 200 bytes"),
+        (NewToken { label: Some(String::new()), ..widget("a") }, "label is empty"),
+        (NewToken { ttl: Some(Duration::ZERO), ..widget("a") }, "ttl is no time at all"),
+        (NewToken { ttl: Some(Duration::MAX), ..widget("a") }, "ttl ends too late"),
+        (NewToken { ttl: Some(century * 100), ..widget("a") }, "ttl ends too late"),
+        (origins(vec![long]), "origins has more than 300 bytes"),
+        (origins(vec!["https://a.example".into(); 101]), "origins has more than 100 elements"),
+        (with(|grant| grant.user_id.clear()), "userId is empty"),
+        (with(|grant| grant.todo_list_id = Some(String::new())), "todoListId is empty"),
+        (with(|grant| grant.tools = Some(vec!["x".into(); 501])), "tools has more than 500 elements"),
+    ] {
+        let refused = now(bench.tokens.mint(new)).expect_err(fault);
+        assert_eq!(refused.to_string(), fault);
+    }
+    assert_eq!(bench.stored(), "");
+    bench.mint(NewToken { ttl: Some(century), ..widget("a") });
+}
+
+#[test]
+fn a_runs_token_dies_with_the_run_and_leaves_nothing() {
+    let bench = bench();
+    let run = |ttl| bench.tokens.mint_run(NewToken { ttl, ..mcp("a") });
+    assert!(run(None).is_err(), "it could live for ever");
+    let token = run(Some(HOUR)).expect("minted");
+    let text = token.text().expose().to_owned();
+    assert!(!format!("{token:?}").contains(&text[26..]));
+    assert_eq!(bench.find(&text).expect("found").grant, mcp("a").grant);
+    let mut wrong = text.clone();
+    wrong.replace_range(67.., if text.ends_with('A') { "B" } else { "A" });
+    assert!(matches!(bench.find(&wrong), Err(FindError::WrongSecret)));
+    drop(token);
+    assert!(matches!(bench.find(&text), Err(FindError::Unknown)));
+
+    let outliving = run(Some(HOUR)).expect("minted");
+    let text = outliving.text().expose().to_owned();
+    outliving.keep_until_expiry();
+    bench.clock.advance(HOUR - Duration::from_millis(1));
+    assert!(bench.find(&text).is_ok());
+    bench.clock.advance(Duration::from_millis(1));
+    assert!(matches!(bench.find(&text), Err(FindError::Expired)));
+    assert_eq!(bench.stored(), "", "no run costs a write");
+}
+
+#[test]
+fn calls_are_reported_to_the_run_that_the_token_is_of() {
+    let bench = bench();
+    let run = || bench.tokens.mint_run(NewToken { ttl: Some(HOUR), ..mcp("a") }).expect("minted");
+    let id = |token: &RunToken| bench.find(token.text().expose()).expect("found").id;
+    let (one, other, silent) = (run(), run(), run());
+    let (calls, others) = (one.report_calls(), other.report_calls());
+    let reports = |token| bench.tokens.call_reports(&id(token));
+    reports(&one).expect("it wants to know").begin("readTodos", || "{}".to_owned()).end(Default::default);
+    let read = async |calls| {
+        let run = RunIds { thread_id: "t".into(), run_id: "r".into() };
+        let events: Vec<Event> =
+            EventStream::new(run, stream::empty()).with_calls(Some(calls)).collect().await;
+        events.iter().filter(|event| event.name().starts_with("TOOL_CALL")).count()
+    };
+    assert_eq!(read(calls).now_or_never(), Some(4));
+    assert_eq!(read(others).now_or_never(), Some(0));
+    assert_eq!(reports(&silent), None, "its backend tells of its calls itself");
+    let id = id(&one);
+    drop(one);
+    assert_eq!(bench.tokens.call_reports(&id), None);
+    assert_eq!(bench.tokens.call_reports("no token's"), None);
+}
+
+#[test]
+fn runs_have_tokens_up_to_a_limit_and_what_is_over_makes_room() {
+    let clock = ManualClock::new();
+    let runs = RunTokens::new(Arc::new(clock.clone()), 2);
+    let mint = || runs.mint(NewToken { ttl: Some(HOUR), ..mcp("a") });
+    let first = mint().expect("there is room");
+    mint().expect("there is room").keep_until_expiry();
+    assert!(matches!(mint(), Err(MintError::Full)));
+    drop(first);
+    let held = mint().expect("one has gone");
+    assert!(matches!(mint(), Err(MintError::Full)));
+    clock.advance(HOUR);
+    mint().expect("two are over");
+    drop(held);
+}
+
+#[test]
+fn a_day_has_so_many_runs() {
+    let bench = bench();
+    let cap = NonZeroU32::new(2).expect("not zero");
+    let count = |token: &str| now(bench.tokens.count_run(token, cap));
+    bench.clock.advance(HOUR * 10);
+    for token in ["t", "t", "u"] {
+        count(token).expect("within the cap");
+    }
+    for _ in 0..3 {
+        let refused = count("t").expect_err("the cap is reached");
+        assert!(
+            matches!(refused, CapError::Spent { retry_after } if retry_after == HOUR * 14),
+            "{refused:?}"
+        );
+    }
+    count("u").expect("another token's cap");
+    bench.clock.advance(HOUR * 14);
+    count("t").expect("a new day");
+    count("t").expect("a new day");
+    count("t").expect_err("the cap is reached");
+    assert_eq!(bench.stored().lines().count(), 2, "a token has one count");
+}

@@ -1,0 +1,165 @@
+//! What all built-in tools have in common: a tool is a name, a description, hints, and an async function
+//! from arguments to a result.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+use super::{Reach, schema};
+use crate::records::{Records, StoreError};
+use crate::roles::RoleStore;
+use agent_core::allowed_tools::allowed;
+use agent_core::clock::{Clock, SystemClock};
+use agent_core::role::RoleBlock;
+use agent_core::tool::{
+    Caller, ExecutionContext, Progress, Tool, ToolAnnotations, ToolError, ToolOutput, ToolSpec,
+};
+
+/// It leaves what was there, and what it does happens with every call.
+pub(super) const ADDS: ToolAnnotations = ToolAnnotations {
+    read_only_hint: false,
+    destructive_hint: false,
+    idempotent_hint: false,
+    open_world_hint: false,
+};
+/// It changes nothing.
+pub(super) const READS: ToolAnnotations =
+    ToolAnnotations { read_only_hint: true, idempotent_hint: true, ..ADDS };
+/// What was there is gone, and a second call changes nothing more.
+pub(super) const REPLACES: ToolAnnotations =
+    ToolAnnotations { destructive_hint: true, idempotent_hint: true, ..ADDS };
+/// It does something elsewhere, with every call.
+pub(super) const REACHES_OUT: ToolAnnotations = ToolAnnotations { open_world_hint: true, ..ADDS };
+
+/// What the tools work on.
+pub(super) struct Stores {
+    pub(super) records: Arc<dyn Records>,
+    roles: Arc<dyn RoleStore>,
+    clock: Arc<dyn Clock>,
+    pub(super) reach: Reach,
+}
+
+impl Stores {
+    pub(super) fn new(records: Arc<dyn Records>, roles: Arc<dyn RoleStore>, reach: Reach) -> Self {
+        Self { records, roles, clock: Arc::new(SystemClock), reach }
+    }
+
+    #[cfg(test)]
+    pub(super) fn with_clock(self, clock: impl Clock) -> Self {
+        Self { clock: Arc::new(clock), ..self }
+    }
+
+    pub(super) fn now(&self) -> Timestamp {
+        Timestamp::try_from(self.clock.now()).unwrap_or_default()
+    }
+
+    /// The role of the agent that works.
+    pub(super) async fn role(&self, context: &ExecutionContext) -> Result<Arc<RoleBlock>, ToolError> {
+        let role = match self.roles.role(&context.company_id, &context.agent_id).await {
+            // What cannot be an identifier is nobody's.
+            Err(StoreError::Invalid(_)) => None,
+            role => role?,
+        };
+        role.ok_or_else(|| ToolError::Unavailable("this agent has no role".to_owned()))
+    }
+
+    /// Whether the role's operator has named the tool for visitors. Registries see to it too; but what is
+    /// the company's must not be a stranger's because one of them was forgotten.
+    async fn visitors_may(&self, context: &ExecutionContext, name: &str) -> Result<bool, ToolError> {
+        let role = self.role(context).await;
+        Ok(role.is_ok_and(|role| allowed(&role, Caller::Widget, None).contains(name)))
+    }
+}
+
+/// An async function over the stores, from a tool's arguments to its result. A trait of its own, since the
+/// bounds of a closure cannot say that the future may borrow from the call and move between threads.
+pub(super) trait Work<'a, A, O>: Send + Sync {
+    type Future: Future<Output = Result<O, ToolError>> + Send + 'a;
+
+    fn start(&self, stores: &'a Stores, context: &'a ExecutionContext, arguments: A) -> Self::Future;
+}
+
+impl<'a, A, O, F, R> Work<'a, A, O> for F
+where
+    F: Fn(&'a Stores, &'a ExecutionContext, A) -> R + Send + Sync,
+    R: Future<Output = Result<O, ToolError>> + Send + 'a,
+{
+    type Future = R;
+
+    fn start(&self, stores: &'a Stores, context: &'a ExecutionContext, arguments: A) -> R {
+        self(stores, context, arguments)
+    }
+}
+
+/// Makes a tool of an async function; its schemas are those of the function's types.
+pub(super) fn tool<A, O, W>(
+    stores: &Arc<Stores>,
+    name: &str,
+    description: &str,
+    annotations: ToolAnnotations,
+    work: W,
+) -> impl Tool
+where
+    A: DeserializeOwned + JsonSchema + Send + 'static,
+    O: Serialize + JsonSchema + Send + 'static,
+    W: for<'a> Work<'a, A, O> + 'static,
+{
+    let spec = ToolSpec {
+        name: name.to_owned(),
+        description: description.to_owned(),
+        input_schema: schema::input::<A>(),
+        output_schema: Some(schema::output::<O>()),
+        annotations: Some(annotations),
+    };
+    BuiltIn { spec: Arc::new(spec), stores: stores.clone(), work, types: PhantomData::<fn(A) -> O> }
+}
+
+struct BuiltIn<A, O, W> {
+    spec: Arc<ToolSpec>,
+    stores: Arc<Stores>,
+    work: W,
+    types: PhantomData<fn(A) -> O>,
+}
+
+#[async_trait]
+impl<A, O, W> Tool for BuiltIn<A, O, W>
+where
+    A: DeserializeOwned + Send + 'static,
+    O: Serialize + Send + 'static,
+    W: for<'a> Work<'a, A, O> + 'static,
+{
+    fn spec(&self) -> Arc<ToolSpec> {
+        self.spec.clone()
+    }
+
+    async fn call(
+        &self,
+        context: &ExecutionContext,
+        given: Value,
+        _: &dyn Progress,
+    ) -> Result<ToolOutput, ToolError> {
+        let name = &self.spec.name;
+        if context.caller == Caller::Widget && !self.stores.visitors_may(context, name).await? {
+            return Err(ToolError::Unknown(name.clone()));
+        }
+        let result = self.work.start(&self.stores, context, arguments(given)?).await?;
+        ToolOutput::structured(result)
+    }
+}
+
+/// Reads a tool's arguments; a fault names the field. A caller without arguments may leave them out.
+fn arguments<T: DeserializeOwned>(arguments: Value) -> Result<T, ToolError> {
+    let arguments = match arguments {
+        Value::Object(_) => arguments,
+        Value::Null => Value::Object(Map::new()),
+        _ => return Err(ToolError::InvalidArguments("they must be a JSON object".to_owned())),
+    };
+    serde_path_to_error::deserialize(arguments)
+        .map_err(|error| ToolError::InvalidArguments(error.to_string()))
+}

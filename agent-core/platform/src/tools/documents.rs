@@ -1,0 +1,197 @@
+//! Tools over documents. The company's own people reach all of the company's; a visitor of a widget
+//! reaches those that the role names, and makes none.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::builtin::{ADDS, READS, Stores, tool};
+use super::page;
+use crate::records::MAX_PAGE;
+use crate::workspace::{self, DocumentHead, MAX_DOCUMENT_BYTES, MAX_TITLE_BYTES, WorkspaceError};
+use agent_core::tool::{Caller, ExecutionContext, LocalTools, ToolError};
+
+/// How many bytes of a document's text one call gives.
+const TEXT_PAGE_BYTES: usize = 64 * 1024;
+
+pub(super) fn add(tools: LocalTools, stores: &Arc<Stores>) -> LocalTools {
+    tools
+        .with(tool(stores, "listDocs", "Lists the documents: their ids and titles.", READS, list_docs))
+        .with(tool(
+            stores,
+            "getDoc",
+            "Reads a document. A long one comes in several pages: go on with nextCursor as cursor.",
+            READS,
+            get_doc,
+        ))
+        .with(tool(stores, "createDoc", "Makes a new document and gives its id.", ADDS, create_doc))
+        .with(tool(
+            stores,
+            "appendDoc",
+            "Adds text on a new line at the end of a document.",
+            ADDS,
+            append_doc,
+        ))
+}
+
+/// The documents that the caller reaches.
+enum Reach {
+    /// All of the company.
+    Company,
+    /// Those of these identifiers.
+    Named(Vec<String>),
+}
+
+impl Reach {
+    async fn of(stores: &Stores, context: &ExecutionContext) -> Result<Self, ToolError> {
+        if context.caller != Caller::Widget {
+            return Ok(Self::Company);
+        }
+        let role = stores.role(context).await?;
+        let content = &role.content;
+        let mut seen = HashSet::new();
+        let ids = content.document_ids.iter().chain(&content.rag_document_ids);
+        let ids = ids.filter(|id| seen.insert(*id)).cloned().collect();
+        Ok(Self::Named(ids))
+    }
+
+    /// Fails as for a document that is not there where the caller does not reach it.
+    fn check(&self, id: &str) -> Result<(), WorkspaceError> {
+        match self {
+            Self::Named(ids) if ids.iter().all(|named| named != id) => {
+                Err(WorkspaceError::NotFound { what: "document", id: id.to_owned() })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+#[derive(Deserialize, JsonSchema)]
+struct List {
+    /// How many documents to give at most; 50 where it is left out.
+    #[schemars(range(min = 1, max = MAX_PAGE))]
+    limit: Option<usize>,
+    /// The nextCursor of the page before.
+    cursor: Option<String>,
+}
+
+#[derive(Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct Documents {
+    /// The documents.
+    docs: Vec<DocumentHead>,
+    /// Where the next page begins; absent on the last one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_cursor: Option<String>,
+}
+
+async fn list_docs(stores: &Stores, context: &ExecutionContext, asked: List) -> Result<Documents, ToolError> {
+    let (records, company) = (&*stores.records, context.company_id.as_str());
+    let (docs, next_cursor) = match Reach::of(stores, context).await? {
+        Reach::Company => {
+            let list = page::list(asked.limit, asked.cursor)?;
+            let listed = workspace::document_heads(records, company, &list).await?;
+            (listed.items, listed.next_cursor)
+        }
+        Reach::Named(ids) => {
+            let (ids, next_cursor) = page::cut(ids, asked.limit, asked.cursor.as_deref())?;
+            (workspace::named_document_heads(records, company, &ids).await?, next_cursor)
+        }
+    };
+    Ok(Documents { docs, next_cursor })
+}
+
+#[derive(Deserialize, JsonSchema)]
+struct Get {
+    /// The document's id.
+    id: String,
+    /// The nextCursor of the page before.
+    cursor: Option<String>,
+}
+
+#[derive(Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct Got {
+    /// The document.
+    doc: Text,
+    /// Where the text goes on; absent at its end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_cursor: Option<String>,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct Text {
+    /// The document's id.
+    id: String,
+    /// The title.
+    title: String,
+    /// The text, or as much of it as fits on a page.
+    text: String,
+    /// The document's version.
+    version: u64,
+}
+
+async fn get_doc(stores: &Stores, context: &ExecutionContext, get: Get) -> Result<Got, ToolError> {
+    Reach::of(stores, context).await?.check(&get.id)?;
+    let found = workspace::existing_document(&*stores.records, &context.company_id, &get.id).await?;
+    let (text, version) = (found.value.text, found.version);
+    // The text may have changed since the cursor was given.
+    let begin = text.floor_char_boundary(page::place(get.cursor.as_deref())?);
+    let end = text.floor_char_boundary(begin.saturating_add(TEXT_PAGE_BYTES));
+    let next_cursor = (end < text.len()).then(|| end.to_string());
+    let text = text[begin..end].to_owned();
+    Ok(Got { doc: Text { id: found.id, title: found.value.title, text, version }, next_cursor })
+}
+
+#[derive(Deserialize, JsonSchema)]
+struct Create {
+    /// The title, in one line.
+    #[schemars(length(min = 1, max = MAX_TITLE_BYTES))]
+    title: String,
+    /// The text, in Markdown.
+    #[schemars(length(min = 1, max = MAX_DOCUMENT_BYTES))]
+    text: String,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct Changed {
+    /// The document.
+    doc: DocumentHead,
+}
+
+async fn create_doc(stores: &Stores, context: &ExecutionContext, new: Create) -> Result<Changed, ToolError> {
+    if context.caller == Caller::Widget {
+        return Err(ToolError::Unavailable("visitors cannot make documents".to_owned()));
+    }
+    let Create { title, text } = new;
+    let company = context.company_id.as_str();
+    let (made, version) = workspace::create_document(&*stores.records, company, &title, &text).await?;
+    Ok(Changed { doc: DocumentHead::new(made, version) })
+}
+
+#[derive(Deserialize, JsonSchema)]
+struct Append {
+    /// The document's id.
+    id: String,
+    /// The text to add, in Markdown.
+    #[schemars(length(min = 1, max = MAX_DOCUMENT_BYTES))]
+    text: String,
+    /// The document's version as it was read, so that nothing is done if it has changed since; left out, the
+    /// text is added in any case.
+    version: Option<u64>,
+}
+
+async fn append_doc(
+    stores: &Stores,
+    context: &ExecutionContext,
+    append: Append,
+) -> Result<Changed, ToolError> {
+    let Append { id, text, version } = append;
+    Reach::of(stores, context).await?.check(&id)?;
+    let company = context.company_id.as_str();
+    let append = workspace::append_document(&*stores.records, company, &id, &text, version);
+    let (longer, version) = append.await?;
+    Ok(Changed { doc: DocumentHead::new(longer, version) })
+}

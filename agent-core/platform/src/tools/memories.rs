@@ -1,0 +1,101 @@
+//! Tools over what the agent remembers. Memory is the owner's: visitors of a widget have none of it.
+
+use std::sync::Arc;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::builtin::{ADDS, READS, Stores, tool};
+use super::page;
+use crate::records::{MAX_PAGE, Record};
+use crate::workspace::{self, MAX_MEMORY_TEXT_BYTES, Memory};
+use agent_core::role::RoleBlock;
+use agent_core::tool::{Caller, ExecutionContext, LocalTools, ToolError};
+
+pub(super) fn add(tools: LocalTools, stores: &Arc<Stores>) -> LocalTools {
+    tools
+        .with(tool(
+            stores,
+            "remember",
+            "Writes something down that should still be known in later conversations.",
+            ADDS,
+            remember,
+        ))
+        .with(tool(
+            stores,
+            "recall",
+            "Finds what was written down earlier, by words that occur in it.",
+            READS,
+            recall,
+        ))
+}
+
+/// The role whose folder is meant, for those who have part of its memory.
+async fn role(stores: &Stores, context: &ExecutionContext) -> Result<Arc<RoleBlock>, ToolError> {
+    if context.caller == Caller::Widget {
+        return Err(ToolError::Unavailable("memory is not available to visitors".to_owned()));
+    }
+    stores.role(context).await
+}
+
+#[derive(Deserialize, JsonSchema)]
+struct Remember {
+    /// What to remember, so that it can be understood by itself.
+    #[schemars(length(min = 1, max = MAX_MEMORY_TEXT_BYTES))]
+    text: String,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct Remembered {
+    /// What was written down.
+    memory: Entry,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct Entry {
+    /// Its id.
+    id: String,
+    /// What is remembered.
+    text: String,
+}
+
+impl From<Memory> for Entry {
+    fn from(Memory { id, text, .. }: Memory) -> Self {
+        Self { id, text }
+    }
+}
+
+async fn remember(
+    stores: &Stores,
+    context: &ExecutionContext,
+    given: Remember,
+) -> Result<Remembered, ToolError> {
+    let role = role(stores, context).await?;
+    let folder = role.content.memory_folder.as_deref();
+    let write = workspace::remember(&*stores.records, &role.company_id, &role.id, folder, &given.text);
+    Ok(Remembered { memory: write.await?.into() })
+}
+
+#[derive(Deserialize, JsonSchema)]
+struct Recall {
+    /// Words to look for; left out, everything is given, the newest first.
+    query: Option<String>,
+    /// How many entries to give at most; 50 where it is left out.
+    #[schemars(range(min = 1, max = MAX_PAGE))]
+    limit: Option<usize>,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct Recalled {
+    /// The entries: those with the most of the words first, and of these the newest.
+    memories: Vec<Entry>,
+}
+
+async fn recall(stores: &Stores, context: &ExecutionContext, asked: Recall) -> Result<Recalled, ToolError> {
+    let role = role(stores, context).await?;
+    let limit = page::list(asked.limit, None)?.page_size();
+    let (folder, query) = (role.content.memory_folder.as_deref(), asked.query.as_deref().unwrap_or_default());
+    let found = workspace::recall(&*stores.records, &role.company_id, &role.id, folder, query, limit).await?;
+    let memories = found.into_iter().map(|record: Record<Memory>| record.value.into()).collect();
+    Ok(Recalled { memories })
+}

@@ -1,0 +1,179 @@
+//! Messages to people by the agent's messenger bot.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::builtin::{REACHES_OUT, Stores, tool};
+use crate::messenger::{MessengerError, is_bot_token};
+use agent_core::error::Failure;
+use agent_core::tool::{ExecutionContext, LocalTools, ToolError};
+
+/// The most characters of a message: what the API takes.
+pub(super) const MAX_MESSAGE_CHARS: usize = 4096;
+/// The most characters of a chat's name.
+const MAX_CHAT_CHARS: usize = 128;
+
+pub(super) fn add(tools: LocalTools, stores: &Arc<Stores>) -> LocalTools {
+    tools.with(tool(
+        stores,
+        "sendMessengerMessage",
+        "Sends a message to a chat of the messenger, as the agent's bot. It is there at once and cannot be taken back.",
+        REACHES_OUT,
+        send_message,
+    ))
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct Send {
+    /// The chat's id, a number, or the @name of a public one.
+    chat_id: ChatId,
+    /// What to say, at most 4096 characters.
+    #[schemars(length(min = 1, max = MAX_MESSAGE_CHARS))]
+    text: String,
+    /// How the text is marked up; left out for plain text.
+    parse_mode: Option<ParseMode>,
+    /// Whether it comes without a sound.
+    disable_notification: Option<bool>,
+}
+
+#[derive(Deserialize, Serialize, JsonSchema)]
+#[serde(untagged, expecting = "must be a whole number or a text")]
+enum ChatId {
+    Number(i64),
+    Name(#[schemars(length(min = 1, max = MAX_CHAT_CHARS))] String),
+}
+
+// A variant's comment would go into the schema.
+#[derive(Deserialize, Serialize, JsonSchema)]
+enum ParseMode {
+    #[serde(rename = "HTML")]
+    Html,
+    MarkdownV2,
+    Markdown,
+}
+
+/// The parameters of the API's `sendMessage`, by its names.
+#[derive(Serialize)]
+struct Params {
+    chat_id: ChatId,
+    text: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parse_mode: Option<ParseMode>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    disable_notification: Option<bool>,
+}
+
+#[derive(Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct Sent {
+    /// Always true: what was not sent is an error.
+    sent: bool,
+    /// The message's id in its chat, where the messenger told it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message_id: Option<i64>,
+}
+
+async fn send_message(stores: &Stores, context: &ExecutionContext, send: Send) -> Result<Sent, ToolError> {
+    let params = params(send)?;
+    let Some(messenger) = &stores.reach.messenger else { return Err(not_configured("RUNTIME_URL")) };
+    let role = stores.role(context).await?;
+    let token = role.content.messenger_token.as_ref().filter(|token| !token.expose().is_empty());
+    let Some(token) = token else {
+        return Err(ToolError::Unavailable(
+            "no message can be sent: the agent has no messengerToken".to_owned(),
+        ));
+    };
+    if !is_bot_token(token.expose()) {
+        return Err(ToolError::Unavailable(
+            "no message can be sent: the agent's messengerToken is not a bot's token".to_owned(),
+        ));
+    }
+    let result = messenger.call(token, "sendMessage", params).await.map_err(told)?;
+    Ok(Sent { sent: true, message_id: result["message_id"].as_i64() })
+}
+
+fn params(send: Send) -> Result<Value, ToolError> {
+    let Send { chat_id, text, parse_mode, disable_notification } = send;
+    let invalid = |fault: String| Err(ToolError::InvalidArguments(fault));
+    if let ChatId::Name(name) = &chat_id
+        && !(1..=MAX_CHAT_CHARS).contains(&name.chars().count())
+    {
+        return invalid(format!("chatId must have 1 to {MAX_CHAT_CHARS} characters"));
+    }
+    if text.trim().is_empty() {
+        return invalid("text must not be empty".to_owned());
+    }
+    let chars = text.chars().count();
+    if chars > MAX_MESSAGE_CHARS {
+        return invalid(format!("text has {chars} characters, and at most {MAX_MESSAGE_CHARS} are taken"));
+    }
+    let params = Params { chat_id, text, parse_mode, disable_notification };
+    serde_json::to_value(params).map_err(ToolError::internal)
+}
+
+fn not_configured(setting: &str) -> ToolError {
+    ToolError::Unavailable(format!("no message can be sent: {setting} is not configured"))
+}
+
+/// What the model is told. The API's own words are understood and not repeated: they are a stranger's, and may
+/// hold what was sent.
+fn told(error: MessengerError) -> ToolError {
+    match error {
+        MessengerError::NotConfigured(setting) => not_configured(setting),
+        MessengerError::Refused { retry_after: Some(after), .. } => patience(after),
+        MessengerError::Refused { status, description, .. } => {
+            ToolError::Unavailable(refusal(status, &description))
+        }
+        MessengerError::Failed(failure) => match failure.retry_after() {
+            Some(after) => patience(after),
+            None => lost(&failure),
+        },
+    }
+}
+
+fn patience(after: Duration) -> ToolError {
+    let seconds = after.as_secs().max(1);
+    ToolError::Unavailable(format!(
+        "the message was not sent: the messenger takes the next one in {seconds} seconds"
+    ))
+}
+
+/// An answer that did not come says nothing of what became of the message.
+fn lost(failure: &Failure) -> ToolError {
+    ToolError::Unavailable(format!("it is not known whether the message was sent: {failure}"))
+}
+
+/// What people meet, by words that the API is known to use.
+const REFUSALS: [(&str, &str); 11] = [
+    ("chat not found", "there is no such chat, or the bot is not in it"),
+    ("blocked by the user", "the person has blocked the bot"),
+    ("user is deactivated", "the person's account is closed"),
+    ("initiate conversation", "the person must write to the bot first"),
+    ("bot was kicked", "the bot was removed from the chat"),
+    ("not a member", "the bot is not in the chat"),
+    ("rights to send", "the bot may not write in this chat"),
+    ("upgraded to a supergroup", "the group has become another one, with another chat id"),
+    ("can't parse entities", "the text's markup is broken: mend it, or leave parseMode out"),
+    ("message is too long", "the text is too long"),
+    ("text is empty", "the text is empty but for its markup"),
+];
+
+fn refusal(status: u16, description: &str) -> String {
+    let known = REFUSALS.iter().find(|(theirs, _)| description.contains(theirs));
+    let why = match (known, status) {
+        (Some((_, ours)), _) => (*ours).to_owned(),
+        // An unknown token is 401, and one that cannot be any is 404.
+        (None, 401 | 404) => {
+            "the messenger does not know the bot: the agent's messengerToken is wrong".to_owned()
+        }
+        (None, 429) => "the messenger asks for patience".to_owned(),
+        (None, 500..) => format!("the messenger has failed ({status})"),
+        (None, _) => format!("the messenger refused it ({status})"),
+    };
+    format!("the message was not sent: {why}")
+}

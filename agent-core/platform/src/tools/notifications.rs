@@ -1,0 +1,133 @@
+//! Tools over what agents tell the user for whom they work.
+
+use std::sync::Arc;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::builtin::{ADDS, Stores, tool};
+use super::page;
+use crate::records::{MAX_PAGE, Record, StoreError};
+use crate::workspace::{self, MAX_NOTIFICATION_BYTES, MAX_TITLE_BYTES, local_time};
+use agent_core::tool::{ExecutionContext, LocalTools, ToolError};
+
+/// How often a page is read again because what is on it changed before it could be marked.
+const MARK_ATTEMPTS: usize = 8;
+
+pub(super) fn add(tools: LocalTools, stores: &Arc<Stores>) -> LocalTools {
+    tools
+        .with(tool(
+            stores,
+            "readNotifications",
+            "Reads what the user was notified of, the newest first, and marks it as read where that is asked.",
+            // Marking changes something, although reading does not.
+            ADDS,
+            read_notifications,
+        ))
+        .with(tool(stores, "sendNotification", "Notifies the user of something.", ADDS, send_notification))
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct Read {
+    /// Whether to leave out what has been read.
+    #[serde(default)]
+    unread_only: bool,
+    /// Whether to mark what is given as read.
+    #[serde(default)]
+    mark_read: bool,
+    /// How many notifications to give at most; 50 where it is left out.
+    #[schemars(range(min = 1, max = MAX_PAGE))]
+    limit: Option<usize>,
+    /// The nextCursor of the page before.
+    cursor: Option<String>,
+}
+
+#[derive(Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct Notifications {
+    /// The notifications, as they were before they were marked.
+    notifications: Vec<Notification>,
+    /// Where the next page begins; absent on the last one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_cursor: Option<String>,
+}
+
+#[derive(Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct Notification {
+    /// The notification's id.
+    id: String,
+    /// What it is about.
+    title: String,
+    /// What there is to say about it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    text: Option<String>,
+    /// When, RFC 3339 in UTC.
+    at: String,
+    /// The same in the user's time zone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    local_time: Option<String>,
+    /// Whether it has been read.
+    read: bool,
+}
+
+impl Notification {
+    fn new(notification: workspace::Notification, context: &ExecutionContext) -> Self {
+        let workspace::Notification { id, title, text, at, read, .. } = notification;
+        let zone = context.timezone.as_deref();
+        let local_time = zone.and_then(|zone| local_time(at.parse().ok()?, zone));
+        Self { id, title, text, at, local_time, read }
+    }
+}
+
+async fn read_notifications(
+    stores: &Stores,
+    context: &ExecutionContext,
+    read: Read,
+) -> Result<Notifications, ToolError> {
+    let records = &*stores.records;
+    let list = page::list(read.limit, read.cursor)?;
+    let mut attempt = 1;
+    loop {
+        let found = workspace::notifications(records, context, read.unread_only, list.clone()).await?;
+        if read.mark_read {
+            match workspace::mark_read(records, context, &found.items).await {
+                Err(StoreError::Conflict { .. }) if attempt < MARK_ATTEMPTS => {
+                    attempt += 1;
+                    continue;
+                }
+                marked => marked?,
+            }
+        }
+        let shown = |record: Record<_>| Notification::new(record.value, context);
+        let notifications = found.items.into_iter().map(shown).collect();
+        return Ok(Notifications { notifications, next_cursor: found.next_cursor });
+    }
+}
+
+#[derive(Deserialize, JsonSchema)]
+struct Send {
+    /// What it is about, in one line.
+    #[schemars(length(min = 1, max = MAX_TITLE_BYTES))]
+    title: String,
+    /// What there is to say about it.
+    #[schemars(length(min = 1, max = MAX_NOTIFICATION_BYTES))]
+    text: Option<String>,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct Sent {
+    /// The notification.
+    notification: Notification,
+}
+
+async fn send_notification(
+    stores: &Stores,
+    context: &ExecutionContext,
+    send: Send,
+) -> Result<Sent, ToolError> {
+    let (records, text) = (&*stores.records, send.text.as_deref());
+    let sent = workspace::send_notification(records, context, &send.title, text, stores.now()).await?;
+    Ok(Sent { notification: Notification::new(sent, context) })
+}

@@ -1,0 +1,107 @@
+//! Tools over the plan of the todo list that the conversation is about.
+
+use std::sync::Arc;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::builtin::{READS, REPLACES, Stores, tool};
+use crate::workspace::{self, MAX_PLAN_BYTES, MAX_TITLE_BYTES};
+use agent_core::tool::{ExecutionContext, LocalTools, ToolError};
+
+pub(super) fn add(tools: LocalTools, stores: &Arc<Stores>) -> LocalTools {
+    tools
+        .with(tool(
+            stores,
+            "readPlan",
+            "Reads the plan that goes with the user's todo list; null where there is none yet.",
+            READS,
+            read_plan,
+        ))
+        .with(tool(
+            stores,
+            "updatePlan",
+            "Writes the plan that goes with the user's todo list, in place of its text so far.",
+            REPLACES,
+            update_plan,
+        ))
+}
+
+#[derive(Deserialize, JsonSchema)]
+struct Read {}
+
+#[derive(Serialize, JsonSchema)]
+struct Found {
+    /// The plan, or null.
+    plan: Option<Plan>,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct Plan {
+    /// The plan's id.
+    id: String,
+    /// The title.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    title: Option<String>,
+    /// The text.
+    text: String,
+    /// What else the plan says.
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    details: Map<String, Value>,
+    /// The plan's version.
+    version: u64,
+}
+
+async fn read_plan(stores: &Stores, context: &ExecutionContext, _: Read) -> Result<Found, ToolError> {
+    let found = workspace::plan(&*stores.records, context).await?;
+    let plan = found.map(|workspace::Plan { id, title, text, details, version }| Plan {
+        id,
+        title,
+        text,
+        details,
+        version,
+    });
+    Ok(Found { plan })
+}
+
+#[derive(Deserialize, JsonSchema)]
+struct Update {
+    /// The whole text, in Markdown.
+    #[schemars(length(min = 1, max = MAX_PLAN_BYTES))]
+    text: String,
+    /// The title, in one line; left out, it stays.
+    #[schemars(length(min = 1, max = MAX_TITLE_BYTES))]
+    title: Option<String>,
+    /// The plan's version as it was read, so that nothing is done if it has changed since; left out, the plan
+    /// is written in any case.
+    version: Option<u64>,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct Updated {
+    /// The plan.
+    plan: Head,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct Head {
+    /// The plan's id.
+    id: String,
+    /// The title.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    title: Option<String>,
+    /// The plan's version now.
+    version: u64,
+}
+
+async fn update_plan(
+    stores: &Stores,
+    context: &ExecutionContext,
+    update: Update,
+) -> Result<Updated, ToolError> {
+    let Update { text, title, version } = update;
+    let write = workspace::update_plan(&*stores.records, context, title.as_deref(), &text, version);
+    let workspace::Plan { id, title, version, .. } = write.await?;
+    Ok(Updated { plan: Head { id, title, version } })
+}

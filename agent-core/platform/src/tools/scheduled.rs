@@ -1,0 +1,241 @@
+//! Tools that have other tools run later.
+
+use std::sync::Arc;
+
+use futures_util::future::try_join_all;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::builtin::{ADDS, REPLACES, Stores, tool};
+use crate::pulse::{JobRequest, MAX_OPEN_JOBS, Pulse, PulseError, Scheduled, owner};
+use crate::workspace::utc_time;
+use agent_core::allowed_tools::allowed_in_run;
+use agent_core::job::{JobFilter, JobKind, JobPayload, JobState, Scope};
+use agent_core::role::RoleBlock;
+use agent_core::schedule::ScheduleSpec;
+use agent_core::tool::{Caller, ExecutionContext, LocalTools, ToolError};
+
+const SCHEDULE: &str = "scheduleTool";
+const CANCEL: &str = "cancelScheduledTool";
+
+pub(super) fn add(tools: LocalTools, stores: &Arc<Stores>) -> LocalTools {
+    tools
+        .with(tool(
+            stores,
+            SCHEDULE,
+            "Has one of your tools called later for the user: once, by a delay or a time, or repeatedly, by an \
+             interval or a cron expression. Gives the job's id.",
+            ADDS,
+            schedule_tool,
+        ))
+        .with(tool(
+            stores,
+            CANCEL,
+            "Cancels a job that scheduleTool has made, by its id, or all of them that call one tool.",
+            REPLACES,
+            cancel_scheduled_tool,
+        ))
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct Schedule {
+    /// The name of the tool that is to be called.
+    #[schemars(length(min = 1, max = 128))]
+    tool: String,
+    /// What the tool is called with, an object as its own definition says.
+    #[schemars(with = "Option<std::collections::BTreeMap<String, Value>>")]
+    arguments: Option<Map<String, Value>>,
+    /// Once, so many milliseconds from now.
+    delay_ms: Option<u64>,
+    /// Once, at an RFC 3339 time; one without an offset is meant in the time zone.
+    execute_at: Option<String>,
+    /// Repeatedly, so many milliseconds apart; at least 1000.
+    every_ms: Option<u64>,
+    /// Repeatedly, by a cron expression such as "0 9 * * 1".
+    cron: Option<String>,
+    /// The IANA name of the time zone; the user's own where it is left out.
+    timezone: Option<String>,
+}
+
+#[derive(Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct Made {
+    /// The job's id, by which it can be cancelled.
+    job_id: String,
+    /// When the tool is called next, RFC 3339 in UTC.
+    execute_at: String,
+}
+
+async fn schedule_tool(
+    stores: &Stores,
+    context: &ExecutionContext,
+    wish: Schedule,
+) -> Result<Made, ToolError> {
+    let pulse = scheduler(stores, context)?;
+    let role = stores.role(context).await?;
+    if !may_schedule(&role, &wish.tool) || !context.grants(&wish.tool) {
+        return Err(ToolError::NotFound(format!("you have no tool named {:?} to schedule", wish.tool)));
+    }
+    let timezone = wish.timezone.or_else(|| context.timezone.clone());
+    let schedule = ScheduleSpec {
+        execute_at: wish.execute_at,
+        delay_ms: wish.delay_ms,
+        cron: wish.cron,
+        every_ms: wish.every_ms,
+        timezone: timezone.clone(),
+        dst: None,
+    };
+    schedule.resolve(stores.now()).map_err(|error| ToolError::InvalidArguments(error.to_string()))?;
+    let payload = JobPayload {
+        kind: JobKind::Tool,
+        user_id: context.user_id.clone(),
+        company_id: context.company_id.clone(),
+        agent_id: context.agent_id.clone(),
+        tool_id: Some(wish.tool),
+        assignment_id: None,
+        arguments: wish.arguments,
+        message: None,
+        todo_list_id: context.todo_list_id.clone(),
+        timezone,
+    };
+    payload.validate().map_err(|error| ToolError::InvalidArguments(error.to_string()))?;
+    check_room(pulse, &whose(context)).await?;
+    let Scheduled { job_id, execute_at } = pulse.schedule_job(&JobRequest::new(payload, schedule)).await?;
+    Ok(Made { job_id, execute_at: utc_time(execute_at) })
+}
+
+/// The scheduler, for whoever may have anything run later. A visitor is gone by then.
+fn scheduler<'a>(stores: &'a Stores, context: &ExecutionContext) -> Result<&'a dyn Pulse, ToolError> {
+    if context.caller == Caller::Widget {
+        return Err(ToolError::Unavailable("visitors cannot have tools called later".to_owned()));
+    }
+    Ok(stores.reach.pulse.as_deref().ok_or(PulseError::NotConfigured)?)
+}
+
+/// Whether the agent may use the tool when the system calls it. Scheduling itself is not among it, or a job
+/// could make more jobs whenever it runs.
+fn may_schedule(role: &RoleBlock, name: &str) -> bool {
+    name != SCHEDULE && name != CANCEL && allowed_in_run(role, Caller::Proactive).contains(name)
+}
+
+fn whose(context: &ExecutionContext) -> Scope {
+    owner(&context.company_id, &context.user_id)
+}
+
+/// Of calls side by side each may find room; the bound is against loops, not exact.
+async fn check_room(pulse: &dyn Pulse, scope: &Scope) -> Result<(), ToolError> {
+    let open = JobState::ALL.into_iter().filter(|state| !state.is_final());
+    let counts = open.map(|state| async move {
+        let filter = JobFilter { scope: scope.clone(), state: Some(state), ..JobFilter::default() };
+        Ok::<_, PulseError>(pulse.get_jobs(&filter, None, MAX_OPEN_JOBS).await?.jobs.len())
+    });
+    if try_join_all(counts).await?.into_iter().sum::<usize>() < MAX_OPEN_JOBS {
+        return Ok(());
+    }
+    Err(ToolError::Unavailable(format!(
+        "the user has {MAX_OPEN_JOBS} jobs already, which is the most: cancel one first"
+    )))
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct Cancel {
+    /// The job's id.
+    job_id: Option<String>,
+    /// The name of the tool whose jobs are all cancelled, in place of one job's id.
+    tool: Option<String>,
+}
+
+#[derive(Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct Cancelled {
+    /// How many jobs were cancelled.
+    cancelled: u64,
+    /// How many of them run at this moment and could not be stopped.
+    running: u64,
+}
+
+async fn cancel_scheduled_tool(
+    stores: &Stores,
+    context: &ExecutionContext,
+    wish: Cancel,
+) -> Result<Cancelled, ToolError> {
+    let pulse = scheduler(stores, context)?;
+    let ids = match (wish.job_id, wish.tool) {
+        (Some(id), None) => {
+            let found = pulse.get_job(&whose(context), &id).await;
+            let found = found.map(|job| is_own(&job.payload, context)).or_else(absent)?;
+            if !found {
+                return Err(ToolError::NotFound(format!("there is no job {id:?}")));
+            }
+            vec![id]
+        }
+        (None, Some(tool)) => jobs_of(pulse, context, tool).await?,
+        _ => {
+            let fault = "exactly one of jobId and tool must be given".to_owned();
+            return Err(ToolError::InvalidArguments(fault));
+        }
+    };
+    let mut result = Cancelled { cancelled: 0, running: 0 };
+    for id in ids {
+        match pulse.cancel_job(&whose(context), &id).await {
+            Ok(cancelled) => {
+                result.cancelled += 1;
+                result.running += u64::from(cancelled.delivering);
+            }
+            Err(PulseError::NotFound) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(result)
+}
+
+fn absent(error: PulseError) -> Result<bool, ToolError> {
+    match error {
+        PulseError::NotFound => Ok(false),
+        error => Err(error.into()),
+    }
+}
+
+/// Whether this agent has made it for this person. What belongs to an assignment is its owner's to remove.
+fn is_own(payload: &JobPayload, context: &ExecutionContext) -> bool {
+    payload.user_id == context.user_id
+        && payload.company_id == context.company_id
+        && payload.agent_id == context.agent_id
+        && payload.assignment_id.is_none()
+}
+
+/// The jobs of the agent's own that call the tool and are not final.
+async fn jobs_of(
+    pulse: &dyn Pulse,
+    context: &ExecutionContext,
+    tool: String,
+) -> Result<Vec<String>, ToolError> {
+    let mut ids = Vec::new();
+    for state in JobState::ALL.into_iter().filter(|state| !state.is_final()) {
+        let filter = JobFilter {
+            scope: whose(context),
+            tool: Some(tool.clone()),
+            state: Some(state),
+            assignment: None,
+        };
+        let found = pulse.get_jobs(&filter, None, MAX_OPEN_JOBS).await?.jobs;
+        ids.extend(found.into_iter().filter(|job| is_own(&job.payload, context)).map(|job| job.job_id));
+    }
+    Ok(ids)
+}
+
+impl From<PulseError> for ToolError {
+    fn from(error: PulseError) -> Self {
+        match error {
+            PulseError::NotFound => Self::NotFound(error.to_string()),
+            PulseError::Invalid(_) => Self::InvalidArguments(error.to_string()),
+            PulseError::Conflict(_) => Self::Conflict(error.to_string()),
+            PulseError::NotConfigured | PulseError::Unavailable(_) | PulseError::Refused(_) => {
+                Self::Unavailable(error.to_string())
+            }
+        }
+    }
+}

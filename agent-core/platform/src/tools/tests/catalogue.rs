@@ -1,0 +1,167 @@
+//! The catalogue as a whole, and its page in the documentation.
+
+use agent_core::allowed_tools::BASE_PRESET;
+use std::fmt::Write;
+
+use expect_test::expect_file;
+
+use super::*;
+use crate::workspace;
+use agent_core::tool::ToolSpec;
+
+const BOUNDS: [(&str, usize); 15] = [
+    ("todos of a list", workspace::MAX_TODOS),
+    ("bytes of a title", workspace::MAX_TITLE_BYTES),
+    ("bytes of a document that is written by tools", workspace::MAX_DOCUMENT_BYTES),
+    ("documents that are made by a company's agents", workspace::MAX_CREATED_DOCUMENTS),
+    ("bytes of a plan", workspace::MAX_PLAN_BYTES),
+    ("bytes of a metric's name", workspace::MAX_METRIC_NAME_BYTES),
+    ("bytes of a metric's unit", workspace::MAX_METRIC_UNIT_BYTES),
+    ("figures that are recorded by an agent", workspace::MAX_RECORDED_METRICS),
+    ("bytes of a notification", workspace::MAX_NOTIFICATION_BYTES),
+    ("notifications of a person", workspace::MAX_NOTIFICATIONS),
+    ("characters of a message", crate::tools::messenger::MAX_MESSAGE_CHARS),
+    ("bytes of an entry of memory", workspace::MAX_MEMORY_TEXT_BYTES),
+    ("entries of a memory folder", workspace::MAX_MEMORIES),
+    ("jobs of a person that are not over", crate::pulse::MAX_OPEN_JOBS),
+    ("entries on a page", crate::records::MAX_PAGE),
+];
+
+/// Who may use a tool, beyond what the role allows, and what of it.
+fn who(name: &str) -> &'static str {
+    match name {
+        "readTodos" | "createTodo" | "updateTodo" | "deleteTodo" | "readPlan" | "updatePlan" => {
+            "the owner of the todo list that the conversation is about"
+        }
+        "listDocs" | "getDoc" | "appendDoc" => {
+            "the company's people, all of its documents; visitors, those in `documentIds` and `ragDocumentIds`"
+        }
+        "createDoc" => "the company's people; no visitor",
+        "readMetrics" => {
+            "the company's people, all of its figures; visitors, those that the agent has recorded"
+        }
+        "recordMetric" => "whoever the role allows it",
+        "readNotifications" | "sendNotification" => "each for themselves",
+        "remember" | "recall" => "the company's people, the agent's own memory folder; no visitor",
+        "sendMessengerMessage" => "whoever the role allows it, as the agent's own bot",
+        "scheduleTool" | "cancelScheduledTool" => {
+            "the company's people, each for themselves, and tools and jobs of this agent alone; no visitor"
+        }
+        "readEpics" | "getEpicDetails" => "whoever the role allows it; only where `tools` has the name",
+        other => panic!("say in the documentation who may use {other}"),
+    }
+}
+
+/// The fields of a schema, those in the middle of a `?` being optional.
+fn fields(schema: &Value) -> String {
+    let required =
+        |name: &String| schema["required"].as_array().is_some_and(|all| all.contains(&json!(name)));
+    let field = |(name, property): (&String, &Value)| {
+        let mark = if required(name) { "" } else { "?" };
+        format!("{name}{mark}{}", shape(property))
+    };
+    let properties = schema["properties"].as_object().expect("properties").iter().map(field);
+    let rest = (schema["additionalProperties"] == true).then(|| "…".to_owned());
+    let fields: Vec<_> = properties.chain(rest).collect();
+    format!("{{{}}}", fields.join(", "))
+}
+
+/// What is within a field, where it is an object or a list of objects.
+fn shape(property: &Value) -> String {
+    let inner = [property, &property["items"]].into_iter().find(|one| one["properties"].is_object());
+    let list = property["type"] == "array";
+    let null = property["type"].as_array().is_some_and(|types| types.contains(&json!("null")));
+    match inner.map(fields) {
+        Some(fields) if list => format!(": [{fields}]"),
+        Some(fields) if null => format!(": {fields} or null"),
+        Some(fields) => format!(": {fields}"),
+        None => String::new(),
+    }
+}
+
+fn hints(spec: &ToolSpec) -> String {
+    let hints = spec.annotations.expect("hints");
+    let names = [
+        (hints.read_only_hint, "reads only"),
+        (hints.destructive_hint, "destructive"),
+        (hints.idempotent_hint, "idempotent"),
+        (hints.open_world_hint, "reaches out of the company's data"),
+    ];
+    let names: Vec<_> = names.into_iter().filter_map(|(set, name)| set.then_some(name)).collect();
+    if names.is_empty() { "adds".to_owned() } else { names.join(", ") }
+}
+
+fn specs() -> Vec<Arc<ToolSpec>> {
+    let tools = builtin_tools(
+        Arc::new(MemoryRecords::default()),
+        Arc::new(RecordRoles::in_memory()),
+        Reach::default(),
+    );
+    ready(tools.list(&ExecutionContext::default())).expect("listed")
+}
+
+#[test]
+fn the_documentation_lists_what_there_is() {
+    let mut page = include_str!("catalogue.md").to_owned();
+    page.push_str("\n| what | at most |\n|---|---|\n");
+    for (what, limit) in BOUNDS {
+        writeln!(page, "| {what} | {limit} |").expect("a string takes it");
+    }
+    page.push_str("\n## The tools\n\n`?` marks what may be left out.\n");
+    for spec in specs() {
+        let json = |schema: &str| serde_json::from_str::<Value>(schema).expect("JSON");
+        let (input, output) =
+            (json(spec.input_schema.get()), json(spec.output_schema.as_ref().expect("one").get()));
+        let base = if BASE_PRESET.contains(&spec.name.as_str()) { "; in the base preset" } else { "" };
+        let (name, description, hints) = (&spec.name, &spec.description, hints(&spec));
+        writeln!(page, "\n### {name}\n\n{description}\n").expect("a string takes it");
+        writeln!(page, "- takes `{}`\n- gives `{}`", fields(&input), fields(&output))
+            .expect("a string takes it");
+        writeln!(page, "- hints: {hints}{base}\n- for {}", who(name)).expect("a string takes it");
+    }
+    expect_file!["../../../../../docs/tools.md"].assert_eq(&page);
+}
+
+#[test]
+fn every_definition_can_be_read_by_every_client() {
+    for spec in specs() {
+        for schema in [&spec.input_schema, spec.output_schema.as_ref().expect("an output schema")] {
+            let text = schema.get();
+            let schema: Value = serde_json::from_str(text).expect("JSON");
+            assert_eq!(schema["type"], "object", "{}", spec.name);
+            assert!(schema["properties"].is_object(), "{}", spec.name);
+            jsonschema::meta::validate(&schema).expect("a schema by the standard");
+            for noise in ["$schema", "$defs", "$ref", "uint", "\"title\":\""] {
+                assert!(!text.contains(noise), "{}: {text}", spec.name);
+            }
+        }
+        let input: Value = serde_json::from_str(spec.input_schema.get()).expect("JSON");
+        for (name, property) in input["properties"].as_object().expect("properties") {
+            assert!(property["description"].is_string(), "{}: {name} says nothing", spec.name);
+            assert!(!property["type"].is_array(), "{}: {name} is of several types", spec.name);
+        }
+    }
+}
+
+#[test]
+fn hints_are_what_the_protocol_means() {
+    let by_hint = |wanted: fn(&ToolSpec) -> bool| {
+        specs().iter().filter(|spec| wanted(spec)).map(|spec| spec.name.clone()).collect::<Vec<_>>()
+    };
+    let reading = by_hint(|spec| spec.annotations.expect("hints").read_only_hint);
+    let expected = [
+        "getDoc",
+        "getEpicDetails",
+        "listDocs",
+        "readEpics",
+        "readMetrics",
+        "readPlan",
+        "readTodos",
+        "recall",
+    ];
+    assert_eq!(reading, expected);
+    let destroying = by_hint(|spec| spec.annotations.expect("hints").destructive_hint);
+    assert_eq!(destroying, ["cancelScheduledTool", "deleteTodo", "updatePlan", "updateTodo"]);
+    assert_eq!(by_hint(|spec| spec.annotations.expect("hints").open_world_hint), ["sendMessengerMessage"]);
+    assert_eq!(specs().len(), 21);
+}

@@ -1,0 +1,249 @@
+//! Messages through the agent's bot: what reaches the API, and what the model is told.
+
+use std::sync::Mutex;
+
+use async_trait::async_trait;
+use expect_test::expect;
+
+use super::*;
+use crate::messenger::MessengerError;
+use agent_core::error::{Failure, FailureKind};
+use agent_core::secret::Secret;
+
+/// A call as the messenger saw it: the token, the method, the parameters.
+pub(super) type Call = (String, String, Value);
+
+/// What the next calls are answered with; the usual answer otherwise.
+type Answers = Vec<Result<Value, MessengerError>>;
+
+/// A messenger that keeps what it is asked and answers by script.
+#[derive(Default)]
+pub(super) struct FakeMessenger {
+    calls: Mutex<Vec<Call>>,
+    answers: Mutex<Answers>,
+}
+
+impl FakeMessenger {
+    /// The calls since the last time.
+    pub(super) fn take_calls(&self) -> Vec<Call> {
+        std::mem::take(&mut self.calls.lock().expect("unpoisoned"))
+    }
+
+    fn answers(&self, answer: Result<Value, MessengerError>) {
+        self.answers.lock().expect("unpoisoned").push(answer);
+    }
+}
+
+#[async_trait]
+impl Messenger for FakeMessenger {
+    async fn call(&self, token: &Secret, method: &str, params: Value) -> Result<Value, MessengerError> {
+        let call = (token.expose().to_owned(), method.to_owned(), params);
+        self.calls.lock().expect("unpoisoned").push(call);
+        let answer = self.answers.lock().expect("unpoisoned").pop();
+        answer.unwrap_or_else(|| Ok(json!({"message_id": 7, "date": 1, "chat": {"id": 1}})))
+    }
+}
+
+const TOKEN: &str = "123:token-canary";
+
+fn world(token: Option<&str>) -> World {
+    let mut content = json!({"tools": ["sendMessengerMessage"]});
+    if let Some(token) = token {
+        content["messengerToken"] = token.into();
+    }
+    World::new(&json!({"agents": [{"id": "a", "companyId": "c", "content": content}]}))
+}
+
+fn send(world: &World, arguments: Value) -> Result<Value, String> {
+    world.call(&ada(), "sendMessengerMessage", arguments)
+}
+
+#[test]
+fn the_schema_says_what_the_api_takes() {
+    let specs = ready(world(None).tools.list(&ada())).expect("listed");
+    let spec = specs.iter().find(|spec| spec.name == "sendMessengerMessage").expect("it is there");
+    let schema: Value = serde_json::from_str(spec.input_schema.get()).expect("JSON");
+    expect![[r#"
+        {
+          "type": "object",
+          "properties": {
+            "chatId": {
+              "description": "The chat's id, a number, or the @name of a public one.",
+              "anyOf": [
+                {
+                  "type": "integer"
+                },
+                {
+                  "type": "string",
+                  "minLength": 1,
+                  "maxLength": 128
+                }
+              ]
+            },
+            "text": {
+              "description": "What to say, at most 4096 characters.",
+              "type": "string",
+              "minLength": 1,
+              "maxLength": 4096
+            },
+            "parseMode": {
+              "description": "How the text is marked up; left out for plain text.",
+              "type": "string",
+              "enum": [
+                "HTML",
+                "MarkdownV2",
+                "Markdown"
+              ]
+            },
+            "disableNotification": {
+              "description": "Whether it comes without a sound.",
+              "type": "boolean"
+            }
+          },
+          "required": [
+            "chatId",
+            "text"
+          ]
+        }"#]]
+    .assert_eq(&format!("{schema:#}"));
+}
+
+#[test]
+fn a_message_goes_out_under_the_names_of_the_api() {
+    let world = world(Some(TOKEN));
+    let longest = "ü".repeat(4096);
+    for (arguments, params) in [
+        (
+            json!({"chatId": -100_123_456_789_i64, "text": "hi"}),
+            json!({"chat_id": -100_123_456_789_i64, "text": "hi"}),
+        ),
+        (json!({"chatId": "@garden", "text": longest}), json!({"chat_id": "@garden", "text": longest})),
+        (
+            json!({"chatId": "5", "text": " *hi* ", "parseMode": "MarkdownV2", "disableNotification": true}),
+            json!({"chat_id": "5", "text": " *hi* ", "parse_mode": "MarkdownV2", "disable_notification": true}),
+        ),
+        (
+            json!({"chatId": 5, "text": "<b>hi</b>", "parseMode": "HTML", "disableNotification": false,
+                "token": "1:other", "messengerToken": "1:other", "method": "logOut", "chat_id": 6}),
+            json!({"chat_id": 5, "text": "<b>hi</b>", "parse_mode": "HTML", "disable_notification": false}),
+        ),
+    ] {
+        assert_eq!(send(&world, arguments.clone()), Ok(json!({"sent": true, "messageId": 7})), "{arguments}");
+        assert_eq!(world.messenger.take_calls(), [(TOKEN.to_owned(), "sendMessage".to_owned(), params)]);
+    }
+    // Some methods answer `true`.
+    for result in [json!(true), json!({}), json!({"message_id": "7"}), Value::Null] {
+        world.messenger.answers(Ok(result));
+        assert_eq!(send(&world, json!({"chatId": 5, "text": "hi"})), Ok(json!({"sent": true})));
+    }
+}
+
+#[test]
+fn what_cannot_be_sent_is_not_sent() {
+    let world = world(Some(TOKEN));
+    for (arguments, told) in [
+        (json!({}), "missing field `chatId`"),
+        (json!({"chatId": 5}), "missing field `text`"),
+        (json!({"chatId": 5, "text": ""}), "text must not be empty"),
+        (json!({"chatId": 5, "text": " \n "}), "text must not be empty"),
+        (
+            json!({"chatId": 5, "text": "x".repeat(4097)}),
+            "text has 4097 characters, and at most 4096 are taken",
+        ),
+        (json!({"chatId": 5, "text": 5}), "text: invalid type: integer `5`, expected a string"),
+        (json!({"chatId": "", "text": "hi"}), "chatId must have 1 to 128 characters"),
+        (json!({"chatId": "x".repeat(129), "text": "hi"}), "chatId must have 1 to 128 characters"),
+        (json!({"chatId": 1.5, "text": "hi"}), "chatId: must be a whole number or a text"),
+        (json!({"chatId": [5], "text": "hi"}), "chatId: must be a whole number or a text"),
+        (json!({"chatId": null, "text": "hi"}), "chatId: must be a whole number or a text"),
+        (json!({"chatId": u64::MAX, "text": "hi"}), "chatId: must be a whole number or a text"),
+        (
+            json!({"chatId": 5, "text": "hi", "parseMode": "html"}),
+            "parseMode: unknown variant `html`, expected one of `HTML`, `MarkdownV2`, `Markdown`",
+        ),
+        (
+            json!({"chatId": 5, "text": "hi", "disableNotification": "yes"}),
+            "disableNotification: invalid type: string \"yes\", expected a boolean",
+        ),
+    ] {
+        assert_eq!(send(&world, arguments.clone()), Err(format!("invalid arguments: {told}")), "{arguments}");
+    }
+    assert_eq!(world.messenger.take_calls(), []);
+}
+
+#[test]
+fn a_bot_that_is_not_set_up_is_said_to_be_so() {
+    let good = json!({"chatId": 5, "text": "hi"});
+    let no_token = "no message can be sent: the agent has no messengerToken";
+    let bad_token = "no message can be sent: the agent's messengerToken is not a bot's token";
+    for (token, told) in [
+        (None, no_token),
+        (Some(""), no_token),
+        (Some(" "), bad_token),
+        (Some("token-canary/../x"), bad_token),
+        (Some("token-canary\n"), bad_token),
+    ] {
+        let world = world(token);
+        assert_eq!(send(&world, good.clone()), Err(told.to_owned()), "{token:?}");
+        assert_eq!(world.messenger.take_calls(), []);
+    }
+    let records = Arc::new(MemoryRecords::default());
+    let tools = builtin_tools(records, Arc::new(RecordRoles::in_memory()), Reach::default());
+    let told =
+        ready(tools.call(&ada(), "sendMessengerMessage", good, &NoProgress)).expect_err("no messenger");
+    assert_eq!(told.to_string(), "no message can be sent: RUNTIME_URL is not configured");
+}
+
+#[test]
+fn what_went_wrong_is_told_in_our_words() {
+    let world = world(Some(TOKEN));
+    let refused = |status, description: &str, after: Option<u64>| MessengerError::Refused {
+        status,
+        description: format!("{description} upstream-canary {TOKEN}"),
+        retry_after: after.map(Duration::from_secs),
+    };
+    let failed = |kind, words: &'static str| Failure::new(kind, words).with_source("source-canary");
+    let patient = failed(FailureKind::RateLimited, "x").with_retry_after(Duration::from_secs(9));
+    let not_sent = "the message was not sent: ";
+    let unknown = "it is not known whether the message was sent: ";
+    for (error, told) in [
+        (
+            MessengerError::NotConfigured("MESSENGER_API_URL"),
+            "no message can be sent: MESSENGER_API_URL is not configured".into(),
+        ),
+        (
+            refused(429, "Too Many Requests: retry after 30", Some(30)),
+            format!("{not_sent}the messenger takes the next one in 30 seconds"),
+        ),
+        (refused(429, "Too Many Requests", None), format!("{not_sent}the messenger asks for patience")),
+        (
+            refused(400, "Bad Request: chat not found", None),
+            format!("{not_sent}there is no such chat, or the bot is not in it"),
+        ),
+        (
+            refused(403, "Forbidden: bot was blocked by the user", None),
+            format!("{not_sent}the person has blocked the bot"),
+        ),
+        (
+            refused(400, "Bad Request: can't parse entities: Unclosed", None),
+            format!("{not_sent}the text's markup is broken: mend it, or leave parseMode out"),
+        ),
+        (
+            refused(400, "Bad Request: something new", None),
+            format!("{not_sent}the messenger refused it (400)"),
+        ),
+        (
+            refused(401, "Unauthorized", None),
+            format!("{not_sent}the messenger does not know the bot: the agent's messengerToken is wrong"),
+        ),
+        (refused(500, "Internal Server Error", None), format!("{not_sent}the messenger has failed (500)")),
+        (patient.into(), format!("{not_sent}the messenger takes the next one in 9 seconds")),
+        (failed(FailureKind::Timeout, "nothing came").into(), format!("{unknown}nothing came")),
+    ] {
+        world.messenger.answers(Err(error));
+        let result = send(&world, json!({"chatId": 5, "text": "hi"}));
+        assert_eq!(result.as_ref().err(), Some(&told));
+        assert!(!told.contains("canary"), "{told}");
+        assert_eq!(world.messenger.take_calls().len(), 1, "it is never sent again");
+    }
+}

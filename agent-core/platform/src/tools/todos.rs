@@ -1,0 +1,126 @@
+//! Tools over the todo list that the conversation is about.
+
+use std::sync::Arc;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::builtin::{ADDS, READS, REPLACES, Stores, tool};
+use crate::workspace::{self, MAX_TITLE_BYTES, Todo, TodoChange};
+use agent_core::tool::{ExecutionContext, LocalTools, ToolError};
+
+pub(super) fn add(tools: LocalTools, stores: &Arc<Stores>) -> LocalTools {
+    tools
+        .with(tool(
+            stores,
+            "readTodos",
+            "Reads the user's todo list: every todo with its id, its title and whether it is done.",
+            READS,
+            read_todos,
+        ))
+        .with(tool(
+            stores,
+            "createTodo",
+            "Adds a todo at the end of the user's todo list and gives it back with its id.",
+            ADDS,
+            create_todo,
+        ))
+        .with(tool(
+            stores,
+            "updateTodo",
+            "Changes the title of a todo of the user's list, or whether it is done. What is left out stays.",
+            REPLACES,
+            update_todo,
+        ))
+        .with(tool(stores, "deleteTodo", "Removes a todo from the user's list.", REPLACES, delete_todo))
+}
+
+/// A list has a bounded number of todos and is given whole: a small model that has no argument to fill in
+/// fills in none wrongly.
+#[derive(Deserialize, JsonSchema)]
+struct Read {}
+
+#[derive(Serialize, JsonSchema)]
+struct Todos {
+    /// The todos, oldest first.
+    todos: Vec<Todo>,
+    /// The version of the list.
+    version: u64,
+}
+
+async fn read_todos(stores: &Stores, context: &ExecutionContext, _: Read) -> Result<Todos, ToolError> {
+    let list = workspace::todo_list_record(&*stores.records, context).await?;
+    Ok(Todos { todos: list.value.todos, version: list.version })
+}
+
+#[derive(Deserialize, JsonSchema)]
+struct Create {
+    /// What is to be done, in one line.
+    #[schemars(length(min = 1, max = MAX_TITLE_BYTES))]
+    title: String,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct Changed {
+    /// The todo.
+    todo: Todo,
+    /// The version of the list now.
+    version: u64,
+}
+
+async fn create_todo(stores: &Stores, context: &ExecutionContext, new: Create) -> Result<Changed, ToolError> {
+    let (todo, version) = workspace::create_todo(&*stores.records, context, &new.title).await?;
+    Ok(Changed { todo, version })
+}
+
+#[derive(Deserialize, JsonSchema)]
+struct Update {
+    /// The todo's id.
+    id: String,
+    /// What is to be done, in one line.
+    #[schemars(length(min = 1, max = MAX_TITLE_BYTES))]
+    title: Option<String>,
+    /// Whether it is done.
+    done: Option<bool>,
+    /// The list's version as it was read, so that nothing is done if the list has changed since; left out, the
+    /// todo is changed in any case.
+    version: Option<u64>,
+}
+
+async fn update_todo(
+    stores: &Stores,
+    context: &ExecutionContext,
+    update: Update,
+) -> Result<Changed, ToolError> {
+    let Update { id, title, done, version } = update;
+    let change = TodoChange { title, done };
+    let (todo, version) = workspace::update_todo(&*stores.records, context, &id, &change, version).await?;
+    Ok(Changed { todo, version })
+}
+
+#[derive(Deserialize, JsonSchema)]
+struct Delete {
+    /// The todo's id.
+    id: String,
+    /// The list's version as it was read, so that nothing is done if the list has changed since; left out, the
+    /// todo is removed in any case.
+    version: Option<u64>,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct Deleted {
+    /// The todo as it was.
+    deleted: Todo,
+    /// The version of the list now.
+    version: u64,
+}
+
+async fn delete_todo(
+    stores: &Stores,
+    context: &ExecutionContext,
+    delete: Delete,
+) -> Result<Deleted, ToolError> {
+    let Delete { id, version } = delete;
+    let (deleted, version) = workspace::delete_todo(&*stores.records, context, &id, version).await?;
+    Ok(Deleted { deleted, version })
+}

@@ -1,0 +1,201 @@
+//! The workspace: people, documents, memory and todo lists as typed functions over [`Records`],
+//! written once for every store.
+//!
+//! Each thing is a record whose value is the thing as JSON, its id and company included, in a
+//! collection of its own. The company comes from the caller's credential; another company's thing is
+//! absent. What belongs to one person (todo lists) is asked for with the whole [`ExecutionContext`],
+//! and another person's is absent as well.
+//!
+//! [`ExecutionContext`]: agent_core::tool::ExecutionContext
+
+use serde::{Deserialize, Serialize};
+
+use crate::records::{Key, Record, Records, RecordsExt, StoreError};
+
+mod documents;
+mod epics;
+mod file;
+mod memories;
+mod metrics;
+mod moment;
+mod notifications;
+mod plans;
+mod tally;
+mod text;
+mod todos;
+mod view;
+
+pub use documents::{
+    Document, DocumentHead, MAX_CREATED_DOCUMENTS, MAX_DOCUMENT_BYTES, append_document, create_document,
+    document, document_heads, documents, existing_document, named_document_heads,
+};
+pub use epics::{EpicHead, epic, epic_heads};
+pub use file::{Entry, ExportError, Fault, FileError, Imported, MAX_FILE_BYTES, WorkspaceFile};
+pub use memories::{
+    DEFAULT_MEMORY_FOLDER, MAX_MEMORIES, MAX_MEMORY_TEXT_BYTES, Memory, memories, recall, remember,
+};
+pub use metrics::{
+    MAX_METRIC_NAME_BYTES, MAX_METRIC_UNIT_BYTES, MAX_RECORDED_METRICS, Metric, MetricFilter, NewMetric,
+    metrics, record_metric,
+};
+pub use moment::{local_time, parse_time, utc_time};
+pub use notifications::{
+    MAX_NOTIFICATION_BYTES, MAX_NOTIFICATIONS, Notification, mark_read, notification_writes, notifications,
+    send_notification,
+};
+pub use plans::{MAX_PLAN_BYTES, Plan, plan, update_plan};
+pub use text::MAX_TITLE_BYTES;
+pub use todos::{
+    MAX_TODOS, Todo, TodoChange, TodoList, create_todo, delete_todo, todo_list, todo_list_record, update_todo,
+};
+pub use view::Listed;
+pub(crate) use view::view;
+
+/// The names of the collections. Memory has one below `memories` for each agent and folder.
+pub mod collection {
+    /// [`User`](super::User)s.
+    pub const USERS: &str = "users";
+    /// [`Document`](super::Document)s.
+    pub const DOCUMENTS: &str = "documents";
+    /// [`Memory`](super::Memory) entries.
+    pub const MEMORIES: &str = "memories";
+    /// [`TodoList`](super::TodoList)s with their todos.
+    pub const TODO_LISTS: &str = "todoLists";
+    /// Plans, as they were given.
+    pub const PLANS: &str = "plans";
+    /// Epics, as they were given.
+    pub const EPICS: &str = "epics";
+    /// Metrics, as they were given.
+    pub const METRICS: &str = "metrics";
+    /// [`Assignment`](crate::assignment::Assignment)s.
+    pub const ASSIGNMENTS: &str = "assignments";
+    /// [`Notification`](super::Notification)s, in a collection below it for each person.
+    pub const NOTIFICATIONS: &str = "notifications";
+    /// How many records agents have added to a collection.
+    pub(crate) const TALLIES: &str = "tallies";
+}
+
+/// A person.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct User {
+    /// The person's identifier.
+    pub id: String,
+    /// The company.
+    pub company_id: String,
+    /// The IANA time zone that dates are meant in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timezone: Option<String>,
+    /// Whether documents may be searched for the person's turns; see [`User::allows_rag`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rag_enabled: Option<bool>,
+}
+
+impl User {
+    /// Whether documents may be searched for the person's turns: yes, unless it is switched off.
+    pub fn allows_rag(&self) -> bool {
+        self.rag_enabled.unwrap_or(true)
+    }
+}
+
+/// The person, if the company knows them.
+pub async fn user(records: &dyn Records, company_id: &str, id: &str) -> Result<Option<User>, StoreError> {
+    let key = Key::new(company_id, collection::USERS, id)?;
+    Ok(records.get_as(&key).await?.map(|record| record.value))
+}
+
+/// Why something could not be done in the workspace.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WorkspaceError {
+    /// The conversation is about no todo list.
+    #[error("no todo list is connected to this conversation")]
+    NoTodoList,
+    /// The thing is not there, or not the caller's: answered alike.
+    #[error("there is no {what} {id:?}")]
+    NotFound {
+        /// What kind of thing.
+        what: &'static str,
+        /// The identifier that was asked for.
+        id: String,
+    },
+    /// A value that the workspace does not take.
+    #[error("{field}: {fault}")]
+    Invalid {
+        /// The field's name on the wire.
+        field: &'static str,
+        /// What is wrong with it.
+        fault: String,
+    },
+    /// The thing is not at the version that the caller has read.
+    #[error("the {what} {id:?} has changed since it was read; it is now at version {version}: read it again")]
+    Changed {
+        /// What kind of thing.
+        what: &'static str,
+        /// Its identifier.
+        id: String,
+        /// The version that is there.
+        version: u64,
+    },
+    /// There is no room for one more.
+    #[error("the {what} is full: it has {limit} entries")]
+    Full {
+        /// What kind of thing.
+        what: &'static str,
+        /// How many there may be.
+        limit: usize,
+    },
+    /// The store failed.
+    #[error("the workspace could not be read or written")]
+    Store(#[from] StoreError),
+}
+
+/// Compares what is there with what the caller has read, where the caller says.
+fn unchanged<T>(what: &'static str, found: &Record<T>, version: Option<u64>) -> Result<(), WorkspaceError> {
+    if version.is_some_and(|version| version != found.version) {
+        return Err(WorkspaceError::Changed { what, id: found.id.clone(), version: found.version });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+    use crate::memory::MemoryRecords;
+    use crate::records::{List, Precondition};
+
+    #[test]
+    fn a_user_is_found_in_the_own_company_alone() {
+        let records = MemoryRecords::default();
+        let ada = User { id: "ada".into(), company_id: "c".into(), timezone: None, rag_enabled: Some(false) };
+        let key = Key::new("c", collection::USERS, "ada").expect("a key");
+        let find =
+            |company| user(&records, company, "ada").now_or_never().expect("no waiting").expect("found");
+        assert_eq!(find("c"), None);
+        records.put_as(&key, &ada, Precondition::Absent).now_or_never().expect("no waiting").expect("put");
+        assert_eq!(find("c"), Some(ada));
+        assert_eq!(find("d"), None);
+    }
+
+    /// Layers and handlers are held as boxed futures that move between threads.
+    #[test]
+    fn futures_are_send() {
+        fn send(_: impl Send) {}
+        let (records, roles) = (MemoryRecords::default(), crate::roles::RecordRoles::in_memory());
+        let context = agent_core::tool::ExecutionContext::default();
+        send(user(&records, "c", "u"));
+        send(document(&records, "c", "d"));
+        send(documents(&records, "c", &[]));
+        send(memories(&records, "c", "a", None, 1));
+        send(remember(&records, "c", "a", None, "x"));
+        send(todo_list(&records, &context));
+        send(create_todo(&records, &context, "x"));
+        send(append_document(&records, "c", "d", "x", None));
+        send(update_plan(&records, &context, None, "x", None));
+        send(metrics(&records, "c", &MetricFilter::default(), &List::default()));
+        send(WorkspaceFile::default().apply(&roles));
+        send(WorkspaceFile::export(&records, None));
+    }
+}

@@ -1,0 +1,256 @@
+//! Documents: texts of a company that agents read.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::tally::put_counted;
+use super::text::{self, MAX_TITLE_BYTES, checked_line, checked_text};
+use super::view::{Listed, READ_AT_ONCE, view};
+use super::{WorkspaceError, collection, unchanged};
+use crate::records::{Collection, Key, List, Record, Records, RecordsExt, StoreError, to_json};
+
+/// How many bytes the text of a document has at most that is created or appended to here. As JSON, with
+/// all else, it then fits into a record.
+pub const MAX_DOCUMENT_BYTES: usize = 400 * 1024;
+/// How many documents a company's agents create at most.
+pub const MAX_CREATED_DOCUMENTS: usize = 10_000;
+
+/// A text with a title.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Document {
+    /// The document's identifier, unique in its company.
+    pub id: String,
+    /// The company.
+    pub company_id: String,
+    /// The title.
+    #[serde(default)]
+    pub title: String,
+    /// The text, Markdown by custom.
+    #[serde(default)]
+    pub text: String,
+}
+
+/// The document, if the company has it, with the version that derived forms can be cached under.
+pub async fn document(
+    records: &dyn Records,
+    company_id: &str,
+    id: &str,
+) -> Result<Option<Record<Document>>, StoreError> {
+    records.get_as(&Key::new(company_id, collection::DOCUMENTS, id)?).await
+}
+
+/// The document, which must be there.
+pub async fn existing_document(
+    records: &dyn Records,
+    company_id: &str,
+    id: &str,
+) -> Result<Record<Document>, WorkspaceError> {
+    records.get_as(&key(company_id, id)?).await?.ok_or_else(|| absent(id))
+}
+
+/// The documents of these identifiers, in their order. Those that the company does not have are
+/// left out.
+pub async fn documents(
+    records: &dyn Records,
+    company_id: &str,
+    ids: &[String],
+) -> Result<Vec<Record<Document>>, StoreError> {
+    let key = |id: &String| Key::new(company_id, collection::DOCUMENTS, id);
+    let keys = ids.iter().map(key).collect::<Result<Vec<_>, _>>()?;
+    Ok(records.get_many_as(&keys).await?.into_iter().flatten().collect())
+}
+
+/// What a list says about a document.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DocumentHead {
+    /// The document's identifier.
+    pub id: String,
+    /// The title.
+    pub title: String,
+    /// How many bytes its text has.
+    pub bytes: usize,
+    /// The document's version.
+    pub version: u64,
+}
+
+impl DocumentHead {
+    /// What there is to say about the document, which is at this version.
+    pub fn new(document: Document, version: u64) -> Self {
+        let Document { id, title, text, .. } = document;
+        Self { id, title, bytes: text.len(), version }
+    }
+
+    fn of(record: Record<Document>) -> Self {
+        Self::new(record.value, record.version)
+    }
+}
+
+/// One page of the company's documents.
+pub async fn document_heads(
+    records: &dyn Records,
+    company_id: &str,
+    list: &List,
+) -> Result<Listed<DocumentHead>, StoreError> {
+    let documents = Collection::new(company_id, collection::DOCUMENTS)?;
+    view(records, &documents, list, |record| Some(DocumentHead::of(record))).await
+}
+
+/// The heads of the documents of these identifiers, in their order. Those that the company does not have
+/// are left out.
+pub async fn named_document_heads(
+    records: &dyn Records,
+    company_id: &str,
+    ids: &[String],
+) -> Result<Vec<DocumentHead>, StoreError> {
+    // What cannot be an identifier is nobody's.
+    let keys: Vec<Key> = ids.iter().filter_map(|id| key(company_id, id).ok()).collect();
+    let mut heads = Vec::with_capacity(keys.len());
+    for keys in keys.chunks(READ_AT_ONCE) {
+        let found = records.get_many_as::<Document>(keys).await?;
+        heads.extend(found.into_iter().flatten().map(DocumentHead::of));
+    }
+    Ok(heads)
+}
+
+/// Makes a document and gives it with its version.
+pub async fn create_document(
+    records: &dyn Records,
+    company_id: &str,
+    title: &str,
+    text: &str,
+) -> Result<(Document, u64), WorkspaceError> {
+    let title = checked_line(title, MAX_TITLE_BYTES).map_err(text::of("title"))?.to_owned();
+    let text = checked_text(text, MAX_DOCUMENT_BYTES).map_err(text::of("text"))?.to_owned();
+    let document = Document { id: agent_core::new_id(), company_id: company_id.to_owned(), title, text };
+    let key = Key::new(company_id, collection::DOCUMENTS, document.id.as_str())?;
+    let limit = ("collection of created documents", MAX_CREATED_DOCUMENTS);
+    let version = put_counted(records, (&key, to_json(&document)?), collection::DOCUMENTS, limit).await?;
+    Ok((document, version))
+}
+
+/// Adds text on a new line at the end of a document, and gives the document with its version. Where
+/// `version` is given, the document must be at it.
+pub async fn append_document(
+    records: &dyn Records,
+    company_id: &str,
+    id: &str,
+    text: &str,
+    version: Option<u64>,
+) -> Result<(Document, u64), WorkspaceError> {
+    let text = checked_text(text, MAX_DOCUMENT_BYTES).map_err(text::of("text"))?;
+    let append = |found: Option<Record<Document>>| {
+        let found = found.ok_or_else(|| absent(id))?;
+        unchanged("document", &found, version)?;
+        let mut document = found.value;
+        if !document.text.is_empty() && !document.text.ends_with('\n') {
+            document.text.push('\n');
+        }
+        document.text.push_str(text);
+        let bytes = document.text.len();
+        if bytes > MAX_DOCUMENT_BYTES {
+            let fault = format!(
+                "would make the document {bytes} bytes long, and at most {MAX_DOCUMENT_BYTES} are taken"
+            );
+            return Err(text::of("text")(fault));
+        }
+        Ok(document)
+    };
+    records.update(&key(company_id, id)?, append).await
+}
+
+/// Where a document is; an identifier that none can have names none.
+fn key(company_id: &str, id: &str) -> Result<Key, WorkspaceError> {
+    Key::new(company_id, collection::DOCUMENTS, id).map_err(|_| absent(id))
+}
+
+fn absent(id: &str) -> WorkspaceError {
+    WorkspaceError::NotFound { what: "document", id: id.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+    use crate::memory::MemoryRecords;
+    use crate::records::Precondition;
+
+    #[test]
+    fn documents_come_in_the_order_asked_without_those_of_others() {
+        let records = MemoryRecords::default();
+        for (company, id) in [("c", "a"), ("c", "b"), ("d", "x")] {
+            let document = Document {
+                id: id.into(),
+                company_id: company.into(),
+                title: String::new(),
+                text: format!("text of {id}"),
+            };
+            let key = Key::new(company, collection::DOCUMENTS, id).expect("a key");
+            records
+                .put_as(&key, &document, Precondition::Absent)
+                .now_or_never()
+                .expect("no wait")
+                .expect("put");
+        }
+        let ids: Vec<String> = ["b", "x", "none", "a"].map(String::from).into();
+        let found = documents(&records, "c", &ids).now_or_never().expect("no wait").expect("read");
+        assert_eq!(found.iter().map(|record| record.id.as_str()).collect::<Vec<_>>(), ["b", "a"]);
+        assert_eq!(found[0].value.text, "text of b");
+    }
+
+    #[test]
+    fn what_is_created_is_listed_and_appended_to() {
+        let records = MemoryRecords::default();
+        let (made, version) =
+            create_document(&records, "c", " Log ", " one\n").now_or_never().expect("no wait").expect("made");
+        assert_eq!((made.title.as_str(), made.text.as_str(), made.company_id.as_str()), ("Log", "one", "c"));
+        let append = |company: &str, id: &str, text: &str, version| {
+            append_document(&records, company, id, text, version).now_or_never().expect("no wait")
+        };
+        let (longer, newer) = append("c", &made.id, "two", Some(version)).expect("appended");
+        assert_eq!(longer.text, "one\ntwo");
+        let list = |company: &str| {
+            let list = List::default();
+            document_heads(&records, company, &list).now_or_never().expect("no wait").expect("listed").items
+        };
+        let head = DocumentHead { id: made.id.clone(), title: "Log".into(), bytes: 7, version: newer };
+        assert_eq!((list("c"), list("d")), (vec![head.clone()], vec![]));
+        let named = ["none".to_owned(), made.id.clone(), String::new()];
+        let named = named_document_heads(&records, "c", &named).now_or_never().expect("no wait");
+        assert_eq!(named.expect("read"), [head]);
+
+        let long = "x".repeat(MAX_DOCUMENT_BYTES - 7);
+        for (company, id, text, version, expected) in [
+            ("d", made.id.as_str(), "x", None, format!("there is no document {:?}", made.id)),
+            ("c", "none", "x", None, r#"there is no document "none""#.to_owned()),
+            ("c", "", "x", None, r#"there is no document """#.to_owned()),
+            ("c", &made.id, " ", None, "text: is blank".to_owned()),
+            (
+                "c",
+                &made.id,
+                "x",
+                Some(version),
+                format!(
+                    "the document {:?} has changed since it was read; it is now at version {newer}: read it again",
+                    made.id
+                ),
+            ),
+            (
+                "c",
+                &made.id,
+                &long,
+                None,
+                format!(
+                    "text: would make the document {} bytes long, and at most {MAX_DOCUMENT_BYTES} are taken",
+                    MAX_DOCUMENT_BYTES + 1
+                ),
+            ),
+        ] {
+            assert_eq!(append(company, id, text, version).expect_err("refused").to_string(), expected);
+        }
+        let quotes = "\"".repeat(MAX_DOCUMENT_BYTES - 8);
+        append("c", &made.id, &quotes, None).expect("the longest document fits into a record");
+    }
+}

@@ -1,0 +1,241 @@
+//! What a workspace file must hold to beyond its shape. Pure.
+
+use std::collections::{HashMap, HashSet};
+use std::hash::Hash;
+
+use serde::Serialize;
+
+use super::WorkspaceFile;
+use super::locate::Path;
+use crate::records::{MAX_ID_BYTES, MAX_VALUE_BYTES, MAX_WRITES};
+use crate::roles::places;
+use crate::workspace::todos::{MAX_TODOS, checked_title};
+use agent_core::role::RoleBlock;
+
+/// How many faults are told at once.
+const MAX_FAULTS: usize = 20;
+
+/// All faults, in the order of the checks and at most so many that a person reads them.
+pub(super) fn check(file: &WorkspaceFile) -> Vec<(Path, String)> {
+    let mut check = Check { file, faults: Vec::new() };
+    check.whole();
+    check.users();
+    check.agents();
+    check.documents();
+    check.todo_lists();
+    check.memories();
+    check.entries();
+    check.assignments();
+    check.faults.truncate(MAX_FAULTS);
+    check.faults
+}
+
+struct Check<'a> {
+    file: &'a WorkspaceFile,
+    faults: Vec<(Path, String)>,
+}
+
+impl Check<'_> {
+    fn whole(&mut self) {
+        let writes = super::import::writes_at_most(self.file);
+        if writes > MAX_WRITES {
+            let fault = format!(
+                "the file takes {writes} writes, three for each agent and one for everything else, and at most \
+                 {MAX_WRITES} are done at once: it must be cut into several"
+            );
+            self.fault(Path::default(), fault);
+        }
+    }
+
+    fn users(&mut self) {
+        let mut seen = HashSet::new();
+        for (i, user) in self.file.users.iter().enumerate() {
+            let at = Path::default().field("users").place(i);
+            self.identified(&at, &user.id, &user.company_id);
+            self.unique(&mut seen, (&user.company_id, &user.id), &at);
+            if let Some(zone) = &user.timezone
+                && jiff::tz::TimeZone::get(zone).is_err()
+            {
+                let fault = format!("{zone:?} is not an IANA time zone, such as \"Europe/Berlin\"");
+                self.fault(at.field("timezone"), fault);
+            }
+        }
+    }
+
+    fn agents(&mut self) {
+        let documents = companies(self.file.documents.iter().map(|d| (&d.id, &d.company_id)));
+        let mut seen = HashSet::new();
+        for (i, role) in self.file.agents.iter().enumerate() {
+            let at = Path::default().field("agents").place(i);
+            self.identified(&at, &role.id, &role.company_id);
+            // An agent's identifier alone leads to it, so it is unique among all companies.
+            self.unique(&mut seen, &role.id, &at);
+            let content = at.clone().field("content");
+            for (name, ids) in [
+                ("documentIds", &role.content.document_ids),
+                ("ragDocumentIds", &role.content.rag_document_ids),
+            ] {
+                for (j, id) in ids.iter().enumerate() {
+                    let at = content.clone().field(name).place(j);
+                    self.id(at.clone(), id);
+                    self.same_company(at, "document", id, &role.company_id, &documents);
+                }
+            }
+            self.fits(at.clone(), role);
+            self.secrets_fit(at, role);
+        }
+    }
+
+    fn documents(&mut self) {
+        let mut seen = HashSet::new();
+        for (i, document) in self.file.documents.iter().enumerate() {
+            let at = Path::default().field("documents").place(i);
+            self.identified(&at, &document.id, &document.company_id);
+            self.unique(&mut seen, (&document.company_id, &document.id), &at);
+            self.fits(at, document);
+        }
+    }
+
+    fn todo_lists(&mut self) {
+        let users = companies(self.file.users.iter().map(|user| (&user.id, &user.company_id)));
+        let mut seen = HashSet::new();
+        for (i, list) in self.file.todo_lists.iter().enumerate() {
+            let at = Path::default().field("todoLists").place(i);
+            self.identified(&at, &list.id, &list.company_id);
+            self.unique(&mut seen, (&list.company_id, &list.id), &at);
+            let owner = at.clone().field("ownerId");
+            self.id(owner.clone(), &list.owner_id);
+            self.same_company(owner, "user", &list.owner_id, &list.company_id, &users);
+            if list.todos.len() > MAX_TODOS {
+                let fault = format!("has {} todos, and at most {MAX_TODOS} are taken", list.todos.len());
+                self.fault(at.clone().field("todos"), fault);
+            }
+            let mut seen = HashSet::new();
+            for (j, todo) in list.todos.iter().enumerate() {
+                let at = at.clone().field("todos").place(j);
+                self.id(at.clone().field("id"), &todo.id);
+                self.unique(&mut seen, &todo.id, &at);
+                if let Err(fault) = checked_title(&todo.title) {
+                    self.fault(at.field("title"), fault);
+                }
+            }
+        }
+    }
+
+    fn memories(&mut self) {
+        let agents = companies(self.file.agents.iter().map(|role| (&role.id, &role.company_id)));
+        let mut seen = HashSet::new();
+        for (i, memory) in self.file.memories.iter().enumerate() {
+            let at = Path::default().field("memories").place(i);
+            self.identified(&at, &memory.id, &memory.company_id);
+            let agent = at.clone().field("agentId");
+            self.id(agent.clone(), &memory.agent_id);
+            self.same_company(agent, "agent", &memory.agent_id, &memory.company_id, &agents);
+            match memory.key() {
+                Ok(key) => self.unique(&mut seen, key, &at),
+                // The identifiers have been checked, so what is left is the folder.
+                Err(error) if memory.folder.is_some() => {
+                    self.fault(at.clone().field("folder"), error.to_string());
+                }
+                Err(_) => {}
+            }
+            self.fits(at, memory);
+        }
+    }
+
+    fn entries(&mut self) {
+        for (name, entries) in self.file.entries() {
+            let mut seen = HashSet::new();
+            for (i, entry) in entries.iter().enumerate() {
+                let at = Path::default().field(name).place(i);
+                self.identified(&at, &entry.id, &entry.company_id);
+                self.unique(&mut seen, (&entry.company_id, &entry.id), &at);
+                self.fits(at, entry);
+            }
+        }
+    }
+
+    fn assignments(&mut self) {
+        let agents = companies(self.file.agents.iter().map(|role| (&role.id, &role.company_id)));
+        // How far ahead a time may be depends on when it is asked for.
+        let now = jiff::Timestamp::now();
+        let mut seen = HashSet::new();
+        for (i, assignment) in self.file.assignments.iter().enumerate() {
+            let at = Path::default().field("assignments").place(i);
+            self.identified(&at, &assignment.id, &assignment.company_id);
+            self.unique(&mut seen, (&assignment.company_id, &assignment.id), &at);
+            let agent = at.clone().field("agentId");
+            self.same_company(agent, "agent", &assignment.agent_id, &assignment.company_id, &agents);
+            match assignment.fault(now) {
+                Some(("", fault)) => self.fault(at.clone(), fault),
+                Some((field, fault)) => self.fault(at.clone().field(field), fault),
+                None => {}
+            }
+            self.fits(at, assignment);
+        }
+    }
+
+    fn identified(&mut self, at: &Path, id: &str, company_id: &str) {
+        self.id(at.clone().field("id"), id);
+        self.id(at.clone().field("companyId"), company_id);
+    }
+
+    fn id(&mut self, at: Path, id: &str) {
+        if id.is_empty() {
+            self.fault(at, "is empty".to_owned());
+        } else if id.len() > MAX_ID_BYTES {
+            self.fault(at, format!("has {} bytes, and at most {MAX_ID_BYTES} are taken", id.len()));
+        } else if id.chars().any(char::is_control) {
+            self.fault(at, "has a control character".to_owned());
+        }
+    }
+
+    fn unique<T: Eq + Hash>(&mut self, seen: &mut HashSet<T>, id: T, at: &Path) {
+        if !seen.insert(id) {
+            self.fault(at.clone().field("id"), "is in the file twice".to_owned());
+        }
+    }
+
+    /// A thing that is named must be of the same company, if the file says anything about it.
+    fn same_company(&mut self, at: Path, what: &str, id: &str, company: &str, known: &Companies<'_>) {
+        if known.get(id).is_some_and(|companies| !companies.contains(company)) {
+            self.fault(at, format!("the {what} {id:?} is of another company"));
+        }
+    }
+
+    fn fits(&mut self, at: Path, value: &impl Serialize) {
+        let bytes = serde_json::to_vec(value).map_or(0, |json| json.len());
+        if bytes > MAX_VALUE_BYTES {
+            self.fault(at, format!("has {bytes} bytes as JSON, and at most {MAX_VALUE_BYTES} are taken"));
+        }
+    }
+
+    /// An agent's secrets are one record, in which each is a third longer than it is here.
+    fn secrets_fit(&mut self, at: Path, role: &RoleBlock) {
+        let mut role = role.clone();
+        let secrets =
+            places(&mut role).into_iter().filter_map(|place| Some(place.secret.as_ref()?.expose().len()));
+        let bytes: usize = secrets.map(|bytes| bytes.div_ceil(3) * 4 + 256).sum();
+        if bytes > MAX_VALUE_BYTES {
+            let fault = format!(
+                "has secrets of {bytes} bytes when they are sealed, and at most {MAX_VALUE_BYTES} are taken"
+            );
+            self.fault(at, fault);
+        }
+    }
+
+    fn fault(&mut self, at: Path, message: String) {
+        self.faults.push((at, message));
+    }
+}
+
+/// The companies that have a thing of an identifier.
+type Companies<'a> = HashMap<&'a str, HashSet<&'a str>>;
+
+fn companies<'a>(things: impl Iterator<Item = (&'a String, &'a String)>) -> Companies<'a> {
+    let mut known = Companies::new();
+    for (id, company) in things {
+        known.entry(id).or_default().insert(company);
+    }
+    known
+}

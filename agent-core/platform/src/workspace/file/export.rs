@@ -1,0 +1,120 @@
+//! A store into a workspace file.
+
+use serde::de::DeserializeOwned;
+
+use super::{FileError, MAX_FILE_BYTES, WorkspaceFile};
+use crate::records::{Collection, Inventory, List, MAX_PAGE, MAX_WRITES, StoreError};
+use crate::roles::ROLES;
+use crate::workspace::collection;
+
+/// Why there is no workspace file of a store.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ExportError {
+    /// No import would take the file.
+    #[error("the workspace is more than one file holds, which could be one of a single company: {0}")]
+    TooMuch(FileError),
+    /// The store failed.
+    #[error("the store could not be read")]
+    Store(#[from] StoreError),
+}
+
+impl WorkspaceFile {
+    /// What a store holds of `company`, or of all companies: users, agents with their secrets masked,
+    /// documents, todo lists, every agent's memory in every folder, plans, epics, metrics and assignments,
+    /// each list by company and identifier. What else there is, such as tokens, is left out. What is
+    /// written meanwhile may or may not be in it.
+    ///
+    /// # Errors
+    /// [`ExportError::TooMuch`] as soon as more has been read than one file holds. What else an import
+    /// would refuse [`to_text`](Self::to_text) says.
+    pub async fn export(inventory: &dyn Inventory, company: Option<&str>) -> Result<Self, ExportError> {
+        let mut export = Export { inventory, file: Self::default(), bytes: 0 };
+        match company {
+            Some(company) => export.company(company).await?,
+            None => export.companies().await?,
+        }
+        Ok(export.file)
+    }
+}
+
+struct Export<'a> {
+    inventory: &'a dyn Inventory,
+    file: WorkspaceFile,
+    bytes: usize,
+}
+
+impl Export<'_> {
+    async fn companies(&mut self) -> Result<(), ExportError> {
+        let mut after: Option<String> = None;
+        loop {
+            let companies = self.inventory.companies(after.as_deref()).await?;
+            let Some(last) = companies.last() else { return Ok(()) };
+            after = Some(last.clone());
+            for company in &companies {
+                self.company(company).await?;
+            }
+        }
+    }
+
+    async fn company(&mut self, company: &str) -> Result<(), ExportError> {
+        let mut after: Option<String> = None;
+        loop {
+            let collections = self.inventory.collections(company, after.as_deref()).await?;
+            let Some(last) = collections.last() else { return Ok(()) };
+            after = Some(last.path().to_owned());
+            for collection in &collections {
+                self.collection(collection).await?;
+            }
+        }
+    }
+
+    async fn collection(&mut self, from: &Collection) -> Result<(), ExportError> {
+        let parts: Vec<String> = from.parts().collect();
+        match &parts.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+            [ROLES] => self.read(from, |file| &mut file.agents).await,
+            [collection::USERS] => self.read(from, |file| &mut file.users).await,
+            [collection::DOCUMENTS] => self.read(from, |file| &mut file.documents).await,
+            [collection::TODO_LISTS] => self.read(from, |file| &mut file.todo_lists).await,
+            [collection::MEMORIES, _, _] => self.read(from, |file| &mut file.memories).await,
+            [collection::PLANS] => self.read(from, |file| &mut file.plans).await,
+            [collection::EPICS] => self.read(from, |file| &mut file.epics).await,
+            [collection::METRICS] => self.read(from, |file| &mut file.metrics).await,
+            [collection::ASSIGNMENTS] => self.read(from, |file| &mut file.assignments).await,
+            _ => Ok(()),
+        }
+    }
+
+    async fn read<T: DeserializeOwned>(
+        &mut self,
+        from: &Collection,
+        into: impl Fn(&mut WorkspaceFile) -> &mut Vec<T>,
+    ) -> Result<(), ExportError> {
+        let mut list = List { limit: Some(MAX_PAGE), ..List::default() };
+        loop {
+            let page = self.inventory.list(from, &list).await?;
+            for record in page.records {
+                self.bytes += record.value.get().len();
+                into(&mut self.file).push(record.parse(from)?.value);
+            }
+            self.check()?;
+            if page.next_cursor.is_none() {
+                return Ok(());
+            }
+            list.cursor = page.next_cursor;
+        }
+    }
+
+    /// Whether there is still room in one file.
+    fn check(&self) -> Result<(), ExportError> {
+        let writes = super::import::writes_at_most(&self.file);
+        let fault = if self.bytes > MAX_FILE_BYTES {
+            format!("it has more than {} bytes, and at most {MAX_FILE_BYTES} are taken", self.bytes)
+        } else if writes > MAX_WRITES {
+            format!("it takes more than {writes} writes, and at most {MAX_WRITES} are done at once")
+        } else {
+            return Ok(());
+        };
+        Err(ExportError::TooMuch(FileError::whole(fault)))
+    }
+}

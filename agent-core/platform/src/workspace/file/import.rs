@@ -1,0 +1,181 @@
+//! A workspace file into a store: all of it or nothing.
+
+use serde_json::Value;
+
+use super::WorkspaceFile;
+use crate::assignment;
+use crate::records::{Key, Record, StoreError, UPDATE_ATTEMPTS, Write, to_json};
+use crate::roles::{RecordRoles, RoleKeys, Stored, as_found};
+use crate::workspace::todos::MAX_TODOS;
+use crate::workspace::{TodoList, collection};
+use agent_core::message::SharedJson;
+use agent_core::role::RoleBlock;
+
+/// What an import did. An agent with its secrets counts as one thing, and so does a todo list with its
+/// todos.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Imported {
+    /// How many things are new.
+    pub created: usize,
+    /// How many things were there and are different now.
+    pub updated: usize,
+    /// How many things were there as the file has them.
+    pub unchanged: usize,
+}
+
+/// How many writes an import of the file takes at most.
+pub(super) fn writes_at_most(file: &WorkspaceFile) -> usize {
+    let entries: usize = file.entries().iter().map(|(_, entries)| entries.len()).sum();
+    let one_each = file.users.len()
+        + file.documents.len()
+        + file.todo_lists.len()
+        + file.memories.len()
+        + file.assignments.len();
+    3 * file.agents.len() + one_each + entries
+}
+
+impl WorkspaceFile {
+    /// Saves everything into the store that `roles` is over, in one commit: all of it or nothing. A thing
+    /// that is there under its identifier becomes what the file says; of a todo list, todos that the file
+    /// does not name stay; of a role, secrets by the rule of [`merge_secrets`](crate::roles::merge_secrets),
+    /// so that an absent or masked one stays and an empty one is cleared. Doing it again writes nothing.
+    /// Where others write at the same time to what is in the file, it begins anew, a bounded number of
+    /// times.
+    ///
+    /// # Errors
+    /// [`StoreError::Taken`] where another company has an agent of the same identifier, which only the
+    /// store knows; [`StoreError::NotConfigured`] for a secret where there is no key to seal it with;
+    /// [`StoreError::Invalid`] where a todo list would become too long; otherwise the store's own
+    /// troubles. Nothing has been written then.
+    pub async fn apply(&self, roles: &RecordRoles) -> Result<Imported, StoreError> {
+        let things = self.things()?;
+        let keys: Vec<Key> = things.iter().flat_map(Thing::keys).collect();
+        let mut attempt = 1;
+        loop {
+            let found = roles.records().get_many(&keys).await?;
+            let (writes, imported) = plan(&things, found, roles)?;
+            if writes.is_empty() {
+                return Ok(imported);
+            }
+            match roles.records().commit(writes).await {
+                Ok(_) => return Ok(imported),
+                Err(StoreError::Conflict { .. }) if attempt < UPDATE_ATTEMPTS => attempt += 1,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn things(&self) -> Result<Vec<Thing<'_>>, StoreError> {
+        let mut things = Vec::new();
+        for role in &self.agents {
+            things.push(Thing::Role(role, RoleKeys::new(&role.company_id, &role.id)?));
+        }
+        for user in &self.users {
+            let key = Key::new(&user.company_id, collection::USERS, &user.id)?;
+            things.push(Thing::Plain(key, to_json(user)?));
+        }
+        for document in &self.documents {
+            let key = Key::new(&document.company_id, collection::DOCUMENTS, &document.id)?;
+            things.push(Thing::Plain(key, to_json(document)?));
+        }
+        for list in &self.todo_lists {
+            things.push(Thing::Todos(list, Key::new(&list.company_id, collection::TODO_LISTS, &list.id)?));
+        }
+        for memory in &self.memories {
+            things.push(Thing::Plain(memory.key()?, to_json(memory)?));
+        }
+        for assignment in &self.assignments {
+            let key = assignment::key(&assignment.company_id, &assignment.id)?;
+            things.push(Thing::Plain(key, to_json(assignment)?));
+        }
+        for (name, entries) in self.entries() {
+            for entry in entries {
+                things.push(Thing::Plain(Key::new(&entry.company_id, name, &entry.id)?, to_json(entry)?));
+            }
+        }
+        Ok(things)
+    }
+}
+
+/// One thing of a file, and where it is stored.
+enum Thing<'a> {
+    Role(&'a RoleBlock, RoleKeys),
+    Todos(&'a TodoList, Key),
+    /// What becomes as the file says, whatever was there.
+    Plain(Key, SharedJson),
+}
+
+impl Thing<'_> {
+    fn keys(&self) -> Vec<Key> {
+        match self {
+            Self::Role(_, keys) => keys.all().into(),
+            Self::Todos(_, key) | Self::Plain(key, _) => vec![key.clone()],
+        }
+    }
+}
+
+/// What must be written where `found` is there under the keys of `things`.
+fn plan(
+    things: &[Thing<'_>],
+    found: Vec<Option<Record>>,
+    roles: &RecordRoles,
+) -> Result<(Vec<Write>, Imported), StoreError> {
+    let mut found = found.into_iter();
+    let (mut writes, mut imported) = (Vec::new(), Imported::default());
+    for thing in things {
+        let before = writes.len();
+        let is_new = match thing {
+            Thing::Role(role, keys) => {
+                let stored = Stored::read(keys, &mut found)?;
+                let save = roles.plan_save((*role).clone(), keys, &stored)?;
+                writes.extend(save.writes);
+                save.is_new
+            }
+            Thing::Todos(list, key) => {
+                let record = found.next().flatten();
+                writes.extend(put_todos(list, key, &record)?);
+                record.is_none()
+            }
+            Thing::Plain(key, value) => {
+                let record = found.next().flatten();
+                writes.extend(put_if_other(value.clone(), key, &record));
+                record.is_none()
+            }
+        };
+        let count = match (is_new, writes.len() > before) {
+            (true, _) => &mut imported.created,
+            (false, true) => &mut imported.updated,
+            (false, false) => &mut imported.unchanged,
+        };
+        *count += 1;
+    }
+    Ok((writes, imported))
+}
+
+fn put_if_other(value: SharedJson, key: &Key, found: &Option<Record>) -> Option<Write> {
+    let same = found.as_ref().is_some_and(|record| same_json(record.value.get(), value.get()));
+    let precondition = as_found(found.as_ref().map(|record| record.version));
+    (!same).then(|| Write::Put { key: key.clone(), value, precondition })
+}
+
+/// Whether two texts say the same, in whatever order their fields come.
+fn same_json(one: &str, other: &str) -> bool {
+    let parse = |text| serde_json::from_str::<Value>(text).ok();
+    one == other || parse(one).is_some_and(|one| Some(one) == parse(other))
+}
+
+/// The list as the file has it, and after its todos those that are there beside them.
+fn put_todos(list: &TodoList, key: &Key, found: &Option<Record>) -> Result<Option<Write>, StoreError> {
+    let before = found.clone().map(|record| record.parse::<TodoList>(key.collection())).transpose()?;
+    let mut merged = list.clone();
+    let kept = before.into_iter().flat_map(|before| before.value.todos);
+    merged.todos.extend(kept.filter(|todo| list.todos.iter().all(|own| own.id != todo.id)));
+    if merged.todos.len() > MAX_TODOS {
+        return Err(StoreError::Invalid(format!(
+            "the todo list {:?} would have {} todos with those that are there, and at most {MAX_TODOS} are taken",
+            list.id,
+            merged.todos.len()
+        )));
+    }
+    Ok(put_if_other(to_json(&merged)?, key, found))
+}

@@ -1,0 +1,378 @@
+use agent_core::role::RoleSource as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use async_trait::async_trait;
+use futures_util::FutureExt;
+use serde_json::json;
+
+use super::*;
+use crate::memory::MemoryRecords;
+use crate::records::{
+    Collection, Key, List, MAX_WRITES, Page, Precondition, Record, Records, RecordsExt, StoreError, Write,
+};
+use crate::roles::{RecordRoles, RoleStore};
+use crate::seal::Sealer;
+use crate::workspace::{MAX_TODOS, create_todo, document, memories, todo_list, user};
+use agent_core::tool::ExecutionContext;
+
+const DEMO: &str = r#"{
+  "users": [{"id": "ada", "companyId": "c", "timezone": "Europe/Berlin", "ragEnabled": false}],
+  "agents": [{"id": "a", "name": "Ann", "ownerId": "ada", "companyId": "c",
+    "content": {"systemPrompt": "S", "documentIds": ["d", "elsewhere"], "agentServerApiKey": "sk"},
+    "children": [{"name": "EmbeddedAI"}]}],
+  "documents": [{"id": "d", "companyId": "c", "title": "T", "text": "x"}],
+  "todoLists": [{"id": "l", "ownerId": "ada", "companyId": "c", "name": "Home",
+    "todos": [{"id": "t2", "title": "two", "done": true}, {"id": "t1", "title": "one"}]}],
+  "memories": [{"id": "m", "companyId": "c", "agentId": "a", "text": "likes tea"}],
+  "plans": [{"id": "p", "companyId": "c", "steps": [1, 2]}],
+  "epics": [{"id": "e", "companyId": "c"}],
+  "metrics": [{"id": "m", "companyId": "c", "value": 1.5}],
+  "assignments": [{"id": "s", "userId": "u", "companyId": "c", "agentId": "a", "toolId": "readTodos",
+    "schedule": {"enabled": true, "cron": "0 9 * * *"}}],
+  "later": true
+}"#;
+
+fn ready<T>(future: impl Future<Output = Result<T, StoreError>>) -> T {
+    future.now_or_never().expect("no wait").expect("the store in memory answers")
+}
+
+fn ada() -> ExecutionContext {
+    ExecutionContext {
+        user_id: "ada".into(),
+        company_id: "c".into(),
+        todo_list_id: Some("l".into()),
+        ..ExecutionContext::default()
+    }
+}
+
+fn titles(records: &MemoryRecords) -> Vec<String> {
+    let list = todo_list(records, &ada()).now_or_never().expect("no wait").expect("there");
+    list.todos.into_iter().map(|todo| todo.title).collect()
+}
+
+fn parsed(text: &str) -> WorkspaceFile {
+    WorkspaceFile::parse(text).expect("a good file")
+}
+
+/// Roles and the store that they and all else are in.
+fn store() -> (RecordRoles, Arc<MemoryRecords>) {
+    let records = Arc::new(MemoryRecords::default());
+    (RecordRoles::new(records.clone(), Sealer::ephemeral()), records)
+}
+
+fn counts(created: usize, updated: usize, unchanged: usize) -> Imported {
+    Imported { created, updated, unchanged }
+}
+
+fn key_of(roles: &RecordRoles) -> Option<String> {
+    let role = ready(roles.role("c", "a")).expect("there");
+    role.content.agent_server.agent_server_api_key.as_ref().map(|key| key.expose().to_owned())
+}
+
+#[test]
+fn a_whole_file_arrives_and_arriving_again_changes_nothing() {
+    let (roles, records) = store();
+    let file = parsed(DEMO);
+    assert_eq!(ready(file.apply(&roles)), counts(9, 0, 0));
+    assert_eq!(key_of(&roles).as_deref(), Some("sk"));
+    assert_eq!(ready(document(&*records, "c", "d")).expect("there").value.text, "x");
+    assert!(!ready(user(&*records, "c", "ada")).expect("there").allows_rag());
+    assert_eq!(ready(memories(&*records, "c", "a", None, 10))[0].text, "likes tea");
+    assert_eq!(titles(&records), ["two", "one"]);
+    let plan = ready(records.get(&Key::new("c", collection::PLANS, "p").expect("a key"))).expect("there");
+    let plan: Value = serde_json::from_str(plan.value.get()).expect("JSON");
+    assert_eq!(plan, json!({"id": "p", "companyId": "c", "steps": [1, 2]}));
+
+    let version = |roles: &RecordRoles| ready(roles.masked_role("c", "a")).expect("there").version;
+    let before = version(&roles);
+    assert_eq!(ready(file.apply(&roles)), counts(0, 0, 9));
+    assert_eq!(version(&roles), before);
+}
+
+#[test]
+fn an_edited_file_updates_and_keeps_the_todos_that_came_meanwhile() {
+    let (roles, records) = store();
+    ready(parsed(DEMO).apply(&roles));
+    create_todo(&*records, &ada(), "three").now_or_never().expect("no wait").expect("created");
+    let edited = DEMO
+        .replace(r#""text": "x""#, r#""text": "y""#)
+        .replace(r#""title": "one""#, r#""title": "ONE""#)
+        .replace(r#""name": "Ann""#, r#""name": "Bea""#);
+    assert_eq!(ready(parsed(&edited).apply(&roles)), counts(0, 3, 6));
+    assert_eq!(ready(document(&*records, "c", "d")).expect("there").value.text, "y");
+    assert_eq!(titles(&records), ["two", "ONE", "three"]);
+    assert_eq!(ready(roles.role("c", "a")).expect("there").name, "Bea");
+}
+
+#[test]
+fn secrets_that_a_file_leaves_out_stay_and_empty_ones_go() {
+    let (roles, _) = store();
+    ready(parsed(DEMO).apply(&roles));
+    for (text, imported, expected) in [
+        (DEMO.replace(r#""sk""#, r#""***""#), counts(0, 0, 9), Some("sk")),
+        (DEMO.replace(r#", "agentServerApiKey": "sk""#, ""), counts(0, 0, 9), Some("sk")),
+        (DEMO.replace(r#""sk""#, r#""sl""#), counts(0, 1, 8), Some("sl")),
+        (DEMO.replace(r#""sk""#, r#""""#), counts(0, 1, 8), None),
+        (DEMO.replace(r#""sk""#, r#""***""#), counts(0, 0, 9), None),
+    ] {
+        assert_eq!(ready(parsed(&text).apply(&roles)), imported, "{text}");
+        assert_eq!(key_of(&roles).as_deref(), expected, "{text}");
+    }
+}
+
+#[test]
+fn an_import_is_all_or_nothing() {
+    let taken = RoleBlock { id: "a".into(), company_id: "d".into(), ..RoleBlock::default() };
+    let todos: Vec<Value> = (0..MAX_TODOS).map(|n| json!({"id": n.to_string(), "title": "x"})).collect();
+    let list = json!({"id": "l", "ownerId": "ada", "companyId": "c", "todos": todos});
+    let full = json!({ "todoLists": [list] }).to_string();
+    type Refusal = fn(&StoreError) -> bool;
+    let cases: [(&str, Sealer, Option<RoleBlock>, &str, Refusal); 3] = [
+        (
+            "another company's agent",
+            Sealer::ephemeral(),
+            Some(taken),
+            "{}",
+            |error| matches!(error, StoreError::Taken(id) if id == "a"),
+        ),
+        ("no key", Sealer::without_key(), None, "{}", |error| {
+            matches!(error, StoreError::NotConfigured("DATA_SECRET"))
+        }),
+        (
+            "a full list",
+            Sealer::ephemeral(),
+            None,
+            &full,
+            |error| matches!(error, StoreError::Invalid(text) if text.contains("would have 502 todos")),
+        ),
+    ];
+    for (case, sealer, held, before, is_expected) in cases {
+        let records = Arc::new(MemoryRecords::default());
+        let roles = RecordRoles::new(records.clone(), sealer);
+        ready(parsed(before).apply(&roles));
+        if let Some(held) = held {
+            ready(roles.put_role(held, Precondition::Any));
+        }
+        let error = parsed(DEMO).apply(&roles).now_or_never().expect("no wait").expect_err(case);
+        assert!(is_expected(&error), "{case}: {error:?}");
+        for company in ["c", "d"] {
+            assert_eq!(ready(document(&*records, company, "d")), None, "{case}");
+        }
+        assert!(ready(roles.masked_role("c", "a")).is_none(), "{case}");
+    }
+}
+
+/// Lets somebody else write to the demo's list just before each of the first commits.
+struct Crowded {
+    inner: MemoryRecords,
+    others: AtomicUsize,
+}
+
+#[async_trait]
+impl Records for Crowded {
+    async fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Record>>, StoreError> {
+        self.inner.get_many(keys).await
+    }
+
+    async fn list(&self, collection: &Collection, list: &List) -> Result<Page, StoreError> {
+        self.inner.list(collection, list).await
+    }
+
+    async fn commit(&self, writes: Vec<Write>) -> Result<Vec<Option<u64>>, StoreError> {
+        if self.others.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
+        {
+            create_todo(&self.inner, &ada(), "three").await.expect("created");
+        }
+        self.inner.commit(writes).await
+    }
+}
+
+#[test]
+fn an_import_among_other_writers_begins_anew_and_gives_up_in_the_end() {
+    let crowded = |others| {
+        let records = Arc::new(Crowded { inner: MemoryRecords::default(), others: AtomicUsize::new(0) });
+        let roles = RecordRoles::new(records.clone(), Sealer::ephemeral());
+        ready(parsed(DEMO).apply(&roles));
+        records.others.store(others, Ordering::Relaxed);
+        (roles, records)
+    };
+    let edited = parsed(&DEMO.replace(r#""title": "one""#, r#""title": "ONE""#));
+    let (roles, records) = crowded(2);
+    assert_eq!(ready(edited.apply(&roles)), counts(0, 1, 8));
+    assert_eq!(titles(&records.inner), ["two", "ONE", "three", "three"]);
+
+    let (roles, _) = crowded(usize::MAX);
+    let error = edited.apply(&roles).now_or_never().expect("no wait");
+    assert!(matches!(error, Err(StoreError::Conflict { .. })), "{error:?}");
+}
+
+#[test]
+fn fields_in_another_order_are_the_same_thing() {
+    let (roles, records) = store();
+    let key = Key::new("c", collection::PLANS, "p").expect("a key");
+    let plan = json!({"steps": [1, 2], "companyId": "c", "id": "p"});
+    ready(records.put_as(&key, &plan, Precondition::Absent));
+    assert_eq!(ready(parsed(DEMO).apply(&roles)), counts(8, 0, 1));
+}
+
+fn exported(records: &MemoryRecords, company: Option<&str>) -> String {
+    let file = WorkspaceFile::export(records, company).now_or_never().expect("no wait");
+    file.expect("it fits").to_text().expect("an import takes it")
+}
+
+#[test]
+fn what_is_exported_is_imported_and_exported_again() {
+    let mut file: Value = serde_json::from_str(DEMO).expect("JSON");
+    let many = |count: usize| (0..count).map(|n| format!("{n:04}"));
+    file["documents"] = many(450).map(|id| json!({"id": id, "companyId": "c", "text": "x"})).collect();
+    file["users"] = many(450).map(|n| json!({"id": n, "companyId": format!("c{n}")})).collect();
+    let memory = |folder: &str, id: &str| json!({"id": id, "companyId": "c", "agentId": "a/b", "folder": folder, "text": "y"});
+    file["memories"] = json!([memory("b/c", "1"), memory("b", "2"), memory("b", "1"), memory("", "1")]);
+    let (roles, records) = store();
+    ready(parsed(&file.to_string()).apply(&roles));
+
+    let text = exported(&records, None);
+    assert!(text.contains(r#""agentServerApiKey": "***""#) && !text.contains(r#""sk""#), "{text}");
+    let (new_roles, new_records) = store();
+    let imported = ready(parsed(&text).apply(&new_roles));
+    let count = 450 + 450 + 4 + 6;
+    assert_eq!(imported, counts(count, 0, 0));
+    let without_secrets: String =
+        text.lines().filter(|line| !line.contains(r#""agentServerApiKey": "***""#)).collect();
+    let again: String = exported(&new_records, None).lines().collect();
+    assert_eq!(again.replace("],      }", "]      }"), without_secrets.replace("],      }", "]      }"));
+
+    // Back in the store that it comes from it changes nothing.
+    assert_eq!(ready(parsed(&text).apply(&roles)), counts(0, 0, count));
+    assert_eq!(key_of(&roles).as_deref(), Some("sk"));
+
+    let of_one = exported(&records, Some("c0007"));
+    assert_eq!(parsed(&of_one).users.len(), 1);
+    assert_eq!(parsed(&of_one).agents.len(), 0);
+    assert_eq!(exported(&records, Some("nobody")), "{}");
+}
+
+#[test]
+fn what_no_import_would_take_is_not_exported() {
+    let records = MemoryRecords::default();
+    let text = "x".repeat(crate::records::MAX_VALUE_BYTES - 100);
+    for n in 0..65 {
+        let key = Key::new(format!("c{n}"), collection::DOCUMENTS, "d").expect("a key");
+        let document = json!({"id": "d", "companyId": format!("c{n}"), "text": text});
+        ready(records.put_as(&key, &document, Precondition::Any));
+    }
+    let error = WorkspaceFile::export(&records, None).now_or_never().expect("no wait").expect_err("too much");
+    assert!(error.to_string().contains("more than one file holds"), "{error}");
+    assert!(WorkspaceFile::export(&records, Some("c1")).now_or_never().expect("no wait").is_ok());
+
+    let odd = WorkspaceFile {
+        documents: vec![Document {
+            id: String::new(),
+            company_id: "c".into(),
+            title: "".into(),
+            text: "".into(),
+        }],
+        ..WorkspaceFile::default()
+    };
+    let error = odd.to_text().expect_err("an import would refuse it");
+    assert_eq!(error.faults[0].path, "documents[0].id");
+}
+
+#[test]
+fn more_than_is_done_at_once_is_refused() {
+    let agents: Vec<Value> =
+        (0..MAX_WRITES / 3).map(|n| json!({"id": n.to_string(), "companyId": "c"})).collect();
+    let users = |count: usize| {
+        (0..count).map(|n| json!({"id": n.to_string(), "companyId": "c"})).collect::<Vec<Value>>()
+    };
+    let room = MAX_WRITES % 3;
+    assert!(WorkspaceFile::parse(&json!({"agents": agents, "users": users(room)}).to_string()).is_ok());
+    let error = WorkspaceFile::parse(&json!({"agents": agents, "users": users(room + 1)}).to_string());
+    let error = error.expect_err("too many").to_string();
+    assert!(error.starts_with("line 1, column 1: the file takes 100001 writes"), "{error}");
+}
+
+#[test]
+fn a_fault_is_told_with_its_place() {
+    let long = "x".repeat(129);
+    for (text, expected) in [
+        ("", "line 1, column 1: this is not JSON: EOF while parsing a value"),
+        ("[]", "line 1, column 1: the file is a list, and an object is expected"),
+        ("{}\n{}", "line 2, column 1: this is not JSON: trailing characters"),
+        ("{\n \"users\": [}", "line 2, column 12: this is not JSON: expected value"),
+        (
+            "{\"users\": [\n  {\"id\": \"ä\", \"companyId\": 7}]}",
+            "line 2, column 28: users[0].companyId: invalid type: integer `7`, expected a string",
+        ),
+        ("{\"documents\": [{\"id\": \"d\"}]}", "line 1, column 16: documents[0]: missing field `companyId`"),
+        (
+            "{\"agents\": [{\"id\": \"a\", \"companyId\": \"c\",\n\"content\": {\"rules\": [\"r\", {}]}}]}",
+            "line 2, column 28: agents[0].content.rules[1]: invalid type: map, expected a string",
+        ),
+        (
+            "{\"agents\": [{\"id\": \"a\", \"companyId\": \"c\",\n\"content\": {\"agentServerTools\": [\"r\", 1]}}]}",
+            "line 2, column 39: agents[0].content.agentServerTools[1]: invalid type: integer `1`, expected a string",
+        ),
+        (
+            "{\"agents\": [{\"id\": \"a\", \"companyId\": \"c\",\n\"children\": [{\"content\": {\"apiKey\": 12},\n\"name\": \"EmbeddedAI\"}]}]}",
+            "line 2, column 37: agents[0].children[0].content.apiKey: expected a string",
+        ),
+        (
+            "{\"users\": [{\"id\": \"\", \"companyId\": \"c\", \"timezone\": \"Europe/Bärlin\"}]}",
+            "line 1, column 19: users[0].id: is empty\n\
+             line 1, column 53: users[0].timezone: \"Europe/Bärlin\" is not an IANA time zone, such as \"Europe/Berlin\"",
+        ),
+        (
+            &format!("{{\"plans\": [{{\"id\": \"{long}\", \"companyId\": \"a\\u0000\"}}]}}"),
+            "line 1, column 19: plans[0].id: has 129 bytes, and at most 128 are taken\n\
+             line 1, column 165: plans[0].companyId: has a control character",
+        ),
+        (
+            "{\"agents\": [{\"id\": \"a\", \"companyId\": \"c\"}, {\"id\": \"a\", \"companyId\": \"d\"}]}",
+            "line 1, column 51: agents[1].id: is in the file twice",
+        ),
+        (
+            "{\"agents\": [{\"id\": \"a\", \"companyId\": \"c\", \"content\": {\"documentIds\": [\"e\", \"d\"]}}],\n\
+             \"documents\": [{\"id\": \"d\", \"companyId\": \"other\"}]}",
+            "line 1, column 76: agents[0].content.documentIds[1]: the document \"d\" is of another company",
+        ),
+        (
+            "{\"todoLists\": [{\"id\": \"l\", \"ownerId\": \"ada\", \"companyId\": \"c\",\n\
+             \"todos\": [{\"id\": \"t\", \"title\": \"x\"}, {\"id\": \"t\", \"title\": \" \"}]}],\n\
+             \"users\": [{\"id\": \"ada\", \"companyId\": \"other\"}]}",
+            "line 1, column 39: todoLists[0].ownerId: the user \"ada\" is of another company\n\
+             line 2, column 45: todoLists[0].todos[1].id: is in the file twice\n\
+             line 2, column 59: todoLists[0].todos[1].title: is blank",
+        ),
+        (
+            "{\"memories\": [{\"id\": \"m\", \"companyId\": \"c\", \"agentId\": \"a\", \"folder\": \"\\u0001x\", \"text\": \"\"}]}",
+            "line 1, column 71: memories[0].folder: a part of the collection has a control character",
+        ),
+    ] {
+        let error = WorkspaceFile::parse(text).expect_err(text);
+        assert_eq!(error.to_string(), expected, "{text}");
+    }
+}
+
+#[test]
+fn the_same_identifier_in_two_companies_is_two_things() {
+    let file = "\u{feff}{\"documents\": [{\"id\": \"d\", \"companyId\": \"c\"}, {\"id\": \"d\", \"companyId\": \"e\"}]}";
+    assert!(WorkspaceFile::parse(file).is_ok());
+}
+
+#[test]
+fn what_is_too_large_is_refused_before_anything_is_written() {
+    let text = "x".repeat(crate::records::MAX_VALUE_BYTES);
+    let file = json!({"documents": [{"id": "d", "companyId": "c", "text": text}]}).to_string();
+    let error = WorkspaceFile::parse(&file).expect_err("too large");
+    assert_eq!(error.faults[0].path, "documents[0]");
+    for (field, size) in [("systemPrompt", text.len()), ("agentServerApiKey", text.len() * 3 / 4)] {
+        let role = json!({"id": "a", "companyId": "c", "content": {field: "x".repeat(size)}});
+        let error = WorkspaceFile::parse(&json!({"agents": [role]}).to_string()).expect_err(field);
+        assert_eq!((error.faults.len(), error.faults[0].path.as_str()), (1, "agents[0]"), "{field}");
+    }
+    let users: Vec<Value> = (0..100).map(|_| json!({"id": "", "companyId": ""})).collect();
+    let error = WorkspaceFile::parse(&json!({ "users": users }).to_string()).expect_err("many faults");
+    assert_eq!(error.faults.len(), 20);
+}

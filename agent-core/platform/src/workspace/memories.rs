@@ -1,0 +1,225 @@
+//! Memory: what an agent has written down, by folder.
+
+use std::cmp::Reverse;
+use std::collections::HashSet;
+
+use serde::{Deserialize, Serialize};
+
+use super::text::{self, checked_text};
+use super::view::MAX_LOOKED_AT;
+use super::{WorkspaceError, collection};
+use crate::records::{
+    Collection, Key, List, MAX_PAGE, Order, Precondition, Record, Records, RecordsExt, StoreError,
+};
+
+/// The folder of an agent whose role names none.
+pub const DEFAULT_MEMORY_FOLDER: &str = "default";
+/// How many entries a folder takes. None gives way to another, for nobody would be told.
+pub const MAX_MEMORIES: usize = 1_000;
+/// How many bytes an entry that is written down here has at most.
+pub const MAX_MEMORY_TEXT_BYTES: usize = 4 * 1024;
+
+/// One thing that an agent remembers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Memory {
+    /// The entry's identifier, unique in its folder.
+    pub id: String,
+    /// The company.
+    pub company_id: String,
+    /// The agent that remembers.
+    pub agent_id: String,
+    /// The folder; absent or blank is [`DEFAULT_MEMORY_FOLDER`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub folder: Option<String>,
+    /// What is remembered.
+    pub text: String,
+}
+
+impl Memory {
+    /// Where the entry is.
+    pub(super) fn key(&self) -> Result<Key, StoreError> {
+        folder_of(&self.company_id, &self.agent_id, self.folder.as_deref())?.key(self.id.as_str())
+    }
+}
+
+/// Where the entries of an agent's folder are.
+fn folder_of(company_id: &str, agent_id: &str, folder: Option<&str>) -> Result<Collection, StoreError> {
+    let folder = folder.map(str::trim).filter(|folder| !folder.is_empty()).unwrap_or(DEFAULT_MEMORY_FOLDER);
+    Collection::new(company_id, collection::MEMORIES)?.within(agent_id)?.within(folder)
+}
+
+/// The entries of an agent's folder, oldest first, so that what is added comes at the end and the
+/// prompt before it stays the same. Of more than `limit` entries (at most
+/// [`MAX_PAGE`](crate::records::MAX_PAGE)) those with the largest ids are taken, which of remembered
+/// ones are the newest.
+pub async fn memories(
+    records: &dyn Records,
+    company_id: &str,
+    agent_id: &str,
+    folder: Option<&str>,
+    limit: usize,
+) -> Result<Vec<Memory>, StoreError> {
+    if limit == 0 {
+        return Ok(Vec::new());
+    }
+    let folder = folder_of(company_id, agent_id, folder)?;
+    let newest = List { limit: Some(limit), order: Order::Descending, ..List::default() };
+    let mut found = records.list_as::<Memory>(&folder, &newest).await?.records;
+    found.sort_by(|a, b| (a.updated, &a.id).cmp(&(b.updated, &b.id)));
+    Ok(found.into_iter().map(|record| record.value).collect())
+}
+
+/// Writes an entry down and gives it back with its identifier.
+pub async fn remember(
+    records: &dyn Records,
+    company_id: &str,
+    agent_id: &str,
+    folder: Option<&str>,
+    text: &str,
+) -> Result<Memory, WorkspaceError> {
+    let text = checked_text(text, MAX_MEMORY_TEXT_BYTES).map_err(text::of("text"))?;
+    if is_full(records, &folder_of(company_id, agent_id, folder)?).await? {
+        return Err(WorkspaceError::Full { what: "memory folder", limit: MAX_MEMORIES });
+    }
+    let entry = Memory {
+        id: agent_core::new_id(),
+        company_id: company_id.to_owned(),
+        agent_id: agent_id.to_owned(),
+        folder: folder.map(str::to_owned),
+        text: text.to_owned(),
+    };
+    records.put_as(&entry.key()?, &entry, Precondition::Absent).await?;
+    Ok(entry)
+}
+
+/// Whether the folder takes no more. Entries come from workspace files as well, so they are counted as
+/// they are; calls side by side may each find room for one.
+async fn is_full(records: &dyn Records, folder: &Collection) -> Result<bool, StoreError> {
+    let mut list = List { limit: Some(MAX_PAGE), ..List::default() };
+    let mut count = 0;
+    loop {
+        let page = records.list(folder, &list).await?;
+        count += page.records.len();
+        list.cursor = page.next_cursor;
+        if count >= MAX_MEMORIES || list.cursor.is_none() {
+            return Ok(count >= MAX_MEMORIES);
+        }
+    }
+}
+
+/// The entries of an agent's folder in which words of `query` occur, whatever their case: those with the
+/// most of the words first, and of these the newest; without words, all, the newest first. At most
+/// `limit` of them, of the newest two thousand of the folder.
+pub async fn recall(
+    records: &dyn Records,
+    company_id: &str,
+    agent_id: &str,
+    folder: Option<&str>,
+    query: &str,
+    limit: usize,
+) -> Result<Vec<Record<Memory>>, StoreError> {
+    let folder = folder_of(company_id, agent_id, folder)?;
+    let query = query.to_lowercase();
+    let words: HashSet<&str> = query.split(|char: char| !char.is_alphanumeric()).collect();
+    let words: Vec<&str> = words.into_iter().filter(|word| !word.is_empty()).collect();
+    let score = |text: &str| {
+        let text = text.to_lowercase();
+        words.iter().filter(|word| text.contains(**word)).count()
+    };
+    let scored = |record: Record<Memory>| {
+        let score = score(&record.value.text);
+        (words.is_empty() || score > 0).then_some((score, record))
+    };
+    let mut list = List { limit: Some(MAX_PAGE), order: Order::Descending, ..List::default() };
+    let mut found = Vec::new();
+    for _ in 0..MAX_LOOKED_AT / MAX_PAGE {
+        let page = records.list_as::<Memory>(&folder, &list).await?;
+        found.extend(page.records.into_iter().filter_map(scored));
+        list.cursor = page.next_cursor;
+        if list.cursor.is_none() {
+            break;
+        }
+    }
+    // Sorting is stable, and what was found is in the order of age.
+    found.sort_by_key(|(score, _)| Reverse(*score));
+    found.truncate(limit);
+    Ok(found.into_iter().map(|(_, record)| record).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+    use crate::memory::MemoryRecords;
+
+    #[test]
+    fn the_newest_entries_come_oldest_first_from_the_own_folder_alone() {
+        let records = MemoryRecords::default();
+        let write = |company, agent, folder, text| {
+            let entry = remember(&records, company, agent, folder, text);
+            entry.now_or_never().expect("no wait").expect("remembered");
+        };
+        write("c", "a", None, "one");
+        write("c", "a", Some(" "), "two");
+        write("c", "a", Some("default"), "three");
+        write("c", "a", Some("other"), "elsewhere");
+        write("c", "b", None, "another agent's");
+        write("d", "a", None, "another company's");
+        let read = |folder, limit| {
+            let found = memories(&records, "c", "a", folder, limit).now_or_never().expect("no wait");
+            found.expect("read").into_iter().map(|entry| entry.text).collect::<Vec<_>>()
+        };
+        assert_eq!(read(None, 10), ["one", "two", "three"]);
+        assert_eq!(read(None, 2), ["two", "three"]);
+        assert_eq!(read(None, 0), Vec::<String>::new());
+        assert_eq!(read(Some("other"), 10), ["elsewhere"]);
+    }
+
+    #[test]
+    fn what_was_said_in_other_words_is_not_recalled() {
+        let records = MemoryRecords::default();
+        for text in ["Ada likes green tea.", "Bob likes coffee.", "The TEA is in the cupboard.", "Ünder"] {
+            remember(&records, "c", "a", None, text).now_or_never().expect("no wait").expect("remembered");
+        }
+        for (query, limit, expected) in [
+            ("", 2, &["Ünder", "The TEA is in the cupboard."][..]),
+            ("tea, ADA?", 10, &["Ada likes green tea.", "The TEA is in the cupboard."]),
+            ("likes", 1, &["Bob likes coffee."]),
+            ("ü", 10, &["Ünder"]),
+            ("beer", 10, &[]),
+        ] {
+            let found = recall(&records, "c", "a", None, query, limit).now_or_never().expect("no wait");
+            let texts: Vec<_> = found.expect("read").into_iter().map(|record| record.value.text).collect();
+            assert_eq!(texts, expected, "{query:?}");
+        }
+        let other = recall(&records, "d", "a", None, "", 10).now_or_never().expect("no wait");
+        assert_eq!(other.expect("read"), []);
+    }
+
+    #[test]
+    fn a_full_folder_says_so() {
+        let records = MemoryRecords::default();
+        let folder = folder_of("c", "a", None).expect("a folder");
+        let entry = Memory {
+            id: String::new(),
+            company_id: "c".into(),
+            agent_id: "a".into(),
+            folder: None,
+            text: "x".into(),
+        };
+        for _ in 1..MAX_MEMORIES {
+            records.append_as(&folder, &entry).now_or_never().expect("no wait").expect("appended");
+        }
+        let remember = |folder, text: &str| {
+            let entry = remember(&records, "c", "a", folder, text).now_or_never().expect("no wait");
+            entry.map(drop).map_err(|error| error.to_string())
+        };
+        assert_eq!(remember(None, "y"), Ok(()));
+        assert_eq!(remember(None, "z"), Err("the memory folder is full: it has 1000 entries".to_owned()));
+        assert_eq!(remember(Some("other"), "z"), Ok(()));
+        let long = "x".repeat(MAX_MEMORY_TEXT_BYTES + 1);
+        assert_eq!(remember(None, &long), Err("text: has 4097 bytes, and at most 4096 are taken".to_owned()));
+    }
+}

@@ -1,0 +1,214 @@
+//! Metrics: named figures over time, of a company.
+//!
+//! Workspace files give metrics of any shape; what fits no field here is left out.
+
+use jiff::Timestamp;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::moment::{timestamp, utc_time};
+use super::tally::put_counted;
+use super::text::{self, checked_line};
+use super::view::{Listed, view};
+use super::{Entry, WorkspaceError, collection};
+use crate::records::{Collection, List, Record, Records, StoreError, to_json};
+
+/// How many bytes a metric's name has at most.
+pub const MAX_METRIC_NAME_BYTES: usize = 200;
+/// How many bytes a metric's unit has at most.
+pub const MAX_METRIC_UNIT_BYTES: usize = 50;
+/// How many figures an agent records at most.
+pub const MAX_RECORDED_METRICS: usize = 100_000;
+
+/// One figure.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Metric {
+    /// The figure's identifier.
+    pub id: String,
+    /// What was measured.
+    pub name: String,
+    /// How much; a number, unless a workspace file said otherwise.
+    pub value: Value,
+    /// In what.
+    pub unit: Option<String>,
+    /// When: its `at`, or when it was written down.
+    pub at: Timestamp,
+    /// The agent that recorded it.
+    pub agent_id: Option<String>,
+}
+
+impl From<Record<Entry>> for Metric {
+    fn from(record: Record<Entry>) -> Self {
+        let Entry { id, mut rest, .. } = record.value;
+        let value = rest.remove("value").unwrap_or_default();
+        let text = |name: &str| rest.get(name).and_then(Value::as_str);
+        Self {
+            id,
+            name: text("name").unwrap_or_default().to_owned(),
+            value,
+            unit: text("unit").map(str::to_owned),
+            at: text("at").and_then(|at| at.parse().ok()).unwrap_or_else(|| timestamp(record.updated)),
+            agent_id: text("agentId").map(str::to_owned),
+        }
+    }
+}
+
+/// Which figures to read.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct MetricFilter {
+    /// Of this name.
+    pub name: Option<String>,
+    /// Recorded by this agent.
+    pub agent_id: Option<String>,
+    /// At this time or later.
+    pub from: Option<Timestamp>,
+    /// Before this time.
+    pub to: Option<Timestamp>,
+}
+
+impl MetricFilter {
+    fn takes(&self, metric: &Metric) -> bool {
+        self.name.as_ref().is_none_or(|name| *name == metric.name)
+            && self.agent_id.as_ref().is_none_or(|agent| metric.agent_id.as_ref() == Some(agent))
+            && self.from.is_none_or(|from| metric.at >= from)
+            && self.to.is_none_or(|to| metric.at < to)
+    }
+}
+
+/// One page of the company's figures. Recorded ones come in the order of their recording, imported ones by
+/// their identifiers.
+pub async fn metrics(
+    records: &dyn Records,
+    company_id: &str,
+    filter: &MetricFilter,
+    list: &List,
+) -> Result<Listed<Metric>, StoreError> {
+    let metrics = Collection::new(company_id, collection::METRICS)?;
+    let wanted = |record: Record<Entry>| Some(Metric::from(record)).filter(|metric| filter.takes(metric));
+    view(records, &metrics, list, wanted).await
+}
+
+/// A figure to record.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NewMetric {
+    /// What was measured.
+    pub name: String,
+    /// How much; a finite number.
+    pub value: f64,
+    /// In what.
+    pub unit: Option<String>,
+    /// When.
+    pub at: Timestamp,
+}
+
+/// Records a figure of an agent's and gives it with its identifier.
+pub async fn record_metric(
+    records: &dyn Records,
+    company_id: &str,
+    agent_id: &str,
+    metric: &NewMetric,
+) -> Result<Metric, WorkspaceError> {
+    #[derive(Serialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Stored<'a> {
+        id: &'a str,
+        company_id: &'a str,
+        agent_id: &'a str,
+        name: &'a str,
+        value: f64,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        unit: Option<&'a str>,
+        at: String,
+    }
+    let name = checked_line(&metric.name, MAX_METRIC_NAME_BYTES).map_err(text::of("name"))?;
+    let unit = metric.unit.as_deref().map(|unit| checked_line(unit, MAX_METRIC_UNIT_BYTES));
+    let unit = unit.transpose().map_err(text::of("unit"))?;
+    let value = serde_json::Number::from_f64(metric.value);
+    let value = value.ok_or_else(|| text::of("value")("is not a finite number".to_owned()))?;
+    let id = agent_core::new_id();
+    let stored =
+        Stored { id: &id, company_id, agent_id, name, value: metric.value, unit, at: utc_time(metric.at) };
+    let key = Collection::new(company_id, collection::METRICS)?.key(id.as_str())?;
+    // The name of a collection that an agent has part of is short enough for a key with the agent's.
+    let tally = format!("{}/{agent_id}", collection::METRICS);
+    let limit = ("agent's record of metrics", MAX_RECORDED_METRICS);
+    put_counted(records, (&key, to_json(&stored)?), &tally, limit).await?;
+    Ok(Metric {
+        id,
+        name: name.to_owned(),
+        value: value.into(),
+        unit: unit.map(str::to_owned),
+        at: metric.at,
+        agent_id: Some(agent_id.to_owned()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use futures_util::FutureExt;
+    use serde_json::json;
+
+    use super::*;
+    use crate::memory::MemoryRecords;
+    use crate::records::{Precondition, RecordsExt};
+
+    fn at(text: &str) -> Timestamp {
+        text.parse().expect("a time")
+    }
+
+    #[test]
+    fn figures_are_found_by_name_time_and_agent() {
+        let records = MemoryRecords::default();
+        let metrics_of_c = Collection::new("c", collection::METRICS).expect("a name");
+        for entry in [
+            json!({"id": "1", "companyId": "c", "name": "sales", "value": 1, "unit": "EUR", "at": "2026-01-01T00:00:00Z"}),
+            json!({"id": "2", "companyId": "c", "name": 7, "value": "much", "at": "soon"}),
+        ] {
+            let key = metrics_of_c.key(entry["id"].as_str().expect("an id")).expect("a key");
+            records.put_as(&key, &entry, Precondition::Absent).now_or_never().expect("no wait").expect("put");
+        }
+        for (agent, name, day) in [("a", "sales", 2), ("b", "sales", 3), ("b", "visits", 4)] {
+            let at = at("2026-01-01T00:00:00Z") + Duration::from_hours(24 * (day - 1));
+            let metric = NewMetric { name: name.into(), value: day as f64, unit: None, at };
+            let recorded = record_metric(&records, "c", agent, &metric).now_or_never().expect("no wait");
+            assert_eq!(recorded.expect("recorded").at, at);
+        }
+        let day = |n| Some(at(&format!("2026-01-0{n}T00:00:00Z")));
+        let sales = || Some("sales".to_owned());
+        let all = MetricFilter::default();
+        for (filter, expected) in [
+            (MetricFilter { name: sales(), ..all.clone() }, &["2.0", "3.0", "1"][..]),
+            (MetricFilter { from: day(2), to: day(4), ..all.clone() }, &["2.0", "3.0"]),
+            (MetricFilter { agent_id: Some("b".into()), ..all.clone() }, &["3.0", "4.0"]),
+            (MetricFilter { name: sales(), agent_id: Some("c".into()), ..all.clone() }, &[]),
+            (all.clone(), &["2.0", "3.0", "4.0", "1", "\"much\""]),
+        ] {
+            let found = metrics(&records, "c", &filter, &List::default()).now_or_never().expect("no wait");
+            let values: Vec<_> = found.expect("read").items.iter().map(|m| m.value.to_string()).collect();
+            assert_eq!(values, expected, "{filter:?}");
+        }
+        let elsewhere = metrics(&records, "d", &all, &List::default()).now_or_never().expect("no wait");
+        assert_eq!(elsewhere.expect("read").items, []);
+    }
+
+    #[test]
+    fn what_is_no_figure_is_refused() {
+        let records = MemoryRecords::default();
+        let good = NewMetric { name: "n".into(), value: 1.0, unit: None, at: Timestamp::UNIX_EPOCH };
+        let long = "x".repeat(MAX_METRIC_NAME_BYTES + 1);
+        for (metric, expected) in [
+            (NewMetric { name: " ".into(), ..good.clone() }, "name: is blank"),
+            (NewMetric { name: long, ..good.clone() }, "name: has 201 bytes, and at most 200 are taken"),
+            (NewMetric { value: f64::NAN, ..good.clone() }, "value: is not a finite number"),
+            (
+                NewMetric { unit: Some("a\nb".into()), ..good },
+                "unit: has a line break or another control character",
+            ),
+        ] {
+            let refused = record_metric(&records, "c", "a", &metric).now_or_never().expect("no wait");
+            assert_eq!(refused.expect_err("refused").to_string(), expected);
+        }
+    }
+}

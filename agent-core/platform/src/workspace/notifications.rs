@@ -1,0 +1,193 @@
+//! Notifications: what agents tell a person. Each person has the newest [`MAX_NOTIFICATIONS`].
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::text::{self, MAX_TITLE_BYTES, checked_line, checked_text};
+use super::view::{Listed, view};
+use super::{WorkspaceError, collection, utc_time};
+use crate::records::{
+    Collection, List, MAX_PAGE, Order, Precondition, Record, Records, StoreError, Write, to_json,
+};
+use agent_core::tool::ExecutionContext;
+
+/// How many notifications a person has; of more, the oldest give way.
+pub const MAX_NOTIFICATIONS: usize = MAX_PAGE;
+/// How many bytes the text of a notification has at most.
+pub const MAX_NOTIFICATION_BYTES: usize = 4 * 1024;
+
+/// What an agent tells a person.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Notification {
+    /// The notification's identifier.
+    pub id: String,
+    /// The company.
+    pub company_id: String,
+    /// Who is told.
+    pub user_id: String,
+    /// The agent that tells.
+    pub agent_id: String,
+    /// What it is about.
+    pub title: String,
+    /// What there is to say about it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
+    /// When, RFC 3339.
+    pub at: String,
+    /// Whether the person has read it.
+    #[serde(default)]
+    pub read: bool,
+}
+
+/// Tells the person for whom the agent works something, at the time `now`.
+pub async fn send_notification(
+    records: &dyn Records,
+    context: &ExecutionContext,
+    title: &str,
+    text: Option<&str>,
+    now: Timestamp,
+) -> Result<Notification, WorkspaceError> {
+    let (notification, writes) = notification_writes(records, context, title, text, now).await?;
+    records.commit(writes).await?;
+    Ok(notification)
+}
+
+/// The writes of [`send_notification`], for those who commit them together with others.
+pub async fn notification_writes(
+    records: &dyn Records,
+    context: &ExecutionContext,
+    title: &str,
+    text: Option<&str>,
+    now: Timestamp,
+) -> Result<(Notification, Vec<Write>), WorkspaceError> {
+    let title = checked_line(title, MAX_TITLE_BYTES).map_err(text::of("title"))?;
+    let text = text.map(|text| checked_text(text, MAX_NOTIFICATION_BYTES));
+    let text = text.transpose().map_err(text::of("text"))?;
+    let notification = Notification {
+        id: agent_core::new_id(),
+        company_id: context.company_id.clone(),
+        user_id: context.user_id.clone(),
+        agent_id: context.agent_id.clone(),
+        title: title.to_owned(),
+        text: text.map(str::to_owned),
+        at: utc_time(now),
+        read: false,
+    };
+    let own = own(context)?;
+    let mut writes = giving_way(records, &own).await?;
+    writes.push(Write::Put {
+        key: own.key(notification.id.as_str())?,
+        value: to_json(&notification)?,
+        precondition: Precondition::Absent,
+    });
+    Ok((notification, writes))
+}
+
+/// The removal of those that leave no room for one more. Of calls side by side each may find room; the
+/// next call makes up for it.
+async fn giving_way(records: &dyn Records, own: &Collection) -> Result<Vec<Write>, StoreError> {
+    let staying = List { limit: Some(MAX_NOTIFICATIONS - 1), order: Order::Descending, ..List::default() };
+    let Some(cursor) = records.list(own, &staying).await?.next_cursor else { return Ok(Vec::new()) };
+    let older = List { limit: Some(MAX_PAGE), cursor: Some(cursor), ..staying };
+    let remove =
+        |record: Record| Ok(Write::Delete { key: own.key(record.id)?, precondition: Precondition::Any });
+    records.list(own, &older).await?.records.into_iter().map(remove).collect()
+}
+
+/// One page of what the person for whom the agent works was told, the newest first.
+pub async fn notifications(
+    records: &dyn Records,
+    context: &ExecutionContext,
+    unread_only: bool,
+    list: List,
+) -> Result<Listed<Record<Notification>>, StoreError> {
+    let list = List { order: Order::Descending, ..list };
+    let wanted = |record: Record<Notification>| (!unread_only || !record.value.read).then_some(record);
+    view(records, &own(context)?, &list, wanted).await
+}
+
+/// Marks those as read that are not, all or none. Fails with [`StoreError::Conflict`] where one was
+/// changed or gave way since it was listed.
+pub async fn mark_read(
+    records: &dyn Records,
+    context: &ExecutionContext,
+    listed: &[Record<Notification>],
+) -> Result<(), StoreError> {
+    let own = own(context)?;
+    let mark = |record: &Record<Notification>| {
+        let read = Notification { read: true, ..record.value.clone() };
+        let (key, precondition) = (own.key(record.id.as_str())?, Precondition::Version(record.version));
+        Ok(Write::Put { key, value: to_json(&read)?, precondition })
+    };
+    let unread = listed.iter().filter(|record| !record.value.read);
+    let writes = unread.map(mark).collect::<Result<Vec<_>, StoreError>>()?;
+    if !writes.is_empty() {
+        records.commit(writes).await?;
+    }
+    Ok(())
+}
+
+fn own(context: &ExecutionContext) -> Result<Collection, StoreError> {
+    Collection::new(context.company_id.as_str(), collection::NOTIFICATIONS)?.within(&context.user_id)
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+    use crate::memory::MemoryRecords;
+
+    fn context(user: &str, company: &str) -> ExecutionContext {
+        ExecutionContext {
+            user_id: user.into(),
+            company_id: company.into(),
+            agent_id: "a".into(),
+            ..ExecutionContext::default()
+        }
+    }
+
+    fn titles(records: &MemoryRecords, context: &ExecutionContext, unread_only: bool) -> Vec<String> {
+        let list = List { limit: Some(MAX_PAGE), ..List::default() };
+        let found = notifications(records, context, unread_only, list).now_or_never().expect("no wait");
+        found.expect("read").items.into_iter().map(|record| record.value.title).collect()
+    }
+
+    fn send(records: &MemoryRecords, context: &ExecutionContext, title: &str) -> Result<(), String> {
+        let sent = send_notification(records, context, title, Some("x"), Timestamp::UNIX_EPOCH);
+        sent.now_or_never().expect("no wait").map(drop).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_person_has_the_newest_of_the_own() {
+        let records = MemoryRecords::default();
+        let ada = context("ada", "c");
+        for n in 0..MAX_NOTIFICATIONS + 3 {
+            send(&records, &ada, &n.to_string()).expect("sent");
+        }
+        let expected: Vec<_> = (3..MAX_NOTIFICATIONS + 3).rev().map(|n| n.to_string()).collect();
+        assert_eq!(titles(&records, &ada, false), expected);
+        for other in [context("bob", "c"), context("ada", "d")] {
+            assert_eq!(titles(&records, &other, false), Vec::<String>::new());
+        }
+        assert_eq!(send(&records, &ada, ""), Err("title: is blank".to_owned()));
+    }
+
+    #[test]
+    fn what_is_marked_is_read_and_what_gave_way_does_not_come_back() {
+        let records = MemoryRecords::default();
+        let ada = context("ada", "c");
+        for title in ["one", "two", "three"] {
+            send(&records, &ada, title).expect("sent");
+        }
+        let first = List { limit: Some(2), ..List::default() };
+        let listed =
+            notifications(&records, &ada, true, first).now_or_never().expect("no wait").expect("read");
+        let mark = || mark_read(&records, &ada, &listed.items).now_or_never().expect("no wait");
+        mark().expect("marked");
+        assert_eq!(titles(&records, &ada, true), ["one"]);
+        assert_eq!(titles(&records, &ada, false), ["three", "two", "one"]);
+        assert!(matches!(mark(), Err(StoreError::Conflict { .. })));
+    }
+}

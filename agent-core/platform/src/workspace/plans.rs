@@ -1,0 +1,229 @@
+//! Plans. A plan is a todo list's, and so its owner's; for everybody else it is not there.
+//!
+//! Workspace files give plans of any shape. The plan of a list is the one that names it in `todoListId`
+//! or, naming none, has its identifier; `title` and `text` are what agents write, and whatever else a
+//! plan has is shown and kept.
+
+use serde_json::{Map, Value};
+
+use super::text::{self, MAX_TITLE_BYTES, checked_line, checked_text};
+use super::todos::todo_list;
+use super::view::view;
+use super::{Entry, WorkspaceError, collection, unchanged};
+use crate::records::{Collection, Key, List, Record, Records, RecordsExt};
+use agent_core::tool::ExecutionContext;
+
+/// How many bytes the text of a plan has at most.
+pub const MAX_PLAN_BYTES: usize = 64 * 1024;
+
+/// What is to be done about a todo list, and how.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Plan {
+    /// The plan's identifier.
+    pub id: String,
+    /// The title.
+    pub title: Option<String>,
+    /// The text; empty where an imported plan has none.
+    pub text: String,
+    /// Whatever else an imported plan says.
+    pub details: Map<String, Value>,
+    /// The plan's version.
+    pub version: u64,
+}
+
+impl Plan {
+    fn new(entry: Entry, version: u64) -> Self {
+        let Entry { id, rest: mut details, .. } = entry;
+        details.remove(LIST);
+        let mut take = |name: &str| match details.get(name) {
+            Some(Value::String(_)) => details.remove(name)?.as_str().map(str::to_owned),
+            _ => None,
+        };
+        let (title, text) = (take("title"), take("text").unwrap_or_default());
+        Self { id, title, text, details, version }
+    }
+}
+
+/// The field by which a plan names its list.
+const LIST: &str = "todoListId";
+
+/// The plan of the todo list that the conversation is about, if it has one.
+pub async fn plan(records: &dyn Records, context: &ExecutionContext) -> Result<Option<Plan>, WorkspaceError> {
+    let list_id = todo_list(records, context).await?.id;
+    let found = find(records, &context.company_id, &list_id).await?;
+    Ok(found.map(|record| Plan::new(record.value, record.version)))
+}
+
+/// Writes the plan of the todo list that the conversation is about. What is not given stays. Where
+/// `version` is given, there must be a plan, and at this version.
+pub async fn update_plan(
+    records: &dyn Records,
+    context: &ExecutionContext,
+    title: Option<&str>,
+    text: &str,
+    version: Option<u64>,
+) -> Result<Plan, WorkspaceError> {
+    let title = title.map(|title| checked_line(title, MAX_TITLE_BYTES));
+    let title = title.transpose().map_err(text::of("title"))?;
+    let text = checked_text(text, MAX_PLAN_BYTES).map_err(text::of("text"))?;
+    let list_id = todo_list(records, context).await?.id;
+    let company_id = context.company_id.as_str();
+    let id = match find(records, company_id, &list_id).await? {
+        Some(found) => found.id,
+        None => free_id(records, company_id, &list_id).await?,
+    };
+    let write = |found: Option<Record<Entry>>| {
+        let mut entry = match found {
+            Some(found) => {
+                unchanged("plan", &found, version)?;
+                found.value
+            }
+            None if version.is_some() => {
+                return Err(WorkspaceError::NotFound { what: "plan", id: id.clone() });
+            }
+            None => {
+                let rest = Map::from_iter([(LIST.to_owned(), list_id.as_str().into())]);
+                Entry { id: id.clone(), company_id: company_id.to_owned(), rest }
+            }
+        };
+        if let Some(title) = title {
+            entry.rest.insert("title".to_owned(), title.into());
+        }
+        entry.rest.insert("text".to_owned(), text.into());
+        Ok(entry)
+    };
+    let key = Key::new(company_id, collection::PLANS, id.as_str())?;
+    let (entry, version) = records.update(&key, write).await?;
+    Ok(Plan::new(entry, version))
+}
+
+/// The plan of a list. Most have the list's identifier; the others are looked for.
+async fn find(
+    records: &dyn Records,
+    company_id: &str,
+    list_id: &str,
+) -> Result<Option<Record<Entry>>, WorkspaceError> {
+    let plans = Collection::new(company_id, collection::PLANS)?;
+    let own = records.get_as::<Entry>(&plans.key(list_id)?).await?;
+    if let Some(own) = own.filter(|record| is_of(&record.value, list_id)) {
+        return Ok(Some(own));
+    }
+    let first = List { limit: Some(1), ..List::default() };
+    let naming = |record: Record<Entry>| is_of(&record.value, list_id).then_some(record);
+    Ok(view(records, &plans, &first, naming).await?.items.pop())
+}
+
+fn is_of(plan: &Entry, list_id: &str) -> bool {
+    match plan.rest.get(LIST) {
+        Some(named) => named == list_id,
+        None => plan.id == list_id,
+    }
+}
+
+/// The identifier of a new plan: the list's, unless the plan of another list has it.
+async fn free_id(records: &dyn Records, company_id: &str, list_id: &str) -> Result<String, WorkspaceError> {
+    let taken = records.get(&Key::new(company_id, collection::PLANS, list_id)?).await?.is_some();
+    Ok(if taken { agent_core::new_id() } else { list_id.to_owned() })
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+    use serde_json::json;
+
+    use super::*;
+    use crate::memory::MemoryRecords;
+    use crate::records::Precondition;
+    use crate::workspace::TodoList;
+
+    fn context(user: &str, list: &str) -> ExecutionContext {
+        ExecutionContext {
+            user_id: user.into(),
+            company_id: "c".into(),
+            todo_list_id: Some(list.into()),
+            ..ExecutionContext::default()
+        }
+    }
+
+    /// Ada's lists `l` and `m`, and these plans.
+    fn store(plans: Value) -> MemoryRecords {
+        let records = MemoryRecords::default();
+        let put = |name: &str, value: Value| {
+            let key = Key::new("c", name, value["id"].as_str().expect("an id")).expect("a key");
+            records.put_as(&key, &value, Precondition::Absent).now_or_never().expect("no wait").expect("put");
+        };
+        for id in ["l", "m"] {
+            let (id, owner_id, company_id) = (id.into(), "ada".into(), "c".into());
+            let list = TodoList { id, owner_id, company_id, name: String::new(), todos: vec![] };
+            put(collection::TODO_LISTS, serde_json::to_value(list).expect("JSON"));
+        }
+        for plan in plans.as_array().expect("plans") {
+            put(collection::PLANS, plan.clone());
+        }
+        records
+    }
+
+    fn read(records: &MemoryRecords, list: &str) -> Option<Plan> {
+        plan(records, &context("ada", list)).now_or_never().expect("no wait").expect("the own list")
+    }
+
+    #[test]
+    fn a_plan_is_found_by_its_list_and_keeps_what_it_had() {
+        for (plans, id) in [
+            (json!([{"id": "l", "companyId": "c", "steps": [1], "text": 7}]), "l"),
+            (json!([{"id": "p", "companyId": "c", "steps": [1], "text": 7, "todoListId": "l"}]), "p"),
+            (
+                json!([
+                    {"id": "l", "companyId": "c", "todoListId": "elsewhere"},
+                    {"id": "p", "companyId": "c", "steps": [1], "text": 7, "todoListId": "l"}
+                ]),
+                "p",
+            ),
+        ] {
+            let records = store(plans);
+            assert_eq!(read(&records, "m"), None);
+            let found = read(&records, "l").expect("a plan");
+            assert_eq!((found.id.as_str(), found.text.as_str(), &found.title), (id, "", &None));
+            assert_eq!(Value::from(found.details), json!({"steps": [1], "text": 7}));
+            let ada = context("ada", "l");
+            let write = |title, version| {
+                update_plan(&records, &ada, title, "First\nthen", version).now_or_never().expect("no wait")
+            };
+            write(Some("T"), Some(found.version)).expect("written");
+            let again = write(None, None).expect("written");
+            assert_eq!(
+                (again.id.as_str(), again.title.as_deref(), again.text.as_str()),
+                (id, Some("T"), "First\nthen")
+            );
+            assert_eq!(Value::from(again.details.clone()), json!({"steps": [1]}));
+            assert_eq!(read(&records, "l"), Some(again.clone()));
+            let lost = write(None, Some(found.version)).expect_err("changed").to_string();
+            let expected = format!(
+                "the plan {id:?} has changed since it was read; it is now at version {}: read it again",
+                again.version
+            );
+            assert_eq!(lost, expected);
+        }
+    }
+
+    #[test]
+    fn a_new_plan_takes_the_place_of_no_other() {
+        let records = store(json!([{"id": "l", "companyId": "c", "todoListId": "m", "text": "M"}]));
+        let ada = context("ada", "l");
+        let write = |context: &ExecutionContext, version| {
+            update_plan(&records, context, None, "L", version).now_or_never().expect("no wait")
+        };
+        let none = write(&ada, Some(1)).expect_err("there is none to have a version");
+        assert!(matches!(none, WorkspaceError::NotFound { what: "plan", .. }), "{none:?}");
+        let made = write(&ada, None).expect("made");
+        assert_ne!(made.id, "l");
+        assert_eq!(read(&records, "l"), Some(made));
+        assert_eq!(read(&records, "m").map(|plan| plan.text).as_deref(), Some("M"));
+        for stranger in [context("bob", "l"), context("ada", "none")] {
+            let refused = write(&stranger, None).expect_err("not the owner's");
+            assert!(matches!(refused, WorkspaceError::NotFound { what: "todo list", .. }), "{refused:?}");
+            let unread = plan(&records, &stranger).now_or_never().expect("no wait");
+            assert!(matches!(unread, Err(WorkspaceError::NotFound { what: "todo list", .. })), "{unread:?}");
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! Credentials with which a remote backend calls the agent's tools during one run.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::error::Failure;
+use crate::event::ReportedCalls;
+use crate::secret::Secret;
+use crate::tool::{ExecutionContext, ToolSpec};
+
+/// Issues run tokens.
+pub trait RunTokens: Send + Sync + 'static {
+    /// Issues a token that allows calls of `tools` in `context` for at most `ttl`.
+    ///
+    /// # Errors
+    /// [`FailureKind::RateLimited`](crate::error::FailureKind::RateLimited) where no further token can be issued now.
+    fn issue(
+        &self,
+        context: &ExecutionContext,
+        tools: &[Arc<ToolSpec>],
+        ttl: Duration,
+    ) -> Result<Arc<dyn RunToken>, Failure>;
+}
+
+/// A run's token. Dropping the last reference revokes it.
+pub trait RunToken: fmt::Debug + Send + Sync + 'static {
+    /// The token's text, as it goes into `mcpServerUrl`.
+    fn text(&self) -> &Secret;
+
+    /// Starts reporting the tool calls that are made with the token, for the run's event stream.
+    fn report_calls(&self) -> ReportedCalls;
+
+    /// Keeps the token valid until its `ttl` is over, for a backend that goes on after the run's stream has ended.
+    fn keep_until_expiry(&self);
+}

@@ -1,0 +1,22 @@
+//! Per-user settings that a turn reads.
+
+use async_trait::async_trait;
+
+use crate::store_error::StoreError;
+
+/// The settings of one user.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct UserProfile {
+    /// The user's IANA time zone.
+    pub timezone: Option<String>,
+}
+
+/// Looks up users' settings.
+#[async_trait]
+pub trait UserDirectory: Send + Sync + 'static {
+    /// Returns the user's settings; `None` for an unknown user.
+    ///
+    /// # Errors
+    /// Those of the store.
+    async fn profile(&self, company_id: &str, user_id: &str) -> Result<Option<UserProfile>, StoreError>;
+}
