@@ -1,11 +1,11 @@
-//! `cargo bench -p benches --bench jobs_postgres`: what jobs in PostgreSQL cost beside the bare client.
+//! `cargo bench -p benches --bench jobs_postgres`: cost of jobs in PostgreSQL beside the bare client.
 //!
-//! Starts a server of its own, in the folder for temporary files (`TMPDIR`), which must be on a disk for the figures
-//! to mean anything. The figure is the median of five repeats, in each of which both run by turns. The reference does by
-//! `tokio-postgres` what a store cannot leave out: it locks, reads and writes the same rows of the same table with
-//! the same indices, by the same statements in the same transactions, and thinks nothing about what they mean. What it
-//! writes is what the store has written of another job, so that its rows grow alike.
-//! `--check` ends with status 1 where the limit is missed.
+//! Starts its own server in the directory for temporary files (`TMPDIR`), which must be on a disk for meaningful
+//! figures. The figure is the median of five repeats, in each of which both subjects run in turns. The reference uses
+//! `tokio-postgres` for the work that a store cannot avoid: it locks, reads and writes the same rows of the same
+//! table with the same indices, by the same statements in the same transactions, without interpreting them. It writes
+//! what the store wrote for another job, so that its rows grow alike. `--check` exits with status 1 if the limit is
+//! missed.
 #![allow(clippy::print_stdout, reason = "printing is what this program is for")]
 
 use std::process::ExitCode;
@@ -24,7 +24,7 @@ use tokio_postgres::{Client, NoTls};
 mod cluster;
 
 const REPEATS: usize = 5;
-/// How many batches each takes in a repeat.
+/// Number of batches of each subject per repeat.
 const BATCHES: usize = 20;
 const LEAST: f64 = 0.7;
 const DATABASES: [&str; 3] = ["raw", "store", "one"];
@@ -44,7 +44,7 @@ fn main() -> Result<ExitCode> {
     let cluster = cluster::Cluster::start();
     let urls = DATABASES.map(|database| cluster.url(database));
     let admin = cluster.url("postgres");
-    // As a task, for what is awaited outside of all tasks is polled by a thread that wakes in another way.
+    // Spawned, because a future passed to `block_on` is polled on the calling thread, which is woken differently.
     let (raw, store) = runtime.block_on(runtime.spawn(measure(admin, urls)))??;
     let ratio = store / raw;
     let verdict = if ratio >= LEAST { "met" } else { "**missed**" };
@@ -56,7 +56,7 @@ fn main() -> Result<ExitCode> {
     Ok(if check && ratio < LEAST { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// Jobs in a second, each claimed and completed.
+/// Returns the jobs claimed and completed per second, of the reference and of the store.
 async fn measure(admin: String, urls: [String; 3]) -> Result<(f64, f64)> {
     for database in DATABASES {
         connect(&admin).await?.batch_execute(&format!("CREATE DATABASE {database}")).await?;
@@ -64,7 +64,7 @@ async fn measure(admin: String, urls: [String; 3]) -> Result<(f64, f64)> {
     let now = Timestamp::now();
     let [raw, store, one] = &urls;
     let progress = Progress::of(one, now).await?;
-    // The reference has its table from the store too.
+    // The store creates the reference's table and rows too.
     drop(filled(raw, now).await?);
     let (mut raw, store) = (connect(raw).await?, filled(store, now).await?);
     let mut figures = [const { Vec::new() }; 2];
@@ -95,14 +95,14 @@ async fn filled(url: &str, now: Timestamp) -> Result<PostgresJobs> {
     Ok(store)
 }
 
-/// What the store has written of a job in the column `progress`, when it was claimed and when it was completed.
+/// Contents of the `progress` column that the store wrote for a claimed and a completed job.
 struct Progress {
     claimed: String,
     completed: String,
 }
 
 impl Progress {
-    /// Of the first job in a table of its own.
+    /// Reads the contents for the first job in a separate database.
     async fn of(url: &str, now: Timestamp) -> Result<Self> {
         let (store, client) =
             (PostgresJobs::open(url, PostgresOptions::default()).await?, connect(url).await?);

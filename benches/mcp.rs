@@ -1,6 +1,6 @@
-//! `cargo bench -p benches --bench mcp`: what a tool call costs beside a bare `rmcp` server with the same tool.
+//! `cargo bench -p benches --bench mcp`: cost of a tool call beside a bare `rmcp` server with the same tool.
 //!
-//! One Markdown table goes to standard output. A wrong answer ends it with an error.
+//! Prints one Markdown table to standard output. A wrong response ends the run with an error.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "printing is what this program is for")]
 
 use std::{
@@ -22,11 +22,11 @@ use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tokio::{net::TcpStream, task::JoinSet};
 
-/// Connections side by side.
+/// Number of concurrent connections.
 const CONNECTIONS: usize = 32;
-/// The least throughput beside the bare server's.
+/// Minimum throughput, as a ratio to the bare server's.
 const LEAST_THROUGHPUT: f64 = 0.8;
-/// The most memory of a session that does nothing, in KiB.
+/// Maximum memory of an idle session, in KiB.
 const MOST_KIB: f64 = 60.0;
 
 #[derive(Parser)]
@@ -35,21 +35,21 @@ struct Options {
     /// Calls on each connection in a slice
     #[arg(long, default_value_t = 400)]
     calls: usize,
-    /// Interleaved repeats; the median counts
+    /// Number of interleaved repeats; the result is their median
     #[arg(long, default_value_t = 7)]
     repeats: usize,
-    /// Open sessions in the measurement of memory
+    /// Number of open sessions in the memory measurement
     #[arg(long, default_value_t = 2000)]
     sessions: usize,
-    /// End with status 1 where a limit is missed
+    /// Exit with status 1 if a limit is exceeded
     #[arg(long)]
     check: bool,
-    /// What `cargo bench` hands to every benchmark, and `cargo test` does not
+    /// Set by `cargo bench` for every benchmark, and not by `cargo test`
     #[arg(long)]
     bench: bool,
 }
 
-/// How calls are made.
+/// Protocol variant of the calls.
 #[derive(Clone, Copy, PartialEq)]
 enum Era {
     Sessions,
@@ -59,7 +59,7 @@ enum Era {
 fn main() -> Result<ExitCode> {
     let options = Options::parse();
     if !options.bench {
-        // `cargo test --all-targets` runs benchmarks too, and measuring is not testing.
+        // `cargo test --all-targets` runs benchmarks too, but without measuring.
         eprintln!("not measuring without --bench");
         return Ok(ExitCode::SUCCESS);
     }
@@ -79,7 +79,7 @@ async fn measure(options: &Options) -> Result<bool> {
             for turn in 0..2 {
                 let place = (turn + repeat) % 2;
                 let (rate, cost) = call(&servers[place], era, options.calls).await?;
-                // The first slice warms up.
+                // The first slice is the warm-up.
                 if repeat > 0 {
                     rates[place].push(rate);
                     costs[place].push(cost);
@@ -126,7 +126,7 @@ fn start(kind: &str, scratch: &Path) -> Result<Server> {
     Ok(Server { address, processes: [process] })
 }
 
-/// One connection, and the session that calls on it are made in.
+/// A connection and the session of its calls.
 struct Connection {
     sender: SendRequest<Full<Bytes>>,
     token: usize,
@@ -196,7 +196,7 @@ impl Connection {
     }
 }
 
-/// Calls a second, and the processor time of each in microseconds.
+/// Returns the calls per second and the CPU time per call in microseconds.
 async fn call(server: &Server, era: Era, calls: usize) -> Result<(f64, f64)> {
     let mut connections = Vec::with_capacity(CONNECTIONS);
     for _ in 0..CONNECTIONS {
@@ -226,10 +226,10 @@ async fn call(server: &Server, era: Era, calls: usize) -> Result<(f64, f64)> {
     Ok((count / elapsed.as_secs_f64(), micros(used) / count))
 }
 
-/// KiB for each session that has been opened and does nothing.
+/// Returns the memory per idle session, in KiB.
 async fn idle_sessions(server: &Server, sessions: usize) -> Result<f64> {
     let mut connection = Connection::open(server.address).await?;
-    // A credential has a few sessions only.
+    // The token changes every few sessions, since the number of sessions per token is limited.
     let mut open = async |place: usize| {
         (connection.session, connection.token) = (None, place / CONNECTIONS);
         connection.initialize().await

@@ -1,10 +1,10 @@
-//! `cargo bench -p benches --bench prompt`: what a prompt's assembly costs beside a copy of its bytes.
+//! `cargo bench -p benches --bench prompt`: cost of assembling a prompt beside a copy of its bytes.
 //!
-//! The prompt has 40 prompt blocks, 20 documents, 100 messages and 8 fragments of the turn. Each figure is
-//! the median of five repeats, in each of which the reference and all subjects run by turns in short slices;
-//! a ratio is one of medians. The reference copies the same bytes out of one buffer into another that it
-//! allocates as the subject allocates its own. Allocations are within the measured time on both sides, their
-//! release is not. `--check` ends with status 1 where a limit is missed.
+//! The prompt has 40 prompt blocks, 20 documents, 100 messages and 8 fragments of the turn. Each figure is the median
+//! of five repeats, in each of which the reference and all subjects run in turns in short slices; a ratio is one of
+//! medians. The reference copies the same bytes into a newly allocated buffer, allocated as the subject allocates its
+//! own. Allocation is within the measured time on both sides, deallocation is not. `--check` exits with status 1 if a
+//! limit is exceeded.
 #![allow(clippy::print_stdout, reason = "printing is what this program is for")]
 
 use std::hint::black_box;
@@ -31,9 +31,9 @@ use serde_json::json;
 use sha2::{Digest, Sha256};
 
 const REPEATS: usize = 5;
-/// How many messages the prompt of the table's first part has.
+/// Number of messages of the prompt in the table's first part.
 const MESSAGES: usize = 100;
-/// How often each subject runs in each repeat, by turns, and for how long.
+/// Number and length of each subject's slices per repeat.
 const SLICES: usize = 20;
 const SLICE: Duration = Duration::from_millis(10);
 
@@ -47,7 +47,7 @@ fn main() -> ExitCode {
     if check && table.missed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
-/// The prompt of the usual size: text, body and hash.
+/// Measures text, body and hash of a prompt of typical size.
 fn one_prompt(table: &mut Table) {
     let case = Case::new(MESSAGES);
     let prompt = case.assemble(case.fragments.clone(), case.history.clone());
@@ -95,7 +95,7 @@ fn one_prompt(table: &mut Table) {
     table.row("`Payload::sha256`", hash, raw, Some(1.1));
 }
 
-/// What a preview costs beside what a run costs until its request is sent: both have the request and its hash.
+/// Measures a preview beside a run up to the point where its request is sent: both include the request and its hash.
 fn one_preview(table: &mut Table) {
     let case = Case::new(MESSAGES);
     let prepared = || {
@@ -128,7 +128,7 @@ fn one_preview(table: &mut Table) {
     table.row("the same, with its answer written", written, run, None);
 }
 
-/// What a byte costs as conversations grow. Nothing is trimmed.
+/// Measures the cost per byte as conversations grow. Nothing is trimmed.
 fn by_length(table: &mut Table) {
     let mut first = None;
     for messages in [100, 1_000, 10_000] {
@@ -152,7 +152,7 @@ fn by_length(table: &mut Table) {
     }
 }
 
-/// A prompt's ingredients, with all derived forms made.
+/// The inputs of a prompt, with all derived forms cached.
 struct Case {
     role: Arc<RoleBlock>,
     cache: PartCache,
@@ -177,7 +177,7 @@ impl Case {
             messages,
             cache,
         };
-        // Once through, so that everything is cached that may be.
+        // Assembled once, to fill the caches.
         let prompt = case.assemble(case.fragments.clone(), case.history.clone());
         black_box((prompt.manifest(), case.body(&prompt)));
         case
@@ -205,7 +205,7 @@ impl Case {
         .expect("nothing is too long for this budget")
     }
 
-    /// The input of a turn in which the time and the latest message are new.
+    /// Returns the input of a turn in which the time and the latest message are new.
     fn next_turn(&self) -> (Vec<Fragment>, Vec<Arc<PromptMessage>>) {
         let mut fragments = self.fragments.clone();
         let time = fragments.iter_mut().find(|fragment| &*fragment.id == "time").expect("there is a time");
@@ -216,7 +216,7 @@ impl Case {
         (fragments, history)
     }
 
-    /// A Chat Completions request, written as the hosted vendor's adapter writes it.
+    /// Returns a Chat Completions request, serialized as the vendor's adapter does.
     fn body(&self, prompt: &Prompt) -> Payload {
         let mut body = Payload::builder(prompt.json_len(Dialect::ChatCompletions) + 256);
         body.raw(r#"{"model":"a-model","stream":true,"tools":["#);
@@ -229,7 +229,7 @@ impl Case {
         body.finish()
     }
 
-    /// A turn with this prompt, ready to be sent.
+    /// Returns a turn with this prompt, ready to be sent.
     fn prepared(&self, prompt: Prompt) -> PreparedTurn {
         let payload = self.body(&prompt);
         let turn = Turn {
@@ -250,8 +250,7 @@ impl Case {
         }
     }
 
-    /// Everything from texts and messages that nobody has seen before: cache, counts, part hashes, JSON,
-    /// and the request's hash.
+    /// Builds a request from uncached texts and messages: cache, counts, part hashes, JSON, and the request's hash.
     fn anew(&self) -> (Payload, String, Prompt) {
         let cache = PartCache::new(256 << 20);
         let fragments = self.fragments.iter().map(|fragment| {
@@ -266,7 +265,7 @@ impl Case {
     }
 }
 
-/// The whole prompt as text, into a buffer of the right size.
+/// Returns the whole prompt as text, in a buffer of the exact size.
 fn written(prompt: &Prompt) -> String {
     let mut text = String::with_capacity(prompt.text_len());
     prompt.push_system_text(&mut text);
@@ -313,7 +312,7 @@ fn tool(i: usize) -> Arc<ToolSpec> {
     Arc::new(serde_json::from_value(spec).expect("a tool's definition"))
 }
 
-/// Markdown of `bytes` bytes, another for each seed, with about as many quotes and new lines as people and
+/// Returns Markdown of `bytes` bytes, different for each seed, with about as many quotes and newlines as people and
 /// models write.
 fn prose(bytes: usize, seed: usize) -> String {
     const WORDS: [&str; 24] = [
@@ -355,7 +354,7 @@ fn prose(bytes: usize, seed: usize) -> String {
     text
 }
 
-/// The time that `work` takes, without the release of what it gives.
+/// Returns the time that `work` takes, without dropping its result.
 fn timed<T>(work: impl FnOnce() -> T) -> Duration {
     let begin = Instant::now();
     let made = black_box(work());
@@ -364,7 +363,7 @@ fn timed<T>(work: impl FnOnce() -> T) -> Duration {
     taken
 }
 
-/// The same in processor time, for work that takes so long that others get the processor meanwhile.
+/// Returns the CPU time that `work` takes, for work long enough to be preempted.
 fn timed_on_cpu<T>(work: impl FnOnce() -> T) -> Duration {
     let now = || Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).expect("time is not negative");
     let begin = now();
@@ -374,8 +373,8 @@ fn timed_on_cpu<T>(work: impl FnOnce() -> T) -> Duration {
     taken
 }
 
-/// Each subject's median over the repeats, in nanoseconds; a repeat's figure is the median of its runs, so that
-/// what else the machine does in between does not count.
+/// Returns each subject's median over the repeats, in nanoseconds. A repeat's figure is the median of its runs, so
+/// that other activity on the machine does not count.
 fn medians<const N: usize>(mut subjects: [&mut dyn FnMut() -> Duration; N]) -> [f64; N] {
     let mut repeats = [(); N].map(|()| Vec::with_capacity(REPEATS));
     for _ in 0..REPEATS {
@@ -395,8 +394,7 @@ fn medians<const N: usize>(mut subjects: [&mut dyn FnMut() -> Duration; N]) -> [
     repeats.map(median)
 }
 
-/// Runs a subject for a slice, after some runs that bring back into the processor's caches what the subject
-/// before has driven out.
+/// Runs a subject for a slice, after warm-up runs that refill the CPU caches that the previous subject has evicted.
 fn run(subject: &mut dyn FnMut() -> Duration, runs: &mut Vec<f64>) {
     for _ in 0..5 {
         subject();
@@ -436,9 +434,9 @@ impl Table {
         self.line(format_args!("| {what} | {time:.2} µs | {ratio:.2} | {verdict}"));
     }
 
-    /// What is held is the growth of a byte's cost where everything is made anew. Where all is cached, a byte's
-    /// cost is mostly its copy, and a copy's own rises once the processor's caches are too small: its growth
-    /// stands beside.
+    /// Adds a row for one conversation length. The limit is on the growth of the cost per byte without caches. With
+    /// caches, the cost per byte is mostly that of the copy, which itself rises once the data exceeds the CPU caches,
+    /// so its growth is reported without a limit.
     fn length(&mut self, messages: usize, bytes: usize, now: [f64; 3], first: [f64; 3]) {
         if !self.grows {
             self.grows = true;

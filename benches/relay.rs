@@ -1,6 +1,7 @@
-//! `cargo bench -p benches --bench relay`: what relaying a model's answer costs beside a bare hyper proxy.
+//! `cargo bench -p benches --bench relay`: cost of relaying a model's response beside a bare hyper proxy.
 //!
-//! Progress goes to standard error, one Markdown table to standard output. A wrong answer ends it with an error.
+//! Prints progress to standard error and one Markdown table to standard output. A wrong response ends the run with an
+//! error.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "printing is what this program is for")]
 
 use std::{fs, path::PathBuf, process::ExitCode, time::Instant};
@@ -17,25 +18,25 @@ use clap::Parser;
 #[derive(Parser)]
 #[command(about = "Measures the relay beside a bare hyper proxy and prints one Markdown table")]
 struct Options {
-    /// Short runs: every part once over, rough figures
+    /// Use short runs of every measurement, with rough figures
     #[arg(long)]
     quick: bool,
-    /// Measure the reference against itself and against no proxy, and not agentd
+    /// Measure the reference against itself and against no proxy, instead of agentd
     #[arg(long)]
     controls: bool,
-    /// Only the subjects whose names contain this
+    /// Measure only the subjects whose names contain this text
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
-    /// Only the measurements whose names contain this
+    /// Run only the measurements whose names contain this text
     #[arg(long, value_name = "TEXT")]
     measure: Option<String>,
-    /// End with status 1 where a limit is missed
+    /// Exit with status 1 if a limit is exceeded
     #[arg(long)]
     check: bool,
-    /// The agentd to measure; without it, one is built in release
+    /// Path of the agentd to measure; built in release mode if absent
     #[arg(long, value_name = "FILE", env = "AGENTD")]
     agentd: Option<PathBuf>,
-    /// What `cargo bench` hands to every benchmark, and `cargo test` does not
+    /// Set by `cargo bench` for every benchmark, and not by `cargo test`
     #[arg(long)]
     bench: bool,
 }
@@ -43,7 +44,7 @@ struct Options {
 fn main() -> Result<ExitCode> {
     let options = Options::parse();
     if !options.bench {
-        // `cargo test --all-targets` runs benchmarks too, and measuring is not testing.
+        // `cargo test --all-targets` runs benchmarks too, but without measuring.
         eprintln!("not measuring without --bench");
         return Ok(ExitCode::SUCCESS);
     }
@@ -76,7 +77,7 @@ fn main() -> Result<ExitCode> {
     Ok(if missed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// Runs every measurement of such a name that a subject asks for, by turns with the reference.
+/// Runs all measurements of the subjects whose names contain `named`, in turns with the reference.
 async fn compare(bench: &Bench, subjects: &[&Subject], named: &str, scale: &Scale) -> Result<Vec<Row>> {
     let mut measurements: Vec<Measurement> = Vec::new();
     for (measurement, _) in subjects.iter().flat_map(|subject| subject.limits) {
@@ -95,8 +96,8 @@ async fn compare(bench: &Bench, subjects: &[&Subject], named: &str, scale: &Scal
     Ok(rows)
 }
 
-/// The rows of one measurement: in each slice the reference and every subject of it, right after one another, and
-/// the other way round in the next, so that neither end of a slice is always the same one's.
+/// Returns the rows of one measurement. Each slice runs the reference and every subject in sequence; the order is
+/// reversed in the next slice, so that no subject is always first or last.
 async fn by_turns(
     measurement: Measurement,
     reference: &Contender<'_>,
@@ -136,7 +137,7 @@ async fn by_turns(
     Ok(turns.into_iter().zip(&figures).skip(1).filter_map(row).collect())
 }
 
-/// A subject and its processes.
+/// A subject and its running processes.
 struct Contender<'a> {
     subject: &'a Subject,
     running: Running,
@@ -163,7 +164,7 @@ impl<'a> Contender<'a> {
     }
 }
 
-/// Machine, date and how busy the machine is, in one line.
+/// Returns a line with the date, the machine and its load.
 fn setting(scale: &Scale) -> String {
     let cpu = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = cpu.lines().find_map(|line| line.strip_prefix("model name")?.split(": ").nth(1));

@@ -1,10 +1,10 @@
-//! `cargo bench -p benches --bench store`: what the store costs beside the bare database, and what commits gain
-//! by sharing transactions.
+//! `cargo bench -p benches --bench store`: cost of the store beside the bare database, and the gain from commits that
+//! share transactions.
 //!
-//! Each figure is the median of five repeats, in each of which the reference and all subjects run by turns; a
-//! ratio is one of medians. The store runs as a service runs it, under tokio with several threads. Writes go to
-//! the folder for temporary files (`TMPDIR`), which must be on a disk for their figures to mean anything.
-//! `--check` ends with status 1 where a limit is missed.
+//! Each figure is the median of five repeats, in each of which the reference and all subjects run in turns; a ratio
+//! is one of medians. The store runs as in a service, under tokio with several threads. Writes go to the directory
+//! for temporary files (`TMPDIR`), which must be on a disk for meaningful figures. `--check` exits with status 1 if a
+//! limit is exceeded.
 #![allow(clippy::print_stdout, reason = "printing is what this program is for")]
 
 use std::hint::black_box;
@@ -25,33 +25,33 @@ use serde_json::value::to_raw_value;
 use tempfile::TempDir;
 
 const REPEATS: usize = 5;
-/// How many tasks write side by side.
+/// Number of concurrent writer tasks.
 const TASKS: usize = 8;
-/// How many commits each writer does in a repeat, one after another.
+/// Sequential commits of each writer per repeat.
 const COMMITS: usize = 100;
-/// How many times a role is read in a repeat.
+/// Number of reads of a role per repeat.
 const READS: usize = 1000;
-/// How many documents a role has, and how many bytes each has as text.
+/// Number of documents of a role, and the size of each as text.
 const DOCUMENTS: usize = 20;
 const DOCUMENT_BYTES: usize = 2048;
 
 fn main() -> Result<ExitCode> {
     let check = std::env::args().any(|argument| argument == "--check");
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    // As a task, for what is awaited outside of all tasks is polled by a thread that wakes in another way.
+    // Spawned, because a future passed to `block_on` is polled on the calling thread, which is woken differently.
     let stored = runtime.block_on(runtime.spawn(async {
         let writes = writes().await?;
         anyhow::Ok((writes, reads().await?))
     }));
     let (writes, reads) = stored??;
-    // Its processes have the work; here is only who asks.
+    // Not spawned: the work is done in the subjects' processes.
     let turns = runtime.block_on(turns())?;
     println!("| what | reference | figure | ratio | limit | |\n|---|--:|--:|--:|--:|---|");
     let missed = writes.print() | reads.print() | turns.print();
     Ok(if check && missed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// Commits in a second, of one task and of several.
+/// Commits per second of one task and of several.
 struct Writes {
     one: f64,
     many: f64,
@@ -111,12 +111,12 @@ impl Writes {
     }
 }
 
-/// Microseconds that reading a role with its documents takes.
+/// Microseconds to read a role with its documents.
 struct Reads {
     raw: f64,
     store: f64,
     cached: f64,
-    /// Of all reads from the cache, how many ran statements.
+    /// Number of reads from the cache that ran a statement.
     statements: u64,
 }
 
@@ -143,7 +143,7 @@ async fn reads() -> Result<Reads> {
             runs[0].push(begin.elapsed().as_secs_f64() * 1e6);
             drop(black_box(read));
             runs[1].push(timed(&store, &role, &documents).await?);
-            // What is kept is looked after now and then, which is not what is measured.
+            // The first read absorbs the cache's periodic revalidation, which is not measured.
             timed(&cached, &role, &documents).await?;
             let before = cached.activity().reads;
             runs[2].push(timed(&cached, &role, &documents).await?);
@@ -157,7 +157,7 @@ async fn reads() -> Result<Reads> {
     Ok(Reads { raw, store, cached, statements })
 }
 
-/// One read of a role and one of its documents, in microseconds.
+/// Returns the microseconds taken to read a role and its documents.
 async fn timed(store: &SqliteStore, role: &Key, documents: &[Key]) -> Result<f64> {
     let begin = Instant::now();
     let role = store.get(role).await?;
@@ -230,7 +230,7 @@ impl Turns {
     }
 }
 
-/// The reference: the same rows as one reads them with rusqlite alone.
+/// The reference: reads the same rows with rusqlite alone.
 struct Raw {
     connection: Connection,
 }
@@ -254,7 +254,7 @@ fn open(folder: &TempDir, options: SqliteOptions) -> Result<SqliteStore> {
     Ok(SqliteStore::open(folder.path().join("app.db"), options)?)
 }
 
-/// A document as it is stored, with about as many quotes and new lines as people write.
+/// Returns a document as it is stored, with about as many quotes and newlines as people write.
 fn document(seed: usize) -> Result<SharedJson> {
     let line = format!("- {seed}: answer \"politely\", name the **exact** day, and never promise more.\n");
     let mut text = line.repeat(DOCUMENT_BYTES / line.len() + 1);

@@ -1,4 +1,4 @@
-//! A backend of your own: it answers whole turns, here always alike.
+//! A custom backend that runs whole turns, with a fixed answer.
 //!
 //! `cargo run -p examples --example custom_backend`
 
@@ -16,7 +16,7 @@ use agent_core::{Event, EventStream, Message, Platform, Principal, TurnRequest, 
 use async_trait::async_trait;
 use futures_util::stream;
 
-/// Knows one answer.
+/// A backend with a single answer.
 struct Oracle;
 
 #[async_trait]
@@ -34,8 +34,8 @@ impl Backend for Oracle {
     }
 
     async fn start(&self, prepared: Prepared) -> Result<EventStream, Failure> {
-        // Yours sends `prepared.payload` somewhere. The stream announces the run, closes what is open, and
-        // puts its own identifiers in place of these.
+        // A real backend sends `prepared.payload` to a service. The event stream emits `RUN_STARTED`, closes open
+        // messages, and replaces these ids by its own.
         let id = Id::from("answer");
         let (thread_id, run_id) = (Id::default(), Id::default());
         let events = [
@@ -53,7 +53,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             r#"{"id": "oracle", "companyId": "acme", "children": [{"name": "EmbeddedAI"}]}"#,
         )?;
         let roles = Arc::new(StaticRoles::new().with_role(role));
-        // Any of the kinds that roles select can be answered by a backend of yours.
+        // A custom backend can serve any of the kinds that roles select.
         let platform = Platform::new(roles).with_backend(BackendKind::Embedded, Oracle);
 
         let you = Principal::new("ada", "acme", Caller::Session);

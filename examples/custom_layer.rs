@@ -1,4 +1,4 @@
-//! A context layer of your own: what your product knows, in every prompt.
+//! A custom context layer that adds the application's own data to every prompt.
 //!
 //! `cargo run -p examples --example custom_layer`
 
@@ -15,7 +15,7 @@ use agent_core::turn::prepare_turn;
 use agent_core::{Message, Platform, Principal, TurnRequest};
 use async_trait::async_trait;
 
-/// Tells the model what the user has paid for.
+/// Adds the user's subscription plan to the prompt.
 struct Plan;
 
 #[async_trait]
@@ -25,7 +25,7 @@ impl ContextLayer for Plan {
     }
 
     async fn collect(&self, turn: &TurnInput) -> Result<Vec<Fragment>, LayerError> {
-        // Yours asks its database. It changes seldom for one user, so it stands before the history.
+        // A real layer queries a database. The plan of a user seldom changes, so the fragment precedes the history.
         let text = format!("The user {} is on the free plan.", turn.context.user_id);
         Ok(vec![Fragment::new("plan", self.name(), Stability::Session, Part::new(text))])
     }
@@ -46,7 +46,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             .with_layer(Plan)
             .with_backend(BackendKind::Embedded, backend);
 
-        // What would be sent, without sending it.
+        // Prepares the request without sending it.
         let you = Principal::new("ada", "acme", Caller::Session);
         let request = TurnRequest::new("seller", vec![Message::user("What do I get?")]);
         let turn = prepare_turn(&platform, &you, request).await?;

@@ -1,4 +1,4 @@
-//! A tool of your own, which the model calls in the middle of a turn.
+//! A custom tool that the model calls during a turn.
 //!
 //! `cargo run -p examples --example custom_tool`
 
@@ -14,7 +14,7 @@ use agent_core::{Message, Platform, Principal, TurnRequest, run_turn};
 use async_trait::async_trait;
 use serde_json::{Value, json};
 
-/// Knows that the sky is clear.
+/// A weather tool with a fixed forecast.
 struct Weather;
 
 static SPEC: LazyLock<Arc<ToolSpec>> = LazyLock::new(|| {
@@ -48,7 +48,7 @@ impl Tool for Weather {
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     futures_executor::block_on(async {
-        // A role may use a tool only if it names it.
+        // A role must list the tools that it may use.
         let role = serde_json::from_str(
             r#"{"id": "sky", "companyId": "acme", "content": {"tools": ["weather"]},
                 "children": [{"name": "EmbeddedAI"}]}"#,

@@ -1,4 +1,4 @@
-//! A chat turn inside your own program: agent-core alone, no HTTP, no async runtime of ours.
+//! A chat turn inside an application: `agent-core` alone, without HTTP, on any async executor.
 //!
 //! `cargo run -p examples --example embed_in_your_app`
 

@@ -1,4 +1,4 @@
-//! Jobs without a server: a store, a schedule, and the loop that a scheduler runs around them.
+//! Jobs without a server: a store, a schedule, and a minimal scheduler loop.
 //!
 //! `cargo run -p examples --example schedule_a_job`
 
@@ -22,8 +22,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         for _ in 0..3 {
             let job = next(&jobs).await?;
             say(&format!("{} at {:.3}", job.occurrence_key(), job.place.scheduled_for));
-            // Whatever the work is, its outcome is told under the claim's number. An occurrence that failed is
-            // tried again, and one whose teller never came back too.
+            // The outcome is reported with the claim's fencing token. A failed occurrence is retried, and so is one
+            // whose lease expires before an outcome is reported.
             let end = Step::End {
                 fence: job.fence,
                 outcome: Outcome::Succeeded,

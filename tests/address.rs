@@ -1,4 +1,4 @@
-//! Which addresses a role or a request may name: every form of them on everybody who sends.
+//! Outbound address policy: each address form tried through each component that sends HTTP requests.
 
 mod moved;
 mod table;
@@ -17,20 +17,20 @@ use crate::support::vendor::{Vendor, answer, n8n, plain, tool_calls};
 use crate::support::world::World;
 use crate::support::{client, events};
 
-/// Who sends to an address that a role or a request has brought.
+/// A component that sends to an address taken from a role or a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Caller {
-    /// The application, by the `agentServerUrl` of a role's content or of its container.
+    /// The application, to the `agentServerUrl` of a role's content or of its `AgentServer` container.
     AgentServer,
     AgentServerContainer,
-    /// The runtime, by the `agentServerLocalUrl` that the application hands on.
+    /// The runtime, to the `agentServerLocalUrl` forwarded by the application.
     BehindRuntime,
-    /// The application's own model calls, by an `EmbeddedAI`'s `baseUrl`.
+    /// The application's own model calls, to the `baseUrl` of an `EmbeddedAI` container.
     OpenAi,
     Ollama,
-    /// The application, by a `webhookUrl`.
+    /// The application, to a `webhookUrl`.
     Workflow,
-    /// The runtime, by the `baseUrl` or the `mcpServerUrl` of a request.
+    /// The runtime, to the `baseUrl` or the `mcpServerUrl` of a request.
     RuntimeOpenAi,
     RuntimeOllama,
     RuntimeTools,
@@ -49,8 +49,8 @@ const CALLERS: [Caller; 9] = [
 ];
 
 impl Caller {
-    /// Content and containers of an agent that has this caller send to `url`; none for what the runtime is asked
-    /// for directly.
+    /// Returns the content and the containers of an agent that makes this caller send to `url`; `None` for callers
+    /// that are reached by a direct request to the runtime.
     fn agent(self, url: &str, runtime: &str) -> Option<(Value, Value)> {
         let model = |provider| json!({"provider": provider, "model": "m", "baseUrl": url});
         let server = |url, more: Value| {
@@ -74,7 +74,7 @@ impl Caller {
         })
     }
 
-    /// The body of a request that has the runtime send to `url`.
+    /// Builds the body of a request that makes the runtime send to `url`.
     fn request(self, url: &str) -> Value {
         let messages = json!([{"role": "user", "content": "hello"}]);
         match self {
@@ -88,11 +88,12 @@ impl Caller {
     }
 }
 
-/// Both services, a vendor that is the operator's own, and agents for each address and caller.
+/// Both services, a model vendor and a messenger configured by the operator, and one agent for each pair of address
+/// and caller.
 struct Setting {
     client: Client,
     vendor: Vendor,
-    /// The messenger's API, which is the operator's as well.
+    /// The messenger API, also configured by the operator.
     messenger: Vendor,
     app: Server,
     runtime: Server,
@@ -101,7 +102,7 @@ struct Setting {
 }
 
 impl Setting {
-    /// Services in a world where `urls` are named, with the operator's `OUTBOUND_ALLOW`.
+    /// Starts the services on a fake network, with an agent for each of `urls` and `OUTBOUND_ALLOW` set to `allow`.
     async fn start(urls: Vec<String>, allow: &str) -> Self {
         let (vendor, messenger) = (Vendor::start().await, Vendor::start().await);
         let events = [
@@ -140,29 +141,29 @@ impl Setting {
         Self { client: client(), vendor, messenger, app, runtime, world, urls }
     }
 
-    /// Has a caller send to one of the addresses.
+    /// Makes a caller send to the address at index `place`.
     async fn ask(&self, caller: Caller, place: usize) -> Response {
         let asked = if caller.agent("", "").is_some() {
             let agent = format!("{caller:?}-{place}");
             let request = self.client.post(self.app.url("/api/agent/chat")).bearer_auth(session("u1", "c1"));
             request.json(&json!({"agentId": agent, "message": "hello"}))
         } else {
-            // One call of a tool, which is what makes the runtime connect.
+            // The runtime connects to the tool server only when a tool is called.
             self.vendor.on("caller", [tool_calls(&[("c1", "look", "{}")]), answer(&["done"])]);
             self.client.post(self.runtime.url("/chat")).json(&caller.request(&self.urls[place]))
         };
         asked.send().await.expect("an answer")
     }
 
-    /// What has been connected to beside the operator's own runtime and vendor.
+    /// Takes the addresses connected to since the last call, without those of the operator's own runtime and vendor.
     fn connected(&self) -> BTreeSet<String> {
         let own = [self.runtime.address.to_string(), self.vendor.address.to_string()];
         self.world.connected().into_iter().filter(|to| !own.contains(to)).collect()
     }
 }
 
-/// Whether the answer says that the address is refused, or cannot be read where it is no `readable` one. A tool's
-/// refusal is a result for the model, where the address could not be refused before its name was looked up.
+/// Returns `Ok` if the response reports that the address is blocked, or invalid where `readable` is false. For a tool
+/// server whose address can be blocked only after the DNS lookup, the refusal is a tool result with `isError`.
 async fn refused(caller: Caller, response: Response, readable: bool) -> Result<(), String> {
     let status = response.status().as_u16();
     let body = response.text().await.expect("a whole body");
@@ -176,7 +177,7 @@ async fn refused(caller: Caller, response: Response, readable: bool) -> Result<(
     match (status, problem["code"].as_str()) {
         (403, Some("OUTBOUND_BLOCKED")) => Ok(()),
         (400, Some("INVALID_REQUEST")) if !readable => Ok(()),
-        // The same from the runtime, which the application does not hand on.
+        // The same refusal by the runtime; the application does not forward its code.
         (502, Some("BACKEND_FAILED")) if !readable && caller == Caller::BehindRuntime => Ok(()),
         _ => Err(body),
     }
@@ -201,7 +202,7 @@ async fn what_is_not_public_is_reached_by_nobody() {
     for (place, url) in setting.urls.iter().enumerate() {
         for caller in CALLERS {
             let response = setting.ask(caller, place).await;
-            // The runtime takes no control characters in an address at all.
+            // The runtime rejects an address with any control character as invalid.
             let readable = place < readable && !url.contains(char::is_control);
             if let Err(answer) = refused(caller, response, readable).await {
                 faults.push(format!("{caller:?} {url:?}: {answer}"));
@@ -224,7 +225,7 @@ async fn what_is_public_is_reached_by_everybody() {
             let response = setting.ask(caller, place).await;
             let status = response.status().as_u16();
             response.text().await.expect("a whole body");
-            // Whoever stands for the world speaks no TLS.
+            // The server behind the fake network does not speak TLS.
             let expected = if url.starts_with("https") && caller != Caller::RuntimeTools { 502 } else { 200 };
             assert_eq!(status, expected, "{caller:?} {url}");
         }
@@ -238,7 +239,7 @@ async fn a_redirect_leads_nowhere() {
     let tools = ToolServer::start(Era::Stateless).await;
     let vendor = Vendor::start().await;
     let allow = format!("{},{}", vendor.address, tools.url("").split('/').nth(2).expect("a host"));
-    // The answer is told by the model's name, the agent's, or the method.
+    // The vendor's scripts are selected by model name, agent id or path; the tool server's by method.
     let (of_model, of_tools) = (vendor.base_url(), tools.url("token-canary"));
     let setting = Setting::start(vec![of_model, of_tools], &allow).await;
     for status in
@@ -288,7 +289,7 @@ async fn what_is_allowed_is_allowed_as_it_is_written() {
 
 #[tokio::test]
 async fn an_address_of_the_operators_is_open_for_its_own_use_alone() {
-    // The first setting is there for the addresses of its services, which the second names in every other place.
+    // The first setting provides the service addresses that the second one uses in every other place.
     let first = Setting::start(Vec::new(), "").await;
     let (runtime, vendor) = (first.runtime.url(""), first.vendor.base_url());
     let setting = Setting::start(vec![runtime, vendor], "").await;
@@ -298,8 +299,8 @@ async fn an_address_of_the_operators_is_open_for_its_own_use_alone() {
             assert_eq!(answer, Ok(()), "{caller:?} {}", setting.urls[place]);
         }
     }
-    // Likewise where the operator is the same: the vendor is the runtime's model, and neither a webhook, nor
-    // another protocol's model, nor a tool server.
+    // The operator's address is allowed only for its own purpose: the vendor is the runtime's OpenAI model, so it is
+    // refused as a webhook, as another protocol's model and as a tool server.
     let urls = vec![first.vendor.base_url(), first.runtime.url(""), first.messenger.base_url()];
     let own = Setting { urls, ..first };
     for (caller, place) in [
@@ -318,7 +319,7 @@ async fn an_address_of_the_operators_is_open_for_its_own_use_alone() {
     assert_eq!(own.ask(Caller::RuntimeOpenAi, 0).await.status(), 200, "the vendor is the operator's model");
 }
 
-/// Where the child is told the address of the listener that is no proxy of ours.
+/// Environment variable with the address of the listener that must not be used as a proxy.
 const PROXY: &str = "ADDRESS_TEST_PROXY";
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! `POST /api/agent/chat`: a message in, one stream out.
+//! `POST /api/agent/chat`: one message in, one response stream out.
 
 mod framings;
 mod history;

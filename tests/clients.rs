@@ -1,4 +1,4 @@
-//! Unmodified third-party clients, in Node, against the application.
+//! Unmodified third-party clients, run in Node, against the application.
 
 use std::path::Path;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use tokio::process::Command;
 use crate::support::control::Control;
 use crate::support::server::{self, session};
 
-/// Far more than the tests take; it only keeps a hanging client from hanging the suite.
+/// Time limit for the Node tests, far above their duration, so that a hanging client does not hang the suite.
 const LONGEST: Duration = Duration::from_secs(240);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

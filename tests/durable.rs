@@ -1,5 +1,5 @@
-//! What an application has said to have kept is there after its process was killed, and nothing of what it
-//! was in the middle of is there in part.
+//! Durability of the application's store: after `kill -9`, every acknowledged write is present, and no import is
+//! present in part.
 
 use agent_core::role::RoleSource as _;
 use std::collections::HashSet;
@@ -17,11 +17,11 @@ use agentd::stores::{self, Stores};
 use serde_json::json;
 use tempfile::TempDir;
 
-/// Where the child is told its database and its round.
+/// Environment variable with the path of the child's database.
 const DATABASE: &str = "DURABLE_TEST_DATABASE";
 const ROUND: &str = "DURABLE_TEST_ROUND";
 const COMPANY: &str = "acme";
-/// Workspaces that the child imports in a round; after each it adds a todo to a list that it brought.
+/// Number of workspaces that the child imports in a round; after each import it adds a todo to the imported list.
 const IMPORTS: usize = 100;
 const ROUNDS: usize = 10;
 
@@ -39,7 +39,7 @@ fn open(database: &Path) -> (Arc<SqliteStore>, Stores) {
     (store, stores)
 }
 
-/// The `n`th workspace of a round: an agent with a secret, two documents and a list.
+/// Returns the `n`th workspace of a round: an agent with a secret, two documents and a todo list.
 fn workspace(round: usize, n: usize) -> String {
     let id = |what: &str| format!("{what}-{round}-{n}");
     let text = |id: String| json!({"id": id, "companyId": COMPANY, "title": "T", "text": "x".repeat(2000)});
@@ -69,7 +69,7 @@ async fn imports_and_writes_survive_a_kill_whole() {
         let mut child = Killed(start(&database, round));
         let stdout = child.0.stdout.take().expect("a pipe");
         let mut lines = BufReader::new(stdout).lines().map(|line| line.expect("a line"));
-        // Spread over the round.
+        // Spreads the kills over the rounds' progress.
         let wait_for = 1 + (round * 37) % (2 * IMPORTS - 40);
         let mut said = HashSet::new();
         while said.len() < wait_for {
@@ -84,7 +84,7 @@ async fn imports_and_writes_survive_a_kill_whole() {
     assert!(early >= ROUNDS / 2, "the kills come while it writes");
 }
 
-/// What the child has said to be kept: `imported 7` or `added 7`.
+/// Parses a line by which the child acknowledges a write: `imported 7` or `added 7`.
 fn acknowledged(line: String) -> Option<(bool, usize)> {
     let number = |text: &str| text.parse().expect("a number");
     let imported = line.strip_prefix("imported ").map(|n| (true, number(n)));
@@ -116,7 +116,7 @@ async fn look(database: &Path, round: usize, said: &HashSet<(bool, usize)>) {
     }
 }
 
-/// Ends with the test, whatever it ends with.
+/// A child process that is killed when the test ends, even by a panic.
 struct Killed(Child);
 
 impl Drop for Killed {
@@ -126,7 +126,7 @@ impl Drop for Killed {
     }
 }
 
-/// This very program, told to run the one test that is the child.
+/// Starts this test binary with the one test that acts as the child process.
 fn start(database: &Path, round: usize) -> Child {
     Command::new(std::env::current_exe().expect("this program"))
         .args(["--exact", "durable::imports_until_it_is_killed", "--ignored", "--nocapture"])
@@ -148,7 +148,7 @@ async fn imports_until_it_is_killed() {
         tokio::spawn(async move {
             for n in (task..IMPORTS).step_by(4) {
                 stores.import("the test", &workspace(round, n)).await.expect("imported");
-                // Not by a macro, whose output a test's harness may keep back.
+                // `println!` would go to the test harness, which may capture it.
                 writeln!(std::io::stdout(), "imported {n}").expect("the parent listens");
                 create_todo(&*stores.records, &owner(round, n), "water").await.expect("added");
                 writeln!(std::io::stdout(), "added {n}").expect("the parent listens");

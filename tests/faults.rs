@@ -1,7 +1,8 @@
-//! Vendors that misbehave and clients that leave: every run ends once, soon, and in words that are ours.
+//! Misbehaving vendors and disconnecting clients: every run ends exactly once, promptly, and with a message of the
+//! platform's own.
 //!
-//! One [table](table::faults) of misbehaviours goes through three [doors](Door), in every framing, for
-//! each [provider](Provider).
+//! One [table](table::faults) of faults is run through three [topologies](Way), in every framing, for each
+//! [provider](Provider).
 
 mod leaving;
 mod provider;
@@ -21,19 +22,19 @@ use self::table::{Fault, HEADER, IDLE, Outcome, ROUNDS, faults};
 use crate::support::vendor::Vendor;
 use crate::support::{client, events, server};
 
-/// How soon after a fault, or after the time-out that finds it, the client must have its whole answer.
+/// Maximum delay between a fault (or the time-out that detects it) and the end of the client's response.
 const SOON: Duration = Duration::from_secs(1);
-/// When a case has hung.
+/// Time limit for one case, after which it counts as hanging.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// How many cases run at a time: few, so that one case's work does not delay another's answer.
+/// Number of cases that run concurrently: few, so that one case does not delay another's response.
 const AT_A_TIME: usize = 4;
-/// The model that behaves.
+/// Name of the model that answers without a fault.
 const GOOD: &str = "good";
 
-/// How an answer is framed.
+/// Response framings (`format` query parameter).
 const FORMATS: [&str; 4] = ["ndjson", "sse", "ui-message", "json"];
 
-/// Where a request comes in, and what is behind it. A workflow is a vendor here.
+/// Topology: the service that receives the request and the services behind it. A workflow counts as a vendor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
     /// The runtime calls the vendor.
@@ -44,7 +45,7 @@ enum Way {
     Chain,
 }
 
-/// The services of a way, with an agent for each model.
+/// The running services of a topology, with one agent for each model.
 struct Door {
     way: Way,
     provider: Provider,
@@ -55,8 +56,8 @@ struct Door {
 }
 
 impl Door {
-    /// Starts the services; `models` are names with the base addresses where they are, and `settings` are
-    /// for the service that calls them.
+    /// Starts the services. `models` are model names with their base addresses; `settings` configure the service that
+    /// calls the vendor.
     async fn open(
         way: Way,
         provider: Provider,
@@ -80,7 +81,7 @@ impl Door {
         Self { way, provider, outer, _inner: inner, session: server::session("u1", "c1"), client: client() }
     }
 
-    /// A request for an answer of `model`.
+    /// Builds a request to be answered by `model`.
     fn request(&self, model: &str, base: &str, format: &str) -> reqwest::RequestBuilder {
         let (path, body) = match self.way {
             Way::Runtime => ("chat", runtime_request(self.provider, model, base)),
@@ -163,7 +164,7 @@ async fn every_fault_of_a_workflow_ends_a_run_of_the_application_once_and_soon()
 }
 
 async fn every_fault_ends_a_run_once_and_soon(way: Way, provider: Provider) {
-    // Bound and not listening: nobody else can take the port, and nobody answers.
+    // Bound but not listening: no other process can take the port, and connections are refused.
     let absent = TcpSocket::new_v4().expect("a socket");
     absent.bind("127.0.0.1:0".parse().expect("an address")).expect("a free port");
     let absent = (format!("http://{}/v1", absent.local_addr().expect("an address")), absent);
@@ -181,7 +182,8 @@ async fn every_fault_ends_a_run_once_and_soon(way: Way, provider: Provider) {
     ];
     let settings: Vec<_> = settings.iter().map(|(name, value)| (*name, value.as_str())).collect();
     let door = Door::open(way, provider, &models, &settings).await;
-    // What is made at the first turn, such as the token counter's tables, is no part of any fault.
+    // One-time initialization at the first turn, such as the token counter's tables, must not count as delay of a
+    // fault.
     Answer::read(door.request(GOOD, &good_base, "ndjson")).await;
 
     for format in FORMATS {
@@ -192,8 +194,8 @@ async fn every_fault_ends_a_run_once_and_soon(way: Way, provider: Provider) {
             .await;
         let mut wrong = Vec::new();
         for (fault, base, mut checked) in cases {
-            // A machine with other work is late now and then, and a service that waits is late always:
-            // an answer that was late beside others is asked for again, alone.
+            // A busy machine makes a response late occasionally, a service that waits makes it late every time: a
+            // case that was late beside others is repeated alone, at most twice.
             for _ in 0..2 {
                 if matches!(checked, Ok(late) if late > SOON) {
                     checked = check(&door, &vendor, fault, base, format).await;
@@ -211,8 +213,8 @@ async fn every_fault_ends_a_run_once_and_soon(way: Way, provider: Provider) {
     }
 }
 
-/// Runs one fault and then an answer without one. Says how long after the fault, or after the time-out that
-/// finds it, the answer was whole; or what is wrong with it.
+/// Runs one fault and then a faultless request. Returns the time between the fault (or the time-out that detects it)
+/// and the end of the response, or a description of the error.
 async fn check(
     door: &Door,
     vendor: &Vendor,
@@ -240,7 +242,7 @@ async fn check(
     Ok(late)
 }
 
-/// What a client gets.
+/// A response as the client received it.
 struct Answer {
     status: u16,
     content_type: String,
@@ -249,7 +251,7 @@ struct Answer {
     ended: Instant,
 }
 
-/// What is common to a stream in any framing.
+/// The framing-independent contents of a response.
 #[derive(Debug, Default)]
 struct Reading {
     said: String,
@@ -298,7 +300,7 @@ impl Answer {
                 is("what was said", &*reading.said, said)?;
                 match way {
                     Way::App => is("the number of failed calls", reading.failed_calls, failed_calls),
-                    // Without a tool server every call fails.
+                    // Without a tool server, every call fails.
                     _ => Ok(()),
                 }
             }
@@ -318,7 +320,7 @@ impl Answer {
         Ok(())
     }
 
-    /// Reads a whole stream and holds it against its grammar.
+    /// Parses a whole response and checks it against the grammar of its framing.
     fn reading(&self, format: &str) -> Result<Reading, String> {
         is("the status", self.status, 200)?;
         match format {
@@ -357,7 +359,7 @@ fn read_events(events: &[Value]) -> Result<Reading, String> {
     })
 }
 
-/// The events of an SSE body, whose frames must be numbered from 0.
+/// Parses the events of an SSE body and checks that their ids count from 0.
 fn sse_events(body: &str) -> Result<Vec<Value>, String> {
     let frames: Vec<_> = body.split_terminator("\n\n").collect();
     let read = |(number, frame): (usize, &&str)| {

@@ -1,4 +1,4 @@
-//! Who asks, for whom, and what nobody else gets to see.
+//! Credentials of the chat endpoint, and isolation between users and companies.
 
 mod credentials;
 mod tenants;

@@ -1,4 +1,4 @@
-//! What connections may cost, and how a service stops.
+//! Connection limits and time-outs, and graceful shutdown.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ async fn what_runs_may_finish_when_the_service_stops() {
         let chunk = response.chunk().await.expect("more").expect("the stream goes on");
         body.push_str(std::str::from_utf8(&chunk).expect("UTF-8"));
     }
-    // A request whose head has begun is under way too, and an idle connection is not.
+    // On shutdown, a connection with a partial request head counts as active, an idle one does not.
     let mut idle = TcpStream::connect(app.address).await.expect("the application listens");
     idle.write_all(format!("GET /livez HTTP/1.1\r\nhost: {}\r\n\r\n", app.address).as_bytes())
         .await
@@ -29,7 +29,7 @@ async fn what_runs_may_finish_when_the_service_stops() {
     idle.read_exact(&mut livez).await.expect("an answer");
     let mut begun = TcpStream::connect(app.address).await.expect("the application listens");
     begun.write_all(b"GET /readyz HTTP/1.1\r\n").await.expect("it reads");
-    // Connections are accepted in turn: once a later one is answered, this one has been read.
+    // Connections are accepted in order: once a later one is answered, the earlier request head has been read.
     exchange(
         app.address,
         format!("GET /livez HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n\r\n", app.address),
@@ -80,7 +80,7 @@ async fn silent_and_idle_connections_are_closed() {
     let app = server::app(&workspace("http://unused.example/v1", "m"), &settings).await;
     let runtime = server::runtime(&settings).await;
     tokio::join!(
-        // Nothing at all, part of a head, and a whole exchange after which nothing comes.
+        // No bytes, part of a head, and a complete exchange followed by silence.
         gives_up_on(&app, ""),
         gives_up_on(&runtime, ""),
         gives_up_on(&app, "GET /livez HTTP/1.1\r\nhost:"),
@@ -103,7 +103,7 @@ async fn closes_when_idle(server: &Server) {
     assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with(r#"{"status":"ok"}"#), "{answer}");
 }
 
-/// A head that comes drop by drop has no more time than one that does not come.
+/// Checks that a head sent in small pieces gets no more time than one that never arrives.
 async fn gives_up_on_drops(server: &Server) {
     let mut slow = TcpStream::connect(server.address).await.expect("it listens");
     slow.write_all(b"GET /livez HTTP/1.1\r\n").await.expect("it reads");
@@ -115,7 +115,7 @@ async fn gives_up_on_drops(server: &Server) {
     });
     let mut answer = Vec::new();
     let closed = tokio::time::timeout(PATIENCE, read.read_to_end(&mut answer)).await;
-    // It may be closed by a reset, for something is always under way to it.
+    // The connection may be reset, because the client's bytes are still in flight.
     let _ = closed.expect("a head that never ends is given up");
     assert!(!answer.starts_with(b"HTTP/1.1 200"), "{}", answer.escape_ascii());
     drip.abort();
@@ -132,7 +132,8 @@ async fn a_stream_outlives_the_head_s_time_out() {
         let chunk = response.chunk().await.expect("more").expect("the stream goes on");
         body.push_str(std::str::from_utf8(&chunk).expect("UTF-8"));
     }
-    // A connection that came later has run into the time-out by the time that it is closed.
+    // This connection is opened later and closed by the time-out, so the time-out has expired for the first one as
+    // well.
     exchange(app.address, "").await;
     vendor.release();
     while let Some(chunk) = response.chunk().await.expect("the stream is not cut") {
@@ -169,7 +170,7 @@ async fn further_clients_wait_for_a_place() {
 async fn a_connection_that_will_be_closed_is_announced_as_such() {
     let app = server::app(&workspace("http://unused.example/v1", "m"), &[]).await;
     let host = app.address;
-    // Refused by what the head says, while the body is still to come.
+    // Refused by the head alone, before the body has arrived.
     for (status, head) in [
         (404, "POST /nothing HTTP/1.1\r\ncontent-length: 10".to_owned()),
         (401, "POST /api/agent/chat HTTP/1.1\r\ncontent-length: 10".to_owned()),

@@ -1,6 +1,6 @@
-//! The whole system, tested through its doors.
+//! Integration tests of the whole system over its public HTTP interfaces.
 
-// `pub` says here what a module is for others, though nothing is outside of a test binary.
+// `pub` marks a module's interface within the tests, although nothing is exported from a test binary.
 #![allow(unreachable_pub)]
 
 mod address;

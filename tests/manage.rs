@@ -1,4 +1,4 @@
-//! The management: who may read and change agents, documents and tokens, and what becomes of what they send.
+//! Management API: authorization and validation for agents, documents and tokens.
 
 mod agents;
 mod documents;
@@ -12,16 +12,16 @@ use serde_json::{Value, json};
 
 use crate::support::server::{self, Server, session};
 
-/// The owner of the agent `a1`, a colleague, and somebody of another company.
+/// The owner of the agent `a1`, a colleague, and a user of another company, each as user and company id.
 const OWNER: (&str, &str) = ("u1", "c1");
 const COLLEAGUE: (&str, &str) = ("u2", "c1");
 const STRANGER: (&str, &str) = ("u3", "c2");
 
-/// What must never be given back.
+/// Secrets that no response may contain.
 const SECRETS: &[&str] =
     &["role-key-canary", "bot-canary", "server-key-canary", "password-canary", "fresh-canary"];
 
-/// A workspace of two companies.
+/// Returns a workspace of two companies.
 fn workspace() -> Value {
     json!({
         "agents": [
@@ -43,7 +43,7 @@ fn workspace() -> Value {
     })
 }
 
-/// An application over that workspace, and its stores.
+/// An application with that workspace, and its stores.
 struct Bench {
     app: Server,
     stores: Stores,
@@ -55,7 +55,7 @@ async fn open() -> Bench {
 }
 
 impl Bench {
-    /// Asks as somebody, with headers of the request's own.
+    /// Sends a request with a session of `who` and additional headers.
     async fn ask_with(
         &self,
         who: (&str, &str),
@@ -88,7 +88,7 @@ impl Bench {
     }
 }
 
-/// A response's body of this status, in which there is no secret.
+/// Checks the status, the content type and the absence of secrets; returns the JSON body.
 async fn body(response: Response, status: u16) -> Value {
     let (given, headers) = (response.status(), response.headers().clone());
     let text = response.text().await.expect("a whole body");
@@ -98,7 +98,7 @@ async fn body(response: Response, status: u16) -> Value {
     serde_json::from_str(&text).expect("JSON")
 }
 
-/// A response's entity tag.
+/// Returns the response's `ETag`.
 fn tag(response: &Response) -> String {
     response.headers()["etag"].to_str().expect("text").to_owned()
 }

@@ -1,4 +1,4 @@
-//! The tool server.
+//! The MCP server.
 
 mod application;
 mod chain;

@@ -1,4 +1,4 @@
-//! Agents and requests that are answered by Ollama, and how `dev` finds one.
+//! Ollama as a backend, and its detection by `agentd dev`.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::support::server::{self, Server};
 use crate::support::vendor::{Step, Vendor, ollama, plain};
 use crate::support::{PATIENCE, problem, run, text_of, workspace};
 
-/// A workspace whose agent has this `EmbeddedAI` container.
+/// Returns a workspace whose agent has an `EmbeddedAI` container with this content.
 fn embedded(content: &Value) -> Value {
     let mut workspace = workspace("http://unused.example/v1", "m");
     workspace["agents"][0]["children"] = json!([{"name": "EmbeddedAI", "content": content}]);
@@ -104,7 +104,7 @@ async fn what_is_missing_is_named_and_the_operators_server_is_reached_without_al
         assert_eq!(text_of(&answered(ask(&app, &json!("Hi")).await).await), "hello world", "{content}");
     }
     assert_eq!(vendor.received_for("m").len(), 2);
-    // A role's own address is a stranger's.
+    // An address named by a role is not covered by the operator's own.
     let other = Vendor::start().await;
     let content = json!({"provider": "ollama", "model": "m", "baseUrl": other.ollama_url()});
     let app = server::app(&embedded(&content), &settings).await;
@@ -141,7 +141,7 @@ async fn pictures_are_sent_and_other_media_refused() {
 #[tokio::test]
 async fn a_prompt_that_ollama_has_cut_is_told_to_the_caller() {
     let vendor = Vendor::start().await;
-    // What is left of the prompt once it has been cut to half of the window.
+    // `prompt_eval_count` of a prompt that Ollama has truncated to half of the context window.
     let cut = [ollama::stream_head(), ollama::text("What?")].into_iter().chain(ollama::done("stop", 258));
     vendor.on("m", [cut.collect()]);
     let runtime = server::runtime(&[("OLLAMA_NUM_CTX", "512")]).await;
@@ -166,7 +166,7 @@ async fn a_prompt_that_ollama_has_cut_is_told_to_the_caller() {
     }
 }
 
-/// The configuration of an application in `dev`, after it has looked for an Ollama.
+/// Returns the application configuration and the message after `dev` has looked for an Ollama.
 async fn looked(env: &[(&str, &str)]) -> (AppConfig, Option<String>) {
     let env: BTreeMap<&str, &str> = env.iter().copied().collect();
     let mut config = AppConfig::load(&Flags::default(), &env).expect("the settings are right");
@@ -186,7 +186,7 @@ async fn dev_finds_an_ollama_and_says_who_answers() {
     ]);
     let missing = "It does not have that model yet: `ollama pull mistral` brings it.";
     let none = "has no model of its own that can chat; `ollama pull llama3.2` brings one.";
-    // What is listed, OLLAMA_MODEL; the model that answers, and what is said of it.
+    // Models listed, `OLLAMA_MODEL`; the model chosen, and a part of the message.
     let cases = [
         (&listed, "", Some("llama3.2:latest"), "Agents are answered by llama3.2:latest of the Ollama at"),
         (&listed, "gemma3:4b", Some("gemma3:4b"), "Agents are answered by gemma3:4b of the Ollama at"),
@@ -208,7 +208,7 @@ async fn dev_finds_an_ollama_and_says_who_answers() {
 
 #[tokio::test]
 async fn dev_does_without_an_ollama_that_does_not_answer_well() {
-    // Bound and not listening.
+    // Bound but not listening, so connections are refused.
     let absent = TcpSocket::new_v4().expect("a socket");
     absent.bind("127.0.0.1:0".parse().expect("an address")).expect("a free port");
     let absent = format!("http://{}", absent.local_addr().expect("an address"));

@@ -1,4 +1,4 @@
-//! What is shown of a turn that is not sent, and the addresses of older clients.
+//! Prompt preview routes, and the endpoints of older clients.
 
 mod legacy;
 mod refusals;
@@ -14,19 +14,19 @@ use crate::support::workspace;
 const DEBUG: &str = "/api/svcchat/debugPrompt";
 const PREVIEW: &str = "/api/svcchat/previewPrompt";
 
-/// A workspace whose agent is answered for by what this container says.
+/// Returns a workspace whose agent has one container with this content.
 fn answered_by(container: &str, content: &Value) -> Value {
     let mut workspace = workspace("http://unused.example/v1", "m");
     workspace["agents"][0]["children"] = json!([{"name": container, "content": content}]);
     workspace
 }
 
-/// A preview for the user `u1` of the company `c1`.
+/// Builds a preview request of user `u1` of company `c1`.
 fn preview(app: &Server, query: &str, body: &Value) -> RequestBuilder {
     app.request("POST", &format!("{PREVIEW}{query}")).bearer_auth(session("u1", "c1")).json(body)
 }
 
-/// The text of an answer that is one JSON object nobody in between may keep.
+/// Returns the body of a successful response; checks that it is JSON that must not be cached.
 async fn text(request: RequestBuilder) -> String {
     let response = request.send().await.expect("an answer");
     let (status, headers) = (response.status(), response.headers().clone());
@@ -37,7 +37,7 @@ async fn text(request: RequestBuilder) -> String {
     text
 }
 
-/// The same, read.
+/// Returns the parsed body of a successful response, checked as by [`text`].
 async fn json_of(request: RequestBuilder) -> Value {
     serde_json::from_str(&text(request).await).expect("JSON")
 }

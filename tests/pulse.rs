@@ -1,4 +1,5 @@
-//! The application's side of the scheduler: what it asks for, what it is called back for, and what happens once.
+//! The application as the scheduler's client: jobs that it creates, callbacks that it receives, and effects that
+//! happen once.
 
 mod assignments;
 mod callback;
@@ -28,7 +29,7 @@ const OWNER: (&str, &str) = ("u1", "c1");
 const COLLEAGUE: (&str, &str) = ("u2", "c1");
 const STRANGER: (&str, &str) = ("u3", "c2");
 
-/// A workspace of two companies; the agent `a1` has a model at `base_url`, `silent` has none.
+/// Returns a workspace of two companies; the agent `a1` has a model at `base_url`, `silent` has none.
 fn workspace(base_url: &str) -> Value {
     let role =
         json!({"mcpPreset": ["createTodo", "readNotifications", "scheduleTool", "cancelScheduledTool"]});
@@ -45,13 +46,13 @@ fn workspace(base_url: &str) -> Value {
     })
 }
 
-/// A port that nobody listens on.
+/// Returns a port without a listener.
 fn free_port() -> u16 {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     listener.local_addr().expect("it listens").port()
 }
 
-/// An application over stores, with a scheduler at an address and `settings` over the defaults.
+/// Starts an application over `stores` with a scheduler at `pulse_url`; `settings` override the defaults.
 async fn app(stores: &Stores, pulse_url: &str, port: u16, settings: &[(&str, &str)]) -> Server {
     let port = port.to_string();
     let mut all = vec![
@@ -65,7 +66,7 @@ async fn app(stores: &Stores, pulse_url: &str, port: u16, settings: &[(&str, &st
     server::app_over(stores.clone(), &all).await
 }
 
-/// Both services, which know each other.
+/// The application and the scheduler, configured with each other's address.
 struct Bench {
     app: Server,
     scheduler: Server,
@@ -81,20 +82,20 @@ async fn open(base_url: &str, settings: &[(&str, &str)]) -> Bench {
     Bench { app, scheduler, stores }
 }
 
-/// An application whose scheduler does not answer.
+/// Starts an application whose scheduler does not answer.
 async fn alone(base_url: &str, settings: &[(&str, &str)]) -> (Server, Stores) {
     let stores = server::stores(&workspace(base_url)).await;
     let nobody = format!("http://127.0.0.1:{}", free_port());
     (app(&stores, &nobody, 0, settings).await, stores)
 }
 
-/// A job that writes a todo down.
+/// Returns the payload of a job that creates a todo.
 fn create_todo(title: &str) -> Value {
     json!({"kind": "tool", "userId": "u1", "companyId": "c1", "agentId": "a1", "toolId": "createTodo",
         "arguments": {"title": title}, "todoListId": "l1"})
 }
 
-/// What the scheduler calls back with for an occurrence of a job.
+/// Returns the body that the scheduler delivers for an occurrence of a job.
 fn delivery(mut payload: Value, job: &str, occurrence: u64) -> Value {
     payload["jobId"] = job.into();
     payload["occurrence"] = occurrence.into();
@@ -103,7 +104,7 @@ fn delivery(mut payload: Value, job: &str, occurrence: u64) -> Value {
     payload
 }
 
-/// Calls back as the scheduler does.
+/// Delivers a signed callback as the scheduler does.
 async fn call_back(app: &Server, delivery: &Value) -> Response {
     let id = format!("{}:{}", delivery["jobId"].as_str().expect("an id"), delivery["occurrence"]);
     let body = delivery.to_string();
@@ -122,7 +123,7 @@ async fn ask(app: &Server, who: (&str, &str), method: &str, path: &str, body: Op
     request.send().await.expect("the application answers")
 }
 
-/// The scheduler's own view of a path, as its operator.
+/// Requests a path of the scheduler as its operator.
 async fn of_scheduler(scheduler: &Server, method: &str, path: &str, body: Option<&Value>) -> Value {
     let request = client().request(method.parse().expect("a method"), scheduler.url(path));
     let request = body.into_iter().fold(request, |request, body| request.json(body));
@@ -130,7 +131,7 @@ async fn of_scheduler(scheduler: &Server, method: &str, path: &str, body: Option
     response.json().await.expect("JSON")
 }
 
-/// A response's JSON, of this status.
+/// Checks the status and the absence of secrets; returns the JSON body.
 async fn body(response: Response, status: u16) -> Value {
     let given = response.status();
     let text = response.text().await.expect("a whole body");
@@ -139,14 +140,14 @@ async fn body(response: Response, status: u16) -> Value {
     serde_json::from_str(&text).expect("JSON")
 }
 
-/// The titles of the todos that there are.
+/// Returns the titles of the todos in the list.
 async fn todos(stores: &Stores) -> Vec<String> {
     let key = Key::new("c1", "todoLists", "l1").expect("a key");
     let list = stores.records.get_as::<TodoList>(&key).await.expect("read").expect("a list");
     list.value.todos.into_iter().map(|todo| todo.title).collect()
 }
 
-/// What the user was told: title and text of each, the newest first.
+/// Returns title and text of the user's notifications, newest first.
 async fn told(stores: &Stores) -> Vec<(String, String)> {
     let context =
         ExecutionContext { user_id: "u1".into(), company_id: "c1".into(), ..ExecutionContext::default() };

@@ -1,4 +1,4 @@
-//! The agent runtime from outside, and the application's side of it.
+//! The agent runtime over HTTP, and the application as its client.
 
 mod chat;
 mod messenger;

@@ -1,4 +1,4 @@
-//! The scheduler from outside: its routes, and what its receiver sees.
+//! The scheduler over HTTP: its routes, and its deliveries to a receiver.
 
 mod deliveries;
 mod faults;
@@ -17,7 +17,7 @@ use crate::support;
 use crate::support::server::{self, PULSE_SECRET, Server};
 use crate::support::vendor::Vendor;
 
-/// A scheduler, and a receiver that does what the delivered job's agent says.
+/// A scheduler and a receiver whose response is selected by the delivered job's agent.
 struct Bench {
     scheduler: Server,
     receiver: Vendor,
@@ -41,7 +41,7 @@ fn callback(receiver: &Vendor) -> String {
     format!("http://{}/callback", receiver.address)
 }
 
-/// A tool's job for an agent, whose name decides what the receiver does.
+/// Returns the payload of a tool job; the agent's name selects the receiver's response.
 fn payload(agent: &str) -> Value {
     json!({"kind": "tool", "userId": "u1", "companyId": "c1", "agentId": agent, "toolId": "createTodo"})
 }
@@ -51,7 +51,7 @@ impl Bench {
         ask(&self.scheduler, method, path, body).await
     }
 
-    /// Makes a job and gives its id.
+    /// Creates a job and returns its id.
     async fn job(&self, mut body: Value, payload: Value) -> String {
         body["payload"] = payload;
         let response = self.ask("POST", "/jobs", Some(&body)).await;
@@ -63,7 +63,7 @@ impl Bench {
         json_of(self.ask("GET", &format!("/jobs/{id}"), None).await).await
     }
 
-    /// Waits until a job is as is wanted.
+    /// Polls a job until `wanted` holds.
     async fn until(&self, id: &str, wanted: impl Fn(&Value) -> bool) -> Value {
         support::until(|| self.get(id), wanted).await
     }

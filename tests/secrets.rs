@@ -1,4 +1,4 @@
-//! What must stay where it was meant to be: secrets and keys.
+//! Secrets and keys stay out of logs and responses, and are sent only to the server they are meant for.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -31,19 +31,19 @@ const OPERATOR_KEY: &str = "operator-key-canary-0123456789";
 const ROLE_KEY: &str = "role-key-canary-0123456789";
 const TOOL_TOKEN: &str = "tool-token-canary-0123456789";
 const WEBHOOK_SECRET: &str = "webhook-canary-0123456789";
-/// The second half of a bot's token, which is its secret.
+/// The second part of a bot's token, which is its secret.
 const BOT_SECRET: &str = "bot-token-canary-0123456789";
-/// What clients send where a credential goes.
+/// Value that clients send in place of a credential.
 const GUESS: &str = "guess-canary-0123456789";
-/// What upstreams write into their errors and headers.
+/// Value that upstreams put into their errors and headers.
 const UPSTREAM: &str = "upstream-canary-0123456789";
 
-/// A log in memory, of everything that this process says.
+/// An in-memory log of every event in this process.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 
 impl Log {
-    /// Collects from now on. Once in a process, as there is one test that needs it.
+    /// Installs the global subscriber, which is possible once in a process; only one test needs it.
     fn collect() -> Self {
         let log = Self::default();
         let filter: Targets = "trace".parse().expect("a filter");
@@ -88,11 +88,11 @@ fn workspace(agents: impl IntoIterator<Item = (String, Value, Value)>) -> Value 
 }
 
 fn embedded(content: Value) -> (Value, Value) {
-    // Without tools, whose definitions the smallest window has no room for.
+    // Without tools, because their definitions exceed the smallest context window.
     (json!({"mcpPreset": "none"}), json!([{"name": "EmbeddedAI", "content": content}]))
 }
 
-/// Answers of an upstream that repeats what it knows, and what it should not know, in every place.
+/// Returns upstream responses that repeat secrets in every position.
 fn indiscretions() -> Vec<(&'static str, Vec<Step>)> {
     let all = format!("{UPSTREAM} {OPERATOR_KEY} {ROLE_KEY} {RUNTIME_SECRET} {TOOL_TOKEN}");
     let error = json!({"error": {"message": all, "type": UPSTREAM, "code": OPERATOR_KEY}}).to_string();
@@ -192,7 +192,7 @@ fn n8n_said(step: Step) -> Vec<Step> {
     vec![n8n::stream_head(), n8n::text("par"), step, last_chunk()]
 }
 
-/// The ways in which a webhook knows us, and one that cannot be sent.
+/// Returns the webhook authentication schemes, and one whose credential cannot be sent.
 fn webhook_auths() -> [Value; 5] {
     [
         json!({"type": "basic", "user": "ada", "password": WEBHOOK_SECRET}),
@@ -207,7 +207,7 @@ fn ollama_said(step: Step) -> Vec<Step> {
     vec![ollama::stream_head(), ollama::text("par"), step, last_chunk()]
 }
 
-/// Answers of a bot API that repeats the address it was called at.
+/// Returns bot API responses that repeat the request path, which contains the token.
 fn bot_answers() -> Vec<Vec<Step>> {
     let all = format!("{UPSTREAM} {} {RUNTIME_SECRET}", bot_path());
     let error = json!({"ok": false, "error_code": 400, "description": all}).to_string();
@@ -237,7 +237,8 @@ fn bot_path() -> String {
     format!("/bot{}/sendMessage", bot_token())
 }
 
-/// An agent with a bot, and the turns in which its model sends a message by it, one for each answer of the API.
+/// Returns an agent with a bot, and scripts turns in which its model sends a message, one for each response of the
+/// API.
 fn agent_with_bot(vendor: &Vendor) -> (String, Value, Value) {
     vendor.on(&bot_path(), bot_answers());
     let call = tool_calls(&[("c1", "sendMessengerMessage", r#"{"chatId":5,"text":"hi"}"#)]);
@@ -249,7 +250,7 @@ fn agent_with_bot(vendor: &Vendor) -> (String, Value, Value) {
     ("bot".to_owned(), content, children)
 }
 
-/// Everything that clients were told.
+/// All response headers and bodies that clients received.
 #[derive(Default)]
 struct Told(String);
 
@@ -326,7 +327,7 @@ async fn no_secret_is_in_any_log_or_answer() {
                 .json(&json!({"agentId": name, "message": "hello"}));
             statuses.push((name.clone(), told.note(request).await));
         }
-        // Longer than the smallest window, so that a cut is noticed.
+        // Longer than the smallest context window, so that Ollama's truncation is detected.
         let long = json!([{"role": "user", "content": format!("{GUESS} {}", "word ".repeat(1_000))}]);
         let of_ollama =
             json!({"provider": "ollama", "baseUrl": server_url, "apiKey": ROLE_KEY, "messages": long});
@@ -392,7 +393,7 @@ async fn no_secret_is_in_any_log_or_answer() {
     for path in ["/api/agents/bot", "/api/svcchat/previewPrompt?agentId=bot"] {
         assert_eq!(told.note(client.get(app.url(path)).bearer_auth(&bearer)).await, 200);
     }
-    // The API's own answers are for whoever has the token; what is said beside them is for nobody.
+    // The API's own response is passed to the caller, who has the token, so only the log is checked here.
     vendor.on(&bot_path(), bot_answers());
     for _ in bot_answers() {
         let call = json!({"token": bot_token(), "method": "sendMessage"});
@@ -408,7 +409,7 @@ async fn no_secret_is_in_any_log_or_answer() {
     }
 
     let log = log.text();
-    // The log and the answers are what they should be, and the secrets were in play.
+    // The log and the responses have the expected contents, and the secrets were in use.
     for known in [
         "the application listens",
         "session token refused",
@@ -443,7 +444,7 @@ async fn no_secret_is_in_any_log_or_answer() {
         assert!(sent.iter().any(|sent| sent.starts_with(scheme)), "{scheme}was sent to no webhook");
     }
     assert!(heads.contains(&format!("x-api-key: {WEBHOOK_SECRET}")));
-    // The encoded password, and the signatures.
+    // The encoded password and the signatures.
     let credentials = sent.iter().filter_map(|sent| sent.rsplit([' ', '.']).next());
 
     let signature = bearer.rsplit('.').next().expect("a token has parts");
@@ -461,7 +462,7 @@ async fn no_secret_is_in_any_log_or_answer() {
         &bearer,
         signature,
     ];
-    // The second half of a token's text is all of its secret.
+    // The second half of a token's text is its secret part.
     let halves = texts.iter().map(|text| &text[text.len() / 2..]);
     for canary in canaries.into_iter().chain(halves).chain(credentials) {
         for (place, text) in [("the log", &log), ("an answer", &told.0)] {
@@ -482,8 +483,8 @@ fn runtime_request(model: &str, more: Value) -> Value {
     request
 }
 
-/// Requests with a widget token in each place where one may stand: good, revoked and too often. Each comes with the
-/// token's text and the status of its answer.
+/// Returns requests with a widget token in each supported position: valid, over its cap, and revoked. Each comes with
+/// the token's text and the expected status.
 async fn widget_requests(
     client: &Client,
     app: &Server,
@@ -627,7 +628,7 @@ fn no_configuration_shows_its_secrets() {
     }
 }
 
-/// The credential of a request, as it came.
+/// Returns the value of a request's `Authorization` header.
 fn bearer(received: &Received) -> Option<String> {
     let line = received.head.lines().find(|line| line.to_ascii_lowercase().starts_with("authorization:"))?;
     Some(line.split_once(':').expect("a header has a colon").1.trim().to_owned())
@@ -641,7 +642,7 @@ async fn the_operators_key_goes_to_the_operators_vendor_alone() {
     let brought = Some(format!("Bearer {ROLE_KEY}"));
     let elsewhere = format!("http://{}/other/v2", own.address);
     let (own_url, other_url) = (own.base_url(), other.base_url());
-    // The settings that a role or a request brings, who is called, and with which key.
+    // Settings of a role or a request, the vendor called, and the key sent to it.
     let cases = [
         (json!({}), &own, &operator),
         (json!({"baseUrl": ""}), &own, &operator),

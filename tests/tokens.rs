@@ -1,4 +1,4 @@
-//! Widget tokens: who gets in with one, from which pages, how often, and what a visitor gets to see.
+//! Widget tokens: authentication, allowed pages, caps, and visitor permissions.
 
 mod caps;
 mod credentials;
@@ -18,14 +18,14 @@ use crate::support::server::{self, Server};
 use crate::support::vendor::Vendor;
 use crate::support::{run, workspace};
 
-/// An application, its tokens, and the vendor of its agents' model `m`.
+/// An application with its stores, and the vendor of its agents' model `m`.
 struct Bench {
     vendor: Vendor,
     app: Server,
     stores: Stores,
 }
 
-/// The workspace of the other tests, with a second agent.
+/// Returns the common workspace with a second agent.
 fn two_agents(base_url: &str) -> Value {
     let mut all = workspace(base_url, "m");
     let mut second = all["agents"][0].clone();
@@ -43,7 +43,7 @@ async fn open(change: impl FnOnce(&mut Value)) -> Bench {
     Bench { vendor, app, stores }
 }
 
-/// The text of a minted token.
+/// Returns the text of a minted token.
 fn text(minted: &Minted) -> &str {
     minted.text.expose()
 }
@@ -61,19 +61,19 @@ impl Bench {
         self.tokens().mint(new).await.expect("minted")
     }
 
-    /// A widget token of the agent `a1`.
+    /// Mints a widget token of the agent `a1`.
     async fn widget(&self, grant: WidgetGrant) -> Minted {
         self.mint(NewToken::new("c1", "a1", Grant::Widget(grant))).await
     }
 
-    /// A widget token whose hour was over long ago.
+    /// Mints a widget token with a lifetime of one hour that has expired.
     async fn expired(&self) -> Minted {
         let ttl = Some(Duration::from_secs(3600));
         let new = NewToken { ttl, ..NewToken::new("c1", "a1", Grant::Widget(WidgetGrant::default())) };
         self.tokens_at(ManualClock::new()).mint(new).await.expect("minted")
     }
 
-    /// Posts to the chat entry with these headers, and what `more` adds to the body.
+    /// Posts to the chat endpoint with these headers; the members of `more` are added to the body.
     async fn ask(&self, query: &str, headers: &[(&str, &str)], more: &Value) -> reqwest::Response {
         let mut body = json!({"message": "Hello"});
         body.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
@@ -84,13 +84,13 @@ impl Bench {
         request.send().await.expect("an answer")
     }
 
-    /// Posts with a token in the header.
+    /// Posts to the chat endpoint with the token in the header.
     async fn ask_with(&self, minted: &Minted, more: &Value) -> reqwest::Response {
         self.ask("", &[("x-widget-token", text(minted))], more).await
     }
 }
 
-/// The events of a run that must have gone well.
+/// Checks that a run finished successfully and returns its events.
 async fn finished(response: reqwest::Response) -> Vec<Value> {
     let status = response.status();
     let body = response.text().await.expect("a whole body");

@@ -1,4 +1,4 @@
-//! The built-in tools, through the application: what a model is offered, calls and is told.
+//! Built-in tools through the application: definitions offered to the model, calls and results.
 
 mod messenger;
 

@@ -1,4 +1,4 @@
-//! Agents that a workflow answers for.
+//! Agents answered by a workflow (n8n).
 
 mod calls;
 
@@ -9,7 +9,7 @@ use crate::support::vendor::n8n::{self, JSON};
 use crate::support::vendor::{Step, Vendor};
 use crate::support::{PATIENCE, client, events, problem, run, workspace};
 
-/// A workspace whose agent `a1` is answered by the vendor's webhook.
+/// Returns a workspace whose agent `a1` is answered by the vendor's webhook.
 fn connected(vendor: &Vendor, auth: Option<Value>) -> Value {
     let mut content = json!({"webhookUrl": vendor.webhook_url()});
     if let Some(auth) = auth {
@@ -32,14 +32,14 @@ async fn ask(app: &Server) -> reqwest::Response {
     .await
 }
 
-/// The names of an object's members, sorted.
+/// Returns the names of an object's members, sorted.
 fn names(object: &Value) -> Vec<&str> {
     let mut names: Vec<_> = object.as_object().expect("an object").keys().map(String::as_str).collect();
     names.sort_unstable();
     names
 }
 
-/// The messages of a run, and the code and words of its error.
+/// Returns the texts of a run's messages, and the code and message of its error.
 fn told(body: &str) -> (Vec<String>, Option<String>) {
     let events = run(body);
     let kind = |event: &Value, kind: &str| event["type"] == kind;
@@ -103,7 +103,8 @@ async fn the_payload_is_for_both_triggers() {
     assert!(tools.contains("agentId=a1") && tools.contains("todoListId=l1"), "{tools}");
     let messages = sent["messages"].as_array().expect("a list");
     assert_eq!(messages.len(), 3);
-    // The page belongs to the turn, so it stands in the latest message, and not in the person's own words.
+    // The page context belongs to the turn, so it is in the latest message, but not in the user's own text
+    // (`chatInput`).
     let latest = messages[2]["content"].as_str().expect("text");
     assert!(latest.contains("/plants") && latest.ends_with("When are you open?"), "{latest}");
 

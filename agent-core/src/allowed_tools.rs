@@ -1,4 +1,4 @@
-//! Which tools an agent may use, for whom. The rule is pure; [`AllowedTools`] enforces it.
+//! Authorization of tools per agent and caller. The rule is a pure function; [`AllowedTools`] enforces it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,18 +10,17 @@ use crate::role::RoleBlock;
 use crate::select::{Choice, select};
 use crate::tool::{Caller, ExecutionContext, Progress, ToolError, ToolOutput, ToolRegistry, ToolSpec};
 
-/// The preset of an agent whose role names none.
+/// Default preset of an agent whose role names none.
 pub const BASE_PRESET: [&str; 7] =
     ["readTodos", "createTodo", "updateTodo", "listDocs", "getDoc", "appendDoc", "searchDocs"];
 
-/// Tools that no preset brings: only a role's `tools` do.
+/// Tools that no preset includes; they must be listed in the role's `tools`.
 pub const NAMED_ONLY: [&str; 2] = ["readEpics", "getEpicDetails"];
 
-/// The names of the tools that the agent of `role` may use when `caller` asks.
+/// Returns the names of the tools that the agent of `role` may use on behalf of `caller`.
 ///
-/// They are the preset and `tools`; for a widget's visitors they are `widgetTools` alone, which the
-/// operator has named for strangers. Either is cut down to `agent_server_tools` where the level of the
-/// role that was chosen gives that list.
+/// These are the preset and `tools`; for a widget's visitors only `widgetTools`, which the operator has opened to the
+/// public. Both are restricted to `agent_server_tools`, if the selected level of the role has that list.
 pub fn allowed(role: &RoleBlock, caller: Caller, agent_server_tools: Option<&[String]>) -> BTreeSet<String> {
     let content = &role.content;
     let mut names: BTreeSet<String> = match caller {
@@ -41,7 +40,7 @@ pub fn allowed(role: &RoleBlock, caller: Caller, agent_server_tools: Option<&[St
     names
 }
 
-/// The same with the level of the role that answers, as in a run.
+/// Returns the allowed tools with the level that [`select`] chooses for the role, as in a run.
 pub fn allowed_in_run(role: &RoleBlock, caller: Caller) -> BTreeSet<String> {
     let selection = select(role);
     let cut = match &selection.choice {
@@ -51,14 +50,14 @@ pub fn allowed_in_run(role: &RoleBlock, caller: Caller) -> BTreeSet<String> {
     allowed(role, caller, cut)
 }
 
-/// A registry with only the allowed tools of another: the rest is as unknown as what never was.
+/// Tool registry restricted to a set of names; other tools are reported as unknown.
 pub struct AllowedTools {
     tools: Arc<dyn ToolRegistry>,
     names: BTreeSet<String>,
 }
 
 impl AllowedTools {
-    /// The tools of these names, as far as there are such.
+    /// Restricts `tools` to `names`; names without a tool have no effect.
     pub fn new(tools: Arc<dyn ToolRegistry>, names: BTreeSet<String>) -> Self {
         Self { tools, names }
     }

@@ -1,7 +1,7 @@
-//! Backends: whoever answers a turn.
+//! Backends, which answer turns.
 //!
-//! A backend works in two steps, like a [model](crate::model): [`Backend::prepare`] is pure and makes
-//! the bytes; [`Backend::start`] sends them. The debug routes stop in between.
+//! A backend works in two steps, like a [model](crate::model): [`Backend::prepare`] is pure and builds the request
+//! bytes; [`Backend::start`] sends them. The debug routes stop after the first step.
 
 mod embedded;
 mod kept;
@@ -27,68 +27,68 @@ pub use kept::KeptModels;
 
 /// Answers turns.
 ///
-/// The contract, held by `conformance::backend`: `prepare` gives the same bytes for the same turn and
-/// touches nothing outside; `start` gives `Err` for whatever is known before the backend has accepted
-/// the turn; dropping the stream ends the work below it.
+/// The contract, checked by `conformance::backend`: `prepare` returns the same bytes for the same turn and has no
+/// side effects; `start` returns `Err` for every error that is known before the backend has accepted the turn;
+/// dropping the stream cancels the work below it.
 #[async_trait]
 pub trait Backend: Send + Sync + 'static {
-    /// How many tokens the prompt may have with these settings.
+    /// Returns the token budget of the prompt with these settings.
     fn budget(&self, choice: &Choice) -> Result<TokenBudget, Failure>;
 
-    /// Counts tokens as the model behind these settings does, where it can say; else the platform's
-    /// counter estimates.
+    /// Returns the exact token counter of the model behind these settings, or `None` if only the platform's counter
+    /// is available, which may estimate.
     fn counter(&self, _choice: &Choice) -> Option<Arc<dyn TokenCounter>> {
         None
     }
 
-    /// How long whoever answers may call the agent's tools, at most: so long lives the token that the turn
-    /// brings along for it. `None` for a backend that calls them itself.
+    /// Returns the lifetime of the run token with which a remote runtime calls the agent's tools: the longest time
+    /// for which the runtime may call them. `None` for a backend that calls the tools itself.
     fn run_token_ttl(&self) -> Option<Duration> {
         None
     }
 
-    /// Whether the events of a run tell of the tool calls that whoever answers makes by the turn's token. Where
-    /// they do not, the platform adds those that reach its own tool server.
+    /// Returns true if the backend's own event stream contains the tool calls made with the run token; if false, the
+    /// platform adds the calls that reach its own tool server.
     fn reports_tool_calls(&self) -> bool {
         true
     }
 
-    /// Makes the request. Pure.
+    /// Builds the request. Pure.
     fn prepare(&self, turn: Arc<Turn>) -> Result<Prepared, Failure>;
 
-    /// Sends the request and gives the run's events as they come.
+    /// Sends the request and returns the run's events as they arrive.
     async fn start(&self, prepared: Prepared) -> Result<EventStream, Failure>;
 }
 
-/// Everything that a request is made from.
+/// Input from which a backend builds its request.
 #[derive(Debug)]
 pub struct Turn {
     /// The run's identifiers.
     pub run: RunIds,
     /// The agent's role.
     pub role: Arc<RoleBlock>,
-    /// The backend's settings.
+    /// The selected backend with its settings.
     pub choice: Choice,
     /// System prompt, history and latest turn.
     pub prompt: Arc<Prompt>,
     /// The tools that the agent may use, sorted by name.
     pub tools: Arc<[Arc<ToolSpec>]>,
-    /// For whom and about what the tools work.
+    /// Identity, conversation and run on whose behalf the tools are called.
     pub context: ExecutionContext,
-    /// Whether a tool must be called.
+    /// Constraint on tool calls.
     pub tool_choice: ToolChoice,
-    /// Whether the model should think aloud, where it can.
+    /// Enables or disables the model's reasoning output, where supported; `None` leaves the model's default.
     pub thinking: Option<bool>,
-    /// With what whoever answers calls the agent's tools, where the platform gives it out. It dies with the
-    /// run.
+    /// Token with which a remote runtime calls the agent's tools, where the platform issues one. It is revoked at the
+    /// end of the run.
     pub run_token: Option<Arc<dyn RunToken>>,
 }
 
-/// A request that is ready to be sent.
+/// A request that is ready to send.
 #[derive(Debug, Clone)]
 pub struct Prepared {
-    /// The bytes.
+    /// The request bytes.
     pub payload: Payload,
-    /// What they were made from.
+    /// The turn from which the bytes were built.
     pub turn: Arc<Turn>,
 }

@@ -1,11 +1,11 @@
-//! Token budgets: counters, and what to cut from a history that is too long. Pure.
+//! Token budgets: token counters, and trimming of histories that exceed the budget. Pure.
 //!
-//! A history is cut in whole units, oldest first: a message of the person, or one of the model with all
-//! results of its calls, so that no call loses its result. The cut goes further than it must, in steps of
-//! three tenths of what the history may have: were only as much cut as each turn needs, the history would
-//! begin elsewhere in every turn and no provider's prompt cache would hold. As the caller sends the
-//! whole history each time, the steps are counted from its beginning; so the cut stays where it is, without
-//! anything being remembered, until the history has grown by another step.
+//! A history is trimmed in whole units, oldest first: one user message, or one assistant message with all results of
+//! its tool calls, so that no call loses its result. More is removed than necessary, in steps of three tenths of the
+//! tokens available to the history: if each turn removed only what it must, the history would start elsewhere in
+//! every turn, and no provider's prompt cache would hit. As the caller sends the whole history each time, the steps
+//! are counted from its beginning; so the cut stays in place, without any stored state, until the history has grown
+//! by another step.
 
 use std::sync::OnceLock;
 
@@ -20,33 +20,33 @@ mod bpe;
 pub use bpe::BpeCounter;
 pub use estimate::EstimateCounter;
 
-/// How many tokens a prompt may have.
+/// Limit on the tokens of a prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TokenBudget {
-    /// System prompt, tools, history and latest turn together.
+    /// Limit on system prompt, tools, history and latest turn together.
     pub max_prompt_tokens: usize,
 }
 
-/// Counts the tokens of a text. The same text must always give the same count, for counts are kept.
+/// Counts the tokens of a text. The same text must always have the same count, since counts are cached.
 pub trait TokenCounter: Send + Sync + 'static {
-    /// The counter's name. Two counters that count differently have different names.
+    /// Returns the counter's name. Counters that count differently must have different names.
     fn id(&self) -> &'static str;
 
-    /// The tokens in `text`. What looks like a model's control token is ordinary text.
+    /// Returns the number of tokens in `text`. Text that looks like a control token of a model is ordinary text.
     fn count(&self, text: &str) -> usize;
 }
 
-/// The counts of one text by the counters that were asked first. Three are remembered: a process
-/// that counts for more kinds of models than that counts anew for the rest.
+/// Cache of one text's token counts, for the first three counters that counted it. Further counters count anew on
+/// every call.
 #[derive(Debug, Default)]
 pub(crate) struct TokenCounts([OnceLock<(&'static str, usize)>; 3]);
 
 impl TokenCounts {
-    /// The count by the counter named `id`, which `count` makes if it is not there.
+    /// Returns the count by the counter named `id`; calls `count` if it is not cached.
     pub(crate) fn get(&self, id: &'static str, count: impl Fn() -> usize) -> usize {
         for slot in &self.0 {
             let (counted_by, tokens) = *slot.get_or_init(|| (id, count()));
-            // Nearly always the very same name, which need not be compared letter by letter.
+            // The pointers are nearly always equal, which avoids the string comparison.
             if std::ptr::eq(counted_by, id) || counted_by == id {
                 return tokens;
             }
@@ -55,16 +55,16 @@ impl TokenCounts {
     }
 }
 
-/// What surrounds a message on the wire to the model, in tokens.
+/// Tokens that surround a message on the wire to the model.
 const MESSAGE_TOKENS: usize = 4;
-/// What surrounds a tool call, in tokens.
+/// Tokens that surround a tool call.
 const CALL_TOKENS: usize = 8;
-/// What a picture or another medium costs, roughly; vendors' rules differ and depend on its size.
+/// Approximate tokens of an image or another medium; providers' rules differ and depend on its size.
 const MEDIA_TOKENS: usize = 1_000;
-/// How many bytes of a file's base64 make a token of the text within, roughly.
+/// Approximate number of Base64 bytes of a file per token of the text within.
 const FILE_BYTES_PER_TOKEN: usize = 20;
 
-/// The tokens of a message, what surrounds it included.
+/// Returns the tokens of a message, including those that surround it.
 pub(crate) fn count_message(message: &Message, counter: &dyn TokenCounter) -> usize {
     let content = match &message.content {
         Content::Text(text) => counter.count(text),
@@ -86,7 +86,7 @@ fn count_part(part: &ContentPart, counter: &dyn TokenCounter) -> usize {
     }
 }
 
-/// A message of the history as the budget sees it.
+/// Role and token count of a message of the history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) role: Role,
@@ -94,28 +94,28 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// Instructions are never cut.
+    /// Returns true if the message is an instruction, which is never removed.
     pub(crate) fn stays(self) -> bool {
         matches!(self.role, Role::System | Role::Developer)
     }
 }
 
-/// What a cut takes away.
+/// Position and size of a trim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Cut {
-    /// The entries before this one go, instructions excepted.
+    /// Index of the first entry that is kept; all before it except instructions are removed.
     pub(crate) before: usize,
-    /// How many go.
+    /// Number of messages removed.
     pub(crate) messages: usize,
-    /// What they cost.
+    /// Tokens removed.
     pub(crate) tokens: usize,
 }
 
-/// Cuts at least `excess` tokens from `history`, rounded up to a whole number of steps; or as much of it
-/// as there is, which may be less than `excess`. What follows the history must not be a tool's result.
+/// Computes a cut that removes at least `excess` tokens from `history`, rounded up to a whole number of steps, or the
+/// whole history, which may be less than `excess`. The message after the history must not be a tool result.
 ///
-/// Some models want a conversation to begin with the person. So the cut goes on to the person's next
-/// message, if that is within half a step.
+/// Some models require a conversation to start with a user message, so the cut extends to the next user message if it
+/// is within half a step.
 pub(crate) fn cut(history: &[Entry], excess: usize, step: usize) -> Cut {
     let goal = excess.next_multiple_of(step.max(1));
     let end = Cut { before: history.len(), messages: 0, tokens: 0 };
@@ -137,14 +137,14 @@ pub(crate) fn cut(history: &[Entry], excess: usize, step: usize) -> Cut {
             cut.tokens += entry.tokens;
         }
     }
-    // Behind the history stands the latest turn, which begins with the person as a rule.
+    // The latest turn follows the history and usually starts with a user message.
     match at_unit {
         Some(unit) if cut.tokens > unit.tokens + step / 2 => unit,
         _ => cut,
     }
 }
 
-/// The step of a history's cuts: three tenths of what is left for it by what never changes.
+/// Returns the step of the cuts: three tenths of the prompt tokens that the constant parts leave for the history.
 pub(crate) fn step(max_prompt_tokens: usize, constant_tokens: usize) -> usize {
     max_prompt_tokens.saturating_sub(constant_tokens) * 3 / 10
 }

@@ -1,22 +1,22 @@
-//! Time as a parameter, so that tests own it.
+//! Time as a parameter, so that tests control it.
 
 use std::time::{Duration, Instant, SystemTime};
 
 use futures_util::future::BoxFuture;
 
-/// Tells the time and waits.
+/// Source of time and timers.
 pub trait Clock: Send + Sync + 'static {
-    /// Wall-clock time.
+    /// Returns the wall-clock time.
     fn now(&self) -> SystemTime;
 
-    /// A clock that only goes forward, for durations.
+    /// Returns monotonic time, for measuring durations.
     fn monotonic(&self) -> Instant;
 
-    /// Waits for `duration`. Dropping the future ends the wait.
+    /// Sleeps for `duration`. Dropping the future cancels the sleep.
     fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()>;
 }
 
-/// The machine's clock.
+/// The system clock.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemClock;
 

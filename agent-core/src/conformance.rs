@@ -31,30 +31,30 @@ pub use backend::{BackendSubject, backend};
 pub use jobs::{jobs, jobs_against_model};
 pub use model::{ModelSubject, model};
 
-/// How long a suite waits for something that must happen.
+/// Timeout of a suite for an event that must happen.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long it waits between two looks at something that it can only look at.
+/// Interval of polling a condition that has no notification.
 const GLANCE: Duration = Duration::from_millis(10);
 
-/// What the far side of a model or a backend is to do. A factory that cannot stage a scenario, as
-/// there is no far side that could be cut off in a model within the process, says so by `None`.
+/// Behaviour of the remote end of a model or a backend. A factory returns `None` for a scenario that it cannot provide;
+/// for example, a model within the process has no connection that could break.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Scenario {
-    /// Answers whatever is asked, as often as it is asked, with some text.
+    /// Answers every request with some text.
     Answers,
-    /// Begins an answer with some text and then says nothing more, but does not end either.
+    /// Begins an answer with some text, then sends nothing more without ending.
     Hangs,
-    /// Begins an answer with some text and breaks off.
+    /// Begins an answer with some text, then ends without completing it.
     CutOff,
-    /// Refuses before the first word.
+    /// Rejects the request before the first output.
     Refuses,
 }
 
-/// Counts how much work is under way below a subject: open connections, busy threads, held streams.
+/// Counts the work in progress below a subject: open connections, busy threads, open streams.
 pub type OpenWork = Box<dyn Fn() -> usize + Send + Sync>;
 
-/// Waits for what must come.
+/// Awaits a future that must complete, and panics after [`PATIENCE`].
 async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
     match select(Box::pin(future), Delay::new(PATIENCE)).await {
         Either::Left((value, _)) => value,
@@ -62,7 +62,7 @@ async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
     }
 }
 
-/// Waits until no work is under way.
+/// Waits until no work is in progress.
 async fn at_rest(what: &str, open: &OpenWork) {
     within(what, async {
         while open() > 0 {

@@ -1,8 +1,7 @@
-//! Context layers: each contributes fragments to the prompt of a turn.
+//! Context layers: each one contributes fragments to the prompt of a turn.
 //!
-//! Layers do the I/O of a turn, side by side, before anything is assembled; what they give are plain
-//! values, and assembly is pure. A fragment says how long its text stays the same, so that assembly
-//! can put what is stable first and providers' prompt caches hold.
+//! Layers do the turn's I/O concurrently, before assembly. They return plain values, so assembly is pure. Each fragment
+//! carries its [`Stability`], so that assembly can put stable text first and the vendors' prompt caches hit.
 
 use std::borrow::Cow;
 use std::iter::repeat_n;
@@ -32,43 +31,43 @@ pub use execution::ExecutionLayer;
 pub use page::PageLayer;
 pub use role::RoleLayer;
 
-/// Contributes fragments to the prompt of a turn.
+/// A source of prompt fragments, queried once per turn.
 #[async_trait]
 pub trait ContextLayer: Send + Sync + 'static {
-    /// The layer's name, in `kebab-case`, as the manifest shows it.
+    /// Returns the layer's name in `kebab-case`, as the manifest shows it.
     fn name(&self) -> &'static str;
 
-    /// Gives the fragments for this turn, in the order in which they shall stand.
+    /// Collects the layer's fragments for this turn, in the order in which they appear in the prompt.
     async fn collect(&self, turn: &TurnInput) -> Result<Vec<Fragment>, LayerError>;
 }
 
-/// What a layer knows of the turn.
+/// Input of a context layer: the role, the execution context and the request of a turn.
 #[derive(Debug, Clone)]
 pub struct TurnInput {
     /// The agent's role.
     pub role: Arc<RoleBlock>,
-    /// For whom and about what the turn works.
+    /// Execution context: the company, the user and the kind of caller that the turn runs for.
     pub context: ExecutionContext,
-    /// What was asked, with the caller's own context.
+    /// The request, with the page and block context that the client sent.
     pub request: Arc<TurnRequest>,
-    /// When the turn began.
+    /// Start time of the turn.
     pub now: SystemTime,
 }
 
 impl TurnInput {
-    /// The user's time zone with its name, where one is given and known. What is not known is not shown
-    /// to the model either, for the name comes from the caller.
+    /// Returns the user's time zone and its name, or `None` if the request names no zone or an unknown one. An unknown
+    /// name is not shown to the model, because the name is input of the client.
     fn zone(&self) -> Option<(&str, TimeZone)> {
         let name = self.context.timezone.as_deref()?;
         Some((name, TimeZone::get(name).ok()?))
     }
 }
 
-/// Has all layers collect side by side, and gives their fragments in layer order.
+/// Collects the fragments of all layers concurrently and returns them in layer order.
 ///
 /// # Errors
 ///
-/// The first layer's that fails; the others are dropped.
+/// The error of the first layer that fails; the other layers are dropped.
 pub async fn collect(
     layers: &[Arc<dyn ContextLayer>],
     turn: &TurnInput,
@@ -77,23 +76,23 @@ pub async fn collect(
     Ok(fragments.into_iter().flatten().collect())
 }
 
-/// Why a layer gave nothing. A turn without a layer would be a different turn, so it does not start.
+/// Error of a context layer. The turn does not start, because its prompt would be incomplete.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LayerError {
-    /// The store failed.
+    /// The record store failed.
     #[error("the context layer could not read its data")]
     Store(#[from] StoreError),
-    /// Anything else that failed inside.
+    /// Any other failure inside the layer.
     #[error("the context layer failed")]
     Internal(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
-/// Room for a usual list at once, since growing costs more than the words.
+/// Initial capacity of a list, in bytes. Enough for a usual list, so that the string is allocated once.
 const LIST_BYTES: usize = 512;
 
-/// Text as a Markdown list below `heading`, a line of its own for each item; an item's further lines are indented
-/// below its mark. Without items there is no heading either.
+/// Formats `items` as a Markdown list below `heading`, one item per line; an item's further lines are indented to its
+/// mark. Returns the empty string, without the heading, if there are no items.
 pub fn listed<'a>(
     heading: &str,
     items: impl Iterator<Item = &'a str>,
@@ -120,8 +119,8 @@ pub fn listed<'a>(
     list
 }
 
-/// What a caller sent, as JSON on one line. It can neither begin a line of its own nor close the tags that
-/// delimit a turn's context: a slash after `<` is escaped, which JSON allows.
+/// Serializes client input as JSON on one line. The result contains no line break and cannot close the tags that
+/// delimit a turn's context: `</` becomes `<\/`, which JSON allows.
 fn as_data(value: &(impl Serialize + ?Sized)) -> String {
     serde_json::to_string(value).expect("plain data serialises").replace("</", "<\\/")
 }

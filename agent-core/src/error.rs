@@ -1,9 +1,9 @@
-//! How a run fails: one value for models and backends, knowing nothing of HTTP.
+//! The error type of a run, shared by models and backends and independent of HTTP.
 //!
-//! A [`Failure`] has two faces. Its `Display` is the **public** message: it reaches the person who
-//! chats, inside a `RUN_ERROR` event or a problem body, so it never holds a secret, an address with
-//! credentials or what an upstream wrote. Its `source` is the **internal** cause: it goes to the
-//! operator's log alone. The [`FailureKind`] says what the caller may do about it.
+//! A [`Failure`] has two messages. Its `Display` is the **public** message: it reaches the user of the chat, in a
+//! `RUN_ERROR` event or a problem body, so it must not contain a secret, an address with credentials or text from an
+//! upstream server. Its `source` is the **internal** cause, which goes to the operator's log only. The
+//! [`FailureKind`] classifies the error for callers.
 
 use std::borrow::Cow;
 use std::error::Error;
@@ -12,40 +12,40 @@ use std::time::Duration;
 
 use crate::message::Usage;
 
-/// What kind of thing went wrong, and so what a caller may do.
+/// Class of an error, by which a caller decides how to react.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum FailureKind {
-    /// Nobody answered at the address: refused, unresolvable, reset before an answer. Retry later.
+    /// No connection or no response: refused, unresolvable, or reset before a response. Retry later.
     Unreachable,
-    /// The other side answered, but with a fault. Retrying may help.
+    /// The upstream server responded with an error. A retry may help.
     Failed,
-    /// The other side was silent for too long. Retrying may help.
+    /// The upstream server sent nothing for too long. A retry may help.
     Timeout,
-    /// The other side asks for patience; see [`Failure::retry_after`].
+    /// The upstream server limits the request rate; see [`Failure::retry_after`].
     RateLimited,
-    /// The answer stopped before it was complete.
+    /// The response stream ended before it was complete.
     Truncated,
-    /// The model kept calling tools beyond the round limit.
+    /// The model still called tools at the round limit, or made too many calls in one round.
     ToolLoopLimit,
-    /// The address policy refuses the target. An operator must allow it.
+    /// The outbound address policy rejects the target; an operator must allow it.
     Blocked,
-    /// The model does not take an image or file that the turn contains.
+    /// The model does not accept an image or file in the turn.
     UnsupportedContent,
     /// A setting is missing; the message names it.
     NotConfigured,
-    /// The provider is known and not built yet.
+    /// The provider is known but not implemented.
     ProviderNotImplemented,
-    /// The provider's name is not known; the message names the choices.
+    /// The provider is unknown; the message lists the known ones.
     UnknownProvider,
-    /// The request cannot be answered as it stands, such as a prompt that no trimming makes fit.
+    /// The request cannot be answered as it is, such as a prompt that exceeds the budget after trimming.
     InvalidRequest,
-    /// A defect of ours.
+    /// A bug in this software.
     Internal,
 }
 
 impl FailureKind {
-    /// The machine word that stands for this kind in `RUN_ERROR.code` and in problem bodies.
+    /// Returns the machine-readable code of this kind, used in `RUN_ERROR.code` and in problem bodies.
     pub fn code(self) -> &'static str {
         match self {
             Self::Unreachable => "BACKEND_UNREACHABLE",
@@ -64,7 +64,7 @@ impl FailureKind {
         }
     }
 
-    /// The kind behind a machine word, as another of our services sends it.
+    /// Returns the kind for a code, as received from another service of the platform.
     pub fn from_code(code: &str) -> Option<Self> {
         use FailureKind::*;
         [
@@ -87,7 +87,7 @@ impl FailureKind {
     }
 }
 
-/// Why a model or a backend did not finish; see the module's text for its two faces.
+/// Error of a model or a backend; see the [module documentation](self) for its public and internal messages.
 pub struct Failure {
     kind: FailureKind,
     message: Cow<'static, str>,
@@ -97,45 +97,45 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// A failure with its public message.
+    /// Creates an error with its public message.
     pub fn new(kind: FailureKind, message: impl Into<Cow<'static, str>>) -> Self {
         Self { kind, message: message.into(), retry_after: None, usage: Vec::new(), source: None }
     }
 
-    /// Adds the internal cause, which only the log sees.
+    /// Sets the internal cause, which is only logged.
     pub fn with_source(mut self, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         self.source = Some(source.into());
         self
     }
 
-    /// Adds how long the other side asked to be left alone.
+    /// Sets the delay that the upstream server requested before a retry.
     pub fn with_retry_after(mut self, after: Duration) -> Self {
         self.retry_after = Some(after);
         self
     }
 
-    /// Adds what the run had used before it failed.
+    /// Sets the token usage of the run before the error.
     pub fn with_usage(mut self, usage: Vec<Usage>) -> Self {
         self.usage = usage;
         self
     }
 
-    /// What the run had used before it failed, a member for each model.
+    /// Returns the token usage of the run before the error, one entry per model.
     pub fn usage(&self) -> &[Usage] {
         &self.usage
     }
 
-    /// What the caller may do about it.
+    /// Returns the class of the error.
     pub fn kind(&self) -> FailureKind {
         self.kind
     }
 
-    /// The public message.
+    /// Returns the public message.
     pub fn message(&self) -> &str {
         &self.message
     }
 
-    /// How long the other side asked to be left alone.
+    /// Returns the delay that the upstream server requested before a retry.
     pub fn retry_after(&self) -> Option<Duration> {
         self.retry_after
     }

@@ -1,10 +1,9 @@
-//! The one event vocabulary of a run: AG-UI 1.0, and the stream that keeps to its grammar.
+//! Events of a run in AG-UI 1.0, and the event stream that enforces their grammar.
 //!
-//! A run is `RUN_STARTED`, then whatever happens, then exactly one of `RUN_FINISHED` and `RUN_ERROR`.
-//! [`EventStream`] is the only way to hand events on, and it makes that so whatever the source does:
-//! it announces the run, closes what is open before `RUN_FINISHED`, turns an early end, a failure or
-//! a breach of the grammar into the one `RUN_ERROR`, and lets nothing follow. The rules themselves
-//! are in [`Grammar`], which tests use on what arrives at the far end.
+//! A run is `RUN_STARTED`, then any other events, then exactly one of `RUN_FINISHED` and `RUN_ERROR`. All events pass
+//! through [`EventStream`], which guarantees this for any source: it emits `RUN_STARTED`, closes open messages before
+//! `RUN_FINISHED`, converts an early end, an error or a violation of the grammar into the one `RUN_ERROR`, and emits
+//! nothing after it. The rules are in [`Grammar`], which tests also apply to the events that a client receives.
 
 use std::sync::Arc;
 
@@ -23,72 +22,72 @@ pub use calls::{
 pub use grammar::{Grammar, Violation};
 pub use stream::{Audience, EventStream, RunIds};
 
-/// An identifier that many events share.
+/// An identifier shared by many events.
 pub type Id = Arc<str>;
 
-/// One event, in the shapes of AG-UI 1.0. What is `None` is left out on the wire.
+/// One event, serialized as in AG-UI 1.0; `None` is omitted.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "type", rename_all = "SCREAMING_SNAKE_CASE", rename_all_fields = "camelCase")]
 #[non_exhaustive]
 pub enum Event {
-    /// The backend has accepted the run. Always first.
+    /// The backend has accepted the run. Always the first event.
     RunStarted {
         /// The conversation.
         thread_id: Id,
         /// The run.
         run_id: Id,
     },
-    /// A round of the tool loop begins.
+    /// A round of the tool loop starts.
     StepStarted {
         /// The round's name.
         step_name: Id,
     },
-    /// The round is over.
+    /// A round of the tool loop is complete.
     StepFinished {
         /// The round's name.
         step_name: Id,
     },
-    /// The model begins to think aloud.
+    /// The model starts to emit reasoning.
     ReasoningStart {
-        /// The thought's identifier.
+        /// The reasoning's identifier.
         message_id: Id,
     },
-    /// A message of reasoning begins.
+    /// A reasoning message starts.
     ReasoningMessageStart {
         /// The message's identifier.
         message_id: Id,
         /// Always `reasoning`.
         role: ReasoningRole,
     },
-    /// More of the reasoning.
+    /// A delta of a reasoning message.
     ReasoningMessageContent {
         /// The message's identifier.
         message_id: Id,
-        /// The next piece, never empty.
+        /// Text to append, never empty.
         delta: String,
     },
-    /// The message of reasoning is complete.
+    /// The reasoning message is complete.
     ReasoningMessageEnd {
         /// The message's identifier.
         message_id: Id,
     },
-    /// The model has stopped thinking aloud.
+    /// The model's reasoning is complete.
     ReasoningEnd {
-        /// The thought's identifier.
+        /// The reasoning's identifier.
         message_id: Id,
     },
-    /// A message of the answer begins.
+    /// A message of the answer starts.
     TextMessageStart {
         /// The message's identifier.
         message_id: Id,
         /// Always `assistant`.
         role: AssistantRole,
     },
-    /// More of the answer.
+    /// A delta of a message of the answer.
     TextMessageContent {
         /// The message's identifier.
         message_id: Id,
-        /// The next piece, never empty.
+        /// Text to append, never empty.
         delta: String,
     },
     /// The message is complete.
@@ -96,21 +95,21 @@ pub enum Event {
         /// The message's identifier.
         message_id: Id,
     },
-    /// The model begins to call a tool.
+    /// A tool call by the model starts.
     ToolCallStart {
         /// The call's identifier.
         tool_call_id: Id,
         /// The tool's name.
         tool_call_name: String,
-        /// The message that the call belongs to.
+        /// The assistant message that contains the call.
         #[serde(skip_serializing_if = "Option::is_none")]
         parent_message_id: Option<Id>,
     },
-    /// More of the call's arguments, as JSON text.
+    /// A delta of the call's arguments, as JSON text.
     ToolCallArgs {
         /// The call's identifier.
         tool_call_id: Id,
-        /// The next piece.
+        /// JSON text to append.
         delta: String,
     },
     /// The call's arguments are complete.
@@ -118,40 +117,40 @@ pub enum Event {
         /// The call's identifier.
         tool_call_id: Id,
     },
-    /// The tool has answered.
+    /// The result of a tool call.
     ToolCallResult {
         /// The result message's identifier.
         message_id: Id,
         /// The call's identifier.
         tool_call_id: Id,
-        /// What the model is given.
+        /// The content that the model receives.
         content: String,
         /// Always `tool`.
         role: ToolRole,
-        /// Whether the call failed, where it did.
+        /// Present if the call failed.
         #[serde(skip_serializing_if = "Option::is_none")]
         metadata: Option<ResultMetadata>,
     },
-    /// An extension of ours: `agent.prompt`, `agent.debug` or `agent.job`.
+    /// An extension event of this platform: `agent.prompt`, `agent.debug` or `agent.job`.
     Custom {
         /// The extension's name.
         name: String,
-        /// Its value.
+        /// The extension's payload.
         value: Value,
     },
-    /// The run is complete. Nothing is open.
+    /// The run is complete, and all messages, calls and steps are closed.
     RunFinished {
         /// The conversation.
         thread_id: Id,
         /// The run.
         run_id: Id,
-        /// What there is to say about the run as a whole.
+        /// Result of the run as a whole.
         #[serde(skip_serializing_if = "Option::is_none")]
         result: Option<RunResult>,
-        /// Left out on success.
+        /// Omitted on success.
         #[serde(skip_serializing_if = "Option::is_none")]
         outcome: Option<Outcome>,
-        /// What the run has used, a member for each model.
+        /// Token usage of the run, one entry per model.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         usage: Vec<Usage>,
     },
@@ -159,9 +158,9 @@ pub enum Event {
     RunError {
         /// The public message.
         message: String,
-        /// The machine word.
+        /// The machine-readable error code.
         code: String,
-        /// What the run has used until then.
+        /// Token usage of the run before the error.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         usage: Vec<Usage>,
     },
@@ -171,7 +170,7 @@ pub enum Event {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ReasoningRole {
-    /// The one value that AG-UI knows.
+    /// The only value in AG-UI.
     #[default]
     Reasoning,
 }
@@ -194,38 +193,39 @@ pub enum ToolRole {
     Tool,
 }
 
-/// What is said about a tool's result beside its content.
+/// Metadata of a tool result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ResultMetadata {
-    /// The call failed; the content says why.
+    /// True if the call failed; the content describes the error.
     pub is_error: bool,
 }
 
-/// What is said about a run as a whole.
+/// Result of a run as a whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RunResult {
-    /// Why the model stopped.
+    /// Reason for which the model stopped.
     pub finish_reason: FinishReason,
 }
 
-/// How a run ended other than by success.
+/// Outcome of a run that did not succeed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(tag = "type", rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Outcome {
-    /// The caller gave up.
+    /// Cancelled by the caller.
     Cancelled,
 }
 
 impl Event {
-    /// Whether nothing may follow.
+    /// Returns true if no event may follow this one.
     pub fn is_terminal(&self) -> bool {
         matches!(self, Self::RunFinished { .. } | Self::RunError { .. })
     }
 
-    /// What is brought to be appended, and to what: a message's text, a thought, or a call's arguments.
+    /// Returns the delta of a text message, a reasoning message or a call's arguments, with the identifier of the
+    /// message or call to which it is appended.
     pub fn delta(&self) -> Option<(&Id, &str)> {
         match self {
             Self::TextMessageContent { message_id: id, delta }

@@ -1,13 +1,13 @@
-//! Reading what callers send: one conversation out of many spellings, with the path of whatever is wrong.
+//! Parsing of conversations from request bodies in several client formats, with the path of any invalid field.
 //!
-//! Four kinds of client post a conversation, and nobody tells us which: our own body, the AG-UI
-//! `RunAgentInput` envelope, the AI SDK's UI messages with `parts`, and OpenAI's spelling. They differ in
-//! shape, so each element is read for what it is, and one body may mix them. What is read is then
-//! [repaired](repair()): models refuse a tool call without its result, and the other way round.
+//! Four kinds of client post a conversation and do not identify themselves: this platform's own body, the AG-UI
+//! `RunAgentInput` envelope, the AI SDK's UI messages with `parts`, and OpenAI's format. As they differ in shape, the
+//! format is detected for each element, and one body may mix them. The parsed conversation is then
+//! [repaired](repair()), since models reject a tool call without its result and a result without its call.
 //!
-//! Tolerance has a rule. Unknown fields, roles and part types are left out, because clients are newer than
-//! we are; `null` counts as absent; a known field of the wrong kind is an error that names its path, such
-//! as `messages[2].toolCalls[0].id`, and never repeats its value.
+//! Unknown fields, roles and part types are ignored, because clients may be newer than the server; `null` counts as
+//! absent; a known field of the wrong type is an error that contains its path, such as `messages[2].toolCalls[0].id`,
+//! and never its value.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -36,21 +36,21 @@ pub use runtime::RuntimeRequest;
 use json::Fields;
 use sources::Sources;
 
-/// The longest identifier, in bytes.
+/// Limit on an identifier, in bytes.
 pub const MAX_ID_BYTES: usize = 128;
 
-/// The most messages of one conversation.
+/// Limit on the messages of one conversation.
 pub const MAX_MESSAGES: usize = 10_000;
 
-/// The most elements of any other list: parts and tool calls of a message, tools, context blocks.
+/// Limit on the elements of any other list: parts and tool calls of a message, tools, context blocks.
 pub const MAX_LIST: usize = 1_000;
 
-/// A field that cannot be read. The problem is worded to follow the path: "`messages[2].role` is missing".
+/// An invalid field. The problem is worded to follow the path: "`messages[2].role` is missing".
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InvalidField {
-    /// Where, such as `messages[2].toolCalls[0].id`; empty for the body as a whole.
+    /// Path of the field, such as `messages[2].toolCalls[0].id`; empty for the whole body.
     pub path: String,
-    /// What is wrong. It never holds the value.
+    /// Description of the problem, which never contains the value.
     pub problem: Cow<'static, str>,
 }
 
@@ -68,35 +68,35 @@ impl InvalidField {
         Self { path: path.into(), problem: problem.into() }
     }
 
-    /// The same fault, seen from the value that holds the field.
+    /// Prepends the name of the containing field to the path.
     fn below(mut self, parent: &str) -> Self {
         let dot = if self.path.is_empty() || self.path.starts_with('[') { "" } else { "." };
         self.path = format!("{parent}{dot}{}", self.path);
         self
     }
 
-    /// The same fault, seen from the list that holds the element.
+    /// Prepends the index in the containing list to the path.
     fn in_element(self, index: usize) -> Self {
         self.below(&format!("[{index}]"))
     }
 }
 
-/// What a chat body says, before it is known who asks.
+/// Fields of a chat request, before authentication.
 #[derive(Debug, Clone, Default)]
 pub struct ChatInput {
-    /// The turn. `agent_id`, `thread_id` and `run_id` are empty where the caller named none: the credential
-    /// may imply the agent, and whoever runs the turn makes the other two. `trigger` is never set here.
+    /// The turn. `agent_id`, `thread_id` and `run_id` are empty if the client sent none: the credential may imply
+    /// the agent, and the caller that runs the turn generates the other two. `trigger` is never set here.
     pub turn: TurnRequest,
-    /// The user that a parameter names. It grants nothing: a proactive call must name one, and for all
-    /// others it must agree with the credential.
+    /// User named by a parameter. It grants no access: a proactive call must name a user, and for all other callers
+    /// it must match the credential.
     pub user_id: Option<String>,
-    /// The company that a parameter names, likewise.
+    /// Company named by a parameter; the same rules apply.
     pub company_id: Option<String>,
     instruction: Option<String>,
 }
 
 impl ChatInput {
-    /// Refuses messages that give the model orders, for callers who are strangers.
+    /// Rejects messages that instruct the model, for untrusted callers.
     ///
     /// # Errors
     ///
@@ -109,15 +109,15 @@ impl ChatInput {
     }
 }
 
-/// Reads the request of a turn from a chat body and the query's parameters, percent-decoded.
+/// Reads a turn request from a chat body and the percent-decoded query parameters.
 ///
-/// A field may stand in the body, in `forwardedProps`, or, if it is a plain identifier, in the query; where
-/// two places name different things, that is an error. Other parameters are left alone.
+/// A field may be in the body, in `forwardedProps`, or, if it is a plain identifier, in the query; different values
+/// in two of them are an error. Other parameters are ignored.
 ///
 /// # Errors
 ///
-/// The first field that cannot be read; a conversation that is missing, empty, over its bounds, or does not
-/// end with something to answer: a message of the person's or the result of a tool.
+/// The first invalid field; a conversation that is missing, empty, over its limits, or does not end with a user
+/// message or a tool result.
 ///
 /// ```
 /// use agent_core::history::{self, Body};
@@ -140,12 +140,12 @@ where
     read_chat(body, &mut query.into_iter().map(|(name, value)| sources::parameter(name, value)), true)
 }
 
-/// Reads like [`read`], for a preview: the conversation may be missing, or end with an answer, and
-/// `message` may stand in the query.
+/// Reads like [`read`], for a preview: the conversation may be missing or end with an answer, and `message` may
+/// be in the query.
 ///
 /// # Errors
 ///
-/// The first field that cannot be read; a conversation over its bounds.
+/// The first invalid field; a conversation over its limits.
 pub fn read_preview<K, V>(
     body: &Body<'_>,
     query: impl IntoIterator<Item = (K, V)>,
@@ -157,12 +157,13 @@ where
     read_chat(body, &mut query.into_iter().map(|(name, value)| sources::parameter(name, value)), false)
 }
 
-/// The widget tokens in a chat body: every `widgetToken`, and those of `forwardedProps`. They are read before all
-/// else, since they may say who asks, and none is left out, since another reader might take another one.
+/// Returns the widget tokens in a chat body: every `widgetToken`, in the body and in `forwardedProps`. They are read
+/// first, since they may be the credential, and all of them are returned, since another parser may pick another
+/// duplicate.
 ///
 /// # Errors
 ///
-/// A token that is no string.
+/// A token that is not a string.
 pub fn widget_tokens(body: &Body<'_>) -> Result<Vec<Secret>, InvalidField> {
     const NAME: &str = "widgetToken";
     let body = body.fields()?;
@@ -206,15 +207,15 @@ fn read_chat(
     })
 }
 
-/// The messages in our own form.
+/// A conversation in the platform's own format.
 struct Conversation {
     messages: Vec<Message>,
-    /// The path of the first message that gives orders.
+    /// Path of the first `system` or `developer` message.
     instruction: Option<String>,
 }
 
 impl Conversation {
-    /// Reads `messages`. One element may be several messages in our form, or none.
+    /// Reads `messages`. One element may result in several messages or none.
     fn read(list: &[json::Value<'_>]) -> Result<Self, InvalidField> {
         let mut conversation = Self { messages: Vec::with_capacity(list.len() + 1), instruction: None };
         for (index, value) in list.iter().enumerate() {
@@ -227,13 +228,13 @@ impl Conversation {
         Ok(conversation)
     }
 
-    /// Makes the conversation one that models take; `to_answer` asks for an end that calls for an answer.
+    /// Repairs the conversation. `to_answer` requires that it ends with a user message or a tool result.
     fn finish(mut self, to_answer: bool) -> Result<Self, InvalidField> {
         if self.messages.len() > MAX_MESSAGES {
             return Err(InvalidField::new("messages", format!("has more than {MAX_MESSAGES} elements")));
         }
-        // Both ends count: a dangling call is no reason to answer, though repair gives it a result, and
-        // a result whose call is gone is none either.
+        // Checked before and after the repair: repair gives a dangling call a result, which needs no answer, and
+        // removes a result whose call is missing.
         let called_for = calls_for_an_answer(&self.messages);
         self.messages = repair(self.messages);
         if to_answer && !(called_for && calls_for_an_answer(&self.messages)) {
@@ -258,7 +259,7 @@ fn read_conversation(sources: &Sources<'_>, to_answer: bool) -> Result<Conversat
     conversation.finish(to_answer)
 }
 
-/// Reads `message`: text, or a user message of any spelling.
+/// Reads `message`: text, or a user message in any format.
 fn read_user_message(value: &json::Value<'_>, into: &mut Vec<Message>) -> Result<(), InvalidField> {
     let before = into.len();
     if let json::Value::Str(text) = value {
@@ -277,14 +278,14 @@ fn read_user_message(value: &json::Value<'_>, into: &mut Vec<Message>) -> Result
     Ok(())
 }
 
-/// Whether the last message, instructions aside, is one that somebody waits for an answer to.
+/// Returns true if the last message, instructions aside, is a user message or a tool result.
 fn calls_for_an_answer(messages: &[Message]) -> bool {
     let mut latest = messages.iter().rev().map(|message| message.role);
     let spoken = latest.find(|role| !matches!(role, Role::System | Role::Developer));
     matches!(spoken, Some(Role::User | Role::Tool))
 }
 
-/// The conversation's identifier: ours, the older route's, or the `id` of an AI SDK body.
+/// Returns the conversation's identifier: `threadId`, the older route's `sessionId`, or the `id` of an AI SDK body.
 fn thread_id(sources: &Sources<'_>) -> Result<Option<String>, InvalidField> {
     if let Some(id) = sources.id("threadId")? {
         return Ok(Some(id));
@@ -292,7 +293,7 @@ fn thread_id(sources: &Sources<'_>) -> Result<Option<String>, InvalidField> {
     if let Some(id) = sources.id("sessionId")? {
         return Ok(Some(id));
     }
-    // An `id` means nothing in the other bodies, so it counts only beside what the AI SDK alone sends.
+    // Other bodies may use `id` for anything, so it counts only beside fields that only the AI SDK sends.
     let has_parts = |value: &json::Value<'_>| Fields::of(value).is_ok_and(|fields| fields.has("parts"));
     let of_ai_sdk = sources.body.has("trigger")
         || sources.body.get("message").is_some_and(has_parts)
@@ -300,8 +301,8 @@ fn thread_id(sources: &Sources<'_>) -> Result<Option<String>, InvalidField> {
     if of_ai_sdk { sources.body.id("id") } else { Ok(None) }
 }
 
-/// A zone's name. Only its form is checked, which is enough to carry it in a query and a prompt; whether
-/// there is such a zone is for whoever computes with it.
+/// Returns the time zone name. Only its syntax is checked, which makes it safe in a query and a prompt; the code that
+/// computes with the zone checks that it exists.
 fn time_zone(sources: &Sources<'_>) -> Result<Option<String>, InvalidField> {
     let Some(name) = sources.id("timezone")? else { return Ok(None) };
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"/_+-".contains(&byte);
@@ -312,14 +313,14 @@ fn time_zone(sources: &Sources<'_>) -> Result<Option<String>, InvalidField> {
     }
 }
 
-/// Our `blocksContext`, then AG-UI's `context`: both are what stands around the chat.
+/// Returns the context around the chat: `blocksContext`, then AG-UI's `context`.
 fn blocks_context(sources: &Sources<'_>) -> Result<Vec<Value>, InvalidField> {
     let mut blocks = Vec::new();
     if let Some((path, value)) = sources.get("blocksContext") {
         let list = json::list(value, MAX_LIST).map_err(|fault| fault.below(&path))?;
         blocks.extend(list.iter().map(Value::from));
     }
-    // In a body of ours `context` is an unknown field, which may be anything.
+    // In the platform's own body `context` is an unknown field of any type.
     if let Some(json::Value::Array(_)) = sources.body.get("context") {
         let list = sources.body.list("context", MAX_LIST)?.unwrap_or_default();
         blocks.extend(list.iter().map(Value::from));
@@ -327,7 +328,7 @@ fn blocks_context(sources: &Sources<'_>) -> Result<Vec<Value>, InvalidField> {
     Ok(blocks)
 }
 
-/// `toolChoice` in the spellings of OpenAI and the AI SDK.
+/// Returns `toolChoice` from OpenAI's or the AI SDK's format.
 fn tool_choice(sources: &Sources<'_>) -> Result<ToolChoice, InvalidField> {
     let Some((path, value)) = sources.get("toolChoice").or_else(|| sources.get("tool_choice")) else {
         return Ok(ToolChoice::Auto);

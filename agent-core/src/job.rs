@@ -1,14 +1,13 @@
-//! Jobs: work that waits for its time, and what happens to it until it is done.
+//! Jobs: the scheduler's unit of work, its state machine and the trait [`JobStore`] that persists it.
 //!
-//! A [`Job`] is plain data, and everything that can happen to one is a [`Step`]: a pure function from the job
-//! as it is, and the time, to the job as it is then, or to the [`Refusal`] that says why not. A [`JobStore`]
-//! finds jobs and keeps what a step has made of them, all of it or nothing; it decides nothing itself, so all
-//! stores agree.
+//! A [`Job`] is plain data. Every transition is a [`Step`]: a pure function from a job and the time to the next job,
+//! or to a [`Refusal`]. A [`JobStore`] finds jobs and persists the result of a step atomically; it decides nothing
+//! itself, so all stores agree.
 //!
 //! # States
 //!
-//! An occurrence is one time at which a job is due: a job that is due once has one, a periodic job has one
-//! after the other, numbered from 1.
+//! An occurrence is one time at which a job is due. A one-off job has one occurrence; a periodic job has a sequence
+//! of them, numbered from 1.
 //!
 //! ```text
 //!                 claim                    succeed
@@ -20,19 +19,20 @@
 //!              └──────── discarded, or scheduled for the next occurrence with a dead letter ◀┘
 //! ```
 //!
-//! `paused` and `cancelled` can be had from every state that is not final. A paused job keeps its place: a
-//! delivery that is under way ends as it would, and nothing begins until it is resumed.
+//! `paused` and `cancelled` are reachable from every state that is not final. A paused job keeps its position in the
+//! schedule: a delivery in progress ends normally, and no new one begins until the job is resumed.
 //!
-//! # Promises
+//! # Guarantees
 //!
-//! - A claim is a lease: whoever holds it goes on extending it, and when it has run out, the job may be
-//!   claimed again. So what was interrupted is tried again, and an occurrence is delivered at least once.
-//! - Every claim has a new number, its [`fence`](Job::fence). What the holder of an older one reports is
-//!   [`Refusal::Stale`] and changes nothing, however late it comes.
-//! - An occurrence's [`key`](Job::occurrence_key) is the same in every attempt and never another's, so
-//!   whoever receives it can make its effect happen once.
-//! - Occurrences that come due while one is under way, or that passed while nobody was there, are counted by
-//!   arithmetic and not kept one by one: a job has the same size whatever it missed.
+//! - A claim is a lease: the worker that holds it extends it while it delivers. Once the lease has expired, the job
+//!   can be claimed again. An interrupted delivery is therefore retried, and an occurrence is delivered at least
+//!   once.
+//! - Every claim has a new fencing token, its [`fence`](Job::fence). A report with an older token fails with
+//!   [`Refusal::Stale`] and changes nothing, however late it arrives.
+//! - An occurrence's [`key`](Job::occurrence_key) is the same in every attempt and unique to the occurrence, so the
+//!   receiver can use it to deduplicate.
+//! - Occurrences that become due during a delivery, or that were missed while no scheduler ran, are computed from the
+//!   schedule and not stored one by one: the size of a job does not depend on how many it missed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -61,41 +61,43 @@ pub use store::{
 };
 pub use view::{Delivery, JobView, occurrence_key};
 
-/// How often an occurrence is tried, unless its job says otherwise.
+/// Default number of attempts per occurrence.
 pub const DEFAULT_MAX_ATTEMPTS: u32 = 12;
-/// How often an occurrence can be tried at most.
+/// Upper limit of [`Job::max_attempts`].
 pub const MAX_MAX_ATTEMPTS: u32 = 100;
-/// How many of its last attempts a job remembers.
+/// Number of past attempts that a job records; older ones are dropped.
 pub const MAX_ATTEMPTS_KEPT: usize = 10;
-/// How many of its last dead letters a periodic job remembers.
+/// Number of dead letters that a periodic job keeps; older ones are dropped.
 pub const MAX_DEAD_LETTERS: usize = 20;
-/// The most bytes of an idempotency key.
+/// Maximum length of an idempotency key, in bytes.
 pub const MAX_IDEMPOTENCY_KEY_BYTES: usize = 255;
-/// The most bytes of an error's text that is kept.
+/// Maximum length of a recorded error text, in bytes; longer text is truncated.
 pub const MAX_ERROR_BYTES: usize = 1024;
 
-/// What a job is shown as.
+/// State of a job as reported by the API and stored in indices, derived from [`Phase`] and [`Job::paused`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum JobState {
-    /// Waits for its time.
+    /// Waiting for its due time. Entered by creation, `release`, `reschedule`, `redrive` and the end of the previous
+    /// occurrence.
     Scheduled,
-    /// Somebody has claimed it and delivers it.
+    /// Claimed by a worker under a lease. Entered by `claim`; left by `end`, `release`, `pause`, `cancel` or lease
+    /// expiry.
     Running,
-    /// An attempt has failed, and the next one waits for its time.
+    /// Waiting for the next attempt after one that failed, was released or lost its lease.
     Retryable,
-    /// Nothing happens until it is resumed.
+    /// Suspended: no delivery begins until the job is resumed.
     Paused,
-    /// Final: its last occurrence succeeded.
+    /// Final: the last occurrence succeeded, or the schedule has no occurrence left.
     Completed,
-    /// Final: its last occurrence failed for good. It can be run again.
+    /// Final: the last occurrence failed permanently. It can be redriven.
     Discarded,
-    /// Final: somebody did not want it any more.
+    /// Final: cancelled by a caller, or by a receiver that answered that the job is gone.
     Cancelled,
 }
 
 impl JobState {
-    /// All, in the order of a job's life.
+    /// All states, in the order of a job's life cycle.
     pub const ALL: [Self; 7] = [
         Self::Scheduled,
         Self::Running,
@@ -106,7 +108,7 @@ impl JobState {
         Self::Cancelled,
     ];
 
-    /// The name on the wire and in stores.
+    /// Returns the name used on the wire and in stores.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Scheduled => "scheduled",
@@ -119,127 +121,127 @@ impl JobState {
         }
     }
 
-    /// The state of such a name.
+    /// Parses a name returned by [`as_str`](Self::as_str).
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|state| state.as_str() == name)
     }
 
-    /// Whether nothing follows by itself.
+    /// Returns true if no transition follows without a caller's request.
     pub fn is_final(self) -> bool {
         matches!(self, Self::Completed | Self::Discarded | Self::Cancelled)
     }
 }
 
-/// Where a job stands, apart from whether it is paused.
+/// Life-cycle phase of a job, independent of whether it is paused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "is")]
 pub enum Phase {
-    /// Waits for the first attempt at its occurrence.
+    /// Waiting for the first attempt at its occurrence.
     Scheduled,
-    /// Is claimed.
+    /// Claimed by a worker.
     Running {
-        /// When the lease runs out unless it is extended.
+        /// Time at which the lease expires unless it is extended.
         #[serde(with = "moment")]
         lease: Timestamp,
     },
-    /// Waits for another attempt.
+    /// Waiting for another attempt at its occurrence.
     Retryable,
-    /// Final.
+    /// Final: the last occurrence succeeded, or the schedule has none left.
     Completed {
-        /// Since when.
+        /// Time of completion.
         #[serde(with = "moment")]
         at: Timestamp,
     },
-    /// Final.
+    /// Final: the last occurrence failed permanently.
     Discarded {
-        /// Since when.
+        /// Time of completion.
         #[serde(with = "moment")]
         at: Timestamp,
     },
-    /// Final.
+    /// Final: cancelled.
     Cancelled {
-        /// Since when.
+        /// Time of completion.
         #[serde(with = "moment")]
         at: Timestamp,
     },
 }
 
-/// One attempt to deliver an occurrence, once it has ended.
+/// Record of one finished delivery attempt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Attempt {
-    /// Which occurrence.
+    /// Number of the occurrence, from 1.
     pub occurrence: u64,
-    /// Which attempt at it, from 1.
+    /// Number of the attempt at this occurrence, from 1.
     pub attempt: u32,
-    /// When it ended.
+    /// Time at which the attempt ended.
     #[serde(with = "moment")]
     pub ended: Timestamp,
-    /// How long it took, in milliseconds; absent where whoever made it never reported.
+    /// Duration in milliseconds; absent if the lease expired without a report from the worker.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration_ms: Option<u64>,
-    /// The HTTP status of the answer, where there was one.
+    /// HTTP status of the response, if one was received.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
-    /// Why it failed; absent for one that succeeded.
+    /// Reason of the failure; absent if the attempt succeeded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 
-/// An occurrence of a periodic job that failed for good, kept to be run again.
+/// Occurrence of a periodic job that failed permanently, kept so that it can be redriven.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DeadLetter {
-    /// Which occurrence.
+    /// Number of the occurrence, from 1.
     pub occurrence: u64,
-    /// The time that it was for.
+    /// Scheduled time of the occurrence.
     #[serde(with = "moment")]
     pub scheduled_for: Timestamp,
-    /// When it was given up.
+    /// Time at which the scheduler gave up on it.
     #[serde(with = "moment")]
     pub at: Timestamp,
-    /// Why it failed the last time.
+    /// Error of the last attempt.
     pub error: String,
 }
 
-/// A place in a job's schedule.
+/// Position in a job's schedule: an occurrence and its scheduled time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Place {
-    /// The occurrence's number, from 1.
+    /// Number of the occurrence, from 1.
     pub occurrence: u64,
-    /// The time that it is for.
+    /// Scheduled time of the occurrence.
     #[serde(with = "moment")]
     pub scheduled_for: Timestamp,
 }
 
-/// What was decided when the first attempt at an occurrence began, or when it was to be run again.
+/// Misfire decision of an occurrence, made when its first attempt begins or when it is redriven.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Begun {
-    /// When that was.
+    /// Time of the decision.
     #[serde(with = "moment")]
     pub at: Timestamp,
-    /// The schedule's time after it, by the rule for missed occurrences.
+    /// Next scheduled time after this occurrence, according to the misfire policy.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "moment::option")]
     pub next: Option<Timestamp>,
-    /// Whether it was discarded before and is run again, which no rule leaves out.
+    /// True if the occurrence is redriven after it was discarded; the misfire policy does not skip it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub again: bool,
 }
 
-/// Where a job goes after the occurrence that it is at.
+/// Position that a job takes after its current occurrence, overriding the schedule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "why")]
 pub enum Then {
-    /// It was moved while it was being delivered. What is under way is not tried again.
+    /// Set when the job is rescheduled during a delivery. The delivery in progress is not retried.
     Moved {
-        /// The first occurrence of the new schedule.
+        /// First occurrence of the new schedule.
         place: Place,
     },
-    /// It runs a dead letter again, and goes back to where it was.
+    /// Set when a dead letter is redriven: the job then returns to the position it had.
     Back {
-        /// Where it was.
+        /// Position before the redrive.
         place: Place,
     },
 }
@@ -252,34 +254,34 @@ impl Then {
     }
 }
 
-/// A key that makes asking for the same job twice harmless.
+/// Idempotency key of a job, with a fingerprint of the request that it stands for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Idempotency {
-    /// What the caller chose, unique within the company.
+    /// Key chosen by the caller, unique within the company.
     pub key: String,
-    /// A hash of what was asked, in hexadecimal: the same key for something else is a mistake.
+    /// Hash of the request in hexadecimal. The same key with another fingerprint is a conflict.
     pub fingerprint: String,
 }
 
-/// What is asked for when a job is made.
+/// Parameters of a new job.
 #[derive(Debug, Clone)]
 pub struct NewJob {
-    /// What is to be done, and for whom.
+    /// Work to do, and the user to do it for.
     pub payload: JobPayload,
-    /// When.
+    /// Times at which the job runs.
     pub schedule: Schedule,
-    /// What becomes of occurrences that nobody was there to deliver.
+    /// Policy for occurrences missed while no scheduler ran.
     pub misfire: Misfire,
-    /// What becomes of occurrences that come due while one is under way.
+    /// Policy for occurrences that become due during a delivery.
     pub overlap: Overlap,
-    /// How often each occurrence is tried, at least once and at most [`MAX_MAX_ATTEMPTS`] times.
+    /// Number of attempts per occurrence, clamped between 1 and [`MAX_MAX_ATTEMPTS`].
     pub max_attempts: u32,
-    /// Makes asking twice harmless.
+    /// Idempotency key, if the request had one.
     pub idempotency: Option<Idempotency>,
 }
 
 impl NewJob {
-    /// A job with the usual policies.
+    /// Creates a job with the default policies and [`DEFAULT_MAX_ATTEMPTS`].
     pub fn new(payload: JobPayload, schedule: Schedule) -> Self {
         Self {
             payload,
@@ -292,62 +294,62 @@ impl NewJob {
     }
 }
 
-/// A job as it is kept. [`Step`]s change it, and nothing else does.
+/// Persistent state of a job. Changed only by [`Step`]s.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Job {
-    /// A UUID of version 7, so that jobs sort by the time of their making.
+    /// Job id: a UUID version 7, so that jobs sort by creation time.
     pub id: String,
-    /// What is to be done, and for whom. Shared, since it stays as it is for as long as there is the job.
+    /// Work to do, and the user to do it for. Immutable, hence shared.
     pub payload: Arc<JobPayload>,
-    /// When.
+    /// Times at which the job runs.
     pub schedule: Schedule,
-    /// What becomes of occurrences that nobody was there to deliver.
+    /// Policy for occurrences missed while no scheduler ran.
     pub misfire: Misfire,
-    /// What becomes of occurrences that come due while one is under way.
+    /// Policy for occurrences that become due during a delivery.
     pub overlap: Overlap,
-    /// How often each occurrence is tried.
+    /// Number of attempts per occurrence.
     pub max_attempts: u32,
-    /// Makes asking twice harmless.
+    /// Idempotency key, if the request had one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idempotency: Option<Idempotency>,
-    /// When it was made.
+    /// Creation time.
     #[serde(with = "moment")]
     pub created: Timestamp,
-    /// Where it stands.
+    /// Life-cycle phase.
     pub phase: Phase,
-    /// Whether it is paused, wherever it stands.
+    /// True if the job is paused, in any phase.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub paused: bool,
-    /// The occurrence that waits, runs or was the last.
+    /// Current occurrence: the one that is waiting or running, or the last one of a final job.
     pub place: Place,
-    /// When the next attempt is due; at the occurrence's own time unless one has failed.
+    /// Due time of the next attempt: the scheduled time of the occurrence, or later after a failed attempt.
     #[serde(with = "moment")]
     pub due: Timestamp,
-    /// How many attempts at this occurrence have begun.
+    /// Number of attempts at this occurrence that have begun.
     pub attempt: u32,
-    /// The number of the last claim.
+    /// Fencing token of the last claim.
     pub fence: u64,
-    /// What was decided about this occurrence; absent before its first attempt, unless it is run again. Where it
-    /// is there, the occurrence's number may be known to the receiver.
+    /// Misfire decision for this occurrence; absent before its first attempt, unless it is redriven. If present, the
+    /// receiver may already know the occurrence's number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub begun: Option<Begun>,
-    /// Where the job goes after this occurrence, where that is not the next one of its schedule.
+    /// Position to take after this occurrence, if it is not the next one of the schedule.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub then: Option<Then>,
-    /// The last attempts, the newest last.
+    /// Most recent attempts, oldest first; at most [`MAX_ATTEMPTS_KEPT`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub attempts: Vec<Attempt>,
-    /// Occurrences of a periodic job that failed for good, the newest last.
+    /// Permanently failed occurrences of a periodic job, oldest first; at most [`MAX_DEAD_LETTERS`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub dead_letters: Vec<DeadLetter>,
 }
 
 impl Job {
-    /// A new job. One whose time has passed is due at once, and one whose schedule has no time left is completed.
+    /// Creates a job. One whose time has passed is due immediately; one whose schedule has no occurrence left is
+    /// completed.
     ///
-    /// Nothing is checked that the types do not say: whoever makes the payload and the schedule has
-    /// validated them.
+    /// Payload and schedule are not validated here; the caller must have validated them.
     pub fn new(new: NewJob, now: Timestamp) -> Self {
         let first = new.schedule.first(now);
         let scheduled_for = first.unwrap_or(now);
@@ -373,7 +375,7 @@ impl Job {
         }
     }
 
-    /// What it is shown as.
+    /// Returns the state reported by the API.
     pub fn state(&self) -> JobState {
         match self.phase {
             Phase::Completed { .. } => JobState::Completed,
@@ -386,8 +388,8 @@ impl Job {
         }
     }
 
-    /// When somebody should look at it: when it is due, or when the lease on it runs out. Never for one that
-    /// is final or paused.
+    /// Returns the time at which the scheduler must next process the job: its due time, or the expiry of its lease.
+    /// `None` if it is final or paused.
     pub fn wakes(&self) -> Option<Timestamp> {
         match self.phase {
             _ if self.paused => None,
@@ -397,7 +399,7 @@ impl Job {
         }
     }
 
-    /// Since when it is final.
+    /// Returns the time at which the job became final.
     pub fn ended(&self) -> Option<Timestamp> {
         match self.phase {
             Phase::Completed { at } | Phase::Discarded { at } | Phase::Cancelled { at } => Some(at),
@@ -405,28 +407,28 @@ impl Job {
         }
     }
 
-    /// Whether a delivery is under way, as far as is known: a lease that has run out counts until somebody
-    /// claims the job again.
+    /// Returns true if the job is claimed, which includes an expired lease until the job is claimed again.
     pub fn is_delivering(&self) -> bool {
         matches!(self.phase, Phase::Running { .. })
     }
 
-    /// What the occurrence is known by, the same in every attempt: `webhook-id` of Standard Webhooks.
+    /// Returns the key of the current occurrence, which is the same in every attempt. Sent as `webhook-id` (Standard
+    /// Webhooks).
     pub fn occurrence_key(&self) -> String {
         occurrence_key(&self.id, self.place.occurrence)
     }
 
-    /// Why the last attempt failed; absent where it did not.
+    /// Returns the error of the last attempt, or `None` if it succeeded.
     pub fn last_error(&self) -> Option<&str> {
         self.attempts.last()?.error.as_deref()
     }
 
-    /// Whether occurrences of it failed for good while it goes on, so that they can be run again.
+    /// Returns true if the job is not final and has dead letters that can be redriven.
     pub fn has_dead_letters(&self) -> bool {
         !self.dead_letters.is_empty() && !self.state().is_final()
     }
 
-    /// How late it is: how long it has been due without being claimed.
+    /// Returns the scheduling lag: the time since the job became due without being claimed.
     pub fn lag(&self, now: Timestamp) -> Duration {
         match self.phase {
             Phase::Scheduled | Phase::Retryable if !self.paused => {

@@ -1,22 +1,22 @@
 //! Messages, tool calls and usage: plain data in the shapes of AG-UI 1.0.
 //!
-//! These types serialise to what a browser, an agent runtime or a preview reads. Reading what
-//! strangers send, in its several spellings, is [`crate::history`]'s business.
+//! These types serialize to the format that browsers, agent runtimes and previews read. Untrusted input in other
+//! formats is parsed by [`crate::history`].
 
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-/// Who speaks.
+/// Role of a message's author.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
-    /// The operator's standing instructions.
+    /// The operator's instructions.
     System,
-    /// Instructions by the embedding application, below the system's.
+    /// Instructions of the embedding application, with lower precedence than the system's.
     Developer,
-    /// The person.
+    /// The human user.
     User,
     /// The model.
     Assistant,
@@ -28,24 +28,24 @@ pub enum Role {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Message {
-    /// The sender's identifier, at most 128 bytes.
+    /// Identifier assigned by the sender, at most 128 bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
-    /// Who speaks.
+    /// Role of the author.
     pub role: Role,
-    /// What is said. An assistant message that only calls tools has empty content.
+    /// The content. It is empty in an assistant message that only calls tools.
     #[serde(default, skip_serializing_if = "Content::is_empty")]
     pub content: Content,
-    /// The calls that an assistant message makes.
+    /// Tool calls of an assistant message.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tool_calls: Vec<ToolCall>,
-    /// The call that a tool message answers.
+    /// In a tool message, the identifier of the call to which the result belongs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool_call_id: Option<String>,
 }
 
 impl Message {
-    /// A message of plain text.
+    /// Creates a message of plain text.
     pub fn text(role: Role, text: impl Into<String>) -> Self {
         Self {
             id: None,
@@ -56,28 +56,28 @@ impl Message {
         }
     }
 
-    /// The person's message.
+    /// Creates a user message.
     pub fn user(text: impl Into<String>) -> Self {
         Self::text(Role::User, text)
     }
 
-    /// The model's message.
+    /// Creates an assistant message.
     pub fn assistant(text: impl Into<String>) -> Self {
         Self::text(Role::Assistant, text)
     }
 
-    /// The model's message when it calls tools.
+    /// Creates an assistant message with tool calls.
     pub fn calls(text: impl Into<String>, tool_calls: Vec<ToolCall>) -> Self {
         Self { tool_calls, ..Self::text(Role::Assistant, text) }
     }
 
-    /// The result of a tool call.
+    /// Creates the result of a tool call.
     pub fn tool_result(call_id: impl Into<String>, content: impl Into<String>) -> Self {
         Self { tool_call_id: Some(call_id.into()), ..Self::text(Role::Tool, content) }
     }
 }
 
-/// What a message says: text, or parts of several media.
+/// Content of a message: text, or parts of several media types.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Content {
@@ -94,7 +94,7 @@ impl Default for Content {
 }
 
 impl Content {
-    /// Whether nothing is said.
+    /// Returns true if there is no text and there are no parts.
     pub fn is_empty(&self) -> bool {
         match self {
             Self::Text(text) => text.is_empty(),
@@ -102,7 +102,7 @@ impl Content {
         }
     }
 
-    /// Whether there is anything but text, which not every model takes.
+    /// Returns true if there are parts other than text, which some models do not accept.
     pub fn has_media(&self) -> bool {
         match self {
             Self::Text(_) => false,
@@ -110,7 +110,7 @@ impl Content {
         }
     }
 
-    /// The text alone, parts joined by newlines.
+    /// Returns the text parts, joined by newlines.
     pub fn to_text(&self) -> std::borrow::Cow<'_, str> {
         match self {
             Self::Text(text) => text.as_str().into(),
@@ -128,7 +128,7 @@ impl Content {
     }
 }
 
-/// One part of a message, as AG-UI 1.0 shapes it.
+/// One part of a message, in the shape of AG-UI 1.0.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "lowercase")]
 pub enum ContentPart {
@@ -137,71 +137,71 @@ pub enum ContentPart {
         /// The text.
         text: String,
     },
-    /// A picture.
+    /// An image.
     Image {
-        /// Where it is.
+        /// The image data or its address.
         source: MediaSource,
     },
-    /// Sound.
+    /// An audio recording.
     Audio {
-        /// Where it is.
+        /// The image data or its address.
         source: MediaSource,
     },
-    /// A film.
+    /// A video.
     Video {
-        /// Where it is.
+        /// The image data or its address.
         source: MediaSource,
     },
     /// A file.
     Document {
-        /// Where it is.
+        /// The image data or its address.
         source: MediaSource,
     },
 }
 
-/// Where a media part's bytes are.
+/// Source of a media part: inline data or an address.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "lowercase")]
 pub enum MediaSource {
-    /// Inline.
+    /// Inline data.
     Data {
-        /// Base64.
+        /// The data in Base64.
         value: String,
         /// The media type, such as `image/png`.
         #[serde(rename = "mimeType")]
         mime_type: String,
     },
-    /// At an address that the model's vendor fetches.
+    /// An address from which the model's provider fetches the data.
     Url {
         /// The address.
         value: String,
-        /// The media type, where it is known.
+        /// The media type, if known.
         #[serde(rename = "mimeType", default, skip_serializing_if = "Option::is_none")]
         mime_type: Option<String>,
     },
 }
 
-/// A model's wish to have a tool called.
+/// A tool call requested by the model.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolCall {
-    /// The call's identifier, which its result names.
+    /// Identifier of the call, repeated in its result.
     pub id: String,
     /// Always `function`.
     #[serde(rename = "type", default)]
     pub kind: FunctionKind,
-    /// What to call.
+    /// The function and its arguments.
     pub function: FunctionCall,
 }
 
 impl ToolCall {
-    /// A call of `name` with `arguments` as JSON text.
+    /// Creates a call of the tool `name` with `arguments` as JSON text.
     pub fn new(id: impl Into<String>, name: impl Into<String>, arguments: impl Into<String>) -> Self {
         let function = FunctionCall { name: name.into(), arguments: arguments.into() };
         Self { id: id.into(), kind: FunctionKind::Function, function }
     }
 }
 
-/// The one kind of tool call there is.
+/// Kind of a tool call; `function` is the only one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FunctionKind {
@@ -215,36 +215,36 @@ pub enum FunctionKind {
 pub struct FunctionCall {
     /// The tool's name.
     pub name: String,
-    /// JSON text as the model wrote it; it may be broken.
+    /// JSON text as the model wrote it, possibly invalid.
     pub arguments: String,
 }
 
-/// What a run has used of one model, in tokens; the names are AG-UI's and OpenTelemetry's.
+/// Token usage of a run with one model; field names follow AG-UI and OpenTelemetry.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Usage {
-    /// The model that answered.
+    /// Name of the model.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
-    /// Who runs the model.
+    /// Provider of the model.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub provider: Option<String>,
-    /// Tokens read.
+    /// Input tokens.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub input_tokens: Option<u64>,
-    /// Tokens written.
+    /// Output tokens.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub output_tokens: Option<u64>,
-    /// Tokens written in thought; part of `output_tokens`.
+    /// Reasoning tokens; part of `output_tokens`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reasoning_tokens: Option<u64>,
-    /// Tokens read from the provider's prompt cache; part of `input_tokens`.
+    /// Input tokens read from the provider's prompt cache; part of `input_tokens`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cached_input_tokens: Option<u64>,
 }
 
 impl Usage {
-    /// Adds another call's figures, so that a run of several rounds reports their sum.
+    /// Adds the usage of another call, so that a run of several rounds reports the sum.
     pub fn add(&mut self, other: &Usage) {
         fn sum(into: &mut Option<u64>, from: Option<u64>) {
             if let Some(from) = from {
@@ -260,21 +260,21 @@ impl Usage {
     }
 }
 
-/// Why a model stopped; OpenAI's words.
+/// Reason for which a model stopped; values follow OpenAI.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FinishReason {
-    /// It had said what it wanted to.
+    /// The answer is complete.
     Stop,
-    /// It reached its token limit.
+    /// The token limit was reached.
     Length,
-    /// It wants tools called.
+    /// The model requests tool calls.
     ToolCalls,
-    /// A filter stopped it.
+    /// A content filter stopped the answer.
     ContentFilter,
 }
 
-/// JSON that is kept as it was written and is cheap to clone.
+/// JSON text that keeps its original form and is cheap to clone.
 pub type SharedJson = Arc<RawValue>;
 
 #[cfg(test)]
@@ -283,7 +283,7 @@ mod tests {
 
     use super::*;
 
-    /// The message as it reads back from what it is written as.
+    /// Serializes the message, and checks that it deserializes to the same message.
     fn written(message: &Message) -> Value {
         let value = serde_json::to_value(message).expect("messages serialise");
         assert_eq!(&serde_json::from_value::<Message>(value.clone()).expect("it reads back"), message);

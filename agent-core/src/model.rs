@@ -1,10 +1,10 @@
-//! One model call: a prompt in, a stream of deltas out.
+//! Model calls: a prompt in, a stream of deltas out.
 //!
-//! A [`Model`] works in two steps. [`prepare`](Model::prepare) is pure and makes the very bytes that
-//! will be sent; a preview shows them. [`start`](Model::start) sends them. Whoever runs a model
-//! therefore cannot send anything but what the preview has shown.
+//! A [`Model`] works in two steps. [`prepare`](Model::prepare) is pure and builds the exact bytes to send, which a
+//! preview shows. [`start`](Model::start) sends them. A caller therefore cannot send anything but what the preview
+//! shows.
 //!
-//! Cancellation is drop: a dropped [`ModelStream`] ends the call below it.
+//! Dropping a [`ModelStream`] cancels the call below it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -22,43 +22,44 @@ use crate::tool::{ToolChoice, ToolSpec};
 
 /// A language model that answers one prompt at a time.
 ///
-/// The contract, held by `conformance::model`: `prepare` gives the same bytes for the same request
-/// and touches nothing outside; `start` gives `Err` for what is known before the first delta; a
-/// stream that ends without [`ModelEvent::Finish`] was cut off; nothing follows `Finish` or an `Err`.
+/// The contract, checked by `conformance::model`: `prepare` returns the same bytes for the same request and has no
+/// side effects; `start` returns `Err` for errors known before the first delta; a stream that ends without
+/// [`ModelEvent::Finish`] is truncated; nothing follows `Finish` or an `Err`.
 #[async_trait]
 pub trait Model: Send + Sync + 'static {
-    /// What the model is and can do.
+    /// Returns the model's name, limits and capabilities.
     fn info(&self) -> ModelInfo;
 
-    /// Counts tokens as the model does, where it can say; else the platform's counter estimates.
+    /// Returns the model's exact token counter, or `None` if only the platform's counter is available, which may
+    /// estimate.
     fn counter(&self) -> Option<Arc<dyn TokenCounter>> {
         None
     }
 
-    /// Makes the bytes of the call. Pure.
+    /// Builds the bytes of the call. Pure.
     fn prepare(&self, request: &ModelRequest) -> Result<Payload, Failure>;
 
-    /// Sends the bytes and gives the answer as it comes.
+    /// Sends the bytes and returns the events of the answer as they arrive.
     async fn start(&self, payload: Payload) -> Result<ModelStream, Failure>;
 }
 
-/// What a model answers, in order.
+/// Events of a model's answer, in order.
 pub type ModelStream = BoxStream<'static, Result<ModelEvent, Failure>>;
 
-/// What a model is and can do.
+/// Name, limits and capabilities of a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelInfo {
-    /// Who runs it, such as `openai` or `local`.
+    /// Provider of the model, such as `openai` or `local`.
     pub provider: String,
-    /// Its name at the provider.
+    /// Name of the model at the provider.
     pub model: String,
-    /// How many tokens prompt and answer may have together.
+    /// Limit on prompt and answer together, in tokens.
     pub context_window: usize,
-    /// How many tokens the answer may have, of those.
+    /// Limit on the answer, in tokens; part of the context window.
     pub max_output_tokens: usize,
-    /// Whether it takes pictures and files.
+    /// True if the model accepts images and files.
     pub takes_media: bool,
-    /// Whether it takes tools.
+    /// True if the model supports tool calls.
     pub takes_tools: bool,
 }
 
@@ -69,25 +70,25 @@ impl ModelInfo {
     }
 }
 
-/// Everything that one model call is made from.
+/// Input of one model call.
 #[derive(Clone)]
 pub struct ModelRequest {
     /// System prompt, history and latest turn, with cached JSON and token counts.
     pub prompt: Arc<Prompt>,
-    /// What this run has said since: assistant messages with calls, and their results.
+    /// Messages appended by this run: assistant messages with tool calls, and their results.
     pub appended: Vec<Message>,
     /// The tools on offer, sorted by name.
     pub tools: Arc<[Arc<ToolSpec>]>,
-    /// Whether a tool must be called.
+    /// Constraint on tool calls.
     pub tool_choice: ToolChoice,
-    /// Whether the model should think aloud, where it can.
+    /// Enables or disables the model's reasoning output, where supported; `None` leaves the model's default.
     pub thinking: Option<bool>,
 }
 
 impl ModelRequest {
-    /// About how many tokens the request costs with these of its tools: the prompt by the count that it
-    /// was assembled under, tools and what the run has said since by estimate. What surrounds them at the
-    /// provider is not known, and a picture's cost is a guess.
+    /// Estimates the tokens of the request with the given subset of its tools: the prompt by the counter used in
+    /// its assembly, tools and appended messages by [`EstimateCounter`]. The provider's framing is unknown, and the
+    /// cost of an image is a guess.
     pub fn estimated_tokens(&self, tools: &[Arc<ToolSpec>]) -> usize {
         let PromptTokens { system, messages, .. } = self.prompt.tokens();
         let count = |text: &str| EstimateCounter.count(text);
@@ -98,57 +99,57 @@ impl ModelRequest {
         system + messages + tools.sum::<usize>() + appended.sum::<usize>()
     }
 
-    /// Whether any message has pictures or files.
+    /// Returns true if any message contains images or files.
     pub fn has_media(&self) -> bool {
         self.prompt.has_media() || self.appended.iter().any(|message| message.content.has_media())
     }
 }
 
-/// One step of a model's answer.
+/// One event of a model's answer.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum ModelEvent {
-    /// More of the reasoning, where the provider shows it.
+    /// A reasoning delta, if the provider exposes reasoning.
     Reasoning(String),
-    /// More of the answer.
+    /// A text delta.
     Text(String),
-    /// A tool call begins. Several may be open at once, told apart by `index`.
+    /// A tool call starts. Several may be open at once, distinguished by `index`.
     ToolCallStart {
-        /// The call's place in the answer.
+        /// Index of the call in the answer.
         index: usize,
-        /// The provider's identifier of the call; made up by the model adapter where it gives none.
+        /// Identifier of the call from the provider, or generated by the model adapter if the provider sends none.
         id: String,
         /// The tool's name.
         name: String,
     },
-    /// More of a call's arguments, as JSON text.
+    /// A delta of a call's arguments, as JSON text.
     ToolCallArgs {
-        /// The call's place in the answer.
+        /// Index of the call in the answer.
         index: usize,
-        /// The next piece.
+        /// JSON text to append.
         delta: String,
     },
-    /// What the call has used; the last one counts.
+    /// Token usage of the call; the last event replaces earlier ones.
     Usage(Usage),
-    /// Something that is no part of the answer and that whoever looks after the agent should know. It
-    /// becomes a `CUSTOM` event `agent.debug`, which visitors do not see.
+    /// Diagnostic information for the agent's operator, which is not part of the answer. It becomes a `CUSTOM` event
+    /// `agent.debug`, which is hidden from visitors.
     Notice(Notice),
-    /// The answer is complete. Usage and notices may still have come before, never after.
+    /// The answer is complete. Usage and notices may precede it, but never follow it.
     Finish(FinishReason),
 }
 
-/// What a model adapter has noticed about a call. It holds no words of the conversation.
+/// Diagnostic of a model adapter about a call. It contains no text of the conversation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "kind", rename_all = "camelCase", rename_all_fields = "camelCase")]
 #[non_exhaustive]
 pub enum Notice {
-    /// The provider has left out part of the prompt without saying so.
+    /// The provider has silently truncated the prompt.
     PromptCut {
-        /// What the prompt costs by our count, in tokens.
+        /// Tokens of the prompt by the platform's count.
         estimated_tokens: u64,
-        /// How many tokens the provider says it has read.
+        /// Tokens of the prompt by the provider's report.
         read_tokens: u64,
-        /// How many tokens prompt and answer may have together.
+        /// Limit on prompt and answer together, in tokens.
         context_window: u64,
     },
 }

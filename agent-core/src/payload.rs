@@ -1,9 +1,8 @@
-//! The bytes of one request, with the places that must not be shown.
+//! Request bytes with redacted ranges.
 //!
-//! A payload is what will be sent, to the byte. Keys, run tokens, thread and run ids stand in it as
-//! they are; its **shown form** has `***` in their place. Previews print the shown form and
-//! [`Payload::sha256`] is taken over it, so that a preview can be proved to be what was sent without
-//! knowing the secrets.
+//! A payload holds the exact bytes to send. They contain keys, run tokens, thread and run ids in plain text; the
+//! **shown form** replaces these with `***`. Previews print the shown form, and [`Payload::sha256`] is its hash, so
+//! that a preview can be proved to be what was sent without knowledge of the secrets.
 
 use std::fmt;
 use std::ops::Range;
@@ -11,10 +10,10 @@ use std::ops::Range;
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
 
-/// What stands in place of what must not be shown.
+/// Placeholder for redacted bytes.
 pub const MASKED: &str = "***";
 
-/// A request body that is ready to be sent.
+/// A request body that is ready to send.
 #[derive(Clone)]
 pub struct Payload {
     bytes: Bytes,
@@ -24,7 +23,7 @@ pub struct Payload {
     is_json: bool,
 }
 
-/// What stands at the beginning of a request, which providers' prompt caches keep.
+/// Section at the start of a request, which providers' prompt caches keep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Section {
@@ -35,7 +34,7 @@ pub enum Section {
 }
 
 impl Payload {
-    /// Starts a body for about `capacity` bytes.
+    /// Creates a builder for a body of about `capacity` bytes.
     pub fn builder(capacity: usize) -> PayloadBuilder {
         PayloadBuilder {
             bytes: Vec::with_capacity(capacity),
@@ -45,7 +44,7 @@ impl Payload {
         }
     }
 
-    /// A body that is no JSON, such as a prompt in the words of a template. Nothing in it is masked.
+    /// Creates a body that is not JSON, such as a prompt rendered by a template. Nothing in it is redacted.
     pub fn text(text: impl Into<String>) -> Self {
         Self {
             bytes: text.into().into(),
@@ -56,44 +55,45 @@ impl Payload {
         }
     }
 
-    /// Whether it is JSON, as everything is that a [`builder`](Self::builder) has written.
+    /// Returns true if the body is JSON, as is every body of a [`builder`](Self::builder).
     pub fn is_json(&self) -> bool {
         self.is_json
     }
 
-    /// The sections in the order in which they stand, as far as whoever made the body has noted them.
+    /// Returns the sections in their order in the body, as far as the creator of the body has recorded them.
     pub fn sections(&self) -> &[Section] {
         &self.sections
     }
 
-    /// What the prompt in it costs by our count, where whoever made it has said so. It is not sent.
+    /// Returns the prompt's tokens by the platform's count, if the creator of the body has recorded them. The number is
+    /// not sent.
     pub fn prompt_tokens(&self) -> Option<usize> {
         self.prompt_tokens
     }
 
-    /// The bytes as they are sent, secrets included.
+    /// Returns the bytes as they are sent, secrets included.
     pub fn bytes(&self) -> &Bytes {
         &self.bytes
     }
 
-    /// The bytes, to be sent.
+    /// Returns the bytes to send.
     pub fn into_bytes(self) -> Bytes {
         self.bytes
     }
 
-    /// The bytes as they may be shown.
+    /// Returns the shown form.
     pub fn shown(&self) -> Vec<u8> {
         let mut shown = Vec::with_capacity(self.bytes.len());
         self.push_shown(&mut shown);
         shown
     }
 
-    /// Appends the bytes as they may be shown.
+    /// Appends the shown form.
     pub fn push_shown(&self, out: &mut Vec<u8>) {
         self.each_shown(|slice| out.extend_from_slice(slice));
     }
 
-    /// Appends what may be shown as a JSON value, to the byte where it is one, and else as a string.
+    /// Appends the shown form as a JSON value: byte for byte if the body is JSON, else as a string.
     pub fn push_shown_json(&self, out: &mut Vec<u8>) {
         if self.is_json {
             return self.push_shown(out);
@@ -102,7 +102,7 @@ impl Payload {
         serde_json::to_writer(out, &text).expect("a string serialises into memory");
     }
 
-    /// SHA-256 of the shown form, in lower-case hexadecimal.
+    /// Returns the SHA-256 hash of the shown form, in lower-case hexadecimal.
     pub fn sha256(&self) -> String {
         let mut hasher = Sha256::new();
         self.each_shown(|slice| hasher.update(slice));
@@ -126,8 +126,8 @@ impl fmt::Debug for Payload {
     }
 }
 
-/// Writes a JSON body piece by piece; cached pieces are copied as they are. Previews copy the body too, so
-/// it must be one whole JSON value in the end; what is none is a [`Payload::text`].
+/// Writes a JSON body in pieces; cached pieces are copied unchanged. Previews copy the body as well, so the result must
+/// be one complete JSON value; use [`Payload::text`] for any other body.
 pub struct PayloadBuilder {
     bytes: Vec<u8>,
     masked: Vec<Range<usize>>,
@@ -136,19 +136,19 @@ pub struct PayloadBuilder {
 }
 
 impl PayloadBuilder {
-    /// Appends JSON text as it is.
+    /// Appends JSON text unchanged.
     pub fn raw(&mut self, json: &str) -> &mut Self {
         self.bytes.extend_from_slice(json.as_bytes());
         self
     }
 
-    /// Appends a value, serialised.
+    /// Appends a value, serialized as JSON.
     pub fn json(&mut self, value: &impl serde::Serialize) -> &mut Self {
         serde_json::to_writer(&mut self.bytes, value).expect("plain data serialises into memory");
         self
     }
 
-    /// Appends a JSON string whose content is masked when shown.
+    /// Appends a JSON string whose content is redacted in the shown form.
     pub fn masked(&mut self, secret: &str) -> &mut Self {
         self.bytes.push(b'"');
         let start = self.bytes.len();
@@ -159,8 +159,8 @@ impl PayloadBuilder {
         self
     }
 
-    /// Appends a JSON string of which the parts given as `Err` are masked when shown, as in an
-    /// address that carries a token. The parts must need no JSON escaping beyond what they bring.
+    /// Appends a JSON string of which the `Err` parts are redacted in the shown form, as in an address that
+    /// contains a token. Each part is escaped on its own.
     pub fn partly_masked<'a>(
         &mut self,
         parts: impl IntoIterator<Item = Result<&'a str, &'a str>>,
@@ -179,13 +179,13 @@ impl PayloadBuilder {
         self
     }
 
-    /// Notes what the prompt costs by our count, for comparing with what the other side has read.
+    /// Records the prompt's tokens by the platform's count, for comparison with the usage that the provider reports.
     pub fn prompt_tokens(&mut self, tokens: Option<usize>) -> &mut Self {
         self.prompt_tokens = tokens;
         self
     }
 
-    /// Notes that a section comes next, for telling which of two is first in a provider's prompt cache.
+    /// Records that a section starts here, to determine the order of sections in a provider's prompt cache.
     pub fn section(&mut self, section: Section) -> &mut Self {
         if !self.sections.contains(&section) {
             self.sections.push(section);
@@ -193,17 +193,17 @@ impl PayloadBuilder {
         self
     }
 
-    /// The buffer itself, for writers that append much.
+    /// Returns the buffer, for writers that append large parts.
     pub fn buffer(&mut self) -> &mut Vec<u8> {
         &mut self.bytes
     }
 
-    /// The bytes, where they are not to be sent.
+    /// Returns the bytes of a body that is not sent.
     pub fn into_bytes(self) -> Vec<u8> {
         self.bytes
     }
 
-    /// The finished body.
+    /// Returns the finished payload.
     pub fn finish(self) -> Payload {
         let Self { bytes, masked, prompt_tokens, sections } = self;
         Payload { bytes: bytes.into(), masked, prompt_tokens, sections, is_json: true }

@@ -21,71 +21,71 @@ use crate::select::SelectionReport;
 use crate::tool::{ExecutionContext, ToolSpec};
 use crate::turn::{Platform, PreparedTurn, TurnError, prepare_turn, whose};
 
-/// What a turn would send, and how it came to be. [`to_json`](Self::to_json) is the answer of the preview routes.
+/// A turn that would be sent, and its inputs. [`to_json`](Self::to_json) is the response of the preview routes.
 #[derive(Debug, Clone)]
 pub struct Preview {
     prompt: Arc<Prompt>,
     payload: Payload,
     /// The system prompt's parts, in order.
     pub system_prompt_parts: Vec<PreviewPart>,
-    /// The parts of what stands in front of the person's words in the latest message, in order.
+    /// The context parts before the user's text in the latest message, in order.
     pub combined_context_parts: Vec<PreviewPart>,
-    /// For whom and about what the tools would work; thread and run are `***`, as in the payload.
+    /// Identity and conversation of the tools; thread and run are `***`, as in the payload.
     pub execution_context: ExecutionContext,
-    /// Which backend would answer, and how each of the five rules came out.
+    /// The selected backend, and the result of each of the five rules.
     pub selection: SelectionReport,
     /// SHA-256 of the [payload](Self::payload), in lower-case hexadecimal.
     pub request_sha256: String,
-    /// The tools that the agent may use here, sorted by name.
+    /// The tools that the agent may use in this turn, sorted by name.
     pub tools: Arc<[Arc<ToolSpec>]>,
-    /// What a provider's prompt cache can keep.
+    /// Reusability of the provider's prompt cache.
     pub cache: CachePreview,
-    /// What the prompt costs, and what it may.
+    /// Cost of the prompt, and its limit.
     pub budget: BudgetPreview,
-    /// What was left out to fit the budget, and why.
+    /// Parts removed to fit the budget, with the reason.
     pub trimmed: Vec<Trimmed>,
 }
 
 /// A part of the prompt with its text.
 #[derive(Debug, Clone)]
 pub struct PreviewPart {
-    /// Where it comes from, its size, its hash, and how long it stays the same.
+    /// Source, size, hash and stability of the part.
     pub about: ManifestPart,
     /// The text.
     pub content: Arc<Part>,
 }
 
-/// What a provider's prompt cache can keep.
+/// Reusability of the provider's prompt cache.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CachePreview {
-    /// How much of the system prompt's beginning is the same for all turns of the agent, in bytes.
+    /// Bytes at the start of the system prompt that are the same for all turns of the agent.
     pub stable_prefix_bytes: usize,
-    /// The first part before the messages that is not what it was in the user's latest run with this agent: of the
-    /// system prompt, or `tool:` and the name of a tool, in the order in which the request has them. Absent where
-    /// nothing has changed, and where there has been no such run in this process.
+    /// The first part before the messages that differs from the user's latest run with this agent: a part of the
+    /// system prompt, or `tool:` and the name of a tool, in the order of the request. Absent if nothing has changed,
+    /// or if this process has seen no such run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_changed_part: Option<String>,
 }
 
-/// What a prompt costs, and what it may.
+/// Cost of a prompt, and its limit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BudgetPreview {
-    /// What it may cost, in tokens.
+    /// Limit on the prompt, in tokens.
     pub max_prompt_tokens: usize,
-    /// What it costs, in tokens.
+    /// Cost of the prompt, in tokens.
     pub prompt_tokens: usize,
-    /// Where they go.
+    /// Cost by kind of content.
     pub tokens: PromptTokens,
-    /// The name of the counter that counted them.
+    /// Name of the token counter.
     pub token_counter: &'static str,
-    /// The messages that are sent, the latest turn included.
+    /// Number of messages sent, the latest turn included.
     pub messages: usize,
 }
 
 impl Preview {
-    /// Shows a turn beside the [prefix](Prompt::prefix_hashes) of the latest one, where there was one.
+    /// Creates the preview of a turn; compares it with the [prefix](Prompt::prefix_hashes) of the latest run, if any.
     pub fn of(prepared: &PreparedTurn, latest: Option<&[PartHash]>) -> Self {
         let turn = &prepared.request.turn;
         let prompt = Arc::clone(&turn.prompt);
@@ -133,19 +133,19 @@ impl Preview {
         }
     }
 
-    /// The whole system prompt: the contents of its parts, an empty line between any two.
+    /// Returns the whole system prompt: its parts, separated by empty lines.
     pub fn final_system_prompt(&self) -> String {
         self.prompt.system_text()
     }
 
-    /// The request as it would be sent, with `***` for secrets, run tokens, thread and run: the very bytes that the
-    /// hash is of.
+    /// Returns the shown form of the request, with `***` for secrets, run tokens, thread and run: the bytes over which
+    /// [`request_sha256`](Self::request_sha256) is computed.
     pub fn payload(&self) -> Vec<u8> {
         self.payload.shown()
     }
 
-    /// The answer of the preview routes, one JSON object. The payload stands in it byte by byte, or as a string where
-    /// a backend sends something else than JSON.
+    /// Returns the response of the preview routes, one JSON object. It contains the payload byte for byte, or as a
+    /// string if the backend's request is not JSON.
     pub fn to_json(&self) -> Vec<u8> {
         let prompt = &*self.prompt;
         let texts = 2 * (prompt.system_len() + prompt.text_len());
@@ -197,13 +197,13 @@ pub async fn preview_turn(
     Ok(Preview::of(&prepared, latest.as_deref()))
 }
 
-/// What a part takes in the answer beside its text.
+/// Approximate size of a part in the response without its text, in bytes.
 const ABOUT_BYTES: usize = 256;
 
 fn push_parts(parts: &[PreviewPart], out: &mut PayloadBuilder) {
     for (i, PreviewPart { about, content }) in parts.iter().enumerate() {
         out.raw(if i == 0 { "[" } else { "," }).json(about);
-        // The text goes in before the object's end.
+        // The text is inserted before the closing brace of the object.
         out.buffer().pop();
         out.raw(r#","content":""#).raw(content.json()).raw(r#""}"#);
     }

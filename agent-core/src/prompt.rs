@@ -1,13 +1,13 @@
-//! The prompt of a turn: fragments, history and tools under a budget, assembled purely.
+//! The prompt of a turn: fragments, history and tools, assembled under a token budget. Assembly is pure.
 //!
-//! What is stable stands first and what changes last, for providers keep the beginning of a prompt and
-//! charge less for it. Fragments of the role and the agent begin the system prompt; the session's follow;
-//! retrieved ones end it, unless they are to stand in the latest turn; what belongs to the turn alone
-//! (the time, the page) goes into the latest user message, between `<context>` and `</context>`.
+//! Stable text comes first and volatile text last, because vendors cache the prefix of a prompt and charge less for it.
+//! Fragments of the role and the agent begin the system prompt; the session's fragments follow; retrieved fragments end
+//! it, unless they are configured for the latest turn. Fragments of the turn alone (the time, the page) go into the
+//! latest user message, between `<context>` and `</context>`.
 //!
-//! Escaping, hashing and counting are far dearer than copying. So everything that a prompt holds keeps
-//! its derived forms ([`Part`], [`PromptMessage`]), a [`PartCache`] gives the same object for the
-//! same content, and writing a request is a sequence of copies. The [`Manifest`] is made on demand.
+//! Escaping, hashing and counting cost far more than copying. Therefore every element of a prompt caches its derived
+//! forms ([`Part`], [`PromptMessage`]), a [`PartCache`] returns the same object for the same content, and a request is
+//! written as a sequence of copies. The [`Manifest`] is built on demand.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -43,17 +43,17 @@ use dialect::ToolNames;
 use segment::Segment;
 use tools::ToolSet;
 
-/// What separates the fragments of a system prompt.
+/// Separator between the fragments of a system prompt.
 const SEPARATOR: &str = "\n\n";
 const SEPARATOR_JSON: &[u8] = br"\n\n";
 
-/// The last stability that counts as stable; what is up to it is joined once for all users.
+/// The highest stability that counts as stable. Fragments up to it are joined once for all users.
 const STABLE: Stability = Stability::Agent;
 
-/// A turn's prompt.
+/// The assembled prompt of a turn.
 pub struct Prompt {
     system: Vec<Fragment>,
-    /// How many of `system` are joined in `stable`.
+    /// Number of leading fragments of `system` that are joined in `stable`.
     stable_fragments: usize,
     stable: Arc<Segment>,
     tools: Option<Arc<ToolSet>>,
@@ -64,9 +64,9 @@ pub struct Prompt {
 }
 
 impl Prompt {
-    /// Puts fragments and messages together as they are, without order, budget or cache.
+    /// Creates a prompt from fragments and messages as they are, without ordering, budget or cache.
     pub fn new(system: Vec<Fragment>, mut messages: Vec<Arc<PromptMessage>>) -> Self {
-        // Collected from messages, it may have room for as many of those, and it is there as long as the run.
+        // The vector may have spare capacity from `collect`, and it lives as long as the run.
         messages.shrink_to_fit();
         let counter = EstimateCounter;
         let tokens = PromptTokens {
@@ -88,7 +88,7 @@ impl Prompt {
         }
     }
 
-    /// The final system prompt.
+    /// Returns the final system prompt.
     pub fn system_text(&self) -> String {
         let mut text = String::with_capacity(self.system_len());
         self.push_system_text(&mut text);
@@ -105,19 +105,19 @@ impl Prompt {
         }
     }
 
-    /// The length of the final system prompt, in bytes.
+    /// Returns the length of the final system prompt, in bytes.
     pub fn system_len(&self) -> usize {
         let lens = self.system_pieces().map(|piece| piece.text().len() + SEPARATOR.len());
         lens.sum::<usize>().saturating_sub(SEPARATOR.len())
     }
 
-    /// The length of system prompt and messages together as the model reads them, in bytes: what to size
-    /// a text by. Separators between messages are not counted.
+    /// Returns the length of system prompt and messages as the model reads them, in bytes, as a capacity for a text
+    /// buffer. Separators between messages are not counted.
     pub fn text_len(&self) -> usize {
         self.system_len() + self.messages.iter().map(|message| message.text_len()).sum::<usize>()
     }
 
-    /// Whether there is no system prompt.
+    /// Returns true if there is no system prompt.
     pub fn system_is_empty(&self) -> bool {
         self.system.is_empty()
     }
@@ -134,30 +134,30 @@ impl Prompt {
         out.push(b'"');
     }
 
-    /// What the system prompt is written from: the stable fragments as one piece, then the others.
+    /// Iterates over the pieces of the system prompt: the stable fragments joined into one, then the others.
     fn system_pieces(&self) -> impl Iterator<Item = &Part> {
         let stable = (self.stable_fragments > 0).then(|| self.stable.joined());
         let rest = self.system[self.stable_fragments..].iter();
         stable.into_iter().chain(rest.map(|fragment| &*fragment.part))
     }
 
-    /// The system prompt's fragments, in order.
+    /// Returns the fragments of the system prompt, in order.
     pub fn system_fragments(&self) -> &[Fragment] {
         &self.system
     }
 
-    /// The fragments that stand in the latest user message, in order.
+    /// Returns the fragments in the latest user message, in order.
     pub fn turn_fragments(&self) -> &[Fragment] {
         self.latest_user().map_or(&[], |message| message.context())
     }
 
-    /// What the turn brings along as the model reads it in front of the person's words, without the tags around it.
+    /// Returns the turn's context as the model reads it in front of the user's text, without the tags around it.
     pub fn turn_text(&self) -> String {
         let texts: Vec<&str> = self.turn_fragments().iter().map(|fragment| fragment.part.text()).collect();
         texts.join(SEPARATOR)
     }
 
-    /// Appends the same as the inside of a JSON string.
+    /// Appends the turn's context escaped for a JSON string, without the quotes.
     pub fn push_turn_json(&self, out: &mut Vec<u8>) {
         for (i, fragment) in self.turn_fragments().iter().enumerate() {
             if i > 0 {
@@ -167,8 +167,9 @@ impl Prompt {
         }
     }
 
-    /// The identities of what stands before the messages, to compare a later prompt with: the system prompt's parts
-    /// and the tools' definitions, as a request has them by its [`sections`](crate::payload::Payload::sections).
+    /// Returns the hashes of everything in front of the messages, for comparison with a later prompt: the system
+    /// prompt's parts and the tools' definitions, in the order of a request's
+    /// [`sections`](crate::payload::Payload::sections).
     pub fn prefix_hashes(&self, sections: &[Section]) -> Vec<PartHash> {
         let mut hashes = Vec::new();
         for section in sections {
@@ -193,7 +194,7 @@ impl Prompt {
         self.system.iter().map(of)
     }
 
-    /// History and latest turn, after trimming.
+    /// Returns history and latest turn, after trimming.
     pub fn messages(&self) -> &[Arc<PromptMessage>] {
         &self.messages
     }
@@ -210,16 +211,16 @@ impl Prompt {
         }
     }
 
-    /// Appends the definitions of the tools that the prompt was assembled with as JSON values separated by
-    /// commas, without brackets: MCP's shape in [`Dialect::AgUi`], functions in the others.
+    /// Appends the definitions of the prompt's tools as JSON values separated by commas, without brackets: in MCP's
+    /// shape for [`Dialect::AgUi`], as functions for the others.
     pub fn push_tools_json(&self, dialect: Dialect, out: &mut Vec<u8>) {
         if let Some(tools) = &self.tools {
             out.extend_from_slice(tools.json(dialect));
         }
     }
 
-    /// The length of system prompt, messages and tools together as JSON, in bytes: what to size a body by.
-    /// Names of tools in results, which [`Dialect::Ollama`] has, are not counted.
+    /// Returns the length of system prompt, messages and tools as JSON, in bytes, as a capacity for a request body. The
+    /// tool names that [`Dialect::Ollama`] adds to results are not counted.
     pub fn json_len(&self, dialect: Dialect) -> usize {
         let system: usize = self.system_pieces().map(|piece| piece.json().len() + SEPARATOR_JSON.len()).sum();
         let messages: usize = self.messages.iter().map(|message| message.json_len(dialect) + 1).sum();
@@ -227,12 +228,12 @@ impl Prompt {
         system + messages + tools + 2
     }
 
-    /// Whether any message has pictures or files, which not every model takes.
+    /// Returns true if any message has images, audio, video or documents, which not every model accepts.
     pub fn has_media(&self) -> bool {
         self.messages.iter().any(|message| message.original().content.has_media())
     }
 
-    /// What the person has said last, in the person's own words: without the turn's context.
+    /// Returns the text of the latest user message as the user wrote it, without the turn's context.
     pub fn latest_user_text(&self) -> Option<Cow<'_, str>> {
         Some(self.latest_user()?.original().content.to_text())
     }
@@ -241,24 +242,24 @@ impl Prompt {
         self.messages.iter().rev().find(|message| message.role() == Role::User).map(|message| &**message)
     }
 
-    /// Where the prompt's tokens go.
+    /// Returns the token counts of system prompt, tools and messages.
     pub fn tokens(&self) -> PromptTokens {
         self.tokens
     }
 
-    /// How much of the system prompt's beginning is of stability `role` or `agent`, in bytes.
+    /// Returns the length of the system prompt's prefix of stability `role` or `agent`, in bytes.
     pub fn stable_prefix_bytes(&self) -> usize {
         let stable = self.system.iter().take_while(|fragment| fragment.stability <= STABLE);
         let lens = stable.map(|fragment| fragment.part.text().len() + SEPARATOR.len());
         lens.sum::<usize>().saturating_sub(SEPARATOR.len())
     }
 
-    /// What was left out of the history to fit the budget.
+    /// Returns the parts of the history that were dropped to fit the budget.
     pub fn trimmed(&self) -> &[Trimmed] {
         &self.trimmed
     }
 
-    /// What the prompt is made of. Hashes and counts that no one asked for before are made now.
+    /// Builds the manifest of the prompt. Computes the hashes and counts that are not cached yet.
     pub fn manifest(&self) -> Manifest {
         Manifest::of(self)
     }

@@ -20,7 +20,7 @@ use crate::store_error::StoreError;
 #[cfg(feature = "schemars")]
 mod schema;
 
-/// An agent's role: its content and the containers below it.
+/// An agent's role: its content and its containers.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemars", derive(JsonSchema))]
 #[serde(rename_all = "camelCase")]
@@ -35,67 +35,67 @@ pub struct RoleBlock {
     pub owner_id: String,
     /// The company that the agent belongs to.
     pub company_id: String,
-    /// Who the agent is.
+    /// The agent's prompt, tools and backend.
     #[serde(default)]
     pub content: RoleContent,
-    /// The containers, which name backends.
+    /// Modules below the role, which name backends.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub children: Vec<Container>,
 }
 
-/// Who an agent is and what it may use.
+/// An agent's prompt, tools and backend.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemars", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct RoleContent {
-    /// The operator's own system prompt.
+    /// The operator's system prompt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub system_prompt: Option<String>,
     /// Free-form settings that the prompt shows to the model.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agent_config: Option<Value>,
-    /// How the agent speaks.
+    /// The agent's manner of speaking.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub personality: Option<String>,
-    /// Named pieces of the prompt.
+    /// Text blocks of the prompt, with or without a title.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub prompt_blocks: Vec<PromptBlock>,
-    /// What the agent must and must not do.
+    /// Rules that the agent must follow.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<String>,
-    /// The documents whose text is part of the prompt.
+    /// Identifiers of the documents whose text is part of the prompt.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub document_ids: Vec<String>,
     /// The folder of the agent's memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_folder: Option<String>,
-    /// The council that the agent sits on.
+    /// The other agents that this agent may consult.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub council: Option<Council>,
-    /// The tools that an agent has to begin with; absent is the base set. Where a file gives a word in
-    /// place of names, `base` is the base set and `none` is no tool.
+    /// Names of the tools that the agent starts with; absent means the base set. In place of names, a workspace file
+    /// may have `base` for the base set or `none` for no tools.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "preset")]
     #[cfg_attr(feature = "schemars", schemars(schema_with = "schema::preset"))]
     pub mcp_preset: Option<Vec<String>>,
-    /// Tools beside the preset.
+    /// Names of further tools in addition to the preset.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tools: Vec<String>,
-    /// The tools that a widget's visitors may have called; none by default.
+    /// Names of the tools that a widget's visitors may use; none by default.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub widget_tools: Vec<String>,
-    /// Whether fragments of the agent's documents are retrieved for each turn.
+    /// Enables the retrieval of fragments of the agent's documents for each turn.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub enable_auto_rag: bool,
-    /// The documents to retrieve from; empty is `document_ids`.
+    /// Identifiers of the documents to retrieve from; if empty, `document_ids`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rag_document_ids: Vec<String>,
-    /// Where retrieved fragments go.
+    /// Placement of retrieved fragments in the prompt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rag_placement: Option<RagPlacement>,
     /// The messenger bot's token.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub messenger_token: Option<Secret>,
-    /// The agent runtime that answers, where the role itself names one.
+    /// The agent runtime that answers, if the role names one itself.
     #[serde(flatten, deserialize_with = "agent_server")]
     pub agent_server: AgentServer,
 }
@@ -120,19 +120,20 @@ fn preset<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<Strin
     })
 }
 
-/// Flattened fields are read apart from the others, so a fault among them must name its field itself.
+/// Deserializes the flattened agent server fields. Flattened fields are deserialized separately from the others, so an
+/// error must name its field itself.
 fn agent_server<'de, D: Deserializer<'de>>(deserializer: D) -> Result<AgentServer, D::Error> {
     serde_path_to_error::deserialize(deserializer).map_err(D::Error::custom)
 }
 
-/// A piece of the prompt: text alone, or text with a title.
+/// A text block of the prompt, with or without a title.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemars", derive(JsonSchema))]
 #[serde(untagged)]
 pub enum PromptBlock {
-    /// Text.
+    /// Text without a title.
     Text(String),
-    /// Text under a title.
+    /// Text below a title.
     Titled {
         /// The title.
         #[serde(default, alias = "name", alias = "id")]
@@ -143,19 +144,19 @@ pub enum PromptBlock {
     },
 }
 
-/// The other agents whom this one consults, and how.
+/// The other agents that this agent may consult, and how.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemars", derive(JsonSchema))]
 #[serde(untagged)]
 pub enum Council {
-    /// What the model is told about the council.
+    /// Description of the council in the prompt, as text.
     Text(String),
-    /// Members and what the model is told.
+    /// Description of the council by its members.
     Members {
-        /// What the council is for.
+        /// Purpose of the council.
         #[serde(default)]
         purpose: String,
-        /// Who sits on it.
+        /// Members of the council.
         #[serde(default)]
         members: Vec<CouncilMember>,
     },
@@ -166,14 +167,14 @@ pub enum Council {
 #[cfg_attr(feature = "schemars", derive(JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct CouncilMember {
-    /// Its name.
+    /// The member's name.
     pub name: String,
-    /// What it is good at.
+    /// The member's field of expertise.
     #[serde(default)]
     pub expertise: String,
 }
 
-/// Where retrieved fragments go.
+/// Placement of retrieved fragments in the prompt.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemars", derive(JsonSchema))]
 #[serde(rename_all = "camelCase")]
@@ -181,34 +182,34 @@ pub enum RagPlacement {
     /// At the end of the system prompt.
     #[default]
     SystemPrompt,
-    /// Before the latest user message, which keeps the provider's prompt cache.
+    /// Before the latest user message, which keeps the vendor's prompt cache valid.
     LatestTurn,
 }
 
-/// The seven fields that name an agent runtime and its model.
+/// Agent runtime and model: the seven `agentServer*` fields.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemars", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct AgentServer {
-    /// The runtime's base address.
+    /// Base URL of the runtime.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agent_server_url: Option<String>,
-    /// The provider that the runtime shall use.
+    /// Name of the provider that the runtime uses.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agent_server_provider: Option<String>,
-    /// The model's name at the provider.
+    /// Name of the model at the provider.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agent_server_model: Option<String>,
-    /// Whether the model shall think aloud.
+    /// Enables the model's reasoning output.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agent_server_enable_thinking: Option<bool>,
-    /// Cuts the allowed tools down to these.
+    /// Restricts the allowed tools to these names.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agent_server_tools: Option<Vec<String>>,
-    /// The address of a local model runtime, sent as `baseUrl`.
+    /// URL of a local model runtime, sent as `baseUrl`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agent_server_local_url: Option<String>,
-    /// The key of a hosted provider, sent as `apiKey`.
+    /// API key of a hosted provider, sent as `apiKey`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agent_server_api_key: Option<Secret>,
 }
@@ -224,17 +225,17 @@ pub enum Container {
     EmbeddedAi(EmbeddedAi),
     /// A subscription coding model.
     SubscriptionConnector(SubscriptionConnector),
-    /// A module that this version does not know; it matches nothing and is kept as it is.
+    /// A module of an unknown name. It selects no backend and is stored unchanged.
     Other {
-        /// Its name.
+        /// The module's name.
         name: String,
-        /// Its content.
+        /// The module's content.
         content: Value,
     },
 }
 
 impl Container {
-    /// The name that it stands under in a workspace file.
+    /// Returns the container's name in a workspace file.
     pub fn name(&self) -> &str {
         match self {
             Self::AgentServer(_) => "AgentServer",
@@ -257,8 +258,8 @@ impl<'de> Deserialize<'de> for Container {
             #[serde(default = "Option::default")]
             content: Option<T>,
         }
-        // The name says how to read the content and may come after it, so the whole is kept first;
-        // a fault in it must then name its field itself.
+        // The name decides the type of the content and may follow it, so the whole value is buffered first; an error in
+        // it must then name its field itself.
         fn content<T: DeserializeOwned + Default, E: serde::de::Error>(container: Value) -> Result<T, E> {
             let read: Result<Content<T>, _> = serde_path_to_error::deserialize(container);
             Ok(read.map_err(E::custom)?.content.unwrap_or_default())
@@ -302,38 +303,38 @@ impl Serialize for Container {
 #[cfg_attr(feature = "schemars", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct WorkflowConnector {
-    /// Where the payload is posted.
+    /// URL to which the payload is posted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub webhook_url: Option<String>,
-    /// How the webhook knows us.
+    /// Authentication at the webhook.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub auth: Option<WebhookAuth>,
 }
 
-/// How a webhook knows us. What is secret in it may be left out of a role that is saved, as any secret.
+/// Authentication of the platform at a webhook. Secrets may be omitted when a role is saved, like all secrets.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemars", derive(JsonSchema))]
 #[serde(tag = "type", rename_all = "lowercase")]
 pub enum WebhookAuth {
-    /// Not at all.
+    /// No authentication.
     None,
-    /// RFC 7617.
+    /// HTTP basic authentication (RFC 7617).
     Basic {
-        /// The user.
+        /// The user name.
         user: String,
         /// The password.
         #[serde(skip_serializing_if = "Option::is_none")]
         password: Option<Secret>,
     },
-    /// A header of one's own.
+    /// A custom header.
     Header {
-        /// Its name.
+        /// The module's name.
         name: String,
-        /// Its value.
+        /// The header's value.
         #[serde(skip_serializing_if = "Option::is_none")]
         value: Option<Secret>,
     },
-    /// A signed token.
+    /// A signed JSON Web Token (RFC 7519).
     Jwt {
         /// The signing secret.
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -349,13 +350,13 @@ pub struct EmbeddedAi {
     /// `auto` (the default), `local`, `openai` or `ollama`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub provider: Option<String>,
-    /// The model's name at the provider.
+    /// Name of the model at the provider.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
-    /// The provider's address.
+    /// URL of the provider.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub base_url: Option<String>,
-    /// The provider's key.
+    /// API key of the provider.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub api_key: Option<Secret>,
 }

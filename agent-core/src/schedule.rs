@@ -1,8 +1,8 @@
-//! When a job runs: schedules as plain data, and pure functions from one moment to the next.
+//! Schedules: the times at which a job runs, as plain data with pure functions.
 //!
-//! A [`ScheduleSpec`] is what a caller asks for; [`ScheduleSpec::resolve`] checks it and makes the [`Schedule`] that is
-//! stored. [`Schedule::next_after`] tells the occurrence after a moment, [`catch_up`] what is still to run after a time
-//! when nobody looked, and [`Overlap::next`] what becomes of occurrences that came while another one ran.
+//! [`ScheduleSpec`] is the schedule of a request; [`ScheduleSpec::resolve`] validates it and returns the [`Schedule`]
+//! that is stored. [`Schedule::next_after`] returns the next occurrence, [`catch_up`] applies the misfire policy to
+//! missed occurrences, and [`Overlap::next`] applies the overlap policy to occurrences that became due during a run.
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -20,8 +20,8 @@
 //! # }
 //! ```
 //!
-//! All times are whole milliseconds. Nothing here allocates with the number of occurrences, and each search ends:
-//! a cron expression is followed for fifty years, while the rarest one that fires at all pauses for forty.
+//! All times are whole milliseconds. No allocation depends on the number of occurrences, and each search is bounded:
+//! a cron expression is searched for fifty years ahead, while the longest gap of an expression that fires is forty.
 
 mod cron;
 mod error;
@@ -42,40 +42,41 @@ pub use error::{CronField, ScheduleError};
 pub use misfire::{CatchUp, GRACE, Misfire, Overlap, RUN_ALL_WINDOW, catch_up};
 pub use spec::{MAX_AHEAD, MAX_CRON_LEN, MIN_EVERY, ScheduleSpec};
 
-/// When a job runs.
+/// Times at which a job runs.
 ///
-/// As JSON, in answers and in stores, it is what a [`ScheduleSpec`] would say of it, with times in UTC:
-/// `{"executeAt"}`, `{"everyMs", "anchor"}` or `{"cron", "timezone", "dst"?}`.
+/// Serialized, in responses and in stores, like a [`ScheduleSpec`] with times in UTC: `{"executeAt"}`, `{"everyMs",
+/// "anchor"}` or `{"cron", "timezone", "dst"?}`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Read", into = "Written")]
 pub enum Schedule {
-    /// Once; at once where the time is past.
+    /// One-off: once at this time, or immediately if it has passed.
     At(Timestamp),
-    /// At `anchor + every`, `anchor + 2 * every` and so on, so that delays never add up. In whole milliseconds.
+    /// Fixed rate: at `anchor + every`, `anchor + 2 * every` and so on, so that delays do not accumulate. In whole
+    /// milliseconds.
     Every {
-        /// The time between two occurrences; with zero there are none.
+        /// Interval between two occurrences; a zero interval has no occurrence.
         every: Duration,
-        /// Where counting begins; not an occurrence itself.
+        /// Start of the first interval; not an occurrence itself.
         anchor: Timestamp,
     },
-    /// By the wall clock of a zone.
+    /// Cron expression in a time zone.
     Cron(Cron),
 }
 
 impl Schedule {
-    /// Once, `delay` from `now`; never early, so a part of a millisecond counts as a whole one. A time beyond the
-    /// calendar's end is its end.
+    /// Returns a one-off schedule `delay` after `now`, rounded up to whole milliseconds so that it is never early. A
+    /// time beyond the calendar's end is clamped to it.
     pub fn after(now: Timestamp, delay: Duration) -> Self {
         Self::At(ceil_to_millis(now.saturating_add(delay).unwrap_or(Timestamp::MAX)))
     }
 
-    /// Whether there may be more than one occurrence.
+    /// Returns true if there may be more than one occurrence.
     pub fn is_periodic(&self) -> bool {
         !matches!(self, Self::At(_))
     }
 
-    /// The first occurrence of a job that is made at `now`: of one that runs [at](Self::At) a time, that time, past or
-    /// not.
+    /// Returns the first occurrence of a job created at `now`. For [`At`](Self::At) this is its time, even if it has
+    /// passed.
     pub fn first(&self, now: Timestamp) -> Option<Timestamp> {
         match self {
             Self::At(time) => Some(*time),
@@ -83,8 +84,8 @@ impl Schedule {
         }
     }
 
-    /// The earliest occurrence that is later than `after`. There is none after the only one, and none beyond the
-    /// calendar's end or, for cron, in the fifty years after `after`.
+    /// Returns the earliest occurrence later than `after`. `None` after the only occurrence, beyond the calendar's
+    /// end and, for cron, if there is none within fifty years after `after`.
     pub fn next_after(&self, after: Timestamp) -> Option<Timestamp> {
         let next = match self {
             Self::At(time) => Some(*time).filter(|time| *time > after),
@@ -104,20 +105,20 @@ fn next_multiple(every: Duration, anchor: Timestamp, after: Timestamp) -> Option
     Timestamp::from_millisecond(anchor.checked_add(every.checked_mul(count)?)?).ok()
 }
 
-/// Milliseconds since the epoch, downwards also before it.
+/// Returns the milliseconds since the Unix epoch, rounded down also before the epoch.
 fn floor_millis(time: Timestamp) -> i64 {
     let millis = time.as_nanosecond().div_euclid(1_000_000);
     i64::try_from(millis).expect("the calendar has fewer than 2^63 milliseconds")
 }
 
-/// The first whole millisecond that is not earlier.
+/// Rounds up to whole milliseconds.
 fn ceil_to_millis(time: Timestamp) -> Timestamp {
     let floor = floor_millis(time);
     let up = i64::from(time.as_nanosecond().rem_euclid(1_000_000) != 0);
     Timestamp::from_millisecond(floor + up).unwrap_or(time)
 }
 
-/// [`Schedule`] as JSON is written.
+/// JSON form of [`Schedule`] for serialization.
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Written {
@@ -139,7 +140,8 @@ enum Written {
     },
 }
 
-/// [`Schedule`] as JSON is read: the fields of all kinds, since to try one kind after the other takes a copy first.
+/// JSON form of [`Schedule`] for deserialization: the fields of all variants, since an untagged enum would buffer the
+/// input.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Read {
@@ -152,7 +154,7 @@ struct Read {
     dst: DstPolicy,
 }
 
-/// RFC 3339 in UTC with milliseconds, as all times on the wire.
+/// Serializes a time as RFC 3339 in UTC with milliseconds, the format of all times on the wire.
 pub fn write_time<S: serde::Serializer>(time: &Timestamp, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(&format_args!("{time:.3}"))
 }

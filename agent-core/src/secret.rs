@@ -5,13 +5,13 @@ use std::fmt;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// A string that is shown to nobody: `Debug` and serialisation give [`Secret::MASK`].
+/// A string that is never shown: `Debug` and serialization give [`Secret::MASK`].
 #[derive(Clone, Default, PartialEq, Eq, Hash)]
 pub struct Secret(String);
 
 impl Secret {
-    /// What stands in a secret's place wherever it is shown. In a role that is saved it stands for the
-    /// secret that is there already, so that what was shown can be sent back.
+    /// Placeholder for a secret wherever it is shown. In a role that is saved it stands for the stored secret, so that
+    /// a masked role can be sent back unchanged.
     pub const MASK: &str = "***";
 
     /// Wraps a secret.
@@ -19,17 +19,17 @@ impl Secret {
         Self(secret.into())
     }
 
-    /// What stands in a secret's place.
+    /// Returns the placeholder [`MASK`](Self::MASK) as a secret.
     pub fn mask() -> Self {
         Self::new(Self::MASK)
     }
 
-    /// Whether this is no secret but what stands in its place.
+    /// Returns true if this is the placeholder [`MASK`](Self::MASK) instead of a secret.
     pub fn is_mask(&self) -> bool {
         self.0 == Self::MASK
     }
 
-    /// The secret itself, for the code that sends it to where it was meant to go.
+    /// Returns the secret itself, for the code that sends it to its destination.
     pub fn expose(&self) -> &str {
         &self.0
     }
@@ -43,7 +43,7 @@ impl fmt::Debug for Secret {
 
 impl<'de> Deserialize<'de> for Secret {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        // The reader's own message would quote what stands there.
+        // The deserializer's own message would quote the value.
         String::deserialize(deserializer).map(Self).map_err(|_| D::Error::custom("expected a string"))
     }
 }

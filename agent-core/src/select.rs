@@ -1,4 +1,4 @@
-//! Which backend answers for a role: five rules in order, each with its reason. Pure.
+//! Backend selection for a role: five rules in order, each with its result. Pure.
 
 use std::fmt;
 
@@ -15,7 +15,7 @@ pub enum BackendKind {
     AgentServer,
     /// A workflow automation engine.
     Workflow,
-    /// A model that the application calls itself.
+    /// A model called by the application itself.
     Embedded,
     /// A subscription coding model.
     Subscription,
@@ -32,22 +32,22 @@ impl fmt::Display for BackendKind {
     }
 }
 
-/// The backend that was chosen, with its settings.
+/// The selected backend with its settings.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Choice {
-    /// A remote agent runtime; all seven fields are of the level that gave the address.
+    /// A remote agent runtime; all seven fields are from the level that contains the address.
     AgentServer(Box<AgentServer>),
     /// A workflow automation engine.
     Workflow(Box<WorkflowConnector>),
-    /// A model that the application calls itself.
+    /// A model called by the application itself.
     Embedded(EmbeddedAi),
     /// A subscription coding model.
     Subscription(SubscriptionConnector),
 }
 
 impl Choice {
-    /// The kind of backend that is asked.
+    /// Returns the kind of backend.
     pub fn kind(&self) -> BackendKind {
         match self {
             Self::AgentServer(_) => BackendKind::AgentServer,
@@ -58,79 +58,79 @@ impl Choice {
     }
 }
 
-/// The five rules, in the order in which they are tried.
+/// Selection rules, in the order of evaluation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 pub enum Rule {
-    /// `agentServerUrl` in the role's own content.
+    /// `agentServerUrl` in the content of the role itself.
     #[serde(rename = "content.agentServerUrl")]
     AgentServerUrl,
-    /// A container `AgentServer`.
+    /// An `AgentServer` container.
     AgentServer,
-    /// A container `WorkflowConnector`.
+    /// A `WorkflowConnector` container.
     WorkflowConnector,
-    /// A container `EmbeddedAI`.
+    /// An `EmbeddedAI` container.
     #[serde(rename = "EmbeddedAI")]
     EmbeddedAi,
-    /// A container `SubscriptionConnector`.
+    /// A `SubscriptionConnector` container.
     SubscriptionConnector,
 }
 
-/// Why a rule matched or did not.
+/// Reason for the result of a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub enum Reason {
-    /// What it needs is there.
+    /// The rule matched: all that it requires is present.
     Present,
     /// The role has no such container.
     NoContainer,
-    /// The field that it needs is not there.
+    /// The required field is missing.
     FieldMissing,
-    /// The field that it needs is there and blank, which counts as absent.
+    /// The required field is blank, which counts as missing.
     FieldBlank,
 }
 
-/// One rule's outcome.
+/// Result of one rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct RuleOutcome {
     /// The rule.
     pub rule: Rule,
-    /// Whether the role satisfies it. The first rule that matches is the one that counts.
+    /// True if the role satisfies the rule. The first rule that matches selects the backend.
     pub matched: bool,
-    /// Why.
+    /// Reason for the result.
     pub reason: Reason,
-    /// The field that decided, where one did.
+    /// The field that decided the result, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub field: Option<&'static str>,
 }
 
-/// The choice and how it came about.
+/// The selected backend and the results of all rules.
 #[derive(Debug, Clone)]
 pub struct Selection {
-    /// The backend; absent where no rule matched.
+    /// The backend; `None` if no rule matched.
     pub choice: Option<Choice>,
-    /// All five rules, in order.
+    /// Results of all five rules, in order.
     pub rules: [RuleOutcome; 5],
 }
 
-/// What the debug routes and the `NO_CONNECTOR` problem show of a selection: no setting, no secret.
+/// Selection as shown by the debug routes and the `NO_CONNECTOR` problem, without settings and secrets.
 #[derive(Debug, Clone, Serialize)]
 pub struct SelectionReport {
-    /// The kind that was chosen.
+    /// Kind of the selected backend.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub chosen: Option<BackendKind>,
-    /// All five rules, in order.
+    /// Results of all five rules, in order.
     pub rules: [RuleOutcome; 5],
 }
 
 impl Selection {
-    /// What may be shown.
+    /// Returns the part of the selection that is safe to show.
     pub fn report(&self) -> SelectionReport {
         SelectionReport { chosen: self.choice.as_ref().map(Choice::kind), rules: self.rules }
     }
 }
 
-/// Chooses the backend for `role`.
+/// Selects the backend for `role`.
 pub fn select(role: &RoleBlock) -> Selection {
     let tried = [
         own_address(role),
@@ -162,7 +162,7 @@ pub fn select(role: &RoleBlock) -> Selection {
     Selection { choice, rules }
 }
 
-/// The state of the field that a rule needs.
+/// State of the field that a rule requires.
 #[derive(Clone, Copy, PartialEq)]
 enum Field {
     Present,
@@ -196,7 +196,7 @@ fn own_address(role: &RoleBlock) -> Tried {
     tried(Rule::AgentServerUrl, Some("agentServerUrl"), state, || Choice::AgentServer(server.clone().into()))
 }
 
-/// Tries the containers of one name; the first that has what it needs counts, else the first there is.
+/// Evaluates a rule for containers of one name: the first container with the required field counts, else the first one.
 fn container(
     role: &RoleBlock,
     rule: Rule,

@@ -3,71 +3,71 @@
 use std::error::Error;
 use std::fmt;
 
-/// Why a store did not do what was asked.
+/// Error of a record store.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// The record is not as the caller believed: changed, created or removed meanwhile.
+    /// The record is not in the expected state: it was changed, created or deleted meanwhile.
     #[error("the record has changed: expected {}, found {}", Version(*expected), Version(*found))]
     Conflict {
-        /// The version that the caller named; absent for a record that should not be there yet.
+        /// The version that the caller expected; `None` for a record that should not exist.
         expected: Option<u64>,
-        /// The version that is there.
+        /// The version found.
         found: Option<u64>,
     },
-    /// The identifier belongs to another company, where it must be unique among all.
+    /// The identifier must be unique among all companies and belongs to another one.
     #[error("the id {0:?} is taken")]
     Taken(String),
-    /// A key, cursor or value that the store cannot take; the text names it.
+    /// A key, cursor or value that the store cannot accept; the text names it.
     #[error("{0}")]
     Invalid(String),
-    /// A value that is larger than the store takes.
+    /// A value larger than the store accepts.
     #[error("the value has {bytes} bytes, and at most {limit} are taken")]
     TooLarge {
-        /// The value's size as JSON text.
+        /// The value's size as JSON text, in bytes.
         bytes: usize,
-        /// The limit.
+        /// The limit, in bytes.
         limit: usize,
     },
-    /// What is stored is not what the caller's type expects.
+    /// The stored value does not deserialize into the caller's type.
     #[error("the record {id:?} in {collection:?} is not of the expected shape")]
     Malformed {
-        /// The collection's path.
+        /// Path of the collection.
         collection: String,
-        /// The record's id.
+        /// Id of the record.
         id: String,
-        /// What does not fit.
+        /// The error of the deserializer.
         #[source]
         source: serde_json::Error,
     },
-    /// A setting is missing without which this cannot be done; the text is its name.
+    /// The operation needs a setting that is missing; the text is its name.
     #[error("{0} is not set")]
     NotConfigured(&'static str),
-    /// A secret that is stored cannot be opened: it was sealed under another key, or is damaged.
+    /// A stored secret cannot be opened: it was sealed under another key, or is damaged.
     #[error("the secret {field} of {owner:?} cannot be opened")]
     Sealed {
-        /// Whose secret it is, such as an agent's id.
+        /// Identifier of the secret's owner, such as an agent's id.
         owner: String,
-        /// The field that it stands in.
+        /// The field that holds the secret.
         field: String,
-        /// Why it cannot be opened.
+        /// The reason.
         #[source]
         source: Box<dyn Error + Send + Sync>,
     },
-    /// The store cannot answer now. The source's own text, without those of its own sources, is told to trusted
-    /// services: it says what is wrong, such as that the disk is full, and nothing of values or passwords.
+    /// The store is unavailable. The source's own text, without the texts of its own sources, is sent to trusted
+    /// services: it describes the fault, such as a full disk, and contains no values or passwords.
     #[error("the store is not available")]
     Unavailable(#[source] Box<dyn Error + Send + Sync>),
 }
 
 impl StoreError {
-    /// Wraps what keeps a store from answering.
+    /// Wraps the error that makes a store unavailable.
     pub fn unavailable(source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self::Unavailable(source.into())
     }
 }
 
-/// A version in words, for messages.
+/// Formats a version for messages.
 struct Version(Option<u64>);
 
 impl fmt::Display for Version {

@@ -1,7 +1,6 @@
-//! Doubles for tests: a model that follows a script, a clock that stands still until it is told
-//! otherwise, tools that fail as asked.
+//! Test doubles: a scripted model, a manual clock, and fake tools.
 //!
-//! All of them record what was done to them, and none needs a runtime.
+//! All of them record their calls, and none needs a runtime.
 
 mod clock;
 mod model;
@@ -14,7 +13,7 @@ pub use tools::{FakeTools, ToolCallRecord};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Counts things that are open: up when one is made, down when it is dropped.
+/// Counter of open items: incremented by [`enter`](Self::enter), decremented when the guard is dropped.
 #[derive(Debug, Clone, Default)]
 struct OpenCount(Arc<AtomicUsize>);
 

@@ -1,9 +1,8 @@
-//! Tools: what a model may call, who calls it, and for whom.
+//! Tools that a model may call: definitions, execution context, and registries.
 //!
-//! Definitions are the Model Context Protocol's: JSON Schema for input and output, annotations as
-//! hints, content for the model and structured content for programs. A tool takes the identity it
-//! works for from the [`ExecutionContext`], which comes from the caller's credential; nothing in a
-//! model's arguments can change it.
+//! Definitions follow the Model Context Protocol: JSON Schema for input and output, annotations as hints, text for the
+//! model and structured content for programs. A tool takes the identity on whose behalf it works from the
+//! [`ExecutionContext`], which is derived from the caller's credential; the model's arguments cannot change it.
 
 use std::sync::Arc;
 
@@ -14,46 +13,46 @@ use serde_json::Value;
 use crate::message::SharedJson;
 use crate::store_error::StoreError;
 
-/// A tool's definition as models and MCP clients see it.
+/// Definition of a tool, as sent to models and MCP clients.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ToolSpec {
-    /// The name a model calls it by; unique in its registry.
+    /// Name by which a model calls the tool; unique in its registry.
     pub name: String,
-    /// What it does, for the model.
+    /// Description for the model.
     #[serde(default)]
     pub description: String,
-    /// JSON Schema of the arguments, an object.
+    /// JSON Schema of the arguments, an object schema.
     pub input_schema: SharedJson,
-    /// JSON Schema of the structured result, an object.
+    /// JSON Schema of the structured result, an object schema.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_schema: Option<SharedJson>,
-    /// Hints about what a call does to the world.
+    /// Hints about the side effects of a call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub annotations: Option<ToolAnnotations>,
 }
 
-/// Hints about what a call does to the world; MCP's words.
+/// Hints about the side effects of a call; names follow MCP.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ToolAnnotations {
-    /// It changes nothing.
+    /// True if the tool does not modify anything.
     pub read_only_hint: bool,
-    /// It may destroy what was there.
+    /// True if the tool may delete or overwrite data.
     pub destructive_hint: bool,
-    /// Calling it twice is like calling it once.
+    /// True if repeating a call has no further effect.
     pub idempotent_hint: bool,
-    /// It has to do with what is outside of the company's own data, such as people elsewhere.
+    /// True if the tool acts outside of the company's own data, for example by contacting people elsewhere.
     pub open_world_hint: bool,
 }
 
-/// For whom and about what a tool works. Made from the credential and the role, once per run.
+/// Identity, conversation and run on whose behalf a tool works. Created from the credential and the role, once per run.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ExecutionContext {
-    /// The user; from the credential.
+    /// The user, from the credential.
     pub user_id: String,
-    /// The user's company, which every store query carries; from the credential. It stays inside.
+    /// The user's company, from the credential; part of every store query. Not serialized.
     #[serde(skip)]
     pub company_id: String,
     /// The agent.
@@ -62,7 +61,7 @@ pub struct ExecutionContext {
     /// The agent's name, for logs and some tools.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_name: Option<String>,
-    /// The task list that tasks and plans go to.
+    /// The task list for tasks and plans.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub todo_list_id: Option<String>,
     /// The user's IANA time zone.
@@ -74,23 +73,23 @@ pub struct ExecutionContext {
     /// This run.
     #[serde(default)]
     pub run_id: String,
-    /// What kind of caller asks.
+    /// Kind of the caller.
     #[serde(default)]
     pub caller: Caller,
-    /// The tools that the credential is cut down to; absent leaves the agent all of its own. It stays inside, for
-    /// tools that have others called.
+    /// Tools to which the credential is restricted; `None` allows all tools of the agent. Not serialized. For tools
+    /// that call other tools.
     #[serde(skip)]
     pub granted_tools: Option<Vec<String>>,
 }
 
 impl ExecutionContext {
-    /// Whether the credential reaches a tool, as far as the credential goes.
+    /// Returns true if the credential grants access to the tool; the agent's own tool list is not checked.
     pub fn grants(&self, tool: &str) -> bool {
         self.granted_tools.as_ref().is_none_or(|granted| granted.iter().any(|name| name == tool))
     }
 }
 
-/// What kind of credential a turn came with.
+/// Kind of caller, determined by the credential of the turn.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
@@ -98,35 +97,35 @@ pub enum Caller {
     /// A signed-in user.
     #[default]
     Session,
-    /// A visitor of a page that embeds the agent; a user of its own, without the owner's rights.
+    /// A visitor of a page that embeds the agent: a user of its own, without the owner's rights.
     Widget,
-    /// The system itself, on a user's behalf.
+    /// The platform itself, on behalf of a user.
     Proactive,
 }
 
-/// Whether the model may, must or must not call a tool.
+/// Constraint on tool calls of the model.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ToolChoice {
-    /// The model decides.
+    /// The model decides whether to call tools.
     #[default]
     Auto,
-    /// Text only.
+    /// The model must not call tools.
     None,
-    /// Some tool.
+    /// The model must call at least one tool.
     Required,
-    /// This tool.
+    /// The model must call this tool.
     Tool(String),
 }
 
-/// One thing that a model can have done.
+/// A tool that a model can call.
 #[async_trait]
 pub trait Tool: Send + Sync + 'static {
-    /// The definition. The same at every call.
+    /// Returns the definition, which is the same on every call.
     fn spec(&self) -> Arc<ToolSpec>;
 
-    /// Does it. Dropping the future cancels the call. Work that burns processor time belongs on a
-    /// thread of its own, for all calls of a turn share one task.
+    /// Executes a call. Dropping the future cancels it. Run CPU-bound work on a separate thread, since all calls
+    /// of a turn share one task.
     async fn call(
         &self,
         context: &ExecutionContext,
@@ -135,13 +134,13 @@ pub trait Tool: Send + Sync + 'static {
     ) -> Result<ToolOutput, ToolError>;
 }
 
-/// The tools that a run may use.
+/// The tools available to a run.
 #[async_trait]
 pub trait ToolRegistry: Send + Sync + 'static {
-    /// The definitions that may be offered in this context, sorted by name.
+    /// Returns the definitions of the tools that may be offered in this context, sorted by name.
     async fn list(&self, context: &ExecutionContext) -> Result<Vec<Arc<ToolSpec>>, ToolError>;
 
-    /// Calls a tool. The registry checks again that it may be used here.
+    /// Calls a tool. The registry checks again that it is allowed in this context.
     async fn call(
         &self,
         context: &ExecutionContext,
@@ -151,66 +150,66 @@ pub trait ToolRegistry: Send + Sync + 'static {
     ) -> Result<ToolOutput, ToolError>;
 }
 
-/// Where a tool that takes long says how far it is.
+/// Receiver of progress reports of long-running tools.
 pub trait Progress: Send + Sync {
-    /// `progress` of `total`, in units of the tool's own, and what is being done.
+    /// Reports `progress` of `total`, in units chosen by the tool, and a description of the current work.
     fn report(&self, progress: f64, total: Option<f64>, message: Option<&str>);
 }
 
-/// Progress that nobody follows.
+/// A progress receiver that discards all reports.
 pub struct NoProgress;
 
 impl Progress for NoProgress {
     fn report(&self, _: f64, _: Option<f64>, _: Option<&str>) {}
 }
 
-/// What a call gives back.
+/// Result of a tool call.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ToolOutput {
-    /// What the model reads.
+    /// Text for the model.
     pub text: String,
-    /// The same for programs; fits the tool's output schema.
+    /// The same result as structured content, which conforms to the tool's output schema.
     pub structured: Option<Value>,
-    /// Whether the call failed in a way that the model should know and may mend.
+    /// True if the call failed with an error that the model should see and may correct.
     pub is_error: bool,
-    /// Another run of the tool that it asks for, where a job has called it; see [`Self::wanted_follow_up`].
+    /// Follow-up run that the tool requests when called by a job; see [`Self::wanted_follow_up`].
     pub follow_up: Option<FollowUp>,
 }
 
-/// Another run of a tool, once, that its result asks for: exactly one of a delay and a time.
+/// One more run of a tool, requested by its result: exactly one of a delay and a time is set.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct FollowUp {
-    /// So many milliseconds from now; at least a second.
+    /// Delay from now in milliseconds, at least 1000.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delay_ms: Option<u64>,
-    /// At an RFC 3339 time.
+    /// Time in RFC 3339 format.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub execute_at: Option<String>,
-    /// What the tool is called with then; as this time where it is left out.
+    /// Arguments of the follow-up call; if absent, the same as those of this call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arguments: Option<serde_json::Map<String, Value>>,
 }
 
 impl ToolOutput {
-    /// A result for programs, whose JSON text the model reads.
+    /// Creates a structured result; its JSON text is the text for the model.
     pub fn structured(value: impl Serialize) -> Result<Self, ToolError> {
         let value = serde_json::to_value(value).map_err(ToolError::internal)?;
         Ok(Self { text: value.to_string(), structured: Some(value), ..Self::default() })
     }
 
-    /// A result in words.
+    /// Creates a text result.
     pub fn text(text: impl Into<String>) -> Self {
         Self { text: text.into(), ..Self::default() }
     }
 
-    /// A failure that the model should know of.
+    /// Creates an error result for the model.
     pub fn error(text: impl Into<String>) -> Self {
         Self { text: text.into(), is_error: true, ..Self::default() }
     }
 
-    /// The other run that the result asks for: the typed one, or else the member `followUp` of the structured
-    /// result, for tools of other programs. One that does not have the shape is nobody's wish.
+    /// Returns the requested follow-up run: the typed one, or else the member `followUp` of the structured result, for
+    /// tools of other programs. An invalid `followUp` is ignored.
     pub fn wanted_follow_up(&self) -> Option<FollowUp> {
         let in_result = || {
             let wish = self.structured.as_ref()?.get("followUp")?;
@@ -220,32 +219,32 @@ impl ToolOutput {
     }
 }
 
-/// Why a call gave no result. Whatever it is, the model is told its `Display`; causes stay inside.
+/// Error of a tool call without a result. The model receives its `Display`; sources are internal.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ToolError {
-    /// No such tool, or not for this agent: the two are answered alike.
+    /// The tool does not exist or is not allowed for this agent; both have the same message.
     #[error("there is no tool named {0:?}")]
     Unknown(String),
-    /// The arguments do not fit the input schema.
+    /// The arguments do not conform to the input schema.
     #[error("invalid arguments: {0}")]
     InvalidArguments(String),
-    /// A thing that the arguments name is not there, or not the caller's: answered alike.
+    /// An object named by the arguments does not exist or is not the caller's; both have the same message.
     #[error("{0}")]
     NotFound(String),
-    /// The thing has changed since the caller read it.
+    /// The object has changed since the caller read it.
     #[error("{0}")]
     Conflict(String),
-    /// The tool cannot do it now.
+    /// The tool is temporarily unavailable.
     #[error("{0}")]
     Unavailable(String),
-    /// A defect; the model is told only that.
+    /// An internal error, whose cause is hidden from the model.
     #[error("the tool failed")]
     Internal(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
 impl ToolError {
-    /// Wraps a defect.
+    /// Wraps an internal error.
     pub fn internal(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         Self::Internal(source.into())
     }
@@ -264,19 +263,19 @@ impl From<StoreError> for ToolError {
     }
 }
 
-/// A registry of tools that live in this process.
+/// A registry of tools in this process.
 #[derive(Default, Clone)]
 pub struct LocalTools {
     tools: std::collections::BTreeMap<String, Arc<dyn Tool>>,
 }
 
 impl LocalTools {
-    /// A registry without tools.
+    /// Creates a registry without tools.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a tool; one of the same name is replaced.
+    /// Adds a tool, replacing any tool with the same name.
     pub fn with(mut self, tool: impl Tool) -> Self {
         self.tools.insert(tool.spec().name.clone(), Arc::new(tool));
         self

@@ -1,12 +1,11 @@
-//! The one tool loop: a model answers, its tool calls are run, the results go back, until it is done.
+//! The tool loop: calls the model, runs its tool calls, and returns their results to it, until the answer is complete.
 //!
-//! The embedded backend, the agent runtime and the subscription flow all run it. One loop is one
-//! stream polled by one task: the calls of a round run side by side inside it, no queue stands
-//! between the model's deltas and the events, and dropping the stream stops whatever is under way.
+//! The embedded backend, the agent runtime and the subscription flow share this loop. One loop is one stream polled by
+//! one task: the calls of a round run concurrently inside it, no queue separates the model's deltas from the events,
+//! and dropping the stream cancels all work in progress.
 //!
-//! What a tool does wrong goes back to the model as the call's result: an unknown name, arguments
-//! that are not JSON, a time-out, a panic. What the model does wrong ends the run: a cut-off answer,
-//! or more rounds than the limit allows.
+//! Errors of a tool call are returned to the model as the call's result: an unknown name, arguments that are not JSON,
+//! a timeout, a panic. Errors of the model end the run: a truncated answer, or more rounds than the limit allows.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -33,18 +32,18 @@ mod call;
 use answer::Answer;
 use call::{CallOutcome, ProgressBoard};
 
-/// Bounds of a loop.
+/// Limits of a tool loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LoopLimits {
-    /// How many times the model may answer in one run.
+    /// Limit on the model calls of one run.
     pub max_rounds: usize,
-    /// How many calls one answer may make; an answer with more fails the run.
+    /// Limit on the tool calls of one answer; an answer with more fails the run.
     pub max_calls_per_round: usize,
-    /// How long one call may take.
+    /// Time limit of one tool call.
     pub tool_timeout: Duration,
-    /// How many bytes of a call's result the model is given; the rest is cut off, and says so.
+    /// Limit on the bytes of a result that the model receives; a longer result is truncated with a notice.
     pub max_result_bytes: usize,
-    /// How many bytes of arguments a call may have.
+    /// Limit on the bytes of a call's arguments.
     pub max_argument_bytes: usize,
 }
 
@@ -60,23 +59,23 @@ impl Default for LoopLimits {
     }
 }
 
-/// A model, the tools that it may call, and the bounds.
+/// A model, its tools, and the limits of their loop.
 pub struct ToolLoop {
-    /// Who answers.
+    /// The model that answers.
     pub model: Arc<dyn Model>,
-    /// What it may call.
+    /// The tools that the model may call.
     pub tools: Arc<dyn ToolRegistry>,
-    /// Measures the calls' time-outs.
+    /// Clock for the timeouts of tool calls.
     pub clock: Arc<dyn Clock>,
-    /// The bounds.
+    /// The limits of the loop.
     pub limits: LoopLimits,
 }
 
 impl ToolLoop {
-    /// Sends `payload`, which [`Model::prepare`] has made of `request`, and gives the run's events.
+    /// Sends `payload`, which [`Model::prepare`] built from `request`, and returns the run's events.
     ///
     /// # Errors
-    /// What the model refuses before its first delta; later failures are the run's `RUN_ERROR`.
+    /// Errors of the model before its first delta; later errors become the run's `RUN_ERROR`.
     pub async fn start(
         self,
         payload: Payload,
@@ -92,7 +91,7 @@ impl ToolLoop {
             context: Arc::new(context),
             round: 0,
             usage: None,
-            // Seldom more than two wait, and there is one of these for every open stream.
+            // More than two events are rarely queued, and every open stream holds one of these queues.
             ready: VecDeque::with_capacity(2),
             state: State::Over,
         };
@@ -101,46 +100,46 @@ impl ToolLoop {
     }
 }
 
-/// The calls that the model is told of before it answers.
+/// Returns the ids of all tool calls in the request.
 fn call_ids(request: &ModelRequest) -> Vec<Id> {
     let history = request.prompt.messages().iter().map(|message| message.original());
     let calls = history.chain(&request.appended).flat_map(|message| &message.tool_calls);
     calls.map(|call| call.id.as_str().into()).collect()
 }
 
-/// The loop under way: a stream of events.
+/// The event stream of a running loop.
 struct Rounds {
     deps: ToolLoop,
     request: ModelRequest,
     context: Arc<ExecutionContext>,
     round: usize,
-    /// Boxed, as there is none in most runs' only round before its end.
+    /// Boxed because most runs have a single round and set it only at the end.
     usage: Option<Box<Usage>>,
-    /// The calls of the conversation so far, so that a provider that counts anew in each answer gets
-    /// fresh identifiers.
+    /// Ids of all tool calls of the conversation so far. A provider that numbers its calls anew in each answer gets
+    /// new identifiers instead.
     used_ids: Vec<Id>,
     ready: VecDeque<Event>,
     state: State,
 }
 
 enum State {
-    /// The next round's request is on its way.
+    /// The next round's model call is starting.
     Starting(BoxFuture<'static, Result<ModelStream, Failure>>),
-    /// The model answers.
+    /// The model's answer is streaming.
     Answering {
         stream: ModelStream,
         answer: Box<Answer>,
     },
-    /// Tools are at work.
+    /// Tool calls are running.
     Calling(Box<Calling>),
-    /// The run fails as soon as what is ready has been told.
+    /// The run fails once the queued events have been emitted.
     Failed(Failure),
     Over,
 }
 
 struct Calling {
     text: String,
-    /// Results by the calls' place; a place is empty until its call is done.
+    /// Calls with their results, by the index of the call; `None` until the call is complete.
     results: Vec<(crate::message::ToolCall, Option<String>)>,
     pending: FuturesUnordered<BoxFuture<'static, CallOutcome>>,
     progress: Arc<ProgressBoard>,
@@ -157,7 +156,7 @@ impl Rounds {
         format!("round-{}", self.round).into()
     }
 
-    /// The model has finished an answer: call its tools, or end the run.
+    /// Handles the end of an answer: runs its tool calls, or ends the run.
     fn finish_answer(&mut self, answer: Answer, reason: FinishReason) {
         let cut_short = matches!(reason, FinishReason::Length | FinishReason::ContentFilter);
         let (text, mut calls) = answer.into_parts();
@@ -186,7 +185,7 @@ impl Rounds {
         self.state = State::Over;
     }
 
-    /// All calls are done: give their results to the model.
+    /// Starts the next round with the results of all tool calls.
     fn next_round(&mut self, calling: Calling) -> Result<(), Failure> {
         self.ready.push_back(Event::StepFinished { step_name: self.step_name() });
         if self.round >= self.deps.limits.max_rounds {
@@ -204,7 +203,7 @@ impl Rounds {
             .collect();
         self.request.appended.push(Message::calls(calling.text, calls));
         self.request.appended.extend(answered);
-        // Whoever forces a call wants it once; forced again, the model could never answer.
+        // A forced tool call applies to the first round only; otherwise the model could never answer.
         if self.request.tool_choice != ToolChoice::None {
             self.request.tool_choice = ToolChoice::Auto;
         }
@@ -241,7 +240,7 @@ impl Rounds {
         }
     }
 
-    /// The next event, where it may be told at once; what must wait for another is queued.
+    /// Polls the model; returns an event that can be emitted at once, and queues all others.
     fn poll_answer(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Event>, Failure>> {
         let State::Answering { stream, answer } = &mut self.state else { return Poll::Ready(Ok(None)) };
         let event = match ready!(stream.poll_next_unpin(cx)) {
@@ -269,7 +268,7 @@ impl Rounds {
     }
 }
 
-/// A run's usage as events tell it: nothing where the model has told nothing.
+/// Converts the usage of a run to a list for events; empty if the model reported none.
 fn used(usage: Option<Box<Usage>>) -> Vec<Usage> {
     usage.map(|usage| *usage).filter(|usage| *usage != Usage::default()).into_iter().collect()
 }
@@ -282,14 +281,14 @@ impl Stream for Rounds {
         loop {
             if let Some(event) = this.ready.pop_front() {
                 if this.ready.is_empty() {
-                    // Most of a run's events never wait here.
+                    // Most events bypass the queue, so free its memory.
                     this.ready = VecDeque::new();
                 }
                 return Poll::Ready(Some(Ok(event)));
             }
             let step = match &mut this.state {
                 State::Over => return Poll::Ready(None),
-                // What happened before it has been told by now.
+                // All events queued before the error have been emitted.
                 State::Failed(_) => {
                     let State::Failed(failure) = std::mem::replace(&mut this.state, State::Over) else {
                         return Poll::Ready(None);

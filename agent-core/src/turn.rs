@@ -1,9 +1,9 @@
-//! One turn: from a message to a stream of events. The only orchestrator.
+//! Orchestration of one turn, from a message to a stream of events. It is the only orchestrator.
 //!
-//! It loads the role (another company's agent is as absent as none), chooses the backend, lets all
-//! context layers collect side by side, assembles the prompt under the backend's budget, lets the
-//! backend prepare its request, and starts it. [`prepare_turn`] stops before the start and is what
-//! [`preview_turn`] shows; [`run_turn`] goes on from there, so nothing is sent but what a preview would show.
+//! A turn loads the role (an agent of another company is reported as missing), selects the backend, collects all
+//! context layers concurrently, assembles the prompt within the backend's budget, lets the backend prepare its
+//! request, and starts it. [`prepare_turn`] stops before the start and is the basis of [`preview_turn`]; [`run_turn`]
+//! continues from there, so a run sends exactly what a preview would show.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,7 +28,8 @@ use crate::tool::ToolChoice;
 use crate::tool::{Caller, ExecutionContext, ToolError, ToolRegistry, ToolSpec};
 use crate::users::UserDirectory;
 
-/// Everything that turns are run with. Shared by all turns; nothing in it changes what they do.
+/// Stores, layers, tools and backends with which turns run. Shared by all turns, and does not change their behavior
+/// at run time.
 pub struct Platform {
     roles: Arc<dyn RoleSource>,
     layers: Vec<Arc<dyn ContextLayer>>,
@@ -43,7 +44,7 @@ pub struct Platform {
 }
 
 impl Platform {
-    /// A platform that knows the roles of a store, and has no layer, tool or backend yet.
+    /// Creates a platform over a role store, without layers, tools and backends.
     pub fn new(roles: Arc<dyn RoleSource>) -> Self {
         Self {
             roles,
@@ -71,31 +72,31 @@ impl Platform {
         self
     }
 
-    /// Adds a context layer; fragments of the same stability stand in the order of their layers.
+    /// Adds a context layer; fragments of the same stability are in the order of their layers.
     pub fn with_layer(mut self, layer: impl ContextLayer) -> Self {
         self.layers.push(Arc::new(layer));
         self
     }
 
-    /// Sets the tools that agents may be allowed to use.
+    /// Sets the tool registry, from which roles choose the tools of their agents.
     pub fn with_tools(mut self, tools: Arc<dyn ToolRegistry>) -> Self {
         self.tools = tools;
         self
     }
 
-    /// Sets who answers for a kind of backend.
+    /// Sets the backend of a kind.
     pub fn with_backend(mut self, kind: BackendKind, backend: impl Backend) -> Self {
         self.backends.insert(kind, Arc::new(backend));
         self
     }
 
-    /// Sets how tokens are counted.
+    /// Sets the token counter for backends without their own.
     pub fn with_counter(mut self, counter: Arc<dyn TokenCounter>) -> Self {
         self.counter = counter;
         self
     }
 
-    /// Sets the cache in which texts keep their derived forms.
+    /// Sets the cache for the derived forms of prompt texts.
     pub fn with_parts(mut self, parts: Arc<PartCache>) -> Self {
         self.parts = parts;
         self
@@ -112,60 +113,59 @@ impl Platform {
     }
 }
 
-/// Why a turn did not start.
+/// Error that prevents a turn from starting.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TurnError {
-    /// There is no such agent, or it is not this caller's: answered alike.
+    /// The agent does not exist or is not accessible to the caller; both have the same message.
     #[error("there is no such agent")]
     AgentNotFound,
-    /// The credential is good for another agent only.
+    /// The credential is valid for another agent only.
     #[error("this credential is not good for this agent")]
     WrongAgent,
-    /// A field of the request that only the turn could check.
+    /// An invalid field of the request, detected by the turn.
     #[error("{field}: {problem}")]
     InvalidField {
         /// The field's path.
         field: &'static str,
-        /// What is wrong with it.
+        /// Description of the problem.
         problem: String,
     },
-    /// The role names no backend; the report says how each rule came out.
+    /// The role configures no backend; the report contains the result of each rule.
     #[error("no backend is configured for this agent")]
     NoConnector(Box<SelectionReport>),
-    /// The role names a kind of backend that this platform does not have.
+    /// The role selects a kind of backend that this platform does not have.
     #[error("this server has no {0} backend")]
     NoBackend(BackendKind),
     /// A store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// A layer failed.
+    /// A context layer failed.
     #[error(transparent)]
     Layer(#[from] LayerError),
-    /// The tools could not be listed.
+    /// The tool registry failed to list the tools.
     #[error("the agent's tools could not be listed")]
     Tools(#[source] ToolError),
-    /// The backend refused.
+    /// The backend or model returned an error.
     #[error(transparent)]
     Backend(#[from] Failure),
 }
 
-/// A turn that is ready to be sent, and how it came to be.
+/// A turn that is ready to send, with its selection and budget.
 #[derive(Debug)]
 pub struct PreparedTurn {
-    /// Which backend, and why.
+    /// The selected backend, with the results of all rules.
     pub selection: Selection,
-    /// How much the prompt may cost.
+    /// Limit on the tokens of the prompt.
     pub budget: TokenBudget,
-    /// The request.
+    /// The prepared request.
     pub request: Prepared,
 }
 
 /// Runs a turn.
 ///
 /// # Errors
-/// Whatever is known before the backend has accepted the turn. Later failures are the run's one
-/// `RUN_ERROR`.
+/// Errors that are known before the backend has accepted the turn. Later errors become the run's one `RUN_ERROR`.
 pub async fn run_turn(
     platform: &Platform,
     principal: &Principal,
@@ -174,10 +174,10 @@ pub async fn run_turn(
     let prepared = prepare_turn(platform, principal, request).await?;
     let Prepared { payload, turn } = prepared.request.clone();
     let backend = platform.backend(turn.choice.kind())?;
-    // Before the start, for the first call may come before it is over.
+    // Registered before the start, since the backend may call a tool before `start` returns.
     let unreported = turn.run_token.as_ref().filter(|_| !backend.reports_tool_calls());
     let calls = unreported.map(|token| token.report_calls());
-    // What there is to tell is made once the request is on its way, while the backend is at work.
+    // Computed while the backend processes the request, which has been sent by then.
     let told = future::lazy(|_| {
         let summary = json!({
             "requestSha256": payload.sha256(),
@@ -185,7 +185,7 @@ pub async fn run_turn(
             "promptTokens": turn.prompt.tokens().total(),
             "backend": turn.choice.kind(),
         });
-        // Visitors have no previews.
+        // Visitors cannot request previews.
         let has_previews = principal.caller != Caller::Widget;
         (summary, has_previews.then(|| turn.prompt.prefix_hashes(payload.sections())))
     });
@@ -210,10 +210,10 @@ pub(crate) fn whose(context: &ExecutionContext) -> Whose {
     }
 }
 
-/// Makes a turn ready to be sent, and sends nothing.
+/// Prepares a turn, and sends nothing.
 ///
 /// # Errors
-/// As [`run_turn`].
+/// The same as for [`run_turn`], except those of the backend's start.
 pub async fn prepare_turn(
     platform: &Platform,
     principal: &Principal,
@@ -319,8 +319,8 @@ async fn execution_context(
         company_id: principal.company_id.clone(),
         agent_id: role.id.clone(),
         agent_name: Some(role.name.clone()).filter(|name| !name.is_empty()),
-        // Lists belong to people, and a widget's visitor is nobody who has one. No backend is told of the one
-        // that a visitor names, since it might look with rights of its own.
+        // Task lists belong to users, and a visitor has none. The list named by a visitor is not passed to backends,
+        // which might access it with rights of their own.
         todo_list_id: request.todo_list_id.clone().filter(|_| principal.caller != Caller::Widget),
         timezone: match &request.timezone {
             Some(zone) => Some(zone.clone()),

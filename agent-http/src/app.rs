@@ -1,4 +1,4 @@
-//! The application server: chat in, one stream out.
+//! The application service: chat and management endpoints for agents.
 
 mod agents;
 mod answer;
@@ -44,35 +44,35 @@ pub use pulse::{PulseClient, PulseParts, PulseSide, upkeep};
 pub use runs::RunRegistry;
 pub(crate) use tokens::{MadeToken, TokenPage, TokenRequest};
 
-/// What the application's routes work with.
+/// Shared state of the application's HTTP routes.
 pub struct App {
-    /// Runs the turns.
+    /// Runs chat turns.
     pub platform: Platform,
-    /// The agents.
+    /// The store of agents (roles).
     pub roles: Arc<dyn RoleStore>,
-    /// Everything else that is stored.
+    /// The store of all other records.
     pub records: Arc<dyn Records>,
     /// Widget and MCP tokens.
     pub tokens: Arc<Tokens>,
-    /// Tells who asks.
+    /// Authenticates requests.
     pub auth: Authenticator,
-    /// The runs that there have been.
+    /// Run ids that have been used.
     pub runs: RunRegistry,
-    /// How often widgets may be used.
+    /// Rate limits of widget tokens.
     pub caps: RunCaps,
-    /// Agents' tools for MCP clients.
+    /// The MCP server for agents' tools.
     pub tools: AgentTools,
-    /// The scheduler, and what it calls back for.
+    /// The scheduler client, and the state of the scheduler's callback.
     pub pulse: PulseSide,
-    /// Bounds of request bodies.
+    /// Limits on request bodies.
     pub body: BodyLimits,
-    /// How deep a request's JSON may nest.
+    /// Maximum nesting depth of a request's JSON.
     pub json_depth: usize,
-    /// Bounds of answers.
+    /// Limits on response streams.
     pub stream: StreamLimits,
-    /// Health.
+    /// Health, readiness and metrics endpoints.
     pub probe: Probe,
-    /// The exact origins that may call from a browser with credentials.
+    /// Exact origins that may call from a browser with credentials.
     pub origins: Origins,
 }
 
@@ -94,8 +94,8 @@ enum Handler {
     Probe(probe::Route),
 }
 
-/// Where a widget's page may send a preflight from, whoever it is: the widget token's origins decide
-/// the request itself.
+/// Paths that answer a CORS preflight from any origin. The origins of the widget token are checked on the request
+/// itself.
 const OPEN_TO_WIDGETS: &[&str] = &[chat::PATH, legacy::PATH];
 
 fn routes() -> RouteTable<Handler> {
@@ -125,13 +125,13 @@ fn routes() -> RouteTable<Handler> {
     )
 }
 
-/// The methods and patterns of all routes, to be held against their description.
+/// Returns the methods and patterns of all routes, for comparison with the OpenAPI description.
 #[cfg(test)]
 pub(crate) fn described() -> Vec<(Method, &'static str)> {
     routes().routes().map(|route| (route.method.clone(), route.pattern)).collect()
 }
 
-/// The application's service.
+/// Creates the application's HTTP service.
 pub fn service(app: Arc<App>) -> impl HttpService {
     use tower::Layer;
     let cors = cors::layer(app.origins.clone(), OPEN_TO_WIDGETS);
@@ -143,7 +143,7 @@ pub fn service(app: Arc<App>) -> impl HttpService {
 
 async fn handle(app: Arc<App>, routes: Arc<RouteTable<Handler>>, request: Request<Body>) -> Handled {
     let (handler, params) = routes.find(&request)?;
-    // Boxed apart, so that a request has room for its own handler and not for the largest of them.
+    // Boxed per handler, so that the future of a request is not as large as that of the largest handler.
     let answer: BoxFuture<'_, Handled> = match *handler {
         Handler::Agents(route) => Box::pin(agents::answer(&app, route, &params, request)),
         Handler::Assignments(route) => Box::pin(assignments::answer(&app, route, &params, request)),

@@ -1,17 +1,17 @@
-//! Who asks: from a request's head to a credential, before its body is read.
+//! Authentication: derives a verified credential from the request head, before the body is read.
 //!
-//! Three kinds of credential are explicit: a bearer in `Authorization` (a session token, or, beside
-//! `X-Proactive-Trigger`, the internal secret) and a widget token. A request with two of them is refused
-//! rather than guessed at, since whoever checks the other one would come to another answer. The cookie
-//! `agent_session` comes along by itself, so it counts only where nothing explicit is there, and, for
-//! whatever may change something, only from our own pages.
+//! Three kinds of credential are explicit: a bearer token in `Authorization` (a session token or, with
+//! `X-Proactive-Trigger`, the internal secret) and a widget token. A request with two of them is rejected, since
+//! another component might check the other one and reach a different result. The cookie `agent_session` is attached
+//! by browsers to every request, so it counts only without an explicit credential and, for methods that are not safe,
+//! only from our own pages.
 //!
-//! A widget token may also stand in the body, which is why there are two steps: [`Authenticator::presented`]
-//! says what the head holds, and [`Authenticator::settle`] adds what the body does. A head with an explicit
-//! credential is good or refused before the body is read.
+//! A widget token may also be in the body, hence two steps: [`Authenticator::presented`] checks the head, and
+//! [`Authenticator::settle`] combines the result with the tokens in the body. An explicit credential in the head is
+//! accepted or rejected before the body is read.
 //!
-//! A refused credential is a 401 that says nothing of the reason: which part of a forged token was right is
-//! none of its maker's business.
+//! An invalid credential is a 401 without a reason, so that an attacker does not learn which part of a forged token
+//! was correct.
 
 pub(crate) mod hmac;
 mod session;
@@ -36,67 +36,67 @@ use crate::secret;
 pub use session::{MintError, mint_session};
 pub use widget::Visitor;
 
-/// The session's cookie.
+/// Name of the session cookie.
 pub const SESSION_COOKIE: &str = "agent_session";
 
-/// The widget token's header.
+/// Header with the widget token.
 pub const WIDGET_TOKEN: HeaderName = HeaderName::from_static("x-widget-token");
 
-/// The widget token's parameter in the query.
+/// Query parameter with the widget token.
 pub const WIDGET_PARAMETER: &str = "widgetToken";
 
-/// What makes a call a proactive one; its value is the reason.
+/// Header that marks a proactive call; its value is the reason.
 pub const PROACTIVE_TRIGGER: HeaderName = HeaderName::from_static("x-proactive-trigger");
 
-/// The longest reason of a proactive call, in bytes.
+/// Maximum length of the reason of a proactive call, in bytes.
 const MAX_REASON_BYTES: usize = 256;
 
-/// A credential that holds.
+/// Verified credential.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Credential {
-    /// A signed-in user.
+    /// Session of a signed-in user.
     Session(Principal),
-    /// A visitor of a page that embeds an agent.
+    /// Visitor of a page that embeds an agent.
     Widget(Visitor),
-    /// The system itself. For whom it acts the body must say, and the agent's company must agree.
+    /// The system itself. The body names the user on whose behalf it acts, and the agent's company must match.
     Proactive {
-        /// Why.
+        /// Reason of the call.
         reason: String,
     },
 }
 
-/// What a request's head says of who asks.
+/// Result of checking the credentials in a request head.
 #[derive(Debug)]
 pub enum Presented {
-    /// An explicit credential, which holds.
+    /// Verified explicit credential.
     Explicit(Credential),
-    /// Nothing explicit: what came of the cookie, if there is one. A credential in the body beats it.
+    /// No explicit credential: the result of checking the cookie. A credential in the body takes precedence.
     Implied(Result<Credential, AuthError>),
 }
 
-/// Why a request is refused.
+/// Authentication error.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AuthError {
-    /// No credential, or none that holds.
+    /// No valid credential.
     #[error("a valid credential is needed")]
     Unauthenticated,
-    /// More than one explicit credential, or one twice.
+    /// More than one explicit credential, or one that is repeated.
     #[error("exactly one credential may be given")]
     Ambiguous,
-    /// A session cookie on a request that may change something and does not come from our own page.
+    /// Session cookie on an unsafe request that does not come from our own pages.
     #[error("a request with a session cookie must come from the application's own origin")]
     CrossOrigin,
-    /// The reason of a proactive call is blank, too long, or not printable ASCII.
+    /// Reason of a proactive call that is blank, too long, or not printable ASCII.
     #[error("x-proactive-trigger must be a reason of at most {MAX_REASON_BYTES} printable characters")]
     InvalidReason,
-    /// A widget token on a page that it is not for, or on none where it is bound to pages.
+    /// Widget token that is bound to origins, on a page of another origin or without an `Origin` header.
     #[error("this widget token is not for pages of this origin")]
     WrongOrigin,
-    /// The setting that such a credential is checked with is missing.
+    /// The setting that verifies this kind of credential is missing.
     #[error("{0} is not configured")]
     NotConfigured(&'static str),
-    /// The tokens cannot be read.
+    /// The token store cannot be read.
     #[error("the credential cannot be checked")]
     Store(#[source] StoreError),
 }
@@ -115,21 +115,22 @@ impl From<AuthError> for HttpError {
     }
 }
 
-/// Checks the credentials of the application's callers.
+/// Verifies the credentials of requests to the application server.
 #[derive(Debug)]
 pub struct Authenticator {
     sessions: Option<session::Verifier>,
     internal: Option<Secret>,
     widgets: Option<widget::Widgets>,
-    /// The origin of our own pages, where the operator has named it.
+    /// Origin of our own pages, if configured.
     own: Option<Origin>,
 }
 
 impl Authenticator {
-    /// An authenticator under `SESSION_SECRET` and `INTERNAL_SECRET`; what is missing is answered 503.
+    /// Creates an authenticator with `SESSION_SECRET` and `INTERNAL_SECRET`. A credential whose secret is missing is
+    /// answered with 503.
     ///
-    /// Cookies are taken from the origin of `public_url`; where that is not set, from the origin whose host
-    /// is the request's own `Host`.
+    /// Cookies are accepted from the origin of `public_url`; without it, from the origin whose host equals the
+    /// request's own `Host`.
     pub fn new(
         session_secret: Option<&Secret>,
         internal_secret: Option<Secret>,
@@ -143,13 +144,13 @@ impl Authenticator {
         }
     }
 
-    /// Lets visitors with widget tokens in. Without it, there is no valid one.
+    /// Accepts widget tokens. Without this, every widget token is invalid.
     #[must_use]
     pub fn with_tokens(self, tokens: Arc<Tokens>) -> Self {
         Self { widgets: Some(widget::Widgets::new(tokens)), ..self }
     }
 
-    /// Finds and checks the one credential of a request whose body can hold none.
+    /// Finds and verifies the credential of a request whose body cannot contain one.
     ///
     /// # Errors
     ///
@@ -163,19 +164,18 @@ impl Authenticator {
         self.settle(presented, head, &[]).await
     }
 
-    /// Finds and checks the one credential of a request's head.
+    /// Finds and verifies the credential in a request head.
     ///
     /// # Errors
     ///
-    /// Every [`AuthError`] of an explicit credential; what is wrong with a cookie is in
-    /// [`Presented::Implied`].
+    /// Every [`AuthError`] of an explicit credential; the error of a cookie is returned in [`Presented::Implied`].
     pub async fn presented(&self, head: &request::Parts, query: &Query<'_>) -> Result<Presented, AuthError> {
         let bearer = single(&head.headers, &AUTHORIZATION)?;
         let trigger = single(&head.headers, &PROACTIVE_TRIGGER)?;
         let widget = single(&head.headers, &WIDGET_TOKEN)?;
-        // The error of a parameter that is given twice is a credential given twice.
+        // A repeated parameter is a repeated credential.
         let parameter = query.get(WIDGET_PARAMETER).map_err(|_| AuthError::Ambiguous)?;
-        // A header that is no text is no token either.
+        // A header that is not text is an invalid token.
         let widget = widget.map(|widget| widget.to_str().unwrap_or_default());
         let explicit = match (bearer, trigger, widget, parameter) {
             (None, None, None, None) => return Ok(Presented::Implied(self.check_cookie(head))),
@@ -189,11 +189,11 @@ impl Authenticator {
         explicit.map(Presented::Explicit)
     }
 
-    /// Chooses between what the head of a request holds and the widget tokens in its body.
+    /// Combines the result for a request head with the widget tokens in the body.
     ///
     /// # Errors
     ///
-    /// [`AuthError::Ambiguous`] for more than one explicit credential; what is wrong with the one.
+    /// Returns [`AuthError::Ambiguous`] for more than one explicit credential; otherwise the error of the single one.
     pub async fn settle(
         &self,
         presented: Presented,
@@ -241,7 +241,7 @@ impl Authenticator {
         self.check_session(Some(token))
     }
 
-    /// Whether a browser says that one of our own pages sends the request.
+    /// Returns true if `Origin` is one of our own pages.
     fn is_same_origin(&self, headers: &HeaderMap) -> bool {
         let Ok(Some(origin)) = single(headers, &ORIGIN) else { return false };
         let Some(origin) = origin.to_str().ok().and_then(|origin| Url::parse(origin).ok()) else {
@@ -250,7 +250,7 @@ impl Authenticator {
         if let Some(own) = &self.own {
             return origin.origin() == *own;
         }
-        // What scheme we are reached by is not known here, so the origin's own stands in for it.
+        // The request's scheme is unknown behind a proxy, so the origin's scheme is assumed.
         let Ok(Some(host)) = single(headers, &HOST) else { return false };
         let host =
             host.to_str().ok().and_then(|host| Url::parse(&format!("{}://{host}", origin.scheme())).ok());
@@ -258,21 +258,21 @@ impl Authenticator {
     }
 }
 
-/// Asks callers of a service for its secret, where it has one.
+/// Authentication by a shared secret as bearer token, if the service has one.
 #[derive(Debug, Clone)]
 pub struct BearerGate {
-    /// Any of them will do; with none, everybody passes.
+    /// Accepted secrets. If empty, every request passes.
     secrets: Vec<Secret>,
 }
 
 impl BearerGate {
-    /// A gate that asks for `secret`, or lets everybody pass: a service without a secret listens on loopback
-    /// alone.
+    /// Creates a gate that requires `secret`. Without one every request passes: a service without a secret listens on
+    /// loopback only.
     pub fn new(secret: Option<Secret>) -> Self {
         Self { secrets: secret.into_iter().collect() }
     }
 
-    /// A gate that asks for `secret`, and takes the one before it while callers change over.
+    /// Creates a gate that accepts `secret` and, during a rotation, the previous one.
     pub fn during_rotation(secret: Secret, previous: Option<Secret>) -> Self {
         Self { secrets: std::iter::once(secret).chain(previous).collect() }
     }
@@ -281,7 +281,8 @@ impl BearerGate {
     ///
     /// # Errors
     ///
-    /// [`AuthError::Unauthenticated`]; [`AuthError::Ambiguous`] for more than one such header.
+    /// Returns [`AuthError::Unauthenticated`] for a missing or wrong token, and [`AuthError::Ambiguous`] for a
+    /// repeated header.
     pub fn check(&self, headers: &HeaderMap) -> Result<(), AuthError> {
         if self.secrets.is_empty() {
             return Ok(());
@@ -292,14 +293,14 @@ impl BearerGate {
     }
 }
 
-/// The reason of a proactive call, where `text` may be one.
+/// Returns the trimmed reason of a proactive call; `None` if `text` is not a valid one.
 pub(crate) fn reason(text: &str) -> Option<String> {
     let text = text.trim();
     let printable = text.bytes().all(|byte| byte == b'\t' || (b' '..=b'~').contains(&byte));
     (printable && !text.is_empty() && text.len() <= MAX_REASON_BYTES).then(|| text.to_owned())
 }
 
-/// The header, if it is there once.
+/// Returns a header's value if present; an error if it is repeated.
 fn single<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Result<Option<&'h HeaderValue>, AuthError> {
     let mut values = headers.get_all(name).iter();
     match (values.next(), values.next()) {
@@ -308,13 +309,13 @@ fn single<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Result<Option<&'h He
     }
 }
 
-/// RFC 6750: `Bearer` in any case, and a token.
+/// Returns the token of a bearer credential (RFC 6750); the scheme is case-insensitive.
 fn bearer_token(value: &HeaderValue) -> Option<&str> {
     let (scheme, token) = value.to_str().ok()?.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then_some(token.trim())
 }
 
-/// The session's cookie (RFC 6265), if it is there once.
+/// Returns the value of the session cookie (RFC 6265); an error if it is repeated.
 fn session_cookie(headers: &HeaderMap) -> Result<Option<&str>, AuthError> {
     let cookies = headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok());
     let mut values = cookies.flat_map(|cookies| cookies.split(';')).filter_map(|cookie| {

@@ -11,13 +11,13 @@ use url::Url;
 
 use mcp_url::push_mcp_server_url;
 
-/// What a model behind another service is assumed to take, where nobody says otherwise.
+/// Token budget assumed for a model behind another service, whose window is unknown.
 const ASSUMED_BUDGET: TokenBudget = TokenBudget { max_prompt_tokens: 128_000 - 16_000 };
 
-/// The address `base` with path segments appended, whether or not `base` ends in a slash.
+/// Appends path segments to `base`, whether or not it ends in a slash.
 ///
 /// # Errors
-/// `InvalidRequest` for an address that nothing can be appended to, such as `mailto:`.
+/// `InvalidRequest` for a URL that cannot have path segments, such as `mailto:`.
 pub(crate) fn below(base: &Url, segments: &[&str]) -> Result<Url, Failure> {
     let mut url = base.clone();
     match url.path_segments_mut() {
@@ -31,24 +31,24 @@ pub(crate) fn below(base: &Url, segments: &[&str]) -> Result<Url, Failure> {
     Ok(url)
 }
 
-/// Reads an address that a role or a request brought along.
+/// Parses a URL from a role or a request.
 ///
 /// # Errors
-/// `InvalidRequest`, naming the field and not the address.
+/// `InvalidRequest`, naming the field and not the URL.
 pub(crate) fn supplied_url(field: &'static str, text: &str) -> Result<Url, Failure> {
     Url::parse(text.trim()).map_err(|error| {
         Failure::new(FailureKind::InvalidRequest, format!("{field} is not an address: {error}"))
     })
 }
 
-/// Appends a member to the object that is being written, if it has a value.
+/// Appends an optional member to a JSON object that already has at least one member.
 fn optional(body: &mut PayloadBuilder, name: &str, value: Option<&impl serde::Serialize>) {
     if let Some(value) = value {
         body.raw(",").json(&name).raw(":").json(value);
     }
 }
 
-/// A turn that came to a backend which was not chosen for it.
+/// Failure for a turn that was routed to the wrong backend.
 fn misrouted() -> Failure {
     Failure::new(FailureKind::Internal, "the turn was meant for another backend")
 }

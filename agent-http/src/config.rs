@@ -49,25 +49,25 @@ use crate::serve::ServeLimits;
 pub use resolve::{Flags, Resolved, Source};
 pub use table::{Kind, SETTINGS, Setting};
 
-/// The most bytes of a configuration file, and of a file that holds a secret.
+/// Maximum size in bytes of a configuration file, and of a file that contains a secret.
 const MAX_FILE_BYTES: u64 = 1024 * 1024;
 
-/// Where settings are looked up, so that nothing but a program's `main` depends on the process.
+/// Source of environment variables, so that only a program's `main` depends on the process.
 pub trait Env {
-    /// The variable's value, if it is set.
+    /// Returns the variable's value if it is set.
     ///
     /// # Errors
     ///
-    /// [`NotUnicode`], for a value that is no text.
+    /// Returns [`NotUnicode`] if the value is not Unicode.
     fn var(&self, name: &str) -> Result<Option<String>, NotUnicode>;
 }
 
-/// A variable is set to something that is not Unicode.
+/// Error of a variable whose value is not Unicode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the value is not Unicode")]
 pub struct NotUnicode;
 
-/// The environment of this process.
+/// Environment of the current process.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ProcessEnv;
 
@@ -87,7 +87,7 @@ impl Env for BTreeMap<&str, &str> {
     }
 }
 
-/// The services that settings belong to.
+/// Service that reads a setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Service {
@@ -109,14 +109,14 @@ impl fmt::Display for Service {
     }
 }
 
-/// One setting that is wrong. The problem is worded to follow the setting's name.
+/// Error of one setting. The problem is worded to follow the setting's name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
-    /// The setting, or the file that could not be read.
+    /// Name of the setting, or path of the file that could not be read.
     pub name: String,
-    /// Where the value came from, if there is one.
+    /// Source of the invalid value; `None` for a missing setting.
     pub source: Option<Source>,
-    /// What is wrong. It never holds the value of a secret.
+    /// Description of the error. It never contains the value of a secret.
     pub problem: String,
 }
 
@@ -129,7 +129,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// Everything that is wrong with a configuration, a line each; never empty.
+/// All errors of a configuration, displayed one per line; never empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Faults(pub Vec<Fault>);
 
@@ -145,154 +145,155 @@ impl fmt::Display for Faults {
 
 impl std::error::Error for Faults {}
 
-/// What every service is configured with.
+/// Configuration that the application server and the agent runtime have in common.
 #[derive(Debug, Clone)]
 pub struct ServerConfig {
-    /// Where to listen; port 0 is any free one.
+    /// Address to listen on; port 0 selects any free port.
     pub listen: SocketAddr,
-    /// The exact origins that may call from a browser.
+    /// Exact origins whose pages may send requests (CORS).
     pub origins: Origins,
-    /// Bounds of connections.
+    /// Limits on connections.
     pub serve: ServeLimits,
-    /// Bounds of request bodies.
+    /// Limits on request bodies.
     pub body: BodyLimits,
-    /// How deep a request's JSON may nest.
+    /// Maximum nesting depth of a request's JSON.
     pub json_depth: usize,
-    /// How long a stream may go without an event.
+    /// Maximum time of a stream without an event.
     pub stream_idle: Duration,
-    /// How long a run may take.
+    /// Maximum duration of a run.
     pub run_timeout: Duration,
-    /// Bounds of the tool loop.
+    /// Limits of the tool loop.
     pub tool_loop: LoopLimits,
-    /// Where requests may go, and how long they may take.
+    /// Address policy and timeouts of outbound requests.
     pub outbound: OutboundConfig,
-    /// The hosted vendor.
+    /// Hosted model vendor.
     pub hosted: HostedConfig,
-    /// Ollama.
+    /// Ollama server.
     pub ollama: OllamaConfig,
-    /// What is logged.
+    /// Logging.
     pub log: LogConfig,
 }
 
-/// The hosted vendor that agents without an address of their own use.
+/// Hosted model vendor, the default for agents without a base URL of their own.
 #[derive(Debug, Clone)]
 pub struct HostedConfig {
-    /// The base address, such as `https://api.openai.com/v1`.
+    /// Base URL, such as `https://api.openai.com/v1`.
     pub base_url: Url,
-    /// The operator's key; it may go to the base address's origin alone.
+    /// The operator's API key; it is sent to the origin of the base URL only.
     pub api_key: Option<Secret>,
-    /// The model of those who name none.
+    /// Default model.
     pub model: String,
-    /// Whether the base address is the vendor's public one, which serves nobody without a key.
+    /// True if the base URL is the vendor's public default, which requires a key.
     pub needs_key: bool,
 }
 
-/// The Ollama server that agents without an address of their own use; a runtime has none.
+/// Ollama server, the default for agents without a base URL of their own; the runtime has none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OllamaConfig {
-    /// The base address, such as `http://127.0.0.1:11434`.
+    /// Base URL, such as `http://127.0.0.1:11434`.
     pub base_url: Option<Url>,
-    /// The model of those who name none.
+    /// Default model.
     pub model: Option<String>,
-    /// How many tokens prompt and answer may have together.
+    /// Context size: maximum number of tokens of prompt and output together.
     pub num_ctx: usize,
-    /// Whether it answers agents that leave the provider open, where there is no hosted key: both the
-    /// address and the model are set, or `dev` has found them.
+    /// True if Ollama is selected for agents without a provider when there is no hosted API key: both the base URL
+    /// and the model are set, or `dev` has detected them.
     pub preferred: bool,
 }
 
-/// What is logged, and how.
+/// Logging configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogConfig {
-    /// Directives in the syntax of `tracing`'s environment filter, such as `info,agent_http=debug`.
+    /// Filter directives in the syntax of `tracing`'s `EnvFilter`, such as `info,agent_http=debug`.
     pub filter: String,
-    /// Whether a line is a JSON object rather than text for people.
+    /// True for one JSON object per line, false for text.
     pub json: bool,
 }
 
-/// Where a service keeps its data.
+/// Database of a service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Database {
-    /// A file of SQLite's.
+    /// SQLite database file.
     Sqlite(PathBuf),
-    /// A database of PostgreSQL's, by its address, which may hold a password.
+    /// PostgreSQL connection URL, which may contain a password.
     Postgres(Secret),
 }
 
-/// What the tool server takes.
+/// Configuration of the MCP tool server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct McpConfig {
-    /// Whether a query may name people and agents without any proof.
+    /// Enables user and agent ids in the query, without authentication.
     pub legacy_query: bool,
-    /// How long a workflow may call tools after it was started.
+    /// Time after its start in which a workflow may call tools.
     pub workflow_ttl: Duration,
-    /// How many requests are worked on at once for an agent.
+    /// Maximum number of concurrent requests per agent.
     pub concurrency: usize,
-    /// How many requests a minute are taken for an agent.
+    /// Rate limit: requests per minute per agent.
     pub per_minute: NonZeroU32,
 }
 
-/// The scheduler, as the application knows it.
+/// Configuration of the application's access to the scheduler.
 #[derive(Debug, Clone)]
 pub struct PulseConfig {
-    /// Its address. Without it, nothing can be scheduled.
+    /// Base URL of the scheduler. Without it, scheduling is disabled.
     pub url: Option<Url>,
-    /// It asks for this, and calls back with it. Without it, nothing can be scheduled.
+    /// Shared secret of requests to the scheduler and of its callbacks. Without it, scheduling is disabled.
     pub secret: Option<Secret>,
-    /// It may still call back with this.
+    /// Previous secret, still accepted in callbacks during a rotation.
     pub secret_previous: Option<Secret>,
-    /// Whoever runs what is due in its stead presents this. Without it, nobody may.
+    /// Secret of the cron endpoint, which runs due jobs in place of the scheduler. Without it, the endpoint is
+    /// disabled.
     pub cron_secret: Option<Secret>,
-    /// How long a run that a job has started may take.
+    /// Maximum duration of a run that a job has started.
     pub deadline: Duration,
 }
 
-/// The application server's configuration.
+/// Configuration of the application server.
 #[derive(Debug, Clone)]
 pub struct AppConfig {
-    /// What every service has.
+    /// Common server configuration.
     pub server: ServerConfig,
-    /// Where the data is.
+    /// Database.
     pub database: Database,
-    /// Agents' secrets are sealed under it. Without it, none is saved.
+    /// Secret that encrypts agents' secrets at rest. Without it, none can be saved.
     pub data_secret: Option<Secret>,
-    /// What was sealed under it can still be opened.
+    /// Previous data secret, still accepted for decryption.
     pub data_secret_previous: Option<Secret>,
-    /// The address that clients know the application by, where it is set; see [`Self::public_url`].
+    /// Public base URL, if set; see [`Self::public_url`].
     pub public_url: Option<Url>,
-    /// The operator's own agent runtime.
+    /// Base URL of the operator's own agent runtime.
     pub runtime_url: Option<Url>,
-    /// Sessions are signed with it. Without it there are none.
+    /// Secret that signs session tokens. Without it, sessions are disabled.
     pub session_secret: Option<Secret>,
-    /// Proactive calls carry it. Without it there are none.
+    /// Shared secret of proactive calls. Without it, they are disabled.
     pub internal_secret: Option<Secret>,
-    /// The runtime at `runtime_url` asks for it.
+    /// Shared secret of the runtime at `runtime_url`.
     pub runtime_secret: Option<Secret>,
-    /// The tool server.
+    /// MCP tool server.
     pub mcp: McpConfig,
-    /// The scheduler.
+    /// Access to the scheduler.
     pub pulse: PulseConfig,
-    /// The weights of the embedded model, where they are not in `model_dir`.
+    /// Path of the embedded model's weights, if they are not in `model_dir`.
     pub embedded_model_path: Option<PathBuf>,
-    /// Where pulled weights are kept.
+    /// Directory of downloaded model weights.
     pub model_dir: PathBuf,
 }
 
 impl AppConfig {
-    /// Reads and checks the application's settings.
+    /// Reads and validates the settings of the application server.
     ///
     /// # Errors
     ///
-    /// Everything that is wrong with them.
+    /// Returns every error in the settings.
     pub fn load(flags: &Flags, env: &dyn Env) -> Result<Self, Faults> {
         load::app(&Resolved::new(Service::App, flags, env)?)
     }
 
-    /// The base address that clients reach the application by: as set, or else where it listens.
+    /// Returns the public base URL: the configured one, otherwise one with the bound address.
     pub fn public_url(&self, bound: SocketAddr) -> Url {
         self.public_url.clone().unwrap_or_else(|| {
-            // Nobody can connect to "any address", but whoever is on this machine to the loopback one.
+            // Clients cannot connect to the unspecified address, but local ones can connect to loopback.
             let mut bound = bound;
             if bound.ip().is_unspecified() {
                 bound.set_ip(match bound.ip() {
@@ -305,71 +306,71 @@ impl AppConfig {
     }
 }
 
-/// The agent runtime's configuration.
+/// Configuration of the agent runtime.
 #[derive(Debug, Clone)]
 pub struct RuntimeConfig {
-    /// What every service has.
+    /// Common server configuration.
     pub server: ServerConfig,
-    /// Callers must present it. Without it the runtime listens on loopback alone.
+    /// Shared secret that callers must present. Without it the runtime listens on loopback only.
     pub runtime_secret: Option<Secret>,
-    /// The base address of the messenger's bot API.
+    /// Base URL of the messenger's bot API.
     pub messenger_api_url: Option<Url>,
 }
 
 impl RuntimeConfig {
-    /// Reads and checks the runtime's settings.
+    /// Reads and validates the settings of the agent runtime.
     ///
     /// # Errors
     ///
-    /// Everything that is wrong with them.
+    /// Returns every error in the settings.
     pub fn load(flags: &Flags, env: &dyn Env) -> Result<Self, Faults> {
         load::runtime(&Resolved::new(Service::Runtime, flags, env)?)
     }
 }
 
-/// The scheduler's configuration.
+/// Configuration of the scheduler.
 #[derive(Debug, Clone)]
 pub struct SchedulerConfig {
-    /// Where to listen; port 0 is any free one.
+    /// Address to listen on; port 0 selects any free port.
     pub listen: SocketAddr,
-    /// The exact origins that may call from a browser.
+    /// Exact origins whose pages may send requests (CORS).
     pub origins: Origins,
-    /// Bounds of connections.
+    /// Limits on connections.
     pub serve: ServeLimits,
-    /// Bounds of request bodies.
+    /// Limits on request bodies.
     pub body: BodyLimits,
-    /// How deep a request's JSON may nest.
+    /// Maximum nesting depth of a request's JSON.
     pub json_depth: usize,
-    /// How requests to the receiver are made.
+    /// Timeouts of requests to the callback receiver.
     pub outbound: OutboundConfig,
-    /// What is logged.
+    /// Logging.
     pub log: LogConfig,
-    /// Where the jobs are.
+    /// Database of the jobs.
     pub database: Database,
-    /// Callers present it, and so does the scheduler to the receiver.
+    /// Shared secret of the scheduler's callers and of its callbacks.
     pub secret: Secret,
-    /// Callers may still present it.
+    /// Previous secret, still accepted from callers during a rotation.
     pub secret_previous: Option<Secret>,
-    /// Where jobs are delivered.
+    /// Callback URL, to which jobs are delivered.
     pub callback_url: Url,
-    /// How long one delivery may take.
+    /// Timeout of one delivery.
     pub callback_timeout: Duration,
-    /// Bounds of the worker.
+    /// Limits of the worker.
     pub worker: WorkerLimits,
 }
 
 impl SchedulerConfig {
-    /// Reads and checks the scheduler's settings.
+    /// Reads and validates the settings of the scheduler.
     ///
     /// # Errors
     ///
-    /// Everything that is wrong with them.
+    /// Returns every error in the settings.
     pub fn load(flags: &Flags, env: &dyn Env) -> Result<Self, Faults> {
         load::scheduler(&Resolved::new(Service::Scheduler, flags, env)?)
     }
 }
 
-/// Reads a file that an operator wrote.
+/// Reads a text file of at most [`MAX_FILE_BYTES`].
 fn read_file(path: &Path) -> Result<String, String> {
     let read = || -> std::io::Result<Vec<u8>> {
         let mut bytes = Vec::new();

@@ -1,9 +1,9 @@
-//! Cross-origin requests from browsers (the Fetch standard's CORS protocol), over tower-http's layer.
+//! Cross-origin resource sharing (the Fetch standard's CORS protocol), over tower-http's layer.
 //!
-//! There are two kinds of foreign pages. The operator's own front ends are listed, and may send cookies. A widget
-//! sits on pages that the operator never heard of; its token is bound to origins, and the token comes with the
-//! request itself. So on the widget's paths every origin may ask, without credentials, and the handler decides: it
-//! marks what a page must not read as [`Withheld`].
+//! Two kinds of origins send requests. The operator's own front ends are listed, and may send cookies. A widget is
+//! embedded in pages that the operator does not list; its token is bound to origins, and is sent with the request
+//! itself. So on the widget's paths every origin is allowed, without credentials, and the handler decides: it marks a
+//! response that the page must not read as [`Withheld`].
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -27,41 +27,42 @@ use crate::mcp::server::SESSION_ID;
 use crate::request::RequestId;
 use crate::serve::ResponseBody;
 
-/// How long a browser may go by a preflight's answer.
+/// Time that a browser may cache a preflight response.
 const MAX_AGE: Duration = Duration::from_secs(600);
 
-/// Why a list of origins is refused.
+/// Error of parsing a list of origins.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CorsError {
     /// `*`, which would let any page act with its visitor's session.
     #[error("CORS_ORIGIN: `*` cannot be allowed, since credentials are; list the exact origins")]
     Wildcard,
-    /// Not an origin as browsers write it.
+    /// Not an origin as browsers serialize it.
     #[error(
         "CORS_ORIGIN: `{0}` is not an origin; write it as in `https://app.example` or `http://localhost:5173`"
     )]
     NotAnOrigin(String),
 }
 
-/// Exact origins, as browsers serialise them.
+/// Set of exact origins, as browsers serialize them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Origins(BTreeSet<String>);
 
 impl Origins {
-    /// Whether `origin`, an `Origin` header's value, is one of them.
+    /// Returns true if the set contains `origin`, the value of an `Origin` header.
     #[must_use]
     pub fn contains(&self, origin: &HeaderValue) -> bool {
         origin.to_str().is_ok_and(|origin| self.0.contains(origin))
     }
 }
 
-/// Parses a comma-separated list of exact origins (scheme, host, and a port that is not the scheme's own). Empty
-/// items are skipped, so an empty text is no origin.
+/// Parses a comma-separated list of exact origins (scheme, host, and a port that is not the scheme's default). Empty
+/// items are skipped, so an empty text yields an empty set.
 ///
 /// # Errors
 ///
-/// `*`, and anything that a browser would not send as an `Origin`, such as one with a path or a closing slash.
+/// Returns an error for `*`, and for anything that a browser would not send as an `Origin`, such as one with a path
+/// or a trailing slash.
 pub fn parse_origins(text: &str) -> Result<Origins, CorsError> {
     let given = text.split(',').map(str::trim).filter(|origin| !origin.is_empty());
     given.map(parse_origin).collect::<Result<_, _>>().map(Origins)
@@ -71,13 +72,13 @@ fn parse_origin(text: &str) -> Result<String, CorsError> {
     if text == "*" {
         return Err(CorsError::Wildcard);
     }
-    // An origin that is not in its serialised form would never be equal to what a browser sends.
+    // An origin that is not in its serialized form would never equal the one that a browser sends.
     let is_exact = normal_origin(text).is_some_and(|normal| normal == text);
     if is_exact { Ok(text.to_owned()) } else { Err(CorsError::NotAnOrigin(text.to_owned())) }
 }
 
-/// The origin that `text` names, as browsers serialise it: `https://A.example:443/` is `https://a.example`. None
-/// for what names no page's origin, such as `null`, a pattern, or an address with a path.
+/// Returns the origin of `text` as browsers serialize it: `https://A.example:443/` becomes `https://a.example`.
+/// Returns `None` if `text` is not a page's origin, such as `null`, a pattern, or an address with a path.
 #[must_use]
 pub fn normal_origin(text: &str) -> Option<String> {
     let url = Url::parse(text).ok().filter(|url| matches!(url.scheme(), "http" | "https"))?;
@@ -86,8 +87,8 @@ pub fn normal_origin(text: &str) -> Option<String> {
     is_origin.then(|| url.origin().ascii_serialization())
 }
 
-/// The mark, in its extensions, of a response that scripts of another origin must not read, although its path is an
-/// open one.
+/// Marker in the extensions of a response that scripts of other origins must not read, although its path is open to
+/// any origin.
 #[derive(Clone, Copy, Debug)]
 pub struct Withheld;
 
@@ -100,17 +101,17 @@ fn finish(mut response: Response<ResponseBody>) -> Response<ResponseBody> {
         headers.remove(ACCESS_CONTROL_ALLOW_CREDENTIALS);
     }
     if !headers.contains_key(ACCESS_CONTROL_ALLOW_ORIGIN) {
-        // Whom nothing is shown, nothing is exposed to.
+        // Without access to the response, exposed headers have no effect.
         headers.remove(ACCESS_CONTROL_EXPOSE_HEADERS);
     }
     response
 }
 
-/// What every answer depends on.
+/// Header names sent in `Vary` on every response.
 const VARIES: &str = "origin, access-control-request-method, access-control-request-headers";
 
-/// Says what the answer depends on in one line with what its handler has said. A map of headers has second values
-/// apart, in room that the connection would keep as long as it is open.
+/// Appends [`VARIES`] to the handler's own `Vary` values, in one header line. A `HeaderMap` stores repeated values in
+/// an extra allocation, which the connection would keep as long as it is open.
 fn vary(headers: &mut HeaderMap) {
     let mut line = Vec::with_capacity(2 * VARIES.len());
     for own in headers.get_all(VARY) {
@@ -126,11 +127,11 @@ fn vary(headers: &mut HeaderMap) {
     headers.insert(VARY, value);
 }
 
-/// What [`layer`] makes.
+/// Layer returned by [`layer`].
 pub type Layer = Stack<CorsLayer, MapResponseLayer<fn(Response<ResponseBody>) -> Response<ResponseBody>>>;
 
-/// The layer for `origins`, who may send credentials, and for any origin, without credentials, on the exact paths
-/// `open_paths`. It answers every `OPTIONS` itself.
+/// Creates the CORS layer. `origins` may send requests with credentials; any origin may send requests without
+/// credentials to the exact paths `open_paths`. The layer answers every `OPTIONS` itself.
 pub fn layer(origins: Origins, open_paths: &'static [&'static str]) -> Layer {
     let origins = Arc::new(origins);
     let listed = origins.clone();
@@ -145,12 +146,13 @@ pub fn layer(origins: Origins, open_paths: &'static [&'static str]) -> Layer {
         .allow_headers(request_headers())
         .expose_headers([RequestId::HEADER, ETAG, RETRY_AFTER, RATE_LIMIT, RATE_LIMIT_POLICY, SESSION_ID])
         .max_age(MAX_AGE)
-        // Said by `finish`.
+        // `finish` sets `Vary`.
         .vary([]);
     Stack::new(cors, MapResponseLayer::new(finish))
 }
 
-/// What our clients send: the console, the widget, AG-UI and AI SDK clients, and MCP clients in browsers.
+/// Returns the request headers that our clients send: the console, the widget, AG-UI and AI SDK clients, and MCP
+/// clients in browsers.
 fn request_headers() -> Vec<HeaderName> {
     let ours = [
         "x-widget-token",

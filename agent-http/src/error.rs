@@ -1,11 +1,11 @@
-//! `HttpError`: everything that a request can fail with, and its one way out, RFC 9457 problem details.
+//! HTTP errors and their conversion into RFC 9457 problem details.
 //!
-//! A failure has two audiences. The client gets a [`Code`] to act on and a detail in plain words, and nothing else:
-//! no source error, stack trace, upstream body or secret. The operator gets the internal cause in the log, under
-//! the request's id, which the client has too. So a constructor takes the public words, and
-//! [`HttpError::because`] adds what only the log may see.
+//! An error has two audiences. The client receives a [`Code`] and a detail in plain words, and nothing else: no
+//! source error, stack trace, upstream body or secret. The operator finds the internal cause in the log, under the
+//! request id, which the client receives too. So a constructor takes the public detail, and [`HttpError::because`]
+//! adds the cause for the log.
 //!
-//! The library below knows nothing of HTTP; its failures become `HttpError`s at the handlers' `?`. Handlers return
+//! The core library knows nothing of HTTP; handlers convert its errors into `HttpError`s with `?`. Handlers return
 //! `Result<Response<ResponseBody>, HttpError>`, and [`crate::request::service`] makes the response from either.
 
 use std::borrow::Cow;
@@ -26,24 +26,25 @@ use crate::request::RequestId;
 use crate::serve::{ResponseBody, full};
 use crate::stream::NegotiationError;
 
-/// The media type of problem details.
+/// Media type of problem details.
 pub const PROBLEM_JSON: &str = "application/problem+json";
 
-/// `RateLimit`, of the IETF draft "RateLimit header fields for HTTP".
+/// The `RateLimit` header of the IETF draft "RateLimit header fields for HTTP".
 pub const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
 
-/// `RateLimit-Policy`, of the same draft.
+/// The `RateLimit-Policy` header of the same draft.
 pub const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 
-/// The name of a limit that is not one of ours.
+/// Name of the rate limit policy for a limit that is not our own.
 const DEFAULT_POLICY: &str = "default";
 
-/// What a client is told to wait where a limit does not say.
+/// `Retry-After` for a rate limit that does not specify one.
 const DEFAULT_RETRY_AFTER: Duration = Duration::from_secs(5);
 
 macro_rules! codes {
     ($($(#[$doc:meta])* $name:ident = $word:literal, $status:ident;)*) => {
-        /// The machine words of problems: part of the wire contract, and only ever added to.
+        /// Machine-readable error codes of problems. They are part of the wire contract: codes are added, never
+        /// changed.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         pub enum Code {
@@ -51,10 +52,10 @@ macro_rules! codes {
         }
 
         impl Code {
-            /// Every code, in the order of their statuses.
+            /// All codes, in the order of their statuses.
             pub const ALL: &[Self] = &[$(Self::$name),*];
 
-            /// The word as it is on the wire.
+            /// Returns the code as it is on the wire.
             #[must_use]
             pub const fn as_str(self) -> &'static str {
                 match self {
@@ -62,7 +63,7 @@ macro_rules! codes {
                 }
             }
 
-            /// The status of a response with this code.
+            /// Returns the HTTP status of a response with this code.
             #[must_use]
             pub const fn status(self) -> StatusCode {
                 match self {
@@ -74,73 +75,74 @@ macro_rules! codes {
 }
 
 codes! {
-    /// The request is malformed, or a field in it is.
+    /// The request, or a field of it, is malformed.
     InvalidRequest = "INVALID_REQUEST", BAD_REQUEST;
-    /// More than one explicit credential.
+    /// The request has more than one explicit credential.
     AmbiguousCredentials = "AMBIGUOUS_CREDENTIALS", BAD_REQUEST;
-    /// A provider name that nothing knows.
+    /// The provider name is unknown.
     UnknownProvider = "UNKNOWN_PROVIDER", BAD_REQUEST;
-    /// No credential, or none that holds.
+    /// The request has no valid credential.
     Unauthenticated = "UNAUTHENTICATED", UNAUTHORIZED;
-    /// The credential does not reach that far.
+    /// The credential does not permit the request.
     Forbidden = "FORBIDDEN", FORBIDDEN;
-    /// The address policy refuses an outbound address.
+    /// The address policy blocks an outbound address.
     OutboundBlocked = "OUTBOUND_BLOCKED", FORBIDDEN;
-    /// There is no such thing, or it is another tenant's.
+    /// The resource does not exist, or belongs to another tenant.
     NotFound = "NOT_FOUND", NOT_FOUND;
-    /// The path has no such method.
+    /// The path does not support the method.
     MethodNotAllowed = "METHOD_NOT_ALLOWED", METHOD_NOT_ALLOWED;
-    /// None of the accepted media types can be made.
+    /// None of the accepted media types is available.
     NotAcceptable = "NOT_ACCEPTABLE", NOT_ACCEPTABLE;
-    /// The client stopped sending its body.
+    /// The client did not send its body in time.
     RequestTimeout = "REQUEST_TIMEOUT", REQUEST_TIMEOUT;
-    /// The request does not fit what there is already.
+    /// The request conflicts with the current state.
     Conflict = "CONFLICT", CONFLICT;
-    /// It was there, and is wanted no more: whoever still asks for it may stop.
+    /// The resource has existed and is gone: the caller may stop requesting it.
     Gone = "GONE", GONE;
-    /// The request's own condition on what is there, such as `If-Match`, does not hold.
+    /// A precondition of the request, such as `If-Match`, does not hold.
     PreconditionFailed = "PRECONDITION_FAILED", PRECONDITION_FAILED;
-    /// The body is over its limit.
+    /// The body exceeds its limit.
     PayloadTooLarge = "PAYLOAD_TOO_LARGE", PAYLOAD_TOO_LARGE;
-    /// The body's type or encoding is not one that is read.
+    /// The body's media type or encoding is not supported.
     UnsupportedMediaType = "UNSUPPORTED_MEDIA_TYPE", UNSUPPORTED_MEDIA_TYPE;
-    /// No backend can be chosen for the agent.
+    /// No backend can be selected for the agent.
     NoConnector = "NO_CONNECTOR", UNPROCESSABLE_ENTITY;
-    /// The model does not take a part of the message.
+    /// The model does not support a part of the message.
     UnsupportedContent = "UNSUPPORTED_CONTENT", UNPROCESSABLE_ENTITY;
-    /// A limit on requests was hit, here or upstream.
+    /// A rate limit was reached, here or upstream.
     RateLimited = "RATE_LIMITED", TOO_MANY_REQUESTS;
-    /// A fault of this server's own.
+    /// Internal server error.
     Internal = "INTERNAL", INTERNAL_SERVER_ERROR;
-    /// A provider that is known, and that nothing here speaks to yet.
+    /// The provider is known, but not implemented.
     ProviderNotImplemented = "PROVIDER_NOT_IMPLEMENTED", NOT_IMPLEMENTED;
     /// The backend could not be reached.
     BackendUnreachable = "BACKEND_UNREACHABLE", BAD_GATEWAY;
-    /// The backend answered with a failure, or with nothing that makes sense.
+    /// The backend returned an error or an invalid response.
     BackendFailed = "BACKEND_FAILED", BAD_GATEWAY;
     /// The model kept calling tools up to the limit of rounds. In a stream it is a `RUN_ERROR`.
     ToolLoopLimit = "TOOL_LOOP_LIMIT", BAD_GATEWAY;
-    /// The backend's stream ended before its end. In a stream it is a `RUN_ERROR`.
+    /// The backend's stream ended without its final event. In a stream it is a `RUN_ERROR`.
     StreamTruncated = "STREAM_TRUNCATED", BAD_GATEWAY;
-    /// A surface whose setting is missing; the detail names it.
+    /// A setting that the endpoint requires is missing; the detail names it.
     NotConfigured = "NOT_CONFIGURED", SERVICE_UNAVAILABLE;
-    /// The scheduler's address or secret is missing.
+    /// The scheduler's address or secret is not configured.
     PulseNotConfigured = "PULSE_NOT_CONFIGURED", SERVICE_UNAVAILABLE;
-    /// The data cannot be read or written now: the disk is full, or the database does not answer. Nothing of the
-    /// request was acknowledged.
+    /// The store cannot be read or written: the disk is full, or the database does not answer. No part of the request
+    /// was committed.
     StoreUnavailable = "STORE_UNAVAILABLE", SERVICE_UNAVAILABLE;
     /// The backend did not answer in time.
     BackendTimeout = "BACKEND_TIMEOUT", GATEWAY_TIMEOUT;
 }
 
 impl Code {
-    /// The code of a word on the wire.
+    /// Returns the code for its text on the wire.
     #[must_use]
     pub fn from_word(word: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|code| code.as_str() == word)
     }
 
-    /// The problem's title: the status's phrase, as RFC 9457 asks of problems of type `about:blank`.
+    /// Returns the problem's title: the status's reason phrase, as RFC 9457 requires of problems of type
+    /// `about:blank`.
     #[must_use]
     pub fn title(self) -> &'static str {
         self.status().canonical_reason().unwrap_or("Error")
@@ -153,26 +155,26 @@ impl fmt::Display for Code {
     }
 }
 
-/// A failed request: what the client is told, and what only the log is.
+/// Error of a request: the code and detail for the client, and the cause for the log.
 #[derive(Debug)]
 pub struct HttpError {
     code: Code,
-    /// For the client.
+    /// Public description, sent to the client.
     detail: Cow<'static, str>,
-    /// For the log.
+    /// Internal cause, for the log only.
     internal: Option<Box<dyn Error + Send + Sync>>,
-    /// Boxed, since few errors have any of it and every handler's `Result` has room for it.
+    /// Boxed, since few errors use it and every handler's `Result` has room for it.
     more: Option<Box<More>>,
 }
 
-/// A limit on how often something may be asked, as the draft on rate limit headers describes one.
+/// Rate limit policy, as described by the IETF draft on rate limit headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RatePolicy {
-    /// The limit's name: a lower-case word.
+    /// Name of the policy: a lower-case word.
     pub name: &'static str,
-    /// How often in each window.
+    /// Maximum number of requests per window.
     pub quota: u32,
-    /// The window.
+    /// Length of the window.
     pub window: Duration,
 }
 
@@ -186,34 +188,34 @@ struct More {
 }
 
 impl HttpError {
-    /// An error of `code` whose `detail` the client reads. It must hold no secret and nothing from upstream.
+    /// Creates an error with `detail` for the client. `detail` must contain no secret and nothing from upstream.
     pub fn new(code: Code, detail: impl Into<Cow<'static, str>>) -> Self {
         Self { code, detail: detail.into(), internal: None, more: None }
     }
 
-    /// 400 `INVALID_REQUEST`: `field` (a path such as `messages[2].role`, a header or a parameter) has a `fault`
-    /// that reads on from its name, such as "is missing".
+    /// Creates a 400 `INVALID_REQUEST`. `field` is a path such as `messages[2].role`, a header or a parameter;
+    /// `fault` continues the sentence that starts with it, such as "is missing".
     pub fn invalid(field: &str, fault: impl fmt::Display) -> Self {
         Self::new(Code::InvalidRequest, format!("{field} {fault}"))
     }
 
-    /// 401 `UNAUTHENTICATED`. `detail` says which credential is asked for, not what was wrong with the given one.
+    /// Creates a 401 `UNAUTHENTICATED`. `detail` names the required credential, not the fault of the given one.
     pub fn unauthenticated(detail: impl Into<Cow<'static, str>>) -> Self {
         Self::new(Code::Unauthenticated, detail)
     }
 
-    /// 403 `FORBIDDEN`.
+    /// Creates a 403 `FORBIDDEN`.
     pub fn forbidden(detail: impl Into<Cow<'static, str>>) -> Self {
         Self::new(Code::Forbidden, detail)
     }
 
-    /// 404 `NOT_FOUND`, the same for what does not exist and for what is another tenant's.
+    /// Creates a 404 `NOT_FOUND`, the same for a resource that does not exist and for another tenant's.
     #[must_use]
     pub fn not_found() -> Self {
         Self::new(Code::NotFound, "there is nothing here under that name")
     }
 
-    /// 405 `METHOD_NOT_ALLOWED` with `allow` in the `Allow` header.
+    /// Creates a 405 `METHOD_NOT_ALLOWED` with `allow` in the `Allow` header.
     #[must_use]
     pub fn method_not_allowed(allow: Vec<Method>) -> Self {
         let mut error = Self::new(Code::MethodNotAllowed, "the path does not take this method");
@@ -221,25 +223,25 @@ impl HttpError {
         error
     }
 
-    /// 409 `CONFLICT`.
+    /// Creates a 409 `CONFLICT`.
     pub fn conflict(detail: impl Into<Cow<'static, str>>) -> Self {
         Self::new(Code::Conflict, detail)
     }
 
-    /// 413 `PAYLOAD_TOO_LARGE` for a body over `limit` bytes.
+    /// Creates a 413 `PAYLOAD_TOO_LARGE` for a body over `limit` bytes.
     #[must_use]
     pub fn too_large(limit: usize) -> Self {
         Self::new(Code::PayloadTooLarge, format!("the body is larger than {limit} bytes"))
     }
 
-    /// 429 `RATE_LIMITED`. Without a known `retry_after` the client is told a few seconds.
+    /// Creates a 429 `RATE_LIMITED`. Without `retry_after` the client receives a default of 5 s.
     #[must_use]
     pub fn rate_limited(retry_after: Option<Duration>) -> Self {
         let error = Self::new(Code::RateLimited, "too many requests");
         retry_after.into_iter().fold(error, Self::retry_after)
     }
 
-    /// 429 `RATE_LIMITED` for a limit of ours, which the client is told, as it is when the next try is worth it.
+    /// Creates a 429 `RATE_LIMITED` for one of our own limits. The response carries the policy and `Retry-After`.
     #[must_use]
     pub fn over(policy: RatePolicy, retry_after: Duration) -> Self {
         let mut error = Self::rate_limited(Some(retry_after));
@@ -247,19 +249,19 @@ impl HttpError {
         error
     }
 
-    /// 500 `INTERNAL`. The client learns no more than that.
+    /// Creates a 500 `INTERNAL`. The cause goes to the log only.
     pub fn internal(cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self::new(Code::Internal, "the server failed; its log has the cause under the request id")
             .because(cause)
     }
 
-    /// 503 `NOT_CONFIGURED` for a missing `setting`, by the name under which an operator sets it.
+    /// Creates a 503 `NOT_CONFIGURED` for a missing `setting`, by the name under which an operator sets it.
     #[must_use]
     pub fn not_configured(setting: &str) -> Self {
         Self::new(Code::NotConfigured, format!("{setting} is not configured"))
     }
 
-    /// With another detail.
+    /// Replaces the detail.
     pub(crate) fn detailed(self, detail: impl Into<Cow<'static, str>>) -> Self {
         Self { detail: detail.into(), ..self }
     }
@@ -278,36 +280,36 @@ impl HttpError {
         self
     }
 
-    /// Keeps scripts of other origins from reading the response, see [`crate::cors::Withheld`].
+    /// Prevents scripts of other origins from reading the response, see [`crate::cors::Withheld`].
     #[must_use]
     pub fn withhold(mut self) -> Self {
         self.more().withheld = true;
         self
     }
 
-    /// Adds an extension member to the problem, such as `selection`. The names of RFC 9457, `code` and `requestId`
-    /// are taken: a member of such a name is left out.
+    /// Adds an extension member to the problem, such as `selection`. Members with a reserved name (those of RFC 9457,
+    /// `code` and `requestId`) are overwritten.
     #[must_use]
     pub fn with(mut self, name: &str, value: Value) -> Self {
         self.more().members.insert(name.to_owned(), value);
         self
     }
 
-    /// The code.
+    /// Returns the code.
     #[must_use]
     pub fn code(&self) -> Code {
         self.code
     }
 
-    /// The words for the client.
+    /// Returns the public description.
     #[must_use]
     pub fn detail(&self) -> &str {
         &self.detail
     }
 
-    /// Logs the error and makes the response: status, headers and problem body.
+    /// Logs the error and creates the response: status, headers and problem body.
     ///
-    /// A server's error is logged as one, with its causes; a client's only for those who look closer.
+    /// Server errors (5xx) are logged at level error with their causes, client errors at level debug.
     #[must_use]
     pub fn into_response(self, id: &RequestId) -> Response<ResponseBody> {
         self.log();
@@ -378,7 +380,7 @@ impl HttpError {
     }
 }
 
-/// A run that failed before its stream began. Its message is public already; its source goes to the log.
+/// Converts the error of a run that failed before its stream began. Its message is public; its source is logged.
 impl From<Failure> for HttpError {
     fn from(failure: Failure) -> Self {
         let code = Code::from_word(failure.kind().code()).unwrap_or(Code::Internal);
@@ -407,7 +409,7 @@ impl From<TurnError> for HttpError {
     }
 }
 
-/// What a client may have caused is told; all else is the server's own trouble.
+/// Exposes the errors that a client may have caused; all others become 500 or 503.
 impl From<StoreError> for HttpError {
     fn from(error: StoreError) -> Self {
         match error {
@@ -453,7 +455,7 @@ impl Error for HttpError {
     }
 }
 
-/// An error with its sources, outermost first.
+/// Formats an error followed by its sources, outermost first.
 struct Causes<'a>(&'a (dyn Error + 'static));
 
 impl fmt::Display for Causes<'_> {

@@ -1,23 +1,23 @@
-//! The header `Keep-Alive` (RFC 2068, section 19.7.1.1), by which a server says how long it keeps an idle connection.
+//! The `Keep-Alive` header (RFC 2068, section 19.7.1.1), which announces the idle timeout of a connection.
 //!
-//! Without it, a request may meet the closing of the connection that it is sent on, and nobody knows whether it was
-//! read.
+//! Without it, a client may send a request on a connection that the server is closing, and cannot tell whether the
+//! request was processed.
 
 use std::time::Duration;
 
 use http::HeaderMap;
 use http::header::{HeaderName, HeaderValue};
 
-/// The header's name.
+/// Name of the `Keep-Alive` header.
 pub(crate) const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 
-/// The header of a server that keeps idle connections for so long; none for less than a second, which it cannot say.
+/// Returns the header value for an idle timeout; `None` for less than a second, which it cannot express.
 pub(crate) fn announcement(idle: Duration) -> Option<HeaderValue> {
     let seconds = idle.as_secs();
     (seconds > 0).then(|| format!("timeout={seconds}").try_into().expect("a word and digits"))
 }
 
-/// How long the other side keeps an idle connection, where it says so.
+/// Returns the idle timeout that the peer announces, if any.
 pub(crate) fn announced(headers: &HeaderMap) -> Option<Duration> {
     let parameters = headers.get(KEEP_ALIVE)?.to_str().ok()?.split(',');
     let mut named = parameters.filter_map(|parameter| parameter.split_once('='));

@@ -1,44 +1,47 @@
-//! Thin hyper shells over [`agent_core`]: three services, and what they share.
+//! HTTP services over [`agent_core`]: the application server, the agent runtime and the scheduler, on hyper.
 //!
-//! A request comes in by [`serve`], finds its route in [`app`], [`runtime`] or [`scheduler`], shows its credential to
-//! [`auth`], is read by [`request`], runs in the core, and goes out by [`stream`] or, if it failed, by
-//! [`error`]. The services know nothing of each other, and nothing here chooses a store or a model:
-//! that is for the program around it.
+//! A request is accepted by [`serve`], routed in [`app`], [`runtime`] or [`scheduler`], authenticated by [`auth`] and
+//! parsed by [`request`]. The core runs it, and [`stream`] encodes the response or [`error`] the failure. The
+//! services do not depend on each other. No module chooses a store or a model; the binary composes them.
 //!
-//! # Why each module is there
+//! # Modules
 //!
-//! The services:
+//! Services:
 //!
-//! - [`app`]: the application server: agents, people, and the chat entry.
-//! - [`runtime`]: the agent runtime: a model and its tool loop for other machines, with no data of its own.
-//! - [`scheduler`]: jobs that wait for their time, and the calls that deliver them.
-//! - [`probe`]: health, for all of them.
+//! - [`app`]: the application server: agents, users and the chat endpoint.
+//! - [`runtime`]: the agent runtime: a stateless server that runs a model and its tool loop for other services.
+//! - [`scheduler`]: the job scheduler: stores scheduled jobs and delivers them as webhook calls.
+//! - [`probe`]: health endpoints, which all services share.
 //!
-//! In and out:
+//! Inbound HTTP:
 //!
-//! - [`serve`]: the only place that knows hyper's server, so that its limits and its drain are in one place.
-//! - [`request`]: bounded bodies, JSON, queries and routes, each with an error that names the fault.
-//! - [`auth`]: who asks, from the request's head alone, before a body is read.
-//! - [`cors`]: which browsers' pages may ask.
-//! - [`error`]: the one exit of everything that fails, as RFC 9457 problems.
-//! - [`stream`]: a run's events in four framings, and back from another service's lines.
+//! - [`serve`]: the HTTP server. The only module that uses hyper's server, so that its limits and its graceful
+//!   shutdown are in one place.
+//! - [`request`]: bounded request bodies, JSON, query parameters and routing, each with an error that names the
+//!   invalid field.
+//! - [`auth`]: authentication from the request head alone, before the body is read.
+//! - [`cors`]: cross-origin resource sharing: the origins whose pages may send requests.
+//! - [`error`]: HTTP errors as RFC 9457 problem details.
+//! - [`stream`]: encoders of a run's event stream in four formats, and the decoder of another service's event lines.
 //! - [`webhook`]: signed calls from one service to another.
 //!
-//! To others:
+//! Outbound HTTP:
 //!
-//! - [`outbound`]: the one guarded client, so that the address policy, time-outs and caps hold everywhere.
-//! - [`lines`]: lines and server-sent events out of chunks, for whatever reads a stream.
+//! - [`outbound`]: the one outbound HTTP client, so that the address policy, timeouts and size limits hold
+//!   everywhere.
+//! - [`lines`]: incremental parsers of lines and server-sent events (SSE).
 //! - [`backend`]: backends over HTTP: agent runtimes.
-//! - [`mcp`]: tools over the Model Context Protocol, agents' own for others and others' for the runtime.
-//! - [`model`]: models over HTTP: servers of the Chat Completions API, and Ollama.
-//! - [`messenger`]: a messenger's bots, through the operator's own runtime.
+//! - [`mcp`]: Model Context Protocol (MCP): the server for an agent's tools, and the client with which the runtime
+//!   uses the tools of other servers.
+//! - [`model`]: model clients over HTTP: OpenAI-compatible Chat Completions servers, and Ollama.
+//! - [`messenger`]: messenger bots, through the operator's own runtime.
 //!
-//! For the operator:
+//! Operations:
 //!
-//! - [`config`]: every setting in one table, checked at once.
-//! - [`metrics`]: what a service counts about itself.
-//! - [`openapi`]: the services' description, for those who generate clients.
-//! - [`secret`]: comparing secrets, and keeping each with the origin it was made for.
+//! - [`config`]: the table of all settings, validated together at startup.
+//! - [`metrics`]: Prometheus metrics.
+//! - [`openapi`]: OpenAPI descriptions of the services, for client generators.
+//! - [`secret`]: constant-time comparison of secrets, and secrets bound to an origin.
 
 pub mod app;
 pub mod auth;

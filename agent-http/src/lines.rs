@@ -1,8 +1,8 @@
-//! Lines and server-sent events out of byte chunks, wherever the chunks are cut.
+//! Incremental parsers of lines and server-sent events, independent of chunk boundaries.
 //!
-//! Both decoders are pulled: [`push`](LineSplitter::push) hands over a chunk, then the lines or events
-//! that it completes are taken out until there are none. What is left over waits for the next chunk,
-//! so that a reader may stop between two lines, and a cut may fall anywhere, within a UTF-8 sequence too.
+//! Both parsers are pull-based: [`push`](LineSplitter::push) adds a chunk, then the lines or events that it completes
+//! are taken until there are none. The rest waits for the next chunk. A reader may stop between two lines, and a
+//! chunk may end anywhere, also within a UTF-8 sequence.
 
 use std::ops::Range;
 
@@ -10,16 +10,16 @@ use agent_core::error::{Failure, FailureKind};
 use bytes::Bytes;
 use memchr::{memchr, memchr2};
 
-/// The longest line that [`LineSplitter`] and [`SseDecoder`] take where nothing else is said: 1 MiB.
+/// Default maximum line length of [`LineSplitter`] and [`SseDecoder`]: 1 MiB.
 pub const DEFAULT_LINE_LIMIT: usize = 1 << 20;
 
-/// What a buffer starts with: most lines are shorter, and there is one buffer for every open stream.
+/// Initial capacity of a line buffer in bytes: most lines are shorter, and every open stream has one buffer.
 const FIRST_CAPACITY: usize = 2 << 10;
 
-/// What an event's buffer starts with: a chunk of a model's answer is shorter.
+/// Initial capacity of an event's buffer in bytes: a chunk of a model's output is shorter.
 const FIRST_EVENT_CAPACITY: usize = 256;
 
-/// What a buffer keeps once a long line is through.
+/// Capacity in bytes that a buffer keeps after a long line.
 const KEPT_CAPACITY: usize = 64 << 10;
 
 /// Splits a stream of byte chunks at its line ends, as NDJSON has them: LF or CRLF.
@@ -43,31 +43,30 @@ const KEPT_CAPACITY: usize = 64 << 10;
 #[derive(Debug)]
 pub struct LineSplitter {
     chunk: Bytes,
-    /// Where in `chunk` the next line begins.
+    /// Offset in `chunk` of the next line.
     at: usize,
-    /// The beginning of a line that an earlier chunk left open.
+    /// Start of a line that earlier chunks left incomplete.
     head: Vec<u8>,
-    /// Whether `head` is a line that was lent, and is to be cleared.
+    /// True if `head` contains a line that was returned, and must be cleared.
     head_lent: bool,
     limit: usize,
     ends: LineEnds,
 }
 
-/// Where a line is found.
+/// Location of a line.
 enum Place {
-    /// Whole in the chunk.
+    /// Byte range of the current chunk.
     Chunk(Range<usize>),
-    /// Put together in the head, until the next line is looked for.
+    /// In `head`, until the next line is searched.
     Head,
 }
 
-/// Which bytes end a line.
+/// Line terminators.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LineEnds {
-    /// LF; a CR before it belongs to the end.
+    /// LF, optionally preceded by CR.
     Lf,
-    /// LF, CR or CRLF. A CR ends its line at once; the LF of a CRLF may come in the next chunk, and is
-    /// skipped there.
+    /// LF, CR or CRLF. A CR ends its line at once; the LF of a CRLF may come in the next chunk, where it is skipped.
     LfOrCr { skip_lf: bool },
 }
 
@@ -78,7 +77,7 @@ impl Default for LineSplitter {
 }
 
 impl LineSplitter {
-    /// A splitter that takes lines of at most `limit` bytes, without their ends.
+    /// Creates a splitter for lines of at most `limit` bytes, without their terminators.
     pub fn new(limit: usize) -> Self {
         Self::with_ends(limit, LineEnds::Lf)
     }
@@ -87,17 +86,17 @@ impl LineSplitter {
         Self { chunk: Bytes::new(), at: 0, head: Vec::new(), head_lent: false, limit, ends }
     }
 
-    /// Hands over the next chunk. Lines of an earlier one that were not taken out are kept, at the
-    /// price of a copy.
+    /// Adds the next chunk. Lines of earlier chunks that were not taken are kept, at the cost of a copy.
     pub fn push(&mut self, chunk: Bytes) {
         let rest = &self.chunk[self.at..];
         self.chunk = if rest.is_empty() { chunk } else { [rest, &chunk].concat().into() };
         self.at = 0;
     }
 
-    /// The next whole line, without its end; `None` when another chunk is needed.
+    /// Returns the next complete line, without its terminator; `None` if another chunk is needed.
     ///
-    /// Fails as `Failed` where a line is longer than the limit; the stream is then to be given up.
+    /// # Errors
+    /// Returns [`FailureKind::Failed`] if a line exceeds the limit. The stream must then be abandoned.
     pub fn next_line(&mut self) -> Result<Option<&[u8]>, Failure> {
         match self.find_line()? {
             Some(place) => Ok(Some(self.line(&place))),
@@ -105,8 +104,8 @@ impl LineSplitter {
         }
     }
 
-    /// Where the next whole line is, without its end; `None` when another chunk is needed and the head of
-    /// the line is to be kept. The chunk stays as it is.
+    /// Finds the next complete line, without its terminator; `None` if another chunk is needed and the start of the
+    /// line must be kept. The chunk is not changed.
     fn find_line(&mut self) -> Result<Option<Place>, Failure> {
         self.clear_lent();
         self.skip_lf();
@@ -138,8 +137,8 @@ impl LineSplitter {
         }
     }
 
-    /// What followed the last line end, once the stream has ended and every line was taken out;
-    /// `None` where that is nothing.
+    /// Returns the text after the last terminator, once the stream has ended and every line was taken; `None` if it
+    /// is empty.
     pub fn last_line(&mut self) -> Option<&[u8]> {
         self.clear_lent();
         self.head.extend_from_slice(&self.chunk[self.at..]);
@@ -155,11 +154,11 @@ impl LineSplitter {
         }
     }
 
-    /// Moves the rest of the chunk, which no line end follows yet, to the head of the next line.
+    /// Moves the incomplete line at the end of the chunk to `head`.
     fn keep_head(&mut self) -> Result<(), Failure> {
         let rest = &self.chunk[self.at..];
         if !rest.is_empty() {
-            // A CR may turn out to belong to the line's end.
+            // A trailing CR may belong to the terminator.
             let length = self.head.len() + self.without_cr(rest).len();
             if length > self.limit {
                 return Err(self.too_long());
@@ -169,7 +168,7 @@ impl LineSplitter {
             }
             self.head.extend_from_slice(rest);
         }
-        // The chunk's memory is the connection's read buffer: let it be used again.
+        // The chunk's memory is the connection's read buffer; dropping it makes it reusable.
         self.chunk = Bytes::new();
         self.at = 0;
         Ok(())
@@ -208,7 +207,7 @@ fn too_long(limit: usize) -> Failure {
     Failure::new(FailureKind::Failed, format!("a line of the answer is longer than {limit} bytes"))
 }
 
-/// Empties a buffer, and gives back what one long line has made it grow to.
+/// Clears a buffer, and frees the capacity above [`KEPT_CAPACITY`].
 fn clear(buffer: &mut Vec<u8>) {
     buffer.clear();
     if buffer.capacity() > KEPT_CAPACITY {
@@ -216,12 +215,12 @@ fn clear(buffer: &mut Vec<u8>) {
     }
 }
 
-/// One server-sent event.
+/// Server-sent event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SseEvent<'a> {
-    /// The `event:` field; empty where there was none, which the standard calls `message`.
+    /// Value of the `event:` field; empty if absent, for which the standard's default is `message`.
     pub event: &'a [u8],
-    /// The `data:` fields, joined by LF.
+    /// Values of the `data:` fields, joined by LF.
     pub data: &'a [u8],
 }
 
@@ -246,13 +245,13 @@ pub struct SseEvent<'a> {
 pub struct SseDecoder {
     lines: LineSplitter,
     event: Vec<u8>,
-    /// The value of the only `data` field so far, where it lies whole in the chunk.
+    /// Range in the chunk of the only `data` field so far, if it lies within the chunk.
     in_chunk: Option<Range<usize>>,
-    /// The values of the `data` fields otherwise, each followed by LF.
+    /// Values of the `data` fields otherwise, each followed by LF.
     data: Vec<u8>,
-    /// Whether the event in the fields was lent, and is to be cleared.
+    /// True if the buffered event was returned, and must be cleared.
     lent: bool,
-    /// Whether no line has been read yet, so that a byte order mark may come.
+    /// True until the first line, which may start with a byte order mark.
     at_start: bool,
 }
 
@@ -263,25 +262,26 @@ impl Default for SseDecoder {
 }
 
 impl SseDecoder {
-    /// A decoder that takes lines, and the data of an event altogether, of at most `limit` bytes.
+    /// Creates a decoder for lines, and for data per event, of at most `limit` bytes.
     pub fn new(limit: usize) -> Self {
         let lines = LineSplitter::with_ends(limit, LineEnds::LfOrCr { skip_lf: false });
         Self { lines, event: Vec::new(), in_chunk: None, data: Vec::new(), lent: false, at_start: true }
     }
 
-    /// Hands over the next chunk.
+    /// Adds the next chunk.
     pub fn push(&mut self, chunk: Bytes) {
         self.begin_event();
         self.keep_data();
         self.lines.push(chunk);
     }
 
-    /// The next whole event; `None` when another chunk is needed, or at the stream's end no more come.
+    /// Returns the next complete event; `None` if another chunk is needed.
     ///
-    /// Data of one line that lies whole in a chunk is lent from that chunk without a copy.
+    /// Data of one line within a chunk is borrowed from it without a copy.
     ///
-    /// Fails as `Failed` where a line or an event's data is longer than the limit; the stream is then
-    /// to be given up.
+    /// # Errors
+    /// Returns [`FailureKind::Failed`] if a line or an event's data exceeds the limit. The stream must then be
+    /// abandoned.
     pub fn next_event(&mut self) -> Result<Option<SseEvent<'_>>, Failure> {
         self.begin_event();
         loop {
@@ -301,14 +301,14 @@ impl SseDecoder {
         Ok(Some(SseEvent { event: &self.event, data }))
     }
 
-    /// Copies what lies in the chunk, which is about to go.
+    /// Copies data out of the chunk before the chunk is replaced.
     fn keep_data(&mut self) {
         if let Some(range) = self.in_chunk.take() {
             push_data(&mut self.data, &self.lines.chunk[range]);
         }
     }
 
-    /// Clears what was lent.
+    /// Clears the event that was returned.
     fn begin_event(&mut self) {
         if std::mem::take(&mut self.lent) {
             self.event.clear();
@@ -317,7 +317,7 @@ impl SseDecoder {
         }
     }
 
-    /// Takes a line in; `true` says that it ends an event.
+    /// Processes a line; returns `true` if it ends an event.
     fn take_line(&mut self, place: &Place) -> Result<bool, Failure> {
         let mut line = self.lines.line(place);
         if std::mem::take(&mut self.at_start) {
@@ -347,7 +347,7 @@ impl SseDecoder {
                 self.event.clear();
                 self.event.extend_from_slice(value);
             }
-            // Comments, which have an empty name, and fields that nobody here reads.
+            // Comments, whose field name is empty, and unknown fields.
             _ => {}
         }
         Ok(false)
@@ -362,7 +362,7 @@ fn push_data(data: &mut Vec<u8>, value: &[u8]) {
     data.push(b'\n');
 }
 
-/// A line's field name and value; one blank after the colon belongs to neither.
+/// Returns a line's field name and value, without the one space after the colon.
 fn split_field(line: &[u8]) -> (&[u8], &[u8]) {
     match memchr(b':', line) {
         Some(colon) => {
@@ -377,7 +377,7 @@ fn split_field(line: &[u8]) -> (&[u8], &[u8]) {
 mod tests {
     use super::*;
 
-    /// Feeds `stream` cut in three at every pair of places, and collects what `read` takes out.
+    /// Splits `stream` into three chunks at every pair of offsets, and checks the result of `read` for each.
     fn at_every_cut<T>(stream: &[u8], read: impl Fn(&[&[u8]]) -> T, check: impl Fn(T)) {
         for first in 0..=stream.len() {
             for second in first..=stream.len() {

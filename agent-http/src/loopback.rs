@@ -1,5 +1,4 @@
-//! The far side of tests: a server on loopback that speaks HTTP by hand, since much of what servers do
-//! wrong no library would write.
+//! Test server on loopback that writes raw HTTP, since HTTP libraries cannot produce many of the faulty responses.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,16 +10,16 @@ use url::Url;
 
 use crate::outbound::{Outbound, OutboundConfig};
 
-/// What the server does once its answer is out.
+/// Action of the server after its response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Then {
     /// Closes the connection.
     Close,
-    /// Waits until the other side does.
+    /// Waits until the client closes the connection.
     Hold,
 }
 
-/// Gives every request the same answer, and keeps what came. Stops when it is dropped.
+/// Test server that sends the same response to every request, and records the requests. It stops on drop.
 pub(crate) struct Loopback {
     pub(crate) url: Url,
     requests: Arc<Mutex<Vec<String>>>,
@@ -41,7 +40,7 @@ impl Loopback {
                 tokio::spawn(async move {
                     if let Some(request) = read_request(&mut stream).await {
                         seen.lock().unwrap_or_else(PoisonError::into_inner).push(request);
-                        // Whoever has left is seen below.
+                        // A client that has disconnected is detected by the read below.
                         let _ = stream.write_all(&answer).await;
                         if then == Then::Hold {
                             while let Ok(1..) = stream.read(&mut [0; 1024]).await {}
@@ -56,12 +55,12 @@ impl Loopback {
         Self { url, requests, open, server }
     }
 
-    /// The requests so far, head and body.
+    /// Returns the requests so far, head and body.
     pub(crate) fn requests(&self) -> Vec<String> {
         self.requests.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Counts the connections that are open.
+    /// Returns a function that counts the open connections.
     pub(crate) fn open(&self) -> impl Fn() -> usize + Send + Sync + 'static {
         let open = self.open.clone();
         move || open.load(Ordering::SeqCst)
@@ -74,7 +73,7 @@ impl Drop for Loopback {
     }
 }
 
-/// Reads a request with the body that `Content-Length` announces; `None` where it ends before.
+/// Reads a request with a body of `Content-Length` bytes; `None` if the connection closes before.
 async fn read_request(stream: &mut TcpStream) -> Option<String> {
     let mut request = Vec::new();
     loop {
@@ -93,7 +92,7 @@ async fn read_request(stream: &mut TcpStream) -> Option<String> {
     }
 }
 
-/// An answer of this status and type, its body in chunks of `size` bytes. Only with its `end` it is whole.
+/// Returns a response with this status and type, its body in chunks of `size` bytes. Without `end` it is incomplete.
 pub(crate) fn answer(status: &str, kind: &str, body: &[u8], size: usize, end: bool) -> Vec<u8> {
     let head = format!(
         "HTTP/1.1 {status}\r\ncontent-type: {kind}\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n"
@@ -110,7 +109,7 @@ pub(crate) fn answer(status: &str, kind: &str, body: &[u8], size: usize, end: bo
     answer
 }
 
-/// A client for which these hosts are allowed.
+/// Returns an outbound client that is allowed to reach these hosts.
 pub(crate) fn outbound(allow: &str) -> Outbound {
     let allow = allow.parse().expect("an allow list");
     Outbound::new(OutboundConfig { allow, ..OutboundConfig::default() }).expect("a client")

@@ -1,5 +1,5 @@
-//! The Model Context Protocol over Streamable HTTP: an agent's tools for clients outside, and the tools of
-//! other servers.
+//! Model Context Protocol over Streamable HTTP: a server that exposes an agent's tools to external clients, and a
+//! client for the tools of other servers.
 
 pub mod client;
 pub mod server;

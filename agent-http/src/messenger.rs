@@ -1,4 +1,4 @@
-//! A messenger's bot API as the application reaches it: through the operator's own agent runtime.
+//! Client of a messenger's bot API, which the application reaches through the operator's own agent runtime.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::backend::below;
 use crate::error::{Code, PROBLEM_JSON};
 use crate::outbound::{Outbound, Trust, status_failure};
 
-/// What is read of an answer, and how long that may take. An answer holds the message that was sent.
+/// Limits of a response's size and read time. A response repeats the message that was sent.
 const MAX_ANSWER_BYTES: usize = 256 << 10;
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -25,9 +25,9 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 pub struct RuntimeMessenger {
     /// The guarded client.
     pub outbound: Outbound,
-    /// The runtime's base address, `RUNTIME_URL`.
+    /// The runtime's base URL, `RUNTIME_URL`.
     pub runtime: Url,
-    /// What the runtime asks for, `RUNTIME_SECRET`; it goes to no other address than that.
+    /// The runtime's shared secret, `RUNTIME_SECRET`; it is sent to no other address.
     pub secret: Option<Secret>,
 }
 
@@ -69,7 +69,7 @@ impl RuntimeMessenger {
     }
 }
 
-/// An answer of the bot API.
+/// A response of the bot API.
 #[derive(Deserialize)]
 struct Answer {
     ok: bool,
@@ -91,7 +91,7 @@ fn is_problem(headers: &HeaderMap) -> bool {
     headers.get(CONTENT_TYPE).is_some_and(|value| value.as_bytes() == PROBLEM_JSON.as_bytes())
 }
 
-/// What the runtime itself refused or could not do, by the code of its problem; its words are not repeated.
+/// Maps a problem response of the runtime itself to an error, by its code; its text is not repeated.
 fn problem(body: &[u8]) -> Option<MessengerError> {
     #[derive(Deserialize)]
     struct Problem {

@@ -1,7 +1,7 @@
-//! What a service counts about itself, as `GET /metrics` shows it in Prometheus's text format.
+//! Metrics of a service, exported by `GET /metrics` in Prometheus's text format.
 //!
-//! Every label has a bounded set of values: the route's pattern and not its path, the methods that are
-//! served, the status as a number. Counting is a read lock and an addition; only a scrape walks through all.
+//! Every label has a bounded set of values: the route pattern instead of the path, the supported methods, the numeric
+//! status. Counting takes a read lock and an addition; only a scrape iterates over all metrics.
 
 use std::fmt::Write as _;
 use std::future::Future;
@@ -23,16 +23,16 @@ use prometheus_client::registry::Registry;
 
 use crate::serve::{Body, HttpService, ResponseBody, full};
 
-/// OpenMetrics text, which every Prometheus since 2.5 reads.
+/// Content type of OpenMetrics text, which Prometheus supports since 2.5.
 const CONTENT_TYPE_OF_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// The route of requests that have none.
+/// Route label of requests that match no route.
 const UNMATCHED: &str = "unmatched";
 
-/// A service's metrics.
+/// Metrics of a service.
 #[derive(Debug)]
 pub struct Metrics {
-    /// Locked to register and to scrape, and never to count.
+    /// Locked to register and to scrape, but not to count.
     registry: Mutex<Registry>,
     requests: Family<RequestLabels, Counter>,
     in_flight: Gauge,
@@ -64,24 +64,24 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// Registers more, which `register` is to do under names of its own.
+    /// Registers additional metrics; `register` must use unique names.
     pub fn register<T>(&self, register: impl FnOnce(&mut Registry) -> T) -> T {
-        // A registry is whole after each registration.
+        // A registry is consistent after each registration, so that a poisoned lock can be used.
         register(&mut self.registry.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// All metrics as text.
+    /// Encodes all metrics as text.
     pub fn text(&self) -> String {
         let mut text = String::new();
         let registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
         if let Err(error) = prometheus_client::encoding::text::encode(&mut text, &registry) {
-            // Writing to a string does not fail, so this is a metric's own doing.
+            // Writing to a string does not fail, so the error comes from a collector.
             let _ = write!(text, "# {error}\n# EOF\n");
         }
         text
     }
 
-    /// The answer to `GET /metrics`.
+    /// Returns the response to `GET /metrics`.
     pub fn answer(&self) -> Response<ResponseBody> {
         let mut response = Response::new(full(self.text()));
         let headers = response.headers_mut();
@@ -102,19 +102,19 @@ impl Collector for Uptime {
     }
 }
 
-/// In a request's extensions: which route it has, once that is known.
+/// Request extension that records the matched route.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct MatchedRoute(Arc<OnceLock<&'static str>>);
 
 impl MatchedRoute {
-    /// Notes the route's pattern.
+    /// Records the route pattern.
     pub(crate) fn note(&self, pattern: &'static str) {
-        // A request has one route; a second note would be of the same.
+        // A request has one route; a second call would record the same.
         let _ = self.0.set(pattern);
     }
 }
 
-/// In a response's extensions, and kept by the server until the body has gone.
+/// Response extension that counts the exchange as in flight until the server has dropped the body.
 #[derive(Clone)]
 pub(crate) struct InFlight {
     _counted: Arc<Counted>,
@@ -134,12 +134,12 @@ impl Drop for Counted {
     }
 }
 
-/// Counts what `inner` answers.
+/// Wraps `inner` in a service that counts its requests.
 pub fn counted<S: HttpService>(metrics: Arc<Metrics>, inner: S) -> CountedService<S> {
     CountedService { metrics, inner }
 }
 
-/// The service that [`counted`] makes.
+/// Service returned by [`counted`].
 #[derive(Debug, Clone)]
 pub struct CountedService<S> {
     metrics: Arc<Metrics>,
@@ -166,7 +166,7 @@ impl<S: HttpService> tower_service::Service<Request<Body>> for CountedService<S>
 }
 
 pin_project_lite::pin_project! {
-    /// The future of a [`CountedService`].
+    /// Response future of a [`CountedService`].
     pub struct Counting<F> {
         #[pin]
         inner: F,
@@ -200,7 +200,7 @@ where
     }
 }
 
-/// Anybody can send any method, so those that no route has are one.
+/// Returns the method label. Clients can send arbitrary methods, so those without routes share one label.
 fn method_label(method: &Method) -> &'static str {
     match *method {
         Method::GET => "GET",

@@ -1,4 +1,4 @@
-//! Models that are reached over HTTP, and which model a role or a request means.
+//! Models reached over HTTP, and the selection of a model from the settings of a role or request.
 
 mod body;
 mod failure;
@@ -25,39 +25,39 @@ use crate::secret::{BoundSecret, origin_of};
 /// The hosted vendor that the operator has configured.
 #[derive(Clone)]
 pub struct HostedVendor {
-    /// Sends the calls.
+    /// HTTP client for the calls.
     pub outbound: Outbound,
-    /// The vendor's base address, `OPENAI_BASE_URL`.
+    /// The vendor's base URL, `OPENAI_BASE_URL`.
     pub base_url: Url,
-    /// The operator's key, good for the base address's origin alone.
+    /// The operator's API key, sent only to the origin of the base URL.
     pub key: Option<BoundSecret>,
-    /// The model for those who name none, `OPENAI_MODEL`.
+    /// Model used if the settings name none, `OPENAI_MODEL`.
     pub default_model: String,
-    /// Whether the base address is one that serves nobody without a key.
+    /// True if the base URL is known to require a key.
     pub needs_key: bool,
 }
 
-/// The Ollama server that the operator has configured, and how any other is used.
+/// The Ollama server that the operator has configured, and the defaults for any other Ollama server.
 #[derive(Clone)]
 pub struct OllamaServer {
-    /// Sends the calls.
+    /// HTTP client for the calls.
     pub outbound: Outbound,
-    /// The server's base address, `OLLAMA_BASE_URL`, where there is one.
+    /// The server's base URL, `OLLAMA_BASE_URL`, if configured.
     pub base_url: Option<Url>,
-    /// The model for those who name none, `OLLAMA_MODEL`.
+    /// Model used if the settings name none, `OLLAMA_MODEL`.
     pub default_model: Option<String>,
-    /// How many tokens prompt and answer may have together, `OLLAMA_NUM_CTX`.
+    /// Context window in tokens, prompt and answer together, `OLLAMA_NUM_CTX`.
     pub num_ctx: usize,
 }
 
-/// What a role or a request says about a model over HTTP; what it leaves out is the operator's.
+/// Model settings of a role or a request; missing fields default to the operator's.
 #[derive(Debug, Clone, Default)]
 pub struct HostedSettings<'a> {
-    /// The model's name.
+    /// Model name.
     pub model: Option<&'a str>,
-    /// The server's base address.
+    /// The server's base URL.
     pub base_url: Option<&'a str>,
-    /// The key that belongs to that address.
+    /// API key for that server.
     pub api_key: Option<&'a Secret>,
 }
 
@@ -72,11 +72,11 @@ impl<'a> From<&'a EmbeddedAi> for HostedSettings<'a> {
 }
 
 impl HostedVendor {
-    /// The model that `settings` mean. The operator's key goes to the operator's address alone: who
-    /// brings another address brings its key.
+    /// Returns the model that `settings` select. The operator's key is sent only to the operator's origin: settings
+    /// with another base URL must bring their own key.
     ///
     /// # Errors
-    /// `InvalidRequest` for an address that is none; `NotConfigured`, naming the key that is missing.
+    /// `InvalidRequest` for an invalid base URL; `NotConfigured` for a missing key, naming the setting.
     pub fn model(&self, settings: HostedSettings<'_>) -> Result<OpenAi, Failure> {
         let base = match settings.base_url.and_then(given) {
             Some(text) => supplied_url("baseUrl", text)?,
@@ -100,10 +100,10 @@ impl HostedVendor {
 }
 
 impl OllamaServer {
-    /// The model that `settings` mean. A key is sent only where they bring one.
+    /// Returns the model that `settings` select. A key is sent only if the settings contain one.
     ///
     /// # Errors
-    /// `InvalidRequest` for an address that is none; `NotConfigured`, naming what is missing.
+    /// `InvalidRequest` for an invalid base URL; `NotConfigured`, naming the missing setting.
     pub fn model(&self, settings: HostedSettings<'_>) -> Result<Ollama, Failure> {
         let missing = |name| Failure::new(FailureKind::NotConfigured, format!("{name} is not configured"));
         let supplied = settings.base_url.and_then(given).map(|text| supplied_url("baseUrl", text));
@@ -124,19 +124,19 @@ impl OllamaServer {
     }
 }
 
-/// The models that `EmbeddedAI` containers may ask for.
+/// Model source for `EmbeddedAI` containers.
 pub struct EmbeddedModels {
     /// The hosted vendor.
     pub hosted: HostedVendor,
-    /// Ollama.
+    /// The Ollama server.
     pub ollama: OllamaServer,
-    /// Whether Ollama answers those who leave the provider open, where there is no hosted key.
+    /// True if provider `auto` falls back to Ollama when no hosted key is configured.
     pub prefer_ollama: bool,
-    /// The model in this process, where there is one.
+    /// The in-process model, if there is one.
     pub local: Option<Arc<dyn Model>>,
 }
 
-/// The providers that an `EmbeddedAI` container may name.
+/// Provider names that an `EmbeddedAI` container accepts, for error messages.
 const PROVIDERS: &str = "auto, local, openai, ollama";
 
 impl ModelSource for EmbeddedModels {
@@ -158,13 +158,13 @@ impl ModelSource for EmbeddedModels {
     }
 }
 
-/// Whether settings can only be meant for a hosted model.
+/// Returns true if the settings contain a key or a base URL, and so can only mean a hosted model.
 fn brings_own(settings: &EmbeddedAi) -> bool {
     let key = settings.api_key.as_ref().is_some_and(|key| !key.expose().is_empty());
     key || settings.base_url.as_deref().and_then(given).is_some()
 }
 
-/// The setting, unless it is blank, which counts as absent.
+/// Trims a setting; returns `None` if it is blank.
 fn given(setting: &str) -> Option<&str> {
     Some(setting.trim()).filter(|setting| !setting.is_empty())
 }

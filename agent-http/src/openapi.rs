@@ -1,7 +1,7 @@
-//! The OpenAPI 3.1 description of the services, made of the types that the handlers read and write.
+//! OpenAPI 3.1 description of the services, generated from the types that the handlers read and write.
 //!
-//! A route that is in a service's table and not here, or here and not there, fails a test, as does a checked-in
-//! `docs/openapi.json` that says something else.
+//! Tests fail if the described routes differ from the route tables, or if the checked-in `docs/openapi.json` differs
+//! from the generated document.
 
 mod app;
 mod operation;
@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 use operation::{Operation, Service};
 use schemas::Schemas;
 
-/// The description of all services.
+/// Returns the description of all services.
 #[must_use]
 pub fn document() -> Value {
     let mut schemas = Schemas::new();
@@ -49,8 +49,8 @@ pub fn document() -> Value {
     })
 }
 
-/// The operations by path and method. A path that the runtime has names its server, since the document's own is the
-/// application's.
+/// Returns the operations by path and method. Paths of services other than the application name their servers, since
+/// the document's own server is the application's.
 fn paths(operations: Vec<Operation>) -> Value {
     let mut paths: Map<String, Value> = Map::new();
     for operation in operations {
@@ -89,7 +89,7 @@ mod tests {
 
     use super::*;
 
-    /// What the document has: service's address, method, path.
+    /// Returns the server URL, method and path of every described operation.
     fn described(document: &Value) -> BTreeSet<(String, String, String)> {
         let mut all = BTreeSet::new();
         for (path, item) in document["paths"].as_object().expect("an object") {

@@ -1,25 +1,23 @@
-//! The one guarded HTTP client: all that this program sends to others goes through here.
+//! The guarded HTTP client through which this program sends every outbound request.
 //!
-//! Addresses come from two kinds of people. What the operator configured is trusted; what a role or a
-//! request brings along is [`Trust::Supplied`], and reaches public addresses and the operator's
-//! [`AllowList`] alone. A supplied URL with an IP address is decided before anything is sent. A supplied
-//! URL with a name goes to a connector whose resolver checks every address that the name has; the
-//! connection is made to the addresses that were checked, so that a second look-up cannot answer
-//! differently. Connections are pooled apart, so that a supplied URL is never served by a connection that
-//! was opened without the check; one that is kept stays with the address that was checked for it, whatever
-//! its name has come to stand for.
+//! URLs come from two sources. A URL that the operator configured is trusted; a URL from a role or a request is
+//! [`Trust::Supplied`] and reaches only public addresses and entries of the operator's [`AllowList`]. A supplied URL
+//! with an IP address is decided before anything is sent. A supplied URL with a host name goes to a connector whose
+//! resolver checks every address that the name resolves to; the connection is made to the checked addresses, so that
+//! DNS rebinding cannot change the target between check and connect. Trusted and supplied URLs have separate connection
+//! pools, so that a supplied URL is never served by a connection that was opened without the check; a pooled connection
+//! stays with the address that was checked for it, even if its name resolves differently later.
 //!
-//! For every request: no redirect is followed (a 3xx is a failure), no proxy is taken from the
-//! environment, a URL with user info is refused, HTTP/1.1 with `TCP_NODELAY` and keep-alive. Bodies are
-//! not decompressed. A connection has no task of its own: whoever waits for the response or reads its
-//! body drives it, so that what arrives is in their hands without a switch of tasks. Connecting and the
-//! response head have time-outs; the body's silence is watched by whoever reads it.
+//! Every request: no redirect is followed (a 3xx is a failure), no proxy is taken from the environment, a URL with user
+//! info is refused, HTTP/1.1 with `TCP_NODELAY` and keep-alive. Bodies are not decompressed. A connection has no task
+//! of its own: the task that awaits the response or reads its body drives it, which saves a task switch per read.
+//! Connecting and the response head have timeouts; an idle timeout on the body is the reader's responsibility.
 //!
-//! TLS is rustls with the ring provider and the Mozilla roots that are compiled in, so that it needs
-//! no certificate store on the machine; an operator's own authorities come in by the configuration.
+//! TLS is rustls with the ring provider and the compiled-in Mozilla roots, so that no certificate store on the machine
+//! is needed; the operator's own certificate authorities are added by the configuration.
 //!
-//! Failures say publicly what kind of thing went wrong; the cause is for the log. Neither holds a path,
-//! a query, a header, or anything that the other side wrote.
+//! The public message of a failure names only its category; its source is for the log. Neither contains a path, a
+//! query, a header, or any text from the remote side.
 
 mod address;
 mod connect;
@@ -56,34 +54,34 @@ use connect::{Connector, Dialer};
 use pool::Pool;
 use resolve::Resolver;
 
-/// Who named an address.
+/// Origin of a URL, which decides whether the address policy applies to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trust {
-    /// The operator, by configuration: reached wherever it is.
+    /// From the operator's configuration: reached at any address.
     Operator,
-    /// A role or a request: reached where it is public or allowed.
+    /// From a role or a request: reached only at a public or allowed address.
     Supplied,
 }
 
-/// How the client behaves; `..Default::default()` fills in what is not named.
+/// Configuration of the client; `..Default::default()` fills in the fields that are not named.
 #[derive(Debug, Clone)]
 pub struct OutboundConfig {
-    /// What supplied addresses may reach although it is not public (`OUTBOUND_ALLOW`); nothing.
+    /// Non-public targets that supplied URLs may reach (`OUTBOUND_ALLOW`). Default: none.
     pub allow: AllowList,
-    /// For resolving, connecting and the TLS handshake together; 5 s.
+    /// Timeout for name resolution, connect and TLS handshake together. Default: 5 s.
     pub connect_timeout: Duration,
-    /// From [`OutboundRequest::send`] to the response head; 60 s. A request may have its own.
+    /// Timeout from [`OutboundRequest::send`] to the response head. Default: 60 s. A request may set its own.
     pub header_timeout: Duration,
-    /// How many idle connections are kept for a host; 512, since what answers a role is often one host, and
-    /// streams that end together begin together again.
+    /// Maximum number of idle connections per origin. Default: 512, because all roles are often served by one host, and
+    /// streams that end together tend to start together again.
     pub max_idle_per_host: usize,
-    /// How long an idle connection is kept; 30 s.
+    /// Maximum time that a connection stays idle in the pool. Default: 30 s.
     pub idle_timeout: Duration,
-    /// The `User-Agent`; `agentd/` and the version.
+    /// Value of the `User-Agent` header. Default: `agentd/` and the version.
     pub user_agent: String,
-    /// Certificate authorities that are trusted beside the public ones; none.
+    /// Certificate authorities trusted in addition to the public ones. Default: none.
     pub extra_roots: Vec<CertificateDer<'static>>,
-    /// How names are looked up and connections made; the machine's own way.
+    /// Name resolution and TCP connect. Default: [`SystemNetwork`].
     pub network: Arc<dyn Network>,
 }
 
@@ -102,19 +100,19 @@ impl Default for OutboundConfig {
     }
 }
 
-/// Why the client could not be made.
+/// Error while building the client.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OutboundError {
-    /// The TLS set-up failed, for instance by a certificate authority that cannot be read.
+    /// The TLS set-up failed, for instance because a certificate authority cannot be parsed.
     #[error("the TLS configuration of outbound requests is unusable")]
     Tls(#[from] rustls::Error),
-    /// The HTTP client refused its settings, for instance a user agent that is no header value.
+    /// A setting of the HTTP client is invalid, for instance a user agent that is not a valid header value.
     #[error("the HTTP client's configuration is unusable")]
     Client(#[from] InvalidHeaderValue),
 }
 
-/// The guarded client. Clones share its pools.
+/// The guarded HTTP client. Clones share its connection pools.
 #[derive(Debug, Clone)]
 pub struct Outbound {
     inner: Arc<Inner>,
@@ -123,16 +121,16 @@ pub struct Outbound {
 #[derive(Debug)]
 struct Inner {
     allow: Arc<AllowList>,
-    /// Resolves freely: the operator's targets, and hosts that the operator listed.
+    /// Connector without an address check: operator-configured targets and allow-listed hosts.
     open: Connector,
-    /// Refuses names that resolve to what is neither public nor in a listed network.
+    /// Connector that refuses names with an address that is neither public nor in an allow-listed network.
     filtered: Connector,
     header_timeout: Duration,
     user_agent: HeaderValue,
 }
 
 impl Outbound {
-    /// Makes the client. Nothing is connected or resolved yet.
+    /// Creates the client. Nothing is connected or resolved yet.
     pub fn new(config: OutboundConfig) -> Result<Self, OutboundError> {
         let mut tls = tls_config(&config.extra_roots)?;
         tls.alpn_protocols = vec![b"http/1.1".to_vec()];
@@ -151,12 +149,12 @@ impl Outbound {
         Ok(Self { inner: Arc::new(Inner { allow, open, filtered, header_timeout, user_agent }) })
     }
 
-    /// Starts a `POST` to `url`; see [`Self::request`].
+    /// Creates a `POST` request to `url`; see [`Self::request`].
     pub fn post(&self, url: &Url, trust: Trust) -> Result<OutboundRequest, Failure> {
         self.request(Method::POST, url, trust)
     }
 
-    /// Starts a `POST` of JSON to `url`, with a bearer where there is one, asking for `accept`; see
+    /// Creates a `POST` request with a JSON body, an optional bearer token and the `Accept` header `accept`; see
     /// [`Self::request`] and [`OutboundRequest::bearer`].
     pub fn post_json(
         &self,
@@ -169,25 +167,25 @@ impl Outbound {
         self.target(url, trust)?.post_json(bearer, accept, body)
     }
 
-    /// Starts a `GET` of `url`; see [`Self::request`].
+    /// Creates a `GET` request to `url`; see [`Self::request`].
     pub fn get(&self, url: &Url, trust: Trust) -> Result<OutboundRequest, Failure> {
         self.request(Method::GET, url, trust)
     }
 
-    /// Starts a request. Nothing is sent before [`OutboundRequest::send`].
+    /// Creates a request. Nothing is sent before [`OutboundRequest::send`].
     ///
     /// # Errors
-    /// As [`Self::target`].
+    /// See [`Self::target`].
     pub fn request(&self, method: Method, url: &Url, trust: Trust) -> Result<OutboundRequest, Failure> {
         Ok(self.target(url, trust)?.request(method))
     }
 
-    /// Where `url` leads, for who sends many requests there.
+    /// Returns the checked target of `url`, for callers that send many requests to it.
     ///
     /// # Errors
-    /// An address that can be refused as it stands is refused here, as
-    /// [`Blocked`](agent_core::error::FailureKind::Blocked); one that depends on what its name
-    /// resolves to is refused, by the same kind, when a request is sent.
+    /// A URL that can be refused without resolving its name is refused here, as
+    /// [`Blocked`](agent_core::error::FailureKind::Blocked). A URL whose name resolves to a refused address fails with
+    /// the same kind when a request is sent.
     pub fn target(&self, url: &Url, trust: Trust) -> Result<Target, Failure> {
         let connector = match self.inner.allow.route(url, trust).map_err(failure::blocked)? {
             Route::Open => &self.inner.open,
@@ -199,8 +197,8 @@ impl Outbound {
     }
 }
 
-/// The beginning of an HTTP client with this module's TLS and nothing else of its guards, for what the
-/// operator fetches by hand.
+/// Returns a reqwest builder with this module's TLS set-up and none of its guards, for downloads that the operator
+/// starts by hand.
 ///
 /// # Errors
 /// The TLS set-up failed.

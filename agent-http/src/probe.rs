@@ -1,6 +1,6 @@
-//! Health: whether the process lives, whether it may be sent traffic, and what it is.
+//! Health endpoints: liveness, readiness, status and metrics.
 //!
-//! None of these routes asks for a credential, so none says anything that a stranger should not read.
+//! The routes need no credential, so their responses contain nothing confidential.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,20 +14,20 @@ use crate::metrics::Metrics;
 use crate::request::{self, Handled};
 use crate::serve::full;
 
-/// The routes of every service's health.
+/// Health endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Route {
-    /// `GET /livez`: the process answers.
+    /// `GET /livez`: liveness; 200 while the process answers.
     Live,
-    /// `GET /readyz`: it may be sent traffic; 503 while it drains.
+    /// `GET /readyz`: readiness; 503 while the process drains.
     Ready,
-    /// `GET /health`: what it is.
+    /// `GET /health`: status, version and uptime.
     Health,
-    /// `GET /metrics`: what it has counted.
+    /// `GET /metrics`: metrics.
     Metrics,
 }
 
-/// The lines that a service adds to its table of routes.
+/// Returns the health routes, for a service's route table.
 pub fn routes<H>(handler: impl Fn(Route) -> H) -> [request::Route<H>; 4] {
     [
         ("/livez", Route::Live),
@@ -38,7 +38,7 @@ pub fn routes<H>(handler: impl Fn(Route) -> H) -> [request::Route<H>; 4] {
     .map(|(path, route)| request::Route::new(Method::GET, path, handler(route)))
 }
 
-/// A service's state as its probes tell it.
+/// State that the health endpoints report.
 pub struct Probe {
     started: Instant,
     draining: AtomicBool,
@@ -47,28 +47,28 @@ pub struct Probe {
 }
 
 impl Probe {
-    /// A service that is ready. `extra` is an object whose members `/health` shows.
+    /// Creates the state of a service that is ready. `extra` is an object whose members are added to `/health`.
     pub fn new(extra: Value) -> Self {
         Self { started: Instant::now(), draining: AtomicBool::new(false), extra, metrics: Arc::default() }
     }
 
-    /// Says from now on that no new traffic should come.
+    /// Makes readiness fail, so that no new traffic is sent.
     pub fn drain(&self) {
         self.draining.store(true, Ordering::Relaxed);
     }
 
-    /// What the service counts.
+    /// Returns the service's metrics.
     pub fn metrics(&self) -> &Arc<Metrics> {
         &self.metrics
     }
 
-    /// Answers one of the [routes](Route).
+    /// Returns the response of one of the [routes](Route).
     pub fn answer(&self, route: Route) -> Handled {
         self.answer_with(route, json!({}))
     }
 
-    /// The same, with members that `/health` shows beside its own, and may show in place of them. A `status`
-    /// other than `ok` makes it a 503.
+    /// Returns the response with additional members for `/health`, which override its own. A `status` other than `ok`
+    /// makes it a 503.
     pub fn answer_with(&self, route: Route, now: Value) -> Handled {
         if route == Route::Metrics {
             return Ok(self.metrics.answer());

@@ -1,7 +1,7 @@
-//! Reading requests: the id, the bounded body, JSON, the query, and which handler a path belongs to.
+//! Request parsing: request ids, bounded bodies, JSON, query parameters and routing.
 //!
-//! Everything here turns bad input into an [`HttpError`] that says what is wrong and where, and never repeats what
-//! was sent: a body may hold a key, and a problem ends up in logs and screenshots.
+//! Invalid input becomes an [`HttpError`] that names the field and the fault, and never repeats submitted values: a
+//! body may contain a secret, and problem responses end up in logs and screenshots.
 
 mod body;
 mod id;
@@ -26,12 +26,12 @@ pub(crate) use json::{beginning, is_deeper_than, without_values};
 pub use query::Query;
 pub use route::{Lookup, Params, Route, RouteTable};
 
-/// What a handler returns.
+/// Result of a handler.
 pub type Handled = Result<Response<ResponseBody>, HttpError>;
 
-/// Makes a service of an async function, with the one exit for its errors.
+/// Converts an async handler function into a service, which turns its errors into responses.
 ///
-/// It goes below layers such as CORS, so that problems pass through them too, and so that browsers can read them:
+/// Layers such as CORS wrap this service, so that problem responses pass through them too and browsers can read them:
 ///
 /// ```no_run
 /// # async fn run(listener: tokio::net::TcpListener) -> Result<(), Box<dyn std::error::Error>> {
@@ -53,7 +53,7 @@ where
     HandlerService(handler)
 }
 
-/// The service that [`service`] makes.
+/// Service returned by [`service`].
 #[derive(Clone, Copy, Debug)]
 pub struct HandlerService<F>(F);
 
@@ -77,7 +77,7 @@ where
 }
 
 pin_project_lite::pin_project! {
-    /// The future of a [`HandlerService`].
+    /// Response future of a [`HandlerService`].
     #[derive(Debug)]
     pub struct Handling<Fut> {
         #[pin]

@@ -1,5 +1,4 @@
-//! The agent runtime service: one streaming endpoint with a tool loop, and a way to a messenger; no data of its
-//! own.
+//! Agent runtime service: a streaming chat endpoint with a tool loop, and a messenger proxy. It is stateless.
 
 mod chat;
 mod messenger;
@@ -23,29 +22,29 @@ use crate::stream::StreamLimits;
 pub use chat::PROVIDERS;
 pub use messenger::BotApi;
 
-/// What the runtime's routes work with.
+/// State of the runtime's handlers.
 pub struct Runtime {
-    /// The hosted vendor.
+    /// Hosted model vendor.
     pub hosted: HostedVendor,
-    /// How Ollama is used; every request names its server.
+    /// Ollama client settings; every request names its server.
     pub ollama: OllamaServer,
-    /// The messenger's bot API, where there is one.
+    /// The messenger's bot API, if configured.
     pub bot_api: Option<BotApi>,
-    /// Asks for `RUNTIME_SECRET`, where it is set.
+    /// Checks `RUNTIME_SECRET`, if it is set.
     pub gate: BearerGate,
-    /// Bounds of the tool loop.
+    /// Limits of the tool loop.
     pub limits: LoopLimits,
-    /// Measures the tool calls' time-outs.
+    /// Clock for the timeouts of tool calls.
     pub clock: Arc<dyn Clock>,
-    /// Bounds of request bodies.
+    /// Limits on request bodies.
     pub body: BodyLimits,
-    /// How deep a request's JSON may nest.
+    /// Maximum nesting depth of a request's JSON.
     pub json_depth: usize,
-    /// Bounds of answers.
+    /// Limits of streamed responses.
     pub stream: StreamLimits,
-    /// Health.
+    /// State of the health endpoints.
     pub probe: Probe,
-    /// The exact origins that may call from a browser.
+    /// Exact origins whose pages may send requests (CORS).
     pub origins: Origins,
 }
 
@@ -64,13 +63,13 @@ fn routes() -> RouteTable<Handler> {
     RouteTable::new(own.into_iter().chain(probe::routes(Handler::Probe)))
 }
 
-/// The methods and patterns of all routes, to be held against their description.
+/// Returns the methods and patterns of all routes, to compare them with the OpenAPI document.
 #[cfg(test)]
 pub(crate) fn described() -> Vec<(Method, &'static str)> {
     routes().routes().map(|route| (route.method.clone(), route.pattern)).collect()
 }
 
-/// The runtime's service.
+/// Creates the runtime's HTTP service.
 pub fn service(runtime: Arc<Runtime>) -> impl HttpService {
     use tower::Layer;
     let cors = cors::layer(runtime.origins.clone(), &[]);

@@ -1,8 +1,8 @@
-//! The scheduler service: jobs that wait for their time, and the calls that deliver them.
+//! The scheduler service: stores jobs with a schedule and delivers them to the application's callback over HTTP.
 //!
-//! [`Scheduler`] is what the routes work with; its [`Worker`] delivers, and the routes go through it wherever
-//! a job may be in its hands. Replicas over one store need no leader: each claims what is due and nobody else
-//! has claimed.
+//! [`Scheduler`] is the state of the HTTP routes. Its [`Worker`] delivers jobs; the routes change jobs through the
+//! worker, because the worker may have claimed them. Replicas over one store need no leader election: each claims due
+//! jobs that no other replica has claimed.
 
 mod counts;
 mod delivery;
@@ -30,23 +30,23 @@ pub use worker::{Worker, WorkerLimits};
 
 pub(crate) use wire::{Acted, Cancelled, JobDetails, JobList, JobRequest, Scheduled};
 
-/// What the scheduler's routes work with.
+/// Shared state of the scheduler's HTTP routes.
 pub struct Scheduler {
-    /// Delivers, and knows what it has in hand.
+    /// The delivery worker; also tracks the jobs that this process has claimed.
     pub worker: Arc<Worker>,
-    /// How many jobs there are.
+    /// Cached job counts for `/health` and `/metrics`.
     pub counts: Counts,
-    /// What kind of store the jobs are in, as `/health` names it.
+    /// Kind of the job store, as `/health` reports it.
     pub store_kind: &'static str,
-    /// Asks for `PULSE_SECRET`.
+    /// Checks that a request bears `PULSE_SECRET`.
     pub gate: BearerGate,
-    /// Bounds of request bodies.
+    /// Limits on request bodies.
     pub body: BodyLimits,
-    /// How deep a request's JSON may nest.
+    /// Maximum nesting depth of a request's JSON.
     pub json_depth: usize,
-    /// Health.
+    /// Health, readiness and metrics endpoints.
     pub probe: Probe,
-    /// The exact origins that may call from a browser.
+    /// Exact origins that may call from a browser.
     pub origins: Origins,
 }
 
@@ -60,13 +60,13 @@ fn routes() -> RouteTable<Handler> {
     RouteTable::new(jobs::routes(Handler::Jobs).into_iter().chain(probe::routes(Handler::Probe)))
 }
 
-/// The methods and patterns of all routes, to be held against their description.
+/// Returns the methods and patterns of all routes, for comparison with the OpenAPI description.
 #[cfg(test)]
 pub(crate) fn described() -> Vec<(http::Method, &'static str)> {
     routes().routes().map(|route| (route.method.clone(), route.pattern)).collect()
 }
 
-/// The scheduler's service.
+/// Creates the scheduler's HTTP service.
 pub fn service(scheduler: Arc<Scheduler>) -> impl HttpService {
     use tower::Layer;
     let cors = cors::layer(scheduler.origins.clone(), &[]);

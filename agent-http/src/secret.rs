@@ -1,28 +1,28 @@
-//! What the shells do with a [`Secret`]: compare it, and keep it with the origin it was made for.
+//! Constant-time comparison of a [`Secret`], and secrets bound to an origin.
 
 use agent_core::secret::Secret;
 use subtle::ConstantTimeEq;
 use url::{Origin, Url};
 
-/// Whether `presented` is the secret, in a time that does not depend on where they differ.
+/// Returns true if `presented` equals the secret, in a time that does not depend on where they differ.
 ///
-/// The length is not hidden: secrets of ours are random, and their length is public.
+/// The length is not hidden: our secrets are random, and their length is public.
 pub fn matches(secret: &Secret, presented: &[u8]) -> bool {
     secret.expose().as_bytes().ct_eq(presented).into()
 }
 
-/// The scheme, host and port of an address (RFC 6454): the unit that a key is trusted to.
+/// Returns the origin of a URL: scheme, host and port (RFC 6454), the unit to which a key is bound.
 ///
-/// Hosts are compared as the URL standard normalises them. An address that has no host, such as
-/// `data:`, has an origin that equals no other, itself included.
+/// Hosts are compared as normalized by the URL standard. A URL without a host, such as `data:`, has an opaque origin,
+/// which equals no other, not even its own.
 pub fn origin_of(url: &Url) -> Origin {
     url.origin()
 }
 
-/// A secret together with the only origin that may receive it.
+/// Secret that may be sent to one origin only.
 ///
-/// An operator's key is kept as one of these, so that an address from a role or a request cannot
-/// draw the key to another place: the key is only had by naming where it would go.
+/// It holds an operator's key, so that a URL from a role or a request cannot redirect the key to another host: the
+/// key is returned only for the URL that it will be sent to.
 #[derive(Debug, Clone)]
 pub struct BoundSecret {
     origin: Origin,
@@ -35,7 +35,7 @@ impl BoundSecret {
         Self { origin: origin_of(url), secret }
     }
 
-    /// The secret, if `url` is of the origin that it is bound to.
+    /// Returns the secret if `url` has the origin that it is bound to.
     pub fn for_url(&self, url: &Url) -> Option<&Secret> {
         (origin_of(url) == self.origin).then_some(&self.secret)
     }

@@ -1,18 +1,20 @@
-//! Accepting connections and serving HTTP/1.1 on them: the only place that knows hyper's server.
+//! HTTP/1.1 server: accepts connections and serves them. The only module that uses hyper's server.
 //!
-//! What a connection may cost is bounded on every side, because a server of long streams is held open by its
-//! clients: the number of connections, the head's size and the time it may take, the time a client may go without
-//! reading what is written to it, and the time that a shutdown waits. The body's bounds are in [`crate::request`],
-//! since only a handler knows how much body it wants.
+//! Every resource that a client can hold is bounded, because streaming responses keep connections open for long: the
+//! number of connections, the size of a request head and the time to read it, the time a write may stall because the
+//! client does not read, and the time that shutdown waits. The bounds on bodies are in [`crate::request`], since only
+//! a handler knows how large a body it accepts.
 //!
-//! A request's way: `accept` takes a place among [`ServeLimits::connections`], `connection` drives hyper over a
-//! `guard` that watches the socket, `exchange` gives each request its id, span and access-log line and turns a
-//! malformed target or a panic into a problem, and the caller's service answers.
+//! Path of a request: `accept` acquires a permit of the semaphore with [`ServeLimits::connections`] permits;
+//! `connection` drives hyper over a `guard`, which wraps the socket; `exchange` gives each request its id, tracing
+//! span and access-log line, and converts a malformed target or a panic into a problem response; the caller's service
+//! produces the response.
 //!
-//! Cancellation is drop. A client that closes its connection, or only its sending half, has gone: the service's
-//! future and the response body are dropped at once, and with them whatever they were waiting for.
+//! Cancellation is drop. When a client closes its connection, or only its sending half, the service's future or the
+//! response body is dropped at once, and with it everything that it was waiting for.
 //!
-//! Heads that are no HTTP at all are answered by hyper itself, with a bare 400, 414 or 431 and no problem body.
+//! A request head that is not valid HTTP is answered by hyper itself, with a bare 400, 414 or 431 and no problem
+//! body.
 
 mod accept;
 mod body;
@@ -37,19 +39,19 @@ pub use body::{Body, BodyError, ResponseBody, empty, full, streaming};
 pub(crate) use exchange::EntersSpan;
 pub use workers::Workers;
 
-/// What a server allows its clients. Every bound is finite; [`Default`] gives the documented values.
+/// Limits of a server. Every limit is finite; [`Default`] has the documented values.
 #[derive(Clone, Debug)]
 pub struct ServeLimits {
-    /// Connections open at once; 10,000. Further ones wait in the kernel's backlog.
+    /// Maximum number of open connections; 10,000. Further clients wait in the kernel's backlog.
     pub connections: u32,
-    /// Time for a request's whole head, counted from when the connection is ready for one; 10 s. It closes silent
-    /// connections, slow senders of heads and idle kept-alive connections alike.
+    /// Timeout for reading a request head, counted from when the connection is ready for one; 10 s. It closes silent
+    /// connections, clients that send heads slowly, and idle keep-alive connections.
     pub head_read: Duration,
-    /// Size of a request's head in bytes, request line included; 64 KiB. A larger one is 431.
+    /// Maximum size of a request head in bytes, request line included; 64 KiB. A larger head is answered with 431.
     pub head_bytes: usize,
-    /// Time without any progress while there is something to write; 30 s. Then the connection is dropped.
+    /// Maximum time without progress while there is data to write; 30 s. The connection is then dropped.
     pub write_stall: Duration,
-    /// Time that running exchanges get to finish after the shutdown signal; 10 s. Then they are cut.
+    /// Time that running exchanges have to finish after the shutdown signal; 10 s. They are then dropped.
     pub drain: Duration,
 }
 
@@ -65,15 +67,16 @@ impl Default for ServeLimits {
     }
 }
 
-/// The address of the connection's other end, in each request's extensions.
+/// Socket address of the client, in each request's extensions.
 ///
-/// Behind a reverse proxy it is the proxy's.
+/// Behind a reverse proxy it is the proxy's address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer(pub SocketAddr);
 
-/// What [`serve`] asks of a service. It is implemented for every matching [`tower_service::Service`], so that
-/// layers of tower and tower-http compose with it; nothing implements it by hand. All connections share one, of which
-/// each request has a clone.
+/// Service that [`serve`] runs: an infallible [`tower_service::Service`] from requests to responses.
+///
+/// It is implemented for every matching `Service`, so that layers of tower and tower-http compose with it, and is not
+/// meant to be implemented by hand. All connections share one service, which is cloned for each request.
 pub trait HttpService:
     tower_service::Service<
         Request<Body>,
@@ -103,13 +106,13 @@ impl<S> HttpService for S where
 /// Serves HTTP/1.1 on `listener` until `shutdown` completes, then drains.
 ///
 /// Each request carries a [`crate::request::RequestId`] and a [`Peer`] in its extensions. Draining closes the
-/// listener, tells idle connections to close, lets running exchanges finish for at most [`ServeLimits::drain`] and
-/// drops the rest. Dropping the returned future drops every connection.
+/// listener and idle connections, lets running exchanges finish for at most [`ServeLimits::drain`] and drops the
+/// rest. Dropping the returned future drops every connection.
 ///
 /// # Errors
 ///
-/// Only if the listener has no local address, which says that it never listened. A failed accept is logged and
-/// waited out instead, since most (a full table of file descriptors, say) pass.
+/// Returns an error only if the listener has no local address, that is, if it never listened. A failed accept is
+/// logged and retried after a pause, since most causes (such as exhausted file descriptors) are temporary.
 pub async fn serve<S: HttpService>(
     listener: TcpListener,
     service: S,
@@ -120,11 +123,11 @@ pub async fn serve<S: HttpService>(
 }
 
 impl Workers {
-    /// As [`serve`], with connections on these threads instead of the caller's runtime.
+    /// Serves like [`serve`], but runs connections on these threads instead of the caller's runtime.
     ///
     /// # Errors
     ///
-    /// As [`serve`].
+    /// Same as [`serve`].
     pub async fn serve<S: HttpService>(
         self,
         listener: TcpListener,

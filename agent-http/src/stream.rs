@@ -1,15 +1,14 @@
-//! A run's events as an HTTP answer in four framings, and back from another service's lines.
+//! Event streams as HTTP responses in four formats, and the decoder of another service's NDJSON.
 //!
 //! | [`Framing`] | body |
 //! |---|---|
-//! | `Ndjson` | one AG-UI event a line |
+//! | `Ndjson` | one AG-UI event per line |
 //! | `Sse` | the same events as `data:` frames, numbered from 0 by `id:` |
 //! | `UiMessage` | the AI SDK's UI message stream, version 1 |
-//! | `Json` | one object after the run, see [`Collected`] |
+//! | `Json` | one object after the end of the run, see [`Collected`] |
 //!
-//! [`negotiate()`] chooses, [`into_response`] answers, [`Decoder`] reads. A streamed body is one task
-//! with its source: no channel and no timer stands between an event and the socket, see
-//! [`StreamBody`] for when it writes. Dropping the body drops the run.
+//! [`negotiate()`] selects the format, [`into_response`] encodes, [`Decoder`] decodes. A streamed body runs in one
+//! task with its source, without channels; [`StreamBody`] describes when it writes. Dropping the body drops the run.
 
 use std::time::Duration;
 
@@ -39,14 +38,14 @@ pub use negotiate::{Framing, NegotiationError, negotiate};
 use encode::Encoder;
 use watch::Watched;
 
-/// The bounds of an answer.
+/// Limits of a streamed response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StreamLimits {
-    /// How long a run may go without an event.
+    /// Maximum time without an event; 120 s.
     pub idle_timeout: Duration,
-    /// How long a run may take.
+    /// Maximum duration of a run; 30 min.
     pub run_timeout: Duration,
-    /// How many bytes of text, arguments and results [`Framing::Json`] collects.
+    /// Maximum bytes of text, arguments and results that [`Framing::Json`] collects; 8 MiB.
     pub max_collected_bytes: usize,
 }
 
@@ -60,13 +59,13 @@ impl Default for StreamLimits {
     }
 }
 
-/// Answers with a run. Streams begin at once; [`Framing::Json`] waits for the run's end.
+/// Creates the response for a run. Streams begin at once; [`Framing::Json`] waits for the end of the run.
 ///
 /// Must be called inside a tokio runtime with time enabled.
 ///
 /// # Errors
-/// Only [`Framing::Json`] gives any: the run's failure, which is then the HTTP status. In the other
-/// framings a failure is part of the stream.
+/// Only [`Framing::Json`] returns an error: that of the run, which then determines the HTTP status. In the other
+/// formats an error is part of the stream.
 pub async fn into_response(
     framing: Framing,
     events: EventStream,
@@ -85,10 +84,10 @@ pub async fn into_response(
     Ok(respond(framing, StreamBody::new(events, encoder)))
 }
 
-/// Answers with a run as a handler does; see [`into_response`].
+/// Creates the response for a run with the body type that handlers return; see [`into_response`].
 ///
 /// # Errors
-/// As [`into_response`].
+/// Same as [`into_response`].
 pub async fn answer(framing: Framing, events: EventStream, limits: &StreamLimits) -> Handled {
     let response = into_response(framing, events, limits).await?;
     let mut response = response.map(|body| body.map_err(|never| match never {}).boxed_unsync());
@@ -107,7 +106,7 @@ fn set_headers(framing: Framing, headers: &mut HeaderMap) {
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, no-store"));
     headers.insert(VARY, HeaderValue::from_static("Accept"));
     if framing != Framing::Json {
-        // Proxies of the nginx family would otherwise hold tokens back until a buffer is full.
+        // nginx and similar proxies would otherwise buffer tokens until a buffer is full.
         headers.insert(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
     }
     if framing == Framing::UiMessage {

@@ -1,22 +1,22 @@
-//! Most chunks of an answer differ from the one before in their text alone, and perhaps in a time or a number.
+//! Fast path for streamed chunks that differ from the previous chunk only in their text delta and in digits after it.
 
-/// A chunk that was parsed and found to hold one piece of text and nothing else to tell.
+/// JSON chunk with its text delta cut out, against which the next chunk is matched instead of being parsed.
 ///
-/// The next chunk of the same beginning and end holds another text in the same place. Reading it so
-/// gives what parsing gives, for a text without quotes, escapes and control characters stands in JSON
-/// as it is and ends nowhere but at its quote. What follows may have other digits in the place of its digits,
-/// such as those of a time: whoever learns a chunk reads no number of it.
+/// A chunk with the same prefix and suffix contains another text in the same place. The result equals that of the
+/// parser, since text without quotes, escapes and control characters is unchanged in JSON and ends only at its quote.
+/// In the suffix digits match any digits, such as those of a timestamp, so the caller must learn only chunks of which
+/// it reads no number. Other chunks do not match, and the caller parses them.
 #[derive(Debug, Default)]
 pub(crate) struct Template {
     /// The chunk without its text.
     around: Vec<u8>,
-    /// Where in it the text stood.
+    /// Byte offset of the text in `around`.
     place: usize,
 }
 
 impl Template {
-    /// Remembers a chunk by `text`, which lies within it; forgets what was there if it does not, as
-    /// where a parser had to unescape it.
+    /// Remembers a chunk without `text`, which must be a slice of it. If it is not, as when the parser has unescaped
+    /// it, the template is cleared.
     pub(crate) fn learn(&mut self, chunk: &[u8], text: &str) {
         self.around.clear();
         let start = (text.as_ptr() as usize).wrapping_sub(chunk.as_ptr() as usize);
@@ -27,7 +27,7 @@ impl Template {
         self.place = start;
     }
 
-    /// The text of a chunk that is like the one remembered.
+    /// Returns the text of a chunk that matches the template.
     pub(crate) fn read<'c>(&self, chunk: &'c [u8]) -> Option<&'c str> {
         if self.around.is_empty() {
             return None;
@@ -43,10 +43,10 @@ impl Template {
     }
 }
 
-/// Whether two texts of one length differ in the values of digits alone.
+/// Returns true if two slices of equal length differ only in the values of digits.
 fn is_like(one: &[u8], other: &[u8]) -> bool {
     let same = |(a, b): (&u8, &u8)| (a == b) | (a.is_ascii_digit() & b.is_ascii_digit());
-    // All of it, without a look at each: that is done many bytes at a time.
+    // No early exit, so that the loop is vectorized.
     one == other || one.iter().zip(other).map(same).fold(true, |all, same| all & same)
 }
 

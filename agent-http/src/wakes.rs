@@ -1,4 +1,4 @@
-//! Which wakes reach a task.
+//! Waker that drops wake-ups caused by a task's own poll.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -6,28 +6,28 @@ use std::task::{Wake, Waker};
 
 use futures_util::task::AtomicWaker;
 
-/// Stands between what a task polls and the task: passes wakes on to it, except those that come while it polls anyway,
-/// and knows whether there was one since. It is the waker for what is polled.
+/// Waker between a polled resource and its task. It forwards wake-ups to the task, except those that occur while the
+/// task polls anyway, and records whether one has occurred since.
 #[derive(Debug, Default)]
 pub(crate) struct Wakes {
     task: AtomicWaker,
     state: AtomicU8,
 }
 
-/// The task polls, or will poll without being woken.
+/// State: the task polls, or will poll without being woken.
 const AWAKE: u8 = 0;
-/// As `AWAKE`, and there was a wake since the poll began.
+/// State: as `AWAKE`, with a wake-up since the poll began.
 const WOKEN: u8 = 1;
-/// The task waits for a wake.
+/// State: the task waits for a wake-up.
 const ASLEEP: u8 = 2;
 
 impl Wakes {
-    /// To be called before something is polled.
+    /// Marks the beginning of a poll; must be called before the resource is polled.
     pub(crate) fn begin(&self) {
         self.state.store(AWAKE, Ordering::SeqCst);
     }
 
-    /// Has `task` woken from now on; `false` if there was a wake since the poll began.
+    /// Registers `task` to be woken; returns `false` if a wake-up has occurred since the poll began.
     pub(crate) fn sleep(&self, task: &Waker) -> bool {
         if self.state.load(Ordering::SeqCst) == WOKEN {
             return false;
@@ -36,19 +36,19 @@ impl Wakes {
         self.state.compare_exchange(AWAKE, ASLEEP, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
 
-    /// Whether there was no wake since the task went to sleep, so that nothing can have come of what it polls. Then
-    /// `task` is the one that is woken from now on.
+    /// Returns true if no wake-up has occurred since [`sleep`](Self::sleep), so that polling the resource again would
+    /// be useless. `task` then replaces the registered waker.
     pub(crate) fn still_asleep(&self, task: &Waker) -> bool {
         let asleep = || self.state.load(Ordering::SeqCst) == ASLEEP;
         if !asleep() {
             return false;
         }
         self.task.register(task);
-        // A wake that came before that went to the task of before.
+        // A wake-up before the registration went to the previous waker.
         asleep()
     }
 
-    /// Keeps the task no longer.
+    /// Drops the registered waker.
     pub(crate) fn forget(&self) {
         self.task.take();
     }

@@ -1,12 +1,11 @@
-//! Signed calls, as <https://www.standardwebhooks.com> describes them.
+//! Webhook signatures by the [Standard Webhooks](https://www.standardwebhooks.com) specification.
 //!
-//! A sender puts three headers beside a body: what the message is known by, when it was sent, and
-//! `v1,` with the base64 of an HMAC-SHA256 over `{id}.{timestamp}.{body}`. Whoever has the secret knows that
-//! the body is the sender's and is new. The id is the same when a message is sent again, so that its receiver
-//! can make its effect happen once.
+//! A sender adds three headers to a body: the message id, the timestamp, and the signature: `v1,` with the base64 of
+//! an HMAC-SHA256 over `{id}.{timestamp}.{body}`. A receiver with the secret verifies that the body is authentic and
+//! recent. The id stays the same when a message is resent, so that the receiver can deduplicate it.
 //!
-//! The key is the bytes of the secret as it is written: a library that wants the base64 of its key, after
-//! `whsec_`, is given the base64 of those bytes.
+//! The key is the bytes of the secret as written. A library that expects the key as base64 after `whsec_` needs the
+//! base64 of those bytes.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -17,54 +16,54 @@ use hmac::{Hmac, KeyInit, Mac};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use sha2::Sha256;
 
-/// What the message is known by, the same each time that it is sent.
+/// Header with the message id, the same each time the message is sent.
 pub const WEBHOOK_ID: HeaderName = HeaderName::from_static("webhook-id");
 
-/// When it was sent: whole seconds since 1970.
+/// Header with the time of sending, in whole seconds since the Unix epoch.
 pub const WEBHOOK_TIMESTAMP: HeaderName = HeaderName::from_static("webhook-timestamp");
 
-/// Signatures, separated by spaces, of which one must hold.
+/// Header with the signatures, separated by spaces, of which one must be valid.
 pub const WEBHOOK_SIGNATURE: HeaderName = HeaderName::from_static("webhook-signature");
 
-/// How far sender's and receiver's clocks, and the way between them, may be apart.
+/// Maximum difference between the timestamp and the receiver's clock, in both directions.
 pub const TOLERANCE: Duration = Duration::from_secs(5 * 60);
 
-/// The most bytes of an id.
+/// Maximum length of an id, in bytes.
 const MAX_ID_BYTES: usize = 256;
-/// The most signatures that are looked at. A sender has one, or two while it changes its secret.
+/// Maximum number of signatures that are checked. A sender has one, or two during a rotation of its secret.
 const MAX_SIGNATURES: usize = 8;
-/// The scheme of the signatures; others may stand beside it.
+/// Prefix of supported signatures; others are ignored.
 const SCHEME: &str = "v1,";
 
-/// Why a message is not taken for its sender's.
+/// Error of signing or verifying a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WebhookError {
-    /// A header is not there.
+    /// A header is missing.
     #[error("{0} is missing")]
     Missing(HeaderWord),
-    /// A header is there twice, or holds what such a header never does.
+    /// A header is repeated or malformed.
     #[error("{0} cannot be read")]
     Malformed(HeaderWord),
-    /// It was sent too long ago, or is sent again by somebody who has overheard it.
+    /// The message is too old, or is being replayed.
     #[error("webhook-timestamp is too old")]
     TooOld,
-    /// It was sent later than now.
+    /// The timestamp is in the future.
     #[error("webhook-timestamp is in the future")]
     TooNew,
-    /// No signature of a scheme that is known was made with any of the secrets.
+    /// No signature of a supported scheme is valid for any of the secrets.
     #[error("webhook-signature does not hold")]
     WrongSignature,
 }
 
-/// The name of one of the three headers.
+/// Name of one of the three headers.
 pub type HeaderWord = &'static str;
 
-/// The headers of a message: `id` has at most 256 printable characters without spaces and full stops, and
-/// `now` is when it is sent.
+/// Returns the headers of a message. `id` has 1 to 256 printable ASCII characters without spaces and full stops;
+/// `now` is the time of sending.
 ///
 /// # Errors
-/// [`WebhookError::Malformed`] for another id, since a receiver could not tell where it ends.
+/// Returns [`WebhookError::Malformed`] for any other id, since its end in the signed text would be ambiguous.
 pub fn sign(
     secret: &Secret,
     id: &str,
@@ -85,11 +84,10 @@ pub fn sign(
     ])
 }
 
-/// Checks a message that has arrived at `now` against the secrets that its sender may have used, and gives its
-/// id. There is more than one while a secret is being replaced.
+/// Verifies a message that arrived at `now` and returns its id. `secrets` has several entries during a rotation.
 ///
 /// # Errors
-/// Every [`WebhookError`]; with no secret at all, none holds.
+/// Every [`WebhookError`]. Without secrets, no message is valid.
 pub fn verify<'h>(
     secrets: &[Secret],
     headers: &'h HeaderMap,
@@ -115,7 +113,7 @@ fn verify_under<'h, 'k>(
     let signatures = single(headers, &WEBHOOK_SIGNATURE, "webhook-signature")?;
     let ours = signatures.split(' ').take(MAX_SIGNATURES).filter_map(|part| part.strip_prefix(SCHEME));
     let held = ours.filter_map(|text| STANDARD.decode(text).ok()).any(|signature| {
-        // Compared in constant time.
+        // Compares in constant time.
         keys.clone().any(|key| mac(key, id, timestamp, body).verify_slice(&signature).is_ok())
     });
     if held { Ok(id) } else { Err(WebhookError::WrongSignature) }
@@ -140,7 +138,7 @@ fn mac(key: &[u8], id: &str, timestamp: &str, body: &[u8]) -> Hmac<Sha256> {
     mac.chain_update(id).chain_update(".").chain_update(timestamp).chain_update(".").chain_update(body)
 }
 
-/// A full stop ends the id in what is signed, so there is none in it.
+/// Returns true for a valid id. A full stop separates the id in the signed text, so an id must not contain one.
 fn is_id(id: &str) -> bool {
     (1..=MAX_ID_BYTES).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'.')
 }

@@ -1,4 +1,4 @@
-//! Storing jobs over HTTP, one by one.
+//! Throughput of storing jobs over HTTP, one job per request.
 
 use std::time::{Duration, Instant};
 
@@ -7,15 +7,16 @@ use serde_json::json;
 
 use crate::service::{Clients, Service, request};
 
-/// How many requests each client makes in a repeat, one after another.
+/// Sequential requests of each client per repeat.
 const REQUESTS: usize = 500;
-/// In how many slices: the disk changes its pace within a second, and shall do so for all alike.
+/// Number of slices per repeat. Disk throughput varies within a second, and alternating slices spread that over all
+/// subjects.
 const SLICES: usize = 5;
 pub(crate) const CLIENTS: usize = 8;
-/// They wait for days.
+/// Delay of the jobs: several days, so that none comes due.
 const DELAY_MS: u64 = 5 * 86_400_000;
 
-/// Jobs in a second in each repeat.
+/// Jobs stored per second, in each repeat.
 #[derive(Default)]
 pub(crate) struct Enqueue {
     pub(crate) one: Vec<f64>,
@@ -23,7 +24,7 @@ pub(crate) struct Enqueue {
 }
 
 impl Enqueue {
-    /// One repeat of two schedulers', by turns.
+    /// Runs one repeat for two schedulers in alternating slices.
     pub(crate) async fn of_both(subjects: [(&mut Self, &Service); 2]) -> Result<()> {
         let mut turns = Vec::new();
         for (figures, service) in subjects {
@@ -41,7 +42,7 @@ impl Enqueue {
     }
 }
 
-/// So many clients of a scheduler, and what they have taken.
+/// A number of clients of one scheduler, and the time that they have taken.
 struct Turn<'f> {
     figures: &'f mut Vec<f64>,
     clients: Clients,
@@ -56,7 +57,7 @@ impl<'f> Turn<'f> {
         Ok(Self { figures, clients: service.clients(clients).await?, requests, taken: Duration::ZERO })
     }
 
-    /// A slice.
+    /// Runs one slice.
     async fn take(&mut self) -> Result<()> {
         let begin = Instant::now();
         self.clients.store(&self.requests).await?;

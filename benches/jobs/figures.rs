@@ -1,17 +1,17 @@
-//! The lines of the table.
+//! Rows of the result table.
 
 use benches::table::median;
 
-/// What a ratio may be.
+/// Limit of a ratio.
 #[derive(Clone, Copy)]
 pub(crate) enum Limit {
     AtLeast(f64),
     AtMost(f64),
-    /// Nothing is asked of it.
+    /// No limit.
     None,
 }
 
-/// One line: a figure beside its reference, each the median of the repeats.
+/// One row: a figure beside its reference, each the median of the repeats.
 pub(crate) struct Line {
     pub(crate) what: String,
     pub(crate) unit: &'static str,
@@ -61,7 +61,7 @@ impl Line {
     }
 }
 
-/// With as many digits as mean something.
+/// Formats a figure with two decimals below 100 and none above.
 fn number(value: f64) -> String {
     if value < 100.0 { format!("{value:.2}") } else { format!("{value:.0}") }
 }

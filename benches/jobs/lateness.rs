@@ -1,4 +1,4 @@
-//! From the time that a job is for until its callback is there.
+//! Lateness: the time from a job's scheduled time until its callback arrives.
 
 use std::process::Command;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -12,13 +12,13 @@ use crate::enqueue::CLIENTS;
 use crate::receiver::{Arrival, Receiver};
 use crate::service::{Service, request};
 
-/// How many jobs, and how far apart: ten seconds together.
+/// Number of jobs and their interval: ten seconds in total.
 const COUNT: usize = 2000;
 const EVERY_MS: usize = 5;
-/// From the first word of them to the first: they are stored meanwhile, by a machine that may be busy.
+/// Time before the first job is due in which all jobs are stored, with a margin for a busy machine.
 const AHEAD: Duration = Duration::from_secs(8);
 
-/// Milliseconds in each repeat.
+/// Lateness in milliseconds, in each repeat.
 #[derive(Default)]
 pub(crate) struct Lateness {
     pub(crate) p50: Vec<f64>,
@@ -33,7 +33,7 @@ impl Lateness {
         self.p99.push(sorted[sorted.len() * 99 / 100]);
     }
 
-    /// One repeat of the scheduler's.
+    /// Runs one repeat for one scheduler.
     pub(crate) async fn of_service(&mut self, service: &Service, receiver: &Receiver) -> Result<()> {
         let first = first_ms()?;
         store(service, first, 0..COUNT).await?;
@@ -42,7 +42,8 @@ impl Lateness {
         Ok(())
     }
 
-    /// One repeat of two schedulers' at once, every other job each, so that whatever the machine does meets both.
+    /// Runs one repeat for two schedulers at once, with alternating jobs, so that other activity on the machine
+    /// affects both.
     pub(crate) async fn of_both(subjects: [(&mut Self, &Service); 2], receiver: &Receiver) -> Result<()> {
         let first = first_ms()?;
         let each = subjects.len();
@@ -57,7 +58,7 @@ impl Lateness {
         Ok(())
     }
 
-    /// One repeat of the bare timer's.
+    /// Runs one repeat for the bare timer.
     pub(crate) async fn of_timer(&mut self, receiver: &Receiver) -> Result<()> {
         let mut timer = Command::new(env!("CARGO_BIN_EXE_bare_timer"));
         timer.args([receiver.url(), first_ms()?.to_string(), COUNT.to_string(), EVERY_MS.to_string()]);
@@ -69,7 +70,7 @@ impl Lateness {
     }
 }
 
-/// Stores the jobs of these numbers.
+/// Stores the jobs with these numbers.
 async fn store(service: &Service, first: usize, numbers: impl Iterator<Item = usize>) -> Result<()> {
     let requests: Result<Vec<_>> = numbers
         .map(|n| {
@@ -80,7 +81,7 @@ async fn store(service: &Service, first: usize, numbers: impl Iterator<Item = us
     service.clients(CLIENTS).await?.store(&requests?).await
 }
 
-/// Which job it is of.
+/// Returns the number of an arrival's job.
 fn number(arrival: &Arrival, first: usize) -> usize {
     usize::try_from(arrival.scheduled_for.as_millisecond()).map_or(0, |at| (at - first) / EVERY_MS)
 }

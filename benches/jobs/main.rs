@@ -1,10 +1,10 @@
-//! `cargo bench -p benches --bench jobs`: what jobs cost in the store and over HTTP, how late they are delivered, and
-//! whether it matters how many there are.
+//! `cargo bench -p benches --bench jobs`: cost of jobs in the store and over HTTP, lateness of deliveries, and the
+//! effect of the number of jobs on both.
 //!
-//! Each figure is the median of five repeats, in each of which the reference and all subjects run by turns; a ratio is
-//! one of medians. The scheduler is `agentd scheduler`, a process of its own over SQLite, and its callbacks go to a
-//! receiver in this program. Everything is written to the folder for temporary files (`TMPDIR`), which must be on a disk
-//! for the figures to mean anything, with five gigabytes to spare.
+//! Each figure is the median of five repeats, in each of which the reference and all subjects run in turns; a ratio
+//! is one of medians. The scheduler is `agentd scheduler`, a separate process with SQLite, and its callbacks go to a
+//! receiver in this program. All files are in the directory for temporary files (`TMPDIR`), which must be on a disk
+//! for meaningful figures and needs five gigabytes.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "printing is what this program is for")]
 
 mod enqueue;
@@ -32,22 +32,22 @@ use store::Measured;
 #[derive(Parser)]
 #[command(about = "Measures jobs and prints one Markdown table")]
 struct Options {
-    /// One repeat of each: rough figures
+    /// Run one repeat of each measurement, with rough figures
     #[arg(long)]
     quick: bool,
-    /// Only what the store costs
+    /// Measure only the store
     #[arg(long)]
     store: bool,
-    /// Only very many periodic schedules
+    /// Measure only the delivery of many periodic schedules
     #[arg(long)]
     periodic: bool,
-    /// End with status 1 where a limit is missed
+    /// Exit with status 1 if a limit is exceeded
     #[arg(long)]
     check: bool,
-    /// The agentd to measure; without it, one is built in release
+    /// Path of the agentd to measure; built in release mode if absent
     #[arg(long, value_name = "FILE", env = "AGENTD")]
     agentd: Option<PathBuf>,
-    /// What `cargo bench` hands to every benchmark, and `cargo test` does not
+    /// Set by `cargo bench` for every benchmark, and not by `cargo test`
     #[arg(long)]
     bench: bool,
 }
@@ -55,14 +55,14 @@ struct Options {
 fn main() -> Result<ExitCode> {
     let options = Options::parse();
     if !options.bench {
-        // `cargo test --all-targets` runs benchmarks too, and measuring is not testing.
+        // `cargo test --all-targets` runs benchmarks too, but without measuring.
         eprintln!("not measuring without --bench");
         return Ok(ExitCode::SUCCESS);
     }
     let check = options.check;
     let receiver = Receiver::start()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    // As a task, for what is awaited outside of all tasks is polled by a thread that wakes in another way.
+    // Spawned, because a future passed to `block_on` is polled on the calling thread, which is woken differently.
     let lines = runtime.block_on(runtime.spawn(measure(options, receiver)))??;
     println!("| what | reference | figure | ratio | limit | |\n|---|--:|--:|--:|--:|---|");
     for line in &lines {
@@ -78,7 +78,7 @@ async fn measure(options: Options, receiver: Receiver) -> Result<Vec<Line>> {
     if options.store {
         return Ok(store::measure(repeats).await?.lines);
     }
-    // Without the model in the process, which is not needed and takes long to build.
+    // Built without the embedded model, which is not needed and slow to compile.
     let agentd = process::agentd(options.agentd, &["--no-default-features"])?;
     if !options.periodic {
         let Measured { lines: of_store, small, large } = store::measure(repeats).await?;
@@ -92,14 +92,14 @@ async fn measure(options: Options, receiver: Receiver) -> Result<Vec<Line>> {
     Ok(lines)
 }
 
-/// Progress, for what comes next takes a while.
+/// Prints progress to standard error, since the next measurement takes a while.
 fn tell(lines: &[Line]) {
     for line in lines {
         eprintln!("{}", line.markdown());
     }
 }
 
-/// What is measured of the scheduler as a process, over a small and a large database.
+/// Measures the scheduler process with a small and a large database.
 async fn serve(
     agentd: &Path,
     receiver: &Receiver,

@@ -1,4 +1,4 @@
-//! Very many periodic schedules that are due at the same minute.
+//! Delivery of many periodic schedules that are due at the same minute.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,19 +18,19 @@ use crate::service::Service;
 
 const SCHEDULES: usize = 100_000;
 const INSERTED: usize = 1000;
-/// They have equally many.
+/// Number of companies, with an equal number of schedules each.
 const COMPANIES: usize = 20;
-/// Their wall clocks show different times, so that the expressions are different ones.
+/// Time zones of the schedules; their local times differ, so that the cron expressions do too.
 const ZONES: [&str; 4] = ["UTC", "Europe/Berlin", "America/New_York", "Asia/Kolkata"];
-/// From the beginning until they are due, at least.
+/// Minimum time from the start until the schedules are due.
 const AHEAD: SignedDuration = SignedDuration::from_secs(25);
-/// How long the scheduler runs before its memory is looked at.
+/// Time that the scheduler runs before its memory is measured.
 const SETTLED: Duration = Duration::from_secs(2);
 
 pub(crate) struct Periodic {
-    /// The most KiB that the scheduler's memory grew by.
+    /// Maximum growth of the scheduler's memory, in KiB.
     grown: u64,
-    /// Seconds until a company had all of its own, of the first and of the last.
+    /// Seconds until all deliveries of a company have arrived, for the first and the last company.
     first: f64,
     last: f64,
 }
@@ -55,13 +55,13 @@ pub(crate) async fn measure(agentd: &Path, receiver: &Receiver) -> Result<Period
     Ok(Periodic { grown: most - before, first, last })
 }
 
-/// The first minute that is far enough away.
+/// Returns the first full minute at least [`AHEAD`] from now.
 fn due() -> Result<Timestamp> {
     let minute = (Timestamp::now() + AHEAD).as_second().div_euclid(60) + 1;
     Ok(Timestamp::from_second(minute * 60)?)
 }
 
-/// Stores schedules that fire daily, next at `due`; one company's after another's.
+/// Stores daily schedules that are next due at `due`, grouped by company.
 async fn fill(folder: &Path, due: Timestamp) -> Result<()> {
     let store = SqliteStore::open(folder.join("scheduler.db"), SqliteOptions::default())?;
     let now = Timestamp::now();
@@ -83,7 +83,7 @@ async fn fill(folder: &Path, due: Timestamp) -> Result<()> {
     Ok(())
 }
 
-/// Seconds until the first and the last company had all of its own.
+/// Returns the seconds until all deliveries of the first and of the last company had arrived.
 fn finished(arrivals: &[Arrival]) -> Result<(f64, f64)> {
     let mut ends: BTreeMap<&str, f64> = BTreeMap::new();
     for arrival in arrivals {

@@ -1,4 +1,4 @@
-//! The receiver of callbacks: answers each with 200 and notes when it was there.
+//! Callback receiver that responds 200 and records the arrival times.
 
 use std::collections::HashSet;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -16,10 +16,10 @@ use tokio::net::{TcpSocket, TcpStream};
 
 const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";
 const BACKLOG: u32 = 1024;
-/// How long nothing may arrive while something is waited for.
+/// Time without an arrival after which waiting fails.
 const SILENCE: Duration = Duration::from_secs(20);
 
-/// A callback that has arrived.
+/// A received callback.
 #[derive(Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Arrival {
@@ -31,13 +31,13 @@ pub(crate) struct Arrival {
 }
 
 impl Arrival {
-    /// Milliseconds from the time that it is for; negative for an early one.
+    /// Returns the milliseconds since the scheduled time; negative if the callback came early.
     pub(crate) fn lateness(&self) -> f64 {
         self.at.duration_since(self.scheduled_for).as_secs_f64() * 1e3
     }
 }
 
-/// It runs on a thread of its own.
+/// The callback receiver, on a thread of its own.
 #[derive(Clone)]
 pub(crate) struct Receiver {
     address: SocketAddr,
@@ -70,7 +70,8 @@ impl Receiver {
 
     async fn serve(self, mut stream: TcpStream) {
         let mut inbox = BytesMut::with_capacity(8 * 1024);
-        // A scheduler that is killed ends its connections, and whatever else went wrong is missed by who waits.
+        // Connection errors are ignored: a killed scheduler closes its connections, and a missing callback fails
+        // [`Receiver::take`].
         let _ = stream.set_nodelay(true);
         while let Ok(Some(message)) = read(&mut stream, &mut inbox).await {
             let at = Timestamp::try_from(SystemTime::now()).unwrap_or(Timestamp::MIN);
@@ -86,15 +87,15 @@ impl Receiver {
         self.arrivals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many have arrived since they were last taken.
+    /// Returns the number of arrivals since the last [`Receiver::take`].
     pub(crate) fn count(&self) -> usize {
         self.lock().len()
     }
 
-    /// Waits until so many have arrived, and takes them. `meanwhile` runs now and then.
+    /// Waits until `count` callbacks have arrived and returns them. Calls `meanwhile` periodically.
     ///
     /// # Errors
-    /// One cannot be read, came early, or came twice, or nothing comes any more.
+    /// A callback is malformed, early or a duplicate, or none has arrived for [`SILENCE`].
     pub(crate) async fn take(
         &self,
         count: usize,

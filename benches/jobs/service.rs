@@ -1,4 +1,4 @@
-//! The scheduler as a process, over a database that was made before.
+//! The scheduler as a process, over an existing database.
 
 use std::mem;
 use std::net::SocketAddr;
@@ -17,17 +17,17 @@ use tokio::task::JoinSet;
 use crate::receiver::Receiver;
 
 const SECRET: &str = "bench-pulse-secret-0123456789abcdef";
-/// The reference has two worker threads, and so has what is compared to it.
+/// Number of worker threads, the same as in the reference.
 const WORKER_THREADS: &str = "2";
 
-/// `agentd scheduler`. Dropping it ends it.
+/// A running `agentd scheduler`, killed on drop.
 pub(crate) struct Service {
     pub(crate) process: [Process; 1],
     pub(crate) address: SocketAddr,
 }
 
 impl Service {
-    /// Starts it over `scheduler.db` in a folder, made where there is none.
+    /// Starts the scheduler over `scheduler.db` in a folder; the database is created if missing.
     pub(crate) fn start(agentd: &Path, folder: &Path, receiver: &Receiver) -> Result<Self> {
         let address = free_address()?;
         let mut command = Command::new(agentd);
@@ -41,18 +41,18 @@ impl Service {
         Ok(Self { process: [process], address })
     }
 
-    /// So many connections to it.
+    /// Opens `count` connections to the scheduler.
     pub(crate) async fn clients(&self, count: usize) -> Result<Clients> {
         let callers = try_join_all((0..count).map(|_| Caller::connect(self.address))).await?;
         Ok(Clients(callers))
     }
 }
 
-/// Connections on which jobs are stored side by side.
+/// Connections that store jobs concurrently.
 pub(crate) struct Clients(Vec<Caller>);
 
 impl Clients {
-    /// Stores jobs, equally many on each connection, one by one.
+    /// Stores jobs, split evenly over the connections, one job per request.
     pub(crate) async fn store(&mut self, requests: &[Vec<u8>]) -> Result<()> {
         let each = requests.len().div_ceil(self.0.len());
         let mut tasks = JoinSet::new();
@@ -72,7 +72,7 @@ impl Clients {
     }
 }
 
-/// The request that stores the `n`th job, with such a schedule.
+/// Returns the request that stores the `n`th job with a schedule.
 pub(crate) fn request(n: usize, schedule: Value) -> Result<Vec<u8>> {
     let mut body = Map::from_iter([("payload".to_owned(), serde_json::to_value(payload(n, COMPANIES))?)]);
     let Value::Object(schedule) = schedule else { anyhow::bail!("a schedule is an object") };

@@ -1,8 +1,8 @@
-//! What the store of jobs costs beside the bare database, and whether it notices how many jobs it keeps.
+//! Cost of the job store beside bare SQLite, and its dependence on the number of jobs.
 //!
-//! The reference does by rusqlite what a store cannot leave out: the same rows in the same tables and indices, read
-//! and written in the same transactions at `synchronous=FULL`, and no thought about what they mean. What it writes is
-//! what the store has written of another job, so that its rows grow alike.
+//! The reference uses rusqlite for the work that a store cannot avoid: it reads and writes the same rows in the same
+//! tables and indices, in the same transactions at `synchronous=FULL`, without interpreting them. It writes what the
+//! store wrote for another job, so that its rows grow alike.
 
 use std::time::{Duration, Instant};
 
@@ -16,17 +16,17 @@ use tempfile::TempDir;
 
 use crate::figures::{Limit, Line};
 
-/// How many batches each subject takes in a repeat.
+/// Number of batches of each subject per repeat.
 const BATCHES: usize = 60;
-/// How many come before them, until the log of each database has the size that it keeps: a file that grows is slower
-/// to flush than one whose pages are written again.
+/// Number of batches before the first repeat, until each database's write-ahead log has reached its final size: a
+/// growing file is slower to flush than one whose pages are overwritten.
 const WARM_UP: usize = 40;
-/// How many jobs wait for a later time in the store with a backlog.
+/// Number of jobs in the store with a backlog, all due later.
 pub(crate) const BACKLOG: usize = 1_000_000;
-/// How many of them are stored in one call.
+/// Number of backlog jobs that are stored in one call.
 const INSERTED: usize = 1000;
 
-/// What was measured, and the databases that are left: one with what was delivered alone, one with the backlog too.
+/// The figures and the databases left behind: one with the delivered jobs only, one with the backlog too.
 pub(crate) struct Measured {
     pub(crate) lines: Vec<Line>,
     pub(crate) small: TempDir,
@@ -85,7 +85,7 @@ pub(crate) async fn measure(repeats: usize) -> Result<Measured> {
     Ok(Measured { lines, small: small.close(), large: large.close() })
 }
 
-/// A store in a folder of its own.
+/// A store in its own directory.
 struct Place {
     store: SqliteStore,
     folder: TempDir,
@@ -108,7 +108,7 @@ impl Place {
         Ok(())
     }
 
-    /// Stores the backlog, due in the next days, and gives the rates of its first and its last tenth.
+    /// Stores the backlog, due in the next days, and returns the insert rates of its first and its last tenth.
     async fn fill(&self, now: Timestamp) -> Result<(Vec<f64>, Vec<f64>)> {
         let mut rates = Vec::with_capacity(BACKLOG / INSERTED);
         for begin in (0..BACKLOG).step_by(INSERTED) {
@@ -123,14 +123,14 @@ impl Place {
     }
 }
 
-/// The database alone.
+/// The reference: bare rusqlite.
 struct Raw {
     connection: Connection,
     progress: Progress,
     _folder: TempDir,
 }
 
-/// What the store has written of a job in the column of that name.
+/// Contents of the `progress` column that the store wrote for a claimed and a completed job.
 struct Progress {
     claimed: String,
     completed: String,

@@ -1,49 +1,49 @@
-//! The mock vendor's scripted answers, in the wire format of Chat Completions streaming, or as a workflow streams them.
+//! Scripted responses of the mock vendor, as Chat Completions streams or as a workflow's stream.
 
 use std::{fmt, str::FromStr, time::Duration};
 
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-/// The name of the tool that [`Behaviour::Tool`] calls.
+/// Name of the tool that [`Behaviour::Tool`] calls.
 pub const TOOL: &str = "readTodos";
 
-/// What the vendor's second answer of a tool exchange says.
+/// Text of the vendor's second response in a tool exchange.
 const AFTER_TOOL: &str = "You have one thing to do.";
 
-/// The rest of the head of every scripted answer. Its body is chunked, one HTTP chunk per event, and the connection is
-/// kept.
+/// Rest of the head of every scripted response. The body is chunked, one HTTP chunk per event, and the connection is
+/// kept alive.
 const HEAD: &str = "cache-control: no-cache\r\ntransfer-encoding: chunked\r\n\r\n";
 
-/// The wire format of an answer.
+/// Wire format of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Framing {
-    /// Chat Completions: server-sent events.
+    /// Chat Completions over server-sent events.
     ChatCompletions,
-    /// n8n's lines.
+    /// n8n's lines of JSON.
     Workflow,
 }
 
-/// How the vendor answers. Its `Display` form is the model name by which a request asks for it.
+/// Behaviour of a response. Its `Display` form is the model name that requests it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Behaviour {
     /// `burst-N`: N tokens in a single write.
     Burst {
-        /// How many tokens, at most 10,000.
+        /// Number of tokens, at most 10,000.
         chunks: usize,
     },
-    /// `paced-NxM`: N tokens, M milliseconds apart, a write each.
+    /// `paced-NxM`: N tokens, M milliseconds apart, one write each.
     Paced {
-        /// How many tokens, at most 10,000.
+        /// Number of tokens, at most 10,000.
         chunks: usize,
-        /// Milliseconds from one token to the next, at most 1,000.
+        /// Milliseconds between two tokens, at most 1,000.
         every_ms: u64,
     },
-    /// `first`: one token alone in the first write, a few more right after it.
+    /// `first`: one token in the first write, the others in a second write immediately after it.
     First,
-    /// `hang`: one token, and then silence until the client goes away.
+    /// `hang`: one token, then an open stream without data until the client disconnects.
     Hang,
-    /// `tool`: a call of [`TOOL`]; once its result is in the request, a short text.
+    /// `tool`: a call of [`TOOL`], or a short text if the request has the tool's result.
     Tool,
 }
 
@@ -59,7 +59,7 @@ impl fmt::Display for Behaviour {
     }
 }
 
-/// The model name asks for no behaviour that there is.
+/// Error for a model name that is not a behaviour.
 #[derive(Debug, PartialEq, Eq)]
 pub struct UnknownBehaviour;
 
@@ -87,7 +87,7 @@ impl FromStr for Behaviour {
 }
 
 impl Behaviour {
-    /// How many tokens the answer has.
+    /// Returns the number of tokens in the response.
     pub fn chunks(self) -> usize {
         match self {
             Self::Burst { chunks } | Self::Paced { chunks, .. } => chunks,
@@ -96,8 +96,8 @@ impl Behaviour {
         }
     }
 
-    /// The whole text of the answer (for [`Behaviour::Tool`], of the one after the tool's result). The tokens are
-    /// numbered, so that a relay that loses, repeats or reorders one is found out.
+    /// Returns the whole text of the response (for [`Behaviour::Tool`], of the response to the tool's result). The
+    /// tokens are numbered, so that a lost, repeated or reordered token is detected.
     pub fn text(self) -> String {
         match self {
             Self::Tool => AFTER_TOOL.to_owned(),
@@ -105,7 +105,7 @@ impl Behaviour {
         }
     }
 
-    /// The bytes to send. `tool_answered` says whether the request holds a tool's result.
+    /// Returns the bytes to send. `tool_answered` is true if the request has a tool's result.
     pub fn script(self, framing: Framing, tool_answered: bool) -> Script {
         let model = self.to_string();
         let tokens = |range: std::ops::Range<usize>| -> String {
@@ -150,7 +150,7 @@ impl Framing {
         format!("HTTP/1.1 200 OK\r\ncontent-type: {media_type}\r\n{HEAD}")
     }
 
-    /// The head, and what comes before the first token.
+    /// Returns the head and what precedes the first token.
     fn opening(self, model: &str) -> String {
         let first = match self {
             Self::ChatCompletions => event(model, json!({"role": "assistant", "content": ""})),
@@ -174,14 +174,14 @@ impl Framing {
     }
 }
 
-/// An answer as it goes out.
+/// The writes of a response.
 #[derive(Debug)]
 pub struct Script {
-    /// The writes, in order; the first one begins with the response head.
+    /// The writes in order; the first one begins with the response head.
     pub pieces: Vec<Bytes>,
-    /// The time from one write to the next; zero for none.
+    /// Interval between writes; zero for none.
     pub every: Duration,
-    /// Whether the answer is left open after the last write.
+    /// True if the stream stays open after the last write.
     pub hangs: bool,
 }
 
@@ -191,7 +191,7 @@ fn token(n: usize) -> String {
     format!("tok{n} ")
 }
 
-/// One `data:` frame with one choice, in an HTTP chunk of its own.
+/// Returns one `data:` frame with one choice, in its own HTTP chunk.
 fn event(model: &str, delta: Value) -> String {
     choice(model, delta, Value::Null)
 }
@@ -201,7 +201,7 @@ fn choice(model: &str, delta: Value, finish_reason: Value) -> String {
     http_chunk(&frame(model, choices, None))
 }
 
-/// The two deltas in which vendors stream a call: its name first, its arguments after.
+/// Returns the two deltas in which vendors stream a tool call: the name, then the arguments.
 fn tool_call(model: &str) -> String {
     let call =
         json!({"index": 0, "id": "call_1", "type": "function", "function": {"name": TOOL, "arguments": ""}});
@@ -210,7 +210,7 @@ fn tool_call(model: &str) -> String {
         + &event(model, json!({"tool_calls": [arguments]}))
 }
 
-/// The finish reason, the usage, `[DONE]`, and the end of the chunked body.
+/// Returns the finish reason, the usage, `[DONE]`, and the end of the chunked body.
 fn end(model: &str, finish_reason: &str) -> String {
     let usage = json!({"prompt_tokens": 20, "completion_tokens": 200, "total_tokens": 220});
     choice(model, json!({}), finish_reason.into())
@@ -219,7 +219,7 @@ fn end(model: &str, finish_reason: &str) -> String {
         + LAST_CHUNK
 }
 
-/// One line of a workflow's stream, in an HTTP chunk of its own.
+/// Returns one line of a workflow's stream, in its own HTTP chunk.
 fn line(kind: &str, content: Option<&str>) -> String {
     let metadata = json!({
         "nodeId": "9b9b4e2c-6f0d-4c43-9f3b-0f6c0b7f3c11", "nodeName": "AI Agent", "itemIndex": 0, "runIndex": 0,

@@ -1,4 +1,4 @@
-//! Jobs that are claimed and completed in batches, by a store.
+//! Claims and completes jobs of a store in batches.
 
 use std::time::{Duration, Instant};
 
@@ -9,31 +9,31 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::delivery::payload;
 
-/// How many jobs are claimed, and how many are completed, in one call.
+/// Number of jobs that are claimed, and that are completed, in one call.
 pub const BATCH: usize = 100;
-/// The companies that jobs are of.
+/// Number of companies that the jobs belong to.
 pub const COMPANIES: usize = 100;
 
-/// The `n`th job as applications make them, due within the minute before `until`.
+/// Returns the `n`th job, typical of an application, due within the minute before `until`.
 pub fn job(n: usize, until: Timestamp) -> Job {
     let ms = 60_000 - i64::try_from(n % 30_000).unwrap_or_default();
     let due = until - SignedDuration::from_millis(ms);
     Job::new(NewJob::new(payload(n, COMPANIES), Schedule::At(due)), due)
 }
 
-/// Claims so many jobs that are due at `now`.
+/// Claims up to `limit` jobs that are due at `now`.
 ///
 /// # Errors
-/// Those of the store.
+/// Returns the store's error.
 pub async fn claim(store: &impl JobStore, now: Timestamp, limit: usize) -> Result<Vec<Job>> {
     let lease = now + SignedDuration::from_secs(30);
     Ok(store.claim(Claim { now, until: now, lease, limit, quota: Quota::new(limit) }).await?)
 }
 
-/// Completes what was claimed.
+/// Completes claimed jobs.
 ///
 /// # Errors
-/// Those of the store.
+/// Returns the store's error.
 pub async fn complete(
     store: &impl JobStore,
     claimed: Vec<Job>,
@@ -46,10 +46,10 @@ pub async fn complete(
     Ok(store.steps(steps.collect(), now).await?)
 }
 
-/// Claims and completes a batch, and says how long that took.
+/// Claims and completes a batch, and returns the time taken.
 ///
 /// # Errors
-/// Those of the store, and a batch that is not full.
+/// Returns the store's error, or an error if the batch is not full.
 pub async fn take(store: &impl JobStore, now: Timestamp) -> Result<Duration> {
     let begin = Instant::now();
     let claimed = claim(store, now, BATCH).await?;

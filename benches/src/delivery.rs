@@ -1,5 +1,4 @@
-//! Jobs as applications make them, and the messages that are about them: HTTP/1.1 with a length, on connections kept
-//! alive.
+//! Typical job payloads, and HTTP/1.1 messages with `content-length` on keep-alive connections.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -12,12 +11,12 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// The longest that an answer may take.
+/// Time limit of a response.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// The most bytes of a message.
+/// Maximum size of a message in bytes.
 const MAX_MESSAGE: usize = 64 * 1024;
 
-/// What the `n`th job does, for one of so many companies.
+/// Returns the payload of the `n`th job, spread over `companies` companies.
 pub fn payload(n: usize, companies: usize) -> JobPayload {
     let arguments =
         serde_json::json!({"title": format!("Call customer {n} back"), "priority": "high", "list": n});
@@ -35,7 +34,7 @@ pub fn payload(n: usize, companies: usize) -> JobPayload {
     }
 }
 
-/// A connection to a service, kept alive.
+/// A keep-alive connection to a service.
 #[derive(Debug)]
 pub struct Caller {
     stream: TcpStream,
@@ -43,20 +42,20 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// Connects, with `TCP_NODELAY`.
+    /// Connects with `TCP_NODELAY`.
     ///
     /// # Errors
-    /// The connection is refused.
+    /// The connection was refused.
     pub async fn connect(address: SocketAddr) -> Result<Self> {
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
         Ok(Self { stream, inbox: BytesMut::with_capacity(16 * 1024) })
     }
 
-    /// Sends a request and waits for the end of its answer.
+    /// Sends a request and waits for the end of the response.
     ///
     /// # Errors
-    /// The answer has another status, no length, or does not come.
+    /// The response has another status or no length, or timed out.
     pub async fn call(&mut self, request: &[u8], status: u16) -> Result<()> {
         let exchange = async {
             self.stream.write_all(request).await?;
@@ -73,10 +72,11 @@ impl Caller {
     }
 }
 
-/// The next message of a connection, head and body; `None` where it has been closed between two.
+/// Reads the next message of a connection, head and body; `None` if the peer has closed the connection between
+/// messages.
 ///
 /// # Errors
-/// The connection ends within a message, or that is too long or says no length.
+/// The connection ended within a message, or the message is too long or has no length.
 pub async fn read(stream: &mut TcpStream, inbox: &mut BytesMut) -> Result<Option<BytesMut>> {
     loop {
         if let Some(length) = length(inbox)?
@@ -92,7 +92,7 @@ pub async fn read(stream: &mut TcpStream, inbox: &mut BytesMut) -> Result<Option
     }
 }
 
-/// The body of a message that was [`read`].
+/// Returns the body of a message returned by [`read`].
 pub fn body(message: &[u8]) -> &[u8] {
     head_length(message).map_or(&[], |head| &message[head..])
 }
@@ -101,7 +101,7 @@ fn head_length(message: &[u8]) -> Option<usize> {
     memmem::find(message, b"\r\n\r\n").map(|end| end + 4)
 }
 
-/// How long the first message is, once its head is there.
+/// Returns the length of the first message, once its head is complete.
 fn length(inbox: &[u8]) -> Result<Option<usize>> {
     let Some(head) = head_length(inbox) else { return Ok(None) };
     for line in inbox[..head].split(|byte| *byte == b'\n') {

@@ -1,21 +1,22 @@
-//! Measurements of what relaying a model's answer costs, each as a ratio to a reference in the same run.
+//! Benchmarks of relaying model responses, each figure as a ratio to a reference in the same run.
 //!
 //! `cargo bench -p benches --bench relay` starts a mock model vendor, a bare hyper pass-through proxy in front of it
-//! (the reference) and the services under test, each as a process of its own, sends them the same load by turns, and
-//! prints one Markdown table. Absolute times belong to the machine; ratios within one run hold from machine to machine.
+//! (the reference) and the services under test, each as its own process, sends them the same load in turns, and
+//! prints one Markdown table. Absolute times depend on the machine; ratios within one run are comparable across
+//! machines.
 //!
-//! | module | what |
+//! | module | contents |
 //! |---|---|
-//! | [`answer`] | the vendor's scripted answers, chosen by model name, and the text that a client must get |
-//! | [`upstream`] | the mock vendor: Chat Completions over Server-Sent Events on raw TCP |
-//! | [`wire`] | an answer taken apart and checked, as the vendor or as a service sends it |
-//! | [`batch`] | jobs claimed and completed in batches, by a store |
-//! | [`delivery`] | jobs, and messages of known length |
-//! | [`load`] | the client: keep-alive connections, exchanges, open streams |
-//! | [`process`] | child processes: start, processor time, resident memory, kill on drop |
-//! | [`subjects`] | what is measured and how it is configured: the place to add a subject |
+//! | [`answer`] | the vendor's scripted responses, chosen by model name, and the text that a client must receive |
+//! | [`upstream`] | the mock vendor: Chat Completions over server-sent events on raw TCP |
+//! | [`wire`] | incremental parser and checks of a response, from the vendor or from a service |
+//! | [`batch`] | claiming and completing jobs of a store in batches |
+//! | [`delivery`] | job payloads, and HTTP messages with a content length |
+//! | [`load`] | the load generator: keep-alive connections, exchanges, open streams |
+//! | [`process`] | child processes: start, CPU time, resident memory, kill on drop |
+//! | [`subjects`] | the subjects and their configuration: the place to add a subject |
 //! | [`measure`] | the measurements and the sizes of their runs |
-//! | [`table`] | medians, limits and the table |
+//! | [`table`] | medians, limits and the result table |
 
 pub mod answer;
 pub mod batch;

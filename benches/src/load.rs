@@ -1,4 +1,4 @@
-//! The client: keep-alive connections on one thread, every answer checked to its last byte.
+//! Load generator: keep-alive connections on one thread; every response is checked to its last byte.
 
 use std::{
     net::SocketAddr,
@@ -17,26 +17,26 @@ use tokio::{
 
 use crate::wire::{Expected, Reading, Wire};
 
-/// The longest that one exchange may take.
+/// Time limit of one exchange.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How many streams are being opened at a time, so that no listener's backlog overflows.
+/// Maximum number of streams being opened concurrently, so that no listener's backlog overflows.
 const OPENING: usize = 64;
 
-/// One request, and what must come back.
+/// One request and its expected response.
 #[derive(Clone, Debug)]
 pub struct Step {
     /// The whole HTTP/1.1 request.
     pub request: Vec<u8>,
-    /// The format of the answer.
+    /// Format of the response.
     pub wire: Wire,
-    /// The answer.
+    /// Expected content of the response.
     pub expected: Expected,
 }
 
-/// The steps that make one exchange, in order on one connection.
+/// The steps of one exchange, in order on one connection.
 pub type Steps = Arc<[Step]>;
 
-/// One connection to a subject, kept alive from exchange to exchange.
+/// A connection to a subject, kept alive between exchanges.
 #[derive(Debug)]
 pub struct Connection {
     stream: TcpStream,
@@ -45,20 +45,20 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Connects, with `TCP_NODELAY`.
+    /// Connects with `TCP_NODELAY`.
     ///
     /// # Errors
-    /// No connection within the client's patience.
+    /// The connection was refused or timed out.
     pub async fn open(address: SocketAddr) -> Result<Self> {
         let stream = timeout(PATIENCE, TcpStream::connect(address)).await??;
         stream.set_nodelay(true)?;
         Ok(Self { stream, inbox: BytesMut::with_capacity(64 * 1024), reads: 0 })
     }
 
-    /// Runs all steps, checks each answer, and gives the time from the last request to its first token.
+    /// Runs all steps, checks each response, and returns the time from the last request to its first token.
     ///
     /// # Errors
-    /// A wrong, incomplete or late answer.
+    /// A response is wrong or incomplete, or timed out.
     pub async fn exchange(&mut self, steps: &[Step]) -> Result<Duration> {
         let mut first_token = None;
         for step in steps {
@@ -71,10 +71,10 @@ impl Connection {
         first_token.context("no token in the last answer")
     }
 
-    /// Sends a request and reads its answer up to the first token. The stream stays open as long as the connection.
+    /// Sends a request and reads the response up to the first token. The stream stays open as long as the connection.
     ///
     /// # Errors
-    /// A wrong or late answer.
+    /// The response is wrong or timed out.
     pub async fn begin(&mut self, step: &Step) -> Result<()> {
         let begun = |reading: &Reading| reading.first_token.is_some();
         let reading = timeout(PATIENCE, self.read(step, begun)).await.context("no first token")??;
@@ -82,8 +82,8 @@ impl Connection {
         Ok(())
     }
 
-    /// How often there was something to read so far: what a subject sends apart and the client is quick enough to
-    /// take apart is read apart.
+    /// Returns the number of socket reads so far. Chunks that a subject sends separately count separately if the
+    /// client keeps up.
     pub fn reads(&self) -> usize {
         self.reads
     }
@@ -104,7 +104,7 @@ impl Connection {
     }
 }
 
-/// Opens `count` connections, a bounded number at a time, and runs `begin` on each.
+/// Opens `count` connections, at most [`OPENING`] at a time, and runs `begin` on each.
 async fn open_each<F>(
     address: SocketAddr,
     count: usize,
@@ -132,15 +132,15 @@ where
 /// Opens `count` connections.
 ///
 /// # Errors
-/// One of them was not accepted.
+/// A connection was not accepted.
 pub async fn connect(address: SocketAddr, count: usize) -> Result<Vec<Connection>> {
     open_each(address, count, |connection| async { Ok(connection) }).await
 }
 
-/// Opens `count` streams that have each received a first token and hang. They stay open until they are dropped.
+/// Opens `count` streams and reads the first token of each. They stay open until they are dropped.
 ///
 /// # Errors
-/// One of them was refused or answered wrongly.
+/// A stream was refused or its response is wrong.
 pub async fn hold(address: SocketAddr, count: usize, steps: &Steps) -> Result<Vec<Connection>> {
     open_each(address, count, |mut connection| {
         let steps = Arc::clone(steps);
@@ -152,11 +152,11 @@ pub async fn hold(address: SocketAddr, count: usize, steps: &Steps) -> Result<Ve
     .await
 }
 
-/// Runs `exchanges` exchanges one after another on each connection, all connections side by side. The connections'
-/// first exchanges begin evenly spread over `spread`.
+/// Runs `exchanges` exchanges in sequence on each connection, all connections concurrently. The first exchanges start
+/// evenly spread over `spread`.
 ///
 /// # Errors
-/// The first wrong answer.
+/// Returns the first wrong response.
 pub async fn run(
     connections: Vec<Connection>,
     steps: &Steps,

@@ -1,4 +1,4 @@
-//! The measurements: what load each one sends, and the one figure that it gives.
+//! The measurements: the load that each one sends and the figure that it returns.
 
 use std::{fmt, time::Duration};
 
@@ -15,26 +15,26 @@ use crate::{
 pub const BURST: Behaviour = Behaviour::Burst { chunks: 200 };
 /// The paced stream: 40 tokens, 40 ms apart.
 pub const PACED: Behaviour = Behaviour::Paced { chunks: 40, every_ms: 40 };
-/// How often a paced run is made at most until its chunks have come one by one.
+/// Maximum number of attempts of a paced run whose chunks were merged.
 const PACED_ATTEMPTS: usize = 3;
-/// A short paced stream that opens as many connections upstream as the long one needs, before it is counted.
+/// A short paced stream that opens the upstream connections of the long one before the measurement starts.
 pub const PACED_WARM_UP: Behaviour = Behaviour::Paced { chunks: 5, every_ms: 40 };
-/// Every behaviour that a measurement asks for: a subject whose configuration names models needs them all.
+/// All behaviours that the measurements request, for subjects whose configuration lists models.
 pub const BEHAVIOURS: [Behaviour; 6] =
     [BURST, PACED, PACED_WARM_UP, Behaviour::First, Behaviour::Hang, Behaviour::Tool];
 
-/// The connections side by side in the tool exchange.
+/// Number of concurrent connections in the tool exchange.
 const TOOL_CONNECTIONS: usize = 8;
 
-/// A kind of load and the figure that is taken from it.
+/// A kind of load and the figure that it yields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Measurement {
-    /// CPU milliseconds per 1,000 chunks, where an answer's chunks come all at once.
+    /// CPU milliseconds per 1,000 chunks, with all chunks of a response in one write.
     Burst {
-        /// Connections side by side.
+        /// Number of concurrent connections.
         connections: usize,
     },
-    /// CPU milliseconds per 1,000 chunks, where chunks come 40 ms apart.
+    /// CPU milliseconds per 1,000 chunks, with chunks 40 ms apart.
     Paced,
     /// Median milliseconds from a request to the first token, on one connection.
     FirstToken,
@@ -44,14 +44,14 @@ pub enum Measurement {
     ToolExchange,
 }
 
-/// How large the runs are.
+/// Sizes of the runs.
 #[derive(Clone, Copy, Debug)]
 pub struct Scale {
-    /// How often each measurement is repeated; the median counts.
+    /// Number of repeats per measurement; the result is their median.
     pub repeats: usize,
     /// Requests in a slice of a burst run, over all connections.
     pub burst_requests: usize,
-    /// Concurrent paced streams.
+    /// Number of concurrent paced streams.
     pub paced_streams: usize,
     /// Sequential requests in a slice of a first-token run.
     pub first_requests: usize,
@@ -62,8 +62,7 @@ pub struct Scale {
 }
 
 impl Scale {
-    /// The scale of the figures that are published: about a second of processor time per repeat of the reference's
-    /// bursts.
+    /// Scale of published figures: about one second of CPU time per repeat of the reference's bursts.
     pub const FULL: Self = Self {
         repeats: 5,
         burst_requests: 384,
@@ -72,7 +71,7 @@ impl Scale {
         open_streams: 2000,
         tool_exchanges: 1000,
     };
-    /// A short look: all parts run, the figures are rough.
+    /// Scale of a short run: all measurements, with rough figures.
     pub const QUICK: Self = Self {
         repeats: 3,
         burst_requests: 128,
@@ -98,7 +97,7 @@ impl fmt::Display for Measurement {
 }
 
 impl Measurement {
-    /// The unit of the figure.
+    /// Returns the unit of the figure.
     pub fn unit(self) -> &'static str {
         match self {
             Self::Memory => "KiB",
@@ -106,17 +105,18 @@ impl Measurement {
         }
     }
 
-    /// Whether each run needs a process that has done nothing before: memory that an earlier load left behind in the
-    /// allocator would hide what this one takes.
+    /// Returns true if each run needs a fresh process: memory that the allocator kept from an earlier load would hide
+    /// what this load allocates.
     pub fn needs_fresh_process(self) -> bool {
         self == Self::Memory
     }
 
-    /// In how many slices a repeat takes its run, by turns with the other subjects, so that what else the machine does
-    /// falls on all alike. A repeat's figure is the mean of its slices.
+    /// Returns the number of slices per repeat. Slices of all subjects alternate, so that other activity on the
+    /// machine affects all subjects alike. A repeat's figure is the mean of its slices.
     pub fn slices(self) -> usize {
         match self {
-            // Each is a connection, and on which cores its threads come to lie decides much of what it measures.
+            // Each slice is one connection, and the cores that its threads are scheduled on decide much of the
+            // result.
             Self::FirstToken => 12,
             Self::Burst { .. } | Self::ToolExchange => 4,
             Self::Paced => 2,
@@ -124,10 +124,10 @@ impl Measurement {
         }
     }
 
-    /// Sends one slice of the load to `subject` and gives the figure in [`Measurement::unit`].
+    /// Sends one slice of the load to `subject` and returns the figure in [`Measurement::unit`].
     ///
     /// # Errors
-    /// A wrong answer, or a process that ended.
+    /// A response is wrong, or a process has exited.
     pub async fn run(self, subject: &Running, scale: &Scale) -> Result<f64> {
         match self {
             Self::Burst { connections } => {
@@ -152,11 +152,12 @@ async fn burst(subject: &Running, connections: usize, requests: usize) -> Result
     Ok(per_thousand(used, connections * requests * BURST.chunks()))
 }
 
-/// A run in which the machine has merged chunks, as where it stood still for a moment, is made again.
+/// Measures a paced run. A run whose chunks were merged, for example because the machine stalled, is repeated.
 async fn paced(subject: &Running, streams: usize) -> Result<f64> {
     let mut merged = String::new();
     for _ in 0..PACED_ATTEMPTS {
-        // The streams begin spread over one interval, as independent users do; all at once they would be a burst.
+        // The streams start spread over one interval, like those of independent users; together they would be a
+        // burst.
         let spread = Duration::from_millis(40);
         let open = load::connect(subject.address, streams).await?;
         let open = load::run(open, &subject.steps(PACED_WARM_UP), 1, spread).await?;
@@ -188,7 +189,7 @@ async fn first_token(subject: &Running, requests: usize) -> Result<f64> {
 }
 
 async fn memory(subject: &Running, streams: usize) -> Result<f64> {
-    // One exchange first, so that what a process sets up once is not counted as the streams'.
+    // The first exchange keeps one-time allocations of the process out of the figure.
     Connection::open(subject.address).await?.exchange(&subject.steps(Behaviour::First)).await?;
     let before = resident_kib(&subject.processes)?;
     let open = load::hold(subject.address, streams, &subject.steps(Behaviour::Hang)).await?;

@@ -1,4 +1,4 @@
-//! Child processes: start, processor time and resident memory as the kernel counts them, kill on drop.
+//! Child processes: start, CPU time and resident memory as counted by the kernel, kill on drop.
 
 use std::{
     collections::BTreeMap,
@@ -13,16 +13,16 @@ use std::{
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// How long a child may take until it answers.
+/// Time limit for a child to become ready.
 const START: Duration = Duration::from_secs(20);
-/// `/proc/PID/stat` counts in ticks of this length on every Linux architecture.
+/// Length of the ticks that `/proc/PID/stat` counts in, on every Linux architecture.
 const TICK: Duration = Duration::from_millis(10);
 
-/// The `agentd` to measure: the one that is given, or one that is built in release beside this program, with these
-/// arguments more. Cargo has let go of its lock by the time it runs a benchmark.
+/// Returns the path of the `agentd` to measure: `given`, or a release build in this program's target directory with
+/// the additional cargo `arguments`. Cargo has released its lock by the time it runs a benchmark.
 ///
 /// # Errors
-/// None is there, or it does not build.
+/// The file does not exist, or the build failed.
 pub fn agentd(given: Option<PathBuf>, arguments: &[&str]) -> Result<PathBuf> {
     if let Some(path) = given {
         return path.canonicalize().with_context(|| format!("no agentd at {}", path.display()));
@@ -40,7 +40,7 @@ pub fn agentd(given: Option<PathBuf>, arguments: &[&str]) -> Result<PathBuf> {
     Ok(target.join("release/agentd"))
 }
 
-/// A child process. Dropping it kills it.
+/// A child process, killed on drop.
 #[derive(Debug)]
 pub struct Process {
     child: Child,
@@ -48,10 +48,10 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts `command` with its standard error in a file below `scratch`.
+    /// Starts `command` with its standard error redirected to a file below `scratch`.
     ///
     /// # Errors
-    /// The program or the file cannot be opened.
+    /// The program could not be started or the file not be created.
     pub fn start(mut command: Command, scratch: &Path) -> Result<Self> {
         let (file, log) = tempfile::Builder::new().suffix(".log").tempfile_in(scratch)?.keep()?;
         command.stdin(Stdio::null()).stderr(file);
@@ -62,7 +62,7 @@ impl Process {
     /// Starts a program that writes its address as the first line of its standard output.
     ///
     /// # Errors
-    /// It does not start, or writes something else.
+    /// The program could not be started, or its first line is not an address.
     pub fn start_announced(mut command: Command, scratch: &Path) -> Result<(Self, SocketAddr)> {
         command.stdout(Stdio::piped());
         let mut process = Self::start(command, scratch)?;
@@ -73,10 +73,10 @@ impl Process {
         Ok((process, address))
     }
 
-    /// Waits until `ready` holds.
+    /// Waits until `ready` returns true.
     ///
     /// # Errors
-    /// The process ended, or was not ready in time; with the end of its log.
+    /// The process exited, or was not ready in time; the message has the end of its log.
     pub fn wait_until(&mut self, ready: impl Fn() -> bool) -> Result<()> {
         let since = Instant::now();
         while !ready() {
@@ -91,14 +91,14 @@ impl Process {
         Ok(())
     }
 
-    /// `what` with the end of the process's log.
+    /// Returns an error message with the end of the process's log.
     fn say(&self, what: &str) -> String {
         let log = fs::read(&self.log).unwrap_or_default();
         let end = &log[log.len().saturating_sub(2000)..];
         format!("the process {what}; its log ends:\n{}", String::from_utf8_lossy(end))
     }
 
-    /// The kernel's name for the process.
+    /// Returns the process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -106,26 +106,27 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Either fails only where the process has ended already, which is what is wanted.
+        // Both calls fail only if the process has already exited.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// The processor time that some processes have used up to a moment.
+/// CPU time used by a set of processes up to a point in time.
 #[derive(Debug)]
 pub struct CpuTime {
-    /// Per thread, to the nanosecond.
+    /// Time per thread, in nanoseconds.
     threads: BTreeMap<(u32, u32), Duration>,
-    /// With the threads that have ended, to the tick.
+    /// Time including exited threads, in ticks.
     coarse: Duration,
 }
 
 impl CpuTime {
-    /// Reads the clock of `processes`, once it has stopped: an answer's last byte is out before all work for it is done.
+    /// Reads the CPU time of `processes` once it has stopped growing: a subject sends the last byte of a response
+    /// before it has finished all work for it.
     ///
     /// # Errors
-    /// A process has ended.
+    /// A process has exited.
     pub fn settled(processes: &[Process]) -> Result<Self> {
         let mut before = Self::now(processes)?;
         for _ in 0..40 {
@@ -151,14 +152,15 @@ impl CpuTime {
         let pid = process.pid();
         for entry in fs::read_dir(format!("/proc/{pid}/task"))? {
             let entry = entry?;
-            // A thread may end between the listing and the reading; the coarse clock keeps its time.
+            // A thread may exit between the listing and the read; the coarse clock still has its time.
             let Ok(text) = fs::read_to_string(entry.path().join("schedstat")) else { continue };
             let thread = entry.file_name().to_string_lossy().parse()?;
             let on_cpu = text.split_whitespace().next().context("empty schedstat")?.parse()?;
             self.threads.insert((pid, thread), Duration::from_nanos(on_cpu));
         }
         let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
-        // The program's name, in parentheses, may hold spaces; utime and stime are the 12th and 13th fields after it.
+        // The program's name, in parentheses, may contain spaces; utime and stime are the 12th and 13th fields after
+        // it.
         let (_, fields) = stat.rsplit_once(')').context("stat without a name")?;
         for ticks in fields.split_whitespace().skip(11).take(2) {
             self.coarse += TICK * ticks.parse::<u32>()?;
@@ -166,22 +168,22 @@ impl CpuTime {
         Ok(())
     }
 
-    /// The time used between `before` and this moment.
+    /// Returns the CPU time used since `before`.
     pub fn since(&self, before: &Self) -> Duration {
         let fine = self.threads.iter().map(|(thread, time)| {
             time.saturating_sub(before.threads.get(thread).copied().unwrap_or_default())
         });
-        // The coarse difference is off by up to two ticks a process; where it is larger than that allows, threads
-        // that have ended had a share.
+        // The coarse difference is off by up to two ticks per process; a larger one means that exited threads used
+        // CPU time.
         let coarse = self.coarse.saturating_sub(before.coarse).saturating_sub(TICK * 5);
         fine.sum::<Duration>().max(coarse)
     }
 }
 
-/// The resident memory of `processes` together, in KiB.
+/// Returns the total resident memory of `processes`, in KiB.
 ///
 /// # Errors
-/// A process has ended.
+/// A process has exited.
 pub fn resident_kib(processes: &[Process]) -> Result<u64> {
     let mut sum = 0;
     for process in processes {

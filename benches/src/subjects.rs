@@ -1,7 +1,7 @@
-//! What is measured, and how each subject is configured.
+//! The subjects of the measurements and their configuration.
 //!
-//! To add one: write a function `fn(&Bench) -> Result<Running>` that starts its processes, waits until they answer and
-//! says which requests to send, and list it in [`SUBJECTS`] with its limits.
+//! To add a subject: write a function `fn(&Bench) -> Result<Running>` that starts its processes, waits until they are
+//! ready and returns the requests to send, and list it in [`SUBJECTS`] with its limits.
 
 use std::{
     io::{Read, Write},
@@ -27,27 +27,27 @@ use crate::wire::{Expected, Wire};
 const USER: &str = "bench-user";
 const COMPANY: &str = "bench-company";
 const TODO_LIST: &str = "bench-todos";
-/// The one entry of the list that the tool reads; its title must come back in the tool's result.
+/// Title of the only todo in the list; it must appear in the tool's result.
 const TODO: &str = "Water the plants";
 const API_KEY: &str = "bench-key";
 const MESSAGE: &str = "What is there to do?";
 const SESSION_SECRET: &str = "bench-session-secret-0123456789abcdef";
 const DATA_SECRET: &str = "bench-data-secret-0123456789abcdef";
 const TOKEN_TTL: Duration = Duration::from_secs(3600);
-/// The references have two worker threads, and so has everything that is compared to them.
+/// Number of worker threads, the same as in the references.
 const WORKER_THREADS: &str = "2";
 
-/// Something that is measured.
+/// A subject of the measurements.
 pub struct Subject {
-    /// Its name in the table.
+    /// Name in the table.
     pub name: &'static str,
-    /// Starts its processes and waits until they answer.
+    /// Starts the subject's processes and waits until they are ready.
     pub start: fn(&Bench) -> Result<Running>,
-    /// What is measured of it, and the most that each figure may be.
+    /// The measurements to run and the limit of each figure.
     pub limits: &'static [(Measurement, Limit)],
 }
 
-/// What every subject is compared to.
+/// The reference that every subject is compared with.
 pub const REFERENCE: Subject = Subject { name: "bare hyper proxy", start: bare_proxy, limits: &[] };
 
 const BURST_8: Measurement = Measurement::Burst { connections: 8 };
@@ -88,7 +88,7 @@ pub const SUBJECTS: [Subject; 4] = [
             (Measurement::FirstToken, Limit::Ratio(2.5)),
         ],
     },
-    // 1.3 times what the runtime may take.
+    // The limits are 1.3 times those of the runtime.
     Subject {
         name: "application, workflow backend",
         start: application_workflow,
@@ -110,30 +110,30 @@ const NOISE: [(Measurement, Limit); 6] = [
     (Measurement::ToolExchange, Limit::None),
 ];
 
-/// Subjects that show what the harness itself does: the reference against itself, whose ratios are the noise, and
-/// against no proxy at all.
+/// Subjects that measure the harness: the reference against itself, whose ratios show the noise, and the vendor
+/// without a proxy.
 pub const CONTROLS: [Subject; 2] = [
     Subject { name: "bare hyper proxy again", start: bare_proxy, limits: &NOISE },
     Subject { name: "mock vendor, no proxy", start: vendor_alone, limits: &NOISE },
 ];
 
-/// The programs that the subjects run.
+/// Paths of the programs that the subjects run.
 #[derive(Debug)]
 pub struct Programs {
     /// The mock vendor.
     pub upstream: PathBuf,
     /// The reference.
     pub bare_proxy: PathBuf,
-    /// The product; absent where only the controls are run.
+    /// The product; absent if only the controls are run.
     pub agentd: Option<PathBuf>,
 }
 
-/// What all subjects share: the mock vendor and a folder for their files.
+/// Resources shared by all subjects: the mock vendor and a directory for files.
 #[derive(Debug)]
 pub struct Bench {
     programs: Programs,
     upstream: SocketAddr,
-    /// Held for its drop.
+    /// Kept so that the process is killed on drop.
     _upstream: Process,
     scratch: TempDir,
 }
@@ -142,20 +142,20 @@ impl Bench {
     /// Starts the mock vendor.
     ///
     /// # Errors
-    /// It does not start.
+    /// The mock vendor could not be started.
     pub fn start(programs: Programs) -> Result<Self> {
         let scratch = tempfile::tempdir()?;
         let (process, upstream) = Process::start_announced(Command::new(&programs.upstream), scratch.path())?;
         Ok(Self { programs, upstream, _upstream: process, scratch })
     }
 
-    /// The vendor's base address, as an OpenAI client takes it.
+    /// Returns the vendor's base URL, as OpenAI clients expect it.
     fn vendor_url(&self) -> String {
         format!("http://{}/v1", self.upstream)
     }
 
-    /// `agentd` with `arguments`, in a new folder of its own, since its default store is relative to where it runs, and
-    /// with nothing of the caller's environment that could configure it.
+    /// Returns a command that runs `agentd` with `arguments` and an empty environment, in a new directory, since the
+    /// default store's path is relative to the working directory.
     fn agentd(&self, arguments: &[&str]) -> Result<Command> {
         let mut command = Command::new(self.programs.agentd.as_ref().context("no agentd to measure")?);
         let folder = tempfile::tempdir_in(self.scratch.path())?.keep();
@@ -165,7 +165,7 @@ impl Bench {
     }
 
     /// Starts one of `agentd`'s services on a free port and waits until it is ready. `allow` lists the addresses that
-    /// role- or request-supplied URLs may name.
+    /// URLs in roles and requests may name.
     fn service(&self, mut command: Command, allow: &[SocketAddr]) -> Result<(Process, SocketAddr)> {
         let address = free_address()?;
         let allow: Vec<_> = allow.iter().map(SocketAddr::to_string).collect();
@@ -180,7 +180,7 @@ impl Bench {
         self.service(self.agentd(&["runtime"])?, &[self.upstream])
     }
 
-    /// Starts the application with `agents` in its workspace, and mints the session token of their owner.
+    /// Starts the application with `agents` in its workspace, and creates a session token of their owner.
     fn start_application(
         &self,
         agents: Vec<Value>,
@@ -188,7 +188,8 @@ impl Bench {
     ) -> Result<(Process, SocketAddr, String)> {
         let workspace = self.file(&workspace_of(agents))?;
         let mut command = self.agentd(&["app"])?;
-        // Workflows' tokens outlive their runs, and there is no room for those of as many runs in an hour as there are here.
+        // Workflow tokens outlive their runs, and the default lifetime would exceed the limit of live tokens at this
+        // rate.
         command.env("DATA_SECRET", DATA_SECRET).env("MCP_WORKFLOW_TTL", "10s");
         let folder = command.get_current_dir().context("agentd runs in a folder of its own")?;
         let mut import = self.agentd(&["import"])?;
@@ -206,10 +207,10 @@ impl Bench {
         Ok(path)
     }
 
-    /// Starts the application over `store`, `memory` or `sqlite`, by the program that serves either.
+    /// Starts the application over `store`, `memory` or `sqlite`, with the program that supports both.
     ///
     /// # Errors
-    /// It does not start.
+    /// The application could not be started.
     pub fn start_over(&self, store: &str, program: &Path) -> Result<Running> {
         let vendor = self.vendor_url();
         let container = json!({
@@ -235,7 +236,7 @@ impl Bench {
     }
 }
 
-/// The last line of what a command writes.
+/// Runs a command and returns the last line of its output.
 fn said(command: &mut Command) -> Result<String> {
     let output = command.output()?;
     ensure!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
@@ -243,7 +244,7 @@ fn said(command: &mut Command) -> Result<String> {
     Ok(stdout.lines().last().context("nothing was printed")?.to_owned())
 }
 
-/// A workspace file with `agents`, their owner, and the list that the tool reads.
+/// Returns a workspace file with `agents`, their owner, and the todo list that the tool reads.
 fn workspace_of(agents: Vec<Value>) -> Value {
     json!({
         "users": [{"id": USER, "companyId": COMPANY, "timezone": "Europe/Berlin"}],
@@ -255,18 +256,18 @@ fn workspace_of(agents: Vec<Value>) -> Value {
     })
 }
 
-/// A subject that runs. Dropping it ends its processes.
+/// A running subject. Dropping it kills its processes.
 pub struct Running {
-    /// Its processes; their time and memory are counted together.
+    /// The subject's processes; CPU time and memory are their totals.
     pub processes: Vec<Process>,
-    /// Where requests go.
+    /// Address that requests are sent to.
     pub address: SocketAddr,
-    /// The requests of one exchange.
+    /// Returns the requests of one exchange.
     exchange: Box<dyn Fn(Behaviour) -> Vec<Step>>,
 }
 
 impl Running {
-    /// The requests that make one exchange of `behaviour`, and what must come back.
+    /// Returns the requests and expected responses of one exchange of `behaviour`.
     pub fn steps(&self, behaviour: Behaviour) -> Steps {
         (self.exchange)(behaviour).into()
     }
@@ -285,7 +286,7 @@ fn vendor_alone(bench: &Bench) -> Result<Running> {
     Ok(Running { processes: vec![process], address, exchange: Box::new(vendor_exchange) })
 }
 
-/// `POST /chat` of the runtime, with the ten fields of its contract.
+/// Starts the runtime, measured by `POST /chat` with the ten fields of its contract.
 fn runtime(bench: &Bench) -> Result<Running> {
     let (process, address) = bench.start_runtime()?;
     let (vendor, mcp) = (bench.vendor_url(), format!("http://{}/mcp", bench.upstream));
@@ -309,7 +310,7 @@ fn runtime(bench: &Bench) -> Result<Running> {
     Ok(Running { processes: vec![process], address, exchange: Box::new(exchange) })
 }
 
-/// `POST /api/agent/chat` of the application, the model called from within it.
+/// Starts the application, measured by `POST /api/agent/chat` with an embedded backend.
 fn application_embedded(bench: &Bench) -> Result<Running> {
     let vendor = bench.vendor_url();
     let agent = |behaviour: Behaviour| {
@@ -323,7 +324,7 @@ fn application_embedded(bench: &Bench) -> Result<Running> {
     Ok(Running { processes: vec![process], address, exchange: application_exchange(token) })
 }
 
-/// `POST /api/agent/chat` of the application, which calls the runtime, which calls the vendor.
+/// Starts the application and the runtime, measured by `POST /api/agent/chat`: application to runtime to vendor.
 fn application_and_runtime(bench: &Bench) -> Result<Running> {
     let (runtime, runtime_address) = bench.start_runtime()?;
     let vendor = bench.vendor_url();
@@ -340,7 +341,7 @@ fn application_and_runtime(bench: &Bench) -> Result<Running> {
     Ok(Running { processes: vec![application, runtime], address, exchange: application_exchange(token) })
 }
 
-/// `POST /api/agent/chat` of the application, answered by a workflow, which is the vendor here.
+/// Starts the application, measured by `POST /api/agent/chat` with a workflow backend, which the mock vendor plays.
 fn application_workflow(bench: &Bench) -> Result<Running> {
     let agent = |behaviour: Behaviour| {
         let webhook = format!("http://{}/webhook/{behaviour}", bench.upstream);
@@ -352,8 +353,8 @@ fn application_workflow(bench: &Bench) -> Result<Running> {
     Ok(Running { processes: vec![process], address, exchange: application_exchange(token) })
 }
 
-/// A role block whose agent answers by `behaviour`. Only the tool exchange's agent has a tool, since the reference
-/// sends none either.
+/// Returns a role block whose agent responds with `behaviour`. Only the tool exchange's agent has a tool, since the
+/// reference sends none either.
 fn role(behaviour: Behaviour, backend: Value, children: Value) -> Value {
     let tools = if behaviour == Behaviour::Tool { json!([TOOL]) } else { json!([]) };
     let mut content = json!({"systemPrompt": "You are an assistant.", "mcpPreset": [], "tools": tools});
@@ -375,7 +376,7 @@ fn application_exchange(token: String) -> Box<dyn Fn(Behaviour) -> Vec<Step>> {
     })
 }
 
-/// One request that is answered by a whole run, tool call included.
+/// Returns one request whose response is a whole run, including the tool call.
 fn event_step(path: &str, token: Option<&str>, body: &Value, behaviour: Behaviour) -> Step {
     let called = behaviour == Behaviour::Tool;
     let expected = Expected {
@@ -386,7 +387,7 @@ fn event_step(path: &str, token: Option<&str>, body: &Value, behaviour: Behaviou
     Step { request: post(path, "application/x-ndjson", token, body), wire: Wire::AgUi, expected }
 }
 
-/// The vendor's own requests: one, or for the tool exchange two, the second with the tool's result.
+/// Returns requests to the vendor: one, or two for the tool exchange, the second with the tool's result.
 fn vendor_exchange(behaviour: Behaviour) -> Vec<Step> {
     let step = |messages: Value, expected| {
         let body = json!({
@@ -421,15 +422,15 @@ fn post(path: &str, accept: &str, token: Option<&str>, body: &Value) -> Vec<u8> 
     .into_bytes()
 }
 
-/// An address that was free a moment ago.
+/// Returns a loopback address that was free a moment ago.
 ///
 /// # Errors
-/// There is none.
+/// No port is free.
 pub fn free_address() -> Result<SocketAddr> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?)
 }
 
-/// Whether a service says there that it is ready.
+/// Returns true if the service at `address` is ready.
 pub fn is_ready(address: SocketAddr) -> bool {
     let ask = || -> std::io::Result<bool> {
         let patience = Duration::from_secs(1);

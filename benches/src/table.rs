@@ -1,42 +1,42 @@
-//! Medians, limits and the table.
+//! Medians, limits and the result table.
 
 use std::fmt::Write;
 
 use crate::measure::Measurement;
 
-/// The most that a figure may be.
+/// Upper limit of a figure.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Limit {
-    /// The ratio to the reference in the same run.
+    /// Limit of the ratio to the reference in the same run.
     Ratio(f64),
-    /// The figure itself, in its measurement's unit.
+    /// Limit of the figure itself, in its measurement's unit.
     Figure(f64),
-    /// Shown, not limited.
+    /// No limit; the figure is reported only.
     None,
 }
 
-/// One line of the table: what the repeats gave.
+/// One row of the table: the figures of all repeats.
 #[derive(Debug)]
 pub struct Row {
-    /// What was measured.
+    /// The measurement.
     pub measurement: Measurement,
-    /// Of what.
+    /// Name of the subject.
     pub subject: &'static str,
-    /// The most that it may be.
+    /// Upper limit of the figure.
     pub limit: Limit,
     /// The reference's figure in each repeat.
     pub reference: Vec<f64>,
-    /// The subject's figure in the same repeats.
+    /// The subject's figure in each repeat.
     pub figures: Vec<f64>,
 }
 
 impl Row {
-    /// The subject's median over the reference's, so that the ratio is the one of the figures that the line shows.
+    /// Returns the ratio of the subject's median to the reference's, which are the figures that the row shows.
     pub fn ratio(&self) -> f64 {
         median(self.figures.clone()) / median(self.reference.clone())
     }
 
-    /// Whether the limit holds.
+    /// Returns true if the figure is within the limit.
     pub fn holds(&self) -> bool {
         match self.limit {
             Limit::Ratio(most) => self.ratio() <= most,
@@ -68,26 +68,26 @@ impl Row {
     }
 }
 
-/// The Markdown table of `rows`.
+/// Formats `rows` as a Markdown table.
 pub fn markdown(rows: &[Row]) -> String {
     let mut table = String::from(
         "| measurement | subject | bare hyper proxy | subject's figure | ratio | limit | |\n\
          |---|---|--:|--:|--:|--:|---|\n",
     );
     for row in rows {
-        // Writing to a String cannot fail.
+        // Writing to a `String` cannot fail.
         let _ = writeln!(table, "{}", row.line());
     }
     table
 }
 
-/// The middle of `figures`, the upper one of two; NaN for none.
+/// Returns the median of `figures`, the upper one of two middle values; NaN if empty.
 pub fn median(mut figures: Vec<f64>) -> f64 {
     figures.sort_by(f64::total_cmp);
     figures.get(figures.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// Three significant digits.
+/// Formats a figure with about three significant digits.
 fn figure(value: f64) -> String {
     match value {
         value if value >= 100.0 => format!("{value:.0}"),

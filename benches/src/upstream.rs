@@ -1,7 +1,7 @@
-//! The mock model vendor: `POST …/chat/completions`, streamed, by the behaviour that the model name asks for; and the
-//! mock workflow: `POST /webhook/BEHAVIOUR`.
+//! The mock model vendor: `POST …/chat/completions`, streamed, with the behaviour named by the model; and the mock
+//! workflow: `POST /webhook/BEHAVIOUR`.
 //!
-//! It runs on raw TCP with answers made beforehand, so that it takes little of the machine from what is measured.
+//! It uses raw TCP and responses prepared in advance, so that it uses little CPU time beside the subject.
 
 use std::{
     collections::HashMap,
@@ -22,13 +22,13 @@ use crate::answer::{Behaviour, Framing, Script};
 
 const MAX_HEAD: usize = 64 * 1024;
 const MAX_BODY: usize = 4 * 1024 * 1024;
-/// How long an answer that hangs is held, and how long a kept connection may be silent.
+/// Time limit of an open stream without data, and of an idle connection.
 const IDLE: Duration = Duration::from_secs(120);
 
-/// Answers on `listener` until the process ends.
+/// Serves requests on `listener` until the process exits.
 ///
 /// # Errors
-/// A failed `accept`; what goes wrong on one connection ends that connection alone.
+/// `accept` failed. An error on a connection ends only that connection.
 pub async fn serve(listener: TcpListener) -> io::Result<()> {
     let scripts = Arc::new(Scripts::default());
     loop {
@@ -38,7 +38,7 @@ pub async fn serve(listener: TcpListener) -> io::Result<()> {
     }
 }
 
-/// The scripts that were asked for so far.
+/// Cache of the scripts requested so far.
 #[derive(Default)]
 struct Scripts(Mutex<HashMap<(Behaviour, Framing, bool), Arc<Script>>>);
 
@@ -52,7 +52,7 @@ impl Scripts {
     }
 }
 
-/// What the mock reads of a request's body.
+/// The members of a request's body that the mock reads.
 #[derive(Deserialize)]
 struct Asked<'a> {
     model: &'a str,
@@ -97,7 +97,7 @@ struct Head {
     length: usize,
 }
 
-/// What a request is for.
+/// The endpoint that a request names.
 enum Target {
     Chat,
     Webhook(Behaviour),
@@ -115,7 +115,7 @@ impl Target {
     }
 }
 
-/// Reads one request head off `inbox`; `None` where the client has closed the connection.
+/// Reads one request head from `inbox`; `None` if the client has closed the connection.
 async fn read_head(stream: &mut TcpStream, inbox: &mut BytesMut) -> io::Result<Option<Head>> {
     loop {
         if let Some((taken, head)) = parse_head(inbox)? {
@@ -168,7 +168,7 @@ async fn play(stream: &mut TcpStream, script: &Script) -> io::Result<()> {
         stream.write_all(piece).await?;
     }
     if script.hangs {
-        // A client that goes away ends the wait; one that sends more is none that the load generator knows.
+        // Ends when the client disconnects; the load generator never sends more on such a stream.
         timeout(IDLE, stream.read_u8()).await??;
     }
     Ok(())

@@ -1,7 +1,7 @@
-//! An answer taken apart and checked as it arrives: HTTP/1.1, chunked, a line per event.
+//! Incremental parser that checks a response as it arrives: HTTP/1.1, chunked, one line per event.
 //!
-//! Both formats are lines of JSON, the vendor's behind `data: `. A fault in any of them is an error: a relay that
-//! answers wrongly must never look fast.
+//! Both formats are lines of JSON, the vendor's prefixed with `data: `. Any fault is an error, since a relay that
+//! responds wrongly must not look fast.
 
 use std::{borrow::Cow, time::Instant};
 
@@ -10,10 +10,10 @@ use bytes::{Buf, BytesMut};
 use memchr::memchr;
 use serde::Deserialize;
 
-/// The longest head or line that is waited for, in bytes.
+/// Maximum length of a head or line, in bytes.
 const MAX_LINE: usize = 1024 * 1024;
 
-/// The format in which an answer's body comes.
+/// Format of a response's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wire {
     /// Chat Completions streaming: `data: {…}` lines, the last one `data: [DONE]`.
@@ -22,18 +22,18 @@ pub enum Wire {
     AgUi,
 }
 
-/// What an answer must hold to be right.
+/// Expected content of a response.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Expected {
-    /// The whole text, to the byte.
+    /// The exact text.
     pub text: String,
-    /// The tool that must have been called, and no other; `None` for no call.
+    /// The only tool that must be called; `None` for no call.
     pub tool: Option<&'static str>,
-    /// A piece of the tool's result that must be in the answer.
+    /// Substring that the tool's result must contain.
     pub tool_result: Option<&'static str>,
 }
 
-/// One answer that is being read.
+/// Parser state of one response.
 #[derive(Debug)]
 pub struct Reading {
     wire: Wire,
@@ -44,11 +44,11 @@ pub struct Reading {
     text: String,
     tools: Vec<String>,
     tool_result: String,
-    /// When the first token was there.
+    /// Time at which the first token arrived.
     pub first_token: Option<Instant>,
 }
 
-/// Where in the HTTP message the reading is.
+/// Position within the HTTP message.
 #[derive(Debug, PartialEq, Eq)]
 enum Place {
     Head,
@@ -60,7 +60,7 @@ enum Place {
 }
 
 impl Reading {
-    /// A reading of an answer in `wire`, from its first byte.
+    /// Creates a parser of a response in `wire`.
     pub fn new(wire: Wire) -> Self {
         Self {
             wire,
@@ -75,18 +75,18 @@ impl Reading {
         }
     }
 
-    /// Takes what has arrived off `inbox`, and says whether the message is complete. What is left in `inbox` waits for
-    /// more to come.
+    /// Consumes received bytes from `inbox` and returns true if the message is complete. Bytes of an incomplete
+    /// element stay in `inbox`.
     ///
     /// # Errors
-    /// An answer that is not 200, not chunked, not well formed, or that reports an error of its own.
+    /// The response is not 200, not chunked or malformed, or it reports an error.
     pub fn advance(&mut self, inbox: &mut BytesMut) -> Result<bool> {
         while self.place != Place::Done && self.step(inbox)? {}
         ensure!(inbox.len() < MAX_LINE && self.lines.len() < MAX_LINE, "line or head too long");
         Ok(self.place == Place::Done)
     }
 
-    /// One step through the message; false where it needs more bytes.
+    /// Parses one element of the message; returns false if more bytes are needed.
     fn step(&mut self, inbox: &mut BytesMut) -> Result<bool> {
         match self.place {
             Place::Head => return self.head(inbox),
@@ -201,10 +201,11 @@ impl Reading {
         }
     }
 
-    /// Checks the whole answer.
+    /// Checks the complete response.
     ///
     /// # Errors
-    /// A text that is not the expected one to the byte, another tool, a missing result, or no end.
+    /// The text differs from the expected one, another tool was called, the tool's result is wrong, or the end is
+    /// missing.
     pub fn check(&self, expected: &Expected) -> Result<()> {
         ensure!(self.ended && self.lines.is_empty(), "the answer ends too early");
         ensure!(self.text == expected.text, "another text than expected: {:?}", self.text);
@@ -271,7 +272,7 @@ mod tests {
         behaviour.script(Framing::ChatCompletions, false).pieces.concat()
     }
 
-    /// Feeds `bytes` in pieces of `size`, and gives the reading once it says that it is complete.
+    /// Feeds `bytes` in pieces of `size` and returns the parser once the message is complete.
     fn read(wire: Wire, bytes: &[u8], size: usize) -> Result<Option<Reading>> {
         let mut reading = Reading::new(wire);
         let mut inbox = BytesMut::new();

@@ -1,4 +1,4 @@
-//! What the examples share: a model that costs nothing, and printing.
+//! Code shared by the examples: a model without a vendor, and printing.
 
 use agent_core::error::Failure;
 use agent_core::message::{FinishReason, Role};
@@ -9,8 +9,8 @@ use async_trait::async_trait;
 use futures_util::{StreamExt, stream};
 use serde_json::{Value, json};
 
-/// A model without weights: it repeats what it is told. Offered a tool, it calls it once, with what it
-/// was told as the `city`. Yours asks a vendor.
+/// A model that repeats the user's message. If it is offered a tool, it calls it once, with the message as `city`. A
+/// real model calls a vendor.
 pub struct Parrot;
 
 #[async_trait]
@@ -26,7 +26,7 @@ impl Model for Parrot {
         }
     }
 
-    /// Writes the vendor's request. It is pure, so that what a preview shows is what is sent.
+    /// Serializes the vendor's request. Pure, so that a preview shows what would be sent.
     fn prepare(&self, request: &ModelRequest) -> Result<Payload, Failure> {
         let said = request.prompt.latest_user_text().unwrap_or_default();
         let result = request.appended.iter().rfind(|message| message.role == Role::Tool);
@@ -40,7 +40,7 @@ impl Model for Parrot {
         Ok(body.finish())
     }
 
-    /// Sends the request and reads the answer as it comes. This one has nowhere to send it.
+    /// Sends the request and streams the response. This model has no vendor, so it answers from the request.
     async fn start(&self, payload: Payload) -> Result<ModelStream, Failure> {
         let body: Value = serde_json::from_slice(payload.bytes()).expect("prepare wrote JSON");
         let text = |field: &str| body[field].as_str().map(str::to_owned);
@@ -61,7 +61,7 @@ impl Model for Parrot {
     }
 }
 
-/// Prints a run as it comes: its text, its tool calls, and how it failed, if it did.
+/// Prints a run's events as they arrive: text, tool calls, and the error if the run fails.
 #[expect(clippy::print_stdout, reason = "it is what an example is for")]
 pub async fn print(mut events: EventStream) {
     while let Some(event) = events.next().await {

@@ -1,4 +1,4 @@
-//! An agent whose addresses are changed takes none of its keys along.
+//! An agent's stored keys are dropped when one of its addresses changes.
 
 use serde_json::{Value, json};
 
@@ -8,16 +8,17 @@ use crate::support::vendor::{Received, Vendor, plain};
 const KEY: &str = "role-key-canary-0123456789";
 const PATH: &str = "/api/agents/a1";
 
-/// An agent with a key, and how it is moved.
+/// An agent with a key, and the change of its address.
 struct Case {
     name: &'static str,
-    /// `OLD` stands for the first server, `NEW` for the second, `RUNTIME` for a runtime.
+    /// The agent as saved, with the placeholders `OLD` (first server), `NEW` (second server) and `RUNTIME` (an agent
+    /// runtime).
     agent: Value,
-    /// Where the address is that changes, and to what; null takes it away.
+    /// JSON pointer to the address that changes, and its new value; null removes the field.
     moved: (&'static str, Value),
-    /// Where the key is.
+    /// JSON pointer to the key.
     key: &'static str,
-    /// Whether the agent is answered without a key.
+    /// True if the agent can be answered without a key.
     answered: bool,
 }
 
@@ -137,7 +138,7 @@ fn cases() -> Vec<Case> {
     ]
 }
 
-/// Whether a request has any credential.
+/// Returns true if a request carries any credential.
 fn has_key(received: &Received) -> bool {
     let head = received.head.to_ascii_lowercase();
     let body = String::from_utf8_lossy(&received.body);
@@ -157,7 +158,8 @@ async fn put(app: &Server, agent: &Value) -> Value {
     serde_json::from_str(&text).expect("JSON")
 }
 
-/// Sends one message, whatever comes of it; its status, and what the two servers received.
+/// Sends one message and returns the response's status and the requests that the two servers received, whether or not
+/// the run succeeds.
 async fn chat(app: &Server, servers: [&Vendor; 2]) -> (u16, Vec<Received>) {
     let before = servers.map(|server| server.received().len());
     let response = app.chat(&json!({"agentId": "a1", "message": "hello"})).await;
@@ -167,7 +169,7 @@ async fn chat(app: &Server, servers: [&Vendor; 2]) -> (u16, Vec<Received>) {
     (status, news.collect())
 }
 
-/// The agent with the key as it is sent back: masked as it was shown, or left out.
+/// Returns the agent as a client sends it back: with the key masked as in the response, or without it.
 fn without(mut agent: Value, key: &str, masked: bool) -> Value {
     let (object, field) = key.rsplit_once('/').expect("a pointer");
     let object = agent.pointer_mut(object).and_then(Value::as_object_mut).expect("an object");
@@ -218,7 +220,7 @@ async fn no_key_follows_an_address_that_is_changed() {
             assert_eq!(status, 200, "{}", case.name);
             assert!(!received.is_empty() && received.iter().all(has_key), "{}: {received:?}", case.name);
 
-            // Sent back as it is, the key stays.
+            // Saving the agent unchanged keeps the key.
             let same = put(&app, &without(shown.clone(), case.key, masked)).await;
             assert_eq!(same, shown, "{}", case.name);
             let (_, received) = chat(&app, [&old, &new]).await;
@@ -227,7 +229,7 @@ async fn no_key_follows_an_address_that_is_changed() {
             let before = shown.pointer(case.moved.0).expect("the address").clone();
             let mut moved = without(shown, case.key, masked);
             set(&mut moved, case.moved.0, fill(&case.moved.1));
-            // At the new address, and at the old one again: a key that is gone does not come back.
+            // The key is dropped at the new address, and does not come back with the old one.
             for address in [fill(&case.moved.1), before] {
                 set(&mut moved, case.moved.0, address.clone());
                 let saved = put(&app, &moved).await;

@@ -1,10 +1,10 @@
-//! How an address may be written, and what is to become of it.
+//! Spellings of outbound addresses, grouped by the expected result.
 //!
-//! `PORT` stands for the port of a listener on loopback that nobody may reach.
+//! `PORT` is replaced by the port of a loopback listener that must not be reached.
 
-/// Hosts that are addresses which are not public, or stand for loopback, whatever they look like.
+/// Hosts that are non-public or loopback addresses in any spelling.
 pub const HOSTS: &[&str] = &[
-    // Loopback, in every spelling of IPv4 that the URL standard takes.
+    // Loopback, in every IPv4 spelling that the URL standard accepts.
     "127.0.0.1",
     "127.0.0.1.",
     "127.0.0.2",
@@ -25,14 +25,14 @@ pub const HOSTS: &[&str] = &[
     "00000177.1",
     "127.0x1",
     "127.000.000.001",
-    // This network.
+    // `0.0.0.0/8`, "this network".
     "0",
     "0.0.0.0",
     "00",
     "0x0",
     "0.0",
     "0.1.2.3",
-    // Private.
+    // Private networks.
     "10.0.0.1",
     "10.255.255.255",
     "10.1",
@@ -47,7 +47,7 @@ pub const HOSTS: &[&str] = &[
     "3232235521",
     "0xc0a80001",
     "0300.0250.0.1",
-    // Link-local, and metadata services.
+    // Link-local addresses and metadata services.
     "169.254.169.254",
     "169.254.169.254.",
     "169.254.170.2",
@@ -62,7 +62,7 @@ pub const HOSTS: &[&str] = &[
     "100.100.100.200",
     "168.63.129.16",
     "192.0.0.192",
-    // What else is not public.
+    // Other non-public ranges.
     "100.64.0.1",
     "100.127.255.254",
     "192.0.0.1",
@@ -79,7 +79,7 @@ pub const HOSTS: &[&str] = &[
     "255.255.255.255",
     "4294967295",
     "0xffffffff",
-    // Other digits, dots and letters that come to the same.
+    // Percent-encoded, full-width and other Unicode characters that normalize to loopback.
     "%31%32%37.0.0.1",
     "127%2e0%2E0.1",
     "%30x7f.1",
@@ -121,7 +121,7 @@ pub const HOSTS: &[&str] = &[
     "[2001:20::1]",
     "[4000::1]",
     "[5f00::1]",
-    // IPv4 inside of it: mapped, compatible, translated, tunnelled.
+    // IPv4 embedded in IPv6: mapped, compatible, translated (NAT64), tunnelled.
     "[::ffff:127.0.0.1]",
     "[::FFFF:127.0.0.1]",
     "[::ffff:7f00:1]",
@@ -146,7 +146,7 @@ pub const HOSTS: &[&str] = &[
     "[2002:808:808::1]",
     "[2001::1]",
     "[2001:0:4136:e378:8000:63bf:80ff:fffe]",
-    // Names that are loopback's, whatever a resolver says.
+    // Names that always denote loopback, whatever a resolver returns.
     "localhost",
     "LOCALHOST",
     "LocalHost.",
@@ -159,7 +159,7 @@ pub const HOSTS: &[&str] = &[
     "public.example.localhost",
 ];
 
-/// Names of others, and the addresses that they have, of which one is enough to refuse them.
+/// Names and the addresses that they resolve to; one non-public address is enough for a refusal.
 pub const NAMES: &[(&str, &str)] = &[
     ("loopback.example", "127.0.0.1"),
     ("loopback-high.example", "127.9.9.9"),
@@ -202,9 +202,9 @@ pub const NAMES: &[(&str, &str)] = &[
     ("xn--bcher-kva.internal", "10.0.0.2"),
 ];
 
-/// Whole addresses that are refused by themselves.
+/// Complete URLs that are refused by their form.
 pub const URLS: &[&str] = &[
-    // Other ways to write what is between the scheme and the host, and after it.
+    // Alternative spellings of the scheme, the authority and the rest.
     "http:127.0.0.1:PORT/",
     "http:/127.0.0.1:PORT/",
     "http:///127.0.0.1:PORT/",
@@ -236,7 +236,7 @@ pub const URLS: &[&str] = &[
     "http://[fd00:ec2::254]/latest/meta-data/",
     "http://100.100.100.200/latest/meta-data/",
     "http://169.254.169.254:80/metadata/v1/",
-    // User info, which is for headers, wherever it points.
+    // User info, which is refused with any host: credentials belong into headers.
     "http://user@127.0.0.1:PORT/",
     "http://user:password@public.example/",
     "http://public.example@127.0.0.1:PORT/",
@@ -244,13 +244,13 @@ pub const URLS: &[&str] = &[
     "http://public.example%2f@127.0.0.1:PORT/",
     "http://:password@public.example/",
     "http://a@b@127.0.0.1:PORT/",
-    // Port 0, on which nobody listens.
+    // Port 0, which no server can listen on.
     "http://public.example:0/",
     "https://8.8.8.8:0/",
     "http://8.8.8.8:00000/",
 ];
 
-/// What is no address of HTTP at all.
+/// Strings that are not HTTP URLs.
 pub const NO_ADDRESS: &[&str] = &[
     "file:///etc/passwd",
     "file://127.0.0.1/etc/passwd",
@@ -307,7 +307,7 @@ pub const NO_ADDRESS: &[&str] = &[
     "http://xn--/",
 ];
 
-/// What is let through, and what is then connected to.
+/// URLs that are allowed, each with the address that is connected to.
 pub const PUBLIC: &[(&str, &str)] = &[
     ("http://8.8.8.8/", "8.8.8.8:80"),
     ("http://8.8.8.8:8080/v1", "8.8.8.8:8080"),
@@ -347,7 +347,7 @@ pub const PUBLIC: &[(&str, &str)] = &[
     ("http://many.example/", "8.8.8.8:80 [2606:4700::1111]:80"),
 ];
 
-/// The names in [`PUBLIC`].
+/// Names used in [`PUBLIC`], with their addresses.
 pub const PUBLIC_NAMES: &[(&str, &str)] = &[
     ("public.example", "93.184.215.14"),
     ("xn--bcher-kva.example", "1.1.1.1"),

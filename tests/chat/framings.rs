@@ -1,4 +1,4 @@
-//! How an answer is framed: what asks for which framing, and what each is made of.
+//! Response framings of the chat endpoint: content negotiation and the format of each.
 
 use reqwest::header::ACCEPT;
 use serde_json::{Value, json};
@@ -206,7 +206,7 @@ async fn each_event_comes_as_soon_as_it_is_there() {
         assert!(!body.contains(" last"));
         waiting.push(response);
     }
-    // All of them are answered while the vendor holds the rest back; only now may it go on.
+    // Every first delta has arrived while the vendor withholds the rest of its answer, so it may be released.
     vendor.release();
     for mut response in waiting {
         let mut rest = String::new();

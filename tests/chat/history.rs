@@ -1,4 +1,4 @@
-//! What of a conversation reaches the model, in whatever spelling a client has sent it.
+//! Normalization of a client's message history into the request to the model.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use crate::support::{run, workspace};
 
 const PIXEL: &str = "iVBORw0KGgo=";
 
-/// The application, its vendor, and what the latest request to the vendor was.
+/// The application and its fake model vendor.
 struct Door {
     vendor: Vendor,
     app: Server,
@@ -21,7 +21,7 @@ impl Door {
         Self { vendor, app }
     }
 
-    /// Sends a body and gives the run's first event and the vendor's request.
+    /// Sends a body and returns the run's first event and the request that the vendor received.
     async fn send(&self, body: &Value) -> (Value, Value) {
         let response = self.app.chat(body).await;
         let status = response.status();
@@ -32,7 +32,7 @@ impl Door {
     }
 }
 
-/// The conversation of a vendor's request: without our system prompt and the turn's context.
+/// Returns the messages of a vendor request without the system prompt and the turn's context.
 fn conversation(request: &Value) -> Vec<Value> {
     let mut messages = request["messages"].as_array().expect("messages").clone();
     let system = messages.remove(0);
@@ -322,7 +322,7 @@ async fn identifiers_come_from_wherever_a_client_puts_them() {
             let given = started[field].as_str().expect("an identifier");
             match expected {
                 Some(expected) => assert_eq!(given, expected),
-                // Ours are UUIDs of version 7.
+                // Ids made by the platform are UUIDs of version 7.
                 None => assert!(given.len() == 36 && given.as_bytes()[14] == b'7', "{given}"),
             }
         }

@@ -1,4 +1,4 @@
-//! Requests that are refused: each with its status, with the field that is wrong in the detail, and in time.
+//! Rejected chat requests: status, the invalid field named in the detail, and time limits.
 
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
@@ -223,7 +223,7 @@ async fn a_body_is_at_most_a_mebibyte() {
     assert_eq!(post(&app, &[JSON], of_bytes(LIMIT)).await.status(), 200);
     let refused = problem(post(&app, &[JSON], of_bytes(LIMIT + 1)).await, 413, "PAYLOAD_TOO_LARGE").await;
     assert_eq!(refused["detail"], "the body is larger than 1048576 bytes");
-    // Whoever does not say how much will come is stopped when it is too much.
+    // A chunked body announces no length; it is cut off once it exceeds the limit.
     let body = of_bytes(LIMIT + 1);
     let chunks: Vec<_> = body.as_bytes().chunks(64 * 1024).map(<[u8]>::to_vec).collect();
     let chunks = futures_util::stream::iter(chunks.into_iter().map(Ok::<_, std::io::Error>));
@@ -286,7 +286,7 @@ async fn a_body_that_stops_or_trickles_times_out() {
     trickling.write_all(head.as_bytes()).await.expect("it reads");
     let (mut read, mut write) = trickling.into_split();
     let drip = tokio::spawn(async move {
-        // Each pause is shorter than the one that is allowed; the sum is not.
+        // Each pause is shorter than the read time-out, but their sum is longer.
         while write.write_all(b" ").await.is_ok() {
             tokio::time::sleep(std::time::Duration::from_millis(50)).await;
         }

@@ -1,4 +1,4 @@
-//! Clients that leave: what was begun for them stops.
+//! Client disconnects: the upstream calls and tool calls started for the client are cancelled.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -25,12 +25,12 @@ use crate::support::client;
 use crate::support::server::{SESSION_SECRET, session};
 use crate::support::vendor::{Step, Vendor, chunk, delta, n8n, stream_head, tool_calls};
 
-/// When the client leaves, by what the vendor is doing.
+/// A state of the vendor's answer in which the client disconnects.
 struct Phase {
-    /// Names the phase; it is the model's name too.
+    /// Name of the phase, also used as the model's name.
     name: &'static str,
     script: Vec<Vec<Step>>,
-    /// What the client of a stream has read by then.
+    /// Text that the client of a stream has received when the phase is reached.
     seen: &'static str,
 }
 
@@ -45,7 +45,7 @@ fn with(steps: &[Step], last: Step) -> Vec<Step> {
     steps.iter().cloned().chain([last]).collect()
 }
 
-/// A workflow is asked once, and calls its tools by itself.
+/// Phases of a workflow, which receives one request and calls its tools itself.
 fn phases_of_a_workflow() -> Vec<Phase> {
     let said = [n8n::stream_head(), n8n::text("par")];
     let phase = |name, steps, seen| Phase { name, script: vec![steps], seen };
@@ -113,7 +113,7 @@ async fn a_client_that_leaves_ends_the_call_upstream(way: Way, provider: Provide
     let vendor = Vendor::start().await;
     let base = provider.base_url(&vendor);
     let models: Vec<_> = phases.iter().map(|phase| (phase.name, base.clone())).collect();
-    // The default time-outs are so long that none of them can be what ends a call.
+    // The default time-outs are too long to be what ends a call in this test.
     let mut door = Door::open(way, provider, &models, &[]).await;
     for format in FORMATS {
         for phase in &phases {
@@ -121,12 +121,12 @@ async fn a_client_that_leaves_ends_the_call_upstream(way: Way, provider: Provide
             vendor.on(phase.name, phase.script.clone());
             let left = vendor.clients_that_left();
             let asked = vendor.received_for(phase.name).len() + phase.script.len();
-            // A client of its own, so that its connections go with it.
+            // A client with its own connection pool, so that dropping it closes its connections.
             door.client = client();
             let request = door.request(phase.name, &base, format);
             let mut reading = Box::pin(read_until(request, phase.seen(format)));
             let reached = async {
-                // Nothing is answered before the vendor's head, nor before a whole object.
+                // Nothing is sent before the vendor's head, nor before a complete JSON object.
                 let silent = format == "json" || phase.seen.is_empty();
                 let body = tokio::select! {
                     body = &mut reading => Some(body),
@@ -146,7 +146,7 @@ async fn a_client_that_leaves_ends_the_call_upstream(way: Way, provider: Provide
     }
 }
 
-/// Sends a request and reads until the answer has said `seen`; gives the rest of the body.
+/// Sends a request, reads the body until it contains `seen`, and returns the rest of the body.
 async fn read_until(request: reqwest::RequestBuilder, seen: &str) -> impl Stream + use<> {
     let mut body = Box::pin(request.send().await.expect("an answer").bytes_stream());
     let mut so_far = Vec::new();
@@ -193,7 +193,7 @@ async fn a_client_that_leaves_ends_the_tool_call() {
     assert_eq!(vendor.received().len(), FORMATS.len(), "there was no second round");
 }
 
-/// Counts when it is dropped.
+/// Increments a counter when dropped.
 struct Counting(watch::Sender<usize>);
 
 impl Drop for Counting {
@@ -202,7 +202,7 @@ impl Drop for Counting {
     }
 }
 
-/// The application with other tools than its own.
+/// Starts the application with `tools` in place of its own.
 async fn app_with(workspace: &Value, tools: FakeTools) -> SocketAddr {
     let env = BTreeMap::from([("SESSION_SECRET", SESSION_SECRET), ("OUTBOUND_ALLOW", "127.0.0.0/8")]);
     let config = AppConfig::load(&Flags::default(), &env).expect("the settings are right");

@@ -1,22 +1,22 @@
-//! What the answers of vendors and workflows have in common, each in its own framing.
+//! Fake responses of the three upstream protocols behind one interface.
 
 use serde_json::json;
 
 use crate::support::vendor::{self, Step, Vendor, chunk, n8n, ollama};
 
-/// Who answers.
+/// The protocol of the upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Provider {
-    /// A server of Chat Completions: server-sent events.
+    /// A Chat Completions server, which streams server-sent events.
     OpenAi,
-    /// Ollama: lines of JSON.
+    /// Ollama, which streams lines of JSON.
     Ollama,
-    /// A workflow of n8n: lines of JSON, or an answer of one piece.
+    /// An n8n workflow, which streams lines of JSON or responds with one body.
     Workflow,
 }
 
 impl Provider {
-    /// Its name in roles and requests.
+    /// Returns the `provider` value in roles and requests.
     pub fn name(self) -> &'static str {
         match self {
             Self::OpenAi => "openai",
@@ -25,7 +25,7 @@ impl Provider {
         }
     }
 
-    /// Where the vendor is one of these.
+    /// Returns the vendor's address for this protocol.
     pub fn base_url(self, vendor: &Vendor) -> String {
         match self {
             Self::OpenAi => vendor.base_url(),
@@ -42,7 +42,7 @@ impl Provider {
         }
     }
 
-    /// The media type of a streamed answer.
+    /// Returns the media type of a streamed response.
     pub fn media_type(self) -> &'static str {
         match self {
             Self::OpenAi => "text/event-stream",
@@ -59,7 +59,7 @@ impl Provider {
         }
     }
 
-    /// An event that says nothing, as bytes.
+    /// Returns the bytes of an event without content.
     pub fn nothing(self) -> &'static str {
         match self {
             Self::OpenAi => "data: {}\n\n",
@@ -68,7 +68,7 @@ impl Provider {
         }
     }
 
-    /// The data of one event, whatever they are.
+    /// Returns one event with arbitrary data.
     pub fn event(self, data: impl AsRef<[u8]>) -> Step {
         match self {
             Self::OpenAi => chunk([b"data: ", data.as_ref(), b"\n\n"].concat()),
@@ -76,7 +76,7 @@ impl Provider {
         }
     }
 
-    /// The beginning of an event that says something, up to within its text.
+    /// Returns the beginning of a text event, cut off within the text.
     pub fn half_an_event(self) -> &'static str {
         match self {
             Self::OpenAi => r#"data: {"choices":[{"index":0,"delta":{"content":"ti"#,
@@ -85,7 +85,7 @@ impl Provider {
         }
     }
 
-    /// What closes that event.
+    /// Returns the rest of the event begun by [`half_an_event`](Self::half_an_event).
     pub fn other_half(self) -> &'static str {
         match self {
             Self::OpenAi => "\"}}]}\n\n",
@@ -94,7 +94,7 @@ impl Provider {
         }
     }
 
-    /// A whole answer of text.
+    /// Returns a complete text response.
     pub fn answer(self, texts: &[&str]) -> Vec<Step> {
         match self {
             Self::OpenAi => vendor::answer(texts),
@@ -103,7 +103,7 @@ impl Provider {
         }
     }
 
-    /// A whole answer that calls tools.
+    /// Returns a complete response that calls tools.
     pub fn tool_calls(self, calls: &[(&str, &str, &str)]) -> Vec<Step> {
         match self {
             Self::OpenAi => vendor::tool_calls(calls),
@@ -112,7 +112,7 @@ impl Provider {
         }
     }
 
-    /// Whether an answer that says how long it is is read before the run begins.
+    /// Returns true if a response with a `content-length` is read whole before the run begins.
     pub fn is_read_ahead(self) -> bool {
         self == Self::Workflow
     }

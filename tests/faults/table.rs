@@ -1,4 +1,4 @@
-//! What vendors do wrong, and what must come of it.
+//! Vendor faults, each with the outcome that the client must see.
 
 mod chat_completions;
 mod ollama;
@@ -10,39 +10,39 @@ use std::time::{Duration, SystemTime};
 use super::provider::Provider;
 use crate::support::vendor::{Step, chunk, last_chunk, plain};
 
-/// The time-out for an upstream's head, in the service that calls the vendor.
+/// Response header time-out of the service that calls the vendor (`RESPONSE_HEADER_TIMEOUT_MS`).
 pub const HEADER: Duration = Duration::from_millis(1000);
-/// The time-out for a run's silence, in the service that calls the vendor.
+/// Stream idle time-out of the service that calls the vendor (`STREAM_IDLE_MS`).
 pub const IDLE: Duration = Duration::from_millis(1100);
-/// The rounds that a model may take.
+/// Maximum number of model rounds in a run (`TOOL_ROUNDS`).
 pub const ROUNDS: usize = 3;
 
-/// What the client must be told.
+/// The outcome that the client must see.
 #[derive(Debug, Clone, Copy)]
 pub enum Outcome {
-    /// A problem of this code in place of a stream.
+    /// A problem response with this code instead of a stream.
     Refused(&'static str),
-    /// A stream that says so much and ends in an error of this code.
+    /// A stream with the text `said` that ends in an error with this code.
     Broken { said: &'static str, code: &'static str },
-    /// A whole answer of this text, after so many tool results that are errors.
+    /// A complete response with the text `said`, after `failed_calls` tool results that are errors.
     Whole { said: &'static str, failed_calls: usize },
 }
 
-/// One misbehaviour.
+/// One fault of a vendor.
 #[derive(Debug)]
 pub struct Fault {
-    /// Names the case; it is the model's name too.
+    /// Name of the case, also used as the model's name.
     pub name: &'static str,
-    /// What the vendor does at each request.
+    /// The vendor's response to each request in turn.
     pub script: Vec<Vec<Step>>,
     pub outcome: Outcome,
-    /// The time-out that must run out first.
+    /// The time-out that must expire before the response ends.
     pub waits: Duration,
-    /// How often the vendor is to be asked.
+    /// Expected number of requests to the vendor.
     pub asked: usize,
-    /// The seconds that the client must be told to wait, where it is refused.
+    /// Accepted range of `Retry-After`, in seconds, in a problem response.
     pub retry_after: Option<RangeInclusive<u64>>,
-    /// Whether nobody listens at the vendor's address.
+    /// True if no server listens at the vendor's address.
     pub absent: bool,
 }
 
@@ -63,7 +63,7 @@ impl Fault {
         self
     }
 
-    /// Lets the vendor answer a second request.
+    /// Adds the vendor's response to a second request.
     fn then(mut self, script: Vec<Step>) -> Self {
         self.script.push(script);
         self.asked = 2;
@@ -79,13 +79,13 @@ fn broken(name: &'static str, script: impl Into<Vec<Step>>, said: &'static str, 
     Fault::new(name, script, Outcome::Broken { said, code })
 }
 
-/// The vendor calls tools in a way that is wrong, and answers when it is told so.
+/// Returns a fault in which the vendor makes invalid tool calls and answers once it receives the error results.
 fn mended(provider: Provider, name: &'static str, script: Vec<Step>, failed_calls: usize) -> Fault {
     let outcome = Outcome::Whole { said: "mended", failed_calls };
     Fault::new(name, script, outcome).then(provider.answer(&["mended"]))
 }
 
-/// Every misbehaviour.
+/// Returns every fault of a provider.
 pub fn faults(provider: Provider) -> Vec<Fault> {
     let own = match provider {
         Provider::OpenAi => chat_completions::faults(),
@@ -109,12 +109,12 @@ fn head(provider: Provider, headers: &str) -> Step {
     raw(format!("HTTP/1.1 200 OK\r\ncontent-type: {}\r\n{headers}\r\n", provider.media_type()))
 }
 
-/// An answer that says `par`, then this, and ends.
+/// Returns a response with the text `par`, then the step `last`, then the end of the body.
 fn said(provider: Provider, last: Step) -> [Step; 4] {
     [provider.stream_head(), provider.text("par"), last, last_chunk()]
 }
 
-/// The beginning of an answer that says `par` and then begins another event.
+/// Returns the beginning of a response with the text `par` and an incomplete event.
 fn half_a_line(provider: Provider) -> [Step; 3] {
     [provider.stream_head(), provider.text("par"), chunk(provider.half_an_event())]
 }
@@ -250,7 +250,7 @@ fn connections(provider: Provider) -> Vec<Fault> {
             truncated,
         ),
         of_a_length("no-content", vec![raw("HTTP/1.1 204 No Content\r\n\r\n")], "BACKEND_FAILED"),
-        // What follows an answer on its connection belongs to nobody.
+        // Bytes after the end of a response belong to no request on the connection.
         Fault::new(
             "answer-after-answer",
             std::iter::once(raw(whole)).chain(smuggled).collect::<Vec<_>>(),
@@ -310,7 +310,7 @@ fn tools(provider: Provider) -> Vec<Fault> {
     let many: Vec<_> = many.iter().map(|id| (id.as_str(), "readTodos", "{}")).collect();
     let two = |id| provider.tool_calls(&[(id, "readTodos", "{}"), (id, "readTodos", "{}")]);
     let long = format!("{{\"x\":\"{}\"}}", "y".repeat(300 << 10));
-    // Without the end of the answer.
+    // A stream without its final event.
     let cut_off = good().into_iter().take(2).chain([last_chunk()]).collect::<Vec<_>>();
     let limit = |name, script| broken(name, script, "", "TOOL_LOOP_LIMIT");
     let mut endless = limit("endless-rounds", good());
@@ -333,7 +333,7 @@ fn tools(provider: Provider) -> Vec<Fault> {
     ]
 }
 
-/// A date from now, as HTTP writes it (RFC 9110).
+/// Formats the time `from_now` from now as an HTTP date (RFC 9110).
 fn httpdate(from_now: Duration) -> String {
     httpdate::fmt_http_date(SystemTime::now() + from_now)
 }

@@ -1,4 +1,4 @@
-//! The credentials of the chat entry: which of them hold, and what is answered where none does.
+//! Credentials of the chat endpoint: which are accepted, and the responses to those that are not.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -9,14 +9,14 @@ use crate::support::server::{self, INTERNAL_SECRET, SESSION_SECRET, Server, sess
 use crate::support::vendor::Vendor;
 use crate::support::{problem, run, workspace};
 
-/// Names and values.
+/// Header names and values.
 type Headers<'a> = &'a [(&'a str, &'a str)];
 
 const OTHER_SECRET: &str = "another-secret-0123456789";
 
-/// A session token by hand, so that it can be as wrong as a forged one.
+/// Builds a session token by hand, so that any of its parts can be wrong.
 fn token(algorithm: Algorithm, secret: &str, changes: &Value) -> String {
-    // Making a good one tells the library of JSON Web Tokens how to sign.
+    // Minting a valid token installs the cryptography provider of the JWT library.
     session("u1", "c1");
     let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs();
     let mut claims = json!({"sub": "u1", "companyId": "c1", "aud": "agent-app", "exp": now + 600});
@@ -40,7 +40,7 @@ async fn open(settings: Headers<'_>) -> (Vendor, Server) {
     (vendor, app)
 }
 
-/// Posts to the chat entry with these headers, and what `more` adds to the body.
+/// Posts to the chat endpoint with these headers; the members of `more` are added to the body.
 async fn ask(app: &Server, query: &str, headers: Headers<'_>, more: &Value) -> reqwest::Response {
     let mut body = json!({"agentId": "a1", "message": "Hello"});
     body.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
@@ -73,7 +73,7 @@ async fn credentials_that_hold() {
         (&[("authorization", &lower)], json!({})),
         (&[("authorization", &bearer)], for_whom.clone()),
         (&[("cookie", &cookie), ("origin", &own)], json!({})),
-        // What is explicit beats the cookie, whatever the cookie is.
+        // An explicit credential takes precedence over the cookie, valid or not.
         (&[("authorization", &bearer), ("cookie", broken)], json!({})),
         (&[("authorization", &bearer), ("origin", "https://elsewhere.example")], json!({})),
         (&[("authorization", &internal), ("x-proactive-trigger", "daily digest")], for_whom.clone()),
@@ -110,7 +110,7 @@ async fn credentials_that_do_not_hold_are_refused_alike() {
     let own = format!("http://{}", app.address);
     let good = hs256(&json!({}));
     let claims = good.split('.').nth(1).expect("claims");
-    // `{"alg":"none"}`
+    // The header decodes to `{"alg":"none"}`.
     let unsigned = format!("eyJhbGciOiJub25lIn0.{claims}.");
     let stripped = good.rsplit_once('.').expect("a signature").0.to_owned() + ".";
     let tokens = [

@@ -1,4 +1,4 @@
-//! What belongs to another user or company is as absent as what never was.
+//! Tenant isolation: objects of another user or company get the same response as objects that do not exist.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,8 @@ use crate::support::server::{self, INTERNAL_SECRET, Server, session};
 use crate::support::vendor::{Vendor, answer, plain, tool_calls};
 use crate::support::{problem, run, workspace};
 
-/// Two companies: `c1` with the users `u1` and `u2`, and `c2` with `u3`, an agent and a list of its own.
+/// Returns a workspace of two companies: `c1` with the users `u1` and `u2`, and `c2` with `u3`, an agent and a todo
+/// list.
 fn two_companies(base_url: &str) -> Value {
     let mut all = workspace(base_url, "m");
     let mut theirs = all["agents"][0].clone();
@@ -75,7 +76,7 @@ async fn another_user_s_list_cannot_be_read_or_written() {
     assert_eq!(results.len(), 6);
     results.dedup();
     assert_eq!(results.len(), 1, "what is another's looks like what is not: {results:?}");
-    // Nothing was written either.
+    // The refused calls have written nothing.
     vendor.on("m", [tool_calls(&[("c1", "readTodos", "{}")]), answer(&["One."])]);
     let body = json!({"agentId": "a1", "message": "Hello", "todoListId": "l2"});
     let owner =
@@ -89,12 +90,12 @@ async fn a_run_id_is_good_for_one_run_of_a_user() {
     let (first, second) = (session("u1", "c1"), session("u2", "c1"));
     let body = json!({"agentId": "a1", "message": "Hello", "runId": "r-1"});
     let ask = async |session: &str| app.chat_as(session, "", &body).await;
-    // A run that the backend refuses has not been, and leaves its name.
+    // A run refused by its backend has not begun and leaves its id free.
     vendor.on("m", [plain("500 Internal Server Error", "", "{}"), answer(&["Hello"])]);
     problem(ask(&first).await, 502, "BACKEND_FAILED").await;
     let started = ask(&first).await;
     assert_eq!(started.status(), 200);
-    // It is taken while the run goes on, and stays so after it.
+    // The id is taken during the run and after it.
     problem(ask(&first).await, 409, "CONFLICT").await;
     run(&started.text().await.expect("a whole body"));
     problem(ask(&first).await, 409, "CONFLICT").await;

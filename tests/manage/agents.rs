@@ -1,4 +1,4 @@
-//! Agents: secrets, versions, lists, and bodies that are refused.
+//! Agents: secrets, versions, lists and rejected bodies.
 
 use agent_core::role::RoleSource as _;
 use std::collections::BTreeMap;
@@ -97,10 +97,10 @@ async fn of_those_who_write_at_once_one_wins() {
     let mut statuses: Vec<u16> = join_all(race).await.iter().map(|r| r.status().as_u16()).collect();
     statuses.sort_unstable();
     assert_eq!(statuses, [200, 412, 412, 412, 412, 412, 412, 412]);
-    // Without a condition all of them are written, one after the other.
+    // Without a precondition, every write succeeds.
     let race = bodies.iter().map(|body| bench.put(OWNER, PATH, body));
     assert!(join_all(race).await.iter().all(|response| response.status() == 200));
-    // Of several who make one agent, one makes it, and the others are told that it is not theirs, or is taken.
+    // Of concurrent creations of one agent, one succeeds; the others are 403 (another owner) or 409 (id taken).
     let race = [OWNER, COLLEAGUE, STRANGER].map(|who| bench.put(who, "/api/agents/new", &bodies[0]));
     let mut statuses: Vec<u16> = join_all(race).await.iter().map(|r| r.status().as_u16()).collect();
     statuses.sort_unstable();

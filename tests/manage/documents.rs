@@ -1,4 +1,4 @@
-//! Documents: versions, bounds, and the list without texts.
+//! Documents: versions, limits, and lists without texts.
 
 use agent_platform::workspace::{MAX_DOCUMENT_BYTES, MAX_TITLE_BYTES};
 use serde_json::{Value, json};

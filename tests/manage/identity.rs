@@ -1,4 +1,4 @@
-//! Who gets where.
+//! Authorization of the management routes.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use super::{COLLEAGUE, OWNER, STRANGER, open};
 use crate::support::problem;
 use crate::support::server::{self, INTERNAL_SECRET, session};
 
-/// Every route.
+/// Every management route.
 const ROUTES: &[(&str, &str)] = &[
     ("GET", "/api/agents"),
     ("GET", "/api/agents/a1"),
@@ -73,7 +73,8 @@ async fn an_agent_is_its_companys_to_read_and_its_owners_to_change() {
     let made = super::body(bench.post(OWNER, "/api/agents/a1/tokens", &widget).await, 201).await;
     let token = format!("/api/agents/a1/tokens/{}", made["id"].as_str().expect("an id"));
     type Case<'c> = (&'c str, &'c str, Option<&'c serde_json::Value>, [u16; 3]);
-    // The statuses of the owner, a colleague and a stranger; the owner last, who changes things.
+    // Expected statuses for the owner, a colleague and a stranger. The owner's request is sent last, because it
+    // changes the object.
     let cases: Vec<Case<'_>> = vec![
         ("GET", "/api/agents/a1", None, [200, 200, 404]),
         ("PUT", "/api/agents/a1", Some(&any), [200, 403, 409]),
@@ -127,7 +128,7 @@ async fn a_body_cannot_name_another_owner_company_or_id() {
     assert_eq!(super::body(bench.put(OWNER, "/api/agents/n", &said).await, 201).await["ownerId"], "u1");
     let silent = json!({"id": null, "companyId": null});
     assert_eq!(super::body(bench.put(COLLEAGUE, "/api/agents/m", &silent).await, 201).await["ownerId"], "u2");
-    // The agent is found by its owner's colleagues, and by nobody else.
+    // The agent is visible within its owner's company only.
     super::body(bench.get(OWNER, "/api/agents/m").await, 200).await;
     problem(bench.get(STRANGER, "/api/agents/m").await, 404, "NOT_FOUND").await;
 }

@@ -1,4 +1,4 @@
-//! The running application against its own description, by a third party's property tests.
+//! Schemathesis tests of the application's management routes.
 
 use super::open;
 use crate::support::schemathesis;

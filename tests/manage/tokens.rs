@@ -1,4 +1,4 @@
-//! Tokens of one's own agents.
+//! Management of the tokens of one's agents.
 
 use std::sync::Arc;
 
@@ -89,8 +89,8 @@ async fn tokens_end_with_their_agent() {
     let made = body(bench.post(OWNER, PATH, &json!({"kind": "widget"})).await, 201).await;
     assert_eq!(bench.delete(OWNER, "/api/agents/a1").await.status(), 204);
     assert!(matches!(find(&bench, &made["token"]).await, Err(FindError::Revoked)));
-    // An agent of the same id, be it somebody else's, begins without tokens, also where an earlier one was
-    // removed by other means.
+    // A new agent with the same id has no tokens, even with another owner, and even if the earlier agent was deleted
+    // without revoking them.
     body(bench.put(COLLEAGUE, "/api/agents/a1", &json!({})).await, 201).await;
     let made = body(bench.post(COLLEAGUE, PATH, &json!({"kind": "mcp"})).await, 201).await;
     bench.stores.roles.delete_role("c1", "a1", Precondition::Any).await.expect("deleted");

@@ -1,4 +1,4 @@
-//! The tool server as the application serves it: the platform's own tokens, documents, and the audit.
+//! The MCP server as served by the application: platform tokens, documents as resources, and the audit log.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::support::{self, PATIENCE};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// The application, and its stores.
+/// An application and its stores.
 pub struct Bench {
     pub app: Server,
     pub stores: Stores,
@@ -125,7 +125,7 @@ async fn a_token_is_good_while_it_is_and_only_as_it_is() {
         let problem = support::problem(response, 401, "UNAUTHENTICATED").await;
         assert_eq!(problem["detail"], "a valid MCP token is needed", "which part was right is not said");
     }
-    // A session opens none of these doors, and the other way round.
+    // A session token is not accepted here, nor an MCP token elsewhere.
     let session = bench.app.request("POST", "/api/agent/mcp").bearer_auth(session("ada", "c1")).json(&ping);
     support::problem(session.send().await.expect("an answer"), 401, "UNAUTHENTICATED").await;
 }
@@ -144,7 +144,7 @@ async fn documents_are_resources_for_those_who_could_read_them_with_tools() {
     let without = bench.mint(without).await;
 
     let (open, inner, theirs) = ("doc://open", "doc://inner%2F1", "doc://theirs");
-    // Whom, what is listed, and which of the three can be read.
+    // Token, listed URIs, and whether each of the three documents can be read.
     let cases: [(&str, &[&str], [bool; 3]); 5] = [
         (&ada, &[inner, open], [true, true, false]),
         (&cut, &[], [true, true, false]),
@@ -173,7 +173,7 @@ async fn documents_are_resources_for_those_who_could_read_them_with_tools() {
     let refused = bench.ask(&ada, "resources/list", json!({"cursor": "none"})).await;
     assert_eq!(refused["code"], -32602, "{refused}");
 
-    // Long texts come whole, and lists in pages.
+    // Long texts are returned whole, lists in pages.
     let long = "ä".repeat(100_000);
     let made = bench.tool(&ada, "createDoc", json!({"title": "Long", "text": long})).await;
     let id = made["structuredContent"]["doc"]["id"].as_str().expect("an id");
@@ -339,7 +339,7 @@ async fn the_settings_of_the_gate_hold() {
     }
 }
 
-/// A log in memory.
+/// An in-memory log.
 #[derive(Clone, Default)]
 struct Log(Arc<std::sync::Mutex<Vec<u8>>>);
 
@@ -361,7 +361,7 @@ async fn neither_tokens_nor_arguments_are_in_the_log() {
     let filter: tracing_subscriber::filter::Targets =
         agentd::logging::filter("debug,agent_http=trace,agentd=trace").expect("a filter");
     let lines = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(move || writer.clone());
-    // One thread runs all of this test, so all that it does is heard.
+    // The test runs on one thread, so the thread-local subscriber collects all of its events.
     let _guard = tracing_subscriber::registry().with(lines).with(filter).set_default();
     let bench = start(&[]).await;
     let ada = bench.mint(mcp("ada", "c1", "a1")).await;

@@ -1,5 +1,5 @@
-//! The whole way: a chat at the application, a runtime elsewhere that answers it, and that runtime's calls of the
-//! agent's tools back at the application, by the run's own token.
+//! End to end: a chat at the application, an external runtime that answers it, and the runtime's tool calls back to
+//! the application's MCP server with the run token.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,8 @@ use crate::support::server::{self, Server, session};
 use crate::support::vendor::{Step, Vendor, answer, stream_head, tool_calls};
 use crate::support::{client, run, text_of, until};
 
-/// An agent of `u1` that `backend` answers for, and that may read and create todos.
+/// Returns a workspace with an agent of `u1` that may read and create todos and is answered by the backend in
+/// `content` or `children`.
 fn workspace(content: Value, children: Value) -> Value {
     let mut all = json!({"mcpPreset": ["readTodos", "createTodo"], "widgetTools": ["listDocs"]});
     all.as_object_mut().expect("an object").extend(content.as_object().expect("an object").clone());
@@ -18,12 +19,12 @@ fn workspace(content: Value, children: Value) -> Value {
     })
 }
 
-/// What an agent server of these is to be sent as `mcpServerUrl`.
+/// Returns the `mcpServerUrl` of a request to an agent server.
 fn address_sent(body: &Value) -> String {
     body["mcpServerUrl"].as_str().expect("an address").to_owned()
 }
 
-/// Asks the tool server at an address for its list.
+/// Requests the tool list of the MCP server at an address.
 async fn listed(address: &str) -> reqwest::Response {
     let request = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list",
     "params": {"_meta": {
@@ -51,7 +52,7 @@ async fn a_runtime_creates_two_todos_side_by_side() {
     let chat = json!({"agentId": "a1", "message": "Soil and pots.", "todoListId": "l1"});
     let events = run(&app.chat(&chat).await.text().await.expect("a body"));
     assert_eq!(text_of(&events), "Both are noted.");
-    // The runtime tells of its calls, and the tool server does not tell of them again.
+    // The runtime's own events contain the calls, and the application does not add them again.
     let begun = events.iter().filter(|event| event["type"] == "TOOL_CALL_START");
     assert_eq!(begun.count(), 2);
     for (id, title) in [("c1", "Buy soil"), ("c2", "Buy pots")] {
@@ -66,7 +67,7 @@ async fn a_runtime_creates_two_todos_side_by_side() {
     let todos = result["content"].as_str().expect("text");
     assert!(todos.contains("Buy soil") && todos.contains("Buy pots"), "{todos}");
 
-    // Each call is in the audit, with the run that it belongs to.
+    // The audit log has each call with the id of its run.
     let audit = async || -> Value {
         let audit = app.request("GET", "/api/agent/tools/audit?agentId=a1").bearer_auth(session("u1", "c1"));
         audit.send().await.expect("an answer").json().await.expect("JSON")
@@ -80,7 +81,7 @@ async fn a_runtime_creates_two_todos_side_by_side() {
     assert_ne!(calls[0]["runId"], calls[1]["runId"]);
 }
 
-/// An agent server that answers nothing before it is told to; its requests are read at the vendor.
+/// Starts an application whose agent server is the fake vendor with the script `held`.
 async fn held(vendor: &Vendor) -> Server {
     let content = json!({"agentServerUrl": vendor.base_url(), "agentServerProvider": "openai", "agentServerModel": "held"});
     server::app(&workspace(content, json!([])), &[("STREAM_IDLE_MS", "3000")]).await
@@ -89,7 +90,7 @@ async fn held(vendor: &Vendor) -> Server {
 #[tokio::test]
 async fn a_runs_token_is_good_for_the_run_alone() {
     let vendor = Vendor::start().await;
-    // Nothing comes after the head, so the run is under way until it is given up for silence.
+    // Only the head arrives, so the run lasts until the stream's idle time-out.
     vendor.on("held", [vec![stream_head(), Step::Stall]]);
     let app = held(&vendor).await;
     let chat = json!({"agentId": "a1", "message": "Hello", "todoListId": "l1"});

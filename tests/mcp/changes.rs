@@ -1,4 +1,4 @@
-//! What clients are told of changes that others make: over the management's routes, and by the tools of a run.
+//! MCP change notifications, caused by the management routes and by the tools of a run.
 
 use reqwest::Response;
 use serde_json::{Value, json};
@@ -16,17 +16,18 @@ const TOOLS: &str = "tools/list_changed";
 const PROMPTS: &str = "prompts/list_changed";
 const RESOURCES: &str = "resources/list_changed";
 const OPEN: &str = "resources/updated doc://open";
-/// All that a role decides.
+/// Notifications sent when an agent's role changes.
 const ROLE: &[&str] = &[PROMPTS, RESOURCES, TOOLS];
 
-/// A client that listens for changes.
+/// A client that reads notifications.
 struct Listener {
     stream: Response,
     heard: String,
 }
 
 impl Listener {
-    /// Listens by whatever the version has for it: to all lists, and to the document `open` where that `follows` it.
+    /// Opens a notification stream in the way of the protocol version: for all lists, and for the document `open` if
+    /// `follows` is set.
     async fn start(app: &server::Server, token: &str, version: &str, follows: bool) -> Self {
         let send = async |method: &str, session: Option<&str>, headers: &[(&str, &str)], body: Value| {
             let mut request = app.request(method, "/api/agent/mcp").bearer_auth(token);
@@ -73,7 +74,7 @@ impl Listener {
         Self { stream, heard: String::new() }
     }
 
-    /// The next notifications, so many, in alphabetical order.
+    /// Reads the next `count` notifications and returns them sorted.
     async fn next(&mut self, count: usize) -> Vec<String> {
         let mut told = Vec::new();
         while told.len() < count {
@@ -109,7 +110,8 @@ async fn clients_are_told_of_what_the_management_changes() {
     let role = json!({"name": "Other", "content": {"mcpPreset": ["getDoc", "listDocs"]}});
     let text = json!({"title": "T", "text": "Changed."});
     let nothing = Value::Null;
-    // What is done, and what the agent's client is told, which follows one document.
+    // Method, path, body, expected status, and notifications to a client of agent `a1` that subscribes to one
+    // document.
     let steps: &[(&str, &str, &Value, u16, &[&str])] = &[
         ("PUT", "/api/agents/a1", &role, 200, ROLE),
         ("PUT", "/api/documents/open", &text, 200, &[OPEN]),
@@ -135,7 +137,7 @@ async fn clients_are_told_of_what_the_management_changes() {
             let given = manage(&bench, ("ada", "c1"), method, path, (*body).clone()).await;
             assert_eq!(given, *status, "{method} {path}");
             assert_eq!(follower.next(told.len()).await, *told, "{version} {method} {path}");
-            // Another agent's client hears of the company's documents, and of its own role.
+            // A client of another agent is notified of the company's documents and of its own role.
             let told: &[&str] = match (*path, *status) {
                 ("/api/agents/cut", _) => ROLE,
                 (path, 200..300) if path.starts_with("/api/documents") && told.contains(&RESOURCES) => {
@@ -145,7 +147,7 @@ async fn clients_are_told_of_what_the_management_changes() {
             };
             assert_eq!(colleague.next(told.len()).await, told, "{version} {method} {path}");
         }
-        // Another company has heard nothing of all this.
+        // The client of another company has received none of these notifications.
         let put = manage(&bench, ("eve", "c2"), "PUT", "/api/documents/fresh", text.clone()).await;
         assert_eq!((put, stranger.next(1).await), (201, vec![RESOURCES.to_owned()]), "{version}");
         let put = manage(&bench, ("eve", "c2"), "PUT", "/api/agents/a2", role.clone()).await;

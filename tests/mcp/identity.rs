@@ -1,4 +1,4 @@
-//! Who is let in, and that nobody sees or changes what is another's.
+//! Authentication of MCP clients, and isolation between identities.
 
 use agent_core::tool::Caller;
 use agent_http::mcp::server::Change;
@@ -137,7 +137,7 @@ async fn a_revoked_token_is_refused_from_then_on_in_its_sessions_too() {
     }
 }
 
-/// What an identity gets, in one line for each question.
+/// Returns the results that an identity receives, one line for each request.
 async fn seen(world: &World, token: &str) -> Vec<String> {
     let mut seen = Vec::new();
     let list = world.ask(token, "tools/list", json!({})).await;
@@ -193,7 +193,7 @@ async fn everybody_sees_their_own_alone() {
     }
     let prompts = |name: &str| of(name)[4].contains("Tone");
     assert!(prompts("ada") && prompts("bob") && prompts("cut") && !prompts("eve") && !prompts("visitor"));
-    // What is another company's is answered as what is nowhere, word for word.
+    // An agent of another company gets exactly the responses of an agent that does not exist.
     for name in ["stranger", "odd", "visitor"] {
         assert_eq!(of(name), of("nobody's"), "{name}");
     }
@@ -208,14 +208,14 @@ async fn clients_are_told_of_changes_that_concern_them() {
     world.tokens.add("eve", identity("eve", "c2", "a2"));
     let change = Change::Role { company_id: "c1".into(), agent_id: "a1".into() };
 
-    // In a session, by its own stream.
+    // With a session: through its GET stream.
     let session = world.session("ada", "2025-11-25").await;
     let stream = world.request("GET", "").bearer_auth("ada").header("mcp-session-id", &session);
     let response = stream.header("accept", "text/event-stream").send().await.expect("an answer");
     assert_eq!(response.headers()["content-type"], "text/event-stream");
     let mut own = response.bytes_stream();
 
-    // Without one, by a subscription; another agent's is not told.
+    // Without a session: through a subscription, which receives only its own agent's changes.
     let listen = async |token: &str| {
         let meta: Value = serde_json::from_str(META).expect("JSON");
         let params = json!({"_meta": meta, "notifications": {"toolsListChanged": true}});

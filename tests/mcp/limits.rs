@@ -1,4 +1,4 @@
-//! What is too much is refused in words, and the server goes on.
+//! Limits of the MCP server: excess requests are rejected with a reason, and the server stays available.
 
 use futures_util::{StreamExt, stream};
 use serde_json::{Value, json};
@@ -17,7 +17,7 @@ async fn an_agents_callers_wait_for_each_other_and_not_without_end() {
         .collect();
     world.until(|running, _, _| running == 2).await;
     let mut calls: Vec<_> = calls.into_iter().collect();
-    // Two work and thirty-two wait; all others are refused without waiting.
+    // Two calls run and thirty-two wait; the others are rejected at once.
     let mut refused = 0;
     while refused < 60 - 34 {
         let (response, _, others) = futures_util::future::select_all(calls).await;

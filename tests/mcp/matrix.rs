@@ -1,5 +1,5 @@
-//! Every kind of token against everything that there is to list, call and read, in two companies: each sees its own, and
-//! what is another's is answered as what is nowhere.
+//! Matrix of token kinds and MCP requests in two companies: each identity sees its own objects, and requests for
+//! others get the response for objects that do not exist.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::application::mcp;
 use crate::support;
 use crate::support::server::{self, Server, session};
 
-/// Words that only one thing has in it.
+/// Marker texts, each contained in one object only.
 const MARKS: &[&str] = &[
     "todo-of-ada",
     "todo-of-bob",
@@ -48,7 +48,7 @@ fn workspace() -> Value {
     })
 }
 
-/// What is asked: the method, its parameters, and the part of them that names something, be it there or not.
+/// Returns the requests: method, parameters, and the id that the parameters name, if any.
 fn questions() -> Vec<(&'static str, Value, Option<&'static str>)> {
     let mut questions = vec![
         ("tools/list", json!({}), None),
@@ -79,7 +79,7 @@ fn questions() -> Vec<(&'static str, Value, Option<&'static str>)> {
     questions
 }
 
-/// A client of the tool server, with one credential.
+/// A client of the MCP server with one credential.
 struct Client<'s> {
     http: reqwest::Client,
     app: &'s Server,
@@ -103,7 +103,8 @@ impl<'s> Client<'s> {
     }
 }
 
-/// Which marks the answers have, whereby what has none of them must be as if it were not there.
+/// Returns the markers found in the responses. Checks that a request for an object that is not the identity's own
+/// gets the response for an id that does not exist.
 async fn seen(client: &Client<'_>) -> BTreeSet<&'static str> {
     let mut seen = BTreeSet::<&str>::new();
     for (method, params, named) in questions() {
@@ -156,7 +157,7 @@ async fn no_cell_of_the_matrix_leaks() {
         ("of no agent", mcp("ada", "c1", "none"), vec![]),
     ];
     for (kind, new, expected) in tokens {
-        // Each has a world of its own, for some change it.
+        // Fresh stores for each token, because some of the requests write.
         let stores = server::stores(&workspace()).await;
         let app = server::app_over(stores.clone(), &[]).await;
         let (company, agent) = (new.company_id.clone(), new.agent_id.clone());
@@ -166,7 +167,7 @@ async fn no_cell_of_the_matrix_leaks() {
         let client = Client::new(&app, &query);
         let seen = seen(&client).await;
         assert_eq!(seen, expected.into_iter().collect(), "{kind}");
-        // Naming others beside it helps nobody, whether they are there or not.
+        // A query parameter that names another agent or company is refused, whether or not that one exists.
         for (name, own, others) in [
             ("agentId", agent, ["a1", "a2", "a3", "nowhere"]),
             ("companyId", company, ["c1", "c2", "c3", "nowhere"]),

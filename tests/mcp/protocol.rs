@@ -1,4 +1,4 @@
-//! Framings, errors, sessions, cancellation and progress, message by message.
+//! MCP messages: framings, errors, sessions, cancellation and progress.
 
 use std::time::Duration;
 
@@ -195,7 +195,7 @@ async fn a_session_is_its_openers_until_it_ends() {
         let after = world.in_session("ada", Some(&session), &ping).send().await.expect("an answer");
         assert_eq!(after.status(), 404);
     }
-    // A version that is not spoken is answered with one that is.
+    // An unsupported version is answered with a supported one.
     let params = json!({"protocolVersion": "2024-11-05", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}});
     let body = json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params});
     let answer: Value = world
@@ -237,7 +237,7 @@ async fn an_identifier_that_is_under_way_is_refused() {
 #[tokio::test]
 async fn who_does_not_wait_stops_the_work() {
     let world = World::start(Setup::default()).await;
-    // A session's client says so; leaving is not enough there.
+    // With a session, the client cancels by a notification; disconnecting does not cancel.
     let session = world.session("ada", "2025-11-25").await;
     let slow =
         tokio::spawn(world.in_session("ada", Some(&session), &call(json!(7), "slow", json!({}))).send());
@@ -249,7 +249,7 @@ async fn who_does_not_wait_stops_the_work() {
     let unanswered = slow.await.expect("it ran").expect("an answer").text().await.expect("a body");
     assert_eq!(unanswered, "");
 
-    // Where there is no session, leaving is.
+    // Without a session, disconnecting cancels.
     let gone = tokio::spawn(world.post("?token=ada", call(json!(8), "slow", json!({})).to_string()).send());
     world.until(|running, _, _| running == 1).await;
     gone.abort();

@@ -1,4 +1,4 @@
-//! The tool server over stores of its own, with tokens that tests make and revoke.
+//! An MCP server over its own stores, with tokens that tests add and revoke.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -23,10 +23,10 @@ use tokio::sync::{Notify, watch};
 
 use crate::support;
 
-/// What requests of versions without sessions say of themselves.
+/// `_meta` of requests in protocol versions without sessions.
 pub const META: &str = r#"{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"test","version":"1"},"io.modelcontextprotocol/clientCapabilities":{}}"#;
 
-/// Tokens by their text.
+/// An in-memory token table: identities by token text.
 #[derive(Default)]
 pub struct Tokens(Mutex<HashMap<String, Identity>>);
 
@@ -47,7 +47,7 @@ impl Identities for Tokens {
     }
 }
 
-/// An identity of a user, a company and an agent; its identifier is made of these.
+/// Builds an identity of a user, a company and an agent; its id is composed of the three.
 pub fn identity(user: &str, company: &str, agent: &str) -> Identity {
     let caller = if user.starts_with("widget:") { Caller::Widget } else { Caller::Session };
     Identity {
@@ -64,12 +64,12 @@ pub fn identity(user: &str, company: &str, agent: &str) -> Identity {
     }
 }
 
-/// How the tools of tests are doing.
+/// Shared state of the test tools.
 #[derive(Default)]
 pub struct Stage {
-    /// Lets the slow ones end.
+    /// Wakes waiting calls of the tool `slow`.
     pub release: Notify,
-    /// How many slow ones are under way, have ended and were dropped.
+    /// Numbers of `slow` calls that are running, have completed and were dropped.
     pub slow: watch::Sender<(usize, usize, usize)>,
 }
 
@@ -112,7 +112,7 @@ impl Tool for Slow {
     }
 }
 
-/// Reports three steps and then answers.
+/// A tool that reports three progress steps before its result.
 struct Steps;
 
 #[async_trait]
@@ -135,7 +135,7 @@ impl Tool for Steps {
     }
 }
 
-/// Fails in the way that it is asked to.
+/// A tool that fails in the way its argument `how` names.
 struct Fails;
 
 #[async_trait]
@@ -159,7 +159,7 @@ impl Tool for Fails {
     }
 }
 
-/// What a world is like.
+/// Settings of the server.
 pub struct Setup {
     pub concurrency: usize,
     pub per_minute: u32,
@@ -173,7 +173,7 @@ impl Default for Setup {
     }
 }
 
-/// A tool server and what it works on.
+/// A running MCP server and the state behind it.
 pub struct World {
     pub address: SocketAddr,
     pub server: Arc<McpServer>,
@@ -183,7 +183,7 @@ pub struct World {
 }
 
 impl World {
-    /// Two companies with an agent each of the same people, and the tokens `ada` and `bob`.
+    /// Starts a server with two companies, an agent in each, and the tokens `ada` and `bob`.
     pub async fn start(setup: Setup) -> Self {
         Self::with(setup, &workspace()).await
     }
@@ -236,7 +236,7 @@ impl World {
         format!("http://{}/api/agent/mcp{query}", self.address)
     }
 
-    /// A POST of a JSON body, as a client without wishes sends it.
+    /// Builds a POST with a JSON body and no `Accept` header.
     pub fn post(&self, query: &str, body: impl Into<reqwest::Body>) -> reqwest::RequestBuilder {
         self.client.post(self.url(query)).header("content-type", "application/json").body(body)
     }
@@ -245,14 +245,14 @@ impl World {
         self.client.request(method.parse().expect("a method"), self.url(query))
     }
 
-    /// The answer to a request without a session, by the bearer `token`.
+    /// Sends a request without a session, with the bearer `token`, and returns the response message.
     pub async fn ask(&self, token: &str, method: &str, params: Value) -> Value {
         let body = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
         let response = self.post("", body.to_string()).bearer_auth(token).send().await.expect("an answer");
         response.json().await.expect("one message")
     }
 
-    /// Waits until the slow tools are doing so.
+    /// Waits until `wanted` holds for the counts of running, completed and dropped `slow` calls.
     pub async fn until(&self, wanted: impl Fn(usize, usize, usize) -> bool) {
         let mut slow = self.stage.slow.subscribe();
         let reached = slow.wait_for(|(running, ended, dropped)| wanted(*running, *ended, *dropped));
@@ -262,7 +262,7 @@ impl World {
             .expect("the stage stands");
     }
 
-    /// Opens a session and gives its identifier.
+    /// Initializes a session and returns its id.
     pub async fn session(&self, token: &str, version: &str) -> String {
         let params = json!({"protocolVersion": version, "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}});
         let body = json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params});
@@ -277,7 +277,7 @@ impl World {
         id
     }
 
-    /// A message in a session, as the protocol's clients send it.
+    /// Builds the POST of a message in a session, with the headers of a standard client.
     pub fn in_session(&self, token: &str, session: Option<&str>, body: &Value) -> reqwest::RequestBuilder {
         let post = self
             .post("", body.to_string())

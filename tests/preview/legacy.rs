@@ -1,4 +1,4 @@
-//! The chat entry's older name, and the routes of a system that is gone.
+//! The chat endpoint's older path, and the routes of a system that has been removed.
 
 use serde_json::{Value, json};
 
@@ -26,7 +26,7 @@ async fn the_older_name_is_the_chat_entry() {
         assert_eq!(response.headers()["content-type"], "application/x-ndjson");
         let events = run(&response.text().await.expect("a whole body"));
         assert_eq!((text_of(&events).as_str(), &events[0]["threadId"]), ("hello world", &json!("s-1")));
-        // A client that cannot read a stream gets one object, by either way of asking.
+        // A client that cannot read a stream requests a single object, by the query or by `Accept`.
         for request in [post("?format=json", body), post("", body).header("accept", "application/json")] {
             let response = request.send().await.expect("an answer");
             assert_eq!(response.headers()["content-type"], "application/json");

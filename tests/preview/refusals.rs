@@ -1,4 +1,4 @@
-//! Who sees no preview, and of what there is none.
+//! Preview requests that are refused, and turns that have no preview.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::support::server::{self, INTERNAL_SECRET, session};
 use crate::support::vendor::Vendor;
 use crate::support::{problem, workspace};
 
-/// Every route that shows a prompt, or pretends to.
+/// Every route that shows a prompt, and the legacy context routes.
 const ROUTES: [(&str, &str); 6] = [
     ("GET", DEBUG),
     ("GET", PREVIEW),
@@ -22,7 +22,7 @@ const ROUTES: [(&str, &str); 6] = [
     ("POST", "/api/assistants/context/refresh"),
 ];
 
-/// Turns a request into one with another credential.
+/// A function that adds a credential to a request.
 type Present<'a> = Box<dyn Fn(RequestBuilder) -> RequestBuilder + 'a>;
 
 #[tokio::test]
@@ -66,7 +66,7 @@ async fn a_session_is_needed() {
     ];
     for (method, path) in ROUTES {
         for (what, present, status, code) in &cases {
-            // A browser lets no other page read what a GET by cookie gets.
+            // Does not apply to GET: the browser's same-origin policy keeps the response from other pages.
             if method == "GET" && *what == "a cookie from elsewhere" {
                 continue;
             }

@@ -1,4 +1,4 @@
-//! The preview beside what a backend was sent.
+//! Preview against the request that the backend received.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::support::vendor::{Vendor, plain};
 const KEY: &str = "role-key-canary";
 const THREAD: &str = "thread-canary";
 
-/// The kinds of credential that run.
+/// Credentials that can start a run.
 #[derive(Debug, Clone, Copy)]
 enum By {
     Session,
@@ -35,7 +35,7 @@ fn question(run_id: &str) -> Value {
     })
 }
 
-/// The payload's very text, and the hash that stands beside it.
+/// Returns the preview's payload, byte for byte, and its hash.
 async fn shown(app: &Server, by: By, run_id: &str) -> (String, String) {
     let query = match by {
         By::Session => "",
@@ -48,7 +48,7 @@ async fn shown(app: &Server, by: By, run_id: &str) -> (String, String) {
     (answer["payload"].get().to_owned(), hash)
 }
 
-/// Runs the turn, and gives the hash that the run announces.
+/// Runs the turn and returns the hash announced in the run's events.
 async fn announced(app: &Server, by: By, run_id: &str) -> String {
     let mut body = question(run_id);
     let request = app.request("POST", "/api/agent/chat");
@@ -66,13 +66,13 @@ async fn announced(app: &Server, by: By, run_id: &str) -> String {
     prompt["value"]["requestSha256"].as_str().expect("a hash").to_owned()
 }
 
-/// What was sent, with the places masked that must not be shown.
+/// Returns the request that was sent, with the parts masked that a preview must not show.
 fn masked(sent: &[u8], run_id: &str) -> String {
     let mut text = String::from_utf8(sent.to_vec()).expect("UTF-8");
     for secret in [KEY, THREAD, run_id] {
         text = text.replace(secret, "***");
     }
-    // The run's own token, in the tool server's address.
+    // The run token in the MCP server's URL.
     if let Some((before, after)) = text.split_once("?token=") {
         let end = after.find(['&', '"']).expect("the string ends");
         text = format!("{before}?token=***{}", &after[end..]);
@@ -110,7 +110,8 @@ async fn what_is_shown_is_what_is_sent() {
     for (container, content, names_the_run) in backends {
         let app = server::app(&answered_by(container, &content), &[]).await;
         for by in [By::Session, By::Proactive] {
-            // The prompt tells the minute, so what was shown before and after a run must be the same to say anything.
+            // The prompt contains the time to the minute. The comparison counts only if the previews before and after
+            // the run are equal.
             loop {
                 count += 1;
                 let run_id = format!("run-canary-{count}");

@@ -1,4 +1,4 @@
-//! What a preview says of a turn.
+//! Contents of a preview.
 
 use agent_platform::records::Precondition;
 use agent_platform::roles::RoleStore;
@@ -80,7 +80,7 @@ async fn query_and_body_say_the_same_and_no_message_is_needed() {
     let body =
         json!({"agentId": "a1", "message": "Any todos?", "todoListId": "l1", "timezone": "Asia/Tokyo"});
     let same = |one: &Value, other: &Value| {
-        // All but what tells the minute.
+        // All fields but those that contain the time.
         ["finalSystemPrompt", "systemPromptParts", "executionContext", "selection", "tools", "budget"]
             .iter()
             .all(|name| one[*name] == other[*name] && !one[*name].is_null())
@@ -173,7 +173,7 @@ async fn a_tool_that_has_come_or_gone_since_the_latest_run_is_named() {
         first_changed(&app, "u1").await
     };
     let rules = json!(["Say please."]);
-    // Chat Completions have the tools in front of all messages, and so of the system prompt.
+    // In Chat Completions, the tool definitions precede all messages, the system prompt included.
     assert_eq!(with(json!(["readTodos", "createTodo"]), rules.clone()).await, "rules");
     assert_eq!(with(json!(["readTodos", "createTodo", "listDocs"]), rules.clone()).await, "tool:listDocs");
     assert_eq!(with(json!(["readTodos"]), rules.clone()).await, "tool:createTodo");

@@ -1,4 +1,4 @@
-//! Assignments: who may save them, and what the scheduler knows of them.
+//! Assignments: authorization, and their jobs in the scheduler.
 
 use super::*;
 use crate::support::problem;
@@ -27,7 +27,7 @@ async fn the_scheduler_knows_what_is_saved() {
     assert_eq!((&made["sync"]["inStep"], &made["userId"]), (&json!(true), &json!("u1")));
     let id = made["sync"]["jobId"].clone();
     assert_eq!(open_jobs(&jobs().await)[0]["jobId"], id);
-    // Another time moves the job, other work replaces it, and switching off cancels it.
+    // A change of the schedule reschedules the job, a change of the work replaces it, and disabling cancels it.
     let mut later = every_day("One");
     later["schedule"]["cron"] = "0 10 * * *".into();
     assert_eq!(put(&later, 200).await["sync"]["jobId"], id);

@@ -1,4 +1,4 @@
-//! Who may call back, and how often something happens.
+//! Scheduler callbacks: authentication, and idempotency of effects.
 
 use std::time::{Duration, SystemTime};
 
@@ -51,8 +51,7 @@ async fn what_a_crash_has_left_is_done_again_when_its_lease_is_over() {
     assert_eq!(todos(&stores).await, ["Sow"]);
 }
 
-/// What a call is, its bearer, the key of its signature, when and for which id it is signed, the body that is sent, and
-/// the status of the answer.
+/// A forged call: name, bearer, signing key, signing time, signed id, body sent, and expected status.
 type Forgery<'a> = (&'a str, Option<&'a str>, &'a str, SystemTime, &'a str, &'a str, u16);
 
 #[tokio::test]
@@ -127,7 +126,7 @@ async fn what_can_never_be_done_is_told_as_such() {
         (json!({"kind": "agent"}), 400, "INVALID_REQUEST"),
         (json!({"kind": "dance"}), 400, "INVALID_REQUEST"),
         (of_silent, 422, "NO_CONNECTOR"),
-        // Somebody else's list is as absent as none.
+        // Another user's todo list gets the same response as a missing one.
         (json!({"userId": "u2"}), 400, "INVALID_REQUEST"),
     ]
     .into_iter()

@@ -1,4 +1,4 @@
-//! The fallback: it runs what is due, and never what the scheduler has run or will.
+//! Cron fallback: runs due occurrences, and none that the scheduler has delivered or will deliver.
 
 use super::*;
 use crate::support::problem;
@@ -10,7 +10,7 @@ async fn cron(app: &Server, secret: &str, query: &str) -> Response {
     request.send().await.expect("an answer")
 }
 
-/// A scheduler that reaches nobody, and an application that knows it, with an assignment that is due.
+/// Starts a scheduler whose callback URL has no listener, and an application with a due assignment.
 async fn with_one_due() -> (Server, Server, Stores, Value) {
     let jobs: Arc<dyn JobStore> = Arc::new(MemoryJobs::default());
     let scheduler = server::scheduler(jobs, &format!("http://127.0.0.1:{}/callback", free_port()), &[]).await;
@@ -42,7 +42,7 @@ async fn what_the_scheduler_cannot_deliver_is_run_once() {
     let look = || of_scheduler(&scheduler, "GET", "/jobs", None);
     until(look, |jobs| jobs["jobs"][0]["state"] == "retryable").await;
     let run = async || body(cron(&app, CRON_SECRET, "?run=true").await, 200).await["run"].clone();
-    // The scheduler may be trying it at this very moment, and then it is not due.
+    // An occurrence that the scheduler is delivering at this moment does not count as due.
     let first = until(&run, |run| run["due"] == 1).await;
     assert_eq!((&first["source"], &first["done"]), (&json!("scheduler"), &json!(1)));
     let again = until(&run, |run| run["due"] == 1).await;
@@ -60,7 +60,7 @@ async fn where_the_scheduler_is_gone_what_is_remembered_is_run_under_its_key() {
     assert_eq!((&first["source"], &first["done"]), (&json!("memory"), &json!(1)));
     assert_eq!(run().await["due"], 0);
     assert_eq!(todos(&stores).await, ["Due"]);
-    // The scheduler comes back and calls for the same occurrence.
+    // The scheduler returns and delivers the same occurrence.
     let mut payload = create_todo("Due");
     payload["assignmentId"] = "s1".into();
     let job = made["sync"]["jobId"].as_str().expect("an id");

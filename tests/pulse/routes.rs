@@ -1,4 +1,4 @@
-//! What pages ask: status, and one's own jobs.
+//! Routes for web pages: the scheduler's status, and the user's jobs.
 
 use super::*;
 use crate::support::problem;

@@ -1,4 +1,4 @@
-//! Turns that jobs have started, and jobs that tools ask for.
+//! Turns started by jobs, and jobs created by tools.
 
 use std::net::SocketAddr;
 
@@ -65,7 +65,7 @@ async fn a_tool_schedules_another_by_the_users_own_scheduler() {
     assert_eq!(jobs["jobs"][0]["payload"]["toolId"], "createTodo");
 }
 
-/// A tool that counts its calls and asks for another.
+/// A tool that counts its calls and requests a follow-up job.
 struct Asks {
     calls: Arc<std::sync::atomic::AtomicUsize>,
 }
@@ -91,7 +91,7 @@ impl Tool for Asks {
     }
 }
 
-/// An application whose only tool is this, and whose scheduler is at `pulse_url`.
+/// Starts an application whose only tool is `tool` and whose scheduler is at `pulse_url`.
 async fn app_with(stores: &Stores, pulse_url: &str, tool: Asks) -> SocketAddr {
     let env = std::collections::BTreeMap::from([("SESSION_SECRET", server::SESSION_SECRET)]);
     let config = AppConfig::load(&Flags::default(), &env).expect("the settings are right");
@@ -135,7 +135,7 @@ async fn a_follow_up_is_made_once_and_the_tool_is_not_called_again_for_it() {
     let calls = Arc::<std::sync::atomic::AtomicUsize>::default();
     let count = || calls.load(std::sync::atomic::Ordering::SeqCst);
     let call = delivery(create_todo("x"), "j1", 1);
-    // The scheduler is away when the tool has been called.
+    // The scheduler is unreachable when the tool has been called.
     let nobody = format!("http://127.0.0.1:{}", free_port());
     let away = app_with(&stores, &nobody, Asks { calls: calls.clone() }).await;
     assert_eq!((post(away, &call).await, count()), (502, 1));

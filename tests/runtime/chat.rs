@@ -1,4 +1,4 @@
-//! The runtime's `POST /chat`: ten fields in, one stream out.
+//! The runtime's `POST /chat`: a request with ten fields, a streamed response.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use crate::support::{problem, run, text_of};
 
 const SECRET: &str = "runtime-canary-0123456789";
 
-/// The least that is answered, with `more` beside it; a null takes a field away.
+/// Returns a minimal valid request with the members of `more`; null removes a member.
 fn request(base_url: &str, more: &Value) -> Value {
     let mut body = json!({
         "messages": [{"role": "user", "content": "Hello"}],
@@ -91,7 +91,7 @@ async fn the_ten_fields_reach_the_vendor() {
                 "parameters": {"type": "object", "properties": {}}}}
         ])
     );
-    // What is for the tools and for us is not for the vendor.
+    // Fields for tools and for the runtime itself are not sent to the vendor.
     let text = sent.to_string();
     for kept in ["run-canary", "u-canary", "key-canary"] {
         assert!(!text.contains(kept), "{text}");
@@ -223,7 +223,7 @@ async fn the_secret_is_asked_for_on_all_but_health() {
         problem(refused, 401, "UNAUTHENTICATED").await;
     }
     problem(post(&runtime, &body).await, 401, "UNAUTHENTICATED").await;
-    // Who may not ask is told nothing about the body either.
+    // Without authorization, an invalid body is not reported.
     problem(post(&runtime, &json!({})).await, 401, "UNAUTHENTICATED").await;
     assert!(vendor.received().is_empty());
     for path in ["/health", "/livez", "/readyz"] {

@@ -1,4 +1,5 @@
-//! `POST /messenger/call`: what passes through to a messenger's bot API and back, and what does not.
+//! `POST /messenger/call`: requests and responses that are passed through between the caller and a messenger's bot
+//! API, and those that are not.
 
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use crate::support::vendor::{Step, Vendor, chunk, last_chunk, plain};
 use crate::support::{client, problem};
 
 const SECRET: &str = "runtime-canary-0123456789";
-/// The time-out for an answer's head, and as much again for its body.
+/// Time-out in milliseconds for the upstream's response head, and again for its body.
 const TIMEOUT: &str = "1000";
 const SENT: &str = r#"{"ok":true,"result":{"message_id":7}}"#;
 const CALL: &str = "/messenger/call";
@@ -29,11 +30,11 @@ async fn call(runtime: &Server, body: &Value) -> reqwest::Response {
     request.send().await.expect("an answer")
 }
 
-/// What the caller gets.
+/// The response that the caller receives.
 enum Gets {
-    /// The upstream's answer: status, content type, body, and `Retry-After`.
+    /// The upstream's response: status, content type, body and `Retry-After`.
     Passed(u16, Option<&'static str>, Vec<u8>, Option<&'static str>),
-    /// A problem.
+    /// A problem response: status and code.
     Problem(u16, &'static str),
 }
 
@@ -47,7 +48,7 @@ fn raw(text: &str) -> Step {
     Step::Send(text.into())
 }
 
-/// An upstream's answer with the headers of a careless one.
+/// Returns an upstream response with headers that must not be passed on.
 fn careless(status: &str, content_type: &str, body: &str) -> Vec<Step> {
     let length = body.len();
     vec![raw(&format!(
@@ -57,7 +58,7 @@ fn careless(status: &str, content_type: &str, body: &str) -> Vec<Step> {
     ))]
 }
 
-/// What the upstream does, by name, and what comes of it.
+/// Returns the cases: name, script of the upstream, and expected response.
 fn rows() -> Vec<(&'static str, Vec<Step>, Gets)> {
     let chunked =
         || raw("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n");
@@ -190,7 +191,7 @@ fn rows() -> Vec<(&'static str, Vec<Step>, Gets)> {
     rows
 }
 
-/// Which bot a row's call is of: its token names the row to the upstream.
+/// Returns the bot token of a case, by which the upstream selects the case's script.
 fn token(name: &str) -> String {
     format!("1:token-canary_{name}")
 }
@@ -199,7 +200,7 @@ fn token(name: &str) -> String {
 async fn whatever_the_api_does_is_passed_on_or_a_problem() {
     let vendor = Vendor::start().await;
     let runtime = runtime(&format!("http://{}/api/", vendor.address)).await;
-    // As it was written: blanks, order and long numbers are the caller's.
+    // Parameters are forwarded byte for byte: whitespace, order and large numbers are kept.
     let params = r#"{ "text":"hi", "chat_id":-100123456789012345678901234567890 }"#;
     for (name, script, gets) in rows() {
         let path = format!("/api/bot{}/sendMessage", token(name));
@@ -360,7 +361,7 @@ async fn what_is_no_call_is_not_made() {
     }
     assert_eq!(vendor.connections(), 0, "nobody was called");
 
-    // And what is one is made, with an empty object where no parameters are given.
+    // A valid call is sent, with an empty object in place of missing parameters.
     for body in [good.to_string(), with("params", Value::Null), with("params", json!({}))] {
         vendor.on(&format!("/bot{}/getMe", token("x")), [plain("200 OK", "", SENT)]);
         let request =

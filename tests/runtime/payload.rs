@@ -1,4 +1,4 @@
-//! What the application sends to an agent runtime, and what it makes of the runtime's answers.
+//! The application's request to an agent runtime, and its handling of the runtime's responses.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use crate::support::server::{self, INTERNAL_SECRET};
 use crate::support::vendor::{Step, Vendor};
 use crate::support::{events, problem, run, text_of, workspace};
 
-/// The fields that a runtime is sent, and no other.
+/// Exactly the fields of a request to a runtime.
 const TEN: [&str; 10] = [
     "messages",
     "systemPrompt",
@@ -23,7 +23,7 @@ const TEN: [&str; 10] = [
     "apiKey",
 ];
 
-/// The answer of a runtime that says a word.
+/// Returns a runtime's response with one text delta and an event of an unknown type.
 fn said() -> Vec<Step> {
     let lines = [
         json!({"type": "RUN_STARTED", "threadId": "theirs", "runId": "theirs"}),
@@ -41,7 +41,7 @@ fn said() -> Vec<Step> {
     vec![Step::Send(format!("{head}{body}").into())]
 }
 
-/// A workspace whose agent is answered for by a runtime with these settings.
+/// Returns a workspace whose agent is answered by a runtime with these settings.
 fn served_by(settings: &Value) -> Value {
     let mut workspace = workspace("http://unused.example/v1", "unused");
     workspace["agents"][0]["children"] = json!([{"name": "AgentServer", "content": settings}]);
@@ -127,7 +127,7 @@ async fn what_a_role_leaves_out_is_not_sent() {
     let mut workspace = served_by(&json!({}));
     workspace["users"] = json!([]);
     workspace["agents"][0]["name"] = "".into();
-    // The address in the role's own content comes before any container, and has its settings beside it.
+    // The address in the role's own content takes precedence over containers, together with the settings beside it.
     workspace["agents"][0]["content"]["agentServerUrl"] = format!("http://{}", fake.address).into();
     let app = server::app(&workspace, &[]).await;
     let body = json!({"agentId": "a1", "message": "Hello", "userId": "u1", "companyId": "c1"});
@@ -182,7 +182,7 @@ async fn application_runtime_and_vendor_are_one_chain() {
     assert_eq!((&end["type"], &end["runId"]), (&json!("RUN_FINISHED"), &json!("r-1")));
     assert_eq!(end["usage"][0]["inputTokens"], 11);
 
-    // What the runtime says about the role's settings is passed on, in our own words.
+    // An error of the runtime about the role's settings keeps its code; the message is the application's own.
     for (provider, status, code) in
         [("anthropic", 501, "PROVIDER_NOT_IMPLEMENTED"), ("openia", 400, "UNKNOWN_PROVIDER")]
     {

@@ -1,4 +1,4 @@
-//! Health, other origins, and paths and methods that there are not, in both services.
+//! Health, CORS, and unknown paths and methods, in both services.
 
 use reqwest::Response;
 use reqwest::header::{HeaderMap, HeaderName};
@@ -55,7 +55,7 @@ async fn a_head_is_a_get_without_its_body() {
                 head.lines().filter(own).map(str::to_owned).filter(|line| !line.is_empty()).collect()
             };
             assert_eq!(shown(got).len(), shown(&head).len(), "{got}\n{head}");
-            // Its length may change with the time that it tells.
+            // The content length varies with the uptime in the body.
             let fixed = |line: &String| !line.starts_with("content-length:");
             let lines = |head: &str| shown(head).into_iter().filter(fixed).collect::<Vec<_>>();
             assert_eq!(lines(got), lines(&head));
@@ -110,7 +110,7 @@ async fn a_head_that_says_two_things_is_refused() {
             assert!(answer.starts_with("HTTP/1.1 400 "), "{head}: {answer}");
             assert!(answer.contains("application/problem+json") && answer.contains("Host"), "{answer}");
         }
-        // Both lengths at once is how requests are smuggled.
+        // Conflicting content lengths enable request smuggling.
         let smuggled = format!(
             "POST {chat} HTTP/1.1\r\nhost: {host}\r\ncontent-length: 2\r\ncontent-length: 3\r\n\r\n{{}}"
         );
@@ -118,7 +118,7 @@ async fn a_head_that_says_two_things_is_refused() {
     }
 }
 
-/// A preflight as a browser sends it.
+/// Sends a CORS preflight as a browser does.
 async fn preflight(server: &Server, path: &str, origin: &str) -> Response {
     let request = server.request("OPTIONS", path).header("origin", origin);
     let request = request.header("access-control-request-method", "POST");
@@ -155,7 +155,7 @@ async fn listed_origins_may_call_with_credentials() {
                 .iter()
                 .any(|vary| vary.to_str().is_ok_and(|vary| vary.contains("origin")))
         );
-        // An answer, even one that refuses, can be read by the page.
+        // Responses, including refusals, are readable by the page.
         let refused = server.request("POST", chat).header("origin", LISTED).send().await.expect("an answer");
         assert!(refused.status().is_client_error());
         assert_eq!(header(refused.headers(), "access-control-allow-origin"), Some(LISTED));
@@ -194,7 +194,7 @@ async fn a_widget_s_page_may_ask_from_anywhere_without_credentials() {
     assert_eq!(header(headers, "access-control-allow-credentials"), None);
     let allowed = header(headers, "access-control-allow-headers").expect("a list");
     assert!(allowed.contains("x-widget-token") && allowed.contains("content-type"), "{allowed}");
-    // A listed page keeps its credentials there.
+    // A listed origin may use credentials on this route.
     let response = preflight(&app, "/api/agent/chat", LISTED).await;
     assert_eq!(header(response.headers(), "access-control-allow-credentials"), Some("true"));
 }

@@ -1,4 +1,4 @@
-//! Which backend answers, and what is said where none can.
+//! Backend selection, and the errors if no backend is usable.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use crate::support::server;
 use crate::support::vendor::{Received, Vendor};
 use crate::support::{problem, run, workspace};
 
-/// A workspace whose agent has these containers.
+/// Returns a workspace whose agent has these containers.
 fn with_children(children: &Value) -> Value {
     let mut workspace = workspace("http://unused.example/v1", "m");
     workspace["agents"][0]["children"] = children.clone();
@@ -76,7 +76,7 @@ async fn the_first_rule_that_matches_decides() {
     let subscription = json!({"name": "SubscriptionConnector", "content": {"model": "m"}});
     let workflow = json!({"name": "WorkflowConnector", "content": {"webhookUrl": vendor.webhook_url()}});
     let blank = json!({"name": "WorkflowConnector", "content": {"webhookUrl": ""}});
-    // The order of the containers is not the order of the rules.
+    // The order of the rules decides, not the order of the containers.
     let answered = ask(&with_children(&json!([subscription, blank, embedded]))).await;
     assert_eq!(answered.status(), 200);
     run(&answered.text().await.expect("a whole body"));

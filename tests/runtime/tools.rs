@@ -1,4 +1,4 @@
-//! The runtime as a client of tool servers: a third party's, and one that misbehaves.
+//! The runtime as an MCP client, of a third-party server and of a misbehaving one.
 
 mod faults;
 mod table;
@@ -16,11 +16,11 @@ use crate::support::tool_server::{ERAS, Era, ToolServer, text_result};
 use crate::support::vendor::{Step, Vendor, answer, plain, tool_calls};
 use crate::support::{PATIENCE, problem, run, text_of};
 
-/// How soon a server must know that nobody waits for a call any more.
+/// Time limit for a tool server to be notified that a call is cancelled.
 const SOON: Duration = Duration::from_secs(5);
 const TOKEN: &str = "tool-token-canary-0123456789";
 
-/// A run of `model` that may call `tools` at `tool_server`.
+/// Returns a request for a run of `model` that may call `tools` at `tool_server`.
 fn request(vendor: &Vendor, model: &str, tools: &[&str], tool_server: &str) -> Value {
     let tools: Vec<Value> = tools.iter().map(|name| json!({"name": name})).collect();
     json!({
@@ -43,14 +43,14 @@ async fn answered(response: reqwest::Response) -> Vec<Value> {
     events
 }
 
-/// A call's result, and whether it is an error.
+/// Returns a call's result, and true if the result is an error.
 fn result_of<'a>(events: &'a [Value], id: &str) -> (&'a str, bool) {
     let result = events.iter().find(|event| event["type"] == "TOOL_CALL_RESULT" && event["toolCallId"] == id);
     let result = result.unwrap_or_else(|| panic!("no result of {id}: {events:?}"));
     (result["content"].as_str().expect("text"), result["metadata"] == json!({"isError": true}))
 }
 
-/// Reads a streamed answer until `sign` has come.
+/// Reads a streamed response until it contains `sign`.
 async fn until_seen(
     response: &mut (impl StreamExt<Item = reqwest::Result<bytes::Bytes>> + Unpin),
     sign: &str,
@@ -196,7 +196,7 @@ async fn a_server_that_is_killed_in_the_middle_of_calls_is_their_result_and_the_
         let began = tokio::time::timeout(PATIENCE, begun.wait_for(|begun| *begun == 2)).await;
         began.expect("the calls begin in time").expect("the server runs");
         tools.stop().await;
-        // The model is asked again, so both calls have a result while the server is still away.
+        // A second request to the model means that both calls have results while the server is still down.
         tokio::time::timeout(PATIENCE, vendor.until_received("m", 2)).await.expect("the calls end");
         let anew = ThirdParty::start_at(era, address).await;
         restart.send_replace(true);
@@ -248,7 +248,7 @@ async fn a_run_connects_once_and_ends_its_session() {
     }
 }
 
-/// A run whose only call the server never answers, in one of two ways.
+/// Starts a run whose only tool call gets the response `steps`, which never completes.
 async fn unanswered(steps: Vec<Step>, settings: &[(&str, &str)]) -> (Vendor, ToolServer, Server) {
     let (vendor, tools) = (Vendor::start().await, ToolServer::start(Era::Sessions).await);
     tools.on("first", [steps]);
@@ -256,7 +256,7 @@ async fn unanswered(steps: Vec<Step>, settings: &[(&str, &str)]) -> (Vendor, Too
     (vendor, tools, server::runtime(settings).await)
 }
 
-/// That a server with sessions has heard of the call's end and of the session's, in this order.
+/// Checks that a server with sessions has received the call's cancellation and then the end of the session.
 async fn assert_taken_leave_of(tools: &ToolServer) {
     tools.until(|methods| methods.iter().any(|method| method == "DELETE")).await;
     assert_eq!(tools.methods()[3..], ["first", "notifications/cancelled", "DELETE"]);
@@ -345,7 +345,7 @@ async fn an_address_that_is_not_allowed_is_refused() {
     let allowed = vendor.address.to_string();
     let runtime = server::runtime(&[("OUTBOUND_ALLOW", &allowed)]).await;
     let url = tools.url(TOKEN);
-    // A name that stands for loopback is no matter for the resolver, and is refused as the address is.
+    // `localhost` is refused like the address itself, without a DNS lookup.
     for url in [&url, &url.replace("127.0.0.1", "localhost")] {
         let refused = post(&runtime, &request(&vendor, "m", &["first"], url)).await;
         let refused = problem(refused, 403, "OUTBOUND_BLOCKED").await;
@@ -355,7 +355,7 @@ async fn an_address_that_is_not_allowed_is_refused() {
     let refused = problem(refused, 400, "INVALID_REQUEST").await;
     assert_eq!(refused["detail"], "mcpServerUrl is not an address: relative URL without a base");
     assert!(vendor.received().is_empty());
-    // Where there is nothing to call, it does not matter.
+    // Without tools to call, the server's address is not checked.
     vendor.on("m", [answer(&["Hello."])]);
     answered(post(&runtime, &request(&vendor, "m", &[], &url)).await).await;
     assert_eq!(tools.methods(), Vec::<String>::new());

@@ -1,4 +1,4 @@
-//! What the receiver sees, and what becomes of a job by what it answers.
+//! Deliveries to the receiver, and the effect of its response on the job.
 
 use std::time::{Duration, SystemTime};
 
@@ -48,7 +48,7 @@ async fn a_delivery_is_the_payload_signed_and_never_early() {
     assert_eq!(headers["authorization"], format!("Bearer {PULSE_SECRET}"));
     assert_eq!(headers["content-type"], "application/json");
     assert_eq!(headers["webhook-id"], format!("{id}:1"));
-    // By the standard's own library, which wants its key in base64, and by ours.
+    // Verified by the Standard Webhooks library, which takes its key in base64, and by our own implementation.
     let third_party = standardwebhooks::Webhook::from_bytes(PULSE_SECRET.into()).expect("a key");
     third_party.verify(&received.body, &headers).expect("the signature holds");
     let secrets = [Secret::new(PULSE_SECRET)];
@@ -58,7 +58,7 @@ async fn a_delivery_is_the_payload_signed_and_never_early() {
     assert!(done["attempts"][0]["durationMs"].is_u64() && done.get("lastError").is_none(), "{done}");
 }
 
-/// What the receiver answers, the state that follows, the status that is noted, and what the error says.
+/// Agent name, receiver's response, resulting job state, recorded status, and part of the recorded error.
 type Case = (&'static str, Vec<Step>, &'static str, Option<u16>, &'static str);
 
 #[tokio::test]
@@ -99,7 +99,7 @@ async fn the_answer_decides() {
         ),
         ("reset", vec![Step::Reset], "retryable", None, "without an answer"),
         ("closed", vec![Step::Close], "retryable", None, "without an answer"),
-        // The head has said that it is done.
+        // The success status in the head is enough.
         (
             "cut",
             vec![Step::Send(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n".into()), Step::Reset],
@@ -190,7 +190,7 @@ async fn a_receiver_that_says_nothing_has_failed_in_time() {
 #[tokio::test]
 async fn a_receiver_that_hangs_for_longer_than_a_lease_has_one_attempt_until_its_time_is_over() {
     let bench = open_with(&[("CALLBACK_TIMEOUT_MS", "2500"), ("SCHEDULER_LEASE_MS", "1000")]).await;
-    // One says nothing at all, the other says for ever that its answer is about to come.
+    // One receiver sends nothing; the other sends interim 102 responses forever.
     let dripping = vec![Step::Drip(b"HTTP/1.1 102 Processing\r\n\r\n".to_vec(), Duration::from_millis(50))];
     bench.receiver.on("silent", [vec![Step::Stall]]).on("dripping", [dripping]);
     for agent in ["silent", "dripping"] {

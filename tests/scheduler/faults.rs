@@ -1,5 +1,5 @@
-//! Schedulers that are killed, put to sleep and run out of room, and databases that go away under them: what was
-//! acknowledged is delivered, and each occurrence's effect is made once.
+//! Schedulers that are killed, suspended or out of disk space, and databases that become unavailable: acknowledged
+//! jobs are delivered, and each occurrence takes effect once.
 
 mod kill;
 mod load;
@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use super::payload;
 use crate::support::cluster::Cluster;
 
-/// A database of a test's own.
+/// A temporary database.
 enum Place {
     Sqlite(TempDir),
     Postgres(Box<Cluster>),
@@ -25,7 +25,7 @@ impl Place {
     }
 
     fn postgres() -> Self {
-        // It takes a second, in which nobody waits for this thread.
+        // Blocks this thread for about a second; no other task needs it meanwhile.
         Self::Postgres(Box::new(Cluster::start()))
     }
 
@@ -37,7 +37,7 @@ impl Place {
     }
 }
 
-/// A job for an agent that is due at once.
+/// Returns a job for `agent` that is due at once.
 fn now(agent: &str) -> Value {
     json!({"payload": payload(agent), "delayMs": 0})
 }

@@ -1,4 +1,4 @@
-//! Health and metrics, which ask for no bearer.
+//! Health and metrics, which require no authorization.
 
 use serde_json::json;
 

@@ -1,4 +1,4 @@
-//! The running scheduler against its own description, by a third party's property tests.
+//! Schemathesis tests of the scheduler.
 
 use crate::support::schemathesis;
 use crate::support::server::PULSE_SECRET;

@@ -1,4 +1,4 @@
-//! Several schedulers over one store, the end of one, and jobs on disk.
+//! Several schedulers over one store, the shutdown of one, and jobs on disk.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Every route with good and bad input.
+//! Every scheduler route with valid and invalid input.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use crate::support::problem;
 use crate::support::server::PULSE_SECRET;
 use crate::support::vendor::{Step, plain};
 
-/// Far enough away to be left alone.
+/// Returns a schedule in the future, so that the job is not delivered during a test.
 fn tomorrow() -> Value {
     json!({"delayMs": 86_400_000})
 }
@@ -147,7 +147,7 @@ async fn schedules_that_cannot_be_are_refused_with_the_field_that_is_wrong() {
     let id = bench.job(tomorrow(), payload("a1")).await;
     let before = bench.get(&id).await;
     for (schedule, named) in [
-        // Dates that no calendar has, and times that no clock shows.
+        // Dates and times that do not exist.
         (json!({"executeAt": "2027-02-29T12:00:00Z"}), "executeAt"),
         (json!({"executeAt": "2027-04-31T12:00:00Z"}), "executeAt"),
         (json!({"executeAt": "2027-13-01T12:00:00Z"}), "executeAt"),
@@ -160,14 +160,14 @@ async fn schedules_that_cannot_be_are_refused_with_the_field_that_is_wrong() {
         (json!({"executeAt": "2027-01-01"}), "executeAt"),
         (json!({"executeAt": 1_798_761_600_000_u64}), "executeAt"),
         (json!({"executeAt": ""}), "executeAt"),
-        // Zones that nobody knows.
+        // Unknown time zones.
         (json!({"executeAt": "2027-01-01T12:00:00", "timezone": "CEST"}), "timezone"),
         (json!({"executeAt": "2027-01-01T12:00:00Z", "timezone": "Europe/Atlantis"}), "timezone"),
         (json!({"cron": "0 8 * * *", "timezone": "Europe/Atlantis"}), "timezone"),
         (json!({"cron": "0 8 * * *", "timezone": "../../etc/passwd"}), "timezone"),
         (json!({"cron": "0 8 * * *", "timezone": ""}), "timezone"),
         (json!({"everyMs": 60_000, "timezone": "UTC+1"}), "timezone"),
-        // Years of waiting.
+        // Delays above the limit.
         (json!({"delayMs": days(3651)}), "delayMs"),
         (json!({"delayMs": u64::MAX}), "delayMs"),
         (json!({"delayMs": 1e300}), "delayMs"),
@@ -176,7 +176,7 @@ async fn schedules_that_cannot_be_are_refused_with_the_field_that_is_wrong() {
         (json!({"everyMs": i64::MIN}), "everyMs"),
         (json!({"everyMs": 999}), "everyMs"),
         (json!({"everyMs": 0}), "everyMs"),
-        // Expressions that cannot be read, and such as never happen.
+        // Invalid cron expressions, and ones that never match.
         (json!({"cron": "0 0 30 2 *"}), "cron"),
         (json!({"cron": "0 0 31 4,6,9,11 *"}), "cron"),
         (json!({"cron": "0 25 * * *"}), "cron"),
@@ -186,7 +186,7 @@ async fn schedules_that_cannot_be_are_refused_with_the_field_that_is_wrong() {
         (json!({"cron": "@daily".repeat(1000)}), "cron"),
         (json!({"cron": ""}), "cron"),
         (json!({"cron": "30 2 * * *", "dst": {"gap": "guess"}}), "dst"),
-        // None, and two.
+        // No schedule, and two schedules.
         (json!({}), "executeAt"),
         (json!({"delayMs": 1, "cron": "0 8 * * *"}), "cron"),
         (json!({"executeAt": "2027-01-01T12:00:00Z", "everyMs": 60_000}), "everyMs"),
@@ -202,7 +202,7 @@ async fn schedules_that_cannot_be_are_refused_with_the_field_that_is_wrong() {
     assert_eq!(bench.get(&id).await, before, "the job is as it was");
     let list = json_of(bench.ask("GET", "/jobs", None).await).await;
     assert_eq!(list["jobs"].as_array().map(Vec::len), Some(1), "nothing was stored");
-    // The last that there are.
+    // The latest schedules that are accepted.
     for schedule in [
         json!({"executeAt": "2028-02-29T23:59:59.999+14:00"}),
         json!({"cron": "0 0 29 2 *", "timezone": "Pacific/Kiritimati"}),

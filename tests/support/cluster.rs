@@ -1,7 +1,7 @@
-//! A PostgreSQL server of a test's own: started from nothing, and gone with the value.
+//! A temporary PostgreSQL server for a test, created by `initdb` and deleted when the value is dropped.
 //!
-//! Needs the server's programs, on the path or where Debian's packages put them, and no right of any kind; a test
-//! that runs as root starts the server as somebody else, since it refuses to run as root.
+//! Requires the server's programs, on `PATH` or in Debian's package directories, and no privileges. A test that runs
+//! as root starts the server as another user, because PostgreSQL refuses to run as root.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -14,35 +14,35 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-/// How long a server may take to come up, also on a machine that is busy.
+/// Time limit for the server's start, generous enough for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A server that is reached by a socket in a folder of its own.
+/// A PostgreSQL server that listens on a Unix socket in its own folder.
 pub(crate) struct Cluster {
     folder: TempDir,
     programs: PathBuf,
-    /// The user and group that the server runs as, where that is not this process's.
+    /// User and group id that the server runs as; `None` for those of this process.
     user: Option<(u32, u32)>,
-    /// The most bytes of a file, as of a disk that is full.
+    /// Maximum file size in bytes (`RLIMIT_FSIZE`), which simulates a full disk.
     file_bytes: Option<u64>,
     port: u16,
-    /// Whether it listens on the loopback address too, with a certificate for `localhost`.
+    /// True if the server also listens on loopback TCP, with a certificate for `localhost`.
     has_certificate: bool,
     server: Option<Child>,
 }
 
 impl Cluster {
-    /// A server that runs.
+    /// Starts a server.
     pub(crate) fn start() -> Self {
         Self::start_with(None, false)
     }
 
-    /// A server whose files cannot grow beyond a size.
+    /// Starts a server whose files cannot grow beyond `bytes`.
     pub(crate) fn start_with_small_files(bytes: u64) -> Self {
         Self::start_with(Some(bytes), false)
     }
 
-    /// A server that is also reached at [`address`](Self::address), encrypted or not.
+    /// Starts a server that is also reachable over TCP, with or without TLS; see [`address`](Self::address).
     pub(crate) fn start_with_certificate() -> Self {
         Self::start_with(None, true)
     }
@@ -54,7 +54,7 @@ impl Cluster {
         if let Some((user, group)) = user {
             chown(folder.path(), Some(user), Some(group)).expect("given away");
         }
-        // It is free now, and nobody is likely to take it before the server does.
+        // The port is free at this moment, and unlikely to be taken before the server binds it.
         let port = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
         let port = if has_certificate { port.expect("a port").port() } else { 5432 };
         let programs = programs();
@@ -80,18 +80,18 @@ impl Cluster {
         self.folder.path().join("log")
     }
 
-    /// The address of a database.
+    /// Returns the connection URL of a database over the Unix socket.
     pub(crate) fn url(&self, database: &str) -> String {
         let folder = self.folder.path().display().to_string().replace('/', "%2F");
         format!("postgres://postgres@{folder}:{}/{database}", self.port)
     }
 
-    /// The address of a database over TCP, by a name of the loopback address.
+    /// Returns the connection URL of a database over TCP, with `host` as a name of the loopback address.
     pub(crate) fn address(&self, host: &str, database: &str) -> String {
         format!("postgres://postgres@{host}:{}/{database}", self.port)
     }
 
-    /// The certificate of a server that has one, which is its own authority.
+    /// Returns the path of the server's self-signed certificate.
     pub(crate) fn certificate(&self) -> PathBuf {
         self.folder.path().join("certificate.pem")
     }
@@ -116,7 +116,7 @@ impl Cluster {
         });
     }
 
-    /// Starts the server again.
+    /// Starts the server after a [`crash`](Self::crash).
     pub(crate) fn resume(&mut self) {
         let log = fs::File::options().create(true).append(true).open(self.log()).expect("a log");
         let mut command = self.command("postgres");
@@ -140,7 +140,7 @@ impl Cluster {
         }
     }
 
-    /// What the server says of itself in its file: it takes connections.
+    /// Returns true if the server's `postmaster.pid` reports that it accepts connections.
     fn is_ready(&self) -> bool {
         let said = fs::read_to_string(self.data().join("postmaster.pid")).unwrap_or_default();
         let own = self.server.as_ref().map(|server| server.id().to_string());
@@ -148,7 +148,7 @@ impl Cluster {
         lines.next().map(str::to_owned) == own && lines.next_back().is_some_and(|line| line.trim() == "ready")
     }
 
-    /// Ends the server without giving it time for anything, as a loss of power would.
+    /// Stops the server immediately (`pg_ctl stop -m immediate`), as a power failure would.
     pub(crate) fn crash(&mut self) {
         let Some(mut server) = self.server.take() else { return };
         let data = self.data();
@@ -158,7 +158,7 @@ impl Cluster {
         server.wait().expect("ended");
     }
 
-    /// What the server has said so far.
+    /// Returns the server's log.
     pub(crate) fn said(&self) -> String {
         fs::read_to_string(self.log()).unwrap_or_default()
     }
@@ -170,7 +170,8 @@ impl Cluster {
         assert!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
     }
 
-    /// A program of the server's, as its user. It ends with the thread that starts it, however that ends.
+    /// Builds a command that runs one of the server's programs as the server's user. The parent-death signal ends the
+    /// process when the thread that starts it ends.
     fn command(&self, program: &str) -> Command {
         let mut words: Vec<String> = Vec::new();
         if let Some((user, group)) = self.user {
@@ -188,7 +189,7 @@ impl Cluster {
         let own = self.programs.join(program);
         words.push(if own.is_file() { own.display().to_string() } else { program.to_owned() });
         let mut command = Command::new(&words[0]);
-        // The server's folder is where its user may be.
+        // The current directory may be inaccessible to the server's user; its own folder is not.
         command.args(&words[1..]).current_dir(self.folder.path()).env("LC_ALL", "C");
         command
     }
@@ -197,7 +198,7 @@ impl Cluster {
 impl Drop for Cluster {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            // What is said in a panic is about the test, and why it went wrong may be here.
+            // The panic message is about the test; the cause may be in the server's log.
             use std::io::Write as _;
             let _ = writeln!(std::io::stderr(), "the server's log:\n{}", self.said());
         }
@@ -210,7 +211,7 @@ impl Drop for Cluster {
     }
 }
 
-/// The number of a user, and of his group.
+/// Returns the user id and group id of an account.
 fn account(name: &str) -> Option<(u32, u32)> {
     let number = |which: &str| -> Option<u32> {
         let output = Command::new("id").args([which, name]).output().ok()?;
@@ -219,7 +220,7 @@ fn account(name: &str) -> Option<(u32, u32)> {
     Some((number("-u")?, number("-g")?))
 }
 
-/// Where the server's programs are.
+/// Returns the folder of the PostgreSQL server programs: one on `PATH`, else the newest installed version.
 fn programs() -> PathBuf {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let on_path = std::env::split_paths(&path).collect::<Vec<_>>();

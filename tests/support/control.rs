@@ -1,5 +1,5 @@
-//! A model vendor whose answers are under control from outside: the one that the client tests ask for
-//! (`tests/clients/setting.js` says what it does and why), and one that holds an answer back.
+//! A fake model vendor for the client tests, controlled over HTTP (specified in `tests/clients/setting.js`), with a
+//! model `held` that withholds the rest of its answer until it is released.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -13,18 +13,17 @@ use url::Url;
 
 use super::vendor::{Step, delta, event, last_chunk, plain, read_request, stream_head, tool_calls};
 
-/// How often the model `slow` says something.
+/// Interval between the deltas of the model `slow`.
 const TICK: Duration = Duration::from_millis(20);
 
-/// The vendor; it stops when it is dropped.
+/// The vendor; stops when dropped.
 pub struct Control {
-    /// Where it listens.
     pub address: SocketAddr,
     gate: watch::Sender<bool>,
     task: tokio::task::JoinHandle<()>,
 }
 
-/// The answers of the model `slow`: what was asked, and whether the asker is still there.
+/// Requests to the model `slow`: the body, and true while the client is connected.
 type Slow = Arc<Mutex<Vec<(String, bool)>>>;
 
 impl Control {
@@ -42,17 +41,17 @@ impl Control {
         Self { address, gate, task }
     }
 
-    /// The base address that an agent names.
+    /// Returns the base address for an agent's settings.
     pub fn base_url(&self) -> String {
         format!("http://{}/v1", self.address)
     }
 
-    /// Where it is asked what became of an answer.
+    /// Returns the address for queries about the state of a `slow` response.
     pub fn control_url(&self) -> String {
         format!("http://{}/control", self.address)
     }
 
-    /// Lets the model `held` go on after its first word.
+    /// Lets the model `held` send the rest of its answer.
     pub fn release(&self) {
         self.gate.send_replace(true);
     }
@@ -78,7 +77,7 @@ async fn serve(mut stream: TcpStream, slow: Slow, mut opened: watch::Receiver<bo
             Some("slow") => return tick(&mut stream, &body, &slow).await,
             Some("held") => hold(&mut stream, &mut opened).await,
             Some("error") => {
-                // The end of the stream is the end of the connection.
+                // The connection is closed at the end of the stream.
                 write(&mut stream, fail()).await;
                 return;
             }
@@ -100,7 +99,7 @@ async fn write(stream: &mut TcpStream, steps: Vec<Step>) -> Option<()> {
     Some(())
 }
 
-/// What became of the latest answer whose question holds the mark.
+/// Returns the state of the latest `slow` response whose request contains the mark.
 fn state(head: &str, slow: &Slow) -> Vec<Step> {
     let target = head.split(' ').nth(1).expect("a request line has a target");
     let url = Url::parse("http://vendor").and_then(|base| base.join(target)).expect("a target");

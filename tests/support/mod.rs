@@ -1,4 +1,4 @@
-//! What stands in for the outside, and what starts the inside.
+//! Test doubles for external systems, and helpers that start the services.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-// The tests of its store use more of it.
+// The store's tests use more of this module than these tests do.
 #[allow(dead_code)]
 pub mod cluster;
 pub mod control;
@@ -22,13 +22,13 @@ pub mod tool_server;
 pub mod vendor;
 pub mod world;
 
-/// When a test has hung.
+/// Time limit for waits, after which a test counts as hanging.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How long to wait between two looks at something that can only be looked at.
+/// Polling interval for conditions that cannot be awaited.
 const GLANCE: Duration = Duration::from_millis(10);
 
-/// Looks until something is as is wanted. An error is what it still was when `time` was over.
+/// Polls `look` until `wanted` holds for its result. Returns the last result as an error if `time` expires first.
 pub async fn until_within<T>(
     time: Duration,
     mut look: impl AsyncFnMut() -> T,
@@ -50,19 +50,19 @@ pub async fn until_within<T>(
     }
 }
 
-/// The same with the usual patience. A test in which it never comes to that fails with what was found.
+/// Polls as [`until_within`] does for [`PATIENCE`]; panics with the last result if the condition never holds.
 pub async fn until<T: std::fmt::Debug>(look: impl AsyncFnMut() -> T, wanted: impl Fn(&T) -> bool) -> T {
     until_within(PATIENCE, look, wanted).await.unwrap_or_else(|found| panic!("it stays {found:?}"))
 }
 
-/// A client that follows nothing and takes no proxy.
+/// Returns an HTTP client that uses no proxy.
 pub fn client() -> reqwest::Client {
-    // The second caller in a process finds a provider installed, which is as good.
+    // Fails if another caller in this process has installed a provider, which serves as well.
     let _ = rustls::crypto::ring::default_provider().install_default();
     reqwest::Client::builder().no_proxy().build().expect("a client")
 }
 
-/// A workspace of one company with an agent whose model is `model` at `base_url`, called by the application.
+/// Returns a workspace of one company with an agent whose `EmbeddedAI` container names `model` at `base_url`.
 pub fn workspace(base_url: &str, model: &str) -> Value {
     json!({
         "users": [{"id": "u1", "companyId": "c1", "timezone": "Europe/Berlin"}],
@@ -77,12 +77,12 @@ pub fn workspace(base_url: &str, model: &str) -> Value {
     })
 }
 
-/// The events of an NDJSON body.
+/// Parses the events of an NDJSON body.
 pub fn events(body: &str) -> Vec<Value> {
     body.lines().map(|line| serde_json::from_str(line).expect("each line is an event")).collect()
 }
 
-/// The events of an NDJSON body that keeps to the grammar.
+/// Parses the events of an NDJSON body and checks them against the event grammar.
 pub fn run(body: &str) -> Vec<Value> {
     let mut decoder = Decoder::new();
     let decode = |line: &str| decoder.decode(line.as_bytes()).expect("an event");
@@ -91,13 +91,13 @@ pub fn run(body: &str) -> Vec<Value> {
     events(body)
 }
 
-/// The text of an answer, joined.
+/// Returns the concatenated text of a run's events.
 pub fn text_of(events: &[Value]) -> String {
     let texts = events.iter().filter(|event| event["type"] == "TEXT_MESSAGE_CONTENT");
     texts.map(|event| event["delta"].as_str().expect("text")).collect()
 }
 
-/// The problem that a response is, which must be whole and of this status and code.
+/// Checks that a response is a complete problem document with this status and code, and returns it.
 pub async fn problem(response: reqwest::Response, status: u16, code: &str) -> Value {
     let (given, headers) = (response.status(), response.headers().clone());
     let body = response.text().await.expect("a whole body");
@@ -115,14 +115,14 @@ pub async fn problem(response: reqwest::Response, status: u16, code: &str) -> Va
     problem
 }
 
-/// Writes bytes on a connection of their own and reads whatever comes until the other side closes it.
+/// Opens a connection, writes bytes and reads until the server closes it.
 pub async fn exchange(address: SocketAddr, request: impl AsRef<[u8]>) -> String {
     let mut stream = TcpStream::connect(address).await.expect("the server listens");
     stream.write_all(request.as_ref()).await.expect("it reads");
     rest(&mut stream).await
 }
 
-/// Everything that comes until the other side closes the connection.
+/// Reads until the peer closes the connection.
 pub async fn rest(stream: &mut TcpStream) -> String {
     let mut answer = Vec::new();
     let read = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut answer)).await;

@@ -1,4 +1,4 @@
-//! A running service against its own description, by a third party's property tests.
+//! Schemathesis: property tests of a running service against its OpenAPI document.
 
 use std::time::Duration;
 
@@ -6,15 +6,15 @@ use tokio::process::Command;
 
 use super::server::Server;
 
-/// Far more than the tests take; it only keeps a hanging one from hanging the suite.
+/// Time limit for the tests, far above their duration, so that a hanging test does not hang the suite.
 const LONGEST: Duration = Duration::from_secs(240);
 
-/// What is held of each answer. That every body which the schemas allow is taken is not among it: some rules, such
-/// as which characters an id may have, are not told by schemas.
+/// Schemathesis checks applied to each response. `positive_data_acceptance` is left out: some rules, such as the
+/// characters allowed in an id, are not expressed in the schemas.
 const CHECKS: &str = "not_a_server_error,status_code_conformance,content_type_conformance,\
     response_headers_conformance,response_schema_conformance,unsupported_method,ignored_auth";
 
-/// Runs the property tests on the operations with these tags, which are so many.
+/// Runs the property tests for the operations with these tags, and checks that there are `operations` of them.
 pub async fn run(server: &Server, bearer: &str, tags: &[&str], operations: usize) {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("openapi.json");

@@ -1,4 +1,4 @@
-//! Starts the services in this process, on free ports, configured as an operator would.
+//! Starts the services in this process on free ports, configured by settings as in production.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -15,32 +15,31 @@ use serde_json::Value;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// The secret that sessions are signed with.
+/// Secret that signs session tokens (`SESSION_SECRET`).
 pub const SESSION_SECRET: &str = "session-canary-0123456789";
-/// The secret of proactive calls.
+/// Secret of proactive calls (`INTERNAL_SECRET`).
 pub const INTERNAL_SECRET: &str = "internal-canary-0123456789";
 
-/// A service that runs until it is dropped.
+/// A running service; stops when dropped.
 pub struct Server {
-    /// Where it listens.
     pub address: SocketAddr,
     stop: watch::Sender<bool>,
     task: JoinHandle<()>,
 }
 
 impl Server {
-    /// An address below the server.
+    /// Returns the URL of a path on the server.
     pub fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.address)
     }
 
-    /// A request for a path, by a client of its own.
+    /// Builds a request for a path, with an HTTP client of its own.
     pub fn request(&self, method: &str, path: &str) -> reqwest::RequestBuilder {
         let method = method.parse().expect("a method");
         super::client().request(method, self.url(path))
     }
 
-    /// Tells the service to stop, as a signal does.
+    /// Requests a graceful shutdown, as a signal does.
     pub fn stop(&self) {
         self.stop.send_replace(true);
     }
@@ -50,12 +49,12 @@ impl Server {
         self.task.await.expect("it does not panic");
     }
 
-    /// Posts JSON to the chat entry as the user `u1` of the company `c1`.
+    /// Posts JSON to the chat endpoint as user `u1` of company `c1`.
     pub async fn chat(&self, body: &Value) -> reqwest::Response {
         self.chat_as(&session("u1", "c1"), "", body).await
     }
 
-    /// Posts JSON to the chat entry with a bearer and a query.
+    /// Posts JSON to the chat endpoint with a bearer token and a query string.
     pub async fn chat_as(&self, bearer: &str, query: &str, body: &Value) -> reqwest::Response {
         let url = self.url(&format!("/api/agent/chat{query}"));
         super::client()
@@ -68,22 +67,22 @@ impl Server {
     }
 }
 
-/// The application with a workspace, reaching loopback, and `settings` over the defaults.
+/// Starts the application with a workspace; loopback is allowed, and `settings` override the defaults.
 pub async fn app(workspace: &Value, settings: &[(&str, &str)]) -> Server {
     app_over(stores(workspace).await, settings).await
 }
 
-/// Stores with a workspace, for tests that look at them beside the application.
+/// Creates in-memory stores with a workspace, for tests that also read the stores directly.
 pub async fn stores(workspace: &Value) -> Stores {
     Stores::in_memory("the test's workspace", &workspace.to_string()).await.expect("it is right")
 }
 
-/// The application over stores, likewise.
+/// Starts the application over `stores`; loopback is allowed, and `settings` override the defaults.
 pub async fn app_over(stores: Stores, settings: &[(&str, &str)]) -> Server {
     app_of(app_config(settings), stores).await
 }
 
-/// The configuration of an application that reaches loopback, with `settings` over the defaults.
+/// Returns an application configuration in which loopback is allowed and `settings` override the defaults.
 pub fn app_config(settings: &[(&str, &str)]) -> AppConfig {
     let mut env = BTreeMap::from([
         ("PORT", "0"),
@@ -95,7 +94,7 @@ pub fn app_config(settings: &[(&str, &str)]) -> AppConfig {
     AppConfig::load(&Flags::default(), &env).expect("the settings are right")
 }
 
-/// The application with a configuration, over stores.
+/// Starts the application with a configuration over `stores`.
 pub async fn app_of(config: AppConfig, stores: Stores) -> Server {
     let listener = run::listen(config.server.listen).await.expect("a free port");
     let address = listener.local_addr().expect("it listens");
@@ -106,19 +105,19 @@ pub async fn app_of(config: AppConfig, stores: Stores) -> Server {
     Server { address, stop: stopper, task }
 }
 
-/// The agent runtime, reaching loopback, and `settings` over the defaults.
+/// Starts the agent runtime; loopback is allowed, and `settings` override the defaults.
 pub async fn runtime(settings: &[(&str, &str)]) -> Server {
     runtime_of(runtime_config(settings)).await
 }
 
-/// The configuration of an agent runtime that reaches loopback, with `settings` over the defaults.
+/// Returns a runtime configuration in which loopback is allowed and `settings` override the defaults.
 pub fn runtime_config(settings: &[(&str, &str)]) -> RuntimeConfig {
     let mut env = BTreeMap::from([("PORT", "0"), ("OUTBOUND_ALLOW", "127.0.0.0/8")]);
     env.extend(settings.iter().copied());
     RuntimeConfig::load(&Flags::default(), &env).expect("the settings are right")
 }
 
-/// The agent runtime with a configuration.
+/// Starts the agent runtime with a configuration.
 pub async fn runtime_of(config: RuntimeConfig) -> Server {
     let listener = run::listen(config.server.listen).await.expect("a free port");
     let address = listener.local_addr().expect("it listens");
@@ -129,10 +128,10 @@ pub async fn runtime_of(config: RuntimeConfig) -> Server {
     Server { address, stop: stopper, task }
 }
 
-/// The scheduler's secret.
+/// Secret shared by the application and the scheduler (`PULSE_SECRET`).
 pub const PULSE_SECRET: &str = "pulse-canary-0123456789";
 
-/// The scheduler over a store, which delivers to `callback`, and `settings` over the defaults.
+/// Starts the scheduler over a store, with `callback` as its delivery URL; `settings` override the defaults.
 pub async fn scheduler(jobs: Arc<dyn JobStore>, callback: &str, settings: &[(&str, &str)]) -> Server {
     let mut env = BTreeMap::from([("PORT", "0"), ("PULSE_SECRET", PULSE_SECRET), ("CALLBACK_URL", callback)]);
     env.extend(settings.iter().copied());
@@ -146,7 +145,7 @@ pub async fn scheduler(jobs: Arc<dyn JobStore>, callback: &str, settings: &[(&st
     Server { address, stop: stopper, task }
 }
 
-/// A session token.
+/// Mints a session token that is valid for ten minutes.
 pub fn session(user: &str, company: &str) -> String {
     let secret = Secret::new(SESSION_SECRET);
     mint_session(&secret, user, company, Duration::from_secs(600)).expect("the claims are right")

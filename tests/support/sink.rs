@@ -1,4 +1,4 @@
-//! A receiver that makes each effect once, as is documented: by remembering `webhook-id`.
+//! A webhook receiver that deduplicates deliveries by `webhook-id`, as the documentation asks receivers to.
 
 use std::collections::{BTreeMap, HashSet};
 use std::convert::Infallible;
@@ -21,14 +21,14 @@ use tokio::task::JoinSet;
 
 use super::server::PULSE_SECRET;
 
-/// How many attempts at an occurrence may be answered in vain.
+/// Highest attempt number of an occurrence whose success response may be replaced by a 503.
 const LOST_ATTEMPTS: u64 = 3;
 
-/// The receiver; it stops when it is dropped.
+/// The receiver; stops when dropped.
 pub struct Sink {
     address: SocketAddr,
     seen: Arc<Mutex<Seen>>,
-    /// How many deliveries have come.
+    /// Number of deliveries received, duplicates included.
     came: watch::Receiver<usize>,
     task: tokio::task::JoinHandle<()>,
 }
@@ -36,13 +36,13 @@ pub struct Sink {
 #[derive(Default)]
 struct Seen {
     ids: HashSet<String>,
-    /// By the job's id, the times that its effects are of.
+    /// The `scheduledFor` times of the effects, by job id.
     effects: BTreeMap<String, Vec<String>>,
     deliveries: usize,
 }
 
 impl Sink {
-    /// Starts one on a free port.
+    /// Starts a receiver on a free port.
     pub async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("it listens");
@@ -52,17 +52,17 @@ impl Sink {
         Self { address, seen, came, task }
     }
 
-    /// Where jobs are delivered.
+    /// Returns the delivery URL.
     pub fn url(&self) -> String {
         format!("http://{}/callback", self.address)
     }
 
-    /// How many deliveries have come, those that made no effect again included; changes are told.
+    /// Returns a watch on the number of deliveries, duplicates included.
     pub fn came(&self) -> watch::Receiver<usize> {
         self.came.clone()
     }
 
-    /// The effects of each job, by its id: the time that each was scheduled for, in the order of their coming.
+    /// Returns the effects of each job by its id: the scheduled time of each, in order of arrival.
     pub fn effects(&self) -> BTreeMap<String, Vec<String>> {
         self.seen.lock().expect("unpoisoned").effects.clone()
     }
@@ -94,7 +94,7 @@ async fn receive(
 ) -> Result<Response<http_body_util::Full<Bytes>>, Infallible> {
     use http_body_util::BodyExt as _;
     let (head, body) = request.into_parts();
-    // What a process that was killed has sent of a call is none.
+    // A partial request of a killed process is not a delivery.
     let Ok(body) = body.collect().await else { return Ok(answer(400)) };
     let body = body.to_bytes();
     let secrets = [Secret::new(PULSE_SECRET)];
@@ -112,7 +112,8 @@ async fn receive(
         seen.deliveries
     };
     comer.send_replace(deliveries);
-    // Now and then the effect is made, and what says so is lost; not to late attempts, which are up to an hour apart.
+    // Every ninth delivery takes effect but is answered with 503, as if the response were lost. Late attempts are
+    // exempt: their retries are up to an hour apart.
     let is_lost = deliveries.is_multiple_of(9) && delivery["attempt"].as_u64() <= Some(LOST_ATTEMPTS);
     Ok(answer(if is_lost { 503 } else { 200 }))
 }

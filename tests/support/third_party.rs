@@ -1,4 +1,4 @@
-//! A tool server of other people's making: the reference implementation's, on bare hyper.
+//! A third-party MCP server: the reference implementation (`rmcp`) on hyper.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -22,25 +22,24 @@ use tokio::task::{JoinHandle, JoinSet};
 
 use super::tool_server::Era;
 
-/// The server; it stops when it is dropped, and every connection with it.
+/// The server; dropping it stops it and closes every connection.
 pub struct ThirdParty {
-    /// Where it listens.
     pub address: SocketAddr,
-    /// What its tools do.
+    /// The state of its tools.
     pub works: Works,
     task: JoinHandle<()>,
 }
 
-/// What the tools do, and what they wait for. Clones share it.
+/// The tools and the state that they wait on. Clones share the state.
 #[derive(Clone)]
 pub struct Works {
     era: Era,
     meeting: Arc<Barrier>,
-    /// How many calls of `wait` have begun.
+    /// Number of `wait` calls that have begun.
     pub begun: watch::Sender<usize>,
-    /// How many of them were cancelled.
+    /// Number of `wait` calls that were cancelled.
     pub cancelled: watch::Sender<usize>,
-    /// Whether they may end.
+    /// True once `wait` calls may return.
     pub released: watch::Sender<bool>,
 }
 
@@ -50,7 +49,7 @@ impl ThirdParty {
         Self::start_at(era, ([127, 0, 0, 1], 0).into()).await
     }
 
-    /// Starts a server at an address, knowing nothing of an earlier one there.
+    /// Starts a server at an address, without the sessions of an earlier server there.
     pub async fn start_at(era: Era, address: SocketAddr) -> Self {
         let listener = TcpListener::bind(address).await.expect("the port is free");
         let address = listener.local_addr().expect("it listens");
@@ -79,12 +78,12 @@ impl ThirdParty {
         Self { address, works, task }
     }
 
-    /// Its address.
+    /// Returns the server's URL.
     pub fn url(&self) -> String {
         format!("http://{}/", self.address)
     }
 
-    /// Stops it, and waits until nobody listens any more.
+    /// Stops the server and waits until its port is closed.
     pub async fn stop(mut self) {
         self.task.abort();
         let _ = (&mut self.task).await;
@@ -116,7 +115,7 @@ impl ServerHandler for Works {
     ) -> Result<CallToolResponse, ErrorData> {
         let text = |text: &str| Ok(CallToolResult::success(vec![ContentBlock::text(text)]).into());
         match &*request.name {
-            // Two calls must be here before either goes on.
+            // Both calls must have arrived before either continues.
             "meet" => {
                 self.meeting.wait().await;
                 text("met")

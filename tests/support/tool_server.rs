@@ -1,6 +1,6 @@
-//! A tool server that keeps to the protocol until a tool is called that is to misbehave.
+//! A fake MCP server that follows the protocol except where a script tells it to misbehave.
 //!
-//! It is plain TCP, for much of what servers do wrong no library would let us write.
+//! It is plain TCP, because HTTP libraries do not allow most of the faults.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -12,19 +12,18 @@ use tokio::sync::watch;
 
 use super::vendor::{After, Received, Step, plain, read_request, take};
 
-/// Which revision a server speaks.
+/// MCP revision that a server speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Era {
-    /// 2025-11-25, with sessions.
+    /// Revision 2025-11-25, with sessions.
     Sessions,
-    /// 2026-07-28, without.
+    /// Revision 2026-07-28, without sessions.
     Stateless,
 }
 
-/// Both.
 pub const ERAS: [Era; 2] = [Era::Sessions, Era::Stateless];
 
-/// Stands for the identifier of the call that is answered, wherever it is in what a script sends.
+/// Placeholder in scripts for the JSON-RPC id of the request being answered.
 pub const ID: &str = "$ID";
 
 #[derive(Default)]
@@ -35,7 +34,7 @@ struct State {
     opened: usize,
 }
 
-/// The server; it stops when it is dropped.
+/// The server; stops when dropped.
 pub struct ToolServer {
     address: SocketAddr,
     state: Arc<Mutex<State>>,
@@ -64,31 +63,31 @@ impl ToolServer {
         Self { address, state, came, left, task }
     }
 
-    /// Its address, with a run's token.
+    /// Returns the server's URL with a run token.
     pub fn url(&self, token: &str) -> String {
         format!("http://{}/mcp?token={token}", self.address)
     }
 
-    /// Says what happens when `tool` is called, or what `method` is answered by: the first answer to the
-    /// first request, and so on; the last answer is repeated.
+    /// Sets the responses to calls of a tool, or to requests of a method, by `name`: the first response for the first
+    /// request, and so on; the last one is repeated.
     pub fn on(&self, name: &str, answers: impl IntoIterator<Item = Vec<Step>>) -> &Self {
         let answers = answers.into_iter().collect();
         self.state.lock().expect("unpoisoned").scripts.insert(name.to_owned(), answers);
         self
     }
 
-    /// What has been received.
+    /// Returns the requests received.
     pub fn received(&self) -> Vec<Received> {
         self.state.lock().expect("unpoisoned").received.clone()
     }
 
-    /// The names of the methods that were received, of a tool's call the tool's, of the end of a session
-    /// `DELETE`.
+    /// Returns the name of each request received: the tool of a `tools/call`, `DELETE` for the end of a session, else
+    /// the method.
     pub fn methods(&self) -> Vec<String> {
         self.received().iter().map(name_of).collect()
     }
 
-    /// Waits until what was received is `enough`.
+    /// Waits until `enough` holds for the names of the requests received.
     pub async fn until(&self, enough: impl Fn(&[String]) -> bool) {
         let mut came = self.came.clone();
         let waited = came.wait_for(|_| enough(&self.methods()));
@@ -96,12 +95,12 @@ impl ToolServer {
         waited.unwrap_or_else(|_| panic!("{:?}", self.methods())).expect("the server runs");
     }
 
-    /// How many clients have left in the middle of an answer.
+    /// Returns the number of clients that disconnected during a response.
     pub fn clients_that_left(&self) -> usize {
         *self.left.borrow()
     }
 
-    /// Waits until a client has left in the middle of an answer.
+    /// Waits until a client has disconnected during a response.
     pub async fn until_left(&self) {
         self.left.clone().wait_for(|left| *left > 0).await.expect("the server runs");
     }
@@ -113,12 +112,12 @@ impl Drop for ToolServer {
     }
 }
 
-/// A result of one text, as the answer to a call.
+/// Returns the response to a tool call: a result with one text block.
 pub fn text_result(text: &str) -> Vec<Step> {
     result(&json!({"content": [{"type": "text", "text": text}]}))
 }
 
-/// A result, as the answer to a request.
+/// Returns the response to a request: a JSON-RPC result.
 pub fn result(result: &Value) -> Vec<Step> {
     let body = format!(r#"{{"jsonrpc":"2.0","id":{ID},"result":{result}}}"#);
     plain("200 OK", "", &body)
@@ -165,7 +164,7 @@ async fn serve(
     }
 }
 
-/// Puts the call's identifier in, and corrects the length that a whole answer names.
+/// Replaces [`ID`] by the request's id, and corrects `content-length`.
 fn fill(step: Step, id: &str) -> Step {
     let Step::Send(bytes) = step else { return step };
     let Ok(text) = std::str::from_utf8(&bytes) else { return Step::Send(bytes) };

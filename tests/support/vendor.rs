@@ -1,8 +1,8 @@
-//! A model vendor that speaks Chat Completions, or Ollama's API, or answers webhooks as n8n does, and
-//! misbehaves on demand.
+//! A fake model vendor that speaks Chat Completions, Ollama's API or n8n's webhooks, and misbehaves on demand.
 //!
-//! What it does is decided by the `model` in the request's body, or the `agentId` in a workflow's, or by the path
-//! where neither is named, so that one vendor serves a whole test. It is plain TCP, for much of what vendors do wrong no HTTP library would let us write.
+//! Its response is selected by the `model` in the request's body, by the `agentId` of a workflow request, or by the
+//! path if the body names neither, so that one vendor serves a whole test. It is plain TCP, because HTTP libraries do
+//! not allow most of the faults.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -17,47 +17,47 @@ use tokio::sync::watch;
 pub mod n8n;
 pub mod ollama;
 
-/// Where the vendor is a webhook.
+/// Path of the workflow webhook.
 const WEBHOOK: &str = "/webhook/chat";
 
-/// One thing that the vendor does with a connection.
+/// One action of the vendor on a connection.
 #[derive(Debug, Clone)]
 pub enum Step {
-    /// Sends bytes as they are.
+    /// Sends bytes unchanged.
     Send(Vec<u8>),
-    /// Sends the same bytes again and again, with a pause after each, until the client leaves.
+    /// Sends the same bytes repeatedly, with a pause after each, until the client disconnects.
     Drip(Vec<u8>, Duration),
-    /// Says nothing until the client leaves.
+    /// Sends nothing until the client disconnects.
     Stall,
-    /// Says nothing until it is told to go on.
+    /// Sends nothing until the gate opens.
     Until(watch::Receiver<bool>),
     /// Resets the connection.
     Reset,
-    /// Closes the connection, as one does who is done.
+    /// Closes the connection in order.
     Close,
 }
 
-/// A request as the vendor saw it.
+/// A request as received.
 #[derive(Debug, Clone)]
 pub struct Received {
-    /// Request line and headers, as they came.
+    /// Request line and headers, unparsed.
     pub head: String,
-    /// The body.
     pub body: Vec<u8>,
 }
 
 impl Received {
-    /// The body as JSON.
+    /// Returns the body, parsed as JSON.
     pub fn json(&self) -> Value {
         serde_json::from_slice(&self.body).expect("the request's body is JSON")
     }
 
-    /// Where it went.
+    /// Returns the request target.
     pub fn path(&self) -> &str {
         self.head.split(' ').nth(1).unwrap_or_default()
     }
 
-    /// What decides on the answer: the model, the agent of a workflow, or the path where neither is named.
+    /// Returns the key that selects the response: the model, the workflow's agent, or the path if the body names
+    /// neither.
     fn subject(&self) -> String {
         if self.body.is_empty() {
             return self.path().to_owned();
@@ -76,9 +76,8 @@ struct Seen {
     acted: HashMap<String, Instant>,
 }
 
-/// The vendor; it stops when it is dropped.
+/// The vendor; stops when dropped.
 pub struct Vendor {
-    /// Where it listens.
     pub address: SocketAddr,
     seen: Arc<Mutex<Seen>>,
     came: watch::Receiver<usize>,
@@ -98,7 +97,7 @@ impl Vendor {
             let seen = seen.clone();
             async move {
                 while let Ok((stream, _)) = listener.accept().await {
-                    // What is written before a reset must be on its way, or the reset discards it.
+                    // Without Nagle's algorithm, bytes written before a reset are sent rather than discarded.
                     let _ = stream.set_nodelay(true);
                     seen.lock().expect("unpoisoned").connections += 1;
                     tokio::spawn(serve(stream, seen.clone(), comer.clone(), leaver.clone()));
@@ -108,63 +107,63 @@ impl Vendor {
         Self { address, seen, came, left, task }
     }
 
-    /// The base address that an agent or a request names.
+    /// Returns the base address for an agent or a request, as a Chat Completions server.
     pub fn base_url(&self) -> String {
         format!("http://{}/v1", self.address)
     }
 
-    /// The base address of the same as an Ollama server.
+    /// Returns the base address of this vendor as an Ollama server.
     pub fn ollama_url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// The address of the same as a workflow's webhook.
+    /// Returns the address of this vendor as a workflow's webhook.
     pub fn webhook_url(&self) -> String {
         format!("http://{}{WEBHOOK}", self.address)
     }
 
-    /// Says what happens when `model`, or a path, is asked: the first answer to the first request, and so on; the
-    /// last answer is repeated.
+    /// Sets the responses for `model`, which may also be an agent id or a path: the first response for the first
+    /// request, and so on; the last one is repeated.
     pub fn on(&self, model: &str, answers: impl IntoIterator<Item = Vec<Step>>) -> &Self {
         let answers = answers.into_iter().collect();
         self.seen.lock().expect("unpoisoned").scripts.insert(model.to_owned(), answers);
         self
     }
 
-    /// What has been received.
+    /// Returns the requests received.
     pub fn received(&self) -> Vec<Received> {
         self.seen.lock().expect("unpoisoned").received.clone()
     }
 
-    /// What has been received for `model`.
+    /// Returns the bodies of the requests received for `model`.
     pub fn received_for(&self, model: &str) -> Vec<Value> {
         let received = self.received().into_iter().filter(|received| received.subject() == model);
         received.map(|received| received.json()).collect()
     }
 
-    /// Waits until `count` requests have come for `model`.
+    /// Waits until `count` requests for `model` have been received.
     pub async fn until_received(&self, model: &str, count: usize) {
         let mut came = self.came.clone();
         came.wait_for(|_| self.received_for(model).len() >= count).await.expect("the vendor runs");
     }
 
-    /// How many connections there have been.
+    /// Returns the number of connections accepted.
     pub fn connections(&self) -> usize {
         self.seen.lock().expect("unpoisoned").connections
     }
 
-    /// When the vendor last did something for `model`: after a send, at the beginning of a silence or
-    /// of a drip.
+    /// Returns the time of the vendor's latest action for `model`: the end of a send, or the beginning of a stall or
+    /// a drip.
     pub fn acted(&self, model: &str) -> Option<Instant> {
         self.seen.lock().expect("unpoisoned").acted.get(model).copied()
     }
 
-    /// How many clients have left in the middle of an answer.
+    /// Returns the number of clients that disconnected during a response.
     pub fn clients_that_left(&self) -> usize {
         *self.left.borrow()
     }
 
-    /// Waits until `count` clients have left in the middle of an answer.
+    /// Waits until `count` clients have disconnected during a response.
     pub async fn until_left(&self, count: usize) {
         let mut left = self.left.clone();
         left.wait_for(|left| *left >= count).await.expect("the vendor runs");
@@ -216,17 +215,17 @@ async fn serve(
     }
 }
 
-/// How it goes on after a step.
+/// State of the connection after a step.
 pub enum After {
-    /// With the next.
+    /// The connection is open; the next step may run.
     Next,
-    /// Not at all: the vendor has closed the connection.
+    /// The vendor has closed the connection.
     Closed,
-    /// Not at all: the client has.
+    /// The client has closed the connection.
     Left,
 }
 
-/// Does one thing.
+/// Performs one step.
 pub async fn take(step: Step, stream: &mut TcpStream) -> After {
     match step {
         Step::Send(bytes) => match stream.write_all(&bytes).await {
@@ -234,7 +233,7 @@ pub async fn take(step: Step, stream: &mut TcpStream) -> After {
             Err(_) => After::Left,
         },
         Step::Stall => {
-            // A client that leaves makes the read end.
+            // The read ends when the client disconnects.
             let mut byte = [0];
             let _ = stream.read(&mut byte).await;
             After::Left
@@ -265,7 +264,8 @@ pub async fn take(step: Step, stream: &mut TcpStream) -> After {
     }
 }
 
-/// The next request of a connection, whose bytes so far are in `buffer`.
+/// Reads the next request of a connection; `buffer` holds bytes already read. Returns `None` at the end of the
+/// connection.
 pub async fn read_request(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<Received> {
     let head_end = loop {
         if let Some(end) = buffer.windows(4).position(|window| window == b"\r\n\r\n") {
@@ -292,35 +292,35 @@ pub async fn read_request(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Optio
     Some(Received { head, body })
 }
 
-/// The head of a streamed answer.
+/// Returns the head of a streamed response.
 pub fn stream_head() -> Step {
     let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
     Step::Send(head.into())
 }
 
-/// One HTTP chunk.
+/// Returns one HTTP chunk.
 pub fn chunk(bytes: impl AsRef<[u8]>) -> Step {
     let bytes = bytes.as_ref();
     Step::Send([format!("{:x}\r\n", bytes.len()).as_bytes(), bytes, b"\r\n"].concat())
 }
 
-/// The last HTTP chunk.
+/// Returns the last HTTP chunk.
 pub fn last_chunk() -> Step {
     Step::Send(b"0\r\n\r\n".to_vec())
 }
 
-/// One server-sent event.
+/// Returns one server-sent event.
 pub fn event(data: impl std::fmt::Display) -> Step {
     chunk(format!("data: {data}\n\n"))
 }
 
-/// A delta of the only choice.
+/// Returns a delta of the only choice.
 pub fn delta(delta: Value) -> Step {
     event(json!({"id": "c", "object": "chat.completion.chunk", "model": "fake-1",
         "choices": [{"index": 0, "delta": delta, "finish_reason": null}]}))
 }
 
-/// The finish reason, usage and `[DONE]`.
+/// Returns the finish reason, the usage and `[DONE]`.
 pub fn finish(reason: &str) -> Vec<Step> {
     vec![
         event(json!({"model": "fake-1", "choices": [{"index": 0, "delta": {}, "finish_reason": reason}]})),
@@ -331,13 +331,13 @@ pub fn finish(reason: &str) -> Vec<Step> {
     ]
 }
 
-/// A whole answer of text.
+/// Returns a complete text response.
 pub fn answer(texts: &[&str]) -> Vec<Step> {
     let deltas = texts.iter().map(|text| delta(json!({"content": text})));
     std::iter::once(stream_head()).chain(deltas).chain(finish("stop")).collect()
 }
 
-/// A whole answer that calls tools, with the arguments in two fragments each.
+/// Returns a complete response that calls tools, with each call's arguments in two fragments.
 pub fn tool_calls(calls: &[(&str, &str, &str)]) -> Vec<Step> {
     let mut steps = vec![stream_head()];
     for (index, (id, name, arguments)) in calls.iter().enumerate() {
@@ -350,7 +350,7 @@ pub fn tool_calls(calls: &[(&str, &str, &str)]) -> Vec<Step> {
     steps
 }
 
-/// An answer that is no stream.
+/// Returns a response that is not a stream.
 pub fn plain(status: &str, headers: &str, body: &str) -> Vec<Step> {
     vec![Step::Send(
         format!(

@@ -1,4 +1,4 @@
-//! A world whose names have the addresses that a test gives them, and whose public addresses are all one server.
+//! A fake network: names resolve to addresses chosen by the test, and every public address leads to one server.
 
 use std::collections::HashMap;
 use std::io;
@@ -10,10 +10,10 @@ use agent_http::outbound::Network;
 use async_trait::async_trait;
 use tokio::net::TcpStream;
 
-/// Where TLS would be spoken, which the server that stands for the world does not.
+/// Ports for TLS, which the server behind the fake network does not speak; connections to them are refused.
 const TLS: [u16; 2] = [443, 8443];
 
-/// What services reach in place of the Internet. Loopback is itself.
+/// A fake network in place of the Internet. Loopback addresses are connected to directly.
 #[derive(Debug)]
 pub struct World {
     names: HashMap<String, Vec<IpAddr>>,
@@ -22,8 +22,8 @@ pub struct World {
 }
 
 impl World {
-    /// Names with their addresses, which are separated by blanks, and the server that every connection ends at that
-    /// is not to loopback; those for TLS are refused.
+    /// Creates a network from names with their addresses, separated by spaces. Connections to other than loopback
+    /// addresses go to `elsewhere`, except those to a TLS port, which are refused.
     pub fn new(names: &[(&str, &str)], elsewhere: SocketAddr) -> Arc<Self> {
         let addresses =
             |list: &str| list.split(' ').map(|address| address.parse().expect("an address")).collect();
@@ -31,7 +31,7 @@ impl World {
         Arc::new(Self { names: names.collect(), elsewhere, connected: Mutex::default() })
     }
 
-    /// What connections were made to since this was last asked: all addresses of each, separated by blanks.
+    /// Takes the connections made since the last call: all addresses of each, separated by spaces.
     pub fn connected(&self) -> Vec<String> {
         std::mem::take(&mut self.connected.lock().expect("unpoisoned"))
     }

@@ -1,4 +1,4 @@
-//! How often a token is good.
+//! Run caps of widget tokens.
 
 use std::num::NonZeroU32;
 
@@ -19,7 +19,7 @@ fn capped(runs_per_minute: u32, runs_per_day: Option<u32>) -> WidgetGrant {
 async fn a_minute_s_runs_are_counted_for_each_token() {
     let bench = open(|_| {}).await;
     let (one, other) = (bench.widget(capped(2, None)).await, bench.widget(capped(1, None)).await);
-    // What is refused is no run.
+    // Refused requests do not count as runs.
     for _ in 0..3 {
         problem(bench.ask_with(&one, &json!({"agentId": "a2"})).await, 403, "FORBIDDEN").await;
         problem(bench.ask_with(&one, &json!({"messages": 7})).await, 400, "INVALID_REQUEST").await;
@@ -46,7 +46,7 @@ async fn a_day_s_runs_are_counted_in_the_store() {
     let minted = bench.widget(capped(1000, Some(2))).await;
     bench.vendor.on("m", [answer(&["Hello"]), plain("500 Internal Server Error", "", "{}")]);
     finished(bench.ask_with(&minted, &json!({})).await).await;
-    // A run that fails has cost something too.
+    // A failed run counts, because it may have caused cost.
     problem(bench.ask_with(&minted, &json!({})).await, 502, "BACKEND_FAILED").await;
     let refused = bench.ask_with(&minted, &json!({})).await;
     let headers = refused.headers().clone();
@@ -55,7 +55,7 @@ async fn a_day_s_runs_are_counted_in_the_store() {
     assert_eq!(headers["ratelimit"], format!("\"day\";r=0;t={wait}"));
     assert_eq!(headers["ratelimit-policy"], "\"day\";q=2;w=86400");
     problem(refused, 429, "RATE_LIMITED").await;
-    // Another process over the same store knows of them.
+    // The count is in the store, so another process sees it.
     let app = server::app_over(bench.stores.clone(), &[]).await;
     let request = app.request("POST", "/api/agent/chat").header("x-widget-token", super::text(&minted));
     let refused = request.json(&json!({"message": "Hello"})).send().await.expect("an answer");

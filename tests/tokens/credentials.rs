@@ -1,4 +1,4 @@
-//! Which widget tokens let somebody in, and beside what.
+//! Widget tokens as credentials: which are accepted, and their combination with other credentials.
 
 use agent_platform::token::{Grant, McpGrant, NewToken, WidgetGrant};
 use serde_json::{Value, json};
@@ -22,10 +22,10 @@ async fn a_token_in_any_place_lets_its_visitor_in() {
         (&in_query, vec![], json!({})),
         ("", vec![], json!({"widgetToken": text})),
         ("", vec![], json!({"forwardedProps": {"widgetToken": text}})),
-        // What the token says anyhow may be said once more.
+        // Values that repeat the token's own claims are accepted.
         (&also_the_agent, vec![], json!({"agentId": "a1"})),
         ("", vec![("x-widget-token", text)], json!({"userId": user, "companyId": "c1"})),
-        // It beats the cookie, wherever it stands, and whatever the cookie is.
+        // The token takes precedence over the cookie in every position, whether or not the cookie is valid.
         ("", vec![("x-widget-token", text), ("cookie", &cookie)], json!({})),
         (&in_query, vec![("cookie", &cookie)], json!({})),
         ("", vec![("cookie", &cookie)], json!({"widgetToken": text})),
@@ -62,7 +62,7 @@ async fn tokens_that_do_not_hold_are_refused_alike_wherever_they_stand() {
             bench.ask("", &[("x-widget-token", token)], &json!({"agentId": "a1"})).await,
             bench.ask(&query, &[], &json!({"agentId": "a1"})).await,
             bench.ask("", &[], &json!({"agentId": "a1", "widgetToken": token})).await,
-            // A bad explicit credential is not made good by a cookie.
+            // A valid cookie does not replace an invalid explicit credential.
             bench
                 .ask(
                     "",
@@ -106,7 +106,7 @@ async fn a_token_is_good_for_its_own_agent_alone() {
         problem(response, 403, "FORBIDDEN").await;
     }
     assert!(bench.vendor.received().is_empty());
-    // An agent that is gone is no reason to say so in another way.
+    // A token of an agent that does not exist gets the usual 404.
     let gone = bench.mint(NewToken::new("c1", "gone", Grant::Widget(WidgetGrant::default()))).await;
     problem(bench.ask_with(&gone, &json!({})).await, 404, "NOT_FOUND").await;
     let elsewhere = bench.mint(NewToken::new("c2", "a1", Grant::Widget(WidgetGrant::default()))).await;
@@ -159,7 +159,7 @@ async fn a_body_that_holds_no_token_is_refused_for_that() {
     }
     let large = format!(r#"{{"message": "{}"}}"#, "x".repeat(2 << 20));
     problem(post("application/json", large).await, 413, "PAYLOAD_TOO_LARGE").await;
-    // With a token, what is wrong with the rest is told.
+    // With a valid token, errors in the rest of the body are reported.
     let minted = bench.widget(WidgetGrant::default()).await;
     let body = json!({"widgetToken": text(&minted), "messages": 7}).to_string();
     let problem = problem(post("application/json", body).await, 400, "INVALID_REQUEST").await;

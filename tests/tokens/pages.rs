@@ -1,4 +1,4 @@
-//! The pages that a token is for: whose requests are taken, and who may read the answers.
+//! Allowed pages of a token: accepted request origins, and CORS access to the responses.
 
 use agent_platform::token::WidgetGrant;
 use reqwest::header::HeaderMap;

@@ -1,4 +1,4 @@
-//! What a visitor may say, may have done, and gets to see.
+//! Visitor restrictions: messages, tool calls and visible events.
 
 use agent_platform::token::WidgetGrant;
 use serde_json::{Value, json};
@@ -7,7 +7,7 @@ use super::{finished, open};
 use crate::support::vendor::{answer, delta, finish, plain, stream_head, tool_calls};
 use crate::support::{problem, text_of};
 
-/// Lets visitors of `a1` call tools, and gives the agent something to remember.
+/// Lets visitors of `a1` call tools, and gives the agent a memory.
 fn with_tools(workspace: &mut Value) {
     workspace["agents"][0]["content"]["widgetTools"] = json!(["readTodos", "createTodo"]);
     workspace["memories"] = json!([
@@ -46,7 +46,7 @@ async fn the_owner_s_memory_and_tools_are_not_a_visitor_s() {
     })
     .await;
     let minted = bench.widget(WidgetGrant::default()).await;
-    // A model that calls what it was not offered.
+    // The model calls a tool that it was not offered.
     bench.vendor.on("m", [tool_calls(&[("c1", "readTodos", "{}")]), answer(&["Sorry."])]);
     finished(bench.ask_with(&minted, &json!({"todoListId": "l1"})).await).await;
     let sent = bench.vendor.received_for("m");
@@ -54,7 +54,7 @@ async fn the_owner_s_memory_and_tools_are_not_a_visitor_s() {
     assert!(sent[0].get("tools").is_none(), "{}", sent[0]);
     let all = json!(sent).to_string();
     assert!(!all.contains("canary") && all.contains("a visitor of a web page"), "{all}");
-    // The same question by the owner brings both.
+    // The same request by the owner includes both the memory and the tool's result.
     bench.vendor.on("m", [tool_calls(&[("c1", "readTodos", "{}")]), answer(&["One."])]);
     let own = json!({"agentId": "a1", "message": "Hello", "todoListId": "l1"});
     finished(bench.app.chat(&own).await).await;
@@ -92,7 +92,7 @@ async fn the_owner_s_list_is_as_absent_for_a_visitor_as_none() {
     assert!(owner.contains("todo-canary") && !owner.contains("mine"), "{owner}");
 }
 
-/// A run with a thought, a tool whose result is not for everybody, and an answer.
+/// Returns a run with reasoning, a tool call with an internal result, and a text response.
 fn thoughtful() -> [Vec<crate::support::vendor::Step>; 2] {
     let mut first = tool_calls(&[("c1", "readTodos", "{}")]);
     first.insert(1, delta(json!({"reasoning_content": "thought-canary"})));

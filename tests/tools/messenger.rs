@@ -1,4 +1,4 @@
-//! Messages through an agent's bot, from a model or a caller of the tool server to the messenger's API.
+//! Messenger messages through an agent's bot, sent by a model or by an MCP client.
 
 use agent_core::clock::SystemClock;
 use agent_platform::token::{Grant, McpGrant, NewToken, Tokens};
@@ -18,7 +18,7 @@ fn path() -> String {
     format!("/bot{TOKEN}/sendMessage")
 }
 
-/// A vendor that is the model as well as the messenger, and the company's agent with a bot.
+/// Starts a vendor that serves as model and as messenger, and returns it with a workspace whose agent has a bot.
 async fn start() -> (Vendor, Value) {
     let vendor = Vendor::start().await;
     let mut workspace = workspace(&vendor.base_url(), "m");
@@ -34,7 +34,7 @@ async fn runtime(vendor: &Vendor) -> Server {
     server::runtime(&settings).await
 }
 
-/// What the model is told where it sends a message.
+/// Returns the tool result that the model receives when it sends a message.
 async fn told(app: &Server, vendor: &Vendor) -> String {
     let before = vendor.received_for("m").len();
     vendor.on("m", [tool_calls(&[("c1", "sendMessengerMessage", ARGUMENTS)]), answer(&["Done."])]);
@@ -60,7 +60,7 @@ async fn a_message_goes_through_the_operators_runtime() {
     vendor.on(&path(), [plain("200 OK", "", SENT)]);
     assert_eq!(told(&app, &vendor).await, r#"{"sent":true,"messageId":7}"#);
 
-    // The same over the tool server, which is where workflows and agent servers call it.
+    // The same call over the MCP server, as workflows and agent servers make it.
     let grant = McpGrant { user_id: "u1".into(), ..McpGrant::default() };
     let tokens = Tokens::new(stores.records, Arc::new(SystemClock));
     let minted = tokens.mint(NewToken::new("c1", "a1", Grant::Mcp(grant))).await.expect("minted");

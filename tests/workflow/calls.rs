@@ -1,4 +1,4 @@
-//! The tools that a workflow calls while it answers, as they stand in its run.
+//! Tool calls made by a workflow during its run, as events of the run.
 
 use futures_util::future::join;
 use reqwest::Response;
@@ -11,7 +11,7 @@ use crate::support::vendor::n8n;
 use crate::support::vendor::{Step, Vendor};
 use crate::support::{PATIENCE, client, run};
 
-/// A workflow that says something, waits for the gate, and says something more in a second message.
+/// Returns a response in two messages, with the gate between them.
 fn in_two_messages(gate: &watch::Sender<bool>) -> Vec<Step> {
     let [end, _] = n8n::end();
     let begin = n8n::line(&json!({"type": "begin"}));
@@ -20,7 +20,7 @@ fn in_two_messages(gate: &watch::Sender<bool>) -> Vec<Step> {
     before.into_iter().chain(after).collect()
 }
 
-/// An answer that is being read.
+/// A response that is being read.
 struct Reading {
     response: Response,
     body: String,
@@ -43,7 +43,7 @@ impl Reading {
         tokio::time::timeout(PATIENCE, reading).await.expect("it does not wait for the end");
     }
 
-    /// The events of the whole run.
+    /// Reads to the end and returns the events of the run.
     async fn events(mut self) -> Vec<Value> {
         self.until("RUN_FINISHED").await;
         let rest = self.response.text().await.expect("a whole body");
@@ -52,13 +52,13 @@ impl Reading {
     }
 }
 
-/// Where the workflow of a thread was told that its tools are.
+/// Returns the `mcpServerUrl` that the workflow of a thread received.
 async fn address(vendor: &Vendor, thread: &str) -> String {
     let sent = vendor.received_for("a1").into_iter().find(|sent| sent["sessionId"] == thread);
     sent.expect("the workflow was asked")["mcpServerUrl"].as_str().expect("text").to_owned()
 }
 
-/// Calls a tool as a workflow does that opens no session, and gives the answer.
+/// Calls a tool without a session, as some workflows do, and returns the response message.
 async fn call(address: &str, tool: &str, arguments: Value) -> Value {
     let params = json!({"name": tool, "arguments": arguments});
     let request = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params});
@@ -67,7 +67,7 @@ async fn call(address: &str, tool: &str, arguments: Value) -> Value {
     response.json().await.expect("one message")
 }
 
-/// Calls a tool in a session, as n8n's own client does.
+/// Calls a tool in a session, as n8n's own MCP client does.
 async fn call_in_session(address: &str, tool: &str, arguments: Value) {
     let post = |session: Option<&str>, body: Value| {
         let post = client().post(address).header("accept", "application/json, text/event-stream");
@@ -92,13 +92,13 @@ fn is(event: &Value, kind: &str) -> bool {
     event["type"] == kind
 }
 
-/// The names of the events, without the frames of messages.
+/// Returns the event types, without custom events and the frames of messages.
 fn outline(events: &[Value]) -> Vec<&str> {
     let names = events.iter().filter_map(|event| event["type"].as_str());
     names.filter(|name| !["CUSTOM", "TEXT_MESSAGE_START", "TEXT_MESSAGE_END"].contains(name)).collect()
 }
 
-/// What came of a run's calls: tool, arguments and result of each, in the order in which they began.
+/// Returns a run's calls in the order in which they began: tool name, arguments, and result event.
 fn calls(events: &[Value]) -> Vec<(String, Value, Value)> {
     let begun = events.iter().filter(|event| is(event, "TOOL_CALL_START"));
     begun
@@ -128,7 +128,7 @@ async fn a_call_stands_in_the_run_where_it_was_made() {
 
     let tools = address(&vendor, "t-1").await;
     let answer = call(&tools, "createTodo", json!({"title": "Buy soil"})).await;
-    // The workflow is waiting, and the run tells of the call already.
+    // The run reports the call while the workflow still waits.
     one.until("TOOL_CALL_RESULT").await;
     gate.send_replace(true);
     let events = one.events().await;
@@ -150,7 +150,8 @@ async fn a_call_stands_in_the_run_where_it_was_made() {
     assert_eq!(result["content"], answer["result"]["content"][0]["text"], "what the workflow was given");
     assert!(result.get("metadata").is_none(), "{result}");
 
-    // A workflow may go on when it has answered. Its token is good, and no run is left to tell of it.
+    // A workflow may continue after its response. Its token is valid, but the run that would report the call has
+    // ended.
     let after = call(&tools, "createTodo", json!({"title": "Too late"})).await;
     assert!(after["result"]["content"][0]["text"].as_str().expect("text").contains("Too late"), "{after}");
     other_gate.send_replace(true);

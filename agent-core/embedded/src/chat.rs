@@ -1,4 +1,4 @@
-//! A conversation as the model was trained to read it: ChatML.
+//! Renders conversations in ChatML, the prompt format that the model was trained on.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -7,12 +7,12 @@ use agent_core::message::{Message, Role};
 
 use crate::vocabulary::{Piece, TURN_END, TURN_START};
 
-/// What the model is told where no system prompt is.
+/// System prompt for conversations without one.
 const DEFAULT_SYSTEM: &str = "You are a helpful assistant.";
-/// How much of a tool's result the model reads, in characters.
+/// Maximum length of a tool result or of tool-call arguments in the prompt, in characters.
 const MAX_RESULT: usize = 1_600;
 
-/// The pieces of a conversation up to where the next turn begins.
+/// Renders a conversation up to the start of the next turn.
 pub(crate) fn conversation<'a>(
     system: String,
     messages: impl Iterator<Item = &'a Message>,
@@ -47,7 +47,7 @@ pub(crate) fn conversation<'a>(
     pieces
 }
 
-/// A whole turn.
+/// Appends a complete turn.
 pub(crate) fn turn(pieces: &mut Vec<Piece<'static>>, role: &str, text: &str) {
     pieces.push(Piece::Control(TURN_START.into()));
     pieces.push(Piece::Text(format!("{role}\n{text}").into()));
@@ -55,12 +55,12 @@ pub(crate) fn turn(pieces: &mut Vec<Piece<'static>>, role: &str, text: &str) {
     pieces.push(Piece::Text("\n".into()));
 }
 
-/// What makes the model speak next.
+/// Renders the start of the assistant turn.
 pub(crate) fn answer() -> Vec<Piece<'static>> {
     vec![Piece::Control(TURN_START.into()), Piece::Text("assistant\n".into())]
 }
 
-/// At most `max` characters of a text.
+/// Truncates a text to at most `max` characters and appends an ellipsis if anything was cut.
 pub(crate) fn clipped(text: &str, max: usize) -> Cow<'_, str> {
     match text.char_indices().nth(max) {
         None => text.into(),

@@ -1,4 +1,4 @@
-//! The model's thread and the bounded queue before it.
+//! The model thread and its bounded queue of calls.
 
 use std::collections::VecDeque;
 use std::num::NonZeroUsize;
@@ -15,7 +15,7 @@ use crate::runner::{Job, Runner};
 use crate::vocabulary::Vocabulary;
 use crate::weights::{Weights, WeightsError};
 
-/// Calls that wait for the model.
+/// Bounded queue of calls for the model thread.
 struct Queue {
     state: Mutex<QueueState>,
     changed: Condvar,
@@ -25,14 +25,14 @@ struct Queue {
 #[derive(Default)]
 struct QueueState {
     waiting: VecDeque<Job>,
-    /// Whether the weights are wanted even without a call.
+    /// True if the weights are to be loaded even without a call.
     warm: bool,
     closed: bool,
 }
 
 impl Queue {
     fn lock(&self) -> MutexGuard<'_, QueueState> {
-        // Nothing that holds the lock leaves the state half changed.
+        // No code that holds the lock leaves the state half changed, so a poisoned lock is safe to use.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -50,14 +50,14 @@ impl Queue {
         Ok(())
     }
 
-    /// Waits until the weights are wanted; `false` where they will not be any more.
+    /// Blocks until the weights are needed. Returns `false` if the queue is closed.
     fn wait_for_use(&self) -> bool {
         let idle = |state: &mut QueueState| !state.warm && !state.closed && state.waiting.is_empty();
         let state = self.changed.wait_while(self.lock(), idle).unwrap_or_else(PoisonError::into_inner);
         !state.closed
     }
 
-    /// Waits for the next call; `None` when the model is not needed any more.
+    /// Blocks until a call is queued and returns it, or `None` once the queue is closed.
     fn next(&self) -> Option<Job> {
         let idle = |state: &mut QueueState| !state.closed && state.waiting.is_empty();
         let mut state = self.changed.wait_while(self.lock(), idle).unwrap_or_else(PoisonError::into_inner);
@@ -67,14 +67,15 @@ impl Queue {
 
 type Loaded = Result<(), Arc<WeightsError>>;
 
-/// A model on a thread of its own. The thread ends after the engine is dropped, at the next token.
+/// Handle of a model that runs on its own thread. After the handle is dropped, the thread ends at the next
+/// token.
 pub(crate) struct Engine {
     queue: Arc<Queue>,
     loaded: Shared<oneshot::Receiver<Loaded>>,
 }
 
 impl Engine {
-    /// Starts the thread. The weights are loaded there at the first call.
+    /// Starts the thread, which loads the weights at the first call or at [`warm`](Self::warm).
     pub(crate) fn start(
         weights: Weights,
         vocabulary: Arc<Vocabulary>,
@@ -95,7 +96,7 @@ impl Engine {
             if !calls.wait_for_use() {
                 return;
             }
-            // A send fails where nobody waits for the news.
+            // `send` fails only if the engine was dropped and no task waits for the result.
             match pool.install(|| weights.load()) {
                 Ok(llama) if llama.vocabulary() == vocabulary.len() => {
                     let _ = tell.send(Ok(()));
@@ -114,17 +115,17 @@ impl Engine {
         Ok(Self { queue, loaded: loaded.shared() })
     }
 
-    /// Has the weights loaded and waits until they are.
+    /// Loads the weights and waits until they are loaded.
     pub(crate) async fn warm(&self) -> Result<(), Failure> {
         self.queue.lock().warm = true;
         self.queue.changed.notify_all();
         self.wait().await
     }
 
-    /// Puts a call into the queue, once the weights are loaded.
+    /// Queues a call and waits until the weights are loaded.
     pub(crate) async fn call(&self, job: Job) -> Result<(), Failure> {
         if self.loaded.peek().is_some() {
-            // Known already: a call must not wait for weights that will never be there.
+            // The load result is known: if loading failed, return its error instead of queuing the call.
             self.wait().await?;
         }
         self.queue.push(job)?;

@@ -1,4 +1,4 @@
-//! Answers that are forced into a JSON Schema, token by token.
+//! Constrained decoding: generates output that conforms to a JSON Schema, token by token.
 
 use std::sync::Arc;
 
@@ -8,25 +8,25 @@ use serde_json::{Map, Value, json};
 
 use crate::vocabulary::Vocabulary;
 
-/// The longest string that a forced answer may hold, in characters.
+/// Maximum length of a generated string, in characters.
 const MAX_STRING: u64 = 200;
-/// The longest list that a forced answer may hold.
+/// Maximum length of a generated array, in items.
 const MAX_ITEMS: u64 = 8;
-/// The largest whole number that a forced answer may hold where the schema sets no bounds.
+/// Largest absolute value of a generated integer if the schema sets no bounds.
 const MAX_INTEGER: i64 = 999_999_999;
-/// How deep schemas are followed, references included.
+/// Maximum nesting depth of a schema, including resolved references.
 const MAX_DEPTH: usize = 12;
-/// The formats of strings that the grammar engine can force.
+/// String formats that the grammar engine supports.
 const FORMATS: [&str; 9] =
     ["date-time", "date", "time", "duration", "email", "hostname", "ipv4", "ipv6", "uuid"];
 
-/// Compiles schemas for one vocabulary.
+/// Schema compiler for one vocabulary.
 pub(crate) struct Grammars {
     factory: ParserFactory,
 }
 
 impl Grammars {
-    /// Prepares the vocabulary, which takes some tens of milliseconds.
+    /// Prepares the vocabulary for the grammar engine, which takes some tens of milliseconds.
     pub(crate) fn new(vocabulary: &Arc<Vocabulary>) -> Result<Self, String> {
         let mut factory =
             ParserFactory::new_simple(&vocabulary.grammar_tokens()).map_err(|error| error.to_string())?;
@@ -34,7 +34,7 @@ impl Grammars {
         Ok(Self { factory })
     }
 
-    /// A matcher that allows what fits `schema`, which [`forcible`] has made.
+    /// Creates a matcher that accepts output conforming to `schema`. The schema must come from [`forcible`].
     pub(crate) fn matcher(&self, schema: &Value) -> Result<Matcher, String> {
         let grammar = TopLevelGrammar::from_json_schema(schema.clone());
         let matcher = Matcher::new(self.factory.create_parser(grammar));
@@ -45,9 +45,9 @@ impl Grammars {
     }
 }
 
-/// Rewrites a tool's schema into what can be forced and is sure to end: local references are put in
-/// place, strings, lists and whole numbers get bounds, what the grammar engine does not know is left
-/// out. Whatever fits the result and the parts left out fits the schema.
+/// Rewrites a tool's schema into one that the grammar engine supports and whose output is bounded: local
+/// references are inlined; strings, arrays and integers get bounds; unsupported keywords are dropped. Output
+/// that conforms to the result and to the dropped keywords conforms to the original schema.
 pub(crate) fn forcible(schema: &Value) -> Value {
     let mut forcible = match simplify(schema, schema, 0) {
         Value::Object(object) => object,
@@ -150,7 +150,8 @@ fn at_least(schema: &Map<String, Value>, key: &str) -> u64 {
     schema.get(key).and_then(Value::as_u64).unwrap_or(0)
 }
 
-/// What stands where a schema allows anything: a plain value, since a free object need not end.
+/// Returns the schema used where the original allows any value: a scalar, because an unconstrained object or
+/// array has no bounded length.
 fn anything() -> Value {
     json!({ "anyOf": [
         { "type": "string", "maxLength": MAX_STRING },

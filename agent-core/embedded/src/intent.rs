@@ -1,25 +1,26 @@
-//! Which tools a request may be about, decided cheaply before the model weighs them.
+//! Keyword preselection of the tools that a request may need.
 //!
-//! A model of this size does not choose tools by itself. What it can do is tell which of a few
-//! intents makes a request likely; but weighing takes time for each. So words decide first: only the
-//! tools whose name and description share most with the request are weighed, and none if none does.
+//! A model of this size cannot choose tools by itself. It can rank a few intents by the likelihood of the
+//! request under each, but scoring takes time per intent. Keyword matching therefore selects the candidates:
+//! only the tools whose name and description share most words with the request are scored, and none if no
+//! tool shares any.
 
 use agent_core::tool::ToolSpec;
 
 use crate::chat::clipped;
 
-/// How many tools are weighed against each other.
+/// Maximum number of tools that are scored against each other.
 const MAX_WEIGHED: usize = 3;
-/// How much of a description tells what a tool does, in characters.
+/// Maximum length of a tool description in a prompt, in characters.
 const MAX_DESCRIPTION: usize = 100;
-/// Words shorter than this say nothing about a tool.
+/// Minimum length of a word that is compared, in characters.
 const MIN_WORD: usize = 3;
-/// How much of two words must agree, so that endings do not matter, in characters.
+/// Length of the common prefix by which two words match regardless of their endings, in characters.
 const STEM: usize = 4;
-/// What a common act counts for, in common words.
+/// Score of a matching verb, in units of one matching word.
 const ACT_WEIGHT: usize = 2;
 
-/// Words by which people ask for what tools' names call by their first word.
+/// Synonyms: verbs that begin tool names, and the words by which users ask for them.
 const ACTS: [(&[&str], &[&str]); 8] = [
     (
         &["create", "add", "append", "record", "remember"],
@@ -34,15 +35,15 @@ const ACTS: [(&[&str], &[&str]); 8] = [
     (&["schedule"], &["every", "daily", "weekly", "later"]),
 ];
 
-/// The intent of somebody who wants no tool.
+/// Intent text for a request that needs no tool.
 pub(crate) const SMALL_TALK: &str = "Request: talk, answer a question or explain something.\nUser:";
 
-/// The intent of somebody who wants a tool called.
+/// Returns the intent text for a request that needs this tool.
 pub(crate) fn wanting(tool: &ToolSpec) -> String {
     format!("Request: {}\nUser:", summary(tool))
 }
 
-/// What a tool does, in a sentence.
+/// Returns the first sentence of the tool's description, or its name if there is none.
 pub(crate) fn summary(tool: &ToolSpec) -> String {
     let sentence = tool.description.split_inclusive(['.', '\n']).next().unwrap_or_default().trim();
     match sentence {
@@ -51,7 +52,8 @@ pub(crate) fn summary(tool: &ToolSpec) -> String {
     }
 }
 
-/// The tools that share most with a request; none if none shares anything but an act.
+/// Returns the tools that share most words with the request, at most [`MAX_WEIGHED`]; none if no tool matches
+/// by more than its verb.
 pub(crate) fn plausible<'a, T: AsRef<ToolSpec>>(request: &str, tools: &'a [T]) -> Vec<&'a ToolSpec> {
     let words = words(request);
     let ranked: Vec<(usize, &ToolSpec)> =
@@ -65,7 +67,7 @@ fn likeness(request: &[String], tool: &ToolSpec) -> usize {
     let name = words(&spaced(&tool.name));
     let Some((act, things)) = name.split_first() else { return 0 };
     let asks_for = |word: &String| request.iter().any(|asked| alike(asked, word));
-    // A thing in the name must be asked about, or described in the words of the request.
+    // A match requires a noun of the tool's name in the request, or at least two words of its description.
     let described =
         words(&summary(tool)).iter().filter(|word| word.len() > MIN_WORD && asks_for(word)).count();
     let about = if things.is_empty() { asks_for(act) } else { things.iter().any(asks_for) };
@@ -79,7 +81,7 @@ fn likeness(request: &[String], tool: &ToolSpec) -> usize {
     1 + described + if acted { ACT_WEIGHT } else { 0 }
 }
 
-/// `createTodo` as `create Todo`.
+/// Splits a camel-case or snake-case name into words: `createTodo` becomes `create Todo`.
 fn spaced(name: &str) -> String {
     let mut spaced = String::with_capacity(name.len() + 4);
     for c in name.chars() {
@@ -98,7 +100,7 @@ fn words(text: &str) -> Vec<String> {
         .collect()
 }
 
-/// Whether two words begin alike: `docs` and `documents`, `append` and `appends`.
+/// Returns true if two words share a prefix: `docs` and `documents`, `append` and `appends`.
 fn alike(a: &str, b: &str) -> bool {
     let length = |word: &str| word.trim_end_matches('s').chars().count().min(STEM);
     let shorter = length(a).min(length(b));

@@ -1,12 +1,12 @@
-//! A language model inside the process: GGUF weights, a thread of their own, no network.
+//! In-process language model: GGUF weights, run on dedicated threads without network access.
 //!
-//! - [`EmbeddedModel`] is the [`Model`](agent_core::model::Model); [`EmbeddedConfig`] says how it runs.
-//! - [`catalog`] lists the weights that are known to work, with their checksums; [`pull`] fetches them.
+//! - [`EmbeddedModel`] implements [`Model`](agent_core::model::Model); [`EmbeddedConfig`] configures it.
+//! - [`catalog`] lists weights that are known to work, with their checksums; [`pull`] downloads them.
 //!
-//! Within: `weights` reads a file's header, `vocabulary` turns text to tokens and back, `matrix` and
-//! `llama` compute, `chat` renders conversations, `intent` and `grammar` make tool calls of a model
-//! that is too small to make them by itself, `call` is one call as data, `runner` runs calls, and
-//! `engine` is the thread with the queue before it.
+//! Private modules: `weights` reads a file's header, `vocabulary` encodes and decodes tokens, `matrix` and
+//! `llama` run inference, `chat` renders prompts, `intent` and `grammar` implement tool calls for a model
+//! that is too small to make them by itself, `call` is one call as data, `runner` runs calls, and `engine` is
+//! the model thread with its queue.
 
 mod call;
 pub mod catalog;

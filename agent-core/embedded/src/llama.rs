@@ -1,10 +1,9 @@
-//! The forward pass of a Llama-family decoder, in single precision over 8-bit matrices.
+//! Forward pass of a Llama-family decoder, in single precision over 8-bit matrices.
 //!
-//! It is written out rather than taken from `candle-transformers` because it needs what the model
-//! there does not offer: a key-value cache that can be cut back to any shared prefix, the logits of
-//! every position (to score a text), no unpacked copy of the embedding table, and threads of our
-//! own choice (see [`crate::matrix`]). The file format, the quantised blocks and their dot products
-//! are candle's.
+//! Replaces the model in `candle-transformers`, which lacks: a key-value cache that can be truncated to any
+//! shared prefix, logits of every position (to score a text), a packed embedding table, and control over the
+//! thread pool (see [`crate::matrix`]). The file format, the quantised blocks and their dot products come
+//! from candle.
 
 use std::io::{Read, Seek};
 
@@ -15,7 +14,7 @@ use rayon::prelude::*;
 
 use crate::matrix::Matrix;
 
-/// The sizes of a model, from the metadata of its file.
+/// Model dimensions, from the metadata of the weights file.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Shape {
     pub(crate) layers: usize,
@@ -24,12 +23,12 @@ pub(crate) struct Shape {
     pub(crate) kv_heads: usize,
     pub(crate) rope_base: f32,
     pub(crate) norm_epsilon: f32,
-    /// How many tokens the model was trained to see at once.
+    /// Context length that the model was trained with, in tokens.
     pub(crate) trained_context: usize,
 }
 
 impl Shape {
-    /// Reads the sizes; `Err` is the metadata key that is missing or out of range.
+    /// Reads the dimensions. `Err` is the metadata key that is missing or out of range.
     pub(crate) fn read(content: &Content) -> Result<Self, String> {
         let number = |key: &str| {
             let key = format!("llama.{key}");
@@ -69,29 +68,29 @@ impl Shape {
 
 struct Layer {
     attention_norm: Vec<f32>,
-    /// Query, key and value, stacked.
+    /// Query, key and value matrices, stacked.
     projections: Matrix,
     attention_output: Matrix,
     feed_norm: Vec<f32>,
-    /// Gate and up, stacked.
+    /// Gate and up matrices, stacked.
     gate_up: Matrix,
     down: Matrix,
 }
 
-/// A model's weights, ready to run on the processor.
+/// Model weights, loaded for inference on the CPU.
 pub(crate) struct Llama {
     shape: Shape,
     embeddings: Matrix,
     layers: Vec<Layer>,
     norm: Vec<f32>,
-    /// Absent where a small model ties its output to the embeddings and ships one table for both.
+    /// Output matrix. Absent if the model ties its output to the embeddings and ships one table for both.
     output: Option<Matrix>,
-    /// How fast each pair of a head's numbers turns per position, in radians.
+    /// RoPE frequency of each pair of a head's dimensions, in radians per position.
     turns: Vec<f32>,
 }
 
 impl Llama {
-    /// Loads the weights that `content` describes.
+    /// Loads the tensors that `content` describes.
     pub(crate) fn load(
         shape: Shape,
         content: &Content,
@@ -124,7 +123,8 @@ impl Llama {
         Ok(model)
     }
 
-    /// Holds the matrices against one another, so that the arithmetic cannot go out of bounds.
+    /// Checks the dimensions of all matrices against each other, so that no index in the forward pass is out
+    /// of bounds.
     fn check(&self) -> Result<(), Error> {
         let Shape { hidden, .. } = self.shape;
         let fits = |matrix: &Matrix, rows: usize, columns: usize| {
@@ -149,18 +149,18 @@ impl Llama {
         }
     }
 
-    /// How many tokens the model knows.
+    /// Returns the vocabulary size in tokens.
     pub(crate) fn vocabulary(&self) -> usize {
         self.embeddings.rows()
     }
 
-    /// An empty cache for this model.
+    /// Creates an empty key-value cache for this model.
     pub(crate) fn cache(&self) -> KvCache {
         KvCache { layers: vec![(Vec::new(), Vec::new()); self.shape.layers], len: 0 }
     }
 
-    /// Runs `tokens` after what the cache holds, and adds them to it. Gives the hidden states of
-    /// the new positions one after another. Tokens beyond the vocabulary must not come here.
+    /// Runs `tokens` at the positions after the cached ones and appends them to the cache. Returns the hidden
+    /// states of the new positions, concatenated. Every token must be below the vocabulary size.
     pub(crate) fn forward(&self, tokens: &[u32], cache: &mut KvCache) -> Vec<f32> {
         let Shape { hidden, norm_epsilon, .. } = self.shape;
         let mut x = vec![0.0; tokens.len() * hidden];
@@ -179,18 +179,18 @@ impl Llama {
         x
     }
 
-    /// The logits over the vocabulary for hidden states, one position after another.
+    /// Computes the logits over the vocabulary for hidden states, concatenated by position.
     pub(crate) fn logits(&self, hidden: &[f32]) -> Vec<f32> {
         let normed = normalise(hidden, &self.norm, self.shape.norm_epsilon);
         self.output.as_ref().unwrap_or(&self.embeddings).multiply(&normed)
     }
 
-    /// The hidden states of the last position.
+    /// Returns the hidden states of the last position.
     pub(crate) fn last<'a>(&self, hidden: &'a [f32]) -> &'a [f32] {
         &hidden[hidden.len() - self.shape.hidden..]
     }
 
-    /// Causal attention with grouped queries: `projected` holds query, key and value a position.
+    /// Causal grouped-query attention. `projected` holds query, key and value of each position.
     fn attend(&self, mut projected: Vec<f32>, kept: &mut (Vec<f32>, Vec<f32>), past: usize) -> Vec<f32> {
         let Shape { heads, kv_heads, hidden, .. } = self.shape;
         let (size, kv_size) = (self.shape.head_size(), self.shape.kv_size());
@@ -222,7 +222,8 @@ impl Llama {
         mixed
     }
 
-    /// Turns each pair of neighbours by the position, as GGUF orders a Llama's heads.
+    /// Applies RoPE: rotates each pair of adjacent dimensions by the position, in the order that GGUF uses
+    /// for Llama heads.
     fn rotate(&self, heads: &mut [f32], position: usize) {
         for head in heads.chunks_exact_mut(self.shape.head_size()) {
             for (pair, turn) in head.chunks_exact_mut(2).zip(&self.turns) {
@@ -233,14 +234,14 @@ impl Llama {
     }
 }
 
-/// Keys and values of the positions run so far.
+/// Key-value cache of the positions run so far.
 pub(crate) struct KvCache {
     layers: Vec<(Vec<f32>, Vec<f32>)>,
     len: usize,
 }
 
 impl KvCache {
-    /// Forgets all positions from `len` on.
+    /// Drops all positions from `len` on.
     pub(crate) fn truncate(&mut self, len: usize) {
         if len >= self.len {
             return;
@@ -254,7 +255,7 @@ impl KvCache {
     }
 }
 
-/// How many sums a dot product keeps side by side, so that the compiler can use vectors.
+/// Number of partial sums in a dot product, so that the compiler can vectorise it.
 const LANES: usize = 8;
 
 fn dot(a: &[f32], b: &[f32]) -> f32 {
@@ -289,7 +290,7 @@ fn normalise(x: &[f32], weights: &[f32], epsilon: f32) -> Vec<f32> {
     normed
 }
 
-/// The gated linear unit with SiLU; `gate_up` holds gate and up a position, `size` numbers each.
+/// Gated linear unit with SiLU. `gate_up` holds gate and up of each position, `size` numbers each.
 fn gate(gate_up: &[f32], size: usize) -> Vec<f32> {
     let mut gated = Vec::with_capacity(gate_up.len() / 2);
     for position in gate_up.chunks_exact(2 * size) {

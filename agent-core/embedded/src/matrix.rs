@@ -1,10 +1,9 @@
 //! Matrices of 8-bit blocks, multiplied by candle's vectorised dot products.
 //!
-//! Whatever precision a file has, its matrices are kept as `Q8_0`, for which candle has vector
-//! kernels on every processor; for `Q4_1` it has none, and multiplying takes three to five times as
-//! long. The products are spread over the rayon pool that the caller runs in, not over candle's
-//! own: that one spins at a barrier after each product, and where it shares its cores with anything
-//! else, a token takes five times as long and more.
+//! Matrices are stored as `Q8_0` whatever the precision of the file, because candle has vector kernels for
+//! `Q8_0` on every processor. It has none for `Q4_1`, and multiplication takes three to five times as long
+//! there. Products run on the caller's rayon pool rather than on candle's own pool: candle's threads spin at
+//! a barrier after each product, and a token takes five times as long or more if other work shares the cores.
 
 use candle_core::quantized::k_quants::BlockQ8_0;
 use candle_core::quantized::{GgmlType, QTensor};
@@ -13,12 +12,12 @@ use rayon::prelude::*;
 
 const BLOCK: usize = BlockQ8_0::BLCK_SIZE;
 
-/// How many blocks are packed in one piece of parallel work.
+/// Number of blocks quantised by one rayon task.
 const BLOCKS_PER_TASK: usize = 4_096;
-/// How many rows of a matrix make one piece of parallel work.
+/// Number of matrix rows multiplied by one rayon task.
 const ROWS_PER_TASK: usize = 32;
 
-/// A matrix, `rows` outputs by `columns` inputs.
+/// A matrix of `rows` outputs by `columns` inputs.
 pub(crate) struct Matrix {
     blocks: Vec<BlockQ8_0>,
     rows: usize,
@@ -26,7 +25,7 @@ pub(crate) struct Matrix {
 }
 
 impl Matrix {
-    /// Stacks tensors of the same width on top of one another, so that one product does for all.
+    /// Stacks tensors of the same width vertically, so that one product covers all of them.
     pub(crate) fn stack(tensors: &[QTensor]) -> Result<Self, Error> {
         let mut matrix = Self { blocks: Vec::new(), rows: 0, columns: 0 };
         for tensor in tensors {
@@ -47,23 +46,23 @@ impl Matrix {
         Ok(matrix)
     }
 
-    /// How many outputs it has.
+    /// Returns the number of outputs.
     pub(crate) fn rows(&self) -> usize {
         self.rows
     }
 
-    /// How many inputs it takes.
+    /// Returns the number of inputs.
     pub(crate) fn columns(&self) -> usize {
         self.columns
     }
 
-    /// One row, as numbers.
+    /// Dequantises one row into `into`.
     pub(crate) fn row(&self, index: usize, into: &mut [f32]) {
         BlockQ8_0::to_float(self.row_blocks(index), into);
     }
 
-    /// Multiplies each of the vectors in `inputs`, which lie one after another, and gives the
-    /// products in the same order.
+    /// Multiplies each vector of `inputs`, which are concatenated, and returns the products in the same
+    /// order.
     pub(crate) fn multiply(&self, inputs: &[f32]) -> Vec<f32> {
         let count = inputs.len() / self.columns;
         if count == 0 {
@@ -73,7 +72,7 @@ impl Matrix {
         BlockQ8_0::from_float(inputs, &mut blocks);
         let inputs: Vec<&[BlockQ8_0]> = blocks.chunks_exact(self.columns / BLOCK).collect();
 
-        // Row by row, so that each row of weights is read once for all vectors.
+        // Row-major order reads each row of weights once for all vectors.
         let mut by_row = vec![0.0; self.rows * count];
         by_row.par_chunks_mut(ROWS_PER_TASK * count).enumerate().for_each(|(task, products)| {
             for (offset, products) in products.chunks_exact_mut(count).enumerate() {

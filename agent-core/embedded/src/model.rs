@@ -1,4 +1,4 @@
-//! The embedded model as agent-core's [`Model`].
+//! Implementation of agent-core's [`Model`] for the embedded model.
 
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -23,39 +23,39 @@ use crate::vocabulary::{Piece, Vocabulary};
 use crate::weights::{Weights, WeightsError};
 use crate::{chat, grammar, intent};
 
-/// The provider's name of models in the process.
+/// Provider name of the embedded model.
 pub const PROVIDER: &str = "local";
 
-/// What an answer must have room for at least, in tokens; a longer prompt is refused.
+/// Minimum space for the answer in the context, in tokens. A prompt that leaves less is rejected.
 const MIN_ANSWER: usize = 32;
-/// How much of the latest message tells what is asked for, in characters.
+/// Maximum length of the request text that tool selection uses, in characters.
 const MAX_REQUEST: usize = 400;
-/// What the events of an answer need in a channel beside its tokens: start, usage, end, a failure.
+/// Event-channel capacity beyond the output tokens: tool-call start, usage, finish and an error.
 const OTHER_EVENTS: usize = 8;
 
-/// How an embedded model runs.
+/// Configuration of an embedded model.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct EmbeddedConfig {
-    /// The weights, a GGUF file.
+    /// Path of the weights, a GGUF file.
     pub path: PathBuf,
-    /// What the model is called; by default its name in the catalogue, else the file's own for it.
+    /// Model name. Defaults to the name in the catalogue, or else to the name in the file's metadata.
     pub name: Option<String>,
-    /// How many tokens prompt and answer may have together. What the model has read stays in memory,
-    /// about 45 KiB a token; reading takes time, so a small model has a small context.
+    /// Maximum length of prompt and answer together, in tokens. The key-value cache takes about 45 KiB per
+    /// token, and prompt processing takes time, so the default is small for a small model.
     pub context: usize,
-    /// How many tokens an answer may have, of those.
+    /// Maximum length of an answer in tokens, within `context`.
     pub max_output_tokens: usize,
-    /// How many calls may wait while one is answered; a further one is refused.
+    /// Maximum number of queued calls while one runs. Further calls are rejected.
     pub max_waiting: usize,
-    /// How many threads compute; by default as many as the process has processors, at most four.
+    /// Number of inference threads. Defaults to the number of available processors, at most four.
     pub threads: Option<NonZeroUsize>,
-    /// How tokens are chosen.
+    /// Sampling parameters.
     pub sampling: Sampling,
 }
 
 impl EmbeddedConfig {
-    /// The defaults, for the weights at a path.
+    /// Creates the default configuration for the weights at `path`.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self {
             path: path.into(),
@@ -69,7 +69,7 @@ impl EmbeddedConfig {
     }
 }
 
-/// A language model in the process.
+/// An in-process language model.
 pub struct EmbeddedModel {
     engine: Engine,
     vocabulary: Arc<Vocabulary>,
@@ -78,8 +78,8 @@ pub struct EmbeddedModel {
 }
 
 impl EmbeddedModel {
-    /// Reads the header of the weights and starts the model's thread. The weights themselves are
-    /// loaded at the first call, or by [`warm`](Self::warm). Takes some tenths of a second.
+    /// Reads the header of the weights file and starts the model thread. The weights are loaded at the first
+    /// call, or by [`warm`](Self::warm). Takes some tenths of a second; blocking.
     pub fn open(config: EmbeddedConfig) -> Result<Self, WeightsError> {
         let weights = Weights::open(&config.path)?;
         let path: &Path = &config.path;
@@ -100,12 +100,12 @@ impl EmbeddedModel {
         Ok(Self { engine, vocabulary, info, sampling: config.sampling })
     }
 
-    /// Loads the weights now, so that the first answer need not wait for them.
+    /// Loads the weights, so that the first call does not wait for them.
     pub async fn warm(&self) -> Result<(), Failure> {
         self.engine.warm().await
     }
 
-    /// How many tokens a text has.
+    /// Counts the tokens of a text.
     pub fn count_tokens(&self, text: &str) -> usize {
         self.vocabulary.encode(text).len()
     }
@@ -131,7 +131,7 @@ impl EmbeddedModel {
         })
     }
 
-    /// The prompt's tokens; a prompt that leaves no room for an answer is refused.
+    /// Encodes the prompt. Returns an error if it leaves no room for an answer.
     fn read(&self, call: &Call) -> Result<Vec<u32>, Failure> {
         let count = |pieces: &[Piece<'_>]| self.vocabulary.encode_pieces(pieces).map_err(damaged);
         let prompt = count(&call.prompt)?;
@@ -177,10 +177,10 @@ impl Model for EmbeddedModel {
     }
 }
 
-/// How much of a wish is repeated where its tool's arguments are asked for, in characters.
+/// Maximum length of the request text repeated in the user turn that asks for arguments, in characters.
 const MAX_ASKED: usize = 400;
 
-/// What the answer is to be, and the tools in question.
+/// Decides between text and tool call, and selects the candidate tools.
 fn decide(
     request: &ModelRequest,
     asked: &str,
@@ -209,7 +209,7 @@ fn decide(
                 _ => scored(None, &candidates, asked),
             }
         }
-        // A result is there to be put into words.
+        // A history that ends with a tool result is answered with text.
         ToolChoice::Auto if last.is_some_and(|message| message.role == Role::User) => {
             let candidates = intent::plausible(asked, tools);
             match candidates[..] {
@@ -238,7 +238,7 @@ fn choice(tool: &ToolSpec, asked: &str) -> Result<Choice, Failure> {
         Failure::new(FailureKind::InvalidRequest, message).with_source(error)
     })?;
     let mut ask = Vec::new();
-    // What stands last is what a model of this size copies, so the wish stands after the tool.
+    // A model of this size copies the end of the prompt, so the request text follows the tool's description.
     let text = format!(
         "{} Write its arguments as JSON, with the words of this message: {}",
         intent::summary(tool),

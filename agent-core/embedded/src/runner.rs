@@ -1,4 +1,4 @@
-//! Runs calls on the model's thread, one after another.
+//! Runs calls on the model thread, one after another.
 
 use std::sync::Arc;
 
@@ -14,42 +14,41 @@ use crate::llama::{KvCache, Llama};
 use crate::sample::Sampler;
 use crate::vocabulary::{TextStream, Vocabulary};
 
-/// How many tokens are read between two looks at whether anybody still waits. Reading more at once
-/// is hardly faster.
+/// Number of prompt tokens processed between two cancellation checks. Larger chunks are hardly faster.
 const PREFILL_CHUNK: usize = 8;
-/// How many tokens of a request are scored; more would tell little and take long.
+/// Maximum number of request tokens that are scored; more improve the ranking little and take long.
 const MAX_SCORED: usize = 40;
 
-/// A call with its prompt as tokens, and where its answer goes.
+/// A queued call: the call, its prompt as tokens, and the channel for its events.
 pub(crate) struct Job {
     pub(crate) call: Call,
     pub(crate) prompt: Vec<u32>,
-    /// Has room for the longest answer, so that a slow reader never holds up the model.
+    /// Event channel. Its capacity covers the longest answer, so that a slow reader never blocks the model.
     pub(crate) events: mpsc::Sender<Result<ModelEvent, Failure>>,
 }
 
 impl Job {
-    /// Whether nobody waits for the answer any more.
+    /// Returns true if the receiver of the answer was dropped.
     pub(crate) fn is_abandoned(&self) -> bool {
         self.events.is_closed()
     }
 }
 
-/// Why an answer ended early.
+/// Reason why an answer ended early.
 enum Stop {
-    /// Nobody waits for it.
+    /// The receiver was dropped.
     Abandoned,
     Failed(Failure),
 }
 
-/// A model, and what it has read last.
+/// A model with the key-value cache of the last prompt.
 pub(crate) struct Runner {
     llama: Llama,
     vocabulary: Arc<Vocabulary>,
     grammars: Option<Grammars>,
     context: usize,
     cache: KvCache,
-    /// The tokens behind the cache. What the next prompt shares with them need not be read again.
+    /// Tokens in the cache. A prefix that the next prompt shares with them is not processed again.
     read: Vec<u32>,
 }
 
@@ -59,18 +58,18 @@ impl Runner {
         Self { llama, vocabulary, grammars: None, context, cache, read: Vec::new() }
     }
 
-    /// Forgets what was read; after a defect, what is left of it cannot be trusted.
+    /// Clears the cache. Required after a panic, which can leave it inconsistent.
     pub(crate) fn reset(&mut self) {
         self.cache = self.llama.cache();
         self.read.clear();
     }
 
-    /// Answers one call. Whatever happens is told to whoever waits.
+    /// Runs one call and sends its events. An error is sent as the last item of the channel.
     pub(crate) fn run(&mut self, job: &mut Job) {
         match self.answer(job) {
             Ok(()) | Err(Stop::Abandoned) => {}
             Err(Stop::Failed(failure)) => {
-                // A reader that has gone needs no reason.
+                // A dropped receiver needs no error.
                 let _ = job.events.try_send(Err(failure));
             }
         }
@@ -85,7 +84,7 @@ impl Runner {
         send(job, ModelEvent::Finish(finish))
     }
 
-    /// Which tool is to be called, if any.
+    /// Returns the index of the tool to call, or `None` for a text answer.
     fn decide(&self, job: &Job) -> Result<Option<usize>, Stop> {
         let text_intent = match &job.call.decision {
             Decision::Text => return Ok(None),
@@ -107,7 +106,7 @@ impl Runner {
         Ok(best.0)
     }
 
-    /// How likely the request is under an intent: the mean logarithm of its tokens' probabilities.
+    /// Scores the request under an intent: the mean log-probability of the request's tokens.
     fn score(&self, job: &Job, intent: &str, request: &[u32]) -> Result<f32, Stop> {
         let mut tokens = self.vocabulary.encode(intent);
         let Some(start) = tokens.len().checked_sub(1) else { return Ok(f32::NEG_INFINITY) };
@@ -120,7 +119,7 @@ impl Runner {
         for chunk in tokens[..start].chunks(PREFILL_CHUNK) {
             forward(chunk)?;
         }
-        // Each token is predicted by the one before it.
+        // The logits at each token predict the next one.
         let mut sum = 0.0;
         for (chunk, next) in tokens[start..].chunks(PREFILL_CHUNK).zip(request.chunks(PREFILL_CHUNK)) {
             let logits = self.llama.logits(&forward(chunk)?);
@@ -196,14 +195,14 @@ impl Runner {
         Ok((finish, usage))
     }
 
-    /// Reads a prompt, except for what it shares with what was read last; gives the logits of what
-    /// comes next.
+    /// Processes a prompt, except for the prefix that it shares with the cached tokens. Returns the logits of
+    /// the next token.
     fn read(&mut self, job: &Job, prompt: &[u32]) -> Result<(Vec<f32>, Usage), Stop> {
         let Some(last) = prompt.len().checked_sub(1).filter(|_| prompt.len() < self.context) else {
             let message = "the prompt does not fit the embedded model's context";
             return Err(Stop::Failed(Failure::new(FailureKind::InvalidRequest, message)));
         };
-        // The last token is read again in any case, for its logits.
+        // The last token is always processed, because its logits are needed.
         let shared = self.read.iter().zip(&prompt[..last]).take_while(|(a, b)| a == b).count();
         self.cache.truncate(shared);
         self.read.truncate(shared);
@@ -240,9 +239,9 @@ impl Runner {
         Ok(hidden)
     }
 
-    /// The tokens that repeat words of the request, which is what most arguments do.
+    /// Returns the tokens of the request's words, which most arguments repeat.
     fn repeatable(&self, request: &str) -> Vec<u32> {
-        // Within a JSON string, the first word has no space before it.
+        // The first word in a JSON string has no leading space, so each word is encoded without one too.
         let bare = request.split_whitespace().flat_map(|word| self.vocabulary.encode(word));
         self.vocabulary.encode(request).into_iter().chain(bare).collect()
     }
@@ -264,8 +263,8 @@ impl Runner {
     }
 }
 
-/// The tokens that come next: those that nothing else may stand for, else the model's pick of those
-/// that are allowed. Empty at the end.
+/// Returns the next tokens of constrained output: the ones that the grammar forces, or else one sampled token
+/// among those allowed. Empty at the end of the output.
 fn next_forced(
     matcher: &mut Matcher,
     sampler: &mut Sampler,

@@ -1,4 +1,4 @@
-//! The choice of the next token.
+//! Sampling of the next token.
 
 use std::collections::HashSet;
 
@@ -7,31 +7,33 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use serde::{Deserialize, Serialize};
 
-/// How tokens are chosen.
+/// Sampling parameters.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Sampling {
-    /// How much chance there is: 0 takes the likeliest token always, 1 follows the model's odds.
+    /// Temperature. 0 always picks the likeliest token; 1 samples from the model's distribution.
     pub temperature: f32,
-    /// Only the likeliest tokens that have this much probability together are drawn from, 0 to 1.
+    /// Nucleus sampling: only the likeliest tokens whose probabilities add up to this value are candidates, 0
+    /// to 1.
     pub top_p: f32,
-    /// What the odds of tokens that the answer has lately used are divided by; 1 is no penalty.
+    /// Divisor of the logits of recently generated tokens (multiplier for negative logits); 1 disables the
+    /// penalty.
     pub repetition_penalty: f32,
-    /// Where chance begins; the same seed and prompt give the same answer.
+    /// Seed of the random number generator. The same seed and prompt give the same answer.
     pub seed: u64,
 }
 
 impl Default for Sampling {
-    /// The likeliest token always, with the light penalty that keeps a small model from going in circles.
+    /// Greedy decoding, with the light repetition penalty that keeps a small model from looping.
     fn default() -> Self {
         Self { temperature: 0.0, top_p: 0.9, repetition_penalty: 1.1, seed: 0 }
     }
 }
 
-/// How far back the penalty for repetition looks, in tokens.
+/// Number of recent tokens that the repetition penalty applies to.
 const PENALTY_WINDOW: usize = 64;
 
-/// How much better the odds of preferred tokens are, in nats.
+/// Bonus added to the logits of preferred tokens, in nats.
 const PREFERENCE: f32 = 3.0;
 
 pub(crate) struct Sampler {
@@ -45,7 +47,8 @@ impl Sampler {
         Self { sampling, random: SmallRng::seed_from_u64(sampling.seed), preferred: HashSet::new() }
     }
 
-    /// Picks one of the `allowed` tokens, or of all; `None` where nothing is allowed.
+    /// Picks one of the `allowed` tokens, or of all tokens if it is `None`. Returns `None` if no token is
+    /// allowed.
     pub(crate) fn pick(
         &mut self,
         logits: &mut [f32],
@@ -70,7 +73,7 @@ impl Sampler {
         Some(picked)
     }
 
-    /// Gives some tokens better odds, each until it is picked.
+    /// Sets the preferred tokens. Each gets a bonus until it is picked.
     pub(crate) fn prefer(&mut self, tokens: impl IntoIterator<Item = u32>) {
         self.preferred = tokens.into_iter().collect();
     }

@@ -1,7 +1,7 @@
-//! A model's vocabulary: text to tokens and tokens to bytes, with the control tokens kept apart.
+//! Token vocabulary: encodes text to tokens and decodes tokens to bytes, keeping control tokens apart.
 //!
-//! Text never becomes a control token, whatever it spells: `<|im_end|>` in a message is nine
-//! ordinary characters and more. Control tokens come from the prompt's own [`Piece::Control`] alone.
+//! Text never becomes a control token, whatever it contains: `<|im_end|>` in a message is encoded as ordinary
+//! characters. Control tokens come only from [`Piece::Control`].
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -16,16 +16,16 @@ use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 use tokenizers::pre_tokenizers::digits::Digits;
 use tokenizers::pre_tokenizers::sequence::Sequence;
 
-/// Begins a turn in ChatML.
+/// ChatML marker of the start of a turn.
 pub(crate) const TURN_START: &str = "<|im_start|>";
-/// Ends a turn in ChatML.
+/// ChatML marker of the end of a turn.
 pub(crate) const TURN_END: &str = "<|im_end|>";
 
-/// One piece of a prompt: text, or one of the model's control tokens by its name.
+/// A piece of a prompt: text, or a control token by name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Piece<'a> {
-    /// A control token.
+    /// Name of a control token.
     Control(Cow<'a, str>),
     /// Ordinary text.
     Text(Cow<'a, str>),
@@ -34,18 +34,18 @@ pub(crate) enum Piece<'a> {
 /// A model's vocabulary.
 pub(crate) struct Vocabulary {
     tokenizer: Tokenizer,
-    /// The bytes of each token; those of control tokens begin with a marker byte.
+    /// Bytes of each token. Those of control tokens begin with a marker byte.
     bytes: Vec<Vec<u8>>,
     end: u32,
 }
 
 impl Vocabulary {
-    /// Builds the vocabulary that a file describes; `Err` says what is missing.
+    /// Builds the vocabulary from a file's metadata. `Err` describes what is missing.
     pub(crate) fn read(content: &Content) -> Result<Arc<Self>, String> {
         let mut tokenizer = Tokenizer::from_gguf(content).map_err(|error| error.to_string())?;
         if matches!(content.metadata.get("tokenizer.ggml.pre"), Some(Value::String(pre)) if pre == "smollm") {
-            // candle does not know this pre-tokenizer and takes GPT-2's with a space put in front, with
-            // which neither prompts nor masks fit what the model was trained on.
+            // candle does not know this pre-tokenizer and falls back to GPT-2's with a leading space, so that
+            // neither prompts nor token masks match the model's training.
             let parts = vec![Digits::new(true).into(), ByteLevel::new(false, true, true).into()];
             tokenizer.with_pre_tokenizer(Some(Sequence::new(parts)));
         }
@@ -65,21 +65,21 @@ impl Vocabulary {
         Ok(Arc::new(Self { tokenizer, bytes, end }))
     }
 
-    /// How many tokens there are.
+    /// Returns the number of tokens.
     pub(crate) fn len(&self) -> usize {
         self.bytes.len()
     }
 
-    /// The tokens of ordinary text.
+    /// Encodes ordinary text.
     pub(crate) fn encode(&self, text: &str) -> Vec<u32> {
         match self.tokenizer.encode_fast(text, false) {
             Ok(encoding) => encoding.get_ids().to_vec(),
-            // Byte-level vocabularies have a token for every byte; what cannot be split is dropped.
+            // Byte-level vocabularies have a token for every byte. Text that cannot be encoded is dropped.
             Err(_) => Vec::new(),
         }
     }
 
-    /// The tokens of a prompt. A control token that the model does not have is an error.
+    /// Encodes a prompt. Returns an error for a control token that the model does not have.
     pub(crate) fn encode_pieces(&self, pieces: &[Piece<'_>]) -> Result<Vec<u32>, String> {
         let mut tokens = Vec::new();
         for piece in pieces {
@@ -94,17 +94,17 @@ impl Vocabulary {
         Ok(tokens)
     }
 
-    /// Whether a token is a control token. All of them end an answer.
+    /// Returns true if a token is a control token. Every control token ends an answer.
     pub(crate) fn is_control(&self, token: u32) -> bool {
         self.bytes[token as usize].first() == Some(&TokTrie::SPECIAL_TOKEN_MARKER)
     }
 
-    /// The bytes of an ordinary token, which may be part of a character.
+    /// Returns the bytes of an ordinary token, which may be part of a character.
     pub(crate) fn bytes(&self, token: u32) -> &[u8] {
         &self.bytes[token as usize]
     }
 
-    /// The same vocabulary as the grammar engine wants it.
+    /// Returns this vocabulary in the form that the grammar engine takes.
     pub(crate) fn grammar_tokens(self: &Arc<Self>) -> TokEnv {
         let trie = TokTrie::from(&TokRxInfo::new(self.len() as u32, self.end), &self.bytes);
         Arc::new(GrammarTokens { vocabulary: Arc::clone(self), trie })
@@ -126,14 +126,14 @@ impl TokenizerEnv for GrammarTokens {
     }
 }
 
-/// Puts tokens' bytes together to text, cutting at characters' boundaries alone.
+/// Decoder that joins the bytes of tokens to text and splits only at character boundaries.
 #[derive(Default)]
 pub(crate) struct TextStream {
     pending: Vec<u8>,
 }
 
 impl TextStream {
-    /// Adds bytes and gives the text that is complete.
+    /// Appends bytes and returns the text that is complete.
     pub(crate) fn push(&mut self, bytes: &[u8]) -> String {
         self.pending.extend_from_slice(bytes);
         let mut text = String::new();
@@ -147,7 +147,7 @@ impl TextStream {
                 Err(error) => {
                     let valid = error.valid_up_to();
                     text.push_str(&String::from_utf8_lossy(&self.pending[..valid]));
-                    // What cannot be completed any more is replaced; the beginning of a character waits.
+                    // Invalid bytes are replaced; an incomplete character at the end stays pending.
                     let Some(bad) = error.error_len() else {
                         self.pending.drain(..valid);
                         return text;
@@ -159,7 +159,7 @@ impl TextStream {
         }
     }
 
-    /// What is left when nothing more comes.
+    /// Returns the pending bytes as text at the end of the stream.
     pub(crate) fn finish(self) -> String {
         String::from_utf8_lossy(&self.pending).into_owned()
     }
@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn text_is_cut_at_characters() {
-        /// Bytes as they come, the text after each, and what is left at the end.
+        /// Pushed bytes, the text returned after each push, and the text returned by `finish`.
         type Case = (&'static [&'static [u8]], &'static [&'static str], &'static str);
         let cases: [Case; 4] = [
             (&[b"a", b"b"], &["a", "b"], ""),

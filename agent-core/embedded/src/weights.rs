@@ -1,4 +1,4 @@
-//! A weights file: what it must be, and what is wrong with one that is not.
+//! Opening and validation of a weights file.
 
 use std::fs::File;
 use std::io::{BufReader, Read, Seek};
@@ -10,67 +10,67 @@ use crate::llama::{Llama, Shape};
 
 const MAGIC: &[u8; 4] = b"GGUF";
 
-/// Why a weights file cannot be used.
+/// Error of opening or loading a weights file.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WeightsError {
     /// There is no file at the path.
     #[error("there are no model weights at {}", path.display())]
     Missing {
-        /// Where they should be.
+        /// Expected path.
         path: PathBuf,
     },
-    /// The file is there and cannot be read.
+    /// The file exists but cannot be read.
     #[error("the model weights at {} cannot be read", path.display())]
     Unreadable {
-        /// The file.
+        /// File path.
         path: PathBuf,
-        /// What the system says.
+        /// I/O error.
         source: std::io::Error,
     },
-    /// The file is of another format.
+    /// The file is not in GGUF format.
     #[error("{} is not a GGUF file", path.display())]
     NotGguf {
-        /// The file.
+        /// File path.
         path: PathBuf,
     },
-    /// The file ends before what its header promises.
+    /// The file is shorter than its header specifies.
     #[error("{} is cut off: {length} bytes, at least {expected} needed", path.display())]
     Truncated {
-        /// The file.
+        /// File path.
         path: PathBuf,
-        /// How long it is, in bytes.
+        /// Actual length in bytes.
         length: u64,
-        /// How long it has to be at least.
+        /// Minimum length in bytes.
         expected: u64,
     },
-    /// The model is of another family than this crate runs.
+    /// The model architecture is not supported.
     #[error("{} holds a model of architecture {architecture:?}; only \"llama\" runs here", path.display())]
     UnsupportedArchitecture {
-        /// The file.
+        /// File path.
         path: PathBuf,
-        /// What it says it is.
+        /// Architecture named in the file.
         architecture: String,
     },
-    /// The vocabulary is of another kind than this crate reads.
+    /// The vocabulary type is not supported.
     #[error("{} has a vocabulary of kind {kind:?}; only \"gpt2\" with ChatML markers runs here", path.display())]
     UnsupportedVocabulary {
-        /// The file.
+        /// File path.
         path: PathBuf,
-        /// What it says it is, or which marker is missing.
+        /// Vocabulary type named in the file, or the marker that is missing.
         kind: String,
     },
-    /// The file contradicts itself.
+    /// The content of the file is inconsistent.
     #[error("{} is damaged: {detail}", path.display())]
     Damaged {
-        /// The file.
+        /// File path.
         path: PathBuf,
-        /// What does not fit.
+        /// Description of the inconsistency.
         detail: String,
     },
 }
 
-/// A GGUF file whose header has been read and found usable; the weights themselves are not loaded yet.
+/// An opened GGUF file whose header is read and validated. The tensors are not loaded.
 pub(crate) struct Weights {
     pub(crate) path: PathBuf,
     pub(crate) content: Content,
@@ -95,7 +95,7 @@ impl Weights {
         }
         reader.rewind().map_err(unreadable)?;
         let content = read_header(&mut reader).map_err(|fault| match fault {
-            // The header's own lists run beyond the end of the file.
+            // The header's own lists extend beyond the end of the file.
             HeaderFault::Ends => WeightsError::Truncated { path: path.clone(), length, expected: length + 1 },
             HeaderFault::Other(detail) => WeightsError::Damaged { path: path.clone(), detail },
         })?;
@@ -118,12 +118,12 @@ impl Weights {
         Ok(Self { path, content, shape, reader })
     }
 
-    /// What the file calls its model.
+    /// Returns the model name in the file's metadata.
     pub(crate) fn name(&self) -> String {
         text(&self.content, "general.name")
     }
 
-    /// Loads the weights. Takes about a second for a small model, and the processor meanwhile.
+    /// Loads the tensors. CPU-bound; takes about a second for a small model.
     pub(crate) fn load(mut self) -> Result<Llama, WeightsError> {
         Llama::load(self.shape, &self.content, &mut self.reader)
             .map_err(|error| WeightsError::Damaged { path: self.path, detail: first_line(&error) })
@@ -137,7 +137,8 @@ enum HeaderFault {
 
 fn read_header(reader: &mut BufReader<File>) -> Result<Content, HeaderFault> {
     Content::read(reader).map_err(|error| {
-        // What candle says of a file that ends too early, by reading beyond it or by counting ahead.
+        // candle's messages for a file that ends too early: a read beyond the end, or a count check before
+        // it.
         let ends = ["failed to fill whole buffer", "remaining"];
         let detail = first_line(&error);
         match ends.iter().any(|words| detail.contains(words)) {
@@ -147,12 +148,12 @@ fn read_header(reader: &mut BufReader<File>) -> Result<Content, HeaderFault> {
     })
 }
 
-/// An error without the backtrace that candle may put below it.
+/// Returns the first line of an error, without the backtrace that candle may append.
 fn first_line(error: &candle_core::Error) -> String {
     error.to_string().lines().next().unwrap_or_default().to_owned()
 }
 
-/// The offset behind the last tensor's last byte.
+/// Returns the offset of the first byte after the last tensor.
 fn extent(content: &Content) -> u64 {
     let ends = content.tensor_infos.values().map(|info| {
         let blocks = info.shape.elem_count() / info.ggml_dtype.block_size();

@@ -1,5 +1,5 @@
-//! The model through its door, with the real weights. What it says is not looked at; what holds
-//! whatever it says is.
+//! Tests of the public `Model` implementation with real weights. They assert properties of the events,
+//! independent of the generated text.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -78,7 +78,7 @@ async fn events(model: &EmbeddedModel, request: &ModelRequest) -> Vec<ModelEvent
     model.start(payload).await.unwrap().map(Result::unwrap).collect().await
 }
 
-/// The text, the usage and the end of an answer in words; anything else in it is a fault.
+/// Returns the text, usage and finish reason of a text answer. Panics on any other event.
 fn as_text(events: &[ModelEvent]) -> (String, Usage, FinishReason) {
     let [text @ .., ModelEvent::Usage(usage), ModelEvent::Finish(finish)] = events else {
         panic!("{events:?}");
@@ -90,7 +90,7 @@ fn as_text(events: &[ModelEvent]) -> (String, Usage, FinishReason) {
     (pieces.collect(), usage.clone(), *finish)
 }
 
-/// The name and the arguments of an answer that is a call; anything else in it is a fault.
+/// Returns the tool name and arguments of a tool-call answer. Panics on any other event.
 fn as_call(events: &[ModelEvent]) -> (String, Value) {
     let [
         ModelEvent::ToolCallStart { index: 0, id, name },
@@ -161,7 +161,7 @@ async fn one_call_at_a_time_a_bounded_queue_and_a_drop_that_stops() {
     });
     model.warm().await.unwrap();
     let mut long = request(vec![Message::user("Record numbers")]);
-    // An answer that cannot be short: a list that must be long.
+    // A schema that forces a long answer: a long array of long strings.
     let texts = json!({ "type": "string", "minLength": 190 });
     let texts = json!({ "type": "array", "items": texts, "minItems": 8, "maxItems": 8 });
     let schema = json!({ "type": "object", "properties": { "t": texts }, "required": ["t"] });
@@ -176,7 +176,7 @@ async fn one_call_at_a_time_a_bounded_queue_and_a_drop_that_stops() {
     let refused = model.start(payload(&short)).await.err().unwrap();
     assert_eq!(refused.kind(), FailureKind::RateLimited, "{refused}");
 
-    // Who gives up waiting makes room; who gives up listening frees the model.
+    // Dropping a queued call frees its place in the queue; dropping a running one frees the model.
     drop(waiting);
     let next = model.start(payload(&short)).await.unwrap();
     drop(running);
@@ -214,7 +214,7 @@ async fn what_is_known_beforehand_is_refused_in_prepare() {
     };
     assert_eq!(kind(prepared(&unknown)), Some(FailureKind::InvalidRequest));
 
-    // How it is decided, and what may be called, is in the payload.
+    // The payload contains the decision and the candidate tools.
     for (choice, decision, offered) in [
         (ToolChoice::Auto, "scored", vec!["createTodo"]),
         (ToolChoice::None, "text", vec![]),

@@ -1,9 +1,9 @@
-//! Tool assignments: a tool that an agent runs by a schedule, and the job that this takes.
+//! Tool assignments: tools that an agent runs on a schedule, and their synchronization with the scheduler.
 //!
-//! What somebody has saved is the [`Assignment`]; what the scheduler was told of it is a [`Link`] beside it.
-//! [`operations`] says, from the two, what the scheduler is yet to be told: a pure function. [`sync`] tells it.
-//! An assignment whose link is of another version is out of step, and stays so until somebody syncs it:
-//! whoever saved it, or a pass over all of them.
+//! An [`Assignment`] is the stored configuration; the [`Link`] beside it records the state last sent to the
+//! scheduler. [`operations`], a pure function, derives the outstanding scheduler calls from the two; [`sync`] makes
+//! them. An assignment whose link has another version is out of sync until [`sync`] is called for it, by the request
+//! that saved it or by a periodic pass over all assignments.
 
 use std::time::Duration;
 
@@ -21,62 +21,63 @@ use crate::workspace::{Listed, collection, view};
 use agent_core::job::{JobKind, JobPayload, Scope};
 use agent_core::schedule::{DstPolicy, ScheduleSpec};
 
-/// The collection of the links.
+/// Collection of the links.
 pub const LINKS: &str = "assignmentLinks";
-/// How long somebody may take to tell the scheduler. It is more than the calls take, time-outs included.
+/// Lease of one synchronization. Longer than its scheduler calls take, including their timeouts.
 const LEASE: Duration = Duration::from_secs(5 * 60);
-/// How often a change that came meanwhile is told as well.
+/// Maximum number of rounds of one [`sync`] call, when the assignment changes or another process writes the link
+/// meanwhile.
 const ROUNDS: usize = 4;
 
-/// A tool that an agent runs for a person by a schedule.
+/// Tool that an agent runs for a user on a schedule.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Assignment {
-    /// The identifier, unique in the company.
+    /// Identifier, unique in the company.
     pub id: String,
-    /// For whom.
+    /// User for whom the tool runs.
     pub user_id: String,
-    /// The company.
+    /// Company of the user.
     pub company_id: String,
-    /// The agent.
+    /// Agent that runs the tool.
     pub agent_id: String,
-    /// The tool's name.
+    /// Name of the tool.
     pub tool_id: String,
-    /// What the tool is called with.
+    /// Arguments of the tool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arguments: Option<Map<String, Value>>,
-    /// The todo list that the tool works on.
+    /// Todo list that the tool works on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub todo_list_id: Option<String>,
-    /// When.
+    /// Times at which the tool runs.
     pub schedule: AssignmentSchedule,
 }
 
-/// When an assignment runs: one of `cron`, `everyMs` and `executeAt`.
+/// Schedule of an assignment: one of `cron`, `everyMs` and `executeAt`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AssignmentSchedule {
-    /// Whether it runs at all.
+    /// True if the assignment runs; a disabled one has no job.
     pub enabled: bool,
-    /// Repeatedly, by a cron expression.
+    /// Runs repeatedly by a cron expression.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cron: Option<String>,
-    /// Repeatedly, each time so many milliseconds later.
+    /// Runs repeatedly at this interval in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub every_ms: Option<u64>,
-    /// Once, at an RFC 3339 time; one without an offset is meant in `timezone`.
+    /// Runs once at an RFC 3339 time; without an offset, it is local to `timezone`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub execute_at: Option<String>,
-    /// The IANA zone that `cron` and an `executeAt` without an offset mean.
+    /// IANA name of the time zone for `cron` and for an `executeAt` without an offset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timezone: Option<String>,
-    /// What `cron` does when that zone's clock jumps.
+    /// Daylight-saving policy for `cron`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dst: Option<DstPolicy>,
 }
 
 impl AssignmentSchedule {
-    /// The same as the scheduler is asked.
+    /// Returns the schedule as requested from the scheduler.
     pub fn spec(&self) -> ScheduleSpec {
         ScheduleSpec {
             execute_at: self.execute_at.clone(),
@@ -90,9 +91,10 @@ impl AssignmentSchedule {
 }
 
 impl Assignment {
-    /// What is wrong with it at the time `now`: the field's path and the fault.
+    /// Validates the assignment at the time `now`. Returns the path of the first invalid field and the fault; the
+    /// path is empty for a fault of the payload.
     pub fn fault(&self, now: Timestamp) -> Option<(&'static str, String)> {
-        // The payload takes longer identifiers than records do.
+        // Record ids are limited more tightly than the ids of a payload.
         for (field, id) in [("id", &self.id), ("agentId", &self.agent_id), ("toolId", &self.tool_id)] {
             if id.is_empty() || id.len() > MAX_ID_BYTES {
                 return Some((field, format!("must have 1 to {MAX_ID_BYTES} bytes")));
@@ -101,12 +103,12 @@ impl Assignment {
         if let Err(error) = self.payload().validate() {
             return Some(("", error.to_string()));
         }
-        // What is switched off may be unfinished.
+        // A disabled schedule may be incomplete.
         let fault = self.schedule.enabled.then(|| self.schedule.spec().resolve(now).err()).flatten();
         fault.map(|fault| ("schedule", fault.to_string()))
     }
 
-    /// What the scheduler calls back with.
+    /// Returns the payload of the assignment's job.
     pub fn payload(&self) -> JobPayload {
         JobPayload {
             kind: JobKind::Tool,
@@ -122,13 +124,13 @@ impl Assignment {
         }
     }
 
-    /// Whose jobs its own are.
+    /// Returns the scope of the assignment's user.
     pub fn scope(&self) -> Scope {
         owner(&self.company_id, &self.user_id)
     }
 
-    /// The job that is asked for at a version. The key is of the version, which never comes back, so that the
-    /// same change asked for twice is one job, and a later one is another.
+    /// Returns the request for the job at a version. Versions are never reused, so the idempotency key makes a
+    /// repeated request for one change harmless and separates it from later changes.
     fn request(&self, version: u64) -> JobRequest {
         JobRequest {
             idempotency_key: Some(format!("assignment:{}:{version}", self.id)),
@@ -137,18 +139,18 @@ impl Assignment {
     }
 }
 
-/// Where an assignment is.
+/// Returns the record key of an assignment.
 ///
 /// # Errors
-/// [`StoreError::Invalid`] for what cannot be an identifier.
+/// [`StoreError::Invalid`] for an invalid identifier.
 pub fn key(company_id: &str, id: &str) -> Result<Key, StoreError> {
     Key::new(company_id, collection::ASSIGNMENTS, id)
 }
 
-/// One page of an agent's assignments, by their ids.
+/// Returns one page of an agent's assignments, ordered by id.
 ///
 /// # Errors
-/// The store's own troubles.
+/// Errors of the store.
 pub async fn of_agent(
     records: &dyn Records,
     company_id: &str,
@@ -160,83 +162,83 @@ pub async fn of_agent(
     view(records, &all, list, of_agent).await
 }
 
-/// Where an assignment's link is.
+/// Returns the record key of an assignment's link.
 ///
 /// # Errors
-/// [`StoreError::Invalid`] for what cannot be an identifier.
+/// [`StoreError::Invalid`] for an invalid identifier.
 pub fn link_key(company_id: &str, id: &str) -> Result<Key, StoreError> {
     Key::new(company_id, LINKS, id)
 }
 
-/// What the scheduler was told of an assignment.
+/// Synchronization state of an assignment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Link {
-    /// The assignment as it was told; absent before the first time.
+    /// State last sent to the scheduler; absent before the first synchronization.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub told: Option<Told>,
-    /// Until when somebody is telling it something else.
+    /// Expiry of the lease of a synchronization in progress.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub busy_until: Option<Timestamp>,
 }
 
-/// An assignment as the scheduler knows it.
+/// Assignment state known to the scheduler.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Told {
-    /// The assignment.
+    /// Assignment as it was sent.
     pub assignment: Assignment,
-    /// The version that it had.
+    /// Record version of the assignment when it was sent.
     pub version: u64,
-    /// Its job; absent for one that is switched off.
+    /// Job of the assignment; absent if it is disabled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<LinkedJob>,
 }
 
-/// An assignment's job, as far as is remembered here.
+/// Locally recorded state of an assignment's job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LinkedJob {
-    /// The job's id.
+    /// Job id.
     pub job_id: String,
-    /// The number of the occurrence that is next; absent where only the scheduler knows.
+    /// Number of the next occurrence; absent if only the scheduler knows it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub occurrence: Option<u64>,
-    /// When that is due.
+    /// Due time of the next occurrence.
     pub execute_at: Timestamp,
 }
 
-/// Something that the scheduler is told.
+/// Outstanding scheduler call.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Operation {
-    /// Make a job.
+    /// Creates a job.
     Schedule(Box<JobRequest>),
-    /// Move the job. One that is gone or final is made anew.
+    /// Reschedules the job. If it is gone or final, a new one is created.
     Reschedule {
-        /// The job.
+        /// Job id.
         job_id: String,
-        /// What it is to be, for one that is made anew.
+        /// Request for the new job, if one must be created.
         request: Box<JobRequest>,
     },
-    /// Cancel the one job that another has replaced.
+    /// Cancels one job that was replaced.
     CancelJob {
-        /// The job.
+        /// Job id.
         job_id: String,
-        /// Whose it is.
+        /// Scope of the job.
         scope: Scope,
     },
-    /// Cancel all jobs of the assignment.
+    /// Cancels all jobs of the assignment.
     CancelAll {
-        /// Whose they are.
+        /// Scope of the jobs.
         scope: Scope,
     },
 }
 
-/// What the scheduler is yet to be told: `before` is what it knows, `after` what is saved now, with its
-/// version. Pure.
+/// Returns the outstanding scheduler calls: `before` is the state known to the scheduler, `after` the stored
+/// assignment with its version. Pure.
 ///
-/// A job that is replaced is cancelled after the new one is there, so that the whole can be done again from its
-/// beginning wherever it was interrupted.
+/// A replaced job is cancelled after the new one is created, so that an interrupted sequence can be repeated from the
+/// start.
 pub fn operations(before: Option<&Told>, after: Option<(&Assignment, u64)>) -> Vec<Operation> {
     let known = before.and_then(|told| Some((told, told.job.as_ref()?)));
     let wanted = after.filter(|(assignment, _)| assignment.schedule.enabled);
@@ -264,25 +266,26 @@ fn without_zone(payload: JobPayload) -> JobPayload {
     JobPayload { timezone: None, ..payload }
 }
 
-/// Why the scheduler could not be told.
+/// Error of a synchronization.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SyncError {
-    /// Somebody else is telling it.
+    /// Another process holds the lease of this assignment.
     #[error("somebody else keeps the assignment in step at this moment")]
     Busy,
-    /// The scheduler.
+    /// A call to the scheduler failed.
     #[error(transparent)]
     Pulse(#[from] PulseError),
-    /// The store.
+    /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// Tells the scheduler what it does not know yet of an assignment, which may be gone.
+/// Synchronizes the scheduler with the stored assignment, which may have been deleted.
 ///
 /// # Errors
-/// Why it could not be told all; the assignment is out of step then, and this may be called again.
+/// [`SyncError`] if the synchronization is incomplete; the assignment stays out of sync, and the call may be
+/// repeated.
 pub async fn sync(
     records: &dyn Records,
     pulse: &dyn Pulse,
@@ -312,7 +315,8 @@ pub async fn sync(
         let job = match tell(pulse, id, told.as_ref(), saved.as_ref()).await {
             Ok(job) => job,
             Err(error) => {
-                // Whoever comes next need not wait; if this fails as well, the lease ends by itself.
+                // Releases the lease, so that the next caller need not wait. If this write fails too, the lease
+                // expires.
                 let _ = records.put_as(&keys[1], &Link { told, busy_until: None }, held).await;
                 return Err(error.into());
             }
@@ -333,7 +337,7 @@ pub async fn sync(
     Err(SyncError::Busy)
 }
 
-/// Whether the scheduler knows all that is saved.
+/// Returns true if the scheduler knows the stored version.
 pub fn is_in_step(saved: Option<&Record<Assignment>>, link: Option<&Record<Link>>) -> bool {
     let told = link.and_then(|link| link.value.told.as_ref());
     match (saved, told) {
@@ -356,7 +360,7 @@ async fn tell(
             Operation::Reschedule { job_id, request } => {
                 let moved = pulse.reschedule_job(&request.scope(), &job_id, &request.schedule).await;
                 job = Some(match moved {
-                    // Which number it has now only the scheduler knows.
+                    // Only the scheduler knows the new occurrence number.
                     Ok(moved) => linked(moved, None),
                     Err(PulseError::NotFound | PulseError::Conflict(_)) => {
                         linked(pulse.schedule_job(&request).await?, Some(1))
@@ -381,11 +385,11 @@ fn linked(scheduled: Scheduled, occurrence: Option<u64>) -> LinkedJob {
     LinkedJob { job_id: scheduled.job_id, occurrence, execute_at: scheduled.execute_at }
 }
 
-/// Remembers that an occurrence of an assignment's job has been run, and which is next, so that it can be run
-/// where the scheduler is away. What is not remembered is nobody's loss, so nothing is tried twice.
+/// Records that an occurrence of an assignment's job has run, and the next one, so that it can be run while the
+/// scheduler is unavailable. Best effort: a lost update is harmless, so a conflict is not retried.
 ///
 /// # Errors
-/// The store's own troubles.
+/// Errors of the store.
 pub async fn remember_run(
     records: &dyn Records,
     (company_id, id): (&str, &str),
@@ -404,7 +408,7 @@ pub async fn remember_run(
     let schedule = told.assignment.schedule.spec().resolve(now).ok();
     let next = schedule.filter(|_| told.assignment.schedule.execute_at.is_none());
     match next.and_then(|schedule| schedule.next_after(now)) {
-        // How the scheduler goes on after what it did not run itself, it alone knows.
+        // The scheduler alone knows the next occurrence after one that it did not run itself.
         Some(next) if by_scheduler => {
             (job.occurrence, job.execute_at) = (Some(occurrence + 1), next);
         }

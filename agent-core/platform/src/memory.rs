@@ -1,5 +1,5 @@
-//! The store in memory: the reference that other stores are measured by, and enough for tests and for
-//! applications that keep nothing.
+//! In-memory record store: the reference implementation for other stores, sufficient for tests and for applications
+//! without persistence.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
@@ -14,7 +14,7 @@ use crate::records::{
 };
 use agent_core::clock::{Clock, SystemClock};
 
-/// The most bytes that a [`MemoryRecords`] holds, unless told otherwise.
+/// Default capacity of a [`MemoryRecords`], in bytes.
 pub const MAX_MEMORY_BYTES: usize = 256 * 1024 * 1024;
 
 /// [`Records`] in memory.
@@ -28,7 +28,7 @@ pub struct MemoryRecords {
 #[derive(Default)]
 struct State {
     collections: HashMap<Collection, BTreeMap<String, Record>>,
-    /// One counter for the whole store: a record that is made anew cannot repeat a version.
+    /// Version counter of the whole store, so that a record created again cannot repeat a version.
     last_version: u64,
     total_bytes: usize,
 }
@@ -40,7 +40,7 @@ impl Default for MemoryRecords {
 }
 
 impl MemoryRecords {
-    /// An empty store that tells the time by `clock`.
+    /// Creates an empty store that takes write times from `clock`.
     pub fn new(clock: Arc<dyn Clock>) -> Self {
         Self {
             clock,
@@ -50,12 +50,12 @@ impl MemoryRecords {
         }
     }
 
-    /// Sets how many bytes one value and all keys and values together may have.
+    /// Sets the maximum size of one value and of all ids and values together, in bytes.
     pub fn with_limits(self, max_value_bytes: usize, max_total_bytes: usize) -> Self {
         Self { max_value_bytes, max_total_bytes, ..self }
     }
 
-    /// No code panics while it holds the lock, so a poisoned one is as whole as any.
+    /// Locks the state for reading. No code panics while holding the lock, so the data behind a poisoned one is intact.
     fn read(&self) -> RwLockReadGuard<'_, State> {
         self.state.read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -65,7 +65,7 @@ impl MemoryRecords {
     }
 }
 
-/// A write that has been done, and what it takes to undo it.
+/// An applied write and the previous record, which reverts it.
 struct Change {
     key: Key,
     before: Option<Record>,
@@ -126,7 +126,7 @@ impl State {
     }
 }
 
-/// What a record counts towards the limit: its id and its value.
+/// Returns the bytes that a record counts against the capacity: its id and its value.
 fn cost(record: &Record) -> usize {
     record.id.len() + record.value.get().len()
 }
@@ -151,7 +151,7 @@ impl Records for MemoryRecords {
             match state.apply(write, now, self.max_total_bytes) {
                 Ok(change) => done.push(change),
                 Err(error) => {
-                    // What has been done is taken back, the latest first.
+                    // Reverts the writes already applied, latest first.
                     done.into_iter().rev().for_each(|change| state.revert(change));
                     return Err(error);
                 }
@@ -206,7 +206,7 @@ impl Inventory for MemoryRecords {
     }
 }
 
-/// Cuts a time to the precision that every store keeps.
+/// Truncates a time to the precision that every store keeps.
 fn to_millis(time: SystemTime) -> SystemTime {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     UNIX_EPOCH + Duration::from_millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))

@@ -1,8 +1,8 @@
-//! Messages to people where they are: a bot of a messenger, by whatever brings calls to the bot's API.
+//! Bot API client interface of a messenger, for sending messages to users.
 //!
-//! The API is Telegram's, and of those that took its form: methods by name, an object of parameters, an answer
-//! that is `ok` with a `result`, or not with a `description`. This crate knows no transport; a [`Messenger`]
-//! is one.
+//! The API is that of Telegram and compatible services: methods by name, an object of parameters, and a response that
+//! is `ok` with a `result`, or not `ok` with a `description`. This crate contains no transport; a [`Messenger`]
+//! provides it.
 
 use std::time::Duration;
 
@@ -12,52 +12,53 @@ use serde_json::Value;
 use agent_core::error::Failure;
 use agent_core::secret::Secret;
 
-/// The most bytes of a bot's token; those in use have about fifty.
+/// Maximum length of a bot token, in bytes. Real tokens have about fifty.
 const MAX_TOKEN_BYTES: usize = 128;
 
-/// Brings calls to the API of a messenger's bots.
+/// Transport for calls to a messenger's bot API.
 #[async_trait]
 pub trait Messenger: Send + Sync + 'static {
-    /// Calls a method of the API, such as `sendMessage`, as the bot that `token` is for, and gives the answer's
-    /// `result`. `params` is an object, by the API's own names.
+    /// Calls a method of the API, such as `sendMessage`, as the bot of `token`, and returns the `result` of the
+    /// response. `params` is an object with the API's own names.
     ///
-    /// A call is sent once and never again, for what it does happens with every call. The token reaches the API
-    /// and nothing else: no log, and no error.
+    /// A call is sent once and never retried, because it is not idempotent. The token is sent to the API only; it
+    /// appears in no log and no error.
     ///
     /// # Errors
-    /// The API refused the call, or it is not known to have come there.
+    /// The API rejected the call, or it is unknown whether the call reached it.
     async fn call(&self, token: &Secret, method: &str, params: Value) -> Result<Value, MessengerError>;
 }
 
-/// Why a call gave no result.
+/// Error of a call to the bot API.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MessengerError {
-    /// The operator has not set what leads to the API; the setting's name.
+    /// The operator has not configured the API's address; contains the setting's name.
     #[error("{0} is not configured")]
     NotConfigured(&'static str),
-    /// The API refused the call.
+    /// The API rejected the call.
     #[error("the messenger refused the call ({status})")]
     Refused {
         /// The API's error code, which is an HTTP status.
         status: u16,
-        /// Why, in the API's words; empty where it has none. They may repeat anything that was sent.
+        /// The API's description of the error; empty if it gave none. It may repeat anything that was sent.
         description: String,
-        /// How long the API asked to be left alone.
+        /// Delay that the API demands before the next call.
         retry_after: Option<Duration>,
     },
-    /// The call did not come there, or no answer came from there.
+    /// The call did not reach the API, or no response arrived.
     #[error(transparent)]
     Failed(#[from] Failure),
 }
 
-/// Whether a text has the shape of a bot's token, such as `123456:AbC-dEf_0`, which may stand in a path as it is.
+/// Returns true if a text has the form of a bot token, such as `123456:AbC-dEf_0`, which needs no escaping in a URL
+/// path.
 pub fn is_bot_token(text: &str) -> bool {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b":_-".contains(&byte);
     (1..=MAX_TOKEN_BYTES).contains(&text.len()) && text.bytes().all(allowed)
 }
 
-/// Whether a text may be a method's name: three to 64 letters.
+/// Returns true if a text has the form of a method name: 3 to 64 ASCII letters.
 pub fn is_method(text: &str) -> bool {
     (3..=64).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_alphabetic())
 }

@@ -15,58 +15,58 @@ use crate::records::{
     Collection, Key, Precondition, Record, Records, RecordsExt, StoreError, Write, to_json,
 };
 
-/// The collection of the marks.
+/// Collection of the occurrence records.
 pub const OCCURRENCES: &str = "pulseOccurrences";
-/// How long a mark of something that is over is kept. A scheduler tries an occurrence twelve times within
-/// about an hour; the rest is for one that was away.
+/// Retention of finished occurrence records: 30 days. A scheduler makes its twelve attempts within about an hour; the
+/// rest covers a scheduler that was down.
 pub const KEPT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
-/// How many marks of one job are kept: its newest occurrences. It is more than the dead letters of a job.
+/// Number of records kept per job, those of its newest occurrences. More than the dead letters of a job.
 const KEPT_OF_A_JOB: u64 = 100;
-/// How often a claim is tried when others claim as well.
+/// Maximum number of attempts to claim when other receivers claim concurrently.
 const ATTEMPTS: usize = 8;
 
-/// What is known of an occurrence.
+/// Stored state of an occurrence.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase", tag = "is")]
 pub enum Mark {
-    /// Somebody works on it.
+    /// Claimed by a receiver that makes the effect happen.
     Running {
-        /// When that is no longer believed.
+        /// Expiry of the lease.
         until: Timestamp,
     },
-    /// Its effect has happened, and a job that it asked for is yet to be made.
+    /// The effect has happened; a job that it requested is still to be created.
     FollowUp {
-        /// Until when somebody makes it.
+        /// Expiry of the lease for creating the job.
         until: Timestamp,
-        /// The job.
+        /// Request for the job.
         request: Box<JobRequest>,
     },
-    /// It failed, and may be tried again.
+    /// Failed; may be retried.
     Failed {
-        /// When.
+        /// Time of the failure.
         at: Timestamp,
     },
-    /// Its effect has happened.
+    /// The effect has happened.
     Done {
-        /// When.
+        /// Time of the failure.
         at: Timestamp,
     },
 }
 
-/// What somebody may do who is called back.
+/// Decision for the receiver of a callback.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Turn {
     /// Make the effect happen.
     Run,
-    /// Make the job that the effect has asked for.
+    /// Create the job that the effect requested.
     FollowUp(Box<JobRequest>),
-    /// Come back after this time: somebody else is at it.
+    /// Retry after this time: another receiver holds the claim.
     Wait(Duration),
-    /// Nothing: it is done.
+    /// Do nothing: the occurrence is done.
     Nothing,
 }
 
-/// Whose turn it is. Pure.
+/// Decides whether a callback for an occurrence runs it, creates its follow-up job, waits or does nothing. Pure.
 pub fn turn(mark: Option<&Mark>, now: Timestamp) -> Turn {
     match mark {
         None | Some(Mark::Failed { .. }) => Turn::Run,
@@ -80,7 +80,7 @@ pub fn turn(mark: Option<&Mark>, now: Timestamp) -> Turn {
 }
 
 impl Mark {
-    /// Whether it is old enough to be forgotten. Pure.
+    /// Returns true if the record is past its retention and can be deleted. Pure.
     pub fn is_over(&self, now: Timestamp) -> bool {
         let since = match self {
             Self::Running { until } | Self::FollowUp { until, .. } => *until,
@@ -90,7 +90,7 @@ impl Mark {
     }
 }
 
-/// An occurrence that the caller has claimed.
+/// Claim of an occurrence, held by the caller.
 #[derive(Debug, Clone)]
 pub struct Claim {
     key: Key,
@@ -98,49 +98,49 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// The write that replaces the mark, which fails with [`StoreError::Conflict`] if the claim was lost.
+    /// Returns the write that replaces the state. It fails with [`StoreError::Conflict`] if the claim was lost.
     ///
     /// # Errors
-    /// Never in practice: a mark is JSON.
+    /// None in practice: the state serializes to JSON.
     pub fn write(&self, mark: &Mark) -> Result<Write, StoreError> {
         let precondition = Precondition::Version(self.version);
         Ok(Write::Put { key: self.key.clone(), value: to_json(mark)?, precondition })
     }
 
-    /// Replaces the mark.
+    /// Replaces the stored state.
     ///
     /// # Errors
-    /// [`StoreError::Conflict`] if the claim was lost; the store's own troubles.
+    /// [`StoreError::Conflict`] if the claim was lost; errors of the store.
     pub async fn note(&mut self, records: &dyn Records, mark: &Mark) -> Result<(), StoreError> {
         self.version = records.put_as(&self.key, mark, Precondition::Version(self.version)).await?;
         Ok(())
     }
 }
 
-/// What came of the wish to work on an occurrence.
+/// Outcome of a claim attempt.
 #[derive(Debug, Clone)]
 pub enum Claimed {
-    /// The caller works on it until it says otherwise, or its lease has run out.
+    /// Claimed by the caller until it writes another state or the lease expires.
     Mine(Claim, Work),
-    /// Come back after this time: somebody else is at it.
+    /// Claimed by another receiver; retry after this time.
     Busy(Duration),
-    /// It is done.
+    /// The occurrence is done.
     Done,
 }
 
-/// What there is to do.
+/// Work to do under a claim.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Work {
     /// Make the effect happen.
     Run,
-    /// Make the job that the effect has asked for.
+    /// Create the job that the effect requested.
     FollowUp(Box<JobRequest>),
 }
 
 /// Claims occurrence number `occurrence` of the job `job_id` for `lease`.
 ///
 /// # Errors
-/// The store's own troubles.
+/// Errors of the store.
 pub async fn claim(
     records: &dyn Records,
     company_id: &str,

@@ -1,11 +1,10 @@
-//! The scheduler as its callers see it: jobs are asked for here and run there.
+//! Client interface of the scheduler: creating, moving and cancelling jobs, and running their occurrences.
 //!
-//! [`Pulse`] knows no transport, so tools and assignments work with whatever scheduler is behind it. A caller
-//! says whose jobs it means with every call, and a scheduler answers for jobs outside of that as for ones that
-//! never were.
+//! [`Pulse`] is independent of the transport, so tools and assignments work with any scheduler. Every call names the
+//! tenant scope of its caller; jobs outside the scope are reported as absent.
 //!
-//! When an occurrence is due, the scheduler calls back, at least once. [`occurrence`] makes the effect happen
-//! once; [`assignment`] keeps a schedule that somebody has saved in step with its job.
+//! When an occurrence is due, the scheduler calls back, at least once. [`occurrence`] makes the effect happen once;
+//! [`assignment`] synchronizes stored tool assignments with their jobs.
 
 use async_trait::async_trait;
 use jiff::Timestamp;
@@ -14,132 +13,133 @@ use serde::{Deserialize, Serialize};
 use agent_core::job::{JobFilter, JobPayload, JobView, Scope};
 use agent_core::schedule::{Misfire, Overlap, ScheduleSpec, write_time};
 
-/// How many jobs that are not final a person has at most, as far as tools make them.
+/// Maximum number of jobs per user that are not final, enforced for jobs created by tools.
 pub const MAX_OPEN_JOBS: usize = 100;
 
-/// What is asked for when a job is made: the body of `POST /jobs`.
+/// Request to create a job: the body of `POST /jobs`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct JobRequest {
-    /// What is to be done, and for whom.
+    /// Work to do, and the user to do it for.
     pub payload: JobPayload,
-    /// When.
+    /// Times at which the job runs.
     #[serde(flatten)]
     pub schedule: ScheduleSpec,
-    /// Makes asking twice harmless, within the company.
+    /// Idempotency key, unique within the company.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<String>,
-    /// How often each occurrence is tried.
+    /// Number of attempts per occurrence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_attempts: Option<u32>,
-    /// What becomes of occurrences that nobody was there to deliver.
+    /// Policy for occurrences missed while no scheduler ran.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub misfire: Option<Misfire>,
-    /// What becomes of occurrences that come due while one is under way.
+    /// Policy for occurrences that become due during a delivery.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overlap: Option<Overlap>,
 }
 
 impl JobRequest {
-    /// A job with the scheduler's usual policies.
+    /// Creates a request with the scheduler's default policies.
     pub fn new(payload: JobPayload, schedule: ScheduleSpec) -> Self {
         Self { payload, schedule, idempotency_key: None, max_attempts: None, misfire: None, overlap: None }
     }
 
-    /// Whose job it is.
+    /// Returns the scope of the job's user.
     pub fn scope(&self) -> Scope {
         owner(&self.payload.company_id, &self.payload.user_id)
     }
 }
 
-/// The jobs of one person.
+/// Returns the scope of one user.
 pub fn owner(company_id: &str, user_id: &str) -> Scope {
     Scope { company: Some(company_id.to_owned()), user: Some(user_id.to_owned()) }
 }
 
-/// A job that waits for its time.
+/// Created or moved job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Scheduled {
-    /// The job's id.
+    /// Job id.
     pub job_id: String,
-    /// When it is due next, RFC 3339 in UTC.
+    /// Next due time, RFC 3339 in UTC.
     #[serde(serialize_with = "write_time")]
     #[schemars(with = "String")]
     pub execute_at: Timestamp,
 }
 
-/// What became of a job that nobody wants any more.
+/// Result of cancelling a job.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Cancelled {
-    /// Whether a delivery is under way that could not be taken back.
+    /// True if a delivery is in progress that could not be stopped.
     #[serde(default)]
     pub delivering: bool,
 }
 
-/// Some jobs, in the order of their ids.
+/// Page of jobs, ordered by id.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct JobViews {
-    /// The jobs.
+    /// Jobs of this page.
     pub jobs: Vec<JobView>,
-    /// Where the next page begins; absent on the last one.
+    /// Cursor of the next page; absent on the last page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_cursor: Option<String>,
 }
 
-/// Why the scheduler did not do what was asked.
+/// Error of a scheduler call.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PulseError {
-    /// There is none.
+    /// No scheduler is configured.
     #[error("Pulse not configured")]
     NotConfigured,
-    /// There is no such job, or it is somebody else's: answered alike.
+    /// The job does not exist or is outside the scope; the two are not distinguished.
     #[error("there is no such job")]
     NotFound,
-    /// What was asked cannot be; the text says why, and holds nothing that was sent.
+    /// The request is invalid. The text gives the reason and contains no request data.
     #[error("{0}")]
     Invalid(String),
-    /// The job is not in a state for that, or the idempotency key stands for something else.
+    /// The state of the job does not allow the operation, or the idempotency key belongs to another request.
     #[error("{0}")]
     Conflict(String),
-    /// It cannot be reached, or fails; trying again may help.
+    /// The scheduler cannot be reached or fails; a retry may succeed.
     #[error("the scheduler does not answer")]
     Unavailable(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// It answers something else than it should, or does not take our secret: an operator must look.
+    /// The scheduler sent an unexpected response or rejected the shared secret: the operator must fix the
+    /// configuration.
     #[error("the scheduler refuses to work with this application")]
     Refused(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
-/// A scheduler. The calls that make, move or cancel a job may be made again where nobody knows what became of
-/// them: making one is harmless by its idempotency key, the others by themselves.
+/// Scheduler client. Calls that create, move or cancel a job may be retried if their outcome is unknown: creation is
+/// idempotent by its key, the others by themselves.
 #[async_trait]
 pub trait Pulse: Send + Sync + 'static {
-    /// Makes a job; with an idempotency key that is known, gives the job that was made with it.
+    /// Creates a job, or returns the job already created with the same idempotency key.
     ///
     /// # Errors
-    /// [`PulseError::Invalid`] for a schedule that never fires or a payload that cannot be;
-    /// [`PulseError::Conflict`] for an idempotency key that stands for another job.
+    /// [`PulseError::Invalid`] for a schedule that never fires or an invalid payload; [`PulseError::Conflict`] for an
+    /// idempotency key that belongs to another job.
     async fn schedule_job(&self, job: &JobRequest) -> Result<Scheduled, PulseError>;
 
-    /// One job within the scope.
+    /// Returns one job within the scope.
     ///
     /// # Errors
     /// [`PulseError::NotFound`], also for a job outside the scope.
     async fn get_job(&self, scope: &Scope, id: &str) -> Result<JobView, PulseError>;
 
-    /// Cancels a job within the scope; again changes nothing.
+    /// Cancels a job within the scope. Idempotent.
     ///
     /// # Errors
     /// [`PulseError::NotFound`], also for a job outside the scope.
     async fn cancel_job(&self, scope: &Scope, id: &str) -> Result<Cancelled, PulseError>;
 
-    /// Gives a job within the scope another schedule.
+    /// Replaces the schedule of a job within the scope.
     ///
     /// # Errors
-    /// [`PulseError::NotFound`] as above; [`PulseError::Conflict`] for a job that is final;
+    /// [`PulseError::NotFound`], also for a job outside the scope; [`PulseError::Conflict`] for a job that is final;
     /// [`PulseError::Invalid`] for a schedule that never fires.
     async fn reschedule_job(
         &self,
@@ -148,13 +148,13 @@ pub trait Pulse: Send + Sync + 'static {
         schedule: &ScheduleSpec,
     ) -> Result<Scheduled, PulseError>;
 
-    /// Cancels all jobs within the scope that call the tool, and says how many they were.
+    /// Cancels all jobs within the scope that call the tool and returns their number.
     async fn cancel_jobs_for_tool(&self, scope: &Scope, tool: &str) -> Result<u64, PulseError>;
 
-    /// Cancels all jobs within the scope that belong to the assignment, and says how many they were.
+    /// Cancels all jobs within the scope that belong to the assignment and returns their number.
     async fn cancel_jobs_for_assignment(&self, scope: &Scope, assignment: &str) -> Result<u64, PulseError>;
 
-    /// One page of at most `limit` jobs.
+    /// Returns one page of at most `limit` jobs.
     async fn get_jobs(
         &self,
         filter: &JobFilter,
@@ -162,6 +162,6 @@ pub trait Pulse: Send + Sync + 'static {
         limit: usize,
     ) -> Result<JobViews, PulseError>;
 
-    /// Whether it works.
+    /// Checks that the scheduler is reachable and works.
     async fn check_pulse_health(&self) -> Result<(), PulseError>;
 }

@@ -1,22 +1,21 @@
-//! Records: the one door to stored data, with the tenant in every key.
+//! Records: the only interface to stored data, with the tenant in every key.
 //!
-//! [`Records`] is small on purpose: JSON values under keys, a version for each, lists in the order of
-//! ids, and writes that happen together or not at all. Three operations are a store's own; all else is
-//! made of them. Typed access is sugar in [`RecordsExt`]; what the data means is [`crate::workspace`]'s
-//! business. A [`Key`] cannot be made without saying whose record it is, so no query can forget the
-//! tenant, and it cannot be made with parts that some database would refuse, so no store needs checks of
-//! its own.
+//! [`Records`] is deliberately small: JSON values under keys, each with a version, lists ordered by id, and atomic
+//! commits. A store implements three operations; the others are built from them. [`RecordsExt`] adds typed access; the
+//! meaning of the data is defined in [`crate::workspace`]. A [`Key`] cannot be built without its company, so that no
+//! query can omit the tenant, and it cannot contain parts that some database would reject, so that stores need no
+//! checks of their own.
 //!
-//! The contract is a suite, `conformance::records`, which every store runs:
+//! The contract is the suite `conformance::records`, which every store runs:
 //!
-//! - another company's record is as absent as one that never was;
-//! - a write with a [`Precondition`] that does not hold changes nothing and says what is there;
-//! - of writes that are committed together all happen or none, and no reader sees some of them;
-//! - versions grow with every write and never come back, not even when a record is made anew;
-//! - a value is given back as the JSON text that was put;
-//! - lists are ordered by the bytes of the ids, and a page that is read while others write neither
-//!   repeats a record nor leaves out one that was there all the time;
-//! - a write that has returned is seen by every later read.
+//! - another company's record is reported as absent;
+//! - a write whose [`Precondition`] does not hold changes nothing and reports the version found;
+//! - writes that are committed together are atomic, and no reader sees some of them;
+//! - versions grow with every write and are never reused, even if a record is deleted and created again;
+//! - a value is returned as the JSON text that was put;
+//! - lists are ordered by the bytes of the ids, and pages read during writes neither repeat a record nor omit one that
+//!   existed all the time;
+//! - a completed write is visible to every later read.
 
 use std::time::SystemTime;
 
@@ -35,27 +34,30 @@ mod list;
 pub use key::{Collection, Key, MAX_COLLECTION_BYTES, MAX_ID_BYTES, MAX_KEY_ID_BYTES};
 pub use list::{DEFAULT_PAGE, List, MAX_PAGE, Order, Page};
 
-/// The most bytes that a value has as JSON text, unless a store is told otherwise.
+/// Default limit of a value's JSON text, in bytes. A store may be configured with another.
 pub const MAX_VALUE_BYTES: usize = 1024 * 1024;
-/// How many writes are committed together at most, unless a store takes more.
+/// Maximum number of writes in one commit. A store may accept more.
 pub const MAX_WRITES: usize = 100_000;
 
-/// How often [`RecordsExt::update`] and its like try when others write to the same records.
+/// Number of attempts of [`RecordsExt::update`] and similar loops if other writers change the same records.
 pub(crate) const UPDATE_ATTEMPTS: usize = 32;
 
-/// What must be true of a record for a write to happen.
+/// Condition on a record that must hold for a write to happen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Precondition {
-    /// Nothing: whatever is there is replaced.
+    /// No condition: an existing record is replaced.
     Any,
-    /// There is no record.
+    /// The record does not exist.
     Absent,
-    /// The record is there at this version.
+    /// The record exists at this version.
     Version(u64),
 }
 
 impl Precondition {
-    /// Compares with the version that is there.
+    /// Checks the condition against the version found, `None` if there is no record.
+    ///
+    /// # Errors
+    /// [`StoreError::Conflict`] if it does not hold.
     pub fn check(self, found: Option<u64>) -> Result<(), StoreError> {
         let expected = match self {
             Self::Any => return Ok(()),
@@ -66,21 +68,24 @@ impl Precondition {
     }
 }
 
-/// A stored value with what the store knows about it.
+/// A stored value with its id, version and time of the last write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record<T = SharedJson> {
-    /// The id within the collection.
+    /// Id within the collection.
     pub id: String,
-    /// Grows with every write; at most 2^53, so that every JSON reader holds it exactly.
+    /// Version, which grows with every write; at most 2^53, so that every JSON reader represents it exactly.
     pub version: u64,
-    /// When it was last written, to the millisecond.
+    /// Time of the last write, to the millisecond.
     pub updated: SystemTime,
-    /// What was put.
+    /// The value that was put.
     pub value: T,
 }
 
 impl Record {
-    /// Reads the value as a `T`.
+    /// Deserializes the value as a `T`.
+    ///
+    /// # Errors
+    /// [`StoreError::Malformed`], which names `collection`.
     pub fn parse<T: DeserializeOwned>(self, collection: &Collection) -> Result<Record<T>, StoreError> {
         let Self { id, version, updated, value } = self;
         match serde_json::from_str(value.get()) {
@@ -92,36 +97,36 @@ impl Record {
     }
 }
 
-/// One of the writes that are committed together.
+/// One of the writes of a commit.
 #[derive(Debug, Clone)]
 pub enum Write {
     /// Puts a value under a key.
     Put {
-        /// Where.
+        /// Key of the record.
         key: Key,
-        /// What.
+        /// The value.
         value: SharedJson,
-        /// What must be true of the record before.
+        /// Condition that must hold for the record.
         precondition: Precondition,
     },
-    /// Removes a record.
+    /// Deletes a record.
     Delete {
-        /// Which.
+        /// Key of the record.
         key: Key,
-        /// What must be true of the record before.
+        /// Condition that must hold for the record.
         precondition: Precondition,
     },
 }
 
 impl Write {
-    /// The record that is written.
+    /// Returns the key of the record.
     pub fn key(&self) -> &Key {
         match self {
             Self::Put { key, .. } | Self::Delete { key, .. } => key,
         }
     }
 
-    /// What must be true of the record before.
+    /// Returns the condition that must hold for the record.
     pub fn precondition(&self) -> Precondition {
         match self {
             Self::Put { precondition, .. } | Self::Delete { precondition, .. } => *precondition,
@@ -129,11 +134,11 @@ impl Write {
     }
 }
 
-/// What can be said of writes without looking at what is there: for stores, before they do anything.
+/// Checks the number and the sizes of writes, for stores before they begin a transaction.
 ///
 /// # Errors
-/// [`StoreError::Invalid`] for more than [`MAX_WRITES`], [`StoreError::TooLarge`] for the first value of more
-/// than `max_value_bytes`.
+/// [`StoreError::Invalid`] for more than [`MAX_WRITES`], [`StoreError::TooLarge`] for the first value of more than
+/// `max_value_bytes`.
 pub fn check_writes(writes: &[Write], max_value_bytes: usize) -> Result<(), StoreError> {
     if writes.len() > MAX_WRITES {
         let fault = format!("there are {} writes, and at most {MAX_WRITES} are taken", writes.len());
@@ -149,44 +154,43 @@ pub fn check_writes(writes: &[Write], max_value_bytes: usize) -> Result<(), Stor
     Ok(())
 }
 
-/// Stored data, by tenant, collection and id. The [module](self) states the contract.
+/// Stored data by tenant, collection and id. The [module](self) states the contract.
 #[async_trait]
 pub trait Records: Send + Sync + 'static {
-    /// The records of these keys, in their order and as of one moment; absent ones are `None`.
+    /// Returns the records of these keys, in their order and from one snapshot; absent ones are `None`.
     async fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Record>>, StoreError>;
 
-    /// One page of a collection. Records of the collections below it are not among them.
+    /// Returns one page of a collection. Nested collections are not included.
     async fn list(&self, collection: &Collection, list: &List) -> Result<Page, StoreError>;
 
-    /// Does all these writes, in their order, or none of them. For each, the version that was put, or
-    /// the one that was removed; `None` where there was nothing to remove. Two writes to one record are
-    /// as one after the other.
+    /// Applies all writes in order and atomically. Returns for each the version that was put or deleted; `None` if
+    /// there was nothing to delete. Several writes to one record take effect one after the other.
     ///
     /// # Errors
-    /// [`StoreError::Conflict`] where a precondition does not hold, [`StoreError::TooLarge`] for a value
-    /// that is, [`StoreError::Invalid`] for more than [`MAX_WRITES`] writes.
+    /// [`StoreError::Conflict`] if a precondition does not hold, [`StoreError::TooLarge`] for a value that exceeds the
+    /// limit, [`StoreError::Invalid`] for more than [`MAX_WRITES`] writes.
     async fn commit(&self, writes: Vec<Write>) -> Result<Vec<Option<u64>>, StoreError>;
 
-    /// The record, if it is there.
+    /// Returns the record, if it exists.
     async fn get(&self, key: &Key) -> Result<Option<Record>, StoreError> {
         Ok(self.get_many(std::slice::from_ref(key)).await?.pop().flatten())
     }
 
-    /// Writes a value and gives its version. Fails as [`commit`](Self::commit) does.
+    /// Writes a value and returns its version. Fails as [`commit`](Self::commit) does.
     async fn put(&self, key: &Key, value: SharedJson, precondition: Precondition) -> Result<u64, StoreError> {
         let written = self.commit(vec![Write::Put { key: key.clone(), value, precondition }]).await?;
-        // A store that gives no version for what it has put does not hold the contract.
+        // A store that returns no version for a put violates the contract.
         written.into_iter().next().flatten().ok_or_else(|| StoreError::unavailable("a version is missing"))
     }
 
-    /// Removes a record and says whether there was one. Fails as [`commit`](Self::commit) does.
+    /// Deletes a record and returns true if it existed. Fails as [`commit`](Self::commit) does.
     async fn delete(&self, key: &Key, precondition: Precondition) -> Result<bool, StoreError> {
         let removed = self.commit(vec![Write::Delete { key: key.clone(), precondition }]).await?;
         Ok(removed.into_iter().flatten().next().is_some())
     }
 
-    /// Adds a record under a fresh id, which sorts after those of earlier calls, and gives the id.
-    /// Between processes the order is that of their clocks, to the millisecond.
+    /// Adds a record under a new id, which sorts after the ids of earlier calls, and returns the id. Between processes
+    /// the order is that of their clocks, to the millisecond.
     async fn append(&self, collection: &Collection, value: SharedJson) -> Result<String, StoreError> {
         let key = collection.key(agent_core::new_id())?;
         self.put(&key, value, Precondition::Absent).await?;
@@ -194,21 +198,21 @@ pub trait Records: Send + Sync + 'static {
     }
 }
 
-/// What there is at all: for an operator's own tools, such as an export. No tenant's request leads here.
+/// Enumeration of companies and collections, for an operator's tools such as an export. No tenant's request uses it.
 #[async_trait]
 pub trait Inventory: Records {
-    /// The companies that have records, by the bytes of their ids, beginning after `after`, at most
+    /// Returns the companies that have records, ordered by the bytes of their ids, starting after `after`, at most
     /// [`MAX_PAGE`] of them.
     async fn companies(&self, after: Option<&str>) -> Result<Vec<String>, StoreError>;
 
-    /// The collections of a company that have records, by the bytes of their paths, beginning after the
+    /// Returns the collections of a company that have records, ordered by the bytes of their paths, starting after the
     /// path `after`, at most [`MAX_PAGE`] of them.
     async fn collections(&self, company: &str, after: Option<&str>) -> Result<Vec<Collection>, StoreError>;
 }
 
-/// Typed access to [`Records`], for every store alike.
+/// Typed access to [`Records`], implemented for every store.
 pub trait RecordsExt: Records {
-    /// The records of these keys, each as a `T`, in their order and as of one moment.
+    /// Returns the records of these keys, each as a `T`, in their order and from one snapshot.
     fn get_many_as<T: DeserializeOwned + Send>(
         &self,
         keys: &[Key],
@@ -221,7 +225,7 @@ pub trait RecordsExt: Records {
         }
     }
 
-    /// The record as a `T`, if it is there.
+    /// Returns the record as a `T`, if it exists.
     fn get_as<T: DeserializeOwned + Send>(
         &self,
         key: &Key,
@@ -229,7 +233,7 @@ pub trait RecordsExt: Records {
         async move { self.get(key).await?.map(|record| record.parse(key.collection())).transpose() }
     }
 
-    /// Writes a value and gives its version.
+    /// Writes a value and returns its version.
     fn put_as<T: Serialize + Sync>(
         &self,
         key: &Key,
@@ -239,7 +243,7 @@ pub trait RecordsExt: Records {
         async move { self.put(key, to_json(value)?, precondition).await }
     }
 
-    /// Adds a record under a fresh id and gives the id.
+    /// Adds a record under a new id and returns the id.
     fn append_as<T: Serialize + Sync>(
         &self,
         collection: &Collection,
@@ -248,7 +252,7 @@ pub trait RecordsExt: Records {
         async move { self.append(collection, to_json(value)?).await }
     }
 
-    /// One page of a collection, each record as a `T`.
+    /// Returns one page of a collection, each record as a `T`.
     fn list_as<T: DeserializeOwned + Send>(
         &self,
         collection: &Collection,
@@ -262,10 +266,9 @@ pub trait RecordsExt: Records {
         }
     }
 
-    /// Reads a record, changes it and writes it back, again from the start where somebody else wrote
-    /// meanwhile. `change` is given what is there and says what shall be there; it may run several
-    /// times. Gives what is there now, and its version. Fails with [`StoreError::Conflict`] only after
-    /// many rounds that others won.
+    /// Reads a record, changes it and writes it back (optimistic concurrency). `change` maps the current record to the
+    /// new value; it runs again whenever another writer changed the record meanwhile. Returns the new value and its
+    /// version. Fails with [`StoreError::Conflict`] after 32 attempts.
     fn update<T, E>(
         &self,
         key: &Key,
@@ -295,7 +298,7 @@ pub trait RecordsExt: Records {
 
 impl<R: Records + ?Sized> RecordsExt for R {}
 
-/// A value as JSON text.
+/// Serializes a value as JSON text.
 pub(crate) fn to_json(value: &impl Serialize) -> Result<SharedJson, StoreError> {
     match to_raw_value(value) {
         Ok(json) => Ok(json.into()),

@@ -26,31 +26,30 @@ pub(crate) use secrets::places;
 /// - secrets are given by [`role`](RoleSource::role) alone, to the code that sends them.
 #[async_trait]
 pub trait RoleStore: RoleSource {
-    /// The role of `agent_id` as it may be shown, its secrets masked, with the version that
-    /// [`put_role`](Self::put_role) gave for it.
+    /// Returns the role of `agent_id` with its secrets masked, and the version that [`put_role`](Self::put_role)
+    /// returned for it.
     async fn masked_role(
         &self,
         company_id: &str,
         agent_id: &str,
     ) -> Result<Option<Record<RoleBlock>>, StoreError>;
 
-    /// One page of a company's roles by the bytes of their ids, as they may be shown.
+    /// Returns one page of a company's roles with their secrets masked, ordered by the bytes of their ids.
     async fn masked_roles(&self, company_id: &str, list: &List) -> Result<Page<RoleBlock>, StoreError>;
 
-    /// Saves a role under its own id and company, and gives its version. Of its secrets, those that are
-    /// absent or masked stay as they are; see [`merge_secrets`].
+    /// Saves a role under its own id and company, and returns its version. Secrets that are absent or masked keep their
+    /// stored value; see [`merge_secrets`].
     ///
     /// # Errors
-    /// [`StoreError::Taken`] where another company has the id, [`StoreError::Conflict`] where the
-    /// precondition does not hold, [`StoreError::Invalid`] for an id that no agent can have,
-    /// [`StoreError::NotConfigured`] for a secret where there is no key to seal it with.
+    /// [`StoreError::Taken`] if another company has the id, [`StoreError::Conflict`] if the precondition does not hold,
+    /// [`StoreError::Invalid`] for an invalid id, [`StoreError::NotConfigured`] for a secret without a key to seal it.
     async fn put_role(&self, role: RoleBlock, precondition: Precondition) -> Result<u64, StoreError>;
 
-    /// Removes a role with its secrets and says whether there was one. Its id is free again. What the
-    /// agent has made, such as its memory, stays.
+    /// Deletes a role with its secrets and returns true if it existed. Its id becomes free. Data that the agent
+    /// created, such as its memory, stays.
     ///
     /// # Errors
-    /// [`StoreError::Conflict`] where the precondition does not hold.
+    /// [`StoreError::Conflict`] if the precondition does not hold.
     async fn delete_role(
         &self,
         company_id: &str,

@@ -1,13 +1,13 @@
-//! Sealing: how secrets are stored, so that a copy of the database alone gives none of them away.
+//! Sealing of secrets at rest, so that a copy of the database alone does not reveal them.
 //!
-//! A sealed text is `v1.<key id>.<base64url of nonce, ciphertext and tag>`. The cipher is
-//! XChaCha20-Poly1305, an AEAD (RFC 5116) whose nonces are long enough to be drawn at random; keys are
-//! derived from an operator's secret by HKDF-SHA256 (RFC 5869), which spreads the strength that the secret
-//! has and adds none: it must be random itself. A text is bound to the place that it was sealed for, so
-//! that whoever can write to the database cannot move one role's key to another.
+//! A sealed text is `v1.<key id>.<base64url of nonce, ciphertext and tag>`. The cipher is XChaCha20-Poly1305, an AEAD
+//! (RFC 5116) whose nonces are long enough to be random; keys are derived from an operator's secret by HKDF-SHA256 (RFC
+//! 5869), which preserves the secret's entropy and adds none: the secret must be random itself. A text is bound to its
+//! place (the associated data), so that a party with write access to the database cannot move one role's key to
+//! another.
 //!
-//! A [`Sealer`] seals with its current key and opens with the previous one too, which lets an operator
-//! change the secret while the service runs and seal everything anew afterwards.
+//! A [`Sealer`] seals with its current key and opens with the current and the previous one. An operator can therefore
+//! change the secret while the service runs and seal everything again afterwards.
 
 use std::fmt;
 
@@ -25,51 +25,51 @@ const NONCE_BYTES: usize = 24;
 const KEY_LABEL: &[u8] = b"agent-core sealed text v1: key";
 const KEY_ID_LABEL: &[u8] = b"agent-core sealed text v1: key id";
 
-/// Why a text could not be sealed or opened. It never says what the text is.
+/// Error of sealing or opening a text. It never contains the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SealError {
-    /// There is no key at all.
+    /// No key is configured.
     #[error("no key to seal with is configured")]
     NoKey,
-    /// The text was sealed under a key that is neither the current one nor the previous.
+    /// The text was sealed under a key that is neither the current nor the previous one.
     #[error("it was sealed under another key")]
     OtherKey,
-    /// The text is not one that was sealed for this place: damaged, moved, missing, or of a later version.
+    /// The text was not sealed for this place: it is damaged, moved, missing, or of a later version.
     #[error("it is damaged or was not sealed for this place")]
     Damaged,
-    /// The system gives no random numbers.
+    /// The operating system provides no random numbers.
     #[error("the system gives no random numbers")]
     NoRandomness,
 }
 
-/// Seals texts and opens them again.
+/// Seals texts with a current key and opens them with the current or the previous one.
 pub struct Sealer {
     current: Option<SealingKey>,
     previous: Option<SealingKey>,
 }
 
 impl Sealer {
-    /// Seals under `secret`, and opens what was sealed under either.
+    /// Creates a sealer that seals under `secret` and opens texts sealed under either secret.
     pub fn new(secret: &Secret, previous: Option<&Secret>) -> Self {
         let key = |secret: &Secret| SealingKey::derive(secret.expose().as_bytes());
         Self { current: Some(key(secret)), previous: previous.map(key) }
     }
 
-    /// Seals under a key that nobody else has and that is gone with the process: for stores in memory.
-    /// Where the system gives no random numbers it is as [`without_key`](Self::without_key).
+    /// Creates a sealer with a random key that exists in this process only, for stores in memory. Without random
+    /// numbers from the operating system it equals [`without_key`](Self::without_key).
     pub fn ephemeral() -> Self {
         let mut secret = [0; 32];
         let key = getrandom::fill(&mut secret).ok().map(|()| SealingKey::derive(&secret));
         Self { current: key, previous: None }
     }
 
-    /// Seals nothing and opens nothing.
+    /// Creates a sealer without a key: sealing and opening fail with [`SealError::NoKey`].
     pub fn without_key() -> Self {
         Self { current: None, previous: None }
     }
 
-    /// Seals `text` for `place`, which is needed again to open it. Each call gives another text.
+    /// Seals `text` for `place`, which is needed again to open it. Each call returns a different text.
     ///
     /// # Errors
     /// [`SealError::NoKey`], [`SealError::NoRandomness`].
@@ -79,13 +79,13 @@ impl Sealer {
         getrandom::fill(&mut nonce).map_err(|_| SealError::NoRandomness)?;
         let aad = bound_to(place);
         let payload = Payload { msg: text.expose().as_bytes(), aad: &aad };
-        // The cipher refuses only what is longer than 256 GB.
+        // The cipher fails only for texts longer than 256 GB.
         let sealed = key.cipher.encrypt(&XNonce::from(nonce), payload).map_err(|_| SealError::Damaged)?;
         let sealed = BASE64_URL_SAFE_NO_PAD.encode([&nonce[..], &sealed].concat());
         Ok(format!("{VERSION}.{}.{sealed}", key.id))
     }
 
-    /// Opens what was sealed for `place`.
+    /// Opens a text sealed for `place`.
     ///
     /// # Errors
     /// [`SealError::NoKey`], [`SealError::OtherKey`], [`SealError::Damaged`].
@@ -103,14 +103,14 @@ impl Sealer {
         String::from_utf8(text).map(Secret::new).map_err(|_| SealError::Damaged)
     }
 
-    /// Whether a text names the current key as the one that it was sealed under.
+    /// Returns true if the sealed text names the current key.
     pub fn is_current(&self, sealed: &str) -> bool {
         let key_id = parts(sealed).map(|(key_id, _)| key_id);
         self.current.as_ref().is_some_and(|key| Some(key.id.as_str()) == key_id)
     }
 }
 
-/// The keys are shown by their ids, which say nothing about them.
+/// Shows the ids of the keys, which reveal nothing about the keys.
 impl fmt::Debug for Sealer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let id = |key: &Option<SealingKey>| key.as_ref().map(|key| key.id.clone());
@@ -136,12 +136,12 @@ impl SealingKey {
     }
 }
 
-/// The key's id and the rest.
+/// Splits a sealed text into the key's id and the encoded rest.
 fn parts(sealed: &str) -> Option<(&str, &str)> {
     sealed.strip_prefix(VERSION)?.strip_prefix('.')?.split_once('.')
 }
 
-/// The place as bytes, each part after its length, so that two places never give the same ones.
+/// Encodes the place as associated data, each part preceded by its length, so that different places differ in bytes.
 fn bound_to(place: &[&str]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for part in place {
@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn a_text_sealed_by_another_implementation_is_opened() {
-        // By libsodium, and HKDF written out.
+        // Sealed by libsodium, with HKDF computed by hand.
         let sealer = sealer("0123456789abcdef", None);
         let sealed = "v1.3234885048e1f587.AAECAwQFBgcICQoLDA0ODxAREhMUFRYXEu9pTxIJMqudOCH3nZz3j_mb-Tc";
         assert_eq!(sealer.open(PLACE, sealed).expect("opened").expose(), "sk-1");
@@ -230,7 +230,7 @@ mod tests {
         ] {
             assert_eq!(sealer.open(PLACE, &damaged), Err(SealError::Damaged), "{damaged}");
         }
-        // Every character of it counts.
+        // A change of any character is detected.
         for at in text.rfind('.').expect("the dot") + 1..text.len() {
             let other = if &text[at..=at] == "A" { "B" } else { "A" };
             let mut damaged = text.clone();

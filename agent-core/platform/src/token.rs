@@ -1,17 +1,16 @@
-//! Tokens: credentials that an operator or a run hands out for one agent, kept as hashes.
+//! Tokens: credentials for one agent, issued by an operator or for a run, stored as hashes.
 //!
-//! A widget token stands in a web page, where everybody can read it, so it is worth little: it is good for
-//! one agent, from the origins that it names, as often as its caps allow, and its bearer is nobody's user
-//! but its own. An MCP token is a secret between us and whoever calls an agent's tools for one person.
+//! A widget token is embedded in a public web page and therefore grants little: it is valid for one agent, from the
+//! origins that it names, within its rate caps, and its bearer is a user of its own. An MCP token is a secret shared
+//! with a client that calls an agent's tools on behalf of one user.
 //!
-//! A token's text is made once and shown once. What is kept is everything but its secret half, and the
-//! SHA-256 of that: the secret is 256 random bits, so a hash without salt or stretching is as good as any.
-//! Records are the platform's, since a text must be found before it is known whose it is; beside each, an
-//! entry in the company's own records leads from the agent to its tokens. Stores do not cache, so a token
-//! that was revoked is refused from then on.
+//! A token's text is returned once, when it is created. Stored are its metadata and the SHA-256 of its secret half: the
+//! secret is 256 random bits, so the hash needs neither salt nor stretching. The records are the platform's, because a
+//! token is looked up before its company is known; for each token, an index entry in the company's own records maps the
+//! agent to it. Stores do not cache, so that a revocation takes effect immediately.
 //!
-//! A run's own token, which goes out with the run and dies with it, is kept in memory alone
-//! ([`RunToken`]): a run costs no write.
+//! A run token ([`RunToken`]) is sent with a run and expires with it. It is kept in memory only, so that a run costs no
+//! write.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -43,15 +42,15 @@ pub use run::{MAX_RUN_TOKENS, RunToken};
 use run::RunTokens;
 use text::{Digest, Text};
 
-/// The platform's collection of tokens, by id.
+/// Name of the platform's collection of tokens, by id.
 const TOKENS: &str = "tokens";
-/// A company's collection of its agents' tokens: below it one for each agent, with the tokens' ids.
+/// Name of a company's index of tokens: one nested collection for each agent, with the tokens' ids.
 const AGENT_TOKENS: &str = "agentTokens";
 
-/// How the user of a widget's visitors begins; the token's id follows. No other user is called so.
+/// Prefix of the user id of a widget's visitors, followed by the token's id. No other user id begins with it.
 pub const WIDGET_USER: &str = "widget:";
 
-/// What is known of a token: everything but its secret.
+/// A token without its secret.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Token {
@@ -59,30 +58,30 @@ pub struct Token {
     pub id: String,
     /// The company of the agent.
     pub company_id: String,
-    /// The one agent that the token is good for.
+    /// The only agent that the token is valid for.
     pub agent_id: String,
-    /// What its bearer may do.
+    /// Permissions of the bearer.
     #[serde(flatten)]
     pub grant: Grant,
-    /// When it was made, to the millisecond. RFC 3339 in JSON, like the other times.
+    /// Creation time, to the millisecond. RFC 3339 in JSON, like the other times.
     #[serde(with = "time")]
     #[schemars(schema_with = "time::schema")]
     pub created_at: SystemTime,
-    /// From when on it is refused; never, if absent.
+    /// Expiry time; the token never expires if absent.
     #[serde(default, with = "time::option", skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "time::schema")]
     pub expires_at: Option<SystemTime>,
-    /// When it was revoked, if it was.
+    /// Revocation time, if the token was revoked.
     #[serde(default, with = "time::option", skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "time::schema")]
     pub revoked_at: Option<SystemTime>,
-    /// What its maker calls it.
+    /// Label given by the creator.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,
 }
 
 impl Token {
-    /// Whether it is refused at `now`, and why.
+    /// Checks that the token is neither revoked nor expired at `now`.
     ///
     /// # Errors
     /// [`FindError::Revoked`] and [`FindError::Expired`].
@@ -97,87 +96,87 @@ impl Token {
     }
 }
 
-/// What a token's bearer may do.
+/// Permissions of a token's bearer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "camelCase")]
 #[non_exhaustive]
 pub enum Grant {
-    /// Chat with the agent as a visitor of a page.
+    /// Chat with the agent as a visitor of a web page.
     Widget(WidgetGrant),
-    /// Call the agent's tools for a person.
+    /// Call the agent's tools on behalf of a user.
     Mcp(McpGrant),
 }
 
-/// What a widget token allows.
+/// Permissions of a widget token.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct WidgetGrant {
-    /// The exact origins of the pages that it may be used from; any, if there are none.
+    /// Exact origins of the pages that may use the token; any origin, if empty.
     pub origins: Vec<String>,
-    /// How often.
+    /// Rate caps.
     pub caps: Caps,
 }
 
-/// How often a widget token's bearers may chat, all of them together.
+/// Rate caps of a widget token, shared by all its bearers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Caps {
-    /// Runs a minute; as many may begin at once.
+    /// Runs per minute; also the maximum burst.
     pub runs_per_minute: NonZeroU32,
-    /// Runs a day, which begins at midnight UTC; no cap, if absent.
+    /// Runs per day, which begins at midnight UTC; unlimited if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runs_per_day: Option<NonZeroU32>,
 }
 
 impl Default for Caps {
-    /// 20 runs a minute, and no cap for the day.
+    /// Returns 20 runs per minute without a daily cap.
     fn default() -> Self {
         Self { runs_per_minute: NonZeroU32::new(20).expect("twenty is not zero"), runs_per_day: None }
     }
 }
 
-/// What an MCP token allows.
+/// Permissions of an MCP token.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct McpGrant {
-    /// The person whom the tools work for.
+    /// The user on whose behalf the tools work.
     pub user_id: String,
-    /// The task list that tasks and plans go to.
+    /// Identifier of the task list for tasks and plans.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub todo_list_id: Option<String>,
-    /// Cuts the agent's tools down to these; absent leaves them all.
+    /// Restricts the agent's tools to these names; all of them, if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tools: Option<Vec<String>>,
-    /// The person's IANA time zone.
+    /// The user's IANA time zone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timezone: Option<String>,
-    /// The run that it was made for.
+    /// Identifier of the run that the token was issued for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_id: Option<String>,
 }
 
-/// A token that is to be made.
+/// Parameters of a token to be created.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewToken {
     /// The company of the agent.
     pub company_id: String,
-    /// The agent. Whether there is such a one is for the caller to know.
+    /// The agent. The caller must have checked that it exists.
     pub agent_id: String,
-    /// What the bearer may do.
+    /// Permissions of the bearer.
     pub grant: Grant,
-    /// How long it lives; for ever, if absent.
+    /// Lifetime; unlimited if absent.
     pub ttl: Option<Duration>,
-    /// What its maker calls it.
+    /// Label given by the creator.
     pub label: Option<String>,
 }
 
 impl NewToken {
-    /// A token that lives until it is revoked.
+    /// Creates parameters for a token that is valid until it is revoked.
     pub fn new(company_id: impl Into<String>, agent_id: impl Into<String>, grant: Grant) -> Self {
         Self { company_id: company_id.into(), agent_id: agent_id.into(), grant, ttl: None, label: None }
     }
 
-    /// The token with its text, made at `now`.
+    /// Creates the token and its text, with creation time `now`.
     fn make(self, now: SystemTime) -> Result<(Token, Text), MintError> {
         check::new_token(&self)?;
         let text = Text::random(&self.grant)?;
@@ -197,32 +196,32 @@ impl NewToken {
     }
 }
 
-/// A token that has just been made.
+/// A newly created token with its text.
 #[derive(Debug, Clone)]
 pub struct Minted {
-    /// What is known of it from now on.
+    /// The token without its secret.
     pub token: Token,
-    /// Its text, which is had only here: `agw_` for widgets or `agm_` for MCP, and 64 characters of
-    /// Base64 for addresses (RFC 4648, section 5).
+    /// The text, available only here: `agw_` for widgets or `agm_` for MCP, followed by 64 characters of base64url (RFC
+    /// 4648, section 5).
     pub text: Secret,
 }
 
-/// Why a token was not made.
+/// Error of creating a token.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MintError {
-    /// A part that a token cannot have.
+    /// A field is invalid.
     #[error("{field} {fault}")]
     Invalid {
-        /// The field's name on the wire.
+        /// Name of the field on the wire.
         field: &'static str,
-        /// What is wrong, worded to follow the name.
+        /// Description of the fault, worded to follow the name.
         fault: String,
     },
-    /// More runs have a token than are taken.
+    /// The number of runs with a token has reached its limit.
     #[error("too many runs have a token")]
     Full,
-    /// The machine gives no random bytes.
+    /// The operating system provides no random bytes.
     #[error("no random bytes are to be had")]
     Random(#[source] getrandom::Error),
     /// The store failed.
@@ -240,24 +239,24 @@ impl MintError {
     }
 }
 
-/// Why a text is no valid token. All but [`FindError::Store`] are answered alike, since which part of a
-/// forged text was right is none of its maker's business; the reason is for the log.
+/// Error of looking up a token by its text. All but [`FindError::Store`] get the same response, so that a forger does
+/// not learn which part was right; the reason is for the log.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FindError {
-    /// It does not have a token's form.
+    /// The text does not have the form of a token.
     #[error("malformed")]
     Malformed,
-    /// There is no token of that id.
+    /// No token has this id.
     #[error("unknown")]
     Unknown,
-    /// The id is that of a token, and the rest is not that token's.
+    /// The id is that of a token, but the secret or the kind does not match.
     #[error("wrong secret")]
     WrongSecret,
-    /// It was revoked.
+    /// The token was revoked.
     #[error("revoked")]
     Revoked,
-    /// Its time is over.
+    /// The token has expired.
     #[error("expired")]
     Expired,
     /// The store failed.
@@ -265,7 +264,7 @@ pub enum FindError {
     Store(#[from] StoreError),
 }
 
-/// A token as it is kept.
+/// The stored form of a token.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Kept {
@@ -274,11 +273,11 @@ struct Kept {
     secret_sha256: Digest,
 }
 
-/// The entry that leads from an agent to a token: its id says all.
+/// The index entry from an agent to a token. The record's id is the token's id.
 #[derive(Serialize, Deserialize)]
 struct Listed {}
 
-/// The tokens of a store and those of the runs in this process.
+/// The tokens of a store and the run tokens of this process.
 pub struct Tokens {
     records: Arc<dyn Records>,
     clock: Arc<dyn Clock>,
@@ -286,12 +285,12 @@ pub struct Tokens {
 }
 
 impl Tokens {
-    /// The tokens in `records`, whose times are told by `clock`.
+    /// Creates the token service over `records`, with times from `clock`.
     pub fn new(records: Arc<dyn Records>, clock: Arc<dyn Clock>) -> Self {
         Self { records, runs: RunTokens::new(clock.clone(), MAX_RUN_TOKENS), clock }
     }
 
-    /// Makes a token and keeps it.
+    /// Creates a token and stores it.
     ///
     /// # Errors
     /// Every [`MintError`] but [`MintError::Full`].
@@ -318,13 +317,13 @@ impl Tokens {
         self.runs.mint(new)
     }
 
-    /// Where the tool calls that are made by a run's token are to be reported: absent for other tokens, and for runs
-    /// whose own events tell of their calls. `id` is the [`Token`]'s.
+    /// Returns the sink for reports of tool calls made with a run token: `None` for other tokens, and for runs whose
+    /// own events contain their calls. `id` is the [`Token`]'s.
     pub fn call_reports(&self, id: &str) -> Option<CallReports> {
         self.runs.call_reports(Uuid::try_parse(id).ok()?)
     }
 
-    /// The token of a text, if it is valid now.
+    /// Returns the token of a text, if it is valid now.
     ///
     /// # Errors
     /// Every [`FindError`].
@@ -341,11 +340,11 @@ impl Tokens {
         Ok(kept.token)
     }
 
-    /// Revokes a token and says whether there is such a one; of `company` alone, where that is given.
-    /// One that was revoked before stays as it is.
+    /// Revokes a token and returns true if it exists. With `company`, tokens of other companies count as absent. A
+    /// token that is revoked already stays unchanged.
     ///
     /// # Errors
-    /// The store fails.
+    /// Errors of the store.
     pub async fn revoke(&self, id: &str, company: Option<&str>) -> Result<bool, StoreError> {
         enum Unchanged {
             Absent,
@@ -374,10 +373,10 @@ impl Tokens {
         }
     }
 
-    /// One page of an agent's tokens, by their ids and so by their age, the invalid ones included.
+    /// Returns one page of an agent's tokens, ordered by id and so by age, including invalid ones.
     ///
     /// # Errors
-    /// The store fails, or takes no such identifiers or cursor.
+    /// Errors of the store, and [`StoreError::Invalid`] for invalid identifiers or cursors.
     pub async fn list(
         &self,
         company_id: &str,
@@ -396,10 +395,10 @@ impl Tokens {
         Ok(Page { records: tokens.collect(), next_cursor: page.next_cursor })
     }
 
-    /// Counts a run of a token towards its day's cap.
+    /// Counts a run of a token against its daily cap.
     ///
     /// # Errors
-    /// [`CapError::Spent`], and the run is not counted, where the cap is reached.
+    /// [`CapError::Spent`] if the cap is reached; then the run is not counted.
     pub async fn count_run(&self, token_id: &str, per_day: NonZeroU32) -> Result<(), CapError> {
         day::count(&*self.records, self.clock.now(), token_id, per_day).await
     }

@@ -36,17 +36,18 @@ mod todos;
 
 use builtin::Stores;
 
-/// What built-in tools reach beyond the records. A tool that needs what is absent says so to whoever calls it.
+/// Optional services of built-in tools besides the records. A tool whose service is absent returns an error that says
+/// so.
 #[derive(Clone, Default)]
 pub struct Reach {
-    /// Carries messages of agents' bots.
+    /// Sends messages through the agents' messenger bots.
     pub messenger: Option<Arc<dyn Messenger>>,
-    /// Has tools called later.
+    /// Schedules later tool calls.
     pub pulse: Option<Arc<dyn Pulse>>,
 }
 
-/// All built-in tools over `records`, for the agents in `roles`. What an agent may use of them is
-/// [`allowed`]'s business.
+/// Creates all built-in tools over `records`, for the agents in `roles`. [`allowed`] selects those that an agent may
+/// use.
 pub fn builtin_tools(records: Arc<dyn Records>, roles: Arc<dyn RoleStore>, reach: Reach) -> LocalTools {
     tools_over(Stores::new(records, roles, reach))
 }

@@ -51,7 +51,7 @@ pub use todos::{
 pub use view::Listed;
 pub(crate) use view::view;
 
-/// The names of the collections. Memory has one below `memories` for each agent and folder.
+/// Collection names. Each agent and folder has its own memory collection below `memories`.
 pub mod collection {
     /// [`User`](super::User)s.
     pub const USERS: &str = "users";
@@ -61,88 +61,88 @@ pub mod collection {
     pub const MEMORIES: &str = "memories";
     /// [`TodoList`](super::TodoList)s with their todos.
     pub const TODO_LISTS: &str = "todoLists";
-    /// Plans, as they were given.
+    /// Plans, stored as given.
     pub const PLANS: &str = "plans";
-    /// Epics, as they were given.
+    /// Epics, stored as given.
     pub const EPICS: &str = "epics";
-    /// Metrics, as they were given.
+    /// Metrics, stored as given.
     pub const METRICS: &str = "metrics";
     /// [`Assignment`](crate::assignment::Assignment)s.
     pub const ASSIGNMENTS: &str = "assignments";
-    /// [`Notification`](super::Notification)s, in a collection below it for each person.
+    /// [`Notification`](super::Notification)s, in one collection per user below this one.
     pub const NOTIFICATIONS: &str = "notifications";
-    /// How many records agents have added to a collection.
+    /// Counts of the records that agents have added to a collection.
     pub(crate) const TALLIES: &str = "tallies";
 }
 
-/// A person.
+/// User of the platform.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct User {
-    /// The person's identifier.
+    /// Identifier of the user.
     pub id: String,
-    /// The company.
+    /// Company of the user.
     pub company_id: String,
-    /// The IANA time zone that dates are meant in.
+    /// IANA time zone in which dates are interpreted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timezone: Option<String>,
-    /// Whether documents may be searched for the person's turns; see [`User::allows_rag`].
+    /// Enables document search in the user's turns; see [`User::allows_rag`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rag_enabled: Option<bool>,
 }
 
 impl User {
-    /// Whether documents may be searched for the person's turns: yes, unless it is switched off.
+    /// Returns true if documents may be searched in the user's turns, which is the default.
     pub fn allows_rag(&self) -> bool {
         self.rag_enabled.unwrap_or(true)
     }
 }
 
-/// The person, if the company knows them.
+/// Returns the user, or `None` if the company has no such user.
 pub async fn user(records: &dyn Records, company_id: &str, id: &str) -> Result<Option<User>, StoreError> {
     let key = Key::new(company_id, collection::USERS, id)?;
     Ok(records.get_as(&key).await?.map(|record| record.value))
 }
 
-/// Why something could not be done in the workspace.
+/// Error of a workspace operation.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WorkspaceError {
-    /// The conversation is about no todo list.
+    /// The conversation has no todo list.
     #[error("no todo list is connected to this conversation")]
     NoTodoList,
-    /// The thing is not there, or not the caller's: answered alike.
+    /// The item does not exist or belongs to another tenant; the two are not distinguished.
     #[error("there is no {what} {id:?}")]
     NotFound {
-        /// What kind of thing.
+        /// Kind of the item.
         what: &'static str,
-        /// The identifier that was asked for.
+        /// Requested identifier.
         id: String,
     },
-    /// A value that the workspace does not take.
+    /// A value is invalid.
     #[error("{field}: {fault}")]
     Invalid {
-        /// The field's name on the wire.
+        /// Name of the field on the wire.
         field: &'static str,
-        /// What is wrong with it.
+        /// Description of the fault.
         fault: String,
     },
-    /// The thing is not at the version that the caller has read.
+    /// The item is not at the version that the caller has read.
     #[error("the {what} {id:?} has changed since it was read; it is now at version {version}: read it again")]
     Changed {
-        /// What kind of thing.
+        /// Kind of the item.
         what: &'static str,
-        /// Its identifier.
+        /// Identifier of the item.
         id: String,
-        /// The version that is there.
+        /// Current version.
         version: u64,
     },
-    /// There is no room for one more.
+    /// The collection has reached its limit.
     #[error("the {what} is full: it has {limit} entries")]
     Full {
-        /// What kind of thing.
+        /// Kind of the item.
         what: &'static str,
-        /// How many there may be.
+        /// Maximum number of entries.
         limit: usize,
     },
     /// The store failed.
@@ -150,7 +150,7 @@ pub enum WorkspaceError {
     Store(#[from] StoreError),
 }
 
-/// Compares what is there with what the caller has read, where the caller says.
+/// Returns [`WorkspaceError::Changed`] if `version` is given and is not the version found.
 fn unchanged<T>(what: &'static str, found: &Record<T>, version: Option<u64>) -> Result<(), WorkspaceError> {
     if version.is_some_and(|version| version != found.version) {
         return Err(WorkspaceError::Changed { what, id: found.id.clone(), version: found.version });
@@ -179,7 +179,7 @@ mod tests {
         assert_eq!(find("d"), None);
     }
 
-    /// Layers and handlers are held as boxed futures that move between threads.
+    /// Layers and handlers hold these as boxed futures that move between threads.
     #[test]
     fn futures_are_send() {
         fn send(_: impl Send) {}

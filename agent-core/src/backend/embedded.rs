@@ -1,4 +1,4 @@
-//! The embedded backend: the tool loop runs where the application runs.
+//! The embedded backend, which runs the tool loop in the application's process.
 
 use std::sync::Arc;
 
@@ -15,23 +15,23 @@ use crate::select::Choice;
 use crate::tool::{LocalTools, ToolRegistry};
 use crate::tool_loop::{LoopLimits, ToolLoop};
 
-/// Gives the model that a role's `EmbeddedAI` container asks for.
+/// Creates the model for a role's `EmbeddedAI` container.
 pub trait ModelSource: Send + Sync + 'static {
-    /// The model for these settings.
+    /// Returns the model for these settings.
     ///
     /// # Errors
     /// `UnknownProvider`, naming the choices; `NotConfigured`, naming the setting; `Blocked`.
     fn model(&self, settings: &EmbeddedAi) -> Result<Arc<dyn Model>, Failure>;
 }
 
-/// One model for every role, whatever its settings say.
+/// Returns the same model for every role and ignores the settings.
 impl<M: Model> ModelSource for Arc<M> {
     fn model(&self, _: &EmbeddedAi) -> Result<Arc<dyn Model>, Failure> {
         Ok(self.clone())
     }
 }
 
-/// Answers turns by a [`Model`] and the tools at hand.
+/// Answers turns with a [`Model`] and local tools.
 pub struct EmbeddedBackend {
     models: Arc<dyn ModelSource>,
     tools: Arc<dyn ToolRegistry>,
@@ -40,8 +40,8 @@ pub struct EmbeddedBackend {
 }
 
 impl EmbeddedBackend {
-    /// A backend without tools, with the machine's clock and the default bounds. An `Arc` of a model
-    /// is a source that gives this model to every role.
+    /// Creates a backend without tools, with the system clock and the default limits. An `Arc` of a model is a
+    /// source that returns this model for every role.
     pub fn new(models: impl ModelSource) -> Self {
         Self {
             models: Arc::new(models),
@@ -57,13 +57,13 @@ impl EmbeddedBackend {
         self
     }
 
-    /// Sets the clock that measures the calls' time-outs.
+    /// Sets the clock that measures the timeouts of tool calls.
     pub fn with_clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;
         self
     }
 
-    /// Sets the loop's bounds.
+    /// Sets the limits of the tool loop.
     pub fn with_limits(mut self, limits: LoopLimits) -> Self {
         self.limits = limits;
         self

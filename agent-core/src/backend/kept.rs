@@ -1,4 +1,4 @@
-//! Models that are kept from turn to turn.
+//! Cache of models, keyed by their settings.
 
 use std::sync::Arc;
 
@@ -10,23 +10,23 @@ use crate::error::Failure;
 use crate::model::Model;
 use crate::role::EmbeddedAi;
 
-/// How much is kept, in bytes of settings and models: some thousands. The least used give way.
+/// Capacity of the cache in bytes of settings and models, some thousands of models. Evicts the least used first.
 const MAX_BYTES: u64 = 4 << 20;
-/// What a model takes besides the words of its settings, roughly.
+/// Approximate size of a model in bytes, without the strings of its settings.
 const MODEL_BYTES: usize = 1024;
 
-/// Gives for the same settings the model again that a source has made for them.
+/// Caches the models that a source has created, by their settings.
 ///
-/// A turn asks for its model at each of its steps, and to make one may take more than the step: an address is read
-/// and checked. Good for a source that goes by the settings alone, since what it has made is not made anew as long as
-/// it is kept; what it refuses is asked again each time.
+/// A turn looks its model up at each of its steps, and creating a model, which parses and checks an address, may take
+/// longer than the step. Use it only with a source whose models depend on the settings alone, since a cached model is
+/// not recreated. Errors are not cached.
 pub struct KeptModels<S> {
     source: S,
     kept: Cache<EmbeddedAi, Arc<dyn Model>, Bytes>,
 }
 
 impl<S: ModelSource> KeptModels<S> {
-    /// Keeps what `source` makes.
+    /// Creates a cache over `source`.
     pub fn new(source: S) -> Self {
         let usual = usize::try_from(MAX_BYTES).unwrap_or(usize::MAX) / MODEL_BYTES;
         Self { source, kept: Cache::with_weighter(usual, MAX_BYTES, Bytes) }
@@ -47,7 +47,7 @@ impl Weighter<EmbeddedAi, Arc<dyn Model>> for Bytes {
         let EmbeddedAi { provider, model, base_url, api_key } = settings;
         let words = [provider, model, base_url].into_iter().flatten().map(String::len).sum::<usize>();
         let key = api_key.as_ref().map_or(0, |key| key.expose().len());
-        // The model has its own copies.
+        // The model holds its own copies of the strings.
         (2 * (words + key) + MODEL_BYTES) as u64
     }
 }
@@ -61,7 +61,7 @@ mod tests {
     use crate::secret::Secret;
     use crate::testing::ScriptedModel;
 
-    /// Makes a model each time it is asked, and counts.
+    /// A model source that counts the models it creates.
     #[derive(Default)]
     struct Counting(AtomicUsize);
 

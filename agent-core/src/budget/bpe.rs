@@ -1,10 +1,10 @@
-//! Exact counts for the hosted models' encoding.
+//! Exact token counts for the encoding of hosted models.
 
 use super::TokenCounter;
 
-/// Counts by `o200k_base`, the byte-pair encoding of the hosted vendor's present models.
+/// Counts tokens with `o200k_base`, the byte-pair encoding of the hosted provider's current models.
 ///
-/// The first count reads the encoding's tables, which takes some 40 ms.
+/// The first count loads the encoding's tables, which takes about 40 ms.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct BpeCounter;
 

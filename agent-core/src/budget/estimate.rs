@@ -1,13 +1,13 @@
-//! Counts by rule of thumb, for models whose vocabulary is not at hand.
+//! Heuristic token counts, for models whose vocabulary is not available.
 
 use super::TokenCounter;
 
-/// Estimates by the way in which byte-pair encodings of large vocabularies take text apart: into words
-/// with the space or sign before them, groups of three digits, runs of signs and of white space.
+/// Estimates token counts by the way in which byte-pair encodings with large vocabularies split text: into words with
+/// the preceding space or punctuation character, groups of three digits, runs of punctuation and of white space.
 ///
-/// Prose in several scripts, source code, Markdown, JSON and tables come out within a tenth of
-/// `o200k_base` once they are a few hundred bytes long; a quarter of the bytes is off by a fifth to a
-/// half on most of them. Text that is no language, such as base64, comes out a third too low.
+/// For prose in several scripts, source code, Markdown, JSON and tables the estimate is within a tenth of `o200k_base`
+/// from a few hundred bytes on; a quarter of the byte count is off by a fifth to a half on most of them. Text that is
+/// not a language, such as Base64, is estimated a third too low.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct EstimateCounter;
 
@@ -40,15 +40,15 @@ impl TokenCounter for EstimateCounter {
     }
 }
 
-/// Costs are in sixteenths of a token.
+/// Cost of one token; costs are in sixteenths of a token.
 const TOKEN: usize = 16;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Class {
-    /// Letters, and whatever is not ASCII.
+    /// Letters and all non-ASCII bytes.
     Letter,
     Digit,
-    /// Any other visible character of ASCII, and its control characters.
+    /// Any other ASCII character, control characters included.
     Sign,
     Space,
     Newline,
@@ -76,7 +76,7 @@ impl Class {
     }
 }
 
-/// A sign right before a word belongs to the word's token.
+/// Returns the cost of a run of punctuation. A single character right before a word belongs to the word's token.
 fn signs(len: usize, before: Class, next: Option<Class>) -> usize {
     match len {
         1 if before != Class::Space && next == Some(Class::Letter) => 0,
@@ -87,7 +87,8 @@ fn signs(len: usize, before: Class, next: Option<Class>) -> usize {
     }
 }
 
-/// The last space belongs to the word or sign behind it, and any to the newline behind them.
+/// Returns the cost of a run of spaces. The last space belongs to the next word or punctuation, and all of them to a
+/// following newline.
 fn spaces(len: usize, next: Option<Class>) -> usize {
     match next {
         Some(Class::Newline) => 0,
@@ -97,7 +98,7 @@ fn spaces(len: usize, next: Option<Class>) -> usize {
     }
 }
 
-/// A run of letters, taken apart where a capital follows a small letter.
+/// Returns the cost of a run of letters, split where an upper-case letter follows a lower-case one.
 fn words(run: &[u8]) -> usize {
     if !run.is_ascii() {
         return scripts(run);
@@ -113,21 +114,21 @@ fn words(run: &[u8]) -> usize {
     cost + latin(run.len() - begin)
 }
 
-/// A word of the Latin script: one token while it is short, then the more the longer.
+/// Returns the cost of a word in Latin script: about one token while it is short, growing with its length after that.
 fn latin(len: usize) -> usize {
     const SHORT: [usize; 12] = [0, 16, 16, 16, 16, 17, 17, 18, 19, 21, 23, 24];
     if len < SHORT.len() { SHORT[len] } else { 3 * len - 12 }
 }
 
-/// A run with characters beyond ASCII, told apart by their first bytes in UTF-8.
+/// Returns the cost of a run with non-ASCII characters, classified by their first UTF-8 bytes.
 fn scripts(run: &[u8]) -> usize {
     let (mut ascii, mut accented, mut alphabetic, mut semitic, mut cost) = (0, 0, 0, 0, 0);
     for byte in run {
         match byte {
             ..0x80 => ascii += 1,
-            // Continuations.
+            // Continuation bytes.
             0x80..0xC0 => {}
-            // Latin with marks.
+            // Latin with diacritics.
             0xC0..0xCD => accented += 1,
             // Greek, Cyrillic, Armenian.
             0xCD..0xD6 => alphabetic += 1,
@@ -139,9 +140,9 @@ fn scripts(run: &[u8]) -> usize {
             0xEA..0xEE => cost += 11,
             // Dashes, quotes, arrows.
             0xE2 => cost += 16,
-            // Kana, Han, full-width signs.
+            // Kana, Han, full-width punctuation.
             0xE1..0xF0 => cost += 12,
-            // Pictures.
+            // Emoji and other supplementary characters.
             0xF0.. => cost += 28,
         }
     }
@@ -161,7 +162,7 @@ fn scripts(run: &[u8]) -> usize {
 mod tests {
     use super::*;
 
-    /// Texts with their tokens by `o200k_base`.
+    /// Texts with their `o200k_base` token counts.
     const SAMPLES: [(&str, usize); 11] = [
         ("The parcel hasn't arrived, although the page has been showing \"delivered\" since Monday.", 18),
         ("Die Lieferung ist leider noch nicht eingetroffen; wir schicken Ihnen morgen kostenlos Ersatz.", 17),

@@ -1,4 +1,4 @@
-//! The contract of [`Backend`].
+//! Conformance suite for [`Backend`].
 
 use std::sync::Arc;
 
@@ -15,21 +15,21 @@ use crate::select::Choice;
 use crate::tool::ToolChoice;
 use crate::tool::{Caller, ExecutionContext};
 
-/// A backend, the settings that it is asked with, and what can be seen of the work below it.
+/// A backend under test, the choice for its turns, and a counter of the work below it.
 pub struct BackendSubject {
     /// The backend.
     pub backend: Arc<dyn Backend>,
-    /// The settings of every turn.
+    /// The choice used for every turn.
     pub choice: Choice,
-    /// The work under way, where it can be counted.
+    /// Counter of the work in progress, if it can be counted.
     pub open: Option<OpenWork>,
 }
 
-/// Runs the contract of [`Backend`] against backends whose far side does as the scenario says. The
-/// first, [`Scenario::Answers`], must be staged.
+/// Runs the conformance suite of [`Backend`] against backends whose remote end behaves as the scenario says. The
+/// factory must provide the first scenario, [`Scenario::Answers`].
 ///
 /// # Panics
-/// With a sentence, where the contract does not hold.
+/// If the contract is violated, with a message that describes the violation.
 pub async fn backend(make: impl AsyncFn(Scenario) -> Option<BackendSubject>) {
     let subject = make(Scenario::Answers).await.expect("a backend that answers can be staged");
     prepare_is_a_function_of_the_turn(&subject);
@@ -46,7 +46,7 @@ pub async fn backend(make: impl AsyncFn(Scenario) -> Option<BackendSubject>) {
     }
 }
 
-/// A turn that shares nothing with any other.
+/// Builds a turn that shares no data with any other.
 fn turn(subject: &BackendSubject, text: &str) -> Arc<Turn> {
     let role = RoleBlock {
         id: "agent".to_owned(),
@@ -93,7 +93,7 @@ async fn started(subject: &BackendSubject) -> EventStream {
     stream.unwrap_or_else(|failure| panic!("starting a plain turn failed: {failure:?}"))
 }
 
-/// The run's identifiers in an event that carries them.
+/// Returns the run's identifiers of an event that carries them.
 fn ids(event: &Event) -> Option<(&str, &str)> {
     match event {
         Event::RunStarted { thread_id, run_id } => Some((thread_id, run_id)),
@@ -107,7 +107,7 @@ fn prepare_is_a_function_of_the_turn(subject: &BackendSubject) {
     let budget = budget.unwrap_or_else(|failure| panic!("asking for the budget failed: {failure:?}"));
     assert!(budget.max_prompt_tokens > 0, "a backend has room for a prompt");
     let (first, second) = (prepare(subject, "Hello"), prepare(subject, "Hello"));
-    // Run tokens differ from run to run, and are masked; all else must be the same.
+    // Run tokens differ between runs and are masked; everything else must be equal.
     assert_eq!(first.payload.shown(), second.payload.shown(), "equal turns are shown alike");
     let once_more = subject.backend.prepare(first.turn.clone());
     let once_more = once_more.unwrap_or_else(|failure| panic!("preparing a turn again failed: {failure:?}"));

@@ -1,4 +1,4 @@
-//! The contract of [`JobStore`].
+//! Conformance suite for [`JobStore`].
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,10 +21,10 @@ pub use model::jobs_against_model;
 
 type Store = Arc<dyn JobStore>;
 
-/// Runs the contract of [`JobStore`] against stores that `make` gives, an empty one at every call.
+/// Runs the conformance suite of [`JobStore`] against stores from `make`, which must return an empty one at every call.
 ///
 /// # Panics
-/// With a sentence, where the contract does not hold.
+/// If the contract is violated, with a message that describes the violation.
 pub async fn jobs(make: impl AsyncFn() -> Store) {
     a_job_is_got_as_it_was_stored(&*make().await).await;
     nobody_reaches_out_of_a_scope(&*make().await).await;
@@ -48,7 +48,7 @@ pub async fn jobs(make: impl AsyncFn() -> Store) {
     claims::who_waits_is_told_of_an_earlier_one(&*make().await).await;
 }
 
-/// A time in milliseconds from the suite's beginning.
+/// Returns the time `ms` milliseconds after the suite's start time.
 fn at(ms: i64) -> Timestamp {
     let since = SignedDuration::from_millis(1_767_225_600_000 + ms);
     Timestamp::UNIX_EPOCH.checked_add(since).expect("the suite's times are in the calendar")
@@ -69,12 +69,12 @@ fn payload(company: &str, user: &str) -> JobPayload {
     }
 }
 
-/// A job of a company that is due once, so many milliseconds after the beginning.
+/// Builds a job of a company that is due once, `ms` milliseconds after the start time.
 fn once(company: &str, ms: i64) -> Job {
     Job::new(NewJob::new(payload(company, "ada"), Schedule::At(at(ms))), at(0))
 }
 
-/// A job that is due every so many milliseconds.
+/// Builds a job that is due every `ms` milliseconds.
 fn every(company: &str, ms: u64) -> Job {
     let schedule = Schedule::Every { every: Duration::from_millis(ms), anchor: at(0) };
     Job::new(NewJob::new(payload(company, "ada"), schedule), at(0))
@@ -84,7 +84,7 @@ fn done<T>(what: &str, result: Result<T, StoreError>) -> T {
     result.unwrap_or_else(|error| panic!("{what} failed: {error:?}"))
 }
 
-/// Stores jobs that are new.
+/// Stores jobs and asserts that all of them are new.
 async fn insert(store: &dyn JobStore, jobs: &[Job]) {
     let inserted = done("insert", store.insert(jobs.to_vec()).await);
     assert_eq!(inserted, vec![Inserted::New; jobs.len()], "what is new is stored");
@@ -98,7 +98,7 @@ async fn step(store: &dyn JobStore, job: &Job, step: Step, now: Timestamp) -> Re
     done("step", store.step(&Scope::default(), &job.id, step, now).await).expect("the job is there")
 }
 
-/// Claims the one job, which must be due.
+/// Claims the given job, which must be due.
 async fn hold(store: &dyn JobStore, job: &Job, now: Timestamp, lease: Timestamp) -> Job {
     let claim = Step::Claim { until: now, lease };
     step(store, job, claim, now).await.expect("the job is due").job
@@ -129,7 +129,7 @@ async fn a_job_is_got_as_it_was_stored(store: &dyn JobStore) {
     assert_eq!(none, None, "what was never stored is absent");
     let mut new = NewJob::new(payload("acme 😀", "o'ada;--"), Schedule::At(at(5)));
     new.payload.message = Some("\u{0}\"quoted\" \\ ü".to_owned());
-    // Numbers that many a reader of JSON gives back as their neighbours.
+    // Numbers that many JSON parsers round to a neighbouring value.
     let numbers = [31.245270191439438, 121.48791951161945, -2.5, f64::MIN_POSITIVE];
     let arguments = json!({"b": [1, null, true], "a": {"deep": "é"}, "": u64::MAX, "n": numbers});
     new.payload.arguments = arguments.as_object().cloned();
@@ -147,7 +147,7 @@ async fn a_job_is_got_as_it_was_stored(store: &dyn JobStore) {
         assert_eq!(get(store, job).await, *job, "a job is as it was stored");
     }
 
-    // Through everything that a job remembers.
+    // Steps that change every stored field of a job.
     let held = hold(store, &every, at(1500), at(9000)).await;
     assert_eq!(get(store, &every).await, held, "a claim is stored");
     let extended = step(store, &every, Step::Extend { fence: held.fence, lease: at(9500) }, at(1600)).await;

@@ -1,4 +1,4 @@
-//! The contract of [`Model`].
+//! Conformance suite for [`Model`].
 
 use std::sync::Arc;
 
@@ -15,19 +15,19 @@ use crate::prompt::{Part, Prompt, PromptMessage};
 use crate::tool::ToolChoice;
 use crate::tool::ToolSpec;
 
-/// A model and what can be seen of the work below it.
+/// A model under test and a counter of the work below it.
 pub struct ModelSubject {
     /// The model.
     pub model: Arc<dyn Model>,
-    /// The work under way, where it can be counted.
+    /// Counter of the work in progress, if it can be counted.
     pub open: Option<OpenWork>,
 }
 
-/// Runs the contract of [`Model`] against models whose far side does as the scenario says. The first,
-/// [`Scenario::Answers`], must be staged.
+/// Runs the conformance suite of [`Model`] against models whose remote end behaves as the scenario says. The factory
+/// must provide the first scenario, [`Scenario::Answers`].
 ///
 /// # Panics
-/// With a sentence, where the contract does not hold.
+/// If the contract is violated, with a message that describes the violation.
 pub async fn model(make: impl AsyncFn(Scenario) -> Option<ModelSubject>) {
     let subject = make(Scenario::Answers).await.expect("a model that answers can be staged");
     it_says_what_it_is(&*subject.model);
@@ -48,7 +48,7 @@ pub async fn model(make: impl AsyncFn(Scenario) -> Option<ModelSubject>) {
     }
 }
 
-/// A request that shares nothing with any other.
+/// Builds a prompt that shares no data with any other.
 pub(super) fn prompt(text: &str) -> Arc<Prompt> {
     let system = Fragment::new("role", "suite", Stability::Role, Part::new("You are \"terse\".\n"));
     Arc::new(Prompt::new(vec![system], vec![PromptMessage::new(Message::user(text))]))
@@ -126,7 +126,7 @@ async fn answers_are_whole(model: &dyn Model) {
     }
 }
 
-/// What holds for every answer, whole or not.
+/// Checks the order of events, which holds for complete and truncated answers.
 fn check_order(events: &[Result<ModelEvent, Failure>]) {
     let mut begun = Vec::new();
     for (i, event) in events.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! The suites on the core's own implementations, and on broken ones, which they must find out.
+//! Runs the suites against the core's own implementations, and against defective ones, which they must detect.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -57,7 +57,7 @@ async fn the_embedded_backend_conforms() {
     .await;
 }
 
-/// Runs a suite that must find something out, and gives what it says.
+/// Runs a suite that must panic, and returns its message.
 async fn complaint(suite: impl Future<Output = ()>) -> String {
     let panic = AssertUnwindSafe(suite).catch_unwind().await.expect_err("the suite finds the fault");
     match panic.downcast::<String>() {
@@ -66,7 +66,7 @@ async fn complaint(suite: impl Future<Output = ()>) -> String {
     }
 }
 
-/// Answers by the script, but makes the bytes of a request different each time.
+/// A model that follows its script, but prepares different bytes at each call.
 struct Capricious(Arc<ScriptedModel>);
 
 #[async_trait]

@@ -1,4 +1,4 @@
-//! The caller: who asks, why, from where and when.
+//! Context layer for the caller: kind of caller, trigger, browser tab and time.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
@@ -12,14 +12,15 @@ use crate::prompt::{Fragment, Stability};
 use crate::prompt::{Part, PartCache};
 use crate::tool::Caller;
 
-/// The kind of caller, what triggered a proactive turn, the browser tab, and the time to the minute.
+/// Context layer for the kind of caller, the trigger of a proactive turn, the browser tab, and the time to the minute.
 #[derive(Debug)]
 pub struct CallerLayer {
     cache: Arc<PartCache>,
     latest: Mutex<Option<Told>>,
 }
 
-/// A time in words. Turns of one minute share them, and spelling a time takes longer than the rest of the layer.
+/// Cached text of the latest time, shared by the turns of one minute and zone. Formatting a time costs more than the
+/// rest of the layer.
 #[derive(Debug)]
 struct Told {
     minute: u64,
@@ -28,12 +29,12 @@ struct Told {
 }
 
 impl CallerLayer {
-    /// A layer that takes its parts from `cache`.
+    /// Creates a layer that takes its parts from `cache`.
     pub fn new(cache: Arc<PartCache>) -> Self {
         Self { cache, latest: Mutex::default() }
     }
 
-    /// The time to the minute, so that retries and previews within a minute give the same bytes.
+    /// Returns the time to the minute, so that retries and previews within a minute give the same bytes.
     fn time(&self, turn: &TurnInput) -> Option<Arc<Part>> {
         let minute = turn.now.duration_since(SystemTime::UNIX_EPOCH).ok()?.as_secs() / 60;
         let zone = turn.context.timezone.as_deref();
@@ -78,7 +79,8 @@ fn caller(turn: &TurnInput) -> String {
     listed("## Caller\n\n", lines.into_iter().flatten(), |_| "- ".into())
 }
 
-/// The time of the turn in words.
+/// Formats the time of the turn in the user's time zone, or in UTC if that is unknown. Returns `None` if the time is
+/// outside the range of [`Timestamp`].
 fn spelt(turn: &TurnInput) -> Option<String> {
     let now = Timestamp::try_from(turn.now).ok()?;
     let (name, zone) = turn.zone().unwrap_or(("UTC", TimeZone::UTC));

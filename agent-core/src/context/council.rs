@@ -1,4 +1,4 @@
-//! The council: the other agents whom this one consults.
+//! Context layer for the council: the other agents that this agent may consult.
 
 use std::sync::Arc;
 
@@ -9,14 +9,14 @@ use crate::prompt::PartCache;
 use crate::prompt::{Fragment, Stability};
 use crate::role::Council;
 
-/// What the model is told about the agent's council.
+/// Context layer for the role's council.
 #[derive(Debug)]
 pub struct CouncilLayer {
     cache: Arc<PartCache>,
 }
 
 impl CouncilLayer {
-    /// A layer that takes its parts from `cache`.
+    /// Creates a layer that takes its parts from `cache`.
     pub fn new(cache: Arc<PartCache>) -> Self {
         Self { cache }
     }

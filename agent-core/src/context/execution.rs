@@ -1,4 +1,4 @@
-//! The tool context in words: as whom and about what the agent works.
+//! Context layer for the tool context: the agent's name, the user's time zone, and the presence of a task list.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -9,16 +9,16 @@ use super::{ContextLayer, LayerError, TurnInput, listed};
 use crate::prompt::PartCache;
 use crate::prompt::{Fragment, Stability};
 
-/// The agent's name, the user's time zone and whether there is a task list.
+/// Context layer for the agent's name, the user's time zone and the presence of a task list.
 ///
-/// Tools take identities from their execution context and not from the model, so the model is shown none.
+/// Identifiers are not shown to the model: tools take them from their execution context, not from their arguments.
 #[derive(Debug)]
 pub struct ExecutionLayer {
     cache: Arc<PartCache>,
 }
 
 impl ExecutionLayer {
-    /// A layer that takes its parts from `cache`.
+    /// Creates a layer that takes its parts from `cache`.
     pub fn new(cache: Arc<PartCache>) -> Self {
         Self { cache }
     }

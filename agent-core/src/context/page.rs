@@ -1,4 +1,4 @@
-//! What is around the chat: the page, and the blocks related to it.
+//! Context layer for the page that surrounds the chat and its related blocks.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use super::{ContextLayer, LayerError, TurnInput, as_data};
 use crate::prompt::PartCache;
 use crate::prompt::{Fragment, Stability};
 
-/// The caller's `pageContext` and `blocksContext` as JSON text, each cut at a limit.
+/// Context layer for the client's `pageContext` and `blocksContext`, as JSON text truncated to a limit each.
 #[derive(Debug)]
 pub struct PageLayer {
     cache: Arc<PartCache>,
@@ -17,20 +17,20 @@ pub struct PageLayer {
 }
 
 impl PageLayer {
-    /// How much of either is shown by default, in bytes.
+    /// Default limit for each of the two texts, in bytes.
     pub const MAX_BYTES: usize = 32 << 10;
 
-    /// The identifier of the fragment with the page.
+    /// Identifier of the page fragment.
     pub const PAGE: &str = "page-context";
-    /// The identifier of the fragment with the blocks.
+    /// Identifier of the blocks fragment.
     pub const BLOCKS: &str = "blocks-context";
 
-    /// A layer that takes its parts from `cache` and shows at most [`MAX_BYTES`](Self::MAX_BYTES) of either.
+    /// Creates a layer that takes its parts from `cache` and truncates each text to [`MAX_BYTES`](Self::MAX_BYTES).
     pub fn new(cache: Arc<PartCache>) -> Self {
         Self { cache, max_bytes: Self::MAX_BYTES }
     }
 
-    /// Shows at most `max_bytes` of either.
+    /// Sets the limit for each of the two texts, in bytes.
     pub fn with_max_bytes(mut self, max_bytes: usize) -> Self {
         self.max_bytes = max_bytes;
         self
@@ -118,7 +118,7 @@ mod tests {
             "#]],
         )
         .await;
-        // The limit falls into a character of three bytes.
+        // The limit falls inside a three-byte character.
         check(
             json!("12345678901234567890ab€€"),
             vec![],

@@ -1,4 +1,4 @@
-//! The role itself: what the operator wrote about who the agent is.
+//! Context layer for the role's own text, which the operator wrote.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -10,14 +10,14 @@ use crate::prompt::PartCache;
 use crate::prompt::{Fragment, Stability};
 use crate::role::{PromptBlock, RoleContent};
 
-/// System prompt, agent configuration, personality, prompt blocks and rules.
+/// Context layer for the role's system prompt, agent configuration, personality, prompt blocks and rules.
 #[derive(Debug)]
 pub struct RoleLayer {
     cache: Arc<PartCache>,
 }
 
 impl RoleLayer {
-    /// A layer that takes its parts from `cache`.
+    /// Creates a layer that takes its parts from `cache`.
     pub fn new(cache: Arc<PartCache>) -> Self {
         Self { cache }
     }
@@ -43,7 +43,7 @@ impl RoleLayer {
                 PromptBlock::Titled { title, text } => (title.trim(), text),
             };
             let Some(text) = said(Some(text)) else { continue };
-            // Two blocks of one title are told apart by their places.
+            // Blocks without a title of their own are identified by their index.
             let titled =
                 Some(format!("block:{title}")).filter(|id| !title.is_empty() && ids.insert(id.clone()));
             let id = titled.unwrap_or_else(|| format!("block:{i}"));
@@ -70,7 +70,7 @@ impl ContextLayer for RoleLayer {
     }
 }
 
-/// The text without the white space around it, unless nothing is left.
+/// Returns the trimmed text, or `None` if it is blank.
 fn said(text: Option<&str>) -> Option<&str> {
     text.map(str::trim).filter(|text| !text.is_empty())
 }

@@ -1,11 +1,11 @@
-//! What the layers' tests share, and the collecting of several layers.
+//! Helpers for the tests of the layers.
 
 use serde_json::{Value, json};
 
 use super::*;
 use crate::prompt::PartCache;
 
-/// A turn of an agent with this role, at the epoch.
+/// Builds a turn of an agent with this role, at the epoch.
 pub(super) fn turn(role: Value) -> TurnInput {
     TurnInput {
         role: Arc::new(serde_json::from_value(role).expect("a role")),
@@ -15,7 +15,7 @@ pub(super) fn turn(role: Value) -> TurnInput {
     }
 }
 
-/// Fragments as text, for comparison.
+/// Formats fragments as text for comparison.
 pub(super) fn shown(fragments: &[Fragment]) -> String {
     fragments
         .iter()

@@ -1,12 +1,11 @@
-//! Tool calls that are made outside of a run's stream, on their way into it.
+//! Tool calls that are executed outside of a run's event stream, and their way into it.
 //!
-//! A backend that calls the agent's tools back at this platform, by the run's token, may say nothing of it in its
-//! answer. Whoever executes such a call reports it here as it begins and as it ends, and the run's
-//! [`EventStream`](super::EventStream) takes the reports up as they come. Once the stream is over or dropped, they
-//! are dropped too.
+//! A remote backend that calls the agent's tools on this platform, with the run token, may not include these calls in
+//! its own events. The tool server that executes such a call reports its start and its end here, and the run's
+//! [`EventStream`](super::EventStream) emits the reports. Once the stream has ended or is dropped, reports are
+//! discarded.
 //!
-//! A report never waits. What a reader is too slow for is left out, a call as a whole, and the run says how many
-//! were.
+//! Reporting never blocks. If the reader is too slow, whole calls are omitted, and the run reports their number.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -18,12 +17,12 @@ use futures_util::task::AtomicWaker;
 
 use super::{Event, Id, ResultMetadata, ToolRole};
 
-/// How many calls of a run are under way or wait to be read, at most.
+/// Limit on a run's reported calls that are in progress or not yet read.
 pub const MAX_REPORTED_CALLS: usize = 256;
-/// How many bytes of names, arguments and results wait to be read, at most.
+/// Limit on the bytes of names, arguments and results that are not yet read.
 pub const MAX_REPORTED_BYTES: usize = 2 << 20;
 
-/// A pair of ends: where the calls of a run are reported, and where its stream reads of them.
+/// Creates a channel for the reported tool calls of one run.
 pub fn reported_calls() -> (CallReports, ReportedCalls) {
     let board = Arc::<Board>::default();
     (CallReports(board.clone()), ReportedCalls(board))
@@ -32,7 +31,7 @@ pub fn reported_calls() -> (CallReports, ReportedCalls) {
 #[derive(Default)]
 struct Board {
     waiting: Mutex<Waiting>,
-    /// Whether there is anything to read, for those who look at every event.
+    /// True if there are unread events; read on every event of the stream, without the lock.
     any: AtomicBool,
     reader: AtomicWaker,
 }
@@ -42,13 +41,13 @@ struct Waiting {
     closed: bool,
     events: VecDeque<Event>,
     bytes: usize,
-    /// Those that have begun and whose result has not been read.
+    /// Calls that have started and whose result has not been read.
     calls: usize,
     left_out: usize,
 }
 
 impl Board {
-    /// No code panics while it holds the lock, so a poisoned one is as whole as any.
+    /// Locks the state. No code panics while it holds the lock, so the state behind a poisoned lock is consistent.
     fn lock(&self) -> MutexGuard<'_, Waiting> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -59,12 +58,12 @@ impl Board {
     }
 }
 
-/// Where the calls of one run are reported. Clones report to the same run.
+/// Sender of the reported calls of one run. Clones report to the same run.
 #[derive(Clone)]
 pub struct CallReports(Arc<Board>);
 
 impl CallReports {
-    /// Reports that a call begins. `arguments` gives them as JSON text, and is asked only where the run goes on.
+    /// Reports the start of a call. `arguments` returns them as JSON text, and is called only if the run is active.
     pub fn begin(&self, tool: &str, arguments: impl FnOnce() -> String) -> CallReport {
         let none = CallReport { id: Id::default(), board: None };
         if self.0.lock().closed {
@@ -99,7 +98,7 @@ impl CallReports {
     }
 }
 
-/// Two are the same that report to the same run.
+/// Equal if both report to the same run.
 impl PartialEq for CallReports {
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
@@ -114,17 +113,17 @@ impl fmt::Debug for CallReports {
     }
 }
 
-/// A call that has begun. Dropped before its end, it was given up, and is reported so.
+/// A call that has started. Dropping it without [`end`](Self::end) reports the call as cancelled.
 #[derive(Debug)]
 pub struct CallReport {
     id: Id,
-    /// Absent where the call is not reported, and once it has ended.
+    /// `None` if the call is not reported, or has ended.
     board: Option<Arc<Board>>,
 }
 
 impl CallReport {
-    /// Reports what came of the call: the content that whoever called is given, and whether the call failed.
-    /// `result` is asked only where the run goes on.
+    /// Reports the result of the call: the content that the caller of the tool receives, and true if the call
+    /// failed. `result` is called only if the run is active.
     pub fn end(mut self, result: impl FnOnce() -> (String, bool)) {
         if let Some(board) = self.board.take()
             && !board.lock().closed
@@ -153,7 +152,7 @@ impl Board {
             if waiting.withdraw(id) {
                 return;
             }
-            // The call has been read of, so that it must end.
+            // The start of the call has been read, so its end must follow.
             content = format!("[left out: {} bytes]", content.len());
         }
         waiting.bytes += content.len();
@@ -176,7 +175,7 @@ impl fmt::Debug for Board {
 }
 
 impl Waiting {
-    /// Takes a call back that nobody has read of, and says whether there was one.
+    /// Removes the events of a call if none of them has been read; returns true if it did.
     fn withdraw(&mut self, id: &Id) -> bool {
         let before = self.events.len();
         let mut freed = 0;
@@ -214,12 +213,12 @@ fn bytes_of(event: &Event) -> usize {
     }
 }
 
-/// Where a run's stream reads of its calls. Dropped, nothing is reported any more.
+/// Receiver of the reported calls of one run. After it is dropped, reports are discarded.
 #[derive(Debug)]
 pub struct ReportedCalls(Arc<Board>);
 
 impl ReportedCalls {
-    /// What has been reported since the last time, in order.
+    /// Takes the events reported since the last call, in order.
     pub(super) fn take(&self) -> VecDeque<Event> {
         if !self.0.any.swap(false, Ordering::AcqRel) {
             return VecDeque::new();
@@ -231,13 +230,13 @@ impl ReportedCalls {
         std::mem::take(&mut waiting.events)
     }
 
-    /// Wakes the reader at the next report; says whether there is one already.
+    /// Registers the waker for the next report; returns true if there are unread events already.
     pub(super) fn wait(&self, waker: &Waker) -> bool {
         self.0.reader.register(waker);
         self.0.any.load(Ordering::Acquire)
     }
 
-    /// How many calls were left out.
+    /// Returns the number of omitted calls.
     pub(super) fn left_out(&self) -> usize {
         self.0.lock().left_out
     }

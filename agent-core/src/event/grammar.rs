@@ -1,8 +1,8 @@
-//! The grammar of a run, as a state machine that takes one event after another.
+//! The grammar of a run's events, as a state machine.
 
 use super::{Event, Id};
 
-/// What has been opened and not closed, and whether the run may go on.
+/// Validator of a run's event sequence: tracks the phase of the run and everything that is open.
 #[derive(Debug, Default)]
 pub struct Grammar {
     phase: Phase,
@@ -18,7 +18,7 @@ enum Phase {
     Over,
 }
 
-/// Something that a later event must close.
+/// A message, call or step that a later event must close.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Open {
     Text(Id),
@@ -28,32 +28,32 @@ pub(super) enum Open {
     Step(Id),
 }
 
-/// How an event breaks the grammar.
+/// Violation of the event grammar.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Violation {
-    /// Something came before `RUN_STARTED`.
+    /// An event came before `RUN_STARTED`.
     #[error("{0} before RUN_STARTED")]
     BeforeStart(&'static str),
     /// `RUN_STARTED` came twice.
     #[error("RUN_STARTED came twice")]
     StartedTwice,
-    /// Something came after the terminal event.
+    /// An event came after the terminal event.
     #[error("{0} after the terminal event")]
     AfterEnd(&'static str),
-    /// Something was opened that is open.
+    /// A start event for something that is already open.
     #[error("{0} for {1}, which is open")]
     AlreadyOpen(&'static str, Id),
-    /// Something was continued or closed that is not open.
+    /// A content or end event for something that is not open.
     #[error("{0} for {1}, which is not open")]
     NotOpen(&'static str, Id),
-    /// A result came for a call that was not made, is not complete or has one.
+    /// A result for a call that has not started, is not complete, or has a result already.
     #[error("TOOL_CALL_RESULT for {0}, which awaits none")]
     UnexpectedResult(Id),
-    /// A piece of text or reasoning was empty.
+    /// A text or reasoning delta was empty.
     #[error("{0} with an empty delta")]
     EmptyDelta(&'static str),
-    /// `RUN_FINISHED` came while something was open.
+    /// `RUN_FINISHED` came while a message, call or step was open.
     #[error("RUN_FINISHED while {0} is open")]
     LeftOpen(Id),
     /// The stream ended without a terminal event.
@@ -62,7 +62,7 @@ pub enum Violation {
 }
 
 impl Grammar {
-    /// Takes the next event, or says how it breaks the grammar; then the state is as before.
+    /// Validates the next event. On a violation the state is unchanged.
     pub fn accept(&mut self, event: &Event) -> Result<(), Violation> {
         let name = event.name();
         match (self.phase, event) {
@@ -122,19 +122,19 @@ impl Grammar {
         }
     }
 
-    /// Says at the end of a stream whether it was whole.
+    /// Checks at the end of a stream that it had a terminal event.
     pub fn finish(&self) -> Result<(), Violation> {
         if self.phase == Phase::Over { Ok(()) } else { Err(Violation::NoTerminal) }
     }
 
-    /// Checks a whole run.
+    /// Checks a complete sequence of events.
     pub fn check<'a>(events: impl IntoIterator<Item = &'a Event>) -> Result<(), Violation> {
         let mut grammar = Self::default();
         events.into_iter().try_for_each(|event| grammar.accept(event))?;
         grammar.finish()
     }
 
-    /// What is open, in the order in which it was opened.
+    /// Returns everything that is open, in the order of opening.
     pub(super) fn opened(&self) -> &[Open] {
         &self.open
     }
@@ -172,7 +172,7 @@ impl Open {
         id
     }
 
-    /// The event that closes it.
+    /// Returns the event that closes this.
     pub(super) fn closing(&self) -> Event {
         match self.clone() {
             Self::Text(message_id) => Event::TextMessageEnd { message_id },
@@ -185,7 +185,7 @@ impl Open {
 }
 
 impl Event {
-    /// The `type` on the wire.
+    /// Returns the `type` on the wire.
     pub fn name(&self) -> &'static str {
         match self {
             Self::RunStarted { .. } => "RUN_STARTED",

@@ -1,4 +1,4 @@
-//! The stream that keeps to the grammar whatever its source does.
+//! The event stream, which enforces the grammar for any source.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -13,7 +13,7 @@ use tracing::warn;
 use super::{Event, Grammar, Id, ReportedCalls};
 use crate::error::{Failure, FailureKind};
 
-/// The two identifiers that every run carries.
+/// Thread and run identifier of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunIds {
     /// The conversation.
@@ -22,35 +22,35 @@ pub struct RunIds {
     pub run_id: Id,
 }
 
-/// Who reads the stream, and so what is left out of it.
+/// Reader of an event stream; determines the events that are filtered out.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Audience {
-    /// A signed-in user or a service: everything.
+    /// A signed-in user or a service: receives all events.
     #[default]
     Trusted,
-    /// A visitor: no reasoning, no tool results, no extensions of ours.
+    /// A widget visitor: receives no reasoning, no tool results and no extension events.
     Visitor,
 }
 
 /// A value that lives as long as the run.
 type Guard = Box<dyn Any + Send + Sync>;
 
-/// The events of one run. See the [module](super) for what it guarantees.
+/// The events of one run; see the [module documentation](super) for its guarantees.
 pub struct EventStream {
     run: RunIds,
     source: Option<BoxStream<'static, Result<Event, Failure>>>,
     grammar: Grammar,
     ready: VecDeque<Event>,
     audience: Audience,
-    /// Lives as long as the source.
+    /// Held as long as the source, and revoked with it.
     guard: Option<Guard>,
-    /// Tool calls that the source says nothing of; likewise.
+    /// Reported tool calls that the source's events do not contain; held as long as the source.
     calls: Option<ReportedCalls>,
 }
 
 impl EventStream {
-    /// Wraps a source of events. The source need not announce the run nor close what it opened;
-    /// thread and run identifiers of its own are replaced by `run`'s. An `Err` ends the run.
+    /// Wraps a source of events. The source need not emit `RUN_STARTED` nor close what it opened; its own thread and
+    /// run identifiers are replaced by those of `run`. An `Err` ends the run.
     pub fn new(run: RunIds, source: impl Stream<Item = Result<Event, Failure>> + Send + 'static) -> Self {
         let started = Event::RunStarted { thread_id: run.thread_id.clone(), run_id: run.run_id.clone() };
         let mut grammar = Grammar::default();
@@ -72,32 +72,31 @@ impl EventStream {
         self
     }
 
-    /// Has tool calls that are reported from elsewhere appear among the source's events.
+    /// Inserts reported tool calls among the source's events.
     pub fn with_calls(mut self, calls: Option<ReportedCalls>) -> Self {
         self.calls = calls;
         self
     }
 
-    /// The run's identifiers.
+    /// Returns the run's identifiers.
     pub fn run(&self) -> &RunIds {
         &self.run
     }
 
-    /// Adds an extension event right after `RUN_STARTED`. Only before the stream is read.
+    /// Adds an extension event right after `RUN_STARTED`. Call it before the stream is polled.
     pub fn announce(mut self, name: impl Into<String>, value: serde_json::Value) -> Self {
         self.ready.push_back(Event::Custom { name: name.into(), value });
         self
     }
 
-    /// Leaves out what `audience` must not see.
+    /// Filters out the events that `audience` must not see.
     pub fn for_audience(mut self, audience: Audience) -> Self {
         self.audience = audience;
         self.ready.retain(|event| audience.sees(event));
         self
     }
 
-    /// Ends the run now with a failure: the source is dropped, and what follows is the one
-    /// `RUN_ERROR`. A run that is over stays as it is.
+    /// Ends the run with an error: drops the source and queues the one `RUN_ERROR`. Does nothing if the run is over.
     pub fn fail(&mut self, failure: Failure) {
         if self.source.take().is_some() {
             self.guard = None;
@@ -106,7 +105,7 @@ impl EventStream {
         }
     }
 
-    /// Whether nothing will follow what is ready.
+    /// Returns true if no events follow the queued ones.
     pub fn is_over(&self) -> bool {
         self.source.is_none()
     }
@@ -128,18 +127,18 @@ impl EventStream {
         }
     }
 
-    /// Queues the tool calls that have been reported.
+    /// Queues the reported tool calls.
     fn take_calls(&mut self) {
         let Some(calls) = &self.calls else { return };
         for event in calls.take() {
-            // A source that says the same as the reports could break the grammar with them.
+            // A source that emits the reported calls as well could violate the grammar.
             if self.grammar.accept(&event).is_ok() && self.audience.sees(&event) {
                 self.ready.push_back(event);
             }
         }
     }
 
-    /// Queues the last of them; what is reported from now on is lost.
+    /// Queues the last reported tool calls and the number of omitted ones; later reports are discarded.
     fn end_calls(&mut self) {
         self.take_calls();
         let Some(left_out) = self.calls.take().map(|calls| calls.left_out()).filter(|count| *count > 0)
@@ -151,7 +150,7 @@ impl EventStream {
         self.push(Event::Custom { name: "agent.debug".into(), value });
     }
 
-    /// Takes an event of the source; gives it where it may be told at once, and queues it otherwise.
+    /// Processes an event of the source; returns it if it can be emitted at once, else queues it.
     fn absorb(&mut self, event: Event) -> Option<Event> {
         if event.is_terminal() {
             self.end_calls();
@@ -216,12 +215,12 @@ impl Stream for EventStream {
         loop {
             if let Some(event) = self.ready.pop_front() {
                 if self.ready.is_empty() {
-                    // Few events ever wait, and a run may be open for long.
+                    // The queue is rarely used, and a run may be open for long, so free its memory.
                     self.ready = VecDeque::new();
                 }
                 return Poll::Ready(Some(event));
             }
-            // A call's result is reported before the backend has it, and so comes before what that makes of it.
+            // A call's result is reported before the backend receives it, so it precedes the events that depend on it.
             self.take_calls();
             if !self.ready.is_empty() {
                 continue;
@@ -292,7 +291,7 @@ mod tests {
         })
     }
 
-    /// A run with one of everything that a visitor must not see, left open as far as that goes.
+    /// A run with one of each event that a visitor must not see, and most of them not closed.
     fn everything() -> Vec<Given> {
         let id = Id::from("x");
         vec![

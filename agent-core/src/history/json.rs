@@ -1,4 +1,4 @@
-//! Typed access to a JSON text that borrows from the bytes it came in, so that nothing is copied twice.
+//! Typed access to JSON that borrows from the request bytes, to avoid copies.
 
 use serde_json_borrow::ObjectAsVec;
 pub(super) use serde_json_borrow::Value;
@@ -9,7 +9,7 @@ use crate::message::SharedJson;
 /// A parsed request body.
 pub struct Body<'a>(Value<'a>);
 
-/// Nothing: a body may hold keys and tokens.
+/// Prints no content, since a body may contain keys and tokens.
 impl std::fmt::Debug for Body<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("Body").finish_non_exhaustive()
@@ -17,11 +17,11 @@ impl std::fmt::Debug for Body<'_> {
 }
 
 impl<'a> Body<'a> {
-    /// Parses one JSON text that nests at most `max_depth` levels.
+    /// Parses JSON text that nests at most `max_depth` levels.
     ///
     /// # Errors
     ///
-    /// The line and column at which the text ceases to be JSON; too deep a nesting.
+    /// The line and column of a syntax error; nesting deeper than `max_depth`.
     pub fn parse(json: &'a [u8], max_depth: usize) -> Result<Self, InvalidField> {
         let value = serde_json::from_slice(json).map_err(|error| {
             let place = format!("line {}, column {}", error.line(), error.column());
@@ -33,7 +33,7 @@ impl<'a> Body<'a> {
         Ok(Self(value))
     }
 
-    /// The body of a request that has none: an object without fields.
+    /// Returns the body of a request without one: an object without fields.
     #[must_use]
     pub fn empty() -> Self {
         Self(Value::Object(ObjectAsVec::default()))
@@ -44,7 +44,7 @@ impl<'a> Body<'a> {
     }
 }
 
-/// Whether `value` nests at most `levels` deep. The parser's own limit of 128 bounds the recursion.
+/// Returns true if `value` nests at most `levels` deep. The parser's own limit of 128 bounds the recursion.
 fn is_at_most(levels: usize, value: &Value<'_>) -> bool {
     match value {
         Value::Array(items) => levels > 0 && items.iter().all(|item| is_at_most(levels - 1, item)),
@@ -53,7 +53,7 @@ fn is_at_most(levels: usize, value: &Value<'_>) -> bool {
     }
 }
 
-/// An object's fields by name. Every reader takes `null` for absent and says the field's name in its error.
+/// Fields of a JSON object by name. Every accessor treats `null` as absent and names the field in its errors.
 #[derive(Clone, Copy)]
 pub(super) struct Fields<'t>(&'t ObjectAsVec<'t>);
 
@@ -69,13 +69,13 @@ impl<'t> Fields<'t> {
         self.0.get(name).filter(|value| !value.is_null())
     }
 
-    /// The values of a field that may be given several times.
+    /// Returns all values of a field that may be repeated.
     pub(super) fn every(self, name: &'static str) -> impl Iterator<Item = &'t Value<'t>> {
         let named = self.0.iter().filter(move |(key, _)| *key == name);
         named.map(|(_, value)| value).filter(|value| !value.is_null())
     }
 
-    /// The name of the first of two spellings that is there; the first, if neither is.
+    /// Returns the first of two field names that is present, or the first name if neither is.
     pub(super) fn spelled(self, ours: &'static str, theirs: &'static str) -> &'static str {
         if self.get(ours).is_none() && self.get(theirs).is_some() { theirs } else { ours }
     }
@@ -96,14 +96,14 @@ impl<'t> Fields<'t> {
         self.text(name)?.ok_or_else(|| InvalidField::new(name, "is missing"))
     }
 
-    /// Text of at most `limit` bytes without control characters. Empty text is absent.
+    /// Returns text of at most `limit` bytes without control characters. Empty text counts as absent.
     pub(super) fn line(self, name: &str, limit: usize) -> Result<Option<String>, InvalidField> {
         let Some(text) = self.text(name)?.filter(|text| !text.is_empty()) else { return Ok(None) };
         check_line(text, limit).map_err(|fault| fault.below(name))?;
         Ok(Some(text.to_owned()))
     }
 
-    /// An identifier; see [`super::MAX_ID_BYTES`]. Many clients send `""` for none.
+    /// Returns an identifier; see [`super::MAX_ID_BYTES`]. Empty text counts as absent, as many clients send `""`.
     pub(super) fn id(self, name: &str) -> Result<Option<String>, InvalidField> {
         self.line(name, MAX_ID_BYTES)
     }
@@ -116,7 +116,7 @@ impl<'t> Fields<'t> {
         }
     }
 
-    /// A tool's name, bounded like an identifier.
+    /// Returns a tool's name, limited like an identifier.
     pub(super) fn name(self, name: &str) -> Result<Option<String>, InvalidField> {
         self.id(name)
     }
@@ -133,7 +133,7 @@ impl<'t> Fields<'t> {
         self.get(name).map(|value| list(value, limit).map_err(|fault| fault.below(name))).transpose()
     }
 
-    /// A list that may be missing, element by element, with the element's path in the error.
+    /// Reads each element of an optional list; errors contain the element's path.
     pub(super) fn each<T>(
         self,
         name: &str,
@@ -151,7 +151,7 @@ impl<'t> Fields<'t> {
         self.get(name).map(|value| Fields::of(value).map_err(|fault| fault.below(name))).transpose()
     }
 
-    /// An object that is kept as JSON, such as a schema.
+    /// Returns an object as JSON text, such as a schema.
     pub(super) fn json_object(self, name: &str) -> Result<Option<SharedJson>, InvalidField> {
         match self.get(name) {
             None => Ok(None),
@@ -161,7 +161,7 @@ impl<'t> Fields<'t> {
     }
 }
 
-/// A value as JSON text.
+/// Serializes a value to JSON text.
 pub(super) fn to_json(value: &Value<'_>) -> String {
     serde_json::to_string(value).expect("a value that was parsed serialises")
 }
@@ -178,7 +178,7 @@ pub(super) fn list<'t>(value: &'t Value<'t>, limit: usize) -> Result<&'t [Value<
     }
 }
 
-/// Checks text that goes into headers, queries and logs.
+/// Checks the length of text for headers, queries and logs, and that it has no control characters.
 pub(super) fn check_line(text: &str, limit: usize) -> Result<(), InvalidField> {
     if text.len() > limit {
         return Err(InvalidField::new("", format!("is longer than {limit} bytes")));

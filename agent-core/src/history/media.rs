@@ -1,10 +1,10 @@
-//! What a message says: text, or parts of several media, in the spellings of AG-UI, OpenAI and the AI SDK.
+//! Parsing of message content: text, or parts of several media types, in the formats of AG-UI, OpenAI and the AI SDK.
 
 use super::json::{self, Fields, Value};
 use super::{InvalidField, MAX_LIST};
 use crate::message::{Content, ContentPart, MediaSource, Role};
 
-/// The longest address of a picture or file, in bytes.
+/// Limit on the address of an image or file, in bytes.
 const MAX_ADDRESS_BYTES: usize = 8192;
 
 /// Reads `content`: text or a list of parts.
@@ -24,14 +24,14 @@ pub(super) fn read(role: Role, value: &Value<'_>) -> Result<Content, InvalidFiel
     Ok(content(parts))
 }
 
-/// Parts as content. Text alone becomes plain text, which every model takes from every role.
+/// Converts parts to content. Parts without media become plain text, which every model accepts for every role.
 pub(super) fn content(parts: Vec<ContentPart>) -> Content {
     let content = Content::Parts(parts);
     if content.has_media() { content } else { Content::Text(content.to_text().into_owned()) }
 }
 
-/// One part; `None` for a type that is unknown, says nothing, or is not this role's to say: what a model or
-/// a tool has drawn cannot be sent to a model as its own words, so only the person's media are kept.
+/// Reads one part; `None` if its type is unknown, its text is empty, or its media is not from the user: models do not
+/// accept images of a model or a tool in assistant or tool messages, so only the user's media are kept.
 pub(super) fn read_part(role: Role, part: Fields<'_>) -> Result<Option<ContentPart>, InvalidField> {
     let kind = part.required_text("type")?;
     let text = match kind {
@@ -64,7 +64,7 @@ fn read_media(kind: &str, part: Fields<'_>) -> Result<Option<ContentPart>, Inval
     Ok(Some(part))
 }
 
-/// The part that a media type calls for.
+/// Returns the kind of part that corresponds to the media type.
 fn of_type(source: MediaSource) -> ContentPart {
     let mime_type = match &source {
         MediaSource::Data { mime_type, .. } => mime_type.as_str(),
@@ -78,7 +78,7 @@ fn of_type(source: MediaSource) -> ContentPart {
     }
 }
 
-/// AG-UI: `source: {type: "data" | "url", value, mimeType}`.
+/// Reads AG-UI's `source: {type: "data" | "url", value, mimeType}`.
 fn read_source(part: Fields<'_>) -> Result<MediaSource, InvalidField> {
     let below = |fault: InvalidField| fault.below("source");
     let source = part.object("source")?.ok_or_else(|| InvalidField::new("source", "is missing"))?;
@@ -91,7 +91,7 @@ fn read_source(part: Fields<'_>) -> Result<MediaSource, InvalidField> {
     }
 }
 
-/// AG-UI's older `binary` and the AI SDK's `file`: bytes or an address, and a media type.
+/// Reads AG-UI's older `binary` and the AI SDK's `file`: inline data or an address, and a media type.
 fn read_binary(part: Fields<'_>) -> Result<MediaSource, InvalidField> {
     let mime_type = mime_type(part)?;
     match (part.text("data")?, part.text("url")?) {
@@ -101,7 +101,7 @@ fn read_binary(part: Fields<'_>) -> Result<MediaSource, InvalidField> {
     }
 }
 
-/// OpenAI: `image_url` is an address or an object with one.
+/// Reads OpenAI's `image_url`, which is an address or an object that contains one.
 fn read_image_url(part: Fields<'_>) -> Result<MediaSource, InvalidField> {
     match part.get("image_url") {
         Some(Value::Str(url)) => address("image_url", url, None),
@@ -112,7 +112,7 @@ fn read_image_url(part: Fields<'_>) -> Result<MediaSource, InvalidField> {
     }
 }
 
-/// OpenAI: `input_audio: {data, format}`.
+/// Reads OpenAI's `input_audio: {data, format}`.
 fn read_input_audio(part: Fields<'_>) -> Result<MediaSource, InvalidField> {
     let below = |fault: InvalidField| fault.below("input_audio");
     let audio = part.object("input_audio")?.ok_or_else(|| InvalidField::new("input_audio", "is missing"))?;
@@ -125,7 +125,7 @@ fn read_input_audio(part: Fields<'_>) -> Result<MediaSource, InvalidField> {
     data("data", value, Some(mime_type.to_owned())).map_err(below)
 }
 
-/// OpenAI: `file_data` or `file_url`. A `file_id` names a file at one vendor, which others do not have.
+/// Reads OpenAI's `file_data` or `file_url`. A `file_id` refers to a file stored at one vendor only and is rejected.
 fn read_openai_file(file: Fields<'_>) -> Result<MediaSource, InvalidField> {
     match (file.text("file_data")?, file.text("file_url")?) {
         (Some(value), _) => data("file_data", value, None),
@@ -141,7 +141,7 @@ fn mime_type(fields: Fields<'_>) -> Result<Option<String>, InvalidField> {
     Ok(Some(mime_type.to_owned()))
 }
 
-/// A media type goes into `data:` addresses, so it must not break out of them.
+/// Checks a media type. It becomes part of `data:` addresses, so it must not contain their delimiters.
 fn check_mime_type(text: &str) -> Result<(), InvalidField> {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"/.+-_;=\"! *".contains(&byte);
     if text.len() <= 128 && text.contains('/') && text.bytes().all(fits) {
@@ -151,7 +151,7 @@ fn check_mime_type(text: &str) -> Result<(), InvalidField> {
     }
 }
 
-/// Inline bytes: bare Base64 with a media type beside it, or a `data:` address, which has its own.
+/// Reads inline data: plain Base64 with a separate media type, or a `data:` address with its own.
 fn data(name: &str, value: &str, mime_type: Option<String>) -> Result<MediaSource, InvalidField> {
     if is_data_url(value) {
         return data_url(value).map_err(|fault| fault.below(name));
@@ -181,7 +181,7 @@ fn starts_with_ignoring_case(text: &str, prefix: &str) -> bool {
     text.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix))
 }
 
-/// RFC 2397, Base64 alone: `data:image/png;base64,…`.
+/// Parses a `data:` address (RFC 2397), with Base64 only: `data:image/png;base64,…`.
 fn data_url(url: &str) -> Result<MediaSource, InvalidField> {
     let wrong = || InvalidField::new("", "must be a Base64 data address with a media type");
     let (head, value) = url["data:".len()..].split_once(',').ok_or_else(wrong)?;

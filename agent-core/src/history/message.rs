@@ -1,12 +1,12 @@
-//! One element of `messages`, in AG-UI's, OpenAI's or the AI SDK's spelling.
+//! Parsing of one element of `messages`, in the format of AG-UI, OpenAI or the AI SDK.
 
 use super::InvalidField;
 use super::json::{Fields, Value, to_json};
 use super::{media, ui_message};
 use crate::message::{Content, FunctionCall, FunctionKind, Message, Role, ToolCall};
 
-/// Appends what `value` says and tells who speaks; `None` for a role that is not a speaker, such as AG-UI's
-/// `reasoning` and `activity`, which clients send back with the rest.
+/// Appends the messages in `value` and returns their role; `None` for roles that are not part of the conversation,
+/// such as AG-UI's `reasoning` and `activity`, which clients send back with the rest.
 pub(super) fn read(value: &Value<'_>, into: &mut Vec<Message>) -> Result<Option<Role>, InvalidField> {
     let fields = Fields::of(value)?;
     let role = match fields.required_text("role")? {
@@ -21,7 +21,7 @@ pub(super) fn read(value: &Value<'_>, into: &mut Vec<Message>) -> Result<Option<
     Ok(Some(role))
 }
 
-/// Appends what a message of `role` says. A message that says nothing is left out: models refuse it.
+/// Appends a message of `role`. An empty message is skipped, since models reject it.
 pub(super) fn read_as(role: Role, fields: Fields<'_>, into: &mut Vec<Message>) -> Result<(), InvalidField> {
     if role != Role::Tool && fields.has("parts") {
         return ui_message::read(role, fields, into);
@@ -51,13 +51,13 @@ pub(super) fn read_as(role: Role, fields: Fields<'_>, into: &mut Vec<Message>) -
 fn read_content(role: Role, fields: Fields<'_>) -> Result<Content, InvalidField> {
     match fields.get("content") {
         Some(value) => media::read(role, value).map_err(|fault| fault.below("content")),
-        // One that only calls tools, or a tool that has nothing to say.
+        // An assistant message may contain only tool calls, and a tool result may be empty.
         None if matches!(role, Role::Assistant | Role::Tool) => Ok(Content::default()),
         None => Err(InvalidField::new("content", "is missing")),
     }
 }
 
-/// A call; `None` for a kind of call that is not a function's.
+/// Reads a tool call; `None` if it is not a function call.
 fn read_call(value: &Value<'_>) -> Result<Option<ToolCall>, InvalidField> {
     let fields = Fields::of(value)?;
     if fields.text("type")?.is_some_and(|kind| kind != "function") {
@@ -74,14 +74,14 @@ fn read_function(fields: Fields<'_>) -> Result<FunctionCall, InvalidField> {
         None => no_arguments(),
         Some(Value::Str(text)) if text.trim().is_empty() => no_arguments(),
         Some(Value::Str(text)) => text.to_string(),
-        // Some model servers give the arguments parsed, and their clients keep them so.
+        // Some model servers return the arguments parsed, and their clients keep them as an object.
         Some(value @ Value::Object(_)) => to_json(value),
         Some(_) => return Err(InvalidField::new("arguments", "must be JSON text")),
     };
     Ok(FunctionCall { name: fields.required_id("name")?, arguments })
 }
 
-/// What a call without arguments carries: some models write nothing, and none takes nothing back.
+/// Returns the arguments of a call without arguments: some models emit none, but all of them reject an empty string.
 pub(super) fn no_arguments() -> String {
     "{}".to_owned()
 }

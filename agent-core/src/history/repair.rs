@@ -1,10 +1,10 @@
-//! Making a conversation one that models take.
+//! Repair of tool calls and results, so that models accept a conversation.
 //!
-//! Histories break: a tab was closed while a tool ran, a client lost a message or sent one twice, ids were
-//! counted from zero in every turn. Models refuse such a history as a whole, so it is mended before it is
-//! sent. A call whose result is lost keeps its place and is given [`NO_RESULT`] as its result: the model
-//! then knows that the tool may have acted, where a call that vanished would be made again; and what stands
-//! before it stays the same, which keeps the provider's prompt cache.
+//! Histories break: a tab was closed while a tool ran, a client lost or duplicated a message, or numbered its tool
+//! calls from zero in every turn. Models reject such a history as a whole, so it is repaired before it is sent. A call
+//! without a result keeps its position and receives [`NO_RESULT`]: the model then knows that the tool may have acted,
+//! while it would repeat a call that was removed; and the messages before it stay the same, which keeps the provider's
+//! prompt cache valid.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -13,18 +13,18 @@ use serde::de::IgnoredAny;
 use super::MAX_ID_BYTES;
 use crate::message::{Message, Role, ToolCall};
 
-/// The result of a call whose own is lost.
+/// Result inserted for a tool call that has none.
 pub const NO_RESULT: &str = "no result: the call was interrupted";
 
-/// Gives every tool call exactly one result, right behind the message that calls, in the order of the calls.
+/// Pairs every tool call with exactly one result, directly after the calling message, in the order of the calls.
 ///
-/// - A call without a result is given [`NO_RESULT`]; one whose arguments are not even whole JSON was never
-///   made, and is left out.
-/// - A result that stands elsewhere is moved; one whose call is missing or has a result already is left out.
-/// - A call's id that was used before is changed, with its result's: `call_1` becomes `call_1-2`.
-/// - Messages that say nothing are left out, results aside.
+/// - A call without a result receives [`NO_RESULT`]; it is removed if its arguments are not valid JSON, as it was
+///   never executed.
+/// - A result at another position is moved; one without a call, or whose call has a result already, is removed.
+/// - A repeated call id is changed in the call and its result: `call_1` becomes `call_1-2`.
+/// - Messages without content and calls are removed, except results.
 ///
-/// What is whole already comes back as it was.
+/// A valid conversation is returned unchanged.
 pub fn repair(messages: Vec<Message>) -> Vec<Message> {
     let results = pair(&messages);
     let mut results = results.into_iter();
@@ -32,7 +32,7 @@ pub fn repair(messages: Vec<Message>) -> Vec<Message> {
     let mut given: Vec<Option<Message>> = messages.into_iter().map(Some).collect();
     let mut repaired = Vec::with_capacity(given.len());
     for index in 0..given.len() {
-        // Results are taken from their places by the calls that they answer.
+        // Results are taken from their positions by their calls.
         let Some(mut message) = given[index].take_if(|message| message.role != Role::Tool) else { continue };
         message.tool_call_id = None;
         let calls = std::mem::take(&mut message.tool_calls);
@@ -59,11 +59,11 @@ fn no_result(call: &ToolCall) -> Option<Message> {
     whole.then(|| Message::tool_result(&call.id, NO_RESULT))
 }
 
-/// For each call of the assistant's, in order, the place of the message that answers it.
+/// Returns the index of the result message for each tool call of the assistant messages, in order.
 ///
-/// Ids may come again in later turns, so a result answers the latest call of its id that was made before it,
-/// and of several in that one message the first that is open. Only a result with no such call before it
-/// waits for one to come.
+/// Ids may repeat in later turns, so a result belongs to the latest preceding message with a call of its id, and among
+/// several such calls in that message to the first without a result. Only a result without such a preceding call is
+/// matched with a later one.
 fn pair(messages: &[Message]) -> Vec<Option<usize>> {
     struct Latest {
         message: usize,
@@ -109,7 +109,7 @@ fn pair(messages: &[Message]) -> Vec<Option<usize>> {
     results
 }
 
-/// Keeps ids apart. An id depends on those before it alone, so that a growing history keeps its beginning.
+/// Generator of unique ids. An id depends only on earlier ones, so that the start of a growing history is stable.
 #[derive(Default)]
 struct UniqueIds {
     used: HashSet<String>,

@@ -1,4 +1,4 @@
-//! Reading the body of the runtime's `POST /chat`: ten fields that carry a whole turn.
+//! Parsing of the agent runtime's `POST /chat` body: ten fields that carry a whole turn.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,34 +9,34 @@ use crate::message::{Message, SharedJson};
 use crate::secret::Secret;
 use crate::tool::{Caller, ExecutionContext, ToolAnnotations, ToolSpec};
 
-/// The longest address, in bytes.
+/// Limit on an address, in bytes.
 const MAX_ADDRESS_BYTES: usize = 8192;
 
-/// The longest name of a provider or a model, in bytes.
+/// Limit on the name of a provider, model or agent, in bytes.
 const MAX_NAME_BYTES: usize = 256;
 
-/// What the runtime is asked to do. Empty text counts as absent in every optional field.
+/// Request to the agent runtime. An empty string counts as absent in every optional field.
 #[derive(Clone)]
 pub struct RuntimeRequest {
-    /// The conversation, in any spelling that [`super::read`] takes, repaired.
+    /// The conversation, in any format that [`super::read`] accepts, repaired.
     pub messages: Vec<Message>,
-    /// The final system prompt; empty where there is none.
+    /// The complete system prompt, or empty.
     pub system_prompt: String,
-    /// Who shall run the model. Whether there is such a provider is for the caller to say.
+    /// Provider of the model. The caller checks that it is known.
     pub provider: String,
-    /// The model's name at the provider.
+    /// Name of the model at the provider.
     pub model: String,
-    /// Whether the model should think aloud, where it can.
+    /// Enables or disables the model's reasoning output, where supported.
     pub enable_thinking: Option<bool>,
-    /// The tools on offer, in the order given. Names are unique.
+    /// The tools offered to the model, in the order of the request. Names are unique.
     pub tools: Vec<ToolSpec>,
-    /// Where the tools are called. It carries the run's token, hence a secret.
+    /// Address of the MCP server for the tools. It contains the run token and is therefore secret.
     pub mcp_server_url: Option<Secret>,
-    /// For whom the turn is; every field is empty or absent where the caller left it out.
+    /// Identity and conversation of the turn; fields that the caller omitted are empty or `None`.
     pub context: ExecutionContext,
-    /// The provider's address, where it is not the operator's.
+    /// Address of the provider, to override the operator's.
     pub base_url: Option<String>,
-    /// The provider's key, where it is not the operator's.
+    /// API key for the provider, to override the operator's.
     pub api_key: Option<Secret>,
 }
 
@@ -54,13 +54,13 @@ impl fmt::Debug for RuntimeRequest {
 impl RuntimeRequest {
     /// Reads the body.
     ///
-    /// Tools are the Model Context Protocol's; `input_schema`, `parameters` and OpenAI's wrapping in
-    /// `function` are taken too, and a tool without a schema takes no arguments. `context` is an object, or
-    /// a string that holds one.
+    /// Tools have the format of the Model Context Protocol; `input_schema`, `parameters` and OpenAI's wrapper object
+    /// `function` are accepted too, and a tool without a schema takes no arguments. `context` is an object, or a
+    /// string that contains one as JSON.
     ///
     /// # Errors
     ///
-    /// The first field that is missing, of the wrong kind, or over its bounds.
+    /// The first field that is missing, of the wrong type, or over its limits.
     pub fn read(body: &Body<'_>) -> Result<Self, InvalidField> {
         let body = body.fields()?;
         let messages = body.list("messages", MAX_MESSAGES)?;
@@ -127,7 +127,7 @@ fn read_annotations(hints: Fields<'_>) -> Result<ToolAnnotations, InvalidField> 
     })
 }
 
-/// Vendors refuse a schema that does not say that it is an object's.
+/// Returns the schema of a tool without arguments. Providers reject a schema that is not of type `object`.
 fn no_arguments() -> SharedJson {
     let schema = r#"{"type":"object","properties":{}}"#;
     let schema: Box<serde_json::value::RawValue> = serde_json::from_str(schema).expect("a constant of JSON");

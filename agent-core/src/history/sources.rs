@@ -1,4 +1,4 @@
-//! The places where a field of the request may stand: the body, AG-UI's `forwardedProps`, the query.
+//! Lookup of request fields in the body, AG-UI's `forwardedProps` and the query.
 
 use std::borrow::Cow;
 
@@ -6,11 +6,11 @@ use super::InvalidField;
 use super::json::{Fields, Value, check_line};
 use crate::history::MAX_ID_BYTES;
 
-/// The query's parameters that are read. All others are the shell's.
+/// Names of the query parameters that are read; all others are ignored here.
 const PARAMETERS: [&str; 9] =
     ["agentId", "threadId", "sessionId", "runId", "tabId", "todoListId", "timezone", "userId", "companyId"];
 
-/// A parameter that is read, by its place in [`PARAMETERS`]; the preview's `message`; or another one.
+/// A query parameter: an identifier with its index in [`PARAMETERS`], the preview's `message`, or any other.
 pub(super) enum Parameter {
     Id(usize, String),
     Message(String),
@@ -34,9 +34,11 @@ pub(super) struct Sources<'t> {
 }
 
 impl<'t> Sources<'t> {
+    /// Collects the query parameters and `forwardedProps`.
+    ///
     /// # Errors
     ///
-    /// A parameter that is given twice, too long, or holds control characters.
+    /// A parameter that is repeated, too long, or contains control characters.
     pub(super) fn new(
         body: Fields<'t>,
         parameters: &mut dyn Iterator<Item = Parameter>,
@@ -56,12 +58,12 @@ impl<'t> Sources<'t> {
                 return Err(InvalidField::new(name, "is in the query more than once"));
             }
         }
-        // Other clients may mean something else by the name, so only an object counts.
+        // Other clients may use the name for another purpose, so a value that is not an object is ignored.
         let forwarded = body.get("forwardedProps").and_then(|value| Fields::of(value).ok());
         Ok(Self { body, forwarded, query, message })
     }
 
-    /// The field and its path, from the body or else from `forwardedProps`.
+    /// Returns the field and its path, from the body or else from `forwardedProps`.
     pub(super) fn get(&self, name: &'static str) -> Option<(Cow<'static, str>, &'t Value<'t>)> {
         if let Some(value) = self.body.get(name) {
             return Some((name.into(), value));
@@ -70,8 +72,8 @@ impl<'t> Sources<'t> {
         Some((format!("forwardedProps.{name}").into(), value))
     }
 
-    /// An identifier from any of the places. They are asked in turn, and must not contradict one another:
-    /// a proxy that looked at one of them would else have let another one pass.
+    /// Returns an identifier from any of the three sources. The sources must not contradict one another: otherwise a
+    /// proxy that checks one of them would let through a different value in another.
     pub(super) fn id(&self, name: &'static str) -> Result<Option<String>, InvalidField> {
         let forwarded = match self.forwarded {
             Some(fields) => fields.id(name).map_err(|fault| fault.below("forwardedProps"))?,
@@ -89,7 +91,7 @@ impl<'t> Sources<'t> {
         Ok(found)
     }
 
-    /// The preview's `message` in the query.
+    /// Returns the preview's `message` from the query.
     pub(super) fn query_message(&self) -> Option<&str> {
         self.message.as_deref().filter(|text| !text.is_empty())
     }

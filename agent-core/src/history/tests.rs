@@ -11,7 +11,7 @@ fn chat(body: &Value) -> Result<ChatInput, InvalidField> {
     read(&Body::parse(body.as_bytes(), 64)?, NO_QUERY)
 }
 
-/// One line a message: the role, what it says, what it calls.
+/// Formats one line per message: the role, the content and the tool calls.
 fn shape(messages: &[Message]) -> String {
     messages.iter().map(|message| format!("{}\n", line(message))).collect()
 }
@@ -52,7 +52,7 @@ fn check(messages: Value, expected: Expect) {
     expected.assert_eq(&shape(&chat.turn.messages));
 }
 
-/// Checks that every body is refused, with its path, and that nothing of it is repeated.
+/// Checks that every body is rejected with the expected path, and that the error does not repeat the value.
 fn check_faults(bodies: &[(Value, &str)]) {
     for (body, expected) in bodies {
         let error = chat(body).expect_err(&body.to_string());
@@ -538,7 +538,7 @@ fn the_query_names_identifiers() {
     );
     assert_eq!(problem(&[("runId", "a\rb")]), Err("runId holds control characters".to_owned()));
     assert_eq!(problem(&[("runId", &"x".repeat(129))]), Err("runId is longer than 128 bytes".to_owned()));
-    // Only a preview takes its message from there: a chat message does not belong into access logs.
+    // Chat messages must not appear in access logs, so only a preview takes its message from the query.
     let query = [("message", "hi"), ("agentId", "a")];
     assert!(read(&Body::empty(), query).is_err());
     let preview = read_preview(&Body::empty(), query).unwrap();
@@ -664,8 +664,8 @@ fn runtime_faults() {
     }
 }
 
-/// A conversation in short: `u` says something, `e` is an empty answer, `a` an answer, `12` calls 1 and 2,
-/// `=1` is the result of 1.
+/// Builds a conversation from a short notation: `u` is a user message, `e` an empty answer, `a` an answer, `12` the
+/// calls 1 and 2, `=1` the result of call 1.
 fn conversation(short: &str) -> Vec<Message> {
     let message = |(index, word): (usize, &str)| match word {
         "u" => Message::user(format!("u{index}")),
@@ -700,24 +700,24 @@ fn repairs() {
     for (given, expected) in [
         ("", ""),
         ("u 12 =1 =2 a", "u0 1+2 =1:r2 =2:r3 a4"),
-        // Dangling calls.
+        // Calls without results.
         ("u 1 u", "u0 1 =1:? u2"),
         ("u 12 =2 u", "u0 1+2 =1:? =2:r2 u3"),
-        // Results that stand elsewhere.
+        // Results at other positions.
         ("u 12 =2 =1 u", "u0 1+2 =1:r3 =2:r2 u4"),
         ("u 1 u =1 u", "u0 1 =1:r3 u2 u4"),
         ("u 1 2 =1 =2 u", "u0 1 =1:r3 2 =2:r4 u5"),
         ("u =1 1 u", "u0 1 =1:r1 u3"),
-        // Results without calls, and too many.
+        // Results without calls, and duplicate results.
         ("u =1 u", "u0 u2"),
         ("u 1 =1 =1 u", "u0 1 =1:r2 u4"),
         ("u =1 1 =1 u", "u0 1 =1:r3 u4"),
         ("u =1 =1 1 u", "u0 1 =1:r1 u4"),
-        // Ids that come again.
+        // Repeated ids.
         ("u 1 =1 u 1 =1 u 1 =1", "u0 1 =1:r2 u3 1-2 =1-2:r5 u6 1-3 =1-3:r8"),
         ("u 11 =1 =1", "u0 1+1-2 =1:r2 =1-2:r3"),
         ("u 1 u 1 =1 =1", "u0 1 =1:? u2 1-2 =1-2:r4"),
-        // Nothing said.
+        // Empty messages.
         ("u e u", "u0 u2"),
         ("e", ""),
     ] {
@@ -731,7 +731,7 @@ fn calls_without_whole_arguments_were_never_made() {
         let messages = vec![Message::user("x"), Message::calls("", vec![ToolCall::new("1", "f", arguments)])];
         assert_eq!(repair(messages).len(), if kept { 3 } else { 1 }, "for {arguments}");
     }
-    // With a result it was made, whatever it was.
+    // A call with a result was executed, even if its arguments are invalid.
     let call = Message::calls("", vec![ToolCall::new("1", "f", "{\"a\":")]);
     assert_eq!(repair(vec![call, Message::tool_result("1", "x")]).len(), 2);
 }
@@ -747,7 +747,7 @@ fn changed_ids_stay_short_and_apart() {
     assert!(ids.iter().all(|id| id.len() <= MAX_ID_BYTES));
 }
 
-/// What repair promises, over many conversations of a few ids, which collide often.
+/// Checks the guarantees of repair over many conversations with few ids, which collide often.
 #[test]
 fn repaired_conversations_are_whole() {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
@@ -779,7 +779,7 @@ fn repaired_conversations_are_whole() {
         assert_eq!(count_calls(&repaired), calls, "no call is lost: {given}");
         assert_eq!(said(&repaired), spoken, "nothing said is lost: {given}");
         assert_eq!(repair(repaired.clone()), repaired, "what is whole stays: {given}");
-        // A growing history keeps its beginning.
+        // The start of a growing history is stable.
         let mut longer = repaired.clone();
         longer.extend(conversation("u 01 =0 =1"));
         assert_eq!(repair(longer)[..repaired.len()], repaired[..], "{given}");

@@ -1,5 +1,5 @@
-//! The AI SDK's UI messages (v5 and v6; v4's tool invocations too): one message with `parts`, which holds
-//! what in our form are an answer, its tool calls, their results, and the answers after them.
+//! Parsing of the AI SDK's UI messages (v5 and v6, and the tool invocations of v4): one message with `parts` becomes
+//! an assistant message, its tool calls, their results, and further assistant messages after them.
 
 use super::InvalidField;
 use super::json::{Fields, Value, to_json};
@@ -7,7 +7,7 @@ use super::media;
 use super::message::no_arguments;
 use crate::message::{ContentPart, Message, Role, ToolCall};
 
-/// Appends the messages that the parts of one UI message amount to.
+/// Appends the messages that result from the parts of one UI message.
 pub(super) fn read(role: Role, fields: Fields<'_>, into: &mut Vec<Message>) -> Result<(), InvalidField> {
     let mut step = Step { role, id: fields.id("id")?, ..Step::default() };
     fields.each("parts", |value| -> Result<Option<()>, InvalidField> {
@@ -18,7 +18,7 @@ pub(super) fn read(role: Role, fields: Fields<'_>, into: &mut Vec<Message>) -> R
     Ok(())
 }
 
-/// What one call of the model said, and what the tools answered.
+/// The content and tool calls of one model response, and the tool results.
 struct Step {
     role: Role,
     id: Option<String>,
@@ -49,7 +49,7 @@ impl Step {
             kind if kind.starts_with("tool-") => self.read_call(&kind["tool-".len()..], part)?,
             _ => {
                 if let Some(part) = media::read_part(self.role, part)? {
-                    // Whoever speaks after a tool has answered has been called again.
+                    // Content after a tool result belongs to the next model response.
                     if !self.results.is_empty() {
                         self.finish(into);
                     }
@@ -62,7 +62,7 @@ impl Step {
 
     fn read_call(&mut self, name: &str, part: Fields<'_>) -> Result<(), InvalidField> {
         let state = part.text("state")?.unwrap_or_default();
-        // A call whose arguments were still coming was never made.
+        // A call whose arguments were still streaming was never executed.
         if self.role != Role::Assistant || matches!(state, "input-streaming" | "partial-call") {
             return Ok(());
         }
@@ -75,7 +75,7 @@ impl Step {
         Ok(())
     }
 
-    /// Appends the step as an answer and its results, and begins the next one.
+    /// Appends the step's message and its results, and starts the next step.
     fn finish(&mut self, into: &mut Vec<Message>) {
         let content = media::content(std::mem::take(&mut self.parts));
         let tool_calls = std::mem::take(&mut self.calls);
@@ -95,7 +95,7 @@ fn arguments(part: Fields<'_>) -> String {
     }
 }
 
-/// The tool's answer as the model reads it; `None` while there is none.
+/// Returns the tool's result as text for the model; `None` if there is none yet.
 fn read_result(state: &str, part: Fields<'_>) -> Result<Option<String>, InvalidField> {
     match state {
         "output-available" => Ok(Some(as_text(part.get("output")))),

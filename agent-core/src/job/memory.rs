@@ -1,4 +1,4 @@
-//! Jobs in memory: the reference for other stores, and gone with the process.
+//! In-memory [`JobStore`]: the reference implementation, without persistence.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
@@ -14,7 +14,7 @@ use super::{
 };
 use crate::store_error::StoreError;
 
-/// A [`JobStore`] in memory.
+/// In-memory [`JobStore`]. All jobs are lost when the process ends.
 #[derive(Debug, Default)]
 pub struct MemoryJobs {
     jobs: Mutex<Jobs>,
@@ -25,17 +25,17 @@ pub struct MemoryJobs {
 struct Jobs {
     by_id: BTreeMap<String, Job>,
     by_wake: BTreeSet<(Timestamp, String)>,
-    /// By company and idempotency key.
+    /// Job ids by company and idempotency key.
     by_key: HashMap<(String, String), String>,
 }
 
 impl MemoryJobs {
     fn lock(&self) -> MutexGuard<'_, Jobs> {
-        // Nothing below panics between two changes that belong together.
+        // No panic below can separate two changes that belong together, so a poisoned lock is usable.
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does something with the jobs, and gives the signal where that has made another one the earliest.
+    /// Applies `change` and notifies subscribers if the earliest wake-up time has moved forward.
     fn change<T>(&self, change: impl FnOnce(&mut Jobs) -> T) -> T {
         let mut jobs = self.lock();
         let before = jobs.earliest();

@@ -1,8 +1,8 @@
-//! Times within a stored job, for `#[serde(with)]`: a number, which costs a tenth of what text does where a job is
-//! read and written at each of its steps.
+//! Serde representation of times in a stored job, for `#[serde(with)]`: a number, which costs a tenth of text, since
+//! a job is read and written at each of its steps.
 //!
-//! It is nanoseconds since 1970. Times that have no room in 64 bits, before 1677 and after 2262, are text of RFC 3339,
-//! and so may be all times that are read.
+//! The number is nanoseconds since the Unix epoch. Times that do not fit in 64 bits, before 1677 and after 2262, are
+//! RFC 3339 text. Text is accepted for every time when reading.
 
 use std::fmt;
 
@@ -10,10 +10,10 @@ use jiff::Timestamp;
 use serde::de::{Deserializer, Error, Visitor};
 use serde::ser::Serializer;
 
-/// Writes a time.
+/// Serializes a time.
 ///
 /// # Errors
-/// The serializer's.
+/// Errors of the serializer.
 pub fn serialize<S: Serializer>(time: &Timestamp, serializer: S) -> Result<S::Ok, S::Error> {
     match i64::try_from(time.as_nanosecond()) {
         Ok(nanos) => serializer.serialize_i64(nanos),
@@ -21,10 +21,10 @@ pub fn serialize<S: Serializer>(time: &Timestamp, serializer: S) -> Result<S::Ok
     }
 }
 
-/// Reads a time, whichever way it was written.
+/// Deserializes a time from a number or from text.
 ///
 /// # Errors
-/// The deserializer's, and what is no time.
+/// Errors of the deserializer, and values that are not a time.
 pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Timestamp, D::Error> {
     deserializer.deserialize_any(Time)
 }
@@ -51,7 +51,7 @@ impl Visitor<'_> for Time {
     }
 }
 
-/// The same of a time that may be absent.
+/// Serde representation of optional times, for `#[serde(with)]`.
 pub mod option {
     use jiff::Timestamp;
     use serde::de::{Deserialize, Deserializer};
@@ -71,18 +71,18 @@ pub mod option {
         }
     }
 
-    /// Writes a time, or none.
+    /// Serializes an optional time.
     ///
     /// # Errors
-    /// The serializer's.
+    /// Errors of the serializer.
     pub fn serialize<S: Serializer>(time: &Option<Timestamp>, serializer: S) -> Result<S::Ok, S::Error> {
         time.map(Moment).serialize(serializer)
     }
 
-    /// Reads a time, or none.
+    /// Deserializes an optional time.
     ///
     /// # Errors
-    /// The deserializer's, and what is no time.
+    /// Errors of the deserializer, and values that are not a time.
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Timestamp>, D::Error> {
         Ok(Option::<Moment>::deserialize(deserializer)?.map(|moment| moment.0))
     }

@@ -1,78 +1,78 @@
-//! What a job is to do, and for whom.
+//! Payload of a job: the work to do, and the user to do it for.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// Whether a tool is called or an agent is asked.
+/// Kind of work that a job does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum JobKind {
-    /// Calls one tool with arguments that are known already.
+    /// Calls one tool with fixed arguments.
     Tool,
-    /// Runs a turn of the agent with a message.
+    /// Runs an agent turn with a message.
     Agent,
 }
 
-/// What a job is to do, and for whom. It travels to the scheduler and comes back with the callback.
+/// Payload of a job. Sent to the scheduler when the job is created and returned in the callback.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct JobPayload {
-    /// What is done.
+    /// Kind of work.
     pub kind: JobKind,
-    /// For whom.
+    /// User on whose behalf the job runs.
     pub user_id: String,
-    /// The user's company.
+    /// Company of the user.
     pub company_id: String,
-    /// The agent that does it.
+    /// Agent that runs the turn or calls the tool.
     pub agent_id: String,
-    /// The tool's name, for [`JobKind::Tool`].
+    /// Tool name; required for [`JobKind::Tool`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool_id: Option<String>,
-    /// The assignment that the job is kept in step with.
+    /// Id of the tool assignment that this job implements.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub assignment_id: Option<String>,
-    /// The tool's arguments.
+    /// Arguments of the tool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arguments: Option<Map<String, Value>>,
-    /// What the agent is asked, for [`JobKind::Agent`].
+    /// User message of the turn; required for [`JobKind::Agent`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// The todo list that the tools work on, where it is not the agent's first.
+    /// Todo list that the tools work on; by default the agent's first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub todo_list_id: Option<String>,
-    /// The user's zone, an IANA name.
+    /// IANA time zone of the user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timezone: Option<String>,
 }
 
-/// A payload that nobody could do anything with; the text names the field.
+/// Validation error of a [`JobPayload`]; the text names the field.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PayloadError {
-    /// An identifier that is empty or too long, or has a character that no identifier has.
+    /// An identifier is empty, too long, or contains a control character.
     #[error("{0} must have 1 to {MAX_ID_BYTES} bytes and no control character")]
     Id(&'static str),
-    /// A field that this kind needs.
+    /// A field required for this kind is missing.
     #[error("{0} is missing")]
     Missing(&'static str),
-    /// A zone that nobody knows.
+    /// The time zone is unknown.
     #[error("timezone {0:?} is unknown")]
     Zone(String),
-    /// It is too large.
+    /// The serialized payload is too large; holds its size in bytes.
     #[error("the payload has {0} bytes as JSON, and at most {MAX_PAYLOAD_BYTES} are taken")]
     TooLarge(usize),
 }
 
-/// The most bytes of an identifier in a payload.
+/// Maximum length of an identifier in a payload, in bytes.
 const MAX_ID_BYTES: usize = 256;
-/// The most bytes of a payload as JSON.
+/// Maximum size of a payload as JSON, in bytes.
 const MAX_PAYLOAD_BYTES: usize = 64 * 1024;
 
 impl JobPayload {
-    /// Says what is wrong with it.
+    /// Validates the payload.
     ///
     /// # Errors
-    /// The first field that cannot be, or is missing.
+    /// The first invalid or missing field, an unknown time zone, or excess size.
     pub fn validate(&self) -> Result<(), PayloadError> {
         let ids = [
             ("userId", Some(&self.user_id)),

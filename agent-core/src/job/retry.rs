@@ -1,17 +1,17 @@
-//! How long to wait before another attempt.
+//! Retry backoff.
 
 use std::time::Duration;
 
-/// The wait after the first attempt, before jitter.
+/// Delay after the first attempt, before jitter.
 const FIRST: Duration = Duration::from_secs(1);
-/// The longest wait of our own choice.
+/// Upper limit of the exponential delay.
 const LONGEST: Duration = Duration::from_secs(3600);
-/// The longest wait that the receiver can ask for.
+/// Upper limit of the delay that a receiver can request.
 const LONGEST_ASKED: Duration = Duration::from_secs(24 * 3600);
 
-/// The wait after attempt number `attempt` has failed, from 1: it doubles from one second to an hour, and of
-/// that a part between a half and the whole, by `jitter` from 0 to [`u32::MAX`], so that those who failed
-/// together do not come back together. A receiver that has asked for more gets more, up to a day.
+/// Returns the delay after failed attempt number `attempt`, counted from 1: exponential from one second to an hour,
+/// scaled to between a half and the whole by `jitter` (0 to [`u32::MAX`]), so that jobs that failed together are not
+/// retried together. A longer `retry_after` requested by the receiver takes precedence, up to a day.
 pub fn backoff(attempt: u32, jitter: u32, retry_after: Option<Duration>) -> Duration {
     let doubled = FIRST.saturating_mul(1 << attempt.saturating_sub(1).min(12)).min(LONGEST);
     let half = doubled / 2;

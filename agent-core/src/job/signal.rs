@@ -1,23 +1,23 @@
-//! Tells those who wait that something has happened, however often it has.
+//! Coalescing notification: wakes all waiting tasks once, however often it was raised.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 
 use futures_util::stream::{BoxStream, StreamExt, poll_fn};
 
-/// A signal between a store and those who wait for its jobs. Clones are the same signal.
+/// Broadcast notification from a store to the tasks that wait for its jobs. Clones share one signal.
 #[derive(Debug, Clone, Default)]
 pub struct WakeSignal(Arc<Mutex<Waiting>>);
 
 #[derive(Debug, Default)]
 struct Waiting {
-    /// How often it was given.
+    /// Number of notifications so far.
     given: u64,
     wakers: Vec<Waker>,
 }
 
 impl WakeSignal {
-    /// Gives the signal.
+    /// Notifies all subscribers.
     pub fn give(&self) {
         let wakers = {
             let mut waiting = self.lock();
@@ -27,7 +27,7 @@ impl WakeSignal {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// Yields after the signal was given, from now on; once where it was given several times since.
+    /// Subscribes to notifications sent from this call on. Several notifications between two polls yield one item.
     pub fn given(&self) -> BoxStream<'static, ()> {
         let signal = self.clone();
         let mut seen = self.lock().given;
@@ -46,7 +46,7 @@ impl WakeSignal {
     }
 
     fn lock(&self) -> MutexGuard<'_, Waiting> {
-        // What is behind it is whole at every moment, whoever has panicked.
+        // The state is consistent between any two statements, so a poisoned lock is usable.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,4 @@
-//! The state machine: what can happen to a job, as pure functions.
+//! State machine of a job: its transitions as pure functions.
 
 use std::time::Duration;
 
@@ -10,115 +10,115 @@ use super::{
 };
 use crate::schedule::{CatchUp, Schedule, catch_up};
 
-/// Something that happens to a job.
+/// Transition of a job's state machine.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Step {
-    /// Somebody takes it, to deliver it.
+    /// Claims the job for delivery by a worker.
     Claim {
-        /// Jobs that are due up to here may be taken, which can be some time ahead, so that storing the claim
-        /// does not make the delivery late.
+        /// Jobs due up to this time can be claimed. It may lie ahead of `now`, so that persisting the claim does not
+        /// delay the delivery.
         until: Timestamp,
-        /// When the lease runs out unless it is extended.
+        /// Expiry of the lease unless it is extended.
         lease: Timestamp,
     },
-    /// Its holder is still at it.
+    /// Extends the lease of a delivery in progress.
     Extend {
-        /// The claim's number.
+        /// Fencing token of the claim.
         fence: u64,
-        /// When the lease runs out now.
+        /// New expiry of the lease.
         lease: Timestamp,
     },
-    /// Its holder gives it back without having begun. The attempt does not count.
+    /// Returns a claimed job whose delivery has not begun. The attempt does not count.
     Release {
-        /// The claim's number.
+        /// Fencing token of the claim.
         fence: u64,
     },
-    /// Its holder has delivered it, or tried.
+    /// Records the outcome of a delivery attempt.
     End {
-        /// The claim's number.
+        /// Fencing token of the claim.
         fence: u64,
-        /// What came of it.
+        /// Outcome of the attempt.
         outcome: Outcome,
-        /// How long it took.
+        /// Duration of the attempt.
         took: Duration,
-        /// The HTTP status of the answer, where there was one.
+        /// HTTP status of the response, if one was received.
         status: Option<u16>,
-        /// A random number, for the jitter of [`backoff`].
+        /// Random number for the jitter of [`backoff`].
         jitter: u32,
     },
-    /// Nobody wants it any more.
+    /// Cancels the job.
     Cancel,
-    /// Nothing shall begin.
+    /// Pauses the job: no delivery begins until it is resumed.
     Pause,
-    /// It goes on where it was.
+    /// Resumes a paused job in the phase it was in.
     Resume,
-    /// It gets another schedule.
+    /// Replaces the schedule.
     Reschedule(Schedule),
-    /// What was discarded last is tried again.
+    /// Retries a discarded job, or the newest dead letter of a periodic job.
     Redrive,
 }
 
-/// What came of an attempt.
+/// Outcome of a delivery attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// The receiver has done it.
+    /// The receiver has processed the delivery.
     Succeeded,
-    /// It may work another time.
+    /// Transient failure: a retry may succeed.
     Failed {
-        /// Why.
+        /// Error text.
         error: String,
-        /// How long the receiver asks to be left alone.
+        /// Delay that the receiver requested before the next attempt.
         retry_after: Option<Duration>,
     },
-    /// It will not work another time.
+    /// Permanent failure: a retry cannot succeed.
     Rejected {
-        /// Why.
+        /// Error text.
         error: String,
     },
-    /// The receiver wants nothing of this job any more.
+    /// The receiver answered that the job is gone; the job is cancelled.
     Gone,
 }
 
-/// What a step has made of a job.
+/// Result of an applied step.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Stepped {
-    /// The job as it is now.
+    /// Job after the step.
     pub job: Job,
-    /// Whether anything may be different: not where it was so already, as when what is paused is paused.
+    /// False if the step was a no-op, such as pausing a paused job; true if anything may have changed.
     pub changed: bool,
-    /// Whether a delivery is under way that the step could not take back.
+    /// True if a delivery is in progress that the step could not stop.
     pub delivering: bool,
 }
 
-/// Why a step cannot be taken. The job is as it was.
+/// Reason why a step was refused. The job is unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// It is not due, or somebody else holds it.
+    /// The job is not due, is paused, or is claimed by another worker.
     #[error("the job is not due")]
     NotDue,
-    /// It was claimed anew since, or taken away: what the caller knows of it is out of date.
+    /// The fencing token is outdated: the job was claimed again or taken away since.
     #[error("the claim is no longer valid")]
     Stale,
-    /// Nothing more happens to a job that is final.
+    /// The job is final.
     #[error("the job is {}", .0.as_str())]
     Final(JobState),
-    /// An occurrence is being tried, and another can be only after it.
+    /// An occurrence is being delivered or retried, so no other can be redriven.
     #[error("the job is being delivered or tried again")]
     Busy,
-    /// No occurrence of it has failed for good.
+    /// The job has no dead letter.
     #[error("the job has nothing that was discarded")]
     NothingDiscarded,
-    /// The new schedule has no time left.
+    /// The new schedule has no occurrence left.
     #[error("the schedule has no time left")]
     NeverFires,
 }
 
 impl Job {
-    /// Takes a step at the time `now`.
+    /// Applies a step at the time `now`.
     ///
     /// # Errors
-    /// Why it cannot be taken.
+    /// The reason why the step is refused.
     pub fn step(mut self, step: Step, now: Timestamp) -> Result<Stepped, Refusal> {
         let changed = match step {
             Step::Cancel => !self.state().is_final(),
@@ -164,7 +164,7 @@ impl Job {
         match self.phase {
             Phase::Running { lease } if lease <= now => {
                 self.lost(now);
-                // What is left of it may be due only later.
+                // The next attempt, or the next occurrence, may be due only later.
                 if self.wakes().is_none_or(|wakes| wakes > until) {
                     return Ok(());
                 }
@@ -174,7 +174,7 @@ impl Job {
         }
         while self.begun.is_none() {
             self.begin(now);
-            // What was missed may have been left out, and the next one is due later, mostly.
+            // Missed occurrences may have been skipped, and the next one is then usually due later.
             if self.wakes().is_none_or(|wakes| wakes > until) {
                 return Ok(());
             }
@@ -185,7 +185,7 @@ impl Job {
         Ok(())
     }
 
-    /// Decides what is to be run now of what may have been missed, or goes on where that is nothing.
+    /// Applies the misfire policy: selects the occurrence to run, or advances past the skipped ones.
     fn begin(&mut self, now: Timestamp) {
         let due = self.place.scheduled_for;
         let CatchUp { run, next } = catch_up(&self.schedule, due, now.max(due), self.misfire);
@@ -194,13 +194,13 @@ impl Job {
                 self.place.scheduled_for = run;
                 self.begun = Some(Begun { at: now, next, again: false });
             }
-            // The number of what is left out was used for nothing, so the next one has it.
+            // A skipped occurrence never used its number, so the next one takes it.
             (None, Some(next)) => self.go_to(Place { scheduled_for: next, ..self.place }, now),
             (None, None) => self.finish(Phase::Completed { at: now }),
         }
     }
 
-    /// Notes that whoever held it has not come back, and makes it ready for another attempt, if there is one.
+    /// Records that the lease expired without a report, and schedules another attempt if one is left.
     fn lost(&mut self, now: Timestamp) {
         let error = "the lease ran out: whoever delivered it has not reported".to_owned();
         self.note(now, None, None, Some(error.clone()));
@@ -222,7 +222,7 @@ impl Job {
         }
         self.attempt = self.attempt.saturating_sub(1);
         self.phase = if self.attempt == 0 { Phase::Scheduled } else { Phase::Retryable };
-        // What is run now is decided anew, unless that is known, as of what is run again.
+        // The misfire decision is made again at the next claim, except for a redriven occurrence, which keeps it.
         if self.attempt == 0 && !self.begun.is_some_and(|begun| begun.again) {
             self.begun = None;
         }
@@ -251,7 +251,7 @@ impl Job {
         }
     }
 
-    /// Keeps an attempt that has ended, and forgets the oldest.
+    /// Records a finished attempt and drops the oldest beyond [`MAX_ATTEMPTS_KEPT`].
     fn note(&mut self, now: Timestamp, took: Option<Duration>, status: Option<u16>, error: Option<String>) {
         let duration_ms = took.map(|took| u64::try_from(took.as_millis()).unwrap_or(u64::MAX));
         let (occurrence, attempt) = (self.place.occurrence, self.attempt);
@@ -267,8 +267,8 @@ impl Job {
         self.attempts.drain(..excess);
     }
 
-    /// Its occurrence has failed for good: the end of a job that has no other, and a dead letter of one that
-    /// goes on.
+    /// Ends an occurrence that failed permanently: a job without a further occurrence is discarded, a periodic job
+    /// gets a dead letter and continues.
     fn give_up(&mut self, error: String, now: Timestamp) {
         let Place { occurrence, scheduled_for } = self.place;
         self.go_on(now);
@@ -281,7 +281,7 @@ impl Job {
         self.dead_letters.drain(..excess);
     }
 
-    /// Goes to the next occurrence, or to the end where there is none.
+    /// Advances to the next occurrence, or completes the job if there is none.
     fn go_on(&mut self, now: Timestamp) {
         if let Some(then) = self.then.take() {
             return self.go_to(then.place(), now);
@@ -295,7 +295,7 @@ impl Job {
         }
     }
 
-    /// Comes to its end, with nothing left over that would hold if it were run again.
+    /// Moves the job to a final phase and clears the state that would affect a redrive.
     fn finish(&mut self, phase: Phase) {
         self.phase = phase;
         self.paused = false;
@@ -315,7 +315,7 @@ impl Job {
         let delivering = self.is_delivering();
         if !self.state().is_final() {
             self.finish(Phase::Cancelled { at: now });
-            // Whoever delivers it has nothing to report any more.
+            // Invalidates the claim, so that the worker's report is refused as stale.
             self.fence += 1;
         }
         delivering
@@ -330,7 +330,8 @@ impl Job {
     fn resume(&mut self, now: Timestamp) -> Result<bool, Refusal> {
         self.open()?;
         if std::mem::take(&mut self.paused) {
-            // It is not late for having been paused. What it missed is told by the occurrence's own time.
+            // The pause does not count as lag. Missed occurrences are derived from the occurrence's own scheduled
+            // time.
             self.due = self.due.max(now);
         }
         Ok(self.is_delivering())
@@ -342,13 +343,13 @@ impl Job {
         self.schedule = schedule;
         let occurrence = match self.then {
             Some(then) => then.place().occurrence,
-            // Its number is known to the receiver already.
+            // The receiver may already know the current number.
             None if self.begun.is_some() => self.place.occurrence + 1,
             None => self.place.occurrence,
         };
         let place = Place { occurrence, scheduled_for };
         match self.then {
-            // The dead letter is not what is moved.
+            // The reschedule applies to the position after the dead letter, not to the dead letter.
             Some(Then::Back { .. }) => self.then = Some(Then::Back { place }),
             _ if self.is_delivering() => self.then = Some(Then::Moved { place }),
             _ => self.go_to(place, now),
@@ -367,7 +368,7 @@ impl Job {
             }
             Phase::Scheduled | Phase::Running { .. } | Phase::Retryable => return Err(Refusal::Busy),
         }
-        // It runs whatever its time, and the schedule goes on where it was, if it does.
+        // A redriven occurrence runs whatever its scheduled time; the schedule then continues where it was.
         self.begun = Some(Begun { at: now, next: None, again: true });
         self.due = now;
         self.attempt = 0;
@@ -379,7 +380,7 @@ fn later(now: Timestamp, wait: Duration) -> Timestamp {
     SignedDuration::try_from(wait).ok().and_then(|wait| now.checked_add(wait).ok()).unwrap_or(Timestamp::MAX)
 }
 
-/// An error's text within bounds.
+/// Truncates an error text to [`MAX_ERROR_BYTES`].
 fn brief(mut error: String) -> String {
     error.truncate(error.floor_char_boundary(MAX_ERROR_BYTES));
     error

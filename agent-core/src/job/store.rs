@@ -1,4 +1,4 @@
-//! The trait of those who keep jobs.
+//! The [`JobStore`] trait and the types of its interface.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,22 +10,22 @@ use jiff::Timestamp;
 use super::{Job, JobState, Refusal, Step, Stepped};
 use crate::store_error::StoreError;
 
-/// How many jobs are claimed at once at most.
+/// Maximum number of jobs in one claim.
 pub const MAX_CLAIM: usize = 1000;
-/// How many jobs a page has at most.
+/// Maximum number of jobs on a page.
 pub const MAX_JOBS_PAGE: usize = 500;
 
-/// Whose jobs a caller may see. Jobs outside it are as absent as ones that never were.
+/// Tenant restriction of a caller. Jobs outside the scope are reported as absent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Scope {
-    /// One company's; the operator of the scheduler alone sees those of all.
+    /// Restricts to one company; `None` only for the operator of the scheduler.
     pub company: Option<String>,
-    /// One user's.
+    /// Restricts to one user.
     pub user: Option<String>,
 }
 
 impl Scope {
-    /// Whether a job is within it.
+    /// Returns true if the job is within the scope.
     pub fn contains(&self, job: &Job) -> bool {
         is(self.company.as_deref(), &job.payload.company_id) && is(self.user.as_deref(), &job.payload.user_id)
     }
@@ -35,21 +35,21 @@ fn is(wanted: Option<&str>, found: &str) -> bool {
     wanted.is_none_or(|wanted| wanted == found)
 }
 
-/// Which jobs are meant.
+/// Filter for listing and cancelling jobs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct JobFilter {
-    /// Whose.
+    /// Company and user.
     pub scope: Scope,
-    /// Those that call this tool.
+    /// Restricts to jobs that call this tool.
     pub tool: Option<String>,
-    /// Those of this assignment.
+    /// Restricts to jobs of this assignment.
     pub assignment: Option<String>,
-    /// Those in this state. [`JobState::Discarded`] also means periodic jobs with dead letters.
+    /// Restricts to jobs in this state. [`JobState::Discarded`] also matches periodic jobs with dead letters.
     pub state: Option<JobState>,
 }
 
 impl JobFilter {
-    /// Whether a job is meant.
+    /// Returns true if the job matches all conditions.
     pub fn matches(&self, job: &Job) -> bool {
         let payload = &job.payload;
         self.scope.contains(job)
@@ -64,50 +64,50 @@ impl JobFilter {
     }
 }
 
-/// Some jobs, in the order of their ids.
+/// Page of jobs, ordered by id.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct JobPage {
-    /// The jobs.
+    /// Jobs of this page.
     pub jobs: Vec<Job>,
-    /// The last one's id where there are more after it: the next page comes after that.
+    /// Id of the last job on this page if more follow: the cursor of the next page.
     pub next: Option<String>,
 }
 
-/// What became of a job that was to be stored.
+/// Outcome of inserting a job.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Inserted {
-    /// It is stored.
+    /// The job was stored.
     New,
-    /// There is one with its idempotency key, and the same was asked for: that one stands.
+    /// A job with the same idempotency key and fingerprint exists; it is kept.
     Existing(Box<Job>),
-    /// There is one with its idempotency key, and something else was asked for: nothing is stored.
+    /// A job with the same idempotency key and another fingerprint exists; nothing is stored.
     Different(Box<Job>),
 }
 
 impl Inserted {
-    /// What a job says that was there before with the same idempotency key.
+    /// Returns the outcome of inserting `new` when `found` has the same idempotency key.
     pub fn over(found: Job, new: &Job) -> Self {
         let same = found.idempotency == new.idempotency;
         if same { Self::Existing(Box::new(found)) } else { Self::Different(Box::new(found)) }
     }
 }
 
-/// Which jobs somebody wants to deliver.
+/// Parameters of a claim.
 #[derive(Debug, Clone)]
 pub struct Claim {
-    /// The time.
+    /// Current time.
     pub now: Timestamp,
-    /// Jobs that are due up to here are taken. Leases that run out only then are not.
+    /// Jobs due up to this time are claimed. Expired leases are reclaimed up to `now` only.
     pub until: Timestamp,
-    /// When the lease runs out unless it is extended.
+    /// Expiry of the granted leases unless they are extended.
     pub lease: Timestamp,
-    /// How many are taken at most, and at most [`MAX_CLAIM`].
+    /// Maximum number of jobs to claim, capped at [`MAX_CLAIM`].
     pub limit: usize,
-    /// How many more of each company are taken.
+    /// Remaining number of jobs per company.
     pub quota: Quota,
 }
 
-/// How many jobs of each company somebody delivers at a time.
+/// Per-company limit on the jobs that a worker delivers concurrently.
 #[derive(Debug, Clone)]
 pub struct Quota {
     each: usize,
@@ -115,20 +115,20 @@ pub struct Quota {
 }
 
 impl Quota {
-    /// `each` for every company.
+    /// Creates a quota of `each` jobs for every company.
     pub fn new(each: usize) -> Self {
         Self { each, taken: BTreeMap::new() }
     }
 
-    /// The same with another share for every company. What was taken stays taken.
+    /// Replaces the limit for every company. Slots in use stay in use.
     #[must_use]
     pub fn of_each(self, each: usize) -> Self {
         Self { each, ..self }
     }
 
-    /// Takes one of the company's, if there is one left.
+    /// Takes one slot of the company. Returns false if none is left.
     pub fn take(&mut self, company: &str) -> bool {
-        // Looked up first, as most companies are there already.
+        // `get_mut` before `insert`, since most companies already have an entry and the key need not be allocated.
         match self.taken.get_mut(company) {
             Some(taken) if *taken >= self.each => false,
             Some(taken) => {
@@ -143,7 +143,7 @@ impl Quota {
         }
     }
 
-    /// Gives one back.
+    /// Returns one slot to the company.
     pub fn give_back(&mut self, company: &str) {
         if let Some(taken) = self.taken.get_mut(company) {
             *taken -= 1;
@@ -153,38 +153,38 @@ impl Quota {
         }
     }
 
-    /// The companies that have none left, for a query that leaves them out.
+    /// Iterates over the companies without a free slot, so that a query can exclude them.
     pub fn exhausted(&self) -> impl Iterator<Item = &str> {
         self.taken.iter().filter(|(_, taken)| **taken >= self.each).map(|(company, _)| company.as_str())
     }
 }
 
-/// How many jobs there are.
+/// Number of jobs per state, and the scheduling lag.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct JobCounts {
-    /// By state; states without jobs may be absent.
+    /// Number of jobs by state; states without jobs may be absent.
     pub by_state: BTreeMap<JobState, u64>,
-    /// How long the job that has been due for longest has been waiting to be claimed.
+    /// Time for which the longest overdue job has been waiting to be claimed.
     pub lag: Duration,
 }
 
-/// Keeps jobs. What becomes of one is decided by [`Job::step`] alone; a store finds the jobs, takes the step
-/// and keeps the outcome, as one act that no other caller's comes between.
+/// Persistent storage of jobs. Transitions are decided by [`Job::step`] alone; a store finds the jobs, applies the
+/// step and persists the result in one transaction, isolated from other callers.
 ///
-/// A method that has returned has stored what it was told to: it survives the end of the process. The contract
-/// is the suite `conformance::jobs`.
+/// When a method returns, its changes are durable: they survive the end of the process. The contract is the test
+/// suite `conformance::jobs`.
 #[async_trait]
 pub trait JobStore: Send + Sync + 'static {
-    /// Stores new jobs, all or none, and says of each what became of it.
+    /// Inserts new jobs, all or none, and returns the outcome of each.
     ///
     /// # Errors
-    /// [`StoreError::Unavailable`], and nothing is stored.
+    /// [`StoreError::Unavailable`]; nothing is stored.
     async fn insert(&self, jobs: Vec<Job>) -> Result<Vec<Inserted>, StoreError>;
 
-    /// A job of such an id, if it is within the scope.
+    /// Returns the job with the id, if it is within the scope.
     async fn get(&self, scope: &Scope, id: &str) -> Result<Option<Job>, StoreError>;
 
-    /// One page of at most `limit` jobs after the id `after`, in the order of ids.
+    /// Returns one page of at most `limit` jobs after the id `after`, ordered by id.
     async fn list(
         &self,
         filter: &JobFilter,
@@ -192,7 +192,7 @@ pub trait JobStore: Send + Sync + 'static {
         limit: usize,
     ) -> Result<JobPage, StoreError>;
 
-    /// Takes a step with a job within the scope; `None` where there is no such job.
+    /// Applies a step to a job within the scope; `None` if there is no such job.
     async fn step(
         &self,
         scope: &Scope,
@@ -206,35 +206,35 @@ pub trait JobStore: Send + Sync + 'static {
         })
     }
 
-    /// Takes steps with jobs of anybody, in their order, and stores what came of them together. A refused step
-    /// changes nothing and hinders no other.
+    /// Applies steps, in order, to jobs of any tenant, and persists the results together. A refused step changes
+    /// nothing and does not affect the others.
     async fn steps(
         &self,
         steps: Vec<(String, Step)>,
         now: Timestamp,
     ) -> Result<Vec<Option<Result<Stepped, Refusal>>>, StoreError>;
 
-    /// Cancels all jobs that are meant and not final, as one act, and says how many they were.
+    /// Cancels all matching jobs that are not final, in one transaction, and returns their number.
     async fn cancel_all(&self, filter: &JobFilter, now: Timestamp) -> Result<u64, StoreError>;
 
-    /// Claims jobs that are due, the earliest first, and gives them as they are then. Two callers never get
-    /// the same one.
+    /// Claims due jobs, the earliest first, and returns them in their new state. No job is given to two callers.
     ///
-    /// One call takes [`MAX_CLAIM`] steps at most, and those that leave out what was missed count: where it
-    /// gives fewer than were asked for, [`earliest`](Self::earliest) says whether more is due.
+    /// One call applies at most [`MAX_CLAIM`] steps, including those that only skip missed occurrences. If it returns
+    /// fewer jobs than the limit, [`earliest`](Self::earliest) tells whether more are due.
     async fn claim(&self, claim: Claim) -> Result<Vec<Job>, StoreError>;
 
-    /// When the next job wakes: the smallest [`Job::wakes`], or up to a millisecond later.
+    /// Returns the time at which the next job must be processed: the smallest [`Job::wakes`], or up to a millisecond
+    /// later.
     async fn earliest(&self) -> Result<Option<Timestamp>, StoreError>;
 
-    /// How many there are. The lag is to the millisecond.
+    /// Returns the number of jobs by state, and the lag to the millisecond.
     async fn counts(&self, now: Timestamp) -> Result<JobCounts, StoreError>;
 
-    /// Removes at most `limit` jobs that were final before `ended_before`, to the millisecond, and says how many
-    /// they were.
+    /// Deletes at most `limit` jobs that became final before `ended_before`, to the millisecond, and returns their
+    /// number.
     async fn purge(&self, ended_before: Timestamp, limit: usize) -> Result<u64, StoreError>;
 
-    /// Yields when a job may have become the earliest, by whoever's hand. It may yield in vain, and it may
-    /// miss what another process has done, so callers look by themselves as well.
+    /// Subscribes to notifications that a job may have become the earliest, from any caller. May yield spuriously,
+    /// and may miss changes made by another process, so callers must poll as well.
     fn wakes(&self) -> BoxStream<'static, ()>;
 }

@@ -1,4 +1,4 @@
-//! Jobs as they travel between the scheduler and the application.
+//! Wire representations of jobs exchanged between the scheduler and the application.
 
 use std::sync::Arc;
 
@@ -8,29 +8,29 @@ use serde::{Deserialize, Serialize};
 use super::{Job, JobPayload, JobState};
 use crate::schedule::{Schedule, write_time};
 
-/// A job as the scheduler shows it: an entry of `GET /jobs`.
+/// Job as returned by the scheduler's API: an entry of `GET /jobs`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct JobView {
-    /// The job's id.
+    /// Job id.
     pub job_id: String,
-    /// Where it stands.
+    /// State of the job.
     pub state: JobState,
-    /// What is to be done, and for whom.
+    /// Work to do, and the user to do it for.
     pub payload: Arc<JobPayload>,
-    /// When.
+    /// Times at which the job runs.
     pub schedule: Schedule,
-    /// When the next attempt is due, or was for a job that is final: RFC 3339 in UTC with milliseconds.
+    /// Due time of the next attempt, or of the last one if the job is final: RFC 3339 in UTC with milliseconds.
     #[serde(serialize_with = "write_time")]
     pub execute_at: Timestamp,
-    /// The occurrence that waits, runs or was the last, from 1.
+    /// Number, from 1, of the occurrence that is waiting or running, or of the last one.
     pub occurrence: u64,
-    /// How many attempts at it have begun.
+    /// Number of attempts at this occurrence that have begun.
     pub attempt: u32,
-    /// Why the last attempt failed; absent where it did not.
+    /// Error of the last attempt; absent if it succeeded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_error: Option<String>,
-    /// When it was made: RFC 3339 in UTC with milliseconds.
+    /// Creation time: RFC 3339 in UTC with milliseconds.
     #[serde(serialize_with = "write_time")]
     pub created_at: Timestamp,
 }
@@ -51,22 +51,21 @@ impl From<&Job> for JobView {
     }
 }
 
-/// What the scheduler calls back with: the payload's fields, and beside them which attempt at which occurrence
-/// of which job this is.
+/// Body of the scheduler's callback: the fields of the payload, plus the job, the occurrence and the attempt.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Delivery {
-    /// What is to be done, and for whom.
+    /// Work to do, and the user to do it for.
     #[serde(flatten)]
     pub payload: Arc<JobPayload>,
-    /// The job's id.
+    /// Job id.
     pub job_id: String,
-    /// Which occurrence of it, from 1.
+    /// Number of the occurrence, from 1.
     pub occurrence: u64,
-    /// The time that the occurrence is for: RFC 3339 in UTC with milliseconds.
+    /// Scheduled time of the occurrence: RFC 3339 in UTC with milliseconds.
     #[serde(serialize_with = "write_time")]
     pub scheduled_for: Timestamp,
-    /// Which attempt at it, from 1.
+    /// Number of the attempt at this occurrence, from 1.
     pub attempt: u32,
 }
 
@@ -83,13 +82,13 @@ impl From<&Job> for Delivery {
 }
 
 impl Delivery {
-    /// What the occurrence is known by, as [`Job::occurrence_key`] has it.
+    /// Returns the key of the occurrence, equal to [`Job::occurrence_key`].
     pub fn occurrence_key(&self) -> String {
         occurrence_key(&self.job_id, self.occurrence)
     }
 }
 
-/// What an occurrence is known by, the same in every attempt and for whoever runs it.
+/// Formats the key of an occurrence, `<job id>:<occurrence>`; the same in every attempt and for every executor.
 pub fn occurrence_key(job: &str, occurrence: u64) -> String {
     format!("{job}:{occurrence}")
 }

@@ -1,4 +1,4 @@
-//! Puts a turn's prompt together. Pure: the same input gives the same prompt.
+//! Assembly of a turn's prompt. Pure: the same input gives the same prompt.
 
 use std::sync::Arc;
 
@@ -15,68 +15,68 @@ use crate::prompt::{Fragment, Stability};
 use crate::role::RagPlacement;
 use crate::tool::ToolSpec;
 
-/// The source of retrieved fragments. They are of stability [`Turn`](Stability::Turn), and
-/// [`AssemblyInput::retrieval`] says where they go.
+/// The `source` of retrieved fragments. They have stability [`Turn`](Stability::Turn), and [`AssemblyInput::retrieval`]
+/// decides their placement.
 pub const RETRIEVAL: &str = "retrieval";
 
-/// Everything that a turn's prompt is made from.
+/// Input of [`assemble`].
 pub struct AssemblyInput<'a> {
-    /// What the layers gave, in layer order.
+    /// Fragments of the context layers, in layer order.
     pub fragments: Vec<Fragment>,
-    /// The conversation, oldest first, the latest user message included; repaired.
+    /// The conversation, oldest message first, including the latest user message; already repaired.
     pub history: Vec<Arc<PromptMessage>>,
-    /// The tools on offer, whose definitions cost tokens too.
+    /// The tools offered to the model. Their definitions count against the budget.
     pub tools: &'a [Arc<ToolSpec>],
-    /// How much the prompt may cost.
+    /// Token budget of the prompt.
     pub budget: TokenBudget,
-    /// By whose count.
+    /// Counter of the tokens.
     pub counter: Arc<dyn TokenCounter>,
-    /// Where fragments of the source [`RETRIEVAL`] go.
+    /// Placement of the fragments with source [`RETRIEVAL`].
     pub retrieval: RagPlacement,
-    /// Where joined texts are kept from turn to turn; it changes nothing but the time taken.
+    /// Cache of joined texts across turns. It affects the time taken, never the result.
     pub cache: &'a PartCache,
 }
 
-/// Part of the history that was left out.
+/// A part of the history that was dropped.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Trimmed {
-    /// How many messages.
+    /// Number of messages.
     pub messages: usize,
-    /// What they would have cost.
+    /// Number of tokens of these messages.
     pub tokens: usize,
-    /// Why.
+    /// Reason for dropping them.
     pub reason: TrimReason,
 }
 
-/// Why part of the history was left out.
+/// Reason for dropping part of the history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub enum TrimReason {
-    /// The prompt would have cost more than its budget.
+    /// The prompt would exceed its token budget.
     TokenBudget,
 }
 
-/// Why no prompt came about.
+/// Error of [`assemble`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AssembleError {
-    /// What may not be trimmed costs more than the budget by itself.
+    /// The parts of the prompt that are never trimmed exceed the budget.
     #[error(
         "the prompt does not fit the model: {needed} tokens are needed without any history \
          (system prompt {system}, tools {tools}, latest turn {latest_turn}), {budget} are available"
     )]
     OverBudget {
-        /// What is available.
+        /// Available tokens.
         budget: usize,
-        /// What is needed.
+        /// Needed tokens.
         needed: usize,
-        /// The system prompt's share.
+        /// Tokens of the system prompt.
         system: usize,
-        /// The tools' share.
+        /// Tokens of the tools' definitions.
         tools: usize,
-        /// The share of the latest turn, and of instructions in the history.
+        /// Tokens of the latest turn and of instruction messages in the history.
         latest_turn: usize,
     },
 }
@@ -87,13 +87,13 @@ impl From<AssembleError> for Failure {
     }
 }
 
-/// Puts a prompt together: stable fragments first, what belongs to the turn alone into the latest user
-/// message, and as much of the history as the budget allows.
+/// Assembles a prompt: stable fragments first, fragments of the turn in the latest user message, and as much of the
+/// history as the budget allows.
 ///
 /// # Errors
 ///
-/// [`AssembleError::OverBudget`] where the system prompt, the tools and the latest turn alone cost too
-/// much; none of these is ever cut.
+/// [`AssembleError::OverBudget`] if the system prompt, the tools and the latest turn exceed the budget; none of these
+/// is ever trimmed.
 pub fn assemble(input: AssemblyInput<'_>) -> Result<Prompt, AssembleError> {
     let AssemblyInput { fragments, mut history, tools, budget, counter, retrieval, cache } = input;
     let (system, turn) = place(fragments, retrieval);
@@ -118,7 +118,7 @@ pub fn assemble(input: AssemblyInput<'_>) -> Result<Prompt, AssembleError> {
     Ok(Prompt { system, stable_fragments, stable, tools, messages: history, counter, tokens, trimmed })
 }
 
-/// Orders the fragments and parts the system prompt's from those of the latest turn.
+/// Orders the fragments and splits them into those of the system prompt and those of the latest turn.
 fn place(mut fragments: Vec<Fragment>, retrieval: RagPlacement) -> (Vec<Fragment>, Vec<Fragment>) {
     const LATEST_TURN: u8 = 4;
     let place = |fragment: &Fragment| match fragment.stability {
@@ -134,8 +134,8 @@ fn place(mut fragments: Vec<Fragment>, retrieval: RagPlacement) -> (Vec<Fragment
     (fragments, turn)
 }
 
-/// Puts the turn's fragments into the latest user message, or into one of their own at the end where the
-/// person has said nothing. Gives the place where the latest turn begins, which is never trimmed.
+/// Puts the turn's fragments into the latest user message, or into a new one at the end if there is none. Returns the
+/// index at which the latest turn begins, which is never trimmed.
 fn put_context(history: &mut Vec<Arc<PromptMessage>>, turn: Vec<Fragment>) -> usize {
     let latest = history.iter().rposition(|message| message.role() == Role::User);
     match latest {
@@ -156,7 +156,7 @@ fn put_context(history: &mut Vec<Arc<PromptMessage>>, turn: Vec<Fragment>) -> us
     }
 }
 
-/// Cuts the history before `latest` so that the prompt fits.
+/// Trims the history before `latest` so that the prompt fits the budget.
 fn trim(
     history: &mut Vec<Arc<PromptMessage>>,
     latest: usize,

@@ -1,4 +1,4 @@
-//! The bounded cache that lets an unchanged text keep its derived forms from turn to turn.
+//! Bounded cache of prompt parts, so that unchanged text keeps its derived forms across turns.
 
 use std::fmt;
 use std::hash::Hash;
@@ -18,12 +18,13 @@ use crate::tool::ToolSpec;
 
 mod keys;
 
-/// Gives the same [`Part`] for the same text, and the same [`PromptMessage`] for the same message.
+/// A bounded cache that returns the same [`Part`] for the same text and the same [`PromptMessage`] for the same
+/// message.
 ///
-/// Escaped JSON, hashes and token counts are a thousand times dearer than the assembly of a prompt, and
-/// most of a prompt is the same in the next turn. Entries are found by content: by its hash, then by
-/// comparing the whole of it, so that two texts never share an entry. The cache is bounded in bytes and
-/// may be shared by all tenants: it holds nothing that its reader did not bring along.
+/// Escaped JSON, hashes and token counts cost about a thousand times as much as assembling a prompt, and most of a
+/// prompt is unchanged in the next turn. Texts and messages are found by content: by hash, then by full comparison, so
+/// that two texts never share an entry. The cache is bounded in bytes and may be shared by all tenants: a lookup needs
+/// the whole content, so that it reveals nothing about other tenants.
 pub struct PartCache {
     texts: Cache<TextKey, Arc<Part>, Bytes>,
     messages: Cache<MessageKey, Arc<PromptMessage>, Bytes>,
@@ -31,7 +32,7 @@ pub struct PartCache {
     tool_sets: Cache<ToolSetKey, Arc<ToolSet>, Bytes>,
 }
 
-/// 16 MiB: some hundred agents' prompts and their conversations.
+/// Creates a cache of 16 MiB: enough for the prompts and conversations of a few hundred agents.
 impl Default for PartCache {
     fn default() -> Self {
         Self::new(16 << 20)
@@ -39,7 +40,7 @@ impl Default for PartCache {
 }
 
 impl PartCache {
-    /// A cache for about `max_bytes` bytes of memory.
+    /// Creates a cache of about `max_bytes` bytes of memory.
     pub fn new(max_bytes: usize) -> Self {
         let max = max_bytes as u64;
         Self {
@@ -50,7 +51,7 @@ impl PartCache {
         }
     }
 
-    /// The part with this text.
+    /// Returns the part with this text, creating it if it is not cached.
     pub fn part(&self, text: impl AsRef<str> + Into<String>) -> Arc<Part> {
         if let Some(part) = self.texts.get(text.as_ref()) {
             return part;
@@ -60,7 +61,7 @@ impl PartCache {
         part
     }
 
-    /// The prompt message that says the same as `message`.
+    /// Returns the prompt message that equals `message`, creating it if it is not cached.
     pub fn message(&self, message: &Message) -> Arc<PromptMessage> {
         if let Some(known) = self.messages.get(&SameMessage(message)) {
             return known;
@@ -70,7 +71,7 @@ impl PartCache {
         made
     }
 
-    /// The prompt messages of a conversation, in order.
+    /// Returns the prompt messages of a conversation, in order.
     pub fn history(&self, messages: &[Message]) -> Vec<Arc<PromptMessage>> {
         messages.iter().map(|message| self.message(message)).collect()
     }
@@ -80,7 +81,7 @@ impl PartCache {
         self.texts.len()
     }
 
-    /// The fragments' texts as one, found by the identity of the fragments' parts.
+    /// Returns the fragments joined into one segment, found by the identity (address) of the fragments' parts.
     pub(super) fn segment(&self, fragments: &[Fragment]) -> Arc<Segment> {
         if let Some(segment) = self.segments.get(&SameParts(fragments)) {
             return segment;
@@ -90,12 +91,13 @@ impl PartCache {
         segment
     }
 
-    /// The definitions of a set of tools, found by the specs' identity.
+    /// Returns the definitions of a set of tools, found by the identity (address) of the specs.
     pub(super) fn tool_set(&self, tools: &[Arc<ToolSpec>]) -> Arc<ToolSet> {
         if let Some(set) = self.tool_sets.get(&SameTools(tools)) {
             return set;
         }
-        // Specs that came with a request are other objects with the same text, which keeps its counts.
+        // Specs that came with a request are new objects with the same text; the cached part of that text has the token
+        // counts.
         let set = Arc::new(ToolSet::new(tools, self.part(ToolSet::text_of(tools))));
         self.tool_sets.insert(ToolSetKey(Arc::clone(&set)), Arc::clone(&set));
         set
@@ -120,11 +122,11 @@ where
     Cache::with_weighter(items, max_bytes, Bytes)
 }
 
-/// Weighs entries by the memory that they will have once their derived forms are made.
+/// Weighs entries by their memory once all derived forms exist.
 #[derive(Clone)]
 struct Bytes;
 
-/// The text itself, its JSON, and what surrounds them.
+/// Returns the weight of a text with its JSON and the overhead of an entry.
 fn with_json(len: usize) -> u64 {
     (len * 2 + len / 4 + 512) as u64
 }
@@ -145,7 +147,7 @@ impl Weighter<MessageKey, Arc<PromptMessage>> for Bytes {
 
 impl Weighter<SegmentKey, Arc<Segment>> for Bytes {
     fn weight(&self, _: &SegmentKey, segment: &Arc<Segment>) -> u64 {
-        // The parts may live through the segment alone, once the texts' own cache has let them go.
+        // The segment may be the last owner of its parts once the text cache has evicted them.
         2 * with_json(segment.joined().text().len()) + 512 * segment.parts().len() as u64
     }
 }

@@ -1,4 +1,4 @@
-//! The spellings of messages on the wire.
+//! Wire formats of messages.
 
 use serde::Serialize;
 
@@ -10,31 +10,31 @@ mod ollama;
 use chat_completions::ChatPart;
 pub(super) use ollama::ToolNames;
 
-/// The spellings of messages on the wire.
+/// A wire format of messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Dialect {
-    /// AG-UI: `toolCalls`, `toolCallId`, AG-UI parts.
+    /// AG-UI: `toolCalls`, `toolCallId`, AG-UI content parts.
     AgUi,
-    /// OpenAI Chat Completions: `tool_calls`, `tool_call_id`, `image_url`, `input_audio` and `file`
-    /// parts; no message ids.
+    /// OpenAI Chat Completions: `tool_calls`, `tool_call_id`, `image_url`, `input_audio` and `file` parts; no message
+    /// ids.
     ChatCompletions,
-    /// Ollama's `/api/chat`: content is one text, pictures stand beside it as base64, a call's arguments
-    /// are an object, and a result names its tool; no message ids.
+    /// Ollama's `/api/chat`: content is a single text, images are a separate base64 member, tool call arguments are an
+    /// object, and a tool result names its tool; no message ids.
     Ollama,
 }
 
 impl Dialect {
-    /// How many there are; each message caches its bytes for every one.
+    /// Number of dialects; each message caches its bytes for every one.
     pub(super) const COUNT: usize = 3;
 
-    /// The dialect's place in such a cache.
+    /// Returns the dialect's index into such a cache.
     pub(super) fn index(self) -> usize {
         self as usize
     }
 
-    /// Whether the dialect can say this part. What it cannot say is written as a note in words, so that
-    /// nothing vanishes; a model that wants to refuse instead asks here first.
+    /// Returns true if the dialect can represent this part. Any other part is written as a note in text, so that
+    /// nothing is dropped silently; a model that rejects such parts instead checks here first.
     pub fn takes(self, part: &ContentPart) -> bool {
         match self {
             Self::AgUi => true,
@@ -46,10 +46,9 @@ impl Dialect {
 
 /// Appends a message as JSON in a dialect.
 ///
-/// Content is left out only where an assistant's message has none and calls tools; elsewhere empty
-/// content is the empty string, for readers of every dialect ask for it. A tool's result for
-/// [`Dialect::Ollama`] lacks its tool's name, which is known to the call alone: [`push_messages_json`]
-/// has both.
+/// Content is omitted only for an assistant message with tool calls and no content; elsewhere empty content is the
+/// empty string, which readers of every dialect require. For [`Dialect::Ollama`] a tool result lacks the tool's name,
+/// because only the message with the call has it: [`push_messages_json`] adds it.
 pub fn push_message_json(message: &Message, dialect: Dialect, out: &mut Vec<u8>) {
     encode(message, dialect, out);
 }
@@ -66,8 +65,8 @@ pub fn push_messages_json(messages: &[Message], dialect: Dialect, out: &mut Vec<
     }
 }
 
-/// Appends the message and gives the place in `out` where its content begins: behind the opening quote
-/// of a text, behind the opening bracket of parts.
+/// Appends the message and returns the offset in `out` at which its content begins: after the opening quote of a text,
+/// after the opening bracket of parts.
 pub(super) fn encode(message: &Message, dialect: Dialect, out: &mut Vec<u8>) -> usize {
     out.push(b'{');
     if let (Dialect::AgUi, Some(id)) = (dialect, &message.id) {
@@ -106,7 +105,7 @@ pub(super) fn encode(message: &Message, dialect: Dialect, out: &mut Vec<u8>) -> 
     content_at
 }
 
-/// Ollama knows no instructions but the system's.
+/// Maps the role to one that the dialect has: Ollama has no developer messages.
 fn role(role: Role, dialect: Dialect) -> Role {
     match (dialect, role) {
         (Dialect::Ollama, Role::Developer) => Role::System,
@@ -137,7 +136,7 @@ fn push(value: &(impl Serialize + ?Sized), out: &mut Vec<u8>) {
     serde_json::to_writer(out, value).expect("plain data serialises into memory");
 }
 
-/// A note that stands for a part without a spelling. It never holds the medium's bytes.
+/// Returns a text note in place of a part that the dialect cannot represent. It never contains the media bytes.
 fn note(part: &ContentPart) -> String {
     let (kind, source) = match part {
         ContentPart::Text { text } => return text.clone(),

@@ -6,35 +6,35 @@ use serde::Serialize;
 
 use super::Part;
 
-/// How long a fragment's text stays the same. Assembly orders by it.
+/// Lifetime of a fragment's text. Assembly orders fragments by it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Stability {
-    /// As long as the role is not edited.
+    /// Constant until the role is edited.
     Role,
-    /// As long as the agent's documents and memory stay.
+    /// Constant until the agent's documents or memory change.
     Agent,
-    /// For one user's conversation.
+    /// Constant for one user's conversation.
     Session,
-    /// For this turn alone; it goes into the latest turn.
+    /// Valid for this turn only; placed in the latest turn.
     Turn,
 }
 
-/// A piece of the prompt with its origin.
+/// A piece of the prompt with its origin and stability.
 #[derive(Debug, Clone)]
 pub struct Fragment {
     /// Stable identifier within the prompt, such as `rules` or `doc:handbook`.
     pub id: Arc<str>,
-    /// The name of the layer that gave it.
+    /// Name of the layer that produced it.
     pub source: &'static str,
-    /// How long its text stays the same.
+    /// Lifetime of its text.
     pub stability: Stability,
-    /// The text, shared and with its derived forms cached.
+    /// The text with its cached derived forms (JSON, hash, token counts).
     pub part: Arc<Part>,
 }
 
 impl Fragment {
-    /// A fragment of `text`.
+    /// Creates a fragment of the text in `part`.
     pub fn new(id: impl Into<Arc<str>>, source: &'static str, stability: Stability, part: Arc<Part>) -> Self {
         Self { id: id.into(), source, stability, part }
     }

@@ -1,4 +1,4 @@
-//! What the latest prompts were made of, so that a later one can be told from them.
+//! Part hashes of the latest prompts, for finding the part at which a later prompt differs.
 
 use std::sync::Arc;
 
@@ -7,17 +7,18 @@ use quick_cache::sync::Cache;
 
 use super::manifest::PartHash;
 
-/// How much is remembered, in bytes: some thousand users' prompts of some dozen parts. The least used give way.
+/// Capacity in bytes: the prompts of about a thousand users with a few dozen parts each. Least used entries are
+/// evicted.
 const MAX_BYTES: u64 = 8 << 20;
-/// What a part of usual length takes.
+/// Assumed size of a part, in bytes.
 const USUAL_PART: u64 = 160;
-/// How many parts a usual prompt has.
+/// Assumed number of parts in a prompt.
 const USUAL_PARTS: u64 = 24;
 
-/// The parts of each user's latest prompt to each agent, in this process alone. Texts are not kept, only their hashes.
+/// In-process cache of the part hashes of each user's latest prompt to each agent. It holds hashes, never texts.
 pub(crate) struct LatestPrompts(Cache<Whose, Arc<[PartHash]>, Bytes>);
 
-/// Whose prompt it was.
+/// Key of a prompt's owner: the company, the agent and the user.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Whose {
     pub(crate) company_id: String,
@@ -33,12 +34,12 @@ impl Default for LatestPrompts {
 }
 
 impl LatestPrompts {
-    /// Remembers a prompt's prefix in place of the one before.
+    /// Stores a prompt's prefix in place of the previous one.
     pub(crate) fn remember(&self, whose: Whose, prefix: Vec<PartHash>) {
         self.0.insert(whose, prefix.into());
     }
 
-    /// The parts of the latest prompt, where it is still remembered.
+    /// Returns the part hashes of the latest prompt, if they are still cached.
     pub(crate) fn get(&self, whose: &Whose) -> Option<Arc<[PartHash]>> {
         self.0.get(whose)
     }

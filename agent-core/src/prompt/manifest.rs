@@ -1,4 +1,4 @@
-//! What a prompt is made of, for previews and for finding what broke a provider's prompt cache.
+//! The manifest of a prompt, for previews and for finding the change that broke a vendor's prompt cache.
 
 use std::sync::Arc;
 
@@ -12,36 +12,36 @@ use crate::prompt::{Fragment, Stability};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Manifest {
-    /// The fragments in order: the system prompt's, then those of the latest turn.
+    /// The fragments in order: those of the system prompt, then those of the latest turn.
     pub parts: Vec<ManifestPart>,
-    /// The length of the system prompt, in bytes.
+    /// Length of the system prompt, in bytes.
     pub system_bytes: usize,
-    /// How much of the system prompt's beginning is of stability `role` or `agent`, in bytes.
+    /// Length of the system prompt's prefix of stability `role` or `agent`, in bytes.
     pub stable_prefix_bytes: usize,
-    /// The messages that are sent, the latest turn included.
+    /// Number of messages sent, including the latest turn.
     pub messages: usize,
-    /// Where the tokens go.
+    /// Token counts of system prompt, tools and messages.
     pub tokens: PromptTokens,
-    /// The name of the counter that counted them.
+    /// Name of the token counter.
     pub token_counter: &'static str,
-    /// What was left out to fit the budget.
+    /// The parts of the history that were dropped to fit the budget.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub trimmed: Vec<Trimmed>,
 }
 
-/// A fragment's line in the manifest.
+/// A fragment's entry in the manifest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ManifestPart {
     /// The fragment's identifier.
     pub id: Arc<str>,
-    /// The layer that gave it.
+    /// Name of the layer that produced it.
     pub source: &'static str,
-    /// How long its text stays the same.
+    /// Lifetime of its text.
     pub stability: Stability,
-    /// Where it stands.
+    /// Its placement in the prompt.
     pub placement: Placement,
-    /// Its tokens.
+    /// Its number of tokens.
     pub tokens: usize,
     /// Its length in bytes.
     pub bytes: usize,
@@ -49,39 +49,39 @@ pub struct ManifestPart {
     pub sha256: Arc<str>,
 }
 
-/// Where a fragment stands.
+/// Placement of a fragment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Placement {
     /// In the system prompt.
     System,
-    /// Before the person's words in the latest user message.
+    /// Before the user's text in the latest user message.
     LatestTurn,
 }
 
-/// Where a prompt's tokens go.
+/// Token counts of a prompt's sections.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PromptTokens {
-    /// The system prompt.
+    /// Tokens of the system prompt.
     pub system: usize,
-    /// The tools' definitions.
+    /// Tokens of the tools' definitions.
     pub tools: usize,
-    /// History and latest turn, the turn's context included.
+    /// Tokens of history and latest turn, including the turn's context.
     pub messages: usize,
 }
 
 impl PromptTokens {
-    /// All of them.
+    /// Returns the sum over all sections.
     pub fn total(self) -> usize {
         self.system + self.tools + self.messages
     }
 }
 
-/// A part's identity for comparing two prompts.
+/// Identifier and hash of a part, for comparing two prompts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PartHash {
-    /// The fragment's identifier, or `tool:` and a tool's name.
+    /// The fragment's identifier, or `tool:` and the tool's name.
     pub id: Arc<str>,
     /// SHA-256 of its text or definition, in lower-case hexadecimal.
     pub sha256: Arc<str>,
@@ -116,9 +116,9 @@ impl Manifest {
     }
 }
 
-/// The first part that differs from what the previous prompt had in its place, and so the end of what a provider
-/// has kept of it. Both are [`Prompt::prefix_hashes`], so what follows the prefix is not looked at. `None` if
-/// nothing differs; a part that is gone is named by its old identifier.
+/// Returns the identifier of the first part that differs from the previous prompt's part at the same index, which is
+/// the end of the prefix that a vendor has cached. Both arguments are [`Prompt::prefix_hashes`]; messages are not
+/// compared. Returns `None` if nothing differs. A part that was removed is reported by its previous identifier.
 pub fn first_changed_part<'a>(previous: &'a [PartHash], now: &'a [PartHash]) -> Option<&'a str> {
     let place = (0..previous.len().max(now.len())).find(|&place| previous.get(place) != now.get(place))?;
     match (previous.get(place), now.get(place)) {

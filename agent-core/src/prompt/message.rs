@@ -1,4 +1,4 @@
-//! Messages with their derived forms, and the latest user message with the turn's context in front.
+//! Messages with their cached derived forms, and the latest user message with the turn's context in front.
 
 use std::sync::{Arc, OnceLock};
 
@@ -10,14 +10,13 @@ use crate::prompt::Fragment;
 const OPEN: &str = "<context>\n";
 const CLOSE: &str = "\n</context>";
 const BETWEEN: &str = "\n\n";
-/// What the tags around a turn's context cost beside the fragments, in tokens.
+/// Tokens counted for the tags around a turn's context.
 const TAG_TOKENS: usize = 8;
 
-/// A message whose JSON and token counts are made once.
+/// A message whose JSON and token counts are computed once.
 ///
-/// The latest user message of a prompt may carry the turn's context: fragments that stand in a
-/// `<context>` block before the person's own words. It is kept apart, so that the fragments' cached
-/// JSON is copied rather than escaped again.
+/// The latest user message of a prompt may carry the turn's context: fragments in a `<context>` block before the user's
+/// text. The context is held separately, so that the fragments' cached JSON is copied instead of escaped again.
 #[derive(Debug)]
 pub struct PromptMessage {
     form: Form,
@@ -38,13 +37,13 @@ struct Plain {
 
 #[derive(Debug)]
 struct WithContext {
-    /// Always a plain one.
+    /// Always a message of form [`Form::Plain`].
     original: Arc<PromptMessage>,
     context: Vec<Fragment>,
     merged: OnceLock<Message>,
 }
 
-/// A message's JSON, and where its content begins in it.
+/// A message's JSON and the offset at which its content begins.
 #[derive(Debug)]
 struct Encoded {
     json: Box<[u8]>,
@@ -58,7 +57,7 @@ impl PromptMessage {
         Arc::new(Self { form: Form::Plain(plain) })
     }
 
-    /// Puts the turn's context in front of the person's message, in place of an earlier turn's.
+    /// Puts the turn's context in front of the message, replacing an earlier turn's context.
     pub(super) fn with_context(message: Arc<Self>, context: Vec<Fragment>) -> Arc<Self> {
         let original = match &message.form {
             Form::Plain(_) => message,
@@ -67,7 +66,7 @@ impl PromptMessage {
         Arc::new(Self { form: Form::WithContext(WithContext { original, context, merged: OnceLock::new() }) })
     }
 
-    /// The message as the model reads it, context included.
+    /// Returns the message as the model reads it, including the context.
     pub fn message(&self) -> &Message {
         match &self.form {
             Form::Plain(plain) => &plain.message,
@@ -75,7 +74,7 @@ impl PromptMessage {
         }
     }
 
-    /// The message as it came, without the turn's context.
+    /// Returns the message as received, without the turn's context.
     pub fn original(&self) -> &Message {
         match &self.form {
             Form::Plain(plain) => &plain.message,
@@ -83,7 +82,7 @@ impl PromptMessage {
         }
     }
 
-    /// The turn's context that stands in front; empty for all but the latest user message.
+    /// Returns the turn's context in front of the message; empty for all but the latest user message.
     pub fn context(&self) -> &[Fragment] {
         match &self.form {
             Form::Plain(_) => &[],
@@ -91,7 +90,7 @@ impl PromptMessage {
         }
     }
 
-    /// Who speaks.
+    /// Returns the role of the message's author.
     pub fn role(&self) -> Role {
         self.original().role
     }
@@ -104,7 +103,7 @@ impl PromptMessage {
         }
     }
 
-    /// The length of that text, in bytes.
+    /// Returns the length of that text, in bytes.
     pub fn text_len(&self) -> usize {
         match &self.form {
             Form::Plain(plain) => text_len(&plain.message.content),
@@ -120,7 +119,7 @@ impl PromptMessage {
         }
     }
 
-    /// The length of that JSON, in bytes.
+    /// Returns the length of that JSON, in bytes.
     pub fn json_len(&self, dialect: Dialect) -> usize {
         match &self.form {
             Form::Plain(plain) => plain.encoded(dialect).json.len(),
@@ -128,12 +127,13 @@ impl PromptMessage {
         }
     }
 
-    /// The message's tokens by `counter`, what surrounds a message on the wire included; counted once.
+    /// Returns the message's tokens by `counter`, including the overhead of a message on the wire. Counted once per
+    /// counter.
     pub fn tokens(&self, counter: &dyn TokenCounter) -> usize {
         self.tokens_by(counter.id(), counter)
     }
 
-    /// The same for who asks of many messages and has the counter's name at hand.
+    /// Returns [`tokens`](Self::tokens) with the counter's name passed in, for callers that count many messages.
     pub(super) fn tokens_by(&self, id: &'static str, counter: &dyn TokenCounter) -> usize {
         match &self.form {
             Form::Plain(plain) => plain.tokens.get(id, || budget::count_message(&plain.message, counter)),
@@ -195,12 +195,12 @@ impl WithContext {
         OPEN.len() + context + CLOSE.len() + between + self.original.text_len()
     }
 
-    /// Whether the original has parts, so that the context becomes a part of its own.
+    /// Returns true if the original has content parts, so that the context becomes a part of its own.
     fn in_parts(&self) -> bool {
         matches!(&self.original.original().content, Content::Parts(parts) if !parts.is_empty())
     }
 
-    /// The JSON is the original's with the context put in where its content begins.
+    /// Appends the original's JSON with the context inserted where its content begins.
     fn push_json(&self, dialect: Dialect, out: &mut Vec<u8>) {
         self.each_piece(dialect, |piece| out.extend_from_slice(piece));
     }
@@ -217,7 +217,7 @@ impl WithContext {
         let (before, after) = json.split_at(*content_at);
         let (open, close): (&[u8], &[u8]) = match (self.in_parts(), dialect) {
             (false, _) => (br"<context>\n", br"\n</context>\n\n"),
-            // The parts' texts are one there, and may be none.
+            // Ollama joins the texts of all parts into one string, which may be empty.
             (true, Dialect::Ollama) if after.starts_with(b"\"") => (br"<context>\n", br"\n</context>"),
             (true, Dialect::Ollama) => (br"<context>\n", br"\n</context>\n"),
             (true, _) => (br#"{"type":"text","text":"<context>\n"#, br#"\n</context>"},"#),
@@ -240,7 +240,7 @@ impl WithContext {
     }
 }
 
-/// Appends a content's text, parts joined by newlines.
+/// Appends the text of the content, parts joined by newlines.
 fn push_text(content: &Content, out: &mut String) {
     match content {
         Content::Text(text) => out.push_str(text),
@@ -269,7 +269,7 @@ fn texts(parts: &[ContentPart]) -> impl Iterator<Item = &str> {
     })
 }
 
-/// About how many bytes a content's text and media have, for buffers and budgets of memory.
+/// Returns the approximate length of a content's text and media in bytes, for buffer capacities and cache weights.
 pub(super) fn content_len(content: &Content) -> usize {
     let media_len = |source: &MediaSource| match source {
         MediaSource::Data { value, .. } | MediaSource::Url { value, .. } => value.len(),

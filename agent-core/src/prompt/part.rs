@@ -1,4 +1,4 @@
-//! Immutable texts whose derived forms are made once.
+//! Immutable texts with cached derived forms.
 
 use std::sync::{Arc, OnceLock};
 
@@ -6,7 +6,7 @@ use sha2::{Digest, Sha256};
 
 use crate::budget::{TokenCounter, TokenCounts};
 
-/// An immutable text whose derived forms are made once: its JSON string, its hash, its token counts.
+/// An immutable text that caches its derived forms: its JSON string, its hash and its token counts.
 #[derive(Debug)]
 pub struct Part {
     text: String,
@@ -25,12 +25,12 @@ impl Part {
         Self { text, json: OnceLock::new(), sha256: OnceLock::new(), tokens: TokenCounts::default() }
     }
 
-    /// The text.
+    /// Returns the text.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// The text escaped for the inside of a JSON string, without the quotes.
+    /// Returns the text escaped for a JSON string, without the quotes.
     pub fn json(&self) -> &str {
         self.json.get_or_init(|| {
             let quoted = serde_json::to_string(&self.text).expect("a string serialises");
@@ -38,12 +38,12 @@ impl Part {
         })
     }
 
-    /// SHA-256 of the text, in lower-case hexadecimal.
+    /// Returns the SHA-256 of the text, in lower-case hexadecimal.
     pub fn sha256(&self) -> &Arc<str> {
         self.sha256.get_or_init(|| hex::encode(Sha256::digest(&self.text)).into())
     }
 
-    /// The text's tokens by `counter`, counted once.
+    /// Returns the text's tokens by `counter`. Counted once per counter.
     pub fn tokens(&self, counter: &dyn TokenCounter) -> usize {
         self.tokens.get(counter.id(), || counter.count(&self.text))
     }

@@ -1,4 +1,4 @@
-//! The stable beginning of a system prompt, joined once.
+//! The stable prefix of a system prompt, joined once.
 
 use std::sync::{Arc, LazyLock};
 
@@ -7,8 +7,8 @@ use super::part::Part;
 use crate::budget::{TokenCounter, TokenCounts};
 use crate::prompt::Fragment;
 
-/// Several parts joined into one text, with its own derived forms, so that the stable beginning of a
-/// system prompt is one copy.
+/// Several parts joined into one text with its own derived forms, so that the stable prefix of a system prompt is
+/// written as one copy.
 #[derive(Debug)]
 pub(super) struct Segment {
     parts: Box<[Arc<Part>]>,
@@ -24,7 +24,7 @@ impl Segment {
         Self { parts, joined, tokens: TokenCounts::default() }
     }
 
-    /// The one without parts, which all prompts without a stable beginning share.
+    /// Returns the segment without parts, shared by all prompts without a stable prefix.
     pub(super) fn empty() -> Arc<Self> {
         static EMPTY: LazyLock<Arc<Segment>> = LazyLock::new(|| Arc::new(Segment::new(&[])));
         Arc::clone(&EMPTY)
@@ -38,7 +38,7 @@ impl Segment {
         &self.joined
     }
 
-    /// The sum over the parts, for a part that changes must not have all others counted again.
+    /// Returns the sum of the parts' tokens: when one part changes, the others are not counted again.
     pub(super) fn tokens(&self, counter: &dyn TokenCounter) -> usize {
         self.tokens.get(counter.id(), || self.parts.iter().map(|part| part.tokens(counter)).sum())
     }

@@ -1,4 +1,4 @@
-//! Order, placement, trimming, manifest and dialects, by what comes out.
+//! Order, placement, trimming, manifest and dialects, tested by the prompt's output.
 
 use std::fmt::Write as _;
 
@@ -12,7 +12,7 @@ use crate::message::{Content, Message, ToolCall};
 use crate::role::RagPlacement;
 use crate::tool::ToolSpec;
 
-/// A token a byte, so that the tables' sums can be done in one's head.
+/// Counts one token per byte, so that the sums in the tables are easy to check.
 struct ByteCounter;
 
 impl TokenCounter for ByteCounter {
@@ -29,7 +29,7 @@ fn fragment(id: &str, source: &'static str, stability: Stability, text: &str) ->
     Fragment::new(id, source, stability, Part::new(text))
 }
 
-/// A fragment of each kind, in an order in which nothing may stay.
+/// Builds a fragment of each kind, none in its final position.
 fn fragments() -> Vec<Fragment> {
     vec![
         fragment("time", "caller", Stability::Turn, "noon"),
@@ -178,7 +178,8 @@ fn json_of(prompt: &Prompt, dialect: Dialect) -> String {
     String::from_utf8(out).expect("UTF-8")
 }
 
-/// A history in letters: `u`, `a`, `s` messages of ten tokens, `c` a call and `r` its result, likewise.
+/// Builds a history from letters: `u`, `a` and `s` are messages of ten tokens; `c` is a call and `r` its result, also
+/// of ten tokens.
 fn history(letters: &str) -> Vec<Message> {
     let text = |n: usize| format!("{n:06}");
     let letters = letters.chars().enumerate();
@@ -187,7 +188,7 @@ fn history(letters: &str) -> Vec<Message> {
             'u' => Message::user(text(i)),
             'a' => Message::assistant(text(i)),
             's' => Message::text(Role::System, text(i)),
-            // Four for the message, eight for the call.
+            // Four tokens for the message, eight for the call.
             'c' => Message::calls("", vec![ToolCall::new("id", "", "")]),
             'r' => Message::tool_result("id", text(i)),
             other => panic!("no message {other:?}"),
@@ -444,7 +445,7 @@ fn tools_that_changed_are_named_where_the_request_has_them() {
         let names: Vec<_> = tools.iter().map(|tool| &tool.name).collect();
         assert_eq!(first_changed_part(&before, &now), expected, "{rules} {names:?} {sections:?}");
     }
-    // A request that is without tools does not say where they would be.
+    // A request without tools has no section for them.
     let before = prefix("1. no", &[&a], FIRST);
     assert_eq!(first_changed_part(&before, &prefix("1. no", &[], &[Section::System])), Some("tool:a"));
     let none = prefix("1. no", &[&a], &[]);
@@ -564,7 +565,7 @@ fn ollama_gets_arguments_as_objects_and_results_with_the_names_of_their_tools() 
         Message::tool_result("1", "a"),
         calls(&[("3", "none", ""), ("4", "list", "[]"), ("5", "deep", &"[".repeat(1_000))]),
         Message::tool_result("3", ""),
-        // Of an earlier message's call, and of none.
+        // The results of an earlier message's call and of an unknown call.
         Message::tool_result("1", "late"),
         Message::tool_result("9", "stray"),
         Message::user("and now?"),

@@ -1,4 +1,4 @@
-//! The definitions of a turn's tools, written once.
+//! The definitions of a turn's tools, serialized once.
 
 use std::sync::{Arc, OnceLock};
 
@@ -12,23 +12,23 @@ use super::part::Part;
 use crate::budget::TokenCounter;
 use crate::tool::ToolSpec;
 
-/// A set of tools with its derived forms.
+/// A set of tools with its cached derived forms.
 #[derive(Debug)]
 pub(super) struct ToolSet {
     specs: Box<[Arc<ToolSpec>]>,
-    /// What is counted.
+    /// The text whose tokens are counted.
     text: Arc<Part>,
     json: [OnceLock<Box<[u8]>>; Dialect::COUNT],
     hashes: OnceLock<Box<[PartHash]>>,
 }
 
 impl ToolSet {
-    /// The set; `text` is [`text_of`](Self::text_of) the same tools.
+    /// Creates the set; `text` must be [`text_of`](Self::text_of) the same tools.
     pub(super) fn new(specs: &[Arc<ToolSpec>], text: Arc<Part>) -> Self {
         Self { specs: specs.into(), text, json: Default::default(), hashes: OnceLock::new() }
     }
 
-    /// What the definitions say, without what surrounds it on the wire.
+    /// Returns the text of the definitions, without the wire syntax around it.
     pub(super) fn text_of(tools: &[Arc<ToolSpec>]) -> String {
         let mut text = String::new();
         for tool in tools {
@@ -52,7 +52,7 @@ impl ToolSet {
         self.text.tokens(counter)
     }
 
-    /// The definitions' identities, in order.
+    /// Returns the definitions' identifiers and hashes, in order.
     pub(super) fn hashes(&self) -> &[PartHash] {
         self.hashes.get_or_init(|| {
             let mut json = Vec::new();
@@ -66,7 +66,7 @@ impl ToolSet {
         })
     }
 
-    /// The definitions as JSON values separated by commas.
+    /// Returns the definitions as JSON values separated by commas.
     pub(super) fn json(&self, dialect: Dialect) -> &[u8] {
         self.json[dialect.index()].get_or_init(|| {
             let mut json = Vec::new();
@@ -81,8 +81,8 @@ impl ToolSet {
     }
 }
 
-/// Appends a tool's definition as JSON in a dialect: MCP's `{name,description,inputSchema}` beside AG-UI
-/// messages, a function for Chat Completions and Ollama.
+/// Appends a tool's definition as JSON in a dialect: MCP's `{name,description,inputSchema}` for AG-UI, a function for
+/// Chat Completions and Ollama.
 pub fn push_tool_json(tool: &ToolSpec, dialect: Dialect, out: &mut Vec<u8>) {
     let ToolSpec { name, description, input_schema, .. } = tool;
     let written = match dialect {

@@ -1,8 +1,9 @@
-//! Cron by the wall clock of a zone, by the rules of Vixie cron where the clock jumps.
+//! Cron schedules in a time zone, with the daylight-saving rules of Vixie cron.
 //!
-//! A zone's time is cut into spans of one offset. Within a span wall time and absolute time go side by side, so an
-//! occurrence is a wall time that matches, less the offset; what is special about a change of the offset happens where
-//! a span begins. Going from span to span never goes back, whatever a zone has done.
+//! The time line of a zone is divided into spans of constant offset. Within a span, wall-clock and absolute time
+//! advance together, so an occurrence is a matching wall-clock time minus the offset; gaps and folds are handled at
+//! the beginning of a span. The search goes from span to span and therefore only forward, whatever transitions a zone
+//! has.
 
 use std::fmt;
 use std::sync::{Arc, LazyLock};
@@ -18,34 +19,35 @@ use serde::{Deserialize, Serialize};
 use super::error::{ScheduleError, excerpt};
 use super::pattern::Pattern;
 
-/// How far a search goes. The rarest pattern, a certain weekday on 29 February, fires every 28 years, and once after
-/// 40, because 2100 is no leap year.
+/// Search limit. The rarest pattern, a given weekday on 29 February, fires every 28 years and once after 40, because
+/// 2100 is not a leap year.
 const HORIZON: Duration = Duration::from_secs(50 * 366 * 24 * 60 * 60);
 
-/// Greater jumps of a clock are corrections and no daylight saving: `man 8 cron`. The new time counts at once.
+/// Largest offset change treated as daylight saving. Larger changes are clock corrections, and the new time applies
+/// at once: `man 8 cron`.
 const LARGEST_SHIFT: SignedDuration = SignedDuration::from_hours(3);
 
 const LONGEST_ZONE_NAME: usize = 64;
 
-/// How many expressions are kept as they were read: under six megabytes, were all of them as long as one may be.
+/// Capacity of the cache of parsed expressions: under six megabytes even if all have the maximum length.
 const KEPT: usize = 4096;
 
-/// What expressions say. Jobs are read from their store several times for each delivery, and reading the expression
-/// would be most of it. Zones are not kept here, because their rules may change while this runs.
+/// Cache of parsed expressions. Jobs are read from their store several times for each delivery, and parsing would
+/// dominate the cost. Zones are not cached here, because their rules may change at run time.
 static PATTERNS: LazyLock<Cache<Arc<str>, Arc<Pattern>>> = LazyLock::new(|| Cache::new(KEPT));
 
-/// Names in the folder of zones that mean another zone on another machine, or none.
+/// Names in the zone database directory that differ between machines or name no zone.
 const ZONES_OF_A_MACHINE: [&str; 4] = ["localtime", "posixrules", "Factory", "Etc/Unknown"];
 
-/// What a job at fixed times does where the wall clock jumps. A job with `*` in its seconds, minutes or hours, `*/5`
-/// included, goes by the time that passes instead: nothing in the gap, and again in the time that repeats.
+/// Daylight-saving policy of a job at fixed times of day. A job with `*` in its seconds, minutes or hours, including
+/// `*/5`, follows elapsed time instead: it does not run in a gap and runs again in a fold.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemars", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct DstPolicy {
-    /// About times that the clock leaves out.
+    /// Policy for times that the clock skips.
     pub gap: Gap,
-    /// About times that the clock shows twice.
+    /// Policy for times that the clock repeats.
     pub fold: Fold,
 }
 
@@ -55,31 +57,31 @@ impl DstPolicy {
     }
 }
 
-/// What happens to times that a clock leaves out when it is put forward.
+/// Policy for wall-clock times skipped when the clock is set forward.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemars", derive(JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum Gap {
-    /// The job runs right after the gap, once for all times in it.
+    /// Runs once right after the gap, for all skipped times in it.
     #[default]
     RunAfter,
-    /// The job does not run.
+    /// Does not run.
     Skip,
 }
 
-/// What happens at times that a clock shows twice because it is put back.
+/// Policy for wall-clock times repeated when the clock is set back.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemars", derive(JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum Fold {
-    /// The job runs the first time.
+    /// Runs the first time only.
     #[default]
     First,
-    /// The job runs both times.
+    /// Runs both times.
     Both,
 }
 
-/// A cron expression, read, with the zone whose wall clock it means.
+/// Parsed cron expression with the time zone of its wall clock.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Cron {
     expression: Arc<str>,
@@ -89,34 +91,35 @@ pub struct Cron {
 }
 
 impl Cron {
-    /// Reads a cron expression of five fields, of six with the second first, or a nickname, for the zone of an IANA
-    /// name.
+    /// Parses a cron expression of five fields, of six with the second first, or a nickname, in the zone of the given
+    /// IANA name.
     ///
     /// # Errors
     ///
-    /// Where the expression cannot be read or the zone is not known. That it ever fires is not looked at.
+    /// [`ScheduleError`] if the expression cannot be parsed or the zone is unknown. Expressions that never fire are
+    /// accepted.
     pub fn new(expression: &str, zone_name: &str, dst: DstPolicy) -> Result<Self, ScheduleError> {
         let zone = zone(zone_name)?;
         let (expression, pattern) = read(expression.trim())?;
         Ok(Self { expression, pattern, zone, dst })
     }
 
-    /// The expression as it was given.
+    /// Returns the expression as given, without surrounding blanks.
     pub fn expression(&self) -> &str {
         &self.expression
     }
 
-    /// The zone's IANA name.
+    /// Returns the IANA name of the zone.
     pub fn zone(&self) -> &str {
         self.zone.iana_name().expect("zones come from the database by their names")
     }
 
-    /// What happens where the clock jumps.
+    /// Returns the daylight-saving policy.
     pub fn dst(&self) -> DstPolicy {
         self.dst
     }
 
-    /// As [`Schedule::next_after`](super::Schedule::next_after).
+    /// Implements [`Schedule::next_after`](super::Schedule::next_after).
     pub(super) fn next_after(&self, after: Timestamp) -> Option<Timestamp> {
         let whole =
             Timestamp::from_second(after.as_nanosecond().div_euclid(1_000_000_000).try_into().ok()?).ok()?;
@@ -136,7 +139,7 @@ impl Cron {
         }
     }
 
-    /// The change of the offset with which the span of `from` began; not looked for where nothing depends on it.
+    /// Returns the offset change that began the span of `from`; `None` if the pattern does not depend on it.
     fn jump_before(&self, from: Timestamp, offset: Offset) -> Option<Jump> {
         if self.pattern.is_wildcard() {
             return None;
@@ -147,8 +150,7 @@ impl Cron {
         (before != offset).then_some(Jump { at, before })
     }
 
-    /// The first occurrence from `from` up to and without `until`, both of which lie in a span of `offset` that began
-    /// with `jump`.
+    /// Returns the first occurrence in `from..until`, which lies in a span of `offset` that began with `jump`.
     fn next_in_span(
         &self,
         from: Timestamp,
@@ -172,7 +174,7 @@ impl Cron {
         offset.to_timestamp(found).ok()
     }
 
-    /// Whether the job departs from what the clock shows because of a jump.
+    /// Returns true if the daylight-saving policy deviates from the wall clock at this offset change.
     fn minds(&self, jump: Jump, offset: Offset) -> bool {
         let wanted = match jump.is_forward(offset) {
             true => self.dst.gap == Gap::RunAfter,
@@ -188,7 +190,7 @@ impl fmt::Debug for Cron {
     }
 }
 
-/// A change of a zone's offset.
+/// Change of a zone's UTC offset.
 #[derive(Clone, Copy)]
 struct Jump {
     at: Timestamp,
@@ -201,7 +203,7 @@ impl Jump {
     }
 }
 
-/// An expression, and what it says.
+/// Parses an expression, using the cache.
 fn read(expression: &str) -> Result<(Arc<str>, Arc<Pattern>), ScheduleError> {
     let pattern = PATTERNS.get(expression);
     let expression = Arc::from(expression);
@@ -213,7 +215,7 @@ fn read(expression: &str) -> Result<(Arc<str>, Arc<Pattern>), ScheduleError> {
     Ok((expression, pattern))
 }
 
-/// The zone of an IANA name.
+/// Looks up a zone by its IANA name.
 pub(super) fn zone(name: &str) -> Result<TimeZone, ScheduleError> {
     let known = Some(name)
         .filter(|name| name.len() <= LONGEST_ZONE_NAME)

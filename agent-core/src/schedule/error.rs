@@ -1,70 +1,70 @@
-//! What is wrong with a schedule that was asked for.
+//! Validation errors of schedules.
 
 use std::fmt;
 
-/// Why a schedule cannot be had. Its text may be shown to who asked.
+/// Reason why a schedule is invalid. The text may be shown to the client.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ScheduleError {
-    /// None of the four ways to say a time is there.
+    /// None of the four kinds of schedule is given.
     #[error("one of executeAt, delayMs, cron and everyMs must be given")]
     Missing,
-    /// More than one of the four is there.
+    /// More than one of the four is given.
     #[error("{first} and {second} are both given; give one of executeAt, delayMs, cron and everyMs")]
     Several {
-        /// The one that stays.
+        /// Name of the first field.
         first: &'static str,
-        /// The one that is too many.
+        /// Name of the second field, which is too many.
         second: &'static str,
     },
-    /// A number or time that is too small or too large.
+    /// A number or time is too small or too large.
     #[error("{field} must be {bounds}")]
     OutOfRange {
-        /// The field's name in JSON.
+        /// Name of the field in JSON.
         field: &'static str,
-        /// What it may be, such as `from 1000 to 315360000000`.
+        /// Permitted range, such as `from 1000 to 315360000000`.
         bounds: String,
     },
-    /// `executeAt` is not a time, or not one without a zone.
+    /// `executeAt` cannot be parsed, or has neither an offset nor a zone.
     #[error("executeAt {reason}")]
     Time {
-        /// What is wrong with it.
+        /// Description of the fault.
         reason: &'static str,
     },
-    /// There is no such zone in the IANA time zone database.
+    /// The time zone is not in the IANA time zone database.
     #[error("timezone {zone:?} is not a name in the IANA time zone database")]
     UnknownZone {
-        /// The name, shortened where it is long.
+        /// Name of the zone, truncated if long.
         zone: String,
     },
-    /// A cron expression that has not five or six fields, or a nickname that is none.
+    /// The cron expression does not have five or six fields, or the nickname is unknown.
     #[error("cron {reason}")]
     CronShape {
-        /// What is wrong with it.
+        /// Description of the fault.
         reason: String,
     },
-    /// A field of a cron expression cannot be read.
+    /// A field of the cron expression cannot be parsed.
     #[error("cron: {field} (field {position}): {item:?} {reason}")]
     CronField {
-        /// Which field.
+        /// Kind of the field.
         field: CronField,
-        /// Its place in the expression, from 1.
+        /// Position in the expression, from 1.
         position: usize,
-        /// The part of its list that is wrong.
+        /// Invalid item of the field's list.
         item: String,
-        /// What is wrong with it.
+        /// Description of the fault.
         reason: String,
     },
-    /// A cron expression that can be read and names no moment, such as `0 0 30 2 *`.
+    /// The cron expression is valid but never fires, such as `0 0 30 2 *`.
     #[error("cron {expression:?} names no time in the next fifty years")]
     NeverFires {
-        /// The expression.
+        /// Cron expression.
         expression: String,
     },
 }
 
 impl ScheduleError {
-    /// The name in JSON of the field that is wrong; of the first of them where none is given.
+    /// Returns the name of the invalid field in JSON; `executeAt` if no field is given.
     pub fn field(&self) -> &'static str {
         match self {
             Self::Missing | Self::Time { .. } => "executeAt",
@@ -76,20 +76,20 @@ impl ScheduleError {
     }
 }
 
-/// A field of a cron expression.
+/// Field of a cron expression.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CronField {
-    /// 0 to 59; the first of six fields.
+    /// Seconds, 0 to 59; the first of six fields.
     Second,
-    /// 0 to 59.
+    /// Minutes, 0 to 59.
     Minute,
-    /// 0 to 23.
+    /// Hours, 0 to 23.
     Hour,
-    /// 1 to 31.
+    /// Days of the month, 1 to 31.
     DayOfMonth,
-    /// 1 to 12, or `JAN` to `DEC`.
+    /// Months, 1 to 12 or `JAN` to `DEC`.
     Month,
-    /// 0 to 7, both of which are Sunday, or `SUN` to `SAT`.
+    /// Weekdays, 0 to 7, where both 0 and 7 are Sunday, or `SUN` to `SAT`.
     DayOfWeek,
 }
 
@@ -106,7 +106,7 @@ impl fmt::Display for CronField {
     }
 }
 
-/// The beginning of what a caller sent, short enough for a message.
+/// Truncates text from the client for an error message.
 pub(super) fn excerpt(text: &str) -> String {
     const LONGEST: usize = 64;
     match text.char_indices().nth(LONGEST) {

@@ -1,7 +1,7 @@
-//! The grammar of one field of a cron expression.
+//! Grammar of one field of a cron expression.
 //!
-//! croner replaces names wherever it finds them and passes over empty parts, so that `1OCT` is 110 and `,` is a field
-//! that never matches. What is let through to it is what crontab(5) describes, with the `L`, `W` and `#` of Quartz.
+//! croner replaces names anywhere in a field and ignores empty parts, so that `1OCT` is 110 and `,` is a field that
+//! never matches. Only the grammar of crontab(5), with the `L`, `W` and `#` of Quartz, is passed on to croner.
 
 use super::error::{CronField, ScheduleError, excerpt};
 
@@ -9,7 +9,7 @@ const MONTHS: [&str; 12] =
     ["JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"];
 const WEEKDAYS: [&str; 7] = ["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"];
 
-/// Whether the field, in capital letters and at `position` from 1, can be read.
+/// Validates one field, given in capital letters; `position` counts from 1.
 pub(super) fn check(field: CronField, position: usize, text: &str) -> Result<(), ScheduleError> {
     let mut items = text.split(',');
     items.try_for_each(|item| {
@@ -47,7 +47,7 @@ fn check_item(field: CronField, item: &str, alone: bool) -> Result<(), String> {
         None => value(field, range).map(drop),
         Some((first, last)) => {
             let first = value(field, first)?;
-            // At the end of a range Sunday is the week's last day.
+            // As the end of a range, Sunday is 7, the last day of the week.
             let last =
                 if last == WEEKDAYS[0] && field == CronField::DayOfWeek { 7 } else { value(field, last)? };
             if first > last { Err("is a range that goes backwards".to_owned()) } else { Ok(()) }
@@ -55,7 +55,7 @@ fn check_item(field: CronField, item: &str, alone: bool) -> Result<(), String> {
     }
 }
 
-/// Whether the item is one of `L`, `LW` and `15W` for days of a month, `5L` and `5#2` for weekdays.
+/// Returns true for the Quartz extensions `L`, `LW` and `15W` in days of the month, `5L` and `5#2` in weekdays.
 fn is_extension(field: CronField, item: &str, alone: bool) -> Result<bool, String> {
     match field {
         CronField::DayOfMonth => match (item, item.strip_suffix('W')) {
@@ -89,7 +89,7 @@ fn value(field: CronField, text: &str) -> Result<u8, String> {
     })
 }
 
-/// One or two digits.
+/// Parses one or two digits.
 fn number(text: &str) -> Option<u8> {
     let digits = (1..=2).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
     text.parse().ok().filter(|_| digits)

@@ -1,4 +1,4 @@
-//! What becomes of occurrences that could not run when they were due.
+//! Policies for occurrences that could not run when they were due: misfire and overlap.
 
 use std::time::Duration;
 
@@ -9,58 +9,58 @@ use serde::{Deserialize, Serialize};
 
 use super::Schedule;
 
-/// How late an occurrence may be and not count as missed under [`Misfire::Skip`]: a minute, cron's own step. A restart
-/// or a busy moment is no reason to leave one out.
+/// Grace period of [`Misfire::Skip`]: an occurrence that is less late than this does not count as missed. A minute, the
+/// resolution of cron, so that a restart or a short overload skips nothing.
 pub const GRACE: Duration = Duration::from_secs(60);
 
-/// How far back [`Misfire::RunAll`] goes: 31 days, so that a monthly job loses nothing, and one that runs every second
-/// does not try to make up for a year. Of what is older, the earliest alone runs.
+/// Catch-up window of [`Misfire::RunAll`]: 31 days, so that a monthly job loses nothing, and a job that runs every
+/// second does not catch up on a year. Of older occurrences, only the earliest runs.
 pub const RUN_ALL_WINDOW: Duration = Duration::from_secs(31 * 24 * 60 * 60);
 
-/// What a periodic job does about occurrences that passed while nobody could run them: the scheduler was down, the
-/// job was paused, or workers were busy. A job that runs once has nothing to catch up with: it runs, however late.
+/// Policy of a periodic job for missed occurrences: those that passed while the scheduler was down, the job was
+/// paused or all workers were busy. A one-off job always runs, however late.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemars", derive(JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum Misfire {
-    /// One run for all of them, under the time of the first that was missed.
+    /// Runs once for all missed occurrences, with the scheduled time of the first.
     #[default]
     RunOnce,
-    /// None of them runs, except the latest where it is less than [`GRACE`] late.
+    /// Skips missed occurrences, except the latest if it is less than [`GRACE`] late.
     Skip,
-    /// Each of them runs, one after another, as far back as [`RUN_ALL_WINDOW`].
+    /// Runs each missed occurrence, one after another, within [`RUN_ALL_WINDOW`].
     RunAll,
 }
 
-/// What a periodic job does about occurrences that come while another one is still running or being retried. A job
-/// never runs twice at the same time.
+/// Policy of a periodic job for occurrences that become due while another one is running or being retried. A job
+/// never runs concurrently with itself.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemars", derive(JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum Overlap {
-    /// They are left out; the job goes on with the next one that is still to come. The default, as elsewhere: who is
-    /// slow already is not helped by a queue.
+    /// Skips them and continues with the next future occurrence. The default, since queueing does not help a job that
+    /// is already slow.
     #[default]
     Skip,
-    /// They wait, and the [`Misfire`] rule decides how many of them run once the other one has ended: one for all,
-    /// by default.
+    /// Queues them; when the run has ended, the [`Misfire`] policy decides how many of them run, by default one for
+    /// all.
     Queue,
 }
 
-/// What [`catch_up`] decided.
+/// Result of [`catch_up`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CatchUp {
-    /// The occurrence to run now; none where it is too early, or where what was missed is to be skipped.
+    /// Occurrence to run now; `None` if it is too early or if the missed occurrences are skipped.
     pub run: Option<Timestamp>,
-    /// The one after it. It may have passed already, and is then decided upon in its turn. None where the schedule
-    /// has come to its end.
+    /// Occurrence after it. It may have passed as well and is then subject to the policy in its turn. `None` at the
+    /// end of the schedule.
     pub next: Option<Timestamp>,
 }
 
-/// Decides at `now` about a schedule whose next occurrence was to be at `due`.
+/// Applies the misfire policy at `now` to a schedule whose next occurrence is `due`.
 ///
-/// Constant time and memory, however much was missed: with [`Misfire::RunAll`] each call gives one occurrence. `next`
-/// is later than `due` unless `due` is itself still to come, also where the clock was set back.
+/// Runs in constant time and memory, however many occurrences were missed: with [`Misfire::RunAll`], each call
+/// returns one. `next` is later than `due` unless `due` is still in the future, even if the clock was set back.
 pub fn catch_up(schedule: &Schedule, due: Timestamp, now: Timestamp, misfire: Misfire) -> CatchUp {
     if due > now {
         return CatchUp { run: None, next: Some(due) };
@@ -86,10 +86,11 @@ pub fn catch_up(schedule: &Schedule, due: Timestamp, now: Timestamp, misfire: Mi
 }
 
 impl Overlap {
-    /// The occurrence to wait for once a run is over that began at `started` and ended at `ended`, where `next` was
-    /// the one after it by [`catch_up`].
+    /// Returns the occurrence to wait for after a run from `started` to `ended`, where `next` is the one after it by
+    /// [`catch_up`].
     ///
-    /// What had passed before the run began was missed, not overlapped, and stays for the misfire rule.
+    /// Occurrences that had passed before the run began were missed and did not overlap; they are left to the misfire
+    /// policy.
     pub fn next(
         self,
         schedule: &Schedule,

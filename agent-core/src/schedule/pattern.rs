@@ -1,4 +1,4 @@
-//! What a cron expression says of wall times, as sets of bits.
+//! Compiled cron expressions: the matching wall-clock times as bit sets.
 
 use std::fmt::Display;
 
@@ -11,18 +11,19 @@ use super::error::{CronField, ScheduleError, excerpt};
 use super::field;
 use super::spec::MAX_CRON_LEN;
 
-/// The wall times that an expression names.
+/// Set of wall-clock times that an expression matches.
 ///
-/// croner reads the expression; what it read is kept in some 150 bytes in place of its five kilobytes, because there may
-/// be very many schedules. Which days match depends on a month's length and first weekday alone, so they are kept for each
-/// of the 28 months that there can be.
+/// croner parses the expression; the result is stored in about 150 bytes instead of croner's five kilobytes, because
+/// a process may hold very many schedules. The matching days depend only on a month's length and the weekday of its
+/// first day, so they are stored for each of the 28 possible months.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Pattern {
     seconds: u64,
     minutes: u64,
     hours: u64,
     months: u64,
-    /// Days by the weekday of the month's first day, from Sunday, and by the month's length less 28.
+    /// Matching days, indexed by the weekday of the month's first day, from Sunday, and by the month's length minus
+    /// 28.
     days: [[u32; 4]; 7],
     wildcard: bool,
 }
@@ -37,7 +38,7 @@ const FIELDS: [CronField; 6] = [
 ];
 
 impl Pattern {
-    /// Reads an expression.
+    /// Parses an expression of five or six fields, or a nickname.
     pub(super) fn parse(expression: &str) -> Result<Self, ScheduleError> {
         if expression.len() > MAX_CRON_LEN {
             return Err(shape(format_args!("must be at most {MAX_CRON_LEN} bytes long")));
@@ -65,8 +66,8 @@ impl Pattern {
         let parser = CronParser::builder()
             .seconds(Seconds::Required)
             .year(Year::Disallowed)
-            // A day need match one of the two fields where neither has a star, and both otherwise, also where the star
-            // has a step.
+            // Vixie cron: a day must match only one of the two fields if neither has a star, and both otherwise, also
+            // if the star has a step.
             .dom_and_dow(has_star(day) || has_star(weekday))
             .build();
         let parsed = parser.parse(&fields.join(" ")).map_err(shape)?.pattern;
@@ -80,12 +81,13 @@ impl Pattern {
         })
     }
 
-    /// Whether the job goes by the time that passes, not by fixed times of day: `*` in seconds, minutes or hours.
+    /// Returns true if the seconds, minutes or hours contain `*`, so that the job follows elapsed time and not fixed
+    /// times of day.
     pub(super) fn is_wildcard(&self) -> bool {
         self.wildcard
     }
 
-    /// The first wall time that matches, from `from` up to and without `until`.
+    /// Returns the first matching wall-clock time in `from..until`.
     pub(super) fn next(&self, from: DateTime, until: DateTime) -> Option<DateTime> {
         let mut month = from.date().first_of_month();
         let mut days = self.days_of(month) & (u32::MAX << from.day());
@@ -143,7 +145,7 @@ fn has(bits: u64, value: i8) -> bool {
     next_bit(bits, value) == Some(value)
 }
 
-/// The lowest bit that is set, from `from` on.
+/// Returns the lowest set bit at or above `from`.
 fn next_bit(bits: u64, from: i8) -> Option<i8> {
     let found = (bits & u64::MAX.checked_shl(u32::try_from(from).ok()?)?).trailing_zeros();
     i8::try_from(found).ok().filter(|found| *found < 64)

@@ -1,4 +1,4 @@
-//! A schedule as a caller asks for it.
+//! Schedule specification of a request.
 
 use std::time::Duration;
 
@@ -13,51 +13,52 @@ use super::cron::{Cron, DstPolicy, zone};
 use super::error::ScheduleError;
 use super::{Schedule, ceil_to_millis};
 
-/// How far ahead a time may be, and how long an interval: ten years. What is farther is a mistake of units, mostly.
+/// Maximum distance of a time from now, and maximum interval: ten years. Larger values are usually mistaken units.
 pub const MAX_AHEAD: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
 
-/// The shortest interval: a second, as with cron. Each occurrence is stored, claimed and called back; what must come
-/// more often than that is a timer in the program that needs it.
+/// Minimum interval: one second, as for cron. Each occurrence is stored, claimed and called back; shorter intervals
+/// belong in a timer of the calling program.
 pub const MIN_EVERY: Duration = Duration::from_secs(1);
 
-/// The longest cron expression, in bytes; the longest that says anything is about 600.
+/// Maximum length of a cron expression, in bytes; the longest useful one has about 600.
 pub const MAX_CRON_LEN: usize = 1024;
 
 const ZONE_WITHOUT_NAME: &str = "UTC";
 
-/// A schedule as a request says it: exactly one of `executeAt`, `delayMs`, `cron` and `everyMs`.
+/// Schedule of a request: exactly one of `executeAt`, `delayMs`, `cron` and `everyMs`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemars", derive(JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct ScheduleSpec {
-    /// Once, at an RFC 3339 time; one without an offset is meant in `timezone`. A time in the past is due at once.
+    /// Runs once at an RFC 3339 time; without an offset, it is local to `timezone`. A time in the past is due at
+    /// once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub execute_at: Option<String>,
-    /// Once, so many milliseconds from now, at most ten years.
+    /// Runs once after this many milliseconds, at most ten years.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delay_ms: Option<u64>,
-    /// Repeatedly, by a cron expression of five fields (minute, hour, day of month, month, day of week), of six with
-    /// the second before them, or a nickname such as `@daily`.
+    /// Runs repeatedly by a cron expression of five fields (minute, hour, day of month, month, day of week), of six
+    /// with the second first, or a nickname such as `@daily`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cron: Option<String>,
-    /// Repeatedly, each time so many milliseconds later, the first time that long from now: a second to ten years.
+    /// Runs repeatedly at this interval in milliseconds, first one interval from now: from a second to ten years.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub every_ms: Option<u64>,
-    /// The IANA name of the zone whose wall clock `cron` and an `executeAt` without an offset mean; UTC by default.
+    /// IANA name of the time zone for `cron` and for an `executeAt` without an offset; UTC by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timezone: Option<String>,
-    /// What `cron` does when that clock jumps; without a meaning for the others.
+    /// Daylight-saving policy for `cron`; ignored otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dst: Option<DstPolicy>,
 }
 
 impl ScheduleSpec {
-    /// The schedule that is meant by who says this at `now`.
+    /// Validates the specification and returns the schedule, relative to `now`.
     ///
     /// # Errors
     ///
-    /// Where not exactly one of the four is given, or something given cannot be read, is out of bounds or never
-    /// happens. An unknown zone is an error also where the schedule has no use for it.
+    /// [`ScheduleError`] unless exactly one of the four is given, and if a value cannot be parsed, is out of bounds
+    /// or never fires. An unknown zone is an error even if the schedule does not use it.
     pub fn resolve(&self, now: Timestamp) -> Result<Schedule, ScheduleError> {
         self.check_that_one_is_given()?;
         let zone_name = self.timezone.as_deref();
@@ -117,8 +118,8 @@ fn in_reach(time: Timestamp, now: Timestamp) -> Result<Timestamp, ScheduleError>
     Err(ScheduleError::OutOfRange { field: "executeAt", bounds })
 }
 
-/// RFC 3339, or a time without an offset in the zone. One that the zone's clock skips is meant by the clock as it was
-/// before, one that it shows twice is the first, as in RFC 5545.
+/// Parses an RFC 3339 time, or a local time in the zone. A local time in a gap is interpreted with the offset before
+/// the gap, one in a fold is the first of the two, as in RFC 5545.
 fn read_time(text: &str, zone: Option<TimeZone>) -> Result<Timestamp, ScheduleError> {
     let text = text.trim();
     if let Ok(time) = text.parse::<Timestamp>() {

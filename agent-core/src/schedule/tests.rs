@@ -18,7 +18,7 @@ fn every(millis: u64, anchor: &str) -> Schedule {
     Schedule::Every { every: Duration::from_millis(millis), anchor: at(anchor) }
 }
 
-/// The occurrences after a moment.
+/// Iterates over the occurrences after `after`.
 fn following(schedule: &Schedule, after: Timestamp) -> impl Iterator<Item = Timestamp> {
     std::iter::successors(schedule.next_after(after), |last| schedule.next_after(*last))
 }
@@ -30,7 +30,8 @@ fn resolve(spec: Value, now: &str) -> Result<Schedule, ScheduleError> {
 
 const NOW: &str = "2026-11-21T14:30:00Z";
 
-/// What another program says of cron, at changes of the clock and by the calendar; see `vectors.py`.
+/// Compares with reference vectors of an independent cron implementation, at clock changes and calendar limits; see
+/// `vectors.py`.
 #[test]
 fn cron_keeps_to_the_table() {
     let mut faults = Vec::new();
@@ -61,7 +62,7 @@ fn cron_keeps_to_the_table() {
     assert!(count >= 500 && zones.len() >= 10, "{count} rows, {} zones", zones.len());
 }
 
-/// The examples of `docs/jobs.md`.
+/// Checks the examples of `docs/jobs.md`.
 #[test]
 fn documented_examples_are_true() {
     let both = DstPolicy { gap: Gap::Skip, fold: Fold::Both };
@@ -139,7 +140,7 @@ fn specs_become_schedules() {
             json!({"executeAt": "2026-12-01T09:00Z", "timezone": "Asia/Kathmandu"}),
             local("2026-12-01T09:00:00Z"),
         ),
-        // Skipped and repeated wall times.
+        // Skipped and repeated wall-clock times.
         (
             json!({"executeAt": "2027-03-28T02:30", "timezone": "Europe/Berlin"}),
             local("2027-03-28T01:30:00Z"),
@@ -322,17 +323,17 @@ fn what_was_missed_is_caught_up_with_by_the_policy() {
         (&hourly, "02:00:00", "02:00:00", Misfire::RunOnce, Some("02:00:00"), Some("03:00:00")),
         (&hourly, "02:00:00", "02:00:00", Misfire::Skip, Some("02:00:00"), Some("03:00:00")),
         (&hourly, "02:00:00", "02:00:00", Misfire::RunAll, Some("02:00:00"), Some("03:00:00")),
-        // Three missed.
+        // Three occurrences missed.
         (&hourly, "02:00:00", "04:30:00", Misfire::RunOnce, Some("02:00:00"), Some("05:00:00")),
         (&hourly, "02:00:00", "04:30:00", Misfire::Skip, None, Some("05:00:00")),
         (&hourly, "02:00:00", "04:30:00", Misfire::RunAll, Some("02:00:00"), Some("03:00:00")),
-        // The latest of them is hardly late.
+        // The latest is within the grace period.
         (&hourly, "02:00:00", "04:00:59.999", Misfire::Skip, Some("04:00:00"), Some("05:00:00")),
         (&hourly, "02:00:00", "04:01:00", Misfire::Skip, None, Some("05:00:00")),
         (&hourly, "02:00:00", "02:00:59.999", Misfire::Skip, Some("02:00:00"), Some("03:00:00")),
-        // One that comes as often as grace is long.
+        // The interval equals the grace period.
         (&minutely, "02:00:00", "04:00:30", Misfire::Skip, Some("04:00:00"), Some("04:01:00")),
-        // A time that comes once runs, however late.
+        // A one-off schedule runs however late.
         (&once, "01:00:00", "23:00:00", Misfire::Skip, Some("01:00:00"), None),
         (&once, "01:00:00", "23:00:00", Misfire::RunAll, Some("01:00:00"), None),
     ] {
@@ -359,7 +360,7 @@ fn overlapping_occurrences_are_left_out_or_wait() {
         (Overlap::Queue, "03:00", "02:00", "02:10", "03:00"),
         (Overlap::Skip, "03:00", "02:00", "04:10", "05:00"),
         (Overlap::Queue, "03:00", "02:00", "04:10", "03:00"),
-        // Missed before the run began: the misfire rule's affair.
+        // Missed before the run began: left to the misfire policy.
         (Overlap::Skip, "03:00", "03:30", "03:40", "03:00"),
     ] {
         let time = |text: &str| at(&format!("2026-11-21T{text}:00Z"));
@@ -444,7 +445,7 @@ proptest! {
 
     #[test]
     fn no_occurrence_lies_between(schedule in schedules(), a in moments(), distance in 0..400_000_000_000_000_i64) {
-        // From anywhere between a moment and the occurrence after it, that same occurrence is the next.
+        // `next_after` is the same from every time between `a` and its next occurrence.
         if let Some(next) = schedule.next_after(a) {
             let room = i64::try_from((next.as_nanosecond() - a.as_nanosecond()).min(i64::MAX.into())).expect("bounded");
             let b = a + SignedDuration::from_nanos(distance % room);

@@ -1,10 +1,10 @@
-//! Roles as operators write them, and what is chosen for them, and why.
+//! Tests of the selection for roles as operators write them, and of the reported reasons.
 
 use serde_json::{Value, json};
 
 use super::*;
 
-/// A role with this content and these containers: name, and content.
+/// Builds a role with the given content and containers (name and content).
 fn role(content: Value, children: &[(&str, Value)]) -> RoleBlock {
     let children: Vec<Value> =
         children.iter().map(|(name, content)| json!({"name": name, "content": content})).collect();
@@ -12,7 +12,7 @@ fn role(content: Value, children: &[(&str, Value)]) -> RoleBlock {
     serde_json::from_value(role).expect("a role")
 }
 
-/// What tells one choice from another.
+/// Returns the kind of the selected backend and one distinguishing setting.
 fn chosen(selection: &Selection) -> Option<(BackendKind, &str)> {
     let choice = selection.choice.as_ref()?;
     let setting = match choice {
@@ -24,7 +24,7 @@ fn chosen(selection: &Selection) -> Option<(BackendKind, &str)> {
     Some((choice.kind(), setting.as_deref().unwrap_or("-")))
 }
 
-/// The reasons of all rules, a letter each: present, no container, missing, blank.
+/// Encodes the reasons of all rules, one letter each: present, no container, missing, blank.
 fn reasons(selection: &Selection) -> String {
     let letter = |outcome: &RuleOutcome| match outcome.reason {
         Reason::Present => 'P',
@@ -46,14 +46,14 @@ fn the_first_rule_that_matches_counts_and_each_says_why() {
     let subscription = || ("SubscriptionConnector", json!({"model": "m"}));
     let all = vec![subscription(), embedded(), workflow(), server()];
     let cases = [
-        // All five, and then without the one that won before.
+        // All five rules match, then without the container that won before.
         (url("http://r"), all.clone(), Some((AgentServer, "http://r")), "PPPPP"),
         (json!({}), all.clone(), Some((AgentServer, "http://s")), "MPPPP"),
         (json!({}), all[..3].to_vec(), Some((Workflow, "http://w")), "MNPPP"),
         (json!({}), all[..2].to_vec(), Some((Embedded, "local")), "MNNPP"),
         (json!({}), all[..1].to_vec(), Some((Subscription, "m")), "MNNNP"),
         (json!({}), vec![], None, "MNNNN"),
-        // A blank field is an absent one.
+        // A blank field counts as missing.
         (url(""), vec![server()], Some((AgentServer, "http://s")), "BPNNN"),
         (url(" \t\n"), vec![embedded()], Some((Embedded, "local")), "BNNPN"),
         (json!({"agentServerUrl": null}), vec![], None, "MNNNN"),
@@ -65,14 +65,14 @@ fn the_first_rule_that_matches_counts_and_each_says_why() {
             "MNBNP",
         ),
         (json!({}), vec![("SubscriptionConnector", json!({"model": ""}))], None, "MNNNB"),
-        // A container without the field that it needs does not match.
+        // A container without its required field does not match.
         (json!({}), vec![("AgentServer", json!({"agentServerModel": "m"}))], None, "MMNNN"),
         (json!({}), vec![("WorkflowConnector", json!({"auth": {"type": "none"}}))], None, "MNMNN"),
         (json!({}), vec![("SubscriptionConnector", json!({}))], None, "MNNNM"),
-        // One that needs none matches empty.
+        // A container without required fields matches when empty.
         (json!({}), vec![("EmbeddedAI", json!({}))], Some((Embedded, "-")), "MNNPN"),
         (json!({}), vec![("EmbeddedAI", Value::Null)], Some((Embedded, "-")), "MNNPN"),
-        // Of several of one name the first that has what it needs counts, else the first gives the reason.
+        // Of several containers of one name the first with the required field counts, else the first gives the reason.
         (
             json!({}),
             vec![
@@ -85,9 +85,9 @@ fn the_first_rule_that_matches_counts_and_each_says_why() {
         ),
         (json!({}), vec![("AgentServer", url("")), ("AgentServer", json!({}))], None, "MBNNN"),
         (json!({}), vec![("AgentServer", json!({})), ("AgentServer", url(""))], None, "MMNNN"),
-        // Names are exact, and what nobody knows matches nothing.
+        // Names are case-sensitive, and unknown names match nothing.
         (json!({}), vec![("agentserver", url("http://s")), ("Later", url("http://l"))], None, "MNNNN"),
-        // The fields of the level above complete no container.
+        // Fields of the role's own content do not complete a container.
         (json!({"agentServerModel": "m"}), vec![("AgentServer", json!({}))], None, "MMNNN"),
     ];
     for (content, children, expected, letters) in cases {
@@ -127,7 +127,7 @@ fn all_seven_fields_are_of_the_level_that_gave_the_address() {
     assert_eq!(of_level(own.clone(), below.clone()), own);
     assert_eq!(of_level(fields("role", None), below.clone()), below);
     assert_eq!(of_level(fields("role", Some(" ")), below.clone()), below);
-    // What that level leaves out stays out, whatever the other says.
+    // Fields missing at the selected level are not taken from the other level.
     for (content, child) in [(bare.clone(), below), (fields("role", None), bare)] {
         assert_eq!(
             of_level(content, child),

@@ -1,4 +1,4 @@
-//! A clock that goes on only when it is told to.
+//! A clock that a test advances manually.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -11,7 +11,8 @@ use futures_util::future::{BoxFuture, poll_fn};
 
 use crate::clock::Clock;
 
-/// A [`Clock`] that stands still until [`advance`](ManualClock::advance). Clones share the time.
+/// A [`Clock`] whose time changes only by [`advance`](ManualClock::advance) and [`set`](ManualClock::set). Clones share
+/// the time.
 #[derive(Debug, Clone)]
 pub struct ManualClock {
     state: Arc<Mutex<State>>,
@@ -22,27 +23,27 @@ struct State {
     began: SystemTime,
     began_monotonic: Instant,
     elapsed: Duration,
-    /// Who sleeps, by the time at which they wake and the order in which they fell asleep.
+    /// Wakers of pending sleeps, ordered by deadline and then by creation.
     sleepers: BTreeMap<(Duration, u64), Waker>,
     next_sleeper: u64,
-    /// Who waits for others to fall asleep.
+    /// Wakers of tasks that wait in [`ManualClock::until_sleeping`].
     watchers: Vec<Waker>,
 }
 
 impl Default for ManualClock {
-    /// A clock that shows the first moment of the year 2026.
+    /// Creates a clock at the beginning of the year 2026, UTC.
     fn default() -> Self {
         Self::at(UNIX_EPOCH + Duration::from_secs(1_767_225_600))
     }
 }
 
 impl ManualClock {
-    /// A clock that shows the first moment of the year 2026.
+    /// Creates a clock at the beginning of the year 2026, UTC.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A clock that shows `now`.
+    /// Creates a clock at `now`.
     pub fn at(now: SystemTime) -> Self {
         let state = State {
             began: now,
@@ -55,7 +56,7 @@ impl ManualClock {
         Self { state: Arc::new(Mutex::new(state)) }
     }
 
-    /// Moves the time forward and wakes whom it concerns, the earliest first.
+    /// Advances the time and wakes the sleeps that are due, earliest deadline first.
     pub fn advance(&self, by: Duration) {
         let mut state = self.lock();
         state.elapsed += by;
@@ -66,7 +67,7 @@ impl ManualClock {
         due.into_values().for_each(Waker::wake);
     }
 
-    /// Moves the time forward to when the next sleeper wakes; says by how much, or that nobody sleeps.
+    /// Advances the time to the deadline of the next sleep. Returns the duration, or `None` if there is no sleep.
     pub fn advance_to_next(&self) -> Option<Duration> {
         let by = {
             let state = self.lock();
@@ -77,21 +78,21 @@ impl ManualClock {
         Some(by)
     }
 
-    /// Shows another time from now on, earlier or later, as a clock does that somebody sets. Neither those who sleep
-    /// nor the [monotonic](Clock::monotonic) time notice.
+    /// Sets the wall-clock time, earlier or later, as an operator may. Affects neither sleeps nor the
+    /// [monotonic](Clock::monotonic) time.
     pub fn set(&self, now: SystemTime) {
         let mut state = self.lock();
         state.began =
             now.checked_sub(state.elapsed).expect("the time that is set is after the clock's beginning");
     }
 
-    /// How many sleep now.
+    /// Returns the number of pending sleeps.
     pub fn sleepers(&self) -> usize {
         self.lock().sleepers.len()
     }
 
-    /// Waits until at least `count` sleep, so that a test advances the time only when its subject has
-    /// come to the point.
+    /// Waits until at least `count` sleeps are pending, so that a test advances the time only after the code under test
+    /// has started to wait.
     pub async fn until_sleeping(&self, count: usize) {
         poll_fn(|cx| {
             let mut state = self.lock();
@@ -130,7 +131,7 @@ impl Clock for ManualClock {
     }
 }
 
-/// Counts as asleep from its first poll until it is done or dropped.
+/// A sleep, pending from its first poll until it completes or is dropped.
 struct Sleep {
     clock: ManualClock,
     key: (Duration, u64),

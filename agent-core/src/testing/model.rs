@@ -1,4 +1,4 @@
-//! A model that follows a script.
+//! A model that returns scripted answers.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -15,7 +15,7 @@ use crate::model::{Model, ModelEvent, ModelInfo, ModelRequest, ModelStream};
 use crate::payload::{Payload, Section};
 use crate::prompt::{Dialect, push_message_json};
 
-/// A [`Model`] that gives prepared answers, one a call, and keeps what it was sent.
+/// A [`Model`] that returns prepared answers, one for each call, and records the payloads.
 ///
 /// ```
 /// use agent_core::message::FinishReason;
@@ -36,8 +36,7 @@ pub struct ScriptedModel {
 }
 
 impl ScriptedModel {
-    /// A model that gives these answers in order. A call beyond them fails with
-    /// [`FailureKind::Internal`].
+    /// Creates a model that returns these answers in order. A call beyond them fails with [`FailureKind::Internal`].
     pub fn new(answers: impl IntoIterator<Item = Answer>) -> Self {
         Self {
             info: ModelInfo {
@@ -55,39 +54,39 @@ impl ScriptedModel {
         }
     }
 
-    /// A model that says the same at every call.
+    /// Creates a model that answers every call with the same text.
     pub fn always(text: impl Into<String>) -> Self {
         Self { forever: Some(text.into()), ..Self::new([]) }
     }
 
-    /// Sets what the model says of itself.
+    /// Sets the model's [`ModelInfo`].
     pub fn with_info(self, info: ModelInfo) -> Self {
         Self { info, ..self }
     }
 
-    /// Adds an answer at the end of the script.
+    /// Appends an answer to the script.
     pub fn push(&self, answer: Answer) {
         lock(&self.answers).push_back(answer);
     }
 
-    /// The payloads of all calls so far.
+    /// Returns the payloads of all calls so far.
     pub fn payloads(&self) -> Vec<Payload> {
         lock(&self.payloads).clone()
     }
 
-    /// The same as JSON: `{"model","system"?,"messages":[…],"tools":[…]?,"toolChoice","thinking"?}`,
-    /// messages in the spelling of [`Dialect::AgUi`].
+    /// Returns the payloads as JSON: `{"model","system"?,"messages":[…],"tools":[…]?,"toolChoice","thinking"?}`, with
+    /// messages in [`Dialect::AgUi`].
     pub fn sent(&self) -> Vec<Value> {
         let parse = |payload: &Payload| serde_json::from_slice(payload.bytes()).expect("prepare made JSON");
         lock(&self.payloads).iter().map(parse).collect()
     }
 
-    /// How many answers of the script nobody has asked for.
+    /// Returns the number of scripted answers that are not used yet.
     pub fn unused(&self) -> usize {
         lock(&self.answers).len()
     }
 
-    /// How many streams are held: started and not dropped.
+    /// Returns the number of open streams: started and not dropped.
     pub fn open_streams(&self) -> usize {
         self.open.get()
     }
@@ -150,18 +149,17 @@ impl Model for ScriptedModel {
                 }
             }
         });
-        // A stream that is read on after its end stays ended, as the contract of streams allows.
+        // Fused: a stream polled after its end stays ended, which its contract allows but does not require.
         Ok(steps.fuse().boxed())
     }
 }
 
-/// No code panics while it holds one of these locks, so a poisoned one is as whole as any.
+/// Locks a mutex. No code panics while holding one of these locks, so the data behind a poisoned one is intact.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// One answer of a script: its steps in order. Without [`finish`](Answer::finish) it is cut off where
-/// the steps end.
+/// An answer of a script: its steps in order. Without [`finish`](Answer::finish) the stream ends truncated.
 #[derive(Default)]
 pub struct Answer {
     refusal: Option<Failure>,
@@ -176,42 +174,42 @@ enum Step {
 }
 
 impl Answer {
-    /// An answer without a step.
+    /// Creates an answer without steps.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A whole answer in one delta.
+    /// Creates a complete answer with the text in one delta.
     pub fn says(text: impl Into<String>) -> Self {
         Self::new().text(text).finish(FinishReason::Stop)
     }
 
-    /// A whole answer that calls one tool.
+    /// Creates a complete answer that calls one tool.
     pub fn calls(id: impl Into<String>, name: impl Into<String>, arguments: impl Into<String>) -> Self {
         Self::new().call(id, name, [arguments.into()]).finish(FinishReason::ToolCalls)
     }
 
-    /// The call fails before its first delta.
+    /// Creates an answer for which the call fails before its first delta.
     pub fn refuses(failure: Failure) -> Self {
         Self { refusal: Some(failure), ..Self::default() }
     }
 
-    /// Any event, such as those of calls whose fragments come interleaved.
+    /// Adds any event, such as interleaved argument fragments of several tool calls.
     pub fn event(self, event: ModelEvent) -> Self {
         self.step(Step::Event(event))
     }
 
-    /// A delta of reasoning.
+    /// Adds a reasoning delta.
     pub fn reasoning(self, delta: impl Into<String>) -> Self {
         self.event(ModelEvent::Reasoning(delta.into()))
     }
 
-    /// A delta of text.
+    /// Adds a text delta.
     pub fn text(self, delta: impl Into<String>) -> Self {
         self.event(ModelEvent::Text(delta.into()))
     }
 
-    /// A tool call at the next index, its arguments in these fragments.
+    /// Adds a tool call at the next index, with its arguments in these fragments.
     pub fn call<F: Into<String>>(
         mut self,
         id: impl Into<String>,
@@ -226,7 +224,7 @@ impl Answer {
         })
     }
 
-    /// What the call has used, in tokens.
+    /// Adds the token usage of the call.
     pub fn usage(self, input_tokens: u64, output_tokens: u64) -> Self {
         self.event(ModelEvent::Usage(Usage {
             model: Some("script-1".to_owned()),
@@ -237,22 +235,22 @@ impl Answer {
         }))
     }
 
-    /// The answer is complete.
+    /// Adds the finish event, which completes the answer.
     pub fn finish(self, reason: FinishReason) -> Self {
         self.event(ModelEvent::Finish(reason))
     }
 
-    /// The stream fails here; what follows is not given.
+    /// Adds a failure of the stream; later steps are not delivered.
     pub fn fail(self, failure: Failure) -> Self {
         self.step(Step::Fail(failure))
     }
 
-    /// The stream goes on when `gate` is done.
+    /// Suspends the stream until `gate` completes.
     pub fn wait(self, gate: impl Future<Output = ()> + Send + 'static) -> Self {
         self.step(Step::Wait(gate.boxed()))
     }
 
-    /// The stream says nothing more and does not end.
+    /// Suspends the stream forever.
     pub fn hang(self) -> Self {
         self.wait(std::future::pending())
     }

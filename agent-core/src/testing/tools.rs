@@ -1,4 +1,4 @@
-//! Tools that behave as a test asks.
+//! Fake tools with configurable behaviour.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,7 +16,7 @@ use crate::tool::{ExecutionContext, Progress, ToolError, ToolOutput, ToolRegistr
 
 type Behaviour = Box<dyn Fn(Value) -> BoxFuture<'static, Result<ToolOutput, ToolError>> + Send + Sync>;
 
-/// A [`ToolRegistry`] of tools that answer, fail, hang or panic, and that keeps what was called.
+/// A [`ToolRegistry`] of tools that answer, fail, hang or panic, and that records the calls.
 #[derive(Default)]
 pub struct FakeTools {
     tools: BTreeMap<String, (Arc<ToolSpec>, Behaviour)>,
@@ -26,30 +26,30 @@ pub struct FakeTools {
     finished: AtomicUsize,
 }
 
-/// One call as it arrived.
+/// A recorded tool call.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolCallRecord {
     /// The tool's name.
     pub name: String,
     /// The arguments.
     pub arguments: Value,
-    /// For whom.
+    /// The execution context of the call.
     pub context: ExecutionContext,
 }
 
 impl FakeTools {
-    /// A registry without tools.
+    /// Creates a registry without tools.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a tool that answers in the same words at every call.
+    /// Adds a tool that answers every call with the same text.
     pub fn answers(self, name: &str, text: impl Into<String>) -> Self {
         let text = text.into();
         self.behaves(name, move |_| std::future::ready(Ok(ToolOutput::text(text.clone()))))
     }
 
-    /// Adds a tool that is never done.
+    /// Adds a tool that never completes.
     pub fn hangs(self, name: &str) -> Self {
         self.behaves(name, |_| std::future::pending())
     }
@@ -59,8 +59,7 @@ impl FakeTools {
         self.behaves(name, move |_| async move { panic!("{message}") })
     }
 
-    /// Adds a tool that does what `behaviour` says with the arguments: `Err` to fail, a future that
-    /// waits for a gate of the test's to be slow.
+    /// Adds a tool that runs `behaviour` with the arguments. Return `Err` to fail, or wait in the future to be slow.
     pub fn behaves<F>(mut self, name: &str, behaviour: impl Fn(Value) -> F + Send + Sync + 'static) -> Self
     where
         F: Future<Output = Result<ToolOutput, ToolError>> + Send + 'static,
@@ -77,27 +76,27 @@ impl FakeTools {
         self
     }
 
-    /// The definitions, sorted by name.
+    /// Returns the definitions, sorted by name.
     pub fn specs(&self) -> Arc<[Arc<ToolSpec>]> {
         self.tools.values().map(|(spec, _)| spec.clone()).collect()
     }
 
-    /// All calls so far, in the order in which they began.
+    /// Returns all calls so far, in the order in which they began.
     pub fn calls(&self) -> Vec<ToolCallRecord> {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// How many calls are under way: begun, and neither done nor dropped.
+    /// Returns the number of running calls: begun, and neither completed nor dropped.
     pub fn running(&self) -> usize {
         self.running.get()
     }
 
-    /// How many calls were under way at the same time at most.
+    /// Returns the maximum number of calls that ran concurrently.
     pub fn most_running(&self) -> usize {
         self.most_running.load(Ordering::SeqCst)
     }
 
-    /// How many calls came to their end, by themselves and not by being dropped or by panic.
+    /// Returns the number of calls that completed, excluding those that were dropped or panicked.
     pub fn finished(&self) -> usize {
         self.finished.load(Ordering::SeqCst)
     }

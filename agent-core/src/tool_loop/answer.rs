@@ -1,4 +1,4 @@
-//! One answer of a model: from deltas to events, and what is left of it for the next round.
+//! Conversion of one model answer from deltas to events, and its text and tool calls for the next round.
 
 use std::collections::VecDeque;
 
@@ -8,22 +8,22 @@ use crate::message::{FinishReason, ToolCall, Usage};
 use crate::model::ModelEvent;
 use crate::tool_loop::LoopLimits;
 
-/// Room for the beginning of a text, which grows by its pieces.
+/// Initial capacity for an answer's text, in bytes.
 const TEXT_BYTES: usize = 256;
 
-/// Opens and closes the messages and calls that a model's deltas belong to.
+/// Assembles an answer from deltas, and emits the start and end events of its messages and calls.
 pub(super) struct Answer {
-    /// The assistant message's identifier; calls name it as their parent whether or not it has text.
+    /// Identifier of the assistant message; calls name it as their parent even if it has no text.
     message_id: Id,
-    /// Whether text or a call has made the message of that identifier. Text that comes later is a message
-    /// of its own, for a closed one stays closed, and readers take a second start for a second message.
+    /// True if text or a call has used `message_id`. Later text starts a message with a new identifier, since a
+    /// closed message cannot be reopened, and clients treat a second start as a second message.
     message_made: bool,
     text_id: Option<Id>,
     reasoning_id: Option<Id>,
-    /// The text is only needed once there are calls, but comes before them.
+    /// Text of the answer. It is needed only if there are calls, but precedes them.
     text: String,
     calls: Vec<PendingCall>,
-    /// Boxed, since it comes last and the answer is there all the time.
+    /// Boxed because it is set only at the end of the answer.
     usage: Option<Box<Usage>>,
 }
 
@@ -34,7 +34,7 @@ struct PendingCall {
     arguments: String,
 }
 
-/// The end of an answer.
+/// Finish reason and usage of a complete answer.
 pub(super) struct Done {
     pub reason: FinishReason,
     pub usage: Usage,
@@ -53,7 +53,7 @@ impl Answer {
         }
     }
 
-    /// The event of a piece that goes on with what is open; anything else is given back, to be [taken](Self::take).
+    /// Returns the event of a delta that continues an open message; returns any other delta for [`take`](Self::take).
     pub(super) fn go_on(&mut self, event: ModelEvent) -> Result<Event, ModelEvent> {
         match (event, &self.text_id, &self.reasoning_id) {
             (ModelEvent::Text(delta), Some(id), _) if !delta.is_empty() => {
@@ -67,7 +67,7 @@ impl Answer {
         }
     }
 
-    /// Takes a delta that [`Self::go_on`] has given back; says so when the answer is complete.
+    /// Processes a delta that [`Self::go_on`] has returned; returns `Some` when the answer is complete.
     pub(super) fn take(
         &mut self,
         event: ModelEvent,
@@ -108,7 +108,7 @@ impl Answer {
         Ok(None)
     }
 
-    /// The answer's text and its calls, in the order in which they were begun.
+    /// Returns the answer's text, and its calls in the order of their start.
     pub(super) fn into_parts(self) -> (String, Vec<ToolCall>) {
         let calls = self.calls.into_iter().map(|call| ToolCall::new(&*call.id, call.name, call.arguments));
         (self.text, calls.collect())

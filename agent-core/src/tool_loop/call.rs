@@ -1,4 +1,4 @@
-//! One tool call, from the model's words to the result that it is given.
+//! Execution of one tool call, from the model's arguments to the result for the model.
 
 use std::collections::VecDeque;
 use std::panic::AssertUnwindSafe;
@@ -18,20 +18,20 @@ use crate::model::ModelRequest;
 use crate::tool::ToolChoice;
 use crate::tool::{ExecutionContext, Progress, ToolError, ToolOutput};
 
-/// How many reports may wait to be read; older ones make room, for only the latest matters.
+/// Limit on unread progress reports; the oldest are dropped, since only the latest matter.
 const MAX_WAITING_REPORTS: usize = 64;
 
-/// What the model is given for a call.
+/// Result of a call for the model.
 pub(super) struct CallOutcome {
     pub place: usize,
     pub content: String,
     pub is_error: bool,
 }
 
-/// Runs a call; whatever happens becomes its outcome.
+/// Runs a call; errors, timeouts and panics become error results.
 ///
-/// Arguments that are no object are `{}` in `call` afterwards: servers read the calls that they are given
-/// back, and some refuse a conversation with such a call in it, whatever its result says.
+/// Arguments that are not a JSON object are replaced by `{}` in `call`: model servers parse the calls that are sent
+/// back to them, and some reject a conversation with invalid arguments, regardless of the result.
 pub(super) fn run(
     place: usize,
     call: &mut ToolCall,
@@ -40,7 +40,7 @@ pub(super) fn run(
     context: &Arc<ExecutionContext>,
     board: &Arc<ProgressBoard>,
 ) -> BoxFuture<'static, CallOutcome> {
-    // Not every model heeds that it must not call anything.
+    // Some models call tools even if the tool choice forbids it.
     let offered = request.tool_choice != ToolChoice::None
         && request.tools.iter().any(|spec| spec.name == call.function.name);
     let (tools, limits) = (deps.tools.clone(), deps.limits);
@@ -79,7 +79,7 @@ pub(super) fn run(
     .boxed()
 }
 
-/// Models leave the arguments empty where a tool takes none.
+/// Parses the arguments as a JSON object. Empty text counts as `{}`, since models send it for tools without arguments.
 fn parse_arguments(text: &mut String) -> Result<Value, ToolError> {
     let problem = match serde_json::from_str(text) {
         Ok(Value::Object(object)) => return Ok(Value::Object(object)),
@@ -103,7 +103,7 @@ fn cut(mut text: String, max_bytes: usize) -> String {
     text
 }
 
-/// Where the calls of a round leave their progress until the stream is read.
+/// Queue of progress reports from the calls of a round, read by the event stream.
 #[derive(Default)]
 pub(super) struct ProgressBoard {
     reports: Mutex<VecDeque<Value>>,
@@ -111,7 +111,7 @@ pub(super) struct ProgressBoard {
 }
 
 impl ProgressBoard {
-    /// Moves the reports into events, and asks to be woken by the next one.
+    /// Moves the reports into events, and registers the waker for the next report.
     pub(super) fn drain(&self, waker: &Waker, out: &mut VecDeque<Event>) {
         self.reader.register(waker);
         let mut reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner);

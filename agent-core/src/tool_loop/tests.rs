@@ -1,4 +1,4 @@
-//! The loop with a scripted model and tools that behave as asked. Every run keeps to the grammar.
+//! Tests of the tool loop with a scripted model and fake tools. Every run is checked against the event grammar.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -16,7 +16,7 @@ use crate::prompt::{Prompt, PromptMessage};
 use crate::testing::{Answer, FakeTools, ManualClock, ScriptedModel};
 use crate::tool::{Progress, ToolError, ToolOutput, ToolSpec};
 
-/// A loop whose parts the test keeps hold of.
+/// A loop with access to its parts.
 struct Bench {
     model: Arc<ScriptedModel>,
     tools: Arc<FakeTools>,
@@ -67,13 +67,13 @@ impl Bench {
         tool_loop.start(payload, self.request.clone(), context(), run).await
     }
 
-    /// A run in which nothing waits.
+    /// Runs the loop to its end without waiting.
     fn run(&self) -> Vec<Event> {
         let run = async { read(self.start().await.expect("the run starts")).await };
         run.now_or_never().expect("nothing in this run waits")
     }
 
-    /// The messages that the model was sent in a round, from 0.
+    /// Returns the messages sent to the model in a round, counted from 0.
     fn sent(&self, round: usize) -> Value {
         self.model.sent()[round]["messages"].clone()
     }
@@ -93,7 +93,7 @@ fn text(answer: &[Event]) -> String {
     deltas.collect()
 }
 
-/// Call id, content and whether it is an error, of all results.
+/// Returns call id, content and error flag of all tool results.
 fn results(events: &[Event]) -> Vec<(&str, &str, bool)> {
     let results = events.iter().filter_map(|event| match event {
         Event::ToolCallResult { tool_call_id, content, metadata, .. } => {
@@ -126,7 +126,7 @@ fn code(events: &[Event]) -> &str {
     }
 }
 
-/// The events as JSON lines, with identifiers that were made up replaced by their number.
+/// Compares the events as JSON lines, with generated identifiers replaced by numbers.
 fn check(events: &[Event], expected: Expect) {
     fn rename(value: &mut Value, names: &mut HashMap<String, String>) {
         match value {
@@ -620,7 +620,7 @@ fn a_notice_is_told_beside_the_answer_and_not_to_visitors() {
     assert_eq!((text(&shown).as_str(), progress(&shown).len()), ("Hello", 0));
 }
 
-/// Says how far it is before and after it has waited for the next poll.
+/// A tool registry whose tool reports progress before and after it yields once.
 struct Reporter {
     reports: usize,
 }
@@ -686,7 +686,7 @@ fn usage_is_summed_over_the_rounds() {
     };
     assert_eq!(run(Answer::new(), Answer::new()), []);
     assert_eq!(run(Answer::new().usage(3, 4), Answer::new()), [(Some(3), Some(4))]);
-    // A provider may report as it goes; the last report of a call counts.
+    // A provider may report usage several times in a call; the last report counts.
     let reported_twice = Answer::new().usage(3, 1).usage(3, 4);
     assert_eq!(run(reported_twice, Answer::new().usage(10, 20)), [(Some(13), Some(24))]);
 }

@@ -1,4 +1,4 @@
-//! Whole turns over the stores in memory, a scripted model and tools that behave as asked.
+//! Tests of whole turns with in-memory stores, a scripted model and fake tools.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ use crate::testing::{Answer, FakeTools, ManualClock, ScriptedModel};
 use crate::tool::{Progress, ToolOutput};
 use crate::users::UserProfile;
 
-/// A platform whose parts the test keeps hold of.
+/// A platform with access to its parts.
 struct Bench {
     platform: Platform,
     model: Arc<ScriptedModel>,
@@ -52,7 +52,7 @@ fn agent() -> Value {
     })
 }
 
-/// The agent with other containers.
+/// Returns the agent with other containers.
 fn agent_with(children: Value) -> Value {
     let mut agent = agent();
     agent["children"] = children;
@@ -68,7 +68,7 @@ fn asks(agent: &str) -> TurnRequest {
 }
 
 impl Bench {
-    /// Prepares a turn that must not come about, and makes sure that running it sends nothing either.
+    /// Returns the error of preparing the turn, and checks that running it fails without sending anything.
     async fn refusal(&self, principal: &Principal, request: TurnRequest) -> TurnError {
         let run = run_turn(&self.platform, principal, request.clone()).await;
         assert!(run.is_err() && self.model.payloads().is_empty());
@@ -199,7 +199,7 @@ async fn the_context_comes_from_the_credential_and_the_role() {
     assert!(bench.model.payloads().is_empty(), "preparing sends nothing");
 }
 
-/// Gives one fragment once all whom it waits for are at work too.
+/// A context layer that collects one fragment once all parties of the barrier have arrived.
 struct Meets(&'static str, Arc<Barrier>);
 
 #[async_trait]
@@ -214,7 +214,7 @@ impl ContextLayer for Meets {
     }
 }
 
-/// Lists its tools once all whom it waits for are at work too.
+/// A tool registry that lists its tools once all parties of the barrier have arrived.
 struct MeetingTools(Arc<Barrier>);
 
 #[async_trait]
@@ -304,7 +304,7 @@ async fn the_hash_in_the_run_is_of_what_was_sent_and_what_a_preview_shows() {
     assert_eq!(sent[0].bytes(), preview.request.payload.bytes());
 }
 
-/// A layer whose text the test changes.
+/// A context layer with a text that the test changes.
 struct Says(Arc<std::sync::Mutex<&'static str>>);
 
 #[async_trait]
@@ -389,7 +389,7 @@ async fn a_visitor_sees_the_answer_and_neither_thoughts_nor_results_nor_extensio
     );
 }
 
-/// Fails as it is told.
+/// A role store, tool registry and context layer that always fail.
 struct Broken;
 
 fn store_error() -> StoreError {

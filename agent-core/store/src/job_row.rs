@@ -1,11 +1,11 @@
-//! A job as a row: its columns in every database.
+//! Mapping between a job and its table row, common to all databases.
 //!
-//! Two of them are the job as JSON: `body` has what was asked for, and `progress` what has become of it. The others
-//! are what queries look for, made from the job whenever it is written. A step writes those of [`Changing`] alone, so
-//! no index of the others is touched by it, and a new schedule alone changes the body.
+//! Two columns contain the job as JSON: `body` has its definition, `progress` its execution state. The other
+//! columns are derived from the job on every write and exist for queries. A step updates only the columns in
+//! [`Changing`], so it touches no index on the others; `body` changes only when a job is rescheduled.
 //!
-//! In a row without `progress` the body is all of the job, as the first version has written it. The next step makes
-//! it a row like the others.
+//! In a row without `progress`, as the first jobs schema wrote it, `body` contains the whole job. The next step
+//! adds `progress`.
 
 use std::borrow::Cow;
 
@@ -17,35 +17,37 @@ use agent_platform::records::StoreError;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// How many jobs are cancelled before the next ones are read.
+/// Number of jobs that a filtered cancel reads and updates per batch.
 pub(crate) const CANCELLED_AT_ONCE: usize = 500;
-/// Sorts before every id.
+/// Id that sorts before every other id.
 pub(crate) const FIRST: &str = "";
-/// For how long a job that cannot be read is left alone.
+/// Time for which a job that cannot be parsed is postponed, in milliseconds.
 const UNREADABLE_MS: i64 = 60 * 60 * 1000;
-/// What most texts fit into.
+/// Initial capacity of a JSON buffer in bytes; most columns fit.
 const USUAL_BYTES: usize = 512;
 
-/// All columns of a job.
+/// Column values of a job.
 pub(crate) struct JobRow {
     pub(crate) job: Job,
     pub(crate) body: String,
     pub(crate) changing: Changing,
 }
 
-/// The columns that every step may change.
+/// Column values that a step may change.
 pub(crate) struct Changing {
     pub(crate) state: &'static str,
-    /// When somebody should look at it, rounded up, so that nothing is early.
+    /// Time of the next scheduler action in milliseconds since 1970, rounded up, so that no job is claimed
+    /// early.
     pub(crate) wake_ms: Option<i64>,
-    /// Since when it is final, rounded up, so that nothing is removed too soon.
+    /// Time when the job reached a final state in milliseconds since 1970, rounded up, so that no job is
+    /// purged early.
     pub(crate) ended_ms: Option<i64>,
-    /// Whether something of it failed for good and can be run again.
+    /// True if the job is discarded or has dead letters, which can be retried.
     pub(crate) dead: bool,
     pub(crate) progress: String,
 }
 
-/// What was asked for.
+/// JSON in the column `body`: the job's definition.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Asked<'j> {
@@ -60,7 +62,7 @@ struct Asked<'j> {
     created: Timestamp,
 }
 
-/// What has become of it. What is as it was in the beginning is absent.
+/// JSON in the column `progress`: the job's execution state. Fields with their initial value are omitted.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Progress<'j> {
@@ -69,7 +71,7 @@ struct Progress<'j> {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     paused: bool,
     place: Place,
-    /// Absent where it is the occurrence's own time, as it is mostly.
+    /// Due time; omitted if it is the scheduled time of the occurrence, as it usually is.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "moment::option")]
     due: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -133,7 +135,7 @@ impl Changing {
     }
 }
 
-/// The column `body` of a job.
+/// Serializes the column `body` of a job.
 pub(crate) fn body(job: &Job) -> Result<String, StoreError> {
     json(&Asked {
         payload: Cow::Borrowed(&job.payload),
@@ -153,7 +155,7 @@ fn json(value: &impl Serialize) -> Result<String, StoreError> {
     Ok(String::from_utf8(json).expect("JSON is UTF-8"))
 }
 
-/// The job of a row.
+/// Parses a job from the columns of its row.
 pub(crate) fn parse(id: &str, body: &str, progress: Option<&str>) -> Result<Job, StoreError> {
     let malformed =
         |source| StoreError::Malformed { collection: "jobs".to_owned(), id: id.to_owned(), source };
@@ -181,26 +183,27 @@ pub(crate) fn parse(id: &str, body: &str, progress: Option<&str>) -> Result<Job,
     })
 }
 
-/// Says that a job cannot be read, and gives the time until which it is left alone: the others shall not wait for it, and
-/// it is not lost, since a later version may be able to read it.
+/// Logs that a job cannot be parsed and returns the time until which it is postponed, in milliseconds since
+/// 1970. Postponing keeps the row, which a later version may be able to read, without blocking other jobs.
 pub(crate) fn unreadable(error: &StoreError, now: Timestamp) -> i64 {
     tracing::error!(%error, "a job cannot be read, and is left alone for an hour");
     floor_millis(now).saturating_add(UNREADABLE_MS)
 }
 
-/// The last whole millisecond since 1970 that is not later: of times up to which something is looked for.
+/// Rounds a time down to whole milliseconds since 1970: for upper bounds of a query.
 pub(crate) fn floor_millis(time: Timestamp) -> i64 {
     let millis = time.as_millisecond();
     millis - i64::from(time.as_nanosecond() < i128::from(millis) * 1_000_000)
 }
 
-/// The first whole millisecond since 1970 that is not earlier.
+/// Rounds a time up to whole milliseconds since 1970.
 pub(crate) fn ceil_millis(time: Timestamp) -> i64 {
     let floor = floor_millis(time);
     floor + i64::from(time.as_nanosecond() > i128::from(floor) * 1_000_000)
 }
 
-/// The time of a column. Those of a job are in the calendar, but for the last millisecond of it, rounded up.
+/// Converts a column to a time. A value beyond the calendar, which only rounding up its last millisecond
+/// produces, becomes [`Timestamp::MAX`].
 pub(crate) fn from_millis(millis: i64) -> Timestamp {
     Timestamp::from_millisecond(millis).unwrap_or(Timestamp::MAX)
 }

@@ -1,41 +1,43 @@
-//! [`PostgresJobs`]: jobs in a PostgreSQL database, for several machines.
+//! [`PostgresJobs`]: job store in a PostgreSQL database that several machines share.
 //!
-//! # The map
+//! # Modules
 //!
-//! | module | what |
+//! | module | content |
 //! |---|---|
-//! | `address` | the server's address, and whether the way to it is encrypted |
-//! | `session` | connections, what holds for each, and transactions in as few round trips as can be |
-//! | `schema` | the tables, and the steps from one version of them to the next |
-//! | `listen` | hearing from other processes that a job has become the earliest |
-//! | `jobs` | the statements that read and write jobs, and which of them are claimed |
-//! | `fault` | every way in which that fails |
+//! | `address` | parsing of the server's URL, TLS configuration |
+//! | `session` | connection pool, session settings, pipelined transactions |
+//! | `schema` | tables and migrations |
+//! | `listen` | `LISTEN` connection for notifications from other processes |
+//! | `jobs` | statements that read, write and claim jobs |
+//! | `fault` | error types |
 //!
-//! # Writing
+//! # Writes
 //!
-//! Each operation is one transaction, and what it has acknowledged is on the server's disk:
-//! `synchronous_commit` is `on` for every connection of the store, unless the server asks for more
-//! (`remote_apply`), whatever the database or the role is set to. What becomes of jobs is decided here, by
-//! [`Job::step`], while their rows are locked; all rows of an operation are written by one statement.
+//! Each operation is one transaction. When it returns, its commit is on the server's disk: the store sets
+//! `synchronous_commit` to `on` for each connection, unless the server is configured for more
+//! (`remote_apply`), and regardless of the settings of the database or the role. [`Job::step`] computes state
+//! transitions in this process while the rows are locked; all rows of an operation are written by one
+//! statement.
 //!
-//! Any number of processes share a database, without a leader. A claim passes the rows that others have locked
-//! (`SKIP LOCKED`), so no two get the same job and none waits for another. Who waits for rows, waits for them in
-//! the order of their ids, so that no two wait for one another.
+//! Any number of processes can share a database; there is no leader. A claim skips rows that other
+//! transactions have locked (`SKIP LOCKED`), so no two claims return the same job and none waits for another.
+//! Statements that wait for row locks take them in the order of ids, which prevents deadlocks.
 //!
-//! # Waking
+//! # Notifications
 //!
-//! A notification takes a lock that all databases of a server share until its transaction is committed, so one is sent
-//! only where a job becomes the earliest of all. Who waits may miss one that is sent while the server restarts, or where the
-//! job that was the earliest goes away at the same moment; so it looks by itself from time to time.
+//! `NOTIFY` takes a lock that all databases of a server share until its transaction is committed, so the
+//! store notifies only when a job becomes the earliest of all. A listener can miss a notification that is
+//! sent while the server restarts, or if the previous earliest job is removed at the same moment; the
+//! scheduler therefore also polls.
 //!
-//! # Failing
+//! # Errors
 //!
-//! An operation waits for a bounded time only: for a connection, for rows, and for each answer. Whatever happens,
-//! it gives [`StoreError::Unavailable`] with a [`Fault`] as its source, and the next one begins anew: connections
-//! that were lost are replaced as soon as the server is back.
+//! Every wait of an operation has a timeout: for a connection, for row locks, and for each response. On
+//! failure it returns [`StoreError::Unavailable`] with a [`Fault`] as its source. The next operation starts
+//! afresh: lost connections are replaced as soon as the server is back.
 //!
-//! Connections keep their settings and prepared statements, and one listens, so a proxy in between must leave a
-//! session its connection: of PgBouncer's modes, `session` alone.
+//! Connections keep session settings and prepared statements, and one uses `LISTEN`, so a proxy in between
+//! must not share server connections between sessions: of PgBouncer's pool modes, only `session` works.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -63,19 +65,19 @@ mod session;
 
 pub use fault::{Fault, FaultKind};
 
-/// How a [`PostgresJobs`] runs.
+/// Configuration of [`PostgresJobs`].
 #[derive(Debug, Clone)]
 pub struct PostgresOptions {
-    /// How many connections are kept at most, at least one; one more listens. 8 unless told otherwise.
+    /// Maximum number of pooled connections, at least one. One more connection is used for `LISTEN`. Default:
+    /// 8.
     pub connections: usize,
-    /// How long making a connection may take, unless the address has a `connect_timeout`. 5 seconds unless told
-    /// otherwise.
+    /// Timeout of connecting, unless the URL sets `connect_timeout`. Default: 5 seconds.
     pub connect_timeout: Duration,
-    /// How long a caller waits for a connection while all are in use. 5 seconds unless told otherwise.
+    /// Timeout of waiting for a pooled connection while all are in use. Default: 5 seconds.
     pub wait_timeout: Duration,
-    /// How long a statement may take. 30 seconds unless told otherwise.
+    /// Timeout of a statement. Default: 30 seconds.
     pub statement_timeout: Duration,
-    /// How long a row is waited for that others have locked. 5 seconds unless told otherwise.
+    /// Timeout of waiting for a row lock. Default: 5 seconds.
     pub lock_timeout: Duration,
 }
 
@@ -91,54 +93,54 @@ impl Default for PostgresOptions {
     }
 }
 
-/// Why a database cannot be opened as a store. No variant shows the address, which may have a password.
+/// Error of opening a database as a store. No variant contains the URL, which may contain a password.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// The address cannot be read; the text says what is wrong with it.
+    /// The URL is invalid. The text describes the error.
     #[error("the PostgreSQL address cannot be used: {0}")]
     Address(&'static str),
-    /// The file that `sslrootcert` names cannot be used.
+    /// The certificate file named by `sslrootcert` cannot be used.
     #[error("the authorities in {} cannot be used: {why}", .path.display())]
     Authorities {
-        /// The file.
+        /// File path.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Description of the error.
         why: String,
     },
-    /// The server is too old.
+    /// The server version is not supported.
     #[error("the server is PostgreSQL {found}, and 13 or newer is needed")]
     Server {
-        /// Its major version.
+        /// Major version of the server.
         found: i32,
     },
-    /// The database cannot keep every text.
+    /// The encoding of the database is not UTF-8, so it cannot store every text.
     #[error("the database is encoded as {found}, and UTF8 is needed")]
     Encoding {
-        /// Its encoding.
+        /// Encoding of the database.
         found: String,
     },
-    /// The database takes no writes: it is a standby, or was made read-only.
+    /// The database is read-only: it is a standby, or is configured as read-only.
     #[error("the database takes no writes")]
     ReadOnly,
-    /// The schema `scheduler` belongs to another program.
+    /// The schema `scheduler` contains tables of another program.
     #[error("the schema \"scheduler\" has tables of another program")]
     OtherProgram,
-    /// A newer version of this program has written the database.
+    /// The schema was written by a newer version of this program.
     #[error("the schema \"scheduler\" has version {found}, and this program knows versions up to {known}")]
     Newer {
-        /// The database's version.
+        /// Schema version of the database.
         found: i32,
-        /// The newest version that this program knows.
+        /// Newest schema version that this program supports.
         known: i32,
     },
-    /// The server does not let this user in, or does not let him make the tables.
+    /// The server denied access to the user, or the right to create the tables.
     #[error("the database server does not permit it")]
     Denied(#[source] Fault),
-    /// No connection can be had.
+    /// The server cannot be reached.
     #[error("the database server cannot be reached")]
     Unreachable(#[source] Fault),
-    /// Anything else; the source says what.
+    /// Any other error, given by the source.
     #[error("the database cannot be opened")]
     Failed(#[source] Fault),
 }
@@ -154,27 +156,29 @@ impl From<Fault> for OpenError {
     }
 }
 
-/// [Jobs](JobStore) in the schema `scheduler` of a PostgreSQL database. The [module](self) says what it promises.
+/// [`JobStore`] in the schema `scheduler` of a PostgreSQL database. See the [module documentation](self) for
+/// its guarantees.
 pub struct PostgresJobs {
     sessions: Sessions,
-    /// Who this is to those who listen, so that none hears itself.
+    /// Unique name of this store in notifications, so that its listener ignores its own.
     name: String,
-    /// Given where another job has become the earliest.
+    /// Signal for subscribers of [`wakes`](JobStore::wakes), given when another job becomes the earliest.
     signal: WakeSignal,
     _listener: Listener,
 }
 
 impl PostgresJobs {
-    /// Connects to the server at `url`, `postgres://USER:PASSWORD@HOST:PORT/DATABASE`, and makes the tables if they
-    /// are not there; those of an older version of this program are brought up to date. Processes that do so
-    /// at the same time wait for one another.
+    /// Connects to the server at `url`, `postgres://USER:PASSWORD@HOST:PORT/DATABASE`, and creates the tables
+    /// or migrates them from an older version. Concurrent migrations by several processes wait for one
+    /// another.
     ///
-    /// The options of libpq's addresses may follow after a `?`, such as `target_session_attrs=read-write` after
-    /// several hosts. With `sslmode=require` or `verify-full` the connection is encrypted, and the
-    /// server's certificate and name are verified by the authorities that are compiled in, or by those in the PEM
-    /// file that `sslrootcert` names; without, or with `disable`, it is not.
+    /// libpq's connection parameters may follow after a `?`, such as `target_session_attrs=read-write` with
+    /// several hosts. With `sslmode=require` or `verify-full` the connection is encrypted, and the server's
+    /// certificate and name are verified against the root certificates compiled in, or against those in the
+    /// PEM file named by `sslrootcert`. With `sslmode=disable`, or without `sslmode`, the connection is not
+    /// encrypted.
     ///
-    /// Belongs into a tokio runtime, as does every later use.
+    /// This and all other methods must be called within a tokio runtime.
     ///
     /// # Errors
     /// See [`OpenError`].
@@ -182,7 +186,7 @@ impl PostgresJobs {
         let address = Address::parse(url, options.connect_timeout)?;
         let sessions = Sessions::new(&address, &options)?;
         let mut session = sessions.get().await?;
-        // What is refused halfway is undone when the connection is closed.
+        // On an error, the session is dropped, which closes the connection and rolls back an open migration.
         schema::bring_up(&mut session).await?;
         drop(session);
         let name = uuid::Uuid::new_v4().to_string();
@@ -192,7 +196,7 @@ impl PostgresJobs {
         Ok(Self { sessions, name, signal, _listener: listener })
     }
 
-    /// What has come of a transaction; gives the signal where it says that a job has become the earliest.
+    /// Unwraps the result of a transaction and gives the signal if another job has become the earliest.
     fn told<T>(&self, done: Result<(T, bool), Halt>) -> Result<T, StoreError> {
         let (done, is_earliest) = done?;
         if is_earliest {

@@ -1,49 +1,49 @@
 //! [`SqliteStore`]: records and jobs in one SQLite file.
 //!
-//! # The map
+//! # Modules
 //!
-//! | module | what |
+//! | module | content |
 //! |---|---|
-//! | `file` | opening: the file, its connections, and every way in which that fails |
-//! | `schema` | the tables, and the steps from one version of them to the next |
-//! | `rows` | the statements that read and write records |
-//! | `jobs` | the statements that read and write jobs, and which of them are claimed |
-//! | `act` | what the writer does for one caller, as a whole or not at all |
-//! | `writer` | the one thread that writes, and the commits that it takes together |
-//! | `readers` | the threads that read |
-//! | `cache` | what was read, kept in the process |
-//! | `freshness` | what the process knows of changes, its own and other processes' |
-//! | `backup` | copies while it runs, and the check of the whole file |
+//! | `file` | opening of the file and its connections, errors of opening |
+//! | `schema` | tables and migrations |
+//! | `rows` | statements that read and write records |
+//! | `jobs` | statements that read, write and claim jobs |
+//! | `act` | write operations, each applied as a whole or not at all |
+//! | `writer` | the writer thread and its group commit |
+//! | `readers` | the reader threads |
+//! | `cache` | in-process cache of reads |
+//! | `freshness` | cache invalidation by writes of this process and of others |
+//! | `backup` | online backup and integrity check |
 //!
-//! # Writing
+//! # Writes
 //!
-//! SQLite has one writer at a time, so the store has one thread that writes; more would only wait for one
-//! another's locks. Commits queue for it, and it takes all that wait into one transaction. The dear part of
-//! a transaction is that the disk confirms it: commits that arrive together share that. A commit that is
-//! refused, such as by a precondition that does not hold, undoes itself and no other: where it has written
-//! something already, those before it and those after it are taken into transactions of their own.
+//! SQLite allows one writer at a time, so the store has a single writer thread; more would only wait for one
+//! another's locks. Commits are queued, and the thread runs all queued commits in one transaction (group
+//! commit), because the expensive part of a transaction is the disk flush. A commit that is rejected, such as
+//! by a failed precondition, undoes itself only: if it has already written something, the commits before and
+//! after it run in separate transactions.
 //!
-//! The journal is a write-ahead log with `synchronous=FULL`: a commit is answered after the log has been
-//! flushed to the disk, so what was acknowledged survives the end of the process and a loss of power, as
-//! far as the disk does what it says.
+//! The journal is a write-ahead log with `synchronous=FULL`: a commit returns after the log has been flushed
+//! to disk. Acknowledged commits survive a crash of the process and a power failure, provided that the disk
+//! honours flushes.
 //!
-//! # Reading
+//! # Reads
 //!
-//! A few threads read, each from a snapshot that no write disturbs and that keeps no writer waiting. In
-//! front of them is a cache; a read that it answers runs no statement and changes no thread. Its promise:
+//! A few reader threads each read from a snapshot, which neither blocks the writer nor is affected by it. A
+//! cache precedes them; a cache hit runs no statement and switches no thread. Guarantees:
 //!
-//! - a write of this process that has returned is seen by every later read, as if there were no cache;
-//! - what is read together is of one moment, as if there were no cache;
-//! - a write of another process to the same file is seen at most [`MAX_STALENESS`] after it was
-//!   committed, and at once by a read that the cache cannot answer. The other process must write by this
-//!   store, which counts every change; whoever edits the file by other means restarts the processes;
-//! - collections of the platform itself, such as tokens and the index of agents, are never cached, so that
-//!   a revocation holds everywhere from the moment of its commit.
+//! - after a write of this process has returned, every later read sees it, as without a cache;
+//! - records read together are from one snapshot, as without a cache;
+//! - a write of another process to the same file is visible at most [`MAX_STALENESS`] after its commit, and
+//!   at once to a read that misses the cache. The other process must write through this store, which counts
+//!   every change; after an edit of the file by other means, all processes must be restarted;
+//! - collections of the platform itself, such as tokens and the index of agents, are never cached, so that a
+//!   revocation takes effect in every process at its commit.
 //!
 //! # Closing
 //!
-//! Dropping the store ends its threads once they are done with what is under way, and closes the file, which
-//! blocks the caller for that long. A commit whose caller has gone happens as a whole or not at all.
+//! Dropping the store finishes the queued work, ends its threads and closes the file; the drop blocks for
+//! that long. A commit whose caller was cancelled is applied as a whole or not at all.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -80,25 +80,24 @@ pub use fault::{Fault, FaultKind};
 pub use file::OpenError;
 pub use freshness::MAX_STALENESS;
 
-/// How a [`SqliteStore`] runs.
+/// Configuration of [`SqliteStore`].
 #[derive(Clone)]
 pub struct SqliteOptions {
-    /// The bytes of memory that the cache of reads takes, about; 0 is no cache. 32 MiB unless told
-    /// otherwise.
+    /// Approximate size of the read cache in bytes; 0 disables it. Default: 32 MiB.
     pub cache_bytes: usize,
-    /// How many threads read, at least one. 4 unless told otherwise.
+    /// Number of reader threads, at least one. Default: 4.
     pub readers: usize,
-    /// How many commits, and how many reads, queue before callers wait to queue, at least one. 1,024
-    /// unless told otherwise.
+    /// Capacity of the commit queue and of the read queue, at least one. Callers wait while a queue is full.
+    /// Default: 1,024.
     pub queue: usize,
-    /// How long another process's lock is waited for. 5 seconds unless told otherwise.
+    /// Timeout of waiting for another process's lock. Default: 5 seconds.
     pub busy_timeout: Duration,
-    /// The most bytes of one value as JSON text. [`MAX_VALUE_BYTES`] unless told otherwise.
+    /// Maximum size of one value as JSON text, in bytes. Default: [`MAX_VALUE_BYTES`].
     pub max_value_bytes: usize,
-    /// The most bytes that the file grows to, to the page of 4 KiB; more is refused as a full disk is. No
-    /// limit unless told otherwise.
+    /// Maximum size of the file in bytes, rounded down to pages of 4 KiB. Writes beyond it fail as on a full
+    /// disk. Default: no limit.
     pub max_file_bytes: Option<u64>,
-    /// The time that records show, and by which the cache ages.
+    /// Clock for record timestamps and for the age of cache entries.
     pub clock: Arc<dyn Clock>,
 }
 
@@ -129,28 +128,30 @@ impl fmt::Debug for SqliteOptions {
     }
 }
 
-/// [`Records`] and [jobs](agent_core::job::JobStore) in one SQLite file. The [module](self) says what it promises.
+/// [`Records`] and [`JobStore`](agent_core::job::JobStore) in one SQLite file. See the [module
+/// documentation](self) for its guarantees.
 pub struct SqliteStore {
     path: PathBuf,
     max_value_bytes: usize,
     counts: Arc<Counts>,
     cache: Option<ReadCache>,
-    /// Given where another job has become the earliest.
+    /// Signal for subscribers of [`wakes`](agent_core::job::JobStore::wakes), given when another job becomes
+    /// the earliest.
     signal: WakeSignal,
-    // The order of these two is that of their ends: the writer closes the file last, and so leaves
-    // everything in it and no log beside it.
+    // Fields are dropped in this order: the writer closes the file last, which checkpoints and removes the
+    // write-ahead log.
     readers: Readers,
     writers: Writers,
 }
 
-/// What a store has done since it was opened.
+/// Counters of a store since it was opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Activity {
-    /// Commits that changed something and were acknowledged.
+    /// Acknowledged commits that changed something.
     pub commits: u64,
-    /// Transactions that they took.
+    /// Transactions of those commits.
     pub transactions: u64,
-    /// Reads that ran statements; the others were answered by the cache.
+    /// Reads that ran statements, excluding cache hits.
     pub reads: u64,
 }
 
@@ -162,9 +163,8 @@ struct Counts {
 }
 
 impl SqliteStore {
-    /// Opens the file at `path`, and makes it if it is not there, for its owner alone. A file of an older
-    /// version of this program is brought up to date. This blocks, and may be called where there is no
-    /// async runtime.
+    /// Opens the file at `path`, migrating it from an older version if needed. Creates the file if it does
+    /// not exist, accessible to its owner only. Blocking; needs no async runtime.
     ///
     /// # Errors
     /// See [`OpenError`].
@@ -181,12 +181,12 @@ impl SqliteStore {
         Ok(Self { path, max_value_bytes: options.max_value_bytes, counts, cache, signal, readers, writers })
     }
 
-    /// The file, as an absolute path.
+    /// Returns the absolute path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What the store has done since it was opened.
+    /// Returns the counters since the store was opened.
     pub fn activity(&self) -> Activity {
         Activity {
             commits: self.counts.commits.load(Ordering::Relaxed),
@@ -195,20 +195,20 @@ impl SqliteStore {
         }
     }
 
-    /// Copies everything, as of one moment, into a new file at `to`, while the store goes on. The file is
-    /// there once it is whole and on the disk, and not before. It has its owner's permissions alone.
+    /// Copies a consistent snapshot into a new file at `to`, while the store is in use. The file appears when
+    /// it is complete and flushed to disk. It is accessible to its owner only.
     ///
     /// # Errors
-    /// See [`BackupError`]; a file that is there is not overwritten.
+    /// See [`BackupError`]. An existing file is not overwritten.
     pub async fn backup(&self, to: impl AsRef<Path>) -> Result<(), BackupError> {
         backup::copy(self.path.clone(), to.as_ref().to_owned()).await
     }
 
-    /// Reads the whole file and says what is wrong with it, in SQLite's words and at most a hundred times;
-    /// nothing where all is well.
+    /// Checks the integrity of the whole file. Returns SQLite's findings, at most a hundred; empty if there
+    /// are none.
     ///
     /// # Errors
-    /// [`StoreError::Unavailable`] where the file cannot be read at all.
+    /// [`StoreError::Unavailable`] if the file cannot be read.
     pub async fn check_integrity(&self) -> Result<Vec<String>, StoreError> {
         backup::check(self.path.clone()).await.map_err(StoreError::unavailable)
     }
@@ -233,7 +233,7 @@ impl Records for SqliteStore {
         if let Some(records) = cache.records(keys) {
             return Ok(records);
         }
-        // Before the read begins: what changes from here on must not be kept as if it were new.
+        // Stamps are taken before the read, so that a result that changes in the meantime is not cached.
         let stamps = cache.stamps(keys);
         let wanted = keys.to_vec();
         let records = self.readers.read(move |rows| rows.get_many(&wanted)).await?;

@@ -1,4 +1,4 @@
-//! The command line: what can be said, and what it means for a configuration.
+//! Command-line definition, and its conversion into configuration sources.
 
 use std::num::NonZeroU32;
 use std::path::PathBuf;
@@ -16,15 +16,15 @@ use url::Url;
 #[derive(Debug, Parser)]
 #[command(name = "agentd", version, max_term_width = 100, propagate_version = true)]
 pub(crate) struct Cli {
-    /// What to do.
+    /// Command to run.
     #[command(subcommand)]
     pub(crate) command: Command,
 }
 
-/// The commands.
+/// Commands of `agentd`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Run everything in one process on loopback, with a demo workspace.
+    /// Run all services in one process on loopback, with a demo workspace.
     Dev(DevArgs),
     /// Run the application server.
     App(ServiceArgs),
@@ -32,95 +32,95 @@ pub(crate) enum Command {
     Runtime(ServiceArgs),
     /// Run the scheduler.
     Scheduler(ServiceArgs),
-    /// Take a workspace file into the store, all of it or nothing; again changes nothing.
+    /// Import a workspace file into the store, in full or not at all; importing it again changes nothing.
     Import {
-        /// Users, agents, documents, todo lists and more, as JSON.
+        /// Workspace file in JSON: users, agents, documents, todo lists and more.
         #[arg(value_name = "FILE")]
         file: PathBuf,
-        /// Where the settings are.
+        /// Configuration source.
         #[command(flatten)]
         settings: Settings,
     },
-    /// Print what the store holds as a workspace file. Secrets are masked, tokens left out.
+    /// Print the contents of the store as a workspace file. Secrets are masked, tokens left out.
     Export {
-        /// This company's alone.
+        /// Export this company only.
         #[arg(long, value_name = "ID")]
         company: Option<String>,
-        /// Where the settings are.
+        /// Configuration source.
         #[command(flatten)]
         settings: Settings,
     },
     /// Copy the store into a new file, while it is in use.
     Backup {
-        /// The new file.
+        /// Path of the new file.
         #[arg(value_name = "FILE")]
         file: PathBuf,
-        /// Where the settings are.
+        /// Configuration source.
         #[command(flatten)]
         settings: Settings,
     },
-    /// What is sealed under DATA_SECRET.
+    /// Manage the secrets sealed under DATA_SECRET.
     #[command(subcommand)]
     Secrets(SecretsCommand),
-    /// Make, list and revoke tokens.
+    /// Create, list and revoke tokens.
     #[command(subcommand)]
     Token(TokenCommand),
-    /// Show what an agent would be sent, and why; nothing is sent, secrets are masked.
+    /// Show the prompt an agent would be sent, and why; nothing is sent, secrets are masked.
     Prompt(PromptArgs),
     /// Check or show the configuration.
     #[command(subcommand)]
     Config(ConfigCommand),
-    /// Weights of the embedded model.
+    /// Manage the weights of the embedded model.
     #[command(subcommand)]
     Model(ModelCommand),
     /// Print the OpenAPI description of the services.
     Openapi,
     /// Print a shell's completion script.
     Completions {
-        /// The shell.
+        /// Target shell.
         shell: Shell,
     },
-    /// Ask a running service whether it lives; the exit code tells.
+    /// Check that a running service is live; exits with 0 if it is.
     Healthcheck(HealthcheckArgs),
 }
 
-/// What `dev` takes.
+/// Arguments of `agentd dev`.
 #[derive(Debug, Args)]
 pub(crate) struct DevArgs {
-    /// Where data and generated secrets are kept.
+    /// Folder for data and generated secrets.
     #[arg(long, value_name = "DIR", default_value = "data")]
     pub(crate) data: PathBuf,
-    /// The application's port; the runtime's is the next, and the scheduler's the one after.
+    /// Port of the application; the runtime uses the next port, and the scheduler the one after.
     #[arg(long, value_name = "PORT", default_value_t = 3000, value_parser = clap::value_parser!(u16).range(1..65533))]
     pub(crate) port: u16,
-    /// A workspace file in place of the demo's.
+    /// Workspace file to use in place of the demo's.
     #[arg(long, value_name = "FILE")]
     pub(crate) workspace: Option<PathBuf>,
 }
 
 impl DevArgs {
-    /// The same, for the code that runs it.
+    /// Converts the arguments into the options of [`agentd::dev::run`].
     pub(crate) fn options(self) -> DevOptions {
         DevOptions { data: self.data, port: self.port, workspace: self.workspace }
     }
 }
 
-/// What every service takes.
+/// Arguments of every service.
 #[derive(Debug, Default, Args)]
 pub(crate) struct ServiceArgs {
-    /// A TOML file with settings, by the names of the environment's variables.
+    /// TOML file with settings, named like the environment variables.
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// The address to listen on (HOST).
+    /// Address to listen on (HOST).
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) host: Option<String>,
-    /// The port to listen on (PORT).
+    /// Port to listen on (PORT).
     #[arg(long, value_name = "PORT")]
     pub(crate) port: Option<String>,
 }
 
 impl ServiceArgs {
-    /// The flags as a source of settings.
+    /// Returns the flags as a configuration source.
     pub(crate) fn flags(&self) -> Flags {
         let given = [("HOST", &self.host), ("PORT", &self.port)];
         let values = given.into_iter().filter_map(|(name, value)| Some((name, value.clone()?))).collect();
@@ -128,42 +128,42 @@ impl ServiceArgs {
     }
 }
 
-/// Where a command's settings are, beside the environment.
+/// Configuration source of a command, besides the environment.
 #[derive(Debug, Default, Args)]
 pub(crate) struct Settings {
-    /// A TOML file with settings.
+    /// TOML file with settings.
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 }
 
 impl Settings {
-    /// The application's configuration.
+    /// Loads the application's configuration.
     pub(crate) fn load(self, env: &dyn Env) -> Result<AppConfig, Faults> {
         AppConfig::load(&Flags { config: self.config, ..Flags::default() }, env)
     }
 }
 
-/// What can be done with sealed secrets.
+/// Subcommands of `agentd secrets`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum SecretsCommand {
-    /// Seal everything under DATA_SECRET that is still under DATA_SECRET_PREVIOUS.
+    /// Reseal under DATA_SECRET all secrets that are still sealed under DATA_SECRET_PREVIOUS.
     Rotate(Settings),
 }
 
-/// The kinds of token.
+/// Subcommands of `agentd token`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum TokenCommand {
-    /// A session token, signed with SESSION_SECRET, alone on the last line.
+    /// Print a session token, signed with SESSION_SECRET, alone on the last line.
     Session(SessionArgs),
-    /// A token for a page that embeds an agent, alone on the last line.
+    /// Create a token for a page that embeds an agent, printed alone on the last line.
     Widget(WidgetArgs),
-    /// A token to call an agent's tools with, alone on the last line.
+    /// Create a token for calling an agent's tools, printed alone on the last line.
     Mcp(McpArgs),
-    /// Make a token invalid, for good.
+    /// Revoke a token permanently.
     Revoke {
-        /// The token's identifier, as `token list` shows it.
+        /// Identifier of the token, as `token list` shows it.
         id: String,
-        /// Where the settings are.
+        /// Configuration source.
         #[command(flatten)]
         settings: Settings,
     },
@@ -171,123 +171,123 @@ pub(crate) enum TokenCommand {
     List(AgentArgs),
 }
 
-/// Which agent.
+/// Arguments that select an agent.
 #[derive(Debug, Args)]
 pub(crate) struct AgentArgs {
-    /// The agent's identifier.
+    /// Identifier of the agent.
     #[arg(long, value_name = "ID")]
     pub(crate) agent: String,
-    /// Where the settings are.
+    /// Configuration source.
     #[command(flatten)]
     pub(crate) settings: Settings,
 }
 
-/// Which turn to show.
+/// Arguments of `agentd prompt`.
 #[derive(Debug, Args)]
 pub(crate) struct PromptArgs {
-    /// Which agent is asked.
+    /// Agent that receives the message.
     #[command(flatten)]
     pub(crate) agent: AgentArgs,
-    /// What it is asked; the plain prompt, if it is left out.
+    /// User message; without it, the prompt of a turn without messages is shown.
     #[arg(long, value_name = "TEXT")]
     pub(crate) message: Option<String>,
-    /// The identifier of the person who asks; the agent's owner, if it is left out.
+    /// Identifier of the user who sends the message; the agent's owner, if it is left out.
     #[arg(long, value_name = "ID")]
     pub(crate) user: Option<String>,
-    /// The task list that tasks and plans go to.
+    /// Todo list that tasks and plans are written to.
     #[arg(long, value_name = "ID")]
     pub(crate) todo_list: Option<String>,
-    /// Print what the preview's route answers, as JSON.
+    /// Print the preview as JSON, as the preview route returns it.
     #[arg(long)]
     pub(crate) json: bool,
 }
 
-/// What widget and MCP tokens have in common.
+/// Arguments common to widget and MCP tokens.
 #[derive(Debug, Args)]
 pub(crate) struct NewTokenArgs {
-    /// Which agent it is for.
+    /// Agent that the token is for.
     #[command(flatten)]
     pub(crate) agent: AgentArgs,
-    /// How long the token lives, such as 30m, 1h or 7d; until it is revoked, if it is left out.
+    /// Lifetime of the token, such as 30m, 1h or 7d; without it, the token is valid until it is revoked.
     #[arg(long, value_name = "DURATION", value_parser = whole_seconds)]
     pub(crate) ttl: Option<Duration>,
-    /// What to call it.
+    /// Label of the token.
     #[arg(long, value_name = "TEXT")]
     pub(crate) label: Option<String>,
 }
 
-/// What a widget token allows.
+/// Arguments of `agentd token widget`.
 #[derive(Debug, Args)]
 pub(crate) struct WidgetArgs {
-    /// What all tokens have.
+    /// Arguments common to all tokens.
     #[command(flatten)]
     pub(crate) token: NewTokenArgs,
-    /// An origin of pages that may use it, such as https://shop.example; any, if none is given.
+    /// Origin of pages that may use the token, such as https://shop.example; any origin, if none is given.
     #[arg(long = "origin", value_name = "ORIGIN", value_parser = origin)]
     pub(crate) origins: Vec<String>,
-    /// How many runs may begin in a minute.
+    /// Maximum number of runs started per minute.
     #[arg(long, value_name = "N", default_value_t = Caps::default().runs_per_minute)]
     pub(crate) runs_per_minute: NonZeroU32,
-    /// How many runs may begin in a day; no cap, if it is left out.
+    /// Maximum number of runs started per day; unlimited, if it is left out.
     #[arg(long, value_name = "N")]
     pub(crate) runs_per_day: Option<NonZeroU32>,
 }
 
-/// What an MCP token allows.
+/// Arguments of `agentd token mcp`.
 #[derive(Debug, Args)]
 pub(crate) struct McpArgs {
-    /// What all tokens have.
+    /// Arguments common to all tokens.
     #[command(flatten)]
     pub(crate) token: NewTokenArgs,
-    /// The identifier of the person whom the tools work for.
+    /// Identifier of the user that the tools act for.
     #[arg(long, value_name = "ID")]
     pub(crate) user: String,
-    /// The task list that tasks and plans go to.
+    /// Todo list that tasks and plans are written to.
     #[arg(long, value_name = "ID")]
     pub(crate) todo_list: Option<String>,
-    /// A tool that may be called; all of the agent's, if none is given.
+    /// Tool that may be called; all of the agent's tools, if none is given.
     #[arg(long = "tool", value_name = "NAME")]
     pub(crate) tools: Vec<String>,
 }
 
-/// For whom a session token is.
+/// Arguments of `agentd token session`.
 #[derive(Debug, Args)]
 pub(crate) struct SessionArgs {
-    /// The user's identifier.
+    /// Identifier of the user.
     #[arg(long, value_name = "ID")]
     pub(crate) user: String,
-    /// The identifier of the user's company.
+    /// Identifier of the user's company.
     #[arg(long, value_name = "ID")]
     pub(crate) company: String,
-    /// How long the token lives, such as 30m, 1h or 7d.
+    /// Lifetime of the token, such as 30m, 1h or 7d.
     #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = whole_seconds)]
     pub(crate) ttl: Duration,
-    /// Where the settings are.
+    /// Configuration source.
     #[command(flatten)]
     pub(crate) settings: Settings,
 }
 
-/// What can be done with a configuration.
+/// Subcommands of `agentd config`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigCommand {
-    /// Say everything that is wrong with it, or nothing.
+    /// Print all errors of the configuration.
     Check(ConfigArgs),
-    /// Show the settings and where each comes from, secrets masked.
+    /// Print the settings with their sources; secrets are masked.
     Print(ConfigArgs),
 }
 
-/// Which configuration.
+/// Arguments of `agentd config`.
 #[derive(Debug, Args)]
 pub(crate) struct ConfigArgs {
-    /// The service; all of them, if it is left out.
+    /// Service to inspect; all services, if it is left out.
     #[arg(value_name = "SERVICE")]
     pub(crate) of: Option<ServiceName>,
-    /// The flags that the service would be started with.
+    /// Flags that the service would be started with.
     #[command(flatten)]
     pub(crate) service: ServiceArgs,
 }
 
-/// A service by its command's name.
+/// A service, by the name of its command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ServiceName {
     /// The application server.
@@ -308,39 +308,40 @@ impl ServiceName {
     }
 }
 
-/// What can be done with weights.
+/// Subcommands of `agentd model`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ModelCommand {
-    /// Fetch weights into MODEL_DIR, checked by their checksum.
+    /// Download weights into MODEL_DIR and verify their checksum.
     Pull {
-        /// The model; the default one, if it is left out.
+        /// Name of the model; the default model, if it is left out.
         name: Option<String>,
-        /// Where the settings are.
+        /// Configuration source.
         #[command(flatten)]
         settings: Settings,
     },
-    /// List the models that are known, and which of them are there.
+    /// List the known models, and which of them are downloaded.
     List(Settings),
 }
 
-/// Which service to ask, and for how long.
+/// Arguments of `agentd healthcheck`.
 #[derive(Debug, Args)]
 pub(crate) struct HealthcheckArgs {
-    /// The service's address; loopback with PORT from the environment, or 3000, if it is left out.
+    /// Base URL of the service; loopback with PORT from the environment, or 3000, if it is left out.
     #[arg(long, value_name = "URL")]
     pub(crate) url: Option<Url>,
-    /// How long to wait for the answer.
+    /// Timeout of the check.
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = humantime::parse_duration)]
     pub(crate) timeout: Duration,
 }
 
-/// The origin as browsers write it.
+/// Parses an origin and normalizes it to the form that browsers send.
 fn origin(text: &str) -> Result<String, String> {
     let wrong = "must be an origin, such as https://shop.example or http://localhost:5173";
     normal_origin(text).ok_or_else(|| wrong.to_owned())
 }
 
-/// A token's claims count in seconds, so a shorter life would be none.
+/// Parses a duration of at least one second. Token claims have a resolution of one second, so a shorter
+/// lifetime would be zero.
 fn whole_seconds(text: &str) -> Result<Duration, String> {
     let duration = humantime::parse_duration(text).map_err(|error| error.to_string())?;
     if duration.as_secs() == 0 { Err("must be a second or more".to_owned()) } else { Ok(duration) }

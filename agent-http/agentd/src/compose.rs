@@ -1,4 +1,4 @@
-//! Puts services together: the only place that chooses stores, models, layers and backends.
+//! Composition root: the only module that chooses stores, models, layers and backends.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -41,10 +41,10 @@ use serde_json::json;
 use crate::StartError;
 use crate::stores::Stores;
 
-/// The application, which will be reached at `bound`.
+/// Builds the application, which will listen on `bound`.
 ///
 /// # Errors
-/// The outbound client cannot be made.
+/// The outbound HTTP client cannot be created.
 pub fn application(
     config: &AppConfig,
     bound: SocketAddr,
@@ -95,23 +95,24 @@ pub fn application(
     })
 }
 
-/// The way to agents' bots, which is the operator's own runtime.
+/// Creates the messenger that sends through agents' bots; it calls the operator's own runtime. `None` without
+/// a runtime URL.
 fn messenger(config: &AppConfig, outbound: &Outbound) -> Option<Arc<dyn Messenger>> {
     let (outbound, secret) = (outbound.clone(), config.runtime_secret.clone());
     let runtime = config.runtime_url.clone()?;
     Some(Arc::new(RuntimeMessenger { outbound, runtime, secret }))
 }
 
-/// The scheduler, where its address and its secret are set.
+/// Creates the scheduler client, if the scheduler's URL and secret are configured.
 fn pulse_client(config: &PulseConfig, outbound: &Outbound) -> Option<Arc<dyn Pulse>> {
     let (url, secret) = (config.url.clone()?, config.secret.clone()?);
     Some(Arc::new(PulseClient::new(outbound.clone(), url, secret)))
 }
 
-/// How long a stream to a tool server's client outlives its token, at most.
+/// Maximum time that an MCP stream stays open after its token has become invalid.
 const RECHECK: Duration = Duration::from_secs(15);
 
-/// The tool server, which will be reached at `bound`.
+/// Builds the MCP server, which will be reached at `bound`.
 fn agent_tools(
     config: &AppConfig,
     bound: SocketAddr,
@@ -183,10 +184,10 @@ fn platform(
         .with_backend(BackendKind::Workflow, workflow)
 }
 
-/// The agent runtime.
+/// Builds the agent runtime.
 ///
 /// # Errors
-/// The outbound client cannot be made.
+/// The outbound HTTP client cannot be created.
 pub fn runtime(config: &RuntimeConfig) -> Result<Runtime, StartError> {
     let server = &config.server;
     let outbound = Outbound::new(server.outbound.clone())?;
@@ -209,10 +210,10 @@ pub fn runtime(config: &RuntimeConfig) -> Result<Runtime, StartError> {
     })
 }
 
-/// The scheduler over a store of jobs.
+/// Builds the scheduler over a job store. `store_kind` is the name of the store's kind.
 ///
 /// # Errors
-/// The outbound client cannot be made.
+/// The outbound HTTP client cannot be created.
 pub fn scheduler(
     config: &SchedulerConfig,
     jobs: Arc<dyn JobStore>,

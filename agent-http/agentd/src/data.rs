@@ -1,4 +1,4 @@
-//! `agentd import`, `export`, `backup` and `secrets`: what an operator does with the data.
+//! `agentd import`, `export`, `backup` and `secrets`: the operator's commands on stored data.
 
 use std::io::Write;
 use std::path::Path;
@@ -10,7 +10,7 @@ use agentd::stores::{self, Stores};
 
 use crate::failure::CommandError;
 
-/// Takes a workspace file into the store, all of it or nothing.
+/// Imports a workspace file into the store, in full or not at all.
 pub(crate) async fn import(file: &Path, config: &AppConfig, out: &mut dyn Write) -> Result<(), CommandError> {
     let stores = Stores::over(Arc::new(stores::open(config)?), config);
     let imported = stores.import_file(file).await?;
@@ -25,7 +25,7 @@ pub(crate) async fn import(file: &Path, config: &AppConfig, out: &mut dyn Write)
     Ok(())
 }
 
-/// Writes what the store holds as a workspace file, of one company or of all.
+/// Writes the contents of the store as a workspace file, for one company or for all.
 pub(crate) async fn export(
     company: Option<&str>,
     config: &AppConfig,
@@ -43,7 +43,7 @@ pub(crate) async fn backup(file: &Path, config: &AppConfig, out: &mut dyn Write)
     Ok(())
 }
 
-/// Seals everything under `DATA_SECRET` that is not.
+/// Reseals under `DATA_SECRET` all secrets that are not sealed under it.
 pub(crate) async fn rotate(config: &AppConfig, out: &mut dyn Write) -> Result<(), CommandError> {
     if config.data_secret.is_none() {
         return Err(CommandError::Missing("DATA_SECRET"));

@@ -19,40 +19,40 @@ use crate::{StartError, logging, weights};
 
 pub use ollama::look_for_ollama;
 
-/// The demo's agents, documents and people.
+/// Workspace file of the demo: agents, documents and users.
 pub const DEMO: &str = include_str!("../demo/workspace.json");
 
-/// The demo's user and company.
+/// Identifier of both the demo's user and its company.
 const DEMO_NAME: &str = "demo";
-/// The demo's agent who answers in this process.
+/// Identifier of the demo agent that uses the embedded backend.
 const GUIDE: &str = "guide";
-/// A question that the demo's documents answer.
+/// Chat request whose answer is in the demo's documents.
 const HELLO: &str = r#"{"agentId":"guide","message":"On which days is Green Corner open?"}"#;
-/// A wish that takes a tool, which is named since a small model does not choose well.
+/// Chat request that calls a tool. The tool is named, because a small model does not choose tools well.
 const TODO: &str = r#"{"agentId":"guide","todoListId":"garden","message":"Water the basil tomorrow","toolChoice":{"name":"createTodo"}}"#;
 
-/// How long the printed curl lines work.
+/// Lifetime of the session token in the printed curl commands.
 const TOKEN_TTL: Duration = Duration::from_secs(7 * 24 * 60 * 60);
-/// Where they are kept, below the data folder.
+/// Name of the secrets file in the data folder.
 const SECRETS_FILE: &str = "secrets.env";
-/// What is generated where the operator has set nothing.
+/// Secrets that are generated if the operator has not set them.
 const SECRETS: [&str; 6] =
     ["SESSION_SECRET", "INTERNAL_SECRET", "RUNTIME_SECRET", "DATA_SECRET", "PULSE_SECRET", "CRON_SECRET"];
 
-/// What the command line says.
+/// Options of [`run`].
 pub struct DevOptions {
-    /// Where secrets and weights are kept.
+    /// Folder for databases, secrets and weights.
     pub data: PathBuf,
-    /// The application's port; the runtime's is the next, and the scheduler's the one after.
+    /// Port of the application; the runtime uses the next port, and the scheduler the one after.
     pub port: u16,
-    /// A workspace in place of the demo's.
+    /// Workspace file to use in place of the demo's.
     pub workspace: Option<PathBuf>,
 }
 
-/// Runs all services until a signal comes.
+/// Runs all services until a stop signal.
 ///
 /// # Errors
-/// What keeps them from starting.
+/// Any error that prevents a service from starting, or stops its server.
 pub async fn run(options: DevOptions) -> Result<(), StartError> {
     let overlay = overlay(&options)?;
     let flags = Flags::default();
@@ -81,8 +81,9 @@ pub async fn run(options: DevOptions) -> Result<(), StartError> {
     Ok(())
 }
 
-/// The data folder's workspace: what it held before, the operator's file if there is one, and the demo's in
-/// a folder without any. The text names it for the welcome.
+/// Opens the data folder's stores and imports the operator's workspace file if one is given, or else the demo
+/// workspace if the store is empty. Returns the stores and a description of the workspace for the welcome
+/// message.
 async fn workspace(app: &AppConfig, options: &DevOptions) -> Result<(Stores, String), StartError> {
     let store = Arc::new(stores::open(app)?);
     let is_new = store.companies(None).await?.is_empty();
@@ -97,8 +98,8 @@ async fn workspace(app: &AppConfig, options: &DevOptions) -> Result<(Stores, Str
     Ok((stores, format!("the workspace in {}", options.data.display())))
 }
 
-/// Finds who answers agents that leave it open, and says so: a hosted model where the environment has a
-/// key, else one at an Ollama, else the model in this process, brought if it is missing.
+/// Selects the default model provider and prints it: a hosted model if the environment has a key, or else a
+/// model of an Ollama server, or else the embedded model, which is downloaded if it is missing.
 async fn find_models(app: &mut AppConfig) -> Result<Option<Arc<dyn Model>>, StartError> {
     let of_ollama = look_for_ollama(app).await?;
     let hosted = &app.server.hosted;
@@ -112,11 +113,11 @@ async fn find_models(app: &mut AppConfig) -> Result<Option<Arc<dyn Model>>, Star
     if app.server.ollama.preferred { weights::find(app) } else { weights::find_or_pull(app).await }
 }
 
-/// The environment, with what `dev` sets where the environment is silent.
+/// Environment with defaults for the variables that the operator has not set.
 struct Overlay {
     set: BTreeMap<String, String>,
     port: Option<u16>,
-    /// Whether the environment's `DATABASE_URL` is another service's.
+    /// True if `DATABASE_URL` of the environment belongs to another service and is ignored.
     own_database: bool,
 }
 
@@ -125,7 +126,8 @@ impl Overlay {
         Self { set: self.set.clone(), port: Some(port), own_database: false }
     }
 
-    /// The scheduler has a database of its own, also where the environment names the application's.
+    /// Returns the scheduler's environment. The scheduler always uses its own database, even if the
+    /// environment sets `DATABASE_URL` for the application.
     fn of_scheduler(&self, options: &DevOptions) -> Self {
         let mut overlay = self.on(options.port + 2);
         let database = options.data.join("scheduler.db");
@@ -137,7 +139,7 @@ impl Overlay {
 
 impl Env for Overlay {
     fn var(&self, name: &str) -> Result<Option<String>, NotUnicode> {
-        // Loopback and the ports are what makes it `dev`; whatever else the operator sets counts.
+        // `dev` fixes loopback and the ports; all other variables can be overridden by the operator.
         match (name, self.port) {
             ("HOST", _) => return Ok(Some("127.0.0.1".into())),
             ("DATABASE_URL", _) if self.own_database => return Ok(self.set.get(name).cloned()),
@@ -152,7 +154,7 @@ impl Env for Overlay {
         if let Some(theirs) = ProcessEnv.var(name)? {
             return Ok(Some(theirs));
         }
-        // A secret that the operator keeps in a file is not joined by a generated one.
+        // If the operator supplies the secret in a file, no generated secret is used.
         let in_file = ProcessEnv.var(&format!("{name}_FILE"))?.is_some();
         Ok(self.set.get(name).filter(|_| !in_file).cloned())
     }
@@ -172,12 +174,13 @@ fn overlay(options: &DevOptions) -> Result<Overlay, StartError> {
     set.insert("OUTBOUND_ALLOW".into(), own);
     set.insert("LOG".into(), "warn,agentd=info".into());
     set.insert("MCP_LEGACY_QUERY".into(), "on".into());
-    // An Ollama that has to load a model first says nothing until it has.
+    // Ollama sends no response headers until it has loaded the model.
     set.insert("RESPONSE_HEADER_TIMEOUT_MS".into(), "300000".into());
     Ok(Overlay { set, port: None, own_database: false })
 }
 
-/// The secrets of this data folder, made on the first start. The folder's owner alone may read them.
+/// Reads the secrets of this data folder and generates the missing ones. The file is readable by its owner
+/// only.
 fn secrets(data: &Path) -> Result<BTreeMap<String, String>, StartError> {
     use std::io::Write;
     use std::os::unix::fs::OpenOptionsExt;
@@ -210,12 +213,13 @@ fn secrets(data: &Path) -> Result<BTreeMap<String, String>, StartError> {
     Ok(secrets)
 }
 
-/// 244 random bits, from the same source as UUIDs of version 4.
+/// Returns 244 random bits in hexadecimal: two version 4 UUIDs.
 fn random_secret() -> String {
     format!("{}{}", uuid::Uuid::new_v4().simple(), uuid::Uuid::new_v4().simple())
 }
 
-/// Says where agents answer, and how to ask one: the demo's by lines that can be pasted, others by a token.
+/// Prints the address, and how to send a request: curl commands for the demo, or the command that creates a
+/// token.
 fn print_welcome(
     app: &AppConfig,
     origin: &str,

@@ -1,4 +1,5 @@
-//! Why a service does not start. Each message says what to do, for it is all that an operator sees.
+//! Errors that prevent a service from starting. The message is all that an operator sees, so each one says
+//! what to do.
 
 use std::net::SocketAddr;
 
@@ -8,67 +9,67 @@ use agent_platform::records::StoreError;
 use agent_platform::workspace::FileError;
 use agent_store::sqlite::OpenError;
 
-/// Why a service does not start.
+/// Error that prevents a service from starting.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// Settings are wrong; all of them are named.
+    /// Invalid settings; all of them are listed.
     #[error("the configuration is wrong:\n{0}")]
     Config(#[from] Faults),
     /// A file cannot be read.
     #[error("{path} cannot be read: {source}")]
     Unreadable {
-        /// The file.
+        /// File path.
         path: String,
-        /// Why.
+        /// I/O error.
         source: std::io::Error,
     },
     /// A file or folder cannot be written.
     #[error("{path} cannot be written: {source}")]
     Unwritable {
-        /// The file or folder.
+        /// Path of the file or folder.
         path: String,
-        /// Why.
+        /// I/O error.
         source: std::io::Error,
     },
-    /// The workspace is wrong.
+    /// The workspace file is invalid.
     #[error("{origin}: {source}")]
     Workspace {
-        /// The file.
+        /// Name of the workspace file.
         origin: String,
-        /// What is wrong, by line and field.
+        /// Errors by line and field.
         source: FileError,
     },
-    /// The database cannot be opened.
+    /// The database file cannot be opened.
     #[error("the database cannot be used: {}", with_source(.0))]
     Database(#[from] OpenError),
-    /// The database server cannot be used.
+    /// The PostgreSQL database cannot be opened.
     #[cfg(feature = "postgres")]
     #[error("the database in DATABASE_URL cannot be used: {}", with_source(.0))]
     Postgres(#[from] agent_store::postgres::OpenError),
-    /// A store failed.
+    /// A store operation failed.
     #[error("the store failed: {}", with_source(.0))]
     Store(#[from] StoreError),
-    /// The outbound client cannot be made.
+    /// The outbound HTTP client cannot be created.
     #[error(transparent)]
     Outbound(#[from] OutboundError),
-    /// The address to listen on cannot be had.
+    /// The listen address cannot be bound.
     #[error("cannot listen on {address}: {source}; is another process using the port? (see PORT and HOST)")]
     Listen {
-        /// The address.
+        /// Address to listen on.
         address: SocketAddr,
-        /// Why.
+        /// I/O error.
         source: std::io::Error,
     },
     /// A server stopped with an error.
     #[error("the server failed: {0}")]
     Serve(std::io::Error),
-    /// Anything else, in words.
+    /// Any other error, as text.
     #[error("{0}")]
     Other(String),
 }
 
-/// An error with what it says of its cause, which alone tells an operator what to do.
+/// Formats an error with all its sources, because only the source says what to do.
 pub fn with_source(error: &dyn std::error::Error) -> String {
     match error.source() {
         Some(source) => format!("{error}: {}", with_source(source)),

@@ -1,4 +1,4 @@
-//! Why a command failed, as its user reads it.
+//! Errors of commands, as shown to the user.
 
 use agent_core::turn::TurnError;
 use agent_http::auth::MintError;
@@ -8,57 +8,58 @@ use agent_platform::workspace::ExportError;
 use agent_store::sqlite::BackupError;
 use agentd::{StartError, with_source};
 
-/// Why a command failed.
+/// Error of a command.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CommandError {
-    /// The configuration is refused.
+    /// The configuration is invalid.
     #[error("the configuration is refused:\n{0}")]
     Config(#[from] Faults),
-    /// The configuration of some service is, and has been said to be.
+    /// The configuration of a service is invalid; its errors have been printed.
     #[error("the configuration is refused")]
     Checked,
     /// A setting that the command needs is missing.
     #[error("{0} is not configured; set it, or name a file with --config")]
     Missing(&'static str),
-    /// The session token cannot be made.
+    /// The session token cannot be created.
     #[error("the token cannot be made: {0}")]
     Mint(#[from] MintError),
-    /// The token cannot be made.
+    /// The widget or MCP token cannot be created.
     #[error("the token cannot be made: {0}")]
     Token(#[from] agent_platform::token::MintError),
-    /// There is no such agent.
+    /// The agent does not exist.
     #[error("there is no agent {0:?} here; see --agent and DATABASE_URL")]
     NoAgent(String),
-    /// Nobody is named, and nobody owns the agent.
+    /// No user was given, and the agent has no owner.
     #[error("the agent has no owner; say with --user for whom it should answer")]
     NoUser,
-    /// The turn cannot be made.
+    /// The turn cannot be prepared.
     #[error("the prompt cannot be shown: {}", with_source(.0))]
     Turn(#[from] TurnError),
-    /// There is no token of that identifier. What was given is not repeated: it might be the token itself.
+    /// No token has this identifier. The message does not repeat the argument, which might be the token
+    /// itself.
     #[error("there is no such token; its identifier is the one that `agentd token list` shows")]
     NoToken,
-    /// The store failed.
+    /// A store operation failed.
     #[error("the store failed: {}", with_source(.0))]
     Store(#[from] StoreError),
-    /// There is no workspace file of what the store holds.
+    /// The contents of the store cannot be exported.
     #[error("{}", with_source(.0))]
     Export(#[from] ExportError),
-    /// There is no backup.
+    /// The backup failed.
     #[error("there is no backup: {}", with_source(.0))]
     Backup(#[from] BackupError),
-    /// Some secrets are under neither key.
+    /// Some secrets can be opened with neither key.
     #[error(
         "{0} secrets could be opened with neither DATA_SECRET nor DATA_SECRET_PREVIOUS; they are as they were"
     )]
     Unopened(usize),
-    /// The service does not answer as a living one does.
+    /// The health check failed.
     #[error("{0}")]
     Unhealthy(String),
     /// The command's output cannot be written.
     #[error("the output cannot be written: {0}")]
     Output(#[from] std::io::Error),
-    /// The service does not start.
+    /// A service cannot be started.
     #[error(transparent)]
     Start(#[from] StartError),
 }

@@ -1,4 +1,4 @@
-//! `agentd healthcheck`: for containers that have no other client in them.
+//! `agentd healthcheck`: liveness check for containers without another HTTP client.
 
 use std::net::Ipv4Addr;
 
@@ -10,7 +10,7 @@ use url::Url;
 use crate::cli::HealthcheckArgs;
 use crate::failure::CommandError;
 
-/// Asks the service at the address for `/livez`. Anything but a 2xx in time is a failure.
+/// Requests `/livez` of the service. Any result except a 2xx status within the timeout is an error.
 pub(crate) async fn run(args: &HealthcheckArgs, env: &dyn Env) -> Result<(), CommandError> {
     let url = match &args.url {
         Some(url) => url.clone(),
@@ -32,7 +32,7 @@ pub(crate) async fn run(args: &HealthcheckArgs, env: &dyn Env) -> Result<(), Com
     }
 }
 
-/// Where a service with the same environment listens, as far as this machine goes.
+/// Returns the loopback URL of a service with the same environment.
 fn own_address(env: &dyn Env) -> Result<Url, CommandError> {
     let port = env.var("PORT").ok().flatten().filter(|port| !port.trim().is_empty());
     let port = port.as_deref().map_or("3000", str::trim);
@@ -65,7 +65,7 @@ mod tests {
         HealthcheckArgs { url: Some(url), timeout }
     }
 
-    /// Answers one request with `response` and gives its first line; keeps silent where that is empty.
+    /// Sends `response` to one request and returns the request line. Sends nothing if `response` is empty.
     async fn answer(listener: TcpListener, response: &str) -> String {
         let (mut stream, _) = listener.accept().await.expect("a connection");
         let mut head = Vec::new();

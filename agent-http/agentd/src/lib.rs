@@ -1,15 +1,15 @@
-//! The composition of the platform's services, as a library: for the binary beside it, for tests that start
-//! real services, and for programs that bring a store or a model of their own.
+//! Composition of the platform's services as a library: for the `agentd` binary, for tests that start real
+//! services, and for programs that supply their own store or model.
 //!
-//! # Why each module is there
+//! # Modules
 //!
-//! - [`compose`]: the only place that chooses stores, models, layers and backends.
-//! - [`stores`]: where the application's data is.
-//! - [`run`]: a service's life, from taking its address to the end of its drain.
-//! - [`dev`]: all services in one process with secrets of their own and a demo, for newcomers.
-//! - [`weights`]: the model in the process: where its weights are, and how they come there.
-//! - [`logging`]: the log's form.
-//! - [`StartError`]: why a service does not start, in words that say what to do.
+//! - [`compose`]: the only module that chooses stores, models, layers and backends.
+//! - [`stores`]: opens the services' stores.
+//! - [`run`]: lifecycle of a service, from binding its address to the end of its drain.
+//! - [`dev`]: all services in one process, with generated secrets and a demo workspace.
+//! - [`weights`]: location and download of the embedded model's weights.
+//! - [`logging`]: log output and filters.
+//! - [`StartError`]: error that prevents a service from starting, with instructions for the operator.
 
 pub mod compose;
 pub mod dev;

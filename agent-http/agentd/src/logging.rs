@@ -1,4 +1,4 @@
-//! The log goes to standard error; standard output is for what commands print.
+//! Log setup. The log goes to standard error; standard output is for the output of commands.
 
 use std::io::{self, IsTerminal};
 
@@ -9,17 +9,17 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::StartError;
 
-/// Sets up the log of this process.
+/// Installs the global log subscriber of this process.
 ///
 /// # Errors
-/// A filter that cannot be read, or a log that is set up already.
+/// The filter is invalid, or a subscriber is installed already.
 pub fn init(config: &LogConfig) -> Result<(), StartError> {
-    // Not by an environment filter: it looks at every span that is entered, and a stream is polled
-    // within its span for each chunk.
+    // `Targets` instead of `EnvFilter`: `EnvFilter` inspects every span that is entered, and a stream enters
+    // its span for each chunk it polls.
     let filter = filter(&config.filter)?;
     let mut lines = tracing_subscriber::fmt::layer().with_writer(io::stderr);
     if !io::stderr().is_terminal() {
-        // Files and collectors show the codes of colours as they are.
+        // Files and log collectors do not interpret ANSI colour codes.
         lines.set_ansi(false);
     }
     let set = if config.json {
@@ -30,11 +30,11 @@ pub fn init(config: &LogConfig) -> Result<(), StartError> {
     set.map_err(|error| StartError::Other(format!("the log cannot be set up: {error}")))
 }
 
-/// What is logged by these directives. The library of the tools' protocol tells of every message, and so of what
-/// tools and people have said: only who asks for it by name is told more than its errors.
+/// Parses log directives. `rmcp`, the MCP library, logs every message and thereby the content of
+/// conversations, so only its errors are logged unless a directive names it.
 ///
 /// # Errors
-/// Directives that cannot be read.
+/// The directives are invalid.
 pub fn filter(directives: &str) -> Result<Targets, StartError> {
     let parsed = format!("rmcp=error,{directives}").parse();
     parsed.map_err(|error| StartError::Other(format!("LOG is not a filter: {error}")))

@@ -1,4 +1,4 @@
-//! The agent chat platform's one binary: it reads the command line and hands over.
+//! The `agentd` binary: parses the command line and runs the command.
 
 mod cli;
 mod data;
@@ -19,8 +19,8 @@ use clap::{CommandFactory, Parser};
 use cli::{Cli, Command, ConfigCommand, ModelCommand, SecretsCommand, TokenCommand};
 use failure::CommandError;
 
-/// A turn takes some hundred small pieces of memory and gives them back at once, which the system's allocator is slow
-/// at, and keeps more of.
+/// jemalloc: a turn makes some hundred small allocations and frees them at once; the system allocator is
+/// slower at this and retains more memory.
 #[cfg(feature = "jemalloc")]
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
@@ -31,14 +31,14 @@ fn main() -> ExitCode {
     match execute(command, &mut out).and_then(|()| Ok(out.flush()?)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // Nothing is left to tell about a standard error that is closed.
+            // If standard error is closed, the error cannot be reported.
             let _ = writeln!(std::io::stderr(), "agentd: {error}");
             ExitCode::FAILURE
         }
     }
 }
 
-/// Runs a command that waits for things.
+/// Runs an asynchronous command on a multi-threaded runtime.
 fn block_on(command: impl Future<Output = Result<(), CommandError>>) -> Result<(), CommandError> {
     tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(command)
 }

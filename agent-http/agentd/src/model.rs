@@ -1,4 +1,4 @@
-//! `agentd model`: the weights of the model in the process.
+//! `agentd model`: weights of the embedded model.
 
 use std::io::Write;
 
@@ -7,7 +7,7 @@ use agentd::weights;
 
 use crate::failure::CommandError;
 
-/// Lists the known models, and which of them are there.
+/// Lists the known models, and which of them are downloaded.
 pub(crate) fn list(config: &AppConfig, out: &mut dyn Write) -> Result<(), CommandError> {
     for line in weights::list(config) {
         writeln!(out, "{line}")?;
@@ -15,7 +15,7 @@ pub(crate) fn list(config: &AppConfig, out: &mut dyn Write) -> Result<(), Comman
     Ok(())
 }
 
-/// Brings a model's weights.
+/// Downloads a model's weights and writes their path.
 pub(crate) async fn pull(
     name: Option<&str>,
     config: &AppConfig,

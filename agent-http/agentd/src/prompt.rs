@@ -1,4 +1,4 @@
-//! `agentd prompt`: what an agent would be sent, for a person at a terminal.
+//! `agentd prompt`: preview of an agent's prompt for the terminal.
 
 mod report;
 
@@ -29,13 +29,13 @@ pub(crate) async fn show(args: PromptArgs, env: &dyn Env, out: &mut dyn Write) -
     show_from(&config, stores, asked, json, &styles, out).await
 }
 
-/// Colours are for people who have not asked for none (<https://no-color.org>).
+/// Returns true if standard output is a terminal and `NO_COLOR` is unset (<https://no-color.org>).
 fn colours(env: &dyn Env) -> bool {
     std::io::stdout().is_terminal()
         && matches!(env.var("NO_COLOR"), Ok(value) if value.as_deref().unwrap_or_default().is_empty())
 }
 
-/// Which turn to show.
+/// Parameters of the turn to preview.
 struct Asked {
     agent: String,
     message: Option<String>,
@@ -73,7 +73,7 @@ async fn show_from(
     Ok(report::write(&preview, styles, out)?)
 }
 
-/// The user in whose name to look; else the agent's owner.
+/// Returns the principal of the preview: the given user, or else the agent's owner.
 async fn principal(stores: &Stores, asked: &Asked) -> Result<Principal, CommandError> {
     let none = || CommandError::NoAgent(asked.agent.clone());
     let company = stores.roles.company_of(&asked.agent).await?.ok_or_else(none)?;

@@ -1,4 +1,4 @@
-//! Running services until they are told to stop.
+//! Runs services until a stop signal.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -18,29 +18,29 @@ use crate::StartError;
 use crate::compose;
 use crate::stores::{self, Stores};
 
-/// Runs the application until a signal comes.
+/// Runs the application until a stop signal.
 ///
 /// # Errors
-/// What keeps it from starting.
+/// Any error that prevents it from starting, or stops its server.
 pub async fn app(config: AppConfig, local: Option<Arc<dyn Model>>) -> Result<(), StartError> {
     let stores = Stores::over(Arc::new(stores::open(&config)?), &config);
     let listener = listen(config.server.listen).await?;
     serve_app(&config, listener, stores, local, Stop::on_signal()).await
 }
 
-/// Runs the agent runtime until a signal comes.
+/// Runs the agent runtime until a stop signal.
 ///
 /// # Errors
-/// What keeps it from starting.
+/// Any error that prevents it from starting, or stops its server.
 pub async fn runtime(config: RuntimeConfig) -> Result<(), StartError> {
     let listener = listen(config.server.listen).await?;
     serve_runtime(&config, listener, Stop::on_signal()).await
 }
 
-/// Runs the scheduler until a signal comes.
+/// Runs the scheduler until a stop signal.
 ///
 /// # Errors
-/// What keeps it from starting.
+/// Any error that prevents it from starting, or stops its server.
 pub async fn scheduler(config: SchedulerConfig) -> Result<(), StartError> {
     let (jobs, store) = stores::jobs(&config).await?;
     let listener = listen(config.listen).await?;
@@ -50,7 +50,7 @@ pub async fn scheduler(config: SchedulerConfig) -> Result<(), StartError> {
 /// Serves the application on a listener until `stop`.
 ///
 /// # Errors
-/// What keeps it from starting.
+/// Any error that prevents it from starting, or stops its server.
 pub async fn serve_app(
     config: &AppConfig,
     listener: TcpListener,
@@ -79,7 +79,7 @@ pub async fn serve_app(
 /// Serves the agent runtime on a listener until `stop`.
 ///
 /// # Errors
-/// What keeps it from starting.
+/// Any error that prevents it from starting, or stops its server.
 pub async fn serve_runtime(
     config: &RuntimeConfig,
     listener: TcpListener,
@@ -98,10 +98,11 @@ pub async fn serve_runtime(
         .map_err(StartError::Serve)
 }
 
-/// Serves the scheduler on a listener, and delivers jobs, until `stop`. `store` is what kind of store they are in.
+/// Serves the scheduler on a listener and delivers jobs until `stop`. `store` is the name of the job store's
+/// kind.
 ///
 /// # Errors
-/// What keeps it from starting.
+/// Any error that prevents it from starting, or stops its server.
 pub async fn serve_scheduler(
     config: &SchedulerConfig,
     listener: TcpListener,
@@ -122,25 +123,26 @@ pub async fn serve_scheduler(
     served.map_err(StartError::Serve)
 }
 
-/// The threads that connections run on.
+/// Creates the worker threads that serve connections, one per core.
 fn workers() -> Result<Workers, StartError> {
     Workers::one_per_core().map_err(StartError::Serve)
 }
 
-/// Takes an address to listen on.
+/// Binds the address to listen on.
 ///
 /// # Errors
-/// It cannot be had.
+/// [`StartError::Listen`] if the address cannot be bound.
 pub async fn listen(address: SocketAddr) -> Result<TcpListener, StartError> {
     TcpListener::bind(address).await.map_err(|source| StartError::Listen { address, source })
 }
 
-/// When to stop. Clones stop together.
+/// Stop signal. Clones share the signal.
 #[derive(Clone)]
 pub struct Stop(watch::Receiver<bool>);
 
 impl Stop {
-    /// At SIGINT or SIGTERM. A second signal ends the process at once.
+    /// Creates a stop signal for SIGINT and SIGTERM. A second signal exits the process immediately with code
+    /// 130. Requires a tokio runtime.
     pub fn on_signal() -> Self {
         let (stopper, stop) = watch::channel(false);
         tokio::spawn(async move {
@@ -156,14 +158,14 @@ impl Stop {
         Self(stop)
     }
 
-    /// When the other half says so or is dropped.
+    /// Creates a stop signal that is set by sending `true` or by dropping the sender.
     pub fn by_hand() -> (watch::Sender<bool>, Self) {
         let (stopper, stop) = watch::channel(false);
         (stopper, Self(stop))
     }
 
     async fn then(mut self, act: impl FnOnce()) {
-        // A sender that is gone cannot say any more that it goes on.
+        // An error means that the sender was dropped, which stops too.
         let _ = self.0.wait_for(|stopped| *stopped).await;
         act();
     }

@@ -1,4 +1,4 @@
-//! `agentd config`: what a service would be started with.
+//! `agentd config`: checks and prints the configuration of services.
 
 use std::io::Write;
 
@@ -9,7 +9,7 @@ use crate::failure::CommandError;
 
 const SERVICES: &[ServiceName] = &[ServiceName::App, ServiceName::Runtime, ServiceName::Scheduler];
 
-/// Writes everything that is wrong, by service.
+/// Writes all configuration errors, by service.
 pub(crate) fn check(args: &ConfigArgs, env: &dyn Env, out: &mut dyn Write) -> Result<(), CommandError> {
     let mut refused = false;
     for name in services(args) {
@@ -43,8 +43,9 @@ fn services(args: &ConfigArgs) -> Vec<ServiceName> {
     args.of.map_or_else(|| SERVICES.to_vec(), |name| vec![name])
 }
 
-/// Whether nothing says that there is such a service: the scheduler cannot be without these two, and not everybody
-/// has one.
+/// Returns true if the scheduler is not configured. It cannot run without these two settings, and not every
+/// installation has a scheduler, so `config check` without a service reports it as not configured instead of
+/// failing.
 fn is_left_out(name: ServiceName, args: &ConfigArgs, env: &dyn Env) -> Result<bool, Faults> {
     if !matches!(name, ServiceName::Scheduler) {
         return Ok(false);

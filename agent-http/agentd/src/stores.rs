@@ -1,4 +1,4 @@
-//! Where the services' data is.
+//! Opens the stores of the services.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,17 +18,17 @@ use agent_store::sqlite::{SqliteOptions, SqliteStore};
 
 use crate::StartError;
 
-/// The application's data.
+/// Stores of the application.
 #[derive(Clone)]
 pub struct Stores {
-    /// The agents.
+    /// Agents and their secrets.
     pub roles: Arc<RecordRoles>,
-    /// Everything else.
+    /// All other records.
     pub records: Arc<dyn Inventory>,
 }
 
 impl Stores {
-    /// Data in `records`, with secrets under the configuration's keys.
+    /// Creates the stores over `records`, with secrets sealed under the configured keys.
     pub fn over(records: Arc<dyn Inventory>, config: &AppConfig) -> Self {
         let sealer = match &config.data_secret {
             Some(secret) => Sealer::new(secret, config.data_secret_previous.as_ref()),
@@ -37,10 +37,10 @@ impl Stores {
         Self { roles: Arc::new(RecordRoles::new(records.clone(), sealer)), records }
     }
 
-    /// Data in memory, filled from a workspace file's text. `origin` names the file in errors.
+    /// Creates stores in memory and imports the text of a workspace file. `origin` names the file in errors.
     ///
     /// # Errors
-    /// What is wrong with the workspace, by line and field.
+    /// Errors in the workspace file, by line and field.
     pub async fn in_memory(origin: &str, workspace: &str) -> Result<Self, StartError> {
         let records = Arc::new(MemoryRecords::default());
         let roles = Arc::new(RecordRoles::new(records.clone(), Sealer::ephemeral()));
@@ -49,20 +49,20 @@ impl Stores {
         Ok(stores)
     }
 
-    /// Takes in a workspace file's text, all of it or nothing. `origin` names the file in errors.
+    /// Imports the text of a workspace file, in full or not at all. `origin` names the file in errors.
     ///
     /// # Errors
-    /// What is wrong with the workspace, by line and field, or why it is not saved.
+    /// Errors in the workspace file, by line and field, or an error of the store.
     pub async fn import(&self, origin: &str, workspace: &str) -> Result<Imported, StartError> {
         let file = WorkspaceFile::parse(workspace)
             .map_err(|source| StartError::Workspace { origin: origin.to_owned(), source })?;
         Ok(file.apply(&self.roles).await?)
     }
 
-    /// Takes in a workspace file, all of it or nothing.
+    /// Imports a workspace file, in full or not at all.
     ///
     /// # Errors
-    /// The file cannot be read, or as [`import`](Self::import).
+    /// [`StartError::Unreadable`] if the file cannot be read, and all errors of [`import`](Self::import).
     pub async fn import_file(&self, path: &Path) -> Result<Imported, StartError> {
         let origin = path.display().to_string();
         let text = std::fs::read_to_string(path)
@@ -71,10 +71,10 @@ impl Stores {
     }
 }
 
-/// Opens the configured database, and makes it and its folder where there is none.
+/// Opens the configured database. Creates the file and its folder if they do not exist.
 ///
 /// # Errors
-/// Why it cannot be opened.
+/// The database cannot be opened, or is of a kind that this build does not support.
 pub fn open(config: &AppConfig) -> Result<SqliteStore, StartError> {
     open_at(path_of(&config.database)?)
 }
@@ -87,11 +87,11 @@ fn open_at(path: &Path) -> Result<SqliteStore, StartError> {
     Ok(SqliteStore::open(path, SqliteOptions::default())?)
 }
 
-/// Opens the configured database, which must be there: a command about what is stored has nothing to say
-/// where nothing is, and whoever named the wrong file learns of it.
+/// Opens the configured database, which must exist: commands on stored data need some, and an error reveals a
+/// wrong path in `DATABASE_URL`.
 ///
 /// # Errors
-/// Why it cannot be opened.
+/// The database does not exist, cannot be opened, or is of a kind that this build does not support.
 pub fn open_existing(config: &AppConfig) -> Result<SqliteStore, StartError> {
     let path = path_of(&config.database)?;
     if !path.exists() {
@@ -103,10 +103,11 @@ pub fn open_existing(config: &AppConfig) -> Result<SqliteStore, StartError> {
     Ok(SqliteStore::open(path, SqliteOptions::default())?)
 }
 
-/// Opens the scheduler's jobs, makes their database where there is none, and says what kind of store they are in.
+/// Opens the scheduler's job store and creates its database if needed. Returns the store and the name of its
+/// kind.
 ///
 /// # Errors
-/// Why they cannot be opened.
+/// The database cannot be opened, or is of a kind that this build does not support.
 pub async fn jobs(config: &SchedulerConfig) -> Result<(Arc<dyn JobStore>, &'static str), StartError> {
     Ok(match &config.database {
         #[cfg(feature = "postgres")]

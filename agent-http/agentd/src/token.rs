@@ -1,4 +1,4 @@
-//! `agentd token`: credentials, made on the operator's own machine.
+//! `agentd token`: creates, lists and revokes tokens on the operator's own machine.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use agentd::stores::{self, Stores};
 use crate::cli::{AgentArgs, McpArgs, NewTokenArgs, SessionArgs, WidgetArgs};
 use crate::failure::CommandError;
 
-/// Writes a session token, alone on the last line, so that scripts can take it from there.
+/// Creates a session token and writes it alone on the last line, where scripts can read it.
 pub(crate) fn session(args: SessionArgs, env: &dyn Env, out: &mut dyn Write) -> Result<(), CommandError> {
     let config = args.settings.load(env)?;
     let secret = config.session_secret.ok_or(CommandError::Missing("SESSION_SECRET"))?;
@@ -25,7 +25,7 @@ pub(crate) fn session(args: SessionArgs, env: &dyn Env, out: &mut dyn Write) -> 
     Ok(())
 }
 
-/// Makes a widget token and writes it, alone on the last line.
+/// Creates a widget token and writes it alone on the last line.
 pub(crate) async fn widget(args: WidgetArgs, env: &dyn Env, out: &mut dyn Write) -> Result<(), CommandError> {
     let WidgetArgs { token, origins, runs_per_minute, runs_per_day } = args;
     let NewTokenArgs { agent: AgentArgs { agent, settings }, ttl, label } = token;
@@ -33,7 +33,7 @@ pub(crate) async fn widget(args: WidgetArgs, env: &dyn Env, out: &mut dyn Write)
     mint("Widget token", &agent, NewGrant { grant, ttl, label }, &open(&settings.load(env)?)?, out).await
 }
 
-/// Makes an MCP token and writes it, alone on the last line.
+/// Creates an MCP token and writes it alone on the last line.
 pub(crate) async fn mcp(args: McpArgs, env: &dyn Env, out: &mut dyn Write) -> Result<(), CommandError> {
     let McpArgs { token, user, todo_list, tools } = args;
     let NewTokenArgs { agent: AgentArgs { agent, settings }, ttl, label } = token;
@@ -43,7 +43,7 @@ pub(crate) async fn mcp(args: McpArgs, env: &dyn Env, out: &mut dyn Write) -> Re
     mint("MCP token", &agent, grant, &open(&settings.load(env)?)?, out).await
 }
 
-/// What a new token is good for, for how long, and what it is called.
+/// Grant, lifetime and label of a new token.
 struct NewGrant {
     grant: Grant,
     ttl: Option<Duration>,
@@ -83,7 +83,7 @@ async fn revoke_in(id: &str, stores: &Stores, out: &mut dyn Write) -> Result<(),
     Ok(())
 }
 
-/// Writes a line for each token of an agent, the oldest first: id, kind, state, and what it is good for.
+/// Writes one line per token of an agent, oldest first: id, kind, state, label, and origins or user.
 pub(crate) async fn list(args: AgentArgs, env: &dyn Env, out: &mut dyn Write) -> Result<(), CommandError> {
     list_of(&args.agent, &open(&args.settings.load(env)?)?, out).await
 }
@@ -133,7 +133,7 @@ async fn company_of(agent: &str, stores: &Stores) -> Result<String, CommandError
     company.ok_or_else(|| CommandError::NoAgent(agent.to_owned()))
 }
 
-/// The stores that the application works with.
+/// Opens the application's stores.
 fn open(config: &AppConfig) -> Result<Stores, CommandError> {
     Ok(Stores::over(Arc::new(stores::open_existing(config)?), config))
 }
@@ -189,7 +189,7 @@ mod tests {
         assert!(matches!(run("", &[("SESSION_SECRET", "session-secret-0")]), Err(CommandError::Mint(_))));
     }
 
-    /// What a command writes.
+    /// Returns the output of a command.
     async fn written(
         command: impl AsyncFnOnce(&mut dyn Write) -> Result<(), CommandError>,
     ) -> Result<String, CommandError> {

@@ -1,6 +1,6 @@
-//! The model in the process: where its weights are, and how they come there.
+//! Weights of the embedded model: location, download and loading.
 //!
-//! A build without the feature `embedded` has no such model; it says so where one is asked for.
+//! A build without the feature `embedded` has no such model, and returns an error where one is required.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,10 +10,11 @@ use agent_http::config::AppConfig;
 
 use crate::StartError;
 
-/// The model whose weights are configured or have been pulled, if there is one.
+/// Opens the embedded model from the configured weights, or else from the downloaded default ones. Returns
+/// `None` if there are none.
 ///
 /// # Errors
-/// Weights that are named or there, and cannot be used.
+/// The weights are configured or downloaded but cannot be used.
 #[cfg(feature = "embedded")]
 pub fn find(config: &AppConfig) -> Result<Option<Arc<dyn Model>>, StartError> {
     Ok(open(config)?.map(|model| model as Arc<dyn Model>))
@@ -33,10 +34,10 @@ fn open(config: &AppConfig) -> Result<Option<Arc<agent_embedded::EmbeddedModel>>
     Ok(Some(Arc::new(model)))
 }
 
-/// Brings the weights of a known model into `MODEL_DIR` and gives their path.
+/// Downloads the weights of a known model into `MODEL_DIR` and returns their path.
 ///
 /// # Errors
-/// An unknown name, or what keeps the weights from coming.
+/// The name is unknown, or the download fails.
 #[cfg(feature = "embedded")]
 pub async fn pull(config: &AppConfig, name: Option<&str>) -> Result<PathBuf, StartError> {
     use agent_embedded::catalog;
@@ -55,7 +56,7 @@ pub async fn pull(config: &AppConfig, name: Option<&str>) -> Result<PathBuf, Sta
     pull.run(model, &config.model_dir, &say).await.map_err(failed)
 }
 
-/// The known models, a line each.
+/// Returns the known models, one line each.
 #[cfg(feature = "embedded")]
 pub fn list(config: &AppConfig) -> Vec<String> {
     let line = |model: &agent_embedded::catalog::KnownModel| {
@@ -67,10 +68,10 @@ pub fn list(config: &AppConfig) -> Vec<String> {
     agent_embedded::catalog::models().iter().map(line).collect()
 }
 
-/// As with the feature `embedded`, but there never is one.
+/// Returns `None`: this build has no embedded model.
 ///
 /// # Errors
-/// `EMBEDDED_MODEL_PATH` is set, which nothing here could use.
+/// `EMBEDDED_MODEL_PATH` is set, but this build cannot use it.
 #[cfg(not(feature = "embedded"))]
 pub fn find(config: &AppConfig) -> Result<Option<Arc<dyn Model>>, StartError> {
     match &config.embedded_model_path {
@@ -79,16 +80,16 @@ pub fn find(config: &AppConfig) -> Result<Option<Arc<dyn Model>>, StartError> {
     }
 }
 
-/// As with the feature `embedded`, but it always fails.
+/// Returns an error: this build has no embedded model.
 ///
 /// # Errors
-/// That this build has no model.
+/// Always: `model pull` needs the feature `embedded`.
 #[cfg(not(feature = "embedded"))]
 pub async fn pull(_: &AppConfig, _: Option<&str>) -> Result<PathBuf, StartError> {
     Err(without("model pull"))
 }
 
-/// As with the feature `embedded`, but there are none.
+/// Returns an empty list: this build has no embedded model.
 #[cfg(not(feature = "embedded"))]
 pub fn list(_: &AppConfig) -> Vec<String> {
     Vec::new()
@@ -99,10 +100,10 @@ fn without(what: &str) -> StartError {
     StartError::Other(format!("{what} needs a build with the feature `embedded`"))
 }
 
-/// The model in the process, loaded; its weights are pulled if there are none.
+/// Opens and loads the embedded model. Downloads its weights if they are missing.
 ///
 /// # Errors
-/// As [`find`] and [`pull`], and weights that cannot be loaded.
+/// As [`find`] and [`pull`], or the weights cannot be loaded.
 #[cfg(feature = "embedded")]
 pub async fn find_or_pull(config: &AppConfig) -> Result<Option<Arc<dyn Model>>, StartError> {
     say(
@@ -125,7 +126,7 @@ pub async fn find_or_pull(config: &AppConfig) -> Result<Option<Arc<dyn Model>>, 
     Ok(model.map(|model| model as Arc<dyn Model>))
 }
 
-/// As [`find`].
+/// Returns the result of [`find`]: this build has no embedded model.
 ///
 /// # Errors
 /// As [`find`].

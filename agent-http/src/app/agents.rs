@@ -1,5 +1,5 @@
-//! `/api/agents`: the agents of the caller's company. Everybody in it may read them, secrets masked; an agent's
-//! owner alone may change it.
+//! `/api/agents`: the agents of the caller's company. Every user of the company may read them, with secrets masked;
+//! only an agent's owner may change it.
 
 use agent_core::request::Principal;
 use agent_core::role::RoleBlock;
@@ -15,12 +15,12 @@ use crate::mcp::server::Change;
 use crate::request::{self as requests, Handled, Params, Query};
 use crate::serve::Body;
 
-/// How many agents are read at once for a page.
+/// Maximum number of agents read from the store in one call for a page.
 const READ_AT_ONCE: usize = 10;
-/// How many bytes a page has before it ends early. One more reading may come on top.
+/// Size at which a page ends early, in bytes. The page may exceed it by the last batch read.
 const PAGE_BYTES: usize = 4 << 20;
 
-/// The lines of the table of routes.
+/// Returns the route table entries of the agent endpoints.
 pub(super) fn routes<H>(handler: impl Fn(Route) -> H) -> [requests::Route<H>; 4] {
     resource::routes("/api/agents", "/api/agents/{id}", handler)
 }
@@ -29,9 +29,9 @@ pub(super) fn routes<H>(handler: impl Fn(Route) -> H) -> [requests::Route<H>; 4]
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct AgentPage {
-    /// The agents, by their ids, secrets masked.
+    /// The agents by id, secrets masked.
     agents: Vec<RoleBlock>,
-    /// Where the next page begins; absent on the last one.
+    /// Cursor of the next page; absent on the last page.
     #[serde(skip_serializing_if = "Option::is_none")]
     next_cursor: Option<String>,
 }
@@ -54,7 +54,7 @@ pub(super) async fn answer(app: &App, route: Route, params: &Params, request: Re
     }
 }
 
-/// A page, which ends before it has as many agents as were asked for where these are large.
+/// Returns one page, which ends before the requested number of agents if it reaches [`PAGE_BYTES`].
 async fn page(app: &App, principal: &Principal, list: List) -> Result<AgentPage, HttpError> {
     let mut wanted = list.page_size();
     let mut part = list;
@@ -74,12 +74,12 @@ async fn page(app: &App, principal: &Principal, list: List) -> Result<AgentPage,
     }
 }
 
-/// An agent of the caller's company.
+/// Returns an agent of the caller's company.
 async fn of_company(app: &App, principal: &Principal, id: &str) -> Result<Record<RoleBlock>, HttpError> {
     app.roles.masked_role(&principal.company_id, id).await?.ok_or_else(HttpError::not_found)
 }
 
-/// An agent of the caller's own.
+/// Returns an agent that the caller owns; 403 if another user owns it.
 pub(super) async fn own(app: &App, principal: &Principal, id: &str) -> Result<Record<RoleBlock>, HttpError> {
     let found = of_company(app, principal, id).await?;
     check_owner(principal, &found.value)?;
@@ -95,7 +95,7 @@ fn check_owner(principal: &Principal, role: &RoleBlock) -> Result<(), HttpError>
 }
 
 async fn put(app: &App, principal: &Principal, id: &str, head: &request::Parts, body: Body) -> Handled {
-    // Nobody is told what is wrong with a body for an agent that is not theirs.
+    // The owner is checked before the body, so that other users learn nothing about the agent from validation errors.
     if let Some(found) = app.roles.masked_role(&principal.company_id, id).await? {
         check_owner(principal, &found.value)?;
     }
@@ -106,7 +106,7 @@ async fn put(app: &App, principal: &Principal, id: &str, head: &request::Parts, 
         let precondition =
             resource::check_conditions(&head.headers, found.as_ref().map(|found| found.version))?;
         if found.is_none() {
-            // Tokens of an earlier agent of that id open nothing of the new one, and nothing runs by its schedules.
+            // Tokens and assignments of a deleted agent with the same id must not apply to the new one.
             tokens::revoke_all(app, &principal.company_id, id).await?;
             assignments::remove_all(app, &principal.company_id, id).await?;
         }
@@ -124,7 +124,7 @@ async fn put(app: &App, principal: &Principal, id: &str, head: &request::Parts, 
     Err(resource::contended())
 }
 
-/// Reads a role, which is the caller's own.
+/// Reads an agent from the body and checks that it is the caller's own.
 async fn read(
     app: &App,
     principal: &Principal,
@@ -161,7 +161,7 @@ async fn delete(app: &App, principal: &Principal, id: &str, head: &request::Part
     Err(resource::contended())
 }
 
-/// Tells the agent's MCP clients that their lists may be others now.
+/// Notifies the agent's MCP clients that their tool and resource lists may have changed.
 fn announce(app: &App, principal: &Principal, id: &str) {
     let change = Change::Role { company_id: principal.company_id.clone(), agent_id: id.to_owned() };
     app.tools.server.announce(&change);

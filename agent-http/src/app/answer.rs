@@ -1,4 +1,4 @@
-//! An answer that is one JSON object.
+//! JSON responses.
 
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use http::{Response, StatusCode};
@@ -8,12 +8,12 @@ use crate::error::HttpError;
 use crate::request::Handled;
 use crate::serve::{ResponseBody, full};
 
-/// Answers with `value`, which nobody in between may keep, for it is one user's own.
+/// Returns `value` as a JSON response. It is `no-store`, since it belongs to one user.
 pub(super) fn json(status: StatusCode, value: &impl Serialize) -> Handled {
     Ok(written(status, serde_json::to_vec(value).map_err(HttpError::internal)?))
 }
 
-/// The same of an object that has been written.
+/// Returns serialized JSON as a response, with the same headers as [`json`].
 pub(super) fn written(status: StatusCode, json: Vec<u8>) -> Response<ResponseBody> {
     let mut response = Response::new(full(json));
     *response.status_mut() = status;

@@ -1,7 +1,7 @@
-//! `/api/agents/{id}/assignments`: tools that an agent of the caller's own runs by a schedule.
+//! `/api/agents/{id}/assignments`: scheduled tool calls of agents that the caller owns.
 //!
-//! An assignment that is saved is saved, whether or not the scheduler could be told: `sync` says so, and whoever
-//! keeps things up tells it later.
+//! Saving an assignment succeeds even if the scheduler is unreachable: `sync` reports that, and
+//! [`upkeep`](super::upkeep) synchronizes it later.
 
 use agent_core::allowed_tools::allowed_in_run;
 use agent_core::request::Principal;
@@ -20,33 +20,34 @@ use crate::error::HttpError;
 use crate::request::{self as requests, Handled, Params, Query};
 use crate::serve::Body;
 
-/// How many assignments an agent has at most.
+/// Maximum number of assignments per agent.
 const MAX_ASSIGNMENTS: usize = 100;
 
-/// The lines of the table of routes.
+/// Returns the route table entries of the assignment endpoints.
 pub(super) fn routes<H>(handler: impl Fn(Route) -> H) -> [requests::Route<H>; 4] {
     resource::routes("/api/agents/{id}/assignments", "/api/agents/{id}/assignments/{assignmentId}", handler)
 }
 
-/// An assignment, and how it is with the scheduler.
+/// An assignment and its synchronization state.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct AssignmentView {
     #[serde(flatten)]
     assignment: Assignment,
-    /// What the scheduler knows of it.
+    /// Synchronization with the scheduler.
     sync: SyncView,
 }
 
-/// What the scheduler knows of an assignment.
+/// Synchronization state of an assignment with the scheduler.
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct SyncView {
-    /// Whether it knows the assignment as it is. Where it does not, it is told within minutes of being back.
+    /// True if the scheduler has the current version of the assignment. If false, it is updated within minutes of
+    /// becoming reachable.
     in_step: bool,
-    /// The job that it has made of it.
+    /// The scheduler's job for the assignment.
     #[serde(skip_serializing_if = "Option::is_none")]
     job_id: Option<String>,
-    /// When that is due next, as far as is known here.
+    /// Due time of the job's next occurrence, as last reported by the scheduler.
     #[serde(skip_serializing_if = "Option::is_none")]
     execute_at: Option<String>,
 }
@@ -55,9 +56,9 @@ pub(crate) struct SyncView {
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct AssignmentPage {
-    /// The assignments, by their ids.
+    /// The assignments by id.
     assignments: Vec<AssignmentView>,
-    /// Where the next page begins; absent on the last one.
+    /// Cursor of the next page; absent on the last page.
     #[serde(skip_serializing_if = "Option::is_none")]
     next_cursor: Option<String>,
 }
@@ -100,7 +101,7 @@ async fn view(app: &App, saved: Record<Assignment>) -> Result<AssignmentView, Ht
     Ok(AssignmentView { assignment: saved.value, sync: SyncView { in_step, job_id, execute_at } })
 }
 
-/// The agent's assignment; another agent's is as absent as none.
+/// Returns an assignment of the agent; 404 also if it belongs to another agent.
 async fn existing(app: &App, role: &RoleBlock, id: &str) -> Result<Record<Assignment>, HttpError> {
     let key = assignment::key(&role.company_id, id).map_err(|_| HttpError::not_found())?;
     let found: Option<Record<Assignment>> = app.records.get_as(&key).await?;
@@ -141,7 +142,8 @@ async fn put(
     Err(resource::contended())
 }
 
-/// Of calls side by side each may find room; the bound is against loops, not exact.
+/// Checks that the agent has fewer than [`MAX_ASSIGNMENTS`]. The limit is not exact: concurrent requests may each
+/// pass the check.
 async fn check_room(app: &App, role: &RoleBlock) -> Result<(), HttpError> {
     let list = List { limit: Some(MAX_ASSIGNMENTS), ..List::default() };
     let found = of_agent(&*app.records, &role.company_id, &role.id, &list).await?;
@@ -153,7 +155,7 @@ async fn check_room(app: &App, role: &RoleBlock) -> Result<(), HttpError> {
     )))
 }
 
-/// Reads an assignment, which is the caller's own, of a tool that the agent may use.
+/// Reads an assignment from the body and checks that it is the caller's own and that the agent may use its tool.
 async fn read(
     app: &App,
     principal: &Principal,
@@ -204,7 +206,7 @@ async fn delete(app: &App, role: &RoleBlock, id: &str, head: &request::Parts) ->
     Err(resource::contended())
 }
 
-/// Tells the scheduler, if it is there to be told.
+/// Synchronizes an assignment with the scheduler, if one is configured. Errors are logged; upkeep retries.
 async fn sync(app: &App, company_id: &str, id: &str) {
     let Ok(pulse) = app.pulse.client() else { return };
     let synced = assignment::sync(&*app.records, pulse, (company_id, id), app.pulse.now()).await;
@@ -213,7 +215,7 @@ async fn sync(app: &App, company_id: &str, id: &str) {
     }
 }
 
-/// Removes all assignments of an agent and cancels their jobs.
+/// Deletes all assignments of an agent and cancels their jobs.
 pub(super) async fn remove_all(app: &App, company_id: &str, agent: &str) -> Result<(), StoreError> {
     let mut list = List { limit: Some(MAX_PAGE), ..List::default() };
     loop {

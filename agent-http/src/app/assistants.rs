@@ -1,7 +1,7 @@
-//! `/api/assistants/…`: routes of a system that is gone, answered so that its clients do not fail.
+//! `/api/assistants/…`: deprecated endpoints of an earlier system, kept so that its clients do not fail.
 //!
-//! An agent's context is put together anew for each turn, so there is none to ask about, to set or to clear. The
-//! answers say so, in the body and by `Deprecation` (RFC 9745); `Link` names what came instead (RFC 8288, RFC 5829).
+//! An agent's context is assembled for each turn, so there is no context to query, set or clear. The responses say so
+//! in the body and with `Deprecation` (RFC 9745); `Link` names the successor (RFC 8288, RFC 5829).
 
 use http::header::{HeaderName, HeaderValue, LINK};
 use http::{Request, StatusCode};
@@ -16,13 +16,13 @@ pub(super) const ACTION_PATH: &str = "/api/assistants/context/{*action}";
 
 const DEPRECATION: HeaderName = HeaderName::from_static("deprecation");
 
-/// Since 1 January 2026, as a date of RFC 9651.
+/// Date of deprecation, 1 January 2026, as an RFC 9651 date.
 const SINCE: HeaderValue = HeaderValue::from_static("@1767225600");
 
-/// The chat entry takes the context along.
+/// `Link` to the chat endpoint, which takes the context with each message.
 const INSTEAD: HeaderValue = HeaderValue::from_static("</api/agent/chat>; rel=\"successor-version\"");
 
-/// Does nothing, and says so.
+/// Responds with the deprecation notice and does nothing.
 pub(super) async fn answer(app: &App, request: Request<Body>) -> Handled {
     let (head, _) = request.into_parts();
     debug::signed_in(app.auth.authenticate(&head, &Query::of(&head.uri)).await?)?;

@@ -1,7 +1,8 @@
-//! How often widgets may be used.
+//! Rate limits of widget tokens.
 //!
-//! The cap of a minute protects this process, so it is counted in its memory. The cap of a day is a promise to
-//! whoever pays for the model, so it is counted in the store, where it outlives the process and holds for several.
+//! The limit per minute protects this process, so it is counted in memory. The limit per day is a guarantee to the
+//! customer who pays for the model, so it is counted in the store, which outlives the process and is shared by all
+//! replicas.
 
 use std::convert::Infallible;
 use std::num::NonZeroU32;
@@ -18,8 +19,8 @@ use quick_cache::sync::Cache;
 use crate::auth::Visitor;
 use crate::error::{HttpError, RatePolicy};
 
-/// Of how many tokens the minute is remembered; the least used give way. That many must be chatted with in the same
-/// minute before one of them gets more than its cap.
+/// Maximum number of tokens whose per-minute limiter is kept; the least recently used are evicted. A token can exceed
+/// its limit only if that many others are used within the same minute.
 const REMEMBERED: usize = 10_000;
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -27,7 +28,7 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 type Limiter = RateLimiter<NotKeyed, InMemoryState, Monotonic, NoOpMiddleware<Instant>>;
 
-/// The platform's clock, as the limiter asks for one.
+/// Adapts the platform's clock to the rate limiter.
 #[derive(Clone)]
 struct Monotonic(Arc<dyn Clock>);
 
@@ -39,25 +40,25 @@ impl governor::clock::Clock for Monotonic {
     }
 }
 
-/// Counts the runs of widget tokens.
+/// Counts and limits the runs of widget tokens.
 pub struct RunCaps {
     tokens: Arc<Tokens>,
     clock: Monotonic,
-    /// By the token's id and its cap.
+    /// Limiters by token id and limit per minute.
     minutes: Cache<(String, NonZeroU32), Arc<Limiter>>,
 }
 
 impl RunCaps {
-    /// Nobody has had a run this minute; what the day has seen is in the store.
+    /// Creates the limits, with no runs counted in the current minute. The counts per day are in the store.
     pub fn new(tokens: Arc<Tokens>, clock: Arc<dyn Clock>) -> Self {
         Self { tokens, clock: Monotonic(clock), minutes: Cache::new(REMEMBERED) }
     }
 
-    /// Counts a run that is about to begin.
+    /// Counts a run that is about to start.
     ///
     /// # Errors
     ///
-    /// 429 where a cap of the token is reached, and then the run is not counted; 500 where the store fails.
+    /// 429 if a limit of the token is reached, in which case the run is not counted; 500 if the store fails.
     pub async fn count(&self, visitor: &Visitor) -> Result<(), HttpError> {
         let Visitor { token_id, caps, .. } = visitor;
         let limiter = self.limiter(token_id, caps.runs_per_minute);

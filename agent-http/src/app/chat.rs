@@ -1,4 +1,4 @@
-//! `POST /api/agent/chat`: the canonical entry.
+//! `POST /api/agent/chat`: the chat endpoint.
 
 use agent_core::event::EventStream;
 use agent_core::history::{self, ChatInput, InvalidField};
@@ -31,7 +31,7 @@ pub(super) async fn post(app: &App, request: Request<Body>) -> Handled {
     stream::answer(framing, events, &app.stream).await
 }
 
-/// Reads the body, in which the last word on the credential may stand.
+/// Reads the body and completes authentication, since a widget token may be in the body.
 pub(super) async fn read(
     app: &App,
     head: &request::Parts,
@@ -49,8 +49,8 @@ pub(super) async fn read(
     Ok((credential, read_turn(&body, query)?))
 }
 
-/// What is no JSON holds no credential. So where the head has none either, it is that which is missing, and a
-/// stranger learns no more.
+/// Returns the result of reading the body, with 401 in place of a 400 or 415 for a request without a credential. A
+/// body that cannot be parsed cannot carry a widget token, so an unauthenticated client gets no details.
 fn or_refuse<T>(read: Result<T, HttpError>, presented: Presented) -> Result<(T, Presented), HttpError> {
     match (read, presented) {
         (Ok(read), presented) => Ok((read, presented)),
@@ -63,17 +63,17 @@ fn or_refuse<T>(read: Result<T, HttpError>, presented: Presented) -> Result<(T, 
     }
 }
 
-/// A request that the credential covers.
+/// A request that the credential permits.
 pub(super) struct Admitted {
-    /// Who asks.
+    /// The authenticated principal.
     pub(super) principal: Principal,
-    /// What is asked.
+    /// The turn to run.
     pub(super) turn: TurnRequest,
-    /// Whose caps it counts towards.
+    /// The widget visitor whose rate limits the run counts towards.
     visitor: Option<Visitor>,
 }
 
-/// Holds what the body says against what the credential says.
+/// Checks the body's ids and fields against the credential.
 pub(super) fn admit(credential: Credential, input: ChatInput) -> Result<Admitted, HttpError> {
     let (principal, trigger, visitor) = match credential {
         Credential::Session(principal) => (principal, None, None),
@@ -90,7 +90,7 @@ pub(super) fn admit(credential: Credential, input: ChatInput) -> Result<Admitted
     let mut turn = TurnRequest { trigger, ..input.turn };
     match &principal.agent_id {
         Some(bound) if turn.agent_id.is_empty() => turn.agent_id.clone_from(bound),
-        // The turn would refuse it too, but what is refused should not count towards a cap.
+        // Checked before the turn does, so that a rejected request does not count towards a rate limit.
         Some(bound) if turn.agent_id != *bound => return Err(TurnError::WrongAgent.into()),
         None if turn.agent_id.is_empty() => return Err(HttpError::invalid("agentId", "is missing")),
         _ => {}
@@ -98,7 +98,7 @@ pub(super) fn admit(credential: Credential, input: ChatInput) -> Result<Admitted
     Ok(Admitted { principal, turn, visitor })
 }
 
-/// For whom a proactive call is: the caller is trusted, and must say so.
+/// Returns the principal that a proactive call acts for. The caller is trusted and must name it in the body.
 fn on_behalf(input: &ChatInput) -> Result<Principal, HttpError> {
     let named =
         |name: &str, id: &Option<String>| id.clone().ok_or_else(|| HttpError::invalid(name, "is missing"));
@@ -106,7 +106,8 @@ fn on_behalf(input: &ChatInput) -> Result<Principal, HttpError> {
     Ok(Principal::new(user_id, named("companyId", &input.company_id)?, Caller::Proactive))
 }
 
-/// Names the run and starts it. A name is used up once the backend has accepted the run.
+/// Assigns missing ids and starts the run. A run id chosen by the client is used up once the backend has accepted the
+/// run.
 async fn start(app: &App, principal: &Principal, mut turn: TurnRequest) -> Result<EventStream, HttpError> {
     let refused = |error| refusal(error, principal.caller);
     let is_new = turn.run_id.is_empty();
@@ -121,7 +122,7 @@ async fn start(app: &App, principal: &Principal, mut turn: TurnRequest) -> Resul
     Ok(events)
 }
 
-/// Makes the names that the caller has left to us.
+/// Generates the thread id and the run id if the client has not set them.
 pub(super) fn name(turn: &mut TurnRequest) {
     for id in [&mut turn.thread_id, &mut turn.run_id] {
         if id.is_empty() {
@@ -130,7 +131,7 @@ pub(super) fn name(turn: &mut TurnRequest) {
     }
 }
 
-/// How the agent is set up is not for a visitor to know.
+/// Maps a turn error, without details of the agent's configuration for widget visitors.
 fn refusal(error: TurnError, caller: Caller) -> HttpError {
     match error {
         TurnError::NoConnector(_) if caller == Caller::Widget => {

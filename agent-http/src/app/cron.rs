@@ -1,9 +1,9 @@
-//! `GET /api/cron`: runs what is due where the scheduler does not, under the scheduler's own occurrence keys, so
-//! that no occurrence runs twice.
+//! `GET /api/cron`: fallback that runs due occurrences while the scheduler does not, under the scheduler's own
+//! occurrence keys, so that no occurrence runs twice.
 //!
-//! What is due the scheduler says, where it answers. Where it does not, assignments' next occurrences are known
-//! from what it said last. Of each job that is one: which number a later one will have, the scheduler alone
-//! knows.
+//! The list of due occurrences comes from the scheduler if it responds. Otherwise it comes from what the scheduler
+//! last reported of each assignment's job. That is one occurrence per job, since only the scheduler knows the numbers
+//! of later ones.
 
 use std::sync::Arc;
 
@@ -25,43 +25,44 @@ use crate::serve::Body;
 
 pub(super) const PATH: &str = "/api/cron";
 
-/// How many occurrences one call runs at most.
+/// Maximum number of occurrences that one call runs.
 const MAX_RUN: usize = 50;
-/// How many of them run at once.
+/// Maximum number of concurrent runs.
 const AT_ONCE: usize = 8;
-/// How many pages of jobs, or of what is remembered of them, one call looks at.
+/// Maximum number of pages of jobs, or of remembered jobs, that one call reads.
 const PAGES: usize = 20;
 
-/// The fallback, and what it has done.
+/// The fallback scheduler's status and the result of its run.
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct CronStatus {
     /// Always `ok`.
     status: &'static str,
-    /// Who runs jobs where it can: always `pulse`.
+    /// The primary scheduler: always `pulse`.
     canonical_scheduler: &'static str,
-    /// What was run, where that was asked.
+    /// Result of the run; absent if none was requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     run: Option<CronRun>,
 }
 
-/// What one call has run.
+/// Result of one run of the fallback.
 #[derive(Default, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct CronRun {
-    /// Who said what is due: `scheduler` or `memory`.
+    /// Source of the due occurrences: `scheduler` or `memory`.
     source: &'static str,
-    /// How many occurrences are due, of those that were looked at.
+    /// Number of due occurrences among those examined.
     due: usize,
-    /// How many were done.
+    /// Number of occurrences completed by this call.
     done: usize,
-    /// How many had been done before.
+    /// Number of occurrences that were already complete.
     done_before: usize,
-    /// How many somebody else was at.
+    /// Number of occurrences that are being run by another process, or rejected because too many runs are in
+    /// progress.
     busy: usize,
-    /// How many failed; they can be run again.
+    /// Number of failed occurrences; they can be retried.
     failed: usize,
-    /// How many are left for the next call.
+    /// Number of due occurrences left for the next call.
     left: usize,
 }
 
@@ -121,7 +122,7 @@ async fn due_by_scheduler(pulse: &dyn Pulse, now: Timestamp) -> Result<Vec<Deliv
         let mut cursor = None;
         for _ in 0..PAGES / 2 {
             let page = pulse.get_jobs(&filter, cursor.as_deref(), MAX_PAGE).await?;
-            // What waits to be tried again has been due for long; its wait is for those who could not deliver it.
+            // A retryable occurrence is overdue; its backoff concerns the scheduler, which could not deliver it.
             let is_due = |job: &JobView| state == JobState::Retryable || job.execute_at <= now;
             let jobs = page.jobs.into_iter().filter(is_due);
             due.extend(jobs.map(|job| Delivery {
@@ -153,7 +154,7 @@ async fn due_by_memory(app: &App, now: Timestamp) -> Result<Vec<Delivery>, Store
             let mut list = List { limit: Some(MAX_PAGE), ..List::default() };
             while pages < PAGES {
                 let page = app.records.list_as::<Link>(&links, &list).await?;
-                // Companies without any count for less.
+                // Empty pages of companies without links do not count towards the limit.
                 pages += usize::from(!page.records.is_empty());
                 due.extend(page.records.into_iter().filter_map(|record| remembered(record.value, now)));
                 list.cursor = page.next_cursor;

@@ -1,7 +1,8 @@
-//! `GET /api/svcchat/debugPrompt` and `GET, POST /api/svcchat/previewPrompt`: what the chat entry would send.
+//! `GET /api/svcchat/debugPrompt` and `GET, POST /api/svcchat/previewPrompt`: the request that the chat endpoint
+//! would send.
 //!
-//! The parameters are the chat entry's, read by its code, but that no message is needed; and nothing is sent. How an
-//! agent is set up is for signed-in users of its company alone.
+//! The parameters are those of the chat endpoint, parsed by the same code, except that a message is optional; nothing
+//! is sent. Only signed-in users of the agent's company may see its configuration.
 
 use agent_core::history;
 use agent_core::preview::preview_turn;
@@ -18,11 +19,11 @@ use crate::serve::Body;
 pub(super) const DEBUG_PATH: &str = "/api/svcchat/debugPrompt";
 pub(super) const PREVIEW_PATH: &str = "/api/svcchat/previewPrompt";
 
-/// The reason of a proactive turn to preview. It stands in the query alone, for in a body the AI SDK means something
-/// else by the name.
+/// Query parameter with the reason of a proactive turn to preview. It is not read from the body, where the AI SDK
+/// uses `trigger` for something else.
 const TRIGGER: &str = "trigger";
 
-/// Previews a turn whose parameters are all in the query.
+/// Previews a turn with all parameters in the query.
 pub(super) async fn get(app: &App, request: Request<Body>) -> Handled {
     let (head, _) = request.into_parts();
     let query = Query::of(&head.uri);
@@ -31,7 +32,7 @@ pub(super) async fn get(app: &App, request: Request<Body>) -> Handled {
     show(app, chat::admit(credential, input)?, &query).await
 }
 
-/// Previews a turn whose body is one of the chat entry.
+/// Previews a turn with the body of a chat request.
 pub(super) async fn post(app: &App, request: Request<Body>) -> Handled {
     let (head, body) = request.into_parts();
     let query = Query::of(&head.uri);
@@ -50,7 +51,7 @@ pub(super) fn signed_in(credential: Credential) -> Result<Credential, HttpError>
 
 async fn show(app: &App, admitted: Admitted, query: &Query<'_>) -> Handled {
     let Admitted { mut principal, mut turn, .. } = admitted;
-    // What the system may do for a user, it may do for this user, who may see what that would be.
+    // A user may preview a proactive turn on their own behalf.
     if let Some(reason) = query.get(TRIGGER)? {
         turn.trigger = Some(auth::reason(reason).ok_or_else(|| {
             HttpError::invalid(TRIGGER, "must be a reason of printable ASCII characters, at most 256 of them")

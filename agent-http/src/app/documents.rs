@@ -1,4 +1,4 @@
-//! `/api/documents`: the documents of the caller's company, which everybody in it may read and change.
+//! `/api/documents`: the documents of the caller's company, which all its users may read and change.
 
 use agent_core::request::Principal;
 use agent_platform::records::{Key, Record, RecordsExt, StoreError};
@@ -16,18 +16,18 @@ use crate::mcp::server::Change;
 use crate::request::{self as requests, Handled, Params, Query};
 use crate::serve::Body;
 
-/// The lines of the table of routes.
+/// Returns the route table entries of the document endpoints.
 pub(super) fn routes<H>(handler: impl Fn(Route) -> H) -> [requests::Route<H>; 4] {
     resource::routes("/api/documents", "/api/documents/{id}", handler)
 }
 
-/// One page of documents, without their texts.
+/// One page of documents without their texts.
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct DocumentPage {
-    /// What there is to say about each, by their ids.
+    /// The documents' metadata, by id.
     documents: Vec<DocumentHead>,
-    /// Where the next page begins; absent on the last one.
+    /// Cursor of the next page; absent on the last page.
     #[serde(skip_serializing_if = "Option::is_none")]
     next_cursor: Option<String>,
 }
@@ -52,7 +52,7 @@ pub(super) async fn answer(app: &App, route: Route, params: &Params, request: Re
     }
 }
 
-/// Where a document is; an identifier that none can have names none.
+/// Returns a document's record key; 404 for an invalid id.
 fn key(principal: &Principal, id: &str) -> Result<Key, HttpError> {
     Key::new(&*principal.company_id, collection::DOCUMENTS, id).map_err(|_| HttpError::not_found())
 }
@@ -121,13 +121,13 @@ async fn delete(app: &App, key: &Key, head: &request::Parts) -> Handled {
     Err(resource::contended())
 }
 
-/// Tells MCP clients of a document that has changed, and of their list where it has one more or less.
+/// Notifies MCP clients that a document has changed, and that the resource list has if `list_changed`.
 fn announce(app: &App, key: &Key, list_changed: bool) {
     let server = &app.tools.server;
     let company_id = key.company();
     if list_changed {
         server.announce(&Change::Resources { company_id: company_id.to_owned() });
     }
-    // Who follows a document is told also that it is gone, or back.
+    // Subscribers of the document are also notified when it is deleted or created again.
     server.announce(&Change::document(company_id, key.id()));
 }

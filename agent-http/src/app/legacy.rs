@@ -1,7 +1,7 @@
-//! `POST /api/svcchat/private`: the chat entry under its older name, for clients that know no other.
+//! `POST /api/svcchat/private`: an alias of the chat endpoint, for older clients.
 //!
-//! It is the very same code. What older clients spell otherwise (`chatInput`, `sessionId`) is read at either address,
-//! and those that cannot read a stream ask for one object, by `format=json` or by `Accept`.
+//! The handler is the same. The older field names (`chatInput`, `sessionId`) are accepted at both paths, and clients
+//! that cannot read a stream request a single object with `format=json` or `Accept`.
 
 use http::Request;
 

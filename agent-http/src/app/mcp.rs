@@ -1,5 +1,5 @@
-//! `GET, POST, DELETE /api/agent/mcp`, an agent's tools for MCP clients, and `GET /api/agent/tools/audit`, which its
-//! owner reads to see who has called them.
+//! `GET, POST, DELETE /api/agent/mcp`, an agent's tools for MCP clients, and `GET /api/agent/tools/audit`, the log of
+//! tool calls for the agent's owner.
 
 use std::sync::Arc;
 
@@ -18,11 +18,11 @@ use crate::serve::Body;
 pub(super) const PATH: &str = "/api/agent/mcp";
 pub(super) const AUDIT_PATH: &str = "/api/agent/tools/audit";
 
-/// The tool server, and whose the agents are.
+/// The MCP server for agents' tools, and the agents' owners.
 pub struct AgentTools {
-    /// The tool server.
+    /// The MCP server.
     pub server: McpServer,
-    /// The agents.
+    /// The store of agents (roles).
     pub roles: Arc<dyn RoleStore>,
 }
 
@@ -51,7 +51,7 @@ pub(super) async fn audit(app: &App, request: Request<Body>) -> Handled {
 
 async fn owns(roles: &dyn RoleStore, principal: &Principal, agent: &str) -> Result<bool, HttpError> {
     let role = match roles.role(&principal.company_id, agent).await {
-        // What cannot be an identifier is nobody's.
+        // An invalid id belongs to no agent.
         Err(StoreError::Invalid(_)) => None,
         role => role.map_err(HttpError::internal)?,
     };

@@ -1,5 +1,5 @@
-//! `/api/pulse`: the application's side of the scheduler. Pages ask here, never the scheduler, whose secret stays
-//! on the server; and the scheduler calls back here when a job is due.
+//! `/api/pulse`: the application's side of the scheduler. Browsers call these endpoints instead of the scheduler,
+//! whose secret stays on the server; the scheduler calls back here when a job is due.
 
 mod callback;
 mod client;
@@ -37,26 +37,26 @@ pub use upkeep::upkeep;
 
 pub(super) use callback::{Worked, work};
 
-/// How many callbacks are worked on at once; others are told to come back.
+/// Maximum number of concurrent callbacks; further ones get 429 with `Retry-After`.
 const AT_ONCE: usize = 256;
-/// How many jobs a page has at most.
+/// Maximum page size of a job list.
 const MAX_PAGE: usize = 200;
-/// How many pages are read to count somebody's jobs.
+/// Maximum number of pages read to count a user's jobs.
 const COUNTED_PAGES: usize = 5;
 
-/// What the application's side of the scheduler works with.
+/// The scheduler client and the state of the scheduler's callback.
 pub struct PulseSide {
-    /// The scheduler; absent where its address or its secret is not set.
+    /// The scheduler client; absent if the scheduler's URL or secret is not set.
     client: Option<Arc<dyn Pulse>>,
-    /// What is not set.
+    /// Names of the settings that are missing.
     missing: Vec<&'static str>,
-    /// `PULSE_SECRET`, and the one before it.
+    /// The current `PULSE_SECRET` and the previous one.
     secrets: Vec<Secret>,
-    /// Where the scheduler should call back.
+    /// The callback URL that the scheduler should use.
     callback_url: Url,
-    /// Asks for `CRON_SECRET`.
+    /// Checks that a request bears `CRON_SECRET`.
     pub(super) cron: Option<BearerGate>,
-    /// How long a run that a job has started may take.
+    /// Time limit of a run started by a job.
     pub(super) deadline: Duration,
     pub(super) tools: Arc<dyn ToolRegistry>,
     pub(super) inventory: Arc<dyn Inventory>,
@@ -64,32 +64,32 @@ pub struct PulseSide {
     running: Semaphore,
 }
 
-/// What it is made of.
+/// Configuration of a [`PulseSide`].
 pub struct PulseParts {
-    /// The scheduler's address.
+    /// The scheduler's URL.
     pub url: Option<Url>,
     /// The scheduler's secret.
     pub secret: Option<Secret>,
-    /// The one before it.
+    /// The previous secret, during rotation.
     pub secret_previous: Option<Secret>,
-    /// Makes a client of an address and its secret.
+    /// The scheduler client.
     pub client: Option<Arc<dyn Pulse>>,
-    /// The address that others know the application by.
+    /// The application's public URL.
     pub public_url: Url,
-    /// What whoever runs jobs in the scheduler's stead presents.
+    /// Secret of the client that triggers the fallback, `GET /api/cron`.
     pub cron_secret: Option<Secret>,
-    /// How long a run that a job has started may take.
+    /// Time limit of a run started by a job.
     pub deadline: Duration,
-    /// All tools; which of them an agent may use is decided for each call.
+    /// All tools; the agent's permissions are checked on each call.
     pub tools: Arc<dyn ToolRegistry>,
-    /// Everything that is stored.
+    /// Lists the companies that have records.
     pub inventory: Arc<dyn Inventory>,
-    /// The time.
+    /// The clock.
     pub clock: Arc<dyn Clock>,
 }
 
 impl PulseSide {
-    /// The application's side, of these parts.
+    /// Creates the application's side of the scheduler.
     pub fn new(parts: PulseParts) -> Self {
         let settings = [("PULSE_URL", parts.url.is_some()), ("PULSE_SECRET", parts.secret.is_some())];
         let missing: Vec<_> = settings.into_iter().filter(|(_, set)| !set).map(|(name, _)| name).collect();
@@ -111,10 +111,10 @@ impl PulseSide {
         }
     }
 
-    /// The scheduler.
+    /// Returns the scheduler client.
     ///
     /// # Errors
-    /// 503 `PULSE_NOT_CONFIGURED`.
+    /// 503 `PULSE_NOT_CONFIGURED` if the scheduler is not configured.
     pub(super) fn client(&self) -> Result<&dyn Pulse, HttpError> {
         self.client.as_deref().ok_or_else(|| PulseError::NotConfigured.into())
     }
@@ -139,7 +139,7 @@ impl From<PulseError> for HttpError {
     }
 }
 
-/// The routes.
+/// The endpoints below `/api/pulse`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Route {
     Status,
@@ -149,7 +149,7 @@ pub(super) enum Route {
     Callback,
 }
 
-/// The lines of the table of routes.
+/// Returns the route table entries of the endpoints.
 pub(super) fn routes<H>(handler: impl Fn(Route) -> H) -> [requests::Route<H>; 5] {
     [
         (Method::GET, "/api/pulse/status", Route::Status),
@@ -190,19 +190,19 @@ pub(super) async fn answer(app: &Arc<App>, route: Route, params: &Params, reques
     }
 }
 
-/// How it is with the scheduler.
+/// Status of the connection to the scheduler.
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct PulseStatus {
-    /// Whether the application knows a scheduler.
+    /// True if a scheduler is configured.
     configured: bool,
-    /// The settings without which it does not.
+    /// Names of the missing settings.
     missing: Vec<&'static str>,
-    /// Whether the scheduler answers and is well.
+    /// True if the scheduler responds and reports that it is healthy.
     healthy: bool,
-    /// How many jobs of the caller's own are not over; of very many, those that were counted.
+    /// Number of the caller's jobs that are not in a final state; a lower bound for users with very many jobs.
     job_count: usize,
-    /// Where the scheduler should call back: its `CALLBACK_URL`, unless something is in between.
+    /// Expected value of the scheduler's `CALLBACK_URL`, unless a proxy is in between.
     #[serde(skip_serializing_if = "Option::is_none")]
     callback_url: Option<String>,
 }
@@ -245,38 +245,40 @@ async fn count(pulse: &dyn Pulse, scope: Scope) -> Result<usize, PulseError> {
     Ok(count)
 }
 
-/// How a page of jobs is described.
+// The JSON schema of `JobViews`.
+/// One page of jobs.
 #[derive(JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[expect(dead_code, reason = "only its description is used")]
 pub(crate) struct JobPage {
-    /// The caller's own jobs, in the order of their making.
+    /// The caller's own jobs, in the order of their creation.
     jobs: Vec<JobShown>,
-    /// Where the next page begins; absent on the last one.
+    /// Cursor of the next page; absent on the last page.
     next_cursor: Option<String>,
 }
 
-/// How [`JobView`] is described.
+// The JSON schema of `JobView`.
+/// A job and its current occurrence.
 #[derive(JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[expect(dead_code, reason = "only its description is used")]
 struct JobShown {
     job_id: String,
-    /// scheduled, running, retryable, paused, completed, discarded or cancelled.
+    /// Job state: scheduled, running, retryable, paused, completed, discarded or cancelled.
     state: String,
-    /// What is done, and for whom.
+    /// The work to do and its user.
     payload: BTreeMap<String, Value>,
-    /// `{executeAt}`, `{everyMs, anchor}` or `{cron, timezone, dst?}`.
+    /// The schedule: `{executeAt}`, `{everyMs, anchor}` or `{cron, timezone, dst?}`.
     schedule: BTreeMap<String, Value>,
-    /// When the next attempt is due, or was for a job that is over.
+    /// Due time of the next attempt, or of the last one for a job in a final state.
     execute_at: String,
-    /// The occurrence that waits, runs or was the last, from 1.
+    /// Number of the current or last occurrence, from 1.
     occurrence: u64,
-    /// How many attempts at it have begun.
+    /// Number of attempts at the occurrence that have begun.
     attempt: u32,
-    /// Why the last attempt failed; absent where it did not.
+    /// Error of the last attempt; absent if it succeeded.
     last_error: Option<String>,
-    /// When it was made.
+    /// Creation time.
     created_at: String,
 }
 
@@ -294,7 +296,7 @@ async fn jobs(app: &App, principal: &Principal, query: &Query<'_>) -> Result<Job
     };
     let page = resource::page(query)?;
     let mut found = pulse.get_jobs(&filter, page.cursor.as_deref(), page.page_size()).await?;
-    // Whatever answers at the scheduler's address, nobody is shown what is not theirs.
+    // Filtered again here, in case the server at the scheduler's URL returns jobs of other users.
     found.jobs.retain(|job: &JobView| {
         job.payload.company_id == principal.company_id && job.payload.user_id == principal.user_id
     });

@@ -1,4 +1,4 @@
-//! What the management's routes have in common: sessions, pages, checked bodies, and versions as entity tags.
+//! Shared code of the management endpoints: session check, paging, validated bodies, and versions as entity tags.
 
 use agent_core::request::Principal;
 use agent_platform::records::{List, MAX_PAGE, Precondition};
@@ -15,10 +15,10 @@ use crate::error::{Code, HttpError};
 use crate::request::{self as requests, Handled, Query, parse_json, read_json_bytes, without_values};
 use crate::serve::{Body, ResponseBody, empty};
 
-/// How often a write is tried again when others write to the same thing.
+/// Maximum number of attempts of a write that conflicts with concurrent writes.
 pub(super) const ATTEMPTS: usize = 32;
 
-/// What can be done with one kind of thing.
+/// The operations on a resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Route {
     List,
@@ -27,7 +27,7 @@ pub(super) enum Route {
     Delete,
 }
 
-/// The lines of the table of routes for things that are listed at `all` and are each at `one`.
+/// Returns the route table entries of a resource that is listed at `all` and addressed at `one`.
 pub(super) fn routes<H>(
     all: &'static str,
     one: &'static str,
@@ -42,7 +42,7 @@ pub(super) fn routes<H>(
     .map(|(method, pattern, route)| requests::Route::new(method, pattern, handler(route)))
 }
 
-/// The signed-in user who asks; no other credential leads to the management.
+/// Returns the signed-in user; 403 for any other credential.
 pub(super) async fn session(
     app: &App,
     head: &request::Parts,
@@ -56,7 +56,7 @@ pub(super) async fn session(
     }
 }
 
-/// Which page of a list is asked for.
+/// Parses the paging parameters.
 pub(super) fn page(query: &Query<'_>) -> Result<List, HttpError> {
     let wrong = || HttpError::invalid("limit", format_args!("must be a whole number from 1 to {MAX_PAGE}"));
     let limit =
@@ -68,7 +68,7 @@ pub(super) fn page(query: &Query<'_>) -> Result<List, HttpError> {
     })
 }
 
-/// Reads a body that is an object, whatever its fields are.
+/// Reads a body that is a JSON object.
 pub(super) async fn read_object(
     app: &App,
     headers: &HeaderMap,
@@ -78,7 +78,7 @@ pub(super) async fn read_object(
     parse_json(&bytes, app.json_depth)
 }
 
-/// Puts an identifier into a body, which may leave it out or must say the same.
+/// Sets an id in the body. The body may omit it; a different value is rejected with `refuse`.
 pub(super) fn settle_id(
     body: &mut Map<String, Value>,
     name: &str,
@@ -95,14 +95,14 @@ pub(super) fn settle_id(
     Ok(())
 }
 
-/// Reads and checks a thing of the workspace as an import does: as the only one in the file's list `list`.
+/// Parses and validates a resource as an import does, as the only element of the workspace file's list `list`.
 ///
 /// # Errors
-/// 400 that names each field at fault.
+/// 400 that names each invalid field.
 pub(super) fn check_as_import(list: &str, thing: Map<String, Value>) -> Result<WorkspaceFile, HttpError> {
     let text = json!({ list: [thing] }).to_string();
     WorkspaceFile::parse(&text).map_err(|error| {
-        // What is wrong with the shape is told in the reader's words, which may quote what was sent.
+        // Messages of the deserializer may quote the input, so values are removed from them.
         let has_shape = serde_json::from_str::<WorkspaceFile>(&text).is_ok();
         let root = format!("{list}[0]");
         let told = error.faults.iter().map(|fault| {
@@ -117,11 +117,11 @@ pub(super) fn check_as_import(list: &str, thing: Map<String, Value>) -> Result<W
     })
 }
 
-/// Holds a request's `If-Match` and `If-None-Match` (RFC 9110, section 13) against the version that is there, and
-/// says what must still be so when it is written.
+/// Checks `If-Match` and `If-None-Match` (RFC 9110, section 13) against the current version, and returns the
+/// precondition for the write.
 ///
 /// # Errors
-/// 412 where one of them does not hold.
+/// 412 if a condition is false.
 pub(super) fn check_conditions(headers: &HeaderMap, found: Option<u64>) -> Result<Precondition, HttpError> {
     let tag = found.map(entity_tag);
     let holds = |passes: &dyn Fn(&ETag) -> bool, absent: bool| tag.as_ref().map_or(absent, passes);
@@ -137,17 +137,17 @@ pub(super) fn check_conditions(headers: &HeaderMap, found: Option<u64>) -> Resul
     Err(HttpError::new(Code::PreconditionFailed, format!("the request's condition does not hold: {what}")))
 }
 
-/// Says that others won every round.
+/// Returns 409 for a write that still conflicted after all attempts.
 pub(super) fn contended() -> HttpError {
     HttpError::conflict("others are changing it at this moment; try again")
 }
 
-/// The entity tag of a version: its number in quotation marks.
+/// Returns a version's entity tag: the number in quotation marks.
 fn entity_tag(version: u64) -> ETag {
     format!("\"{version}\"").parse().expect("digits in quotation marks are an entity tag")
 }
 
-/// An answer to `GET` for what is there at a version; empty where the client has it already.
+/// Returns the response to `GET`: the value and its entity tag, or 304 if `If-None-Match` matches.
 pub(super) fn found(headers: &HeaderMap, version: u64, value: &impl Serialize) -> Handled {
     let unchanged = headers
         .typed_get::<IfNoneMatch>()
@@ -160,7 +160,7 @@ pub(super) fn found(headers: &HeaderMap, version: u64, value: &impl Serialize) -
     Ok(at_version(answer::json(StatusCode::OK, value)?, version))
 }
 
-/// An answer to `PUT`: what is there now.
+/// Returns the response to `PUT`: 201 with `Location`, or 200, and the stored value.
 pub(super) fn saved(uri: &Uri, is_new: bool, version: u64, value: &impl Serialize) -> Handled {
     let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
     let mut response = at_version(answer::json(status, value)?, version);
@@ -170,7 +170,7 @@ pub(super) fn saved(uri: &Uri, is_new: bool, version: u64, value: &impl Serializ
     Ok(response)
 }
 
-/// 204.
+/// Returns a 204 response.
 pub(super) fn no_content() -> Response<ResponseBody> {
     let mut response = Response::new(empty());
     *response.status_mut() = StatusCode::NO_CONTENT;
@@ -179,7 +179,7 @@ pub(super) fn no_content() -> Response<ResponseBody> {
 
 fn at_version(mut response: Response<ResponseBody>, version: u64) -> Response<ResponseBody> {
     response.headers_mut().typed_insert(entity_tag(version));
-    // Kept by the client alone, and asked about each time.
+    // Only the client may cache it, and revalidates it on each use.
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("private, no-cache"));
     response
 }
@@ -192,7 +192,7 @@ mod tests {
 
     #[test]
     fn conditions_follow_the_standard() {
-        /// `If-Match`, `If-None-Match`, the version that is there, and whether both hold.
+        /// `If-Match`, `If-None-Match`, the current version, and the expected result of the check.
         type Case = (Option<&'static str>, Option<&'static str>, Option<u64>, bool);
         let cases: &[Case] = &[
             (None, None, None, true),
@@ -200,7 +200,7 @@ mod tests {
             (Some("\"7\""), None, Some(7), true),
             (Some("\"6\", \"7\""), None, Some(7), true),
             (Some("\"6\""), None, Some(7), false),
-            // Weak tags never match here (section 13.1.1).
+            // Weak tags never match in `If-Match` (section 13.1.1).
             (Some("W/\"7\""), None, Some(7), false),
             (Some("7"), None, Some(7), false),
             (Some("nonsense"), None, Some(7), false),

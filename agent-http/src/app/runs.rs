@@ -1,12 +1,12 @@
-//! Which run identifiers have been used.
+//! Registry of used run ids.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::{Mutex, PoisonError};
 
-/// How many identifiers are remembered; the oldest is forgotten first.
+/// Maximum number of run ids kept; the oldest is evicted first.
 const REMEMBERED: usize = 100_000;
 
-/// Remembers the run identifiers that callers have chosen, for each user.
+/// Remembers the run ids chosen by clients, per user.
 #[derive(Default)]
 pub struct RunRegistry {
     seen: Mutex<Seen>,
@@ -19,7 +19,7 @@ struct Seen {
 }
 
 impl RunRegistry {
-    /// Takes an identifier; nothing if the user has had a run of that name.
+    /// Claims a run id; `None` if the user has already used it.
     pub fn claim(&self, user_id: &str, run_id: &str) -> Option<Claim<'_>> {
         let key = key(user_id, run_id);
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
@@ -38,7 +38,7 @@ impl RunRegistry {
     fn release(&self, key: &str) {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         if seen.keys.remove(key) {
-            // Runs are refused soon after they are claimed, so the search from the back is short.
+            // Runs are rejected soon after their claim, so the search from the back is short.
             if let Some(place) = seen.order.iter().rposition(|other| other == key) {
                 seen.order.remove(place);
             }
@@ -46,14 +46,14 @@ impl RunRegistry {
     }
 }
 
-/// An identifier that has been taken. Dropped, it is given back, for its run never began.
+/// A claimed run id. Dropping it releases the id, since its run has not started.
 pub struct Claim<'r> {
     runs: &'r RunRegistry,
     key: Option<String>,
 }
 
 impl Claim<'_> {
-    /// The run has begun: its identifier is used up.
+    /// Keeps the id claimed, since its run has started.
     pub fn keep(mut self) {
         self.key = None;
     }
@@ -67,7 +67,7 @@ impl Drop for Claim<'_> {
     }
 }
 
-/// The length keeps two pairs apart whose texts run together alike.
+/// Returns the map key. The length prefix keeps pairs with the same concatenation apart.
 fn key(user_id: &str, run_id: &str) -> String {
     format!("{}:{user_id}{run_id}", user_id.len())
 }

@@ -1,4 +1,4 @@
-//! `/api/agents/{id}/tokens`: widget and MCP tokens of the caller's own agents.
+//! `/api/agents/{id}/tokens`: widget and MCP tokens of agents that the caller owns.
 
 use std::num::NonZeroU64;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::error::HttpError;
 use crate::request::{self as requests, Handled, Params, Query, parse_json, read_json_bytes};
 use crate::serve::Body;
 
-/// The routes.
+/// The token endpoints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Route {
     List,
@@ -24,7 +24,7 @@ pub(super) enum Route {
     Delete,
 }
 
-/// The lines of the table of routes.
+/// Returns the route table entries of the token endpoints.
 pub(super) fn routes<H>(handler: impl Fn(Route) -> H) -> [requests::Route<H>; 3] {
     [
         (Method::GET, "/api/agents/{id}/tokens", Route::List),
@@ -34,37 +34,37 @@ pub(super) fn routes<H>(handler: impl Fn(Route) -> H) -> [requests::Route<H>; 3]
     .map(|(method, pattern, route)| requests::Route::new(method, pattern, handler(route)))
 }
 
-/// A token that is asked for.
+/// A request to create a token.
 #[derive(Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct TokenRequest {
-    /// What it is for.
+    /// Purpose of the token.
     kind: Kind,
-    /// How long it lives, in milliseconds; until it is revoked, if absent.
+    /// Lifetime in milliseconds; unlimited if absent.
     ttl_ms: Option<NonZeroU64>,
-    /// What its maker calls it.
+    /// Label chosen by the user.
     label: Option<String>,
-    /// Widget: the origins of the pages that it may be used from; any, if there are none.
+    /// Widget: origins of the pages that may use the token; any origin if empty or absent.
     origins: Option<Vec<String>>,
-    /// Widget: how often it may be used.
+    /// Widget: rate limits.
     caps: Option<Caps>,
-    /// MCP: the task list that tasks and plans go to.
+    /// MCP: the todo list that tasks and plans are written to.
     todo_list_id: Option<String>,
-    /// MCP: cuts the agent's tools down to these.
+    /// MCP: restricts the agent's tools to these.
     tools: Option<Vec<String>>,
 }
 
 #[derive(Clone, Copy, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 enum Kind {
-    /// Chat with the agent as a visitor of a page.
+    /// Chats with the agent as a visitor of a web page.
     Widget,
-    /// Call the agent's tools for the caller.
+    /// Calls the agent's tools on behalf of the user who created the token.
     Mcp,
 }
 
 impl TokenRequest {
-    /// What the token is good for, which is nothing for anybody but its maker and their pages' visitors.
+    /// Returns the token's grant. An MCP grant acts for the user who creates the token.
     fn grant(&self, user_id: &str) -> Result<Grant, HttpError> {
         let foreign = match self.kind {
             Kind::Widget => [("todoListId", self.todo_list_id.is_some()), ("tools", self.tools.is_some())],
@@ -86,7 +86,7 @@ impl TokenRequest {
         })
     }
 
-    /// The origins as browsers write them, for others would never match.
+    /// Normalizes the origins to the form that browsers send, since others would never match.
     fn origins(&self) -> Result<Vec<String>, HttpError> {
         let normal = |(i, text): (usize, &String)| {
             let fault = "must be an origin, such as https://shop.example or http://localhost:5173";
@@ -96,13 +96,13 @@ impl TokenRequest {
     }
 }
 
-/// A token that has just been made, with its text.
+/// A new token, with its secret text.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct MadeToken {
-    /// What is known of it from now on.
+    /// The token's metadata.
     #[serde(flatten)]
     known: Token,
-    /// Its text, which is not shown again.
+    /// The token's text, which is shown only once.
     token: String,
 }
 
@@ -110,9 +110,9 @@ pub(crate) struct MadeToken {
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct TokenPage {
-    /// The tokens, the oldest first, without their texts; those that are over or revoked included.
+    /// The tokens, oldest first, without their texts; includes expired and revoked ones.
     tokens: Vec<Token>,
-    /// Where the next page begins; absent on the last one.
+    /// Cursor of the next page; absent on the last page.
     #[serde(skip_serializing_if = "Option::is_none")]
     next_cursor: Option<String>,
 }
@@ -156,7 +156,7 @@ fn refusal(error: MintError) -> HttpError {
 }
 
 async fn delete(app: &App, principal: &Principal, agent: &str, id: &str) -> Handled {
-    // A token is the agent's only if the agent's own list has it: the id alone would do for a colleague's.
+    // Looked up in the agent's own list: the id alone would also match tokens of other agents of the company.
     let only = List { prefix: id.to_owned(), limit: Some(1), ..List::default() };
     let found = app.tokens.list(&principal.company_id, agent, &only).await?;
     if !found.records.iter().any(|record| record.id == id) {

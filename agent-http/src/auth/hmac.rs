@@ -1,5 +1,4 @@
-//! HS256 for the token library, which leaves the choice of cryptography to its user and whose own choices
-//! bring every algorithm that there is.
+//! HS256 provider for the `jsonwebtoken` crate, whose bundled providers include every algorithm.
 
 use ::hmac::{Hmac, KeyInit, Mac};
 use agent_core::secret::Secret;
@@ -18,13 +17,13 @@ static PROVIDER: CryptoProvider = CryptoProvider {
     key_utils: KeyUtils::new_unimplemented(),
 };
 
-/// Makes HS256 known to the library. A program that embeds this crate may have chosen already; then its
-/// choice stands, for every choice includes HS256.
+/// Installs the HS256 provider. If the embedding program has already installed one, that one is kept; every provider
+/// supports HS256.
 pub(super) fn install() {
     let _ = PROVIDER.install_default();
 }
 
-/// A JSON Web Token (RFC 7519) of claims that are plain data, by HS256.
+/// Signs `claims` as a JSON Web Token (RFC 7519) by HS256. The claims must be plain data.
 pub(crate) fn sign(secret: &Secret, claims: &impl Serialize) -> String {
     install();
     let key = EncodingKey::from_secret(secret.expose().as_bytes());
@@ -57,7 +56,7 @@ impl JwtSigner for Hs256 {
 
 impl Verifier<Vec<u8>> for Hs256 {
     fn verify(&self, message: &[u8], signature: &Vec<u8>) -> std::result::Result<(), signature::Error> {
-        // In constant time.
+        // Compares in constant time.
         self.0.clone().chain_update(message).verify_slice(signature).map_err(|_| signature::Error::new())
     }
 }

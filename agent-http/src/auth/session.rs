@@ -15,16 +15,16 @@ use sha2::{Digest, Sha256};
 
 use super::hmac;
 
-/// For whom session tokens are.
+/// Audience (`aud`) of session tokens.
 const AUDIENCE: &str = "agent-app";
 
-/// How far clocks may be apart.
+/// Tolerated clock skew.
 const LEEWAY: Duration = Duration::from_secs(30);
 
-/// The longest token that is looked at, in bytes.
+/// Maximum length of a token in bytes; longer ones are rejected unread.
 const MAX_TOKEN_BYTES: usize = 8192;
 
-/// How many sessions that have been checked are remembered. The least used give way, and are checked again.
+/// Capacity of the cache of verified sessions. Evicted ones are verified again.
 const REMEMBERED: usize = 10_000;
 
 #[derive(Deserialize)]
@@ -46,26 +46,26 @@ struct Minted<'a> {
     exp: u64,
 }
 
-/// Whether both are identifiers. No session's user may be called like a widget's visitor.
+/// Returns true if both are valid identifiers and the user id does not have the prefix of widget visitors.
 fn are_ids(user_id: &str, company_id: &str) -> bool {
     let is_id =
         |id: &str| !id.trim().is_empty() && id.len() <= MAX_ID_BYTES && !id.chars().any(char::is_control);
     is_id(user_id) && is_id(company_id) && !user_id.starts_with(WIDGET_USER)
 }
 
-/// A token that has been checked. It speaks for the same user until it expires.
+/// Verified token. It is valid for the same user until it expires.
 #[derive(Clone)]
 struct Session {
     principal: Principal,
-    /// In seconds since the epoch.
+    /// Expiry in seconds since the Unix epoch.
     expires: f64,
 }
 
-/// Checks session tokens under one secret.
+/// Verifies session tokens with one secret.
 pub(super) struct Verifier {
     key: DecodingKey,
     validation: Validation,
-    /// By the tokens' digests, so that none can be read from this memory.
+    /// Cache keyed by SHA-256 digest, so that no token can be read from memory.
     checked: Cache<[u8; 32], Session>,
 }
 
@@ -78,7 +78,7 @@ impl fmt::Debug for Verifier {
 impl Verifier {
     pub(super) fn new(secret: &Secret) -> Self {
         hmac::install();
-        // The one algorithm: a token's header does not get to choose how it is checked.
+        // Only this algorithm: the `alg` of a token's header must not choose the verification.
         let mut validation = Validation::new(Algorithm::HS256);
         validation.set_required_spec_claims(&["exp", "aud", "sub"]);
         validation.set_audience(&[AUDIENCE]);
@@ -88,7 +88,7 @@ impl Verifier {
         Self { key, validation, checked: Cache::new(REMEMBERED) }
     }
 
-    /// Who a token speaks for, if it holds.
+    /// Returns the principal of a valid token.
     pub(super) fn verify(&self, token: &str) -> Option<Principal> {
         if token.len() > MAX_TOKEN_BYTES {
             return None;
@@ -109,7 +109,7 @@ impl Verifier {
         let claims = match jsonwebtoken::decode::<Claims>(token, &self.key, &self.validation) {
             Ok(token) => token.claims,
             Err(error) => {
-                // The kind alone: some errors hold pieces of the token.
+                // Only the kind is logged: some errors contain parts of the token.
                 tracing::debug!(reason = reason(error.kind()), "session token refused");
                 return None;
             }
@@ -140,23 +140,23 @@ fn reason(kind: &jsonwebtoken::errors::ErrorKind) -> &'static str {
     }
 }
 
-/// Why a session token cannot be made.
+/// Error of minting a session token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MintError {
-    /// Its bearer could never sign in with it.
+    /// The user or company is not a valid identifier, so the token would be rejected.
     #[error("user and company must be identifiers of 1 to {MAX_ID_BYTES} bytes, and the user no widget's")]
     InvalidId,
-    /// The time of its end cannot be told.
+    /// The expiry exceeds the range of a timestamp.
     #[error("the token's life is too long")]
     InvalidTtl,
 }
 
-/// Makes a session token that lives for `ttl`, in whole seconds.
+/// Mints a session token that is valid for `ttl`, in whole seconds.
 ///
 /// # Errors
 ///
-/// [`MintError`], for a token that would be refused.
+/// Returns [`MintError`] if the token would be rejected.
 pub fn mint_session(
     secret: &Secret,
     user_id: &str,
@@ -195,7 +195,7 @@ mod tests {
             assert_eq!(verifier.verify(&token), Some(ann(0.0).principal));
             assert_eq!(verifier.checked.len(), 1);
         }
-        // Nothing but the memory can say whom this one speaks for.
+        // Only the cache can map this text to a user.
         verifier.checked.insert(Sha256::digest("no token").into(), ann(f64::MAX));
         assert_eq!(verifier.verify("no token"), Some(ann(0.0).principal));
         assert_eq!(verifier.verify("another"), None);

@@ -29,7 +29,7 @@ fn claims() -> Value {
     json!({"sub": "ann", "companyId": "acme", "aud": "agent-app", "exp": now() + 600})
 }
 
-/// A token made by hand, so that it can be as wrong as an attacker's.
+/// Builds a token by hand, so that it can be malformed in any way.
 fn token(header: &Value, claims: &Value, secret: &str) -> String {
     let encode = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
     let signed = format!("{}.{}", encode(header), encode(claims));
@@ -49,7 +49,7 @@ fn head(method: Method, uri: &str, headers: &[(&str, &str)]) -> request::Parts {
     request.body(()).unwrap().into_parts().0
 }
 
-/// What a request amounts to, the refusal in words.
+/// Authenticates a request; an error is returned as text.
 fn ask(
     authenticator: &Authenticator,
     method: Method,
@@ -167,7 +167,7 @@ fn minted_tokens_hold() {
     assert_eq!(mint_session(&secret, "ann", "acme", Duration::MAX), Err(MintError::InvalidTtl));
 }
 
-/// A name, the request's headers, and what they amount to.
+/// Name, request headers, and expected result.
 type Case<'c> = (&'c str, Vec<(&'c str, &'c str)>, Result<Credential, AuthError>);
 
 #[test]
@@ -403,7 +403,7 @@ fn widgets() -> Widgets {
 }
 
 impl Widgets {
-    /// A token's id and text.
+    /// Mints a token and returns its id and text.
     fn mint(&self, grant: Grant, ttl: Option<Duration>) -> (String, String) {
         let new = NewToken { ttl, ..NewToken::new("acme", "guide", grant) };
         let minted = self.tokens.mint(new).now_or_never().expect("no wait").expect("minted");

@@ -1,4 +1,4 @@
-//! Widget tokens: from a text and the page that it came from to a visitor.
+//! Widget tokens: verifies a token and the origin of its page, and returns the visitor.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,21 +12,21 @@ use http::header::ORIGIN;
 use super::{AuthError, single};
 use crate::cors::normal_origin;
 
-/// A visitor of a page that embeds an agent.
+/// Visitor of a page that embeds an agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Visitor {
-    /// The id of the widget token; all who use it are one user.
+    /// Id of the widget token; all visitors with the same token are one user.
     pub token_id: String,
-    /// The agent's company.
+    /// Company of the agent.
     pub company_id: String,
-    /// The one agent to chat with.
+    /// The agent that the visitor may chat with.
     pub agent_id: String,
-    /// How often.
+    /// Usage caps of the token.
     pub caps: Caps,
 }
 
 impl Visitor {
-    /// Who that is for a turn: a user of its own, bound to the agent.
+    /// Returns the visitor's principal: a user per token, bound to the agent.
     pub fn principal(&self) -> Principal {
         Principal {
             user_id: format!("{WIDGET_USER}{}", self.token_id),
@@ -37,7 +37,7 @@ impl Visitor {
     }
 }
 
-/// Checks widget tokens.
+/// Verifies widget tokens.
 pub(super) struct Widgets {
     tokens: Arc<Tokens>,
 }
@@ -53,7 +53,7 @@ impl Widgets {
         Self { tokens }
     }
 
-    /// The visitor whose token that is, on the page that the headers name.
+    /// Returns the visitor for a token, checked against the page's origin in `headers`.
     pub(super) async fn verify(&self, text: &str, headers: &HeaderMap) -> Result<Visitor, AuthError> {
         let token = match self.tokens.find(text).await {
             Ok(token) => token,
@@ -75,7 +75,7 @@ impl Widgets {
     }
 }
 
-/// Whether a browser says that a page of one of these origins sends the request.
+/// Returns true if `Origin` is one of `origins`.
 fn is_from(origins: &[String], headers: &HeaderMap) -> bool {
     let Ok(Some(origin)) = single(headers, &ORIGIN) else { return false };
     let Some(origin) = origin.to_str().ok().and_then(normal_origin) else { return false };

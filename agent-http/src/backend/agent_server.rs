@@ -1,4 +1,5 @@
-//! A remote agent runtime: the ten fields out, our own events back.
+//! Backend for remote agent runtimes: sends a turn as a ten-field request, and decodes this platform's own event
+//! stream.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -25,19 +26,19 @@ use crate::outbound::{BodyStream, Outbound, OutboundResponse, Trust, status_fail
 use crate::secret::origin_of;
 use crate::stream::Decoder;
 
-/// How much of a refusal is read to find its code.
+/// Limits of an error response, which is read for its problem code: size and read time.
 const MAX_PROBLEM_BYTES: usize = 16 * 1024;
 const PROBLEM_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Sends turns to agent runtimes.
+/// Backend that sends turns to agent runtimes.
 pub struct AgentServerBackend {
-    /// The guarded client.
+    /// The guarded HTTP client.
     pub outbound: Outbound,
-    /// The operator's own runtime and the secret that it asks for; the secret goes to that origin alone.
+    /// The operator's own runtime and its shared secret, which is sent only to that origin.
     pub own_runtime: Option<(Url, Option<Secret>)>,
-    /// The application's public address, below which the tool server is.
+    /// The application's public base URL, which the tool server's URL is derived from.
     pub public_url: Url,
-    /// How long a run may take, and so its token for the tool server be good.
+    /// Maximum duration of a run, and so lifetime of its run token for the tool server.
     pub run_token_ttl: Duration,
 }
 
@@ -110,7 +111,7 @@ fn settings(turn: &Turn) -> Result<&AgentServer, Failure> {
     }
 }
 
-/// The execution context; thread and run change with each run, so they are masked when shown.
+/// Appends the execution context. Thread and run identifiers differ in each run, so they are masked for display.
 fn push_context(turn: &Turn, body: &mut PayloadBuilder) {
     let context = &turn.context;
     body.raw(r#"{"userId":"#).json(&context.user_id).raw(r#","agentId":"#).json(&context.agent_id);
@@ -122,8 +123,8 @@ fn push_context(turn: &Turn, body: &mut PayloadBuilder) {
     body.raw(r#","caller":"#).json(&context.caller).raw("}");
 }
 
-/// Why a runtime refused, by the code in its problem body where it is one that says something about
-/// the role's settings; its words are not repeated.
+/// Maps an error response to a failure by its problem code, for codes that concern the role's settings; its text is not
+/// repeated.
 async fn refusal(response: OutboundResponse) -> Failure {
     #[derive(Deserialize)]
     struct Problem {
@@ -147,7 +148,7 @@ async fn refusal(response: OutboundResponse) -> Failure {
     Failure::new(kind, message).with_source(format!("the runtime answered {}", problem.code))
 }
 
-/// The events of a runtime's answer.
+/// Stream of events decoded from a runtime's response.
 struct RuntimeEvents {
     body: BodyStream,
     lines: LineSplitter,
@@ -197,7 +198,7 @@ impl Stream for RuntimeEvents {
                 }
                 None => {
                     this.over = true;
-                    // A last line without its end may still be whole.
+                    // A last line without a newline may be complete.
                     return Poll::Ready(this.last_event().ok().flatten().map(Ok));
                 }
             }

@@ -1,4 +1,4 @@
-//! The tool server's address, as agent runtimes and workflows are given it.
+//! URL of the tool server, as passed to agent runtimes and workflows.
 
 use agent_core::backend::Turn;
 use agent_core::error::Failure;
@@ -7,11 +7,11 @@ use url::Url;
 
 use super::below;
 
-/// Writes the tool server's address, with the run's token where it has one and the identities that its calls
-/// work for. The token is masked where the payload is shown.
+/// Appends the tool server's URL, with the run token, if there is one, and the identifiers that its calls work for. The
+/// token is masked where the payload is displayed.
 ///
 /// # Errors
-/// `InvalidRequest` where `public_url` has no path.
+/// `InvalidRequest` if `public_url` cannot have path segments.
 pub(super) fn push_mcp_server_url(
     public_url: &Url,
     turn: &Turn,
@@ -29,7 +29,7 @@ pub(super) fn push_mcp_server_url(
     drop(query);
     match &turn.run_token {
         None => body.json(&url.as_str()),
-        // A token's text is of letters that an address takes as they are.
+        // Token text consists of characters that need no percent-encoding.
         Some(token) => {
             let (address, identities) = url.as_str().split_once('?').expect("the identities are its query");
             let token = Err(token.text().expose());

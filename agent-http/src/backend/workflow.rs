@@ -1,8 +1,9 @@
-//! A workflow engine's webhook: one request for both of n8n's triggers, and every form of their answers.
+//! Backend for workflow webhooks: one request for both of n8n's triggers, and a decoder for every form of their
+//! answers.
 //!
-//! The chat trigger reads `action`, `sessionId` and `chatInput`; a workflow behind the webhook trigger has
-//! the same and everything beside them in its body. What comes back is decided by its shape, since the
-//! engine announces streams and single answers alike: see the modules below.
+//! The chat trigger reads `action`, `sessionId` and `chatInput`; a workflow behind the webhook trigger finds these and
+//! all other fields in its body. The form of the response is detected from its content, since n8n sends streams and
+//! single answers with the same media type: see the submodules.
 
 mod answer;
 mod auth;
@@ -32,23 +33,23 @@ use super::{ASSUMED_BUDGET, misrouted, optional, push_mcp_server_url, supplied_u
 use crate::outbound::{Outbound, Trust};
 use stream::WorkflowEvents;
 
-/// The longest answer that comes in one piece.
+/// Maximum size of a non-streamed answer, in bytes.
 const MAX_WHOLE_BYTES: usize = 4 << 20;
-/// The longest wait for the body of an answer whose head is there and says how long it is.
+/// Maximum time to read the body of a response that has a `Content-Length`.
 const WHOLE_TIMEOUT: Duration = Duration::from_secs(60);
-/// Room for what a body has beside its cached pieces.
+/// Extra buffer capacity for a request body beside its cached parts, in bytes.
 const BODY_HEADROOM: usize = 4096;
 
-/// The forms in which a workflow may answer.
+/// `Accept` header: the forms in which a workflow may answer.
 const ACCEPTED: &str = "application/json, application/x-ndjson, text/plain";
 
-/// Sends turns to the webhooks that roles name.
+/// Backend that sends turns to the webhooks that roles name.
 pub struct WorkflowBackend {
-    /// The guarded client. Webhooks are addresses that roles bring along.
+    /// The guarded HTTP client. Webhook URLs come from roles, so they are supplied URLs.
     pub outbound: Outbound,
-    /// The application's public address, below which the tool server is.
+    /// The application's public base URL, which the tool server's URL is derived from.
     pub public_url: Url,
-    /// How long a workflow may call tools after it was started, which it may go on to do when it has answered.
+    /// Lifetime of the run token: a workflow may go on calling tools after it has answered.
     pub run_token_ttl: Duration,
 }
 
@@ -62,7 +63,7 @@ impl Backend for WorkflowBackend {
         Some(self.run_token_ttl)
     }
 
-    /// n8n's lines are of models' words alone.
+    /// n8n streams only model text, so tool calls must be added by the platform.
     fn reports_tool_calls(&self) -> bool {
         false
     }
@@ -90,8 +91,8 @@ impl Backend for WorkflowBackend {
             token.keep_until_expiry();
         }
         let announced = Announced::of(&response.headers)?;
-        // A stream has no length. What has one is read before the run begins, so that what is no answer
-        // is a status and not the end of a run.
+        // A stream has no length. A body with a length is read before the run begins, so that an invalid answer becomes
+        // an HTTP status rather than a run error.
         let events = if response.headers.contains_key(CONTENT_LENGTH) {
             let body = response.read_limited(MAX_WHOLE_BYTES, WHOLE_TIMEOUT).await?;
             WorkflowEvents::whole(turn.run.clone(), body, announced)?
@@ -129,7 +130,7 @@ fn settings(turn: &Turn) -> Result<&WorkflowConnector, Failure> {
     }
 }
 
-/// Who the agent is: of the role's content what a workflow may know, and neither a secret nor a container.
+/// Appends the role data that a workflow may know: neither secrets nor containers.
 fn push_role_data(turn: &Turn, body: &mut PayloadBuilder) {
     #[derive(Serialize)]
     struct Document<'a> {
@@ -148,8 +149,8 @@ fn push_role_data(turn: &Turn, body: &mut PayloadBuilder) {
     body.raw("}");
 }
 
-/// The latest user message in the person's own words. Where the person has said nothing, as in a proactive
-/// turn, it is the turn's context, for an agent in n8n refuses to work on nothing.
+/// Returns the latest user message without added context. If it is empty, as in a proactive turn, returns the turn's
+/// context instead, because an agent node in n8n rejects empty input.
 fn chat_input(prompt: &Prompt) -> String {
     let said = prompt.latest_user_text().unwrap_or_default();
     if !said.trim().is_empty() {
@@ -162,12 +163,12 @@ fn chat_input(prompt: &Prompt) -> String {
     text
 }
 
-/// What an answer's head says of its body.
+/// Form of the answer according to its `Content-Type`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Announced {
-    /// JSON, as one value or by the line.
+    /// JSON: a single value or NDJSON.
     Json,
-    /// Text, which may be JSON still.
+    /// Text, which may still contain JSON.
     Text,
 }
 

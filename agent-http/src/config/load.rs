@@ -1,4 +1,4 @@
-//! From values to a service's configuration, and the rules that bind several settings.
+//! Builds each service's configuration from parsed values, and checks the rules that involve several settings.
 
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
@@ -125,7 +125,7 @@ fn none(faults: Vec<Fault>) -> Result<(), Faults> {
     if faults.is_empty() { Ok(()) } else { Err(Faults(faults)) }
 }
 
-/// The value of a setting that has a default.
+/// Unwraps the value of a setting that is required or has a default.
 fn set<T>(value: Option<T>) -> T {
     value.expect("the setting has a default in the table, or was refused")
 }

@@ -1,4 +1,4 @@
-//! From a setting's text to its value, checked.
+//! Parsing and validation of setting values.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -13,7 +13,7 @@ use super::{Database, Fault, Kind};
 use crate::cors::{self, CorsError, Origins};
 use crate::outbound::AllowList;
 
-/// A value, of the variant that its setting's [`Kind`] calls for.
+/// Parsed value, of the variant for its setting's [`Kind`].
 #[derive(Debug, Clone)]
 pub(super) enum Value {
     Host(IpAddr),
@@ -28,7 +28,7 @@ pub(super) enum Value {
     Secret(Secret),
 }
 
-/// The values of one service, by name.
+/// Parsed values of one service, by setting name.
 pub(super) struct Values(BTreeMap<&'static str, Value>);
 
 macro_rules! getters {
@@ -58,7 +58,7 @@ getters! {
 }
 
 impl Values {
-    /// Parses every setting, and gives what could be parsed together with all that is wrong so far.
+    /// Parses every setting. Returns the valid values together with all errors so far.
     pub(super) fn parse(resolved: &Resolved) -> (Self, Vec<Fault>) {
         let mut faults = resolved.faults().to_vec();
         let mut values = BTreeMap::new();
@@ -78,13 +78,13 @@ impl Values {
     }
 }
 
-/// Whether `text` is a value of the kind.
+/// Returns an error if `text` is not a valid value of the kind.
 pub(super) fn check(kind: Kind, text: &str) -> Result<(), String> {
     parse(kind, text).map(drop)
 }
 
 fn parse(kind: Kind, text: &str) -> Result<Value, String> {
-    // Blanks around a value come from files and shells; in a secret they are part of it.
+    // White space around a value comes from files and shells; in a secret it is part of the value.
     let trimmed = text.trim();
     match kind {
         Kind::Host => parse_host(trimmed).map(Value::Host),
@@ -125,7 +125,7 @@ fn parse_duration(text: &str, min: u64, max: u64) -> Result<Duration, String> {
     duration.ok_or_else(|| format!("must be a duration from {} to {}, such as 30m", shown(min), shown(max)))
 }
 
-/// The value is not shown, since an address that is refused may hold a password.
+/// Parses an HTTP base URL. Errors omit the value, since an invalid URL may contain a password.
 fn parse_url(text: &str) -> Result<Url, String> {
     let url = Url::parse(text).map_err(|error| format!("must be an address: {error}"))?;
     if !matches!(url.scheme(), "http" | "https") {
@@ -140,13 +140,13 @@ fn parse_url(text: &str) -> Result<Url, String> {
     Ok(url)
 }
 
-/// The value is not shown, since a database's address may hold a password.
+/// Parses a database URL. Errors omit the value, since it may contain a password.
 fn parse_database(text: &str) -> Result<Database, String> {
     match text.split_once("://") {
         Some(("sqlite", path)) if !path.is_empty() && !path.contains(['?', '#', '\0']) => {
             Ok(Database::Sqlite(PathBuf::from(path)))
         }
-        // What follows is for whoever connects: servers' addresses have more forms than can be told here.
+        // The driver validates the rest: PostgreSQL URLs have many forms.
         Some(("postgres" | "postgresql", rest)) if !rest.is_empty() => {
             Ok(Database::Postgres(Secret::new(text)))
         }
@@ -166,13 +166,13 @@ fn parse_origins(text: &str) -> Result<Origins, String> {
 
 fn parse_allow(text: &str) -> Result<AllowList, String> {
     AllowList::parse(text).map_err(|error| {
-        // Whoever puts an address with a password here shall not find it in a log.
+        // An entry with `@` may contain a password, which must not be logged.
         let shown = if error.entry.contains('@') { "…" } else { &error.entry };
         format!("has the entry `{shown}`, which is no host, host:port or CIDR: {}", error.reason)
     })
 }
 
-/// Secrets travel as bearers, where blanks and control characters cannot.
+/// Parses a secret. Secrets are sent as bearer tokens, which cannot contain white space or control characters.
 fn parse_secret(text: &str, min_bytes: usize) -> Result<Secret, String> {
     if text.len() < min_bytes {
         return Err(format!("must have at least {min_bytes} bytes"));

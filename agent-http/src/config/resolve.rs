@@ -1,4 +1,4 @@
-//! Which source gives a setting's value: flag, environment, file, or the default.
+//! Resolution of settings: flag, environment, file, or default.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,25 +7,25 @@ use std::path::{Path, PathBuf};
 use super::table::{SETTINGS, Setting, find};
 use super::{Env, Fault, Faults, Service, parse, read_file};
 
-/// What the command line says.
+/// Parsed command-line flags.
 #[derive(Debug, Clone, Default)]
 pub struct Flags {
-    /// The TOML file to read.
+    /// Path of the TOML configuration file.
     pub config: Option<PathBuf>,
-    /// Values by the names of their settings. No secret belongs here: command lines are visible to others.
+    /// Values by setting name. Secrets must not be passed here, since command lines are visible to other users.
     pub values: BTreeMap<&'static str, String>,
 }
 
-/// Where a value comes from.
+/// Source of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
-    /// The command line.
+    /// Command-line flag.
     Flag,
-    /// The environment.
+    /// Environment variable.
     Environment,
-    /// The configuration file.
+    /// Configuration file.
     File,
-    /// The table.
+    /// Default of the table.
     Default,
 }
 
@@ -40,7 +40,7 @@ impl fmt::Display for Source {
     }
 }
 
-/// The settings of one service as text, each with its source, and what was wrong on the way.
+/// Unparsed settings of one service, each with its source, and the errors of resolving them.
 pub struct Resolved {
     service: Service,
     values: BTreeMap<&'static str, (String, Source)>,
@@ -54,11 +54,12 @@ impl fmt::Debug for Resolved {
 }
 
 impl Resolved {
-    /// Looks up every setting of `service`. Faults of single settings are kept for the check that follows.
+    /// Looks up every setting of `service`. Errors of single settings are kept for the validation that follows.
     ///
     /// # Errors
     ///
-    /// A configuration file that cannot be read at all, or is no TOML: without it nothing else is known.
+    /// Returns an error if the configuration file cannot be read or is not TOML, since no other setting is then
+    /// reliable.
     pub fn new(service: Service, flags: &Flags, env: &dyn Env) -> Result<Self, Faults> {
         let mut faults = Vec::new();
         let file = match &flags.config {
@@ -74,13 +75,13 @@ impl Resolved {
         Ok(resolved)
     }
 
-    /// The settings that the service reads.
+    /// Returns the settings that the service reads.
     pub fn settings(&self) -> impl Iterator<Item = &'static Setting> + use<> {
         let service = self.service;
         SETTINGS.iter().filter(move |setting| setting.services.contains(&service))
     }
 
-    /// Whether a setting has a value that is not the table's own.
+    /// Returns true if a setting has a value other than its default.
     pub fn is_set(&self, name: &str) -> bool {
         self.get(name).is_some_and(|(_, source)| *source != Source::Default)
     }
@@ -93,9 +94,9 @@ impl Resolved {
         &self.faults
     }
 
-    /// The settings as lines of TOML, each with its source; secrets are masked, and what is wrong is a
-    /// comment without its value, since an address that is refused may hold a password. Keys of the file
-    /// and files of secrets that could not be used come last.
+    /// Formats the settings as TOML, one per line with its source. Secrets are masked. An invalid setting is a
+    /// comment without its value, since an invalid URL may contain a password. Errors of the file's keys and of
+    /// secret files come last.
     pub fn print(&self) -> String {
         let line = |setting: &Setting| {
             let name = setting.name;
@@ -138,8 +139,8 @@ impl Resolved {
         found.or_else(default)
     }
 
-    /// The value in one source. A blank one is absent, since many tools that pass an environment on cannot
-    /// leave a variable out.
+    /// Returns the value from one source. A blank value counts as unset, since many tools that pass on environment
+    /// variables cannot omit one.
     fn look_up_in(
         &mut self,
         setting: &'static Setting,
@@ -175,7 +176,7 @@ impl Resolved {
     }
 }
 
-/// Editors and `echo` end a file with a newline, which is not part of the secret.
+/// Reads a secret from a file, without the trailing newline that editors and `echo` append.
 fn read_secret(path: &Path) -> Result<String, String> {
     let text = read_file(path)?;
     let text = text.strip_suffix('\n').unwrap_or(&text);
@@ -183,7 +184,7 @@ fn read_secret(path: &Path) -> Result<String, String> {
     if text.is_empty() { Err("is empty".to_owned()) } else { Ok(text.to_owned()) }
 }
 
-/// The values of a configuration file, by the names of the table.
+/// Reads the values of a configuration file, by setting name.
 fn read_toml(path: &Path, faults: &mut Vec<Fault>) -> Result<BTreeMap<String, String>, Faults> {
     let refuse = |problem: String| {
         Faults(vec![Fault { name: path.display().to_string(), source: Some(Source::File), problem }])
@@ -213,14 +214,15 @@ fn read_toml(path: &Path, faults: &mut Vec<Fault>) -> Result<BTreeMap<String, St
     Ok(values)
 }
 
-/// The message without the excerpt of the file, which may be a line with a secret.
+/// Returns an error message without the parser's excerpt of the file, which may contain a secret.
 fn toml_problem(text: &str, error: &toml::de::Error) -> String {
     let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
     let line = before.matches('\n').count() + 1;
     format!("is not valid TOML at line {line}")
 }
 
-/// `session_secret` is SESSION_SECRET, and `session_secret_file` SESSION_SECRET_FILE.
+/// Returns the setting name of a TOML key: `session_secret` is `SESSION_SECRET`, and `session_secret_file` is
+/// `SESSION_SECRET_FILE`.
 fn name_of_key(key: &str) -> Option<String> {
     let name = key.to_ascii_uppercase();
     let secret = name.strip_suffix("_FILE").and_then(find).is_some_and(|setting| setting.kind.is_secret());

@@ -1,85 +1,85 @@
-//! The table that parsing, `config print` and the documentation's check are driven by.
+//! Table of settings, from which parsing, `config print` and the check of the documentation are derived.
 
 use super::Service;
 
-/// One setting.
+/// Definition of a setting.
 #[derive(Debug, Clone, Copy)]
 pub struct Setting {
-    /// Its name, as in the environment.
+    /// Name, as in the environment.
     pub name: &'static str,
-    /// The services that read it.
+    /// Services that read it.
     pub services: &'static [Service],
-    /// What its value looks like.
+    /// Type and bounds of its value.
     pub kind: Kind,
-    /// Its value where it is not set; in the order of `services` where they differ.
+    /// Default values: none, one for all services, or one per service in the order of `services`.
     pub default: &'static [&'static str],
-    /// What it does, in a sentence.
+    /// Description in one sentence.
     pub doc: &'static str,
 }
 
 impl Setting {
-    /// Its value for `service` where it is not set.
+    /// Returns the default for `service`.
     pub fn default_for(&self, service: Service) -> Option<&'static str> {
         let place = self.services.iter().position(|other| *other == service)?;
         self.default.get(place).or(self.default.first()).copied()
     }
 }
 
-/// What a value looks like.
+/// Type of a setting's value, with its bounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Kind {
-    /// An IP address, or `localhost`.
+    /// IP address, or `localhost`.
     Host,
-    /// A whole number within bounds, both included.
+    /// Integer within inclusive bounds.
     Number {
-        /// The least.
+        /// Minimum.
         min: u64,
-        /// The most.
+        /// Maximum.
         max: u64,
     },
-    /// A duration in milliseconds, within bounds, both included.
+    /// Duration in milliseconds, within inclusive bounds.
     Millis {
-        /// The least.
+        /// Minimum.
         min: u64,
-        /// The most.
+        /// Maximum.
         max: u64,
     },
-    /// A duration as people write it, such as `90s`, `30m` or `1h`, within bounds in seconds, both included.
+    /// Duration with a unit, such as `90s`, `30m` or `1h`, within inclusive bounds in seconds.
     Duration {
-        /// The least.
+        /// Minimum.
         min: u64,
-        /// The most.
+        /// Maximum.
         max: u64,
     },
-    /// An `http` or `https` address without user, query and fragment.
+    /// `http` or `https` URL without user, query and fragment.
     Url,
-    /// Where a service keeps its data: `sqlite://` and a path, or the address of a PostgreSQL database.
+    /// Database: `sqlite://` and a path, or a PostgreSQL connection URL.
     Database,
-    /// Exact origins, separated by commas.
+    /// Comma-separated list of exact origins.
     Origins,
-    /// Hosts, `host:port` pairs, addresses and CIDRs, separated by commas.
+    /// Comma-separated list of hosts, `host:port` pairs, addresses and CIDRs.
     Allow,
-    /// A file or folder.
+    /// Path of a file or directory.
     Path,
-    /// A line of text.
+    /// One line of text.
     Text,
-    /// One of these words.
+    /// One of the listed words.
     Word(&'static [&'static str]),
-    /// Text that is shown to nobody, of at least so many bytes.
+    /// Secret of a minimum length in bytes; never shown.
     Secret {
-        /// The least number of bytes.
+        /// Minimum length in bytes.
         min_bytes: usize,
     },
 }
 
 impl Kind {
-    /// Whether its values are shown to nobody.
+    /// Returns true if values of this kind are secrets.
     pub fn is_secret(self) -> bool {
         matches!(self, Self::Secret { .. })
     }
 
-    /// Whether a value is shown to nobody: a secret, or a database's address, which may hold a password.
+    /// Returns true if `value` must be masked: a secret, or a PostgreSQL URL, which may contain a password.
     pub fn hides(self, value: &str) -> bool {
         self.is_secret() || matches!(self, Self::Database) && !value.trim_start().starts_with("sqlite:")
     }
@@ -88,16 +88,16 @@ impl Kind {
 const APP: &[Service] = &[Service::App];
 const RUNTIME: &[Service] = &[Service::Runtime];
 const SCHEDULER: &[Service] = &[Service::Scheduler];
-/// Those that speak with models and tools.
+/// Services that use models and tools.
 const AGENTS: &[Service] = &[Service::App, Service::Runtime];
-/// Those that keep something.
+/// Services with a database.
 const STORES: &[Service] = &[Service::App, Service::Scheduler];
 const EACH: &[Service] = &[Service::App, Service::Runtime, Service::Scheduler];
 
-/// The least bytes of a secret of our own: what is guessed by trying must not be short.
+/// Kind of a secret that the operator chooses; the minimum length makes guessing infeasible.
 const OWN_SECRET: Kind = Kind::Secret { min_bytes: 16 };
 
-/// The most milliseconds of any limit: a day.
+/// Maximum of any duration in milliseconds: one day.
 const DAY: u64 = 24 * 60 * 60 * 1000;
 
 const fn setting(
@@ -110,7 +110,7 @@ const fn setting(
     Setting { name, services, kind, default, doc }
 }
 
-/// Every setting, in the order in which they are documented.
+/// All settings, in the order of the documentation.
 pub const SETTINGS: &[Setting] = &[
     setting("HOST", EACH, Kind::Host, &["127.0.0.1"], "The address to listen on."),
     setting(
@@ -473,7 +473,7 @@ pub const SETTINGS: &[Setting] = &[
     ),
 ];
 
-/// The setting of a name in any case.
+/// Finds a setting by name, ignoring case.
 pub(super) fn find(name: &str) -> Option<&'static Setting> {
     SETTINGS.iter().find(|setting| setting.name.eq_ignore_ascii_case(name))
 }

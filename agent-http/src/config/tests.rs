@@ -16,7 +16,7 @@ fn runtime(env: &[(&str, &str)]) -> Result<RuntimeConfig, Faults> {
     RuntimeConfig::load(&Flags::default(), &env.iter().copied().collect::<Map<'_>>())
 }
 
-/// A file of the test's own, which goes with it.
+/// Temporary file, deleted on drop.
 struct TempFile(PathBuf);
 
 impl TempFile {
@@ -69,7 +69,7 @@ fn ollama_is_preferred_where_address_and_model_are_known() {
     }
 }
 
-/// The shells' own defaults and the table's are the same, so that embedding and configuring do not differ.
+/// Checks that the defaults in the table equal the types' `Default`, so that embedding and configuring do not differ.
 #[test]
 fn defaults_are_those_of_the_parts() {
     let server = app(&[]).unwrap().server;
@@ -239,7 +239,7 @@ fn a_runtime_that_others_reach_asks_for_a_secret() {
             );
         }
     }
-    // One fault is enough to say that the secret is not as it should be.
+    // A secret that is set but invalid is reported once, not also as missing.
     let error = runtime(&[("HOST", "0.0.0.0"), ("RUNTIME_SECRET", "short")]).unwrap_err();
     assert_eq!(error.to_string(), "RUNTIME_SECRET (environment) must have at least 16 bytes");
     assert!(app(&[("HOST", "0.0.0.0")]).is_ok());
@@ -319,7 +319,7 @@ fn secrets_from_files() {
         error,
         "SESSION_SECRET (environment) is set beside SESSION_SECRET_FILE; one of the two must go"
     );
-    // A higher source replaces a lower one, whichever form each takes.
+    // A source of higher precedence replaces a lower one, whether the value is given directly or by `_FILE`.
     let lower = format!("session_secret_file = '{}'", file.path());
     let config = from_file(&lower, &[("SESSION_SECRET", "session-secret-0")]).unwrap();
     assert_eq!(config.session_secret.unwrap().expose(), "session-secret-0");
@@ -386,11 +386,11 @@ fn printing_masks_secrets_and_what_is_wrong() {
     let flags = Flags { config: Some(file.0.clone()), ..Flags::default() };
     let faulty = Resolved::new(Service::App, &flags, &env).unwrap().print();
     assert!(faulty.ends_with("# prot (file) is no setting\n"), "{faulty}");
-    // What is printed is a configuration file, but for the secrets.
+    // The output is a valid configuration file, except for the masked secrets.
     assert!(printed.parse::<toml::Table>().is_ok());
 }
 
-/// The documentation lists what the table lists, word for word.
+/// Checks that the documentation lists the same settings as the table, word for word.
 #[test]
 fn the_documentation_is_the_table() {
     let services = |setting: &Setting| {

@@ -1,16 +1,16 @@
-//! Tools that another server runs, called over the Model Context Protocol.
+//! MCP client: calls tools that another server runs.
 //!
-//! [`McpTools`] is the registry of one run. It connects at the first call, and the run's calls share that
-//! connection, side by side. A server of the revision 2026-07-28 is asked without a session; any other is
-//! greeted by `initialize` and gets a session of 2025-11-25 or of what it speaks, which is ended with the
-//! run. A session that the server has forgotten is opened anew and the call repeated, since a server that
-//! does not know the session (404) has not run it; nothing else is ever sent twice.
+//! [`McpTools`] is the tool registry of one run. It connects at the first call, and the run's calls share that
+//! connection concurrently. A server of revision 2026-07-28 is used without a session. Any other server receives
+//! `initialize`, and a session of 2025-11-25 or of a revision that it supports, which is ended with the run. A session
+//! that the server has forgotten is re-opened and the call repeated, since a server that does not know the session
+//! (404) has not run the call; no other request is ever sent twice.
 //!
-//! Dropping a call cancels it at the server (`notifications/cancelled`, or the end of its connection), and
-//! dropping the registry ends the session; what has to be sent for that is sent by a task of its own.
+//! Dropping a call cancels it at the server (`notifications/cancelled`, or the end of its connection), and dropping the
+//! registry ends the session; the messages for that are sent by a separate task.
 //!
-//! Whatever the server does wrong is the one call's result, for the model to read, and never the run's end.
-//! The address is a secret, for it carries the run's token: no error and no log line holds it.
+//! Any error of the server becomes the result of the one call, for the model to read, and never ends the run. The URL
+//! is a secret, because it carries the run token: no error and no log line contains it.
 
 mod connection;
 mod events;
@@ -37,32 +37,33 @@ use crate::outbound::{Outbound, Trust};
 
 pub use self::http_client::MAX_RESULT_BYTES;
 
-/// The bounds of a run's calls.
+/// Limits of a run's calls.
 #[derive(Debug, Clone, Copy)]
 pub struct McpLimits {
-    /// How long connecting, and then a call, may take. Whoever calls may give up earlier.
+    /// Timeout for connecting, and for each call. Callers may use a shorter one.
     pub call_timeout: Duration,
-    /// How many calls may be under way at once; more wait.
+    /// Maximum number of concurrent calls; further calls wait.
     pub max_calls: usize,
 }
 
-/// One run's tools, at the server that its request names.
+/// Tool registry of one run, backed by the MCP server that its request names.
 pub struct McpTools {
     tools: Vec<Arc<ToolSpec>>,
     server: Server,
     max_calls: usize,
-    /// The connection, or the attempt to make it that the calls wait for together.
+    /// The connection, or a pending attempt to connect that concurrent calls share.
     connection: Mutex<Option<Connecting>>,
 }
 
 type Connecting = Shared<BoxFuture<'static, Result<Arc<Connection>, Arc<str>>>>;
 
 impl McpTools {
-    /// The registry of `tools`, which are what it lists, at `url`. Nothing is sent before the first call.
+    /// Creates the registry of `tools`, which [`ToolRegistry::list`] returns, at `url`. Nothing is sent before the
+    /// first call.
     ///
     /// # Errors
-    /// `InvalidRequest` for a `url` that is none, which names the field `mcpServerUrl`; `Blocked` where the
-    /// address policy can tell without resolving a name.
+    /// `InvalidRequest`, naming the field `mcpServerUrl`, if `url` cannot be parsed; `Blocked` if the address policy
+    /// refuses it without resolving a name.
     pub fn new(
         outbound: Outbound,
         url: &Secret,
@@ -75,8 +76,8 @@ impl McpTools {
         Ok(Self { tools, server, max_calls: limits.max_calls, connection: Mutex::default() })
     }
 
-    /// The run's connection. Calls that need one at the same time make one together, and share what comes
-    /// of it; a call that comes after a failure tries anew.
+    /// Returns the run's connection. Concurrent calls share one attempt to connect and its outcome; a call after a
+    /// failed attempt tries again.
     async fn connection(&self) -> Result<Arc<Connection>, ToolError> {
         let connecting = {
             let mut slot = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
@@ -92,7 +93,7 @@ impl McpTools {
     }
 }
 
-/// Whether a connection is open or still to be made.
+/// Returns true if a connection is open or being opened.
 fn is_usable(connecting: &Connecting) -> bool {
     match connecting.peek() {
         None => true,

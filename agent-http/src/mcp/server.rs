@@ -1,22 +1,22 @@
-//! The tool server: an agent's tools, documents and prompts over Streamable HTTP (Model Context Protocol, versions
-//! 2025-06-18, 2025-11-25 and 2026-07-28 on one address).
+//! The MCP server: an agent's tools, documents and prompts over Streamable HTTP (Model Context Protocol, versions
+//! 2025-06-18, 2025-11-25 and 2026-07-28 at one URL).
 //!
-//! `rmcp` is the protocol: its messages, its sessions, its lifecycles. What it leaves to a server is here, each in a
-//! file of its own, and stands before it:
+//! `rmcp` implements the protocol: messages, sessions, lifecycles. The parts that it leaves to a server are here, each
+//! in a file of its own, in the order of processing:
 //!
-//! 1. `door`: by which names and from which pages a request may come;
-//! 2. `identity`: for whom it works, anew at every request;
-//! 3. `sessions`: whose a session is, and which requests are under way in it;
-//! 4. `message`: what is no JSON-RPC, and what says so;
-//! 5. `gate`: how much of it there may be at once and in a minute;
-//! 6. `handler`: time limits and cancellation, `audit`, who has called what, and `report`, which tells the run that a
-//!    call is made for;
-//! 7. `features`: what is served, which for agents is in `agent`, with `changes` for those who are to be told;
-//! 8. `framing`: the shape of the answer.
+//! 1. `door`: validation of `Host` and `Origin`;
+//! 2. `identity`: authentication, at every request;
+//! 3. `sessions`: session ownership, and the requests in flight per session;
+//! 4. `message`: pre-validation of the JSON-RPC envelope;
+//! 5. `gate`: rate and concurrency limits;
+//! 6. `handler`: timeouts and cancellation; `audit`, the log of tool calls; and `report`, which reports a call to the
+//! event stream of its run;
+//! 7. `features`: the trait for what is served, implemented for agents in `agent`, with `changes` for change
+//! notifications;
+//! 8. `framing`: content negotiation and response framing.
 //!
 //! A request without a session is answered on its own, whatever its version, so that a script needs no handshake.
-//! Refusals before a message is read are problems like all others ([`crate::error`]); after it they are JSON-RPC
-//! errors.
+//! Errors before a message is read are problem responses ([`crate::error`]); after it they are JSON-RPC errors.
 
 mod agent;
 mod audit;
@@ -68,28 +68,28 @@ use sessions::Sessions;
 use crate::request::{BodyLimits, Handled, Query, read_json_bytes};
 use crate::serve::Body;
 
-/// The session's header.
+/// The session header.
 pub const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
 
-/// The one request whose answer goes on.
+/// Method of a request whose response stays open.
 const LISTEN: &str = "subscriptions/listen";
 
-/// What a tool server allows its clients.
+/// Limits of a tool server.
 #[derive(Debug, Clone)]
 pub struct McpLimits {
-    /// Bounds of a message.
+    /// Size and time limits of a message body.
     pub body: BodyLimits,
-    /// How deep a message may nest.
+    /// Maximum nesting depth of a message.
     pub json_depth: usize,
-    /// Time for one request; a tool that takes longer has failed.
+    /// Timeout of one request; a tool call that takes longer is a tool error.
     pub timeout: Duration,
-    /// How much may be asked of an agent.
+    /// Rate and concurrency limits per agent.
     pub gate: GateLimits,
-    /// How often the token of an open stream is looked at. Requests look at theirs each.
+    /// Interval at which the token of an open stream is re-validated. Every request validates its own token.
     pub recheck: Duration,
 }
 
-/// A tool server.
+/// An MCP server.
 pub struct McpServer {
     door: Door,
     authority: Authority,
@@ -99,7 +99,7 @@ pub struct McpServer {
     body: BodyLimits,
     json_depth: usize,
     recheck: Duration,
-    /// How `rmcp` treats requests of sessions, and those without.
+    /// `rmcp` settings for requests with and without a session.
     transports: Transports,
 }
 
@@ -112,7 +112,7 @@ struct Transports {
 impl Transports {
     fn new() -> Self {
         let stop = CancellationToken::new();
-        // The door has seen to names and pages, and the body is read when it comes to this.
+        // `Host` and `Origin` are checked by [`Door`], and the body is read within its limits before it gets here.
         let mut without = StreamableHttpServerConfig::default()
             .disable_allowed_hosts()
             .with_legacy_session_mode(false)
@@ -126,11 +126,11 @@ impl Transports {
 }
 
 impl McpServer {
-    /// A server of all agents' tools, documents and prompts.
+    /// Creates a server of all agents' tools, documents and prompts.
     ///
     /// # Panics
     ///
-    /// Outside of a Tokio runtime, where the audit could not be written.
+    /// Outside of a Tokio runtime, because the audit log spawns a writer task.
     pub fn of_agents(
         door: Door,
         authority: Authority,
@@ -144,7 +144,7 @@ impl McpServer {
         Self::with_changes(door, authority, Arc::new(features), changes, AuditLog::new(records), limits)
     }
 
-    /// A server of other features.
+    /// Creates a server of other features.
     pub fn new(
         door: Door,
         authority: Authority,
@@ -177,12 +177,12 @@ impl McpServer {
         }
     }
 
-    /// Answers a request to the server's address, of any method that it takes: GET, POST or DELETE.
+    /// Handles a request to the server's URL; the method must be GET, POST or DELETE.
     ///
     /// # Errors
     ///
-    /// 403 for a foreign `Host` or `Origin`; 400, 401 or 403 for its credential; 406 for what it accepts; and what
-    /// [`read_json_bytes`] refuses.
+    /// 403 for a foreign `Host` or `Origin`; 400, 401 or 403 for an ambiguous, missing or mismatched credential; 406
+    /// for an unsupported `Accept`; and the errors of [`read_json_bytes`].
     pub async fn handle(&self, request: Request<Body>) -> Handled {
         let (head, body) = request.into_parts();
         self.door.check(&head.headers)?;
@@ -199,28 +199,29 @@ impl McpServer {
         }
     }
 
-    /// Tells clients of a change that was made elsewhere in this process.
+    /// Notifies connected clients of a change that was made elsewhere in this process.
     pub fn announce(&self, change: &Change) {
         self.shared.changes.announce(change);
     }
 
-    /// The same tools, for callers that do not come this way: clients are told of what they change.
+    /// Wraps a registry for callers outside of MCP, so that connected clients are notified of changes that its tools
+    /// make.
     pub fn announcing(&self, tools: Arc<dyn ToolRegistry>) -> Arc<dyn ToolRegistry> {
         Arc::new(Announcing { tools, changes: self.shared.changes.clone() })
     }
 
-    /// The audit of tool calls.
+    /// Returns the audit log of tool calls.
     pub fn audit(&self) -> &AuditLog {
         &self.shared.audit
     }
 
-    /// Ends all sessions and streams, which would otherwise hold up a shutdown until they are cut.
+    /// Ends all sessions and streams, which would otherwise delay a shutdown until its timeout.
     pub fn stop(&self) {
         self.transports.stop.cancel();
     }
 }
 
-/// One request and its answer.
+/// One request being handled.
 struct Exchange<'s> {
     server: &'s McpServer,
     who: Arc<Identity>,
@@ -229,8 +230,8 @@ struct Exchange<'s> {
     session: Option<String>,
 }
 
-/// What a request holds while it is worked on. It travels in the request's extensions to its handler, and is given
-/// back when that is done, also where nobody waits for the answer any more.
+/// Permits that a request holds while it is processed. They travel in the request's extensions to its handler and are
+/// released when the handler is done, even if the client has disconnected.
 struct Admission {
     _place: Option<gate::Place>,
     _in_flight: Option<sessions::InFlight>,
@@ -255,7 +256,7 @@ impl Exchange<'_> {
         self.forward(head, body, id, in_session, lasts).await
     }
 
-    /// GET is a session's own stream, and DELETE its end.
+    /// Handles GET, the session's standalone stream, and DELETE, the end of the session.
     async fn other(self, head: request::Parts) -> Handled {
         if self.is_foreign_session() {
             return Ok(Refusal::no_session(None).respond(self.framing));
@@ -293,7 +294,7 @@ impl Exchange<'_> {
             Outline::Request { method, .. } if method == LISTEN => {
                 Some(server.gate.subscribe(who).map_err(busy)?)
             }
-            // What asks for no work shall be answered also when there is much.
+            // A ping does no work, so it is answered even at full load.
             Outline::Request { method, .. } if method == "ping" => None,
             Outline::Request { .. } => Some(server.gate.enter(who).await.map_err(busy)?),
             Outline::Notification | Outline::Answer => None,
@@ -301,7 +302,8 @@ impl Exchange<'_> {
         Ok(Admission { _place: place, _in_flight: in_flight })
     }
 
-    /// Hands the request to `rmcp` without its credential. An answer that `lasts` ends with the credential.
+    /// Passes the request to `rmcp` without its credential. If `lasts` is set, the response ends when the credential is
+    /// revoked.
     async fn forward(
         self,
         mut head: request::Parts,
@@ -326,7 +328,7 @@ impl Exchange<'_> {
             sessions,
             config.clone(),
         );
-        // It is by far the largest future here, and would be copied into each of those around it.
+        // Boxed, because this is by far the largest future here, and every enclosing future would contain it.
         let response = Box::pin(service.handle(Request::from_parts(head, Full::new(body)))).await;
         let response = framing.apply(&method, id, response).await;
         Ok(match standing {

@@ -1,4 +1,4 @@
-//! What the bodies of all adapters have in common, and the heads of what comes back.
+//! Request-body and response-head helpers shared by the model adapters.
 
 use std::time::Duration;
 
@@ -9,13 +9,13 @@ use agent_core::prompt::{Dialect, push_messages_json};
 use http::HeaderMap;
 use http::header::CONTENT_TYPE;
 
-/// The longest answer that comes in one piece, and the longest wait for its body.
+/// Limits of a non-streamed response: size and read time.
 pub(super) const MAX_WHOLE_BYTES: usize = 4 << 20;
 pub(super) const WHOLE_TIMEOUT: Duration = Duration::from_secs(60);
-/// Room for what a body has beside its cached pieces.
+/// Extra buffer capacity for a request body beside its cached parts, in bytes.
 pub(super) const BODY_HEADROOM: usize = 1024;
 
-/// Appends the member `messages`: system prompt, history, and what the run has said since.
+/// Appends the member `messages`: system prompt, history, and the messages appended during the run.
 pub(super) fn push_messages(request: &ModelRequest, dialect: Dialect, body: &mut PayloadBuilder) {
     let prompt = &request.prompt;
     body.raw(r#","messages":["#);
@@ -40,8 +40,8 @@ pub(super) fn push_messages(request: &ModelRequest, dialect: Dialect, body: &mut
     body.raw("]");
 }
 
-/// Whether the dialect has words for all that the prompt holds. A note in place of a medium would have
-/// the model answer as though it had seen or heard what it did not.
+/// Returns true if the dialect can represent every part of the prompt. A placeholder note for an unsupported medium
+/// would make the model answer as if it had seen or heard it.
 pub(super) fn is_spelt(request: &ModelRequest, dialect: Dialect) -> bool {
     request.prompt.messages().iter().all(|message| match &message.original().content {
         Content::Text(_) => true,
@@ -49,7 +49,7 @@ pub(super) fn is_spelt(request: &ModelRequest, dialect: Dialect) -> bool {
     })
 }
 
-/// What a head announces, in small letters and without parameters.
+/// Returns the media type of `Content-Type`, in lower case and without parameters.
 pub(super) fn media_type(headers: &HeaderMap) -> String {
     let named = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     named.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()

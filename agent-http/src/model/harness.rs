@@ -1,4 +1,4 @@
-//! What the tests of all adapters use: requests, and answers as lines.
+//! Test helpers shared by the model adapters: requests, and responses rendered as lines.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use agent_core::tool::ToolSpec;
 use futures_util::StreamExt;
 use serde_json::value::RawValue;
 
-/// Says hi.
+/// Returns a request with the user message "hi".
 pub(in crate::model) fn request() -> ModelRequest {
     ModelRequest {
         prompt: Arc::new(Prompt::new(Vec::new(), vec![PromptMessage::new(Message::user("hi"))])),
@@ -23,7 +23,7 @@ pub(in crate::model) fn request() -> ModelRequest {
     }
 }
 
-/// What a test compares of an answer, an event a line. Identifiers that were made up are `new`.
+/// Renders a response for comparison, one line per event. Generated identifiers are shown as `new`.
 fn show(events: Result<Vec<Result<ModelEvent, Failure>>, Failure>) -> Vec<String> {
     let events = match events {
         Ok(events) => events,
@@ -49,7 +49,7 @@ fn show(events: Result<Vec<Result<ModelEvent, Failure>>, Failure>) -> Vec<String
     events.into_iter().map(line).collect()
 }
 
-/// A tool.
+/// Returns a tool specification.
 pub(in crate::model) fn tool(name: &str, description: &str, schema: &str) -> Arc<ToolSpec> {
     Arc::new(ToolSpec {
         name: name.into(),
@@ -60,12 +60,12 @@ pub(in crate::model) fn tool(name: &str, description: &str, schema: &str) -> Arc
     })
 }
 
-/// What a model answers to [`request`], as [`show`] shows it.
+/// Sends [`request`] to a model and renders the response with [`show`].
 pub(in crate::model) async fn answer_of(model: &dyn Model) -> Vec<String> {
     answer_to(model, &request()).await
 }
 
-/// What a model answers, as [`show`] shows it.
+/// Sends `request` to a model and renders the response with [`show`].
 pub(in crate::model) async fn answer_to(model: &dyn Model, request: &ModelRequest) -> Vec<String> {
     let payload = model.prepare(request).expect("prepared");
     let events = async { Ok(model.start(payload).await?.collect::<Vec<_>>().await) };

@@ -1,12 +1,11 @@
-//! Ollama's own `/api/chat`, streaming.
+//! Adapter for Ollama's native streaming API, `/api/chat`.
 //!
-//! Ollama speaks Chat Completions too, but has no words there for the size of the window, and cuts what is
-//! longer than a window of its own choosing. Here the window is asked for with each call, our side budgets
-//! for it, and what was read is compared with what was sent.
+//! Ollama also offers Chat Completions, but that API has no parameter for the context size, and Ollama silently
+//! truncates prompts longer than its default window. The native API takes `num_ctx` with each call; this adapter
+//! budgets for it, and compares the tokens read with the tokens sent.
 //!
-//! There is no `tool_choice`. A call that is forbidden is one for which no tools are offered; of a
-//! tool that is asked for by name, that one alone is. That any tool must be called cannot be said, so in both
-//! cases the model may still answer in words.
+//! The API has no `tool_choice`. `None` is expressed by offering no tools, and a named tool by offering only that tool.
+//! `Required` cannot be expressed, so in both of these cases the model may still answer with text.
 
 mod listing;
 mod stream;
@@ -35,15 +34,15 @@ use super::body::{BODY_HEADROOM, MAX_WHOLE_BYTES, WHOLE_TIMEOUT, is_spelt, media
 use super::failure;
 use crate::outbound::{Endpoint, Outbound, OutboundResponse, Trust, status_failure};
 
-/// The provider's name of models at Ollama.
+/// Provider name of Ollama models.
 const PROVIDER: &str = "ollama";
-/// The share of the window that our side leaves for the answer: one part of so many.
+/// Divisor of the context window: one part in this many is reserved for the answer.
 const ANSWER_SHARE: usize = 4;
-/// What is read of a refusal, and how long that may take.
+/// Limits of an error response: size and read time.
 const MAX_REFUSAL_BYTES: usize = 8 << 10;
 const REFUSAL_TIMEOUT: Duration = Duration::from_millis(250);
 
-/// A model at an Ollama server.
+/// A model on an Ollama server.
 pub struct Ollama {
     endpoint: Endpoint,
     key: Option<Secret>,
@@ -52,11 +51,12 @@ pub struct Ollama {
 }
 
 impl Ollama {
-    /// `model` at the server whose base address is `base`, such as `http://127.0.0.1:11434`, with a window
-    /// of `num_ctx` tokens for prompt and answer together. The key is for servers behind a gate.
+    /// Creates an adapter for `model` on the server with the base URL `base`, such as `http://127.0.0.1:11434`, with a
+    /// context window of `num_ctx` tokens for prompt and answer together. The key is for servers behind an
+    /// authenticating proxy.
     ///
     /// # Errors
-    /// `InvalidRequest` for an address that nothing can be appended to.
+    /// `InvalidRequest` for a URL that cannot have path segments.
     pub fn new(
         outbound: Outbound,
         base: &Url,
@@ -111,7 +111,8 @@ impl Model for Ollama {
             return Err(refusal(response).await);
         }
         match media_type(&response.headers).as_str() {
-            // A stream has no length, whatever it is called; what has one is an answer or an error.
+            // A streamed response has no length, whatever its media type; a response with a length is one answer or an
+            // error.
             "application/json" if response.headers.contains_key(CONTENT_LENGTH) => {
                 let body = response.read_limited(MAX_WHOLE_BYTES, WHOLE_TIMEOUT).await?;
                 let events = stream::whole(&body, expected)?;
@@ -123,7 +124,7 @@ impl Model for Ollama {
     }
 }
 
-/// The tools that the model is told of; see the [module](self) on the choice among them.
+/// Returns the tools offered to the model; see the [module](self) on tool choice.
 fn offered(request: &ModelRequest) -> &[Arc<ToolSpec>] {
     let tools = &*request.tools;
     match &request.tool_choice {
@@ -135,7 +136,7 @@ fn offered(request: &ModelRequest) -> &[Arc<ToolSpec>] {
     }
 }
 
-/// Tools stand before the messages, for they change less often.
+/// Appends `tools` before the messages, because they change less often.
 fn push_tools(tools: &[Arc<ToolSpec>], body: &mut PayloadBuilder) {
     if !tools.is_empty() {
         body.section(Section::Tools);
@@ -149,8 +150,8 @@ fn push_tools(tools: &[Arc<ToolSpec>], body: &mut PayloadBuilder) {
     }
 }
 
-/// The failure that a refusal stands for. What a model cannot do, Ollama says in words alone; those that
-/// people meet are known here and said again in ours.
+/// Maps an error response to a failure. Ollama reports missing model capabilities only as text; the common messages are
+/// recognized here and replaced with our own.
 async fn refusal(response: OutboundResponse) -> Failure {
     let (status, failure) = (response.status, status_failure(response.status, &response.headers));
     if status == StatusCode::NOT_FOUND {

@@ -1,4 +1,4 @@
-//! Any server that speaks OpenAI's Chat Completions, streaming.
+//! Adapter for servers that speak OpenAI's Chat Completions API, streaming.
 
 mod stream;
 mod wire;
@@ -19,11 +19,11 @@ use super::body::{BODY_HEADROOM, MAX_WHOLE_BYTES, WHOLE_TIMEOUT, is_spelt, media
 use super::failure;
 use crate::outbound::{Endpoint, Outbound, Trust, status_failure};
 
-/// What a hosted model is assumed to take, where nobody says otherwise.
+/// Limits assumed of a hosted model, in tokens.
 const CONTEXT_WINDOW: usize = 128_000;
 const MAX_OUTPUT_TOKENS: usize = 16_000;
 
-/// A model behind a Chat Completions server.
+/// A model on a Chat Completions server.
 pub struct OpenAi {
     endpoint: Endpoint,
     key: Option<Secret>,
@@ -31,10 +31,10 @@ pub struct OpenAi {
 }
 
 impl OpenAi {
-    /// `model` at the server whose base address is `base`, such as `https://api.openai.com/v1`.
+    /// Creates an adapter for `model` on the server with the base URL `base`, such as `https://api.openai.com/v1`.
     ///
     /// # Errors
-    /// `InvalidRequest` for an address that nothing can be appended to.
+    /// `InvalidRequest` for a URL that cannot have path segments.
     pub fn new(
         outbound: Outbound,
         base: &Url,
@@ -82,20 +82,20 @@ impl Model for OpenAi {
             return Err(status_failure(response.status, &response.headers));
         }
         match media_type(&response.headers).as_str() {
-            // Some servers report an error in a 200, and others answer in one piece who asked for a stream.
+            // Some servers report an error with status 200, and some do not stream although a stream was requested.
             "application/json" => {
                 let body = response.read_limited(MAX_WHOLE_BYTES, WHOLE_TIMEOUT).await?;
                 let events = stream::whole(&body)?;
                 Ok(futures_util::stream::iter(events.into_iter().map(Ok)).boxed())
             }
             "text/html" => Err(failure::web_page()),
-            // Servers of this API name their streams in many ways.
+            // Compatible servers send streams with various media types.
             _ => Ok(ChatStream::new(response).boxed()),
         }
     }
 }
 
-/// Tools stand before the messages, for they change less often and providers cache by prefix.
+/// Appends `tools` before the messages, because they change less often and providers cache by prefix.
 fn push_tools(request: &ModelRequest, body: &mut PayloadBuilder) {
     if request.tools.is_empty() {
         return;

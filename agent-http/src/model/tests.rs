@@ -1,4 +1,4 @@
-//! Which model settings mean, and which key goes where.
+//! Tests of model selection and of the address that each API key is sent to.
 
 use agent_core::error::Failure;
 use agent_core::model::ModelRequest;
@@ -32,7 +32,7 @@ fn ollama_server(own: Option<&Url>, model: Option<&str>, allow: &str) -> OllamaS
     }
 }
 
-/// Makes the model that is meant and calls it.
+/// Creates the selected model and calls it.
 async fn call(vendor: &HostedVendor, settings: HostedSettings<'_>) -> Result<(), Failure> {
     ask(vendor.model(settings)?).await
 }
@@ -61,7 +61,7 @@ fn seen(server: &Loopback) -> Vec<String> {
 
 #[tokio::test]
 async fn the_operators_key_goes_to_the_operators_origin_alone() {
-    // The settings' address, the settings' key; what the operator's server sees, and what another does.
+    // Settings' base URL, settings' key; request seen by the operator's server, and by another server.
     type Case<'a> = (&'a str, Option<&'a str>, Option<&'a str>, Option<&'a str>);
     let cases: [Case<'_>; 13] = [
         ("-", None, Some("/v1/chat/completions Bearer sk-op"), None),
@@ -75,7 +75,7 @@ async fn the_operators_key_goes_to_the_operators_origin_alone() {
         ("http://OTHER/v1", None, None, Some("/v1/chat/completions -")),
         ("http://OTHER/v1", Some(""), None, Some("/v1/chat/completions -")),
         ("http://OTHER/v1", Some("sk-role"), None, Some("/v1/chat/completions Bearer sk-role")),
-        // The same machine by another name is another origin, and what stands before an @ is no host.
+        // The same machine under another name is another origin, and text before an `@` is not a host.
         ("http://localhost:PORT/v1", None, Some("/v1/chat/completions -"), None),
         ("http://OTHER\\@OWN/v1", None, None, Some("/@OWN/v1/chat/completions -")),
     ];
@@ -136,7 +136,7 @@ async fn ollama_is_asked_where_it_is_and_with_the_key_that_was_brought() {
 fn what_is_not_known_of_ollama_is_named() {
     let own = Url::parse("http://127.0.0.1:11434").expect("an address");
     let other = Some("http://ollama.example:11434");
-    // The operator's address and model, the settings' address and model; which model, or what is missing.
+    // Operator's base URL and model, settings' base URL and model; the selected model, or the missing setting.
     type Case<'a> =
         (Option<&'a Url>, Option<&'a str>, Option<&'a str>, Option<&'a str>, Result<&'a str, &'a str>);
     let cases: [Case<'_>; 8] = [
@@ -198,8 +198,8 @@ fn embedded_containers_get_the_model_that_they_ask_for() {
     let other = Some("https://other.example.com/v1");
     let (hosted, ollama, local) = (Ok("openai"), Ok("ollama"), Ok("scripted"));
     let none = Err(NotConfigured);
-    // Provider, base address, key; with the operator's key, with Ollama and no key, with a model here
-    // alone, and with nothing.
+    // Provider, base URL, key; outcomes with the operator's key, with Ollama and no key, with an in-process model only,
+    // and with nothing configured.
     type Outcome = Result<&'static str, FailureKind>;
     type Case<'a> = (Option<&'a str>, Option<&'a str>, Option<&'a str>, [Outcome; 4]);
     let cases: [Case<'_>; 16] = [
@@ -227,7 +227,7 @@ fn embedded_containers_get_the_model_that_they_ask_for() {
             base_url: base_url.map(str::to_owned),
             api_key: key.map(Secret::new),
         };
-        // The operator's key, an Ollama, a model here.
+        // Operator's key, Ollama, in-process model.
         let set_ups = [(true, true, true), (false, true, true), (false, false, true), (false, false, false)];
         for ((operators, there, here), expected) in set_ups.into_iter().zip(expected) {
             let models = EmbeddedModels {

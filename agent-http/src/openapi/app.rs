@@ -1,4 +1,4 @@
-//! The application's operations.
+//! Operations of the application server.
 
 use agent_core::role::RoleBlock;
 use agent_platform::workspace::Document;
@@ -27,7 +27,7 @@ fn text() -> Value {
     json!({"type": "string"})
 }
 
-/// What the chat entry is asked with.
+/// Returns the schema of a chat request.
 fn chat_body() -> Value {
     json!({
         "type": "object",
@@ -66,7 +66,7 @@ fn private_chat() -> Operation {
         .problems(&[Code::NotFound, Code::Conflict, Code::RateLimited])
 }
 
-/// What would be sent, by the code that sends.
+/// Returns the operations that preview a prompt; they use the code that sends it.
 fn previews() -> Vec<Operation> {
     let preview = |method, path, id: &str, summary: &str| {
         Operation::new(method, path, id, "previews", summary)
@@ -136,7 +136,7 @@ fn tool_server() -> Vec<Operation> {
     ]
 }
 
-/// Answered for a system that is gone.
+/// Returns the deprecated operations of the former assistants API, which have no effect.
 fn assistants() -> Vec<Operation> {
     let operation = |method, path, id: &str| {
         Operation::new(method, path, id, "deprecated", "Does nothing, and says so.").session().answers(
@@ -154,7 +154,7 @@ fn assistants() -> Vec<Operation> {
 }
 
 impl Operation {
-    /// Answers with a run.
+    /// Describes the event stream responses of a run.
     pub(super) fn run(self) -> Self {
         let format = json!({"type": "string", "enum": ["ndjson", "sse", "ui-message", "json"]});
         let lines = json!({"schema": {"type": "string"}});
@@ -267,7 +267,7 @@ fn documents(schemas: &mut Schemas) -> Vec<Operation> {
     ]
 }
 
-/// The health of every service.
+/// Returns the health operations of every service.
 fn health() -> [Operation; 4] {
     let status = |more: Value| {
         let mut schema =

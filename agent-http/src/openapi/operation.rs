@@ -1,4 +1,4 @@
-//! One operation: a method of a path, and what goes in and comes out.
+//! Builder of an OpenAPI operation.
 
 use std::fmt::Display;
 
@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use crate::error::Code;
 
-/// A service of the platform.
+/// Service of the platform.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Service {
     /// The application server.
@@ -19,7 +19,7 @@ pub(super) enum Service {
 }
 
 impl Service {
-    /// Where it is by default.
+    /// Returns the OpenAPI server object with the default address.
     pub(super) fn server(self) -> Value {
         match self {
             Self::App => {
@@ -35,17 +35,17 @@ impl Service {
     }
 }
 
-/// An operation as it is being described.
+/// Builder of an operation.
 pub(super) struct Operation {
     pub(super) services: Vec<Service>,
     pub(super) method: Method,
     pattern: &'static str,
-    /// The OpenAPI operation object.
+    /// OpenAPI operation object.
     pub(super) description: Value,
 }
 
 impl Operation {
-    /// A route of the application, with the parameters of its pattern and without a credential.
+    /// Creates an operation of the application, with the path parameters of its pattern and without a credential.
     pub(super) fn new(method: Method, pattern: &'static str, id: &str, tag: &str, summary: &str) -> Self {
         let names = pattern.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
         let parameters: Vec<Value> = names
@@ -62,24 +62,24 @@ impl Operation {
         operation.problems(&[Code::Internal])
     }
 
-    /// The path as OpenAPI writes it.
+    /// Returns the path in OpenAPI's syntax.
     pub(super) fn path(&self) -> String {
         self.pattern.replace("{*", "{")
     }
 
-    /// Says which services have the route, where it is not the application alone.
+    /// Sets the services that have the route; the default is the application.
     pub(super) fn of(mut self, services: &[Service]) -> Self {
         self.services = services.to_vec();
         self
     }
 
-    /// Says more than the summary.
+    /// Sets the description beyond the summary.
     pub(super) fn note(mut self, text: &str) -> Self {
         self.description["description"] = text.into();
         self
     }
 
-    /// The credentials of which one is needed, by the names of their schemes; empty for none.
+    /// Sets the security schemes of which one is required, by name; an empty name allows no credential.
     pub(super) fn credentials(mut self, schemes: &[&str]) -> Self {
         let one = |scheme: &&str| match *scheme {
             "" => json!({}),
@@ -94,19 +94,19 @@ impl Operation {
         ])
     }
 
-    /// For signed-in users alone.
+    /// Requires a signed-in user.
     pub(super) fn session(self) -> Self {
         self.credentials(&["session", "sessionCookie"])
     }
 
-    /// A parameter.
+    /// Adds a parameter.
     pub(super) fn parameter(mut self, place: &str, name: &str, text: &str, schema: Value) -> Self {
         let parameter = json!({"name": name, "in": place, "description": text, "schema": schema});
         self.description["parameters"].as_array_mut().expect("it was made as a list").push(parameter);
         self
     }
 
-    /// A list that comes in pages.
+    /// Adds the pagination parameters.
     pub(super) fn paged(self) -> Self {
         let limit = json!({"type": "integer", "minimum": 1, "maximum": 200, "default": 50});
         self.parameter(
@@ -119,7 +119,7 @@ impl Operation {
         .problems(&[Code::InvalidRequest])
     }
 
-    /// Takes these conditions on the version that is there.
+    /// Adds conditional request headers.
     pub(super) fn conditions(self, headers: &[&str]) -> Self {
         let operation = headers.iter().fold(self, |operation, name| {
             operation.parameter("header", name, "RFC 9110, section 13.1.", json!({"type": "string"}))
@@ -130,7 +130,7 @@ impl Operation {
         }
     }
 
-    /// Takes a JSON body.
+    /// Sets a JSON request body.
     pub(super) fn body(mut self, schema: Value) -> Self {
         self.description["requestBody"] =
             json!({"required": true, "content": {"application/json": {"schema": schema}}});
@@ -142,7 +142,7 @@ impl Operation {
         ])
     }
 
-    /// Answers with JSON.
+    /// Adds a JSON response.
     pub(super) fn answers(self, status: u16, text: &str, schema: Value) -> Self {
         self.response(
             status,
@@ -150,26 +150,26 @@ impl Operation {
         )
     }
 
-    /// Answers with JSON at a version.
+    /// Adds a JSON response with an `ETag`.
     pub(super) fn answers_at_version(self, status: u16, text: &str, schema: Value) -> Self {
         let etag = json!({"description": "The version.", "schema": {"type": "string"}});
         let content = json!({"application/json": {"schema": schema}});
         self.response(status, json!({"description": text, "headers": {"ETag": etag}, "content": content}))
     }
 
-    /// Answers with a head alone.
+    /// Adds a response without a body.
     pub(super) fn answers_nothing(self, status: u16, text: &str) -> Self {
         self.response(status, json!({"description": text}))
     }
 
-    /// Answers like that; the status may be `default`.
+    /// Adds a response; the status may be `default`.
     pub(super) fn response(mut self, status: impl Display, response: Value) -> Self {
         self.responses().insert(status.to_string(), response);
         self.responses().sort_keys();
         self
     }
 
-    /// Fails with these, beside those that are said already.
+    /// Adds the statuses of these error codes, unless they are described already.
     pub(super) fn problems(mut self, codes: &[Code]) -> Self {
         for code in codes {
             let problem = json!({"$ref": "#/components/responses/Problem"});

@@ -1,4 +1,4 @@
-//! The operations of the application's side of the scheduler.
+//! Operations of the application's scheduler API.
 
 use agent_core::schedule::ScheduleSpec;
 use agent_platform::assignment::Assignment;
@@ -25,7 +25,7 @@ fn text() -> Value {
 }
 
 impl Operation {
-    /// Fails as what the scheduler is asked does.
+    /// Adds the errors of operations that call the scheduler.
     fn of_pulse(self) -> Self {
         self.session().problems(&[Code::PulseNotConfigured, Code::BackendUnreachable])
     }

@@ -1,4 +1,4 @@
-//! The runtime's operations.
+//! Operations of the agent runtime.
 
 use http::Method;
 use serde_json::json;

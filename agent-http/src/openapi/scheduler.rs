@@ -1,4 +1,4 @@
-//! The scheduler's operations.
+//! Operations of the scheduler.
 
 use agent_core::job::JobState;
 use agent_core::schedule::ScheduleSpec;

@@ -1,4 +1,4 @@
-//! The schemas, each of a type once.
+//! JSON schemas of the API's types, each defined once.
 
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, SchemaGenerator};
@@ -6,11 +6,11 @@ use serde_json::{Map, Value, json};
 
 use crate::error::{Code, PROBLEM_JSON};
 
-/// Makes schemas and keeps those that are referred to.
+/// Schema generator that collects the referenced definitions.
 pub(super) struct Schemas(SchemaGenerator);
 
 impl Schemas {
-    /// None yet. JSON Schema 2020-12 is what OpenAPI 3.1 speaks.
+    /// Creates a generator of JSON Schema 2020-12, the dialect of OpenAPI 3.1.
     pub(super) fn new() -> Self {
         let settings = SchemaSettings::draft2020_12().with(|settings| {
             settings.definitions_path = "/components/schemas".into();
@@ -19,12 +19,12 @@ impl Schemas {
         Self(settings.into_generator())
     }
 
-    /// The schema of a type, by reference where it has a name.
+    /// Returns the schema of a type, as a reference if the type has a name.
     pub(super) fn of<T: JsonSchema>(&mut self) -> Value {
         self.0.subschema_for::<T>().to_value()
     }
 
-    /// The schema of a type in which these fields may be left out.
+    /// Returns the schema of a type in which these fields are optional.
     pub(super) fn without_required<T: JsonSchema>(&mut self, fields: &[&str]) -> Value {
         let mut schema = T::json_schema(&mut self.0).to_value();
         if let Some(required) = schema.get_mut("required").and_then(Value::as_array_mut) {
@@ -33,7 +33,7 @@ impl Schemas {
         schema
     }
 
-    /// All that were referred to, and what problems look like.
+    /// Returns all referenced definitions, and the schema of problem details.
     pub(super) fn into_definitions(mut self) -> Value {
         let mut all: Map<String, Value> = self.0.take_definitions(true);
         all.insert("Problem".to_owned(), problem());
@@ -60,7 +60,7 @@ fn problem() -> Value {
     })
 }
 
-/// The one response of everything that fails.
+/// Returns the response object that all errors share.
 pub(super) fn problem_response() -> Value {
     json!({
         "description": "A problem.",

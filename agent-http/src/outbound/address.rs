@@ -1,10 +1,10 @@
-//! Which addresses a role or a request may name: pure decisions over URLs and IP addresses.
+//! The address policy for supplied URLs: pure functions over URLs and IP addresses.
 //!
-//! An address is public when the IANA special-purpose registries (RFC 6890 and its updates) leave it
-//! to the Internet at large. Everything else needs an entry in the operator's [`AllowList`].
+//! An address is public if the IANA special-purpose registries (RFC 6890 and its updates) do not reserve it. Every
+//! other address needs an entry in the operator's [`AllowList`].
 //!
-//! A URL that names an address outright is decided here. A URL that names a host cannot be: its
-//! [`Route`] says whether what the name resolves to is still to be checked.
+//! A URL with an IP address is decided here. A URL with a host name cannot be decided before resolution: its [`Route`]
+//! says whether the resolved addresses must be checked.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
@@ -14,66 +14,66 @@ use url::{Host, Url};
 
 use super::Trust;
 
-/// The hosts, `host:port` pairs and networks that are allowed although they are not public.
+/// Hosts, `host:port` pairs and networks that are allowed although they are not public.
 ///
-/// A listed name is trusted whatever it resolves to. A listed network covers addresses that are named
-/// outright and those that names resolve to. An address with a port, such as `127.0.0.1:3000`, covers
-/// exactly that spelling of the target; a name for the same place is listed by itself.
+/// A listed name is trusted regardless of the addresses it resolves to. A listed network covers both literal and
+/// resolved addresses. An address with a port, such as `127.0.0.1:3000`, matches only that literal target; a name for
+/// the same host needs its own entry.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AllowList {
     hosts: Vec<(Host, Option<u16>)>,
     networks: Vec<IpNet>,
 }
 
-/// An entry of an allow list that cannot be read.
+/// Error for an allow-list entry that cannot be parsed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{entry}` is no host, host:port or CIDR: {reason}")]
 pub struct AllowError {
     /// The entry as it was written.
     pub entry: String,
-    /// What is wrong with it.
+    /// Reason why it is invalid.
     pub reason: &'static str,
 }
 
-/// Why an address is refused. It goes to the log, so it holds neither path nor query.
+/// Reason why an address is refused. It is written to the log, so it contains neither path nor query.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AddressError {
     /// The scheme is neither `http` nor `https`.
     #[error("the scheme {0} is neither http nor https")]
     Scheme(String),
-    /// The URL holds a user name or a password, which belong into a header.
+    /// The URL contains a user name or a password, which belong in a header.
     #[error("the URL holds a user name or password")]
     UserInfo,
     /// The URL names no host.
     #[error("the URL names no host")]
     NoHost,
-    /// The URL names port 0, which nothing listens on.
+    /// The URL names port 0, which is not connectable.
     #[error("the URL names port 0")]
     NoPort,
-    /// The address is not public, and not on the allow list.
+    /// The address is neither public nor on the allow list.
     #[error("{host} is the address {address}, which is neither public nor allowed")]
     NotPublic {
         /// The host as the URL names it.
         host: String,
-        /// The address that it stands for.
+        /// The address that the host stands for.
         address: IpAddr,
     },
 }
 
-/// How an accepted URL is to be reached.
+/// Address check that an accepted URL needs at connect time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Route {
-    /// The target as such is trusted.
+    /// The target is trusted; its addresses are not checked.
     Open,
     /// Every address that the host's name resolves to must pass [`AllowList::check_resolved`].
     Filtered,
 }
 
 impl AllowList {
-    /// Reads a comma-separated list of `host`, `host:port`, IP addresses (`::1`, `[::1]:80`) and CIDRs.
+    /// Parses a comma-separated list of `host`, `host:port`, IP addresses (`::1`, `[::1]:80`) and CIDRs.
     ///
-    /// Blanks around entries and empty entries are ignored. The error names the first entry at fault.
+    /// Whitespace around entries and empty entries are ignored. The error names the first invalid entry.
     pub fn parse(list: &str) -> Result<Self, AllowError> {
         let mut allow = Self::default();
         for entry in list.split(',').map(str::trim).filter(|entry| !entry.is_empty()) {
@@ -82,7 +82,7 @@ impl AllowList {
         Ok(allow)
     }
 
-    /// Takes over the entries of another list.
+    /// Appends the entries of another list.
     pub fn extend(&mut self, other: AllowList) {
         self.hosts.extend(other.hosts);
         self.networks.extend(other.networks);
@@ -103,9 +103,9 @@ impl AllowList {
         Ok(())
     }
 
-    /// Decides a URL as far as that is possible without resolving its name.
+    /// Decides a URL as far as possible without resolving its name.
     ///
-    /// Scheme and user info are checked whoever supplied the URL; the rest is for supplied ones.
+    /// Scheme, user info and port 0 are checked for every URL; the address checks apply to supplied URLs only.
     pub(super) fn route(&self, url: &Url, trust: Trust) -> Result<Route, AddressError> {
         if !matches!(url.scheme(), "http" | "https") {
             return Err(AddressError::Scheme(url.scheme().to_owned()));
@@ -133,14 +133,15 @@ impl AllowList {
         Ok(Route::Filtered)
     }
 
-    /// Checks what a name resolved to. One refused address refuses the name, because a name that mixes
-    /// public and private addresses is how a filter is got around.
+    /// Checks the addresses that a name resolved to. One refused address refuses the name, because mixing public and
+    /// private addresses is a known way to bypass such a filter.
     pub(super) fn check_resolved(&self, host: &str, addresses: &[SocketAddr]) -> Result<(), AddressError> {
         addresses.iter().try_for_each(|address| self.check_address(host, address.ip()))
     }
 
-    /// A name that stands for loopback (RFC 6761) is no matter for the resolver, which might not know it, or might
-    /// ask others about it. What an allowed one resolves to is checked as any name's is.
+    /// Refuses a loopback name (RFC 6761) unless loopback is allowed. Such a name is not left to the resolver, which
+    /// might not know it or might forward it to other DNS servers. The resolved addresses of an allowed loopback name
+    /// are checked like those of any other name.
     fn check_loopback_name(&self, name: &str) -> Result<(), AddressError> {
         if name != "localhost" && !name.ends_with(".localhost") {
             return Ok(());
@@ -188,7 +189,7 @@ fn parse_network(entry: &str) -> Result<IpNet, &'static str> {
     Ok(network)
 }
 
-/// Reads `host` or `host:port` as the URL standard reads a host, so that both sides compare equal.
+/// Parses `host` or `host:port`, with the host as the URL standard parses it, so that entries and URLs compare equal.
 fn parse_target(entry: &str) -> Result<(Host, Option<u16>), &'static str> {
     if entry.contains(|c: char| c.is_whitespace() || matches!(c, '@' | '*' | '?' | '#' | '\\')) {
         return Err("a host is a plain name or an IP address");
@@ -212,8 +213,8 @@ fn parse_port(port: &str) -> Result<u16, &'static str> {
     }
 }
 
-/// One spelling per host: a name without the root's dot, an IPv4-mapped address as the IPv4 address
-/// that the kernel would connect to. `None` if nothing is left.
+/// Normalizes a host: strips a name's trailing dot, and maps an IPv4-mapped address to the IPv4 address that the kernel
+/// would connect to. Returns `None` if the name is empty.
 fn canonical(host: Host) -> Option<Host> {
     match host {
         Host::Domain(name) => {
@@ -228,11 +229,11 @@ fn canonical(host: Host) -> Option<Host> {
     }
 }
 
-/// Whether an address belongs to the public Internet.
+/// Returns true if an address belongs to the public Internet.
 ///
-/// An IPv4 address inside an IPv6 one is judged by itself where the kernel or the network translates it
-/// (IPv4-mapped, and the NAT64 prefix of RFC 6052); the tunnels that carry one (6to4, Teredo, and the
-/// old IPv4-compatible form) are refused, whatever they carry.
+/// An IPv4 address embedded in an IPv6 address is judged by itself if the kernel or the network translates it
+/// (IPv4-mapped, and the NAT64 prefix of RFC 6052). Tunnel addresses that embed one (6to4, Teredo, and the deprecated
+/// IPv4-compatible form) are refused regardless of the embedded address.
 pub fn is_public(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => !NOT_PUBLIC_V4.iter().any(|network| network.contains(&v4)),
@@ -261,7 +262,7 @@ const fn v6(a: u16, b: u16, c: u16, prefix_len: u8) -> Ipv6Net {
     Ipv6Net::new_assert(Ipv6Addr::new(a, b, c, 0, 0, 0, 0, 0), prefix_len)
 }
 
-/// The IPv4 special-purpose registry, and one public address that is not what it seems.
+/// The IPv4 special-purpose registry, and one public address that serves a cloud's metadata.
 const NOT_PUBLIC_V4: [Ipv4Net; 16] = [
     v4(0, 0, 0, 0, 8),        // this network (RFC 791)
     v4(10, 0, 0, 0, 8),       // private (RFC 1918)
@@ -281,15 +282,15 @@ const NOT_PUBLIC_V4: [Ipv4Net; 16] = [
     v4(240, 0, 0, 0, 4),      // reserved (RFC 1112), broadcast included
 ];
 
-/// All that IANA gives out as IPv6 unicast. Loopback, unique-local (`fc00::/7`), link-local
+/// The IPv6 global unicast range that IANA allocates from. Loopback, unique-local (`fc00::/7`), link-local
 /// (`fe80::/10`), the discard prefix, multicast and IPv4-compatible addresses all lie outside it.
 const GLOBAL_UNICAST: Ipv6Net = v6(0x2000, 0, 0, 3);
 
-/// The NAT64 prefix that every network may use (RFC 6052). The local one, `64:ff9b:1::/48`, leads into
-/// a private network, and lies outside [`GLOBAL_UNICAST`].
+/// The well-known NAT64 prefix (RFC 6052). The local-use prefix, `64:ff9b:1::/48`, translates into a private network,
+/// and lies outside [`GLOBAL_UNICAST`].
 const NAT64: Ipv6Net = v6(0x64, 0xff9b, 0, 96);
 
-/// What the IPv6 special-purpose registry takes out of [`GLOBAL_UNICAST`].
+/// Entries of the IPv6 special-purpose registry that lie inside [`GLOBAL_UNICAST`].
 const NOT_PUBLIC_V6: [Ipv6Net; 4] = [
     v6(0x2001, 0, 0, 23),     // protocol assignments (RFC 2928): Teredo, benchmarking, ORCHID
     v6(0x2001, 0xdb8, 0, 32), // documentation (RFC 3849)

@@ -1,4 +1,4 @@
-//! From a request to a connection that carries it: an idle one, or a new one.
+//! Acquires a connection for a request: an idle one from the pool, or a new one.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -23,20 +23,20 @@ use super::request::Segments;
 use super::resolve::Resolver;
 use super::target::Address;
 
-/// What a connection reads from and writes to, boxed since the state of TLS is far larger than a bare socket, and
-/// is there as long as the connection.
+/// Boxed transport of a connection, plain TCP or TLS. Boxed because the TLS state is far larger than a bare socket and
+/// lives as long as the connection.
 pub(super) type Io = Box<dyn Stream>;
 
 pub(super) trait Stream: Read + Write + Send + Unpin {}
 
 impl<T: Read + Write + Send + Unpin> Stream for T {}
 
-/// Why no connection was made.
+/// Error while establishing a connection: resolution, address policy, TCP, TLS or timeout.
 #[derive(Debug, thiserror::Error)]
 #[error("the connection cannot be made")]
 pub(super) struct ConnectError(#[source] Box<dyn Error + Send + Sync>);
 
-/// Makes connections, and keeps them while they are idle. Clones share the idle ones.
+/// Opens connections and pools the idle ones. Clones share the pool.
 #[derive(Debug, Clone)]
 pub(super) struct Connector {
     https: HttpsConnector<Dialer>,
@@ -54,10 +54,10 @@ impl Connector {
         Self { https: HttpsConnector::from((dialer, tls)), timeout, pool }
     }
 
-    /// Sends a request to the origin of `address`, and gives its response head with the connection.
+    /// Sends a request to the origin of `address`, and returns the connection and the response head.
     ///
-    /// Idle connections are tried as long as they hand the request back unsent, which is how one that
-    /// the other side has closed in the meantime shows itself. What was sent is not sent again.
+    /// Idle connections are tried as long as they return the request unsent, which is how a connection that the remote
+    /// side has closed meanwhile shows itself. A request that was sent is never sent again.
     pub(super) async fn send(
         &self,
         address: &Address,
@@ -92,8 +92,8 @@ impl Connector {
     }
 }
 
-/// Opens TCP connections to the addresses that its resolver lets through, and to no others: a name is looked up
-/// once, and nothing after the check looks it up again.
+/// Opens TCP connections only to the addresses that its resolver returns: a name is looked up once, and not again after
+/// the check.
 #[derive(Debug, Clone)]
 pub(super) struct Dialer {
     pub(super) resolver: Resolver,

@@ -1,8 +1,7 @@
-//! A connection that is driven by the task that waits for it.
+//! An HTTP/1.1 connection that is driven by the task that awaits its response.
 //!
-//! hyper gives a connection and the response on it as two futures that wake one another. Here both
-//! are polled together, and a wake from one to the other is answered on the spot: the task is woken by
-//! the network alone.
+//! hyper returns a connection and its response as two futures that wake each other. Here both are polled together, and
+//! wake-ups between the two are handled in the same poll, so that the task is woken by the network only.
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -21,21 +20,22 @@ use super::request::Segments;
 use crate::keep_alive;
 use crate::wakes::Wakes;
 
-/// How often the connection is polled for wakes that came while it was polled, before the task yields.
+/// Maximum number of times that response and connection are polled per task poll, for wake-ups that arrive meanwhile,
+/// before the task yields.
 const ROUNDS: usize = 3;
 
 /// An open connection. Dropping it closes it.
 pub(super) struct Connection {
     sender: http1::SendRequest<Segments>,
-    /// `None` once it is closed. Dropping it tells the response and the body that nothing more comes.
+    /// The hyper connection; `None` once it is closed. Dropping it ends the response and the body.
     driver: Option<Box<http1::Connection<Io, Segments>>>,
     wakes: Arc<Wakes>,
-    /// Wakes by `wakes`.
+    /// `wakes` as a [`Waker`].
     waker: Waker,
     origin: Origin,
     /// Weak, because the pool owns its idle connections.
     pool: Weak<Pool>,
-    /// How long the other side keeps it without a request, where it has said so.
+    /// Keep-alive time that the server announced, if any.
     kept_for: Option<Duration>,
 }
 
@@ -47,8 +47,7 @@ impl Connection {
         Ok(Self { sender, driver: Some(Box::new(driver)), wakes, waker, origin, pool, kept_for: None })
     }
 
-    /// Sends a request and waits for the response head. A request of which nothing was sent is in
-    /// the error.
+    /// Sends a request and waits for the response head. If nothing was sent, the error contains the request.
     pub(super) async fn send(
         &mut self,
         request: Request<Segments>,
@@ -59,7 +58,7 @@ impl Connection {
         Ok(response)
     }
 
-    /// Polls what comes of this connection, and the connection for it, until neither gets further.
+    /// Polls `awaited`, a future or body of this connection, together with the connection until neither makes progress.
     pub(super) fn poll_with<T>(
         &mut self,
         cx: &mut Context<'_>,
@@ -72,7 +71,7 @@ impl Connection {
                 return ready;
             }
             self.drive();
-            // Whatever the connection has brought wakes who awaits it.
+            // Anything that the connection has received wakes `awaited`.
             if self.wakes.sleep(cx.waker()) {
                 return Poll::Pending;
             }
@@ -81,29 +80,29 @@ impl Connection {
         Poll::Pending
     }
 
-    /// Lets the connection read and write what it can.
+    /// Polls the connection once, so that it reads and writes what it can.
     fn drive(&mut self) {
         let Some(driver) = &mut self.driver else { return };
-        // An error is for the response or the body, which have it when there is one.
+        // An error is ignored here because the response or the body returns it.
         if Pin::new(&mut **driver).poll(&mut Context::from_waker(&self.waker)).is_ready() {
             self.driver = None;
         }
     }
 
-    /// Whether another request can be sent, as far as is known without waiting.
+    /// Returns true if another request can be sent, as far as is known without waiting.
     pub(super) fn is_reusable(&mut self) -> bool {
         self.wakes.begin();
         self.drive();
         self.driver.is_some() && self.sender.is_ready()
     }
 
-    /// Keeps the connection for the next request if it can take one; closes it otherwise.
+    /// Returns the connection to the pool if it can take another request; closes it otherwise.
     pub(super) fn give_back(mut self) {
         if !self.is_reusable() {
             return;
         }
         if let Some(pool) = self.pool.upgrade() {
-            // An idle connection keeps no finished task alive.
+            // Drops the stored waker, so that an idle connection does not keep a finished task alive.
             self.wakes.forget();
             pool.put(self.origin.clone(), self.kept_for, self);
         }

@@ -1,4 +1,4 @@
-//! From what can go wrong with a request to a [`Failure`].
+//! Maps HTTP statuses and transport errors to [`Failure`].
 
 use std::error::Error;
 use std::io;
@@ -11,13 +11,13 @@ use tokio::time::error::Elapsed;
 use super::address::AddressError;
 use super::connect::ConnectError;
 
-/// The longest patience that another side can ask for.
+/// Upper bound of a `Retry-After` from a remote server.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(60 * 60);
 
-/// The failure that a status stands for: 429 is `RateLimited`, 408 and 504 are `Timeout`, every other
-/// is `Failed`. `Retry-After` (RFC 9110, seconds or a date) is taken over, up to an hour.
+/// Maps a status to a failure: 429 is `RateLimited`, 408 and 504 are `Timeout`, every other status is `Failed`.
+/// `Retry-After` (RFC 9110, seconds or a date) is carried over, capped at one hour.
 ///
-/// Meant for statuses that are no success; the message names the status and nothing of the body.
+/// Meant for statuses other than success; the message names the status and contains nothing of the body.
 pub fn status_failure(status: StatusCode, headers: &HeaderMap) -> Failure {
     let (kind, what) = match status {
         StatusCode::TOO_MANY_REQUESTS => (FailureKind::RateLimited, "asks for patience"),
@@ -39,8 +39,8 @@ pub fn status_failure(status: StatusCode, headers: &HeaderMap) -> Failure {
     }
 }
 
-/// Reads `Retry-After` (RFC 9110, seconds or a date); a date that has passed is no wait, and what cannot be read is
-/// no answer. Nothing bounds it.
+/// Parses `Retry-After` (RFC 9110, seconds or a date). A date in the past is zero; an unparseable value is `None`. The
+/// result is not capped.
 pub fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     let value = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim();
     match value.parse() {
@@ -57,12 +57,12 @@ pub(super) fn no_head() -> Failure {
     Failure::new(FailureKind::Timeout, "the other side did not answer in time")
 }
 
-/// A URL or header that HTTP cannot carry; the source does not repeat it.
+/// Failure for a URL or header that HTTP cannot carry; the source does not repeat it.
 pub(super) fn unsendable(error: impl Error + Send + Sync + 'static) -> Failure {
     Failure::new(FailureKind::InvalidRequest, "the request cannot be sent as it stands").with_source(error)
 }
 
-/// What stopped a connection from being made.
+/// Maps an error from establishing a connection.
 pub(super) fn connect(error: ConnectError) -> Failure {
     if let Some(refused) = cause::<AddressError>(&error) {
         return blocked(refused.clone());
@@ -73,7 +73,7 @@ pub(super) fn connect(error: ConnectError) -> Failure {
     Failure::new(FailureKind::Unreachable, "the other side cannot be reached").with_source(error)
 }
 
-/// What stopped a request on a connection before its response head.
+/// Maps an error from sending a request, before its response head.
 pub(super) fn send(error: hyper::Error) -> Failure {
     if timed_out(&error) {
         return no_head().with_source(error);
@@ -86,7 +86,7 @@ pub(super) fn send(error: hyper::Error) -> Failure {
     Failure::new(kind, message).with_source(error)
 }
 
-/// What stopped a response body.
+/// Maps an error from reading a response body.
 pub(super) fn body(error: hyper::Error) -> Failure {
     let (kind, message) = if timed_out(&error) {
         (FailureKind::Timeout, "the other side fell silent")
@@ -98,7 +98,7 @@ pub(super) fn body(error: hyper::Error) -> Failure {
     Failure::new(kind, message).with_source(error)
 }
 
-/// Whether the kernel, or this program, has given up waiting for the other side.
+/// Returns true if the error was caused by a timeout of the kernel or of this program.
 fn timed_out(error: &(dyn Error + 'static)) -> bool {
     cause::<Elapsed>(error).is_some()
         || cause::<io::Error>(error).is_some_and(|io| io.kind() == io::ErrorKind::TimedOut)
@@ -110,7 +110,7 @@ fn ended_early(error: &hyper::Error) -> bool {
         || cause::<io::Error>(error).is_some_and(|io| io.kind() == io::ErrorKind::UnexpectedEof)
 }
 
-/// The first error of type `E` among the causes.
+/// Returns the first error of type `E` in the source chain.
 fn cause<'a, E: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a E> {
     std::iter::successors(error.source(), |&error| error.source()).find_map(|error| error.downcast_ref())
 }

@@ -1,4 +1,4 @@
-//! Looking names up and connecting, with the address policy between the two.
+//! Name resolution and TCP connect, with the address policy applied between the two.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -16,28 +16,28 @@ use hyper_util::client::legacy::connect::dns::Name;
 use tokio::net::TcpStream;
 use tower_service::Service;
 
-/// After how much silence the kernel asks whether the other side is still there, and how often.
+/// TCP keep-alive: idle time before the first probe, and interval between probes.
 const KEEPALIVE: Duration = Duration::from_secs(15);
 const KEEPALIVE_RETRIES: u32 = 3;
 
-/// What the client reaches the world by. [`SystemNetwork`] is the machine's own; another one may look names up in
-/// a way of its own, or stand in for the world in a test.
+/// Network access of the client: name resolution and TCP connect. [`SystemNetwork`] is the default; other
+/// implementations may resolve names differently, or fake the network in a test.
 #[async_trait]
 pub trait Network: fmt::Debug + Send + Sync {
-    /// All addresses of a name. Their ports do not count. It may block, for it has a thread to itself.
+    /// Resolves a name to all of its addresses. Their ports are ignored. May block: it runs on a blocking thread.
     ///
     /// # Errors
-    /// The name has none, or nobody can tell.
+    /// The name has no address, or the resolver failed.
     fn look_up(&self, name: &str) -> io::Result<Vec<SocketAddr>>;
 
-    /// A connection to one of `addresses`, which have passed the policy, and to nowhere else.
+    /// Connects to one of `addresses`, which have passed the address policy, and to no other address.
     ///
     /// # Errors
-    /// None of them answers in time.
+    /// None of the addresses accepts a connection within `timeout`.
     async fn connect(&self, addresses: Vec<SocketAddr>, timeout: Duration) -> io::Result<TcpStream>;
 }
 
-/// The system's resolver and TCP. Addresses of both families are tried side by side (RFC 8305).
+/// The system's resolver and TCP. Addresses of both families are tried in parallel (RFC 8305, happy eyeballs).
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemNetwork;
 
@@ -54,13 +54,14 @@ impl Network for SystemNetwork {
         http.set_keepalive(Some(KEEPALIVE));
         http.set_keepalive_interval(Some(KEEPALIVE));
         http.set_keepalive_retries(Some(KEEPALIVE_RETRIES));
-        // The connector takes a name and no addresses. This one has no port, so that those of the addresses count.
+        // `HttpConnector` takes a name rather than addresses. This one has no port, so that the ports of the addresses
+        // apply.
         let connected = http.call(Uri::from_static("http://checked.invalid/")).await;
         connected.map(|io| io.into_inner()).map_err(io::Error::other)
     }
 }
 
-/// A resolver that has its answer already.
+/// A resolver that returns a fixed list of addresses that have already been checked.
 #[derive(Debug, Clone)]
 struct Checked(Vec<SocketAddr>);
 

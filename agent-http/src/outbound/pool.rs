@@ -1,4 +1,4 @@
-//! Idle connections, kept for the next request to the same origin.
+//! Pool of idle connections, reused for the next request to the same origin.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -10,15 +10,15 @@ use tokio::time::Instant;
 
 use super::connection::Connection;
 
-/// How many idle connections are kept in all, since requests may name any number of hosts.
+/// Maximum number of idle connections over all origins, since requests may name any number of hosts.
 const MAX_IDLE: usize = 1024;
 
-/// How much sooner than the other side this one lets go of a connection: its request is still under way when the other
-/// side counts.
+/// Safety margin subtracted from the server's keep-alive time: a request may still be in flight when the server's timer
+/// expires.
 const MARGIN: Duration = Duration::from_secs(1);
 
-/// What a connection can be reused for: scheme, host and port, and the runtime that watches its socket, as another
-/// one would only pass on each wake.
+/// Pool key: scheme, host and port, and the tokio runtime that drives the socket, since reuse from another runtime
+/// would add a cross-runtime wake to each event.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Origin {
     address: Arc<str>,
@@ -26,14 +26,14 @@ pub(super) struct Origin {
 }
 
 impl Origin {
-    /// The origin at `address`, asked for where this is called.
+    /// Returns the origin for `address` and the current runtime.
     pub(super) fn here(address: &Arc<str>) -> Self {
         let runtime = Handle::try_current().ok().map(|handle| handle.id());
         Self { address: address.clone(), runtime }
     }
 }
 
-/// The idle connections. Nobody polls them; whether one is still open shows when it is taken.
+/// The idle connections. They are not polled while idle; `take` finds out whether one is still open.
 pub(super) struct Pool {
     kept: Mutex<Kept>,
     max_per_origin: usize,
@@ -42,7 +42,7 @@ pub(super) struct Pool {
 
 #[derive(Default)]
 struct Kept {
-    /// The newest of an origin is the last.
+    /// Oldest first per origin: the newest is at the back.
     idle: HashMap<Origin, VecDeque<Idle>>,
     count: usize,
     sweeping: bool,
@@ -65,7 +65,7 @@ impl Pool {
         Arc::new(Self { kept: Mutex::default(), max_per_origin, max_age })
     }
 
-    /// The newest connection to `origin` that the other side has not closed.
+    /// Takes the newest connection to `origin` that the remote side has not closed.
     pub(super) fn take(&self, origin: &Origin) -> Option<Connection> {
         loop {
             let mut idle = self.kept().pop(origin)?;
@@ -75,11 +75,11 @@ impl Pool {
         }
     }
 
-    /// Keeps a connection that can take another request, if there is room, for less than `kept_for`, which is how
-    /// long the other side keeps it: a request that meets its closing may have been answered or not, so it could
-    /// not be sent again.
+    /// Keeps a reusable connection if there is room, for less than `kept_for`, the keep-alive time that the server
+    /// announced: a request that races with the server's close may or may not have been processed, so it could not be
+    /// retried.
     pub(super) fn put(self: &Arc<Self>, origin: Origin, kept_for: Option<Duration>, connection: Connection) {
-        // Without a runtime nobody would sweep.
+        // Without a runtime no sweep task can run.
         let Ok(runtime) = Handle::try_current() else { return };
         let mut kept = self.kept();
         let here = kept.idle.get(&origin).map_or(0, VecDeque::len);
@@ -96,7 +96,7 @@ impl Pool {
         }
     }
 
-    /// Closes what has been idle for too long; `false` if nothing is left to wait for.
+    /// Closes connections that have been idle for too long; returns `false` if none are left.
     fn expire(&self) -> bool {
         let mut kept = self.kept();
         let mut count = 0;
@@ -127,7 +127,7 @@ impl Kept {
     }
 }
 
-/// Runs while there are idle connections, and no longer than the pool.
+/// Expires idle connections periodically; ends when the pool is empty or dropped.
 async fn sweep(pool: Weak<Pool>, max_age: Duration) {
     loop {
         tokio::time::sleep(max_age).await;

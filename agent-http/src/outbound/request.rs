@@ -1,4 +1,4 @@
-//! A request on its way out.
+//! Outbound request builder and body.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -18,9 +18,9 @@ use super::failure;
 use super::response::OutboundResponse;
 use super::target::Target;
 
-/// A request that has passed the address policy, to be filled and sent.
+/// A request that has passed the address policy, to be completed and sent.
 ///
-/// Its `Debug` shows neither URL nor headers.
+/// Its `Debug` output shows neither URL nor headers.
 pub struct OutboundRequest {
     target: Target,
     request: Request<Segments>,
@@ -28,7 +28,7 @@ pub struct OutboundRequest {
 }
 
 impl OutboundRequest {
-    /// A request with the headers that every one has.
+    /// Creates a request with the headers common to all requests.
     pub(super) fn new(target: Target, method: Method) -> Self {
         let address = target.address();
         let mut request = Request::new(Segments::new(Vec::new()));
@@ -42,7 +42,7 @@ impl OutboundRequest {
         Self { target, request, header_timeout }
     }
 
-    /// Sets a header that this program chose, in place of an earlier one of that name.
+    /// Sets a header chosen by this program, replacing an earlier one of that name.
     pub fn header(mut self, name: HeaderName, value: HeaderValue) -> Self {
         self.request.headers_mut().insert(name, value);
         self
@@ -50,16 +50,16 @@ impl OutboundRequest {
 
     /// Sets `Authorization: Bearer …` (RFC 6750).
     ///
-    /// `InvalidRequest` if the secret has characters that no header takes.
+    /// `InvalidRequest` if the secret contains characters that are invalid in a header.
     pub fn bearer(self, token: &Secret) -> Result<Self, Failure> {
         let value = secret_value(&Secret::new(format!("Bearer {}", token.expose())))?;
         Ok(self.header(header::AUTHORIZATION, value))
     }
 
-    /// Sets a header whose name and secret value a role brought along.
+    /// Sets a header whose name and secret value come from a role.
     ///
-    /// `InvalidRequest` if either is no header's, or if the name is one of those by which HTTP/1.1
-    /// frames and routes messages, which are this client's own.
+    /// `InvalidRequest` if name or value is not valid in a header, or if the name is one of the headers that frame and
+    /// route HTTP/1.1 messages, which only this client sets.
     pub fn secret_header(self, name: &str, value: &Secret) -> Result<Self, Failure> {
         let name = HeaderName::try_from(name)
             .ok()
@@ -69,14 +69,14 @@ impl OutboundRequest {
         Ok(self.header(name, value))
     }
 
-    /// Sets the body: one piece of [`Bytes`], or a `Vec<Bytes>` that is sent as its concatenation
-    /// without being concatenated. Either goes out with its `Content-Length`.
+    /// Sets the body: one [`Bytes`], or a `Vec<Bytes>` that is sent as its concatenation without copying. Either is
+    /// sent with a `Content-Length`.
     pub fn body(mut self, body: impl Into<OutboundBody>) -> Self {
         *self.request.body_mut() = body.into().0;
         self
     }
 
-    /// Sets the longest wait for the response head, in place of the client's.
+    /// Sets the timeout for the response head, in place of the client's.
     pub fn header_timeout(mut self, timeout: Duration) -> Self {
         self.header_timeout = timeout;
         self
@@ -84,14 +84,13 @@ impl OutboundRequest {
 
     /// Sends the request and waits for the response head.
     ///
-    /// Any status but those below 200 and the redirections is an `Ok`; [`status_failure`] turns the
-    /// others' into failures where that is what the caller wants. Dropping the future gives the
-    /// request up. Fails as `Blocked` (the name resolves to what is not allowed), `Unreachable`
-    /// (nothing answered, or the connection ended before the head), `Timeout`, or `Failed`.
+    /// Every status except 1xx and 3xx is `Ok`; [`status_failure`] maps unsuccessful statuses to failures for callers
+    /// that need it. Dropping the future cancels the request. Fails with `Blocked` (the name resolves to a refused
+    /// address), `Unreachable` (no connection, or it ended before the head), `Timeout`, or `Failed`.
     ///
     /// [`status_failure`]: super::status_failure
     pub async fn send(self) -> Result<OutboundResponse, Failure> {
-        // Boxed, because the room that connecting takes is not needed once the head is there.
+        // Boxed, because the connect state is large and not needed once the head has arrived.
         let address = self.target.address();
         let sent = Box::pin(address.connector.send(address, self.request));
         let Ok(sent) = tokio::time::timeout(self.header_timeout, sent).await else {
@@ -112,7 +111,7 @@ impl fmt::Debug for OutboundRequest {
     }
 }
 
-/// The headers that decide where a message ends and where it goes.
+/// Header names that frame and route a message, which callers cannot set.
 const FRAMING: [HeaderName; 9] = [
     header::CONNECTION,
     header::CONTENT_LENGTH,
@@ -133,7 +132,7 @@ fn secret_value(secret: &Secret) -> Result<HeaderValue, Failure> {
     Ok(value)
 }
 
-/// What a request carries; made from [`Bytes`] or from a `Vec<Bytes>`.
+/// A request body, made from [`Bytes`] or from a `Vec<Bytes>`.
 #[derive(Debug)]
 pub struct OutboundBody(Segments);
 
@@ -149,7 +148,7 @@ impl From<Vec<Bytes>> for OutboundBody {
     }
 }
 
-/// A body in pieces whose whole length is known beforehand.
+/// A body of several segments with a known total length.
 #[derive(Debug)]
 pub(super) struct Segments {
     rest: VecDeque<Bytes>,

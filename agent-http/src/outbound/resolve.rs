@@ -1,4 +1,4 @@
-//! From a URI to the addresses that a connection may be made to.
+//! Resolves a URI to the addresses that a connection may be made to.
 
 use std::error::Error;
 use std::io;
@@ -12,18 +12,18 @@ use tokio::sync::Semaphore;
 use super::address::AllowList;
 use super::network::Network;
 
-/// How many names are resolved at a time. A look-up holds a thread until the system's resolver gives
-/// up, also when nobody waits for it any more, and supplied names must not take all of them.
+/// Maximum number of concurrent lookups of supplied names. A lookup holds a blocking thread until the system's resolver
+/// returns, even if its request was cancelled, and supplied names must not occupy all of them.
 const MAX_LOOKUPS: usize = 32;
 
-/// Finds the addresses of a URI, and lets through what it is there to let through.
+/// Resolves the addresses of a URI and applies the address policy, if there is one.
 #[derive(Debug, Clone)]
 pub(super) struct Resolver {
     network: Arc<dyn Network>,
     check: Option<Check>,
 }
 
-/// What refuses a target of which any address is refused.
+/// The address policy of a filtered resolver: one refused address refuses the target.
 #[derive(Debug, Clone)]
 struct Check {
     allow: Arc<AllowList>,
@@ -31,18 +31,18 @@ struct Check {
 }
 
 impl Resolver {
-    /// Resolves whatever is asked for.
+    /// Returns a resolver that checks no addresses.
     pub(super) fn open(network: Arc<dyn Network>) -> Self {
         Self { network, check: None }
     }
 
-    /// Resolves what `allow` and the public Internet have.
+    /// Returns a resolver that lets only public addresses and those in `allow` pass.
     pub(super) fn checked(network: Arc<dyn Network>, allow: Arc<AllowList>) -> Self {
         Self { network, check: Some(Check { allow, lookups: Arc::new(Semaphore::new(MAX_LOOKUPS)) }) }
     }
 
-    /// The addresses to connect to, of which there is at least one. An address that the URI names outright is
-    /// checked like those of a name, so that what is connected to has passed here, however it was written.
+    /// Returns the addresses to connect to, at least one. A literal address in the URI is checked like the addresses of
+    /// a name, so that every address connected to has been checked here, regardless of how it was written.
     pub(super) async fn addresses(&self, uri: &Uri) -> Result<Vec<SocketAddr>, Box<dyn Error + Send + Sync>> {
         let host = uri.host().unwrap_or_default();
         let outright = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();

@@ -1,4 +1,4 @@
-//! A response on its way in.
+//! Response head and body of an outbound request.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -14,12 +14,12 @@ use hyper::body::Incoming;
 use super::connection::Connection;
 use super::failure;
 
-/// A response head, and the body to be read.
+/// A response head and its unread body.
 #[derive(Debug)]
 pub struct OutboundResponse {
     /// The status, never a redirection.
     pub status: StatusCode,
-    /// The headers as they came.
+    /// The headers as received.
     pub headers: HeaderMap,
     /// The body.
     pub body: BodyStream,
@@ -32,29 +32,29 @@ impl OutboundResponse {
         Self { status: head.status, headers: head.headers, body }
     }
 
-    /// The body as it arrives.
+    /// Returns the body as a stream.
     pub fn into_stream(self) -> BodyStream {
         self.body
     }
 
-    /// The whole body; see [`BodyStream::read_limited`].
+    /// Reads the whole body; see [`BodyStream::read_limited`].
     pub async fn read_limited(self, max_bytes: usize, timeout: Duration) -> Result<Bytes, Failure> {
         self.body.read_limited(max_bytes, timeout).await
     }
 }
 
-/// A response body, chunk by chunk as the network gave it; no chunk is empty.
+/// A response body as a stream of the chunks that the network delivers; no chunk is empty.
 ///
-/// It has no time-out of its own. Dropping it before its end has arrived closes the connection; a body
-/// that was read to its end gives the connection back to the pool. A failure is the last item: `Truncated` if
-/// the connection was closed before the body was complete, else `Failed` or `Timeout`.
+/// It has no timeout of its own. Dropping it before its end has arrived closes the connection; a body that was read to
+/// its end returns the connection to the pool. A failure is the last item: `Truncated` if the connection was closed
+/// before the body was complete, else `Failed` or `Timeout`.
 #[derive(Debug)]
 pub struct BodyStream {
-    /// Let go at the end and at a failure, so that the connection does not wait for its reader.
+    /// `None` after the end or a failure, so that the connection is released before the stream is dropped.
     open: Option<Open>,
 }
 
-/// A body that is still arriving, and the connection that brings it and moves only when it is polled.
+/// A body that is still arriving, with the connection that carries it and makes progress only when polled.
 #[derive(Debug)]
 struct Open {
     body: Incoming,
@@ -70,7 +70,7 @@ impl BodyStream {
         stream
     }
 
-    /// Lets go of the body and gives the connection back, if the response has wholly arrived.
+    /// Drops the body and returns the connection to the pool, if the whole response has arrived.
     fn finish(&mut self) {
         if let Some(Open { body, connection }) = self.open.take() {
             drop(body);
@@ -78,10 +78,10 @@ impl BodyStream {
         }
     }
 
-    /// Reads the whole body, of at most `max_bytes`, within `timeout`.
+    /// Reads the whole body, at most `max_bytes`, within `timeout`.
     ///
-    /// Fails as `Timeout`, as `Failed` where there is more (at once, if the head said so), and as the
-    /// stream does.
+    /// Fails with `Timeout`, with `Failed` if the body is larger (at once if `Content-Length` says so), and with the
+    /// stream's own failures.
     pub async fn read_limited(self, max_bytes: usize, timeout: Duration) -> Result<Bytes, Failure> {
         match tokio::time::timeout(timeout, self.collect_limited(max_bytes)).await {
             Ok(read) => read,
@@ -114,7 +114,7 @@ impl Stream for BodyStream {
             match ready!(connection.poll_with(cx, |cx| Pin::new(&mut *body).poll_frame(cx))) {
                 Some(Ok(frame)) => match frame.into_data() {
                     Ok(data) if !data.is_empty() => return Poll::Ready(Some(Ok(data))),
-                    // An empty frame or trailers, which nobody asks for.
+                    // An empty frame, or trailers, which are not used.
                     _ => continue,
                 },
                 Some(Err(error)) => {
@@ -131,7 +131,8 @@ impl Stream for BodyStream {
 }
 
 impl Drop for BodyStream {
-    /// The end of a body is often there although its reader has stopped at the last thing of interest.
+    /// Returns the connection if the body has ended: readers often stop at the last event of interest, when the end has
+    /// already arrived.
     fn drop(&mut self) {
         self.finish();
     }

@@ -1,4 +1,4 @@
-//! Where requests go.
+//! Checked targets of outbound requests.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -14,16 +14,16 @@ use super::failure;
 use super::request::{OutboundBody, OutboundRequest};
 use super::{Outbound, Trust};
 
-/// An address that the policy has let through, read once for any number of requests. Clones share it.
+/// A URL that has passed the address policy, parsed once for any number of requests. Clones share it.
 #[derive(Clone)]
 pub struct Target(Arc<Address>);
 
 pub(super) struct Address {
     pub(super) connector: Connector,
     pub(super) uri: Uri,
-    /// Scheme, host and port, by which connections are reused.
+    /// Scheme, host and port: the connection-pool key.
     pub(super) origin: Arc<str>,
-    /// What a request line says of it.
+    /// Request target in origin form (RFC 9112 section 3.2.1): path and query.
     pub(super) path: Uri,
     pub(super) host: HeaderValue,
     pub(super) user_agent: HeaderValue,
@@ -31,7 +31,7 @@ pub(super) struct Address {
 }
 
 impl Target {
-    /// Where an absolute URI leads, as the URL standard writes it.
+    /// Creates a target from an absolute URI, serialized as by the URL standard.
     pub(super) fn new(
         connector: Connector,
         uri: Uri,
@@ -52,15 +52,15 @@ impl Target {
         &self.0
     }
 
-    /// Starts a request. Nothing is sent before [`OutboundRequest::send`].
+    /// Creates a request. Nothing is sent before [`OutboundRequest::send`].
     pub fn request(&self, method: Method) -> OutboundRequest {
         OutboundRequest::new(self.clone(), method)
     }
 
-    /// Starts a `POST` of JSON, with a bearer where there is one, asking for `accept`.
+    /// Creates a `POST` request with a JSON body, an optional bearer token and the `Accept` header `accept`.
     ///
     /// # Errors
-    /// As [`OutboundRequest::bearer`].
+    /// See [`OutboundRequest::bearer`].
     pub fn post_json(
         &self,
         bearer: Option<&Secret>,
@@ -79,7 +79,7 @@ impl Target {
     }
 }
 
-/// A URL whose [`Target`] is made at its first use and kept: one that is refused is refused at each use.
+/// A URL whose [`Target`] is created at its first use and cached. A refusal is not cached: it is decided at each use.
 pub(crate) struct Endpoint {
     outbound: Outbound,
     pub(crate) url: Url,
@@ -92,10 +92,10 @@ impl Endpoint {
         Self { outbound, url, trust, target: OnceLock::new() }
     }
 
-    /// Where it leads.
+    /// Returns the target, creating it at the first call.
     ///
     /// # Errors
-    /// As [`Outbound::target`].
+    /// See [`Outbound::target`].
     pub(crate) fn target(&self) -> Result<&Target, Failure> {
         if let Some(target) = self.target.get() {
             return Ok(target);
@@ -106,7 +106,7 @@ impl Endpoint {
 }
 
 impl fmt::Debug for Target {
-    /// An address may hold what is secret.
+    /// Hides the address, which may contain a secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Target").finish_non_exhaustive()
     }

@@ -1,4 +1,4 @@
-//! The client against servers that speak HTTP by hand, over loopback.
+//! Tests of the client against hand-written HTTP servers on loopback.
 
 mod names;
 
@@ -18,10 +18,10 @@ use tokio::task::JoinHandle;
 
 use super::*;
 
-/// The longest that a test waits for what must happen.
+/// Timeout for events that must happen.
 const SOON: Duration = Duration::from_secs(10);
 
-/// Serves one connection by `script`; the address of the server, and what the script gave.
+/// Serves one connection with `script`; returns the server's URL, and a handle for the script's result.
 async fn serve<F, T>(script: impl FnOnce(TcpStream) -> F + Send + 'static) -> (Url, JoinHandle<T>)
 where
     F: Future<Output = T> + Send,
@@ -33,7 +33,7 @@ where
     (url, served)
 }
 
-/// Answers one request by `answer` and keeps the connection until the other side closes it.
+/// Answers one request with `answer` and keeps the connection until the client closes it.
 async fn serve_answer(answer: &'static str) -> Url {
     let script = async move |mut stream: TcpStream| {
         read_request(&mut stream).await;
@@ -43,7 +43,7 @@ async fn serve_answer(answer: &'static str) -> Url {
     serve(script).await.0
 }
 
-/// Reads a request with its body, if `Content-Length` announces one.
+/// Reads a request with its body, if it has a `Content-Length`.
 async fn read_request(stream: &mut TcpStream) -> String {
     let mut request = String::new();
     let whole = |request: &str| {
@@ -60,7 +60,7 @@ async fn read_request(stream: &mut TcpStream) -> String {
     request
 }
 
-/// Waits until the other side closes or resets the connection.
+/// Waits until the remote side closes or resets the connection.
 async fn closed(mut stream: TcpStream) {
     while let Ok(1..) = stream.read(&mut [0; 1024]).await {}
 }
@@ -279,7 +279,7 @@ async fn speaks_tls_to_the_authorities_it_trusts() {
     }
 }
 
-/// Answers one request; a handshake that the client breaks off is no fault of the server's.
+/// Answers one request; a handshake that the client aborts is not an error of the server.
 fn answer_by_tls(stream: TcpStream, config: Arc<rustls::ServerConfig>) -> std::io::Result<()> {
     use std::io::{Read, Write};
     let stream = stream.into_std()?;
@@ -326,7 +326,7 @@ async fn tells_apart_how_a_body_breaks() {
         (CHUNKED, "", true, FailureKind::Failed),
     ];
     for (head, tail, reset, expected) in cases {
-        // The reset waits for the reader, because it throws away what was not read.
+        // The server resets only after the reader has read, because a reset discards unread data.
         let (read, was_read) = oneshot::channel::<()>();
         let (url, served) = serve(async move |mut stream: TcpStream| {
             read_request(&mut stream).await;
@@ -456,7 +456,7 @@ async fn reads_no_more_than_the_limit() {
         ("transfer-encoding: chunked\r\n\r\n2\r\nfo\r\n2\r\nur\r\n0\r\n\r\n", 4, Ok("four")),
         ("transfer-encoding: chunked\r\n\r\n4\r\nfour\r\n0\r\ntrailer: x\r\n\r\n", 9, Ok("four")),
         ("content-length: 0\r\n\r\n", 0, Ok("")),
-        // Refused by its announcement: nothing of it is sent.
+        // Refused by its `Content-Length`: no body is sent.
         ("content-length: 5\r\n\r\n", 4, Err(FailureKind::Failed)),
         ("transfer-encoding: chunked\r\n\r\n4\r\nfour\r\n1\r\n!\r\n", 4, Err(FailureKind::Failed)),
         ("content-length: 5\r\n\r\nfour", 5, Err(FailureKind::Timeout)),
@@ -490,8 +490,8 @@ async fn failures_show_no_url_and_no_answer() {
     }
 }
 
-/// The environment of this process cannot be changed safely while tests run, so the test starts itself
-/// again with proxies in its environment.
+/// The environment of this process cannot be changed safely while tests run, so the test spawns itself with proxies in
+/// its environment.
 #[tokio::test]
 async fn takes_no_proxy_from_the_environment() {
     const TARGET: &str = "AGENT_HTTP_TEST_TARGET";

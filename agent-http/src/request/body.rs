@@ -1,4 +1,4 @@
-//! Reading a request's body whole, within bounds.
+//! Collecting request bodies within limits.
 
 use std::time::Duration;
 
@@ -14,14 +14,14 @@ use super::json::{MAX_JSON_DEPTH, parse_json};
 use crate::error::{Code, HttpError};
 use crate::serve::Body;
 
-/// What a request's body may cost.
+/// Limits on reading a request body.
 #[derive(Clone, Debug)]
 pub struct BodyLimits {
-    /// Size in bytes; 1 MiB. A larger body is 413.
+    /// Maximum size in bytes; 1 MiB. A larger body is answered with 413.
     pub bytes: usize,
-    /// Time between two pieces of the body; 10 s. A longer pause is 408.
+    /// Maximum time between two chunks of the body; 10 s. A longer pause is answered with 408.
     pub idle: Duration,
-    /// Time for the whole body, however steadily it trickles; 2 min. A slower one is 408.
+    /// Maximum time for the whole body, however steadily it arrives; 2 min. A slower one is answered with 408.
     pub total: Duration,
 }
 
@@ -31,12 +31,12 @@ impl Default for BodyLimits {
     }
 }
 
-/// Reads `body` whole. `headers` are its request's.
+/// Reads the whole body. `headers` are those of its request.
 ///
 /// # Errors
 ///
-/// 415 for a compressed body, 413 for one over the limit (at once where `Content-Length` says so), 408 for one that
-/// stops or takes too long, 400 for one that is cut off or badly framed.
+/// Returns 415 for a compressed body, 413 for one over the limit (at once if `Content-Length` exceeds it), 408 for
+/// one that stalls or takes too long, and 400 for one that is truncated or badly framed.
 pub async fn read_body(headers: &HeaderMap, mut body: Body, limits: &BodyLimits) -> Result<Bytes, HttpError> {
     check_encoding(headers)?;
     let announced = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
@@ -55,13 +55,13 @@ pub async fn read_body(headers: &HeaderMap, mut body: Body, limits: &BodyLimits)
             }
             Ok(Some(Ok(frame))) => frame,
         };
-        // Trailers say nothing that anything here reads.
+        // Trailers are ignored.
         let Ok(data) = frame.into_data() else { continue };
         if first.len() + rest.len() + data.len() > limits.bytes {
             return Err(HttpError::too_large(limits.bytes));
         }
         if first.is_empty() {
-            // Most bodies come in one piece, which needs no copy.
+            // Most bodies arrive as one chunk, which needs no copy.
             first = data;
         } else {
             if rest.is_empty() {
@@ -73,11 +73,12 @@ pub async fn read_body(headers: &HeaderMap, mut body: Body, limits: &BodyLimits)
     Ok(if rest.is_empty() { first } else { [&first[..], &rest[..]].concat().into() })
 }
 
-/// Reads `body` whole, which says that it is JSON, for a reader of its own. `headers` are its request's.
+/// Reads the whole body and checks that its content type is JSON, without parsing it. `headers` are those of its
+/// request.
 ///
 /// # Errors
 ///
-/// 415 where the content type is not JSON's, and as [`read_body`] does.
+/// Returns 415 if the content type is not JSON; otherwise same as [`read_body`].
 pub async fn read_json_bytes(
     headers: &HeaderMap,
     body: Body,
@@ -87,11 +88,11 @@ pub async fn read_json_bytes(
     read_body(headers, body, limits).await
 }
 
-/// Reads `body` whole as JSON into a `T`. `headers` are its request's.
+/// Reads the whole body and parses it as JSON. `headers` are those of its request.
 ///
 /// # Errors
 ///
-/// As [`read_json_bytes`] and [`parse_json`] do.
+/// Same as [`read_json_bytes`] and [`parse_json`].
 pub async fn read_json<T: DeserializeOwned>(
     headers: &HeaderMap,
     body: Body,
@@ -100,7 +101,7 @@ pub async fn read_json<T: DeserializeOwned>(
     parse_json(&read_json_bytes(headers, body, limits).await?, MAX_JSON_DEPTH)
 }
 
-/// Bounds on a body mean nothing if it unfolds to a multiple afterwards, so compressed ones are not read.
+/// Rejects compressed bodies: a size limit has no effect on a body that decompresses to a multiple of it.
 fn check_encoding(headers: &HeaderMap) -> Result<(), HttpError> {
     let identity =
         |value: &http::HeaderValue| value.as_bytes().trim_ascii().eq_ignore_ascii_case(b"identity");
@@ -111,7 +112,7 @@ fn check_encoding(headers: &HeaderMap) -> Result<(), HttpError> {
     }
 }
 
-/// Whether the content type is `application/json` or any `+json`. The one charset that JSON knows is tolerated.
+/// Checks that the content type is `application/json` or any `+json`. A charset of UTF-8 or US-ASCII is accepted.
 fn check_json_type(headers: &HeaderMap) -> Result<(), HttpError> {
     let refused = || HttpError::new(Code::UnsupportedMediaType, "the content type must be application/json");
     let mut given = headers.get_all(CONTENT_TYPE).iter();
@@ -168,7 +169,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_announced_length_over_the_limit_is_refused_unread() {
-        // This body would fail if it were polled.
+        // Body whose length is known and that fails if it is polled.
         struct Announced;
         impl http_body::Body for Announced {
             type Data = Bytes;

@@ -1,22 +1,22 @@
-//! The request id.
+//! Request ids.
 
 use http::HeaderMap;
 use http::header::{HeaderName, HeaderValue};
 use uuid::Uuid;
 
-/// The id under which a request is logged and answered: the caller's `X-Request-Id`, or one of ours (UUID v7).
+/// Id under which a request is logged and answered: the client's `X-Request-Id`, or a generated UUID v7.
 ///
-/// It is at most 128 bytes of printable ASCII. It identifies and proves nothing; callers may repeat theirs.
+/// It is at most 128 bytes of printable ASCII. It is not proof of anything; clients may repeat ids.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestId(HeaderValue);
 
 impl RequestId {
-    /// `X-Request-Id`.
+    /// The `X-Request-Id` header.
     pub const HEADER: HeaderName = HeaderName::from_static("x-request-id");
 
     const LONGEST: usize = 128;
 
-    /// The id in `headers` if there is one and it will do, else a new one.
+    /// Returns the id in `headers` if there is an acceptable one, otherwise a generated one.
     #[must_use]
     pub fn of(headers: &HeaderMap) -> Self {
         match headers.get(Self::HEADER) {
@@ -25,7 +25,7 @@ impl RequestId {
         }
     }
 
-    /// A new id.
+    /// Generates an id.
     #[must_use]
     #[expect(clippy::new_without_default, reason = "each one is different")]
     pub fn new() -> Self {
@@ -34,7 +34,7 @@ impl RequestId {
         Self(HeaderValue::from_str(text).expect("a UUID is printable ASCII"))
     }
 
-    /// The id as text.
+    /// Returns the id as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         self.0.to_str().expect("both constructors take printable ASCII alone")

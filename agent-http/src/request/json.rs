@@ -1,23 +1,23 @@
-//! JSON in: bounded depth, and errors that name the field and nothing of what was sent.
+//! JSON parsing with bounded depth and errors that name the field but never repeat submitted values.
 
 use serde::Deserialize;
 use serde_json::error::Category;
 
 use crate::error::HttpError;
 
-/// How deep a request's JSON may nest.
+/// Maximum nesting depth of a request's JSON.
 pub const MAX_JSON_DEPTH: usize = 64;
 
-/// How much of a path an error shows. Map keys are the client's own words, and may be of any length.
+/// Maximum length of a field path in an error, in characters. Map keys come from the client and may be of any length.
 const SHOWN_PATH: usize = 200;
 
-/// Parses `json` as one JSON text of at most `max_depth` levels into a `T`.
+/// Parses `json` as one JSON text of at most `max_depth` levels.
 ///
 /// # Errors
 ///
-/// 400 `INVALID_REQUEST`, with the place for a text that is no JSON and with the field's path, such as
-/// `messages[2].role`, for one that is not a `T`. Values are never repeated (keys are, in paths), nor are messages of a type's own
-/// `Deserialize`, which might hold them.
+/// Returns 400 `INVALID_REQUEST`: with line and column for invalid JSON, or with the field's path, such as
+/// `messages[2].role`, for a value that does not match `T`. Submitted values are never repeated (map keys are, in
+/// paths), nor are messages of a type's own `Deserialize`, which might contain them.
 pub fn parse_json<'de, T: Deserialize<'de>>(json: &'de [u8], max_depth: usize) -> Result<T, HttpError> {
     if is_deeper_than(max_depth, json) {
         return Err(HttpError::invalid("the body", format_args!("is nested deeper than {max_depth} levels")));
@@ -28,7 +28,8 @@ pub fn parse_json<'de, T: Deserialize<'de>>(json: &'de [u8], max_depth: usize) -
     Ok(value)
 }
 
-/// Counts brackets outside of strings. It says nothing of texts that are no JSON; the parser will.
+/// Returns true if `json` nests deeper than `max_depth`, by counting brackets outside of strings. The result for
+/// invalid JSON is meaningless; the parser rejects it.
 pub(crate) fn is_deeper_than(max_depth: usize, json: &[u8]) -> bool {
     let mut depth = 0_usize;
     let mut bytes = json.iter();
@@ -68,7 +69,7 @@ fn refuse(error: &serde_path_to_error::Error<serde_json::Error>) -> HttpError {
     HttpError::invalid(beginning(&path, SHOWN_PATH), fault)
 }
 
-/// At most the first `count` characters.
+/// Returns at most the first `count` characters.
 pub(crate) fn beginning(text: &str, count: usize) -> &str {
     text.char_indices().nth(count).map_or(text, |(end, _)| &text[..end])
 }
@@ -81,8 +82,8 @@ fn refuse_text(error: &serde_json::Error) -> HttpError {
     HttpError::invalid("the body", fault)
 }
 
-/// Rewrites serde's message. What it quotes of the input stands before the last `, expected `, and what it expected
-/// comes from our own types; of other messages only those are kept that name our fields.
+/// Rewrites a serde error message without quoted input. The input that serde quotes precedes the last `, expected `,
+/// and what follows it comes from our own types. Of other messages only those that name our fields are kept.
 pub(crate) fn without_values(message: &str) -> String {
     let message = message.rsplit_once(" at line ").map_or(message, |(message, _)| message);
     if let Some((given, expected)) = message.rsplit_once(", expected ") {
@@ -215,7 +216,7 @@ mod tests {
             (nested(64), true),
             (nested(65), false),
             (nested(500_000), false),
-            // Brackets in strings, also behind an escaped quote, do not count.
+            // Brackets inside strings, also after an escaped quote, do not count.
             (format!("[\"{}\"]", "[".repeat(100)), true),
             (format!("[\"\\\"{}\"]", "[".repeat(100)), true),
             (format!("[{}]", vec!["[]"; 100].join(",")), true),

@@ -1,4 +1,4 @@
-//! The query string.
+//! Query parameters.
 
 use std::borrow::Cow;
 
@@ -6,22 +6,22 @@ use http::Uri;
 
 use crate::error::HttpError;
 
-/// A query's parameters, percent-decoded. Bytes that are no UTF-8 become U+FFFD.
+/// Percent-decoded query parameters. Bytes that are not UTF-8 become U+FFFD.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Query<'a>(Vec<(Cow<'a, str>, Cow<'a, str>)>);
 
 impl<'a> Query<'a> {
-    /// The parameters of `uri`; none if it has no query.
+    /// Parses the query of `uri`; empty if it has none.
     #[must_use]
     pub fn of(uri: &'a Uri) -> Self {
         Self(url::form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes()).collect())
     }
 
-    /// The value of `name`, if it is there.
+    /// Returns the value of `name` if present.
     ///
     /// # Errors
     ///
-    /// 400 if it is there more than once: two readers might each take another one.
+    /// Returns 400 if the parameter is repeated, since two readers might each pick a different value.
     pub fn get(&self, name: &str) -> Result<Option<&str>, HttpError> {
         let mut values = self.0.iter().filter(|(key, _)| key == name).map(|(_, value)| value.as_ref());
         match (values.next(), values.next()) {
@@ -30,16 +30,16 @@ impl<'a> Query<'a> {
         }
     }
 
-    /// All parameters, in order.
+    /// Returns an iterator over all parameters, in order.
     pub fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(name, value)| (name.as_ref(), value.as_ref()))
     }
 
-    /// The value of `name`.
+    /// Returns the value of `name`.
     ///
     /// # Errors
     ///
-    /// 400 if it is not there, is empty, or is there more than once.
+    /// Returns 400 if the parameter is missing, empty or repeated.
     pub fn require(&self, name: &str) -> Result<&str, HttpError> {
         match self.get(name)? {
             Some(value) if !value.is_empty() => Ok(value),
@@ -48,7 +48,7 @@ impl<'a> Query<'a> {
     }
 }
 
-/// Names alone: a value may be a token.
+/// Formats the names only, since a value may be a token.
 impl std::fmt::Debug for Query<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_set().entries(self.0.iter().map(|(name, _)| name)).finish()

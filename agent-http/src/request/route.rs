@@ -1,4 +1,4 @@
-//! Which handler a method and a path belong to.
+//! Routing by method and path.
 
 use http::{Method, Request};
 use percent_encoding::percent_decode_str;
@@ -6,47 +6,47 @@ use percent_encoding::percent_decode_str;
 use crate::error::HttpError;
 use crate::metrics::MatchedRoute;
 
-/// One line of a service's table of routes.
+/// Entry of a route table.
 ///
 /// A pattern is a path whose segments are literal, `{name}` for any one segment that is not empty, or, at the end,
-/// `{*name}` for one or more.
+/// `{*name}` for one or more segments.
 #[derive(Clone, Debug)]
 pub struct Route<H> {
-    /// The method.
+    /// HTTP method.
     pub method: Method,
-    /// The pattern.
+    /// Path pattern.
     pub pattern: &'static str,
-    /// Whatever handles it.
+    /// Handler of the route.
     pub handler: H,
-    /// Whether a `GET` answers `HEAD` too, as RFC 9110 has it. The handler then makes its answer as ever, and the
-    /// server leaves the body out.
+    /// True if a `GET` route also answers `HEAD` (RFC 9110 section 9.3.2). The handler runs as for `GET`, and the
+    /// server omits the body.
     pub head: bool,
 }
 
 impl<H> Route<H> {
-    /// A line of the table.
+    /// Creates a route.
     pub const fn new(method: Method, pattern: &'static str, handler: H) -> Self {
         Self { method, pattern, handler, head: true }
     }
 
-    /// The same line, not answering `HEAD`: for a `GET` whose answer begins with what it does.
+    /// Excludes `HEAD`: for a `GET` whose handler has side effects.
     #[must_use]
     pub fn without_head(self) -> Self {
         Self { head: false, ..self }
     }
 
-    /// The methods that it answers.
+    /// Returns the methods that the route answers.
     fn methods(&self) -> impl Iterator<Item = Method> {
         let head = (self.head && self.method == Method::GET).then_some(Method::HEAD);
         std::iter::once(self.method.clone()).chain(head)
     }
 }
 
-/// A service's routes. A literal segment goes before a parameter, whatever their order in the table.
+/// Route table of a service. A literal segment takes precedence over a parameter, whatever their order in the table.
 #[derive(Clone, Debug)]
 pub struct RouteTable<H>(Vec<(Vec<Segment>, Route<H>)>);
 
-/// In the order of precedence.
+/// Path segment of a pattern, in the order of precedence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Segment {
     Literal(&'static str),
@@ -54,23 +54,23 @@ enum Segment {
     Rest(&'static str),
 }
 
-/// What a table has for a method and a path.
+/// Result of looking up a method and a path.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Lookup<'t, H> {
-    /// The handler, and the parameters of its pattern.
+    /// The handler, and the path parameters.
     Found(&'t H, Params),
-    /// The path is in the table with these methods alone, each once.
+    /// The path exists, with these methods only, each listed once.
     MethodNotAllowed(Vec<Method>),
-    /// The path is not in the table.
+    /// The path does not exist.
     NotFound,
 }
 
 impl<'t, H> Lookup<'t, H> {
-    /// The handler, or the 404 or 405 that a client gets.
+    /// Converts the result into the handler, or into the error response.
     ///
     /// # Errors
     ///
-    /// Those two.
+    /// Returns 404 if the path does not exist, or 405 if it has no such method.
     pub fn or_refuse(self) -> Result<(&'t H, Params), HttpError> {
         match self {
             Self::Found(handler, params) => Ok((handler, params)),
@@ -80,16 +80,16 @@ impl<'t, H> Lookup<'t, H> {
     }
 }
 
-/// A path's parameters, percent-decoded.
+/// Percent-decoded path parameters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Params(Vec<(&'static str, String)>);
 
 impl Params {
-    /// The parameter that the pattern calls `name`, which is never empty.
+    /// Returns the path parameter called `name` in the pattern. It is never empty.
     ///
     /// # Errors
     ///
-    /// 500 if the pattern has no such parameter, which is a fault of the program.
+    /// Returns 500 if the pattern has no such parameter, which is a bug.
     pub fn get(&self, name: &str) -> Result<&str, HttpError> {
         let found = self.0.iter().find(|(key, _)| *key == name);
         found
@@ -99,12 +99,12 @@ impl Params {
 }
 
 impl<H> RouteTable<H> {
-    /// A table of `routes`.
+    /// Creates a table of `routes`.
     ///
     /// # Panics
     ///
-    /// If a pattern is malformed, or if two routes of one method match the same paths. Tables are part of the
-    /// program, so either is a fault in it.
+    /// Panics if a pattern is malformed, or if two routes of one method match the same paths. Tables are part of the
+    /// program, so either is a bug.
     pub fn new(routes: impl IntoIterator<Item = Route<H>>) -> Self {
         let mut table: Vec<_> = routes.into_iter().map(|route| (segments(route.pattern), route)).collect();
         table.sort_by_cached_key(|(pattern, route)| key(pattern, &route.method));
@@ -116,8 +116,8 @@ impl<H> RouteTable<H> {
         Self(table)
     }
 
-    /// Finds the handler for `method` and `path`, which is percent-encoded as in the request. A trailing slash is a
-    /// segment of its own, and so another path.
+    /// Looks up the handler for `method` and `path`, which is percent-encoded as in the request. A trailing slash
+    /// starts a segment of its own, and so makes a different path.
     #[must_use]
     pub fn lookup(&self, method: &Method, path: &str) -> Lookup<'_, H> {
         let mut allowed: Vec<Method> = Vec::new();
@@ -135,11 +135,11 @@ impl<H> RouteTable<H> {
         if allowed.is_empty() { Lookup::NotFound } else { Lookup::MethodNotAllowed(allowed) }
     }
 
-    /// Finds the handler of a request, and notes the route for the metrics.
+    /// Finds the handler of a request, and records the matched route for the metrics.
     ///
     /// # Errors
     ///
-    /// 404, or 405 with the methods that the path has.
+    /// Returns 404 if the path does not exist, or 405 with the methods that it has.
     pub fn find<B>(&self, request: &Request<B>) -> Result<(&H, Params), HttpError> {
         let (method, path) = (request.method(), request.uri().path());
         let found = self.0.iter().find_map(|(pattern, route)| {
@@ -153,7 +153,7 @@ impl<H> RouteTable<H> {
         Ok((&route.handler, params))
     }
 
-    /// The routes in the order of precedence, for those who describe a service.
+    /// Returns an iterator over the routes in the order of precedence, for API descriptions.
     pub fn routes(&self) -> impl Iterator<Item = &Route<H>> {
         self.0.iter().map(|(_, route)| route)
     }
@@ -175,7 +175,7 @@ fn segment(text: &'static str) -> Segment {
     }
 }
 
-/// Sorts by precedence; equal for two routes that match the same. Parameters' names do not count.
+/// Returns a sort key by precedence, equal for two routes that match the same paths. Parameter names are ignored.
 fn key(pattern: &[Segment], method: &Method) -> (Vec<Segment>, String) {
     let nameless = pattern.iter().map(|segment| match segment {
         Segment::Literal(text) => Segment::Literal(text),
@@ -185,8 +185,8 @@ fn key(pattern: &[Segment], method: &Method) -> (Vec<Segment>, String) {
     (nameless.collect(), method.to_string())
 }
 
-/// The parameters of `path` if it matches `pattern`. It is split before it is decoded, so that an encoded slash is
-/// part of a segment.
+/// Returns the parameters of `path` if it matches `pattern`. The path is split before it is decoded, so that an
+/// encoded slash is part of a segment.
 fn captures(pattern: &[Segment], path: &str) -> Option<Params> {
     let mut params = Vec::new();
     let mut left = Some(path.strip_prefix('/')?);
@@ -207,7 +207,7 @@ fn captures(pattern: &[Segment], path: &str) -> Option<Params> {
     left.is_none().then_some(Params(params))
 }
 
-/// A parameter's text; none for an empty one and for bytes that are no UTF-8, which name nothing.
+/// Returns a decoded parameter; `None` if it is empty or not UTF-8, which matches no resource.
 fn decoded(text: &str) -> Option<String> {
     let text = percent_decode_str(text).decode_utf8().ok()?;
     (!text.is_empty()).then(|| text.into_owned())

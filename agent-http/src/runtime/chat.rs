@@ -1,4 +1,4 @@
-//! `POST /chat`: ten fields in, the unified stream out.
+//! `POST /chat`: runs a model with its tool loop and streams the events.
 
 use std::sync::Arc;
 
@@ -21,9 +21,9 @@ use crate::request::{Handled, Query, read_json_bytes};
 use crate::serve::Body;
 use crate::stream::{self, negotiate};
 
-/// The providers that answer.
+/// Supported providers.
 pub const PROVIDERS: &[&str] = &["openai", "ollama"];
-/// The providers that are known and do not answer yet.
+/// Known providers that are not implemented.
 const PLANNED_PROVIDERS: &[&str] = &["anthropic"];
 
 pub(super) async fn post(runtime: &Runtime, request: Request<Body>) -> Handled {
@@ -89,7 +89,7 @@ async fn start(
     Ok(tool_loop.start(payload, request, context, run).await?)
 }
 
-/// The prompt as it was sent: whoever assembled it has ordered and trimmed it.
+/// Builds the prompt without reordering or trimming, which the caller has done.
 fn prompt(system: String, messages: Vec<Message>) -> Prompt {
     let system = (!system.is_empty())
         .then(|| Fragment::new("system-prompt", "request", Stability::Role, Part::new(system)));

@@ -1,7 +1,7 @@
-//! `POST /messenger/call`: one call of a messenger's bot API, through to its answer.
+//! `POST /messenger/call`: proxies one call to a messenger's bot API.
 //!
-//! The API takes a bot's token in the path. So the address of a call is a secret: nothing here logs it, and
-//! the failures of the outbound client hold no address.
+//! The API has the bot token in the URL's path, so the URL is a secret: this module does not log it, and errors of
+//! the outbound client do not contain it.
 
 use std::time::Duration;
 
@@ -24,26 +24,26 @@ use crate::outbound::{Outbound, OutboundResponse, Trust};
 use crate::request::{Handled, parse_json, read_json_bytes};
 use crate::serve::{Body, ResponseBody, full};
 
-/// The most bytes of an answer. The longest are pages of a hundred updates.
+/// Maximum size of a response in bytes. The largest are pages of a hundred updates.
 const MAX_ANSWER_BYTES: usize = 4 << 20;
 
-/// The bot API that the operator has configured.
+/// Messenger bot API that the operator has configured.
 #[derive(Debug, Clone)]
 pub struct BotApi {
-    /// Sends the calls.
+    /// Client that sends the calls.
     pub outbound: Outbound,
-    /// The API's base address, `MESSENGER_API_URL`.
+    /// Base URL of the API, `MESSENGER_API_URL`.
     pub base_url: Url,
-    /// How long an answer may take from its head to its end.
+    /// Maximum time from a response's head to its end.
     pub answer_timeout: Duration,
 }
 
-/// What is asked.
+/// Request body.
 #[derive(Deserialize)]
 struct Call<'a> {
     token: Secret,
     method: String,
-    /// An object, passed on as it was written: chats' ids are numbers that not every reader keeps.
+    /// JSON object, passed on unparsed: chat ids are numbers that not every parser preserves.
     #[serde(borrow)]
     params: Option<&'a RawValue>,
 }
@@ -60,7 +60,8 @@ pub(super) async fn post(runtime: &Runtime, request: Request<Body>) -> Handled {
     Ok(answer(request.send().await?, api.answer_timeout).await?)
 }
 
-/// The body for the API, of a call whose token and method can only be a place below the API's address.
+/// Validates a call and returns the body for the API. The token and the method are restricted so that the URL stays
+/// below the API's base URL.
 fn check(call: &Call<'_>) -> Result<Bytes, HttpError> {
     if !is_bot_token(call.token.expose()) {
         return Err(HttpError::invalid("token", "must be 1 to 128 letters, digits, `:`, `_` and `-`"));
@@ -75,7 +76,7 @@ fn check(call: &Call<'_>) -> Result<Bytes, HttpError> {
     Ok(Bytes::copy_from_slice(params.as_bytes()))
 }
 
-/// The API's answer with its status, its body and its type; no other header of it is a caller's business.
+/// Converts the API's response: its status, body and content type are passed on, its other headers are not.
 async fn answer(upstream: OutboundResponse, timeout: Duration) -> Result<Response<ResponseBody>, Failure> {
     let (status, content_type) = (upstream.status, upstream.headers.get(CONTENT_TYPE).cloned());
     if is_encoded(&upstream.headers) {
@@ -90,7 +91,7 @@ async fn answer(upstream: OutboundResponse, timeout: Duration) -> Result<Respons
     headers.extend(content_type.map(|value| (CONTENT_TYPE, value)));
     headers.extend(retry_after.map(|seconds| (RETRY_AFTER, HeaderValue::from(seconds))));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    // Whatever the body says it is, it is not this service's page.
+    // The content type comes from the API; a browser must not interpret the body as a page of this service.
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     Ok(response)
 }
@@ -102,7 +103,7 @@ fn is_encoded(headers: &HeaderMap) -> bool {
         .any(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"identity"))
 }
 
-/// The seconds in `parameters.retry_after` of a refusal.
+/// Returns the seconds in `parameters.retry_after` of an error response.
 fn retry_after(status: StatusCode, body: &[u8]) -> Option<u32> {
     #[derive(Deserialize)]
     struct Refusal {

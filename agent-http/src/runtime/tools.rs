@@ -1,4 +1,4 @@
-//! The tools of a run: their definitions come with the request, and a tool server runs them.
+//! Tools of a run: their definitions are in the request, and an MCP server runs them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,14 +12,14 @@ use serde_json::Value;
 use super::Runtime;
 use crate::mcp::client::{McpLimits, McpTools};
 
-/// How much longer than a call may take its answer is waited for. The tool loop ends what takes too long, and says
-/// so in its words; of two time-outs of the same length either could be the first.
+/// Time that the MCP client's timeout exceeds the tool timeout. The tool loop's timeout fires first, so that its
+/// error message is reported; with equal timeouts either could be first.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// Where a run's tools are called.
+/// Creates the registry of a run's tools.
 ///
 /// # Errors
-/// There are tools, and the address of their server is none or is refused by the address policy.
+/// Returns an error if there are tools and the address of their server is invalid or blocked by the address policy.
 pub(super) fn registry(
     runtime: &Runtime,
     server: Option<&Secret>,
@@ -33,8 +33,8 @@ pub(super) fn registry(
     Ok(Arc::new(McpTools::new(runtime.hosted.outbound.clone(), server, tools.to_vec(), limits)?))
 }
 
-/// A run whose request names no tool server: every call's result says so, so that the model can tell the
-/// person instead of inventing an answer.
+/// Registry without a tool server: every call returns an error that says so, so that the model can tell the user
+/// instead of inventing a result.
 struct NoToolServer;
 
 #[async_trait]

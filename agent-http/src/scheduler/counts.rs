@@ -1,4 +1,4 @@
-//! How many jobs there are, for those who look often.
+//! Cached job counts for health checks and metrics scrapes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,12 +8,12 @@ use agent_core::job::{JobCounts, JobStore};
 use tokio::sync::Mutex;
 use tokio::time::{self, Instant};
 
-/// How long an answer is good for. Counting walks through the store, and anybody may ask for it.
+/// Time for which a result is cached. Counting scans the store, and `/health` needs no credential.
 const FRESH: Duration = Duration::from_secs(1);
-/// How long a store may take before it counts as one that cannot be reached.
+/// Time after which the store counts as unreachable.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Counts a store's jobs, at most once a second however many ask.
+/// Counts a store's jobs at most once a second, however many requests ask for them.
 pub struct Counts {
     jobs: Arc<dyn JobStore>,
     clock: Arc<dyn Clock>,
@@ -21,14 +21,14 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Of the store's jobs.
+    /// Creates a counter of the jobs in `jobs`.
     pub fn new(jobs: Arc<dyn JobStore>, clock: Arc<dyn Clock>) -> Self {
         Self { jobs, clock, last: Mutex::new(None) }
     }
 
-    /// What there is, or was a second ago; none where the store does not say.
+    /// Returns the job counts, at most one second old; `None` if the store fails or times out.
     pub async fn now(&self) -> Option<Arc<JobCounts>> {
-        // Whoever comes while somebody counts waits for that answer.
+        // Holding the lock while counting makes concurrent callers wait for this result instead of counting again.
         let mut last = self.last.lock().await;
         if let Some((since, counts)) = &*last
             && since.elapsed() < FRESH

@@ -1,4 +1,4 @@
-//! One call to the receiver, and what its answer means.
+//! One HTTP call to the job receiver, and the mapping of its response to an [`Outcome`].
 
 use std::time::{Duration, SystemTime};
 
@@ -17,29 +17,29 @@ use crate::error::PROBLEM_JSON;
 use crate::outbound::{BodyStream, Outbound, Trust, retry_after};
 use crate::webhook;
 
-/// How much of a refusal's body is read for its reason.
+/// Maximum length of the error text that is kept from an error response.
 const MAX_REASON_BYTES: usize = 500;
-/// How much of an answer is read so that its connection can be used again.
+/// Maximum number of body bytes that are drained so that the connection can be reused.
 const MAX_REST_BYTES: usize = 64 * 1024;
-/// How long that may take. The answer's head has decided already.
+/// Time limit for draining the body. The outcome depends on the response head alone.
 const REST_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Where jobs are delivered, and how.
+/// The callback endpoint that jobs are delivered to.
 #[derive(Debug, Clone)]
 pub struct Callback {
-    /// The guarded client.
+    /// The outbound client, guarded by the address policy.
     pub outbound: Outbound,
-    /// Where to. The operator has set it, so it may be anywhere.
+    /// The callback URL. It is set by the operator, so no address is denied.
     pub url: Url,
-    /// The bearer, and the key of the signature.
+    /// The bearer token, which is also the webhook signing key.
     pub secret: Secret,
-    /// The secret before it, which no error's text may show either.
+    /// The previous secret, during rotation. It is redacted from error texts too.
     pub previous: Option<Secret>,
-    /// How long one delivery may take.
+    /// Time limit of one delivery.
     pub timeout: Duration,
 }
 
-/// What came of a delivery.
+/// The result of a delivery attempt.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Delivered {
     pub(super) outcome: Outcome,
@@ -47,7 +47,7 @@ pub(super) struct Delivered {
 }
 
 impl Callback {
-    /// Delivers a job's occurrence at `now`.
+    /// Delivers a job's occurrence, with `now` as the signature's timestamp.
     pub(super) async fn deliver(&self, job: &Job, now: SystemTime) -> Delivered {
         match time::timeout(self.timeout, self.call(job, now)).await {
             Ok(Ok(delivered)) => delivered,
@@ -83,7 +83,7 @@ impl Callback {
         Ok(Delivered { outcome, status: Some(status.as_u16()) })
     }
 
-    /// What a refusal says of itself, without what nobody should read.
+    /// Returns the error text of an error response, with secrets and control characters removed.
     fn reason(&self, headers: &HeaderMap, body: &[u8]) -> Option<String> {
         let is_problem = headers
             .get(CONTENT_TYPE)
@@ -104,14 +104,14 @@ impl Callback {
     }
 }
 
-/// The members of RFC 9457 problem details that are told on.
+/// The members of RFC 9457 problem details that are kept in the job's error.
 #[derive(Deserialize)]
 struct Problem {
     code: Option<String>,
     detail: String,
 }
 
-/// Replaces a secret, and the beginning of one at the end of a text that was cut.
+/// Replaces a secret, and a prefix of it (at least four bytes) at the end of a truncated text.
 fn redact(text: &str, secret: &str) -> String {
     let mut text = text.replace(secret, Secret::MASK);
     let cut = (4..secret.len()).rev().find(|end| secret.get(..*end).is_some_and(|part| text.ends_with(part)));
@@ -122,14 +122,14 @@ fn redact(text: &str, secret: &str) -> String {
     text
 }
 
-/// The beginning of a body. It is read on within bounds, so that the connection can be used again.
+/// Reads the beginning of a body, and drains the rest within limits so that the connection can be reused.
 async fn read(mut body: BodyStream) -> Vec<u8> {
     let mut kept = Vec::new();
     let mut read = 0;
     let reading = async {
         while let Some(Ok(chunk)) = body.next().await {
             read += chunk.len();
-            // A problem's JSON may be longer than what is shown of it.
+            // The JSON of problem details may be longer than the error text that is kept of it.
             let room = (4 * MAX_REASON_BYTES).saturating_sub(kept.len());
             kept.extend_from_slice(&chunk[..chunk.len().min(room)]);
             if read > MAX_REST_BYTES {
@@ -137,7 +137,7 @@ async fn read(mut body: BodyStream) -> Vec<u8> {
             }
         }
     };
-    // The status says all that matters, so a body that does not end in time is left alone.
+    // The status decides the outcome, so a body that does not end in time is abandoned.
     let _ = time::timeout(REST_PATIENCE, reading).await;
     kept
 }

@@ -1,4 +1,4 @@
-//! `/jobs`: making, showing, moving and cancelling them.
+//! `/jobs`: endpoints that create, read, reschedule, pause, redrive and cancel jobs.
 
 use std::error::Error as _;
 
@@ -16,14 +16,14 @@ use crate::error::{Code, HttpError};
 use crate::request::{self as requests, Handled, Params, Query, parse_json, read_json_bytes};
 use crate::serve::{Body, full};
 
-/// How many jobs a page has where the caller does not say.
+/// Default page size of a job list.
 const PAGE: usize = 50;
-/// How many it has at most.
+/// Maximum page size of a job list.
 const MAX_PAGE: usize = 200;
-/// The most bytes of a parameter.
+/// Maximum length of a query parameter.
 const MAX_PARAMETER_BYTES: usize = 256;
 
-/// The routes.
+/// The job endpoints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Route {
     Post,
@@ -37,7 +37,7 @@ pub(super) enum Route {
     Redrive,
 }
 
-/// The lines of the table of routes.
+/// Returns the route table entries of the job endpoints.
 pub(super) fn routes<H>(handler: impl Fn(Route) -> H) -> [requests::Route<H>; 9] {
     [
         (Method::POST, "/jobs", Route::Post),
@@ -62,8 +62,8 @@ pub(super) async fn answer(
     act(scheduler, route, params, request).await.map_err(with_fault)
 }
 
-/// Only the application asks here, so it is told what the store's trouble is; who uses it should see at once
-/// whether the disk is full or the database away.
+/// Adds the store's error to the detail. Only the application calls these endpoints, and its operator should see at
+/// once whether the disk is full or the database is unreachable.
 fn with_fault(error: HttpError) -> HttpError {
     let cause = error.source().and_then(|cause| cause.downcast_ref());
     let Some(StoreError::Unavailable(fault)) = cause else { return error };
@@ -101,7 +101,7 @@ async fn read(scheduler: &Scheduler, head: &request::Parts, body: Body) -> Resul
 
 async fn post(scheduler: &Scheduler, head: &request::Parts, body: Body) -> Handled {
     let bytes = read(scheduler, head, body).await?;
-    // Read twice, so that a fault in either half is told with its place.
+    // Parsed twice, so that an error in either half is reported with its position.
     let asked: JobRequest = parse_json(&bytes, scheduler.json_depth)?;
     let spec: ScheduleSpec = parse_json(&bytes, scheduler.json_depth)?;
     let job = asked.job(&spec, scheduler.worker.now())?;
@@ -139,8 +139,8 @@ async fn get(scheduler: &Scheduler, scope: &Scope, id: &str) -> Handled {
     json(StatusCode::OK, &JobDetails::from(&found.ok_or_else(HttpError::not_found)?))
 }
 
-/// Cancels many at once: those of one tool or assignment of one user. A request that names less could be one that
-/// forgot a parameter, and would cancel far more than was meant.
+/// Cancels all jobs of one tool or assignment of one user. A filter that is less specific is rejected, since a client
+/// that forgot a parameter would cancel far more than it meant to.
 async fn cancel_all(scheduler: &Scheduler, query: &Query<'_>) -> Handled {
     let filter = filter(query)?;
     for (name, given) in [("userId", &filter.scope.user), ("companyId", &filter.scope.company)] {
@@ -173,7 +173,8 @@ fn filter(query: &Query<'_>) -> Result<JobFilter, HttpError> {
     })
 }
 
-/// A parameter that is there is never without a value: a caller whose variable was empty would be given everybody's.
+/// Returns a query parameter. An empty value is an error: a client with an unset variable would otherwise get the
+/// jobs of all companies.
 fn parameter(query: &Query<'_>, name: &str) -> Result<Option<String>, HttpError> {
     match query.get(name)? {
         Some(value) if value.is_empty() || value.len() > MAX_PARAMETER_BYTES => {

@@ -1,4 +1,4 @@
-//! What the scheduler counts beside its requests.
+//! The scheduler's own metrics, beside those of HTTP requests.
 
 use agent_core::job::{JobCounts, JobState, Outcome};
 use prometheus_client::encoding::EncodeLabelSet;
@@ -9,10 +9,10 @@ use prometheus_client::metrics::histogram::Histogram;
 
 use crate::metrics::Metrics;
 
-/// Upper bounds of lateness in seconds.
+/// Upper bounds, in seconds, of the lateness histogram's buckets.
 const LATENESS: [f64; 12] = [0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 10.0, 60.0, 600.0];
 
-/// The scheduler's meters.
+/// Metrics of the job store and the delivery worker.
 #[derive(Debug)]
 pub struct Meters {
     jobs: Family<StateLabel, Gauge>,
@@ -35,7 +35,7 @@ struct OutcomeLabel {
 }
 
 impl Meters {
-    /// Registers all of them.
+    /// Registers the scheduler's metrics.
     pub fn new(metrics: &Metrics) -> Self {
         let meters = Self {
             jobs: Family::default(),
@@ -105,7 +105,7 @@ impl Meters {
     }
 }
 
-/// The label of an outcome.
+/// Returns the metric label of an outcome.
 pub(super) fn word(outcome: &Outcome) -> &'static str {
     match outcome {
         Outcome::Succeeded => "succeeded",

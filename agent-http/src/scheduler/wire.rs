@@ -1,4 +1,4 @@
-//! What the routes read and write.
+//! Request and response bodies of the scheduler's endpoints.
 
 use agent_core::job::{
     Attempt, DeadLetter, Idempotency, Job, JobPayload, JobState, JobView, MAX_IDEMPOTENCY_KEY_BYTES,
@@ -13,57 +13,58 @@ use sha2::{Digest, Sha256};
 
 use crate::error::HttpError;
 
-/// A job that is asked for, apart from its schedule.
+/// A request to create a job, without its schedule.
 #[derive(Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct JobRequest {
-    /// What is to be done, and for whom: what the callback brings back.
+    /// The work to do and its user; the callback sends it back unchanged.
     #[schemars(with = "Payload")]
     payload: JobPayload,
-    /// Makes asking twice harmless: within the company, the same key and body are the same job.
+    /// Idempotency key: within the company, requests with the same key and body create one job.
     idempotency_key: Option<String>,
-    /// How often each occurrence is tried, from 1 to 100; 12 by default.
+    /// Maximum number of attempts per occurrence, from 1 to 100; 12 by default.
     #[schemars(range(min = 1, max = 100))]
     max_attempts: Option<u32>,
-    /// What becomes of occurrences that passed while nobody was there to deliver them.
+    /// Policy for occurrences that were missed because no scheduler was running.
     misfire: Option<Misfire>,
-    /// What becomes of occurrences that come due while another one is under way.
+    /// Policy for occurrences that come due while another one is being delivered.
     overlap: Option<Overlap>,
 }
 
-/// How [`JobPayload`] is described.
+// The JSON schema of `JobPayload`.
+/// The work of a job and its user.
 #[derive(JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[expect(dead_code, reason = "only its description is used")]
 struct Payload {
-    /// `tool` calls a tool with these arguments, `agent` runs a turn of the agent with this message.
+    /// `tool` calls a tool with these arguments; `agent` runs a turn of the agent with this message.
     #[schemars(regex(pattern = "^(tool|agent)$"))]
     kind: String,
-    /// For whom.
+    /// The user on whose behalf the job runs.
     #[schemars(length(min = 1, max = 256))]
     user_id: String,
     /// The user's company.
     #[schemars(length(min = 1, max = 256))]
     company_id: String,
-    /// The agent that does it.
+    /// The agent that runs the tool or the turn.
     #[schemars(length(min = 1, max = 256))]
     agent_id: String,
     /// The tool's name.
     tool_id: Option<String>,
-    /// The assignment that the job is kept in step with.
+    /// The assignment that the job was created from.
     assignment_id: Option<String>,
     /// The tool's arguments.
     arguments: Option<serde_json::Map<String, Value>>,
-    /// What the agent is asked.
+    /// The user message that the agent's turn begins with.
     message: Option<String>,
-    /// The todo list that the tools work on.
+    /// The todo list that the tools use.
     todo_list_id: Option<String>,
-    /// The user's zone, an IANA name.
+    /// The user's time zone, an IANA name.
     timezone: Option<String>,
 }
 
 impl JobRequest {
-    /// The job that is meant by who asks for it at `now`.
+    /// Creates the requested job, with its schedule resolved at `now`.
     pub(super) fn job(self, spec: &ScheduleSpec, now: Timestamp) -> Result<Job, HttpError> {
         self.payload.validate().map_err(|error| HttpError::invalid("payload:", error))?;
         let schedule = resolve(spec, now)?;
@@ -92,7 +93,7 @@ impl JobRequest {
             let fault = format!("must have 1 to {MAX_IDEMPOTENCY_KEY_BYTES} bytes and no control character");
             return Err(HttpError::invalid("idempotencyKey", fault));
         }
-        // Of what was meant and not how it was written: spaces and the order of members do not count.
+        // The fingerprint covers the parsed values, so whitespace and member order do not matter.
         let mut meant = json!({
             "payload": self.payload, "schedule": spec, "maxAttempts": self.max_attempts,
             "misfire": self.misfire, "overlap": self.overlap,
@@ -104,17 +105,17 @@ impl JobRequest {
     }
 }
 
-/// The schedule that is meant.
+/// Resolves a schedule at `now`.
 pub(super) fn resolve(spec: &ScheduleSpec, now: Timestamp) -> Result<Schedule, HttpError> {
     spec.resolve(now).map_err(|error| HttpError::new(crate::error::Code::InvalidRequest, error.to_string()))
 }
 
-/// A job that is there now.
+/// A stored job.
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Scheduled {
     job_id: String,
-    /// When its first occurrence is due: RFC 3339 in UTC with milliseconds.
+    /// Due time of the first occurrence: RFC 3339 in UTC with milliseconds.
     execute_at: String,
 }
 
@@ -124,17 +125,18 @@ impl Scheduled {
     }
 }
 
-/// What became of a job by what was asked.
+/// The state of a job after an operation on it.
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Acted {
     job_id: String,
-    /// Where it stands: scheduled, running, retryable, paused, completed, discarded or cancelled.
+    /// Job state: scheduled, running, retryable, paused, completed, discarded or cancelled.
     #[schemars(with = "String")]
     state: JobState,
-    /// When the next delivery is due, or was for a job that is final: RFC 3339 in UTC with milliseconds.
+    /// Due time of the next delivery, or of the last one for a job in a final state: RFC 3339 in UTC with
+    /// milliseconds.
     execute_at: String,
-    /// Whether a delivery is under way that could not be taken back.
+    /// True if a delivery that the operation could not stop is in flight.
     delivering: bool,
 }
 
@@ -149,97 +151,99 @@ impl From<&Stepped> for Acted {
     }
 }
 
-/// How many jobs were cancelled.
+/// The number of jobs that were cancelled.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct Cancelled {
     pub(super) cancelled: u64,
 }
 
-/// One page of jobs, in the order of their making.
+/// One page of jobs, in the order of their creation.
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct JobList {
     pub(super) jobs: Vec<JobDetails>,
-    /// Where the next page begins; absent on the last one.
+    /// Cursor of the next page; absent on the last page.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) next_cursor: Option<String>,
 }
 
-/// A job with all that is known of it.
+/// A job with its policies, attempts and dead letters.
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct JobDetails {
-    /// What every reader of jobs knows.
+    /// The members that every view of a job has.
     #[serde(flatten)]
     #[schemars(with = "Shown")]
     view: JobView,
-    /// The time that the occurrence is for.
+    /// The occurrence's scheduled time.
     scheduled_for: String,
-    /// Whether it is paused, which its state does not tell of a job that is final.
+    /// True if the job is paused. The state does not show it for a job that is final.
     paused: bool,
     misfire: Misfire,
     overlap: Overlap,
-    /// How often each occurrence is tried.
+    /// Maximum number of attempts per occurrence.
     max_attempts: u32,
-    /// The last attempts, the newest last.
+    /// The latest attempts, oldest first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(default)]
     attempts: Vec<AttemptView>,
-    /// Occurrences of a periodic job that failed for good, the newest last.
+    /// Occurrences of a periodic job that were discarded, oldest first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(default)]
     dead_letters: Vec<DeadLetterView>,
 }
 
-/// How [`JobView`] is described.
+// The JSON schema of `JobView`.
+/// The members that every view of a job has.
 #[derive(JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[expect(dead_code, reason = "only its description is used")]
 struct Shown {
     job_id: String,
-    /// scheduled, running, retryable, paused, completed, discarded or cancelled.
+    /// Job state: scheduled, running, retryable, paused, completed, discarded or cancelled.
     state: String,
     payload: Payload,
-    /// `{executeAt}`, `{everyMs, anchor}` or `{cron, timezone, dst?}`.
+    /// The schedule: `{executeAt}`, `{everyMs, anchor}` or `{cron, timezone, dst?}`.
     schedule: serde_json::Map<String, Value>,
-    /// When the next attempt is due, or was for a job that is final: RFC 3339 in UTC with milliseconds.
+    /// Due time of the next attempt, or of the last one for a job in a final state: RFC 3339 in UTC with
+    /// milliseconds.
     execute_at: String,
-    /// The occurrence that waits, runs or was the last, from 1.
+    /// Number of the current or last occurrence, from 1.
     occurrence: u64,
-    /// How many attempts at it have begun.
+    /// Number of attempts at the occurrence that have begun.
     attempt: u32,
-    /// Why the last attempt failed; absent where it did not.
+    /// Error of the last attempt; absent if it succeeded.
     last_error: Option<String>,
-    /// When it was made.
+    /// Creation time.
     created_at: String,
 }
 
-/// An attempt that has ended.
+/// A finished delivery attempt.
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct AttemptView {
     occurrence: u64,
-    /// Which attempt at the occurrence, from 1.
+    /// Number of the attempt at the occurrence, from 1.
     attempt: u32,
     ended_at: String,
-    /// How long it took; absent where whoever made it never reported.
+    /// Duration in milliseconds; absent if the attempt's worker never reported an outcome.
     #[serde(skip_serializing_if = "Option::is_none")]
     duration_ms: Option<u64>,
-    /// The HTTP status of the answer, where there was one.
+    /// HTTP status of the response, if there was one.
     #[serde(skip_serializing_if = "Option::is_none")]
     status: Option<u16>,
-    /// Why it failed.
+    /// Error text; absent if the attempt succeeded.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
 }
 
-/// An occurrence that failed for good.
+/// A discarded occurrence of a periodic job.
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct DeadLetterView {
     occurrence: u64,
     scheduled_for: String,
-    /// When it was given up.
+    /// Time at which the occurrence was discarded.
     discarded_at: String,
     error: String,
 }
@@ -283,7 +287,7 @@ impl From<&DeadLetter> for DeadLetterView {
     }
 }
 
-/// When the next delivery is due: of a job that was moved while it is delivered, after that.
+/// Returns the due time of the next delivery: for a job rescheduled during a delivery, that of its new schedule.
 fn next(job: &Job) -> Timestamp {
     match job.then {
         Some(Then::Moved { place }) => place.scheduled_for,
@@ -291,7 +295,7 @@ fn next(job: &Job) -> Timestamp {
     }
 }
 
-/// RFC 3339 in UTC with milliseconds.
+/// Formats a time as RFC 3339 in UTC with milliseconds.
 fn time(time: Timestamp) -> String {
     format!("{time:.3}")
 }

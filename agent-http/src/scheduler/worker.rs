@@ -1,13 +1,13 @@
-//! The delivery loop: claims jobs a little before they are due, delivers each at its time, and stores what
-//! came of it.
+//! The delivery worker: claims jobs shortly before they are due, delivers each at its due time and stores the
+//! outcome.
 //!
-//! Four loops share what this process holds ([`held`]). [`claims`] takes jobs from the store as long as there
-//! is room, some before they are due, so that storing the claim is off the path; [`starts`] begins each at its
-//! time and never before; [`settle`] stores outcomes, many at once; [`heartbeat`] extends leases. A fifth
-//! removes what has been final for long ([`retention`]).
+//! Four loops share the claimed jobs ([`held`]). [`claims`] claims jobs from the store while there is capacity, some
+//! of them ahead of their due time, so that the write of the claim is off the delivery path. [`starts`] starts each
+//! delivery at its due time and never before. [`settle`] stores outcomes in batches. [`heartbeat`] extends leases. A
+//! fifth loop removes jobs whose retention has expired ([`retention`]).
 //!
-//! The routes go through the worker too: a job that is claimed and not begun is handed back before it is
-//! cancelled or moved, so that it is not delivered all the same.
+//! The routes change jobs through the worker: a claimed job whose delivery has not started is released before it is
+//! cancelled or rescheduled, so that it is not delivered regardless.
 
 mod claims;
 mod heartbeat;
@@ -35,29 +35,29 @@ use super::delivery::Callback;
 use super::meters::Meters;
 use held::{ClaimKey, Held};
 
-/// The longest that a loop waits without looking, since a store may not tell what another process has done.
+/// Maximum time between two polls of a loop, since a store may not notify of another process's changes.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
-/// How long the outcomes of deliveries that were given up may take to be stored.
+/// Time limit for storing the outcomes of deliveries that were aborted at shutdown.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
-/// Bounds of the worker; `..Default::default()` fills in what is not named.
+/// Limits of the worker. Use `..Default::default()` for the fields that keep their default.
 #[derive(Debug, Clone)]
 pub struct WorkerLimits {
-    /// How many deliveries are under way at once; 256.
+    /// Maximum number of concurrent deliveries; 256.
     pub concurrency: usize,
-    /// How many of them are of one company; 64.
+    /// Maximum number of concurrent deliveries per company; 64.
     pub per_company: usize,
-    /// How long a claim holds without a sign of life; 30 s. What a crashed process had in hand is tried again
-    /// after that.
+    /// Lease of a claim unless it is extended; 30 s. The deliveries of a crashed process are retried once their
+    /// leases have expired.
     pub lease: Duration,
-    /// How long before it is due a job is claimed; 500 ms.
+    /// Time before its due time at which a job is claimed; 500 ms.
     pub ahead: Duration,
-    /// How many jobs are claimed and not begun; 1,000.
+    /// Maximum number of jobs that are claimed and not yet started; 1,000.
     pub max_ahead: usize,
-    /// How long deliveries may go on after the signal to stop; 10 s.
+    /// Time that in-flight deliveries have to finish after the shutdown signal; 10 s.
     pub drain: Duration,
-    /// How long jobs that are final are kept; 7 days.
+    /// Time for which jobs in a final state are kept; 7 days.
     pub retention: Duration,
 }
 
@@ -75,7 +75,7 @@ impl Default for WorkerLimits {
     }
 }
 
-/// Delivers a store's jobs.
+/// Delivers the jobs of a store.
 pub struct Worker {
     jobs: Arc<dyn JobStore>,
     callback: Callback,
@@ -83,18 +83,18 @@ pub struct Worker {
     limits: WorkerLimits,
     held: Held,
     meters: Meters,
-    /// Held to write while a claim is under way, and to read while a route acts: a claim that comes between a
-    /// look at what is held and the step would be missed.
+    /// Write-locked during a claim, read-locked while a route changes a job: a claim made between the route's lookup
+    /// of claimed jobs and its step would be missed.
     claiming: RwLock<()>,
-    /// This process has stored a job.
+    /// Notified when this process has inserted a job.
     inserted: Notify,
-    /// Nothing new begins.
+    /// Cancelled at shutdown: no new delivery starts.
     stopping: CancellationToken,
-    /// What is under way is given up.
+    /// Cancelled when the drain times out: in-flight deliveries are aborted.
     giving_up: CancellationToken,
 }
 
-/// What came of a delivery, on its way to the store.
+/// The outcome of a delivery, queued for the store.
 struct Settlement {
     key: ClaimKey,
     outcome: Outcome,
@@ -102,13 +102,13 @@ struct Settlement {
     status: Option<u16>,
 }
 
-/// The clock's time, as jobs have it.
+/// Returns the clock's time as a [`Timestamp`].
 pub(super) fn now(clock: &dyn Clock) -> Timestamp {
     timestamp(clock.now())
 }
 
 fn timestamp(time: SystemTime) -> Timestamp {
-    // A clock beyond the year 9999 is none.
+    // Times after the year 9999 are out of [`Timestamp`]'s range.
     Timestamp::try_from(time).unwrap_or(Timestamp::MAX)
 }
 
@@ -116,13 +116,13 @@ fn later(time: Timestamp, by: Duration) -> Timestamp {
     SignedDuration::try_from(by).ok().and_then(|by| time.checked_add(by).ok()).unwrap_or(Timestamp::MAX)
 }
 
-/// How long it is from `now` until `time`; nothing where that has passed.
+/// Returns the duration from `now` until `time`; zero if `time` has passed.
 fn until(time: Timestamp, now: Timestamp) -> Duration {
     Duration::try_from(time.duration_since(now)).unwrap_or_default()
 }
 
 impl Worker {
-    /// A worker that does nothing before it [runs](Self::run).
+    /// Creates a worker; it is idle until it [runs](Self::run).
     pub fn new(
         jobs: Arc<dyn JobStore>,
         callback: Callback,
@@ -136,12 +136,13 @@ impl Worker {
         Self { jobs, callback, clock, limits, held, meters, claiming, inserted, stopping, giving_up }
     }
 
-    /// Delivers until `stop`, then drains: what was claimed and not begun is handed back at once, and what is
-    /// under way may end within the limit and is given up after it. It runs once.
+    /// Delivers jobs until `stop` completes, then drains: claimed jobs that have not started are released at once;
+    /// in-flight deliveries may finish within [`WorkerLimits::drain`] and are aborted after it. Call it once per
+    /// worker.
     pub async fn run(self: Arc<Self>, stop: impl Future<Output = ()>) {
-        // Whoever drops this future wants no deliveries to outlive it.
+        // Dropping this future aborts the deliveries, which run in tasks of their own.
         let _end = self.giving_up.clone().drop_guard();
-        // Each slot has one outcome, so nobody waits to send one.
+        // The capacity is one outcome per delivery slot, so a send never waits.
         let (outcomes, settled) = mpsc::channel(self.limits.concurrency.max(1));
         let supply = async {
             tokio::join!(self.claim_jobs(), self.clone().start_jobs(outcomes), self.purge_old_jobs());
@@ -174,7 +175,7 @@ impl Worker {
         }
     }
 
-    /// Hands claimed jobs back that were not begun. Where the store does not take them, their leases run out.
+    /// Releases claims whose deliveries have not started. If the store fails, their leases expire.
     async fn release(&self, jobs: Vec<Job>) {
         if jobs.is_empty() {
             return;
@@ -186,22 +187,22 @@ impl Worker {
         }
     }
 
-    /// The store.
+    /// Returns the job store.
     pub fn jobs(&self) -> &Arc<dyn JobStore> {
         &self.jobs
     }
 
-    /// The clock's time.
+    /// Returns the clock's time.
     pub fn now(&self) -> Timestamp {
         now(&*self.clock)
     }
 
-    /// How many deliveries are under way in this process.
+    /// Returns the number of deliveries in flight in this process.
     pub fn delivering(&self) -> usize {
         self.held.delivering()
     }
 
-    /// Sets the meters of what is there, for a scrape.
+    /// Updates the gauges for a metrics scrape.
     pub(super) fn show(&self, counts: Option<&JobCounts>) {
         self.meters.hold(self.held.delivering(), self.held.waiting());
         if let Some(counts) = counts {
@@ -212,25 +213,25 @@ impl Worker {
     /// Stores a job.
     ///
     /// # Errors
-    /// The store's.
+    /// Returns the store's error.
     pub async fn insert(&self, job: Job) -> Result<Inserted, StoreError> {
         let outcome = self.jobs.insert(vec![job]).await?.pop();
         self.inserted.notify_one();
         outcome.ok_or_else(|| StoreError::unavailable("the store said nothing of the job"))
     }
 
-    /// Takes a step that somebody has asked for with a job within the scope; `None` where there is none. A
-    /// claim on it whose delivery has not begun is given up first.
+    /// Applies a requested step to a job within the scope; `None` if there is no such job. A claim of this worker
+    /// whose delivery has not started is released first.
     ///
     /// # Errors
-    /// The store's; nothing has changed.
+    /// Returns the store's error; the job is unchanged.
     pub async fn act(
         self: &Arc<Self>,
         scope: Scope,
         id: String,
         step: Step,
     ) -> Result<Option<Result<Stepped, Refusal>>, StoreError> {
-        // To its end, also where the caller leaves meanwhile: what was taken back must not be forgotten.
+        // Runs in its own task, so that a cancelled request cannot lose a job that was taken from the claimed jobs.
         let worker = self.clone();
         finish(tokio::spawn(async move { worker.act_now(&scope, id, step).await })).await
     }
@@ -245,7 +246,7 @@ impl Worker {
         if self.jobs.get(scope, &id).await?.is_none() {
             return Ok(None);
         }
-        // Who resumes a job does not want it any later.
+        // Resuming does not release the claim, which would delay the job.
         let held = if step == Step::Resume { None } else { self.held.take_back(&id) };
         let release = held.iter().map(|job| (job.id.clone(), Step::Release { fence: job.fence }));
         let steps = release.chain([(id, step)]).collect();
@@ -258,10 +259,10 @@ impl Worker {
         }
     }
 
-    /// Cancels all jobs that are meant and not final, and says how many they were.
+    /// Cancels all jobs that match the filter and are not final, and returns their number.
     ///
     /// # Errors
-    /// The store's; nothing has changed.
+    /// Returns the store's error; no job has changed.
     pub async fn cancel_all(self: &Arc<Self>, filter: JobFilter) -> Result<u64, StoreError> {
         let worker = self.clone();
         finish(tokio::spawn(async move {
@@ -277,7 +278,7 @@ impl Worker {
     }
 }
 
-/// The outcome of a task that nobody aborts.
+/// Awaits a task, mapping a panic to a store error.
 async fn finish<T>(task: tokio::task::JoinHandle<Result<T, StoreError>>) -> Result<T, StoreError> {
     task.await.unwrap_or_else(|error| Err(StoreError::unavailable(error)))
 }

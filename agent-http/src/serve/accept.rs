@@ -1,4 +1,4 @@
-//! The accept loop, its limit on connections, and the drain at its end.
+//! The accept loop, its connection limit, and the drain at shutdown.
 
 use std::future::Future;
 use std::io;
@@ -14,14 +14,14 @@ use tokio::time;
 use super::connection::Connections;
 use super::{HttpService, ServeLimits, Workers};
 
-/// How long the loop pauses after an accept that failed for want of something; it doubles up to the last value.
+/// Initial pause after a failed accept. It doubles with each failure in a row, up to [`LONGEST_PAUSE`].
 const PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// How long cut connections get to be dropped. Their tasks need only be polled once for that.
+/// Timeout for dropping the connections that outlived the drain. Each task needs to be polled only once for that.
 const CUT: Duration = Duration::from_secs(1);
 
-/// Where connections come from. Apart from the listener itself there is only the tests' source of errors.
+/// Source of connections: the TCP listener, or a source of errors in tests.
 pub(super) trait Accept {
     fn accept(&self) -> impl Future<Output = io::Result<(TcpStream, SocketAddr)>> + Send;
 }
@@ -32,10 +32,10 @@ impl Accept for TcpListener {
     }
 }
 
-/// Accepts until `shutdown`, then drains.
+/// Accepts connections until `shutdown` completes, then drains.
 ///
-/// The semaphore is both the limit and the count of what still runs: a connection gives its permit back when its
-/// task is gone, so holding all permits means that none is left.
+/// The semaphore is both the connection limit and the count of running connections: a connection releases its permit
+/// when its task ends, so acquiring all permits means that no connection is left.
 pub(super) async fn run<S: HttpService>(
     source: impl Accept,
     service: S,
@@ -46,7 +46,7 @@ pub(super) async fn run<S: HttpService>(
     let drain = limits.drain;
     let places = limits.connections.max(1);
     let slots = Arc::new(Semaphore::new(places as usize));
-    // A message says drain. The channel's end says stop at once, also if this very future is dropped.
+    // A message starts the drain. Closing the channel, also by dropping this future, ends all connections at once.
     let (drain_all, draining) = watch::channel(());
     let connections = Connections::new(service, limits, draining, workers);
 
@@ -58,7 +58,7 @@ pub(super) async fn run<S: HttpService>(
         let cut = places as usize - slots.available_permits();
         tracing::warn!(connections = cut, "cutting connections that outlived the drain");
         drop(drain_all);
-        // A task that blocks its thread cannot be cut; it does not hold up the end.
+        // A task that blocks its thread cannot be dropped; the timeout keeps it from delaying shutdown.
         let _ = time::timeout(CUT, slots.acquire_many(places)).await;
     }
 }
@@ -106,8 +106,9 @@ async fn accept_until<S: HttpService>(
     }
 }
 
-/// Tells errors of the connection that was about to be accepted from those of the process, which would repeat at
-/// once and turn the loop into a busy one.
+/// Returns true if an accept error concerns only the connection being accepted, so that accepting can go on at once.
+/// Errors of the process (such as exhausted file descriptors) would repeat at once and turn the loop into a busy
+/// loop.
 fn is_of_one_connection(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)

@@ -1,4 +1,4 @@
-//! The bodies of requests and responses.
+//! Request and response bodies.
 
 use std::error::Error;
 use std::pin::Pin;
@@ -13,26 +13,26 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Empty, Full, StreamBody};
 use hyper::body::Incoming;
 
-/// Why a body ended early. It goes to the log; a client sees a connection that ends in the middle of a message.
+/// Error that ends a body early. It is logged; the client sees the connection close before the message is complete.
 pub type BodyError = Box<dyn Error + Send + Sync>;
 
-/// A response's body, boxed once. An error in it cuts the connection.
+/// Boxed response body. An error in it closes the connection.
 pub type ResponseBody = UnsyncBoxBody<Bytes, BodyError>;
 
-/// A response body of no bytes.
+/// Returns an empty response body.
 #[must_use]
 pub fn empty() -> ResponseBody {
     Empty::new().map_err(|never| match never {}).boxed_unsync()
 }
 
-/// A response body of known bytes.
+/// Returns a response body with the given bytes.
 #[must_use]
 pub fn full(bytes: impl Into<Bytes>) -> ResponseBody {
     Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
 }
 
-/// A response body that is sent as it is made. Each item is one chunk; an error cuts the connection, so that the
-/// client can tell a broken stream from one that has ended.
+/// Returns a streaming response body. Each item is one chunk. An error closes the connection, so that the client can
+/// tell a broken stream from a complete one.
 #[must_use]
 pub fn streaming<E: Into<BodyError> + 'static>(
     stream: impl Stream<Item = Result<Bytes, E>> + Send + 'static,
@@ -40,7 +40,7 @@ pub fn streaming<E: Into<BodyError> + 'static>(
     StreamBody::new(stream.map_ok(Frame::data).map_err(Into::into)).boxed_unsync()
 }
 
-/// A request's body. It is read through [`http_body::Body`]; [`crate::request::read_body`] reads it whole, bounded.
+/// Request body. It is read through [`http_body::Body`]; [`crate::request::read_body`] collects it within limits.
 #[derive(Debug)]
 pub struct Body(Source);
 
@@ -54,12 +54,12 @@ enum Source {
 struct FromConnection {
     incoming: Incoming,
     ended: bool,
-    /// Tells the connection that it is closing on a client that may still be sending.
+    /// Set on drop if the body was not read to its end, so that the connection closes with a lingering close.
     unread: Arc<AtomicBool>,
 }
 
 impl Body {
-    /// A body of any source, for requests that do not come from a connection.
+    /// Creates a body from any source, for requests that do not come from a connection.
     pub fn new<B>(body: B) -> Self
     where
         B: http_body::Body<Data = Bytes, Error: Into<BodyError>> + Send + 'static,
@@ -67,7 +67,7 @@ impl Body {
         Self(Source::Boxed(body.map_err(Into::into).boxed_unsync()))
     }
 
-    /// A body of no bytes.
+    /// Creates an empty body.
     #[must_use]
     pub fn empty() -> Self {
         Self(Source::Boxed(empty()))

@@ -1,4 +1,4 @@
-//! One task per connection: hyper over the guard, told when the server drains and when it ends.
+//! Connection tasks: each drives one hyper connection over a guard, and handles drain and shutdown.
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -23,13 +23,13 @@ use super::guard::Guard;
 use super::{HttpService, ServeLimits, Workers};
 use crate::keep_alive;
 
-/// hyper's smallest buffer; it refuses a smaller one by panicking.
+/// hyper's minimum buffer size; hyper panics on a smaller one.
 const SMALLEST_BUFFER: usize = 8 * 1024;
 
-/// How long a connection is quiet before the kernel asks the other end for a sign of life, and how often it asks.
+/// TCP keep-alive: idle time before the first probe, and the interval between probes.
 const KEEPALIVE: Duration = Duration::from_secs(15);
 
-/// Makes connections' tasks, all alike.
+/// Spawns connection tasks, with the state that they share.
 pub(super) struct Connections<S> {
     service: Arc<S>,
     limits: Arc<ServeLimits>,
@@ -40,7 +40,7 @@ pub(super) struct Connections<S> {
 }
 
 impl<S: HttpService> Connections<S> {
-    /// Connections run on `workers`, or where they are made.
+    /// Creates the spawner. Connections run on `workers`, or, without them, on the current runtime.
     pub(super) fn new(
         service: S,
         limits: ServeLimits,
@@ -49,18 +49,18 @@ impl<S: HttpService> Connections<S> {
     ) -> Self {
         let mut protocol = http1::Builder::new();
         protocol
-            // Without a timer hyper's head time-out does nothing.
+            // Without a timer hyper ignores its head timeout.
             .timer(TokioTimer::new())
             .header_read_timeout(limits.head_read)
             .max_header_size(limits.head_bytes)
-            // The same number bounds what is buffered for a client that reads slowly.
+            // This also bounds the write buffer for a client that reads slowly.
             .max_buf_size(limits.head_bytes.max(SMALLEST_BUFFER));
         let keep_alive = keep_alive::announcement(limits.head_read);
         let (service, limits, protocol) = (Arc::new(service), Arc::new(limits), Arc::new(protocol));
         Self { service, limits, protocol, keep_alive, draining, workers }
     }
 
-    /// Serves `stream` in a task that keeps `slot` until it ends.
+    /// Serves `stream` in a task that holds `slot` until it ends.
     pub(super) fn spawn(&self, stream: TcpStream, peer: SocketAddr, slot: OwnedSemaphorePermit) {
         if let Err(error) = set_options(&stream, &self.limits) {
             tracing::debug!(%error, "cannot set the socket's options");
@@ -72,10 +72,11 @@ impl<S: HttpService> Connections<S> {
             let unread = Arc::new(AtomicBool::new(false));
             let guard = Guard::new(stream, write_stall, unread.clone());
             let exchanges = Exchanges::new(service, peer, unread, keep_alive);
-            // Futures keep what they were made of beside what they are at. Boxed before, a connection is there once.
+            // A future stores its captured arguments beside its current state; boxing first keeps the connection from
+            // being stored twice.
             let connection = Box::pin(protocol.serve_connection(guard, exchanges));
             AssertUnwindSafe(drive(connection, draining)).catch_unwind().map(move |ended| {
-                // A service's panic is caught at its exchange; this is for one in a response body.
+                // A panic in a service is caught by its exchange; this one catches a panic in a response body.
                 if ended.is_err() {
                     tracing::error!(%peer, "a response body panicked; its connection is dropped");
                 }
@@ -93,13 +94,13 @@ impl<S: HttpService> Connections<S> {
     }
 }
 
-/// What the kernel is asked to watch, since a peer that vanished without a word is not seen from up here.
+/// Sets TCP options by which the kernel detects a peer that has vanished without closing the connection.
 fn set_options(stream: &TcpStream, limits: &ServeLimits) -> io::Result<()> {
-    // A token is a small write, and must not wait for the acknowledgement of the one before.
+    // TCP_NODELAY: a token is a small write and must not wait for the acknowledgement of the previous one.
     stream.set_nodelay(true)?;
     let socket = SockRef::from(stream);
     socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE))?;
-    // What was written and is not acknowledged counts as a stall too (RFC 5482).
+    // Written data that is not acknowledged counts as a write stall too (RFC 5482).
     #[cfg(target_os = "linux")]
     socket.set_tcp_user_timeout(Some(limits.write_stall))?;
     #[cfg(not(target_os = "linux"))]
@@ -119,8 +120,8 @@ async fn drive<S: HttpService>(
             if let Poll::Ready(ended) = connection.as_mut().poll(cx) {
                 return Poll::Ready(Step::Ended(ended));
             }
-            // All connections wait for the same news, and to wait anew at each poll would have them queue for it.
-            // A task wakes by the same waker all its life.
+            // All connections wait on the same channel; registering again on each poll would contend for its lock. A
+            // task keeps the same waker for its lifetime, so one registration is enough.
             if waits && matches!(news.has_changed(), Ok(false)) {
                 return Poll::Pending;
             }
@@ -136,7 +137,7 @@ async fn drive<S: HttpService>(
     }
 }
 
-/// What a connection's task has come to.
+/// Outcome of waiting in a connection task: the connection ended, or the drain channel changed.
 enum Step {
     Ended(hyper::Result<()>),
     Changed(Result<(), watch::error::RecvError>),

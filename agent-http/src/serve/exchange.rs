@@ -1,4 +1,5 @@
-//! One exchange: its request's id, span and access-log line, and the answers that no service gives.
+//! One request/response exchange: its request id, span and access-log line, and the error responses for malformed
+//! targets and panics.
 
 use std::any::Any;
 use std::convert::Infallible;
@@ -28,20 +29,20 @@ use crate::keep_alive::KEEP_ALIVE;
 use crate::metrics::InFlight;
 use crate::request::{RequestId, beginning};
 
-/// How much of a path the log shows, in characters. The rest of a long one says little.
+/// Maximum length of a logged path, in characters; longer paths are truncated.
 const LOGGED_PATH: usize = 256;
 
-/// In a response's extensions: its body enters the request's span by itself, where it has something to do.
+/// Marker in a response's extensions: the body enters the request's span by itself, and only where it does work.
 #[derive(Clone, Copy)]
 pub(crate) struct EntersSpan;
 
-/// A connection's exchanges.
+/// hyper service of one connection.
 pub(super) struct Exchanges<S> {
-    /// All connections' together, since layers can make it large.
+    /// Shared by all connections, since layers can make it large.
     service: Arc<S>,
     peer: SocketAddr,
     unread: Arc<AtomicBool>,
-    /// How long the connection is kept between them, as its answers say.
+    /// Value of the `Keep-Alive` response header, which announces the idle timeout.
     keep_alive: Option<HeaderValue>,
 }
 
@@ -59,16 +60,16 @@ impl<S> Exchanges<S> {
 impl<S: HttpService> hyper::service::Service<Request<Incoming>> for Exchanges<S> {
     type Response = Response<ObservedBody>;
     type Error = Infallible;
-    // hyper keeps room for a future of this type as long as the connection lives. Boxed for each exchange, a
-    // handler's state is freed when its response begins, and a stream does not carry it along.
+    // hyper reserves room for a future of this type for the lifetime of the connection. Boxing it per exchange frees
+    // the handler's state when its response begins, so that a stream does not keep it.
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let request = request.map(|incoming| Body::from_connection(incoming, self.unread.clone()));
         let (unread, keep_alive) = (self.unread.clone(), self.keep_alive.clone());
         let exchange = exchange(request, S::clone(&self.service), self.peer).map(move |mut response| {
-            // hyper closes a connection whose request's body is still under way, and does not say so. A
-            // client that is not told sends its next request into the closing connection.
+            // hyper closes a connection whose request body was not read to its end, without announcing it. Without
+            // `Connection: close` the client would send its next request into the closing connection.
             if unread.load(Ordering::Relaxed) {
                 response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             }
@@ -103,7 +104,8 @@ async fn exchange<S: HttpService>(
             }
         }
         Err(error) => {
-            // What follows on a connection with such a request may be meant for somebody else.
+            // The next request on a connection with a malformed target may be smuggled (RFC 9112 section 11.2), so it
+            // closes.
             let mut response = span.in_scope(|| error.into_response(&id));
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             response
@@ -132,11 +134,11 @@ impl From<Box<dyn Any + Send>> for Panic {
     }
 }
 
-/// The response's body inside its request's span. The access-log line is written after it has gone.
+/// Response body that is polled in its request's span. The access-log line is written after it is dropped.
 pub(super) struct ObservedBody {
     inner: ResponseBody,
     enters_span: bool,
-    /// Until the drop.
+    /// `Some` until drop.
     access: Option<Access>,
 }
 
@@ -175,29 +177,29 @@ impl Drop for ObservedBody {
     fn drop(&mut self) {
         use http_body::Body as _;
         let Some(mut access) = self.access.take() else { return };
-        // hyper does not poll a body that says that it has ended.
+        // hyper does not poll a body to its end if the body already reports `is_end_stream`.
         access.complete |= self.inner.is_end_stream();
         access.in_flight = None;
-        // A body goes before its last bytes are written, and they do not wait for the log: the line comes after
-        // them, or now where nothing runs any more that could write it.
+        // hyper drops a body before it writes the last bytes. Deferring the log line to a task keeps those bytes from
+        // waiting for the log. Without a runtime the line is written here.
         if let Ok(runtime) = Handle::try_current() {
             runtime.spawn(async move { drop(access) });
         }
     }
 }
 
-/// The access-log line, written on drop, so that an exchange whose client has gone has its line too.
+/// Access-log entry, written on drop, so that an exchange that the client has cancelled is logged too.
 struct Access {
     span: Span,
     method: Method,
-    /// Without the query, which may hold tokens.
+    /// Path without the query, which may contain tokens.
     path: String,
     started: Instant,
-    /// None as long as there is no response.
+    /// `None` until there is a response.
     status: Option<StatusCode>,
-    /// Whether the whole response body was handed over.
+    /// True if the whole response body was handed to hyper.
     complete: bool,
-    /// Counted until the body has gone.
+    /// Guard of the in-flight metric, held until the body is dropped.
     in_flight: Option<InFlight>,
 }
 

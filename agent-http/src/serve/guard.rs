@@ -1,14 +1,13 @@
-//! The socket as hyper sees it, watched for three things that hyper does not watch itself. What is small goes to it in
-//! one piece.
+//! Socket wrapper that detects three conditions that hyper does not handle, and coalesces small vectored writes.
 //!
 //! - A client that stops reading. A write that makes no progress for the stall limit fails, which drops the
-//!   connection. The timer is lazily re-armed: a write that succeeds only forgets the stall, and the timer, when it
-//!   fires, looks whether there still is one. So a stream of small writes never touches the timer wheel.
-//! - A client that goes while hyper is not reading, because there is a pipelined request or an unread body. hyper
-//!   sees the end of the input only by reading, so the guard peeks on its behalf when it flushes.
-//! - A client that still sends a body nobody wants while the answer is under way. Closing then makes the kernel
-//!   send a reset, which can destroy the answer before the client has read it. So the guard closes its own half
-//!   and reads away the rest for a while (a lingering close, RFC 9112 section 9.6).
+//!   connection. The timer is re-armed lazily: a successful write only clears the stall, and the timer, when it
+//!   fires, checks whether there still is one. So a stream of small writes never touches the timer wheel.
+//! - A client that disconnects while hyper is not reading, because of a pipelined request or an unread body. hyper
+//!   sees the end of input only by reading, so the guard peeks when hyper flushes.
+//! - A client that still sends a request body after the response, which the handler did not read to its end. Closing
+//!   then makes the kernel send a reset, which can destroy the response before the client has read it. So the guard
+//!   shuts down its sending half and discards input for a while (lingering close, RFC 9112 section 9.6).
 
 use std::future::Future;
 use std::io;
@@ -24,19 +23,19 @@ use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// Up to how many bytes a write of several pieces is put together: for a token with its frame, handing the kernel one
-/// piece instead of three saves an eighth of the call.
+/// Maximum total size, in bytes, of a vectored write that is coalesced into one buffer. For a token with its chunk
+/// framing, one buffer instead of three saves an eighth of the system call's time.
 const SMALL: usize = 512;
 
-/// How long a lingering close reads on.
+/// Maximum time that a lingering close discards input.
 const LINGER: Duration = Duration::from_secs(2);
 
 pub(super) struct Guard {
     stream: TokioIo<TcpStream>,
     stall: Stall,
-    /// Whether the latest read since the last flush is waiting, and so will report the end of the input.
+    /// True if the last read since the last flush was pending, so that the read will report the end of input.
     reading: bool,
-    /// Set once a request's body was dropped before its end.
+    /// Set once a request body was dropped before its end.
     unread: Arc<AtomicBool>,
     linger: Option<Pin<Box<Sleep>>>,
 }
@@ -52,8 +51,8 @@ impl Guard {
         }
     }
 
-    /// Fails if the client has closed its sending half while nothing waits for input. Otherwise the task is woken
-    /// when that happens, unless there is input ahead of it that nobody reads.
+    /// Returns an error if the client has closed its sending half while no read is pending. Otherwise the task is
+    /// woken when that happens, unless unread input precedes the end.
     fn check_open(&self, cx: &mut Context<'_>) -> io::Result<()> {
         let mut byte = [0];
         match self.stream.inner().poll_peek(cx, &mut ReadBuf::new(&mut byte)) {
@@ -68,7 +67,7 @@ impl Guard {
     fn poll_linger(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let timer = self.linger.get_or_insert_with(|| Box::pin(sleep_until(Instant::now() + LINGER)));
         let mut scrap = [0; 4096];
-        // The clock is read beside the timer, which is not polled as long as there is input.
+        // The deadline is compared with the clock, because the timer is not polled as long as there is input.
         while Instant::now() < timer.deadline() {
             let mut buffer = ReadBuf::new(&mut scrap);
             match Pin::new(self.stream.inner_mut()).poll_read(cx, &mut buffer) {
@@ -134,7 +133,7 @@ impl Write for Guard {
     }
 }
 
-/// The pieces one after another, where they are several and fit.
+/// Returns the slices joined in `room` if there are at least two and they fit; `None` otherwise.
 fn put_together<'r>(pieces: &[io::IoSlice<'_>], room: &'r mut [u8; SMALL]) -> Option<&'r [u8]> {
     if pieces.len() < 2 {
         return None;
@@ -147,12 +146,12 @@ fn put_together<'r>(pieces: &[io::IoSlice<'_>], room: &'r mut [u8; SMALL]) -> Op
     Some(&room[..end])
 }
 
-/// The watchdog over writes.
+/// Timeout of stalled writes.
 struct Stall {
     limit: Duration,
-    /// When the present stall began.
+    /// Start of the current stall.
     since: Option<Instant>,
-    /// Outlives a stall, so that a client that is slow again and again does not cost a timer each time.
+    /// Kept after a stall, so that a client that stalls repeatedly does not cost a timer each time.
     timer: Option<Pin<Box<Sleep>>>,
 }
 
@@ -161,7 +160,7 @@ impl Stall {
         Self { limit, since: None, timer: None }
     }
 
-    /// Passes a write's outcome on, or fails it once the writes have been waiting for too long.
+    /// Passes a write's result on, or returns a timeout error once writes have stalled for longer than the limit.
     fn watch(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         if written.is_ready() {
             self.since = None;

@@ -1,7 +1,7 @@
-//! Whether a request says plainly whom it is for (RFC 9112 sections 3.2 and 3.2.2).
+//! Validation of a request's `Host` and target (RFC 9112 sections 3.2 and 3.2.2).
 //!
-//! hyper passes on requests with no `Host`, with several, and with one that contradicts an absolute target. Two
-//! parties that resolve such a request differently can be played against each other, so all are refused.
+//! hyper accepts requests without `Host`, with several, and with one that contradicts an absolute target. Two parties
+//! that resolve such a request differently can be exploited (request smuggling), so all are rejected.
 
 use http::header::HOST;
 use http::uri::Authority;
@@ -16,7 +16,7 @@ pub(super) fn check_target<B>(request: &Request<B>) -> Result<(), HttpError> {
         return Err(HttpError::invalid("Host", "is given more than once"));
     }
     let Some(host) = host else {
-        // Version 1.0 knows no Host, and simple health checks still speak it.
+        // HTTP/1.0 has no Host, and simple health checks still use it.
         return match request.version() {
             Version::HTTP_10 => Ok(()),
             _ => Err(HttpError::invalid("Host", "is missing")),
@@ -34,7 +34,7 @@ pub(super) fn check_target<B>(request: &Request<B>) -> Result<(), HttpError> {
     }
 }
 
-/// A host, and perhaps a port that is a number. `Authority` knows user names too, and takes any port.
+/// Returns true for a host with an optional numeric port. `Authority` also parses user names and any port.
 fn is_plain(authority: &Authority) -> bool {
     let port = authority.as_str().strip_prefix(authority.host());
     let has_good_port = port.is_some_and(|port| port.is_empty() || authority.port_u16().is_some());

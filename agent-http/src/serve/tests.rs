@@ -1,4 +1,4 @@
-//! Over real sockets and raw bytes, since no client library would send most of these.
+//! Tests over real sockets with raw bytes, since client libraries do not send most of these requests.
 
 use std::net::SocketAddr;
 use std::sync::Mutex;
@@ -21,13 +21,13 @@ use crate::error::HttpError;
 use crate::request::{self, BodyLimits, Handled, RequestId};
 use crate::stream::{Framing, StreamLimits};
 
-/// Far longer than anything here takes, and shorter than the default time-outs that must not be what ends a test.
+/// Test timeout: far longer than any step takes, and shorter than the default timeouts, which must not end a test.
 const PATIENCE: Duration = Duration::from_secs(8);
 
-/// The process has no file descriptor left.
+/// `errno` of a process without free file descriptors.
 const EMFILE: i32 = 24;
 
-/// Shuts the server down when told to or dropped.
+/// Test server that shuts down on `stop` or drop.
 struct Server {
     address: SocketAddr,
     stop: Option<oneshot::Sender<()>>,
@@ -53,7 +53,7 @@ impl Server {
         TcpStream::connect(self.address).await.expect("a connection")
     }
 
-    /// Everything that the server sends to a client that sends `bytes` and then waits for the end.
+    /// Sends `bytes` and returns everything that the server sends until it closes the connection.
     async fn exchange(&self, bytes: impl AsRef<[u8]>) -> String {
         let mut stream = self.connect().await;
         stream.write_all(bytes.as_ref()).await.expect("sent");
@@ -80,7 +80,7 @@ async fn read_to_end(stream: &mut TcpStream) -> String {
     String::from_utf8(read).expect("text")
 }
 
-/// Reads until `end` has come.
+/// Reads until the input ends with `end`.
 async fn read_until(stream: &mut TcpStream, end: &str) -> String {
     let mut read = Vec::new();
     let reading = async {
@@ -104,7 +104,7 @@ async fn hello(_: Request<Body>) -> Handled {
     Ok(Response::new(full("hello")))
 }
 
-/// Sends when it is dropped.
+/// Sends a message when it is dropped.
 struct DropFlag(mpsc::UnboundedSender<()>);
 
 impl Drop for DropFlag {
@@ -225,7 +225,7 @@ async fn silent_slow_and_idle_connections_are_closed() {
     let mut trickling = server.connect().await;
     trickling.write_all(b"GET / HTTP/1.1\r\nX: ").await.expect("sent");
     let trickle = async {
-        // A byte at a time resets nothing. The server's close makes a write fail.
+        // Single bytes do not reset the timeout. The server's close makes a write fail.
         while trickling.write_all(b"x").await.is_ok() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
@@ -242,7 +242,7 @@ async fn answers_say_how_long_an_idle_connection_is_kept() {
     assert!(kept.contains("\r\nkeep-alive: timeout=10\r\n"), "{kept}");
     let ended = server.exchange(closing("/")).await;
     assert!(ended.ends_with("hello"), "{ended}");
-    // That it is not kept at all is said by hyper, and comes first.
+    // hyper announces a closing connection itself, and that takes precedence.
     assert!(ended.contains("\r\nconnection: close\r\n"), "{ended}");
 }
 
@@ -264,7 +264,7 @@ async fn connections_over_the_limit_wait_for_a_place() {
 
 #[tokio::test]
 async fn a_client_that_goes_drops_the_handler() {
-    // The pipelined request, the unread body and the closed half each keep hyper from looking at the socket.
+    // A pipelined request, an unread body and a half-closed connection each keep hyper from reading the socket.
     let post = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n";
     let cases = [get("/"), get("/") + &get("/"), get("/") + "\r\n", format!("{post}hello"), post.to_owned()];
     for (case, half) in cases.iter().flat_map(|case| [(case, false), (case, true)]) {
@@ -338,7 +338,7 @@ async fn a_client_that_does_not_read_is_dropped() {
     let mut client = server.connect().await;
     client.write_all(get("/").as_bytes()).await.expect("sent");
     is_dropped(&mut dropped).await;
-    // It was open until then: the client finds what the socket held, and then the cut.
+    // The connection was open until then: the client reads what the socket buffered, and then the close.
     let mut read = Vec::new();
     let _ = timeout(PATIENCE, client.read_to_end(&mut read)).await.expect("the server closes");
     assert!(read.starts_with(b"HTTP/1.1 200 OK"));
@@ -351,7 +351,7 @@ async fn a_client_that_reads_slowly_is_not_dropped() {
     let mut client = server.connect().await;
     client.write_all(get("/").as_bytes()).await.expect("sent");
     let mut scrap = vec![0; 8 * 1024 * 1024];
-    // Each pause is a stall that ends in time; together they are far longer than the limit.
+    // Each pause is shorter than the limit; together they are far longer.
     for _ in 0..12 {
         tokio::time::sleep(Duration::from_millis(100)).await;
         timeout(PATIENCE, client.read_exact(&mut scrap))
@@ -461,7 +461,7 @@ async fn shutdown_closes_idle_connections_and_finishes_the_running() {
     server.ended().await;
 }
 
-/// A server whose handlers wait for ever, with a client whose request has one running.
+/// Starts a server whose handlers never return, with a client whose request is being handled.
 async fn with_a_running_handler(limits: ServeLimits) -> (Server, TcpStream, mpsc::UnboundedReceiver<()>) {
     let (flag, dropped) = drop_flag();
     let (entered, mut entries) = mpsc::unbounded_channel();
@@ -499,7 +499,7 @@ async fn dropping_the_server_drops_its_connections() {
     assert_eq!(read_to_end(&mut client).await, "");
 }
 
-/// Fails always.
+/// Source whose accepts always fail.
 struct Broken(AtomicUsize);
 
 impl Accept for std::sync::Arc<Broken> {
@@ -518,7 +518,7 @@ async fn errors_of_accept_do_not_make_a_busy_loop() {
     assert!((50..100).contains(&calls), "{calls} in a minute, which should be about one a second");
 }
 
-/// Fails as often as it has errors, and then accepts.
+/// Source that fails once per stored error and then accepts.
 struct Failing {
     errors: Mutex<Vec<io::Error>>,
     calls: AtomicUsize,
@@ -566,7 +566,7 @@ async fn errors_pass_the_exit_under_the_requests_id() {
     assert!(answer.starts_with("HTTP/1.1 404 ") && answer.contains("\"requestId\":\"r\""), "{answer}");
 }
 
-/// What the present thread logs, which in these tests is everything.
+/// Log output of the current thread, which in these tests is all of it.
 #[derive(Clone, Default)]
 struct Log(std::sync::Arc<Mutex<Vec<u8>>>);
 

@@ -1,4 +1,4 @@
-//! The threads that connections run on.
+//! Worker threads that run connections.
 
 use std::future::Future;
 use std::io;
@@ -14,32 +14,32 @@ use tokio::sync::oneshot;
 use tracing::dispatcher::{self, Dispatch};
 use tracing::subscriber::NoSubscriber;
 
-/// Threads that each run their own connections, from the first byte to the last, with a runtime of their own.
+/// Pool of threads that each run their own connections from start to end, on a current-thread runtime.
 ///
-/// A stream is a long sequence of small pieces of work, each begun by the network. Where threads share that work,
-/// each piece may wake another thread, look for work that others have, and move the stream's state from one core's
-/// cache to another's, which costs more than the piece. Here nobody is woken but the thread that the network has
-/// woken already. The price is that a connection waits for others of its thread, so nothing that runs on one may
-/// take long.
+/// A stream is a long sequence of small tasks, each started by a network event. On a work-stealing runtime each may
+/// wake another thread, search other threads' queues and move the stream's state between cores' caches, which costs
+/// more than the task itself. Here only the thread that the network event woke runs. The cost is that a connection
+/// waits for the other connections of its thread, so nothing that runs on a worker may block or compute for long.
 ///
-/// Clones are the same threads. They end when the last clone is dropped, and with them what they run.
+/// Clones share the same threads. The threads end when the last clone is dropped, and what they run is dropped with
+/// them.
 #[derive(Clone, Debug)]
 pub struct Workers(Arc<Threads>);
 
 #[derive(Debug)]
 struct Threads {
     runtimes: Vec<Handle>,
-    /// Whose turn it is.
+    /// Round-robin index of the next thread.
     next: AtomicUsize,
-    /// Dropped, they end the threads.
+    /// The threads end when these are dropped.
     _running: Vec<oneshot::Sender<()>>,
 }
 
 impl Workers {
-    /// Starts one thread for each core that the process may use.
+    /// Starts one thread per available core.
     ///
     /// # Errors
-    /// A thread or a runtime cannot be had.
+    /// Returns an error if a thread or a runtime cannot be created.
     pub fn one_per_core() -> io::Result<Self> {
         Self::start(thread::available_parallelism().unwrap_or(NonZero::<usize>::MIN))
     }
@@ -47,7 +47,7 @@ impl Workers {
     /// Starts `count` threads.
     ///
     /// # Errors
-    /// A thread or a runtime cannot be had.
+    /// Returns an error if a thread or a runtime cannot be created.
     pub fn start(count: NonZero<usize>) -> io::Result<Self> {
         let (mut runtimes, mut running) = (Vec::new(), Vec::new());
         for number in 1..=count.get() {
@@ -58,19 +58,19 @@ impl Workers {
             let log = scoped_log();
             thread::Builder::new().name(format!("serve-{number}")).spawn(move || {
                 let _listening = log.as_ref().map(dispatcher::set_default);
-                // It ends by an error, since nothing is ever sent.
+                // The receiver ends with an error, since nothing is ever sent.
                 let _ = runtime.block_on(stopped);
-                // A look-up of a name that hangs does not hold up the end.
+                // Does not wait for blocking tasks, such as a DNS lookup that hangs.
                 runtime.shutdown_background();
             })?;
         }
         Ok(Self(Arc::new(Threads { runtimes, next: AtomicUsize::new(0), _running: running })))
     }
 
-    /// Runs what `serve` makes of a stream on the thread whose turn it is.
+    /// Runs the future that `serve` returns for a stream on the next thread, round-robin.
     ///
     /// # Errors
-    /// The stream cannot be taken from the runtime that has accepted it.
+    /// Returns an error if the stream cannot be deregistered from the runtime that accepted it.
     pub(super) fn spawn<F>(
         &self,
         stream: TcpStream,
@@ -81,9 +81,9 @@ impl Workers {
     {
         let stream = stream.into_std()?;
         let turn = self.0.next.fetch_add(1, Ordering::Relaxed) % self.0.runtimes.len();
-        // An `async` block would keep room for what it makes the connection of, beside the connection, all the while.
+        // An `async` block would store its captured arguments beside the connection for the connection's lifetime.
         let connection = future::lazy(move |_| {
-            // Registered here, so that the network wakes this thread and no other.
+            // Registered here, so that network events wake this thread.
             match TcpStream::from_std(stream) {
                 Ok(stream) => Either::Left(serve(stream)),
                 Err(error) => {
@@ -97,7 +97,7 @@ impl Workers {
     }
 }
 
-/// Who listens to the log of the calling thread, which in tests is that thread's alone; none where nobody does yet.
+/// Returns the calling thread's tracing dispatcher, which tests set per thread; `None` if there is none.
 fn scoped_log() -> Option<Dispatch> {
     Some(dispatcher::get_default(Dispatch::clone)).filter(|dispatch| !dispatch.is::<NoSubscriber>())
 }

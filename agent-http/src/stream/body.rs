@@ -1,4 +1,4 @@
-//! The streamed body: drains what is ready into one buffer and hands it out in few, large frames.
+//! Streaming response body: encodes all events that are ready into one buffer, and returns it as one frame.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -14,27 +14,27 @@ use tracing::Span;
 use super::{Encoder, Watched};
 use crate::wakes::Wakes;
 
-/// What the first buffer begins with: room for the events up to the first token.
+/// Initial capacity of the first buffer, in bytes: room for the events up to the first token.
 const FIRST_BYTES: usize = 1024;
 
-/// What the others begin with: room for one token with its event. Most frames of a paced stream are that, and what an
-/// allocator does now and then it does by the bytes that it has given.
+/// Initial capacity of later buffers, in bytes: room for one token with its event, which is most frames of a paced
+/// stream. Kept small because allocators do periodic maintenance per allocated bytes.
 const INITIAL_BYTES: usize = 256;
 
-/// When a buffer is full and handed out although more is ready.
+/// Size in bytes at which a buffer is returned although more events are ready.
 const FULL_BYTES: usize = 64 * 1024;
 
-/// The body of an answer: a run under way, or a whole text.
+/// Body of a response: the stream of a run, or a complete text.
 ///
-/// What is in hand is written at the first `Pending`: a source that has more ready, such as an upstream
-/// body that is driven by this task, gives it before that. The first piece of the answer is not kept waiting for
-/// what else is ready: it is written by itself.
+/// The buffer is written at the first `Pending` of the source: a source with more ready events, such as an upstream
+/// body that this task drives, yields them before that. The first delta is not delayed by further ready events: it is
+/// written by itself.
 ///
-/// A run that has nothing is not asked again before it has woken the task: hyper asks a body that had nothing once and
-/// again while it writes what came before. When it is asked, it is within the span in which the body was made.
+/// A run that returned `Pending` is not polled again before it has woken the task, since hyper polls a pending body
+/// repeatedly while it writes earlier frames. The run is polled in the span in which the body was created.
 ///
-/// It never fails: a run's failure is an event. While it waits for the run it holds no buffer, and while the
-/// connection does not ask for frames it does not ask the run for events.
+/// It never fails: an error of the run is an event. It holds no buffer while it waits for the run, and does not poll
+/// the run while the connection does not poll for frames.
 pub struct StreamBody {
     run: Option<Run>,
     pub(super) buffer: Vec<u8>,
@@ -46,18 +46,18 @@ struct Run {
     encoder: Encoder,
     first: FirstPiece,
     wakes: Arc<Wakes>,
-    /// Wakes by `wakes`.
+    /// Waker that records wake-ups in `wakes`.
     waker: Waker,
 }
 
-/// How far the first piece of the answer has come.
+/// Progress of writing the first delta.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum FirstPiece {
-    /// It is still to come.
+    /// Not encoded yet.
     Awaited,
-    /// It was handed to the connection, which writes once there is nothing more to be had.
+    /// Returned to the connection, which writes it once the body returns `Pending`.
     HandedOut,
-    /// It was written.
+    /// Written.
     Written,
 }
 
@@ -69,7 +69,7 @@ impl StreamBody {
         Self { run: Some(run), buffer: Vec::new(), span: Span::current() }
     }
 
-    /// A body that is known whole.
+    /// Creates a body with the complete text.
     pub(super) fn whole(text: Vec<u8>) -> Self {
         Self { run: None, buffer: text, span: Span::none() }
     }
@@ -105,7 +105,7 @@ impl Body for StreamBody {
                             break;
                         }
                         FirstPiece::HandedOut => {
-                            // There is more at once. It follows when the connection has written.
+                            // More events are ready; they follow once the connection has written the first delta.
                             *first = FirstPiece::Written;
                             cx.waker().wake_by_ref();
                             return Poll::Pending;

@@ -1,4 +1,4 @@
-//! A run as one object, for those who do not read streams.
+//! Collecting a run into one JSON object, for clients that do not read streams.
 
 use agent_core::error::{Failure, FailureKind};
 use agent_core::event::{Event, Id, Outcome, RunResult};
@@ -6,49 +6,49 @@ use agent_core::message::{FinishReason, ToolCall, Usage};
 use futures_util::{Stream, StreamExt};
 use serde::Serialize;
 
-/// What a run has come to.
+/// Result of a complete run.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct Collected {
-    /// The conversation.
+    /// Thread id of the conversation.
     pub thread_id: String,
-    /// The run.
+    /// Run id.
     pub run_id: String,
-    /// The answer's messages, in order, with an empty line between two.
+    /// Text of the assistant's messages, in order, separated by an empty line.
     pub output: String,
-    /// The calls that were made, in order.
+    /// Tool calls, in order.
     pub tool_calls: Vec<CollectedCall>,
-    /// What the run has used, a member for each model.
+    /// Token usage, one entry per model.
     pub usage: Vec<Usage>,
     /// `stop`, `length`, `tool_calls`, `content_filter`, or `cancelled`.
     pub finish_reason: &'static str,
 }
 
-/// A call and what came of it: an AG-UI tool call with two members beside it.
+/// Tool call with its result: an AG-UI tool call with two additional members.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct CollectedCall {
-    /// The call.
+    /// The tool call.
     #[serde(flatten)]
     pub call: ToolCall,
-    /// What the model was given; left out where the caller must not see it.
+    /// Result that the model received; omitted if the caller must not see it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub result: Option<String>,
-    /// `true` where the call failed.
+    /// True if the call failed.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub is_error: bool,
 }
 
 impl Collected {
-    /// The object as JSON text.
+    /// Serializes the object as JSON.
     pub(super) fn to_json(&self) -> Vec<u8> {
         serde_json::to_vec(self).expect("strings and numbers serialise")
     }
 }
 
-/// Reads a run to its end. `max_bytes` bounds text, arguments and results together.
+/// Collects a run to its end. `max_bytes` bounds text, arguments and results together.
 pub(crate) async fn collect(
     mut events: impl Stream<Item = Event> + Unpin,
     max_bytes: usize,
@@ -65,13 +65,13 @@ pub(crate) async fn collect(
 #[derive(Default)]
 struct Collector {
     collected: Collected,
-    /// The message that the output's end belongs to.
+    /// Message to which the last text in `output` belongs.
     message_id: Option<Id>,
     remaining: usize,
 }
 
 impl Collector {
-    /// Takes an event; `true` means that the run is complete.
+    /// Adds an event; returns `true` if the run is complete.
     fn take(&mut self, event: Event) -> Result<bool, Failure> {
         match event {
             Event::TextMessageContent { message_id, delta } => self.add_text(message_id, &delta)?,
@@ -120,7 +120,7 @@ impl Collector {
         Ok(())
     }
 
-    /// The latest call of that name, because a provider may count anew in each round.
+    /// Returns the latest call with this id, because a provider may reuse ids in each round.
     fn call(&mut self, id: &str) -> Option<&mut CollectedCall> {
         self.collected.tool_calls.iter_mut().rev().find(|call| call.call.id == id)
     }

@@ -1,4 +1,4 @@
-//! Another service's NDJSON lines, back to events.
+//! Decoder of another service's NDJSON event stream.
 
 use std::borrow::Cow;
 
@@ -11,17 +11,17 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
-/// Reads the AG-UI events of one run, a line at a time.
+/// Decodes the AG-UI events of one run, line by line.
 ///
-/// It keeps the latest identifiers, because the pieces of one message share theirs.
+/// It caches the latest ids, because the deltas of one message share theirs.
 #[derive(Debug, Default)]
 pub struct Decoder {
     message_id: Id,
     tool_call_id: Id,
 }
 
-/// All members of all events, borrowed from the line. A type tagged from within would have serde
-/// buffer every line before it knows which event it is.
+/// All members of all events, borrowed from the line. An internally tagged enum would make serde buffer every line
+/// before it knows the event type.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Line<'a> {
@@ -62,19 +62,19 @@ struct Line<'a> {
     code: Option<Text<'a>>,
 }
 
-/// A string that is borrowed unless it has escapes. Serde borrows a `Cow` only where it stands
-/// alone, and not inside an `Option`.
+/// String that is borrowed unless it contains escapes. Serde borrows a `Cow` only as a field of its own, not inside
+/// an `Option`.
 #[derive(Deserialize)]
 struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
-/// The type alone, for a line whose other members are not as we know them.
+/// The event type alone, for a line whose other members have unexpected shapes.
 #[derive(Deserialize)]
 struct Kind<'a> {
     #[serde(borrow, rename = "type")]
     kind: Text<'a>,
 }
 
-/// The types that [`Decoder`] reads. What is not among them is passed over.
+/// Event types that [`Decoder`] decodes. Others are skipped.
 const KNOWN: [&str; 18] = [
     "RUN_STARTED",
     "STEP_STARTED",
@@ -97,30 +97,31 @@ const KNOWN: [&str; 18] = [
 ];
 
 impl Decoder {
-    /// A decoder for a new run.
+    /// Creates a decoder for a new run.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Reads one line, with or without its line break.
+    /// Decodes one line, with or without its line break.
     ///
-    /// `None` stands for a line that says nothing to us: a blank one, an event of an unknown type,
-    /// an empty piece of text.
+    /// Returns `None` for a line without relevant content: a blank line, an event of an unknown type, or an empty
+    /// text delta.
     ///
     /// # Errors
-    /// [`FailureKind::Failed`] where the line is no JSON object, or lacks what its type needs. Neither
-    /// the message nor the cause repeats anything of the line.
+    /// Returns [`FailureKind::Failed`] if the line is not a JSON object, or lacks a member that its type requires.
+    /// Neither the message nor the cause repeats any content of the line.
     pub fn decode(&mut self, line: &[u8]) -> Result<Option<Event>, Failure> {
         let line = line.trim_ascii();
         match line.first() {
             None => return Ok(None),
-            // Serde would take an array for an object whose members come in order.
+            // Serde would accept an array whose elements are the members in order.
             Some(b'{') => {}
             Some(_) => return Err(failure("the line is no object".into())),
         }
         match serde_json::from_slice::<Line<'_>>(line) {
             Ok(line) => self.event(line),
-            // Another event's members may have our names and other shapes, such as STATE_DELTA's delta.
+            // Other event types may have members of the same name but of another shape, such as the delta of
+            // STATE_DELTA.
             Err(error) => match serde_json::from_slice::<Kind<'_>>(line) {
                 Ok(Kind { kind }) if !KNOWN.contains(&&*kind.0) => Ok(None),
                 _ => Err(malformed(&error)),
@@ -218,8 +219,7 @@ impl Decoder {
     }
 }
 
-/// The parts of other members that mean something to us. What is shaped otherwise means nothing,
-/// because AG-UI leaves these members open.
+/// The relevant parts of open members. AG-UI leaves the shape of these members open, so other shapes are ignored.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Metadata {
@@ -253,7 +253,7 @@ struct ResultPart {
     text: String,
 }
 
-/// A tool's result; of AG-UI's content parts the text, as its own clients read it.
+/// Returns a tool's result as text; of AG-UI content parts only the text parts, as AG-UI clients read it.
 fn content(json: &RawValue) -> Result<String, Failure> {
     let content = serde_json::from_str(json.get()).map_err(|error| malformed(&error))?;
     Ok(match content {
@@ -268,7 +268,7 @@ fn lenient<T: DeserializeOwned>(json: Option<&RawValue>) -> Option<T> {
     serde_json::from_str(json?.get()).ok()
 }
 
-/// The identifier, without an allocation where it is the one before.
+/// Returns the id, without an allocation if it equals the previous one.
 fn shared(latest: &mut Id, Text(id): Text<'_>) -> Id {
     if **latest != *id {
         *latest = id.into();
@@ -284,7 +284,7 @@ fn required<T>(member: Option<T>, name: &'static str) -> Result<T, Failure> {
     member.ok_or_else(|| failure(format!("the event has no {name}")))
 }
 
-/// Says where a line is broken and not what it holds: serde's own words would quote it.
+/// Creates an error with the location of the fault only: serde's messages quote the input.
 fn malformed(error: &serde_json::Error) -> Failure {
     failure(format!("{:?} fault at column {}", error.classify(), error.column()))
 }

@@ -1,4 +1,4 @@
-//! Events to bytes, one encoder a framing, appended to the buffer that is about to be written.
+//! Event encoders, one per format. They append to the output buffer of the body.
 
 use std::mem::{self, Discriminant};
 
@@ -7,14 +7,14 @@ use serde::Serialize;
 
 use super::ui_message::UiMessage;
 
-/// Turns the events of one run into one framing.
+/// Encoder of one run's events in one format.
 #[derive(Debug)]
 pub(super) enum Encoder {
-    /// One event a line.
+    /// Newline-delimited JSON: one event per line.
     Ndjson(Lead),
-    /// Frames with their event's number.
+    /// Server-sent events, with the sequence number as `id:`.
     Sse { next: u64, lead: Lead },
-    /// The AI SDK's chunks. Boxed, as the others have next to no state.
+    /// The AI SDK's chunks. Boxed, as the other variants have almost no state.
     UiMessage(Box<UiMessage>),
 }
 
@@ -50,7 +50,7 @@ impl Encoder {
         }
     }
 
-    /// Appends what the framing says after the last event.
+    /// Appends the format's end marker.
     pub(super) fn finish(&self, out: &mut Vec<u8>) {
         if let Self::UiMessage(_) = self {
             out.extend_from_slice(b"data: [DONE]\n\n");
@@ -58,8 +58,8 @@ impl Encoder {
     }
 }
 
-/// What stands before the delta in an event, which is the same for all pieces of one message: most of what is written
-/// in a stream. So it is spelt once for each.
+/// Cache of the serialized event up to its delta, which is the same for all deltas of one message, so that it is
+/// serialized once per message.
 #[derive(Debug, Default)]
 pub(super) struct Lead {
     of: Option<(Discriminant<Event>, Id)>,
@@ -67,7 +67,7 @@ pub(super) struct Lead {
 }
 
 impl Lead {
-    /// Appends an event's JSON.
+    /// Appends an event as JSON.
     fn write_event(&mut self, event: &Event, out: &mut Vec<u8>) {
         let Some((id, delta)) = event.delta() else { return write_json(out, event) };
         let kind = mem::discriminant(event);
@@ -78,7 +78,7 @@ impl Lead {
         } else {
             let begin = out.len();
             write_json(out, event);
-            // An event's delta is its last member.
+            // The delta is an event's last member.
             let delta = serde_json::to_string(delta).expect("a string serialises");
             self.json = out[begin..out.len() - delta.len() - 1].to_vec();
             self.of = Some((kind, id.clone()));
@@ -86,7 +86,7 @@ impl Lead {
     }
 }
 
-/// Appends a value as the one `data:` line of a server-sent event. JSON from serde has no newline.
+/// Appends a value as a server-sent event with one `data:` line. JSON from serde contains no newline.
 pub(super) fn write_frame(out: &mut Vec<u8>, value: &impl Serialize) {
     out.extend_from_slice(b"data: ");
     write_json(out, value);

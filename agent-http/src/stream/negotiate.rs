@@ -1,4 +1,4 @@
-//! Which framing a request asks for, by its `format` parameter or its `Accept` headers (RFC 9110).
+//! Content negotiation by the `format` parameter or the `Accept` headers (RFC 9110).
 
 use http::HeaderMap;
 use http::header::ACCEPT;
@@ -6,21 +6,21 @@ use mediatype::{MediaType, MediaTypeList, Name, ReadParams};
 
 const Q: Name<'static> = Name::new_unchecked("q");
 
-/// The form of an answer.
+/// Format of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Framing {
-    /// AG-UI events, one a line. The default.
+    /// AG-UI events, one per line. The default.
     Ndjson,
     /// AG-UI events as server-sent events.
     Sse,
-    /// The AI SDK's UI message stream, version 1. Only `format` asks for it.
+    /// The AI SDK's UI message stream, version 1. Selected by `format` only.
     UiMessage,
-    /// One object after the run.
+    /// One object after the end of the run.
     Json,
 }
 
 impl Framing {
-    /// The answer's media type.
+    /// Returns the media type of the response.
     pub fn content_type(self) -> &'static str {
         match self {
             Self::Ndjson => "application/x-ndjson",
@@ -29,7 +29,7 @@ impl Framing {
         }
     }
 
-    /// The framing that a `format` parameter names.
+    /// Returns the framing for the value of a `format` parameter.
     fn from_format(format: &str) -> Option<Self> {
         match format {
             "ndjson" => Some(Self::Ndjson),
@@ -41,30 +41,30 @@ impl Framing {
     }
 }
 
-/// Why there is no framing for a request.
+/// Error of content negotiation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NegotiationError {
-    /// `Accept` names nothing that there is: 406 `NOT_ACCEPTABLE`.
+    /// `Accept` matches none of the available media types: 406 `NOT_ACCEPTABLE`.
     #[error(
         "no acceptable media type; there are application/x-ndjson, text/event-stream and application/json"
     )]
     NotAcceptable,
-    /// `format` names nothing that there is: 400 `INVALID_REQUEST`.
+    /// `format` is unknown: 400 `INVALID_REQUEST`.
     #[error("unknown format; there are ndjson, sse, ui-message and json")]
     UnknownFormat,
 }
 
-/// Chooses the framing.
+/// Selects the format of a response.
 ///
-/// `format`, the query's parameter, wins. Else it is the highest `q` of all `Accept` headers, ties
-/// in the order NDJSON, SSE, JSON. `*/*` and `application/*` count as NDJSON and `text/*` as SSE, so
-/// that `application/json, text/plain, */*`, which many clients send unasked, gets the stream. A
-/// type with `q=0` is excluded, and a wildcard then stands for the next. A member of the list that
-/// cannot be read is passed over; so is an empty header.
+/// The query parameter `format` takes precedence. Otherwise the highest `q` of all `Accept` headers wins, with ties
+/// in the order NDJSON, SSE, JSON. `*/*` and `application/*` count as NDJSON and `text/*` as SSE, so that
+/// `application/json, text/plain, */*`, the default of many clients, selects the stream. A type with `q=0` is
+/// excluded, and a wildcard then counts as the next format. List members that cannot be parsed and empty headers are
+/// ignored.
 ///
 /// # Errors
-/// [`NegotiationError::UnknownFormat`] and [`NegotiationError::NotAcceptable`].
+/// Returns [`NegotiationError::UnknownFormat`] or [`NegotiationError::NotAcceptable`].
 pub fn negotiate(headers: &HeaderMap, format: Option<&str>) -> Result<Framing, NegotiationError> {
     if let Some(format) = format {
         return Framing::from_format(format).ok_or(NegotiationError::UnknownFormat);
@@ -81,16 +81,16 @@ pub fn negotiate(headers: &HeaderMap, format: Option<&str>) -> Result<Framing, N
     if asked { preferences.best().ok_or(NegotiationError::NotAcceptable) } else { Ok(Framing::Ndjson) }
 }
 
-/// The framings that `Accept` can ask for, in the order of preference at equal weight.
+/// Formats that `Accept` can select, in the order of preference at equal weight.
 const RANKED: [Framing; 3] = [Framing::Ndjson, Framing::Sse, Framing::Json];
 
-/// Weights in thousandths, by the places of [`RANKED`].
+/// Weights in thousandths, indexed as [`RANKED`].
 #[derive(Debug, Default)]
 struct Preferences {
     named: [Option<u16>; RANKED.len()],
-    /// What `*/*` and `application/*` give to the first framing that is not excluded.
+    /// Weight of `*/*` and `application/*`, for the first format that is not excluded.
     wildcard: u16,
-    /// What `text/*` gives to SSE.
+    /// Weight of `text/*`, for SSE.
     text_wildcard: u16,
 }
 
@@ -126,7 +126,7 @@ impl Preferences {
     }
 }
 
-/// A range's `q` in thousandths; `None` where it is none by RFC 9110, section 12.4.2.
+/// Returns a media range's `q` in thousandths; `None` if it is invalid by RFC 9110, section 12.4.2.
 fn weight(range: &MediaType<'_>) -> Option<u16> {
     let Some(q) = range.get_param(Q) else { return Some(1000) };
     let (whole, fraction) = q.as_str().split_once('.').unwrap_or((q.as_str(), ""));

@@ -1,4 +1,4 @@
-//! Whole answers: what the framings look like, when the body writes, when the watchdog bites.
+//! Tests of whole responses: the encoded formats, when the body writes, and timeouts.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -108,7 +108,7 @@ fn finished(reason: Option<FinishReason>, outcome: Option<Outcome>) -> Event {
     }
 }
 
-/// A run in which every event occurs but `RUN_ERROR`.
+/// Returns a run that contains every event except `RUN_ERROR`.
 fn everything() -> Vec<Event> {
     let mut events = vec![
         started(),
@@ -356,7 +356,7 @@ async fn arguments_without_bound_are_an_input_error() {
     assert_eq!((&last["type"], &last["input"]), (&json!("tool-input-error"), &json!("")));
 }
 
-/// The chunks of a UI message stream; each frame is one line of JSON.
+/// Returns the chunks of a UI message stream; each frame is one line of JSON.
 fn chunks(body: &str) -> Vec<Value> {
     let frames = body.strip_suffix("data: [DONE]\n\n").expect("the stream says that it is done");
     frames
@@ -466,7 +466,7 @@ async fn a_visitors_calls_have_no_results() {
     assert_eq!(object["toolCalls"][0].get("result"), None);
 }
 
-/// Counts how often a task is woken.
+/// Waker that counts how often a task is woken.
 #[derive(Default)]
 struct Wakes(AtomicUsize);
 
@@ -476,7 +476,7 @@ impl ArcWake for Wakes {
     }
 }
 
-/// A body that is polled by hand, and the end that feeds it.
+/// A body that is polled by hand, and the sender of its events.
 struct Bench {
     feed: Option<mpsc::UnboundedSender<Item>>,
     body: StreamBody,
@@ -506,7 +506,7 @@ impl Bench {
         polled.map(|frame| frame.map(|frame| frame.expect("infallible").into_data().expect("data")))
     }
 
-    /// Polls once for nothing, and says whether the task is woken once others have had their turn.
+    /// Polls once, expects `Pending`, and checks whether the task is woken after other tasks have run.
     async fn is_pending(&mut self, woken: bool) {
         let before = self.wakes.0.load(Ordering::Relaxed);
         assert_eq!(self.poll(), Poll::Pending);
@@ -514,7 +514,7 @@ impl Bench {
         assert_eq!(self.wakes.0.load(Ordering::Relaxed) > before, woken);
     }
 
-    /// The next frame, as a connection asks for it: again at once where the body has woken it.
+    /// Returns the next frame as a connection obtains it: polls again at once if the body has woken the task.
     fn frame(&mut self) -> Bytes {
         loop {
             let before = self.wakes.0.load(Ordering::Relaxed);
@@ -572,7 +572,7 @@ async fn the_first_piece_does_not_wait_for_what_else_is_ready() {
     assert!(bench.poll().is_ready(), "the first piece was written long ago");
 }
 
-/// hyper asks once and again while it writes.
+/// hyper polls a pending body repeatedly while it writes.
 #[tokio::test(start_paused = true)]
 async fn a_run_that_has_nothing_is_asked_again_when_it_has_woken_the_task() {
     let (feed, mut events) = mpsc::unbounded_channel::<Item>();
@@ -588,7 +588,7 @@ async fn a_run_that_has_nothing_is_asked_again_when_it_has_woken_the_task() {
     for round in rounds {
         round.into_iter().for_each(give);
         assert!(bench.poll().is_ready());
-        // The first piece went out before anybody knew that there is no more.
+        // The first delta is written before the source is known to have no more.
         let mut last = None;
         for _ in 0..3 {
             assert_eq!(bench.poll(), Poll::Pending);
@@ -643,7 +643,7 @@ fn limits(idle: u64, run: u64) -> StreamLimits {
     }
 }
 
-/// Sends a piece `every` so many seconds, `times` times, and then is silent.
+/// Sends `times` deltas, one every `every` seconds, and then nothing.
 fn paced(every: u64, times: usize) -> EventStream {
     let pieces = stream::unfold(0, move |sent| async move {
         if sent >= times {

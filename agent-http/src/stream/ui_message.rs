@@ -1,8 +1,8 @@
-//! AG-UI events as the chunks of the AI SDK's UI message stream, version 1 (its `uiMessageChunkSchema`).
+//! Encoder of AG-UI events as chunks of the AI SDK's UI message stream, version 1 (its `uiMessageChunkSchema`).
 //!
-//! A run is one UI message that is named by the run. Its texts, thoughts, tool calls and steps are
-//! the message's parts; our extensions are transient `data-…` parts, which reach a client's `onData`
-//! and do not come back with its history.
+//! A run is one UI message, whose id is the run id. Its texts, reasoning, tool calls and steps are the message's
+//! parts; our extensions are transient `data-…` parts, which reach a client's `onData` and are not sent back with its
+//! history.
 
 use std::borrow::Cow;
 
@@ -14,10 +14,10 @@ use serde_json::value::RawValue;
 
 use super::encode::write_frame;
 
-/// How much of a call's arguments is kept to be parsed at its end.
+/// Maximum size in bytes of a call's arguments that are buffered for parsing at the end of the call.
 const MAX_INPUT_BYTES: usize = 1024 * 1024;
 
-/// What the encoder must remember between two events.
+/// Encoder state between events.
 #[derive(Debug, Default)]
 pub(super) struct UiMessage {
     texts: Parts,
@@ -25,15 +25,15 @@ pub(super) struct UiMessage {
     calls: Vec<Call>,
 }
 
-/// The parts of one kind that the client has open.
+/// Parts of one kind that are open at the client.
 ///
-/// The end of a step closes them all at the client, but not in AG-UI; a part that goes on is opened
-/// anew, because a client stops at a piece of a part that it does not know.
+/// The end of a step closes them all at the client, but not in AG-UI. A part that continues after a step is reopened,
+/// because a client fails on a delta of a part that is not open.
 #[derive(Debug, Default)]
 struct Parts(Vec<Id>);
 
 impl Parts {
-    /// Whether the part must be opened first; it is open afterwards.
+    /// Opens the part; returns true if it was not open.
     fn open(&mut self, id: &Id) -> bool {
         let new = !self.0.contains(id);
         if new {
@@ -42,7 +42,7 @@ impl Parts {
         new
     }
 
-    /// Whether the part was open; it is closed afterwards.
+    /// Closes the part; returns true if it was open.
     fn close(&mut self, id: &Id) -> bool {
         let before = self.0.len();
         self.0.retain(|open| open != id);
@@ -50,16 +50,16 @@ impl Parts {
     }
 }
 
-/// A tool call whose arguments are still coming.
+/// Tool call whose arguments are still streaming.
 #[derive(Debug)]
 struct Call {
     id: Id,
     name: String,
-    /// `None` once they are too long to keep.
+    /// `None` once they exceed [`MAX_INPUT_BYTES`].
     arguments: Option<String>,
 }
 
-/// One chunk of the stream.
+/// Chunk of the stream.
 #[derive(Debug, Serialize)]
 #[serde(tag = "type", rename_all = "kebab-case", rename_all_fields = "camelCase")]
 enum Chunk<'a> {
@@ -96,7 +96,7 @@ struct UsageMetadata<'a> {
     usage: &'a [Usage],
 }
 
-/// A chunk whose type is made from a name.
+/// Chunk whose type is derived from the name of a custom event.
 #[derive(Debug, Serialize)]
 struct DataChunk<'a> {
     #[serde(rename = "type")]
@@ -105,7 +105,7 @@ struct DataChunk<'a> {
     transient: bool,
 }
 
-/// A tool's output: structured where its content is a JSON object or array, else text.
+/// Tool output: structured if its content is a JSON object or array, otherwise text.
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
 enum Output<'a> {
@@ -114,7 +114,7 @@ enum Output<'a> {
 }
 
 impl UiMessage {
-    /// Appends the chunks that an event stands for.
+    /// Appends the chunks of an event.
     pub(super) fn encode(&mut self, event: &Event, out: &mut Vec<u8>) {
         match event {
             Event::RunStarted { thread_id, run_id } => {
@@ -163,8 +163,8 @@ impl UiMessage {
                 write_frame(out, &Chunk::Error { error_text: message });
                 write_frame(out, &Chunk::Finish { finish_reason: "error" });
             }
-            // The frames around a thought, the end of a part that its step has closed and an empty
-            // piece say nothing to this client.
+            // Not sent to this client: the events that enclose a reasoning message, the end of a part that its step
+            // has closed, and an empty delta.
             _ => {}
         }
     }
@@ -219,7 +219,7 @@ impl UiMessage {
         let Some(arguments) = arguments else {
             return write_frame(out, &failed("", "the arguments are too long to be shown"));
         };
-        // A tool without parameters is often called with no arguments at all.
+        // Tools without parameters are often called with empty arguments.
         let text = if arguments.trim_ascii().is_empty() { "{}".into() } else { one_line(&arguments) };
         match serde_json::from_str(&text) {
             Ok(input) => {
@@ -232,7 +232,7 @@ impl UiMessage {
 }
 
 impl<'a> Output<'a> {
-    /// `json` is `content` on one line.
+    /// Creates an output; `json` is `content` on one line.
     fn new(content: &'a str, json: &'a str) -> Self {
         let structured = json.trim_ascii_start().starts_with(['{', '[']);
         match structured.then(|| serde_json::from_str(json)) {
@@ -243,7 +243,7 @@ impl<'a> Output<'a> {
 }
 
 impl<'a> DataChunk<'a> {
-    /// `agent.prompt` becomes `data-agent-prompt`.
+    /// Creates a chunk; `agent.prompt` becomes `data-agent-prompt`.
     fn new(name: &str, data: &'a Value) -> Self {
         let dashed = |letter: char| if letter.is_ascii_alphanumeric() { letter } else { '-' };
         let kind = "data-".chars().chain(name.chars().map(dashed)).collect();
@@ -251,8 +251,7 @@ impl<'a> DataChunk<'a> {
     }
 }
 
-/// JSON text without line breaks, which would end a frame's line. In JSON that is well-formed they
-/// stand between tokens alone.
+/// Replaces line breaks, which would end an SSE line. In valid JSON they occur only between tokens.
 fn one_line(json: &str) -> Cow<'_, str> {
     if json.contains(['\n', '\r']) { json.replace(['\n', '\r'], " ").into() } else { json.into() }
 }

@@ -1,4 +1,4 @@
-//! The watchdog of a run: silence and length are bounded by one timer that is rarely touched.
+//! Idle and total timeouts of a run, with one timer that is rarely re-armed.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker, ready};
@@ -11,28 +11,28 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::StreamLimits;
 
-/// How many events may pass between two looks at the deadline when the source is never pending.
+/// Number of events after which the deadline is checked if the source is never pending.
 const EVENTS_PER_LOOK: u32 = 256;
 
-/// What stands for longer limits, which an instant could not hold.
+/// Upper bound of a timeout; a longer one could overflow `Instant`.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
-/// A run that fails when it is silent, or goes on, for too long.
+/// Event stream that fails when it is idle, or runs, for too long.
 ///
-/// Silence counts only while the source is asked and has nothing. A reader who does not take what
-/// there is must be bounded by the connection's write time-out.
+/// Idle time counts only while the source is polled and pending. A client that does not read is bounded by the
+/// connection's write timeout.
 pub(super) struct Watched {
     events: EventStream,
-    /// Fires no later than the next limit. It is armed anew when it fires, not with every event.
+    /// Fires no later than the next limit. It is re-armed when it fires, not on every event.
     alarm: Pin<Box<Sleep>>,
-    /// When it fires, so that it is not looked for where it lies.
+    /// Deadline of `alarm`, cached to avoid reading it through the pinned box.
     alarm_at: Instant,
-    /// Whom it wakes when it fires. Before that, it is left alone.
+    /// Waker registered with the timer. While it stays the same, the timer is not polled before it fires.
     set: Option<Waker>,
     idle_timeout: Duration,
     run_timeout: Duration,
     deadline: Instant,
-    /// When the source was last found to have no more after it had given something.
+    /// Time at which the source was last found pending after it had yielded events.
     quiet_since: Instant,
     given_since_quiet: u32,
 }
@@ -57,7 +57,8 @@ impl Watched {
         }
     }
 
-    /// Waits for the alarm; it stays set for the next limit unless the run is failed by this look.
+    /// Polls the timer. It is re-armed for the next limit; `Ready` means that a limit was reached and the run has
+    /// failed.
     fn poll_alarm(&mut self, cx: &mut Context<'_>, quiet: bool) -> Poll<()> {
         while self.alarm.as_mut().poll(cx).is_ready() {
             let now = Instant::now();
@@ -70,7 +71,7 @@ impl Watched {
                 self.events.fail(timeout("the backend has sent nothing for", self.idle_timeout));
                 return Poll::Ready(());
             }
-            // A source that keeps giving may have been quiet long ago; its silence begins anew.
+            // A source that keeps yielding may last have been pending long ago; its idle time restarts.
             let silence_ends = if quiet { silence_ends } else { now + self.idle_timeout };
             self.alarm_at = self.deadline.min(silence_ends);
             self.alarm.as_mut().reset(self.alarm_at);
@@ -85,8 +86,8 @@ fn timeout(what: &str, limit: Duration) -> Failure {
 }
 
 impl Watched {
-    /// The next event, without a look at the limits unless there has been none for long: a source that
-    /// is asked again at once need not be watched in between.
+    /// Polls for the next event. The limits are checked only every [`EVENTS_PER_LOOK`] events, since a source that is
+    /// ready needs no timer.
     pub(super) fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Option<Event>> {
         if self.given_since_quiet >= EVENTS_PER_LOOK {
             self.given_since_quiet = 1;
@@ -99,8 +100,8 @@ impl Watched {
         polled
     }
 
-    /// To be called when the source has nothing and will not be asked before it wakes the task. Ready
-    /// says that a limit is reached and the source to be asked again, for its run has failed.
+    /// Polls the limits; to be called when the source is pending. `Ready` means that a limit was reached: the run has
+    /// failed, and the source must be polled again for the error event.
     pub(super) fn poll_silence(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let now = Instant::now();
         if self.given_since_quiet > 0 {

@@ -1,8 +1,8 @@
-//! The application as `agentd app` runs it, over a store that the bench chooses: the same program for both, so that
-//! the store is all that differs.
+//! The application as `agentd app` runs it, with the store as an argument: the same program for both stores, so that
+//! only the store differs.
 //!
-//! `app_over memory|sqlite FILE` serves the workspace of that file on a free port of loopback and writes its address
-//! as the first line of stdout. Settings come from the environment.
+//! `app_over memory|sqlite FILE` serves the workspace in that file on a free loopback port and writes its address as
+//! the first line of stdout. Settings come from the environment.
 #![allow(clippy::print_stdout, reason = "the address on stdout is this program's interface")]
 
 use std::path::PathBuf;

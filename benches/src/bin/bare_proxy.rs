@@ -1,7 +1,7 @@
-//! The reference: a pass-through proxy as one writes it with hyper and hyper-util, and nothing else in it.
+//! The reference of the relay benchmark: a plain pass-through proxy with hyper and hyper-util.
 //!
-//! `bare_proxy HOST:PORT` relays every request to that address and the answer's body as it comes, on a free port of
-//! loopback, and writes its own address as the first line of stdout. Two worker threads, `TCP_NODELAY` on both sides,
+//! `bare_proxy HOST:PORT` relays every request to that address, and the response body as it arrives, on a free
+//! loopback port. It writes its own address as the first line of stdout. Two worker threads; `TCP_NODELAY` and
 //! keep-alive on both sides.
 #![allow(clippy::print_stdout, reason = "the address on stdout is this program's interface")]
 
@@ -45,7 +45,7 @@ async fn serve(stream: TcpStream, client: Upstream, host: HeaderValue) {
         let (client, host) = (client.clone(), host.clone());
         async move { Ok::<_, Infallible>(relay(request, &client, &host).await) }
     });
-    // A client that goes away in the middle of a stream is an error here, and nothing to report.
+    // A client that disconnects in the middle of a stream is an expected error.
     let _ =
         http1::Builder::new().timer(TokioTimer::new()).serve_connection(TokioIo::new(stream), service).await;
 }
@@ -60,7 +60,7 @@ async fn relay(
     }
     match client.request(request).await {
         Ok(mut response) => {
-            // Both speak of one connection and must not be carried over to the other.
+            // Hop-by-hop headers, which must not be forwarded.
             response.headers_mut().remove(header::CONNECTION);
             response.headers_mut().remove(header::TRANSFER_ENCODING);
             response.map(BodyExt::boxed)

@@ -1,8 +1,8 @@
-//! The reference of lateness: tokio's timer, and nothing that is stored.
+//! The reference of the lateness benchmark: tokio's timer, without a store.
 //!
-//! `bare_timer URL FIRST_MS COUNT EVERY_MS` posts so many callbacks, the first at that time (milliseconds since 1970),
-//! the others so far apart, each by a task of its own that sleeps until then. The client is the scheduler's; the bodies
-//! are made before, and nothing is signed. Two worker threads.
+//! `bare_timer URL FIRST_MS COUNT EVERY_MS` posts COUNT callbacks, the first at FIRST_MS (milliseconds since 1970),
+//! then one every EVERY_MS, each from its own task that sleeps until then. It uses the scheduler's HTTP client;
+//! bodies are serialized beforehand, and nothing is signed. Two worker threads.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -56,7 +56,7 @@ async fn post(outbound: &Outbound, url: &Url, body: Bytes) -> Result<()> {
     let request = request.header(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     let mut response = request.body(body).send().await.map_err(anyhow::Error::new)?;
     ensure!(response.status.is_success(), "the receiver answers {}", response.status);
-    // To its end, so that the connection is used again.
+    // Reads the body to its end, so that the connection is reused.
     while futures_util::StreamExt::next(&mut response.body).await.is_some() {}
     Ok(())
 }

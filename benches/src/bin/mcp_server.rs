@@ -1,6 +1,6 @@
-//! A tool server with one agent and ten todos in memory: `mcp_server product` is ours, `mcp_server bare` is `rmcp`'s
-//! with the same tool, nothing before it and no token. It listens on a free port of loopback and writes its address as
-//! the first line of stdout.
+//! An MCP server with one agent and ten todos in memory: `mcp_server product` is the product's, `mcp_server bare` is
+//! a bare `rmcp` server with the same tool and no authentication. It listens on a free loopback port and writes its
+//! address as the first line of stdout.
 #![allow(clippy::print_stdout, reason = "the address on stdout is this program's interface")]
 
 use std::{env, num::NonZeroU32, sync::Arc, time::Duration};
@@ -60,7 +60,7 @@ async fn main() -> Result<()> {
     }
 }
 
-/// Tokens that begin alike, found as quickly as any.
+/// Accepts every token that begins with `token`, without a lookup.
 struct SomeTokens;
 
 #[async_trait]

@@ -1,9 +1,11 @@
-//! The mock model vendor as a process: one thread, a free port on loopback, its address on the first line of stdout.
+//! The mock model vendor as a process: one thread, on a free loopback port, with its address on the first line of
+//! stdout.
 #![allow(clippy::print_stdout, reason = "the address on stdout is this program's interface")]
 
 use tokio::net::TcpSocket;
 
-/// Thousands of streams are opened at once; the default backlog would let connects wait for a retransmission.
+/// Backlog for thousands of streams opened at once; with the default, connection attempts would wait for a
+/// retransmission.
 const BACKLOG: u32 = 4096;
 
 #[tokio::main(flavor = "current_thread")]

@@ -1,4 +1,4 @@
-//! What only servers of Chat Completions can do wrong.
+//! Faults specific to Chat Completions servers.
 
 use std::time::Duration;
 

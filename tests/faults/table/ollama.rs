@@ -1,4 +1,4 @@
-//! What only Ollama can do wrong.
+//! Faults specific to Ollama.
 
 use std::time::Duration;
 
@@ -49,7 +49,7 @@ pub(super) fn faults() -> Vec<Fault> {
             "",
             "STREAM_TRUNCATED",
         ),
-        // The answer is whole as soon as it says so, whatever comes or does not.
+        // The answer is complete with its `done` line, whatever follows.
         whole("text-after-the-end", with_more(text("never"))),
         whole("an-error-after-the-end", with_more(line(&json!({"error": "late"})))),
         whole("garbage-after-the-end", with_more(chunk("sorry"))),

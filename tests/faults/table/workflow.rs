@@ -1,4 +1,4 @@
-//! What only workflows can do wrong.
+//! Faults specific to workflows.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Tool servers that misbehave: each fault is one call's result, and the token stays where it belongs.
+//! Tool server faults: each becomes the result of one call, and the run token is not disclosed.
 
 use std::io;
 use std::sync::{Arc, Mutex};
@@ -30,7 +30,7 @@ async fn whatever_a_tool_server_does_wrong_is_the_one_call_s_result() {
         }
         assert_eq!(result_of(&events, "good"), ("good is done", false));
         assert_eq!(text_of(&events), "I see.");
-        // What may have run is never sent twice.
+        // A call that may have been executed is never sent again.
         for name in names {
             assert_eq!(tools.methods().iter().filter(|method| *method == name).count(), 1, "{name}, {era:?}");
         }
@@ -51,14 +51,14 @@ async fn a_server_that_cannot_be_greeted_is_every_call_s_result() {
         for id in ["c1", "c2"] {
             assert_eq!(result_of(&events, id), (expected, true), "{name}");
         }
-        // Both calls wait for one attempt.
+        // Both calls share one connection attempt.
         let greetings = tools.methods();
         assert_eq!(greetings.iter().filter(|method| *method == "server/discover").count(), 1, "{name}");
         assert_eq!(text_of(&events), "I see.");
     }
 }
 
-/// A log in memory.
+/// An in-memory log.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 
@@ -73,7 +73,7 @@ impl io::Write for Log {
     }
 }
 
-/// On one thread, so that whatever is done is logged where the test collects.
+/// Runs on one thread, so that the thread-local subscriber collects every event.
 #[tokio::test]
 async fn the_token_of_the_address_is_in_no_log_and_no_event() {
     let log = Log::default();
@@ -98,7 +98,7 @@ async fn the_token_of_the_address_is_in_no_log_and_no_event() {
         let response = post(&runtime, &request(&vendor, "m", &calls, &tools.url(TOKEN))).await;
         told.push_str(&format!("{:?}", response.headers()));
         told.push_str(&response.text().await.expect("a whole body"));
-        // The session's end is logged too.
+        // The end of the session is logged as well.
         if calls == ["good"] && era == Era::Sessions {
             tools.until(|methods| methods.last().is_some_and(|method| method == "DELETE")).await;
         }

@@ -1,16 +1,16 @@
-//! What tool servers do wrong, and what the model is told of it.
+//! Tool server faults, each with the result that the model receives.
 
 use std::time::Duration;
 
 use crate::support::tool_server::ID;
 use crate::support::vendor::{Step, chunk, event, plain, stream_head};
 
-/// A stream of `steps` in answer to a call.
+/// Returns a streamed response to a call.
 pub(super) fn streamed(steps: impl IntoIterator<Item = Step>) -> Vec<Step> {
     std::iter::once(stream_head()).chain(steps).collect()
 }
 
-/// What servers do wrong when a tool is called, and what the model is told.
+/// Returns the faults in response to a tool call: name, script, and result for the model.
 pub(super) fn faults() -> Vec<(&'static str, Vec<Step>, &'static str)> {
     let failed = |what: &str| -> &'static str { format!("the tool server failed: {what}").leak() };
     let json = |body: String| plain("200 OK", "", &body);
@@ -157,10 +157,10 @@ pub(super) fn faults() -> Vec<(&'static str, Vec<Step>, &'static str)> {
     ]
 }
 
-/// Methods, or tools, and what they are answered by.
+/// Responses by method or tool name.
 pub(super) type Scripts = Vec<(&'static str, Vec<Step>)>;
 
-/// What servers do wrong before a tool is called, and what the model is told.
+/// Returns the faults before a tool is called: name, scripts, and result for the model.
 pub(super) fn bad_greetings() -> Vec<(&'static str, Scripts, &'static str)> {
     let garbage = || plain("200 OK", "", "nonsense");
     let error = || {

@@ -1,4 +1,4 @@
-//! `kill -9`, again and again, while jobs are made and delivered.
+//! Repeated `kill -9` while jobs are created and delivered.
 
 use std::time::{Duration, Instant};
 
@@ -9,10 +9,10 @@ use super::load::Load;
 use crate::support::process::Process;
 use crate::support::sink::Sink;
 
-/// How many rounds there are where this names no other number.
+/// Environment variable that overrides the number of rounds.
 const ROUNDS: &str = "SCHEDULER_KILL_ROUNDS";
 const DEFAULT_ROUNDS: u32 = 10;
-/// How long a scheduler may take to be back.
+/// Time limit for a scheduler's restart.
 const BACK: Duration = Duration::from_secs(5);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -38,11 +38,11 @@ async fn rounds(place: &Place) {
     let mut scheduler = start().await;
     let load = Load::start(&scheduler).await;
     for round in 0..rounds {
-        // Anywhere within its work.
+        // Spreads the kills over the scheduler's work.
         load.progress(&sink, 1 + mixed(round.into()) % 90).await;
         scheduler.kill().await;
         if round % 3 == 2 {
-            // And again as soon as it is there, before it says that it is well.
+            // A second kill right after the start, before the scheduler is healthy.
             Process::start_with(&[], &url, &callback, &[]).await.kill().await;
         }
         let killed = Instant::now();
@@ -56,7 +56,7 @@ async fn rounds(place: &Place) {
     scheduler.kill().await;
 }
 
-/// A number that looks random and is the same each time.
+/// Returns a reproducible pseudo-random number of 24 bits.
 fn mixed(round: u64) -> usize {
     usize::try_from(round.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40).expect("24 bits")
 }

@@ -1,4 +1,4 @@
-//! Clients that make jobs without a pause, and repeat what was not acknowledged.
+//! Clients that create jobs without pause and repeat requests that were not acknowledged.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -16,23 +16,23 @@ use crate::support::sink::Sink;
 use crate::support::{PATIENCE, client};
 
 const CLIENTS: u64 = 4;
-/// The periodic job's interval.
+/// Interval of the periodic job, in milliseconds.
 const EVERY_MS: i64 = 1000;
-/// How long the last attempts may be waited for, for each fault: an attempt waits twice as long as the one before, and
-/// who meets many faults may lose many.
+/// Time limit per fault for the last deliveries. Each retry waits twice as long as the one before, and several faults
+/// may fail several attempts of one job.
 const LAST_ATTEMPTS: Duration = Duration::from_secs(20);
-/// How long a client leaves a scheduler alone that does not answer.
+/// Pause of a client before it repeats a failed request.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// What the clients are told.
+/// Instructions to the clients.
 #[derive(Clone, Copy)]
 struct Order {
     scheduler: SocketAddr,
-    /// They shall make no further jobs, and still find out what has become of the last.
+    /// True if the clients must create no further jobs; a pending one is still repeated until acknowledged.
     is_over: bool,
 }
 
-/// Clients at work, and what was acknowledged to them.
+/// Running clients, and the jobs acknowledged to them.
 pub(super) struct Load {
     order: watch::Sender<Order>,
     made: Arc<Mutex<HashMap<u64, String>>>,
@@ -42,9 +42,9 @@ pub(super) struct Load {
 }
 
 impl Load {
-    /// Makes a periodic job, and begins to make others.
+    /// Creates a periodic job and starts clients that create further jobs.
     pub(super) async fn start(scheduler: &Process) -> Self {
-        // No occurrence of it is left out, whatever happens.
+        // `runAll` and `queue`: no occurrence of the periodic job may be skipped.
         let periodic = json!({"payload": payload("periodic"), "everyMs": EVERY_MS, "maxAttempts": 100,
             "misfire": "runAll", "overlap": "queue"});
         let periodic = scheduler.job(&periodic).await;
@@ -70,17 +70,17 @@ impl Load {
         Self { order, made, count, periodic, clients }
     }
 
-    /// Tells where the scheduler is now.
+    /// Updates the scheduler's address after a restart.
     pub(super) fn goes_on(&self, scheduler: &Process) {
         self.order.send_modify(|order| order.scheduler = scheduler.address);
     }
 
-    /// How many jobs have been acknowledged; changes are told.
+    /// Returns a watch on the number of acknowledged jobs.
     pub(super) fn count(&self) -> watch::Receiver<usize> {
         self.count.clone()
     }
 
-    /// Waits until so many things have happened: jobs that were acknowledged, and deliveries.
+    /// Waits for a number of events: acknowledged jobs and deliveries.
     pub(super) async fn progress(&self, sink: &Sink, steps: usize) {
         let (mut count, mut came) = (self.count(), sink.came());
         let now = || *self.count.borrow() + *sink.came().borrow();
@@ -96,8 +96,8 @@ impl Load {
         tokio::time::timeout(PATIENCE, waiting).await.expect("it goes on");
     }
 
-    /// Stops the clients, waits until everything is delivered, and checks that nothing is missing, and that nothing
-    /// was done twice. Gives how many jobs there were.
+    /// Stops the clients, waits until every job is delivered, and checks that none is missing and none took effect
+    /// twice. Returns the number of jobs created by the clients.
     pub(super) async fn end(mut self, scheduler: &Process, sink: &Sink, faults: u32) -> usize {
         self.stop().await;
         let made: Vec<String> = self.made.lock().expect("unpoisoned").values().cloned().collect();
@@ -135,7 +135,7 @@ impl Load {
     }
 }
 
-/// Each occurrence from the first on, and each once.
+/// Checks that each occurrence since the first was delivered exactly once.
 fn check_periodic(times: &[String]) {
     let mut times: Vec<i64> =
         times.iter().map(|time| time.parse::<jiff::Timestamp>().expect("a time").as_millisecond()).collect();
@@ -145,7 +145,7 @@ fn check_periodic(times: &[String]) {
     }
 }
 
-/// Makes the `n`th job, however often that must be said, and gives its id.
+/// Creates the `n`th job, repeating the request until it is acknowledged, and returns its id.
 async fn make(client: &reqwest::Client, told: &watch::Receiver<Order>, n: u64) -> String {
     let job = json!({"payload": payload("once"), "delayMs": (n * 37) % 400, "maxAttempts": 100,
         "idempotencyKey": format!("key-{n}")});

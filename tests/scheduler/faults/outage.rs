@@ -1,4 +1,4 @@
-//! PostgreSQL goes away, takes no writes, and has no room.
+//! PostgreSQL outages: restarts, read-only mode and a full disk.
 
 use serde_json::Value;
 use tokio_postgres::NoTls;
@@ -38,7 +38,7 @@ async fn a_database_that_takes_no_writes(place: &Place, scheduler: &Process, sin
         let refused = problem(scheduler.post(&now("a1")).await, 503, "STORE_UNAVAILABLE").await;
         refused["detail"].as_str().expect("text").to_owned()
     };
-    // At first, its connections are lost.
+    // The first requests fail because their connections were closed.
     let waiting =
         async { while refusal().await != "the store is not available: the database takes no writes" {} };
     tokio::time::timeout(PATIENCE, waiting).await.expect("it says what is wrong");
@@ -53,7 +53,7 @@ async fn a_database_that_takes_no_writes(place: &Place, scheduler: &Process, sin
     scheduler.until_state(&more, "completed").await;
 }
 
-/// Holds from the next connection on, so those that are there are ended.
+/// Sets or clears the database's read-only mode. It applies to new connections, so existing ones are terminated.
 async fn freeze(place: &Place, frozen: bool) {
     let (client, connection) = tokio_postgres::connect(&place.url(), NoTls).await.expect("a connection");
     tokio::spawn(async move { drop(connection.await) });
@@ -66,7 +66,7 @@ async fn freeze(place: &Place, frozen: bool) {
     client.batch_execute(&sql).await.expect("set");
 }
 
-/// The ids of the last jobs that are stored.
+/// Returns the ids of the latest scheduled jobs.
 async fn stored(scheduler: &Process) -> Vec<Value> {
     let list = scheduler.until("/jobs?userId=u1&state=scheduled", |list| list["jobs"].is_array()).await;
     list["jobs"].as_array().expect("a list").iter().map(|job| job["jobId"].clone()).collect()

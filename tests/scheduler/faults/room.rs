@@ -1,4 +1,4 @@
-//! SQLite without room for more.
+//! SQLite without disk space.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::support::server;
 use crate::support::sink::Sink;
 use crate::support::vendor::{Vendor, plain};
 
-/// A job that takes room.
+/// Returns a job with a large payload.
 fn large(n: usize) -> Value {
     let mut job =
         json!({"payload": payload("large"), "delayMs": 3_600_000, "idempotencyKey": format!("key-{n}")});
@@ -56,7 +56,7 @@ async fn a_full_disk_is_said_and_nothing_is_acknowledged_that_is_not_stored() {
     bench.scheduler.stop();
     bench.scheduler.stopped().await;
 
-    // There is room again, and what was refused is said again.
+    // With space again, the rejected request is repeated.
     let scheduler = server::scheduler(open(&folder, None), &callback(&bench.receiver), &[]).await;
     let bench = Bench { scheduler, receiver: bench.receiver };
     let again = bench.ask("POST", "/jobs", Some(&large(made.len()))).await;
@@ -65,14 +65,14 @@ async fn a_full_disk_is_said_and_nothing_is_acknowledged_that_is_not_stored() {
     bench.until_state(&id, "completed").await;
 }
 
-/// The process itself may not let a file grow, so it is refused by the system in the middle of a write, and goes on
-/// when it may again.
+/// A file size limit of the process makes the system reject a write halfway; after the limit is lifted, the scheduler
+/// continues.
 #[cfg(target_os = "linux")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_process_that_may_not_write_goes_on_when_it_may() {
     let place = Place::sqlite();
     let sink = Sink::start().await;
-    // The signal that comes with the refusal would end it; a disk that is full sends none.
+    // `SIGXFSZ`, which comes with the limit, would end the process; a full disk sends no signal.
     let limited = ["sh", "-c", "trap '' XFSZ; exec \"$0\" \"$@\""];
     let scheduler = Process::start_with(&limited, &place.url(), &sink.url(), &[]).await;
     scheduler.until_healthy().await;

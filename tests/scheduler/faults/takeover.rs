@@ -1,4 +1,4 @@
-//! Two replicas on one database, and what becomes of one's jobs when it sleeps or dies.
+//! Two replicas on one database: takeover of jobs from a suspended or killed replica.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ fn callback(vendor: &Vendor) -> String {
     format!("http://{}/callback", vendor.address)
 }
 
-/// An answer that comes when its gate is opened.
+/// Returns a response that is sent when the gate opens.
 fn gated(status: &str) -> (watch::Sender<bool>, Vec<Step>) {
     let (gate, opened) = watch::channel(false);
     let mut steps = vec![Step::Until(opened)];
@@ -35,7 +35,8 @@ fn gated(status: &str) -> (watch::Sender<bool>, Vec<Step>) {
     (gate, steps)
 }
 
-/// How long a replica may be asleep before it is taken to hold the database itself.
+/// Time after which a suspended replica is assumed to hold a database lock, so that the other replica cannot take
+/// over.
 const ASLEEP: Duration = Duration::from_secs(8);
 const TRIES: usize = 3;
 
@@ -44,7 +45,7 @@ async fn one_that_sleeps_past_its_lease_changes_nothing(place: &Place) {
     for attempt in 0..TRIES {
         let agent = format!("held-{attempt}");
         let first = Process::start(&place.url(), &callback(&vendor), &[]).await;
-        // Whoever believed the sleeper would discard the job.
+        // If the suspended replica's outcome were recorded, the job would be discarded.
         let (sleepers, rejected) = gated("422 Nope");
         let (others, accepted) = gated("200 OK");
         vendor.on(&agent, [rejected, accepted]);
@@ -54,7 +55,7 @@ async fn one_that_sleeps_past_its_lease_changes_nothing(place: &Place) {
         let second = Process::start_with(&[], &place.url(), &callback(&vendor), &[]).await;
         let taken_over = tokio::time::timeout(ASLEEP, vendor.until_received(&agent, 2)).await;
         if taken_over.is_err() && attempt + 1 < TRIES {
-            // It has been put to sleep in the middle of a transaction, which nobody can take from it.
+            // The replica was suspended within a transaction, whose lock the other replica cannot break.
             first.kill().await;
             continue;
         }
@@ -77,7 +78,7 @@ async fn one_that_sleeps_past_its_lease_changes_nothing(place: &Place) {
     }
 }
 
-/// Waits until a replica has seen that it is too late with what it had in hand.
+/// Waits until a replica has recorded that its claim was lost or stale.
 async fn late(replica: &Process) {
     let told = ["lost", "stale"].map(|word| format!("agentd_job_deliveries_total{{outcome=\"{word}\"}} 1\n"));
     let sees = |metrics: &String| told.iter().any(|line| metrics.contains(line));

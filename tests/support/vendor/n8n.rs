@@ -1,18 +1,19 @@
-//! The same vendor as n8n's webhooks.
+//! Responses of the fake vendor as an n8n webhook.
 //!
-//! The files beside this are its answers, byte for byte, made after the sources of n8n 1.123 and 2 and an answer that a
-//! user of 2 has posted: how an execution sends its lines (`packages/core`: the node's context, and the executor for
-//! errors), how the trigger and the webhook answer (`packages/cli/src/webhooks`, `response-helper.ts`), what the nodes of
-//! `packages/@n8n/nodes-langchain` and the node that responds give. There is none to test against.
+//! The files in the folder `n8n` are the response bodies, byte for byte. They were written after the sources of n8n
+//! 1.123 and 2 and a response posted by a user of version 2: the lines of an execution (`packages/core`: the node's
+//! context, and the executor for errors), the trigger's and the webhook's responses (`packages/cli/src/webhooks`,
+//! `response-helper.ts`), the output of the nodes in `packages/@n8n/nodes-langchain` and of the Respond to Webhook
+//! node. The tests do not run a real n8n.
 
 use serde_json::{Value, json};
 
 use super::{Step, chunk, last_chunk};
 
-/// What every answer of one piece, and every stream, announces.
+/// Content type of every JSON body and every stream.
 pub const JSON: &str = "application/json; charset=utf-8";
 
-/// One of the files.
+/// Returns the contents of one of the files.
 pub fn recorded(name: &str) -> &'static [u8] {
     macro_rules! files {
         ($($file:literal),+ $(,)?) => {
@@ -50,7 +51,7 @@ pub fn recorded(name: &str) -> &'static [u8] {
     )
 }
 
-/// A file as n8n answers it, with a length.
+/// Returns a file as a response with a `content-length`.
 pub fn one_piece(status: &str, media_type: &str, name: &str) -> Vec<Step> {
     let body = recorded(name);
     let head =
@@ -58,19 +59,19 @@ pub fn one_piece(status: &str, media_type: &str, name: &str) -> Vec<Step> {
     vec![Step::Send([head.as_bytes(), body].concat())]
 }
 
-/// A file as n8n streams it, cut into chunks of `size` bytes.
+/// Returns a file as a streamed response, in chunks of `size` bytes.
 pub fn streamed(name: &str, size: usize) -> Vec<Step> {
     let chunks = recorded(name).chunks(size).map(chunk);
     [head()].into_iter().chain(chunks).chain([last_chunk()]).collect()
 }
 
-/// The head of a streamed answer.
+/// Returns the head of a streamed response.
 pub fn head() -> Step {
     let head = format!("HTTP/1.1 200 OK\r\ncontent-type: {JSON}\r\ntransfer-encoding: chunked\r\n\r\n");
     Step::Send(head.into())
 }
 
-/// The head of a streamed answer, and the beginning of a model call.
+/// Returns the head of a streamed response and the `begin` line of a model call.
 pub fn stream_head() -> Step {
     let (Step::Send(head), Step::Send(begin)) = (head(), line(&said("begin", None))) else {
         panic!("both are sent")
@@ -78,22 +79,22 @@ pub fn stream_head() -> Step {
     Step::Send([head, begin].concat())
 }
 
-/// One line.
+/// Returns one line of JSON.
 pub fn line(json: &Value) -> Step {
     chunk(format!("{json}\n"))
 }
 
-/// A piece of text.
+/// Returns a text delta.
 pub fn text(text: &str) -> Step {
     line(&said("item", Some(text)))
 }
 
-/// The end of the model call, and of the answer.
+/// Returns the end of the model call and of the body.
 pub fn end() -> [Step; 2] {
     [line(&said("end", None)), last_chunk()]
 }
 
-/// A whole answer of text.
+/// Returns a complete text response.
 pub fn answer(texts: &[&str]) -> Vec<Step> {
     let texts = texts.iter().map(|piece| text(piece));
     std::iter::once(stream_head()).chain(texts).chain(end()).collect()

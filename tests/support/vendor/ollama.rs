@@ -1,32 +1,33 @@
-//! The same vendor as an Ollama server, after Ollama's documented API: there is none to test against.
+//! Responses of the fake vendor as an Ollama server, after Ollama's API documentation. The tests do not run a real
+//! Ollama.
 
 use serde_json::{Value, json};
 
 use super::{Step, chunk, last_chunk, plain};
 
-/// The head of a streamed answer.
+/// Returns the head of a streamed response.
 pub fn stream_head() -> Step {
     let head = "HTTP/1.1 200 OK\r\ncontent-type: application/x-ndjson\r\ntransfer-encoding: chunked\r\n\r\n";
     Step::Send(head.into())
 }
 
-/// One line.
+/// Returns one line of JSON.
 pub fn line(json: &Value) -> Step {
     chunk(format!("{json}\n"))
 }
 
-/// A piece of the assistant's message.
+/// Returns a line with a part of the assistant's message.
 pub fn said(message: Value) -> Step {
     line(&json!({"model": "fake-1", "created_at": "2025-11-03T15:36:02.583064Z",
         "message": message, "done": false}))
 }
 
-/// A piece of text.
+/// Returns a text delta.
 pub fn text(text: &str) -> Step {
     said(json!({"role": "assistant", "content": text}))
 }
 
-/// The last line, for a prompt of so many tokens.
+/// Returns the last line, with `prompt_tokens` as the prompt's token count, and the end of the body.
 pub fn done(reason: &str, prompt_tokens: u64) -> [Step; 2] {
     let line = line(&json!({"model": "fake-1", "created_at": "2025-11-03T15:36:03.1Z",
         "message": {"role": "assistant", "content": ""}, "done": true, "done_reason": reason,
@@ -34,13 +35,13 @@ pub fn done(reason: &str, prompt_tokens: u64) -> [Step; 2] {
     [line, last_chunk()]
 }
 
-/// A whole answer of text.
+/// Returns a complete text response.
 pub fn answer(texts: &[&str]) -> Vec<Step> {
     let texts = texts.iter().map(|piece| text(piece));
     std::iter::once(stream_head()).chain(texts).chain(done("stop", 11)).collect()
 }
 
-/// A call of a tool. Arguments that are no JSON are text, which Ollama itself would not write.
+/// Returns a tool call. Arguments that are not JSON are sent as a string, which a real Ollama never does.
 pub fn call(id: &str, name: &str, arguments: &str) -> Value {
     let arguments = serde_json::from_str(arguments).unwrap_or_else(|_| json!(arguments));
     let mut call = json!({"function": {"name": name, "arguments": arguments}});
@@ -50,14 +51,14 @@ pub fn call(id: &str, name: &str, arguments: &str) -> Value {
     call
 }
 
-/// A whole answer that calls tools.
+/// Returns a complete response that calls tools.
 pub fn tool_calls(calls: &[(&str, &str, &str)]) -> Vec<Step> {
     let calls: Vec<Value> = calls.iter().map(|(id, name, arguments)| call(id, name, arguments)).collect();
     let said = said(json!({"role": "assistant", "content": "", "tool_calls": calls}));
     [stream_head(), said].into_iter().chain(done("stop", 11)).collect()
 }
 
-/// The list of models that the server has.
+/// Returns the list of installed models.
 pub fn tags(models: &Value) -> Vec<Step> {
     plain("200 OK", "", &json!({ "models": models }).to_string())
 }

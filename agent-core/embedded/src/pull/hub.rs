@@ -1,4 +1,4 @@
-//! The hub: HTTP with ranges, so that a download goes on where it broke off.
+//! Hub downloads over HTTP, with range requests to resume a broken download.
 
 use std::path::Path;
 
@@ -11,11 +11,11 @@ use tokio::io::AsyncWriteExt;
 use super::{Pull, SourceError};
 use crate::catalog::KnownModel;
 
-/// How often a download that broke off goes on, as long as each time brings something.
+/// Maximum number of resumptions of one download, each of which must follow progress.
 const MAX_RESUMES: usize = 5;
 
 impl Pull {
-    /// Brings the file's bytes into `part`, after those that are there.
+    /// Downloads the file into `part`, appending to the bytes that are already there.
     pub(super) async fn fetch_from_hub(
         &self,
         model: &KnownModel,
@@ -54,7 +54,7 @@ impl Pull {
         Ok(())
     }
 
-    /// Asks once for the bytes from `from` on, and appends what comes.
+    /// Sends one request for the bytes from `from` on and appends the response body.
     async fn fetch_once(
         &self,
         address: &str,
@@ -75,7 +75,7 @@ impl Pull {
             StatusCode::PARTIAL_CONTENT if begins_at(&response, from) => {
                 (OpenOptions::new().append(true).create(true).open(part).await?, from)
             }
-            // A server without ranges sends the whole.
+            // A server without range support sends the whole file.
             StatusCode::OK => (File::create(part).await?, 0),
             status => {
                 let answer = format!("{status} where bytes from {from} were asked for");

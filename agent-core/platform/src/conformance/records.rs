@@ -1,4 +1,4 @@
-//! The contract of [`Records`].
+//! Conformance suites for [`Records`] and [`Inventory`].
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -15,11 +15,11 @@ use agent_core::message::SharedJson;
 
 type Store = Arc<dyn Records>;
 
-/// Runs the contract of [`Records`] against stores that `make` gives, an empty one at every call. They
-/// must take values of [`MAX_VALUE_BYTES`] and no larger ones.
+/// Runs the conformance suite of [`Records`] against stores from `make`, which must return an empty one at every call.
+/// The stores must accept values of [`MAX_VALUE_BYTES`] and reject larger ones.
 ///
 /// # Panics
-/// With a sentence, where the contract does not hold.
+/// If the contract is violated, with a message that describes the violation.
 pub async fn records(make: impl AsyncFn() -> Store) {
     what_was_put_is_got(&*make().await).await;
     the_text_stays_as_it_was(&*make().await).await;
@@ -69,7 +69,7 @@ async fn fill(store: &dyn Records, ids: &[&str]) {
     }
 }
 
-/// All ids of a list, page after page.
+/// Returns all ids of a list, page by page.
 async fn ids(store: &dyn Records, mut list: List) -> Vec<String> {
     let mut ids = Vec::new();
     loop {
@@ -200,7 +200,7 @@ async fn keys_have_their_full_length(store: &dyn Records) {
     let odd = key(" '\"\\;--%_?*$\u{1F600}é");
     put(store, &odd, "1").await;
     assert!(get(store, &odd).await.is_some(), "an id is any text");
-    // The same letter in two spellings: ids are bytes, and nobody normalises them.
+    // The same letter in two Unicode normalization forms: ids are bytes and never normalized.
     put(store, &key("\u{e9}"), "1").await;
     assert!(get(store, &key("e\u{301}")).await.is_none(), "ids are compared by their bytes");
     put(store, &key("lower"), "1").await;
@@ -222,7 +222,7 @@ async fn values_have_a_limit(store: &dyn Records) {
 }
 
 async fn lists_are_in_the_order_of_bytes(store: &dyn Records) {
-    // In UTF-16 the last two would change places; in a dictionary a and B would.
+    // UTF-16 order would swap the last two; dictionary order would swap a and B.
     let sorted = ["!", "10", "9", "B", "a", "a b", "a!", "a/b", "aa", "é", "\u{ff5e}", "\u{1F600}"];
     let mut put_in = sorted;
     put_in.reverse();
@@ -406,7 +406,7 @@ async fn many_are_read_at_once(store: &dyn Records) {
     assert!(done("get_many", store.get_many(&[]).await).is_empty(), "no keys give no records");
 }
 
-/// Two records change together again and again while others read them together.
+/// Two records are changed together repeatedly while they are read together.
 async fn nobody_sees_half_a_commit(store: &dyn Records) {
     let pair = |n: u32| {
         vec![
@@ -431,10 +431,11 @@ async fn nobody_sees_half_a_commit(store: &dyn Records) {
     futures_util::join!(writes, reads);
 }
 
-/// Runs the contract of [`Inventory`] against stores that `make` gives, an empty one at every call.
+/// Runs the conformance suite of [`Inventory`] against stores from `make`, which must return an empty one at every
+/// call.
 ///
 /// # Panics
-/// With a sentence, where the contract does not hold.
+/// If the contract is violated, with a message that describes the violation.
 pub async fn inventory(make: impl AsyncFn() -> Arc<dyn Inventory>) {
     let store = make().await;
     assert!(companies(&*store).await.is_empty(), "an empty store has no companies");
@@ -468,7 +469,7 @@ pub async fn inventory(make: impl AsyncFn() -> Arc<dyn Inventory>) {
     );
 }
 
-/// All companies, page after page.
+/// Returns all companies, page by page.
 async fn companies(store: &dyn Inventory) -> Vec<String> {
     let mut all: Vec<String> = Vec::new();
     loop {

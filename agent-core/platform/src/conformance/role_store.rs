@@ -1,4 +1,4 @@
-//! The contract of [`RoleStore`].
+//! Conformance suite for [`RoleStore`].
 
 use std::sync::Arc;
 
@@ -12,11 +12,11 @@ use agent_core::secret::Secret;
 
 type Store = Arc<dyn RoleStore>;
 
-/// Runs the contract of [`RoleStore`] against stores that `make` gives, an empty one at every call. They
-/// must be able to keep secrets.
+/// Runs the conformance suite of [`RoleStore`] against stores from `make`, which must return an empty one at every
+/// call. The stores must be able to seal secrets.
 ///
 /// # Panics
-/// With a sentence, where the contract does not hold.
+/// If the contract is violated, with a message that describes the violation.
 pub async fn role_store(make: impl AsyncFn() -> Store) {
     what_was_put_is_got(&*make().await).await;
     a_role_is_replaced_whole(&*make().await).await;
@@ -63,7 +63,7 @@ fn shown(role: &RoleBlock) -> Value {
     serde_json::to_value(role).expect("a role serialises")
 }
 
-/// The secrets of a role, absent ones as nothing.
+/// Returns the secrets of a role; absent ones as empty strings.
 fn secrets_of(role: &RoleBlock) -> Vec<String> {
     let content = &role.content;
     let mut secrets =

@@ -30,7 +30,7 @@ async fn roles_in_records_conform() {
     role_store(async || Arc::new(RecordRoles::in_memory()) as _).await;
 }
 
-/// Runs a suite that must find something out, and gives what it says.
+/// Runs a suite that must panic, and returns its message.
 async fn complaint(suite: impl Future<Output = ()>) -> String {
     let panic = AssertUnwindSafe(suite).catch_unwind().await.expect_err("the suite finds the fault");
     match panic.downcast::<String>() {
@@ -189,7 +189,7 @@ enum RoleDefect {
     ListsOnePage,
 }
 
-/// Keeps roles, but not quite.
+/// A role store with a defect.
 struct DefectiveRoles {
     inner: RecordRoles,
     defect: RoleDefect,

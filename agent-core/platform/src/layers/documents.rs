@@ -1,4 +1,4 @@
-//! The agent's documents, whole.
+//! Context layer for the agent's documents, in full.
 
 use std::sync::Arc;
 
@@ -11,27 +11,27 @@ use agent_core::context::{ContextLayer, LayerError, TurnInput};
 use agent_core::prompt::PartCache;
 use agent_core::prompt::{Fragment, Stability};
 
-/// How many documents are read side by side.
+/// Maximum number of documents read concurrently.
 const READ_AHEAD: usize = 8;
 
-/// The text of the role's `documentIds`, in order.
+/// Context layer for the full text of the role's `documentIds`, in order.
 ///
-/// A document that the company does not have is left out, for a document that someone deletes must not
-/// silence every agent that was to read it; the log says so.
+/// Documents that the company does not have are skipped with a log entry: deleting a document must not stop every agent
+/// that refers to it.
 pub struct DocumentsLayer {
     records: Arc<dyn Records>,
     cache: Arc<PartCache>,
 }
 
 impl DocumentsLayer {
-    /// A layer that reads from `records` and takes its parts from `cache`.
+    /// Creates a layer that reads from `records` and takes its parts from `cache`.
     pub fn new(records: Arc<dyn Records>, cache: Arc<PartCache>) -> Self {
         Self { records, cache }
     }
 
     async fn fragment(&self, company_id: &str, id: &str) -> Result<Option<Fragment>, StoreError> {
         let document = match workspace::document(&*self.records, company_id, id).await {
-            // What cannot be an identifier is nobody's.
+            // An invalid identifier cannot name a stored document.
             Err(StoreError::Invalid(_)) => None,
             found => found?,
         };

@@ -1,4 +1,4 @@
-//! What the agent remembers.
+//! Context layer for the agent's memory.
 
 use std::sync::Arc;
 
@@ -11,20 +11,20 @@ use agent_core::prompt::PartCache;
 use agent_core::prompt::{Fragment, Stability};
 use agent_core::tool::Caller;
 
-/// The newest entries of the agent's memory, oldest of them first. A widget's visitor is shown none: memory
-/// is the owner's.
+/// Context layer for the newest entries of the agent's memory, oldest first. A widget's visitor gets none: memory
+/// belongs to the owner.
 pub struct MemoryLayer {
     records: Arc<dyn Records>,
     cache: Arc<PartCache>,
 }
 
 impl MemoryLayer {
-    /// How many entries are shown at most.
+    /// Maximum number of entries shown.
     pub const MAX_ENTRIES: usize = 100;
-    /// How much of their text is shown at most, in bytes. Older entries give way first.
+    /// Maximum total length of the entries' text, in bytes. Older entries are dropped first.
     pub const MAX_BYTES: usize = 32 << 10;
 
-    /// A layer that reads from `records` and takes its parts from `cache`.
+    /// Creates a layer that reads from `records` and takes its parts from `cache`.
     pub fn new(records: Arc<dyn Records>, cache: Arc<PartCache>) -> Self {
         Self { records, cache }
     }
@@ -57,7 +57,7 @@ impl ContextLayer for MemoryLayer {
     }
 }
 
-/// The last of `texts` that have at most `max_bytes` together.
+/// Returns the longest suffix of `texts` whose total length is at most `max_bytes`.
 fn newest_within<'a, 'b>(texts: &'b [&'a str], max_bytes: usize) -> &'b [&'a str] {
     let mut left = max_bytes;
     let fits = |text: &&&str| {

@@ -8,7 +8,7 @@ use agent_core::prompt::Fragment;
 use agent_core::tool::ExecutionContext;
 use serde_json::Value;
 
-/// A turn of an agent with this role, at the epoch.
+/// Builds a turn of an agent with this role, at the epoch.
 pub(super) fn turn(role: Value) -> TurnInput {
     TurnInput {
         role: Arc::new(serde_json::from_value(role).expect("a role")),
@@ -18,7 +18,7 @@ pub(super) fn turn(role: Value) -> TurnInput {
     }
 }
 
-/// Fragments as text, for comparison.
+/// Formats fragments as text for comparison.
 pub(super) fn shown(fragments: &[Fragment]) -> String {
     fragments
         .iter()

@@ -1,17 +1,17 @@
-//! Where records are: tenant, collection, id.
+//! Keys of records: tenant, collection and id.
 
 use std::borrow::Cow;
 
 use super::StoreError;
 
-/// The most bytes that a company's or a thing's identifier has.
+/// Maximum length of an identifier of a company or an entity, in bytes.
 pub const MAX_ID_BYTES: usize = 128;
-/// The most bytes that a key's id has: room for keys that are made from an identifier and a suffix.
+/// Maximum length of a key's id, in bytes: room for keys composed of an identifier and a suffix.
 pub const MAX_KEY_ID_BYTES: usize = 256;
-/// The most bytes that a collection's path has.
+/// Maximum length of a collection's path, in bytes.
 pub const MAX_COLLECTION_BYTES: usize = 1024;
 
-/// A set of records of one company, by a path such as `documents` or `memories/agent-7/notes`.
+/// A set of records of one company, with a path such as `documents` or `memories/agent-7/notes`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Collection {
     company: String,
@@ -19,8 +19,8 @@ pub struct Collection {
 }
 
 impl Collection {
-    /// The collection `name` of `company`. Fails with [`StoreError::Invalid`] on an empty or overlong
-    /// part and on control characters, which not every database can hold.
+    /// Creates the collection `name` of `company`. Fails with [`StoreError::Invalid`] on an empty or overlong part and
+    /// on control characters, which not every database can store.
     pub fn new(company: impl Into<String>, name: &str) -> Result<Self, StoreError> {
         let company = company.into();
         check("the company id", &company, MAX_ID_BYTES)?;
@@ -29,17 +29,17 @@ impl Collection {
         Ok(Self { company, path })
     }
 
-    /// The collection `name` of no company but of the platform as a whole, such as the index that leads
-    /// from an agent's id to its company. Its company reads as empty, which no caller's can be, so nothing
-    /// that a request says leads here.
+    /// Creates the collection `name` of the platform as a whole rather than of a company, such as the index that maps
+    /// an agent's id to its company. Its company is the empty string, which [`new`](Self::new) rejects, so that no
+    /// input of a request can reach it.
     pub fn of_platform(name: &str) -> Result<Self, StoreError> {
         let path = escape(name).into_owned();
         check("the collection", &path, MAX_COLLECTION_BYTES)?;
         Ok(Self { company: String::new(), path })
     }
 
-    /// A collection as a store has kept it: `company` and `path` are what [`Self::company`] and
-    /// [`Self::path`] gave.
+    /// Recreates a collection that a store has saved: `company` and `path` are the values of [`Self::company`] and
+    /// [`Self::path`].
     pub fn stored(company: impl Into<String>, path: impl Into<String>) -> Result<Self, StoreError> {
         let (company, path) = (company.into(), path.into());
         if !company.is_empty() {
@@ -49,8 +49,8 @@ impl Collection {
         Ok(Self { company, path })
     }
 
-    /// The collection `part` below this one. Two different sequences of parts are two different
-    /// collections, whatever characters the parts contain.
+    /// Returns the collection `part` nested in this one. Different sequences of parts are different collections,
+    /// whatever characters the parts contain.
     pub fn within(mut self, part: &str) -> Result<Self, StoreError> {
         check("a part of the collection", part, MAX_KEY_ID_BYTES)?;
         self.path = [&*self.path, "/", &*escape(part)].concat();
@@ -58,35 +58,35 @@ impl Collection {
         Ok(self)
     }
 
-    /// The key of the record `id` in this collection.
+    /// Returns the key of the record `id` in this collection.
     pub fn key(&self, id: impl Into<String>) -> Result<Key, StoreError> {
         self.clone().into_key(id)
     }
 
-    /// As [`Self::key`], for who needs the collection no more.
+    /// Converts the collection into the key of `id`, without the clone of [`Self::key`].
     fn into_key(self, id: impl Into<String>) -> Result<Key, StoreError> {
         let id = id.into();
         check("the id", &id, MAX_KEY_ID_BYTES)?;
         Ok(Key { collection: self, id })
     }
 
-    /// The tenant.
+    /// Returns the tenant.
     pub fn company(&self) -> &str {
         &self.company
     }
 
-    /// The path below the tenant, its parts escaped and joined by `/`.
+    /// Returns the path below the tenant, its parts escaped and joined by `/`.
     pub fn path(&self) -> &str {
         &self.path
     }
 
-    /// The parts of the path, as they were given.
+    /// Iterates over the unescaped parts of the path.
     pub fn parts(&self) -> impl Iterator<Item = String> {
         self.path.split('/').map(|part| part.replace("%2F", "/").replace("%25", "%"))
     }
 }
 
-/// Where a record is: tenant, collection and id.
+/// Key of a record: tenant, collection and id.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key {
     collection: Collection,
@@ -94,22 +94,22 @@ pub struct Key {
 }
 
 impl Key {
-    /// The key of `id` in the collection `name` of `company`; see [`Collection::new`] for what fails.
+    /// Creates the key of `id` in the collection `name` of `company`; see [`Collection::new`] for errors.
     pub fn new(company: impl Into<String>, name: &str, id: impl Into<String>) -> Result<Self, StoreError> {
         Collection::new(company, name)?.into_key(id)
     }
 
-    /// The tenant and the collection.
+    /// Returns the tenant and the collection.
     pub fn collection(&self) -> &Collection {
         &self.collection
     }
 
-    /// The tenant.
+    /// Returns the tenant.
     pub fn company(&self) -> &str {
         self.collection.company()
     }
 
-    /// The record's id within its collection.
+    /// Returns the record's id within its collection.
     pub fn id(&self) -> &str {
         &self.id
     }
@@ -128,12 +128,12 @@ fn check(what: &str, text: &str, limit: usize) -> Result<(), StoreError> {
     Err(StoreError::Invalid(format!("{what} {fault}")))
 }
 
-/// Whether a text is printable ASCII, as most are: said of many bytes at a time.
+/// Returns true if the text is printable ASCII, as most are. Written without early exit so that it is vectorized.
 fn is_plain(text: &str) -> bool {
     text.bytes().fold(true, |plain, byte| plain & (b' '..=b'~').contains(&byte))
 }
 
-/// Keeps `/` for what joins the parts of a path.
+/// Escapes `/`, which separates the parts of a path, and `%`.
 fn escape(part: &str) -> Cow<'_, str> {
     if !part.contains(['%', '/']) {
         return Cow::Borrowed(part);

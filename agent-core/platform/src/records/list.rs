@@ -1,44 +1,44 @@
-//! Lists of records, page by page.
+//! Pagination of record lists.
 
 use super::{MAX_KEY_ID_BYTES, Record, StoreError};
 use agent_core::message::SharedJson;
 
-/// How many records a page has where nothing else is asked for.
+/// Default number of records on a page.
 pub const DEFAULT_PAGE: usize = 50;
-/// How many records a page has at most.
+/// Maximum number of records on a page.
 pub const MAX_PAGE: usize = 200;
 
-/// Which records to list.
+/// Query of a list: prefix, page size, cursor and order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct List {
-    /// Only ids that begin with this; empty is all.
+    /// Prefix that ids must begin with; empty for all.
     pub prefix: String,
-    /// How many records at most; absent is [`DEFAULT_PAGE`], and more than [`MAX_PAGE`] are not given.
+    /// Maximum number of records; [`DEFAULT_PAGE`] if absent, capped at [`MAX_PAGE`].
     pub limit: Option<usize>,
-    /// Where an earlier page of the same list ended.
+    /// Cursor returned with the previous page of the same list.
     pub cursor: Option<String>,
-    /// In which order.
+    /// Order of the records.
     pub order: Order,
 }
 
-/// The order of a list, by the bytes of the ids.
+/// Order of a list, by the bytes of the ids.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Order {
-    /// Smallest id first; of appended records, the oldest.
+    /// Smallest id first; for appended records, oldest first.
     #[default]
     Ascending,
-    /// Largest id first; of appended records, the newest.
+    /// Largest id first; for appended records, newest first.
     Descending,
 }
 
 impl List {
-    /// How many records the page has at most, between 1 and [`MAX_PAGE`].
+    /// Returns the maximum number of records on the page, between 1 and [`MAX_PAGE`].
     pub fn page_size(&self) -> usize {
         self.limit.unwrap_or(DEFAULT_PAGE).clamp(1, MAX_PAGE)
     }
 
-    /// The id after which, in the list's order, the page begins; [`StoreError::Invalid`] where the
-    /// cursor is none of ours.
+    /// Returns the id after which, in the list's order, the page begins, or [`StoreError::Invalid`] if the cursor was
+    /// not issued by a list.
     pub fn after(&self) -> Result<Option<String>, StoreError> {
         self.cursor.as_deref().map(open_cursor).transpose()
     }
@@ -49,13 +49,13 @@ impl List {
 pub struct Page<T = SharedJson> {
     /// The records, in the list's order.
     pub records: Vec<Record<T>>,
-    /// Where the next page begins; absent on the last one.
+    /// Cursor of the next page; absent on the last page.
     pub next_cursor: Option<String>,
 }
 
 impl Page {
-    /// Makes a page for `list` of records in its order, of which a store reads one more than
-    /// [`List::page_size`] to know whether there is another page.
+    /// Builds a page for `list` from records in its order. A store reads one more record than [`List::page_size`] to
+    /// detect whether another page follows.
     pub fn cut(mut records: Vec<Record>, list: &List) -> Self {
         let more = records.len() > list.page_size();
         records.truncate(list.page_size());
@@ -64,7 +64,7 @@ impl Page {
     }
 }
 
-/// A cursor is hexadecimal so that it needs no escaping in an address and nobody reads an id in it.
+/// Encodes an id as a cursor. Hexadecimal needs no escaping in a URL and keeps the cursor opaque.
 fn seal_cursor(id: &str) -> String {
     hex::encode(id.as_bytes())
 }

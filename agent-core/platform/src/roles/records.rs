@@ -1,10 +1,9 @@
-//! Roles in [`Records`].
+//! [`RoleStore`] over [`Records`].
 //!
-//! A role is a record of its company's collection `roles`, each secret in it as its mask. The secrets are
-//! in `roleSecrets`, sealed, under the same id. A collection of the platform's own, `agents`, leads from
-//! an agent's id to its company and so keeps ids unique among all companies. What one save changes in
-//! these is one commit, and a role's record is written anew whenever a secret of it changes, so that its
-//! version stands for the whole role.
+//! A role is a record in its company's collection `roles`, with each secret replaced by its mask. The sealed secrets
+//! are in `roleSecrets` under the same id. A collection of the platform, `agents`, maps an agent's id to its company
+//! and so keeps ids unique among all companies. One save changes these in one commit, and the role's record is
+//! rewritten whenever one of its secrets changes, so that its version covers the whole role.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,31 +25,31 @@ use agent_core::role::RoleBlock;
 use agent_core::role::RoleSource;
 use agent_core::secret::Secret;
 
-/// The collection of roles.
+/// Name of the collection of roles.
 pub(crate) const ROLES: &str = "roles";
-/// The collection of their sealed secrets.
+/// Name of the collection of their sealed secrets.
 const ROLE_SECRETS: &str = "roleSecrets";
-/// The platform's collection of the companies of all agents.
+/// Name of the platform's collection that maps agents to companies.
 pub(super) const AGENTS: &str = "agents";
 
-/// How much memory the roles that have been read may take: some thousand usual ones.
+/// Capacity of the role cache, in bytes: a few thousand roles of usual size.
 const CACHE_BYTES: u64 = 32 << 20;
-/// What a usual role weighs.
+/// Assumed weight of a role in the cache, in bytes.
 const USUAL_BYTES: u64 = 8 << 10;
 
-/// A role's secrets as they are stored: each sealed, by the field that it stands in.
+/// A role's stored secrets: field path to sealed text.
 pub(super) type SealedSecrets = BTreeMap<String, String>;
 
-/// [`RoleStore`] over any [`Records`], with its secrets under a [`Sealer`].
+/// [`RoleStore`] over any [`Records`], with its secrets sealed by a [`Sealer`].
 ///
-/// Roles that have been read are kept in memory, so that reading one again is one look at its version.
+/// Roles are cached in memory once read; reading a role again costs one lookup of its version.
 pub struct RecordRoles {
     records: Arc<dyn Records>,
     sealer: Sealer,
     cache: Cache<Key, Opened, ByText>,
 }
 
-/// A role with its secrets as it is at a version.
+/// A role with its opened secrets, as of a version.
 #[derive(Clone)]
 struct Opened {
     version: u64,
@@ -63,19 +62,19 @@ struct ByText;
 
 impl Weighter<Key, Opened> for ByText {
     fn weight(&self, _: &Key, opened: &Opened) -> u64 {
-        // The text as it was parsed takes about as much again.
+        // The parsed role takes about as much memory again as its text.
         2 * opened.text_bytes as u64 + 1024
     }
 }
 
-/// Which company an agent is of.
+/// The company that an agent belongs to.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Holder {
     pub(super) company_id: String,
 }
 
-/// Where what belongs to a role is.
+/// Keys of the records that make up a role.
 pub(crate) struct RoleKeys {
     agent: Key,
     pub(super) role: Key,
@@ -92,13 +91,13 @@ impl RoleKeys {
         })
     }
 
-    /// All of them, in the order in which [`Stored::read`] takes what is there.
+    /// Returns all keys, in the order in which [`Stored::read`] consumes the records.
     pub(crate) fn all(&self) -> [Key; 3] {
         [self.agent.clone(), self.role.clone(), self.secrets.clone()]
     }
 }
 
-/// Where a role itself is; [`StoreError::Invalid`] for an id that no agent can have.
+/// Returns the key of the role itself, or [`StoreError::Invalid`] for an invalid agent id.
 fn role_key(company_id: &str, agent_id: &str) -> Result<Key, StoreError> {
     if agent_id.len() > MAX_ID_BYTES {
         let fault = format!("the id has {} bytes, and at most {MAX_ID_BYTES} are taken", agent_id.len());
@@ -107,7 +106,7 @@ fn role_key(company_id: &str, agent_id: &str) -> Result<Key, StoreError> {
     Key::new(company_id, ROLES, agent_id)
 }
 
-/// What is there of a role.
+/// The stored records of a role.
 pub(crate) struct Stored {
     agent: Option<Record<Holder>>,
     role: Option<Record>,
@@ -115,7 +114,7 @@ pub(crate) struct Stored {
 }
 
 impl Stored {
-    /// Takes what was found under [`RoleKeys::all`] from the front of `found`.
+    /// Consumes the records found under [`RoleKeys::all`] from the front of `found`.
     pub(crate) fn read(
         keys: &RoleKeys,
         found: &mut impl Iterator<Item = Option<Record>>,
@@ -137,34 +136,35 @@ impl Stored {
     }
 }
 
-/// The writes that save a role, the role's own first; none where nothing changes.
+/// The writes that save a role, the role's own first; empty if nothing changes.
 pub(crate) struct Save {
     pub(crate) writes: Vec<Write>,
     pub(crate) is_new: bool,
 }
 
 impl RecordRoles {
-    /// Roles in `records`, their secrets under `sealer`.
+    /// Creates a role store over `records`, with secrets sealed by `sealer`.
     pub fn new(records: Arc<dyn Records>, sealer: Sealer) -> Self {
         let usual = usize::try_from(CACHE_BYTES / USUAL_BYTES).unwrap_or(usize::MAX);
         Self { records, sealer, cache: Cache::with_weighter(usual, CACHE_BYTES, ByText) }
     }
 
-    /// Roles in memory, their secrets under a key that is gone with the process.
+    /// Creates a role store in memory, with secrets sealed under a key that exists in this process only.
     pub fn in_memory() -> Self {
         Self::new(Arc::new(MemoryRecords::default()), Sealer::ephemeral())
     }
 
-    /// Where the roles are.
+    /// Returns the underlying record store.
     pub fn records(&self) -> &Arc<dyn Records> {
         &self.records
     }
 
-    /// The company of an agent, whose own id alone leads there: for an operator's commands, and for requests that
-    /// an operator lets name an agent without a credential. All others name their company by theirs.
+    /// Returns the company of an agent by the agent's id alone. Intended for an operator's commands, and for requests
+    /// that an operator allows to name an agent without a credential; all other requests take the company from their
+    /// credential.
     ///
     /// # Errors
-    /// The store's own troubles. An id that no agent can have is of no company.
+    /// Errors of the store. An invalid id belongs to no company and gives `None`.
     pub async fn company_of(&self, agent_id: &str) -> Result<Option<String>, StoreError> {
         let Ok(key) = Collection::of_platform(AGENTS)?.key(agent_id) else { return Ok(None) };
         Ok(self.records.get_as::<Holder>(&key).await?.map(|record| record.value.company_id))
@@ -174,7 +174,7 @@ impl RecordRoles {
         &self.sealer
     }
 
-    /// Reads a role with its secrets, and keeps it.
+    /// Reads a role with its secrets and caches it.
     async fn load(&self, keys: &RoleKeys) -> Result<Option<Arc<RoleBlock>>, StoreError> {
         let mut found = self.records.get_many(&keys.all()).await?.into_iter();
         let stored = Stored::read(keys, &mut found)?;
@@ -191,7 +191,7 @@ impl RecordRoles {
         Ok(Some(role))
     }
 
-    /// Opens a secret of the role at `key`.
+    /// Opens a sealed secret of the role at `key`.
     pub(super) fn open(&self, key: &Key, path: &str, sealed: Option<&String>) -> Result<Secret, StoreError> {
         let sealed = sealed.ok_or(SealError::Damaged);
         let opened = sealed.and_then(|sealed| self.sealer.open(&place(key, path), sealed));
@@ -203,7 +203,7 @@ impl RecordRoles {
         self.sealer.seal(&place(key, path), secret).map_err(|error| refusal(key, path, error))
     }
 
-    /// What must be written so that `role` is saved where there is `stored`.
+    /// Computes the writes that save `role` over `stored`.
     pub(crate) fn plan_save(
         &self,
         mut role: RoleBlock,
@@ -240,8 +240,8 @@ impl RecordRoles {
         Ok(Save { writes, is_new: stored.role.is_none() })
     }
 
-    /// The secrets of a role as they are to be stored. A text that is there already stays where it says
-    /// the same, although sealing again would give another: saving a role twice changes nothing.
+    /// Returns the role's secrets in stored form. An existing sealed text is kept if its secret is unchanged, although
+    /// sealing again would produce a different text, so that saving a role twice changes nothing.
     fn sealed_secrets(
         &self,
         role: &mut RoleBlock,
@@ -258,7 +258,7 @@ impl RecordRoles {
             };
             match before.filter(says_the_same) {
                 Some(before) => secrets.insert(place.path, before),
-                // A mask without the secret that it stands for hides nothing.
+                // A mask without a stored secret is dropped.
                 None if secret.is_mask() => {
                     *place.secret = None;
                     None
@@ -353,7 +353,7 @@ impl RoleStore for RecordRoles {
     }
 }
 
-/// Removes all that is there of a role.
+/// Returns the writes that delete all existing records of a role.
 fn deletion(keys: [Key; 3], stored: &Stored) -> Vec<Write> {
     let versions = [version_of(&stored.agent), stored.version(), version_of(&stored.secrets)];
     let there = keys.into_iter().zip(versions).filter(|(_, version)| version.is_some());
@@ -364,17 +364,17 @@ fn version_of<T>(record: &Option<Record<T>>) -> Option<u64> {
     record.as_ref().map(|record| record.version)
 }
 
-/// That a record is still as it was read.
+/// Returns the precondition that a record is unchanged since it was read at `version`.
 pub(crate) fn as_found(version: Option<u64>) -> Precondition {
     version.map_or(Precondition::Absent, Precondition::Version)
 }
 
-/// The place that a secret is sealed for.
+/// Returns the place to which a secret is bound when it is sealed.
 fn place<'a>(role: &'a Key, path: &'a str) -> [&'a str; 4] {
     ["role secret", role.company(), role.id(), path]
 }
 
-/// Why a secret of the role at `key` could not be sealed or opened.
+/// Converts a sealing error for a secret of the role at `key` into a [`StoreError`].
 fn refusal(key: &Key, path: &str, error: SealError) -> StoreError {
     match error {
         SealError::NoKey => StoreError::NotConfigured("DATA_SECRET"),

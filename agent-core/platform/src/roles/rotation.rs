@@ -1,4 +1,4 @@
-//! Sealing all secrets of roles anew after the operator's key has changed.
+//! Rotation of the operator's key: seals the secrets of all roles under the current key.
 
 use crate::records::{
     Collection, List, MAX_PAGE, Precondition, Record, RecordsExt, StoreError, UPDATE_ATTEMPTS, Write, to_json,
@@ -6,22 +6,22 @@ use crate::records::{
 use crate::roles::RecordRoles;
 use crate::roles::records::{AGENTS, Holder, RoleKeys, SealedSecrets};
 
-/// How many secrets that could not be opened are told apart; all are counted.
+/// Maximum number of unopened secrets reported one by one; all of them are counted.
 const MAX_TOLD: usize = 20;
 
-/// What a rotation did.
+/// Result of a rotation.
 #[derive(Debug, Default)]
 #[non_exhaustive]
 pub struct Rotated {
-    /// How many agents there are.
+    /// Number of agents.
     pub agents: usize,
-    /// How many secrets have been sealed anew.
+    /// Number of secrets sealed under the current key by this rotation.
     pub resealed: usize,
-    /// How many secrets were under the current key already.
+    /// Number of secrets that were under the current key already.
     pub current: usize,
-    /// How many secrets could not be opened. They stay as they are.
+    /// Number of secrets that could not be opened. They are left unchanged.
     pub unopened: usize,
-    /// The first of those, each as the error that reading its role gives.
+    /// The errors of the first unopened secrets, as reading the role would return them.
     pub faults: Vec<StoreError>,
 }
 
@@ -36,14 +36,14 @@ impl Rotated {
 }
 
 impl RecordRoles {
-    /// Seals everything under the current key that is not, so that the previous one can be forgotten.
+    /// Seals all secrets under the current key that are not yet, so that the previous key can be discarded.
     ///
-    /// It goes from agent to agent, each a commit of its own, while others read and write. After an
-    /// interruption it is begun again and finds what is left. A role's version stays as it is.
+    /// Each agent is one commit, and other processes may read and write meanwhile. After an interruption, start it
+    /// again: it skips secrets that are done. The versions of roles do not change.
     ///
     /// # Errors
-    /// [`StoreError::NotConfigured`] where there is a secret and no key, and the store's own troubles.
-    /// What cannot be opened is no error but counted.
+    /// [`StoreError::NotConfigured`] if there is a secret and no key, and errors of the store. A secret that cannot be
+    /// opened is counted instead of failing the rotation.
     pub async fn rotate_secrets(&self) -> Result<Rotated, StoreError> {
         let agents = Collection::of_platform(AGENTS)?;
         let mut list = List { limit: Some(MAX_PAGE), ..List::default() };

@@ -1,4 +1,4 @@
-//! Which secrets a role has, where each of them is sent, and what becomes of them when it is saved. Pure.
+//! The secrets of a role: their fields, their destinations, and their merge when a role is saved. Pure.
 
 use std::collections::HashMap;
 
@@ -7,18 +7,18 @@ use url::Url;
 use agent_core::role::{AgentServer, Container, EmbeddedAi, RoleBlock, WebhookAuth, WorkflowConnector};
 use agent_core::secret::Secret;
 
-/// A place where a role may have a secret.
+/// A field of a role that may hold a secret.
 pub(crate) struct Place<'a> {
-    /// The field, such as `children.EmbeddedAI[0].content.apiKey`. A container is counted among those
-    /// of its name, so that its secrets stay where they are when others come and go.
+    /// Path of the field, such as `children.EmbeddedAI[0].content.apiKey`. A container's index counts those of its own
+    /// name only, so that adding or removing other containers does not move its secrets.
     pub path: String,
-    /// Where the secret is sent; empty for one whose receiver the role does not name.
+    /// Addresses that the secret is sent to; empty if the role does not name them.
     destination: Vec<String>,
-    /// What stands there.
+    /// The field's value.
     pub secret: &'a mut Option<Secret>,
 }
 
-/// All places for secrets in a role.
+/// Returns all fields of a role that may hold a secret.
 pub(crate) fn places(role: &mut RoleBlock) -> Vec<Place<'_>> {
     let content = &mut role.content;
     let mut places = vec![
@@ -53,7 +53,8 @@ pub(crate) fn places(role: &mut RoleBlock) -> Vec<Place<'_>> {
     places
 }
 
-/// The runtime is given the key, and hands it on to the address that it is told or else to the provider.
+/// Returns the runtime's key field. The runtime receives the key and passes it on to the configured URL or else to the
+/// provider.
 fn of_agent_server<'a>(content: &str, server: &'a mut AgentServer) -> Place<'a> {
     let provider = receiver(&server.agent_server_local_url, &server.agent_server_provider, "");
     Place {
@@ -82,7 +83,7 @@ fn of_workflow<'a>(content: &str, workflow: &'a mut WorkflowConnector) -> Option
     Some(Place { path: format!("{content}.auth.{field}"), destination, secret })
 }
 
-/// Without an address of its own a provider is reached at one that its name stands for.
+/// Returns the address that receives the secret: the URL if given, else one that stands for the provider's name.
 fn receiver(url: &Option<String>, provider: &Option<String>, default: &str) -> String {
     let url = address(url);
     if !url.is_empty() {
@@ -92,7 +93,7 @@ fn receiver(url: &Option<String>, provider: &Option<String>, default: &str) -> S
     format!("provider {}", provider.unwrap_or(default).to_ascii_lowercase())
 }
 
-/// An address in the one form that all its spellings have; blank is absent.
+/// Returns a URL in normalized form, or the empty string if it is blank. Text that is not a URL is only trimmed.
 fn address(url: &Option<String>) -> String {
     let text = url.as_deref().unwrap_or_default().trim();
     match Url::parse(text) {
@@ -106,16 +107,15 @@ fn address(url: &Option<String>) -> String {
     }
 }
 
-/// Completes a role that is to be saved with the secrets of the one that it replaces.
+/// Completes a role that is to be saved with the secrets of the stored role that it replaces.
 ///
-/// A secret that is absent or [masked](Secret::mask) stays as it is, an empty one is cleared, and any
-/// other replaces what was there. A secret is kept only for where it was sent before: where an address
-/// that receives it has changed, or the provider whose name stands for the address, the old one is
-/// cleared and never sent to the new place. Containers are matched by name and by their place among
-/// those of that name. Addresses are compared as the URL standard normalises them, without a slash at
-/// the end and without a fragment.
+/// A secret that is absent or [masked](Secret::mask) keeps its stored value, an empty one is cleared, and any other
+/// replaces the stored value. A stored secret is kept only for its previous destination: if an address that receives it
+/// has changed, or the provider whose name stands for the address, the secret is cleared and never sent to the new
+/// destination. Containers are matched by name and by their index among those of that name. Addresses are compared as
+/// the URL standard normalizes them, without a trailing slash and without a fragment.
 ///
-/// `stored` may itself be masked; its masks are then what is kept.
+/// `stored` may itself be masked; then its masks are kept.
 pub fn merge_secrets(role: &mut RoleBlock, mut stored: Option<RoleBlock>) {
     let stored = stored.as_mut().map(places).unwrap_or_default();
     let mut stored: HashMap<String, Place<'_>> =

@@ -1,17 +1,17 @@
-//! What a token may be made of, so that it fits into a record and means something.
+//! Validation of the fields of a new token.
 
 use std::time::Duration;
 
 use super::{Grant, McpGrant, MintError, NewToken, WidgetGrant};
 use crate::records::MAX_ID_BYTES;
 
-/// How many origins a widget token names at most.
+/// Maximum number of origins in a widget token.
 pub const MAX_ORIGINS: usize = 100;
-/// How many bytes an origin has at most: a scheme, a host name of full length, and a port.
+/// Maximum length of an origin, in bytes: a scheme, a host name of full length, and a port.
 pub const MAX_ORIGIN_BYTES: usize = 300;
-/// How many tools an MCP token names at most.
+/// Maximum number of tools in an MCP token.
 pub const MAX_TOOLS: usize = 500;
-/// How many bytes a label has at most.
+/// Maximum length of a label, in bytes.
 pub const MAX_LABEL_BYTES: usize = 200;
 
 pub(super) fn new_token(new: &NewToken) -> Result<(), MintError> {

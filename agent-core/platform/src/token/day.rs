@@ -1,4 +1,4 @@
-//! How many runs a token has had today.
+//! Daily run counts of tokens.
 
 use std::num::NonZeroU32;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -7,16 +7,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::records::{Collection, Record, Records, RecordsExt, StoreError};
 
-/// The platform's collection of counts, by the token's id. A record holds the latest day alone, so that
-/// counts of days that are over need no removal.
+/// Name of the platform's collection of counts, by the token's id. A record holds the latest day only, so that counts
+/// of past days need no cleanup.
 const TOKEN_DAYS: &str = "tokenDays";
 
 const DAY: u64 = 24 * 60 * 60;
 
-/// How long to wait where so many runs began at once that one could not be counted.
+/// Retry delay if a run could not be counted because too many runs began at once.
 const CROWDED: Duration = Duration::from_secs(1);
 
-/// The count of a day.
+/// The number of runs on a day.
 #[derive(Serialize, Deserialize)]
 struct Count {
     /// Days since 1970-01-01, UTC.
@@ -24,14 +24,14 @@ struct Count {
     runs: u32,
 }
 
-/// Why a run was not counted.
+/// Error of counting a run.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CapError {
-    /// The day's runs have been had.
+    /// The daily cap is reached.
     #[error("the day's runs have been had")]
     Spent {
-        /// When the next may be tried.
+        /// Time until a run may be tried again.
         retry_after: Duration,
     },
     /// The store failed.

@@ -1,4 +1,4 @@
-//! Tokens of runs, in memory: made when a run begins, gone when it ends.
+//! Run tokens, in memory: created when a run begins, revoked when it ends.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -16,10 +16,10 @@ use agent_core::secret::Secret;
 use agent_core::tool::{ExecutionContext, ToolSpec};
 use std::time::Duration;
 
-/// How many runs of a process have a token at the same time, at most.
+/// Maximum number of concurrent run tokens in a process.
 pub const MAX_RUN_TOKENS: usize = 50_000;
 
-/// The tokens of the runs in this process.
+/// The run tokens of this process.
 pub(super) struct RunTokens {
     clock: Arc<dyn Clock>,
     limit: usize,
@@ -29,7 +29,7 @@ pub(super) struct RunTokens {
 #[derive(Default)]
 struct Live(Mutex<HashMap<Uuid, LiveToken>>);
 
-/// A run's token, and where the calls that are made by it are reported.
+/// A run token and the sink for reports of calls made with it.
 struct LiveToken {
     token: Token,
     digest: Digest,
@@ -37,22 +37,22 @@ struct LiveToken {
 }
 
 impl Live {
-    /// No code panics while it holds the lock, so a poisoned one is as whole as any.
+    /// Locks the map. No code panics while holding the lock, so the data behind a poisoned one is intact.
     fn lock(&self) -> MutexGuard<'_, HashMap<Uuid, LiveToken>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl RunTokens {
-    /// Room for `limit` tokens, whose times are told by `clock`.
+    /// Creates a set of at most `limit` tokens, with times from `clock`.
     pub(super) fn new(clock: Arc<dyn Clock>, limit: usize) -> Self {
         Self { clock, limit, live: Arc::default() }
     }
 
-    /// Makes a token that dies with what is returned, and at its `ttl` at the latest.
+    /// Creates a token that is revoked when the returned value is dropped, and at its `ttl` at the latest.
     ///
     /// # Errors
-    /// [`MintError::Full`] where there is no room, [`MintError::Invalid`] also for a token without `ttl`.
+    /// [`MintError::Full`] if the limit is reached, [`MintError::Invalid`] also for a token without `ttl`.
     pub(super) fn mint(&self, new: NewToken) -> Result<RunToken, MintError> {
         if new.ttl.is_none() {
             return Err(MintError::invalid("ttl", "is missing"));
@@ -75,7 +75,7 @@ impl RunTokens {
         })
     }
 
-    /// The token of a text, if its id is that of a run's token.
+    /// Returns the token of a text, or `None` if its id is not that of a run token.
     pub(super) fn find(&self, text: &Text) -> Option<Result<Token, FindError>> {
         let live = self.live.lock();
         let LiveToken { token, digest, .. } = live.get(&text.id)?;
@@ -85,13 +85,13 @@ impl RunTokens {
         Some(token.check(self.clock.now()).map(|()| token.clone()))
     }
 
-    /// Where the calls that are made by a token are reported, if its run wants to know.
+    /// Returns the sink for reports of calls made with a token, if its run has asked for them.
     pub(super) fn call_reports(&self, id: Uuid) -> Option<CallReports> {
         self.live.lock().get(&id)?.calls.clone()
     }
 }
 
-/// A run's token. Dropped, it is revoked.
+/// A run's token, revoked on drop.
 pub struct RunToken {
     id: Uuid,
     text: Secret,

@@ -24,7 +24,7 @@ fn bench() -> Bench {
     Bench { tokens: Tokens::new(records.clone(), Arc::new(clock.clone())), records, clock }
 }
 
-/// What stores in memory give needs no wait.
+/// Polls a future of a memory store, which is always ready at once.
 fn now<T>(future: impl Future<Output = T>) -> T {
     future.now_or_never().expect("no wait")
 }
@@ -38,10 +38,10 @@ impl Bench {
         now(self.tokens.find(text))
     }
 
-    /// Everything that the store holds, as text.
+    /// Returns all stored records as text.
     fn stored(&self) -> String {
         let mut all = String::new();
-        // The platform's own company, and those that the store names.
+        // The platform's own company (the empty id), and those that the store lists.
         let companies = now(self.records.companies(None)).expect("companies");
         for company in std::iter::once(String::new()).chain(companies) {
             for collection in now(self.records.collections(&company, None)).expect("collections") {
@@ -106,7 +106,7 @@ fn the_secret_is_nowhere() {
     assert!(stored.contains(&format!(" tokens {} ", minted.token.id)), "{stored}");
     assert!(stored.contains(&format!("c agentTokens/a {} {{}}", minted.token.id)), "{stored}");
     for place in [stored, format!("{minted:?}"), json!(minted.token).to_string()] {
-        // The last of the 64 characters are of the secret alone, and the first of the id.
+        // The last 40 of the 64 characters encode the secret only; the first ones encode the id.
         assert!(!place.contains(&text[text.len() - 40..]), "{place}");
     }
     assert!(!json!(minted.token).to_string().contains("secret"));
@@ -167,10 +167,10 @@ fn a_text_that_is_not_the_one_is_refused_for_its_reason() {
         (flipped(4), "unknown"),
         (flipped(67), "wrong secret"),
         (flipped(30), "wrong secret"),
-        // A token of one kind is none of the other.
+        // The kind in the prefix must match.
         (format!("agm_{encoded}"), "wrong secret"),
         (format!("{prefix}{}", &other[4..]), "wrong secret"),
-        // The id of one, the secret of another.
+        // The id of one token with the secret of another.
         (format!("{}{}", &text[..26], &other[26..]), "wrong secret"),
     ];
     for (case, reason) in cases {

@@ -1,4 +1,4 @@
-//! A token's text: a prefix by kind, the id, and the secret.
+//! The text form of a token: a prefix by kind, the id, and the secret.
 
 use std::fmt;
 
@@ -18,11 +18,11 @@ const MCP: &str = "agm_";
 
 const ID_BYTES: usize = 16;
 const SECRET_BYTES: usize = 32;
-/// Id and secret are encoded together. Their bytes fill whole groups of Base64, so that there is neither
+/// Length of id and secret in base64url, encoded together. Their bytes fill whole groups, so that there is neither
 /// padding nor a second spelling of the same bytes.
 const ENCODED: usize = (ID_BYTES + SECRET_BYTES) / 3 * 4;
 
-/// A token's text, read or made.
+/// The parsed text of a token.
 pub(super) struct Text {
     prefix: &'static str,
     /// The public half.
@@ -45,13 +45,13 @@ impl Text {
         Some(Self { prefix, id: Uuid::from_bytes(*id), secret: secret.try_into().ok()? })
     }
 
-    /// The text itself, to be handed out.
+    /// Returns the text itself, for the token's recipient.
     pub(super) fn reveal(&self) -> Secret {
         let bytes = [&self.id.as_bytes()[..], &self.secret].concat();
         Secret::new(format!("{}{}", self.prefix, URL_SAFE_NO_PAD.encode(bytes)))
     }
 
-    /// Whether the prefix is that of the grant's kind.
+    /// Returns true if the prefix matches the kind of the grant.
     pub(super) fn is_of(&self, grant: &Grant) -> bool {
         self.prefix == prefix(grant)
     }
@@ -60,7 +60,7 @@ impl Text {
         Digest(Sha256::digest(self.secret).into())
     }
 
-    /// Whether the secret is the one of `digest`, in a time that does not depend on where they differ.
+    /// Returns true if the secret has this digest. Compares in constant time.
     pub(super) fn matches(&self, digest: &Digest) -> bool {
         self.digest().0.ct_eq(&digest.0).into()
     }
@@ -77,7 +77,7 @@ fn prefix(grant: &Grant) -> &'static str {
 #[derive(Clone, Copy)]
 pub(super) struct Digest([u8; 32]);
 
-/// It is no secret, and no reader needs it either.
+/// Masked: the digest is not secret, but of no use in a log.
 impl fmt::Debug for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("***")

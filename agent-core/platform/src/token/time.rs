@@ -1,4 +1,4 @@
-//! Times in JSON: RFC 3339 in UTC, to the millisecond.
+//! Serde representation of times: RFC 3339 in UTC, to the millisecond.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -8,13 +8,13 @@ use serde::de::Error as _;
 use serde::ser::Error as _;
 use serde::{Deserialize, Deserializer, Serializer};
 
-/// Cuts a time to the precision that is kept, so that what is handed out is what will be read.
+/// Truncates a time to the stored precision, so that a returned value equals the one read later.
 pub(super) fn to_millis(time: SystemTime) -> SystemTime {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     UNIX_EPOCH + Duration::from_millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// Whether there is an RFC 3339 text for the time.
+/// Returns true if the time can be represented in RFC 3339.
 pub(super) fn can_be_written(time: SystemTime) -> bool {
     Timestamp::try_from(time).is_ok()
 }
@@ -34,7 +34,7 @@ pub(super) fn schema(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": "string", "format": "date-time"})
 }
 
-/// The same for times that may be absent.
+/// The same representation for optional times.
 pub(super) mod option {
     use super::*;
 

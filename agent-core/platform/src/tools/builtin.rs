@@ -1,5 +1,5 @@
-//! What all built-in tools have in common: a tool is a name, a description, hints, and an async function
-//! from arguments to a result.
+//! Common base of the built-in tools: a name, a description, annotations, and an async function from arguments to a
+//! result.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -21,23 +21,23 @@ use agent_core::tool::{
     Caller, ExecutionContext, Progress, Tool, ToolAnnotations, ToolError, ToolOutput, ToolSpec,
 };
 
-/// It leaves what was there, and what it does happens with every call.
+/// Annotations of a tool that adds something with every call and removes nothing.
 pub(super) const ADDS: ToolAnnotations = ToolAnnotations {
     read_only_hint: false,
     destructive_hint: false,
     idempotent_hint: false,
     open_world_hint: false,
 };
-/// It changes nothing.
+/// Annotations of a read-only tool.
 pub(super) const READS: ToolAnnotations =
     ToolAnnotations { read_only_hint: true, idempotent_hint: true, ..ADDS };
-/// What was there is gone, and a second call changes nothing more.
+/// Annotations of a tool that replaces or removes something; repeating a call has no further effect.
 pub(super) const REPLACES: ToolAnnotations =
     ToolAnnotations { destructive_hint: true, idempotent_hint: true, ..ADDS };
-/// It does something elsewhere, with every call.
+/// Annotations of a tool with an external effect on every call.
 pub(super) const REACHES_OUT: ToolAnnotations = ToolAnnotations { open_world_hint: true, ..ADDS };
 
-/// What the tools work on.
+/// Shared dependencies of the tools.
 pub(super) struct Stores {
     pub(super) records: Arc<dyn Records>,
     roles: Arc<dyn RoleStore>,
@@ -59,26 +59,26 @@ impl Stores {
         Timestamp::try_from(self.clock.now()).unwrap_or_default()
     }
 
-    /// The role of the agent that works.
+    /// Returns the role of the context's agent.
     pub(super) async fn role(&self, context: &ExecutionContext) -> Result<Arc<RoleBlock>, ToolError> {
         let role = match self.roles.role(&context.company_id, &context.agent_id).await {
-            // What cannot be an identifier is nobody's.
+            // An invalid identifier names no agent.
             Err(StoreError::Invalid(_)) => None,
             role => role?,
         };
         role.ok_or_else(|| ToolError::Unavailable("this agent has no role".to_owned()))
     }
 
-    /// Whether the role's operator has named the tool for visitors. Registries see to it too; but what is
-    /// the company's must not be a stranger's because one of them was forgotten.
+    /// Returns true if the role opens the tool to widget visitors. Tool registries check this too; it is repeated
+    /// here so that one missing check does not expose a company's data.
     async fn visitors_may(&self, context: &ExecutionContext, name: &str) -> Result<bool, ToolError> {
         let role = self.role(context).await;
         Ok(role.is_ok_and(|role| allowed(&role, Caller::Widget, None).contains(name)))
     }
 }
 
-/// An async function over the stores, from a tool's arguments to its result. A trait of its own, since the
-/// bounds of a closure cannot say that the future may borrow from the call and move between threads.
+/// Async function from the stores, the context and a tool's arguments to its result. A separate trait, because the
+/// bounds of a closure cannot express that the future borrows from the call and is `Send`.
 pub(super) trait Work<'a, A, O>: Send + Sync {
     type Future: Future<Output = Result<O, ToolError>> + Send + 'a;
 
@@ -97,7 +97,7 @@ where
     }
 }
 
-/// Makes a tool of an async function; its schemas are those of the function's types.
+/// Creates a tool from an async function, with schemas generated from the function's types.
 pub(super) fn tool<A, O, W>(
     stores: &Arc<Stores>,
     name: &str,
@@ -153,7 +153,7 @@ where
     }
 }
 
-/// Reads a tool's arguments; a fault names the field. A caller without arguments may leave them out.
+/// Deserializes a tool's arguments; an error names the field. Null is accepted as no arguments.
 fn arguments<T: DeserializeOwned>(arguments: Value) -> Result<T, ToolError> {
     let arguments = match arguments {
         Value::Object(_) => arguments,

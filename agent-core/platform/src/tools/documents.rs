@@ -1,5 +1,5 @@
-//! Tools over documents. The company's own people reach all of the company's; a visitor of a widget
-//! reaches those that the role names, and makes none.
+//! Tools over documents. The company's own users reach all of the company's documents; a widget's visitor reaches
+//! those that the role names and cannot create any.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::records::MAX_PAGE;
 use crate::workspace::{self, DocumentHead, MAX_DOCUMENT_BYTES, MAX_TITLE_BYTES, WorkspaceError};
 use agent_core::tool::{Caller, ExecutionContext, LocalTools, ToolError};
 
-/// How many bytes of a document's text one call gives.
+/// Page size of a document's text, in bytes.
 const TEXT_PAGE_BYTES: usize = 64 * 1024;
 
 pub(super) fn add(tools: LocalTools, stores: &Arc<Stores>) -> LocalTools {
@@ -36,11 +36,11 @@ pub(super) fn add(tools: LocalTools, stores: &Arc<Stores>) -> LocalTools {
         ))
 }
 
-/// The documents that the caller reaches.
+/// Set of documents that the caller may access.
 enum Reach {
-    /// All of the company.
+    /// All documents of the company.
     Company,
-    /// Those of these identifiers.
+    /// Documents with these identifiers.
     Named(Vec<String>),
 }
 
@@ -57,7 +57,7 @@ impl Reach {
         Ok(Self::Named(ids))
     }
 
-    /// Fails as for a document that is not there where the caller does not reach it.
+    /// Returns the error for an absent document if the caller may not access it.
     fn check(&self, id: &str) -> Result<(), WorkspaceError> {
         match self {
             Self::Named(ids) if ids.iter().all(|named| named != id) => {
@@ -70,10 +70,10 @@ impl Reach {
 
 #[derive(Deserialize, JsonSchema)]
 struct List {
-    /// How many documents to give at most; 50 where it is left out.
+    /// Maximum number of documents; 50 if omitted.
     #[schemars(range(min = 1, max = MAX_PAGE))]
     limit: Option<usize>,
-    /// The nextCursor of the page before.
+    /// The nextCursor of the previous page.
     cursor: Option<String>,
 }
 
@@ -82,7 +82,7 @@ struct List {
 struct Documents {
     /// The documents.
     docs: Vec<DocumentHead>,
-    /// Where the next page begins; absent on the last one.
+    /// The cursor of the next page; absent on the last page.
     #[serde(skip_serializing_if = "Option::is_none")]
     next_cursor: Option<String>,
 }
@@ -107,7 +107,7 @@ async fn list_docs(stores: &Stores, context: &ExecutionContext, asked: List) -> 
 struct Get {
     /// The document's id.
     id: String,
-    /// The nextCursor of the page before.
+    /// The nextCursor of the previous page.
     cursor: Option<String>,
 }
 
@@ -116,7 +116,7 @@ struct Get {
 struct Got {
     /// The document.
     doc: Text,
-    /// Where the text goes on; absent at its end.
+    /// The cursor of the rest of the text; absent at its end.
     #[serde(skip_serializing_if = "Option::is_none")]
     next_cursor: Option<String>,
 }
@@ -127,7 +127,7 @@ struct Text {
     id: String,
     /// The title.
     title: String,
-    /// The text, or as much of it as fits on a page.
+    /// The text, or one page of it.
     text: String,
     /// The document's version.
     version: u64,
@@ -137,7 +137,7 @@ async fn get_doc(stores: &Stores, context: &ExecutionContext, get: Get) -> Resul
     Reach::of(stores, context).await?.check(&get.id)?;
     let found = workspace::existing_document(&*stores.records, &context.company_id, &get.id).await?;
     let (text, version) = (found.value.text, found.version);
-    // The text may have changed since the cursor was given.
+    // The text may have changed since the cursor was returned, so the position may be inside a character.
     let begin = text.floor_char_boundary(page::place(get.cursor.as_deref())?);
     let end = text.floor_char_boundary(begin.saturating_add(TEXT_PAGE_BYTES));
     let next_cursor = (end < text.len()).then(|| end.to_string());
@@ -178,8 +178,8 @@ struct Append {
     /// The text to add, in Markdown.
     #[schemars(length(min = 1, max = MAX_DOCUMENT_BYTES))]
     text: String,
-    /// The document's version as it was read, so that nothing is done if it has changed since; left out, the
-    /// text is added in any case.
+    /// The document's version as read: the call fails if it has changed since. If omitted, the text is added in any
+    /// case.
     version: Option<u64>,
 }
 

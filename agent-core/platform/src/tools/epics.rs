@@ -20,10 +20,10 @@ pub(super) fn add(tools: LocalTools, stores: &Arc<Stores>) -> LocalTools {
 
 #[derive(Deserialize, JsonSchema)]
 struct Read {
-    /// How many epics to give at most; 50 where it is left out.
+    /// Maximum number of epics; 50 if omitted.
     #[schemars(range(min = 1, max = MAX_PAGE))]
     limit: Option<usize>,
-    /// The nextCursor of the page before.
+    /// The nextCursor of the previous page.
     cursor: Option<String>,
 }
 
@@ -32,7 +32,7 @@ struct Read {
 struct Epics {
     /// The epics.
     epics: Vec<EpicHead>,
-    /// Where the next page begins; absent on the last one.
+    /// The cursor of the next page; absent on the last page.
     #[serde(skip_serializing_if = "Option::is_none")]
     next_cursor: Option<String>,
 }
@@ -59,7 +59,7 @@ struct Details {
 struct Epic {
     /// The epic's id.
     id: String,
-    /// Everything else.
+    /// All other fields.
     #[serde(flatten)]
     rest: Map<String, Value>,
 }

@@ -1,4 +1,4 @@
-//! Tools over what the agent remembers. Memory is the owner's: visitors of a widget have none of it.
+//! Tools over the agent's memory. Not available to widget visitors, since memory belongs to the company's own users.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ pub(super) fn add(tools: LocalTools, stores: &Arc<Stores>) -> LocalTools {
         ))
 }
 
-/// The role whose folder is meant, for those who have part of its memory.
+/// Returns the role whose memory folder is used; an error for widget visitors.
 async fn role(stores: &Stores, context: &ExecutionContext) -> Result<Arc<RoleBlock>, ToolError> {
     if context.caller == Caller::Widget {
         return Err(ToolError::Unavailable("memory is not available to visitors".to_owned()));
@@ -40,22 +40,22 @@ async fn role(stores: &Stores, context: &ExecutionContext) -> Result<Arc<RoleBlo
 
 #[derive(Deserialize, JsonSchema)]
 struct Remember {
-    /// What to remember, so that it can be understood by itself.
+    /// The text to remember, understandable without the conversation.
     #[schemars(length(min = 1, max = MAX_MEMORY_TEXT_BYTES))]
     text: String,
 }
 
 #[derive(Serialize, JsonSchema)]
 struct Remembered {
-    /// What was written down.
+    /// The new entry.
     memory: Entry,
 }
 
 #[derive(Serialize, JsonSchema)]
 struct Entry {
-    /// Its id.
+    /// The entry's id.
     id: String,
-    /// What is remembered.
+    /// The remembered text.
     text: String,
 }
 
@@ -78,16 +78,16 @@ async fn remember(
 
 #[derive(Deserialize, JsonSchema)]
 struct Recall {
-    /// Words to look for; left out, everything is given, the newest first.
+    /// Words to search for; if omitted, all entries are returned, newest first.
     query: Option<String>,
-    /// How many entries to give at most; 50 where it is left out.
+    /// Maximum number of entries; 50 if omitted.
     #[schemars(range(min = 1, max = MAX_PAGE))]
     limit: Option<usize>,
 }
 
 #[derive(Serialize, JsonSchema)]
 struct Recalled {
-    /// The entries: those with the most of the words first, and of these the newest.
+    /// The entries: those with the most matching words first, then the newest.
     memories: Vec<Entry>,
 }
 

@@ -1,4 +1,4 @@
-//! Messages to people by the agent's messenger bot.
+//! Tool that sends messages through the agent's messenger bot.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,9 +12,9 @@ use crate::messenger::{MessengerError, is_bot_token};
 use agent_core::error::Failure;
 use agent_core::tool::{ExecutionContext, LocalTools, ToolError};
 
-/// The most characters of a message: what the API takes.
+/// Maximum number of characters of a message, the limit of the messenger's API.
 pub(super) const MAX_MESSAGE_CHARS: usize = 4096;
-/// The most characters of a chat's name.
+/// Maximum number of characters of a chat's name.
 const MAX_CHAT_CHARS: usize = 128;
 
 pub(super) fn add(tools: LocalTools, stores: &Arc<Stores>) -> LocalTools {
@@ -30,14 +30,14 @@ pub(super) fn add(tools: LocalTools, stores: &Arc<Stores>) -> LocalTools {
 #[derive(Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct Send {
-    /// The chat's id, a number, or the @name of a public one.
+    /// The chat's numeric id, or the @name of a public chat.
     chat_id: ChatId,
-    /// What to say, at most 4096 characters.
+    /// The text to send, at most 4096 characters.
     #[schemars(length(min = 1, max = MAX_MESSAGE_CHARS))]
     text: String,
-    /// How the text is marked up; left out for plain text.
+    /// The markup of the text; omit for plain text.
     parse_mode: Option<ParseMode>,
-    /// Whether it comes without a sound.
+    /// True to send without a sound.
     disable_notification: Option<bool>,
 }
 
@@ -48,7 +48,7 @@ enum ChatId {
     Name(#[schemars(length(min = 1, max = MAX_CHAT_CHARS))] String),
 }
 
-// A variant's comment would go into the schema.
+// No doc comment on the variants: it would become part of the schema.
 #[derive(Deserialize, Serialize, JsonSchema)]
 enum ParseMode {
     #[serde(rename = "HTML")]
@@ -57,7 +57,7 @@ enum ParseMode {
     Markdown,
 }
 
-/// The parameters of the API's `sendMessage`, by its names.
+/// Parameters of the API's `sendMessage`, under its names.
 #[derive(Serialize)]
 struct Params {
     chat_id: ChatId,
@@ -71,9 +71,9 @@ struct Params {
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct Sent {
-    /// Always true: what was not sent is an error.
+    /// Always true; a message that was not sent is an error.
     sent: bool,
-    /// The message's id in its chat, where the messenger told it.
+    /// The message's id in its chat, if the messenger returned it.
     #[serde(skip_serializing_if = "Option::is_none")]
     message_id: Option<i64>,
 }
@@ -120,8 +120,8 @@ fn not_configured(setting: &str) -> ToolError {
     ToolError::Unavailable(format!("no message can be sent: {setting} is not configured"))
 }
 
-/// What the model is told. The API's own words are understood and not repeated: they are a stranger's, and may
-/// hold what was sent.
+/// Converts a messenger error for the model. The description from the API is matched but not repeated: it is
+/// untrusted and may contain what was sent.
 fn told(error: MessengerError) -> ToolError {
     match error {
         MessengerError::NotConfigured(setting) => not_configured(setting),
@@ -143,12 +143,12 @@ fn patience(after: Duration) -> ToolError {
     ))
 }
 
-/// An answer that did not come says nothing of what became of the message.
+/// Returns the error for a missing response, after which the message may or may not have been sent.
 fn lost(failure: &Failure) -> ToolError {
     ToolError::Unavailable(format!("it is not known whether the message was sent: {failure}"))
 }
 
-/// What people meet, by words that the API is known to use.
+/// Known error descriptions of the API, by a substring, with the explanation for the model.
 const REFUSALS: [(&str, &str); 11] = [
     ("chat not found", "there is no such chat, or the bot is not in it"),
     ("blocked by the user", "the person has blocked the bot"),
@@ -167,7 +167,7 @@ fn refusal(status: u16, description: &str) -> String {
     let known = REFUSALS.iter().find(|(theirs, _)| description.contains(theirs));
     let why = match (known, status) {
         (Some((_, ours)), _) => (*ours).to_owned(),
-        // An unknown token is 401, and one that cannot be any is 404.
+        // The API answers 401 for an unknown token and 404 for a malformed one.
         (None, 401 | 404) => {
             "the messenger does not know the bot: the agent's messengerToken is wrong".to_owned()
         }

@@ -1,5 +1,5 @@
-//! Tools over metrics. The company's own people reach all of the company's; a visitor of a widget reaches
-//! what the agent itself has recorded.
+//! Tools over metrics. The company's own users reach all of the company's values; a widget's visitor reaches those
+//! that the agent itself has recorded.
 
 use std::sync::Arc;
 
@@ -30,25 +30,25 @@ pub(super) fn add(tools: LocalTools, stores: &Arc<Stores>) -> LocalTools {
 
 #[derive(Deserialize, JsonSchema)]
 struct Read {
-    /// Only figures of this name.
+    /// Only values of this metric.
     name: Option<String>,
-    /// Only figures of this time or later: RFC 3339, or a date in the user's time zone.
+    /// Only values at this time or later: RFC 3339, or a date in the user's time zone.
     from: Option<String>,
-    /// Only figures before this time.
+    /// Only values before this time.
     to: Option<String>,
-    /// How many figures to give at most; 50 where it is left out.
+    /// Maximum number of values; 50 if omitted.
     #[schemars(range(min = 1, max = MAX_PAGE))]
     limit: Option<usize>,
-    /// The nextCursor of the page before.
+    /// The nextCursor of the previous page.
     cursor: Option<String>,
 }
 
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct Metrics {
-    /// The figures.
+    /// The values.
     metrics: Vec<Metric>,
-    /// Where the next page begins; absent on the last one. Even a page without figures may have one.
+    /// The cursor of the next page; absent on the last page. Even an empty page may have one.
     #[serde(skip_serializing_if = "Option::is_none")]
     next_cursor: Option<String>,
 }
@@ -56,18 +56,18 @@ struct Metrics {
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct Metric {
-    /// The figure's id.
+    /// The value's id.
     id: String,
-    /// What was measured.
+    /// The name of the metric.
     name: String,
-    /// How much.
+    /// The measured value.
     value: Value,
-    /// In what.
+    /// The unit.
     #[serde(skip_serializing_if = "Option::is_none")]
     unit: Option<String>,
-    /// When, RFC 3339 in UTC.
+    /// The time of the measurement, RFC 3339 in UTC.
     at: String,
-    /// The same in the user's time zone.
+    /// The same time in the user's time zone.
     #[serde(skip_serializing_if = "Option::is_none")]
     local_time: Option<String>,
 }
@@ -95,21 +95,21 @@ async fn read_metrics(stores: &Stores, context: &ExecutionContext, read: Read) -
 
 #[derive(Deserialize, JsonSchema)]
 struct Record {
-    /// What was measured; the same name for the same thing.
+    /// The name of the metric; use the same name for the same thing.
     #[schemars(length(min = 1, max = MAX_METRIC_NAME_BYTES))]
     name: String,
-    /// How much.
+    /// The measured value.
     value: f64,
-    /// In what, such as EUR or minutes.
+    /// The unit, such as EUR or minutes.
     #[schemars(length(min = 1, max = MAX_METRIC_UNIT_BYTES))]
     unit: Option<String>,
-    /// When, if not now: RFC 3339, or a date in the user's time zone.
+    /// The time of the measurement, if not now: RFC 3339, or a date in the user's time zone.
     at: Option<String>,
 }
 
 #[derive(Serialize, JsonSchema)]
 struct Recorded {
-    /// The figure.
+    /// The recorded value.
     metric: Metric,
 }
 

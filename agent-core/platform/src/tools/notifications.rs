@@ -1,4 +1,4 @@
-//! Tools over what agents tell the user for whom they work.
+//! Tools over the user's notifications.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::records::{MAX_PAGE, Record, StoreError};
 use crate::workspace::{self, MAX_NOTIFICATION_BYTES, MAX_TITLE_BYTES, local_time};
 use agent_core::tool::{ExecutionContext, LocalTools, ToolError};
 
-/// How often a page is read again because what is on it changed before it could be marked.
+/// Maximum number of attempts to read and mark a page when its notifications change concurrently.
 const MARK_ATTEMPTS: usize = 8;
 
 pub(super) fn add(tools: LocalTools, stores: &Arc<Stores>) -> LocalTools {
@@ -20,7 +20,7 @@ pub(super) fn add(tools: LocalTools, stores: &Arc<Stores>) -> LocalTools {
             stores,
             "readNotifications",
             "Reads what the user was notified of, the newest first, and marks it as read where that is asked.",
-            // Marking changes something, although reading does not.
+            // Marking is a write, although reading is not.
             ADDS,
             read_notifications,
         ))
@@ -30,25 +30,25 @@ pub(super) fn add(tools: LocalTools, stores: &Arc<Stores>) -> LocalTools {
 #[derive(Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct Read {
-    /// Whether to leave out what has been read.
+    /// True to return only unread notifications.
     #[serde(default)]
     unread_only: bool,
-    /// Whether to mark what is given as read.
+    /// True to mark the returned notifications as read.
     #[serde(default)]
     mark_read: bool,
-    /// How many notifications to give at most; 50 where it is left out.
+    /// Maximum number of notifications; 50 if omitted.
     #[schemars(range(min = 1, max = MAX_PAGE))]
     limit: Option<usize>,
-    /// The nextCursor of the page before.
+    /// The nextCursor of the previous page.
     cursor: Option<String>,
 }
 
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct Notifications {
-    /// The notifications, as they were before they were marked.
+    /// The notifications, as they were before being marked.
     notifications: Vec<Notification>,
-    /// Where the next page begins; absent on the last one.
+    /// The cursor of the next page; absent on the last page.
     #[serde(skip_serializing_if = "Option::is_none")]
     next_cursor: Option<String>,
 }
@@ -58,17 +58,17 @@ struct Notifications {
 struct Notification {
     /// The notification's id.
     id: String,
-    /// What it is about.
+    /// The subject.
     title: String,
-    /// What there is to say about it.
+    /// The body text.
     #[serde(skip_serializing_if = "Option::is_none")]
     text: Option<String>,
-    /// When, RFC 3339 in UTC.
+    /// The time of sending, RFC 3339 in UTC.
     at: String,
-    /// The same in the user's time zone.
+    /// The same time in the user's time zone.
     #[serde(skip_serializing_if = "Option::is_none")]
     local_time: Option<String>,
-    /// Whether it has been read.
+    /// True if it has been read.
     read: bool,
 }
 
@@ -108,10 +108,10 @@ async fn read_notifications(
 
 #[derive(Deserialize, JsonSchema)]
 struct Send {
-    /// What it is about, in one line.
+    /// The subject, in one line.
     #[schemars(length(min = 1, max = MAX_TITLE_BYTES))]
     title: String,
-    /// What there is to say about it.
+    /// The body text.
     #[schemars(length(min = 1, max = MAX_NOTIFICATION_BYTES))]
     text: Option<String>,
 }

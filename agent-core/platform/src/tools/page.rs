@@ -1,9 +1,9 @@
-//! `limit` and `cursor` as arguments.
+//! `limit` and `cursor` arguments of tools that return pages.
 
 use crate::records::{List, MAX_PAGE};
 use crate::workspace::WorkspaceError;
 
-/// The page of a list that the arguments ask for.
+/// Validates the arguments and returns the page to read.
 pub(super) fn list(limit: Option<usize>, cursor: Option<String>) -> Result<List, WorkspaceError> {
     if limit.is_some_and(|limit| !(1..=MAX_PAGE).contains(&limit)) {
         let fault = format!("must be between 1 and {MAX_PAGE}");
@@ -16,8 +16,8 @@ pub(super) fn list(limit: Option<usize>, cursor: Option<String>) -> Result<List,
     }
 }
 
-/// The page, of things that are all at hand, and where the next one begins. A cursor is a place among
-/// them as they stand.
+/// Returns one page of a complete list, with the cursor of the next page. The cursor is a position in the list at the
+/// time of the call.
 pub(super) fn cut<T>(
     mut all: Vec<T>,
     limit: Option<usize>,
@@ -31,7 +31,7 @@ pub(super) fn cut<T>(
     Ok((all.split_off(begin), next))
 }
 
-/// Where a cursor that is a number leads.
+/// Parses a numeric cursor; 0 without one.
 pub(super) fn place(cursor: Option<&str>) -> Result<usize, WorkspaceError> {
     cursor.map_or(Ok(0), |cursor| cursor.parse().map_err(|_| bad_cursor()))
 }

@@ -1,4 +1,4 @@
-//! Tools over the plan of the todo list that the conversation is about.
+//! Tools over the plan of the conversation's todo list.
 
 use std::sync::Arc;
 
@@ -46,7 +46,7 @@ struct Plan {
     title: Option<String>,
     /// The text.
     text: String,
-    /// What else the plan says.
+    /// All other fields of the plan.
     #[serde(skip_serializing_if = "Map::is_empty")]
     details: Map<String, Value>,
     /// The plan's version.
@@ -70,11 +70,11 @@ struct Update {
     /// The whole text, in Markdown.
     #[schemars(length(min = 1, max = MAX_PLAN_BYTES))]
     text: String,
-    /// The title, in one line; left out, it stays.
+    /// The title, in one line; unchanged if omitted.
     #[schemars(length(min = 1, max = MAX_TITLE_BYTES))]
     title: Option<String>,
-    /// The plan's version as it was read, so that nothing is done if it has changed since; left out, the plan
-    /// is written in any case.
+    /// The plan's version as read: the call fails if it has changed since. If omitted, the plan is written in any
+    /// case.
     version: Option<u64>,
 }
 
@@ -91,7 +91,7 @@ struct Head {
     /// The title.
     #[serde(skip_serializing_if = "Option::is_none")]
     title: Option<String>,
-    /// The plan's version now.
+    /// The plan's new version.
     version: u64,
 }
 

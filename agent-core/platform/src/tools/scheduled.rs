@@ -1,4 +1,4 @@
-//! Tools that have other tools run later.
+//! Tools that schedule and cancel later calls of other tools.
 
 use std::sync::Arc;
 
@@ -41,30 +41,30 @@ pub(super) fn add(tools: LocalTools, stores: &Arc<Stores>) -> LocalTools {
 #[derive(Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct Schedule {
-    /// The name of the tool that is to be called.
+    /// The name of the tool to call.
     #[schemars(length(min = 1, max = 128))]
     tool: String,
-    /// What the tool is called with, an object as its own definition says.
+    /// The arguments of the tool, an object as in the tool's own definition.
     #[schemars(with = "Option<std::collections::BTreeMap<String, Value>>")]
     arguments: Option<Map<String, Value>>,
-    /// Once, so many milliseconds from now.
+    /// Once, after this many milliseconds.
     delay_ms: Option<u64>,
-    /// Once, at an RFC 3339 time; one without an offset is meant in the time zone.
+    /// Once, at an RFC 3339 time; without an offset, it is local to the time zone.
     execute_at: Option<String>,
-    /// Repeatedly, so many milliseconds apart; at least 1000.
+    /// Repeatedly, at this interval in milliseconds; at least 1000.
     every_ms: Option<u64>,
     /// Repeatedly, by a cron expression such as "0 9 * * 1".
     cron: Option<String>,
-    /// The IANA name of the time zone; the user's own where it is left out.
+    /// The IANA name of the time zone; the user's own if omitted.
     timezone: Option<String>,
 }
 
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct Made {
-    /// The job's id, by which it can be cancelled.
+    /// The job's id, for cancelling it.
     job_id: String,
-    /// When the tool is called next, RFC 3339 in UTC.
+    /// The time of the next call, RFC 3339 in UTC.
     execute_at: String,
 }
 
@@ -106,7 +106,7 @@ async fn schedule_tool(
     Ok(Made { job_id, execute_at: utc_time(execute_at) })
 }
 
-/// The scheduler, for whoever may have anything run later. A visitor is gone by then.
+/// Returns the scheduler; an error for widget visitors, who are gone when the job runs.
 fn scheduler<'a>(stores: &'a Stores, context: &ExecutionContext) -> Result<&'a dyn Pulse, ToolError> {
     if context.caller == Caller::Widget {
         return Err(ToolError::Unavailable("visitors cannot have tools called later".to_owned()));
@@ -114,8 +114,8 @@ fn scheduler<'a>(stores: &'a Stores, context: &ExecutionContext) -> Result<&'a d
     Ok(stores.reach.pulse.as_deref().ok_or(PulseError::NotConfigured)?)
 }
 
-/// Whether the agent may use the tool when the system calls it. Scheduling itself is not among it, or a job
-/// could make more jobs whenever it runs.
+/// Returns true if the agent may use the tool in a scheduled call. The scheduling tools are excluded, since a job
+/// could otherwise create more jobs each time it runs.
 fn may_schedule(role: &RoleBlock, name: &str) -> bool {
     name != SCHEDULE && name != CANCEL && allowed_in_run(role, Caller::Proactive).contains(name)
 }
@@ -124,7 +124,8 @@ fn whose(context: &ExecutionContext) -> Scope {
     owner(&context.company_id, &context.user_id)
 }
 
-/// Of calls side by side each may find room; the bound is against loops, not exact.
+/// Checks that the user has fewer than [`MAX_OPEN_JOBS`] open jobs. Concurrent calls may exceed the limit, which
+/// guards against loops and need not be exact.
 async fn check_room(pulse: &dyn Pulse, scope: &Scope) -> Result<(), ToolError> {
     let open = JobState::ALL.into_iter().filter(|state| !state.is_final());
     let counts = open.map(|state| async move {
@@ -144,16 +145,16 @@ async fn check_room(pulse: &dyn Pulse, scope: &Scope) -> Result<(), ToolError> {
 struct Cancel {
     /// The job's id.
     job_id: Option<String>,
-    /// The name of the tool whose jobs are all cancelled, in place of one job's id.
+    /// The name of the tool whose jobs are all cancelled, instead of one job's id.
     tool: Option<String>,
 }
 
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct Cancelled {
-    /// How many jobs were cancelled.
+    /// The number of cancelled jobs.
     cancelled: u64,
-    /// How many of them run at this moment and could not be stopped.
+    /// The number of them that are running and could not be stopped.
     running: u64,
 }
 
@@ -199,7 +200,8 @@ fn absent(error: PulseError) -> Result<bool, ToolError> {
     }
 }
 
-/// Whether this agent has made it for this person. What belongs to an assignment is its owner's to remove.
+/// Returns true if this agent created the job for this user. Jobs of assignments are excluded: they are removed with
+/// the assignment.
 fn is_own(payload: &JobPayload, context: &ExecutionContext) -> bool {
     payload.user_id == context.user_id
         && payload.company_id == context.company_id
@@ -207,7 +209,7 @@ fn is_own(payload: &JobPayload, context: &ExecutionContext) -> bool {
         && payload.assignment_id.is_none()
 }
 
-/// The jobs of the agent's own that call the tool and are not final.
+/// Returns the ids of the agent's own jobs for the user that call the tool and are not final.
 async fn jobs_of(
     pulse: &dyn Pulse,
     context: &ExecutionContext,

@@ -1,4 +1,4 @@
-//! JSON Schemas of what tools take and give, made of the types.
+//! JSON Schemas of tool arguments and results, generated from their types.
 
 use schemars::generate::{Contract, SchemaSettings};
 use schemars::transform::{RecursiveTransform, RestrictFormats};
@@ -8,18 +8,18 @@ use serde_json::value::to_raw_value;
 
 use agent_core::message::SharedJson;
 
-/// The schema of what callers may give as a `T`.
+/// Returns the schema of the arguments that deserialize as `T`.
 pub(super) fn input<T: JsonSchema>() -> SharedJson {
     schema::<T>(Contract::Deserialize)
 }
 
-/// The schema of what a `T` is as JSON.
+/// Returns the schema of `T` as serialized JSON.
 pub(super) fn output<T: JsonSchema>() -> SharedJson {
     schema::<T>(Contract::Serialize)
 }
 
-/// Small models and many clients read no references, and every byte of a schema is in every prompt; so it
-/// is one object with what it needs to say.
+/// Generates a compact schema without references: small models and many clients do not resolve them, and every byte
+/// of a schema is part of every prompt.
 fn schema<T: JsonSchema>(contract: Contract) -> SharedJson {
     let settings = SchemaSettings::draft2020_12().with(|settings| {
         settings.inline_subschemas = true;
@@ -30,15 +30,15 @@ fn schema<T: JsonSchema>(contract: Contract) -> SharedJson {
     formats.infer_from_meta_schema = false;
     let settings = settings.with_transform(formats).with_transform(RecursiveTransform(without_optional_null));
     let mut schema = settings.into_generator().into_root_schema_for::<T>();
-    // The name and the comment of a type are for readers of the code.
+    // The title and description of the root type are for readers of the code.
     schema.remove("title");
     schema.remove("description");
-    // A tool without arguments still takes an object with properties, as some vendors insist.
+    // Some vendors require an object schema with `properties` also for a tool without arguments.
     schema.ensure_object().entry("properties").or_insert_with(|| Value::Object(Default::default()));
     to_raw_value(&schema).expect("a schema is JSON").into()
 }
 
-/// What is optional is left out, and never null.
+/// Removes null from optional properties: an optional property is omitted, never null.
 fn without_optional_null(schema: &mut Schema) {
     let Some(object) = schema.as_object_mut() else { return };
     let required = object.get("required").cloned().unwrap_or_default();

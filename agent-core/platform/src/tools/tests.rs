@@ -1,5 +1,4 @@
-//! The tools as a registry's callers see them. Every result that a test gets is checked against the tool's
-//! own schema.
+//! Tests of the tools through a registry. Every result is validated against the tool's own output schema.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, UNIX_EPOCH};
@@ -27,7 +26,7 @@ use messenger::FakeMessenger;
 /// 2026-11-21, 14:30 UTC.
 const NOW: Duration = Duration::from_secs(1_795_271_400);
 
-/// Tools over a workspace.
+/// Test fixture: the tools over an in-memory workspace.
 struct World {
     records: Arc<MemoryRecords>,
     messenger: Arc<FakeMessenger>,
@@ -58,7 +57,7 @@ impl World {
         Self { schemas: schemas.collect(), records, messenger, tools, pulse }
     }
 
-    /// The structured result, or what the model is told.
+    /// Calls a tool and returns its structured result, or the error text for the model.
     fn call(&self, context: &ExecutionContext, name: &str, arguments: Value) -> Result<Value, String> {
         let output = ready(self.tools.call(context, name, arguments.clone(), &NoProgress));
         let output = output.map_err(|error| error.to_string())?;
@@ -72,7 +71,7 @@ impl World {
         Ok(structured)
     }
 
-    /// The result of a call that must succeed.
+    /// Calls a tool and returns its result. Panics if the call fails.
     fn did(&self, context: &ExecutionContext, name: &str, arguments: Value) -> Value {
         self.call(context, name, arguments).unwrap_or_else(|error| panic!("{name}: {error}"))
     }
@@ -186,7 +185,7 @@ fn documents() {
     let (page, cursor) = ids(&ada(), json!({"limit": 2}));
     assert_eq!(page, ["d1", "d2"]);
     assert_eq!(ids(&ada(), json!({"cursor": cursor})), (vec![json!("d3")], None));
-    // A visitor's pages are of the role's documents, of which one is gone.
+    // A visitor's pages contain the role's documents, one of which does not exist.
     assert_eq!(ids(&visitor(), json!({})), (vec![json!("d1"), json!("d2")], None));
     let (page, cursor) = ids(&visitor(), json!({"limit": 2}));
     assert_eq!(page, ["d1"]);
@@ -317,7 +316,7 @@ fn memory() {
     let recall = |context: &ExecutionContext, arguments| world.call(context, "recall", arguments);
     assert_eq!(recall(&ada(), json!({"query": "TEA"})), Ok(json!({"memories": [memory]})));
     assert_eq!(recall(&ada(), json!({"query": "coffee"})), Ok(json!({"memories": []})));
-    // The layer of the prompt reads the same folder.
+    // The prompt's memory layer reads the same folder.
     let folder = ready(crate::workspace::memories(&*world.records, "c", "a", Some("notes"), 10));
     assert_eq!(folder.expect("read").len(), 1);
     let other = ExecutionContext { agent_id: "b".into(), ..ada() };
@@ -481,7 +480,7 @@ fn a_failure_tells_the_model_what_it_can_mend() {
         ),
         (&ada(), "recall", json!({"limit": 1_000}), "invalid arguments: limit: must be between 1 and 200"),
         (&ada(), "getEpicDetails", json!({"id": "none"}), "there is no epic \"none\""),
-        // Whom a tool works for is no argument.
+        // Identifiers in the arguments do not change the acting user.
         (&bob, "createTodo", json!({"title": "x", "userId": "ada"}), "there is no todo list \"l\""),
         (&visitor(), "readTodos", json!({}), "there is no todo list \"l\""),
         (&bob, "readPlan", json!({}), "there is no todo list \"l\""),

@@ -1,4 +1,4 @@
-//! Tools over the todo list that the conversation is about.
+//! Tools over the conversation's todo list.
 
 use std::sync::Arc;
 
@@ -35,8 +35,8 @@ pub(super) fn add(tools: LocalTools, stores: &Arc<Stores>) -> LocalTools {
         .with(tool(stores, "deleteTodo", "Removes a todo from the user's list.", REPLACES, delete_todo))
 }
 
-/// A list has a bounded number of todos and is given whole: a small model that has no argument to fill in
-/// fills in none wrongly.
+/// No arguments: a list has a bounded number of todos and is returned whole, and a small model cannot fill in an
+/// argument wrongly.
 #[derive(Deserialize, JsonSchema)]
 struct Read {}
 
@@ -55,7 +55,7 @@ async fn read_todos(stores: &Stores, context: &ExecutionContext, _: Read) -> Res
 
 #[derive(Deserialize, JsonSchema)]
 struct Create {
-    /// What is to be done, in one line.
+    /// The title, in one line.
     #[schemars(length(min = 1, max = MAX_TITLE_BYTES))]
     title: String,
 }
@@ -64,7 +64,7 @@ struct Create {
 struct Changed {
     /// The todo.
     todo: Todo,
-    /// The version of the list now.
+    /// The new version of the list.
     version: u64,
 }
 
@@ -77,13 +77,13 @@ async fn create_todo(stores: &Stores, context: &ExecutionContext, new: Create) -
 struct Update {
     /// The todo's id.
     id: String,
-    /// What is to be done, in one line.
+    /// The title, in one line.
     #[schemars(length(min = 1, max = MAX_TITLE_BYTES))]
     title: Option<String>,
-    /// Whether it is done.
+    /// True if the todo is done.
     done: Option<bool>,
-    /// The list's version as it was read, so that nothing is done if the list has changed since; left out, the
-    /// todo is changed in any case.
+    /// The list's version as read: the call fails if it has changed since. If omitted, the todo is changed in any
+    /// case.
     version: Option<u64>,
 }
 
@@ -102,16 +102,16 @@ async fn update_todo(
 struct Delete {
     /// The todo's id.
     id: String,
-    /// The list's version as it was read, so that nothing is done if the list has changed since; left out, the
-    /// todo is removed in any case.
+    /// The list's version as read: the call fails if it has changed since. If omitted, the todo is removed in any
+    /// case.
     version: Option<u64>,
 }
 
 #[derive(Serialize, JsonSchema)]
 struct Deleted {
-    /// The todo as it was.
+    /// The removed todo.
     deleted: Todo,
-    /// The version of the list now.
+    /// The new version of the list.
     version: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Documents: texts of a company that agents read.
+//! Documents of a company.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -9,29 +9,29 @@ use super::view::{Listed, READ_AT_ONCE, view};
 use super::{WorkspaceError, collection, unchanged};
 use crate::records::{Collection, Key, List, Record, Records, RecordsExt, StoreError, to_json};
 
-/// How many bytes the text of a document has at most that is created or appended to here. As JSON, with
-/// all else, it then fits into a record.
+/// Maximum size, in bytes, of the text of a document after creation or an append. As JSON, with the other fields, it
+/// fits into a record.
 pub const MAX_DOCUMENT_BYTES: usize = 400 * 1024;
-/// How many documents a company's agents create at most.
+/// Maximum number of documents created by a company's agents.
 pub const MAX_CREATED_DOCUMENTS: usize = 10_000;
 
-/// A text with a title.
+/// Text with a title.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Document {
-    /// The document's identifier, unique in its company.
+    /// Identifier of the document, unique in its company.
     pub id: String,
-    /// The company.
+    /// Company of the document.
     pub company_id: String,
-    /// The title.
+    /// Title of the document.
     #[serde(default)]
     pub title: String,
-    /// The text, Markdown by custom.
+    /// Text of the document, usually Markdown.
     #[serde(default)]
     pub text: String,
 }
 
-/// The document, if the company has it, with the version that derived forms can be cached under.
+/// Returns the document, if the company has it, with the record version under which derived forms can be cached.
 pub async fn document(
     records: &dyn Records,
     company_id: &str,
@@ -40,7 +40,10 @@ pub async fn document(
     records.get_as(&Key::new(company_id, collection::DOCUMENTS, id)?).await
 }
 
-/// The document, which must be there.
+/// Returns the document.
+///
+/// # Errors
+/// [`WorkspaceError::NotFound`] if the company does not have it; errors of the store.
 pub async fn existing_document(
     records: &dyn Records,
     company_id: &str,
@@ -49,8 +52,7 @@ pub async fn existing_document(
     records.get_as(&key(company_id, id)?).await?.ok_or_else(|| absent(id))
 }
 
-/// The documents of these identifiers, in their order. Those that the company does not have are
-/// left out.
+/// Returns the documents with these identifiers, in their order. Those that the company does not have are left out.
 pub async fn documents(
     records: &dyn Records,
     company_id: &str,
@@ -61,22 +63,22 @@ pub async fn documents(
     Ok(records.get_many_as(&keys).await?.into_iter().flatten().collect())
 }
 
-/// What a list says about a document.
+/// Summary of a document in a list.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DocumentHead {
-    /// The document's identifier.
+    /// Identifier of the document.
     pub id: String,
-    /// The title.
+    /// Title of the document.
     pub title: String,
-    /// How many bytes its text has.
+    /// Size of the text in bytes.
     pub bytes: usize,
-    /// The document's version.
+    /// Version of the document.
     pub version: u64,
 }
 
 impl DocumentHead {
-    /// What there is to say about the document, which is at this version.
+    /// Summarizes a document at this version.
     pub fn new(document: Document, version: u64) -> Self {
         let Document { id, title, text, .. } = document;
         Self { id, title, bytes: text.len(), version }
@@ -87,7 +89,7 @@ impl DocumentHead {
     }
 }
 
-/// One page of the company's documents.
+/// Returns one page of the summaries of the company's documents.
 pub async fn document_heads(
     records: &dyn Records,
     company_id: &str,
@@ -97,14 +99,14 @@ pub async fn document_heads(
     view(records, &documents, list, |record| Some(DocumentHead::of(record))).await
 }
 
-/// The heads of the documents of these identifiers, in their order. Those that the company does not have
-/// are left out.
+/// Returns the summaries of the documents with these identifiers, in their order. Those that the company does not
+/// have are left out.
 pub async fn named_document_heads(
     records: &dyn Records,
     company_id: &str,
     ids: &[String],
 ) -> Result<Vec<DocumentHead>, StoreError> {
-    // What cannot be an identifier is nobody's.
+    // Invalid identifiers name no document.
     let keys: Vec<Key> = ids.iter().filter_map(|id| key(company_id, id).ok()).collect();
     let mut heads = Vec::with_capacity(keys.len());
     for keys in keys.chunks(READ_AT_ONCE) {
@@ -114,7 +116,7 @@ pub async fn named_document_heads(
     Ok(heads)
 }
 
-/// Makes a document and gives it with its version.
+/// Creates a document and returns it with its version.
 pub async fn create_document(
     records: &dyn Records,
     company_id: &str,
@@ -130,8 +132,8 @@ pub async fn create_document(
     Ok((document, version))
 }
 
-/// Adds text on a new line at the end of a document, and gives the document with its version. Where
-/// `version` is given, the document must be at it.
+/// Appends text to a document, on a new line, and returns the document with its version. If `version` is given, the
+/// document must be at it.
 pub async fn append_document(
     records: &dyn Records,
     company_id: &str,
@@ -160,7 +162,7 @@ pub async fn append_document(
     records.update(&key(company_id, id)?, append).await
 }
 
-/// Where a document is; an identifier that none can have names none.
+/// Returns the record key of a document; an invalid identifier is reported as absent.
 fn key(company_id: &str, id: &str) -> Result<Key, WorkspaceError> {
     Key::new(company_id, collection::DOCUMENTS, id).map_err(|_| absent(id))
 }

@@ -1,4 +1,4 @@
-//! Epics: what an operator's file says of them, for agents to read.
+//! Epics: read-only items from workspace files.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -8,21 +8,21 @@ use super::view::{Listed, view};
 use super::{Entry, WorkspaceError, collection};
 use crate::records::{Collection, Key, List, Record, Records, RecordsExt, StoreError};
 
-/// What a list says about an epic.
+/// Summary of an epic in a list.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct EpicHead {
-    /// The epic's identifier.
+    /// Identifier of the epic.
     pub id: String,
-    /// Its title, or else its name.
+    /// Title of the epic, or else its name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
-    /// How far it is.
+    /// Status of the epic.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<String>,
 }
 
-/// One page of the company's epics.
+/// Returns one page of the company's epics.
 pub async fn epic_heads(
     records: &dyn Records,
     company_id: &str,
@@ -36,7 +36,10 @@ pub async fn epic_heads(
     view(records, &epics, list, head).await
 }
 
-/// The epic, which must be there, as it was given.
+/// Returns the epic as it was given.
+///
+/// # Errors
+/// [`WorkspaceError::NotFound`] if there is no such epic; errors of the store.
 pub async fn epic(
     records: &dyn Records,
     company_id: &str,

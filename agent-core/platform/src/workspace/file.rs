@@ -1,9 +1,9 @@
-//! The workspace file: users, agents, documents, todo lists and memory as one JSON text, for a first
-//! start, a move between stores, or a test.
+//! The workspace file: users, agents, documents, todo lists and memory as one JSON text, for provisioning, for moving
+//! between stores, and for tests.
 //!
-//! What a store exports and another imports is the same in both, but for agents' secrets: they leave the
-//! store as their masks alone, and a mask says that a secret stays as it is. In the store that they come
-//! from they do; in a new one they are absent and must be given again.
+//! Export followed by import preserves everything except agents' secrets, which are exported as masks. On import a
+//! mask keeps the stored secret: importing into the original store changes none, while in a new store the secrets are
+//! absent and must be entered again.
 
 use std::fmt;
 
@@ -23,19 +23,19 @@ pub use export::ExportError;
 pub use import::Imported;
 use locate::{Path, locate};
 
-/// The most bytes that a workspace file has.
+/// Maximum size of a workspace file, in bytes.
 pub const MAX_FILE_BYTES: usize = 64 * 1024 * 1024;
 
-/// What a workspace file holds. All lists may be left out; unknown fields are ignored.
+/// Content of a workspace file. All lists are optional; unknown fields are ignored.
 ///
-/// A todo list's owner and a memory's agent need not be in the file: they may come from elsewhere.
+/// A todo list's owner and a memory's agent need not be in the file; they may already be in the store.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct WorkspaceFile {
-    /// People.
+    /// Users.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub users: Vec<User>,
-    /// Agents' role blocks.
+    /// Role blocks of agents.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub agents: Vec<RoleBlock>,
     /// Documents.
@@ -44,16 +44,16 @@ pub struct WorkspaceFile {
     /// Todo lists with their todos.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub todo_lists: Vec<TodoList>,
-    /// What agents remember from the start: `{"id","companyId","agentId","folder"?,"text"}`.
+    /// Initial memory of agents: `{"id","companyId","agentId","folder"?,"text"}`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub memories: Vec<Memory>,
-    /// Plans, kept as they are given.
+    /// Plans, stored as given.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub plans: Vec<Entry>,
-    /// Epics, kept as they are given.
+    /// Epics, stored as given.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub epics: Vec<Entry>,
-    /// Metrics, kept as they are given.
+    /// Metrics, stored as given.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub metrics: Vec<Entry>,
     /// Tool assignments.
@@ -61,25 +61,25 @@ pub struct WorkspaceFile {
     pub assignments: Vec<Assignment>,
 }
 
-/// A thing of which only the identifier and the company are known here.
+/// Item of a free-form list: only the id and the company are typed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Entry {
-    /// The identifier, unique in its company and list.
+    /// Identifier, unique in its company and list.
     pub id: String,
-    /// The company.
+    /// Company of the item.
     pub company_id: String,
-    /// Everything else.
+    /// All other fields.
     #[serde(flatten)]
     pub rest: Map<String, Value>,
 }
 
 impl WorkspaceFile {
-    /// Reads and checks a whole file. What [`apply`](Self::apply) could refuse without a look
-    /// at the store is found here.
+    /// Parses and validates a file. All faults that [`apply`](Self::apply) could report without reading the store are
+    /// reported here.
     ///
     /// # Errors
-    /// The first fault in the text, or all faults in what it says.
+    /// The first syntax or type error, or all faults of the content.
     pub fn parse(text: &str) -> Result<Self, FileError> {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         if text.len() > MAX_FILE_BYTES {
@@ -88,7 +88,7 @@ impl WorkspaceFile {
                 text.len()
             )));
         }
-        // The reader would take a list for an object whose fields come in order.
+        // serde accepts a list in place of an object, with the fields in order.
         if text.trim_start().starts_with('[') {
             return Err(FileError::whole("the file is a list, and an object is expected".to_owned()));
         }
@@ -107,18 +107,17 @@ impl WorkspaceFile {
         Err(FileError { faults: faults.into_iter().map(place).collect() })
     }
 
-    /// The file's text, which [`parse`](Self::parse) takes. The same content gives the same text.
+    /// Serializes the file as text that [`parse`](Self::parse) accepts. Equal content gives equal text.
     ///
     /// # Errors
-    /// Why no import would take the text: it is too large, or what `parse` would find in it.
+    /// The faults for which an import would reject the text: its size, or what `parse` reports.
     pub fn to_text(&self) -> Result<String, FileError> {
         let text = serde_json::to_string_pretty(self)
             .map_err(|error| FileError::whole(format!("the content is not JSON: {error}")))?;
         Self::parse(&text).map(|_| text)
     }
 
-    /// The lists that are kept as they are given, under the names that they have in the file and in
-    /// the store.
+    /// Returns the free-form lists under their names in the file, which are also their collections.
     fn entries(&self) -> [(&'static str, &[Entry]); 3] {
         [
             (collection::PLANS, &self.plans),
@@ -128,23 +127,23 @@ impl WorkspaceFile {
     }
 }
 
-/// What is wrong with a workspace file.
+/// Validation error of a workspace file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileError {
-    /// The faults: one where the text could not be read to its end, else all of them.
+    /// Faults: one if the text could not be parsed, else all faults of the content.
     pub faults: Vec<Fault>,
 }
 
-/// One thing that is wrong, and where.
+/// Fault of a workspace file, with its position.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
-    /// The line, from 1.
+    /// Line, from 1.
     pub line: usize,
-    /// The column, in characters from 1.
+    /// Column, in characters from 1.
     pub column: usize,
-    /// The field, such as `agents[2].content.rules[0]`; empty for the file as a whole.
+    /// Path of the field, such as `agents[2].content.rules[0]`; empty for the file as a whole.
     pub path: String,
-    /// What is wrong.
+    /// Description of the fault.
     pub message: String,
 }
 

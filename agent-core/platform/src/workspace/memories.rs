@@ -1,4 +1,4 @@
-//! Memory: what an agent has written down, by folder.
+//! Memory entries of agents, by folder.
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
@@ -12,47 +12,46 @@ use crate::records::{
     Collection, Key, List, MAX_PAGE, Order, Precondition, Record, Records, RecordsExt, StoreError,
 };
 
-/// The folder of an agent whose role names none.
+/// Folder of an agent whose role does not name one.
 pub const DEFAULT_MEMORY_FOLDER: &str = "default";
-/// How many entries a folder takes. None gives way to another, for nobody would be told.
+/// Maximum number of entries in a folder. Old entries are not evicted, since the loss would go unnoticed.
 pub const MAX_MEMORIES: usize = 1_000;
-/// How many bytes an entry that is written down here has at most.
+/// Maximum size of the text of a new entry, in bytes.
 pub const MAX_MEMORY_TEXT_BYTES: usize = 4 * 1024;
 
-/// One thing that an agent remembers.
+/// Memory entry of an agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Memory {
-    /// The entry's identifier, unique in its folder.
+    /// Identifier, unique in its folder.
     pub id: String,
-    /// The company.
+    /// Company of the agent.
     pub company_id: String,
-    /// The agent that remembers.
+    /// Agent that owns the entry.
     pub agent_id: String,
-    /// The folder; absent or blank is [`DEFAULT_MEMORY_FOLDER`].
+    /// Folder; absent or blank is [`DEFAULT_MEMORY_FOLDER`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub folder: Option<String>,
-    /// What is remembered.
+    /// Text of the entry.
     pub text: String,
 }
 
 impl Memory {
-    /// Where the entry is.
+    /// Returns the record key of the entry.
     pub(super) fn key(&self) -> Result<Key, StoreError> {
         folder_of(&self.company_id, &self.agent_id, self.folder.as_deref())?.key(self.id.as_str())
     }
 }
 
-/// Where the entries of an agent's folder are.
+/// Returns the collection of an agent's folder.
 fn folder_of(company_id: &str, agent_id: &str, folder: Option<&str>) -> Result<Collection, StoreError> {
     let folder = folder.map(str::trim).filter(|folder| !folder.is_empty()).unwrap_or(DEFAULT_MEMORY_FOLDER);
     Collection::new(company_id, collection::MEMORIES)?.within(agent_id)?.within(folder)
 }
 
-/// The entries of an agent's folder, oldest first, so that what is added comes at the end and the
-/// prompt before it stays the same. Of more than `limit` entries (at most
-/// [`MAX_PAGE`](crate::records::MAX_PAGE)) those with the largest ids are taken, which of remembered
-/// ones are the newest.
+/// Returns the entries of an agent's folder, oldest first, so that a new entry is appended to the prompt and the
+/// prefix before it stays the same. If there are more than `limit` (at most [`MAX_PAGE`](crate::records::MAX_PAGE)),
+/// the entries with the largest ids are returned, which are the newest of those created by [`remember`].
 pub async fn memories(
     records: &dyn Records,
     company_id: &str,
@@ -70,7 +69,7 @@ pub async fn memories(
     Ok(found.into_iter().map(|record| record.value).collect())
 }
 
-/// Writes an entry down and gives it back with its identifier.
+/// Creates an entry and returns it with its identifier.
 pub async fn remember(
     records: &dyn Records,
     company_id: &str,
@@ -93,8 +92,8 @@ pub async fn remember(
     Ok(entry)
 }
 
-/// Whether the folder takes no more. Entries come from workspace files as well, so they are counted as
-/// they are; calls side by side may each find room for one.
+/// Returns true if the folder has reached [`MAX_MEMORIES`]. Workspace files also add entries, so the records are
+/// counted. Concurrent calls may each find room for one more.
 async fn is_full(records: &dyn Records, folder: &Collection) -> Result<bool, StoreError> {
     let mut list = List { limit: Some(MAX_PAGE), ..List::default() };
     let mut count = 0;
@@ -108,9 +107,9 @@ async fn is_full(records: &dyn Records, folder: &Collection) -> Result<bool, Sto
     }
 }
 
-/// The entries of an agent's folder in which words of `query` occur, whatever their case: those with the
-/// most of the words first, and of these the newest; without words, all, the newest first. At most
-/// `limit` of them, of the newest two thousand of the folder.
+/// Returns the entries of an agent's folder that contain words of `query`, ignoring case: those with the most
+/// matching words first, then the newest. Without words, all entries, newest first. At most `limit` of the newest two
+/// thousand of the folder.
 pub async fn recall(
     records: &dyn Records,
     company_id: &str,
@@ -141,7 +140,7 @@ pub async fn recall(
             break;
         }
     }
-    // Sorting is stable, and what was found is in the order of age.
+    // `found` is newest first, and the sort is stable.
     found.sort_by_key(|(score, _)| Reverse(*score));
     found.truncate(limit);
     Ok(found.into_iter().map(|(_, record)| record).collect())

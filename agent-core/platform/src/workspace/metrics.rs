@@ -1,6 +1,6 @@
-//! Metrics: named figures over time, of a company.
+//! Metrics of a company: named values over time.
 //!
-//! Workspace files give metrics of any shape; what fits no field here is left out.
+//! Workspace files may contain metrics of any shape; fields without a typed counterpart are ignored.
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -13,27 +13,27 @@ use super::view::{Listed, view};
 use super::{Entry, WorkspaceError, collection};
 use crate::records::{Collection, List, Record, Records, StoreError, to_json};
 
-/// How many bytes a metric's name has at most.
+/// Maximum size of a metric's name, in bytes.
 pub const MAX_METRIC_NAME_BYTES: usize = 200;
-/// How many bytes a metric's unit has at most.
+/// Maximum size of a metric's unit, in bytes.
 pub const MAX_METRIC_UNIT_BYTES: usize = 50;
-/// How many figures an agent records at most.
+/// Maximum number of values recorded by one agent.
 pub const MAX_RECORDED_METRICS: usize = 100_000;
 
-/// One figure.
+/// Recorded value of a metric.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Metric {
-    /// The figure's identifier.
+    /// Identifier of the value.
     pub id: String,
-    /// What was measured.
+    /// Name of the metric.
     pub name: String,
-    /// How much; a number, unless a workspace file said otherwise.
+    /// Measured value; a number, unless a workspace file contained something else.
     pub value: Value,
-    /// In what.
+    /// Unit of the value.
     pub unit: Option<String>,
-    /// When: its `at`, or when it was written down.
+    /// Time of the measurement: its `at`, or else when the record was written.
     pub at: Timestamp,
-    /// The agent that recorded it.
+    /// Agent that recorded the value.
     pub agent_id: Option<String>,
 }
 
@@ -53,16 +53,16 @@ impl From<Record<Entry>> for Metric {
     }
 }
 
-/// Which figures to read.
+/// Filter of metric values.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MetricFilter {
-    /// Of this name.
+    /// Restricts to this name.
     pub name: Option<String>,
-    /// Recorded by this agent.
+    /// Restricts to values recorded by this agent.
     pub agent_id: Option<String>,
-    /// At this time or later.
+    /// Restricts to this time or later.
     pub from: Option<Timestamp>,
-    /// Before this time.
+    /// Restricts to before this time.
     pub to: Option<Timestamp>,
 }
 
@@ -75,8 +75,8 @@ impl MetricFilter {
     }
 }
 
-/// One page of the company's figures. Recorded ones come in the order of their recording, imported ones by
-/// their identifiers.
+/// Returns one page of the company's values. Recorded values are in the order of recording, imported ones ordered by
+/// id.
 pub async fn metrics(
     records: &dyn Records,
     company_id: &str,
@@ -88,20 +88,20 @@ pub async fn metrics(
     view(records, &metrics, list, wanted).await
 }
 
-/// A figure to record.
+/// Metric value to record.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewMetric {
-    /// What was measured.
+    /// Name of the metric.
     pub name: String,
-    /// How much; a finite number.
+    /// Measured value; must be finite.
     pub value: f64,
-    /// In what.
+    /// Unit of the value.
     pub unit: Option<String>,
-    /// When.
+    /// Time of the measurement.
     pub at: Timestamp,
 }
 
-/// Records a figure of an agent's and gives it with its identifier.
+/// Records a value for an agent and returns it with its identifier.
 pub async fn record_metric(
     records: &dyn Records,
     company_id: &str,
@@ -129,7 +129,7 @@ pub async fn record_metric(
     let stored =
         Stored { id: &id, company_id, agent_id, name, value: metric.value, unit, at: utc_time(metric.at) };
     let key = Collection::new(company_id, collection::METRICS)?.key(id.as_str())?;
-    // The name of a collection that an agent has part of is short enough for a key with the agent's.
+    // The collection's name and an agent id together are short enough for the id of a key.
     let tally = format!("{}/{agent_id}", collection::METRICS);
     let limit = ("agent's record of metrics", MAX_RECORDED_METRICS);
     put_counted(records, (&key, to_json(&stored)?), &tally, limit).await?;

@@ -1,4 +1,4 @@
-//! Times as the workspace reads and shows them: RFC 3339 in UTC with milliseconds.
+//! Parsing and formatting of times: RFC 3339 in UTC with milliseconds.
 
 use std::time::SystemTime;
 
@@ -6,20 +6,19 @@ use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 
-/// The time as `2026-11-21T14:30:00.000Z`.
+/// Formats a time as `2026-11-21T14:30:00.000Z`.
 pub fn utc_time(time: Timestamp) -> String {
     format!("{time:.3}")
 }
 
-/// The time as a person in the IANA zone reads it, `2026-11-21 15:30 Europe/Berlin`; nothing where the
-/// zone is not known.
+/// Formats a time as local time in the IANA zone, `2026-11-21 15:30 Europe/Berlin`; `None` if the zone is unknown.
 pub fn local_time(time: Timestamp, zone: &str) -> Option<String> {
     let time = time.in_tz(zone).ok()?;
     Some(time.strftime("%Y-%m-%d %H:%M %Q").to_string())
 }
 
-/// Reads a time: RFC 3339, or a date with or without a time of day that is meant in the IANA zone, in
-/// UTC where there is none that is known. Gives what is wrong with it otherwise.
+/// Parses an RFC 3339 time, or a date with or without a time of day in the IANA zone; UTC without a known zone. The
+/// error describes the fault.
 pub fn parse_time(text: &str, zone: Option<&str>) -> Result<Timestamp, String> {
     let text = text.trim();
     if let Ok(time) = text.parse::<Timestamp>() {
@@ -32,7 +31,7 @@ pub fn parse_time(text: &str, zone: Option<&str>) -> Result<Timestamp, String> {
     })
 }
 
-/// A clock's or a store's time; one that no calendar holds is the epoch.
+/// Converts the time of a clock or a store; a time outside the calendar becomes the epoch.
 pub(super) fn timestamp(time: SystemTime) -> Timestamp {
     Timestamp::try_from(time).unwrap_or_default()
 }

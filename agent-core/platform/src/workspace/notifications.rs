@@ -1,4 +1,4 @@
-//! Notifications: what agents tell a person. Each person has the newest [`MAX_NOTIFICATIONS`].
+//! Notifications from agents to users. The newest [`MAX_NOTIFICATIONS`] of each user are kept.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -11,36 +11,36 @@ use crate::records::{
 };
 use agent_core::tool::ExecutionContext;
 
-/// How many notifications a person has; of more, the oldest give way.
+/// Maximum number of notifications per user; the oldest are deleted.
 pub const MAX_NOTIFICATIONS: usize = MAX_PAGE;
-/// How many bytes the text of a notification has at most.
+/// Maximum size of the text of a notification, in bytes.
 pub const MAX_NOTIFICATION_BYTES: usize = 4 * 1024;
 
-/// What an agent tells a person.
+/// Notification from an agent to a user.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Notification {
-    /// The notification's identifier.
+    /// Identifier of the notification.
     pub id: String,
-    /// The company.
+    /// Company of the user.
     pub company_id: String,
-    /// Who is told.
+    /// User who is notified.
     pub user_id: String,
-    /// The agent that tells.
+    /// Agent that sent the notification.
     pub agent_id: String,
-    /// What it is about.
+    /// Subject.
     pub title: String,
-    /// What there is to say about it.
+    /// Body text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
-    /// When, RFC 3339.
+    /// Time of sending, RFC 3339.
     pub at: String,
-    /// Whether the person has read it.
+    /// True if the user has read it.
     #[serde(default)]
     pub read: bool,
 }
 
-/// Tells the person for whom the agent works something, at the time `now`.
+/// Sends a notification to the context's user at the time `now`.
 pub async fn send_notification(
     records: &dyn Records,
     context: &ExecutionContext,
@@ -53,7 +53,8 @@ pub async fn send_notification(
     Ok(notification)
 }
 
-/// The writes of [`send_notification`], for those who commit them together with others.
+/// Returns the notification and the writes of [`send_notification`], for callers that commit them together with
+/// others.
 pub async fn notification_writes(
     records: &dyn Records,
     context: &ExecutionContext,
@@ -84,8 +85,8 @@ pub async fn notification_writes(
     Ok((notification, writes))
 }
 
-/// The removal of those that leave no room for one more. Of calls side by side each may find room; the
-/// next call makes up for it.
+/// Returns the deletions that make room for one notification. Concurrent calls may exceed the limit; the next call
+/// corrects it.
 async fn giving_way(records: &dyn Records, own: &Collection) -> Result<Vec<Write>, StoreError> {
     let staying = List { limit: Some(MAX_NOTIFICATIONS - 1), order: Order::Descending, ..List::default() };
     let Some(cursor) = records.list(own, &staying).await?.next_cursor else { return Ok(Vec::new()) };
@@ -95,7 +96,7 @@ async fn giving_way(records: &dyn Records, own: &Collection) -> Result<Vec<Write
     records.list(own, &older).await?.records.into_iter().map(remove).collect()
 }
 
-/// One page of what the person for whom the agent works was told, the newest first.
+/// Returns one page of the notifications of the context's user, newest first.
 pub async fn notifications(
     records: &dyn Records,
     context: &ExecutionContext,
@@ -107,8 +108,10 @@ pub async fn notifications(
     view(records, &own(context)?, &list, wanted).await
 }
 
-/// Marks those as read that are not, all or none. Fails with [`StoreError::Conflict`] where one was
-/// changed or gave way since it was listed.
+/// Marks the unread ones of the listed notifications as read, all or none.
+///
+/// # Errors
+/// [`StoreError::Conflict`] if one was changed or deleted since it was listed.
 pub async fn mark_read(
     records: &dyn Records,
     context: &ExecutionContext,

@@ -1,8 +1,8 @@
-//! Plans. A plan is a todo list's, and so its owner's; for everybody else it is not there.
+//! Plans of todo lists. A plan belongs to the owner of its todo list and is absent for all other users.
 //!
-//! Workspace files give plans of any shape. The plan of a list is the one that names it in `todoListId`
-//! or, naming none, has its identifier; `title` and `text` are what agents write, and whatever else a
-//! plan has is shown and kept.
+//! Workspace files may contain plans of any shape. The plan of a list is the one that names it in `todoListId` or,
+//! without that field, has its identifier. Agents write `title` and `text`; all other fields are returned and
+//! preserved.
 
 use serde_json::{Map, Value};
 
@@ -13,21 +13,21 @@ use super::{Entry, WorkspaceError, collection, unchanged};
 use crate::records::{Collection, Key, List, Record, Records, RecordsExt};
 use agent_core::tool::ExecutionContext;
 
-/// How many bytes the text of a plan has at most.
+/// Maximum size of the text of a plan, in bytes.
 pub const MAX_PLAN_BYTES: usize = 64 * 1024;
 
-/// What is to be done about a todo list, and how.
+/// Plan of a todo list.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
-    /// The plan's identifier.
+    /// Identifier of the plan.
     pub id: String,
-    /// The title.
+    /// Title.
     pub title: Option<String>,
-    /// The text; empty where an imported plan has none.
+    /// Text; empty if an imported plan has none.
     pub text: String,
-    /// Whatever else an imported plan says.
+    /// All other fields of an imported plan.
     pub details: Map<String, Value>,
-    /// The plan's version.
+    /// Record version of the plan.
     pub version: u64,
 }
 
@@ -44,18 +44,18 @@ impl Plan {
     }
 }
 
-/// The field by which a plan names its list.
+/// Field in which a plan names its todo list.
 const LIST: &str = "todoListId";
 
-/// The plan of the todo list that the conversation is about, if it has one.
+/// Returns the plan of the conversation's todo list, if it has one.
 pub async fn plan(records: &dyn Records, context: &ExecutionContext) -> Result<Option<Plan>, WorkspaceError> {
     let list_id = todo_list(records, context).await?.id;
     let found = find(records, &context.company_id, &list_id).await?;
     Ok(found.map(|record| Plan::new(record.value, record.version)))
 }
 
-/// Writes the plan of the todo list that the conversation is about. What is not given stays. Where
-/// `version` is given, there must be a plan, and at this version.
+/// Creates or updates the plan of the conversation's todo list. Omitted fields are preserved. If `version` is given,
+/// the plan must exist at this version.
 pub async fn update_plan(
     records: &dyn Records,
     context: &ExecutionContext,
@@ -97,7 +97,7 @@ pub async fn update_plan(
     Ok(Plan::new(entry, version))
 }
 
-/// The plan of a list. Most have the list's identifier; the others are looked for.
+/// Finds the plan of a list: by the list's identifier, which most have, or else by a scan.
 async fn find(
     records: &dyn Records,
     company_id: &str,
@@ -120,7 +120,7 @@ fn is_of(plan: &Entry, list_id: &str) -> bool {
     }
 }
 
-/// The identifier of a new plan: the list's, unless the plan of another list has it.
+/// Returns the identifier of a new plan: the list's, unless the plan of another list has it.
 async fn free_id(records: &dyn Records, company_id: &str, list_id: &str) -> Result<String, WorkspaceError> {
     let taken = records.get(&Key::new(company_id, collection::PLANS, list_id)?).await?.is_some();
     Ok(if taken { agent_core::new_id() } else { list_id.to_owned() })
@@ -145,7 +145,7 @@ mod tests {
         }
     }
 
-    /// Ada's lists `l` and `m`, and these plans.
+    /// Creates Ada's lists `l` and `m`, and the given plans.
     fn store(plans: Value) -> MemoryRecords {
         let records = MemoryRecords::default();
         let put = |name: &str, value: Value| {

@@ -1,4 +1,4 @@
-//! Counts of what agents add to collections that are too large to be counted anew with each addition.
+//! Counters of the records that agents add to collections too large to be counted on each addition.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,7 +6,7 @@ use super::{WorkspaceError, collection};
 use crate::records::{Key, Precondition, Records, RecordsExt, StoreError, Write, to_json};
 use agent_core::message::SharedJson;
 
-/// How often an addition is tried again when others add meanwhile.
+/// Maximum number of attempts when other callers add concurrently.
 const ATTEMPTS: usize = 32;
 
 #[derive(Default, Serialize, Deserialize)]
@@ -14,8 +14,8 @@ struct Tally {
     count: usize,
 }
 
-/// Puts a new record and counts it under `tally`, both or neither, and gives its version. What was
-/// imported does not count: it is the operator's own.
+/// Creates a record and increments its counter in one commit, and returns the record's version. Imported records do
+/// not count towards the limit.
 pub(super) async fn put_counted(
     records: &dyn Records,
     (key, value): (&Key, SharedJson),

@@ -1,11 +1,11 @@
-//! What texts the workspace takes.
+//! Validation of text values.
 
 use super::WorkspaceError;
 
-/// How many bytes a title or another name in one line has at most.
+/// Maximum size of a title or another one-line name, in bytes.
 pub const MAX_TITLE_BYTES: usize = 800;
 
-/// The line without blanks around it, or what is wrong with it.
+/// Validates one line and returns it trimmed; the error describes the fault.
 pub(super) fn checked_line(line: &str, max_bytes: usize) -> Result<&str, String> {
     let line = fitting(line, max_bytes)?;
     if line.chars().any(char::is_control) {
@@ -14,8 +14,8 @@ pub(super) fn checked_line(line: &str, max_bytes: usize) -> Result<&str, String>
     Ok(line)
 }
 
-/// The text without blanks around it, or what is wrong with it. Without control characters it grows to
-/// twice its size as JSON at most.
+/// Validates a text and returns it trimmed; the error describes the fault. Since control characters are excluded, the
+/// text at most doubles in size as JSON.
 pub(super) fn checked_text(text: &str, max_bytes: usize) -> Result<&str, String> {
     let text = fitting(text, max_bytes)?;
     if text.chars().any(|char| char.is_control() && !matches!(char, '\n' | '\r' | '\t')) {
@@ -35,7 +35,7 @@ fn fitting(text: &str, max_bytes: usize) -> Result<&str, String> {
     }
 }
 
-/// Names the field of a fault.
+/// Returns a function that converts a fault into [`WorkspaceError::Invalid`] for the field.
 pub(super) fn of(field: &'static str) -> impl Fn(String) -> WorkspaceError {
     move |fault| WorkspaceError::Invalid { field, fault }
 }

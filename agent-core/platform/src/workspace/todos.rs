@@ -1,5 +1,4 @@
-//! Todo lists. A list belongs to one person; for everybody else, a widget's visitor above all, it is
-//! not there.
+//! Todo lists. A list belongs to one user and is absent for all others, in particular for widget visitors.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -9,52 +8,51 @@ use super::{WorkspaceError, collection, unchanged};
 use crate::records::{Key, Record, Records, RecordsExt};
 use agent_core::tool::ExecutionContext;
 
-/// How many todos a list has at most; with titles of their full size, every byte of them escaped,
-/// they fit into one record.
+/// Maximum number of todos in a list. With titles of maximum size, every byte escaped, they fit into one record.
 pub const MAX_TODOS: usize = 500;
 
-/// A list of things to do. It is one record with its todos, so that reading it is one look at one
-/// moment, and its order is the order in which the todos were added.
+/// Todo list. Stored with its todos as one record, so that a read is a consistent snapshot; todos are in the order of
+/// creation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TodoList {
-    /// The list's identifier, unique in its company.
+    /// Identifier of the list, unique in its company.
     pub id: String,
-    /// The person whose list it is.
+    /// User who owns the list.
     pub owner_id: String,
-    /// The company.
+    /// Company of the list.
     pub company_id: String,
-    /// The list's name.
+    /// Name of the list.
     #[serde(default)]
     pub name: String,
-    /// The todos, oldest first.
+    /// Todos, oldest first.
     #[serde(default)]
     pub todos: Vec<Todo>,
 }
 
-/// One thing to do.
+/// Todo of a list.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Todo {
-    /// The todo's identifier, unique in its list.
+    /// Identifier of the todo, unique in its list.
     pub id: String,
-    /// What is to be done.
+    /// Title of the todo.
     pub title: String,
-    /// Whether it is done.
+    /// True if the todo is done.
     #[serde(default)]
     pub done: bool,
 }
 
-/// What shall be different about a todo; what is absent stays.
+/// Partial update of a todo; absent fields stay unchanged.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TodoChange {
-    /// What is to be done.
+    /// New title.
     pub title: Option<String>,
-    /// Whether it is done.
+    /// New state: true for done.
     pub done: Option<bool>,
 }
 
-/// The todo list that the conversation is about.
+/// Returns the todo list of the conversation.
 pub async fn todo_list(
     records: &dyn Records,
     context: &ExecutionContext,
@@ -62,7 +60,7 @@ pub async fn todo_list(
     Ok(todo_list_record(records, context).await?.value)
 }
 
-/// The todo list that the conversation is about, with its version.
+/// Returns the todo list of the conversation with its record version.
 pub async fn todo_list_record(
     records: &dyn Records,
     context: &ExecutionContext,
@@ -71,8 +69,7 @@ pub async fn todo_list_record(
     owned(id, records.get_as(&key).await?, context)
 }
 
-/// Adds a todo at the end of the list that the conversation is about, and gives it with the list's
-/// version.
+/// Appends a todo to the conversation's list and returns it with the list's version.
 pub async fn create_todo(
     records: &dyn Records,
     context: &ExecutionContext,
@@ -90,8 +87,8 @@ pub async fn create_todo(
     change_list(records, context, None, add).await
 }
 
-/// Changes a todo of the list that the conversation is about, and gives it with the list's version.
-/// Where `version` is given, the list must be at it.
+/// Updates a todo of the conversation's list and returns it with the list's version. If `version` is given, the list
+/// must be at it.
 pub async fn update_todo(
     records: &dyn Records,
     context: &ExecutionContext,
@@ -116,8 +113,8 @@ pub async fn update_todo(
     change_list(records, context, version, change).await
 }
 
-/// Removes a todo from the list that the conversation is about, and gives it with the list's version.
-/// Where `version` is given, the list must be at it.
+/// Removes a todo from the conversation's list and returns it with the list's version. If `version` is given, the
+/// list must be at it.
 pub async fn delete_todo(
     records: &dyn Records,
     context: &ExecutionContext,
@@ -131,7 +128,7 @@ pub async fn delete_todo(
     change_list(records, context, version, remove).await
 }
 
-/// Changes the list that the conversation is about, and gives what `change` gives with the list's version.
+/// Applies `change` to the conversation's list and returns its result with the list's version.
 async fn change_list(
     records: &dyn Records,
     context: &ExecutionContext,
@@ -156,16 +153,16 @@ fn place_of(list: &TodoList, id: &str) -> Result<usize, WorkspaceError> {
     place.ok_or_else(|| WorkspaceError::NotFound { what: "todo", id: id.to_owned() })
 }
 
-/// The identifier and the place of the list that the conversation is about.
+/// Returns the identifier and the record key of the conversation's list.
 fn key(context: &ExecutionContext) -> Result<(&str, Key), WorkspaceError> {
     let id = context.todo_list_id.as_deref().map(str::trim).filter(|id| !id.is_empty());
     let id = id.ok_or(WorkspaceError::NoTodoList)?;
-    // An identifier that no list can have names no list.
+    // An invalid identifier cannot name a list, so it is reported as absent.
     let key = Key::new(context.company_id.as_str(), collection::TODO_LISTS, id);
     Ok((id, key.map_err(|_| absent(id))?))
 }
 
-/// The list, if it is the caller's own.
+/// Returns the list if it belongs to the caller.
 fn owned(
     id: &str,
     found: Option<Record<TodoList>>,
@@ -178,7 +175,7 @@ fn absent(id: &str) -> WorkspaceError {
     WorkspaceError::NotFound { what: "todo list", id: id.to_owned() }
 }
 
-/// The title without blanks around it, or what is wrong with it.
+/// Validates a title and returns it trimmed; the error describes the fault.
 pub(super) fn checked_title(title: &str) -> Result<&str, String> {
     checked_line(title, MAX_TITLE_BYTES)
 }

@@ -1,27 +1,25 @@
-//! Pages of what is wanted of large or filtered collections.
+//! Pages of filtered or projected records.
 
 use serde::de::DeserializeOwned;
 
 use crate::records::{Collection, List, Page, Record, Records, RecordsExt, StoreError, to_json};
 
-/// How many records are in memory at once while a page is made of them: a value may be large, and a page
-/// keeps little of it.
+/// Batch size for reading records: a value may be large, while a page keeps little of it.
 pub(super) const READ_AT_ONCE: usize = 25;
-/// How many records one page looks at. A filter that passes over more gives a short page, and the cursor
-/// to go on from.
+/// Maximum number of records read for one page. A selective filter gives a short page with a cursor to continue.
 pub(super) const MAX_LOOKED_AT: usize = 2_000;
 
-/// One page of a list.
+/// Page of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listed<T> {
-    /// The things, in the list's order.
+    /// Items, in the order of the list.
     pub items: Vec<T>,
-    /// Where the next page begins; absent on the last one. A page may have fewer items than were asked
-    /// for, or none, and yet be followed by another.
+    /// Cursor of the next page; absent on the last page. A page with fewer items than requested, or none, may still
+    /// have a next page.
     pub next_cursor: Option<String>,
 }
 
-/// One page of what `view` makes of the records; those of which it makes nothing are passed over.
+/// Returns one page of the records projected by `view`; records for which it returns `None` are skipped.
 pub(crate) async fn view<T: DeserializeOwned + Send, V: Send>(
     records: &dyn Records,
     collection: &Collection,
@@ -29,7 +27,7 @@ pub(crate) async fn view<T: DeserializeOwned + Send, V: Send>(
     view: impl Fn(Record<T>) -> Option<V> + Send,
 ) -> Result<Listed<V>, StoreError> {
     let nothing = to_json(&())?;
-    // One more than the page has shows whether there is another page.
+    // One item more than the page size shows whether there is a next page.
     let wanted = list.page_size() + 1;
     let (mut items, mut places) = (Vec::new(), Vec::new());
     let mut part = List { limit: Some(READ_AT_ONCE), ..list.clone() };
@@ -69,7 +67,7 @@ mod tests {
     use crate::memory::MemoryRecords;
     use crate::records::{MAX_PAGE, Order};
 
-    /// All pages' items, and the pages' sizes.
+    /// Reads all pages and returns their items and their sizes.
     fn walk(count: u32, limit: Option<usize>, wanted: fn(u32) -> bool) -> (Vec<u32>, Vec<usize>) {
         let records = MemoryRecords::default();
         let things = Collection::new("c", "things").expect("a name");

@@ -1,4 +1,4 @@
-//! The backend over a scripted model.
+//! Tests of the embedded backend with a scripted model.
 
 use futures_util::{FutureExt, StreamExt};
 
@@ -98,7 +98,7 @@ fn what_the_model_does_not_take_is_not_sent() {
     }
 }
 
-/// A model that counts as it likes.
+/// A model with a token counter of its own.
 struct Counting(ScriptedModel);
 
 #[async_trait]
@@ -130,7 +130,7 @@ fn the_budget_and_the_count_are_the_models() {
     assert!(counting.counter(&embedded()).is_some());
 }
 
-/// A source that has no model for anybody.
+/// A model source that always fails.
 struct Nothing;
 
 impl ModelSource for Nothing {

@@ -1,4 +1,4 @@
-//! Who gets which job, and when.
+//! Claims of jobs: order, due times, leases, quotas and notifications.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::conformance::within;
 use crate::job::{Claim, Job, JobState, JobStore, MAX_CLAIM, Outcome, Phase, Quota, Refusal, Step};
 use crate::schedule::{Misfire, Schedule};
 
-/// Claims what is due now, with a lease of a second.
+/// Returns a claim of jobs due at `now`, with a lease of a second.
 fn up_to(now: i64, limit: usize) -> Claim {
     Claim { now: at(now), until: at(now), lease: at(now + 1000), limit, quota: Quota::new(usize::MAX) }
 }
@@ -53,7 +53,7 @@ pub(super) async fn nothing_is_claimed_early(store: &dyn JobStore) {
     assert_eq!(taken[0].place.scheduled_for, at(20));
     step(store, &jobs[3], Step::Resume, at(25)).await.expect("it is open");
     assert_eq!(ids(&claim(store, up_to(25, 10)).await), ids([&jobs[3]]), "it is claimed once it is resumed");
-    // A failed attempt is due again after its pause alone.
+    // A failed attempt is due again only after its backoff.
     step(store, &jobs[0], ended(&get(store, &jobs[0]).await, failed()), at(26)).await.expect("it is held");
     let retry = get(store, &jobs[0]).await;
     assert!(retry.due > at(400), "an attempt that failed is not tried again at once");
@@ -138,7 +138,7 @@ pub(super) async fn what_was_missed_is_left_out(store: &dyn JobStore) {
     assert_eq!((next.state(), next.due), (JobState::Scheduled, at(2_000_000)), "it goes on with the next");
     assert!(quota.take("acme"));
     assert_eq!(claim(store, late(quota)).await, []);
-    // One whose last attempt was lost is discarded when somebody looks.
+    // A job whose last attempt lost its lease is discarded when a claim finds it.
     let mut last = once("acme", 10);
     last.max_attempts = 1;
     insert(store, std::slice::from_ref(&last)).await;
@@ -191,7 +191,7 @@ pub(super) async fn the_earliest_is_told(store: &dyn JobStore) {
     assert_eq!(earliest().await, None, "what is paused or final does not wake");
     step(store, &jobs[0], Step::Resume, at(70)).await.expect("it is open");
     assert_eq!(earliest().await, Some(at(70)));
-    // Less than a millisecond is not lost: nothing is early.
+    // Fractions of a millisecond are rounded up, so that no job is early.
     let later = Timestamp::from_nanosecond(at(10).as_nanosecond() + 1).expect("a time");
     step(store, &jobs[0], Step::Cancel, at(80)).await.expect("a job can be cancelled");
     insert(store, &[Job { due: later, ..once("acme", 10) }]).await;
@@ -204,7 +204,7 @@ pub(super) async fn the_earliest_is_told(store: &dyn JobStore) {
 pub(super) async fn who_waits_is_told_of_an_earlier_one(store: &dyn JobStore) {
     let first = once("acme", 1000);
     insert(store, std::slice::from_ref(&first)).await;
-    // Each is told by a stream of its own, so that none is told of what came before.
+    // Each check opens a new stream, which does not report earlier events.
     let mut wakes = store.wakes();
     insert(store, &[once("acme", 500)]).await;
     within("a job that is due earlier than all others", wakes.next()).await.expect("the signal goes on");

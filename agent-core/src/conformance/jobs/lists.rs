@@ -1,4 +1,4 @@
-//! Finding jobs, counting them, and what happens to many at once.
+//! Lists, filters, counts and bulk operations on jobs.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use super::{
 };
 use crate::job::{Job, JobCounts, JobFilter, JobState, JobStore, MAX_JOBS_PAGE, Outcome, Step};
 
-/// All jobs that are meant, page after page.
+/// Returns all jobs that match the filter, page by page.
 async fn all(store: &dyn JobStore, filter: &JobFilter, limit: usize) -> Vec<Job> {
     let mut jobs: Vec<Job> = Vec::new();
     let mut after: Option<String> = None;
@@ -80,7 +80,7 @@ pub(super) async fn a_list_is_read_while_others_write(store: &dyn JobStore) {
     assert!(jobs.iter().all(|job| found.contains(job.id.as_str())), "what was there before is listed");
 }
 
-/// Jobs in each state; the second is a periodic one with a dead letter.
+/// Stores jobs in every state; the second one is periodic and has a dead letter.
 async fn in_all_states(store: &dyn JobStore, company: &str) -> Vec<Job> {
     let jobs: Vec<Job> =
         (0..9).map(|n| if n == 1 { every(company, 10) } else { once(company, 10) }).collect();
@@ -99,7 +99,7 @@ async fn in_all_states(store: &dyn JobStore, company: &str) -> Vec<Job> {
         (8, Step::Pause),
     ];
     for (n, taken) in steps {
-        // The first is not among the held ones, so theirs begin with the second.
+        // `held` begins with the second job; its entries serve the steps below 6.
         let job = if n < 6 { &held[n] } else { &jobs[n] };
         step(store, job, taken, at(20)).await.expect("the step can be taken");
     }
@@ -172,7 +172,7 @@ pub(super) async fn all_that_are_meant_are_cancelled(store: &dyn JobStore) {
         assert_eq!(get(store, job).await, *job, "what is not meant stays");
     }
     assert_eq!(done("cancel", store.cancel_all(&filter, at(60)).await), 0, "there is nothing left");
-    // More than any page.
+    // More jobs than fit on a page.
     let many: Vec<Job> = (0..MAX_JOBS_PAGE + 10).map(|_| once("many", 10)).collect();
     insert(store, &many).await;
     let cancelled = done("cancel", store.cancel_all(&within(of_company("many")), at(60)).await);
@@ -216,7 +216,7 @@ pub(super) async fn counts_tell_states_and_lag(store: &dyn JobStore) {
     assert_eq!(Some(counts(at(90_000)).await.1), lag, "what runs or is paused is not late");
 }
 
-/// Counts as they can be compared, with the lag in milliseconds.
+/// Converts counts into a comparable form, with the lag in milliseconds.
 pub(super) fn counted(counts: JobCounts) -> (Vec<(JobState, u64)>, u128) {
     let there = counts.by_state.into_iter().filter(|(_, count)| *count > 0).collect();
     (there, counts.lag.as_millis())

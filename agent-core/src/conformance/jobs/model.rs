@@ -1,4 +1,4 @@
-//! Any operations in any order, beside a model that is too simple to be wrong.
+//! Model-based test of a [`JobStore`](crate::job::JobStore): random operations, compared with a simple reference model.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,12 +16,11 @@ use crate::schedule::{Cron, DstPolicy, Misfire, Overlap, Schedule};
 const COMPANIES: [&str; 3] = ["acme", "beta", "other"];
 const USERS: [&str; 2] = ["ada", "bob"];
 
-/// Does `operations` with an empty store of `make`'s, one after another and chosen by `seed`, and compares each
-/// answer with that of a model: all jobs in a list, and a search through it for each question. The time is what
-/// the operations say; nothing waits.
+/// Runs `operations` random operations, chosen by `seed`, on an empty store from `make`, and compares each result with
+/// a reference model: all jobs in a list, searched for each query. Time is simulated by the operations; nothing waits.
 ///
 /// # Panics
-/// Where an answer differs; the message has the seed and the number of the operation.
+/// If a result differs; the message has the seed and the number of the operation.
 pub async fn jobs_against_model(make: impl AsyncFn() -> Store, seed: u64, operations: usize) {
     let mut run = Run {
         store: make().await,
@@ -38,7 +37,7 @@ pub async fn jobs_against_model(make: impl AsyncFn() -> Store, seed: u64, operat
     run.compare_all(&format!("the end of seed {seed}")).await;
 }
 
-/// Numbers that are the same for the same seed: SplitMix64.
+/// Deterministic pseudorandom number generator (SplitMix64).
 struct Dice(u64);
 
 impl Dice {
@@ -66,9 +65,9 @@ struct Run {
     store: Store,
     model: BTreeMap<String, Job>,
     dice: Dice,
-    /// In milliseconds from the suite's beginning.
+    /// Simulated time, in milliseconds after the suite's start time.
     now: i64,
-    /// Claims, also those that are over.
+    /// Job ids and fences of all claims, including those that have ended.
     held: Vec<(String, u64)>,
     keys: usize,
 }
@@ -117,7 +116,7 @@ impl Run {
         new.overlap = self.dice.of(&[Overlap::Skip, Overlap::Queue]);
         new.max_attempts = self.dice.of(&[1, 2, 12]);
         if self.dice.one_in(3) {
-            // A new key, or one that was used.
+            // Either a new key or one used before.
             self.keys += usize::from(self.dice.one_in(2));
             let key = format!("key {}", self.dice.below(self.keys + 1));
             new.idempotency = Some(Idempotency { key, fingerprint: self.dice.of(&["1", "2"]).to_owned() });
@@ -170,11 +169,11 @@ impl Run {
         }
     }
 
-    /// A step that somebody may take: mostly one that holds a job or held it, else anybody's.
+    /// Returns a random job and step: mostly a step of a current or former claim, otherwise one that needs no claim.
     fn some_step(&mut self) -> (String, Step) {
         let lease = at(self.now + 5000);
         if !self.held.is_empty() && !self.dice.one_in(4) {
-            // Those who hold a job now are the last ones.
+            // The latest entries are the most likely to hold their claim.
             let recent = self.held.len().min(20);
             let (id, fence) = self.held[self.held.len() - 1 - self.dice.below(recent)].clone();
             let step = match self.dice.below(6) {
@@ -279,7 +278,7 @@ impl Run {
             old.len().min(limit) as u64,
             "{operation}: as many as are old, and {limit} at most"
         );
-        // Which of them is the store's to choose.
+        // The store chooses which of them it removes.
         let mut gone = 0;
         for id in old {
             if done("get", self.store.get(&Scope::default(), &id).await).is_none() {
@@ -315,8 +314,8 @@ impl Run {
         let Step::Claim { lease, .. } = step else { unreachable!("it was just made") };
         let claimed = done("claim", self.store.claim(Claim { now, until, lease, limit, quota }).await);
 
-        // Jobs that wake at the same time come in any order. So what was claimed is followed, and what was left
-        // must have a reason.
+        // Jobs with equal times are claimed in any order. So the model replays the store's claims, and every job that
+        // was not claimed must have a reason.
         assert!(claimed.len() <= limit, "{operation}: no more than were asked for");
         let mut last = None;
         for job in &claimed {
@@ -350,7 +349,7 @@ impl Run {
                 assert!(!must, "{operation}: {job:?} was left");
                 continue;
             }
-            // What is left out or lost for good is seen by who comes across it.
+            // A misfire to skip, or a lost last attempt, is stored when a claim finds it.
             let there = done("get", self.store.get(&Scope::default(), &id).await).expect("it is there");
             assert!(
                 there == stepped.job || there == job && !must,
@@ -372,7 +371,7 @@ impl Run {
     }
 }
 
-/// The first whole millisecond that is not earlier: what a store tells.
+/// Rounds up to whole milliseconds, the precision that a store reports.
 fn ceil(time: Timestamp) -> i128 {
     -(-time.as_nanosecond()).div_euclid(1_000_000)
 }

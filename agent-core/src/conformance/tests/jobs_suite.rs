@@ -1,4 +1,4 @@
-//! The suite of jobs on the store in memory, and on defective ones.
+//! Runs the suite of jobs against the memory store and against defective ones.
 
 use std::sync::Arc;
 
@@ -147,7 +147,7 @@ impl JobStore for Defective {
 
     fn wakes(&self) -> BoxStream<'static, ()> {
         match self.defect {
-            // A suite waits long for what must come, so it ends at once.
+            // A stream that ends at once, because the suite would wait for its full timeout.
             Defect::NeverWakes => futures_util::stream::empty().boxed(),
             _ => self.jobs.wakes(),
         }

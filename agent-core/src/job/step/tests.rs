@@ -8,7 +8,7 @@ use super::*;
 use crate::job::{JobKind, JobPayload, NewJob};
 use crate::schedule::{Cron, DstPolicy, Misfire, Overlap};
 
-/// So many seconds from the tests' beginning.
+/// Returns the time `seconds` after the tests' epoch.
 fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(1_767_225_600 + seconds).expect("a time")
 }
@@ -33,7 +33,7 @@ fn once(seconds: i64) -> Job {
     Job::new(new(Schedule::At(at(seconds))), at(0))
 }
 
-/// Due every so many seconds.
+/// Returns a job that runs every `seconds` seconds.
 fn every(seconds: u64) -> Job {
     Job::new(new(every_from(0, seconds)), at(0))
 }
@@ -46,7 +46,7 @@ fn take(job: &Job, step: Step, now: i64) -> Job {
     job.clone().step(step, at(now)).unwrap_or_else(|refusal| panic!("{refusal}: {job:?}")).job
 }
 
-/// Claims it, for ten seconds.
+/// Claims the job for ten seconds.
 fn hold(job: &Job, now: i64) -> Job {
     let held = take(job, claim(now), now);
     assert!(held.is_delivering(), "{held:?}");
@@ -70,7 +70,8 @@ fn rejected() -> Outcome {
     Outcome::Rejected { error: "unknown".to_owned() }
 }
 
-/// What a job is, in a line: its state, occurrence and time, what is due when, and where it goes afterwards.
+/// Formats a job on one line: state, occurrence and scheduled time, wake-up time, attempt, next position, dead
+/// letters.
 fn line(job: &Job) -> String {
     let seconds = |time: Timestamp| time.duration_since(at(0)).as_secs_f64();
     let Place { occurrence, scheduled_for } = job.place;
@@ -97,7 +98,7 @@ fn line(job: &Job) -> String {
     line
 }
 
-/// Jobs of each kind, in each place where they can be at second 10.
+/// Derives from `job` one job in each reachable phase at second 10, by name.
 fn places(job: Job) -> Vec<(&'static str, Job)> {
     let running = hold(&job, 10);
     let retryable = take(&running, end(&running, failed()), 10);
@@ -120,7 +121,7 @@ fn places(job: Job) -> Vec<(&'static str, Job)> {
     places
 }
 
-/// Every step from every place, at second 15, or where that is over, when a lease has run out.
+/// Applies every step in every phase, at second 15 or, where a lease must have expired, later.
 fn check_steps(job: Job, expected: &ExpectFile) {
     let mut lines = String::new();
     for (name, job) in places(job) {
@@ -185,7 +186,7 @@ fn a_lease_that_is_lost_with_the_last_attempt_is_a_failure_for_good() {
     let lost = take(&second, claim(30), 30);
     assert_eq!(lost.state(), JobState::Discarded);
     assert!(lost.last_error().is_some_and(|error| error.contains("lease")), "{lost:?}");
-    // A periodic one goes on, and what is due is claimed in the same step.
+    // A periodic job continues, and an occurrence that is due is claimed in the same step.
     for (overlap, next) in [
         (Overlap::Skip, "scheduled #2@40 wakes 40 dead #1"),
         (Overlap::Queue, "running #2@20 wakes 40 attempt 1 dead #1"),
@@ -208,7 +209,7 @@ fn what_is_claimed_ahead_is_for_its_own_time() {
 
 #[test]
 fn missed_occurrences_are_counted_and_not_kept() {
-    // The schedule is 10, 20, … and somebody looks at 1,005, a delivery taking two seconds.
+    // The schedule is 10, 20, …; the claim is at second 1,005, and a delivery takes two seconds.
     let cases = [
         (Misfire::RunOnce, "running #1@10 wakes 1015 attempt 1", "scheduled #2@1010 wakes 1010"),
         (Misfire::Skip, "running #1@950 wakes 1015 attempt 1", "scheduled #2@1010 wakes 1010"),
@@ -217,7 +218,7 @@ fn missed_occurrences_are_counted_and_not_kept() {
     for (misfire, claimed, next) in cases {
         let held = hold(&Job { misfire, ..every(10) }, 1005);
         let first = line(&held);
-        // The grace of a minute decides which of the last ones still runs.
+        // The grace period of a minute selects the missed occurrence that still runs.
         assert_eq!(first, claimed, "{misfire:?}");
         assert_eq!(line(&take(&held, end(&held, Outcome::Succeeded), 1007)), next, "{misfire:?}");
     }
@@ -282,19 +283,19 @@ fn a_dead_letter_is_run_again_and_the_job_goes_back() {
     let back = take(&held, end(&held, Outcome::Succeeded), 1501);
     assert_eq!(line(&back), "scheduled #2@2000 wakes 2000");
     assert_eq!(back.step(Step::Redrive, at(1501)), Err(Refusal::NothingDiscarded));
-    // Moved meanwhile, it is still run again.
+    // Rescheduled during the redrive, the dead letter still runs.
     let moved = take(&held, Step::Reschedule(Schedule::At(at(5000))), 1501);
     assert_eq!(line(&moved), "running #1@1000 wakes 1510 attempt 1 then back to #2@5000");
     let again = take(&moved, end(&moved, rejected()), 1502);
     assert_eq!(line(&again), "scheduled #2@5000 wakes 5000 dead #1", "and kept if it fails again");
-    // Given back, it is still run again.
+    // Released, the dead letter still runs at the next claim.
     let released = take(&held, Step::Release { fence: held.fence }, 1501);
     assert_eq!(line(&hold(&released, 1600)), "running #1@1000 wakes 1610 attempt 1 then back to #2@2000");
 }
 
 #[test]
 fn what_is_discarded_runs_again_whatever_the_rule_for_missed_ones() {
-    // Every four thousand years, of which the calendar has no second time.
+    // An interval of four thousand years: the calendar has no second occurrence.
     let seconds = 126_000_000_000;
     let held = hold(&Job { misfire: Misfire::Skip, ..every(seconds) }, seconds as i64);
     let discarded = take(&held, end(&held, rejected()), seconds as i64);
@@ -345,7 +346,7 @@ fn what_a_job_remembers_is_bounded() {
     assert_eq!(job.dead_letters.last().map(|dead| dead.occurrence), Some(99), "the newest are kept");
 }
 
-/// Somebody's doing; fences are told by how many claims ago they were given.
+/// Generated action on a job. `back` is the age of the fencing token in claims.
 #[derive(Debug, Clone)]
 enum Act {
     Wait(i64),
@@ -406,7 +407,7 @@ fn jobs() -> impl Strategy<Value = Job> {
     })
 }
 
-/// Checks what must hold between a job and the one that a step has made of it.
+/// Checks the invariants between a job and its successor after a step.
 fn check_invariants(before: &Job, after: &Job) {
     let open = !after.state().is_final();
     assert_eq!(open, after.wakes().is_some() || after.paused, "what is open wakes or is paused: {after:?}");
@@ -425,7 +426,7 @@ proptest! {
     fn whatever_happens_the_promises_hold(job in jobs(), acts in prop::collection::vec(acts(), 0..80)) {
         let mut job = job;
         let mut now = 0;
-        // What each occurrence was for when it was delivered first, and the claim that was the first.
+        // Scheduled time of each delivered occurrence, and the fencing token of its first claim.
         let mut delivered: BTreeMap<u64, (Timestamp, u64)> = BTreeMap::new();
         for act in acts {
             let of = |back: u64| job.fence.saturating_sub(back);
@@ -457,7 +458,7 @@ proptest! {
                 Step::End { fence, .. } | Step::Extend { fence, .. } => {
                     prop_assert!(fence == job.fence && job.is_delivering(), "only the holder reports");
                 }
-                // What was not begun can be for another time later.
+                // A released delivery never began, so its number may take another scheduled time.
                 Step::Release { fence } => delivered.retain(|_, (_, first)| *first != fence),
                 Step::Claim { until, .. } if after.is_delivering() => {
                     prop_assert_eq!(after.fence, job.fence + 1);

@@ -1,4 +1,4 @@
-//! By what the cache finds its entries.
+//! Keys of the prompt cache and the borrowed forms used for lookup.
 
 use std::borrow::Borrow;
 use std::hash::{Hash, Hasher};
@@ -73,7 +73,7 @@ impl Hash for SameMessage<'_> {
     }
 }
 
-/// What tells most parts apart; the rest is left to the comparison.
+/// Returns the part's main bytes for hashing. Parts that differ elsewhere only are told apart by the comparison.
 fn part_bytes(part: &ContentPart) -> &str {
     match part {
         ContentPart::Text { text } => text,
@@ -86,8 +86,8 @@ fn part_bytes(part: &ContentPart) -> &str {
     }
 }
 
-/// Parts are the same if they are the same objects; a key keeps its own alive, so that no address comes
-/// to stand for another part.
+/// Key of a segment: parts are equal if they are the same objects. The key owns its parts, so that their addresses
+/// cannot be reused while it exists.
 pub(super) struct SegmentKey(pub(super) Arc<Segment>);
 pub(super) struct SameParts<'a>(pub(super) &'a [Fragment]);
 

@@ -1,4 +1,4 @@
-//! The content parts of OpenAI's Chat Completions.
+//! Content parts of OpenAI's Chat Completions.
 
 use std::borrow::Cow;
 
@@ -35,7 +35,7 @@ pub(super) struct File<'a> {
 }
 
 impl<'a> ChatPart<'a> {
-    /// The part, where Chat Completions has words for it.
+    /// Converts the part, or returns `None` if Chat Completions cannot represent it.
     pub(super) fn of(part: &'a ContentPart) -> Option<Self> {
         match part {
             ContentPart::Text { text } => Some(Self::Text { text: text.as_str().into() }),
@@ -58,13 +58,13 @@ impl<'a> ChatPart<'a> {
         }
     }
 
-    /// A note in place of a part that there are no words for.
+    /// Returns a text note in place of a part that cannot be represented.
     pub(super) fn note(part: &ContentPart) -> Self {
         Self::Text { text: note(part).into() }
     }
 }
 
-/// Chat Completions asks for a file's name and goes by its ending.
+/// Returns a file name for the media type: Chat Completions requires one and reads the type from its extension.
 fn file_name(mime_type: &str) -> &'static str {
     match mime_type {
         "application/pdf" => "document.pdf",
@@ -77,7 +77,7 @@ fn file_name(mime_type: &str) -> &'static str {
     }
 }
 
-/// Where a medium is, as one address: its own, or a `data:` URL (RFC 2397) written without a copy.
+/// A media source as one URL: its own, or a `data:` URL (RFC 2397) serialized without a copy.
 pub(super) struct Address<'a>(&'a MediaSource);
 
 impl Serialize for Address<'_> {

@@ -1,4 +1,4 @@
-//! How Ollama's `/api/chat` spells what other dialects spell otherwise.
+//! Parts of the message format that are specific to Ollama's `/api/chat`.
 
 use std::borrow::Cow;
 
@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use super::{Dialect, note, push};
 use crate::message::{ContentPart, MediaSource, Message, ToolCall};
 
-/// Whether there are words for the part: text, and pictures whose bytes are at hand.
+/// Returns true if Ollama can represent the part: text, and images with inline data.
 pub(super) fn takes(part: &ContentPart) -> bool {
     matches!(part, ContentPart::Text { .. }) || picture(part).is_some()
 }
@@ -20,7 +20,7 @@ fn picture(part: &ContentPart) -> Option<&str> {
     }
 }
 
-/// What stands for the part in the text: its own, nothing for a picture, a note for the rest.
+/// Returns the part's share of the message text: its own text, nothing for an image, a note for the rest.
 fn words(part: &ContentPart) -> Option<Cow<'_, str>> {
     match part {
         ContentPart::Text { text } => Some(Cow::Borrowed(text.as_str())),
@@ -29,13 +29,13 @@ fn words(part: &ContentPart) -> Option<Cow<'_, str>> {
     }
 }
 
-/// Appends the parts' texts as one string, a line break between any two.
+/// Appends the texts of the parts as one JSON string, joined by newlines.
 pub(super) fn push_text(parts: &[ContentPart], out: &mut Vec<u8>) {
     let texts: Vec<Cow<'_, str>> = parts.iter().filter_map(words).filter(|text| !text.is_empty()).collect();
     push(&texts.join("\n"), out);
 }
 
-/// Appends the member that holds the pictures, if there are any.
+/// Appends the `images` member, if there are any images.
 pub(super) fn push_images(parts: &[ContentPart], out: &mut Vec<u8>) {
     let pictures: Vec<&str> = parts.iter().filter_map(picture).collect();
     if !pictures.is_empty() {
@@ -44,8 +44,7 @@ pub(super) fn push_images(parts: &[ContentPart], out: &mut Vec<u8>) {
     }
 }
 
-/// Appends the calls. Servers of today tell results apart by `id`; older ones pass it over and go by
-/// the tool's name.
+/// Appends the tool calls. Current servers match results by `id`; older ones ignore it and match by the tool's name.
 pub(super) fn push_calls(calls: &[ToolCall], out: &mut Vec<u8>) {
     #[derive(Serialize)]
     struct Call<'a> {
@@ -68,28 +67,28 @@ pub(super) fn push_calls(calls: &[ToolCall], out: &mut Vec<u8>) {
     out.push(b']');
 }
 
-/// The arguments as an object, for the server refuses a conversation with any other; broken ones are
-/// told to the model by the call's result.
+/// Returns the arguments as a JSON object, because the server rejects a conversation with anything else. Arguments that
+/// are no object become `{}`; the call's result reports the error to the model.
 fn object(arguments: &str) -> &RawValue {
     let value = serde_json::from_str::<&RawValue>(arguments);
     let object = value.ok().filter(|value| value.get().starts_with('{'));
     object.unwrap_or_else(|| serde_json::from_str("{}").expect("a constant of JSON"))
 }
 
-/// Names the tool in each result, after the call that it answers. A result stands behind the message that
-/// calls, as [`crate::history::repair`] and the tool loop have it; one that does not stays unnamed.
+/// Adds the tool's name to each tool result, taken from the call that it answers. A result must follow the message with
+/// its call, as [`crate::history::repair`] and the tool loop ensure; any other result stays unnamed.
 pub(in crate::prompt) struct ToolNames<'a> {
     dialect: Dialect,
     calls: &'a [ToolCall],
 }
 
 impl<'a> ToolNames<'a> {
-    /// Only [`Dialect::Ollama`] asks for names.
+    /// Creates the tracker for a dialect; it is a no-op unless the dialect is [`Dialect::Ollama`].
     pub(in crate::prompt) fn of(dialect: Dialect) -> Self {
         Self { dialect, calls: &[] }
     }
 
-    /// Takes note of the message's calls; completes a result, which must be what `out` ends with.
+    /// Records the message's calls, or completes a tool result, which must be the end of `out`.
     pub(in crate::prompt) fn follow(&mut self, message: &'a Message, out: &mut Vec<u8>) {
         if self.dialect != Dialect::Ollama {
             return;
@@ -99,7 +98,7 @@ impl<'a> ToolNames<'a> {
         }
         let Some(id) = &message.tool_call_id else { return };
         let Some(call) = self.calls.iter().find(|call| call.id == *id) else { return };
-        // The object's closing brace.
+        // Removes the object's closing brace.
         out.pop();
         out.extend_from_slice(b",\"tool_name\":");
         push(&call.function.name, out);

@@ -1,4 +1,4 @@
-//! A server's address, as a URL.
+//! Parsing of the server's URL.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,8 +14,8 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::OpenError;
 
-/// How long a connection may be silent before its other end is asked whether it is still there, and how often
-/// it is then asked, and how long it may take to confirm what was sent.
+/// TCP keepalive: idle time before the first probe, interval between probes, and number of probes. `SILENCE` is
+/// also the timeout of unacknowledged data (`tcp_user_timeout`).
 const SILENCE: Duration = Duration::from_secs(30);
 const PROBE: Duration = Duration::from_secs(10);
 const PROBES: u32 = 3;
@@ -25,7 +25,7 @@ const FORM: OpenError = OpenError::Address(
      percent-encoded, or has an option that is unknown",
 );
 
-/// How a server is reached.
+/// Connection parameters and TLS connector of a server.
 #[derive(Clone)]
 pub(super) struct Address {
     pub(super) config: Config,
@@ -33,14 +33,14 @@ pub(super) struct Address {
 }
 
 impl Address {
-    /// Reads a URL. What is wrong with it is said without any of it, since a password that is not
-    /// percent-encoded can end up in every part.
+    /// Parses a URL. Errors contain no part of it, because a password that is not percent-encoded can end up
+    /// in any part.
     pub(super) fn parse(url: &str, connect_timeout: Duration) -> Result<Self, OpenError> {
         if !["postgres://", "postgresql://"].iter().any(|scheme| url.starts_with(scheme)) {
             return Err(OpenError::Address("it must begin with postgres:// or postgresql://"));
         }
         let (base, query) = url.split_once('?').unwrap_or((url, ""));
-        // A question mark that is part of a password would hide the options, the one for TLS among them.
+        // An unencoded question mark in a password would hide the options, including `sslmode`.
         if query.contains(['@', '?']) {
             return Err(FORM);
         }
@@ -77,11 +77,11 @@ impl Address {
     }
 }
 
-/// What a URL says about TLS, in the words of libpq.
+/// TLS options of a URL, named as in libpq.
 #[derive(Default)]
 struct Encryption {
     wanted: bool,
-    /// A file of authorities, in place of those that are compiled in.
+    /// PEM file with root certificates, in place of those compiled in.
     authorities: Option<PathBuf>,
 }
 
@@ -89,7 +89,8 @@ impl Encryption {
     fn mode(&mut self, mode: &str) -> Result<(), OpenError> {
         self.wanted = match mode {
             "disable" => false,
-            // A certificate that nobody looks at protects from nobody who could be in between.
+            // Encryption without verification of the certificate gives no protection against interception, so
+            // `require` verifies it too.
             "require" | "verify-ca" | "verify-full" => true,
             _ => {
                 return Err(OpenError::Address(

@@ -1,4 +1,4 @@
-//! What a server fails with, by what can be done about it.
+//! Error types, classified by the caller's possible reaction.
 
 use std::error::Error;
 use std::fmt;
@@ -9,61 +9,60 @@ use agent_platform::records::StoreError;
 use deadpool_postgres::{HookError, PoolError, TimeoutType};
 use tokio_postgres::error::DbError;
 
-/// Why the server did not do what was asked: the source of [`StoreError::Unavailable`]. It names no values, no
-/// keys and no passwords.
+/// Database error: the source of [`StoreError::Unavailable`]. Contains no values, keys or passwords.
 ///
-/// Where an operation fails, nothing of it is stored, with one exception that no database can avoid: where the
-/// connection is lost or times out while a commit is under way, nobody knows. The operation has not been
-/// acknowledged, and whoever repeats it with an idempotency key or a fence does nothing twice.
+/// A failed operation stores nothing, with one exception that no database can avoid: if the connection is
+/// lost or times out during a commit, the outcome is unknown. The operation was not acknowledged, and a
+/// caller that repeats it with an idempotency key or a fencing token does not apply it twice.
 #[derive(Debug, Clone)]
 pub struct Fault {
     kind: FaultKind,
     source: Option<Arc<dyn Error + Send + Sync>>,
 }
 
-/// What can be done about a [`Fault`].
+/// Classification of a [`Fault`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FaultKind {
-    /// No connection can be had, or the one there was is lost: the server is down, restarts, or ended it. The
-    /// store connects anew by itself.
+    /// No connection can be made, or it was lost: the server is down, restarts, or has closed it. The store
+    /// reconnects by itself.
     Unreachable,
-    /// The server has no connection left, or all of the store's own are in use for longer than is waited.
+    /// The server's connection limit is reached, or no pooled connection became free within the timeout.
     Busy,
-    /// The answer took longer than is waited.
+    /// The response did not arrive within the timeout.
     TimedOut,
-    /// Others hold a row locked, longer than is waited.
+    /// Another transaction held a row lock for longer than the timeout.
     Locked,
-    /// The disk has no room, or some other store of the server's is full.
+    /// The disk, or another resource of the server, is full.
     Full,
-    /// The database takes no writes: it is a standby, or was made read-only.
+    /// The database is read-only: it is a standby, or is configured as read-only.
     ReadOnly,
-    /// The server does not let this user in, or does not let him do that.
+    /// The server denied access to the user, or permission for the operation.
     Denied,
-    /// The database is damaged: time for a backup.
+    /// The database is corrupt and should be restored from a backup.
     Damaged,
-    /// Anything else; the source says what.
+    /// Any other error, given by the source.
     Failed,
 }
 
 impl Fault {
-    /// What can be done about it.
+    /// Returns the classification.
     pub fn kind(&self) -> FaultKind {
         self.kind
     }
 
-    /// A fault that needs no further words.
+    /// Creates a fault without a source.
     pub(super) fn of(kind: FaultKind) -> Self {
         Self { kind, source: None }
     }
 
-    /// Whether the server has said so itself, on a connection that goes on, and another connection would say
-    /// the same.
+    /// Returns true if the server itself reported the error, the connection remains usable, and another
+    /// connection would get the same error.
     pub(super) fn was_answered(&self) -> bool {
         !matches!(self.kind, FaultKind::Unreachable | FaultKind::TimedOut | FaultKind::ReadOnly)
     }
 
-    /// The kind, and why in one line, for a log.
+    /// Formats the fault with its source on one line, for the log.
     pub(super) fn in_full(&self) -> String {
         match &self.source {
             Some(source) => format!("{self}: {source}"),
@@ -94,7 +93,7 @@ impl Error for Fault {
     }
 }
 
-/// What a server said, without the details in which it repeats values.
+/// An error message of the server, without the detail fields, which repeat values.
 #[derive(Debug)]
 struct Said {
     code: String,
@@ -116,7 +115,7 @@ impl From<&DbError> for Fault {
     }
 }
 
-/// By the classes and codes of `SQLSTATE` in PostgreSQL's appendix A.
+/// Classifies an `SQLSTATE` by its class and code (PostgreSQL documentation, appendix A).
 fn kind_of(code: &str) -> FaultKind {
     match code {
         "53300" => FaultKind::Busy,
@@ -156,7 +155,7 @@ impl From<PoolError> for Fault {
     }
 }
 
-/// Why work on jobs ended: by what the jobs are, or by what the server did.
+/// Error of an operation on jobs: rejected because of the jobs' content, or failed in the database.
 #[derive(Debug)]
 pub(super) enum Halt {
     Refused(StoreError),

@@ -1,4 +1,4 @@
-//! The statements that read and write jobs.
+//! Statements that read and write jobs.
 
 use agent_core::job::{Job, JobFilter, JobPage, MAX_JOBS_PAGE, Scope, Step};
 use jiff::Timestamp;
@@ -21,17 +21,19 @@ pub(super) use counts::counts;
 pub(super) use insert::insert;
 pub(super) use update::steps;
 
-/// Tells all who listen that a job wakes at a time, where it is the earliest of all that were there before.
+/// Notifies the listeners that a job is due at `$1`, if no stored job is due as early. `$2` is the sender's
+/// name.
 const TELL: &str = "
     SELECT pg_notify('scheduler_jobs', $2)
     WHERE NOT EXISTS (SELECT FROM scheduler.jobs WHERE wake_ms <= $1)";
 
-/// Nothing with a NUL is in a column, and a query with one would be refused.
+/// Returns true if a text contains NUL. PostgreSQL cannot store NUL and rejects a query with one, so no row
+/// can match.
 fn cannot_be(text: &str) -> bool {
     text.contains('\0')
 }
 
-/// The job of a row that begins with `id, body, progress`.
+/// Parses a job from a row that begins with `id, body, progress`.
 fn found(row: &Row) -> Result<Job, Halt> {
     Ok(parse(row.get(0), row.get(1), row.get(2))?)
 }
@@ -54,7 +56,7 @@ pub(super) async fn list(
     limit: usize,
 ) -> Result<JobPage, Halt> {
     let Some(meant) = Meant::of(filter) else { return Ok(JobPage::default()) };
-    // An id with a NUL may be where a page is to begin, although no job has it: those before the NUL are before it.
+    // No stored id contains NUL, but a cursor may. The ids after it are those after the part before the NUL.
     let after = after.map(|after| after.split_once('\0').map_or(after, |(before, _)| before));
     let limit = limit.clamp(1, MAX_JOBS_PAGE);
     let rows = meant.read(session, after, limit + 1).await?;
@@ -65,7 +67,7 @@ pub(super) async fn list(
 
 pub(super) async fn cancel_all(session: &Session, filter: &JobFilter, now: Timestamp) -> Result<u64, Halt> {
     let Some(meant) = Meant::of(filter) else { return Ok(0) };
-    // What is made from now on is not meant, and so there is an end.
+    // Jobs inserted from here on are excluded, so that the loop ends.
     let begun = session.begin(&[("SELECT max(id) FROM scheduler.jobs", &[])]).await?;
     let last: Option<String> = begun.first().and_then(|rows| rows.first()?.get(0));
     let mut cancelled = 0;
@@ -87,14 +89,15 @@ pub(super) async fn cancel_all(session: &Session, filter: &JobFilter, now: Times
     Ok(cancelled)
 }
 
-/// When the next job wakes.
+/// Returns the time at which the next job is due.
 pub(super) async fn earliest(session: &Session) -> Result<Option<Timestamp>, Halt> {
     let sql = "SELECT wake_ms FROM scheduler.jobs WHERE wake_ms IS NOT NULL ORDER BY wake_ms, id LIMIT 1";
     let rows = session.query(sql, &[]).await?;
     Ok(rows.first().map(|row| from_millis(row.get(0))))
 }
 
-/// Those that others are just looking at are left for the next time.
+/// Deletes up to `limit` jobs that ended before a time. Rows locked by other transactions are skipped until
+/// the next call.
 pub(super) async fn purge(session: &Session, ended_before: Timestamp, limit: usize) -> Result<u64, Halt> {
     let (ended_before, limit) = (ceil_millis(ended_before), rows(limit));
     let sql = "
@@ -110,7 +113,7 @@ pub(super) async fn purge(session: &Session, ended_before: Timestamp, limit: usi
     Ok(u64::try_from(removed).unwrap_or_default())
 }
 
-/// A number of rows as the server takes it.
+/// Converts a limit to the type that the server takes.
 fn rows(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX)
 }

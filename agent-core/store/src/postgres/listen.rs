@@ -1,4 +1,4 @@
-//! Hearing from other processes that a job has become the earliest.
+//! Listener for notifications from other processes that a job has become the earliest.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -13,14 +13,14 @@ use tokio_postgres::{AsyncMessage, Client};
 use super::address::Address;
 use super::fault::{Fault, FaultKind};
 
-/// Listens where processes tell one another. What they say is who they are.
+/// Subscribes to the notification channel. The payload of a notification is the sender's name.
 const LISTEN: &str = "LISTEN scheduler_jobs";
 
-/// How long the first attempt to connect anew is waited for, and how long the last.
+/// First and longest delay between attempts to reconnect; the delay doubles with each attempt.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// A task with a connection of its own. It ends with the value.
+/// Background task with its own connection. Dropping the value aborts the task.
 pub(super) struct Listener(JoinHandle<()>);
 
 impl Drop for Listener {
@@ -30,8 +30,8 @@ impl Drop for Listener {
 }
 
 impl Listener {
-    /// Listens, and gives the signal whenever another than `own` tells something, or may have told it while
-    /// nobody listened.
+    /// Starts listening. Gives the signal for each notification whose sender is not `own`, and after each
+    /// reconnection, because notifications may have been missed.
     pub(super) async fn start(
         address: Address,
         limit: Duration,
@@ -54,7 +54,7 @@ impl Listener {
 
 /// A connection that listens.
 struct Line {
-    // The server ends the connection when this is dropped.
+    // Kept alive, because the server closes the connection when the client is dropped.
     _client: Client,
     messages: BoxStream<'static, Result<AsyncMessage, tokio_postgres::Error>>,
 }
@@ -66,7 +66,7 @@ impl Line {
             let mut messages = poll_fn(move |cx| connection.poll_message(cx)).boxed();
             {
                 let mut listen = pin!(client.batch_execute(LISTEN));
-                // The connection does nothing unless it is asked for messages.
+                // The connection makes progress only while it is polled for messages.
                 loop {
                     match select(&mut listen, messages.next()).await {
                         Either::Left((listening, _)) => break listening?,
@@ -92,7 +92,7 @@ impl Line {
         }
     }
 
-    /// Gives the signal until the connection is lost, and says why it is.
+    /// Gives the signal for each notification until the connection is lost, and returns the error.
     async fn hear(&mut self, own: &str, signal: &WakeSignal) -> Fault {
         while let Some(message) = self.messages.next().await {
             match message {

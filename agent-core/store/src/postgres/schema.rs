@@ -1,4 +1,4 @@
-//! The tables, and how a database of an older version gets them.
+//! Database schema and migrations.
 
 use std::time::Duration;
 
@@ -6,20 +6,20 @@ use super::OpenError;
 use super::fault::Fault;
 use super::session::Session;
 
-/// The oldest server whose settings of tables are all known: 13.
+/// Minimum server version, 13, as `server_version_num`: the oldest that supports all table settings used
+/// here.
 const LEAST_SERVER: i32 = 130_000;
 
-/// One lock for all who bring a database up to date: `Agnt` in ASCII, and `Jobs`.
+/// Advisory lock that serializes migrations. The keys are `Agnt` and `Jobs` in ASCII.
 const LOCK: &str = "SELECT pg_advisory_xact_lock(1097297524, 1248813683)";
 
-/// How long a step, and the wait for another process that takes it, may last.
+/// Timeout of a migration step, and of waiting for another process's migration.
 const MIGRATION: Duration = Duration::from_secs(600);
 
-/// What leads from one version of the schema to the next; the first from nothing to version 1. A step that was
-/// released is never changed.
+/// Migration steps, one per schema version; the first creates version 1. A released step must not be changed.
 ///
-/// Texts are in the order of their bytes, as cursors need it and as comparing them is fastest. The job itself is
-/// text and not `jsonb`, which takes no NUL and changes numbers.
+/// Text columns use the collation `C`: cursors require byte order, and comparison is fastest in it. The job
+/// is stored as `text`, because `jsonb` rejects NUL and normalizes numbers.
 const STEPS: &[&str] = &["
     CREATE TABLE scheduler.jobs (
         id text COLLATE \"C\" NOT NULL PRIMARY KEY,
@@ -59,7 +59,7 @@ const STEPS: &[&str] = &["
     ALTER TABLE scheduler.jobs ADD COLUMN progress text;
 "];
 
-/// Brings the database up to date: all the way, or not at all.
+/// Migrates the database to the newest schema version, in one transaction.
 pub(super) async fn bring_up(session: &mut Session) -> Result<(), OpenError> {
     recognise(session).await?;
     let known = newest(STEPS);
@@ -71,7 +71,7 @@ pub(super) async fn bring_up(session: &mut Session) -> Result<(), OpenError> {
     }
 }
 
-/// Refuses a server that could not keep jobs as they are.
+/// Returns an error if the server cannot store jobs: wrong version, encoding, or read-only.
 async fn recognise(session: &Session) -> Result<(), OpenError> {
     let asked = "SELECT current_setting('server_version_num')::int4, current_setting('server_encoding'),
                         current_setting('transaction_read_only')";
@@ -89,7 +89,7 @@ async fn recognise(session: &Session) -> Result<(), OpenError> {
 
 enum Found {
     Nothing,
-    /// Somebody else's tables.
+    /// The schema contains tables of another program.
     Others,
     Version(i32),
 }
@@ -110,7 +110,8 @@ async fn look(session: &Session) -> Result<Found, OpenError> {
     }
 }
 
-/// Where several processes come at the same time, one after another: who comes second finds the work done.
+/// Runs the missing migration steps. Concurrent migrations wait for the advisory lock and then find the steps
+/// done.
 async fn migrate(session: &mut Session) -> Result<(), OpenError> {
     session.set_limit(MIGRATION);
     let limit = MIGRATION.as_millis();
@@ -121,7 +122,8 @@ async fn migrate(session: &mut Session) -> Result<(), OpenError> {
         Found::Version(version) => version,
         Found::Others => return Err(OpenError::OtherProgram),
         Found::Nothing => {
-            // Asked first, since making one takes a right that its user need not have.
+            // Checked first, because `CREATE SCHEMA IF NOT EXISTS` requires a privilege that the user of an
+            // existing schema need not have.
             let rows = session.query("SELECT to_regnamespace('scheduler') IS NULL", &[]).await?;
             if rows.first().is_none_or(|row| row.get(0)) {
                 session.run("CREATE SCHEMA scheduler").await?;
@@ -135,7 +137,7 @@ async fn migrate(session: &mut Session) -> Result<(), OpenError> {
     for step in STEPS.iter().skip(usize::try_from(done).unwrap_or_default()) {
         session.run(step).await?;
     }
-    // Never back: who came second may know fewer steps.
+    // Never decreases the version: a process that waited for the lock may know fewer steps.
     let version = done.max(newest(STEPS));
     session.run(&format!("UPDATE scheduler.schema_version SET version = {version}; COMMIT")).await?;
     Ok(())
@@ -145,7 +147,7 @@ fn newest(steps: &[&str]) -> i32 {
     i32::try_from(steps.len()).unwrap_or(i32::MAX)
 }
 
-/// A row that every server gives is missing.
+/// Returns the error for a result without its expected row.
 fn nothing() -> Fault {
     Fault::of(super::FaultKind::Failed)
 }

@@ -1,4 +1,4 @@
-//! Connections, and what is done with one of them.
+//! Connection pool and transactions.
 
 use std::time::Duration;
 
@@ -14,16 +14,16 @@ use super::PostgresOptions;
 use super::address::Address;
 use super::fault::{Fault, FaultKind, Halt};
 
-/// How much longer than the server's own time-out its answer is waited for.
+/// Time that the client waits beyond the server's statement timeout.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// The values of a statement's parameters.
+/// Parameter values of a statement.
 pub(super) type Values<'v> = &'v [&'v (dyn ToSql + Sync)];
 
-/// A statement with its values.
+/// A statement with its parameter values.
 pub(super) type Query<'q> = (&'q str, Values<'q>);
 
-/// The connections that a store keeps.
+/// Connection pool of a store.
 pub(super) struct Sessions {
     pool: Pool,
     limit: Duration,
@@ -45,7 +45,7 @@ impl Sessions {
         let pool = Pool::builder(manager)
             .max_size(options.connections.max(1))
             .wait_timeout(Some(options.wait_timeout))
-            // A server's name can have several addresses, each of which has the time-out of a connection.
+            // A host name can resolve to several addresses, and the connect timeout applies to each.
             .create_timeout(Some(options.connect_timeout * 4))
             .recycle_timeout(Some(options.connect_timeout))
             .runtime(Runtime::Tokio1)
@@ -60,10 +60,10 @@ impl Sessions {
     }
 }
 
-/// What holds for every statement.
+/// Returns the session settings of every connection.
 ///
-/// Plans are chosen by statistics, and those of a table through which jobs pass are out of date at every moment;
-/// each statement has an index that it is written for, so nothing else is offered.
+/// The planner's statistics of a job queue are always out of date. Each statement is written for a particular
+/// index, so sequential and bitmap scans are disabled.
 fn settings(options: &PostgresOptions) -> String {
     let statement = options.statement_timeout.as_millis().max(1);
     let lock = options.lock_timeout.as_millis().max(1);
@@ -82,8 +82,8 @@ fn settings(options: &PostgresOptions) -> String {
     )
 }
 
-/// A connection in one caller's hands. It goes back to the others by [`end`](Self::end) alone: where its holder
-/// goes away before, it is closed, and the server undoes what was not committed.
+/// A pooled connection in use by one operation. Only [`end`](Self::end) returns it to the pool. A session
+/// that is dropped before, as by cancellation, closes its connection, and the server rolls back.
 pub(super) struct Session {
     client: Option<Client>,
     limit: Duration,
@@ -94,12 +94,12 @@ impl Session {
         self.client.as_ref().expect("it is taken at the end alone")
     }
 
-    /// Waits more or less long than for a statement.
+    /// Sets the timeout of a response, in place of the one for statements.
     pub(super) fn set_limit(&mut self, limit: Duration) {
         self.limit = limit;
     }
 
-    /// The statement, which the server reads once in a connection's life.
+    /// Prepares a statement, once per connection.
     async fn prepare(&self, sql: &str) -> Result<Statement, Fault> {
         self.answer(self.client().prepare_cached(sql)).await
     }
@@ -109,28 +109,28 @@ impl Session {
         Ok(self.send(false, &[(sql, values)], false).await?.pop().unwrap_or_default())
     }
 
-    /// Statements without values, one after another.
+    /// Runs statements without parameters, one after another.
     pub(super) async fn run(&self, sql: &str) -> Result<(), Fault> {
         self.answer(self.client().batch_execute(sql)).await
     }
 
-    /// Begins a transaction with some queries, and gives the rows of each.
+    /// Begins a transaction, runs queries in it and returns the rows of each.
     pub(super) async fn begin(&self, queries: &[Query<'_>]) -> Result<Vec<Vec<Row>>, Fault> {
         self.send(true, queries, false).await
     }
 
-    /// Ends a transaction with some queries.
+    /// Runs queries and commits the transaction.
     pub(super) async fn commit(&self, queries: &[Query<'_>]) -> Result<Vec<Vec<Row>>, Fault> {
         self.send(false, queries, true).await
     }
 
-    /// Runs some queries as one transaction.
+    /// Runs queries as one transaction.
     pub(super) async fn transact(&self, queries: &[Query<'_>]) -> Result<Vec<Vec<Row>>, Fault> {
         self.send(true, queries, true).await
     }
 
-    /// Sends all together, and so waits for the network once. Where one fails, those after it fail too, and the
-    /// server takes a commit for the end of a transaction that has failed.
+    /// Sends all statements in one pipeline, which takes one network round trip. If one fails, those after it
+    /// fail too, and the server treats `COMMIT` in a failed transaction as a rollback.
     async fn send(&self, begin: bool, queries: &[Query<'_>], commit: bool) -> Result<Vec<Vec<Row>>, Fault> {
         let client = self.client();
         let mut prepared = Vec::with_capacity(queries.len());
@@ -138,7 +138,7 @@ impl Session {
             prepared.push((self.prepare(sql).await?, *values));
         }
         let word = async |word: &str, wanted| if wanted { client.batch_execute(word).await } else { Ok(()) };
-        // Each is sent when it is polled for the first time, so the order is that of the polls.
+        // Each query is sent when it is first polled, so statements are sent in the order of polls.
         let rows = try_join_all(prepared.iter().map(|(statement, values)| client.query(statement, values)));
         Ok(self.answer(try_join3(word("BEGIN", begin), rows, word("COMMIT", commit))).await?.1)
     }
@@ -150,7 +150,8 @@ impl Session {
         timeout(self.limit, answer).await.map_err(|_| Fault::of(FaultKind::TimedOut))?.map_err(Fault::from)
     }
 
-    /// Gives the connection back, if it is of any use after what came of the work.
+    /// Ends the session. Returns the connection to the pool if it is still usable after this outcome, rolling
+    /// back an open transaction first.
     pub(super) async fn end<T>(mut self, done: Result<T, Halt>) -> Result<T, Halt> {
         let is_clean = match &done {
             Ok(_) => true,

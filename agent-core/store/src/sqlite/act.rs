@@ -1,4 +1,4 @@
-//! What the writer does for its callers.
+//! Write operations and their queue entries.
 
 use agent_platform::records::{Key, StoreError, Write};
 use futures_channel::oneshot;
@@ -9,19 +9,20 @@ use super::freshness::Freshness;
 use super::jobs::HeldJobs;
 use super::rows::Rows;
 
-/// Something that is done within a transaction, as a whole or not at all.
+/// A write operation, applied within a transaction as a whole or not at all.
 pub(super) trait Act: Send + 'static {
-    /// What its caller gets.
+    /// Result for the caller.
     type Done: Send;
 
-    /// About how many bytes it stores.
+    /// Returns the approximate number of bytes that the operation stores.
     fn bytes(&self) -> usize;
 
-    /// Does it. Where a transaction has come to nothing for another's sake, it is done again in the next.
+    /// Applies the operation. Called again in the next transaction if this one is rolled back because of
+    /// another operation.
     fn act(&self, stage: &mut Stage<'_>) -> Result<Self::Done, Halt>;
 }
 
-/// What an act works on.
+/// Context of an operation within a transaction.
 pub(super) struct Stage<'t> {
     pub(super) connection: &'t Connection,
     pub(super) held: &'t HeldJobs,
@@ -30,16 +31,16 @@ pub(super) struct Stage<'t> {
     freshness: &'t Freshness,
 }
 
-/// What an act has changed.
+/// Changes that operations have made.
 #[derive(Debug, Default)]
 pub(super) struct Changes {
-    /// Whether there is anything to be stored.
+    /// True if the transaction has something to commit.
     pub(super) any: bool,
-    /// The version that was given last, to whichever record.
+    /// Last record version that was assigned, in any collection.
     pub(super) version: u64,
-    /// Where what was read of records is noted as changed.
+    /// Cache slots of the changed records and collections.
     pub(super) slots: Vec<usize>,
-    /// Whether another job is the earliest now.
+    /// True if another job has become the earliest.
     pub(super) wakes: bool,
 }
 
@@ -55,14 +56,14 @@ impl<'t> Stage<'t> {
         Self { connection, held, now_ms, changes, freshness }
     }
 
-    /// Notes that a record is different.
+    /// Records the change of a record.
     fn changed(&mut self, key: &Key) {
         self.changes.any = true;
         self.changes.slots.extend([self.freshness.slot(key), self.freshness.slot(key.collection())]);
     }
 }
 
-/// For each write, the version that was put or removed.
+/// Versions that were put or removed, one per write.
 pub(super) type Versions = Vec<Option<u64>>;
 
 impl Act for Vec<Write> {
@@ -90,20 +91,20 @@ impl Act for Vec<Write> {
     }
 }
 
-/// An act and its caller, who waits, whatever the act gives.
+/// A queued write operation and its caller, independent of the result type.
 pub(super) trait Asked: Send {
-    /// Whether the caller is still there.
+    /// Returns true if the caller still waits for the result.
     fn is_wanted(&self) -> bool;
 
     fn bytes(&self) -> usize;
 
     fn act(&mut self, stage: &mut Stage<'_>) -> Result<(), Halt>;
 
-    /// Tells the caller, once what was done is on the disk, or why it is not.
+    /// Sends the outcome to the caller, after the commit is on disk or has failed.
     fn answer(self: Box<Self>, outcome: Result<(), StoreError>);
 }
 
-/// What a caller gets.
+/// Result that the caller receives.
 pub(super) type Answer<T> = Result<T, StoreError>;
 
 pub(super) struct Asking<A: Act> {
@@ -137,10 +138,10 @@ impl<A: Act> Asked for Asking<A> {
         let answer = match (outcome, self.done) {
             (Ok(()), Some(done)) => Ok(done),
             (Err(error), _) => Err(error),
-            // The caller sees that nobody answers.
+            // Dropping the sender tells the caller that there is no result.
             (Ok(()), None) => return,
         };
-        // Nobody needs the answer who has gone meanwhile.
+        // Fails only if the caller was cancelled.
         let _ = self.answer.send(answer);
     }
 }

@@ -1,4 +1,4 @@
-//! Copies while the store runs, and the check of the whole file.
+//! Online backup and integrity check.
 
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -9,25 +9,25 @@ use rusqlite::{Connection, OpenFlags};
 use super::fault::Fault;
 use super::file::sync_folder;
 
-/// How many things a check finds wrong before it stops.
+/// Maximum number of findings of an integrity check.
 const MAX_FINDINGS: u32 = 100;
 
-/// Why there is no backup.
+/// Error of a backup.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BackupError {
-    /// There is something already, which is not overwritten.
+    /// The target exists; it is not overwritten.
     #[error("{} is there already", .0.display())]
     Exists(PathBuf),
-    /// The folder that the backup would be in is not there.
+    /// The target folder does not exist.
     #[error("there is no folder {}", .0.display())]
     NoFolder(PathBuf),
-    /// Anything else; the source says what.
+    /// Any other error, given by the source.
     #[error("{} cannot be written", .path.display())]
     Failed {
-        /// The backup.
+        /// Path of the backup.
         path: PathBuf,
-        /// What happened.
+        /// Cause.
         source: Fault,
     },
 }
@@ -37,8 +37,8 @@ pub(super) async fn copy(from: PathBuf, to: PathBuf) -> Result<(), BackupError> 
     aside(move || copy_blocking(&from, &to)).await.unwrap_or(Err(failed))
 }
 
-/// Into a file beside the target that gets its name when it is whole. The copy is of one read transaction,
-/// so it is of one moment and keeps nobody from writing.
+/// Copies into a temporary file in the target folder and renames it when it is complete. The copy runs in one
+/// read transaction, so it is a consistent snapshot and does not block writers.
 fn copy_blocking(from: &Path, to: &Path) -> Result<(), BackupError> {
     let failed = |source: Fault| BackupError::Failed { path: to.to_owned(), source };
     let to = std::path::absolute(to).map_err(|error| failed(error.into()))?;
@@ -49,7 +49,7 @@ fn copy_blocking(from: &Path, to: &Path) -> Result<(), BackupError> {
     if !folder.is_dir() {
         return Err(BackupError::NoFolder(folder.to_owned()));
     }
-    // It is removed if anything fails, and it is its owner's alone.
+    // The temporary file is deleted on failure and is accessible to its owner only.
     let copy = tempfile::Builder::new().prefix(".backup-").tempfile_in(folder);
     let copy = copy.map_err(|error| failed(error.into()))?;
     vacuum_into(from, copy.path()).map_err(|error| failed(error.into()))?;
@@ -85,11 +85,11 @@ fn read_only(path: &Path) -> rusqlite::Result<Connection> {
     Connection::open_with_flags(path, flags)
 }
 
-/// Runs what takes long on a thread of its own; `None` where there can be none.
+/// Runs blocking work on its own thread. Returns `None` if the thread cannot be started or panics.
 async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     let (answer, answered) = oneshot::channel();
     let work = move || {
-        // Nobody needs the answer who has gone meanwhile.
+        // Fails only if the caller was cancelled.
         let _ = answer.send(work());
     };
     thread::Builder::new().name("store-backup".to_owned()).spawn(work).ok()?;

@@ -1,4 +1,4 @@
-//! What was read, kept in the process.
+//! In-process cache of reads.
 
 use std::hash::Hash;
 use std::sync::Arc;
@@ -9,13 +9,13 @@ use quick_cache::sync::Cache;
 
 use super::freshness::{Freshness, Stamp};
 
-/// What an entry takes beside the bytes of its texts, about.
+/// Approximate overhead of an entry beyond its text, in bytes.
 const ENTRY_BYTES: usize = 256;
-/// The bytes that a record or a page usually has; a wrong guess costs memory for a table.
+/// Typical size of a record or a page in bytes. A wrong estimate only costs memory for a hash table.
 const USUAL_BYTES: u64 = 2048;
 
-/// Records by their keys, absent ones included, and pages of lists. Bounded in bytes. Entries whose stamp
-/// has ended stay until they are replaced or make room, and answer nothing.
+/// Cache of records by key, including absent ones, and of list pages, bounded in bytes. Entries with an
+/// invalid stamp are never returned; they stay until they are replaced or evicted.
 pub(super) struct ReadCache {
     freshness: Arc<Freshness>,
     records: Cache<Key, Kept<Option<Record>>, Bytes>,
@@ -28,7 +28,7 @@ struct Kept<T> {
     value: T,
 }
 
-/// One page of one list.
+/// Cache key of one page of a list.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(super) struct PageKey {
     collection: Collection,
@@ -51,39 +51,39 @@ impl PageKey {
 }
 
 impl ReadCache {
-    /// A cache of about `max_bytes` bytes of memory.
+    /// Creates a cache of about `max_bytes` bytes.
     pub(super) fn new(max_bytes: usize, freshness: &Arc<Freshness>) -> Self {
         let max = max_bytes as u64;
         Self { freshness: Arc::clone(freshness), records: cache(max - max / 4), pages: cache(max / 4) }
     }
 
-    /// All of these records, if all are kept and nothing has changed. Every stamp is looked at after the
-    /// last record was found: where all hold, all records are of that moment.
+    /// Returns all of these records if all are cached and unchanged. The stamps are checked after the last
+    /// lookup: if all are valid, all records are from that moment.
     pub(super) fn records(&self, keys: &[Key]) -> Option<Vec<Option<Record>>> {
         let kept: Vec<_> = keys.iter().map(|key| self.records.get(key)).collect::<Option<_>>()?;
         let right = kept.iter().all(|kept| self.freshness.holds(kept.stamp)) && self.freshness.is_recent();
         right.then(|| kept.into_iter().map(|kept| kept.value).collect())
     }
 
-    /// This page, if it is kept and nothing has changed.
+    /// Returns this page if it is cached and unchanged.
     pub(super) fn page(&self, key: &PageKey) -> Option<Page> {
         let kept = self.pages.get(key)?;
         let right = self.freshness.holds(kept.stamp) && self.freshness.is_recent();
         right.then(|| Page::clone(&kept.value))
     }
 
-    /// To be taken before these records are read.
+    /// Returns the stamps of records. Must be called before the records are read.
     pub(super) fn stamps(&self, keys: &[Key]) -> Vec<Option<Stamp>> {
         let stamp = |key: &Key| self.freshness.stamp(key).filter(|_| may_keep(key.collection()));
         keys.iter().map(stamp).collect()
     }
 
-    /// To be taken before a page of this collection is read.
+    /// Returns the stamp of a collection. Must be called before a page of it is read.
     pub(super) fn stamp(&self, collection: &Collection) -> Option<Stamp> {
         self.freshness.stamp(collection).filter(|_| may_keep(collection))
     }
 
-    /// Keeps what was read under these stamps, where they still hold.
+    /// Caches the records that were read under these stamps, if the stamps are still valid.
     pub(super) fn keep_records(&self, keys: &[Key], stamps: Vec<Option<Stamp>>, records: &[Option<Record>]) {
         for ((key, stamp), record) in keys.iter().zip(stamps).zip(records) {
             if let Some(stamp) = stamp.filter(|stamp| self.freshness.holds(*stamp)) {
@@ -92,7 +92,7 @@ impl ReadCache {
         }
     }
 
-    /// Keeps the page that was read under this stamp, where it still holds.
+    /// Caches the page that was read under this stamp, if the stamp is still valid.
     pub(super) fn keep_page(&self, key: PageKey, stamp: Option<Stamp>, page: &Page) {
         if let Some(stamp) = stamp.filter(|stamp| self.freshness.holds(*stamp)) {
             self.pages.insert(key, Kept { stamp, value: Arc::new(page.clone()) });
@@ -100,7 +100,8 @@ impl ReadCache {
     }
 }
 
-/// What is the platform's own is read afresh each time: a revoked token must not live on here.
+/// Returns true if a collection may be cached. Collections of the platform itself are always read from the
+/// file, so that a revoked token is not served from the cache.
 fn may_keep(collection: &Collection) -> bool {
     !collection.company().is_empty()
 }

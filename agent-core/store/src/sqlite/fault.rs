@@ -1,4 +1,4 @@
-//! What a database fails with, by what can be done about it.
+//! Error types, classified by the caller's possible reaction.
 
 use std::error::Error;
 use std::fmt;
@@ -7,34 +7,33 @@ use std::sync::Arc;
 use agent_platform::records::StoreError;
 use rusqlite::ErrorCode;
 
-/// Why the database did not do what was asked: the source of [`StoreError::Unavailable`]. It names no
-/// values and no keys.
+/// Database error: the source of [`StoreError::Unavailable`]. Contains no values and no keys.
 #[derive(Debug, Clone)]
 pub struct Fault {
     kind: FaultKind,
     source: Option<Arc<dyn Error + Send + Sync>>,
 }
 
-/// What can be done about a [`Fault`].
+/// Classification of a [`Fault`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FaultKind {
-    /// The disk has no room, or the file has reached its limit.
+    /// The disk is full, or the file has reached its size limit.
     Full,
-    /// Another process holds the database locked, longer than it was waited for.
+    /// Another process held the database lock for longer than the timeout.
     Locked,
-    /// The file or its folder cannot be written.
+    /// The file or its folder is not writable.
     ReadOnly,
-    /// The file is damaged, or is no database: time for a backup.
+    /// The file is corrupt or not a database, and should be restored from a backup.
     Damaged,
-    /// The store is closed, or a thread of it has ended.
+    /// The store is closed, or one of its threads has ended.
     Closed,
-    /// Anything else; the source says what.
+    /// Any other error, given by the source.
     Failed,
 }
 
 impl Fault {
-    /// What can be done about it.
+    /// Returns the classification.
     pub fn kind(&self) -> FaultKind {
         self.kind
     }
@@ -89,7 +88,7 @@ impl From<std::io::Error> for Fault {
     }
 }
 
-/// Why work on records ended: by what the records are, or by what the database did.
+/// Error of an operation: rejected because of the records' content, or failed in the database.
 #[derive(Debug)]
 pub(super) enum Halt {
     Refused(StoreError),

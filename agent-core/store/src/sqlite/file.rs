@@ -1,4 +1,4 @@
-//! Opening the file.
+//! Opening of the file and its connections.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -12,67 +12,68 @@ use rusqlite::{Connection, MAIN_DB, OpenFlags};
 use super::fault::{Fault, FaultKind};
 use super::{SqliteOptions, schema};
 
-/// Older versions of SQLite can lose a commit when a write-ahead log begins anew.
+/// Minimum SQLite version, 3.51.3. Older ones can lose a commit when the write-ahead log is reset.
 const LEAST_SQLITE: i32 = 3_051_003;
-/// The bytes of a page. A value of the usual two kilobytes fits into one.
+/// Page size in bytes. A value of the typical two kilobytes fits into one page.
 const PAGE_BYTES: u64 = 4096;
-/// The bytes that the log is cut back to once it has been larger, as after an import.
+/// Size in bytes to which the write-ahead log is truncated after it was larger, such as after an import.
 const LOG_BYTES: u64 = 64 << 20;
-/// The pages of the log from which on it is written into the file, by whoever commits next. A page that many commits
-/// have changed is written once; a longer log would be slower to read and to begin anew after a crash.
+/// Length of the write-ahead log, in pages, at which the next commit checkpoints it. A page changed by many
+/// commits is written once per checkpoint; a longer log would slow down reads and crash recovery.
 const LOG_PAGES: u32 = 4000;
-/// How many statements a connection keeps prepared: all that there are, and some lists of jobs.
+/// Capacity of the prepared-statement cache of a connection: enough for all fixed statements and some job
+/// lists.
 const STATEMENTS: usize = 64;
-/// How long a lock that SQLite does not wait for itself is left alone.
+/// Delay between attempts for locks that SQLite's busy timeout does not cover.
 const RETRY: Duration = Duration::from_millis(5);
 
-/// Why a file cannot be opened as a store.
+/// Error of opening a file as a store.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// The SQLite that this program was built with.
+    /// The SQLite library of this program is too old.
     #[error("SQLite {found} is too old: its write-ahead log can lose commits before 3.51.3")]
     Library {
-        /// Its version.
+        /// Library version.
         found: &'static str,
     },
-    /// The folder that the file would be in is not there.
+    /// The folder of the file does not exist.
     #[error("there is no folder {}", .0.display())]
     NoFolder(PathBuf),
-    /// There is something else than a file.
+    /// The path exists but is not a file.
     #[error("{} is not a file", .0.display())]
     NotAFile(PathBuf),
-    /// The file, or the folder that its log would be in, cannot be written.
+    /// The file, or the folder of its write-ahead log, is not writable.
     #[error("{} cannot be written", .0.display())]
     ReadOnly(PathBuf),
-    /// There is a file that is no database, or one that is damaged at its beginning.
+    /// The file is not a database, or its header is corrupt.
     #[error("{} is not an SQLite database", .0.display())]
     NotADatabase(PathBuf),
-    /// There is a database, and another program's.
+    /// The database belongs to another program.
     #[error("{} is a database of another program", .0.display())]
     OtherProgram(PathBuf),
-    /// A newer version of this program has written the file.
+    /// The file was written by a newer version of this program.
     #[error("{} has schema version {found}, and this program knows versions up to {known}", .path.display())]
     Newer {
-        /// The file.
+        /// File path.
         path: PathBuf,
-        /// The file's version.
+        /// Schema version of the file.
         found: i64,
-        /// The newest version that this program knows.
+        /// Newest schema version that this program supports.
         known: i64,
     },
-    /// Another process holds the database locked, longer than it was waited for.
+    /// Another process held the database lock for longer than the timeout.
     #[error("{} is locked by another process", .0.display())]
     Locked(PathBuf),
-    /// The disk has no room.
+    /// The disk is full.
     #[error("there is no room for {}", .0.display())]
     Full(PathBuf),
-    /// Anything else; the source says what.
+    /// Any other error, given by the source.
     #[error("{} cannot be opened", .path.display())]
     Failed {
-        /// The file.
+        /// File path.
         path: PathBuf,
-        /// What happened.
+        /// Cause.
         source: Fault,
     },
 }
@@ -90,14 +91,14 @@ impl OpenError {
     }
 }
 
-/// The path from the root, which SQLite cannot take for anything but a file's: `:memory:` and `file:` mean
-/// something else to it.
+/// Returns the absolute path, which SQLite always takes for a file. `:memory:` and `file:` have a special
+/// meaning to it.
 pub(super) fn absolute(path: &Path) -> Result<PathBuf, OpenError> {
     std::path::absolute(path).map_err(|error| OpenError::failed(path, error))
 }
 
-/// Makes the file if need be, brings it up to date, and gives the connection that writes and the version
-/// that was given last.
+/// Creates the file if needed and migrates it. Returns the writer connection and the last assigned record
+/// version.
 pub(super) fn open(path: &Path, options: &SqliteOptions) -> Result<(Connection, u64), OpenError> {
     if rusqlite::version_number() < LEAST_SQLITE {
         return Err(OpenError::Library { found: rusqlite::version() });
@@ -105,12 +106,12 @@ pub(super) fn open(path: &Path, options: &SqliteOptions) -> Result<(Connection, 
     create(path)?;
     let failed = |error: rusqlite::Error| OpenError::failed(path, error);
     let mut connection = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE, options).map_err(failed)?;
-    // SQLite opens what it cannot write for reading.
+    // SQLite falls back to read-only for a file that it cannot write.
     if connection.is_readonly(MAIN_DB).map_err(failed)? {
         return Err(OpenError::ReadOnly(path.to_owned()));
     }
-    // Where two processes make a file at the same time, SQLite refuses one of them without a wait, since
-    // for all it knows each could wait for the other.
+    // If two processes create a file at the same time, SQLite fails one of them without the busy timeout,
+    // because each might wait for the other (deadlock avoidance).
     let deadline = Instant::now() + options.busy_timeout;
     let version = loop {
         match bring_up(&mut connection, path, options) {
@@ -121,7 +122,7 @@ pub(super) fn open(path: &Path, options: &SqliteOptions) -> Result<(Connection, 
     Ok((connection, version))
 }
 
-/// Brings the file up to date, and gives the version that was given last.
+/// Configures and migrates the file. Returns the last assigned record version.
 fn bring_up(connection: &mut Connection, path: &Path, options: &SqliteOptions) -> Result<u64, OpenError> {
     let failed = |error: rusqlite::Error| OpenError::failed(path, error);
     schema::recognise(connection, path)?;
@@ -130,7 +131,7 @@ fn bring_up(connection: &mut Connection, path: &Path, options: &SqliteOptions) -
     schema::last_version(connection).map_err(failed)
 }
 
-/// A connection for reading alone, to a file that is open.
+/// Opens a read-only connection to an existing file.
 pub(super) fn open_reader(path: &Path, options: &SqliteOptions) -> rusqlite::Result<Connection> {
     let connection = connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY, options)?;
     connection.pragma_update(None, "query_only", true)?;
@@ -138,7 +139,7 @@ pub(super) fn open_reader(path: &Path, options: &SqliteOptions) -> rusqlite::Res
 }
 
 fn connect(path: &Path, mode: OpenFlags, options: &SqliteOptions) -> rusqlite::Result<Connection> {
-    // Each connection belongs to one thread, so SQLite's own mutexes would guard nothing.
+    // Each connection belongs to one thread, so SQLite's own mutexes are not needed.
     let connection = Connection::open_with_flags(path, mode | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
     connection.busy_timeout(options.busy_timeout)?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS);
@@ -148,7 +149,7 @@ fn connect(path: &Path, mode: OpenFlags, options: &SqliteOptions) -> rusqlite::R
 fn configure(connection: &Connection, options: &SqliteOptions) -> rusqlite::Result<()> {
     array::load_module(connection)?;
     connection.pragma_update(None, "page_size", PAGE_BYTES)?;
-    // Gives back the mode that it has set.
+    // This pragma returns the new mode as a row.
     connection.pragma_update_and_check(None, "journal_mode", "wal", |_| Ok(()))?;
     connection.pragma_update(None, "synchronous", "full")?;
     connection.pragma_update_and_check(None, "journal_size_limit", LOG_BYTES, |_| Ok(()))?;
@@ -160,9 +161,9 @@ fn configure(connection: &Connection, options: &SqliteOptions) -> rusqlite::Resu
     Ok(())
 }
 
-/// Makes an empty file for its owner alone, where there is none. The log beside it gets the same
-/// permissions from SQLite. A file that is there is not touched: closing it would release the locks that
-/// this process may hold on it already.
+/// Creates an empty file for its owner only, if it does not exist. SQLite gives the write-ahead log the same
+/// permissions. An existing file is not opened: closing it would release the POSIX locks that this process
+/// may hold on it.
 fn create(path: &Path) -> Result<(), OpenError> {
     let folder = path.parent().unwrap_or(path);
     let mut file = fs::OpenOptions::new();
@@ -181,7 +182,7 @@ fn create(path: &Path) -> Result<(), OpenError> {
     }
 }
 
-/// Puts on the disk that a file is in a folder.
+/// Flushes a directory entry to disk.
 pub(super) fn sync_folder(folder: &Path) -> io::Result<()> {
     #[cfg(unix)]
     fs::File::open(folder)?.sync_all()?;

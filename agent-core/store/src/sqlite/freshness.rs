@@ -1,16 +1,17 @@
-//! What the process knows of changes: its own as they happen, and other processes' by looking.
+//! Cache invalidation: writes of this process are tracked as they happen, those of other processes by polling
+//! a counter in the file.
 //!
-//! What was read may be kept as long as nobody has written there since. A [`Stamp`] is taken before the
-//! read and says whether that is so. Its slot is one of a fixed number, found by the hash of what is read:
-//! two keys may share one, and then a write to either ends the stamps of both, which costs a read and harms
-//! nothing. While a transaction is being committed, the slots of what it changes are odd: readers of the
-//! database may see the change already while what is kept still says otherwise, so such keys are neither
-//! kept nor answered from what is kept until the commit is done.
+//! A cached result is valid until its key or collection is written. A [`Stamp`], taken before the read,
+//! records the state of a slot and shows later whether it changed. Slots are a fixed array indexed by the
+//! hash of the key: two keys may share a slot, and a write to either then invalidates both, which costs an
+//! unnecessary read. While a transaction is being committed, the slots of its changes have odd counts:
+//! readers may already see the change in the file while the cache has the old value, so such keys are neither
+//! cached nor served from the cache until the commit is done.
 //!
-//! Other processes raise the counter in the file with every transaction. Every read and every write of
-//! ours looks at it, in the same snapshot; a number that is neither the one of our last commit nor the one
-//! of the commit that is under way was another's, and ends all stamps. What is kept may answer for
-//! [`MAX_STALENESS`] after a look.
+//! Every transaction that changes records increments the counter in the file. Each read and each write of
+//! this process reads the counter in its own snapshot; a value that is neither that of its last commit nor
+//! that of the commit in progress was written by another process and invalidates all stamps. Cached results
+//! may be served for [`MAX_STALENESS`] after such a check.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,38 +20,38 @@ use std::time::{Duration, Instant};
 
 use agent_core::clock::Clock;
 
-/// How long after its commit a write of another process may be missing from what the cache answers.
+/// Maximum delay after which a write of another process is visible to cached reads.
 pub const MAX_STALENESS: Duration = Duration::from_millis(100);
 
-/// How many slots there are: enough that keys in use seldom share one, at 32 KiB.
+/// Number of slots: enough that keys in use seldom share one, in 32 KiB.
 const SLOTS: usize = 4096;
 
-/// Says whether anything was written to what it is of, since it was taken.
+/// State of a slot before a read, to detect later writes to what was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Stamp {
     slot: usize,
-    /// Always even.
+    /// Count of the slot; always even.
     count: u64,
 }
 
 pub(super) struct Freshness {
     clock: Arc<dyn Clock>,
     began: Instant,
-    /// When the last look began, in microseconds since the store was opened.
+    /// Start of the last counter check, in microseconds since the store was opened.
     looked: AtomicU64,
     versions: Mutex<Versions>,
     slots: Box<[AtomicU64]>,
 }
 
 struct Versions {
-    /// The counter, as far as its changes are accounted for.
+    /// Highest counter value whose changes have been accounted for.
     known: u64,
-    /// What the counter will be when the commit that is under way is done.
+    /// Counter value after the commit in progress, if any.
     coming: Option<u64>,
 }
 
 impl Freshness {
-    /// `version` is the counter as it was when the file was opened.
+    /// Creates the state for a file whose counter is `version`.
     pub(super) fn new(clock: Arc<dyn Clock>, version: u64) -> Self {
         Self {
             began: clock.monotonic(),
@@ -61,66 +62,67 @@ impl Freshness {
         }
     }
 
-    /// Where what is written to `of` is noted.
+    /// Returns the slot index of a key or collection.
     pub(super) fn slot(&self, of: &impl Hash) -> usize {
-        // Without a random seed: whoever makes keys that share a slot has gained nothing but slower reads.
+        // The hash is not seeded: deliberately colliding keys only cause additional reads.
         let mut hasher = DefaultHasher::new();
         of.hash(&mut hasher);
         (hasher.finish() % self.slots.len() as u64) as usize
     }
 
-    /// To be taken before `of` is read; `None` while it is being written.
+    /// Takes a stamp. Must be called before `of` is read. Returns `None` while `of` is being written.
     pub(super) fn stamp(&self, of: &impl Hash) -> Option<Stamp> {
         let slot = self.slot(of);
         let count = self.slots[slot].load(Ordering::SeqCst);
         count.is_multiple_of(2).then_some(Stamp { slot, count })
     }
 
-    /// Whether nobody has written since the stamp was taken, as far as is known.
+    /// Returns true if no write is known since the stamp was taken.
     pub(super) fn holds(&self, stamp: Stamp) -> bool {
         self.slots[stamp.slot].load(Ordering::SeqCst) == stamp.count
     }
 
-    /// Whether the last look at other processes' changes is recent enough to answer without another.
+    /// Returns true if the last counter check is recent enough to serve from the cache.
     pub(super) fn is_recent(&self) -> bool {
         let looked = Duration::from_micros(self.looked.load(Ordering::SeqCst));
         self.since_began(self.clock.monotonic()).saturating_sub(looked) < MAX_STALENESS
     }
 
-    /// When a look begins.
+    /// Returns the current time, to be passed to [`observe`](Self::observe) as the start of a check.
     pub(super) fn now(&self) -> Instant {
         self.clock.monotonic()
     }
 
-    /// Takes note of the counter as a look has found it that began at `begun`.
+    /// Processes the counter value found by a check that started at `begun`.
     pub(super) fn observe(&self, version: u64, begun: Instant) {
         let mut versions = self.versions();
-        // One that is smaller is of a snapshot from before our last commit.
+        // A smaller value comes from a snapshot before this process's last commit.
         if version > versions.known && versions.coming != Some(version) {
             versions.known = version;
             self.end_all();
         }
         drop(versions);
-        // After the stamps have ended, so that nobody takes the look for one that has found nothing.
+        // Updated after the invalidation, so that no reader takes this check for one that found no change.
         let begun = u64::try_from(self.since_began(begun).as_micros()).unwrap_or(u64::MAX);
         self.looked.fetch_max(begun, Ordering::SeqCst);
     }
 
-    /// Before a commit after which the counter is `version`. The slots are those of all that it changes,
-    /// each once.
+    /// Marks a commit as in progress, after which the counter will be `version`. `slots` are those of all
+    /// changes, without duplicates.
     pub(super) fn committing(&self, slots: &[usize], version: u64) {
         self.turn(slots);
         self.versions().coming = Some(version);
     }
 
-    /// After that commit, and before anybody is told of it.
+    /// Marks the commit as done. Must be called before any caller is notified of it.
     pub(super) fn committed(&self, slots: &[usize], version: u64) {
         *self.versions() = Versions { known: version, coming: None };
         self.turn(slots);
     }
 
-    /// After a commit that failed, with the transaction at its end. Another process may have used the same
-    /// number since, which then was taken for ours.
+    /// Marks the commit as failed, after its transaction has ended. Invalidates all stamps, because another
+    /// process may have used the same counter value in the meantime, and it was then taken for this
+    /// process's.
     pub(super) fn failed(&self, slots: &[usize]) {
         self.versions().coming = None;
         self.turn(slots);
@@ -133,7 +135,7 @@ impl Freshness {
         }
     }
 
-    /// Whether a slot is odd stays as it is.
+    /// Invalidates all stamps. The parity of each slot is unchanged.
     fn end_all(&self) {
         for slot in &self.slots {
             slot.fetch_add(2, Ordering::SeqCst);
@@ -144,7 +146,7 @@ impl Freshness {
         instant.saturating_duration_since(self.began)
     }
 
-    /// No code panics while it holds the lock.
+    /// Locks the versions. No code panics while it holds the lock.
     fn versions(&self) -> MutexGuard<'_, Versions> {
         self.versions.lock().unwrap_or_else(PoisonError::into_inner)
     }

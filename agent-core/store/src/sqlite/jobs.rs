@@ -1,4 +1,4 @@
-//! Jobs: each operation is one statement of a reader, or one act of the writer.
+//! Job store: each operation is one statement of a reader thread, or one operation of the writer thread.
 
 use agent_core::job::{
     Claim, Inserted, Job, JobCounts, JobFilter, JobPage, JobStore, MAX_JOBS_PAGE, Refusal, Scope, Step,
@@ -25,7 +25,7 @@ mod rows;
 
 pub(super) use held::HeldJobs;
 
-/// Some work on jobs, of so many bytes.
+/// A write operation on jobs that stores about `bytes` bytes.
 struct Work<F> {
     bytes: usize,
     work: F,
@@ -49,7 +49,7 @@ where
     }
 }
 
-/// Some work after which another job may be the earliest.
+/// A write operation on jobs that can make another job the earliest.
 struct Waking<F>(Work<F>);
 
 impl<T: Send, F> Act for Waking<F>
@@ -74,7 +74,7 @@ where
 #[async_trait]
 impl JobStore for SqliteStore {
     async fn insert(&self, jobs: Vec<Job>) -> Result<Vec<Inserted>, StoreError> {
-        // Here, and not by the thread for which all wait.
+        // Serialized here rather than on the writer thread, which all writers share.
         let jobs = jobs.into_iter().map(JobRow::new).collect::<Result<Vec<_>, _>>()?;
         let bytes = jobs.iter().map(|row| row.body.len()).sum();
         let work = move |rows: &JobRows<'_>| jobs.iter().map(|row| rows.insert(row)).collect();

@@ -1,4 +1,4 @@
-//! The threads that read.
+//! Reader threads.
 
 use std::future::{Future, poll_fn};
 use std::path::Path;
@@ -18,17 +18,17 @@ use super::freshness::Freshness;
 use super::rows::Rows;
 use super::{Counts, SqliteOptions, schema};
 
-/// How often a thread looks for another read before it goes to sleep, giving way in between: some tens of
-/// microseconds. Reads come one after another, such as of a role and then of its documents, and waking a
-/// thread costs as much as many rows.
+/// Number of times a thread polls the empty queue, yielding in between, before it blocks: some tens of
+/// microseconds. Reads often follow one another, such as of a role and then of its documents, and waking a
+/// thread costs as much as reading many rows.
 const LOOKS: usize = 400;
 
-/// How often a task looks for its answer before it goes to sleep.
+/// Number of times a task polls for its result before it waits for the waker.
 const TASK_LOOKS: usize = 100;
 
 type Job = Box<dyn FnOnce(&Connection) + Send>;
 
-/// A bounded queue of reads, and the threads that take from it. Dropped, it ends once the queue is empty.
+/// Bounded queue of reads, and the threads that process it. Dropping it waits until the queue is empty.
 pub(super) struct Readers {
     queue: Sender<Job>,
     threads: Vec<JoinHandle<()>>,
@@ -44,7 +44,7 @@ impl Readers {
         counts: &Arc<Counts>,
     ) -> Result<Self, OpenError> {
         let (queue, jobs) = async_channel::bounded(options.queue.max(1));
-        // Where one cannot be started, the others end with the value.
+        // If a thread cannot be started, dropping this value ends the others.
         let mut readers =
             Self { queue, threads: Vec::new(), freshness: Arc::clone(freshness), counts: Arc::clone(counts) };
         for _ in 0..options.readers.max(1) {
@@ -60,7 +60,7 @@ impl Readers {
         Ok(readers)
     }
 
-    /// Runs `query` on a snapshot of its own.
+    /// Runs `query` on a reader thread, in its own snapshot.
     pub(super) async fn read<T: Send + 'static>(
         &self,
         query: impl FnOnce(&Rows<'_>) -> Result<T, Halt> + Send + 'static,
@@ -72,7 +72,7 @@ impl Readers {
                 return;
             }
             counts.reads.fetch_add(1, Ordering::Relaxed);
-            // Nobody needs the answer who has gone meanwhile.
+            // Fails only if the caller was cancelled.
             let _ = answer.send(snapshot(connection, &freshness, query));
         });
         self.queue.send(job).await.map_err(|_| StoreError::unavailable(Fault::closed()))?;
@@ -83,8 +83,8 @@ impl Readers {
     }
 }
 
-/// Waits for an answer, and looks for it some times more before the task goes to sleep: what is in memory is
-/// read sooner than a sleeping worker wakes. Whatever else is ready runs in between.
+/// Waits for a result, polling it some more times before the task sleeps, because a read from memory is
+/// faster than waking a worker thread. Other ready tasks run in between.
 async fn patiently<T>(answered: oneshot::Receiver<T>) -> Result<T, oneshot::Canceled> {
     let mut answered = answered;
     let mut looks = 0;
@@ -103,7 +103,7 @@ impl Drop for Readers {
     fn drop(&mut self) {
         self.queue.close();
         for thread in self.threads.drain(..) {
-            // One that has panicked has ended as well.
+            // A thread that panicked has ended too.
             let _ = thread.join();
         }
     }
@@ -115,7 +115,7 @@ fn work(connection: &Connection, jobs: &Receiver<Job>) {
     }
 }
 
-/// The next read, if it is there or comes soon.
+/// Returns the next read if one arrives while polling.
 fn soon(jobs: &Receiver<Job>) -> Option<Job> {
     (0..LOOKS).find_map(|_| {
         let job = jobs.try_recv().ok();
@@ -126,7 +126,7 @@ fn soon(jobs: &Receiver<Job>) -> Option<Job> {
     })
 }
 
-/// Reads within one transaction, the counter included.
+/// Runs a query and reads the change counter in one transaction.
 fn snapshot<T>(
     connection: &Connection,
     freshness: &Freshness,

@@ -1,4 +1,4 @@
-//! The statements that read and write records.
+//! Statements that read and write records.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -10,10 +10,10 @@ use serde_json::value::RawValue;
 
 use super::fault::Halt;
 
-/// The last character there is.
+/// Largest Unicode scalar value.
 const LAST: &str = "\u{10ffff}";
 
-/// Records as one transaction sees them.
+/// Access to the records table within one transaction.
 pub(super) struct Rows<'c>(pub(super) &'c Connection);
 
 impl Rows<'_> {
@@ -31,7 +31,7 @@ impl Rows<'_> {
         Ok(records)
     }
 
-    /// A page; `after` is what the list's cursor says.
+    /// Reads a page. `after` is the id in the list's cursor.
     pub(super) fn list(
         &self,
         collection: &Collection,
@@ -39,9 +39,9 @@ impl Rows<'_> {
         after: Option<&str>,
     ) -> Result<Page, Halt> {
         let after = after.unwrap_or_default();
-        // No id is longer than this, so none that begins with the prefix comes after it.
+        // No id is longer than `MAX_KEY_ID_BYTES`, so no id with the prefix sorts after this bound.
         let last = format!("{}{}", list.prefix, LAST.repeat(MAX_KEY_ID_BYTES / LAST.len()));
-        // No id is empty, so nothing is left out where there is no cursor.
+        // No id is empty, so the condition excludes no record if there is no cursor.
         let (sql, first, last) = match list.order {
             Order::Ascending => (
                 "SELECT id, version, updated_ms, value FROM records
@@ -76,7 +76,7 @@ impl Rows<'_> {
         Ok(Page::cut(records, list))
     }
 
-    /// Goes from one company to the next by the index, past all that a company has.
+    /// Lists companies after a name, using one index seek per company.
     pub(super) fn companies(&self, after: &str) -> Result<Vec<String>, Halt> {
         let mut statement = self.0.prepare_cached(
             "WITH RECURSIVE found (company) AS (
@@ -91,7 +91,7 @@ impl Rows<'_> {
         Ok(found.collect::<Result<_, _>>()?)
     }
 
-    /// Goes from one collection to the next in the same way.
+    /// Lists a company's collections after a path, using one index seek per collection.
     pub(super) fn collections(&self, company: &str, after: &str) -> Result<Vec<Collection>, Halt> {
         let mut statement = self.0.prepare_cached(
             "WITH RECURSIVE found (collection) AS (
@@ -113,8 +113,8 @@ impl Rows<'_> {
         Ok(collections)
     }
 
-    /// Does one write, and gives the version that was put or removed. `last_version` is the one that was
-    /// given last, and is raised by a put.
+    /// Applies one write and returns the version that was put or removed. `last_version` is the last assigned
+    /// version and is incremented by a put.
     pub(super) fn apply(
         &self,
         write: &Write,
@@ -179,8 +179,8 @@ fn record(row: &Row<'_>, collection: &Collection) -> Result<Record, Halt> {
     }
 }
 
-/// A time as it is stored, in milliseconds since 1970. Times before that, and those that are not told in
-/// 64 bits, come from clocks that are not set.
+/// Converts a time to milliseconds since 1970. Times before 1970 and those beyond 64 bits, which come from
+/// unset clocks, become 0.
 pub(super) fn to_millis(time: SystemTime) -> u64 {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).ok().filter(|millis| i64::try_from(*millis).is_ok()).unwrap_or_default()

@@ -1,4 +1,4 @@
-//! The tables, and how a file of an older version gets them.
+//! Database schema and migrations.
 
 use std::path::Path;
 
@@ -6,15 +6,13 @@ use rusqlite::{Connection, TransactionBehavior};
 
 use super::file::OpenError;
 
-/// Marks a file as ours: `Agnt` in ASCII.
+/// SQLite `application_id` of the store's files: `Agnt` in ASCII.
 const APPLICATION_ID: i32 = 0x4167_6e74;
 
-/// What leads from one version of the schema to the next; the first from an empty file to version 1. A
-/// step that was released is never changed.
+/// Migration steps, one per schema version; the first creates version 1. A released step must not be changed.
 ///
-/// A table with row numbers and an index beside it: SQLite keeps rows without numbers within the index
-/// itself, where a value of two kilobytes does not fit into its page, and reading one takes three times as
-/// long.
+/// `records` is a rowid table with a separate index. In a `WITHOUT ROWID` table the rows are stored in the
+/// index, whose pages cannot hold a value of two kilobytes, and reading one takes three times as long.
 const STEPS: &[&str] = &["
     CREATE TABLE records (
         company TEXT NOT NULL,
@@ -65,7 +63,7 @@ const STEPS: &[&str] = &["
     ALTER TABLE jobs ADD COLUMN progress TEXT;
 "];
 
-/// Refuses what is not ours, before anything in it is changed.
+/// Returns an error if the file belongs to another program or a newer version. Changes nothing.
 pub(super) fn recognise(connection: &mut Connection, path: &Path) -> Result<(), OpenError> {
     let found = look(connection).map_err(|error| OpenError::failed(path, error))?;
     let known = newest(STEPS);
@@ -79,7 +77,7 @@ pub(super) fn recognise(connection: &mut Connection, path: &Path) -> Result<(), 
     }
 }
 
-/// The file's marks and how many tables it has, as of one moment: another process may just be making them.
+/// Reads the file's marks and number of tables in one snapshot, because another process may be creating them.
 fn look(connection: &mut Connection) -> rusqlite::Result<(i32, i64, i64)> {
     let transaction = connection.transaction()?;
     let (application, version) = marks(&transaction)?;
@@ -87,7 +85,7 @@ fn look(connection: &mut Connection) -> rusqlite::Result<(i32, i64, i64)> {
     Ok((application, version, tables))
 }
 
-/// Brings the file to the newest version: all the way, or not at all.
+/// Migrates the file to the newest schema version, in one transaction.
 pub(super) fn migrate(connection: &mut Connection) -> rusqlite::Result<()> {
     migrate_by(connection, STEPS)
 }
@@ -96,7 +94,7 @@ fn migrate_by(connection: &mut Connection, steps: &[&str]) -> rusqlite::Result<(
     if marks(connection)? == (APPLICATION_ID, newest(steps)) {
         return Ok(());
     }
-    // Another process may open the file at the same time: who comes second finds the work done.
+    // Another process may open the file at the same time. The second one finds the steps done.
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let (_, version) = marks(&transaction)?;
     let done = usize::try_from(version).unwrap_or_default();
@@ -104,12 +102,12 @@ fn migrate_by(connection: &mut Connection, steps: &[&str]) -> rusqlite::Result<(
         transaction.execute_batch(step)?;
     }
     transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
-    // Never back: who came second may know fewer steps.
+    // Never decreases the version: the second process may know fewer steps.
     transaction.pragma_update(None, "user_version", version.max(newest(steps)))?;
     transaction.commit()
 }
 
-/// Whose file it is, and the version of its schema.
+/// Returns the application id and the schema version.
 fn marks(connection: &Connection) -> rusqlite::Result<(i32, i64)> {
     let application = connection.pragma_query_value(None, "application_id", |row| row.get(0))?;
     let version = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
@@ -120,14 +118,14 @@ fn newest(steps: &[&str]) -> i64 {
     i64::try_from(steps.len()).unwrap_or(i64::MAX)
 }
 
-/// The version that was given last, to whichever record.
+/// Returns the last record version that was assigned, in any collection.
 pub(super) fn last_version(connection: &Connection) -> rusqlite::Result<u64> {
     connection
         .prepare_cached("SELECT last_version FROM counter WHERE id = 1")?
         .query_row((), |row| row.get(0))
 }
 
-/// Keeps the version that was given last.
+/// Stores the last assigned record version.
 pub(super) fn set_last_version(connection: &Connection, version: u64) -> rusqlite::Result<()> {
     connection.prepare_cached("UPDATE counter SET last_version = ?1 WHERE id = 1")?.execute([version])?;
     Ok(())

@@ -1,4 +1,4 @@
-//! The one thread that writes.
+//! Writer thread with group commit.
 
 use std::io;
 use std::sync::Arc;
@@ -19,17 +19,17 @@ use super::jobs::HeldJobs;
 use super::rows::to_millis;
 use super::{Counts, SqliteOptions, schema};
 
-/// How many commits share a transaction at most.
+/// Maximum number of commits per transaction.
 const GROUP_COMMITS: usize = 256;
-/// How many bytes a transaction stores before no further commit is added to it.
+/// Size of a transaction in bytes from which on no further commit is added.
 const GROUP_BYTES: usize = 8 << 20;
 
-/// How often more commits are looked for, giving way in between, where more came together the last time:
-/// some microseconds, beside the milliseconds of a disk.
+/// Number of times the empty queue is polled for more commits, yielding in between, if the previous group was
+/// larger: some microseconds, compared with milliseconds for a disk flush.
 const LOOKS: usize = 100;
 
-/// A bounded queue of commits, and the thread that takes from it. Dropped, it ends once the queue is empty
-/// and the file is closed.
+/// Bounded queue of commits, and the thread that processes it. Dropping it waits until the queue is empty and
+/// the file is closed.
 pub(super) struct Writers {
     queue: Sender<Box<dyn Asked>>,
     thread: Option<JoinHandle<()>>,
@@ -58,7 +58,7 @@ impl Writers {
         Ok(Self { queue, thread: Some(thread) })
     }
 
-    /// Does this, and returns once it is on the disk.
+    /// Queues an operation and returns its result once it is on disk.
     pub(super) async fn commit<A: Act>(&self, act: A) -> Result<A::Done, StoreError> {
         let (asking, answered) = Asking::new(act);
         let closed = || StoreError::unavailable(Fault::closed());
@@ -71,14 +71,14 @@ impl Drop for Writers {
     fn drop(&mut self) {
         self.queue.close();
         if let Some(thread) = self.thread.take() {
-            // One that has panicked has ended as well.
+            // A thread that panicked has ended too.
             let _ = thread.join();
         }
     }
 }
 
-/// Takes what waits, within the bounds of one transaction. Those who were answered together come back
-/// together, but not at the same moment: a group smaller than the last one is waited for a little.
+/// Collects the queued commits, within the limits of one transaction. Callers that were answered together
+/// commit again nearly together, so a group that is smaller than the previous one polls briefly for more.
 fn gather(first: Box<dyn Asked>, commits: &Receiver<Box<dyn Asked>>, usual: usize) -> Vec<Box<dyn Asked>> {
     let mut bytes = first.bytes();
     let mut group = vec![first];
@@ -106,13 +106,13 @@ struct Writer {
     signal: WakeSignal,
 }
 
-/// Why nothing of a transaction has happened.
+/// Reason why a transaction was rolled back.
 enum Failure {
-    /// Some commit brought the database to fail, such as by filling the disk.
+    /// A commit made the database fail, such as by filling the disk.
     Write(Fault),
-    /// The commit at this place was refused when it had changed something already, and others are with it.
+    /// The commit at this index of a larger group was rejected after it had changed something.
     HalfDone(usize),
-    /// The transaction did not begin, or could not be committed.
+    /// The transaction could not begin or be committed.
     Transaction(Fault),
 }
 
@@ -123,9 +123,9 @@ impl From<rusqlite::Error> for Failure {
 }
 
 impl Writer {
-    /// Does the commits of a group in one transaction, and answers each.
+    /// Runs a group of commits in one transaction and answers each of them.
     fn commit(&mut self, mut group: Vec<Box<dyn Asked>>) {
-        // Who has gone was promised nothing.
+        // A cancelled commit was not acknowledged and need not be applied.
         group.retain(|commit| commit.is_wanted());
         match self.transact(&mut group) {
             Ok(outcomes) => {
@@ -133,8 +133,8 @@ impl Writer {
                     commit.answer(outcome);
                 }
             }
-            // The others shall not suffer for one of them. Nobody after it has had a turn yet, so that each has
-            // two at most, however many are refused.
+            // The other commits run without the rejected one. Those after it have not run yet, so each commit
+            // runs at most twice, however many are rejected.
             Err(Failure::HalfDone(place)) => {
                 let after = group.split_off(place + 1);
                 let alone = group.split_off(place);
@@ -179,8 +179,8 @@ impl Writer {
                     all.wakes |= changes.wakes;
                     outcomes.push(Ok(()));
                 }
-                // Alone, it takes the transaction with it. A savepoint around each would do for a group, and
-                // cost each a copy of every page that it changes.
+                // Rolling back the transaction undoes it if it is alone. A savepoint per commit would do so
+                // within a group, but would copy every changed page.
                 Err(Halt::Refused(_)) if !alone && transaction.total_changes() > before => {
                     return Err(Failure::HalfDone(place));
                 }
@@ -202,7 +202,7 @@ impl Writer {
     }
 }
 
-/// Commits, and sees to it that nobody is given what was kept of the records in these slots before.
+/// Commits and invalidates the cached records in these slots, before any caller is notified.
 fn finish(
     transaction: Transaction<'_>,
     freshness: &Freshness,
@@ -211,13 +211,13 @@ fn finish(
     mut slots: Vec<usize>,
 ) -> Result<(), Failure> {
     if slots.is_empty() {
-        // No record is different.
+        // No record has changed.
         return Ok(transaction.commit()?);
     }
-    // What only removes is a change as well.
+    // A removal assigns no version but must change the counter too.
     let version = last.max(first + 1);
     schema::set_last_version(&transaction, version).map_err(|error| Failure::Write(error.into()))?;
-    // Each once.
+    // Each slot must be turned once.
     slots.sort_unstable();
     slots.dedup();
     freshness.committing(&slots, version);

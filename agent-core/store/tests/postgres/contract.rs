@@ -6,7 +6,7 @@ use agent_store::postgres::{PostgresJobs, PostgresOptions};
 
 use super::{Cluster, database, impatient, other};
 
-/// An empty store, in place of the one before.
+/// Returns an empty store, replacing the previous one.
 async fn make(cluster: &Cluster, options: &PostgresOptions) -> Arc<dyn JobStore> {
     let sql = "DROP SCHEMA IF EXISTS scheduler CASCADE";
     other(cluster, "contract").await.batch_execute(sql).await.expect("dropped");

@@ -12,7 +12,7 @@ use super::{Cluster, at, database, fault, impatient, is_there, job, other, store
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Waits until the store answers again.
+/// Waits until the store has recovered.
 async fn recovered(store: &PostgresJobs) {
     let begun = Instant::now();
     while let Err(error) = store.counts(at(0)).await {
@@ -25,7 +25,7 @@ async fn recovered(store: &PostgresJobs) {
 async fn what_was_acknowledged_survives_the_server() {
     let mut cluster = Cluster::start();
     let url = database(&cluster, "jobs").await;
-    // What others put up with is not for the store.
+    // The store must override this database setting.
     let sql = "ALTER DATABASE jobs SET synchronous_commit = off";
     other(&cluster, "postgres").await.batch_execute(sql).await.expect("set");
     let store = Arc::new(store(&url).await);
@@ -49,7 +49,8 @@ async fn what_was_acknowledged_survives_the_server() {
     a_backend_that_is_killed_takes_nothing_along(&cluster, &store).await;
 }
 
-/// Inserts and delivers jobs until `fault` is done and everything fails; gives what was acknowledged.
+/// Inserts and delivers jobs while `fault` runs and until all operations fail. Returns the acknowledged state
+/// of each job.
 async fn work_while(store: &Arc<PostgresJobs>, fault: impl Future<Output = ()>) -> HashMap<String, JobState> {
     let over = Arc::new(AtomicBool::new(false));
     let tasks: Vec<_> = (0..6)
@@ -73,7 +74,7 @@ async fn work_while(store: &Arc<PostgresJobs>, fault: impl Future<Output = ()>) 
     let mut acknowledged: HashMap<String, JobState> = HashMap::new();
     for task in tasks {
         for (id, state) in task.await.expect("it ends") {
-            // Another task may know more of it.
+            // Another task may have acknowledged a later state.
             let known = acknowledged.entry(id).or_insert(state);
             *known = (*known).max(state);
         }
@@ -96,7 +97,7 @@ async fn deliver(store: &PostgresJobs, acknowledged: &mut HashMap<String, JobSta
     }
 }
 
-/// What was acknowledged is there, and as far as was acknowledged at least.
+/// Asserts that every acknowledged job exists, in its acknowledged state or a later one.
 async fn check(store: &PostgresJobs, acknowledged: &HashMap<String, JobState>) {
     let mut found = HashMap::new();
     let mut after: Option<String> = None;
@@ -119,12 +120,13 @@ async fn check(store: &PostgresJobs, acknowledged: &HashMap<String, JobState>) {
 async fn the_store_hears_again(store: &PostgresJobs, url: &str) {
     let mut wakes = store.wakes();
     let elsewhere = super::store(url).await;
-    // The store may not listen yet; then it is told when it does.
+    // If the listener is not connected yet, it gives the signal when it is.
     elsewhere.insert(vec![job("early", -1000)]).await.expect("insert");
     tokio::time::timeout(PATIENCE, wakes.next()).await.expect("it is told").expect("it goes on");
 }
 
-/// The server ends all others' connections where one of its processes is killed, as its memory may be damaged.
+/// Kills one server process. The server then closes all connections, because its shared memory may be
+/// corrupt.
 async fn a_backend_that_is_killed_takes_nothing_along(cluster: &Cluster, store: &PostgresJobs) {
     let made = job("acme", 5);
     store.insert(vec![made.clone()]).await.expect("insert");
@@ -145,7 +147,7 @@ async fn a_backend_that_is_killed_takes_nothing_along(cluster: &Cluster, store: 
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn what_the_server_refuses_is_said_and_not_stored() {
-    // Half a page more than a segment of the log, which the server makes in one piece.
+    // Half a page more than a WAL segment, which the server creates in one piece.
     let cluster = Cluster::start_with_small_files((16 << 20) + 4096);
     a_full_disk_is_said_and_passes(&cluster).await;
     a_database_that_takes_no_writes_is_said_and_passes(&cluster).await;
@@ -158,7 +160,7 @@ async fn a_full_disk_is_said_and_passes(cluster: &Cluster) {
     let store = store(&database(cluster, "packed").await).await;
     let large = |n: usize| {
         let mut job = job("acme", n as i64);
-        // Nothing that could be made smaller.
+        // Random text, which the server cannot compress.
         let letters = (0..1200).map(|_| agent_core::new_id()).collect::<String>();
         Arc::make_mut(&mut job.payload).message = Some(letters);
         job
@@ -172,7 +174,7 @@ async fn a_full_disk_is_said_and_passes(cluster: &Cluster) {
         }
         assert!(stored.len() < 5000, "the disk becomes full");
     };
-    // Newer servers make room in another way, whose failure they do not tell from others.
+    // Newer servers allocate space in another way and do not report a distinct error for it.
     let is_told = matches!(refused.0.kind(), FaultKind::Full | FaultKind::Failed);
     assert!(is_told && std::error::Error::source(&refused.0).is_some(), "{:?}", refused.0);
     for job in &refused.1 {
@@ -195,7 +197,7 @@ async fn a_database_that_takes_no_writes_is_said_and_passes(cluster: &Cluster) {
     let made = job("acme", 5);
     store.insert(vec![made.clone()]).await.expect("insert");
     let admin = other(cluster, "postgres").await;
-    // Holds from the next connection on, so those that are there are ended.
+    // The setting applies to new connections, so existing ones are terminated.
     let set = async |value: &str| {
         let sql = format!(
             "ALTER DATABASE frozen SET default_transaction_read_only = {value};

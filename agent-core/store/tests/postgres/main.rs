@@ -1,6 +1,6 @@
-//! Jobs in PostgreSQL: the contract, and what lies beneath it.
+//! Tests of the PostgreSQL job store: the conformance suite, and implementation details.
 //!
-//! Each test has a server of its own, which takes a second to make, so there are few and long ones.
+//! Each test starts its own server, which takes about a second, so there are few and long tests.
 #![cfg(all(unix, feature = "postgres"))]
 
 #[path = "../../../../tests/support/cluster.rs"]
@@ -21,16 +21,16 @@ use tokio_postgres::{Client, NoTls};
 
 use self::cluster::Cluster;
 
-/// A connection of somebody else's.
+/// Opens a connection that is independent of the store.
 async fn other(cluster: &Cluster, database: &str) -> Client {
     let (client, connection) =
         tokio_postgres::connect(&cluster.url(database), NoTls).await.expect("a connection");
-    // It ends with the server or with the client, and tells the client why.
+    // The task ends with the server or the client, and reports errors through the client.
     tokio::spawn(async move { drop(connection.await) });
     client
 }
 
-/// Makes an empty database, and gives its address.
+/// Creates an empty database and returns its URL.
 async fn database(cluster: &Cluster, name: &str) -> String {
     other(cluster, "postgres").await.batch_execute(&format!("CREATE DATABASE {name}")).await.expect("made");
     cluster.url(name)
@@ -40,7 +40,7 @@ async fn store(url: &str) -> PostgresJobs {
     PostgresJobs::open(url, impatient()).await.expect("open")
 }
 
-/// For those who shall not wait long.
+/// Returns options with a short lock timeout.
 fn impatient() -> PostgresOptions {
     PostgresOptions {
         connect_timeout: Duration::from_secs(20),
@@ -49,12 +49,12 @@ fn impatient() -> PostgresOptions {
     }
 }
 
-/// A time in milliseconds from some beginning.
+/// Returns a fixed point in time plus `ms` milliseconds.
 fn at(ms: i64) -> Timestamp {
     Timestamp::from_millisecond(1_767_225_600_000 + ms).expect("a time")
 }
 
-/// A job of a company that is due once.
+/// Creates a one-time job of a company that is due at `at(ms)`.
 fn job(company: &str, ms: i64) -> Job {
     let payload = JobPayload {
         kind: JobKind::Agent,
@@ -75,7 +75,7 @@ async fn is_there(store: &PostgresJobs, job: &Job) -> bool {
     store.get(&Scope::default(), &job.id).await.expect("read").is_some()
 }
 
-/// What the server failed with.
+/// Returns the fault of a failed operation.
 fn fault<T: std::fmt::Debug>(result: Result<T, StoreError>) -> Fault {
     match result {
         Err(StoreError::Unavailable(source)) => source.downcast_ref::<Fault>().expect("a fault").clone(),

@@ -29,7 +29,7 @@ async fn an_address_that_leads_nowhere_is_said(cluster: &Cluster) {
     assert!(matches!(&missing, OpenError::Failed(_)), "{missing:?}");
     let said = missing.source().and_then(Error::source).expect("a reason").to_string();
     assert_eq!(said, "database \"missing\" does not exist (SQLSTATE 3D000)");
-    // This server has no certificate, and nothing is sent in the clear where the address says otherwise.
+    // This server has no certificate. The store must not fall back to an unencrypted connection.
     let encrypted = refused(&format!("{}?sslmode=require", cluster.url("postgres"))).await;
     assert!(matches!(&encrypted, OpenError::Failed(_) | OpenError::Unreachable(_)), "{encrypted:?}");
 }
@@ -90,11 +90,11 @@ async fn few_rights_are_enough(cluster: &Cluster) {
     let weak = cluster.url("shared").replace("postgres@", "weak@");
     let denied = refused(&weak).await;
     assert!(matches!(&denied, OpenError::Denied(_)), "{denied:?}");
-    // Who may make no schema can be given one.
+    // A user without the right to create a schema can use one that exists.
     owner.batch_execute("CREATE SCHEMA scheduler AUTHORIZATION weak").await.expect("made");
     let made = job("acme", 5);
     store(&weak).await.insert(vec![made.clone()]).await.expect("insert");
-    // Who may not change the tables can use those that are there.
+    // A user without the right to change tables can use existing ones.
     let sql = "CREATE ROLE weaker LOGIN; GRANT USAGE ON SCHEMA scheduler TO weaker;
                GRANT SELECT ON scheduler.schema_version TO weaker;
                GRANT SELECT, INSERT, UPDATE, DELETE ON scheduler.jobs TO weaker";
@@ -139,7 +139,7 @@ async fn what_is_encrypted_is_verified() {
     store(&localhost).await.insert(vec![job("acme", 6)]).await.expect("it need not be encrypted");
 }
 
-/// Everything that is said of an error.
+/// Formats an error with all its sources.
 fn why(error: &dyn Error) -> String {
     let mut said = error.to_string();
     let mut source = error.source();

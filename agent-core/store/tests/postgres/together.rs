@@ -29,7 +29,7 @@ async fn processes_share_a_database() {
     a_caller_that_goes_away_leaves_nothing_half_done(&cluster).await;
 }
 
-/// Stores on one empty database, as in processes of their own.
+/// Opens several stores on one empty database, like separate processes.
 async fn stores<const N: usize>(cluster: &Cluster) -> [Arc<PostgresJobs>; N] {
     let url = cluster.url("shared");
     let stores = join_all((0..N).map(|_| store(&url))).await;
@@ -149,7 +149,7 @@ async fn others_are_told_of_the_earliest_alone(cluster: &Cluster) {
     });
     listening.batch_execute("LISTEN scheduler_jobs").await.expect("it listens");
     let mut heard_until_now = async |what: &str, expected: usize| {
-        // What was sent before is heard before.
+        // Notifications arrive in the order in which they were sent.
         listening.batch_execute("NOTIFY scheduler_jobs, 'now'").await.expect("told");
         let mut heard = 0;
         while tokio::time::timeout(PATIENCE, told.recv()).await.expect("in time").expect("it goes on")
@@ -192,7 +192,7 @@ async fn a_caller_that_goes_away_leaves_nothing_half_done(cluster: &Cluster) {
         let steps =
             jobs.iter().map(|job| (job.id.clone(), if n % 2 == 0 { Step::Pause } else { Step::Resume }));
         let taken = store.steps(steps.collect(), at(1));
-        // It is gone somewhere on its way, and with it whatever it had locked.
+        // The timeout drops the operation at an arbitrary point; its locks must be released.
         let _ = tokio::time::timeout(Duration::from_micros(n * 150), taken).await;
         let page = store.list(&JobFilter::default(), None, 100).await.expect("list");
         let paused = page.jobs.iter().filter(|job| job.paused).count();

@@ -16,7 +16,7 @@ async fn value(store: &SqliteStore, id: &str) -> Option<String> {
     store.get(&key(id)).await.expect("read").map(|record| record.value.get().to_owned())
 }
 
-/// How many reads ran statements while `work` ran.
+/// Returns the number of reads that ran statements during `work`.
 async fn reads(store: &SqliteStore, work: impl Future) -> u64 {
     let before = store.activity().reads;
     work.await;
@@ -47,7 +47,7 @@ async fn what_is_kept_is_read_without_a_statement() {
     assert_eq!(reads(&store, all()).await, 5);
     assert_eq!(reads(&store, all()).await, 0);
 
-    // Lists are of their collection, and records are their own.
+    // A put invalidates pages of the collection, but no other record.
     store.put(&key("c"), json("3"), Precondition::Any).await.expect("put");
     assert_eq!(reads(&store, value(&store, "a")).await, 0);
     assert_eq!(reads(&store, store.list(&things(), &lists[0])).await, 1);
@@ -96,11 +96,11 @@ async fn what_others_write_is_seen_in_time() {
     // A removal is a change as well.
     other.delete(&key("b"), Precondition::Any).await.expect("deleted");
     clock.advance(MAX_STALENESS);
-    // This is the look; what is kept of the list is from before it.
+    // This read misses the cache and checks the counter, which invalidates the cached page.
     value(&store, "c").await;
     assert_eq!(list().await, 1);
 
-    // A read of anything else finds it, and so does a write.
+    // A read of any other record detects the change, and so does a write.
     other.put(&key("a"), json("3"), Precondition::Any).await.expect("put");
     value(&store, "never read before").await;
     assert_eq!(value(&store, "a").await.as_deref(), Some("3"));
@@ -108,7 +108,7 @@ async fn what_others_write_is_seen_in_time() {
     store.put(&key("c"), json("1"), Precondition::Any).await.expect("put");
     assert_eq!(value(&store, "a").await.as_deref(), Some("4"));
 
-    // Nobody has written: a look keeps what is kept.
+    // Without other writes, a check keeps the cached entries.
     value(&store, "c").await;
     clock.advance(MAX_STALENESS);
     assert_eq!(reads(&store, value(&store, "a")).await, 1);
@@ -133,17 +133,17 @@ async fn a_cache_is_bounded() {
     assert!(again >= 80, "of a million bytes at most 200,000 are kept, and {again} of 100 were read again");
 }
 
-/// How many pairs of records there are in [`nobody_reads_what_is_old`].
+/// Number of record pairs in [`nobody_reads_what_is_old`].
 const PAIRS: usize = 3;
 
-/// Pairs of records that change together, are removed together and come back, while others read them by
-/// all ways. The model knows of each pair the number that was acknowledged last: no read that begins later
-/// gives a smaller one, and no read gives two numbers.
+/// Writes, removes and recreates pairs of records in single commits, while other tasks read them in all ways.
+/// The model has the last acknowledged number of each pair: no later read returns a smaller one, and no read
+/// returns two different numbers.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn nobody_reads_what_is_old() {
     let place = Place::new();
     let store = Arc::new(place.store(SqliteOptions::default()));
-    // Writes what nobody reads here, so that the looks find others' changes all the time.
+    // Writes other records, so that counter checks find foreign changes all the time.
     let other = Arc::new(place.store(SqliteOptions::default()));
     let acknowledged: Arc<[AtomicU64; PAIRS]> = Arc::default();
     for pair in 0..PAIRS {
@@ -188,7 +188,7 @@ async fn nobody_reads_what_is_old() {
     assert!(activity.commits >= 300, "{activity:?}");
 }
 
-/// A pair's records, each of which is in a collection of its own as well as the pair in one.
+/// Returns the ids of a pair's records.
 fn pair_ids(pair: usize) -> [String; 2] {
     [format!("{pair}-left"), format!("{pair}-right")]
 }
@@ -197,12 +197,12 @@ async fn write(store: &SqliteStore, pair: usize, n: u64) {
     let ids = pair_ids(pair);
     let puts = ids.iter().map(|id| put(id, &n.to_string(), Precondition::Any));
     let removals = ids.iter().map(|id| Write::Delete { key: key(id), precondition: Precondition::Any });
-    // Of every fourth commit, the pair is removed and made anew.
+    // Every fourth commit removes the pair and recreates it.
     let removals = removals.filter(|_| n.is_multiple_of(4));
     store.commit(removals.chain(puts).collect()).await.expect("commit");
 }
 
-/// Reads a pair by one of three ways, and gives the number that both records say.
+/// Reads a pair in one of three ways and returns the number that both records contain.
 async fn read(store: &SqliteStore, pair: usize, way: u64) -> u64 {
     let ids = pair_ids(pair);
     let records = match way {
@@ -215,7 +215,7 @@ async fn read(store: &SqliteStore, pair: usize, way: u64) -> u64 {
             store.list(&things(), &list).await.expect("list").records
         }
         _ => {
-            // One after the other: the later is not the older.
+            // Read one after another: the second must not be older than the first.
             let left = store.get(&key(&ids[0])).await.expect("read").expect("there");
             let right = store.get(&key(&ids[1])).await.expect("read").expect("there");
             assert!(left.version < right.version, "{left:?} was read before {right:?}");

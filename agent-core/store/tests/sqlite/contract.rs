@@ -6,7 +6,7 @@ use agent_store::sqlite::{SqliteOptions, SqliteStore};
 
 use super::{Place, uncached};
 
-/// Makes one empty store after another.
+/// Factory of empty stores.
 struct Maker {
     place: Place,
     made: AtomicUsize,

@@ -4,8 +4,8 @@ use futures_util::future::{join, join_all};
 
 use super::{Place, fault, json, key, other, put, uncached};
 
-/// Runs `commits` such that all of them wait when the writer can go on. They are polled in their order, and
-/// the lock that the writer waits for is released after the last of them has queued.
+/// Runs `commits` such that all of them are queued when the writer can proceed. They are polled in order, and
+/// the lock that the writer waits for is released after the last one is queued.
 async fn at_once<T>(place: &Place, commits: impl IntoIterator<Item = impl Future<Output = T>>) -> Vec<T> {
     let lock = other(&place.file());
     lock.execute_batch("BEGIN IMMEDIATE").expect("a lock");
@@ -17,7 +17,7 @@ async fn at_once<T>(place: &Place, commits: impl IntoIterator<Item = impl Future
 async fn commits_that_wait_share_a_transaction() {
     let place = Place::new();
     let store = place.store(SqliteOptions::default());
-    // Few enough that they are all polled before any is polled again.
+    // Few enough that all are polled before any is polled again.
     let ids: Vec<String> = (0..25).map(|n| n.to_string()).collect();
     let results = at_once(
         &place,
@@ -29,7 +29,7 @@ async fn commits_that_wait_share_a_transaction() {
     assert!(results.iter().all(Result::is_ok), "{results:?}");
     let Activity { commits, transactions, .. } = store.activity();
     assert_eq!(commits, 25);
-    // The first to come may be taken before the others are there.
+    // The writer may take the first one before the others are queued.
     assert!((1..=2).contains(&transactions), "{transactions} transactions");
 }
 

@@ -70,7 +70,7 @@ async fn records_and_jobs_share_a_file_and_its_transactions() {
     assert_eq!(again.map(|record| record.version), read.map(|record| record.version));
     assert_eq!(store.activity().reads, before.reads, "a job ends nothing that is kept of records");
     assert_eq!(store.put(&key("a"), json("2"), Precondition::Any).await.expect("put"), 2);
-    // Nothing to do is nothing to store.
+    // Operations without an effect commit no transaction.
     let before = store.activity();
     assert_eq!(store.claim(claim(0, 10)).await.expect("claim"), []);
     assert_eq!(store.purge(at(0), 10).await.expect("purge"), 0);
@@ -90,7 +90,7 @@ async fn a_file_with_records_alone_gets_its_jobs() {
         let store = place.store(SqliteOptions::default());
         store.put(&key("a"), json("1"), Precondition::Absent).await.expect("put");
     }
-    // As a program has left it that knew no jobs.
+    // The file as a version without jobs left it.
     let before = other(&place.file());
     before.execute_batch("DROP TABLE jobs; PRAGMA user_version = 1").expect("changed");
     drop(before);
@@ -156,7 +156,7 @@ async fn a_full_disk_is_said_and_what_was_acknowledged_is_there() {
             }
         }
         assert!(acknowledged.len() > 10 && refused.len() > 10);
-        // Room is made by what is removed, and what is there can go on.
+        // A purge frees space, after which inserts succeed again.
         let cancel = |job: &Job| (job.id.clone(), Step::Cancel);
         let first = acknowledged.split_off(acknowledged.len() - 4);
         store.steps(first.iter().map(cancel).collect(), at(2)).await.expect("cancelled");
@@ -197,7 +197,7 @@ async fn a_job_that_is_none_any_more_is_named_and_not_shown() {
     let error = JobStore::get(&store, &Scope::default(), &broken.id).await.expect_err("no job");
     assert!(matches!(&error, StoreError::Malformed { id, .. } if *id == broken.id), "{error:?}");
     assert!(!format!("{error}").contains("secret"));
-    // The others do not wait for it, and it is looked at again some time.
+    // The other jobs are claimed without delay, and this one is retried later.
     let claimed = store.claim(claim(5, 10)).await.expect("claim");
     assert_eq!(claimed.iter().map(|job| &job.id).collect::<Vec<_>>(), [&whole.id]);
     assert_eq!(store.claim(claim(5, 10)).await.expect("claim"), []);
@@ -209,7 +209,7 @@ async fn a_job_that_is_none_any_more_is_named_and_not_shown() {
     assert!(later.iter().any(|job| job.id == broken.id), "{later:?}");
 }
 
-/// The first version kept all of a job in its body.
+/// Rows of the first jobs schema contain the whole job in `body`.
 #[tokio::test]
 async fn a_row_of_the_first_version_becomes_one_of_the_newest_with_its_next_step() {
     let place = Place::new();
@@ -217,7 +217,7 @@ async fn a_row_of_the_first_version_becomes_one_of_the_newest_with_its_next_step
     let old = job("acme", 1);
     store.insert(vec![old.clone()]).await.expect("insert");
     let mut body = serde_json::to_value(&old).expect("JSON");
-    // Times were text.
+    // That version stored times as text.
     body["created"] = at(0).to_string().into();
     body["due"] = at(1).to_string().into();
     body["place"]["scheduledFor"] = at(1).to_string().into();
@@ -230,7 +230,7 @@ async fn a_row_of_the_first_version_becomes_one_of_the_newest_with_its_next_step
     assert!(found == claimed[0] && found.is_delivering(), "{found:?}");
 }
 
-/// What is kept of a claimed job is as good as its row, and no better.
+/// A cached claimed job must not hide changes of its row.
 #[tokio::test]
 async fn what_others_make_of_a_claimed_job_counts() {
     let (place, cases) = (Place::new(), ["body", "progress"]);
@@ -278,12 +278,12 @@ async fn acts_that_wait_share_a_transaction_and_fail_apart() {
     assert_eq!((by_state.get(&JobState::Completed), lag), (Some(&20), Duration::ZERO));
 }
 
-/// Many jobs of one company that has its share are passed without a look at each.
+/// Many jobs of one company over its quota are skipped without reading each.
 #[tokio::test]
 async fn a_company_with_its_share_is_passed() {
     let place = Place::new();
     let store = place.store(uncached());
-    // Most come at the same time, as with schedules of a certain minute.
+    // Most jobs are due at the same time, as with schedules at a certain minute.
     for _ in 0..20 {
         store
             .insert((0..1000).map(|n| job("greedy", 10 + i64::from(n % 50 == 0))).collect())

@@ -8,13 +8,13 @@ use agent_store::sqlite::{SqliteOptions, SqliteStore};
 
 use super::{Place, key, put, uncached};
 
-/// Where the child is told its file and its round.
+/// Environment variables that pass the file and the round to the child process.
 pub(super) const FILE: &str = "STORE_TEST_FILE";
 const ROUND: &str = "STORE_TEST_ROUND";
 const COMMITS: usize = 200;
 const ROUNDS: usize = 12;
 
-/// Kills a process that writes, again and again on the same file, and looks at what it has left.
+/// Kills a writing process repeatedly on the same file, and checks the file after each kill.
 #[tokio::test]
 async fn what_was_acknowledged_survives_a_kill() {
     let place = Place::new();
@@ -23,7 +23,8 @@ async fn what_was_acknowledged_survives_a_kill() {
         let mut child = Killed(start("kill::writes_until_it_is_killed", &place.file(), round));
         let stdout = child.0.stdout.take().expect("a pipe");
         let mut lines = BufReader::new(stdout).lines().map(|line| line.expect("a line"));
-        // Spread over the run, and anywhere within a commit: eight are under way at any time.
+        // Kill times are spread over the run and fall at any point of a commit: eight are in progress at any
+        // time.
         let wait_for = 1 + (round * 71) % (COMMITS - 20);
         let mut acknowledged = Vec::new();
         let acknowledgement =
@@ -32,7 +33,7 @@ async fn what_was_acknowledged_survives_a_kill() {
             acknowledged.extend(acknowledgement(lines.next().expect("the child goes on")));
         }
         child.0.kill().expect("killed");
-        // What it had said before.
+        // Acknowledgements that were written before the kill.
         acknowledged.extend(lines.filter_map(acknowledgement));
         child.0.wait().expect("ended");
         killed_early += usize::from(acknowledged.len() < COMMITS);
@@ -57,7 +58,7 @@ fn ids(round: usize, n: usize) -> [String; 2] {
     [format!("{round}-{n}-left"), format!("{round}-{n}-right")]
 }
 
-/// Ends with the test, whatever it ends with.
+/// Child process that is killed when the test ends.
 pub(super) struct Killed(pub(super) Child);
 
 impl Drop for Killed {
@@ -67,7 +68,7 @@ impl Drop for Killed {
     }
 }
 
-/// This very program, told to run the one test that is the child.
+/// Starts this test binary with only the given child test.
 pub(super) fn start(test: &str, file: &PathBuf, round: usize) -> Child {
     Command::new(std::env::current_exe().expect("this program"))
         .args(["--exact", test, "--ignored", "--nocapture"])
@@ -90,7 +91,7 @@ async fn writes_until_it_is_killed() {
             for n in (task..COMMITS).step_by(8) {
                 let writes = ids(round, n).iter().map(|id| put(id, "1", Precondition::Absent)).collect();
                 store.commit(writes).await.expect("commit");
-                // Not by a macro, whose output a test's harness may keep back.
+                // Written directly, because the test harness may capture the output of `println!`.
                 writeln!(std::io::stdout(), "stored {n}").expect("the parent listens");
             }
         })

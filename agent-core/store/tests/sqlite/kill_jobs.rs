@@ -10,10 +10,10 @@ use super::kill::{FILE, Killed, start};
 use super::{Place, uncached};
 
 const ROUNDS: usize = 10;
-/// How many jobs a child stores at most.
+/// Maximum number of jobs that a child stores.
 const JOBS: usize = 400;
 
-/// Kills a process that stores and delivers jobs, again and again on the same file.
+/// Kills a process that stores and delivers jobs, repeatedly on the same file.
 #[tokio::test]
 async fn no_acknowledged_job_is_lost_by_a_kill() {
     let place = Place::new();
@@ -27,19 +27,19 @@ async fn no_acknowledged_job_is_lost_by_a_kill() {
             Some(("done", id)) => done.push(id.to_owned()),
             _ => {}
         };
-        // Anywhere within its work: eight tasks are under way at any time.
+        // Kill times fall at any point of the work: eight tasks run at any time.
         for _ in 0..20 + (round * 71) % JOBS {
             note(lines.next().expect("the child goes on"));
         }
         child.0.kill().expect("killed");
-        // What it had said before.
+        // Acknowledgements that were written before the kill.
         lines.for_each(note);
         child.0.wait().expect("ended");
         look(&place, &stored, &done).await;
     }
     assert!(stored.len() > ROUNDS && done.len() > ROUNDS, "the kills come while it works");
 
-    // Whatever was left is delivered by who comes next.
+    // The next process delivers all remaining jobs.
     let store = place.store(uncached());
     let later = Timestamp::now() + SignedDuration::from_secs(3600);
     loop {
@@ -79,7 +79,7 @@ fn claim(now: Timestamp) -> Claim {
 async fn delivers_until_it_is_killed() {
     let file = std::env::var_os(FILE).expect("the test above says where");
     let store = Arc::new(SqliteStore::open(file, SqliteOptions::default()).expect("open"));
-    // Not by a macro, whose output a test's harness may keep back.
+    // Written directly, because the test harness may capture the output of `println!`.
     let say = |what: &str, id: &str| writeln!(std::io::stdout(), "{what} {id}").expect("the parent listens");
     let tasks = (0..8).map(|_| {
         let store = Arc::clone(&store);

@@ -1,4 +1,4 @@
-//! The SQLite store: the contract, and what lies beneath it.
+//! Tests of the SQLite store: the conformance suite, and implementation details.
 #![cfg(feature = "sqlite")]
 
 mod backup;
@@ -19,7 +19,7 @@ use agent_platform::records::{Collection, Key, Precondition, StoreError, Write};
 use agent_store::sqlite::{Fault, SqliteOptions, SqliteStore};
 use tempfile::TempDir;
 
-/// A folder with a place for a store; gone with the value.
+/// Temporary folder for a store; deleted on drop.
 struct Place(TempDir);
 
 impl Place {
@@ -40,7 +40,7 @@ fn uncached() -> SqliteOptions {
     SqliteOptions { cache_bytes: 0, ..SqliteOptions::default() }
 }
 
-/// For those who shall not wait long for a lock.
+/// Returns options with a short lock timeout.
 fn impatient() -> SqliteOptions {
     SqliteOptions { busy_timeout: Duration::from_millis(50), ..SqliteOptions::default() }
 }
@@ -61,12 +61,12 @@ fn put(id: &str, text: &str, precondition: Precondition) -> Write {
     Write::Put { key: key(id), value: json(text), precondition }
 }
 
-/// Another process, as far as SQLite is concerned.
+/// Opens a connection as another process would.
 fn other(path: &Path) -> rusqlite::Connection {
     rusqlite::Connection::open(path).expect("a connection")
 }
 
-/// What the database failed with.
+/// Returns the fault of a failed operation.
 fn fault<T: std::fmt::Debug>(result: Result<T, StoreError>) -> Fault {
     match result {
         Err(StoreError::Unavailable(source)) => source.downcast_ref::<Fault>().expect("a fault").clone(),

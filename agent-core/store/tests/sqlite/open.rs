@@ -86,7 +86,7 @@ fn a_lock_that_outlasts_the_wait_is_named() {
     drop(place.store(impatient()));
 }
 
-/// Folders and files of the kernel's cannot be written by anybody, whoever runs the test.
+/// Kernel file systems are not writable even for root, so the test is independent of its user.
 #[cfg(target_os = "linux")]
 #[test]
 fn what_cannot_be_written_is_named() {

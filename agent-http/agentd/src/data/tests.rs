@@ -14,7 +14,8 @@ const FILE: &str = r#"{
   "todoLists": [{"id": "l", "ownerId": "ada", "companyId": "acme", "todos": [{"id": "1", "title": "one"}]}]
 }"#;
 
-/// A folder with a workspace file, and the configuration of an application that keeps its data there.
+/// Test fixture: a folder with a workspace file, and the configuration of an application that stores its data
+/// there.
 struct Desk {
     folder: TempDir,
     env: BTreeMap<&'static str, String>,
@@ -24,7 +25,7 @@ impl Desk {
     fn new(file: &str) -> Self {
         let folder = TempDir::new().expect("a folder");
         std::fs::write(folder.path().join("workspace.json"), file).expect("written");
-        // The folder below is not there yet.
+        // `data` does not exist; `import` has to create it.
         let database = format!("sqlite://{}", folder.path().join("data/app.db").display());
         let env = [("DATABASE_URL", database), ("DATA_SECRET", "data-secret-0000".to_owned())].into();
         Self { folder, env }

@@ -1,4 +1,4 @@
-//! Looking for an Ollama on this machine.
+//! Detection of an Ollama server on this machine.
 
 use std::time::Duration;
 
@@ -9,18 +9,18 @@ use url::Url;
 
 use crate::StartError;
 
-/// Where Ollama listens where nobody says otherwise.
+/// Default address of an Ollama server.
 const USUAL_PLACE: &str = "http://127.0.0.1:11434";
-/// How long it may take to say what it has. Nobody should wait for a demo because of it.
+/// Timeout of the model-list request; short, so that it does not delay the start of the demo.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// Looks for an Ollama at `OLLAMA_BASE_URL`, else where it usually listens, and enters what it finds into
-/// the configuration: the server and a model, `OLLAMA_MODEL` or else the first that can chat, which then
-/// answer agents that leave the provider open. Gives a sentence for the person at the terminal, unless
-/// there is nothing that they would expect one about.
+/// Queries an Ollama server at `OLLAMA_BASE_URL`, or else at its default address, and stores the result in
+/// the configuration: the server and a model (`OLLAMA_MODEL`, or else the first one that can chat), which
+/// then serve agents without a provider. Returns a message for the terminal, or `None` if no server was found
+/// and none was configured.
 ///
 /// # Errors
-/// The outbound client cannot be made.
+/// The outbound HTTP client cannot be created.
 pub async fn look_for_ollama(config: &mut AppConfig) -> Result<Option<String>, StartError> {
     let outbound = Outbound::new(config.server.outbound.clone())?;
     let ollama = &mut config.server.ollama;

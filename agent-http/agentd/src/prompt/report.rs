@@ -1,4 +1,4 @@
-//! A preview as lines for a terminal.
+//! Formats a preview as lines for a terminal.
 
 use std::borrow::Cow;
 use std::fmt::Display;
@@ -9,7 +9,7 @@ use agent_core::select::SelectionReport;
 use anstyle::{AnsiColor, Style};
 use serde_json::Value;
 
-/// How a report is coloured.
+/// Colours of a report.
 #[derive(Debug, Default)]
 pub(super) struct Styles {
     heading: Style,
@@ -19,12 +19,12 @@ pub(super) struct Styles {
 }
 
 impl Styles {
-    /// Text alone.
+    /// Returns styles without colours.
     pub(super) fn plain() -> Self {
         Self::default()
     }
 
-    /// For terminals.
+    /// Returns styles with ANSI colours.
     pub(super) fn coloured() -> Self {
         Self {
             heading: Style::new().bold(),
@@ -39,7 +39,7 @@ fn styled(style: Style, text: impl Display) -> String {
     format!("{style}{text}{style:#}")
 }
 
-/// Writes everything.
+/// Writes the whole preview.
 pub(super) fn write(preview: &Preview, styles: &Styles, out: &mut dyn Write) -> io::Result<()> {
     selection(&preview.selection, styles, out)?;
     parts("System prompt", &preview.system_prompt_parts, styles, out)?;
@@ -53,7 +53,7 @@ pub(super) fn write(preview: &Preview, styles: &Styles, out: &mut dyn Write) -> 
     writeln!(out, "{}", visible(&serde_json::to_string_pretty(&payload)?))
 }
 
-/// Writes how each rule came out.
+/// Writes the outcome of each backend selection rule.
 pub(super) fn selection(report: &SelectionReport, styles: &Styles, out: &mut dyn Write) -> io::Result<()> {
     let chosen = report.chosen.map_or("none".to_owned(), |kind| kind.to_string());
     writeln!(out, "{} {chosen}", styled(styles.heading, "Backend:"))?;
@@ -73,7 +73,7 @@ pub(super) fn selection(report: &SelectionReport, styles: &Styles, out: &mut dyn
     writeln!(out)
 }
 
-/// A name as it is on the wire.
+/// Returns the serialized name of an enum variant.
 fn word(value: &impl serde::Serialize) -> String {
     match serde_json::to_value(value) {
         Ok(Value::String(word)) => word,
@@ -130,8 +130,8 @@ fn budget(preview: &Preview, styles: &Styles, out: &mut dyn Write) -> io::Result
     )
 }
 
-/// Text that cannot steer a terminal, for it may come from anywhere: control characters but new lines are shown as
-/// JSON's escapes.
+/// Escapes control characters except newlines as in JSON, because text from untrusted sources must not
+/// control the terminal.
 fn visible(text: &str) -> Cow<'_, str> {
     let steers = |c: char| c.is_control() && c != '\n';
     if !text.contains(steers) {

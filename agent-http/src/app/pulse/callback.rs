@@ -1,16 +1,16 @@
-//! `POST /api/pulse/callback`: an occurrence is due.
+//! `POST /api/pulse/callback`: delivery of a due occurrence by the scheduler.
 //!
-//! What the answer's status tells the scheduler:
+//! Response statuses and the scheduler's reaction:
 //!
-//! | status | when | and so |
+//! | status | meaning | reaction |
 //! |---|---|---|
-//! | 200 | it is done, now or before | it is complete |
-//! | 400, 422 | it can never be done: an unknown tool, wrong arguments, an agent without a backend | it is given up |
-//! | 410 | the agent is gone, or the assignment is gone or switched off | the job is cancelled |
-//! | 401 | a credential is missing or wrong, or too old | it is tried again |
-//! | 409 | somebody is at it, or a tool met a change by others | it is tried again, after `Retry-After` |
-//! | 429 | too much is going on | it is tried again, after `Retry-After` |
-//! | 500, 502, 504 | a store, a tool or a backend failed, or took too long | it is tried again |
+//! | 200 | complete, by this call or an earlier one | the occurrence is completed |
+//! | 400, 422 | permanent error: unknown tool, invalid arguments, no backend | the occurrence is discarded |
+//! | 410 | the agent was deleted, or the assignment was deleted or disabled | the job is cancelled |
+//! | 401 | the credential is missing, invalid or expired | retry |
+//! | 409 | the occurrence is being run, or a tool met a concurrent change | retry after `Retry-After` |
+//! | 429 | too many callbacks in progress | retry after `Retry-After` |
+//! | 500, 502, 504 | a store, tool or backend failed or timed out | retry |
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,21 +35,21 @@ use crate::request::{BodyLimits, Handled, parse_json, read_json_bytes};
 use crate::serve::Body;
 use crate::webhook;
 
-/// The most bytes of a callback: the largest payload, and what is beside it.
+/// Maximum size of a callback's body: the largest payload plus the other members.
 const MAX_BYTES: usize = 128 * 1024;
-/// How much longer a claim lasts than the work may take: for the note of it.
+/// Time added to the run's time limit to get the claim's lease, so that the outcome can be recorded.
 const MARGIN: Duration = Duration::from_secs(30);
-/// How long the scheduler is told to wait at most while somebody is at it, so that the end is noticed soon.
+/// Maximum `Retry-After` while an occurrence is being run, so that its end is noticed soon.
 const LONGEST_WAIT: Duration = Duration::from_secs(15);
-/// The shortest delay of a follow-up: that of an interval.
+/// Minimum delay of a follow-up, the same as that of an interval schedule.
 const SHORTEST_DELAY_MS: u64 = 1_000;
 
-/// What came of an occurrence.
+/// The outcome of running an occurrence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::app) enum Worked {
-    /// Its effect has happened now.
+    /// The effect happened in this call.
     Now,
-    /// Its effect had happened before.
+    /// The effect had happened before this call.
     Before,
 }
 
@@ -77,8 +77,8 @@ pub(super) async fn post(app: &Arc<App>, request: Request<Body>) -> Handled {
     answer::json(StatusCode::OK, &body)
 }
 
-/// Makes the effect of an occurrence happen, unless it has happened. It goes on where nobody waits for it any
-/// more: half a run is worse than one whose end the scheduler learns at its next call.
+/// Runs an occurrence unless it is complete. The run continues if the caller drops the future: the scheduler learns
+/// the outcome at its next call, whereas an aborted run would leave its effect half done.
 pub(in crate::app) async fn work(
     app: &Arc<App>,
     delivery: Delivery,
@@ -139,7 +139,7 @@ async fn effect(app: &App, mut claim: Claim, delivery: &Delivery) -> Result<(), 
             }
         },
         Err(error) => {
-            // Where this cannot be noted, the claim ends by itself.
+            // If the failure cannot be recorded, the claim expires with its lease.
             if let Err(fault) = claim.note(&*app.records, &Mark::Failed { at: side.now() }).await {
                 tracing::warn!(error = %fault, "that an occurrence has failed is not noted");
             }
@@ -152,7 +152,7 @@ fn until(app: &App) -> jiff::Timestamp {
     app.pulse.now().saturating_add(MARGIN).unwrap_or(jiff::Timestamp::MAX)
 }
 
-/// Notes that it is done, together with what belongs to it.
+/// Marks the occurrence as done, in one transaction with the run's writes.
 async fn commit(app: &App, claim: &Claim, mut writes: Vec<Write>) -> Result<(), HttpError> {
     writes.push(claim.write(&Mark::Done { at: app.pulse.now() })?);
     match app.records.commit(writes).await {
@@ -165,7 +165,7 @@ async fn commit(app: &App, claim: &Claim, mut writes: Vec<Write>) -> Result<(), 
     }
 }
 
-/// The job that a tool's result asks for, if it can be.
+/// Returns the follow-up job that a tool's result requests, if it is valid.
 fn wanted(app: &App, delivery: &Delivery, output: &ToolOutput) -> Option<JobRequest> {
     let FollowUp { delay_ms, execute_at, arguments } = output.wanted_follow_up()?;
     let mut payload = JobPayload::clone(&delivery.payload);
@@ -181,13 +181,13 @@ fn wanted(app: &App, delivery: &Delivery, output: &ToolOutput) -> Option<JobRequ
         tracing::warn!(error, tool = payload.tool_id, "a tool asks for a follow-up that cannot be");
         return None;
     }
-    // The same for every attempt at the occurrence, so that there is one follow-up of it.
+    // Equal for all attempts at the occurrence, so that it gets one follow-up only.
     let idempotency_key = Some(format!("followUp:{}", delivery.occurrence_key()));
     Some(JobRequest { idempotency_key, ..JobRequest::new(payload, schedule) })
 }
 
-/// Makes the job, and notes that all is done. What cannot be made now is made at the next attempt, without the
-/// tool being called again.
+/// Schedules the follow-up job and marks the occurrence as done. If the scheduler is unavailable, the next attempt
+/// schedules the job without calling the tool again.
 async fn follow_up(app: &App, mut claim: Claim, request: JobRequest) -> Result<(), HttpError> {
     match app.pulse.client()?.schedule_job(&request).await {
         Ok(_) => {}

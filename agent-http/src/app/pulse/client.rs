@@ -1,4 +1,4 @@
-//! The scheduler over HTTP.
+//! HTTP client of the scheduler.
 
 use std::time::Duration;
 
@@ -17,15 +17,15 @@ use url::Url;
 
 use crate::outbound::{Outbound, Trust};
 
-/// How long the scheduler may take to answer.
+/// Time limit of a request to the scheduler.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The most bytes of an answer: a page of two hundred jobs, each with the largest payload.
+/// Maximum size of a response: a page of 200 jobs with the largest payload each.
 const MAX_ANSWER_BYTES: usize = 24 << 20;
 
-/// The scheduler at `PULSE_URL`, which the operator has set and so may be anywhere. The secret goes there alone.
+/// The scheduler at `PULSE_URL`. The URL is set by the operator, so no address is denied. The secret is sent to that
+/// URL only.
 ///
-/// What the scheduler says is wrong is not repeated: where something else answers at that address, its words
-/// could hold anything that was sent.
+/// The texts of error responses are not repeated: a different server at that URL could echo what it was sent.
 #[derive(Debug, Clone)]
 pub struct PulseClient {
     outbound: Outbound,
@@ -34,7 +34,7 @@ pub struct PulseClient {
 }
 
 impl PulseClient {
-    /// A client of the scheduler at `url`, which asks for `secret`.
+    /// Creates a client of the scheduler at `url`, authenticated with `secret`.
     pub fn new(outbound: Outbound, url: Url, secret: Secret) -> Self {
         Self { outbound, url, secret }
     }
@@ -70,7 +70,7 @@ impl PulseClient {
             return Err(refusal(status));
         }
         serde_json::from_slice(&answer).map_err(|error| {
-            // The message of a parser's error could quote what was read.
+            // The parser's message could quote the response.
             PulseError::Refused(format!("its answer cannot be read at column {}", error.column()).into())
         })
     }

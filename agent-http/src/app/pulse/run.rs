@@ -1,4 +1,4 @@
-//! What a job has done: a tool called, or an agent asked, as the person for whom the job is.
+//! Runs a job's work: a tool call or an agent's turn, on behalf of the job's user.
 
 use std::sync::Arc;
 
@@ -20,23 +20,23 @@ use super::super::App;
 use crate::error::{Code, HttpError};
 use crate::stream;
 
-/// The most bytes of a run's text, arguments and results together.
+/// Maximum size of a run's text, tool arguments and tool results together.
 const MAX_RUN_BYTES: usize = 4 << 20;
-/// Why a turn is run, as the agent is told.
+/// The turn's trigger, as the agent's prompt shows it.
 const TRIGGER: &str = "a scheduled job";
 
-/// What has happened.
+/// The effect of a run.
 pub(super) enum Effect {
     /// A tool was called.
     Called(ToolOutput),
-    /// An agent was asked, and these writes tell the person what it answered.
+    /// An agent's turn ended; these writes notify the user of its answer.
     Told(Vec<Write>),
 }
 
-/// Does what the job is for.
+/// Runs the job's work.
 ///
 /// # Errors
-/// What tells the scheduler whether to try again.
+/// The status tells the scheduler whether to retry.
 pub(super) async fn effect(app: &App, delivery: &Delivery) -> Result<Effect, HttpError> {
     let payload = &delivery.payload;
     let role = role(app, payload).await?;
@@ -54,14 +54,14 @@ fn gone(what: &'static str) -> HttpError {
 
 async fn role(app: &App, payload: &JobPayload) -> Result<Arc<RoleBlock>, HttpError> {
     let role = match app.roles.role(&payload.company_id, &payload.agent_id).await {
-        // What cannot be an identifier is nobody's.
+        // An invalid id belongs to no agent.
         Err(StoreError::Invalid(_)) => None,
         role => role?,
     };
     role.ok_or_else(|| gone("the agent is gone"))
 }
 
-/// An assignment that is gone or switched off has no job, whatever the scheduler still knows.
+/// Returns 410 for an assignment that was deleted or disabled, in case the scheduler has not cancelled its job yet.
 async fn check_assignment(app: &App, payload: &JobPayload) -> Result<(), HttpError> {
     let Some(id) = &payload.assignment_id else { return Ok(()) };
     let key = assignment::key(&payload.company_id, id)?;
@@ -89,7 +89,7 @@ async fn context(app: &App, delivery: &Delivery, role: &RoleBlock) -> Result<Exe
         todo_list_id: payload.todo_list_id.clone(),
         timezone,
         thread_id: delivery.job_id.clone(),
-        // The same in every attempt, for tools that make their own effects happen once.
+        // Equal in all attempts, so that tools can use it as an idempotency key.
         run_id: delivery.occurrence_key(),
         caller: Caller::Proactive,
         granted_tools: None,
@@ -161,7 +161,7 @@ async fn ask(
     }
 }
 
-/// As much of a text as there is room for, with a mark where it was cut.
+/// Truncates a text to `bytes`, with an ellipsis.
 fn cut(text: &str, bytes: usize) -> String {
     const MARK: char = '…';
     let text = text.trim();

@@ -1,4 +1,4 @@
-//! What nobody waits for: assignments that are out of step with the scheduler, and marks that are over.
+//! Background maintenance: synchronizes assignments with the scheduler and deletes expired occurrence records.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,13 +11,13 @@ use agent_platform::workspace::collection::ASSIGNMENTS;
 
 use super::super::App;
 
-/// How long there is nothing to do between two passes.
+/// Pause between two passes.
 const PAUSE: Duration = Duration::from_secs(60);
-/// How many pages of records one pass looks at; the next goes on from there.
+/// Maximum number of record pages per pass; the next pass resumes where this one stopped.
 const PAGES: usize = 50;
 
-/// Keeps assignments in step and forgets old marks, again and again, beginning now. It never ends; whoever
-/// spawns it drops it.
+/// Synchronizes assignments and deletes expired occurrence records, starting at once, then after each pause. Runs
+/// until the future is dropped.
 pub async fn upkeep(app: Arc<App>) {
     let mut walk = Walk::default();
     loop {
@@ -28,15 +28,15 @@ pub async fn upkeep(app: Arc<App>) {
     }
 }
 
-/// What is looked at in each company, in this order.
+/// The collections to visit in each company, in this order.
 const STAGES: [&str; 3] = [ASSIGNMENTS, LINKS, OCCURRENCES];
 
-/// Where a pass has come to. From the end it begins anew.
+/// Position of the maintenance walk. It restarts after the last company.
 #[derive(Default)]
 struct Walk {
-    /// The companies that are yet to be visited of those that were read, the next one last.
+    /// Companies of the current page that have not been visited, in reverse order.
     companies: Vec<String>,
-    /// The last company that was read.
+    /// The last company of the current page; the cursor of the next one.
     after: Option<String>,
     stage: usize,
     cursor: Option<String>,
@@ -50,7 +50,7 @@ async fn pass(app: &App, walk: &mut Walk) -> Result<(), StoreError> {
             walk.after = walk.companies.last().cloned();
             walk.companies.reverse();
         }
-        // What is of no company is the platform's own.
+        // Records without a company belong to the platform itself.
         let Some(company) = walk.companies.last().cloned() else { return Ok(()) };
         let next = match company.as_str() {
             "" => None,
@@ -72,7 +72,7 @@ async fn pass(app: &App, walk: &mut Walk) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Looks at a page, and says where the next begins.
+/// Processes one page and returns the cursor of the next.
 async fn page(
     app: &App,
     collection: &Collection,
@@ -98,7 +98,7 @@ async fn forget(app: &App, collection: &Collection, records: Vec<Record>) -> Res
     let now = app.pulse.now();
     let mut writes = Vec::new();
     for record in records {
-        // One in a shape that is not known is nobody's to forget.
+        // A record in an unknown format is kept.
         let Ok(record) = record.parse::<Mark>(collection) else { continue };
         if record.value.is_over(now) {
             let precondition = Precondition::Version(record.version);
@@ -107,7 +107,7 @@ async fn forget(app: &App, collection: &Collection, records: Vec<Record>) -> Res
     }
     match writes.is_empty() {
         true => Ok(()),
-        // Somebody works on one of them: they are looked at again at the next pass.
+        // Another process has changed one of the records; the next pass retries.
         false => match app.records.commit(writes).await {
             Ok(_) | Err(StoreError::Conflict { .. }) => Ok(()),
             Err(error) => Err(error),
@@ -115,7 +115,7 @@ async fn forget(app: &App, collection: &Collection, records: Vec<Record>) -> Res
     }
 }
 
-/// Of these assignments, or links of such, those of which the scheduler does not know all.
+/// Returns the ids, of assignments or links, for which the scheduler does not have the current version.
 async fn out_of_step(app: &App, company: &str, ids: Vec<String>) -> Result<Vec<String>, StoreError> {
     let mut keys: Vec<Key> = Vec::with_capacity(2 * ids.len());
     for id in &ids {
@@ -130,14 +130,14 @@ async fn out_of_step(app: &App, company: &str, ids: Vec<String>) -> Result<Vec<S
         match (saved.transpose(), link.transpose()) {
             (Ok(saved), Ok(link)) if assignment::is_in_step(saved.as_ref(), link.as_ref()) => {}
             (Ok(_), Ok(_)) => out.push(id),
-            // One that an older version has kept in another shape is left to its owner.
+            // An assignment in a format of an older version is left to its owner.
             (Err(error), _) | (_, Err(error)) => tracing::warn!(%error, id, "an assignment cannot be read"),
         }
     }
     Ok(out)
 }
 
-/// Tells the scheduler of an assignment, and says whether it is worth telling it more.
+/// Synchronizes an assignment. Returns false if the scheduler is unreachable, so that the pass skips further ones.
 async fn sync(app: &App, company: &str, id: &str) -> bool {
     let Some(pulse) = app.pulse.client.as_deref() else { return false };
     match assignment::sync(&*app.records, pulse, (company, id), app.pulse.now()).await {

@@ -1,4 +1,4 @@
-//! The backend against a runtime on loopback that answers as the table says.
+//! Tests of the backend against a scripted loopback runtime.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -65,7 +65,7 @@ fn turn(settings: AgentServer) -> Arc<Turn> {
     })
 }
 
-/// Runs a turn with these settings.
+/// Runs a turn with the given settings.
 async fn run(backend: &AgentServerBackend, settings: AgentServer) -> Result<Vec<Event>, Failure> {
     let prepared = backend.prepare(turn(settings))?;
     let events = async { Ok(backend.start(prepared).await?.collect::<Vec<Event>>().await) };
@@ -127,7 +127,7 @@ fn the_body_has_the_ten_fields_and_shows_no_secret() {
         "runId":"***",
         "caller":"session"}}"#]],
     );
-    // What the role does not say is left out.
+    // Fields that the role does not set are omitted.
     let bare =
         AgentServer { agent_server_api_key: Some(Secret::new("")), ..at("https://runtime.example.com") };
     check_body(
@@ -193,7 +193,7 @@ fn seen(server: &Loopback) -> Vec<String> {
 
 #[tokio::test]
 async fn the_runtimes_secret_goes_to_the_operators_runtime_alone() {
-    // The role's address; whether the operator has a secret; what the operator's runtime sees, and another.
+    // Role's URL; true if the operator has a secret; request seen by the operator's runtime, and by another.
     let cases: [(&str, bool, Option<&str>, Option<&str>); 7] = [
         ("http://OWN", true, Some("/chat Bearer s3cret"), None),
         ("http://OWN/v2/", true, Some("/v2/chat Bearer s3cret"), None),
@@ -242,7 +242,7 @@ async fn addresses_and_settings_that_cannot_be_used_are_refused() {
     assert_eq!(failure.kind(), FailureKind::Internal);
 }
 
-/// The types of a run's events after its start, the last one with its code.
+/// Types of a run's events after its start, the last one with its code.
 fn show(events: &[Event]) -> String {
     let name = |event: &Event| match event {
         Event::RunError { code, .. } => format!("RUN_ERROR {code}"),
@@ -276,7 +276,7 @@ async fn whatever_the_runtime_answers_the_run_ends_once() {
     ];
     for (body, expected) in cases {
         for size in [1 << 20, 5] {
-            // Small chunks of the longest body would take their time and show nothing new.
+            // Small chunks of the longest body would be slow and test nothing new.
             if size == 5 && body.len() > 1 << 20 {
                 continue;
             }
@@ -341,7 +341,7 @@ async fn the_backend_conforms() {
         };
         let server = Loopback::answers(answer, then).await;
         let (choice, open) = (Choice::AgentServer(Box::new(at(server.url.as_str()))), server.open());
-        // The server lives as long as what counts its connections.
+        // The closure that counts connections keeps the server alive.
         let open = Box::new(move || {
             let _ = &server;
             open()

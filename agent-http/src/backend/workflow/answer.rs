@@ -1,17 +1,16 @@
-//! An answer that came in one piece: JSON of many shapes, or text.
+//! Parser of a non-streamed answer: JSON of many shapes, or text.
 //!
-//! What the last node of a workflow gives is sent as it is, so the shapes are those of n8n's nodes: an agent's
-//! `{"output": …}`, a chain's `{"text": …}` or `{"response": …}`, a model's `{"message": {"content": …}}`,
-//! one of them or a list of them, with or without the `json` and `data` that wrap items. JSON that has none
-//! of these fields is not shown: a workflow that ends at its trigger echoes the whole request, credentials
-//! included.
+//! n8n returns the output of a workflow's last node unchanged, so the shapes are those of n8n's nodes: an agent's
+//! `{"output": …}`, a chain's `{"text": …}` or `{"response": …}`, a model's `{"message": {"content": …}}`, one of them
+//! or a list of them, with or without the `json` and `data` wrappers of items. JSON without any of these fields is not
+//! shown: a workflow that ends at its trigger echoes the whole request, credentials included.
 
 use agent_core::error::Failure;
 use serde_json::{Map, Value};
 
 use super::{Announced, failure};
 
-/// Where an answer is looked for, in this order, and what stands between the texts of a list there.
+/// Fields searched for the answer, in this order, with the separator that joins texts of a list in that field.
 const FIELDS: [(&str, &str); 8] = [
     ("output", PARAGRAPHS),
     ("text", PARAGRAPHS),
@@ -25,21 +24,21 @@ const FIELDS: [(&str, &str); 8] = [
 const PARAGRAPHS: &str = "\n\n";
 const PIECES: &str = "";
 
-/// What n8n says, in several versions, in place of an answer that it does not wait for.
+/// n8n's messages, in several versions, for a workflow that it does not wait for.
 const STARTED: [&str; 3] = ["Workflow was started", "Workflow got started", "Webhook call received"];
-/// What n8n says where there was nothing to give.
+/// n8n's messages for a workflow without output.
 const NOTHING: [&str; 2] = [
     "Workflow executed successfully but no data was returned",
     "Workflow executed successfully but the last node did not return any data",
 ];
-/// How pages begin that nobody's last node has written.
+/// Prefixes of HTML pages, which are not answers of a workflow.
 const PAGES: [&[u8]; 4] = [b"<!doctype", b"<html", b"<head", b"<body"];
 
-/// The text of an answer.
+/// Extracts the text of an answer.
 ///
 /// # Errors
-/// `Failed` where it says nothing, is an error or the notice that the workflow was started, or has no text
-/// in any place that is known.
+/// `Failed` if the answer is empty, an error, or the notice that the workflow was started, or has no text in any known
+/// field.
 pub(super) fn text(body: &[u8], announced: Announced) -> Result<String, Failure> {
     let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body).trim_ascii();
     let text = match serde_json::from_slice(body) {
@@ -67,7 +66,7 @@ fn plain(body: &[u8]) -> Result<String, Failure> {
     said(text.to_owned())
 }
 
-/// The text, unless it is one of the engine's own notices.
+/// Returns the text, unless it is one of the engine's own notices.
 fn said(text: String) -> Result<String, Failure> {
     let is_one_of = |notices: &[&str]| {
         let said = text.trim().trim_end_matches('.');
@@ -80,7 +79,7 @@ fn said(text: String) -> Result<String, Failure> {
     }
 }
 
-/// The text in a value, if it is in any place that is known.
+/// Finds the text in a value, if it is in any known field.
 fn find(value: &Value, between: &str) -> Result<Option<String>, Failure> {
     match value {
         Value::Null => Ok(None),
@@ -106,7 +105,7 @@ fn find_in(object: &Map<String, Value>) -> Result<Option<String>, Failure> {
         let Some(value) = object.get(name) else { continue };
         let found = match find(value, between)? {
             Some(text) if name == "message" => Some(said(text)?),
-            // An output that a parser has given a structure of its own.
+            // An output that an output parser has structured.
             None if name == "output" && !is_hollow(value) => Some(value.to_string()),
             found => found,
         };
@@ -120,7 +119,7 @@ fn find_in(object: &Map<String, Value>) -> Result<Option<String>, Failure> {
     Ok(None)
 }
 
-/// Whether it is the form of n8n's own errors.
+/// Returns true if the object has the shape of n8n's own errors.
 fn is_error(object: &Map<String, Value>) -> bool {
     object.get("code").is_some_and(Value::is_number)
         && object.get("message").is_some_and(Value::is_string)

@@ -1,4 +1,4 @@
-//! The four ways by which a webhook knows us.
+//! The four webhook authentication methods: none, basic, header and JWT.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -16,17 +16,17 @@ use crate::auth::hmac;
 use crate::outbound::OutboundRequest;
 use crate::secret::origin_of;
 
-/// How long a signed token is good: for the clocks of two machines to be apart, and no longer.
+/// Lifetime of a signed token: long enough for clock skew between two machines.
 const TOKEN_LIFE: Duration = Duration::from_secs(5 * 60);
 
-/// Who sends, and for whom. n8n checks the signature and `exp`, and shows the claims to the workflow.
+/// JWT claims about the sender and the user. n8n checks the signature and `exp`, and passes the claims to the workflow.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Claims<'a> {
     iss: &'static str,
     /// The webhook's origin.
     aud: String,
-    /// The user.
+    /// The user id.
     sub: &'a str,
     company_id: &'a str,
     agent_id: &'a str,
@@ -37,7 +37,7 @@ struct Claims<'a> {
 /// Adds the connector's credential to a request.
 ///
 /// # Errors
-/// `NotConfigured` where a part of the credential is missing; `InvalidRequest` where it cannot be sent.
+/// `NotConfigured` if a part of the credential is missing; `InvalidRequest` if it cannot be sent.
 pub(super) fn authorize(
     request: OutboundRequest,
     auth: Option<&WebhookAuth>,
@@ -66,7 +66,7 @@ pub(super) fn authorize(
     }
 }
 
-/// RFC 7617, in UTF-8.
+/// Encodes basic credentials (RFC 7617), in UTF-8.
 fn basic(user: &str, password: &str) -> Result<Secret, Failure> {
     let both = format!("{user}:{password}");
     if user.contains(':') || both.chars().any(char::is_control) {
@@ -91,8 +91,8 @@ fn token(secret: &Secret, url: &Url, context: &ExecutionContext) -> Secret {
     Secret::new(hmac::sign(secret, &claims))
 }
 
-/// A part of the credential. An empty secret is one that was cleared, and a signature under it would prove
-/// nothing.
+/// Returns a part of the credential. An empty secret counts as missing: it was cleared, and a signature made with it
+/// would prove nothing.
 fn given<'a>(field: &'static str, value: Option<&'a str>) -> Result<&'a str, Failure> {
     value.filter(|value| !value.is_empty()).ok_or_else(|| {
         let message = format!("WorkflowConnector.auth.{field} is not configured");

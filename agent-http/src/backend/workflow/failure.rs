@@ -1,12 +1,12 @@
-//! What goes wrong with a workflow, in words for whoever set it up. None repeats what the engine wrote: its
-//! errors hold stack traces, and an answer may echo the whole request.
+//! Failures of a workflow, worded for the person who set it up. None repeats the engine's text: its errors contain
+//! stack traces, and an answer may echo the whole request.
 
 use agent_core::error::{Failure, FailureKind};
 use http::{HeaderMap, StatusCode};
 
 use crate::outbound::status_failure;
 
-/// A status that is no success.
+/// Maps an unsuccessful status.
 pub(super) fn refused(status: StatusCode, headers: &HeaderMap) -> Failure {
     let message = match status {
         StatusCode::NOT_FOUND => {
@@ -22,7 +22,7 @@ pub(super) fn refused(status: StatusCode, headers: &HeaderMap) -> Failure {
     Failure::new(FailureKind::Failed, message)
 }
 
-/// The workflow was started, and whatever it says will go elsewhere.
+/// The workflow was started, and its output goes elsewhere.
 pub(super) fn started() -> Failure {
     failed(
         "the workflow was started, and its answer does not come back: its trigger must respond by streaming, \
@@ -30,7 +30,7 @@ pub(super) fn started() -> Failure {
     )
 }
 
-/// An answer that says nothing.
+/// An answer without content.
 pub(super) fn empty() -> Failure {
     failed(
         "the workflow's answer is empty: its last node must give an output, or where its trigger streams, a node \
@@ -38,22 +38,22 @@ pub(super) fn empty() -> Failure {
     )
 }
 
-/// The engine reports an error inside an answer that began well.
+/// An error that the engine reports inside a response that began successfully.
 pub(super) fn reported() -> Failure {
     failed("the workflow reported an error")
 }
 
-/// JSON without any of the fields that an answer is looked for in.
+/// JSON without any of the fields that can contain an answer.
 pub(super) fn no_answer() -> Failure {
     failed("the workflow's answer has none of the fields output, text, response and message")
 }
 
-/// A page, by something between us and the workflow.
+/// An HTML page, typically from a proxy between this program and the workflow.
 pub(super) fn web_page() -> Failure {
     failed("a web page came in place of the workflow's answer")
 }
 
-/// More than is read of one answer.
+/// An answer above the size limit.
 pub(super) fn too_large(max_bytes: usize) -> Failure {
     Failure::new(FailureKind::Failed, format!("the workflow's answer is larger than {max_bytes} bytes"))
 }
@@ -63,12 +63,12 @@ pub(super) fn cut_off() -> Failure {
     Failure::new(FailureKind::Truncated, "the workflow's answer ended before it was complete")
 }
 
-/// Something that is no part of any answer.
+/// Content that is not part of any known form of answer.
 pub(super) fn unreadable(what: &'static str) -> Failure {
     failed("the workflow's answer cannot be read").with_source(what)
 }
 
-/// JSON that is none. Serde's own words would quote it.
+/// Malformed JSON. Serde's message is left out because it would quote the answer.
 pub(super) fn bad_json(error: &serde_json::Error) -> Failure {
     let fault = format!("{:?} fault at line {} column {}", error.classify(), error.line(), error.column());
     failed("the workflow's answer cannot be read").with_source(fault)

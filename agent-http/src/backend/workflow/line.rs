@@ -1,8 +1,8 @@
-//! One line of a streamed answer, as n8n 1.123 and 2 write it.
+//! Parser of one line of a streamed answer, in the format of n8n 1.123 and 2.
 //!
-//! `begin` and `end` stand around each model call of a node, `item` carries text, and `error` ends what a
-//! node does; its `content` and the time in its `metadata` may be missing. Later versions write a
-//! `keepalive` in silences. Types that are not known are passed over.
+//! `begin` and `end` enclose each model call of a node, `item` carries text, and `error` ends a node's execution;
+//! `content` and the timestamp in `metadata` may be missing. Later versions send `keepalive` during silences. Unknown
+//! types are ignored.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -14,22 +14,23 @@ use serde_json::{Map, Value};
 
 use super::failure;
 
-/// What a line says.
+/// A parsed line.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Line<'a> {
     /// A model call begins.
     Begin,
-    /// More text.
+    /// A text delta.
     Item(Cow<'a, str>),
-    /// The model call is over.
+    /// The model call has ended.
     End,
     /// A node has failed.
     Error,
-    /// Nothing to us.
+    /// A line of another type, which is ignored.
     Other,
 }
 
-/// A string that is borrowed unless it has escapes. Serde borrows a `Cow` only where it stands alone.
+/// A string that is borrowed unless it contains escapes. A newtype, because serde borrows a `Cow` only outside of an
+/// `Option`.
 #[derive(serde::Deserialize)]
 struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
@@ -41,7 +42,7 @@ struct Members<'a> {
     content: Content<'a>,
 }
 
-/// What an item carries. Other lines may carry anything.
+/// The `content` of a line. Only that of an item must be text.
 #[derive(Default)]
 enum Content<'a> {
     Text(Cow<'a, str>),
@@ -104,7 +105,7 @@ impl<'de> Visitor<'de> for ContentVisitor {
     }
 }
 
-/// The members by which the first line is told from an answer.
+/// The members that distinguish the first line of a stream from a single answer.
 #[derive(serde::Deserialize)]
 struct Marks<'a> {
     #[serde(borrow, rename = "type")]
@@ -120,12 +121,12 @@ impl Marks<'_> {
 }
 
 impl<'a> Line<'a> {
-    /// Reads a line that is not blank.
+    /// Parses a line that is not blank.
     ///
     /// # Errors
-    /// `Failed` where it is no object with a type, or its text is none.
+    /// `Failed` if the line is not an object with a type, or if an item's content is not text.
     pub(super) fn parse(line: &'a [u8]) -> Result<Self, Failure> {
-        // Serde would take an array for an object whose members come in order.
+        // Serde would also accept an array, whose elements are the members in order.
         if line.first() != Some(&b'{') {
             return Err(failure::unreadable("a line is no object"));
         }
@@ -139,7 +140,7 @@ impl<'a> Line<'a> {
         })
     }
 
-    /// Whether the first line of an answer is one of a stream's, and not the answer itself.
+    /// Returns true if the first line of a body belongs to a stream, rather than being the answer itself.
     pub(super) fn is_one(line: &[u8]) -> bool {
         line.first() == Some(&b'{')
             && serde_json::from_slice::<Marks<'_>>(line).is_ok_and(|members| {
@@ -149,7 +150,7 @@ impl<'a> Line<'a> {
     }
 }
 
-/// The text of an item.
+/// Returns the text of an item.
 fn text(content: Content<'_>) -> Result<Cow<'_, str>, Failure> {
     match content {
         Content::Text(text) => Ok(of_people(text)),
@@ -158,7 +159,7 @@ fn text(content: Content<'_>) -> Result<Cow<'_, str>, Failure> {
     }
 }
 
-/// What is meant for people. The node that responds streams an object as text; of that, it is the output alone.
+/// Unwraps text meant for the user. The respond node streams an object as text, of which only the output is shown.
 pub(super) fn of_people(text: Cow<'_, str>) -> Cow<'_, str> {
     match wrapped(&text) {
         Some(output) => Cow::Owned(output),
@@ -166,8 +167,8 @@ pub(super) fn of_people(text: Cow<'_, str>) -> Cow<'_, str> {
     }
 }
 
-/// What a whole object says in place of its text. Agents may be asked for JSON, so of the names that other
-/// nodes give to theirs only one that stands alone counts.
+/// Returns the text inside a complete JSON object. Agents may be asked to answer with JSON, so the field names of other
+/// nodes count only if they are the object's single member.
 fn wrapped(text: &str) -> Option<String> {
     let trimmed = text.trim_ascii();
     if !trimmed.starts_with('{') || !trimmed.ends_with('}') {

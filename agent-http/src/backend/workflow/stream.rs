@@ -1,7 +1,7 @@
-//! A workflow's answer as the events of a run.
+//! Stream of run events decoded from a workflow's answer.
 //!
-//! n8n announces everything as JSON, so the first line that is not blank decides: one of a stream's begins
-//! a stream, and anything else an answer that is read whole.
+//! n8n sends every answer as JSON, so the first non-blank line decides: a line of a stream starts a stream, and
+//! anything else is a single answer that is read whole.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -20,40 +20,39 @@ use crate::lines::LineSplitter;
 use crate::outbound::BodyStream;
 use crate::template::Template;
 
-/// The events of one answer.
+/// Stream of the run events of one answer.
 ///
-/// Only the end of the body ends the run: a workflow may call models, and stream their text, any number of
-/// times.
+/// Only the end of the body ends the run: a workflow may call models, and stream their text, any number of times.
 pub(super) struct WorkflowEvents {
     body: Option<BodyStream>,
     announced: Announced,
     form: Form,
     transcript: Transcript,
-    /// Told once what was said before it has been.
+    /// Pending failure, returned after the events that precede it.
     failure: Option<Failure>,
 }
 
-/// What the answer has turned out to be.
+/// The detected form of the answer.
 enum Form {
-    /// Nothing but blank lines, which are not kept, and the beginning of the first other one, of which the
-    /// first `at` bytes have no end of a line.
+    /// Only blank lines so far, which are discarded, and the start of the first other line; its first `at` bytes
+    /// contain no newline.
     Unknown { held: Vec<u8>, at: usize },
     /// A stream of lines.
     Lines(Box<LineSplitter>),
-    /// One answer, so far.
+    /// A single answer, as received so far.
     Whole(Vec<u8>),
 }
 
 impl WorkflowEvents {
-    /// The events of a body that is still arriving.
+    /// Decodes a body that is still arriving.
     pub(super) fn new(run: RunIds, body: BodyStream, announced: Announced) -> Self {
         Self { body: Some(body), ..Self::closed(run, announced) }
     }
 
-    /// The events of a body that is there.
+    /// Decodes a complete body.
     ///
     /// # Errors
-    /// What is wrong with the answer, wherever in it.
+    /// Any error in the answer, wherever it occurs.
     pub(super) fn whole(run: RunIds, body: Bytes, announced: Announced) -> Result<Self, Failure> {
         let mut events = Self::closed(run, announced);
         events.receive(body)?;
@@ -66,7 +65,7 @@ impl WorkflowEvents {
         Self { body: None, announced, form, transcript: Transcript::new(run), failure: None }
     }
 
-    /// Goes on until there are events, or the answer has ended.
+    /// Reads until events are ready or the answer has ended.
     fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Failure>> {
         while self.transcript.ready.is_empty() {
             let Some(body) = &mut self.body else { break };
@@ -81,7 +80,7 @@ impl WorkflowEvents {
         Poll::Ready(Ok(()))
     }
 
-    /// Takes the next bytes in, and all that they complete.
+    /// Appends bytes, and takes all lines that they complete.
     fn receive(&mut self, chunk: Bytes) -> Result<(), Failure> {
         match &mut self.form {
             Form::Lines(lines) => lines.push(chunk),
@@ -108,7 +107,7 @@ impl WorkflowEvents {
         Ok(())
     }
 
-    /// The body has ended.
+    /// Handles the end of the body.
     fn end(&mut self) -> Result<(), Failure> {
         if let Form::Unknown { held, .. } = &mut self.form {
             let held = std::mem::take(held);
@@ -116,7 +115,7 @@ impl WorkflowEvents {
         }
         match &mut self.form {
             Form::Lines(lines) => {
-                // The last line may lack its end alone.
+                // The last line may lack its newline, but must otherwise be complete.
                 if let Some(line) = lines.last_line() {
                     let line = Line::parse(line.trim_ascii()).map_err(|_| failure::cut_off())?;
                     self.transcript.take(line)?;
@@ -132,7 +131,7 @@ impl WorkflowEvents {
     }
 }
 
-/// Appends to what is held of an answer.
+/// Appends to a buffered answer, up to its size limit.
 fn hold(held: &mut Vec<u8>, chunk: &[u8]) -> Result<(), Failure> {
     if chunk.len() > MAX_WHOLE_BYTES - held.len() {
         return Err(failure::too_large(MAX_WHOLE_BYTES));
@@ -141,7 +140,7 @@ fn hold(held: &mut Vec<u8>, chunk: &[u8]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The first line that is not blank, if it is whole. `at` is moved beyond what need not be searched again.
+/// Returns the first non-blank line once it is complete. Advances `at` past the bytes that need not be searched again.
 fn first_line<'a>(held: &'a mut Vec<u8>, at: &mut usize) -> Option<&'a [u8]> {
     if *at == 0 {
         let blank = held.iter().take_while(|byte| byte.is_ascii_whitespace()).count();
@@ -175,17 +174,17 @@ impl Stream for WorkflowEvents {
     }
 }
 
-/// What has been said, as messages: one for each model call. What tools the workflow calls is no part of
-/// its answer; the platform adds what it hears of them at its own tool server.
+/// Collects the answer as events, one message per model call. Tool calls of the workflow are not part of its answer;
+/// the platform adds those that it sees at its own tool server.
 struct Transcript {
     run: RunIds,
     ready: VecDeque<Event>,
-    /// The message that is open.
+    /// The open message.
     message: Option<Id>,
-    /// The model calls that were begun and not ended.
+    /// Number of model calls that were begun and not ended.
     begun: usize,
     has_text: bool,
-    /// The last item, since the next one is like it.
+    /// Template of the last item, which the next one usually matches.
     template: Template,
 }
 

@@ -1,4 +1,4 @@
-//! The backend against a webhook on loopback that answers as the tables say.
+//! Tests of the backend against a scripted loopback webhook.
 
 use agent_core::conformance::{self, BackendSubject, Scenario};
 use agent_core::error::FailureKind;
@@ -62,7 +62,7 @@ fn turn(choice: Choice) -> Arc<Turn> {
     turn_of(choice, json!({"id": "a", "name": "Ann", "companyId": "c"}), vec![Message::user("hi")])
 }
 
-/// Runs a turn against a webhook that answers so.
+/// Runs a turn against a webhook with the given answer.
 async fn run(answer: Vec<u8>) -> Result<Vec<Event>, Failure> {
     let server = Loopback::answers(answer, Then::Close).await;
     let backend = backend("127.0.0.1");
@@ -73,7 +73,7 @@ async fn run(answer: Vec<u8>) -> Result<Vec<Event>, Failure> {
     Ok(events)
 }
 
-/// An answer whose head says how long it is, as n8n gives all that it does not stream.
+/// A response with a `Content-Length`, which n8n sends for everything that it does not stream.
 fn one_piece(status: &str, kind: &str, body: &[u8]) -> Vec<u8> {
     let head = format!(
         "HTTP/1.1 {status}\r\ncontent-type: {kind}\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
@@ -82,7 +82,7 @@ fn one_piece(status: &str, kind: &str, body: &[u8]) -> Vec<u8> {
     [head.as_bytes(), body].concat()
 }
 
-/// What a run has come to: its messages, and the code of its error.
+/// Renders the outcome of a run: its messages, and the code of its error.
 fn outcome(run: Result<Vec<Event>, Failure>) -> String {
     let events = match run {
         Ok(events) => events,
@@ -185,7 +185,7 @@ async fn the_webhook_knows_us_in_four_ways() {
     };
     let jwt = |secret: &str| WebhookAuth::Jwt { secret: Some(Secret::new(secret)) };
     let encoded = |text: &str| format!("Basic {}", STANDARD.encode(text));
-    // The header that must be there, or how the credential is refused.
+    // The expected header, or the kind of refusal of the credential.
     type Expected = Result<Option<(&'static str, String)>, FailureKind>;
     let cases: Vec<(Option<WebhookAuth>, Expected)> = vec![
         (None, Ok(None)),
@@ -288,7 +288,7 @@ async fn webhooks_are_reached_where_the_address_policy_lets_them() {
     }
 }
 
-/// Answers in one piece, as JSON; what is said, or the code.
+/// Non-streamed JSON answers; the expected text, or the error code.
 const WHOLE: [(&str, &str); 37] = [
     (r#"{"output":"Hello"}"#, "<Hello>"),
     (r#" {"text":"Hello"} "#, "<Hello>"),
@@ -366,7 +366,7 @@ async fn what_is_announced_decides_where_the_shape_does_not() {
     }
 }
 
-/// Lines of streams; what is said, or the code.
+/// Streamed lines; the expected text, or the error code.
 const LINES: [(&str, &str); 20] = [
     (r#"{B}|{I "Hel"}|{I "lo"}|{E}"#, "<Hello>"),
     (r#"{B}|{I "Let me look."}|{E}|{B}|{I "Done."}|{E}"#, "<Let me look.><Done.>"),
@@ -413,10 +413,10 @@ async fn a_stream_ends_with_the_body_and_has_a_message_for_each_model_call() {
             let streamed = answer("200 OK", JSON, body.as_bytes(), size, true);
             assert_eq!(outcome(run(streamed).await), expected, "{size}: {body}");
         }
-        // A last line without its end.
+        // A last line without its newline.
         let streamed = answer("200 OK", JSON, body.trim_end().as_bytes(), 64, true);
         assert_eq!(outcome(run(streamed).await), expected, "{body}");
-        // A proxy may have read all of it before it passes it on.
+        // A proxy may buffer the whole stream before it forwards it.
         let whole = outcome(run(one_piece("200 OK", JSON, body.as_bytes())).await);
         match expected.split_once("BACKEND").or(expected.split_once("STREAM")) {
             Some(_) => {
@@ -435,7 +435,7 @@ async fn a_stream_that_is_cut_off_is_truncated_wherever_that_is() {
         let said = outcome(run(streamed).await);
         assert!(said.ends_with("STREAM_TRUNCATED"), "{end}: {said}");
     }
-    // The body ends in order, and within a line.
+    // The body ends regularly, in the middle of a line.
     let body = stream_of(r#"{I "Hel"}"#) + r#"{"type":"item","content":"lo"#;
     let streamed = answer("200 OK", JSON, body.as_bytes(), 64, true);
     assert_eq!(outcome(run(streamed).await), "<HelSTREAM_TRUNCATED");
@@ -510,7 +510,7 @@ async fn the_backend_conforms() {
         };
         let server = Loopback::answers(answer, then).await;
         let (choice, open) = (at(&server.url, None), server.open());
-        // The server lives as long as what counts its connections.
+        // The closure that counts connections keeps the server alive.
         let open = Box::new(move || {
             let _ = &server;
             open()

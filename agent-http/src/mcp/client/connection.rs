@@ -24,24 +24,24 @@ use super::fault;
 use super::http_client::{HttpClient, Server};
 use super::output;
 
-/// How many reports of a call may wait to be read; later ones are dropped.
+/// Maximum number of unread progress reports per call; further reports are dropped.
 const MAX_WAITING_REPORTS: usize = 64;
-/// How long a server may take to hear that a call is cancelled, or that a session is over.
+/// Timeout for sending a cancellation or the end of a session to the server.
 const FAREWELL_TIMEOUT: Duration = Duration::from_secs(5);
-/// The longest message of a report, in bytes.
+/// Maximum length of a progress message, in bytes; longer messages are truncated.
 const MAX_REPORT_BYTES: usize = 1024;
 
-/// An open connection; the last one who lets go of it ends the session.
+/// An open connection; dropping the last reference ends the session.
 pub(super) struct Connection {
     service: RunningService<RoleClient, Reports>,
-    /// Its end stops the requests of this connection that are under way.
+    /// Dropping the sender stops this connection's pending requests.
     _open: watch::Sender<()>,
 }
 
 impl Connection {
-    /// Finds out what the server speaks, and greets it accordingly.
+    /// Connects: negotiates the protocol revision, and initializes a session if the revision has sessions.
     ///
-    /// The error is for the model.
+    /// The error is a message for the model.
     pub(super) async fn open(server: Server, max_calls: usize) -> Result<Arc<Self>, Arc<str>> {
         let (open, closed) = watch::channel(());
         let transport = StreamableHttpClientTransport::with_client(
@@ -95,7 +95,7 @@ impl Connection {
     ) -> Result<(PendingCall, mpsc::Receiver<Report>), ServiceError> {
         let request = CallToolRequest::new(params);
         let (reporter, reports) = mpsc::channel(MAX_WAITING_REPORTS);
-        // Held while sending, so that no report is looked for before its reader is there.
+        // Locked while sending, so that no progress report arrives before its receiver is registered.
         let mut readers = self.service.service().0.lock().await;
         let sent = self.service.send_cancellable_request(
             ClientRequest::CallToolRequest(request),
@@ -113,7 +113,7 @@ impl Connection {
 }
 
 fn transport_config(max_calls: usize) -> StreamableHttpClientTransportConfig {
-    // The address stays in `HttpClient`, out of reach of what the library logs.
+    // The URL stays in `HttpClient`, so that `rmcp` cannot log it.
     let mut config = StreamableHttpClientTransportConfig::with_uri("")
         .max_concurrent_requests(max_calls)
         .control_request_timeout(FAREWELL_TIMEOUT);
@@ -121,20 +121,20 @@ fn transport_config(max_calls: usize) -> StreamableHttpClientTransportConfig {
     config
 }
 
-/// A call that the server works on. Dropped before its answer, it is cancelled.
+/// A call that the server is processing. Dropping it before its answer cancels the call.
 struct PendingCall {
     connection: Arc<Connection>,
     handle: Option<RequestHandle<RoleClient>>,
 }
 
 impl PendingCall {
-    /// The answer. Dropping the future loses nothing.
+    /// Waits for the answer. Cancellation safe.
     async fn answer(&mut self) -> Result<ServerResult, ServiceError> {
         let Some(handle) = &mut self.handle else { return Err(ServiceError::TransportClosed) };
         (&mut handle.rx).await.unwrap_or(Err(ServiceError::TransportClosed))
     }
 
-    /// There is nothing left to cancel.
+    /// Marks the call as answered, so that dropping it does not send a cancellation.
     async fn settle(mut self) {
         if let Some(handle) = self.handle.take() {
             self.connection.forget(&handle.progress_token).await;
@@ -149,13 +149,13 @@ impl Drop for PendingCall {
         runtime.spawn(async move {
             connection.forget(&handle.progress_token).await;
             let cancel = handle.cancel(Some("the caller has given up".to_owned()));
-            // A server that cannot be told notices when the connection ends.
+            // A server that cannot be reached notices the end of the connection.
             let _ = tokio::time::timeout(FAREWELL_TIMEOUT, cancel).await;
         });
     }
 }
 
-/// What a tool says about how far it is.
+/// A progress report of a tool.
 struct Report {
     progress: f64,
     total: Option<f64>,
@@ -169,7 +169,7 @@ impl Report {
     }
 }
 
-/// The client's side of the protocol: it takes reports and offers the server nothing.
+/// `rmcp` client handler: routes progress notifications to their calls, and offers the server no capabilities.
 #[derive(Clone, Default)]
 struct Reports(Arc<Mutex<HashMap<ProgressToken, mpsc::Sender<Report>>>>);
 

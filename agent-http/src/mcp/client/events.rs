@@ -1,4 +1,4 @@
-//! An answer that comes as an event stream.
+//! Reader of a response that is an event stream.
 
 use agent_core::error::{Failure, FailureKind};
 use futures_util::StreamExt;
@@ -14,11 +14,11 @@ use super::http_client::{MAX_RESULT_BYTES, failed};
 use crate::lines::SseDecoder;
 use crate::outbound::BodyStream;
 
-/// The largest stream in answer to one call, with all its reports.
+/// Maximum size of the stream that answers one call, including its progress notifications, in bytes.
 const MAX_STREAM_BYTES: usize = 4 * MAX_RESULT_BYTES;
 
-/// The events of an answer to the request `id`. Whatever ends the stream is its last event, an error in
-/// answer to `id`; after an answer it is of no consequence.
+/// Returns the events of the response to request `id`. An error that ends the stream becomes its last event, a JSON-RPC
+/// error for `id`; after the answer it has no effect.
 pub(super) fn of(
     body: BodyStream,
     id: RequestId,
@@ -52,7 +52,7 @@ impl Reading {
     async fn next(&mut self) -> Result<Sse, Failure> {
         loop {
             if let Some(event) = self.decoder.next_event()? {
-                // Such an event only tells from where a stream could be taken up again.
+                // An event without data only carries an id from which the stream could be resumed.
                 if event.data.iter().all(u8::is_ascii_whitespace) {
                     continue;
                 }

@@ -1,4 +1,4 @@
-//! The HTTP below the protocol: the library's client over the guarded one.
+//! HTTP transport for `rmcp`'s client, on top of the guarded HTTP client.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -25,35 +25,35 @@ use url::Url;
 use super::events;
 use crate::outbound::{BodyStream, Outbound, OutboundRequest, OutboundResponse, Trust, status_failure};
 
-/// The largest result of a tool that is taken in, in bytes of its message.
+/// Maximum size of a tool result, in bytes of its message.
 pub const MAX_RESULT_BYTES: usize = 4 * 1024 * 1024;
-/// How much of a refusal is read to find the error in it.
+/// Limits of an error response, which is read for its JSON-RPC error: size and read time.
 const MAX_REFUSAL_BYTES: usize = 64 * 1024;
 const REFUSAL_TIMEOUT: Duration = Duration::from_secs(5);
 
 const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
 
-/// A tool server, as a request names it.
+/// The tool server that a request names.
 #[derive(Clone)]
 pub(super) struct Server {
     pub(super) outbound: Outbound,
-    /// A secret: its query carries the run's token.
+    /// A secret: its query carries the run token.
     pub(super) url: Url,
-    /// The longest exchange.
+    /// Timeout of one exchange.
     pub(super) timeout: Duration,
 }
 
-/// What the library sends by. Clones are of one connection.
+/// HTTP client that `rmcp` sends with. Clones belong to the same connection.
 #[derive(Clone)]
 pub(super) struct HttpClient {
     server: Arc<Server>,
-    /// Its sender is gone when the connection is.
+    /// Closed together with the connection, which owns its sender.
     closed: watch::Receiver<()>,
 }
 
-/// Why a message has no answer.
+/// Error of a message without an answer.
 enum PostError {
-    /// The server does not know the session, so that it has done nothing.
+    /// The server does not know the session, so it has not processed the message.
     NoSession,
     Failed(Failure),
 }
@@ -86,7 +86,7 @@ impl HttpClient {
         Ok(request.header(SESSION_ID, session))
     }
 
-    /// Sends a message; an answer is waited for where the message is a request.
+    /// Sends a message; waits for an answer if the message is a request.
     async fn post(
         &self,
         message: ClientJsonRpcMessage,
@@ -148,7 +148,7 @@ impl HttpClient {
         }
     }
 
-    /// Waits for `exchange` as long as the connection is open.
+    /// Runs `exchange` while the connection is open.
     async fn while_open<T>(
         &self,
         exchange: impl Future<Output = Result<T, PostError>> + Send,
@@ -162,8 +162,8 @@ impl HttpClient {
     }
 }
 
-/// The error that a refusal stands for. A server of an older revision refuses the probe in whatever words
-/// it has.
+/// Maps an error response to a JSON-RPC error. Servers of older revisions refuse the probe in various ways, so any
+/// client error is an answer to it.
 async fn refusal(
     response: OutboundResponse,
     id: RequestId,
@@ -189,8 +189,8 @@ async fn refusal(
     Ok(StreamableHttpPostResponse::Json(error, None))
 }
 
-/// What a probe has found out. Whatever does not speak the one revision that has no sessions is to be greeted
-/// in the old way, whether it knows the probe or not.
+/// Maps the answer to a `server/discover` probe. Any server that does not support the one revision without sessions
+/// gets an error here, so that the client falls back to `initialize`, whether or not the server knows the probe.
 fn probed(answer: StreamableHttpPostResponse) -> StreamableHttpPostResponse {
     let StreamableHttpPostResponse::Json(message, session) = answer else { return answer };
     let (id, why) = match message {
@@ -217,9 +217,9 @@ async fn told_error(body: BodyStream) -> Option<ErrorData> {
     }
 }
 
-/// The message, if it answers the request `id`. An error without an identifier came in answer to it.
+/// Returns the message if it answers the request `id`. An error without an identifier is taken as its answer.
 fn answer_to(id: &RequestId, message: ServerJsonRpcMessage) -> Result<ServerJsonRpcMessage, Failure> {
-    // Some servers write a number as a string.
+    // Some servers return a numeric identifier as a string.
     let answers = |answered: &RequestId| answered.to_string() == id.to_string();
     match message {
         ServerJsonRpcMessage::Response(answer) if answers(&answer.id) => {
@@ -232,7 +232,7 @@ fn answer_to(id: &RequestId, message: ServerJsonRpcMessage) -> Result<ServerJson
     }
 }
 
-/// The media type in lower case, without its parameters; empty where there is none.
+/// Returns the media type in lower case, without parameters; empty if there is none.
 fn content_type(headers: &HeaderMap) -> String {
     let value = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
@@ -256,7 +256,7 @@ impl StreamableHttpClient for HttpClient {
         Ok(self.while_open(self.post(message, session_id.as_deref(), headers)).await?)
     }
 
-    /// Ends a session. This is what is sent when the connection is closed.
+    /// Ends a session; sent when the connection is closed.
     async fn delete_session(
         &self,
         _: Arc<str>,
@@ -269,13 +269,13 @@ impl StreamableHttpClient for HttpClient {
         for (name, value) in headers {
             request = request.header(name, value);
         }
-        // Whatever the server says: nobody is left who would do something about it.
+        // The status is ignored: the session's owner is gone and could not act on it.
         request.send().await.map_err(StreamableHttpError::Client)?;
         Ok(())
     }
 
-    /// Refused, with an answer as of a server that has no such stream: what a call needs comes in answer to
-    /// it, and a stream that broke off is not taken up again.
+    /// Refuses, as a server without a standalone stream would: everything that a call needs arrives in its own
+    /// response, and an interrupted stream is not resumed.
     async fn get_stream(
         &self,
         _: Arc<str>,

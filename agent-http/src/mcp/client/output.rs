@@ -1,10 +1,11 @@
-//! From a tool server's result to what a model reads.
+//! Converts an MCP tool result to the text that a model reads.
 
 use agent_core::tool::ToolOutput;
 use rmcp::model::{CallToolResult, ContentBlock, Resource, ResourceContents};
 
-/// Text as it is, a block a line. What is not text is named, since a tool's result is text to models: media
-/// and binary resources by type and size, links by address. A result of structured content alone is its JSON.
+/// Converts a tool result to text, one block per line. Content that is not text is replaced by a description, since
+/// models read tool results as text: media and binary resources by type and size, links by URL. A result of structured
+/// content alone is its JSON.
 pub(in crate::mcp) fn of(result: CallToolResult) -> ToolOutput {
     let blocks: Vec<String> = result.content.into_iter().map(text_of).collect();
     let structured = result.structured_content;

@@ -1,8 +1,8 @@
-//! An agent as the protocol shows it: its tools, its documents as resources, its prompt blocks as prompts.
+//! An agent's MCP features: its tools, its documents as resources, and its prompt blocks as prompts.
 //!
-//! The role is read anew for each request, so that what its owner takes away is gone at once. What an identity may
-//! use is decided by the core's rule alone; resources are read by the very tools that read documents, so that they
-//! show nothing that those would not.
+//! The role is loaded anew for each request, so that a permission that its owner withdraws is gone at once. Permissions
+//! are decided by the core's rule alone; resources are read by calling the document tools, so that they never show more
+//! than those tools would.
 
 mod announcing;
 mod convert;
@@ -36,7 +36,7 @@ use super::identity::Identity;
 
 pub(super) use announcing::Announcing;
 
-/// The longest part of a name that an error repeats, in bytes.
+/// Maximum length of a name that an error repeats, in bytes.
 const SHOWN_NAME: usize = 128;
 
 /// The features of all agents.
@@ -57,7 +57,7 @@ impl AgentFeatures {
         Self { roles, records, tools, changes }
     }
 
-    /// The agent's role. An agent that is gone has no features.
+    /// Returns the agent's role; `None` for a deleted agent, which has no features.
     async fn role(&self, who: &Identity) -> Result<Option<Arc<RoleBlock>>, ErrorData> {
         match self.roles.role(&who.context.company_id, &who.context.agent_id).await {
             Err(StoreError::Invalid(_)) => Ok(None),
@@ -65,7 +65,7 @@ impl AgentFeatures {
         }
     }
 
-    /// What the agent may use for this identity, and in which context.
+    /// Returns the tools that the identity may use, and the execution context of its calls.
     async fn reach(&self, who: &Identity) -> Result<Reach, ErrorData> {
         let Some(role) = self.role(who).await? else { return Ok(Reach::default()) };
         let mut context = who.context.clone();
@@ -85,7 +85,7 @@ impl AgentFeatures {
     }
 }
 
-/// What an identity may use.
+/// The tools that an identity may use, and the execution context of its calls.
 #[derive(Default)]
 struct Reach {
     names: BTreeSet<String>,
@@ -98,7 +98,8 @@ impl Reach {
     }
 }
 
-/// The names of the tools that the agent may use for this identity: as in a run, and as the credential cuts them.
+/// Returns the names of the tools that the agent may use for this identity: those allowed in a run, restricted to the
+/// credential's grants.
 fn allowed(role: &RoleBlock, who: &Identity) -> BTreeSet<String> {
     let mut names = agent_core::allowed_tools::allowed_in_run(role, who.context.caller);
     names.retain(|name| who.context.grants(name));
@@ -221,7 +222,7 @@ impl Features for AgentFeatures {
     }
 }
 
-/// The page that begins after the element of the name that `cursor` is, and the cursor of the next.
+/// Returns the page after the element named by `cursor`, and the cursor of the next page.
 fn page<'a, T>(
     all: &'a [T],
     cursor: Option<&str>,
@@ -242,13 +243,13 @@ fn page<'a, T>(
     Ok((page, next))
 }
 
-/// The same for a tool that is not there and one that is not for the caller.
+/// Error for an unknown or forbidden tool, which the caller cannot distinguish.
 fn unknown_tool(name: &str) -> ErrorData {
     let shown = &name[..name.floor_char_boundary(SHOWN_NAME)];
     ErrorData::invalid_params(format!("Unknown tool: {shown}"), None)
 }
 
-/// A defect, or a store that does not answer: the log has the cause.
+/// Error for a defect or a store failure; the cause is logged.
 fn failed(error: &dyn std::error::Error) -> ErrorData {
     tracing::error!(error = %error, source = error.source(), "the tool server failed");
     ErrorData::internal_error("the server failed", None)

@@ -1,9 +1,9 @@
-//! Who has called which tool of an agent, and how it came out; never with what.
+//! Audit log of tool calls: caller, tool, duration and outcome, but never arguments or results.
 //!
-//! A call is noted in memory and written soon after, many at a time, so that no call waits for the store. Where more
-//! are made than can be written, or the store does not answer for long, the oldest notes are dropped, and the log says
-//! how many. A record holds a sheet of calls, so that noting one is less than a write; an agent's oldest sheets make room
-//! for new ones.
+//! A call is recorded in memory and written shortly after in a batch, so that no call waits for the store. If calls
+//! arrive faster than they can be written, or the store is unavailable for long, the oldest entries are dropped, and
+//! their number is logged. A record holds a sheet of many calls, which makes recording cheaper than one write per call;
+//! new sheets replace an agent's oldest ones.
 
 mod pages;
 mod sheets;
@@ -26,77 +26,76 @@ pub use pages::Calls;
 
 use sheets::Sheets;
 
-/// The collection of sheets; below it one for each agent.
+/// Collection of sheets, with one sub-collection per agent.
 const CALLS: &str = "toolCalls";
-/// How long the first note of a batch waits for others.
+/// Time that the first entry of a batch waits for others.
 const GATHER: Duration = Duration::from_millis(200);
-/// How often the writer looks whether the log is still there.
+/// Interval at which the writer checks that the log still exists.
 const LOOK: Duration = Duration::from_secs(1);
-/// How long the writer waits where the store does not answer: so long after the first time, and twice as long after
-/// each further one, up to the longest.
+/// Backoff of the writer while the store is unavailable: starts at the first value and doubles up to the second.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-/// How long the last notes are tried to be written.
+/// Timeout of [`AuditLog::flush`].
 const LAST_TRY: Duration = Duration::from_secs(5);
-/// The longest name that is noted; one that is no tool's may be of any length.
+/// Maximum length of a recorded tool name, in bytes: the name of an unknown tool may have any length.
 const MAX_NAME_BYTES: usize = 128;
 
-/// How much is kept, and where.
+/// Limits of the log, in memory and in the store.
 #[derive(Clone, Copy)]
 struct Limits {
-    /// Calls on a sheet.
+    /// Maximum calls per sheet.
     sheet: usize,
-    /// Sheets of an agent.
+    /// Maximum sheets per agent.
     sheets: usize,
-    /// Notes that wait to be written.
+    /// Maximum entries waiting to be written.
     waiting: usize,
-    /// Agents whose last sheet is in memory.
+    /// Agents whose current sheet is cached.
     open: usize,
 }
 
 const LIMITS: Limits = Limits { sheet: 100, sheets: 200, waiting: 10_000, open: 256 };
 
-/// A call as it is kept.
+/// A recorded call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Call {
-    /// When it ended, in RFC 3339 and UTC.
+    /// End of the call, RFC 3339 in UTC.
     pub at: String,
-    /// The person whom the tool worked for.
+    /// The user that the tool worked for.
     pub user_id: String,
-    /// Which credential was used: its public identifier.
+    /// Public identifier of the credential.
     pub credential_id: String,
-    /// The run, where the credential was made for one.
+    /// The run, if the credential was issued for one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_id: Option<String>,
-    /// The tool's name, as it was asked for.
+    /// Tool name as requested.
     pub tool: String,
-    /// How long it took, in milliseconds.
+    /// Duration in milliseconds.
     pub duration_ms: u64,
-    /// How it came out.
+    /// Outcome of the call.
     pub outcome: Outcome,
 }
 
-/// How a call came out.
+/// Outcome of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub enum Outcome {
-    /// With a result.
+    /// The tool returned a result.
     Ok,
-    /// With a failure that the tool has told the caller.
+    /// The tool returned an error to the caller.
     ToolError,
-    /// There is no such tool for the caller, or the call was malformed.
+    /// The tool is unknown or forbidden to the caller, or the call was malformed.
     Refused,
-    /// The tool took too long.
+    /// The tool exceeded the time limit.
     TimedOut,
-    /// The caller did not wait for the result.
+    /// The caller cancelled the call, or disconnected before the result.
     Cancelled,
-    /// A defect of ours.
+    /// An internal error.
     Failed,
 }
 
-/// Notes calls and writes them to a store.
+/// Records tool calls and writes them to a store.
 #[derive(Clone)]
 pub struct AuditLog(Arc<Inner>);
 
@@ -104,12 +103,12 @@ struct Inner {
     records: Arc<dyn Records>,
     notes: Mutex<Notes>,
     noted: Notify,
-    /// The sheets that are being filled. They are held while they are written, so that one batch is at a time.
+    /// The sheets being filled. Locked during a write, so that one batch is written at a time.
     open: tokio::sync::Mutex<HashMap<Agent, Sheets>>,
     limits: Limits,
 }
 
-/// By company and agent.
+/// Key of an agent: company id and agent id.
 type Agent = (String, String);
 
 #[derive(Default)]
@@ -119,7 +118,7 @@ struct Notes {
 }
 
 impl AuditLog {
-    /// A log in `records`. It writes in a task of its own, as long as it lives; [`Self::flush`] it at the end.
+    /// Creates a log in `records`. A background task writes it while the log exists; call [`Self::flush`] at shutdown.
     ///
     /// # Panics
     ///
@@ -140,7 +139,7 @@ impl AuditLog {
         Self(inner)
     }
 
-    /// Begins a note. Dropped before its call has ended, it says that the call was cancelled.
+    /// Starts an entry. If it is dropped before [`Entry::ended`], it records the call as cancelled.
     pub(super) fn begin(&self, who: &Identity, tool: &str) -> Entry {
         let end = tool.floor_char_boundary(MAX_NAME_BYTES);
         let call = Call {
@@ -156,7 +155,7 @@ impl AuditLog {
         Entry { log: self.clone(), since: Instant::now(), note: Some((agent, call)) }
     }
 
-    /// Writes what has been noted so far. What a store has not taken after five seconds goes on waiting.
+    /// Writes all entries recorded so far. Entries that the store does not accept within five seconds keep waiting.
     pub async fn flush(&self) {
         let written = async {
             while self.0.write_all().await.is_err() {
@@ -168,11 +167,11 @@ impl AuditLog {
         }
     }
 
-    /// One page of an agent's calls, the newest first; 50 where `limit` is absent, and at most 200.
+    /// Returns one page of an agent's calls, newest first; `limit` defaults to 50 and is at most 200.
     ///
     /// # Errors
     ///
-    /// 400 for a cursor that is none of ours; 500 where the store fails.
+    /// 400 for an invalid cursor; 500 if the store fails.
     pub async fn calls(
         &self,
         company_id: &str,
@@ -185,7 +184,7 @@ impl AuditLog {
     }
 }
 
-/// A note of a call that is under way.
+/// An entry for a call in progress.
 pub(super) struct Entry {
     log: AuditLog,
     since: Instant,
@@ -193,7 +192,7 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// Says how the call came out.
+    /// Records the outcome of the call.
     pub(super) fn ended(mut self, outcome: Outcome) {
         if let Some((_, call)) = &mut self.note {
             call.outcome = outcome;
@@ -226,7 +225,7 @@ impl Inner {
         self.noted.notify_one();
     }
 
-    /// Takes the oldest notes, each agent's together.
+    /// Takes the oldest entries, grouped by agent.
     fn take_batch(&self) -> HashMap<Agent, Vec<Call>> {
         let mut notes = self.lock();
         let dropped = std::mem::take(&mut notes.dropped);
@@ -241,7 +240,7 @@ impl Inner {
         batch
     }
 
-    /// Puts notes back that were taken, as many as there is room for.
+    /// Puts entries back to the front of the queue, as many as there is room for.
     fn put_back(&self, batch: impl IntoIterator<Item = (Agent, Vec<Call>)>) {
         let mut notes = self.lock();
         for (agent, calls) in batch {
@@ -255,17 +254,17 @@ impl Inner {
         }
     }
 
-    /// Writes all notes.
+    /// Writes all entries.
     ///
     /// # Errors
     ///
-    /// The store does not answer. What is not written waits for the next time.
+    /// The store is unavailable. Unwritten entries stay in the queue.
     async fn write_all(&self) -> Result<(), StoreError> {
         while self.write_batch().await? {}
         Ok(())
     }
 
-    /// Writes the oldest notes and says whether there may be more.
+    /// Writes the oldest entries; returns true if there may be more.
     async fn write_batch(&self) -> Result<bool, StoreError> {
         let mut open = self.open.lock().await;
         let batch = self.take_batch();
@@ -283,7 +282,7 @@ impl Inner {
                     self.put_back(batch.chain([(agent, calls)]));
                     return Err(error);
                 }
-                // The store would not take them another time either.
+                // The store would refuse these calls at every attempt, so they are dropped.
                 Err(error) => {
                     open.remove(&agent);
                     tracing::warn!(%error, count = calls.len(), "tool calls could not be noted");
@@ -317,7 +316,7 @@ async fn write(log: Weak<Inner>) {
         if let Some(pause) = pause {
             time::sleep(pause).await;
         }
-        // Between two batches nothing keeps the log alive.
+        // The log is not kept alive between two batches.
         let Some(inner) = log.upgrade() else { return };
         if pause.is_none() {
             if time::timeout(LOOK, inner.noted.notified()).await.is_err() {

@@ -1,7 +1,7 @@
-//! Telling clients what has changed: `notifications/…/list_changed` and `notifications/resources/updated`.
+//! Change notifications: `notifications/…/list_changed` and `notifications/resources/updated`.
 //!
-//! Who is told is known in this process alone, and so are the changes that it makes. A client that misses a
-//! notification, because it reads too slowly or is connected elsewhere, sees the change when it asks again.
+//! Subscribers and changes are local to this process. A client that misses a notification, because it reads too slowly
+//! or is connected to another process, sees the change at its next request.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,39 +15,39 @@ use tokio::time;
 
 use super::identity::Identity;
 
-/// How many resources a client is told of.
+/// Maximum number of resources that a client can subscribe to.
 pub(super) const MOST_URIS: usize = 256;
-/// How many notifications wait for a client.
+/// Maximum number of pending notifications per client; further ones are dropped.
 const WAITING: usize = 8;
-/// How long one waits.
+/// Timeout for sending a notification.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What has changed.
+/// A change that clients are notified of.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Change {
-    /// An agent's role, and with it the tools, the prompts, and which resources may be seen.
+    /// An agent's role, and with it the tools, the prompts, and the visible resources.
     Role {
         /// The agent's company.
         company_id: String,
         /// The agent.
         agent_id: String,
     },
-    /// A resource.
+    /// The content of a resource.
     Resource {
-        /// The company whose it is.
+        /// The company that owns the resource.
         company_id: String,
-        /// Its address.
+        /// The resource's URI.
         uri: String,
     },
-    /// Which resources there are.
+    /// The list of resources.
     Resources {
-        /// The company whose they are.
+        /// The company that owns the resources.
         company_id: String,
     },
 }
 
-/// Who is to be told of what.
+/// Registry of the clients that are notified of changes.
 #[derive(Default)]
 pub(super) struct Changes(Mutex<Watchers>);
 
@@ -64,16 +64,16 @@ struct Watcher {
     room: Arc<Semaphore>,
 }
 
-/// How a client is told.
+/// Channel by which a client is notified.
 #[derive(Clone)]
 enum Outlet {
-    /// By its session: of all lists, and of the resources that it has named.
+    /// A session: notified of all list changes, and of the resources that it has subscribed to.
     Session(Peer<RoleServer>, HashSet<String>),
-    /// By its subscription, which has a filter of its own: of the lists in it, and of these resources.
+    /// A subscription with its own filter: notified of the lists in the filter, and of these resources.
     Subscription(SubscriptionSink, HashSet<String>),
 }
 
-/// A client that is told until this is dropped.
+/// Registration of a client; dropping it ends the notifications.
 pub(super) struct Watch {
     changes: Arc<Changes>,
     number: u64,
@@ -84,12 +84,12 @@ impl Changes {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells a session of changes from now on.
+    /// Registers a session for notifications.
     pub(super) fn watch_session(self: &Arc<Self>, who: &Identity, peer: Peer<RoleServer>) -> Watch {
         self.watch(who, Outlet::Session(peer, HashSet::new()))
     }
 
-    /// Tells a subscription of changes from now on, of resources only of `uris`.
+    /// Registers a subscription for notifications, with resource updates limited to `uris`.
     pub(super) fn watch_subscription(
         self: &Arc<Self>,
         who: &Identity,
@@ -113,13 +113,13 @@ impl Changes {
         Watch { changes: self.clone(), number }
     }
 
-    /// Tells whom it concerns. Nobody is waited for.
+    /// Notifies the clients that the change concerns, without waiting for them.
     pub(super) fn announce(&self, change: &Change) {
         for watcher in self.lock().all.values() {
             let Some(notify) = watcher.notification(change) else { continue };
             let Ok(room) = watcher.room.clone().try_acquire_owned() else { continue };
             tokio::spawn(async move {
-                // A client that is gone or does not read is none of the change's business.
+                // A client that is gone or does not read is ignored.
                 let _ = time::timeout(PATIENCE, notify).await;
                 drop(room);
             });
@@ -154,7 +154,7 @@ impl Outlet {
     }
 
     async fn tell(self, change: Change) {
-        // What cannot be sent, or was filtered out, is not sent.
+        // Notifications that cannot be sent, or that the filter excludes, are dropped.
         match (self, change) {
             (Self::Session(peer, _), Change::Role { .. }) => {
                 let _ = peer.notify_tool_list_changed().await;
@@ -183,7 +183,7 @@ impl Outlet {
 }
 
 impl Watch {
-    /// Tells the session of a resource's changes too, and says whether there is room for that.
+    /// Adds a resource to the session's subscriptions; returns `false` if their limit is reached.
     pub(super) fn follow(&self, uri: String) -> bool {
         let mut watchers = self.changes.lock();
         let Some(Watcher { outlet: Outlet::Session(_, uris), .. }) = watchers.all.get_mut(&self.number)
@@ -197,7 +197,7 @@ impl Watch {
         true
     }
 
-    /// Tells the session of a resource's changes no more.
+    /// Removes a resource from the session's subscriptions.
     pub(super) fn forget(&self, uri: &str) {
         if let Some(Watcher { outlet: Outlet::Session(_, uris), .. }) =
             self.changes.lock().all.get_mut(&self.number)
@@ -209,7 +209,8 @@ impl Watch {
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        // The watcher holds a way to its client, whose end must not run while the others are locked.
+        // Dropped outside of the lock: the watcher owns a channel to its client, whose destructor must not run under
+        // it.
         let watcher = self.changes.lock().all.remove(&self.number);
         drop(watcher);
     }

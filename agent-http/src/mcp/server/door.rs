@@ -1,8 +1,8 @@
-//! Which hosts and which pages a request may come by (the specification's protection against DNS rebinding).
+//! Validation of `Host` and `Origin` (the specification's protection against DNS rebinding).
 //!
-//! A page whose name is made to point at this machine reaches us with its own name in `Host`, and with its own origin
-//! in `Origin`; clients outside of browsers send no `Origin`. So a name must be one that the operator gave us, and a
-//! page one that the operator lists or our own.
+//! A page whose name was rebound to this machine sends its own name in `Host` and its own origin in `Origin`; clients
+//! other than browsers send no `Origin`. So the host must be one that the operator configured, and the origin one that
+//! the operator lists or this server's own.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -15,24 +15,25 @@ use url::Url;
 use crate::cors::Origins;
 use crate::error::HttpError;
 
-/// The names of this machine to itself.
+/// Loopback host names.
 const LOOPBACK: [&str; 3] = ["localhost", "127.0.0.1", "[::1]"];
 
-/// Lets requests in by name and page.
+/// Validates `Host` and `Origin` of requests.
 #[derive(Debug, Clone)]
 pub struct Door {
-    /// Lower-case names without ports; IPv6 addresses in brackets.
+    /// Lower-case host names without ports; IPv6 addresses in brackets.
     hosts: BTreeSet<String>,
-    /// Our own pages, as browsers write their origins.
+    /// This server's own origins, serialized as browsers do.
     own: BTreeSet<String>,
-    /// The operator's other pages.
+    /// Other origins that the operator allows.
     origins: Origins,
 }
 
 impl Door {
-    /// A door for a server that listens at `bound` and is known as `public_url`, for its own pages and `origins`.
+    /// Creates the validator for a server that listens on `bound` with the public URL `public_url`, and allows its own
+    /// origins and `origins`.
     ///
-    /// A server that listens on loopback answers to the loopback names too, whatever port leads to it.
+    /// A server that listens on loopback accepts the loopback names too, with any port.
     pub fn new(public_url: &Url, bound: SocketAddr, origins: Origins) -> Self {
         let mut hosts: BTreeSet<String> =
             public_url.host_str().map(str::to_ascii_lowercase).into_iter().collect();
@@ -53,7 +54,7 @@ impl Door {
     ///
     /// # Errors
     ///
-    /// 403, which names the setting that would let the request in.
+    /// 403, naming the setting that would allow the request.
     pub fn check(&self, headers: &HeaderMap) -> Result<(), HttpError> {
         let host = single(headers.get_all(HOST).iter()).and_then(name);
         if !host.is_some_and(|host| self.hosts.contains(&host)) {
@@ -75,10 +76,10 @@ fn single<'h>(mut values: impl Iterator<Item = &'h HeaderValue>) -> Option<&'h H
     values.next().filter(|_| values.next().is_none())
 }
 
-/// The name in a `Host` header, without its port.
+/// Returns the name in a `Host` header, without its port.
 fn name(host: &HeaderValue) -> Option<String> {
     let authority: Authority = host.to_str().ok()?.parse().ok()?;
-    // A user before the name is no part of a Host header.
+    // A `Host` header must not contain user info.
     (!authority.as_str().contains('@')).then(|| authority.host().to_ascii_lowercase())
 }
 

@@ -1,4 +1,4 @@
-//! What is served: the protocol's three features of a server, for whoever asks.
+//! The features of an MCP server (tools, resources, prompts) as a trait.
 
 use async_trait::async_trait;
 use rmcp::RoleServer;
@@ -12,19 +12,19 @@ use rmcp::service::RequestContext;
 
 use super::identity::Identity;
 
-/// Tools, resources and prompts. An identity is given with everything, and what it may not use is answered as what is
-/// not there.
+/// Implements tools, resources and prompts. Every method receives the caller's identity, and responds to a forbidden
+/// item as to a missing one.
 #[async_trait]
 pub trait Features: Send + Sync + 'static {
-    /// What the server says of itself.
+    /// Returns the server's capabilities and implementation info.
     fn info(&self) -> ServerConfig;
 
-    /// A tool whose schema says that arguments are repeated in headers, where there is such a one.
+    /// Returns a tool whose schema requires arguments to be repeated in headers, if there is one of this name.
     fn tool(&self, _name: &str) -> Option<Tool> {
         None
     }
 
-    /// One page of the tools.
+    /// Lists one page of the tools.
     async fn list_tools(&self, who: &Identity, cursor: Option<&str>) -> Result<ListToolsResult, ErrorData>;
 
     /// Calls a tool. Dropping the future cancels the call.
@@ -35,14 +35,14 @@ pub trait Features: Send + Sync + 'static {
         context: &RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData>;
 
-    /// One page of the resources.
+    /// Lists one page of the resources.
     async fn list_resources(
         &self,
         who: &Identity,
         cursor: Option<&str>,
     ) -> Result<ListResourcesResult, ErrorData>;
 
-    /// The forms of resources' addresses.
+    /// Lists the URI templates of resources.
     async fn list_resource_templates(&self, who: &Identity)
     -> Result<ListResourceTemplatesResult, ErrorData>;
 
@@ -53,24 +53,24 @@ pub trait Features: Send + Sync + 'static {
         read: ReadResourceRequestParams,
     ) -> Result<ReadResourceResponse, ErrorData>;
 
-    /// Whether there is such a resource for this identity, so that it may be told of its changes.
+    /// Returns true if the identity can see the resource, and so may subscribe to its changes.
     async fn has_resource(&self, who: &Identity, uri: &str) -> Result<bool, ErrorData>;
 
-    /// One page of the prompts.
+    /// Lists one page of the prompts.
     async fn list_prompts(
         &self,
         who: &Identity,
         cursor: Option<&str>,
     ) -> Result<ListPromptsResult, ErrorData>;
 
-    /// A prompt.
+    /// Returns a prompt.
     async fn get_prompt(
         &self,
         who: &Identity,
         get: GetPromptRequestParams,
     ) -> Result<GetPromptResponse, ErrorData>;
 
-    /// How an argument may go on; nothing, where nothing is known.
+    /// Completes an argument. The default implementation returns no completions.
     async fn complete(
         &self,
         _who: &Identity,

@@ -1,8 +1,8 @@
-//! How answers are framed: lines, one JSON object, or an event stream.
+//! Content negotiation and framing of responses: NDJSON lines, one JSON object, or an event stream.
 //!
-//! `rmcp` speaks as the specification's clients ask, in JSON or server-sent events. Here its answers get the shape
-//! that the caller asked for: clients that ask for nothing get lines, and those that take both JSON and events get
-//! an event stream only where there is more to say than the answer.
+//! `rmcp` responds with JSON or server-sent events. Here its responses are converted to the framing that the client
+//! accepts: clients without an `Accept` header get lines, and clients that accept both JSON and events get an event
+//! stream only if there are messages besides the answer.
 
 use std::convert::Infallible;
 
@@ -22,26 +22,26 @@ use crate::error::{Code, HttpError};
 use crate::lines::SseDecoder;
 use crate::serve::{ResponseBody, empty, full, streaming};
 
-/// The largest message of our own that is taken apart again.
+/// Maximum size of a message of this server that is decoded for re-framing, in bytes.
 const MAX_MESSAGE_BYTES: usize = 64 << 20;
 
 const JSON: &str = "application/json";
 const NDJSON: &str = "application/x-ndjson";
 const EVENTS: &str = "text/event-stream";
 
-/// The answer's framing.
+/// Framing of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Framing {
-    /// Each message a line.
+    /// NDJSON: one message per line.
     Ndjson,
     /// The answer alone, as JSON.
     Json,
-    /// The answer as JSON where it is all that there is, else all messages as events.
+    /// The answer as JSON if it is the only message, else all messages as server-sent events.
     Events,
 }
 
 impl Framing {
-    /// Chooses the framing of the answer to a request by its `Accept` headers.
+    /// Selects the framing of a response by the request's `Accept` headers.
     pub(super) fn negotiate(method: &Method, headers: &HeaderMap) -> Result<Self, HttpError> {
         let Some(accepted) = Accepted::read(headers) else { return Ok(Self::Ndjson) };
         let Accepted { ndjson, json, events, any } = accepted;
@@ -53,7 +53,7 @@ impl Framing {
         } else if json && !streams_alone {
             Ok(Self::Json)
         } else if *method == Method::DELETE {
-            // Its answer has no body.
+            // The response to DELETE has no body.
             Ok(Self::Json)
         } else {
             let detail =
@@ -62,7 +62,7 @@ impl Framing {
         }
     }
 
-    /// The media type of an answer that is one message.
+    /// Returns the media type of a response that is a single message.
     pub(super) fn content_type_of_one(self) -> &'static str {
         match self {
             Self::Ndjson => NDJSON,
@@ -70,7 +70,7 @@ impl Framing {
         }
     }
 
-    /// Frames what `rmcp` has answered to a request of `method` and `id`.
+    /// Converts the response of `rmcp` to a request of `method` and `id`.
     pub(super) async fn apply(
         self,
         method: &Method,
@@ -100,7 +100,7 @@ impl Framing {
         }
     }
 
-    /// One message, and a newline after it.
+    /// Builds a response of one message and a newline.
     fn one(self, response: Response<()>, message: &[u8]) -> Response<ResponseBody> {
         let line = [message, b"\n"].concat();
         let mut response = response.map(|()| full(line));
@@ -110,7 +110,7 @@ impl Framing {
         response
     }
 
-    /// Waits for the first event to see whether it is the answer.
+    /// Reads the first event, and responds with JSON if it is the answer, else with the event stream.
     async fn answer_or_events(
         self,
         response: Response<()>,
@@ -131,7 +131,8 @@ impl Framing {
                     return passed_on(response, held, body);
                 }
             }
-            // A sign of life says that the answer takes its time; so the client shall see it too.
+            // A keep-alive comment means that the answer takes long, so the stream is opened for the client to see it
+            // too.
             if self == Self::Events && data.starts_with(b":") {
                 held.push(data);
                 return passed_on(response, held, body);
@@ -142,7 +143,7 @@ impl Framing {
     }
 }
 
-/// What the `Accept` headers name, without what they exclude.
+/// The media types that the `Accept` headers name, without those excluded by `q=0`.
 struct Accepted {
     ndjson: bool,
     json: bool,
@@ -151,7 +152,7 @@ struct Accepted {
 }
 
 impl Accepted {
-    /// Nothing where nothing is asked for.
+    /// Parses the `Accept` headers; returns `None` if there are none, or all are empty.
     fn read(headers: &HeaderMap) -> Option<Self> {
         const Q: Name<'static> = Name::new_unchecked("q");
         let mut asked = false;
@@ -175,7 +176,7 @@ impl Accepted {
     }
 }
 
-/// What `rmcp` asks to be accepted, whatever the caller's framing.
+/// Returns the `Accept` header that `rmcp` requires, independent of the client's framing.
 pub(super) fn accept_all() -> HeaderValue {
     HeaderValue::from_static("application/json, text/event-stream")
 }
@@ -184,7 +185,7 @@ async fn whole(body: BoxBody<Bytes, Infallible>) -> Bytes {
     body.collect().await.unwrap_or_else(|never| match never {}).to_bytes()
 }
 
-/// Whether a message is an answer: requests and notifications have a method.
+/// Returns true if a message is an answer: requests and notifications have a method.
 fn is_answer(message: &[u8]) -> bool {
     #[derive(Deserialize)]
     struct Message {
@@ -193,7 +194,7 @@ fn is_answer(message: &[u8]) -> bool {
     serde_json::from_slice::<Message>(message).is_ok_and(|message| message.method.is_none())
 }
 
-/// The events that were looked at, and the rest.
+/// Builds a response of the chunks already read and the rest of the body.
 fn passed_on(
     response: Response<()>,
     held: Vec<Bytes>,
@@ -203,7 +204,7 @@ fn passed_on(
     response.map(|()| streaming(body))
 }
 
-/// The answer, which ends at `end` where it has not before.
+/// Ends the response when `end` completes, if it has not ended before.
 pub(super) fn until(
     response: Response<ResponseBody>,
     end: impl Future<Output = ()> + Send + 'static,
@@ -211,7 +212,7 @@ pub(super) fn until(
     response.map(|body| streaming(body.into_data_stream().take_until(end)))
 }
 
-/// The messages of an event stream, each a line.
+/// Converts an event stream to NDJSON, one line per message.
 fn lines(response: Response<()>, body: BoxBody<Bytes, Infallible>) -> Response<ResponseBody> {
     let mut events = SseDecoder::new(MAX_MESSAGE_BYTES);
     let lines = body.into_data_stream().filter_map(move |data| {

@@ -1,4 +1,4 @@
-//! How much an agent's callers may ask for, all of them together: so many requests a minute, so many at once.
+//! Rate and concurrency limits per agent, shared by all callers of the agent.
 
 use std::convert::Infallible;
 use std::num::NonZeroU32;
@@ -15,51 +15,51 @@ use tokio::time;
 
 use super::identity::Identity;
 
-/// Of how many agents it is remembered what they do; the least used give way. That many must be asked for at the
-/// same time before one of them gets more than its share.
+/// Maximum number of agents whose usage is tracked; the least used are evicted. An agent can exceed its limits only if
+/// more agents than this are used at the same time.
 const REMEMBERED: usize = 10_000;
 
-/// How many requests wait for a place, for each place.
+/// Maximum number of waiting requests per unit of concurrency.
 const WAITING: usize = 16;
 
-/// How many subscriptions are open, for each place.
+/// Maximum number of open subscriptions per unit of concurrency.
 const LISTENING: usize = 8;
 
-/// What an agent's callers may ask for.
+/// Limits shared by all callers of an agent.
 #[derive(Debug, Clone)]
 pub struct GateLimits {
-    /// Requests that are worked on at once; further ones wait.
+    /// Maximum number of concurrent requests; further requests wait.
     pub concurrency: usize,
-    /// Messages a minute; as many may come at once.
+    /// Messages per minute; also the size of a burst.
     pub per_minute: NonZeroU32,
-    /// How long a request waits for a place.
+    /// Maximum time that a request waits for a permit.
     pub wait: Duration,
 }
 
-/// Lets requests in.
+/// Enforces the limits per agent.
 pub(super) struct Gate {
     limits: GateLimits,
     clock: MonotonicClock,
-    /// By company and agent.
+    /// Keyed by company and agent.
     agents: Cache<(String, String), Arc<Agent>>,
 }
 
 struct Agent {
     rate: RateLimiter<NotKeyed, InMemoryState, MonotonicClock, NoOpMiddleware<Instant>>,
     places: Arc<Semaphore>,
-    /// The places and those who wait for one.
+    /// Permits for running and waiting requests together.
     queue: Arc<Semaphore>,
     subscriptions: Arc<Semaphore>,
 }
 
-/// A limit that is reached.
+/// Error for an exceeded limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Busy {
     pub(super) why: &'static str,
     pub(super) retry_after: Option<Duration>,
 }
 
-/// A place, given back when it is dropped.
+/// A permit, released when dropped.
 #[derive(Debug)]
 pub(super) struct Place(#[expect(dead_code, reason = "held")] [Option<OwnedSemaphorePermit>; 2]);
 
@@ -87,7 +87,7 @@ impl Gate {
         agent
     }
 
-    /// Counts a message.
+    /// Counts a message against the rate limit.
     pub(super) fn count(&self, identity: &Identity) -> Result<(), Busy> {
         self.agent(identity).rate.check().map_err(|until| Busy {
             why: "this agent's tools are asked too often",
@@ -95,7 +95,7 @@ impl Gate {
         })
     }
 
-    /// Waits for a place to work on a request.
+    /// Waits for a permit to process a request.
     pub(super) async fn enter(&self, identity: &Identity) -> Result<Place, Busy> {
         let busy = Busy { why: "too many requests for this agent are under way", retry_after: None };
         let agent = self.agent(identity);
@@ -110,7 +110,7 @@ impl Gate {
         Ok(Place([Some(queued), Some(place)]))
     }
 
-    /// Takes a place for a subscription, which lasts.
+    /// Takes a permit for a subscription. Subscriptions are long-lived, so they have a limit of their own.
     pub(super) fn subscribe(&self, identity: &Identity) -> Result<Place, Busy> {
         let place = self.agent(identity).subscriptions.clone().try_acquire_owned();
         let busy = |_| Busy { why: "too many subscriptions for this agent are open", retry_after: None };

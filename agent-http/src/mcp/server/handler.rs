@@ -1,5 +1,5 @@
-//! Between `rmcp` and the features: one handler for each session or request, with its identity, its time limits and
-//! its line in the audit.
+//! `rmcp` handler of one session or request: applies timeouts and cancellation, writes the audit log, and calls the
+//! features with the caller's identity.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -24,11 +24,11 @@ use super::features::Features;
 use super::identity::Identity;
 use super::report;
 
-/// The versions of the protocol that are spoken; the last one has no sessions.
+/// Supported protocol versions; the last one has no sessions.
 const VERSIONS: &[ProtocolVersion] =
     &[ProtocolVersion::V_2025_06_18, ProtocolVersion::V_2025_11_25, ProtocolVersion::V_2026_07_28];
 
-/// Methods that `rmcp` hands over as unknown ones where it cannot read their parameters.
+/// Methods that `rmcp` passes on as custom requests if it cannot parse their parameters.
 const METHODS: [&str; 8] = [
     "completion/complete",
     "prompts/get",
@@ -40,23 +40,23 @@ const METHODS: [&str; 8] = [
     "tools/list",
 ];
 
-/// Those of them that only versions with sessions have.
+/// Further such methods, which exist only in versions with sessions.
 const METHODS_OF_SESSIONS: [&str; 2] = ["resources/subscribe", "resources/unsubscribe"];
 
-/// What all handlers share.
+/// State shared by all handlers.
 pub(super) struct Shared {
     pub(super) features: Arc<dyn Features>,
     pub(super) changes: Arc<Changes>,
     pub(super) audit: AuditLog,
-    /// Time for one request.
+    /// Timeout of one request.
     pub(super) timeout: Duration,
 }
 
-/// Answers one session, or one request that has none.
+/// Handles one session, or one request without a session.
 pub(super) struct Handler {
     shared: Arc<Shared>,
     who: Arc<Identity>,
-    /// Where the session is told of changes.
+    /// The session's registration for change notifications.
     watch: OnceLock<Watch>,
 }
 
@@ -69,7 +69,7 @@ impl Handler {
         &*self.shared.features
     }
 
-    /// Works until it is done, cancelled or out of time.
+    /// Runs `work` until it is done, cancelled or timed out.
     async fn within<T>(
         &self,
         context: &RequestContext<RoleServer>,
@@ -86,7 +86,7 @@ impl Handler {
     }
 }
 
-/// Why a request has no result.
+/// Reason why a request has no result.
 enum Interrupted {
     Cancelled,
     TimedOut(Duration),
@@ -96,7 +96,7 @@ enum Interrupted {
 impl From<Interrupted> for ErrorData {
     fn from(interrupted: Interrupted) -> Self {
         match interrupted {
-            // Nobody reads it: an answer to a cancelled request is not sent.
+            // Never sent: a cancelled request gets no answer.
             Interrupted::Cancelled => Self::internal_error("the request was cancelled", None),
             Interrupted::TimedOut(limit) => {
                 Self::internal_error(format!("there was no result within {} ms", limit.as_millis()), None)
@@ -155,7 +155,8 @@ impl ServerHandler for Handler {
             Err(Interrupted::Refused(_)) => Outcome::Refused,
         });
         let answer = match called {
-            // The model may do without it, or ask for less.
+            // A tool error rather than a protocol error, so that the model can go on without the result, or ask for
+            // less.
             Err(Interrupted::TimedOut(limit)) => {
                 let words = format!("the tool gave no result within {} ms", limit.as_millis());
                 Ok(CallToolResult::error(vec![ContentBlock::text(words)]).into())
@@ -229,7 +230,7 @@ impl ServerHandler for Handler {
         let asked = context.accepted().resource_subscriptions.iter().flatten().take(MOST_URIS);
         let mut uris = HashSet::new();
         for uri in asked {
-            // What is not there for this client is accepted like the rest, and never changes.
+            // A resource that this client cannot see is accepted like the others, and its updates are never sent.
             if self.features().has_resource(&self.who, uri).await.unwrap_or(false) {
                 uris.insert(uri.clone());
             }

@@ -1,4 +1,4 @@
-//! For whom a request works: from its credential to an [`Identity`], before its body is read.
+//! Authentication: resolves the credential of a request to an [`Identity`], before its body is read.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,40 +17,40 @@ use tokio::time;
 use crate::error::{Code, HttpError};
 use crate::request::Query;
 
-/// The token's parameter in the query.
+/// Name of the query parameter that carries a token.
 pub const TOKEN_PARAMETER: &str = "token";
 
-/// For whom tools work, as a credential says.
+/// The user and agent that a credential stands for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
-    /// What tells this credential from others; a session belongs to it. It is not secret.
+    /// Identifier of the credential; sessions belong to it. It is not secret.
     pub id: String,
-    /// What tools are given. Threads and the agent's name are not known from a credential.
+    /// Execution context for tools. Thread and agent name are not known from a credential.
     pub context: ExecutionContext,
-    /// Where its tool calls are reported, if a run's stream is to tell of them.
+    /// Sink for reports of tool calls, if they are to appear in a run's event stream.
     pub calls: Option<CallReports>,
 }
 
-/// Finds out for whom a token is. It is asked at every request, so that what is revoked is refused at once.
+/// Resolves tokens to identities. It is called at every request, so that a revoked token is refused at once.
 #[async_trait]
 pub trait Identities: Send + Sync + 'static {
-    /// The identity of a token's text; nothing where it is not valid now.
+    /// Returns the identity of a token; `None` if the token is invalid, expired or revoked.
     ///
     /// # Errors
     ///
-    /// It cannot be found out.
+    /// The store failed.
     async fn of_token(&self, text: &str) -> Result<Option<Identity>, StoreError>;
 }
 
-/// The identities that a query names without any proof, where the operator lets it.
+/// Identities from unauthenticated query parameters, if the operator enables them.
 ///
-/// The person must be one of the agent's company.
+/// The user must belong to the agent's company.
 pub struct LegacyQuery {
     roles: Arc<RecordRoles>,
 }
 
 impl LegacyQuery {
-    /// The agents of `roles`, and the people in the same store.
+    /// Creates a resolver for the agents of `roles`, and the users in the same store.
     pub fn new(roles: Arc<RecordRoles>) -> Self {
         Self { roles }
     }
@@ -62,7 +62,7 @@ impl LegacyQuery {
             return Ok(None);
         }
         Ok(Some(Identity {
-            // No token's identifier has these characters.
+            // No token id contains these characters, so the ids cannot collide.
             id: format!("legacy:{}", serde_json::json!([user, agent, named.todo_list])),
             context: ExecutionContext {
                 user_id: user.to_owned(),
@@ -77,25 +77,25 @@ impl LegacyQuery {
     }
 }
 
-/// An identity, and what it stands on.
+/// An identity, and the credential that it is based on.
 pub(super) struct Identified {
     pub(super) identity: Identity,
-    /// Absent where there is nothing that could be taken back.
+    /// `None` if the identity is not based on a revocable token.
     pub(super) standing: Option<Standing>,
 }
 
-/// A token that may be revoked while an answer to it goes on.
+/// A token that may be revoked while its response is still streaming.
 pub(super) struct Standing {
     identities: Arc<dyn Identities>,
     token: Secret,
 }
 
 impl Standing {
-    /// Waits until the token is not valid any more, and looks so often.
+    /// Completes when the token is no longer valid; checks at the interval `often`.
     pub(super) async fn ended(self, often: Duration) {
         loop {
             time::sleep(often).await;
-            // A store that does not answer says nothing about the token.
+            // A store error says nothing about the token, so it does not end the stream.
             if let Ok(None) = self.identities.of_token(self.token.expose()).await {
                 return;
             }
@@ -103,24 +103,25 @@ impl Standing {
     }
 }
 
-/// Finds the identity of a request.
+/// Authenticates requests.
 pub struct Authority {
     identities: Arc<dyn Identities>,
     legacy: Option<LegacyQuery>,
 }
 
 impl Authority {
-    /// Asks `identities` for tokens; `legacy` where the operator lets queries name people.
+    /// Creates an authenticator that resolves tokens with `identities`, and query parameters with `legacy` if the
+    /// operator enables them.
     pub fn new(identities: Arc<dyn Identities>, legacy: Option<LegacyQuery>) -> Self {
         Self { identities, legacy }
     }
 
-    /// The identity of a request's credential.
+    /// Resolves the credential of a request.
     ///
     /// # Errors
     ///
-    /// 401 without a valid credential, 400 `AMBIGUOUS_CREDENTIALS` for two different ones, 403 where the query names
-    /// somebody else than the token.
+    /// 401 without a valid credential, 400 `AMBIGUOUS_CREDENTIALS` for two different ones, 403 if an id or timezone in
+    /// the query differs from the token's.
     pub(super) async fn identify(
         &self,
         headers: &HeaderMap,
@@ -148,7 +149,7 @@ impl Authority {
             }));
         };
         let found = match legacy.find(named).await {
-            // What cannot be an identifier is nobody's.
+            // A syntactically invalid id matches no user.
             Err(StoreError::Invalid(_)) => None,
             found => found.map_err(HttpError::internal)?,
         };
@@ -156,7 +157,7 @@ impl Authority {
     }
 }
 
-/// The token in the query or in the `Authorization` header. One that is in both must be the same.
+/// Returns the token from the query or the `Authorization` header. If both have one, they must be equal.
 fn token<'a>(headers: &'a HeaderMap, query: &'a Query<'_>) -> Result<Option<&'a str>, HttpError> {
     let ambiguous = || HttpError::new(Code::AmbiguousCredentials, "exactly one credential may be given");
     let in_query = query.get(TOKEN_PARAMETER).map_err(|_| ambiguous())?;
@@ -165,7 +166,7 @@ fn token<'a>(headers: &'a HeaderMap, query: &'a Query<'_>) -> Result<Option<&'a 
     if bearers.next().is_some() {
         return Err(ambiguous());
     }
-    // A header that is no bearer is no token either, and must not let another credential stand in for it.
+    // A malformed header counts as an invalid token, so that no other credential is used in its place.
     let bearer = bearer.map(|value| bearer_token(value).unwrap_or_default());
     match (in_query, bearer) {
         (Some(one), Some(other)) if one != other => Err(ambiguous()),
@@ -173,13 +174,13 @@ fn token<'a>(headers: &'a HeaderMap, query: &'a Query<'_>) -> Result<Option<&'a 
     }
 }
 
-/// RFC 6750: `Bearer` in any case, and a token.
+/// Parses a bearer token (RFC 6750); the scheme is case-insensitive.
 fn bearer_token(value: &http::HeaderValue) -> Option<&str> {
     let (scheme, token) = value.to_str().ok()?.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then_some(token.trim())
 }
 
-/// Whom the query names.
+/// The ids that the query names.
 struct Named<'q> {
     user: Option<&'q str>,
     agent: Option<&'q str>,
@@ -200,7 +201,7 @@ impl<'q> Named<'q> {
         })
     }
 
-    /// Everything that is named must be what the credential says.
+    /// Returns 403 unless every value in the query equals the credential's.
     fn check(&self, context: &ExecutionContext) -> Result<(), HttpError> {
         let is = Some;
         let pairs = [

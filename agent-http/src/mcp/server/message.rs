@@ -1,6 +1,6 @@
-//! What a body says of itself, before `rmcp` reads it in full (JSON-RPC 2.0, sections 4 and 5).
+//! Pre-validation of a JSON-RPC message, before `rmcp` parses it in full (JSON-RPC 2.0, sections 4 and 5).
 //!
-//! `rmcp` answers what it cannot read with a bare status; callers are owed the standard's codes.
+//! `rmcp` answers an unparseable message with a bare HTTP status; the standard requires JSON-RPC error codes.
 
 use std::borrow::Cow;
 
@@ -13,17 +13,17 @@ use serde_json::value::RawValue;
 use super::refusal::Refusal;
 use crate::request::is_deeper_than;
 
-/// The longest identifier of a request, in bytes.
+/// Maximum length of a request id, in bytes.
 const MAX_ID_BYTES: usize = 256;
 
-/// A message's outline.
+/// The kind of a message, and for a request its id and method.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Outline {
-    /// It asks for an answer.
+    /// A request, which needs an answer.
     Request { id: RequestId, method: String },
-    /// It asks for none.
+    /// A notification, which has no answer.
     Notification,
-    /// It answers a request of ours.
+    /// The client's answer to a request of this server.
     Answer,
 }
 
@@ -39,13 +39,13 @@ struct Envelope<'a> {
     error: Option<IgnoredAny>,
 }
 
-/// A field that is there, be it as null.
+/// Deserializes a member that is present, even if it is null.
 fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de RawValue>, D::Error> {
     <&RawValue>::deserialize(deserializer).map(Some)
 }
 
 impl Outline {
-    /// Reads the outline of one message that nests at most `max_depth` levels.
+    /// Parses the envelope of one message, nested at most `max_depth` levels deep.
     pub(super) fn read(body: &[u8], max_depth: usize) -> Result<Self, Refusal> {
         if is_deeper_than(max_depth, body) {
             return Err(invalid(None, format!("the message is nested deeper than {max_depth} levels")));
@@ -74,7 +74,7 @@ impl Outline {
     }
 }
 
-/// MCP takes strings and whole numbers, and no null.
+/// Parses a request id. MCP allows strings and integers, but not null.
 fn identifier(raw: &RawValue) -> Result<RequestId, Refusal> {
     if raw.get().len() > MAX_ID_BYTES {
         return Err(invalid(None, format!("id is longer than {MAX_ID_BYTES} bytes")));

@@ -1,4 +1,4 @@
-//! Refusals as JSON-RPC errors, ours and those that `rmcp` words as bare text.
+//! Error responses in JSON-RPC form: our own, and those that `rmcp` returns as plain text.
 
 use std::time::Duration;
 
@@ -11,14 +11,14 @@ use serde_json::json;
 use super::framing::Framing;
 use crate::serve::{ResponseBody, full};
 
-/// The server does not take more just now. JSON-RPC leaves the codes from -32000 on to servers.
+/// Error code for an exceeded limit. JSON-RPC reserves -32000 to -32099 for servers.
 const BUSY: ErrorCode = ErrorCode(-32000);
 
-/// What a client is told to wait where a limit does not say.
+/// `Retry-After` for limits that do not determine a wait.
 const DEFAULT_RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// An HTTP status and the JSON-RPC error that goes with it.
-/// Boxed, since few messages are refused and every function on their way has room for it.
+/// An HTTP status and its JSON-RPC error. Boxed, because refusals are rare and every function that returns one would
+/// otherwise reserve space for it.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Refusal(Box<Parts>);
 
@@ -36,25 +36,26 @@ impl Refusal {
         Self(Box::new(Parts { status, error, id, retry_after: None, allow: None }))
     }
 
-    /// 400, for a message that is none.
+    /// 400, for an invalid message.
     pub(super) fn bad_request(id: Option<RequestId>, error: ErrorData) -> Self {
         Self::new(StatusCode::BAD_REQUEST, id, error)
     }
 
-    /// 404, for a session that is not there or is somebody else's. The specification has clients begin anew then.
+    /// 404, for a session that does not exist or belongs to another credential. The specification requires clients to
+    /// initialize a new session then.
     pub(super) fn no_session(id: Option<RequestId>) -> Self {
-        // The code that the reference server gives.
+        // The error code that the reference server uses.
         let error = ErrorData::new(ErrorCode(-32001), "there is no such session: initialize a new one", None);
         Self::new(StatusCode::NOT_FOUND, id, error)
     }
 
-    /// 400, for a request whose identifier another one has that is under way.
+    /// 400, for a request whose id is already in flight.
     pub(super) fn duplicate(id: RequestId) -> Self {
         let error = ErrorData::invalid_request("a request of this id is under way", None);
         Self::bad_request(Some(id), error)
     }
 
-    /// 429, for a limit that is reached.
+    /// 429, for an exceeded limit.
     pub(super) fn busy(id: Option<RequestId>, message: &'static str, retry_after: Option<Duration>) -> Self {
         let wait = retry_after.unwrap_or(DEFAULT_RETRY_AFTER);
         let millis = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
@@ -65,8 +66,8 @@ impl Refusal {
         refusal
     }
 
-    /// What `rmcp` has refused in words of its own, which are for developers and hold nothing of the request. Of its
-    /// faults only that there was one is said; it has logged them itself.
+    /// Converts a plain-text error response of `rmcp`. Its texts are meant for developers and contain nothing of the
+    /// request. Internal errors become a generic message; `rmcp` has logged them itself.
     pub(super) fn of_text(id: Option<RequestId>, response: &Response<()>, text: &Bytes) -> Self {
         let status = response.status();
         if status == StatusCode::NOT_FOUND {

@@ -1,11 +1,11 @@
-//! What a run's stream is told of the tool calls that are made by its token.
+//! Reports tool calls made with a run token to the run's event stream.
 
 use agent_core::event::{CallReport, CallReports};
 use rmcp::model::{CallToolRequestParams, CallToolResponse, ErrorData};
 
 use crate::mcp::client::output;
 
-/// Reports that a call begins.
+/// Reports the start of a call.
 pub(super) fn begin(calls: &CallReports, call: &CallToolRequestParams) -> CallReport {
     let arguments = call.arguments.as_ref();
     calls.begin(&call.name, || match arguments.map(serde_json::to_string) {
@@ -14,7 +14,7 @@ pub(super) fn begin(calls: &CallReports, call: &CallToolRequestParams) -> CallRe
     })
 }
 
-/// What came of a call, in the words that the model is given, and whether it failed.
+/// Returns the text of a call's result as the model receives it, and true if the call failed.
 pub(super) fn result(answer: &Result<CallToolResponse, ErrorData>) -> (String, bool) {
     match answer {
         Ok(CallToolResponse::Complete(result)) => {

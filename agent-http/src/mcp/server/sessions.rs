@@ -1,8 +1,8 @@
-//! Sessions of the protocol versions that have them: whose each is, and which requests are under way in it.
+//! Session ownership and in-flight requests, for the protocol versions that have sessions.
 //!
-//! `rmcp` keeps the sessions themselves, for whoever names one. Here each belongs to the credential that opened it, is
-//! one of a bounded number, and takes no two requests of one identifier at the same time: `rmcp` would send both
-//! answers to the second.
+//! `rmcp` keeps the sessions themselves, open to any client that knows an id. Here each session belongs to the
+//! credential that opened it, their number is bounded, and two concurrent requests of a session cannot share an id:
+//! `rmcp` would send both answers to the second.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -17,16 +17,17 @@ use rmcp::transport::streamable_http_server::session::local::{
 use rmcp::transport::streamable_http_server::session::{ServerSseMessage, SessionId, SessionManager};
 use tokio::time::Instant;
 
-/// How many sessions there are in all, at most.
+/// Maximum number of sessions in this process.
 const MOST: usize = 4096;
-/// How many a credential has. One more closes the one that has been idle for the longest.
+/// Maximum number of sessions per credential. Opening another one closes the session that has been idle for the
+/// longest.
 const MOST_OF_ONE: usize = 64;
-/// How long a session may be idle. Many clients do not open another one by themselves, so it is a working day.
+/// Idle timeout of a session: a working day, because many clients do not open a new session by themselves.
 const IDLE: Duration = Duration::from_secs(8 * 60 * 60);
-/// How many messages wait between the parts of a session.
+/// Capacity of a session's message channels.
 const QUEUE: usize = 4;
 
-/// All sessions.
+/// Registry of all sessions.
 pub(super) struct Sessions {
     local: LocalSessionManager,
     open: Mutex<HashMap<SessionId, Session>>,
@@ -40,7 +41,7 @@ struct Session {
     under_way: Arc<UnderWay>,
 }
 
-/// The identifiers of the requests that a session works on.
+/// Ids of the requests that a session is processing.
 #[derive(Default)]
 struct UnderWay(Mutex<HashSet<RequestId>>);
 
@@ -50,7 +51,7 @@ impl UnderWay {
     }
 }
 
-/// A request that is under way until this is dropped.
+/// Registration of an in-flight request; dropping it releases the request's id.
 pub(super) struct InFlight {
     requests: Arc<UnderWay>,
     id: RequestId,
@@ -71,7 +72,7 @@ impl Sessions {
         let mut local = LocalSessionManager::default();
         local.session_config.keep_alive = Some(IDLE);
         local.session_config.channel_capacity = QUEUE;
-        // An event that only says where to resume from would make an event stream of every answer.
+        // A retry event would turn every response into an event stream.
         local.session_config.sse_retry = None;
         Arc::new(Self { local, open: Mutex::default(), most, most_of_one })
     }
@@ -80,31 +81,31 @@ impl Sessions {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether `owner` has the session, which is used now.
+    /// Returns true if `owner` owns the session, and marks the session as used.
     pub(super) fn touch(&self, session: &str, owner: &str) -> bool {
         let mut open = self.lock();
         let found = open.get_mut(session).filter(|session| &*session.owner == owner);
         found.map(|session| session.used = Instant::now()).is_some()
     }
 
-    /// Begins a request in a session; nothing if one of this identifier is under way in it.
+    /// Registers a request in a session; returns `None` if a request with this id is in flight.
     pub(super) fn begin(&self, session: &str, id: &RequestId) -> Option<InFlight> {
         let requests = self.lock().get(session)?.under_way.clone();
         let is_new = requests.lock().insert(id.clone());
         is_new.then(|| InFlight { requests, id: id.clone() })
     }
 
-    /// Whether there is room for one more session.
+    /// Returns true if another session can be opened.
     pub(super) fn has_room(&self) -> bool {
         self.lock().len() < self.most
     }
 
-    /// The sessions as `owner` opens them.
+    /// Returns a session manager for `owner`.
     pub(super) fn of(self: &Arc<Self>, owner: &str) -> OwnSessions {
         OwnSessions { sessions: self.clone(), owner: owner.into() }
     }
 
-    /// The session that gives way to another one of `owner`.
+    /// Returns the session to close before `owner` opens another one, if `owner` has reached its limit.
     fn surplus(&self, owner: &str) -> Option<SessionId> {
         let open = self.lock();
         let own = open.iter().filter(|(_, session)| &*session.owner == owner);
@@ -114,18 +115,18 @@ impl Sessions {
     }
 }
 
-/// The sessions as one credential opens them.
+/// Session manager of one credential.
 pub(super) struct OwnSessions {
     sessions: Arc<Sessions>,
     owner: Arc<str>,
 }
 
-/// Why a session does not do what is asked.
+/// Error of a session operation.
 #[derive(Debug)]
 pub(super) enum SessionError {
-    /// There is no room for one more.
+    /// The limit of sessions in this process is reached.
     Full,
-    /// What `rmcp` says.
+    /// An error of `rmcp`.
     Local(LocalSessionManagerError),
 }
 
@@ -238,7 +239,7 @@ mod tests {
         assert!(!bob.has_session(&ids[0]).await.expect("an answer"));
         assert!(!sessions.touch("none", "ada"));
 
-        // The second one has not been used since it was opened.
+        // The second session has not been used since it was opened.
         tokio::time::advance(Duration::from_secs(1)).await;
         assert!(sessions.touch(&ids[0], "ada"));
         let third = ada.create_session().await.expect("another gives way");

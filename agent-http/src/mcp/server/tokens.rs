@@ -1,4 +1,4 @@
-//! Identities of the platform's own tokens.
+//! Resolves the platform's own tokens to identities.
 
 use agent_core::tool::{Caller, ExecutionContext};
 use agent_platform::records::StoreError;
@@ -24,10 +24,10 @@ impl Identities for Tokens {
     }
 }
 
-/// Nothing for a token of another kind: it was not given out for this.
+/// Returns the identity of an MCP token; `None` for a token of another kind.
 fn identity(token: Token) -> Option<Identity> {
     let Grant::Mcp(grant) = token.grant else { return None };
-    // A run's token works for whom the run works, and visitors of a page are nobody's users.
+    // A run token acts for the run's user; a widget visitor is not a user of the company.
     let caller = if grant.user_id.starts_with(WIDGET_USER) { Caller::Widget } else { Caller::Session };
     let context = ExecutionContext {
         user_id: grant.user_id,

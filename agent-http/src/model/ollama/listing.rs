@@ -1,4 +1,4 @@
-//! The models that an Ollama server has: `GET /api/tags`.
+//! Lists the models of an Ollama server: `GET /api/tags`.
 
 use std::time::Duration;
 
@@ -9,27 +9,27 @@ use url::Url;
 use crate::model::failure::unreadable;
 use crate::outbound::{Outbound, Trust, status_failure};
 
-/// The longest list that is read.
+/// Maximum size of the list, in bytes.
 const MAX_LIST_BYTES: usize = 1 << 20;
 
-/// A model that a server has.
+/// A model that the server lists.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListedModel {
-    /// Its name, such as `llama3.2:latest`.
+    /// Model name, such as `llama3.2:latest`.
     pub name: String,
-    /// Whether it answers in words; others make vectors of them.
+    /// True for a chat model, false for an embedding model.
     pub chats: bool,
-    /// Whether the server says that it takes tools; older servers do not say.
+    /// True if the server reports tool support; older servers do not report it.
     pub takes_tools: bool,
-    /// Whether the server hands its calls on to a machine elsewhere.
+    /// True if the server forwards calls to another host.
     pub is_remote: bool,
 }
 
-/// The models of the server at `base`, in the server's order, which is that of their latest change. All of
-/// it takes at most `timeout`.
+/// Lists the models of the server at `base`, in the server's order, most recently modified first. The whole request
+/// takes at most `timeout`.
 ///
 /// # Errors
-/// What keeps the list from coming, and what is no list.
+/// The request failed, timed out, or its response is not a model list.
 pub async fn list(
     outbound: &Outbound,
     base: &Url,
@@ -50,7 +50,7 @@ pub async fn list(
     Ok(list.models.into_iter().map(ListedModel::from).collect())
 }
 
-/// The first model that can chat, on the server's own machine; rather one that takes tools.
+/// Chooses the first local chat model, preferring one that supports tools.
 pub fn choose(models: &[ListedModel]) -> Option<&ListedModel> {
     let mut able = models.iter().filter(|model| model.chats && !model.is_remote);
     able.clone().find(|model| model.takes_tools).or_else(|| able.next())
@@ -83,7 +83,7 @@ impl From<Entry> for ListedModel {
         let says =
             |word: &str| entry.capabilities.as_ref().is_some_and(|words| words.iter().any(|w| w == word));
         let family = entry.details.and_then(|details| details.family).unwrap_or_default();
-        // Where the server does not say, encoders are known by their family or their name.
+        // Without reported capabilities, embedding models are recognized by their family or name.
         let encodes = family.contains("bert") || entry.name.contains("embed");
         Self {
             chats: if entry.capabilities.is_some() { says("completion") } else { !encodes },

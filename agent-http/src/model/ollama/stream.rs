@@ -1,4 +1,4 @@
-//! Ollama's answer, a line at a time.
+//! Decoder of Ollama's NDJSON responses.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -16,23 +16,23 @@ use crate::lines::LineSplitter;
 use crate::model::failure::{cut_off, empty, no_answer, reported, unreadable};
 use crate::outbound::{BodyStream, OutboundResponse};
 
-/// What the prompt was expected to cost.
+/// Estimated prompt size and requested window, for detecting truncation.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Expected {
-    /// Its tokens by our count, where that can be compared.
+    /// Estimated prompt tokens; `None` if the prompt cannot be compared.
     pub tokens: Option<usize>,
-    /// The window that was asked for.
+    /// The requested context window, in tokens.
     pub num_ctx: usize,
 }
 
-/// A stream of model events out of a response body.
+/// A stream of model events decoded from a response body.
 ///
-/// The answer is complete when a line says `done`. Whatever follows belongs to nobody.
+/// The answer is complete when a line has `done` set. Anything after that line is ignored.
 pub(super) struct ChatStream {
     body: BodyStream,
     lines: LineSplitter,
     answer: Answer,
-    /// Told once what was said before it has been.
+    /// Pending failure, returned after the events that precede it.
     failure: Option<Failure>,
     over: bool,
 }
@@ -48,7 +48,7 @@ impl ChatStream {
         }
     }
 
-    /// Goes on until there are events, or the answer has ended.
+    /// Reads until events are ready or the answer has ended.
     fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Failure>> {
         while self.answer.ready.is_empty() && !self.over {
             if let Some(line) = self.lines.next_line()? {
@@ -67,7 +67,7 @@ impl ChatStream {
         Poll::Ready(Ok(()))
     }
 
-    /// The body has ended: a last line may lack its end, and one that was cut within is none.
+    /// Handles the end of the body: the last line may lack its newline, and a line that was cut within is ignored.
     fn take_rest(&mut self) -> Result<(), Failure> {
         if let Some(line) = self.lines.last_line()
             && let Ok(line) = serde_json::from_slice(line)
@@ -95,10 +95,10 @@ impl Stream for ChatStream {
     }
 }
 
-/// The events of an answer that came in one piece, which may be of several lines.
+/// Decodes the events of a non-streamed response, which may consist of several lines.
 ///
 /// # Errors
-/// `Failed` for a reported error, and for what is no answer; `Truncated` for one that is not done.
+/// `Failed` for a reported error and for a body that is not an answer; `Truncated` for an answer that is not done.
 pub(super) fn whole(body: &[u8], expected: Expected) -> Result<VecDeque<ModelEvent>, Failure> {
     let mut answer = Answer::new(expected);
     let mut lines = serde_json::Deserializer::from_slice(body).into_iter::<Line<'_>>();
@@ -109,7 +109,7 @@ pub(super) fn whole(body: &[u8], expected: Expected) -> Result<VecDeque<ModelEve
     Ok(answer.ready)
 }
 
-/// What an answer has said so far.
+/// Decoding state of one answer.
 struct Answer {
     ready: VecDeque<ModelEvent>,
     expected: Expected,
@@ -150,7 +150,7 @@ impl Answer {
         }
     }
 
-    /// A call comes whole. Older servers give it no identifier.
+    /// Takes a tool call, which always comes whole. Older servers give it no identifier.
     fn take_call(&mut self, call: Call<'_>) {
         let index = self.calls;
         self.calls += 1;
@@ -168,7 +168,7 @@ impl Answer {
     fn finish(&mut self, line: &Line<'_>) -> Result<(), Failure> {
         let reason = match line.done_reason.as_deref() {
             Some("length") => FinishReason::Length,
-            // The model was asked for nothing, and has been brought into memory or taken from it.
+            // The request was empty: the server has only loaded the model into memory, or unloaded it.
             Some("load" | "unload") => return Err(empty()),
             _ if self.calls > 0 => FinishReason::ToolCalls,
             _ => FinishReason::Stop,

@@ -1,5 +1,5 @@
-//! The adapter against a server on loopback that answers as the table says. The answers are those of
-//! Ollama's documented API; no Ollama takes part.
+//! Tests of the adapter against a scripted loopback server. The responses follow Ollama's documented API; no real
+//! Ollama takes part.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ fn model_of(server: &Loopback, num_ctx: usize) -> Ollama {
     Ollama::new(outbound("127.0.0.1"), &server.url, Trust::Supplied, key, "m-1", num_ctx).expect("a model")
 }
 
-/// Checks what becomes of a stream, however it is cut, multi-byte characters included.
+/// Checks the events of a stream for several chunk sizes, which also split multi-byte characters.
 async fn check(kind: &str, body: &str, expected: &[&str]) {
     for size in [usize::MAX, 7, 1] {
         let answer = answer("200 OK", kind, body.as_bytes(), size.min(body.len().max(1)), true);
@@ -35,7 +35,7 @@ async fn check(kind: &str, body: &str, expected: &[&str]) {
     }
 }
 
-/// An answer in one piece, with its length.
+/// A whole response with its `Content-Length`.
 fn piece(body: &str) -> Vec<u8> {
     let head = format!("HTTP/1.1 200 OK\r\ncontent-type: {JSON}\r\ncontent-length: {}\r\n\r\n", body.len());
     (head + body).into_bytes()
@@ -82,12 +82,12 @@ async fn text_and_thoughts_come_as_they_are_said() {
             said(&json!({"content": "a", "thinking": "Hm"})) + &stop(),
             &["reasoning Hm", "text a", "finish Stop"],
         ),
-        // The last line may speak, and what it says is said before the end.
+        // The last line may have content, which precedes the finish event.
         (
             done(&json!({"message": {"content": "all"}, "eval_count": 3})),
             &["text all", "usage m-1 - 3 - -", "finish Stop"],
         ),
-        // Lines without words, and members that nobody knows.
+        // Lines without content, and unknown members.
         (
             format!("\r\n \n{{\"model\":\"m-1\",\"later\":[1],\"error\":null}}\r\n{}{}", text("a"), stop()),
             &["text a", "finish Stop"],
@@ -169,8 +169,8 @@ async fn calls_come_whole_and_are_given_identifiers() {
             ])) + &stop(),
             &["call 0 call_ab x", "args 0 {}", "call 1 new y", "finish ToolCalls"],
         ),
-        // Text that holds JSON, as imitators write it; nothing; and what is no object, which is the
-        // tool loop's to refuse.
+        // A string that contains JSON, as Ollama-compatible servers send it; no arguments; and arguments that are not
+        // an object, which the tool loop refuses.
         (
             calls(&call(json!("{\"n\": 1}"))) + &stop(),
             &["call 0 new x", "args 0 {\"n\": 1}", "finish ToolCalls"],
@@ -206,7 +206,7 @@ async fn usage_is_the_last_lines() {
     }
 }
 
-/// A request whose prompt is of about `tokens` tokens, and a picture if so asked.
+/// A request whose prompt has about `tokens` tokens, and an image if `picture` is set.
 fn request_of(tokens: usize, picture: bool) -> ModelRequest {
     let text = ContentPart::Text { text: "word ".repeat(tokens) };
     let source = MediaSource::Data { value: "QUJD".into(), mime_type: "image/png".into() };
@@ -224,7 +224,7 @@ async fn a_prompt_that_was_cut_is_noticed() {
     };
     let estimate = |request: &ModelRequest| request.estimated_tokens(&request.tools);
     let (short, long) = (request_of(300, false), request_of(900, false));
-    // A result that the run has said since counts, and so do tools.
+    // Messages appended during the run are counted, and so are tools.
     let appended = ModelRequest { appended: vec![long.prompt.messages()[0].message().clone()], ..request() };
     let schema = format!(r#"{{"type":"object","description":"{}"}}"#, "word ".repeat(900));
     let tools = ModelRequest { tools: Arc::new([tool("x", "", &schema)]), ..request() };
@@ -272,7 +272,7 @@ async fn an_answer_in_one_piece_is_an_answer_and_a_reported_error_a_refusal() {
         assert_eq!(answer_of(&model(&server)).await, expected, "{body}");
     }
     check("text/html; charset=utf-8", "<html>Sorry</html>", &["refused Failed"]).await;
-    // A stream by any other name.
+    // A stream with another media type.
     for kind in ["application/json", "text/plain", "text/event-stream"] {
         check(kind, &(text("a") + &stop()), &["text a", "finish Stop"]).await;
     }
@@ -311,7 +311,7 @@ async fn a_status_that_is_no_success_refuses_and_what_people_meet_is_said_plainl
         assert!(failure.message().contains(expected), "{}", failure.message());
         assert!(!format!("{failure:?}").contains("sk-1"), "{failure:?}");
     }
-    // A refusal whose words do not come is one all the same.
+    // A status error is reported even if its body does not arrive.
     let silent = answer("400 Bad Request", JSON, b"{", 64, false);
     let server = Loopback::answers(silent, Then::Hold).await;
     assert_eq!(answer_of(&model(&server)).await, ["refused Failed"]);
@@ -349,7 +349,7 @@ async fn the_adapter_conforms() {
             Scenario::Refuses => (answer("503 Service Unavailable", JSON, b"{}", 64, true), Then::Close),
             _ => return None,
         };
-        // The server lives as long as what counts its connections.
+        // The closure that counts connections keeps the server alive.
         let server = Loopback::answers(answer, then).await;
         let (model, open) = (Arc::new(model(&server)), server.open());
         let open = Box::new(move || {

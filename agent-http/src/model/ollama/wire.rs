@@ -1,10 +1,10 @@
-//! What Ollama writes, as far as anybody here reads it.
+//! Wire types of Ollama's responses, limited to the fields that this adapter reads.
 
 use agent_core::message::Usage;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-/// A line of a streamed answer, or a whole answer.
+/// A line of a streamed response, or a whole response.
 #[derive(Deserialize)]
 pub(super) struct Line<'a> {
     #[serde(default)]
@@ -17,7 +17,7 @@ pub(super) struct Line<'a> {
     pub done_reason: Option<String>,
     #[serde(borrow, default)]
     pub error: Option<&'a RawValue>,
-    /// The prompt's tokens. What was read from the cache is among them, except with some old servers.
+    /// Prompt tokens. Tokens served from the cache are included, except by some old servers.
     #[serde(default)]
     pub prompt_eval_count: Option<u64>,
     #[serde(default)]
@@ -52,7 +52,7 @@ pub(super) struct Function<'a> {
 }
 
 impl Line<'_> {
-    /// What the last line says of the call's cost, if it says anything.
+    /// Returns the usage that the last line reports, if any.
     pub(super) fn usage(&self) -> Option<Usage> {
         self.prompt_eval_count.or(self.eval_count)?;
         Some(Usage {
@@ -67,8 +67,8 @@ impl Line<'_> {
 }
 
 impl Function<'_> {
-    /// The arguments as JSON text; empty where there are none. Servers that imitate Ollama's put a
-    /// string there that holds them.
+    /// Returns the arguments as JSON text; empty if there are none. Some Ollama-compatible servers send a string that
+    /// contains the JSON.
     pub(super) fn arguments(&self) -> String {
         let json = self.arguments.map_or("", RawValue::get);
         match serde_json::from_str(json) {

@@ -1,4 +1,4 @@
-//! The answer of a Chat Completions server, chunk by chunk or as a whole.
+//! Decoder of Chat Completions responses, streamed or whole.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -18,10 +18,10 @@ use crate::model::failure::{cut_off, empty, no_answer, reported, unreadable};
 use crate::outbound::{BodyStream, OutboundResponse};
 use crate::template::Template;
 
-/// A stream of model events out of a response body.
+/// A stream of model events decoded from a response body.
 ///
-/// The answer is complete when the server says `[DONE]`, or when it has given a finish reason and
-/// ends. `Finish` is held back until then, for usage comes after the finish reason.
+/// The answer is complete at `[DONE]`, or at the end of the body after a finish reason. `Finish` is held back until
+/// then, because usage comes after the finish reason.
 pub(super) struct ChatStream {
     body: BodyStream,
     decoder: SseDecoder,
@@ -30,15 +30,15 @@ pub(super) struct ChatStream {
     over: bool,
 }
 
-/// What the decoder had.
+/// Result of reading the buffered SSE events.
 enum Taken {
-    /// A piece of text, to be told at once.
+    /// A text delta, returned at once.
     Text(String),
-    /// Events are ready.
+    /// Events are ready in the queue.
     Ready,
-    /// The answer is complete.
+    /// The answer has ended: `[DONE]`.
     End,
-    /// It needs another chunk.
+    /// Another chunk of the body is needed.
     Nothing,
 }
 
@@ -53,7 +53,7 @@ impl ChatStream {
         }
     }
 
-    /// Takes what the decoder has, up to what makes events.
+    /// Takes buffered SSE events until one of them yields model events.
     fn take_events(&mut self) -> Result<Taken, Failure> {
         while let Some(event) = self.decoder.next_event()? {
             if event.data.trim_ascii() == b"[DONE]" {
@@ -121,10 +121,10 @@ impl Stream for ChatStream {
     }
 }
 
-/// The events of an answer that came in one piece, from a server that does not stream.
+/// Decodes the events of a whole response, from a server that does not stream.
 ///
 /// # Errors
-/// `Failed` for a reported error, and for what is no answer; `Truncated` for one that says nothing.
+/// `Failed` for a reported error and for a body that is not an answer; `Truncated` for an empty answer.
 pub(super) fn whole(body: &[u8]) -> Result<VecDeque<ModelEvent>, Failure> {
     let mut answer = Answer::default();
     let chunk = read(body)?;
@@ -139,7 +139,7 @@ pub(super) fn whole(body: &[u8]) -> Result<VecDeque<ModelEvent>, Failure> {
     Ok(answer.ready)
 }
 
-/// What an answer has said so far.
+/// Decoding state of one answer.
 #[derive(Default)]
 struct Answer {
     ready: VecDeque<ModelEvent>,
@@ -149,14 +149,15 @@ struct Answer {
     spoke: bool,
 }
 
-/// A call by what its later fragments may name it by.
+/// The index and identifier of a started tool call, by which later fragments are matched to it.
 struct Begun {
     index: Option<usize>,
     id: String,
 }
 
 impl Answer {
-    /// The next event that is ready. The queue keeps no room, since most chunks make one event that never waits.
+    /// Takes the next ready event. Frees the queue when it is empty, since most chunks make one event that is never
+    /// queued.
     fn next(&mut self) -> Option<ModelEvent> {
         let event = self.ready.pop_front()?;
         if self.ready.is_empty() {
@@ -183,7 +184,7 @@ impl Answer {
 
     fn take_choice(&mut self, choice: Choice<'_>) -> Result<(), Failure> {
         let delta = choice.delta.or(choice.message).unwrap_or_default();
-        // Some servers give the reasoning under both names.
+        // Some servers send the reasoning under both names.
         let reasoning = [delta.reasoning_content, delta.reasoning].into_iter().filter_map(given).next();
         self.ready.extend(reasoning.map(ModelEvent::Reasoning));
         let content = delta.content.map(|Text(text)| text.into_owned());
@@ -200,7 +201,7 @@ impl Answer {
         Ok(())
     }
 
-    /// A call begins with its first fragment; its arguments come in any.
+    /// Takes a fragment of a tool call: the first fragment starts the call, and any fragment may carry arguments.
     fn take_call(&mut self, call: Call) {
         let function = call.function.unwrap_or_default();
         let (id, name, arguments) = (given(call.id), given(function.name), given(function.arguments));
@@ -235,10 +236,10 @@ impl Answer {
 }
 
 impl Begun {
-    /// Whether a fragment belongs to this call, the latest that it may belong to.
+    /// Returns true if a fragment belongs to this call. The caller searches from the latest call backwards.
     ///
-    /// The index should tell. Some servers leave it out, and some give every call the same; then a
-    /// fragment with a name of its own begins a call, unless its identifier is that of one.
+    /// Normally the index decides. Some servers omit it, and some give every call the same index; then a fragment with
+    /// a name starts a new call, unless its identifier is that of an existing one.
     fn goes_on(&self, index: Option<usize>, id: &Option<String>, name: &Option<String>) -> bool {
         let same_index = index.is_none() || index == self.index;
         match (id, name) {
@@ -250,7 +251,7 @@ impl Begun {
     }
 }
 
-/// A member that says something: servers write `null` and empty text alike.
+/// Returns the text unless it is empty: servers write `null` and the empty string alike.
 fn given(text: Option<String>) -> Option<String> {
     text.filter(|text| !text.is_empty())
 }
@@ -269,8 +270,8 @@ fn read(json: &[u8]) -> Result<Chunk<'_>, Failure> {
     serde_json::from_slice(json).map_err(|error| unreadable(&error))
 }
 
-/// What the log learns of a reported error: its type and code, where they are plain words. Its message is
-/// left out, for servers repeat there what they were sent, keys included.
+/// Describes a reported error for the log: its type and code if they are plain lower-case words or small numbers. The
+/// message is left out, because servers repeat request content in it, API keys included.
 fn words(error: &RawValue) -> String {
     #[derive(Deserialize, Default)]
     #[serde(default)]

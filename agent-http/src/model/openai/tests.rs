@@ -1,4 +1,4 @@
-//! The adapter against a server on loopback that answers as the table says.
+//! Tests of the adapter against a scripted loopback server.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ async fn read(server: &Loopback) -> Vec<String> {
     answer_of(&model(server)).await
 }
 
-/// Checks what becomes of a body, however it is cut, multi-byte characters included.
+/// Checks the events of a body for several chunk sizes, which also split multi-byte characters.
 async fn check(kind: &str, body: &str, expected: &[&str]) {
     for size in [usize::MAX, 7, 1] {
         let answer = answer("200 OK", kind, body.as_bytes(), size.min(body.len().max(1)), true);
@@ -34,7 +34,7 @@ async fn check(kind: &str, body: &str, expected: &[&str]) {
     }
 }
 
-/// Events of these data.
+/// SSE events with the given data.
 fn sse<T: AsRef<str>>(data: &[T]) -> String {
     data.iter().map(|data| format!("data: {}\n\n", data.as_ref())).collect()
 }
@@ -89,7 +89,7 @@ async fn text_and_reasoning_come_as_they_are_said() {
             ],
             &["reasoning Hm", "reasoning m", "finish Stop"],
         ),
-        // What the server has said so far, beside what it says now.
+        // The accumulated message beside the delta.
         (
             vec![
                 r#"{"choices":[{"delta":{"content":"a"},"message":{"content":"a"}}]}"#.into(),
@@ -98,7 +98,7 @@ async fn text_and_reasoning_come_as_they_are_said() {
             ],
             &["text a", "text b", "finish Stop"],
         ),
-        // Another choice than the first, no choice, and things that nobody knows.
+        // A second choice, no choice, and unknown members.
         (
             vec![
                 r#"{"choices":[{"index":1,"delta":{"content":"other"}}]}"#.into(),
@@ -200,7 +200,7 @@ async fn calls_are_put_together_however_servers_cut_them() {
             ]),
             &["call 0 a x", "args 0 {", "call 1 b y", "args 1 {", "args 0 }", "args 1 }", "finish ToolCalls"],
         ),
-        // Indices that are no places, missing, or all the same; identifiers that are missing or repeated.
+        // Indices that are not positions, are missing, or are all the same; identifiers that are missing or repeated.
         (answer(&[&[whole("7", "a")], &[whole("3", "b")]]), two),
         (answer(&[&[whole("-", "a"), whole("-", "b")]]), two),
         (answer(&[&[whole("0", "a")], &[whole("0", "b")]]), two),
@@ -220,7 +220,7 @@ async fn calls_are_put_together_however_servers_cut_them() {
             answer(&[&[call("0", "a", "x", "{")], &[call("0", "a", "x", "}")], &[call("0", "z", "-", " ")]]),
             &["call 0 a x", "args 0 {", "args 0 }", "args 0  ", "finish ToolCalls"],
         ),
-        // No arguments, nothing at all, and an end that names no calls.
+        // No arguments, an empty fragment, and a finish reason that is not `tool_calls`.
         (answer(&[&[call("0", "a", "x", "-")]]), &["call 0 a x", "finish ToolCalls"]),
         (answer(&[&["{}".to_owned(), whole("0", "a")]]), &["call 0 a x", "args 0 {}", "finish ToolCalls"]),
         (sse(&[calls(&whole("0", "a")), DONE.into()]), &["call 0 a x", "args 0 {}", "finish ToolCalls"]),
@@ -295,7 +295,7 @@ async fn an_answer_in_one_piece_is_an_answer_and_a_reported_error_a_refusal() {
     }
     check("Application/JSON", "{}", &["refused Failed"]).await;
     check("text/html; charset=utf-8", "<html>Sorry</html>", &["refused Failed"]).await;
-    // A stream by any other name.
+    // A stream with another media type.
     for kind in ["text/plain", "application/octet-stream", "application/x-ndjson"] {
         check(kind, &sse(&[text("a"), DONE.into()]), &["text a", "finish Stop"]).await;
     }
@@ -368,7 +368,7 @@ async fn the_adapter_conforms() {
             Scenario::Refuses => (answer("503 Service Unavailable", JSON, b"{}", 64, true), Then::Close),
             _ => return None,
         };
-        // The server lives as long as what counts its connections.
+        // The closure that counts connections keeps the server alive.
         let server = Loopback::answers(answer, then).await;
         let (model, open) = (Arc::new(model(&server)), server.open());
         let open = Box::new(move || {

@@ -1,4 +1,4 @@
-//! What a Chat Completions server writes, as far as anybody here reads it.
+//! Wire types of Chat Completions responses, limited to the fields that this adapter reads.
 
 use std::borrow::Cow;
 
@@ -6,7 +6,7 @@ use agent_core::message::Usage;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-/// A chunk of a streamed answer, or a whole answer, which has a `message` where a chunk has a `delta`.
+/// A chunk of a streamed response, or a whole response, which has a `message` instead of a `delta`.
 #[derive(Deserialize)]
 pub(super) struct Chunk<'a> {
     #[serde(borrow, default)]
@@ -20,7 +20,7 @@ pub(super) struct Chunk<'a> {
 }
 
 impl Chunk<'_> {
-    /// The piece of text that is all that this chunk says.
+    /// Returns the text delta if the chunk contains nothing else.
     pub(super) fn only_text(&self) -> Option<&str> {
         let [choice] = self.choices.as_deref()? else { return None };
         let delta = choice.delta.as_ref()?;
@@ -32,8 +32,8 @@ impl Chunk<'_> {
     }
 }
 
-/// A string that is borrowed unless it has escapes. Serde borrows a `Cow` only where it stands
-/// alone, and not inside an `Option`.
+/// A string that is borrowed unless it contains escapes. A newtype, because serde borrows a `Cow` only outside of an
+/// `Option`.
 #[derive(Deserialize)]
 pub(super) struct Text<'a>(#[serde(borrow)] pub Cow<'a, str>);
 
@@ -43,7 +43,7 @@ pub(super) struct Choice<'a> {
     pub index: usize,
     #[serde(borrow, default)]
     pub delta: Option<Delta<'a>>,
-    /// Some servers give in each chunk, beside the delta, all that they have said so far.
+    /// Some servers repeat all content so far in each chunk, beside the delta.
     #[serde(borrow, default)]
     pub message: Option<Delta<'a>>,
     #[serde(borrow, default)]

@@ -1,4 +1,4 @@
-//! Names, what they resolve to, and where connections go, in a world that is made for the test.
+//! Tests of name resolution and the address policy over a fake network.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -9,10 +9,10 @@ use async_trait::async_trait;
 
 use super::*;
 
-/// A world in which names have the addresses that they are given, and every connection ends at one server.
+/// A fake network that resolves names to given addresses and directs every connection to one server.
 #[derive(Debug)]
 struct World {
-    /// What a name resolves to, look-up by look-up; the last answer is repeated.
+    /// Answers per name, one per lookup; the last is repeated.
     names: Mutex<HashMap<&'static str, VecDeque<&'static str>>>,
     server: SocketAddr,
     looked_up: Mutex<Vec<String>>,
@@ -35,7 +35,7 @@ impl World {
         Outbound::new(OutboundConfig { allow, network: self.clone(), ..OutboundConfig::default() }).unwrap()
     }
 
-    /// The look-ups and connections since this was last asked.
+    /// Returns the lookups and connections since the previous call.
     fn deeds(&self) -> (Vec<String>, Vec<String>) {
         let take = |deeds: &Mutex<Vec<String>>| std::mem::take(&mut *deeds.lock().unwrap());
         (take(&self.looked_up), take(&self.connected))
@@ -60,7 +60,7 @@ impl Network for World {
     }
 }
 
-/// Answers every request by `ok`; keeps its connections, or closes each after one answer.
+/// Answers every request with `ok`; keeps its connections open, or closes each after one answer.
 async fn server(keep: bool) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -82,7 +82,7 @@ async fn server(keep: bool) -> SocketAddr {
     address
 }
 
-/// Sends a request and gives what came, or how it failed.
+/// Sends a request and returns the body, or the kind of the failure.
 async fn sent(outbound: &Outbound, url: &str, trust: Trust) -> Result<String, FailureKind> {
     let url = Url::parse(url).unwrap();
     let response = async { outbound.get(&url, trust)?.send().await }.await;
@@ -138,7 +138,7 @@ async fn a_name_that_changes_its_mind_is_refused_from_then_on() {
     let once = || vec!["turn.example".to_owned()];
     let public = || vec!["93.184.215.14:80".to_owned()];
 
-    // Each request has a connection of its own, and each connection one look-up.
+    // Each request opens a connection, and each connection does one lookup.
     let world = World::new(server(false).await, &names);
     let outbound = world.outbound("");
     assert_eq!(sent(&outbound, url, Trust::Supplied).await.as_deref(), Ok("ok"));
@@ -146,7 +146,7 @@ async fn a_name_that_changes_its_mind_is_refused_from_then_on() {
     assert_eq!(sent(&outbound, url, Trust::Supplied).await, Err(FailureKind::Blocked));
     assert_eq!(world.deeds(), (once(), vec![]));
 
-    // A connection that is kept stays where it was made to.
+    // A pooled connection stays with its original address.
     let world = World::new(server(true).await, &names);
     let outbound = world.outbound("");
     for deeds in [(once(), public()), (vec![], vec![])] {

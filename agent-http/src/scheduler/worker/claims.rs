@@ -1,4 +1,4 @@
-//! Claiming: what is due, and what soon will be.
+//! The claim loop: claims jobs that are due or will be soon.
 
 use std::future::pending;
 use std::time::Duration;
@@ -10,26 +10,27 @@ use jiff::Timestamp;
 
 use super::{LONGEST_WAIT, Worker, later, until};
 
-/// The pause after a look that found something due and nothing to be had of it: others hold it, or its
-/// company has no slot left. It doubles, and is never so long that what comes due behind it would be late.
+/// Initial backoff after a poll that found due jobs and could claim none: other workers hold them, or their companies
+/// have no delivery slot left. It doubles, up to half of [`WorkerLimits::ahead`](super::WorkerLimits::ahead), so that
+/// jobs behind them are not late.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// What came of a look.
+/// The outcome of one poll of the store.
 enum Look {
-    /// Something was claimed, so there may be more.
+    /// Jobs were claimed, so there may be more.
     Claimed,
-    /// Nothing is to be done for so long.
+    /// No job is due for this long.
     Wait(Duration),
-    /// Something is due and cannot be had.
+    /// Jobs are due, and none could be claimed.
     Refused,
-    /// All slots are taken.
+    /// All delivery slots are taken.
     Full,
-    /// The store has not answered.
+    /// The store failed.
     Failed,
 }
 
 impl Worker {
-    /// Claims until the worker stops.
+    /// Claims jobs until the worker stops.
     pub(super) async fn claim_jobs(&self) {
         let mut wakes = self.jobs.wakes().fuse();
         let mut pause = PAUSE;
@@ -60,7 +61,7 @@ impl Worker {
                 Look::Full => LONGEST_WAIT,
             };
             let woken = async {
-                // With all slots taken, another job is no news.
+                // A new job cannot be claimed while all slots are taken.
                 let wake = if matches!(look, Look::Full | Look::Failed) { None } else { wakes.next().await };
                 if wake.is_none() {
                     pending::<()>().await;
@@ -74,7 +75,7 @@ impl Worker {
             };
             let inserted = async {
                 match look {
-                    // The store only tells of what is due before all else, and that is what cannot be had.
+                    // The store notifies only of a job that is due before all others, and those cannot be claimed.
                     Look::Refused => self.inserted.notified().await,
                     _ => pending().await,
                 }
@@ -89,12 +90,15 @@ impl Worker {
         }
     }
 
-    /// `share` is how many deliveries a company may have at present: fewer than its limit where more companies wait
-    /// than there are slots for, since those that the store names first would take them all.
+    /// Polls the store once and claims the jobs that there is capacity for.
+    ///
+    /// `share` is the current limit of deliveries per company. It is below the configured one while more companies
+    /// have due jobs than there are slots, since the companies that the store returns first would take all of them.
     async fn look(&self, share: &mut usize) -> Result<Look, StoreError> {
         let Some(earliest) = self.jobs.earliest().await? else { return Ok(Look::Wait(LONGEST_WAIT)) };
         let now = self.now();
-        // Half of the time ahead, so that one claim is for all that are due in the other half.
+        // Polls half of the claim-ahead time before the due time, so that one claim covers all jobs due in the other
+        // half.
         let soon = until(earliest, now).saturating_sub(self.limits.ahead / 2);
         if !soon.is_zero() {
             return Ok(Look::Wait(soon));

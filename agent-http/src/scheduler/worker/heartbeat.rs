@@ -1,4 +1,4 @@
-//! Extending leases, so that nobody else takes what is in hand.
+//! The heartbeat loop: extends the leases of claimed jobs so that no other worker claims them.
 
 use std::time::Duration;
 
@@ -9,18 +9,18 @@ use super::Worker;
 use super::held::ClaimKey;
 use super::later;
 
-/// How many leases are extended together at most.
+/// Maximum number of leases that are extended in one call.
 const MAX_BATCH: usize = 500;
-/// The least pause between two looks.
+/// Minimum pause between two heartbeats.
 const LEAST_PAUSE: Duration = Duration::from_millis(10);
 
 impl Worker {
-    /// Extends leases for ever. A lease that is lost ends its delivery.
+    /// Extends leases forever. Losing a lease aborts its delivery.
     pub(super) async fn extend_leases(&self) {
         let pause = (self.limits.lease / 6).max(LEAST_PAUSE);
         loop {
             self.clock.sleep(pause).await;
-            // What was claimed a moment ago, and most deliveries end in one, needs no extension yet.
+            // A recent claim needs no extension yet, and most deliveries finish before they need one.
             let soon = later(self.now(), self.limits.lease * 2 / 3);
             for keys in self.held.expiring(soon).chunks(MAX_BATCH) {
                 if let Err(error) = self.extend(keys).await {
@@ -29,7 +29,7 @@ impl Worker {
                     break;
                 }
             }
-            // Those that the store did not extend in time may be somebody else's by now.
+            // Another worker may have claimed jobs whose leases expired before the store extended them.
             for key in self.held.expiring(self.now()) {
                 self.held.lose(&key);
             }

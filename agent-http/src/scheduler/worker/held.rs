@@ -1,4 +1,4 @@
-//! What this process has claimed: what waits for its time, and what is under way.
+//! The jobs that this process has claimed: waiting for their due time, or being delivered.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-/// Which claim on which job.
+/// Identifies a claim: the job's id and the fencing token.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct ClaimKey {
     pub(super) id: String,
@@ -21,19 +21,19 @@ impl ClaimKey {
     }
 }
 
-/// A delivery that shall begin.
+/// A delivery to start.
 pub(super) struct Start {
     pub(super) job: Job,
     /// Cancelled when the claim is lost.
     pub(super) lost: CancellationToken,
 }
 
-/// How many jobs may be claimed.
+/// Remaining capacity for claims.
 pub(super) struct Room {
-    /// Of those that are due, by company too.
+    /// Capacity for jobs that are due, in total and per company.
     pub(super) due: usize,
     pub(super) due_quota: Quota,
-    /// Of those that are due soon.
+    /// Capacity for jobs claimed ahead of their due time.
     pub(super) ahead: usize,
     pub(super) ahead_quota: Quota,
 }
@@ -43,20 +43,20 @@ pub(super) struct Held {
     concurrency: usize,
     per_company: usize,
     max_ahead: usize,
-    /// Something may begin.
+    /// Notified when a delivery may be able to start.
     startable: Notify,
-    /// A slot is free.
+    /// Notified when a delivery slot becomes free.
     freed: Notify,
-    /// Nothing is under way any more.
+    /// Notified when the last delivery has ended.
     idle: Notify,
 }
 
 struct Inner {
-    /// By due time and id.
+    /// Claimed jobs that have not started, by due time and id.
     waiting: BTreeMap<(Timestamp, String), Job>,
     due_of: HashMap<String, Timestamp>,
     delivering: HashMap<ClaimKey, Delivering>,
-    /// Of what is being delivered.
+    /// Delivery slots taken, per company.
     quota: Quota,
 }
 
@@ -97,7 +97,7 @@ impl Held {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        // Nothing below panics between two changes that belong together.
+        // Safe to ignore poisoning: nothing below panics between two related changes.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -109,12 +109,12 @@ impl Held {
         self.lock().waiting.len()
     }
 
-    /// What may be claimed: as many as there are slots for now, and some more that are due later, of which
-    /// one company has a quarter at most, and none that has no slot left anyhow.
+    /// Returns the capacity for claims: due jobs up to the number of free delivery slots, and some jobs ahead of
+    /// their due time. One company gets at most a quarter of the latter, and none if it has no delivery slot left.
     pub(super) fn room(&self, now: Timestamp) -> Room {
         let inner = self.lock();
         let mut due_quota = inner.quota.clone();
-        // What waits for its company's slots alone takes none from the others.
+        // Jobs that wait only for their company's limit take no slot from other companies.
         let backlog = inner.due(now).filter(|job| due_quota.take(&job.payload.company_id)).count();
         let per_company_ahead = (self.max_ahead / 4).max(1);
         let mut ahead_quota = Quota::new(per_company_ahead);
@@ -129,14 +129,14 @@ impl Held {
         Room { due, due_quota, ahead, ahead_quota }
     }
 
-    /// Takes claimed jobs in.
+    /// Adds claimed jobs.
     pub(super) fn add(&self, jobs: Vec<Job>) {
         if jobs.is_empty() {
             return;
         }
         let mut inner = self.lock();
         for job in jobs {
-            // An older claim on it is void.
+            // A new claim replaces an older one, which is stale.
             inner.remove_waiting(&job.id);
             inner.due_of.insert(job.id.clone(), job.due);
             inner.waiting.insert((job.due, job.id.clone()), job);
@@ -145,7 +145,7 @@ impl Held {
         self.startable.notify_one();
     }
 
-    /// Takes out what is due and has a slot, the earliest first.
+    /// Removes the waiting jobs that are due and have a delivery slot, earliest first, and marks them as in flight.
     pub(super) fn start_due(&self, now: Timestamp) -> Vec<Start> {
         let mut inner = self.lock();
         let mut free = self.concurrency.saturating_sub(inner.delivering.len());
@@ -175,7 +175,7 @@ impl Held {
         jobs.into_iter().map(begin).collect()
     }
 
-    /// When the next that waits is due, of those that are due after `now`.
+    /// Returns the earliest due time after `now` among the waiting jobs.
     pub(super) fn next_due(&self, now: Timestamp) -> Option<Timestamp> {
         let inner = self.lock();
         let after = (now, char::MAX.to_string());
@@ -183,36 +183,36 @@ impl Held {
         Some(*due)
     }
 
-    /// Takes out what has been due since before `since` and found no slot.
+    /// Removes and returns the waiting jobs that were due by `since` and have found no slot.
     pub(super) fn take_stranded(&self, since: Timestamp) -> Vec<Job> {
         let mut inner = self.lock();
         let ids: Vec<String> = inner.due(since).map(|job| job.id.clone()).collect();
         ids.iter().filter_map(|id| inner.remove_waiting(id)).collect()
     }
 
-    /// Takes out a job that has not begun.
+    /// Removes and returns a job whose delivery has not started.
     pub(super) fn take_back(&self, id: &str) -> Option<Job> {
         self.lock().remove_waiting(id)
     }
 
-    /// Takes out all jobs that are meant and have not begun.
+    /// Removes and returns the jobs that match the filter and whose deliveries have not started.
     pub(super) fn take_back_all(&self, filter: &JobFilter) -> Vec<Job> {
         let mut inner = self.lock();
-        // It counts as claimed here, whatever state is asked for.
+        // The filter's state is ignored: the claim hides the state that the job has after its release.
         let meant = JobFilter { state: None, ..filter.clone() };
         let ids: Vec<String> =
             inner.waiting.values().filter(|job| meant.matches(job)).map(|job| job.id.clone()).collect();
         ids.iter().filter_map(|id| inner.remove_waiting(id)).collect()
     }
 
-    /// Takes out everything that has not begun.
+    /// Removes and returns all jobs whose deliveries have not started.
     pub(super) fn take_all(&self) -> Vec<Job> {
         let mut inner = self.lock();
         inner.due_of.clear();
         std::mem::take(&mut inner.waiting).into_values().collect()
     }
 
-    /// Gives up the slots of deliveries that are over.
+    /// Frees the slots of finished deliveries.
     pub(super) fn end<'k>(&self, keys: impl IntoIterator<Item = &'k ClaimKey>) {
         let mut inner = self.lock();
         for key in keys {
@@ -229,7 +229,7 @@ impl Held {
         }
     }
 
-    /// The claims whose leases run out before that.
+    /// Returns the claims whose leases expire before `before`.
     pub(super) fn expiring(&self, before: Timestamp) -> Vec<ClaimKey> {
         let inner = self.lock();
         let waiting = inner.waiting.values().filter(|job| lease_of(job) < before).map(ClaimKey::of);
@@ -237,7 +237,7 @@ impl Held {
         waiting.chain(delivering.map(|(key, _)| key.clone())).collect()
     }
 
-    /// Notes that a lease was extended.
+    /// Records that a lease was extended.
     pub(super) fn extended(&self, key: &ClaimKey, lease: Timestamp) {
         let mut inner = self.lock();
         if let Some(held) = inner.delivering.get_mut(key) {
@@ -251,7 +251,7 @@ impl Held {
         }
     }
 
-    /// Gives up a claim that somebody else may have, or that is void.
+    /// Drops a claim that is stale or may be held by another worker, and aborts its delivery.
     pub(super) fn lose(&self, key: &ClaimKey) {
         let mut inner = self.lock();
         if let Some(held) = inner.delivering.get(key) {
@@ -263,22 +263,22 @@ impl Held {
         }
     }
 
-    /// Waits until something may begin.
+    /// Waits until a delivery may be able to start.
     pub(super) async fn until_startable(&self) {
         self.startable.notified().await;
     }
 
-    /// Waits until a slot is free.
+    /// Waits until a delivery slot is free.
     pub(super) async fn until_freed(&self) {
         self.freed.notified().await;
     }
 
-    /// Waits until nothing is under way.
+    /// Waits until no delivery is in flight.
     pub(super) async fn until_idle(&self) {
         loop {
             let idle = self.idle.notified();
             let mut idle = std::pin::pin!(idle);
-            // Listens before it looks.
+            // Registers for the notification before the check, so that none is missed.
             idle.as_mut().enable();
             if self.delivering() == 0 {
                 return;
@@ -291,7 +291,7 @@ impl Held {
 fn lease_of(job: &Job) -> Timestamp {
     match job.phase {
         Phase::Running { lease } => lease,
-        // A claimed job is running; any other would be looked after at once.
+        // A claimed job is always running. Any other phase counts as an expired lease, which is resolved at once.
         _ => Timestamp::MIN,
     }
 }

@@ -1,4 +1,4 @@
-//! Removing jobs that have been final for long.
+//! The retention loop: removes jobs that have been final for longer than the retention period.
 
 use std::time::Duration;
 
@@ -6,15 +6,15 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::Worker;
 
-/// How often it is looked.
+/// Time between two purges.
 const EVERY: Duration = Duration::from_secs(60);
-/// How many are removed at once, so that nobody waits long for the store.
+/// Maximum number of jobs removed in one call, so that the store is not blocked for long.
 const BATCH: usize = 500;
-/// The pause between two batches.
+/// Pause between two batches of one purge.
 const PAUSE: Duration = Duration::from_millis(50);
 
 impl Worker {
-    /// Removes old jobs until the worker stops.
+    /// Removes expired jobs until the worker stops.
     pub(super) async fn purge_old_jobs(&self) {
         while !self.stopping.is_cancelled() {
             let pause = if self.purge().await == BATCH as u64 { PAUSE } else { EVERY };

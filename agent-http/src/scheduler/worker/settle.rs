@@ -1,4 +1,4 @@
-//! Storing what came of deliveries, many at once.
+//! The outcome loop: stores delivery outcomes in batches.
 
 use std::time::Duration;
 
@@ -7,17 +7,17 @@ use tokio::sync::mpsc;
 
 use super::{Settlement, Worker};
 
-/// How many outcomes are stored together at most.
+/// Maximum number of outcomes stored in one call.
 const MAX_BATCH: usize = 500;
-/// The pause after the store has failed; it doubles up to the longest.
+/// Initial backoff after a store error; it doubles up to `LONGEST_PAUSE`.
 const PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 impl Worker {
-    /// Stores outcomes as they come, until nobody is left to send one.
+    /// Stores outcomes as they arrive; does not return.
     ///
-    /// One that cannot be stored is kept, and its slot with it, so that their number is bounded. Where the lease
-    /// has run out meanwhile and somebody else has tried again, the store refuses it, which is right.
+    /// Outcomes that cannot be stored are retried and keep their delivery slots, which bounds their number. If a
+    /// lease has expired meanwhile and another worker has claimed the job, the store rejects the outcome as stale.
     pub(super) async fn settle_outcomes(&self, mut outcomes: mpsc::Receiver<Settlement>) {
         let mut batch = Vec::new();
         while outcomes.recv_many(&mut batch, MAX_BATCH).await > 0 {
@@ -25,7 +25,7 @@ impl Worker {
             self.held.end(batch.iter().map(|settlement| &settlement.key));
             batch.clear();
         }
-        // The loops that would send more have ended, and the leases are still to be looked after.
+        // All senders are gone. Stays pending, like the heartbeat loop that `run` joins with this one.
         std::future::pending::<()>().await;
     }
 
@@ -61,7 +61,7 @@ fn step(settlement: &Settlement) -> Step {
         outcome: settlement.outcome.clone(),
         took: settlement.took,
         status: settlement.status,
-        // The lowest bits of a UUID of version 4 are random.
+        // The lowest bits of a version 4 UUID are random.
         jitter: uuid::Uuid::new_v4().as_u128() as u32,
     }
 }

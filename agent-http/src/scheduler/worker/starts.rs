@@ -1,4 +1,4 @@
-//! Beginning deliveries, each at its time.
+//! The start loop: starts each claimed job's delivery at its due time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,11 +10,11 @@ use super::held::{ClaimKey, Start};
 use super::{LONGEST_WAIT, Settlement, Worker, until};
 use crate::scheduler::delivery::Delivered;
 
-/// How long a job that is due may wait here for a slot before another process is given the chance.
+/// Time that a due job waits for a slot before its claim is released to other processes.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 impl Worker {
-    /// Begins what is claimed at its time until the worker stops.
+    /// Starts deliveries at their due times until the worker stops.
     pub(super) async fn start_jobs(self: Arc<Self>, outcomes: mpsc::Sender<Settlement>) {
         while !self.stopping.is_cancelled() {
             let now = self.now();
@@ -37,7 +37,7 @@ impl Worker {
 
     async fn attempt(self: Arc<Self>, start: Start, outcomes: mpsc::Sender<Settlement>) {
         let Start { job, lost } = start;
-        // Whatever happens here, the slot is given back.
+        // Frees the slot on every path, including a panic.
         let slot = Slot { worker: self.clone(), key: Some(ClaimKey::of(&job)) };
         let began = self.clock.monotonic();
         let delivered = tokio::select! {
@@ -89,7 +89,7 @@ fn given_up() -> Delivered {
     Delivered { outcome: Outcome::Failed { error, retry_after: None }, status: None }
 }
 
-/// A slot that is given back when its delivery is over, unless its outcome is still to be stored.
+/// Guard that frees a delivery slot when dropped, unless the outcome was queued for the store.
 struct Slot {
     worker: Arc<Worker>,
     key: Option<ClaimKey>,

@@ -22,7 +22,7 @@ use crate::outbound::{Outbound, OutboundConfig};
 const PATIENCE: Duration = Duration::from_secs(30);
 const DONE: &str = "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";
 
-/// A receiver that tells of each request's body and answers when it may.
+/// An HTTP receiver that records each request's body and responds once its gate is open.
 struct Receiver {
     url: url::Url,
     bodies: UnboundedReceiver<serde_json::Value>,
@@ -119,7 +119,7 @@ impl Bench {
             .await
     }
 
-    /// Stores a job that is due so much later.
+    /// Stores a job that is due after `later`.
     async fn job(&self, company: &str, later: Duration) -> String {
         self.new_job(NewJob::new(payload(company), Schedule::after(self.worker.now(), later))).await
     }
@@ -135,7 +135,7 @@ impl Bench {
         self.jobs.get(&Scope::default(), id).await.unwrap().unwrap().state()
     }
 
-    /// Waits until it is so, and lets time pass meanwhile.
+    /// Advances the clock until the condition holds.
     async fn until(&self, what: &str, so: impl AsyncFn() -> bool) {
         let waiting = async {
             while !so().await {
@@ -192,7 +192,7 @@ async fn a_job_is_claimed_ahead_and_delivered_at_its_time_and_not_before() {
     bench.until_claimed(1).await;
     assert_eq!(bench.state(&id).await, JobState::Running);
     bench.clock.advance(Duration::from_millis(199));
-    // The loops have looked at the clock again when they sleep anew.
+    // Yields until the loops have read the clock and sleep again.
     for _ in 0..100 {
         tokio::task::yield_now().await;
     }
@@ -230,7 +230,7 @@ async fn what_is_claimed_and_not_begun_is_taken_back_by_whoever_acts_on_it() {
     assert_eq!(cancelled, 3, "the paused, the moved and the claimed one");
     assert_eq!(bench.state(&assigned).await, JobState::Cancelled);
     bench.clock.advance(Duration::from_secs(1));
-    // Another job shows that the loops have gone on.
+    // The delivery of another job shows that the loops are still running.
     let last = bench.job("c", Duration::ZERO).await;
     assert_eq!(bench.receiver.next().await["jobId"], last);
     bench.end().await;
@@ -291,7 +291,7 @@ async fn a_company_that_has_no_slot_left_is_in_nobodys_way() {
         bench.job("greedy", Duration::ZERO).await;
     }
     bench.receiver.next().await;
-    // No time passes: what is stored now is begun now, although older jobs are due.
+    // The clock stands still: a job stored at this moment starts immediately, although older jobs are due.
     let other = bench.job("b", Duration::ZERO).await;
     assert_eq!(bench.receiver.next().await["jobId"], other);
     let soon = bench.job("c", Duration::from_millis(1000)).await;
@@ -351,7 +351,7 @@ async fn a_claim_that_somebody_else_has_got_ends_the_delivery() {
     let mut bench = Bench::new(false).await;
     let id = bench.job("c", Duration::ZERO).await;
     bench.receiver.next().await;
-    // Another process claims it, as if this one had slept past its lease.
+    // Claims the job as another process would after this worker's lease has expired.
     let late = later(bench.worker.now(), Duration::from_secs(60));
     let claim = Claim {
         now: late,
@@ -424,7 +424,7 @@ async fn old_jobs_are_removed() {
     bench.end().await;
 }
 
-/// A store whose disk comes and goes, and which counts who asks.
+/// A store that can be made to fail, and that counts polls.
 #[derive(Default)]
 struct Faulty {
     jobs: MemoryJobs,
@@ -525,7 +525,7 @@ async fn nobody_asks_the_store_without_need() {
     bench.receiver.next().await;
     bench.until_delivering(1).await;
     let before = store.looks.load(Ordering::Relaxed);
-    // A quarter of a minute with the only slot taken and much that is due: a look a second.
+    // 15 seconds with the only slot taken and many due jobs: about one poll a second.
     for _ in 0..150 {
         bench.clock.advance(Duration::from_millis(100));
         for _ in 0..20 {

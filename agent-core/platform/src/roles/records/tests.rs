@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// A store in memory that counts how often it is asked.
+/// A memory store that counts its calls.
 #[derive(Default)]
 pub(in crate::roles) struct Counting {
     pub(in crate::roles) inner: MemoryRecords,
@@ -14,7 +14,7 @@ pub(in crate::roles) struct Counting {
 }
 
 impl Counting {
-    /// How often single records and anything else have been asked for since the last look.
+    /// Returns the numbers of single reads and of other calls since the last call, and resets them.
     fn asked(&self) -> (usize, usize) {
         (self.gets.swap(0, Ordering::Relaxed), self.others.swap(0, Ordering::Relaxed))
     }
@@ -59,7 +59,7 @@ fn token(role: &RoleBlock) -> Option<&str> {
     role.content.messenger_token.as_ref().map(Secret::expose)
 }
 
-/// The texts of all that is stored of the role.
+/// Returns the JSON text of all stored records of the role.
 fn stored(records: &dyn Records) -> [Option<String>; 3] {
     let found = ready(records.get_many(&RoleKeys::new("c", "a").expect("keys").all()));
     let mut found = found.into_iter().map(|record| record.map(|record| record.value.get().to_owned()));
@@ -104,7 +104,7 @@ fn a_role_that_has_been_read_costs_one_look() {
     assert_eq!(records.asked(), (1, 0));
     assert!(Arc::ptr_eq(&first, &again), "it is parsed and opened once");
 
-    // Another process over the same store.
+    // A second role store over the same records, as in another process.
     let other = RecordRoles::new(records.clone(), sealer("the operator's secret"));
     ready(other.put_role(role(json!({"messengerToken": "sk-2"})), Precondition::Any));
     assert_eq!(token(&ready(roles.role("c", "a")).expect("there")), Some("sk-2"));
@@ -141,7 +141,7 @@ fn without_a_key_only_what_is_not_secret_is_saved() {
     ready(roles.put_role(role(json!({"messengerToken": "sk-1"})), Precondition::Any));
     let refused = outcome(keyless.role("c", "a"));
     assert!(matches!(refused, Err(StoreError::NotConfigured("DATA_SECRET"))), "{refused:?}");
-    // What is not secret can still be seen and changed, and the secret stays.
+    // Without a key, fields that are not secret can still be read and changed, and the secret stays.
     let mut shown = ready(keyless.masked_role("c", "a")).expect("there").value;
     shown.name = "Ann".to_owned();
     ready(keyless.put_role(shown, Precondition::Any));

@@ -43,7 +43,7 @@ fn counts(rotated: &Rotated) -> [usize; 4] {
     [rotated.agents, rotated.resealed, rotated.current, rotated.unopened]
 }
 
-/// Fails the commit of a number.
+/// A memory store that fails the commit of a given number.
 struct Breaking {
     inner: MemoryRecords,
     until: AtomicUsize,

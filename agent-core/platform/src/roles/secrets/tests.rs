@@ -7,13 +7,13 @@ fn role(content: Value, children: Value) -> RoleBlock {
     serde_json::from_value(role).expect("a role")
 }
 
-/// The secrets of a role by their fields.
+/// Returns the secrets of a role by field path.
 fn secrets(role: &mut RoleBlock) -> Vec<(String, String)> {
     let there = places(role).into_iter();
     there.filter_map(|place| Some((place.path, place.secret.as_ref()?.expose().to_owned()))).collect()
 }
 
-/// Asserts what is left of the one secret that `stored` has after it is replaced by each of the others.
+/// Asserts which secret remains of the one in `stored` after it is replaced by each of the given roles.
 fn check(field: &str, stored: &RoleBlock, cases: &[(RoleBlock, Option<&str>)]) {
     for (given, expected) in cases {
         let shown = serde_json::to_value(given).expect("JSON");
@@ -77,7 +77,7 @@ fn a_runtimes_key_is_for_the_runtime_and_for_the_provider_behind_it() {
         (json!({"agentServerUrl": "https://runtime.example/x/../v1#top"}), Some("sk-old")),
         (json!({"agentServerLocalUrl": " "}), Some("sk-old")),
         (json!({"agentServerProvider": " OpenAI "}), Some("sk-old")),
-        // Another address, whatever else is said of the key.
+        // Another address, with or without a mask for the key.
         (json!({"agentServerUrl": "http://runtime.example/v1"}), None),
         (json!({"agentServerUrl": "https://runtime.example:8443/v1"}), None),
         (json!({"agentServerUrl": "https://runtime.example/v2"}), None),
@@ -90,7 +90,7 @@ fn a_runtimes_key_is_for_the_runtime_and_for_the_provider_behind_it() {
         (json!({"agentServerUrl": ""}), None),
         (json!({"agentServerUrl": null}), None),
         (json!({"agentServerUrl": "no address"}), None),
-        // The runtime hands the key on, so where to is an address too, and so is a provider's name.
+        // The runtime passes the key on, so the local URL and the provider's name are destinations too.
         (json!({"agentServerLocalUrl": "http://evil.example"}), None),
         (
             json!({"agentServerLocalUrl": "http://other.example", "agentServerApiKey": "sk-new"}),
@@ -225,7 +225,7 @@ fn containers_are_matched_by_name_and_by_their_place_among_those_of_the_name() {
             json!([other(), embedded("http://one", None), server(), embedded("http://two", Some("***"))]),
             vec![key(0, "sk-1"), key(1, "sk-2")],
         ),
-        // Whoever moves to another's place does not get another's key.
+        // A container that moves to another's index does not get the other's key.
         (json!([embedded("http://two", None)]), vec![]),
         (json!([embedded("http://two", None), embedded("http://one", None)]), vec![]),
         (json!([embedded("http://new", None), embedded("http://two", None)]), vec![key(1, "sk-2")]),

@@ -1,4 +1,4 @@
-//! The catalogue as a whole, and its page in the documentation.
+//! Tests of the tool catalogue as a whole and of its page in the documentation.
 
 use agent_core::allowed_tools::BASE_PRESET;
 use std::fmt::Write;
@@ -27,7 +27,7 @@ const BOUNDS: [(&str, usize); 15] = [
     ("entries on a page", crate::records::MAX_PAGE),
 ];
 
-/// Who may use a tool, beyond what the role allows, and what of it.
+/// Returns the documented restriction on who may use a tool, beyond the role, and on what.
 fn who(name: &str) -> &'static str {
     match name {
         "readTodos" | "createTodo" | "updateTodo" | "deleteTodo" | "readPlan" | "updatePlan" => {
@@ -52,7 +52,7 @@ fn who(name: &str) -> &'static str {
     }
 }
 
-/// The fields of a schema, those in the middle of a `?` being optional.
+/// Lists the fields of a schema; optional ones are marked with `?`.
 fn fields(schema: &Value) -> String {
     let required =
         |name: &String| schema["required"].as_array().is_some_and(|all| all.contains(&json!(name)));
@@ -66,7 +66,7 @@ fn fields(schema: &Value) -> String {
     format!("{{{}}}", fields.join(", "))
 }
 
-/// What is within a field, where it is an object or a list of objects.
+/// Formats the nested fields of an object or of a list of objects.
 fn shape(property: &Value) -> String {
     let inner = [property, &property["items"]].into_iter().find(|one| one["properties"].is_object());
     let list = property["type"] == "array";

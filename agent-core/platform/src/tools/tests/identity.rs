@@ -1,7 +1,6 @@
-//! The identity matrix: every kind of credential, with every agent, calls every tool with arguments that
-//! claim to be somebody else. Each record of a workspace of two companies carries a mark of its own. A call
-//! must show no mark, and change no record, that its context does not reach; and what it does not reach must
-//! be answered as what is not there.
+//! Identity matrix: every kind of credential, with every agent, calls every tool with arguments that claim another
+//! identity. Each record of a workspace of two companies contains a unique mark. A call must not return a mark, or
+//! change a record, outside the scope of its context, and must report such items as absent.
 
 use std::collections::BTreeSet;
 
@@ -9,22 +8,22 @@ use super::*;
 use crate::records::{Collection, Inventory, Key, List, MAX_PAGE, Precondition, RecordsExt};
 use crate::workspace::collection;
 
-/// Who reaches a record.
+/// Set of contexts that may access a record.
 #[derive(Debug, Clone, Copy)]
 enum Scope {
-    /// This person.
+    /// This user.
     Person(&'static str),
-    /// The company's own people.
+    /// The company's own users.
     Company,
-    /// The company's own people, and visitors of this agent.
+    /// The company's own users, and visitors of this agent.
     Visitors(&'static str),
-    /// The company's own people when they speak with this agent.
+    /// The company's own users in conversations with this agent.
     Agent(&'static str),
-    /// Whoever the role lets read it.
+    /// All contexts that the role permits to read it.
     All,
 }
 
-/// A record that is in the workspace from the beginning.
+/// Record that is in the workspace from the start.
 struct Planted {
     key: Key,
     scope: Scope,
@@ -52,7 +51,7 @@ fn mark(company: &str, collection: &str, id: &str) -> String {
     format!("mark<{company}:{collection}:{id}>")
 }
 
-/// All marks in a text.
+/// Iterates over the marks in a text.
 fn marks(text: &str) -> impl Iterator<Item = &str> {
     text.match_indices("mark<").map(|(begin, _)| {
         let end = text[begin..].find('>').expect("a mark is whole");
@@ -60,7 +59,7 @@ fn marks(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Somebody to speak as, or to claim to be.
+/// Identity to call as, or to claim in arguments.
 struct Identity {
     user: &'static str,
     company: &'static str,
@@ -74,7 +73,7 @@ const VICTIMS: [Identity; 3] = [
     Identity { user: "eve", company: "d", agent: "x", list: "eve-list" },
 ];
 
-/// The principals, by kind of credential. A user of the other company has the same identifier as one here.
+/// Principals by kind of credential. One user id exists in both companies.
 const PRINCIPALS: [(Caller, &str, &str); 9] = [
     (Caller::Session, "ada", "c"),
     (Caller::Session, "bob", "c"),
@@ -87,10 +86,10 @@ const PRINCIPALS: [(Caller, &str, &str); 9] = [
     (Caller::Widget, "widget:1", "d"),
 ];
 
-/// Agents of both companies: that one of the other's gets as far as a tool is held to be impossible elsewhere.
+/// Agents of both companies. Other layers reject agents of the other company; the matrix includes them as well.
 const AGENTS: [&str; 4] = ["a", "b", "x", "y"];
 
-/// A workspace in which all tools are named for all, with a mark in each record.
+/// Creates a workspace in which every tool is enabled for every agent, with a mark in each record.
 fn plant() -> (World, Vec<Planted>) {
     let names = ready(
         tools_over(Stores::new(
@@ -107,7 +106,7 @@ fn plant() -> (World, Vec<Planted>) {
     let mut add = |list: &str, company: &str, id: &str, scope, mut entry: Value| {
         entry["id"] = id.into();
         entry["companyId"] = company.into();
-        // Memory has a collection for each folder.
+        // Memory has one collection per agent and folder.
         let base = Collection::new(company, list).expect("a name");
         let collection = match &entry["agentId"] {
             Value::String(agent) if list == collection::MEMORIES => {
@@ -167,7 +166,7 @@ fn plant() -> (World, Vec<Planted>) {
             let figure = json!({"agentId": agent, "name": "sales", "value": ""});
             add(collection::METRICS, company, &metric, Scope::Visitors(agent), figure);
         }
-        // The same identifiers in both companies, and some that only one has.
+        // Identifiers that exist in both companies, and some that exist only in one.
         for id in ["same".to_owned(), format!("only-{company}")] {
             add(collection::DOCUMENTS, company, &id, Scope::Company, json!({"title": "", "text": ""}));
             add(collection::EPICS, company, &id, Scope::All, json!({"title": "", "status": "", "text": ""}));
@@ -190,7 +189,7 @@ fn plant() -> (World, Vec<Planted>) {
         let mark = mark(company, own.path(), "told");
         let told = json!({"id": "told", "companyId": company, "userId": user, "agentId": "a", "title": mark,
             "text": mark, "at": "2026-01-01T00:00:00.000Z"});
-        // One person may come with several kinds of credential.
+        // One user may have several kinds of credential.
         if ready(world.records.put_as(&key, &told, Precondition::Absent)).is_ok() {
             planted.push(Planted { key, scope: Scope::Person(user) });
         }
@@ -199,12 +198,12 @@ fn plant() -> (World, Vec<Planted>) {
     (world, planted)
 }
 
-/// The ids of jobs of everybody, made before anything is called.
+/// Returns the ids of the jobs planted for all identities.
 fn world_jobs() -> Vec<String> {
     VICTIMS.iter().map(|Identity { user, company, agent, .. }| format!("{company}-{user}-{agent}")).collect()
 }
 
-/// The version of everything that is stored.
+/// Returns the versions of all stored records.
 fn snapshot(records: &MemoryRecords) -> BTreeMap<Key, u64> {
     let mut all = BTreeMap::new();
     for company in ready(records.companies(None)).expect("companies") {
@@ -220,7 +219,7 @@ fn snapshot(records: &MemoryRecords) -> BTreeMap<Key, u64> {
     all
 }
 
-/// Arguments with which each tool would do something, for things of these identifiers.
+/// Returns arguments with which the tool would have an effect on items with this identifier.
 fn base_arguments(name: &str, id: &str) -> Value {
     match name {
         "createTodo" => json!({"title": "x"}),
@@ -240,7 +239,7 @@ fn base_arguments(name: &str, id: &str) -> Value {
     }
 }
 
-/// Fields by which arguments may claim to be the victim.
+/// Returns argument fields that claim to be the victim.
 fn claims(victim: &Identity) -> [Value; 5] {
     let Identity { user, company: company_id, agent, list } = victim;
     let user = json!({"userId": user, "user_id": user, "ownerId": user, "sub": user});
@@ -254,7 +253,7 @@ fn claims(victim: &Identity) -> [Value; 5] {
     [user, company, agent, list, all]
 }
 
-/// The token of an agent's bot.
+/// Returns the bot token of an agent.
 fn bot_of(company: &str, agent: &str) -> String {
     format!("bot-of:{company}-{agent}")
 }
@@ -264,7 +263,7 @@ fn merged(objects: &[&Value]) -> Value {
     Value::Object(fields.collect())
 }
 
-/// A context under test, with the workspace as it was after the last call.
+/// Context under test, with the workspace versions after the last call.
 struct Cell<'a> {
     world: &'a World,
     planted: &'a [Planted],
@@ -273,12 +272,12 @@ struct Cell<'a> {
     cells: usize,
     seen: &'a mut BTreeSet<String>,
     written: &'a mut BTreeSet<String>,
-    /// The bots that have spoken.
+    /// Bots that have sent messages.
     spoke: &'a mut BTreeSet<String>,
 }
 
 impl Cell<'_> {
-    /// Calls the tool and checks what it shows and what it changes.
+    /// Calls the tool and checks the marks that it returns and the records that it changes.
     fn call(&mut self, name: &str, arguments: &Value) -> Result<Value, String> {
         let result = self.world.call(&self.context, name, arguments.clone());
         let shown = match &result {
@@ -382,7 +381,7 @@ fn nobody_sees_or_changes_what_is_not_theirs() {
             let (seen, written, spoke) = (&mut seen, &mut written, &mut spoke);
             let mut cell =
                 Cell { world: &world, planted: &planted, context, before, cells: 0, seen, written, spoke };
-            // What is removed could not be shown or changed any more.
+            // deleteTodo comes last, since a removed todo could no longer be returned or changed.
             let removing_last = world.schemas.keys().filter(|name| *name != "deleteTodo");
             for name in removing_last.map(String::as_str).chain(["deleteTodo"]) {
                 let unknown = cell.call(name, &base_arguments(name, "unknown-id"));
@@ -394,7 +393,7 @@ fn nobody_sees_or_changes_what_is_not_theirs() {
                         assert_eq!(plain, as_unknown, "{:?} {name} {id}", cell.context);
                         strangers += 1;
                     }
-                    // All claims one by one with the first thing, and together with each.
+                    // All claims one by one with the first identifier, and combined with each of the others.
                     let claims =
                         VICTIMS.iter().flat_map(|victim| claims(victim).into_iter().skip(n.min(1) * 4));
                     for claim in claims {
@@ -403,7 +402,7 @@ fn nobody_sees_or_changes_what_is_not_theirs() {
                         assert!(same, "{:?} {name}: {claim} made {plain:?} {claimed:?}", cell.context);
                     }
                 }
-                // Somebody else's list in the conversation is as one that is not there.
+                // A conversation with another user's list is like one with an absent list.
                 let own = cell.context.todo_list_id.clone();
                 for list in lists.iter().filter(|list| own.as_deref() != Some(**list)) {
                     let arguments = base_arguments(name, &format!("todo-{list}"));
@@ -421,7 +420,7 @@ fn nobody_sees_or_changes_what_is_not_theirs() {
             cells += cell.cells;
         }
     }
-    // The matrix would hold where nothing is shown or written at all.
+    // Guards against a vacuous pass in which nothing is returned or written.
     assert_eq!(seen, all_marks);
     assert_eq!(
         spoke,

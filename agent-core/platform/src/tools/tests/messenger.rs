@@ -1,4 +1,4 @@
-//! Messages through the agent's bot: what reaches the API, and what the model is told.
+//! Tests of messages through the agent's bot: the request to the API, and the text for the model.
 
 use std::sync::Mutex;
 
@@ -10,13 +10,13 @@ use crate::messenger::MessengerError;
 use agent_core::error::{Failure, FailureKind};
 use agent_core::secret::Secret;
 
-/// A call as the messenger saw it: the token, the method, the parameters.
+/// Recorded call: token, method, parameters.
 pub(super) type Call = (String, String, Value);
 
-/// What the next calls are answered with; the usual answer otherwise.
+/// Scripted results of the next calls; the default result otherwise.
 type Answers = Vec<Result<Value, MessengerError>>;
 
-/// A messenger that keeps what it is asked and answers by script.
+/// Messenger double that records calls and returns scripted results.
 #[derive(Default)]
 pub(super) struct FakeMessenger {
     calls: Mutex<Vec<Call>>,
@@ -24,7 +24,7 @@ pub(super) struct FakeMessenger {
 }
 
 impl FakeMessenger {
-    /// The calls since the last time.
+    /// Returns the calls since the last use.
     pub(super) fn take_calls(&self) -> Vec<Call> {
         std::mem::take(&mut self.calls.lock().expect("unpoisoned"))
     }
@@ -131,7 +131,7 @@ fn a_message_goes_out_under_the_names_of_the_api() {
         assert_eq!(send(&world, arguments.clone()), Ok(json!({"sent": true, "messageId": 7})), "{arguments}");
         assert_eq!(world.messenger.take_calls(), [(TOKEN.to_owned(), "sendMessage".to_owned(), params)]);
     }
-    // Some methods answer `true`.
+    // Some methods return `true`.
     for result in [json!(true), json!({}), json!({"message_id": "7"}), Value::Null] {
         world.messenger.answers(Ok(result));
         assert_eq!(send(&world, json!({"chatId": 5, "text": "hi"})), Ok(json!({"sent": true})));

@@ -1,4 +1,4 @@
-//! Tools that are called later, over a scheduler in memory.
+//! Tests of scheduled tool calls, with an in-memory scheduler.
 
 use std::sync::Mutex;
 
@@ -14,16 +14,16 @@ fn now() -> Timestamp {
     Timestamp::try_from(UNIX_EPOCH + NOW).expect("a time")
 }
 
-/// A scheduler that keeps jobs by the rules and runs none.
+/// Scheduler double that applies the rules of jobs but runs none.
 #[derive(Default)]
 pub(super) struct FakePulse {
     jobs: Mutex<BTreeMap<String, Job>>,
-    /// The jobs that were made or cancelled since somebody asked.
+    /// Payloads of the jobs created or cancelled since they were last taken.
     touched: Mutex<Vec<JobPayload>>,
 }
 
 impl FakePulse {
-    /// Puts a job of somebody's there.
+    /// Stores a job of any identity.
     pub(super) fn plant(&self, id: &str, (company, user, agent): (&str, &str, &str)) {
         let payload = json!({"kind": "tool", "companyId": company, "userId": user, "agentId": agent,
             "toolId": "createTodo"});

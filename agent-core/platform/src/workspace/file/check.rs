@@ -1,4 +1,4 @@
-//! What a workspace file must hold to beyond its shape. Pure.
+//! Semantic validation of a workspace file. Pure.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
@@ -12,10 +12,10 @@ use crate::roles::places;
 use crate::workspace::todos::{MAX_TODOS, checked_title};
 use agent_core::role::RoleBlock;
 
-/// How many faults are told at once.
+/// Maximum number of reported faults.
 const MAX_FAULTS: usize = 20;
 
-/// All faults, in the order of the checks and at most so many that a person reads them.
+/// Returns the first [`MAX_FAULTS`] faults, in the order of the checks.
 pub(super) fn check(file: &WorkspaceFile) -> Vec<(Path, String)> {
     let mut check = Check { file, faults: Vec::new() };
     check.whole();
@@ -68,7 +68,7 @@ impl Check<'_> {
         for (i, role) in self.file.agents.iter().enumerate() {
             let at = Path::default().field("agents").place(i);
             self.identified(&at, &role.id, &role.company_id);
-            // An agent's identifier alone leads to it, so it is unique among all companies.
+            // Agent ids are unique among all companies, because an agent is looked up by its id alone.
             self.unique(&mut seen, &role.id, &at);
             let content = at.clone().field("content");
             for (name, ids) in [
@@ -133,7 +133,7 @@ impl Check<'_> {
             self.same_company(agent, "agent", &memory.agent_id, &memory.company_id, &agents);
             match memory.key() {
                 Ok(key) => self.unique(&mut seen, key, &at),
-                // The identifiers have been checked, so what is left is the folder.
+                // The ids were checked above, so the fault is in the folder.
                 Err(error) if memory.folder.is_some() => {
                     self.fault(at.clone().field("folder"), error.to_string());
                 }
@@ -157,7 +157,7 @@ impl Check<'_> {
 
     fn assignments(&mut self) {
         let agents = companies(self.file.agents.iter().map(|role| (&role.id, &role.company_id)));
-        // How far ahead a time may be depends on when it is asked for.
+        // The limit on future times is relative to the current time.
         let now = jiff::Timestamp::now();
         let mut seen = HashSet::new();
         for (i, assignment) in self.file.assignments.iter().enumerate() {
@@ -196,7 +196,7 @@ impl Check<'_> {
         }
     }
 
-    /// A thing that is named must be of the same company, if the file says anything about it.
+    /// Checks that a referenced item belongs to the same company, if the file contains it.
     fn same_company(&mut self, at: Path, what: &str, id: &str, company: &str, known: &Companies<'_>) {
         if known.get(id).is_some_and(|companies| !companies.contains(company)) {
             self.fault(at, format!("the {what} {id:?} is of another company"));
@@ -210,7 +210,8 @@ impl Check<'_> {
         }
     }
 
-    /// An agent's secrets are one record, in which each is a third longer than it is here.
+    /// Checks the size of an agent's sealed secrets, which are stored in one record, each a third longer than in the
+    /// file.
     fn secrets_fit(&mut self, at: Path, role: &RoleBlock) {
         let mut role = role.clone();
         let secrets =
@@ -229,7 +230,7 @@ impl Check<'_> {
     }
 }
 
-/// The companies that have a thing of an identifier.
+/// Companies that have an item with a given identifier.
 type Companies<'a> = HashMap<&'a str, HashSet<&'a str>>;
 
 fn companies<'a>(things: impl Iterator<Item = (&'a String, &'a String)>) -> Companies<'a> {

@@ -1,4 +1,4 @@
-//! A store into a workspace file.
+//! Export of a store into a workspace file.
 
 use serde::de::DeserializeOwned;
 
@@ -7,11 +7,11 @@ use crate::records::{Collection, Inventory, List, MAX_PAGE, MAX_WRITES, StoreErr
 use crate::roles::ROLES;
 use crate::workspace::collection;
 
-/// Why there is no workspace file of a store.
+/// Error of an export.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExportError {
-    /// No import would take the file.
+    /// The content exceeds the limits of one file, so it could not be imported.
     #[error("the workspace is more than one file holds, which could be one of a single company: {0}")]
     TooMuch(FileError),
     /// The store failed.
@@ -20,14 +20,13 @@ pub enum ExportError {
 }
 
 impl WorkspaceFile {
-    /// What a store holds of `company`, or of all companies: users, agents with their secrets masked,
-    /// documents, todo lists, every agent's memory in every folder, plans, epics, metrics and assignments,
-    /// each list by company and identifier. What else there is, such as tokens, is left out. What is
-    /// written meanwhile may or may not be in it.
+    /// Exports `company`, or all companies: users, agents with masked secrets, documents, todo lists, every agent's
+    /// memory in every folder, plans, epics, metrics and assignments, each list ordered by company and id. Other
+    /// records, such as tokens, are left out. Not a snapshot: concurrent writes may or may not be included.
     ///
     /// # Errors
-    /// [`ExportError::TooMuch`] as soon as more has been read than one file holds. What else an import
-    /// would refuse [`to_text`](Self::to_text) says.
+    /// [`ExportError::TooMuch`] as soon as more has been read than one file can hold; errors of the store. Other
+    /// reasons for which an import would fail are reported by [`to_text`](Self::to_text).
     pub async fn export(inventory: &dyn Inventory, company: Option<&str>) -> Result<Self, ExportError> {
         let mut export = Export { inventory, file: Self::default(), bytes: 0 };
         match company {
@@ -105,7 +104,7 @@ impl Export<'_> {
         }
     }
 
-    /// Whether there is still room in one file.
+    /// Returns [`ExportError::TooMuch`] if the content read so far exceeds the limits of one file.
     fn check(&self) -> Result<(), ExportError> {
         let writes = super::import::writes_at_most(&self.file);
         let fault = if self.bytes > MAX_FILE_BYTES {

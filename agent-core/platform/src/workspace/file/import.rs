@@ -1,4 +1,4 @@
-//! A workspace file into a store: all of it or nothing.
+//! Atomic import of a workspace file into a store.
 
 use serde_json::Value;
 
@@ -11,19 +11,18 @@ use crate::workspace::{TodoList, collection};
 use agent_core::message::SharedJson;
 use agent_core::role::RoleBlock;
 
-/// What an import did. An agent with its secrets counts as one thing, and so does a todo list with its
-/// todos.
+/// Result of an import. An agent with its secrets counts as one item, and so does a todo list with its todos.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Imported {
-    /// How many things are new.
+    /// Number of items created.
     pub created: usize,
-    /// How many things were there and are different now.
+    /// Number of existing items that were changed.
     pub updated: usize,
-    /// How many things were there as the file has them.
+    /// Number of existing items that were already equal.
     pub unchanged: usize,
 }
 
-/// How many writes an import of the file takes at most.
+/// Returns an upper bound on the number of writes that an import of the file takes.
 pub(super) fn writes_at_most(file: &WorkspaceFile) -> usize {
     let entries: usize = file.entries().iter().map(|(_, entries)| entries.len()).sum();
     let one_each = file.users.len()
@@ -97,11 +96,11 @@ impl WorkspaceFile {
     }
 }
 
-/// One thing of a file, and where it is stored.
+/// Item of a file, with its record keys.
 enum Thing<'a> {
     Role(&'a RoleBlock, RoleKeys),
     Todos(&'a TodoList, Key),
-    /// What becomes as the file says, whatever was there.
+    /// Item whose record is replaced as a whole.
     Plain(Key, SharedJson),
 }
 
@@ -114,7 +113,7 @@ impl Thing<'_> {
     }
 }
 
-/// What must be written where `found` is there under the keys of `things`.
+/// Plans the writes for `things`, given the records found under their keys.
 fn plan(
     things: &[Thing<'_>],
     found: Vec<Option<Record>>,
@@ -158,13 +157,13 @@ fn put_if_other(value: SharedJson, key: &Key, found: &Option<Record>) -> Option<
     (!same).then(|| Write::Put { key: key.clone(), value, precondition })
 }
 
-/// Whether two texts say the same, in whatever order their fields come.
+/// Returns true if two JSON texts are equal, regardless of the order of fields.
 fn same_json(one: &str, other: &str) -> bool {
     let parse = |text| serde_json::from_str::<Value>(text).ok();
     one == other || parse(one).is_some_and(|one| Some(one) == parse(other))
 }
 
-/// The list as the file has it, and after its todos those that are there beside them.
+/// Merges the list of the file with the stored todos that the file does not name, which follow at the end.
 fn put_todos(list: &TodoList, key: &Key, found: &Option<Record>) -> Result<Option<Write>, StoreError> {
     let before = found.clone().map(|record| record.parse::<TodoList>(key.collection())).transpose()?;
     let mut merged = list.clone();

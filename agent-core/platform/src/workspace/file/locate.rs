@@ -1,4 +1,4 @@
-//! From a field's path to its place in the text.
+//! Maps the path of a field to its position in the JSON text.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,7 +9,7 @@ use serde_path_to_error::Segment;
 
 use super::Fault;
 
-/// The way from the root of the file to a field.
+/// Path from the root of the file to a field.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Path(Vec<Step>);
 
@@ -38,7 +38,7 @@ impl Path {
         })
     }
 
-    /// Reads what [`Display`](fmt::Display) writes, for names without dots and brackets.
+    /// Parses the output of [`Display`](fmt::Display), for names without dots and brackets.
     fn read(text: &str) -> Option<Self> {
         text.split('.').try_fold(Self::default(), |path, part| {
             let mut pieces = part.split('[');
@@ -66,7 +66,7 @@ impl fmt::Display for Path {
     }
 }
 
-/// The line and column, from 1, where the value at `path` begins; `None` where the text has none.
+/// Returns the line and column, from 1, where the value at `path` begins; `None` if the text has no such value.
 pub(super) fn locate(text: &str, path: &Path) -> Option<(usize, usize)> {
     let mut here: &RawValue = serde_json::from_str(text).ok()?;
     for step in &path.0 {
@@ -79,20 +79,20 @@ pub(super) fn locate(text: &str, path: &Path) -> Option<(usize, usize)> {
             }
         };
     }
-    // The value is borrowed from the text, so the distance of the two is where it stands.
+    // `here` borrows from `text`, so the difference of the pointers is its offset.
     let before = &text[..here.get().as_ptr() as usize - text.as_ptr() as usize];
     let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
     Some((before.matches('\n').count() + 1, before[line_start..].chars().count() + 1))
 }
 
-/// What the reader found wrong.
+/// Converts a deserialization error into a fault with its position.
 pub(super) fn fault_of(text: &str, error: &serde_path_to_error::Error<serde_json::Error>) -> Fault {
     if error.inner().classify() != Category::Data {
         return syntax_fault(error.inner());
     }
     let (mut path, mut message) = (Path::of(error.path()), message_of(error.inner()));
-    // Parts of a role are read from a copy, and a fault there names the rest of the way itself. That
-    // it is one is certain only if the text has such a field.
+    // Parts of a role are deserialized from a copy, so a fault in them names the rest of the path in its message. Any
+    // message may look like that, so the path is accepted only if the text has such a field.
     if let Some((inner, rest)) = message.split_once(": ")
         && let Some(inner) = Path::read(inner)
         && let longer = path.clone().join(inner)
@@ -104,7 +104,7 @@ pub(super) fn fault_of(text: &str, error: &serde_path_to_error::Error<serde_json
     Fault { line, column, path: path.to_string(), message }
 }
 
-/// A text that is no JSON; where it stops being some says more than any path.
+/// Converts a syntax error into a fault, with the position at which the text stops being JSON.
 pub(super) fn syntax_fault(error: &serde_json::Error) -> Fault {
     Fault {
         line: error.line(),
@@ -114,7 +114,7 @@ pub(super) fn syntax_fault(error: &serde_json::Error) -> Fault {
     }
 }
 
-/// The reader's message without the place, which is given apart.
+/// Returns the error message without the position, which the fault holds separately.
 fn message_of(error: &serde_json::Error) -> String {
     let message = error.to_string();
     let place = format!(" at line {} column {}", error.line(), error.column());

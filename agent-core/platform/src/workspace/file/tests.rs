@@ -55,7 +55,7 @@ fn parsed(text: &str) -> WorkspaceFile {
     WorkspaceFile::parse(text).expect("a good file")
 }
 
-/// Roles and the store that they and all else are in.
+/// Creates a role store over an in-memory record store, and returns both.
 fn store() -> (RecordRoles, Arc<MemoryRecords>) {
     let records = Arc::new(MemoryRecords::default());
     (RecordRoles::new(records.clone(), Sealer::ephemeral()), records)
@@ -163,7 +163,7 @@ fn an_import_is_all_or_nothing() {
     }
 }
 
-/// Lets somebody else write to the demo's list just before each of the first commits.
+/// Record store double that writes to the demo's todo list just before each of the first commits.
 struct Crowded {
     inner: MemoryRecords,
     others: AtomicUsize,
@@ -243,7 +243,7 @@ fn what_is_exported_is_imported_and_exported_again() {
     let again: String = exported(&new_records, None).lines().collect();
     assert_eq!(again.replace("],      }", "]      }"), without_secrets.replace("],      }", "]      }"));
 
-    // Back in the store that it comes from it changes nothing.
+    // Importing into the original store changes nothing.
     assert_eq!(ready(parsed(&text).apply(&roles)), counts(0, 0, count));
     assert_eq!(key_of(&roles).as_deref(), Some("sk"));
 

@@ -1,4 +1,4 @@
-//! Which jobs are claimed.
+//! Selection and claiming of due jobs.
 
 use agent_core::job::{Claim, Job, MAX_CLAIM, Step};
 use tokio_postgres::Row;
@@ -9,17 +9,18 @@ use crate::job_row::{floor_millis, unreadable};
 use crate::postgres::fault::{Fault, Halt};
 use crate::postgres::session::{Session, Values};
 
-/// What is due and nobody has locked, the earliest first. Of those that run, the time is when their lease runs
-/// out, and that may not lie ahead.
+/// Selects and locks due jobs, earliest first, skipping locked rows. `wake_ms` of a running job is its lease
+/// expiry, which must not be in the future (`$2`).
 const DUE: &str = "
     SELECT id, body, progress, wake_ms FROM scheduler.jobs
     WHERE wake_ms <= $1 AND (state <> 'running' OR wake_ms <= $2)
     ORDER BY wake_ms, id LIMIT $3
     FOR UPDATE SKIP LOCKED";
 
-/// The same where some companies have their share, behind whose jobs those of others can be far away. So the
-/// first jobs that are due are looked at, within the index alone, and where too few of them are others', the first
-/// of each company that has any: all companies are found by one step in the index each.
+/// Variant of [`DUE`] for claims in which some companies have exhausted their quota. Their jobs can precede
+/// those of other companies by any distance. The first 2,000 due jobs are therefore scanned in the index
+/// alone; if too few of them belong to other companies, the first due jobs of each company are added. A
+/// recursive query enumerates the companies with one index step each.
 const DUE_OF_OTHERS: &str = "
     WITH RECURSIVE near AS MATERIALIZED (
         SELECT id, wake_ms, company FROM scheduler.jobs
@@ -50,10 +51,11 @@ const DUE_OF_OTHERS: &str = "
     ORDER BY wake_ms, id LIMIT $4
     FOR UPDATE SKIP LOCKED";
 
-/// Sees to it that a job is not looked at for a while, whatever it says itself.
+/// Postpones a job that cannot be parsed.
 const POSTPONE: &str = "UPDATE scheduler.jobs SET wake_ms = $2 WHERE id = $1";
 
-/// How often more is read at most, where what was read before was left to those who have their share, or out.
+/// Maximum number of reads per claim. Another read follows while jobs of the previous one were skipped
+/// because of a quota, or ended without a delivery.
 const ROUNDS: usize = 16;
 
 pub(in crate::postgres) async fn claim(session: &Session, mut claim: Claim) -> Result<Vec<Job>, Halt> {
@@ -79,16 +81,16 @@ pub(in crate::postgres) async fn claim(session: &Session, mut claim: Claim) -> R
         if due.len() < wanted || taking.claimed.len() == limit || taking.steps == MAX_CLAIM {
             break;
         }
-        // What is read next must not be the same again.
+        // Writes the steps first, so that the next read does not return the same jobs.
         std::mem::take(&mut taking.update).run(session).await?;
     }
     taking.update.commit(session).await?;
-    // Where others let go of earlier ones meanwhile.
+    // A later read can return earlier jobs if another transaction released its locks in between.
     taking.claimed.sort_by_key(|(wake_ms, _)| *wake_ms);
     Ok(taking.claimed.into_iter().map(|(_, job)| job).collect())
 }
 
-/// Locks at most `wanted` jobs that are due.
+/// Locks at most `wanted` due jobs.
 async fn read_due(session: &Session, claim: &Claim, wanted: usize, first: bool) -> Result<Vec<Row>, Fault> {
     let (until, now, limit) = (floor_millis(claim.until), floor_millis(claim.now), rows(wanted));
     let exhausted: Vec<&str> = claim.quota.exhausted().filter(|company| !cannot_be(company)).collect();
@@ -102,7 +104,7 @@ async fn read_due(session: &Session, claim: &Claim, wanted: usize, first: bool) 
     }
 }
 
-/// What is taken by one claim.
+/// Intermediate state of a claim.
 #[derive(Default)]
 struct Taking {
     claimed: Vec<(i64, Job)>,
@@ -111,7 +113,7 @@ struct Taking {
 }
 
 impl Taking {
-    /// Takes a job, unless its company has its share.
+    /// Claims a job, unless its company has exhausted its quota.
     fn take(&mut self, job: Job, wake_ms: i64, claim: &mut Claim) -> Result<(), Halt> {
         if !claim.quota.take(&job.payload.company_id) {
             return Ok(());

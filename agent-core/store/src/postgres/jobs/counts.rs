@@ -1,4 +1,4 @@
-//! How many jobs there are.
+//! Number of jobs by state.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::job_row::floor_millis;
 use crate::postgres::fault::Halt;
 use crate::postgres::session::Session;
 
-/// Each within an index that has all that is asked for.
+/// Job counts. Each statement is answered by an index alone.
 const OPEN: &str = "
     SELECT count(*) FILTER (WHERE state = 'scheduled'), count(*) FILTER (WHERE state = 'running'),
            count(*) FILTER (WHERE state = 'retryable')
@@ -20,7 +20,8 @@ const ENDED: &str = "
     SELECT count(*) FILTER (WHERE state = 'completed'), count(*) FILTER (WHERE state = 'discarded'),
            count(*) FILTER (WHERE state = 'cancelled')
     FROM scheduler.jobs WHERE ended_ms IS NOT NULL";
-/// Those that run are before the first that waits as long as they hold leases that have run out, and few.
+/// Due time of the earliest job that is not running. Running jobs precede it in the index only while their
+/// lease is expired, which applies to few.
 const LATEST: &str = "
     SELECT wake_ms FROM scheduler.jobs WHERE wake_ms IS NOT NULL AND state <> 'running'
     ORDER BY wake_ms, id LIMIT 1";

@@ -1,4 +1,4 @@
-//! Which jobs are meant, as SQL.
+//! Translation of job filters to SQL.
 
 use agent_core::job::{JobFilter, JobState};
 use tokio_postgres::Row;
@@ -9,14 +9,14 @@ use crate::job_row::FIRST;
 use crate::postgres::fault::Fault;
 use crate::postgres::session::Session;
 
-/// Jobs that are meant.
+/// SQL conditions and parameters of a job filter.
 pub(super) struct Meant<'f> {
     conditions: String,
     values: Vec<&'f (dyn ToSql + Sync)>,
 }
 
 impl<'f> Meant<'f> {
-    /// Those of a filter; none where no job could be.
+    /// Translates a filter. Returns `None` if no job can match.
     pub(super) fn of(filter: &'f JobFilter) -> Option<Self> {
         let JobFilter { scope, tool, assignment, state } = filter;
         let texts = [
@@ -42,7 +42,7 @@ impl<'f> Meant<'f> {
         Some(Self { conditions, values })
     }
 
-    /// At most `limit` of them after an id, in the order of ids.
+    /// Reads at most `limit` matching jobs after an id, in the order of ids.
     pub(super) async fn read(
         &self,
         session: &Session,
@@ -62,8 +62,8 @@ impl<'f> Meant<'f> {
         session.query(&sql, &values).await
     }
 
-    /// The same of those that are not final, up to the id `last`, which nobody else changes until the
-    /// transaction ends.
+    /// Reads and locks at most `limit` matching jobs that are not final, after an id and up to the id `last`.
+    /// The locks last until the transaction ends.
     pub(super) async fn lock_open(
         &self,
         session: &Session,
@@ -87,7 +87,7 @@ impl<'f> Meant<'f> {
     }
 }
 
-/// As constants, so that indices of some states are found.
+/// Returns the condition for a state as a constant, because a partial index is not used for a parameter.
 fn in_state(state: JobState) -> &'static str {
     match state {
         JobState::Scheduled => "state = 'scheduled'",
@@ -95,7 +95,7 @@ fn in_state(state: JobState) -> &'static str {
         JobState::Retryable => "state = 'retryable'",
         JobState::Paused => "state = 'paused'",
         JobState::Completed => "state = 'completed'",
-        // Those that go on with dead letters included.
+        // Includes jobs that continue but have dead letters.
         JobState::Discarded => "dead",
         JobState::Cancelled => "state = 'cancelled'",
     }

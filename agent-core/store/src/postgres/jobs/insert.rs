@@ -1,4 +1,4 @@
-//! New jobs.
+//! Insertion of jobs.
 
 use std::collections::{HashMap, HashSet};
 
@@ -21,7 +21,8 @@ const INSERT: &str = "
     ON CONFLICT (company, idempotency) WHERE idempotency IS NOT NULL DO NOTHING
     RETURNING id";
 
-/// The limit keeps the server from reading all keys to find a few.
+/// Reads the jobs with given idempotency keys. `LIMIT` makes the planner look up each key instead of scanning
+/// all.
 const OF_KEYS: &str = "
     SELECT job.id, job.body, job.progress, job.company, job.idempotency
     FROM unnest($1::text[], $2::text[]) AS wanted (company, idempotency)
@@ -30,10 +31,11 @@ const OF_KEYS: &str = "
         WHERE company = wanted.company AND idempotency = wanted.idempotency LIMIT 1
     ) AS job";
 
-/// How often jobs are stored anew whose keys others had that have gone before they could be looked at.
+/// Maximum number of insertion attempts for jobs whose key conflicted with a job that was removed before it
+/// could be read.
 const TRIES: usize = 5;
 
-/// Stores jobs, and says whether one has become the earliest.
+/// Inserts jobs. The flag is true if one of them has become the earliest.
 pub(in crate::postgres) async fn insert(
     session: &Session,
     jobs: Vec<Job>,
@@ -42,8 +44,8 @@ pub(in crate::postgres) async fn insert(
     let rows = jobs.into_iter().map(JobRow::new).collect::<Result<Vec<_>, _>>()?;
     rows.iter().try_for_each(check)?;
     let mut left: Vec<&JobRow> = rows.iter().collect();
-    // Who comes second with a key waits for the first. Where all wait for keys in one order, no two wait for one
-    // another. Of the same key, the first stays the first.
+    // An insert waits for a concurrent transaction with the same key. Inserting in the order of keys prevents
+    // deadlocks. The sort is stable, so the first of several jobs with one key stays the first.
     left.sort_by_key(|row| key(row));
     let wake_ms = rows.iter().filter_map(|row| row.changing.wake_ms).min();
     let told: [&(dyn ToSql + Sync); 2] = [&wake_ms, &who];
@@ -78,7 +80,7 @@ pub(in crate::postgres) async fn insert(
     Ok((inserted, is_told(&begun, tell)))
 }
 
-/// Whether the first query has told those who listen.
+/// Returns true if the first query sent a notification.
 fn is_told(done: &[Vec<Row>], tell: &[Query<'_>]) -> bool {
     !tell.is_empty() && done.first().is_some_and(|rows| !rows.is_empty())
 }
@@ -91,7 +93,7 @@ fn key(row: &JobRow) -> Option<(&str, &str)> {
     Some((row.job.payload.company_id.as_str(), row.idempotency_key()?))
 }
 
-/// Looks for the jobs that have the keys of those that were not stored.
+/// Reads the jobs whose keys conflicted with those of `left`, and adds the outcomes to `others`.
 async fn find(
     session: &Session,
     left: &[&JobRow],
@@ -111,7 +113,7 @@ async fn find(
     Ok(())
 }
 
-/// Refuses what no column can hold.
+/// Returns an error if an identifier contains NUL, which no column can store.
 fn check(row: &JobRow) -> Result<(), StoreError> {
     let JobRow { job, .. } = row;
     let payload = &job.payload;
@@ -129,7 +131,7 @@ fn check(row: &JobRow) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Rows, a column at a time.
+/// Column arrays of rows to insert.
 #[derive(Default)]
 struct Columns<'r> {
     ids: Vec<&'r str>,

@@ -1,4 +1,4 @@
-//! Steps, and what they write.
+//! State transitions of jobs, and their storage.
 
 use std::collections::HashMap;
 
@@ -11,14 +11,14 @@ use crate::job_row::{self, Changing};
 use crate::postgres::fault::Halt;
 use crate::postgres::session::{Query, Session};
 
-/// In the order of ids, as everybody who waits for rows does.
+/// Reads and locks jobs in the order of ids, as every statement that waits for row locks does.
 const LOCK: &str = "
     SELECT id, body, progress FROM scheduler.jobs
     WHERE id = ANY ($1) AND ($2::text IS NULL OR company = $2) AND ($3::text IS NULL OR user_id = $3)
     ORDER BY id FOR UPDATE";
 
-/// The rows are locked and so stay where they are. The limit makes the server look for one after the other,
-/// also where it has made its plan while there was next to nothing in the table.
+/// Updates locked rows. Their `ctid` is stable, because they are locked. `LIMIT` makes the planner look up
+/// each row by its id, even if it planned the statement while the table was nearly empty.
 const UPDATE: &str = "
     UPDATE scheduler.jobs AS job
     SET state = new.state, wake_ms = new.wake_ms, ended_ms = new.ended_ms, dead = new.dead,
@@ -28,7 +28,7 @@ const UPDATE: &str = "
     CROSS JOIN LATERAL (SELECT ctid FROM scheduler.jobs WHERE id = new.id LIMIT 1) AS found
     WHERE job.ctid = found.ctid";
 
-/// Jobs that steps have changed, a column at a time.
+/// Column arrays of changed jobs.
 #[derive(Default)]
 pub(super) struct Update {
     ids: Vec<String>,
@@ -37,12 +37,12 @@ pub(super) struct Update {
     ended: Vec<Option<i64>>,
     dead: Vec<bool>,
     progress: Vec<String>,
-    /// Where there is a new schedule.
+    /// New `body` of jobs that were rescheduled.
     bodies: Vec<Option<String>>,
 }
 
 impl Update {
-    /// Adds what a step has made that gives no other schedule, if it is anything new.
+    /// Adds the result of a step other than [`Step::Reschedule`], if it changed the job.
     pub(super) fn add(&mut self, stepped: &Stepped) -> Result<(), Halt> {
         if stepped.changed { self.add_job(&stepped.job, false) } else { Ok(()) }
     }
@@ -63,7 +63,7 @@ impl Update {
         self.ids.is_empty()
     }
 
-    /// Writes it, in a transaction that goes on.
+    /// Writes the changes within the open transaction.
     pub(super) async fn run(&self, session: &Session) -> Result<(), Halt> {
         if !self.is_empty() {
             session.query(UPDATE, &self.values()).await?;
@@ -71,7 +71,7 @@ impl Update {
         Ok(())
     }
 
-    /// Writes it and commits.
+    /// Writes the changes and commits.
     pub(super) async fn commit(&self, session: &Session) -> Result<(), Halt> {
         let values = self.values();
         let update: [Query<'_>; 1] = [(UPDATE, &values)];
@@ -79,7 +79,8 @@ impl Update {
         Ok(())
     }
 
-    /// Tells those who listen where there is something to tell, writes it and commits. Gives whether there was.
+    /// Writes the changes, notifies listeners if one of the jobs has become the earliest, and commits.
+    /// Returns true if listeners were notified.
     async fn tell_and_commit(&self, session: &Session, who: &str) -> Result<bool, Halt> {
         let Some(wake_ms) = self.wakes.iter().flatten().min() else {
             self.commit(session).await?;
@@ -96,7 +97,7 @@ impl Update {
 
 type Taken = Vec<Option<Result<Stepped, Refusal>>>;
 
-/// Takes steps with jobs within a scope, and says whether one has become the earliest.
+/// Applies steps to jobs within a scope. The flag is true if one of the jobs has become the earliest.
 pub(in crate::postgres) async fn steps(
     session: &Session,
     scope: &Scope,
@@ -127,14 +128,14 @@ pub(in crate::postgres) async fn steps(
 /// A job whose row is locked.
 struct Locked {
     job: Job,
-    /// Whether anything is new since it was read.
+    /// True if the job differs from its row.
     is_changed: bool,
-    /// Whether its schedule is.
+    /// True if the schedule differs from that in the row.
     is_moved: bool,
 }
 
 impl Locked {
-    /// Takes a step, and keeps what came of it.
+    /// Applies a step and keeps the resulting job.
     fn step(&mut self, step: Step, now: Timestamp) -> Result<Stepped, Refusal> {
         let is_moved = matches!(step, Step::Reschedule(_));
         let stepped = self.job.clone().step(step, now)?;

@@ -1,4 +1,4 @@
-//! Which jobs are claimed.
+//! Selection and claiming of due jobs.
 
 use agent_core::job::{Claim, Job, MAX_CLAIM, Quota, Step};
 use jiff::Timestamp;
@@ -11,18 +11,19 @@ use crate::sqlite::fault::Halt;
 pub(super) const EARLIEST: &str =
     "SELECT wake_ms FROM jobs WHERE wake_ms IS NOT NULL ORDER BY wake_ms LIMIT 1";
 
-/// What is due, the earliest first, after those of a company at a time. Of those that run, the time is when their
-/// lease runs out, and that may not lie ahead.
+/// Selects due jobs, earliest first, after a position given by time and company. `wake_ms` of a running job
+/// is its lease expiry, which must not be in the future (`:now`).
 pub(super) const DUE: &str = "
     SELECT rowid, wake_ms, company FROM jobs
     WHERE wake_ms <= :until AND (wake_ms, company) > (:wake_ms, :company)
       AND (state <> 'running' OR wake_ms <= :now)
     ORDER BY wake_ms, company";
 
-/// After how many jobs in a row that cannot be taken all of the same company at the same time are passed at once.
+/// Number of consecutive jobs over quota after which the query restarts behind all jobs of the same company
+/// and time.
 const PASSED: usize = 8;
 
-/// A job that is due.
+/// A due job.
 struct Due {
     rowid: i64,
     wake_ms: i64,
@@ -51,17 +52,17 @@ impl JobRows<'_> {
                     }
                 }
             }
-            // All that there are were taken.
+            // The query returned fewer jobs than wanted, so all due jobs have been claimed.
             if in_vain == 0 && due.len() < wanted {
                 break;
             }
         }
-        // Where a share was given back, an earlier job was passed at first.
+        // A quota unit that was given back can admit an earlier job that was skipped before.
         claimed.sort_by_key(|(wake_ms, _)| *wake_ms);
         Ok(claimed.into_iter().map(|(_, job)| job).collect())
     }
 
-    /// At most `wanted` jobs that are due, as far as the quota goes, from which they are taken.
+    /// Selects at most `wanted` due jobs within the quota, and takes them from the quota.
     fn due(&self, now: i64, until: i64, wanted: usize, quota: &mut Quota) -> Result<Vec<Due>, Halt> {
         let mut statement = self.connection.prepare_cached(DUE)?;
         let mut due = Vec::new();
@@ -91,7 +92,8 @@ impl JobRows<'_> {
         Ok(due)
     }
 
-    /// Claims a job that is due, if there is anything to be delivered of it.
+    /// Claims a due job. Returns `None` if the step leaves nothing to deliver, or if the job cannot be
+    /// parsed.
     fn take(
         &self,
         rowid: i64,

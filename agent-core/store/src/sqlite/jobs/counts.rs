@@ -1,4 +1,4 @@
-//! How many jobs there are.
+//! Number of jobs by state.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use rusqlite::OptionalExtension;
 use super::rows::JobRows;
 use crate::sqlite::fault::Halt;
 
-/// Counts side by side, and not groups, which would be sorted.
+/// Counts with filters instead of `GROUP BY`, which would sort.
 pub(super) const OPEN: &str = "
     SELECT count(*) FILTER (WHERE state = 'scheduled'), count(*) FILTER (WHERE state = 'running'), count(*) FILTER (WHERE state = 'retryable')
     FROM jobs WHERE wake_ms IS NOT NULL";
@@ -16,7 +16,8 @@ pub(super) const PAUSED: &str = "SELECT count(*) FROM jobs WHERE state = 'paused
 pub(super) const ENDED: &str = "
     SELECT count(*) FILTER (WHERE state = 'completed'), count(*) FILTER (WHERE state = 'discarded'), count(*) FILTER (WHERE state = 'cancelled')
     FROM jobs WHERE ended_ms IS NOT NULL";
-/// Those that run are before the first that waits as long as they hold leases that have run out, and few.
+/// Due time of the earliest job that is not running. Running jobs precede it in the index only while their
+/// lease is expired, which applies to few.
 pub(super) const LATEST: &str = "
     SELECT wake_ms FROM jobs WHERE wake_ms IS NOT NULL AND state <> 'running' ORDER BY wake_ms LIMIT 1";
 

@@ -1,4 +1,4 @@
-//! Which jobs are meant, as SQL.
+//! Translation of job filters to SQL.
 
 use agent_core::job::{JobFilter, JobState};
 use rusqlite::{Connection, ToSql, named_params};
@@ -14,12 +14,12 @@ pub(super) struct Query<'f> {
 }
 
 impl<'f> Query<'f> {
-    /// For those that are meant, or for those of them that are not final.
+    /// Builds the query for a filter; if `open` is true, only for jobs that are not final.
     pub(super) fn of(filter: &'f JobFilter, open: bool) -> Self {
         let JobFilter { scope, tool, assignment, state } = filter;
         let mut conditions = vec!["id > :after"];
         let mut parameters: Vec<(&'static str, &'f dyn ToSql)> = Vec::new();
-        // A plus keeps a column from the choice of an index, where there is a better one.
+        // A unary plus excludes a column from index selection, where another index is better.
         let by_user = if assignment.is_some() || *state == Some(JobState::Discarded) {
             "+user_id = :user"
         } else {
@@ -47,7 +47,7 @@ impl<'f> Query<'f> {
         Self { sql, parameters }
     }
 
-    /// At most `limit` of them after an id.
+    /// Reads at most `limit` matching jobs after an id.
     pub(super) fn run(
         &self,
         connection: &Connection,
@@ -72,7 +72,7 @@ impl<'f> Query<'f> {
     }
 }
 
-/// As constants, so that indices of some states are found.
+/// Returns the condition for a state as a constant, because a partial index is not used for a parameter.
 fn in_state(state: JobState) -> &'static str {
     match state {
         JobState::Scheduled => "state = 'scheduled'",
@@ -80,7 +80,7 @@ fn in_state(state: JobState) -> &'static str {
         JobState::Retryable => "state = 'retryable'",
         JobState::Paused => "state = 'paused'",
         JobState::Completed => "state = 'completed'",
-        // Those that go on with dead letters included.
+        // Includes jobs that continue but have dead letters.
         JobState::Discarded => "dead = 1",
         JobState::Cancelled => "state = 'cancelled'",
     }

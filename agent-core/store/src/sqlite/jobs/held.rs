@@ -1,25 +1,25 @@
-//! Jobs that were claimed, as they were written.
+//! Cache of claimed jobs as they were last written.
 //!
-//! A job that was claimed is changed again when it has been delivered, by the same process and as that has written it,
-//! mostly. It need not be looked for, read and parsed then, which would be the dearest part of a step: the row is
-//! changed on the condition that it is as it was written. Whatever another process has made of it, or a transaction
-//! that was rolled back has not, the condition fails, and the row is read.
+//! A claimed job is usually changed next by the same process, when its delivery has ended, and its row is
+//! unchanged until then. Finding, reading and parsing the row would be the most expensive part of that step.
+//! Instead, the row is updated on the condition that it still has the cached content. If another process has
+//! changed it, or the transaction that wrote it was rolled back, the condition fails and the row is read.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
 
 use agent_core::job::{Job, MAX_CLAIM};
 
-/// How many jobs are kept. Where there are more, all are forgotten.
+/// Maximum number of cached jobs. The cache is cleared when it is full.
 const MAX_JOBS: usize = MAX_CLAIM;
-/// The bytes of the longest texts that are kept: of jobs as they usually are, many times over.
+/// Maximum size of a cached job in bytes, many times that of a typical job.
 const MAX_BYTES: usize = 8 * 1024;
 
-/// Jobs by their ids.
+/// Cached jobs by id.
 #[derive(Debug, Default)]
 pub(in crate::sqlite) struct HeldJobs(RefCell<HashMap<String, Held>>);
 
-/// A job, and the columns that it is made of.
+/// A job and the columns that it was parsed from.
 #[derive(Debug)]
 pub(super) struct Held {
     pub(super) rowid: i64,
@@ -29,7 +29,7 @@ pub(super) struct Held {
 }
 
 impl HeldJobs {
-    /// Keeps a job that was written as these texts, if somebody delivers it.
+    /// Caches a job that was written with these column values, if it is being delivered.
     pub(super) fn keep(&self, rowid: i64, body: String, progress: String, job: &Job) {
         if !job.is_delivering() || body.len() + progress.len() > MAX_BYTES {
             return;
@@ -41,7 +41,7 @@ impl HeldJobs {
         jobs.insert(job.id.clone(), Held { rowid, body, progress, job: job.clone() });
     }
 
-    /// Gives a job of this id, and forgets it.
+    /// Removes and returns the job with this id.
     pub(super) fn take(&self, id: &str) -> Option<Held> {
         self.0.borrow_mut().remove(id)
     }

@@ -1,4 +1,4 @@
-//! Which index answers which query: with a million jobs, a query without one is an outage.
+//! Tests of the query plans: with a million jobs, a query without an index is an outage.
 
 use agent_core::job::{JobFilter, JobState, Scope};
 use rusqlite::Connection;
@@ -7,7 +7,7 @@ use super::filter::Query;
 use super::{claim, counts, rows};
 use crate::sqlite::{SqliteOptions, file};
 
-/// What SQLite would do, step by step.
+/// Returns SQLite's query plan.
 fn plan(connection: &Connection, sql: &str) -> String {
     let mut statement = connection.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).expect("a statement");
     let mut found = statement.raw_query();

@@ -1,4 +1,4 @@
-//! The statements that read and write jobs.
+//! Statements that read and write jobs.
 
 use std::cell::{Cell, RefCell, RefMut};
 use std::rc::Rc;
@@ -16,13 +16,13 @@ use crate::sqlite::fault::Halt;
 pub(super) const OF_ID: &str = "SELECT rowid, id, body, progress FROM jobs WHERE id = ?1";
 pub(super) const OF_KEY: &str =
     "SELECT rowid, id, body, progress FROM jobs WHERE company = ?1 AND idempotency = ?2";
-/// In the order of the array, which is the outer loop of a cross join.
+/// Reads rows in the order of the array, which is the outer loop of the cross join.
 pub(super) const OF_ROWS: &str = "
     SELECT jobs.rowid, id, body, progress FROM rarray(?1) AS chosen CROSS JOIN jobs ON jobs.rowid = chosen.value";
-/// What every step may change.
+/// Writes the columns that a step may change.
 const UPDATE: &str = "
     UPDATE jobs SET state = ?2, wake_ms = ?3, ended_ms = ?4, dead = ?5, progress = ?6 WHERE rowid = ?1";
-/// The same of a row that is still as it was written.
+/// Variant of [`UPDATE`] that applies only if the row still has the cached content.
 pub(super) const UPDATE_HELD: &str = "
     UPDATE jobs SET state = ?2, wake_ms = ?3, ended_ms = ?4, dead = ?5, progress = ?6
     WHERE rowid = ?1 AND id = ?7 AND body = ?8 AND progress = ?9";
@@ -30,7 +30,7 @@ pub(super) const PURGE: &str = "
     DELETE FROM jobs
     WHERE rowid IN (SELECT rowid FROM jobs WHERE ended_ms < ?1 ORDER BY ended_ms LIMIT ?2)";
 
-/// Jobs as one transaction sees them.
+/// Access to the jobs table within one transaction.
 pub(super) struct JobRows<'c> {
     pub(super) connection: &'c Connection,
     held: Option<&'c HeldJobs>,
@@ -40,7 +40,7 @@ pub(super) struct JobRows<'c> {
     update_held: Kept<'c>,
 }
 
-/// A statement that is run for one job after the other: prepared when it is first needed, and not looked for again.
+/// A statement that is run for many jobs: prepared at first use, without further lookups in the statement cache.
 #[derive(Default)]
 struct Kept<'c>(RefCell<Option<CachedStatement<'c>>>);
 
@@ -52,27 +52,27 @@ impl<'c> Kept<'c> {
     }
 }
 
-/// A job that is in the table.
+/// A job read from the table.
 pub(super) struct Found {
     rowid: i64,
     pub(super) job: Job,
-    /// Its column, where it may be kept with the job that is made of it.
+    /// Column `body`, if the job may be cached after the step.
     body: Option<String>,
 }
 
 impl<'c> JobRows<'c> {
-    /// To be read.
+    /// Creates read access.
     pub(super) fn new(connection: &'c Connection) -> Self {
         let (changed, find, update, update_held) = Default::default();
         Self { connection, held: None, changed, find, update, update_held }
     }
 
-    /// To be read and written.
+    /// Creates read and write access.
     pub(super) fn writable(connection: &'c Connection, held: &'c HeldJobs) -> Self {
         Self { held: Some(held), ..Self::new(connection) }
     }
 
-    /// Whether anything was written.
+    /// Returns true if anything was written.
     pub(super) fn changed(&self) -> bool {
         self.changed.get()
     }
@@ -124,7 +124,8 @@ impl<'c> JobRows<'c> {
         rows.next()?.map(|row| self.found(row)).transpose()
     }
 
-    /// The jobs of rows that are there, in their order; whether each can be read is its own result.
+    /// Reads the jobs of existing rows, in the given order. Each has its own result, because each may fail to
+    /// parse.
     pub(super) fn of_rows(
         &self,
         rowids: impl Iterator<Item = i64>,
@@ -139,7 +140,7 @@ impl<'c> JobRows<'c> {
         Ok(jobs)
     }
 
-    /// The job of a row of `rowid, id, body, progress`, to be kept if it is delivered.
+    /// Parses a job from a row of `rowid, id, body, progress`, with its `body` if it may be cached.
     fn found(&self, row: &Row<'_>) -> Result<Found, Halt> {
         let body = self.held.map(|_| text(row, 2).map(str::to_owned)).transpose()?;
         Ok(Found { body, ..found(row)? })
@@ -155,7 +156,7 @@ impl<'c> JobRows<'c> {
         Ok(found.into_iter().map(|found| found.job).collect())
     }
 
-    /// Takes a step with a job within the scope, if there is one of this id.
+    /// Applies a step to the job with this id. Returns `None` if there is none within the scope.
     pub(super) fn step(
         &self,
         scope: &Scope,
@@ -172,13 +173,14 @@ impl<'c> JobRows<'c> {
         found.map(|found| self.step_of(found, step, now)).transpose()
     }
 
-    /// What is kept of a job, for a step that only its holder takes.
+    /// Removes and returns the cached job, for steps that only the holder of its claim takes.
     fn held_by_its_holder(&self, scope: &Scope, id: &str, step: &Step) -> Option<Held> {
         let of_holder = matches!(step, Step::Extend { .. } | Step::Release { .. } | Step::End { .. });
         self.held.filter(|_| of_holder)?.take(id).filter(|held| scope.contains(&held.job))
     }
 
-    /// Takes a step with a job as it was written, if that is how it still is. A refusal is not for what is kept to say.
+    /// Applies a step to a cached job and writes it if the row is unchanged. Returns `None` if the row has
+    /// changed, or if the step is refused: a refusal must be based on the row.
     fn step_of_held(&self, held: Held, step: Step, now: Timestamp) -> Result<Option<Stepped>, Halt> {
         let Held { rowid, body, progress: before, job } = held;
         let Ok(stepped) = job.step(step, now) else { return Ok(None) };
@@ -197,7 +199,7 @@ impl<'c> JobRows<'c> {
         Ok(Some(stepped))
     }
 
-    /// Takes a step with a job that was found, and stores what came of it.
+    /// Applies a step to a job and stores the result.
     pub(super) fn step_of(
         &self,
         found: Found,
@@ -219,7 +221,7 @@ impl<'c> JobRows<'c> {
         Ok(stepped)
     }
 
-    /// Writes what every step may change, and gives the text of it.
+    /// Writes the columns that a step may change, and returns the new `progress`.
     fn update(&self, rowid: i64, job: &Job) -> Result<String, Halt> {
         let Changing { state, wake_ms, ended_ms, dead, progress } = Changing::of(job)?;
         self.update
@@ -229,7 +231,7 @@ impl<'c> JobRows<'c> {
         Ok(progress)
     }
 
-    /// Writes what a new schedule changes, and gives the text of it.
+    /// Writes the column `body` after a change of the schedule, and returns it.
     fn update_body(&self, rowid: i64, job: &Job) -> Result<String, Halt> {
         let body = job_row::body(job)?;
         self.connection
@@ -238,7 +240,7 @@ impl<'c> JobRows<'c> {
         Ok(body)
     }
 
-    /// Sees to it that a job is not looked at for a while, whatever it says itself.
+    /// Postpones a job that cannot be parsed.
     pub(super) fn postpone(&self, rowid: i64, wake_ms: i64) -> Result<(), Halt> {
         self.connection
             .prepare_cached("UPDATE jobs SET wake_ms = ?2 WHERE rowid = ?1")?
@@ -261,7 +263,7 @@ impl<'c> JobRows<'c> {
         }
     }
 
-    /// When the next job wakes.
+    /// Returns the time at which the next job is due, in milliseconds since 1970.
     pub(super) fn earliest(&self) -> Result<Option<i64>, Halt> {
         let mut statement = self.connection.prepare_cached(super::claim::EARLIEST)?;
         Ok(statement.query_row((), |row| row.get(0)).optional()?)
@@ -275,7 +277,7 @@ impl<'c> JobRows<'c> {
     }
 }
 
-/// The job of a row of `rowid, id, body, progress`.
+/// Parses a job from a row of `rowid, id, body, progress`.
 pub(super) fn found(row: &Row<'_>) -> Result<Found, Halt> {
     let job = parse(text(row, 1)?, text(row, 2)?, progress(row)?)?;
     Ok(Found { rowid: row.get(0)?, job, body: None })

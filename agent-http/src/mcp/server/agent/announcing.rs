@@ -1,4 +1,4 @@
-//! Tools that others than the protocol's clients call, and whose changes these are told of nevertheless.
+//! Tool registry for callers outside of MCP that notifies MCP clients of document changes.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::super::changes::Changes;
 use super::documents;
 
-/// Tools whose changes are announced.
+/// A tool registry that announces the document changes that its calls make.
 pub(in super::super) struct Announcing {
     pub(in super::super) tools: Arc<dyn ToolRegistry>,
     pub(in super::super) changes: Arc<Changes>,

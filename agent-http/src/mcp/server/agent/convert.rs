@@ -1,4 +1,4 @@
-//! Between the core's tools and the protocol's.
+//! Converts tool definitions and results to their MCP types.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
-//! Documents as resources, `doc://{id}`, read by the tools that read documents.
+//! Documents as MCP resources, `doc://{id}`, read through the document tools.
 //!
-//! What the caller may do with those tools is what it may do here: who has `getDoc` may read, who has `listDocs` too
-//! may list. So no document is a resource for somebody who could not have had it from a tool.
+//! The permissions of the tools apply here: reading needs `getDoc`, listing needs `listDocs` too. So a resource never
+//! shows a document that the caller could not have read with a tool.
 
 use agent_core::tool::{ExecutionContext, NoProgress, ToolError, ToolOutput, ToolRegistry};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
@@ -18,15 +18,15 @@ use super::{Reach, failed};
 
 const SCHEME: &str = "doc://";
 const MARKDOWN: &str = "text/markdown";
-/// What stands for itself in an address (RFC 3986, section 2.3).
+/// Characters that are percent-encoded: all but the unreserved ones (RFC 3986, section 2.3).
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 const LIST: &str = "listDocs";
 const GET: &str = "getDoc";
 
-/// How many pages of a document's text are put together. A store takes no text that has more.
+/// Maximum number of pages that are joined to one document. The store accepts no longer text.
 const MAX_PAGES: usize = 64;
-/// How often reading begins anew because somebody writes meanwhile.
+/// Maximum number of attempts to read a document that is modified meanwhile.
 const ATTEMPTS: usize = 3;
 
 #[derive(Deserialize)]
@@ -70,7 +70,7 @@ fn not_found() -> ErrorData {
     ErrorData::resource_not_found("there is no such resource", None)
 }
 
-/// Calls a tool for its structured result.
+/// Calls a tool and deserializes its structured result.
 async fn ask<T: DeserializeOwned>(
     tools: &dyn ToolRegistry,
     context: &ExecutionContext,
@@ -135,7 +135,7 @@ pub(super) async fn read(
     Err(ErrorData::internal_error("the document is being written; try again", None))
 }
 
-/// The whole text; nothing if it has changed in the middle.
+/// Reads the whole text; returns `None` if the document changed between two pages.
 async fn whole(tools: &dyn ToolRegistry, reach: &Reach, id: &str) -> Result<Option<String>, ErrorData> {
     let (mut text, mut arguments, mut version) = (String::new(), json!({"id": id}), None);
     for page in 0..MAX_PAGES {
@@ -161,13 +161,13 @@ pub(super) async fn has(tools: &dyn ToolRegistry, reach: &Reach, address: &str) 
 }
 
 impl Change {
-    /// A document's text or title.
+    /// Returns the change of a document's text or title.
     pub fn document(company_id: &str, id: &str) -> Self {
         Self::Resource { company_id: company_id.to_owned(), uri: uri(id) }
     }
 }
 
-/// What a call has changed of the documents.
+/// Returns the document change that a tool call has made, if any.
 pub(super) fn changed_by(tool: &str, context: &ExecutionContext, output: &ToolOutput) -> Option<Change> {
     if output.is_error {
         return None;

@@ -1,4 +1,4 @@
-//! A tool's progress as `notifications/progress`, where the caller has asked for it.
+//! Forwards a tool's progress as `notifications/progress`, if the client requested it.
 
 use agent_core::tool::{NoProgress, Progress};
 use rmcp::RoleServer;
@@ -6,7 +6,7 @@ use rmcp::model::{ProgressNotificationParam, ProgressToken};
 use rmcp::service::RequestContext;
 use tokio::sync::mpsc;
 
-/// How many reports wait for the client. A tool does not wait for it: what is too much is left out.
+/// Maximum number of pending reports. A tool never waits for the client: reports above the limit are dropped.
 const WAITING: usize = 16;
 
 struct Reports {
@@ -23,7 +23,8 @@ impl Progress for Reports {
     }
 }
 
-/// Where a tool reports to, and what sends its reports, until that is dropped and all are sent.
+/// Returns the reporter for a tool, and a future that sends its reports; the future ends when the reporter is dropped
+/// and all reports are sent.
 pub(super) fn of(
     context: &RequestContext<RoleServer>,
 ) -> (Box<dyn Progress>, impl Future<Output = ()> + Send + '_) {
@@ -37,7 +38,7 @@ pub(super) fn of(
     let sending = async move {
         let Some(reports) = &mut reports else { return };
         while let Some(report) = reports.recv().await {
-            // A client that is gone does not follow any more.
+            // Errors are ignored: the client has disconnected.
             let _ = context.peer.notify_progress(report).await;
         }
     };

@@ -1,17 +1,18 @@
-//! The blocks of an agent's prompt, which its people can put into their own conversations.
+//! An agent's prompt blocks as MCP prompts, which users can insert into their own conversations.
 
 use agent_core::role::{PromptBlock, RoleBlock};
 use agent_core::tool::Caller;
 use rmcp::model::{GetPromptResult, Prompt, PromptMessage, Role};
 
-/// A block under a name of its own.
+/// A prompt block with a unique name.
 pub(super) struct Block {
     pub(super) name: String,
     title: Option<String>,
     text: String,
 }
 
-/// The blocks that the caller may see. Visitors of a page are not told how the agent is prompted.
+/// Returns the prompt blocks that the caller may see. Widget visitors see none, since these reveal the agent's
+/// instructions.
 pub(super) fn of(role: Option<&RoleBlock>, caller: Caller) -> Vec<Block> {
     let Some(role) = role.filter(|_| caller != Caller::Widget) else { return Vec::new() };
     let mut blocks: Vec<Block> = Vec::new();

@@ -1,7 +1,7 @@
-//! Pages of calls, out of sheets.
+//! Reads pages of calls from sheets.
 //!
-//! A sheet is written from top to bottom, and read from the bottom up. So a cursor says how many calls of which sheet
-//! are still to come, and calls that are noted in the meantime do not move it.
+//! A sheet is appended to, and read from its end. So a cursor holds the number of calls that remain in a sheet, and
+//! calls that are recorded between two pages do not move it.
 
 use agent_platform::records::{
     Collection, DEFAULT_PAGE, List, MAX_PAGE, Order, Record, Records, RecordsExt, StoreError,
@@ -15,14 +15,14 @@ use crate::error::HttpError;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Calls {
-    /// The calls, the newest first.
+    /// The calls, newest first.
     pub calls: Vec<Call>,
-    /// Where the next page begins; absent on the last one.
+    /// Cursor of the next page; absent on the last one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_cursor: Option<String>,
 }
 
-/// Where a page begins: so many calls of the sheet `id` are still to come, which is found after `before`.
+/// A parsed cursor: `left` calls of the sheet `id` remain; the sheet follows the store cursor `before`.
 struct Place<'c> {
     left: usize,
     id: &'c str,
@@ -58,7 +58,7 @@ pub(super) async fn read(
         })?;
         let Some(Record { id, value: mut sheet, .. }) = page.records.into_iter().next() else { break };
         if let Some(place) = &place {
-            // Sheets that were begun after the page before are newer than what is asked for.
+            // Sheets that were started after the previous page are newer than the cursor.
             sheet.truncate(match id.as_str().cmp(place.id) {
                 std::cmp::Ordering::Greater => 0,
                 std::cmp::Ordering::Equal => place.left,

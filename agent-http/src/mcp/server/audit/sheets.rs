@@ -1,10 +1,10 @@
-//! Sheets of calls, as they are written: each is a record, and an agent has so many of them.
+//! Writes calls to the store in sheets: each sheet is one record, and their number per agent is limited.
 
 use agent_platform::records::{Collection, List, MAX_PAGE, Precondition, Record, Records, StoreError, Write};
 
 use super::{Call, Limits, collection};
 
-/// An agent's last sheet, and how many there are with it.
+/// An agent's current sheet, and the number of its sheets.
 pub(super) struct Sheets {
     collection: Collection,
     id: String,
@@ -13,7 +13,7 @@ pub(super) struct Sheets {
 }
 
 impl Sheets {
-    /// Begins a new sheet of an agent.
+    /// Starts a new sheet of an agent.
     pub(super) async fn open(
         records: &dyn Records,
         company_id: &str,
@@ -25,10 +25,10 @@ impl Sheets {
         Ok(Self { collection, id: agent_core::new_id(), calls: Vec::new(), count: before + 1 })
     }
 
-    /// Writes `calls`, and leaves in it what is not written.
+    /// Writes `calls`, and leaves in it the calls that could not be written.
     ///
-    /// A sheet that could not be written is written again under its id, so that no call is there twice where the store
-    /// has kept it and could not say so.
+    /// A sheet whose write failed is written again under its id, so that no call is duplicated if the store has
+    /// committed the write but failed to acknowledge it.
     pub(super) async fn write(
         &mut self,
         records: &dyn Records,
@@ -52,7 +52,7 @@ impl Sheets {
         Ok(())
     }
 
-    /// Writes the last sheet, and removes the oldest ones where there are too many.
+    /// Writes the current sheet, and deletes the oldest sheets above the limit in the same commit.
     async fn put(&mut self, records: &dyn Records, limits: &Limits) -> Result<(), StoreError> {
         let value = serde_json::value::to_raw_value(&self.calls).expect("calls serialise").into();
         let key = self.collection.key(self.id.as_str())?;
@@ -65,7 +65,7 @@ impl Sheets {
     }
 }
 
-/// How many records there are, up to a little more than `most`.
+/// Counts the records; stops at the first page that exceeds `most`.
 async fn count(records: &dyn Records, collection: &Collection, most: usize) -> Result<usize, StoreError> {
     let mut list = List { limit: Some(MAX_PAGE), ..List::default() };
     let mut count = 0;
@@ -79,7 +79,7 @@ async fn count(records: &dyn Records, collection: &Collection, most: usize) -> R
     }
 }
 
-/// Removals of the oldest records.
+/// Returns deletes of the oldest records.
 async fn oldest(
     records: &dyn Records,
     collection: &Collection,

@@ -29,7 +29,7 @@ async fn tools(log: &AuditLog, company: &str, agent: &str) -> Vec<String> {
     page.calls.into_iter().map(|call| call.tool).collect()
 }
 
-/// Notes calls of these names, and writes after each `together` of them.
+/// Records calls named by the numbers in `range`, and flushes after every `together` of them.
 async fn note(log: &AuditLog, range: std::ops::Range<usize>, together: usize) {
     for i in range {
         log.begin(&who("c", "a"), &i.to_string()).ended(Outcome::Ok);
@@ -98,7 +98,7 @@ async fn old_calls_make_room_for_new_ones() {
     let log = AuditLog::bounded(records.clone(), SMALL);
     note(&log, 0..14, 2).await;
     assert_eq!(tools(&log, "c", "a").await, down(13, 3), "four sheets of three, the last one not full");
-    // Another process does not go on with a sheet.
+    // Another process starts a new sheet rather than appending to this one.
     let again = AuditLog::bounded(records, SMALL);
     note(&again, 14..16, 2).await;
     assert_eq!(tools(&again, "c", "a").await, down(15, 6));
@@ -123,12 +123,12 @@ async fn notes_are_written_by_themselves() {
     }
 }
 
-/// A store that does not answer for a while.
+/// A store that can be made unavailable.
 #[derive(Default)]
 struct Outage {
     inner: MemoryRecords,
     down: AtomicBool,
-    /// Whether it keeps what it is given nevertheless.
+    /// True if it commits writes although it reports an error.
     keeps: bool,
     refused: AtomicUsize,
 }
@@ -142,7 +142,7 @@ impl Outage {
         Err(StoreError::unavailable("it is being moved"))
     }
 
-    /// Waits until it was asked in vain so often.
+    /// Waits until `times` requests have failed.
     async fn refused(&self, times: usize) {
         while self.refused.load(Ordering::Relaxed) < times {
             time::sleep(Duration::from_millis(50)).await;
@@ -176,8 +176,8 @@ impl Records for Outage {
 
 #[tokio::test(start_paused = true)]
 async fn calls_wait_until_the_store_answers_again() {
-    // Calls before it, and whether the store keeps what it does not answer for: on a new sheet, on one with room, on a
-    // full one.
+    // Number of calls before the outage, and whether the store commits writes that it does not acknowledge: on a new
+    // sheet, on one with room, and on a full one.
     for (before, keeps) in [(0, false), (2, false), (3, false), (0, true), (2, true), (3, true)] {
         let records = Arc::new(Outage { keeps, ..Outage::default() });
         let log = AuditLog::bounded(records.clone(), Limits { sheets: 100, ..SMALL });

@@ -1,4 +1,4 @@
-//! The machine's clock is set, which those who sleep do not notice.
+//! Tests of wall-clock changes, which do not wake sleeping tasks.
 
 use std::collections::BTreeMap;
 
@@ -9,13 +9,13 @@ use super::*;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// Sets a bench's clock, so many seconds forward or back.
+/// Moves the clock by a number of seconds, forward or back.
 fn move_clock(bench: &Bench, seconds: i64) {
     let to = bench.worker.now().checked_add(SignedDuration::from_secs(seconds)).unwrap();
     bench.clock.set(to.into());
 }
 
-/// What was delivered of each job: when it was scheduled for, in seconds after `began`.
+/// Scheduled times of the deliveries of each job, in seconds after `began`.
 struct Delivered {
     began: Timestamp,
     times: BTreeMap<String, Vec<i64>>,
@@ -30,7 +30,7 @@ impl Delivered {
         self.times.get(id).map_or(&[], Vec::as_slice)
     }
 
-    /// Takes down what has come, and holds the clock to it.
+    /// Records the deliveries received so far and asserts that none came early.
     fn note(&mut self, bench: &mut Bench) {
         while let Ok(body) = bench.receiver.bodies.try_recv() {
             let scheduled: Timestamp = body["scheduledFor"].as_str().unwrap().parse().unwrap();
@@ -40,7 +40,7 @@ impl Delivered {
         }
     }
 
-    /// Lets time pass until it is so.
+    /// Advances the clock until the condition holds.
     async fn until(&mut self, bench: &mut Bench, so: impl Fn(&Self) -> bool) {
         let waiting = async {
             loop {
@@ -71,7 +71,7 @@ async fn a_clock_that_is_put_forward_leaves_what_it_passes_to_the_misfire_rule()
         jobs.push(bench.new_job(each_minute(&bench, misfire)).await);
     }
     let once = bench.job("c", MINUTE).await;
-    // An hour, and half a minute.
+    // One hour and 30 seconds.
     move_clock(&bench, 3630);
     let so = |delivered: &Delivered| {
         jobs.iter().all(|id| delivered.of(id).last() >= Some(&3720)) && !delivered.of(&once).is_empty()
@@ -98,7 +98,7 @@ async fn a_clock_that_is_put_back_makes_nothing_early_and_nothing_come_twice() {
     let done = bench.job("c", Duration::ZERO).await;
     bench.until("it is completed", async || bench.state(&done).await == JobState::Completed).await;
     delivered.note(&mut bench);
-    // This one is in hand already when the clock is put back.
+    // Claimed before the clock is set back.
     let ahead = bench.job("c", Duration::from_millis(200)).await;
     bench.until_claimed(1).await;
     let due = bench.jobs.get(&Scope::default(), &ahead).await.unwrap().unwrap().due;
@@ -109,7 +109,7 @@ async fn a_clock_that_is_put_back_makes_nothing_early_and_nothing_come_twice() {
             tokio::task::yield_now().await;
         }
     }
-    // Another job, which is delivered at once, shows that the loops have gone on.
+    // The delivery of another job shows that the loops are still running.
     let probe = bench.job("c", Duration::ZERO).await;
     delivered.until(&mut bench, |delivered| !delivered.of(&probe).is_empty()).await;
     delivered.until(&mut bench, |delivered| !delivered.of(&ahead).is_empty()).await;
@@ -127,7 +127,7 @@ async fn a_clock_that_is_put_forward_past_a_lease_repeats_at_most_the_same_messa
     let id = bench.job("c", Duration::ZERO).await;
     let first = bench.receiver.next().await;
     move_clock(&bench, 3600);
-    // The lease is extended, or has run out and the job is claimed anew.
+    // The lease is extended, or has expired and the job is claimed again.
     let is_held = async || match bench.jobs.get(&Scope::default(), &id).await.unwrap().unwrap().phase {
         Phase::Running { lease } => lease > bench.worker.now(),
         _ => false,
