@@ -25,9 +25,9 @@ use tokio::{net::TcpStream, task::JoinSet};
 /// Number of concurrent connections.
 const CONNECTIONS: usize = 32;
 /// Minimum throughput, as a ratio to the bare server's.
-const LEAST_THROUGHPUT: f64 = 0.8;
+const MIN_THROUGHPUT_RATIO: f64 = 0.8;
 /// Maximum memory of an idle session, in KiB.
-const MOST_KIB: f64 = 60.0;
+const MAX_SESSION_KIB: f64 = 60.0;
 
 #[derive(Parser)]
 #[command(about = "Measures the tool server beside a bare rmcp server and prints one Markdown table")]
@@ -51,7 +51,7 @@ struct Options {
 
 /// Protocol variant of the calls.
 #[derive(Clone, Copy, PartialEq)]
-enum Era {
+enum SessionMode {
     Sessions,
     NoSessions,
 }
@@ -72,7 +72,8 @@ async fn measure(options: &Options) -> Result<bool> {
     let scratch = tempfile::tempdir()?;
     let mut holds = true;
     println!("| measurement | bare rmcp | tool server | ratio | limit | |\n|---|--:|--:|--:|--:|---|");
-    for (era, name) in [(Era::NoSessions, "without sessions"), (Era::Sessions, "in sessions")] {
+    for (era, name) in [(SessionMode::NoSessions, "without sessions"), (SessionMode::Sessions, "in sessions")]
+    {
         let servers = [start("bare", scratch.path())?, start("product", scratch.path())?];
         let (mut rates, mut costs) = ([vec![], vec![]], [vec![], vec![]]);
         for repeat in 0..=options.repeats {
@@ -87,10 +88,10 @@ async fn measure(options: &Options) -> Result<bool> {
             }
         }
         let [bare, ours] = rates.map(median);
-        let met = ours / bare >= LEAST_THROUGHPUT;
+        let met = ours / bare >= MIN_THROUGHPUT_RATIO;
         holds &= met;
         println!(
-            "| `readTodos`, {CONNECTIONS} connections, {name} | {bare:.0}/s | {ours:.0}/s | {:.2} × | ≥ {LEAST_THROUGHPUT} × | {} |",
+            "| `readTodos`, {CONNECTIONS} connections, {name} | {bare:.0}/s | {ours:.0}/s | {:.2} × | ≥ {MIN_THROUGHPUT_RATIO} × | {} |",
             ours / bare,
             if met { "met" } else { "**missed**" },
         );
@@ -104,10 +105,10 @@ async fn measure(options: &Options) -> Result<bool> {
         }
     }
     let [bare, ours] = kib.map(median);
-    let met = ours <= MOST_KIB;
+    let met = ours <= MAX_SESSION_KIB;
     holds &= met;
     println!(
-        "| memory of an idle session | {bare:.1} KiB | {ours:.1} KiB | {:.2} × | ≤ {MOST_KIB} KiB | {} |",
+        "| memory of an idle session | {bare:.1} KiB | {ours:.1} KiB | {:.2} × | ≤ {MAX_SESSION_KIB} KiB | {} |",
         ours / bare,
         if met { "met" } else { "**missed**" },
     );
@@ -171,10 +172,10 @@ impl Connection {
         Ok(())
     }
 
-    async fn call(&mut self, era: Era, id: usize) -> Result<()> {
+    async fn call(&mut self, era: SessionMode, id: usize) -> Result<()> {
         let (meta, headers): (Value, &[(&str, &str)]) = match era {
-            Era::Sessions => (json!({}), &[("mcp-protocol-version", "2025-11-25")]),
-            Era::NoSessions => (
+            SessionMode::Sessions => (json!({}), &[("mcp-protocol-version", "2025-11-25")]),
+            SessionMode::NoSessions => (
                 json!({
                     "io.modelcontextprotocol/protocolVersion": "2026-07-28",
                     "io.modelcontextprotocol/clientInfo": {"name": "b", "version": "1"},
@@ -197,16 +198,16 @@ impl Connection {
 }
 
 /// Returns the calls per second and the CPU time per call in microseconds.
-async fn call(server: &Server, era: Era, calls: usize) -> Result<(f64, f64)> {
+async fn call(server: &Server, era: SessionMode, calls: usize) -> Result<(f64, f64)> {
     let mut connections = Vec::with_capacity(CONNECTIONS);
     for _ in 0..CONNECTIONS {
         let mut connection = Connection::open(server.address).await?;
-        if era == Era::Sessions {
+        if era == SessionMode::Sessions {
             connection.initialize().await?;
         }
         connections.push(connection);
     }
-    let before = CpuTime::settled(&server.processes)?;
+    let before = CpuTime::when_idle(&server.processes)?;
     let since = Instant::now();
     let mut tasks = JoinSet::new();
     for mut connection in connections {
@@ -222,7 +223,7 @@ async fn call(server: &Server, era: Era, calls: usize) -> Result<(f64, f64)> {
         done.push(connection??);
     }
     let (elapsed, count) = (since.elapsed(), (CONNECTIONS * calls) as f64);
-    let used = CpuTime::settled(&server.processes)?.since(&before);
+    let used = CpuTime::when_idle(&server.processes)?.since(&before);
     Ok((count / elapsed.as_secs_f64(), micros(used) / count))
 }
 

@@ -12,7 +12,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use agent_core::backend::{Prepared, Turn};
+use agent_core::backend::{PreparedRequest, Turn};
 use agent_core::budget::{EstimateCounter, TokenBudget, TokenCounter};
 use agent_core::event::RunIds;
 use agent_core::message::{Message, Role};
@@ -21,7 +21,7 @@ use agent_core::preview::Preview;
 use agent_core::prompt::{AssemblyInput, Dialect, Part, PartCache, Prompt, PromptMessage, assemble};
 use agent_core::prompt::{Fragment, Stability};
 use agent_core::role::{EmbeddedAi, RagPlacement, RoleBlock};
-use agent_core::select::{Choice, select};
+use agent_core::select::{BackendChoice, select_backend};
 use agent_core::tool::ToolChoice;
 use agent_core::tool::{ExecutionContext, ToolSpec};
 use agent_core::turn::PreparedTurn;
@@ -51,7 +51,7 @@ fn main() -> ExitCode {
 fn one_prompt(table: &mut Table) {
     let case = Case::new(MESSAGES);
     let prompt = case.assemble(case.fragments.clone(), case.history.clone());
-    let text = written(&prompt);
+    let text = prompt_text(&prompt);
     let body = case.body(&prompt);
 
     let [copy, assembly, turn] = medians([
@@ -60,13 +60,13 @@ fn one_prompt(table: &mut Table) {
             let (fragments, history) = (case.fragments.clone(), case.history.clone());
             timed(|| {
                 let prompt = case.assemble(fragments, history);
-                (written(&prompt), prompt)
+                (prompt_text(&prompt), prompt)
             })
         },
         &mut || {
             timed(|| {
                 let prompt = case.assemble(case.fragments.clone(), case.history.clone());
-                let text = written(&prompt);
+                let text = prompt_text(&prompt);
                 drop(prompt);
                 text
             })
@@ -113,13 +113,13 @@ fn one_preview(table: &mut Table) {
         &mut || {
             timed(|| {
                 let prepared = prepared();
-                (Preview::of(&prepared, None), prepared)
+                (Preview::new(&prepared, None), prepared)
             })
         },
         &mut || {
             timed(|| {
                 let prepared = prepared();
-                (Preview::of(&prepared, None).to_json(), prepared)
+                (Preview::new(&prepared, None).to_json(), prepared)
             })
         },
     ]);
@@ -134,7 +134,7 @@ fn by_length(table: &mut Table) {
     for messages in [100, 1_000, 10_000] {
         let case = Case::new(messages);
         let prompt = case.assemble(case.fragments.clone(), case.history.clone());
-        let text = written(&prompt);
+        let text = prompt_text(&prompt);
         drop(prompt);
         let per_byte = medians([
             &mut || timed(|| copied(text.as_bytes())),
@@ -142,10 +142,10 @@ fn by_length(table: &mut Table) {
                 let (fragments, history) = (case.fragments.clone(), case.history.clone());
                 timed(|| {
                     let prompt = case.assemble(fragments, history);
-                    (written(&prompt), prompt)
+                    (prompt_text(&prompt), prompt)
                 })
             },
-            &mut || timed_on_cpu(|| case.anew()),
+            &mut || timed_on_cpu(|| case.assemble_uncached()),
         ])
         .map(|nanoseconds| nanoseconds / text.len() as f64);
         table.length(messages, text.len(), per_byte, *first.get_or_insert(per_byte));
@@ -235,7 +235,7 @@ impl Case {
         let turn = Turn {
             run: RunIds { thread_id: "t".into(), run_id: "r".into() },
             role: Arc::clone(&self.role),
-            choice: Choice::Embedded(EmbeddedAi::default()),
+            choice: BackendChoice::Embedded(EmbeddedAi::default()),
             prompt: Arc::new(prompt),
             tools: self.tools.clone().into(),
             context: ExecutionContext::default(),
@@ -244,14 +244,14 @@ impl Case {
             run_token: None,
         };
         PreparedTurn {
-            selection: select(&self.role),
+            selection: select_backend(&self.role),
             budget: TokenBudget { max_prompt_tokens: usize::MAX },
-            request: Prepared { payload, turn: Arc::new(turn) },
+            request: PreparedRequest { payload, turn: Arc::new(turn) },
         }
     }
 
     /// Builds a request from uncached texts and messages: cache, counts, part hashes, JSON, and the request's hash.
-    fn anew(&self) -> (Payload, String, Prompt) {
+    fn assemble_uncached(&self) -> (Payload, String, Prompt) {
         let cache = PartCache::new(256 << 20);
         let fragments = self.fragments.iter().map(|fragment| {
             let part = cache.part(fragment.part.text());
@@ -266,7 +266,7 @@ impl Case {
 }
 
 /// Returns the whole prompt as text, in a buffer of the exact size.
-fn written(prompt: &Prompt) -> String {
+fn prompt_text(prompt: &Prompt) -> String {
     let mut text = String::with_capacity(prompt.text_len());
     prompt.push_system_text(&mut text);
     for message in prompt.messages() {

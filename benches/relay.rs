@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail, ensure};
 use benches::{
     measure::{Measurement, Scale},
     process::agentd,
-    subjects::{Bench, CONTROLS, Programs, REFERENCE, Running, SUBJECTS, Subject},
+    subjects::{Bench, CONTROLS, Programs, REFERENCE, RunningSubject, SUBJECTS, Subject},
     table::{Row, markdown},
 };
 use clap::Parser;
@@ -63,7 +63,7 @@ fn main() -> Result<ExitCode> {
         bare_proxy: env!("CARGO_BIN_EXE_bare_proxy").into(),
         agentd,
     };
-    let setting = setting(&scale);
+    let setting = environment_line(&scale);
     let client = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let rows = client.block_on(compare(
         &Bench::start(programs)?,
@@ -73,7 +73,7 @@ fn main() -> Result<ExitCode> {
     ))?;
 
     println!("{setting}\n\n{}", markdown(&rows));
-    let missed = options.check && !rows.iter().all(Row::holds);
+    let missed = options.check && !rows.iter().all(Row::is_within_limit);
     Ok(if missed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
@@ -91,14 +91,14 @@ async fn compare(bench: &Bench, subjects: &[&Subject], named: &str, scale: &Scal
 
     let mut rows = Vec::new();
     for measurement in measurements {
-        rows.extend(by_turns(measurement, &reference, &contenders, bench, scale).await?);
+        rows.extend(run_interleaved(measurement, &reference, &contenders, bench, scale).await?);
     }
     Ok(rows)
 }
 
 /// Returns the rows of one measurement. Each slice runs the reference and every subject in sequence; the order is
 /// reversed in the next slice, so that no subject is always first or last.
-async fn by_turns(
+async fn run_interleaved(
     measurement: Measurement,
     reference: &Contender<'_>,
     contenders: &[Contender<'_>],
@@ -140,7 +140,7 @@ async fn by_turns(
 /// A subject and its running processes.
 struct Contender<'a> {
     subject: &'a Subject,
-    running: Running,
+    running: RunningSubject,
 }
 
 impl<'a> Contender<'a> {
@@ -165,7 +165,7 @@ impl<'a> Contender<'a> {
 }
 
 /// Returns a line with the date, the machine and its load.
-fn setting(scale: &Scale) -> String {
+fn environment_line(scale: &Scale) -> String {
     let cpu = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = cpu.lines().find_map(|line| line.strip_prefix("model name")?.split(": ").nth(1));
     let cores = std::thread::available_parallelism().map_or(0, usize::from);

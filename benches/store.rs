@@ -191,12 +191,12 @@ impl Reads {
 }
 
 /// Milliseconds from a request to the first token over loopback, with the store in memory and in SQLite.
-struct Turns {
+struct TurnTimes {
     memory: f64,
     sqlite: f64,
 }
 
-async fn turns() -> Result<Turns> {
+async fn turns() -> Result<TurnTimes> {
     let programs = Programs {
         upstream: env!("CARGO_BIN_EXE_upstream").into(),
         bare_proxy: env!("CARGO_BIN_EXE_bare_proxy").into(),
@@ -212,10 +212,10 @@ async fn turns() -> Result<Turns> {
         }
     }
     let [memory, sqlite] = figures.map(median);
-    Ok(Turns { memory, sqlite })
+    Ok(TurnTimes { memory, sqlite })
 }
 
-impl Turns {
+impl TurnTimes {
     fn print(&self) -> bool {
         let ratio = self.sqlite / self.memory;
         let met = ratio <= 1.1;

@@ -4,13 +4,13 @@
 
 use std::sync::Arc;
 
-use agent_core::backend::{Backend, Prepared, Turn};
+use agent_core::backend::{Backend, PreparedRequest, Turn};
 use agent_core::budget::TokenBudget;
-use agent_core::error::Failure;
+use agent_core::error::AgentError;
 use agent_core::event::{AssistantRole, Id};
 use agent_core::payload::Payload;
 use agent_core::role::StaticRoles;
-use agent_core::select::{BackendKind, Choice};
+use agent_core::select::{BackendChoice, BackendKind};
 use agent_core::tool::Caller;
 use agent_core::{Event, EventStream, Message, Platform, Principal, TurnRequest, run_turn};
 use async_trait::async_trait;
@@ -21,19 +21,19 @@ struct Oracle;
 
 #[async_trait]
 impl Backend for Oracle {
-    fn budget(&self, _: &Choice) -> Result<TokenBudget, Failure> {
+    fn budget(&self, _: &BackendChoice) -> Result<TokenBudget, AgentError> {
         Ok(TokenBudget { max_prompt_tokens: 4_000 })
     }
 
-    fn prepare(&self, turn: Arc<Turn>) -> Result<Prepared, Failure> {
+    fn prepare(&self, turn: Arc<Turn>) -> Result<PreparedRequest, AgentError> {
         let mut body = Payload::builder(256);
         body.raw(r#"{"system":"#);
         turn.prompt.push_system_json(body.buffer());
         body.raw("}");
-        Ok(Prepared { payload: body.finish(), turn })
+        Ok(PreparedRequest { payload: body.finish(), turn })
     }
 
-    async fn start(&self, prepared: Prepared) -> Result<EventStream, Failure> {
+    async fn start(&self, prepared: PreparedRequest) -> Result<EventStream, AgentError> {
         // A real backend sends `prepared.payload` to a service. The event stream emits `RUN_STARTED`, closes open
         // messages, and replaces these ids by its own.
         let id = Id::from("answer");

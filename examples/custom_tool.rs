@@ -8,7 +8,7 @@ use agent_core::backend::EmbeddedBackend;
 use agent_core::role::StaticRoles;
 use agent_core::select::BackendKind;
 use agent_core::tool::{
-    Caller, ExecutionContext, LocalTools, Progress, Tool, ToolError, ToolOutput, ToolSpec,
+    Caller, ExecutionContext, LocalToolRegistry, Progress, Tool, ToolError, ToolOutput, ToolSpec,
 };
 use agent_core::{Message, Platform, Principal, TurnRequest, run_turn};
 use async_trait::async_trait;
@@ -55,7 +55,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         )?;
         let roles = Arc::new(StaticRoles::new().with_role(role));
 
-        let tools = Arc::new(LocalTools::new().with(Weather));
+        let tools = Arc::new(LocalToolRegistry::new().with_tool(Weather));
         let backend = EmbeddedBackend::new(Arc::new(examples::Parrot)).with_tools(tools.clone());
         let platform = Platform::new(roles).with_tools(tools).with_backend(BackendKind::Embedded, backend);
 

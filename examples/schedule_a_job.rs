@@ -6,13 +6,15 @@ use std::error::Error;
 use std::time::Duration;
 
 use agent_core::clock::{Clock, SystemClock};
-use agent_core::job::{Claim, Job, JobPayload, JobStore, MemoryJobs, NewJob, Outcome, Quota, Step};
+use agent_core::job::{
+    AttemptOutcome, ClaimRequest, CompanyQuota, Job, JobPayload, JobStore, MemoryJobStore, NewJob, Step,
+};
 use agent_core::schedule::ScheduleSpec;
 use jiff::Timestamp;
 
 fn main() -> Result<(), Box<dyn Error>> {
     futures_executor::block_on(async {
-        let jobs = MemoryJobs::default();
+        let jobs = MemoryJobStore::default();
         let now = Timestamp::now();
         let spec: ScheduleSpec = serde_json::from_str(r#"{"everyMs": 1000}"#)?;
         let job = Job::new(NewJob::new(reminder()?, spec.resolve(now)?), now);
@@ -21,19 +23,19 @@ fn main() -> Result<(), Box<dyn Error>> {
 
         for _ in 0..3 {
             let job = next(&jobs).await?;
-            say(&format!("{} at {:.3}", job.occurrence_key(), job.place.scheduled_for));
+            print_line(&format!("{} at {:.3}", job.occurrence_key(), job.place.scheduled_for));
             // The outcome is reported with the claim's fencing token. A failed occurrence is retried, and so is one
             // whose lease expires before an outcome is reported.
             let end = Step::End {
                 fence: job.fence,
-                outcome: Outcome::Succeeded,
+                outcome: AttemptOutcome::Succeeded,
                 took: Duration::ZERO,
                 status: None,
                 jitter: 0,
             };
-            jobs.steps(vec![(job.id, end)], Timestamp::now()).await?;
+            jobs.apply_steps(vec![(job.id, end)], Timestamp::now()).await?;
         }
-        jobs.steps(vec![(id, Step::Cancel)], Timestamp::now()).await?;
+        jobs.apply_steps(vec![(id, Step::Cancel)], Timestamp::now()).await?;
         Ok(())
     })
 }
@@ -48,20 +50,21 @@ fn reminder() -> Result<JobPayload, Box<dyn Error>> {
 }
 
 /// Waits until a job is due and claims it.
-async fn next(jobs: &MemoryJobs) -> Result<Job, Box<dyn Error>> {
+async fn next(jobs: &MemoryJobStore) -> Result<Job, Box<dyn Error>> {
     loop {
         let now = Timestamp::now();
         let lease = now.checked_add(Duration::from_secs(30))?;
-        let claim = Claim { now, until: now, lease, limit: 1, quota: Quota::new(1) };
-        if let Some(job) = jobs.claim(claim).await?.pop() {
+        let claim =
+            ClaimRequest { now, due_until: now, lease_until: lease, limit: 1, quota: CompanyQuota::new(1) };
+        if let Some(job) = jobs.claim_due(claim).await?.pop() {
             return Ok(job);
         }
-        let earliest = jobs.earliest().await?.ok_or("nothing is left to wait for")?;
+        let earliest = jobs.next_run_at().await?.ok_or("nothing is left to wait for")?;
         SystemClock.sleep(Duration::try_from(earliest.duration_since(now)).unwrap_or_default()).await;
     }
 }
 
 #[expect(clippy::print_stdout, reason = "it is what an example is for")]
-fn say(text: &str) {
+fn print_line(text: &str) {
     println!("{text}");
 }

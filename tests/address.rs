@@ -10,16 +10,18 @@ use std::sync::Arc;
 use reqwest::{Client, Response};
 use serde_json::{Value, json};
 
-use self::table::{HOSTS, NAMES, NO_ADDRESS, PUBLIC, PUBLIC_NAMES, URLS};
-use crate::support::server::{self, Server, session};
-use crate::support::tool_server::{Era, ToolServer};
-use crate::support::vendor::{Vendor, answer, n8n, plain, tool_calls};
-use crate::support::world::World;
-use crate::support::{client, events};
+use self::table::{
+    INVALID_URLS, NON_PUBLIC_HOSTS, NON_PUBLIC_NAMES, PUBLIC_NAMES, PUBLIC_URLS, REFUSED_URLS,
+};
+use crate::support::server::{self, Server, session_token};
+use crate::support::tool_server::{FakeMcpServer, McpRevision};
+use crate::support::vendor::{Vendor, answer, json_response, n8n, tool_calls};
+use crate::support::world::FakeNetwork;
+use crate::support::{client, parse_events};
 
 /// A component that sends to an address taken from a role or a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Caller {
+enum OutboundCaller {
     /// The application, to the `agentServerUrl` of a role's content or of its `AgentServer` container.
     AgentServer,
     AgentServerContainer,
@@ -36,19 +38,19 @@ enum Caller {
     RuntimeTools,
 }
 
-const CALLERS: [Caller; 9] = [
-    Caller::AgentServer,
-    Caller::AgentServerContainer,
-    Caller::BehindRuntime,
-    Caller::OpenAi,
-    Caller::Ollama,
-    Caller::Workflow,
-    Caller::RuntimeOpenAi,
-    Caller::RuntimeOllama,
-    Caller::RuntimeTools,
+const OUTBOUND_CALLERS: [OutboundCaller; 9] = [
+    OutboundCaller::AgentServer,
+    OutboundCaller::AgentServerContainer,
+    OutboundCaller::BehindRuntime,
+    OutboundCaller::OpenAi,
+    OutboundCaller::Ollama,
+    OutboundCaller::Workflow,
+    OutboundCaller::RuntimeOpenAi,
+    OutboundCaller::RuntimeOllama,
+    OutboundCaller::RuntimeTools,
 ];
 
-impl Caller {
+impl OutboundCaller {
     /// Returns the content and the containers of an agent that makes this caller send to `url`; `None` for callers
     /// that are reached by a direct request to the runtime.
     fn agent(self, url: &str, runtime: &str) -> Option<(Value, Value)> {
@@ -90,18 +92,18 @@ impl Caller {
 
 /// Both services, a model vendor and a messenger configured by the operator, and one agent for each pair of address
 /// and caller.
-struct Setting {
+struct AddressTestServices {
     client: Client,
     vendor: Vendor,
     /// The messenger API, also configured by the operator.
     messenger: Vendor,
     app: Server,
     runtime: Server,
-    world: Arc<World>,
+    world: Arc<FakeNetwork>,
     urls: Vec<String>,
 }
 
-impl Setting {
+impl AddressTestServices {
     /// Starts the services on a fake network, with an agent for each of `urls` and `OUTBOUND_ALLOW` set to `allow`.
     async fn start(urls: Vec<String>, allow: &str) -> Self {
         let (vendor, messenger) = (Vendor::start().await, Vendor::start().await);
@@ -110,8 +112,8 @@ impl Setting {
             json!({"type": "RUN_FINISHED", "threadId": "t", "runId": "r"}),
         ];
         let events: String = events.iter().map(|event| format!("{event}\n")).collect();
-        vendor.on("events", [plain("200 OK", "", &events)]);
-        let world = World::new(&[NAMES, PUBLIC_NAMES].concat(), vendor.address);
+        vendor.on("events", [json_response("200 OK", "", &events)]);
+        let world = FakeNetwork::new(&[NON_PUBLIC_NAMES, PUBLIC_NAMES].concat(), vendor.address);
         let vendor_url = vendor.base_url();
         let messenger_url = messenger.base_url();
         let settings = [
@@ -122,12 +124,12 @@ impl Setting {
         ];
         let mut config = server::runtime_config(&settings);
         config.server.outbound.network = world.clone();
-        let runtime = server::runtime_of(config).await;
+        let runtime = server::runtime_with_config(config).await;
         let runtime_url = runtime.url("");
         let mut agents = Vec::new();
         for (place, url) in urls.iter().enumerate() {
             vendor.on(&format!("Workflow-{place}"), [n8n::answer(&["hello"])]);
-            for caller in CALLERS {
+            for caller in OUTBOUND_CALLERS {
                 let Some((mut content, children)) = caller.agent(url, &runtime_url) else { continue };
                 content["mcpPreset"] = "none".into();
                 agents.push(json!({"id": format!("{caller:?}-{place}"), "ownerId": "u1", "companyId": "c1",
@@ -137,15 +139,16 @@ impl Setting {
         let stores = server::stores(&json!({"agents": agents})).await;
         let mut config = server::app_config(&[("OUTBOUND_ALLOW", allow), ("RUNTIME_URL", &runtime_url)]);
         config.server.outbound.network = world.clone();
-        let app = server::app_of(config, stores).await;
+        let app = server::app_with_config(config, stores).await;
         Self { client: client(), vendor, messenger, app, runtime, world, urls }
     }
 
     /// Makes a caller send to the address at index `place`.
-    async fn ask(&self, caller: Caller, place: usize) -> Response {
+    async fn send_from(&self, caller: OutboundCaller, place: usize) -> Response {
         let asked = if caller.agent("", "").is_some() {
             let agent = format!("{caller:?}-{place}");
-            let request = self.client.post(self.app.url("/api/agent/chat")).bearer_auth(session("u1", "c1"));
+            let request =
+                self.client.post(self.app.url("/api/agent/chat")).bearer_auth(session_token("u1", "c1"));
             request.json(&json!({"agentId": agent, "message": "hello"}))
         } else {
             // The runtime connects to the tool server only when a tool is called.
@@ -156,29 +159,29 @@ impl Setting {
     }
 
     /// Takes the addresses connected to since the last call, without those of the operator's own runtime and vendor.
-    fn connected(&self) -> BTreeSet<String> {
+    fn take_connections(&self) -> BTreeSet<String> {
         let own = [self.runtime.address.to_string(), self.vendor.address.to_string()];
-        self.world.connected().into_iter().filter(|to| !own.contains(to)).collect()
+        self.world.take_connections().into_iter().filter(|to| !own.contains(to)).collect()
     }
 }
 
 /// Returns `Ok` if the response reports that the address is blocked, or invalid where `readable` is false. For a tool
 /// server whose address can be blocked only after the DNS lookup, the refusal is a tool result with `isError`.
-async fn refused(caller: Caller, response: Response, readable: bool) -> Result<(), String> {
+async fn expect_refused(caller: OutboundCaller, response: Response, readable: bool) -> Result<(), String> {
     let status = response.status().as_u16();
     let body = response.text().await.expect("a whole body");
-    if status == 200 && caller == Caller::RuntimeTools {
+    if status == 200 && caller == OutboundCaller::RuntimeTools {
         let failed = |event: &Value| {
             event["type"] == "TOOL_CALL_RESULT" && event["metadata"] == json!({"isError": true})
         };
-        return if events(&body).iter().any(failed) { Ok(()) } else { Err(body) };
+        return if parse_events(&body).iter().any(failed) { Ok(()) } else { Err(body) };
     }
     let problem: Value = serde_json::from_str(&body).map_err(|_| format!("{status} {body}"))?;
     match (status, problem["code"].as_str()) {
         (403, Some("OUTBOUND_BLOCKED")) => Ok(()),
         (400, Some("INVALID_REQUEST")) if !readable => Ok(()),
         // The same refusal by the runtime; the application does not forward its code.
-        (502, Some("BACKEND_FAILED")) if !readable && caller == Caller::BehindRuntime => Ok(()),
+        (502, Some("BACKEND_FAILED")) if !readable && caller == OutboundCaller::BehindRuntime => Ok(()),
         _ => Err(body),
     }
 }
@@ -187,28 +190,28 @@ async fn refused(caller: Caller, response: Response, readable: bool) -> Result<(
 async fn what_is_not_public_is_reached_by_nobody() {
     let trap = Vendor::start().await;
     let port = trap.address.port().to_string();
-    let (hosts, names) = (HOSTS.iter().copied(), NAMES.iter().map(|(name, _)| *name));
+    let (hosts, names) = (NON_PUBLIC_HOSTS.iter().copied(), NON_PUBLIC_NAMES.iter().map(|(name, _)| *name));
     let forms: BTreeSet<String> = hosts
         .chain(names)
         .map(|host| format!("http://{host}:PORT/v1"))
-        .chain(URLS.iter().map(|url| (*url).to_owned()))
+        .chain(REFUSED_URLS.iter().map(|url| (*url).to_owned()))
         .collect();
     assert!(forms.len() >= 150, "{}", forms.len());
     let readable = forms.len();
-    let forms = forms.into_iter().chain(NO_ADDRESS.iter().map(|url| (*url).to_owned()));
+    let forms = forms.into_iter().chain(INVALID_URLS.iter().map(|url| (*url).to_owned()));
     let urls = forms.map(|url| url.replace("PORT", &port).replace("P\tORT", &port)).collect();
-    let setting = Setting::start(urls, "").await;
+    let setting = AddressTestServices::start(urls, "").await;
     let mut faults = Vec::new();
     for (place, url) in setting.urls.iter().enumerate() {
-        for caller in CALLERS {
-            let response = setting.ask(caller, place).await;
+        for caller in OUTBOUND_CALLERS {
+            let response = setting.send_from(caller, place).await;
             // The runtime rejects an address with any control character as invalid.
             let readable = place < readable && !url.contains(char::is_control);
-            if let Err(answer) = refused(caller, response, readable).await {
+            if let Err(answer) = expect_refused(caller, response, readable).await {
                 faults.push(format!("{caller:?} {url:?}: {answer}"));
             }
         }
-        let connected = setting.connected();
+        let connected = setting.take_connections();
         if !connected.is_empty() {
             faults.push(format!("{url:?} was connected to: {connected:?}"));
         }
@@ -219,43 +222,46 @@ async fn what_is_not_public_is_reached_by_nobody() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_public_is_reached_by_everybody() {
-    let setting = Setting::start(PUBLIC.iter().map(|(url, _)| (*url).to_owned()).collect(), "").await;
-    for (place, (url, address)) in PUBLIC.iter().enumerate() {
-        for caller in CALLERS {
-            let response = setting.ask(caller, place).await;
+    let setting =
+        AddressTestServices::start(PUBLIC_URLS.iter().map(|(url, _)| (*url).to_owned()).collect(), "").await;
+    for (place, (url, address)) in PUBLIC_URLS.iter().enumerate() {
+        for caller in OUTBOUND_CALLERS {
+            let response = setting.send_from(caller, place).await;
             let status = response.status().as_u16();
             response.text().await.expect("a whole body");
             // The server behind the fake network does not speak TLS.
-            let expected = if url.starts_with("https") && caller != Caller::RuntimeTools { 502 } else { 200 };
+            let expected =
+                if url.starts_with("https") && caller != OutboundCaller::RuntimeTools { 502 } else { 200 };
             assert_eq!(status, expected, "{caller:?} {url}");
         }
-        assert_eq!(setting.connected(), BTreeSet::from([(*address).to_owned()]), "{url}");
+        assert_eq!(setting.take_connections(), BTreeSet::from([(*address).to_owned()]), "{url}");
     }
 }
 
 #[tokio::test]
 async fn a_redirect_leads_nowhere() {
     let trap = Vendor::start().await;
-    let tools = ToolServer::start(Era::Stateless).await;
+    let tools = FakeMcpServer::start(McpRevision::Stateless).await;
     let vendor = Vendor::start().await;
     let allow = format!("{},{}", vendor.address, tools.url("").split('/').nth(2).expect("a host"));
     // The vendor's scripts are selected by model name, agent id or path; the tool server's by method.
     let (of_model, of_tools) = (vendor.base_url(), tools.url("token-canary"));
-    let setting = Setting::start(vec![of_model, of_tools], &allow).await;
+    let setting = AddressTestServices::start(vec![of_model, of_tools], &allow).await;
     for status in
         ["301 Moved", "302 Found", "303 See Other", "307 Temporary Redirect", "308 Permanent Redirect"]
     {
         let to = format!("location: http://{}/moved?from=canary\r\n", trap.address);
         for subject in ["m", "events", "Workflow-0"] {
-            vendor.on(subject, [plain(status, &to, "")]);
+            vendor.on(subject, [json_response(status, &to, "")]);
         }
         for method in ["server/discover", "initialize", "look"] {
-            tools.on(method, [plain(status, &to, "")]);
+            tools.on(method, [json_response(status, &to, "")]);
         }
-        for caller in CALLERS {
-            let response = setting.ask(caller, usize::from(caller == Caller::RuntimeTools)).await;
+        for caller in OUTBOUND_CALLERS {
+            let response =
+                setting.send_from(caller, usize::from(caller == OutboundCaller::RuntimeTools)).await;
             assert!(!response.headers().contains_key("location"), "{caller:?} {status}");
-            let expected = if caller == Caller::RuntimeTools { 200 } else { 502 };
+            let expected = if caller == OutboundCaller::RuntimeTools { 200 } else { 502 };
             assert_eq!(response.status(), expected, "{caller:?} {status}");
             let body = response.text().await.expect("a whole body");
             assert!(!body.contains("canary"), "{caller:?} {status}: {body}");
@@ -274,14 +280,16 @@ async fn what_is_allowed_is_allowed_as_it_is_written() {
             .map(|host| format!("http://{host}:{port}/v1"))
             .into();
     let allowed = 3;
-    let setting = Setting::start(urls, &format!("127.0.0.1:{port}")).await;
+    let setting = AddressTestServices::start(urls, &format!("127.0.0.1:{port}")).await;
     for (place, url) in setting.urls.iter().enumerate() {
-        for caller in [Caller::OpenAi, Caller::RuntimeOpenAi, Caller::BehindRuntime] {
-            let response = setting.ask(caller, place).await;
+        for caller in [OutboundCaller::OpenAi, OutboundCaller::RuntimeOpenAi, OutboundCaller::BehindRuntime] {
+            let response = setting.send_from(caller, place).await;
             if place < allowed {
                 assert_eq!(response.status(), 200, "{caller:?} {url}");
             } else {
-                refused(caller, response, true).await.unwrap_or_else(|answer| panic!("{url}: {answer}"));
+                expect_refused(caller, response, true)
+                    .await
+                    .unwrap_or_else(|answer| panic!("{url}: {answer}"));
             }
         }
     }
@@ -290,44 +298,50 @@ async fn what_is_allowed_is_allowed_as_it_is_written() {
 #[tokio::test]
 async fn an_address_of_the_operators_is_open_for_its_own_use_alone() {
     // The first setting provides the service addresses that the second one uses in every other place.
-    let first = Setting::start(Vec::new(), "").await;
+    let first = AddressTestServices::start(Vec::new(), "").await;
     let (runtime, vendor) = (first.runtime.url(""), first.vendor.base_url());
-    let setting = Setting::start(vec![runtime, vendor], "").await;
+    let setting = AddressTestServices::start(vec![runtime, vendor], "").await;
     for place in 0..2 {
-        for caller in CALLERS {
-            let answer = refused(caller, setting.ask(caller, place).await, true).await;
+        for caller in OUTBOUND_CALLERS {
+            let answer = expect_refused(caller, setting.send_from(caller, place).await, true).await;
             assert_eq!(answer, Ok(()), "{caller:?} {}", setting.urls[place]);
         }
     }
     // The operator's address is allowed only for its own purpose: the vendor is the runtime's OpenAI model, so it is
     // refused as a webhook, as another protocol's model and as a tool server.
     let urls = vec![first.vendor.base_url(), first.runtime.url(""), first.messenger.base_url()];
-    let own = Setting { urls, ..first };
+    let own = AddressTestServices { urls, ..first };
     for (caller, place) in [
-        (Caller::RuntimeOllama, 0),
-        (Caller::RuntimeTools, 0),
-        (Caller::RuntimeOpenAi, 1),
-        (Caller::RuntimeTools, 1),
-        (Caller::RuntimeOpenAi, 2),
-        (Caller::RuntimeOllama, 2),
-        (Caller::RuntimeTools, 2),
+        (OutboundCaller::RuntimeOllama, 0),
+        (OutboundCaller::RuntimeTools, 0),
+        (OutboundCaller::RuntimeOpenAi, 1),
+        (OutboundCaller::RuntimeTools, 1),
+        (OutboundCaller::RuntimeOpenAi, 2),
+        (OutboundCaller::RuntimeOllama, 2),
+        (OutboundCaller::RuntimeTools, 2),
     ] {
-        let answer = refused(caller, own.ask(caller, place).await, true).await;
+        let answer = expect_refused(caller, own.send_from(caller, place).await, true).await;
         assert_eq!(answer, Ok(()), "{caller:?} {}", own.urls[place]);
     }
     assert_eq!(own.messenger.connections(), 0);
-    assert_eq!(own.ask(Caller::RuntimeOpenAi, 0).await.status(), 200, "the vendor is the operator's model");
+    assert_eq!(
+        own.send_from(OutboundCaller::RuntimeOpenAi, 0).await.status(),
+        200,
+        "the vendor is the operator's model"
+    );
 }
 
 /// Environment variable with the address of the listener that must not be used as a proxy.
-const PROXY: &str = "ADDRESS_TEST_PROXY";
+const PROXY_ENV: &str = "ADDRESS_TEST_PROXY";
 
 #[tokio::test]
 async fn no_proxy_is_taken_from_the_environment() {
     let trap = Vendor::start().await;
     let proxy = format!("http://{}", trap.address);
     let mut child = Command::new(std::env::current_exe().expect("this program"));
-    child.args(["--exact", "address::sends_with_proxies_in_the_environment", "--ignored"]).env(PROXY, &proxy);
+    child
+        .args(["--exact", "address::sends_with_proxies_in_the_environment", "--ignored"])
+        .env(PROXY_ENV, &proxy);
     for name in ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"] {
         child.env(name, &proxy).env(name.to_lowercase(), &proxy);
     }
@@ -341,17 +355,17 @@ async fn no_proxy_is_taken_from_the_environment() {
 #[tokio::test]
 #[ignore = "the child of the test above"]
 async fn sends_with_proxies_in_the_environment() {
-    assert!(std::env::var(PROXY).is_ok(), "the test above says where the proxy is");
+    assert!(std::env::var(PROXY_ENV).is_ok(), "the test above says where the proxy is");
     let urls = ["http://public.example/", "https://public.example/", "http://8.8.8.8/"];
-    let setting = Setting::start(urls.map(str::to_owned).into(), "").await;
+    let setting = AddressTestServices::start(urls.map(str::to_owned).into(), "").await;
     let expected = BTreeSet::from(["93.184.215.14:80", "93.184.215.14:443", "8.8.8.8:80"].map(str::to_owned));
     for (place, url) in urls.iter().enumerate() {
-        for caller in CALLERS {
-            let response = setting.ask(caller, place).await;
+        for caller in OUTBOUND_CALLERS {
+            let response = setting.send_from(caller, place).await;
             let status = response.status();
             response.text().await.expect("a whole body");
             assert!(status == 200 || url.starts_with("https"), "{caller:?} {url}: {status}");
         }
     }
-    assert_eq!(setting.connected(), expected);
+    assert_eq!(setting.take_connections(), expected);
 }

@@ -7,7 +7,7 @@ mod refusals;
 use serde_json::json;
 
 use crate::support::vendor::{Vendor, answer, tool_calls};
-use crate::support::{events, server, workspace};
+use crate::support::{parse_events, server, workspace};
 
 #[tokio::test]
 async fn a_model_calls_two_tools_and_answers() {
@@ -18,13 +18,13 @@ async fn a_model_calls_two_tools_and_answers() {
     let response = app.chat(&json!({"agentId": "a1", "message": "Add soil", "todoListId": "l1"})).await;
     assert_eq!(response.status(), 200);
     let body = response.text().await.expect("a whole body");
-    let events = events(&body);
+    let events = parse_events(&body);
     let names: Vec<&str> = events.iter().map(|event| event["type"].as_str().expect("a type")).collect();
     assert_eq!(names.first(), Some(&"RUN_STARTED"));
     assert_eq!(names.last(), Some(&"RUN_FINISHED"), "{body}");
     let results: Vec<_> = events.iter().filter(|event| event["type"] == "TOOL_CALL_RESULT").collect();
     assert_eq!(results.len(), 2);
-    let second = &vendor.received_for("m")[1];
+    let second = &vendor.received_bodies("m")[1];
     let messages = second["messages"].as_array().expect("messages");
     let roles: Vec<_> = messages.iter().map(|message| message["role"].as_str().expect("a role")).collect();
     assert_eq!(roles, ["system", "user", "assistant", "tool", "tool"]);

@@ -6,11 +6,11 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::process::Command;
 
-use crate::support::control::Control;
-use crate::support::server::{self, session};
+use crate::support::control::ControlledVendor;
+use crate::support::server::{self, session_token};
 
 /// Time limit for the Node tests, far above their duration, so that a hanging client does not hang the suite.
-const LONGEST: Duration = Duration::from_secs(240);
+const CLIENT_TESTS_TIMEOUT: Duration = Duration::from_secs(240);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_clients_that_people_use_work() {
@@ -19,18 +19,18 @@ async fn the_clients_that_people_use_work() {
         folder.join("node_modules").is_dir(),
         "the clients are not installed; run `npm ci --prefix tests/clients` first"
     );
-    let vendor = Control::start().await;
+    let vendor = ControlledVendor::start().await;
     let app = server::app(&workspace(&vendor.base_url()), &[]).await;
     let tests = Command::new("node")
         .args(["--test", "--test-reporter=tap"])
         .current_dir(folder)
         .env("BASE_URL", app.url(""))
-        .env("TOKEN", session("u1", "c1"))
+        .env("TOKEN", session_token("u1", "c1"))
         .env("VENDOR_CONTROL_URL", vendor.control_url())
         .env("TODO_LIST", "l1")
         .kill_on_drop(true)
         .output();
-    let output = tokio::time::timeout(LONGEST, tests).await.expect("the clients come to an end");
+    let output = tokio::time::timeout(CLIENT_TESTS_TIMEOUT, tests).await.expect("the clients come to an end");
     let output = output.expect("node can be run; install Node 20 or newer");
     let report = String::from_utf8_lossy(&output.stdout);
     let words = String::from_utf8_lossy(&output.stderr);

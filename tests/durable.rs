@@ -11,18 +11,18 @@ use std::sync::Arc;
 use agent_core::tool::ExecutionContext;
 use agent_http::config::{AppConfig, Flags};
 use agent_platform::records::{Inventory, Key};
-use agent_platform::workspace::{collection, create_todo, document, todo_list};
+use agent_platform::workspace::{collection, create_todo, get_document, get_todo_list};
 use agent_store::sqlite::SqliteStore;
 use agentd::stores::{self, Stores};
 use serde_json::json;
 use tempfile::TempDir;
 
 /// Environment variable with the path of the child's database.
-const DATABASE: &str = "DURABLE_TEST_DATABASE";
-const ROUND: &str = "DURABLE_TEST_ROUND";
+const DATABASE_ENV: &str = "DURABLE_TEST_DATABASE";
+const ROUND_ENV: &str = "DURABLE_TEST_ROUND";
 const COMPANY: &str = "acme";
 /// Number of workspaces that the child imports in a round; after each import it adds a todo to the imported list.
-const IMPORTS: usize = 100;
+const IMPORTS_PER_ROUND: usize = 100;
 const ROUNDS: usize = 10;
 
 fn config(database: &Path) -> AppConfig {
@@ -35,7 +35,7 @@ fn config(database: &Path) -> AppConfig {
 fn open(database: &Path) -> (Arc<SqliteStore>, Stores) {
     let config = config(database);
     let store = Arc::new(stores::open(&config).expect("it opens"));
-    let stores = Stores::over(store.clone(), &config);
+    let stores = Stores::from_records(store.clone(), &config);
     (store, stores)
 }
 
@@ -66,41 +66,41 @@ async fn imports_and_writes_survive_a_kill_whole() {
     let database = folder.path().join("app.db");
     let mut early = 0;
     for round in 0..ROUNDS {
-        let mut child = Killed(start(&database, round));
+        let mut child = KillOnDrop(spawn_child(&database, round));
         let stdout = child.0.stdout.take().expect("a pipe");
         let mut lines = BufReader::new(stdout).lines().map(|line| line.expect("a line"));
         // Spreads the kills over the rounds' progress.
-        let wait_for = 1 + (round * 37) % (2 * IMPORTS - 40);
+        let wait_for = 1 + (round * 37) % (2 * IMPORTS_PER_ROUND - 40);
         let mut said = HashSet::new();
         while said.len() < wait_for {
-            said.extend(acknowledged(lines.next().expect("the child goes on")));
+            said.extend(parse_acknowledgement(lines.next().expect("the child goes on")));
         }
         child.0.kill().expect("killed");
-        said.extend(lines.filter_map(acknowledged));
+        said.extend(lines.filter_map(parse_acknowledgement));
         child.0.wait().expect("ended");
-        early += usize::from(said.len() < 2 * IMPORTS);
-        look(&database, round, &said).await;
+        early += usize::from(said.len() < 2 * IMPORTS_PER_ROUND);
+        check_store(&database, round, &said).await;
     }
     assert!(early >= ROUNDS / 2, "the kills come while it writes");
 }
 
 /// Parses a line by which the child acknowledges a write: `imported 7` or `added 7`.
-fn acknowledged(line: String) -> Option<(bool, usize)> {
+fn parse_acknowledgement(line: String) -> Option<(bool, usize)> {
     let number = |text: &str| text.parse().expect("a number");
     let imported = line.strip_prefix("imported ").map(|n| (true, number(n)));
     imported.or_else(|| line.strip_prefix("added ").map(|n| (false, number(n))))
 }
 
-async fn look(database: &Path, round: usize, said: &HashSet<(bool, usize)>) {
+async fn check_store(database: &Path, round: usize, said: &HashSet<(bool, usize)>) {
     let (store, stores) = open(database);
     assert_eq!(store.check_integrity().await.expect("a check"), Vec::<String>::new(), "round {round}");
     assert!(store.companies(None).await.expect("read").iter().all(|company| company == COMPANY));
-    for n in 0..IMPORTS {
+    for n in 0..IMPORTS_PER_ROUND {
         let role = stores.roles.role(COMPANY, &format!("agent-{round}-{n}")).await.expect("it opens");
-        let holder = stores.roles.company_of(&format!("agent-{round}-{n}")).await.expect("read");
+        let holder = stores.roles.find_company(&format!("agent-{round}-{n}")).await.expect("read");
         let mut there = vec![role.is_some(), holder.is_some()];
         for side in ["left", "right"] {
-            let found = document(&*stores.records, COMPANY, &format!("{side}-{round}-{n}")).await;
+            let found = get_document(&*stores.records, COMPANY, &format!("{side}-{round}-{n}")).await;
             there.push(found.expect("read").is_some());
         }
         let list = Key::new(COMPANY, collection::TODO_LISTS, format!("list-{round}-{n}")).expect("a key");
@@ -110,16 +110,17 @@ async fn look(database: &Path, round: usize, said: &HashSet<(bool, usize)>) {
         if let Some(role) = role {
             let token = role.content.messenger_token.as_ref().expect("the secret came along");
             assert_eq!(token.expose(), format!("token-{round}-{n}"));
-            let todos = todo_list(&*stores.records, &owner(round, n)).await.expect("the list").todos.len();
+            let todos =
+                get_todo_list(&*stores.records, &owner(round, n)).await.expect("the list").todos.len();
             assert!(todos == 1 || !said.contains(&(false, n)), "round {round}: todo {n} was acknowledged");
         }
     }
 }
 
 /// A child process that is killed when the test ends, even by a panic.
-struct Killed(Child);
+struct KillOnDrop(Child);
 
-impl Drop for Killed {
+impl Drop for KillOnDrop {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -127,11 +128,11 @@ impl Drop for Killed {
 }
 
 /// Starts this test binary with the one test that acts as the child process.
-fn start(database: &Path, round: usize) -> Child {
+fn spawn_child(database: &Path, round: usize) -> Child {
     Command::new(std::env::current_exe().expect("this program"))
         .args(["--exact", "durable::imports_until_it_is_killed", "--ignored", "--nocapture"])
-        .env(DATABASE, database)
-        .env(ROUND, round.to_string())
+        .env(DATABASE_ENV, database)
+        .env(ROUND_ENV, round.to_string())
         .stdout(Stdio::piped())
         .spawn()
         .expect("started")
@@ -140,13 +141,13 @@ fn start(database: &Path, round: usize) -> Child {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "the child of the test above"]
 async fn imports_until_it_is_killed() {
-    let database = PathBuf::from(std::env::var_os(DATABASE).expect("the test above says where"));
-    let round: usize = std::env::var(ROUND).expect("it says which").parse().expect("a number");
+    let database = PathBuf::from(std::env::var_os(DATABASE_ENV).expect("the test above says where"));
+    let round: usize = std::env::var(ROUND_ENV).expect("it says which").parse().expect("a number");
     let (_, stores) = open(&database);
     let tasks = (0..4).map(|task| {
         let stores = stores.clone();
         tokio::spawn(async move {
-            for n in (task..IMPORTS).step_by(4) {
+            for n in (task..IMPORTS_PER_ROUND).step_by(4) {
                 stores.import("the test", &workspace(round, n)).await.expect("imported");
                 // `println!` would go to the test harness, which may capture it.
                 writeln!(std::io::stdout(), "imported {n}").expect("the parent listens");

@@ -1,7 +1,7 @@
 //! Misbehaving vendors and disconnecting clients: every run ends exactly once, promptly, and with a message of the
 //! platform's own.
 //!
-//! One [table](table::faults) of faults is run through three [topologies](Way), in every framing, for each
+//! One [table](table::faults) of faults is run through three [topologies](Topology), in every framing, for each
 //! [provider](Provider).
 
 mod leaving;
@@ -10,33 +10,33 @@ mod table;
 
 use std::time::{Duration, Instant};
 
-use agent_core::event::{Event, Grammar};
+use agent_core::event::{Event, EventGrammar};
 use agent_http::error::Code;
-use agent_http::stream::Decoder;
+use agent_http::stream::EventDecoder;
 use futures_util::{StreamExt, stream};
 use serde_json::{Value, json};
 use tokio::net::TcpSocket;
 
 use self::provider::Provider;
-use self::table::{Fault, HEADER, IDLE, Outcome, ROUNDS, faults};
+use self::table::{Fault, HEADER_TIMEOUT, IDLE_TIMEOUT, MAX_TOOL_ROUNDS, Outcome, faults};
 use crate::support::vendor::Vendor;
-use crate::support::{client, events, server};
+use crate::support::{client, parse_events, server};
 
 /// Maximum delay between a fault (or the time-out that detects it) and the end of the client's response.
-const SOON: Duration = Duration::from_secs(1);
+const MAX_END_DELAY: Duration = Duration::from_secs(1);
 /// Time limit for one case, after which it counts as hanging.
-const PATIENCE: Duration = Duration::from_secs(20);
+const CASE_TIMEOUT: Duration = Duration::from_secs(20);
 /// Number of cases that run concurrently: few, so that one case does not delay another's response.
-const AT_A_TIME: usize = 4;
+const MAX_CONCURRENT_CASES: usize = 4;
 /// Name of the model that answers without a fault.
-const GOOD: &str = "good";
+const HEALTHY_MODEL: &str = "good";
 
 /// Response framings (`format` query parameter).
 const FORMATS: [&str; 4] = ["ndjson", "sse", "ui-message", "json"];
 
 /// Topology: the service that receives the request and the services behind it. A workflow counts as a vendor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum Topology {
     /// The runtime calls the vendor.
     Runtime,
     /// The application calls the vendor.
@@ -46,8 +46,8 @@ enum Way {
 }
 
 /// The running services of a topology, with one agent for each model.
-struct Door {
-    way: Way,
+struct TopologyServices {
+    way: Topology,
     provider: Provider,
     outer: server::Server,
     _inner: Option<server::Server>,
@@ -55,11 +55,11 @@ struct Door {
     client: reqwest::Client,
 }
 
-impl Door {
+impl TopologyServices {
     /// Starts the services. `models` are model names with their base addresses; `settings` configure the service that
     /// calls the vendor.
-    async fn open(
-        way: Way,
+    async fn start(
+        way: Topology,
         provider: Provider,
         models: &[(&str, String)],
         settings: &[(&str, &str)],
@@ -69,23 +69,30 @@ impl Door {
             _ => embedded(provider, model, base),
         };
         let (outer, inner) = match way {
-            Way::Runtime => (server::runtime(settings).await, None),
-            Way::App => (server::app(&workspace(models, container), settings).await, None),
-            Way::Chain => {
+            Topology::Runtime => (server::runtime(settings).await, None),
+            Topology::App => (server::app(&workspace(models, container), settings).await, None),
+            Topology::Chain => {
                 let runtime = server::runtime(settings).await;
                 let url = runtime.url("");
                 let agents = workspace(models, |model, base| agent_server(&url, provider, model, base));
                 (server::app(&agents, &[("RUNTIME_URL", &url)]).await, Some(runtime))
             }
         };
-        Self { way, provider, outer, _inner: inner, session: server::session("u1", "c1"), client: client() }
+        Self {
+            way,
+            provider,
+            outer,
+            _inner: inner,
+            session: server::session_token("u1", "c1"),
+            client: client(),
+        }
     }
 
     /// Builds a request to be answered by `model`.
     fn request(&self, model: &str, base: &str, format: &str) -> reqwest::RequestBuilder {
         let (path, body) = match self.way {
-            Way::Runtime => ("chat", runtime_request(self.provider, model, base)),
-            Way::App | Way::Chain => {
+            Topology::Runtime => ("chat", runtime_request(self.provider, model, base)),
+            Topology::App | Topology::Chain => {
                 ("api/agent/chat", json!({"agentId": model, "message": "hello", "todoListId": "l1"}))
             }
         };
@@ -135,35 +142,35 @@ fn runtime_request(provider: Provider, model: &str, base: &str) -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_fault_ends_a_run_of_the_runtime_once_and_soon() {
-    every_fault_ends_a_run_once_and_soon(Way::Runtime, Provider::OpenAi).await;
+    every_fault_ends_a_run_once_and_soon(Topology::Runtime, Provider::OpenAi).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_fault_ends_a_run_of_the_application_once_and_soon() {
-    every_fault_ends_a_run_once_and_soon(Way::App, Provider::OpenAi).await;
+    every_fault_ends_a_run_once_and_soon(Topology::App, Provider::OpenAi).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_fault_ends_a_run_of_the_chain_once_and_soon() {
-    every_fault_ends_a_run_once_and_soon(Way::Chain, Provider::OpenAi).await;
+    every_fault_ends_a_run_once_and_soon(Topology::Chain, Provider::OpenAi).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_fault_of_ollama_ends_a_run_of_the_runtime_once_and_soon() {
-    every_fault_ends_a_run_once_and_soon(Way::Runtime, Provider::Ollama).await;
+    every_fault_ends_a_run_once_and_soon(Topology::Runtime, Provider::Ollama).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_fault_of_ollama_ends_a_run_of_the_application_once_and_soon() {
-    every_fault_ends_a_run_once_and_soon(Way::App, Provider::Ollama).await;
+    every_fault_ends_a_run_once_and_soon(Topology::App, Provider::Ollama).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_fault_of_a_workflow_ends_a_run_of_the_application_once_and_soon() {
-    every_fault_ends_a_run_once_and_soon(Way::App, Provider::Workflow).await;
+    every_fault_ends_a_run_once_and_soon(Topology::App, Provider::Workflow).await;
 }
 
-async fn every_fault_ends_a_run_once_and_soon(way: Way, provider: Provider) {
+async fn every_fault_ends_a_run_once_and_soon(way: Topology, provider: Provider) {
     // Bound but not listening: no other process can take the port, and connections are refused.
     let absent = TcpSocket::new_v4().expect("a socket");
     absent.bind("127.0.0.1:0".parse().expect("an address")).expect("a free port");
@@ -174,22 +181,22 @@ async fn every_fault_ends_a_run_once_and_soon(way: Way, provider: Provider) {
     let good_base = provider.base_url(&vendor);
     let base = |fault: &Fault| if fault.absent { absent.0.clone() } else { good_base.clone() };
     let mut models: Vec<_> = faults.iter().map(|fault| (fault.name, base(fault))).collect();
-    models.push((GOOD, good_base.clone()));
+    models.push((HEALTHY_MODEL, good_base.clone()));
     let settings = [
-        ("RESPONSE_HEADER_TIMEOUT_MS", HEADER.as_millis().to_string()),
-        ("STREAM_IDLE_MS", IDLE.as_millis().to_string()),
-        ("TOOL_ROUNDS", ROUNDS.to_string()),
+        ("RESPONSE_HEADER_TIMEOUT_MS", HEADER_TIMEOUT.as_millis().to_string()),
+        ("STREAM_IDLE_MS", IDLE_TIMEOUT.as_millis().to_string()),
+        ("TOOL_ROUNDS", MAX_TOOL_ROUNDS.to_string()),
     ];
     let settings: Vec<_> = settings.iter().map(|(name, value)| (*name, value.as_str())).collect();
-    let door = Door::open(way, provider, &models, &settings).await;
+    let door = TopologyServices::start(way, provider, &models, &settings).await;
     // One-time initialization at the first turn, such as the token counter's tables, must not count as delay of a
     // fault.
-    Answer::read(door.request(GOOD, &good_base, "ndjson")).await;
+    ClientResponse::read(door.request(HEALTHY_MODEL, &good_base, "ndjson")).await;
 
     for format in FORMATS {
         let cases: Vec<_> = stream::iter(faults.iter().zip(&models))
             .map(async |(fault, (_, base))| (fault, base, check(&door, &vendor, fault, base, format).await))
-            .buffer_unordered(AT_A_TIME)
+            .buffer_unordered(MAX_CONCURRENT_CASES)
             .collect()
             .await;
         let mut wrong = Vec::new();
@@ -197,12 +204,12 @@ async fn every_fault_ends_a_run_once_and_soon(way: Way, provider: Provider) {
             // A busy machine makes a response late occasionally, a service that waits makes it late every time: a
             // case that was late beside others is repeated alone, at most twice.
             for _ in 0..2 {
-                if matches!(checked, Ok(late) if late > SOON) {
+                if matches!(checked, Ok(late) if late > MAX_END_DELAY) {
                     checked = check(&door, &vendor, fault, base, format).await;
                 }
             }
             match checked {
-                Ok(late) if late > SOON => {
+                Ok(late) if late > MAX_END_DELAY => {
                     wrong.push(format!("{}: the answer was {late:?} late", fault.name))
                 }
                 Ok(_) => {}
@@ -216,34 +223,34 @@ async fn every_fault_ends_a_run_once_and_soon(way: Way, provider: Provider) {
 /// Runs one fault and then a faultless request. Returns the time between the fault (or the time-out that detects it)
 /// and the end of the response, or a description of the error.
 async fn check(
-    door: &Door,
+    door: &TopologyServices,
     vendor: &Vendor,
     fault: &Fault,
     base: &str,
     format: &str,
 ) -> Result<Duration, String> {
     vendor.on(fault.name, fault.script.clone());
-    let asked_before = vendor.received_for(fault.name).len();
+    let asked_before = vendor.received_bodies(fault.name).len();
     let started = Instant::now();
-    let answering = Answer::read(door.request(fault.name, base, format));
-    let answer = tokio::time::timeout(PATIENCE, answering).await.map_err(|_| "it hangs")?;
-    let acted = vendor.acted(fault.name).unwrap_or(started).max(started);
+    let answering = ClientResponse::read(door.request(fault.name, base, format));
+    let answer = tokio::time::timeout(CASE_TIMEOUT, answering).await.map_err(|_| "it hangs")?;
+    let acted = vendor.last_action_at(fault.name).unwrap_or(started).max(started);
     let late = answer.ended.saturating_duration_since(acted + fault.waits);
-    let asked = vendor.received_for(fault.name).len() - asked_before;
-    is("the number of requests to the vendor", asked, fault.asked)?;
+    let asked = vendor.received_bodies(fault.name).len() - asked_before;
+    expect_eq("the number of requests to the vendor", asked, fault.asked)?;
     answer
-        .check(fault, format, door.way)
+        .run_case(fault, format, door.way)
         .map_err(|what| format!("{what}, in {} {:?}\n{}", answer.status, answer.retry_after, answer.body))?;
-    let good = Answer::read(door.request(GOOD, &door.provider.base_url(vendor), "ndjson"))
+    let good = ClientResponse::read(door.request(HEALTHY_MODEL, &door.provider.base_url(vendor), "ndjson"))
         .await
-        .reading("ndjson")?;
-    is("a good answer's error after it", good.error, None)?;
-    is("a good answer after it", &*good.said, "hello world")?;
+        .parse("ndjson")?;
+    expect_eq("a good answer's error after it", good.error, None)?;
+    expect_eq("a good answer after it", &*good.said, "hello world")?;
     Ok(late)
 }
 
 /// A response as the client received it.
-struct Answer {
+struct ClientResponse {
     status: u16,
     content_type: String,
     retry_after: Option<u64>,
@@ -253,13 +260,13 @@ struct Answer {
 
 /// The framing-independent contents of a response.
 #[derive(Debug, Default)]
-struct Reading {
+struct StreamSummary {
     said: String,
     error: Option<String>,
     failed_calls: usize,
 }
 
-impl Answer {
+impl ClientResponse {
     async fn read(request: reqwest::RequestBuilder) -> Self {
         let response = request.send().await.expect("the service answers");
         let header =
@@ -271,9 +278,9 @@ impl Answer {
         Self { status, content_type, retry_after, body, ended: Instant::now() }
     }
 
-    fn check(&self, fault: &Fault, format: &str, way: Way) -> Result<(), String> {
+    fn run_case(&self, fault: &Fault, format: &str, way: Topology) -> Result<(), String> {
         match fault.outcome {
-            Outcome::Refused(code) => {
+            Outcome::Problem(code) => {
                 if let Some(seconds) = &fault.retry_after {
                     let told = self.retry_after.ok_or("Retry-After is missing")?;
                     if !seconds.contains(&told) {
@@ -282,24 +289,26 @@ impl Answer {
                 }
                 self.is_problem(code)
             }
-            Outcome::Broken { code, .. } if format == "json" => self.is_problem(code),
-            Outcome::Broken { said, code } => {
-                let reading = self.reading(format)?;
+            Outcome::StreamError { code, .. } if format == "json" => self.is_problem(code),
+            Outcome::StreamError { said, code } => {
+                let reading = self.parse(format)?;
                 // The AI SDK's error chunk has no code.
                 let code = if format == "ui-message" { "error" } else { code };
                 if reading.error.as_deref() != Some(code) {
                     return Err(format!("the error is {:?}", reading.error));
                 }
-                is("what was said", &*reading.said, said)
+                expect_eq("what was said", &*reading.said, said)
             }
-            Outcome::Whole { said, failed_calls } => {
-                let reading = self.reading(format)?;
+            Outcome::Complete { said, failed_calls } => {
+                let reading = self.parse(format)?;
                 if let Some(error) = reading.error {
                     return Err(format!("there is an error: {error}"));
                 }
-                is("what was said", &*reading.said, said)?;
+                expect_eq("what was said", &*reading.said, said)?;
                 match way {
-                    Way::App => is("the number of failed calls", reading.failed_calls, failed_calls),
+                    Topology::App => {
+                        expect_eq("the number of failed calls", reading.failed_calls, failed_calls)
+                    }
                     // Without a tool server, every call fails.
                     _ => Ok(()),
                 }
@@ -309,11 +318,11 @@ impl Answer {
 
     fn is_problem(&self, code: &str) -> Result<(), String> {
         let problem: Value = serde_json::from_str(&self.body).map_err(|error| error.to_string())?;
-        let status = Code::from_word(code).expect("a code of ours").status().as_u16();
-        is("the content type", &*self.content_type, "application/problem+json")?;
-        is("the code", problem["code"].as_str(), Some(code))?;
-        is("the status", self.status, status)?;
-        is("the problem's status", problem["status"].as_u64(), Some(status.into()))?;
+        let status = Code::from_wire(code).expect("a code of ours").status().as_u16();
+        expect_eq("the content type", &*self.content_type, "application/problem+json")?;
+        expect_eq("the code", problem["code"].as_str(), Some(code))?;
+        expect_eq("the status", self.status, status)?;
+        expect_eq("the problem's status", problem["status"].as_u64(), Some(status.into()))?;
         if code == "RATE_LIMITED" && self.retry_after.is_none() {
             return Err("Retry-After is missing".into());
         }
@@ -321,10 +330,10 @@ impl Answer {
     }
 
     /// Parses a whole response and checks it against the grammar of its framing.
-    fn reading(&self, format: &str) -> Result<Reading, String> {
-        is("the status", self.status, 200)?;
+    fn parse(&self, format: &str) -> Result<StreamSummary, String> {
+        expect_eq("the status", self.status, 200)?;
         match format {
-            "ndjson" => read_events(&events(&self.body)),
+            "ndjson" => read_events(&parse_events(&self.body)),
             "sse" => read_events(&sse_events(&self.body)?),
             "ui-message" => read_ui_message(&self.body),
             _ => read_object(&self.body),
@@ -332,27 +341,27 @@ impl Answer {
     }
 }
 
-fn is<T: PartialEq + std::fmt::Debug>(what: &str, found: T, expected: T) -> Result<(), String> {
+fn expect_eq<T: PartialEq + std::fmt::Debug>(what: &str, found: T, expected: T) -> Result<(), String> {
     if found == expected { Ok(()) } else { Err(format!("{what} is {found:?}, not {expected:?}")) }
 }
 
-fn read_events(events: &[Value]) -> Result<Reading, String> {
+fn read_events(events: &[Value]) -> Result<StreamSummary, String> {
     let kind = |event: &Value| event["type"].as_str().unwrap_or_default().to_owned();
     let is_terminal = |event: &&Value| ["RUN_FINISHED", "RUN_ERROR"].contains(&&*kind(event));
-    is("the first event", events.first().map(kind).as_deref(), Some("RUN_STARTED"))?;
-    is("the number of terminal events", events.iter().filter(is_terminal).count(), 1)?;
+    expect_eq("the first event", events.first().map(kind).as_deref(), Some("RUN_STARTED"))?;
+    expect_eq("the number of terminal events", events.iter().filter(is_terminal).count(), 1)?;
     let last = events.last().filter(is_terminal).ok_or("the terminal event is not the last")?;
 
-    let mut decoder = Decoder::new();
+    let mut decoder = EventDecoder::new();
     let typed: Vec<Event> = events
         .iter()
         .map(|event| decoder.decode(event.to_string().as_bytes()).map_err(|error| format!("{error:?}")))
         .map(|event| event?.ok_or_else(|| "an event says nothing".to_owned()))
         .collect::<Result<_, _>>()?;
-    Grammar::check(&typed).map_err(|violation| violation.to_string())?;
+    EventGrammar::check(&typed).map_err(|violation| violation.to_string())?;
 
     let texts = events.iter().filter(|event| kind(event) == "TEXT_MESSAGE_CONTENT");
-    Ok(Reading {
+    Ok(StreamSummary {
         said: texts.filter_map(|event| event["delta"].as_str()).collect(),
         error: (kind(last) == "RUN_ERROR").then(|| last["code"].as_str().unwrap_or_default().to_owned()),
         failed_calls: events.iter().filter(|event| event["metadata"]["isError"] == true).count(),
@@ -364,40 +373,40 @@ fn sse_events(body: &str) -> Result<Vec<Value>, String> {
     let frames: Vec<_> = body.split_terminator("\n\n").collect();
     let read = |(number, frame): (usize, &&str)| {
         let mut lines = frame.lines();
-        is("an id", lines.next(), Some(&*format!("id: {number}")))?;
+        expect_eq("an id", lines.next(), Some(&*format!("id: {number}")))?;
         let data = lines.next().and_then(|line| line.strip_prefix("data: ")).ok_or("a frame has no data")?;
         serde_json::from_str(data).map_err(|error| error.to_string())
     };
     frames.iter().enumerate().map(read).collect()
 }
 
-fn read_ui_message(body: &str) -> Result<Reading, String> {
+fn read_ui_message(body: &str) -> Result<StreamSummary, String> {
     let frames: Vec<_> = body
         .split_terminator("\n\n")
         .map(|frame| frame.strip_prefix("data: ").ok_or(format!("{frame:?} is no data")))
         .collect::<Result<_, _>>()?;
     let (done, frames) = frames.split_last().ok_or("it is empty")?;
-    is("the last frame", *done, "[DONE]")?;
+    expect_eq("the last frame", *done, "[DONE]")?;
     let chunks: Vec<Value> =
         frames.iter().map(|frame| serde_json::from_str(frame).expect("each chunk is JSON")).collect();
     let of = |kind: &str| chunks.iter().filter(|chunk| chunk["type"] == kind).collect::<Vec<_>>();
-    is("the number of starts", of("start").len(), 1)?;
-    is("the number of ends", of("finish").len(), 1)?;
-    is("the last chunk", chunks.last().and_then(|chunk| chunk["type"].as_str()), Some("finish"))?;
+    expect_eq("the number of starts", of("start").len(), 1)?;
+    expect_eq("the number of ends", of("finish").len(), 1)?;
+    expect_eq("the last chunk", chunks.last().and_then(|chunk| chunk["type"].as_str()), Some("finish"))?;
     let errors = of("error").len();
     let reason = of("finish")[0]["finishReason"].as_str().unwrap_or_default();
-    is("the number of errors", errors, usize::from(reason == "error"))?;
-    Ok(Reading {
+    expect_eq("the number of errors", errors, usize::from(reason == "error"))?;
+    Ok(StreamSummary {
         said: of("text-delta").iter().filter_map(|chunk| chunk["delta"].as_str()).collect(),
         error: (errors > 0).then(|| "error".to_owned()),
         failed_calls: of("tool-output-error").len(),
     })
 }
 
-fn read_object(body: &str) -> Result<Reading, String> {
+fn read_object(body: &str) -> Result<StreamSummary, String> {
     let object: Value = serde_json::from_str(body).map_err(|error| error.to_string())?;
     let calls = object["toolCalls"].as_array().ok_or("there are no toolCalls")?;
-    Ok(Reading {
+    Ok(StreamSummary {
         said: object["output"].as_str().ok_or("there is no output")?.to_owned(),
         error: None,
         failed_calls: calls.iter().filter(|call| call["isError"] == true).count(),

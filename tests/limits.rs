@@ -6,13 +6,13 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::support::control::Control;
-use crate::support::server::{self, Server, session};
-use crate::support::{PATIENCE, client, exchange, rest, run, text_of, workspace};
+use crate::support::control::ControlledVendor;
+use crate::support::server::{self, Server, session_token};
+use crate::support::{TEST_TIMEOUT, client, exchange, parse_run, read_until_closed, text_of, workspace};
 
 #[tokio::test]
 async fn what_runs_may_finish_when_the_service_stops() {
-    let vendor = Control::start().await;
+    let vendor = ControlledVendor::start().await;
     let app = server::app(&workspace(&vendor.base_url(), "held"), &[]).await;
     let mut response = app.chat(&json!({"agentId": "a1", "message": "Hello"})).await;
     let mut body = String::new();
@@ -37,15 +37,18 @@ async fn what_runs_may_finish_when_the_service_stops() {
     .await;
 
     app.stop();
-    assert!(rest(&mut idle).await.ends_with(r#"{"status":"ok"}"#), "an idle connection is closed");
+    assert!(
+        read_until_closed(&mut idle).await.ends_with(r#"{"status":"ok"}"#),
+        "an idle connection is closed"
+    );
     let refused = async {
         while TcpStream::connect(app.address).await.is_ok() {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(PATIENCE, refused).await.expect("new connections are refused");
+    tokio::time::timeout(TEST_TIMEOUT, refused).await.expect("new connections are refused");
     begun.write_all(format!("host: {}\r\n\r\n", app.address).as_bytes()).await.expect("it reads");
-    let ready = rest(&mut begun).await;
+    let ready = read_until_closed(&mut begun).await;
     assert!(ready.starts_with("HTTP/1.1 503 "), "{ready}");
     assert!(ready.ends_with(r#"{"status":"draining"}"#), "{ready}");
 
@@ -53,20 +56,20 @@ async fn what_runs_may_finish_when_the_service_stops() {
     while let Some(chunk) = response.chunk().await.expect("the stream is not cut") {
         body.push_str(std::str::from_utf8(&chunk).expect("UTF-8"));
     }
-    let events = run(&body);
+    let events = parse_run(&body);
     assert_eq!(text_of(&events), "first last");
     assert_eq!(events.last().expect("an end")["type"], "RUN_FINISHED");
-    tokio::time::timeout(PATIENCE, app.stopped()).await.expect("nothing is left to wait for");
+    tokio::time::timeout(TEST_TIMEOUT, app.stopped()).await.expect("nothing is left to wait for");
 }
 
 #[tokio::test]
 async fn what_outlives_the_drain_is_cut() {
-    let vendor = Control::start().await;
+    let vendor = ControlledVendor::start().await;
     let app = server::app(&workspace(&vendor.base_url(), "held"), &[("DRAIN_MS", "200")]).await;
     let mut response = app.chat(&json!({"agentId": "a1", "message": "Hello"})).await;
     response.chunk().await.expect("more").expect("the stream has begun");
     app.stop();
-    tokio::time::timeout(PATIENCE, app.stopped()).await.expect("it does not wait for ever");
+    tokio::time::timeout(TEST_TIMEOUT, app.stopped()).await.expect("it does not wait for ever");
     let mut cut = response.chunk().await;
     while let Ok(Some(_)) = cut {
         cut = response.chunk().await;
@@ -81,30 +84,30 @@ async fn silent_and_idle_connections_are_closed() {
     let runtime = server::runtime(&settings).await;
     tokio::join!(
         // No bytes, part of a head, and a complete exchange followed by silence.
-        gives_up_on(&app, ""),
-        gives_up_on(&runtime, ""),
-        gives_up_on(&app, "GET /livez HTTP/1.1\r\nhost:"),
-        gives_up_on(&runtime, "GET /livez HTTP/1.1\r\nhost:"),
-        closes_when_idle(&app),
-        closes_when_idle(&runtime),
-        gives_up_on_drops(&app),
-        gives_up_on_drops(&runtime),
+        assert_closed_by_timeout(&app, ""),
+        assert_closed_by_timeout(&runtime, ""),
+        assert_closed_by_timeout(&app, "GET /livez HTTP/1.1\r\nhost:"),
+        assert_closed_by_timeout(&runtime, "GET /livez HTTP/1.1\r\nhost:"),
+        assert_idle_connection_closed(&app),
+        assert_idle_connection_closed(&runtime),
+        assert_slow_head_times_out(&app),
+        assert_slow_head_times_out(&runtime),
     );
 }
 
-async fn gives_up_on(server: &Server, said: &str) {
+async fn assert_closed_by_timeout(server: &Server, said: &str) {
     let answer = exchange(server.address, said).await;
     assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 408 "), "{said:?}: {answer}");
 }
 
-async fn closes_when_idle(server: &Server) {
+async fn assert_idle_connection_closed(server: &Server) {
     let request = format!("GET /livez HTTP/1.1\r\nhost: {}\r\n\r\n", server.address);
     let answer = exchange(server.address, request).await;
     assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with(r#"{"status":"ok"}"#), "{answer}");
 }
 
 /// Checks that a head sent in small pieces gets no more time than one that never arrives.
-async fn gives_up_on_drops(server: &Server) {
+async fn assert_slow_head_times_out(server: &Server) {
     let mut slow = TcpStream::connect(server.address).await.expect("it listens");
     slow.write_all(b"GET /livez HTTP/1.1\r\n").await.expect("it reads");
     let (mut read, mut write) = slow.into_split();
@@ -114,7 +117,7 @@ async fn gives_up_on_drops(server: &Server) {
         }
     });
     let mut answer = Vec::new();
-    let closed = tokio::time::timeout(PATIENCE, read.read_to_end(&mut answer)).await;
+    let closed = tokio::time::timeout(TEST_TIMEOUT, read.read_to_end(&mut answer)).await;
     // The connection may be reset, because the client's bytes are still in flight.
     let _ = closed.expect("a head that never ends is given up");
     assert!(!answer.starts_with(b"HTTP/1.1 200"), "{}", answer.escape_ascii());
@@ -123,7 +126,7 @@ async fn gives_up_on_drops(server: &Server) {
 
 #[tokio::test]
 async fn a_stream_outlives_the_head_s_time_out() {
-    let vendor = Control::start().await;
+    let vendor = ControlledVendor::start().await;
     let settings = [("HEADER_TIMEOUT_MS", "500"), ("BODY_IDLE_MS", "500")];
     let app = server::app(&workspace(&vendor.base_url(), "held"), &settings).await;
     let mut response = app.chat(&json!({"agentId": "a1", "message": "Hello"})).await;
@@ -139,7 +142,7 @@ async fn a_stream_outlives_the_head_s_time_out() {
     while let Some(chunk) = response.chunk().await.expect("the stream is not cut") {
         body.push_str(std::str::from_utf8(&chunk).expect("UTF-8"));
     }
-    assert_eq!(text_of(&run(&body)), "first last");
+    assert_eq!(text_of(&parse_run(&body)), "first last");
 }
 
 #[tokio::test]
@@ -153,7 +156,7 @@ async fn a_head_that_is_too_large_is_refused() {
 
 #[tokio::test]
 async fn further_clients_wait_for_a_place() {
-    let vendor = Control::start().await;
+    let vendor = ControlledVendor::start().await;
     let app = server::app(&workspace(&vendor.base_url(), "held"), &[("MAX_CONNECTIONS", "1")]).await;
     let response = app.chat(&json!({"agentId": "a1", "message": "Hello"})).await;
     assert_eq!(response.status(), 200);
@@ -162,7 +165,7 @@ async fn further_clients_wait_for_a_place() {
     assert!(early.is_err(), "there is no place for a second connection");
     vendor.release();
     assert!(response.text().await.expect("a whole body").contains("RUN_FINISHED"));
-    let answered = tokio::time::timeout(PATIENCE, waiting).await.expect("its turn comes");
+    let answered = tokio::time::timeout(TEST_TIMEOUT, waiting).await.expect("its turn comes");
     assert_eq!(answered.expect("an answer").status(), 200);
 }
 
@@ -179,7 +182,7 @@ async fn a_connection_that_will_be_closed_is_announced_as_such() {
             format!(
                 "POST /api/agent/chat HTTP/1.1\r\nauthorization: Bearer {}\r\ncontent-type: application/json\r\n\
                  content-length: 9999999",
-                session("u1", "c1")
+                session_token("u1", "c1")
             ),
         ),
     ] {

@@ -10,7 +10,7 @@ use agentd::stores::Stores;
 use reqwest::Response;
 use serde_json::{Value, json};
 
-use crate::support::server::{self, Server, session};
+use crate::support::server::{self, Server, session_token};
 
 /// The owner of the agent `a1`, a colleague, and a user of another company, each as user and company id.
 const OWNER: (&str, &str) = ("u1", "c1");
@@ -44,19 +44,19 @@ fn workspace() -> Value {
 }
 
 /// An application with that workspace, and its stores.
-struct Bench {
+struct ManagementApp {
     app: Server,
     stores: Stores,
 }
 
-async fn open() -> Bench {
+async fn open() -> ManagementApp {
     let stores = server::stores(&workspace()).await;
-    Bench { app: server::app_over(stores.clone(), &[]).await, stores }
+    ManagementApp { app: server::app_with_stores(stores.clone(), &[]).await, stores }
 }
 
-impl Bench {
+impl ManagementApp {
     /// Sends a request with a session of `who` and additional headers.
-    async fn ask_with(
+    async fn send(
         &self,
         who: (&str, &str),
         method: &str,
@@ -64,7 +64,7 @@ impl Bench {
         headers: &[(&str, &str)],
         body: Option<&Value>,
     ) -> Response {
-        let mut request = self.app.request(method, path).bearer_auth(session(who.0, who.1));
+        let mut request = self.app.request(method, path).bearer_auth(session_token(who.0, who.1));
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
@@ -72,24 +72,24 @@ impl Bench {
     }
 
     async fn get(&self, who: (&str, &str), path: &str) -> Response {
-        self.ask_with(who, "GET", path, &[], None).await
+        self.send(who, "GET", path, &[], None).await
     }
 
     async fn put(&self, who: (&str, &str), path: &str, body: &Value) -> Response {
-        self.ask_with(who, "PUT", path, &[], Some(body)).await
+        self.send(who, "PUT", path, &[], Some(body)).await
     }
 
     async fn post(&self, who: (&str, &str), path: &str, body: &Value) -> Response {
-        self.ask_with(who, "POST", path, &[], Some(body)).await
+        self.send(who, "POST", path, &[], Some(body)).await
     }
 
     async fn delete(&self, who: (&str, &str), path: &str) -> Response {
-        self.ask_with(who, "DELETE", path, &[], None).await
+        self.send(who, "DELETE", path, &[], None).await
     }
 }
 
 /// Checks the status, the content type and the absence of secrets; returns the JSON body.
-async fn body(response: Response, status: u16) -> Value {
+async fn expect_json(response: Response, status: u16) -> Value {
     let (given, headers) = (response.status(), response.headers().clone());
     let text = response.text().await.expect("a whole body");
     assert_eq!(given, status, "{text}");
@@ -99,6 +99,6 @@ async fn body(response: Response, status: u16) -> Value {
 }
 
 /// Returns the response's `ETag`.
-fn tag(response: &Response) -> String {
+fn entity_tag(response: &Response) -> String {
     response.headers()["etag"].to_str().expect("text").to_owned()
 }

@@ -4,16 +4,16 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use agent_http::config::{AppConfig, Flags};
-use agentd::dev::look_for_ollama;
+use agentd::dev::detect_ollama;
 use serde_json::{Value, json};
 use tokio::net::TcpSocket;
 
 use crate::support::server::{self, Server};
-use crate::support::vendor::{Step, Vendor, ollama, plain};
-use crate::support::{PATIENCE, problem, run, text_of, workspace};
+use crate::support::vendor::{Step, Vendor, json_response, ollama};
+use crate::support::{TEST_TIMEOUT, expect_problem, parse_run, text_of, workspace};
 
 /// Returns a workspace whose agent has an `EmbeddedAI` container with this content.
-fn embedded(content: &Value) -> Value {
+fn workspace_with_model(content: &Value) -> Value {
     let mut workspace = workspace("http://unused.example/v1", "m");
     workspace["agents"][0]["children"] = json!([{"name": "EmbeddedAI", "content": content}]);
     workspace
@@ -27,7 +27,7 @@ async fn answered(response: reqwest::Response) -> Vec<Value> {
     let status = response.status();
     let body = response.text().await.expect("a whole body");
     assert_eq!(status, 200, "{body}");
-    run(&body)
+    parse_run(&body)
 }
 
 #[tokio::test]
@@ -36,14 +36,14 @@ async fn an_agent_calls_its_tools_and_the_window_is_asked_for() {
     let call = ollama::tool_calls(&[("", "readTodos", "{}")]);
     vendor.on("m", [call, ollama::answer(&["Water the basil."])]);
     let agent = json!({"provider": "ollama", "model": "m", "baseUrl": vendor.ollama_url()});
-    let app = server::app(&embedded(&agent), &[("OLLAMA_NUM_CTX", "4096")]).await;
+    let app = server::app(&workspace_with_model(&agent), &[("OLLAMA_NUM_CTX", "4096")]).await;
     let events = answered(ask(&app, &json!("What is left?")).await).await;
     assert_eq!(text_of(&events), "Water the basil.");
     let usage = &events.last().expect("an end")["usage"][0];
     assert_eq!((&usage["provider"], &usage["inputTokens"]), (&json!("ollama"), &json!(22)));
     assert_eq!(vendor.received()[0].path(), "/api/chat");
 
-    let [first, second] = &vendor.received_for("m")[..] else { panic!("two rounds") };
+    let [first, second] = &vendor.received_bodies("m")[..] else { panic!("two rounds") };
     assert_eq!(first["options"], json!({"num_ctx": 4096}));
     assert_eq!((&first["stream"], first.get("think")), (&json!(true), None));
     assert_eq!(first["tools"][0]["function"]["name"], "createTodo");
@@ -80,7 +80,7 @@ async fn a_request_to_the_runtime_brings_the_servers_address() {
         let mut without = request.clone();
         without["baseUrl"] = base;
         without.as_object_mut().expect("an object").retain(|_, value| !value.is_null());
-        let refused = problem(post(&without).await, 400, "INVALID_REQUEST").await;
+        let refused = expect_problem(post(&without).await, 400, "INVALID_REQUEST").await;
         assert_eq!(refused["detail"], "baseUrl is missing: the provider ollama needs it");
     }
     assert_eq!(vendor.received().len(), 1);
@@ -91,24 +91,25 @@ async fn what_is_missing_is_named_and_the_operators_server_is_reached_without_al
     let vendor = Vendor::start().await;
     let url = vendor.ollama_url();
     let closed = ("OUTBOUND_ALLOW", "");
-    let no_server = server::app(&embedded(&json!({"provider": "ollama", "model": "m"})), &[closed]).await;
-    let refused = problem(ask(&no_server, &json!("Hi")).await, 503, "NOT_CONFIGURED").await;
+    let no_server =
+        server::app(&workspace_with_model(&json!({"provider": "ollama", "model": "m"})), &[closed]).await;
+    let refused = expect_problem(ask(&no_server, &json!("Hi")).await, 503, "NOT_CONFIGURED").await;
     assert_eq!(refused["detail"], "OLLAMA_BASE_URL is not configured");
     let settings = [closed, ("OLLAMA_BASE_URL", &*url)];
-    let no_model = server::app(&embedded(&json!({"provider": "ollama"})), &settings).await;
-    let refused = problem(ask(&no_model, &json!("Hi")).await, 503, "NOT_CONFIGURED").await;
+    let no_model = server::app(&workspace_with_model(&json!({"provider": "ollama"})), &settings).await;
+    let refused = expect_problem(ask(&no_model, &json!("Hi")).await, 503, "NOT_CONFIGURED").await;
     assert_eq!(refused["detail"], "OLLAMA_MODEL is not configured");
     let settings = [closed, ("OLLAMA_BASE_URL", &*url), ("OLLAMA_MODEL", "m")];
     for content in [json!({"provider": "ollama"}), json!({})] {
-        let app = server::app(&embedded(&content), &settings).await;
+        let app = server::app(&workspace_with_model(&content), &settings).await;
         assert_eq!(text_of(&answered(ask(&app, &json!("Hi")).await).await), "hello world", "{content}");
     }
-    assert_eq!(vendor.received_for("m").len(), 2);
+    assert_eq!(vendor.received_bodies("m").len(), 2);
     // An address named by a role is not covered by the operator's own.
     let other = Vendor::start().await;
     let content = json!({"provider": "ollama", "model": "m", "baseUrl": other.ollama_url()});
-    let app = server::app(&embedded(&content), &settings).await;
-    problem(ask(&app, &json!("Hi")).await, 403, "OUTBOUND_BLOCKED").await;
+    let app = server::app(&workspace_with_model(&content), &settings).await;
+    expect_problem(ask(&app, &json!("Hi")).await, 403, "OUTBOUND_BLOCKED").await;
     assert_eq!(other.connections(), 0);
 }
 
@@ -116,14 +117,14 @@ async fn what_is_missing_is_named_and_the_operators_server_is_reached_without_al
 async fn pictures_are_sent_and_other_media_refused() {
     let vendor = Vendor::start().await;
     let agent = json!({"provider": "ollama", "model": "m", "baseUrl": vendor.ollama_url()});
-    let app = server::app(&embedded(&agent), &[]).await;
+    let app = server::app(&workspace_with_model(&agent), &[]).await;
     let message =
         |part: Value| json!({"role": "user", "content": [{"type": "text", "text": "What is this?"}, part]});
     let data = |kind: &str, mime: &str| {
         message(json!({"type": kind, "source": {"type": "data", "value": "QUJD", "mimeType": mime}}))
     };
     answered(ask(&app, &data("image", "image/png")).await).await;
-    let sent = vendor.received_for("m").pop().expect("it was asked");
+    let sent = vendor.received_bodies("m").pop().expect("it was asked");
     let latest = sent["messages"].as_array().and_then(|messages| messages.last()).expect("a message");
     assert_eq!(latest["images"], json!(["QUJD"]));
     assert!(latest["content"].as_str().expect("text").ends_with("What is this?"), "{latest}");
@@ -133,9 +134,9 @@ async fn pictures_are_sent_and_other_media_refused() {
         data("audio", "audio/wav"),
         data("document", "application/pdf"),
     ] {
-        problem(ask(&app, &refused).await, 422, "UNSUPPORTED_CONTENT").await;
+        expect_problem(ask(&app, &refused).await, 422, "UNSUPPORTED_CONTENT").await;
     }
-    assert_eq!(vendor.received_for("m").len(), 1);
+    assert_eq!(vendor.received_bodies("m").len(), 1);
 }
 
 #[tokio::test]
@@ -167,10 +168,10 @@ async fn a_prompt_that_ollama_has_cut_is_told_to_the_caller() {
 }
 
 /// Returns the application configuration and the message after `dev` has looked for an Ollama.
-async fn looked(env: &[(&str, &str)]) -> (AppConfig, Option<String>) {
+async fn config_after_detection(env: &[(&str, &str)]) -> (AppConfig, Option<String>) {
     let env: BTreeMap<&str, &str> = env.iter().copied().collect();
     let mut config = AppConfig::load(&Flags::default(), &env).expect("the settings are right");
-    let words = tokio::time::timeout(PATIENCE, look_for_ollama(&mut config)).await;
+    let words = tokio::time::timeout(TEST_TIMEOUT, detect_ollama(&mut config)).await;
     let words = words.expect("it does not wait long").expect("it can look");
     (config, words)
 }
@@ -197,7 +198,8 @@ async fn dev_finds_an_ollama_and_says_who_answers() {
     ];
     for (models, setting, expected, said) in cases {
         vendor.on("/api/tags", [ollama::tags(models)]);
-        let (config, words) = looked(&[("OLLAMA_BASE_URL", &url), ("OLLAMA_MODEL", setting)]).await;
+        let (config, words) =
+            config_after_detection(&[("OLLAMA_BASE_URL", &url), ("OLLAMA_MODEL", setting)]).await;
         let words = words.expect("there is something to say");
         assert!(words.contains(said), "{words}");
         assert_eq!(words.contains("does not have that model"), said == missing, "{words}");
@@ -215,8 +217,8 @@ async fn dev_does_without_an_ollama_that_does_not_answer_well() {
     let vendor = Vendor::start().await;
     let url = vendor.ollama_url();
     let scripts = [
-        plain("404 Not Found", "", "{}"),
-        plain("200 OK", "", "<html>"),
+        json_response("404 Not Found", "", "{}"),
+        json_response("200 OK", "", "<html>"),
         vec![Step::Stall],
         vec![ollama::stream_head(), Step::Drip(b"1\r\n \r\n".to_vec(), Duration::from_millis(5))],
         vec![Step::Reset],
@@ -225,7 +227,8 @@ async fn dev_does_without_an_ollama_that_does_not_answer_well() {
         scripts.into_iter().map(|script| (&url, script)).chain([(&absent, vec![Step::Close])])
     {
         vendor.on("/api/tags", [script.clone()]);
-        let (config, words) = looked(&[("OLLAMA_BASE_URL", url), ("OLLAMA_MODEL", "m")]).await;
+        let (config, words) =
+            config_after_detection(&[("OLLAMA_BASE_URL", url), ("OLLAMA_MODEL", "m")]).await;
         assert!(!config.server.ollama.preferred, "{script:?}");
         assert!(words.expect("it was expected").starts_with("No Ollama answers at"), "{script:?}");
     }
@@ -237,15 +240,15 @@ async fn what_dev_has_found_answers_agents_that_leave_it_open_unless_there_is_a_
     let (url, hosted) = (vendor.ollama_url(), vendor.base_url());
     let tags = ollama::tags(&json!([{"name": "found:latest", "capabilities": ["completion"]}]));
     vendor.on("/api/tags", [tags]);
-    let agents = embedded(&json!({"provider": "auto"}));
+    let agents = workspace_with_model(&json!({"provider": "auto"}));
     let key = [("OPENAI_API_KEY", "sk-1"), ("OPENAI_BASE_URL", &*hosted), ("OPENAI_MODEL", "hosted")];
     for (more, expected) in [(&[][..], "found:latest"), (&key[..], "hosted")] {
         let mut env =
             vec![("OLLAMA_BASE_URL", &*url), ("SESSION_SECRET", server::SESSION_SECRET), ("PORT", "0")];
         env.extend(more);
-        let (config, _) = looked(&env).await;
-        let app = server::app_of(config, server::stores(&agents).await).await;
+        let (config, _) = config_after_detection(&env).await;
+        let app = server::app_with_config(config, server::stores(&agents).await).await;
         assert_eq!(text_of(&answered(ask(&app, &json!("Hi")).await).await), "hello world");
-        assert_eq!(vendor.received_for(expected).len(), 1, "{expected}");
+        assert_eq!(vendor.received_bodies(expected).len(), 1, "{expected}");
     }
 }

@@ -8,14 +8,14 @@ mod shown;
 use reqwest::RequestBuilder;
 use serde_json::{Value, json};
 
-use crate::support::server::{Server, session};
+use crate::support::server::{Server, session_token};
 use crate::support::workspace;
 
 const DEBUG: &str = "/api/svcchat/debugPrompt";
 const PREVIEW: &str = "/api/svcchat/previewPrompt";
 
 /// Returns a workspace whose agent has one container with this content.
-fn answered_by(container: &str, content: &Value) -> Value {
+fn workspace_with_container(container: &str, content: &Value) -> Value {
     let mut workspace = workspace("http://unused.example/v1", "m");
     workspace["agents"][0]["children"] = json!([{"name": container, "content": content}]);
     workspace
@@ -23,7 +23,7 @@ fn answered_by(container: &str, content: &Value) -> Value {
 
 /// Builds a preview request of user `u1` of company `c1`.
 fn preview(app: &Server, query: &str, body: &Value) -> RequestBuilder {
-    app.request("POST", &format!("{PREVIEW}{query}")).bearer_auth(session("u1", "c1")).json(body)
+    app.request("POST", &format!("{PREVIEW}{query}")).bearer_auth(session_token("u1", "c1")).json(body)
 }
 
 /// Returns the body of a successful response; checks that it is JSON that must not be cached.

@@ -10,20 +10,20 @@ mod runs;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use agent_core::job::{JobStore, MemoryJobs};
+use agent_core::job::{JobStore, MemoryJobStore};
 use agent_core::secret::Secret;
 use agent_core::tool::ExecutionContext;
 use agent_http::webhook;
-use agent_platform::records::{Key, List, RecordsExt};
-use agent_platform::workspace::{TodoList, notifications};
+use agent_platform::records::{Key, ListQuery, RecordsExt};
+use agent_platform::workspace::{TodoList, list_notifications};
 use agentd::stores::Stores;
 use reqwest::Response;
 use serde_json::{Value, json};
 
-use crate::support::server::{self, PULSE_SECRET, Server, session};
-use crate::support::{PATIENCE, client, until};
+use crate::support::server::{self, PULSE_SECRET, Server, session_token};
+use crate::support::{TEST_TIMEOUT, client, poll_until};
 
-const PREVIOUS: &str = "pulse-before-canary-0123456789";
+const PREVIOUS_PULSE_SECRET: &str = "pulse-before-canary-0123456789";
 const CRON_SECRET: &str = "cron-canary-0123456789";
 const OWNER: (&str, &str) = ("u1", "c1");
 const COLLEAGUE: (&str, &str) = ("u2", "c1");
@@ -59,31 +59,31 @@ async fn app(stores: &Stores, pulse_url: &str, port: u16, settings: &[(&str, &st
         ("PORT", &*port),
         ("PULSE_URL", pulse_url),
         ("PULSE_SECRET", PULSE_SECRET),
-        ("PULSE_SECRET_PREVIOUS", PREVIOUS),
+        ("PULSE_SECRET_PREVIOUS", PREVIOUS_PULSE_SECRET),
         ("CRON_SECRET", CRON_SECRET),
     ];
     all.extend(settings);
-    server::app_over(stores.clone(), &all).await
+    server::app_with_stores(stores.clone(), &all).await
 }
 
 /// The application and the scheduler, configured with each other's address.
-struct Bench {
+struct AppWithScheduler {
     app: Server,
     scheduler: Server,
     stores: Stores,
 }
 
-async fn open(base_url: &str, settings: &[(&str, &str)]) -> Bench {
-    let jobs: Arc<dyn JobStore> = Arc::new(MemoryJobs::default());
+async fn open(base_url: &str, settings: &[(&str, &str)]) -> AppWithScheduler {
+    let jobs: Arc<dyn JobStore> = Arc::new(MemoryJobStore::default());
     let (stores, port) = (server::stores(&workspace(base_url)).await, free_port());
     let callback = format!("http://127.0.0.1:{port}/api/pulse/callback");
     let scheduler = server::scheduler(jobs, &callback, &[]).await;
     let app = app(&stores, &scheduler.url(""), port, settings).await;
-    Bench { app, scheduler, stores }
+    AppWithScheduler { app, scheduler, stores }
 }
 
 /// Starts an application whose scheduler does not answer.
-async fn alone(base_url: &str, settings: &[(&str, &str)]) -> (Server, Stores) {
+async fn app_without_scheduler(base_url: &str, settings: &[(&str, &str)]) -> (Server, Stores) {
     let stores = server::stores(&workspace(base_url)).await;
     let nobody = format!("http://127.0.0.1:{}", free_port());
     (app(&stores, &nobody, 0, settings).await, stores)
@@ -105,7 +105,7 @@ fn delivery(mut payload: Value, job: &str, occurrence: u64) -> Value {
 }
 
 /// Delivers a signed callback as the scheduler does.
-async fn call_back(app: &Server, delivery: &Value) -> Response {
+async fn deliver_callback(app: &Server, delivery: &Value) -> Response {
     let id = format!("{}:{}", delivery["jobId"].as_str().expect("an id"), delivery["occurrence"]);
     let body = delivery.to_string();
     let signed = webhook::sign(&Secret::new(PULSE_SECRET), &id, SystemTime::now(), body.as_bytes());
@@ -118,13 +118,13 @@ async fn call_back(app: &Server, delivery: &Value) -> Response {
 }
 
 async fn ask(app: &Server, who: (&str, &str), method: &str, path: &str, body: Option<&Value>) -> Response {
-    let request = app.request(method, path).bearer_auth(session(who.0, who.1));
+    let request = app.request(method, path).bearer_auth(session_token(who.0, who.1));
     let request = body.into_iter().fold(request, |request, body| request.json(body));
     request.send().await.expect("the application answers")
 }
 
 /// Requests a path of the scheduler as its operator.
-async fn of_scheduler(scheduler: &Server, method: &str, path: &str, body: Option<&Value>) -> Value {
+async fn request_scheduler(scheduler: &Server, method: &str, path: &str, body: Option<&Value>) -> Value {
     let request = client().request(method.parse().expect("a method"), scheduler.url(path));
     let request = body.into_iter().fold(request, |request, body| request.json(body));
     let response = request.bearer_auth(PULSE_SECRET).send().await.expect("the scheduler answers");
@@ -132,7 +132,7 @@ async fn of_scheduler(scheduler: &Server, method: &str, path: &str, body: Option
 }
 
 /// Checks the status and the absence of secrets; returns the JSON body.
-async fn body(response: Response, status: u16) -> Value {
+async fn expect_json(response: Response, status: u16) -> Value {
     let given = response.status();
     let text = response.text().await.expect("a whole body");
     assert_eq!(given, status, "{text}");
@@ -141,17 +141,18 @@ async fn body(response: Response, status: u16) -> Value {
 }
 
 /// Returns the titles of the todos in the list.
-async fn todos(stores: &Stores) -> Vec<String> {
+async fn todo_titles(stores: &Stores) -> Vec<String> {
     let key = Key::new("c1", "todoLists", "l1").expect("a key");
     let list = stores.records.get_as::<TodoList>(&key).await.expect("read").expect("a list");
     list.value.todos.into_iter().map(|todo| todo.title).collect()
 }
 
 /// Returns title and text of the user's notifications, newest first.
-async fn told(stores: &Stores) -> Vec<(String, String)> {
+async fn notification_texts(stores: &Stores) -> Vec<(String, String)> {
     let context =
         ExecutionContext { user_id: "u1".into(), company_id: "c1".into(), ..ExecutionContext::default() };
-    let found = notifications(&*stores.records, &context, false, List::default()).await.expect("read");
+    let found =
+        list_notifications(&*stores.records, &context, false, ListQuery::default()).await.expect("read");
     let shown = found.items.into_iter().map(|record| record.value);
     shown.map(|told| (told.title, told.text.unwrap_or_default())).collect()
 }

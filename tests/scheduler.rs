@@ -9,7 +9,7 @@ mod routes;
 
 use std::sync::Arc;
 
-use agent_core::job::{JobStore, MemoryJobs};
+use agent_core::job::{JobStore, MemoryJobStore};
 use reqwest::Response;
 use serde_json::{Value, json};
 
@@ -18,23 +18,23 @@ use crate::support::server::{self, PULSE_SECRET, Server};
 use crate::support::vendor::Vendor;
 
 /// A scheduler and a receiver whose response is selected by the delivered job's agent.
-struct Bench {
+struct SchedulerFixture {
     scheduler: Server,
     receiver: Vendor,
 }
 
-async fn open() -> Bench {
+async fn open() -> SchedulerFixture {
     open_with(&[]).await
 }
 
-async fn open_with(settings: &[(&str, &str)]) -> Bench {
-    open_over(Arc::new(MemoryJobs::default()), settings).await
+async fn open_with(settings: &[(&str, &str)]) -> SchedulerFixture {
+    open_over(Arc::new(MemoryJobStore::default()), settings).await
 }
 
-async fn open_over(jobs: Arc<dyn JobStore>, settings: &[(&str, &str)]) -> Bench {
+async fn open_over(jobs: Arc<dyn JobStore>, settings: &[(&str, &str)]) -> SchedulerFixture {
     let receiver = Vendor::start().await;
     let scheduler = server::scheduler(jobs, &callback(&receiver), settings).await;
-    Bench { scheduler, receiver }
+    SchedulerFixture { scheduler, receiver }
 }
 
 fn callback(receiver: &Vendor) -> String {
@@ -46,13 +46,13 @@ fn payload(agent: &str) -> Value {
     json!({"kind": "tool", "userId": "u1", "companyId": "c1", "agentId": agent, "toolId": "createTodo"})
 }
 
-impl Bench {
+impl SchedulerFixture {
     async fn ask(&self, method: &str, path: &str, body: Option<&Value>) -> Response {
         ask(&self.scheduler, method, path, body).await
     }
 
     /// Creates a job and returns its id.
-    async fn job(&self, mut body: Value, payload: Value) -> String {
+    async fn create_job(&self, mut body: Value, payload: Value) -> String {
         body["payload"] = payload;
         let response = self.ask("POST", "/jobs", Some(&body)).await;
         assert_eq!(response.status(), 201, "{}", response.text().await.expect("a body"));
@@ -64,12 +64,12 @@ impl Bench {
     }
 
     /// Polls a job until `wanted` holds.
-    async fn until(&self, id: &str, wanted: impl Fn(&Value) -> bool) -> Value {
-        support::until(|| self.get(id), wanted).await
+    async fn poll_job_until(&self, id: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+        support::poll_until(|| self.get(id), wanted).await
     }
 
-    async fn until_state(&self, id: &str, state: &str) -> Value {
-        self.until(id, |job| job["state"] == state).await
+    async fn wait_for_state(&self, id: &str, state: &str) -> Value {
+        self.poll_job_until(id, |job| job["state"] == state).await
     }
 }
 

@@ -20,10 +20,10 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::support::client;
-use crate::support::server::{self, INTERNAL_SECRET, SESSION_SECRET, Server, session};
+use crate::support::server::{self, INTERNAL_SECRET, SESSION_SECRET, Server, session_token};
 use crate::support::vendor::{
-    Received, Step, Vendor, answer, chunk, delta, event, last_chunk, n8n, ollama, plain, stream_head,
-    tool_calls,
+    ReceivedRequest, Step, Vendor, answer, chunk, delta, event, json_response, last_chunk, n8n, ollama,
+    stream_head, tool_calls,
 };
 
 const RUNTIME_SECRET: &str = "runtime-canary-0123456789";
@@ -34,17 +34,17 @@ const WEBHOOK_SECRET: &str = "webhook-canary-0123456789";
 /// The second part of a bot's token, which is its secret.
 const BOT_SECRET: &str = "bot-token-canary-0123456789";
 /// Value that clients send in place of a credential.
-const GUESS: &str = "guess-canary-0123456789";
+const GUESSED_CREDENTIAL: &str = "guess-canary-0123456789";
 /// Value that upstreams put into their errors and headers.
-const UPSTREAM: &str = "upstream-canary-0123456789";
+const UPSTREAM_CANARY: &str = "upstream-canary-0123456789";
 
 /// An in-memory log of every event in this process.
 #[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
+struct LogBuffer(Arc<Mutex<Vec<u8>>>);
 
-impl Log {
+impl LogBuffer {
     /// Installs the global subscriber, which is possible once in a process; only one test needs it.
-    fn collect() -> Self {
+    fn install() -> Self {
         let log = Self::default();
         let filter: Targets = "trace".parse().expect("a filter");
         let lines = tracing_subscriber::fmt::layer()
@@ -60,7 +60,7 @@ impl Log {
     }
 }
 
-impl io::Write for Log {
+impl io::Write for LogBuffer {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.lock().expect("unpoisoned").extend_from_slice(bytes);
         Ok(bytes.len())
@@ -71,7 +71,7 @@ impl io::Write for Log {
     }
 }
 
-impl<'w> MakeWriter<'w> for Log {
+impl<'w> MakeWriter<'w> for LogBuffer {
     type Writer = Self;
 
     fn make_writer(&'w self) -> Self {
@@ -93,12 +93,12 @@ fn embedded(content: Value) -> (Value, Value) {
 }
 
 /// Returns upstream responses that repeat secrets in every position.
-fn indiscretions() -> Vec<(&'static str, Vec<Step>)> {
-    let all = format!("{UPSTREAM} {OPERATOR_KEY} {ROLE_KEY} {RUNTIME_SECRET} {TOOL_TOKEN}");
-    let error = json!({"error": {"message": all, "type": UPSTREAM, "code": OPERATOR_KEY}}).to_string();
+fn leaking_responses() -> Vec<(&'static str, Vec<Step>)> {
+    let all = format!("{UPSTREAM_CANARY} {OPERATOR_KEY} {ROLE_KEY} {RUNTIME_SECRET} {TOOL_TOKEN}");
+    let error = json!({"error": {"message": all, "type": UPSTREAM_CANARY, "code": OPERATOR_KEY}}).to_string();
     let headers = format!(
-        "x-request-id: {UPSTREAM}\r\nset-cookie: a={UPSTREAM}\r\nwww-authenticate: Bearer realm=\"{all}\"\r\n\
-         retry-after: {UPSTREAM}\r\nlocation: http://127.0.0.1:1/?key={UPSTREAM}\r\n"
+        "x-request-id: {UPSTREAM_CANARY}\r\nset-cookie: a={UPSTREAM_CANARY}\r\nwww-authenticate: Bearer realm=\"{all}\"\r\n\
+         retry-after: {UPSTREAM_CANARY}\r\nlocation: http://127.0.0.1:1/?key={UPSTREAM_CANARY}\r\n"
     );
     let said = |step: Step| vec![stream_head(), delta(json!({"content": "par"})), step, last_chunk()];
     let raw = |text: String| vec![Step::Send(text.into_bytes()), Step::Close];
@@ -110,13 +110,20 @@ fn indiscretions() -> Vec<(&'static str, Vec<Step>)> {
             steps[0] = Step::Send(format!("{head}transfer-encoding: chunked\r\n\r\n").into());
             steps
         }),
-        ("400", plain("400 Bad Request", &headers, &error)),
-        ("401", plain("401 Unauthorized", &headers, &error)),
-        ("429", plain("429 Too Many Requests", &headers, &error)),
-        ("500", plain(&format!("500 {UPSTREAM}"), &headers, &error)),
-        ("302", plain("302 Found", &headers, &error)),
-        ("200-json", plain("200 OK", &headers, &error)),
-        ("problem", plain("403 Forbidden", &headers, &json!({"code": UPSTREAM, "detail": all}).to_string())),
+        ("400", json_response("400 Bad Request", &headers, &error)),
+        ("401", json_response("401 Unauthorized", &headers, &error)),
+        ("429", json_response("429 Too Many Requests", &headers, &error)),
+        ("500", json_response(&format!("500 {UPSTREAM_CANARY}"), &headers, &error)),
+        ("302", json_response("302 Found", &headers, &error)),
+        ("200-json", json_response("200 OK", &headers, &error)),
+        (
+            "problem",
+            json_response(
+                "403 Forbidden",
+                &headers,
+                &json!({"code": UPSTREAM_CANARY, "detail": all}).to_string(),
+            ),
+        ),
         ("error-event", said(event(&error))),
         ("text-event", said(event(&all))),
         ("error-text-event", said(event(json!({"error": all})))),
@@ -133,36 +140,48 @@ fn indiscretions() -> Vec<(&'static str, Vec<Step>)> {
             let done = ollama::done("stop", 258);
             [ollama::stream_head()].into_iter().chain(done).collect()
         }),
-        ("ollama-error", ollama_said(ollama::line(&json!({"error": all})))),
-        ("ollama-text", ollama_said(chunk(format!("{all}\n")))),
-        ("ollama-shape", ollama_said(ollama::line(&json!({"message": all})))),
-        ("ollama-count", ollama_said(ollama::line(&json!({"done": true, "prompt_eval_count": all})))),
-        ("ollama-reason", ollama_said(ollama::line(&json!({"done": true, "done_reason": all})))),
+        ("ollama-error", ollama_text_then(ollama::json_line(&json!({"error": all})))),
+        ("ollama-text", ollama_text_then(chunk(format!("{all}\n")))),
+        ("ollama-shape", ollama_text_then(ollama::json_line(&json!({"message": all})))),
+        (
+            "ollama-count",
+            ollama_text_then(ollama::json_line(&json!({"done": true, "prompt_eval_count": all}))),
+        ),
+        ("ollama-reason", ollama_text_then(ollama::json_line(&json!({"done": true, "done_reason": all})))),
         (
             "ollama-400",
-            plain(
+            json_response(
                 "400 Bad Request",
                 &headers,
                 &json!({"error": format!("{all} does not support tools")}).to_string(),
             ),
         ),
-        ("ollama-404", plain("404 Not Found", &headers, &json!({"error": all}).to_string())),
+        ("ollama-404", json_response("404 Not Found", &headers, &json!({"error": all}).to_string())),
         ("n8n-good", n8n::answer(&["hello"])),
         (
             "n8n-error",
-            n8n_said(n8n::line(&json!({"type": "error", "content": all, "metadata": {"nodeName": all}}))),
+            n8n_text_then(n8n::json_line(
+                &json!({"type": "error", "content": all, "metadata": {"nodeName": all}}),
+            )),
         ),
-        ("n8n-text", n8n_said(chunk(format!("{all}\n")))),
-        ("n8n-shape", n8n_said(n8n::line(&json!({"type": "item", "content": {UPSTREAM: all}})))),
-        ("n8n-type", n8n_said(n8n::line(&json!({"type": all, "content": all})))),
-        ("n8n-half", plain("200 OK", &headers, &format!("{{\"output\":\"{all}"))),
+        ("n8n-text", n8n_text_then(chunk(format!("{all}\n")))),
+        (
+            "n8n-shape",
+            n8n_text_then(n8n::json_line(&json!({"type": "item", "content": {UPSTREAM_CANARY: all}}))),
+        ),
+        ("n8n-type", n8n_text_then(n8n::json_line(&json!({"type": all, "content": all})))),
+        ("n8n-half", json_response("200 OK", &headers, &format!("{{\"output\":\"{all}"))),
         (
             "n8n-echo",
-            plain("200 OK", &headers, &json!({"headers": {"authorization": all}, "body": all}).to_string()),
+            json_response(
+                "200 OK",
+                &headers,
+                &json!({"headers": {"authorization": all}, "body": all}).to_string(),
+            ),
         ),
         (
             "n8n-started",
-            plain(
+            json_response(
                 "200 OK",
                 &headers,
                 &json!({"message": "Workflow was started", "executionId": all}).to_string(),
@@ -170,7 +189,7 @@ fn indiscretions() -> Vec<(&'static str, Vec<Step>)> {
         ),
         (
             "n8n-404",
-            plain(
+            json_response(
                 "404 Not Found",
                 &headers,
                 &json!({"code": 404, "message": all, "stacktrace": all}).to_string(),
@@ -188,7 +207,7 @@ fn indiscretions() -> Vec<(&'static str, Vec<Step>)> {
     ]
 }
 
-fn n8n_said(step: Step) -> Vec<Step> {
+fn n8n_text_then(step: Step) -> Vec<Step> {
     vec![n8n::stream_head(), n8n::text("par"), step, last_chunk()]
 }
 
@@ -203,26 +222,30 @@ fn webhook_auths() -> [Value; 5] {
     ]
 }
 
-fn ollama_said(step: Step) -> Vec<Step> {
+fn ollama_text_then(step: Step) -> Vec<Step> {
     vec![ollama::stream_head(), ollama::text("par"), step, last_chunk()]
 }
 
 /// Returns bot API responses that repeat the request path, which contains the token.
 fn bot_answers() -> Vec<Vec<Step>> {
-    let all = format!("{UPSTREAM} {} {RUNTIME_SECRET}", bot_path());
+    let all = format!("{UPSTREAM_CANARY} {} {RUNTIME_SECRET}", bot_path());
     let error = json!({"ok": false, "error_code": 400, "description": all}).to_string();
     let wait = json!({"ok": false, "error_code": 429, "description": all, "parameters": {"retry_after": 1}});
-    let headers = format!("location: {}\r\nset-cookie: a={UPSTREAM}\r\n", bot_path());
+    let headers = format!("location: {}\r\nset-cookie: a={UPSTREAM_CANARY}\r\n", bot_path());
     let raw = |text: String| vec![Step::Send(text.into_bytes()), Step::Close];
     vec![
-        plain("200 OK", &headers, &json!({"ok": true, "result": {"message_id": 7, "text": all}}).to_string()),
-        plain("200 OK", &headers, &json!({"ok": true, "result": {"message_id": all}}).to_string()),
-        plain("400 Bad Request", &headers, &error),
-        plain("404 Not Found", &headers, &format!("<pre>Cannot POST {all}</pre>")),
-        plain("429 Too Many Requests", &headers, &wait.to_string()),
-        plain("302 Found", &headers, &all),
-        plain(&format!("500 {all}"), &headers, &all),
-        plain("200 OK", &headers, &format!("{{\"ok\":{all}")),
+        json_response(
+            "200 OK",
+            &headers,
+            &json!({"ok": true, "result": {"message_id": 7, "text": all}}).to_string(),
+        ),
+        json_response("200 OK", &headers, &json!({"ok": true, "result": {"message_id": all}}).to_string()),
+        json_response("400 Bad Request", &headers, &error),
+        json_response("404 Not Found", &headers, &format!("<pre>Cannot POST {all}</pre>")),
+        json_response("429 Too Many Requests", &headers, &wait.to_string()),
+        json_response("302 Found", &headers, &all),
+        json_response(&format!("500 {all}"), &headers, &all),
+        json_response("200 OK", &headers, &format!("{{\"ok\":{all}")),
         raw(format!("HTTP/1.1 200 OK\r\n{all}\r\n\r\n")),
         raw(all.clone()),
         vec![Step::Reset],
@@ -252,10 +275,10 @@ fn agent_with_bot(vendor: &Vendor) -> (String, Value, Value) {
 
 /// All response headers and bodies that clients received.
 #[derive(Default)]
-struct Told(String);
+struct ClientTranscript(String);
 
-impl Told {
-    async fn note(&mut self, request: reqwest::RequestBuilder) -> u16 {
+impl ClientTranscript {
+    async fn record(&mut self, request: reqwest::RequestBuilder) -> u16 {
         let response = request.send().await.expect("an answer");
         let status = response.status();
         self.0.push_str(&format!("{status} {:?}\n", response.headers()));
@@ -268,7 +291,7 @@ impl Told {
 #[tokio::test(flavor = "multi_thread")]
 async fn no_secret_is_in_any_log_or_answer() {
     let client = client();
-    let log = Log::collect();
+    let log = LogBuffer::install();
     let vendor = Vendor::start().await;
     let url = vendor.base_url();
     let operators = [
@@ -283,7 +306,7 @@ async fn no_secret_is_in_any_log_or_answer() {
     let runtime = server::runtime(&of_runtime).await;
     let runtime_url = runtime.url("");
     let mut agents = Vec::new();
-    for (name, script) in indiscretions() {
+    for (name, script) in leaking_responses() {
         for (way, auth) in webhook_auths().iter().enumerate() {
             let id = format!("webhook-{way}-{name}");
             vendor.on(&id, [script.clone()]);
@@ -314,10 +337,10 @@ async fn no_secret_is_in_any_log_or_answer() {
     settings.push(("RUNTIME_URL", &runtime_url));
     agents.push(agent_with_bot(&vendor));
     let stores = server::stores(&workspace(agents)).await;
-    let app = server::app_over(stores.clone(), &settings).await;
+    let app = server::app_with_stores(stores.clone(), &settings).await;
 
-    let mut told = Told::default();
-    let bearer = session("u1", "c1");
+    let mut told = ClientTranscript::default();
+    let bearer = session_token("u1", "c1");
     let mut statuses = Vec::new();
     for format in ["ndjson", "json"] {
         for name in &names {
@@ -325,19 +348,20 @@ async fn no_secret_is_in_any_log_or_answer() {
                 .post(app.url(&format!("/api/agent/chat?format={format}")))
                 .bearer_auth(&bearer)
                 .json(&json!({"agentId": name, "message": "hello"}));
-            statuses.push((name.clone(), told.note(request).await));
+            statuses.push((name.clone(), told.record(request).await));
         }
         // Longer than the smallest context window, so that Ollama's truncation is detected.
-        let long = json!([{"role": "user", "content": format!("{GUESS} {}", "word ".repeat(1_000))}]);
+        let long =
+            json!([{"role": "user", "content": format!("{GUESSED_CREDENTIAL} {}", "word ".repeat(1_000))}]);
         let of_ollama =
             json!({"provider": "ollama", "baseUrl": server_url, "apiKey": ROLE_KEY, "messages": long});
-        for (name, _) in indiscretions() {
+        for (name, _) in leaking_responses() {
             for (way, more) in [("", json!({})), ("runtime-ollama-", of_ollama.clone())] {
                 let request = client
                     .post(runtime.url(&format!("/chat?format={format}")))
                     .bearer_auth(RUNTIME_SECRET)
                     .json(&runtime_request(name, more));
-                statuses.push((format!("{way}{name}"), told.note(request).await));
+                statuses.push((format!("{way}{name}"), told.record(request).await));
             }
         }
     }
@@ -350,7 +374,7 @@ async fn no_secret_is_in_any_log_or_answer() {
             client.get(app.url(&debug.replace("debugPrompt", "previewPrompt"))),
             client.post(app.url("/api/svcchat/previewPrompt")).json(&question),
         ] {
-            shown += usize::from(told.note(request.bearer_auth(&bearer)).await == 200);
+            shown += usize::from(told.record(request.bearer_auth(&bearer)).await == 200);
         }
     }
     assert_eq!(shown, 3 * names.len(), "previews send nothing, and so nothing of them fails");
@@ -371,40 +395,40 @@ async fn no_secret_is_in_any_log_or_answer() {
         .into_iter()
         .chain(bad_requests_to_the_runtime(&client, &runtime))
     {
-        told.note(request).await;
+        told.record(request).await;
     }
     let cookie = client
         .post(app.url("/api/agent/chat"))
         .header("origin", app.url(""))
         .header("cookie", format!("agent_session={bearer}"))
         .json(&json!({"agentId": "role-good", "message": "hello"}));
-    assert_eq!(told.note(cookie).await, 200);
+    assert_eq!(told.record(cookie).await, 200);
     let proactive = client
         .post(app.url("/api/agent/chat"))
         .header("x-proactive-trigger", "morning")
         .bearer_auth(INTERNAL_SECRET)
         .json(&json!({"agentId": "role-good", "message": "hello", "userId": "u1", "companyId": "c1"}));
-    assert_eq!(told.note(proactive).await, 200);
+    assert_eq!(told.record(proactive).await, 200);
 
     for _ in bot_answers() {
         let request = client.post(app.url("/api/agent/chat")).bearer_auth(&bearer);
-        assert_eq!(told.note(request.json(&json!({"agentId": "bot", "message": "hello"}))).await, 200);
+        assert_eq!(told.record(request.json(&json!({"agentId": "bot", "message": "hello"}))).await, 200);
     }
     for path in ["/api/agents/bot", "/api/svcchat/previewPrompt?agentId=bot"] {
-        assert_eq!(told.note(client.get(app.url(path)).bearer_auth(&bearer)).await, 200);
+        assert_eq!(told.record(client.get(app.url(path)).bearer_auth(&bearer)).await, 200);
     }
     // The API's own response is passed to the caller, who has the token, so only the log is checked here.
     vendor.on(&bot_path(), bot_answers());
     for _ in bot_answers() {
         let call = json!({"token": bot_token(), "method": "sendMessage"});
         let request = client.post(runtime.url("/messenger/call")).bearer_auth(RUNTIME_SECRET);
-        Told::default().note(request.json(&call)).await;
+        ClientTranscript::default().record(request.json(&call)).await;
     }
     let tokens = Tokens::new(stores.records, Arc::new(SystemClock));
     let widgets = widget_requests(&client, &app, &tokens).await;
     let mut texts = Vec::new();
     for (text, expected, request) in widgets {
-        assert_eq!(told.note(request).await, expected);
+        assert_eq!(told.record(request).await, expected);
         texts.push(text);
     }
 
@@ -455,8 +479,8 @@ async fn no_secret_is_in_any_log_or_answer() {
         OPERATOR_KEY,
         ROLE_KEY,
         TOOL_TOKEN,
-        GUESS,
-        UPSTREAM,
+        GUESSED_CREDENTIAL,
+        UPSTREAM_CANARY,
         WEBHOOK_SECRET,
         BOT_SECRET,
         &bearer,
@@ -530,7 +554,7 @@ fn bad_requests_to_the_app(client: &Client, app: &Server, bearer: &str) -> Vec<r
         post("").bearer_auth(bearer).json(&body)
     };
     let forged = |secret: &str| {
-        mint_session(&Secret::new(secret), GUESS, "c1", Duration::from_secs(60))
+        mint_session(&Secret::new(secret), GUESSED_CREDENTIAL, "c1", Duration::from_secs(60))
             .expect("the claims are right")
     };
     let raw =
@@ -538,77 +562,82 @@ fn bad_requests_to_the_app(client: &Client, app: &Server, bearer: &str) -> Vec<r
     let widget = |token: &str| post(&format!("?widgetToken={token}"));
     vec![
         post("").json(&good),
-        post("").bearer_auth(GUESS).json(&good),
+        post("").bearer_auth(GUESSED_CREDENTIAL).json(&good),
         post("").bearer_auth(forged("another-secret-of-32-bytes-at-least")).json(&good),
-        post("").bearer_auth(format!("a.b.{GUESS}")).json(&good),
+        post("").bearer_auth(format!("a.b.{GUESSED_CREDENTIAL}")).json(&good),
         post("").bearer_auth(format!("{bearer}x")).json(&good),
         post("").bearer_auth(SESSION_SECRET).json(&good),
-        post("").basic_auth("u1", Some(GUESS)).json(&good),
-        post("").header("authorization", format!("{GUESS} {GUESS}")).json(&good),
-        post("").bearer_auth(bearer).header("x-widget-token", GUESS).json(&good),
-        post("").header("x-widget-token", GUESS).json(&good),
+        post("").basic_auth("u1", Some(GUESSED_CREDENTIAL)).json(&good),
+        post("").header("authorization", format!("{GUESSED_CREDENTIAL} {GUESSED_CREDENTIAL}")).json(&good),
+        post("").bearer_auth(bearer).header("x-widget-token", GUESSED_CREDENTIAL).json(&good),
+        post("").header("x-widget-token", GUESSED_CREDENTIAL).json(&good),
         post("").header("cookie", format!("agent_session={bearer}")).json(&good),
-        post("").header("cookie", format!("agent_session={GUESS}")).header("origin", app.url("")).json(&good),
-        post("").header("x-proactive-trigger", "morning").bearer_auth(GUESS).json(&good),
+        post("")
+            .header("cookie", format!("agent_session={GUESSED_CREDENTIAL}"))
+            .header("origin", app.url(""))
+            .json(&good),
+        post("").header("x-proactive-trigger", "morning").bearer_auth(GUESSED_CREDENTIAL).json(&good),
         post("").header("x-proactive-trigger", "morning").bearer_auth(INTERNAL_SECRET).json(&good),
-        widget(GUESS).json(&good),
-        widget(GUESS).bearer_auth(bearer).json(&good),
-        post(&format!("?token={GUESS}")).bearer_auth(bearer).json(&good),
-        post(&format!("?format={GUESS}")).bearer_auth(bearer).json(&good),
-        post(&format!("?userId={GUESS}")).bearer_auth(bearer).json(&good),
-        post(&format!("?timezone=%ff{GUESS}")).bearer_auth(bearer).json(&good),
-        client.get(app.url(&format!("/nowhere?token={GUESS}"))),
-        client.get(app.url(&format!("/api/agent/chat?token={GUESS}"))),
-        client.get(app.url(&format!("/health?token={GUESS}"))),
-        with("widgetToken", GUESS.into()),
-        with("agentId", json!([GUESS])),
+        widget(GUESSED_CREDENTIAL).json(&good),
+        widget(GUESSED_CREDENTIAL).bearer_auth(bearer).json(&good),
+        post(&format!("?token={GUESSED_CREDENTIAL}")).bearer_auth(bearer).json(&good),
+        post(&format!("?format={GUESSED_CREDENTIAL}")).bearer_auth(bearer).json(&good),
+        post(&format!("?userId={GUESSED_CREDENTIAL}")).bearer_auth(bearer).json(&good),
+        post(&format!("?timezone=%ff{GUESSED_CREDENTIAL}")).bearer_auth(bearer).json(&good),
+        client.get(app.url(&format!("/nowhere?token={GUESSED_CREDENTIAL}"))),
+        client.get(app.url(&format!("/api/agent/chat?token={GUESSED_CREDENTIAL}"))),
+        client.get(app.url(&format!("/health?token={GUESSED_CREDENTIAL}"))),
+        with("widgetToken", GUESSED_CREDENTIAL.into()),
+        with("agentId", json!([GUESSED_CREDENTIAL])),
         with("agentId", "nobody".into()),
-        with("userId", GUESS.into()),
-        with("timezone", GUESS.into()),
-        with("messages", GUESS.into()),
-        with("messages", json!([{"role": GUESS, "content": GUESS}])),
-        with("pageContext", GUESS.into()),
-        raw(format!(r#"{{"agentId":"role-good","message":"{GUESS}"#)),
-        raw(format!(r#"{{"agentId":"role-good",{GUESS}}}"#)),
-        raw(GUESS.to_owned()),
-        raw(GUESS.repeat(100_000)),
-        post("").bearer_auth(bearer).header("content-type", GUESS).body(GUESS),
-        post("").bearer_auth(bearer).header("content-encoding", GUESS).json(&good),
-        post("").bearer_auth(bearer).header("accept", GUESS).json(&good),
+        with("userId", GUESSED_CREDENTIAL.into()),
+        with("timezone", GUESSED_CREDENTIAL.into()),
+        with("messages", GUESSED_CREDENTIAL.into()),
+        with("messages", json!([{"role": GUESSED_CREDENTIAL, "content": GUESSED_CREDENTIAL}])),
+        with("pageContext", GUESSED_CREDENTIAL.into()),
+        raw(format!(r#"{{"agentId":"role-good","message":"{GUESSED_CREDENTIAL}"#)),
+        raw(format!(r#"{{"agentId":"role-good",{GUESSED_CREDENTIAL}}}"#)),
+        raw(GUESSED_CREDENTIAL.to_owned()),
+        raw(GUESSED_CREDENTIAL.repeat(100_000)),
+        post("").bearer_auth(bearer).header("content-type", GUESSED_CREDENTIAL).body(GUESSED_CREDENTIAL),
+        post("").bearer_auth(bearer).header("content-encoding", GUESSED_CREDENTIAL).json(&good),
+        post("").bearer_auth(bearer).header("accept", GUESSED_CREDENTIAL).json(&good),
     ]
 }
 
 fn bad_requests_to_the_runtime(client: &Client, runtime: &Server) -> Vec<reqwest::RequestBuilder> {
     let post = |body: Value| client.post(runtime.url("/chat")).json(&body);
     let call = |token: Value, method: &str| {
-        let body = json!({"token": token, "method": method, "params": {"text": GUESS}});
+        let body = json!({"token": token, "method": method, "params": {"text": GUESSED_CREDENTIAL}});
         client.post(runtime.url("/messenger/call")).bearer_auth(RUNTIME_SECRET).json(&body)
     };
     let with = |more: Value| post(runtime_request("good", more)).bearer_auth(RUNTIME_SECRET);
     vec![
         post(runtime_request("good", json!({}))),
-        post(runtime_request("good", json!({}))).bearer_auth(GUESS),
-        with(json!({"apiKey": [GUESS]})),
-        with(json!({"apiKey": format!("{GUESS}\r\nx: y"), "baseUrl": "http://127.0.0.1:1/"})),
-        with(json!({"apiKey": format!("{GUESS}ü"), "baseUrl": "http://127.0.0.1:1/"})),
-        with(json!({"apiKey": GUESS, "baseUrl": "http://127.0.0.1:1/"})),
-        with(json!({"baseUrl": format!("http://u:{GUESS}@127.0.0.1:1/")})),
-        with(json!({"baseUrl": format!("http://127.0.0.1:1/{GUESS}?key={GUESS}#{GUESS}")})),
-        with(json!({"baseUrl": format!("http://10.0.0.1/{GUESS}?key={GUESS}")})),
-        with(json!({"baseUrl": format!("no address but {GUESS}")})),
-        with(json!({"mcpServerUrl": {"token": GUESS}})),
-        with(json!({"provider": GUESS})),
-        with(json!({"context": format!("{{\"token\":{GUESS}")})),
-        with(json!({"tools": [{"name": "t", "inputSchema": GUESS}]})),
-        call(format!("1:{GUESS}/../x").into(), "getMe"),
-        call(format!("1:{GUESS}\r\nx: y").into(), "getMe"),
-        call(json!([GUESS]), "getMe"),
-        call(format!("1:{GUESS}").into(), &format!("get/{GUESS}")),
+        post(runtime_request("good", json!({}))).bearer_auth(GUESSED_CREDENTIAL),
+        with(json!({"apiKey": [GUESSED_CREDENTIAL]})),
+        with(json!({"apiKey": format!("{GUESSED_CREDENTIAL}\r\nx: y"), "baseUrl": "http://127.0.0.1:1/"})),
+        with(json!({"apiKey": format!("{GUESSED_CREDENTIAL}ü"), "baseUrl": "http://127.0.0.1:1/"})),
+        with(json!({"apiKey": GUESSED_CREDENTIAL, "baseUrl": "http://127.0.0.1:1/"})),
+        with(json!({"baseUrl": format!("http://u:{GUESSED_CREDENTIAL}@127.0.0.1:1/")})),
+        with(
+            json!({"baseUrl": format!("http://127.0.0.1:1/{GUESSED_CREDENTIAL}?key={GUESSED_CREDENTIAL}#{GUESSED_CREDENTIAL}")}),
+        ),
+        with(json!({"baseUrl": format!("http://10.0.0.1/{GUESSED_CREDENTIAL}?key={GUESSED_CREDENTIAL}")})),
+        with(json!({"baseUrl": format!("no address but {GUESSED_CREDENTIAL}")})),
+        with(json!({"mcpServerUrl": {"token": GUESSED_CREDENTIAL}})),
+        with(json!({"provider": GUESSED_CREDENTIAL})),
+        with(json!({"context": format!("{{\"token\":{GUESSED_CREDENTIAL}")})),
+        with(json!({"tools": [{"name": "t", "inputSchema": GUESSED_CREDENTIAL}]})),
+        call(format!("1:{GUESSED_CREDENTIAL}/../x").into(), "getMe"),
+        call(format!("1:{GUESSED_CREDENTIAL}\r\nx: y").into(), "getMe"),
+        call(json!([GUESSED_CREDENTIAL]), "getMe"),
+        call(format!("1:{GUESSED_CREDENTIAL}").into(), &format!("get/{GUESSED_CREDENTIAL}")),
         client
             .post(runtime.url("/messenger/call"))
             .bearer_auth(RUNTIME_SECRET)
             .header("content-type", "application/json")
-            .body(format!(r#"{{"token":"1:{GUESS}","method":{GUESS}"#)),
+            .body(format!(r#"{{"token":"1:{GUESSED_CREDENTIAL}","method":{GUESSED_CREDENTIAL}"#)),
     ]
 }
 
@@ -629,7 +658,7 @@ fn no_configuration_shows_its_secrets() {
 }
 
 /// Returns the value of a request's `Authorization` header.
-fn bearer(received: &Received) -> Option<String> {
+fn bearer(received: &ReceivedRequest) -> Option<String> {
     let line = received.head.lines().find(|line| line.to_ascii_lowercase().starts_with("authorization:"))?;
     Some(line.split_once(':').expect("a header has a colon").1.trim().to_owned())
 }
@@ -697,7 +726,7 @@ async fn the_runtimes_secret_goes_to_the_operators_runtime_alone() {
     let body = line(json!({"type": "RUN_STARTED", "threadId": "t", "runId": "r"}))
         + &line(json!({"type": "RUN_FINISHED", "threadId": "t", "runId": "r"}));
     for vendor in [&own, &other] {
-        vendor.on("m", [plain("200 OK", "", &body)]);
+        vendor.on("m", [json_response("200 OK", "", &body)]);
     }
     let cases = [
         (own_url.clone(), &own, Some(format!("Bearer {RUNTIME_SECRET}"))),
@@ -713,7 +742,7 @@ async fn the_runtimes_secret_goes_to_the_operators_runtime_alone() {
     let settings =
         [("RUNTIME_URL", &*own_url), ("RUNTIME_SECRET", RUNTIME_SECRET), ("OPENAI_API_KEY", OPERATOR_KEY)];
     let app = server::app(&workspace(agents), &settings).await;
-    let token = session("u1", "c1");
+    let token = session_token("u1", "c1");
     for (place, (url, called, expected)) in cases.iter().enumerate() {
         let before = called.received().len();
         let answer =

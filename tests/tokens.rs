@@ -10,16 +10,16 @@ use std::time::Duration;
 
 use agent_core::clock::{Clock, SystemClock};
 use agent_core::testing::ManualClock;
-use agent_platform::token::{Grant, Minted, NewToken, Tokens, WidgetGrant};
+use agent_platform::token::{Grant, MintedToken, NewToken, Tokens, WidgetGrant};
 use agentd::stores::Stores;
 use serde_json::{Value, json};
 
 use crate::support::server::{self, Server};
 use crate::support::vendor::Vendor;
-use crate::support::{run, workspace};
+use crate::support::{parse_run, workspace};
 
 /// An application with its stores, and the vendor of its agents' model `m`.
-struct Bench {
+struct WidgetApp {
     vendor: Vendor,
     app: Server,
     stores: Stores,
@@ -34,21 +34,21 @@ fn two_agents(base_url: &str) -> Value {
     all
 }
 
-async fn open(change: impl FnOnce(&mut Value)) -> Bench {
+async fn open(change: impl FnOnce(&mut Value)) -> WidgetApp {
     let vendor = Vendor::start().await;
     let mut workspace = two_agents(&vendor.base_url());
     change(&mut workspace);
     let stores = server::stores(&workspace).await;
-    let app = server::app_over(stores.clone(), &[]).await;
-    Bench { vendor, app, stores }
+    let app = server::app_with_stores(stores.clone(), &[]).await;
+    WidgetApp { vendor, app, stores }
 }
 
 /// Returns the text of a minted token.
-fn text(minted: &Minted) -> &str {
+fn text(minted: &MintedToken) -> &str {
     minted.text.expose()
 }
 
-impl Bench {
+impl WidgetApp {
     fn tokens_at(&self, clock: impl Clock) -> Tokens {
         Tokens::new(self.stores.records.clone(), Arc::new(clock))
     }
@@ -57,17 +57,17 @@ impl Bench {
         self.tokens_at(SystemClock)
     }
 
-    async fn mint(&self, new: NewToken) -> Minted {
+    async fn mint(&self, new: NewToken) -> MintedToken {
         self.tokens().mint(new).await.expect("minted")
     }
 
     /// Mints a widget token of the agent `a1`.
-    async fn widget(&self, grant: WidgetGrant) -> Minted {
+    async fn mint_widget(&self, grant: WidgetGrant) -> MintedToken {
         self.mint(NewToken::new("c1", "a1", Grant::Widget(grant))).await
     }
 
     /// Mints a widget token with a lifetime of one hour that has expired.
-    async fn expired(&self) -> Minted {
+    async fn mint_expired(&self) -> MintedToken {
         let ttl = Some(Duration::from_secs(3600));
         let new = NewToken { ttl, ..NewToken::new("c1", "a1", Grant::Widget(WidgetGrant::default())) };
         self.tokens_at(ManualClock::new()).mint(new).await.expect("minted")
@@ -85,17 +85,17 @@ impl Bench {
     }
 
     /// Posts to the chat endpoint with the token in the header.
-    async fn ask_with(&self, minted: &Minted, more: &Value) -> reqwest::Response {
+    async fn ask_with_token(&self, minted: &MintedToken, more: &Value) -> reqwest::Response {
         self.ask("", &[("x-widget-token", text(minted))], more).await
     }
 }
 
 /// Checks that a run finished successfully and returns its events.
-async fn finished(response: reqwest::Response) -> Vec<Value> {
+async fn expect_finished(response: reqwest::Response) -> Vec<Value> {
     let status = response.status();
     let body = response.text().await.expect("a whole body");
     assert_eq!(status, 200, "{body}");
-    let events = run(&body);
+    let events = parse_run(&body);
     assert_eq!(events.last().expect("an end")["type"], "RUN_FINISHED", "{body}");
     events
 }

@@ -5,7 +5,7 @@ mod messenger;
 use serde_json::{Value, json};
 
 use crate::support::vendor::{Vendor, answer, tool_calls};
-use crate::support::{run, server, text_of, workspace};
+use crate::support::{parse_run, server, text_of, workspace};
 
 #[tokio::test]
 async fn a_model_is_told_of_a_lost_update_and_mends_it() {
@@ -35,9 +35,9 @@ async fn a_model_is_told_of_a_lost_update_and_mends_it() {
     let app = server::app(&workspace, &[]).await;
     let response = app.chat(&json!({"agentId": "a1", "message": "Log it", "todoListId": "l1"})).await;
     let body = response.text().await.expect("a whole body");
-    assert_eq!(text_of(&run(&body)), "Done.");
+    assert_eq!(text_of(&parse_run(&body)), "Done.");
 
-    let requests = vendor.received_for("m");
+    let requests = vendor.received_bodies("m");
     let offered = requests[0]["tools"].as_array().expect("tools");
     let names: Vec<_> = offered.iter().map(|tool| tool["function"]["name"].clone()).collect();
     assert_eq!(json!(names), tools);

@@ -5,12 +5,12 @@ mod calls;
 use serde_json::{Value, json};
 
 use crate::support::server::{self, Server};
-use crate::support::vendor::n8n::{self, JSON};
+use crate::support::vendor::n8n::{self, JSON_CONTENT_TYPE};
 use crate::support::vendor::{Step, Vendor};
-use crate::support::{PATIENCE, client, events, problem, run, workspace};
+use crate::support::{TEST_TIMEOUT, client, expect_problem, parse_events, parse_run, workspace};
 
 /// Returns a workspace whose agent `a1` is answered by the vendor's webhook.
-fn connected(vendor: &Vendor, auth: Option<Value>) -> Value {
+fn workspace_with_workflow(vendor: &Vendor, auth: Option<Value>) -> Value {
     let mut content = json!({"webhookUrl": vendor.webhook_url()});
     if let Some(auth) = auth {
         content["auth"] = auth;
@@ -40,8 +40,8 @@ fn names(object: &Value) -> Vec<&str> {
 }
 
 /// Returns the texts of a run's messages, and the code and message of its error.
-fn told(body: &str) -> (Vec<String>, Option<String>) {
-    let events = run(body);
+fn messages_and_error(body: &str) -> (Vec<String>, Option<String>) {
+    let events = parse_run(body);
     let kind = |event: &Value, kind: &str| event["type"] == kind;
     let begun = events.iter().filter(|event| kind(event, "TEXT_MESSAGE_START"));
     let messages = begun.map(|begun| {
@@ -60,8 +60,11 @@ fn told(body: &str) -> (Vec<String>, Option<String>) {
 async fn the_payload_is_for_both_triggers() {
     let vendor = Vendor::start().await;
     let auth = json!({"type": "basic", "user": "ada", "password": "s3cret"});
-    let app =
-        server::app(&connected(&vendor, Some(auth)), &[("PUBLIC_URL", "https://app.example.com")]).await;
+    let app = server::app(
+        &workspace_with_workflow(&vendor, Some(auth)),
+        &[("PUBLIC_URL", "https://app.example.com")],
+    )
+    .await;
     let history = json!([{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hello!"}]);
     let asked = app
         .chat(
@@ -70,9 +73,11 @@ async fn the_payload_is_for_both_triggers() {
         )
         .await;
     let body = asked.text().await.expect("a whole body");
-    assert_eq!(told(&body), (vec!["hello world".to_owned()], None));
-    let announced =
-        events(&body).into_iter().find(|event| event["name"] == "agent.prompt").expect("it is announced");
+    assert_eq!(messages_and_error(&body), (vec!["hello world".to_owned()], None));
+    let announced = parse_events(&body)
+        .into_iter()
+        .find(|event| event["name"] == "agent.prompt")
+        .expect("it is announced");
     assert_eq!(announced["value"]["backend"], "workflow");
 
     let [received] = &vendor.received()[..] else { panic!("one request") };
@@ -120,7 +125,7 @@ async fn the_payload_is_for_both_triggers() {
 #[tokio::test]
 async fn recorded_streams_become_runs() {
     let vendor = Vendor::start().await;
-    let app = server::app(&connected(&vendor, None), &[]).await;
+    let app = server::app(&workspace_with_workflow(&vendor, None), &[]).await;
     let failed = Some("BACKEND_FAILED \"the workflow reported an error\"");
     let cases: [(&str, &[&str], Option<&str>); 8] = [
         ("agent.ndjson", &["We öffnen um 9 Uhr 🌿."], None),
@@ -134,11 +139,11 @@ async fn recorded_streams_become_runs() {
     ];
     for (name, messages, error) in cases {
         for size in [1, 50, 4096] {
-            vendor.on("a1", [n8n::streamed(name, size)]);
+            vendor.on("a1", [n8n::streamed_fixture(name, size)]);
             let body = ask(&app).await.text().await.expect("a whole body");
             let expected =
                 (messages.iter().map(|text| (*text).to_owned()).collect(), error.map(str::to_owned));
-            assert_eq!(told(&body), expected, "{name} in chunks of {size}");
+            assert_eq!(messages_and_error(&body), expected, "{name} in chunks of {size}");
             assert!(!body.to_ascii_lowercase().contains("canary"), "{body}");
         }
     }
@@ -147,37 +152,37 @@ async fn recorded_streams_become_runs() {
 #[tokio::test]
 async fn recorded_answers_of_one_piece_become_runs_or_problems() {
     let vendor = Vendor::start().await;
-    let app = server::app(&connected(&vendor, None), &[]).await;
+    let app = server::app(&workspace_with_workflow(&vendor, None), &[]).await;
     let whole = [
-        ("last-node.json", JSON, "We open at 9."),
-        ("last-node-with-steps.json", JSON, "We open at 9."),
-        ("all-entries.json", JSON, "We open at 9.\n\nWe close at 18."),
-        ("chain.json", JSON, "We open at 9."),
-        ("model.json", JSON, "We open at 9."),
-        ("data.json", JSON, "We open at 9."),
+        ("last-node.json", JSON_CONTENT_TYPE, "We open at 9."),
+        ("last-node-with-steps.json", JSON_CONTENT_TYPE, "We open at 9."),
+        ("all-entries.json", JSON_CONTENT_TYPE, "We open at 9.\n\nWe close at 18."),
+        ("chain.json", JSON_CONTENT_TYPE, "We open at 9."),
+        ("model.json", JSON_CONTENT_TYPE, "We open at 9."),
+        ("data.json", JSON_CONTENT_TYPE, "We open at 9."),
         ("text.txt", "text/html; charset=utf-8", "We open at 9.\nSee you!"),
     ];
     for (name, media_type, expected) in whole {
-        vendor.on("a1", [n8n::one_piece("200 OK", media_type, name)]);
+        vendor.on("a1", [n8n::fixture_response("200 OK", media_type, name)]);
         let body = ask(&app).await.text().await.expect("a whole body");
-        assert_eq!(told(&body), (vec![expected.to_owned()], None), "{name}");
+        assert_eq!(messages_and_error(&body), (vec![expected.to_owned()], None), "{name}");
     }
     let refused = [
-        ("200 OK", "started.json", JSON, "its trigger must respond"),
+        ("200 OK", "started.json", JSON_CONTENT_TYPE, "its trigger must respond"),
         ("200 OK", "started-early.txt", "text/html", "its trigger must respond"),
-        ("200 OK", "started-hosted.json", JSON, "its trigger must respond"),
-        ("200 OK", "no-data.json", JSON, "is empty"),
-        ("200 OK", "echo.json", JSON, "none of the fields"),
+        ("200 OK", "started-hosted.json", JSON_CONTENT_TYPE, "its trigger must respond"),
+        ("200 OK", "no-data.json", JSON_CONTENT_TYPE, "is empty"),
+        ("200 OK", "echo.json", JSON_CONTENT_TYPE, "none of the fields"),
         ("200 OK", "gateway.html", "text/html", "a web page"),
-        ("200 OK", "failed-with-stack.json", JSON, "reported an error"),
-        ("404 Not Found", "inactive.json", JSON, "must be active"),
-        ("500 Internal Server Error", "failed.json", JSON, "has failed"),
-        ("500 Internal Server Error", "failed-with-stack.json", JSON, "has failed"),
+        ("200 OK", "failed-with-stack.json", JSON_CONTENT_TYPE, "reported an error"),
+        ("404 Not Found", "inactive.json", JSON_CONTENT_TYPE, "must be active"),
+        ("500 Internal Server Error", "failed.json", JSON_CONTENT_TYPE, "has failed"),
+        ("500 Internal Server Error", "failed-with-stack.json", JSON_CONTENT_TYPE, "has failed"),
         ("502 Bad Gateway", "gateway.html", "text/html", "HTTP 502"),
     ];
     for (status, name, media_type, words) in refused {
-        vendor.on("a1", [n8n::one_piece(status, media_type, name)]);
-        let refused = problem(ask(&app).await, 502, "BACKEND_FAILED").await;
+        vendor.on("a1", [n8n::fixture_response(status, media_type, name)]);
+        let refused = expect_problem(ask(&app).await, 502, "BACKEND_FAILED").await;
         assert!(refused["detail"].as_str().expect("text").contains(words), "{name}: {refused}");
         assert!(!refused.to_string().to_ascii_lowercase().contains("canary"), "{refused}");
     }
@@ -186,12 +191,12 @@ async fn recorded_answers_of_one_piece_become_runs_or_problems() {
 #[tokio::test]
 async fn a_workflow_that_streams_and_says_nothing_has_failed() {
     let vendor = Vendor::start().await;
-    let app = server::app(&connected(&vendor, None), &[]).await;
+    let app = server::app(&workspace_with_workflow(&vendor, None), &[]).await;
     let end = Step::Send(b"0\r\n\r\n".to_vec());
     let [ended, _] = n8n::end();
     for script in [vec![n8n::head(), end.clone()], vec![n8n::stream_head(), ended, end]] {
         vendor.on("a1", [script]);
-        let (messages, error) = told(&ask(&app).await.text().await.expect("a whole body"));
+        let (messages, error) = messages_and_error(&ask(&app).await.text().await.expect("a whole body"));
         assert!(messages.is_empty());
         assert!(error.expect("an error").contains("the workflow's answer is empty"));
     }
@@ -201,10 +206,10 @@ async fn a_workflow_that_streams_and_says_nothing_has_failed() {
 async fn the_first_words_leave_while_the_workflow_goes_on() {
     let vendor = Vendor::start().await;
     vendor.on("a1", [vec![n8n::stream_head(), n8n::text("We open"), Step::Stall]]);
-    let app = server::app(&connected(&vendor, None), &[]).await;
+    let app = server::app(&workspace_with_workflow(&vendor, None), &[]).await;
     let mut response = client()
         .post(app.url("/api/agent/chat"))
-        .bearer_auth(server::session("u1", "c1"))
+        .bearer_auth(server::session_token("u1", "c1"))
         .json(&json!({"agentId": "a1", "message": "When are you open?"}))
         .send()
         .await
@@ -216,6 +221,6 @@ async fn the_first_words_leave_while_the_workflow_goes_on() {
             body.push_str(&String::from_utf8_lossy(&chunk));
         }
     };
-    tokio::time::timeout(PATIENCE, reading).await.expect("it does not wait for the end");
+    tokio::time::timeout(TEST_TIMEOUT, reading).await.expect("it does not wait for the end");
     assert!(!body.contains("RUN_FINISHED"), "{body}");
 }

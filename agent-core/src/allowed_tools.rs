@@ -7,47 +7,51 @@ use async_trait::async_trait;
 use serde_json::Value;
 
 use crate::role::RoleBlock;
-use crate::select::{Choice, select};
+use crate::select::{BackendChoice, select_backend};
 use crate::tool::{Caller, ExecutionContext, Progress, ToolError, ToolOutput, ToolRegistry, ToolSpec};
 
 /// Default preset of an agent whose role names none.
-pub const BASE_PRESET: [&str; 7] =
+pub const DEFAULT_PRESET: [&str; 7] =
     ["readTodos", "createTodo", "updateTodo", "listDocs", "getDoc", "appendDoc", "searchDocs"];
 
 /// Tools that no preset includes; they must be listed in the role's `tools`.
-pub const NAMED_ONLY: [&str; 2] = ["readEpics", "getEpicDetails"];
+pub const EXPLICIT_ONLY_TOOLS: [&str; 2] = ["readEpics", "getEpicDetails"];
 
 /// Returns the names of the tools that the agent of `role` may use on behalf of `caller`.
 ///
 /// These are the preset and `tools`; for a widget's visitors only `widgetTools`, which the operator has opened to the
 /// public. Both are restricted to `agent_server_tools`, if the selected level of the role has that list.
-pub fn allowed(role: &RoleBlock, caller: Caller, agent_server_tools: Option<&[String]>) -> BTreeSet<String> {
+pub fn allowed_tools(
+    role: &RoleBlock,
+    caller: Caller,
+    agent_server_tools: Option<&[String]>,
+) -> BTreeSet<String> {
     let content = &role.content;
     let mut names: BTreeSet<String> = match caller {
         Caller::Widget => content.widget_tools.iter().cloned().collect(),
         Caller::Session | Caller::Proactive => {
             let preset = match &content.mcp_preset {
                 Some(names) => names.clone(),
-                None => BASE_PRESET.map(str::to_owned).into(),
+                None => DEFAULT_PRESET.map(str::to_owned).into(),
             };
             preset.into_iter().chain(content.tools.iter().cloned()).collect()
         }
     };
-    names.retain(|name| !NAMED_ONLY.contains(&name.as_str()) || content.tools.contains(name));
+    names.retain(|name| !EXPLICIT_ONLY_TOOLS.contains(&name.as_str()) || content.tools.contains(name));
     if let Some(cut) = agent_server_tools {
         names.retain(|name| cut.contains(name));
     }
     names
 }
 
-/// Returns the allowed tools with the level that [`select`] chooses for the role, as in a run.
-pub fn allowed_in_run(role: &RoleBlock, caller: Caller) -> BTreeSet<String> {
-    let selection = select(role);
+/// Returns the allowed tools with the level that [`select_backend`] chooses for the role, as in a run.
+pub fn allowed_tools_in_run(role: &RoleBlock, caller: Caller) -> BTreeSet<String> {
+    let selection = select_backend(role);
     let cut = match &selection.choice {
-        Some(Choice::AgentServer(server)) => server.agent_server_tools.as_deref(),
+        Some(BackendChoice::AgentServer(server)) => server.agent_server_tools.as_deref(),
         _ => role.content.agent_server.agent_server_tools.as_deref(),
     };
-    allowed(role, caller, cut)
+    allowed_tools(role, caller, cut)
 }
 
 /// Tool registry restricted to a set of names; other tools are reported as unknown.
@@ -178,7 +182,7 @@ mod tests {
             };
             let role = RoleBlock { content, ..RoleBlock::default() };
             let cut = given.cut.map(strings);
-            let names: Vec<String> = allowed(&role, given.caller, cut.as_deref()).into_iter().collect();
+            let names: Vec<String> = allowed_tools(&role, given.caller, cut.as_deref()).into_iter().collect();
             assert_eq!(names, given.expected, "{case}");
         }
     }

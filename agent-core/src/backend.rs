@@ -12,18 +12,18 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use crate::budget::{TokenBudget, TokenCounter};
-use crate::error::Failure;
+use crate::error::AgentError;
 use crate::event::{EventStream, RunIds};
 use crate::payload::Payload;
 use crate::prompt::Prompt;
 use crate::role::RoleBlock;
 use crate::run_token::RunToken;
-use crate::select::Choice;
+use crate::select::BackendChoice;
 use crate::tool::ToolChoice;
 use crate::tool::{ExecutionContext, ToolSpec};
 
 pub use embedded::{EmbeddedBackend, ModelSource};
-pub use kept::KeptModels;
+pub use kept::ModelCache;
 
 /// Answers turns.
 ///
@@ -33,11 +33,11 @@ pub use kept::KeptModels;
 #[async_trait]
 pub trait Backend: Send + Sync + 'static {
     /// Returns the token budget of the prompt with these settings.
-    fn budget(&self, choice: &Choice) -> Result<TokenBudget, Failure>;
+    fn budget(&self, choice: &BackendChoice) -> Result<TokenBudget, AgentError>;
 
     /// Returns the exact token counter of the model behind these settings, or `None` if only the platform's counter
     /// is available, which may estimate.
-    fn counter(&self, _choice: &Choice) -> Option<Arc<dyn TokenCounter>> {
+    fn counter(&self, _choice: &BackendChoice) -> Option<Arc<dyn TokenCounter>> {
         None
     }
 
@@ -54,10 +54,10 @@ pub trait Backend: Send + Sync + 'static {
     }
 
     /// Builds the request. Pure.
-    fn prepare(&self, turn: Arc<Turn>) -> Result<Prepared, Failure>;
+    fn prepare(&self, turn: Arc<Turn>) -> Result<PreparedRequest, AgentError>;
 
     /// Sends the request and returns the run's events as they arrive.
-    async fn start(&self, prepared: Prepared) -> Result<EventStream, Failure>;
+    async fn start(&self, prepared: PreparedRequest) -> Result<EventStream, AgentError>;
 }
 
 /// Input from which a backend builds its request.
@@ -68,7 +68,7 @@ pub struct Turn {
     /// The agent's role.
     pub role: Arc<RoleBlock>,
     /// The selected backend with its settings.
-    pub choice: Choice,
+    pub choice: BackendChoice,
     /// System prompt, history and latest turn.
     pub prompt: Arc<Prompt>,
     /// The tools that the agent may use, sorted by name.
@@ -86,7 +86,7 @@ pub struct Turn {
 
 /// A request that is ready to send.
 #[derive(Debug, Clone)]
-pub struct Prepared {
+pub struct PreparedRequest {
     /// The request bytes.
     pub payload: Payload,
     /// The turn from which the bytes were built.

@@ -39,9 +39,9 @@ pub trait TokenCounter: Send + Sync + 'static {
 /// Cache of one text's token counts, for the first three counters that counted it. Further counters count anew on
 /// every call.
 #[derive(Debug, Default)]
-pub(crate) struct TokenCounts([OnceLock<(&'static str, usize)>; 3]);
+pub(crate) struct TokenCountCache([OnceLock<(&'static str, usize)>; 3]);
 
-impl TokenCounts {
+impl TokenCountCache {
     /// Returns the count by the counter named `id`; calls `count` if it is not cached.
     pub(crate) fn get(&self, id: &'static str, count: impl Fn() -> usize) -> usize {
         for slot in &self.0 {
@@ -56,11 +56,11 @@ impl TokenCounts {
 }
 
 /// Tokens that surround a message on the wire to the model.
-const MESSAGE_TOKENS: usize = 4;
+const MESSAGE_OVERHEAD_TOKENS: usize = 4;
 /// Tokens that surround a tool call.
-const CALL_TOKENS: usize = 8;
+const TOOL_CALL_OVERHEAD_TOKENS: usize = 8;
 /// Approximate tokens of an image or another medium; providers' rules differ and depend on its size.
-const MEDIA_TOKENS: usize = 1_000;
+const ESTIMATED_MEDIA_TOKENS: usize = 1_000;
 /// Approximate number of Base64 bytes of a file per token of the text within.
 const FILE_BYTES_PER_TOKEN: usize = 20;
 
@@ -71,44 +71,46 @@ pub(crate) fn count_message(message: &Message, counter: &dyn TokenCounter) -> us
         Content::Parts(parts) => parts.iter().map(|part| count_part(part, counter)).sum(),
     };
     let calls = message.tool_calls.iter().map(|call| {
-        counter.count(&call.function.name) + counter.count(&call.function.arguments) + CALL_TOKENS
+        counter.count(&call.function.name)
+            + counter.count(&call.function.arguments)
+            + TOOL_CALL_OVERHEAD_TOKENS
     });
-    content + calls.sum::<usize>() + MESSAGE_TOKENS
+    content + calls.sum::<usize>() + MESSAGE_OVERHEAD_TOKENS
 }
 
 fn count_part(part: &ContentPart, counter: &dyn TokenCounter) -> usize {
     match part {
         ContentPart::Text { text } => counter.count(text),
         ContentPart::Document { source: MediaSource::Data { value, .. } } => {
-            MEDIA_TOKENS.max(value.len() / FILE_BYTES_PER_TOKEN)
+            ESTIMATED_MEDIA_TOKENS.max(value.len() / FILE_BYTES_PER_TOKEN)
         }
-        _ => MEDIA_TOKENS,
+        _ => ESTIMATED_MEDIA_TOKENS,
     }
 }
 
 /// Role and token count of a message of the history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Entry {
+pub(crate) struct HistoryEntry {
     pub(crate) role: Role,
-    pub(crate) tokens: usize,
+    pub(crate) removed_tokens: usize,
 }
 
-impl Entry {
+impl HistoryEntry {
     /// Returns true if the message is an instruction, which is never removed.
-    pub(crate) fn stays(self) -> bool {
+    pub(crate) fn is_instruction(self) -> bool {
         matches!(self.role, Role::System | Role::Developer)
     }
 }
 
 /// Position and size of a trim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Cut {
+pub(crate) struct HistoryCut {
     /// Index of the first entry that is kept; all before it except instructions are removed.
-    pub(crate) before: usize,
+    pub(crate) first_kept: usize,
     /// Number of messages removed.
-    pub(crate) messages: usize,
+    pub(crate) removed_messages: usize,
     /// Tokens removed.
-    pub(crate) tokens: usize,
+    pub(crate) removed_tokens: usize,
 }
 
 /// Computes a cut that removes at least `excess` tokens from `history`, rounded up to a whole number of steps, or the
@@ -116,35 +118,35 @@ pub(crate) struct Cut {
 ///
 /// Some models require a conversation to start with a user message, so the cut extends to the next user message if it
 /// is within half a step.
-pub(crate) fn cut(history: &[Entry], excess: usize, step: usize) -> Cut {
+pub(crate) fn trim_point(history: &[HistoryEntry], excess: usize, step: usize) -> HistoryCut {
     let goal = excess.next_multiple_of(step.max(1));
-    let end = Cut { before: history.len(), messages: 0, tokens: 0 };
+    let end = HistoryCut { first_kept: history.len(), removed_messages: 0, removed_tokens: 0 };
     let mut at_unit = None;
     let mut cut = end;
     for (before, entry) in history.iter().enumerate() {
-        if cut.tokens >= goal && entry.role != Role::Tool {
-            let here = Cut { before, ..cut };
+        if cut.removed_tokens >= goal && entry.role != Role::Tool {
+            let here = HistoryCut { first_kept: before, ..cut };
             let unit = *at_unit.get_or_insert(here);
-            if cut.tokens > unit.tokens + step / 2 {
+            if cut.removed_tokens > unit.removed_tokens + step / 2 {
                 return unit;
             }
             if entry.role == Role::User {
                 return here;
             }
         }
-        if !entry.stays() {
-            cut.messages += 1;
-            cut.tokens += entry.tokens;
+        if !entry.is_instruction() {
+            cut.removed_messages += 1;
+            cut.removed_tokens += entry.removed_tokens;
         }
     }
     // The latest turn follows the history and usually starts with a user message.
     match at_unit {
-        Some(unit) if cut.tokens > unit.tokens + step / 2 => unit,
+        Some(unit) if cut.removed_tokens > unit.removed_tokens + step / 2 => unit,
         _ => cut,
     }
 }
 
 /// Returns the step of the cuts: three tenths of the prompt tokens that the constant parts leave for the history.
-pub(crate) fn step(max_prompt_tokens: usize, constant_tokens: usize) -> usize {
+pub(crate) fn trim_step_tokens(max_prompt_tokens: usize, constant_tokens: usize) -> usize {
     max_prompt_tokens.saturating_sub(constant_tokens) * 3 / 10
 }

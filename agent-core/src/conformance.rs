@@ -28,13 +28,13 @@ mod model;
 
 pub use backend::{BackendSubject, backend};
 #[cfg(feature = "jobs")]
-pub use jobs::{jobs, jobs_against_model};
+pub use jobs::{jobs, jobs_against_reference};
 pub use model::{ModelSubject, model};
 
 /// Timeout of a suite for an event that must happen.
-const PATIENCE: Duration = Duration::from_secs(10);
+const EVENT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Interval of polling a condition that has no notification.
-const GLANCE: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Behaviour of the remote end of a model or a backend. A factory returns `None` for a scenario that it cannot provide;
 /// for example, a model within the process has no connection that could break.
@@ -42,31 +42,31 @@ const GLANCE: Duration = Duration::from_millis(10);
 #[non_exhaustive]
 pub enum Scenario {
     /// Answers every request with some text.
-    Answers,
+    Completes,
     /// Begins an answer with some text, then sends nothing more without ending.
     Hangs,
     /// Begins an answer with some text, then ends without completing it.
-    CutOff,
+    Truncates,
     /// Rejects the request before the first output.
-    Refuses,
+    Rejects,
 }
 
 /// Counts the work in progress below a subject: open connections, busy threads, open streams.
-pub type OpenWork = Box<dyn Fn() -> usize + Send + Sync>;
+pub type OpenWorkCounter = Box<dyn Fn() -> usize + Send + Sync>;
 
-/// Awaits a future that must complete, and panics after [`PATIENCE`].
-async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
-    match select(Box::pin(future), Delay::new(PATIENCE)).await {
+/// Awaits a future that must complete, and panics after [`EVENT_TIMEOUT`].
+async fn with_timeout<T>(what: &str, future: impl Future<Output = T>) -> T {
+    match select(Box::pin(future), Delay::new(EVENT_TIMEOUT)).await {
         Either::Left((value, _)) => value,
-        Either::Right(_) => panic!("{what}: nothing within {PATIENCE:?}"),
+        Either::Right(_) => panic!("{what}: nothing within {EVENT_TIMEOUT:?}"),
     }
 }
 
 /// Waits until no work is in progress.
-async fn at_rest(what: &str, open: &OpenWork) {
-    within(what, async {
+async fn wait_until_idle(what: &str, open: &OpenWorkCounter) {
+    with_timeout(what, async {
         while open() > 0 {
-            Delay::new(GLANCE).await;
+            Delay::new(POLL_INTERVAL).await;
         }
     })
     .await;

@@ -1,7 +1,7 @@
 //! Context layers: each one contributes fragments to the prompt of a turn.
 //!
 //! Layers do the turn's I/O concurrently, before assembly. They return plain values, so assembly is pure. Each fragment
-//! carries its [`Stability`], so that assembly can put stable text first and the vendors' prompt caches hit.
+//! carries its [`Stability`](crate::prompt::Stability), so that assembly can put stable text first and the vendors' prompt caches hit.
 
 use std::borrow::Cow;
 use std::iter::repeat_n;
@@ -57,7 +57,7 @@ pub struct TurnInput {
 impl TurnInput {
     /// Returns the user's time zone and its name, or `None` if the request names no zone or an unknown one. An unknown
     /// name is not shown to the model, because the name is input of the client.
-    fn zone(&self) -> Option<(&str, TimeZone)> {
+    fn user_time_zone(&self) -> Option<(&str, TimeZone)> {
         let name = self.context.timezone.as_deref()?;
         Some((name, TimeZone::get(name).ok()?))
     }
@@ -89,11 +89,11 @@ pub enum LayerError {
 }
 
 /// Initial capacity of a list, in bytes. Enough for a usual list, so that the string is allocated once.
-const LIST_BYTES: usize = 512;
+const LIST_CAPACITY_BYTES: usize = 512;
 
 /// Formats `items` as a Markdown list below `heading`, one item per line; an item's further lines are indented to its
 /// mark. Returns the empty string, without the heading, if there are no items.
-pub fn listed<'a>(
+pub fn markdown_list<'a>(
     heading: &str,
     items: impl Iterator<Item = &'a str>,
     mark: impl Fn(usize) -> Cow<'static, str>,
@@ -103,7 +103,7 @@ pub fn listed<'a>(
         if i > 0 {
             list.push('\n');
         } else {
-            list.reserve(LIST_BYTES);
+            list.reserve(LIST_CAPACITY_BYTES);
             list.push_str(heading);
         }
         let mark = mark(i);
@@ -121,7 +121,7 @@ pub fn listed<'a>(
 
 /// Serializes client input as JSON on one line. The result contains no line break and cannot close the tags that
 /// delimit a turn's context: `</` becomes `<\/`, which JSON allows.
-fn as_data(value: &(impl Serialize + ?Sized)) -> String {
+fn to_inline_json(value: &(impl Serialize + ?Sized)) -> String {
     serde_json::to_string(value).expect("plain data serialises").replace("</", "<\\/")
 }
 

@@ -1,9 +1,9 @@
 //! The error type of a run, shared by models and backends and independent of HTTP.
 //!
-//! A [`Failure`] has two messages. Its `Display` is the **public** message: it reaches the user of the chat, in a
+//! A [`AgentError`] has two messages. Its `Display` is the **public** message: it reaches the user of the chat, in a
 //! `RUN_ERROR` event or a problem body, so it must not contain a secret, an address with credentials or text from an
 //! upstream server. Its `source` is the **internal** cause, which goes to the operator's log only. The
-//! [`FailureKind`] classifies the error for callers.
+//! [`AgentErrorKind`] classifies the error for callers.
 
 use std::borrow::Cow;
 use std::error::Error;
@@ -15,14 +15,14 @@ use crate::message::Usage;
 /// Class of an error, by which a caller decides how to react.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum FailureKind {
+pub enum AgentErrorKind {
     /// No connection or no response: refused, unresolvable, or reset before a response. Retry later.
     Unreachable,
     /// The upstream server responded with an error. A retry may help.
     Failed,
     /// The upstream server sent nothing for too long. A retry may help.
     Timeout,
-    /// The upstream server limits the request rate; see [`Failure::retry_after`].
+    /// The upstream server limits the request rate; see [`AgentError::retry_after`].
     RateLimited,
     /// The response stream ended before it was complete.
     Truncated,
@@ -44,7 +44,7 @@ pub enum FailureKind {
     Internal,
 }
 
-impl FailureKind {
+impl AgentErrorKind {
     /// Returns the machine-readable code of this kind, used in `RUN_ERROR.code` and in problem bodies.
     pub fn code(self) -> &'static str {
         match self {
@@ -66,7 +66,7 @@ impl FailureKind {
 
     /// Returns the kind for a code, as received from another service of the platform.
     pub fn from_code(code: &str) -> Option<Self> {
-        use FailureKind::*;
+        use AgentErrorKind::*;
         [
             Unreachable,
             Failed,
@@ -88,17 +88,17 @@ impl FailureKind {
 }
 
 /// Error of a model or a backend; see the [module documentation](self) for its public and internal messages.
-pub struct Failure {
-    kind: FailureKind,
+pub struct AgentError {
+    kind: AgentErrorKind,
     message: Cow<'static, str>,
     retry_after: Option<Duration>,
     usage: Vec<Usage>,
     source: Option<Box<dyn Error + Send + Sync>>,
 }
 
-impl Failure {
+impl AgentError {
     /// Creates an error with its public message.
-    pub fn new(kind: FailureKind, message: impl Into<Cow<'static, str>>) -> Self {
+    pub fn new(kind: AgentErrorKind, message: impl Into<Cow<'static, str>>) -> Self {
         Self { kind, message: message.into(), retry_after: None, usage: Vec::new(), source: None }
     }
 
@@ -126,7 +126,7 @@ impl Failure {
     }
 
     /// Returns the class of the error.
-    pub fn kind(&self) -> FailureKind {
+    pub fn kind(&self) -> AgentErrorKind {
         self.kind
     }
 
@@ -141,13 +141,13 @@ impl Failure {
     }
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for AgentError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)
     }
 }
 
-impl fmt::Debug for Failure {
+impl fmt::Debug for AgentError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Failure")
             .field("kind", &self.kind)
@@ -158,7 +158,7 @@ impl fmt::Debug for Failure {
     }
 }
 
-impl Error for Failure {
+impl Error for AgentError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         self.source.as_deref().map(|source| source as &(dyn Error + 'static))
     }

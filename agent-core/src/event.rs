@@ -3,7 +3,7 @@
 //! A run is `RUN_STARTED`, then any other events, then exactly one of `RUN_FINISHED` and `RUN_ERROR`. All events pass
 //! through [`EventStream`], which guarantees this for any source: it emits `RUN_STARTED`, closes open messages before
 //! `RUN_FINISHED`, converts an early end, an error or a violation of the grammar into the one `RUN_ERROR`, and emits
-//! nothing after it. The rules are in [`Grammar`], which tests also apply to the events that a client receives.
+//! nothing after it. The rules are in [`EventGrammar`], which tests also apply to the events that a client receives.
 
 use std::sync::Arc;
 
@@ -17,9 +17,10 @@ mod grammar;
 mod stream;
 
 pub use calls::{
-    CallReport, CallReports, MAX_REPORTED_BYTES, MAX_REPORTED_CALLS, ReportedCalls, reported_calls,
+    MAX_PENDING_REPORTED_CALLS, MAX_UNREAD_REPORT_BYTES, ReportedToolCalls, ToolCallGuard, ToolCallReporter,
+    tool_call_channel,
 };
-pub use grammar::{Grammar, Violation};
+pub use grammar::{EventGrammar, GrammarError};
 pub use stream::{Audience, EventStream, RunIds};
 
 /// An identifier shared by many events.
@@ -149,7 +150,7 @@ pub enum Event {
         result: Option<RunResult>,
         /// Omitted on success.
         #[serde(skip_serializing_if = "Option::is_none")]
-        outcome: Option<Outcome>,
+        outcome: Option<RunOutcome>,
         /// Token usage of the run, one entry per model.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         usage: Vec<Usage>,
@@ -213,7 +214,7 @@ pub struct RunResult {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(tag = "type", rename_all = "lowercase")]
 #[non_exhaustive]
-pub enum Outcome {
+pub enum RunOutcome {
     /// Cancelled by the caller.
     Cancelled,
 }

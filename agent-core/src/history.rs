@@ -29,12 +29,12 @@ mod sources;
 mod tests;
 mod ui_message;
 
-pub use json::Body;
-pub use repair::{NO_RESULT, repair};
+pub use json::JsonBody;
+pub use repair::{MISSING_TOOL_RESULT, repair};
 pub use runtime::RuntimeRequest;
 
-use json::Fields;
-use sources::Sources;
+use json::ObjectFields;
+use sources::FieldSources;
 
 /// Limit on an identifier, in bytes.
 pub const MAX_ID_BYTES: usize = 128;
@@ -43,41 +43,41 @@ pub const MAX_ID_BYTES: usize = 128;
 pub const MAX_MESSAGES: usize = 10_000;
 
 /// Limit on the elements of any other list: parts and tool calls of a message, tools, context blocks.
-pub const MAX_LIST: usize = 1_000;
+pub const MAX_LIST_ITEMS: usize = 1_000;
 
 /// An invalid field. The problem is worded to follow the path: "`messages[2].role` is missing".
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct InvalidField {
+pub struct FieldError {
     /// Path of the field, such as `messages[2].toolCalls[0].id`; empty for the whole body.
     pub path: String,
     /// Description of the problem, which never contains the value.
     pub problem: Cow<'static, str>,
 }
 
-impl fmt::Display for InvalidField {
+impl fmt::Display for FieldError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let path = if self.path.is_empty() { "the body" } else { &self.path };
         write!(f, "{path} {}", self.problem)
     }
 }
 
-impl std::error::Error for InvalidField {}
+impl std::error::Error for FieldError {}
 
-impl InvalidField {
+impl FieldError {
     fn new(path: impl Into<String>, problem: impl Into<Cow<'static, str>>) -> Self {
         Self { path: path.into(), problem: problem.into() }
     }
 
     /// Prepends the name of the containing field to the path.
-    fn below(mut self, parent: &str) -> Self {
+    fn with_parent_path(mut self, parent: &str) -> Self {
         let dot = if self.path.is_empty() || self.path.starts_with('[') { "" } else { "." };
         self.path = format!("{parent}{dot}{}", self.path);
         self
     }
 
     /// Prepends the index in the containing list to the path.
-    fn in_element(self, index: usize) -> Self {
-        self.below(&format!("[{index}]"))
+    fn with_index(self, index: usize) -> Self {
+        self.with_parent_path(&format!("[{index}]"))
     }
 }
 
@@ -92,7 +92,7 @@ pub struct ChatInput {
     pub user_id: Option<String>,
     /// Company named by a parameter; the same rules apply.
     pub company_id: Option<String>,
-    instruction: Option<String>,
+    first_instruction_path: Option<String>,
 }
 
 impl ChatInput {
@@ -101,10 +101,10 @@ impl ChatInput {
     /// # Errors
     ///
     /// The path of the first `system` or `developer` message.
-    pub fn forbid_instructions(&self) -> Result<(), InvalidField> {
-        match &self.instruction {
+    pub fn reject_instructions(&self) -> Result<(), FieldError> {
+        match &self.first_instruction_path {
             None => Ok(()),
-            Some(path) => Err(InvalidField::new(path, "must be user, assistant or tool for this caller")),
+            Some(path) => Err(FieldError::new(path, "must be user, assistant or tool for this caller")),
         }
     }
 }
@@ -132,12 +132,15 @@ impl ChatInput {
 /// assert_eq!(error.to_string(), "messages[0].toolCallId is missing");
 /// # Ok::<(), history::InvalidField>(())
 /// ```
-pub fn read<K, V>(body: &Body<'_>, query: impl IntoIterator<Item = (K, V)>) -> Result<ChatInput, InvalidField>
+pub fn read<K, V>(
+    body: &JsonBody<'_>,
+    query: impl IntoIterator<Item = (K, V)>,
+) -> Result<ChatInput, FieldError>
 where
     K: AsRef<str>,
     V: AsRef<str>,
 {
-    read_chat(body, &mut query.into_iter().map(|(name, value)| sources::parameter(name, value)), true)
+    read_chat(body, &mut query.into_iter().map(|(name, value)| sources::parse_parameter(name, value)), true)
 }
 
 /// Reads like [`read`], for a preview: the conversation may be missing or end with an answer, and `message` may
@@ -147,14 +150,14 @@ where
 ///
 /// The first invalid field; a conversation over its limits.
 pub fn read_preview<K, V>(
-    body: &Body<'_>,
+    body: &JsonBody<'_>,
     query: impl IntoIterator<Item = (K, V)>,
-) -> Result<ChatInput, InvalidField>
+) -> Result<ChatInput, FieldError>
 where
     K: AsRef<str>,
     V: AsRef<str>,
 {
-    read_chat(body, &mut query.into_iter().map(|(name, value)| sources::parameter(name, value)), false)
+    read_chat(body, &mut query.into_iter().map(|(name, value)| sources::parse_parameter(name, value)), false)
 }
 
 /// Returns the widget tokens in a chat body: every `widgetToken`, in the body and in `forwardedProps`. They are read
@@ -164,27 +167,27 @@ where
 /// # Errors
 ///
 /// A token that is not a string.
-pub fn widget_tokens(body: &Body<'_>) -> Result<Vec<Secret>, InvalidField> {
+pub fn widget_tokens(body: &JsonBody<'_>) -> Result<Vec<Secret>, FieldError> {
     const NAME: &str = "widgetToken";
     let body = body.fields()?;
-    let forwarded = body.get("forwardedProps").and_then(|value| Fields::of(value).ok());
+    let forwarded = body.get("forwardedProps").and_then(|value| ObjectFields::from_value(value).ok());
     let mut tokens = Vec::new();
-    for value in [Some(body), forwarded].into_iter().flatten().flat_map(|fields| fields.every(NAME)) {
+    for value in [Some(body), forwarded].into_iter().flatten().flat_map(|fields| fields.get_all(NAME)) {
         match value {
             json::Value::Str(text) if text.is_empty() => {}
             json::Value::Str(text) => tokens.push(Secret::new(text.clone())),
-            _ => return Err(InvalidField::new(NAME, "must be a string")),
+            _ => return Err(FieldError::new(NAME, "must be a string")),
         }
     }
     Ok(tokens)
 }
 
 fn read_chat(
-    body: &Body<'_>,
-    query: &mut dyn Iterator<Item = sources::Parameter>,
+    body: &JsonBody<'_>,
+    query: &mut dyn Iterator<Item = sources::QueryParameter>,
     to_answer: bool,
-) -> Result<ChatInput, InvalidField> {
-    let sources = Sources::new(body.fields()?, query)?;
+) -> Result<ChatInput, FieldError> {
+    let sources = FieldSources::new(body.fields()?, query)?;
     let conversation = read_conversation(&sources, to_answer)?;
     let turn = TurnRequest {
         agent_id: sources.id("agentId")?.unwrap_or_default(),
@@ -203,7 +206,7 @@ fn read_chat(
         turn,
         user_id: sources.id("userId")?,
         company_id: sources.id("companyId")?,
-        instruction: conversation.instruction,
+        first_instruction_path: conversation.first_instruction_path,
     })
 }
 
@@ -211,82 +214,86 @@ fn read_chat(
 struct Conversation {
     messages: Vec<Message>,
     /// Path of the first `system` or `developer` message.
-    instruction: Option<String>,
+    first_instruction_path: Option<String>,
 }
 
 impl Conversation {
     /// Reads `messages`. One element may result in several messages or none.
-    fn read(list: &[json::Value<'_>]) -> Result<Self, InvalidField> {
-        let mut conversation = Self { messages: Vec::with_capacity(list.len() + 1), instruction: None };
+    fn read(list: &[json::Value<'_>]) -> Result<Self, FieldError> {
+        let mut conversation =
+            Self { messages: Vec::with_capacity(list.len() + 1), first_instruction_path: None };
         for (index, value) in list.iter().enumerate() {
             let role = message::read(value, &mut conversation.messages)
-                .map_err(|fault| fault.in_element(index).below("messages"))?;
-            if matches!(role, Some(Role::System | Role::Developer)) && conversation.instruction.is_none() {
-                conversation.instruction = Some(format!("messages[{index}].role"));
+                .map_err(|fault| fault.with_index(index).with_parent_path("messages"))?;
+            if matches!(role, Some(Role::System | Role::Developer))
+                && conversation.first_instruction_path.is_none()
+            {
+                conversation.first_instruction_path = Some(format!("messages[{index}].role"));
             }
         }
         Ok(conversation)
     }
 
     /// Repairs the conversation. `to_answer` requires that it ends with a user message or a tool result.
-    fn finish(mut self, to_answer: bool) -> Result<Self, InvalidField> {
+    fn finish(mut self, to_answer: bool) -> Result<Self, FieldError> {
         if self.messages.len() > MAX_MESSAGES {
-            return Err(InvalidField::new("messages", format!("has more than {MAX_MESSAGES} elements")));
+            return Err(FieldError::new("messages", format!("has more than {MAX_MESSAGES} elements")));
         }
         // Checked before and after the repair: repair gives a dangling call a result, which needs no answer, and
         // removes a result whose call is missing.
-        let called_for = calls_for_an_answer(&self.messages);
+        let called_for = expects_answer(&self.messages);
         self.messages = repair(self.messages);
-        if to_answer && !(called_for && calls_for_an_answer(&self.messages)) {
-            return Err(InvalidField::new("messages", "must end with a user message or a tool result"));
+        if to_answer && !(called_for && expects_answer(&self.messages)) {
+            return Err(FieldError::new("messages", "must end with a user message or a tool result"));
         }
         Ok(self)
     }
 }
 
-fn read_conversation(sources: &Sources<'_>, to_answer: bool) -> Result<Conversation, InvalidField> {
+fn read_conversation(sources: &FieldSources<'_>, to_answer: bool) -> Result<Conversation, FieldError> {
     let list = sources.body.list("messages", MAX_MESSAGES)?;
     let mut conversation = Conversation::read(list.unwrap_or_default())?;
     if let Some((path, value)) = sources.get("message").or_else(|| sources.get("chatInput")) {
-        read_user_message(value, &mut conversation.messages).map_err(|fault| fault.below(&path))?;
+        read_user_message(value, &mut conversation.messages)
+            .map_err(|fault| fault.with_parent_path(&path))?;
     } else if let Some(text) = sources.query_message().filter(|_| !to_answer) {
         conversation.messages.push(Message::user(text));
     } else if list.is_none() && to_answer {
-        return Err(InvalidField::new("message", "is missing, and so is messages"));
+        return Err(FieldError::new("message", "is missing, and so is messages"));
     } else if list.is_some_and(<[_]>::is_empty) && to_answer {
-        return Err(InvalidField::new("messages", "is empty"));
+        return Err(FieldError::new("messages", "is empty"));
     }
     conversation.finish(to_answer)
 }
 
 /// Reads `message`: text, or a user message in any format.
-fn read_user_message(value: &json::Value<'_>, into: &mut Vec<Message>) -> Result<(), InvalidField> {
+fn read_user_message(value: &json::Value<'_>, into: &mut Vec<Message>) -> Result<(), FieldError> {
     let before = into.len();
     if let json::Value::Str(text) = value {
         into.extend((!text.is_empty()).then(|| Message::user(text.clone())));
     } else {
-        let fields =
-            Fields::of(value).map_err(|_| InvalidField::new("", "must be text or a user message"))?;
+        let fields = ObjectFields::from_value(value)
+            .map_err(|_| FieldError::new("", "must be text or a user message"))?;
         if fields.text("role")?.is_some_and(|role| role != "user") {
-            return Err(InvalidField::new("role", "must be user"));
+            return Err(FieldError::new("role", "must be user"));
         }
         message::read_as(Role::User, fields, into)?;
     }
     if into.len() == before {
-        return Err(InvalidField::new("", "is empty"));
+        return Err(FieldError::new("", "is empty"));
     }
     Ok(())
 }
 
 /// Returns true if the last message, instructions aside, is a user message or a tool result.
-fn calls_for_an_answer(messages: &[Message]) -> bool {
+fn expects_answer(messages: &[Message]) -> bool {
     let mut latest = messages.iter().rev().map(|message| message.role);
     let spoken = latest.find(|role| !matches!(role, Role::System | Role::Developer));
     matches!(spoken, Some(Role::User | Role::Tool))
 }
 
 /// Returns the conversation's identifier: `threadId`, the older route's `sessionId`, or the `id` of an AI SDK body.
-fn thread_id(sources: &Sources<'_>) -> Result<Option<String>, InvalidField> {
+fn thread_id(sources: &FieldSources<'_>) -> Result<Option<String>, FieldError> {
     if let Some(id) = sources.id("threadId")? {
         return Ok(Some(id));
     }
@@ -294,7 +301,8 @@ fn thread_id(sources: &Sources<'_>) -> Result<Option<String>, InvalidField> {
         return Ok(Some(id));
     }
     // Other bodies may use `id` for anything, so it counts only beside fields that only the AI SDK sends.
-    let has_parts = |value: &json::Value<'_>| Fields::of(value).is_ok_and(|fields| fields.has("parts"));
+    let has_parts =
+        |value: &json::Value<'_>| ObjectFields::from_value(value).is_ok_and(|fields| fields.has("parts"));
     let of_ai_sdk = sources.body.has("trigger")
         || sources.body.get("message").is_some_and(has_parts)
         || sources.body.list("messages", MAX_MESSAGES)?.unwrap_or_default().iter().any(has_parts);
@@ -303,38 +311,38 @@ fn thread_id(sources: &Sources<'_>) -> Result<Option<String>, InvalidField> {
 
 /// Returns the time zone name. Only its syntax is checked, which makes it safe in a query and a prompt; the code that
 /// computes with the zone checks that it exists.
-fn time_zone(sources: &Sources<'_>) -> Result<Option<String>, InvalidField> {
+fn time_zone(sources: &FieldSources<'_>) -> Result<Option<String>, FieldError> {
     let Some(name) = sources.id("timezone")? else { return Ok(None) };
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"/_+-".contains(&byte);
     if name.bytes().all(fits) {
         Ok(Some(name))
     } else {
-        Err(InvalidField::new("timezone", "must be an IANA time zone name"))
+        Err(FieldError::new("timezone", "must be an IANA time zone name"))
     }
 }
 
 /// Returns the context around the chat: `blocksContext`, then AG-UI's `context`.
-fn blocks_context(sources: &Sources<'_>) -> Result<Vec<Value>, InvalidField> {
+fn blocks_context(sources: &FieldSources<'_>) -> Result<Vec<Value>, FieldError> {
     let mut blocks = Vec::new();
     if let Some((path, value)) = sources.get("blocksContext") {
-        let list = json::list(value, MAX_LIST).map_err(|fault| fault.below(&path))?;
+        let list = json::list(value, MAX_LIST_ITEMS).map_err(|fault| fault.with_parent_path(&path))?;
         blocks.extend(list.iter().map(Value::from));
     }
     // In the platform's own body `context` is an unknown field of any type.
     if let Some(json::Value::Array(_)) = sources.body.get("context") {
-        let list = sources.body.list("context", MAX_LIST)?.unwrap_or_default();
+        let list = sources.body.list("context", MAX_LIST_ITEMS)?.unwrap_or_default();
         blocks.extend(list.iter().map(Value::from));
     }
     Ok(blocks)
 }
 
 /// Returns `toolChoice` from OpenAI's or the AI SDK's format.
-fn tool_choice(sources: &Sources<'_>) -> Result<ToolChoice, InvalidField> {
+fn tool_choice(sources: &FieldSources<'_>) -> Result<ToolChoice, FieldError> {
     let Some((path, value)) = sources.get("toolChoice").or_else(|| sources.get("tool_choice")) else {
         return Ok(ToolChoice::Auto);
     };
     let choices = "must be auto, none, required, or name a tool";
-    let wrong = || InvalidField::new(path.as_ref(), choices);
+    let wrong = || FieldError::new(path.as_ref(), choices);
     let word = |word: &str| match word {
         "auto" => Some(ToolChoice::Auto),
         "none" => Some(ToolChoice::None),
@@ -344,11 +352,13 @@ fn tool_choice(sources: &Sources<'_>) -> Result<ToolChoice, InvalidField> {
     if let json::Value::Str(text) = value {
         return word(text).ok_or_else(wrong);
     }
-    let fields = Fields::of(value).map_err(|_| wrong())?;
-    let below = |fault: InvalidField| fault.below(&path);
+    let fields = ObjectFields::from_value(value).map_err(|_| wrong())?;
+    let below = |fault: FieldError| fault.with_parent_path(&path);
     let function = fields.object("function").map_err(below)?;
     let name = match function {
-        Some(function) => function.name("name").map_err(|fault| fault.below("function")).map_err(below)?,
+        Some(function) => {
+            function.name("name").map_err(|fault| fault.with_parent_path("function")).map_err(below)?
+        }
         None => match fields.name("toolName").map_err(below)? {
             Some(name) => Some(name),
             None => fields.name("name").map_err(below)?,

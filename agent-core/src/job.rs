@@ -1,7 +1,7 @@
 //! Jobs: the scheduler's unit of work, its state machine and the trait [`JobStore`] that persists it.
 //!
 //! A [`Job`] is plain data. Every transition is a [`Step`]: a pure function from a job and the time to the next job,
-//! or to a [`Refusal`]. A [`JobStore`] finds jobs and persists the result of a step atomically; it decides nothing
+//! or to a [`StepError`]. A [`JobStore`] finds jobs and persists the result of a step atomically; it decides nothing
 //! itself, so all stores agree.
 //!
 //! # States
@@ -28,7 +28,7 @@
 //!   can be claimed again. An interrupted delivery is therefore retried, and an occurrence is delivered at least
 //!   once.
 //! - Every claim has a new fencing token, its [`fence`](Job::fence). A report with an older token fails with
-//!   [`Refusal::Stale`] and changes nothing, however late it arrives.
+//!   [`StepError::Stale`] and changes nothing, however late it arrives.
 //! - An occurrence's [`key`](Job::occurrence_key) is the same in every attempt and unique to the occurrence, so the
 //!   receiver can use it to deduplicate.
 //! - Occurrences that become due during a delivery, or that were missed while no scheduler ran, are computed from the
@@ -40,7 +40,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::schedule::{Misfire, Overlap, Schedule};
+use crate::schedule::{MisfirePolicy, OverlapPolicy, Schedule};
 
 mod memory;
 pub mod moment;
@@ -51,22 +51,23 @@ mod step;
 mod store;
 mod view;
 
-pub use memory::MemoryJobs;
+pub use memory::MemoryJobStore;
 pub use payload::{JobKind, JobPayload, PayloadError};
 pub use retry::backoff;
 pub use signal::WakeSignal;
-pub use step::{Outcome, Refusal, Step, Stepped};
+pub use step::{AttemptOutcome, Step, StepError, StepResult};
 pub use store::{
-    Claim, Inserted, JobCounts, JobFilter, JobPage, JobStore, MAX_CLAIM, MAX_JOBS_PAGE, Quota, Scope,
+    ClaimRequest, CompanyQuota, InsertOutcome, JobCounts, JobFilter, JobPage, JobScope, JobStore,
+    MAX_JOBS_PER_CLAIM, MAX_JOBS_PER_PAGE,
 };
 pub use view::{Delivery, JobView, occurrence_key};
 
 /// Default number of attempts per occurrence.
 pub const DEFAULT_MAX_ATTEMPTS: u32 = 12;
 /// Upper limit of [`Job::max_attempts`].
-pub const MAX_MAX_ATTEMPTS: u32 = 100;
+pub const MAX_ATTEMPTS_LIMIT: u32 = 100;
 /// Number of past attempts that a job records; older ones are dropped.
-pub const MAX_ATTEMPTS_KEPT: usize = 10;
+pub const MAX_RECORDED_ATTEMPTS: usize = 10;
 /// Number of dead letters that a periodic job keeps; older ones are dropped.
 pub const MAX_DEAD_LETTERS: usize = 20;
 /// Maximum length of an idempotency key, in bytes.
@@ -122,7 +123,7 @@ impl JobState {
     }
 
     /// Parses a name returned by [`as_str`](Self::as_str).
-    pub fn named(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|state| state.as_str() == name)
     }
 
@@ -207,7 +208,7 @@ pub struct DeadLetter {
 /// Position in a job's schedule: an occurrence and its scheduled time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Place {
+pub struct SchedulePosition {
     /// Number of the occurrence, from 1.
     pub occurrence: u64,
     /// Scheduled time of the occurrence.
@@ -218,7 +219,7 @@ pub struct Place {
 /// Misfire decision of an occurrence, made when its first attempt begins or when it is redriven.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Begun {
+pub struct MisfireDecision {
     /// Time of the decision.
     #[serde(with = "moment")]
     pub at: Timestamp,
@@ -233,21 +234,21 @@ pub struct Begun {
 /// Position that a job takes after its current occurrence, overriding the schedule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "why")]
-pub enum Then {
+pub enum NextPosition {
     /// Set when the job is rescheduled during a delivery. The delivery in progress is not retried.
     Moved {
         /// First occurrence of the new schedule.
-        place: Place,
+        place: SchedulePosition,
     },
     /// Set when a dead letter is redriven: the job then returns to the position it had.
     Back {
         /// Position before the redrive.
-        place: Place,
+        place: SchedulePosition,
     },
 }
 
-impl Then {
-    fn place(self) -> Place {
+impl NextPosition {
+    fn position(self) -> SchedulePosition {
         match self {
             Self::Moved { place } | Self::Back { place } => place,
         }
@@ -256,7 +257,7 @@ impl Then {
 
 /// Idempotency key of a job, with a fingerprint of the request that it stands for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Idempotency {
+pub struct IdempotencyKey {
     /// Key chosen by the caller, unique within the company.
     pub key: String,
     /// Hash of the request in hexadecimal. The same key with another fingerprint is a conflict.
@@ -271,13 +272,13 @@ pub struct NewJob {
     /// Times at which the job runs.
     pub schedule: Schedule,
     /// Policy for occurrences missed while no scheduler ran.
-    pub misfire: Misfire,
+    pub misfire: MisfirePolicy,
     /// Policy for occurrences that become due during a delivery.
-    pub overlap: Overlap,
-    /// Number of attempts per occurrence, clamped between 1 and [`MAX_MAX_ATTEMPTS`].
+    pub overlap: OverlapPolicy,
+    /// Number of attempts per occurrence, clamped between 1 and [`MAX_ATTEMPTS_LIMIT`].
     pub max_attempts: u32,
     /// Idempotency key, if the request had one.
-    pub idempotency: Option<Idempotency>,
+    pub idempotency: Option<IdempotencyKey>,
 }
 
 impl NewJob {
@@ -286,8 +287,8 @@ impl NewJob {
         Self {
             payload,
             schedule,
-            misfire: Misfire::default(),
-            overlap: Overlap::default(),
+            misfire: MisfirePolicy::default(),
+            overlap: OverlapPolicy::default(),
             max_attempts: DEFAULT_MAX_ATTEMPTS,
             idempotency: None,
         }
@@ -305,14 +306,14 @@ pub struct Job {
     /// Times at which the job runs.
     pub schedule: Schedule,
     /// Policy for occurrences missed while no scheduler ran.
-    pub misfire: Misfire,
+    pub misfire: MisfirePolicy,
     /// Policy for occurrences that become due during a delivery.
-    pub overlap: Overlap,
+    pub overlap: OverlapPolicy,
     /// Number of attempts per occurrence.
     pub max_attempts: u32,
     /// Idempotency key, if the request had one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub idempotency: Option<Idempotency>,
+    pub idempotency: Option<IdempotencyKey>,
     /// Creation time.
     #[serde(with = "moment")]
     pub created: Timestamp,
@@ -322,7 +323,7 @@ pub struct Job {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub paused: bool,
     /// Current occurrence: the one that is waiting or running, or the last one of a final job.
-    pub place: Place,
+    pub place: SchedulePosition,
     /// Due time of the next attempt: the scheduled time of the occurrence, or later after a failed attempt.
     #[serde(with = "moment")]
     pub due: Timestamp,
@@ -333,11 +334,11 @@ pub struct Job {
     /// Misfire decision for this occurrence; absent before its first attempt, unless it is redriven. If present, the
     /// receiver may already know the occurrence's number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub begun: Option<Begun>,
+    pub begun: Option<MisfireDecision>,
     /// Position to take after this occurrence, if it is not the next one of the schedule.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub then: Option<Then>,
-    /// Most recent attempts, oldest first; at most [`MAX_ATTEMPTS_KEPT`].
+    pub then: Option<NextPosition>,
+    /// Most recent attempts, oldest first; at most [`MAX_RECORDED_ATTEMPTS`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub attempts: Vec<Attempt>,
     /// Permanently failed occurrences of a periodic job, oldest first; at most [`MAX_DEAD_LETTERS`].
@@ -359,12 +360,12 @@ impl Job {
             schedule: new.schedule,
             misfire: new.misfire,
             overlap: new.overlap,
-            max_attempts: new.max_attempts.clamp(1, MAX_MAX_ATTEMPTS),
+            max_attempts: new.max_attempts.clamp(1, MAX_ATTEMPTS_LIMIT),
             idempotency: new.idempotency,
             created: now,
             phase: first.map_or(Phase::Completed { at: now }, |_| Phase::Scheduled),
             paused: false,
-            place: Place { occurrence: 1, scheduled_for },
+            place: SchedulePosition { occurrence: 1, scheduled_for },
             due: scheduled_for.max(now),
             attempt: 0,
             fence: 0,
@@ -390,7 +391,7 @@ impl Job {
 
     /// Returns the time at which the scheduler must next process the job: its due time, or the expiry of its lease.
     /// `None` if it is final or paused.
-    pub fn wakes(&self) -> Option<Timestamp> {
+    pub fn next_run_at(&self) -> Option<Timestamp> {
         match self.phase {
             _ if self.paused => None,
             Phase::Scheduled | Phase::Retryable => Some(self.due),
@@ -400,7 +401,7 @@ impl Job {
     }
 
     /// Returns the time at which the job became final.
-    pub fn ended(&self) -> Option<Timestamp> {
+    pub fn ended_at(&self) -> Option<Timestamp> {
         match self.phase {
             Phase::Completed { at } | Phase::Discarded { at } | Phase::Cancelled { at } => Some(at),
             _ => None,

@@ -36,55 +36,17 @@
 //! # }
 //! ```
 //!
-//! # Why each module is there
+//! # Modules, lowest layer first
 //!
-//! What is said, and how a run goes:
-//!
-//! - [`message`]: messages, tool calls and usage, so that everything below speaks of the same things.
-//! - [`event`]: the one vocabulary of a run, and the stream that ends every run exactly once.
-//! - [`error`]: how a run fails, with a public message and an internal cause kept apart.
-//! - [`history`]: reads conversations as callers spell them, and mends what models would refuse.
-//!
-//! Who answers, and from what:
-//!
-//! - [`role`]: who an agent is, as its owner has set it up.
-//! - [`select`]: which backend answers for a role, and why no other, so that it can be shown.
-//! - [`context`]: what the model should know beside the conversation, a layer for each kind of knowledge.
-//! - [`prompt`]: puts all that into one prompt with its stable parts first, for providers' caches.
-//! - [`budget`]: counts tokens, and says what to leave out of a history that is too long.
-//! - [`payload`]: the bytes of a request and which of them are secret, so that a preview can be proved.
-//!
-//! Traits to implement, and what runs over them:
-//!
-//! - [`backend`]: answers whole turns: a remote runtime, or a model that is called here.
-//! - [`model`]: answers one prompt; the vendors' differences end there.
-//! - [`tool`]: what a model may call, for whom.
-//! - [`messenger`]: how a tool reaches people elsewhere.
-//! - [`tool_loop`]: model, tools, model again, within bounds; written once for every backend and service.
-//! - [`tools`]: the built-in tools, and the rule of who may use which.
-//! - [`turn`]: [`run_turn`], the only place that puts the others in order.
-//! - [`preview`]: a turn that is not sent, with everything that went into it, for those who ask why.
-//!
-//! What runs later:
-//!
-//! - [`job`]: what waits for its time, the states that it goes through, and the trait of those who keep it.
-//! - [`pulse`]: the scheduler as its callers see it, what makes an effect happen once, and saved schedules.
-//! - [`schedule`]: when a job runs, by a time, an interval or cron in a zone, as pure functions.
-//!
-//! What is stored:
-//!
-//! - [`records`]: one small door to data, with the company in every key, so that no query can forget it.
-//! - [`workspace`]: documents, memories, todo lists and people as typed functions over that door.
-//! - [`seal`]: secrets under an operator's key, so that a copy of the data gives none away.
-//! - [`token`]: credentials for one agent, of which hashes are kept: for pages that embed it, and for callers of
-//!   its tools.
-//! - [`memory`]: the store in memory, the reference for others.
-//!
-//! For those who test:
-//!
-//! - [`clock`]: time as a parameter.
-//! - `conformance` (a feature): the contract of each trait as a suite that every implementation runs.
-//! - `testing` (the same feature): doubles that follow a script.
+//! - [`message`], [`tool`], [`event`]: the vocabulary: messages, tool definitions and AG-UI 1.0 events.
+//! - [`error`], [`store_error`], [`secret`], [`clock`]: errors of a run and of a store, secrets, time as a parameter.
+//! - [`payload`], [`budget`], [`prompt`]: request bytes with redacted ranges, token counts, prompt assembly.
+//! - [`role`], [`select`], [`allowed_tools`]: role blocks, and the pure rules for backend and tools.
+//! - [`request`], [`context`], [`history`]: the request of a turn, context layers, parsing of conversations.
+//! - [`model`], [`tool_loop`], [`backend`]: one model call, the loop between model and tools, whole turns.
+//! - [`turn`], [`preview`]: [`run_turn`] orchestrates a turn; a preview stops before the request is sent.
+//! - `schedule`, `job` (feature `jobs`): occurrences of schedules, job states and the trait of a job store.
+//! - `conformance`, `testing` (feature `conformance`): a test suite for each trait, and scripted doubles.
 
 pub mod allowed_tools;
 pub mod backend;

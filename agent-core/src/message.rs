@@ -67,7 +67,7 @@ impl Message {
     }
 
     /// Creates an assistant message with tool calls.
-    pub fn calls(text: impl Into<String>, tool_calls: Vec<ToolCall>) -> Self {
+    pub fn with_tool_calls(text: impl Into<String>, tool_calls: Vec<ToolCall>) -> Self {
         Self { tool_calls, ..Self::text(Role::Assistant, text) }
     }
 
@@ -307,7 +307,7 @@ mod tests {
         let cases = [
             (Message::user("hi"), json!({"role": "user", "content": "hi"})),
             (
-                Message::calls("", vec![call]),
+                Message::with_tool_calls("", vec![call]),
                 json!({"role": "assistant", "toolCalls": [{"id": "1", "type": "function", "function": function}]}),
             ),
             (

@@ -14,7 +14,7 @@ use futures_util::stream::BoxStream;
 use serde::Serialize;
 
 use crate::budget::{self, EstimateCounter, TokenBudget, TokenCounter};
-use crate::error::Failure;
+use crate::error::AgentError;
 use crate::message::{FinishReason, Message, Usage};
 use crate::payload::Payload;
 use crate::prompt::{Prompt, PromptTokens};
@@ -37,14 +37,14 @@ pub trait Model: Send + Sync + 'static {
     }
 
     /// Builds the bytes of the call. Pure.
-    fn prepare(&self, request: &ModelRequest) -> Result<Payload, Failure>;
+    fn prepare(&self, request: &ModelRequest) -> Result<Payload, AgentError>;
 
     /// Sends the bytes and returns the events of the answer as they arrive.
-    async fn start(&self, payload: Payload) -> Result<ModelStream, Failure>;
+    async fn start(&self, payload: Payload) -> Result<ModelStream, AgentError>;
 }
 
 /// Events of a model's answer, in order.
-pub type ModelStream = BoxStream<'static, Result<ModelEvent, Failure>>;
+pub type ModelStream = BoxStream<'static, Result<ModelEvent, AgentError>>;
 
 /// Name, limits and capabilities of a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,9 +58,9 @@ pub struct ModelInfo {
     /// Limit on the answer, in tokens; part of the context window.
     pub max_output_tokens: usize,
     /// True if the model accepts images and files.
-    pub takes_media: bool,
+    pub supports_media: bool,
     /// True if the model supports tool calls.
-    pub takes_tools: bool,
+    pub supports_tools: bool,
 }
 
 impl ModelInfo {
@@ -76,7 +76,7 @@ pub struct ModelRequest {
     /// System prompt, history and latest turn, with cached JSON and token counts.
     pub prompt: Arc<Prompt>,
     /// Messages appended by this run: assistant messages with tool calls, and their results.
-    pub appended: Vec<Message>,
+    pub appended_messages: Vec<Message>,
     /// The tools on offer, sorted by name.
     pub tools: Arc<[Arc<ToolSpec>]>,
     /// Constraint on tool calls.
@@ -95,13 +95,14 @@ impl ModelRequest {
         let tools = tools
             .iter()
             .map(|tool| count(&tool.name) + count(&tool.description) + count(tool.input_schema.get()));
-        let appended = self.appended.iter().map(|message| budget::count_message(message, &EstimateCounter));
+        let appended =
+            self.appended_messages.iter().map(|message| budget::count_message(message, &EstimateCounter));
         system + messages + tools.sum::<usize>() + appended.sum::<usize>()
     }
 
     /// Returns true if any message contains images or files.
     pub fn has_media(&self) -> bool {
-        self.prompt.has_media() || self.appended.iter().any(|message| message.content.has_media())
+        self.prompt.has_media() || self.appended_messages.iter().any(|message| message.content.has_media())
     }
 }
 
@@ -133,7 +134,7 @@ pub enum ModelEvent {
     Usage(Usage),
     /// Diagnostic information for the agent's operator, which is not part of the answer. It becomes a `CUSTOM` event
     /// `agent.debug`, which is hidden from visitors.
-    Notice(Notice),
+    Notice(ModelNotice),
     /// The answer is complete. Usage and notices may precede it, but never follow it.
     Finish(FinishReason),
 }
@@ -142,7 +143,7 @@ pub enum ModelEvent {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "kind", rename_all = "camelCase", rename_all_fields = "camelCase")]
 #[non_exhaustive]
-pub enum Notice {
+pub enum ModelNotice {
     /// The provider has silently truncated the prompt.
     PromptCut {
         /// Tokens of the prompt by the platform's count.
@@ -157,7 +158,7 @@ pub enum Notice {
 impl fmt::Debug for ModelRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ModelRequest")
-            .field("appended", &self.appended.len())
+            .field("appended", &self.appended_messages.len())
             .field("tools", &self.tools.len())
             .field("tool_choice", &self.tool_choice)
             .finish_non_exhaustive()

@@ -11,22 +11,22 @@ use bytes::Bytes;
 use sha2::{Digest, Sha256};
 
 /// Placeholder for redacted bytes.
-pub const MASKED: &str = "***";
+pub const REDACTED: &str = "***";
 
 /// A request body that is ready to send.
 #[derive(Clone)]
 pub struct Payload {
     bytes: Bytes,
-    masked: Vec<Range<usize>>,
+    redacted_ranges: Vec<Range<usize>>,
     prompt_tokens: Option<usize>,
-    sections: Vec<Section>,
+    sections: Vec<PromptSection>,
     is_json: bool,
 }
 
 /// Section at the start of a request, which providers' prompt caches keep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Section {
+pub enum PromptSection {
     /// The system prompt.
     System,
     /// The definitions of the tools.
@@ -38,7 +38,7 @@ impl Payload {
     pub fn builder(capacity: usize) -> PayloadBuilder {
         PayloadBuilder {
             bytes: Vec::with_capacity(capacity),
-            masked: Vec::new(),
+            redacted_ranges: Vec::new(),
             prompt_tokens: None,
             sections: Vec::new(),
         }
@@ -48,7 +48,7 @@ impl Payload {
     pub fn text(text: impl Into<String>) -> Self {
         Self {
             bytes: text.into().into(),
-            masked: Vec::new(),
+            redacted_ranges: Vec::new(),
             prompt_tokens: None,
             sections: Vec::new(),
             is_json: false,
@@ -61,7 +61,7 @@ impl Payload {
     }
 
     /// Returns the sections in their order in the body, as far as the creator of the body has recorded them.
-    pub fn sections(&self) -> &[Section] {
+    pub fn sections(&self) -> &[PromptSection] {
         &self.sections
     }
 
@@ -82,38 +82,38 @@ impl Payload {
     }
 
     /// Returns the shown form.
-    pub fn shown(&self) -> Vec<u8> {
+    pub fn redacted(&self) -> Vec<u8> {
         let mut shown = Vec::with_capacity(self.bytes.len());
-        self.push_shown(&mut shown);
+        self.append_redacted(&mut shown);
         shown
     }
 
     /// Appends the shown form.
-    pub fn push_shown(&self, out: &mut Vec<u8>) {
-        self.each_shown(|slice| out.extend_from_slice(slice));
+    pub fn append_redacted(&self, out: &mut Vec<u8>) {
+        self.for_each_redacted(|slice| out.extend_from_slice(slice));
     }
 
     /// Appends the shown form as a JSON value: byte for byte if the body is JSON, else as a string.
-    pub fn push_shown_json(&self, out: &mut Vec<u8>) {
+    pub fn append_redacted_json(&self, out: &mut Vec<u8>) {
         if self.is_json {
-            return self.push_shown(out);
+            return self.append_redacted(out);
         }
-        let text = String::from_utf8_lossy(&self.shown()).into_owned();
+        let text = String::from_utf8_lossy(&self.redacted()).into_owned();
         serde_json::to_writer(out, &text).expect("a string serialises into memory");
     }
 
     /// Returns the SHA-256 hash of the shown form, in lower-case hexadecimal.
     pub fn sha256(&self) -> String {
         let mut hasher = Sha256::new();
-        self.each_shown(|slice| hasher.update(slice));
+        self.for_each_redacted(|slice| hasher.update(slice));
         hex::encode(hasher.finalize())
     }
 
-    fn each_shown(&self, mut visit: impl FnMut(&[u8])) {
+    fn for_each_redacted(&self, mut visit: impl FnMut(&[u8])) {
         let mut from = 0;
-        for range in &self.masked {
+        for range in &self.redacted_ranges {
             visit(&self.bytes[from..range.start]);
-            visit(MASKED.as_bytes());
+            visit(REDACTED.as_bytes());
             from = range.end;
         }
         visit(&self.bytes[from..]);
@@ -122,7 +122,7 @@ impl Payload {
 
 impl fmt::Debug for Payload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&String::from_utf8_lossy(&self.shown()))
+        f.write_str(&String::from_utf8_lossy(&self.redacted()))
     }
 }
 
@@ -130,9 +130,9 @@ impl fmt::Debug for Payload {
 /// be one complete JSON value; use [`Payload::text`] for any other body.
 pub struct PayloadBuilder {
     bytes: Vec<u8>,
-    masked: Vec<Range<usize>>,
+    redacted_ranges: Vec<Range<usize>>,
     prompt_tokens: Option<usize>,
-    sections: Vec<Section>,
+    sections: Vec<PromptSection>,
 }
 
 impl PayloadBuilder {
@@ -149,19 +149,19 @@ impl PayloadBuilder {
     }
 
     /// Appends a JSON string whose content is redacted in the shown form.
-    pub fn masked(&mut self, secret: &str) -> &mut Self {
+    pub fn secret(&mut self, secret: &str) -> &mut Self {
         self.bytes.push(b'"');
         let start = self.bytes.len();
         let quoted = serde_json::to_string(secret).expect("a string serialises");
         self.bytes.extend_from_slice(&quoted.as_bytes()[1..quoted.len() - 1]);
-        self.masked.push(start..self.bytes.len());
+        self.redacted_ranges.push(start..self.bytes.len());
         self.bytes.push(b'"');
         self
     }
 
     /// Appends a JSON string of which the `Err` parts are redacted in the shown form, as in an address that
     /// contains a token. Each part is escaped on its own.
-    pub fn partly_masked<'a>(
+    pub fn partly_secret<'a>(
         &mut self,
         parts: impl IntoIterator<Item = Result<&'a str, &'a str>>,
     ) -> &mut Self {
@@ -172,7 +172,7 @@ impl PayloadBuilder {
             let quoted = serde_json::to_string(text).expect("a string serialises");
             self.bytes.extend_from_slice(&quoted.as_bytes()[1..quoted.len() - 1]);
             if part.is_err() {
-                self.masked.push(start..self.bytes.len());
+                self.redacted_ranges.push(start..self.bytes.len());
             }
         }
         self.bytes.push(b'"');
@@ -186,7 +186,7 @@ impl PayloadBuilder {
     }
 
     /// Records that a section starts here, to determine the order of sections in a provider's prompt cache.
-    pub fn section(&mut self, section: Section) -> &mut Self {
+    pub fn section(&mut self, section: PromptSection) -> &mut Self {
         if !self.sections.contains(&section) {
             self.sections.push(section);
         }
@@ -205,8 +205,8 @@ impl PayloadBuilder {
 
     /// Returns the finished payload.
     pub fn finish(self) -> Payload {
-        let Self { bytes, masked, prompt_tokens, sections } = self;
-        Payload { bytes: bytes.into(), masked, prompt_tokens, sections, is_json: true }
+        let Self { bytes, redacted_ranges: masked, prompt_tokens, sections } = self;
+        Payload { bytes: bytes.into(), redacted_ranges: masked, prompt_tokens, sections, is_json: true }
     }
 }
 
@@ -218,14 +218,14 @@ mod tests {
     fn the_shown_form_masks_and_the_hash_is_of_the_shown_form() {
         let body = |key: &str, run: &str| {
             let mut builder = Payload::builder(64);
-            builder.raw(r#"{"apiKey":"#).masked(key).raw(r#","url":"#);
-            builder.partly_masked([Ok("http://h/?token="), Err(run), Ok("&a=1")]).raw("}");
+            builder.raw(r#"{"apiKey":"#).secret(key).raw(r#","url":"#);
+            builder.partly_secret([Ok("http://h/?token="), Err(run), Ok("&a=1")]).raw("}");
             builder.finish()
         };
         let first = body("sk-\"1\"", "t1");
         assert_eq!(first.bytes(), r#"{"apiKey":"sk-\"1\"","url":"http://h/?token=t1&a=1"}"#);
-        assert_eq!(first.shown(), br#"{"apiKey":"***","url":"http://h/?token=***&a=1"}"#);
-        assert_eq!(first.sha256(), hex::encode(Sha256::digest(first.shown())));
+        assert_eq!(first.redacted(), br#"{"apiKey":"***","url":"http://h/?token=***&a=1"}"#);
+        assert_eq!(first.sha256(), hex::encode(Sha256::digest(first.redacted())));
         assert_eq!(first.sha256(), body("other", "t2").sha256());
         assert!(!format!("{first:?}").contains("sk-"));
     }
@@ -234,7 +234,7 @@ mod tests {
     fn a_payload_is_shown_as_it_is_or_as_text() {
         let json = |payload: Payload| {
             let mut out = Vec::new();
-            payload.push_shown_json(&mut out);
+            payload.append_redacted_json(&mut out);
             String::from_utf8(out).expect("UTF-8")
         };
         let mut builder = Payload::builder(32);
@@ -247,7 +247,7 @@ mod tests {
     #[test]
     fn sections_are_in_the_order_in_which_they_began() {
         let mut builder = Payload::builder(0);
-        builder.section(Section::Tools).section(Section::System).section(Section::Tools);
-        assert_eq!(builder.finish().sections(), [Section::Tools, Section::System]);
+        builder.section(PromptSection::Tools).section(PromptSection::System).section(PromptSection::Tools);
+        assert_eq!(builder.finish().sections(), [PromptSection::Tools, PromptSection::System]);
     }
 }

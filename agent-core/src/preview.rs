@@ -1,6 +1,6 @@
 //! A turn that is not sent, with everything that went into it.
 //!
-//! [`preview_turn`](crate::preview::preview_turn) makes it by the very code that makes a run's request. The payload is
+//! [`preview_turn`] makes it by the very code that makes a run's request. The payload is
 //! the request's shown form, to the byte, so its text has the hash that stands beside it, and that a run announces
 //! in `agent.prompt`: who holds the two side by side knows that what was shown was sent.
 //!
@@ -12,14 +12,14 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use crate::context::PageLayer;
-use crate::payload::{MASKED, Payload, PayloadBuilder};
+use crate::payload::{Payload, PayloadBuilder, REDACTED};
 use crate::prompt::{
-    Fragment, ManifestPart, Part, PartHash, Prompt, PromptTokens, Trimmed, first_changed_part,
+    Fragment, ManifestPart, Part, PartHash, Prompt, PromptTokens, TrimmedHistory, first_changed_part,
 };
 use crate::request::{Principal, TurnRequest};
 use crate::select::SelectionReport;
 use crate::tool::{ExecutionContext, ToolSpec};
-use crate::turn::{Platform, PreparedTurn, TurnError, prepare_turn, whose};
+use crate::turn::{Platform, PreparedTurn, TurnError, prepare_turn, prompt_owner};
 
 /// A turn that would be sent, and its inputs. [`to_json`](Self::to_json) is the response of the preview routes.
 #[derive(Debug, Clone)]
@@ -43,14 +43,14 @@ pub struct Preview {
     /// Cost of the prompt, and its limit.
     pub budget: BudgetPreview,
     /// Parts removed to fit the budget, with the reason.
-    pub trimmed: Vec<Trimmed>,
+    pub trimmed: Vec<TrimmedHistory>,
 }
 
 /// A part of the prompt with its text.
 #[derive(Debug, Clone)]
 pub struct PreviewPart {
     /// Source, size, hash and stability of the part.
-    pub about: ManifestPart,
+    pub manifest: ManifestPart,
     /// The text.
     pub content: Arc<Part>,
 }
@@ -86,7 +86,7 @@ pub struct BudgetPreview {
 
 impl Preview {
     /// Creates the preview of a turn; compares it with the [prefix](Prompt::prefix_hashes) of the latest run, if any.
-    pub fn of(prepared: &PreparedTurn, latest: Option<&[PartHash]>) -> Self {
+    pub fn new(prepared: &PreparedTurn, latest: Option<&[PartHash]>) -> Self {
         let turn = &prepared.request.turn;
         let prompt = Arc::clone(&turn.prompt);
         let payload = prepared.request.payload.clone();
@@ -108,7 +108,7 @@ impl Preview {
         };
         let fragments = prompt.system_fragments().iter().chain(prompt.turn_fragments());
         let with_text = |(about, fragment): (ManifestPart, &Fragment)| PreviewPart {
-            about,
+            manifest: about,
             content: Arc::clone(&fragment.part),
         };
         let mut system_prompt_parts: Vec<_> =
@@ -118,8 +118,8 @@ impl Preview {
             system_prompt_parts,
             combined_context_parts,
             execution_context: ExecutionContext {
-                thread_id: MASKED.to_owned(),
-                run_id: MASKED.to_owned(),
+                thread_id: REDACTED.to_owned(),
+                run_id: REDACTED.to_owned(),
                 ..turn.context.clone()
             },
             selection: prepared.selection.report(),
@@ -141,7 +141,7 @@ impl Preview {
     /// Returns the shown form of the request, with `***` for secrets, run tokens, thread and run: the bytes over which
     /// [`request_sha256`](Self::request_sha256) is computed.
     pub fn payload(&self) -> Vec<u8> {
-        self.payload.shown()
+        self.payload.redacted()
     }
 
     /// Returns the response of the preview routes, one JSON object. It contains the payload byte for byte, or as a
@@ -149,13 +149,17 @@ impl Preview {
     pub fn to_json(&self) -> Vec<u8> {
         let prompt = &*self.prompt;
         let texts = 2 * (prompt.system_len() + prompt.text_len());
-        let mut out = Payload::builder(texts + self.payload.bytes().len() + ABOUT_BYTES * self.parts());
+        let mut out = Payload::builder(
+            texts + self.payload.bytes().len() + ESTIMATED_PART_OVERHEAD_BYTES * self.part_count(),
+        );
         out.raw(r#"{"finalSystemPrompt":"#);
         prompt.push_system_json(out.buffer());
         out.raw(r#","systemPromptParts":"#);
         push_parts(&self.system_prompt_parts, &mut out);
-        for (name, id) in [("blocksContext", PageLayer::BLOCKS), ("pageContext", PageLayer::PAGE)] {
-            let part = self.combined_context_parts.iter().find(|part| *part.about.id == *id);
+        for (name, id) in
+            [("blocksContext", PageLayer::BLOCKS_FRAGMENT_ID), ("pageContext", PageLayer::PAGE_FRAGMENT_ID)]
+        {
+            let part = self.combined_context_parts.iter().find(|part| *part.manifest.id == *id);
             if let Some(PreviewPart { content, .. }) = part {
                 out.raw(",").json(&name).raw(r#":""#).raw(content.json()).raw(r#"""#);
             }
@@ -169,7 +173,7 @@ impl Preview {
         out.raw(r#","executionContext":"#).json(&self.execution_context);
         out.raw(r#","selection":"#).json(&self.selection);
         out.raw(r#","payload":"#);
-        self.payload.push_shown_json(out.buffer());
+        self.payload.append_redacted_json(out.buffer());
         out.raw(r#","requestSha256":"#).json(&self.request_sha256);
         out.raw(r#","tools":"#).json(&self.tools).raw(r#","cache":"#).json(&self.cache);
         out.raw(r#","budget":"#).json(&self.budget);
@@ -177,7 +181,7 @@ impl Preview {
         out.into_bytes()
     }
 
-    fn parts(&self) -> usize {
+    fn part_count(&self) -> usize {
         self.system_prompt_parts.len() + self.combined_context_parts.len()
     }
 }
@@ -193,15 +197,15 @@ pub async fn preview_turn(
     request: TurnRequest,
 ) -> Result<Preview, TurnError> {
     let prepared = prepare_turn(platform, principal, request).await?;
-    let latest = platform.latest.get(&whose(&prepared.request.turn.context));
-    Ok(Preview::of(&prepared, latest.as_deref()))
+    let latest = platform.latest_prompts.get(&prompt_owner(&prepared.request.turn.context));
+    Ok(Preview::new(&prepared, latest.as_deref()))
 }
 
 /// Approximate size of a part in the response without its text, in bytes.
-const ABOUT_BYTES: usize = 256;
+const ESTIMATED_PART_OVERHEAD_BYTES: usize = 256;
 
 fn push_parts(parts: &[PreviewPart], out: &mut PayloadBuilder) {
-    for (i, PreviewPart { about, content }) in parts.iter().enumerate() {
+    for (i, PreviewPart { manifest: about, content }) in parts.iter().enumerate() {
         out.raw(if i == 0 { "[" } else { "," }).json(about);
         // The text is inserted before the closing brace of the object.
         out.buffer().pop();

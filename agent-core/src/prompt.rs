@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use crate::budget::{EstimateCounter, TokenCounter};
 use crate::message::Role;
-use crate::payload::Section;
+use crate::payload::PromptSection;
 
 mod assembly;
 mod cache;
@@ -28,7 +28,7 @@ mod part;
 mod segment;
 mod tools;
 
-pub use assembly::{AssembleError, AssemblyInput, RETRIEVAL, TrimReason, Trimmed, assemble};
+pub use assembly::{AssembleError, AssemblyInput, RETRIEVAL_SOURCE, TrimReason, TrimmedHistory, assemble};
 pub use cache::PartCache;
 pub use dialect::{Dialect, push_message_json, push_messages_json};
 pub use fragment::{Fragment, Stability};
@@ -37,9 +37,9 @@ pub use message::PromptMessage;
 pub use part::Part;
 pub use tools::push_tool_json;
 
-pub(crate) use last::{LatestPrompts, Whose};
+pub(crate) use last::{LatestPrompts, PromptOwner};
 
-use dialect::ToolNames;
+use dialect::ToolResultNames;
 use segment::Segment;
 use tools::ToolSet;
 
@@ -48,7 +48,7 @@ const SEPARATOR: &str = "\n\n";
 const SEPARATOR_JSON: &[u8] = br"\n\n";
 
 /// The highest stability that counts as stable. Fragments up to it are joined once for all users.
-const STABLE: Stability = Stability::Agent;
+const STABLE_PREFIX_LIMIT: Stability = Stability::Agent;
 
 /// The assembled prompt of a turn.
 pub struct Prompt {
@@ -60,7 +60,7 @@ pub struct Prompt {
     messages: Vec<Arc<PromptMessage>>,
     counter: Arc<dyn TokenCounter>,
     tokens: PromptTokens,
-    trimmed: Vec<Trimmed>,
+    trimmed: Vec<TrimmedHistory>,
 }
 
 impl Prompt {
@@ -170,17 +170,17 @@ impl Prompt {
     /// Returns the hashes of everything in front of the messages, for comparison with a later prompt: the system
     /// prompt's parts and the tools' definitions, in the order of a request's
     /// [`sections`](crate::payload::Payload::sections).
-    pub fn prefix_hashes(&self, sections: &[Section]) -> Vec<PartHash> {
+    pub fn prefix_hashes(&self, sections: &[PromptSection]) -> Vec<PartHash> {
         let mut hashes = Vec::new();
         for section in sections {
             match section {
-                Section::System => hashes.extend(self.system_hashes()),
-                Section::Tools => {
+                PromptSection::System => hashes.extend(self.system_hashes()),
+                PromptSection::Tools => {
                     hashes.extend_from_slice(self.tools.as_ref().map_or(&[], |tools| tools.hashes()));
                 }
             }
         }
-        if !sections.contains(&Section::System) {
+        if !sections.contains(&PromptSection::System) {
             hashes.extend(self.system_hashes());
         }
         hashes
@@ -201,13 +201,13 @@ impl Prompt {
 
     /// Appends the messages as JSON values separated by commas, without brackets.
     pub fn push_messages_json(&self, dialect: Dialect, out: &mut Vec<u8>) {
-        let mut names = ToolNames::of(dialect);
+        let mut names = ToolResultNames::new(dialect);
         for (i, message) in self.messages.iter().enumerate() {
             if i > 0 {
                 out.push(b',');
             }
             message.push_json(dialect, out);
-            names.follow(message.original(), out);
+            names.append_tool_name(message.original(), out);
         }
     }
 
@@ -249,19 +249,19 @@ impl Prompt {
 
     /// Returns the length of the system prompt's prefix of stability `role` or `agent`, in bytes.
     pub fn stable_prefix_bytes(&self) -> usize {
-        let stable = self.system.iter().take_while(|fragment| fragment.stability <= STABLE);
+        let stable = self.system.iter().take_while(|fragment| fragment.stability <= STABLE_PREFIX_LIMIT);
         let lens = stable.map(|fragment| fragment.part.text().len() + SEPARATOR.len());
         lens.sum::<usize>().saturating_sub(SEPARATOR.len())
     }
 
     /// Returns the parts of the history that were dropped to fit the budget.
-    pub fn trimmed(&self) -> &[Trimmed] {
+    pub fn trimmed(&self) -> &[TrimmedHistory] {
         &self.trimmed
     }
 
     /// Builds the manifest of the prompt. Computes the hashes and counts that are not cached yet.
     pub fn manifest(&self) -> Manifest {
-        Manifest::of(self)
+        Manifest::from_prompt(self)
     }
 }
 

@@ -74,8 +74,8 @@ pub struct RoleContent {
     pub council: Option<Council>,
     /// Names of the tools that the agent starts with; absent means the base set. In place of names, a workspace file
     /// may have `base` for the base set or `none` for no tools.
-    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "preset")]
-    #[cfg_attr(feature = "schemars", schemars(schema_with = "schema::preset"))]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "deserialize_preset")]
+    #[cfg_attr(feature = "schemars", schemars(schema_with = "schema::deserialize_preset"))]
     pub mcp_preset: Option<Vec<String>>,
     /// Names of further tools in addition to the preset.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -96,11 +96,11 @@ pub struct RoleContent {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub messenger_token: Option<Secret>,
     /// The agent runtime that answers, if the role names one itself.
-    #[serde(flatten, deserialize_with = "agent_server")]
+    #[serde(flatten, deserialize_with = "deserialize_agent_server")]
     pub agent_server: AgentServer,
 }
 
-fn preset<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<String>>, D::Error> {
+fn deserialize_preset<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<String>>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged, expecting = "expected an array of tool names, \"base\" or \"none\"")]
     enum Form {
@@ -122,7 +122,7 @@ fn preset<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<Strin
 
 /// Deserializes the flattened agent server fields. Flattened fields are deserialized separately from the others, so an
 /// error must name its field itself.
-fn agent_server<'de, D: Deserializer<'de>>(deserializer: D) -> Result<AgentServer, D::Error> {
+fn deserialize_agent_server<'de, D: Deserializer<'de>>(deserializer: D) -> Result<AgentServer, D::Error> {
     serde_path_to_error::deserialize(deserializer).map_err(D::Error::custom)
 }
 
@@ -377,7 +377,7 @@ pub trait RoleSource: Send + Sync + 'static {
     /// Returns the role of `agent_id` with its secrets, if the company has it. An agent of another company is absent.
     ///
     /// # Errors
-    /// Those of the store, among them [`StoreError::Sealed`] and [`StoreError::NotConfigured`] where a secret of the
+    /// Those of the store, among them [`StoreError::UnreadableSecret`] and [`StoreError::NotConfigured`] where a secret of the
     /// role cannot be opened.
     async fn role(&self, company_id: &str, agent_id: &str) -> Result<Option<Arc<RoleBlock>>, StoreError>;
 }

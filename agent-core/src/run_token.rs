@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::error::Failure;
-use crate::event::ReportedCalls;
+use crate::error::AgentError;
+use crate::event::ReportedToolCalls;
 use crate::secret::Secret;
 use crate::tool::{ExecutionContext, ToolSpec};
 
@@ -14,13 +14,13 @@ pub trait RunTokens: Send + Sync + 'static {
     /// Issues a token that allows calls of `tools` in `context` for at most `ttl`.
     ///
     /// # Errors
-    /// [`FailureKind::RateLimited`](crate::error::FailureKind::RateLimited) where no further token can be issued now.
+    /// [`AgentErrorKind::RateLimited`](crate::error::AgentErrorKind::RateLimited) where no further token can be issued now.
     fn issue(
         &self,
         context: &ExecutionContext,
         tools: &[Arc<ToolSpec>],
         ttl: Duration,
-    ) -> Result<Arc<dyn RunToken>, Failure>;
+    ) -> Result<Arc<dyn RunToken>, AgentError>;
 }
 
 /// A run's token. Dropping the last reference revokes it.
@@ -29,7 +29,7 @@ pub trait RunToken: fmt::Debug + Send + Sync + 'static {
     fn text(&self) -> &Secret;
 
     /// Starts reporting the tool calls that are made with the token, for the run's event stream.
-    fn report_calls(&self) -> ReportedCalls;
+    fn report_calls(&self) -> ReportedToolCalls;
 
     /// Keeps the token valid until its `ttl` is over, for a backend that goes on after the run's stream has ended.
     fn keep_until_expiry(&self);

@@ -2,7 +2,7 @@
 //!
 //! [`ScheduleSpec`] is the schedule of a request; [`ScheduleSpec::resolve`] validates it and returns the [`Schedule`]
 //! that is stored. [`Schedule::next_after`] returns the next occurrence, [`catch_up`] applies the misfire policy to
-//! missed occurrences, and [`Overlap::next`] applies the overlap policy to occurrences that became due during a run.
+//! missed occurrences, and [`OverlapPolicy::next_after_run`] applies the overlap policy to occurrences that became due during a run.
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -37,17 +37,17 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-pub use cron::{Cron, DstPolicy, Fold, Gap};
+pub use cron::{CronSchedule, DstPolicy, FoldPolicy, GapPolicy};
 pub use error::{CronField, ScheduleError};
-pub use misfire::{CatchUp, GRACE, Misfire, Overlap, RUN_ALL_WINDOW, catch_up};
-pub use spec::{MAX_AHEAD, MAX_CRON_LEN, MIN_EVERY, ScheduleSpec};
+pub use misfire::{CATCH_UP_WINDOW, CatchUp, MISFIRE_GRACE, MisfirePolicy, OverlapPolicy, catch_up};
+pub use spec::{MAX_CRON_BYTES, MAX_SCHEDULE_AHEAD, MIN_INTERVAL, ScheduleSpec};
 
 /// Times at which a job runs.
 ///
 /// Serialized, in responses and in stores, like a [`ScheduleSpec`] with times in UTC: `{"executeAt"}`, `{"everyMs",
 /// "anchor"}` or `{"cron", "timezone", "dst"?}`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "Read", into = "Written")]
+#[serde(try_from = "DeserializedSchedule", into = "SerializedSchedule")]
 pub enum Schedule {
     /// One-off: once at this time, or immediately if it has passed.
     At(Timestamp),
@@ -60,7 +60,7 @@ pub enum Schedule {
         anchor: Timestamp,
     },
     /// Cron expression in a time zone.
-    Cron(Cron),
+    Cron(CronSchedule),
 }
 
 impl Schedule {
@@ -121,7 +121,7 @@ fn ceil_to_millis(time: Timestamp) -> Timestamp {
 /// JSON form of [`Schedule`] for serialization.
 #[derive(Serialize)]
 #[serde(untagged)]
-enum Written {
+enum SerializedSchedule {
     At {
         #[serde(rename = "executeAt", serialize_with = "write_time")]
         execute_at: Timestamp,
@@ -144,7 +144,7 @@ enum Written {
 /// input.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Read {
+struct DeserializedSchedule {
     execute_at: Option<Timestamp>,
     every_ms: Option<u64>,
     anchor: Option<Timestamp>,
@@ -159,7 +159,7 @@ pub fn write_time<S: serde::Serializer>(time: &Timestamp, serializer: S) -> Resu
     serializer.collect_str(&format_args!("{time:.3}"))
 }
 
-impl From<Schedule> for Written {
+impl From<Schedule> for SerializedSchedule {
     fn from(schedule: Schedule) -> Self {
         match schedule {
             Schedule::At(execute_at) => Self::At { execute_at },
@@ -175,19 +175,19 @@ impl From<Schedule> for Written {
     }
 }
 
-impl TryFrom<Read> for Schedule {
+impl TryFrom<DeserializedSchedule> for Schedule {
     type Error = ScheduleError;
 
-    fn try_from(read: Read) -> Result<Self, ScheduleError> {
+    fn try_from(read: DeserializedSchedule) -> Result<Self, ScheduleError> {
         Ok(match read {
-            Read { execute_at: Some(execute_at), .. } => Self::At(execute_at),
-            Read { every_ms: Some(every_ms), anchor: Some(anchor), .. } => {
+            DeserializedSchedule { execute_at: Some(execute_at), .. } => Self::At(execute_at),
+            DeserializedSchedule { every_ms: Some(every_ms), anchor: Some(anchor), .. } => {
                 Self::Every { every: Duration::from_millis(every_ms), anchor }
             }
-            Read { cron: Some(cron), timezone: Some(timezone), dst, .. } => {
-                Self::Cron(Cron::new(&cron, &timezone, dst)?)
+            DeserializedSchedule { cron: Some(cron), timezone: Some(timezone), dst, .. } => {
+                Self::Cron(CronSchedule::new(&cron, &timezone, dst)?)
             }
-            _ => return Err(ScheduleError::Missing),
+            _ => return Err(ScheduleError::NoKind),
         })
     }
 }

@@ -35,7 +35,7 @@ impl fmt::Display for BackendKind {
 /// The selected backend with its settings.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
-pub enum Choice {
+pub enum BackendChoice {
     /// A remote agent runtime; all seven fields are from the level that contains the address.
     AgentServer(Box<AgentServer>),
     /// A workflow automation engine.
@@ -46,7 +46,7 @@ pub enum Choice {
     Subscription(SubscriptionConnector),
 }
 
-impl Choice {
+impl BackendChoice {
     /// Returns the kind of backend.
     pub fn kind(&self) -> BackendKind {
         match self {
@@ -60,7 +60,7 @@ impl Choice {
 
 /// Selection rules, in the order of evaluation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
-pub enum Rule {
+pub enum SelectionRule {
     /// `agentServerUrl` in the content of the role itself.
     #[serde(rename = "content.agentServerUrl")]
     AgentServerUrl,
@@ -79,7 +79,7 @@ pub enum Rule {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
-pub enum Reason {
+pub enum RuleReason {
     /// The rule matched: all that it requires is present.
     Present,
     /// The role has no such container.
@@ -94,11 +94,11 @@ pub enum Reason {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct RuleOutcome {
     /// The rule.
-    pub rule: Rule,
+    pub rule: SelectionRule,
     /// True if the role satisfies the rule. The first rule that matches selects the backend.
     pub matched: bool,
     /// Reason for the result.
-    pub reason: Reason,
+    pub reason: RuleReason,
     /// The field that decided the result, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub field: Option<&'static str>,
@@ -108,7 +108,7 @@ pub struct RuleOutcome {
 #[derive(Debug, Clone)]
 pub struct Selection {
     /// The backend; `None` if no rule matched.
-    pub choice: Option<Choice>,
+    pub choice: Option<BackendChoice>,
     /// Results of all five rules, in order.
     pub rules: [RuleOutcome; 5],
 }
@@ -126,34 +126,44 @@ pub struct SelectionReport {
 impl Selection {
     /// Returns the part of the selection that is safe to show.
     pub fn report(&self) -> SelectionReport {
-        SelectionReport { chosen: self.choice.as_ref().map(Choice::kind), rules: self.rules }
+        SelectionReport { chosen: self.choice.as_ref().map(BackendChoice::kind), rules: self.rules }
     }
 }
 
 /// Selects the backend for `role`.
-pub fn select(role: &RoleBlock) -> Selection {
+pub fn select_backend(role: &RoleBlock) -> Selection {
     let tried = [
-        own_address(role),
-        container(role, Rule::AgentServer, Some("agentServerUrl"), |found| match found {
-            Container::AgentServer(server) => {
-                Some((Field::of(&server.agent_server_url), Choice::AgentServer(server.clone())))
+        evaluate_role_url(role),
+        evaluate_containers(role, SelectionRule::AgentServer, Some("agentServerUrl"), |found| match found {
+            Container::AgentServer(server) => Some((
+                FieldState::from_option(&server.agent_server_url),
+                BackendChoice::AgentServer(server.clone()),
+            )),
+            _ => None,
+        }),
+        evaluate_containers(
+            role,
+            SelectionRule::WorkflowConnector,
+            Some("webhookUrl"),
+            |found| match found {
+                Container::WorkflowConnector(workflow) => Some((
+                    FieldState::from_option(&workflow.webhook_url),
+                    BackendChoice::Workflow(workflow.clone()),
+                )),
+                _ => None,
+            },
+        ),
+        evaluate_containers(role, SelectionRule::EmbeddedAi, None, |found| match found {
+            Container::EmbeddedAi(embedded) => {
+                Some((FieldState::Present, BackendChoice::Embedded(embedded.clone())))
             }
             _ => None,
         }),
-        container(role, Rule::WorkflowConnector, Some("webhookUrl"), |found| match found {
-            Container::WorkflowConnector(workflow) => {
-                Some((Field::of(&workflow.webhook_url), Choice::Workflow(workflow.clone())))
-            }
-            _ => None,
-        }),
-        container(role, Rule::EmbeddedAi, None, |found| match found {
-            Container::EmbeddedAi(embedded) => Some((Field::Present, Choice::Embedded(embedded.clone()))),
-            _ => None,
-        }),
-        container(role, Rule::SubscriptionConnector, Some("model"), |found| match found {
-            Container::SubscriptionConnector(subscription) => {
-                Some((Field::of(&subscription.model), Choice::Subscription(subscription.clone())))
-            }
+        evaluate_containers(role, SelectionRule::SubscriptionConnector, Some("model"), |found| match found {
+            Container::SubscriptionConnector(subscription) => Some((
+                FieldState::from_option(&subscription.model),
+                BackendChoice::Subscription(subscription.clone()),
+            )),
             _ => None,
         }),
     ];
@@ -164,14 +174,14 @@ pub fn select(role: &RoleBlock) -> Selection {
 
 /// State of the field that a rule requires.
 #[derive(Clone, Copy, PartialEq)]
-enum Field {
+enum FieldState {
     Present,
     Blank,
     Missing,
 }
 
-impl Field {
-    fn of(value: &Option<String>) -> Self {
+impl FieldState {
+    fn from_option(value: &Option<String>) -> Self {
         match value {
             None => Self::Missing,
             Some(text) if text.trim().is_empty() => Self::Blank,
@@ -179,41 +189,48 @@ impl Field {
         }
     }
 
-    fn reason(self) -> Reason {
+    fn reason(self) -> RuleReason {
         match self {
-            Self::Present => Reason::Present,
-            Self::Blank => Reason::FieldBlank,
-            Self::Missing => Reason::FieldMissing,
+            Self::Present => RuleReason::Present,
+            Self::Blank => RuleReason::FieldBlank,
+            Self::Missing => RuleReason::FieldMissing,
         }
     }
 }
 
-type Tried = (RuleOutcome, Option<Choice>);
+type RuleEvaluation = (RuleOutcome, Option<BackendChoice>);
 
-fn own_address(role: &RoleBlock) -> Tried {
+fn evaluate_role_url(role: &RoleBlock) -> RuleEvaluation {
     let server = &role.content.agent_server;
-    let state = Field::of(&server.agent_server_url);
-    tried(Rule::AgentServerUrl, Some("agentServerUrl"), state, || Choice::AgentServer(server.clone().into()))
+    let state = FieldState::from_option(&server.agent_server_url);
+    rule_evaluation(SelectionRule::AgentServerUrl, Some("agentServerUrl"), state, || {
+        BackendChoice::AgentServer(server.clone().into())
+    })
 }
 
 /// Evaluates a rule for containers of one name: the first container with the required field counts, else the first one.
-fn container(
+fn evaluate_containers(
     role: &RoleBlock,
-    rule: Rule,
+    rule: SelectionRule,
     field: Option<&'static str>,
-    view: impl Fn(&Container) -> Option<(Field, Choice)>,
-) -> Tried {
-    let mut found: Vec<(Field, Choice)> = role.children.iter().filter_map(view).collect();
-    let best = found.iter().position(|(state, _)| *state == Field::Present).unwrap_or(0);
+    view: impl Fn(&Container) -> Option<(FieldState, BackendChoice)>,
+) -> RuleEvaluation {
+    let mut found: Vec<(FieldState, BackendChoice)> = role.children.iter().filter_map(view).collect();
+    let best = found.iter().position(|(state, _)| *state == FieldState::Present).unwrap_or(0);
     if found.is_empty() {
-        return (RuleOutcome { rule, matched: false, reason: Reason::NoContainer, field: None }, None);
+        return (RuleOutcome { rule, matched: false, reason: RuleReason::NoContainer, field: None }, None);
     }
     let (state, choice) = found.swap_remove(best);
-    tried(rule, field, state, || choice)
+    rule_evaluation(rule, field, state, || choice)
 }
 
-fn tried(rule: Rule, field: Option<&'static str>, state: Field, choice: impl FnOnce() -> Choice) -> Tried {
-    let matched = state == Field::Present;
+fn rule_evaluation(
+    rule: SelectionRule,
+    field: Option<&'static str>,
+    state: FieldState,
+    choice: impl FnOnce() -> BackendChoice,
+) -> RuleEvaluation {
+    let matched = state == FieldState::Present;
     (RuleOutcome { rule, matched, reason: state.reason(), field }, matched.then(choice))
 }
 

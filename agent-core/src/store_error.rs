@@ -8,7 +8,7 @@ use std::fmt;
 #[non_exhaustive]
 pub enum StoreError {
     /// The record is not in the expected state: it was changed, created or deleted meanwhile.
-    #[error("the record has changed: expected {}, found {}", Version(*expected), Version(*found))]
+    #[error("the record has changed: expected {}, found {}", VersionText(*expected), VersionText(*found))]
     Conflict {
         /// The version that the caller expected; `None` for a record that should not exist.
         expected: Option<u64>,
@@ -17,7 +17,7 @@ pub enum StoreError {
     },
     /// The identifier must be unique among all companies and belongs to another one.
     #[error("the id {0:?} is taken")]
-    Taken(String),
+    IdTaken(String),
     /// A key, cursor or value that the store cannot accept; the text names it.
     #[error("{0}")]
     Invalid(String),
@@ -45,7 +45,7 @@ pub enum StoreError {
     NotConfigured(&'static str),
     /// A stored secret cannot be opened: it was sealed under another key, or is damaged.
     #[error("the secret {field} of {owner:?} cannot be opened")]
-    Sealed {
+    UnreadableSecret {
         /// Identifier of the secret's owner, such as an agent's id.
         owner: String,
         /// The field that holds the secret.
@@ -68,9 +68,9 @@ impl StoreError {
 }
 
 /// Formats a version for messages.
-struct Version(Option<u64>);
+struct VersionText(Option<u64>);
 
-impl fmt::Display for Version {
+impl fmt::Display for VersionText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Some(version) => write!(f, "version {version}"),

@@ -7,7 +7,7 @@ mod model;
 mod tools;
 
 pub use clock::ManualClock;
-pub use model::{Answer, ScriptedModel};
+pub use model::{ScriptedAnswer, ScriptedModel};
 pub use tools::{FakeTools, ToolCallRecord};
 
 use std::sync::Arc;

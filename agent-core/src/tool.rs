@@ -84,7 +84,7 @@ pub struct ExecutionContext {
 
 impl ExecutionContext {
     /// Returns true if the credential grants access to the tool; the agent's own tool list is not checked.
-    pub fn grants(&self, tool: &str) -> bool {
+    pub fn has_grant(&self, tool: &str) -> bool {
         self.granted_tools.as_ref().is_none_or(|granted| granted.iter().any(|name| name == tool))
     }
 }
@@ -172,7 +172,7 @@ pub struct ToolOutput {
     pub structured: Option<Value>,
     /// True if the call failed with an error that the model should see and may correct.
     pub is_error: bool,
-    /// Follow-up run that the tool requests when called by a job; see [`Self::wanted_follow_up`].
+    /// Follow-up run that the tool requests when called by a job; see [`Self::requested_follow_up`].
     pub follow_up: Option<FollowUp>,
 }
 
@@ -210,7 +210,7 @@ impl ToolOutput {
 
     /// Returns the requested follow-up run: the typed one, or else the member `followUp` of the structured result, for
     /// tools of other programs. An invalid `followUp` is ignored.
-    pub fn wanted_follow_up(&self) -> Option<FollowUp> {
+    pub fn requested_follow_up(&self) -> Option<FollowUp> {
         let in_result = || {
             let wish = self.structured.as_ref()?.get("followUp")?;
             serde_json::from_value(wish.clone()).ok()
@@ -265,25 +265,25 @@ impl From<StoreError> for ToolError {
 
 /// A registry of tools in this process.
 #[derive(Default, Clone)]
-pub struct LocalTools {
+pub struct LocalToolRegistry {
     tools: std::collections::BTreeMap<String, Arc<dyn Tool>>,
 }
 
-impl LocalTools {
+impl LocalToolRegistry {
     /// Creates a registry without tools.
     pub fn new() -> Self {
         Self::default()
     }
 
     /// Adds a tool, replacing any tool with the same name.
-    pub fn with(mut self, tool: impl Tool) -> Self {
+    pub fn with_tool(mut self, tool: impl Tool) -> Self {
         self.tools.insert(tool.spec().name.clone(), Arc::new(tool));
         self
     }
 }
 
 #[async_trait]
-impl ToolRegistry for LocalTools {
+impl ToolRegistry for LocalToolRegistry {
     async fn list(&self, _: &ExecutionContext) -> Result<Vec<Arc<ToolSpec>>, ToolError> {
         Ok(self.tools.values().map(|tool| tool.spec()).collect())
     }

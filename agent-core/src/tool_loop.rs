@@ -18,7 +18,7 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, Stream, StreamExt};
 
 use crate::clock::Clock;
-use crate::error::{Failure, FailureKind};
+use crate::error::{AgentError, AgentErrorKind};
 use crate::event::{Event, EventStream, Id, ResultMetadata, RunIds, RunResult, ToolRole};
 use crate::message::{FinishReason, Message, Usage};
 use crate::model::{Model, ModelRequest, ModelStream};
@@ -29,8 +29,8 @@ use crate::tool::{ExecutionContext, ToolRegistry};
 mod answer;
 mod call;
 
-use answer::Answer;
-use call::{CallOutcome, ProgressBoard};
+use answer::AnswerAssembler;
+use call::{CallOutcome, ProgressQueue};
 
 /// Limits of a tool loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,9 +82,9 @@ impl ToolLoop {
         request: ModelRequest,
         context: ExecutionContext,
         run: RunIds,
-    ) -> Result<EventStream, Failure> {
+    ) -> Result<EventStream, AgentError> {
         let stream = self.model.start(payload).await?;
-        let mut rounds = Rounds {
+        let mut rounds = ToolLoopStream {
             deps: self,
             used_ids: call_ids(&request),
             request,
@@ -93,7 +93,7 @@ impl ToolLoop {
             usage: None,
             // More than two events are rarely queued, and every open stream holds one of these queues.
             ready: VecDeque::with_capacity(2),
-            state: State::Over,
+            state: LoopState::Over,
         };
         rounds.begin_round(stream);
         Ok(EventStream::new(run, rounds))
@@ -103,12 +103,12 @@ impl ToolLoop {
 /// Returns the ids of all tool calls in the request.
 fn call_ids(request: &ModelRequest) -> Vec<Id> {
     let history = request.prompt.messages().iter().map(|message| message.original());
-    let calls = history.chain(&request.appended).flat_map(|message| &message.tool_calls);
+    let calls = history.chain(&request.appended_messages).flat_map(|message| &message.tool_calls);
     calls.map(|call| call.id.as_str().into()).collect()
 }
 
 /// The event stream of a running loop.
-struct Rounds {
+struct ToolLoopStream {
     deps: ToolLoop,
     request: ModelRequest,
     context: Arc<ExecutionContext>,
@@ -119,37 +119,37 @@ struct Rounds {
     /// new identifiers instead.
     used_ids: Vec<Id>,
     ready: VecDeque<Event>,
-    state: State,
+    state: LoopState,
 }
 
-enum State {
+enum LoopState {
     /// The next round's model call is starting.
-    Starting(BoxFuture<'static, Result<ModelStream, Failure>>),
+    Starting(BoxFuture<'static, Result<ModelStream, AgentError>>),
     /// The model's answer is streaming.
     Answering {
         stream: ModelStream,
-        answer: Box<Answer>,
+        answer: Box<AnswerAssembler>,
     },
     /// Tool calls are running.
-    Calling(Box<Calling>),
+    Calling(Box<RunningCalls>),
     /// The run fails once the queued events have been emitted.
-    Failed(Failure),
+    Failed(AgentError),
     Over,
 }
 
-struct Calling {
+struct RunningCalls {
     text: String,
     /// Calls with their results, by the index of the call; `None` until the call is complete.
     results: Vec<(crate::message::ToolCall, Option<String>)>,
     pending: FuturesUnordered<BoxFuture<'static, CallOutcome>>,
-    progress: Arc<ProgressBoard>,
+    progress: Arc<ProgressQueue>,
 }
 
-impl Rounds {
+impl ToolLoopStream {
     fn begin_round(&mut self, stream: ModelStream) {
         self.round += 1;
         self.ready.push_back(Event::StepStarted { step_name: self.step_name() });
-        self.state = State::Answering { stream, answer: Answer::new().into() };
+        self.state = LoopState::Answering { stream, answer: AnswerAssembler::new().into() };
     }
 
     fn step_name(&self) -> Id {
@@ -157,20 +157,27 @@ impl Rounds {
     }
 
     /// Handles the end of an answer: runs its tool calls, or ends the run.
-    fn finish_answer(&mut self, answer: Answer, reason: FinishReason) {
+    fn finish_answer(&mut self, answer: AnswerAssembler, reason: FinishReason) {
         let cut_short = matches!(reason, FinishReason::Length | FinishReason::ContentFilter);
         let (text, mut calls) = answer.into_parts();
         if calls.is_empty() || cut_short {
             let reason = if reason == FinishReason::ToolCalls { FinishReason::Stop } else { reason };
             return self.finish_run(reason);
         }
-        let progress = Arc::new(ProgressBoard::default());
+        let progress = Arc::new(ProgressQueue::default());
         let pending = FuturesUnordered::new();
         for (place, call) in calls.iter_mut().enumerate() {
-            pending.push(call::run(place, call, &self.deps, &self.request, &self.context, &progress));
+            pending.push(call::run_tool_call(
+                place,
+                call,
+                &self.deps,
+                &self.request,
+                &self.context,
+                &progress,
+            ));
         }
         let results = calls.into_iter().map(|call| (call, None)).collect();
-        self.state = State::Calling(Box::new(Calling { text, results, pending, progress }));
+        self.state = LoopState::Calling(Box::new(RunningCalls { text, results, pending, progress }));
     }
 
     fn finish_run(&mut self, reason: FinishReason) {
@@ -180,18 +187,18 @@ impl Rounds {
             run_id: Id::default(),
             result: Some(RunResult { finish_reason: reason }),
             outcome: None,
-            usage: used(self.usage.take()),
+            usage: usage_list(self.usage.take()),
         });
-        self.state = State::Over;
+        self.state = LoopState::Over;
     }
 
     /// Starts the next round with the results of all tool calls.
-    fn next_round(&mut self, calling: Calling) -> Result<(), Failure> {
+    fn next_round(&mut self, calling: RunningCalls) -> Result<(), AgentError> {
         self.ready.push_back(Event::StepFinished { step_name: self.step_name() });
         if self.round >= self.deps.limits.max_rounds {
             let limit = self.deps.limits.max_rounds;
-            return Err(Failure::new(
-                FailureKind::ToolLoopLimit,
+            return Err(AgentError::new(
+                AgentErrorKind::ToolLoopLimit,
                 format!("the model was still calling tools after {limit} rounds"),
             ));
         }
@@ -201,36 +208,36 @@ impl Rounds {
             .zip(results)
             .map(|(call, result)| Message::tool_result(call.id.clone(), result.unwrap_or_default()))
             .collect();
-        self.request.appended.push(Message::calls(calling.text, calls));
-        self.request.appended.extend(answered);
+        self.request.appended_messages.push(Message::with_tool_calls(calling.text, calls));
+        self.request.appended_messages.extend(answered);
         // A forced tool call applies to the first round only; otherwise the model could never answer.
         if self.request.tool_choice != ToolChoice::None {
             self.request.tool_choice = ToolChoice::Auto;
         }
         let payload = self.deps.model.prepare(&self.request)?;
         let model = self.deps.model.clone();
-        self.state = State::Starting(async move { model.start(payload).await }.boxed());
+        self.state = LoopState::Starting(async move { model.start(payload).await }.boxed());
         Ok(())
     }
 
-    fn poll_calls(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Failure>> {
-        let State::Calling(calling) = &mut self.state else { return Poll::Ready(Ok(())) };
+    fn poll_calls(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), AgentError>> {
+        let LoopState::Calling(calling) = &mut self.state else { return Poll::Ready(Ok(())) };
         let outcome = calling.pending.poll_next_unpin(cx);
         calling.progress.drain(cx.waker(), &mut self.ready);
         match outcome {
             Poll::Ready(Some(outcome)) => {
                 self.ready.push_back(Event::ToolCallResult {
                     message_id: crate::new_id().into(),
-                    tool_call_id: calling.results[outcome.place].0.id.as_str().into(),
+                    tool_call_id: calling.results[outcome.call_index].0.id.as_str().into(),
                     content: outcome.content.clone(),
                     role: ToolRole::Tool,
                     metadata: outcome.is_error.then_some(ResultMetadata { is_error: true }),
                 });
-                calling.results[outcome.place].1 = Some(outcome.content);
+                calling.results[outcome.call_index].1 = Some(outcome.content);
                 Poll::Ready(Ok(()))
             }
             Poll::Ready(None) => {
-                let State::Calling(calling) = std::mem::replace(&mut self.state, State::Over) else {
+                let LoopState::Calling(calling) = std::mem::replace(&mut self.state, LoopState::Over) else {
                     return Poll::Ready(Ok(()));
                 };
                 Poll::Ready(self.next_round(*calling))
@@ -241,25 +248,26 @@ impl Rounds {
     }
 
     /// Polls the model; returns an event that can be emitted at once, and queues all others.
-    fn poll_answer(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Event>, Failure>> {
-        let State::Answering { stream, answer } = &mut self.state else { return Poll::Ready(Ok(None)) };
+    fn poll_answer(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Event>, AgentError>> {
+        let LoopState::Answering { stream, answer } = &mut self.state else { return Poll::Ready(Ok(None)) };
         let event = match ready!(stream.poll_next_unpin(cx)) {
             Some(event) => event?,
             None => {
-                return Poll::Ready(Err(Failure::new(
-                    FailureKind::Truncated,
+                return Poll::Ready(Err(AgentError::new(
+                    AgentErrorKind::Truncated,
                     "the model's answer ended before it was complete",
                 )));
             }
         };
-        let event = match answer.go_on(event) {
+        let event = match answer.continue_open(event) {
             Ok(event) => return Poll::Ready(Ok(Some(event))),
             Err(event) => event,
         };
         let limits = &self.deps.limits;
-        if let Some(done) = answer.take(event, &mut self.ready, &mut self.used_ids, limits)? {
+        if let Some(done) = answer.process(event, &mut self.ready, &mut self.used_ids, limits)? {
             self.usage.get_or_insert_default().add(&done.usage);
-            let State::Answering { answer, .. } = std::mem::replace(&mut self.state, State::Over) else {
+            let LoopState::Answering { answer, .. } = std::mem::replace(&mut self.state, LoopState::Over)
+            else {
                 return Poll::Ready(Ok(None));
             };
             self.finish_answer(*answer, done.reason);
@@ -269,12 +277,12 @@ impl Rounds {
 }
 
 /// Converts the usage of a run to a list for events; empty if the model reported none.
-fn used(usage: Option<Box<Usage>>) -> Vec<Usage> {
+fn usage_list(usage: Option<Box<Usage>>) -> Vec<Usage> {
     usage.map(|usage| *usage).filter(|usage| *usage != Usage::default()).into_iter().collect()
 }
 
-impl Stream for Rounds {
-    type Item = Result<Event, Failure>;
+impl Stream for ToolLoopStream {
+    type Item = Result<Event, AgentError>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = &mut *self;
@@ -287,29 +295,30 @@ impl Stream for Rounds {
                 return Poll::Ready(Some(Ok(event)));
             }
             let step = match &mut this.state {
-                State::Over => return Poll::Ready(None),
+                LoopState::Over => return Poll::Ready(None),
                 // All events queued before the error have been emitted.
-                State::Failed(_) => {
-                    let State::Failed(failure) = std::mem::replace(&mut this.state, State::Over) else {
+                LoopState::Failed(_) => {
+                    let LoopState::Failed(failure) = std::mem::replace(&mut this.state, LoopState::Over)
+                    else {
                         return Poll::Ready(None);
                     };
                     return Poll::Ready(Some(Err(failure)));
                 }
-                State::Starting(start) => match ready!(start.poll_unpin(cx)) {
+                LoopState::Starting(start) => match ready!(start.poll_unpin(cx)) {
                     Ok(stream) => {
                         this.begin_round(stream);
                         Ok(None)
                     }
                     Err(failure) => Err(failure),
                 },
-                State::Answering { .. } => ready!(this.poll_answer(cx)),
-                State::Calling(_) => ready!(this.poll_calls(cx)).map(|()| None),
+                LoopState::Answering { .. } => ready!(this.poll_answer(cx)),
+                LoopState::Calling(_) => ready!(this.poll_calls(cx)).map(|()| None),
             };
             match step {
                 Ok(None) => {}
                 Ok(Some(event)) => return Poll::Ready(Some(Ok(event))),
                 Err(failure) => {
-                    this.state = State::Failed(failure.with_usage(used(this.usage.take())));
+                    this.state = LoopState::Failed(failure.with_usage(usage_list(this.usage.take())));
                 }
             }
         }

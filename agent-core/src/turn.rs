@@ -2,7 +2,7 @@
 //!
 //! A turn loads the role (an agent of another company is reported as missing), selects the backend, collects all
 //! context layers concurrently, assembles the prompt within the backend's budget, lets the backend prepare its
-//! request, and starts it. [`prepare_turn`] stops before the start and is the basis of [`preview_turn`]; [`run_turn`]
+//! request, and starts it. [`prepare_turn`] stops before the start and is the basis of [`preview_turn`](crate::preview::preview_turn); [`run_turn`]
 //! continues from there, so a run sends exactly what a preview would show.
 
 use std::collections::BTreeMap;
@@ -11,18 +11,18 @@ use std::sync::Arc;
 use futures_util::{future, try_join};
 use serde_json::json;
 
-use crate::backend::{Backend, Prepared, Turn};
+use crate::backend::{Backend, PreparedRequest, Turn};
 use crate::budget::{EstimateCounter, TokenBudget, TokenCounter};
 use crate::clock::{Clock, SystemClock};
 use crate::context::{ContextLayer, LayerError, TurnInput};
-use crate::error::Failure;
+use crate::error::AgentError;
 use crate::event::{Audience, EventStream, RunIds};
 use crate::prompt::Fragment;
-use crate::prompt::{AssemblyInput, LatestPrompts, PartCache, Whose, assemble};
+use crate::prompt::{AssemblyInput, LatestPrompts, PartCache, PromptOwner, assemble};
 use crate::request::{Principal, TurnRequest};
 use crate::role::{RoleBlock, RoleSource};
 use crate::run_token::{RunToken, RunTokens};
-use crate::select::{BackendKind, Choice, Selection, SelectionReport, select};
+use crate::select::{BackendChoice, BackendKind, Selection, SelectionReport, select_backend};
 use crate::store_error::StoreError;
 use crate::tool::ToolChoice;
 use crate::tool::{Caller, ExecutionContext, ToolError, ToolRegistry, ToolSpec};
@@ -40,7 +40,7 @@ pub struct Platform {
     clock: Arc<dyn Clock>,
     users: Option<Arc<dyn UserDirectory>>,
     run_tokens: Option<Arc<dyn RunTokens>>,
-    pub(crate) latest: LatestPrompts,
+    pub(crate) latest_prompts: LatestPrompts,
 }
 
 impl Platform {
@@ -49,14 +49,14 @@ impl Platform {
         Self {
             roles,
             layers: Vec::new(),
-            tools: Arc::new(crate::tool::LocalTools::new()),
+            tools: Arc::new(crate::tool::LocalToolRegistry::new()),
             backends: BTreeMap::new(),
             counter: Arc::new(EstimateCounter),
             parts: Arc::new(PartCache::default()),
             clock: Arc::new(SystemClock),
             users: None,
             run_tokens: None,
-            latest: LatestPrompts::default(),
+            latest_prompts: LatestPrompts::default(),
         }
     }
 
@@ -91,13 +91,13 @@ impl Platform {
     }
 
     /// Sets the token counter for backends without their own.
-    pub fn with_counter(mut self, counter: Arc<dyn TokenCounter>) -> Self {
+    pub fn with_token_counter(mut self, counter: Arc<dyn TokenCounter>) -> Self {
         self.counter = counter;
         self
     }
 
     /// Sets the cache for the derived forms of prompt texts.
-    pub fn with_parts(mut self, parts: Arc<PartCache>) -> Self {
+    pub fn with_part_cache(mut self, parts: Arc<PartCache>) -> Self {
         self.parts = parts;
         self
     }
@@ -148,7 +148,7 @@ pub enum TurnError {
     Tools(#[source] ToolError),
     /// The backend or model returned an error.
     #[error(transparent)]
-    Backend(#[from] Failure),
+    Backend(#[from] AgentError),
 }
 
 /// A turn that is ready to send, with its selection and budget.
@@ -159,7 +159,7 @@ pub struct PreparedTurn {
     /// Limit on the tokens of the prompt.
     pub budget: TokenBudget,
     /// The prepared request.
-    pub request: Prepared,
+    pub request: PreparedRequest,
 }
 
 /// Runs a turn.
@@ -172,7 +172,7 @@ pub async fn run_turn(
     request: TurnRequest,
 ) -> Result<EventStream, TurnError> {
     let prepared = prepare_turn(platform, principal, request).await?;
-    let Prepared { payload, turn } = prepared.request.clone();
+    let PreparedRequest { payload, turn } = prepared.request.clone();
     let backend = platform.backend(turn.choice.kind())?;
     // Registered before the start, since the backend may call a tool before `start` returns.
     let unreported = turn.run_token.as_ref().filter(|_| !backend.reports_tool_calls());
@@ -192,18 +192,18 @@ pub async fn run_turn(
     let (events, (summary, prefix)) = future::join(backend.start(prepared.request), told).await;
     let events = events?;
     if let Some(prefix) = prefix {
-        platform.latest.remember(whose(&turn.context), prefix);
+        platform.latest_prompts.insert(prompt_owner(&turn.context), prefix);
     }
     let audience = match principal.caller {
         Caller::Widget => Audience::Visitor,
         _ => Audience::Trusted,
     };
-    let events = events.with_guard(turn.run_token.clone()).with_calls(calls);
-    Ok(events.announce("agent.prompt", summary).for_audience(audience))
+    let events = events.with_guard(turn.run_token.clone()).with_reported_calls(calls);
+    Ok(events.with_custom_event("agent.prompt", summary).for_audience(audience))
 }
 
-pub(crate) fn whose(context: &ExecutionContext) -> Whose {
-    Whose {
+pub(crate) fn prompt_owner(context: &ExecutionContext) -> PromptOwner {
+    PromptOwner {
         company_id: context.company_id.clone(),
         agent_id: context.agent_id.clone(),
         user_id: context.user_id.clone(),
@@ -220,7 +220,7 @@ pub async fn prepare_turn(
     request: TurnRequest,
 ) -> Result<PreparedTurn, TurnError> {
     let role = load_role(platform, principal, &request).await?;
-    let selection = select(&role);
+    let selection = select_backend(&role);
     let Some(choice) = selection.choice.clone() else {
         return Err(TurnError::NoConnector(selection.report().into()));
     };
@@ -235,7 +235,8 @@ pub async fn prepare_turn(
         request: Arc::new(request),
         now: platform.clock.now(),
     };
-    let (fragments, tools) = try_join!(collect(platform, &input), list_tools(platform, &input, &choice))?;
+    let (fragments, tools) =
+        try_join!(collect_fragments(platform, &input), list_tools(platform, &input, &choice))?;
     check_tool_choice(&input.request.tool_choice, &tools)?;
     let prompt = assemble(AssemblyInput {
         fragments,
@@ -246,14 +247,14 @@ pub async fn prepare_turn(
         retrieval: role.content.rag_placement.unwrap_or_default(),
         cache: &platform.parts,
     })
-    .map_err(Failure::from)?;
-    let run_token = run_token(platform, &**backend, &context, &tools)?;
+    .map_err(AgentError::from)?;
+    let run_token = mint_run_token(platform, &**backend, &context, &tools)?;
     let turn = Turn {
         run: RunIds {
             thread_id: input.request.thread_id.as_str().into(),
             run_id: input.request.run_id.as_str().into(),
         },
-        thinking: thinking(&choice),
+        thinking: thinking_setting(&choice),
         role,
         choice,
         prompt: Arc::new(prompt),
@@ -267,12 +268,12 @@ pub async fn prepare_turn(
 }
 
 /// Issues the run's token for a backend whose tools are called from outside.
-fn run_token(
+fn mint_run_token(
     platform: &Platform,
     backend: &dyn Backend,
     context: &ExecutionContext,
     tools: &[Arc<ToolSpec>],
-) -> Result<Option<Arc<dyn RunToken>>, Failure> {
+) -> Result<Option<Arc<dyn RunToken>>, AgentError> {
     match (&platform.run_tokens, backend.run_token_ttl()) {
         (Some(issuer), Some(ttl)) => issuer.issue(context, tools, ttl).map(Some),
         _ => Ok(None),
@@ -324,7 +325,7 @@ async fn execution_context(
         todo_list_id: request.todo_list_id.clone().filter(|_| principal.caller != Caller::Widget),
         timezone: match &request.timezone {
             Some(zone) => Some(zone.clone()),
-            None => users_time_zone(platform, principal).await?,
+            None => load_user_time_zone(platform, principal).await?,
         },
         thread_id: request.thread_id.clone(),
         run_id: request.run_id.clone(),
@@ -333,33 +334,36 @@ async fn execution_context(
     })
 }
 
-async fn users_time_zone(platform: &Platform, principal: &Principal) -> Result<Option<String>, StoreError> {
+async fn load_user_time_zone(
+    platform: &Platform,
+    principal: &Principal,
+) -> Result<Option<String>, StoreError> {
     let Some(users) = &platform.users else { return Ok(None) };
     let profile = users.profile(&principal.company_id, &principal.user_id).await?;
     Ok(profile.and_then(|profile| profile.timezone))
 }
 
-async fn collect(platform: &Platform, input: &TurnInput) -> Result<Vec<Fragment>, TurnError> {
+async fn collect_fragments(platform: &Platform, input: &TurnInput) -> Result<Vec<Fragment>, TurnError> {
     Ok(crate::context::collect(&platform.layers, input).await?)
 }
 
 async fn list_tools(
     platform: &Platform,
     input: &TurnInput,
-    choice: &Choice,
+    choice: &BackendChoice,
 ) -> Result<Arc<[Arc<ToolSpec>]>, TurnError> {
     let cut = match choice {
-        Choice::AgentServer(server) => server.agent_server_tools.as_deref(),
+        BackendChoice::AgentServer(server) => server.agent_server_tools.as_deref(),
         _ => input.role.content.agent_server.agent_server_tools.as_deref(),
     };
-    let allowed = crate::allowed_tools::allowed(&input.role, input.context.caller, cut);
+    let allowed = crate::allowed_tools::allowed_tools(&input.role, input.context.caller, cut);
     let tools = platform.tools.list(&input.context).await.map_err(TurnError::Tools)?;
     Ok(tools.into_iter().filter(|tool| allowed.contains(&tool.name)).collect())
 }
 
-fn thinking(choice: &Choice) -> Option<bool> {
+fn thinking_setting(choice: &BackendChoice) -> Option<bool> {
     match choice {
-        Choice::AgentServer(server) => server.agent_server_enable_thinking,
+        BackendChoice::AgentServer(server) => server.agent_server_enable_thinking,
         _ => None,
     }
 }

@@ -28,21 +28,21 @@ use http::{Method, Request};
 use crate::auth::Authenticator;
 use crate::cors::{self, Origins};
 use crate::metrics;
-use crate::probe::{self, Probe};
-use crate::request::{self, BodyLimits, Handled, Route, RouteTable};
+use crate::probe::{self, HealthState};
+use crate::request::{self, BodyLimits, HandlerResult, Route, RouteTable};
 use crate::serve::{Body, HttpService};
 use crate::stream::StreamLimits;
 
 pub(crate) use agents::AgentPage;
 pub(crate) use assignments::{AssignmentPage, AssignmentView};
-pub use caps::RunCaps;
+pub use caps::RunRateLimits;
 pub(crate) use cron::CronStatus;
 pub(crate) use documents::DocumentPage;
-pub use mcp::AgentTools;
-pub(crate) use pulse::{JobPage, PulseStatus};
-pub use pulse::{PulseClient, PulseParts, PulseSide, upkeep};
+pub use mcp::McpEndpoint;
+pub(crate) use pulse::{JobPageSchema, PulseStatus};
+pub use pulse::{PulseClient, SchedulerLink, SchedulerLinkConfig, run_maintenance};
 pub use runs::RunRegistry;
-pub(crate) use tokens::{MadeToken, TokenPage, TokenRequest};
+pub(crate) use tokens::{CreatedToken, TokenPage, TokenRequest};
 
 /// Shared state of the application's HTTP routes.
 pub struct App {
@@ -59,11 +59,11 @@ pub struct App {
     /// Run ids that have been used.
     pub runs: RunRegistry,
     /// Rate limits of widget tokens.
-    pub caps: RunCaps,
+    pub caps: RunRateLimits,
     /// The MCP server for agents' tools.
-    pub tools: AgentTools,
+    pub tools: McpEndpoint,
     /// The scheduler client, and the state of the scheduler's callback.
-    pub pulse: PulseSide,
+    pub pulse: SchedulerLink,
     /// Limits on request bodies.
     pub body: BodyLimits,
     /// Maximum nesting depth of a request's JSON.
@@ -71,7 +71,7 @@ pub struct App {
     /// Limits on response streams.
     pub stream: StreamLimits,
     /// Health, readiness and metrics endpoints.
-    pub probe: Probe,
+    pub probe: HealthState,
     /// Exact origins that may call from a browser with credentials.
     pub origins: Origins,
 }
@@ -87,21 +87,21 @@ enum Handler {
     ToolAudit,
     Documents(resource::Route),
     Tokens(tokens::Route),
-    PrivateChat,
+    LegacyChat,
     Preview,
     PreviewBody,
     Assistants,
-    Probe(probe::Route),
+    Probe(probe::HealthRoute),
 }
 
 /// Paths that answer a CORS preflight from any origin. The origins of the widget token are checked on the request
 /// itself.
-const OPEN_TO_WIDGETS: &[&str] = &[chat::PATH, legacy::PATH];
+const ANY_ORIGIN_PREFLIGHT_PATHS: &[&str] = &[chat::PATH, legacy::PATH];
 
 fn routes() -> RouteTable<Handler> {
     let own = [
         Route::new(Method::POST, chat::PATH, Handler::Chat),
-        Route::new(Method::POST, legacy::PATH, Handler::PrivateChat),
+        Route::new(Method::POST, legacy::PATH, Handler::LegacyChat),
         Route::new(Method::GET, debug::DEBUG_PATH, Handler::Preview),
         Route::new(Method::GET, debug::PREVIEW_PATH, Handler::Preview),
         Route::new(Method::POST, debug::PREVIEW_PATH, Handler::PreviewBody),
@@ -127,25 +127,25 @@ fn routes() -> RouteTable<Handler> {
 
 /// Returns the methods and patterns of all routes, for comparison with the OpenAPI description.
 #[cfg(test)]
-pub(crate) fn described() -> Vec<(Method, &'static str)> {
+pub(crate) fn route_patterns() -> Vec<(Method, &'static str)> {
     routes().routes().map(|route| (route.method.clone(), route.pattern)).collect()
 }
 
 /// Creates the application's HTTP service.
 pub fn service(app: Arc<App>) -> impl HttpService {
     use tower::Layer;
-    let cors = cors::layer(app.origins.clone(), OPEN_TO_WIDGETS);
+    let cors = cors::layer(app.origins.clone(), ANY_ORIGIN_PREFLIGHT_PATHS);
     let routes = Arc::new(routes());
     let metrics = app.probe.metrics().clone();
     let service = request::service(move |request| handle(app.clone(), routes.clone(), request));
-    metrics::counted(metrics, cors.layer(service))
+    metrics::count_requests(metrics, cors.layer(service))
 }
 
-async fn handle(app: Arc<App>, routes: Arc<RouteTable<Handler>>, request: Request<Body>) -> Handled {
+async fn handle(app: Arc<App>, routes: Arc<RouteTable<Handler>>, request: Request<Body>) -> HandlerResult {
     let (handler, params) = routes.find(&request)?;
     // Boxed per handler, so that the future of a request is not as large as that of the largest handler.
-    let answer: BoxFuture<'_, Handled> = match *handler {
-        Handler::Agents(route) => Box::pin(agents::answer(&app, route, &params, request)),
+    let answer: BoxFuture<'_, HandlerResult> = match *handler {
+        Handler::Agents(route) => Box::pin(agents::handle(&app, route, &params, request)),
         Handler::Assignments(route) => Box::pin(assignments::answer(&app, route, &params, request)),
         Handler::Pulse(route) => Box::pin(pulse::answer(&app, route, &params, request)),
         Handler::Cron => Box::pin(cron::get(&app, request)),
@@ -154,11 +154,11 @@ async fn handle(app: Arc<App>, routes: Arc<RouteTable<Handler>>, request: Reques
         Handler::Chat => Box::pin(chat::post(&app, request)),
         Handler::Mcp => Box::pin(mcp::serve(&app, request)),
         Handler::ToolAudit => Box::pin(mcp::audit(&app, request)),
-        Handler::PrivateChat => Box::pin(legacy::post(&app, request)),
+        Handler::LegacyChat => Box::pin(legacy::post(&app, request)),
         Handler::Preview => Box::pin(debug::get(&app, request)),
         Handler::PreviewBody => Box::pin(debug::post(&app, request)),
         Handler::Assistants => Box::pin(assistants::answer(&app, request)),
-        Handler::Probe(route) => return app.probe.answer(route),
+        Handler::Probe(route) => return app.probe.respond(route),
     };
     answer.await
 }

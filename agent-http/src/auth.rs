@@ -6,8 +6,8 @@
 //! by browsers to every request, so it counts only without an explicit credential and, for methods that are not safe,
 //! only from our own pages.
 //!
-//! A widget token may also be in the body, hence two steps: [`Authenticator::presented`] checks the head, and
-//! [`Authenticator::settle`] combines the result with the tokens in the body. An explicit credential in the head is
+//! A widget token may also be in the body, hence two steps: [`Authenticator::authenticate_head`] checks the head, and
+//! [`Authenticator::resolve_with_body`] combines the result with the tokens in the body. An explicit credential in the head is
 //! accepted or rejected before the body is read.
 //!
 //! An invalid credential is a 401 without a reason, so that an attacker does not learn which part of a forged token
@@ -40,13 +40,13 @@ pub use widget::Visitor;
 pub const SESSION_COOKIE: &str = "agent_session";
 
 /// Header with the widget token.
-pub const WIDGET_TOKEN: HeaderName = HeaderName::from_static("x-widget-token");
+pub const WIDGET_TOKEN_HEADER: HeaderName = HeaderName::from_static("x-widget-token");
 
 /// Query parameter with the widget token.
 pub const WIDGET_PARAMETER: &str = "widgetToken";
 
 /// Header that marks a proactive call; its value is the reason.
-pub const PROACTIVE_TRIGGER: HeaderName = HeaderName::from_static("x-proactive-trigger");
+pub const PROACTIVE_TRIGGER_HEADER: HeaderName = HeaderName::from_static("x-proactive-trigger");
 
 /// Maximum length of the reason of a proactive call, in bytes.
 const MAX_REASON_BYTES: usize = 256;
@@ -67,11 +67,11 @@ pub enum Credential {
 
 /// Result of checking the credentials in a request head.
 #[derive(Debug)]
-pub enum Presented {
+pub enum HeadCredential {
     /// Verified explicit credential.
     Explicit(Credential),
     /// No explicit credential: the result of checking the cookie. A credential in the body takes precedence.
-    Implied(Result<Credential, AuthError>),
+    Cookie(Result<Credential, AuthError>),
 }
 
 /// Authentication error.
@@ -107,7 +107,7 @@ impl From<AuthError> for HttpError {
             AuthError::Unauthenticated => Self::unauthenticated(error.to_string()),
             AuthError::Ambiguous => Self::new(Code::AmbiguousCredentials, error.to_string()),
             AuthError::CrossOrigin => Self::forbidden(error.to_string()),
-            AuthError::WrongOrigin => Self::forbidden(error.to_string()).withhold(),
+            AuthError::WrongOrigin => Self::forbidden(error.to_string()).redact(),
             AuthError::InvalidReason => Self::new(Code::InvalidRequest, error.to_string()),
             AuthError::NotConfigured(setting) => Self::not_configured(setting),
             AuthError::Store(error) => Self::internal(error),
@@ -118,11 +118,11 @@ impl From<AuthError> for HttpError {
 /// Verifies the credentials of requests to the application server.
 #[derive(Debug)]
 pub struct Authenticator {
-    sessions: Option<session::Verifier>,
+    sessions: Option<session::SessionVerifier>,
     internal: Option<Secret>,
-    widgets: Option<widget::Widgets>,
+    widgets: Option<widget::WidgetVerifier>,
     /// Origin of our own pages, if configured.
-    own: Option<Origin>,
+    own_origin: Option<Origin>,
 }
 
 impl Authenticator {
@@ -137,17 +137,17 @@ impl Authenticator {
         public_url: Option<&Url>,
     ) -> Self {
         Self {
-            sessions: session_secret.map(session::Verifier::new),
+            sessions: session_secret.map(session::SessionVerifier::new),
             internal: internal_secret,
             widgets: None,
-            own: public_url.map(Url::origin),
+            own_origin: public_url.map(Url::origin),
         }
     }
 
     /// Accepts widget tokens. Without this, every widget token is invalid.
     #[must_use]
     pub fn with_tokens(self, tokens: Arc<Tokens>) -> Self {
-        Self { widgets: Some(widget::Widgets::new(tokens)), ..self }
+        Self { widgets: Some(widget::WidgetVerifier::new(tokens)), ..self }
     }
 
     /// Finds and verifies the credential of a request whose body cannot contain one.
@@ -160,25 +160,29 @@ impl Authenticator {
         head: &request::Parts,
         query: &Query<'_>,
     ) -> Result<Credential, AuthError> {
-        let presented = self.presented(head, query).await?;
-        self.settle(presented, head, &[]).await
+        let presented = self.authenticate_head(head, query).await?;
+        self.resolve_with_body(presented, head, &[]).await
     }
 
     /// Finds and verifies the credential in a request head.
     ///
     /// # Errors
     ///
-    /// Every [`AuthError`] of an explicit credential; the error of a cookie is returned in [`Presented::Implied`].
-    pub async fn presented(&self, head: &request::Parts, query: &Query<'_>) -> Result<Presented, AuthError> {
-        let bearer = single(&head.headers, &AUTHORIZATION)?;
-        let trigger = single(&head.headers, &PROACTIVE_TRIGGER)?;
-        let widget = single(&head.headers, &WIDGET_TOKEN)?;
+    /// Every [`AuthError`] of an explicit credential; the error of a cookie is returned in [`HeadCredential::Cookie`].
+    pub async fn authenticate_head(
+        &self,
+        head: &request::Parts,
+        query: &Query<'_>,
+    ) -> Result<HeadCredential, AuthError> {
+        let bearer = single_header(&head.headers, &AUTHORIZATION)?;
+        let trigger = single_header(&head.headers, &PROACTIVE_TRIGGER_HEADER)?;
+        let widget = single_header(&head.headers, &WIDGET_TOKEN_HEADER)?;
         // A repeated parameter is a repeated credential.
         let parameter = query.get(WIDGET_PARAMETER).map_err(|_| AuthError::Ambiguous)?;
         // A header that is not text is an invalid token.
         let widget = widget.map(|widget| widget.to_str().unwrap_or_default());
         let explicit = match (bearer, trigger, widget, parameter) {
-            (None, None, None, None) => return Ok(Presented::Implied(self.check_cookie(head))),
+            (None, None, None, None) => return Ok(HeadCredential::Cookie(self.check_cookie(head))),
             (Some(bearer), None, None, None) => self.check_session(bearer_token(bearer)),
             (bearer, Some(trigger), None, None) => self.check_proactive(bearer, trigger),
             (None, None, Some(text), None) | (None, None, None, Some(text)) => {
@@ -186,7 +190,7 @@ impl Authenticator {
             }
             _ => Err(AuthError::Ambiguous),
         };
-        explicit.map(Presented::Explicit)
+        explicit.map(HeadCredential::Explicit)
     }
 
     /// Combines the result for a request head with the widget tokens in the body.
@@ -194,16 +198,16 @@ impl Authenticator {
     /// # Errors
     ///
     /// Returns [`AuthError::Ambiguous`] for more than one explicit credential; otherwise the error of the single one.
-    pub async fn settle(
+    pub async fn resolve_with_body(
         &self,
-        presented: Presented,
+        presented: HeadCredential,
         head: &request::Parts,
         in_body: &[Secret],
     ) -> Result<Credential, AuthError> {
         match (presented, in_body) {
-            (Presented::Explicit(credential), []) => Ok(credential),
-            (Presented::Implied(result), []) => result,
-            (Presented::Implied(_), [text]) => self.check_widget(text.expose(), &head.headers).await,
+            (HeadCredential::Explicit(credential), []) => Ok(credential),
+            (HeadCredential::Cookie(result), []) => result,
+            (HeadCredential::Cookie(_), [text]) => self.check_widget(text.expose(), &head.headers).await,
             _ => Err(AuthError::Ambiguous),
         }
     }
@@ -226,10 +230,10 @@ impl Authenticator {
     ) -> Result<Credential, AuthError> {
         let secret = self.internal.as_ref().ok_or(AuthError::NotConfigured("INTERNAL_SECRET"))?;
         let token = bearer.and_then(bearer_token).ok_or(AuthError::Unauthenticated)?;
-        if !secret::matches(secret, token.as_bytes()) {
+        if !secret::constant_time_eq(secret, token.as_bytes()) {
             return Err(AuthError::Unauthenticated);
         }
-        let reason = trigger.to_str().ok().and_then(reason).ok_or(AuthError::InvalidReason)?;
+        let reason = trigger.to_str().ok().and_then(parse_trigger_reason).ok_or(AuthError::InvalidReason)?;
         Ok(Credential::Proactive { reason })
     }
 
@@ -243,15 +247,15 @@ impl Authenticator {
 
     /// Returns true if `Origin` is one of our own pages.
     fn is_same_origin(&self, headers: &HeaderMap) -> bool {
-        let Ok(Some(origin)) = single(headers, &ORIGIN) else { return false };
+        let Ok(Some(origin)) = single_header(headers, &ORIGIN) else { return false };
         let Some(origin) = origin.to_str().ok().and_then(|origin| Url::parse(origin).ok()) else {
             return false;
         };
-        if let Some(own) = &self.own {
+        if let Some(own) = &self.own_origin {
             return origin.origin() == *own;
         }
         // The request's scheme is unknown behind a proxy, so the origin's scheme is assumed.
-        let Ok(Some(host)) = single(headers, &HOST) else { return false };
+        let Ok(Some(host)) = single_header(headers, &HOST) else { return false };
         let host =
             host.to_str().ok().and_then(|host| Url::parse(&format!("{}://{host}", origin.scheme())).ok());
         host.is_some_and(|host| origin.origin().is_tuple() && host.origin() == origin.origin())
@@ -260,12 +264,12 @@ impl Authenticator {
 
 /// Authentication by a shared secret as bearer token, if the service has one.
 #[derive(Debug, Clone)]
-pub struct BearerGate {
+pub struct BearerAuth {
     /// Accepted secrets. If empty, every request passes.
     secrets: Vec<Secret>,
 }
 
-impl BearerGate {
+impl BearerAuth {
     /// Creates a gate that requires `secret`. Without one every request passes: a service without a secret listens on
     /// loopback only.
     pub fn new(secret: Option<Secret>) -> Self {
@@ -273,7 +277,7 @@ impl BearerGate {
     }
 
     /// Creates a gate that accepts `secret` and, during a rotation, the previous one.
-    pub fn during_rotation(secret: Secret, previous: Option<Secret>) -> Self {
+    pub fn with_previous(secret: Secret, previous: Option<Secret>) -> Self {
         Self { secrets: std::iter::once(secret).chain(previous).collect() }
     }
 
@@ -287,21 +291,25 @@ impl BearerGate {
         if self.secrets.is_empty() {
             return Ok(());
         }
-        let token = single(headers, &AUTHORIZATION)?.and_then(bearer_token);
-        let is_ours = |token: &str| self.secrets.iter().any(|ours| secret::matches(ours, token.as_bytes()));
+        let token = single_header(headers, &AUTHORIZATION)?.and_then(bearer_token);
+        let is_ours =
+            |token: &str| self.secrets.iter().any(|ours| secret::constant_time_eq(ours, token.as_bytes()));
         if token.is_some_and(is_ours) { Ok(()) } else { Err(AuthError::Unauthenticated) }
     }
 }
 
 /// Returns the trimmed reason of a proactive call; `None` if `text` is not a valid one.
-pub(crate) fn reason(text: &str) -> Option<String> {
+pub(crate) fn parse_trigger_reason(text: &str) -> Option<String> {
     let text = text.trim();
     let printable = text.bytes().all(|byte| byte == b'\t' || (b' '..=b'~').contains(&byte));
     (printable && !text.is_empty() && text.len() <= MAX_REASON_BYTES).then(|| text.to_owned())
 }
 
 /// Returns a header's value if present; an error if it is repeated.
-fn single<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Result<Option<&'h HeaderValue>, AuthError> {
+fn single_header<'h>(
+    headers: &'h HeaderMap,
+    name: &HeaderName,
+) -> Result<Option<&'h HeaderValue>, AuthError> {
     let mut values = headers.get_all(name).iter();
     match (values.next(), values.next()) {
         (_, Some(_)) => Err(AuthError::Ambiguous),

@@ -5,27 +5,27 @@ mod mcp_url;
 pub mod workflow;
 
 use agent_core::budget::TokenBudget;
-use agent_core::error::{Failure, FailureKind};
+use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::payload::PayloadBuilder;
 use url::Url;
 
 use mcp_url::push_mcp_server_url;
 
 /// Token budget assumed for a model behind another service, whose window is unknown.
-const ASSUMED_BUDGET: TokenBudget = TokenBudget { max_prompt_tokens: 128_000 - 16_000 };
+const DEFAULT_REMOTE_BUDGET: TokenBudget = TokenBudget { max_prompt_tokens: 128_000 - 16_000 };
 
 /// Appends path segments to `base`, whether or not it ends in a slash.
 ///
 /// # Errors
 /// `InvalidRequest` for a URL that cannot have path segments, such as `mailto:`.
-pub(crate) fn below(base: &Url, segments: &[&str]) -> Result<Url, Failure> {
+pub(crate) fn join_path(base: &Url, segments: &[&str]) -> Result<Url, AgentError> {
     let mut url = base.clone();
     match url.path_segments_mut() {
         Ok(mut path) => {
             path.pop_if_empty().extend(segments);
         }
         Err(()) => {
-            return Err(Failure::new(FailureKind::InvalidRequest, "the backend's address has no path"));
+            return Err(AgentError::new(AgentErrorKind::InvalidRequest, "the backend's address has no path"));
         }
     }
     Ok(url)
@@ -35,20 +35,20 @@ pub(crate) fn below(base: &Url, segments: &[&str]) -> Result<Url, Failure> {
 ///
 /// # Errors
 /// `InvalidRequest`, naming the field and not the URL.
-pub(crate) fn supplied_url(field: &'static str, text: &str) -> Result<Url, Failure> {
+pub(crate) fn parse_supplied_url(field: &'static str, text: &str) -> Result<Url, AgentError> {
     Url::parse(text.trim()).map_err(|error| {
-        Failure::new(FailureKind::InvalidRequest, format!("{field} is not an address: {error}"))
+        AgentError::new(AgentErrorKind::InvalidRequest, format!("{field} is not an address: {error}"))
     })
 }
 
 /// Appends an optional member to a JSON object that already has at least one member.
-fn optional(body: &mut PayloadBuilder, name: &str, value: Option<&impl serde::Serialize>) {
+fn push_optional_member(body: &mut PayloadBuilder, name: &str, value: Option<&impl serde::Serialize>) {
     if let Some(value) = value {
         body.raw(",").json(&name).raw(":").json(value);
     }
 }
 
 /// Failure for a turn that was routed to the wrong backend.
-fn misrouted() -> Failure {
-    Failure::new(FailureKind::Internal, "the turn was meant for another backend")
+fn wrong_backend() -> AgentError {
+    AgentError::new(AgentErrorKind::Internal, "the turn was meant for another backend")
 }

@@ -9,7 +9,7 @@
 //! embedding programs bring a map of their own.
 //!
 //! ```
-//! use crate::config::{AppConfig, Flags};
+//! use agent_http::config::{AppConfig, Flags};
 //! use std::collections::BTreeMap;
 //!
 //! let env = BTreeMap::from([("PORT", "http"), ("SESSION_SECRET", "short")]);
@@ -46,8 +46,8 @@ use crate::request::BodyLimits;
 use crate::scheduler::WorkerLimits;
 use crate::serve::ServeLimits;
 
-pub use resolve::{Flags, Resolved, Source};
-pub use table::{Kind, SETTINGS, Setting};
+pub use resolve::{Flags, ResolvedSettings, SettingSource};
+pub use table::{SETTINGS, Setting, SettingKind};
 
 /// Maximum size in bytes of a configuration file, and of a file that contains a secret.
 const MAX_FILE_BYTES: u64 = 1024 * 1024;
@@ -58,31 +58,31 @@ pub trait Env {
     ///
     /// # Errors
     ///
-    /// Returns [`NotUnicode`] if the value is not Unicode.
-    fn var(&self, name: &str) -> Result<Option<String>, NotUnicode>;
+    /// Returns [`NotUnicodeError`] if the value is not Unicode.
+    fn var(&self, name: &str) -> Result<Option<String>, NotUnicodeError>;
 }
 
 /// Error of a variable whose value is not Unicode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the value is not Unicode")]
-pub struct NotUnicode;
+pub struct NotUnicodeError;
 
 /// Environment of the current process.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ProcessEnv;
 
 impl Env for ProcessEnv {
-    fn var(&self, name: &str) -> Result<Option<String>, NotUnicode> {
+    fn var(&self, name: &str) -> Result<Option<String>, NotUnicodeError> {
         match std::env::var(name) {
             Ok(value) => Ok(Some(value)),
             Err(std::env::VarError::NotPresent) => Ok(None),
-            Err(std::env::VarError::NotUnicode(_)) => Err(NotUnicode),
+            Err(std::env::VarError::NotUnicode(_)) => Err(NotUnicodeError),
         }
     }
 }
 
 impl Env for BTreeMap<&str, &str> {
-    fn var(&self, name: &str) -> Result<Option<String>, NotUnicode> {
+    fn var(&self, name: &str) -> Result<Option<String>, NotUnicodeError> {
         Ok(self.get(name).map(|value| (*value).to_owned()))
     }
 }
@@ -111,29 +111,29 @@ impl fmt::Display for Service {
 
 /// Error of one setting. The problem is worded to follow the setting's name.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fault {
+pub struct SettingError {
     /// Name of the setting, or path of the file that could not be read.
     pub name: String,
     /// Source of the invalid value; `None` for a missing setting.
-    pub source: Option<Source>,
+    pub source: Option<SettingSource>,
     /// Description of the error. It never contains the value of a secret.
-    pub problem: String,
+    pub message: String,
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for SettingError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.source {
-            Some(source) => write!(f, "{} ({source}) {}", self.name, self.problem),
-            None => write!(f, "{} {}", self.name, self.problem),
+            Some(source) => write!(f, "{} ({source}) {}", self.name, self.message),
+            None => write!(f, "{} {}", self.name, self.message),
         }
     }
 }
 
 /// All errors of a configuration, displayed one per line; never empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Faults(pub Vec<Fault>);
+pub struct ConfigError(pub Vec<SettingError>);
 
-impl fmt::Display for Faults {
+impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, fault) in self.0.iter().enumerate() {
             let line_break = if index > 0 { "\n" } else { "" };
@@ -143,7 +143,7 @@ impl fmt::Display for Faults {
     }
 }
 
-impl std::error::Error for Faults {}
+impl std::error::Error for ConfigError {}
 
 /// Configuration that the application server and the agent runtime have in common.
 #[derive(Debug, Clone)]
@@ -286,8 +286,8 @@ impl AppConfig {
     /// # Errors
     ///
     /// Returns every error in the settings.
-    pub fn load(flags: &Flags, env: &dyn Env) -> Result<Self, Faults> {
-        load::app(&Resolved::new(Service::App, flags, env)?)
+    pub fn load(flags: &Flags, env: &dyn Env) -> Result<Self, ConfigError> {
+        load::app(&ResolvedSettings::new(Service::App, flags, env)?)
     }
 
     /// Returns the public base URL: the configured one, otherwise one with the bound address.
@@ -323,8 +323,8 @@ impl RuntimeConfig {
     /// # Errors
     ///
     /// Returns every error in the settings.
-    pub fn load(flags: &Flags, env: &dyn Env) -> Result<Self, Faults> {
-        load::runtime(&Resolved::new(Service::Runtime, flags, env)?)
+    pub fn load(flags: &Flags, env: &dyn Env) -> Result<Self, ConfigError> {
+        load::runtime(&ResolvedSettings::new(Service::Runtime, flags, env)?)
     }
 }
 
@@ -365,8 +365,8 @@ impl SchedulerConfig {
     /// # Errors
     ///
     /// Returns every error in the settings.
-    pub fn load(flags: &Flags, env: &dyn Env) -> Result<Self, Faults> {
-        load::scheduler(&Resolved::new(Service::Scheduler, flags, env)?)
+    pub fn load(flags: &Flags, env: &dyn Env) -> Result<Self, ConfigError> {
+        load::scheduler(&ResolvedSettings::new(Service::Scheduler, flags, env)?)
     }
 }
 

@@ -3,7 +3,7 @@
 //! Two kinds of origins send requests. The operator's own front ends are listed, and may send cookies. A widget is
 //! embedded in pages that the operator does not list; its token is bound to origins, and is sent with the request
 //! itself. So on the widget's paths every origin is allowed, without credentials, and the handler decides: it marks a
-//! response that the page must not read as [`Withheld`].
+//! response that the page must not read as [`CrossOriginDenied`].
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ use crate::request::RequestId;
 use crate::serve::ResponseBody;
 
 /// Time that a browser may cache a preflight response.
-const MAX_AGE: Duration = Duration::from_secs(600);
+const PREFLIGHT_MAX_AGE: Duration = Duration::from_secs(600);
 
 /// Error of parsing a list of origins.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -49,7 +49,7 @@ pub enum CorsError {
 pub struct Origins(BTreeSet<String>);
 
 impl Origins {
-    /// Returns true if the set contains `origin`, the value of an `Origin` header.
+    /// Returns true if the set contains `origin`, the value of an `PoolKey` header.
     #[must_use]
     pub fn contains(&self, origin: &HeaderValue) -> bool {
         origin.to_str().is_ok_and(|origin| self.0.contains(origin))
@@ -61,7 +61,7 @@ impl Origins {
 ///
 /// # Errors
 ///
-/// Returns an error for `*`, and for anything that a browser would not send as an `Origin`, such as one with a path
+/// Returns an error for `*`, and for anything that a browser would not send as an `PoolKey`, such as one with a path
 /// or a trailing slash.
 pub fn parse_origins(text: &str) -> Result<Origins, CorsError> {
     let given = text.split(',').map(str::trim).filter(|origin| !origin.is_empty());
@@ -73,14 +73,14 @@ fn parse_origin(text: &str) -> Result<String, CorsError> {
         return Err(CorsError::Wildcard);
     }
     // An origin that is not in its serialized form would never equal the one that a browser sends.
-    let is_exact = normal_origin(text).is_some_and(|normal| normal == text);
+    let is_exact = normalize_origin(text).is_some_and(|normal| normal == text);
     if is_exact { Ok(text.to_owned()) } else { Err(CorsError::NotAnOrigin(text.to_owned())) }
 }
 
 /// Returns the origin of `text` as browsers serialize it: `https://A.example:443/` becomes `https://a.example`.
 /// Returns `None` if `text` is not a page's origin, such as `null`, a pattern, or an address with a path.
 #[must_use]
-pub fn normal_origin(text: &str) -> Option<String> {
+pub fn normalize_origin(text: &str) -> Option<String> {
     let url = Url::parse(text).ok().filter(|url| matches!(url.scheme(), "http" | "https"))?;
     let bare = url.path() == "/" && url.username().is_empty() && url.password().is_none();
     let is_origin = bare && !text.contains(['*', '?', '#', '@']);
@@ -90,12 +90,12 @@ pub fn normal_origin(text: &str) -> Option<String> {
 /// Marker in the extensions of a response that scripts of other origins must not read, although its path is open to
 /// any origin.
 #[derive(Clone, Copy, Debug)]
-pub struct Withheld;
+pub struct CrossOriginDenied;
 
-fn finish(mut response: Response<ResponseBody>) -> Response<ResponseBody> {
-    let is_withheld = response.extensions().get::<Withheld>().is_some();
+fn finish_response(mut response: Response<ResponseBody>) -> Response<ResponseBody> {
+    let is_withheld = response.extensions().get::<CrossOriginDenied>().is_some();
     let headers = response.headers_mut();
-    vary(headers);
+    append_vary(headers);
     if is_withheld {
         headers.remove(ACCESS_CONTROL_ALLOW_ORIGIN);
         headers.remove(ACCESS_CONTROL_ALLOW_CREDENTIALS);
@@ -108,20 +108,20 @@ fn finish(mut response: Response<ResponseBody>) -> Response<ResponseBody> {
 }
 
 /// Header names sent in `Vary` on every response.
-const VARIES: &str = "origin, access-control-request-method, access-control-request-headers";
+const VARY_VALUE: &str = "origin, access-control-request-method, access-control-request-headers";
 
-/// Appends [`VARIES`] to the handler's own `Vary` values, in one header line. A `HeaderMap` stores repeated values in
+/// Appends [`VARY_VALUE`] to the handler's own `Vary` values, in one header line. A `HeaderMap` stores repeated values in
 /// an extra allocation, which the connection would keep as long as it is open.
-fn vary(headers: &mut HeaderMap) {
-    let mut line = Vec::with_capacity(2 * VARIES.len());
+fn append_vary(headers: &mut HeaderMap) {
+    let mut line = Vec::with_capacity(2 * VARY_VALUE.len());
     for own in headers.get_all(VARY) {
         line.extend_from_slice(own.as_bytes());
         line.extend_from_slice(b", ");
     }
     let value = if line.is_empty() {
-        HeaderValue::from_static(VARIES)
+        HeaderValue::from_static(VARY_VALUE)
     } else {
-        line.extend_from_slice(VARIES.as_bytes());
+        line.extend_from_slice(VARY_VALUE.as_bytes());
         HeaderValue::from_maybe_shared(Bytes::from(line)).expect("a list of headers' values is one")
     };
     headers.insert(VARY, value);
@@ -145,10 +145,10 @@ pub fn layer(origins: Origins, open_paths: &'static [&'static str]) -> Layer {
         .allow_methods([Method::GET, Method::POST, Method::PUT, Method::DELETE])
         .allow_headers(request_headers())
         .expose_headers([RequestId::HEADER, ETAG, RETRY_AFTER, RATE_LIMIT, RATE_LIMIT_POLICY, SESSION_ID])
-        .max_age(MAX_AGE)
-        // `finish` sets `Vary`.
+        .max_age(PREFLIGHT_MAX_AGE)
+        // `finish_response` sets `Vary`.
         .vary([]);
-    Stack::new(cors, MapResponseLayer::new(finish))
+    Stack::new(cors, MapResponseLayer::new(finish_response))
 }
 
 /// Returns the request headers that our clients send: the console, the widget, AG-UI and AI SDK clients, and MCP
@@ -272,7 +272,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_withheld_is_read_by_no_other_origin() {
-        let refuse = request::service(|_| async { Err(HttpError::forbidden("not you").withhold()) });
+        let refuse = request::service(|_| async { Err(HttpError::forbidden("not you").redact()) });
         let service = layer(parse_origins("https://a.example").expect("origins"), &["/chat"]).layer(refuse);
         for origin in ["https://a.example", "https://b.example"] {
             let request =
@@ -330,7 +330,7 @@ mod tests {
             ("data:text/plain,x", None),
             ("ftp://a.example", None),
         ] {
-            assert_eq!(normal_origin(text).as_deref(), normal, "{text}");
+            assert_eq!(normalize_origin(text).as_deref(), normal, "{text}");
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! An error has two audiences. The client receives a [`Code`] and a detail in plain words, and nothing else: no
 //! source error, stack trace, upstream body or secret. The operator finds the internal cause in the log, under the
-//! request id, which the client receives too. So a constructor takes the public detail, and [`HttpError::because`]
+//! request id, which the client receives too. So a constructor takes the public detail, and [`HttpError::with_source`]
 //! adds the cause for the log.
 //!
 //! The core library knows nothing of HTTP; handlers convert its errors into `HttpError`s with `?`. Handlers return
@@ -13,15 +13,15 @@ use std::error::Error;
 use std::fmt;
 use std::time::Duration;
 
-use agent_core::error::Failure;
-use agent_core::history::InvalidField;
+use agent_core::error::AgentError;
+use agent_core::history::FieldError;
 use agent_core::turn::TurnError;
 use agent_platform::records::StoreError;
 use http::header::{ALLOW, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderMap, Method, Response, StatusCode};
 use serde_json::{Map, Value};
 
-use crate::cors::Withheld;
+use crate::cors::CrossOriginDenied;
 use crate::request::RequestId;
 use crate::serve::{ResponseBody, full};
 use crate::stream::NegotiationError;
@@ -36,7 +36,7 @@ pub const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
 pub const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 
 /// Name of the rate limit policy for a limit that is not our own.
-const DEFAULT_POLICY: &str = "default";
+const DEFAULT_POLICY_NAME: &str = "default";
 
 /// `Retry-After` for a rate limit that does not specify one.
 const DEFAULT_RETRY_AFTER: Duration = Duration::from_secs(5);
@@ -137,7 +137,7 @@ codes! {
 impl Code {
     /// Returns the code for its text on the wire.
     #[must_use]
-    pub fn from_word(word: &str) -> Option<Self> {
+    pub fn from_wire(word: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|code| code.as_str() == word)
     }
 
@@ -164,7 +164,7 @@ pub struct HttpError {
     /// Internal cause, for the log only.
     internal: Option<Box<dyn Error + Send + Sync>>,
     /// Boxed, since few errors use it and every handler's `Result` has room for it.
-    more: Option<Box<More>>,
+    more: Option<Box<ErrorExtras>>,
 }
 
 /// Rate limit policy, as described by the IETF draft on rate limit headers.
@@ -179,10 +179,10 @@ pub struct RatePolicy {
 }
 
 #[derive(Debug, Default)]
-struct More {
+struct ErrorExtras {
     retry_after: Option<Duration>,
     policy: Option<RatePolicy>,
-    withheld: bool,
+    is_cross_origin_denied: bool,
     allow: Vec<Method>,
     members: Map<String, Value>,
 }
@@ -219,7 +219,7 @@ impl HttpError {
     #[must_use]
     pub fn method_not_allowed(allow: Vec<Method>) -> Self {
         let mut error = Self::new(Code::MethodNotAllowed, "the path does not take this method");
-        error.more().allow = allow;
+        error.more_mut().allow = allow;
         error
     }
 
@@ -238,21 +238,21 @@ impl HttpError {
     #[must_use]
     pub fn rate_limited(retry_after: Option<Duration>) -> Self {
         let error = Self::new(Code::RateLimited, "too many requests");
-        retry_after.into_iter().fold(error, Self::retry_after)
+        retry_after.into_iter().fold(error, Self::with_retry_after)
     }
 
     /// Creates a 429 `RATE_LIMITED` for one of our own limits. The response carries the policy and `Retry-After`.
     #[must_use]
-    pub fn over(policy: RatePolicy, retry_after: Duration) -> Self {
+    pub fn with_limit(policy: RatePolicy, retry_after: Duration) -> Self {
         let mut error = Self::rate_limited(Some(retry_after));
-        error.more().policy = Some(policy);
+        error.more_mut().policy = Some(policy);
         error
     }
 
     /// Creates a 500 `INTERNAL`. The cause goes to the log only.
     pub fn internal(cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self::new(Code::Internal, "the server failed; its log has the cause under the request id")
-            .because(cause)
+            .with_source(cause)
     }
 
     /// Creates a 503 `NOT_CONFIGURED` for a missing `setting`, by the name under which an operator sets it.
@@ -262,36 +262,36 @@ impl HttpError {
     }
 
     /// Replaces the detail.
-    pub(crate) fn detailed(self, detail: impl Into<Cow<'static, str>>) -> Self {
+    pub(crate) fn with_detail(self, detail: impl Into<Cow<'static, str>>) -> Self {
         Self { detail: detail.into(), ..self }
     }
 
     /// Adds the cause for the log.
     #[must_use]
-    pub fn because(mut self, cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+    pub fn with_source(mut self, cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         self.internal = Some(cause.into());
         self
     }
 
     /// Adds a `Retry-After`, rounded up to whole seconds.
     #[must_use]
-    pub fn retry_after(mut self, delay: Duration) -> Self {
-        self.more().retry_after = Some(delay);
+    pub fn with_retry_after(mut self, delay: Duration) -> Self {
+        self.more_mut().retry_after = Some(delay);
         self
     }
 
-    /// Prevents scripts of other origins from reading the response, see [`crate::cors::Withheld`].
+    /// Prevents scripts of other origins from reading the response, see [`crate::cors::CrossOriginDenied`].
     #[must_use]
-    pub fn withhold(mut self) -> Self {
-        self.more().withheld = true;
+    pub fn redact(mut self) -> Self {
+        self.more_mut().is_cross_origin_denied = true;
         self
     }
 
     /// Adds an extension member to the problem, such as `selection`. Members with a reserved name (those of RFC 9457,
     /// `code` and `requestId`) are overwritten.
     #[must_use]
-    pub fn with(mut self, name: &str, value: Value) -> Self {
-        self.more().members.insert(name.to_owned(), value);
+    pub fn with_member(mut self, name: &str, value: Value) -> Self {
+        self.more_mut().members.insert(name.to_owned(), value);
         self
     }
 
@@ -317,19 +317,19 @@ impl HttpError {
         *response.status_mut() = self.code.status();
         self.write_headers(response.headers_mut());
         response.headers_mut().insert(RequestId::HEADER, id.clone().into());
-        if self.more.is_some_and(|more| more.withheld) {
-            response.extensions_mut().insert(Withheld);
+        if self.more.is_some_and(|more| more.is_cross_origin_denied) {
+            response.extensions_mut().insert(CrossOriginDenied);
         }
         response
     }
 
-    fn more(&mut self) -> &mut More {
+    fn more_mut(&mut self) -> &mut ErrorExtras {
         self.more.get_or_insert_default()
     }
 
     fn log(&self) {
         let code = self.code.as_str();
-        let cause = self.internal.as_deref().map(|cause| Causes(cause).to_string());
+        let cause = self.internal.as_deref().map(|cause| ErrorChain(cause).to_string());
         if self.code.status().is_server_error() {
             tracing::error!(code, detail = %self.detail, cause, "request failed");
         } else {
@@ -369,7 +369,7 @@ impl HttpError {
         headers.insert(RETRY_AFTER, seconds.into());
         if is_limit {
             let policy = self.more.as_deref().and_then(|more| more.policy);
-            let name = policy.map_or(DEFAULT_POLICY, |policy| policy.name);
+            let name = policy.map_or(DEFAULT_POLICY_NAME, |policy| policy.name);
             let limit = HeaderValue::try_from(format!("\"{name}\";r=0;t={seconds}"));
             headers.extend(limit.ok().map(|limit| (RATE_LIMIT, limit)));
             let policy = policy.map(|RatePolicy { name, quota, window }| {
@@ -381,12 +381,12 @@ impl HttpError {
 }
 
 /// Converts the error of a run that failed before its stream began. Its message is public; its source is logged.
-impl From<Failure> for HttpError {
-    fn from(failure: Failure) -> Self {
-        let code = Code::from_word(failure.kind().code()).unwrap_or(Code::Internal);
+impl From<AgentError> for HttpError {
+    fn from(failure: AgentError) -> Self {
+        let code = Code::from_wire(failure.kind().code()).unwrap_or(Code::Internal);
         let error = Self::new(code, failure.message().to_owned());
-        let error = failure.retry_after().into_iter().fold(error, Self::retry_after);
-        if failure.source().is_some() { error.because(failure) } else { error }
+        let error = failure.retry_after().into_iter().fold(error, Self::with_retry_after);
+        if failure.source().is_some() { error.with_source(failure) } else { error }
     }
 }
 
@@ -399,7 +399,7 @@ impl From<TurnError> for HttpError {
             TurnError::NoConnector(report) => {
                 let selection = serde_json::to_value(&report).unwrap_or_default();
                 Self::new(Code::NoConnector, "no backend is configured for this agent")
-                    .with("selection", selection)
+                    .with_member("selection", selection)
             }
             TurnError::NoBackend(_) => Self::new(Code::NotConfigured, error.to_string()),
             TurnError::Store(error) => error.into(),
@@ -413,14 +413,14 @@ impl From<TurnError> for HttpError {
 impl From<StoreError> for HttpError {
     fn from(error: StoreError) -> Self {
         match error {
-            StoreError::Conflict { .. } => Self::conflict("it has changed meanwhile").because(error),
-            StoreError::Taken(_) => Self::conflict("this id is taken").because(error),
+            StoreError::Conflict { .. } => Self::conflict("it has changed meanwhile").with_source(error),
+            StoreError::IdTaken(_) => Self::conflict("this id is taken").with_source(error),
             StoreError::Invalid(fault) => Self::new(Code::InvalidRequest, fault),
             StoreError::TooLarge { .. } => Self::new(Code::PayloadTooLarge, error.to_string()),
             StoreError::NotConfigured(_) => Self::new(Code::NotConfigured, error.to_string()),
             StoreError::Unavailable(_) => {
                 let detail = "the store is not available; the log has the cause under the request id";
-                Self::new(Code::StoreUnavailable, detail).because(error)
+                Self::new(Code::StoreUnavailable, detail).with_source(error)
             }
             error => Self::internal(error),
         }
@@ -437,8 +437,8 @@ impl From<NegotiationError> for HttpError {
     }
 }
 
-impl From<InvalidField> for HttpError {
-    fn from(error: InvalidField) -> Self {
+impl From<FieldError> for HttpError {
+    fn from(error: FieldError) -> Self {
         Self::new(Code::InvalidRequest, error.to_string())
     }
 }
@@ -456,9 +456,9 @@ impl Error for HttpError {
 }
 
 /// Formats an error followed by its sources, outermost first.
-struct Causes<'a>(&'a (dyn Error + 'static));
+struct ErrorChain<'a>(&'a (dyn Error + 'static));
 
-impl fmt::Display for Causes<'_> {
+impl fmt::Display for ErrorChain<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.0)?;
         let mut source = self.0.source();
@@ -478,7 +478,10 @@ mod tests {
     use super::*;
 
     fn id() -> RequestId {
-        RequestId::of(&HeaderMap::from_iter([(RequestId::HEADER, HeaderValue::from_static("req-1"))]))
+        RequestId::from_headers(&HeaderMap::from_iter([(
+            RequestId::HEADER,
+            HeaderValue::from_static("req-1"),
+        )]))
     }
 
     async fn problem(error: HttpError) -> (HeaderMap, Value) {
@@ -504,8 +507,8 @@ mod tests {
     async fn a_problem_has_the_members_of_the_standard_and_ours() {
         let (headers, body) = problem(
             HttpError::new(Code::NoConnector, "no rule matches")
-                .with("selection", json!([1, 2]))
-                .with("status", json!(200)),
+                .with_member("selection", json!([1, 2]))
+                .with_member("status", json!(200)),
         )
         .await;
         assert_eq!(headers[CONTENT_TYPE], PROBLEM_JSON);
@@ -537,7 +540,7 @@ mod tests {
             ),
             (HttpError::rate_limited(None), &[("retry-after", "5"), ("ratelimit", "\"default\";r=0;t=5")]),
             (
-                HttpError::over(
+                HttpError::with_limit(
                     RatePolicy { name: "minute", quota: 20, window: Duration::from_secs(60) },
                     Duration::from_millis(2100),
                 ),
@@ -547,7 +550,10 @@ mod tests {
                     ("ratelimit-policy", "\"minute\";q=20;w=60"),
                 ],
             ),
-            (HttpError::conflict("in progress").retry_after(Duration::from_secs(1)), &[("retry-after", "1")]),
+            (
+                HttpError::conflict("in progress").with_retry_after(Duration::from_secs(1)),
+                &[("retry-after", "1")],
+            ),
         ];
         for (error, expected) in cases {
             let name = error.to_string();
@@ -560,7 +566,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_failed_run_keeps_its_kind_and_its_words() {
-        use agent_core::error::FailureKind::*;
+        use agent_core::error::AgentErrorKind::*;
         let cases = [
             (Unreachable, 502),
             (Failed, 502),
@@ -577,7 +583,7 @@ mod tests {
             (Internal, 500),
         ];
         for (kind, status) in cases {
-            let failure = Failure::new(kind, "in public").with_source("in private");
+            let failure = AgentError::new(kind, "in public").with_source("in private");
             let (headers, body) = problem(failure.with_retry_after(Duration::from_secs(7)).into()).await;
             assert_eq!(body["status"], status);
             assert_eq!(body["code"], kind.code());
@@ -602,10 +608,10 @@ mod tests {
 
     #[test]
     fn causes_are_told_to_the_last() {
-        let error = HttpError::not_found().because(std::io::Error::other("inner"));
+        let error = HttpError::not_found().with_source(std::io::Error::other("inner"));
         let outer = HttpError::internal(error);
         assert_eq!(
-            Causes(outer.source().expect("a cause")).to_string(),
+            ErrorChain(outer.source().expect("a cause")).to_string(),
             "NOT_FOUND: there is nothing here under that name: inner"
         );
     }

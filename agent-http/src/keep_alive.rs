@@ -12,13 +12,13 @@ use http::header::{HeaderName, HeaderValue};
 pub(crate) const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 
 /// Returns the header value for an idle timeout; `None` for less than a second, which it cannot express.
-pub(crate) fn announcement(idle: Duration) -> Option<HeaderValue> {
+pub(crate) fn keep_alive_value(idle: Duration) -> Option<HeaderValue> {
     let seconds = idle.as_secs();
     (seconds > 0).then(|| format!("timeout={seconds}").try_into().expect("a word and digits"))
 }
 
 /// Returns the idle timeout that the peer announces, if any.
-pub(crate) fn announced(headers: &HeaderMap) -> Option<Duration> {
+pub(crate) fn parse_keep_alive(headers: &HeaderMap) -> Option<Duration> {
     let parameters = headers.get(KEEP_ALIVE)?.to_str().ok()?.split(',');
     let mut named = parameters.filter_map(|parameter| parameter.split_once('='));
     let (_, seconds) = named.find(|(name, _)| name.trim().eq_ignore_ascii_case("timeout"))?;
@@ -32,7 +32,10 @@ mod tests {
     #[test]
     fn what_is_announced_is_read_and_what_is_unclear_is_not() {
         let read = |text: &str| {
-            announced(&HeaderMap::from_iter([(KEEP_ALIVE, HeaderValue::try_from(text).expect("a header"))]))
+            parse_keep_alive(&HeaderMap::from_iter([(
+                KEEP_ALIVE,
+                HeaderValue::try_from(text).expect("a header"),
+            )]))
         };
         for (text, seconds) in [
             ("timeout=5", Some(5)),
@@ -46,9 +49,9 @@ mod tests {
         ] {
             assert_eq!(read(text), seconds.map(Duration::from_secs), "{text}");
         }
-        assert_eq!(announced(&HeaderMap::new()), None);
-        let ours = announcement(Duration::from_millis(10_900)).expect("it can be said");
+        assert_eq!(parse_keep_alive(&HeaderMap::new()), None);
+        let ours = keep_alive_value(Duration::from_millis(10_900)).expect("it can be said");
         assert_eq!(read(ours.to_str().expect("text")), Some(Duration::from_secs(10)));
-        assert_eq!(announcement(Duration::from_millis(999)), None);
+        assert_eq!(keep_alive_value(Duration::from_millis(999)), None);
     }
 }

@@ -6,28 +6,28 @@
 
 use std::ops::Range;
 
-use agent_core::error::{Failure, FailureKind};
+use agent_core::error::{AgentError, AgentErrorKind};
 use bytes::Bytes;
 use memchr::{memchr, memchr2};
 
 /// Default maximum line length of [`LineSplitter`] and [`SseDecoder`]: 1 MiB.
-pub const DEFAULT_LINE_LIMIT: usize = 1 << 20;
+pub const DEFAULT_MAX_LINE_BYTES: usize = 1 << 20;
 
 /// Initial capacity of a line buffer in bytes: most lines are shorter, and every open stream has one buffer.
-const FIRST_CAPACITY: usize = 2 << 10;
+const INITIAL_LINE_CAPACITY: usize = 2 << 10;
 
 /// Initial capacity of an event's buffer in bytes: a chunk of a model's output is shorter.
-const FIRST_EVENT_CAPACITY: usize = 256;
+const INITIAL_EVENT_CAPACITY: usize = 256;
 
 /// Capacity in bytes that a buffer keeps after a long line.
-const KEPT_CAPACITY: usize = 64 << 10;
+const MAX_IDLE_CAPACITY: usize = 64 << 10;
 
 /// Splits a stream of byte chunks at its line ends, as NDJSON has them: LF or CRLF.
 ///
 /// A line that lies whole in one chunk is lent from that chunk without a copy.
 ///
 /// ```
-/// # use crate::lines::LineSplitter;
+/// # use agent_http::lines::LineSplitter;
 /// # fn main() -> Result<(), agent_core::error::Failure> {
 /// let mut lines = LineSplitter::default();
 /// lines.push("{\"a\":1}\n{\"b\"".into());
@@ -44,20 +44,20 @@ const KEPT_CAPACITY: usize = 64 << 10;
 pub struct LineSplitter {
     chunk: Bytes,
     /// Offset in `chunk` of the next line.
-    at: usize,
+    offset: usize,
     /// Start of a line that earlier chunks left incomplete.
-    head: Vec<u8>,
-    /// True if `head` contains a line that was returned, and must be cleared.
-    head_lent: bool,
+    partial_line: Vec<u8>,
+    /// True if `partial_line` contains a line that was returned, and must be cleared.
+    partial_line_returned: bool,
     limit: usize,
     ends: LineEnds,
 }
 
 /// Location of a line.
-enum Place {
+enum LineLocation {
     /// Byte range of the current chunk.
     Chunk(Range<usize>),
-    /// In `head`, until the next line is searched.
+    /// In `partial_line`, until the next line is searched.
     Head,
 }
 
@@ -72,7 +72,7 @@ enum LineEnds {
 
 impl Default for LineSplitter {
     fn default() -> Self {
-        Self::new(DEFAULT_LINE_LIMIT)
+        Self::new(DEFAULT_MAX_LINE_BYTES)
     }
 }
 
@@ -83,68 +83,75 @@ impl LineSplitter {
     }
 
     fn with_ends(limit: usize, ends: LineEnds) -> Self {
-        Self { chunk: Bytes::new(), at: 0, head: Vec::new(), head_lent: false, limit, ends }
+        Self {
+            chunk: Bytes::new(),
+            offset: 0,
+            partial_line: Vec::new(),
+            partial_line_returned: false,
+            limit,
+            ends,
+        }
     }
 
     /// Adds the next chunk. Lines of earlier chunks that were not taken are kept, at the cost of a copy.
     pub fn push(&mut self, chunk: Bytes) {
-        let rest = &self.chunk[self.at..];
+        let rest = &self.chunk[self.offset..];
         self.chunk = if rest.is_empty() { chunk } else { [rest, &chunk].concat().into() };
-        self.at = 0;
+        self.offset = 0;
     }
 
     /// Returns the next complete line, without its terminator; `None` if another chunk is needed.
     ///
     /// # Errors
-    /// Returns [`FailureKind::Failed`] if a line exceeds the limit. The stream must then be abandoned.
-    pub fn next_line(&mut self) -> Result<Option<&[u8]>, Failure> {
+    /// Returns [`AgentErrorKind::Failed`] if a line exceeds the limit. The stream must then be abandoned.
+    pub fn next_line(&mut self) -> Result<Option<&[u8]>, AgentError> {
         match self.find_line()? {
             Some(place) => Ok(Some(self.line(&place))),
-            None => self.keep_head().map(|()| None),
+            None => self.buffer_partial_line().map(|()| None),
         }
     }
 
     /// Finds the next complete line, without its terminator; `None` if another chunk is needed and the start of the
     /// line must be kept. The chunk is not changed.
-    fn find_line(&mut self) -> Result<Option<Place>, Failure> {
-        self.clear_lent();
+    fn find_line(&mut self) -> Result<Option<LineLocation>, AgentError> {
+        self.clear_returned();
         self.skip_lf();
-        let start = self.at;
+        let start = self.offset;
         let Some(length) = self.find_end(&self.chunk[start..]) else { return Ok(None) };
         let end = start + length;
-        self.at = end + 1;
+        self.offset = end + 1;
         if let LineEnds::LfOrCr { skip_lf } = &mut self.ends {
             *skip_lf = self.chunk[end] == b'\r';
         }
-        let (place, length) = if self.head.is_empty() {
+        let (place, length) = if self.partial_line.is_empty() {
             let length = self.without_cr(&self.chunk[start..end]).len();
-            (Place::Chunk(start..start + length), length)
+            (LineLocation::Chunk(start..start + length), length)
         } else {
-            self.head.extend_from_slice(&self.chunk[start..end]);
-            self.head_lent = true;
-            (Place::Head, self.without_cr(&self.head).len())
+            self.partial_line.extend_from_slice(&self.chunk[start..end]);
+            self.partial_line_returned = true;
+            (LineLocation::Head, self.without_cr(&self.partial_line).len())
         };
         if length > self.limit {
-            return Err(self.too_long());
+            return Err(self.line_too_long());
         }
         Ok(Some(place))
     }
 
-    fn line(&self, place: &Place) -> &[u8] {
+    fn line(&self, place: &LineLocation) -> &[u8] {
         match place {
-            Place::Chunk(range) => &self.chunk[range.clone()],
-            Place::Head => self.without_cr(&self.head),
+            LineLocation::Chunk(range) => &self.chunk[range.clone()],
+            LineLocation::Head => self.without_cr(&self.partial_line),
         }
     }
 
     /// Returns the text after the last terminator, once the stream has ended and every line was taken; `None` if it
     /// is empty.
     pub fn last_line(&mut self) -> Option<&[u8]> {
-        self.clear_lent();
-        self.head.extend_from_slice(&self.chunk[self.at..]);
-        self.at = self.chunk.len();
-        self.head_lent = true;
-        Some(self.without_cr(&self.head)).filter(|line| !line.is_empty())
+        self.clear_returned();
+        self.partial_line.extend_from_slice(&self.chunk[self.offset..]);
+        self.offset = self.chunk.len();
+        self.partial_line_returned = true;
+        Some(self.without_cr(&self.partial_line)).filter(|line| !line.is_empty())
     }
 
     fn find_end(&self, bytes: &[u8]) -> Option<usize> {
@@ -154,40 +161,40 @@ impl LineSplitter {
         }
     }
 
-    /// Moves the incomplete line at the end of the chunk to `head`.
-    fn keep_head(&mut self) -> Result<(), Failure> {
-        let rest = &self.chunk[self.at..];
+    /// Moves the incomplete line at the end of the chunk to `partial_line`.
+    fn buffer_partial_line(&mut self) -> Result<(), AgentError> {
+        let rest = &self.chunk[self.offset..];
         if !rest.is_empty() {
             // A trailing CR may belong to the terminator.
-            let length = self.head.len() + self.without_cr(rest).len();
+            let length = self.partial_line.len() + self.without_cr(rest).len();
             if length > self.limit {
-                return Err(self.too_long());
+                return Err(self.line_too_long());
             }
-            if self.head.capacity() == 0 {
-                self.head.reserve(FIRST_CAPACITY.max(rest.len()));
+            if self.partial_line.capacity() == 0 {
+                self.partial_line.reserve(INITIAL_LINE_CAPACITY.max(rest.len()));
             }
-            self.head.extend_from_slice(rest);
+            self.partial_line.extend_from_slice(rest);
         }
         // The chunk's memory is the connection's read buffer; dropping it makes it reusable.
         self.chunk = Bytes::new();
-        self.at = 0;
+        self.offset = 0;
         Ok(())
     }
 
     fn skip_lf(&mut self) {
         if let LineEnds::LfOrCr { skip_lf } = &mut self.ends
             && *skip_lf
-            && let Some(next) = self.chunk.get(self.at)
+            && let Some(next) = self.chunk.get(self.offset)
         {
             *skip_lf = false;
-            self.at += usize::from(*next == b'\n');
+            self.offset += usize::from(*next == b'\n');
         }
     }
 
-    fn clear_lent(&mut self) {
-        if self.head_lent {
-            clear(&mut self.head);
-            self.head_lent = false;
+    fn clear_returned(&mut self) {
+        if self.partial_line_returned {
+            clear(&mut self.partial_line);
+            self.partial_line_returned = false;
         }
     }
 
@@ -198,20 +205,20 @@ impl LineSplitter {
         }
     }
 
-    fn too_long(&self) -> Failure {
+    fn line_too_long(&self) -> AgentError {
         too_long(self.limit)
     }
 }
 
-fn too_long(limit: usize) -> Failure {
-    Failure::new(FailureKind::Failed, format!("a line of the answer is longer than {limit} bytes"))
+fn too_long(limit: usize) -> AgentError {
+    AgentError::new(AgentErrorKind::Failed, format!("a line of the answer is longer than {limit} bytes"))
 }
 
-/// Clears a buffer, and frees the capacity above [`KEPT_CAPACITY`].
+/// Clears a buffer, and frees the capacity above [`MAX_IDLE_CAPACITY`].
 fn clear(buffer: &mut Vec<u8>) {
     buffer.clear();
-    if buffer.capacity() > KEPT_CAPACITY {
-        buffer.shrink_to(KEPT_CAPACITY);
+    if buffer.capacity() > MAX_IDLE_CAPACITY {
+        buffer.shrink_to(MAX_IDLE_CAPACITY);
     }
 }
 
@@ -231,7 +238,7 @@ pub struct SseEvent<'a> {
 /// the stream cuts off before its blank line.
 ///
 /// ```
-/// # use crate::lines::SseDecoder;
+/// # use agent_http::lines::SseDecoder;
 /// # fn main() -> Result<(), agent_core::error::Failure> {
 /// let mut events = SseDecoder::default();
 /// events.push(": hello\n\nevent: delta\ndata: {}\n\nda".into());
@@ -250,14 +257,14 @@ pub struct SseDecoder {
     /// Values of the `data` fields otherwise, each followed by LF.
     data: Vec<u8>,
     /// True if the buffered event was returned, and must be cleared.
-    lent: bool,
+    event_returned: bool,
     /// True until the first line, which may start with a byte order mark.
     at_start: bool,
 }
 
 impl Default for SseDecoder {
     fn default() -> Self {
-        Self::new(DEFAULT_LINE_LIMIT)
+        Self::new(DEFAULT_MAX_LINE_BYTES)
     }
 }
 
@@ -265,13 +272,20 @@ impl SseDecoder {
     /// Creates a decoder for lines, and for data per event, of at most `limit` bytes.
     pub fn new(limit: usize) -> Self {
         let lines = LineSplitter::with_ends(limit, LineEnds::LfOrCr { skip_lf: false });
-        Self { lines, event: Vec::new(), in_chunk: None, data: Vec::new(), lent: false, at_start: true }
+        Self {
+            lines,
+            event: Vec::new(),
+            in_chunk: None,
+            data: Vec::new(),
+            event_returned: false,
+            at_start: true,
+        }
     }
 
     /// Adds the next chunk.
     pub fn push(&mut self, chunk: Bytes) {
-        self.begin_event();
-        self.keep_data();
+        self.clear_returned_event();
+        self.copy_data_from_chunk();
         self.lines.push(chunk);
     }
 
@@ -280,20 +294,20 @@ impl SseDecoder {
     /// Data of one line within a chunk is borrowed from it without a copy.
     ///
     /// # Errors
-    /// Returns [`FailureKind::Failed`] if a line or an event's data exceeds the limit. The stream must then be
+    /// Returns [`AgentErrorKind::Failed`] if a line or an event's data exceeds the limit. The stream must then be
     /// abandoned.
-    pub fn next_event(&mut self) -> Result<Option<SseEvent<'_>>, Failure> {
-        self.begin_event();
+    pub fn next_event(&mut self) -> Result<Option<SseEvent<'_>>, AgentError> {
+        self.clear_returned_event();
         loop {
             let Some(place) = self.lines.find_line()? else {
-                self.keep_data();
-                return self.lines.keep_head().map(|()| None);
+                self.copy_data_from_chunk();
+                return self.lines.buffer_partial_line().map(|()| None);
             };
-            if self.take_line(&place)? {
+            if self.process_line(&place)? {
                 break;
             }
         }
-        self.lent = true;
+        self.event_returned = true;
         let data = match &self.in_chunk {
             Some(range) => &self.lines.chunk[range.clone()],
             None => &self.data[..self.data.len() - 1],
@@ -302,15 +316,15 @@ impl SseDecoder {
     }
 
     /// Copies data out of the chunk before the chunk is replaced.
-    fn keep_data(&mut self) {
+    fn copy_data_from_chunk(&mut self) {
         if let Some(range) = self.in_chunk.take() {
             push_data(&mut self.data, &self.lines.chunk[range]);
         }
     }
 
     /// Clears the event that was returned.
-    fn begin_event(&mut self) {
-        if std::mem::take(&mut self.lent) {
+    fn clear_returned_event(&mut self) {
+        if std::mem::take(&mut self.event_returned) {
             self.event.clear();
             self.in_chunk = None;
             clear(&mut self.data);
@@ -318,7 +332,7 @@ impl SseDecoder {
     }
 
     /// Processes a line; returns `true` if it ends an event.
-    fn take_line(&mut self, place: &Place) -> Result<bool, Failure> {
+    fn process_line(&mut self, place: &LineLocation) -> Result<bool, AgentError> {
         let mut line = self.lines.line(place);
         if std::mem::take(&mut self.at_start) {
             line = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line);
@@ -331,7 +345,9 @@ impl SseDecoder {
             return Ok(ends);
         }
         match (split_field(line), place) {
-            ((b"data", value), Place::Chunk(line)) if self.in_chunk.is_none() && self.data.is_empty() => {
+            ((b"data", value), LineLocation::Chunk(line))
+                if self.in_chunk.is_none() && self.data.is_empty() =>
+            {
                 self.in_chunk = Some(line.end - value.len()..line.end);
             }
             ((b"data", value), _) => {
@@ -356,7 +372,7 @@ impl SseDecoder {
 
 fn push_data(data: &mut Vec<u8>, value: &[u8]) {
     if data.capacity() == 0 {
-        data.reserve(FIRST_EVENT_CAPACITY.max(value.len() + 1));
+        data.reserve(INITIAL_EVENT_CAPACITY.max(value.len() + 1));
     }
     data.extend_from_slice(value);
     data.push(b'\n');
@@ -386,7 +402,7 @@ mod tests {
         }
     }
 
-    fn lines(chunks: &[&[u8]], limit: usize) -> Result<Vec<String>, Failure> {
+    fn lines(chunks: &[&[u8]], limit: usize) -> Result<Vec<String>, AgentError> {
         let mut splitter = LineSplitter::new(limit);
         let mut found = Vec::new();
         let text = |line: &[u8]| String::from_utf8(line.to_vec()).unwrap();
@@ -401,7 +417,7 @@ mod tests {
         Ok(found)
     }
 
-    fn events(chunks: &[&[u8]], limit: usize) -> Result<Vec<(String, String)>, Failure> {
+    fn events(chunks: &[&[u8]], limit: usize) -> Result<Vec<(String, String)>, AgentError> {
         let mut decoder = SseDecoder::new(limit);
         let mut found = Vec::new();
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
@@ -442,7 +458,7 @@ mod tests {
         splitter.push(chunk.clone());
         assert_eq!(splitter.next_line().unwrap().unwrap().as_ptr(), chunk.as_ptr());
         assert_eq!(splitter.next_line().unwrap().unwrap().as_ptr(), chunk[4..].as_ptr());
-        assert_eq!(splitter.head.capacity(), 0);
+        assert_eq!(splitter.partial_line.capacity(), 0);
     }
 
     #[test]
@@ -470,7 +486,7 @@ mod tests {
                 stream.as_bytes(),
                 |chunks| lines(chunks, 5),
                 |found| {
-                    assert_eq!(found.unwrap_err().kind(), FailureKind::Failed, "{stream:?}");
+                    assert_eq!(found.unwrap_err().kind(), AgentErrorKind::Failed, "{stream:?}");
                 },
             );
         }
@@ -484,7 +500,7 @@ mod tests {
         splitter.push("\nnext\n".into());
         assert_eq!(splitter.next_line().unwrap().map(<[u8]>::len), Some(1 << 19));
         assert_eq!(splitter.next_line().unwrap(), Some(&b"next"[..]));
-        assert!(splitter.head.capacity() <= KEPT_CAPACITY);
+        assert!(splitter.partial_line.capacity() <= MAX_IDLE_CAPACITY);
     }
 
     #[test]
@@ -528,7 +544,7 @@ mod tests {
             assert_eq!(event.data.as_ptr(), chunk[at..].as_ptr(), "{event:?}");
         }
         assert_eq!(decoder.next_event().unwrap(), None);
-        assert_eq!((decoder.data.capacity(), decoder.lines.head.capacity()), (0, 0));
+        assert_eq!((decoder.data.capacity(), decoder.lines.partial_line.capacity()), (0, 0));
     }
 
     #[test]

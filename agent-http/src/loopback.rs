@@ -8,11 +8,11 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 use url::Url;
 
-use crate::outbound::{Outbound, OutboundConfig};
+use crate::outbound::{OutboundClient, OutboundConfig};
 
 /// Action of the server after its response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Then {
+pub(crate) enum AfterResponse {
     /// Closes the connection.
     Close,
     /// Waits until the client closes the connection.
@@ -20,15 +20,15 @@ pub(crate) enum Then {
 }
 
 /// Test server that sends the same response to every request, and records the requests. It stops on drop.
-pub(crate) struct Loopback {
+pub(crate) struct LoopbackServer {
     pub(crate) url: Url,
     requests: Arc<Mutex<Vec<String>>>,
     open: Arc<AtomicUsize>,
     server: JoinHandle<()>,
 }
 
-impl Loopback {
-    pub(crate) async fn answers(answer: impl Into<Vec<u8>>, then: Then) -> Self {
+impl LoopbackServer {
+    pub(crate) async fn respond_with(answer: impl Into<Vec<u8>>, then: AfterResponse) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("it is bound");
         let (requests, open) = (Arc::<Mutex<Vec<String>>>::default(), Arc::<AtomicUsize>::default());
@@ -42,7 +42,7 @@ impl Loopback {
                         seen.lock().unwrap_or_else(PoisonError::into_inner).push(request);
                         // A client that has disconnected is detected by the read below.
                         let _ = stream.write_all(&answer).await;
-                        if then == Then::Hold {
+                        if then == AfterResponse::Hold {
                             while let Ok(1..) = stream.read(&mut [0; 1024]).await {}
                         }
                         let _ = stream.shutdown().await;
@@ -67,7 +67,7 @@ impl Loopback {
     }
 }
 
-impl Drop for Loopback {
+impl Drop for LoopbackServer {
     fn drop(&mut self) {
         self.server.abort();
     }
@@ -93,7 +93,7 @@ async fn read_request(stream: &mut TcpStream) -> Option<String> {
 }
 
 /// Returns a response with this status and type, its body in chunks of `size` bytes. Without `end` it is incomplete.
-pub(crate) fn answer(status: &str, kind: &str, body: &[u8], size: usize, end: bool) -> Vec<u8> {
+pub(crate) fn chunked_response(status: &str, kind: &str, body: &[u8], size: usize, end: bool) -> Vec<u8> {
     let head = format!(
         "HTTP/1.1 {status}\r\ncontent-type: {kind}\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n"
     );
@@ -110,7 +110,7 @@ pub(crate) fn answer(status: &str, kind: &str, body: &[u8], size: usize, end: bo
 }
 
 /// Returns an outbound client that is allowed to reach these hosts.
-pub(crate) fn outbound(allow: &str) -> Outbound {
+pub(crate) fn outbound_client(allow: &str) -> OutboundClient {
     let allow = allow.parse().expect("an allow list");
-    Outbound::new(OutboundConfig { allow, ..OutboundConfig::default() }).expect("a client")
+    OutboundClient::new(OutboundConfig { allow, ..OutboundConfig::default() }).expect("a client")
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use agent_core::error::{Failure, FailureKind};
+use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::secret::Secret;
 use agent_platform::messenger::{Messenger, MessengerError};
 use async_trait::async_trait;
@@ -12,19 +12,19 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use url::Url;
 
-use crate::backend::below;
+use crate::backend::join_path;
 use crate::error::{Code, PROBLEM_JSON};
-use crate::outbound::{Outbound, Trust, status_failure};
+use crate::outbound::{OutboundClient, UrlTrust, status_failure};
 
 /// Limits of a response's size and read time. A response repeats the message that was sent.
-const MAX_ANSWER_BYTES: usize = 256 << 10;
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+const MAX_RESPONSE_BYTES: usize = 256 << 10;
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Calls the bot API through `POST /messenger/call` of the operator's own runtime.
 #[derive(Debug, Clone)]
 pub struct RuntimeMessenger {
     /// The guarded client.
-    pub outbound: Outbound,
+    pub outbound: OutboundClient,
     /// The runtime's base URL, `RUNTIME_URL`.
     pub runtime: Url,
     /// The runtime's shared secret, `RUNTIME_SECRET`; it is sent to no other address.
@@ -34,7 +34,7 @@ pub struct RuntimeMessenger {
 #[async_trait]
 impl Messenger for RuntimeMessenger {
     async fn call(&self, token: &Secret, method: &str, params: Value) -> Result<Value, MessengerError> {
-        let url = below(&self.runtime, &["messenger", "call"])?;
+        let url = join_path(&self.runtime, &["messenger", "call"])?;
         let body = json!({"token": token.expose(), "method": method, "params": params}).to_string();
         let called = self.post(&url, body.into()).await;
         if let Err(MessengerError::Failed(failure)) = &called {
@@ -47,14 +47,14 @@ impl Messenger for RuntimeMessenger {
 impl RuntimeMessenger {
     async fn post(&self, url: &Url, body: Bytes) -> Result<Value, MessengerError> {
         let secret = self.secret.as_ref();
-        let request = self.outbound.post_json(url, Trust::Operator, secret, "application/json", body)?;
+        let request = self.outbound.post_json(url, UrlTrust::Operator, secret, "application/json", body)?;
         let response = request.send().await?;
         let (status, headers) = (response.status, response.headers.clone());
-        let body = response.read_limited(MAX_ANSWER_BYTES, ANSWER_TIMEOUT).await?;
+        let body = response.read_limited(MAX_RESPONSE_BYTES, RESPONSE_TIMEOUT).await?;
         if is_problem(&headers) {
-            return Err(problem(&body).unwrap_or_else(|| status_failure(status, &headers).into()));
+            return Err(problem_error(&body).unwrap_or_else(|| status_failure(status, &headers).into()));
         }
-        match serde_json::from_slice::<Answer>(&body) {
+        match serde_json::from_slice::<BotApiResponse>(&body) {
             Ok(answer) if answer.ok && status.is_success() => Ok(answer.result),
             Ok(answer) => Err(MessengerError::Refused {
                 status: answer.error_code.unwrap_or(status.as_u16()),
@@ -62,7 +62,7 @@ impl RuntimeMessenger {
                 retry_after: answer.parameters.retry_after.map(Duration::from_secs),
             }),
             Err(_) if status.is_success() => {
-                Err(Failure::new(FailureKind::Failed, "the messenger's answer makes no sense").into())
+                Err(AgentError::new(AgentErrorKind::Failed, "the messenger's answer makes no sense").into())
             }
             Err(_) => Err(status_failure(status, &headers).into()),
         }
@@ -71,7 +71,7 @@ impl RuntimeMessenger {
 
 /// A response of the bot API.
 #[derive(Deserialize)]
-struct Answer {
+struct BotApiResponse {
     ok: bool,
     #[serde(default)]
     result: Value,
@@ -79,11 +79,11 @@ struct Answer {
     #[serde(default)]
     description: String,
     #[serde(default)]
-    parameters: Parameters,
+    parameters: ResponseParameters,
 }
 
 #[derive(Deserialize, Default)]
-struct Parameters {
+struct ResponseParameters {
     retry_after: Option<u64>,
 }
 
@@ -92,22 +92,24 @@ fn is_problem(headers: &HeaderMap) -> bool {
 }
 
 /// Maps a problem response of the runtime itself to an error, by its code; its text is not repeated.
-fn problem(body: &[u8]) -> Option<MessengerError> {
+fn problem_error(body: &[u8]) -> Option<MessengerError> {
     #[derive(Deserialize)]
     struct Problem {
         code: String,
     }
     let problem: Problem = serde_json::from_slice(body).ok()?;
-    let code = Code::from_word(&problem.code)?;
+    let code = Code::from_wire(&problem.code)?;
     let (kind, message) = match code {
         Code::NotConfigured => return Some(MessengerError::NotConfigured("MESSENGER_API_URL")),
-        Code::Unauthenticated => (FailureKind::Failed, "the agent runtime asks for another RUNTIME_SECRET"),
-        Code::BackendUnreachable => (FailureKind::Unreachable, "the messenger cannot be reached"),
-        Code::BackendTimeout => (FailureKind::Timeout, "the messenger did not answer in time"),
-        Code::BackendFailed | Code::StreamTruncated => {
-            (FailureKind::Failed, "the messenger's answer was broken")
+        Code::Unauthenticated => {
+            (AgentErrorKind::Failed, "the agent runtime asks for another RUNTIME_SECRET")
         }
-        _ => (FailureKind::Failed, "the agent runtime refused the call"),
+        Code::BackendUnreachable => (AgentErrorKind::Unreachable, "the messenger cannot be reached"),
+        Code::BackendTimeout => (AgentErrorKind::Timeout, "the messenger did not answer in time"),
+        Code::BackendFailed | Code::StreamTruncated => {
+            (AgentErrorKind::Failed, "the messenger's answer was broken")
+        }
+        _ => (AgentErrorKind::Failed, "the agent runtime refused the call"),
     };
-    Some(Failure::new(kind, message).with_source(format!("the runtime answered {code}")).into())
+    Some(AgentError::new(kind, message).with_source(format!("the runtime answered {code}")).into())
 }

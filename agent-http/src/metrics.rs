@@ -24,10 +24,10 @@ use prometheus_client::registry::Registry;
 use crate::serve::{Body, HttpService, ResponseBody, full};
 
 /// Content type of OpenMetrics text, which Prometheus supports since 2.5.
-const CONTENT_TYPE_OF_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+const METRICS_CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Route label of requests that match no route.
-const UNMATCHED: &str = "unmatched";
+const UNMATCHED_ROUTE: &str = "unmatched";
 
 /// Metrics of a service.
 #[derive(Debug)]
@@ -71,7 +71,7 @@ impl Metrics {
     }
 
     /// Encodes all metrics as text.
-    pub fn text(&self) -> String {
+    pub fn encode(&self) -> String {
         let mut text = String::new();
         let registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
         if let Err(error) = prometheus_client::encoding::text::encode(&mut text, &registry) {
@@ -82,10 +82,10 @@ impl Metrics {
     }
 
     /// Returns the response to `GET /metrics`.
-    pub fn answer(&self) -> Response<ResponseBody> {
-        let mut response = Response::new(full(self.text()));
+    pub fn response(&self) -> Response<ResponseBody> {
+        let mut response = Response::new(full(self.encode()));
         let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static(CONTENT_TYPE_OF_METRICS));
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(METRICS_CONTENT_TYPE));
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         response
     }
@@ -108,7 +108,7 @@ pub(crate) struct MatchedRoute(Arc<OnceLock<&'static str>>);
 
 impl MatchedRoute {
     /// Records the route pattern.
-    pub(crate) fn note(&self, pattern: &'static str) {
+    pub(crate) fn record(&self, pattern: &'static str) {
         // A request has one route; a second call would record the same.
         let _ = self.0.set(pattern);
     }
@@ -116,16 +116,16 @@ impl MatchedRoute {
 
 /// Response extension that counts the exchange as in flight until the server has dropped the body.
 #[derive(Clone)]
-pub(crate) struct InFlight {
-    _counted: Arc<Counted>,
+pub(crate) struct InFlightMetric {
+    _counted: Arc<InFlightCount>,
 }
 
-struct Counted {
+struct InFlightCount {
     metrics: Arc<Metrics>,
     streams: bool,
 }
 
-impl Drop for Counted {
+impl Drop for InFlightCount {
     fn drop(&mut self) {
         self.metrics.in_flight.dec();
         if self.streams {
@@ -135,21 +135,21 @@ impl Drop for Counted {
 }
 
 /// Wraps `inner` in a service that counts its requests.
-pub fn counted<S: HttpService>(metrics: Arc<Metrics>, inner: S) -> CountedService<S> {
-    CountedService { metrics, inner }
+pub fn count_requests<S: HttpService>(metrics: Arc<Metrics>, inner: S) -> MetricsService<S> {
+    MetricsService { metrics, inner }
 }
 
-/// Service returned by [`counted`].
+/// Service returned by [`count_requests`].
 #[derive(Debug, Clone)]
-pub struct CountedService<S> {
+pub struct MetricsService<S> {
     metrics: Arc<Metrics>,
     inner: S,
 }
 
-impl<S: HttpService> tower_service::Service<Request<Body>> for CountedService<S> {
+impl<S: HttpService> tower_service::Service<Request<Body>> for MetricsService<S> {
     type Response = S::Response;
     type Error = S::Error;
-    type Future = Counting<S::Future>;
+    type Future = MetricsFuture<S::Future>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.inner.poll_ready(cx)
@@ -160,23 +160,23 @@ impl<S: HttpService> tower_service::Service<Request<Body>> for CountedService<S>
         request.extensions_mut().insert(route.clone());
         let method = method_label(request.method());
         self.metrics.in_flight.inc();
-        let counted = Counted { metrics: self.metrics.clone(), streams: false };
-        Counting { inner: self.inner.call(request), route, method, counted: Some(counted) }
+        let counted = InFlightCount { metrics: self.metrics.clone(), streams: false };
+        MetricsFuture { inner: self.inner.call(request), route, method, counted: Some(counted) }
     }
 }
 
 pin_project_lite::pin_project! {
-    /// Response future of a [`CountedService`].
-    pub struct Counting<F> {
+    /// Response future of a [`MetricsService`].
+    pub struct MetricsFuture<F> {
         #[pin]
         inner: F,
         route: MatchedRoute,
         method: &'static str,
-        counted: Option<Counted>,
+        counted: Option<InFlightCount>,
     }
 }
 
-impl<F, E> Future for Counting<F>
+impl<F, E> Future for MetricsFuture<F>
 where
     F: Future<Output = Result<Response<ResponseBody>, E>>,
 {
@@ -186,7 +186,7 @@ where
         let this = self.project();
         let mut response = ready!(this.inner.poll(cx))?;
         if let Some(mut counted) = this.counted.take() {
-            let route = this.route.0.get().copied().unwrap_or(UNMATCHED);
+            let route = this.route.0.get().copied().unwrap_or(UNMATCHED_ROUTE);
             let status = response.status().as_u16().into();
             let labels = RequestLabels { method: this.method, route, status };
             counted.metrics.requests.get_or_create(&labels).inc();
@@ -194,7 +194,7 @@ where
             if counted.streams {
                 counted.metrics.streams.inc();
             }
-            response.extensions_mut().insert(InFlight { _counted: Arc::new(counted) });
+            response.extensions_mut().insert(InFlightMetric { _counted: Arc::new(counted) });
         }
         Poll::Ready(Ok(response))
     }
@@ -235,7 +235,7 @@ mod tests {
                 }))
             }
         });
-        let service = counted(metrics.clone(), service);
+        let service = count_requests(metrics.clone(), service);
         let ask = |method: &str, path: &str| {
             let request = Request::builder().method(method).uri(path).body(Body::empty()).unwrap();
             service.clone().oneshot(request)
@@ -246,7 +246,7 @@ mod tests {
             drop(ask(method, path).await.unwrap());
         }
         let stream = ask("GET", "/things/stream").await.unwrap();
-        let text = metrics.text();
+        let text = metrics.encode();
         for line in [
             "agentd_http_requests_total{method=\"GET\",route=\"/things/{id}\",status=\"200\"} 3\n",
             "agentd_http_requests_total{method=\"DELETE\",route=\"unmatched\",status=\"405\"} 1\n",
@@ -260,7 +260,7 @@ mod tests {
         }
         assert!(text.ends_with("# EOF\n"), "{text}");
         drop(stream);
-        assert!(metrics.text().contains("agentd_http_streams_in_flight 0\n"));
-        assert!(metrics.text().contains("agentd_http_requests_in_flight 0\n"));
+        assert!(metrics.encode().contains("agentd_http_streams_in_flight 0\n"));
+        assert!(metrics.encode().contains("agentd_http_requests_in_flight 0\n"));
     }
 }

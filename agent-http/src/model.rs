@@ -10,7 +10,7 @@ pub mod openai;
 use std::sync::Arc;
 
 use agent_core::backend::ModelSource;
-use agent_core::error::{Failure, FailureKind};
+use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::model::Model;
 use agent_core::role::EmbeddedAi;
 use agent_core::secret::Secret;
@@ -18,15 +18,15 @@ use url::Url;
 
 use self::ollama::Ollama;
 use self::openai::OpenAi;
-use crate::backend::supplied_url;
-use crate::outbound::{Outbound, Trust};
+use crate::backend::parse_supplied_url;
+use crate::outbound::{OutboundClient, UrlTrust};
 use crate::secret::{BoundSecret, origin_of};
 
 /// The hosted vendor that the operator has configured.
 #[derive(Clone)]
 pub struct HostedVendor {
     /// HTTP client for the calls.
-    pub outbound: Outbound,
+    pub outbound: OutboundClient,
     /// The vendor's base URL, `OPENAI_BASE_URL`.
     pub base_url: Url,
     /// The operator's API key, sent only to the origin of the base URL.
@@ -41,7 +41,7 @@ pub struct HostedVendor {
 #[derive(Clone)]
 pub struct OllamaServer {
     /// HTTP client for the calls.
-    pub outbound: Outbound,
+    pub outbound: OutboundClient,
     /// The server's base URL, `OLLAMA_BASE_URL`, if configured.
     pub base_url: Option<Url>,
     /// Model used if the settings name none, `OLLAMA_MODEL`.
@@ -77,22 +77,22 @@ impl HostedVendor {
     ///
     /// # Errors
     /// `InvalidRequest` for an invalid base URL; `NotConfigured` for a missing key, naming the setting.
-    pub fn model(&self, settings: HostedSettings<'_>) -> Result<OpenAi, Failure> {
-        let base = match settings.base_url.and_then(given) {
-            Some(text) => supplied_url("baseUrl", text)?,
+    pub fn model(&self, settings: HostedSettings<'_>) -> Result<OpenAi, AgentError> {
+        let base = match settings.base_url.and_then(non_blank) {
+            Some(text) => parse_supplied_url("baseUrl", text)?,
             None => self.base_url.clone(),
         };
         let own = origin_of(&base) == origin_of(&self.base_url);
         let brought = settings.api_key.filter(|key| !key.expose().is_empty());
         let key = brought.or_else(|| self.key.as_ref().and_then(|key| key.for_url(&base)));
         if key.is_none() && own && self.needs_key {
-            return Err(Failure::new(FailureKind::NotConfigured, "OPENAI_API_KEY is not configured"));
+            return Err(AgentError::new(AgentErrorKind::NotConfigured, "OPENAI_API_KEY is not configured"));
         }
-        let model = settings.model.and_then(given);
+        let model = settings.model.and_then(non_blank);
         OpenAi::new(
             self.outbound.clone(),
             &base,
-            if own { Trust::Operator } else { Trust::Supplied },
+            if own { UrlTrust::Operator } else { UrlTrust::Supplied },
             key.cloned(),
             model.unwrap_or(&self.default_model),
         )
@@ -104,19 +104,20 @@ impl OllamaServer {
     ///
     /// # Errors
     /// `InvalidRequest` for an invalid base URL; `NotConfigured`, naming the missing setting.
-    pub fn model(&self, settings: HostedSettings<'_>) -> Result<Ollama, Failure> {
-        let missing = |name| Failure::new(FailureKind::NotConfigured, format!("{name} is not configured"));
-        let supplied = settings.base_url.and_then(given).map(|text| supplied_url("baseUrl", text));
+    pub fn model(&self, settings: HostedSettings<'_>) -> Result<Ollama, AgentError> {
+        let missing =
+            |name| AgentError::new(AgentErrorKind::NotConfigured, format!("{name} is not configured"));
+        let supplied = settings.base_url.and_then(non_blank).map(|text| parse_supplied_url("baseUrl", text));
         let base = match supplied.transpose()? {
             Some(base) => base,
             None => self.base_url.clone().ok_or_else(|| missing("OLLAMA_BASE_URL"))?,
         };
         let own = self.base_url.as_ref().is_some_and(|own| origin_of(own) == origin_of(&base));
-        let model = settings.model.and_then(given).or(self.default_model.as_deref());
+        let model = settings.model.and_then(non_blank).or(self.default_model.as_deref());
         Ollama::new(
             self.outbound.clone(),
             &base,
-            if own { Trust::Operator } else { Trust::Supplied },
+            if own { UrlTrust::Operator } else { UrlTrust::Supplied },
             settings.api_key.filter(|key| !key.expose().is_empty()).cloned(),
             model.ok_or_else(|| missing("OLLAMA_MODEL"))?,
             self.num_ctx,
@@ -140,9 +141,9 @@ pub struct EmbeddedModels {
 const PROVIDERS: &str = "auto, local, openai, ollama";
 
 impl ModelSource for EmbeddedModels {
-    fn model(&self, settings: &EmbeddedAi) -> Result<Arc<dyn Model>, Failure> {
-        match settings.provider.as_deref().and_then(given).unwrap_or("auto") {
-            "auto" if self.hosted.key.is_some() || brings_own(settings) => self.hosted(settings),
+    fn model(&self, settings: &EmbeddedAi) -> Result<Arc<dyn Model>, AgentError> {
+        match settings.provider.as_deref().and_then(non_blank).unwrap_or("auto") {
+            "auto" if self.hosted.key.is_some() || has_own_endpoint(settings) => self.hosted(settings),
             "auto" if self.prefer_ollama => self.ollama(settings),
             "auto" => {
                 self.local("OPENAI_API_KEY, OLLAMA_BASE_URL and EMBEDDED_MODEL_PATH are not configured")
@@ -150,8 +151,8 @@ impl ModelSource for EmbeddedModels {
             "local" => self.local("EMBEDDED_MODEL_PATH is not configured"),
             "openai" => self.hosted(settings),
             "ollama" => self.ollama(settings),
-            other => Err(Failure::new(
-                FailureKind::UnknownProvider,
+            other => Err(AgentError::new(
+                AgentErrorKind::UnknownProvider,
                 format!("EmbeddedAI.provider {other:?} is not known; it is one of {PROVIDERS}"),
             )),
         }
@@ -159,27 +160,27 @@ impl ModelSource for EmbeddedModels {
 }
 
 /// Returns true if the settings contain a key or a base URL, and so can only mean a hosted model.
-fn brings_own(settings: &EmbeddedAi) -> bool {
+fn has_own_endpoint(settings: &EmbeddedAi) -> bool {
     let key = settings.api_key.as_ref().is_some_and(|key| !key.expose().is_empty());
-    key || settings.base_url.as_deref().and_then(given).is_some()
+    key || settings.base_url.as_deref().and_then(non_blank).is_some()
 }
 
 /// Trims a setting; returns `None` if it is blank.
-fn given(setting: &str) -> Option<&str> {
+fn non_blank(setting: &str) -> Option<&str> {
     Some(setting.trim()).filter(|setting| !setting.is_empty())
 }
 
 impl EmbeddedModels {
-    fn hosted(&self, settings: &EmbeddedAi) -> Result<Arc<dyn Model>, Failure> {
+    fn hosted(&self, settings: &EmbeddedAi) -> Result<Arc<dyn Model>, AgentError> {
         Ok(Arc::new(self.hosted.model(settings.into())?))
     }
 
-    fn ollama(&self, settings: &EmbeddedAi) -> Result<Arc<dyn Model>, Failure> {
+    fn ollama(&self, settings: &EmbeddedAi) -> Result<Arc<dyn Model>, AgentError> {
         Ok(Arc::new(self.ollama.model(settings.into())?))
     }
 
-    fn local(&self, missing: &'static str) -> Result<Arc<dyn Model>, Failure> {
-        self.local.clone().ok_or_else(|| Failure::new(FailureKind::NotConfigured, missing))
+    fn local(&self, missing: &'static str) -> Result<Arc<dyn Model>, AgentError> {
+        self.local.clone().ok_or_else(|| AgentError::new(AgentErrorKind::NotConfigured, missing))
     }
 }
 

@@ -12,7 +12,7 @@ mod schemas;
 
 use serde_json::{Map, Value, json};
 
-use operation::{Operation, Service};
+use operation::{DescribedService, Operation};
 use schemas::Schemas;
 
 /// Returns the description of all services.
@@ -30,7 +30,7 @@ pub fn document() -> Value {
             "description": "The application server, the agent runtime and the scheduler. docs/http-api.md says the same in words.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
-        "servers": [Service::App.server()],
+        "servers": [DescribedService::App.server()],
         "tags": [
             {"name": "chat", "description": "A message in, a run out."},
             {"name": "agents", "description": "Agents and their tokens."},
@@ -55,7 +55,7 @@ fn paths(operations: Vec<Operation>) -> Value {
     let mut paths: Map<String, Value> = Map::new();
     for operation in operations {
         let item = paths.entry(operation.path()).or_insert_with(|| json!({}));
-        if operation.services != [Service::App] {
+        if operation.services != [DescribedService::App] {
             item["servers"] = operation.services.iter().map(|service| service.server()).collect();
         }
         item[operation.method.as_str().to_ascii_lowercase()] = operation.description;
@@ -108,9 +108,9 @@ mod tests {
     fn every_route_is_described_and_everything_described_is_a_route() {
         let mut routed = BTreeSet::new();
         for (service, routes) in [
-            (Service::App, crate::app::described()),
-            (Service::Runtime, crate::runtime::described()),
-            (Service::Scheduler, crate::scheduler::described()),
+            (DescribedService::App, crate::app::route_patterns()),
+            (DescribedService::Runtime, crate::runtime::described_routes()),
+            (DescribedService::Scheduler, crate::scheduler::route_patterns()),
         ] {
             let url = service.server()["url"].as_str().expect("an address").to_owned();
             routed.extend(

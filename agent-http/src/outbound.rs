@@ -1,7 +1,7 @@
 //! The guarded HTTP client through which this program sends every outbound request.
 //!
 //! URLs come from two sources. A URL that the operator configured is trusted; a URL from a role or a request is
-//! [`Trust::Supplied`] and reaches only public addresses and entries of the operator's [`AllowList`]. A supplied URL
+//! [`UrlTrust::Supplied`] and reaches only public addresses and entries of the operator's [`AllowList`]. A supplied URL
 //! with an IP address is decided before anything is sent. A supplied URL with a host name goes to a connector whose
 //! resolver checks every address that the name resolves to; the connection is made to the checked addresses, so that
 //! DNS rebinding cannot change the target between check and connect. Trusted and supplied URLs have separate connection
@@ -33,7 +33,7 @@ mod target;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent_core::error::Failure;
+use agent_core::error::AgentError;
 use agent_core::secret::Secret;
 use http::header::InvalidHeaderValue;
 use http::{HeaderValue, Method};
@@ -41,22 +41,22 @@ use rustls::RootCertStore;
 use rustls::pki_types::CertificateDer;
 use url::Url;
 
-pub use address::{AddressError, AllowError, AllowList, is_public};
+pub use address::{AddressError, AllowList, AllowListError, is_public};
 pub use failure::{retry_after, status_failure};
 pub use network::{Network, SystemNetwork};
 pub use request::{OutboundBody, OutboundRequest};
 pub use response::{BodyStream, OutboundResponse};
-pub(crate) use target::Endpoint;
+pub(crate) use target::LazyTarget;
 pub use target::Target;
 
-use address::Route;
+use address::AddressCheck;
 use connect::{Connector, Dialer};
 use pool::Pool;
 use resolve::Resolver;
 
 /// Origin of a URL, which decides whether the address policy applies to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Trust {
+pub enum UrlTrust {
     /// From the operator's configuration: reached at any address.
     Operator,
     /// From a role or a request: reached only at a public or allowed address.
@@ -114,7 +114,7 @@ pub enum OutboundError {
 
 /// The guarded HTTP client. Clones share its connection pools.
 #[derive(Debug, Clone)]
-pub struct Outbound {
+pub struct OutboundClient {
     inner: Arc<Inner>,
 }
 
@@ -122,14 +122,14 @@ pub struct Outbound {
 struct Inner {
     allow: Arc<AllowList>,
     /// Connector without an address check: operator-configured targets and allow-listed hosts.
-    open: Connector,
+    unchecked: Connector,
     /// Connector that refuses names with an address that is neither public nor in an allow-listed network.
-    filtered: Connector,
+    checked: Connector,
     header_timeout: Duration,
     user_agent: HeaderValue,
 }
 
-impl Outbound {
+impl OutboundClient {
     /// Creates the client. Nothing is connected or resolved yet.
     pub fn new(config: OutboundConfig) -> Result<Self, OutboundError> {
         let mut tls = tls_config(&config.extra_roots)?;
@@ -143,14 +143,16 @@ impl Outbound {
             let pool = Pool::new(config.max_idle_per_host, config.idle_timeout);
             Connector::new(dialer, tls.clone(), timeout, pool)
         };
-        let open = connector(Resolver::open(network.clone()));
+        let open = connector(Resolver::unchecked(network.clone()));
         let filtered = connector(Resolver::checked(network.clone(), allow.clone()));
         let header_timeout = config.header_timeout;
-        Ok(Self { inner: Arc::new(Inner { allow, open, filtered, header_timeout, user_agent }) })
+        Ok(Self {
+            inner: Arc::new(Inner { allow, unchecked: open, checked: filtered, header_timeout, user_agent }),
+        })
     }
 
     /// Creates a `POST` request to `url`; see [`Self::request`].
-    pub fn post(&self, url: &Url, trust: Trust) -> Result<OutboundRequest, Failure> {
+    pub fn post(&self, url: &Url, trust: UrlTrust) -> Result<OutboundRequest, AgentError> {
         self.request(Method::POST, url, trust)
     }
 
@@ -159,16 +161,16 @@ impl Outbound {
     pub fn post_json(
         &self,
         url: &Url,
-        trust: Trust,
+        trust: UrlTrust,
         bearer: Option<&Secret>,
         accept: &'static str,
         body: impl Into<OutboundBody>,
-    ) -> Result<OutboundRequest, Failure> {
+    ) -> Result<OutboundRequest, AgentError> {
         self.target(url, trust)?.post_json(bearer, accept, body)
     }
 
     /// Creates a `GET` request to `url`; see [`Self::request`].
-    pub fn get(&self, url: &Url, trust: Trust) -> Result<OutboundRequest, Failure> {
+    pub fn get(&self, url: &Url, trust: UrlTrust) -> Result<OutboundRequest, AgentError> {
         self.request(Method::GET, url, trust)
     }
 
@@ -176,7 +178,7 @@ impl Outbound {
     ///
     /// # Errors
     /// See [`Self::target`].
-    pub fn request(&self, method: Method, url: &Url, trust: Trust) -> Result<OutboundRequest, Failure> {
+    pub fn request(&self, method: Method, url: &Url, trust: UrlTrust) -> Result<OutboundRequest, AgentError> {
         Ok(self.target(url, trust)?.request(method))
     }
 
@@ -184,12 +186,12 @@ impl Outbound {
     ///
     /// # Errors
     /// A URL that can be refused without resolving its name is refused here, as
-    /// [`Blocked`](agent_core::error::FailureKind::Blocked). A URL whose name resolves to a refused address fails with
+    /// [`Blocked`](agent_core::error::AgentErrorKind::Blocked). A URL whose name resolves to a refused address fails with
     /// the same kind when a request is sent.
-    pub fn target(&self, url: &Url, trust: Trust) -> Result<Target, Failure> {
-        let connector = match self.inner.allow.route(url, trust).map_err(failure::blocked)? {
-            Route::Open => &self.inner.open,
-            Route::Filtered => &self.inner.filtered,
+    pub fn target(&self, url: &Url, trust: UrlTrust) -> Result<Target, AgentError> {
+        let connector = match self.inner.allow.check_url(url, trust).map_err(failure::blocked)? {
+            AddressCheck::Unchecked => &self.inner.unchecked,
+            AddressCheck::CheckResolved => &self.inner.checked,
         };
         let uri = url.as_str().parse().map_err(failure::unsendable)?;
         let Inner { user_agent, header_timeout, .. } = &*self.inner;

@@ -11,12 +11,12 @@ use http::{Method, Response, StatusCode};
 use serde_json::{Value, json};
 
 use crate::metrics::Metrics;
-use crate::request::{self, Handled};
+use crate::request::{self, HandlerResult};
 use crate::serve::full;
 
 /// Health endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Route {
+pub enum HealthRoute {
     /// `GET /livez`: liveness; 200 while the process answers.
     Live,
     /// `GET /readyz`: readiness; 503 while the process drains.
@@ -28,32 +28,32 @@ pub enum Route {
 }
 
 /// Returns the health routes, for a service's route table.
-pub fn routes<H>(handler: impl Fn(Route) -> H) -> [request::Route<H>; 4] {
+pub fn routes<H>(handler: impl Fn(HealthRoute) -> H) -> [request::Route<H>; 4] {
     [
-        ("/livez", Route::Live),
-        ("/readyz", Route::Ready),
-        ("/health", Route::Health),
-        ("/metrics", Route::Metrics),
+        ("/livez", HealthRoute::Live),
+        ("/readyz", HealthRoute::Ready),
+        ("/health", HealthRoute::Health),
+        ("/metrics", HealthRoute::Metrics),
     ]
     .map(|(path, route)| request::Route::new(Method::GET, path, handler(route)))
 }
 
 /// State that the health endpoints report.
-pub struct Probe {
+pub struct HealthState {
     started: Instant,
     draining: AtomicBool,
     extra: Value,
     metrics: Arc<Metrics>,
 }
 
-impl Probe {
+impl HealthState {
     /// Creates the state of a service that is ready. `extra` is an object whose members are added to `/health`.
     pub fn new(extra: Value) -> Self {
         Self { started: Instant::now(), draining: AtomicBool::new(false), extra, metrics: Arc::default() }
     }
 
     /// Makes readiness fail, so that no new traffic is sent.
-    pub fn drain(&self) {
+    pub fn start_drain(&self) {
         self.draining.store(true, Ordering::Relaxed);
     }
 
@@ -62,23 +62,25 @@ impl Probe {
         &self.metrics
     }
 
-    /// Returns the response of one of the [routes](Route).
-    pub fn answer(&self, route: Route) -> Handled {
-        self.answer_with(route, json!({}))
+    /// Returns the response of one of the [routes](HealthRoute).
+    pub fn respond(&self, route: HealthRoute) -> HandlerResult {
+        self.respond_with(route, json!({}))
     }
 
     /// Returns the response with additional members for `/health`, which override its own. A `status` other than `ok`
     /// makes it a 503.
-    pub fn answer_with(&self, route: Route, now: Value) -> Handled {
-        if route == Route::Metrics {
-            return Ok(self.metrics.answer());
+    pub fn respond_with(&self, route: HealthRoute, now: Value) -> HandlerResult {
+        if route == HealthRoute::Metrics {
+            return Ok(self.metrics.response());
         }
         let draining = self.draining.load(Ordering::Relaxed);
         let (mut status, mut body) = match route {
-            Route::Ready if draining => (StatusCode::SERVICE_UNAVAILABLE, json!({"status": "draining"})),
+            HealthRoute::Ready if draining => {
+                (StatusCode::SERVICE_UNAVAILABLE, json!({"status": "draining"}))
+            }
             _ => (StatusCode::OK, json!({"status": "ok"})),
         };
-        if route == Route::Health {
+        if route == HealthRoute::Health {
             body["version"] = env!("CARGO_PKG_VERSION").into();
             body["uptimeMs"] = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX).into();
             for extra in [&self.extra, &now].into_iter().filter_map(Value::as_object) {

@@ -22,12 +22,12 @@ use crate::serve::{Body, ResponseBody};
 pub use body::{BodyLimits, read_body, read_json, read_json_bytes};
 pub use id::RequestId;
 pub use json::{MAX_JSON_DEPTH, parse_json};
-pub(crate) use json::{beginning, is_deeper_than, without_values};
+pub(crate) use json::{is_deeper_than, redact_serde_message, truncate_chars};
 pub use query::Query;
-pub use route::{Lookup, Params, Route, RouteTable};
+pub use route::{Params, Route, RouteLookup, RouteTable};
 
 /// Result of a handler.
-pub type Handled = Result<Response<ResponseBody>, HttpError>;
+pub type HandlerResult = Result<Response<ResponseBody>, HttpError>;
 
 /// Converts an async handler function into a service, which turns its errors into responses.
 ///
@@ -48,7 +48,7 @@ pub type Handled = Result<Response<ResponseBody>, HttpError>;
 pub fn service<F, Fut>(handler: F) -> HandlerService<F>
 where
     F: Fn(Request<Body>) -> Fut + Clone + Send + 'static,
-    Fut: Future<Output = Handled> + Send + 'static,
+    Fut: Future<Output = HandlerResult> + Send + 'static,
 {
     HandlerService(handler)
 }
@@ -60,33 +60,34 @@ pub struct HandlerService<F>(F);
 impl<F, Fut> tower_service::Service<Request<Body>> for HandlerService<F>
 where
     F: Fn(Request<Body>) -> Fut,
-    Fut: Future<Output = Handled>,
+    Fut: Future<Output = HandlerResult>,
 {
     type Response = Response<ResponseBody>;
     type Error = Infallible;
-    type Future = Handling<Fut>;
+    type Future = HandlerFuture<Fut>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: Request<Body>) -> Handling<Fut> {
-        let id = request.extensions().get().cloned().unwrap_or_else(|| RequestId::of(request.headers()));
-        Handling { handler: (self.0)(request), id }
+    fn call(&mut self, request: Request<Body>) -> HandlerFuture<Fut> {
+        let id =
+            request.extensions().get().cloned().unwrap_or_else(|| RequestId::from_headers(request.headers()));
+        HandlerFuture { handler: (self.0)(request), id }
     }
 }
 
 pin_project_lite::pin_project! {
     /// Response future of a [`HandlerService`].
     #[derive(Debug)]
-    pub struct Handling<Fut> {
+    pub struct HandlerFuture<Fut> {
         #[pin]
         handler: Fut,
         id: RequestId,
     }
 }
 
-impl<Fut: Future<Output = Handled>> Future for Handling<Fut> {
+impl<Fut: Future<Output = HandlerResult>> Future for HandlerFuture<Fut> {
     type Output = Result<Response<ResponseBody>, Infallible>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {

@@ -10,12 +10,12 @@ use agent_core::clock::Clock;
 use agent_core::tool_loop::LoopLimits;
 use http::{Method, Request};
 
-use crate::auth::BearerGate;
+use crate::auth::BearerAuth;
 use crate::cors::{self, Origins};
 use crate::metrics;
 use crate::model::{HostedVendor, OllamaServer};
-use crate::probe::{self, Probe};
-use crate::request::{self, BodyLimits, Handled, Route, RouteTable};
+use crate::probe::{self, HealthState};
+use crate::request::{self, BodyLimits, HandlerResult, Route, RouteTable};
 use crate::serve::{Body, HttpService};
 use crate::stream::StreamLimits;
 
@@ -23,7 +23,7 @@ pub use chat::PROVIDERS;
 pub use messenger::BotApi;
 
 /// State of the runtime's handlers.
-pub struct Runtime {
+pub struct RuntimeState {
     /// Hosted model vendor.
     pub hosted: HostedVendor,
     /// Ollama client settings; every request names its server.
@@ -31,7 +31,7 @@ pub struct Runtime {
     /// The messenger's bot API, if configured.
     pub bot_api: Option<BotApi>,
     /// Checks `RUNTIME_SECRET`, if it is set.
-    pub gate: BearerGate,
+    pub bearer_auth: BearerAuth,
     /// Limits of the tool loop.
     pub limits: LoopLimits,
     /// Clock for the timeouts of tool calls.
@@ -43,7 +43,7 @@ pub struct Runtime {
     /// Limits of streamed responses.
     pub stream: StreamLimits,
     /// State of the health endpoints.
-    pub probe: Probe,
+    pub probe: HealthState,
     /// Exact origins whose pages may send requests (CORS).
     pub origins: Origins,
 }
@@ -52,7 +52,7 @@ pub struct Runtime {
 enum Handler {
     Chat,
     Messenger,
-    Probe(probe::Route),
+    Probe(probe::HealthRoute),
 }
 
 fn routes() -> RouteTable<Handler> {
@@ -65,30 +65,34 @@ fn routes() -> RouteTable<Handler> {
 
 /// Returns the methods and patterns of all routes, to compare them with the OpenAPI document.
 #[cfg(test)]
-pub(crate) fn described() -> Vec<(Method, &'static str)> {
+pub(crate) fn described_routes() -> Vec<(Method, &'static str)> {
     routes().routes().map(|route| (route.method.clone(), route.pattern)).collect()
 }
 
 /// Creates the runtime's HTTP service.
-pub fn service(runtime: Arc<Runtime>) -> impl HttpService {
+pub fn service(runtime: Arc<RuntimeState>) -> impl HttpService {
     use tower::Layer;
     let cors = cors::layer(runtime.origins.clone(), &[]);
     let routes = Arc::new(routes());
     let metrics = runtime.probe.metrics().clone();
     let service = request::service(move |request| handle(runtime.clone(), routes.clone(), request));
-    metrics::counted(metrics, cors.layer(service))
+    metrics::count_requests(metrics, cors.layer(service))
 }
 
-async fn handle(runtime: Arc<Runtime>, routes: Arc<RouteTable<Handler>>, request: Request<Body>) -> Handled {
+async fn handle(
+    runtime: Arc<RuntimeState>,
+    routes: Arc<RouteTable<Handler>>,
+    request: Request<Body>,
+) -> HandlerResult {
     let (handler, _params) = routes.find(&request)?;
     match *handler {
-        Handler::Probe(route) => runtime.probe.answer(route),
+        Handler::Probe(route) => runtime.probe.respond(route),
         Handler::Chat => {
-            runtime.gate.check(request.headers())?;
+            runtime.bearer_auth.check(request.headers())?;
             chat::post(&runtime, request).await
         }
         Handler::Messenger => {
-            runtime.gate.check(request.headers())?;
+            runtime.bearer_auth.check(request.headers())?;
             messenger::post(&runtime, request).await
         }
     }

@@ -16,36 +16,36 @@ use std::sync::Arc;
 use http::Request;
 use serde_json::json;
 
-use crate::auth::BearerGate;
+use crate::auth::BearerAuth;
 use crate::cors::{self, Origins};
 use crate::metrics;
-use crate::probe::{self, Probe};
-use crate::request::{self, BodyLimits, Handled, RouteTable};
+use crate::probe::{self, HealthState};
+use crate::request::{self, BodyLimits, HandlerResult, RouteTable};
 use crate::serve::{Body, HttpService};
 
-pub use counts::Counts;
-pub use delivery::Callback;
-pub use meters::Meters;
+pub use counts::JobCountCache;
+pub use delivery::CallbackClient;
+pub use meters::SchedulerMetrics;
 pub use worker::{Worker, WorkerLimits};
 
-pub(crate) use wire::{Acted, Cancelled, JobDetails, JobList, JobRequest, Scheduled};
+pub(crate) use wire::{CancelledJobs, CreateJobRequest, JobDetails, JobList, JobStatus, ScheduledJob};
 
 /// Shared state of the scheduler's HTTP routes.
 pub struct Scheduler {
     /// The delivery worker; also tracks the jobs that this process has claimed.
     pub worker: Arc<Worker>,
     /// Cached job counts for `/health` and `/metrics`.
-    pub counts: Counts,
+    pub counts: JobCountCache,
     /// Kind of the job store, as `/health` reports it.
     pub store_kind: &'static str,
     /// Checks that a request bears `PULSE_SECRET`.
-    pub gate: BearerGate,
+    pub gate: BearerAuth,
     /// Limits on request bodies.
     pub body: BodyLimits,
     /// Maximum nesting depth of a request's JSON.
     pub json_depth: usize,
     /// Health, readiness and metrics endpoints.
-    pub probe: Probe,
+    pub probe: HealthState,
     /// Exact origins that may call from a browser.
     pub origins: Origins,
 }
@@ -53,7 +53,7 @@ pub struct Scheduler {
 #[derive(Clone, Copy)]
 enum Handler {
     Jobs(jobs::Route),
-    Probe(probe::Route),
+    Probe(probe::HealthRoute),
 }
 
 fn routes() -> RouteTable<Handler> {
@@ -62,7 +62,7 @@ fn routes() -> RouteTable<Handler> {
 
 /// Returns the methods and patterns of all routes, for comparison with the OpenAPI description.
 #[cfg(test)]
-pub(crate) fn described() -> Vec<(http::Method, &'static str)> {
+pub(crate) fn route_patterns() -> Vec<(http::Method, &'static str)> {
     routes().routes().map(|route| (route.method.clone(), route.pattern)).collect()
 }
 
@@ -73,32 +73,32 @@ pub fn service(scheduler: Arc<Scheduler>) -> impl HttpService {
     let routes = Arc::new(routes());
     let metrics = scheduler.probe.metrics().clone();
     let service = request::service(move |request| handle(scheduler.clone(), routes.clone(), request));
-    metrics::counted(metrics, cors.layer(service))
+    metrics::count_requests(metrics, cors.layer(service))
 }
 
 async fn handle(
     scheduler: Arc<Scheduler>,
     routes: Arc<RouteTable<Handler>>,
     request: Request<Body>,
-) -> Handled {
+) -> HandlerResult {
     let (handler, params) = routes.find(&request)?;
     match *handler {
         Handler::Probe(route) => probe(&scheduler, route).await,
         Handler::Jobs(route) => {
             scheduler.gate.check(request.headers())?;
-            jobs::answer(&scheduler, route, &params, request).await
+            jobs::handle(&scheduler, route, &params, request).await
         }
     }
 }
 
-async fn probe(scheduler: &Scheduler, route: probe::Route) -> Handled {
+async fn probe(scheduler: &Scheduler, route: probe::HealthRoute) -> HandlerResult {
     let known = match route {
-        probe::Route::Health | probe::Route::Metrics => scheduler.counts.now().await,
-        probe::Route::Live | probe::Route::Ready => return scheduler.probe.answer(route),
+        probe::HealthRoute::Health | probe::HealthRoute::Metrics => scheduler.counts.current().await,
+        probe::HealthRoute::Live | probe::HealthRoute::Ready => return scheduler.probe.respond(route),
     };
-    scheduler.worker.show(known.as_deref());
+    scheduler.worker.update_gauges(known.as_deref());
     let store = json!({"kind": scheduler.store_kind, "reachable": known.is_some()});
-    let mut now = json!({"store": store, "delivering": scheduler.worker.delivering()});
+    let mut now = json!({"store": store, "delivering": scheduler.worker.deliveries_in_flight()});
     match known {
         Some(counts) => {
             now["jobs"] = counts.by_state.iter().map(|(state, n)| (state.as_str(), *n)).collect();
@@ -106,5 +106,5 @@ async fn probe(scheduler: &Scheduler, route: probe::Route) -> Handled {
         }
         None => now["status"] = "unavailable".into(),
     }
-    scheduler.probe.answer_with(route, now)
+    scheduler.probe.respond_with(route, now)
 }

@@ -7,7 +7,7 @@ use url::{Origin, Url};
 /// Returns true if `presented` equals the secret, in a time that does not depend on where they differ.
 ///
 /// The length is not hidden: our secrets are random, and their length is public.
-pub fn matches(secret: &Secret, presented: &[u8]) -> bool {
+pub fn constant_time_eq(secret: &Secret, presented: &[u8]) -> bool {
     secret.expose().as_bytes().ct_eq(presented).into()
 }
 
@@ -48,9 +48,9 @@ mod tests {
     #[test]
     fn compares_whole_secrets() {
         let secret = Secret::new("0123456789abcdef");
-        assert!(matches(&secret, b"0123456789abcdef"));
+        assert!(constant_time_eq(&secret, b"0123456789abcdef"));
         for other in ["", "0123456789abcde", "0123456789abcdeF", "0123456789abcdef0"] {
-            assert!(!matches(&secret, other.as_bytes()), "{other}");
+            assert!(!constant_time_eq(&secret, other.as_bytes()), "{other}");
         }
     }
 

@@ -5,20 +5,20 @@
 //! | `Ndjson` | one AG-UI event per line |
 //! | `Sse` | the same events as `data:` frames, numbered from 0 by `id:` |
 //! | `UiMessage` | the AI SDK's UI message stream, version 1 |
-//! | `Json` | one object after the end of the run, see [`Collected`] |
+//! | `Json` | one object after the end of the run, see [`CollectedRun`] |
 //!
-//! [`negotiate()`] selects the format, [`into_response`] encodes, [`Decoder`] decodes. A streamed body runs in one
+//! [`negotiate()`] selects the format, [`into_response`] encodes, [`EventDecoder`] decodes. A streamed body runs in one
 //! task with its source, without channels; [`StreamBody`] describes when it writes. Dropping the body drops the run.
 
 use std::time::Duration;
 
-use agent_core::error::Failure;
+use agent_core::error::AgentError;
 use agent_core::event::EventStream;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, VARY};
 use http::{HeaderMap, Response};
 use http_body_util::BodyExt;
 
-use crate::request::Handled;
+use crate::request::HandlerResult;
 use crate::serve::EntersSpan;
 
 mod body;
@@ -31,12 +31,12 @@ mod watch;
 
 pub use body::StreamBody;
 pub(crate) use collect::collect;
-pub use collect::{Collected, CollectedCall};
-pub use decode::Decoder;
+pub use collect::{CollectedRun, CollectedToolCall};
+pub use decode::EventDecoder;
 pub use negotiate::{Framing, NegotiationError, negotiate};
 
 use encode::Encoder;
-use watch::Watched;
+use watch::TimeoutStream;
 
 /// Limits of a streamed response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,32 +70,32 @@ pub async fn into_response(
     framing: Framing,
     events: EventStream,
     limits: &StreamLimits,
-) -> Result<Response<StreamBody>, Failure> {
-    let events = Watched::new(events, limits);
+) -> Result<Response<StreamBody>, AgentError> {
+    let events = TimeoutStream::new(events, limits);
     let encoder = match framing {
         Framing::Ndjson => Encoder::ndjson(),
         Framing::Sse => Encoder::sse(),
         Framing::UiMessage => Encoder::ui_message(),
         Framing::Json => {
             let collected = collect(events, limits.max_collected_bytes).await?;
-            return Ok(respond(framing, StreamBody::whole(collected.to_json())));
+            return Ok(build_response(framing, StreamBody::complete(collected.to_json())));
         }
     };
-    Ok(respond(framing, StreamBody::new(events, encoder)))
+    Ok(build_response(framing, StreamBody::new(events, encoder)))
 }
 
 /// Creates the response for a run with the body type that handlers return; see [`into_response`].
 ///
 /// # Errors
 /// Same as [`into_response`].
-pub async fn answer(framing: Framing, events: EventStream, limits: &StreamLimits) -> Handled {
+pub async fn run_response(framing: Framing, events: EventStream, limits: &StreamLimits) -> HandlerResult {
     let response = into_response(framing, events, limits).await?;
     let mut response = response.map(|body| body.map_err(|never| match never {}).boxed_unsync());
     response.extensions_mut().insert(EntersSpan);
     Ok(response)
 }
 
-fn respond(framing: Framing, body: StreamBody) -> Response<StreamBody> {
+fn build_response(framing: Framing, body: StreamBody) -> Response<StreamBody> {
     let mut response = Response::new(body);
     set_headers(framing, response.headers_mut());
     response

@@ -7,35 +7,35 @@
 /// In the suffix digits match any digits, such as those of a timestamp, so the caller must learn only chunks of which
 /// it reads no number. Other chunks do not match, and the caller parses them.
 #[derive(Debug, Default)]
-pub(crate) struct Template {
+pub(crate) struct DeltaTemplate {
     /// The chunk without its text.
-    around: Vec<u8>,
-    /// Byte offset of the text in `around`.
-    place: usize,
+    frame: Vec<u8>,
+    /// Byte offset of the text in `frame`.
+    text_offset: usize,
 }
 
-impl Template {
+impl DeltaTemplate {
     /// Remembers a chunk without `text`, which must be a slice of it. If it is not, as when the parser has unescaped
     /// it, the template is cleared.
     pub(crate) fn learn(&mut self, chunk: &[u8], text: &str) {
-        self.around.clear();
+        self.frame.clear();
         let start = (text.as_ptr() as usize).wrapping_sub(chunk.as_ptr() as usize);
         let Some(end) = start.checked_add(text.len()).filter(|end| *end < chunk.len()) else { return };
-        self.around.reserve_exact(chunk.len() - text.len());
-        self.around.extend_from_slice(&chunk[..start]);
-        self.around.extend_from_slice(&chunk[end..]);
-        self.place = start;
+        self.frame.reserve_exact(chunk.len() - text.len());
+        self.frame.extend_from_slice(&chunk[..start]);
+        self.frame.extend_from_slice(&chunk[end..]);
+        self.text_offset = start;
     }
 
     /// Returns the text of a chunk that matches the template.
-    pub(crate) fn read<'c>(&self, chunk: &'c [u8]) -> Option<&'c str> {
-        if self.around.is_empty() {
+    pub(crate) fn match_chunk<'c>(&self, chunk: &'c [u8]) -> Option<&'c str> {
+        if self.frame.is_empty() {
             return None;
         }
-        let (known_before, known_after) = self.around.split_at(self.place);
+        let (known_before, known_after) = self.frame.split_at(self.text_offset);
         let rest = chunk.strip_prefix(known_before)?;
         let (text, after) = rest.split_at_checked(rest.len().checked_sub(known_after.len())?)?;
-        if !is_like(after, known_after) {
+        if !equals_except_digits(after, known_after) {
             return None;
         }
         let plain = !text.is_empty() && text.iter().all(|byte| *byte >= 0x20 && !b"\"\\".contains(byte));
@@ -44,7 +44,7 @@ impl Template {
 }
 
 /// Returns true if two slices of equal length differ only in the values of digits.
-fn is_like(one: &[u8], other: &[u8]) -> bool {
+fn equals_except_digits(one: &[u8], other: &[u8]) -> bool {
     let same = |(a, b): (&u8, &u8)| (a == b) | (a.is_ascii_digit() & b.is_ascii_digit());
     // No early exit, so that the loop is vectorized.
     one == other || one.iter().zip(other).map(same).fold(true, |all, same| all & same)
@@ -59,8 +59,8 @@ mod tests {
         let first = br#"{"choices":[{"delta":{"content":"one"}}]}"#;
         let text = std::str::from_utf8(&first[33..36]).unwrap();
         assert_eq!(text, "one");
-        let mut template = Template::default();
-        assert_eq!(template.read(first), None, "nothing is known yet");
+        let mut template = DeltaTemplate::default();
+        assert_eq!(template.match_chunk(first), None, "nothing is known yet");
         template.learn(first, text);
         for (chunk, expected) in [
             (r#"{"choices":[{"delta":{"content":"two words"}}]}"#, Some("two words")),
@@ -74,16 +74,16 @@ mod tests {
             (r#"{"choices":[{"delta":{"content":"#, None),
             ("", None),
         ] {
-            assert_eq!(template.read(chunk.as_bytes()), expected, "{chunk}");
+            assert_eq!(template.match_chunk(chunk.as_bytes()), expected, "{chunk}");
         }
         let invalid = [&first[..33], &[0xff], &first[36..]].concat();
-        assert_eq!(template.read(&invalid), None);
+        assert_eq!(template.match_chunk(&invalid), None);
     }
 
     #[test]
     fn digits_after_the_text_may_be_others() {
         let line = br#"{"type":"item","content":"one","metadata":{"timestamp":1759233453214}}"#;
-        let mut template = Template::default();
+        let mut template = DeltaTemplate::default();
         template.learn(line, std::str::from_utf8(&line[26..29]).unwrap());
         for (chunk, expected) in [
             (r#"{"type":"item","content":"two","metadata":{"timestamp":1759233453299}}"#, Some("two")),
@@ -91,15 +91,15 @@ mod tests {
             (r#"{"type":"item","content":"two","metadata":{"timestamp":175923345329-}}"#, None),
             (r#"{"type":"ite7","content":"two","metadata":{"timestamp":1759233453299}}"#, None),
         ] {
-            assert_eq!(template.read(chunk.as_bytes()), expected, "{chunk}");
+            assert_eq!(template.match_chunk(chunk.as_bytes()), expected, "{chunk}");
         }
     }
 
     #[test]
     fn a_text_from_elsewhere_is_not_learnt() {
-        let mut template = Template::default();
+        let mut template = DeltaTemplate::default();
         let chunk = br#"{"content":"a\u0062"}"#;
         template.learn(chunk, "ab");
-        assert_eq!(template.read(chunk), None);
+        assert_eq!(template.match_chunk(chunk), None);
     }
 }

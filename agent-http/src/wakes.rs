@@ -9,7 +9,7 @@ use futures_util::task::AtomicWaker;
 /// Waker between a polled resource and its task. It forwards wake-ups to the task, except those that occur while the
 /// task polls anyway, and records whether one has occurred since.
 #[derive(Debug, Default)]
-pub(crate) struct Wakes {
+pub(crate) struct CoalescingWaker {
     task: AtomicWaker,
     state: AtomicU8,
 }
@@ -21,14 +21,14 @@ const WOKEN: u8 = 1;
 /// State: the task waits for a wake-up.
 const ASLEEP: u8 = 2;
 
-impl Wakes {
+impl CoalescingWaker {
     /// Marks the beginning of a poll; must be called before the resource is polled.
-    pub(crate) fn begin(&self) {
+    pub(crate) fn begin_poll(&self) {
         self.state.store(AWAKE, Ordering::SeqCst);
     }
 
     /// Registers `task` to be woken; returns `false` if a wake-up has occurred since the poll began.
-    pub(crate) fn sleep(&self, task: &Waker) -> bool {
+    pub(crate) fn register(&self, task: &Waker) -> bool {
         if self.state.load(Ordering::SeqCst) == WOKEN {
             return false;
         }
@@ -36,9 +36,9 @@ impl Wakes {
         self.state.compare_exchange(AWAKE, ASLEEP, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
 
-    /// Returns true if no wake-up has occurred since [`sleep`](Self::sleep), so that polling the resource again would
+    /// Returns true if no wake-up has occurred since [`register`](Self::register), so that polling the resource again would
     /// be useless. `task` then replaces the registered waker.
-    pub(crate) fn still_asleep(&self, task: &Waker) -> bool {
+    pub(crate) fn is_asleep(&self, task: &Waker) -> bool {
         let asleep = || self.state.load(Ordering::SeqCst) == ASLEEP;
         if !asleep() {
             return false;
@@ -49,12 +49,12 @@ impl Wakes {
     }
 
     /// Drops the registered waker.
-    pub(crate) fn forget(&self) {
+    pub(crate) fn clear(&self) {
         self.task.take();
     }
 }
 
-impl Wake for Wakes {
+impl Wake for CoalescingWaker {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
@@ -88,27 +88,27 @@ mod tests {
 
     #[test]
     fn a_task_that_sleeps_is_woken_once_and_one_that_polls_is_not() {
-        let (wakes, (task, waker)) = (Arc::new(Wakes::default()), task());
+        let (wakes, (task, waker)) = (Arc::new(CoalescingWaker::default()), task());
         let woken = || task.0.load(Ordering::SeqCst);
         let source = Waker::from(wakes.clone());
-        wakes.begin();
+        wakes.begin_poll();
         source.wake_by_ref();
-        assert!(!wakes.sleep(&waker), "there was a wake while it polled");
+        assert!(!wakes.register(&waker), "there was a wake while it polled");
         assert_eq!(woken(), 0);
-        wakes.begin();
-        assert!(wakes.sleep(&waker) && wakes.still_asleep(&waker));
+        wakes.begin_poll();
+        assert!(wakes.register(&waker) && wakes.is_asleep(&waker));
         source.wake_by_ref();
         source.wake_by_ref();
         assert_eq!(woken(), 1);
-        assert!(!wakes.still_asleep(&waker), "it is to poll");
+        assert!(!wakes.is_asleep(&waker), "it is to poll");
     }
 
     #[test]
     fn the_task_that_asked_last_is_the_one_that_is_woken() {
-        let wakes = Arc::new(Wakes::default());
+        let wakes = Arc::new(CoalescingWaker::default());
         let ((before, first), (after, second)) = (task(), task());
-        wakes.begin();
-        assert!(wakes.sleep(&first) && wakes.still_asleep(&second));
+        wakes.begin_poll();
+        assert!(wakes.register(&first) && wakes.is_asleep(&second));
         Waker::from(wakes).wake();
         assert_eq!([before, after].map(|task| task.0.load(Ordering::SeqCst)), [0, 1]);
     }

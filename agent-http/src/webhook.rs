@@ -26,14 +26,14 @@ pub const WEBHOOK_TIMESTAMP: HeaderName = HeaderName::from_static("webhook-times
 pub const WEBHOOK_SIGNATURE: HeaderName = HeaderName::from_static("webhook-signature");
 
 /// Maximum difference between the timestamp and the receiver's clock, in both directions.
-pub const TOLERANCE: Duration = Duration::from_secs(5 * 60);
+pub const TIMESTAMP_TOLERANCE: Duration = Duration::from_secs(5 * 60);
 
 /// Maximum length of an id, in bytes.
 const MAX_ID_BYTES: usize = 256;
 /// Maximum number of signatures that are checked. A sender has one, or two during a rotation of its secret.
 const MAX_SIGNATURES: usize = 8;
 /// Prefix of supported signatures; others are ignored.
-const SCHEME: &str = "v1,";
+const SIGNATURE_PREFIX: &str = "v1,";
 
 /// Error of signing or verifying a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -41,10 +41,10 @@ const SCHEME: &str = "v1,";
 pub enum WebhookError {
     /// A header is missing.
     #[error("{0} is missing")]
-    Missing(HeaderWord),
+    Missing(HeaderLabel),
     /// A header is repeated or malformed.
     #[error("{0} cannot be read")]
-    Malformed(HeaderWord),
+    Malformed(HeaderLabel),
     /// The message is too old, or is being replayed.
     #[error("webhook-timestamp is too old")]
     TooOld,
@@ -57,7 +57,7 @@ pub enum WebhookError {
 }
 
 /// Name of one of the three headers.
-pub type HeaderWord = &'static str;
+pub type HeaderLabel = &'static str;
 
 /// Returns the headers of a message. `id` has 1 to 256 printable ASCII characters without spaces and full stops;
 /// `now` is the time of sending.
@@ -76,7 +76,7 @@ pub fn sign(
     }
     let timestamp = seconds(now).to_string();
     let signature = mac(secret.expose().as_bytes(), id, &timestamp, body).finalize().into_bytes();
-    let signature = format!("{SCHEME}{}", STANDARD.encode(signature));
+    let signature = format!("{SIGNATURE_PREFIX}{}", STANDARD.encode(signature));
     Ok([
         (WEBHOOK_ID, HeaderValue::try_from(id).map_err(malformed("webhook-id"))?),
         (WEBHOOK_TIMESTAMP, HeaderValue::try_from(timestamp).map_err(malformed("webhook-timestamp"))?),
@@ -111,7 +111,8 @@ fn verify_under<'h, 'k>(
     let timestamp = single(headers, &WEBHOOK_TIMESTAMP, "webhook-timestamp")?;
     check_age(timestamp, now)?;
     let signatures = single(headers, &WEBHOOK_SIGNATURE, "webhook-signature")?;
-    let ours = signatures.split(' ').take(MAX_SIGNATURES).filter_map(|part| part.strip_prefix(SCHEME));
+    let ours =
+        signatures.split(' ').take(MAX_SIGNATURES).filter_map(|part| part.strip_prefix(SIGNATURE_PREFIX));
     let held = ours.filter_map(|text| STANDARD.decode(text).ok()).any(|signature| {
         // Compares in constant time.
         keys.clone().any(|key| mac(key, id, timestamp, body).verify_slice(&signature).is_ok())
@@ -124,9 +125,9 @@ fn check_age(timestamp: &str, now: SystemTime) -> Result<(), WebhookError> {
     let sent: Option<u64> = timestamp.parse().ok().filter(|_| digits);
     let sent = sent.ok_or(WebhookError::Malformed("webhook-timestamp"))?;
     let now = seconds(now);
-    if now.saturating_sub(sent) > TOLERANCE.as_secs() {
+    if now.saturating_sub(sent) > TIMESTAMP_TOLERANCE.as_secs() {
         Err(WebhookError::TooOld)
-    } else if sent.saturating_sub(now) > TOLERANCE.as_secs() {
+    } else if sent.saturating_sub(now) > TIMESTAMP_TOLERANCE.as_secs() {
         Err(WebhookError::TooNew)
     } else {
         Ok(())
@@ -143,7 +144,7 @@ fn is_id(id: &str) -> bool {
     (1..=MAX_ID_BYTES).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'.')
 }
 
-fn single<'h>(headers: &'h HeaderMap, name: &HeaderName, word: HeaderWord) -> Result<&'h str, WebhookError> {
+fn single<'h>(headers: &'h HeaderMap, name: &HeaderName, word: HeaderLabel) -> Result<&'h str, WebhookError> {
     let mut values = headers.get_all(name).iter();
     match (values.next(), values.next()) {
         (None, _) => Err(WebhookError::Missing(word)),

@@ -28,8 +28,8 @@ impl Enqueue {
     pub(crate) async fn of_both(subjects: [(&mut Self, &Service); 2]) -> Result<()> {
         let mut turns = Vec::new();
         for (figures, service) in subjects {
-            turns.push(Turn::new(&mut figures.one, service, 1).await?);
-            turns.push(Turn::new(&mut figures.many, service, CLIENTS).await?);
+            turns.push(ClientTurns::new(&mut figures.one, service, 1).await?);
+            turns.push(ClientTurns::new(&mut figures.many, service, CLIENTS).await?);
         }
         for _ in 0..SLICES {
             for turn in &mut turns {
@@ -37,20 +37,20 @@ impl Enqueue {
             }
             turns.reverse();
         }
-        turns.into_iter().for_each(Turn::end);
+        turns.into_iter().for_each(ClientTurns::end);
         Ok(())
     }
 }
 
 /// A number of clients of one scheduler, and the time that they have taken.
-struct Turn<'f> {
+struct ClientTurns<'f> {
     figures: &'f mut Vec<f64>,
     clients: Clients,
     requests: Vec<Vec<u8>>,
     taken: Duration,
 }
 
-impl<'f> Turn<'f> {
+impl<'f> ClientTurns<'f> {
     async fn new(figures: &'f mut Vec<f64>, service: &Service, clients: usize) -> Result<Self> {
         let requests = (0..clients * REQUESTS / SLICES).map(|n| request(n, json!({"delayMs": DELAY_MS})));
         let requests = requests.collect::<Result<_>>()?;

@@ -12,7 +12,7 @@ pub(crate) enum Limit {
 }
 
 /// One row: a figure beside its reference, each the median of the repeats.
-pub(crate) struct Line {
+pub(crate) struct ResultRow {
     pub(crate) what: String,
     pub(crate) unit: &'static str,
     pub(crate) reference: f64,
@@ -20,7 +20,7 @@ pub(crate) struct Line {
     pub(crate) limit: Limit,
 }
 
-impl Line {
+impl ResultRow {
     pub(crate) fn of(
         what: impl Into<String>,
         unit: &'static str,

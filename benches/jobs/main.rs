@@ -23,7 +23,7 @@ use benches::process;
 use clap::Parser;
 
 use enqueue::{CLIENTS, Enqueue};
-use figures::{Limit, Line};
+use figures::{Limit, ResultRow};
 use lateness::Lateness;
 use receiver::Receiver;
 use service::Service;
@@ -68,11 +68,11 @@ fn main() -> Result<ExitCode> {
     for line in &lines {
         println!("{}", line.markdown());
     }
-    let missed = !lines.iter().all(Line::is_met);
+    let missed = !lines.iter().all(ResultRow::is_met);
     Ok(if check && missed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-async fn measure(options: Options, receiver: Receiver) -> Result<Vec<Line>> {
+async fn measure(options: Options, receiver: Receiver) -> Result<Vec<ResultRow>> {
     let repeats = if options.quick { 1 } else { 5 };
     let mut lines = Vec::new();
     if options.store {
@@ -83,9 +83,9 @@ async fn measure(options: Options, receiver: Receiver) -> Result<Vec<Line>> {
     if !options.periodic {
         let Measured { lines: of_store, small, large } = store::measure(repeats).await?;
         lines.extend(of_store);
-        tell(&lines);
+        print_progress(&lines);
         let served = serve(&agentd, &receiver, small.path(), large.path(), repeats).await?;
-        tell(&served);
+        print_progress(&served);
         lines.extend(served);
     }
     lines.extend(periodic::measure(&agentd, &receiver).await?.lines());
@@ -93,7 +93,7 @@ async fn measure(options: Options, receiver: Receiver) -> Result<Vec<Line>> {
 }
 
 /// Prints progress to standard error, since the next measurement takes a while.
-fn tell(lines: &[Line]) {
+fn print_progress(lines: &[ResultRow]) {
     for line in lines {
         eprintln!("{}", line.markdown());
     }
@@ -106,7 +106,7 @@ async fn serve(
     small: &Path,
     large: &Path,
     repeats: usize,
-) -> Result<Vec<Line>> {
+) -> Result<Vec<ResultRow>> {
     let small = Service::start(agentd, small, receiver)?;
     let large = Service::start(agentd, large, receiver)?;
     let (mut timer, mut alone, mut few, mut many) = <(Lateness, Lateness, Lateness, Lateness)>::default();
@@ -121,36 +121,42 @@ async fn serve(
     let (backlog, ms, per_second) = (store::BACKLOG, "ms", "/s");
     let [late, kept, least] = [Limit::AtMost(1.5), Limit::AtMost(1.2), Limit::AtLeast(0.8)];
     Ok(vec![
-        Line::of(
+        ResultRow::of(
             "lateness of 2,000 jobs over 10 s, p50: the scheduler beside a bare tokio timer",
             ms,
             late,
             &timer.p50,
             &alone.p50,
         ),
-        Line::of("the same, p99", ms, late, &timer.p99, &alone.p99),
-        Line::of(
+        ResultRow::of("the same, p99", ms, late, &timer.p99, &alone.p99),
+        ResultRow::of(
             format!("lateness with {backlog} jobs that wait, p50: beside without"),
             ms,
             kept,
             &few.p50,
             &many.p50,
         ),
-        Line::of("the same, p99", ms, kept, &few.p99, &many.p99),
-        Line::of(
+        ResultRow::of("the same, p99", ms, kept, &few.p99, &many.p99),
+        ResultRow::of(
             format!("jobs stored one by one over HTTP: {CLIENTS} clients beside one"),
             per_second,
             Limit::AtLeast(3.0),
             &with_few.one,
             &with_few.many,
         ),
-        Line::of(
+        ResultRow::of(
             format!("one client with {backlog} jobs that wait: beside without"),
             per_second,
             least,
             &with_few.one,
             &with_many.one,
         ),
-        Line::of(format!("{CLIENTS} clients, the same"), per_second, least, &with_few.many, &with_many.many),
+        ResultRow::of(
+            format!("{CLIENTS} clients, the same"),
+            per_second,
+            least,
+            &with_few.many,
+            &with_many.many,
+        ),
     ])
 }

@@ -5,14 +5,14 @@ use std::path::Path;
 use std::time::Duration;
 
 use agent_core::job::{Job, JobStore, NewJob};
-use agent_core::schedule::{Cron, DstPolicy, Schedule};
+use agent_core::schedule::{CronSchedule, DstPolicy, Schedule};
 use agent_store::sqlite::{SqliteOptions, SqliteStore};
 use anyhow::{Context, Result, ensure};
 use benches::delivery::payload;
 use benches::process::resident_kib;
 use jiff::{SignedDuration, Timestamp};
 
-use crate::figures::{Limit, Line};
+use crate::figures::{Limit, ResultRow};
 use crate::receiver::{Arrival, Receiver};
 use crate::service::Service;
 
@@ -23,9 +23,9 @@ const COMPANIES: usize = 20;
 /// Time zones of the schedules; their local times differ, so that the cron expressions do too.
 const ZONES: [&str; 4] = ["UTC", "Europe/Berlin", "America/New_York", "Asia/Kolkata"];
 /// Minimum time from the start until the schedules are due.
-const AHEAD: SignedDuration = SignedDuration::from_secs(25);
+const LEAD_TIME: SignedDuration = SignedDuration::from_secs(25);
 /// Time that the scheduler runs before its memory is measured.
-const SETTLED: Duration = Duration::from_secs(2);
+const WARM_UP_TIME: Duration = Duration::from_secs(2);
 
 pub(crate) struct Periodic {
     /// Maximum growth of the scheduler's memory, in KiB.
@@ -40,7 +40,7 @@ pub(crate) async fn measure(agentd: &Path, receiver: &Receiver) -> Result<Period
     let due = due()?;
     fill(folder.path(), due).await?;
     let service = Service::start(agentd, folder.path(), receiver)?;
-    tokio::time::sleep(SETTLED).await;
+    tokio::time::sleep(WARM_UP_TIME).await;
     ensure!(Timestamp::now() < due, "they were due before the scheduler was ready");
     let before = resident_kib(&service.process)?;
     tokio::time::sleep(due.duration_since(Timestamp::now()).try_into()?).await;
@@ -55,9 +55,9 @@ pub(crate) async fn measure(agentd: &Path, receiver: &Receiver) -> Result<Period
     Ok(Periodic { grown: most - before, first, last })
 }
 
-/// Returns the first full minute at least [`AHEAD`] from now.
+/// Returns the first full minute at least [`LEAD_TIME`] from now.
 fn due() -> Result<Timestamp> {
-    let minute = (Timestamp::now() + AHEAD).as_second().div_euclid(60) + 1;
+    let minute = (Timestamp::now() + LEAD_TIME).as_second().div_euclid(60) + 1;
     Ok(Timestamp::from_second(minute * 60)?)
 }
 
@@ -71,7 +71,7 @@ async fn fill(folder: &Path, due: Timestamp) -> Result<()> {
                 let zone = ZONES[n % ZONES.len()];
                 let wall = due.in_tz(zone)?;
                 let expression = format!("{} {} * * *", wall.minute(), wall.hour());
-                let cron = Cron::new(&expression, zone, DstPolicy::default())?;
+                let cron = CronSchedule::new(&expression, zone, DstPolicy::default())?;
                 let company = n / (SCHEDULES / COMPANIES);
                 let mut payload = payload(n, COMPANIES);
                 payload.company_id = format!("company-{company}");
@@ -97,9 +97,9 @@ fn finished(arrivals: &[Arrival]) -> Result<(f64, f64)> {
 }
 
 impl Periodic {
-    pub(crate) fn lines(&self) -> [Line; 2] {
+    pub(crate) fn lines(&self) -> [ResultRow; 2] {
         [
-            Line {
+            ResultRow {
                 what: format!(
                     "growth of the scheduler's memory while {SCHEDULES} periodic schedules due at the same minute are \
                      delivered: beside 64 MiB"
@@ -109,7 +109,7 @@ impl Periodic {
                 figure: self.grown as f64 / 1024.0,
                 limit: Limit::AtMost(1.0),
             },
-            Line {
+            ResultRow {
                 what: format!(
                     "the same, of {COMPANIES} companies with equally many: time until the last has all of its own, \
                      beside the first"

@@ -17,7 +17,7 @@ use tokio::net::{TcpSocket, TcpStream};
 const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";
 const BACKLOG: u32 = 1024;
 /// Time without an arrival after which waiting fails.
-const SILENCE: Duration = Duration::from_secs(20);
+const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A received callback.
 #[derive(Clone, Deserialize)]
@@ -95,7 +95,7 @@ impl Receiver {
     /// Waits until `count` callbacks have arrived and returns them. Calls `meanwhile` periodically.
     ///
     /// # Errors
-    /// A callback is malformed, early or a duplicate, or none has arrived for [`SILENCE`].
+    /// A callback is malformed, early or a duplicate, or none has arrived for [`ARRIVAL_TIMEOUT`].
     pub(crate) async fn take(
         &self,
         count: usize,
@@ -108,7 +108,7 @@ impl Receiver {
             if self.count() > last.0 {
                 last = (self.count(), Instant::now());
             }
-            ensure!(last.1.elapsed() < SILENCE, "{} of {count} have arrived", last.0);
+            ensure!(last.1.elapsed() < ARRIVAL_TIMEOUT, "{} of {count} have arrived", last.0);
         }
         let arrivals: Result<Vec<_>, _> = self.lock().drain(..).collect();
         let arrivals = arrivals.map_err(anyhow::Error::msg).context("a callback cannot be read")?;

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use anyhow::Result;
 use benches::batch::COMPANIES;
-use benches::delivery::{Caller, payload};
+use benches::delivery::{HttpConnection, payload};
 use benches::process::Process;
 use benches::subjects::{free_address, is_ready};
 use futures_util::future::try_join_all;
@@ -43,13 +43,13 @@ impl Service {
 
     /// Opens `count` connections to the scheduler.
     pub(crate) async fn clients(&self, count: usize) -> Result<Clients> {
-        let callers = try_join_all((0..count).map(|_| Caller::connect(self.address))).await?;
+        let callers = try_join_all((0..count).map(|_| HttpConnection::connect(self.address))).await?;
         Ok(Clients(callers))
     }
 }
 
 /// Connections that store jobs concurrently.
-pub(crate) struct Clients(Vec<Caller>);
+pub(crate) struct Clients(Vec<HttpConnection>);
 
 impl Clients {
     /// Stores jobs, split evenly over the connections, one job per request.

@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use agent_core::job::{Inserted, Job, JobStore};
+use agent_core::job::{InsertOutcome, Job, JobStore};
 use agent_store::sqlite::{SqliteOptions, SqliteStore};
 use anyhow::{Context, Result, ensure};
 use benches::batch::{self, BATCH, job};
@@ -14,7 +14,7 @@ use jiff::{SignedDuration, Timestamp};
 use rusqlite::{Connection, TransactionBehavior, params};
 use tempfile::TempDir;
 
-use crate::figures::{Limit, Line};
+use crate::figures::{Limit, ResultRow};
 
 /// Number of batches of each subject per repeat.
 const BATCHES: usize = 60;
@@ -24,11 +24,11 @@ const WARM_UP: usize = 40;
 /// Number of jobs in the store with a backlog, all due later.
 pub(crate) const BACKLOG: usize = 1_000_000;
 /// Number of backlog jobs that are stored in one call.
-const INSERTED: usize = 1000;
+const JOBS_PER_INSERT: usize = 1000;
 
 /// The figures and the databases left behind: one with the delivered jobs only, one with the backlog too.
 pub(crate) struct Measured {
-    pub(crate) lines: Vec<Line>,
+    pub(crate) lines: Vec<ResultRow>,
     pub(crate) small: TempDir,
     pub(crate) large: TempDir,
 }
@@ -36,23 +36,23 @@ pub(crate) struct Measured {
 pub(crate) async fn measure(repeats: usize) -> Result<Measured> {
     let now = Timestamp::now();
     let due = || (0..(WARM_UP + repeats * BATCHES) * BATCH).map(|n| job(n, now)).collect();
-    let (raw, small, large) = (Raw::new(due(), now).await?, Place::new()?, Place::new()?);
+    let (raw, small, large) = (RawDatabase::new(due(), now).await?, TempStore::new()?, TempStore::new()?);
     let (first_inserts, last_inserts) = large.fill(now).await?;
     for place in [&small, &large] {
         place.insert(due()).await?;
     }
     for _ in 0..WARM_UP {
         raw.batch(now)?;
-        batch::take(&small.store, now).await?;
-        batch::take(&large.store, now).await?;
+        batch::claim_and_complete(&small.store, now).await?;
+        batch::claim_and_complete(&large.store, now).await?;
     }
     let mut figures = [(); 3].map(|()| Vec::with_capacity(repeats));
     for _ in 0..repeats {
         let mut taken = [Duration::ZERO; 3];
         for _ in 0..BATCHES {
             taken[0] += raw.batch(now)?;
-            taken[1] += batch::take(&small.store, now).await?;
-            taken[2] += batch::take(&large.store, now).await?;
+            taken[1] += batch::claim_and_complete(&small.store, now).await?;
+            taken[2] += batch::claim_and_complete(&large.store, now).await?;
         }
         for (figures, taken) in figures.iter_mut().zip(taken) {
             figures.push((BATCHES * BATCH) as f64 / taken.as_secs_f64());
@@ -60,7 +60,7 @@ pub(crate) async fn measure(repeats: usize) -> Result<Measured> {
     }
     let [reference, store, with_backlog] = figures;
     let line = |what: String, limit, reference: &[f64], figure: &[f64]| {
-        Line::of(what, "/s", limit, reference, figure)
+        ResultRow::of(what, "/s", limit, reference, figure)
     };
     let lines = vec![
         line(
@@ -76,7 +76,7 @@ pub(crate) async fn measure(repeats: usize) -> Result<Measured> {
             &with_backlog,
         ),
         line(
-            format!("jobs stored, {INSERTED} at once: the last of {BACKLOG} beside the first"),
+            format!("jobs stored, {JOBS_PER_INSERT} at once: the last of {BACKLOG} beside the first"),
             Limit::None,
             &first_inserts,
             &last_inserts,
@@ -86,12 +86,12 @@ pub(crate) async fn measure(repeats: usize) -> Result<Measured> {
 }
 
 /// A store in its own directory.
-struct Place {
+struct TempStore {
     store: SqliteStore,
     folder: TempDir,
 }
 
-impl Place {
+impl TempStore {
     fn new() -> Result<Self> {
         let folder = tempfile::tempdir()?;
         let store = SqliteStore::open(folder.path().join("scheduler.db"), SqliteOptions::default())?;
@@ -104,19 +104,19 @@ impl Place {
 
     async fn insert(&self, jobs: Vec<Job>) -> Result<()> {
         let inserted = self.store.insert(jobs).await?;
-        ensure!(inserted.iter().all(|inserted| *inserted == Inserted::New), "a job is not new");
+        ensure!(inserted.iter().all(|inserted| *inserted == InsertOutcome::New), "a job is not new");
         Ok(())
     }
 
     /// Stores the backlog, due in the next days, and returns the insert rates of its first and its last tenth.
     async fn fill(&self, now: Timestamp) -> Result<(Vec<f64>, Vec<f64>)> {
-        let mut rates = Vec::with_capacity(BACKLOG / INSERTED);
-        for begin in (0..BACKLOG).step_by(INSERTED) {
+        let mut rates = Vec::with_capacity(BACKLOG / JOBS_PER_INSERT);
+        for begin in (0..BACKLOG).step_by(JOBS_PER_INSERT) {
             let at = now + SignedDuration::from_secs(86_400 + i64::try_from(begin % 259_200)?);
-            let jobs = (begin..begin + INSERTED).map(|n| job(n, at)).collect();
+            let jobs = (begin..begin + JOBS_PER_INSERT).map(|n| job(n, at)).collect();
             let started = Instant::now();
             self.insert(jobs).await?;
-            rates.push(INSERTED as f64 / started.elapsed().as_secs_f64());
+            rates.push(JOBS_PER_INSERT as f64 / started.elapsed().as_secs_f64());
         }
         let tenth = rates.len() / 10;
         Ok((rates[..tenth].to_vec(), rates[rates.len() - tenth..].to_vec()))
@@ -124,7 +124,7 @@ impl Place {
 }
 
 /// The reference: bare rusqlite.
-struct Raw {
+struct RawDatabase {
     connection: Connection,
     progress: Progress,
     _folder: TempDir,
@@ -138,7 +138,7 @@ struct Progress {
 
 impl Progress {
     async fn of(job: Job, now: Timestamp) -> Result<Self> {
-        let place = Place::new()?;
+        let place = TempStore::new()?;
         place.insert(vec![job]).await?;
         let path = place.store.path();
         let read = || Connection::open(path)?.query_row("SELECT progress FROM jobs", [], |row| row.get(0));
@@ -149,10 +149,10 @@ impl Progress {
     }
 }
 
-impl Raw {
+impl RawDatabase {
     async fn new(due: Vec<Job>, now: Timestamp) -> Result<Self> {
         let progress = Progress::of(job(0, now), now).await?;
-        let place = Place::new()?;
+        let place = TempStore::new()?;
         place.insert(due).await?;
         let connection = Connection::open(place.store.path())?;
         connection.pragma_update(None, "synchronous", "full")?;

@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use agent_core::job::{Claim, Job, JobStore, NewJob, Outcome, Quota, Refusal, Step, Stepped};
+use agent_core::job::{
+    AttemptOutcome, ClaimRequest, CompanyQuota, Job, JobStore, NewJob, Step, StepError, StepResult,
+};
 use agent_core::schedule::Schedule;
 use anyhow::{Result, ensure};
 use jiff::{SignedDuration, Timestamp};
@@ -27,7 +29,15 @@ pub fn job(n: usize, until: Timestamp) -> Job {
 /// Returns the store's error.
 pub async fn claim(store: &impl JobStore, now: Timestamp, limit: usize) -> Result<Vec<Job>> {
     let lease = now + SignedDuration::from_secs(30);
-    Ok(store.claim(Claim { now, until: now, lease, limit, quota: Quota::new(limit) }).await?)
+    Ok(store
+        .claim_due(ClaimRequest {
+            now,
+            due_until: now,
+            lease_until: lease,
+            limit,
+            quota: CompanyQuota::new(limit),
+        })
+        .await?)
 }
 
 /// Completes claimed jobs.
@@ -38,19 +48,19 @@ pub async fn complete(
     store: &impl JobStore,
     claimed: Vec<Job>,
     now: Timestamp,
-) -> Result<Vec<Option<Result<Stepped, Refusal>>>> {
+) -> Result<Vec<Option<Result<StepResult, StepError>>>> {
     let steps = claimed.into_iter().map(|job| {
-        let (outcome, took) = (Outcome::Succeeded, Duration::from_millis(12));
+        let (outcome, took) = (AttemptOutcome::Succeeded, Duration::from_millis(12));
         (job.id, Step::End { fence: job.fence, outcome, took, status: Some(200), jitter: 0 })
     });
-    Ok(store.steps(steps.collect(), now).await?)
+    Ok(store.apply_steps(steps.collect(), now).await?)
 }
 
 /// Claims and completes a batch, and returns the time taken.
 ///
 /// # Errors
 /// Returns the store's error, or an error if the batch is not full.
-pub async fn take(store: &impl JobStore, now: Timestamp) -> Result<Duration> {
+pub async fn claim_and_complete(store: &impl JobStore, now: Timestamp) -> Result<Duration> {
     let begin = Instant::now();
     let claimed = claim(store, now, BATCH).await?;
     let ended = complete(store, claimed, now).await?;

@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 /// Time limit of a response.
-const PATIENCE: Duration = Duration::from_secs(30);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum size of a message in bytes.
 const MAX_MESSAGE: usize = 64 * 1024;
 
@@ -36,12 +36,12 @@ pub fn payload(n: usize, companies: usize) -> JobPayload {
 
 /// A keep-alive connection to a service.
 #[derive(Debug)]
-pub struct Caller {
+pub struct HttpConnection {
     stream: TcpStream,
     inbox: BytesMut,
 }
 
-impl Caller {
+impl HttpConnection {
     /// Connects with `TCP_NODELAY`.
     ///
     /// # Errors
@@ -61,7 +61,7 @@ impl Caller {
             self.stream.write_all(request).await?;
             read(&mut self.stream, &mut self.inbox).await?.context("closed instead of an answer")
         };
-        let message = timeout(PATIENCE, exchange).await.context("no answer")??;
+        let message = timeout(RESPONSE_TIMEOUT, exchange).await.context("no answer")??;
         let expected = format!("HTTP/1.1 {status} ");
         ensure!(
             message.starts_with(expected.as_bytes()),

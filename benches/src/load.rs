@@ -15,12 +15,12 @@ use tokio::{
     time::{sleep_until, timeout},
 };
 
-use crate::wire::{Expected, Reading, Wire};
+use crate::wire::{Expected, ResponseParser, Wire};
 
 /// Time limit of one exchange.
-const PATIENCE: Duration = Duration::from_secs(30);
+const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum number of streams being opened concurrently, so that no listener's backlog overflows.
-const OPENING: usize = 64;
+const MAX_CONCURRENT_OPENS: usize = 64;
 
 /// One request and its expected response.
 #[derive(Clone, Debug)]
@@ -34,7 +34,7 @@ pub struct Step {
 }
 
 /// The steps of one exchange, in order on one connection.
-pub type Steps = Arc<[Step]>;
+pub type ExchangeSteps = Arc<[Step]>;
 
 /// A connection to a subject, kept alive between exchanges.
 #[derive(Debug)]
@@ -50,7 +50,7 @@ impl Connection {
     /// # Errors
     /// The connection was refused or timed out.
     pub async fn open(address: SocketAddr) -> Result<Self> {
-        let stream = timeout(PATIENCE, TcpStream::connect(address)).await??;
+        let stream = timeout(EXCHANGE_TIMEOUT, TcpStream::connect(address)).await??;
         stream.set_nodelay(true)?;
         Ok(Self { stream, inbox: BytesMut::with_capacity(64 * 1024), reads: 0 })
     }
@@ -63,8 +63,9 @@ impl Connection {
         let mut first_token = None;
         for step in steps {
             let sent = Instant::now();
-            let reading =
-                timeout(PATIENCE, self.read(step, |_| false)).await.context("no end of the answer")??;
+            let reading = timeout(EXCHANGE_TIMEOUT, self.read(step, |_| false))
+                .await
+                .context("no end of the answer")??;
             reading.check(&step.expected)?;
             first_token = reading.first_token.map(|at| at - sent);
         }
@@ -76,8 +77,8 @@ impl Connection {
     /// # Errors
     /// The response is wrong or timed out.
     pub async fn begin(&mut self, step: &Step) -> Result<()> {
-        let begun = |reading: &Reading| reading.first_token.is_some();
-        let reading = timeout(PATIENCE, self.read(step, begun)).await.context("no first token")??;
+        let begun = |reading: &ResponseParser| reading.first_token.is_some();
+        let reading = timeout(EXCHANGE_TIMEOUT, self.read(step, begun)).await.context("no first token")??;
         ensure!(begun(&reading), "the answer ended without a token");
         Ok(())
     }
@@ -88,9 +89,13 @@ impl Connection {
         self.reads
     }
 
-    async fn read(&mut self, step: &Step, enough: impl Fn(&Reading) -> bool) -> Result<Reading> {
+    async fn read(
+        &mut self,
+        step: &Step,
+        enough: impl Fn(&ResponseParser) -> bool,
+    ) -> Result<ResponseParser> {
         self.stream.write_all(&step.request).await?;
-        let mut reading = Reading::new(step.wire);
+        let mut reading = ResponseParser::new(step.wire);
         loop {
             ensure!(
                 self.stream.read_buf(&mut self.inbox).await? > 0,
@@ -104,7 +109,7 @@ impl Connection {
     }
 }
 
-/// Opens `count` connections, at most [`OPENING`] at a time, and runs `begin` on each.
+/// Opens `count` connections, at most [`MAX_CONCURRENT_OPENS`] at a time, and runs `begin` on each.
 async fn open_each<F>(
     address: SocketAddr,
     count: usize,
@@ -116,7 +121,7 @@ where
     let mut opened = Vec::with_capacity(count);
     let mut opening = JoinSet::new();
     for _ in 0..count {
-        if opening.len() == OPENING
+        if opening.len() == MAX_CONCURRENT_OPENS
             && let Some(one) = opening.join_next().await
         {
             opened.push(one??);
@@ -141,7 +146,11 @@ pub async fn connect(address: SocketAddr, count: usize) -> Result<Vec<Connection
 ///
 /// # Errors
 /// A stream was refused or its response is wrong.
-pub async fn hold(address: SocketAddr, count: usize, steps: &Steps) -> Result<Vec<Connection>> {
+pub async fn open_hanging_streams(
+    address: SocketAddr,
+    count: usize,
+    steps: &ExchangeSteps,
+) -> Result<Vec<Connection>> {
     open_each(address, count, |mut connection| {
         let steps = Arc::clone(steps);
         async move {
@@ -159,7 +168,7 @@ pub async fn hold(address: SocketAddr, count: usize, steps: &Steps) -> Result<Ve
 /// Returns the first wrong response.
 pub async fn run(
     connections: Vec<Connection>,
-    steps: &Steps,
+    steps: &ExchangeSteps,
     exchanges: usize,
     spread: Duration,
 ) -> Result<Vec<Connection>> {

@@ -8,7 +8,7 @@ use crate::{
     answer::Behaviour,
     load::{self, Connection},
     process::{CpuTime, resident_kib},
-    subjects::Running,
+    subjects::RunningSubject,
 };
 
 /// The burst: 200 tokens in one write.
@@ -128,7 +128,7 @@ impl Measurement {
     ///
     /// # Errors
     /// A response is wrong, or a process has exited.
-    pub async fn run(self, subject: &Running, scale: &Scale) -> Result<f64> {
+    pub async fn run(self, subject: &RunningSubject, scale: &Scale) -> Result<f64> {
         match self {
             Self::Burst { connections } => {
                 burst(subject, connections, scale.burst_requests / connections).await
@@ -141,19 +141,19 @@ impl Measurement {
     }
 }
 
-async fn burst(subject: &Running, connections: usize, requests: usize) -> Result<f64> {
+async fn burst(subject: &RunningSubject, connections: usize, requests: usize) -> Result<f64> {
     let steps = subject.steps(BURST);
     let open = load::connect(subject.address, connections).await?;
     let open = load::run(open, &steps, requests.div_ceil(10), Duration::ZERO).await?;
-    let before = CpuTime::settled(&subject.processes)?;
+    let before = CpuTime::when_idle(&subject.processes)?;
     let open = load::run(open, &steps, requests, Duration::ZERO).await?;
-    let used = CpuTime::settled(&subject.processes)?.since(&before);
+    let used = CpuTime::when_idle(&subject.processes)?.since(&before);
     drop(open);
     Ok(per_thousand(used, connections * requests * BURST.chunks()))
 }
 
 /// Measures a paced run. A run whose chunks were merged, for example because the machine stalled, is repeated.
-async fn paced(subject: &Running, streams: usize) -> Result<f64> {
+async fn paced(subject: &RunningSubject, streams: usize) -> Result<f64> {
     let mut merged = String::new();
     for _ in 0..PACED_ATTEMPTS {
         // The streams start spread over one interval, like those of independent users; together they would be a
@@ -162,9 +162,9 @@ async fn paced(subject: &Running, streams: usize) -> Result<f64> {
         let open = load::connect(subject.address, streams).await?;
         let open = load::run(open, &subject.steps(PACED_WARM_UP), 1, spread).await?;
         let reads = |open: &[Connection]| open.iter().map(Connection::reads).sum::<usize>();
-        let (before, reads_before) = (CpuTime::settled(&subject.processes)?, reads(&open));
+        let (before, reads_before) = (CpuTime::when_idle(&subject.processes)?, reads(&open));
         let open = load::run(open, &subject.steps(PACED), 1, spread).await?;
-        let used = CpuTime::settled(&subject.processes)?.since(&before);
+        let used = CpuTime::when_idle(&subject.processes)?.since(&before);
         let (chunks, reads) = (streams * PACED.chunks(), reads(&open) - reads_before);
         if reads * 10 >= chunks * 9 {
             return Ok(per_thousand(used, chunks));
@@ -174,7 +174,7 @@ async fn paced(subject: &Running, streams: usize) -> Result<f64> {
     bail!("{merged}: merged chunks are cheap, and what was paced is not any more")
 }
 
-async fn first_token(subject: &Running, requests: usize) -> Result<f64> {
+async fn first_token(subject: &RunningSubject, requests: usize) -> Result<f64> {
     let steps = subject.steps(Behaviour::First);
     let mut connection = Connection::open(subject.address).await?;
     for _ in 0..requests.div_ceil(10) {
@@ -188,23 +188,23 @@ async fn first_token(subject: &Running, requests: usize) -> Result<f64> {
     Ok(millis(times[requests / 2]))
 }
 
-async fn memory(subject: &Running, streams: usize) -> Result<f64> {
+async fn memory(subject: &RunningSubject, streams: usize) -> Result<f64> {
     // The first exchange keeps one-time allocations of the process out of the figure.
     Connection::open(subject.address).await?.exchange(&subject.steps(Behaviour::First)).await?;
     let before = resident_kib(&subject.processes)?;
-    let open = load::hold(subject.address, streams, &subject.steps(Behaviour::Hang)).await?;
+    let open = load::open_hanging_streams(subject.address, streams, &subject.steps(Behaviour::Hang)).await?;
     let growth = resident_kib(&subject.processes)?.saturating_sub(before);
     drop(open);
     Ok(growth as f64 / streams as f64)
 }
 
-async fn tool_exchange(subject: &Running, exchanges: usize) -> Result<f64> {
+async fn tool_exchange(subject: &RunningSubject, exchanges: usize) -> Result<f64> {
     let steps = subject.steps(Behaviour::Tool);
     let open = load::connect(subject.address, TOOL_CONNECTIONS).await?;
     let open = load::run(open, &steps, exchanges.div_ceil(10), Duration::ZERO).await?;
-    let before = CpuTime::settled(&subject.processes)?;
+    let before = CpuTime::when_idle(&subject.processes)?;
     let open = load::run(open, &steps, exchanges, Duration::ZERO).await?;
-    let used = CpuTime::settled(&subject.processes)?.since(&before);
+    let used = CpuTime::when_idle(&subject.processes)?.since(&before);
     drop(open);
     Ok(millis(used) / (TOOL_CONNECTIONS * exchanges) as f64)
 }

@@ -14,7 +14,7 @@ use std::{
 use anyhow::{Context, Result, bail, ensure};
 
 /// Time limit for a child to become ready.
-const START: Duration = Duration::from_secs(20);
+const START_TIMEOUT: Duration = Duration::from_secs(20);
 /// Length of the ticks that `/proc/PID/stat` counts in, on every Linux architecture.
 const TICK: Duration = Duration::from_millis(10);
 
@@ -69,7 +69,7 @@ impl Process {
         let stdout = process.child.stdout.take().context("standard output was piped")?;
         let mut line = String::new();
         BufReader::new(stdout).read_line(&mut line)?;
-        let address = line.trim().parse().with_context(|| process.say("announced no address"))?;
+        let address = line.trim().parse().with_context(|| process.error_with_log("announced no address"))?;
         Ok((process, address))
     }
 
@@ -81,10 +81,10 @@ impl Process {
         let since = Instant::now();
         while !ready() {
             if let Some(status) = self.child.try_wait()? {
-                bail!(self.say(&format!("ended at its start, {status}")));
+                bail!(self.error_with_log(&format!("ended at its start, {status}")));
             }
-            if since.elapsed() > START {
-                bail!(self.say("did not get ready"));
+            if since.elapsed() > START_TIMEOUT {
+                bail!(self.error_with_log("did not get ready"));
             }
             thread::sleep(Duration::from_millis(10));
         }
@@ -92,7 +92,7 @@ impl Process {
     }
 
     /// Returns an error message with the end of the process's log.
-    fn say(&self, what: &str) -> String {
+    fn error_with_log(&self, what: &str) -> String {
         let log = fs::read(&self.log).unwrap_or_default();
         let end = &log[log.len().saturating_sub(2000)..];
         format!("the process {what}; its log ends:\n{}", String::from_utf8_lossy(end))
@@ -127,7 +127,7 @@ impl CpuTime {
     ///
     /// # Errors
     /// A process has exited.
-    pub fn settled(processes: &[Process]) -> Result<Self> {
+    pub fn when_idle(processes: &[Process]) -> Result<Self> {
         let mut before = Self::now(processes)?;
         for _ in 0..40 {
             thread::sleep(Duration::from_millis(5));
@@ -143,7 +143,7 @@ impl CpuTime {
     fn now(processes: &[Process]) -> Result<Self> {
         let mut time = Self { threads: BTreeMap::new(), coarse: Duration::ZERO };
         for process in processes {
-            time.read(process).with_context(|| process.say("has ended"))?;
+            time.read(process).with_context(|| process.error_with_log("has ended"))?;
         }
         Ok(time)
     }

@@ -1,6 +1,6 @@
 //! The subjects of the measurements and their configuration.
 //!
-//! To add a subject: write a function `fn(&Bench) -> Result<Running>` that starts its processes, waits until they are
+//! To add a subject: write a function `fn(&Bench) -> Result<RunningSubject>` that starts its processes, waits until they are
 //! ready and returns the requests to send, and list it in [`SUBJECTS`] with its limits.
 
 use std::{
@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::answer::{Behaviour, TOOL};
-use crate::load::{Step, Steps};
+use crate::load::{ExchangeSteps, Step};
 use crate::measure::{BEHAVIOURS, Measurement};
 use crate::process::Process;
 use crate::table::Limit;
@@ -42,7 +42,7 @@ pub struct Subject {
     /// Name in the table.
     pub name: &'static str,
     /// Starts the subject's processes and waits until they are ready.
-    pub start: fn(&Bench) -> Result<Running>,
+    pub start: fn(&Bench) -> Result<RunningSubject>,
     /// The measurements to run and the limit of each figure.
     pub limits: &'static [(Measurement, Limit)],
 }
@@ -194,9 +194,16 @@ impl Bench {
         let folder = command.get_current_dir().context("agentd runs in a folder of its own")?;
         let mut import = self.agentd(&["import"])?;
         import.arg(&workspace).env("DATA_SECRET", DATA_SECRET).current_dir(folder);
-        said(&mut import)?;
+        last_output_line(&mut import)?;
         let (process, address) = self.service(command, allow)?;
-        let token = said(&mut self.agentd(&["token", "session", "--user", USER, "--company", COMPANY])?)?;
+        let token = last_output_line(&mut self.agentd(&[
+            "token",
+            "session",
+            "--user",
+            USER,
+            "--company",
+            COMPANY,
+        ])?)?;
         Ok((process, address, token))
     }
 
@@ -211,7 +218,7 @@ impl Bench {
     ///
     /// # Errors
     /// The application could not be started.
-    pub fn start_over(&self, store: &str, program: &Path) -> Result<Running> {
+    pub fn start_over(&self, store: &str, program: &Path) -> Result<RunningSubject> {
         let vendor = self.vendor_url();
         let container = json!({
             "provider": "openai", "model": Behaviour::First.to_string(), "baseUrl": vendor, "apiKey": API_KEY,
@@ -232,12 +239,12 @@ impl Bench {
         command.current_dir(tempfile::tempdir_in(self.scratch.path())?.keep());
         let (process, address) = Process::start_announced(command, self.scratch.path())?;
         let token = mint_session(&Secret::new(SESSION_SECRET), USER, COMPANY, TOKEN_TTL)?;
-        Ok(Running { processes: vec![process], address, exchange: application_exchange(token) })
+        Ok(RunningSubject { processes: vec![process], address, exchange: application_exchange(token) })
     }
 }
 
 /// Runs a command and returns the last line of its output.
-fn said(command: &mut Command) -> Result<String> {
+fn last_output_line(command: &mut Command) -> Result<String> {
     let output = command.output()?;
     ensure!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
     let stdout = String::from_utf8(output.stdout)?;
@@ -257,7 +264,7 @@ fn workspace_of(agents: Vec<Value>) -> Value {
 }
 
 /// A running subject. Dropping it kills its processes.
-pub struct Running {
+pub struct RunningSubject {
     /// The subject's processes; CPU time and memory are their totals.
     pub processes: Vec<Process>,
     /// Address that requests are sent to.
@@ -266,28 +273,28 @@ pub struct Running {
     exchange: Box<dyn Fn(Behaviour) -> Vec<Step>>,
 }
 
-impl Running {
+impl RunningSubject {
     /// Returns the requests and expected responses of one exchange of `behaviour`.
-    pub fn steps(&self, behaviour: Behaviour) -> Steps {
+    pub fn steps(&self, behaviour: Behaviour) -> ExchangeSteps {
         (self.exchange)(behaviour).into()
     }
 }
 
-fn bare_proxy(bench: &Bench) -> Result<Running> {
+fn bare_proxy(bench: &Bench) -> Result<RunningSubject> {
     let mut command = Command::new(&bench.programs.bare_proxy);
     command.arg(bench.upstream.to_string());
     let (process, address) = Process::start_announced(command, bench.scratch.path())?;
-    Ok(Running { processes: vec![process], address, exchange: Box::new(vendor_exchange) })
+    Ok(RunningSubject { processes: vec![process], address, exchange: Box::new(vendor_exchange) })
 }
 
-fn vendor_alone(bench: &Bench) -> Result<Running> {
+fn vendor_alone(bench: &Bench) -> Result<RunningSubject> {
     let command = Command::new(&bench.programs.upstream);
     let (process, address) = Process::start_announced(command, bench.scratch.path())?;
-    Ok(Running { processes: vec![process], address, exchange: Box::new(vendor_exchange) })
+    Ok(RunningSubject { processes: vec![process], address, exchange: Box::new(vendor_exchange) })
 }
 
 /// Starts the runtime, measured by `POST /chat` with the ten fields of its contract.
-fn runtime(bench: &Bench) -> Result<Running> {
+fn runtime(bench: &Bench) -> Result<RunningSubject> {
     let (process, address) = bench.start_runtime()?;
     let (vendor, mcp) = (bench.vendor_url(), format!("http://{}/mcp", bench.upstream));
     let exchange = move |behaviour: Behaviour| {
@@ -307,11 +314,11 @@ fn runtime(bench: &Bench) -> Result<Running> {
         });
         vec![event_step("/chat", None, &body, behaviour)]
     };
-    Ok(Running { processes: vec![process], address, exchange: Box::new(exchange) })
+    Ok(RunningSubject { processes: vec![process], address, exchange: Box::new(exchange) })
 }
 
 /// Starts the application, measured by `POST /api/agent/chat` with an embedded backend.
-fn application_embedded(bench: &Bench) -> Result<Running> {
+fn application_embedded(bench: &Bench) -> Result<RunningSubject> {
     let vendor = bench.vendor_url();
     let agent = |behaviour: Behaviour| {
         let container = json!({
@@ -321,11 +328,11 @@ fn application_embedded(bench: &Bench) -> Result<Running> {
     };
     let agents = BEHAVIOURS.into_iter().map(agent).collect();
     let (process, address, token) = bench.start_application(agents, &[bench.upstream])?;
-    Ok(Running { processes: vec![process], address, exchange: application_exchange(token) })
+    Ok(RunningSubject { processes: vec![process], address, exchange: application_exchange(token) })
 }
 
 /// Starts the application and the runtime, measured by `POST /api/agent/chat`: application to runtime to vendor.
-fn application_and_runtime(bench: &Bench) -> Result<Running> {
+fn application_and_runtime(bench: &Bench) -> Result<RunningSubject> {
     let (runtime, runtime_address) = bench.start_runtime()?;
     let vendor = bench.vendor_url();
     let agent = |behaviour: Behaviour| {
@@ -338,11 +345,15 @@ fn application_and_runtime(bench: &Bench) -> Result<Running> {
     };
     let agents = BEHAVIOURS.into_iter().map(agent).collect();
     let (application, address, token) = bench.start_application(agents, &[runtime_address])?;
-    Ok(Running { processes: vec![application, runtime], address, exchange: application_exchange(token) })
+    Ok(RunningSubject {
+        processes: vec![application, runtime],
+        address,
+        exchange: application_exchange(token),
+    })
 }
 
 /// Starts the application, measured by `POST /api/agent/chat` with a workflow backend, which the mock vendor plays.
-fn application_workflow(bench: &Bench) -> Result<Running> {
+fn application_workflow(bench: &Bench) -> Result<RunningSubject> {
     let agent = |behaviour: Behaviour| {
         let webhook = format!("http://{}/webhook/{behaviour}", bench.upstream);
         let container = json!({"name": "WorkflowConnector", "content": {"webhookUrl": webhook}});
@@ -350,7 +361,7 @@ fn application_workflow(bench: &Bench) -> Result<Running> {
     };
     let agents = BEHAVIOURS.into_iter().map(agent).collect();
     let (process, address, token) = bench.start_application(agents, &[bench.upstream])?;
-    Ok(Running { processes: vec![process], address, exchange: application_exchange(token) })
+    Ok(RunningSubject { processes: vec![process], address, exchange: application_exchange(token) })
 }
 
 /// Returns a role block whose agent responds with `behaviour`. Only the tool exchange's agent has a tool, since the

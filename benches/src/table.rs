@@ -37,7 +37,7 @@ impl Row {
     }
 
     /// Returns true if the figure is within the limit.
-    pub fn holds(&self) -> bool {
+    pub fn is_within_limit(&self) -> bool {
         match self.limit {
             Limit::Ratio(most) => self.ratio() <= most,
             Limit::Figure(most) => median(self.figures.clone()) <= most,
@@ -52,7 +52,7 @@ impl Row {
             Limit::Figure(most) => format!("≤ {most} {unit}"),
             Limit::None => "–".to_owned(),
         };
-        let verdict = match (self.limit, self.holds()) {
+        let verdict = match (self.limit, self.is_within_limit()) {
             (Limit::None, _) => "–",
             (_, true) => "met",
             (_, false) => "**missed**",
@@ -110,15 +110,15 @@ mod tests {
     fn one_repeat_that_was_disturbed_does_not_move_the_ratio() {
         let disturbed = row(Limit::Ratio(0.5), &[2.0, 2.0, 9.0], &[7.0, 1.0, 1.0]);
         assert_eq!(disturbed.ratio(), 0.5);
-        assert!(disturbed.holds());
-        assert!(!row(Limit::Ratio(0.49), &[1.0], &[0.5]).holds());
+        assert!(disturbed.is_within_limit());
+        assert!(!row(Limit::Ratio(0.49), &[1.0], &[0.5]).is_within_limit());
     }
 
     #[test]
     fn limits_of_figures_ignore_the_reference_and_nothing_measured_meets_none() {
-        assert!(row(Limit::Figure(32.0), &[1.0], &[30.0]).holds());
-        assert!(!row(Limit::Figure(32.0), &[100.0], &[33.0]).holds());
-        assert!(!row(Limit::Ratio(1.0), &[], &[]).holds());
+        assert!(row(Limit::Figure(32.0), &[1.0], &[30.0]).is_within_limit());
+        assert!(!row(Limit::Figure(32.0), &[100.0], &[33.0]).is_within_limit());
+        assert!(!row(Limit::Ratio(1.0), &[], &[]).is_within_limit());
     }
 
     #[test]

@@ -23,7 +23,7 @@ use crate::answer::{Behaviour, Framing, Script};
 const MAX_HEAD: usize = 64 * 1024;
 const MAX_BODY: usize = 4 * 1024 * 1024;
 /// Time limit of an open stream without data, and of an idle connection.
-const IDLE: Duration = Duration::from_secs(120);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Serves requests on `listener` until the process exits.
 ///
@@ -54,7 +54,7 @@ impl Scripts {
 
 /// The members of a request's body that the mock reads.
 #[derive(Deserialize)]
-struct Asked<'a> {
+struct ChatRequest<'a> {
     model: &'a str,
     #[serde(default)]
     stream: bool,
@@ -70,12 +70,14 @@ struct Message<'a> {
 async fn connection(mut stream: TcpStream, scripts: Arc<Scripts>) -> io::Result<()> {
     let mut inbox = BytesMut::with_capacity(4 * 1024);
     loop {
-        let Some(head) = timeout(IDLE, read_head(&mut stream, &mut inbox)).await?? else { return Ok(()) };
+        let Some(head) = timeout(IDLE_TIMEOUT, read_head(&mut stream, &mut inbox)).await?? else {
+            return Ok(());
+        };
         if head.length > MAX_BODY {
             return refuse(&mut stream, "413 Content Too Large").await;
         }
         while inbox.len() < head.length {
-            if timeout(IDLE, stream.read_buf(&mut inbox)).await?? == 0 {
+            if timeout(IDLE_TIMEOUT, stream.read_buf(&mut inbox)).await?? == 0 {
                 return Ok(());
             }
         }
@@ -152,7 +154,7 @@ fn parse_head(inbox: &[u8]) -> io::Result<Option<(usize, Head)>> {
 }
 
 fn script(body: &[u8], scripts: &Scripts) -> Option<Arc<Script>> {
-    let asked: Asked<'_> = serde_json::from_slice(body).ok()?;
+    let asked: ChatRequest<'_> = serde_json::from_slice(body).ok()?;
     let behaviour = asked.model.parse().ok().filter(|_| asked.stream)?;
     let tool_answered = asked.messages.iter().any(|message| message.role == "tool");
     Some(scripts.get(behaviour, Framing::ChatCompletions, tool_answered))
@@ -169,7 +171,7 @@ async fn play(stream: &mut TcpStream, script: &Script) -> io::Result<()> {
     }
     if script.hangs {
         // Ends when the client disconnects; the load generator never sends more on such a stream.
-        timeout(IDLE, stream.read_u8()).await??;
+        timeout(IDLE_TIMEOUT, stream.read_u8()).await??;
     }
     Ok(())
 }

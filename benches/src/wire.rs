@@ -35,9 +35,9 @@ pub struct Expected {
 
 /// Parser state of one response.
 #[derive(Debug)]
-pub struct Reading {
+pub struct ResponseParser {
     wire: Wire,
-    place: Place,
+    place: ParserState,
     lines: BytesMut,
     started: bool,
     ended: bool,
@@ -50,7 +50,7 @@ pub struct Reading {
 
 /// Position within the HTTP message.
 #[derive(Debug, PartialEq, Eq)]
-enum Place {
+enum ParserState {
     Head,
     ChunkSize,
     Chunk(usize),
@@ -59,12 +59,12 @@ enum Place {
     Done,
 }
 
-impl Reading {
+impl ResponseParser {
     /// Creates a parser of a response in `wire`.
     pub fn new(wire: Wire) -> Self {
         Self {
             wire,
-            place: Place::Head,
+            place: ParserState::Head,
             lines: BytesMut::new(),
             started: false,
             ended: false,
@@ -81,45 +81,50 @@ impl Reading {
     /// # Errors
     /// The response is not 200, not chunked or malformed, or it reports an error.
     pub fn advance(&mut self, inbox: &mut BytesMut) -> Result<bool> {
-        while self.place != Place::Done && self.step(inbox)? {}
+        while self.place != ParserState::Done && self.step(inbox)? {}
         ensure!(inbox.len() < MAX_LINE && self.lines.len() < MAX_LINE, "line or head too long");
-        Ok(self.place == Place::Done)
+        Ok(self.place == ParserState::Done)
     }
 
     /// Parses one element of the message; returns false if more bytes are needed.
     fn step(&mut self, inbox: &mut BytesMut) -> Result<bool> {
         match self.place {
-            Place::Head => return self.head(inbox),
-            Place::ChunkSize => match httparse::parse_chunk_size(inbox) {
+            ParserState::Head => return self.head(inbox),
+            ParserState::ChunkSize => match httparse::parse_chunk_size(inbox) {
                 Ok(httparse::Status::Complete((taken, size))) => {
                     inbox.advance(taken);
                     self.place = match usize::try_from(size)? {
-                        0 => Place::LastChunkEnd,
-                        size => Place::Chunk(size),
+                        0 => ParserState::LastChunkEnd,
+                        size => ParserState::Chunk(size),
                     };
                 }
                 Ok(httparse::Status::Partial) => return Ok(false),
                 Err(_) => bail!("invalid chunk size"),
             },
-            Place::Chunk(size) => {
+            ParserState::Chunk(size) => {
                 let taken = size.min(inbox.len());
                 if taken == 0 {
                     return Ok(false);
                 }
                 self.lines.extend_from_slice(&inbox[..taken]);
                 inbox.advance(taken);
-                self.place = if taken == size { Place::ChunkEnd } else { Place::Chunk(size - taken) };
+                self.place =
+                    if taken == size { ParserState::ChunkEnd } else { ParserState::Chunk(size - taken) };
                 self.read_lines()?;
             }
-            Place::ChunkEnd | Place::LastChunkEnd => {
+            ParserState::ChunkEnd | ParserState::LastChunkEnd => {
                 if inbox.len() < 2 {
                     return Ok(false);
                 }
                 ensure!(inbox.starts_with(b"\r\n"), "a chunk does not end where it says");
                 inbox.advance(2);
-                self.place = if self.place == Place::ChunkEnd { Place::ChunkSize } else { Place::Done };
+                self.place = if self.place == ParserState::ChunkEnd {
+                    ParserState::ChunkSize
+                } else {
+                    ParserState::Done
+                };
             }
-            Place::Done => return Ok(false),
+            ParserState::Done => return Ok(false),
         }
         Ok(true)
     }
@@ -141,7 +146,7 @@ impl Reading {
         });
         ensure!(chunked, "the answer is not streamed");
         inbox.advance(taken);
-        self.place = Place::ChunkSize;
+        self.place = ParserState::ChunkSize;
         Ok(true)
     }
 
@@ -273,8 +278,8 @@ mod tests {
     }
 
     /// Feeds `bytes` in pieces of `size` and returns the parser once the message is complete.
-    fn read(wire: Wire, bytes: &[u8], size: usize) -> Result<Option<Reading>> {
-        let mut reading = Reading::new(wire);
+    fn read(wire: Wire, bytes: &[u8], size: usize) -> Result<Option<ResponseParser>> {
+        let mut reading = ResponseParser::new(wire);
         let mut inbox = BytesMut::new();
         for piece in bytes.chunks(size) {
             inbox.extend_from_slice(piece);

@@ -1,6 +1,6 @@
 //! Code shared by the examples: a model without a vendor, and printing.
 
-use agent_core::error::Failure;
+use agent_core::error::AgentError;
 use agent_core::message::{FinishReason, Role};
 use agent_core::model::{Model, ModelEvent, ModelInfo, ModelRequest, ModelStream};
 use agent_core::payload::Payload;
@@ -21,15 +21,15 @@ impl Model for Parrot {
             model: "parrot".into(),
             context_window: 8_000,
             max_output_tokens: 1_000,
-            takes_media: false,
-            takes_tools: true,
+            supports_media: false,
+            supports_tools: true,
         }
     }
 
     /// Serializes the vendor's request. Pure, so that a preview shows what would be sent.
-    fn prepare(&self, request: &ModelRequest) -> Result<Payload, Failure> {
+    fn prepare(&self, request: &ModelRequest) -> Result<Payload, AgentError> {
         let said = request.prompt.latest_user_text().unwrap_or_default();
-        let result = request.appended.iter().rfind(|message| message.role == Role::Tool);
+        let result = request.appended_messages.iter().rfind(|message| message.role == Role::Tool);
         let tool = request.tools.first().filter(|_| result.is_none());
         let mut body = Payload::builder(256);
         body.json(&json!({
@@ -41,7 +41,7 @@ impl Model for Parrot {
     }
 
     /// Sends the request and streams the response. This model has no vendor, so it answers from the request.
-    async fn start(&self, payload: Payload) -> Result<ModelStream, Failure> {
+    async fn start(&self, payload: Payload) -> Result<ModelStream, AgentError> {
         let body: Value = serde_json::from_slice(payload.bytes()).expect("prepare wrote JSON");
         let text = |field: &str| body[field].as_str().map(str::to_owned);
         let said = text("said").unwrap_or_default();

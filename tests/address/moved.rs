@@ -2,14 +2,14 @@
 
 use serde_json::{Value, json};
 
-use crate::support::server::{self, Server, session};
-use crate::support::vendor::{Received, Vendor, plain};
+use crate::support::server::{self, Server, session_token};
+use crate::support::vendor::{ReceivedRequest, Vendor, json_response};
 
 const KEY: &str = "role-key-canary-0123456789";
 const PATH: &str = "/api/agents/a1";
 
 /// An agent with a key, and the change of its address.
-struct Case {
+struct MovedAddressCase {
     name: &'static str,
     /// The agent as saved, with the placeholders `OLD` (first server), `NEW` (second server) and `RUNTIME` (an agent
     /// runtime).
@@ -22,7 +22,7 @@ struct Case {
     answered: bool,
 }
 
-fn cases() -> Vec<Case> {
+fn cases() -> Vec<MovedAddressCase> {
     let server = |url, local| {
         let mut content = json!({"agentServerUrl": url, "agentServerProvider": "openai",
             "agentServerModel": "events", "agentServerApiKey": KEY});
@@ -38,7 +38,7 @@ fn cases() -> Vec<Case> {
     };
     let workflow =
         |auth| child("WorkflowConnector", json!({"webhookUrl": "http://OLD/webhook/chat", "auth": auth}));
-    let case = |name, agent, at, to: &str, key, answered| Case {
+    let case = |name, agent, at, to: &str, key, answered| MovedAddressCase {
         name,
         agent,
         moved: (at, if to.is_empty() { Value::Null } else { to.into() }),
@@ -139,7 +139,7 @@ fn cases() -> Vec<Case> {
 }
 
 /// Returns true if a request carries any credential.
-fn has_key(received: &Received) -> bool {
+fn has_key(received: &ReceivedRequest) -> bool {
     let head = received.head.to_ascii_lowercase();
     let body = String::from_utf8_lossy(&received.body);
     head.contains("\r\nauthorization:")
@@ -150,7 +150,7 @@ fn has_key(received: &Received) -> bool {
 }
 
 async fn put(app: &Server, agent: &Value) -> Value {
-    let request = app.request("PUT", PATH).bearer_auth(session("u1", "c1"));
+    let request = app.request("PUT", PATH).bearer_auth(session_token("u1", "c1"));
     let response = request.json(agent).send().await.expect("an answer");
     let status = response.status();
     let text = response.text().await.expect("a whole body");
@@ -160,7 +160,7 @@ async fn put(app: &Server, agent: &Value) -> Value {
 
 /// Sends one message and returns the response's status and the requests that the two servers received, whether or not
 /// the run succeeds.
-async fn chat(app: &Server, servers: [&Vendor; 2]) -> (u16, Vec<Received>) {
+async fn chat(app: &Server, servers: [&Vendor; 2]) -> (u16, Vec<ReceivedRequest>) {
     let before = servers.map(|server| server.received().len());
     let response = app.chat(&json!({"agentId": "a1", "message": "hello"})).await;
     let status = response.status().as_u16();
@@ -170,7 +170,7 @@ async fn chat(app: &Server, servers: [&Vendor; 2]) -> (u16, Vec<Received>) {
 }
 
 /// Returns the agent as a client sends it back: with the key masked as in the response, or without it.
-fn without(mut agent: Value, key: &str, masked: bool) -> Value {
+fn remove_key(mut agent: Value, key: &str, masked: bool) -> Value {
     let (object, field) = key.rsplit_once('/').expect("a pointer");
     let object = agent.pointer_mut(object).and_then(Value::as_object_mut).expect("an object");
     match masked {
@@ -180,7 +180,7 @@ fn without(mut agent: Value, key: &str, masked: bool) -> Value {
     agent
 }
 
-fn set(agent: &mut Value, pointer: &str, value: Value) {
+fn set_at_pointer(agent: &mut Value, pointer: &str, value: Value) {
     let (object, field) = pointer.rsplit_once('/').expect("a pointer");
     let object = agent.pointer_mut(object).and_then(Value::as_object_mut).expect("an object");
     match value {
@@ -198,7 +198,7 @@ async fn no_key_follows_an_address_that_is_changed() {
     let events: String = events.iter().map(|event| format!("{event}\n")).collect();
     let (old, new) = (Vendor::start().await, Vendor::start().await);
     for server in [&old, &new] {
-        server.on("events", [plain("200 OK", "", &events)]);
+        server.on("events", [json_response("200 OK", "", &events)]);
     }
     let runtime = server::runtime(&[]).await;
     let operators = new.base_url();
@@ -221,17 +221,17 @@ async fn no_key_follows_an_address_that_is_changed() {
             assert!(!received.is_empty() && received.iter().all(has_key), "{}: {received:?}", case.name);
 
             // Saving the agent unchanged keeps the key.
-            let same = put(&app, &without(shown.clone(), case.key, masked)).await;
+            let same = put(&app, &remove_key(shown.clone(), case.key, masked)).await;
             assert_eq!(same, shown, "{}", case.name);
             let (_, received) = chat(&app, [&old, &new]).await;
             assert!(!received.is_empty() && received.iter().all(has_key), "{}: {received:?}", case.name);
 
             let before = shown.pointer(case.moved.0).expect("the address").clone();
-            let mut moved = without(shown, case.key, masked);
-            set(&mut moved, case.moved.0, fill(&case.moved.1));
+            let mut moved = remove_key(shown, case.key, masked);
+            set_at_pointer(&mut moved, case.moved.0, fill(&case.moved.1));
             // The key is dropped at the new address, and does not come back with the old one.
             for address in [fill(&case.moved.1), before] {
-                set(&mut moved, case.moved.0, address.clone());
+                set_at_pointer(&mut moved, case.moved.0, address.clone());
                 let saved = put(&app, &moved).await;
                 assert_eq!(saved.pointer(case.key), None, "{}", case.name);
                 let (status, received) = chat(&app, [&old, &new]).await;

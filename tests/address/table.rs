@@ -3,7 +3,7 @@
 //! `PORT` is replaced by the port of a loopback listener that must not be reached.
 
 /// Hosts that are non-public or loopback addresses in any spelling.
-pub const HOSTS: &[&str] = &[
+pub const NON_PUBLIC_HOSTS: &[&str] = &[
     // Loopback, in every IPv4 spelling that the URL standard accepts.
     "127.0.0.1",
     "127.0.0.1.",
@@ -160,7 +160,7 @@ pub const HOSTS: &[&str] = &[
 ];
 
 /// Names and the addresses that they resolve to; one non-public address is enough for a refusal.
-pub const NAMES: &[(&str, &str)] = &[
+pub const NON_PUBLIC_NAMES: &[(&str, &str)] = &[
     ("loopback.example", "127.0.0.1"),
     ("loopback-high.example", "127.9.9.9"),
     ("loopback6.example", "::1"),
@@ -203,7 +203,7 @@ pub const NAMES: &[(&str, &str)] = &[
 ];
 
 /// Complete URLs that are refused by their form.
-pub const URLS: &[&str] = &[
+pub const REFUSED_URLS: &[&str] = &[
     // Alternative spellings of the scheme, the authority and the rest.
     "http:127.0.0.1:PORT/",
     "http:/127.0.0.1:PORT/",
@@ -251,7 +251,7 @@ pub const URLS: &[&str] = &[
 ];
 
 /// Strings that are not HTTP URLs.
-pub const NO_ADDRESS: &[&str] = &[
+pub const INVALID_URLS: &[&str] = &[
     "file:///etc/passwd",
     "file://127.0.0.1/etc/passwd",
     "ftp://public.example/",
@@ -308,7 +308,7 @@ pub const NO_ADDRESS: &[&str] = &[
 ];
 
 /// URLs that are allowed, each with the address that is connected to.
-pub const PUBLIC: &[(&str, &str)] = &[
+pub const PUBLIC_URLS: &[(&str, &str)] = &[
     ("http://8.8.8.8/", "8.8.8.8:80"),
     ("http://8.8.8.8:8080/v1", "8.8.8.8:8080"),
     ("https://8.8.4.4/", "8.8.4.4:443"),
@@ -347,7 +347,7 @@ pub const PUBLIC: &[(&str, &str)] = &[
     ("http://many.example/", "8.8.8.8:80 [2606:4700::1111]:80"),
 ];
 
-/// Names used in [`PUBLIC`], with their addresses.
+/// Names used in [`PUBLIC_URLS`], with their addresses.
 pub const PUBLIC_NAMES: &[(&str, &str)] = &[
     ("public.example", "93.184.215.14"),
     ("xn--bcher-kva.example", "1.1.1.1"),

@@ -3,10 +3,10 @@
 use reqwest::header::ACCEPT;
 use serde_json::{Value, json};
 
-use crate::support::control::Control;
-use crate::support::server::{self, Server, session};
+use crate::support::control::ControlledVendor;
+use crate::support::server::{self, Server, session_token};
 use crate::support::vendor::{Vendor, answer, delta, finish, stream_head, tool_calls};
-use crate::support::{problem, run, text_of, workspace};
+use crate::support::{expect_problem, parse_run, text_of, workspace};
 
 async fn ask(app: &Server, query: &str, accept: Option<&str>) -> reqwest::Response {
     let mut request = app.request("POST", &format!("/api/agent/chat{query}"));
@@ -14,7 +14,7 @@ async fn ask(app: &Server, query: &str, accept: Option<&str>) -> reqwest::Respon
         request = request.header(ACCEPT, accept);
     }
     let body = json!({"agentId": "a1", "message": "Hello"});
-    request.bearer_auth(session("u1", "c1")).json(&body).send().await.expect("an answer")
+    request.bearer_auth(session_token("u1", "c1")).json(&body).send().await.expect("an answer")
 }
 
 #[tokio::test]
@@ -64,14 +64,14 @@ async fn a_framing_that_there_is_not_is_refused_before_anything_is_asked() {
     let vendor = Vendor::start().await;
     let app = server::app(&workspace(&vendor.base_url(), "m"), &[]).await;
     for accept in ["text/html", "image/*", "*/*;q=0", "application/json;q=0"] {
-        let refused = problem(ask(&app, "", Some(accept)).await, 406, "NOT_ACCEPTABLE").await;
+        let refused = expect_problem(ask(&app, "", Some(accept)).await, 406, "NOT_ACCEPTABLE").await;
         let detail = refused["detail"].as_str().expect("text");
         for there_is in ["application/x-ndjson", "text/event-stream", "application/json"] {
             assert!(detail.contains(there_is), "{detail}");
         }
     }
     for query in ["?format=xml", "?format=", "?format=SSE", "?format=sse&format=json"] {
-        let refused = problem(ask(&app, query, None).await, 400, "INVALID_REQUEST").await;
+        let refused = expect_problem(ask(&app, query, None).await, 400, "INVALID_REQUEST").await;
         assert!(refused["detail"].as_str().expect("text").contains("format"), "{refused}");
     }
     assert!(vendor.received().is_empty());
@@ -84,7 +84,7 @@ async fn ndjson_is_one_event_a_line() {
     let body = json!({"agentId": "a1", "message": "Hello", "threadId": "t-1", "runId": "r-1"});
     let body = app.chat(&body).await.text().await.expect("a whole body");
     assert!(body.ends_with('\n'));
-    let events = run(&body);
+    let events = parse_run(&body);
     assert_eq!(events[0], json!({"type": "RUN_STARTED", "threadId": "t-1", "runId": "r-1"}));
     assert_eq!(events[1]["type"], "CUSTOM");
     assert_eq!(events[1]["name"], "agent.prompt");
@@ -105,7 +105,7 @@ async fn server_sent_events_are_the_same_events_with_numbers() {
     let lines = ask(&app, "", None).await.text().await.expect("a whole body");
     let frames = ask(&app, "?format=sse", None).await.text().await.expect("a whole body");
     let frames: Vec<&str> = frames.strip_suffix("\n\n").expect("a last frame").split("\n\n").collect();
-    let types = run(&lines).into_iter().map(|event| event["type"].clone()).collect::<Vec<_>>();
+    let types = parse_run(&lines).into_iter().map(|event| event["type"].clone()).collect::<Vec<_>>();
     assert_eq!(frames.len(), types.len());
     for (number, (frame, expected)) in frames.iter().zip(types).enumerate() {
         let data = frame.strip_prefix(&format!("id: {number}\ndata: ")).expect(frame);
@@ -119,7 +119,7 @@ async fn a_ui_message_stream_ends_in_done() {
     let vendor = Vendor::start().await;
     vendor.on("m", [tool_calls(&[("c1", "readTodos", "{}")]), answer(&["hello ", "world"])]);
     let app = server::app(&workspace(&vendor.base_url(), "m"), &[]).await;
-    let session = session("u1", "c1");
+    let session = session_token("u1", "c1");
     let body = json!({"agentId": "a1", "message": "Hello", "runId": "r-1", "todoListId": "l1"});
     let response = app.chat_as(&session, "?format=ui-message", &body).await;
     let body = response.text().await.expect("a whole body");
@@ -153,7 +153,7 @@ async fn one_object_tells_what_the_run_has_come_to() {
     let app = server::app(&workspace(&vendor.base_url(), "m"), &[]).await;
     let body =
         json!({"agentId": "a1", "message": "Hello", "todoListId": "l1", "threadId": "t-1", "runId": "r-1"});
-    let response = app.chat_as(&session("u1", "c1"), "?format=json", &body).await;
+    let response = app.chat_as(&session_token("u1", "c1"), "?format=json", &body).await;
     let object: Value = response.json().await.expect("JSON");
     let names: Vec<&str> = object.as_object().expect("an object").keys().map(String::as_str).collect();
     assert_eq!(names, ["threadId", "runId", "output", "toolCalls", "usage", "finishReason"]);
@@ -180,8 +180,8 @@ async fn a_failed_run_as_one_object_is_a_problem_with_the_failure_s_status() {
     vendor.on("loop", [tool_calls(&[("c1", "readTodos", "{}")])]);
     for (model, code) in [("cut", "STREAM_TRUNCATED"), ("loop", "TOOL_LOOP_LIMIT")] {
         let app = server::app(&workspace(&vendor.base_url(), model), &[("TOOL_ROUNDS", "2")]).await;
-        problem(ask(&app, "?format=json", None).await, 502, code).await;
-        let events = run(&ask(&app, "", None).await.text().await.expect("a whole body"));
+        expect_problem(ask(&app, "?format=json", None).await, 502, code).await;
+        let events = parse_run(&ask(&app, "", None).await.text().await.expect("a whole body"));
         let end = events.last().expect("an end");
         assert_eq!((&end["type"], &end["code"]), (&json!("RUN_ERROR"), &json!(code)));
     }
@@ -189,7 +189,7 @@ async fn a_failed_run_as_one_object_is_a_problem_with_the_failure_s_status() {
 
 #[tokio::test]
 async fn each_event_comes_as_soon_as_it_is_there() {
-    let vendor = Control::start().await;
+    let vendor = ControlledVendor::start().await;
     let app = server::app(&workspace(&vendor.base_url(), "held"), &[]).await;
     let mut waiting = Vec::new();
     for (format, first) in [

@@ -4,18 +4,18 @@ use serde_json::{Value, json};
 
 use crate::support::server::{self, Server};
 use crate::support::vendor::Vendor;
-use crate::support::{run, workspace};
+use crate::support::{parse_run, workspace};
 
 const PIXEL: &str = "iVBORw0KGgo=";
 
 /// The application and its fake model vendor.
-struct Door {
+struct ChatTestApp {
     vendor: Vendor,
     app: Server,
 }
 
-impl Door {
-    async fn open() -> Self {
+impl ChatTestApp {
+    async fn start() -> Self {
         let vendor = Vendor::start().await;
         let app = server::app(&workspace(&vendor.base_url(), "m"), &[]).await;
         Self { vendor, app }
@@ -27,8 +27,8 @@ impl Door {
         let status = response.status();
         let text = response.text().await.expect("a whole body");
         assert_eq!(status, 200, "{text}");
-        let sent = self.vendor.received_for("m").pop().expect("the vendor was asked");
-        (run(&text).swap_remove(0), sent)
+        let sent = self.vendor.received_bodies("m").pop().expect("the vendor was asked");
+        (parse_run(&text).swap_remove(0), sent)
     }
 }
 
@@ -73,13 +73,13 @@ fn result(id: &str, text: &str) -> Value {
     json!({"role": "tool", "content": text, "tool_call_id": id})
 }
 
-fn ours(id: &str) -> Value {
+fn platform_call(id: &str) -> Value {
     json!({"id": id, "type": "function", "function": {"name": "readTodos", "arguments": "{}"}})
 }
 
 #[tokio::test]
 async fn every_spelling_reaches_the_model_as_one() {
-    const LOST: &str = "no result: the call was interrupted";
+    const INTERRUPTED_RESULT: &str = "no result: the call was interrupted";
     let told = [
         user("What is left?"),
         calls(&["c1"]),
@@ -108,7 +108,7 @@ async fn every_spelling_reaches_the_model_as_one() {
             "our body",
             json!({"message": "Sure?", "messages": [
             {"role": "user", "content": "What is left?"},
-            {"role": "assistant", "toolCalls": [ours("c1")]},
+            {"role": "assistant", "toolCalls": [platform_call("c1")]},
             {"role": "tool", "toolCallId": "c1", "content": "nothing"},
             {"role": "assistant", "content": "Nothing."}]}),
             told.to_vec(),
@@ -119,7 +119,7 @@ async fn every_spelling_reaches_the_model_as_one() {
             "messages": [
                 {"id": "1", "role": "user", "content": "What is left?"},
                 {"id": "2", "role": "reasoning", "content": "Let me think."},
-                {"id": "3", "role": "assistant", "toolCalls": [ours("c1")]},
+                {"id": "3", "role": "assistant", "toolCalls": [platform_call("c1")]},
                 {"id": "4", "role": "tool", "toolCallId": "c1", "content": "nothing"},
                 {"id": "5", "role": "activity", "activityType": "PLAN", "content": {}},
                 {"id": "6", "role": "assistant", "content": "Nothing."},
@@ -143,7 +143,7 @@ async fn every_spelling_reaches_the_model_as_one() {
             "OpenAI's spelling",
             json!({"messages": [
             {"role": "user", "content": [{"type": "text", "text": "What is left?"}]},
-            {"role": "assistant", "content": null, "tool_calls": [ours("c1")]},
+            {"role": "assistant", "content": null, "tool_calls": [platform_call("c1")]},
             {"role": "tool", "tool_call_id": "c1", "content": "nothing"},
             {"role": "assistant", "content": "Nothing."},
             {"role": "user", "content": "Sure?"}]}),
@@ -153,7 +153,7 @@ async fn every_spelling_reaches_the_model_as_one() {
             "several spellings in one",
             json!({"messages": [
             {"role": "user", "parts": [{"type": "text", "text": "What is left?"}]},
-            {"role": "assistant", "tool_calls": [ours("c1")]},
+            {"role": "assistant", "tool_calls": [platform_call("c1")]},
             {"role": "tool", "toolCallId": "c1", "content": "nothing"},
             {"role": "assistant", "content": [{"type": "output_text", "text": "Nothing."}]},
             {"role": "user", "content": [{"type": "input_text", "text": "Sure?"}]}]}),
@@ -163,12 +163,12 @@ async fn every_spelling_reaches_the_model_as_one() {
             "a call whose result is lost",
             json!({"message": "Sure?", "messages": [
             {"role": "user", "content": "What is left?"},
-            {"role": "assistant", "toolCalls": [ours("c1"), ours("c2")]},
+            {"role": "assistant", "toolCalls": [platform_call("c1"), platform_call("c2")]},
             {"role": "tool", "toolCallId": "c2", "content": "nothing"}]}),
             vec![
                 user("What is left?"),
                 calls(&["c1", "c2"]),
-                result("c1", LOST),
+                result("c1", INTERRUPTED_RESULT),
                 result("c2", "nothing"),
                 user("Sure?"),
             ],
@@ -184,7 +184,7 @@ async fn every_spelling_reaches_the_model_as_one() {
             "a result in the wrong place",
             json!({"messages": [
             {"role": "user", "content": "What is left?"},
-            {"role": "assistant", "toolCalls": [ours("c1")]},
+            {"role": "assistant", "toolCalls": [platform_call("c1")]},
             {"role": "user", "content": "Sure?"},
             {"role": "tool", "toolCallId": "c1", "content": "nothing"}]}),
             vec![user("What is left?"), calls(&["c1"]), result("c1", "nothing"), user("Sure?")],
@@ -193,7 +193,7 @@ async fn every_spelling_reaches_the_model_as_one() {
             "a result that came twice",
             json!({"message": "Sure?", "messages": [
             {"role": "user", "content": "What is left?"},
-            {"role": "assistant", "toolCalls": [ours("c1")]},
+            {"role": "assistant", "toolCalls": [platform_call("c1")]},
             {"role": "tool", "toolCallId": "c1", "content": "nothing"},
             {"role": "tool", "toolCallId": "c1", "content": "something"}]}),
             vec![user("What is left?"), calls(&["c1"]), result("c1", "nothing"), user("Sure?")],
@@ -202,7 +202,7 @@ async fn every_spelling_reaches_the_model_as_one() {
             "a result to go on from",
             json!({"messages": [
             {"role": "user", "content": "What is left?"},
-            {"role": "assistant", "toolCalls": [ours("c1")]},
+            {"role": "assistant", "toolCalls": [platform_call("c1")]},
             {"role": "tool", "toolCallId": "c1", "content": "nothing"}]}),
             vec![user("What is left?"), calls(&["c1"]), result("c1", "nothing")],
         ),
@@ -230,7 +230,7 @@ async fn every_spelling_reaches_the_model_as_one() {
             vec![user("Hello")],
         ),
     ];
-    let door = Door::open().await;
+    let door = ChatTestApp::start().await;
     for (case, mut body, expected) in cases {
         body["agentId"] = "a1".into();
         let (_, sent) = door.send(&body).await;
@@ -269,7 +269,7 @@ async fn pictures_and_files_go_to_the_model() {
                 {"filename": "document.pdf", "file_data": "data:application/pdf;base64,JVBERg=="}}),
         ),
     ];
-    let door = Door::open().await;
+    let door = ChatTestApp::start().await;
     for (part, expected) in cases {
         for parts in ["content", "parts"] {
             let message = json!({"role": "user", parts: [{"type": "text", "text": "Look"}, part]});
@@ -283,7 +283,7 @@ async fn pictures_and_files_go_to_the_model() {
 
 #[tokio::test]
 async fn what_stands_around_the_chat_is_in_the_latest_turn_alone() {
-    let door = Door::open().await;
+    let door = ChatTestApp::start().await;
     let body = json!({"agentId": "a1", "tabId": "tab-canary",
         "pageContext": {"title": "page-canary"}, "blocksContext": [{"text": "block-canary"}],
         "context": [{"description": "of AG-UI", "value": "context-canary"}],
@@ -301,7 +301,7 @@ async fn what_stands_around_the_chat_is_in_the_latest_turn_alone() {
 
 #[tokio::test]
 async fn identifiers_come_from_wherever_a_client_puts_them() {
-    let door = Door::open().await;
+    let door = ChatTestApp::start().await;
     let ui = json!([{"role": "user", "parts": [{"type": "text", "text": "Hello"}]}]);
     let cases = [
         (json!({"message": "Hello", "threadId": "t-1", "runId": "r-1"}), Some("t-1"), Some("r-1")),
@@ -331,8 +331,8 @@ async fn identifiers_come_from_wherever_a_client_puts_them() {
 
 #[tokio::test]
 async fn the_agent_may_be_named_in_the_query_or_in_forwarded_props() {
-    let door = Door::open().await;
-    let session = server::session("u1", "c1");
+    let door = ChatTestApp::start().await;
+    let session = server::session_token("u1", "c1");
     for (query, body) in [
         ("?agentId=a1", json!({"message": "Hello"})),
         ("?agentId=a1", json!({"message": "Hello", "agentId": "a1"})),
@@ -341,13 +341,13 @@ async fn the_agent_may_be_named_in_the_query_or_in_forwarded_props() {
     ] {
         let response = door.app.chat_as(&session, query, &body).await;
         assert_eq!(response.status(), 200, "{query} {body}");
-        run(&response.text().await.expect("a whole body"));
+        parse_run(&response.text().await.expect("a whole body"));
     }
 }
 
 #[tokio::test]
 async fn a_choice_of_tool_reaches_the_model() {
-    let door = Door::open().await;
+    let door = ChatTestApp::start().await;
     let named = json!({"type": "function", "function": {"name": "createTodo"}});
     for (given, expected) in [
         (json!({}), json!("auto")),

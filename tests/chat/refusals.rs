@@ -4,9 +4,9 @@ use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
-use crate::support::server::{self, Server, session};
+use crate::support::server::{self, Server, session_token};
 use crate::support::vendor::Vendor;
-use crate::support::{exchange, problem, rest, workspace};
+use crate::support::{exchange, expect_problem, read_until_closed, workspace};
 
 async fn open(settings: &[(&str, &str)]) -> (Vendor, Server) {
     let vendor = Vendor::start().await;
@@ -15,7 +15,7 @@ async fn open(settings: &[(&str, &str)]) -> (Vendor, Server) {
 }
 
 async fn post(app: &Server, headers: &[(&str, &str)], body: impl Into<reqwest::Body>) -> reqwest::Response {
-    let mut request = app.request("POST", "/api/agent/chat").bearer_auth(session("u1", "c1"));
+    let mut request = app.request("POST", "/api/agent/chat").bearer_auth(session_token("u1", "c1"));
     for (name, value) in headers {
         request = request.header(*name, *value);
     }
@@ -45,7 +45,7 @@ async fn a_text_that_is_no_json_is_refused_as_such() {
     ];
     let (vendor, app) = open(&[]).await;
     for (body, expected) in bodies {
-        let refused = problem(post(&app, &[JSON], body).await, 400, "INVALID_REQUEST").await;
+        let refused = expect_problem(post(&app, &[JSON], body).await, 400, "INVALID_REQUEST").await;
         let detail = refused["detail"].as_str().expect("text");
         assert!(detail.starts_with(expected), "{}: {detail}", body.escape_ascii());
     }
@@ -172,7 +172,7 @@ async fn a_field_that_is_wrong_is_named_and_never_repeated() {
     let (vendor, app) = open(&[]).await;
     for (mut body, expected) in cases {
         body["agentId"] = "a1".into();
-        let refused = problem(app.chat(&body).await, 400, "INVALID_REQUEST").await;
+        let refused = expect_problem(app.chat(&body).await, 400, "INVALID_REQUEST").await;
         assert_eq!(refused["detail"], expected);
     }
     assert!(vendor.received().is_empty());
@@ -181,7 +181,7 @@ async fn a_field_that_is_wrong_is_named_and_never_repeated() {
 #[tokio::test]
 async fn the_agent_is_needed_and_named_once() {
     let (_vendor, app) = open(&[]).await;
-    let session = session("u1", "c1");
+    let session = session_token("u1", "c1");
     let cases = [
         ("", json!({"message": "x"}), "agentId is missing"),
         ("", json!({"message": "x", "agentId": ""}), "agentId is missing"),
@@ -191,7 +191,7 @@ async fn the_agent_is_needed_and_named_once() {
         ("?agentId=a2", json!({"message": "x", "agentId": "a1"}), "agentId is given twice and differs"),
     ];
     for (query, body, expected) in cases {
-        let refused = problem(app.chat_as(&session, query, &body).await, 400, "INVALID_REQUEST").await;
+        let refused = expect_problem(app.chat_as(&session, query, &body).await, 400, "INVALID_REQUEST").await;
         assert_eq!(refused["detail"], expected, "{query} {body}");
     }
 }
@@ -204,10 +204,10 @@ async fn nesting_is_bounded() {
         format!(r#"{{"agentId":"a1","message":"x","pageContext":{open}{close}}}"#)
     };
     assert_eq!(post(&app, &[JSON], nested(63)).await.status(), 200);
-    let refused = problem(post(&app, &[JSON], nested(64)).await, 400, "INVALID_REQUEST").await;
+    let refused = expect_problem(post(&app, &[JSON], nested(64)).await, 400, "INVALID_REQUEST").await;
     assert_eq!(refused["detail"], "the body nests deeper than 64 levels");
     for bomb in [nested(100_000), "[".repeat(1_000_000), r#"{"a":"#.repeat(150_000)] {
-        problem(post(&app, &[JSON], bomb).await, 400, "INVALID_REQUEST").await;
+        expect_problem(post(&app, &[JSON], bomb).await, 400, "INVALID_REQUEST").await;
     }
 }
 
@@ -221,14 +221,15 @@ async fn a_body_is_at_most_a_mebibyte() {
     };
     assert_eq!(of_bytes(LIMIT).len(), LIMIT);
     assert_eq!(post(&app, &[JSON], of_bytes(LIMIT)).await.status(), 200);
-    let refused = problem(post(&app, &[JSON], of_bytes(LIMIT + 1)).await, 413, "PAYLOAD_TOO_LARGE").await;
+    let refused =
+        expect_problem(post(&app, &[JSON], of_bytes(LIMIT + 1)).await, 413, "PAYLOAD_TOO_LARGE").await;
     assert_eq!(refused["detail"], "the body is larger than 1048576 bytes");
     // A chunked body announces no length; it is cut off once it exceeds the limit.
     let body = of_bytes(LIMIT + 1);
     let chunks: Vec<_> = body.as_bytes().chunks(64 * 1024).map(<[u8]>::to_vec).collect();
     let chunks = futures_util::stream::iter(chunks.into_iter().map(Ok::<_, std::io::Error>));
     let chunked = reqwest::Body::wrap_stream(chunks);
-    problem(post(&app, &[JSON], chunked).await, 413, "PAYLOAD_TOO_LARGE").await;
+    expect_problem(post(&app, &[JSON], chunked).await, 413, "PAYLOAD_TOO_LARGE").await;
 }
 
 #[tokio::test]
@@ -252,7 +253,7 @@ async fn only_plain_json_is_read() {
         &[JSON, ("content-encoding", "identity, zstd")],
     ];
     for headers in refused {
-        problem(post(&app, headers, BODY).await, 415, "UNSUPPORTED_MEDIA_TYPE").await;
+        expect_problem(post(&app, headers, BODY).await, 415, "UNSUPPORTED_MEDIA_TYPE").await;
     }
 }
 
@@ -267,7 +268,7 @@ async fn a_medium_that_the_model_does_not_take_is_refused() {
     ];
     for part in parts {
         let body = json!({"agentId": "a1", "message": {"role": "user", "content": [part]}});
-        problem(app.chat(&body).await, 422, "UNSUPPORTED_CONTENT").await;
+        expect_problem(app.chat(&body).await, 422, "UNSUPPORTED_CONTENT").await;
     }
     assert!(vendor.received().is_empty());
 }
@@ -279,7 +280,7 @@ async fn a_body_that_stops_or_trickles_times_out() {
         "POST /api/agent/chat HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {}\r\ncontent-type: application/json\r\n\
          content-length: 1000\r\n\r\n",
         app.address,
-        session("u1", "c1")
+        session_token("u1", "c1")
     );
     let stopped = exchange(app.address, format!("{head}{{\"agentId\":")).await;
     let mut trickling = TcpStream::connect(app.address).await.expect("the server listens");
@@ -293,7 +294,7 @@ async fn a_body_that_stops_or_trickles_times_out() {
     });
     let mut trickled = Vec::new();
     let reading = tokio::io::AsyncReadExt::read_to_end(&mut read, &mut trickled);
-    tokio::time::timeout(crate::support::PATIENCE, reading).await.expect("in time").expect("in order");
+    tokio::time::timeout(crate::support::TEST_TIMEOUT, reading).await.expect("in time").expect("in order");
     drip.abort();
     for answer in [stopped, String::from_utf8(trickled).expect("UTF-8")] {
         assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
@@ -310,11 +311,11 @@ async fn a_body_that_is_cut_off_is_no_request() {
         "POST /api/agent/chat HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {}\r\ncontent-type: application/json\r\n\
          transfer-encoding: chunked\r\n\r\n",
         app.address,
-        session("u1", "c1")
+        session_token("u1", "c1")
     );
     stream.write_all(head.as_bytes()).await.expect("it reads");
     stream.write_all(b"zz\r\n").await.expect("it reads");
-    let answer = rest(&mut stream).await;
+    let answer = read_until_closed(&mut stream).await;
     assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
     assert!(vendor.received().is_empty());
 }
@@ -323,11 +324,11 @@ async fn a_body_that_is_cut_off_is_no_request() {
 async fn a_request_is_known_by_its_id() {
     let (_vendor, app) = open(&[]).await;
     let kept = post(&app, &[JSON, ("x-request-id", "mine-1")], "{}").await;
-    assert_eq!(problem(kept, 400, "INVALID_REQUEST").await["requestId"], "mine-1");
+    assert_eq!(expect_problem(kept, 400, "INVALID_REQUEST").await["requestId"], "mine-1");
     let long = "x".repeat(129);
     for not_taken in [&long[..], "tab\tbed", ""] {
         let made = post(&app, &[JSON, ("x-request-id", not_taken)], "{}").await;
-        let problem = problem(made, 400, "INVALID_REQUEST").await;
+        let problem = expect_problem(made, 400, "INVALID_REQUEST").await;
         let id = problem["requestId"].as_str().expect("an id");
         assert!(id.len() == 36 && id.as_bytes()[14] == b'7', "{id}");
     }

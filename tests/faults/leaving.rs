@@ -11,7 +11,7 @@ use agent_core::testing::FakeTools;
 use agent_core::turn::Platform;
 use agent_http::config::{AppConfig, Flags};
 use agent_http::model::{EmbeddedModels, HostedVendor, OllamaServer};
-use agent_http::outbound::Outbound;
+use agent_http::outbound::OutboundClient;
 use agent_http::{app, serve};
 use agentd::compose;
 use agentd::stores::Stores;
@@ -20,9 +20,11 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-use super::{Door, FORMATS, PATIENCE, Provider, SOON, Way, embedded, workspace};
+use super::{
+    CASE_TIMEOUT, FORMATS, MAX_END_DELAY, Provider, Topology, TopologyServices, embedded, workspace,
+};
 use crate::support::client;
-use crate::support::server::{SESSION_SECRET, session};
+use crate::support::server::{SESSION_SECRET, session_token};
 use crate::support::vendor::{Step, Vendor, chunk, delta, n8n, stream_head, tool_calls};
 
 /// A state of the vendor's answer in which the client disconnects.
@@ -41,7 +43,7 @@ impl Phase {
     }
 }
 
-fn with(steps: &[Step], last: Step) -> Vec<Step> {
+fn with_last_step(steps: &[Step], last: Step) -> Vec<Step> {
     steps.iter().cloned().chain([last]).collect()
 }
 
@@ -54,9 +56,13 @@ fn phases_of_a_workflow() -> Vec<Phase> {
     vec![
         phase("before-the-head", vec![Step::Stall], ""),
         phase("after-the-head", vec![n8n::head(), Step::Stall], ""),
-        phase("in-a-silence", with(&said, Step::Stall), "par"),
-        phase("in-a-trickle", with(&said, Step::Drip(trickle, Duration::from_millis(10))), "par"),
-        phase("between-two-calls", with(&said, ended).into_iter().chain([Step::Stall]).collect(), "par"),
+        phase("in-a-silence", with_last_step(&said, Step::Stall), "par"),
+        phase("in-a-trickle", with_last_step(&said, Step::Drip(trickle, Duration::from_millis(10))), "par"),
+        phase(
+            "between-two-calls",
+            with_last_step(&said, ended).into_iter().chain([Step::Stall]).collect(),
+            "par",
+        ),
         phase("in-a-piece", vec![n8n::head(), chunk("{\"output\":"), Step::Stall], ""),
     ]
 }
@@ -69,12 +75,16 @@ fn phases() -> Vec<Phase> {
     let Step::Send(trickle) = trickle else { panic!("a chunk is sent") };
     vec![
         phase("before-the-head", &[vec![Step::Stall]], ""),
-        phase("after-the-head", &[with(&[stream_head()], Step::Stall)], "round-1"),
-        phase("in-a-silence", &[with(&said(), Step::Stall)], "par"),
-        phase("in-a-trickle", &[with(&said(), Step::Drip(trickle, Duration::from_millis(10)))], "par"),
+        phase("after-the-head", &[with_last_step(&[stream_head()], Step::Stall)], "round-1"),
+        phase("in-a-silence", &[with_last_step(&said(), Step::Stall)], "par"),
+        phase(
+            "in-a-trickle",
+            &[with_last_step(&said(), Step::Drip(trickle, Duration::from_millis(10)))],
+            "par",
+        ),
         phase(
             "in-a-call's-arguments",
-            &[with(
+            &[with_last_step(
                 &[
                     stream_head(),
                     delta(json!({"tool_calls": [{"index": 0, "id": "c1", "type": "function",
@@ -85,42 +95,43 @@ fn phases() -> Vec<Phase> {
             "readTodos",
         ),
         phase("before-the-second-head", &[call(), vec![Step::Stall]], "c1"),
-        phase("in-the-second-round", &[call(), with(&said(), Step::Stall)], "par"),
+        phase("in-the-second-round", &[call(), with_last_step(&said(), Step::Stall)], "par"),
     ]
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_leaves_the_runtime_ends_the_call_upstream() {
-    a_client_that_leaves_ends_the_call_upstream(Way::Runtime, Provider::OpenAi, phases()).await;
+    a_client_that_leaves_ends_the_call_upstream(Topology::Runtime, Provider::OpenAi, phases()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_leaves_the_application_ends_the_call_upstream() {
-    a_client_that_leaves_ends_the_call_upstream(Way::App, Provider::OpenAi, phases()).await;
+    a_client_that_leaves_ends_the_call_upstream(Topology::App, Provider::OpenAi, phases()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_leaves_the_chain_ends_the_call_upstream() {
-    a_client_that_leaves_ends_the_call_upstream(Way::Chain, Provider::OpenAi, phases()).await;
+    a_client_that_leaves_ends_the_call_upstream(Topology::Chain, Provider::OpenAi, phases()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_leaves_the_application_ends_the_call_of_the_workflow() {
-    a_client_that_leaves_ends_the_call_upstream(Way::App, Provider::Workflow, phases_of_a_workflow()).await;
+    a_client_that_leaves_ends_the_call_upstream(Topology::App, Provider::Workflow, phases_of_a_workflow())
+        .await;
 }
 
-async fn a_client_that_leaves_ends_the_call_upstream(way: Way, provider: Provider, phases: Vec<Phase>) {
+async fn a_client_that_leaves_ends_the_call_upstream(way: Topology, provider: Provider, phases: Vec<Phase>) {
     let vendor = Vendor::start().await;
     let base = provider.base_url(&vendor);
     let models: Vec<_> = phases.iter().map(|phase| (phase.name, base.clone())).collect();
     // The default time-outs are too long to be what ends a call in this test.
-    let mut door = Door::open(way, provider, &models, &[]).await;
+    let mut door = TopologyServices::start(way, provider, &models, &[]).await;
     for format in FORMATS {
         for phase in &phases {
             let case = format!("{way:?}, {provider:?}, {format}, {}", phase.name);
             vendor.on(phase.name, phase.script.clone());
-            let left = vendor.clients_that_left();
-            let asked = vendor.received_for(phase.name).len() + phase.script.len();
+            let left = vendor.disconnect_count();
+            let asked = vendor.received_bodies(phase.name).len() + phase.script.len();
             // A client with its own connection pool, so that dropping it closes its connections.
             door.client = client();
             let request = door.request(phase.name, &base, format);
@@ -130,17 +141,17 @@ async fn a_client_that_leaves_ends_the_call_upstream(way: Way, provider: Provide
                 let silent = format == "json" || phase.seen.is_empty();
                 let body = tokio::select! {
                     body = &mut reading => Some(body),
-                    () = vendor.until_received(phase.name, asked), if silent => None,
+                    () = vendor.wait_for_requests(phase.name, asked), if silent => None,
                 };
-                vendor.until_received(phase.name, asked).await;
+                vendor.wait_for_requests(phase.name, asked).await;
                 body
             };
-            let body = tokio::time::timeout(PATIENCE, reached).await;
+            let body = tokio::time::timeout(CASE_TIMEOUT, reached).await;
             let body = body.unwrap_or_else(|_| panic!("{case}: it hangs"));
-            assert_eq!(vendor.clients_that_left(), left, "{case}: the call ended while the client was there");
+            assert_eq!(vendor.disconnect_count(), left, "{case}: the call ended while the client was there");
             drop((body, reading));
             door.client = client();
-            let gone = tokio::time::timeout(SOON, vendor.until_left(left + 1)).await;
+            let gone = tokio::time::timeout(MAX_END_DELAY, vendor.wait_for_disconnects(left + 1)).await;
             assert!(gone.is_ok(), "{case}: the call goes on");
         }
     }
@@ -162,7 +173,7 @@ async fn a_client_that_leaves_ends_the_tool_call() {
     vendor.on("m", [tool_calls(&[("c1", "readTodos", "{}")])]);
     let ((begin, mut begun), (end, mut ended)) = (watch::channel(0), watch::channel(0));
     let tools = FakeTools::new().behaves("readTodos", move |_| {
-        let counting = Counting(end.clone());
+        let counting = DropCounter(end.clone());
         begin.send_modify(|begun| *begun += 1);
         async move {
             let _counting = counting;
@@ -175,7 +186,7 @@ async fn a_client_that_leaves_ends_the_tool_call() {
     for (place, format) in FORMATS.into_iter().enumerate() {
         let request = client()
             .post(format!("http://{address}/api/agent/chat?format={format}"))
-            .bearer_auth(session("u1", "c1"))
+            .bearer_auth(session_token("u1", "c1"))
             .json(&json!({"agentId": "m", "message": "hello"}));
         let mut reading = Box::pin(read_until(request, "an end that never comes"));
         let reached = async {
@@ -184,19 +195,19 @@ async fn a_client_that_leaves_ends_the_tool_call() {
                 _ = begun.wait_for(|begun| *begun > place) => {}
             }
         };
-        tokio::time::timeout(PATIENCE, reached).await.expect("the tool is called");
+        tokio::time::timeout(CASE_TIMEOUT, reached).await.expect("the tool is called");
         assert_eq!(*ended.borrow(), place, "{format}: the call ended while the client was there");
         drop(reading);
-        let gone = tokio::time::timeout(SOON, ended.wait_for(|ended| *ended > place)).await;
+        let gone = tokio::time::timeout(MAX_END_DELAY, ended.wait_for(|ended| *ended > place)).await;
         assert!(gone.is_ok(), "{format}: the call goes on");
     }
     assert_eq!(vendor.received().len(), FORMATS.len(), "there was no second round");
 }
 
 /// Increments a counter when dropped.
-struct Counting(watch::Sender<usize>);
+struct DropCounter(watch::Sender<usize>);
 
-impl Drop for Counting {
+impl Drop for DropCounter {
     fn drop(&mut self) {
         self.0.send_modify(|count| *count += 1);
     }
@@ -212,7 +223,7 @@ async fn app_with(workspace: &Value, tools: FakeTools) -> SocketAddr {
     let address = listener.local_addr().expect("it listens");
 
     let hosted = &config.server.hosted;
-    let outbound = Outbound::new(config.server.outbound.clone()).expect("a client");
+    let outbound = OutboundClient::new(config.server.outbound.clone()).expect("a client");
     let num_ctx = config.server.ollama.num_ctx;
     let ollama = OllamaServer { outbound: outbound.clone(), base_url: None, default_model: None, num_ctx };
     let hosted = HostedVendor {

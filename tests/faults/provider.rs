@@ -60,7 +60,7 @@ impl Provider {
     }
 
     /// Returns the bytes of an event without content.
-    pub fn nothing(self) -> &'static str {
+    pub fn empty_event(self) -> &'static str {
         match self {
             Self::OpenAi => "data: {}\n\n",
             Self::Ollama => "{}\n",
@@ -77,7 +77,7 @@ impl Provider {
     }
 
     /// Returns the beginning of a text event, cut off within the text.
-    pub fn half_an_event(self) -> &'static str {
+    pub fn partial_event(self) -> &'static str {
         match self {
             Self::OpenAi => r#"data: {"choices":[{"index":0,"delta":{"content":"ti"#,
             Self::Ollama => r#"{"model":"fake-1","message":{"role":"assistant","content":"ti"#,
@@ -85,8 +85,8 @@ impl Provider {
         }
     }
 
-    /// Returns the rest of the event begun by [`half_an_event`](Self::half_an_event).
-    pub fn other_half(self) -> &'static str {
+    /// Returns the rest of the event begun by [`partial_event`](Self::partial_event).
+    pub fn rest_of_event(self) -> &'static str {
         match self {
             Self::OpenAi => "\"}}]}\n\n",
             Self::Ollama => "\"}}\n",
@@ -113,7 +113,7 @@ impl Provider {
     }
 
     /// Returns true if a response with a `content-length` is read whole before the run begins.
-    pub fn is_read_ahead(self) -> bool {
+    pub fn is_buffered(self) -> bool {
         self == Self::Workflow
     }
 }

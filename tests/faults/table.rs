@@ -8,24 +8,24 @@ use std::ops::RangeInclusive;
 use std::time::{Duration, SystemTime};
 
 use super::provider::Provider;
-use crate::support::vendor::{Step, chunk, last_chunk, plain};
+use crate::support::vendor::{Step, chunk, json_response, last_chunk};
 
 /// Response header time-out of the service that calls the vendor (`RESPONSE_HEADER_TIMEOUT_MS`).
-pub const HEADER: Duration = Duration::from_millis(1000);
+pub const HEADER_TIMEOUT: Duration = Duration::from_millis(1000);
 /// Stream idle time-out of the service that calls the vendor (`STREAM_IDLE_MS`).
-pub const IDLE: Duration = Duration::from_millis(1100);
+pub const IDLE_TIMEOUT: Duration = Duration::from_millis(1100);
 /// Maximum number of model rounds in a run (`TOOL_ROUNDS`).
-pub const ROUNDS: usize = 3;
+pub const MAX_TOOL_ROUNDS: usize = 3;
 
 /// The outcome that the client must see.
 #[derive(Debug, Clone, Copy)]
 pub enum Outcome {
     /// A problem response with this code instead of a stream.
-    Refused(&'static str),
+    Problem(&'static str),
     /// A stream with the text `said` that ends in an error with this code.
-    Broken { said: &'static str, code: &'static str },
+    StreamError { said: &'static str, code: &'static str },
     /// A complete response with the text `said`, after `failed_calls` tool results that are errors.
-    Whole { said: &'static str, failed_calls: usize },
+    Complete { said: &'static str, failed_calls: usize },
 }
 
 /// One fault of a vendor.
@@ -64,7 +64,7 @@ impl Fault {
     }
 
     /// Adds the vendor's response to a second request.
-    fn then(mut self, script: Vec<Step>) -> Self {
+    fn with_last_step(mut self, script: Vec<Step>) -> Self {
         self.script.push(script);
         self.asked = 2;
         self
@@ -72,17 +72,17 @@ impl Fault {
 }
 
 fn refused(name: &'static str, script: impl Into<Vec<Step>>, code: &'static str) -> Fault {
-    Fault::new(name, script, Outcome::Refused(code))
+    Fault::new(name, script, Outcome::Problem(code))
 }
 
 fn broken(name: &'static str, script: impl Into<Vec<Step>>, said: &'static str, code: &'static str) -> Fault {
-    Fault::new(name, script, Outcome::Broken { said, code })
+    Fault::new(name, script, Outcome::StreamError { said, code })
 }
 
 /// Returns a fault in which the vendor makes invalid tool calls and answers once it receives the error results.
-fn mended(provider: Provider, name: &'static str, script: Vec<Step>, failed_calls: usize) -> Fault {
-    let outcome = Outcome::Whole { said: "mended", failed_calls };
-    Fault::new(name, script, outcome).then(provider.answer(&["mended"]))
+fn recovered_fault(provider: Provider, name: &'static str, script: Vec<Step>, failed_calls: usize) -> Fault {
+    let outcome = Outcome::Complete { said: "mended", failed_calls };
+    Fault::new(name, script, outcome).with_last_step(provider.answer(&["mended"]))
 }
 
 /// Returns every fault of a provider.
@@ -110,13 +110,13 @@ fn head(provider: Provider, headers: &str) -> Step {
 }
 
 /// Returns a response with the text `par`, then the step `last`, then the end of the body.
-fn said(provider: Provider, last: Step) -> [Step; 4] {
+fn text_then(provider: Provider, last: Step) -> [Step; 4] {
     [provider.stream_head(), provider.text("par"), last, last_chunk()]
 }
 
 /// Returns the beginning of a response with the text `par` and an incomplete event.
-fn half_a_line(provider: Provider) -> [Step; 3] {
-    [provider.stream_head(), provider.text("par"), chunk(provider.half_an_event())]
+fn text_then_partial_event(provider: Provider) -> [Step; 3] {
+    [provider.stream_head(), provider.text("par"), chunk(provider.partial_event())]
 }
 
 fn then<const N: usize>(steps: [Step; N], last: Step) -> Vec<Step> {
@@ -132,15 +132,15 @@ fn before_the_head() -> Vec<Fault> {
         refused("reset-before-head", [Step::Reset], "BACKEND_UNREACHABLE"),
         refused("close-before-head", [Step::Close], "BACKEND_UNREACHABLE"),
         refused("close-in-head", [raw("HTTP/1.1 200 OK\r\ncontent-ty"), Step::Close], "BACKEND_UNREACHABLE"),
-        refused("stall-before-head", [Step::Stall], "BACKEND_TIMEOUT").waits(HEADER),
+        refused("stall-before-head", [Step::Stall], "BACKEND_TIMEOUT").waits(HEADER_TIMEOUT),
         refused("stall-in-head", [raw("HTTP/1.1 200 OK\r\ncontent-ty"), Step::Stall], "BACKEND_TIMEOUT")
-            .waits(HEADER),
+            .waits(HEADER_TIMEOUT),
         refused(
             "endless-interim-heads",
             [Step::Drip(flood.into(), Duration::from_millis(5))],
             "BACKEND_TIMEOUT",
         )
-        .waits(HEADER),
+        .waits(HEADER_TIMEOUT),
         refused("binary-garbage", [raw([0u8, 159, 146, 150, 13, 10, 13, 10]), Step::Stall], "BACKEND_FAILED"),
         refused("http-0.9", [raw("<html>hello</html>\r\n"), Step::Close], "BACKEND_FAILED"),
         refused("http-9", [raw("HTTP/9.9 200 OK\r\n\r\n"), Step::Stall], "BACKEND_FAILED"),
@@ -166,35 +166,39 @@ fn refusals() -> Vec<Fault> {
     let error = r#"{"error":{"message":"no","type":"invalid_request_error"}}"#;
     let soon = httpdate(Duration::from_secs(90));
     vec![
-        refused("400", plain("400 Bad Request", "", error), "BACKEND_FAILED"),
-        refused("401", plain("401 Unauthorized", "", error), "BACKEND_FAILED"),
-        refused("404", plain("404 Not Found", "", "gone"), "BACKEND_FAILED"),
-        refused("408", plain("408 Request Timeout", "", error), "BACKEND_TIMEOUT"),
-        refused("429", plain("429 Too Many Requests", "", error), "RATE_LIMITED").retry_after(1..=60),
-        refused("429-seconds", plain("429 Too Many Requests", "retry-after: 17\r\n", error), "RATE_LIMITED")
-            .retry_after(17..=17),
+        refused("400", json_response("400 Bad Request", "", error), "BACKEND_FAILED"),
+        refused("401", json_response("401 Unauthorized", "", error), "BACKEND_FAILED"),
+        refused("404", json_response("404 Not Found", "", "gone"), "BACKEND_FAILED"),
+        refused("408", json_response("408 Request Timeout", "", error), "BACKEND_TIMEOUT"),
+        refused("429", json_response("429 Too Many Requests", "", error), "RATE_LIMITED").retry_after(1..=60),
+        refused(
+            "429-seconds",
+            json_response("429 Too Many Requests", "retry-after: 17\r\n", error),
+            "RATE_LIMITED",
+        )
+        .retry_after(17..=17),
         refused(
             "429-date",
-            plain("429 Too Many Requests", &format!("retry-after: {soon}\r\n"), error),
+            json_response("429 Too Many Requests", &format!("retry-after: {soon}\r\n"), error),
             "RATE_LIMITED",
         )
         .retry_after(60..=91),
         refused(
             "429-nonsense",
-            plain("429 Too Many Requests", "retry-after: soon\r\n", error),
+            json_response("429 Too Many Requests", "retry-after: soon\r\n", error),
             "RATE_LIMITED",
         )
         .retry_after(1..=60),
-        refused("500", plain("500 Internal Server Error", "", error), "BACKEND_FAILED"),
-        refused("503", plain("503 Service Unavailable", "", "<html>"), "BACKEND_FAILED"),
-        refused("504", plain("504 Gateway Timeout", "", ""), "BACKEND_TIMEOUT"),
-        refused("302", plain("302 Found", "location: /v1/elsewhere\r\n", ""), "BACKEND_FAILED"),
+        refused("500", json_response("500 Internal Server Error", "", error), "BACKEND_FAILED"),
+        refused("503", json_response("503 Service Unavailable", "", "<html>"), "BACKEND_FAILED"),
+        refused("504", json_response("504 Gateway Timeout", "", ""), "BACKEND_TIMEOUT"),
+        refused("302", json_response("302 Found", "location: /v1/elsewhere\r\n", ""), "BACKEND_FAILED"),
         refused(
             "refusal-without-end",
             [raw("HTTP/1.1 500 No\r\ntransfer-encoding: chunked\r\n\r\n"), chunk("par"), Step::Stall],
             "BACKEND_FAILED",
         ),
-        refused("error-as-json", plain("200 OK", "", error), "BACKEND_FAILED"),
+        refused("error-as-json", json_response("200 OK", "", error), "BACKEND_FAILED"),
         refused(
             "portal-page",
             [raw("HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: 6\r\n\r\n<html>")],
@@ -205,8 +209,8 @@ fn refusals() -> Vec<Fault> {
 
 fn connections(provider: Provider) -> Vec<Fault> {
     let truncated = "STREAM_TRUNCATED";
-    let (begun, nothing) = (|| [provider.stream_head(), provider.text("par")], provider.nothing());
-    let half = || half_a_line(provider);
+    let (begun, nothing) = (|| [provider.stream_head(), provider.text("par")], provider.empty_event());
+    let half = || text_then_partial_event(provider);
     let whole: Vec<u8> = provider
         .answer(&["whole"])
         .into_iter()
@@ -217,7 +221,7 @@ fn connections(provider: Provider) -> Vec<Fault> {
         .collect();
     let smuggled = provider.answer(&["smuggled"]);
     let length = format!("content-length: {}\r\n", nothing.len() + 2);
-    let of_a_length = |name, script: Vec<Step>, ahead| match provider.is_read_ahead() {
+    let of_a_length = |name, script: Vec<Step>, ahead| match provider.is_buffered() {
         true => refused(name, script, ahead),
         false => broken(name, script, "", truncated),
     };
@@ -254,7 +258,7 @@ fn connections(provider: Provider) -> Vec<Fault> {
         Fault::new(
             "answer-after-answer",
             std::iter::once(raw(whole)).chain(smuggled).collect::<Vec<_>>(),
-            Outcome::Whole { said: "whole", failed_calls: 0 },
+            Outcome::Complete { said: "whole", failed_calls: 0 },
         ),
     ]
 }
@@ -262,29 +266,30 @@ fn connections(provider: Provider) -> Vec<Fault> {
 fn silences(provider: Provider) -> Vec<Fault> {
     let timeout = "BACKEND_TIMEOUT";
     let (head, text) = (|| provider.stream_head(), || provider.text("par"));
-    let Step::Send(nothing) = chunk(provider.nothing()) else { panic!("a chunk is sent") };
+    let Step::Send(nothing) = chunk(provider.empty_event()) else { panic!("a chunk is sent") };
     vec![
-        broken("stall-after-head", [head(), Step::Stall], "", timeout).waits(IDLE),
-        broken("stall-after-text", [head(), text(), Step::Stall], "par", timeout).waits(IDLE),
-        broken("stall-in-line", then(half_a_line(provider), Step::Stall), "par", timeout).waits(IDLE),
+        broken("stall-after-head", [head(), Step::Stall], "", timeout).waits(IDLE_TIMEOUT),
+        broken("stall-after-text", [head(), text(), Step::Stall], "par", timeout).waits(IDLE_TIMEOUT),
+        broken("stall-in-line", then(text_then_partial_event(provider), Step::Stall), "par", timeout)
+            .waits(IDLE_TIMEOUT),
         broken(
             "a-line-without-end",
             [head(), text(), Step::Drip(b"1\r\nx\r\n".to_vec(), Duration::from_millis(50))],
             "par",
             timeout,
         )
-        .waits(IDLE),
+        .waits(IDLE_TIMEOUT),
         broken("empty-events", [head(), Step::Drip(nothing, Duration::from_millis(50))], "", timeout)
-            .waits(IDLE),
+            .waits(IDLE_TIMEOUT),
     ]
 }
 
 fn contents(provider: Provider) -> Vec<Fault> {
     let (failed, truncated) = ("BACKEND_FAILED", "STREAM_TRUNCATED");
-    let said = |last: Step| said(provider, last);
+    let said = |last: Step| text_then(provider, last);
     let event = |data: &str| provider.event(data);
-    let half = provider.half_an_event().as_bytes();
-    let bad_utf8 = [half, b"\xff\xfe", provider.other_half().as_bytes()].concat();
+    let half = provider.partial_event().as_bytes();
+    let bad_utf8 = [half, b"\xff\xfe", provider.rest_of_event().as_bytes()].concat();
     let half_a_letter = [half, b"\xf0\x9f"].concat();
     let deep = format!("{{\"x\":{}", "[".repeat(100_000));
     let long = [provider.stream_head(), provider.text("par"), chunk(vec![b'x'; 10 << 20]), Step::Stall];
@@ -304,7 +309,7 @@ fn contents(provider: Provider) -> Vec<Fault> {
 
 fn tools(provider: Provider) -> Vec<Fault> {
     let call = |name, arguments| provider.tool_calls(&[("c1", name, arguments)]);
-    let mended = |name, script, failed_calls| mended(provider, name, script, failed_calls);
+    let mended = |name, script, failed_calls| recovered_fault(provider, name, script, failed_calls);
     let good = || call("readTodos", "{}");
     let many: Vec<_> = (0..33).map(|i| format!("c{i}")).collect();
     let many: Vec<_> = many.iter().map(|id| (id.as_str(), "readTodos", "{}")).collect();
@@ -314,7 +319,7 @@ fn tools(provider: Provider) -> Vec<Fault> {
     let cut_off = good().into_iter().take(2).chain([last_chunk()]).collect::<Vec<_>>();
     let limit = |name, script| broken(name, script, "", "TOOL_LOOP_LIMIT");
     let mut endless = limit("endless-rounds", good());
-    endless.asked = ROUNDS;
+    endless.asked = MAX_TOOL_ROUNDS;
     vec![
         mended("arguments-not-json", call("readTodos", r#"{"a":"#), 1),
         mended("arguments-a-list", call("readTodos", "[]"), 1),
@@ -326,10 +331,14 @@ fn tools(provider: Provider) -> Vec<Fault> {
         limit("many-calls", provider.tool_calls(&many)),
         broken("long-arguments", call("readTodos", &long), "", "BACKEND_FAILED"),
         broken("call-cut-off", cut_off, "", "STREAM_TRUNCATED"),
-        broken("second-round-500", good(), "", "BACKEND_FAILED").then(plain("500 No", "", "")),
-        broken("second-round-429", good(), "", "RATE_LIMITED").then(plain("429 No", "", "")),
-        broken("second-round-reset", good(), "", "BACKEND_UNREACHABLE").then(vec![Step::Reset]),
-        broken("second-round-stall", good(), "", "BACKEND_TIMEOUT").then(vec![Step::Stall]).waits(HEADER),
+        broken("second-round-500", good(), "", "BACKEND_FAILED")
+            .with_last_step(json_response("500 No", "", "")),
+        broken("second-round-429", good(), "", "RATE_LIMITED")
+            .with_last_step(json_response("429 No", "", "")),
+        broken("second-round-reset", good(), "", "BACKEND_UNREACHABLE").with_last_step(vec![Step::Reset]),
+        broken("second-round-stall", good(), "", "BACKEND_TIMEOUT")
+            .with_last_step(vec![Step::Stall])
+            .waits(HEADER_TIMEOUT),
     ]
 }
 

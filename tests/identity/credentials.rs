@@ -5,9 +5,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use jsonwebtoken::{Algorithm, EncodingKey, Header};
 use serde_json::{Value, json};
 
-use crate::support::server::{self, INTERNAL_SECRET, SESSION_SECRET, Server, session};
+use crate::support::server::{self, INTERNAL_SECRET, SESSION_SECRET, Server, session_token};
 use crate::support::vendor::Vendor;
-use crate::support::{problem, run, workspace};
+use crate::support::{expect_problem, parse_run, workspace};
 
 /// Header names and values.
 type Headers<'a> = &'a [(&'a str, &'a str)];
@@ -17,7 +17,7 @@ const OTHER_SECRET: &str = "another-secret-0123456789";
 /// Builds a session token by hand, so that any of its parts can be wrong.
 fn token(algorithm: Algorithm, secret: &str, changes: &Value) -> String {
     // Minting a valid token installs the cryptography provider of the JWT library.
-    session("u1", "c1");
+    session_token("u1", "c1");
     let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs();
     let mut claims = json!({"sub": "u1", "companyId": "c1", "aud": "agent-app", "exp": now + 600});
     for (name, value) in changes.as_object().expect("an object") {
@@ -51,20 +51,20 @@ async fn ask(app: &Server, query: &str, headers: Headers<'_>, more: &Value) -> r
     request.send().await.expect("an answer")
 }
 
-async fn is_let_in(response: reqwest::Response) {
+async fn expect_accepted(response: reqwest::Response) {
     let status = response.status();
     let body = response.text().await.expect("a whole body");
     assert_eq!(status, 200, "{body}");
-    assert_eq!(run(&body).last().expect("an end")["type"], "RUN_FINISHED");
+    assert_eq!(parse_run(&body).last().expect("an end")["type"], "RUN_FINISHED");
 }
 
 #[tokio::test]
 async fn credentials_that_hold() {
     let (_vendor, app) = open(&[]).await;
-    let bearer = format!("Bearer {}", session("u1", "c1"));
-    let lower = format!("bearer {}", session("u1", "c1"));
+    let bearer = format!("Bearer {}", session_token("u1", "c1"));
+    let lower = format!("bearer {}", session_token("u1", "c1"));
     let broken = "agent_session=broken";
-    let cookie = format!("theme=dark; agent_session={}; lang=en", session("u1", "c1"));
+    let cookie = format!("theme=dark; agent_session={}; lang=en", session_token("u1", "c1"));
     let own = format!("http://{}", app.address);
     let internal = format!("Bearer {INTERNAL_SECRET}");
     let for_whom = json!({"userId": "u1", "companyId": "c1"});
@@ -80,28 +80,30 @@ async fn credentials_that_hold() {
         (&[("authorization", &internal), ("x-proactive-trigger", "x"), ("cookie", broken)], for_whom),
     ];
     for (headers, more) in cases {
-        is_let_in(ask(&app, "", headers, &more).await).await;
+        expect_accepted(ask(&app, "", headers, &more).await).await;
     }
 }
 
 #[tokio::test]
 async fn a_cookie_counts_on_our_own_pages_alone() {
     let (vendor, app) = open(&[]).await;
-    let cookie = format!("agent_session={}", session("u1", "c1"));
+    let cookie = format!("agent_session={}", session_token("u1", "c1"));
     let other_port = format!("http://{}:1", app.address.ip());
     for origin in ["https://elsewhere.example", "null", "", &other_port] {
         let headers = [("cookie", cookie.as_str()), ("origin", origin)];
-        problem(ask(&app, "", &headers, &json!({})).await, 403, "FORBIDDEN").await;
+        expect_problem(ask(&app, "", &headers, &json!({})).await, 403, "FORBIDDEN").await;
     }
-    problem(ask(&app, "", &[("cookie", &cookie)], &json!({})).await, 403, "FORBIDDEN").await;
+    expect_problem(ask(&app, "", &[("cookie", &cookie)], &json!({})).await, 403, "FORBIDDEN").await;
     assert!(vendor.received().is_empty());
 
     let (_vendor, app) = open(&[("PUBLIC_URL", "https://app.example/base")]).await;
-    is_let_in(ask(&app, "", &[("cookie", &cookie), ("origin", "https://app.example")], &json!({})).await)
-        .await;
+    expect_accepted(
+        ask(&app, "", &[("cookie", &cookie), ("origin", "https://app.example")], &json!({})).await,
+    )
+    .await;
     let own = format!("http://{}", app.address);
     let headers = [("cookie", cookie.as_str()), ("origin", &own)];
-    problem(ask(&app, "", &headers, &json!({})).await, 403, "FORBIDDEN").await;
+    expect_problem(ask(&app, "", &headers, &json!({})).await, 403, "FORBIDDEN").await;
 }
 
 #[tokio::test]
@@ -138,7 +140,7 @@ async fn credentials_that_do_not_hold_are_refused_alike() {
     let mut refused = async |headers: Headers<'_>| {
         let response = ask(&app, "", headers, &json!({})).await;
         assert_eq!(response.headers()["www-authenticate"], "Bearer", "{headers:?}");
-        let problem = problem(response, 401, "UNAUTHENTICATED").await;
+        let problem = expect_problem(response, 401, "UNAUTHENTICATED").await;
         details.insert(problem["detail"].to_string());
     };
     refused(&[]).await;
@@ -157,16 +159,16 @@ async fn credentials_that_do_not_hold_are_refused_alike() {
     refused(&[("x-widget-token", "x")]).await;
     assert_eq!(details.len(), 1, "none says what was wrong: {details:?}");
     let parameter = ask(&app, "?widgetToken=x", &[], &json!({})).await;
-    problem(parameter, 401, "UNAUTHENTICATED").await;
+    expect_problem(parameter, 401, "UNAUTHENTICATED").await;
     let field = ask(&app, "", &[], &json!({"widgetToken": "x"})).await;
-    problem(field, 401, "UNAUTHENTICATED").await;
+    expect_problem(field, 401, "UNAUTHENTICATED").await;
     assert!(vendor.received().is_empty());
 }
 
 #[tokio::test]
 async fn two_explicit_credentials_are_one_too_many() {
     let (vendor, app) = open(&[]).await;
-    let bearer = format!("Bearer {}", session("u1", "c1"));
+    let bearer = format!("Bearer {}", session_token("u1", "c1"));
     let internal = format!("Bearer {INTERNAL_SECRET}");
     let cases: [(&str, Headers<'_>, Value); 8] = [
         ("", &[("authorization", &bearer), ("authorization", &bearer)], json!({})),
@@ -183,7 +185,7 @@ async fn two_explicit_credentials_are_one_too_many() {
         ("", &[("x-widget-token", "w"), ("x-widget-token", "v")], json!({})),
     ];
     for (query, headers, more) in cases {
-        problem(ask(&app, query, headers, &more).await, 400, "AMBIGUOUS_CREDENTIALS").await;
+        expect_problem(ask(&app, query, headers, &more).await, 400, "AMBIGUOUS_CREDENTIALS").await;
     }
     assert!(vendor.received().is_empty());
 }
@@ -199,28 +201,28 @@ async fn a_proactive_call_says_for_whom_it_is() {
         (json!({"userId": "u1"}), "companyId is missing"),
         (json!({"userId": "u1", "companyId": ""}), "companyId is missing"),
     ] {
-        let refused = problem(ask(&app, "", &headers, &more).await, 400, "INVALID_REQUEST").await;
+        let refused = expect_problem(ask(&app, "", &headers, &more).await, 400, "INVALID_REQUEST").await;
         assert_eq!(refused["detail"], missing);
     }
     let more = json!({"userId": "u1", "companyId": "c2"});
-    problem(ask(&app, "", &headers, &more).await, 404, "NOT_FOUND").await;
+    expect_problem(ask(&app, "", &headers, &more).await, 404, "NOT_FOUND").await;
     let longest = "x".repeat(257);
     for reason in ["", " ", &longest] {
         let headers = [headers[0], ("x-proactive-trigger", reason)];
         let more = json!({"userId": "u1", "companyId": "c1"});
-        problem(ask(&app, "", &headers, &more).await, 400, "INVALID_REQUEST").await;
+        expect_problem(ask(&app, "", &headers, &more).await, 400, "INVALID_REQUEST").await;
     }
     assert!(vendor.received().is_empty());
     let more = json!({"userId": "u1", "companyId": "c1"});
-    is_let_in(ask(&app, "", &headers, &more).await).await;
-    let sent = vendor.received_for("m").pop().expect("the vendor was asked");
+    expect_accepted(ask(&app, "", &headers, &more).await).await;
+    let sent = vendor.received_bodies("m").pop().expect("the vendor was asked");
     assert!(sent["messages"].to_string().contains("plan-canary"), "{sent}");
 }
 
 #[tokio::test]
 async fn a_parameter_that_disagrees_with_the_credential_is_forbidden() {
     let (vendor, app) = open(&[]).await;
-    let bearer = format!("Bearer {}", session("u1", "c1"));
+    let bearer = format!("Bearer {}", session_token("u1", "c1"));
     let headers = [("authorization", bearer.as_str())];
     for (query, more) in [
         ("", json!({"userId": "u2"})),
@@ -230,15 +232,15 @@ async fn a_parameter_that_disagrees_with_the_credential_is_forbidden() {
         ("?companyId=c2", json!({})),
         ("", json!({"forwardedProps": {"userId": "u2"}})),
     ] {
-        problem(ask(&app, query, &headers, &more).await, 403, "FORBIDDEN").await;
+        expect_problem(ask(&app, query, &headers, &more).await, 403, "FORBIDDEN").await;
     }
     assert!(vendor.received().is_empty());
 }
 
 #[tokio::test]
 async fn a_surface_whose_secret_is_missing_says_which() {
-    let bearer = format!("Bearer {}", session("u1", "c1"));
-    let cookie = format!("agent_session={}", session("u1", "c1"));
+    let bearer = format!("Bearer {}", session_token("u1", "c1"));
+    let cookie = format!("agent_session={}", session_token("u1", "c1"));
     let (_vendor, app) = open(&[("SESSION_SECRET", ""), ("INTERNAL_SECRET", "")]).await;
     let own = format!("http://{}", app.address);
     let cases: [(Headers<'_>, &str); 3] = [
@@ -247,8 +249,8 @@ async fn a_surface_whose_secret_is_missing_says_which() {
         (&[("authorization", &bearer), ("x-proactive-trigger", "x")], "INTERNAL_SECRET is not configured"),
     ];
     for (headers, detail) in cases {
-        let refused = problem(ask(&app, "", headers, &json!({})).await, 503, "NOT_CONFIGURED").await;
+        let refused = expect_problem(ask(&app, "", headers, &json!({})).await, 503, "NOT_CONFIGURED").await;
         assert_eq!(refused["detail"], detail);
     }
-    problem(ask(&app, "", &[], &json!({})).await, 401, "UNAUTHENTICATED").await;
+    expect_problem(ask(&app, "", &[], &json!({})).await, 401, "UNAUTHENTICATED").await;
 }

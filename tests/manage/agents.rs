@@ -7,14 +7,14 @@ use std::sync::Arc;
 use agent_core::role::{Container, WebhookAuth};
 use agent_core::secret::Secret;
 use agent_platform::records::{Inventory, Precondition};
-use agent_platform::roles::{RecordRoles, RoleStore};
+use agent_platform::roles::{RecordRoleStore, RoleStore};
 use agent_platform::seal::Sealer;
 use agentd::stores::Stores;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 
-use super::{COLLEAGUE, OWNER, STRANGER, body, open, tag};
-use crate::support::{problem, server};
+use super::{COLLEAGUE, OWNER, STRANGER, entity_tag, expect_json, open};
+use crate::support::{expect_problem, server};
 
 const PATH: &str = "/api/agents/a1";
 
@@ -22,8 +22,8 @@ const PATH: &str = "/api/agents/a1";
 async fn secrets_are_masked_and_what_was_shown_can_be_sent_back() {
     let bench = open().await;
     let response = bench.get(OWNER, PATH).await;
-    let first = tag(&response);
-    let mut shown = body(response, 200).await;
+    let first = entity_tag(&response);
+    let mut shown = expect_json(response, 200).await;
     for pointer in [
         "/content/messengerToken",
         "/content/agentServerApiKey",
@@ -33,16 +33,16 @@ async fn secrets_are_masked_and_what_was_shown_can_be_sent_back() {
         assert_eq!(shown.pointer(pointer), Some(&json!("***")), "{pointer}");
     }
     let response = bench.put(OWNER, PATH, &shown).await;
-    assert_eq!(tag(&response), first, "nothing has changed");
-    assert_eq!(body(response, 200).await, shown);
+    assert_eq!(entity_tag(&response), first, "nothing has changed");
+    assert_eq!(expect_json(response, 200).await, shown);
 
     shown["content"]["messengerToken"] = "".into();
     shown["content"]["agentServerUrl"] = "https://two.example".into();
     shown["children"][0]["content"].as_object_mut().expect("an object").remove("apiKey");
     shown["children"][1]["content"]["auth"]["password"] = "fresh-canary".into();
     let response = bench.put(OWNER, PATH, &shown).await;
-    assert_ne!(tag(&response), first);
-    let saved = body(response, 200).await;
+    assert_ne!(entity_tag(&response), first);
+    let saved = expect_json(response, 200).await;
     assert_eq!(saved.pointer("/children/0/content/apiKey"), Some(&json!("***")), "absent stays");
     assert_eq!(saved.pointer("/content/messengerToken"), None, "empty is cleared");
     assert_eq!(saved.pointer("/content/agentServerApiKey"), None, "a key does not follow its address");
@@ -57,10 +57,10 @@ async fn secrets_are_masked_and_what_was_shown_can_be_sent_back() {
 #[tokio::test]
 async fn versions_guard_against_lost_updates() {
     let bench = open().await;
-    let current = tag(&bench.get(OWNER, PATH).await);
+    let current = entity_tag(&bench.get(OWNER, PATH).await);
     let name = |name: &str| json!({"name": name});
     let put = async |path: &str, condition: (&str, &str), name: &Value| {
-        bench.ask_with(OWNER, "PUT", path, &[condition], Some(name)).await
+        bench.send(OWNER, "PUT", path, &[condition], Some(name)).await
     };
     for (path, condition) in [
         (PATH, ("if-match", "\"1000000\"")),
@@ -69,31 +69,31 @@ async fn versions_guard_against_lost_updates() {
         ("/api/agents/new", ("if-match", "*")),
         ("/api/agents/new", ("if-match", &*current)),
     ] {
-        problem(put(path, condition, &name("x")).await, 412, "PRECONDITION_FAILED").await;
+        expect_problem(put(path, condition, &name("x")).await, 412, "PRECONDITION_FAILED").await;
     }
-    let response = bench.ask_with(OWNER, "GET", PATH, &[("if-none-match", &current)], None).await;
-    assert_eq!((response.status().as_u16(), tag(&response)), (304, current.clone()));
+    let response = bench.send(OWNER, "GET", PATH, &[("if-none-match", &current)], None).await;
+    assert_eq!((response.status().as_u16(), entity_tag(&response)), (304, current.clone()));
     let response = put(PATH, ("if-match", &current), &name("next")).await;
-    let next = tag(&response);
-    assert_eq!(body(response, 200).await["name"], "next");
-    problem(put(PATH, ("if-match", &current), &name("late")).await, 412, "PRECONDITION_FAILED").await;
+    let next = entity_tag(&response);
+    assert_eq!(expect_json(response, 200).await["name"], "next");
+    expect_problem(put(PATH, ("if-match", &current), &name("late")).await, 412, "PRECONDITION_FAILED").await;
     let response = put("/api/agents/new", ("if-none-match", "*"), &name("new")).await;
     assert_eq!(response.headers()["location"], "/api/agents/new");
-    body(response, 201).await;
+    expect_json(response, 201).await;
     let delete =
-        async |condition: &str| bench.ask_with(OWNER, "DELETE", PATH, &[("if-match", condition)], None).await;
-    problem(delete(&current).await, 412, "PRECONDITION_FAILED").await;
+        async |condition: &str| bench.send(OWNER, "DELETE", PATH, &[("if-match", condition)], None).await;
+    expect_problem(delete(&current).await, 412, "PRECONDITION_FAILED").await;
     assert_eq!(delete(&next).await.status(), 204);
-    problem(delete(&next).await, 404, "NOT_FOUND").await;
+    expect_problem(delete(&next).await, 404, "NOT_FOUND").await;
 }
 
 #[tokio::test]
 async fn of_those_who_write_at_once_one_wins() {
     let bench = open().await;
-    let current = tag(&bench.get(OWNER, PATH).await);
+    let current = entity_tag(&bench.get(OWNER, PATH).await);
     let condition = [("if-match", &*current)];
     let bodies: Vec<Value> = (0..8).map(|n| json!({"name": format!("writer {n}")})).collect();
-    let race = bodies.iter().map(|body| bench.ask_with(OWNER, "PUT", PATH, &condition, Some(body)));
+    let race = bodies.iter().map(|body| bench.send(OWNER, "PUT", PATH, &condition, Some(body)));
     let mut statuses: Vec<u16> = join_all(race).await.iter().map(|r| r.status().as_u16()).collect();
     statuses.sort_unstable();
     assert_eq!(statuses, [200, 412, 412, 412, 412, 412, 412, 412]);
@@ -111,12 +111,13 @@ async fn of_those_who_write_at_once_one_wins() {
 async fn the_company_has_its_agents_page_by_page() {
     let bench = open().await;
     for n in 0..23 {
-        body(bench.put(OWNER, &format!("/api/agents/n{n:02}"), &json!({})).await, 201).await;
+        expect_json(bench.put(OWNER, &format!("/api/agents/n{n:02}"), &json!({})).await, 201).await;
     }
     for (limit, sizes) in [("", vec![25]), ("limit=11&", vec![11, 11, 3]), ("limit=25&", vec![25])] {
         let (mut found, mut ids, mut cursor) = (Vec::new(), Vec::new(), String::new());
         loop {
-            let page = body(bench.get(OWNER, &format!("/api/agents?{limit}{cursor}")).await, 200).await;
+            let page =
+                expect_json(bench.get(OWNER, &format!("/api/agents?{limit}{cursor}")).await, 200).await;
             let agents = page["agents"].as_array().expect("a list");
             found.push(agents.len());
             ids.extend(agents.iter().map(|agent| agent["id"].as_str().expect("an id").to_owned()));
@@ -126,7 +127,7 @@ async fn the_company_has_its_agents_page_by_page() {
         assert_eq!(found, sizes);
         assert!(ids.is_sorted() && ids.len() == 25 && !ids.contains(&"z1".to_owned()), "{ids:?}");
     }
-    let theirs = body(bench.get(STRANGER, "/api/agents").await, 200).await;
+    let theirs = expect_json(bench.get(STRANGER, "/api/agents").await, 200).await;
     assert_eq!(theirs["agents"].as_array().expect("a list").len(), 1);
     for (query, detail) in [
         ("limit=0", "limit must be a whole number from 1 to 200"),
@@ -137,7 +138,11 @@ async fn the_company_has_its_agents_page_by_page() {
     ] {
         for path in ["/api/agents", "/api/documents", "/api/agents/a1/tokens"] {
             let response = bench.get(OWNER, &format!("{path}?{query}")).await;
-            assert_eq!(problem(response, 400, "INVALID_REQUEST").await["detail"], detail, "{path}?{query}");
+            assert_eq!(
+                expect_problem(response, 400, "INVALID_REQUEST").await["detail"],
+                detail,
+                "{path}?{query}"
+            );
         }
     }
 }
@@ -148,12 +153,12 @@ async fn a_large_agent_ends_its_page() {
     let prompt = "x".repeat(900 * 1024);
     for n in 0..12 {
         let large = json!({"content": {"systemPrompt": prompt}});
-        body(bench.put(OWNER, &format!("/api/agents/n{n:02}"), &large).await, 201).await;
+        expect_json(bench.put(OWNER, &format!("/api/agents/n{n:02}"), &large).await, 201).await;
     }
-    let page = body(bench.get(OWNER, "/api/agents").await, 200).await;
+    let page = expect_json(bench.get(OWNER, "/api/agents").await, 200).await;
     assert_eq!(page["agents"].as_array().expect("a list").len(), 10);
     let cursor = page["nextCursor"].as_str().expect("there are more");
-    let page = body(bench.get(OWNER, &format!("/api/agents?cursor={cursor}")).await, 200).await;
+    let page = expect_json(bench.get(OWNER, &format!("/api/agents?cursor={cursor}")).await, 200).await;
     assert_eq!(page["agents"].as_array().expect("a list").len(), 4);
     assert_eq!(page["nextCursor"], Value::Null);
 }
@@ -176,7 +181,7 @@ async fn a_bad_body_names_the_field() {
         (&long, json!({}), "id has 129 bytes, and at most 128 are taken"),
         ("/api/agents/a%00b", json!({}), "id has a control character"),
     ] {
-        let problem = problem(bench.put(OWNER, path, &sent).await, 400, "INVALID_REQUEST").await;
+        let problem = expect_problem(bench.put(OWNER, path, &sent).await, 400, "INVALID_REQUEST").await;
         assert_eq!(problem["detail"], detail, "{sent}");
     }
     for (content_type, sent, status, code) in [
@@ -186,9 +191,9 @@ async fn a_bad_body_names_the_field() {
         ("application/json", &" ".repeat(2 << 20), 413, "PAYLOAD_TOO_LARGE"),
     ] {
         for path in [PATH, "/api/documents/d1"] {
-            let request = bench.app.request("PUT", path).bearer_auth(server::session("u1", "c1"));
+            let request = bench.app.request("PUT", path).bearer_auth(server::session_token("u1", "c1"));
             let sent = request.header("content-type", content_type).body(sent.to_owned()).send().await;
-            problem(sent.expect("an answer"), status, code).await;
+            expect_problem(sent.expect("an answer"), status, code).await;
         }
     }
 }
@@ -197,13 +202,14 @@ async fn a_bad_body_names_the_field() {
 async fn a_secret_without_the_key_to_seal_it_is_refused_by_that_settings_name() {
     let bench = open().await;
     let records: Arc<dyn Inventory> = bench.stores.records.clone();
-    let roles = Arc::new(RecordRoles::new(records.clone(), Sealer::without_key()));
-    let app = server::app_over(Stores { roles, records }, &[]).await;
-    let bench = super::Bench { app, stores: bench.stores };
+    let roles = Arc::new(RecordRoleStore::new(records.clone(), Sealer::without_key()));
+    let app = server::app_with_stores(Stores { roles, records }, &[]).await;
+    let bench = super::ManagementApp { app, stores: bench.stores };
     let with = json!({"content": {"messengerToken": "fresh-canary"}});
-    let problem = problem(bench.put(OWNER, "/api/agents/new", &with).await, 503, "NOT_CONFIGURED").await;
+    let problem =
+        expect_problem(bench.put(OWNER, "/api/agents/new", &with).await, 503, "NOT_CONFIGURED").await;
     assert_eq!(problem["detail"], "DATA_SECRET is not set");
-    body(bench.put(OWNER, "/api/agents/new", &json!({})).await, 201).await;
+    expect_json(bench.put(OWNER, "/api/agents/new", &json!({})).await, 201).await;
 }
 
 #[tokio::test]
@@ -211,8 +217,8 @@ async fn an_agent_without_an_owner_is_nobodys_to_change() {
     let bench = open().await;
     let role = serde_json::from_value(json!({"id": "free", "companyId": "c1"})).expect("a role");
     bench.stores.roles.put_role(role, Precondition::Absent).await.expect("saved");
-    problem(bench.put(OWNER, "/api/agents/free", &json!({})).await, 403, "FORBIDDEN").await;
-    problem(bench.delete(OWNER, "/api/agents/free").await, 403, "FORBIDDEN").await;
+    expect_problem(bench.put(OWNER, "/api/agents/free", &json!({})).await, 403, "FORBIDDEN").await;
+    expect_problem(bench.delete(OWNER, "/api/agents/free").await, 403, "FORBIDDEN").await;
 }
 
 #[tokio::test]
@@ -224,12 +230,12 @@ async fn what_is_saved_answers() {
     ]);
     for (id, sent) in agents {
         let path = format!("/api/agents/{id}");
-        let saved = body(bench.put(OWNER, &path, &sent).await, 201).await;
-        assert_eq!(body(bench.get(COLLEAGUE, &path).await, 200).await, saved);
+        let saved = expect_json(bench.put(OWNER, &path, &sent).await, 201).await;
+        assert_eq!(expect_json(bench.get(COLLEAGUE, &path).await, 200).await, saved);
         let chat = bench.app.chat(&json!({"agentId": id, "message": "Hello"})).await;
-        problem(chat, 422, "NO_CONNECTOR").await;
+        expect_problem(chat, 422, "NO_CONNECTOR").await;
         assert_eq!(bench.delete(OWNER, &path).await.status(), 204);
         let chat = bench.app.chat(&json!({"agentId": id, "message": "Hello"})).await;
-        problem(chat, 404, "NOT_FOUND").await;
+        expect_problem(chat, 404, "NOT_FOUND").await;
     }
 }

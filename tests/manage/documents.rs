@@ -3,45 +3,45 @@
 use agent_platform::workspace::{MAX_DOCUMENT_BYTES, MAX_TITLE_BYTES};
 use serde_json::{Value, json};
 
-use super::{COLLEAGUE, OWNER, STRANGER, body, open, tag};
-use crate::support::problem;
+use super::{COLLEAGUE, OWNER, STRANGER, entity_tag, expect_json, open};
+use crate::support::expect_problem;
 
 #[tokio::test]
 async fn a_document_is_made_read_changed_and_deleted() {
     let bench = open().await;
     let path = "/api/documents/n%2F1";
     let text = json!({"title": "New", "text": "One."});
-    let response = bench.ask_with(OWNER, "PUT", path, &[("if-none-match", "*")], Some(&text)).await;
+    let response = bench.send(OWNER, "PUT", path, &[("if-none-match", "*")], Some(&text)).await;
     assert_eq!(response.headers()["location"], path);
-    let first = tag(&response);
-    let saved = body(response, 201).await;
+    let first = entity_tag(&response);
+    let saved = expect_json(response, 201).await;
     assert_eq!(saved, json!({"id": "n/1", "companyId": "c1", "title": "New", "text": "One."}));
     let response = bench.get(COLLEAGUE, path).await;
-    assert_eq!(tag(&response), first);
-    assert_eq!(body(response, 200).await, saved);
+    assert_eq!(entity_tag(&response), first);
+    assert_eq!(expect_json(response, 200).await, saved);
 
     let longer = json!({"title": "New", "text": "One. Two."});
     let condition = [("if-match", &*first)];
-    let response = bench.ask_with(COLLEAGUE, "PUT", path, &condition, Some(&longer)).await;
-    let second = tag(&response);
-    assert_eq!(body(response, 200).await["text"], "One. Two.");
+    let response = bench.send(COLLEAGUE, "PUT", path, &condition, Some(&longer)).await;
+    let second = entity_tag(&response);
+    assert_eq!(expect_json(response, 200).await["text"], "One. Two.");
     for method in ["PUT", "DELETE"] {
-        let response = bench.ask_with(OWNER, method, path, &condition, Some(&text)).await;
-        problem(response, 412, "PRECONDITION_FAILED").await;
+        let response = bench.send(OWNER, method, path, &condition, Some(&text)).await;
+        expect_problem(response, 412, "PRECONDITION_FAILED").await;
     }
-    let response = bench.ask_with(OWNER, "GET", path, &[("if-none-match", &second)], None).await;
+    let response = bench.send(OWNER, "GET", path, &[("if-none-match", &second)], None).await;
     assert_eq!(response.status(), 304);
 
-    let heads = body(bench.get(OWNER, "/api/documents").await, 200).await;
+    let heads = expect_json(bench.get(OWNER, "/api/documents").await, 200).await;
     let version: u64 = second.trim_matches('"').parse().expect("a number");
     let expected = json!({"id": "n/1", "title": "New", "bytes": 9, "version": version});
     assert_eq!(heads["documents"][1], expected);
     assert_eq!(heads["documents"].as_array().expect("a list").len(), 2);
-    let theirs = body(bench.get(STRANGER, "/api/documents").await, 200).await;
+    let theirs = expect_json(bench.get(STRANGER, "/api/documents").await, 200).await;
     assert_eq!(theirs["documents"][0]["id"], "d2");
 
-    assert_eq!(bench.ask_with(OWNER, "DELETE", path, &[("if-match", &second)], None).await.status(), 204);
-    problem(bench.delete(OWNER, path).await, 404, "NOT_FOUND").await;
+    assert_eq!(bench.send(OWNER, "DELETE", path, &[("if-match", &second)], None).await.status(), 204);
+    expect_problem(bench.delete(OWNER, path).await, 404, "NOT_FOUND").await;
 }
 
 #[tokio::test]
@@ -61,11 +61,11 @@ async fn documents_are_bounded_and_bad_ones_name_the_field() {
         (json!("text"), "the body must be an object".to_owned()),
     ];
     for (sent, detail) in cases {
-        let problem = problem(bench.put(OWNER, path, &sent).await, 400, "INVALID_REQUEST").await;
+        let problem = expect_problem(bench.put(OWNER, path, &sent).await, 400, "INVALID_REQUEST").await;
         assert_eq!(problem["detail"], detail);
     }
     let long = format!("/api/documents/{}", "x".repeat(129));
-    problem(bench.put(OWNER, &long, &json!({})).await, 400, "INVALID_REQUEST").await;
-    problem(bench.get(OWNER, &format!("{long}{long}")).await, 404, "NOT_FOUND").await;
-    body(bench.put(OWNER, path, &json!({"text": "x".repeat(MAX_DOCUMENT_BYTES)})).await, 201).await;
+    expect_problem(bench.put(OWNER, &long, &json!({})).await, 400, "INVALID_REQUEST").await;
+    expect_problem(bench.get(OWNER, &format!("{long}{long}")).await, 404, "NOT_FOUND").await;
+    expect_json(bench.put(OWNER, path, &json!({"text": "x".repeat(MAX_DOCUMENT_BYTES)})).await, 201).await;
 }

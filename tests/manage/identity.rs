@@ -7,8 +7,8 @@ use agent_platform::token::{Grant, NewToken, Tokens, WidgetGrant};
 use serde_json::json;
 
 use super::{COLLEAGUE, OWNER, STRANGER, open};
-use crate::support::problem;
-use crate::support::server::{self, INTERNAL_SECRET, session};
+use crate::support::expect_problem;
+use crate::support::server::{self, INTERNAL_SECRET, session_token};
 
 /// Every management route.
 const ROUTES: &[(&str, &str)] = &[
@@ -32,8 +32,8 @@ async fn nothing_but_a_session_leads_here() {
     let widget = NewToken::new("c1", "a1", Grant::Widget(WidgetGrant::default()));
     let widget = tokens.mint(widget).await.expect("minted").text;
     let internal = format!("Bearer {INTERNAL_SECRET}");
-    let bearer = format!("Bearer {}", session("u1", "c1"));
-    let cookie = format!("agent_session={}", session("u1", "c1"));
+    let bearer = format!("Bearer {}", session_token("u1", "c1"));
+    let cookie = format!("agent_session={}", session_token("u1", "c1"));
     for (method, path) in ROUTES {
         type Case<'c> = (Vec<(&'c str, &'c str)>, u16, &'c str);
         let cases: Vec<Case<'_>> = vec![
@@ -54,13 +54,13 @@ async fn nothing_but_a_session_leads_here() {
             for (name, value) in headers {
                 request = request.header(name, value);
             }
-            problem(request.send().await.expect("an answer"), status, code).await;
+            expect_problem(request.send().await.expect("an answer"), status, code).await;
         }
     }
-    let without = server::app_over(bench.stores.clone(), &[("SESSION_SECRET", "")]).await;
+    let without = server::app_with_stores(bench.stores.clone(), &[("SESSION_SECRET", "")]).await;
     for (method, path) in ROUTES {
         let asked = without.request(method, path).header("authorization", &bearer).send().await;
-        let problem = problem(asked.expect("an answer"), 503, "NOT_CONFIGURED").await;
+        let problem = expect_problem(asked.expect("an answer"), 503, "NOT_CONFIGURED").await;
         assert_eq!(problem["detail"], "SESSION_SECRET is not configured");
     }
 }
@@ -70,7 +70,7 @@ async fn an_agent_is_its_companys_to_read_and_its_owners_to_change() {
     let bench = open().await;
     let any = json!({});
     let widget = json!({"kind": "widget"});
-    let made = super::body(bench.post(OWNER, "/api/agents/a1/tokens", &widget).await, 201).await;
+    let made = super::expect_json(bench.post(OWNER, "/api/agents/a1/tokens", &widget).await, 201).await;
     let token = format!("/api/agents/a1/tokens/{}", made["id"].as_str().expect("an id"));
     type Case<'c> = (&'c str, &'c str, Option<&'c serde_json::Value>, [u16; 3]);
     // Expected statuses for the owner, a colleague and a stranger. The owner's request is sent last, because it
@@ -94,7 +94,7 @@ async fn an_agent_is_its_companys_to_read_and_its_owners_to_change() {
     ];
     for (method, path, body, statuses) in cases {
         for (who, status) in [STRANGER, COLLEAGUE, OWNER].into_iter().zip(statuses.into_iter().rev()) {
-            let response = bench.ask_with(who, method, path, &[], body).await;
+            let response = bench.send(who, method, path, &[], body).await;
             let given = response.status();
             let text = response.text().await.expect("a whole body");
             assert_eq!(given, status, "{method} {path} {who:?}: {text}");
@@ -120,15 +120,21 @@ async fn a_body_cannot_name_another_owner_company_or_id() {
         ),
         ("/api/documents/n", json!({"id": "d1"}), 400, "INVALID_REQUEST", "id must be the one in the path"),
     ] {
-        let problem = problem(bench.put(OWNER, path, &body).await, status, code).await;
+        let problem = expect_problem(bench.put(OWNER, path, &body).await, status, code).await;
         assert_eq!(problem["detail"], detail, "{path} {body}");
     }
-    problem(bench.get(OWNER, "/api/agents/n").await, 404, "NOT_FOUND").await;
+    expect_problem(bench.get(OWNER, "/api/agents/n").await, 404, "NOT_FOUND").await;
     let said = json!({"id": "n", "companyId": "c1", "ownerId": "u1"});
-    assert_eq!(super::body(bench.put(OWNER, "/api/agents/n", &said).await, 201).await["ownerId"], "u1");
+    assert_eq!(
+        super::expect_json(bench.put(OWNER, "/api/agents/n", &said).await, 201).await["ownerId"],
+        "u1"
+    );
     let silent = json!({"id": null, "companyId": null});
-    assert_eq!(super::body(bench.put(COLLEAGUE, "/api/agents/m", &silent).await, 201).await["ownerId"], "u2");
+    assert_eq!(
+        super::expect_json(bench.put(COLLEAGUE, "/api/agents/m", &silent).await, 201).await["ownerId"],
+        "u2"
+    );
     // The agent is visible within its owner's company only.
-    super::body(bench.get(OWNER, "/api/agents/m").await, 200).await;
-    problem(bench.get(STRANGER, "/api/agents/m").await, 404, "NOT_FOUND").await;
+    super::expect_json(bench.get(OWNER, "/api/agents/m").await, 200).await;
+    expect_problem(bench.get(STRANGER, "/api/agents/m").await, 404, "NOT_FOUND").await;
 }

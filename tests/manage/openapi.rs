@@ -2,10 +2,10 @@
 
 use super::open;
 use crate::support::schemathesis;
-use crate::support::server::session;
+use crate::support::server::session_token;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_routes_answer_as_they_are_described() {
     let bench = open().await;
-    schemathesis::run(&bench.app, &session("u1", "c1"), &["agents", "documents", "health"], 15).await;
+    schemathesis::run(&bench.app, &session_token("u1", "c1"), &["agents", "documents", "health"], 15).await;
 }

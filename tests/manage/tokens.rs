@@ -5,15 +5,15 @@ use std::sync::Arc;
 use agent_core::clock::SystemClock;
 use agent_platform::records::Precondition;
 use agent_platform::roles::RoleStore;
-use agent_platform::token::{FindError, Grant, Token, Tokens};
+use agent_platform::token::{Grant, Token, TokenError, Tokens};
 use serde_json::{Value, json};
 
-use super::{Bench, COLLEAGUE, OWNER, body, open};
-use crate::support::problem;
+use super::{COLLEAGUE, ManagementApp, OWNER, expect_json, open};
+use crate::support::expect_problem;
 
 const PATH: &str = "/api/agents/a1/tokens";
 
-async fn find(bench: &Bench, text: &Value) -> Result<Token, FindError> {
+async fn find(bench: &ManagementApp, text: &Value) -> Result<Token, TokenError> {
     let tokens = Tokens::new(bench.stores.records.clone(), Arc::new(SystemClock));
     tokens.find(text.as_str().expect("a text")).await
 }
@@ -25,7 +25,7 @@ async fn tokens_are_shown_once_listed_and_revoked() {
         "caps": {"runsPerMinute": 5, "runsPerDay": 100}, "label": "Shop"});
     let response = bench.post(OWNER, PATH, &widget).await;
     assert_eq!(response.headers()["cache-control"], "no-store");
-    let widget = body(response, 201).await;
+    let widget = expect_json(response, 201).await;
     assert_eq!(
         (&widget["kind"], &widget["origins"], &widget["caps"], &widget["label"]),
         (
@@ -37,7 +37,7 @@ async fn tokens_are_shown_once_listed_and_revoked() {
     );
     assert!(widget["expiresAt"].as_str().expect("an end") > widget["createdAt"].as_str().expect("a start"));
     let mcp = json!({"kind": "mcp", "todoListId": "l1", "tools": ["readTodos"], "userId": "u2"});
-    let mcp = body(bench.post(OWNER, PATH, &mcp).await, 201).await;
+    let mcp = expect_json(bench.post(OWNER, PATH, &mcp).await, 201).await;
     assert_eq!(mcp["userId"], "u1", "a token is for its maker");
     for made in [&widget, &mcp] {
         let found = find(&bench, &made["token"]).await.expect("it is valid");
@@ -64,10 +64,10 @@ async fn tokens_are_shown_once_listed_and_revoked() {
     let one = format!("{PATH}/{}", widget["id"].as_str().expect("an id"));
     for _ in 0..2 {
         assert_eq!(bench.delete(OWNER, &one).await.status(), 204);
-        assert!(matches!(find(&bench, &widget["token"]).await, Err(FindError::Revoked)));
+        assert!(matches!(find(&bench, &widget["token"]).await, Err(TokenError::Revoked)));
     }
     find(&bench, &mcp["token"]).await.expect("the other stays");
-    let listed = body(bench.get(OWNER, PATH).await, 200).await;
+    let listed = expect_json(bench.get(OWNER, PATH).await, 200).await;
     assert!(listed["tokens"][0]["revokedAt"].is_string() && listed["tokens"][1]["revokedAt"].is_null());
 }
 
@@ -75,10 +75,10 @@ async fn tokens_are_shown_once_listed_and_revoked() {
 async fn an_owner_cannot_revoke_a_token_of_anothers_agent_by_way_of_the_own() {
     let bench = open().await;
     let theirs =
-        body(bench.post(COLLEAGUE, "/api/agents/b1/tokens", &json!({"kind": "mcp"})).await, 201).await;
+        expect_json(bench.post(COLLEAGUE, "/api/agents/b1/tokens", &json!({"kind": "mcp"})).await, 201).await;
     let id = theirs["id"].as_str().expect("an id");
     for id in [id, &id[..8], &id.to_uppercase(), "none", "%00"] {
-        problem(bench.delete(OWNER, &format!("{PATH}/{id}")).await, 404, "NOT_FOUND").await;
+        expect_problem(bench.delete(OWNER, &format!("{PATH}/{id}")).await, 404, "NOT_FOUND").await;
     }
     find(&bench, &theirs["token"]).await.expect("it is valid");
 }
@@ -86,17 +86,17 @@ async fn an_owner_cannot_revoke_a_token_of_anothers_agent_by_way_of_the_own() {
 #[tokio::test]
 async fn tokens_end_with_their_agent() {
     let bench = open().await;
-    let made = body(bench.post(OWNER, PATH, &json!({"kind": "widget"})).await, 201).await;
+    let made = expect_json(bench.post(OWNER, PATH, &json!({"kind": "widget"})).await, 201).await;
     assert_eq!(bench.delete(OWNER, "/api/agents/a1").await.status(), 204);
-    assert!(matches!(find(&bench, &made["token"]).await, Err(FindError::Revoked)));
+    assert!(matches!(find(&bench, &made["token"]).await, Err(TokenError::Revoked)));
     // A new agent with the same id has no tokens, even with another owner, and even if the earlier agent was deleted
     // without revoking them.
-    body(bench.put(COLLEAGUE, "/api/agents/a1", &json!({})).await, 201).await;
-    let made = body(bench.post(COLLEAGUE, PATH, &json!({"kind": "mcp"})).await, 201).await;
+    expect_json(bench.put(COLLEAGUE, "/api/agents/a1", &json!({})).await, 201).await;
+    let made = expect_json(bench.post(COLLEAGUE, PATH, &json!({"kind": "mcp"})).await, 201).await;
     bench.stores.roles.delete_role("c1", "a1", Precondition::Any).await.expect("deleted");
     find(&bench, &made["token"]).await.expect("it is there still");
-    body(bench.put(OWNER, "/api/agents/a1", &json!({})).await, 201).await;
-    assert!(matches!(find(&bench, &made["token"]).await, Err(FindError::Revoked)));
+    expect_json(bench.put(OWNER, "/api/agents/a1", &json!({})).await, 201).await;
+    assert!(matches!(find(&bench, &made["token"]).await, Err(TokenError::Revoked)));
 }
 
 #[tokio::test]
@@ -124,9 +124,9 @@ async fn a_bad_body_names_the_field() {
         (json!({"kind": "mcp", "tools": tools}), "tools has more than 500 elements"),
         (json!({"kind": "mcp", "todoListId": "a\u{0}"}), "todoListId has a control character"),
     ] {
-        let problem = problem(bench.post(OWNER, PATH, &sent).await, 400, "INVALID_REQUEST").await;
+        let problem = expect_problem(bench.post(OWNER, PATH, &sent).await, 400, "INVALID_REQUEST").await;
         assert_eq!(problem["detail"], detail, "{sent}");
     }
-    let listed = body(bench.get(OWNER, PATH).await, 200).await;
+    let listed = expect_json(bench.get(OWNER, PATH).await, 200).await;
     assert_eq!(listed, json!({"tokens": []}));
 }

@@ -11,18 +11,18 @@ use serde_json::{Value, json};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
-use crate::support::server::{self, Server, session};
-use crate::support::{self, PATIENCE};
+use crate::support::server::{self, Server, session_token};
+use crate::support::{self, TEST_TIMEOUT};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
 /// An application and its stores.
-pub struct Bench {
+pub struct McpApp {
     pub app: Server,
     pub stores: Stores,
 }
 
-pub async fn start(settings: &[(&str, &str)]) -> Bench {
+pub async fn start(settings: &[(&str, &str)]) -> McpApp {
     let tools = json!(["readTodos", "createTodo", "listDocs", "getDoc", "createDoc", "appendDoc"]);
     let agent = |id: &str, owner: &str, company: &str, content: Value| json!({"id": id, "name": id, "ownerId": owner, "companyId": company, "content": content});
     let workspace = json!({
@@ -44,17 +44,17 @@ pub async fn start(settings: &[(&str, &str)]) -> Bench {
         ]
     });
     let stores = server::stores(&workspace).await;
-    let app = server::app_over(stores.clone(), settings).await;
-    Bench { app, stores }
+    let app = server::app_with_stores(stores.clone(), settings).await;
+    McpApp { app, stores }
 }
 
-pub fn mcp(user: &str, company: &str, agent: &str) -> NewToken {
+pub fn mcp_token(user: &str, company: &str, agent: &str) -> NewToken {
     let grant =
         McpGrant { user_id: user.into(), todo_list_id: Some(format!("l-{user}")), ..McpGrant::default() };
     NewToken::new(company, agent, Grant::Mcp(grant))
 }
 
-impl Bench {
+impl McpApp {
     fn tokens_at(&self, clock: impl Clock) -> Tokens {
         Tokens::new(self.stores.records.clone(), Arc::new(clock))
     }
@@ -74,7 +74,7 @@ impl Bench {
         answer.get_mut("result").map(Value::take).unwrap_or_else(|| answer["error"].take())
     }
 
-    pub async fn tool(&self, token: &str, name: &str, arguments: Value) -> Value {
+    pub async fn call_tool(&self, token: &str, name: &str, arguments: Value) -> Value {
         self.ask(token, "tools/call", json!({"name": name, "arguments": arguments})).await
     }
 }
@@ -91,14 +91,14 @@ fn uris(listed: &Value) -> Vec<&str> {
 #[tokio::test]
 async fn a_token_is_good_while_it_is_and_only_as_it_is() {
     let bench = start(&[]).await;
-    let good = bench.mint(mcp("ada", "c1", "a1")).await;
-    let other = bench.mint(mcp("bob", "c1", "a1")).await;
+    let good = bench.mint(mcp_token("ada", "c1", "a1")).await;
+    let other = bench.mint(mcp_token("bob", "c1", "a1")).await;
     let widget = bench.mint(NewToken::new("c1", "a1", Grant::Widget(WidgetGrant::default()))).await;
     let past = ManualClock::new();
     let tokens = bench.tokens_at(past);
     let expired =
-        tokens.mint(NewToken { ttl: Some(HOUR), ..mcp("ada", "c1", "a1") }).await.expect("it is made");
-    let revoked = bench.tokens_at(SystemClock).mint(mcp("ada", "c1", "a1")).await.expect("it is made");
+        tokens.mint(NewToken { ttl: Some(HOUR), ..mcp_token("ada", "c1", "a1") }).await.expect("it is made");
+    let revoked = bench.tokens_at(SystemClock).mint(mcp_token("ada", "c1", "a1")).await.expect("it is made");
     let ping = json!({"jsonrpc": "2.0", "id": 1, "method": "ping"});
     let live = bench.post(revoked.text.expose(), &ping).send().await.expect("an answer");
     assert_eq!(live.status(), 200);
@@ -122,22 +122,23 @@ async fn a_token_is_good_while_it_is_and_only_as_it_is() {
     for token in refused {
         let response = bench.post(&token, &ping).send().await.expect("an answer");
         assert_eq!(response.headers()["www-authenticate"], "Bearer");
-        let problem = support::problem(response, 401, "UNAUTHENTICATED").await;
+        let problem = support::expect_problem(response, 401, "UNAUTHENTICATED").await;
         assert_eq!(problem["detail"], "a valid MCP token is needed", "which part was right is not said");
     }
     // A session token is not accepted here, nor an MCP token elsewhere.
-    let session = bench.app.request("POST", "/api/agent/mcp").bearer_auth(session("ada", "c1")).json(&ping);
-    support::problem(session.send().await.expect("an answer"), 401, "UNAUTHENTICATED").await;
+    let session =
+        bench.app.request("POST", "/api/agent/mcp").bearer_auth(session_token("ada", "c1")).json(&ping);
+    support::expect_problem(session.send().await.expect("an answer"), 401, "UNAUTHENTICATED").await;
 }
 
 #[tokio::test]
 async fn documents_are_resources_for_those_who_could_read_them_with_tools() {
     let bench = start(&[]).await;
-    let ada = bench.mint(mcp("ada", "c1", "a1")).await;
-    let cut = bench.mint(mcp("ada", "c1", "cut")).await;
-    let eve = bench.mint(mcp("eve", "c2", "a2")).await;
-    let visitor = bench.mint(mcp("widget:w", "c1", "a1")).await;
-    let mut without = mcp("ada", "c1", "a1");
+    let ada = bench.mint(mcp_token("ada", "c1", "a1")).await;
+    let cut = bench.mint(mcp_token("ada", "c1", "cut")).await;
+    let eve = bench.mint(mcp_token("eve", "c2", "a2")).await;
+    let visitor = bench.mint(mcp_token("widget:w", "c1", "a1")).await;
+    let mut without = mcp_token("ada", "c1", "a1");
     if let Grant::Mcp(grant) = &mut without.grant {
         grant.tools = Some(vec!["readTodos".into()]);
     }
@@ -175,12 +176,12 @@ async fn documents_are_resources_for_those_who_could_read_them_with_tools() {
 
     // Long texts are returned whole, lists in pages.
     let long = "ä".repeat(100_000);
-    let made = bench.tool(&ada, "createDoc", json!({"title": "Long", "text": long})).await;
+    let made = bench.call_tool(&ada, "createDoc", json!({"title": "Long", "text": long})).await;
     let id = made["structuredContent"]["doc"]["id"].as_str().expect("an id");
     let read = bench.ask(&ada, "resources/read", json!({"uri": format!("doc://{id}")})).await;
     assert_eq!(read["contents"][0]["text"], long);
     for i in 0..60 {
-        bench.tool(&ada, "createDoc", json!({"title": format!("Note {i}"), "text": "x"})).await;
+        bench.call_tool(&ada, "createDoc", json!({"title": format!("Note {i}"), "text": "x"})).await;
     }
     let (mut seen, mut cursor) = (Vec::new(), json!({}));
     loop {
@@ -198,8 +199,8 @@ async fn documents_are_resources_for_those_who_could_read_them_with_tools() {
 #[tokio::test]
 async fn a_change_by_one_client_is_told_to_another_that_may_see_it() {
     let bench = start(&[]).await;
-    let ada = bench.mint(mcp("ada", "c1", "a1")).await;
-    let bob = bench.mint(mcp("bob", "c1", "a1")).await;
+    let ada = bench.mint(mcp_token("ada", "c1", "a1")).await;
+    let bob = bench.mint(mcp_token("bob", "c1", "a1")).await;
     let send = async |session: Option<&str>, body: Value| {
         let post = bench.post(&ada, &body).header("accept", "application/json, text/event-stream");
         session
@@ -222,10 +223,13 @@ async fn a_change_by_one_client_is_told_to_another_that_may_see_it() {
 
     let own = bench.app.request("GET", "/api/agent/mcp").bearer_auth(&ada).header("mcp-session-id", &id);
     let mut own = own.header("accept", "text/event-stream").send().await.expect("an answer");
-    bench.tool(&bob, "appendDoc", json!({"id": "inner/1", "text": "not followed"})).await;
-    bench.tool(&bob, "appendDoc", json!({"id": "open", "text": "To five."})).await;
-    let chunk =
-        tokio::time::timeout(PATIENCE, own.chunk()).await.expect("in time").expect("whole").expect("a chunk");
+    bench.call_tool(&bob, "appendDoc", json!({"id": "inner/1", "text": "not followed"})).await;
+    bench.call_tool(&bob, "appendDoc", json!({"id": "open", "text": "To five."})).await;
+    let chunk = tokio::time::timeout(TEST_TIMEOUT, own.chunk())
+        .await
+        .expect("in time")
+        .expect("whole")
+        .expect("a chunk");
     let told = String::from_utf8(chunk.to_vec()).expect("text");
     assert!(told.contains("notifications/resources/updated") && told.contains("doc://open"), "{told}");
     assert!(!told.contains("inner"), "{told}");
@@ -234,23 +238,23 @@ async fn a_change_by_one_client_is_told_to_another_that_may_see_it() {
 #[tokio::test]
 async fn an_agents_owner_reads_who_has_called_its_tools() {
     let bench = start(&[]).await;
-    let ada = bench.mint(mcp("ada", "c1", "a1")).await;
-    let bob = bench.mint(mcp("bob", "c1", "a1")).await;
+    let ada = bench.mint(mcp_token("ada", "c1", "a1")).await;
+    let bob = bench.mint(mcp_token("bob", "c1", "a1")).await;
     let canary = "canary-in-the-arguments";
-    bench.tool(&ada, "createTodo", json!({"title": canary})).await;
-    bench.tool(&bob, "readTodos", json!({})).await;
-    bench.tool(&bob, "deleteTodo", json!({})).await;
-    bench.tool(&bob, "createTodo", json!({"title": 7})).await;
+    bench.call_tool(&ada, "createTodo", json!({"title": canary})).await;
+    bench.call_tool(&bob, "readTodos", json!({})).await;
+    bench.call_tool(&bob, "deleteTodo", json!({})).await;
+    bench.call_tool(&bob, "createTodo", json!({"title": 7})).await;
 
     let audit = |user: &str, company: &str, query: &str| {
         let path = format!("/api/agent/tools/audit{query}");
-        bench.app.request("GET", &path).bearer_auth(session(user, company)).send()
+        bench.app.request("GET", &path).bearer_auth(session_token(user, company)).send()
     };
     let read = async |query: &str| -> Value {
         audit("ada", "c1", query).await.expect("an answer").json().await.expect("JSON")
     };
     let written = |page: &Value| page["calls"].as_array().is_some_and(|calls| calls.len() == 4);
-    let page = support::until(async || read("?agentId=a1").await, written).await;
+    let page = support::poll_until(async || read("?agentId=a1").await, written).await;
     let shown: Vec<_> = page["calls"]
         .as_array()
         .expect("calls")
@@ -286,32 +290,33 @@ async fn an_agents_owner_reads_who_has_called_its_tools() {
         ("ada", "c1", "?agentId=a1&limit=x", 400, "INVALID_REQUEST"),
         ("ada", "c1", "?agentId=a1&cursor=x", 400, "INVALID_REQUEST"),
     ] {
-        support::problem(audit(user, company, query).await.expect("an answer"), status, code).await;
+        support::expect_problem(audit(user, company, query).await.expect("an answer"), status, code).await;
     }
     let path = "/api/agent/tools/audit?agentId=a1";
     let nobody = bench.app.request("GET", path).send().await.expect("an answer");
-    support::problem(nobody, 401, "UNAUTHENTICATED").await;
+    support::expect_problem(nobody, 401, "UNAUTHENTICATED").await;
     let token = bench.app.request("GET", path).bearer_auth(&ada).send().await.expect("an answer");
-    support::problem(token, 401, "UNAUTHENTICATED").await;
+    support::expect_problem(token, 401, "UNAUTHENTICATED").await;
 }
 
 #[tokio::test]
 async fn what_was_called_before_the_end_is_noted_and_open_streams_do_not_hold_it_up() {
     let bench = start(&[]).await;
-    let ada = bench.mint(mcp("ada", "c1", "a1")).await;
-    let meta: Value = serde_json::from_str(super::world::META).expect("JSON");
+    let ada = bench.mint(mcp_token("ada", "c1", "a1")).await;
+    let meta: Value = serde_json::from_str(super::world::REQUEST_META).expect("JSON");
     let listen = json!({"jsonrpc": "2.0", "id": 1, "method": "subscriptions/listen", "params": {"_meta": meta, "notifications": {}}});
     let headers = [("mcp-protocol-version", "2026-07-28"), ("mcp-method", "subscriptions/listen")];
     let listen =
         headers.iter().fold(bench.post(&ada, &listen), |post, (name, value)| post.header(*name, *value));
     let mut open = listen.send().await.expect("an answer");
     assert!(open.chunk().await.expect("whole").is_some());
-    bench.tool(&ada, "readTodos", json!({})).await;
-    let Bench { app, stores } = bench;
+    bench.call_tool(&ada, "readTodos", json!({})).await;
+    let McpApp { app, stores } = bench;
     app.stop();
-    tokio::time::timeout(PATIENCE, app.stopped()).await.expect("it stops");
-    let again = server::app_over(stores, &[]).await;
-    let audit = again.request("GET", "/api/agent/tools/audit?agentId=a1").bearer_auth(session("ada", "c1"));
+    tokio::time::timeout(TEST_TIMEOUT, app.stopped()).await.expect("it stops");
+    let again = server::app_with_stores(stores, &[]).await;
+    let audit =
+        again.request("GET", "/api/agent/tools/audit?agentId=a1").bearer_auth(session_token("ada", "c1"));
     let page: Value = audit.send().await.expect("an answer").json().await.expect("JSON");
     assert_eq!(page["calls"][0]["tool"], "readTodos", "{page}");
 }
@@ -322,7 +327,7 @@ async fn legacy_queries_are_a_setting() {
     let body = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "readTodos"}});
     let off = start(&[]).await;
     let refused = off.app.request("POST", query).json(&body).send().await.expect("an answer");
-    let problem = support::problem(refused, 401, "UNAUTHENTICATED").await;
+    let problem = support::expect_problem(refused, 401, "UNAUTHENTICATED").await;
     assert!(problem["detail"].as_str().expect("text").contains("MCP_LEGACY_QUERY"));
     let on = start(&[("MCP_LEGACY_QUERY", "on")]).await;
     let answer = on.app.request("POST", query).json(&body).send().await.expect("an answer");
@@ -332,7 +337,7 @@ async fn legacy_queries_are_a_setting() {
 #[tokio::test]
 async fn the_settings_of_the_gate_hold() {
     let bench = start(&[("MCP_REQUESTS_PER_MINUTE", "2")]).await;
-    let ada = bench.mint(mcp("ada", "c1", "a1")).await;
+    let ada = bench.mint(mcp_token("ada", "c1", "a1")).await;
     let ping = json!({"jsonrpc": "2.0", "id": 1, "method": "ping"});
     for expected in [200, 200, 429] {
         assert_eq!(bench.post(&ada, &ping).send().await.expect("an answer").status(), expected);
@@ -341,9 +346,9 @@ async fn the_settings_of_the_gate_hold() {
 
 /// An in-memory log.
 #[derive(Clone, Default)]
-struct Log(Arc<std::sync::Mutex<Vec<u8>>>);
+struct LogBuffer(Arc<std::sync::Mutex<Vec<u8>>>);
 
-impl std::io::Write for Log {
+impl std::io::Write for LogBuffer {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         self.0.lock().expect("whole").extend_from_slice(bytes);
         Ok(bytes.len())
@@ -356,7 +361,7 @@ impl std::io::Write for Log {
 
 #[tokio::test]
 async fn neither_tokens_nor_arguments_are_in_the_log() {
-    let log = Log::default();
+    let log = LogBuffer::default();
     let writer = log.clone();
     let filter: tracing_subscriber::filter::Targets =
         agentd::logging::filter("debug,agent_http=trace,agentd=trace").expect("a filter");
@@ -364,10 +369,10 @@ async fn neither_tokens_nor_arguments_are_in_the_log() {
     // The test runs on one thread, so the thread-local subscriber collects all of its events.
     let _guard = tracing_subscriber::registry().with(lines).with(filter).set_default();
     let bench = start(&[]).await;
-    let ada = bench.mint(mcp("ada", "c1", "a1")).await;
+    let ada = bench.mint(mcp_token("ada", "c1", "a1")).await;
     let canary = "canary-in-the-arguments";
-    bench.tool(&ada, "createTodo", json!({"title": canary})).await;
-    bench.tool(&ada, "noSuchTool", json!({"title": canary})).await;
+    bench.call_tool(&ada, "createTodo", json!({"title": canary})).await;
+    bench.call_tool(&ada, "noSuchTool", json!({"title": canary})).await;
     bench.ask(&ada, "no/such", json!({"title": canary})).await;
     let guess = "agm_guess-canary";
     let refused = bench.post(guess, &json!({})).send().await.expect("an answer");

@@ -3,9 +3,9 @@
 
 use serde_json::{Value, json};
 
-use crate::support::server::{self, Server, session};
+use crate::support::server::{self, Server, session_token};
 use crate::support::vendor::{Step, Vendor, answer, stream_head, tool_calls};
-use crate::support::{client, run, text_of, until};
+use crate::support::{client, parse_run, poll_until, text_of};
 
 /// Returns a workspace with an agent of `u1` that may read and create todos and is answered by the backend in
 /// `content` or `children`.
@@ -20,12 +20,12 @@ fn workspace(content: Value, children: Value) -> Value {
 }
 
 /// Returns the `mcpServerUrl` of a request to an agent server.
-fn address_sent(body: &Value) -> String {
+fn sent_mcp_url(body: &Value) -> String {
     body["mcpServerUrl"].as_str().expect("an address").to_owned()
 }
 
 /// Requests the tool list of the MCP server at an address.
-async fn listed(address: &str) -> reqwest::Response {
+async fn request_tool_list(address: &str) -> reqwest::Response {
     let request = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list",
     "params": {"_meta": {
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
@@ -50,7 +50,7 @@ async fn a_runtime_creates_two_todos_side_by_side() {
     let app = server::app(&workspace(content, json!([])), &[]).await;
 
     let chat = json!({"agentId": "a1", "message": "Soil and pots.", "todoListId": "l1"});
-    let events = run(&app.chat(&chat).await.text().await.expect("a body"));
+    let events = parse_run(&app.chat(&chat).await.text().await.expect("a body"));
     assert_eq!(text_of(&events), "Both are noted.");
     // The runtime's own events contain the calls, and the application does not add them again.
     let begun = events.iter().filter(|event| event["type"] == "TOOL_CALL_START");
@@ -62,17 +62,18 @@ async fn a_runtime_creates_two_todos_side_by_side() {
     }
     let again = json!({"agentId": "a1", "message": "What is there?", "todoListId": "l1"});
     vendor.on("m", [tool_calls(&[("c3", "readTodos", "{}")]), answer(&["Soil and pots."])]);
-    let events = run(&app.chat(&again).await.text().await.expect("a body"));
+    let events = parse_run(&app.chat(&again).await.text().await.expect("a body"));
     let result = events.iter().find(|event| event["type"] == "TOOL_CALL_RESULT").expect("a result");
     let todos = result["content"].as_str().expect("text");
     assert!(todos.contains("Buy soil") && todos.contains("Buy pots"), "{todos}");
 
     // The audit log has each call with the id of its run.
     let audit = async || -> Value {
-        let audit = app.request("GET", "/api/agent/tools/audit?agentId=a1").bearer_auth(session("u1", "c1"));
+        let audit =
+            app.request("GET", "/api/agent/tools/audit?agentId=a1").bearer_auth(session_token("u1", "c1"));
         audit.send().await.expect("an answer").json().await.expect("JSON")
     };
-    let page = until(audit, |page| page["calls"].as_array().is_some_and(|calls| calls.len() == 3)).await;
+    let page = poll_until(audit, |page| page["calls"].as_array().is_some_and(|calls| calls.len() == 3)).await;
     let calls = &page["calls"];
     let tools: Vec<_> = (0..3).map(|i| calls[i]["tool"].as_str().expect("a name")).collect();
     assert_eq!(tools, ["readTodos", "createTodo", "createTodo"]);
@@ -81,8 +82,8 @@ async fn a_runtime_creates_two_todos_side_by_side() {
     assert_ne!(calls[0]["runId"], calls[1]["runId"]);
 }
 
-/// Starts an application whose agent server is the fake vendor with the script `held`.
-async fn held(vendor: &Vendor) -> Server {
+/// Starts an application whose agent server is the fake vendor with the script `app_with_held_backend`.
+async fn app_with_held_backend(vendor: &Vendor) -> Server {
     let content = json!({"agentServerUrl": vendor.base_url(), "agentServerProvider": "openai", "agentServerModel": "held"});
     server::app(&workspace(content, json!([])), &[("STREAM_IDLE_MS", "3000")]).await
 }
@@ -92,15 +93,15 @@ async fn a_runs_token_is_good_for_the_run_alone() {
     let vendor = Vendor::start().await;
     // Only the head arrives, so the run lasts until the stream's idle time-out.
     vendor.on("held", [vec![stream_head(), Step::Stall]]);
-    let app = held(&vendor).await;
+    let app = app_with_held_backend(&vendor).await;
     let chat = json!({"agentId": "a1", "message": "Hello", "todoListId": "l1"});
     let response = app.chat(&chat).await;
     let sent = vendor.received().pop().expect("the agent server was asked").json();
-    let address = address_sent(&sent);
+    let address = sent_mcp_url(&sent);
     assert!(address.starts_with(&app.url("/api/agent/mcp?token=agm_")), "{address}");
     assert!(address.ends_with("&userId=u1&agentId=a1&todoListId=l1"), "{address}");
 
-    let during = listed(&address).await;
+    let during = request_tool_list(&address).await;
     assert_eq!(during.status(), 200, "{:?}", during.text().await);
     let list: Value = serde_json::from_str(during.text().await.expect("a body").trim()).expect("JSON");
     let names: Vec<&str> = list["result"]["tools"]
@@ -110,12 +111,12 @@ async fn a_runs_token_is_good_for_the_run_alone() {
         .filter_map(|t| t["name"].as_str())
         .collect();
     assert_eq!(names, ["createTodo", "readTodos"]);
-    let other = listed(&address.replace("agentId=a1", "agentId=a2")).await;
+    let other = request_tool_list(&address.replace("agentId=a1", "agentId=a2")).await;
     assert_eq!(other.status(), 403);
 
     let whole = response.text().await.expect("a body");
-    let events = run(&whole);
+    let events = parse_run(&whole);
     assert_eq!(events.last().expect("an end")["type"], "RUN_ERROR");
     assert!(!whole.contains("agm_"), "the token is in the stream: {whole}");
-    assert_eq!(listed(&address).await.status(), 401, "the token outlived its run");
+    assert_eq!(request_tool_list(&address).await.status(), 401, "the token outlived its run");
 }

@@ -4,29 +4,29 @@ use reqwest::Response;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use super::application::{Bench, mcp, start};
-use super::world::META;
-use crate::support::server::{self, session};
+use super::application::{McpApp, mcp_token, start};
+use super::world::REQUEST_META;
+use crate::support::server::{self, session_token};
 use crate::support::vendor::{Vendor, answer, tool_calls};
-use crate::support::{PATIENCE, run, text_of, workspace};
+use crate::support::{TEST_TIMEOUT, parse_run, text_of, workspace};
 
-const ERAS: [&str; 3] = ["2025-06-18", "2025-11-25", "2026-07-28"];
+const PROTOCOL_VERSIONS: [&str; 3] = ["2025-06-18", "2025-11-25", "2026-07-28"];
 
 const TOOLS: &str = "tools/list_changed";
 const PROMPTS: &str = "prompts/list_changed";
 const RESOURCES: &str = "resources/list_changed";
-const OPEN: &str = "resources/updated doc://open";
+const DOCUMENT_UPDATED: &str = "resources/updated doc://open";
 /// Notifications sent when an agent's role changes.
-const ROLE: &[&str] = &[PROMPTS, RESOURCES, TOOLS];
+const ROLE_NOTIFICATIONS: &[&str] = &[PROMPTS, RESOURCES, TOOLS];
 
 /// A client that reads notifications.
-struct Listener {
+struct NotificationListener {
     stream: Response,
     heard: String,
 }
 
-impl Listener {
-    /// Opens a notification stream in the way of the protocol version: for all lists, and for the document `open` if
+impl NotificationListener {
+    /// Opens a notification stream in the way of the protocol version: for all lists, and for the document `start` if
     /// `follows` is set.
     async fn start(app: &server::Server, token: &str, version: &str, follows: bool) -> Self {
         let send = async |method: &str, session: Option<&str>, headers: &[(&str, &str)], body: Value| {
@@ -42,7 +42,7 @@ impl Listener {
             response
         };
         if version == "2026-07-28" {
-            let meta: Value = serde_json::from_str(META).expect("JSON");
+            let meta: Value = serde_json::from_str(REQUEST_META).expect("JSON");
             let mut wanted =
                 json!({"toolsListChanged": true, "promptsListChanged": true, "resourcesListChanged": true});
             if follows {
@@ -89,7 +89,7 @@ impl Listener {
                 self.heard = rest.to_owned();
                 continue;
             }
-            let chunk = timeout(PATIENCE, self.stream.chunk()).await;
+            let chunk = timeout(TEST_TIMEOUT, self.stream.chunk()).await;
             let chunk =
                 chunk.unwrap_or_else(|_| panic!("only {told:?}")).expect("whole").expect("it goes on");
             self.heard.push_str(std::str::from_utf8(&chunk).expect("text"));
@@ -99,8 +99,14 @@ impl Listener {
     }
 }
 
-async fn manage(bench: &Bench, who: (&str, &str), method: &str, path: &str, body: Value) -> u16 {
-    let request = bench.app.request(method, path).bearer_auth(session(who.0, who.1));
+async fn send_management_request(
+    bench: &McpApp,
+    who: (&str, &str),
+    method: &str,
+    path: &str,
+    body: Value,
+) -> u16 {
+    let request = bench.app.request(method, path).bearer_auth(session_token(who.0, who.1));
     let request = if body.is_null() { request } else { request.json(&body) };
     request.send().await.expect("an answer").status().as_u16()
 }
@@ -113,8 +119,8 @@ async fn clients_are_told_of_what_the_management_changes() {
     // Method, path, body, expected status, and notifications to a client of agent `a1` that subscribes to one
     // document.
     let steps: &[(&str, &str, &Value, u16, &[&str])] = &[
-        ("PUT", "/api/agents/a1", &role, 200, ROLE),
-        ("PUT", "/api/documents/open", &text, 200, &[OPEN]),
+        ("PUT", "/api/agents/a1", &role, 200, ROLE_NOTIFICATIONS),
+        ("PUT", "/api/documents/open", &text, 200, &[DOCUMENT_UPDATED]),
         ("PUT", "/api/documents/inner%2F1", &text, 200, &[]),
         ("PUT", "/api/documents/open", &json!({"text": 7}), 400, &[]),
         ("PUT", "/api/agents/a1", &json!({"name": 7}), 400, &[]),
@@ -122,24 +128,28 @@ async fn clients_are_told_of_what_the_management_changes() {
         ("PUT", "/api/documents/new", &text, 201, &[RESOURCES]),
         ("DELETE", "/api/documents/new", &nothing, 204, &[RESOURCES]),
         ("DELETE", "/api/documents/new", &nothing, 404, &[]),
-        ("DELETE", "/api/documents/open", &nothing, 204, &[RESOURCES, OPEN]),
-        ("PUT", "/api/documents/open", &text, 201, &[RESOURCES, OPEN]),
+        ("DELETE", "/api/documents/open", &nothing, 204, &[RESOURCES, DOCUMENT_UPDATED]),
+        ("PUT", "/api/documents/open", &text, 201, &[RESOURCES, DOCUMENT_UPDATED]),
         ("DELETE", "/api/agents/cut", &nothing, 204, &[]),
-        ("DELETE", "/api/agents/a1", &nothing, 204, ROLE),
+        ("DELETE", "/api/agents/a1", &nothing, 204, ROLE_NOTIFICATIONS),
     ];
-    for version in ERAS {
+    for version in PROTOCOL_VERSIONS {
         let bench = start(&[]).await;
-        let (ada, cut, eve) = (mcp("ada", "c1", "a1"), mcp("bob", "c1", "cut"), mcp("eve", "c2", "a2"));
-        let mut follower = Listener::start(&bench.app, &bench.mint(ada).await, version, true).await;
-        let mut colleague = Listener::start(&bench.app, &bench.mint(cut).await, version, false).await;
-        let mut stranger = Listener::start(&bench.app, &bench.mint(eve).await, version, false).await;
+        let (ada, cut, eve) =
+            (mcp_token("ada", "c1", "a1"), mcp_token("bob", "c1", "cut"), mcp_token("eve", "c2", "a2"));
+        let mut follower =
+            NotificationListener::start(&bench.app, &bench.mint(ada).await, version, true).await;
+        let mut colleague =
+            NotificationListener::start(&bench.app, &bench.mint(cut).await, version, false).await;
+        let mut stranger =
+            NotificationListener::start(&bench.app, &bench.mint(eve).await, version, false).await;
         for (method, path, body, status, told) in steps {
-            let given = manage(&bench, ("ada", "c1"), method, path, (*body).clone()).await;
+            let given = send_management_request(&bench, ("ada", "c1"), method, path, (*body).clone()).await;
             assert_eq!(given, *status, "{method} {path}");
             assert_eq!(follower.next(told.len()).await, *told, "{version} {method} {path}");
             // A client of another agent is notified of the company's documents and of its own role.
             let told: &[&str] = match (*path, *status) {
-                ("/api/agents/cut", _) => ROLE,
+                ("/api/agents/cut", _) => ROLE_NOTIFICATIONS,
                 (path, 200..300) if path.starts_with("/api/documents") && told.contains(&RESOURCES) => {
                     &[RESOURCES]
                 }
@@ -148,12 +158,13 @@ async fn clients_are_told_of_what_the_management_changes() {
             assert_eq!(colleague.next(told.len()).await, told, "{version} {method} {path}");
         }
         // The client of another company has received none of these notifications.
-        let put = manage(&bench, ("eve", "c2"), "PUT", "/api/documents/fresh", text.clone()).await;
+        let put =
+            send_management_request(&bench, ("eve", "c2"), "PUT", "/api/documents/fresh", text.clone()).await;
         assert_eq!((put, stranger.next(1).await), (201, vec![RESOURCES.to_owned()]), "{version}");
-        let put = manage(&bench, ("eve", "c2"), "PUT", "/api/agents/a2", role.clone()).await;
+        let put = send_management_request(&bench, ("eve", "c2"), "PUT", "/api/agents/a2", role.clone()).await;
         assert_eq!(
             (put, stranger.next(3).await),
-            (200, ROLE.iter().map(|told| (*told).to_owned()).collect())
+            (200, ROLE_NOTIFICATIONS.iter().map(|told| (*told).to_owned()).collect())
         );
     }
 }
@@ -171,10 +182,10 @@ async fn clients_are_told_of_what_a_runs_tools_change() {
     ];
     vendor.on("m", [tool_calls(&calls), answer(&["Done."])]);
     let stores = server::stores(&workspace).await;
-    let bench = Bench { app: server::app_over(stores.clone(), &[]).await, stores };
-    let token = bench.mint(mcp("u1", "c1", "a1")).await;
-    let mut listener = Listener::start(&bench.app, &token, "2025-11-25", true).await;
+    let bench = McpApp { app: server::app_with_stores(stores.clone(), &[]).await, stores };
+    let token = bench.mint(mcp_token("u1", "c1", "a1")).await;
+    let mut listener = NotificationListener::start(&bench.app, &token, "2025-11-25", true).await;
     let response = bench.app.chat(&json!({"agentId": "a1", "message": "Log it"})).await;
-    assert_eq!(text_of(&run(&response.text().await.expect("a whole body"))), "Done.");
-    assert_eq!(listener.next(2).await, [RESOURCES, OPEN]);
+    assert_eq!(text_of(&parse_run(&response.text().await.expect("a whole body"))), "Done.");
+    assert_eq!(listener.next(2).await, [RESOURCES, DOCUMENT_UPDATED]);
 }

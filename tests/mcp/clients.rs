@@ -8,24 +8,27 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::Command;
 use tokio::time::timeout;
 
-use super::conformance::{folder, node};
-use super::world::{Setup, World};
+use super::conformance::{node_path, suite_dir};
+use super::world::{McpTestConfig, McpTestServer};
 
 /// Time limit for a client, far above its duration, so that a hanging client does not hang the tests.
-const LONGEST: Duration = Duration::from_secs(120);
+const MCP_CLIENT_TIMEOUT: Duration = Duration::from_secs(120);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_inspector_lists_and_calls() {
-    let world = World::start(Setup::default()).await;
+    let world = McpTestServer::start(McpTestConfig::default()).await;
     let inspect = async |more: &[&str]| -> Value {
-        let inspector = Command::new(node())
+        let inspector = Command::new(node_path())
             .arg("node_modules/@modelcontextprotocol/inspector/cli/build/cli.js")
             .args(["--cli", &world.url("?token=ada"), "--transport", "http"])
             .args(more)
-            .current_dir(folder())
+            .current_dir(suite_dir())
             .kill_on_drop(true)
             .output();
-        let output = timeout(LONGEST, inspector).await.expect("it comes to an end").expect("node can be run");
+        let output = timeout(MCP_CLIENT_TIMEOUT, inspector)
+            .await
+            .expect("it comes to an end")
+            .expect("node can be run");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         serde_json::from_slice(&output.stdout).expect("JSON")
     };
@@ -40,14 +43,14 @@ async fn the_inspector_lists_and_calls() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mcp_remote_lists_and_calls() {
-    let world = World::start(Setup::default()).await;
+    let world = McpTestServer::start(McpTestConfig::default()).await;
     // A folder of its own, so that the client does not use the developer's stored sign-ins.
     let home = std::env::temp_dir().join(format!("mcp-remote-{}", agent_core::new_id()));
-    let mut remote = Command::new(node())
+    let mut remote = Command::new(node_path())
         .args(["node_modules/mcp-remote/dist/proxy.js", &world.url("?token=ada")])
         .args(["--allow-http", "--transport", "http-only"])
         .env("MCP_REMOTE_CONFIG_DIR", &home)
-        .current_dir(folder())
+        .current_dir(suite_dir())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
@@ -62,7 +65,10 @@ async fn mcp_remote_lists_and_calls() {
             return Value::Null;
         }
         loop {
-            let line = timeout(LONGEST, lines.next_line()).await.expect("it answers").expect("whole lines");
+            let line = timeout(MCP_CLIENT_TIMEOUT, lines.next_line())
+                .await
+                .expect("it answers")
+                .expect("whole lines");
             let answer: Value = serde_json::from_str(&line.expect("it goes on")).expect("JSON");
             if answer["id"] == message["id"] {
                 return answer;

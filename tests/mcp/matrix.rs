@@ -10,12 +10,12 @@ use agent_core::testing::ManualClock;
 use agent_platform::token::{Grant, McpGrant, NewToken, Tokens, WidgetGrant};
 use serde_json::{Value, json};
 
-use super::application::mcp;
+use super::application::mcp_token;
 use crate::support;
-use crate::support::server::{self, Server, session};
+use crate::support::server::{self, Server, session_token};
 
 /// Marker texts, each contained in one object only.
-const MARKS: &[&str] = &[
+const MARKERS: &[&str] = &[
     "todo-of-ada",
     "todo-of-bob",
     "todo-of-eve",
@@ -49,7 +49,7 @@ fn workspace() -> Value {
 }
 
 /// Returns the requests: method, parameters, and the id that the parameters name, if any.
-fn questions() -> Vec<(&'static str, Value, Option<&'static str>)> {
+fn request_matrix() -> Vec<(&'static str, Value, Option<&'static str>)> {
     let mut questions = vec![
         ("tools/list", json!({}), None),
         ("resources/list", json!({}), None),
@@ -80,13 +80,13 @@ fn questions() -> Vec<(&'static str, Value, Option<&'static str>)> {
 }
 
 /// A client of the MCP server with one credential.
-struct Client<'s> {
+struct TokenClient<'s> {
     http: reqwest::Client,
     app: &'s Server,
     query: &'s str,
 }
 
-impl<'s> Client<'s> {
+impl<'s> TokenClient<'s> {
     fn new(app: &'s Server, query: &'s str) -> Self {
         Self { http: support::client(), app, query }
     }
@@ -105,11 +105,11 @@ impl<'s> Client<'s> {
 
 /// Returns the markers found in the responses. Checks that a request for an object that is not the identity's own
 /// gets the response for an id that does not exist.
-async fn seen(client: &Client<'_>) -> BTreeSet<&'static str> {
+async fn visible_markers(client: &TokenClient<'_>) -> BTreeSet<&'static str> {
     let mut seen = BTreeSet::<&str>::new();
-    for (method, params, named) in questions() {
+    for (method, params, named) in request_matrix() {
         let answer = client.ask(method, &params).await;
-        let marks: Vec<_> = MARKS.iter().filter(|mark| answer.contains(**mark)).collect();
+        let marks: Vec<_> = MARKERS.iter().filter(|mark| answer.contains(**mark)).collect();
         seen.extend(marks);
         if let Some(id) = named {
             let absent = "n".repeat(id.len());
@@ -133,39 +133,44 @@ async fn no_cell_of_the_matrix_leaks() {
         }
         new
     };
-    let run = with(mcp("ada", "c1", "a1"), |grant| grant.run_id = Some("run-1".into()));
-    let cut =
-        with(mcp("ada", "c1", "a1"), |grant| grant.tools = Some(vec!["readTodos".into(), "none".into()]));
-    let others = with(mcp("ada", "c1", "a1"), |grant| grant.todo_list_id = Some("l-bob".into()));
-    let foreign = with(mcp("ada", "c1", "a1"), |grant| grant.todo_list_id = Some("l-eve".into()));
+    let run = with(mcp_token("ada", "c1", "a1"), |grant| grant.run_id = Some("run-1".into()));
+    let cut = with(mcp_token("ada", "c1", "a1"), |grant| {
+        grant.tools = Some(vec!["readTodos".into(), "none".into()])
+    });
+    let others = with(mcp_token("ada", "c1", "a1"), |grant| grant.todo_list_id = Some("l-bob".into()));
+    let foreign = with(mcp_token("ada", "c1", "a1"), |grant| grant.todo_list_id = Some("l-eve".into()));
     let tokens = [
-        ("a person's", mcp("ada", "c1", "a1"), whole("prompt-of-a1")),
-        ("for another agent", mcp("ada", "c1", "a3"), whole("prompt-of-a3")),
+        ("a person's", mcp_token("ada", "c1", "a1"), whole("prompt-of-a1")),
+        ("for another agent", mcp_token("ada", "c1", "a3"), whole("prompt-of-a3")),
         (
             "a colleague's",
-            mcp("bob", "c1", "a1"),
+            mcp_token("bob", "c1", "a1"),
             [&["todo-of-bob"], &documents[..], &["prompt-of-a1"]].concat(),
         ),
         ("a run's", run, whole("prompt-of-a1")),
-        ("a visitor's", mcp("widget:w", "c1", "a1"), vec!["text-of-open"]),
+        ("a visitor's", mcp_token("widget:w", "c1", "a1"), vec!["text-of-open"]),
         ("cut to one tool", cut, vec!["todo-of-ada", "prompt-of-a1"]),
         ("with a colleague's list", others, [&documents[..], &["prompt-of-a1"]].concat()),
         ("with a foreign list", foreign, [&documents[..], &["prompt-of-a1"]].concat()),
-        ("another company's", mcp("eve", "c2", "a2"), vec!["todo-of-eve", "text-of-theirs", "prompt-of-a2"]),
-        ("another company's, of an agent here", mcp("eve", "c2", "a1"), vec![]),
-        ("of an agent elsewhere", mcp("ada", "c1", "a2"), vec![]),
-        ("of no agent", mcp("ada", "c1", "none"), vec![]),
+        (
+            "another company's",
+            mcp_token("eve", "c2", "a2"),
+            vec!["todo-of-eve", "text-of-theirs", "prompt-of-a2"],
+        ),
+        ("another company's, of an agent here", mcp_token("eve", "c2", "a1"), vec![]),
+        ("of an agent elsewhere", mcp_token("ada", "c1", "a2"), vec![]),
+        ("of no agent", mcp_token("ada", "c1", "none"), vec![]),
     ];
     for (kind, new, expected) in tokens {
         // Fresh stores for each token, because some of the requests write.
         let stores = server::stores(&workspace()).await;
-        let app = server::app_over(stores.clone(), &[]).await;
+        let app = server::app_with_stores(stores.clone(), &[]).await;
         let (company, agent) = (new.company_id.clone(), new.agent_id.clone());
         let minted = Tokens::new(stores.records.clone(), Arc::new(SystemClock)).mint(new).await;
         let token = minted.expect("it is made").text.expose().to_owned();
         let query = format!("?token={token}");
-        let client = Client::new(&app, &query);
-        let seen = seen(&client).await;
+        let client = TokenClient::new(&app, &query);
+        let seen = visible_markers(&client).await;
         assert_eq!(seen, expected.into_iter().collect(), "{kind}");
         // A query parameter that names another agent or company is refused, whether or not that one exists.
         for (name, own, others) in [
@@ -187,16 +192,16 @@ async fn no_cell_of_the_matrix_leaks() {
 #[tokio::test]
 async fn what_is_no_token_of_this_door_sees_nothing_at_all() {
     let stores = server::stores(&workspace()).await;
-    let app = server::app_over(stores.clone(), &[]).await;
+    let app = server::app_with_stores(stores.clone(), &[]).await;
     let mint = async |new: NewToken, past: bool| {
         let clock: Arc<dyn Clock> = if past { Arc::new(ManualClock::new()) } else { Arc::new(SystemClock) };
         Tokens::new(stores.records.clone(), clock).mint(new).await.expect("it is made")
     };
     let text = async |new: NewToken, past: bool| mint(new, past).await.text.expose().to_owned();
     let (good, other) =
-        (text(mcp("ada", "c1", "a1"), false).await, text(mcp("eve", "c2", "a2"), false).await);
-    let expired = NewToken { ttl: Some(Duration::from_secs(3600)), ..mcp("ada", "c1", "a1") };
-    let revoked = mint(mcp("ada", "c1", "a1"), false).await;
+        (text(mcp_token("ada", "c1", "a1"), false).await, text(mcp_token("eve", "c2", "a2"), false).await);
+    let expired = NewToken { ttl: Some(Duration::from_secs(3600)), ..mcp_token("ada", "c1", "a1") };
+    let revoked = mint(mcp_token("ada", "c1", "a1"), false).await;
     let tokens = Tokens::new(stores.records.clone(), Arc::new(SystemClock));
     tokens.revoke(&revoked.token.id, None).await.expect("it is revoked");
     let cases = [
@@ -215,12 +220,12 @@ async fn what_is_no_token_of_this_door_sees_nothing_at_all() {
                 text(NewToken::new("c1", "a1", Grant::Widget(WidgetGrant::default())), false).await
             ),
         ),
-        ("a session", format!("?token={}", session("ada", "c1"))),
+        ("a session", format!("?token={}", session_token("ada", "c1"))),
         ("names alone", "?userId=ada&agentId=a1&todoListId=l-ada".to_owned()),
     ];
     for (kind, query) in cases {
-        let (client, mut answers) = (Client::new(&app, &query), BTreeSet::new());
-        for (method, params, _) in questions() {
+        let (client, mut answers) = (TokenClient::new(&app, &query), BTreeSet::new());
+        for (method, params, _) in request_matrix() {
             let answer = client.ask(method, &params).await;
             let problem: Value = serde_json::from_str(&answer).expect("a problem");
             let expected = if matches!(kind, "twice" | "two") { 400 } else { 401 };

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::world::{META, Setup, World};
+use super::world::{McpTestConfig, McpTestServer, REQUEST_META};
 use crate::support;
 
 fn call(id: Value, tool: &str, meta: Value) -> Value {
@@ -26,8 +26,8 @@ fn messages(body: &str, content_type: &str) -> Vec<Value> {
 
 #[tokio::test]
 async fn an_answer_is_framed_as_it_is_asked_for() {
-    let world = World::start(Setup::default()).await;
-    let session = world.session("ada", "2025-11-25").await;
+    let world = McpTestServer::start(McpTestConfig::default()).await;
+    let session = world.open_session("ada", "2025-11-25").await;
     let standard = Some("application/json, text/event-stream");
     let lines = Some("application/x-ndjson");
     let (json, ndjson, events) = ("application/json", "application/x-ndjson", "text/event-stream");
@@ -41,7 +41,7 @@ async fn an_answer_is_framed_as_it_is_asked_for() {
         for version in ["2026-07-28", "2025-11-25", "none"] {
             let send = async |tool: &str, mut meta: Value| {
                 if version == "2026-07-28" {
-                    let own: Value = serde_json::from_str(META).expect("JSON");
+                    let own: Value = serde_json::from_str(REQUEST_META).expect("JSON");
                     meta.as_object_mut()
                         .expect("an object")
                         .extend(own.as_object().expect("an object").clone());
@@ -91,7 +91,7 @@ async fn an_answer_is_framed_as_it_is_asked_for() {
 
 #[tokio::test]
 async fn what_is_wrong_with_a_message_is_said_in_the_standards_codes() {
-    let world = World::start(Setup::default()).await;
+    let world = McpTestServer::start(McpTestConfig::default()).await;
     let deep = format!(
         r#"{{"jsonrpc":"2.0","id":1,"method":"ping","params":{}{}}}"#,
         "[".repeat(100_000),
@@ -142,7 +142,7 @@ async fn what_is_wrong_with_a_message_is_said_in_the_standards_codes() {
         (world.post("?token=ada", "{}").header("accept", "text/html"), 406, "NOT_ACCEPTABLE"),
     ];
     for (request, status, code) in problems {
-        support::problem(request.send().await.expect("an answer"), status, code).await;
+        support::expect_problem(request.send().await.expect("an answer"), status, code).await;
     }
     let odd = world.ask("ada", "ping", json!({})).await;
     assert_eq!(odd["result"], json!({}), "the server goes on");
@@ -150,7 +150,7 @@ async fn what_is_wrong_with_a_message_is_said_in_the_standards_codes() {
 
 #[tokio::test]
 async fn a_tools_failure_is_for_the_model_and_a_defects_cause_is_not() {
-    let world = World::start(Setup::default()).await;
+    let world = McpTestServer::start(McpTestConfig::default()).await;
     for (how, words) in [
         ("output", "it did not work"),
         ("defect", "the tool failed"),
@@ -165,10 +165,10 @@ async fn a_tools_failure_is_for_the_model_and_a_defects_cause_is_not() {
 
 #[tokio::test]
 async fn a_session_is_its_openers_until_it_ends() {
-    let world = World::start(Setup::default()).await;
+    let world = McpTestServer::start(McpTestConfig::default()).await;
     let ping = json!({"jsonrpc": "2.0", "id": 5, "method": "ping"});
     for version in ["2025-06-18", "2025-11-25"] {
-        let session = world.session("ada", version).await;
+        let session = world.open_session("ada", version).await;
         let answer = world.in_session("ada", Some(&session), &ping).send().await.expect("an answer");
         assert_eq!(
             answer.json::<Value>().await.expect("a message"),
@@ -211,17 +211,17 @@ async fn a_session_is_its_openers_until_it_ends() {
 
 #[tokio::test]
 async fn an_identifier_that_is_under_way_is_refused() {
-    let world = World::start(Setup::default()).await;
-    let session = world.session("ada", "2025-11-25").await;
+    let world = McpTestServer::start(McpTestConfig::default()).await;
+    let session = world.open_session("ada", "2025-11-25").await;
     let slow = call(json!(7), "slow", json!({}));
     let first = tokio::spawn(world.in_session("ada", Some(&session), &slow).send());
-    world.until(|running, _, _| running == 1).await;
+    world.wait_for_slow_calls(|running, _, _| running == 1).await;
     let second = world.in_session("ada", Some(&session), &slow).send().await.expect("an answer");
     assert_eq!(second.status(), 400);
     assert_eq!(second.json::<Value>().await.expect("a message")["error"]["code"], -32600);
-    let other = world.session("ada", "2025-11-25").await;
+    let other = world.open_session("ada", "2025-11-25").await;
     let elsewhere = tokio::spawn(world.in_session("ada", Some(&other), &slow).send());
-    world.until(|running, _, _| running == 2).await;
+    world.wait_for_slow_calls(|running, _, _| running == 2).await;
     world.stage.release.notify_waiters();
     for answered in [first, elsewhere] {
         let response = answered.await.expect("it ran").expect("an answer");
@@ -229,52 +229,56 @@ async fn an_identifier_that_is_under_way_is_refused() {
         assert_eq!(answer["result"]["content"][0]["text"], "at last");
     }
     let again = tokio::spawn(world.in_session("ada", Some(&session), &slow).send());
-    world.until(|running, _, _| running == 1).await;
+    world.wait_for_slow_calls(|running, _, _| running == 1).await;
     world.stage.release.notify_waiters();
     assert_eq!(again.await.expect("it ran").expect("an answer").status(), 200, "it is over");
 }
 
 #[tokio::test]
 async fn who_does_not_wait_stops_the_work() {
-    let world = World::start(Setup::default()).await;
+    let world = McpTestServer::start(McpTestConfig::default()).await;
     // With a session, the client cancels by a notification; disconnecting does not cancel.
-    let session = world.session("ada", "2025-11-25").await;
+    let session = world.open_session("ada", "2025-11-25").await;
     let slow =
         tokio::spawn(world.in_session("ada", Some(&session), &call(json!(7), "slow", json!({}))).send());
-    world.until(|running, _, _| running == 1).await;
+    world.wait_for_slow_calls(|running, _, _| running == 1).await;
     let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 7}});
     let response = world.in_session("ada", Some(&session), &cancel).send().await.expect("an answer");
     assert_eq!(response.status(), 202);
-    world.until(|running, _, dropped| running == 0 && dropped == 1).await;
+    world.wait_for_slow_calls(|running, _, dropped| running == 0 && dropped == 1).await;
     let unanswered = slow.await.expect("it ran").expect("an answer").text().await.expect("a body");
     assert_eq!(unanswered, "");
 
     // Without a session, disconnecting cancels.
     let gone = tokio::spawn(world.post("?token=ada", call(json!(8), "slow", json!({})).to_string()).send());
-    world.until(|running, _, _| running == 1).await;
+    world.wait_for_slow_calls(|running, _, _| running == 1).await;
     gone.abort();
-    world.until(|running, _, dropped| running == 0 && dropped == 2).await;
+    world.wait_for_slow_calls(|running, _, dropped| running == 0 && dropped == 2).await;
 
     world.server.audit().flush().await;
-    let calls = world.server.audit().calls("c1", "a1", None, None).await.expect("a page").calls;
+    let calls = world.server.audit().list_calls("c1", "a1", None, None).await.expect("a page").calls;
     let outcomes: Vec<Value> = calls.iter().map(|call| json!(call.outcome)).collect();
     assert_eq!(outcomes, ["cancelled", "cancelled"]);
 }
 
 #[tokio::test]
 async fn a_tool_that_takes_too_long_has_failed() {
-    let world = World::start(Setup { timeout: Duration::from_millis(100), ..Setup::default() }).await;
+    let world = McpTestServer::start(McpTestConfig {
+        timeout: Duration::from_millis(100),
+        ..McpTestConfig::default()
+    })
+    .await;
     let answer = world.ask("ada", "tools/call", json!({"name": "slow"})).await;
     assert_eq!(answer["result"]["isError"], true, "{answer}");
-    world.until(|running, _, dropped| running == 0 && dropped == 1).await;
+    world.wait_for_slow_calls(|running, _, dropped| running == 0 && dropped == 1).await;
     world.server.audit().flush().await;
-    let calls = world.server.audit().calls("c1", "a1", None, None).await.expect("a page").calls;
+    let calls = world.server.audit().list_calls("c1", "a1", None, None).await.expect("a page").calls;
     assert_eq!(json!(calls[0].outcome), "timedOut");
 }
 
 #[tokio::test]
 async fn lists_are_sorted_and_complete() {
-    let world = World::start(Setup::default()).await;
+    let world = McpTestServer::start(McpTestConfig::default()).await;
     let answer = world.ask("ada", "tools/list", json!({})).await;
     let tools = answer["result"]["tools"].as_array().expect("tools");
     let names: Vec<&str> = tools.iter().filter_map(|tool| tool["name"].as_str()).collect();

@@ -9,12 +9,13 @@ use std::time::Duration;
 use agent_core::tool::{Caller, ExecutionContext, Progress, Tool, ToolError, ToolOutput, ToolSpec};
 use agent_http::cors::parse_origins;
 use agent_http::mcp::server::{
-    Authority, Door, GateLimits, Identities, Identity, LegacyQuery, McpLimits, McpServer,
+    AgentLimits, HostGuard, Identity, LegacyQuery, McpAuthenticator, McpServer, McpServerLimits,
+    TokenResolver,
 };
 use agent_http::request::{self, BodyLimits};
 use agent_http::serve::{self, ServeLimits};
 use agent_platform::records::StoreError;
-use agent_platform::tools::{Reach, builtin_tools};
+use agent_platform::tools::{ToolServices, builtin_tools};
 use agentd::stores::Stores;
 use async_trait::async_trait;
 use serde_json::{Value, json};
@@ -24,13 +25,13 @@ use tokio::sync::{Notify, watch};
 use crate::support;
 
 /// `_meta` of requests in protocol versions without sessions.
-pub const META: &str = r#"{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"test","version":"1"},"io.modelcontextprotocol/clientCapabilities":{}}"#;
+pub const REQUEST_META: &str = r#"{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"test","version":"1"},"io.modelcontextprotocol/clientCapabilities":{}}"#;
 
 /// An in-memory token table: identities by token text.
 #[derive(Default)]
-pub struct Tokens(Mutex<HashMap<String, Identity>>);
+pub struct TokenTable(Mutex<HashMap<String, Identity>>);
 
-impl Tokens {
+impl TokenTable {
     pub fn add(&self, text: &str, identity: Identity) {
         self.0.lock().expect("whole").insert(text.to_owned(), identity);
     }
@@ -41,8 +42,8 @@ impl Tokens {
 }
 
 #[async_trait]
-impl Identities for Tokens {
-    async fn of_token(&self, text: &str) -> Result<Option<Identity>, StoreError> {
+impl TokenResolver for TokenTable {
+    async fn resolve_token(&self, text: &str) -> Result<Option<Identity>, StoreError> {
         Ok(self.0.lock().expect("whole").get(text).cloned())
     }
 }
@@ -66,18 +67,18 @@ pub fn identity(user: &str, company: &str, agent: &str) -> Identity {
 
 /// Shared state of the test tools.
 #[derive(Default)]
-pub struct Stage {
+pub struct TestToolState {
     /// Wakes waiting calls of the tool `slow`.
     pub release: Notify,
     /// Numbers of `slow` calls that are running, have completed and were dropped.
     pub slow: watch::Sender<(usize, usize, usize)>,
 }
 
-struct Slow(Arc<Stage>);
+struct SlowTool(Arc<TestToolState>);
 
-struct Running<'s>(&'s Stage, bool);
+struct RunningCall<'s>(&'s TestToolState, bool);
 
-impl Drop for Running<'_> {
+impl Drop for RunningCall<'_> {
     fn drop(&mut self) {
         self.0.slow.send_modify(|(running, ended, dropped)| {
             *running -= 1;
@@ -98,14 +99,14 @@ fn spec(name: &str) -> Arc<ToolSpec> {
 }
 
 #[async_trait]
-impl Tool for Slow {
+impl Tool for SlowTool {
     fn spec(&self) -> Arc<ToolSpec> {
         spec("slow")
     }
 
     async fn call(&self, _: &ExecutionContext, _: Value, _: &dyn Progress) -> Result<ToolOutput, ToolError> {
         self.0.slow.send_modify(|slow| slow.0 += 1);
-        let mut running = Running(&self.0, false);
+        let mut running = RunningCall(&self.0, false);
         self.0.release.notified().await;
         running.1 = true;
         Ok(ToolOutput::text("at last"))
@@ -113,10 +114,10 @@ impl Tool for Slow {
 }
 
 /// A tool that reports three progress steps before its result.
-struct Steps;
+struct ProgressTool;
 
 #[async_trait]
-impl Tool for Steps {
+impl Tool for ProgressTool {
     fn spec(&self) -> Arc<ToolSpec> {
         spec("steps")
     }
@@ -136,10 +137,10 @@ impl Tool for Steps {
 }
 
 /// A tool that fails in the way its argument `how` names.
-struct Fails;
+struct FailingTool;
 
 #[async_trait]
-impl Tool for Fails {
+impl Tool for FailingTool {
     fn spec(&self) -> Arc<ToolSpec> {
         spec("fails")
     }
@@ -160,68 +161,68 @@ impl Tool for Fails {
 }
 
 /// Settings of the server.
-pub struct Setup {
+pub struct McpTestConfig {
     pub concurrency: usize,
     pub per_minute: u32,
     pub timeout: Duration,
     pub legacy: bool,
 }
 
-impl Default for Setup {
+impl Default for McpTestConfig {
     fn default() -> Self {
-        Self { concurrency: 16, per_minute: 1_000_000, timeout: support::PATIENCE, legacy: false }
+        Self { concurrency: 16, per_minute: 1_000_000, timeout: support::TEST_TIMEOUT, legacy: false }
     }
 }
 
 /// A running MCP server and the state behind it.
-pub struct World {
+pub struct McpTestServer {
     pub address: SocketAddr,
     pub server: Arc<McpServer>,
-    pub tokens: Arc<Tokens>,
-    pub stage: Arc<Stage>,
+    pub tokens: Arc<TokenTable>,
+    pub stage: Arc<TestToolState>,
     client: reqwest::Client,
 }
 
-impl World {
+impl McpTestServer {
     /// Starts a server with two companies, an agent in each, and the tokens `ada` and `bob`.
-    pub async fn start(setup: Setup) -> Self {
-        Self::with(setup, &workspace()).await
+    pub async fn start(setup: McpTestConfig) -> Self {
+        Self::start_with(setup, &workspace()).await
     }
 
-    pub async fn with(setup: Setup, workspace: &Value) -> Self {
+    pub async fn start_with(setup: McpTestConfig, workspace: &Value) -> Self {
         let stores = Stores::in_memory("the test's workspace", &workspace.to_string()).await;
         let Stores { roles, records } = stores.expect("the workspace is right");
-        let tokens = Arc::new(Tokens::default());
+        let tokens = Arc::new(TokenTable::default());
         tokens.add("ada", identity("ada", "c1", "a1"));
         tokens.add("bob", identity("bob", "c1", "a1"));
-        let stage = Arc::new(Stage::default());
-        let tools = builtin_tools(records.clone(), roles.clone(), Reach::default())
-            .with(Slow(stage.clone()))
-            .with(Steps)
-            .with(Fails);
+        let stage = Arc::new(TestToolState::default());
+        let tools = builtin_tools(records.clone(), roles.clone(), ToolServices::default())
+            .with_tool(SlowTool(stage.clone()))
+            .with_tool(ProgressTool)
+            .with_tool(FailingTool);
 
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("it listens");
-        let door = Door::new(
+        let door = HostGuard::new(
             &format!("http://{address}/").parse().expect("an address"),
             address,
             parse_origins("https://app.example").expect("an origin"),
         );
         let legacy = setup.legacy.then(|| LegacyQuery::new(roles.clone()));
-        let limits = McpLimits {
+        let limits = McpServerLimits {
             body: BodyLimits::default(),
             json_depth: 64,
             timeout: setup.timeout,
-            gate: GateLimits {
+            gate: AgentLimits {
                 concurrency: setup.concurrency,
                 per_minute: NonZeroU32::new(setup.per_minute).expect("not zero"),
                 wait: setup.timeout,
             },
-            recheck: Duration::from_millis(50),
+            token_recheck_interval: Duration::from_millis(50),
         };
-        let authority = Authority::new(tokens.clone(), legacy);
+        let authority = McpAuthenticator::new(tokens.clone(), legacy);
         let tools = Arc::new(tools);
-        let server = McpServer::of_agents(door, authority, roles.clone(), records.clone(), tools, limits);
+        let server = McpServer::for_agents(door, authority, roles.clone(), records.clone(), tools, limits);
         let server = Arc::new(server);
         let handler = server.clone();
         let service = request::service(move |request| {
@@ -253,17 +254,17 @@ impl World {
     }
 
     /// Waits until `wanted` holds for the counts of running, completed and dropped `slow` calls.
-    pub async fn until(&self, wanted: impl Fn(usize, usize, usize) -> bool) {
+    pub async fn wait_for_slow_calls(&self, wanted: impl Fn(usize, usize, usize) -> bool) {
         let mut slow = self.stage.slow.subscribe();
         let reached = slow.wait_for(|(running, ended, dropped)| wanted(*running, *ended, *dropped));
-        tokio::time::timeout(support::PATIENCE, reached)
+        tokio::time::timeout(support::TEST_TIMEOUT, reached)
             .await
             .expect("it comes to that")
             .expect("the stage stands");
     }
 
     /// Initializes a session and returns its id.
-    pub async fn session(&self, token: &str, version: &str) -> String {
+    pub async fn open_session(&self, token: &str, version: &str) -> String {
         let params = json!({"protocolVersion": version, "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}});
         let body = json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params});
         let response = self.in_session(token, None, &body).send().await.expect("an answer");

@@ -3,9 +3,9 @@
 use serde_json::{Value, json};
 
 use super::json_of;
-use crate::support::server::{self, session};
+use crate::support::server::{self, session_token};
 use crate::support::vendor::Vendor;
-use crate::support::{problem, run, text_of, workspace};
+use crate::support::{expect_problem, parse_run, text_of, workspace};
 
 const PRIVATE: &str = "/api/svcchat/private";
 
@@ -14,7 +14,7 @@ async fn the_older_name_is_the_chat_entry() {
     let vendor = Vendor::start().await;
     let app = server::app(&workspace(&vendor.base_url(), "m"), &[]).await;
     let post = |query: &str, body: &Value| {
-        app.request("POST", &format!("{PRIVATE}{query}")).bearer_auth(session("u1", "c1")).json(body)
+        app.request("POST", &format!("{PRIVATE}{query}")).bearer_auth(session_token("u1", "c1")).json(body)
     };
     let bodies = [
         json!({"agentId": "a1", "chatInput": "Hello there", "sessionId": "s-1"}),
@@ -24,7 +24,7 @@ async fn the_older_name_is_the_chat_entry() {
     for body in &bodies {
         let response = post("", body).send().await.expect("an answer");
         assert_eq!(response.headers()["content-type"], "application/x-ndjson");
-        let events = run(&response.text().await.expect("a whole body"));
+        let events = parse_run(&response.text().await.expect("a whole body"));
         assert_eq!((text_of(&events).as_str(), &events[0]["threadId"]), ("hello world", &json!("s-1")));
         // A client that cannot read a stream requests a single object, by the query or by `Accept`.
         for request in [post("?format=json", body), post("", body).header("accept", "application/json")] {
@@ -34,19 +34,19 @@ async fn the_older_name_is_the_chat_entry() {
             assert_eq!((&object["output"], &object["threadId"]), (&json!("hello world"), &json!("s-1")));
         }
     }
-    for sent in vendor.received_for("m") {
+    for sent in vendor.received_bodies("m") {
         let last = sent["messages"].as_array().and_then(|messages| messages.last()).expect("messages");
         assert!(last["content"].as_str().expect("text").ends_with("Hello there"), "{sent}");
     }
     assert_eq!(vendor.received().len(), 9);
-    problem(
+    expect_problem(
         post("", &json!({"agentId": "nobody", "chatInput": "x"})).send().await.expect("an answer"),
         404,
         "NOT_FOUND",
     )
     .await;
     let nobody = app.request("POST", PRIVATE).json(&bodies[0]).send().await.expect("an answer");
-    problem(nobody, 401, "UNAUTHENTICATED").await;
+    expect_problem(nobody, 401, "UNAUTHENTICATED").await;
 }
 
 #[tokio::test]
@@ -58,7 +58,7 @@ async fn what_is_gone_is_answered_and_does_nothing() {
         ("POST", "/api/assistants/context/refresh"),
         ("POST", "/api/assistants/context/unitLink/attach"),
     ] {
-        let request = || app.request(method, path).bearer_auth(session("u1", "c1"));
+        let request = || app.request(method, path).bearer_auth(session_token("u1", "c1"));
         let response = request().send().await.expect("an answer");
         assert_eq!(response.headers()["deprecation"], "@1767225600", "a date of RFC 9651");
         assert_eq!(response.headers()["link"], "</api/agent/chat>; rel=\"successor-version\"");
@@ -66,5 +66,5 @@ async fn what_is_gone_is_answered_and_does_nothing() {
         assert_eq!((&said["status"], &said["active"]), (&json!("deprecated"), &json!(false)), "{said}");
     }
     let unknown = app.request("GET", "/api/assistants/context").send().await.expect("an answer");
-    problem(unknown, 404, "NOT_FOUND").await;
+    expect_problem(unknown, 404, "NOT_FOUND").await;
 }

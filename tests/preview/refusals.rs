@@ -8,9 +8,9 @@ use reqwest::RequestBuilder;
 use serde_json::{Value, json};
 
 use super::{DEBUG, PREVIEW, json_of};
-use crate::support::server::{self, INTERNAL_SECRET, session};
+use crate::support::server::{self, INTERNAL_SECRET, session_token};
 use crate::support::vendor::Vendor;
-use crate::support::{problem, workspace};
+use crate::support::{expect_problem, workspace};
 
 /// Every route that shows a prompt, and the legacy context routes.
 const ROUTES: [(&str, &str); 6] = [
@@ -23,19 +23,19 @@ const ROUTES: [(&str, &str); 6] = [
 ];
 
 /// A function that adds a credential to a request.
-type Present<'a> = Box<dyn Fn(RequestBuilder) -> RequestBuilder + 'a>;
+type AddCredential<'a> = Box<dyn Fn(RequestBuilder) -> RequestBuilder + 'a>;
 
 #[tokio::test]
 async fn a_session_is_needed() {
     let vendor = Vendor::start().await;
     let stores = server::stores(&workspace(&vendor.base_url(), "m")).await;
-    let app = server::app_over(stores.clone(), &[]).await;
+    let app = server::app_with_stores(stores.clone(), &[]).await;
     let tokens = Tokens::new(stores.records, Arc::new(SystemClock));
     let new = NewToken::new("c1", "a1", Grant::Widget(WidgetGrant::default()));
     let widget = tokens.mint(new).await.expect("minted").text.expose().to_owned();
-    let bearer = session("u1", "c1");
+    let bearer = session_token("u1", "c1");
     let cookie = format!("agent_session={bearer}");
-    let cases: [(&str, Present<'_>, u16, &str); 7] = [
+    let cases: [(&str, AddCredential<'_>, u16, &str); 7] = [
         ("nothing", Box::new(|request| request), 401, "UNAUTHENTICATED"),
         ("a wrong token", Box::new(|request| request.bearer_auth("a.b.c")), 401, "UNAUTHENTICATED"),
         ("a widget", Box::new(|request| request.header("x-widget-token", &widget)), 403, "FORBIDDEN"),
@@ -76,12 +76,12 @@ async fn a_session_is_needed() {
             }
             let response = present(request).send().await.expect("an answer");
             assert_eq!(response.status(), *status, "{method} {path} with {what}");
-            problem(response, *status, code).await;
+            expect_problem(response, *status, code).await;
         }
     }
     let in_body = json!({"agentId": "a1", "widgetToken": widget});
     let refused = app.request("POST", PREVIEW).json(&in_body).send().await.expect("an answer");
-    problem(refused, 403, "FORBIDDEN").await;
+    expect_problem(refused, 403, "FORBIDDEN").await;
     let by_cookie = app.request("GET", &format!("{DEBUG}?agentId=a1")).header("cookie", &cookie);
     assert_eq!(json_of(by_cookie).await["executionContext"]["userId"], "u1");
     assert!(vendor.received().is_empty());
@@ -94,9 +94,9 @@ async fn an_agent_is_shown_to_its_company_alone() {
         let request = app.request("GET", &format!("{DEBUG}?{query}")).bearer_auth(bearer);
         request.send().await.expect("an answer")
     };
-    let (own, strange) = (session("u1", "c1"), session("u1", "c2"));
-    let missing = problem(ask(own.clone(), "agentId=nobody").await, 404, "NOT_FOUND").await;
-    let hidden = problem(ask(strange, "agentId=a1").await, 404, "NOT_FOUND").await;
+    let (own, strange) = (session_token("u1", "c1"), session_token("u1", "c2"));
+    let missing = expect_problem(ask(own.clone(), "agentId=nobody").await, 404, "NOT_FOUND").await;
+    let hidden = expect_problem(ask(strange, "agentId=a1").await, 404, "NOT_FOUND").await;
     assert_eq!(missing["detail"], hidden["detail"]);
     for (query, status, code, said) in [
         ("", 400, "INVALID_REQUEST", "agentId is missing"),
@@ -110,7 +110,7 @@ async fn an_agent_is_shown_to_its_company_alone() {
             "trigger must be a reason of printable ASCII characters, at most 256 of them",
         ),
     ] {
-        assert_eq!(problem(ask(own.clone(), query).await, status, code).await["detail"], said);
+        assert_eq!(expect_problem(ask(own.clone(), query).await, status, code).await["detail"], said);
     }
 }
 
@@ -131,9 +131,9 @@ async fn an_agent_that_cannot_be_asked_cannot_be_shown_as_the_chat_says_it() {
             problem
         };
         let body = json!({"agentId": "a1", "message": "Hello"});
-        let chat = bare(problem(app.chat(&body).await, status, code).await);
+        let chat = bare(expect_problem(app.chat(&body).await, status, code).await);
         let shown = super::preview(&app, "", &body).send().await.expect("an answer");
-        assert_eq!(bare(problem(shown, status, code).await), chat);
+        assert_eq!(bare(expect_problem(shown, status, code).await), chat);
         assert_eq!(chat["selection"]["rules"].as_array().map(Vec::len), (status == 422).then_some(5));
     }
 }
@@ -150,6 +150,6 @@ async fn other_methods_are_refused() {
     ] {
         let response = app.request(method, path).send().await.expect("an answer");
         assert_eq!(response.headers()["allow"], allow, "{method} {path}");
-        problem(response, 405, "METHOD_NOT_ALLOWED").await;
+        expect_problem(response, 405, "METHOD_NOT_ALLOWED").await;
     }
 }

@@ -6,17 +6,17 @@ use agent_core::payload::Payload;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::{answered_by, preview, text};
-use crate::support::run;
-use crate::support::server::{self, INTERNAL_SECRET, Server, session};
-use crate::support::vendor::{Vendor, plain};
+use super::{preview, text, workspace_with_container};
+use crate::support::parse_run;
+use crate::support::server::{self, INTERNAL_SECRET, Server, session_token};
+use crate::support::vendor::{Vendor, json_response};
 
 const KEY: &str = "role-key-canary";
 const THREAD: &str = "thread-canary";
 
 /// Credentials that can start a run.
 #[derive(Debug, Clone, Copy)]
-enum By {
+enum RunCredential {
     Session,
     Proactive,
 }
@@ -36,10 +36,10 @@ fn question(run_id: &str) -> Value {
 }
 
 /// Returns the preview's payload, byte for byte, and its hash.
-async fn shown(app: &Server, by: By, run_id: &str) -> (String, String) {
+async fn preview_payload(app: &Server, by: RunCredential, run_id: &str) -> (String, String) {
     let query = match by {
-        By::Session => "",
-        By::Proactive => "?trigger=every%20morning",
+        RunCredential::Session => "",
+        RunCredential::Proactive => "?trigger=every%20morning",
     };
     let text = text(preview(app, query, &question(run_id))).await;
     assert!(!text.contains(KEY), "{text}");
@@ -49,25 +49,25 @@ async fn shown(app: &Server, by: By, run_id: &str) -> (String, String) {
 }
 
 /// Runs the turn and returns the hash announced in the run's events.
-async fn announced(app: &Server, by: By, run_id: &str) -> String {
+async fn run_and_get_hash(app: &Server, by: RunCredential, run_id: &str) -> String {
     let mut body = question(run_id);
     let request = app.request("POST", "/api/agent/chat");
     let request = match by {
-        By::Session => request.bearer_auth(session("u1", "c1")),
-        By::Proactive => {
+        RunCredential::Session => request.bearer_auth(session_token("u1", "c1")),
+        RunCredential::Proactive => {
             body["userId"] = "u1".into();
             body["companyId"] = "c1".into();
             request.bearer_auth(INTERNAL_SECRET).header("x-proactive-trigger", "every morning")
         }
     };
     let response = request.json(&body).send().await.expect("an answer");
-    let events = run(&response.text().await.expect("a whole body"));
+    let events = parse_run(&response.text().await.expect("a whole body"));
     let prompt = events.iter().find(|event| event["name"] == "agent.prompt").expect("it is announced");
     prompt["value"]["requestSha256"].as_str().expect("a hash").to_owned()
 }
 
 /// Returns the request that was sent, with the parts masked that a preview must not show.
-fn masked(sent: &[u8], run_id: &str) -> String {
+fn mask_secrets(sent: &[u8], run_id: &str) -> String {
     let mut text = String::from_utf8(sent.to_vec()).expect("UTF-8");
     for secret in [KEY, THREAD, run_id] {
         text = text.replace(secret, "***");
@@ -99,7 +99,7 @@ async fn what_is_shown_is_what_is_sent() {
         "webhookUrl": format!("{}/hook", vendor.ollama_url()),
         "auth": {"type": "header", "name": "x-key", "value": KEY}
     });
-    vendor.on("a1", [plain("200 OK", "", r#"{"output":"hello"}"#)]);
+    vendor.on("a1", [json_response("200 OK", "", r#"{"output":"hello"}"#)]);
     let backends = [
         ("EmbeddedAI", openai, false),
         ("EmbeddedAI", ollama, false),
@@ -108,25 +108,25 @@ async fn what_is_shown_is_what_is_sent() {
     ];
     let mut count = 0;
     for (container, content, names_the_run) in backends {
-        let app = server::app(&answered_by(container, &content), &[]).await;
-        for by in [By::Session, By::Proactive] {
+        let app = server::app(&workspace_with_container(container, &content), &[]).await;
+        for by in [RunCredential::Session, RunCredential::Proactive] {
             // The prompt contains the time to the minute. The comparison counts only if the previews before and after
             // the run are equal.
             loop {
                 count += 1;
                 let run_id = format!("run-canary-{count}");
-                let (before, shown_hash) = shown(&app, by, &run_id).await;
-                let announced = announced(&app, by, &run_id).await;
-                let (after, _) = shown(&app, by, &run_id).await;
+                let (before, shown_hash) = preview_payload(&app, by, &run_id).await;
+                let announced = run_and_get_hash(&app, by, &run_id).await;
+                let (after, _) = preview_payload(&app, by, &run_id).await;
                 if before != after {
                     continue;
                 }
                 let sent = vendor.received().pop().expect("the backend was asked").body;
-                assert_eq!(before, masked(&sent, &run_id), "{content} {by:?}");
+                assert_eq!(before, mask_secrets(&sent, &run_id), "{content} {by:?}");
                 assert_eq!((&sha256(&before), &announced), (&shown_hash, &shown_hash), "{content} {by:?}");
                 assert_eq!(before.contains("***"), names_the_run);
                 let of_the_system = before.contains("every morning");
-                assert_eq!(of_the_system, matches!(by, By::Proactive), "{before}");
+                assert_eq!(of_the_system, matches!(by, RunCredential::Proactive), "{before}");
                 break;
             }
         }

@@ -4,10 +4,10 @@ use agent_platform::records::Precondition;
 use agent_platform::roles::RoleStore;
 use serde_json::{Value, json};
 
-use super::{DEBUG, PREVIEW, answered_by, json_of, preview};
-use crate::support::server::{self, Server, session};
+use super::{DEBUG, PREVIEW, json_of, preview, workspace_with_container};
+use crate::support::server::{self, Server, session_token};
 use crate::support::vendor::Vendor;
-use crate::support::{run, workspace};
+use crate::support::{parse_run, workspace};
 
 fn strings<'a>(list: &'a Value, name: &str) -> Vec<&'a str> {
     let list = list.as_array().expect("a list");
@@ -74,7 +74,7 @@ async fn the_parts_make_up_the_prompt() {
 async fn query_and_body_say_the_same_and_no_message_is_needed() {
     let app = server::app(&workspace("http://127.0.0.1:9/v1", "m"), &[]).await;
     let get = |path: &str, query: &str| {
-        app.request("GET", &format!("{path}?{query}")).bearer_auth(session("u1", "c1"))
+        app.request("GET", &format!("{path}?{query}")).bearer_auth(session_token("u1", "c1"))
     };
     let query = "agentId=a1&message=Any%20todos%3F&threadId=t&todoListId=l1&timezone=Asia/Tokyo";
     let body =
@@ -103,7 +103,8 @@ async fn query_and_body_say_the_same_and_no_message_is_needed() {
 #[tokio::test]
 async fn what_does_not_fit_is_said_to_be_left_out() {
     let agent = json!({"provider": "ollama", "model": "m", "baseUrl": "http://127.0.0.1:9"});
-    let app = server::app(&answered_by("EmbeddedAI", &agent), &[("OLLAMA_NUM_CTX", "4096")]).await;
+    let app =
+        server::app(&workspace_with_container("EmbeddedAI", &agent), &[("OLLAMA_NUM_CTX", "4096")]).await;
     let long = "word ".repeat(400);
     let history: Vec<Value> = (0..12)
         .map(|i| json!({"role": if i % 2 == 0 { "user" } else { "assistant" }, "content": long}))
@@ -121,7 +122,7 @@ async fn what_does_not_fit_is_said_to_be_left_out() {
 }
 
 async fn first_changed(app: &Server, user: &str) -> Value {
-    let asked = app.request("GET", &format!("{DEBUG}?agentId=a1")).bearer_auth(session(user, "c1"));
+    let asked = app.request("GET", &format!("{DEBUG}?agentId=a1")).bearer_auth(session_token(user, "c1"));
     json_of(asked).await["cache"]["firstChangedPart"].clone()
 }
 
@@ -132,10 +133,10 @@ async fn the_first_part_that_has_changed_since_the_latest_run_is_named() {
     workspace["users"].as_array_mut().expect("users").push(json!({"id": "u2", "companyId": "c1"}));
     workspace["agents"][0]["content"]["rules"] = json!(["Say please."]);
     let stores = server::stores(&workspace).await;
-    let app = server::app_over(stores.clone(), &[]).await;
+    let app = server::app_with_stores(stores.clone(), &[]).await;
     let ask = async || {
         let response = app.chat(&json!({"agentId": "a1", "message": "Hello"})).await;
-        run(&response.text().await.expect("a whole body"));
+        parse_run(&response.text().await.expect("a whole body"));
     };
     let change = async |rules: Value| {
         let mut role = workspace["agents"][0].clone();
@@ -162,8 +163,10 @@ async fn a_tool_that_has_come_or_gone_since_the_latest_run_is_named() {
     let vendor = Vendor::start().await;
     let workspace = workspace(&vendor.base_url(), "m");
     let stores = server::stores(&workspace).await;
-    let app = server::app_over(stores.clone(), &[]).await;
-    run(&app.chat(&json!({"agentId": "a1", "message": "Hello"})).await.text().await.expect("a whole body"));
+    let app = server::app_with_stores(stores.clone(), &[]).await;
+    parse_run(
+        &app.chat(&json!({"agentId": "a1", "message": "Hello"})).await.text().await.expect("a whole body"),
+    );
     let with = async |tools: Value, rules: Value| {
         let mut role = workspace["agents"][0].clone();
         role["content"]["mcpPreset"] = tools;

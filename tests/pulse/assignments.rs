@@ -1,7 +1,7 @@
 //! Assignments: authorization, and their jobs in the scheduler.
 
 use super::*;
-use crate::support::problem;
+use crate::support::expect_problem;
 
 const NOWHERE: &str = "http://127.0.0.1:9/v1";
 const PATH: &str = "/api/agents/a1/assignments/s1";
@@ -20,9 +20,10 @@ fn open_jobs(jobs: &Value) -> Vec<&Value> {
 async fn the_scheduler_knows_what_is_saved() {
     let bench = open(NOWHERE, &[]).await;
     let put = async |assignment: &Value, status| {
-        body(ask(&bench.app, OWNER, "PUT", PATH, Some(assignment)).await, status).await
+        expect_json(ask(&bench.app, OWNER, "PUT", PATH, Some(assignment)).await, status).await
     };
-    let jobs = async || of_scheduler(&bench.scheduler, "GET", "/jobs?userId=u1&companyId=c1", None).await;
+    let jobs =
+        async || request_scheduler(&bench.scheduler, "GET", "/jobs?userId=u1&companyId=c1", None).await;
     let made = put(&every_day("One"), 201).await;
     assert_eq!((&made["sync"]["inStep"], &made["userId"]), (&json!(true), &json!("u1")));
     let id = made["sync"]["jobId"].clone();
@@ -42,11 +43,12 @@ async fn the_scheduler_knows_what_is_saved() {
     assert!(open_jobs(&jobs().await).is_empty());
     let on_again = put(&every_day("Two"), 200).await;
     assert_eq!(open_jobs(&jobs().await)[0]["jobId"], on_again["sync"]["jobId"]);
-    let listed = body(ask(&bench.app, OWNER, "GET", "/api/agents/a1/assignments", None).await, 200).await;
+    let listed =
+        expect_json(ask(&bench.app, OWNER, "GET", "/api/agents/a1/assignments", None).await, 200).await;
     assert_eq!(listed["assignments"], json!([on_again]));
     assert_eq!(ask(&bench.app, OWNER, "DELETE", PATH, None).await.status(), 204);
     assert!(open_jobs(&jobs().await).is_empty());
-    problem(ask(&bench.app, OWNER, "GET", PATH, None).await, 404, "NOT_FOUND").await;
+    expect_problem(ask(&bench.app, OWNER, "GET", PATH, None).await, 404, "NOT_FOUND").await;
 }
 
 #[tokio::test]
@@ -54,16 +56,16 @@ async fn an_assignment_goes_with_its_agent() {
     let bench = open(NOWHERE, &[]).await;
     ask(&bench.app, OWNER, "PUT", PATH, Some(&every_day("One"))).await;
     assert_eq!(ask(&bench.app, OWNER, "DELETE", "/api/agents/a1", None).await.status(), 204);
-    let jobs = of_scheduler(&bench.scheduler, "GET", "/jobs?userId=u1&companyId=c1", None).await;
+    let jobs = request_scheduler(&bench.scheduler, "GET", "/jobs?userId=u1&companyId=c1", None).await;
     assert_eq!(jobs["jobs"][0]["state"], "cancelled");
     let again = json!({"content": {}});
     assert_eq!(ask(&bench.app, OWNER, "PUT", "/api/agents/a1", Some(&again)).await.status(), 201);
-    problem(ask(&bench.app, OWNER, "GET", PATH, None).await, 404, "NOT_FOUND").await;
+    expect_problem(ask(&bench.app, OWNER, "GET", PATH, None).await, 404, "NOT_FOUND").await;
 }
 
 #[tokio::test]
 async fn what_cannot_be_saved_is_refused() {
-    let (app, _) = alone(NOWHERE, &[]).await;
+    let (app, _) = app_without_scheduler(NOWHERE, &[]).await;
     let with = |name: &str, value: Value| {
         let mut assignment = every_day("x");
         assignment[name] = value;
@@ -84,31 +86,36 @@ async fn what_cannot_be_saved_is_refused() {
         (with("userId", json!("u2")), 403, "FORBIDDEN"),
         (with("companyId", json!("c2")), 403, "FORBIDDEN"),
     ] {
-        problem(ask(&app, OWNER, "PUT", PATH, Some(&assignment)).await, status, code).await;
+        expect_problem(ask(&app, OWNER, "PUT", PATH, Some(&assignment)).await, status, code).await;
     }
     for (who, status, code) in [(COLLEAGUE, 403, "FORBIDDEN"), (STRANGER, 404, "NOT_FOUND")] {
         for (method, given) in [("GET", None), ("PUT", Some(every_day("x"))), ("DELETE", None)] {
-            problem(ask(&app, who, method, PATH, given.as_ref()).await, status, code).await;
+            expect_problem(ask(&app, who, method, PATH, given.as_ref()).await, status, code).await;
         }
     }
 }
 
 #[tokio::test]
 async fn what_was_saved_while_the_scheduler_was_away_is_told_when_it_is_back() {
-    let (away, stores) = alone(NOWHERE, &[]).await;
-    let made = body(ask(&away, OWNER, "PUT", PATH, Some(&every_day("One"))).await, 201).await;
+    let (away, stores) = app_without_scheduler(NOWHERE, &[]).await;
+    let made = expect_json(ask(&away, OWNER, "PUT", PATH, Some(&every_day("One"))).await, 201).await;
     assert_eq!(made["sync"], json!({"inStep": false}));
     let answer = ask(&away, OWNER, "GET", PATH, None).await;
     let tag = answer.headers()["etag"].clone();
-    let stale = away.request("PUT", PATH).bearer_auth(session("u1", "c1")).header("if-match", "\"0\"");
-    problem(stale.json(&every_day("Two")).send().await.expect("an answer"), 412, "PRECONDITION_FAILED").await;
+    let stale = away.request("PUT", PATH).bearer_auth(session_token("u1", "c1")).header("if-match", "\"0\"");
+    expect_problem(
+        stale.json(&every_day("Two")).send().await.expect("an answer"),
+        412,
+        "PRECONDITION_FAILED",
+    )
+    .await;
 
-    let jobs: Arc<dyn JobStore> = Arc::new(MemoryJobs::default());
+    let jobs: Arc<dyn JobStore> = Arc::new(MemoryJobStore::default());
     let scheduler = server::scheduler(jobs, "http://127.0.0.1:9/callback", &[]).await;
     let back = app(&stores, &scheduler.url(""), 0, &[]).await;
-    let look = || async { body(ask(&back, OWNER, "GET", PATH, None).await, 200).await };
-    let now = until(look, |now| now["sync"]["inStep"] == true).await;
-    let jobs = of_scheduler(&scheduler, "GET", "/jobs", None).await;
+    let look = || async { expect_json(ask(&back, OWNER, "GET", PATH, None).await, 200).await };
+    let now = poll_until(look, |now| now["sync"]["inStep"] == true).await;
+    let jobs = request_scheduler(&scheduler, "GET", "/jobs", None).await;
     assert_eq!(open_jobs(&jobs)[0]["jobId"], now["sync"]["jobId"]);
     assert_eq!(ask(&back, OWNER, "GET", PATH, None).await.headers()["etag"], tag, "telling is no change");
 }

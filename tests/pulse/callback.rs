@@ -4,64 +4,64 @@ use std::time::{Duration, SystemTime};
 
 use agent_core::secret::Secret;
 use agent_http::webhook;
-use agent_platform::occurrence::{Mark, OCCURRENCES};
+use agent_platform::occurrence::{OCCURRENCE_COLLECTION, OccurrenceState};
 use agent_platform::records::{Key, Precondition, RecordsExt};
 use futures_util::future::join_all;
 use jiff::{Timestamp, ToSpan};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::support::problem;
+use crate::support::expect_problem;
 
-const NOWHERE: &str = "http://127.0.0.1:9/v1";
+const UNREACHABLE_URL: &str = "http://127.0.0.1:9/v1";
 
 #[tokio::test]
 async fn an_effect_happens_once_however_often_it_is_called_for() {
-    let (app, stores) = alone(NOWHERE, &[]).await;
+    let (app, stores) = app_without_scheduler(UNREACHABLE_URL, &[]).await;
     let first = delivery(create_todo("Sow"), "j1", 1);
-    let calls = (0..8).map(|_| call_back(&app, &first));
+    let calls = (0..8).map(|_| deliver_callback(&app, &first));
     let statuses: Vec<u16> =
         join_all(calls).await.into_iter().map(|answer| answer.status().as_u16()).collect();
     assert!(statuses.iter().all(|status| matches!(status, 200 | 409)), "{statuses:?}");
     assert!(statuses.contains(&200), "{statuses:?}");
-    let again = body(call_back(&app, &first).await, 200).await;
+    let again = expect_json(deliver_callback(&app, &first).await, 200).await;
     assert_eq!(again, json!({"status": "doneBefore", "jobId": "j1", "occurrence": 1}));
-    assert_eq!(todos(&stores).await, ["Sow"]);
-    let next = body(call_back(&app, &delivery(create_todo("Sow"), "j1", 2)).await, 200).await;
+    assert_eq!(todo_titles(&stores).await, ["Sow"]);
+    let next = expect_json(deliver_callback(&app, &delivery(create_todo("Sow"), "j1", 2)).await, 200).await;
     assert_eq!(next["status"], "done");
-    assert_eq!(todos(&stores).await, ["Sow", "Sow"]);
+    assert_eq!(todo_titles(&stores).await, ["Sow", "Sow"]);
 }
 
 #[tokio::test]
 async fn what_a_crash_has_left_is_done_again_when_its_lease_is_over() {
-    let (app, stores) = alone(NOWHERE, &[]).await;
-    let key = Key::new("c1", OCCURRENCES, "j1:1").expect("a key");
+    let (app, stores) = app_without_scheduler(UNREACHABLE_URL, &[]).await;
+    let key = Key::new("c1", OCCURRENCE_COLLECTION, "j1:1").expect("a key");
     let now = Timestamp::now();
-    let leave = async |mark: Mark| {
+    let leave = async |mark: OccurrenceState| {
         stores.records.put_as(&key, &mark, Precondition::Any).await.expect("put");
     };
-    leave(Mark::Running { until: now + 1.hour() }).await;
-    let answer = call_back(&app, &delivery(create_todo("Sow"), "j1", 1)).await;
+    leave(OccurrenceState::Running { until: now + 1.hour() }).await;
+    let answer = deliver_callback(&app, &delivery(create_todo("Sow"), "j1", 1)).await;
     let wait: u64 = answer.headers()["retry-after"].to_str().expect("text").parse().expect("seconds");
     assert!((1..=15).contains(&wait), "{wait}");
-    problem(answer, 409, "CONFLICT").await;
-    assert_eq!(todos(&stores).await, Vec::<String>::new());
-    leave(Mark::Running { until: now - 1.second() }).await;
-    body(call_back(&app, &delivery(create_todo("Sow"), "j1", 1)).await, 200).await;
-    assert_eq!(todos(&stores).await, ["Sow"]);
+    expect_problem(answer, 409, "CONFLICT").await;
+    assert_eq!(todo_titles(&stores).await, Vec::<String>::new());
+    leave(OccurrenceState::Running { until: now - 1.second() }).await;
+    expect_json(deliver_callback(&app, &delivery(create_todo("Sow"), "j1", 1)).await, 200).await;
+    assert_eq!(todo_titles(&stores).await, ["Sow"]);
 }
 
 /// A forged call: name, bearer, signing key, signing time, signed id, body sent, and expected status.
-type Forgery<'a> = (&'a str, Option<&'a str>, &'a str, SystemTime, &'a str, &'a str, u16);
+type ForgedCallCase<'a> = (&'a str, Option<&'a str>, &'a str, SystemTime, &'a str, &'a str, u16);
 
 #[tokio::test]
 async fn a_call_that_is_not_the_schedulers_changes_nothing() {
-    let (app, stores) = alone(NOWHERE, &[]).await;
+    let (app, stores) = app_without_scheduler(UNREACHABLE_URL, &[]).await;
     let body = delivery(create_todo("Forged"), "j1", 1).to_string();
     let now = SystemTime::now();
     let (minutes, guess) = (Duration::from_secs(60), "guess-canary-0123456789");
     let altered = body.replace("Forged", "Other");
-    let cases: &[Forgery<'_>] = &[
+    let cases: &[ForgedCallCase<'_>] = &[
         ("no bearer", None, PULSE_SECRET, now, "j1:1", &body, 401),
         ("another bearer", Some(guess), PULSE_SECRET, now, "j1:1", &body, 401),
         ("another key", Some(PULSE_SECRET), guess, now, "j1:1", &body, 401),
@@ -79,33 +79,34 @@ async fn a_call_that_is_not_the_schedulers_changes_nothing() {
         let answer = request.body((*sent).to_owned()).send().await.expect("an answer");
         let code = if *status == 401 { "UNAUTHENTICATED" } else { "INVALID_REQUEST" };
         assert_eq!(answer.status(), *status, "{case}");
-        let told = problem(answer, *status, code).await.to_string();
+        let told = expect_problem(answer, *status, code).await.to_string();
         assert!(!told.contains("canary") && !told.contains("Forged"), "{case}: {told}");
     }
     let unsigned = app.request("POST", "/api/pulse/callback").bearer_auth(PULSE_SECRET);
     let answer = unsigned.json(&json!({})).send().await.expect("an answer");
-    problem(answer, 401, "UNAUTHENTICATED").await;
-    assert_eq!(todos(&stores).await, Vec::<String>::new());
+    expect_problem(answer, 401, "UNAUTHENTICATED").await;
+    assert_eq!(todo_titles(&stores).await, Vec::<String>::new());
 }
 
 #[tokio::test]
 async fn the_secret_before_holds_while_it_is_replaced() {
-    let (app, stores) = alone(NOWHERE, &[]).await;
+    let (app, stores) = app_without_scheduler(UNREACHABLE_URL, &[]).await;
     let body = delivery(create_todo("Sow"), "j1", 1).to_string();
-    let signed = webhook::sign(&Secret::new(PREVIOUS), "j1:1", SystemTime::now(), body.as_bytes());
-    let mut request = app.request("POST", "/api/pulse/callback").bearer_auth(PREVIOUS);
+    let signed =
+        webhook::sign(&Secret::new(PREVIOUS_PULSE_SECRET), "j1:1", SystemTime::now(), body.as_bytes());
+    let mut request = app.request("POST", "/api/pulse/callback").bearer_auth(PREVIOUS_PULSE_SECRET);
     for (name, value) in signed.expect("an id") {
         request = request.header(name, value);
     }
     let answer =
         request.header("content-type", "application/json").body(body).send().await.expect("an answer");
     assert_eq!(answer.status(), 200);
-    assert_eq!(todos(&stores).await, ["Sow"]);
+    assert_eq!(todo_titles(&stores).await, ["Sow"]);
 }
 
 #[tokio::test]
 async fn what_can_never_be_done_is_told_as_such() {
-    let (app, stores) = alone(NOWHERE, &[]).await;
+    let (app, stores) = app_without_scheduler(UNREACHABLE_URL, &[]).await;
     let with = |change: Value| {
         let mut payload = create_todo("x");
         payload.as_object_mut().expect("an object").extend(change.as_object().expect("an object").clone());
@@ -132,11 +133,11 @@ async fn what_can_never_be_done_is_told_as_such() {
     .into_iter()
     .enumerate()
     {
-        let answer = call_back(&app, &delivery(with(change.clone()), "j1", n as u64 + 1)).await;
+        let answer = deliver_callback(&app, &delivery(with(change.clone()), "j1", n as u64 + 1)).await;
         let given = answer.status().as_u16();
         assert_eq!(given, status, "{change}: {}", answer.text().await.expect("a body"));
-        let answer = call_back(&app, &delivery(with(change), "j2", n as u64 + 1)).await;
-        problem(answer, status, code).await;
+        let answer = deliver_callback(&app, &delivery(with(change), "j2", n as u64 + 1)).await;
+        expect_problem(answer, status, code).await;
     }
-    assert_eq!(todos(&stores).await, Vec::<String>::new());
+    assert_eq!(todo_titles(&stores).await, Vec::<String>::new());
 }

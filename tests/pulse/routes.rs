@@ -1,15 +1,15 @@
 //! Routes for web pages: the scheduler's status, and the user's jobs.
 
 use super::*;
-use crate::support::problem;
-use crate::support::vendor::{Vendor, plain};
+use crate::support::expect_problem;
+use crate::support::vendor::{Vendor, json_response};
 
 const NOWHERE: &str = "http://127.0.0.1:9/v1";
 
 #[tokio::test]
 async fn without_a_scheduler_all_but_the_status_says_so() {
     let app = server::app(&workspace(NOWHERE), &[]).await;
-    let status = body(ask(&app, OWNER, "GET", "/api/pulse/status", None).await, 200).await;
+    let status = expect_json(ask(&app, OWNER, "GET", "/api/pulse/status", None).await, 200).await;
     assert_eq!(
         status,
         json!({"configured": false, "missing": ["PULSE_URL", "PULSE_SECRET"], "healthy": false, "jobCount": 0})
@@ -21,46 +21,47 @@ async fn without_a_scheduler_all_but_the_status_says_so() {
         ("POST", "/api/pulse/callback"),
     ] {
         let answer = ask(&app, OWNER, method, path, None).await;
-        let told = problem(answer, 503, "PULSE_NOT_CONFIGURED").await;
+        let told = expect_problem(answer, 503, "PULSE_NOT_CONFIGURED").await;
         assert_eq!(told["detail"], "Pulse not configured");
     }
     let stranger = app.request("GET", "/api/pulse/status").send().await.expect("an answer");
-    problem(stranger, 401, "UNAUTHENTICATED").await;
+    expect_problem(stranger, 401, "UNAUTHENTICATED").await;
 }
 
 #[tokio::test]
 async fn jobs_are_their_owners_alone() {
     let bench = open(NOWHERE, &[]).await;
     let job = json!({"payload": create_todo("Far"), "delayMs": 3_600_000});
-    let made = of_scheduler(&bench.scheduler, "POST", "/jobs", Some(&job)).await;
+    let made = request_scheduler(&bench.scheduler, "POST", "/jobs", Some(&job)).await;
     let path = format!("/api/pulse/jobs/{}", made["jobId"].as_str().expect("an id"));
     let reschedule = format!("{path}/reschedule");
     let later = json!({"delayMs": 7_200_000});
     for who in [COLLEAGUE, STRANGER, ("u1", "c2")] {
-        let listed = body(ask(&bench.app, who, "GET", "/api/pulse/jobs", None).await, 200).await;
+        let listed = expect_json(ask(&bench.app, who, "GET", "/api/pulse/jobs", None).await, 200).await;
         assert_eq!(listed, json!({"jobs": []}));
-        problem(ask(&bench.app, who, "DELETE", &path, None).await, 404, "NOT_FOUND").await;
-        problem(ask(&bench.app, who, "POST", &reschedule, Some(&later)).await, 404, "NOT_FOUND").await;
+        expect_problem(ask(&bench.app, who, "DELETE", &path, None).await, 404, "NOT_FOUND").await;
+        expect_problem(ask(&bench.app, who, "POST", &reschedule, Some(&later)).await, 404, "NOT_FOUND").await;
     }
-    let listed = body(ask(&bench.app, OWNER, "GET", "/api/pulse/jobs?limit=1", None).await, 200).await;
+    let listed = expect_json(ask(&bench.app, OWNER, "GET", "/api/pulse/jobs?limit=1", None).await, 200).await;
     assert_eq!(listed["jobs"][0]["jobId"], made["jobId"]);
     assert_eq!(listed["jobs"][0]["state"], "scheduled");
-    let status = body(ask(&bench.app, OWNER, "GET", "/api/pulse/status", None).await, 200).await;
+    let status = expect_json(ask(&bench.app, OWNER, "GET", "/api/pulse/status", None).await, 200).await;
     assert_eq!(
         (&status["configured"], &status["healthy"], &status["jobCount"]),
         (&json!(true), &json!(true), &json!(1))
     );
     assert_eq!(status["callbackUrl"], bench.app.url("/api/pulse/callback"));
-    let moved = body(ask(&bench.app, OWNER, "POST", &reschedule, Some(&later)).await, 200).await;
+    let moved = expect_json(ask(&bench.app, OWNER, "POST", &reschedule, Some(&later)).await, 200).await;
     assert_eq!(moved["jobId"], made["jobId"]);
     assert_ne!(moved["executeAt"], made["executeAt"]);
     let never = json!({"cron": "0 0 31 2 *"});
-    problem(ask(&bench.app, OWNER, "POST", &reschedule, Some(&never)).await, 400, "INVALID_REQUEST").await;
+    expect_problem(ask(&bench.app, OWNER, "POST", &reschedule, Some(&never)).await, 400, "INVALID_REQUEST")
+        .await;
     for _ in 0..2 {
-        let cancelled = body(ask(&bench.app, OWNER, "DELETE", &path, None).await, 200).await;
+        let cancelled = expect_json(ask(&bench.app, OWNER, "DELETE", &path, None).await, 200).await;
         assert_eq!(cancelled["delivering"], false);
     }
-    problem(ask(&bench.app, OWNER, "POST", &reschedule, Some(&later)).await, 409, "CONFLICT").await;
+    expect_problem(ask(&bench.app, OWNER, "POST", &reschedule, Some(&later)).await, 409, "CONFLICT").await;
 }
 
 #[tokio::test]
@@ -83,14 +84,18 @@ async fn what_answers_in_the_schedulers_place_is_not_repeated() {
     ] {
         let vendor = Vendor::start().await;
         let path = "/jobs?companyId=c1&userId=u1&limit=50";
-        vendor.on(path, [plain(status, "", answered)]);
+        vendor.on(path, [json_response(status, "", answered)]);
         let app = app(&stores, &format!("http://{}", vendor.address), 0, &[]).await;
         let answer = ask(&app, OWNER, "GET", "/api/pulse/jobs", None).await;
         if expected == 200 {
-            assert_eq!(body(answer, 200).await, json!({"jobs": []}), "somebody else's job is not shown");
+            assert_eq!(
+                expect_json(answer, 200).await,
+                json!({"jobs": []}),
+                "somebody else's job is not shown"
+            );
             continue;
         }
-        let told = problem(answer, expected, code).await.to_string();
+        let told = expect_problem(answer, expected, code).await.to_string();
         assert!(!told.contains("canary"), "{told}");
     }
 }

@@ -2,17 +2,19 @@
 
 use std::net::SocketAddr;
 
-use agent_core::tool::{ExecutionContext, LocalTools, Progress, Tool, ToolError, ToolOutput, ToolSpec};
-use agent_http::app::{self, PulseClient, PulseParts, PulseSide};
+use agent_core::tool::{
+    ExecutionContext, LocalToolRegistry, Progress, Tool, ToolError, ToolOutput, ToolSpec,
+};
+use agent_http::app::{self, PulseClient, SchedulerLink, SchedulerLinkConfig};
 use agent_http::config::{AppConfig, Flags};
-use agent_http::outbound::{Outbound, OutboundConfig};
+use agent_http::outbound::{OutboundClient, OutboundConfig};
 use agent_http::serve;
 use agentd::compose;
 use async_trait::async_trait;
 use url::Url;
 
 use super::*;
-use crate::support::problem;
+use crate::support::expect_problem;
 use crate::support::vendor::{Step, Vendor, answer};
 
 fn question() -> Value {
@@ -26,28 +28,29 @@ async fn an_agents_answer_is_a_notification_and_comes_once() {
     vendor.on("m", [answer(&["Water", " the basil."])]);
     let bench = open(&vendor.base_url(), &[]).await;
     let job = json!({"payload": question(), "delayMs": 0});
-    let id = of_scheduler(&bench.scheduler, "POST", "/jobs", Some(&job)).await["jobId"].clone();
+    let id = request_scheduler(&bench.scheduler, "POST", "/jobs", Some(&job)).await["jobId"].clone();
     let path = format!("/jobs/{}", id.as_str().expect("an id"));
-    until(|| of_scheduler(&bench.scheduler, "GET", &path, None), |job| job["state"] == "completed").await;
+    poll_until(|| request_scheduler(&bench.scheduler, "GET", &path, None), |job| job["state"] == "completed")
+        .await;
     let expected = [("Gardener".to_owned(), "Water the basil.".to_owned())];
-    assert_eq!(told(&bench.stores).await, expected);
-    let again = call_back(&bench.app, &delivery(question(), id.as_str().expect("an id"), 1)).await;
-    assert_eq!(body(again, 200).await["status"], "doneBefore");
-    assert_eq!(told(&bench.stores).await, expected);
-    assert_eq!(vendor.received_for("m").len(), 1);
+    assert_eq!(notification_texts(&bench.stores).await, expected);
+    let again = deliver_callback(&bench.app, &delivery(question(), id.as_str().expect("an id"), 1)).await;
+    assert_eq!(expect_json(again, 200).await["status"], "doneBefore");
+    assert_eq!(notification_texts(&bench.stores).await, expected);
+    assert_eq!(vendor.received_bodies("m").len(), 1);
 }
 
 #[tokio::test]
 async fn a_run_that_hangs_ends_and_may_be_tried_again() {
     let vendor = Vendor::start().await;
     vendor.on("m", [vec![Step::Stall], answer(&["Late."])]);
-    let (app, stores) = alone(&vendor.base_url(), &[("PROACTIVE_TIMEOUT_MS", "500")]).await;
-    let hung = call_back(&app, &delivery(question(), "j1", 1)).await;
-    problem(hung, 504, "BACKEND_TIMEOUT").await;
-    assert_eq!(told(&stores).await, []);
-    let done = body(call_back(&app, &delivery(question(), "j1", 1)).await, 200).await;
+    let (app, stores) = app_without_scheduler(&vendor.base_url(), &[("PROACTIVE_TIMEOUT_MS", "500")]).await;
+    let hung = deliver_callback(&app, &delivery(question(), "j1", 1)).await;
+    expect_problem(hung, 504, "BACKEND_TIMEOUT").await;
+    assert_eq!(notification_texts(&stores).await, []);
+    let done = expect_json(deliver_callback(&app, &delivery(question(), "j1", 1)).await, 200).await;
     assert_eq!(done["status"], "done");
-    assert_eq!(told(&stores).await.len(), 1);
+    assert_eq!(notification_texts(&stores).await.len(), 1);
 }
 
 #[tokio::test]
@@ -59,19 +62,19 @@ async fn a_tool_schedules_another_by_the_users_own_scheduler() {
     let bench = open(&vendor.base_url(), &[]).await;
     let chat = json!({"agentId": "a1", "message": "Remind me", "todoListId": "l1"});
     bench.app.chat(&chat).await.text().await.expect("a whole body");
-    until(|| todos(&bench.stores), |todos| !todos.is_empty()).await;
-    assert_eq!(todos(&bench.stores).await, ["Later"]);
-    let jobs = of_scheduler(&bench.scheduler, "GET", "/jobs?userId=u1&companyId=c1", None).await;
+    poll_until(|| todo_titles(&bench.stores), |todos| !todos.is_empty()).await;
+    assert_eq!(todo_titles(&bench.stores).await, ["Later"]);
+    let jobs = request_scheduler(&bench.scheduler, "GET", "/jobs?userId=u1&companyId=c1", None).await;
     assert_eq!(jobs["jobs"][0]["payload"]["toolId"], "createTodo");
 }
 
 /// A tool that counts its calls and requests a follow-up job.
-struct Asks {
+struct FollowUpTool {
     calls: Arc<std::sync::atomic::AtomicUsize>,
 }
 
 #[async_trait]
-impl Tool for Asks {
+impl Tool for FollowUpTool {
     fn spec(&self) -> Arc<ToolSpec> {
         let spec = json!({"name": "createTodo", "inputSchema": {"type": "object"}});
         Arc::new(serde_json::from_value(spec).expect("a definition"))
@@ -92,23 +95,23 @@ impl Tool for Asks {
 }
 
 /// Starts an application whose only tool is `tool` and whose scheduler is at `pulse_url`.
-async fn app_with(stores: &Stores, pulse_url: &str, tool: Asks) -> SocketAddr {
+async fn app_with(stores: &Stores, pulse_url: &str, tool: FollowUpTool) -> SocketAddr {
     let env = std::collections::BTreeMap::from([("SESSION_SECRET", server::SESSION_SECRET)]);
     let config = AppConfig::load(&Flags::default(), &env).expect("the settings are right");
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().expect("it listens");
     let mut app = compose::application(&config, address, stores.clone(), None).expect("an application");
     let (url, secret) = (Url::parse(pulse_url).expect("an address"), Secret::new(PULSE_SECRET));
-    let outbound = Outbound::new(OutboundConfig::default()).expect("a client");
-    app.pulse = PulseSide::new(PulseParts {
+    let outbound = OutboundClient::new(OutboundConfig::default()).expect("a client");
+    app.pulse = SchedulerLink::new(SchedulerLinkConfig {
         client: Some(Arc::new(PulseClient::new(outbound, url.clone(), secret.clone()))),
         url: Some(url),
         secret: Some(secret),
         secret_previous: None,
         public_url: config.public_url(address),
         cron_secret: None,
-        deadline: PATIENCE,
-        tools: Arc::new(LocalTools::new().with(tool)),
+        deadline: TEST_TIMEOUT,
+        tools: Arc::new(LocalToolRegistry::new().with_tool(tool)),
         inventory: stores.records.clone(),
         clock: Arc::new(agent_core::clock::SystemClock),
     });
@@ -137,14 +140,14 @@ async fn a_follow_up_is_made_once_and_the_tool_is_not_called_again_for_it() {
     let call = delivery(create_todo("x"), "j1", 1);
     // The scheduler is unreachable when the tool has been called.
     let nobody = format!("http://127.0.0.1:{}", free_port());
-    let away = app_with(&stores, &nobody, Asks { calls: calls.clone() }).await;
+    let away = app_with(&stores, &nobody, FollowUpTool { calls: calls.clone() }).await;
     assert_eq!((post(away, &call).await, count()), (502, 1));
-    let jobs: Arc<dyn JobStore> = Arc::new(MemoryJobs::default());
+    let jobs: Arc<dyn JobStore> = Arc::new(MemoryJobStore::default());
     let scheduler = server::scheduler(jobs, "http://127.0.0.1:9/callback", &[]).await;
-    let back = app_with(&stores, &scheduler.url(""), Asks { calls: calls.clone() }).await;
+    let back = app_with(&stores, &scheduler.url(""), FollowUpTool { calls: calls.clone() }).await;
     assert_eq!((post(back, &call).await, count()), (200, 1));
     assert_eq!((post(back, &call).await, count()), (200, 1));
-    let jobs = of_scheduler(&scheduler, "GET", "/jobs", None).await;
+    let jobs = request_scheduler(&scheduler, "GET", "/jobs", None).await;
     let jobs = jobs["jobs"].as_array().expect("jobs");
     assert_eq!(jobs.len(), 1, "{jobs:?}");
     assert_eq!(jobs[0]["payload"]["arguments"], json!({"round": 2}));

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::support::server::{self, Server};
 use crate::support::vendor::{Vendor, answer, tool_calls};
-use crate::support::{problem, run, text_of};
+use crate::support::{expect_problem, parse_run, text_of};
 
 const SECRET: &str = "runtime-canary-0123456789";
 
@@ -29,7 +29,7 @@ async fn answered(response: reqwest::Response) -> Vec<Value> {
     let status = response.status();
     let body = response.text().await.expect("a whole body");
     assert_eq!(status, 200, "{body}");
-    run(&body)
+    parse_run(&body)
 }
 
 #[tokio::test]
@@ -136,11 +136,11 @@ async fn providers_are_told_apart() {
     let vendor = Vendor::start().await;
     let runtime = server::runtime(&[]).await;
     let body = request(&vendor.base_url(), &json!({"provider": "anthropic"}));
-    let refused = problem(post(&runtime, &body).await, 501, "PROVIDER_NOT_IMPLEMENTED").await;
+    let refused = expect_problem(post(&runtime, &body).await, 501, "PROVIDER_NOT_IMPLEMENTED").await;
     assert_eq!(refused["detail"], "provider anthropic is not implemented yet");
     for provider in ["openia", "OpenAI", "auto", "local"] {
         let body = request(&vendor.base_url(), &json!({"provider": provider}));
-        let refused = problem(post(&runtime, &body).await, 400, "UNKNOWN_PROVIDER").await;
+        let refused = expect_problem(post(&runtime, &body).await, 400, "UNKNOWN_PROVIDER").await;
         assert_eq!(refused["detail"], "provider is not known; it is one of openai, ollama, anthropic");
     }
     assert!(vendor.received().is_empty());
@@ -185,11 +185,11 @@ async fn a_field_that_is_wrong_is_named() {
     ];
     for (more, expected) in cases {
         let body = request(&vendor.base_url(), &more);
-        let refused = problem(post(&runtime, &body).await, 400, "INVALID_REQUEST").await;
+        let refused = expect_problem(post(&runtime, &body).await, 400, "INVALID_REQUEST").await;
         assert_eq!(refused["detail"], expected);
     }
     let body = request("not an address", &json!({}));
-    let refused = problem(post(&runtime, &body).await, 400, "INVALID_REQUEST").await;
+    let refused = expect_problem(post(&runtime, &body).await, 400, "INVALID_REQUEST").await;
     assert!(refused["detail"].as_str().expect("text").starts_with("baseUrl is not an address"), "{refused}");
     assert!(vendor.received().is_empty());
 }
@@ -205,7 +205,7 @@ async fn a_tool_call_is_told_that_there_is_no_tool_server() {
     assert_eq!(text_of(&events), "I cannot look.");
     let result = events.iter().find(|event| event["type"] == "TOOL_CALL_RESULT").expect("a result");
     assert_eq!(result["metadata"], json!({"isError": true}));
-    let said = &vendor.received_for("m")[1]["messages"][2];
+    let said = &vendor.received_bodies("m")[1]["messages"][2];
     assert_eq!((&said["role"], &said["tool_call_id"]), (&json!("tool"), &json!("c1")));
     assert!(said["content"].as_str().expect("text").contains("the request names no tool server"), "{said}");
 }
@@ -220,11 +220,11 @@ async fn the_secret_is_asked_for_on_all_but_health() {
         let asked = runtime.request("POST", "/chat").header("authorization", authorization).json(&body);
         let refused = asked.send().await.expect("an answer");
         assert_eq!(refused.headers()["www-authenticate"], "Bearer");
-        problem(refused, 401, "UNAUTHENTICATED").await;
+        expect_problem(refused, 401, "UNAUTHENTICATED").await;
     }
-    problem(post(&runtime, &body).await, 401, "UNAUTHENTICATED").await;
+    expect_problem(post(&runtime, &body).await, 401, "UNAUTHENTICATED").await;
     // Without authorization, an invalid body is not reported.
-    problem(post(&runtime, &json!({})).await, 401, "UNAUTHENTICATED").await;
+    expect_problem(post(&runtime, &json!({})).await, 401, "UNAUTHENTICATED").await;
     assert!(vendor.received().is_empty());
     for path in ["/health", "/livez", "/readyz"] {
         assert_eq!(runtime.request("GET", path).send().await.expect("an answer").status(), 200, "{path}");
@@ -236,7 +236,7 @@ async fn the_secret_is_asked_for_on_all_but_health() {
         twice.append("authorization", format!("Bearer {SECRET}").parse().expect("a header"));
     }
     let asked = runtime.request("POST", "/chat").headers(twice).json(&body).send().await;
-    problem(asked.expect("an answer"), 400, "AMBIGUOUS_CREDENTIALS").await;
+    expect_problem(asked.expect("an answer"), 400, "AMBIGUOUS_CREDENTIALS").await;
 }
 
 #[tokio::test]
@@ -264,9 +264,9 @@ async fn the_framings_are_the_application_s() {
         }
     }
     let asked = runtime.request("POST", "/chat?format=xml").json(&body).send().await;
-    problem(asked.expect("an answer"), 400, "INVALID_REQUEST").await;
+    expect_problem(asked.expect("an answer"), 400, "INVALID_REQUEST").await;
     let asked = runtime.request("POST", "/chat").header("accept", "text/html").json(&body).send().await;
-    problem(asked.expect("an answer"), 406, "NOT_ACCEPTABLE").await;
+    expect_problem(asked.expect("an answer"), 406, "NOT_ACCEPTABLE").await;
 }
 
 #[tokio::test]
@@ -283,6 +283,6 @@ async fn bodies_are_bounded_as_the_application_s_are() {
         (json, "x".repeat(2049), 413, "PAYLOAD_TOO_LARGE"),
         ("text/plain", "{}".to_owned(), 415, "UNSUPPORTED_MEDIA_TYPE"),
     ] {
-        problem(post(content_type, body).await.expect("an answer"), status, code).await;
+        expect_problem(post(content_type, body).await.expect("an answer"), status, code).await;
     }
 }

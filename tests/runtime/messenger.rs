@@ -6,12 +6,12 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::support::server::{self, Server};
-use crate::support::vendor::{Step, Vendor, chunk, last_chunk, plain};
-use crate::support::{client, problem};
+use crate::support::vendor::{Step, Vendor, chunk, json_response, last_chunk};
+use crate::support::{client, expect_problem};
 
 const SECRET: &str = "runtime-canary-0123456789";
 /// Time-out in milliseconds for the upstream's response head, and again for its body.
-const TIMEOUT: &str = "1000";
+const RESPONSE_TIMEOUT_MS: &str = "1000";
 const SENT: &str = r#"{"ok":true,"result":{"message_id":7}}"#;
 const CALL: &str = "/messenger/call";
 
@@ -19,7 +19,7 @@ async fn runtime(api: &str) -> Server {
     server::runtime(&[
         ("MESSENGER_API_URL", api),
         ("RUNTIME_SECRET", SECRET),
-        ("RESPONSE_HEADER_TIMEOUT_MS", TIMEOUT),
+        ("RESPONSE_HEADER_TIMEOUT_MS", RESPONSE_TIMEOUT_MS),
         ("OUTBOUND_ALLOW", ""),
     ])
     .await
@@ -31,17 +31,17 @@ async fn call(runtime: &Server, body: &Value) -> reqwest::Response {
 }
 
 /// The response that the caller receives.
-enum Gets {
+enum ExpectedResponse {
     /// The upstream's response: status, content type, body and `Retry-After`.
-    Passed(u16, Option<&'static str>, Vec<u8>, Option<&'static str>),
+    PassedThrough(u16, Option<&'static str>, Vec<u8>, Option<&'static str>),
     /// A problem response: status and code.
     Problem(u16, &'static str),
 }
 
-use Gets::{Passed, Problem};
+use ExpectedResponse::{PassedThrough, Problem};
 
-fn json_of(status: u16, body: &str) -> Gets {
-    Passed(status, Some("application/json"), body.into(), None)
+fn json_of(status: u16, body: &str) -> ExpectedResponse {
+    PassedThrough(status, Some("application/json"), body.into(), None)
 }
 
 fn raw(text: &str) -> Step {
@@ -49,7 +49,7 @@ fn raw(text: &str) -> Step {
 }
 
 /// Returns an upstream response with headers that must not be passed on.
-fn careless(status: &str, content_type: &str, body: &str) -> Vec<Step> {
+fn response_with_unsafe_headers(status: &str, content_type: &str, body: &str) -> Vec<Step> {
     let length = body.len();
     vec![raw(&format!(
         "HTTP/1.1 {status}\r\n{content_type}set-cookie: a=canary\r\nx-canary: canary\r\nretry-after: 99\r\n\
@@ -59,7 +59,7 @@ fn careless(status: &str, content_type: &str, body: &str) -> Vec<Step> {
 }
 
 /// Returns the cases: name, script of the upstream, and expected response.
-fn rows() -> Vec<(&'static str, Vec<Step>, Gets)> {
+fn call_cases() -> Vec<(&'static str, Vec<Step>, ExpectedResponse)> {
     let chunked =
         || raw("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n");
     let refusal = |parameters: &str| {
@@ -75,11 +75,11 @@ fn rows() -> Vec<(&'static str, Vec<Step>, Gets)> {
         || Problem(504, "BACKEND_TIMEOUT"),
         || Problem(502, "STREAM_TRUNCATED"),
     );
-    let redirect = |status| plain(status, "location: http://127.0.0.1:1/canary\r\n", "canary");
+    let redirect = |status| json_response(status, "location: http://127.0.0.1:1/canary\r\n", "canary");
     let nonsense = refusal(r#"{"retry_after":"soon"}"#);
     let failed_patiently = refusal(r#"{"retry_after":5}"#);
     let mut rows = vec![
-        ("good", plain("200 OK", "", SENT), json_of(200, SENT)),
+        ("good", json_response("200 OK", "", SENT), json_of(200, SENT)),
         (
             "good-in-chunks",
             vec![chunked(), chunk(&SENT[..9]), chunk(&SENT[9..]), last_chunk()],
@@ -87,46 +87,62 @@ fn rows() -> Vec<(&'static str, Vec<Step>, Gets)> {
         ),
         (
             "other-headers",
-            careless("200 OK", "content-type: text/plain\r\n", "hi"),
-            Passed(200, Some("text/plain"), "hi".into(), None),
+            response_with_unsafe_headers("200 OK", "content-type: text/plain\r\n", "hi"),
+            PassedThrough(200, Some("text/plain"), "hi".into(), None),
         ),
-        ("no-type", careless("200 OK", "", "hi"), Passed(200, None, "hi".into(), None)),
-        ("no-content", vec![raw("HTTP/1.1 204 No Content\r\n\r\n")], Passed(204, None, Vec::new(), None)),
-        ("identity", plain("200 OK", "content-encoding: identity\r\n", SENT), json_of(200, SENT)),
-        ("error", plain("400 Bad Request", "", not_found), json_of(400, not_found)),
+        (
+            "no-type",
+            response_with_unsafe_headers("200 OK", "", "hi"),
+            PassedThrough(200, None, "hi".into(), None),
+        ),
+        (
+            "no-content",
+            vec![raw("HTTP/1.1 204 No Content\r\n\r\n")],
+            PassedThrough(204, None, Vec::new(), None),
+        ),
+        ("identity", json_response("200 OK", "content-encoding: identity\r\n", SENT), json_of(200, SENT)),
+        ("error", json_response("400 Bad Request", "", not_found), json_of(400, not_found)),
         (
             "unauthorized",
-            plain("401 Unauthorized", "www-authenticate: Basic\r\n", not_found),
+            json_response("401 Unauthorized", "www-authenticate: Basic\r\n", not_found),
             json_of(401, not_found),
         ),
         (
             "page",
-            careless("404 Not Found", "content-type: text/html\r\n", "<html>no"),
-            Passed(404, Some("text/html"), "<html>no".into(), None),
+            response_with_unsafe_headers("404 Not Found", "content-type: text/html\r\n", "<html>no"),
+            PassedThrough(404, Some("text/html"), "<html>no".into(), None),
         ),
-        ("server-error", plain("500 Internal Server Error", "", "{"), json_of(500, "{")),
+        ("server-error", json_response("500 Internal Server Error", "", "{"), json_of(500, "{")),
         (
             "bad-gateway",
-            careless("502 Bad Gateway", "content-type: text/html\r\n", ""),
-            Passed(502, Some("text/html"), Vec::new(), None),
+            response_with_unsafe_headers("502 Bad Gateway", "content-type: text/html\r\n", ""),
+            PassedThrough(502, Some("text/html"), Vec::new(), None),
         ),
-        ("strange-status", plain("799 Strange", "", "{}"), json_of(799, "{}")),
-        ("garbage-in-json", plain("200 OK", "", "\u{0}\u{1}not json"), json_of(200, "\u{0}\u{1}not json")),
+        ("strange-status", json_response("799 Strange", "", "{}"), json_of(799, "{}")),
+        (
+            "garbage-in-json",
+            json_response("200 OK", "", "\u{0}\u{1}not json"),
+            json_of(200, "\u{0}\u{1}not json"),
+        ),
         (
             "patience",
-            plain("429 Too Many Requests", "", &patient),
-            Passed(429, Some("application/json"), patient.clone().into(), Some("35")),
+            json_response("429 Too Many Requests", "", &patient),
+            PassedThrough(429, Some("application/json"), patient.clone().into(), Some("35")),
         ),
-        ("patience-of-no-number", plain("429 Too Many Requests", "", &nonsense), json_of(429, &nonsense)),
+        (
+            "patience-of-no-number",
+            json_response("429 Too Many Requests", "", &nonsense),
+            json_of(429, &nonsense),
+        ),
         (
             "patience-in-the-head",
-            careless("429 Too Many Requests", "content-type: application/json\r\n", "{}"),
+            response_with_unsafe_headers("429 Too Many Requests", "content-type: application/json\r\n", "{}"),
             json_of(429, "{}"),
         ),
         (
             "patience-of-another",
-            plain("503 Service Unavailable", "", &failed_patiently),
-            Passed(503, Some("application/json"), failed_patiently.clone().into(), Some("5")),
+            json_response("503 Service Unavailable", "", &failed_patiently),
+            PassedThrough(503, Some("application/json"), failed_patiently.clone().into(), Some("5")),
         ),
         ("reset-before-head", vec![Step::Reset], unreachable()),
         ("close-before-head", vec![Step::Close], unreachable()),
@@ -167,7 +183,7 @@ fn rows() -> Vec<(&'static str, Vec<Step>, Gets)> {
             failed(),
         ),
         ("huge-by-chunks", vec![chunked(), chunk(vec![b'x'; 5 << 20]), Step::Stall], failed()),
-        ("compressed", plain("200 OK", "content-encoding: gzip\r\n", "canary"), failed()),
+        ("compressed", json_response("200 OK", "content-encoding: gzip\r\n", "canary"), failed()),
         (
             "switching",
             vec![
@@ -202,7 +218,7 @@ async fn whatever_the_api_does_is_passed_on_or_a_problem() {
     let runtime = runtime(&format!("http://{}/api/", vendor.address)).await;
     // Parameters are forwarded byte for byte: whitespace, order and large numbers are kept.
     let params = r#"{ "text":"hi", "chat_id":-100123456789012345678901234567890 }"#;
-    for (name, script, gets) in rows() {
+    for (name, script, gets) in call_cases() {
         let path = format!("/api/bot{}/sendMessage", token(name));
         vendor.on(&path, [script]);
         let before = vendor.received().len();
@@ -215,7 +231,7 @@ async fn whatever_the_api_does_is_passed_on_or_a_problem() {
         let header = |name: &str| headers.get(name).map(|value| value.to_str().expect("text").to_owned());
         assert!(!format!("{headers:?}").contains("canary"), "{name}: {headers:?}");
         match gets {
-            Passed(status, content_type, body, retry_after) => {
+            PassedThrough(status, content_type, body, retry_after) => {
                 assert_eq!(response.status(), status, "{name}");
                 assert_eq!(header("content-type").as_deref(), content_type, "{name}");
                 assert_eq!(header("retry-after").as_deref(), retry_after, "{name}");
@@ -230,7 +246,7 @@ async fn whatever_the_api_does_is_passed_on_or_a_problem() {
                 assert_eq!(response.bytes().await.expect("a whole body"), body, "{name}");
             }
             Problem(status, code) => {
-                let problem = problem(response, status, code).await;
+                let problem = expect_problem(response, status, code).await;
                 assert!(!problem.to_string().contains("canary"), "{name}: {problem}");
             }
         }
@@ -251,7 +267,7 @@ async fn an_api_that_is_not_there_is_a_problem() {
     drop(gone);
     let runtime = runtime(&format!("http://{address}")).await;
     let told = call(&runtime, &json!({"token": token("x"), "method": "getMe"})).await;
-    let told = problem(told, 502, "BACKEND_UNREACHABLE").await;
+    let told = expect_problem(told, 502, "BACKEND_UNREACHABLE").await;
     assert!(!told.to_string().contains("canary"), "{told}");
 }
 
@@ -336,7 +352,7 @@ async fn what_is_no_call_is_not_made() {
             runtime.request("POST", CALL).bearer_auth(SECRET).header("content-type", "application/json");
         let told = request.body(body.clone()).send().await.expect("an answer");
         assert_eq!(told.status(), 400, "{body}");
-        let told = problem(told, 400, "INVALID_REQUEST").await;
+        let told = expect_problem(told, 400, "INVALID_REQUEST").await;
         assert!(!told.to_string().contains("canary"), "{body}: {told}");
     }
     let large = with("params", json!({"text": "x".repeat(1 << 20)}));
@@ -357,13 +373,13 @@ async fn what_is_no_call_is_not_made() {
         (runtime.request("POST", "/messenger/call/").bearer_auth(SECRET).json(&good), 404, "NOT_FOUND"),
         (runtime.request("POST", "/messenger").bearer_auth(SECRET).json(&good), 404, "NOT_FOUND"),
     ] {
-        problem(request.send().await.expect("an answer"), status, code).await;
+        expect_problem(request.send().await.expect("an answer"), status, code).await;
     }
     assert_eq!(vendor.connections(), 0, "nobody was called");
 
     // A valid call is sent, with an empty object in place of missing parameters.
     for body in [good.to_string(), with("params", Value::Null), with("params", json!({}))] {
-        vendor.on(&format!("/bot{}/getMe", token("x")), [plain("200 OK", "", SENT)]);
+        vendor.on(&format!("/bot{}/getMe", token("x")), [json_response("200 OK", "", SENT)]);
         let request =
             runtime.request("POST", CALL).bearer_auth(SECRET).header("content-type", "application/json");
         assert_eq!(request.body(body).send().await.expect("an answer").status(), 200);
@@ -376,7 +392,7 @@ async fn a_runtime_without_an_api_says_which_setting_is_missing_and_is_well() {
     let runtime = server::runtime(&[]).await;
     for body in [json!({"token": token("x"), "method": "getMe"}), json!({})] {
         let response = client().post(runtime.url(CALL)).json(&body).send().await.expect("an answer");
-        let told = problem(response, 503, "NOT_CONFIGURED").await;
+        let told = expect_problem(response, 503, "NOT_CONFIGURED").await;
         assert_eq!(told["detail"], "MESSENGER_API_URL is not configured");
     }
     for path in ["/livez", "/readyz", "/health"] {

@@ -7,10 +7,10 @@ use url::Url;
 
 use crate::support::server::{self, INTERNAL_SECRET};
 use crate::support::vendor::{Step, Vendor};
-use crate::support::{events, problem, run, text_of, workspace};
+use crate::support::{expect_problem, parse_events, parse_run, text_of, workspace};
 
 /// Exactly the fields of a request to a runtime.
-const TEN: [&str; 10] = [
+const REQUEST_FIELDS: [&str; 10] = [
     "messages",
     "systemPrompt",
     "provider",
@@ -24,7 +24,7 @@ const TEN: [&str; 10] = [
 ];
 
 /// Returns a runtime's response with one text delta and an event of an unknown type.
-fn said() -> Vec<Step> {
+fn runtime_response() -> Vec<Step> {
     let lines = [
         json!({"type": "RUN_STARTED", "threadId": "theirs", "runId": "theirs"}),
         json!({"type": "TEXT_MESSAGE_START", "messageId": "1", "role": "assistant"}),
@@ -42,7 +42,7 @@ fn said() -> Vec<Step> {
 }
 
 /// Returns a workspace whose agent is answered by a runtime with these settings.
-fn served_by(settings: &Value) -> Value {
+fn workspace_with_runtime(settings: &Value) -> Value {
     let mut workspace = workspace("http://unused.example/v1", "unused");
     workspace["agents"][0]["children"] = json!([{"name": "AgentServer", "content": settings}]);
     workspace
@@ -55,8 +55,8 @@ fn names(object: &Value) -> BTreeSet<&str> {
 #[tokio::test]
 async fn the_ten_fields_and_no_other_are_sent() {
     let fake = Vendor::start().await;
-    fake.on("m", [said()]);
-    let workspace = served_by(&json!({
+    fake.on("m", [runtime_response()]);
+    let workspace = workspace_with_runtime(&json!({
         "agentServerUrl": format!("http://{}/base/", fake.address), "agentServerProvider": "openai",
         "agentServerModel": "m", "agentServerEnableThinking": true, "agentServerTools": ["readTodos"],
         "agentServerLocalUrl": "http://127.0.0.1:9/v1", "agentServerApiKey": "key-canary"
@@ -69,7 +69,7 @@ async fn the_ten_fields_and_no_other_are_sent() {
                 {"id": "c1", "type": "function", "function": {"name": "readTodos", "arguments": "{}"}}]},
             {"role": "tool", "tool_call_id": "c1", "content": "nothing"}],
         "message": "Sure?"});
-    let answered = run(&app.chat(&body).await.text().await.expect("a whole body"));
+    let answered = parse_run(&app.chat(&body).await.text().await.expect("a whole body"));
     assert_eq!(answered[0], json!({"type": "RUN_STARTED", "threadId": "t-1", "runId": "r-1"}));
     assert_eq!(text_of(&answered), "Hello.");
 
@@ -78,7 +78,7 @@ async fn the_ten_fields_and_no_other_are_sent() {
     let head = received.head.to_ascii_lowercase();
     assert!(head.contains("content-type: application/json") && !head.contains("authorization"), "{head}");
     let sent = received.json();
-    assert_eq!(names(&sent), BTreeSet::from(TEN));
+    assert_eq!(names(&sent), BTreeSet::from(REQUEST_FIELDS));
     for (name, expected) in [
         ("provider", json!("openai")),
         ("model", json!("m")),
@@ -123,8 +123,8 @@ async fn the_ten_fields_and_no_other_are_sent() {
 #[tokio::test]
 async fn what_a_role_leaves_out_is_not_sent() {
     let fake = Vendor::start().await;
-    fake.on("/chat", [said()]);
-    let mut workspace = served_by(&json!({}));
+    fake.on("/chat", [runtime_response()]);
+    let mut workspace = workspace_with_runtime(&json!({}));
     workspace["users"] = json!([]);
     workspace["agents"][0]["name"] = "".into();
     // The address in the role's own content takes precedence over containers, together with the settings beside it.
@@ -133,7 +133,7 @@ async fn what_a_role_leaves_out_is_not_sent() {
     let body = json!({"agentId": "a1", "message": "Hello", "userId": "u1", "companyId": "c1"});
     let asked = app.request("POST", "/api/agent/chat").bearer_auth(INTERNAL_SECRET);
     let asked = asked.header("x-proactive-trigger", "x").json(&body).send().await.expect("an answer");
-    assert_eq!(text_of(&run(&asked.text().await.expect("a whole body"))), "Hello.");
+    assert_eq!(text_of(&parse_run(&asked.text().await.expect("a whole body"))), "Hello.");
 
     let received = fake.received().pop().expect("the runtime was asked");
     assert!(received.head.starts_with("POST /chat "), "{}", received.head);
@@ -153,10 +153,12 @@ async fn what_a_role_leaves_out_is_not_sent() {
 #[tokio::test]
 async fn the_user_s_own_time_zone_stands_in_for_a_missing_one() {
     let fake = Vendor::start().await;
-    fake.on("/chat", [said()]);
-    let workspace = served_by(&json!({"agentServerUrl": format!("http://{}", fake.address)}));
+    fake.on("/chat", [runtime_response()]);
+    let workspace = workspace_with_runtime(&json!({"agentServerUrl": format!("http://{}", fake.address)}));
     let app = server::app(&workspace, &[]).await;
-    run(&app.chat(&json!({"agentId": "a1", "message": "Hello"})).await.text().await.expect("a whole body"));
+    parse_run(
+        &app.chat(&json!({"agentId": "a1", "message": "Hello"})).await.text().await.expect("a whole body"),
+    );
     let sent = fake.received().pop().expect("the runtime was asked").json();
     assert_eq!(sent["context"]["timezone"], "Europe/Berlin");
     assert!(sent["mcpServerUrl"].as_str().expect("text").contains("timezone=Europe%2FBerlin"));
@@ -169,13 +171,15 @@ async fn application_runtime_and_vendor_are_one_chain() {
     let runtime = server::runtime(&[("RUNTIME_SECRET", SECRET)]).await;
     let url = runtime.url("");
     let settings = |provider: &str| {
-        served_by(&json!({"agentServerUrl": url, "agentServerProvider": provider, "agentServerModel": "m",
-            "agentServerLocalUrl": vendor.base_url()}))
+        workspace_with_runtime(
+            &json!({"agentServerUrl": url, "agentServerProvider": provider, "agentServerModel": "m",
+            "agentServerLocalUrl": vendor.base_url()}),
+        )
     };
     let of_app: [(&str, &str); 2] = [("RUNTIME_URL", &url), ("RUNTIME_SECRET", SECRET)];
     let app = server::app(&settings("openai"), &of_app).await;
     let body = json!({"agentId": "a1", "message": "Hello", "threadId": "t-1", "runId": "r-1"});
-    let events = events(&app.chat(&body).await.text().await.expect("a whole body"));
+    let events = parse_events(&app.chat(&body).await.text().await.expect("a whole body"));
     assert_eq!(events[0], json!({"type": "RUN_STARTED", "threadId": "t-1", "runId": "r-1"}));
     assert_eq!(text_of(&events), "hello world");
     let end = events.last().expect("an end");
@@ -187,6 +191,6 @@ async fn application_runtime_and_vendor_are_one_chain() {
         [("anthropic", 501, "PROVIDER_NOT_IMPLEMENTED"), ("openia", 400, "UNKNOWN_PROVIDER")]
     {
         let app = server::app(&settings(provider), &of_app).await;
-        problem(app.chat(&json!({"agentId": "a1", "message": "Hello"})).await, status, code).await;
+        expect_problem(app.chat(&json!({"agentId": "a1", "message": "Hello"})).await, status, code).await;
     }
 }

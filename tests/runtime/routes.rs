@@ -5,11 +5,11 @@ use reqwest::header::{HeaderMap, HeaderName};
 use serde_json::{Value, json};
 
 use crate::support::server::{self, Server};
-use crate::support::{exchange, problem, workspace};
+use crate::support::{exchange, expect_problem, workspace};
 
-const LISTED: &str = "https://console.example";
+const LISTED_ORIGIN: &str = "https://console.example";
 
-async fn both(settings: &[(&str, &str)]) -> [(Server, &'static str, &'static str); 2] {
+async fn start_both_services(settings: &[(&str, &str)]) -> [(Server, &'static str, &'static str); 2] {
     let app = server::app(&workspace("http://unused.example/v1", "m"), settings).await;
     let runtime = server::runtime(settings).await;
     [(app, "app", "/api/agent/chat"), (runtime, "runtime", "/chat")]
@@ -17,7 +17,7 @@ async fn both(settings: &[(&str, &str)]) -> [(Server, &'static str, &'static str
 
 #[tokio::test]
 async fn health_is_told_to_everybody() {
-    for (server, name, _) in both(&[]).await {
+    for (server, name, _) in start_both_services(&[]).await {
         for path in ["/livez", "/readyz"] {
             let response = server.request("GET", path).send().await.expect("an answer");
             assert_eq!(response.status(), 200);
@@ -40,7 +40,7 @@ async fn health_is_told_to_everybody() {
 
 #[tokio::test]
 async fn a_head_is_a_get_without_its_body() {
-    for (server, ..) in both(&[]).await {
+    for (server, ..) in start_both_services(&[]).await {
         for path in ["/livez", "/readyz", "/health"] {
             let request = format!("{path} HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n\r\n", server.address);
             let [get, head] = [
@@ -65,7 +65,7 @@ async fn a_head_is_a_get_without_its_body() {
 
 #[tokio::test]
 async fn a_method_that_a_path_does_not_take_is_told_those_that_it_does() {
-    for (server, _, chat) in both(&[]).await {
+    for (server, _, chat) in start_both_services(&[]).await {
         let cases = [
             ("GET", chat, "POST"),
             ("PUT", chat, "POST"),
@@ -78,20 +78,20 @@ async fn a_method_that_a_path_does_not_take_is_told_those_that_it_does() {
         for (method, path, allowed) in cases {
             let response = server.request(method, path).send().await.expect("an answer");
             assert_eq!(response.headers()["allow"], allowed, "{method} {path}");
-            problem(response, 405, "METHOD_NOT_ALLOWED").await;
+            expect_problem(response, 405, "METHOD_NOT_ALLOWED").await;
         }
     }
 }
 
 #[tokio::test]
 async fn a_path_that_there_is_not_is_not_found() {
-    for (server, _, chat) in both(&[]).await {
+    for (server, _, chat) in start_both_services(&[]).await {
         for path in
             ["/", "/nothing", "/health/", "/HEALTH", "//health", &format!("{chat}/"), &format!("{chat}/x")]
         {
             for method in ["GET", "POST"] {
                 let response = server.request(method, path).send().await.expect("an answer");
-                problem(response, 404, "NOT_FOUND").await;
+                expect_problem(response, 404, "NOT_FOUND").await;
             }
         }
     }
@@ -99,7 +99,7 @@ async fn a_path_that_there_is_not_is_not_found() {
 
 #[tokio::test]
 async fn a_head_that_says_two_things_is_refused() {
-    for (server, _, chat) in both(&[]).await {
+    for (server, _, chat) in start_both_services(&[]).await {
         let host = server.address;
         for head in [
             format!("POST {chat} HTTP/1.1\r\n\r\n"),
@@ -135,12 +135,13 @@ fn header<'h>(headers: &'h HeaderMap, name: &'static str) -> Option<&'h str> {
 
 #[tokio::test]
 async fn listed_origins_may_call_with_credentials() {
-    for (server, _, chat) in both(&[("CORS_ORIGIN", "https://other.example, https://console.example")]).await
+    for (server, _, chat) in
+        start_both_services(&[("CORS_ORIGIN", "https://other.example, https://console.example")]).await
     {
-        let response = preflight(&server, chat, LISTED).await;
+        let response = preflight(&server, chat, LISTED_ORIGIN).await;
         assert!(response.status().is_success(), "{}", response.status());
         let headers = response.headers();
-        assert_eq!(header(headers, "access-control-allow-origin"), Some(LISTED));
+        assert_eq!(header(headers, "access-control-allow-origin"), Some(LISTED_ORIGIN));
         assert_eq!(header(headers, "access-control-allow-credentials"), Some("true"));
         assert!(
             header(headers, "access-control-allow-methods").is_some_and(|methods| methods.contains("POST"))
@@ -156,9 +157,10 @@ async fn listed_origins_may_call_with_credentials() {
                 .any(|vary| vary.to_str().is_ok_and(|vary| vary.contains("origin")))
         );
         // Responses, including refusals, are readable by the page.
-        let refused = server.request("POST", chat).header("origin", LISTED).send().await.expect("an answer");
+        let refused =
+            server.request("POST", chat).header("origin", LISTED_ORIGIN).send().await.expect("an answer");
         assert!(refused.status().is_client_error());
-        assert_eq!(header(refused.headers(), "access-control-allow-origin"), Some(LISTED));
+        assert_eq!(header(refused.headers(), "access-control-allow-origin"), Some(LISTED_ORIGIN));
         let exposed = header(refused.headers(), "access-control-expose-headers").expect("a list");
         assert!(exposed.contains("x-request-id"), "{exposed}");
     }
@@ -166,7 +168,7 @@ async fn listed_origins_may_call_with_credentials() {
 
 #[tokio::test]
 async fn other_origins_are_not_allowed() {
-    for (server, name, chat) in both(&[("CORS_ORIGIN", LISTED)]).await {
+    for (server, name, chat) in start_both_services(&[("CORS_ORIGIN", LISTED_ORIGIN)]).await {
         for origin in
             ["https://elsewhere.example", "http://console.example", "https://console.example:444", "null"]
         {
@@ -177,15 +179,15 @@ async fn other_origins_are_not_allowed() {
             }
         }
     }
-    for (server, _, _) in both(&[]).await {
-        let response = preflight(&server, "/health", LISTED).await;
+    for (server, _, _) in start_both_services(&[]).await {
+        let response = preflight(&server, "/health", LISTED_ORIGIN).await;
         assert_eq!(header(response.headers(), "access-control-allow-origin"), None, "none is listed");
     }
 }
 
 #[tokio::test]
 async fn a_widget_s_page_may_ask_from_anywhere_without_credentials() {
-    let [(app, ..), _] = both(&[("CORS_ORIGIN", LISTED)]).await;
+    let [(app, ..), _] = start_both_services(&[("CORS_ORIGIN", LISTED_ORIGIN)]).await;
     let origin = "https://shop.example";
     let response = preflight(&app, "/api/agent/chat", origin).await;
     assert!(response.status().is_success(), "{}", response.status());
@@ -195,6 +197,6 @@ async fn a_widget_s_page_may_ask_from_anywhere_without_credentials() {
     let allowed = header(headers, "access-control-allow-headers").expect("a list");
     assert!(allowed.contains("x-widget-token") && allowed.contains("content-type"), "{allowed}");
     // A listed origin may use credentials on this route.
-    let response = preflight(&app, "/api/agent/chat", LISTED).await;
+    let response = preflight(&app, "/api/agent/chat", LISTED_ORIGIN).await;
     assert_eq!(header(response.headers(), "access-control-allow-credentials"), Some("true"));
 }

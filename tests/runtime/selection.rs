@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use crate::support::server;
-use crate::support::vendor::{Received, Vendor};
-use crate::support::{problem, run, workspace};
+use crate::support::vendor::{ReceivedRequest, Vendor};
+use crate::support::{expect_problem, parse_run, workspace};
 
 /// Returns a workspace whose agent has these containers.
 fn with_children(children: &Value) -> Value {
@@ -26,7 +26,7 @@ async fn an_agent_without_a_backend_is_told_how_each_rule_came_out() {
         {"name": "Unheard", "content": {"of": "it"}}
     ]));
     workspace["agents"][0]["content"]["agentServerUrl"] = "  ".into();
-    let refused = problem(ask(&workspace).await, 422, "NO_CONNECTOR").await;
+    let refused = expect_problem(ask(&workspace).await, 422, "NO_CONNECTOR").await;
     assert_eq!(
         refused["selection"],
         json!({"rules": [
@@ -43,7 +43,7 @@ async fn an_agent_without_a_backend_is_told_how_each_rule_came_out() {
 #[tokio::test]
 async fn a_backend_that_there_is_not_yet_is_not_configured() {
     let children = json!([{"name": "SubscriptionConnector", "content": {"model": "canary"}}]);
-    let refused = problem(ask(&with_children(&children)).await, 503, "NOT_CONFIGURED").await;
+    let refused = expect_problem(ask(&with_children(&children)).await, 503, "NOT_CONFIGURED").await;
     assert!(refused["detail"].as_str().expect("text").contains("subscription"), "{refused}");
     assert!(!refused.to_string().contains("canary"));
 }
@@ -51,7 +51,8 @@ async fn a_backend_that_there_is_not_yet_is_not_configured() {
 #[tokio::test]
 async fn an_embedded_provider_is_told_apart() {
     let embedded = |content: Value| with_children(&json!([{"name": "EmbeddedAI", "content": content}]));
-    let refused = problem(ask(&embedded(json!({"provider": "openia"}))).await, 400, "UNKNOWN_PROVIDER").await;
+    let refused =
+        expect_problem(ask(&embedded(json!({"provider": "openia"}))).await, 400, "UNKNOWN_PROVIDER").await;
     let detail = refused["detail"].as_str().expect("text");
     for choice in ["auto", "local", "openai", "ollama"] {
         assert!(detail.contains(choice), "{detail}");
@@ -63,7 +64,7 @@ async fn an_embedded_provider_is_told_apart() {
         (json!({}), "OPENAI_API_KEY"),
         (json!({}), "OLLAMA_BASE_URL"),
     ] {
-        let refused = problem(ask(&embedded(content)).await, 503, "NOT_CONFIGURED").await;
+        let refused = expect_problem(ask(&embedded(content)).await, 503, "NOT_CONFIGURED").await;
         assert!(refused["detail"].as_str().expect("text").contains(setting), "{refused}");
     }
 }
@@ -79,14 +80,14 @@ async fn the_first_rule_that_matches_decides() {
     // The order of the rules decides, not the order of the containers.
     let answered = ask(&with_children(&json!([subscription, blank, embedded]))).await;
     assert_eq!(answered.status(), 200);
-    run(&answered.text().await.expect("a whole body"));
+    parse_run(&answered.text().await.expect("a whole body"));
     assert_eq!(vendor.received().len(), 1);
     let answered = ask(&with_children(&json!([embedded, workflow]))).await;
     assert_eq!(answered.status(), 200);
-    run(&answered.text().await.expect("a whole body"));
+    parse_run(&answered.text().await.expect("a whole body"));
     let received = vendor.received();
     assert_eq!(
-        received.iter().map(Received::path).collect::<Vec<_>>(),
+        received.iter().map(ReceivedRequest::path).collect::<Vec<_>>(),
         ["/v1/chat/completions", "/webhook/chat"]
     );
 }

@@ -11,13 +11,13 @@ use tokio::sync::watch;
 
 use self::table::streamed;
 use crate::support::server::{self, Server};
-use crate::support::third_party::ThirdParty;
-use crate::support::tool_server::{ERAS, Era, ToolServer, text_result};
-use crate::support::vendor::{Step, Vendor, answer, plain, tool_calls};
-use crate::support::{PATIENCE, problem, run, text_of};
+use crate::support::third_party::RmcpServer;
+use crate::support::tool_server::{FakeMcpServer, MCP_REVISIONS, McpRevision, text_result};
+use crate::support::vendor::{Step, Vendor, answer, json_response, tool_calls};
+use crate::support::{TEST_TIMEOUT, expect_problem, parse_run, text_of};
 
 /// Time limit for a tool server to be notified that a call is cancelled.
-const SOON: Duration = Duration::from_secs(5);
+const CANCEL_TIMEOUT: Duration = Duration::from_secs(5);
 const TOKEN: &str = "tool-token-canary-0123456789";
 
 /// Returns a request for a run of `model` that may call `tools` at `tool_server`.
@@ -38,7 +38,7 @@ async fn answered(response: reqwest::Response) -> Vec<Value> {
     let status = response.status();
     let body = response.text().await.expect("a whole body");
     assert_eq!(status, 200, "{body}");
-    let events = run(&body);
+    let events = parse_run(&body);
     assert_eq!(events.last().expect("an end")["type"], "RUN_FINISHED", "{body}");
     events
 }
@@ -51,7 +51,7 @@ fn result_of<'a>(events: &'a [Value], id: &str) -> (&'a str, bool) {
 }
 
 /// Reads a streamed response until it contains `sign`.
-async fn until_seen(
+async fn read_until_contains(
     response: &mut (impl StreamExt<Item = reqwest::Result<bytes::Bytes>> + Unpin),
     sign: &str,
 ) {
@@ -62,13 +62,13 @@ async fn until_seen(
             seen.push_str(&String::from_utf8_lossy(&chunk.expect("a chunk")));
         }
     };
-    tokio::time::timeout(PATIENCE, read).await.expect("it comes in time");
+    tokio::time::timeout(TEST_TIMEOUT, read).await.expect("it comes in time");
 }
 
 #[tokio::test]
 async fn the_calls_of_one_turn_run_side_by_side() {
-    for era in ERAS {
-        let (vendor, tools) = (Vendor::start().await, ThirdParty::start(era).await);
+    for era in MCP_REVISIONS {
+        let (vendor, tools) = (Vendor::start().await, RmcpServer::start(era).await);
         vendor.on("m", [tool_calls(&[("c1", "meet", "{}"), ("c2", "meet", "{}")]), answer(&["Both."])]);
         let runtime = server::runtime(&[]).await;
         let events = answered(post(&runtime, &request(&vendor, "m", &["meet"], &tools.url())).await).await;
@@ -81,8 +81,8 @@ async fn the_calls_of_one_turn_run_side_by_side() {
 
 #[tokio::test]
 async fn results_and_refusals_reach_the_model() {
-    for era in ERAS {
-        let (vendor, tools) = (Vendor::start().await, ThirdParty::start(era).await);
+    for era in MCP_REVISIONS {
+        let (vendor, tools) = (Vendor::start().await, RmcpServer::start(era).await);
         let calls = [
             ("c1", "add", r#"{"a":1,"b":2}"#),
             ("c2", "refuse", "{}"),
@@ -102,7 +102,7 @@ async fn results_and_refusals_reach_the_model() {
         for (id, expected) in expected {
             assert_eq!(result_of(&events, id), expected, "{era:?}");
         }
-        let told = &vendor.received_for("m")[1]["messages"];
+        let told = &vendor.received_bodies("m")[1]["messages"];
         let told: Vec<&str> =
             told.as_array().expect("a list").iter().filter_map(|m| m["content"].as_str()).collect();
         assert!(told.contains(&r#"{"sum":3}"#), "{told:?}");
@@ -111,42 +111,43 @@ async fn results_and_refusals_reach_the_model() {
 
 #[tokio::test]
 async fn progress_is_in_the_stream_while_the_tool_works() {
-    for era in ERAS {
-        let (vendor, tools) = (Vendor::start().await, ThirdParty::start(era).await);
+    for era in MCP_REVISIONS {
+        let (vendor, tools) = (Vendor::start().await, RmcpServer::start(era).await);
         vendor.on("m", [tool_calls(&[("c1", "wait", "{}")]), answer(&["Done."])]);
         let runtime = server::runtime(&[]).await;
         let response = post(&runtime, &request(&vendor, "m", &["wait"], &tools.url())).await;
         let mut stream = response.bytes_stream();
         let report = r#""value":{"kind":"toolProgress","toolCallId":"c1","progress":1.0,"total":2.0,"message":"half way"}"#;
-        until_seen(&mut stream, report).await;
+        read_until_contains(&mut stream, report).await;
         tools.works.released.send_replace(true);
-        until_seen(&mut stream, "waited").await;
-        until_seen(&mut stream, "RUN_FINISHED").await;
+        read_until_contains(&mut stream, "waited").await;
+        read_until_contains(&mut stream, "RUN_FINISHED").await;
     }
 }
 
 #[tokio::test]
 async fn a_client_that_leaves_cancels_the_call_at_the_server() {
-    for era in ERAS {
-        let (vendor, tools) = (Vendor::start().await, ThirdParty::start(era).await);
+    for era in MCP_REVISIONS {
+        let (vendor, tools) = (Vendor::start().await, RmcpServer::start(era).await);
         vendor.on("m", [tool_calls(&[("c1", "wait", "{}"), ("c2", "wait", "{}")])]);
         let runtime = server::runtime(&[]).await;
         let response = post(&runtime, &request(&vendor, "m", &["wait"], &tools.url())).await;
         let mut begun = tools.works.begun.subscribe();
-        let began = tokio::time::timeout(PATIENCE, begun.wait_for(|begun| *begun == 2)).await;
+        let began = tokio::time::timeout(TEST_TIMEOUT, begun.wait_for(|begun| *begun == 2)).await;
         began.expect("the calls begin in time").expect("the server runs");
         drop(response);
         let mut cancelled = tools.works.cancelled.subscribe();
-        let heard = tokio::time::timeout(SOON, cancelled.wait_for(|cancelled| *cancelled == 2)).await;
+        let heard =
+            tokio::time::timeout(CANCEL_TIMEOUT, cancelled.wait_for(|cancelled| *cancelled == 2)).await;
         heard.unwrap_or_else(|_| panic!("{era:?}")).expect("the server runs");
     }
 }
 
 #[tokio::test]
 async fn a_run_survives_that_its_tool_server_is_started_anew() {
-    for era in ERAS {
+    for era in MCP_REVISIONS {
         let vendor = Vendor::start().await;
-        let tools = ThirdParty::start(era).await;
+        let tools = RmcpServer::start(era).await;
         let (url, address) = (tools.url(), tools.address);
         let gate = || watch::channel(false);
         let ((stop, stopped), (restart, restarted)) = (gate(), gate());
@@ -162,11 +163,11 @@ async fn a_run_survives_that_its_tool_server_is_started_anew() {
         let runtime = server::runtime(&[]).await;
         let body = request(&vendor, "m", &["add"], &url);
         let run = tokio::spawn(async move { answered(post(&runtime, &body).await).await });
-        vendor.until_received("m", 2).await;
+        vendor.wait_for_requests("m", 2).await;
         tools.stop().await;
         stop.send_replace(true);
-        vendor.until_received("m", 3).await;
-        let _tools = ThirdParty::start_at(era, address).await;
+        vendor.wait_for_requests("m", 3).await;
+        let _tools = RmcpServer::start_at(era, address).await;
         restart.send_replace(true);
         let events = run.await.expect("it does not panic");
         assert_eq!(result_of(&events, "c1"), (r#"{"sum":1}"#, false));
@@ -181,8 +182,8 @@ async fn a_run_survives_that_its_tool_server_is_started_anew() {
 
 #[tokio::test]
 async fn a_server_that_is_killed_in_the_middle_of_calls_is_their_result_and_the_run_goes_on() {
-    for era in ERAS {
-        let (vendor, tools) = (Vendor::start().await, ThirdParty::start(era).await);
+    for era in MCP_REVISIONS {
+        let (vendor, tools) = (Vendor::start().await, RmcpServer::start(era).await);
         let (url, address) = (tools.url(), tools.address);
         let (restart, restarted) = watch::channel(false);
         let mut again = tool_calls(&[("c3", "add", r#"{"a":1}"#)]);
@@ -193,12 +194,12 @@ async fn a_server_that_is_killed_in_the_middle_of_calls_is_their_result_and_the_
         let body = request(&vendor, "m", &["wait", "add"], &url);
         let mut begun = tools.works.begun.subscribe();
         let run = tokio::spawn(async move { answered(post(&runtime, &body).await).await });
-        let began = tokio::time::timeout(PATIENCE, begun.wait_for(|begun| *begun == 2)).await;
+        let began = tokio::time::timeout(TEST_TIMEOUT, begun.wait_for(|begun| *begun == 2)).await;
         began.expect("the calls begin in time").expect("the server runs");
         tools.stop().await;
         // A second request to the model means that both calls have results while the server is still down.
-        tokio::time::timeout(PATIENCE, vendor.until_received("m", 2)).await.expect("the calls end");
-        let anew = ThirdParty::start_at(era, address).await;
+        tokio::time::timeout(TEST_TIMEOUT, vendor.wait_for_requests("m", 2)).await.expect("the calls end");
+        let anew = RmcpServer::start_at(era, address).await;
         restart.send_replace(true);
         let events = run.await.expect("it does not panic");
         for id in ["c1", "c2"] {
@@ -214,12 +215,12 @@ async fn a_server_that_is_killed_in_the_middle_of_calls_is_their_result_and_the_
 async fn a_run_connects_once_and_ends_its_session() {
     for (era, expected) in [
         (
-            Era::Sessions,
+            McpRevision::Sessions,
             &["server/discover", "initialize", "notifications/initialized", "first", "second", "DELETE"][..],
         ),
-        (Era::Stateless, &["server/discover", "first", "second"]),
+        (McpRevision::Stateless, &["server/discover", "first", "second"]),
     ] {
-        let (vendor, tools) = (Vendor::start().await, ToolServer::start(era).await);
+        let (vendor, tools) = (Vendor::start().await, FakeMcpServer::start(era).await);
         let call = |id, name| tool_calls(&[(id, name, r#"{"n":1}"#)]);
         vendor.on("m", [call("c1", "first"), call("c2", "second"), answer(&["Both."])]);
         let runtime = server::runtime(&[]).await;
@@ -227,14 +228,18 @@ async fn a_run_connects_once_and_ends_its_session() {
         let events = answered(post(&runtime, &body).await).await;
         assert_eq!(result_of(&events, "c1"), ("first is done", false));
         assert_eq!(result_of(&events, "c2"), ("second is done", false));
-        tools.until(|methods| methods.len() >= expected.len()).await;
-        assert_eq!(tools.methods(), expected, "{era:?}");
-        let version = if era == Era::Sessions { "2025-11-25" } else { "2026-07-28" };
+        tools.wait_for_names(|methods| methods.len() >= expected.len()).await;
+        assert_eq!(tools.received_names(), expected, "{era:?}");
+        let version = if era == McpRevision::Sessions { "2025-11-25" } else { "2026-07-28" };
         for received in &tools.received()[expected.len() - 3..] {
             let head = received.head.to_ascii_lowercase();
             assert!(head.contains(&format!("/mcp?token={TOKEN} http/1.1\r\n")), "{head}");
             assert!(head.contains(&format!("mcp-protocol-version: {version}\r\n")), "{head}");
-            assert_eq!(head.contains("mcp-session-id: session-1\r\n"), era == Era::Sessions, "{head}");
+            assert_eq!(
+                head.contains("mcp-session-id: session-1\r\n"),
+                era == McpRevision::Sessions,
+                "{head}"
+            );
         }
         let call = tools
             .received()
@@ -249,17 +254,20 @@ async fn a_run_connects_once_and_ends_its_session() {
 }
 
 /// Starts a run whose only tool call gets the response `steps`, which never completes.
-async fn unanswered(steps: Vec<Step>, settings: &[(&str, &str)]) -> (Vendor, ToolServer, Server) {
-    let (vendor, tools) = (Vendor::start().await, ToolServer::start(Era::Sessions).await);
+async fn start_unanswered_call(
+    steps: Vec<Step>,
+    settings: &[(&str, &str)],
+) -> (Vendor, FakeMcpServer, Server) {
+    let (vendor, tools) = (Vendor::start().await, FakeMcpServer::start(McpRevision::Sessions).await);
     tools.on("first", [steps]);
     vendor.on("m", [tool_calls(&[("c1", "first", "{}")]), answer(&["I see."])]);
     (vendor, tools, server::runtime(settings).await)
 }
 
 /// Checks that a server with sessions has received the call's cancellation and then the end of the session.
-async fn assert_taken_leave_of(tools: &ToolServer) {
-    tools.until(|methods| methods.iter().any(|method| method == "DELETE")).await;
-    assert_eq!(tools.methods()[3..], ["first", "notifications/cancelled", "DELETE"]);
+async fn assert_cancelled_then_closed(tools: &FakeMcpServer) {
+    tools.wait_for_names(|methods| methods.iter().any(|method| method == "DELETE")).await;
+    assert_eq!(tools.received_names()[3..], ["first", "notifications/cancelled", "DELETE"]);
     let received = tools.received();
     let (call, cancelled) = (received[3].json(), received[4].json());
     assert_eq!(cancelled["params"]["requestId"], call["id"]);
@@ -268,41 +276,43 @@ async fn assert_taken_leave_of(tools: &ToolServer) {
 #[tokio::test]
 async fn a_call_that_takes_too_long_is_cancelled() {
     for steps in [vec![Step::Stall], streamed([Step::Stall])] {
-        let (vendor, tools, runtime) = unanswered(steps, &[("TOOL_TIMEOUT_MS", "1000")]).await;
+        let (vendor, tools, runtime) = start_unanswered_call(steps, &[("TOOL_TIMEOUT_MS", "1000")]).await;
         let body = request(&vendor, "m", &["first"], &tools.url(TOKEN));
         let events = answered(post(&runtime, &body).await).await;
         let said = "the tool gave no answer within 1000 ms and was stopped";
         assert_eq!(result_of(&events, "c1"), (said, true));
-        assert_taken_leave_of(&tools).await;
+        assert_cancelled_then_closed(&tools).await;
     }
 }
 
 #[tokio::test]
 async fn a_client_that_leaves_cancels_the_call_before_the_session_ends() {
     for steps in [vec![Step::Stall], streamed([Step::Stall])] {
-        let (vendor, tools, runtime) = unanswered(steps, &[]).await;
+        let (vendor, tools, runtime) = start_unanswered_call(steps, &[]).await;
         let response = post(&runtime, &request(&vendor, "m", &["first"], &tools.url(TOKEN))).await;
-        tools.until(|methods| methods.iter().any(|method| method == "first")).await;
+        tools.wait_for_names(|methods| methods.iter().any(|method| method == "first")).await;
         drop(response);
-        assert_taken_leave_of(&tools).await;
+        assert_cancelled_then_closed(&tools).await;
     }
 }
 
 #[tokio::test]
 async fn a_client_that_leaves_ends_whatever_is_asked_of_the_server() {
-    for (era, asked) in
-        [(Era::Sessions, "server/discover"), (Era::Sessions, "initialize"), (Era::Stateless, "first")]
-    {
+    for (era, asked) in [
+        (McpRevision::Sessions, "server/discover"),
+        (McpRevision::Sessions, "initialize"),
+        (McpRevision::Stateless, "first"),
+    ] {
         for steps in [vec![Step::Stall], streamed([Step::Stall])] {
-            let (vendor, tools) = (Vendor::start().await, ToolServer::start(era).await);
+            let (vendor, tools) = (Vendor::start().await, FakeMcpServer::start(era).await);
             tools.on(asked, [steps]);
             vendor.on("m", [tool_calls(&[("c1", "first", "{}")])]);
             let runtime = server::runtime(&[]).await;
             let response = post(&runtime, &request(&vendor, "m", &["first"], &tools.url(TOKEN))).await;
-            tools.until(|methods| methods.iter().any(|method| method == asked)).await;
-            assert_eq!(tools.clients_that_left(), 0, "{asked}");
+            tools.wait_for_names(|methods| methods.iter().any(|method| method == asked)).await;
+            assert_eq!(tools.disconnect_count(), 0, "{asked}");
             drop(response);
-            let left = tokio::time::timeout(SOON, tools.until_left()).await;
+            let left = tokio::time::timeout(CANCEL_TIMEOUT, tools.wait_for_disconnect()).await;
             left.unwrap_or_else(|_| panic!("{asked}"));
         }
     }
@@ -310,17 +320,17 @@ async fn a_client_that_leaves_ends_whatever_is_asked_of_the_server() {
 
 #[tokio::test]
 async fn nobody_connects_for_a_run_without_calls() {
-    let (vendor, tools) = (Vendor::start().await, ToolServer::start(Era::Sessions).await);
+    let (vendor, tools) = (Vendor::start().await, FakeMcpServer::start(McpRevision::Sessions).await);
     vendor.on("m", [answer(&["No need."])]);
     let runtime = server::runtime(&[]).await;
     answered(post(&runtime, &request(&vendor, "m", &["first"], &tools.url(TOKEN))).await).await;
-    assert_eq!(tools.methods(), Vec::<String>::new());
+    assert_eq!(tools.received_names(), Vec::<String>::new());
 }
 
 #[tokio::test]
 async fn a_forgotten_session_is_opened_anew_and_the_call_repeated_once() {
-    let (vendor, tools) = (Vendor::start().await, ToolServer::start(Era::Sessions).await);
-    let gone = || plain("404 Not Found", "", "{}");
+    let (vendor, tools) = (Vendor::start().await, FakeMcpServer::start(McpRevision::Sessions).await);
+    let gone = || json_response("404 Not Found", "", "{}");
     tools.on("once", [gone(), text_result("done")]).on("never", [gone()]);
     vendor.on(
         "m",
@@ -334,13 +344,13 @@ async fn a_forgotten_session_is_opened_anew_and_the_call_repeated_once() {
         result_of(&events, "c2"),
         ("the tool server has forgotten the session and opens no other", true)
     );
-    let count = |name: &str| tools.methods().iter().filter(|method| *method == name).count();
+    let count = |name: &str| tools.received_names().iter().filter(|method| *method == name).count();
     assert_eq!((count("once"), count("never"), count("initialize")), (2, 2, 3));
 }
 
 #[tokio::test]
 async fn an_address_that_is_not_allowed_is_refused() {
-    let (vendor, tools) = (Vendor::start().await, ToolServer::start(Era::Sessions).await);
+    let (vendor, tools) = (Vendor::start().await, FakeMcpServer::start(McpRevision::Sessions).await);
     vendor.on("m", [tool_calls(&[("c1", "first", "{}")]), answer(&["I see."])]);
     let allowed = vendor.address.to_string();
     let runtime = server::runtime(&[("OUTBOUND_ALLOW", &allowed)]).await;
@@ -348,15 +358,15 @@ async fn an_address_that_is_not_allowed_is_refused() {
     // `localhost` is refused like the address itself, without a DNS lookup.
     for url in [&url, &url.replace("127.0.0.1", "localhost")] {
         let refused = post(&runtime, &request(&vendor, "m", &["first"], url)).await;
-        let refused = problem(refused, 403, "OUTBOUND_BLOCKED").await;
+        let refused = expect_problem(refused, 403, "OUTBOUND_BLOCKED").await;
         assert!(!refused.to_string().contains(TOKEN), "{refused}");
     }
     let refused = post(&runtime, &request(&vendor, "m", &["first"], &format!("{TOKEN} is no address"))).await;
-    let refused = problem(refused, 400, "INVALID_REQUEST").await;
+    let refused = expect_problem(refused, 400, "INVALID_REQUEST").await;
     assert_eq!(refused["detail"], "mcpServerUrl is not an address: relative URL without a base");
     assert!(vendor.received().is_empty());
     // Without tools to call, the server's address is not checked.
     vendor.on("m", [answer(&["Hello."])]);
     answered(post(&runtime, &request(&vendor, "m", &[], &url)).await).await;
-    assert_eq!(tools.methods(), Vec::<String>::new());
+    assert_eq!(tools.received_names(), Vec::<String>::new());
 }

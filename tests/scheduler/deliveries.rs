@@ -9,13 +9,13 @@ use serde_json::{Value, json};
 
 use super::{json_of, open, open_with, payload};
 use crate::support::server::PULSE_SECRET;
-use crate::support::vendor::{Received, Step, plain};
+use crate::support::vendor::{ReceivedRequest, Step, json_response};
 
-fn now() -> Value {
+fn schedule_now() -> Value {
     json!({"delayMs": 0})
 }
 
-fn headers(received: &Received) -> HeaderMap {
+fn headers(received: &ReceivedRequest) -> HeaderMap {
     let lines = received.head.lines().skip(1).filter_map(|line| line.split_once(": "));
     let header = |(name, value): (&str, &str)| {
         (name.parse::<HeaderName>().expect("a name"), value.parse::<HeaderValue>().expect("a value"))
@@ -26,12 +26,12 @@ fn headers(received: &Received) -> HeaderMap {
 #[tokio::test]
 async fn a_delivery_is_the_payload_signed_and_never_early() {
     let bench = open().await;
-    bench.receiver.on("a1", [plain("200 OK", "", "{\"much\":\"ignored\"}")]);
+    bench.receiver.on("a1", [json_response("200 OK", "", "{\"much\":\"ignored\"}")]);
     let mut asked = payload("a1");
     asked["arguments"] = json!({"title": "Grüße"});
-    let id = bench.job(json!({"delayMs": 300}), asked.clone()).await;
+    let id = bench.create_job(json!({"delayMs": 300}), asked.clone()).await;
     let due = bench.get(&id).await["executeAt"].as_str().expect("a time").to_owned();
-    bench.receiver.until_received("a1", 1).await;
+    bench.receiver.wait_for_requests("a1", 1).await;
     let arrived = SystemTime::now();
     let received = bench.receiver.received().remove(0);
 
@@ -53,7 +53,7 @@ async fn a_delivery_is_the_payload_signed_and_never_early() {
     third_party.verify(&received.body, &headers).expect("the signature holds");
     let secrets = [Secret::new(PULSE_SECRET)];
     assert_eq!(webhook::verify(&secrets, &headers, &received.body, arrived), Ok(&*format!("{id}:1")));
-    let done = bench.until_state(&id, "completed").await;
+    let done = bench.wait_for_state(&id, "completed").await;
     assert_eq!((&done["attempts"][0]["status"], &done["attempts"][0]["attempt"]), (&json!(200), &json!(1)));
     assert!(done["attempts"][0]["durationMs"].is_u64() && done.get("lastError").is_none(), "{done}");
 }
@@ -63,7 +63,7 @@ type Case = (&'static str, Vec<Step>, &'static str, Option<u16>, &'static str);
 
 #[tokio::test]
 async fn the_answer_decides() {
-    let status = |line: &str| plain(line, "", "");
+    let status = |line: &str| json_response(line, "", "");
     let cases: Vec<Case> = vec![
         ("ok", status("200 OK"), "completed", Some(200), ""),
         ("created", status("201 Created"), "completed", Some(201), ""),
@@ -71,7 +71,7 @@ async fn the_answer_decides() {
         ("gone", status("410 Gone"), "cancelled", Some(410), ""),
         (
             "bad",
-            plain("400 Bad Request", "", "no such tool"),
+            json_response("400 Bad Request", "", "no such tool"),
             "discarded",
             Some(400),
             "HTTP 400: no such tool",
@@ -89,7 +89,7 @@ async fn the_answer_decides() {
         ("many", status("429 Many"), "retryable", Some(429), "HTTP 429"),
         ("fault", status("500 Fault"), "retryable", Some(500), "HTTP 500"),
         ("away", status("503 Away"), "retryable", Some(503), "HTTP 503"),
-        ("moved", plain("307 Moved", "location: /other\r\n", ""), "retryable", None, "redirects"),
+        ("moved", json_response("307 Moved", "location: /other\r\n", ""), "retryable", None, "redirects"),
         (
             "garbage",
             vec![Step::Send(b"\x00\x01garbage\r\n\r\n".into()), Step::Close],
@@ -111,8 +111,8 @@ async fn the_answer_decides() {
     let bench = open().await;
     for (name, answer, state, status, error) in cases {
         bench.receiver.on(name, [answer]);
-        let id = bench.job(now(), payload(name)).await;
-        let job = bench.until(&id, |job| job.get("attempts").is_some()).await;
+        let id = bench.create_job(schedule_now(), payload(name)).await;
+        let job = bench.poll_job_until(&id, |job| job.get("attempts").is_some()).await;
         assert_eq!(job["state"], state, "{name}: {job}");
         assert_eq!(job["attempts"][0]["status"].as_u64(), status.map(u64::from), "{name}: {job}");
         let told = job["lastError"].as_str().unwrap_or_default();
@@ -134,27 +134,29 @@ async fn an_error_tells_the_receivers_reason_and_no_secret() {
         problem.len()
     );
     bench.receiver.on("problem", [vec![Step::Send(head.into())]]);
-    bench.receiver.on("echo", [plain("422 X", "", &format!("you sent\n Bearer {PULSE_SECRET}"))]);
-    bench.receiver.on("long", [plain("422 X", "", &"long ".repeat(100_000))]);
+    bench.receiver.on("echo", [json_response("422 X", "", &format!("you sent\n Bearer {PULSE_SECRET}"))]);
+    bench.receiver.on("long", [json_response("422 X", "", &"long ".repeat(100_000))]);
     for (agent, expected) in [
         ("problem", "HTTP 422: NOT_FOUND: there is no such agent"),
         ("echo", "HTTP 422: you sent Bearer ***"),
     ] {
-        let id = bench.job(now(), payload(agent)).await;
-        assert_eq!(bench.until_state(&id, "discarded").await["lastError"], expected);
+        let id = bench.create_job(schedule_now(), payload(agent)).await;
+        assert_eq!(bench.wait_for_state(&id, "discarded").await["lastError"], expected);
     }
-    let id = bench.job(now(), payload("long")).await;
-    let error = bench.until_state(&id, "discarded").await["lastError"].as_str().expect("text").len();
+    let id = bench.create_job(schedule_now(), payload("long")).await;
+    let error = bench.wait_for_state(&id, "discarded").await["lastError"].as_str().expect("text").len();
     assert!((400..=600).contains(&error), "{error} bytes");
 }
 
 #[tokio::test]
 async fn what_failed_is_tried_again_and_asks_are_heeded() {
     let bench = open().await;
-    bench.receiver.on("twice", [plain("503 Away", "retry-after: 0\r\n", ""), plain("200 OK", "", "")]);
-    let id = bench.job(now(), payload("twice")).await;
-    bench.until_state(&id, "completed").await;
-    let bodies = bench.receiver.received_for("twice");
+    bench
+        .receiver
+        .on("twice", [json_response("503 Away", "retry-after: 0\r\n", ""), json_response("200 OK", "", "")]);
+    let id = bench.create_job(schedule_now(), payload("twice")).await;
+    bench.wait_for_state(&id, "completed").await;
+    let bodies = bench.receiver.received_bodies("twice");
     assert_eq!((&bodies[0]["attempt"], &bodies[1]["attempt"]), (&json!(1), &json!(2)));
     let received = bench.receiver.received();
     let ids: Vec<_> = received.iter().map(|received| headers(received)["webhook-id"].clone()).collect();
@@ -167,9 +169,9 @@ async fn what_failed_is_tried_again_and_asks_are_heeded() {
         ("too-long", "999999999", 24 * 3600 - 10),
         ("nonsense", "soon", 0),
     ] {
-        bench.receiver.on(agent, [plain("429 Many", &format!("retry-after: {value}\r\n"), "")]);
-        let id = bench.job(now(), payload(agent)).await;
-        let job = bench.until_state(&id, "retryable").await;
+        bench.receiver.on(agent, [json_response("429 Many", &format!("retry-after: {value}\r\n"), "")]);
+        let id = bench.create_job(schedule_now(), payload(agent)).await;
+        let job = bench.wait_for_state(&id, "retryable").await;
         let due: SystemTime =
             job["executeAt"].as_str().expect("a time").parse::<jiff::Timestamp>().expect("a time").into();
         let wait = due.duration_since(SystemTime::now()).unwrap_or_default().as_secs();
@@ -181,10 +183,10 @@ async fn what_failed_is_tried_again_and_asks_are_heeded() {
 async fn a_receiver_that_says_nothing_has_failed_in_time() {
     let bench = open_with(&[("CALLBACK_TIMEOUT_MS", "100")]).await;
     bench.receiver.on("silent", [vec![Step::Stall]]);
-    let id = bench.job(now(), payload("silent")).await;
-    let job = bench.until_state(&id, "retryable").await;
+    let id = bench.create_job(schedule_now(), payload("silent")).await;
+    let job = bench.wait_for_state(&id, "retryable").await;
     assert!(job["lastError"].as_str().expect("text").contains("in time"), "{job}");
-    bench.receiver.until_left(1).await;
+    bench.receiver.wait_for_disconnects(1).await;
 }
 
 #[tokio::test]
@@ -194,13 +196,13 @@ async fn a_receiver_that_hangs_for_longer_than_a_lease_has_one_attempt_until_its
     let dripping = vec![Step::Drip(b"HTTP/1.1 102 Processing\r\n\r\n".to_vec(), Duration::from_millis(50))];
     bench.receiver.on("silent", [vec![Step::Stall]]).on("dripping", [dripping]);
     for agent in ["silent", "dripping"] {
-        let id = bench.job(now(), payload(agent)).await;
-        let job = bench.until_state(&id, "retryable").await;
+        let id = bench.create_job(schedule_now(), payload(agent)).await;
+        let job = bench.wait_for_state(&id, "retryable").await;
         let attempts = job["attempts"].as_array().expect("attempts");
         assert_eq!((attempts.len(), &attempts[0]["attempt"]), (1, &json!(1)), "{job}");
         assert!(attempts[0]["durationMs"].as_u64() >= Some(2500), "{job}");
         assert!(attempts[0]["error"].as_str().expect("text").ends_with("did not answer in time"), "{job}");
-        assert_eq!(bench.receiver.received_for(agent).len(), 1, "the lease was kept");
+        assert_eq!(bench.receiver.received_bodies(agent).len(), 1, "the lease was kept");
         bench.ask("DELETE", &format!("/jobs/{id}"), None).await;
     }
 }
@@ -216,7 +218,7 @@ async fn a_receiver_that_is_not_there_is_tried_again() {
     let id = made["jobId"].as_str().expect("an id").to_owned();
     let path = format!("/jobs/{id}");
     let look = async || json_of(super::ask(&scheduler, "GET", &path, None).await).await;
-    let job = crate::support::until(look, |job| job["state"] == "retryable").await;
+    let job = crate::support::poll_until(look, |job| job["state"] == "retryable").await;
     let error = job["lastError"].as_str().expect("text");
     assert!(!error.contains(&address.to_string()), "{error}");
 }
@@ -224,29 +226,29 @@ async fn a_receiver_that_is_not_there_is_tried_again() {
 #[tokio::test]
 async fn what_was_discarded_can_be_run_again() {
     let bench = open().await;
-    bench.receiver.on("later", [plain("400 Bad", "", ""), plain("200 OK", "", "")]);
-    let id = bench.job(now(), payload("later")).await;
-    bench.until_state(&id, "discarded").await;
+    bench.receiver.on("later", [json_response("400 Bad", "", ""), json_response("200 OK", "", "")]);
+    let id = bench.create_job(schedule_now(), payload("later")).await;
+    bench.wait_for_state(&id, "discarded").await;
     let again = json_of(bench.ask("POST", &format!("/jobs/{id}/redrive"), None).await).await;
     assert_eq!(again["state"], "scheduled");
-    bench.until_state(&id, "completed").await;
-    let bodies = bench.receiver.received_for("later");
+    bench.wait_for_state(&id, "completed").await;
+    let bodies = bench.receiver.received_bodies("later");
     assert_eq!(bodies[0]["occurrence"], bodies[1]["occurrence"]);
 }
 
 #[tokio::test]
 async fn a_periodic_job_goes_on_and_keeps_its_dead_letters() {
     let bench = open().await;
-    bench.receiver.on("tick", [plain("400 Bad", "", "why"), plain("200 OK", "", "")]);
-    let id = bench.job(json!({"everyMs": 1000}), payload("tick")).await;
-    let job = bench.until(&id, |job| job["occurrence"].as_u64() >= Some(3)).await;
+    bench.receiver.on("tick", [json_response("400 Bad", "", "why"), json_response("200 OK", "", "")]);
+    let id = bench.create_job(json!({"everyMs": 1000}), payload("tick")).await;
+    let job = bench.poll_job_until(&id, |job| job["occurrence"].as_u64() >= Some(3)).await;
     assert_eq!(job["deadLetters"][0]["error"], "HTTP 400: why", "{job}");
     assert_eq!(job["deadLetters"][0]["occurrence"], 1);
     let list = json_of(bench.ask("GET", "/jobs?state=discarded", None).await).await;
     assert_eq!(list["jobs"][0]["jobId"], json!(id));
     bench.ask("DELETE", &format!("/jobs/{id}"), None).await;
     let times: Vec<_> =
-        bench.receiver.received_for("tick").iter().map(|body| body["scheduledFor"].clone()).collect();
+        bench.receiver.received_bodies("tick").iter().map(|body| body["scheduledFor"].clone()).collect();
     let mut unique = times.clone();
     unique.dedup();
     assert_eq!(times, unique, "no occurrence comes twice");
@@ -255,10 +257,10 @@ async fn a_periodic_job_goes_on_and_keeps_its_dead_letters() {
 #[tokio::test]
 async fn connections_are_used_again() {
     let bench = open().await;
-    bench.receiver.on("a1", [plain("200 OK", "", "{}")]);
+    bench.receiver.on("a1", [json_response("200 OK", "", "{}")]);
     for _ in 0..10 {
-        let id = bench.job(now(), payload("a1")).await;
-        bench.until_state(&id, "completed").await;
+        let id = bench.create_job(schedule_now(), payload("a1")).await;
+        bench.wait_for_state(&id, "completed").await;
     }
     assert_eq!(bench.receiver.connections(), 1);
 }

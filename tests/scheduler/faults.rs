@@ -14,12 +14,12 @@ use super::payload;
 use crate::support::cluster::Cluster;
 
 /// A temporary database.
-enum Place {
+enum TestDatabase {
     Sqlite(TempDir),
     Postgres(Box<Cluster>),
 }
 
-impl Place {
+impl TestDatabase {
     fn sqlite() -> Self {
         Self::Sqlite(tempfile::tempdir().expect("a folder"))
     }
@@ -38,6 +38,6 @@ impl Place {
 }
 
 /// Returns a job for `agent` that is due at once.
-fn now(agent: &str) -> Value {
+fn due_job(agent: &str) -> Value {
     json!({"payload": payload(agent), "delayMs": 0})
 }

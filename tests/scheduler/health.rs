@@ -3,15 +3,15 @@
 use serde_json::json;
 
 use super::{json_of, open, payload};
-use crate::support::vendor::plain;
+use crate::support::vendor::json_response;
 
 #[tokio::test]
 async fn health_says_how_many_jobs_there_are() {
     let bench = open().await;
-    bench.receiver.on("done", [plain("200 OK", "", "{}")]);
-    bench.job(json!({"delayMs": 60_000}), payload("later")).await;
-    let done = bench.job(json!({"delayMs": 0}), payload("done")).await;
-    bench.until_state(&done, "completed").await;
+    bench.receiver.on("done", [json_response("200 OK", "", "{}")]);
+    bench.create_job(json!({"delayMs": 60_000}), payload("later")).await;
+    let done = bench.create_job(json!({"delayMs": 0}), payload("done")).await;
+    bench.wait_for_state(&done, "completed").await;
     let health = json_of(bench.scheduler.request("GET", "/health").send().await.expect("it answers")).await;
     for (name, value) in [
         ("/status", json!("ok")),
@@ -33,11 +33,14 @@ async fn health_says_how_many_jobs_there_are() {
 #[tokio::test]
 async fn metrics_count_requests_jobs_and_deliveries() {
     let bench = open().await;
-    bench.receiver.on("done", [plain("200 OK", "", "{}")]).on("bad", [plain("422 Nope", "", "")]);
-    let done = bench.job(json!({"delayMs": 0}), payload("done")).await;
-    let bad = bench.job(json!({"delayMs": 0}), payload("bad")).await;
-    bench.until_state(&done, "completed").await;
-    bench.until_state(&bad, "discarded").await;
+    bench
+        .receiver
+        .on("done", [json_response("200 OK", "", "{}")])
+        .on("bad", [json_response("422 Nope", "", "")]);
+    let done = bench.create_job(json!({"delayMs": 0}), payload("done")).await;
+    let bad = bench.create_job(json!({"delayMs": 0}), payload("bad")).await;
+    bench.wait_for_state(&done, "completed").await;
+    bench.wait_for_state(&bad, "discarded").await;
     let response = bench.scheduler.request("GET", "/metrics").send().await.expect("it answers");
     let kind = response.headers()["content-type"].to_str().expect("text").to_owned();
     assert!(kind.starts_with("application/openmetrics-text"), "{kind}");

@@ -3,28 +3,28 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use agent_core::job::{JobStore, MemoryJobs};
+use agent_core::job::{JobStore, MemoryJobStore};
 use agent_store::sqlite::{SqliteOptions, SqliteStore};
 use serde_json::json;
 
-use super::{Bench, callback, json_of, open_over, payload};
+use super::{SchedulerFixture, callback, json_of, open_over, payload};
 use crate::support::server;
-use crate::support::vendor::{Step, Vendor, plain};
+use crate::support::vendor::{Step, Vendor, json_response};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_share_the_work_and_each_job_is_delivered_once() {
-    let jobs: Arc<dyn JobStore> = Arc::new(MemoryJobs::default());
+    let jobs: Arc<dyn JobStore> = Arc::new(MemoryJobStore::default());
     let bench = open_over(jobs.clone(), &[]).await;
     let _second = server::scheduler(jobs.clone(), &callback(&bench.receiver), &[]).await;
-    bench.receiver.on("a1", [plain("200 OK", "", "{}")]);
+    bench.receiver.on("a1", [json_response("200 OK", "", "{}")]);
     for delay in 0..100 {
-        bench.job(json!({"delayMs": delay * 3}), payload("a1")).await;
+        bench.create_job(json!({"delayMs": delay * 3}), payload("a1")).await;
     }
-    bench.receiver.until_received("a1", 100).await;
-    let last = bench.job(json!({"delayMs": 0}), payload("a1")).await;
-    bench.until_state(&last, "completed").await;
+    bench.receiver.wait_for_requests("a1", 100).await;
+    let last = bench.create_job(json!({"delayMs": 0}), payload("a1")).await;
+    bench.wait_for_state(&last, "completed").await;
     let mut delivered = BTreeMap::<String, usize>::new();
-    for body in bench.receiver.received_for("a1") {
+    for body in bench.receiver.received_bodies("a1") {
         *delivered.entry(body["jobId"].as_str().expect("an id").to_owned()).or_default() += 1;
     }
     assert_eq!(delivered.len(), 101);
@@ -33,38 +33,38 @@ async fn two_share_the_work_and_each_job_is_delivered_once() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_stopped_one_had_in_hand_is_picked_up() {
-    let jobs: Arc<dyn JobStore> = Arc::new(MemoryJobs::default());
+    let jobs: Arc<dyn JobStore> = Arc::new(MemoryJobStore::default());
     let settings = [("DRAIN_MS", "50"), ("SCHEDULER_LEASE_MS", "1000")];
     let receiver = Vendor::start().await;
-    receiver.on("slow", [vec![Step::Stall], plain("200 OK", "", "{}")]);
+    receiver.on("slow", [vec![Step::Stall], json_response("200 OK", "", "{}")]);
     let first = server::scheduler(jobs.clone(), &callback(&receiver), &settings).await;
-    let bench = Bench { scheduler: first, receiver };
-    let under_way = bench.job(json!({"delayMs": 0}), payload("slow")).await;
-    bench.receiver.until_received("slow", 1).await;
-    bench.receiver.on("soon", [plain("200 OK", "", "{}")]);
-    let soon = bench.job(json!({"delayMs": 60_000}), payload("soon")).await;
+    let bench = SchedulerFixture { scheduler: first, receiver };
+    let under_way = bench.create_job(json!({"delayMs": 0}), payload("slow")).await;
+    bench.receiver.wait_for_requests("slow", 1).await;
+    bench.receiver.on("soon", [json_response("200 OK", "", "{}")]);
+    let soon = bench.create_job(json!({"delayMs": 60_000}), payload("soon")).await;
     bench.scheduler.stop();
     bench.scheduler.stopped().await;
 
     let second = server::scheduler(jobs, &callback(&bench.receiver), &settings).await;
-    let bench = Bench { scheduler: second, receiver: bench.receiver };
-    bench.until_state(&under_way, "completed").await;
-    assert_eq!(bench.receiver.received_for("slow")[1]["attempt"], 2);
+    let bench = SchedulerFixture { scheduler: second, receiver: bench.receiver };
+    bench.wait_for_state(&under_way, "completed").await;
+    assert_eq!(bench.receiver.received_bodies("slow")[1]["attempt"], 2);
     assert_eq!(bench.get(&soon).await["state"], "scheduled");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_delivery_under_way_may_end_before_the_service_does() {
-    let bench = open_over(Arc::new(MemoryJobs::default()), &[]).await;
+    let bench = open_over(Arc::new(MemoryJobStore::default()), &[]).await;
     let (gate, opened) = tokio::sync::watch::channel(false);
-    bench.receiver.on("slow", [vec![Step::Until(opened), plain("200 OK", "", "{}").remove(0)]]);
-    let jobs: Arc<dyn JobStore> = Arc::new(MemoryJobs::default());
-    let bench = Bench {
+    bench.receiver.on("slow", [vec![Step::Until(opened), json_response("200 OK", "", "{}").remove(0)]]);
+    let jobs: Arc<dyn JobStore> = Arc::new(MemoryJobStore::default());
+    let bench = SchedulerFixture {
         scheduler: server::scheduler(jobs.clone(), &callback(&bench.receiver), &[]).await,
         receiver: bench.receiver,
     };
-    let id = bench.job(json!({"delayMs": 0}), payload("slow")).await;
-    bench.receiver.until_received("slow", 1).await;
+    let id = bench.create_job(json!({"delayMs": 0}), payload("slow")).await;
+    bench.receiver.wait_for_requests("slow", 1).await;
     bench.scheduler.stop();
     gate.send_replace(true);
     bench.scheduler.stopped().await;
@@ -80,16 +80,16 @@ async fn jobs_on_disk_outlive_the_service() {
         Arc::new(SqliteStore::open(&path, SqliteOptions::default()).expect("a store"))
     };
     let bench = open_over(store(), &[]).await;
-    bench.receiver.on("a1", [plain("200 OK", "", "{}")]);
-    let done = bench.job(json!({"delayMs": 0, "idempotencyKey": "k"}), payload("a1")).await;
-    let done = bench.until_state(&done, "completed").await;
-    let waits = bench.job(json!({"delayMs": 500}), payload("a1")).await;
+    bench.receiver.on("a1", [json_response("200 OK", "", "{}")]);
+    let done = bench.create_job(json!({"delayMs": 0, "idempotencyKey": "k"}), payload("a1")).await;
+    let done = bench.wait_for_state(&done, "completed").await;
+    let waits = bench.create_job(json!({"delayMs": 500}), payload("a1")).await;
     bench.scheduler.stop();
     bench.scheduler.stopped().await;
 
     let scheduler = server::scheduler(store(), &callback(&bench.receiver), &[]).await;
-    let bench = Bench { scheduler, receiver: bench.receiver };
-    bench.until_state(&waits, "completed").await;
+    let bench = SchedulerFixture { scheduler, receiver: bench.receiver };
+    bench.wait_for_state(&waits, "completed").await;
     assert_eq!(bench.get(done["jobId"].as_str().expect("an id")).await, done);
     let list = json_of(bench.ask("GET", "/jobs?state=completed&companyId=c1", None).await).await;
     assert_eq!(list["jobs"].as_array().map(Vec::len), Some(2));

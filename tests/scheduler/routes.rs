@@ -3,9 +3,9 @@
 use serde_json::{Value, json};
 
 use super::{json_of, open, open_with, payload};
-use crate::support::problem;
+use crate::support::expect_problem;
 use crate::support::server::PULSE_SECRET;
-use crate::support::vendor::{Step, plain};
+use crate::support::vendor::{Step, json_response};
 
 /// Returns a schedule in the future, so that the job is not delivered during a test.
 fn tomorrow() -> Value {
@@ -46,16 +46,16 @@ async fn a_job_is_made_shown_moved_and_cancelled() {
         assert_eq!(acted.status(), 200);
         assert_eq!(json_of(acted).await["state"], state, "{path}");
     }
-    problem(bench.ask("POST", &format!("/jobs/{id}/redrive"), None).await, 409, "CONFLICT").await;
+    expect_problem(bench.ask("POST", &format!("/jobs/{id}/redrive"), None).await, 409, "CONFLICT").await;
     for _ in 0..2 {
         let cancelled = json_of(bench.ask("DELETE", &format!("/jobs/{id}"), None).await).await;
         assert_eq!((&cancelled["state"], &cancelled["delivering"]), (&json!("cancelled"), &json!(false)));
     }
     for path in ["pause", "resume", "redrive"] {
-        problem(bench.ask("POST", &format!("/jobs/{id}/{path}"), None).await, 409, "CONFLICT").await;
+        expect_problem(bench.ask("POST", &format!("/jobs/{id}/{path}"), None).await, 409, "CONFLICT").await;
     }
     let moved = bench.ask("POST", &format!("/jobs/{id}/reschedule"), Some(&tomorrow())).await;
-    problem(moved, 409, "CONFLICT").await;
+    expect_problem(moved, 409, "CONFLICT").await;
 }
 
 #[tokio::test]
@@ -123,7 +123,8 @@ async fn bad_jobs_are_refused_with_the_field_that_is_wrong() {
         (json!({"payload": payload("a1"), "everyMs": 10}), "everyMs"),
         (json!({"payload": payload("a1"), "executeAt": "tomorrow"}), "executeAt"),
     ] {
-        let refused = problem(bench.ask("POST", "/jobs", Some(&body)).await, 400, "INVALID_REQUEST").await;
+        let refused =
+            expect_problem(bench.ask("POST", "/jobs", Some(&body)).await, 400, "INVALID_REQUEST").await;
         let detail = refused["detail"].as_str().expect("text");
         assert!(detail.contains(named), "{named}: {detail} of {body}");
     }
@@ -134,17 +135,18 @@ async fn bad_jobs_are_refused_with_the_field_that_is_wrong() {
         let request = bench.scheduler.request("POST", "/jobs").bearer_auth(PULSE_SECRET);
         request.header("content-type", content_type).body(body).send()
     };
-    problem(raw("application/json", "{".into()).await.unwrap(), 400, "INVALID_REQUEST").await;
-    problem(raw("application/json", "[".repeat(100_000)).await.unwrap(), 400, "INVALID_REQUEST").await;
-    problem(raw("text/plain", "{}".into()).await.unwrap(), 415, "UNSUPPORTED_MEDIA_TYPE").await;
-    problem(raw("application/json", " ".repeat(2 << 20)).await.unwrap(), 413, "PAYLOAD_TOO_LARGE").await;
+    expect_problem(raw("application/json", "{".into()).await.unwrap(), 400, "INVALID_REQUEST").await;
+    expect_problem(raw("application/json", "[".repeat(100_000)).await.unwrap(), 400, "INVALID_REQUEST").await;
+    expect_problem(raw("text/plain", "{}".into()).await.unwrap(), 415, "UNSUPPORTED_MEDIA_TYPE").await;
+    expect_problem(raw("application/json", " ".repeat(2 << 20)).await.unwrap(), 413, "PAYLOAD_TOO_LARGE")
+        .await;
 }
 
 #[tokio::test]
 async fn schedules_that_cannot_be_are_refused_with_the_field_that_is_wrong() {
     let bench = open().await;
     let days = |days: u64| json!(days * 86_400_000);
-    let id = bench.job(tomorrow(), payload("a1")).await;
+    let id = bench.create_job(tomorrow(), payload("a1")).await;
     let before = bench.get(&id).await;
     for (schedule, named) in [
         // Dates and times that do not exist.
@@ -194,7 +196,8 @@ async fn schedules_that_cannot_be_are_refused_with_the_field_that_is_wrong() {
         let mut job = schedule.clone();
         job["payload"] = payload("a1");
         for (path, body) in [("/jobs".to_owned(), &job), (format!("/jobs/{id}/reschedule"), &schedule)] {
-            let refused = problem(bench.ask("POST", &path, Some(body)).await, 400, "INVALID_REQUEST").await;
+            let refused =
+                expect_problem(bench.ask("POST", &path, Some(body)).await, 400, "INVALID_REQUEST").await;
             let detail = refused["detail"].as_str().expect("text");
             assert!(detail.contains(named), "{named}: {detail} of {schedule}");
         }
@@ -209,7 +212,7 @@ async fn schedules_that_cannot_be_are_refused_with_the_field_that_is_wrong() {
         json!({"delayMs": days(3650)}),
         json!({"everyMs": days(3650)}),
     ] {
-        bench.job(schedule, payload("a1")).await;
+        bench.create_job(schedule, payload("a1")).await;
     }
 }
 
@@ -229,7 +232,7 @@ async fn lists_are_filtered_and_come_in_pages() {
         if let Some(assignment) = assignment {
             payload["assignmentId"] = assignment.into();
         }
-        ids.push(bench.job(tomorrow(), payload).await);
+        ids.push(bench.create_job(tomorrow(), payload).await);
     }
     bench.ask("POST", &format!("/jobs/{}/pause", ids[0]), None).await;
     for (query, found) in [
@@ -264,14 +267,14 @@ async fn lists_are_filtered_and_come_in_pages() {
     for query in
         ["limit=0", "limit=201", "limit=x", "state=lost", "userId=", "companyId=a&companyId=b", "cursor="]
     {
-        problem(bench.ask("GET", &format!("/jobs?{query}"), None).await, 400, "INVALID_REQUEST").await;
+        expect_problem(bench.ask("GET", &format!("/jobs?{query}"), None).await, 400, "INVALID_REQUEST").await;
     }
 }
 
 #[tokio::test]
 async fn another_tenants_job_is_not_there() {
     let bench = open().await;
-    let id = bench.job(tomorrow(), payload("a1")).await;
+    let id = bench.create_job(tomorrow(), payload("a1")).await;
     for query in ["companyId=c2", "userId=u2", "companyId=c1&userId=u2", "companyId=c2&userId=u1"] {
         for (method, path) in [
             ("GET", ""),
@@ -283,13 +286,13 @@ async fn another_tenants_job_is_not_there() {
         ] {
             let body = (path == "/reschedule").then(tomorrow);
             let path = format!("/jobs/{id}{path}?{query}");
-            problem(bench.ask(method, &path, body.as_ref()).await, 404, "NOT_FOUND").await;
+            expect_problem(bench.ask(method, &path, body.as_ref()).await, 404, "NOT_FOUND").await;
         }
     }
     assert_eq!(bench.get(&id).await["state"], "scheduled");
     let path = format!("/jobs/{id}?companyId=c1&userId=u1");
     assert_eq!(bench.ask("GET", &path, None).await.status(), 200);
-    problem(bench.ask("GET", "/jobs/unknown", None).await, 404, "NOT_FOUND").await;
+    expect_problem(bench.ask("GET", "/jobs/unknown", None).await, 404, "NOT_FOUND").await;
 }
 
 #[tokio::test]
@@ -299,7 +302,7 @@ async fn many_are_cancelled_at_once_and_never_by_a_forgotten_parameter() {
     for tool in ["createTodo", "createTodo", "readTodos"] {
         let mut payload = payload("a1");
         payload["toolId"] = tool.into();
-        ids.push(bench.job(tomorrow(), payload).await);
+        ids.push(bench.create_job(tomorrow(), payload).await);
     }
     for query in [
         "",
@@ -310,7 +313,8 @@ async fn many_are_cancelled_at_once_and_never_by_a_forgotten_parameter() {
         "?userId=&companyId=&toolId=createTodo",
         "?userId=u1&companyId=c1&state=scheduled",
     ] {
-        problem(bench.ask("DELETE", &format!("/jobs{query}"), None).await, 400, "INVALID_REQUEST").await;
+        expect_problem(bench.ask("DELETE", &format!("/jobs{query}"), None).await, 400, "INVALID_REQUEST")
+            .await;
     }
     let path = "/jobs?userId=u1&companyId=c1&toolId=createTodo";
     for cancelled in [2, 0] {
@@ -340,29 +344,29 @@ async fn only_who_has_the_secret_is_served() {
         for bearer in [None, Some("pulse-canary-012345678"), Some("")] {
             let request = bench.scheduler.request(method, path);
             let request = bearer.into_iter().fold(request, reqwest::RequestBuilder::bearer_auth);
-            problem(request.send().await.expect("it answers"), 401, "UNAUTHENTICATED").await;
+            expect_problem(request.send().await.expect("it answers"), 401, "UNAUTHENTICATED").await;
         }
     }
     let list = |bearer: &str| bench.scheduler.request("GET", "/jobs").bearer_auth(bearer).send();
     assert_eq!(list(previous).await.unwrap().status(), 200);
     assert_eq!(list(PULSE_SECRET).await.unwrap().status(), 200);
-    problem(bench.ask("PUT", "/jobs", None).await, 405, "METHOD_NOT_ALLOWED").await;
-    problem(bench.ask("GET", "/job", None).await, 404, "NOT_FOUND").await;
+    expect_problem(bench.ask("PUT", "/jobs", None).await, 405, "METHOD_NOT_ALLOWED").await;
+    expect_problem(bench.ask("GET", "/job", None).await, 404, "NOT_FOUND").await;
 }
 
 #[tokio::test]
 async fn who_acts_during_a_delivery_is_told_so() {
     let bench = open().await;
     let (gate, opened) = tokio::sync::watch::channel(false);
-    let slow = vec![Step::Until(opened), plain("200 OK", "", "{}").remove(0)];
+    let slow = vec![Step::Until(opened), json_response("200 OK", "", "{}").remove(0)];
     for (act, method, path, state) in [
         ("cancel", "DELETE", "", "cancelled"),
         ("move", "POST", "/reschedule", "running"),
         ("pause", "POST", "/pause", "paused"),
     ] {
         bench.receiver.on(act, [slow.clone()]);
-        let id = bench.job(json!({"delayMs": 0}), payload(act)).await;
-        bench.receiver.until_received(act, 1).await;
+        let id = bench.create_job(json!({"delayMs": 0}), payload(act)).await;
+        bench.receiver.wait_for_requests(act, 1).await;
         let body = (act == "move").then(tomorrow);
         let acted = json_of(bench.ask(method, &format!("/jobs/{id}{path}"), body.as_ref()).await).await;
         assert_eq!((&acted["delivering"], &acted["state"]), (&json!(true), &json!(state)), "{acted}");

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// Time limit for the server's start, generous enough for a busy machine.
-const PATIENCE: Duration = Duration::from_secs(120);
+const STARTUP_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A PostgreSQL server that listens on a Unix socket in its own folder.
 pub(crate) struct Cluster {
@@ -42,7 +42,7 @@ impl Cluster {
         Self::start_with(Some(bytes), false)
     }
 
-    /// Starts a server that is also reachable over TCP, with or without TLS; see [`address`](Self::address).
+    /// Starts a server that is also reachable over TCP, with or without TLS; see [`tcp_url`](Self::tcp_url).
     pub(crate) fn start_with_certificate() -> Self {
         Self::start_with(None, true)
     }
@@ -50,14 +50,14 @@ impl Cluster {
     fn start_with(file_bytes: Option<u64>, has_certificate: bool) -> Self {
         let folder = tempfile::Builder::new().prefix("pg").tempdir().expect("a folder");
         let is_root = fs::metadata(folder.path()).expect("metadata").uid() == 0;
-        let user = is_root.then(|| account("postgres").or_else(|| account("nobody")).expect("a user"));
+        let user = is_root.then(|| user_ids("postgres").or_else(|| user_ids("nobody")).expect("a user"));
         if let Some((user, group)) = user {
             chown(folder.path(), Some(user), Some(group)).expect("given away");
         }
         // The port is free at this moment, and unlikely to be taken before the server binds it.
         let port = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
         let port = if has_certificate { port.expect("a port").port() } else { 5432 };
-        let programs = programs();
+        let programs = find_programs_dir();
         let mut cluster = Self { folder, programs, user, file_bytes, port, has_certificate, server: None };
         let data = cluster.data();
         cluster.run("initdb", |command| {
@@ -68,7 +68,7 @@ impl Cluster {
         if has_certificate {
             cluster.make_certificate();
         }
-        cluster.resume();
+        cluster.restart();
         cluster
     }
 
@@ -87,7 +87,7 @@ impl Cluster {
     }
 
     /// Returns the connection URL of a database over TCP, with `host` as a name of the loopback address.
-    pub(crate) fn address(&self, host: &str, database: &str) -> String {
+    pub(crate) fn tcp_url(&self, host: &str, database: &str) -> String {
         format!("postgres://postgres@{host}:{}/{database}", self.port)
     }
 
@@ -117,7 +117,7 @@ impl Cluster {
     }
 
     /// Starts the server after a [`crash`](Self::crash).
-    pub(crate) fn resume(&mut self) {
+    pub(crate) fn restart(&mut self) {
         let log = fs::File::options().create(true).append(true).open(self.log()).expect("a log");
         let mut command = self.command("postgres");
         command.arg("-D").arg(self.data()).arg("-k").arg(self.folder.path());
@@ -135,7 +135,7 @@ impl Cluster {
         let begun = Instant::now();
         while !self.is_ready() {
             let ended = self.server.as_mut().and_then(|server| server.try_wait().expect("asked"));
-            assert!(ended.is_none() && begun.elapsed() < PATIENCE, "no server: {}", self.said());
+            assert!(ended.is_none() && begun.elapsed() < STARTUP_TIMEOUT, "no server: {}", self.log_text());
             sleep(Duration::from_millis(20));
         }
     }
@@ -159,7 +159,7 @@ impl Cluster {
     }
 
     /// Returns the server's log.
-    pub(crate) fn said(&self) -> String {
+    pub(crate) fn log_text(&self) -> String {
         fs::read_to_string(self.log()).unwrap_or_default()
     }
 
@@ -200,7 +200,7 @@ impl Drop for Cluster {
         if std::thread::panicking() {
             // The panic message is about the test; the cause may be in the server's log.
             use std::io::Write as _;
-            let _ = writeln!(std::io::stderr(), "the server's log:\n{}", self.said());
+            let _ = writeln!(std::io::stderr(), "the server's log:\n{}", self.log_text());
         }
         if let Some(mut server) = self.server.take() {
             let data = self.data();
@@ -212,7 +212,7 @@ impl Drop for Cluster {
 }
 
 /// Returns the user id and group id of an account.
-fn account(name: &str) -> Option<(u32, u32)> {
+fn user_ids(name: &str) -> Option<(u32, u32)> {
     let number = |which: &str| -> Option<u32> {
         let output = Command::new("id").args([which, name]).output().ok()?;
         String::from_utf8(output.stdout).ok()?.trim().parse().ok()
@@ -221,7 +221,7 @@ fn account(name: &str) -> Option<(u32, u32)> {
 }
 
 /// Returns the folder of the PostgreSQL server programs: one on `PATH`, else the newest installed version.
-fn programs() -> PathBuf {
+fn find_programs_dir() -> PathBuf {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let on_path = std::env::split_paths(&path).collect::<Vec<_>>();
     let mut installed: Vec<PathBuf> = fs::read_dir("/usr/lib/postgresql")

@@ -11,28 +11,28 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use url::Url;
 
-use super::vendor::{Step, delta, event, last_chunk, plain, read_request, stream_head, tool_calls};
+use super::vendor::{Step, delta, event, json_response, last_chunk, read_request, stream_head, tool_calls};
 
 /// Interval between the deltas of the model `slow`.
-const TICK: Duration = Duration::from_millis(20);
+const TICK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The vendor; stops when dropped.
-pub struct Control {
+pub struct ControlledVendor {
     pub address: SocketAddr,
     gate: watch::Sender<bool>,
     task: tokio::task::JoinHandle<()>,
 }
 
 /// Requests to the model `slow`: the body, and true while the client is connected.
-type Slow = Arc<Mutex<Vec<(String, bool)>>>;
+type SlowRequests = Arc<Mutex<Vec<(String, bool)>>>;
 
-impl Control {
+impl ControlledVendor {
     /// Starts a vendor on a free port.
     pub async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("it listens");
         let (gate, opened) = watch::channel(false);
-        let slow = Slow::default();
+        let slow = SlowRequests::default();
         let task = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 tokio::spawn(serve(stream, slow.clone(), opened.clone()));
@@ -57,33 +57,33 @@ impl Control {
     }
 }
 
-impl Drop for Control {
+impl Drop for ControlledVendor {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
-async fn serve(mut stream: TcpStream, slow: Slow, mut opened: watch::Receiver<bool>) {
+async fn serve(mut stream: TcpStream, slow: SlowRequests, mut opened: watch::Receiver<bool>) {
     let mut buffer = Vec::new();
     while let Some(request) = read_request(&mut stream, &mut buffer).await {
         if request.head.starts_with("GET ") {
-            if write(&mut stream, state(&request.head, &slow)).await.is_none() {
+            if write_steps(&mut stream, slow_state_response(&request.head, &slow)).await.is_none() {
                 return;
             }
             continue;
         }
         let body = request.json();
         let written = match body["model"].as_str() {
-            Some("slow") => return tick(&mut stream, &body, &slow).await,
-            Some("held") => hold(&mut stream, &mut opened).await,
+            Some("slow") => return stream_slow(&mut stream, &body, &slow).await,
+            Some("held") => respond_held(&mut stream, &mut opened).await,
             Some("error") => {
                 // The connection is closed at the end of the stream.
-                write(&mut stream, fail()).await;
+                write_steps(&mut stream, error_response()).await;
                 return;
             }
-            Some("tools") if !has_result(&body) => write(&mut stream, call()).await,
-            Some("tools") => write(&mut stream, say(&["I have", " looked."])).await,
-            _ => write(&mut stream, say(&["Hello", " from", " the ", "model."])).await,
+            Some("tools") if !has_tool_result(&body) => write_steps(&mut stream, tool_call_response()).await,
+            Some("tools") => write_steps(&mut stream, text_response(&["I have", " looked."])).await,
+            _ => write_steps(&mut stream, text_response(&["Hello", " from", " the ", "model."])).await,
         };
         if written.is_none() {
             return;
@@ -91,7 +91,7 @@ async fn serve(mut stream: TcpStream, slow: Slow, mut opened: watch::Receiver<bo
     }
 }
 
-async fn write(stream: &mut TcpStream, steps: Vec<Step>) -> Option<()> {
+async fn write_steps(stream: &mut TcpStream, steps: Vec<Step>) -> Option<()> {
     for step in steps {
         let Step::Send(bytes) = step else { panic!("this vendor only sends") };
         stream.write_all(&bytes).await.ok()?;
@@ -100,7 +100,7 @@ async fn write(stream: &mut TcpStream, steps: Vec<Step>) -> Option<()> {
 }
 
 /// Returns the state of the latest `slow` response whose request contains the mark.
-fn state(head: &str, slow: &Slow) -> Vec<Step> {
+fn slow_state_response(head: &str, slow: &SlowRequests) -> Vec<Step> {
     let target = head.split(' ').nth(1).expect("a request line has a target");
     let url = Url::parse("http://vendor").and_then(|base| base.join(target)).expect("a target");
     let mark = url.query_pairs().find(|(name, _)| name == "mark").expect("a mark").1.into_owned();
@@ -110,32 +110,32 @@ fn state(head: &str, slow: &Slow) -> Vec<Step> {
         Some((_, true)) => "open",
         Some((_, false)) => "dropped",
     };
-    plain("200 OK", "", &json!({ "state": state }).to_string())
+    json_response("200 OK", "", &json!({ "state": state }).to_string())
 }
 
-async fn tick(stream: &mut TcpStream, body: &Value, slow: &Slow) {
+async fn stream_slow(stream: &mut TcpStream, body: &Value, slow: &SlowRequests) {
     let place = {
         let mut slow = slow.lock().expect("unpoisoned");
         slow.push((body.to_string(), true));
         slow.len() - 1
     };
-    let mut left = write(stream, vec![stream_head()]).await.is_none();
+    let mut left = write_steps(stream, vec![stream_head()]).await.is_none();
     let mut byte = [0];
     while !left {
-        left = write(stream, vec![delta(json!({"content": "tick "}))]).await.is_none()
-            || tokio::time::timeout(TICK, stream.read(&mut byte)).await.is_ok();
+        left = write_steps(stream, vec![delta(json!({"content": "tick "}))]).await.is_none()
+            || tokio::time::timeout(TICK_INTERVAL, stream.read(&mut byte)).await.is_ok();
     }
     slow.lock().expect("unpoisoned")[place].1 = false;
 }
 
-async fn hold(stream: &mut TcpStream, opened: &mut watch::Receiver<bool>) -> Option<()> {
-    write(stream, vec![stream_head(), delta(json!({"content": "first"}))]).await?;
+async fn respond_held(stream: &mut TcpStream, opened: &mut watch::Receiver<bool>) -> Option<()> {
+    write_steps(stream, vec![stream_head(), delta(json!({"content": "first"}))]).await?;
     opened.wait_for(|opened| *opened).await.ok()?;
     let rest = [delta(json!({"content": " last"}))].into_iter().chain(finish());
-    write(stream, rest.collect()).await
+    write_steps(stream, rest.collect()).await
 }
 
-fn say(texts: &[&str]) -> Vec<Step> {
+fn text_response(texts: &[&str]) -> Vec<Step> {
     let deltas = texts.iter().map(|text| delta(json!({"content": text})));
     [stream_head()].into_iter().chain(deltas).chain(finish()).collect()
 }
@@ -150,13 +150,13 @@ fn finish() -> Vec<Step> {
     ]
 }
 
-fn call() -> Vec<Step> {
+fn tool_call_response() -> Vec<Step> {
     let mut steps = tool_calls(&[("call_1", "readTodos", "{}")]);
     steps.insert(1, delta(json!({"content": "Let me look."})));
     steps
 }
 
-fn fail() -> Vec<Step> {
+fn error_response() -> Vec<Step> {
     vec![
         stream_head(),
         delta(json!({"content": "Half an"})),
@@ -165,7 +165,7 @@ fn fail() -> Vec<Step> {
     ]
 }
 
-fn has_result(body: &Value) -> bool {
+fn has_tool_result(body: &Value) -> bool {
     body["messages"]
         .as_array()
         .is_some_and(|messages| messages.iter().any(|message| message["role"] == "tool"))

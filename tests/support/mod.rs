@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use agent_core::event::{Event, Grammar};
-use agent_http::stream::Decoder;
+use agent_core::event::{Event, EventGrammar};
+use agent_http::stream::EventDecoder;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -23,13 +23,13 @@ pub mod vendor;
 pub mod world;
 
 /// Time limit for waits, after which a test counts as hanging.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const TEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Polling interval for conditions that cannot be awaited.
-const GLANCE: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Polls `look` until `wanted` holds for its result. Returns the last result as an error if `time` expires first.
-pub async fn until_within<T>(
+pub async fn poll_until_within<T>(
     time: Duration,
     mut look: impl AsyncFnMut() -> T,
     wanted: impl Fn(&T) -> bool,
@@ -40,7 +40,7 @@ pub async fn until_within<T>(
             if wanted(&found) {
                 return found;
             }
-            tokio::time::sleep(GLANCE).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     };
     let waited = tokio::time::timeout(time, waiting).await;
@@ -50,9 +50,9 @@ pub async fn until_within<T>(
     }
 }
 
-/// Polls as [`until_within`] does for [`PATIENCE`]; panics with the last result if the condition never holds.
-pub async fn until<T: std::fmt::Debug>(look: impl AsyncFnMut() -> T, wanted: impl Fn(&T) -> bool) -> T {
-    until_within(PATIENCE, look, wanted).await.unwrap_or_else(|found| panic!("it stays {found:?}"))
+/// Polls as [`poll_until_within`] does for [`TEST_TIMEOUT`]; panics with the last result if the condition never holds.
+pub async fn poll_until<T: std::fmt::Debug>(look: impl AsyncFnMut() -> T, wanted: impl Fn(&T) -> bool) -> T {
+    poll_until_within(TEST_TIMEOUT, look, wanted).await.unwrap_or_else(|found| panic!("it stays {found:?}"))
 }
 
 /// Returns an HTTP client that uses no proxy.
@@ -78,17 +78,17 @@ pub fn workspace(base_url: &str, model: &str) -> Value {
 }
 
 /// Parses the events of an NDJSON body.
-pub fn events(body: &str) -> Vec<Value> {
+pub fn parse_events(body: &str) -> Vec<Value> {
     body.lines().map(|line| serde_json::from_str(line).expect("each line is an event")).collect()
 }
 
 /// Parses the events of an NDJSON body and checks them against the event grammar.
-pub fn run(body: &str) -> Vec<Value> {
-    let mut decoder = Decoder::new();
+pub fn parse_run(body: &str) -> Vec<Value> {
+    let mut decoder = EventDecoder::new();
     let decode = |line: &str| decoder.decode(line.as_bytes()).expect("an event");
     let decoded: Vec<Event> = body.lines().filter_map(decode).collect();
-    Grammar::check(&decoded).unwrap_or_else(|violation| panic!("{violation}: {body}"));
-    events(body)
+    EventGrammar::check(&decoded).unwrap_or_else(|violation| panic!("{violation}: {body}"));
+    parse_events(body)
 }
 
 /// Returns the concatenated text of a run's events.
@@ -98,7 +98,7 @@ pub fn text_of(events: &[Value]) -> String {
 }
 
 /// Checks that a response is a complete problem document with this status and code, and returns it.
-pub async fn problem(response: reqwest::Response, status: u16, code: &str) -> Value {
+pub async fn expect_problem(response: reqwest::Response, status: u16, code: &str) -> Value {
     let (given, headers) = (response.status(), response.headers().clone());
     let body = response.text().await.expect("a whole body");
     assert_eq!(given, status, "{body}");
@@ -119,13 +119,13 @@ pub async fn problem(response: reqwest::Response, status: u16, code: &str) -> Va
 pub async fn exchange(address: SocketAddr, request: impl AsRef<[u8]>) -> String {
     let mut stream = TcpStream::connect(address).await.expect("the server listens");
     stream.write_all(request.as_ref()).await.expect("it reads");
-    rest(&mut stream).await
+    read_until_closed(&mut stream).await
 }
 
 /// Reads until the peer closes the connection.
-pub async fn rest(stream: &mut TcpStream) -> String {
+pub async fn read_until_closed(stream: &mut TcpStream) -> String {
     let mut answer = Vec::new();
-    let read = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut answer)).await;
+    let read = tokio::time::timeout(TEST_TIMEOUT, stream.read_to_end(&mut answer)).await;
     read.expect("the connection is closed in time").expect("it is closed in order");
     String::from_utf8(answer).expect("UTF-8")
 }

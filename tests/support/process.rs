@@ -7,33 +7,33 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use agent_http::config::{Flags, ProcessEnv, SchedulerConfig};
-use agentd::run::{self, Stop};
+use agentd::run::{self, ShutdownSignal};
 use agentd::{logging, stores};
 use reqwest::{RequestBuilder, Response};
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 
-use super::PATIENCE;
+use super::TEST_TIMEOUT;
 use super::server::PULSE_SECRET;
 
 /// Prefix of the line in which the child prints its address.
-const LISTENS: &str = "the scheduler listens on ";
+const ADDRESS_PREFIX: &str = "the scheduler listens on ";
 /// Name of the test that acts as the child process.
-const CHILD: &str = "support::process::a_scheduler_until_it_is_killed";
+const CHILD_TEST: &str = "support::process::a_scheduler_until_it_is_killed";
 
 /// An `agentd scheduler` process; killed when dropped.
-pub struct Process {
+pub struct SchedulerProcess {
     pub address: SocketAddr,
     child: Child,
     client: reqwest::Client,
 }
 
-impl Process {
+impl SchedulerProcess {
     /// Starts a scheduler on a database, with `callback` as its delivery URL, and waits until it is healthy.
     pub async fn start(database: &str, callback: &str, settings: &[(&str, &str)]) -> Self {
         let process = Self::start_with(&[], database, callback, settings).await;
-        process.until_healthy().await;
+        process.wait_until_healthy().await;
         process
     }
 
@@ -44,7 +44,7 @@ impl Process {
         let own = own.to_str().expect("text");
         let mut words = by.to_vec();
         // This test binary, with the one test that acts as the child process.
-        words.extend([own, "--exact", CHILD, "--ignored", "--nocapture"]);
+        words.extend([own, "--exact", CHILD_TEST, "--ignored", "--nocapture"]);
         let mut env = BTreeMap::from([
             ("PORT", "0"),
             ("PULSE_SECRET", PULSE_SECRET),
@@ -66,7 +66,8 @@ impl Process {
             .spawn()
             .expect("started");
         let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
-        let address = tokio::time::timeout(PATIENCE, address(&mut lines)).await.expect("it listens in time");
+        let address =
+            tokio::time::timeout(TEST_TIMEOUT, address(&mut lines)).await.expect("it listens in time");
         // Drains the test harness's later output: a closed pipe would end the child.
         tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
         Self { address, child, client: super::client() }
@@ -78,9 +79,9 @@ impl Process {
     }
 
     /// Suspends the process (`SIGSTOP`) or resumes it (`SIGCONT`).
-    pub async fn sleeps(&self, asleep: bool) {
+    pub async fn set_suspended(&self, asleep: bool) {
         let signal = if asleep { "-STOP" } else { "-CONT" };
-        self.shell(&format!("kill {signal} {}", self.id())).await;
+        self.run_shell(&format!("kill {signal} {}", self.id())).await;
     }
 
     /// Returns the process id.
@@ -89,7 +90,7 @@ impl Process {
     }
 
     /// Runs a shell command, such as one that sends a signal to the process.
-    pub async fn shell(&self, command: &str) {
+    pub async fn run_shell(&self, command: &str) {
         let done = Command::new("sh").args(["-c", command]).status().await.expect("a shell");
         assert!(done.success(), "{command}: {done}");
     }
@@ -106,7 +107,7 @@ impl Process {
     }
 
     /// Creates a job and returns its id.
-    pub async fn job(&self, job: &Value) -> String {
+    pub async fn create_job(&self, job: &Value) -> String {
         let response = self.post(job).await;
         let (status, body) = (response.status(), response.text().await.expect("a body"));
         assert_eq!(status, 201, "{body}");
@@ -128,31 +129,36 @@ impl Process {
     }
 
     /// Polls a path until `wanted` holds for its JSON response.
-    pub async fn until(&self, path: &str, wanted: impl Fn(&Value) -> bool) -> Value {
-        self.until_within(PATIENCE, path, wanted).await
+    pub async fn poll_until(&self, path: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+        self.poll_until_within(TEST_TIMEOUT, path, wanted).await
     }
 
-    /// Polls as [`until`](Self::until) does, with a time limit.
-    pub async fn until_within(&self, time: Duration, path: &str, wanted: impl Fn(&Value) -> bool) -> Value {
-        let found = super::until_within(time, || self.get(path), wanted).await;
+    /// Polls as [`poll_until`](Self::poll_until) does, with a time limit.
+    pub async fn poll_until_within(
+        &self,
+        time: Duration,
+        path: &str,
+        wanted: impl Fn(&Value) -> bool,
+    ) -> Value {
+        let found = super::poll_until_within(time, || self.get(path), wanted).await;
         found.unwrap_or_else(|found| panic!("{path} stays {found}"))
     }
 
     /// Waits until `/health` reports `ok`.
-    pub async fn until_healthy(&self) {
-        self.until("/health", |health| health["status"] == "ok").await;
+    pub async fn wait_until_healthy(&self) {
+        self.poll_until("/health", |health| health["status"] == "ok").await;
     }
 
     /// Waits until a job is in a state.
-    pub async fn until_state(&self, id: &str, state: &str) -> Value {
-        self.until(&format!("/jobs/{id}"), |job| job["state"] == state).await
+    pub async fn wait_for_state(&self, id: &str, state: &str) -> Value {
+        self.poll_until(&format!("/jobs/{id}"), |job| job["state"] == state).await
     }
 }
 
 async fn address(lines: &mut Lines<BufReader<ChildStdout>>) -> SocketAddr {
     while let Some(line) = lines.next_line().await.expect("text") {
         // The test harness may have written the beginning of the line.
-        if let Some((_, address)) = line.split_once(LISTENS) {
+        if let Some((_, address)) = line.split_once(ADDRESS_PREFIX) {
             return address.parse().expect("an address");
         }
     }
@@ -169,10 +175,12 @@ async fn a_scheduler_until_it_is_killed() {
     });
     let config = SchedulerConfig::load(&Flags::default(), &ProcessEnv).expect("the settings are right");
     logging::init(&config.log).expect("a log");
-    let (jobs, store) = stores::jobs(&config).await.expect("a store");
+    let (jobs, store) = stores::open_jobs(&config).await.expect("a store");
     let listener = run::listen(config.listen).await.expect("a free port");
     let address = listener.local_addr().expect("it listens");
     // `println!` would go to the test harness, which may capture it.
-    writeln!(std::io::stdout(), "{LISTENS}{address}").expect("the parent listens");
-    run::serve_scheduler(&config, listener, jobs, store, Stop::on_signal()).await.expect("it serves");
+    writeln!(std::io::stdout(), "{ADDRESS_PREFIX}{address}").expect("the parent listens");
+    run::serve_scheduler(&config, listener, jobs, store, ShutdownSignal::on_signal())
+        .await
+        .expect("it serves");
 }

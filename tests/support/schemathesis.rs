@@ -7,7 +7,7 @@ use tokio::process::Command;
 use super::server::Server;
 
 /// Time limit for the tests, far above their duration, so that a hanging test does not hang the suite.
-const LONGEST: Duration = Duration::from_secs(240);
+const SCHEMATHESIS_TIMEOUT: Duration = Duration::from_secs(240);
 
 /// Schemathesis checks applied to each response. `positive_data_acceptance` is left out: some rules, such as the
 /// characters allowed in an id, are not expressed in the schemas.
@@ -32,7 +32,7 @@ pub async fn run(server: &Server, bearer: &str, tags: &[&str], operations: usize
         .current_dir(folder.path())
         .kill_on_drop(true)
         .output();
-    let output = tokio::time::timeout(LONGEST, tests).await.expect("the tests come to an end");
+    let output = tokio::time::timeout(SCHEMATHESIS_TIMEOUT, tests).await.expect("the tests come to an end");
     let output = output.expect(
         "schemathesis can be run; ci/test brings it, as does `pip install schemathesis`, and SCHEMATHESIS names it",
     );

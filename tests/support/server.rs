@@ -9,7 +9,7 @@ use agent_core::job::JobStore;
 use agent_core::secret::Secret;
 use agent_http::auth::mint_session;
 use agent_http::config::{AppConfig, Flags, RuntimeConfig, SchedulerConfig};
-use agentd::run::{self, Stop};
+use agentd::run::{self, ShutdownSignal};
 use agentd::stores::Stores;
 use serde_json::Value;
 use tokio::sync::watch;
@@ -51,7 +51,7 @@ impl Server {
 
     /// Posts JSON to the chat endpoint as user `u1` of company `c1`.
     pub async fn chat(&self, body: &Value) -> reqwest::Response {
-        self.chat_as(&session("u1", "c1"), "", body).await
+        self.chat_as(&session_token("u1", "c1"), "", body).await
     }
 
     /// Posts JSON to the chat endpoint with a bearer token and a query string.
@@ -69,7 +69,7 @@ impl Server {
 
 /// Starts the application with a workspace; loopback is allowed, and `settings` override the defaults.
 pub async fn app(workspace: &Value, settings: &[(&str, &str)]) -> Server {
-    app_over(stores(workspace).await, settings).await
+    app_with_stores(stores(workspace).await, settings).await
 }
 
 /// Creates in-memory stores with a workspace, for tests that also read the stores directly.
@@ -78,8 +78,8 @@ pub async fn stores(workspace: &Value) -> Stores {
 }
 
 /// Starts the application over `stores`; loopback is allowed, and `settings` override the defaults.
-pub async fn app_over(stores: Stores, settings: &[(&str, &str)]) -> Server {
-    app_of(app_config(settings), stores).await
+pub async fn app_with_stores(stores: Stores, settings: &[(&str, &str)]) -> Server {
+    app_with_config(app_config(settings), stores).await
 }
 
 /// Returns an application configuration in which loopback is allowed and `settings` override the defaults.
@@ -95,10 +95,10 @@ pub fn app_config(settings: &[(&str, &str)]) -> AppConfig {
 }
 
 /// Starts the application with a configuration over `stores`.
-pub async fn app_of(config: AppConfig, stores: Stores) -> Server {
+pub async fn app_with_config(config: AppConfig, stores: Stores) -> Server {
     let listener = run::listen(config.server.listen).await.expect("a free port");
     let address = listener.local_addr().expect("it listens");
-    let (stopper, stop) = Stop::by_hand();
+    let (stopper, stop) = ShutdownSignal::manual();
     let task = tokio::spawn(async move {
         run::serve_app(&config, listener, stores, None, stop).await.expect("the application serves");
     });
@@ -107,7 +107,7 @@ pub async fn app_of(config: AppConfig, stores: Stores) -> Server {
 
 /// Starts the agent runtime; loopback is allowed, and `settings` override the defaults.
 pub async fn runtime(settings: &[(&str, &str)]) -> Server {
-    runtime_of(runtime_config(settings)).await
+    runtime_with_config(runtime_config(settings)).await
 }
 
 /// Returns a runtime configuration in which loopback is allowed and `settings` override the defaults.
@@ -118,10 +118,10 @@ pub fn runtime_config(settings: &[(&str, &str)]) -> RuntimeConfig {
 }
 
 /// Starts the agent runtime with a configuration.
-pub async fn runtime_of(config: RuntimeConfig) -> Server {
+pub async fn runtime_with_config(config: RuntimeConfig) -> Server {
     let listener = run::listen(config.server.listen).await.expect("a free port");
     let address = listener.local_addr().expect("it listens");
-    let (stopper, stop) = Stop::by_hand();
+    let (stopper, stop) = ShutdownSignal::manual();
     let task = tokio::spawn(async move {
         run::serve_runtime(&config, listener, stop).await.expect("the runtime serves");
     });
@@ -138,7 +138,7 @@ pub async fn scheduler(jobs: Arc<dyn JobStore>, callback: &str, settings: &[(&st
     let config = SchedulerConfig::load(&Flags::default(), &env).expect("the settings are right");
     let listener = run::listen(config.listen).await.expect("a free port");
     let address = listener.local_addr().expect("it listens");
-    let (stopper, stop) = Stop::by_hand();
+    let (stopper, stop) = ShutdownSignal::manual();
     let task = tokio::spawn(async move {
         run::serve_scheduler(&config, listener, jobs, "test", stop).await.expect("the scheduler serves");
     });
@@ -146,7 +146,7 @@ pub async fn scheduler(jobs: Arc<dyn JobStore>, callback: &str, settings: &[(&st
 }
 
 /// Mints a session token that is valid for ten minutes.
-pub fn session(user: &str, company: &str) -> String {
+pub fn session_token(user: &str, company: &str) -> String {
     let secret = Secret::new(SESSION_SECRET);
     mint_session(&secret, user, company, Duration::from_secs(600)).expect("the claims are right")
 }

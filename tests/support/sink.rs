@@ -22,31 +22,31 @@ use tokio::task::JoinSet;
 use super::server::PULSE_SECRET;
 
 /// Highest attempt number of an occurrence whose success response may be replaced by a 503.
-const LOST_ATTEMPTS: u64 = 3;
+const MAX_LOST_ATTEMPT: u64 = 3;
 
 /// The receiver; stops when dropped.
-pub struct Sink {
+pub struct WebhookReceiver {
     address: SocketAddr,
-    seen: Arc<Mutex<Seen>>,
+    seen: Arc<Mutex<ReceiverState>>,
     /// Number of deliveries received, duplicates included.
     came: watch::Receiver<usize>,
     task: tokio::task::JoinHandle<()>,
 }
 
 #[derive(Default)]
-struct Seen {
+struct ReceiverState {
     ids: HashSet<String>,
     /// The `scheduledFor` times of the effects, by job id.
     effects: BTreeMap<String, Vec<String>>,
     deliveries: usize,
 }
 
-impl Sink {
+impl WebhookReceiver {
     /// Starts a receiver on a free port.
     pub async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("it listens");
-        let seen = Arc::new(Mutex::new(Seen::default()));
+        let seen = Arc::new(Mutex::new(ReceiverState::default()));
         let (comer, came) = watch::channel(0);
         let task = tokio::spawn(serve(listener, seen.clone(), comer));
         Self { address, seen, came, task }
@@ -58,7 +58,7 @@ impl Sink {
     }
 
     /// Returns a watch on the number of deliveries, duplicates included.
-    pub fn came(&self) -> watch::Receiver<usize> {
+    pub fn delivery_count(&self) -> watch::Receiver<usize> {
         self.came.clone()
     }
 
@@ -68,13 +68,13 @@ impl Sink {
     }
 }
 
-impl Drop for Sink {
+impl Drop for WebhookReceiver {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
-async fn serve(listener: TcpListener, seen: Arc<Mutex<Seen>>, comer: watch::Sender<usize>) {
+async fn serve(listener: TcpListener, seen: Arc<Mutex<ReceiverState>>, comer: watch::Sender<usize>) {
     let mut connections = JoinSet::new();
     let comer = Arc::new(comer);
     while let Ok((stream, _)) = listener.accept().await {
@@ -89,17 +89,17 @@ async fn serve(listener: TcpListener, seen: Arc<Mutex<Seen>>, comer: watch::Send
 
 async fn receive(
     request: Request<Incoming>,
-    seen: Arc<Mutex<Seen>>,
+    seen: Arc<Mutex<ReceiverState>>,
     comer: Arc<watch::Sender<usize>>,
 ) -> Result<Response<http_body_util::Full<Bytes>>, Infallible> {
     use http_body_util::BodyExt as _;
     let (head, body) = request.into_parts();
     // A partial request of a killed process is not a delivery.
-    let Ok(body) = body.collect().await else { return Ok(answer(400)) };
+    let Ok(body) = body.collect().await else { return Ok(empty_response(400)) };
     let body = body.to_bytes();
     let secrets = [Secret::new(PULSE_SECRET)];
     let Ok(id) = webhook::verify(&secrets, &head.headers, &body, SystemTime::now()) else {
-        return Ok(answer(401));
+        return Ok(empty_response(401));
     };
     let delivery: Value = serde_json::from_slice(&body).expect("what is signed is JSON");
     let text = |name: &str| delivery[name].as_str().expect("text").to_owned();
@@ -114,10 +114,10 @@ async fn receive(
     comer.send_replace(deliveries);
     // Every ninth delivery takes effect but is answered with 503, as if the response were lost. Late attempts are
     // exempt: their retries are up to an hour apart.
-    let is_lost = deliveries.is_multiple_of(9) && delivery["attempt"].as_u64() <= Some(LOST_ATTEMPTS);
-    Ok(answer(if is_lost { 503 } else { 200 }))
+    let is_lost = deliveries.is_multiple_of(9) && delivery["attempt"].as_u64() <= Some(MAX_LOST_ATTEMPT);
+    Ok(empty_response(if is_lost { 503 } else { 200 }))
 }
 
-fn answer(status: u16) -> Response<http_body_util::Full<Bytes>> {
+fn empty_response(status: u16) -> Response<http_body_util::Full<Bytes>> {
     Response::builder().status(status).body(http_body_util::Full::default()).expect("a response")
 }

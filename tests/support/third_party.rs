@@ -20,20 +20,20 @@ use tokio::net::TcpListener;
 use tokio::sync::{Barrier, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
-use super::tool_server::Era;
+use super::tool_server::McpRevision;
 
 /// The server; dropping it stops it and closes every connection.
-pub struct ThirdParty {
+pub struct RmcpServer {
     pub address: SocketAddr,
     /// The state of its tools.
-    pub works: Works,
+    pub works: RmcpTools,
     task: JoinHandle<()>,
 }
 
 /// The tools and the state that they wait on. Clones share the state.
 #[derive(Clone)]
-pub struct Works {
-    era: Era,
+pub struct RmcpTools {
+    era: McpRevision,
     meeting: Arc<Barrier>,
     /// Number of `wait` calls that have begun.
     pub begun: watch::Sender<usize>,
@@ -43,17 +43,17 @@ pub struct Works {
     pub released: watch::Sender<bool>,
 }
 
-impl ThirdParty {
+impl RmcpServer {
     /// Starts a server on a free port.
-    pub async fn start(era: Era) -> Self {
+    pub async fn start(era: McpRevision) -> Self {
         Self::start_at(era, ([127, 0, 0, 1], 0).into()).await
     }
 
     /// Starts a server at an address, without the sessions of an earlier server there.
-    pub async fn start_at(era: Era, address: SocketAddr) -> Self {
+    pub async fn start_at(era: McpRevision, address: SocketAddr) -> Self {
         let listener = TcpListener::bind(address).await.expect("the port is free");
         let address = listener.local_addr().expect("it listens");
-        let works = Works {
+        let works = RmcpTools {
             era,
             meeting: Arc::new(Barrier::new(2)),
             begun: watch::Sender::new(0),
@@ -90,21 +90,21 @@ impl ThirdParty {
     }
 }
 
-impl Drop for ThirdParty {
+impl Drop for RmcpServer {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
-impl ServerHandler for Works {
+impl ServerHandler for RmcpTools {
     fn get_info(&self) -> ServerConfig {
         ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
     }
 
     fn supported_protocol_versions(&self) -> Cow<'static, [ProtocolVersion]> {
         match self.era {
-            Era::Sessions => Cow::Borrowed(&[ProtocolVersion::V_2025_11_25]),
-            Era::Stateless => Cow::Borrowed(&[ProtocolVersion::V_2026_07_28]),
+            McpRevision::Sessions => Cow::Borrowed(&[ProtocolVersion::V_2025_11_25]),
+            McpRevision::Stateless => Cow::Borrowed(&[ProtocolVersion::V_2026_07_28]),
         }
     }
 
@@ -132,7 +132,7 @@ impl ServerHandler for Works {
     }
 }
 
-impl Works {
+impl RmcpTools {
     async fn wait(&self, context: RequestContext<RoleServer>) -> Result<CallToolResponse, ErrorData> {
         if let Some(token) = context.meta.get_progress_token() {
             let report = ProgressNotificationParam::new(token, 1.0).with_total(2.0).with_message("half way");

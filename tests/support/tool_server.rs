@@ -10,45 +10,45 @@ use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-use super::vendor::{After, Received, Step, plain, read_request, take};
+use super::vendor::{ConnectionState, ReceivedRequest, Step, json_response, perform_step, read_request};
 
 /// MCP revision that a server speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Era {
+pub enum McpRevision {
     /// Revision 2025-11-25, with sessions.
     Sessions,
     /// Revision 2026-07-28, without sessions.
     Stateless,
 }
 
-pub const ERAS: [Era; 2] = [Era::Sessions, Era::Stateless];
+pub const MCP_REVISIONS: [McpRevision; 2] = [McpRevision::Sessions, McpRevision::Stateless];
 
 /// Placeholder in scripts for the JSON-RPC id of the request being answered.
-pub const ID: &str = "$ID";
+pub const REQUEST_ID_PLACEHOLDER: &str = "$ID";
 
 #[derive(Default)]
-struct State {
-    received: Vec<Received>,
+struct McpServerState {
+    received: Vec<ReceivedRequest>,
     scripts: HashMap<String, Vec<Vec<Step>>>,
     sessions: Vec<String>,
     opened: usize,
 }
 
 /// The server; stops when dropped.
-pub struct ToolServer {
+pub struct FakeMcpServer {
     address: SocketAddr,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<McpServerState>>,
     came: watch::Receiver<usize>,
     left: watch::Receiver<usize>,
     task: tokio::task::JoinHandle<()>,
 }
 
-impl ToolServer {
+impl FakeMcpServer {
     /// Starts a server on a free port.
-    pub async fn start(era: Era) -> Self {
+    pub async fn start(era: McpRevision) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("it listens");
-        let state = Arc::<Mutex<State>>::default();
+        let state = Arc::<Mutex<McpServerState>>::default();
         let (comer, came) = watch::channel(0);
         let (leaver, left) = watch::channel(0);
         let task = tokio::spawn({
@@ -77,36 +77,36 @@ impl ToolServer {
     }
 
     /// Returns the requests received.
-    pub fn received(&self) -> Vec<Received> {
+    pub fn received(&self) -> Vec<ReceivedRequest> {
         self.state.lock().expect("unpoisoned").received.clone()
     }
 
     /// Returns the name of each request received: the tool of a `tools/call`, `DELETE` for the end of a session, else
     /// the method.
-    pub fn methods(&self) -> Vec<String> {
-        self.received().iter().map(name_of).collect()
+    pub fn received_names(&self) -> Vec<String> {
+        self.received().iter().map(request_name).collect()
     }
 
     /// Waits until `enough` holds for the names of the requests received.
-    pub async fn until(&self, enough: impl Fn(&[String]) -> bool) {
+    pub async fn wait_for_names(&self, enough: impl Fn(&[String]) -> bool) {
         let mut came = self.came.clone();
-        let waited = came.wait_for(|_| enough(&self.methods()));
-        let waited = tokio::time::timeout(super::PATIENCE, waited).await;
-        waited.unwrap_or_else(|_| panic!("{:?}", self.methods())).expect("the server runs");
+        let waited = came.wait_for(|_| enough(&self.received_names()));
+        let waited = tokio::time::timeout(super::TEST_TIMEOUT, waited).await;
+        waited.unwrap_or_else(|_| panic!("{:?}", self.received_names())).expect("the server runs");
     }
 
     /// Returns the number of clients that disconnected during a response.
-    pub fn clients_that_left(&self) -> usize {
+    pub fn disconnect_count(&self) -> usize {
         *self.left.borrow()
     }
 
     /// Waits until a client has disconnected during a response.
-    pub async fn until_left(&self) {
+    pub async fn wait_for_disconnect(&self) {
         self.left.clone().wait_for(|left| *left > 0).await.expect("the server runs");
     }
 }
 
-impl Drop for ToolServer {
+impl Drop for FakeMcpServer {
     fn drop(&mut self) {
         self.task.abort();
     }
@@ -114,16 +114,16 @@ impl Drop for ToolServer {
 
 /// Returns the response to a tool call: a result with one text block.
 pub fn text_result(text: &str) -> Vec<Step> {
-    result(&json!({"content": [{"type": "text", "text": text}]}))
+    result_response(&json!({"content": [{"type": "text", "text": text}]}))
 }
 
 /// Returns the response to a request: a JSON-RPC result.
-pub fn result(result: &Value) -> Vec<Step> {
-    let body = format!(r#"{{"jsonrpc":"2.0","id":{ID},"result":{result}}}"#);
-    plain("200 OK", "", &body)
+pub fn result_response(result: &Value) -> Vec<Step> {
+    let body = format!(r#"{{"jsonrpc":"2.0","id":{REQUEST_ID_PLACEHOLDER},"result":{result}}}"#);
+    json_response("200 OK", "", &body)
 }
 
-fn name_of(received: &Received) -> String {
+fn request_name(received: &ReceivedRequest) -> String {
     if received.head.starts_with("DELETE ") {
         return "DELETE".to_owned();
     }
@@ -137,8 +137,8 @@ fn name_of(received: &Received) -> String {
 
 async fn serve(
     mut stream: TcpStream,
-    era: Era,
-    state: Arc<Mutex<State>>,
+    era: McpRevision,
+    state: Arc<Mutex<McpServerState>>,
     comer: watch::Sender<usize>,
     leaver: watch::Sender<usize>,
 ) {
@@ -148,14 +148,14 @@ async fn serve(
         let steps = {
             let mut state = state.lock().expect("unpoisoned");
             state.received.push(request.clone());
-            answer(&mut state, era, &request)
+            select_response(&mut state, era, &request)
         };
         comer.send_modify(|came| *came += 1);
         for step in steps {
-            match take(fill(step, id.as_deref().unwrap_or("null")), &mut stream).await {
-                After::Next => {}
-                After::Closed => return,
-                After::Left => {
+            match perform_step(fill_request_id(step, id.as_deref().unwrap_or("null")), &mut stream).await {
+                ConnectionState::Open => {}
+                ConnectionState::ClosedByVendor => return,
+                ConnectionState::ClosedByClient => {
                     leaver.send_modify(|left| *left += 1);
                     return;
                 }
@@ -164,14 +164,14 @@ async fn serve(
     }
 }
 
-/// Replaces [`ID`] by the request's id, and corrects `content-length`.
-fn fill(step: Step, id: &str) -> Step {
+/// Replaces [`REQUEST_ID_PLACEHOLDER`] by the request's id, and corrects `content-length`.
+fn fill_request_id(step: Step, id: &str) -> Step {
     let Step::Send(bytes) = step else { return step };
     let Ok(text) = std::str::from_utf8(&bytes) else { return Step::Send(bytes) };
-    if !text.contains(ID) {
+    if !text.contains(REQUEST_ID_PLACEHOLDER) {
         return Step::Send(bytes);
     }
-    let filled = text.replace(ID, id);
+    let filled = text.replace(REQUEST_ID_PLACEHOLDER, id);
     let Some((head, body)) = filled.split_once("\r\n\r\n") else { return Step::Send(filled.into()) };
     let lengths: Vec<String> = head
         .split("\r\n")
@@ -183,8 +183,8 @@ fn fill(step: Step, id: &str) -> Step {
     Step::Send(format!("{}\r\n\r\n{body}", lengths.join("\r\n")).into())
 }
 
-fn answer(state: &mut State, era: Era, request: &Received) -> Vec<Step> {
-    let name = name_of(request);
+fn select_response(state: &mut McpServerState, era: McpRevision, request: &ReceivedRequest) -> Vec<Step> {
+    let name = request_name(request);
     if let Some(answers) = state.scripts.get_mut(&name) {
         return if answers.len() > 1 { answers.remove(0) } else { answers[0].clone() };
     }
@@ -194,26 +194,26 @@ fn answer(state: &mut State, era: Era, request: &Received) -> Vec<Step> {
         .find_map(|line| line.to_ascii_lowercase().strip_prefix("mcp-session-id: ").map(str::to_owned));
     let known = session.as_ref().is_some_and(|session| state.sessions.contains(session));
     match (era, name.as_str()) {
-        (Era::Stateless, "server/discover") => result(&json!({"resultType": "complete",
+        (McpRevision::Stateless, "server/discover") => result_response(&json!({"resultType": "complete",
             "supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}, "ttlMs": 0,
             "cacheScope": "private"})),
-        (Era::Sessions, "initialize") => {
+        (McpRevision::Sessions, "initialize") => {
             state.opened += 1;
             let session = format!("session-{}", state.opened);
             state.sessions.push(session.clone());
             let body = format!(
-                r#"{{"jsonrpc":"2.0","id":{ID},"result":{{"protocolVersion":"2025-11-25","capabilities":{{"tools":{{}}}},"serverInfo":{{"name":"fake","version":"1"}}}}}}"#
+                r#"{{"jsonrpc":"2.0","id":{REQUEST_ID_PLACEHOLDER},"result":{{"protocolVersion":"2025-11-25","capabilities":{{"tools":{{}}}},"serverInfo":{{"name":"fake","version":"1"}}}}}}"#
             );
-            plain("200 OK", &format!("mcp-session-id: {session}\r\n"), &body)
+            json_response("200 OK", &format!("mcp-session-id: {session}\r\n"), &body)
         }
-        (Era::Sessions, _) if session.is_none() => {
+        (McpRevision::Sessions, _) if session.is_none() => {
             let body =
                 json!({"jsonrpc": "2.0", "id": null, "error": {"code": -32000, "message": "no session"}});
-            plain("400 Bad Request", "", &body.to_string())
+            json_response("400 Bad Request", "", &body.to_string())
         }
-        (Era::Sessions, _) if !known => plain("404 Not Found", "", "{}"),
-        (_, name) if name.starts_with("notifications/") => plain("202 Accepted", "", ""),
-        (_, "DELETE") => plain("200 OK", "", ""),
+        (McpRevision::Sessions, _) if !known => json_response("404 Not Found", "", "{}"),
+        (_, name) if name.starts_with("notifications/") => json_response("202 Accepted", "", ""),
+        (_, "DELETE") => json_response("200 OK", "", ""),
         (_, name) => text_result(&format!("{name} is done")),
     }
 }

@@ -18,7 +18,7 @@ pub mod n8n;
 pub mod ollama;
 
 /// Path of the workflow webhook.
-const WEBHOOK: &str = "/webhook/chat";
+const WEBHOOK_PATH: &str = "/webhook/chat";
 
 /// One action of the vendor on a connection.
 #[derive(Debug, Clone)]
@@ -39,13 +39,13 @@ pub enum Step {
 
 /// A request as received.
 #[derive(Debug, Clone)]
-pub struct Received {
+pub struct ReceivedRequest {
     /// Request line and headers, unparsed.
     pub head: String,
     pub body: Vec<u8>,
 }
 
-impl Received {
+impl ReceivedRequest {
     /// Returns the body, parsed as JSON.
     pub fn json(&self) -> Value {
         serde_json::from_slice(&self.body).expect("the request's body is JSON")
@@ -58,7 +58,7 @@ impl Received {
 
     /// Returns the key that selects the response: the model, the workflow's agent, or the path if the body names
     /// neither.
-    fn subject(&self) -> String {
+    fn script_key(&self) -> String {
         if self.body.is_empty() {
             return self.path().to_owned();
         }
@@ -69,8 +69,8 @@ impl Received {
 }
 
 #[derive(Default)]
-struct Seen {
-    received: Vec<Received>,
+struct VendorState {
+    received: Vec<ReceivedRequest>,
     scripts: HashMap<String, Vec<Vec<Step>>>,
     connections: usize,
     acted: HashMap<String, Instant>,
@@ -79,7 +79,7 @@ struct Seen {
 /// The vendor; stops when dropped.
 pub struct Vendor {
     pub address: SocketAddr,
-    seen: Arc<Mutex<Seen>>,
+    seen: Arc<Mutex<VendorState>>,
     came: watch::Receiver<usize>,
     left: watch::Receiver<usize>,
     task: tokio::task::JoinHandle<()>,
@@ -90,7 +90,7 @@ impl Vendor {
     pub async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("it listens");
-        let seen = Arc::new(Mutex::new(Seen::default()));
+        let seen = Arc::new(Mutex::new(VendorState::default()));
         let (comer, came) = watch::channel(0);
         let (leaver, left) = watch::channel(0);
         let task = tokio::spawn({
@@ -119,7 +119,7 @@ impl Vendor {
 
     /// Returns the address of this vendor as a workflow's webhook.
     pub fn webhook_url(&self) -> String {
-        format!("http://{}{WEBHOOK}", self.address)
+        format!("http://{}{WEBHOOK_PATH}", self.address)
     }
 
     /// Sets the responses for `model`, which may also be an agent id or a path: the first response for the first
@@ -131,20 +131,20 @@ impl Vendor {
     }
 
     /// Returns the requests received.
-    pub fn received(&self) -> Vec<Received> {
+    pub fn received(&self) -> Vec<ReceivedRequest> {
         self.seen.lock().expect("unpoisoned").received.clone()
     }
 
     /// Returns the bodies of the requests received for `model`.
-    pub fn received_for(&self, model: &str) -> Vec<Value> {
-        let received = self.received().into_iter().filter(|received| received.subject() == model);
+    pub fn received_bodies(&self, model: &str) -> Vec<Value> {
+        let received = self.received().into_iter().filter(|received| received.script_key() == model);
         received.map(|received| received.json()).collect()
     }
 
     /// Waits until `count` requests for `model` have been received.
-    pub async fn until_received(&self, model: &str, count: usize) {
+    pub async fn wait_for_requests(&self, model: &str, count: usize) {
         let mut came = self.came.clone();
-        came.wait_for(|_| self.received_for(model).len() >= count).await.expect("the vendor runs");
+        came.wait_for(|_| self.received_bodies(model).len() >= count).await.expect("the vendor runs");
     }
 
     /// Returns the number of connections accepted.
@@ -154,17 +154,17 @@ impl Vendor {
 
     /// Returns the time of the vendor's latest action for `model`: the end of a send, or the beginning of a stall or
     /// a drip.
-    pub fn acted(&self, model: &str) -> Option<Instant> {
+    pub fn last_action_at(&self, model: &str) -> Option<Instant> {
         self.seen.lock().expect("unpoisoned").acted.get(model).copied()
     }
 
     /// Returns the number of clients that disconnected during a response.
-    pub fn clients_that_left(&self) -> usize {
+    pub fn disconnect_count(&self) -> usize {
         *self.left.borrow()
     }
 
     /// Waits until `count` clients have disconnected during a response.
-    pub async fn until_left(&self, count: usize) {
+    pub async fn wait_for_disconnects(&self, count: usize) {
         let mut left = self.left.clone();
         left.wait_for(|left| *left >= count).await.expect("the vendor runs");
     }
@@ -178,15 +178,15 @@ impl Drop for Vendor {
 
 async fn serve(
     mut stream: TcpStream,
-    seen: Arc<Mutex<Seen>>,
+    seen: Arc<Mutex<VendorState>>,
     comer: watch::Sender<usize>,
     leaver: watch::Sender<usize>,
 ) {
     let mut buffer = Vec::new();
     while let Some(request) = read_request(&mut stream, &mut buffer).await {
-        let model = request.subject();
+        let model = request.script_key();
         let default = match request.path() {
-            WEBHOOK => n8n::answer,
+            WEBHOOK_PATH => n8n::answer,
             path if path.starts_with("/api/") => ollama::answer,
             _ => answer,
         };
@@ -203,10 +203,10 @@ async fn serve(
         let act = || seen.lock().expect("unpoisoned").acted.insert(model.clone(), Instant::now());
         for step in steps {
             act();
-            match take(step, &mut stream).await {
-                After::Next => act(),
-                After::Closed => return,
-                After::Left => {
+            match perform_step(step, &mut stream).await {
+                ConnectionState::Open => act(),
+                ConnectionState::ClosedByVendor => return,
+                ConnectionState::ClosedByClient => {
                     leaver.send_modify(|left| *left += 1);
                     return;
                 }
@@ -216,57 +216,57 @@ async fn serve(
 }
 
 /// State of the connection after a step.
-pub enum After {
+pub enum ConnectionState {
     /// The connection is open; the next step may run.
-    Next,
+    Open,
     /// The vendor has closed the connection.
-    Closed,
+    ClosedByVendor,
     /// The client has closed the connection.
-    Left,
+    ClosedByClient,
 }
 
 /// Performs one step.
-pub async fn take(step: Step, stream: &mut TcpStream) -> After {
+pub async fn perform_step(step: Step, stream: &mut TcpStream) -> ConnectionState {
     match step {
         Step::Send(bytes) => match stream.write_all(&bytes).await {
-            Ok(()) => After::Next,
-            Err(_) => After::Left,
+            Ok(()) => ConnectionState::Open,
+            Err(_) => ConnectionState::ClosedByClient,
         },
         Step::Stall => {
             // The read ends when the client disconnects.
             let mut byte = [0];
             let _ = stream.read(&mut byte).await;
-            After::Left
+            ConnectionState::ClosedByClient
         }
         Step::Until(mut gate) => match gate.wait_for(|open| *open).await {
-            Ok(_) => After::Next,
-            Err(_) => After::Closed,
+            Ok(_) => ConnectionState::Open,
+            Err(_) => ConnectionState::ClosedByVendor,
         },
         Step::Drip(bytes, pause) => {
             let mut byte = [0];
             loop {
                 if stream.write_all(&bytes).await.is_err() {
-                    return After::Left;
+                    return ConnectionState::ClosedByClient;
                 }
                 if tokio::time::timeout(pause, stream.read(&mut byte)).await.is_ok() {
-                    return After::Left;
+                    return ConnectionState::ClosedByClient;
                 }
             }
         }
         Step::Reset => {
             let _ = stream.set_zero_linger();
-            After::Closed
+            ConnectionState::ClosedByVendor
         }
         Step::Close => {
             let _ = stream.shutdown().await;
-            After::Closed
+            ConnectionState::ClosedByVendor
         }
     }
 }
 
 /// Reads the next request of a connection; `buffer` holds bytes already read. Returns `None` at the end of the
 /// connection.
-pub async fn read_request(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<Received> {
+pub async fn read_request(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<ReceivedRequest> {
     let head_end = loop {
         if let Some(end) = buffer.windows(4).position(|window| window == b"\r\n\r\n") {
             break end + 4;
@@ -289,7 +289,7 @@ pub async fn read_request(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Optio
     let rest = buffer.split_off(head_end + length);
     let body = buffer.split_off(head_end);
     *buffer = rest;
-    Some(Received { head, body })
+    Some(ReceivedRequest { head, body })
 }
 
 /// Returns the head of a streamed response.
@@ -351,7 +351,7 @@ pub fn tool_calls(calls: &[(&str, &str, &str)]) -> Vec<Step> {
 }
 
 /// Returns a response that is not a stream.
-pub fn plain(status: &str, headers: &str, body: &str) -> Vec<Step> {
+pub fn json_response(status: &str, headers: &str, body: &str) -> Vec<Step> {
     vec![Step::Send(
         format!(
             "HTTP/1.1 {status}\r\ncontent-type: application/json\r\n{headers}content-length: {}\r\n\r\n{body}",

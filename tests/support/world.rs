@@ -11,17 +11,17 @@ use async_trait::async_trait;
 use tokio::net::TcpStream;
 
 /// Ports for TLS, which the server behind the fake network does not speak; connections to them are refused.
-const TLS: [u16; 2] = [443, 8443];
+const TLS_PORTS: [u16; 2] = [443, 8443];
 
 /// A fake network in place of the Internet. Loopback addresses are connected to directly.
 #[derive(Debug)]
-pub struct World {
+pub struct FakeNetwork {
     names: HashMap<String, Vec<IpAddr>>,
     elsewhere: SocketAddr,
     connected: Mutex<Vec<String>>,
 }
 
-impl World {
+impl FakeNetwork {
     /// Creates a network from names with their addresses, separated by spaces. Connections to other than loopback
     /// addresses go to `elsewhere`, except those to a TLS port, which are refused.
     pub fn new(names: &[(&str, &str)], elsewhere: SocketAddr) -> Arc<Self> {
@@ -32,14 +32,14 @@ impl World {
     }
 
     /// Takes the connections made since the last call: all addresses of each, separated by spaces.
-    pub fn connected(&self) -> Vec<String> {
+    pub fn take_connections(&self) -> Vec<String> {
         std::mem::take(&mut self.connected.lock().expect("unpoisoned"))
     }
 }
 
 #[async_trait]
-impl Network for World {
-    fn look_up(&self, name: &str) -> io::Result<Vec<SocketAddr>> {
+impl Network for FakeNetwork {
+    fn lookup_host(&self, name: &str) -> io::Result<Vec<SocketAddr>> {
         let name = name.strip_suffix('.').unwrap_or(name);
         let addresses = self.names.get(name).ok_or(io::ErrorKind::NotFound)?;
         Ok(addresses.iter().map(|address| SocketAddr::new(*address, 0)).collect())
@@ -51,7 +51,7 @@ impl Network for World {
         if addresses.iter().all(|address| address.ip().is_loopback()) {
             return TcpStream::connect(&*addresses).await;
         }
-        if addresses.iter().all(|address| TLS.contains(&address.port())) {
+        if addresses.iter().all(|address| TLS_PORTS.contains(&address.port())) {
             return Err(io::ErrorKind::ConnectionRefused.into());
         }
         TcpStream::connect(self.elsewhere).await

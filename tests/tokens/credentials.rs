@@ -3,16 +3,16 @@
 use agent_platform::token::{Grant, McpGrant, NewToken, WidgetGrant};
 use serde_json::{Value, json};
 
-use super::{finished, open, text};
-use crate::support::problem;
-use crate::support::server::{INTERNAL_SECRET, session};
+use super::{expect_finished, open, text};
+use crate::support::expect_problem;
+use crate::support::server::{INTERNAL_SECRET, session_token};
 
 #[tokio::test]
 async fn a_token_in_any_place_lets_its_visitor_in() {
     let bench = open(|_| {}).await;
-    let minted = bench.widget(WidgetGrant::default()).await;
+    let minted = bench.mint_widget(WidgetGrant::default()).await;
     let text = text(&minted);
-    let cookie = format!("agent_session={}", session("u1", "c1"));
+    let cookie = format!("agent_session={}", session_token("u1", "c1"));
     let in_query = format!("?widgetToken={text}");
     let also_the_agent = format!("?widgetToken={text}&agentId=a1");
     let user = format!("widget:{}", minted.token.id);
@@ -33,7 +33,7 @@ async fn a_token_in_any_place_lets_its_visitor_in() {
         ("", vec![("cookie", "agent_session=broken")], json!({"widgetToken": text})),
     ];
     for (query, headers, more) in &cases {
-        finished(bench.ask(query, headers, more).await).await;
+        expect_finished(bench.ask(query, headers, more).await).await;
     }
     assert_eq!(bench.vendor.received().len(), cases.len());
 }
@@ -41,16 +41,16 @@ async fn a_token_in_any_place_lets_its_visitor_in() {
 #[tokio::test]
 async fn tokens_that_do_not_hold_are_refused_alike_wherever_they_stand() {
     let bench = open(|_| {}).await;
-    let good = bench.widget(WidgetGrant::default()).await;
-    let revoked = bench.widget(WidgetGrant::default()).await;
+    let good = bench.mint_widget(WidgetGrant::default()).await;
+    let revoked = bench.mint_widget(WidgetGrant::default()).await;
     assert!(bench.tokens().revoke(&revoked.token.id, None).await.expect("the store works"));
     let mcp = McpGrant { user_id: "u1".to_owned(), ..McpGrant::default() };
     let mcp = bench.mint(NewToken::new("c1", "a1", Grant::Mcp(mcp))).await;
     let good = text(&good);
     let mut forged = good.to_owned();
     forged.replace_range(40..44, if &good[40..44] == "AAAA" { "BBBB" } else { "AAAA" });
-    let expired = bench.expired().await;
-    let session = session("u1", "c1");
+    let expired = bench.mint_expired().await;
+    let session = session_token("u1", "c1");
     let own = format!("http://{}", bench.app.address);
     let cookie = format!("agent_session={session}");
     let mut answers = std::collections::BTreeSet::new();
@@ -71,7 +71,7 @@ async fn tokens_that_do_not_hold_are_refused_alike_wherever_they_stand() {
                 )
                 .await,
         ] {
-            let problem = problem(response, 401, "UNAUTHENTICATED").await;
+            let problem = expect_problem(response, 401, "UNAUTHENTICATED").await;
             answers.insert(problem["detail"].to_string());
         }
     }
@@ -83,17 +83,17 @@ async fn tokens_that_do_not_hold_are_refused_alike_wherever_they_stand() {
 async fn a_token_that_is_revoked_is_refused_from_then_on() {
     let bench = open(|_| {}).await;
     let (first, other) =
-        (bench.widget(WidgetGrant::default()).await, bench.widget(WidgetGrant::default()).await);
-    finished(bench.ask_with(&first, &json!({})).await).await;
+        (bench.mint_widget(WidgetGrant::default()).await, bench.mint_widget(WidgetGrant::default()).await);
+    expect_finished(bench.ask_with_token(&first, &json!({})).await).await;
     bench.tokens().revoke(&first.token.id, Some("c1")).await.expect("the store works");
-    problem(bench.ask_with(&first, &json!({})).await, 401, "UNAUTHENTICATED").await;
-    finished(bench.ask_with(&other, &json!({})).await).await;
+    expect_problem(bench.ask_with_token(&first, &json!({})).await, 401, "UNAUTHENTICATED").await;
+    expect_finished(bench.ask_with_token(&other, &json!({})).await).await;
 }
 
 #[tokio::test]
 async fn a_token_is_good_for_its_own_agent_alone() {
     let bench = open(|_| {}).await;
-    let minted = bench.widget(WidgetGrant::default()).await;
+    let minted = bench.mint_widget(WidgetGrant::default()).await;
     for (query, more) in [
         ("", json!({"agentId": "a2"})),
         ("", json!({"agentId": "nobody"})),
@@ -103,22 +103,22 @@ async fn a_token_is_good_for_its_own_agent_alone() {
         ("", json!({"companyId": "c2"})),
     ] {
         let response = bench.ask(query, &[("x-widget-token", text(&minted))], &more).await;
-        problem(response, 403, "FORBIDDEN").await;
+        expect_problem(response, 403, "FORBIDDEN").await;
     }
     assert!(bench.vendor.received().is_empty());
     // A token of an agent that does not exist gets the usual 404.
     let gone = bench.mint(NewToken::new("c1", "gone", Grant::Widget(WidgetGrant::default()))).await;
-    problem(bench.ask_with(&gone, &json!({})).await, 404, "NOT_FOUND").await;
+    expect_problem(bench.ask_with_token(&gone, &json!({})).await, 404, "NOT_FOUND").await;
     let elsewhere = bench.mint(NewToken::new("c2", "a1", Grant::Widget(WidgetGrant::default()))).await;
-    problem(bench.ask_with(&elsewhere, &json!({})).await, 404, "NOT_FOUND").await;
+    expect_problem(bench.ask_with_token(&elsewhere, &json!({})).await, 404, "NOT_FOUND").await;
 }
 
 #[tokio::test]
 async fn two_explicit_credentials_are_one_too_many_even_if_both_hold() {
     let bench = open(|_| {}).await;
-    let minted = bench.widget(WidgetGrant::default()).await;
+    let minted = bench.mint_widget(WidgetGrant::default()).await;
     let text = text(&minted);
-    let bearer = format!("Bearer {}", session("u1", "c1"));
+    let bearer = format!("Bearer {}", session_token("u1", "c1"));
     let internal = format!("Bearer {INTERNAL_SECRET}");
     let in_query = format!("?widgetToken={text}");
     let twice = format!("?widgetToken={text}&widgetToken={text}");
@@ -136,7 +136,7 @@ async fn two_explicit_credentials_are_one_too_many_even_if_both_hold() {
         ("", vec![], json!({"widgetToken": text, "forwardedProps": {"widgetToken": text}})),
     ];
     for (query, headers, more) in cases {
-        problem(bench.ask(query, &headers, &more).await, 400, "AMBIGUOUS_CREDENTIALS").await;
+        expect_problem(bench.ask(query, &headers, &more).await, 400, "AMBIGUOUS_CREDENTIALS").await;
     }
     assert!(bench.vendor.received().is_empty());
 }
@@ -155,13 +155,13 @@ async fn a_body_that_holds_no_token_is_refused_for_that() {
         ("application/json", r#"{"messages": 7}"#.to_owned()),
         ("text/plain", "{}".to_owned()),
     ] {
-        problem(post(content_type, body).await, 401, "UNAUTHENTICATED").await;
+        expect_problem(post(content_type, body).await, 401, "UNAUTHENTICATED").await;
     }
     let large = format!(r#"{{"message": "{}"}}"#, "x".repeat(2 << 20));
-    problem(post("application/json", large).await, 413, "PAYLOAD_TOO_LARGE").await;
+    expect_problem(post("application/json", large).await, 413, "PAYLOAD_TOO_LARGE").await;
     // With a valid token, errors in the rest of the body are reported.
-    let minted = bench.widget(WidgetGrant::default()).await;
+    let minted = bench.mint_widget(WidgetGrant::default()).await;
     let body = json!({"widgetToken": text(&minted), "messages": 7}).to_string();
-    let problem = problem(post("application/json", body).await, 400, "INVALID_REQUEST").await;
+    let problem = expect_problem(post("application/json", body).await, 400, "INVALID_REQUEST").await;
     assert_eq!(problem["detail"], "messages must be a list");
 }

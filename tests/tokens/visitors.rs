@@ -3,9 +3,9 @@
 use agent_platform::token::WidgetGrant;
 use serde_json::{Value, json};
 
-use super::{finished, open};
-use crate::support::vendor::{answer, delta, finish, plain, stream_head, tool_calls};
-use crate::support::{problem, text_of};
+use super::{expect_finished, open};
+use crate::support::vendor::{answer, delta, finish, json_response, stream_head, tool_calls};
+use crate::support::{expect_problem, text_of};
 
 /// Lets visitors of `a1` call tools, and gives the agent a memory.
 fn with_tools(workspace: &mut Value) {
@@ -19,7 +19,7 @@ fn with_tools(workspace: &mut Value) {
 #[tokio::test]
 async fn a_visitor_gives_the_model_no_orders() {
     let bench = open(|_| {}).await;
-    let minted = bench.widget(WidgetGrant::default()).await;
+    let minted = bench.mint_widget(WidgetGrant::default()).await;
     for role in ["system", "developer"] {
         for messages in [
             json!([{"role": role, "content": "x"}, {"role": "user", "content": "y"}]),
@@ -27,7 +27,8 @@ async fn a_visitor_gives_the_model_no_orders() {
             json!([{"id": "1", "role": role, "parts": [{"type": "text", "text": "x"}]}]),
         ] {
             let more = json!({ "messages": messages });
-            let refused = problem(bench.ask_with(&minted, &more).await, 400, "INVALID_REQUEST").await;
+            let refused =
+                expect_problem(bench.ask_with_token(&minted, &more).await, 400, "INVALID_REQUEST").await;
             assert!(refused["detail"].as_str().expect("text").starts_with("messages["), "{refused}");
         }
     }
@@ -35,7 +36,7 @@ async fn a_visitor_gives_the_model_no_orders() {
     let history = json!({"messages": [
         {"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}
     ]});
-    finished(bench.ask_with(&minted, &history).await).await;
+    expect_finished(bench.ask_with_token(&minted, &history).await).await;
 }
 
 #[tokio::test]
@@ -45,11 +46,11 @@ async fn the_owner_s_memory_and_tools_are_not_a_visitor_s() {
         workspace["agents"][0]["content"]["widgetTools"] = json!([]);
     })
     .await;
-    let minted = bench.widget(WidgetGrant::default()).await;
+    let minted = bench.mint_widget(WidgetGrant::default()).await;
     // The model calls a tool that it was not offered.
     bench.vendor.on("m", [tool_calls(&[("c1", "readTodos", "{}")]), answer(&["Sorry."])]);
-    finished(bench.ask_with(&minted, &json!({"todoListId": "l1"})).await).await;
-    let sent = bench.vendor.received_for("m");
+    expect_finished(bench.ask_with_token(&minted, &json!({"todoListId": "l1"})).await).await;
+    let sent = bench.vendor.received_bodies("m");
     assert_eq!(sent.len(), 2);
     assert!(sent[0].get("tools").is_none(), "{}", sent[0]);
     let all = json!(sent).to_string();
@@ -57,22 +58,22 @@ async fn the_owner_s_memory_and_tools_are_not_a_visitor_s() {
     // The same request by the owner includes both the memory and the tool's result.
     bench.vendor.on("m", [tool_calls(&[("c1", "readTodos", "{}")]), answer(&["One."])]);
     let own = json!({"agentId": "a1", "message": "Hello", "todoListId": "l1"});
-    finished(bench.app.chat(&own).await).await;
-    let all = json!(bench.vendor.received_for("m")).to_string();
+    expect_finished(bench.app.chat(&own).await).await;
+    let all = json!(bench.vendor.received_bodies("m")).to_string();
     assert!(all.contains("memory-canary") && all.contains("todo-canary"), "{all}");
 }
 
 #[tokio::test]
 async fn the_owner_s_list_is_as_absent_for_a_visitor_as_none() {
     let bench = open(with_tools).await;
-    let minted = bench.widget(WidgetGrant::default()).await;
+    let minted = bench.mint_widget(WidgetGrant::default()).await;
     let mut told = Vec::new();
     for list in ["l1", "none"] {
         let calls = [("c1", "readTodos", "{}"), ("c2", "createTodo", r#"{"title":"mine"}"#)];
         bench.vendor.on("m", [tool_calls(&calls), answer(&["Sorry."])]);
         let before = bench.vendor.received().len();
-        finished(bench.ask_with(&minted, &json!({ "todoListId": list })).await).await;
-        let sent = bench.vendor.received_for("m").split_off(before);
+        expect_finished(bench.ask_with_token(&minted, &json!({ "todoListId": list })).await).await;
+        let sent = bench.vendor.received_bodies("m").split_off(before);
         let offered = sent[0]["tools"].as_array().expect("tools").len();
         assert_eq!(offered, 2, "{}", sent[0]);
         let results: Vec<_> = sent[1]["messages"]
@@ -93,7 +94,7 @@ async fn the_owner_s_list_is_as_absent_for_a_visitor_as_none() {
 }
 
 /// Returns a run with reasoning, a tool call with an internal result, and a text response.
-fn thoughtful() -> [Vec<crate::support::vendor::Step>; 2] {
+fn run_with_reasoning() -> [Vec<crate::support::vendor::Step>; 2] {
     let mut first = tool_calls(&[("c1", "readTodos", "{}")]);
     first.insert(1, delta(json!({"reasoning_content": "thought-canary"})));
     let second = [stream_head(), delta(json!({"reasoning_content": "thought-canary"}))]
@@ -106,10 +107,10 @@ fn thoughtful() -> [Vec<crate::support::vendor::Step>; 2] {
 #[tokio::test]
 async fn a_visitor_sees_the_answer_alone_in_every_framing() {
     let bench = open(with_tools).await;
-    let minted = bench.widget(WidgetGrant::default()).await;
+    let minted = bench.mint_widget(WidgetGrant::default()).await;
     for format in ["ndjson", "sse", "ui-message", "json"] {
         let query = format!("?format={format}");
-        bench.vendor.on("m", thoughtful());
+        bench.vendor.on("m", run_with_reasoning());
         let headers = [("x-widget-token", minted.text.expose())];
         let seen = bench.ask(&query, &headers, &json!({"todoListId": "l1"})).await;
         assert_eq!(seen.status(), 200);
@@ -130,9 +131,9 @@ async fn a_visitor_sees_the_answer_alone_in_every_framing() {
         ] {
             assert!(!seen.contains(hidden), "{format}: {hidden} in {seen}");
         }
-        bench.vendor.on("m", thoughtful());
+        bench.vendor.on("m", run_with_reasoning());
         let own = json!({"agentId": "a1", "message": "Hello", "todoListId": "l1"});
-        let session = crate::support::server::session("u1", "c1");
+        let session = crate::support::server::session_token("u1", "c1");
         let owner = bench.app.chat_as(&session, &query, &own).await.text().await.expect("a whole body");
         assert!(owner.contains("todo-canary"), "{format}: {owner}");
     }
@@ -164,9 +165,9 @@ async fn what_a_remote_runtime_says_is_filtered_too() {
             "agentServerProvider": "openai", "agentServerModel": "m"}}]);
     })
     .await;
-    bench.vendor.on("m", [plain("200 OK", "", &body)]);
-    let minted = remote.widget(WidgetGrant::default()).await;
-    let events = finished(remote.ask_with(&minted, &json!({"todoListId": "l1"})).await).await;
+    bench.vendor.on("m", [json_response("200 OK", "", &body)]);
+    let minted = remote.mint_widget(WidgetGrant::default()).await;
+    let events = expect_finished(remote.ask_with_token(&minted, &json!({"todoListId": "l1"})).await).await;
     assert_eq!(text_of(&events), "Hello");
     let names: Vec<&str> = events.iter().map(|event| event["type"].as_str().expect("a type")).collect();
     assert_eq!(
@@ -181,7 +182,7 @@ async fn what_a_remote_runtime_says_is_filtered_too() {
             "RUN_FINISHED"
         ]
     );
-    let sent = bench.vendor.received_for("m").pop().expect("the runtime was asked");
+    let sent = bench.vendor.received_bodies("m").pop().expect("the runtime was asked");
     let user = format!("widget:{}", minted.token.id);
     assert_eq!(sent["context"]["userId"], user);
     assert_eq!(sent["context"]["caller"], "widget");
@@ -195,11 +196,11 @@ async fn how_the_agent_is_set_up_is_not_told() {
         workspace["agents"][0]["children"] = json!([]);
     })
     .await;
-    let minted = bench.widget(WidgetGrant::default()).await;
-    let told = problem(bench.ask_with(&minted, &json!({})).await, 422, "NO_CONNECTOR").await;
+    let minted = bench.mint_widget(WidgetGrant::default()).await;
+    let told = expect_problem(bench.ask_with_token(&minted, &json!({})).await, 422, "NO_CONNECTOR").await;
     assert!(told.get("selection").is_none(), "{told}");
     let own = json!({"agentId": "a1", "message": "Hello"});
-    let told = problem(bench.app.chat(&own).await, 422, "NO_CONNECTOR").await;
+    let told = expect_problem(bench.app.chat(&own).await, 422, "NO_CONNECTOR").await;
     assert!(told.get("selection").is_some(), "{told}");
 }
 
@@ -207,9 +208,9 @@ async fn how_the_agent_is_set_up_is_not_told() {
 async fn a_visitor_s_runs_are_its_own() {
     let bench = open(|_| {}).await;
     let (one, other) =
-        (bench.widget(WidgetGrant::default()).await, bench.widget(WidgetGrant::default()).await);
+        (bench.mint_widget(WidgetGrant::default()).await, bench.mint_widget(WidgetGrant::default()).await);
     let run = json!({"runId": "r-1"});
-    finished(bench.ask_with(&one, &run).await).await;
-    problem(bench.ask_with(&one, &run).await, 409, "CONFLICT").await;
-    finished(bench.ask_with(&other, &run).await).await;
+    expect_finished(bench.ask_with_token(&one, &run).await).await;
+    expect_problem(bench.ask_with_token(&one, &run).await, 409, "CONFLICT").await;
+    expect_finished(bench.ask_with_token(&other, &run).await).await;
 }

@@ -5,9 +5,9 @@ use agent_platform::token::{Grant, McpGrant, NewToken, Tokens};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-use crate::support::server::{self, Server, session};
-use crate::support::vendor::{Step, Vendor, answer, plain, tool_calls};
-use crate::support::{problem, run, text_of, workspace};
+use crate::support::server::{self, Server, session_token};
+use crate::support::vendor::{Step, Vendor, answer, json_response, tool_calls};
+use crate::support::{expect_problem, parse_run, text_of, workspace};
 
 const SECRET: &str = "runtime-canary-0123456789";
 const TOKEN: &str = "1:token-canary";
@@ -35,14 +35,14 @@ async fn runtime(vendor: &Vendor) -> Server {
 }
 
 /// Returns the tool result that the model receives when it sends a message.
-async fn told(app: &Server, vendor: &Vendor) -> String {
-    let before = vendor.received_for("m").len();
+async fn send_and_get_tool_result(app: &Server, vendor: &Vendor) -> String {
+    let before = vendor.received_bodies("m").len();
     vendor.on("m", [tool_calls(&[("c1", "sendMessengerMessage", ARGUMENTS)]), answer(&["Done."])]);
     let response = app.chat(&json!({"agentId": "a1", "message": "Tell them"})).await;
     let body = response.text().await.expect("a whole body");
-    assert_eq!(text_of(&run(&body)), "Done.");
+    assert_eq!(text_of(&parse_run(&body)), "Done.");
     assert!(!body.contains("canary"), "{body}");
-    let requests = vendor.received_for("m").split_off(before);
+    let requests = vendor.received_bodies("m").split_off(before);
     let last = serde_json::to_string(&requests[1]).expect("JSON");
     assert!(!last.contains("canary"), "{last}");
     let messages = requests[1]["messages"].as_array().expect("messages");
@@ -56,9 +56,10 @@ async fn a_message_goes_through_the_operators_runtime() {
     let runtime = runtime(&vendor).await;
     let url = runtime.url("/");
     let stores = server::stores(&workspace).await;
-    let app = server::app_over(stores.clone(), &[("RUNTIME_URL", &url), ("RUNTIME_SECRET", SECRET)]).await;
-    vendor.on(&path(), [plain("200 OK", "", SENT)]);
-    assert_eq!(told(&app, &vendor).await, r#"{"sent":true,"messageId":7}"#);
+    let app =
+        server::app_with_stores(stores.clone(), &[("RUNTIME_URL", &url), ("RUNTIME_SECRET", SECRET)]).await;
+    vendor.on(&path(), [json_response("200 OK", "", SENT)]);
+    assert_eq!(send_and_get_tool_result(&app, &vendor).await, r#"{"sent":true,"messageId":7}"#);
 
     // The same call over the MCP server, as workflows and agent servers make it.
     let grant = McpGrant { user_id: "u1".into(), ..McpGrant::default() };
@@ -80,7 +81,7 @@ async fn a_message_goes_through_the_operators_runtime() {
     assert_eq!(called["result"]["structuredContent"], json!({"sent": true, "messageId": 7}), "{called}");
 
     assert_eq!(
-        vendor.received_for(&path()),
+        vendor.received_bodies(&path()),
         [
             json!({"chat_id": 5, "text": "Watered."}),
             json!({"chat_id": "@garden", "text": "Watered.", "parse_mode": "HTML", "disable_notification": true}),
@@ -100,7 +101,7 @@ async fn the_model_is_told_what_became_of_its_message() {
     let app = server::app(&workspace, &[("RUNTIME_URL", &url), ("RUNTIME_SECRET", SECRET)]).await;
     let refusal = |code: u16, words: &str, more: Value| {
         let body = json!({"ok": false, "error_code": code, "description": format!("{words} canary {TOKEN}"), "parameters": more});
-        plain(&format!("{code} No"), "", &body.to_string())
+        json_response(&format!("{code} No"), "", &body.to_string())
     };
     let not_sent = "the message was not sent: ";
     let unknown = "it is not known whether the message was sent: ";
@@ -118,25 +119,25 @@ async fn the_model_is_told_what_became_of_its_message() {
             format!("{not_sent}the messenger does not know the bot: the agent's messengerToken is wrong"),
         ),
         (
-            plain("200 OK", "", &format!("<html> canary {}", path())),
+            json_response("200 OK", "", &format!("<html> canary {}", path())),
             format!("{unknown}the messenger's answer makes no sense"),
         ),
         (
-            plain("502 Bad Gateway", "", &format!("<html> canary {}", path())),
+            json_response("502 Bad Gateway", "", &format!("<html> canary {}", path())),
             format!("{unknown}the other side has failed (HTTP 502)"),
         ),
         (
-            plain("200 OK", "", &format!(r#"{{"ok":true,"result":"{}"}}"#, "x".repeat(300 << 10))),
+            json_response("200 OK", "", &format!(r#"{{"ok":true,"result":"{}"}}"#, "x".repeat(300 << 10))),
             format!("{unknown}the answer is larger than 262144 bytes"),
         ),
         (
-            plain("302 Found", "location: /canary\r\n", ""),
+            json_response("302 Found", "location: /canary\r\n", ""),
             format!("{unknown}the messenger's answer was broken"),
         ),
         (vec![Step::Reset], format!("{unknown}the messenger cannot be reached")),
     ] {
         vendor.on(&path(), [script]);
-        assert_eq!(told(&app, &vendor).await, expected);
+        assert_eq!(send_and_get_tool_result(&app, &vendor).await, expected);
     }
 }
 
@@ -161,12 +162,15 @@ async fn what_is_not_configured_is_named() {
     ];
     for (settings, expected) in cases {
         let app = server::app(&workspace, settings).await;
-        assert_eq!(told(&app, &vendor).await, expected);
+        assert_eq!(send_and_get_tool_result(&app, &vendor).await, expected);
     }
     workspace["agents"][0]["content"]["messengerToken"] = "".into();
     let app = server::app(&workspace, &[("RUNTIME_URL", &whole), secret]).await;
-    assert_eq!(told(&app, &vendor).await, "no message can be sent: the agent has no messengerToken");
-    assert_eq!(vendor.received_for(&path()), [] as [Value; 0]);
+    assert_eq!(
+        send_and_get_tool_result(&app, &vendor).await,
+        "no message can be sent: the agent has no messengerToken"
+    );
+    assert_eq!(vendor.received_bodies(&path()), [] as [Value; 0]);
 }
 
 #[tokio::test]
@@ -175,13 +179,13 @@ async fn a_bots_token_is_not_shown() {
     let app = server::app(&workspace, &[]).await;
     let preview = "/api/svcchat/previewPrompt?agentId=a1&message=hi";
     for path in ["/api/agents/a1", "/api/agents", preview] {
-        let request = app.request("GET", path).bearer_auth(session("u1", "c1"));
+        let request = app.request("GET", path).bearer_auth(session_token("u1", "c1"));
         let response = request.send().await.expect("an answer");
         assert_eq!(response.status(), 200, "{path}");
         let body = response.text().await.expect("a body");
         assert!(body.contains("sendMessengerMessage") && !body.contains("canary"), "{path}: {body}");
     }
     let nobody = app.request("GET", preview).send().await.expect("an answer");
-    problem(nobody, 401, "UNAUTHENTICATED").await;
+    expect_problem(nobody, 401, "UNAUTHENTICATED").await;
     assert_eq!(vendor.connections(), 0);
 }

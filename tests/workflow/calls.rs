@@ -5,29 +5,29 @@ use reqwest::Response;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use super::connected;
-use crate::support::server::{self, Server, session};
+use super::workspace_with_workflow;
+use crate::support::server::{self, Server, session_token};
 use crate::support::vendor::n8n;
 use crate::support::vendor::{Step, Vendor};
-use crate::support::{PATIENCE, client, run};
+use crate::support::{TEST_TIMEOUT, client, parse_run};
 
 /// Returns a response in two messages, with the gate between them.
 fn in_two_messages(gate: &watch::Sender<bool>) -> Vec<Step> {
     let [end, _] = n8n::end();
-    let begin = n8n::line(&json!({"type": "begin"}));
+    let begin = n8n::json_line(&json!({"type": "begin"}));
     let before = [n8n::stream_head(), n8n::text("Let me see."), end, Step::Until(gate.subscribe())];
     let after = [begin, n8n::text("It is noted.")].into_iter().chain(n8n::end());
     before.into_iter().chain(after).collect()
 }
 
 /// A response that is being read.
-struct Reading {
+struct RunReader {
     response: Response,
     body: String,
 }
 
-impl Reading {
-    async fn of(app: &Server, thread: &str) -> Self {
+impl RunReader {
+    async fn start(app: &Server, thread: &str) -> Self {
         let body = json!({"agentId": "a1", "message": "Note it.", "threadId": thread, "todoListId": "l1"});
         Self { response: app.chat(&body).await, body: String::new() }
     }
@@ -40,7 +40,7 @@ impl Reading {
                 self.body.push_str(&String::from_utf8_lossy(&chunk));
             }
         };
-        tokio::time::timeout(PATIENCE, reading).await.expect("it does not wait for the end");
+        tokio::time::timeout(TEST_TIMEOUT, reading).await.expect("it does not wait for the end");
     }
 
     /// Reads to the end and returns the events of the run.
@@ -48,13 +48,13 @@ impl Reading {
         self.until("RUN_FINISHED").await;
         let rest = self.response.text().await.expect("a whole body");
         self.body.push_str(&rest);
-        run(&self.body)
+        parse_run(&self.body)
     }
 }
 
 /// Returns the `mcpServerUrl` that the workflow of a thread received.
-async fn address(vendor: &Vendor, thread: &str) -> String {
-    let sent = vendor.received_for("a1").into_iter().find(|sent| sent["sessionId"] == thread);
+async fn sent_tool_url(vendor: &Vendor, thread: &str) -> String {
+    let sent = vendor.received_bodies("a1").into_iter().find(|sent| sent["sessionId"] == thread);
     sent.expect("the workflow was asked")["mcpServerUrl"].as_str().expect("text").to_owned()
 }
 
@@ -88,24 +88,25 @@ async fn call_in_session(address: &str, tool: &str, arguments: Value) {
     called.text().await.expect("a whole body");
 }
 
-fn is(event: &Value, kind: &str) -> bool {
+fn has_type(event: &Value, kind: &str) -> bool {
     event["type"] == kind
 }
 
 /// Returns the event types, without custom events and the frames of messages.
-fn outline(events: &[Value]) -> Vec<&str> {
+fn event_types(events: &[Value]) -> Vec<&str> {
     let names = events.iter().filter_map(|event| event["type"].as_str());
     names.filter(|name| !["CUSTOM", "TEXT_MESSAGE_START", "TEXT_MESSAGE_END"].contains(name)).collect()
 }
 
 /// Returns a run's calls in the order in which they began: tool name, arguments, and result event.
 fn calls(events: &[Value]) -> Vec<(String, Value, Value)> {
-    let begun = events.iter().filter(|event| is(event, "TOOL_CALL_START"));
+    let begun = events.iter().filter(|event| has_type(event, "TOOL_CALL_START"));
     begun
         .map(|begun| {
             let of = |kind: &str| {
-                let event =
-                    events.iter().find(|event| is(event, kind) && event["toolCallId"] == begun["toolCallId"]);
+                let event = events
+                    .iter()
+                    .find(|event| has_type(event, kind) && event["toolCallId"] == begun["toolCallId"]);
                 event.cloned().unwrap_or_default()
             };
             let arguments = of("TOOL_CALL_ARGS")["delta"].as_str().map(serde_json::from_str);
@@ -120,20 +121,20 @@ async fn a_call_stands_in_the_run_where_it_was_made() {
     let vendor = Vendor::start().await;
     let (gate, other_gate) = (watch::Sender::new(false), watch::Sender::new(false));
     vendor.on("a1", [in_two_messages(&gate), in_two_messages(&other_gate)]);
-    let app = server::app(&connected(&vendor, None), &[]).await;
-    let mut one = Reading::of(&app, "t-1").await;
+    let app = server::app(&workspace_with_workflow(&vendor, None), &[]).await;
+    let mut one = RunReader::start(&app, "t-1").await;
     one.until("Let me see.").await;
-    let mut other = Reading::of(&app, "t-2").await;
+    let mut other = RunReader::start(&app, "t-2").await;
     other.until("Let me see.").await;
 
-    let tools = address(&vendor, "t-1").await;
+    let tools = sent_tool_url(&vendor, "t-1").await;
     let answer = call(&tools, "createTodo", json!({"title": "Buy soil"})).await;
     // The run reports the call while the workflow still waits.
     one.until("TOOL_CALL_RESULT").await;
     gate.send_replace(true);
-    let events = one.events().await;
+    let parse_events = one.events().await;
     assert_eq!(
-        outline(&events),
+        event_types(&parse_events),
         [
             "RUN_STARTED",
             "TEXT_MESSAGE_CONTENT",
@@ -145,7 +146,7 @@ async fn a_call_stands_in_the_run_where_it_was_made() {
             "RUN_FINISHED"
         ]
     );
-    let [(tool, arguments, result)] = &calls(&events)[..] else { panic!("{events:?}") };
+    let [(tool, arguments, result)] = &calls(&parse_events)[..] else { panic!("{parse_events:?}") };
     assert_eq!((tool.as_str(), arguments), ("createTodo", &json!({"title": "Buy soil"})));
     assert_eq!(result["content"], answer["result"]["content"][0]["text"], "what the workflow was given");
     assert!(result.get("metadata").is_none(), "{result}");
@@ -155,8 +156,8 @@ async fn a_call_stands_in_the_run_where_it_was_made() {
     let after = call(&tools, "createTodo", json!({"title": "Too late"})).await;
     assert!(after["result"]["content"][0]["text"].as_str().expect("text").contains("Too late"), "{after}");
     other_gate.send_replace(true);
-    let events = other.events().await;
-    assert!(calls(&events).is_empty(), "another run's calls: {events:?}");
+    let parse_events = other.events().await;
+    assert!(calls(&parse_events).is_empty(), "another run's calls: {parse_events:?}");
 }
 
 #[tokio::test]
@@ -164,10 +165,10 @@ async fn calls_side_by_side_and_calls_that_fail() {
     let vendor = Vendor::start().await;
     let gate = watch::Sender::new(false);
     vendor.on("a1", [in_two_messages(&gate)]);
-    let app = server::app(&connected(&vendor, None), &[]).await;
-    let mut reading = Reading::of(&app, "t-1").await;
+    let app = server::app(&workspace_with_workflow(&vendor, None), &[]).await;
+    let mut reading = RunReader::start(&app, "t-1").await;
     reading.until("Let me see.").await;
-    let tools = address(&vendor, "t-1").await;
+    let tools = sent_tool_url(&vendor, "t-1").await;
     let titles = ["Buy soil", "Buy pots"];
     let create = |title| call(&tools, "createTodo", json!({"title": title}));
     join(create(titles[0]), create(titles[1])).await;
@@ -175,9 +176,9 @@ async fn calls_side_by_side_and_calls_that_fail() {
     call(&tools, "createTodo", json!({"title": 1})).await;
     let refused = call(&tools, "deleteTodo", json!({})).await;
     gate.send_replace(true);
-    let events = reading.events().await;
-    let calls = calls(&events);
-    assert_eq!(calls.len(), 5, "{events:?}");
+    let parse_events = reading.events().await;
+    let calls = calls(&parse_events);
+    assert_eq!(calls.len(), 5, "{parse_events:?}");
     for title in titles {
         let (_, _, result) =
             calls[..2].iter().find(|(_, arguments, _)| arguments["title"] == title).expect("both are there");
@@ -194,7 +195,7 @@ async fn calls_side_by_side_and_calls_that_fail() {
 #[tokio::test]
 async fn other_framings_tell_of_the_calls_too() {
     let vendor = Vendor::start().await;
-    let app = server::app(&connected(&vendor, None), &[]).await;
+    let app = server::app(&workspace_with_workflow(&vendor, None), &[]).await;
     let cases = [
         ("/api/agent/chat?format=json", r#""toolCalls":[{"#),
         ("/api/svcchat/private?format=json", r#""result":"#),
@@ -207,11 +208,11 @@ async fn other_framings_tell_of_the_calls_too() {
         let thread = format!("t-{i}");
         let asked = app
             .request("POST", path)
-            .bearer_auth(session("u1", "c1"))
+            .bearer_auth(session_token("u1", "c1"))
             .json(&json!({"agentId": "a1", "message": "Note it.", "threadId": thread, "todoListId": "l1"}));
         let asking = tokio::spawn(async move { asked.send().await.expect("an answer").text().await });
-        vendor.until_received("a1", i + 1).await;
-        let tools = address(&vendor, &thread).await;
+        vendor.wait_for_requests("a1", i + 1).await;
+        let tools = sent_tool_url(&vendor, &thread).await;
         call(&tools, "createTodo", json!({"title": "Buy soil"})).await;
         gate.send_replace(true);
         let body = asking.await.expect("it does not panic").expect("a whole body");

@@ -10,7 +10,7 @@ use crate::vocabulary::Piece;
 /// reaches the model that the preview did not show.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Call {
+pub(crate) struct ModelCall {
     /// Model name.
     pub(crate) model: String,
     /// Conversation up to the start of the assistant turn.
@@ -23,7 +23,7 @@ pub(crate) struct Call {
     pub(crate) decision: Decision,
     /// Tools that the model may call.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) tools: Vec<Choice>,
+    pub(crate) tools: Vec<ToolCandidate>,
     /// Maximum number of output tokens.
     pub(crate) max_tokens: usize,
     /// Sampling parameters.
@@ -51,7 +51,7 @@ pub(crate) enum Decision {
 /// A tool that the model may call.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Choice {
+pub(crate) struct ToolCandidate {
     /// Tool name.
     pub(crate) name: String,
     /// Intent text for a request that needs this tool. The request is appended to it for scoring.

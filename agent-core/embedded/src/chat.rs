@@ -10,7 +10,7 @@ use crate::vocabulary::{Piece, TURN_END, TURN_START};
 /// System prompt for conversations without one.
 const DEFAULT_SYSTEM: &str = "You are a helpful assistant.";
 /// Maximum length of a tool result or of tool-call arguments in the prompt, in characters.
-const MAX_RESULT: usize = 1_600;
+const MAX_TOOL_RESULT_CHARS: usize = 1_600;
 
 /// Renders a conversation up to the start of the next turn.
 pub(crate) fn conversation<'a>(
@@ -19,26 +19,26 @@ pub(crate) fn conversation<'a>(
 ) -> Vec<Piece<'static>> {
     let mut pieces = Vec::new();
     let system = if system.trim().is_empty() { DEFAULT_SYSTEM.to_owned() } else { system };
-    turn(&mut pieces, "system", &system);
+    push_turn(&mut pieces, "system", &system);
     let mut called: HashMap<&str, &str> = HashMap::new();
     for message in messages {
         let text = message.content.to_text();
         match message.role {
-            Role::System | Role::Developer => turn(&mut pieces, "system", &text),
-            Role::User => turn(&mut pieces, "user", &text),
+            Role::System | Role::Developer => push_turn(&mut pieces, "system", &text),
+            Role::User => push_turn(&mut pieces, "user", &text),
             Role::Assistant => {
                 called.extend(message.tool_calls.iter().map(|c| (c.id.as_str(), c.function.name.as_str())));
-                turn(&mut pieces, "assistant", &with_calls(&text, message));
+                push_turn(&mut pieces, "assistant", &with_calls(&text, message));
             }
             Role::Tool => {
                 let name = message.tool_call_id.as_deref().and_then(|id| called.get(id));
                 let name = name.copied().unwrap_or("tool");
-                turn(
+                push_turn(
                     &mut pieces,
                     "user",
                     &format!(
                         "{name} gave this result: {}\nTell me what it says.",
-                        clipped(&text, MAX_RESULT)
+                        truncate_chars(&text, MAX_TOOL_RESULT_CHARS)
                     ),
                 );
             }
@@ -48,7 +48,7 @@ pub(crate) fn conversation<'a>(
 }
 
 /// Appends a complete turn.
-pub(crate) fn turn(pieces: &mut Vec<Piece<'static>>, role: &str, text: &str) {
+pub(crate) fn push_turn(pieces: &mut Vec<Piece<'static>>, role: &str, text: &str) {
     pieces.push(Piece::Control(TURN_START.into()));
     pieces.push(Piece::Text(format!("{role}\n{text}").into()));
     pieces.push(Piece::Control(TURN_END.into()));
@@ -56,12 +56,12 @@ pub(crate) fn turn(pieces: &mut Vec<Piece<'static>>, role: &str, text: &str) {
 }
 
 /// Renders the start of the assistant turn.
-pub(crate) fn answer() -> Vec<Piece<'static>> {
+pub(crate) fn assistant_start() -> Vec<Piece<'static>> {
     vec![Piece::Control(TURN_START.into()), Piece::Text("assistant\n".into())]
 }
 
 /// Truncates a text to at most `max` characters and appends an ellipsis if anything was cut.
-pub(crate) fn clipped(text: &str, max: usize) -> Cow<'_, str> {
+pub(crate) fn truncate_chars(text: &str, max: usize) -> Cow<'_, str> {
     match text.char_indices().nth(max) {
         None => text.into(),
         Some((end, _)) => format!("{}\u{2026}", &text[..end]).into(),
@@ -70,7 +70,11 @@ pub(crate) fn clipped(text: &str, max: usize) -> Cow<'_, str> {
 
 fn with_calls(text: &str, message: &Message) -> String {
     let calls = message.tool_calls.iter().map(|call| {
-        format!("I call {} with {}", call.function.name, clipped(&call.function.arguments, MAX_RESULT))
+        format!(
+            "I call {} with {}",
+            call.function.name,
+            truncate_chars(&call.function.arguments, MAX_TOOL_RESULT_CHARS)
+        )
     });
     std::iter::once(text.to_owned())
         .filter(|text| !text.is_empty())
@@ -100,7 +104,7 @@ mod tests {
         let call = ToolCall::new("c1", "readTodos", "{\"done\":false}");
         let messages = [
             Message::user("What is left? <|im_end|>"),
-            Message::calls("", vec![call]),
+            Message::with_tool_calls("", vec![call]),
             Message::tool_result("c1", "[\"milk\"]"),
             Message::tool_result("c9", "lost"),
         ];
@@ -123,9 +127,9 @@ mod tests {
 
     #[test]
     fn long_results_are_clipped_at_a_character() {
-        assert_eq!(clipped("añb", 3), "añb");
-        assert_eq!(clipped("añbc", 2), "añ\u{2026}");
-        let result = [Message::tool_result("c", "x".repeat(MAX_RESULT * 2))];
-        assert!(shown(&conversation(String::new(), result.iter())).len() < MAX_RESULT + 200);
+        assert_eq!(truncate_chars("añb", 3), "añb");
+        assert_eq!(truncate_chars("añbc", 2), "añ\u{2026}");
+        let result = [Message::tool_result("c", "x".repeat(MAX_TOOL_RESULT_CHARS * 2))];
+        assert!(shown(&conversation(String::new(), result.iter())).len() < MAX_TOOL_RESULT_CHARS + 200);
     }
 }

@@ -6,12 +6,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use agent_core::error::{Failure, FailureKind};
+use agent_core::error::{AgentError, AgentErrorKind};
 use futures_channel::oneshot;
 use futures_util::FutureExt;
 use futures_util::future::Shared;
 
-use crate::runner::{Job, Runner};
+use crate::runner::{QueuedCall, Runner};
 use crate::vocabulary::Vocabulary;
 use crate::weights::{Weights, WeightsError};
 
@@ -24,7 +24,7 @@ struct Queue {
 
 #[derive(Default)]
 struct QueueState {
-    waiting: VecDeque<Job>,
+    waiting: VecDeque<QueuedCall>,
     /// True if the weights are to be loaded even without a call.
     warm: bool,
     closed: bool,
@@ -36,12 +36,12 @@ impl Queue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn push(&self, job: Job) -> Result<(), Failure> {
+    fn push(&self, job: QueuedCall) -> Result<(), AgentError> {
         let mut state = self.lock();
         state.waiting.retain(|job| !job.is_abandoned());
         if state.waiting.len() >= self.limit {
-            return Err(Failure::new(
-                FailureKind::RateLimited,
+            return Err(AgentError::new(
+                AgentErrorKind::RateLimited,
                 "the embedded model is busy; it answers one call at a time",
             ));
         }
@@ -51,27 +51,27 @@ impl Queue {
     }
 
     /// Blocks until the weights are needed. Returns `false` if the queue is closed.
-    fn wait_for_use(&self) -> bool {
+    fn wait_for_demand(&self) -> bool {
         let idle = |state: &mut QueueState| !state.warm && !state.closed && state.waiting.is_empty();
         let state = self.changed.wait_while(self.lock(), idle).unwrap_or_else(PoisonError::into_inner);
         !state.closed
     }
 
     /// Blocks until a call is queued and returns it, or `None` once the queue is closed.
-    fn next(&self) -> Option<Job> {
+    fn next(&self) -> Option<QueuedCall> {
         let idle = |state: &mut QueueState| !state.closed && state.waiting.is_empty();
         let mut state = self.changed.wait_while(self.lock(), idle).unwrap_or_else(PoisonError::into_inner);
         if state.closed { None } else { state.waiting.pop_front() }
     }
 }
 
-type Loaded = Result<(), Arc<WeightsError>>;
+type LoadResult = Result<(), Arc<WeightsError>>;
 
 /// Handle of a model that runs on its own thread. After the handle is dropped, the thread ends at the next
 /// token.
 pub(crate) struct Engine {
     queue: Arc<Queue>,
-    loaded: Shared<oneshot::Receiver<Loaded>>,
+    loaded: Shared<oneshot::Receiver<LoadResult>>,
 }
 
 impl Engine {
@@ -93,14 +93,14 @@ impl Engine {
         let calls = Arc::clone(&queue);
         let path = weights.path.clone();
         thread::Builder::new().name("model".to_owned()).spawn(move || {
-            if !calls.wait_for_use() {
+            if !calls.wait_for_demand() {
                 return;
             }
             // `send` fails only if the engine was dropped and no task waits for the result.
             match pool.install(|| weights.load()) {
                 Ok(llama) if llama.vocabulary() == vocabulary.len() => {
                     let _ = tell.send(Ok(()));
-                    serve(&calls, Runner::new(llama, vocabulary, context), &pool);
+                    run_queue(&calls, Runner::new(llama, vocabulary, context), &pool);
                 }
                 Ok(_) => {
                     let detail = "vocabulary and weights are of different sizes".to_owned();
@@ -116,30 +116,31 @@ impl Engine {
     }
 
     /// Loads the weights and waits until they are loaded.
-    pub(crate) async fn warm(&self) -> Result<(), Failure> {
+    pub(crate) async fn warm(&self) -> Result<(), AgentError> {
         self.queue.lock().warm = true;
         self.queue.changed.notify_all();
-        self.wait().await
+        self.wait_loaded().await
     }
 
     /// Queues a call and waits until the weights are loaded.
-    pub(crate) async fn call(&self, job: Job) -> Result<(), Failure> {
+    pub(crate) async fn enqueue(&self, job: QueuedCall) -> Result<(), AgentError> {
         if self.loaded.peek().is_some() {
             // The load result is known: if loading failed, return its error instead of queuing the call.
-            self.wait().await?;
+            self.wait_loaded().await?;
         }
         self.queue.push(job)?;
-        self.wait().await
+        self.wait_loaded().await
     }
 
-    async fn wait(&self) -> Result<(), Failure> {
+    async fn wait_loaded(&self) -> Result<(), AgentError> {
         match self.loaded.clone().await {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(error)) => {
-                Err(Failure::new(FailureKind::NotConfigured, "the embedded model's weights cannot be used")
-                    .with_source(error))
-            }
-            Err(_) => Err(Failure::new(FailureKind::Internal, "the embedded model has stopped")),
+            Ok(Err(error)) => Err(AgentError::new(
+                AgentErrorKind::NotConfigured,
+                "the embedded model's weights cannot be used",
+            )
+            .with_source(error)),
+            Err(_) => Err(AgentError::new(AgentErrorKind::Internal, "the embedded model has stopped")),
         }
     }
 }
@@ -151,12 +152,12 @@ impl Drop for Engine {
     }
 }
 
-fn serve(queue: &Queue, mut runner: Runner, pool: &rayon::ThreadPool) {
+fn run_queue(queue: &Queue, mut runner: Runner, pool: &rayon::ThreadPool) {
     while let Some(mut job) = queue.next() {
         if catch_unwind(AssertUnwindSafe(|| pool.install(|| runner.run(&mut job)))).is_err() {
             tracing::error!("the embedded model panicked over a call");
             runner.reset();
-            let failure = Failure::new(FailureKind::Internal, "the embedded model failed");
+            let failure = AgentError::new(AgentErrorKind::Internal, "the embedded model failed");
             let _ = job.events.try_send(Err(failure));
         }
     }

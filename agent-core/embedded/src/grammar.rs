@@ -9,23 +9,23 @@ use serde_json::{Map, Value, json};
 use crate::vocabulary::Vocabulary;
 
 /// Maximum length of a generated string, in characters.
-const MAX_STRING: u64 = 200;
+const MAX_STRING_CHARS: u64 = 200;
 /// Maximum length of a generated array, in items.
 const MAX_ITEMS: u64 = 8;
 /// Largest absolute value of a generated integer if the schema sets no bounds.
 const MAX_INTEGER: i64 = 999_999_999;
 /// Maximum nesting depth of a schema, including resolved references.
-const MAX_DEPTH: usize = 12;
+const MAX_SCHEMA_DEPTH: usize = 12;
 /// String formats that the grammar engine supports.
-const FORMATS: [&str; 9] =
+const SUPPORTED_FORMATS: [&str; 9] =
     ["date-time", "date", "time", "duration", "email", "hostname", "ipv4", "ipv6", "uuid"];
 
 /// Schema compiler for one vocabulary.
-pub(crate) struct Grammars {
+pub(crate) struct GrammarCompiler {
     factory: ParserFactory,
 }
 
-impl Grammars {
+impl GrammarCompiler {
     /// Prepares the vocabulary for the grammar engine, which takes some tens of milliseconds.
     pub(crate) fn new(vocabulary: &Arc<Vocabulary>) -> Result<Self, String> {
         let mut factory =
@@ -48,7 +48,7 @@ impl Grammars {
 /// Rewrites a tool's schema into one that the grammar engine supports and whose output is bounded: local
 /// references are inlined; strings, arrays and integers get bounds; unsupported keywords are dropped. Output
 /// that conforms to the result and to the dropped keywords conforms to the original schema.
-pub(crate) fn forcible(schema: &Value) -> Value {
+pub(crate) fn bounded_schema(schema: &Value) -> Value {
     let mut forcible = match simplify(schema, schema, 0) {
         Value::Object(object) => object,
         _ => Map::new(),
@@ -58,14 +58,14 @@ pub(crate) fn forcible(schema: &Value) -> Value {
 }
 
 fn simplify(schema: &Value, root: &Value, depth: usize) -> Value {
-    let Value::Object(schema) = schema else { return anything() };
-    if depth > MAX_DEPTH {
+    let Value::Object(schema) = schema else { return any_scalar_schema() };
+    if depth > MAX_SCHEMA_DEPTH {
         return json!({ "type": "null" });
     }
     let within = |schema: &Value| simplify(schema, root, depth + 1);
     if let Some(Value::String(reference)) = schema.get("$ref") {
         let target = reference.strip_prefix('#').and_then(|pointer| root.pointer(pointer));
-        return target.map_or_else(anything, within);
+        return target.map_or_else(any_scalar_schema, within);
     }
     for key in ["const", "enum"] {
         if let Some(values) = schema.get(key) {
@@ -88,13 +88,15 @@ fn simplify(schema: &Value, root: &Value, depth: usize) -> Value {
         _ => vec![],
     };
     match kinds[..] {
-        [] => anything(),
-        [kind] => of_kind(kind, schema, &within),
-        _ => json!({ "anyOf": kinds.iter().map(|kind| of_kind(kind, schema, &within)).collect::<Vec<_>>() }),
+        [] => any_scalar_schema(),
+        [kind] => simplify_type(kind, schema, &within),
+        _ => {
+            json!({ "anyOf": kinds.iter().map(|kind| simplify_type(kind, schema, &within)).collect::<Vec<_>>() })
+        }
     }
 }
 
-fn of_kind(kind: &str, schema: &Map<String, Value>, within: &dyn Fn(&Value) -> Value) -> Value {
+fn simplify_type(kind: &str, schema: &Map<String, Value>, within: &dyn Fn(&Value) -> Value) -> Value {
     let copy = |keys: &[&str]| -> Map<String, Value> {
         let kept = keys.iter().filter_map(|key| Some(((*key).to_owned(), schema.get(*key)?.clone())));
         std::iter::once(("type".to_owned(), Value::from(kind))).chain(kept).collect()
@@ -110,23 +112,23 @@ fn of_kind(kind: &str, schema: &Map<String, Value>, within: &dyn Fn(&Value) -> V
             let mut kept: Map<String, Value> =
                 properties.iter().map(|(name, schema)| (name.clone(), within(schema))).collect();
             for name in &required {
-                kept.entry(*name).or_insert_with(anything);
+                kept.entry(*name).or_insert_with(any_scalar_schema);
             }
             simple.insert("properties".into(), kept.into());
             simple.insert("required".into(), required.into());
             simple.insert("additionalProperties".into(), false.into());
         }
         "array" => {
-            let items = schema.get("items").map_or_else(anything, within);
+            let items = schema.get("items").map_or_else(any_scalar_schema, within);
             let most = at_most("maxItems", MAX_ITEMS);
             simple.insert("items".into(), items);
             simple.insert("minItems".into(), at_least(schema, "minItems").min(most).into());
             simple.insert("maxItems".into(), most.into());
         }
         "string" => match schema.get("format").and_then(Value::as_str) {
-            Some(format) if FORMATS.contains(&format) => simple = copy(&["format"]),
+            Some(format) if SUPPORTED_FORMATS.contains(&format) => simple = copy(&["format"]),
             _ => {
-                let most = at_most("maxLength", MAX_STRING);
+                let most = at_most("maxLength", MAX_STRING_CHARS);
                 simple.insert("minLength".into(), at_least(schema, "minLength").min(most).into());
                 simple.insert("maxLength".into(), most.into());
             }
@@ -152,9 +154,9 @@ fn at_least(schema: &Map<String, Value>, key: &str) -> u64 {
 
 /// Returns the schema used where the original allows any value: a scalar, because an unconstrained object or
 /// array has no bounded length.
-fn anything() -> Value {
+fn any_scalar_schema() -> Value {
     json!({ "anyOf": [
-        { "type": "string", "maxLength": MAX_STRING },
+        { "type": "string", "maxLength": MAX_STRING_CHARS },
         { "type": "integer", "minimum": -MAX_INTEGER, "maximum": MAX_INTEGER },
         { "type": "boolean" },
         { "type": "null" },
@@ -167,7 +169,7 @@ mod tests {
 
     #[test]
     fn schemas_become_forcible() {
-        let text = json!({ "type": "string", "minLength": 0, "maxLength": MAX_STRING });
+        let text = json!({ "type": "string", "minLength": 0, "maxLength": MAX_STRING_CHARS });
         let cases = [
             (json!({ "type": "string", "pattern": "^a" }), text.clone()),
             (
@@ -193,8 +195,8 @@ mod tests {
                 json!({ "type": "array", "items": { "type": "boolean" }, "minItems": 0, "maxItems": MAX_ITEMS }),
             ),
             (json!({ "$ref": "#/$defs/name" }), text.clone()),
-            (json!({ "$ref": "#/$defs/missing" }), anything()),
-            (json!(true), anything()),
+            (json!({ "$ref": "#/$defs/missing" }), any_scalar_schema()),
+            (json!(true), any_scalar_schema()),
         ];
         for (property, expected) in cases {
             let schema = json!({
@@ -203,9 +205,9 @@ mod tests {
                 "required": ["p", "q"],
                 "$defs": { "name": { "type": "string" } },
             });
-            let forced = forcible(&schema);
+            let forced = bounded_schema(&schema);
             assert_eq!(forced["properties"]["p"], expected, "{property}");
-            assert_eq!(forced["properties"]["q"], anything());
+            assert_eq!(forced["properties"]["q"], any_scalar_schema());
             assert_eq!(forced["required"], json!(["p", "q"]));
             assert_eq!(forced["additionalProperties"], json!(false));
         }
@@ -225,6 +227,6 @@ mod tests {
                 })
                 .count()
         };
-        assert!((1..=MAX_DEPTH + 1).contains(&depth(&forcible(&schema))));
+        assert!((1..=MAX_SCHEMA_DEPTH + 1).contains(&depth(&bounded_schema(&schema))));
     }
 }

@@ -7,21 +7,21 @@
 
 use agent_core::tool::ToolSpec;
 
-use crate::chat::clipped;
+use crate::chat::truncate_chars;
 
 /// Maximum number of tools that are scored against each other.
-const MAX_WEIGHED: usize = 3;
+const MAX_SCORED_TOOLS: usize = 3;
 /// Maximum length of a tool description in a prompt, in characters.
-const MAX_DESCRIPTION: usize = 100;
+const MAX_DESCRIPTION_CHARS: usize = 100;
 /// Minimum length of a word that is compared, in characters.
-const MIN_WORD: usize = 3;
+const MIN_WORD_CHARS: usize = 3;
 /// Length of the common prefix by which two words match regardless of their endings, in characters.
-const STEM: usize = 4;
+const STEM_CHARS: usize = 4;
 /// Score of a matching verb, in units of one matching word.
-const ACT_WEIGHT: usize = 2;
+const VERB_WEIGHT: usize = 2;
 
 /// Synonyms: verbs that begin tool names, and the words by which users ask for them.
-const ACTS: [(&[&str], &[&str]); 8] = [
+const VERB_SYNONYMS: [(&[&str], &[&str]); 8] = [
     (
         &["create", "add", "append", "record", "remember"],
         &["add", "put", "new", "note", "remember", "remind"],
@@ -36,10 +36,10 @@ const ACTS: [(&[&str], &[&str]); 8] = [
 ];
 
 /// Intent text for a request that needs no tool.
-pub(crate) const SMALL_TALK: &str = "Request: talk, answer a question or explain something.\nUser:";
+pub(crate) const TEXT_INTENT: &str = "Request: talk, answer a question or explain something.\nUser:";
 
 /// Returns the intent text for a request that needs this tool.
-pub(crate) fn wanting(tool: &ToolSpec) -> String {
+pub(crate) fn tool_intent(tool: &ToolSpec) -> String {
     format!("Request: {}\nUser:", summary(tool))
 }
 
@@ -48,28 +48,28 @@ pub(crate) fn summary(tool: &ToolSpec) -> String {
     let sentence = tool.description.split_inclusive(['.', '\n']).next().unwrap_or_default().trim();
     match sentence {
         "" => tool.name.clone(),
-        _ => clipped(sentence, MAX_DESCRIPTION).into_owned(),
+        _ => truncate_chars(sentence, MAX_DESCRIPTION_CHARS).into_owned(),
     }
 }
 
-/// Returns the tools that share most words with the request, at most [`MAX_WEIGHED`]; none if no tool matches
+/// Returns the tools that share most words with the request, at most [`MAX_SCORED_TOOLS`]; none if no tool matches
 /// by more than its verb.
-pub(crate) fn plausible<'a, T: AsRef<ToolSpec>>(request: &str, tools: &'a [T]) -> Vec<&'a ToolSpec> {
+pub(crate) fn preselect_tools<'a, T: AsRef<ToolSpec>>(request: &str, tools: &'a [T]) -> Vec<&'a ToolSpec> {
     let words = words(request);
     let ranked: Vec<(usize, &ToolSpec)> =
-        tools.iter().map(|tool| (likeness(&words, tool.as_ref()), tool.as_ref())).collect();
+        tools.iter().map(|tool| (match_score(&words, tool.as_ref()), tool.as_ref())).collect();
     let best = ranked.iter().map(|(likeness, _)| *likeness).max().unwrap_or(0);
     let alike = ranked.into_iter().filter(|(likeness, _)| best > 0 && *likeness == best);
-    alike.map(|(_, tool)| tool).take(MAX_WEIGHED).collect()
+    alike.map(|(_, tool)| tool).take(MAX_SCORED_TOOLS).collect()
 }
 
-fn likeness(request: &[String], tool: &ToolSpec) -> usize {
-    let name = words(&spaced(&tool.name));
+fn match_score(request: &[String], tool: &ToolSpec) -> usize {
+    let name = words(&split_name(&tool.name));
     let Some((act, things)) = name.split_first() else { return 0 };
-    let asks_for = |word: &String| request.iter().any(|asked| alike(asked, word));
+    let asks_for = |word: &String| request.iter().any(|asked| have_common_stem(asked, word));
     // A match requires a noun of the tool's name in the request, or at least two words of its description.
     let described =
-        words(&summary(tool)).iter().filter(|word| word.len() > MIN_WORD && asks_for(word)).count();
+        words(&summary(tool)).iter().filter(|word| word.len() > MIN_WORD_CHARS && asks_for(word)).count();
     let about = if things.is_empty() { asks_for(act) } else { things.iter().any(asks_for) };
     if !about && described < 2 {
         return 0;
@@ -77,12 +77,12 @@ fn likeness(request: &[String], tool: &ToolSpec) -> usize {
     let means = |(acts, said): &(&[&str], &[&str])| {
         acts.contains(&act.as_str()) && request.iter().any(|word| said.contains(&word.as_str()))
     };
-    let acted = asks_for(act) || ACTS.iter().any(means);
-    1 + described + if acted { ACT_WEIGHT } else { 0 }
+    let acted = asks_for(act) || VERB_SYNONYMS.iter().any(means);
+    1 + described + if acted { VERB_WEIGHT } else { 0 }
 }
 
 /// Splits a camel-case or snake-case name into words: `createTodo` becomes `create Todo`.
-fn spaced(name: &str) -> String {
+fn split_name(name: &str) -> String {
     let mut spaced = String::with_capacity(name.len() + 4);
     for c in name.chars() {
         if c.is_uppercase() {
@@ -95,16 +95,16 @@ fn spaced(name: &str) -> String {
 
 fn words(text: &str) -> Vec<String> {
     text.split(|c: char| !c.is_alphanumeric())
-        .filter(|word| word.chars().count() >= MIN_WORD)
+        .filter(|word| word.chars().count() >= MIN_WORD_CHARS)
         .map(str::to_lowercase)
         .collect()
 }
 
 /// Returns true if two words share a prefix: `docs` and `documents`, `append` and `appends`.
-fn alike(a: &str, b: &str) -> bool {
-    let length = |word: &str| word.trim_end_matches('s').chars().count().min(STEM);
+fn have_common_stem(a: &str, b: &str) -> bool {
+    let length = |word: &str| word.trim_end_matches('s').chars().count().min(STEM_CHARS);
     let shorter = length(a).min(length(b));
-    shorter >= MIN_WORD && a.chars().take(shorter).eq(b.chars().take(shorter))
+    shorter >= MIN_WORD_CHARS && a.chars().take(shorter).eq(b.chars().take(shorter))
 }
 
 #[cfg(test)]
@@ -144,10 +144,10 @@ mod tests {
             ("", &[]),
         ];
         for (request, expected) in cases {
-            let names: Vec<&str> = plausible(request, &tools).iter().map(|t| t.name.as_str()).collect();
+            let names: Vec<&str> = preselect_tools(request, &tools).iter().map(|t| t.name.as_str()).collect();
             assert_eq!(names, expected, "{request}");
         }
         let equals: Vec<_> = (0..5).map(|n| tool(&format!("todo{n}"), "")).collect();
-        assert_eq!(plausible("my todos", &equals).len(), MAX_WEIGHED);
+        assert_eq!(preselect_tools("my todos", &equals).len(), MAX_SCORED_TOOLS);
     }
 }

@@ -86,7 +86,7 @@ pub(crate) struct Llama {
     /// Output matrix. Absent if the model ties its output to the embeddings and ships one table for both.
     output: Option<Matrix>,
     /// RoPE frequency of each pair of a head's dimensions, in radians per position.
-    turns: Vec<f32>,
+    rope_frequencies: Vec<f32>,
 }
 
 impl Llama {
@@ -102,15 +102,15 @@ impl Llama {
             true => Some(Matrix::stack(&[tensor("output")?])?),
             false => None,
         };
-        let norm = numbers(tensor("output_norm")?)?;
+        let norm = tensor_to_f32(tensor("output_norm")?)?;
         let layers = (0..shape.layers)
             .map(|n| {
                 let mut tensor = |name: &str| tensor(&format!("blk.{n}.{name}"));
                 Ok(Layer {
-                    attention_norm: numbers(tensor("attn_norm")?)?,
+                    attention_norm: tensor_to_f32(tensor("attn_norm")?)?,
                     projections: Matrix::stack(&[tensor("attn_q")?, tensor("attn_k")?, tensor("attn_v")?])?,
                     attention_output: Matrix::stack(&[tensor("attn_output")?])?,
-                    feed_norm: numbers(tensor("ffn_norm")?)?,
+                    feed_norm: tensor_to_f32(tensor("ffn_norm")?)?,
                     gate_up: Matrix::stack(&[tensor("ffn_gate")?, tensor("ffn_up")?])?,
                     down: Matrix::stack(&[tensor("ffn_down")?])?,
                 })
@@ -118,7 +118,7 @@ impl Llama {
             .collect::<Result<_, Error>>()?;
         let size = shape.head_size();
         let turns = (0..size).step_by(2).map(|i| shape.rope_base.powf(-(i as f32) / size as f32)).collect();
-        let model = Self { shape, embeddings, layers, norm, output, turns };
+        let model = Self { shape, embeddings, layers, norm, output, rope_frequencies: turns };
         model.check()?;
         Ok(model)
     }
@@ -172,7 +172,7 @@ impl Llama {
             let mixed = self.attend(layer.projections.multiply(&normed), kept, cache.len);
             add(&mut x, &layer.attention_output.multiply(&mixed));
             let normed = normalise(&x, &layer.feed_norm, norm_epsilon);
-            let gated = gate(&layer.gate_up.multiply(&normed), layer.down.columns());
+            let gated = gated_silu(&layer.gate_up.multiply(&normed), layer.down.columns());
             add(&mut x, &layer.down.multiply(&gated));
         }
         cache.len += tokens.len();
@@ -186,7 +186,7 @@ impl Llama {
     }
 
     /// Returns the hidden states of the last position.
-    pub(crate) fn last<'a>(&self, hidden: &'a [f32]) -> &'a [f32] {
+    pub(crate) fn last_position<'a>(&self, hidden: &'a [f32]) -> &'a [f32] {
         &hidden[hidden.len() - self.shape.hidden..]
     }
 
@@ -226,7 +226,7 @@ impl Llama {
     /// for Llama heads.
     fn rotate(&self, heads: &mut [f32], position: usize) {
         for head in heads.chunks_exact_mut(self.shape.head_size()) {
-            for (pair, turn) in head.chunks_exact_mut(2).zip(&self.turns) {
+            for (pair, turn) in head.chunks_exact_mut(2).zip(&self.rope_frequencies) {
                 let (sin, cos) = (position as f32 * turn).sin_cos();
                 (pair[0], pair[1]) = (pair[0] * cos - pair[1] * sin, pair[0] * sin + pair[1] * cos);
             }
@@ -291,7 +291,7 @@ fn normalise(x: &[f32], weights: &[f32], epsilon: f32) -> Vec<f32> {
 }
 
 /// Gated linear unit with SiLU. `gate_up` holds gate and up of each position, `size` numbers each.
-fn gate(gate_up: &[f32], size: usize) -> Vec<f32> {
+fn gated_silu(gate_up: &[f32], size: usize) -> Vec<f32> {
     let mut gated = Vec::with_capacity(gate_up.len() / 2);
     for position in gate_up.chunks_exact(2 * size) {
         let (gate, up) = position.split_at(size);
@@ -306,6 +306,6 @@ fn add(x: &mut [f32], more: &[f32]) {
     }
 }
 
-fn numbers(tensor: QTensor) -> Result<Vec<f32>, Error> {
+fn tensor_to_f32(tensor: QTensor) -> Result<Vec<f32>, Error> {
     tensor.dequantize(&Device::Cpu)?.flatten_all()?.to_vec1()
 }

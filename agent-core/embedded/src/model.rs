@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use agent_core::budget::TokenCounter;
-use agent_core::error::{Failure, FailureKind};
+use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::message::{Message, Role};
 use agent_core::model::{Model, ModelInfo, ModelRequest, ModelStream};
 use agent_core::payload::Payload;
@@ -15,9 +15,9 @@ use async_trait::async_trait;
 use futures_channel::mpsc;
 use futures_util::StreamExt;
 
-use crate::call::{Call, Choice, Decision};
+use crate::call::{Decision, ModelCall, ToolCandidate};
 use crate::engine::Engine;
-use crate::runner::Job;
+use crate::runner::QueuedCall;
 use crate::sample::Sampling;
 use crate::vocabulary::{Piece, Vocabulary};
 use crate::weights::{Weights, WeightsError};
@@ -27,11 +27,11 @@ use crate::{chat, grammar, intent};
 pub const PROVIDER: &str = "local";
 
 /// Minimum space for the answer in the context, in tokens. A prompt that leaves less is rejected.
-const MIN_ANSWER: usize = 32;
+const MIN_ANSWER_TOKENS: usize = 32;
 /// Maximum length of the request text that tool selection uses, in characters.
-const MAX_REQUEST: usize = 400;
+const MAX_REQUEST_CHARS: usize = 400;
 /// Event-channel capacity beyond the output tokens: tool-call start, usage, finish and an error.
-const OTHER_EVENTS: usize = 8;
+const MAX_NON_TOKEN_EVENTS: usize = 8;
 
 /// Configuration of an embedded model.
 #[derive(Debug, Clone, PartialEq)]
@@ -85,14 +85,14 @@ impl EmbeddedModel {
         let path: &Path = &config.path;
         let vocabulary = Vocabulary::read(&weights.content)
             .map_err(|kind| WeightsError::UnsupportedVocabulary { path: path.to_owned(), kind })?;
-        let context = config.context.min(weights.shape.trained_context).max(2 * MIN_ANSWER);
+        let context = config.context.min(weights.shape.trained_context).max(2 * MIN_ANSWER_TOKENS);
         let info = ModelInfo {
             provider: PROVIDER.to_owned(),
             model: config.name.unwrap_or_else(|| known_name(path).unwrap_or_else(|| weights.name())),
             context_window: context,
             max_output_tokens: config.max_output_tokens.clamp(1, context / 2),
-            takes_media: false,
-            takes_tools: true,
+            supports_media: false,
+            supports_tools: true,
         };
         let threads = config.threads.unwrap_or_else(default_threads);
         let engine = Engine::start(weights, Arc::clone(&vocabulary), context, config.max_waiting, threads)
@@ -101,7 +101,7 @@ impl EmbeddedModel {
     }
 
     /// Loads the weights, so that the first call does not wait for them.
-    pub async fn warm(&self) -> Result<(), Failure> {
+    pub async fn warm(&self) -> Result<(), AgentError> {
         self.engine.warm().await
     }
 
@@ -110,19 +110,20 @@ impl EmbeddedModel {
         self.vocabulary.encode(text).len()
     }
 
-    fn plan(&self, request: &ModelRequest) -> Result<Call, Failure> {
-        let history = || request.prompt.messages().iter().map(|m| m.message()).chain(&request.appended);
+    fn build_call(&self, request: &ModelRequest) -> Result<ModelCall, AgentError> {
+        let history =
+            || request.prompt.messages().iter().map(|m| m.message()).chain(&request.appended_messages);
         if history().any(|message| message.content.has_media()) {
             let message = "the embedded model reads text only, no pictures and no files";
-            return Err(Failure::new(FailureKind::UnsupportedContent, message));
+            return Err(AgentError::new(AgentErrorKind::UnsupportedContent, message));
         }
         let asked = request.prompt.latest_user_text().unwrap_or_default();
-        let asked = chat::clipped(asked.trim(), MAX_REQUEST);
+        let asked = chat::truncate_chars(asked.trim(), MAX_REQUEST_CHARS);
         let (decision, tools) = decide(request, &asked, history().last())?;
-        Ok(Call {
+        Ok(ModelCall {
             model: self.info.model.clone(),
             prompt: chat::conversation(request.prompt.system_text(), history()),
-            answer: chat::answer(),
+            answer: chat::assistant_start(),
             request: format!(" {asked}"),
             decision,
             tools,
@@ -132,19 +133,19 @@ impl EmbeddedModel {
     }
 
     /// Encodes the prompt. Returns an error if it leaves no room for an answer.
-    fn read(&self, call: &Call) -> Result<Vec<u32>, Failure> {
-        let count = |pieces: &[Piece<'_>]| self.vocabulary.encode_pieces(pieces).map_err(damaged);
+    fn encode_prompt(&self, call: &ModelCall) -> Result<Vec<u32>, AgentError> {
+        let count = |pieces: &[Piece<'_>]| self.vocabulary.encode_pieces(pieces).map_err(unreadable_call);
         let prompt = count(&call.prompt)?;
         let mut asks = 0;
         for tool in &call.tools {
             asks = asks.max(count(&tool.ask)?.len());
         }
         let needed = prompt.len() + asks + count(&call.answer)?.len();
-        let available = self.info.context_window - MIN_ANSWER;
+        let available = self.info.context_window - MIN_ANSWER_TOKENS;
         if needed > available {
             let message =
                 format!("the prompt has {needed} tokens; the embedded model reads at most {available}");
-            return Err(Failure::new(FailureKind::InvalidRequest, message));
+            return Err(AgentError::new(AgentErrorKind::InvalidRequest, message));
         }
         Ok(prompt)
     }
@@ -157,96 +158,97 @@ impl Model for EmbeddedModel {
     }
 
     fn counter(&self) -> Option<Arc<dyn TokenCounter>> {
-        Some(Arc::new(Counter(Arc::clone(&self.vocabulary))))
+        Some(Arc::new(EmbeddedTokenCounter(Arc::clone(&self.vocabulary))))
     }
 
-    fn prepare(&self, request: &ModelRequest) -> Result<Payload, Failure> {
-        let call = self.plan(request)?;
-        self.read(&call)?;
+    fn prepare(&self, request: &ModelRequest) -> Result<Payload, AgentError> {
+        let call = self.build_call(request)?;
+        self.encode_prompt(&call)?;
         let mut payload = Payload::builder(4_096);
         payload.json(&call);
         Ok(payload.finish())
     }
 
-    async fn start(&self, payload: Payload) -> Result<ModelStream, Failure> {
-        let call: Call = serde_json::from_slice(payload.bytes()).map_err(damaged)?;
-        let prompt = self.read(&call)?;
-        let (events, stream) = mpsc::channel(call.max_tokens.min(self.info.context_window) + OTHER_EVENTS);
-        self.engine.call(Job { call, prompt, events }).await?;
+    async fn start(&self, payload: Payload) -> Result<ModelStream, AgentError> {
+        let call: ModelCall = serde_json::from_slice(payload.bytes()).map_err(unreadable_call)?;
+        let prompt = self.encode_prompt(&call)?;
+        let (events, stream) =
+            mpsc::channel(call.max_tokens.min(self.info.context_window) + MAX_NON_TOKEN_EVENTS);
+        self.engine.enqueue(QueuedCall { call, prompt, events }).await?;
         Ok(stream.boxed())
     }
 }
 
 /// Maximum length of the request text repeated in the user turn that asks for arguments, in characters.
-const MAX_ASKED: usize = 400;
+const MAX_REPEATED_REQUEST_CHARS: usize = 400;
 
 /// Decides between text and tool call, and selects the candidate tools.
 fn decide(
     request: &ModelRequest,
     asked: &str,
     last: Option<&Message>,
-) -> Result<(Decision, Vec<Choice>), Failure> {
+) -> Result<(Decision, Vec<ToolCandidate>), AgentError> {
     let tools = &request.tools;
     match &request.tool_choice {
         ToolChoice::Tool(name) => {
             let tool = tools.iter().find(|tool| tool.name == *name).ok_or_else(|| {
                 let message = format!("the tool {name:?} is to be called and is not on offer");
-                Failure::new(FailureKind::InvalidRequest, message)
+                AgentError::new(AgentErrorKind::InvalidRequest, message)
             })?;
-            Ok((Decision::Tool, vec![choice(tool, asked)?]))
+            Ok((Decision::Tool, vec![tool_candidate(tool, asked)?]))
         }
         ToolChoice::Required => {
-            let mut candidates = intent::plausible(asked, tools);
+            let mut candidates = intent::preselect_tools(asked, tools);
             if candidates.is_empty() {
                 candidates = tools.iter().map(Arc::as_ref).take(1).collect();
             }
             match candidates[..] {
                 [] => {
                     let message = "a tool is to be called and none is on offer";
-                    Err(Failure::new(FailureKind::InvalidRequest, message))
+                    Err(AgentError::new(AgentErrorKind::InvalidRequest, message))
                 }
-                [only] => Ok((Decision::Tool, vec![choice(only, asked)?])),
-                _ => scored(None, &candidates, asked),
+                [only] => Ok((Decision::Tool, vec![tool_candidate(only, asked)?])),
+                _ => scored_decision(None, &candidates, asked),
             }
         }
         // A history that ends with a tool result is answered with text.
         ToolChoice::Auto if last.is_some_and(|message| message.role == Role::User) => {
-            let candidates = intent::plausible(asked, tools);
+            let candidates = intent::preselect_tools(asked, tools);
             match candidates[..] {
                 [] => Ok((Decision::Text, Vec::new())),
-                _ => scored(Some(intent::SMALL_TALK.to_owned()), &candidates, asked),
+                _ => scored_decision(Some(intent::TEXT_INTENT.to_owned()), &candidates, asked),
             }
         }
         _ => Ok((Decision::Text, Vec::new())),
     }
 }
 
-fn scored(
+fn scored_decision(
     text_intent: Option<String>,
     tools: &[&ToolSpec],
     asked: &str,
-) -> Result<(Decision, Vec<Choice>), Failure> {
+) -> Result<(Decision, Vec<ToolCandidate>), AgentError> {
     Ok((
         Decision::Scored { text_intent },
-        tools.iter().map(|tool| choice(tool, asked)).collect::<Result<_, _>>()?,
+        tools.iter().map(|tool| tool_candidate(tool, asked)).collect::<Result<_, _>>()?,
     ))
 }
 
-fn choice(tool: &ToolSpec, asked: &str) -> Result<Choice, Failure> {
+fn tool_candidate(tool: &ToolSpec, asked: &str) -> Result<ToolCandidate, AgentError> {
     let schema = serde_json::from_str(tool.input_schema.get()).map_err(|error| {
         let message = format!("the schema of tool {:?} is not JSON", tool.name);
-        Failure::new(FailureKind::InvalidRequest, message).with_source(error)
+        AgentError::new(AgentErrorKind::InvalidRequest, message).with_source(error)
     })?;
     let mut ask = Vec::new();
     // A model of this size copies the end of the prompt, so the request text follows the tool's description.
     let text = format!(
         "{} Write its arguments as JSON, with the words of this message: {}",
         intent::summary(tool),
-        chat::clipped(asked, MAX_ASKED)
+        chat::truncate_chars(asked, MAX_REPEATED_REQUEST_CHARS)
     );
-    chat::turn(&mut ask, "user", &text);
-    let schema = grammar::forcible(&schema);
-    Ok(Choice { name: tool.name.clone(), intent: intent::wanting(tool), ask, schema })
+    chat::push_turn(&mut ask, "user", &text);
+    let schema = grammar::bounded_schema(&schema);
+    Ok(ToolCandidate { name: tool.name.clone(), intent: intent::tool_intent(tool), ask, schema })
 }
 
 fn known_name(path: &Path) -> Option<String> {
@@ -255,18 +257,19 @@ fn known_name(path: &Path) -> Option<String> {
 }
 
 fn default_threads() -> NonZeroUsize {
-    const MOST: NonZeroUsize = NonZeroUsize::new(4).expect("four is not zero");
-    std::thread::available_parallelism().map_or(NonZeroUsize::MIN, |available| available.min(MOST))
+    const MAX_DEFAULT_THREADS: NonZeroUsize = NonZeroUsize::new(4).expect("four is not zero");
+    std::thread::available_parallelism()
+        .map_or(NonZeroUsize::MIN, |available| available.min(MAX_DEFAULT_THREADS))
 }
 
-fn damaged(detail: impl ToString) -> Failure {
-    Failure::new(FailureKind::Internal, "the embedded model cannot read the call")
+fn unreadable_call(detail: impl ToString) -> AgentError {
+    AgentError::new(AgentErrorKind::Internal, "the embedded model cannot read the call")
         .with_source(detail.to_string())
 }
 
-struct Counter(Arc<Vocabulary>);
+struct EmbeddedTokenCounter(Arc<Vocabulary>);
 
-impl TokenCounter for Counter {
+impl TokenCounter for EmbeddedTokenCounter {
     fn id(&self) -> &'static str {
         "embedded"
     }

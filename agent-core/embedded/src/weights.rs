@@ -96,18 +96,20 @@ impl Weights {
         reader.rewind().map_err(unreadable)?;
         let content = read_header(&mut reader).map_err(|fault| match fault {
             // The header's own lists extend beyond the end of the file.
-            HeaderFault::Ends => WeightsError::Truncated { path: path.clone(), length, expected: length + 1 },
-            HeaderFault::Other(detail) => WeightsError::Damaged { path: path.clone(), detail },
+            HeaderError::UnexpectedEof => {
+                WeightsError::Truncated { path: path.clone(), length, expected: length + 1 }
+            }
+            HeaderError::Other(detail) => WeightsError::Damaged { path: path.clone(), detail },
         })?;
-        let expected = extent(&content);
+        let expected = required_length(&content);
         if length < expected {
             return Err(WeightsError::Truncated { path, length, expected });
         }
-        let architecture = text(&content, "general.architecture");
+        let architecture = metadata_string(&content, "general.architecture");
         if architecture != "llama" {
             return Err(WeightsError::UnsupportedArchitecture { path, architecture });
         }
-        let kind = text(&content, "tokenizer.ggml.model");
+        let kind = metadata_string(&content, "tokenizer.ggml.model");
         if kind != "gpt2" {
             return Err(WeightsError::UnsupportedVocabulary { path, kind });
         }
@@ -120,7 +122,7 @@ impl Weights {
 
     /// Returns the model name in the file's metadata.
     pub(crate) fn name(&self) -> String {
-        text(&self.content, "general.name")
+        metadata_string(&self.content, "general.name")
     }
 
     /// Loads the tensors. CPU-bound; takes about a second for a small model.
@@ -130,20 +132,20 @@ impl Weights {
     }
 }
 
-enum HeaderFault {
-    Ends,
+enum HeaderError {
+    UnexpectedEof,
     Other(String),
 }
 
-fn read_header(reader: &mut BufReader<File>) -> Result<Content, HeaderFault> {
+fn read_header(reader: &mut BufReader<File>) -> Result<Content, HeaderError> {
     Content::read(reader).map_err(|error| {
         // candle's messages for a file that ends too early: a read beyond the end, or a count check before
         // it.
         let ends = ["failed to fill whole buffer", "remaining"];
         let detail = first_line(&error);
         match ends.iter().any(|words| detail.contains(words)) {
-            true => HeaderFault::Ends,
-            false => HeaderFault::Other(detail),
+            true => HeaderError::UnexpectedEof,
+            false => HeaderError::Other(detail),
         }
     })
 }
@@ -154,7 +156,7 @@ fn first_line(error: &candle_core::Error) -> String {
 }
 
 /// Returns the offset of the first byte after the last tensor.
-fn extent(content: &Content) -> u64 {
+fn required_length(content: &Content) -> u64 {
     let ends = content.tensor_infos.values().map(|info| {
         let blocks = info.shape.elem_count() / info.ggml_dtype.block_size();
         info.offset.saturating_add((blocks * info.ggml_dtype.type_size()) as u64)
@@ -162,7 +164,7 @@ fn extent(content: &Content) -> u64 {
     content.tensor_data_offset.saturating_add(ends.max().unwrap_or(0))
 }
 
-fn text(content: &Content, key: &str) -> String {
+fn metadata_string(content: &Content, key: &str) -> String {
     match content.metadata.get(key) {
         Some(Value::String(text)) => text.clone(),
         _ => String::new(),

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use agent_core::error::{Failure, FailureKind};
+use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::message::{Content, ContentPart, FinishReason, MediaSource, Message, Role, ToolCall, Usage};
 use agent_core::model::{Model, ModelEvent, ModelRequest};
 use agent_core::prompt::{Fragment, Stability};
@@ -34,7 +34,7 @@ fn request(messages: Vec<Message>) -> ModelRequest {
     let messages = messages.into_iter().map(PromptMessage::new).collect();
     ModelRequest {
         prompt: Arc::new(Prompt::new(system, messages)),
-        appended: Vec::new(),
+        appended_messages: Vec::new(),
         tools: Arc::from([]),
         tool_choice: ToolChoice::Auto,
         thinking: None,
@@ -149,7 +149,8 @@ async fn calls_fit_their_schemas_and_results_are_put_into_words() {
 
     asked.tool_choice = ToolChoice::Auto;
     let call = ToolCall::new("c1", "recordMetric", arguments.to_string());
-    asked.appended = vec![Message::calls("", vec![call]), Message::tool_result("c1", "{\"ok\":true}")];
+    asked.appended_messages =
+        vec![Message::with_tool_calls("", vec![call]), Message::tool_result("c1", "{\"ok\":true}")];
     as_text(&events(&model, &asked).await);
 }
 
@@ -174,7 +175,7 @@ async fn one_call_at_a_time_a_bounded_queue_and_a_drop_that_stops() {
     assert!(matches!(running.next().await, Some(Ok(ModelEvent::ToolCallStart { .. }))));
     let waiting = model.start(payload(&short)).await.unwrap();
     let refused = model.start(payload(&short)).await.err().unwrap();
-    assert_eq!(refused.kind(), FailureKind::RateLimited, "{refused}");
+    assert_eq!(refused.kind(), AgentErrorKind::RateLimited, "{refused}");
 
     // Dropping a queued call frees its place in the queue; dropping a running one frees the model.
     drop(waiting);
@@ -192,27 +193,27 @@ async fn what_is_known_beforehand_is_refused_in_prepare() {
         change(&mut request);
         model.prepare(&request).map(|payload| serde_json::from_slice::<Value>(payload.bytes()).unwrap())
     };
-    let kind = |result: Result<Value, Failure>| result.err().map(|failure| failure.kind());
+    let kind = |result: Result<Value, AgentError>| result.err().map(|failure| failure.kind());
 
     let long = |request: &mut ModelRequest| {
-        request.appended = vec![Message::user("flour ".repeat(300))];
+        request.appended_messages = vec![Message::user("flour ".repeat(300))];
     };
     let failure = prepared(&long).unwrap_err();
-    assert_eq!(failure.kind(), FailureKind::InvalidRequest);
+    assert_eq!(failure.kind(), AgentErrorKind::InvalidRequest);
     assert!(failure.message().contains("tokens"), "{failure}");
     let picture = |request: &mut ModelRequest| {
         let source = MediaSource::Url { value: "https://example.com/a.png".into(), mime_type: None };
         let content = Content::Parts(vec![ContentPart::Image { source }]);
-        request.appended = vec![Message { content, ..Message::text(Role::User, "") }];
+        request.appended_messages = vec![Message { content, ..Message::text(Role::User, "") }];
     };
-    assert_eq!(kind(prepared(&picture)), Some(FailureKind::UnsupportedContent));
+    assert_eq!(kind(prepared(&picture)), Some(AgentErrorKind::UnsupportedContent));
     let no_tools = |request: &mut ModelRequest| request.tool_choice = ToolChoice::Required;
-    assert_eq!(kind(prepared(&no_tools)), Some(FailureKind::InvalidRequest));
+    assert_eq!(kind(prepared(&no_tools)), Some(AgentErrorKind::InvalidRequest));
     let unknown = |request: &mut ModelRequest| {
         request.tools = tools();
         request.tool_choice = ToolChoice::Tool("fly".into());
     };
-    assert_eq!(kind(prepared(&unknown)), Some(FailureKind::InvalidRequest));
+    assert_eq!(kind(prepared(&unknown)), Some(AgentErrorKind::InvalidRequest));
 
     // The payload contains the decision and the candidate tools.
     for (choice, decision, offered) in [

@@ -1,8 +1,8 @@
 //! Tool assignments: tools that an agent runs on a schedule, and their synchronization with the scheduler.
 //!
-//! An [`Assignment`] is the stored configuration; the [`Link`] beside it records the state last sent to the
-//! scheduler. [`operations`], a pure function, derives the outstanding scheduler calls from the two; [`sync`] makes
-//! them. An assignment whose link has another version is out of sync until [`sync`] is called for it, by the request
+//! An [`Assignment`] is the stored configuration; the [`AssignmentSync`] beside it records the state last sent to the
+//! scheduler. [`pending_calls`], a pure function, derives the outstanding scheduler calls from the two; [`sync_assignment`] makes
+//! them. An assignment whose link has another version is out of sync until [`sync_assignment`] is called for it, by the request
 //! that saved it or by a periodic pass over all assignments.
 
 use std::time::Duration;
@@ -12,22 +12,22 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::pulse::{JobRequest, Pulse, PulseError, Scheduled, owner};
+use crate::pulse::{JobRequest, Pulse, PulseError, ScheduledJob, user_scope};
 use crate::records::{
-    Collection, Key, List, MAX_ID_BYTES, Precondition, Record, Records, RecordsExt, StoreError, Write,
+    Collection, Key, ListQuery, MAX_ID_BYTES, Precondition, Record, Records, RecordsExt, StoreError, Write,
     to_json,
 };
-use crate::workspace::{Listed, collection, view};
-use agent_core::job::{JobKind, JobPayload, Scope};
+use crate::workspace::{ListPage, collection, list_projected};
+use agent_core::job::{JobKind, JobPayload, JobScope};
 use agent_core::schedule::{DstPolicy, ScheduleSpec};
 
 /// Collection of the links.
-pub const LINKS: &str = "assignmentLinks";
+pub const LINK_COLLECTION: &str = "assignmentLinks";
 /// Lease of one synchronization. Longer than its scheduler calls take, including their timeouts.
-const LEASE: Duration = Duration::from_secs(5 * 60);
-/// Maximum number of rounds of one [`sync`] call, when the assignment changes or another process writes the link
+const SYNC_LEASE: Duration = Duration::from_secs(5 * 60);
+/// Maximum number of rounds of one [`sync_assignment`] call, when the assignment changes or another process writes the link
 /// meanwhile.
-const ROUNDS: usize = 4;
+const MAX_SYNC_ROUNDS: usize = 4;
 
 /// Tool that an agent runs for a user on a schedule.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -93,7 +93,7 @@ impl AssignmentSchedule {
 impl Assignment {
     /// Validates the assignment at the time `now`. Returns the path of the first invalid field and the fault; the
     /// path is empty for a fault of the payload.
-    pub fn fault(&self, now: Timestamp) -> Option<(&'static str, String)> {
+    pub fn validate(&self, now: Timestamp) -> Option<(&'static str, String)> {
         // Record ids are limited more tightly than the ids of a payload.
         for (field, id) in [("id", &self.id), ("agentId", &self.agent_id), ("toolId", &self.tool_id)] {
             if id.is_empty() || id.len() > MAX_ID_BYTES {
@@ -125,8 +125,8 @@ impl Assignment {
     }
 
     /// Returns the scope of the assignment's user.
-    pub fn scope(&self) -> Scope {
-        owner(&self.company_id, &self.user_id)
+    pub fn scope(&self) -> JobScope {
+        user_scope(&self.company_id, &self.user_id)
     }
 
     /// Returns the request for the job at a version. Versions are never reused, so the idempotency key makes a
@@ -151,15 +151,15 @@ pub fn key(company_id: &str, id: &str) -> Result<Key, StoreError> {
 ///
 /// # Errors
 /// Errors of the store.
-pub async fn of_agent(
+pub async fn list_for_agent(
     records: &dyn Records,
     company_id: &str,
     agent_id: &str,
-    list: &List,
-) -> Result<Listed<Record<Assignment>>, StoreError> {
+    list: &ListQuery,
+) -> Result<ListPage<Record<Assignment>>, StoreError> {
     let all = Collection::new(company_id, collection::ASSIGNMENTS)?;
     let of_agent = |record: Record<Assignment>| (record.value.agent_id == agent_id).then_some(record);
-    view(records, &all, list, of_agent).await
+    list_projected(records, &all, list, of_agent).await
 }
 
 /// Returns the record key of an assignment's link.
@@ -167,16 +167,16 @@ pub async fn of_agent(
 /// # Errors
 /// [`StoreError::Invalid`] for an invalid identifier.
 pub fn link_key(company_id: &str, id: &str) -> Result<Key, StoreError> {
-    Key::new(company_id, LINKS, id)
+    Key::new(company_id, LINK_COLLECTION, id)
 }
 
 /// Synchronization state of an assignment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Link {
+pub struct AssignmentSync {
     /// State last sent to the scheduler; absent before the first synchronization.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub told: Option<Told>,
+    pub told: Option<SyncedState>,
     /// Expiry of the lease of a synchronization in progress.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub busy_until: Option<Timestamp>,
@@ -185,7 +185,7 @@ pub struct Link {
 /// Assignment state known to the scheduler.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Told {
+pub struct SyncedState {
     /// Assignment as it was sent.
     pub assignment: Assignment,
     /// Record version of the assignment when it was sent.
@@ -210,7 +210,7 @@ pub struct LinkedJob {
 
 /// Outstanding scheduler call.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Operation {
+pub enum SchedulerCall {
     /// Creates a job.
     Schedule(Box<JobRequest>),
     /// Reschedules the job. If it is gone or final, a new one is created.
@@ -225,12 +225,12 @@ pub enum Operation {
         /// Job id.
         job_id: String,
         /// Scope of the job.
-        scope: Scope,
+        scope: JobScope,
     },
     /// Cancels all jobs of the assignment.
     CancelAll {
         /// Scope of the jobs.
-        scope: Scope,
+        scope: JobScope,
     },
 }
 
@@ -239,13 +239,13 @@ pub enum Operation {
 ///
 /// A replaced job is cancelled after the new one is created, so that an interrupted sequence can be repeated from the
 /// start.
-pub fn operations(before: Option<&Told>, after: Option<(&Assignment, u64)>) -> Vec<Operation> {
+pub fn pending_calls(before: Option<&SyncedState>, after: Option<(&Assignment, u64)>) -> Vec<SchedulerCall> {
     let known = before.and_then(|told| Some((told, told.job.as_ref()?)));
     let wanted = after.filter(|(assignment, _)| assignment.schedule.enabled);
     match (known, wanted) {
         (None, None) => Vec::new(),
-        (Some((told, _)), None) => vec![Operation::CancelAll { scope: told.assignment.scope() }],
-        (None, Some((new, version))) => vec![Operation::Schedule(Box::new(new.request(version)))],
+        (Some((told, _)), None) => vec![SchedulerCall::CancelAll { scope: told.assignment.scope() }],
+        (None, Some((new, version))) => vec![SchedulerCall::Schedule(Box::new(new.request(version)))],
         (Some((told, job)), Some((new, version))) => {
             let (old, request) = (&told.assignment, Box::new(new.request(version)));
             let job_id = job.job_id.clone();
@@ -253,10 +253,10 @@ pub fn operations(before: Option<&Told>, after: Option<(&Assignment, u64)>) -> V
             if old.payload() == new.payload() && old.schedule == new.schedule {
                 Vec::new()
             } else if same_work && old.schedule.timezone == new.schedule.timezone {
-                vec![Operation::Reschedule { job_id, request }]
+                vec![SchedulerCall::Reschedule { job_id, request }]
             } else {
-                let cancel = Operation::CancelJob { job_id, scope: old.scope() };
-                vec![Operation::Schedule(request), cancel]
+                let cancel = SchedulerCall::CancelJob { job_id, scope: old.scope() };
+                vec![SchedulerCall::Schedule(request), cancel]
             }
         }
     }
@@ -286,46 +286,46 @@ pub enum SyncError {
 /// # Errors
 /// [`SyncError`] if the synchronization is incomplete; the assignment stays out of sync, and the call may be
 /// repeated.
-pub async fn sync(
+pub async fn sync_assignment(
     records: &dyn Records,
     pulse: &dyn Pulse,
     (company_id, id): (&str, &str),
     now: Timestamp,
 ) -> Result<(), SyncError> {
     let keys = [key(company_id, id)?, link_key(company_id, id)?];
-    for _ in 0..ROUNDS {
+    for _ in 0..MAX_SYNC_ROUNDS {
         let mut found = records.get_many(&keys).await?.into_iter();
         let saved = found.next().flatten().map(|record| record.parse::<Assignment>(keys[0].collection()));
-        let link = found.next().flatten().map(|record| record.parse::<Link>(keys[1].collection()));
+        let link = found.next().flatten().map(|record| record.parse::<AssignmentSync>(keys[1].collection()));
         let (saved, link) = (saved.transpose()?, link.transpose()?);
         let told = link.as_ref().and_then(|link| link.value.told.clone());
-        if is_in_step(saved.as_ref(), link.as_ref()) {
+        if is_in_sync(saved.as_ref(), link.as_ref()) {
             return Ok(());
         }
         if link.as_ref().and_then(|link| link.value.busy_until).is_some_and(|until| until > now) {
             return Err(SyncError::Busy);
         }
-        let lease = Link { told: told.clone(), busy_until: now.saturating_add(LEASE).ok() };
+        let lease = AssignmentSync { told: told.clone(), busy_until: now.saturating_add(SYNC_LEASE).ok() };
         let precondition = link.map_or(Precondition::Absent, |link| Precondition::Version(link.version));
         let version = match records.put_as(&keys[1], &lease, precondition).await {
             Err(StoreError::Conflict { .. }) => continue,
             put => put?,
         };
         let held = Precondition::Version(version);
-        let job = match tell(pulse, id, told.as_ref(), saved.as_ref()).await {
+        let job = match execute_calls(pulse, id, told.as_ref(), saved.as_ref()).await {
             Ok(job) => job,
             Err(error) => {
                 // Releases the lease, so that the next caller need not wait. If this write fails too, the lease
                 // expires.
-                let _ = records.put_as(&keys[1], &Link { told, busy_until: None }, held).await;
+                let _ = records.put_as(&keys[1], &AssignmentSync { told, busy_until: None }, held).await;
                 return Err(error.into());
             }
         };
         let write = match saved {
             None => Write::Delete { key: keys[1].clone(), precondition: held },
             Some(Record { value: assignment, version, .. }) => {
-                let told = Some(Told { assignment, version, job });
-                let value = to_json(&Link { told, busy_until: None })?;
+                let told = Some(SyncedState { assignment, version, job });
+                let value = to_json(&AssignmentSync { told, busy_until: None })?;
                 Write::Put { key: keys[1].clone(), value, precondition: held }
             }
         };
@@ -338,7 +338,7 @@ pub async fn sync(
 }
 
 /// Returns true if the scheduler knows the stored version.
-pub fn is_in_step(saved: Option<&Record<Assignment>>, link: Option<&Record<Link>>) -> bool {
+pub fn is_in_sync(saved: Option<&Record<Assignment>>, link: Option<&Record<AssignmentSync>>) -> bool {
     let told = link.and_then(|link| link.value.told.as_ref());
     match (saved, told) {
         (Some(saved), Some(told)) => saved.version == told.version,
@@ -347,32 +347,34 @@ pub fn is_in_step(saved: Option<&Record<Assignment>>, link: Option<&Record<Link>
     }
 }
 
-async fn tell(
+async fn execute_calls(
     pulse: &dyn Pulse,
     id: &str,
-    told: Option<&Told>,
+    told: Option<&SyncedState>,
     saved: Option<&Record<Assignment>>,
 ) -> Result<Option<LinkedJob>, PulseError> {
     let mut job = told.and_then(|told| told.job.clone());
-    for operation in operations(told, saved.map(|saved| (&saved.value, saved.version))) {
+    for operation in pending_calls(told, saved.map(|saved| (&saved.value, saved.version))) {
         match operation {
-            Operation::Schedule(request) => job = Some(linked(pulse.schedule_job(&request).await?, Some(1))),
-            Operation::Reschedule { job_id, request } => {
+            SchedulerCall::Schedule(request) => {
+                job = Some(linked_job(pulse.schedule_job(&request).await?, Some(1)))
+            }
+            SchedulerCall::Reschedule { job_id, request } => {
                 let moved = pulse.reschedule_job(&request.scope(), &job_id, &request.schedule).await;
                 job = Some(match moved {
                     // Only the scheduler knows the new occurrence number.
-                    Ok(moved) => linked(moved, None),
+                    Ok(moved) => linked_job(moved, None),
                     Err(PulseError::NotFound | PulseError::Conflict(_)) => {
-                        linked(pulse.schedule_job(&request).await?, Some(1))
+                        linked_job(pulse.schedule_job(&request).await?, Some(1))
                     }
                     Err(error) => return Err(error),
                 });
             }
-            Operation::CancelJob { job_id, scope } => match pulse.cancel_job(&scope, &job_id).await {
+            SchedulerCall::CancelJob { job_id, scope } => match pulse.cancel_job(&scope, &job_id).await {
                 Ok(_) | Err(PulseError::NotFound) => {}
                 Err(error) => return Err(error),
             },
-            Operation::CancelAll { scope } => {
+            SchedulerCall::CancelAll { scope } => {
                 pulse.cancel_jobs_for_assignment(&scope, id).await?;
                 job = None;
             }
@@ -381,7 +383,7 @@ async fn tell(
     Ok(job)
 }
 
-fn linked(scheduled: Scheduled, occurrence: Option<u64>) -> LinkedJob {
+fn linked_job(scheduled: ScheduledJob, occurrence: Option<u64>) -> LinkedJob {
     LinkedJob { job_id: scheduled.job_id, occurrence, execute_at: scheduled.execute_at }
 }
 
@@ -390,7 +392,7 @@ fn linked(scheduled: Scheduled, occurrence: Option<u64>) -> LinkedJob {
 ///
 /// # Errors
 /// Errors of the store.
-pub async fn remember_run(
+pub async fn record_run(
     records: &dyn Records,
     (company_id, id): (&str, &str),
     (job_id, occurrence): (&str, u64),
@@ -398,7 +400,7 @@ pub async fn remember_run(
     now: Timestamp,
 ) -> Result<(), StoreError> {
     let key = link_key(company_id, id)?;
-    let Some(found) = records.get_as::<Link>(&key).await? else { return Ok(()) };
+    let Some(found) = records.get_as::<AssignmentSync>(&key).await? else { return Ok(()) };
     let mut link = found.value;
     let Some(told) = &mut link.told else { return Ok(()) };
     let Some(job) = told.job.as_mut().filter(|job| job.job_id == job_id) else { return Ok(()) };

@@ -9,8 +9,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use async_trait::async_trait;
 
 use crate::records::{
-    Collection, Inventory, Key, List, MAX_PAGE, MAX_VALUE_BYTES, Order, Page, Record, Records, StoreError,
-    Write, check_writes,
+    Collection, Inventory, Key, ListQuery, MAX_PAGE_RECORDS, MAX_VALUE_BYTES, Order, Page, Record, Records,
+    StoreError, Write, check_writes,
 };
 use agent_core::clock::{Clock, SystemClock};
 
@@ -22,11 +22,11 @@ pub struct MemoryRecords {
     clock: Arc<dyn Clock>,
     max_value_bytes: usize,
     max_total_bytes: usize,
-    state: RwLock<State>,
+    state: RwLock<MemoryState>,
 }
 
 #[derive(Default)]
-struct State {
+struct MemoryState {
     collections: HashMap<Collection, BTreeMap<String, Record>>,
     /// Version counter of the whole store, so that a record created again cannot repeat a version.
     last_version: u64,
@@ -56,30 +56,35 @@ impl MemoryRecords {
     }
 
     /// Locks the state for reading. No code panics while holding the lock, so the data behind a poisoned one is intact.
-    fn read(&self) -> RwLockReadGuard<'_, State> {
+    fn read(&self) -> RwLockReadGuard<'_, MemoryState> {
         self.state.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write(&self) -> RwLockWriteGuard<'_, State> {
+    fn write(&self) -> RwLockWriteGuard<'_, MemoryState> {
         self.state.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// An applied write and the previous record, which reverts it.
-struct Change {
+struct AppliedWrite {
     key: Key,
     before: Option<Record>,
     version: Option<u64>,
 }
 
-impl State {
-    fn apply(&mut self, write: Write, now: SystemTime, max_total_bytes: usize) -> Result<Change, StoreError> {
+impl MemoryState {
+    fn apply(
+        &mut self,
+        write: Write,
+        now: SystemTime,
+        max_total_bytes: usize,
+    ) -> Result<AppliedWrite, StoreError> {
         let before = self.find(write.key()).cloned();
         let found = before.as_ref().map(|record| record.version);
         write.precondition().check(found)?;
         match write {
             Write::Put { key, value, .. } => {
-                let freed = before.as_ref().map_or(0, cost);
+                let freed = before.as_ref().map_or(0, record_bytes);
                 if self.total_bytes - freed + key.id().len() + value.get().len() > max_total_bytes {
                     return Err(StoreError::unavailable("the store in memory is full"));
                 }
@@ -87,16 +92,16 @@ impl State {
                 let record =
                     Record { id: key.id().to_owned(), version: self.last_version, updated: now, value };
                 self.insert(&key, record);
-                Ok(Change { key, before, version: Some(self.last_version) })
+                Ok(AppliedWrite { key, before, version: Some(self.last_version) })
             }
             Write::Delete { key, .. } => {
                 self.remove(&key);
-                Ok(Change { key, before, version: found })
+                Ok(AppliedWrite { key, before, version: found })
             }
         }
     }
 
-    fn revert(&mut self, change: Change) {
+    fn revert(&mut self, change: AppliedWrite) {
         match change.before {
             Some(record) => self.insert(&change.key, record),
             None => self.remove(&change.key),
@@ -108,17 +113,17 @@ impl State {
     }
 
     fn insert(&mut self, key: &Key, record: Record) {
-        self.total_bytes += cost(&record);
+        self.total_bytes += record_bytes(&record);
         let records = self.collections.entry(key.collection().clone()).or_default();
         if let Some(replaced) = records.insert(record.id.clone(), record) {
-            self.total_bytes -= cost(&replaced);
+            self.total_bytes -= record_bytes(&replaced);
         }
     }
 
     fn remove(&mut self, key: &Key) {
         let Some(records) = self.collections.get_mut(key.collection()) else { return };
         if let Some(removed) = records.remove(key.id()) {
-            self.total_bytes -= cost(&removed);
+            self.total_bytes -= record_bytes(&removed);
         }
         if records.is_empty() {
             self.collections.remove(key.collection());
@@ -127,7 +132,7 @@ impl State {
 }
 
 /// Returns the bytes that a record counts against the capacity: its id and its value.
-fn cost(record: &Record) -> usize {
+fn record_bytes(record: &Record) -> usize {
     record.id.len() + record.value.get().len()
 }
 
@@ -160,11 +165,11 @@ impl Records for MemoryRecords {
         Ok(done.into_iter().map(|change| change.version).collect())
     }
 
-    async fn list(&self, collection: &Collection, list: &List) -> Result<Page, StoreError> {
+    async fn list(&self, collection: &Collection, list: &ListQuery) -> Result<Page, StoreError> {
         let after = list.after()?;
         let state = self.read();
         let Some(records) = state.collections.get(collection) else {
-            return Ok(Page::cut(Vec::new(), list));
+            return Ok(Page::from_overfetch(Vec::new(), list));
         };
         let wanted = |(id, _): &(&String, &Record)| id.starts_with(&list.prefix);
         let count = list.page_size() + 1;
@@ -183,7 +188,7 @@ impl Records for MemoryRecords {
                 range.rev().filter(wanted).take(count).map(|(_, record)| record.clone()).collect()
             }
         };
-        Ok(Page::cut(found, list))
+        Ok(Page::from_overfetch(found, list))
     }
 }
 
@@ -193,7 +198,7 @@ impl Inventory for MemoryRecords {
         let state = self.read();
         let all: BTreeSet<&str> = state.collections.keys().map(Collection::company).collect();
         let wanted = all.into_iter().filter(|company| *company > after.unwrap_or_default());
-        Ok(wanted.take(MAX_PAGE).map(str::to_owned).collect())
+        Ok(wanted.take(MAX_PAGE_RECORDS).map(str::to_owned).collect())
     }
 
     async fn collections(&self, company: &str, after: Option<&str>) -> Result<Vec<Collection>, StoreError> {
@@ -202,7 +207,7 @@ impl Inventory for MemoryRecords {
         let mut wanted: Vec<&Collection> =
             own.filter(|collection| collection.path() > after.unwrap_or_default()).collect();
         wanted.sort_unstable();
-        Ok(wanted.into_iter().take(MAX_PAGE).cloned().collect())
+        Ok(wanted.into_iter().take(MAX_PAGE_RECORDS).cloned().collect())
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use serde_json::Value;
 
-use agent_core::error::Failure;
+use agent_core::error::AgentError;
 use agent_core::secret::Secret;
 
 /// Maximum length of a bot token, in bytes. Real tokens have about fifty.
@@ -48,7 +48,7 @@ pub enum MessengerError {
     },
     /// The call did not reach the API, or no response arrived.
     #[error(transparent)]
-    Failed(#[from] Failure),
+    Failed(#[from] AgentError),
 }
 
 /// Returns true if a text has the form of a bot token, such as `123456:AbC-dEf_0`, which needs no escaping in a URL
@@ -59,7 +59,7 @@ pub fn is_bot_token(text: &str) -> bool {
 }
 
 /// Returns true if a text has the form of a method name: 3 to 64 ASCII letters.
-pub fn is_method(text: &str) -> bool {
+pub fn is_method_name(text: &str) -> bool {
     (3..=64).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_alphabetic())
 }
 
@@ -80,12 +80,12 @@ mod tests {
         }
         let (longest, long) = ("m".repeat(64), "m".repeat(65));
         for method in ["sendMessage", "getMe", "abc", &longest] {
-            assert!(is_method(method), "{method:?}");
+            assert!(is_method_name(method), "{method:?}");
         }
         for method in
             ["", "ab", &long, "send_message", "sendMessage2", "../getMe", "get/Me", "getMe?", "getMe\n"]
         {
-            assert!(!is_method(method), "{method:?}");
+            assert!(!is_method_name(method), "{method:?}");
         }
     }
 }

@@ -3,15 +3,15 @@
 //! [`Pulse`] is independent of the transport, so tools and assignments work with any scheduler. Every call names the
 //! tenant scope of its caller; jobs outside the scope are reported as absent.
 //!
-//! When an occurrence is due, the scheduler calls back, at least once. [`occurrence`] makes the effect happen once;
-//! [`assignment`] synchronizes stored tool assignments with their jobs.
+//! When an occurrence is due, the scheduler calls back, at least once. [`occurrence`](crate::occurrence) makes the effect happen once;
+//! [`assignment`](crate::assignment) synchronizes stored tool assignments with their jobs.
 
 use async_trait::async_trait;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use agent_core::job::{JobFilter, JobPayload, JobView, Scope};
-use agent_core::schedule::{Misfire, Overlap, ScheduleSpec, write_time};
+use agent_core::job::{JobFilter, JobPayload, JobScope, JobView};
+use agent_core::schedule::{MisfirePolicy, OverlapPolicy, ScheduleSpec, write_time};
 
 /// Maximum number of jobs per user that are not final, enforced for jobs created by tools.
 pub const MAX_OPEN_JOBS: usize = 100;
@@ -33,10 +33,10 @@ pub struct JobRequest {
     pub max_attempts: Option<u32>,
     /// Policy for occurrences missed while no scheduler ran.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub misfire: Option<Misfire>,
+    pub misfire: Option<MisfirePolicy>,
     /// Policy for occurrences that become due during a delivery.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub overlap: Option<Overlap>,
+    pub overlap: Option<OverlapPolicy>,
 }
 
 impl JobRequest {
@@ -46,20 +46,20 @@ impl JobRequest {
     }
 
     /// Returns the scope of the job's user.
-    pub fn scope(&self) -> Scope {
-        owner(&self.payload.company_id, &self.payload.user_id)
+    pub fn scope(&self) -> JobScope {
+        user_scope(&self.payload.company_id, &self.payload.user_id)
     }
 }
 
 /// Returns the scope of one user.
-pub fn owner(company_id: &str, user_id: &str) -> Scope {
-    Scope { company: Some(company_id.to_owned()), user: Some(user_id.to_owned()) }
+pub fn user_scope(company_id: &str, user_id: &str) -> JobScope {
+    JobScope { company: Some(company_id.to_owned()), user: Some(user_id.to_owned()) }
 }
 
 /// Created or moved job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Scheduled {
+pub struct ScheduledJob {
     /// Job id.
     pub job_id: String,
     /// Next due time, RFC 3339 in UTC.
@@ -71,7 +71,7 @@ pub struct Scheduled {
 /// Result of cancelling a job.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Cancelled {
+pub struct CancelResult {
     /// True if a delivery is in progress that could not be stopped.
     #[serde(default)]
     pub delivering: bool,
@@ -80,7 +80,7 @@ pub struct Cancelled {
 /// Page of jobs, ordered by id.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct JobViews {
+pub struct JobViewPage {
     /// Jobs of this page.
     pub jobs: Vec<JobView>,
     /// Cursor of the next page; absent on the last page.
@@ -122,19 +122,19 @@ pub trait Pulse: Send + Sync + 'static {
     /// # Errors
     /// [`PulseError::Invalid`] for a schedule that never fires or an invalid payload; [`PulseError::Conflict`] for an
     /// idempotency key that belongs to another job.
-    async fn schedule_job(&self, job: &JobRequest) -> Result<Scheduled, PulseError>;
+    async fn schedule_job(&self, job: &JobRequest) -> Result<ScheduledJob, PulseError>;
 
     /// Returns one job within the scope.
     ///
     /// # Errors
     /// [`PulseError::NotFound`], also for a job outside the scope.
-    async fn get_job(&self, scope: &Scope, id: &str) -> Result<JobView, PulseError>;
+    async fn get_job(&self, scope: &JobScope, id: &str) -> Result<JobView, PulseError>;
 
     /// Cancels a job within the scope. Idempotent.
     ///
     /// # Errors
     /// [`PulseError::NotFound`], also for a job outside the scope.
-    async fn cancel_job(&self, scope: &Scope, id: &str) -> Result<Cancelled, PulseError>;
+    async fn cancel_job(&self, scope: &JobScope, id: &str) -> Result<CancelResult, PulseError>;
 
     /// Replaces the schedule of a job within the scope.
     ///
@@ -143,25 +143,26 @@ pub trait Pulse: Send + Sync + 'static {
     /// [`PulseError::Invalid`] for a schedule that never fires.
     async fn reschedule_job(
         &self,
-        scope: &Scope,
+        scope: &JobScope,
         id: &str,
         schedule: &ScheduleSpec,
-    ) -> Result<Scheduled, PulseError>;
+    ) -> Result<ScheduledJob, PulseError>;
 
     /// Cancels all jobs within the scope that call the tool and returns their number.
-    async fn cancel_jobs_for_tool(&self, scope: &Scope, tool: &str) -> Result<u64, PulseError>;
+    async fn cancel_jobs_for_tool(&self, scope: &JobScope, tool: &str) -> Result<u64, PulseError>;
 
     /// Cancels all jobs within the scope that belong to the assignment and returns their number.
-    async fn cancel_jobs_for_assignment(&self, scope: &Scope, assignment: &str) -> Result<u64, PulseError>;
+    async fn cancel_jobs_for_assignment(&self, scope: &JobScope, assignment: &str)
+    -> Result<u64, PulseError>;
 
     /// Returns one page of at most `limit` jobs.
-    async fn get_jobs(
+    async fn list_jobs(
         &self,
         filter: &JobFilter,
         cursor: Option<&str>,
         limit: usize,
-    ) -> Result<JobViews, PulseError>;
+    ) -> Result<JobViewPage, PulseError>;
 
     /// Checks that the scheduler is reachable and works.
-    async fn check_pulse_health(&self) -> Result<(), PulseError>;
+    async fn check_health(&self) -> Result<(), PulseError>;
 }

@@ -32,7 +32,7 @@ mod key;
 mod list;
 
 pub use key::{Collection, Key, MAX_COLLECTION_BYTES, MAX_ID_BYTES, MAX_KEY_ID_BYTES};
-pub use list::{DEFAULT_PAGE, List, MAX_PAGE, Order, Page};
+pub use list::{DEFAULT_PAGE_RECORDS, ListQuery, MAX_PAGE_RECORDS, Order, Page};
 
 /// Default limit of a value's JSON text, in bytes. A store may be configured with another.
 pub const MAX_VALUE_BYTES: usize = 1024 * 1024;
@@ -161,7 +161,7 @@ pub trait Records: Send + Sync + 'static {
     async fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Record>>, StoreError>;
 
     /// Returns one page of a collection. Nested collections are not included.
-    async fn list(&self, collection: &Collection, list: &List) -> Result<Page, StoreError>;
+    async fn list(&self, collection: &Collection, list: &ListQuery) -> Result<Page, StoreError>;
 
     /// Applies all writes in order and atomically. Returns for each the version that was put or deleted; `None` if
     /// there was nothing to delete. Several writes to one record take effect one after the other.
@@ -202,11 +202,11 @@ pub trait Records: Send + Sync + 'static {
 #[async_trait]
 pub trait Inventory: Records {
     /// Returns the companies that have records, ordered by the bytes of their ids, starting after `after`, at most
-    /// [`MAX_PAGE`] of them.
+    /// [`MAX_PAGE_RECORDS`] of them.
     async fn companies(&self, after: Option<&str>) -> Result<Vec<String>, StoreError>;
 
     /// Returns the collections of a company that have records, ordered by the bytes of their paths, starting after the
-    /// path `after`, at most [`MAX_PAGE`] of them.
+    /// path `after`, at most [`MAX_PAGE_RECORDS`] of them.
     async fn collections(&self, company: &str, after: Option<&str>) -> Result<Vec<Collection>, StoreError>;
 }
 
@@ -256,7 +256,7 @@ pub trait RecordsExt: Records {
     fn list_as<T: DeserializeOwned + Send>(
         &self,
         collection: &Collection,
-        list: &List,
+        list: &ListQuery,
     ) -> impl Future<Output = Result<Page<T>, StoreError>> + Send {
         async move {
             let Page { records, next_cursor } = self.list(collection, list).await?;

@@ -3,17 +3,17 @@
 use agent_core::role::{RoleBlock, RoleSource};
 use async_trait::async_trait;
 
-use crate::records::{List, Page, Precondition, Record, StoreError};
+use crate::records::{ListQuery, Page, Precondition, Record, StoreError};
 
 mod records;
 mod rotation;
 mod secrets;
 
-pub use records::RecordRoles;
-pub(crate) use records::{ROLES, RoleKeys, Stored, as_found};
-pub use rotation::Rotated;
+pub use records::RecordRoleStore;
+pub(crate) use records::{ROLES, RoleKeys, StoredRole, precondition_at};
+pub use rotation::RotationReport;
 pub use secrets::merge_secrets;
-pub(crate) use secrets::places;
+pub(crate) use secrets::secret_fields;
 
 /// Where roles come from and are kept.
 ///
@@ -35,13 +35,13 @@ pub trait RoleStore: RoleSource {
     ) -> Result<Option<Record<RoleBlock>>, StoreError>;
 
     /// Returns one page of a company's roles with their secrets masked, ordered by the bytes of their ids.
-    async fn masked_roles(&self, company_id: &str, list: &List) -> Result<Page<RoleBlock>, StoreError>;
+    async fn masked_roles(&self, company_id: &str, list: &ListQuery) -> Result<Page<RoleBlock>, StoreError>;
 
     /// Saves a role under its own id and company, and returns its version. Secrets that are absent or masked keep their
     /// stored value; see [`merge_secrets`].
     ///
     /// # Errors
-    /// [`StoreError::Taken`] if another company has the id, [`StoreError::Conflict`] if the precondition does not hold,
+    /// [`StoreError::IdTaken`] if another company has the id, [`StoreError::Conflict`] if the precondition does not hold,
     /// [`StoreError::Invalid`] for an invalid id, [`StoreError::NotConfigured`] for a secret without a key to seal it.
     async fn put_role(&self, role: RoleBlock, precondition: Precondition) -> Result<u64, StoreError>;
 

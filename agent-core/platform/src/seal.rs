@@ -34,7 +34,7 @@ pub enum SealError {
     NoKey,
     /// The text was sealed under a key that is neither the current nor the previous one.
     #[error("it was sealed under another key")]
-    OtherKey,
+    UnknownKey,
     /// The text was not sealed for this place: it is damaged, moved, missing, or of a later version.
     #[error("it is damaged or was not sealed for this place")]
     Damaged,
@@ -77,7 +77,7 @@ impl Sealer {
         let key = self.current.as_ref().ok_or(SealError::NoKey)?;
         let mut nonce = [0; NONCE_BYTES];
         getrandom::fill(&mut nonce).map_err(|_| SealError::NoRandomness)?;
-        let aad = bound_to(place);
+        let aad = associated_data(place);
         let payload = Payload { msg: text.expose().as_bytes(), aad: &aad };
         // The cipher fails only for texts longer than 256 GB.
         let sealed = key.cipher.encrypt(&XNonce::from(nonce), payload).map_err(|_| SealError::Damaged)?;
@@ -88,24 +88,24 @@ impl Sealer {
     /// Opens a text sealed for `place`.
     ///
     /// # Errors
-    /// [`SealError::NoKey`], [`SealError::OtherKey`], [`SealError::Damaged`].
+    /// [`SealError::NoKey`], [`SealError::UnknownKey`], [`SealError::Damaged`].
     pub fn open(&self, place: &[&str], sealed: &str) -> Result<Secret, SealError> {
         if self.current.is_none() {
             return Err(SealError::NoKey);
         }
-        let (key_id, sealed) = parts(sealed).ok_or(SealError::Damaged)?;
+        let (key_id, sealed) = split_sealed(sealed).ok_or(SealError::Damaged)?;
         let mut keys = self.current.iter().chain(&self.previous);
-        let key = keys.find(|key| key.id == key_id).ok_or(SealError::OtherKey)?;
+        let key = keys.find(|key| key.id == key_id).ok_or(SealError::UnknownKey)?;
         let sealed = BASE64_URL_SAFE_NO_PAD.decode(sealed).map_err(|_| SealError::Damaged)?;
         let (nonce, sealed) = sealed.split_first_chunk::<NONCE_BYTES>().ok_or(SealError::Damaged)?;
-        let payload = Payload { msg: sealed, aad: &bound_to(place) };
+        let payload = Payload { msg: sealed, aad: &associated_data(place) };
         let text = key.cipher.decrypt(&XNonce::from(*nonce), payload).map_err(|_| SealError::Damaged)?;
         String::from_utf8(text).map(Secret::new).map_err(|_| SealError::Damaged)
     }
 
     /// Returns true if the sealed text names the current key.
     pub fn is_current(&self, sealed: &str) -> bool {
-        let key_id = parts(sealed).map(|(key_id, _)| key_id);
+        let key_id = split_sealed(sealed).map(|(key_id, _)| key_id);
         self.current.as_ref().is_some_and(|key| Some(key.id.as_str()) == key_id)
     }
 }
@@ -137,12 +137,12 @@ impl SealingKey {
 }
 
 /// Splits a sealed text into the key's id and the encoded rest.
-fn parts(sealed: &str) -> Option<(&str, &str)> {
+fn split_sealed(sealed: &str) -> Option<(&str, &str)> {
     sealed.strip_prefix(VERSION)?.strip_prefix('.')?.split_once('.')
 }
 
 /// Encodes the place as associated data, each part preceded by its length, so that different places differ in bytes.
-fn bound_to(place: &[&str]) -> Vec<u8> {
+fn associated_data(place: &[&str]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for part in place {
         bytes.extend((part.len() as u64).to_le_bytes());
@@ -195,8 +195,8 @@ mod tests {
         assert_eq!(both.open(PLACE, &text).expect("opened").expose(), "sk-1");
         assert!(!both.is_current(&text));
         assert!(both.is_current(&sealed(&both, "sk-1")));
-        assert_eq!(sealer(new, None).open(PLACE, &text), Err(SealError::OtherKey));
-        assert_eq!(Sealer::ephemeral().open(PLACE, &text), Err(SealError::OtherKey));
+        assert_eq!(sealer(new, None).open(PLACE, &text), Err(SealError::UnknownKey));
+        assert_eq!(Sealer::ephemeral().open(PLACE, &text), Err(SealError::UnknownKey));
         assert_eq!(Sealer::without_key().open(PLACE, &text), Err(SealError::NoKey));
         assert_eq!(Sealer::without_key().seal(PLACE, &Secret::new("sk")), Err(SealError::NoKey));
         for place in [
@@ -215,7 +215,7 @@ mod tests {
     fn a_damaged_text_is_refused() {
         let sealer = sealer("a secret of the operator", None);
         let text = sealed(&sealer, "sk-1");
-        let id = parts(&text).expect("its parts").0;
+        let id = split_sealed(&text).expect("its parts").0;
         for damaged in [
             String::new(),
             "sk-1".into(),

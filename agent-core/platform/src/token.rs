@@ -21,10 +21,10 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::records::{
-    Collection, Key, List, Page, Precondition, Record, Records, RecordsExt, StoreError, Write, to_json,
+    Collection, Key, ListQuery, Page, Precondition, Record, Records, RecordsExt, StoreError, Write, to_json,
 };
 use agent_core::clock::Clock;
-use agent_core::event::CallReports;
+use agent_core::event::ToolCallReporter;
 use agent_core::secret::Secret;
 
 mod check;
@@ -35,12 +35,12 @@ mod tests;
 mod text;
 mod time;
 
-pub use check::{MAX_LABEL_BYTES, MAX_ORIGIN_BYTES, MAX_ORIGINS, MAX_TOOLS};
-pub use day::CapError;
+pub use check::{MAX_LABEL_BYTES, MAX_ORIGIN_BYTES, MAX_ORIGINS_PER_TOKEN, MAX_TOOLS_PER_TOKEN};
+pub use day::DailyCapError;
 pub use run::{MAX_RUN_TOKENS, RunToken};
 
 use run::RunTokens;
-use text::{Digest, Text};
+use text::{SecretDigest, TokenText};
 
 /// Name of the platform's collection of tokens, by id.
 const TOKENS: &str = "tokens";
@@ -48,7 +48,7 @@ const TOKENS: &str = "tokens";
 const AGENT_TOKENS: &str = "agentTokens";
 
 /// Prefix of the user id of a widget's visitors, followed by the token's id. No other user id begins with it.
-pub const WIDGET_USER: &str = "widget:";
+pub const WIDGET_USER_PREFIX: &str = "widget:";
 
 /// A token without its secret.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -84,13 +84,13 @@ impl Token {
     /// Checks that the token is neither revoked nor expired at `now`.
     ///
     /// # Errors
-    /// [`FindError::Revoked`] and [`FindError::Expired`].
-    pub fn check(&self, now: SystemTime) -> Result<(), FindError> {
+    /// [`TokenError::Revoked`] and [`TokenError::Expired`].
+    pub fn check(&self, now: SystemTime) -> Result<(), TokenError> {
         if self.revoked_at.is_some() {
-            return Err(FindError::Revoked);
+            return Err(TokenError::Revoked);
         }
         if self.expires_at.is_some_and(|end| end <= now) {
-            return Err(FindError::Expired);
+            return Err(TokenError::Expired);
         }
         Ok(())
     }
@@ -177,18 +177,18 @@ impl NewToken {
     }
 
     /// Creates the token and its text, with creation time `now`.
-    fn make(self, now: SystemTime) -> Result<(Token, Text), MintError> {
-        check::new_token(&self)?;
-        let text = Text::random(&self.grant)?;
+    fn create(self, now: SystemTime) -> Result<(Token, TokenText), TokenMintError> {
+        check::check_new_token(&self)?;
+        let text = TokenText::random(&self.grant)?;
         let created_at = time::to_millis(now);
-        let end = |ttl| created_at.checked_add(ttl).filter(|end| time::can_be_written(*end));
+        let end = |ttl| created_at.checked_add(ttl).filter(|end| time::is_representable(*end));
         let token = Token {
             id: text.id.to_string(),
             company_id: self.company_id,
             agent_id: self.agent_id,
             grant: self.grant,
             created_at,
-            expires_at: self.ttl.map(|ttl| end(ttl).ok_or_else(MintError::ttl)).transpose()?,
+            expires_at: self.ttl.map(|ttl| end(ttl).ok_or_else(TokenMintError::ttl)).transpose()?,
             revoked_at: None,
             label: self.label,
         };
@@ -198,7 +198,7 @@ impl NewToken {
 
 /// A newly created token with its text.
 #[derive(Debug, Clone)]
-pub struct Minted {
+pub struct MintedToken {
     /// The token without its secret.
     pub token: Token,
     /// The text, available only here: `agw_` for widgets or `agm_` for MCP, followed by 64 characters of base64url (RFC
@@ -209,7 +209,7 @@ pub struct Minted {
 /// Error of creating a token.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum MintError {
+pub enum TokenMintError {
     /// A field is invalid.
     #[error("{field} {fault}")]
     Invalid {
@@ -220,7 +220,7 @@ pub enum MintError {
     },
     /// The number of runs with a token has reached its limit.
     #[error("too many runs have a token")]
-    Full,
+    TooManyRunTokens,
     /// The operating system provides no random bytes.
     #[error("no random bytes are to be had")]
     Random(#[source] getrandom::Error),
@@ -229,7 +229,7 @@ pub enum MintError {
     Store(#[from] StoreError),
 }
 
-impl MintError {
+impl TokenMintError {
     fn invalid(field: &'static str, fault: impl Into<String>) -> Self {
         Self::Invalid { field, fault: fault.into() }
     }
@@ -239,11 +239,11 @@ impl MintError {
     }
 }
 
-/// Error of looking up a token by its text. All but [`FindError::Store`] get the same response, so that a forger does
+/// Error of looking up a token by its text. All but [`TokenError::Store`] get the same response, so that a forger does
 /// not learn which part was right; the reason is for the log.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum FindError {
+pub enum TokenError {
     /// The text does not have the form of a token.
     #[error("malformed")]
     Malformed,
@@ -267,15 +267,15 @@ pub enum FindError {
 /// The stored form of a token.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Kept {
+struct StoredToken {
     #[serde(flatten)]
     token: Token,
-    secret_sha256: Digest,
+    secret_sha256: SecretDigest,
 }
 
 /// The index entry from an agent to a token. The record's id is the token's id.
 #[derive(Serialize, Deserialize)]
-struct Listed {}
+struct TokenIndexEntry {}
 
 /// The tokens of a store and the run tokens of this process.
 pub struct Tokens {
@@ -293,48 +293,49 @@ impl Tokens {
     /// Creates a token and stores it.
     ///
     /// # Errors
-    /// Every [`MintError`] but [`MintError::Full`].
-    pub async fn mint(&self, new: NewToken) -> Result<Minted, MintError> {
-        let (token, text) = new.make(self.clock.now())?;
+    /// Every [`TokenMintError`] but [`TokenMintError::TooManyRunTokens`].
+    pub async fn mint(&self, new: NewToken) -> Result<MintedToken, TokenMintError> {
+        let (token, text) = new.create(self.clock.now())?;
         let listed = Write::Put {
             key: agent_tokens(&token.company_id, &token.agent_id)?.key(token.id.as_str())?,
-            value: to_json(&Listed {})?,
+            value: to_json(&TokenIndexEntry {})?,
             precondition: Precondition::Absent,
         };
-        let kept = Kept { token, secret_sha256: text.digest() };
+        let kept = StoredToken { token, secret_sha256: text.digest() };
         let put =
             Write::Put { key: key(text.id)?, value: to_json(&kept)?, precondition: Precondition::Absent };
         self.records.commit(vec![put, listed]).await?;
-        Ok(Minted { token: kept.token, text: text.reveal() })
+        Ok(MintedToken { token: kept.token, text: text.to_secret() })
     }
 
     /// Makes a token for a run, which is kept in memory and dies with what is returned. It must have a
     /// `ttl`, for [`RunToken::keep_until_expiry`](agent_core::run_token::RunToken::keep_until_expiry).
     ///
     /// # Errors
-    /// Every [`MintError`] but [`MintError::Store`].
-    pub fn mint_run(&self, new: NewToken) -> Result<RunToken, MintError> {
+    /// Every [`TokenMintError`] but [`TokenMintError::Store`].
+    pub fn mint_run(&self, new: NewToken) -> Result<RunToken, TokenMintError> {
         self.runs.mint(new)
     }
 
     /// Returns the sink for reports of tool calls made with a run token: `None` for other tokens, and for runs whose
     /// own events contain their calls. `id` is the [`Token`]'s.
-    pub fn call_reports(&self, id: &str) -> Option<CallReports> {
+    pub fn call_reports(&self, id: &str) -> Option<ToolCallReporter> {
         self.runs.call_reports(Uuid::try_parse(id).ok()?)
     }
 
     /// Returns the token of a text, if it is valid now.
     ///
     /// # Errors
-    /// Every [`FindError`].
-    pub async fn find(&self, text: &str) -> Result<Token, FindError> {
-        let text = Text::parse(text).ok_or(FindError::Malformed)?;
+    /// Every [`TokenError`].
+    pub async fn find(&self, text: &str) -> Result<Token, TokenError> {
+        let text = TokenText::parse(text).ok_or(TokenError::Malformed)?;
         if let Some(found) = self.runs.find(&text) {
             return found;
         }
-        let kept = self.records.get_as::<Kept>(&key(text.id)?).await?.ok_or(FindError::Unknown)?.value;
-        if !(text.is_of(&kept.token.grant) && text.matches(&kept.secret_sha256)) {
-            return Err(FindError::WrongSecret);
+        let kept =
+            self.records.get_as::<StoredToken>(&key(text.id)?).await?.ok_or(TokenError::Unknown)?.value;
+        if !(text.matches_kind(&kept.token.grant) && text.matches(&kept.secret_sha256)) {
+            return Err(TokenError::WrongSecret);
         }
         kept.token.check(self.clock.now())?;
         Ok(kept.token)
@@ -358,8 +359,9 @@ impl Tokens {
         }
         let Ok(id) = Uuid::try_parse(id) else { return Ok(false) };
         let now = time::to_millis(self.clock.now());
-        let revoke = |found: Option<Record<Kept>>| {
-            let of_company = |kept: &Kept| company.is_none_or(|company| kept.token.company_id == company);
+        let revoke = |found: Option<Record<StoredToken>>| {
+            let of_company =
+                |kept: &StoredToken| company.is_none_or(|company| kept.token.company_id == company);
             let mut kept = found.map(|record| record.value).filter(of_company).ok_or(Unchanged::Absent)?;
             if kept.token.revoked_at.replace(now).is_some() {
                 return Err(Unchanged::Revoked);
@@ -381,13 +383,13 @@ impl Tokens {
         &self,
         company_id: &str,
         agent_id: &str,
-        list: &List,
+        list: &ListQuery,
     ) -> Result<Page<Token>, StoreError> {
         let page = self.records.list(&agent_tokens(company_id, agent_id)?, list).await?;
         let tokens = Collection::of_platform(TOKENS)?;
         let keys: Vec<Key> =
             page.records.into_iter().map(|record| tokens.key(record.id)).collect::<Result<_, _>>()?;
-        let kept = self.records.get_many_as::<Kept>(&keys).await?;
+        let kept = self.records.get_many_as::<StoredToken>(&keys).await?;
         let tokens = kept.into_iter().flatten().map(|record| {
             let Record { id, version, updated, value } = record;
             Record { id, version, updated, value: value.token }
@@ -398,9 +400,9 @@ impl Tokens {
     /// Counts a run of a token against its daily cap.
     ///
     /// # Errors
-    /// [`CapError::Spent`] if the cap is reached; then the run is not counted.
-    pub async fn count_run(&self, token_id: &str, per_day: NonZeroU32) -> Result<(), CapError> {
-        day::count(&*self.records, self.clock.now(), token_id, per_day).await
+    /// [`DailyCapError::Reached`] if the cap is reached; then the run is not counted.
+    pub async fn count_run(&self, token_id: &str, per_day: NonZeroU32) -> Result<(), DailyCapError> {
+        day::count_daily_run(&*self.records, self.clock.now(), token_id, per_day).await
     }
 }
 

@@ -19,7 +19,7 @@ use crate::pulse::Pulse;
 use crate::records::Records;
 use crate::roles::RoleStore;
 use crate::workspace::WorkspaceError;
-use agent_core::tool::{LocalTools, ToolError};
+use agent_core::tool::{LocalToolRegistry, ToolError};
 
 mod builtin;
 mod documents;
@@ -39,20 +39,24 @@ use builtin::Stores;
 /// Optional services of built-in tools besides the records. A tool whose service is absent returns an error that says
 /// so.
 #[derive(Clone, Default)]
-pub struct Reach {
+pub struct ToolServices {
     /// Sends messages through the agents' messenger bots.
     pub messenger: Option<Arc<dyn Messenger>>,
     /// Schedules later tool calls.
     pub pulse: Option<Arc<dyn Pulse>>,
 }
 
-/// Creates all built-in tools over `records`, for the agents in `roles`. [`allowed`] selects those that an agent may
+/// Creates all built-in tools over `records`, for the agents in `roles`. [`allowed_tools`](agent_core::allowed_tools::allowed_tools) selects those that an agent may
 /// use.
-pub fn builtin_tools(records: Arc<dyn Records>, roles: Arc<dyn RoleStore>, reach: Reach) -> LocalTools {
-    tools_over(Stores::new(records, roles, reach))
+pub fn builtin_tools(
+    records: Arc<dyn Records>,
+    roles: Arc<dyn RoleStore>,
+    reach: ToolServices,
+) -> LocalToolRegistry {
+    build_tools(Stores::new(records, roles, reach))
 }
 
-fn tools_over(stores: Stores) -> LocalTools {
+fn build_tools(stores: Stores) -> LocalToolRegistry {
     let stores = Arc::new(stores);
     let domains = [
         todos::add,
@@ -65,7 +69,7 @@ fn tools_over(stores: Stores) -> LocalTools {
         epics::add,
         scheduled::add,
     ];
-    domains.into_iter().fold(LocalTools::new(), |tools, add| add(tools, &stores))
+    domains.into_iter().fold(LocalToolRegistry::new(), |tools, add| add(tools, &stores))
 }
 
 impl From<WorkspaceError> for ToolError {

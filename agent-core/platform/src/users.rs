@@ -22,7 +22,7 @@ impl RecordUsers {
 #[async_trait]
 impl UserDirectory for RecordUsers {
     async fn profile(&self, company_id: &str, user_id: &str) -> Result<Option<UserProfile>, StoreError> {
-        let user = workspace::user(&*self.0, company_id, user_id).await?;
+        let user = workspace::get_user(&*self.0, company_id, user_id).await?;
         Ok(user.map(|user| UserProfile { timezone: user.timezone }))
     }
 }

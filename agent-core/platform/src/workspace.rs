@@ -26,30 +26,35 @@ mod todos;
 mod view;
 
 pub use documents::{
-    Document, DocumentHead, MAX_CREATED_DOCUMENTS, MAX_DOCUMENT_BYTES, append_document, create_document,
-    document, document_heads, documents, existing_document, named_document_heads,
+    Document, DocumentSummary, MAX_DOCUMENT_BYTES, MAX_DOCUMENTS_PER_COMPANY, append_document,
+    create_document, get_document, get_document_summaries, get_documents, list_document_summaries,
+    require_document,
 };
-pub use epics::{EpicHead, epic, epic_heads};
-pub use file::{Entry, ExportError, Fault, FileError, Imported, MAX_FILE_BYTES, WorkspaceFile};
+pub use epics::{EpicSummary, get_epic, list_epic_summaries};
+pub use file::{
+    ExportError, FileFault, FreeFormItem, ImportSummary, MAX_FILE_BYTES, WorkspaceFile, WorkspaceFileError,
+};
 pub use memories::{
-    DEFAULT_MEMORY_FOLDER, MAX_MEMORIES, MAX_MEMORY_TEXT_BYTES, Memory, memories, recall, remember,
+    DEFAULT_MEMORY_FOLDER, MAX_MEMORIES_PER_FOLDER, MAX_MEMORY_TEXT_BYTES, Memory, create_memory,
+    list_memories, search_memories,
 };
 pub use metrics::{
-    MAX_METRIC_NAME_BYTES, MAX_METRIC_UNIT_BYTES, MAX_RECORDED_METRICS, Metric, MetricFilter, NewMetric,
-    metrics, record_metric,
+    MAX_METRIC_NAME_BYTES, MAX_METRIC_UNIT_BYTES, MAX_METRICS_PER_AGENT, Metric, MetricFilter, NewMetric,
+    list_metrics, record_metric,
 };
 pub use moment::{local_time, parse_time, utc_time};
 pub use notifications::{
-    MAX_NOTIFICATION_BYTES, MAX_NOTIFICATIONS, Notification, mark_read, notification_writes, notifications,
-    send_notification,
+    MAX_NOTIFICATION_BYTES, MAX_NOTIFICATIONS_PER_USER, Notification, list_notifications, mark_read,
+    prepare_notification, send_notification,
 };
-pub use plans::{MAX_PLAN_BYTES, Plan, plan, update_plan};
+pub use plans::{MAX_PLAN_BYTES, Plan, get_plan, update_plan};
 pub use text::MAX_TITLE_BYTES;
 pub use todos::{
-    MAX_TODOS, Todo, TodoChange, TodoList, create_todo, delete_todo, todo_list, todo_list_record, update_todo,
+    MAX_TODOS, Todo, TodoChange, TodoList, create_todo, delete_todo, get_todo_list, get_todo_list_record,
+    update_todo,
 };
-pub use view::Listed;
-pub(crate) use view::view;
+pub use view::ListPage;
+pub(crate) use view::list_projected;
 
 /// Collection names. Each agent and folder has its own memory collection below `memories`.
 pub mod collection {
@@ -99,7 +104,7 @@ impl User {
 }
 
 /// Returns the user, or `None` if the company has no such user.
-pub async fn user(records: &dyn Records, company_id: &str, id: &str) -> Result<Option<User>, StoreError> {
+pub async fn get_user(records: &dyn Records, company_id: &str, id: &str) -> Result<Option<User>, StoreError> {
     let key = Key::new(company_id, collection::USERS, id)?;
     Ok(records.get_as(&key).await?.map(|record| record.value))
 }
@@ -151,7 +156,11 @@ pub enum WorkspaceError {
 }
 
 /// Returns [`WorkspaceError::Changed`] if `version` is given and is not the version found.
-fn unchanged<T>(what: &'static str, found: &Record<T>, version: Option<u64>) -> Result<(), WorkspaceError> {
+fn check_version<T>(
+    what: &'static str,
+    found: &Record<T>,
+    version: Option<u64>,
+) -> Result<(), WorkspaceError> {
     if version.is_some_and(|version| version != found.version) {
         return Err(WorkspaceError::Changed { what, id: found.id.clone(), version: found.version });
     }
@@ -164,7 +173,7 @@ mod tests {
 
     use super::*;
     use crate::memory::MemoryRecords;
-    use crate::records::{List, Precondition};
+    use crate::records::{ListQuery, Precondition};
 
     #[test]
     fn a_user_is_found_in_the_own_company_alone() {
@@ -172,7 +181,7 @@ mod tests {
         let ada = User { id: "ada".into(), company_id: "c".into(), timezone: None, rag_enabled: Some(false) };
         let key = Key::new("c", collection::USERS, "ada").expect("a key");
         let find =
-            |company| user(&records, company, "ada").now_or_never().expect("no waiting").expect("found");
+            |company| get_user(&records, company, "ada").now_or_never().expect("no waiting").expect("found");
         assert_eq!(find("c"), None);
         records.put_as(&key, &ada, Precondition::Absent).now_or_never().expect("no waiting").expect("put");
         assert_eq!(find("c"), Some(ada));
@@ -183,18 +192,18 @@ mod tests {
     #[test]
     fn futures_are_send() {
         fn send(_: impl Send) {}
-        let (records, roles) = (MemoryRecords::default(), crate::roles::RecordRoles::in_memory());
+        let (records, roles) = (MemoryRecords::default(), crate::roles::RecordRoleStore::in_memory());
         let context = agent_core::tool::ExecutionContext::default();
-        send(user(&records, "c", "u"));
-        send(document(&records, "c", "d"));
-        send(documents(&records, "c", &[]));
-        send(memories(&records, "c", "a", None, 1));
-        send(remember(&records, "c", "a", None, "x"));
-        send(todo_list(&records, &context));
+        send(get_user(&records, "c", "u"));
+        send(get_document(&records, "c", "d"));
+        send(get_documents(&records, "c", &[]));
+        send(list_memories(&records, "c", "a", None, 1));
+        send(create_memory(&records, "c", "a", None, "x"));
+        send(get_todo_list(&records, &context));
         send(create_todo(&records, &context, "x"));
         send(append_document(&records, "c", "d", "x", None));
         send(update_plan(&records, &context, None, "x", None));
-        send(metrics(&records, "c", &MetricFilter::default(), &List::default()));
+        send(list_metrics(&records, "c", &MetricFilter::default(), &ListQuery::default()));
         send(WorkspaceFile::default().apply(&roles));
         send(WorkspaceFile::export(&records, None));
     }

@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-use super::{Backend, Prepared, Turn};
+use super::{Backend, PreparedRequest, Turn};
 use crate::budget::{TokenBudget, TokenCounter};
 use crate::clock::{Clock, SystemClock};
-use crate::error::{Failure, FailureKind};
+use crate::error::{AgentError, AgentErrorKind};
 use crate::event::EventStream;
 use crate::model::{Model, ModelRequest};
 use crate::role::EmbeddedAi;
-use crate::select::Choice;
-use crate::tool::{LocalTools, ToolRegistry};
+use crate::select::BackendChoice;
+use crate::tool::{LocalToolRegistry, ToolRegistry};
 use crate::tool_loop::{LoopLimits, ToolLoop};
 
 /// Creates the model for a role's `EmbeddedAI` container.
@@ -21,12 +21,12 @@ pub trait ModelSource: Send + Sync + 'static {
     ///
     /// # Errors
     /// `UnknownProvider`, naming the choices; `NotConfigured`, naming the setting; `Blocked`.
-    fn model(&self, settings: &EmbeddedAi) -> Result<Arc<dyn Model>, Failure>;
+    fn model(&self, settings: &EmbeddedAi) -> Result<Arc<dyn Model>, AgentError>;
 }
 
 /// Returns the same model for every role and ignores the settings.
 impl<M: Model> ModelSource for Arc<M> {
-    fn model(&self, _: &EmbeddedAi) -> Result<Arc<dyn Model>, Failure> {
+    fn model(&self, _: &EmbeddedAi) -> Result<Arc<dyn Model>, AgentError> {
         Ok(self.clone())
     }
 }
@@ -45,7 +45,7 @@ impl EmbeddedBackend {
     pub fn new(models: impl ModelSource) -> Self {
         Self {
             models: Arc::new(models),
-            tools: Arc::new(LocalTools::new()),
+            tools: Arc::new(LocalToolRegistry::new()),
             clock: Arc::new(SystemClock),
             limits: LoopLimits::default(),
         }
@@ -69,51 +69,51 @@ impl EmbeddedBackend {
         self
     }
 
-    fn model(&self, choice: &Choice) -> Result<Arc<dyn Model>, Failure> {
+    fn model(&self, choice: &BackendChoice) -> Result<Arc<dyn Model>, AgentError> {
         match choice {
-            Choice::Embedded(settings) => self.models.model(settings),
-            _ => Err(Failure::new(FailureKind::Internal, "the turn was meant for another backend")),
+            BackendChoice::Embedded(settings) => self.models.model(settings),
+            _ => Err(AgentError::new(AgentErrorKind::Internal, "the turn was meant for another backend")),
         }
     }
 }
 
 #[async_trait]
 impl Backend for EmbeddedBackend {
-    fn budget(&self, choice: &Choice) -> Result<TokenBudget, Failure> {
+    fn budget(&self, choice: &BackendChoice) -> Result<TokenBudget, AgentError> {
         Ok(self.model(choice)?.info().prompt_budget())
     }
 
-    fn counter(&self, choice: &Choice) -> Option<Arc<dyn TokenCounter>> {
+    fn counter(&self, choice: &BackendChoice) -> Option<Arc<dyn TokenCounter>> {
         self.model(choice).ok()?.counter()
     }
 
-    fn prepare(&self, turn: Arc<Turn>) -> Result<Prepared, Failure> {
+    fn prepare(&self, turn: Arc<Turn>) -> Result<PreparedRequest, AgentError> {
         let model = self.model(&turn.choice)?;
-        if turn.prompt.has_media() && !model.info().takes_media {
-            return Err(Failure::new(
-                FailureKind::UnsupportedContent,
+        if turn.prompt.has_media() && !model.info().supports_media {
+            return Err(AgentError::new(
+                AgentErrorKind::UnsupportedContent,
                 "this agent's model takes text only, no images or files",
             ));
         }
-        let payload = model.prepare(&request(&turn, &*model))?;
-        Ok(Prepared { payload, turn })
+        let payload = model.prepare(&model_request(&turn, &*model))?;
+        Ok(PreparedRequest { payload, turn })
     }
 
-    async fn start(&self, prepared: Prepared) -> Result<EventStream, Failure> {
-        let Prepared { payload, turn } = prepared;
+    async fn start(&self, prepared: PreparedRequest) -> Result<EventStream, AgentError> {
+        let PreparedRequest { payload, turn } = prepared;
         let model = self.model(&turn.choice)?;
-        let request = request(&turn, &*model);
+        let request = model_request(&turn, &*model);
         let tool_loop =
             ToolLoop { model, tools: self.tools.clone(), clock: self.clock.clone(), limits: self.limits };
         tool_loop.start(payload, request, turn.context.clone(), turn.run.clone()).await
     }
 }
 
-fn request(turn: &Turn, model: &dyn Model) -> ModelRequest {
+fn model_request(turn: &Turn, model: &dyn Model) -> ModelRequest {
     ModelRequest {
         prompt: turn.prompt.clone(),
-        appended: Vec::new(),
-        tools: if model.info().takes_tools { turn.tools.clone() } else { Arc::new([]) },
+        appended_messages: Vec::new(),
+        tools: if model.info().supports_tools { turn.tools.clone() } else { Arc::new([]) },
         tool_choice: turn.tool_choice.clone(),
         thinking: turn.thinking,
     }

@@ -6,49 +6,49 @@ use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 
 use super::ModelSource;
-use crate::error::Failure;
+use crate::error::AgentError;
 use crate::model::Model;
 use crate::role::EmbeddedAi;
 
 /// Capacity of the cache in bytes of settings and models, some thousands of models. Evicts the least used first.
-const MAX_BYTES: u64 = 4 << 20;
+const MAX_CACHE_BYTES: u64 = 4 << 20;
 /// Approximate size of a model in bytes, without the strings of its settings.
-const MODEL_BYTES: usize = 1024;
+const ESTIMATED_MODEL_BYTES: usize = 1024;
 
 /// Caches the models that a source has created, by their settings.
 ///
 /// A turn looks its model up at each of its steps, and creating a model, which parses and checks an address, may take
 /// longer than the step. Use it only with a source whose models depend on the settings alone, since a cached model is
 /// not recreated. Errors are not cached.
-pub struct KeptModels<S> {
+pub struct ModelCache<S> {
     source: S,
-    kept: Cache<EmbeddedAi, Arc<dyn Model>, Bytes>,
+    cache: Cache<EmbeddedAi, Arc<dyn Model>, ModelWeighter>,
 }
 
-impl<S: ModelSource> KeptModels<S> {
+impl<S: ModelSource> ModelCache<S> {
     /// Creates a cache over `source`.
     pub fn new(source: S) -> Self {
-        let usual = usize::try_from(MAX_BYTES).unwrap_or(usize::MAX) / MODEL_BYTES;
-        Self { source, kept: Cache::with_weighter(usual, MAX_BYTES, Bytes) }
+        let usual = usize::try_from(MAX_CACHE_BYTES).unwrap_or(usize::MAX) / ESTIMATED_MODEL_BYTES;
+        Self { source, cache: Cache::with_weighter(usual, MAX_CACHE_BYTES, ModelWeighter) }
     }
 }
 
-impl<S: ModelSource> ModelSource for KeptModels<S> {
-    fn model(&self, settings: &EmbeddedAi) -> Result<Arc<dyn Model>, Failure> {
-        self.kept.get_or_insert_with(settings, || self.source.model(settings))
+impl<S: ModelSource> ModelSource for ModelCache<S> {
+    fn model(&self, settings: &EmbeddedAi) -> Result<Arc<dyn Model>, AgentError> {
+        self.cache.get_or_insert_with(settings, || self.source.model(settings))
     }
 }
 
 #[derive(Clone)]
-struct Bytes;
+struct ModelWeighter;
 
-impl Weighter<EmbeddedAi, Arc<dyn Model>> for Bytes {
+impl Weighter<EmbeddedAi, Arc<dyn Model>> for ModelWeighter {
     fn weight(&self, settings: &EmbeddedAi, _: &Arc<dyn Model>) -> u64 {
         let EmbeddedAi { provider, model, base_url, api_key } = settings;
         let words = [provider, model, base_url].into_iter().flatten().map(String::len).sum::<usize>();
         let key = api_key.as_ref().map_or(0, |key| key.expose().len());
         // The model holds its own copies of the strings.
-        (2 * (words + key) + MODEL_BYTES) as u64
+        (2 * (words + key) + ESTIMATED_MODEL_BYTES) as u64
     }
 }
 
@@ -57,19 +57,19 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
-    use crate::error::FailureKind;
+    use crate::error::AgentErrorKind;
     use crate::secret::Secret;
     use crate::testing::ScriptedModel;
 
     /// A model source that counts the models it creates.
     #[derive(Default)]
-    struct Counting(AtomicUsize);
+    struct CountingModelSource(AtomicUsize);
 
-    impl ModelSource for Arc<Counting> {
-        fn model(&self, settings: &EmbeddedAi) -> Result<Arc<dyn Model>, Failure> {
+    impl ModelSource for Arc<CountingModelSource> {
+        fn model(&self, settings: &EmbeddedAi) -> Result<Arc<dyn Model>, AgentError> {
             self.0.fetch_add(1, Ordering::Relaxed);
             match settings.provider.as_deref() {
-                Some("unknown") => Err(Failure::new(FailureKind::UnknownProvider, "none such")),
+                Some("unknown") => Err(AgentError::new(AgentErrorKind::UnknownProvider, "none such")),
                 _ => Ok(Arc::new(ScriptedModel::new([]))),
             }
         }
@@ -85,8 +85,8 @@ mod tests {
 
     #[test]
     fn a_model_is_made_once_for_its_settings_and_anew_for_others() {
-        let source = Arc::new(Counting::default());
-        let models = KeptModels::new(source.clone());
+        let source = Arc::new(CountingModelSource::default());
+        let models = ModelCache::new(source.clone());
         let get = |settings: &EmbeddedAi| models.model(settings).expect("a model");
         let first = get(&settings("openai", "k1"));
         assert!(Arc::ptr_eq(&first, &get(&settings("openai", "k1"))));
@@ -97,8 +97,8 @@ mod tests {
 
     #[test]
     fn what_is_refused_is_asked_again() {
-        let source = Arc::new(Counting::default());
-        let models = KeptModels::new(source.clone());
+        let source = Arc::new(CountingModelSource::default());
+        let models = ModelCache::new(source.clone());
         for asked in 1..=2 {
             assert!(models.model(&settings("unknown", "k")).is_err());
             assert_eq!(source.0.load(Ordering::Relaxed), asked);

@@ -18,45 +18,45 @@ impl TokenCounter for EstimateCounter {
 
     fn count(&self, text: &str) -> usize {
         let mut rest = text.as_bytes();
-        let mut before = Class::Newline;
+        let mut before = ByteClass::Newline;
         let mut sixteenths = 0;
         while let Some(&first) = rest.first() {
-            let class = Class::of(first);
-            let len = rest.iter().position(|&byte| Class::of(byte) != class).unwrap_or(rest.len());
+            let class = ByteClass::classify(first);
+            let len = rest.iter().position(|&byte| ByteClass::classify(byte) != class).unwrap_or(rest.len());
             let (run, after) = rest.split_at(len);
-            let next = after.first().map(|&byte| Class::of(byte));
+            let next = after.first().map(|&byte| ByteClass::classify(byte));
             sixteenths += match class {
-                Class::Letter => words(run),
-                Class::Digit => len.div_ceil(3) * TOKEN,
-                Class::Sign => signs(len, before, next),
-                Class::Space => spaces(len, next),
-                Class::Newline if before == Class::Sign => 0,
-                Class::Newline => TOKEN,
+                ByteClass::Letter => letters_cost(run),
+                ByteClass::Digit => len.div_ceil(3) * UNITS_PER_TOKEN,
+                ByteClass::Punctuation => punctuation_cost(len, before, next),
+                ByteClass::Space => space_cost(len, next),
+                ByteClass::Newline if before == ByteClass::Punctuation => 0,
+                ByteClass::Newline => UNITS_PER_TOKEN,
             };
             before = class;
             rest = after;
         }
-        sixteenths.div_ceil(TOKEN)
+        sixteenths.div_ceil(UNITS_PER_TOKEN)
     }
 }
 
 /// Cost of one token; costs are in sixteenths of a token.
-const TOKEN: usize = 16;
+const UNITS_PER_TOKEN: usize = 16;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Class {
+enum ByteClass {
     /// Letters and all non-ASCII bytes.
     Letter,
     Digit,
     /// Any other ASCII character, control characters included.
-    Sign,
+    Punctuation,
     Space,
     Newline,
 }
 
-impl Class {
+impl ByteClass {
     const TABLE: [Self; 256] = {
-        let mut table = [Self::Sign; 256];
+        let mut table = [Self::Punctuation; 256];
         let mut byte = 0;
         while byte < table.len() {
             table[byte] = match byte as u8 {
@@ -64,23 +64,23 @@ impl Class {
                 b'0'..=b'9' => Self::Digit,
                 b' ' | b'\t' => Self::Space,
                 b'\n' | b'\r' => Self::Newline,
-                _ => Self::Sign,
+                _ => Self::Punctuation,
             };
             byte += 1;
         }
         table
     };
 
-    fn of(byte: u8) -> Self {
+    fn classify(byte: u8) -> Self {
         Self::TABLE[byte as usize]
     }
 }
 
 /// Returns the cost of a run of punctuation. A single character right before a word belongs to the word's token.
-fn signs(len: usize, before: Class, next: Option<Class>) -> usize {
+fn punctuation_cost(len: usize, before: ByteClass, next: Option<ByteClass>) -> usize {
     match len {
-        1 if before != Class::Space && next == Some(Class::Letter) => 0,
-        1 | 2 => TOKEN,
+        1 if before != ByteClass::Space && next == Some(ByteClass::Letter) => 0,
+        1 | 2 => UNITS_PER_TOKEN,
         3 => 19,
         4 => 26,
         _ => len * 7,
@@ -89,39 +89,39 @@ fn signs(len: usize, before: Class, next: Option<Class>) -> usize {
 
 /// Returns the cost of a run of spaces. The last space belongs to the next word or punctuation, and all of them to a
 /// following newline.
-fn spaces(len: usize, next: Option<Class>) -> usize {
+fn space_cost(len: usize, next: Option<ByteClass>) -> usize {
     match next {
-        Some(Class::Newline) => 0,
-        Some(Class::Letter | Class::Sign) if len == 1 => 0,
-        Some(Class::Digit) if len > 1 => 2 * TOKEN,
-        _ => TOKEN,
+        Some(ByteClass::Newline) => 0,
+        Some(ByteClass::Letter | ByteClass::Punctuation) if len == 1 => 0,
+        Some(ByteClass::Digit) if len > 1 => 2 * UNITS_PER_TOKEN,
+        _ => UNITS_PER_TOKEN,
     }
 }
 
 /// Returns the cost of a run of letters, split where an upper-case letter follows a lower-case one.
-fn words(run: &[u8]) -> usize {
+fn letters_cost(run: &[u8]) -> usize {
     if !run.is_ascii() {
-        return scripts(run);
+        return non_ascii_cost(run);
     }
     let mut cost = 0;
     let mut begin = 0;
     for at in 1..run.len() {
         if run[at].is_ascii_uppercase() && run[at - 1].is_ascii_lowercase() {
-            cost += latin(at - begin);
+            cost += latin_word_cost(at - begin);
             begin = at;
         }
     }
-    cost + latin(run.len() - begin)
+    cost + latin_word_cost(run.len() - begin)
 }
 
 /// Returns the cost of a word in Latin script: about one token while it is short, growing with its length after that.
-fn latin(len: usize) -> usize {
+fn latin_word_cost(len: usize) -> usize {
     const SHORT: [usize; 12] = [0, 16, 16, 16, 16, 17, 17, 18, 19, 21, 23, 24];
     if len < SHORT.len() { SHORT[len] } else { 3 * len - 12 }
 }
 
 /// Returns the cost of a run with non-ASCII characters, classified by their first UTF-8 bytes.
-fn scripts(run: &[u8]) -> usize {
+fn non_ascii_cost(run: &[u8]) -> usize {
     let (mut ascii, mut accented, mut alphabetic, mut semitic, mut cost) = (0, 0, 0, 0, 0);
     for byte in run {
         match byte {
@@ -147,13 +147,13 @@ fn scripts(run: &[u8]) -> usize {
         }
     }
     if ascii + accented > 0 {
-        cost += latin(ascii + accented) + 5 * accented;
+        cost += latin_word_cost(ascii + accented) + 5 * accented;
     }
     if alphabetic > 0 {
-        cost += TOKEN + 4 * usize::saturating_sub(alphabetic, 4);
+        cost += UNITS_PER_TOKEN + 4 * usize::saturating_sub(alphabetic, 4);
     }
     if semitic > 0 {
-        cost += TOKEN + 4 * usize::saturating_sub(semitic, 2);
+        cost += UNITS_PER_TOKEN + 4 * usize::saturating_sub(semitic, 2);
     }
     cost
 }

@@ -6,12 +6,12 @@ use futures_util::StreamExt;
 use serde::de::IgnoredAny;
 
 use super::model::{prompt, tools};
-use super::{OpenWork, Scenario, at_rest, within};
-use crate::backend::{Backend, Prepared, Turn};
-use crate::error::Failure;
-use crate::event::{Event, EventStream, Grammar, RunIds};
+use super::{OpenWorkCounter, Scenario, wait_until_idle, with_timeout};
+use crate::backend::{Backend, PreparedRequest, Turn};
+use crate::error::AgentError;
+use crate::event::{Event, EventGrammar, EventStream, RunIds};
 use crate::role::RoleBlock;
-use crate::select::Choice;
+use crate::select::BackendChoice;
 use crate::tool::ToolChoice;
 use crate::tool::{Caller, ExecutionContext};
 
@@ -20,28 +20,28 @@ pub struct BackendSubject {
     /// The backend.
     pub backend: Arc<dyn Backend>,
     /// The choice used for every turn.
-    pub choice: Choice,
+    pub choice: BackendChoice,
     /// Counter of the work in progress, if it can be counted.
-    pub open: Option<OpenWork>,
+    pub open: Option<OpenWorkCounter>,
 }
 
 /// Runs the conformance suite of [`Backend`] against backends whose remote end behaves as the scenario says. The
-/// factory must provide the first scenario, [`Scenario::Answers`].
+/// factory must provide the first scenario, [`Scenario::Completes`].
 ///
 /// # Panics
 /// If the contract is violated, with a message that describes the violation.
 pub async fn backend(make: impl AsyncFn(Scenario) -> Option<BackendSubject>) {
-    let subject = make(Scenario::Answers).await.expect("a backend that answers can be staged");
+    let subject = make(Scenario::Completes).await.expect("a backend that answers can be staged");
     prepare_is_a_function_of_the_turn(&subject);
     answers_are_whole(&subject).await;
     if let Some(subject) = make(Scenario::Hangs).await {
         dropping_the_stream_ends_the_run(subject).await;
     }
-    if let Some(subject) = make(Scenario::CutOff).await {
+    if let Some(subject) = make(Scenario::Truncates).await {
         a_cut_off_answer_is_an_error(&subject).await;
     }
-    if let Some(subject) = make(Scenario::Refuses).await {
-        let started = within("a refusal", start(&subject)).await;
+    if let Some(subject) = make(Scenario::Rejects).await {
+        let started = with_timeout("a refusal", start(&subject)).await;
         assert!(started.is_err(), "what is known before the backend has accepted is an error of start");
     }
 }
@@ -79,17 +79,17 @@ fn turn(subject: &BackendSubject, text: &str) -> Arc<Turn> {
     })
 }
 
-fn prepare(subject: &BackendSubject, text: &str) -> Prepared {
+fn prepare(subject: &BackendSubject, text: &str) -> PreparedRequest {
     let prepared = subject.backend.prepare(turn(subject, text));
     prepared.unwrap_or_else(|failure| panic!("preparing a plain turn failed: {failure:?}"))
 }
 
-async fn start(subject: &BackendSubject) -> Result<EventStream, Failure> {
+async fn start(subject: &BackendSubject) -> Result<EventStream, AgentError> {
     subject.backend.start(prepare(subject, "Hello")).await
 }
 
 async fn started(subject: &BackendSubject) -> EventStream {
-    let stream = within("the start of a run", start(subject)).await;
+    let stream = with_timeout("the start of a run", start(subject)).await;
     stream.unwrap_or_else(|failure| panic!("starting a plain turn failed: {failure:?}"))
 }
 
@@ -108,13 +108,13 @@ fn prepare_is_a_function_of_the_turn(subject: &BackendSubject) {
     assert!(budget.max_prompt_tokens > 0, "a backend has room for a prompt");
     let (first, second) = (prepare(subject, "Hello"), prepare(subject, "Hello"));
     // Run tokens differ between runs and are masked; everything else must be equal.
-    assert_eq!(first.payload.shown(), second.payload.shown(), "equal turns are shown alike");
+    assert_eq!(first.payload.redacted(), second.payload.redacted(), "equal turns are shown alike");
     let once_more = subject.backend.prepare(first.turn.clone());
     let once_more = once_more.unwrap_or_else(|failure| panic!("preparing a turn again failed: {failure:?}"));
     assert_eq!(first.payload.sha256(), once_more.payload.sha256(), "a turn has one hash");
     assert_ne!(
-        first.payload.shown(),
-        prepare(subject, "Bye").payload.shown(),
+        first.payload.redacted(),
+        prepare(subject, "Bye").payload.redacted(),
         "what is asked is in the bytes"
     );
     if first.payload.is_json() {
@@ -127,7 +127,7 @@ fn prepare_is_a_function_of_the_turn(subject: &BackendSubject) {
 }
 
 async fn answers_are_whole(subject: &BackendSubject) {
-    let events: Vec<Event> = within("the end of a run", started(subject).await.collect()).await;
+    let events: Vec<Event> = with_timeout("the end of a run", started(subject).await.collect()).await;
     check_grammar(&events);
     assert_eq!(events.first().and_then(ids), Some(("thread", "run")), "a run begins under its own ids");
     assert_eq!(
@@ -138,31 +138,31 @@ async fn answers_are_whole(subject: &BackendSubject) {
     let said = events.iter().any(|event| matches!(event, Event::TextMessageContent { .. }));
     assert!(said, "an answer has text: {events:?}");
     if let Some(open) = &subject.open {
-        at_rest("a run that is over leaves no work behind", open).await;
+        wait_until_idle("a run that is over leaves no work behind", open).await;
     }
 }
 
 fn check_grammar(events: &[Event]) {
-    Grammar::check(events).unwrap_or_else(|violation| panic!("{violation}: {events:?}"));
+    EventGrammar::check(events).unwrap_or_else(|violation| panic!("{violation}: {events:?}"));
 }
 
 async fn dropping_the_stream_ends_the_run(subject: BackendSubject) {
     let mut events = started(&subject).await;
     let begun =
         async { while !matches!(events.next().await, Some(Event::TextMessageContent { .. }) | None) {} };
-    within("the first words of a run that hangs", begun).await;
+    with_timeout("the first words of a run that hangs", begun).await;
     assert!(!events.is_over(), "a run that hangs is not over");
     if let Some(open) = &subject.open {
         assert!(open() > 0, "a run that hangs is work under way");
     }
     drop(events);
     if let Some(open) = &subject.open {
-        at_rest("dropping the stream ends the work below it", open).await;
+        wait_until_idle("dropping the stream ends the work below it", open).await;
     }
 }
 
 async fn a_cut_off_answer_is_an_error(subject: &BackendSubject) {
-    let events: Vec<Event> = within("the end of a cut-off run", started(subject).await.collect()).await;
+    let events: Vec<Event> = with_timeout("the end of a cut-off run", started(subject).await.collect()).await;
     check_grammar(&events);
     assert!(
         matches!(events.last(), Some(Event::RunError { .. })),

@@ -7,25 +7,25 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
 use crate::job::{
-    Idempotency, Inserted, Job, JobFilter, JobKind, JobPayload, JobState, JobStore, NewJob, Outcome, Phase,
-    Refusal, Scope, Step, Stepped,
+    AttemptOutcome, IdempotencyKey, InsertOutcome, Job, JobFilter, JobKind, JobPayload, JobScope, JobState,
+    JobStore, NewJob, Phase, Step, StepError, StepResult,
 };
-use crate::schedule::{Cron, DstPolicy, Misfire, Overlap, Schedule};
+use crate::schedule::{CronSchedule, DstPolicy, MisfirePolicy, OverlapPolicy, Schedule};
 use crate::store_error::StoreError;
 
 mod claims;
 mod lists;
 mod model;
 
-pub use model::jobs_against_model;
+pub use model::jobs_against_reference;
 
-type Store = Arc<dyn JobStore>;
+type SharedJobStore = Arc<dyn JobStore>;
 
 /// Runs the conformance suite of [`JobStore`] against stores from `make`, which must return an empty one at every call.
 ///
 /// # Panics
 /// If the contract is violated, with a message that describes the violation.
-pub async fn jobs(make: impl AsyncFn() -> Store) {
+pub async fn jobs(make: impl AsyncFn() -> SharedJobStore) {
     a_job_is_got_as_it_was_stored(&*make().await).await;
     nobody_reaches_out_of_a_scope(&*make().await).await;
     asking_twice_is_harmless(&*make().await).await;
@@ -80,52 +80,53 @@ fn every(company: &str, ms: u64) -> Job {
     Job::new(NewJob::new(payload(company, "ada"), schedule), at(0))
 }
 
-fn done<T>(what: &str, result: Result<T, StoreError>) -> T {
+fn expect_ok<T>(what: &str, result: Result<T, StoreError>) -> T {
     result.unwrap_or_else(|error| panic!("{what} failed: {error:?}"))
 }
 
 /// Stores jobs and asserts that all of them are new.
 async fn insert(store: &dyn JobStore, jobs: &[Job]) {
-    let inserted = done("insert", store.insert(jobs.to_vec()).await);
-    assert_eq!(inserted, vec![Inserted::New; jobs.len()], "what is new is stored");
+    let inserted = expect_ok("insert", store.insert(jobs.to_vec()).await);
+    assert_eq!(inserted, vec![InsertOutcome::New; jobs.len()], "what is new is stored");
 }
 
 async fn get(store: &dyn JobStore, job: &Job) -> Job {
-    done("get", store.get(&Scope::default(), &job.id).await).expect("what was stored is there")
+    expect_ok("get", store.get(&JobScope::default(), &job.id).await).expect("what was stored is there")
 }
 
-async fn step(store: &dyn JobStore, job: &Job, step: Step, now: Timestamp) -> Result<Stepped, Refusal> {
-    done("step", store.step(&Scope::default(), &job.id, step, now).await).expect("the job is there")
+async fn step(store: &dyn JobStore, job: &Job, step: Step, now: Timestamp) -> Result<StepResult, StepError> {
+    expect_ok("step", store.apply_step(&JobScope::default(), &job.id, step, now).await)
+        .expect("the job is there")
 }
 
 /// Claims the given job, which must be due.
-async fn hold(store: &dyn JobStore, job: &Job, now: Timestamp, lease: Timestamp) -> Job {
+async fn claim_job(store: &dyn JobStore, job: &Job, now: Timestamp, lease: Timestamp) -> Job {
     let claim = Step::Claim { until: now, lease };
     step(store, job, claim, now).await.expect("the job is due").job
 }
 
-fn ended(job: &Job, outcome: Outcome) -> Step {
+fn ended(job: &Job, outcome: AttemptOutcome) -> Step {
     Step::End { fence: job.fence, outcome, took: Duration::from_millis(7), status: Some(200), jitter: 0 }
 }
 
-fn rejected() -> Outcome {
-    Outcome::Rejected { error: "no such tool".to_owned() }
+fn rejected() -> AttemptOutcome {
+    AttemptOutcome::Rejected { error: "no such tool".to_owned() }
 }
 
-fn failed() -> Outcome {
-    Outcome::Failed { error: "it was busy".to_owned(), retry_after: None }
+fn failed() -> AttemptOutcome {
+    AttemptOutcome::Failed { error: "it was busy".to_owned(), retry_after: None }
 }
 
-fn of_company(company: &str) -> Scope {
-    Scope { company: Some(company.to_owned()), user: None }
+fn company_scope(company: &str) -> JobScope {
+    JobScope { company: Some(company.to_owned()), user: None }
 }
 
-fn within(scope: Scope) -> JobFilter {
+fn filter_of(scope: JobScope) -> JobFilter {
     JobFilter { scope, ..JobFilter::default() }
 }
 
 async fn a_job_is_got_as_it_was_stored(store: &dyn JobStore) {
-    let none = done("get", store.get(&Scope::default(), &crate::new_id()).await);
+    let none = expect_ok("get", store.get(&JobScope::default(), &crate::new_id()).await);
     assert_eq!(none, None, "what was never stored is absent");
     let mut new = NewJob::new(payload("acme 😀", "o'ada;--"), Schedule::At(at(5)));
     new.payload.message = Some("\u{0}\"quoted\" \\ ü".to_owned());
@@ -134,12 +135,12 @@ async fn a_job_is_got_as_it_was_stored(store: &dyn JobStore) {
     let arguments = json!({"b": [1, null, true], "a": {"deep": "é"}, "": u64::MAX, "n": numbers});
     new.payload.arguments = arguments.as_object().cloned();
     new.payload.assignment_id = Some("daily".to_owned());
-    new.idempotency = Some(Idempotency { key: "k".to_owned(), fingerprint: "00ff".to_owned() });
+    new.idempotency = Some(IdempotencyKey { key: "k".to_owned(), fingerprint: "00ff".to_owned() });
     let once = Job::new(new, at(0));
-    let cron =
-        Cron::new("30 2 * * *", "Europe/Berlin", DstPolicy::default()).expect("the suite's cron fires");
+    let cron = CronSchedule::new("30 2 * * *", "Europe/Berlin", DstPolicy::default())
+        .expect("the suite's cron fires");
     let mut new = NewJob::new(payload("acme", "ada"), Schedule::Cron(cron));
-    (new.misfire, new.overlap, new.max_attempts) = (Misfire::Skip, Overlap::Queue, 3);
+    (new.misfire, new.overlap, new.max_attempts) = (MisfirePolicy::Skip, OverlapPolicy::Queue, 3);
     let cron = Job::new(new, at(0));
     let every = every("acme", 1500);
     insert(store, &[once.clone(), cron.clone(), every.clone()]).await;
@@ -148,7 +149,7 @@ async fn a_job_is_got_as_it_was_stored(store: &dyn JobStore) {
     }
 
     // Steps that change every stored field of a job.
-    let held = hold(store, &every, at(1500), at(9000)).await;
+    let held = claim_job(store, &every, at(1500), at(9000)).await;
     assert_eq!(get(store, &every).await, held, "a claim is stored");
     let extended = step(store, &every, Step::Extend { fence: held.fence, lease: at(9500) }, at(1600)).await;
     assert_eq!(
@@ -160,7 +161,8 @@ async fn a_job_is_got_as_it_was_stored(store: &dyn JobStore) {
     let moved = moved.expect("it is open");
     assert!(moved.delivering && moved.job.then.is_some(), "what is under way is not taken back");
     assert_eq!(get(store, &every).await, moved.job, "where it goes afterwards is stored");
-    let over = step(store, &every, ended(&held, Outcome::Succeeded), at(1800)).await.expect("it is held").job;
+    let over =
+        step(store, &every, ended(&held, AttemptOutcome::Succeeded), at(1800)).await.expect("it is held").job;
     assert_eq!(get(store, &every).await, over, "an attempt that has ended is stored");
     let paused = step(store, &every, Step::Pause, at(1900)).await.expect("it is open").job;
     assert_eq!(paused.state(), JobState::Paused);
@@ -171,7 +173,7 @@ async fn nobody_reaches_out_of_a_scope(store: &dyn JobStore) {
     let job = once("acme", 5);
     let other = once("other", 5);
     insert(store, &[job.clone(), other.clone()]).await;
-    let scope = |company: Option<&str>, user: Option<&str>| Scope {
+    let scope = |company: Option<&str>, user: Option<&str>| JobScope {
         company: company.map(str::to_owned),
         user: user.map(str::to_owned),
     };
@@ -183,19 +185,19 @@ async fn nobody_reaches_out_of_a_scope(store: &dyn JobStore) {
         scope(Some(""), None),
     ];
     for scope in inside {
-        let found = done("get", store.get(&scope, &job.id).await);
+        let found = expect_ok("get", store.get(&scope, &job.id).await);
         assert_eq!(found.as_ref(), Some(&job), "a job is there for {scope:?}");
     }
     for scope in outside {
-        let found = done("get", store.get(&scope, &job.id).await);
+        let found = expect_ok("get", store.get(&scope, &job.id).await);
         assert_eq!(found, None, "a job is absent for {scope:?}");
-        let stepped = done("step", store.step(&scope, &job.id, Step::Cancel, at(1)).await);
+        let stepped = expect_ok("step", store.apply_step(&scope, &job.id, Step::Cancel, at(1)).await);
         assert_eq!(stepped, None, "no step can be taken by {scope:?}");
-        let page = done("list", store.list(&within(scope.clone()), None, 10).await);
+        let page = expect_ok("list", store.list(&filter_of(scope.clone()), None, 10).await);
         assert!(page.jobs.iter().all(|found| found.id != job.id), "a job is in no list of {scope:?}");
     }
-    let theirs = JobFilter { tool: Some("remind".to_owned()), ..within(of_company("other")) };
-    let cancelled = done("cancel", store.cancel_all(&theirs, at(1)).await);
+    let theirs = JobFilter { tool: Some("remind".to_owned()), ..filter_of(company_scope("other")) };
+    let cancelled = expect_ok("cancel", store.cancel_all(&theirs, at(1)).await);
     assert_eq!(cancelled, 1, "all of a company's are cancelled, and no other's");
     assert_eq!(get(store, &job).await, job, "whoever is elsewhere changes nothing");
     assert_eq!(get(store, &other).await.state(), JobState::Cancelled);
@@ -203,7 +205,7 @@ async fn nobody_reaches_out_of_a_scope(store: &dyn JobStore) {
 
 async fn asking_twice_is_harmless(store: &dyn JobStore) {
     let with = |company: &str, key: &str, fingerprint: &str| {
-        let idempotency = Idempotency { key: key.to_owned(), fingerprint: fingerprint.to_owned() };
+        let idempotency = IdempotencyKey { key: key.to_owned(), fingerprint: fingerprint.to_owned() };
         let mut job = once(company, 5);
         job.idempotency = Some(idempotency);
         job
@@ -222,40 +224,40 @@ async fn asking_twice_is_harmless(store: &dyn JobStore) {
         with("acme", "fresh", "3"),
     ];
     let ids: Vec<String> = again.iter().map(|job| job.id.clone()).collect();
-    let inserted = done("insert", store.insert(again).await);
+    let inserted = expect_ok("insert", store.insert(again).await);
     let expected = [
-        Inserted::Existing(Box::new(first.clone())),
-        Inserted::Different(Box::new(first.clone())),
-        Inserted::New,
-        Inserted::New,
-        Inserted::New,
-        Inserted::New,
-        Inserted::Existing(Box::new(fresh.clone())),
-        Inserted::Different(Box::new(fresh)),
+        InsertOutcome::Existing(Box::new(first.clone())),
+        InsertOutcome::KeyConflict(Box::new(first.clone())),
+        InsertOutcome::New,
+        InsertOutcome::New,
+        InsertOutcome::New,
+        InsertOutcome::New,
+        InsertOutcome::Existing(Box::new(fresh.clone())),
+        InsertOutcome::KeyConflict(Box::new(fresh)),
     ];
     assert_eq!(inserted, expected, "a key is one job's in its company, also within one call");
     for (id, inserted) in ids.iter().zip(expected) {
-        let found = done("get", store.get(&Scope::default(), id).await);
-        assert_eq!(found.is_some(), inserted == Inserted::New, "what was not new is not stored");
+        let found = expect_ok("get", store.get(&JobScope::default(), id).await);
+        assert_eq!(found.is_some(), inserted == InsertOutcome::New, "what was not new is not stored");
     }
     step(store, &first, Step::Cancel, at(1)).await.expect("a job can be cancelled");
-    let over = done("insert", store.insert(vec![with("acme", "k", "1")]).await);
+    let over = expect_ok("insert", store.insert(vec![with("acme", "k", "1")]).await);
     let there = get(store, &first).await;
-    assert_eq!(over, [Inserted::Existing(Box::new(there))], "a key stands as long as its job is kept");
-    assert_eq!(done("purge", store.purge(at(100), 10).await), 1);
-    let over = done("insert", store.insert(vec![with("acme", "k", "9")]).await);
-    assert_eq!(over, [Inserted::New], "a key is free once its job was removed");
-    assert_eq!(done("insert", store.insert(Vec::new()).await), [], "nothing is no mistake");
+    assert_eq!(over, [InsertOutcome::Existing(Box::new(there))], "a key stands as long as its job is kept");
+    assert_eq!(expect_ok("purge", store.purge(at(100), 10).await), 1);
+    let over = expect_ok("insert", store.insert(vec![with("acme", "k", "9")]).await);
+    assert_eq!(over, [InsertOutcome::New], "a key is free once its job was removed");
+    assert_eq!(expect_ok("insert", store.insert(Vec::new()).await), [], "nothing is no mistake");
 }
 
 async fn steps_are_taken_in_their_order(store: &dyn JobStore) {
     let job = every("acme", 1000);
     insert(store, std::slice::from_ref(&job)).await;
-    let held = hold(store, &job, at(1000), at(9000)).await;
-    let succeeded = ended(&held, Outcome::Succeeded);
+    let held = claim_job(store, &job, at(1000), at(9000)).await;
+    let succeeded = ended(&held, AttemptOutcome::Succeeded);
     let steps = [succeeded.clone(), Step::Pause, succeeded, Step::Resume, Step::Cancel];
     let steps = steps.map(|step| (job.id.clone(), step)).to_vec();
-    let taken = done("steps", store.steps(steps, at(1100)).await);
+    let taken = expect_ok("steps", store.apply_steps(steps, at(1100)).await);
     let states: Vec<_> = taken
         .iter()
         .map(|taken| taken.as_ref().map(|taken| taken.as_ref().map(|stepped| stepped.job.state())))
@@ -263,7 +265,7 @@ async fn steps_are_taken_in_their_order(store: &dyn JobStore) {
     let expected = [
         Some(Ok(JobState::Scheduled)),
         Some(Ok(JobState::Paused)),
-        Some(Err(&Refusal::Stale)),
+        Some(Err(&StepError::Stale)),
         Some(Ok(JobState::Scheduled)),
         Some(Ok(JobState::Cancelled)),
     ];
@@ -278,14 +280,14 @@ async fn a_refused_step_hinders_no_other(store: &dyn JobStore) {
     let claim = Step::Claim { until: at(20), lease: at(9000) };
     let mut steps: Vec<_> = jobs.iter().map(|job| (job.id.clone(), claim.clone())).collect();
     steps.insert(1, (crate::new_id(), Step::Cancel));
-    let taken = done("steps", store.steps(steps, at(20)).await);
+    let taken = expect_ok("steps", store.apply_steps(steps, at(20)).await);
     let shown: Vec<_> = taken
         .iter()
         .map(|taken| taken.as_ref().map(|taken| taken.as_ref().map(|stepped| stepped.job.phase)))
         .collect();
     let running = Phase::Running { lease: at(9000) };
-    assert_eq!(shown, [Some(Ok(running)), None, Some(Ok(running)), Some(Err(&Refusal::NotDue))]);
+    assert_eq!(shown, [Some(Ok(running)), None, Some(Ok(running)), Some(Err(&StepError::NotDue))]);
     assert_eq!(get(store, &jobs[2]).await, jobs[2], "a refused step changes nothing");
     assert_eq!(get(store, &jobs[1]).await.phase, running, "the others are stored");
-    assert_eq!(done("steps", store.steps(Vec::new(), at(20)).await), [], "nothing is no mistake");
+    assert_eq!(expect_ok("steps", store.apply_steps(Vec::new(), at(20)).await), [], "nothing is no mistake");
 }

@@ -6,8 +6,8 @@ use futures_util::StreamExt;
 use futures_util::future::join;
 use serde_json::value::RawValue;
 
-use super::{OpenWork, Scenario, at_rest, within};
-use crate::error::Failure;
+use super::{OpenWorkCounter, Scenario, wait_until_idle, with_timeout};
+use crate::error::AgentError;
 use crate::message::Message;
 use crate::model::{Model, ModelEvent, ModelRequest, ModelStream};
 use crate::prompt::{Fragment, Stability};
@@ -20,30 +20,30 @@ pub struct ModelSubject {
     /// The model.
     pub model: Arc<dyn Model>,
     /// Counter of the work in progress, if it can be counted.
-    pub open: Option<OpenWork>,
+    pub open: Option<OpenWorkCounter>,
 }
 
 /// Runs the conformance suite of [`Model`] against models whose remote end behaves as the scenario says. The factory
-/// must provide the first scenario, [`Scenario::Answers`].
+/// must provide the first scenario, [`Scenario::Completes`].
 ///
 /// # Panics
 /// If the contract is violated, with a message that describes the violation.
 pub async fn model(make: impl AsyncFn(Scenario) -> Option<ModelSubject>) {
-    let subject = make(Scenario::Answers).await.expect("a model that answers can be staged");
+    let subject = make(Scenario::Completes).await.expect("a model that answers can be staged");
     it_says_what_it_is(&*subject.model);
     prepare_is_a_function_of_the_request(&*subject.model);
     answers_are_whole(&*subject.model).await;
     if let Some(open) = &subject.open {
-        at_rest("a call that is over leaves no work behind", open).await;
+        wait_until_idle("a call that is over leaves no work behind", open).await;
     }
     if let Some(subject) = make(Scenario::Hangs).await {
         dropping_the_stream_ends_the_call(subject).await;
     }
-    if let Some(subject) = make(Scenario::CutOff).await {
+    if let Some(subject) = make(Scenario::Truncates).await {
         a_cut_off_answer_has_no_finish(&*subject.model).await;
     }
-    if let Some(subject) = make(Scenario::Refuses).await {
-        let started = within("a refusal", start(&*subject.model, "Hello")).await;
+    if let Some(subject) = make(Scenario::Rejects).await {
+        let started = with_timeout("a refusal", start(&*subject.model, "Hello")).await;
         assert!(started.is_err(), "what is known before the first delta is an error of start");
     }
 }
@@ -68,8 +68,8 @@ pub(super) fn tools() -> Arc<[Arc<ToolSpec>]> {
 fn request(model: &dyn Model, text: &str) -> ModelRequest {
     ModelRequest {
         prompt: prompt(text),
-        appended: Vec::new(),
-        tools: if model.info().takes_tools { tools() } else { Arc::new([]) },
+        appended_messages: Vec::new(),
+        tools: if model.info().supports_tools { tools() } else { Arc::new([]) },
         tool_choice: ToolChoice::Auto,
         thinking: None,
     }
@@ -79,12 +79,12 @@ fn prepare(model: &dyn Model, request: &ModelRequest) -> crate::payload::Payload
     model.prepare(request).unwrap_or_else(|failure| panic!("preparing a plain request failed: {failure:?}"))
 }
 
-async fn start(model: &dyn Model, text: &str) -> Result<ModelStream, Failure> {
+async fn start(model: &dyn Model, text: &str) -> Result<ModelStream, AgentError> {
     model.start(prepare(model, &request(model, text))).await
 }
 
 async fn started(model: &dyn Model) -> ModelStream {
-    let stream = within("the start of an answer", start(model, "Hello")).await;
+    let stream = with_timeout("the start of an answer", start(model, "Hello")).await;
     stream.unwrap_or_else(|failure| panic!("starting a plain request failed: {failure:?}"))
 }
 
@@ -110,12 +110,12 @@ fn prepare_is_a_function_of_the_request(model: &dyn Model) {
     let other = prepare(model, &request(model, "Bye"));
     assert_ne!(first.bytes(), other.bytes(), "what is asked is in the bytes");
     let mut round = request(model, "Hello");
-    round.appended.push(Message::assistant("Welcome"));
+    round.appended_messages.push(Message::assistant("Welcome"));
     assert_ne!(first.bytes(), prepare(model, &round).bytes(), "what this run has said since is in the bytes");
 }
 
 async fn answers_are_whole(model: &dyn Model) {
-    let read = async || within("the end of an answer", started(model).await.collect::<Vec<_>>()).await;
+    let read = async || with_timeout("the end of an answer", started(model).await.collect::<Vec<_>>()).await;
     let (first, second) = join(read(), read()).await;
     for events in [first, second] {
         check_order(&events);
@@ -127,7 +127,7 @@ async fn answers_are_whole(model: &dyn Model) {
 }
 
 /// Checks the order of events, which holds for complete and truncated answers.
-fn check_order(events: &[Result<ModelEvent, Failure>]) {
+fn check_order(events: &[Result<ModelEvent, AgentError>]) {
     let mut begun = Vec::new();
     for (i, event) in events.iter().enumerate() {
         let last = i + 1 == events.len();
@@ -149,19 +149,19 @@ fn check_order(events: &[Result<ModelEvent, Failure>]) {
 
 async fn dropping_the_stream_ends_the_call(subject: ModelSubject) {
     let mut stream = started(&*subject.model).await;
-    let first = within("the first delta", stream.next()).await;
+    let first = with_timeout("the first delta", stream.next()).await;
     assert!(matches!(first, Some(Ok(_))), "an answer that hangs has begun: {first:?}");
     if let Some(open) = &subject.open {
         assert!(open() > 0, "an answer that hangs is work under way");
     }
     drop(stream);
     if let Some(open) = &subject.open {
-        at_rest("dropping the stream ends the call below it", open).await;
+        wait_until_idle("dropping the stream ends the call below it", open).await;
     }
 }
 
 async fn a_cut_off_answer_has_no_finish(model: &dyn Model) {
-    let events: Vec<_> = within("the end of a cut-off answer", started(model).await.collect()).await;
+    let events: Vec<_> = with_timeout("the end of a cut-off answer", started(model).await.collect()).await;
     check_order(&events);
     assert!(
         !events.iter().any(|event| matches!(event, Ok(ModelEvent::Finish(_)))),

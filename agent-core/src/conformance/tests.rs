@@ -8,29 +8,30 @@ use futures_util::FutureExt;
 
 use super::*;
 use crate::backend::EmbeddedBackend;
-use crate::error::{Failure, FailureKind};
+use crate::error::{AgentError, AgentErrorKind};
 use crate::message::FinishReason;
 use crate::model::{Model, ModelEvent, ModelInfo, ModelRequest, ModelStream};
 use crate::payload::Payload;
 use crate::role::EmbeddedAi;
-use crate::select::Choice;
-use crate::testing::{Answer, ScriptedModel};
+use crate::select::BackendChoice;
+use crate::testing::{ScriptedAnswer, ScriptedModel};
 
 #[cfg(feature = "jobs")]
 mod jobs_suite;
 
 fn scripted(scenario: Scenario) -> Arc<ScriptedModel> {
     Arc::new(match scenario {
-        Scenario::Answers => ScriptedModel::always("Hello."),
-        Scenario::Hangs => ScriptedModel::new([Answer::new().text("Hel").hang()]),
-        Scenario::CutOff => ScriptedModel::new([Answer::new().text("Hel")]),
-        Scenario::Refuses => {
-            ScriptedModel::new([Answer::refuses(Failure::new(FailureKind::RateLimited, "slow down"))])
-        }
+        Scenario::Completes => ScriptedModel::repeating("Hello."),
+        Scenario::Hangs => ScriptedModel::new([ScriptedAnswer::new().text("Hel").hang()]),
+        Scenario::Truncates => ScriptedModel::new([ScriptedAnswer::new().text("Hel")]),
+        Scenario::Rejects => ScriptedModel::new([ScriptedAnswer::from_start_error(AgentError::new(
+            AgentErrorKind::RateLimited,
+            "slow down",
+        ))]),
     })
 }
 
-fn open_streams(model: &Arc<ScriptedModel>) -> OpenWork {
+fn open_streams(model: &Arc<ScriptedModel>) -> OpenWorkCounter {
     let model = model.clone();
     Box::new(move || model.open_streams())
 }
@@ -51,14 +52,14 @@ async fn the_embedded_backend_conforms() {
         Some(BackendSubject {
             open: Some(open_streams(&model)),
             backend: Arc::new(EmbeddedBackend::new(model)),
-            choice: Choice::Embedded(EmbeddedAi::default()),
+            choice: BackendChoice::Embedded(EmbeddedAi::default()),
         })
     })
     .await;
 }
 
 /// Runs a suite that must panic, and returns its message.
-async fn complaint(suite: impl Future<Output = ()>) -> String {
+async fn panic_message(suite: impl Future<Output = ()>) -> String {
     let panic = AssertUnwindSafe(suite).catch_unwind().await.expect_err("the suite finds the fault");
     match panic.downcast::<String>() {
         Ok(text) => *text,
@@ -67,32 +68,32 @@ async fn complaint(suite: impl Future<Output = ()>) -> String {
 }
 
 /// A model that follows its script, but prepares different bytes at each call.
-struct Capricious(Arc<ScriptedModel>);
+struct NondeterministicModel(Arc<ScriptedModel>);
 
 #[async_trait]
-impl Model for Capricious {
+impl Model for NondeterministicModel {
     fn info(&self) -> ModelInfo {
         self.0.info()
     }
 
-    fn prepare(&self, request: &ModelRequest) -> Result<Payload, Failure> {
+    fn prepare(&self, request: &ModelRequest) -> Result<Payload, AgentError> {
         let mut payload = Payload::builder(64);
         payload.json(&(crate::new_id(), request.prompt.system_text()));
         Ok(payload.finish())
     }
 
-    async fn start(&self, payload: Payload) -> Result<ModelStream, Failure> {
+    async fn start(&self, payload: Payload) -> Result<ModelStream, AgentError> {
         self.0.start(payload).await
     }
 }
 
-async fn complaint_about(answers: impl Fn() -> Answer, scenario: Scenario) -> String {
-    complaint(model(async |asked| {
+async fn complaint_about(answers: impl Fn() -> ScriptedAnswer, scenario: Scenario) -> String {
+    panic_message(model(async |asked| {
         let model = match asked {
-            Scenario::Answers if scenario == Scenario::Answers => {
+            Scenario::Completes if scenario == Scenario::Completes => {
                 Arc::new(ScriptedModel::new([answers(), answers()]))
             }
-            Scenario::Answers => scripted(asked),
+            Scenario::Completes => scripted(asked),
             _ if asked == scenario => Arc::new(ScriptedModel::new([answers()])),
             _ => return None,
         };
@@ -104,39 +105,41 @@ async fn complaint_about(answers: impl Fn() -> Answer, scenario: Scenario) -> St
 #[tokio::test]
 async fn a_defective_model_is_found_out() {
     let capricious = async |_| {
-        let model: Arc<dyn Model> = Arc::new(Capricious(scripted(Scenario::Answers)));
+        let model: Arc<dyn Model> = Arc::new(NondeterministicModel(scripted(Scenario::Completes)));
         Some(ModelSubject { model, open: None })
     };
-    let said = complaint(model(capricious)).await;
+    let said = panic_message(model(capricious)).await;
     assert!(said.contains("equal requests give the same bytes"), "{said}");
 
     let args = || ModelEvent::ToolCallArgs { index: 3, delta: "{".into() };
-    let twice = || Answer::says("a").finish(FinishReason::Stop);
-    let said = complaint_about(twice, Scenario::Answers).await;
+    let twice = || ScriptedAnswer::from_text("a").finish(FinishReason::Stop);
+    let said = complaint_about(twice, Scenario::Completes).await;
     assert!(said.contains("nothing follows Finish"), "{said}");
-    let said =
-        complaint_about(|| Answer::new().event(args()).finish(FinishReason::ToolCalls), Scenario::Answers)
-            .await;
+    let said = complaint_about(
+        || ScriptedAnswer::new().event(args()).finish(FinishReason::ToolCalls),
+        Scenario::Completes,
+    )
+    .await;
     assert!(said.contains("arguments come after their call has begun"), "{said}");
-    let said = complaint_about(|| Answer::new().text("a"), Scenario::Answers).await;
+    let said = complaint_about(|| ScriptedAnswer::new().text("a"), Scenario::Completes).await;
     assert!(said.contains("a whole answer ends with Finish"), "{said}");
-    let said = complaint_about(|| Answer::says("a"), Scenario::CutOff).await;
+    let said = complaint_about(|| ScriptedAnswer::from_text("a"), Scenario::Truncates).await;
     assert!(said.contains("cut off has no Finish"), "{said}");
-    let said = complaint_about(|| Answer::says("a"), Scenario::Refuses).await;
+    let said = complaint_about(|| ScriptedAnswer::from_text("a"), Scenario::Rejects).await;
     assert!(said.contains("is an error of start"), "{said}");
 }
 
 #[tokio::test]
 async fn a_backend_that_takes_an_early_end_for_a_whole_answer_is_found_out() {
-    let said = complaint(backend(async |scenario| {
+    let said = panic_message(backend(async |scenario| {
         let model = match scenario {
-            Scenario::CutOff => scripted(Scenario::Answers),
+            Scenario::Truncates => scripted(Scenario::Completes),
             other => scripted(other),
         };
         Some(BackendSubject {
             open: None,
             backend: Arc::new(EmbeddedBackend::new(model)),
-            choice: Choice::Embedded(EmbeddedAi::default()),
+            choice: BackendChoice::Embedded(EmbeddedAi::default()),
         })
     }))
     .await;

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
-use super::{ContextLayer, LayerError, TurnInput, as_data, listed};
+use super::{ContextLayer, LayerError, TurnInput, markdown_list, to_inline_json};
 use crate::prompt::{Fragment, Stability};
 use crate::prompt::{Part, PartCache};
 use crate::tool::Caller;
@@ -16,13 +16,13 @@ use crate::tool::Caller;
 #[derive(Debug)]
 pub struct CallerLayer {
     cache: Arc<PartCache>,
-    latest: Mutex<Option<Told>>,
+    latest: Mutex<Option<CachedTime>>,
 }
 
 /// Cached text of the latest time, shared by the turns of one minute and zone. Formatting a time costs more than the
 /// rest of the layer.
 #[derive(Debug)]
-struct Told {
+struct CachedTime {
     minute: u64,
     zone: Option<String>,
     part: Arc<Part>,
@@ -35,7 +35,7 @@ impl CallerLayer {
     }
 
     /// Returns the time to the minute, so that retries and previews within a minute give the same bytes.
-    fn time(&self, turn: &TurnInput) -> Option<Arc<Part>> {
+    fn time_part(&self, turn: &TurnInput) -> Option<Arc<Part>> {
         let minute = turn.now.duration_since(SystemTime::UNIX_EPOCH).ok()?.as_secs() / 60;
         let zone = turn.context.timezone.as_deref();
         let latest = || self.latest.lock().unwrap_or_else(PoisonError::into_inner);
@@ -44,8 +44,8 @@ impl CallerLayer {
         {
             return Some(told.part.clone());
         }
-        let part = self.cache.part(spelt(turn)?);
-        *latest() = Some(Told { minute, zone: zone.map(str::to_owned), part: part.clone() });
+        let part = self.cache.part(format_time(turn)?);
+        *latest() = Some(CachedTime { minute, zone: zone.map(str::to_owned), part: part.clone() });
         Some(part)
     }
 }
@@ -58,12 +58,12 @@ impl ContextLayer for CallerLayer {
 
     async fn collect(&self, turn: &TurnInput) -> Result<Vec<Fragment>, LayerError> {
         let fragment = |id, part| Fragment::new(id, self.name(), Stability::Turn, part);
-        let time = self.time(turn).map(|part| fragment("time", part));
-        Ok([fragment("caller", self.cache.part(caller(turn)))].into_iter().chain(time).collect())
+        let time = self.time_part(turn).map(|part| fragment("time", part));
+        Ok([fragment("caller", self.cache.part(describe_caller(turn)))].into_iter().chain(time).collect())
     }
 }
 
-fn caller(turn: &TurnInput) -> String {
+fn describe_caller(turn: &TurnInput) -> String {
     let kind = match turn.context.caller {
         Caller::Session => "The message comes from a signed-in user.",
         Caller::Widget => {
@@ -73,17 +73,17 @@ fn caller(turn: &TurnInput) -> String {
             "This turn was started by the system on the user's behalf; nobody is waiting at a screen."
         }
     };
-    let reason = turn.request.trigger.as_deref().map(|reason| format!("Reason: {}", as_data(&reason)));
-    let tab = turn.request.tab_id.as_deref().map(|tab| format!("Browser tab: {}", as_data(&tab)));
+    let reason = turn.request.trigger.as_deref().map(|reason| format!("Reason: {}", to_inline_json(&reason)));
+    let tab = turn.request.tab_id.as_deref().map(|tab| format!("Browser tab: {}", to_inline_json(&tab)));
     let lines = [Some(kind), reason.as_deref(), tab.as_deref()];
-    listed("## Caller\n\n", lines.into_iter().flatten(), |_| "- ".into())
+    markdown_list("## Caller\n\n", lines.into_iter().flatten(), |_| "- ".into())
 }
 
 /// Formats the time of the turn in the user's time zone, or in UTC if that is unknown. Returns `None` if the time is
 /// outside the range of [`Timestamp`].
-fn spelt(turn: &TurnInput) -> Option<String> {
+fn format_time(turn: &TurnInput) -> Option<String> {
     let now = Timestamp::try_from(turn.now).ok()?;
-    let (name, zone) = turn.zone().unwrap_or(("UTC", TimeZone::UTC));
+    let (name, zone) = turn.user_time_zone().unwrap_or(("UTC", TimeZone::UTC));
     let now = now.to_zoned(zone);
     Some(format!(
         "## Time\n\nIt is {} ({name}, UTC{}).",
@@ -124,7 +124,7 @@ mod tests {
                 ExecutionContext { timezone: zone.map(str::to_owned), ..ExecutionContext::default() };
             let now = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
             let turn = TurnInput { context, now, ..turn(json!({"id": "a1", "companyId": "c1"})) };
-            layer.time(&turn).expect("a time").text().to_owned()
+            layer.time_part(&turn).expect("a time").text().to_owned()
         };
         for (seconds, zone, expected) in [
             (0, None, "00:00 (UTC, UTC+00:00)."),

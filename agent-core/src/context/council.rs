@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-use super::{ContextLayer, LayerError, TurnInput, listed};
+use super::{ContextLayer, LayerError, TurnInput, markdown_list};
 use crate::prompt::PartCache;
 use crate::prompt::{Fragment, Stability};
 use crate::role::Council;
@@ -29,7 +29,7 @@ impl ContextLayer for CouncilLayer {
     }
 
     async fn collect(&self, turn: &TurnInput) -> Result<Vec<Fragment>, LayerError> {
-        let text = turn.role.content.council.as_ref().map(described).unwrap_or_default();
+        let text = turn.role.content.council.as_ref().map(describe_council).unwrap_or_default();
         if text.is_empty() {
             return Ok(Vec::new());
         }
@@ -38,7 +38,7 @@ impl ContextLayer for CouncilLayer {
     }
 }
 
-fn described(council: &Council) -> String {
+fn describe_council(council: &Council) -> String {
     let Council::Members { purpose, members } = council else {
         let Council::Text(text) = council else { return String::new() };
         return text.trim().to_owned();
@@ -50,7 +50,7 @@ fn described(council: &Council) -> String {
             expertise => format!("{}: {expertise}", member.name),
         })
         .collect();
-    let members = listed("You may consult:\n\n", members.iter().map(String::as_str), |_| "- ".into());
+    let members = markdown_list("You may consult:\n\n", members.iter().map(String::as_str), |_| "- ".into());
     let paragraphs = [purpose.trim(), &members];
     paragraphs.into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join("\n\n")
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-use super::{ContextLayer, LayerError, TurnInput, listed};
+use super::{ContextLayer, LayerError, TurnInput, markdown_list};
 use crate::prompt::PartCache;
 use crate::prompt::{Fragment, Stability};
 
@@ -35,7 +35,7 @@ impl ContextLayer for ExecutionLayer {
         let name = context.agent_name.as_deref().map(str::trim).filter(|name| !name.is_empty());
         let lines = [
             name.map(|name| Cow::from(format!("Your name is {name}."))),
-            turn.zone().map(|(name, _)| {
+            turn.user_time_zone().map(|(name, _)| {
                 format!("The user's time zone is {name}; dates and times are meant in it unless another is named.")
                     .into()
             }),
@@ -46,7 +46,7 @@ impl ContextLayer for ExecutionLayer {
             }),
         ];
         let lines = lines.iter().flatten().map(|line| &**line);
-        let text = listed("## Working context\n\n", lines, |_| "- ".into());
+        let text = markdown_list("## Working context\n\n", lines, |_| "- ".into());
         if text.is_empty() {
             return Ok(Vec::new());
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-use super::{ContextLayer, LayerError, TurnInput, listed};
+use super::{ContextLayer, LayerError, TurnInput, markdown_list};
 use crate::prompt::PartCache;
 use crate::prompt::{Fragment, Stability};
 use crate::role::{PromptBlock, RoleContent};
@@ -27,13 +27,13 @@ impl RoleLayer {
         let mut add = |id: String, text: String| {
             fragments.push(Fragment::new(id, self.name(), Stability::Role, self.cache.part(text)));
         };
-        if let Some(text) = said(role.system_prompt.as_deref()) {
+        if let Some(text) = non_blank(role.system_prompt.as_deref()) {
             add("system-prompt".into(), text.to_owned());
         }
         if let Some(config) = role.agent_config.as_ref().filter(|config| !config.is_null()) {
             add("agent-config".into(), format!("## Agent configuration\n\n```json\n{config:#}\n```"));
         }
-        if let Some(text) = said(role.personality.as_deref()) {
+        if let Some(text) = non_blank(role.personality.as_deref()) {
             add("personality".into(), format!("## Personality\n\n{text}"));
         }
         let mut ids = HashSet::new();
@@ -42,7 +42,7 @@ impl RoleLayer {
                 PromptBlock::Text(text) => ("", text),
                 PromptBlock::Titled { title, text } => (title.trim(), text),
             };
-            let Some(text) = said(Some(text)) else { continue };
+            let Some(text) = non_blank(Some(text)) else { continue };
             // Blocks without a title of their own are identified by their index.
             let titled =
                 Some(format!("block:{title}")).filter(|id| !title.is_empty() && ids.insert(id.clone()));
@@ -50,8 +50,8 @@ impl RoleLayer {
             let text = if title.is_empty() { text.to_owned() } else { format!("## {title}\n\n{text}") };
             add(id, text);
         }
-        let rules = role.rules.iter().filter_map(|rule| said(Some(rule)));
-        let rules = listed("## Rules\n\n", rules, |i| format!("{}. ", i + 1).into());
+        let rules = role.rules.iter().filter_map(|rule| non_blank(Some(rule)));
+        let rules = markdown_list("## Rules\n\n", rules, |i| format!("{}. ", i + 1).into());
         if !rules.is_empty() {
             add("rules".into(), rules);
         }
@@ -71,7 +71,7 @@ impl ContextLayer for RoleLayer {
 }
 
 /// Returns the trimmed text, or `None` if it is blank.
-fn said(text: Option<&str>) -> Option<&str> {
+fn non_blank(text: Option<&str>) -> Option<&str> {
     text.map(str::trim).filter(|text| !text.is_empty())
 }
 

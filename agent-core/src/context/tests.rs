@@ -23,10 +23,10 @@ pub(super) fn shown(fragments: &[Fragment]) -> String {
         .collect()
 }
 
-struct Failing;
+struct FailingLayer;
 
 #[async_trait]
-impl ContextLayer for Failing {
+impl ContextLayer for FailingLayer {
     fn name(&self) -> &'static str {
         "failing"
     }
@@ -44,5 +44,5 @@ async fn layers_give_in_their_order_or_fail_together() {
     let turn = turn(json!({"id": "a", "companyId": "c", "content": {"systemPrompt": "x"}}));
     let fragments = collect(&[Arc::clone(&caller), role], &turn).await.expect("collects");
     assert_eq!(fragments.iter().map(|f| &*f.id).collect::<Vec<_>>(), ["caller", "time", "system-prompt"]);
-    assert!(collect(&[caller, Arc::new(Failing)], &turn).await.is_err());
+    assert!(collect(&[caller, Arc::new(FailingLayer)], &turn).await.is_err());
 }

@@ -18,54 +18,54 @@ use futures_util::task::AtomicWaker;
 use super::{Event, Id, ResultMetadata, ToolRole};
 
 /// Limit on a run's reported calls that are in progress or not yet read.
-pub const MAX_REPORTED_CALLS: usize = 256;
+pub const MAX_PENDING_REPORTED_CALLS: usize = 256;
 /// Limit on the bytes of names, arguments and results that are not yet read.
-pub const MAX_REPORTED_BYTES: usize = 2 << 20;
+pub const MAX_UNREAD_REPORT_BYTES: usize = 2 << 20;
 
 /// Creates a channel for the reported tool calls of one run.
-pub fn reported_calls() -> (CallReports, ReportedCalls) {
-    let board = Arc::<Board>::default();
-    (CallReports(board.clone()), ReportedCalls(board))
+pub fn tool_call_channel() -> (ToolCallReporter, ReportedToolCalls) {
+    let board = Arc::<SharedReports>::default();
+    (ToolCallReporter(board.clone()), ReportedToolCalls(board))
 }
 
 #[derive(Default)]
-struct Board {
-    waiting: Mutex<Waiting>,
+struct SharedReports {
+    waiting: Mutex<ReportQueue>,
     /// True if there are unread events; read on every event of the stream, without the lock.
-    any: AtomicBool,
+    has_unread: AtomicBool,
     reader: AtomicWaker,
 }
 
 #[derive(Default)]
-struct Waiting {
+struct ReportQueue {
     closed: bool,
     events: VecDeque<Event>,
     bytes: usize,
     /// Calls that have started and whose result has not been read.
     calls: usize,
-    left_out: usize,
+    omitted: usize,
 }
 
-impl Board {
+impl SharedReports {
     /// Locks the state. No code panics while it holds the lock, so the state behind a poisoned lock is consistent.
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
+    fn lock(&self) -> MutexGuard<'_, ReportQueue> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn tell(&self) {
-        self.any.store(true, Ordering::Release);
+    fn notify(&self) {
+        self.has_unread.store(true, Ordering::Release);
         self.reader.wake();
     }
 }
 
 /// Sender of the reported calls of one run. Clones report to the same run.
 #[derive(Clone)]
-pub struct CallReports(Arc<Board>);
+pub struct ToolCallReporter(Arc<SharedReports>);
 
-impl CallReports {
+impl ToolCallReporter {
     /// Reports the start of a call. `arguments` returns them as JSON text, and is called only if the run is active.
-    pub fn begin(&self, tool: &str, arguments: impl FnOnce() -> String) -> CallReport {
-        let none = CallReport { id: Id::default(), board: None };
+    pub fn start_call(&self, tool: &str, arguments: impl FnOnce() -> String) -> ToolCallGuard {
+        let none = ToolCallGuard { id: Id::default(), board: None };
         if self.0.lock().closed {
             return none;
         }
@@ -75,8 +75,8 @@ impl CallReports {
             return none;
         }
         let bytes = waiting.bytes + tool.len() + delta.len();
-        if waiting.calls >= MAX_REPORTED_CALLS || bytes > MAX_REPORTED_BYTES {
-            waiting.left_out += 1;
+        if waiting.calls >= MAX_PENDING_REPORTED_CALLS || bytes > MAX_UNREAD_REPORT_BYTES {
+            waiting.omitted += 1;
             return none;
         }
         let tool_call_id = Id::from(crate::new_id());
@@ -93,38 +93,38 @@ impl CallReports {
             Event::ToolCallEnd { tool_call_id },
         ]);
         drop(waiting);
-        self.0.tell();
-        CallReport { id, board: Some(self.0.clone()) }
+        self.0.notify();
+        ToolCallGuard { id, board: Some(self.0.clone()) }
     }
 }
 
 /// Equal if both report to the same run.
-impl PartialEq for CallReports {
+impl PartialEq for ToolCallReporter {
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 }
 
-impl Eq for CallReports {}
+impl Eq for ToolCallReporter {}
 
-impl fmt::Debug for CallReports {
+impl fmt::Debug for ToolCallReporter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("CallReports")
     }
 }
 
-/// A call that has started. Dropping it without [`end`](Self::end) reports the call as cancelled.
+/// A call that has started. Dropping it without [`finish`](Self::finish) reports the call as cancelled.
 #[derive(Debug)]
-pub struct CallReport {
+pub struct ToolCallGuard {
     id: Id,
     /// `None` if the call is not reported, or has ended.
-    board: Option<Arc<Board>>,
+    board: Option<Arc<SharedReports>>,
 }
 
-impl CallReport {
+impl ToolCallGuard {
     /// Reports the result of the call: the content that the caller of the tool receives, and true if the call
     /// failed. `result` is called only if the run is active.
-    pub fn end(mut self, result: impl FnOnce() -> (String, bool)) {
+    pub fn finish(mut self, result: impl FnOnce() -> (String, bool)) {
         if let Some(board) = self.board.take()
             && !board.lock().closed
         {
@@ -134,7 +134,7 @@ impl CallReport {
     }
 }
 
-impl Drop for CallReport {
+impl Drop for ToolCallGuard {
     fn drop(&mut self) {
         if let Some(board) = self.board.take() {
             board.end(&self.id, "the call was given up".to_owned(), true);
@@ -142,14 +142,14 @@ impl Drop for CallReport {
     }
 }
 
-impl Board {
+impl SharedReports {
     fn end(&self, id: &Id, mut content: String, is_error: bool) {
         let mut waiting = self.lock();
         if waiting.closed {
             return;
         }
-        if waiting.bytes + content.len() > MAX_REPORTED_BYTES {
-            if waiting.withdraw(id) {
+        if waiting.bytes + content.len() > MAX_UNREAD_REPORT_BYTES {
+            if waiting.remove_unread_call(id) {
                 return;
             }
             // The start of the call has been read, so its end must follow.
@@ -164,19 +164,19 @@ impl Board {
             metadata: is_error.then_some(ResultMetadata { is_error }),
         });
         drop(waiting);
-        self.tell();
+        self.notify();
     }
 }
 
-impl fmt::Debug for Board {
+impl fmt::Debug for SharedReports {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Board").finish_non_exhaustive()
     }
 }
 
-impl Waiting {
+impl ReportQueue {
     /// Removes the events of a call if none of them has been read; returns true if it did.
-    fn withdraw(&mut self, id: &Id) -> bool {
+    fn remove_unread_call(&mut self, id: &Id) -> bool {
         let before = self.events.len();
         let mut freed = 0;
         self.events.retain(|event| {
@@ -189,7 +189,7 @@ impl Waiting {
         }
         self.bytes -= freed;
         self.calls -= 1;
-        self.left_out += 1;
+        self.omitted += 1;
         true
     }
 }
@@ -215,12 +215,12 @@ fn bytes_of(event: &Event) -> usize {
 
 /// Receiver of the reported calls of one run. After it is dropped, reports are discarded.
 #[derive(Debug)]
-pub struct ReportedCalls(Arc<Board>);
+pub struct ReportedToolCalls(Arc<SharedReports>);
 
-impl ReportedCalls {
+impl ReportedToolCalls {
     /// Takes the events reported since the last call, in order.
     pub(super) fn take(&self) -> VecDeque<Event> {
-        if !self.0.any.swap(false, Ordering::AcqRel) {
+        if !self.0.has_unread.swap(false, Ordering::AcqRel) {
             return VecDeque::new();
         }
         let mut waiting = self.0.lock();
@@ -231,21 +231,21 @@ impl ReportedCalls {
     }
 
     /// Registers the waker for the next report; returns true if there are unread events already.
-    pub(super) fn wait(&self, waker: &Waker) -> bool {
+    pub(super) fn register_waker(&self, waker: &Waker) -> bool {
         self.0.reader.register(waker);
-        self.0.any.load(Ordering::Acquire)
+        self.0.has_unread.load(Ordering::Acquire)
     }
 
     /// Returns the number of omitted calls.
-    pub(super) fn left_out(&self) -> usize {
-        self.0.lock().left_out
+    pub(super) fn omitted_count(&self) -> usize {
+        self.0.lock().omitted
     }
 }
 
-impl Drop for ReportedCalls {
+impl Drop for ReportedToolCalls {
     fn drop(&mut self) {
         let mut waiting = self.0.lock();
-        *waiting = Waiting { closed: true, ..Waiting::default() };
+        *waiting = ReportQueue { closed: true, ..ReportQueue::default() };
     }
 }
 
@@ -265,12 +265,12 @@ mod tests {
 
     #[test]
     fn calls_are_read_in_the_order_of_their_reports() {
-        let (reports, calls) = reported_calls();
-        assert!(calls.take().is_empty() && !calls.wait(Waker::noop()));
-        let one = reports.begin("one", || "{}".to_owned());
-        let two = reports.clone().begin("two", || "{}".to_owned());
-        two.end(|| says("2"));
-        assert!(calls.wait(Waker::noop()));
+        let (reports, calls) = tool_call_channel();
+        assert!(calls.take().is_empty() && !calls.register_waker(Waker::noop()));
+        let one = reports.start_call("one", || "{}".to_owned());
+        let two = reports.clone().start_call("two", || "{}".to_owned());
+        two.finish(|| says("2"));
+        assert!(calls.register_waker(Waker::noop()));
         let read = names(calls.take());
         assert_eq!(
             (&read[..3], &read[3..6], &read[6..]),
@@ -285,38 +285,43 @@ mod tests {
 
     #[test]
     fn what_is_not_read_is_bounded_and_counted_by_whole_calls() {
-        let (reports, calls) = reported_calls();
-        let begun: Vec<_> =
-            (0..MAX_REPORTED_CALLS + 3).map(|_| reports.begin("t", || "{}".to_owned())).collect();
-        assert_eq!((calls.take().len(), calls.left_out()), (3 * MAX_REPORTED_CALLS, 3));
-        begun.into_iter().for_each(|call| call.end(|| says("r")));
-        assert_eq!((calls.take().len(), calls.left_out()), (MAX_REPORTED_CALLS, 3));
-        reports.begin("t", || "{}".to_owned()).end(|| says("r"));
+        let (reports, calls) = tool_call_channel();
+        let begun: Vec<_> = (0..MAX_PENDING_REPORTED_CALLS + 3)
+            .map(|_| reports.start_call("t", || "{}".to_owned()))
+            .collect();
+        assert_eq!((calls.take().len(), calls.omitted_count()), (3 * MAX_PENDING_REPORTED_CALLS, 3));
+        begun.into_iter().for_each(|call| call.finish(|| says("r")));
+        assert_eq!((calls.take().len(), calls.omitted_count()), (MAX_PENDING_REPORTED_CALLS, 3));
+        reports.start_call("t", || "{}".to_owned()).finish(|| says("r"));
         assert_eq!(names(calls.take())[3..], ["TOOL_CALL_RESULT"]);
     }
 
     #[test]
     fn so_are_bytes() {
-        let long = || "x".repeat(MAX_REPORTED_BYTES);
-        let (reports, calls) = reported_calls();
-        reports.begin("t", long).end(|| says("r"));
-        assert_eq!((calls.take().len(), calls.left_out()), (0, 1), "its arguments are too long");
-        let (other, unread) = (reports.begin("t", String::new), reports.begin("t", String::new));
-        unread.end(|| (long(), false));
-        assert_eq!((names(calls.take()), calls.left_out()), (BEGUN.to_vec(), 2), "nobody knows of it yet");
-        other.end(|| (format!("{}x", long()), false));
+        let long = || "x".repeat(MAX_UNREAD_REPORT_BYTES);
+        let (reports, calls) = tool_call_channel();
+        reports.start_call("t", long).finish(|| says("r"));
+        assert_eq!((calls.take().len(), calls.omitted_count()), (0, 1), "its arguments are too long");
+        let (other, unread) = (reports.start_call("t", String::new), reports.start_call("t", String::new));
+        unread.finish(|| (long(), false));
+        assert_eq!(
+            (names(calls.take()), calls.omitted_count()),
+            (BEGUN.to_vec(), 2),
+            "nobody knows of it yet"
+        );
+        other.finish(|| (format!("{}x", long()), false));
         let read = calls.take();
         let Some(Event::ToolCallResult { content, .. }) = read.front() else { panic!("{read:?}") };
-        assert_eq!(*content, format!("[left out: {} bytes]", MAX_REPORTED_BYTES + 1));
-        assert_eq!(calls.left_out(), 2);
+        assert_eq!(*content, format!("[left out: {} bytes]", MAX_UNREAD_REPORT_BYTES + 1));
+        assert_eq!(calls.omitted_count(), 2);
     }
 
     #[test]
     fn nothing_is_reported_to_a_run_that_is_over() {
-        let (reports, calls) = reported_calls();
-        let call = reports.begin("t", || "{}".to_owned());
+        let (reports, calls) = tool_call_channel();
+        let call = reports.start_call("t", || "{}".to_owned());
         drop(calls);
-        call.end(|| panic!("nobody asks"));
-        reports.begin("t", || panic!("nobody asks")).end(|| panic!("nobody asks"));
+        call.finish(|| panic!("nobody asks"));
+        reports.start_call("t", || panic!("nobody asks")).finish(|| panic!("nobody asks"));
     }
 }

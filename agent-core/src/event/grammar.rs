@@ -4,9 +4,9 @@ use super::{Event, Id};
 
 /// Validator of a run's event sequence: tracks the phase of the run and everything that is open.
 #[derive(Debug, Default)]
-pub struct Grammar {
+pub struct EventGrammar {
     phase: Phase,
-    open: Vec<Open>,
+    open: Vec<OpenItem>,
     awaiting_result: Vec<Id>,
 }
 
@@ -20,7 +20,7 @@ enum Phase {
 
 /// A message, call or step that a later event must close.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Open {
+pub(super) enum OpenItem {
     Text(Id),
     Reasoning(Id),
     ReasoningMessage(Id),
@@ -31,7 +31,7 @@ pub(super) enum Open {
 /// Violation of the event grammar.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Violation {
+pub enum GrammarError {
     /// An event came before `RUN_STARTED`.
     #[error("{0} before RUN_STARTED")]
     BeforeStart(&'static str),
@@ -61,55 +61,59 @@ pub enum Violation {
     NoTerminal,
 }
 
-impl Grammar {
+impl EventGrammar {
     /// Validates the next event. On a violation the state is unchanged.
-    pub fn accept(&mut self, event: &Event) -> Result<(), Violation> {
+    pub fn accept(&mut self, event: &Event) -> Result<(), GrammarError> {
         let name = event.name();
         match (self.phase, event) {
-            (Phase::Over, _) => return Err(Violation::AfterEnd(name)),
+            (Phase::Over, _) => return Err(GrammarError::AfterEnd(name)),
             (Phase::Before, Event::RunStarted { .. }) => {
                 self.phase = Phase::Running;
                 return Ok(());
             }
-            (Phase::Before, _) => return Err(Violation::BeforeStart(name)),
+            (Phase::Before, _) => return Err(GrammarError::BeforeStart(name)),
             (Phase::Running, _) => {}
         }
         match event {
-            Event::RunStarted { .. } => Err(Violation::StartedTwice),
-            Event::TextMessageStart { message_id, .. } => self.open(name, Open::Text(message_id.clone())),
+            Event::RunStarted { .. } => Err(GrammarError::StartedTwice),
+            Event::TextMessageStart { message_id, .. } => self.open(name, OpenItem::Text(message_id.clone())),
             Event::TextMessageContent { message_id, delta } => {
-                self.content(name, delta, &Open::Text(message_id.clone()))
+                self.check_delta(name, delta, &OpenItem::Text(message_id.clone()))
             }
-            Event::TextMessageEnd { message_id } => self.close(name, &Open::Text(message_id.clone())),
-            Event::ReasoningStart { message_id } => self.open(name, Open::Reasoning(message_id.clone())),
+            Event::TextMessageEnd { message_id } => self.close(name, &OpenItem::Text(message_id.clone())),
+            Event::ReasoningStart { message_id } => self.open(name, OpenItem::Reasoning(message_id.clone())),
             Event::ReasoningMessageStart { message_id, .. } => {
-                self.open(name, Open::ReasoningMessage(message_id.clone()))
+                self.open(name, OpenItem::ReasoningMessage(message_id.clone()))
             }
             Event::ReasoningMessageContent { message_id, delta } => {
-                self.content(name, delta, &Open::ReasoningMessage(message_id.clone()))
+                self.check_delta(name, delta, &OpenItem::ReasoningMessage(message_id.clone()))
             }
             Event::ReasoningMessageEnd { message_id } => {
-                self.close(name, &Open::ReasoningMessage(message_id.clone()))
+                self.close(name, &OpenItem::ReasoningMessage(message_id.clone()))
             }
-            Event::ReasoningEnd { message_id } => self.close(name, &Open::Reasoning(message_id.clone())),
-            Event::ToolCallStart { tool_call_id, .. } => self.open(name, Open::Call(tool_call_id.clone())),
-            Event::ToolCallArgs { tool_call_id, .. } => self.is_open(name, &Open::Call(tool_call_id.clone())),
+            Event::ReasoningEnd { message_id } => self.close(name, &OpenItem::Reasoning(message_id.clone())),
+            Event::ToolCallStart { tool_call_id, .. } => {
+                self.open(name, OpenItem::Call(tool_call_id.clone()))
+            }
+            Event::ToolCallArgs { tool_call_id, .. } => {
+                self.check_open(name, &OpenItem::Call(tool_call_id.clone()))
+            }
             Event::ToolCallEnd { tool_call_id } => {
-                self.close(name, &Open::Call(tool_call_id.clone()))?;
+                self.close(name, &OpenItem::Call(tool_call_id.clone()))?;
                 self.awaiting_result.push(tool_call_id.clone());
                 Ok(())
             }
             Event::ToolCallResult { tool_call_id, .. } => {
                 let place = self.awaiting_result.iter().position(|id| id == tool_call_id);
-                let place = place.ok_or_else(|| Violation::UnexpectedResult(tool_call_id.clone()))?;
+                let place = place.ok_or_else(|| GrammarError::UnexpectedResult(tool_call_id.clone()))?;
                 self.awaiting_result.swap_remove(place);
                 Ok(())
             }
-            Event::StepStarted { step_name } => self.open(name, Open::Step(step_name.clone())),
-            Event::StepFinished { step_name } => self.close(name, &Open::Step(step_name.clone())),
+            Event::StepStarted { step_name } => self.open(name, OpenItem::Step(step_name.clone())),
+            Event::StepFinished { step_name } => self.close(name, &OpenItem::Step(step_name.clone())),
             Event::Custom { .. } => Ok(()),
             Event::RunFinished { .. } => match self.open.last() {
-                Some(open) => Err(Violation::LeftOpen(open.id().clone())),
+                Some(open) => Err(GrammarError::LeftOpen(open.id().clone())),
                 None => {
                     self.phase = Phase::Over;
                     Ok(())
@@ -123,46 +127,46 @@ impl Grammar {
     }
 
     /// Checks at the end of a stream that it had a terminal event.
-    pub fn finish(&self) -> Result<(), Violation> {
-        if self.phase == Phase::Over { Ok(()) } else { Err(Violation::NoTerminal) }
+    pub fn finish(&self) -> Result<(), GrammarError> {
+        if self.phase == Phase::Over { Ok(()) } else { Err(GrammarError::NoTerminal) }
     }
 
     /// Checks a complete sequence of events.
-    pub fn check<'a>(events: impl IntoIterator<Item = &'a Event>) -> Result<(), Violation> {
+    pub fn check<'a>(events: impl IntoIterator<Item = &'a Event>) -> Result<(), GrammarError> {
         let mut grammar = Self::default();
         events.into_iter().try_for_each(|event| grammar.accept(event))?;
         grammar.finish()
     }
 
     /// Returns everything that is open, in the order of opening.
-    pub(super) fn opened(&self) -> &[Open] {
+    pub(super) fn open_items(&self) -> &[OpenItem] {
         &self.open
     }
 
-    fn open(&mut self, name: &'static str, open: Open) -> Result<(), Violation> {
+    fn open(&mut self, name: &'static str, open: OpenItem) -> Result<(), GrammarError> {
         if self.open.contains(&open) {
-            return Err(Violation::AlreadyOpen(name, open.id().clone()));
+            return Err(GrammarError::AlreadyOpen(name, open.id().clone()));
         }
         self.open.push(open);
         Ok(())
     }
 
-    fn is_open(&self, name: &'static str, open: &Open) -> Result<(), Violation> {
-        if self.open.contains(open) { Ok(()) } else { Err(Violation::NotOpen(name, open.id().clone())) }
+    fn check_open(&self, name: &'static str, open: &OpenItem) -> Result<(), GrammarError> {
+        if self.open.contains(open) { Ok(()) } else { Err(GrammarError::NotOpen(name, open.id().clone())) }
     }
 
-    fn content(&self, name: &'static str, delta: &str, open: &Open) -> Result<(), Violation> {
-        if delta.is_empty() { Err(Violation::EmptyDelta(name)) } else { self.is_open(name, open) }
+    fn check_delta(&self, name: &'static str, delta: &str, open: &OpenItem) -> Result<(), GrammarError> {
+        if delta.is_empty() { Err(GrammarError::EmptyDelta(name)) } else { self.check_open(name, open) }
     }
 
-    fn close(&mut self, name: &'static str, open: &Open) -> Result<(), Violation> {
-        self.is_open(name, open)?;
+    fn close(&mut self, name: &'static str, open: &OpenItem) -> Result<(), GrammarError> {
+        self.check_open(name, open)?;
         self.open.retain(|other| other != open);
         Ok(())
     }
 }
 
-impl Open {
+impl OpenItem {
     fn id(&self) -> &Id {
         let (Self::Text(id)
         | Self::Reasoning(id)
@@ -173,7 +177,7 @@ impl Open {
     }
 
     /// Returns the event that closes this.
-    pub(super) fn closing(&self) -> Event {
+    pub(super) fn closing_event(&self) -> Event {
         match self.clone() {
             Self::Text(message_id) => Event::TextMessageEnd { message_id },
             Self::Reasoning(message_id) => Event::ReasoningEnd { message_id },
@@ -273,13 +277,13 @@ mod tests {
                 Event::RunError { message: "m".into(), code: "C".into(), usage: vec![] },
             ],
         ] {
-            assert_eq!(Grammar::check(&run), Ok(()), "{run:?}");
+            assert_eq!(EventGrammar::check(&run), Ok(()), "{run:?}");
         }
     }
 
     #[test]
     fn each_breach_is_named() {
-        use Violation::*;
+        use GrammarError::*;
         for (run, violation) in [
             (vec![], NoTerminal),
             (vec![started()], NoTerminal),
@@ -295,7 +299,7 @@ mod tests {
             (vec![started(), call("1"), result("1")], UnexpectedResult("1".into())),
             (vec![started(), call("1"), called("1"), result("1"), result("1")], UnexpectedResult("1".into())),
         ] {
-            assert_eq!(Grammar::check(&run), Err(violation), "{run:?}");
+            assert_eq!(EventGrammar::check(&run), Err(violation), "{run:?}");
         }
     }
 }

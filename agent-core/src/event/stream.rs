@@ -10,8 +10,8 @@ use futures_util::{Stream, StreamExt};
 use serde_json::json;
 use tracing::warn;
 
-use super::{Event, Grammar, Id, ReportedCalls};
-use crate::error::{Failure, FailureKind};
+use super::{Event, EventGrammar, Id, ReportedToolCalls};
+use crate::error::{AgentError, AgentErrorKind};
 
 /// Thread and run identifier of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,28 +38,28 @@ type Guard = Box<dyn Any + Send + Sync>;
 /// The events of one run; see the [module documentation](super) for its guarantees.
 pub struct EventStream {
     run: RunIds,
-    source: Option<BoxStream<'static, Result<Event, Failure>>>,
-    grammar: Grammar,
-    ready: VecDeque<Event>,
+    source: Option<BoxStream<'static, Result<Event, AgentError>>>,
+    grammar: EventGrammar,
+    queue: VecDeque<Event>,
     audience: Audience,
     /// Held as long as the source, and revoked with it.
     guard: Option<Guard>,
     /// Reported tool calls that the source's events do not contain; held as long as the source.
-    calls: Option<ReportedCalls>,
+    calls: Option<ReportedToolCalls>,
 }
 
 impl EventStream {
     /// Wraps a source of events. The source need not emit `RUN_STARTED` nor close what it opened; its own thread and
     /// run identifiers are replaced by those of `run`. An `Err` ends the run.
-    pub fn new(run: RunIds, source: impl Stream<Item = Result<Event, Failure>> + Send + 'static) -> Self {
+    pub fn new(run: RunIds, source: impl Stream<Item = Result<Event, AgentError>> + Send + 'static) -> Self {
         let started = Event::RunStarted { thread_id: run.thread_id.clone(), run_id: run.run_id.clone() };
-        let mut grammar = Grammar::default();
+        let mut grammar = EventGrammar::default();
         grammar.accept(&started).expect("a run begins with RUN_STARTED");
         Self {
             run,
             source: Some(source.boxed()),
             grammar,
-            ready: VecDeque::from([started]),
+            queue: VecDeque::from([started]),
             audience: Audience::Trusted,
             guard: None,
             calls: None,
@@ -73,7 +73,7 @@ impl EventStream {
     }
 
     /// Inserts reported tool calls among the source's events.
-    pub fn with_calls(mut self, calls: Option<ReportedCalls>) -> Self {
+    pub fn with_reported_calls(mut self, calls: Option<ReportedToolCalls>) -> Self {
         self.calls = calls;
         self
     }
@@ -84,24 +84,24 @@ impl EventStream {
     }
 
     /// Adds an extension event right after `RUN_STARTED`. Call it before the stream is polled.
-    pub fn announce(mut self, name: impl Into<String>, value: serde_json::Value) -> Self {
-        self.ready.push_back(Event::Custom { name: name.into(), value });
+    pub fn with_custom_event(mut self, name: impl Into<String>, value: serde_json::Value) -> Self {
+        self.queue.push_back(Event::Custom { name: name.into(), value });
         self
     }
 
     /// Filters out the events that `audience` must not see.
     pub fn for_audience(mut self, audience: Audience) -> Self {
         self.audience = audience;
-        self.ready.retain(|event| audience.sees(event));
+        self.queue.retain(|event| audience.can_see(event));
         self
     }
 
     /// Ends the run with an error: drops the source and queues the one `RUN_ERROR`. Does nothing if the run is over.
-    pub fn fail(&mut self, failure: Failure) {
+    pub fn fail(&mut self, failure: AgentError) {
         if self.source.take().is_some() {
             self.guard = None;
-            self.end_calls();
-            self.end_with(failure);
+            self.close_reported_calls();
+            self.push_run_error(failure);
         }
     }
 
@@ -110,7 +110,7 @@ impl EventStream {
         self.source.is_none()
     }
 
-    fn end_with(&mut self, failure: Failure) {
+    fn push_run_error(&mut self, failure: AgentError) {
         warn!(run_id = %self.run.run_id, code = failure.kind().code(), failure = ?failure, "run failed");
         self.push(Event::RunError {
             message: failure.message().to_owned(),
@@ -122,26 +122,26 @@ impl EventStream {
     /// Queues an event that is known to fit the grammar, if the audience may see it.
     fn push(&mut self, event: Event) {
         self.grammar.accept(&event).expect("the caller has checked");
-        if self.audience.sees(&event) {
-            self.ready.push_back(event);
+        if self.audience.can_see(&event) {
+            self.queue.push_back(event);
         }
     }
 
     /// Queues the reported tool calls.
-    fn take_calls(&mut self) {
+    fn queue_reported_calls(&mut self) {
         let Some(calls) = &self.calls else { return };
         for event in calls.take() {
             // A source that emits the reported calls as well could violate the grammar.
-            if self.grammar.accept(&event).is_ok() && self.audience.sees(&event) {
-                self.ready.push_back(event);
+            if self.grammar.accept(&event).is_ok() && self.audience.can_see(&event) {
+                self.queue.push_back(event);
             }
         }
     }
 
     /// Queues the last reported tool calls and the number of omitted ones; later reports are discarded.
-    fn end_calls(&mut self) {
-        self.take_calls();
-        let Some(left_out) = self.calls.take().map(|calls| calls.left_out()).filter(|count| *count > 0)
+    fn close_reported_calls(&mut self) {
+        self.queue_reported_calls();
+        let Some(left_out) = self.calls.take().map(|calls| calls.omitted_count()).filter(|count| *count > 0)
         else {
             return;
         };
@@ -151,15 +151,15 @@ impl EventStream {
     }
 
     /// Processes an event of the source; returns it if it can be emitted at once, else queues it.
-    fn absorb(&mut self, event: Event) -> Option<Event> {
+    fn process_event(&mut self, event: Event) -> Option<Event> {
         if event.is_terminal() {
-            self.end_calls();
+            self.close_reported_calls();
         }
         let event = match event {
             Event::RunStarted { .. } => return None,
             Event::RunFinished { result, outcome, usage, .. } => {
                 let closing: Vec<Event> =
-                    self.grammar.opened().iter().rev().map(|open| open.closing()).collect();
+                    self.grammar.open_items().iter().rev().map(|open| open.closing_event()).collect();
                 closing.into_iter().for_each(|event| self.push(event));
                 let RunIds { thread_id, run_id } = self.run.clone();
                 Event::RunFinished { thread_id, run_id, result, outcome, usage }
@@ -173,16 +173,16 @@ impl EventStream {
                     self.source = None;
                     self.guard = None;
                 }
-                if !self.audience.sees(&event) {
+                if !self.audience.can_see(&event) {
                     return None;
                 }
-                if self.ready.is_empty() {
+                if self.queue.is_empty() {
                     return Some(event);
                 }
-                self.ready.push_back(event);
+                self.queue.push_back(event);
             }
             Err(violation) => self.fail(
-                Failure::new(FailureKind::Failed, "the backend sent events out of order")
+                AgentError::new(AgentErrorKind::Failed, "the backend sent events out of order")
                     .with_source(violation),
             ),
         }
@@ -191,7 +191,7 @@ impl EventStream {
 }
 
 impl Audience {
-    fn sees(self, event: &Event) -> bool {
+    fn can_see(self, event: &Event) -> bool {
         match self {
             Self::Trusted => true,
             Self::Visitor => !matches!(
@@ -213,31 +213,32 @@ impl Stream for EventStream {
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Event>> {
         loop {
-            if let Some(event) = self.ready.pop_front() {
-                if self.ready.is_empty() {
+            if let Some(event) = self.queue.pop_front() {
+                if self.queue.is_empty() {
                     // The queue is rarely used, and a run may be open for long, so free its memory.
-                    self.ready = VecDeque::new();
+                    self.queue = VecDeque::new();
                 }
                 return Poll::Ready(Some(event));
             }
             // A call's result is reported before the backend receives it, so it precedes the events that depend on it.
-            self.take_calls();
-            if !self.ready.is_empty() {
+            self.queue_reported_calls();
+            if !self.queue.is_empty() {
                 continue;
             }
             let Some(source) = self.source.as_mut() else { return Poll::Ready(None) };
             match source.poll_next_unpin(cx) {
                 Poll::Ready(Some(Ok(event))) => {
-                    if let Some(event) = self.absorb(event) {
+                    if let Some(event) = self.process_event(event) {
                         return Poll::Ready(Some(event));
                     }
                 }
                 Poll::Ready(Some(Err(failure))) => self.fail(failure),
-                Poll::Ready(None) => self.fail(Failure::new(
-                    FailureKind::Truncated,
+                Poll::Ready(None) => self.fail(AgentError::new(
+                    AgentErrorKind::Truncated,
                     "the backend's answer ended before it was complete",
                 )),
-                Poll::Pending if self.calls.as_ref().is_some_and(|calls| calls.wait(cx.waker())) => {}
+                Poll::Pending
+                    if self.calls.as_ref().is_some_and(|calls| calls.register_waker(cx.waker())) => {}
                 Poll::Pending => return Poll::Pending,
             }
         }
@@ -251,10 +252,10 @@ mod tests {
     use futures_util::{FutureExt, stream};
 
     use super::*;
-    use crate::event::calls::{MAX_REPORTED_CALLS, reported_calls};
+    use crate::event::calls::{MAX_PENDING_REPORTED_CALLS, tool_call_channel};
     use crate::event::{AssistantRole, ReasoningRole, ToolRole};
 
-    type Given = Result<Event, Failure>;
+    type Given = Result<Event, AgentError>;
 
     fn run() -> RunIds {
         RunIds { thread_id: "t".into(), run_id: "r".into() }
@@ -262,7 +263,7 @@ mod tests {
 
     fn read(stream: EventStream) -> Vec<Event> {
         let events: Vec<Event> = stream.collect().now_or_never().expect("the source is ready");
-        Grammar::check(&events).unwrap_or_else(|violation| panic!("{violation}: {events:?}"));
+        EventGrammar::check(&events).unwrap_or_else(|violation| panic!("{violation}: {events:?}"));
         events
     }
 
@@ -320,7 +321,7 @@ mod tests {
 
     #[test]
     fn whatever_the_source_does_there_is_one_terminal_event() {
-        let slow = || Err(Failure::new(FailureKind::Timeout, "slow"));
+        let slow = || Err(AgentError::new(AgentErrorKind::Timeout, "slow"));
         let theirs = || Ok(Event::RunStarted { thread_id: "theirs".into(), run_id: "theirs".into() });
         let error = || Ok(Event::RunError { message: "m".into(), code: "THEIRS".into(), usage: vec![] });
         let sources: [(Vec<Given>, Option<&str>); 10] = [
@@ -367,16 +368,16 @@ mod tests {
         });
         let mut events = EventStream::new(run(), source);
         assert!(watch.upgrade().is_some() && !events.is_over());
-        events.fail(Failure::new(FailureKind::Timeout, "silent"));
+        events.fail(AgentError::new(AgentErrorKind::Timeout, "silent"));
         assert!(watch.upgrade().is_none() && events.is_over());
-        events.fail(Failure::new(FailureKind::Internal, "once more"));
+        events.fail(AgentError::new(AgentErrorKind::Internal, "once more"));
         assert_eq!(code(&read(events)), "BACKEND_TIMEOUT");
     }
 
     #[test]
     fn a_visitor_sees_neither_reasoning_nor_results_nor_extensions() {
         let events = EventStream::new(run(), stream::iter(everything()));
-        let events = events.announce("agent.prompt", json!({})).for_audience(Audience::Visitor);
+        let events = events.with_custom_event("agent.prompt", json!({})).for_audience(Audience::Visitor);
         assert_eq!(
             names(&read(events)),
             [
@@ -394,10 +395,10 @@ mod tests {
 
     #[test]
     fn reported_calls_stand_where_they_were_made() {
-        let (reports, calls) = reported_calls();
+        let (reports, calls) = tool_call_channel();
         let (say, mut said) = tokio::sync::mpsc::unbounded_channel::<Given>();
         let source = stream::poll_fn(move |cx| said.poll_recv(cx));
-        let mut events = EventStream::new(run(), source).with_calls(Some(calls));
+        let mut events = EventStream::new(run(), source).with_reported_calls(Some(calls));
         let mut seen = Vec::new();
         let mut names_so_far = |events: &mut EventStream| {
             let begin = seen.len();
@@ -407,13 +408,13 @@ mod tests {
             names(&seen[begin..])
         };
         let send = |event| say.send(event).expect("the stream reads");
-        let begin = |name: &str| reports.begin(name, || "{}".to_owned());
+        let begin = |name: &str| reports.start_call(name, || "{}".to_owned());
         let begun = ["TOOL_CALL_START", "TOOL_CALL_ARGS", "TOOL_CALL_END"];
         let early = begin("early");
         assert_eq!(names_so_far(&mut events), [&["RUN_STARTED"], &begun[..]].concat());
         send(text("a"));
         assert_eq!(names_so_far(&mut events), ["TEXT_MESSAGE_START"]);
-        early.end(|| ("1".to_owned(), false));
+        early.finish(|| ("1".to_owned(), false));
         send(text("b"));
         assert_eq!(
             names_so_far(&mut events),
@@ -421,25 +422,26 @@ mod tests {
             "a result, and its use"
         );
         let (late, never) = (begin("late"), begin("never"));
-        late.end(|| ("2".to_owned(), true));
+        late.finish(|| ("2".to_owned(), true));
         send(finished());
         let ended = ["TOOL_CALL_RESULT", "TEXT_MESSAGE_END", "TEXT_MESSAGE_END", "RUN_FINISHED"];
         assert_eq!(names_so_far(&mut events), [&begun[..], &begun, &ended].concat());
-        never.end(|| panic!("the run is over"));
-        begin("after").end(|| panic!("the run is over"));
+        never.finish(|| panic!("the run is over"));
+        begin("after").finish(|| panic!("the run is over"));
         assert_eq!(names_so_far(&mut events), [""; 0]);
-        Grammar::check(&seen).expect("it keeps to the grammar");
+        EventGrammar::check(&seen).expect("it keeps to the grammar");
     }
 
     #[test]
     fn a_run_says_once_how_many_reported_calls_it_left_out() {
-        for last in [finished(), Err(Failure::new(FailureKind::Timeout, "slow"))] {
-            let (reports, calls) = reported_calls();
-            let held: Vec<_> =
-                (0..MAX_REPORTED_CALLS + 2).map(|_| reports.begin("t", || "{}".to_owned())).collect();
-            let events = read(EventStream::new(run(), stream::iter([last])).with_calls(Some(calls)));
-            assert_eq!(held.len(), MAX_REPORTED_CALLS + 2);
-            assert_eq!(events.len(), 1 + 3 * MAX_REPORTED_CALLS + 2);
+        for last in [finished(), Err(AgentError::new(AgentErrorKind::Timeout, "slow"))] {
+            let (reports, calls) = tool_call_channel();
+            let held: Vec<_> = (0..MAX_PENDING_REPORTED_CALLS + 2)
+                .map(|_| reports.start_call("t", || "{}".to_owned()))
+                .collect();
+            let events = read(EventStream::new(run(), stream::iter([last])).with_reported_calls(Some(calls)));
+            assert_eq!(held.len(), MAX_PENDING_REPORTED_CALLS + 2);
+            assert_eq!(events.len(), 1 + 3 * MAX_PENDING_REPORTED_CALLS + 2);
             let value = json!({"kind": "toolCallsLeftOut", "count": 2});
             assert_eq!(events[events.len() - 2], Event::Custom { name: "agent.debug".into(), value });
         }
@@ -447,17 +449,17 @@ mod tests {
 
     #[test]
     fn dropping_a_stream_ends_the_reports() {
-        let (reports, calls) = reported_calls();
-        let events = EventStream::new(run(), stream::pending()).with_calls(Some(calls));
-        let call = reports.begin("t", || "{}".to_owned());
+        let (reports, calls) = tool_call_channel();
+        let events = EventStream::new(run(), stream::pending()).with_reported_calls(Some(calls));
+        let call = reports.start_call("t", || "{}".to_owned());
         drop(events);
-        call.end(|| panic!("nobody reads"));
+        call.finish(|| panic!("nobody reads"));
     }
 
     #[test]
     fn an_announcement_follows_the_start() {
         let events = EventStream::new(run(), stream::iter([text("a"), finished()]));
-        let events = read(events.announce("agent.prompt", json!({"a": 1})));
+        let events = read(events.with_custom_event("agent.prompt", json!({"a": 1})));
         assert_eq!(events[1], Event::Custom { name: "agent.prompt".into(), value: json!({"a": 1}) });
     }
 }

@@ -1,14 +1,14 @@
 //! Parsing of one element of `messages`, in the format of AG-UI, OpenAI or the AI SDK.
 
-use super::InvalidField;
-use super::json::{Fields, Value, to_json};
+use super::FieldError;
+use super::json::{ObjectFields, Value, to_json};
 use super::{media, ui_message};
 use crate::message::{Content, FunctionCall, FunctionKind, Message, Role, ToolCall};
 
 /// Appends the messages in `value` and returns their role; `None` for roles that are not part of the conversation,
 /// such as AG-UI's `reasoning` and `activity`, which clients send back with the rest.
-pub(super) fn read(value: &Value<'_>, into: &mut Vec<Message>) -> Result<Option<Role>, InvalidField> {
-    let fields = Fields::of(value)?;
+pub(super) fn read(value: &Value<'_>, into: &mut Vec<Message>) -> Result<Option<Role>, FieldError> {
+    let fields = ObjectFields::from_value(value)?;
     let role = match fields.required_text("role")? {
         "system" => Role::System,
         "developer" => Role::Developer,
@@ -22,7 +22,11 @@ pub(super) fn read(value: &Value<'_>, into: &mut Vec<Message>) -> Result<Option<
 }
 
 /// Appends a message of `role`. An empty message is skipped, since models reject it.
-pub(super) fn read_as(role: Role, fields: Fields<'_>, into: &mut Vec<Message>) -> Result<(), InvalidField> {
+pub(super) fn read_as(
+    role: Role,
+    fields: ObjectFields<'_>,
+    into: &mut Vec<Message>,
+) -> Result<(), FieldError> {
     if role != Role::Tool && fields.has("parts") {
         return ui_message::read(role, fields, into);
     }
@@ -31,11 +35,11 @@ pub(super) fn read_as(role: Role, fields: Fields<'_>, into: &mut Vec<Message>) -
     let (mut tool_calls, mut tool_call_id) = (Vec::new(), None);
     match role {
         Role::Assistant => {
-            let name = fields.spelled("toolCalls", "tool_calls");
-            tool_calls = fields.each(name, read_call)?;
+            let name = fields.first_present_name("toolCalls", "tool_calls");
+            tool_calls = fields.read_list(name, read_call)?;
         }
         Role::Tool => {
-            tool_call_id = Some(fields.required_id(fields.spelled("toolCallId", "tool_call_id"))?);
+            tool_call_id = Some(fields.required_id(fields.first_present_name("toolCallId", "tool_call_id"))?);
             if let (true, Some(error)) = (content.is_empty(), fields.text("error")?) {
                 content = Content::Text(error.to_owned());
             }
@@ -48,40 +52,40 @@ pub(super) fn read_as(role: Role, fields: Fields<'_>, into: &mut Vec<Message>) -
     Ok(())
 }
 
-fn read_content(role: Role, fields: Fields<'_>) -> Result<Content, InvalidField> {
+fn read_content(role: Role, fields: ObjectFields<'_>) -> Result<Content, FieldError> {
     match fields.get("content") {
-        Some(value) => media::read(role, value).map_err(|fault| fault.below("content")),
+        Some(value) => media::read(role, value).map_err(|fault| fault.with_parent_path("content")),
         // An assistant message may contain only tool calls, and a tool result may be empty.
         None if matches!(role, Role::Assistant | Role::Tool) => Ok(Content::default()),
-        None => Err(InvalidField::new("content", "is missing")),
+        None => Err(FieldError::new("content", "is missing")),
     }
 }
 
 /// Reads a tool call; `None` if it is not a function call.
-fn read_call(value: &Value<'_>) -> Result<Option<ToolCall>, InvalidField> {
-    let fields = Fields::of(value)?;
+fn read_call(value: &Value<'_>) -> Result<Option<ToolCall>, FieldError> {
+    let fields = ObjectFields::from_value(value)?;
     if fields.text("type")?.is_some_and(|kind| kind != "function") {
         return Ok(None);
     }
     let id = fields.required_id("id")?;
-    let function = fields.object("function")?.ok_or_else(|| InvalidField::new("function", "is missing"))?;
-    let function = read_function(function).map_err(|fault| fault.below("function"))?;
+    let function = fields.object("function")?.ok_or_else(|| FieldError::new("function", "is missing"))?;
+    let function = read_function(function).map_err(|fault| fault.with_parent_path("function"))?;
     Ok(Some(ToolCall { id, kind: FunctionKind::Function, function }))
 }
 
-fn read_function(fields: Fields<'_>) -> Result<FunctionCall, InvalidField> {
+fn read_function(fields: ObjectFields<'_>) -> Result<FunctionCall, FieldError> {
     let arguments = match fields.get("arguments") {
-        None => no_arguments(),
-        Some(Value::Str(text)) if text.trim().is_empty() => no_arguments(),
+        None => empty_arguments(),
+        Some(Value::Str(text)) if text.trim().is_empty() => empty_arguments(),
         Some(Value::Str(text)) => text.to_string(),
         // Some model servers return the arguments parsed, and their clients keep them as an object.
         Some(value @ Value::Object(_)) => to_json(value),
-        Some(_) => return Err(InvalidField::new("arguments", "must be JSON text")),
+        Some(_) => return Err(FieldError::new("arguments", "must be JSON text")),
     };
     Ok(FunctionCall { name: fields.required_id("name")?, arguments })
 }
 
 /// Returns the arguments of a call without arguments: some models emit none, but all of them reject an empty string.
-pub(super) fn no_arguments() -> String {
+pub(super) fn empty_arguments() -> String {
     "{}".to_owned()
 }

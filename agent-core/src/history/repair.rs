@@ -2,7 +2,7 @@
 //!
 //! Histories break: a tab was closed while a tool ran, a client lost or duplicated a message, or numbered its tool
 //! calls from zero in every turn. Models reject such a history as a whole, so it is repaired before it is sent. A call
-//! without a result keeps its position and receives [`NO_RESULT`]: the model then knows that the tool may have acted,
+//! without a result keeps its position and receives [`MISSING_TOOL_RESULT`]: the model then knows that the tool may have acted,
 //! while it would repeat a call that was removed; and the messages before it stay the same, which keeps the provider's
 //! prompt cache valid.
 
@@ -14,11 +14,11 @@ use super::MAX_ID_BYTES;
 use crate::message::{Message, Role, ToolCall};
 
 /// Result inserted for a tool call that has none.
-pub const NO_RESULT: &str = "no result: the call was interrupted";
+pub const MISSING_TOOL_RESULT: &str = "no result: the call was interrupted";
 
 /// Pairs every tool call with exactly one result, directly after the calling message, in the order of the calls.
 ///
-/// - A call without a result receives [`NO_RESULT`]; it is removed if its arguments are not valid JSON, as it was
+/// - A call without a result receives [`MISSING_TOOL_RESULT`]; it is removed if its arguments are not valid JSON, as it was
 ///   never executed.
 /// - A result at another position is moved; one without a call, or whose call has a result already, is removed.
 /// - A repeated call id is changed in the call and its result: `call_1` becomes `call_1-2`.
@@ -26,7 +26,7 @@ pub const NO_RESULT: &str = "no result: the call was interrupted";
 ///
 /// A valid conversation is returned unchanged.
 pub fn repair(messages: Vec<Message>) -> Vec<Message> {
-    let results = pair(&messages);
+    let results = match_results(&messages);
     let mut results = results.into_iter();
     let mut ids = UniqueIds::default();
     let mut given: Vec<Option<Message>> = messages.into_iter().map(Some).collect();
@@ -56,7 +56,7 @@ pub fn repair(messages: Vec<Message>) -> Vec<Message> {
 
 fn no_result(call: &ToolCall) -> Option<Message> {
     let whole = serde_json::from_str::<IgnoredAny>(&call.function.arguments).is_ok();
-    whole.then(|| Message::tool_result(&call.id, NO_RESULT))
+    whole.then(|| Message::tool_result(&call.id, MISSING_TOOL_RESULT))
 }
 
 /// Returns the index of the result message for each tool call of the assistant messages, in order.
@@ -64,7 +64,7 @@ fn no_result(call: &ToolCall) -> Option<Message> {
 /// Ids may repeat in later turns, so a result belongs to the latest preceding message with a call of its id, and among
 /// several such calls in that message to the first without a result. Only a result without such a preceding call is
 /// matched with a later one.
-fn pair(messages: &[Message]) -> Vec<Option<usize>> {
+fn match_results(messages: &[Message]) -> Vec<Option<usize>> {
     struct Latest {
         message: usize,
         open: VecDeque<usize>,
@@ -121,7 +121,7 @@ impl UniqueIds {
         if self.used.insert(id.clone()) {
             return id;
         }
-        let stem = shortened(&id, MAX_ID_BYTES - "-1234567".len());
+        let stem = truncate_at_char_boundary(&id, MAX_ID_BYTES - "-1234567".len());
         let repeats = self.repeats.entry(stem.to_owned()).or_insert(1);
         loop {
             *repeats += 1;
@@ -133,7 +133,7 @@ impl UniqueIds {
     }
 }
 
-fn shortened(text: &str, limit: usize) -> &str {
+fn truncate_at_char_boundary(text: &str, limit: usize) -> &str {
     let end = (0..=limit.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
     &text[..end.unwrap_or(0)]
 }

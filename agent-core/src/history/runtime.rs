@@ -3,14 +3,14 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::json::{Fields, Value};
-use super::{Body, Conversation, InvalidField, MAX_MESSAGES};
+use super::json::{ObjectFields, Value};
+use super::{Conversation, FieldError, JsonBody, MAX_MESSAGES};
 use crate::message::{Message, SharedJson};
 use crate::secret::Secret;
 use crate::tool::{Caller, ExecutionContext, ToolAnnotations, ToolSpec};
 
 /// Limit on an address, in bytes.
-const MAX_ADDRESS_BYTES: usize = 8192;
+const MAX_URL_BYTES: usize = 8192;
 
 /// Limit on the name of a provider, model or agent, in bytes.
 const MAX_NAME_BYTES: usize = 256;
@@ -61,100 +61,100 @@ impl RuntimeRequest {
     /// # Errors
     ///
     /// The first field that is missing, of the wrong type, or over its limits.
-    pub fn read(body: &Body<'_>) -> Result<Self, InvalidField> {
+    pub fn read(body: &JsonBody<'_>) -> Result<Self, FieldError> {
         let body = body.fields()?;
         let messages = body.list("messages", MAX_MESSAGES)?;
-        let messages = messages.ok_or_else(|| InvalidField::new("messages", "is missing"))?;
+        let messages = messages.ok_or_else(|| FieldError::new("messages", "is missing"))?;
         Ok(Self {
             messages: Conversation::read(messages)?.finish(true)?.messages,
             system_prompt: body.text("systemPrompt")?.unwrap_or_default().to_owned(),
             provider: required_name(body, "provider")?,
             model: required_name(body, "model")?,
-            enable_thinking: body.flag("enableThinking")?,
+            enable_thinking: body.boolean("enableThinking")?,
             tools: read_tools(body)?,
-            mcp_server_url: body.line("mcpServerUrl", MAX_ADDRESS_BYTES)?.map(Secret::new),
+            mcp_server_url: body.bounded_text("mcpServerUrl", MAX_URL_BYTES)?.map(Secret::new),
             context: read_context(body)?,
-            base_url: body.line("baseUrl", MAX_ADDRESS_BYTES)?,
-            api_key: body.line("apiKey", MAX_ADDRESS_BYTES)?.map(Secret::new),
+            base_url: body.bounded_text("baseUrl", MAX_URL_BYTES)?,
+            api_key: body.bounded_text("apiKey", MAX_URL_BYTES)?.map(Secret::new),
         })
     }
 }
 
-fn required_name(body: Fields<'_>, field: &'static str) -> Result<String, InvalidField> {
-    body.line(field, MAX_NAME_BYTES)?.ok_or_else(|| InvalidField::new(field, "is missing"))
+fn required_name(body: ObjectFields<'_>, field: &'static str) -> Result<String, FieldError> {
+    body.bounded_text(field, MAX_NAME_BYTES)?.ok_or_else(|| FieldError::new(field, "is missing"))
 }
 
-fn read_tools(body: Fields<'_>) -> Result<Vec<ToolSpec>, InvalidField> {
+fn read_tools(body: ObjectFields<'_>) -> Result<Vec<ToolSpec>, FieldError> {
     let mut names = std::collections::HashSet::new();
-    body.each("tools", |value| {
+    body.read_list("tools", |value| {
         let tool = read_tool(value)?;
         if !names.insert(tool.name.clone()) {
-            return Err(InvalidField::new("name", "is that of an earlier tool"));
+            return Err(FieldError::new("name", "is that of an earlier tool"));
         }
         Ok(Some(tool))
     })
 }
 
-fn read_tool(value: &Value<'_>) -> Result<ToolSpec, InvalidField> {
-    let tool = Fields::of(value)?;
+fn read_tool(value: &Value<'_>) -> Result<ToolSpec, FieldError> {
+    let tool = ObjectFields::from_value(value)?;
     match tool.object("function")? {
-        Some(function) => read_definition(function).map_err(|fault| fault.below("function")),
+        Some(function) => read_definition(function).map_err(|fault| fault.with_parent_path("function")),
         None => read_definition(tool),
     }
 }
 
-fn read_definition(tool: Fields<'_>) -> Result<ToolSpec, InvalidField> {
-    let schema = match tool.spelled("inputSchema", "input_schema") {
-        "inputSchema" => tool.spelled("inputSchema", "parameters"),
+fn read_definition(tool: ObjectFields<'_>) -> Result<ToolSpec, FieldError> {
+    let schema = match tool.first_present_name("inputSchema", "input_schema") {
+        "inputSchema" => tool.first_present_name("inputSchema", "parameters"),
         other => other,
     };
     let annotations = tool.object("annotations")?.map(read_annotations).transpose();
     Ok(ToolSpec {
         name: tool.required_id("name")?,
         description: tool.text("description")?.unwrap_or_default().to_owned(),
-        input_schema: tool.json_object(schema)?.unwrap_or_else(no_arguments),
+        input_schema: tool.json_object(schema)?.unwrap_or_else(empty_object_schema),
         output_schema: tool.json_object("outputSchema")?,
-        annotations: annotations.map_err(|fault| fault.below("annotations"))?,
+        annotations: annotations.map_err(|fault| fault.with_parent_path("annotations"))?,
     })
 }
 
-fn read_annotations(hints: Fields<'_>) -> Result<ToolAnnotations, InvalidField> {
+fn read_annotations(hints: ObjectFields<'_>) -> Result<ToolAnnotations, FieldError> {
     Ok(ToolAnnotations {
-        read_only_hint: hints.flag("readOnlyHint")?.unwrap_or_default(),
-        destructive_hint: hints.flag("destructiveHint")?.unwrap_or_default(),
-        idempotent_hint: hints.flag("idempotentHint")?.unwrap_or_default(),
-        open_world_hint: hints.flag("openWorldHint")?.unwrap_or_default(),
+        read_only_hint: hints.boolean("readOnlyHint")?.unwrap_or_default(),
+        destructive_hint: hints.boolean("destructiveHint")?.unwrap_or_default(),
+        idempotent_hint: hints.boolean("idempotentHint")?.unwrap_or_default(),
+        open_world_hint: hints.boolean("openWorldHint")?.unwrap_or_default(),
     })
 }
 
 /// Returns the schema of a tool without arguments. Providers reject a schema that is not of type `object`.
-fn no_arguments() -> SharedJson {
+fn empty_object_schema() -> SharedJson {
     let schema = r#"{"type":"object","properties":{}}"#;
     let schema: Box<serde_json::value::RawValue> = serde_json::from_str(schema).expect("a constant of JSON");
     Arc::from(schema)
 }
 
-fn read_context(body: Fields<'_>) -> Result<ExecutionContext, InvalidField> {
+fn read_context(body: ObjectFields<'_>) -> Result<ExecutionContext, FieldError> {
     let Some(value) = body.get("context") else { return Ok(ExecutionContext::default()) };
-    let below = |fault: InvalidField| fault.below("context");
+    let below = |fault: FieldError| fault.with_parent_path("context");
     let Value::Str(text) = value else {
-        return Fields::of(value).and_then(read_identity).map_err(below);
+        return ObjectFields::from_value(value).and_then(read_identity).map_err(below);
     };
     if text.trim().is_empty() {
         return Ok(ExecutionContext::default());
     }
-    let wrong = || InvalidField::new("context", "must be an object, or a string that holds one");
+    let wrong = || FieldError::new("context", "must be an object, or a string that holds one");
     let value: Value<'_> = serde_json::from_str(text).map_err(|_| wrong())?;
-    let fields = Fields::of(&value).map_err(|_| wrong())?;
+    let fields = ObjectFields::from_value(&value).map_err(|_| wrong())?;
     read_identity(fields).map_err(below)
 }
 
-fn read_identity(context: Fields<'_>) -> Result<ExecutionContext, InvalidField> {
+fn read_identity(context: ObjectFields<'_>) -> Result<ExecutionContext, FieldError> {
     Ok(ExecutionContext {
         user_id: context.id("userId")?.unwrap_or_default(),
         company_id: String::new(),
         agent_id: context.id("agentId")?.unwrap_or_default(),
-        agent_name: context.line("agentName", MAX_NAME_BYTES)?,
+        agent_name: context.bounded_text("agentName", MAX_NAME_BYTES)?,
         todo_list_id: context.id("todoListId")?,
         timezone: context.id("timezone")?,
         thread_id: context.id("threadId")?.unwrap_or_default(),

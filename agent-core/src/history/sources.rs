@@ -2,64 +2,65 @@
 
 use std::borrow::Cow;
 
-use super::InvalidField;
-use super::json::{Fields, Value, check_line};
+use super::FieldError;
+use super::json::{ObjectFields, Value, check_single_line};
 use crate::history::MAX_ID_BYTES;
 
 /// Names of the query parameters that are read; all others are ignored here.
-const PARAMETERS: [&str; 9] =
+const QUERY_PARAMETERS: [&str; 9] =
     ["agentId", "threadId", "sessionId", "runId", "tabId", "todoListId", "timezone", "userId", "companyId"];
 
-/// A query parameter: an identifier with its index in [`PARAMETERS`], the preview's `message`, or any other.
-pub(super) enum Parameter {
+/// A query parameter: an identifier with its index in [`QUERY_PARAMETERS`], the preview's `message`, or any other.
+pub(super) enum QueryParameter {
     Id(usize, String),
     Message(String),
     Other,
 }
 
-pub(super) fn parameter(name: impl AsRef<str>, value: impl AsRef<str>) -> Parameter {
+pub(super) fn parse_parameter(name: impl AsRef<str>, value: impl AsRef<str>) -> QueryParameter {
     let (name, value) = (name.as_ref(), value.as_ref());
-    match PARAMETERS.iter().position(|parameter| *parameter == name) {
-        Some(index) => Parameter::Id(index, value.to_owned()),
-        None if name == "message" => Parameter::Message(value.to_owned()),
-        None => Parameter::Other,
+    match QUERY_PARAMETERS.iter().position(|parameter| *parameter == name) {
+        Some(index) => QueryParameter::Id(index, value.to_owned()),
+        None if name == "message" => QueryParameter::Message(value.to_owned()),
+        None => QueryParameter::Other,
     }
 }
 
-pub(super) struct Sources<'t> {
-    pub(super) body: Fields<'t>,
-    forwarded: Option<Fields<'t>>,
-    query: [Option<String>; PARAMETERS.len()],
+pub(super) struct FieldSources<'t> {
+    pub(super) body: ObjectFields<'t>,
+    forwarded: Option<ObjectFields<'t>>,
+    query: [Option<String>; QUERY_PARAMETERS.len()],
     message: Option<String>,
 }
 
-impl<'t> Sources<'t> {
+impl<'t> FieldSources<'t> {
     /// Collects the query parameters and `forwardedProps`.
     ///
     /// # Errors
     ///
     /// A parameter that is repeated, too long, or contains control characters.
     pub(super) fn new(
-        body: Fields<'t>,
-        parameters: &mut dyn Iterator<Item = Parameter>,
-    ) -> Result<Self, InvalidField> {
-        let mut query = [const { None }; PARAMETERS.len()];
+        body: ObjectFields<'t>,
+        parameters: &mut dyn Iterator<Item = QueryParameter>,
+    ) -> Result<Self, FieldError> {
+        let mut query = [const { None }; QUERY_PARAMETERS.len()];
         let mut message = None;
         for parameter in parameters {
             let (name, before) = match parameter {
-                Parameter::Id(index, value) => {
-                    check_line(&value, MAX_ID_BYTES).map_err(|fault| fault.below(PARAMETERS[index]))?;
-                    (PARAMETERS[index], query[index].replace(value))
+                QueryParameter::Id(index, value) => {
+                    check_single_line(&value, MAX_ID_BYTES)
+                        .map_err(|fault| fault.with_parent_path(QUERY_PARAMETERS[index]))?;
+                    (QUERY_PARAMETERS[index], query[index].replace(value))
                 }
-                Parameter::Message(value) => ("message", message.replace(value)),
-                Parameter::Other => continue,
+                QueryParameter::Message(value) => ("message", message.replace(value)),
+                QueryParameter::Other => continue,
             };
             if before.is_some() {
-                return Err(InvalidField::new(name, "is in the query more than once"));
+                return Err(FieldError::new(name, "is in the query more than once"));
             }
         }
         // Other clients may use the name for another purpose, so a value that is not an object is ignored.
-        let forwarded = body.get("forwardedProps").and_then(|value| Fields::of(value).ok());
+        let forwarded = body.get("forwardedProps").and_then(|value| ObjectFields::from_value(value).ok());
         Ok(Self { body, forwarded, query, message })
     }
 
@@ -74,17 +75,17 @@ impl<'t> Sources<'t> {
 
     /// Returns an identifier from any of the three sources. The sources must not contradict one another: otherwise a
     /// proxy that checks one of them would let through a different value in another.
-    pub(super) fn id(&self, name: &'static str) -> Result<Option<String>, InvalidField> {
+    pub(super) fn id(&self, name: &'static str) -> Result<Option<String>, FieldError> {
         let forwarded = match self.forwarded {
-            Some(fields) => fields.id(name).map_err(|fault| fault.below("forwardedProps"))?,
+            Some(fields) => fields.id(name).map_err(|fault| fault.with_parent_path("forwardedProps"))?,
             None => None,
         };
-        let parameter = PARAMETERS.iter().position(|parameter| *parameter == name);
+        let parameter = QUERY_PARAMETERS.iter().position(|parameter| *parameter == name);
         let query = parameter.and_then(|index| self.query[index].clone()).filter(|id| !id.is_empty());
         let mut found: Option<String> = None;
         for id in [self.body.id(name)?, forwarded, query].into_iter().flatten() {
             if found.as_ref().is_some_and(|found| *found != id) {
-                return Err(InvalidField::new(name, "is given twice and differs"));
+                return Err(FieldError::new(name, "is given twice and differs"));
             }
             found = Some(id);
         }

@@ -6,9 +6,9 @@ use crate::message::{Content, ContentPart, MediaSource, ToolCall};
 
 const NO_QUERY: [(&str, &str); 0] = [];
 
-fn chat(body: &Value) -> Result<ChatInput, InvalidField> {
+fn chat(body: &Value) -> Result<ChatInput, FieldError> {
     let body = body.to_string();
-    read(&Body::parse(body.as_bytes(), 64)?, NO_QUERY)
+    read(&JsonBody::parse(body.as_bytes(), 64)?, NO_QUERY)
 }
 
 /// Formats one line per message: the role, the content and the tool calls.
@@ -96,7 +96,7 @@ fn absent_fields_stay_absent() {
 #[test]
 fn widget_tokens_are_read_from_both_places() {
     let read = |text: &str| {
-        let body = Body::parse(text.as_bytes(), 64).expect("JSON");
+        let body = JsonBody::parse(text.as_bytes(), 64).expect("JSON");
         let tokens = widget_tokens(&body).map_err(|error| error.to_string())?;
         Ok::<_, String>(tokens.iter().map(|token| token.expose().to_owned()).collect::<Vec<_>>())
     };
@@ -482,7 +482,7 @@ fn the_end_must_call_for_an_answer() {
             assert_eq!(error.to_string(), "messages must end with a user message or a tool result");
         }
         let preview = json!({ "messages": messages }).to_string();
-        read_preview(&Body::parse(preview.as_bytes(), 64).unwrap(), NO_QUERY)
+        read_preview(&JsonBody::parse(preview.as_bytes(), 64).unwrap(), NO_QUERY)
             .expect("a preview answers nobody");
     }
 }
@@ -493,37 +493,40 @@ fn bounds() {
     let many = |count: usize| Value::from(vec![user.clone(); count]);
     assert!(chat(&json!({"messages": many(MAX_MESSAGES)})).is_ok());
     let parts = |count: usize| Value::from(vec![json!({"type": "text", "text": "x"}); count]);
-    assert!(chat(&json!({"message": {"content": parts(MAX_LIST)}})).is_ok());
-    let calls = vec![json!({"type": "tool-f", "toolCallId": "c", "state": "result"}); MAX_LIST];
+    assert!(chat(&json!({"message": {"content": parts(MAX_LIST_ITEMS)}})).is_ok());
+    let calls = vec![json!({"type": "tool-f", "toolCallId": "c", "state": "result"}); MAX_LIST_ITEMS];
     let splitting = json!({"role": "assistant", "parts": calls});
     check_faults(&[
         (json!({"messages": many(MAX_MESSAGES + 1)}), "messages has more than 10000 elements"),
         (json!({"messages": many(MAX_MESSAGES), "message": "x"}), "messages has more than 10000 elements"),
-        (json!({"message": {"content": parts(MAX_LIST + 1)}}), "message.content has more than 1000 elements"),
+        (
+            json!({"message": {"content": parts(MAX_LIST_ITEMS + 1)}}),
+            "message.content has more than 1000 elements",
+        ),
         (json!({"messages": vec![splitting; 11], "message": "x"}), "messages has more than 10000 elements"),
         (
-            json!({"message": "x", "context": vec![json!({}); MAX_LIST + 1]}),
+            json!({"message": "x", "context": vec![json!({}); MAX_LIST_ITEMS + 1]}),
             "context has more than 1000 elements",
         ),
     ]);
     let deep = |levels: usize| format!("{}{}", "[".repeat(levels), "]".repeat(levels));
-    assert!(Body::parse(deep(64).as_bytes(), 64).is_ok());
+    assert!(JsonBody::parse(deep(64).as_bytes(), 64).is_ok());
     assert_eq!(
-        Body::parse(deep(65).as_bytes(), 64).unwrap_err().to_string(),
+        JsonBody::parse(deep(65).as_bytes(), 64).unwrap_err().to_string(),
         "the body nests deeper than 64 levels"
     );
     for broken in ["", "{", "{\"a\":}", "{} x", "\u{feff}{}"] {
-        let error = Body::parse(broken.as_bytes(), 64).unwrap_err();
+        let error = JsonBody::parse(broken.as_bytes(), 64).unwrap_err();
         assert!(error.to_string().starts_with("the body is not valid JSON at line 1, column "), "{error}");
     }
-    assert!(Body::parse(deep(100_000).as_bytes(), 200).is_err());
-    assert!(Body::parse(b"{\"message\":\"\xff\"}", 64).is_err());
+    assert!(JsonBody::parse(deep(100_000).as_bytes(), 200).is_err());
+    assert!(JsonBody::parse(b"{\"message\":\"\xff\"}", 64).is_err());
 }
 
 #[test]
 fn the_query_names_identifiers() {
     let body = json!({"message": "x", "agentId": "a"}).to_string();
-    let body = Body::parse(body.as_bytes(), 64).unwrap();
+    let body = JsonBody::parse(body.as_bytes(), 64).unwrap();
     let problem = |query: &[(&str, &str)]| {
         read(&body, query.iter().copied()).map(|_| ()).map_err(|error| error.to_string())
     };
@@ -540,10 +543,10 @@ fn the_query_names_identifiers() {
     assert_eq!(problem(&[("runId", &"x".repeat(129))]), Err("runId is longer than 128 bytes".to_owned()));
     // Chat messages must not appear in access logs, so only a preview takes its message from the query.
     let query = [("message", "hi"), ("agentId", "a")];
-    assert!(read(&Body::empty(), query).is_err());
-    let preview = read_preview(&Body::empty(), query).unwrap();
+    assert!(read(&JsonBody::empty(), query).is_err());
+    let preview = read_preview(&JsonBody::empty(), query).unwrap();
     assert_eq!(shape(&preview.turn.messages), "user \"hi\"\n");
-    assert!(read_preview(&Body::empty(), NO_QUERY).unwrap().turn.messages.is_empty());
+    assert!(read_preview(&JsonBody::empty(), NO_QUERY).unwrap().turn.messages.is_empty());
 }
 
 #[test]
@@ -559,13 +562,13 @@ fn instructions_are_forbidden_by_their_place() {
         (json!([{"role": "system", "parts": []}, user]), Some("messages[0].role")),
     ] {
         let chat = chat(&json!({ "messages": messages })).unwrap();
-        assert_eq!(chat.forbid_instructions().err().map(|fault| fault.path).as_deref(), path);
+        assert_eq!(chat.reject_instructions().err().map(|fault| fault.path).as_deref(), path);
     }
 }
 
-fn runtime(body: &Value) -> Result<RuntimeRequest, InvalidField> {
+fn runtime(body: &Value) -> Result<RuntimeRequest, FieldError> {
     let body = body.to_string();
-    RuntimeRequest::read(&Body::parse(body.as_bytes(), 64)?)
+    RuntimeRequest::read(&JsonBody::parse(body.as_bytes(), 64)?)
 }
 
 #[test]
@@ -674,7 +677,7 @@ fn conversation(short: &str) -> Vec<Message> {
         word if word.starts_with('=') => Message::tool_result(&word[1..], format!("r{index}")),
         word => {
             let calls = word.chars().map(|id| ToolCall::new(id, "f", "{}"));
-            Message::calls("", calls.collect())
+            Message::with_tool_calls("", calls.collect())
         }
     };
     short.split(' ').filter(|word| !word.is_empty()).enumerate().map(message).collect()
@@ -683,7 +686,7 @@ fn conversation(short: &str) -> Vec<Message> {
 fn short(messages: &[Message]) -> String {
     let word = |message: &Message| match message.role {
         Role::Tool => {
-            let lost = matches!(&message.content, Content::Text(text) if text == NO_RESULT);
+            let lost = matches!(&message.content, Content::Text(text) if text == MISSING_TOOL_RESULT);
             let content = if lost { "?".into() } else { message.content.to_text() };
             format!("={}:{content}", message.tool_call_id.as_deref().unwrap_or("none"))
         }
@@ -728,18 +731,19 @@ fn repairs() {
 #[test]
 fn calls_without_whole_arguments_were_never_made() {
     for (arguments, kept) in [("{}", true), ("[1]", true), ("{\"a\":", false), ("", false)] {
-        let messages = vec![Message::user("x"), Message::calls("", vec![ToolCall::new("1", "f", arguments)])];
+        let messages =
+            vec![Message::user("x"), Message::with_tool_calls("", vec![ToolCall::new("1", "f", arguments)])];
         assert_eq!(repair(messages).len(), if kept { 3 } else { 1 }, "for {arguments}");
     }
     // A call with a result was executed, even if its arguments are invalid.
-    let call = Message::calls("", vec![ToolCall::new("1", "f", "{\"a\":")]);
+    let call = Message::with_tool_calls("", vec![ToolCall::new("1", "f", "{\"a\":")]);
     assert_eq!(repair(vec![call, Message::tool_result("1", "x")]).len(), 2);
 }
 
 #[test]
 fn changed_ids_stay_short_and_apart() {
     let long = "ä".repeat(64);
-    let call = |id: &str| Message::calls("", vec![ToolCall::new(id, "f", "{}")]);
+    let call = |id: &str| Message::with_tool_calls("", vec![ToolCall::new(id, "f", "{}")]);
     let repaired = repair(vec![call("x-2"), call("x"), call("x"), call("x-2"), call(&long), call(&long)]);
     let ids: Vec<&str> = repaired.iter().filter_map(|message| message.tool_call_id.as_deref()).collect();
     let shortened = format!("{}-2", "ä".repeat(60));

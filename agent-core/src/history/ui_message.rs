@@ -1,17 +1,17 @@
 //! Parsing of the AI SDK's UI messages (v5 and v6, and the tool invocations of v4): one message with `parts` becomes
 //! an assistant message, its tool calls, their results, and further assistant messages after them.
 
-use super::InvalidField;
-use super::json::{Fields, Value, to_json};
+use super::FieldError;
+use super::json::{ObjectFields, Value, to_json};
 use super::media;
-use super::message::no_arguments;
+use super::message::empty_arguments;
 use crate::message::{ContentPart, Message, Role, ToolCall};
 
 /// Appends the messages that result from the parts of one UI message.
-pub(super) fn read(role: Role, fields: Fields<'_>, into: &mut Vec<Message>) -> Result<(), InvalidField> {
-    let mut step = Step { role, id: fields.id("id")?, ..Step::default() };
-    fields.each("parts", |value| -> Result<Option<()>, InvalidField> {
-        step.read_part(Fields::of(value)?, into)?;
+pub(super) fn read(role: Role, fields: ObjectFields<'_>, into: &mut Vec<Message>) -> Result<(), FieldError> {
+    let mut step = UiMessageStep { role, id: fields.id("id")?, ..UiMessageStep::default() };
+    fields.read_list("parts", |value| -> Result<Option<()>, FieldError> {
+        step.read_part(ObjectFields::from_value(value)?, into)?;
         Ok(None)
     })?;
     step.finish(into);
@@ -19,7 +19,7 @@ pub(super) fn read(role: Role, fields: Fields<'_>, into: &mut Vec<Message>) -> R
 }
 
 /// The content and tool calls of one model response, and the tool results.
-struct Step {
+struct UiMessageStep {
     role: Role,
     id: Option<String>,
     parts: Vec<ContentPart>,
@@ -27,14 +27,14 @@ struct Step {
     results: Vec<Message>,
 }
 
-impl Default for Step {
+impl Default for UiMessageStep {
     fn default() -> Self {
         Self { role: Role::User, id: None, parts: Vec::new(), calls: Vec::new(), results: Vec::new() }
     }
 }
 
-impl Step {
-    fn read_part(&mut self, part: Fields<'_>, into: &mut Vec<Message>) -> Result<(), InvalidField> {
+impl UiMessageStep {
+    fn read_part(&mut self, part: ObjectFields<'_>, into: &mut Vec<Message>) -> Result<(), FieldError> {
         match part.required_text("type")? {
             "step-start" => self.finish(into),
             "tool-invocation" if part.has("toolInvocation") => {
@@ -42,7 +42,7 @@ impl Step {
                 if let Some(fields) = invocation {
                     let name = fields.required_id("toolName");
                     name.and_then(|name| self.read_call(&name, fields))
-                        .map_err(|fault| fault.below("toolInvocation"))?;
+                        .map_err(|fault| fault.with_parent_path("toolInvocation"))?;
                 }
             }
             "dynamic-tool" => self.read_call(&part.required_id("toolName")?, part)?,
@@ -60,24 +60,24 @@ impl Step {
         Ok(())
     }
 
-    fn read_call(&mut self, name: &str, part: Fields<'_>) -> Result<(), InvalidField> {
+    fn read_call(&mut self, name: &str, part: ObjectFields<'_>) -> Result<(), FieldError> {
         let state = part.text("state")?.unwrap_or_default();
         // A call whose arguments were still streaming was never executed.
         if self.role != Role::Assistant || matches!(state, "input-streaming" | "partial-call") {
             return Ok(());
         }
         if name.is_empty() || name.len() > super::MAX_ID_BYTES {
-            return Err(InvalidField::new("type", "must end with the tool's name"));
+            return Err(FieldError::new("type", "must end with the tool's name"));
         }
         let id = part.required_id("toolCallId")?;
         self.results.extend(read_result(state, part)?.map(|text| Message::tool_result(&id, text)));
-        self.calls.push(ToolCall::new(id, name, arguments(part)));
+        self.calls.push(ToolCall::new(id, name, read_arguments(part)));
         Ok(())
     }
 
     /// Appends the step's message and its results, and starts the next step.
     fn finish(&mut self, into: &mut Vec<Message>) {
-        let content = media::content(std::mem::take(&mut self.parts));
+        let content = media::content_from_parts(std::mem::take(&mut self.parts));
         let tool_calls = std::mem::take(&mut self.calls);
         if !content.is_empty() || !tool_calls.is_empty() {
             let id = self.id.take();
@@ -87,16 +87,16 @@ impl Step {
     }
 }
 
-fn arguments(part: Fields<'_>) -> String {
+fn read_arguments(part: ObjectFields<'_>) -> String {
     match ["input", "rawInput", "args"].iter().find_map(|name| part.get(name)) {
-        None => no_arguments(),
+        None => empty_arguments(),
         Some(Value::Str(text)) => text.to_string(),
         Some(value) => to_json(value),
     }
 }
 
 /// Returns the tool's result as text for the model; `None` if there is none yet.
-fn read_result(state: &str, part: Fields<'_>) -> Result<Option<String>, InvalidField> {
+fn read_result(state: &str, part: ObjectFields<'_>) -> Result<Option<String>, FieldError> {
     match state {
         "output-available" => Ok(Some(as_text(part.get("output")))),
         "result" => Ok(Some(as_text(part.get("result")))),

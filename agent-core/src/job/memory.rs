@@ -9,14 +9,14 @@ use futures_util::stream::BoxStream;
 use jiff::Timestamp;
 
 use super::{
-    Claim, Inserted, Job, JobCounts, JobFilter, JobPage, JobStore, MAX_CLAIM, MAX_JOBS_PAGE, Refusal, Scope,
-    Step, Stepped, WakeSignal,
+    ClaimRequest, InsertOutcome, Job, JobCounts, JobFilter, JobPage, JobScope, JobStore, MAX_JOBS_PER_CLAIM,
+    MAX_JOBS_PER_PAGE, Step, StepError, StepResult, WakeSignal,
 };
 use crate::store_error::StoreError;
 
 /// In-memory [`JobStore`]. All jobs are lost when the process ends.
 #[derive(Debug, Default)]
-pub struct MemoryJobs {
+pub struct MemoryJobStore {
     jobs: Mutex<Jobs>,
     signal: WakeSignal,
 }
@@ -29,14 +29,14 @@ struct Jobs {
     by_key: HashMap<(String, String), String>,
 }
 
-impl MemoryJobs {
+impl MemoryJobStore {
     fn lock(&self) -> MutexGuard<'_, Jobs> {
         // No panic below can separate two changes that belong together, so a poisoned lock is usable.
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Applies `change` and notifies subscribers if the earliest wake-up time has moved forward.
-    fn change<T>(&self, change: impl FnOnce(&mut Jobs) -> T) -> T {
+    fn update_and_notify<T>(&self, change: impl FnOnce(&mut Jobs) -> T) -> T {
         let mut jobs = self.lock();
         let before = jobs.earliest();
         let outcome = change(&mut jobs);
@@ -46,7 +46,7 @@ impl MemoryJobs {
         };
         drop(jobs);
         if earlier {
-            self.signal.give();
+            self.signal.notify();
         }
         outcome
     }
@@ -59,7 +59,7 @@ impl Jobs {
 
     fn put(&mut self, job: Job) {
         self.remove(&job.id);
-        if let Some(wake) = job.wakes() {
+        if let Some(wake) = job.next_run_at() {
             self.by_wake.insert((wake, job.id.clone()));
         }
         if let Some(key) = key(&job) {
@@ -73,37 +73,37 @@ impl Jobs {
         if let Some(key) = key(&job) {
             self.by_key.remove(&key);
         }
-        if let Some(wake) = job.wakes() {
+        if let Some(wake) = job.next_run_at() {
             self.by_wake.remove(&(wake, job.id));
         }
     }
 
-    fn insert(&mut self, job: Job) -> Inserted {
+    fn insert(&mut self, job: Job) -> InsertOutcome {
         let found = key(&job).and_then(|key| self.by_key.get(&key)).and_then(|id| self.by_id.get(id));
         if let Some(found) = found {
-            return Inserted::over(found.clone(), &job);
+            return InsertOutcome::from_existing(found.clone(), &job);
         }
         self.put(job);
-        Inserted::New
+        InsertOutcome::New
     }
 
-    fn step(&mut self, id: &str, step: Step, now: Timestamp) -> Option<Result<Stepped, Refusal>> {
+    fn step(&mut self, id: &str, step: Step, now: Timestamp) -> Option<Result<StepResult, StepError>> {
         let stepped = self.by_id.get(id)?.clone().step(step, now);
-        if let Ok(Stepped { job, changed: true, .. }) = &stepped {
+        if let Ok(StepResult { job, changed: true, .. }) = &stepped {
             self.put(job.clone());
         }
         Some(stepped)
     }
 
-    fn claim(&mut self, claim: Claim) -> Vec<Job> {
-        let Claim { now, until, lease, limit, mut quota } = claim;
+    fn claim(&mut self, claim: ClaimRequest) -> Vec<Job> {
+        let ClaimRequest { now, due_until: until, lease_until: lease, limit, mut quota } = claim;
         let mut claimed = Vec::new();
         let mut steps = 0;
         let mut next = self.by_wake.first().cloned();
         while let Some((wake, id)) = next
             && wake <= until
             && claimed.len() < limit
-            && steps < MAX_CLAIM
+            && steps < MAX_JOBS_PER_CLAIM
         {
             let company = self.by_id[&id].payload.company_id.clone();
             if quota.take(&company) {
@@ -111,7 +111,7 @@ impl Jobs {
                 steps += usize::from(matches!(stepped, Some(Ok(_))));
                 match stepped {
                     Some(Ok(stepped)) if stepped.job.is_delivering() => claimed.push(stepped.job),
-                    _ => quota.give_back(&company),
+                    _ => quota.release(&company),
                 }
             }
             next = self.by_wake.range((Bound::Excluded((wake, id)), Bound::Unbounded)).next().cloned();
@@ -126,12 +126,12 @@ fn key(job: &Job) -> Option<(String, String)> {
 }
 
 #[async_trait]
-impl JobStore for MemoryJobs {
-    async fn insert(&self, jobs: Vec<Job>) -> Result<Vec<Inserted>, StoreError> {
-        Ok(self.change(|all| jobs.into_iter().map(|job| all.insert(job)).collect()))
+impl JobStore for MemoryJobStore {
+    async fn insert(&self, jobs: Vec<Job>) -> Result<Vec<InsertOutcome>, StoreError> {
+        Ok(self.update_and_notify(|all| jobs.into_iter().map(|job| all.insert(job)).collect()))
     }
 
-    async fn get(&self, scope: &Scope, id: &str) -> Result<Option<Job>, StoreError> {
+    async fn get(&self, scope: &JobScope, id: &str) -> Result<Option<Job>, StoreError> {
         Ok(self.lock().by_id.get(id).filter(|job| scope.contains(job)).cloned())
     }
 
@@ -145,36 +145,37 @@ impl JobStore for MemoryJobs {
         let start = after.map_or(Bound::Unbounded, Bound::Excluded);
         let mut found = jobs.by_id.range::<str, _>((start, Bound::Unbounded)).map(|(_, job)| job);
         let mut found = found.by_ref().filter(|job| filter.matches(job));
-        let page: Vec<Job> = found.by_ref().take(limit.clamp(1, MAX_JOBS_PAGE)).cloned().collect();
+        let page: Vec<Job> = found.by_ref().take(limit.clamp(1, MAX_JOBS_PER_PAGE)).cloned().collect();
         let next = found.next().and(page.last()).map(|last| last.id.clone());
         Ok(JobPage { jobs: page, next })
     }
 
-    async fn steps(
+    async fn apply_steps(
         &self,
         steps: Vec<(String, Step)>,
         now: Timestamp,
-    ) -> Result<Vec<Option<Result<Stepped, Refusal>>>, StoreError> {
-        Ok(self.change(|all| steps.into_iter().map(|(id, step)| all.step(&id, step, now)).collect()))
+    ) -> Result<Vec<Option<Result<StepResult, StepError>>>, StoreError> {
+        Ok(self
+            .update_and_notify(|all| steps.into_iter().map(|(id, step)| all.step(&id, step, now)).collect()))
     }
 
     async fn cancel_all(&self, filter: &JobFilter, now: Timestamp) -> Result<u64, StoreError> {
-        Ok(self.change(|all| {
+        Ok(self.update_and_notify(|all| {
             let meant = all.by_id.values().filter(|job| !job.state().is_final() && filter.matches(job));
             let ids: Vec<String> = meant.map(|job| job.id.clone()).collect();
             ids.iter().filter(|id| matches!(all.step(id, Step::Cancel, now), Some(Ok(_)))).count() as u64
         }))
     }
 
-    async fn claim(&self, claim: Claim) -> Result<Vec<Job>, StoreError> {
+    async fn claim_due(&self, claim: ClaimRequest) -> Result<Vec<Job>, StoreError> {
         Ok(self.lock().claim(claim))
     }
 
-    async fn earliest(&self) -> Result<Option<Timestamp>, StoreError> {
+    async fn next_run_at(&self) -> Result<Option<Timestamp>, StoreError> {
         Ok(self.lock().earliest())
     }
 
-    async fn counts(&self, now: Timestamp) -> Result<JobCounts, StoreError> {
+    async fn count_by_state(&self, now: Timestamp) -> Result<JobCounts, StoreError> {
         let jobs = self.lock();
         let mut counts = JobCounts::default();
         for job in jobs.by_id.values() {
@@ -186,13 +187,13 @@ impl JobStore for MemoryJobs {
 
     async fn purge(&self, ended_before: Timestamp, limit: usize) -> Result<u64, StoreError> {
         let mut jobs = self.lock();
-        let old = jobs.by_id.values().filter(|job| job.ended().is_some_and(|ended| ended < ended_before));
+        let old = jobs.by_id.values().filter(|job| job.ended_at().is_some_and(|ended| ended < ended_before));
         let ids: Vec<String> = old.take(limit).map(|job| job.id.clone()).collect();
         ids.iter().for_each(|id| jobs.remove(id));
         Ok(ids.len() as u64)
     }
 
-    fn wakes(&self) -> BoxStream<'static, ()> {
-        self.signal.given()
+    fn notifications(&self) -> BoxStream<'static, ()> {
+        self.signal.subscribe()
     }
 }

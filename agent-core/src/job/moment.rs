@@ -26,12 +26,12 @@ pub fn serialize<S: Serializer>(time: &Timestamp, serializer: S) -> Result<S::Ok
 /// # Errors
 /// Errors of the deserializer, and values that are not a time.
 pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Timestamp, D::Error> {
-    deserializer.deserialize_any(Time)
+    deserializer.deserialize_any(TimestampVisitor)
 }
 
-struct Time;
+struct TimestampVisitor;
 
-impl Visitor<'_> for Time {
+impl Visitor<'_> for TimestampVisitor {
     type Value = Timestamp;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -57,15 +57,15 @@ pub mod option {
     use serde::de::{Deserialize, Deserializer};
     use serde::ser::{Serialize, Serializer};
 
-    struct Moment(Timestamp);
+    struct OptionalTimestamp(Timestamp);
 
-    impl Serialize for Moment {
+    impl Serialize for OptionalTimestamp {
         fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
             super::serialize(&self.0, serializer)
         }
     }
 
-    impl<'de> Deserialize<'de> for Moment {
+    impl<'de> Deserialize<'de> for OptionalTimestamp {
         fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
             super::deserialize(deserializer).map(Self)
         }
@@ -76,7 +76,7 @@ pub mod option {
     /// # Errors
     /// Errors of the serializer.
     pub fn serialize<S: Serializer>(time: &Option<Timestamp>, serializer: S) -> Result<S::Ok, S::Error> {
-        time.map(Moment).serialize(serializer)
+        time.map(OptionalTimestamp).serialize(serializer)
     }
 
     /// Deserializes an optional time.
@@ -84,7 +84,7 @@ pub mod option {
     /// # Errors
     /// Errors of the deserializer, and values that are not a time.
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Timestamp>, D::Error> {
-        Ok(Option::<Moment>::deserialize(deserializer)?.map(|moment| moment.0))
+        Ok(Option::<OptionalTimestamp>::deserialize(deserializer)?.map(|moment| moment.0))
     }
 }
 

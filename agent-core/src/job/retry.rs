@@ -3,20 +3,20 @@
 use std::time::Duration;
 
 /// Delay after the first attempt, before jitter.
-const FIRST: Duration = Duration::from_secs(1);
+const INITIAL_BACKOFF: Duration = Duration::from_secs(1);
 /// Upper limit of the exponential delay.
-const LONGEST: Duration = Duration::from_secs(3600);
+const MAX_BACKOFF: Duration = Duration::from_secs(3600);
 /// Upper limit of the delay that a receiver can request.
-const LONGEST_ASKED: Duration = Duration::from_secs(24 * 3600);
+const MAX_REQUESTED_BACKOFF: Duration = Duration::from_secs(24 * 3600);
 
 /// Returns the delay after failed attempt number `attempt`, counted from 1: exponential from one second to an hour,
 /// scaled to between a half and the whole by `jitter` (0 to [`u32::MAX`]), so that jobs that failed together are not
 /// retried together. A longer `retry_after` requested by the receiver takes precedence, up to a day.
 pub fn backoff(attempt: u32, jitter: u32, retry_after: Option<Duration>) -> Duration {
-    let doubled = FIRST.saturating_mul(1 << attempt.saturating_sub(1).min(12)).min(LONGEST);
+    let doubled = INITIAL_BACKOFF.saturating_mul(1 << attempt.saturating_sub(1).min(12)).min(MAX_BACKOFF);
     let half = doubled / 2;
     let own = half + half.mul_f64(f64::from(jitter) / f64::from(u32::MAX));
-    own.max(retry_after.unwrap_or_default().min(LONGEST_ASKED))
+    own.max(retry_after.unwrap_or_default().min(MAX_REQUESTED_BACKOFF))
 }
 
 #[cfg(test)]
@@ -32,7 +32,7 @@ mod tests {
         );
         assert_eq!(backoff(3, 0, None), Duration::from_secs(2));
         assert_eq!(backoff(1, 0, Some(Duration::from_secs(90))), Duration::from_secs(90));
-        assert_eq!(backoff(1, 0, Some(Duration::MAX)), LONGEST_ASKED);
+        assert_eq!(backoff(1, 0, Some(Duration::MAX)), MAX_REQUESTED_BACKOFF);
         assert_eq!(backoff(9, 0, Some(Duration::from_secs(1))), Duration::from_secs(128));
     }
 }

@@ -7,34 +7,34 @@ use futures_util::stream::{BoxStream, StreamExt, poll_fn};
 
 /// Broadcast notification from a store to the tasks that wait for its jobs. Clones share one signal.
 #[derive(Debug, Clone, Default)]
-pub struct WakeSignal(Arc<Mutex<Waiting>>);
+pub struct WakeSignal(Arc<Mutex<SignalState>>);
 
 #[derive(Debug, Default)]
-struct Waiting {
+struct SignalState {
     /// Number of notifications so far.
-    given: u64,
+    sequence: u64,
     wakers: Vec<Waker>,
 }
 
 impl WakeSignal {
     /// Notifies all subscribers.
-    pub fn give(&self) {
+    pub fn notify(&self) {
         let wakers = {
             let mut waiting = self.lock();
-            waiting.given += 1;
+            waiting.sequence += 1;
             std::mem::take(&mut waiting.wakers)
         };
         wakers.into_iter().for_each(Waker::wake);
     }
 
     /// Subscribes to notifications sent from this call on. Several notifications between two polls yield one item.
-    pub fn given(&self) -> BoxStream<'static, ()> {
+    pub fn subscribe(&self) -> BoxStream<'static, ()> {
         let signal = self.clone();
-        let mut seen = self.lock().given;
+        let mut seen = self.lock().sequence;
         poll_fn(move |cx| {
             let mut waiting = signal.lock();
-            if waiting.given != seen {
-                seen = waiting.given;
+            if waiting.sequence != seen {
+                seen = waiting.sequence;
                 return Poll::Ready(Some(()));
             }
             if !waiting.wakers.iter().any(|waker| waker.will_wake(cx.waker())) {
@@ -45,7 +45,7 @@ impl WakeSignal {
         .boxed()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
+    fn lock(&self) -> MutexGuard<'_, SignalState> {
         // The state is consistent between any two statements, so a poisoned lock is usable.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -60,13 +60,13 @@ mod tests {
     #[test]
     fn everybody_who_waits_is_told_once() {
         let signal = WakeSignal::default();
-        signal.give();
-        let mut waiting = [signal.given(), signal.given()];
+        signal.notify();
+        let mut waiting = [signal.subscribe(), signal.subscribe()];
         for stream in &mut waiting {
             assert_eq!(stream.next().now_or_never(), None, "what was before does not count");
         }
-        signal.give();
-        signal.give();
+        signal.notify();
+        signal.notify();
         for stream in &mut waiting {
             assert_eq!(stream.next().now_or_never(), Some(Some(())));
             assert_eq!(stream.next().now_or_never(), None);

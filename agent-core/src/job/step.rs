@@ -5,8 +5,8 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 
 use super::{
-    Attempt, Begun, DeadLetter, Job, JobState, MAX_ATTEMPTS_KEPT, MAX_DEAD_LETTERS, MAX_ERROR_BYTES, Phase,
-    Place, Then, backoff,
+    Attempt, DeadLetter, Job, JobState, MAX_DEAD_LETTERS, MAX_ERROR_BYTES, MAX_RECORDED_ATTEMPTS,
+    MisfireDecision, NextPosition, Phase, SchedulePosition, backoff,
 };
 use crate::schedule::{CatchUp, Schedule, catch_up};
 
@@ -38,7 +38,7 @@ pub enum Step {
         /// Fencing token of the claim.
         fence: u64,
         /// Outcome of the attempt.
-        outcome: Outcome,
+        outcome: AttemptOutcome,
         /// Duration of the attempt.
         took: Duration,
         /// HTTP status of the response, if one was received.
@@ -60,7 +60,7 @@ pub enum Step {
 
 /// Outcome of a delivery attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Outcome {
+pub enum AttemptOutcome {
     /// The receiver has processed the delivery.
     Succeeded,
     /// Transient failure: a retry may succeed.
@@ -81,7 +81,7 @@ pub enum Outcome {
 
 /// Result of an applied step.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Stepped {
+pub struct StepResult {
     /// Job after the step.
     pub job: Job,
     /// False if the step was a no-op, such as pausing a paused job; true if anything may have changed.
@@ -93,7 +93,7 @@ pub struct Stepped {
 /// Reason why a step was refused. The job is unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Refusal {
+pub enum StepError {
     /// The job is not due, is paused, or is claimed by another worker.
     #[error("the job is not due")]
     NotDue,
@@ -119,7 +119,7 @@ impl Job {
     ///
     /// # Errors
     /// The reason why the step is refused.
-    pub fn step(mut self, step: Step, now: Timestamp) -> Result<Stepped, Refusal> {
+    pub fn step(mut self, step: Step, now: Timestamp) -> Result<StepResult, StepError> {
         let changed = match step {
             Step::Cancel => !self.state().is_final(),
             Step::Pause => !self.paused,
@@ -129,14 +129,14 @@ impl Job {
         let delivering = match step {
             Step::Claim { until, lease } => self.claim(now, until, lease).map(|()| false)?,
             Step::Extend { fence, lease } => {
-                self.held(fence)?;
+                self.check_fence(fence)?;
                 self.phase = Phase::Running { lease };
                 true
             }
             Step::Release { fence } => self.release(fence, now).map(|()| false)?,
             Step::End { fence, outcome, took, status, jitter } => {
-                self.held(fence)?;
-                self.end(outcome, took, status, jitter, now);
+                self.check_fence(fence)?;
+                self.record_outcome(outcome, took, status, jitter, now);
                 false
             }
             Step::Cancel => self.cancel(now),
@@ -145,37 +145,37 @@ impl Job {
             Step::Reschedule(schedule) => self.reschedule(schedule, now)?,
             Step::Redrive => self.redrive(now).map(|()| false)?,
         };
-        Ok(Stepped { job: self, changed, delivering })
+        Ok(StepResult { job: self, changed, delivering })
     }
 
-    fn held(&self, fence: u64) -> Result<(), Refusal> {
+    fn check_fence(&self, fence: u64) -> Result<(), StepError> {
         let held = self.is_delivering() && self.fence == fence;
-        if held { Ok(()) } else { Err(Refusal::Stale) }
+        if held { Ok(()) } else { Err(StepError::Stale) }
     }
 
-    fn open(&self) -> Result<(), Refusal> {
-        if self.state().is_final() { Err(Refusal::Final(self.state())) } else { Ok(()) }
+    fn check_not_final(&self) -> Result<(), StepError> {
+        if self.state().is_final() { Err(StepError::Final(self.state())) } else { Ok(()) }
     }
 
-    fn claim(&mut self, now: Timestamp, until: Timestamp, lease: Timestamp) -> Result<(), Refusal> {
+    fn claim(&mut self, now: Timestamp, until: Timestamp, lease: Timestamp) -> Result<(), StepError> {
         if self.paused {
-            return Err(Refusal::NotDue);
+            return Err(StepError::NotDue);
         }
         match self.phase {
             Phase::Running { lease } if lease <= now => {
-                self.lost(now);
+                self.expire_lease(now);
                 // The next attempt, or the next occurrence, may be due only later.
-                if self.wakes().is_none_or(|wakes| wakes > until) {
+                if self.next_run_at().is_none_or(|wakes| wakes > until) {
                     return Ok(());
                 }
             }
             Phase::Scheduled | Phase::Retryable if self.due <= until => {}
-            _ => return Err(Refusal::NotDue),
+            _ => return Err(StepError::NotDue),
         }
         while self.begun.is_none() {
-            self.begin(now);
+            self.apply_misfire_policy(now);
             // Missed occurrences may have been skipped, and the next one is then usually due later.
-            if self.wakes().is_none_or(|wakes| wakes > until) {
+            if self.next_run_at().is_none_or(|wakes| wakes > until) {
                 return Ok(());
             }
         }
@@ -186,26 +186,26 @@ impl Job {
     }
 
     /// Applies the misfire policy: selects the occurrence to run, or advances past the skipped ones.
-    fn begin(&mut self, now: Timestamp) {
+    fn apply_misfire_policy(&mut self, now: Timestamp) {
         let due = self.place.scheduled_for;
         let CatchUp { run, next } = catch_up(&self.schedule, due, now.max(due), self.misfire);
         match (run, next) {
             (Some(run), next) => {
                 self.place.scheduled_for = run;
-                self.begun = Some(Begun { at: now, next, again: false });
+                self.begun = Some(MisfireDecision { at: now, next, again: false });
             }
             // A skipped occurrence never used its number, so the next one takes it.
-            (None, Some(next)) => self.go_to(Place { scheduled_for: next, ..self.place }, now),
+            (None, Some(next)) => self.move_to(SchedulePosition { scheduled_for: next, ..self.place }, now),
             (None, None) => self.finish(Phase::Completed { at: now }),
         }
     }
 
     /// Records that the lease expired without a report, and schedules another attempt if one is left.
-    fn lost(&mut self, now: Timestamp) {
+    fn expire_lease(&mut self, now: Timestamp) {
         let error = "the lease ran out: whoever delivered it has not reported".to_owned();
-        self.note(now, None, None, Some(error.clone()));
-        if self.was_moved() {
-            self.go_on(now);
+        self.record_attempt(now, None, None, Some(error.clone()));
+        if self.is_rescheduled() {
+            self.advance(now);
         } else if self.attempt < self.max_attempts {
             self.phase = Phase::Retryable;
             self.due = now;
@@ -214,10 +214,10 @@ impl Job {
         }
     }
 
-    fn release(&mut self, fence: u64, now: Timestamp) -> Result<(), Refusal> {
-        self.held(fence)?;
-        if self.was_moved() {
-            self.go_on(now);
+    fn release(&mut self, fence: u64, now: Timestamp) -> Result<(), StepError> {
+        self.check_fence(fence)?;
+        if self.is_rescheduled() {
+            self.advance(now);
             return Ok(());
         }
         self.attempt = self.attempt.saturating_sub(1);
@@ -229,30 +229,45 @@ impl Job {
         Ok(())
     }
 
-    fn was_moved(&self) -> bool {
-        matches!(self.then, Some(Then::Moved { .. }))
+    fn is_rescheduled(&self) -> bool {
+        matches!(self.then, Some(NextPosition::Moved { .. }))
     }
 
-    fn end(&mut self, outcome: Outcome, took: Duration, status: Option<u16>, jitter: u32, now: Timestamp) {
+    fn record_outcome(
+        &mut self,
+        outcome: AttemptOutcome,
+        took: Duration,
+        status: Option<u16>,
+        jitter: u32,
+        now: Timestamp,
+    ) {
         let error = match &outcome {
-            Outcome::Succeeded | Outcome::Gone => None,
-            Outcome::Failed { error, .. } | Outcome::Rejected { error } => Some(error.clone()),
+            AttemptOutcome::Succeeded | AttemptOutcome::Gone => None,
+            AttemptOutcome::Failed { error, .. } | AttemptOutcome::Rejected { error } => Some(error.clone()),
         };
-        self.note(now, Some(took), status, error);
+        self.record_attempt(now, Some(took), status, error);
         match outcome {
-            Outcome::Gone => self.finish(Phase::Cancelled { at: now }),
-            Outcome::Succeeded => self.go_on(now),
-            _ if self.was_moved() => self.go_on(now),
-            Outcome::Failed { retry_after, .. } if self.attempt < self.max_attempts => {
+            AttemptOutcome::Gone => self.finish(Phase::Cancelled { at: now }),
+            AttemptOutcome::Succeeded => self.advance(now),
+            _ if self.is_rescheduled() => self.advance(now),
+            AttemptOutcome::Failed { retry_after, .. } if self.attempt < self.max_attempts => {
                 self.phase = Phase::Retryable;
-                self.due = later(now, backoff(self.attempt, jitter, retry_after));
+                self.due = add_saturating(now, backoff(self.attempt, jitter, retry_after));
             }
-            Outcome::Failed { error, .. } | Outcome::Rejected { error } => self.give_up(error, now),
+            AttemptOutcome::Failed { error, .. } | AttemptOutcome::Rejected { error } => {
+                self.give_up(error, now)
+            }
         }
     }
 
-    /// Records a finished attempt and drops the oldest beyond [`MAX_ATTEMPTS_KEPT`].
-    fn note(&mut self, now: Timestamp, took: Option<Duration>, status: Option<u16>, error: Option<String>) {
+    /// Records a finished attempt and drops the oldest beyond [`MAX_RECORDED_ATTEMPTS`].
+    fn record_attempt(
+        &mut self,
+        now: Timestamp,
+        took: Option<Duration>,
+        status: Option<u16>,
+        error: Option<String>,
+    ) {
         let duration_ms = took.map(|took| u64::try_from(took.as_millis()).unwrap_or(u64::MAX));
         let (occurrence, attempt) = (self.place.occurrence, self.attempt);
         self.attempts.push(Attempt {
@@ -261,35 +276,45 @@ impl Job {
             ended: now,
             duration_ms,
             status,
-            error: error.map(brief),
+            error: error.map(truncate_error),
         });
-        let excess = self.attempts.len().saturating_sub(MAX_ATTEMPTS_KEPT);
+        let excess = self.attempts.len().saturating_sub(MAX_RECORDED_ATTEMPTS);
         self.attempts.drain(..excess);
     }
 
     /// Ends an occurrence that failed permanently: a job without a further occurrence is discarded, a periodic job
     /// gets a dead letter and continues.
     fn give_up(&mut self, error: String, now: Timestamp) {
-        let Place { occurrence, scheduled_for } = self.place;
-        self.go_on(now);
+        let SchedulePosition { occurrence, scheduled_for } = self.place;
+        self.advance(now);
         if let Phase::Completed { at } = self.phase {
             self.phase = Phase::Discarded { at };
             return;
         }
-        self.dead_letters.push(DeadLetter { occurrence, scheduled_for, at: now, error: brief(error) });
+        self.dead_letters.push(DeadLetter {
+            occurrence,
+            scheduled_for,
+            at: now,
+            error: truncate_error(error),
+        });
         let excess = self.dead_letters.len().saturating_sub(MAX_DEAD_LETTERS);
         self.dead_letters.drain(..excess);
     }
 
     /// Advances to the next occurrence, or completes the job if there is none.
-    fn go_on(&mut self, now: Timestamp) {
+    fn advance(&mut self, now: Timestamp) {
         if let Some(then) = self.then.take() {
-            return self.go_to(then.place(), now);
+            return self.move_to(then.position(), now);
         }
-        let next = self.begun.and_then(|begun| self.overlap.next(&self.schedule, begun.next, begun.at, now));
+        let next = self
+            .begun
+            .and_then(|begun| self.overlap.next_after_run(&self.schedule, begun.next, begun.at, now));
         match next {
             Some(next) => {
-                self.go_to(Place { occurrence: self.place.occurrence + 1, scheduled_for: next }, now);
+                self.move_to(
+                    SchedulePosition { occurrence: self.place.occurrence + 1, scheduled_for: next },
+                    now,
+                );
             }
             None => self.finish(Phase::Completed { at: now }),
         }
@@ -303,7 +328,7 @@ impl Job {
         self.begun = None;
     }
 
-    fn go_to(&mut self, place: Place, now: Timestamp) {
+    fn move_to(&mut self, place: SchedulePosition, now: Timestamp) {
         self.place = place;
         self.phase = Phase::Scheduled;
         self.due = place.scheduled_for.max(now);
@@ -321,14 +346,14 @@ impl Job {
         delivering
     }
 
-    fn pause(&mut self) -> Result<bool, Refusal> {
-        self.open()?;
+    fn pause(&mut self) -> Result<bool, StepError> {
+        self.check_not_final()?;
         self.paused = true;
         Ok(self.is_delivering())
     }
 
-    fn resume(&mut self, now: Timestamp) -> Result<bool, Refusal> {
-        self.open()?;
+    fn resume(&mut self, now: Timestamp) -> Result<bool, StepError> {
+        self.check_not_final()?;
         if std::mem::take(&mut self.paused) {
             // The pause does not count as lag. Missed occurrences are derived from the occurrence's own scheduled
             // time.
@@ -337,51 +362,52 @@ impl Job {
         Ok(self.is_delivering())
     }
 
-    fn reschedule(&mut self, schedule: Schedule, now: Timestamp) -> Result<bool, Refusal> {
-        self.open()?;
-        let scheduled_for = schedule.first(now).ok_or(Refusal::NeverFires)?;
+    fn reschedule(&mut self, schedule: Schedule, now: Timestamp) -> Result<bool, StepError> {
+        self.check_not_final()?;
+        let scheduled_for = schedule.first(now).ok_or(StepError::NeverFires)?;
         self.schedule = schedule;
         let occurrence = match self.then {
-            Some(then) => then.place().occurrence,
+            Some(then) => then.position().occurrence,
             // The receiver may already know the current number.
             None if self.begun.is_some() => self.place.occurrence + 1,
             None => self.place.occurrence,
         };
-        let place = Place { occurrence, scheduled_for };
+        let place = SchedulePosition { occurrence, scheduled_for };
         match self.then {
             // The reschedule applies to the position after the dead letter, not to the dead letter.
-            Some(Then::Back { .. }) => self.then = Some(Then::Back { place }),
-            _ if self.is_delivering() => self.then = Some(Then::Moved { place }),
-            _ => self.go_to(place, now),
+            Some(NextPosition::Back { .. }) => self.then = Some(NextPosition::Back { place }),
+            _ if self.is_delivering() => self.then = Some(NextPosition::Moved { place }),
+            _ => self.move_to(place, now),
         }
         Ok(self.is_delivering())
     }
 
-    fn redrive(&mut self, now: Timestamp) -> Result<(), Refusal> {
+    fn redrive(&mut self, now: Timestamp) -> Result<(), StepError> {
         match self.phase {
             Phase::Discarded { .. } => self.phase = Phase::Scheduled,
-            Phase::Completed { .. } | Phase::Cancelled { .. } => return Err(Refusal::Final(self.state())),
+            Phase::Completed { .. } | Phase::Cancelled { .. } => return Err(StepError::Final(self.state())),
             Phase::Scheduled if self.begun.is_none() => {
-                let Some(dead) = self.dead_letters.pop() else { return Err(Refusal::NothingDiscarded) };
-                self.then = Some(Then::Back { place: self.place });
-                self.place = Place { occurrence: dead.occurrence, scheduled_for: dead.scheduled_for };
+                let Some(dead) = self.dead_letters.pop() else { return Err(StepError::NothingDiscarded) };
+                self.then = Some(NextPosition::Back { place: self.place });
+                self.place =
+                    SchedulePosition { occurrence: dead.occurrence, scheduled_for: dead.scheduled_for };
             }
-            Phase::Scheduled | Phase::Running { .. } | Phase::Retryable => return Err(Refusal::Busy),
+            Phase::Scheduled | Phase::Running { .. } | Phase::Retryable => return Err(StepError::Busy),
         }
         // A redriven occurrence runs whatever its scheduled time; the schedule then continues where it was.
-        self.begun = Some(Begun { at: now, next: None, again: true });
+        self.begun = Some(MisfireDecision { at: now, next: None, again: true });
         self.due = now;
         self.attempt = 0;
         Ok(())
     }
 }
 
-fn later(now: Timestamp, wait: Duration) -> Timestamp {
+fn add_saturating(now: Timestamp, wait: Duration) -> Timestamp {
     SignedDuration::try_from(wait).ok().and_then(|wait| now.checked_add(wait).ok()).unwrap_or(Timestamp::MAX)
 }
 
 /// Truncates an error text to [`MAX_ERROR_BYTES`].
-fn brief(mut error: String) -> String {
+fn truncate_error(mut error: String) -> String {
     error.truncate(error.floor_char_boundary(MAX_ERROR_BYTES));
     error
 }

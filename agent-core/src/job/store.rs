@@ -7,31 +7,32 @@ use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 use jiff::Timestamp;
 
-use super::{Job, JobState, Refusal, Step, Stepped};
+use super::{Job, JobState, Step, StepError, StepResult};
 use crate::store_error::StoreError;
 
 /// Maximum number of jobs in one claim.
-pub const MAX_CLAIM: usize = 1000;
+pub const MAX_JOBS_PER_CLAIM: usize = 1000;
 /// Maximum number of jobs on a page.
-pub const MAX_JOBS_PAGE: usize = 500;
+pub const MAX_JOBS_PER_PAGE: usize = 500;
 
 /// Tenant restriction of a caller. Jobs outside the scope are reported as absent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Scope {
+pub struct JobScope {
     /// Restricts to one company; `None` only for the operator of the scheduler.
     pub company: Option<String>,
     /// Restricts to one user.
     pub user: Option<String>,
 }
 
-impl Scope {
+impl JobScope {
     /// Returns true if the job is within the scope.
     pub fn contains(&self, job: &Job) -> bool {
-        is(self.company.as_deref(), &job.payload.company_id) && is(self.user.as_deref(), &job.payload.user_id)
+        matches_if_given(self.company.as_deref(), &job.payload.company_id)
+            && matches_if_given(self.user.as_deref(), &job.payload.user_id)
     }
 }
 
-fn is(wanted: Option<&str>, found: &str) -> bool {
+fn matches_if_given(wanted: Option<&str>, found: &str) -> bool {
     wanted.is_none_or(|wanted| wanted == found)
 }
 
@@ -39,7 +40,7 @@ fn is(wanted: Option<&str>, found: &str) -> bool {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct JobFilter {
     /// Company and user.
-    pub scope: Scope,
+    pub scope: JobScope,
     /// Restricts to jobs that call this tool.
     pub tool: Option<String>,
     /// Restricts to jobs of this assignment.
@@ -75,87 +76,90 @@ pub struct JobPage {
 
 /// Outcome of inserting a job.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Inserted {
+pub enum InsertOutcome {
     /// The job was stored.
     New,
     /// A job with the same idempotency key and fingerprint exists; it is kept.
     Existing(Box<Job>),
     /// A job with the same idempotency key and another fingerprint exists; nothing is stored.
-    Different(Box<Job>),
+    KeyConflict(Box<Job>),
 }
 
-impl Inserted {
+impl InsertOutcome {
     /// Returns the outcome of inserting `new` when `found` has the same idempotency key.
-    pub fn over(found: Job, new: &Job) -> Self {
+    pub fn from_existing(found: Job, new: &Job) -> Self {
         let same = found.idempotency == new.idempotency;
-        if same { Self::Existing(Box::new(found)) } else { Self::Different(Box::new(found)) }
+        if same { Self::Existing(Box::new(found)) } else { Self::KeyConflict(Box::new(found)) }
     }
 }
 
 /// Parameters of a claim.
 #[derive(Debug, Clone)]
-pub struct Claim {
+pub struct ClaimRequest {
     /// Current time.
     pub now: Timestamp,
     /// Jobs due up to this time are claimed. Expired leases are reclaimed up to `now` only.
-    pub until: Timestamp,
+    pub due_until: Timestamp,
     /// Expiry of the granted leases unless they are extended.
-    pub lease: Timestamp,
-    /// Maximum number of jobs to claim, capped at [`MAX_CLAIM`].
+    pub lease_until: Timestamp,
+    /// Maximum number of jobs to claim, capped at [`MAX_JOBS_PER_CLAIM`].
     pub limit: usize,
     /// Remaining number of jobs per company.
-    pub quota: Quota,
+    pub quota: CompanyQuota,
 }
 
 /// Per-company limit on the jobs that a worker delivers concurrently.
 #[derive(Debug, Clone)]
-pub struct Quota {
-    each: usize,
-    taken: BTreeMap<String, usize>,
+pub struct CompanyQuota {
+    per_company: usize,
+    in_use: BTreeMap<String, usize>,
 }
 
-impl Quota {
+impl CompanyQuota {
     /// Creates a quota of `each` jobs for every company.
     pub fn new(each: usize) -> Self {
-        Self { each, taken: BTreeMap::new() }
+        Self { per_company: each, in_use: BTreeMap::new() }
     }
 
     /// Replaces the limit for every company. Slots in use stay in use.
     #[must_use]
-    pub fn of_each(self, each: usize) -> Self {
-        Self { each, ..self }
+    pub fn with_limit(self, each: usize) -> Self {
+        Self { per_company: each, ..self }
     }
 
     /// Takes one slot of the company. Returns false if none is left.
     pub fn take(&mut self, company: &str) -> bool {
         // `get_mut` before `insert`, since most companies already have an entry and the key need not be allocated.
-        match self.taken.get_mut(company) {
-            Some(taken) if *taken >= self.each => false,
+        match self.in_use.get_mut(company) {
+            Some(taken) if *taken >= self.per_company => false,
             Some(taken) => {
                 *taken += 1;
                 true
             }
-            None if self.each == 0 => false,
+            None if self.per_company == 0 => false,
             None => {
-                self.taken.insert(company.to_owned(), 1);
+                self.in_use.insert(company.to_owned(), 1);
                 true
             }
         }
     }
 
     /// Returns one slot to the company.
-    pub fn give_back(&mut self, company: &str) {
-        if let Some(taken) = self.taken.get_mut(company) {
+    pub fn release(&mut self, company: &str) {
+        if let Some(taken) = self.in_use.get_mut(company) {
             *taken -= 1;
             if *taken == 0 {
-                self.taken.remove(company);
+                self.in_use.remove(company);
             }
         }
     }
 
     /// Iterates over the companies without a free slot, so that a query can exclude them.
     pub fn exhausted(&self) -> impl Iterator<Item = &str> {
-        self.taken.iter().filter(|(_, taken)| **taken >= self.each).map(|(company, _)| company.as_str())
+        self.in_use
+            .iter()
+            .filter(|(_, taken)| **taken >= self.per_company)
+            .map(|(company, _)| company.as_str())
     }
 }
 
@@ -179,10 +183,10 @@ pub trait JobStore: Send + Sync + 'static {
     ///
     /// # Errors
     /// [`StoreError::Unavailable`]; nothing is stored.
-    async fn insert(&self, jobs: Vec<Job>) -> Result<Vec<Inserted>, StoreError>;
+    async fn insert(&self, jobs: Vec<Job>) -> Result<Vec<InsertOutcome>, StoreError>;
 
     /// Returns the job with the id, if it is within the scope.
-    async fn get(&self, scope: &Scope, id: &str) -> Result<Option<Job>, StoreError>;
+    async fn get(&self, scope: &JobScope, id: &str) -> Result<Option<Job>, StoreError>;
 
     /// Returns one page of at most `limit` jobs after the id `after`, ordered by id.
     async fn list(
@@ -193,42 +197,42 @@ pub trait JobStore: Send + Sync + 'static {
     ) -> Result<JobPage, StoreError>;
 
     /// Applies a step to a job within the scope; `None` if there is no such job.
-    async fn step(
+    async fn apply_step(
         &self,
-        scope: &Scope,
+        scope: &JobScope,
         id: &str,
         step: Step,
         now: Timestamp,
-    ) -> Result<Option<Result<Stepped, Refusal>>, StoreError> {
+    ) -> Result<Option<Result<StepResult, StepError>>, StoreError> {
         Ok(match self.get(scope, id).await? {
-            Some(_) => self.steps(vec![(id.to_owned(), step)], now).await?.pop().flatten(),
+            Some(_) => self.apply_steps(vec![(id.to_owned(), step)], now).await?.pop().flatten(),
             None => None,
         })
     }
 
     /// Applies steps, in order, to jobs of any tenant, and persists the results together. A refused step changes
     /// nothing and does not affect the others.
-    async fn steps(
+    async fn apply_steps(
         &self,
         steps: Vec<(String, Step)>,
         now: Timestamp,
-    ) -> Result<Vec<Option<Result<Stepped, Refusal>>>, StoreError>;
+    ) -> Result<Vec<Option<Result<StepResult, StepError>>>, StoreError>;
 
     /// Cancels all matching jobs that are not final, in one transaction, and returns their number.
     async fn cancel_all(&self, filter: &JobFilter, now: Timestamp) -> Result<u64, StoreError>;
 
     /// Claims due jobs, the earliest first, and returns them in their new state. No job is given to two callers.
     ///
-    /// One call applies at most [`MAX_CLAIM`] steps, including those that only skip missed occurrences. If it returns
-    /// fewer jobs than the limit, [`earliest`](Self::earliest) tells whether more are due.
-    async fn claim(&self, claim: Claim) -> Result<Vec<Job>, StoreError>;
+    /// One call applies at most [`MAX_JOBS_PER_CLAIM`] steps, including those that only skip missed occurrences. If it returns
+    /// fewer jobs than the limit, [`next_run_at`](Self::next_run_at) tells whether more are due.
+    async fn claim_due(&self, claim: ClaimRequest) -> Result<Vec<Job>, StoreError>;
 
-    /// Returns the time at which the next job must be processed: the smallest [`Job::wakes`], or up to a millisecond
+    /// Returns the time at which the next job must be processed: the smallest [`Job::next_run_at`], or up to a millisecond
     /// later.
-    async fn earliest(&self) -> Result<Option<Timestamp>, StoreError>;
+    async fn next_run_at(&self) -> Result<Option<Timestamp>, StoreError>;
 
     /// Returns the number of jobs by state, and the lag to the millisecond.
-    async fn counts(&self, now: Timestamp) -> Result<JobCounts, StoreError>;
+    async fn count_by_state(&self, now: Timestamp) -> Result<JobCounts, StoreError>;
 
     /// Deletes at most `limit` jobs that became final before `ended_before`, to the millisecond, and returns their
     /// number.
@@ -236,5 +240,5 @@ pub trait JobStore: Send + Sync + 'static {
 
     /// Subscribes to notifications that a job may have become the earliest, from any caller. May yield spuriously,
     /// and may miss changes made by another process, so callers must poll as well.
-    fn wakes(&self) -> BoxStream<'static, ()>;
+    fn notifications(&self) -> BoxStream<'static, ()>;
 }

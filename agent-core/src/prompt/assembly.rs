@@ -7,9 +7,9 @@ use serde::Serialize;
 use super::cache::PartCache;
 use super::manifest::PromptTokens;
 use super::message::PromptMessage;
-use super::{Prompt, STABLE};
-use crate::budget::{self, Entry, TokenBudget, TokenCounter};
-use crate::error::{Failure, FailureKind};
+use super::{Prompt, STABLE_PREFIX_LIMIT};
+use crate::budget::{self, HistoryEntry, TokenBudget, TokenCounter};
+use crate::error::{AgentError, AgentErrorKind};
 use crate::message::{Message, Role};
 use crate::prompt::{Fragment, Stability};
 use crate::role::RagPlacement;
@@ -17,7 +17,7 @@ use crate::tool::ToolSpec;
 
 /// The `source` of retrieved fragments. They have stability [`Turn`](Stability::Turn), and [`AssemblyInput::retrieval`]
 /// decides their placement.
-pub const RETRIEVAL: &str = "retrieval";
+pub const RETRIEVAL_SOURCE: &str = "retrieval";
 
 /// Input of [`assemble`].
 pub struct AssemblyInput<'a> {
@@ -31,7 +31,7 @@ pub struct AssemblyInput<'a> {
     pub budget: TokenBudget,
     /// Counter of the tokens.
     pub counter: Arc<dyn TokenCounter>,
-    /// Placement of the fragments with source [`RETRIEVAL`].
+    /// Placement of the fragments with source [`RETRIEVAL_SOURCE`].
     pub retrieval: RagPlacement,
     /// Cache of joined texts across turns. It affects the time taken, never the result.
     pub cache: &'a PartCache,
@@ -40,7 +40,7 @@ pub struct AssemblyInput<'a> {
 /// A part of the history that was dropped.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Trimmed {
+pub struct TrimmedHistory {
     /// Number of messages.
     pub messages: usize,
     /// Number of tokens of these messages.
@@ -81,9 +81,9 @@ pub enum AssembleError {
     },
 }
 
-impl From<AssembleError> for Failure {
+impl From<AssembleError> for AgentError {
     fn from(error: AssembleError) -> Self {
-        Self::new(FailureKind::InvalidRequest, error.to_string())
+        Self::new(AgentErrorKind::InvalidRequest, error.to_string())
     }
 }
 
@@ -96,10 +96,10 @@ impl From<AssembleError> for Failure {
 /// is ever trimmed.
 pub fn assemble(input: AssemblyInput<'_>) -> Result<Prompt, AssembleError> {
     let AssemblyInput { fragments, mut history, tools, budget, counter, retrieval, cache } = input;
-    let (system, turn) = place(fragments, retrieval);
-    let latest = put_context(&mut history, turn);
+    let (system, turn) = split_by_placement(fragments, retrieval);
+    let latest = insert_turn_context(&mut history, turn);
 
-    let stable_fragments = system.partition_point(|fragment| fragment.stability <= STABLE);
+    let stable_fragments = system.partition_point(|fragment| fragment.stability <= STABLE_PREFIX_LIMIT);
     let stable = cache.segment(&system[..stable_fragments]);
     let volatile = system[stable_fragments..].iter();
     let system_tokens =
@@ -107,25 +107,30 @@ pub fn assemble(input: AssemblyInput<'_>) -> Result<Prompt, AssembleError> {
     let tools = (!tools.is_empty()).then(|| cache.tool_set(tools));
     let tool_tokens = tools.as_ref().map_or(0, |tools| tools.tokens(&*counter));
     let id = counter.id();
-    let message_tokens = history.iter().map(|message| message.tokens_by(id, &*counter)).sum();
+    let message_tokens = history.iter().map(|message| message.tokens_with_counter_id(id, &*counter)).sum();
     let mut tokens = PromptTokens { system: system_tokens, tools: tool_tokens, messages: message_tokens };
 
     let mut trimmed = Vec::new();
     if tokens.total() > budget.max_prompt_tokens {
-        let step = budget::step(budget.max_prompt_tokens, stable.tokens(&*counter) + tool_tokens);
-        trimmed.push(trim(&mut history, latest, &mut tokens, budget, step, &*counter)?);
+        let step = budget::trim_step_tokens(budget.max_prompt_tokens, stable.tokens(&*counter) + tool_tokens);
+        trimmed.push(trim_history(&mut history, latest, &mut tokens, budget, step, &*counter)?);
     }
     Ok(Prompt { system, stable_fragments, stable, tools, messages: history, counter, tokens, trimmed })
 }
 
 /// Orders the fragments and splits them into those of the system prompt and those of the latest turn.
-fn place(mut fragments: Vec<Fragment>, retrieval: RagPlacement) -> (Vec<Fragment>, Vec<Fragment>) {
+fn split_by_placement(
+    mut fragments: Vec<Fragment>,
+    retrieval: RagPlacement,
+) -> (Vec<Fragment>, Vec<Fragment>) {
     const LATEST_TURN: u8 = 4;
     let place = |fragment: &Fragment| match fragment.stability {
         Stability::Role => 0,
         Stability::Agent => 1,
         Stability::Session => 2,
-        Stability::Turn if retrieval == RagPlacement::SystemPrompt && fragment.source == RETRIEVAL => 3,
+        Stability::Turn if retrieval == RagPlacement::SystemPrompt && fragment.source == RETRIEVAL_SOURCE => {
+            3
+        }
         Stability::Turn => LATEST_TURN,
     };
     fragments.sort_by_key(place);
@@ -136,7 +141,7 @@ fn place(mut fragments: Vec<Fragment>, retrieval: RagPlacement) -> (Vec<Fragment
 
 /// Puts the turn's fragments into the latest user message, or into a new one at the end if there is none. Returns the
 /// index at which the latest turn begins, which is never trimmed.
-fn put_context(history: &mut Vec<Arc<PromptMessage>>, turn: Vec<Fragment>) -> usize {
+fn insert_turn_context(history: &mut Vec<Arc<PromptMessage>>, turn: Vec<Fragment>) -> usize {
     let latest = history.iter().rposition(|message| message.role() == Role::User);
     match latest {
         _ if turn.is_empty() => {
@@ -157,21 +162,23 @@ fn put_context(history: &mut Vec<Arc<PromptMessage>>, turn: Vec<Fragment>) -> us
 }
 
 /// Trims the history before `latest` so that the prompt fits the budget.
-fn trim(
+fn trim_history(
     history: &mut Vec<Arc<PromptMessage>>,
     latest: usize,
     tokens: &mut PromptTokens,
     budget: TokenBudget,
     step: usize,
     counter: &dyn TokenCounter,
-) -> Result<Trimmed, AssembleError> {
-    let entry =
-        |message: &Arc<PromptMessage>| Entry { role: message.role(), tokens: message.tokens(counter) };
-    let entries: Vec<Entry> = history[..latest].iter().map(entry).collect();
+) -> Result<TrimmedHistory, AssembleError> {
+    let entry = |message: &Arc<PromptMessage>| HistoryEntry {
+        role: message.role(),
+        removed_tokens: message.tokens(counter),
+    };
+    let entries: Vec<HistoryEntry> = history[..latest].iter().map(entry).collect();
     let excess = tokens.total() - budget.max_prompt_tokens;
-    let cut = budget::cut(&entries, excess, step);
-    tokens.messages -= cut.tokens;
-    if cut.tokens < excess {
+    let cut = budget::trim_point(&entries, excess, step);
+    tokens.messages -= cut.removed_tokens;
+    if cut.removed_tokens < excess {
         return Err(AssembleError::OverBudget {
             budget: budget.max_prompt_tokens,
             needed: tokens.total(),
@@ -180,8 +187,12 @@ fn trim(
             latest_turn: tokens.messages,
         });
     }
-    let kept = history.split_off(cut.before);
+    let kept = history.split_off(cut.first_kept);
     history.retain(|message| matches!(message.role(), Role::System | Role::Developer));
     history.extend(kept);
-    Ok(Trimmed { messages: cut.messages, tokens: cut.tokens, reason: TrimReason::TokenBudget })
+    Ok(TrimmedHistory {
+        messages: cut.removed_messages,
+        tokens: cut.removed_tokens,
+        reason: TrimReason::TokenBudget,
+    })
 }

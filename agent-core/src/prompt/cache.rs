@@ -7,7 +7,7 @@ use std::sync::Arc;
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 
-use self::keys::{MessageKey, SameMessage, SameParts, SameTools, SegmentKey, TextKey, ToolSetKey};
+use self::keys::{MessageKey, MessageLookup, SegmentKey, SegmentLookup, TextKey, ToolSetKey, ToolSetLookup};
 use super::message::{PromptMessage, content_len};
 use super::part::Part;
 use super::segment::Segment;
@@ -26,10 +26,10 @@ mod keys;
 /// that two texts never share an entry. The cache is bounded in bytes and may be shared by all tenants: a lookup needs
 /// the whole content, so that it reveals nothing about other tenants.
 pub struct PartCache {
-    texts: Cache<TextKey, Arc<Part>, Bytes>,
-    messages: Cache<MessageKey, Arc<PromptMessage>, Bytes>,
-    segments: Cache<SegmentKey, Arc<Segment>, Bytes>,
-    tool_sets: Cache<ToolSetKey, Arc<ToolSet>, Bytes>,
+    texts: Cache<TextKey, Arc<Part>, PartWeighter>,
+    messages: Cache<MessageKey, Arc<PromptMessage>, PartWeighter>,
+    segments: Cache<SegmentKey, Arc<Segment>, PartWeighter>,
+    tool_sets: Cache<ToolSetKey, Arc<ToolSet>, PartWeighter>,
 }
 
 /// Creates a cache of 16 MiB: enough for the prompts and conversations of a few hundred agents.
@@ -44,10 +44,10 @@ impl PartCache {
     pub fn new(max_bytes: usize) -> Self {
         let max = max_bytes as u64;
         Self {
-            texts: cache(max / 3, 2 << 10),
-            messages: cache(max / 3, 2 << 10),
-            segments: cache(max / 4, 256 << 10),
-            tool_sets: cache(max / 12, 64 << 10),
+            texts: new_cache(max / 3, 2 << 10),
+            messages: new_cache(max / 3, 2 << 10),
+            segments: new_cache(max / 4, 256 << 10),
+            tool_sets: new_cache(max / 12, 64 << 10),
         }
     }
 
@@ -63,7 +63,7 @@ impl PartCache {
 
     /// Returns the prompt message that equals `message`, creating it if it is not cached.
     pub fn message(&self, message: &Message) -> Arc<PromptMessage> {
-        if let Some(known) = self.messages.get(&SameMessage(message)) {
+        if let Some(known) = self.messages.get(&MessageLookup(message)) {
             return known;
         }
         let made = PromptMessage::new(message.clone());
@@ -83,7 +83,7 @@ impl PartCache {
 
     /// Returns the fragments joined into one segment, found by the identity (address) of the fragments' parts.
     pub(super) fn segment(&self, fragments: &[Fragment]) -> Arc<Segment> {
-        if let Some(segment) = self.segments.get(&SameParts(fragments)) {
+        if let Some(segment) = self.segments.get(&SegmentLookup(fragments)) {
             return segment;
         }
         let segment = Arc::new(Segment::new(fragments));
@@ -93,12 +93,12 @@ impl PartCache {
 
     /// Returns the definitions of a set of tools, found by the identity (address) of the specs.
     pub(super) fn tool_set(&self, tools: &[Arc<ToolSpec>]) -> Arc<ToolSet> {
-        if let Some(set) = self.tool_sets.get(&SameTools(tools)) {
+        if let Some(set) = self.tool_sets.get(&ToolSetLookup(tools)) {
             return set;
         }
         // Specs that came with a request are new objects with the same text; the cached part of that text has the token
         // counts.
-        let set = Arc::new(ToolSet::new(tools, self.part(ToolSet::text_of(tools))));
+        let set = Arc::new(ToolSet::new(tools, self.part(ToolSet::definitions_text(tools))));
         self.tool_sets.insert(ToolSetKey(Arc::clone(&set)), Arc::clone(&set));
         set
     }
@@ -114,46 +114,46 @@ impl fmt::Debug for PartCache {
     }
 }
 
-fn cache<K: Eq + Hash, V: Clone>(max_bytes: u64, usual: u64) -> Cache<K, V, Bytes>
+fn new_cache<K: Eq + Hash, V: Clone>(max_bytes: u64, usual: u64) -> Cache<K, V, PartWeighter>
 where
-    Bytes: Weighter<K, V>,
+    PartWeighter: Weighter<K, V>,
 {
     let items = usize::try_from(max_bytes / usual).unwrap_or(usize::MAX).max(1);
-    Cache::with_weighter(items, max_bytes, Bytes)
+    Cache::with_weighter(items, max_bytes, PartWeighter)
 }
 
 /// Weighs entries by their memory once all derived forms exist.
 #[derive(Clone)]
-struct Bytes;
+struct PartWeighter;
 
 /// Returns the weight of a text with its JSON and the overhead of an entry.
-fn with_json(len: usize) -> u64 {
+fn cached_text_weight(len: usize) -> u64 {
     (len * 2 + len / 4 + 512) as u64
 }
 
-impl Weighter<TextKey, Arc<Part>> for Bytes {
+impl Weighter<TextKey, Arc<Part>> for PartWeighter {
     fn weight(&self, _: &TextKey, part: &Arc<Part>) -> u64 {
-        with_json(part.text().len())
+        cached_text_weight(part.text().len())
     }
 }
 
-impl Weighter<MessageKey, Arc<PromptMessage>> for Bytes {
+impl Weighter<MessageKey, Arc<PromptMessage>> for PartWeighter {
     fn weight(&self, _: &MessageKey, message: &Arc<PromptMessage>) -> u64 {
         let message = message.original();
         let calls = message.tool_calls.iter().map(|call| call.function.arguments.len() + 128);
-        with_json(content_len(&message.content) + calls.sum::<usize>())
+        cached_text_weight(content_len(&message.content) + calls.sum::<usize>())
     }
 }
 
-impl Weighter<SegmentKey, Arc<Segment>> for Bytes {
+impl Weighter<SegmentKey, Arc<Segment>> for PartWeighter {
     fn weight(&self, _: &SegmentKey, segment: &Arc<Segment>) -> u64 {
         // The segment may be the last owner of its parts once the text cache has evicted them.
-        2 * with_json(segment.joined().text().len()) + 512 * segment.parts().len() as u64
+        2 * cached_text_weight(segment.joined().text().len()) + 512 * segment.parts().len() as u64
     }
 }
 
-impl Weighter<ToolSetKey, Arc<ToolSet>> for Bytes {
+impl Weighter<ToolSetKey, Arc<ToolSet>> for PartWeighter {
     fn weight(&self, _: &ToolSetKey, set: &Arc<ToolSet>) -> u64 {
-        2 * with_json(set.text().text().len()) + 512 * set.specs().len() as u64
+        2 * cached_text_weight(set.text().text().len()) + 512 * set.specs().len() as u64
     }
 }

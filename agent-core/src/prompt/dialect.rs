@@ -8,7 +8,7 @@ mod chat_completions;
 mod ollama;
 
 use chat_completions::ChatPart;
-pub(super) use ollama::ToolNames;
+pub(super) use ollama::ToolResultNames;
 
 /// A wire format of messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,11 +35,11 @@ impl Dialect {
 
     /// Returns true if the dialect can represent this part. Any other part is written as a note in text, so that
     /// nothing is dropped silently; a model that rejects such parts instead checks here first.
-    pub fn takes(self, part: &ContentPart) -> bool {
+    pub fn supports(self, part: &ContentPart) -> bool {
         match self {
             Self::AgUi => true,
-            Self::ChatCompletions => ChatPart::of(part).is_some(),
-            Self::Ollama => ollama::takes(part),
+            Self::ChatCompletions => ChatPart::from_part(part).is_some(),
+            Self::Ollama => ollama::supports(part),
         }
     }
 }
@@ -55,13 +55,13 @@ pub fn push_message_json(message: &Message, dialect: Dialect, out: &mut Vec<u8>)
 
 /// Appends messages as JSON values separated by commas, without brackets.
 pub fn push_messages_json(messages: &[Message], dialect: Dialect, out: &mut Vec<u8>) {
-    let mut names = ToolNames::of(dialect);
+    let mut names = ToolResultNames::new(dialect);
     for (i, message) in messages.iter().enumerate() {
         if i > 0 {
             out.push(b',');
         }
         push_message_json(message, dialect, out);
-        names.follow(message, out);
+        names.append_tool_name(message, out);
     }
 }
 
@@ -75,7 +75,7 @@ pub(super) fn encode(message: &Message, dialect: Dialect, out: &mut Vec<u8>) -> 
         out.push(b',');
     }
     out.extend_from_slice(b"\"role\":");
-    push(&role(message.role, dialect), out);
+    push(&wire_role(message.role, dialect), out);
     let mut content_at = out.len();
     let calls_only = message.role == Role::Assistant && !message.tool_calls.is_empty();
     if !(calls_only && message.content.is_empty()) {
@@ -106,7 +106,7 @@ pub(super) fn encode(message: &Message, dialect: Dialect, out: &mut Vec<u8>) -> 
 }
 
 /// Maps the role to one that the dialect has: Ollama has no developer messages.
-fn role(role: Role, dialect: Dialect) -> Role {
+fn wire_role(role: Role, dialect: Dialect) -> Role {
     match (dialect, role) {
         (Dialect::Ollama, Role::Developer) => Role::System,
         _ => role,
@@ -125,7 +125,7 @@ fn push_content(content: &Content, dialect: Dialect, out: &mut Vec<u8>) {
                 if i > 0 {
                     out.push(b',');
                 }
-                push(&ChatPart::of(part).unwrap_or_else(|| ChatPart::note(part)), out);
+                push(&ChatPart::from_part(part).unwrap_or_else(|| ChatPart::placeholder(part)), out);
             }
             out.push(b']');
         }
@@ -137,7 +137,7 @@ fn push(value: &(impl Serialize + ?Sized), out: &mut Vec<u8>) {
 }
 
 /// Returns a text note in place of a part that the dialect cannot represent. It never contains the media bytes.
-fn note(part: &ContentPart) -> String {
+fn media_placeholder(part: &ContentPart) -> String {
     let (kind, source) = match part {
         ContentPart::Text { text } => return text.clone(),
         ContentPart::Image { source } => ("image", source),

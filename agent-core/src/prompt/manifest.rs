@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::Prompt;
-use super::assembly::Trimmed;
+use super::assembly::TrimmedHistory;
 use crate::prompt::{Fragment, Stability};
 
 /// The parts of a prompt in order, with their sizes and hashes.
@@ -26,7 +26,7 @@ pub struct Manifest {
     pub token_counter: &'static str,
     /// The parts of the history that were dropped to fit the budget.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub trimmed: Vec<Trimmed>,
+    pub trimmed: Vec<TrimmedHistory>,
 }
 
 /// A fragment's entry in the manifest.
@@ -88,7 +88,7 @@ pub struct PartHash {
 }
 
 impl Manifest {
-    pub(super) fn of(prompt: &Prompt) -> Self {
+    pub(super) fn from_prompt(prompt: &Prompt) -> Self {
         let counter = &*prompt.counter;
         let line = |placement| {
             move |fragment: &Fragment| ManifestPart {
@@ -122,12 +122,14 @@ impl Manifest {
 pub fn first_changed_part<'a>(previous: &'a [PartHash], now: &'a [PartHash]) -> Option<&'a str> {
     let place = (0..previous.len().max(now.len())).find(|&place| previous.get(place) != now.get(place))?;
     match (previous.get(place), now.get(place)) {
-        (Some(before), Some(part)) if previous.contains(part) && !has(now, &before.id) => Some(&before.id),
+        (Some(before), Some(part)) if previous.contains(part) && !contains_id(now, &before.id) => {
+            Some(&before.id)
+        }
         (_, Some(part)) => Some(&part.id),
         (before, None) => before.map(|before| &*before.id),
     }
 }
 
-fn has(parts: &[PartHash], id: &str) -> bool {
+fn contains_id(parts: &[PartHash], id: &str) -> bool {
     parts.iter().any(|part| *part.id == *id)
 }

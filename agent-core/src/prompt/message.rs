@@ -3,15 +3,15 @@
 use std::sync::{Arc, OnceLock};
 
 use super::dialect::{self, Dialect};
-use crate::budget::{self, TokenCounter, TokenCounts};
+use crate::budget::{self, TokenCountCache, TokenCounter};
 use crate::message::{Content, ContentPart, MediaSource, Message, Role};
 use crate::prompt::Fragment;
 
-const OPEN: &str = "<context>\n";
-const CLOSE: &str = "\n</context>";
-const BETWEEN: &str = "\n\n";
+const CONTEXT_OPEN: &str = "<context>\n";
+const CONTEXT_CLOSE: &str = "\n</context>";
+const CONTEXT_SEPARATOR: &str = "\n\n";
 /// Tokens counted for the tags around a turn's context.
-const TAG_TOKENS: usize = 8;
+const CONTEXT_TAG_TOKENS: usize = 8;
 
 /// A message whose JSON and token counts are computed once.
 ///
@@ -19,11 +19,11 @@ const TAG_TOKENS: usize = 8;
 /// text. The context is held separately, so that the fragments' cached JSON is copied instead of escaped again.
 #[derive(Debug)]
 pub struct PromptMessage {
-    form: Form,
+    form: MessageForm,
 }
 
 #[derive(Debug)]
-enum Form {
+enum MessageForm {
     Plain(Plain),
     WithContext(WithContext),
 }
@@ -32,12 +32,12 @@ enum Form {
 struct Plain {
     message: Message,
     encoded: [OnceLock<Encoded>; Dialect::COUNT],
-    tokens: TokenCounts,
+    tokens: TokenCountCache,
 }
 
 #[derive(Debug)]
 struct WithContext {
-    /// Always a message of form [`Form::Plain`].
+    /// Always a message of form [`MessageForm::Plain`].
     original: Arc<PromptMessage>,
     context: Vec<Fragment>,
     merged: OnceLock<Message>,
@@ -53,40 +53,42 @@ struct Encoded {
 impl PromptMessage {
     /// Wraps a message.
     pub fn new(message: Message) -> Arc<Self> {
-        let plain = Plain { message, encoded: Default::default(), tokens: TokenCounts::default() };
-        Arc::new(Self { form: Form::Plain(plain) })
+        let plain = Plain { message, encoded: Default::default(), tokens: TokenCountCache::default() };
+        Arc::new(Self { form: MessageForm::Plain(plain) })
     }
 
     /// Puts the turn's context in front of the message, replacing an earlier turn's context.
     pub(super) fn with_context(message: Arc<Self>, context: Vec<Fragment>) -> Arc<Self> {
         let original = match &message.form {
-            Form::Plain(_) => message,
-            Form::WithContext(with) => Arc::clone(&with.original),
+            MessageForm::Plain(_) => message,
+            MessageForm::WithContext(with) => Arc::clone(&with.original),
         };
-        Arc::new(Self { form: Form::WithContext(WithContext { original, context, merged: OnceLock::new() }) })
+        Arc::new(Self {
+            form: MessageForm::WithContext(WithContext { original, context, merged: OnceLock::new() }),
+        })
     }
 
     /// Returns the message as the model reads it, including the context.
     pub fn message(&self) -> &Message {
         match &self.form {
-            Form::Plain(plain) => &plain.message,
-            Form::WithContext(with) => with.merged.get_or_init(|| with.merge()),
+            MessageForm::Plain(plain) => &plain.message,
+            MessageForm::WithContext(with) => with.merged.get_or_init(|| with.merge()),
         }
     }
 
     /// Returns the message as received, without the turn's context.
     pub fn original(&self) -> &Message {
         match &self.form {
-            Form::Plain(plain) => &plain.message,
-            Form::WithContext(with) => with.original.original(),
+            MessageForm::Plain(plain) => &plain.message,
+            MessageForm::WithContext(with) => with.original.original(),
         }
     }
 
     /// Returns the turn's context in front of the message; empty for all but the latest user message.
     pub fn context(&self) -> &[Fragment] {
         match &self.form {
-            Form::Plain(_) => &[],
-            Form::WithContext(with) => &with.context,
+            MessageForm::Plain(_) => &[],
+            MessageForm::WithContext(with) => &with.context,
         }
     }
 
@@ -98,46 +100,48 @@ impl PromptMessage {
     /// Appends the text as the model reads it, parts joined by newlines.
     pub fn push_text(&self, out: &mut String) {
         match &self.form {
-            Form::Plain(plain) => push_text(&plain.message.content, out),
-            Form::WithContext(with) => with.push_text(out),
+            MessageForm::Plain(plain) => push_text(&plain.message.content, out),
+            MessageForm::WithContext(with) => with.push_text(out),
         }
     }
 
     /// Returns the length of that text, in bytes.
     pub fn text_len(&self) -> usize {
         match &self.form {
-            Form::Plain(plain) => text_len(&plain.message.content),
-            Form::WithContext(with) => with.text_len(),
+            MessageForm::Plain(plain) => text_len(&plain.message.content),
+            MessageForm::WithContext(with) => with.text_len(),
         }
     }
 
     /// Appends the message as JSON; see [`push_message_json`](super::push_message_json).
     pub fn push_json(&self, dialect: Dialect, out: &mut Vec<u8>) {
         match &self.form {
-            Form::Plain(plain) => out.extend_from_slice(&plain.encoded(dialect).json),
-            Form::WithContext(with) => with.push_json(dialect, out),
+            MessageForm::Plain(plain) => out.extend_from_slice(&plain.encoded(dialect).json),
+            MessageForm::WithContext(with) => with.push_json(dialect, out),
         }
     }
 
     /// Returns the length of that JSON, in bytes.
     pub fn json_len(&self, dialect: Dialect) -> usize {
         match &self.form {
-            Form::Plain(plain) => plain.encoded(dialect).json.len(),
-            Form::WithContext(with) => with.json_len(dialect),
+            MessageForm::Plain(plain) => plain.encoded(dialect).json.len(),
+            MessageForm::WithContext(with) => with.json_len(dialect),
         }
     }
 
     /// Returns the message's tokens by `counter`, including the overhead of a message on the wire. Counted once per
     /// counter.
     pub fn tokens(&self, counter: &dyn TokenCounter) -> usize {
-        self.tokens_by(counter.id(), counter)
+        self.tokens_with_counter_id(counter.id(), counter)
     }
 
     /// Returns [`tokens`](Self::tokens) with the counter's name passed in, for callers that count many messages.
-    pub(super) fn tokens_by(&self, id: &'static str, counter: &dyn TokenCounter) -> usize {
+    pub(super) fn tokens_with_counter_id(&self, id: &'static str, counter: &dyn TokenCounter) -> usize {
         match &self.form {
-            Form::Plain(plain) => plain.tokens.get(id, || budget::count_message(&plain.message, counter)),
-            Form::WithContext(with) => with.tokens(counter),
+            MessageForm::Plain(plain) => {
+                plain.tokens.get(id, || budget::count_message(&plain.message, counter))
+            }
+            MessageForm::WithContext(with) => with.tokens(counter),
         }
     }
 }
@@ -172,50 +176,50 @@ impl WithContext {
 
     /// Appends the context between its tags.
     fn push_block(&self, out: &mut String) {
-        out.push_str(OPEN);
+        out.push_str(CONTEXT_OPEN);
         for (i, fragment) in self.context.iter().enumerate() {
             if i > 0 {
-                out.push_str(BETWEEN);
+                out.push_str(CONTEXT_SEPARATOR);
             }
             out.push_str(fragment.part.text());
         }
-        out.push_str(CLOSE);
+        out.push_str(CONTEXT_CLOSE);
     }
 
     fn push_text(&self, out: &mut String) {
         self.push_block(out);
-        out.push_str(if self.in_parts() { "\n" } else { BETWEEN });
+        out.push_str(if self.has_parts() { "\n" } else { CONTEXT_SEPARATOR });
         push_text(&self.original.original().content, out);
     }
 
     fn text_len(&self) -> usize {
-        let between = if self.in_parts() { 1 } else { BETWEEN.len() };
-        let lens = self.context.iter().map(|fragment| fragment.part.text().len() + BETWEEN.len());
-        let context = lens.sum::<usize>().saturating_sub(BETWEEN.len());
-        OPEN.len() + context + CLOSE.len() + between + self.original.text_len()
+        let between = if self.has_parts() { 1 } else { CONTEXT_SEPARATOR.len() };
+        let lens = self.context.iter().map(|fragment| fragment.part.text().len() + CONTEXT_SEPARATOR.len());
+        let context = lens.sum::<usize>().saturating_sub(CONTEXT_SEPARATOR.len());
+        CONTEXT_OPEN.len() + context + CONTEXT_CLOSE.len() + between + self.original.text_len()
     }
 
     /// Returns true if the original has content parts, so that the context becomes a part of its own.
-    fn in_parts(&self) -> bool {
+    fn has_parts(&self) -> bool {
         matches!(&self.original.original().content, Content::Parts(parts) if !parts.is_empty())
     }
 
     /// Appends the original's JSON with the context inserted where its content begins.
     fn push_json(&self, dialect: Dialect, out: &mut Vec<u8>) {
-        self.each_piece(dialect, |piece| out.extend_from_slice(piece));
+        self.for_each_piece(dialect, |piece| out.extend_from_slice(piece));
     }
 
     fn json_len(&self, dialect: Dialect) -> usize {
         let mut len = 0;
-        self.each_piece(dialect, |piece| len += piece.len());
+        self.for_each_piece(dialect, |piece| len += piece.len());
         len
     }
 
-    fn each_piece(&self, dialect: Dialect, mut visit: impl FnMut(&[u8])) {
-        let Form::Plain(original) = &self.original.form else { return };
+    fn for_each_piece(&self, dialect: Dialect, mut visit: impl FnMut(&[u8])) {
+        let MessageForm::Plain(original) = &self.original.form else { return };
         let Encoded { json, content_at } = original.encoded(dialect);
         let (before, after) = json.split_at(*content_at);
-        let (open, close): (&[u8], &[u8]) = match (self.in_parts(), dialect) {
+        let (open, close): (&[u8], &[u8]) = match (self.has_parts(), dialect) {
             (false, _) => (br"<context>\n", br"\n</context>\n\n"),
             // Ollama joins the texts of all parts into one string, which may be empty.
             (true, Dialect::Ollama) if after.starts_with(b"\"") => (br"<context>\n", br"\n</context>"),
@@ -236,7 +240,7 @@ impl WithContext {
 
     fn tokens(&self, counter: &dyn TokenCounter) -> usize {
         let context: usize = self.context.iter().map(|fragment| fragment.part.tokens(counter)).sum();
-        context + TAG_TOKENS + self.original.tokens(counter)
+        context + CONTEXT_TAG_TOKENS + self.original.tokens(counter)
     }
 }
 

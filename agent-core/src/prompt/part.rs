@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use sha2::{Digest, Sha256};
 
-use crate::budget::{TokenCounter, TokenCounts};
+use crate::budget::{TokenCountCache, TokenCounter};
 
 /// An immutable text that caches its derived forms: its JSON string, its hash and its token counts.
 #[derive(Debug)]
@@ -12,17 +12,17 @@ pub struct Part {
     text: String,
     json: OnceLock<Box<str>>,
     sha256: OnceLock<Arc<str>>,
-    tokens: TokenCounts,
+    tokens: TokenCountCache,
 }
 
 impl Part {
     /// Wraps a text.
     pub fn new(text: impl Into<String>) -> Arc<Self> {
-        Arc::new(Self::of(text.into()))
+        Arc::new(Self::from_text(text.into()))
     }
 
-    pub(super) fn of(text: String) -> Self {
-        Self { text, json: OnceLock::new(), sha256: OnceLock::new(), tokens: TokenCounts::default() }
+    pub(super) fn from_text(text: String) -> Self {
+        Self { text, json: OnceLock::new(), sha256: OnceLock::new(), tokens: TokenCountCache::default() }
     }
 
     /// Returns the text.

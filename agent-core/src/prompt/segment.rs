@@ -4,7 +4,7 @@ use std::sync::{Arc, LazyLock};
 
 use super::SEPARATOR;
 use super::part::Part;
-use crate::budget::{TokenCounter, TokenCounts};
+use crate::budget::{TokenCountCache, TokenCounter};
 use crate::prompt::Fragment;
 
 /// Several parts joined into one text with its own derived forms, so that the stable prefix of a system prompt is
@@ -13,15 +13,15 @@ use crate::prompt::Fragment;
 pub(super) struct Segment {
     parts: Box<[Arc<Part>]>,
     joined: Part,
-    tokens: TokenCounts,
+    tokens: TokenCountCache,
 }
 
 impl Segment {
     pub(super) fn new(fragments: &[Fragment]) -> Self {
         let parts: Box<[Arc<Part>]> = fragments.iter().map(|fragment| Arc::clone(&fragment.part)).collect();
         let texts: Vec<&str> = parts.iter().map(|part| part.text()).collect();
-        let joined = Part::of(texts.join(SEPARATOR));
-        Self { parts, joined, tokens: TokenCounts::default() }
+        let joined = Part::from_text(texts.join(SEPARATOR));
+        Self { parts, joined, tokens: TokenCountCache::default() }
     }
 
     /// Returns the segment without parts, shared by all prompts without a stable prefix.

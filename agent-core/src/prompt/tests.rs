@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::budget::TokenBudget;
-use crate::error::{Failure, FailureKind};
+use crate::error::{AgentError, AgentErrorKind};
 use crate::message::{Content, Message, ToolCall};
 use crate::role::RagPlacement;
 use crate::tool::ToolSpec;
@@ -33,7 +33,7 @@ fn fragment(id: &str, source: &'static str, stability: Stability, text: &str) ->
 fn fragments() -> Vec<Fragment> {
     vec![
         fragment("time", "caller", Stability::Turn, "noon"),
-        fragment("hit", RETRIEVAL, Stability::Turn, "a \"hit\""),
+        fragment("hit", RETRIEVAL_SOURCE, Stability::Turn, "a \"hit\""),
         fragment("zone", "tool-context", Stability::Session, "UTC"),
         fragment("doc:1", "documents", Stability::Agent, "doc"),
         fragment("system-prompt", "role", Stability::Role, "You\nhelp."),
@@ -189,7 +189,7 @@ fn history(letters: &str) -> Vec<Message> {
             'a' => Message::assistant(text(i)),
             's' => Message::text(Role::System, text(i)),
             // Four tokens for the message, eight for the call.
-            'c' => Message::calls("", vec![ToolCall::new("id", "", "")]),
+            'c' => Message::with_tool_calls("", vec![ToolCall::new("id", "", "")]),
             'r' => Message::tool_result("id", text(i)),
             other => panic!("no message {other:?}"),
         })
@@ -293,7 +293,7 @@ fn instructions_tools_and_the_turn_count_but_are_not_cut() {
     }
     let error = assemble(with_tools(80)).expect_err("does not fit");
     expect!["the prompt does not fit the model: 81 tokens are needed without any history (system prompt 27, tools 30, latest turn 24), 80 are available"].assert_eq(&error.to_string());
-    assert_eq!(Failure::from(error).kind(), FailureKind::InvalidRequest);
+    assert_eq!(AgentError::from(error).kind(), AgentErrorKind::InvalidRequest);
 }
 
 #[test]
@@ -408,15 +408,15 @@ fn the_first_part_that_changed_is_named() {
 #[test]
 fn tools_that_changed_are_named_where_the_request_has_them() {
     type Tools<'a> = &'a [&'a Arc<ToolSpec>];
-    const FIRST: &[Section] = &[Section::Tools, Section::System];
-    const LAST: &[Section] = &[Section::System, Section::Tools];
+    const FIRST: &[PromptSection] = &[PromptSection::Tools, PromptSection::System];
+    const LAST: &[PromptSection] = &[PromptSection::System, PromptSection::Tools];
     let cache = cache();
     let tool = |name: &str, schema: &str| -> Arc<ToolSpec> {
         let spec = format!(r#"{{"name":"{name}","description":"d","inputSchema":{schema}}}"#);
         Arc::new(serde_json::from_str(&spec).expect("a tool"))
     };
     let (a, b, c) = (tool("a", "{}"), tool("b", "{}"), tool("c", "{}"));
-    let prefix = |rules: &str, tools: Tools<'_>, sections: &[Section]| {
+    let prefix = |rules: &str, tools: Tools<'_>, sections: &[PromptSection]| {
         let tools: Vec<Arc<ToolSpec>> = tools.iter().map(|tool| Arc::clone(tool)).collect();
         let mut fragments = fragments();
         fragments[5].part = Part::new(rules);
@@ -425,7 +425,7 @@ fn tools_that_changed_are_named_where_the_request_has_them() {
     };
     let other = tool("b", r#"{"type":"object"}"#);
     let same = tool("b", "{}");
-    let cases: [(&str, Tools<'_>, &[Section], Option<&str>); 12] = [
+    let cases: [(&str, Tools<'_>, &[PromptSection], Option<&str>); 12] = [
         ("1. no", &[&a, &b], FIRST, None),
         ("1. no", &[&a, &same], FIRST, None),
         ("1. no", &[&a, &other], FIRST, Some("tool:b")),
@@ -447,7 +447,7 @@ fn tools_that_changed_are_named_where_the_request_has_them() {
     }
     // A request without tools has no section for them.
     let before = prefix("1. no", &[&a], FIRST);
-    assert_eq!(first_changed_part(&before, &prefix("1. no", &[], &[Section::System])), Some("tool:a"));
+    assert_eq!(first_changed_part(&before, &prefix("1. no", &[], &[PromptSection::System])), Some("tool:a"));
     let none = prefix("1. no", &[&a], &[]);
     assert_eq!(first_changed_part(&none, &prefix("1. no", &[&b], &[])), None, "no request has them");
 }
@@ -519,9 +519,9 @@ fn every_dialect_spells_every_kind_of_message() {
         {"role":"assistant","content":""}
     "#]].assert_eq(&out);
     let Content::Parts(parts) = &messages[2].content else { panic!("parts") };
-    let taken: Vec<bool> = parts.iter().map(|part| Dialect::ChatCompletions.takes(part)).collect();
+    let taken: Vec<bool> = parts.iter().map(|part| Dialect::ChatCompletions.supports(part)).collect();
     assert_eq!(taken, [true, true, true, true, false, false, true, false, false]);
-    let taken: Vec<bool> = parts.iter().map(|part| Dialect::Ollama.takes(part)).collect();
+    let taken: Vec<bool> = parts.iter().map(|part| Dialect::Ollama.supports(part)).collect();
     assert_eq!(taken, [true, true, false, false, false, false, false, false, false]);
 }
 
@@ -557,7 +557,7 @@ fn a_message_with_context_is_spelt_like_one_that_was_written_so() {
 fn ollama_gets_arguments_as_objects_and_results_with_the_names_of_their_tools() {
     let calls = |texts: &[(&str, &str, &str)]| {
         let call = |(id, name, arguments): &(&str, &str, &str)| ToolCall::new(*id, *name, *arguments);
-        Message::calls("", texts.iter().map(call).collect())
+        Message::with_tool_calls("", texts.iter().map(call).collect())
     };
     let messages = vec![
         calls(&[("1", "look", " {\"at\": [1]} "), ("2", "say \"hi\"", "{")]),
@@ -632,7 +632,7 @@ fn every_dialect_spells_tools() {
 #[test]
 fn the_cache_tells_messages_apart_by_all_that_they_hold() {
     let cache = PartCache::new(4 << 20);
-    let calls = |id: &str| Message::calls("", vec![ToolCall::new(id, "look", "{}")]);
+    let calls = |id: &str| Message::with_tool_calls("", vec![ToolCall::new(id, "look", "{}")]);
     let with_id = Message { id: Some("m".into()), ..Message::user("a") };
     let different = [
         Message::user("a"),

@@ -23,13 +23,13 @@ pub(super) struct ToolSet {
 }
 
 impl ToolSet {
-    /// Creates the set; `text` must be [`text_of`](Self::text_of) the same tools.
+    /// Creates the set; `text` must be [`definitions_text`](Self::definitions_text) the same tools.
     pub(super) fn new(specs: &[Arc<ToolSpec>], text: Arc<Part>) -> Self {
         Self { specs: specs.into(), text, json: Default::default(), hashes: OnceLock::new() }
     }
 
     /// Returns the text of the definitions, without the wire syntax around it.
-    pub(super) fn text_of(tools: &[Arc<ToolSpec>]) -> String {
+    pub(super) fn definitions_text(tools: &[Arc<ToolSpec>]) -> String {
         let mut text = String::new();
         for tool in tools {
             for piece in [&tool.name, &tool.description, tool.input_schema.get()] {

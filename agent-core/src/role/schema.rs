@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{AgentServer, Container, EmbeddedAi, SubscriptionConnector, WorkflowConnector};
 use crate::secret::Secret;
 
-pub(super) fn preset(_: &mut SchemaGenerator) -> Schema {
+pub(super) fn deserialize_preset(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"anyOf": [
         {"type": "array", "items": {"type": "string"}},
         {"enum": ["base", "none"]},

@@ -17,27 +17,27 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::error::{ScheduleError, excerpt};
-use super::pattern::Pattern;
+use super::pattern::CronBits;
 
 /// Search limit. The rarest pattern, a given weekday on 29 February, fires every 28 years and once after 40, because
 /// 2100 is not a leap year.
-const HORIZON: Duration = Duration::from_secs(50 * 366 * 24 * 60 * 60);
+const SEARCH_HORIZON: Duration = Duration::from_secs(50 * 366 * 24 * 60 * 60);
 
 /// Largest offset change treated as daylight saving. Larger changes are clock corrections, and the new time applies
 /// at once: `man 8 cron`.
-const LARGEST_SHIFT: SignedDuration = SignedDuration::from_hours(3);
+const MAX_DST_SHIFT: SignedDuration = SignedDuration::from_hours(3);
 
-const LONGEST_ZONE_NAME: usize = 64;
+const MAX_ZONE_NAME_BYTES: usize = 64;
 
 /// Capacity of the cache of parsed expressions: under six megabytes even if all have the maximum length.
-const KEPT: usize = 4096;
+const MAX_CACHED_PATTERNS: usize = 4096;
 
 /// Cache of parsed expressions. Jobs are read from their store several times for each delivery, and parsing would
 /// dominate the cost. Zones are not cached here, because their rules may change at run time.
-static PATTERNS: LazyLock<Cache<Arc<str>, Arc<Pattern>>> = LazyLock::new(|| Cache::new(KEPT));
+static PATTERNS: LazyLock<Cache<Arc<str>, Arc<CronBits>>> = LazyLock::new(|| Cache::new(MAX_CACHED_PATTERNS));
 
 /// Names in the zone database directory that differ between machines or name no zone.
-const ZONES_OF_A_MACHINE: [&str; 4] = ["localtime", "posixrules", "Factory", "Etc/Unknown"];
+const LOCAL_ZONE_NAMES: [&str; 4] = ["localtime", "posixrules", "Factory", "Etc/Unknown"];
 
 /// Daylight-saving policy of a job at fixed times of day. A job with `*` in its seconds, minutes or hours, including
 /// `*/5`, follows elapsed time instead: it does not run in a gap and runs again in a fold.
@@ -46,9 +46,9 @@ const ZONES_OF_A_MACHINE: [&str; 4] = ["localtime", "posixrules", "Factory", "Et
 #[serde(rename_all = "camelCase", default)]
 pub struct DstPolicy {
     /// Policy for times that the clock skips.
-    pub gap: Gap,
+    pub gap: GapPolicy,
     /// Policy for times that the clock repeats.
-    pub fold: Fold,
+    pub fold: FoldPolicy,
 }
 
 impl DstPolicy {
@@ -61,7 +61,7 @@ impl DstPolicy {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemars", derive(JsonSchema))]
 #[serde(rename_all = "camelCase")]
-pub enum Gap {
+pub enum GapPolicy {
     /// Runs once right after the gap, for all skipped times in it.
     #[default]
     RunAfter,
@@ -73,7 +73,7 @@ pub enum Gap {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemars", derive(JsonSchema))]
 #[serde(rename_all = "camelCase")]
-pub enum Fold {
+pub enum FoldPolicy {
     /// Runs the first time only.
     #[default]
     First,
@@ -83,14 +83,14 @@ pub enum Fold {
 
 /// Parsed cron expression with the time zone of its wall clock.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Cron {
+pub struct CronSchedule {
     expression: Arc<str>,
-    pattern: Arc<Pattern>,
+    pattern: Arc<CronBits>,
     zone: TimeZone,
     dst: DstPolicy,
 }
 
-impl Cron {
+impl CronSchedule {
     /// Parses a cron expression of five fields, of six with the second first, or a nickname, in the zone of the given
     /// IANA name.
     ///
@@ -100,7 +100,7 @@ impl Cron {
     /// accepted.
     pub fn new(expression: &str, zone_name: &str, dst: DstPolicy) -> Result<Self, ScheduleError> {
         let zone = zone(zone_name)?;
-        let (expression, pattern) = read(expression.trim())?;
+        let (expression, pattern) = parse_cached(expression.trim())?;
         Ok(Self { expression, pattern, zone, dst })
     }
 
@@ -124,9 +124,9 @@ impl Cron {
         let whole =
             Timestamp::from_second(after.as_nanosecond().div_euclid(1_000_000_000).try_into().ok()?).ok()?;
         let mut from = whole.checked_add(SignedDuration::from_secs(1)).ok()?;
-        let horizon = from.saturating_add(HORIZON).unwrap_or(Timestamp::MAX);
+        let horizon = from.saturating_add(SEARCH_HORIZON).unwrap_or(Timestamp::MAX);
         let mut offset = self.zone.to_offset(from);
-        let mut jump = self.jump_before(from, offset);
+        let mut jump = self.offset_change_before(from, offset);
         loop {
             let change = self.zone.following(from).next().filter(|change| change.timestamp() < horizon);
             let until = change.as_ref().map_or(horizon, |change| change.timestamp());
@@ -134,20 +134,20 @@ impl Cron {
                 return Some(found);
             }
             let change = change?;
-            jump = Some(Jump { at: change.timestamp(), before: offset });
+            jump = Some(OffsetChange { at: change.timestamp(), before: offset });
             (from, offset) = (change.timestamp(), change.offset());
         }
     }
 
     /// Returns the offset change that began the span of `from`; `None` if the pattern does not depend on it.
-    fn jump_before(&self, from: Timestamp, offset: Offset) -> Option<Jump> {
-        if self.pattern.is_wildcard() {
+    fn offset_change_before(&self, from: Timestamp, offset: Offset) -> Option<OffsetChange> {
+        if self.pattern.follows_elapsed_time() {
             return None;
         }
         let beyond = from.checked_add(SignedDuration::from_secs(1)).ok()?;
         let at = self.zone.preceding(beyond).next()?.timestamp();
         let before = self.zone.to_offset(at.checked_sub(SignedDuration::from_secs(1)).ok()?);
-        (before != offset).then_some(Jump { at, before })
+        (before != offset).then_some(OffsetChange { at, before })
     }
 
     /// Returns the first occurrence in `from..until`, which lies in a span of `offset` that began with `jump`.
@@ -156,35 +156,37 @@ impl Cron {
         from: Timestamp,
         until: Timestamp,
         offset: Offset,
-        jump: Option<Jump>,
+        jump: Option<OffsetChange>,
     ) -> Option<Timestamp> {
         let mut first = offset.to_datetime(from);
-        if let Some(jump) = jump.filter(|jump| self.minds(*jump, offset)) {
+        if let Some(jump) = jump.filter(|jump| self.applies_dst_policy(*jump, offset)) {
             let old_time = jump.before.to_datetime(jump.at);
             if jump.is_forward(offset) {
                 let new_time = offset.to_datetime(jump.at);
-                if from == jump.at && self.pattern.next(old_time, new_time).is_some() {
+                if from == jump.at && self.pattern.next_match(old_time, new_time).is_some() {
                     return Some(from);
                 }
             } else {
                 first = first.max(old_time);
             }
         }
-        let found = self.pattern.next(first, offset.to_datetime(until))?;
+        let found = self.pattern.next_match(first, offset.to_datetime(until))?;
         offset.to_timestamp(found).ok()
     }
 
     /// Returns true if the daylight-saving policy deviates from the wall clock at this offset change.
-    fn minds(&self, jump: Jump, offset: Offset) -> bool {
+    fn applies_dst_policy(&self, jump: OffsetChange, offset: Offset) -> bool {
         let wanted = match jump.is_forward(offset) {
-            true => self.dst.gap == Gap::RunAfter,
-            false => self.dst.fold == Fold::First,
+            true => self.dst.gap == GapPolicy::RunAfter,
+            false => self.dst.fold == FoldPolicy::First,
         };
-        wanted && !self.pattern.is_wildcard() && offset.duration_since(jump.before).abs() <= LARGEST_SHIFT
+        wanted
+            && !self.pattern.follows_elapsed_time()
+            && offset.duration_since(jump.before).abs() <= MAX_DST_SHIFT
     }
 }
 
-impl fmt::Debug for Cron {
+impl fmt::Debug for CronSchedule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Cron({:?} in {}, {:?})", self.expression(), self.zone(), self.dst)
     }
@@ -192,25 +194,25 @@ impl fmt::Debug for Cron {
 
 /// Change of a zone's UTC offset.
 #[derive(Clone, Copy)]
-struct Jump {
+struct OffsetChange {
     at: Timestamp,
     before: Offset,
 }
 
-impl Jump {
+impl OffsetChange {
     fn is_forward(self, offset: Offset) -> bool {
         offset > self.before
     }
 }
 
 /// Parses an expression, using the cache.
-fn read(expression: &str) -> Result<(Arc<str>, Arc<Pattern>), ScheduleError> {
+fn parse_cached(expression: &str) -> Result<(Arc<str>, Arc<CronBits>), ScheduleError> {
     let pattern = PATTERNS.get(expression);
     let expression = Arc::from(expression);
     if let Some(pattern) = pattern {
         return Ok((expression, pattern));
     }
-    let pattern = Arc::new(Pattern::parse(&expression)?);
+    let pattern = Arc::new(CronBits::parse(&expression)?);
     PATTERNS.insert(Arc::clone(&expression), Arc::clone(&pattern));
     Ok((expression, pattern))
 }
@@ -218,8 +220,8 @@ fn read(expression: &str) -> Result<(Arc<str>, Arc<Pattern>), ScheduleError> {
 /// Looks up a zone by its IANA name.
 pub(super) fn zone(name: &str) -> Result<TimeZone, ScheduleError> {
     let known = Some(name)
-        .filter(|name| name.len() <= LONGEST_ZONE_NAME)
+        .filter(|name| name.len() <= MAX_ZONE_NAME_BYTES)
         .and_then(|name| TimeZone::get(name).ok())
-        .filter(|zone| zone.iana_name().is_some_and(|name| !ZONES_OF_A_MACHINE.contains(&name)));
+        .filter(|zone| zone.iana_name().is_some_and(|name| !LOCAL_ZONE_NAMES.contains(&name)));
     known.ok_or_else(|| ScheduleError::UnknownZone { zone: excerpt(name) })
 }

@@ -8,10 +8,10 @@ use std::fmt;
 pub enum ScheduleError {
     /// None of the four kinds of schedule is given.
     #[error("one of executeAt, delayMs, cron and everyMs must be given")]
-    Missing,
+    NoKind,
     /// More than one of the four is given.
     #[error("{first} and {second} are both given; give one of executeAt, delayMs, cron and everyMs")]
-    Several {
+    ConflictingKinds {
         /// Name of the first field.
         first: &'static str,
         /// Name of the second field, which is too many.
@@ -67,8 +67,8 @@ impl ScheduleError {
     /// Returns the name of the invalid field in JSON; `executeAt` if no field is given.
     pub fn field(&self) -> &'static str {
         match self {
-            Self::Missing | Self::Time { .. } => "executeAt",
-            Self::Several { second, .. } => second,
+            Self::NoKind | Self::Time { .. } => "executeAt",
+            Self::ConflictingKinds { second, .. } => second,
             Self::OutOfRange { field, .. } => field,
             Self::UnknownZone { .. } => "timezone",
             Self::CronShape { .. } | Self::CronField { .. } | Self::NeverFires { .. } => "cron",
@@ -108,8 +108,8 @@ impl fmt::Display for CronField {
 
 /// Truncates text from the client for an error message.
 pub(super) fn excerpt(text: &str) -> String {
-    const LONGEST: usize = 64;
-    match text.char_indices().nth(LONGEST) {
+    const MAX_EXCERPT_CHARS: usize = 64;
+    match text.char_indices().nth(MAX_EXCERPT_CHARS) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text.to_owned(),
     }

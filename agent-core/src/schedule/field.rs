@@ -10,7 +10,7 @@ const MONTHS: [&str; 12] =
 const WEEKDAYS: [&str; 7] = ["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"];
 
 /// Validates one field, given in capital letters; `position` counts from 1.
-pub(super) fn check(field: CronField, position: usize, text: &str) -> Result<(), ScheduleError> {
+pub(super) fn check_field(field: CronField, position: usize, text: &str) -> Result<(), ScheduleError> {
     let mut items = text.split(',');
     items.try_for_each(|item| {
         let alone = item.len() == text.len();
@@ -34,7 +34,7 @@ fn check_item(field: CronField, item: &str, alone: bool) -> Result<(), String> {
             if !is_star && !range.contains('-') {
                 return Err("has a step without a range before it, such as */5 or 10-50/5".to_owned());
             }
-            number(step).filter(|step| *step > 0).ok_or("has a step that is not from 1 to 99")?;
+            parse_number(step).filter(|step| *step > 0).ok_or("has a step that is not from 1 to 99")?;
         }
         None if is_star && !alone => return Err("cannot be part of a list".to_owned()),
         None if is_extension(field, item, alone)? => return Ok(()),
@@ -44,12 +44,15 @@ fn check_item(field: CronField, item: &str, alone: bool) -> Result<(), String> {
         return Ok(());
     }
     match range.split_once('-') {
-        None => value(field, range).map(drop),
+        None => parse_value(field, range).map(drop),
         Some((first, last)) => {
-            let first = value(field, first)?;
+            let first = parse_value(field, first)?;
             // As the end of a range, Sunday is 7, the last day of the week.
-            let last =
-                if last == WEEKDAYS[0] && field == CronField::DayOfWeek { 7 } else { value(field, last)? };
+            let last = if last == WEEKDAYS[0] && field == CronField::DayOfWeek {
+                7
+            } else {
+                parse_value(field, last)?
+            };
             if first > last { Err("is a range that goes backwards".to_owned()) } else { Ok(()) }
         }
     }
@@ -62,16 +65,16 @@ fn is_extension(field: CronField, item: &str, alone: bool) -> Result<bool, Strin
             ("L", _) => Ok(true),
             (_, Some("L")) if alone => Ok(true),
             (_, Some("L")) => Err("cannot be part of a list".to_owned()),
-            (_, Some(day)) => value(field, day).map(|_| true),
+            (_, Some(day)) => parse_value(field, day).map(|_| true),
             (_, None) => Ok(false),
         },
         CronField::DayOfWeek => match (item.strip_suffix('L'), item.split_once('#')) {
-            (Some(day), _) => value(field, day).map(|_| true),
+            (Some(day), _) => parse_value(field, day).map(|_| true),
             (None, Some((day, nth))) => {
-                number(nth)
+                parse_number(nth)
                     .filter(|nth| (1..=5).contains(nth))
                     .ok_or("has a number after # that is not from 1 to 5")?;
-                value(field, day).map(|_| true)
+                parse_value(field, day).map(|_| true)
             }
             (None, None) => Ok(false),
         },
@@ -79,10 +82,10 @@ fn is_extension(field: CronField, item: &str, alone: bool) -> Result<bool, Strin
     }
 }
 
-fn value(field: CronField, text: &str) -> Result<u8, String> {
+fn parse_value(field: CronField, text: &str) -> Result<u8, String> {
     let (least, most) = field.bounds();
     let named = field.names().iter().zip(field.bounds().0..).find(|(name, _)| **name == text);
-    let value = named.map(|(_, value)| value).or_else(|| number(text));
+    let value = named.map(|(_, value)| value).or_else(|| parse_number(text));
     value.filter(|value| (least..=most).contains(value)).ok_or_else(|| match field.names() {
         [first, .., last] => format!("is not from {least} to {most} or {first} to {last}"),
         _ => format!("is not from {least} to {most}"),
@@ -90,7 +93,7 @@ fn value(field: CronField, text: &str) -> Result<u8, String> {
 }
 
 /// Parses one or two digits.
-fn number(text: &str) -> Option<u8> {
+fn parse_number(text: &str) -> Option<u8> {
     let digits = (1..=2).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
     text.parse().ok().filter(|_| digits)
 }

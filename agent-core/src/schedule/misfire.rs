@@ -9,26 +9,26 @@ use serde::{Deserialize, Serialize};
 
 use super::Schedule;
 
-/// Grace period of [`Misfire::Skip`]: an occurrence that is less late than this does not count as missed. A minute, the
+/// Grace period of [`MisfirePolicy::Skip`]: an occurrence that is less late than this does not count as missed. A minute, the
 /// resolution of cron, so that a restart or a short overload skips nothing.
-pub const GRACE: Duration = Duration::from_secs(60);
+pub const MISFIRE_GRACE: Duration = Duration::from_secs(60);
 
-/// Catch-up window of [`Misfire::RunAll`]: 31 days, so that a monthly job loses nothing, and a job that runs every
+/// Catch-up window of [`MisfirePolicy::RunAll`]: 31 days, so that a monthly job loses nothing, and a job that runs every
 /// second does not catch up on a year. Of older occurrences, only the earliest runs.
-pub const RUN_ALL_WINDOW: Duration = Duration::from_secs(31 * 24 * 60 * 60);
+pub const CATCH_UP_WINDOW: Duration = Duration::from_secs(31 * 24 * 60 * 60);
 
 /// Policy of a periodic job for missed occurrences: those that passed while the scheduler was down, the job was
 /// paused or all workers were busy. A one-off job always runs, however late.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemars", derive(JsonSchema))]
 #[serde(rename_all = "camelCase")]
-pub enum Misfire {
+pub enum MisfirePolicy {
     /// Runs once for all missed occurrences, with the scheduled time of the first.
     #[default]
     RunOnce,
-    /// Skips missed occurrences, except the latest if it is less than [`GRACE`] late.
+    /// Skips missed occurrences, except the latest if it is less than [`MISFIRE_GRACE`] late.
     Skip,
-    /// Runs each missed occurrence, one after another, within [`RUN_ALL_WINDOW`].
+    /// Runs each missed occurrence, one after another, within [`CATCH_UP_WINDOW`].
     RunAll,
 }
 
@@ -37,12 +37,12 @@ pub enum Misfire {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemars", derive(JsonSchema))]
 #[serde(rename_all = "camelCase")]
-pub enum Overlap {
+pub enum OverlapPolicy {
     /// Skips them and continues with the next future occurrence. The default, since queueing does not help a job that
     /// is already slow.
     #[default]
     Skip,
-    /// Queues them; when the run has ended, the [`Misfire`] policy decides how many of them run, by default one for
+    /// Queues them; when the run has ended, the [`MisfirePolicy`] policy decides how many of them run, by default one for
     /// all.
     Queue,
 }
@@ -59,9 +59,9 @@ pub struct CatchUp {
 
 /// Applies the misfire policy at `now` to a schedule whose next occurrence is `due`.
 ///
-/// Runs in constant time and memory, however many occurrences were missed: with [`Misfire::RunAll`], each call
+/// Runs in constant time and memory, however many occurrences were missed: with [`MisfirePolicy::RunAll`], each call
 /// returns one. `next` is later than `due` unless `due` is still in the future, even if the clock was set back.
-pub fn catch_up(schedule: &Schedule, due: Timestamp, now: Timestamp, misfire: Misfire) -> CatchUp {
+pub fn catch_up(schedule: &Schedule, due: Timestamp, now: Timestamp, misfire: MisfirePolicy) -> CatchUp {
     if due > now {
         return CatchUp { run: None, next: Some(due) };
     }
@@ -69,13 +69,13 @@ pub fn catch_up(schedule: &Schedule, due: Timestamp, now: Timestamp, misfire: Mi
         return CatchUp { run: Some(due), next: None };
     }
     match misfire {
-        Misfire::RunOnce => CatchUp { run: Some(due), next: schedule.next_after(now) },
-        Misfire::RunAll => {
-            let oldest = before(now, RUN_ALL_WINDOW);
+        MisfirePolicy::RunOnce => CatchUp { run: Some(due), next: schedule.next_after(now) },
+        MisfirePolicy::RunAll => {
+            let oldest = saturating_earlier(now, CATCH_UP_WINDOW);
             CatchUp { run: Some(due), next: schedule.next_after(due.max(oldest)) }
         }
-        Misfire::Skip => {
-            let oldest = before(now, GRACE);
+        MisfirePolicy::Skip => {
+            let oldest = saturating_earlier(now, MISFIRE_GRACE);
             let kept = if due > oldest { Some(due) } else { schedule.next_after(oldest) };
             match kept.filter(|kept| *kept <= now) {
                 Some(kept) => CatchUp { run: Some(kept), next: schedule.next_after(now) },
@@ -85,13 +85,13 @@ pub fn catch_up(schedule: &Schedule, due: Timestamp, now: Timestamp, misfire: Mi
     }
 }
 
-impl Overlap {
+impl OverlapPolicy {
     /// Returns the occurrence to wait for after a run from `started` to `ended`, where `next` is the one after it by
     /// [`catch_up`].
     ///
     /// Occurrences that had passed before the run began were missed and did not overlap; they are left to the misfire
     /// policy.
-    pub fn next(
+    pub fn next_after_run(
         self,
         schedule: &Schedule,
         next: Option<Timestamp>,
@@ -106,6 +106,6 @@ impl Overlap {
     }
 }
 
-fn before(time: Timestamp, duration: Duration) -> Timestamp {
+fn saturating_earlier(time: Timestamp, duration: Duration) -> Timestamp {
     time.saturating_sub(duration).unwrap_or(Timestamp::MIN)
 }

@@ -9,7 +9,7 @@ use jiff::civil::{Date, DateTime, Time, time};
 
 use super::error::{CronField, ScheduleError, excerpt};
 use super::field;
-use super::spec::MAX_CRON_LEN;
+use super::spec::MAX_CRON_BYTES;
 
 /// Set of wall-clock times that an expression matches.
 ///
@@ -17,7 +17,7 @@ use super::spec::MAX_CRON_LEN;
 /// a process may hold very many schedules. The matching days depend only on a month's length and the weekday of its
 /// first day, so they are stored for each of the 28 possible months.
 #[derive(Clone, PartialEq, Eq)]
-pub(super) struct Pattern {
+pub(super) struct CronBits {
     seconds: u64,
     minutes: u64,
     hours: u64,
@@ -37,11 +37,11 @@ const FIELDS: [CronField; 6] = [
     CronField::DayOfWeek,
 ];
 
-impl Pattern {
+impl CronBits {
     /// Parses an expression of five or six fields, or a nickname.
     pub(super) fn parse(expression: &str) -> Result<Self, ScheduleError> {
-        if expression.len() > MAX_CRON_LEN {
-            return Err(shape(format_args!("must be at most {MAX_CRON_LEN} bytes long")));
+        if expression.len() > MAX_CRON_BYTES {
+            return Err(shape_error(format_args!("must be at most {MAX_CRON_BYTES} bytes long")));
         }
         let expanded = match expression.strip_prefix('@') {
             Some(nickname) => fields_of_nickname(nickname)?.to_owned(),
@@ -51,11 +51,11 @@ impl Pattern {
         let fields = match given[..] {
             [minute, hour, day, month, weekday] => ["0", minute, hour, day, month, weekday],
             [second, minute, hour, day, month, weekday] => [second, minute, hour, day, month, weekday],
-            _ => return Err(shape(format_args!("must have five or six fields, not {}", given.len()))),
+            _ => return Err(shape_error(format_args!("must have five or six fields, not {}", given.len()))),
         };
         let implied = fields.len() - given.len();
         for (place, (field, text)) in (1..).zip(FIELDS.into_iter().zip(fields)) {
-            field::check(field, place - implied, text)?;
+            field::check_field(field, place - implied, text)?;
         }
         Self::from_fields(fields)
     }
@@ -70,12 +70,12 @@ impl Pattern {
             // if the star has a step.
             .dom_and_dow(has_star(day) || has_star(weekday))
             .build();
-        let parsed = parser.parse(&fields.join(" ")).map_err(shape)?.pattern;
+        let parsed = parser.parse(&fields.join(" ")).map_err(shape_error)?.pattern;
         Ok(Self {
-            seconds: bits(&parsed.seconds.values()),
-            minutes: bits(&parsed.minutes.values()),
-            hours: bits(&parsed.hours.values()),
-            months: bits(&parsed.months.values()),
+            seconds: to_bits(&parsed.seconds.values()),
+            minutes: to_bits(&parsed.minutes.values()),
+            hours: to_bits(&parsed.hours.values()),
+            months: to_bits(&parsed.months.values()),
             days: days_of_each_month(&parsed)?,
             wildcard: [second, minute, hour].into_iter().any(has_star),
         })
@@ -83,12 +83,12 @@ impl Pattern {
 
     /// Returns true if the seconds, minutes or hours contain `*`, so that the job follows elapsed time and not fixed
     /// times of day.
-    pub(super) fn is_wildcard(&self) -> bool {
+    pub(super) fn follows_elapsed_time(&self) -> bool {
         self.wildcard
     }
 
     /// Returns the first matching wall-clock time in `from..until`.
-    pub(super) fn next(&self, from: DateTime, until: DateTime) -> Option<DateTime> {
+    pub(super) fn next_match(&self, from: DateTime, until: DateTime) -> Option<DateTime> {
         let mut month = from.date().first_of_month();
         let mut days = self.days_of(month) & (u32::MAX << from.day());
         loop {
@@ -106,7 +106,7 @@ impl Pattern {
     }
 
     fn days_of(&self, first: Date) -> u32 {
-        if !has(self.months, first.month()) {
+        if !has_bit(self.months, first.month()) {
             return 0;
         }
         let weekday = usize::from(first.weekday().to_sunday_zero_offset().unsigned_abs());
@@ -118,8 +118,8 @@ impl Pattern {
         let first_second = next_bit(self.seconds, 0)?;
         let first_minute = next_bit(self.minutes, 0)?;
         let (hour, minute) = (earliest.hour(), earliest.minute());
-        if has(self.hours, hour) {
-            if has(self.minutes, minute)
+        if has_bit(self.hours, hour) {
+            if has_bit(self.minutes, minute)
                 && let Some(second) = next_bit(self.seconds, earliest.second())
             {
                 return Some(time(hour, minute, second, 0));
@@ -137,11 +137,11 @@ fn on_day(month: Date, day: u32) -> Date {
     Date::new(month.year(), month.month(), day).expect("bits are set of days that the month has")
 }
 
-fn bits(values: &[u16]) -> u64 {
+fn to_bits(values: &[u16]) -> u64 {
     values.iter().fold(0, |bits, value| bits | 1 << value)
 }
 
-fn has(bits: u64, value: i8) -> bool {
+fn has_bit(bits: u64, value: i8) -> bool {
     next_bit(bits, value) == Some(value)
 }
 
@@ -174,14 +174,14 @@ fn days_of_month(parsed: &CronPattern, first_weekday: usize, length: u32) -> Res
         30 => (2024, 4),
         _ => (2024, 1),
     };
-    let weekdays = WEEKDAYS_OF_CRONER.into_iter().cycle().skip(first_weekday);
+    let weekdays = CRONER_WEEKDAYS.into_iter().cycle().skip(first_weekday);
     (1..=length).zip(weekdays).try_fold(0, |days, (day, weekday)| {
-        let matches = parsed.day_match(year, month, day, weekday).map_err(shape)?;
+        let matches = parsed.day_match(year, month, day, weekday).map_err(shape_error)?;
         Ok(days | u32::from(matches) << day)
     })
 }
 
-const WEEKDAYS_OF_CRONER: [Weekday; 7] = [
+const CRONER_WEEKDAYS: [Weekday; 7] = [
     Weekday::Sunday,
     Weekday::Monday,
     Weekday::Tuesday,
@@ -191,7 +191,7 @@ const WEEKDAYS_OF_CRONER: [Weekday; 7] = [
     Weekday::Saturday,
 ];
 
-fn shape(reason: impl Display) -> ScheduleError {
+fn shape_error(reason: impl Display) -> ScheduleError {
     ScheduleError::CronShape { reason: reason.to_string() }
 }
 
@@ -202,7 +202,7 @@ fn fields_of_nickname(nickname: &str) -> Result<&'static str, ScheduleError> {
         "weekly" => Ok("0 0 * * 0"),
         "daily" | "midnight" => Ok("0 0 * * *"),
         "hourly" => Ok("0 * * * *"),
-        _ => Err(shape(format_args!(
+        _ => Err(shape_error(format_args!(
             "\"@{}\" is none of @yearly, @annually, @monthly, @weekly, @daily, @midnight, @hourly",
             excerpt(nickname)
         ))),

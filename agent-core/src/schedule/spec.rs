@@ -9,21 +9,21 @@ use jiff::tz::TimeZone;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::cron::{Cron, DstPolicy, zone};
+use super::cron::{CronSchedule, DstPolicy, zone};
 use super::error::ScheduleError;
 use super::{Schedule, ceil_to_millis};
 
 /// Maximum distance of a time from now, and maximum interval: ten years. Larger values are usually mistaken units.
-pub const MAX_AHEAD: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
+pub const MAX_SCHEDULE_AHEAD: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
 
 /// Minimum interval: one second, as for cron. Each occurrence is stored, claimed and called back; shorter intervals
 /// belong in a timer of the calling program.
-pub const MIN_EVERY: Duration = Duration::from_secs(1);
+pub const MIN_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Maximum length of a cron expression, in bytes; the longest useful one has about 600.
-pub const MAX_CRON_LEN: usize = 1024;
+pub const MAX_CRON_BYTES: usize = 1024;
 
-const ZONE_WITHOUT_NAME: &str = "UTC";
+const DEFAULT_ZONE: &str = "UTC";
 
 /// Schedule of a request: exactly one of `executeAt`, `delayMs`, `cron` and `everyMs`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,31 +60,31 @@ impl ScheduleSpec {
     /// [`ScheduleError`] unless exactly one of the four is given, and if a value cannot be parsed, is out of bounds
     /// or never fires. An unknown zone is an error even if the schedule does not use it.
     pub fn resolve(&self, now: Timestamp) -> Result<Schedule, ScheduleError> {
-        self.check_that_one_is_given()?;
+        self.check_exactly_one_kind()?;
         let zone_name = self.timezone.as_deref();
         let named_zone = zone_name.map(zone).transpose()?;
         if let Some(text) = &self.execute_at {
             let time = ceil_to_millis(read_time(text, named_zone)?);
-            return in_reach(time, now).map(Schedule::At);
+            return check_in_range(time, now).map(Schedule::At);
         }
         if let Some(delay) = self.delay_ms {
-            let delay = between("delayMs", delay, Duration::ZERO)?;
+            let delay = check_millis("delayMs", delay, Duration::ZERO)?;
             return Ok(Schedule::after(now, delay));
         }
         if let Some(every) = self.every_ms {
-            let every = between("everyMs", every, MIN_EVERY)?;
+            let every = check_millis("everyMs", every, MIN_INTERVAL)?;
             return Ok(Schedule::Every { every, anchor: ceil_to_millis(now) });
         }
-        let expression = self.cron.as_deref().ok_or(ScheduleError::Missing)?;
+        let expression = self.cron.as_deref().ok_or(ScheduleError::NoKind)?;
         let cron =
-            Cron::new(expression, zone_name.unwrap_or(ZONE_WITHOUT_NAME), self.dst.unwrap_or_default())?;
+            CronSchedule::new(expression, zone_name.unwrap_or(DEFAULT_ZONE), self.dst.unwrap_or_default())?;
         match cron.next_after(now) {
             Some(_) => Ok(Schedule::Cron(cron)),
             None => Err(ScheduleError::NeverFires { expression: cron.expression().to_owned() }),
         }
     }
 
-    fn check_that_one_is_given(&self) -> Result<(), ScheduleError> {
+    fn check_exactly_one_kind(&self) -> Result<(), ScheduleError> {
         let given = [
             ("executeAt", self.execute_at.is_some()),
             ("delayMs", self.delay_ms.is_some()),
@@ -94,23 +94,23 @@ impl ScheduleSpec {
         let mut names = given.into_iter().filter(|(_, given)| *given).map(|(name, _)| name);
         match (names.next(), names.next()) {
             (Some(_), None) => Ok(()),
-            (Some(first), Some(second)) => Err(ScheduleError::Several { first, second }),
-            (None, _) => Err(ScheduleError::Missing),
+            (Some(first), Some(second)) => Err(ScheduleError::ConflictingKinds { first, second }),
+            (None, _) => Err(ScheduleError::NoKind),
         }
     }
 }
 
-fn between(field: &'static str, millis: u64, least: Duration) -> Result<Duration, ScheduleError> {
+fn check_millis(field: &'static str, millis: u64, least: Duration) -> Result<Duration, ScheduleError> {
     let duration = Duration::from_millis(millis);
-    if (least..=MAX_AHEAD).contains(&duration) {
+    if (least..=MAX_SCHEDULE_AHEAD).contains(&duration) {
         return Ok(duration);
     }
-    let bounds = format!("from {} to {} milliseconds", least.as_millis(), MAX_AHEAD.as_millis());
+    let bounds = format!("from {} to {} milliseconds", least.as_millis(), MAX_SCHEDULE_AHEAD.as_millis());
     Err(ScheduleError::OutOfRange { field, bounds })
 }
 
-fn in_reach(time: Timestamp, now: Timestamp) -> Result<Timestamp, ScheduleError> {
-    let latest = now.saturating_add(MAX_AHEAD).unwrap_or(Timestamp::MAX);
+fn check_in_range(time: Timestamp, now: Timestamp) -> Result<Timestamp, ScheduleError> {
+    let latest = now.saturating_add(MAX_SCHEDULE_AHEAD).unwrap_or(Timestamp::MAX);
     if (Timestamp::UNIX_EPOCH..=latest).contains(&time) {
         return Ok(time);
     }

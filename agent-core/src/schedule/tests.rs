@@ -11,7 +11,7 @@ fn at(text: &str) -> Timestamp {
 }
 
 fn cron(expression: &str, zone: &str) -> Schedule {
-    Schedule::Cron(Cron::new(expression, zone, DstPolicy::default()).expect(expression))
+    Schedule::Cron(CronSchedule::new(expression, zone, DstPolicy::default()).expect(expression))
 }
 
 fn every(millis: u64, anchor: &str) -> Schedule {
@@ -45,11 +45,11 @@ fn cron_keeps_to_the_table() {
         let mut dst = DstPolicy::default();
         match policy {
             "-" => {}
-            "gap=skip" => dst.gap = Gap::Skip,
-            "fold=both" => dst.fold = Fold::Both,
+            "gap=skip" => dst.gap = GapPolicy::Skip,
+            "fold=both" => dst.fold = FoldPolicy::Both,
             _ => panic!("no policy: {row}"),
         }
-        let schedule = Schedule::Cron(Cron::new(expression, zone, dst).expect(row));
+        let schedule = Schedule::Cron(CronSchedule::new(expression, zone, dst).expect(row));
         let expected: Vec<Timestamp> = expected.split(' ').map(at).collect();
         let found: Vec<Timestamp> = following(&schedule, at(after)).take(expected.len()).collect();
         if found != expected {
@@ -65,10 +65,11 @@ fn cron_keeps_to_the_table() {
 /// Checks the examples of `docs/jobs.md`.
 #[test]
 fn documented_examples_are_true() {
-    let both = DstPolicy { gap: Gap::Skip, fold: Fold::Both };
+    let both = DstPolicy { gap: GapPolicy::Skip, fold: FoldPolicy::Both };
     let daily = |anchor| every(86_400_000, anchor);
-    let berlin =
-        |expression, dst| Schedule::Cron(Cron::new(expression, "Europe/Berlin", dst).expect(expression));
+    let berlin = |expression, dst| {
+        Schedule::Cron(CronSchedule::new(expression, "Europe/Berlin", dst).expect(expression))
+    };
     let by_rule = |expression| berlin(expression, DstPolicy::default());
     for (schedule, day, expected) in [
         (by_rule("30 2 * * *"), "03-29", &["03:00+02"][..]),
@@ -158,8 +159,12 @@ fn specs_become_schedules() {
         (
             json!({"cron": "30 2 * * *", "dst": {"fold": "both"}}),
             Schedule::Cron(
-                Cron::new("30 2 * * *", "UTC", DstPolicy { gap: Gap::RunAfter, fold: Fold::Both })
-                    .expect("cron"),
+                CronSchedule::new(
+                    "30 2 * * *",
+                    "UTC",
+                    DstPolicy { gap: GapPolicy::RunAfter, fold: FoldPolicy::Both },
+                )
+                .expect("cron"),
             ),
         ),
     ] {
@@ -286,7 +291,12 @@ fn stored_schedules_are_readable() {
         (cron("0 9 * * 1", "Europe/Berlin"), json!({"cron": "0 9 * * 1", "timezone": "Europe/Berlin"})),
         (
             Schedule::Cron(
-                Cron::new("0 9 * * 1", "UTC", DstPolicy { gap: Gap::Skip, fold: Fold::Both }).expect("cron"),
+                CronSchedule::new(
+                    "0 9 * * 1",
+                    "UTC",
+                    DstPolicy { gap: GapPolicy::Skip, fold: FoldPolicy::Both },
+                )
+                .expect("cron"),
             ),
             json!({"cron": "0 9 * * 1", "timezone": "UTC", "dst": {"gap": "skip", "fold": "both"}}),
         ),
@@ -303,12 +313,15 @@ fn stored_schedules_are_readable() {
 #[test]
 fn words_of_policies_are_those_of_the_wire() {
     assert_eq!(
-        json!([Misfire::RunOnce, Misfire::Skip, Misfire::RunAll]),
+        json!([MisfirePolicy::RunOnce, MisfirePolicy::Skip, MisfirePolicy::RunAll]),
         json!(["runOnce", "skip", "runAll"])
     );
-    assert_eq!(json!([Overlap::Skip, Overlap::Queue]), json!(["skip", "queue"]));
+    assert_eq!(json!([OverlapPolicy::Skip, OverlapPolicy::Queue]), json!(["skip", "queue"]));
     assert_eq!(json!(DstPolicy::default()), json!({"gap": "runAfter", "fold": "first"}));
-    assert_eq!((Misfire::default(), Overlap::default()), (Misfire::RunOnce, Overlap::Skip));
+    assert_eq!(
+        (MisfirePolicy::default(), OverlapPolicy::default()),
+        (MisfirePolicy::RunOnce, OverlapPolicy::Skip)
+    );
 }
 
 #[test]
@@ -318,24 +331,24 @@ fn what_was_missed_is_caught_up_with_by_the_policy() {
     let minutely = every(60_000, "2026-01-01T00:00:00Z");
     for (schedule, due, now, misfire, run, next) in [
         // Too early, also because the clock was set back.
-        (&hourly, "02:00:00", "01:59:59.999", Misfire::RunOnce, None, Some("02:00:00")),
+        (&hourly, "02:00:00", "01:59:59.999", MisfirePolicy::RunOnce, None, Some("02:00:00")),
         // On time.
-        (&hourly, "02:00:00", "02:00:00", Misfire::RunOnce, Some("02:00:00"), Some("03:00:00")),
-        (&hourly, "02:00:00", "02:00:00", Misfire::Skip, Some("02:00:00"), Some("03:00:00")),
-        (&hourly, "02:00:00", "02:00:00", Misfire::RunAll, Some("02:00:00"), Some("03:00:00")),
+        (&hourly, "02:00:00", "02:00:00", MisfirePolicy::RunOnce, Some("02:00:00"), Some("03:00:00")),
+        (&hourly, "02:00:00", "02:00:00", MisfirePolicy::Skip, Some("02:00:00"), Some("03:00:00")),
+        (&hourly, "02:00:00", "02:00:00", MisfirePolicy::RunAll, Some("02:00:00"), Some("03:00:00")),
         // Three occurrences missed.
-        (&hourly, "02:00:00", "04:30:00", Misfire::RunOnce, Some("02:00:00"), Some("05:00:00")),
-        (&hourly, "02:00:00", "04:30:00", Misfire::Skip, None, Some("05:00:00")),
-        (&hourly, "02:00:00", "04:30:00", Misfire::RunAll, Some("02:00:00"), Some("03:00:00")),
+        (&hourly, "02:00:00", "04:30:00", MisfirePolicy::RunOnce, Some("02:00:00"), Some("05:00:00")),
+        (&hourly, "02:00:00", "04:30:00", MisfirePolicy::Skip, None, Some("05:00:00")),
+        (&hourly, "02:00:00", "04:30:00", MisfirePolicy::RunAll, Some("02:00:00"), Some("03:00:00")),
         // The latest is within the grace period.
-        (&hourly, "02:00:00", "04:00:59.999", Misfire::Skip, Some("04:00:00"), Some("05:00:00")),
-        (&hourly, "02:00:00", "04:01:00", Misfire::Skip, None, Some("05:00:00")),
-        (&hourly, "02:00:00", "02:00:59.999", Misfire::Skip, Some("02:00:00"), Some("03:00:00")),
+        (&hourly, "02:00:00", "04:00:59.999", MisfirePolicy::Skip, Some("04:00:00"), Some("05:00:00")),
+        (&hourly, "02:00:00", "04:01:00", MisfirePolicy::Skip, None, Some("05:00:00")),
+        (&hourly, "02:00:00", "02:00:59.999", MisfirePolicy::Skip, Some("02:00:00"), Some("03:00:00")),
         // The interval equals the grace period.
-        (&minutely, "02:00:00", "04:00:30", Misfire::Skip, Some("04:00:00"), Some("04:01:00")),
+        (&minutely, "02:00:00", "04:00:30", MisfirePolicy::Skip, Some("04:00:00"), Some("04:01:00")),
         // A one-off schedule runs however late.
-        (&once, "01:00:00", "23:00:00", Misfire::Skip, Some("01:00:00"), None),
-        (&once, "01:00:00", "23:00:00", Misfire::RunAll, Some("01:00:00"), None),
+        (&once, "01:00:00", "23:00:00", MisfirePolicy::Skip, Some("01:00:00"), None),
+        (&once, "01:00:00", "23:00:00", MisfirePolicy::RunAll, Some("01:00:00"), None),
     ] {
         let time = |text: &str| at(&format!("2026-11-21T{text}Z"));
         let expected = CatchUp { run: run.map(time), next: next.map(time) };
@@ -347,7 +360,7 @@ fn what_was_missed_is_caught_up_with_by_the_policy() {
 #[test]
 fn catching_up_with_everything_has_a_bound() {
     let secondly = every(1000, "2020-01-01T00:00:00Z");
-    let found = catch_up(&secondly, at("2021-01-01T00:00:00Z"), at(NOW), Misfire::RunAll);
+    let found = catch_up(&secondly, at("2021-01-01T00:00:00Z"), at(NOW), MisfirePolicy::RunAll);
     assert_eq!(found.run, Some(at("2021-01-01T00:00:00Z")));
     assert_eq!(found.next, Some(at("2026-10-21T14:30:01Z")));
 }
@@ -356,18 +369,18 @@ fn catching_up_with_everything_has_a_bound() {
 fn overlapping_occurrences_are_left_out_or_wait() {
     let hourly = cron("0 * * * *", "UTC");
     for (overlap, next, started, ended, expected) in [
-        (Overlap::Skip, "03:00", "02:00", "02:10", "03:00"),
-        (Overlap::Queue, "03:00", "02:00", "02:10", "03:00"),
-        (Overlap::Skip, "03:00", "02:00", "04:10", "05:00"),
-        (Overlap::Queue, "03:00", "02:00", "04:10", "03:00"),
+        (OverlapPolicy::Skip, "03:00", "02:00", "02:10", "03:00"),
+        (OverlapPolicy::Queue, "03:00", "02:00", "02:10", "03:00"),
+        (OverlapPolicy::Skip, "03:00", "02:00", "04:10", "05:00"),
+        (OverlapPolicy::Queue, "03:00", "02:00", "04:10", "03:00"),
         // Missed before the run began: left to the misfire policy.
-        (Overlap::Skip, "03:00", "03:30", "03:40", "03:00"),
+        (OverlapPolicy::Skip, "03:00", "03:30", "03:40", "03:00"),
     ] {
         let time = |text: &str| at(&format!("2026-11-21T{text}:00Z"));
-        let found = overlap.next(&hourly, Some(time(next)), time(started), time(ended));
+        let found = overlap.next_after_run(&hourly, Some(time(next)), time(started), time(ended));
         assert_eq!(found, Some(time(expected)), "{overlap:?} {started} {ended}");
     }
-    assert_eq!(Overlap::Queue.next(&Schedule::At(at(NOW)), None, at(NOW), at(NOW)), None);
+    assert_eq!(OverlapPolicy::Queue.next_after_run(&Schedule::At(at(NOW)), None, at(NOW), at(NOW)), None);
 }
 
 const ZONES: [&str; 12] = [
@@ -412,11 +425,13 @@ fn expressions() -> impl Strategy<Value = String> {
 }
 
 fn crons() -> impl Strategy<Value = Schedule> {
-    let dst =
-        (prop_oneof![Just(Gap::RunAfter), Just(Gap::Skip)], prop_oneof![Just(Fold::First), Just(Fold::Both)])
-            .prop_map(|(gap, fold)| DstPolicy { gap, fold });
+    let dst = (
+        prop_oneof![Just(GapPolicy::RunAfter), Just(GapPolicy::Skip)],
+        prop_oneof![Just(FoldPolicy::First), Just(FoldPolicy::Both)],
+    )
+        .prop_map(|(gap, fold)| DstPolicy { gap, fold });
     (expressions(), prop::sample::select(&ZONES[..]), dst).prop_map(|(expression, zone, dst)| {
-        Schedule::Cron(Cron::new(&expression, zone, dst).expect("well formed"))
+        Schedule::Cron(CronSchedule::new(&expression, zone, dst).expect("well formed"))
     })
 }
 
@@ -481,15 +496,15 @@ proptest! {
     #[test]
     fn catching_up_ends_and_goes_forward(
         schedule in schedules(), start in moments(), late in 0..100_000_000_i64,
-        misfire in prop_oneof![Just(Misfire::RunOnce), Just(Misfire::Skip), Just(Misfire::RunAll)],
+        misfire in prop_oneof![Just(MisfirePolicy::RunOnce), Just(MisfirePolicy::Skip), Just(MisfirePolicy::RunAll)],
     ) {
         let Some(due) = schedule.first(start) else { return Ok(()) };
         let now = due + SignedDuration::from_secs(late);
         let CatchUp { run, next } = catch_up(&schedule, due, now, misfire);
         prop_assert!(run.is_none_or(|run| (due..=now).contains(&run)));
         prop_assert!(next.is_none_or(|next| next > run.unwrap_or(due)));
-        prop_assert!(misfire == Misfire::RunAll || next.is_none_or(|next| next > now));
-        prop_assert!(run.is_some() || next.is_some() || misfire == Misfire::Skip);
+        prop_assert!(misfire == MisfirePolicy::RunAll || next.is_none_or(|next| next > now));
+        prop_assert!(run.is_some() || next.is_some() || misfire == MisfirePolicy::Skip);
     }
 
     #[test]
@@ -512,6 +527,6 @@ proptest! {
 
     #[test]
     fn whatever_is_well_formed_is_taken(expression in expressions()) {
-        prop_assert!(Cron::new(&expression, "UTC", DstPolicy::default()).is_ok());
+        prop_assert!(CronSchedule::new(&expression, "UTC", DstPolicy::default()).is_ok());
     }
 }

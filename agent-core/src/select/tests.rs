@@ -16,10 +16,10 @@ fn role(content: Value, children: &[(&str, Value)]) -> RoleBlock {
 fn chosen(selection: &Selection) -> Option<(BackendKind, &str)> {
     let choice = selection.choice.as_ref()?;
     let setting = match choice {
-        Choice::AgentServer(server) => &server.agent_server_url,
-        Choice::Workflow(workflow) => &workflow.webhook_url,
-        Choice::Embedded(embedded) => &embedded.provider,
-        Choice::Subscription(subscription) => &subscription.model,
+        BackendChoice::AgentServer(server) => &server.agent_server_url,
+        BackendChoice::Workflow(workflow) => &workflow.webhook_url,
+        BackendChoice::Embedded(embedded) => &embedded.provider,
+        BackendChoice::Subscription(subscription) => &subscription.model,
     };
     Some((choice.kind(), setting.as_deref().unwrap_or("-")))
 }
@@ -27,10 +27,10 @@ fn chosen(selection: &Selection) -> Option<(BackendKind, &str)> {
 /// Encodes the reasons of all rules, one letter each: present, no container, missing, blank.
 fn reasons(selection: &Selection) -> String {
     let letter = |outcome: &RuleOutcome| match outcome.reason {
-        Reason::Present => 'P',
-        Reason::NoContainer => 'N',
-        Reason::FieldMissing => 'M',
-        Reason::FieldBlank => 'B',
+        RuleReason::Present => 'P',
+        RuleReason::NoContainer => 'N',
+        RuleReason::FieldMissing => 'M',
+        RuleReason::FieldBlank => 'B',
     };
     selection.rules.iter().map(letter).collect()
 }
@@ -91,12 +91,12 @@ fn the_first_rule_that_matches_counts_and_each_says_why() {
         (json!({"agentServerModel": "m"}), vec![("AgentServer", json!({}))], None, "MMNNN"),
     ];
     for (content, children, expected, letters) in cases {
-        let selection = select(&role(content.clone(), &children));
+        let selection = select_backend(&role(content.clone(), &children));
         let case = format!("{content} {children:?}");
         assert_eq!(chosen(&selection), expected, "{case}");
         assert_eq!(reasons(&selection), letters, "{case}");
         for outcome in selection.rules {
-            assert_eq!(outcome.matched, outcome.reason == Reason::Present, "{case}");
+            assert_eq!(outcome.matched, outcome.reason == RuleReason::Present, "{case}");
         }
     }
 }
@@ -116,8 +116,10 @@ fn all_seven_fields_are_of_the_level_that_gave_the_address() {
     };
     let bare = json!({"agentServerUrl": "http://bare"});
     let of_level = |content: Value, child: Value| {
-        let selection = select(&role(content, &[("AgentServer", child)]));
-        let Some(Choice::AgentServer(server)) = selection.choice else { panic!("{:?}", selection.rules) };
+        let selection = select_backend(&role(content, &[("AgentServer", child)]));
+        let Some(BackendChoice::AgentServer(server)) = selection.choice else {
+            panic!("{:?}", selection.rules)
+        };
         let key = server.agent_server_api_key.as_ref().map(|key| key.expose().to_owned());
         let mut shown = serde_json::to_value(&*server).expect("settings serialise");
         shown["agentServerApiKey"] = json!(key);
@@ -139,7 +141,7 @@ fn all_seven_fields_are_of_the_level_that_gave_the_address() {
 #[test]
 fn the_report_shows_rules_and_reasons_and_no_setting() {
     let key = json!({"agentServerUrl": " ", "agentServerApiKey": "sk-1"});
-    let selection = select(&role(key, &[("SubscriptionConnector", json!({"model": "coder"}))]));
+    let selection = select_backend(&role(key, &[("SubscriptionConnector", json!({"model": "coder"}))]));
     let report = serde_json::to_value(selection.report()).expect("reports serialise");
     assert_eq!(
         report,
@@ -154,6 +156,7 @@ fn the_report_shows_rules_and_reasons_and_no_setting() {
             ]
         })
     );
-    let nothing = serde_json::to_value(select(&RoleBlock::default()).report()).expect("reports serialise");
+    let nothing =
+        serde_json::to_value(select_backend(&RoleBlock::default()).report()).expect("reports serialise");
     assert_eq!(nothing.get("chosen"), None);
 }

@@ -15,18 +15,18 @@ use crate::clock::Clock;
 /// the time.
 #[derive(Debug, Clone)]
 pub struct ManualClock {
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<ClockState>>,
 }
 
 #[derive(Debug)]
-struct State {
+struct ClockState {
     began: SystemTime,
     began_monotonic: Instant,
     elapsed: Duration,
     /// Wakers of pending sleeps, ordered by deadline and then by creation.
     sleepers: BTreeMap<(Duration, u64), Waker>,
     next_sleeper: u64,
-    /// Wakers of tasks that wait in [`ManualClock::until_sleeping`].
+    /// Wakers of tasks that wait in [`ManualClock::wait_for_sleepers`].
     watchers: Vec<Waker>,
 }
 
@@ -45,7 +45,7 @@ impl ManualClock {
 
     /// Creates a clock at `now`.
     pub fn at(now: SystemTime) -> Self {
-        let state = State {
+        let state = ClockState {
             began: now,
             began_monotonic: Instant::now(),
             elapsed: Duration::ZERO,
@@ -93,7 +93,7 @@ impl ManualClock {
 
     /// Waits until at least `count` sleeps are pending, so that a test advances the time only after the code under test
     /// has started to wait.
-    pub async fn until_sleeping(&self, count: usize) {
+    pub async fn wait_for_sleepers(&self, count: usize) {
         poll_fn(|cx| {
             let mut state = self.lock();
             if state.sleepers.len() >= count {
@@ -105,7 +105,7 @@ impl ManualClock {
         .await
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, ClockState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -188,11 +188,11 @@ mod tests {
     async fn a_test_waits_until_its_subject_sleeps() {
         let clock = ManualClock::new();
         let subject = tokio::spawn(clock.sleep(SECOND));
-        clock.until_sleeping(1).await;
+        clock.wait_for_sleepers(1).await;
         assert_eq!(clock.advance_to_next(), Some(SECOND));
         subject.await.expect("it woke");
         join(clock.sleep(SECOND), async {
-            clock.until_sleeping(1).await;
+            clock.wait_for_sleepers(1).await;
             clock.advance(SECOND);
         })
         .await;

@@ -9,10 +9,10 @@ use futures_util::{FutureExt, StreamExt, stream};
 use serde_json::Value;
 
 use super::OpenCount;
-use crate::error::{Failure, FailureKind};
+use crate::error::{AgentError, AgentErrorKind};
 use crate::message::{FinishReason, Usage};
 use crate::model::{Model, ModelEvent, ModelInfo, ModelRequest, ModelStream};
-use crate::payload::{Payload, Section};
+use crate::payload::{Payload, PromptSection};
 use crate::prompt::{Dialect, push_message_json};
 
 /// A [`Model`] that returns prepared answers, one for each call, and records the payloads.
@@ -29,34 +29,34 @@ use crate::prompt::{Dialect, push_message_json};
 /// ```
 pub struct ScriptedModel {
     info: ModelInfo,
-    answers: Mutex<VecDeque<Answer>>,
-    forever: Option<String>,
+    answers: Mutex<VecDeque<ScriptedAnswer>>,
+    repeated_text: Option<String>,
     payloads: Mutex<Vec<Payload>>,
     open: OpenCount,
 }
 
 impl ScriptedModel {
-    /// Creates a model that returns these answers in order. A call beyond them fails with [`FailureKind::Internal`].
-    pub fn new(answers: impl IntoIterator<Item = Answer>) -> Self {
+    /// Creates a model that returns these answers in order. A call beyond them fails with [`AgentErrorKind::Internal`].
+    pub fn new(answers: impl IntoIterator<Item = ScriptedAnswer>) -> Self {
         Self {
             info: ModelInfo {
                 provider: "scripted".to_owned(),
                 model: "script-1".to_owned(),
                 context_window: 8192,
                 max_output_tokens: 1024,
-                takes_media: true,
-                takes_tools: true,
+                supports_media: true,
+                supports_tools: true,
             },
             answers: Mutex::new(answers.into_iter().collect()),
-            forever: None,
+            repeated_text: None,
             payloads: Mutex::default(),
             open: OpenCount::default(),
         }
     }
 
     /// Creates a model that answers every call with the same text.
-    pub fn always(text: impl Into<String>) -> Self {
-        Self { forever: Some(text.into()), ..Self::new([]) }
+    pub fn repeating(text: impl Into<String>) -> Self {
+        Self { repeated_text: Some(text.into()), ..Self::new([]) }
     }
 
     /// Sets the model's [`ModelInfo`].
@@ -65,7 +65,7 @@ impl ScriptedModel {
     }
 
     /// Appends an answer to the script.
-    pub fn push(&self, answer: Answer) {
+    pub fn push(&self, answer: ScriptedAnswer) {
         lock(&self.answers).push_back(answer);
     }
 
@@ -76,13 +76,13 @@ impl ScriptedModel {
 
     /// Returns the payloads as JSON: `{"model","system"?,"messages":[…],"tools":[…]?,"toolChoice","thinking"?}`, with
     /// messages in [`Dialect::AgUi`].
-    pub fn sent(&self) -> Vec<Value> {
+    pub fn sent_requests(&self) -> Vec<Value> {
         let parse = |payload: &Payload| serde_json::from_slice(payload.bytes()).expect("prepare made JSON");
         lock(&self.payloads).iter().map(parse).collect()
     }
 
     /// Returns the number of scripted answers that are not used yet.
-    pub fn unused(&self) -> usize {
+    pub fn unused_answers(&self) -> usize {
         lock(&self.answers).len()
     }
 
@@ -91,10 +91,13 @@ impl ScriptedModel {
         self.open.get()
     }
 
-    fn next_answer(&self) -> Answer {
+    fn next_answer(&self) -> ScriptedAnswer {
         let scripted = lock(&self.answers).pop_front();
-        scripted.or_else(|| self.forever.as_ref().map(Answer::says)).unwrap_or_else(|| {
-            Answer::refuses(Failure::new(FailureKind::Internal, "the script has no answer for this call"))
+        scripted.or_else(|| self.repeated_text.as_ref().map(ScriptedAnswer::from_text)).unwrap_or_else(|| {
+            ScriptedAnswer::from_start_error(AgentError::new(
+                AgentErrorKind::Internal,
+                "the script has no answer for this call",
+            ))
         })
     }
 }
@@ -105,17 +108,17 @@ impl Model for ScriptedModel {
         self.info.clone()
     }
 
-    fn prepare(&self, request: &ModelRequest) -> Result<Payload, Failure> {
+    fn prepare(&self, request: &ModelRequest) -> Result<Payload, AgentError> {
         let mut body = Payload::builder(1024);
         body.raw(r#"{"model":"#).json(&self.info.model);
         if !request.prompt.system_is_empty() {
-            body.section(Section::System).raw(r#","system":"#);
+            body.section(PromptSection::System).raw(r#","system":"#);
             request.prompt.push_system_json(body.buffer());
         }
         body.raw(r#","messages":["#);
         request.prompt.push_messages_json(Dialect::AgUi, body.buffer());
         let mut first = request.prompt.messages().is_empty();
-        for message in &request.appended {
+        for message in &request.appended_messages {
             if !std::mem::replace(&mut first, false) {
                 body.raw(",");
             }
@@ -123,7 +126,7 @@ impl Model for ScriptedModel {
         }
         body.raw("]");
         if !request.tools.is_empty() {
-            body.section(Section::Tools).raw(r#","tools":"#).json(&request.tools);
+            body.section(PromptSection::Tools).raw(r#","tools":"#).json(&request.tools);
         }
         body.raw(r#","toolChoice":"#).json(&format!("{:?}", request.tool_choice));
         if let Some(thinking) = request.thinking {
@@ -133,7 +136,7 @@ impl Model for ScriptedModel {
         Ok(body.finish())
     }
 
-    async fn start(&self, payload: Payload) -> Result<ModelStream, Failure> {
+    async fn start(&self, payload: Payload) -> Result<ModelStream, AgentError> {
         lock(&self.payloads).push(payload);
         let mut answer = self.next_answer();
         if let Some(failure) = answer.refusal.take() {
@@ -159,38 +162,42 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// An answer of a script: its steps in order. Without [`finish`](Answer::finish) the stream ends truncated.
+/// An answer of a script: its steps in order. Without [`finish`](ScriptedAnswer::finish) the stream ends truncated.
 #[derive(Default)]
-pub struct Answer {
-    refusal: Option<Failure>,
+pub struct ScriptedAnswer {
+    refusal: Option<AgentError>,
     steps: VecDeque<Step>,
     calls: usize,
 }
 
 enum Step {
     Event(ModelEvent),
-    Fail(Failure),
+    Fail(AgentError),
     Wait(BoxFuture<'static, ()>),
 }
 
-impl Answer {
+impl ScriptedAnswer {
     /// Creates an answer without steps.
     pub fn new() -> Self {
         Self::default()
     }
 
     /// Creates a complete answer with the text in one delta.
-    pub fn says(text: impl Into<String>) -> Self {
+    pub fn from_text(text: impl Into<String>) -> Self {
         Self::new().text(text).finish(FinishReason::Stop)
     }
 
     /// Creates a complete answer that calls one tool.
-    pub fn calls(id: impl Into<String>, name: impl Into<String>, arguments: impl Into<String>) -> Self {
+    pub fn from_tool_call(
+        id: impl Into<String>,
+        name: impl Into<String>,
+        arguments: impl Into<String>,
+    ) -> Self {
         Self::new().call(id, name, [arguments.into()]).finish(FinishReason::ToolCalls)
     }
 
     /// Creates an answer for which the call fails before its first delta.
-    pub fn refuses(failure: Failure) -> Self {
+    pub fn from_start_error(failure: AgentError) -> Self {
         Self { refusal: Some(failure), ..Self::default() }
     }
 
@@ -241,7 +248,7 @@ impl Answer {
     }
 
     /// Adds a failure of the stream; later steps are not delivered.
-    pub fn fail(self, failure: Failure) -> Self {
+    pub fn fail(self, failure: AgentError) -> Self {
         self.step(Step::Fail(failure))
     }
 
@@ -275,14 +282,14 @@ mod tests {
     fn request() -> ModelRequest {
         ModelRequest {
             prompt: Arc::new(Prompt::new(vec![], vec![PromptMessage::new(Message::user("hi"))])),
-            appended: vec![Message::assistant("hm")],
+            appended_messages: vec![Message::assistant("hm")],
             tools: Arc::new([]),
             tool_choice: ToolChoice::Auto,
             thinking: Some(true),
         }
     }
 
-    fn start(model: &ScriptedModel) -> Result<ModelStream, Failure> {
+    fn start(model: &ScriptedModel) -> Result<ModelStream, AgentError> {
         let payload = model.prepare(&request()).expect("prepared");
         model.start(payload).now_or_never().expect("it does not wait")
     }
@@ -290,18 +297,18 @@ mod tests {
     #[test]
     fn the_script_is_followed_and_what_was_sent_is_kept() {
         let model = ScriptedModel::new([
-            Answer::new().text("a").call("1", "x", ["{", "}"]).usage(3, 4),
-            Answer::refuses(Failure::new(FailureKind::RateLimited, "slow down")),
-            Answer::new().fail(Failure::new(FailureKind::Failed, "broken")).text("never"),
+            ScriptedAnswer::new().text("a").call("1", "x", ["{", "}"]).usage(3, 4),
+            ScriptedAnswer::from_start_error(AgentError::new(AgentErrorKind::RateLimited, "slow down")),
+            ScriptedAnswer::new().fail(AgentError::new(AgentErrorKind::Failed, "broken")).text("never"),
         ]);
         let events: Vec<_> = start(&model).expect("started").collect().now_or_never().expect("no wait");
         assert_eq!(events.len(), 5);
-        assert_eq!(start(&model).err().expect("refused").kind(), FailureKind::RateLimited);
+        assert_eq!(start(&model).err().expect("refused").kind(), AgentErrorKind::RateLimited);
         let events: Vec<_> = start(&model).expect("started").collect().now_or_never().expect("no wait");
-        assert!(matches!(&events[..], [Err(failure)] if failure.kind() == FailureKind::Failed));
-        assert_eq!(start(&model).err().expect("over").kind(), FailureKind::Internal);
+        assert!(matches!(&events[..], [Err(failure)] if failure.kind() == AgentErrorKind::Failed));
+        assert_eq!(start(&model).err().expect("over").kind(), AgentErrorKind::Internal);
         assert_eq!(
-            model.sent()[0],
+            model.sent_requests()[0],
             json!({
                 "model": "script-1",
                 "messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hm"}],
@@ -313,7 +320,7 @@ mod tests {
 
     #[test]
     fn a_dropped_stream_is_seen() {
-        let model = ScriptedModel::new([Answer::new().text("a").hang()]);
+        let model = ScriptedModel::new([ScriptedAnswer::new().text("a").hang()]);
         let mut stream = start(&model).expect("started");
         assert!(matches!(stream.next().now_or_never(), Some(Some(Ok(ModelEvent::Text(_))))));
         assert!(stream.next().now_or_never().is_none());

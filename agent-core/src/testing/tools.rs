@@ -92,7 +92,7 @@ impl FakeTools {
     }
 
     /// Returns the maximum number of calls that ran concurrently.
-    pub fn most_running(&self) -> usize {
+    pub fn max_running(&self) -> usize {
         self.most_running.load(Ordering::SeqCst)
     }
 
@@ -153,7 +153,7 @@ mod tests {
         assert_eq!(error.to_string(), r#"{"n":1}"#);
         assert!(matches!(call("x").now_or_never(), Some(Err(ToolError::Unknown(_)))));
         assert!(join(call("h"), call("h")).now_or_never().is_none());
-        assert_eq!((tools.running(), tools.most_running(), tools.finished()), (0, 2, 2));
+        assert_eq!((tools.running(), tools.max_running(), tools.finished()), (0, 2, 2));
         let names: Vec<String> = tools.calls().into_iter().map(|call| call.name).collect();
         assert_eq!(names, ["a", "f", "x", "h", "h"]);
         assert_eq!(tools.calls()[0].context, context);

@@ -2,22 +2,22 @@
 
 use std::collections::VecDeque;
 
-use crate::error::{Failure, FailureKind};
+use crate::error::{AgentError, AgentErrorKind};
 use crate::event::{AssistantRole, Event, Id, ReasoningRole};
 use crate::message::{FinishReason, ToolCall, Usage};
 use crate::model::ModelEvent;
 use crate::tool_loop::LoopLimits;
 
 /// Initial capacity for an answer's text, in bytes.
-const TEXT_BYTES: usize = 256;
+const INITIAL_TEXT_CAPACITY: usize = 256;
 
 /// Assembles an answer from deltas, and emits the start and end events of its messages and calls.
-pub(super) struct Answer {
+pub(super) struct AnswerAssembler {
     /// Identifier of the assistant message; calls name it as their parent even if it has no text.
     message_id: Id,
     /// True if text or a call has used `message_id`. Later text starts a message with a new identifier, since a
     /// closed message cannot be reopened, and clients treat a second start as a second message.
-    message_made: bool,
+    message_id_used: bool,
     text_id: Option<Id>,
     reasoning_id: Option<Id>,
     /// Text of the answer. It is needed only if there are calls, but precedes them.
@@ -35,16 +35,16 @@ struct PendingCall {
 }
 
 /// Finish reason and usage of a complete answer.
-pub(super) struct Done {
+pub(super) struct FinishedAnswer {
     pub reason: FinishReason,
     pub usage: Usage,
 }
 
-impl Answer {
+impl AnswerAssembler {
     pub(super) fn new() -> Self {
         Self {
             message_id: crate::new_id().into(),
-            message_made: false,
+            message_id_used: false,
             text_id: None,
             reasoning_id: None,
             text: String::new(),
@@ -54,7 +54,7 @@ impl Answer {
     }
 
     /// Returns the event of a delta that continues an open message; returns any other delta for [`take`](Self::take).
-    pub(super) fn go_on(&mut self, event: ModelEvent) -> Result<Event, ModelEvent> {
+    pub(super) fn continue_open(&mut self, event: ModelEvent) -> Result<Event, ModelEvent> {
         match (event, &self.text_id, &self.reasoning_id) {
             (ModelEvent::Text(delta), Some(id), _) if !delta.is_empty() => {
                 self.text.push_str(&delta);
@@ -67,24 +67,24 @@ impl Answer {
         }
     }
 
-    /// Processes a delta that [`Self::go_on`] has returned; returns `Some` when the answer is complete.
-    pub(super) fn take(
+    /// Processes a delta that [`Self::continue_open`] has returned; returns `Some` when the answer is complete.
+    pub(super) fn process(
         &mut self,
         event: ModelEvent,
         out: &mut VecDeque<Event>,
         used_ids: &mut Vec<Id>,
         limits: &LoopLimits,
-    ) -> Result<Option<Done>, Failure> {
+    ) -> Result<Option<FinishedAnswer>, AgentError> {
         match event {
             ModelEvent::Text(delta) if delta.is_empty() => {}
             ModelEvent::Text(_) => {
                 self.open_text(out);
-                out.extend(self.go_on(event).ok());
+                out.extend(self.continue_open(event).ok());
             }
             ModelEvent::Reasoning(delta) if delta.is_empty() => {}
             ModelEvent::Reasoning(_) => {
                 self.open_reasoning(out);
-                out.extend(self.go_on(event).ok());
+                out.extend(self.continue_open(event).ok());
             }
             ModelEvent::ToolCallStart { index, id, name } => {
                 self.close_messages(out);
@@ -102,7 +102,7 @@ impl Answer {
                     out.push_back(Event::ToolCallEnd { tool_call_id: call.id.clone() });
                 }
                 let usage = self.usage.take().map(|usage| *usage).unwrap_or_default();
-                return Ok(Some(Done { reason, usage }));
+                return Ok(Some(FinishedAnswer { reason, usage }));
             }
         }
         Ok(None)
@@ -116,10 +116,10 @@ impl Answer {
 
     fn open_text(&mut self, out: &mut VecDeque<Event>) {
         self.close_reasoning(out);
-        let made = std::mem::replace(&mut self.message_made, true);
+        let made = std::mem::replace(&mut self.message_id_used, true);
         let message_id = if made { Id::from(crate::new_id()) } else { self.message_id.clone() };
         self.text_id = Some(message_id.clone());
-        self.text.reserve(TEXT_BYTES);
+        self.text.reserve(INITIAL_TEXT_CAPACITY);
         out.push_back(Event::TextMessageStart { message_id, role: AssistantRole::Assistant });
     }
 
@@ -139,20 +139,20 @@ impl Answer {
         out: &mut VecDeque<Event>,
         used_ids: &mut Vec<Id>,
         limits: &LoopLimits,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), AgentError> {
         if self.calls.iter().any(|call| call.index == index) {
-            return Err(Failure::new(FailureKind::Failed, "the model began the same tool call twice"));
+            return Err(AgentError::new(AgentErrorKind::Failed, "the model began the same tool call twice"));
         }
         if self.calls.len() >= limits.max_calls_per_round {
-            return Err(Failure::new(
-                FailureKind::ToolLoopLimit,
+            return Err(AgentError::new(
+                AgentErrorKind::ToolLoopLimit,
                 format!("the model made more than {} tool calls at once", limits.max_calls_per_round),
             ));
         }
         let taken = id.is_empty() || used_ids.iter().any(|used| **used == *id);
         let id = Id::from(if taken { format!("call_{}", crate::new_id()) } else { id });
         used_ids.push(id.clone());
-        self.message_made = true;
+        self.message_id_used = true;
         out.push_back(Event::ToolCallStart {
             tool_call_id: id.clone(),
             tool_call_name: name.clone(),
@@ -168,16 +168,19 @@ impl Answer {
         delta: String,
         out: &mut VecDeque<Event>,
         limits: &LoopLimits,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), AgentError> {
         if delta.is_empty() {
             return Ok(());
         }
         let call = self.calls.iter_mut().find(|call| call.index == index);
         let call = call.ok_or_else(|| {
-            Failure::new(FailureKind::Failed, "the model sent arguments of a tool call that it had not begun")
+            AgentError::new(
+                AgentErrorKind::Failed,
+                "the model sent arguments of a tool call that it had not begun",
+            )
         })?;
         if call.arguments.len() + delta.len() > limits.max_argument_bytes {
-            return Err(Failure::new(FailureKind::Failed, "the model's tool arguments are too long"));
+            return Err(AgentError::new(AgentErrorKind::Failed, "the model's tool arguments are too long"));
         }
         call.arguments.push_str(&delta);
         out.push_back(Event::ToolCallArgs { tool_call_id: call.id.clone(), delta });

@@ -19,11 +19,11 @@ use crate::tool::ToolChoice;
 use crate::tool::{ExecutionContext, Progress, ToolError, ToolOutput};
 
 /// Limit on unread progress reports; the oldest are dropped, since only the latest matter.
-const MAX_WAITING_REPORTS: usize = 64;
+const MAX_UNREAD_PROGRESS_REPORTS: usize = 64;
 
 /// Result of a call for the model.
 pub(super) struct CallOutcome {
-    pub place: usize,
+    pub call_index: usize,
     pub content: String,
     pub is_error: bool,
 }
@@ -32,13 +32,13 @@ pub(super) struct CallOutcome {
 ///
 /// Arguments that are not a JSON object are replaced by `{}` in `call`: model servers parse the calls that are sent
 /// back to them, and some reject a conversation with invalid arguments, regardless of the result.
-pub(super) fn run(
+pub(super) fn run_tool_call(
     place: usize,
     call: &mut ToolCall,
     deps: &ToolLoop,
     request: &ModelRequest,
     context: &Arc<ExecutionContext>,
-    board: &Arc<ProgressBoard>,
+    board: &Arc<ProgressQueue>,
 ) -> BoxFuture<'static, CallOutcome> {
     // Some models call tools even if the tool choice forbids it.
     let offered = request.tool_choice != ToolChoice::None
@@ -73,8 +73,8 @@ pub(super) fn run(
                 limits.tool_timeout.as_millis()
             )),
         };
-        let content = cut(output.text, limits.max_result_bytes);
-        CallOutcome { place, content, is_error: output.is_error }
+        let content = truncate_result(output.text, limits.max_result_bytes);
+        CallOutcome { call_index: place, content, is_error: output.is_error }
     }
     .boxed()
 }
@@ -94,7 +94,7 @@ fn parse_arguments(text: &mut String) -> Result<Value, ToolError> {
     }
 }
 
-fn cut(mut text: String, max_bytes: usize) -> String {
+fn truncate_result(mut text: String, max_bytes: usize) -> String {
     if text.len() > max_bytes {
         let whole = text.len();
         text.truncate(text.floor_char_boundary(max_bytes));
@@ -105,12 +105,12 @@ fn cut(mut text: String, max_bytes: usize) -> String {
 
 /// Queue of progress reports from the calls of a round, read by the event stream.
 #[derive(Default)]
-pub(super) struct ProgressBoard {
+pub(super) struct ProgressQueue {
     reports: Mutex<VecDeque<Value>>,
     reader: AtomicWaker,
 }
 
-impl ProgressBoard {
+impl ProgressQueue {
     /// Moves the reports into events, and registers the waker for the next report.
     pub(super) fn drain(&self, waker: &Waker, out: &mut VecDeque<Event>) {
         self.reader.register(waker);
@@ -121,7 +121,7 @@ impl ProgressBoard {
 
 struct CallProgress {
     call_id: String,
-    board: Arc<ProgressBoard>,
+    board: Arc<ProgressQueue>,
 }
 
 impl Progress for CallProgress {
@@ -134,7 +134,7 @@ impl Progress for CallProgress {
             report["message"] = message.into();
         }
         let mut reports = self.board.reports.lock().unwrap_or_else(PoisonError::into_inner);
-        if reports.len() >= MAX_WAITING_REPORTS {
+        if reports.len() >= MAX_UNREAD_PROGRESS_REPORTS {
             reports.pop_front();
         }
         reports.push_back(report);

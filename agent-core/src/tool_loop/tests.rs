@@ -9,15 +9,15 @@ use serde_json::{Value, json};
 use tokio::sync::{Barrier, oneshot};
 
 use super::*;
-use crate::event::{Audience, Grammar};
+use crate::event::{Audience, EventGrammar};
 use crate::message::ToolCall;
-use crate::model::{ModelEvent, Notice};
+use crate::model::{ModelEvent, ModelNotice};
 use crate::prompt::{Prompt, PromptMessage};
-use crate::testing::{Answer, FakeTools, ManualClock, ScriptedModel};
+use crate::testing::{FakeTools, ManualClock, ScriptedAnswer, ScriptedModel};
 use crate::tool::{Progress, ToolError, ToolOutput, ToolSpec};
 
 /// A loop with access to its parts.
-struct Bench {
+struct LoopFixture {
     model: Arc<ScriptedModel>,
     tools: Arc<FakeTools>,
     clock: ManualClock,
@@ -25,8 +25,8 @@ struct Bench {
     request: ModelRequest,
 }
 
-fn bench(tools: FakeTools, answers: impl IntoIterator<Item = Answer>) -> Bench {
-    Bench {
+fn bench(tools: FakeTools, answers: impl IntoIterator<Item = ScriptedAnswer>) -> LoopFixture {
+    LoopFixture {
         model: Arc::new(ScriptedModel::new(answers)),
         clock: ManualClock::new(),
         limits: LoopLimits::default(),
@@ -39,7 +39,7 @@ fn request(messages: Vec<Message>, tools: Arc<[Arc<ToolSpec>]>) -> ModelRequest 
     let messages = messages.into_iter().map(PromptMessage::new).collect();
     ModelRequest {
         prompt: Arc::new(Prompt::new(Vec::new(), messages)),
-        appended: Vec::new(),
+        appended_messages: Vec::new(),
         tools,
         tool_choice: ToolChoice::Auto,
         thinking: None,
@@ -50,12 +50,12 @@ fn context() -> ExecutionContext {
     ExecutionContext { user_id: "ada".into(), company_id: "c".into(), ..ExecutionContext::default() }
 }
 
-impl Bench {
-    async fn start(&self) -> Result<EventStream, Failure> {
+impl LoopFixture {
+    async fn start(&self) -> Result<EventStream, AgentError> {
         self.start_with(self.tools.clone()).await
     }
 
-    async fn start_with(&self, tools: Arc<dyn ToolRegistry>) -> Result<EventStream, Failure> {
+    async fn start_with(&self, tools: Arc<dyn ToolRegistry>) -> Result<EventStream, AgentError> {
         let tool_loop = ToolLoop {
             model: self.model.clone(),
             tools,
@@ -75,13 +75,13 @@ impl Bench {
 
     /// Returns the messages sent to the model in a round, counted from 0.
     fn sent(&self, round: usize) -> Value {
-        self.model.sent()[round]["messages"].clone()
+        self.model.sent_requests()[round]["messages"].clone()
     }
 }
 
 async fn read(stream: EventStream) -> Vec<Event> {
     let events: Vec<Event> = stream.collect().await;
-    Grammar::check(&events).unwrap_or_else(|violation| panic!("{violation}: {events:?}"));
+    EventGrammar::check(&events).unwrap_or_else(|violation| panic!("{violation}: {events:?}"));
     events
 }
 
@@ -149,8 +149,10 @@ fn check(events: &[Event], expected: Expect) {
 
 #[test]
 fn an_answer_of_text_is_one_round() {
-    let bench =
-        bench(FakeTools::new(), [Answer::new().text("Hel").text("").text("lo").finish(FinishReason::Stop)]);
+    let bench = bench(
+        FakeTools::new(),
+        [ScriptedAnswer::new().text("Hel").text("").text("lo").finish(FinishReason::Stop)],
+    );
     check(
         &bench.run(),
         expect![[r##"
@@ -169,13 +171,13 @@ fn an_answer_of_text_is_one_round() {
 #[test]
 fn reasoning_is_closed_before_the_text_and_text_before_the_calls() {
     let tools = FakeTools::new().answers("readTodos", "none").answers("listDocs", "two");
-    let first = Answer::new().reasoning("Hm").reasoning(", well").text("Let me look.");
+    let first = ScriptedAnswer::new().reasoning("Hm").reasoning(", well").text("Let me look.");
     let first = first.call("a", "readTodos", ["{\"li", "st\":1}"]).call("b", "listDocs", ["{}"]);
     let bench = bench(
         tools,
         [
             first.usage(10, 5).finish(FinishReason::ToolCalls),
-            Answer::new().text("Done.").usage(20, 2).finish(FinishReason::Stop),
+            ScriptedAnswer::new().text("Done.").usage(20, 2).finish(FinishReason::Stop),
         ],
     );
     check(
@@ -255,8 +257,9 @@ fn reasoning_is_closed_before_the_text_and_text_before_the_calls() {
 #[test]
 fn text_after_a_call_is_a_message_of_its_own() {
     let tools = FakeTools::new().answers("x", "yes");
-    let first = Answer::new().call("a", "x", ["{}"]).text("Wait.").call("b", "x", ["{}"]).text("Still.");
-    let bench = bench(tools, [first.finish(FinishReason::ToolCalls), Answer::says("Done.")]);
+    let first =
+        ScriptedAnswer::new().call("a", "x", ["{}"]).text("Wait.").call("b", "x", ["{}"]).text("Still.");
+    let bench = bench(tools, [first.finish(FinishReason::ToolCalls), ScriptedAnswer::from_text("Done.")]);
     let events = bench.run();
     let parents: Vec<_> = events
         .iter()
@@ -291,12 +294,13 @@ async fn the_calls_of_a_round_run_side_by_side() {
             Ok(ToolOutput::text("met"))
         }
     });
-    let first = Answer::new().call("a", "meet", ["{}"]).call("b", "meet", ["{}"]).call("c", "meet", ["{}"]);
-    let bench = bench(tools, [first.finish(FinishReason::ToolCalls), Answer::says("Done.")]);
+    let first =
+        ScriptedAnswer::new().call("a", "meet", ["{}"]).call("b", "meet", ["{}"]).call("c", "meet", ["{}"]);
+    let bench = bench(tools, [first.finish(FinishReason::ToolCalls), ScriptedAnswer::from_text("Done.")]);
     let run = read(bench.start().await.expect("the run starts"));
     let events = tokio::time::timeout(Duration::from_secs(10), run).await.expect("each waits for all");
     assert_eq!(results(&events).len(), 3);
-    assert_eq!(bench.tools.most_running(), 3);
+    assert_eq!(bench.tools.max_running(), 3);
 }
 
 #[tokio::test]
@@ -316,8 +320,8 @@ async fn results_are_shown_as_they_come_and_sent_in_the_order_of_the_calls() {
             open.lock().expect("unpoisoned").take().expect("called once").send(()).expect("awaited");
             async { Ok(ToolOutput::error("fast result")) }
         });
-    let first = Answer::new().call("a", "slow", ["{}"]).call("b", "fast", ["{}"]);
-    let bench = bench(tools, [first.finish(FinishReason::ToolCalls), Answer::says("Done.")]);
+    let first = ScriptedAnswer::new().call("a", "slow", ["{}"]).call("b", "fast", ["{}"]);
+    let bench = bench(tools, [first.finish(FinishReason::ToolCalls), ScriptedAnswer::from_text("Done.")]);
     let events = read(bench.start().await.expect("the run starts")).await;
     assert_eq!(results(&events), [("b", "fast result", true), ("a", "slow result", false)]);
     let sent = bench.sent(1);
@@ -347,8 +351,9 @@ fn fragments_belong_to_the_call_of_their_index() {
         more(2, ""),
         more(2, "2}"),
     ];
-    let first = steps.into_iter().fold(Answer::new(), Answer::event).finish(FinishReason::ToolCalls);
-    let bench = bench(FakeTools::new().answers("x", "yes"), [first, Answer::says("Done.")]);
+    let first =
+        steps.into_iter().fold(ScriptedAnswer::new(), ScriptedAnswer::event).finish(FinishReason::ToolCalls);
+    let bench = bench(FakeTools::new().answers("x", "yes"), [first, ScriptedAnswer::from_text("Done.")]);
     bench.run();
     let arguments: Vec<Value> = bench.tools.calls().into_iter().map(|call| call.arguments).collect();
     assert_eq!(arguments, [json!({"n": 1}), json!({"n": 2})]);
@@ -371,8 +376,9 @@ fn arguments_are_an_object_or_the_model_is_told() {
         (&["\"{}\""], Err(no_object)),
     ];
     for (fragments, expected) in cases {
-        let first = Answer::new().call("a", "x", fragments.iter().copied()).finish(FinishReason::ToolCalls);
-        let bench = bench(FakeTools::new().answers("x", "yes"), [first, Answer::says("Done.")]);
+        let first =
+            ScriptedAnswer::new().call("a", "x", fragments.iter().copied()).finish(FinishReason::ToolCalls);
+        let bench = bench(FakeTools::new().answers("x", "yes"), [first, ScriptedAnswer::from_text("Done.")]);
         let events = bench.run();
         let (_, content, is_error) = results(&events)[0];
         let called: Vec<Value> = bench.tools.calls().into_iter().map(|call| call.arguments).collect();
@@ -413,7 +419,10 @@ fn what_a_tool_does_wrong_is_its_result() {
         ("error output", FakeTools::new().behaves("x", |_| async { Ok(ToolOutput::error("no")) }), "no"),
     ];
     for (name, tools, expected) in cases {
-        let bench = bench(tools, [Answer::calls("a", "x", "{}"), Answer::says("Sorry.")]);
+        let bench = bench(
+            tools,
+            [ScriptedAnswer::from_tool_call("a", "x", "{}"), ScriptedAnswer::from_text("Sorry.")],
+        );
         let events = bench.run();
         assert_eq!(results(&events), [("a", expected, true)], "{name}");
         assert_eq!(
@@ -427,7 +436,8 @@ fn what_a_tool_does_wrong_is_its_result() {
 
 #[test]
 fn only_tools_on_offer_are_called() {
-    let script = || [Answer::calls("a", "secret", "{}"), Answer::says("Sorry.")];
+    let script =
+        || [ScriptedAnswer::from_tool_call("a", "secret", "{}"), ScriptedAnswer::from_text("Sorry.")];
     let tools = || FakeTools::new().answers("open", "yes").answers("secret", "treasure");
     let mut not_listed = bench(tools(), script());
     not_listed.request.tools = not_listed.tools.specs().iter().take(1).cloned().collect();
@@ -442,8 +452,10 @@ fn only_tools_on_offer_are_called() {
 
 #[test]
 fn tools_work_for_the_caller() {
-    let bench =
-        bench(FakeTools::new().answers("x", "yes"), [Answer::calls("a", "x", "{}"), Answer::says("Done.")]);
+    let bench = bench(
+        FakeTools::new().answers("x", "yes"),
+        [ScriptedAnswer::from_tool_call("a", "x", "{}"), ScriptedAnswer::from_text("Done.")],
+    );
     bench.run();
     assert_eq!(bench.tools.calls()[0].context, context());
 }
@@ -451,8 +463,8 @@ fn tools_work_for_the_caller() {
 #[tokio::test]
 async fn a_call_that_takes_too_long_is_dropped_and_the_model_told() {
     let tools = FakeTools::new().hangs("slow").answers("fast", "yes");
-    let first = Answer::new().call("a", "slow", ["{}"]).call("b", "fast", ["{}"]);
-    let bench = bench(tools, [first.finish(FinishReason::ToolCalls), Answer::says("Done.")]);
+    let first = ScriptedAnswer::new().call("a", "slow", ["{}"]).call("b", "fast", ["{}"]);
+    let bench = bench(tools, [first.finish(FinishReason::ToolCalls), ScriptedAnswer::from_text("Done.")]);
     let mut events = bench.start().await.expect("the run starts");
     let result = async {
         while !matches!(events.next().await, Some(Event::ToolCallResult { tool_call_id, .. }) if &*tool_call_id == "b")
@@ -461,7 +473,7 @@ async fn a_call_that_takes_too_long_is_dropped_and_the_model_told() {
         events.next().await
     };
     let time = async {
-        bench.clock.until_sleeping(1).await;
+        bench.clock.wait_for_sleepers(1).await;
         assert_eq!(bench.clock.advance_to_next(), Some(bench.limits.tool_timeout));
     };
     let (result, ()) = futures_util::future::join(result, time).await;
@@ -479,8 +491,9 @@ async fn a_call_that_takes_too_long_is_dropped_and_the_model_told() {
 #[test]
 fn rounds_are_limited() {
     let rounds = |count| {
-        let answers = (0..count).map(|_| Answer::calls("a", "x", "{}"));
-        let mut bench = bench(FakeTools::new().answers("x", "yes"), answers.chain([Answer::says("Done.")]));
+        let answers = (0..count).map(|_| ScriptedAnswer::from_tool_call("a", "x", "{}"));
+        let mut bench =
+            bench(FakeTools::new().answers("x", "yes"), answers.chain([ScriptedAnswer::from_text("Done.")]));
         bench.limits.max_rounds = 3;
         bench
     };
@@ -489,13 +502,13 @@ fn rounds_are_limited() {
     let beyond = rounds(3);
     let events = beyond.run();
     assert_eq!(code(&events), "TOOL_LOOP_LIMIT");
-    assert_eq!((beyond.model.sent().len(), beyond.model.unused()), (3, 1));
+    assert_eq!((beyond.model.sent_requests().len(), beyond.model.unused_answers()), (3, 1));
 }
 
 #[test]
 fn calls_of_an_answer_that_was_cut_short_are_not_run() {
     for reason in [FinishReason::Length, FinishReason::ContentFilter] {
-        let first = Answer::new().text("I").call("a", "x", ["{\"all\":tr"]).finish(reason);
+        let first = ScriptedAnswer::new().text("I").call("a", "x", ["{\"all\":tr"]).finish(reason);
         let bench = bench(FakeTools::new().answers("x", "yes"), [first]);
         let events = bench.run();
         assert_eq!(finish_reason(&events), Some(reason));
@@ -505,8 +518,8 @@ fn calls_of_an_answer_that_was_cut_short_are_not_run() {
 
 #[test]
 fn calls_are_run_whatever_name_the_end_of_the_answer_has() {
-    let first = Answer::new().call("a", "x", ["{}"]).finish(FinishReason::Stop);
-    let last = Answer::new().text("Done.").finish(FinishReason::ToolCalls);
+    let first = ScriptedAnswer::new().call("a", "x", ["{}"]).finish(FinishReason::Stop);
+    let last = ScriptedAnswer::new().text("Done.").finish(FinishReason::ToolCalls);
     let bench = bench(FakeTools::new().answers("x", "yes"), [first, last]);
     let events = bench.run();
     assert_eq!(bench.tools.finished(), 1);
@@ -515,31 +528,43 @@ fn calls_are_run_whatever_name_the_end_of_the_answer_has() {
 
 #[test]
 fn a_failure_before_the_first_delta_is_an_error_of_start() {
-    let refused = Answer::refuses(Failure::new(FailureKind::RateLimited, "slow down"));
+    let refused = ScriptedAnswer::from_start_error(AgentError::new(AgentErrorKind::RateLimited, "slow down"));
     let bench = bench(FakeTools::new(), [refused]);
     let started = bench.start().now_or_never().expect("nothing waits");
-    assert_eq!(started.err().expect("refused").kind(), FailureKind::RateLimited);
+    assert_eq!(started.err().expect("refused").kind(), AgentErrorKind::RateLimited);
 }
 
 #[test]
 fn later_failures_are_the_runs_one_error() {
-    let begun = || Answer::new().reasoning("Hm").text("I");
-    let calls = || Answer::calls("a", "x", "{}");
-    let failure = || Failure::new(FailureKind::Timeout, "silent");
+    let begun = || ScriptedAnswer::new().reasoning("Hm").text("I");
+    let calls = || ScriptedAnswer::from_tool_call("a", "x", "{}");
+    let failure = || AgentError::new(AgentErrorKind::Timeout, "silent");
     let start = |index| ModelEvent::ToolCallStart { index, id: String::new(), name: "x".into() };
     let more = |delta: &str| ModelEvent::ToolCallArgs { index: 0, delta: delta.into() };
-    let many = (0..3).fold(Answer::new(), |answer, index| answer.event(start(index)));
+    let many = (0..3).fold(ScriptedAnswer::new(), |answer, index| answer.event(start(index)));
     let cases = [
-        ("cut off at once", vec![Answer::new()], "STREAM_TRUNCATED"),
+        ("cut off at once", vec![ScriptedAnswer::new()], "STREAM_TRUNCATED"),
         ("cut off in the text", vec![begun()], "STREAM_TRUNCATED"),
         ("cut off in a call", vec![begun().call("a", "x", ["{"])], "STREAM_TRUNCATED"),
         ("cut off in the second round", vec![calls(), begun()], "STREAM_TRUNCATED"),
         ("fails", vec![begun().fail(failure())], "BACKEND_TIMEOUT"),
-        ("refuses the second round", vec![calls(), Answer::refuses(failure())], "BACKEND_TIMEOUT"),
-        ("begins a call twice", vec![Answer::new().event(start(0)).event(start(0))], "BACKEND_FAILED"),
+        (
+            "refuses the second round",
+            vec![calls(), ScriptedAnswer::from_start_error(failure())],
+            "BACKEND_TIMEOUT",
+        ),
+        (
+            "begins a call twice",
+            vec![ScriptedAnswer::new().event(start(0)).event(start(0))],
+            "BACKEND_FAILED",
+        ),
         ("continues no call", vec![begun().event(more("{}"))], "BACKEND_FAILED"),
         ("makes too many calls", vec![many], "TOOL_LOOP_LIMIT"),
-        ("writes too much", vec![Answer::new().call("a", "x", ["12345", "678901"])], "BACKEND_FAILED"),
+        (
+            "writes too much",
+            vec![ScriptedAnswer::new().call("a", "x", ["12345", "678901"])],
+            "BACKEND_FAILED",
+        ),
     ];
     for (name, answers, expected) in cases {
         let mut bench = bench(FakeTools::new().answers("x", "yes"), answers);
@@ -552,17 +577,18 @@ fn later_failures_are_the_runs_one_error() {
 
 #[test]
 fn every_call_has_an_id_of_its_own() {
-    let first = Answer::new().call("", "x", ["{}"]).call("0", "x", ["{}"]).call("0", "x", ["{}"]);
-    let second = Answer::new().call("0", "x", ["{}"]).call("old", "x", ["{}"]).call("new", "x", ["{}"]);
+    let first = ScriptedAnswer::new().call("", "x", ["{}"]).call("0", "x", ["{}"]).call("0", "x", ["{}"]);
+    let second =
+        ScriptedAnswer::new().call("0", "x", ["{}"]).call("old", "x", ["{}"]).call("new", "x", ["{}"]);
     let answers = [
         first.finish(FinishReason::ToolCalls),
         second.finish(FinishReason::ToolCalls),
-        Answer::says("Done."),
+        ScriptedAnswer::from_text("Done."),
     ];
     let mut bench = bench(FakeTools::new().answers("x", "yes"), answers);
     let history = vec![
         Message::user("before"),
-        Message::calls("", vec![ToolCall::new("old", "x", "{}")]),
+        Message::with_tool_calls("", vec![ToolCall::new("old", "x", "{}")]),
         Message::tool_result("old", "yes"),
         Message::user("now"),
     ];
@@ -596,20 +622,20 @@ fn a_call_is_forced_once_and_forbidden_throughout() {
     for (choice, first, second) in cases {
         let mut bench = bench(
             FakeTools::new().answers("x", "yes"),
-            [Answer::calls("a", "x", "{}"), Answer::says("Done.")],
+            [ScriptedAnswer::from_tool_call("a", "x", "{}"), ScriptedAnswer::from_text("Done.")],
         );
         bench.request.tool_choice = choice;
         bench.run();
         let sent: Vec<Value> =
-            bench.model.sent().into_iter().map(|sent| sent["toolChoice"].clone()).collect();
+            bench.model.sent_requests().into_iter().map(|sent| sent["toolChoice"].clone()).collect();
         assert_eq!(sent, [first, second]);
     }
 }
 
 #[test]
 fn a_notice_is_told_beside_the_answer_and_not_to_visitors() {
-    let notice = Notice::PromptCut { estimated_tokens: 900, read_tokens: 258, context_window: 512 };
-    let answer = || Answer::new().text("Hel").event(ModelEvent::Notice(notice.clone())).text("lo");
+    let notice = ModelNotice::PromptCut { estimated_tokens: 900, read_tokens: 258, context_window: 512 };
+    let answer = || ScriptedAnswer::new().text("Hel").event(ModelEvent::Notice(notice.clone())).text("lo");
     let bench = bench(FakeTools::new(), [answer(), answer()].map(|answer| answer.finish(FinishReason::Stop)));
     let events = bench.run();
     assert_eq!(text(&events), "Hello");
@@ -621,12 +647,12 @@ fn a_notice_is_told_beside_the_answer_and_not_to_visitors() {
 }
 
 /// A tool registry whose tool reports progress before and after it yields once.
-struct Reporter {
+struct ProgressReportingTools {
     reports: usize,
 }
 
 #[async_trait]
-impl ToolRegistry for Reporter {
+impl ToolRegistry for ProgressReportingTools {
     async fn list(&self, _: &ExecutionContext) -> Result<Vec<Arc<ToolSpec>>, ToolError> {
         Ok(Vec::new())
     }
@@ -658,9 +684,12 @@ fn progress(events: &[Event]) -> Vec<&Value> {
 #[tokio::test]
 async fn progress_is_shown_before_the_result_and_only_the_latest_of_much() {
     let run = async |reports| {
-        let bench =
-            bench(FakeTools::new().answers("x", ""), [Answer::calls("a", "x", "{}"), Answer::says("Done.")]);
-        read(bench.start_with(Arc::new(Reporter { reports })).await.expect("the run starts")).await
+        let bench = bench(
+            FakeTools::new().answers("x", ""),
+            [ScriptedAnswer::from_tool_call("a", "x", "{}"), ScriptedAnswer::from_text("Done.")],
+        );
+        read(bench.start_with(Arc::new(ProgressReportingTools { reports })).await.expect("the run starts"))
+            .await
     };
     let few = run(2).await;
     let report = |number: f64| json!({"kind": "toolProgress", "toolCallId": "a", "progress": number, "total": 2.0, "message": "working"});
@@ -677,23 +706,23 @@ async fn progress_is_shown_before_the_result_and_only_the_latest_of_much() {
 
 #[test]
 fn usage_is_summed_over_the_rounds() {
-    let run = |first: Answer, second: Answer| {
+    let run = |first: ScriptedAnswer, second: ScriptedAnswer| {
         let first = first.call("a", "x", ["{}"]).finish(FinishReason::ToolCalls);
         let answers = [first, second.text("Done.").finish(FinishReason::Stop)];
         let events = bench(FakeTools::new().answers("x", "yes"), answers).run();
         let Some(Event::RunFinished { usage, .. }) = events.last().cloned() else { panic!("{events:?}") };
         usage.into_iter().map(|usage| (usage.input_tokens, usage.output_tokens)).collect::<Vec<_>>()
     };
-    assert_eq!(run(Answer::new(), Answer::new()), []);
-    assert_eq!(run(Answer::new().usage(3, 4), Answer::new()), [(Some(3), Some(4))]);
+    assert_eq!(run(ScriptedAnswer::new(), ScriptedAnswer::new()), []);
+    assert_eq!(run(ScriptedAnswer::new().usage(3, 4), ScriptedAnswer::new()), [(Some(3), Some(4))]);
     // A provider may report usage several times in a call; the last report counts.
-    let reported_twice = Answer::new().usage(3, 1).usage(3, 4);
-    assert_eq!(run(reported_twice, Answer::new().usage(10, 20)), [(Some(13), Some(24))]);
+    let reported_twice = ScriptedAnswer::new().usage(3, 1).usage(3, 4);
+    assert_eq!(run(reported_twice, ScriptedAnswer::new().usage(10, 20)), [(Some(13), Some(24))]);
 }
 
 #[tokio::test]
 async fn dropping_the_stream_drops_what_is_under_way() {
-    let answering = bench(FakeTools::new(), [Answer::new().text("I").hang()]);
+    let answering = bench(FakeTools::new(), [ScriptedAnswer::new().text("I").hang()]);
     let mut events = answering.start().await.expect("the run starts");
     while !matches!(events.next().await, Some(Event::TextMessageContent { .. }) | None) {}
     assert!(events.next().now_or_never().is_none());
@@ -701,7 +730,8 @@ async fn dropping_the_stream_drops_what_is_under_way() {
     drop(events);
     assert_eq!(answering.model.open_streams(), 0);
 
-    let first = Answer::new().call("a", "x", ["{}"]).call("b", "x", ["{}"]).finish(FinishReason::ToolCalls);
+    let first =
+        ScriptedAnswer::new().call("a", "x", ["{}"]).call("b", "x", ["{}"]).finish(FinishReason::ToolCalls);
     let calling = bench(FakeTools::new().hangs("x"), [first]);
     let mut events = calling.start().await.expect("the run starts");
     while events.next().now_or_never().flatten().is_some() {}
@@ -716,7 +746,7 @@ fn long_results_are_cut_between_characters() {
     let run = |result: &str| {
         let mut bench = bench(
             FakeTools::new().answers("x", result),
-            [Answer::calls("a", "x", "{}"), Answer::says("Done.")],
+            [ScriptedAnswer::from_tool_call("a", "x", "{}"), ScriptedAnswer::from_text("Done.")],
         );
         bench.limits.max_result_bytes = 5;
         let content = results(&bench.run())[0].1.to_owned();

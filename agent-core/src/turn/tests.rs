@@ -9,27 +9,27 @@ use tokio::sync::Barrier;
 
 use super::*;
 use crate::backend::EmbeddedBackend;
-use crate::error::FailureKind;
-use crate::event::{Event, Grammar};
+use crate::error::AgentErrorKind;
+use crate::event::{Event, EventGrammar};
 use crate::message::Message;
 use crate::model::{Model, ModelInfo};
 use crate::preview::preview_turn;
 use crate::prompt::Part;
 use crate::prompt::Stability;
 use crate::role::StaticRoles;
-use crate::select::Reason;
-use crate::testing::{Answer, FakeTools, ManualClock, ScriptedModel};
+use crate::select::RuleReason;
+use crate::testing::{FakeTools, ManualClock, ScriptedAnswer, ScriptedModel};
 use crate::tool::{Progress, ToolOutput};
 use crate::users::UserProfile;
 
 /// A platform with access to its parts.
-struct Bench {
+struct TurnFixture {
     platform: Platform,
     model: Arc<ScriptedModel>,
     tools: Arc<FakeTools>,
 }
 
-async fn bench(roles: Vec<Value>, answers: impl IntoIterator<Item = Answer>) -> Bench {
+async fn bench(roles: Vec<Value>, answers: impl IntoIterator<Item = ScriptedAnswer>) -> TurnFixture {
     let roles = roles.into_iter().map(|role| serde_json::from_value(role).expect("a role"));
     let store = roles.fold(StaticRoles::new(), StaticRoles::with_role);
     let model = Arc::new(ScriptedModel::new(answers));
@@ -41,7 +41,7 @@ async fn bench(roles: Vec<Value>, answers: impl IntoIterator<Item = Answer>) -> 
         .with_backend(BackendKind::Embedded, backend)
         .with_tools(tools.clone())
         .with_clock(Arc::new(ManualClock::new()));
-    Bench { platform, model, tools }
+    TurnFixture { platform, model, tools }
 }
 
 fn agent() -> Value {
@@ -67,7 +67,7 @@ fn asks(agent: &str) -> TurnRequest {
     TurnRequest::new(agent, vec![Message::user("hi")])
 }
 
-impl Bench {
+impl TurnFixture {
     /// Returns the error of preparing the turn, and checks that running it fails without sending anything.
     async fn refusal(&self, principal: &Principal, request: TurnRequest) -> TurnError {
         let run = run_turn(&self.platform, principal, request.clone()).await;
@@ -78,13 +78,13 @@ impl Bench {
 
 async fn read(stream: EventStream) -> Vec<Event> {
     let events: Vec<Event> = stream.collect().await;
-    Grammar::check(&events).unwrap_or_else(|violation| panic!("{violation}: {events:?}"));
+    EventGrammar::check(&events).unwrap_or_else(|violation| panic!("{violation}: {events:?}"));
     events
 }
 
 #[tokio::test]
 async fn an_agent_is_there_for_its_own_company_alone() {
-    let bench = bench(vec![agent()], [Answer::says("Hi.")]).await;
+    let bench = bench(vec![agent()], [ScriptedAnswer::from_text("Hi.")]).await;
     let stranger = Principal::new("eve", "another", Caller::Session);
     for (principal, agent) in [(&stranger, "a"), (&ada(), "b"), (&ada(), "")] {
         let error = bench.refusal(principal, asks(agent)).await;
@@ -95,7 +95,7 @@ async fn an_agent_is_there_for_its_own_company_alone() {
 
 #[tokio::test]
 async fn a_credential_that_is_bound_to_an_agent_is_good_for_that_one_alone() {
-    let bench = bench(vec![agent()], [Answer::says("Hi.")]).await;
+    let bench = bench(vec![agent()], [ScriptedAnswer::from_text("Hi.")]).await;
     let bound = |agent: &str| Principal { agent_id: Some(agent.into()), ..ada() };
     for (principal, agent) in [(bound("b"), "a"), (bound("a"), "no such")] {
         let error = bench.refusal(&principal, asks(agent)).await;
@@ -116,11 +116,11 @@ async fn a_role_without_a_backend_is_told_how_each_rule_came_out() {
     assert_eq!(
         reasons,
         [
-            Reason::FieldMissing,
-            Reason::FieldBlank,
-            Reason::NoContainer,
-            Reason::NoContainer,
-            Reason::NoContainer
+            RuleReason::FieldMissing,
+            RuleReason::FieldBlank,
+            RuleReason::NoContainer,
+            RuleReason::NoContainer,
+            RuleReason::NoContainer
         ]
     );
 }
@@ -179,7 +179,7 @@ async fn the_context_comes_from_the_credential_and_the_role() {
         ..asks("a")
     };
     let prepared = prepare_turn(&bench.platform, &principal, request).await.expect("a turn");
-    assert_eq!(prepared.selection.choice.as_ref().map(Choice::kind), Some(BackendKind::Embedded));
+    assert_eq!(prepared.selection.choice.as_ref().map(BackendChoice::kind), Some(BackendKind::Embedded));
     let turn = &prepared.request.turn;
     let expected = ExecutionContext {
         user_id: "ada".into(),
@@ -200,10 +200,10 @@ async fn the_context_comes_from_the_credential_and_the_role() {
 }
 
 /// A context layer that collects one fragment once all parties of the barrier have arrived.
-struct Meets(&'static str, Arc<Barrier>);
+struct BarrierLayer(&'static str, Arc<Barrier>);
 
 #[async_trait]
-impl ContextLayer for Meets {
+impl ContextLayer for BarrierLayer {
     fn name(&self) -> &'static str {
         self.0
     }
@@ -215,10 +215,10 @@ impl ContextLayer for Meets {
 }
 
 /// A tool registry that lists its tools once all parties of the barrier have arrived.
-struct MeetingTools(Arc<Barrier>);
+struct BarrierTools(Arc<Barrier>);
 
 #[async_trait]
-impl ToolRegistry for MeetingTools {
+impl ToolRegistry for BarrierTools {
     async fn list(&self, _: &ExecutionContext) -> Result<Vec<Arc<ToolSpec>>, ToolError> {
         self.0.wait().await;
         Ok(Vec::new())
@@ -240,9 +240,9 @@ async fn layers_and_tools_are_asked_side_by_side_and_layers_stand_in_their_order
     let barrier = Arc::new(Barrier::new(4));
     let mut bench = bench(vec![agent()], []).await;
     for name in ["first", "second", "third"] {
-        bench.platform = bench.platform.with_layer(Meets(name, barrier.clone()));
+        bench.platform = bench.platform.with_layer(BarrierLayer(name, barrier.clone()));
     }
-    bench.platform = bench.platform.with_tools(Arc::new(MeetingTools(barrier)));
+    bench.platform = bench.platform.with_tools(Arc::new(BarrierTools(barrier)));
     let principal = ada();
     let prepared = prepare_turn(&bench.platform, &principal, asks("a"));
     let prepared = tokio::time::timeout(Duration::from_secs(10), prepared).await.expect("each waits for all");
@@ -272,7 +272,8 @@ async fn tools_are_cut_by_what_the_caller_may_use() {
 
 #[tokio::test]
 async fn a_tool_that_the_caller_may_not_use_is_not_called_whatever_the_model_says() {
-    let answers = [Answer::calls("1", "readEpics", "{}"), Answer::says("Sorry.")];
+    let answers =
+        [ScriptedAnswer::from_tool_call("1", "readEpics", "{}"), ScriptedAnswer::from_text("Sorry.")];
     let bench = bench(vec![agent()], answers).await;
     let visitor = Principal::new("widget:1", "c", Caller::Widget);
     read(run_turn(&bench.platform, &visitor, asks("a")).await.expect("a run")).await;
@@ -281,7 +282,7 @@ async fn a_tool_that_the_caller_may_not_use_is_not_called_whatever_the_model_say
 
 #[tokio::test]
 async fn the_hash_in_the_run_is_of_what_was_sent_and_what_a_preview_shows() {
-    let bench = bench(vec![agent()], [Answer::says("Hi.")]).await;
+    let bench = bench(vec![agent()], [ScriptedAnswer::from_text("Hi.")]).await;
     let request = asks("a");
     let preview = prepare_turn(&bench.platform, &ada(), request.clone()).await.expect("a turn");
     let run = run_turn(&bench.platform, &ada(), request.clone()).await.expect("a run");
@@ -305,10 +306,10 @@ async fn the_hash_in_the_run_is_of_what_was_sent_and_what_a_preview_shows() {
 }
 
 /// A context layer with a text that the test changes.
-struct Says(Arc<std::sync::Mutex<&'static str>>);
+struct MutableTextLayer(Arc<std::sync::Mutex<&'static str>>);
 
 #[async_trait]
-impl ContextLayer for Says {
+impl ContextLayer for MutableTextLayer {
     fn name(&self) -> &'static str {
         "says"
     }
@@ -321,11 +322,14 @@ impl ContextLayer for Says {
 
 #[tokio::test]
 async fn a_preview_is_compared_with_the_latest_run_that_was_accepted() {
-    let answers =
-        [Answer::says("Hi."), Answer::refuses(Failure::new(FailureKind::Failed, "no")), Answer::says("Hi.")];
+    let answers = [
+        ScriptedAnswer::from_text("Hi."),
+        ScriptedAnswer::from_start_error(AgentError::new(AgentErrorKind::Failed, "no")),
+        ScriptedAnswer::from_text("Hi."),
+    ];
     let mut bench = bench(vec![agent()], answers).await;
     let text = Arc::new(std::sync::Mutex::new("first"));
-    bench.platform = bench.platform.with_layer(Says(text.clone()));
+    bench.platform = bench.platform.with_layer(MutableTextLayer(text.clone()));
     let changed = async || {
         let preview = preview_turn(&bench.platform, &ada(), asks("a")).await.expect("a preview");
         assert_eq!(preview.final_system_prompt(), *text.lock().expect("unpoisoned"));
@@ -347,7 +351,7 @@ async fn a_preview_is_compared_with_the_latest_run_that_was_accepted() {
 #[tokio::test]
 async fn a_preview_is_written_as_one_object_with_the_payload_as_it_is() {
     let mut bench = bench(vec![agent()], []).await;
-    let says = |text| Says(Arc::new(std::sync::Mutex::new(text)));
+    let says = |text| MutableTextLayer(Arc::new(std::sync::Mutex::new(text)));
     bench.platform = bench.platform.with_layer(says("\"Grüße\"\n")).with_layer(says("and so on"));
     let preview = preview_turn(&bench.platform, &ada(), asks("a")).await.expect("a preview");
     let written = String::from_utf8(preview.to_json()).expect("UTF-8");
@@ -367,8 +371,8 @@ async fn a_preview_is_written_as_one_object_with_the_payload_as_it_is() {
 #[tokio::test]
 async fn a_visitor_sees_the_answer_and_neither_thoughts_nor_results_nor_extensions() {
     let script = || {
-        let first = Answer::new().reasoning("Hm").call("1", "readTodos", ["{}"]);
-        [first.finish(crate::message::FinishReason::ToolCalls), Answer::says("Hi.")]
+        let first = ScriptedAnswer::new().reasoning("Hm").call("1", "readTodos", ["{}"]);
+        [first.finish(crate::message::FinishReason::ToolCalls), ScriptedAnswer::from_text("Hi.")]
     };
     let run = async |caller| {
         let bench = bench(vec![agent()], script()).await;
@@ -390,21 +394,21 @@ async fn a_visitor_sees_the_answer_and_neither_thoughts_nor_results_nor_extensio
 }
 
 /// A role store, tool registry and context layer that always fail.
-struct Broken;
+struct FailingStore;
 
 fn store_error() -> StoreError {
     StoreError::unavailable("disk on fire")
 }
 
 #[async_trait]
-impl RoleSource for Broken {
+impl RoleSource for FailingStore {
     async fn role(&self, _: &str, _: &str) -> Result<Option<Arc<RoleBlock>>, StoreError> {
         Err(store_error())
     }
 }
 
 #[async_trait]
-impl ContextLayer for Broken {
+impl ContextLayer for FailingStore {
     fn name(&self) -> &'static str {
         "broken"
     }
@@ -415,7 +419,7 @@ impl ContextLayer for Broken {
 }
 
 #[async_trait]
-impl ToolRegistry for Broken {
+impl ToolRegistry for FailingStore {
     async fn list(&self, _: &ExecutionContext) -> Result<Vec<Arc<ToolSpec>>, ToolError> {
         Err(ToolError::internal(store_error()))
     }
@@ -433,16 +437,17 @@ impl ToolRegistry for Broken {
 
 #[tokio::test]
 async fn whatever_fails_before_the_start_is_an_error_that_says_where() {
-    let error = run_turn(&Platform::new(Arc::new(Broken)), &ada(), asks("a")).await.err().expect("no run");
+    let error =
+        run_turn(&Platform::new(Arc::new(FailingStore)), &ada(), asks("a")).await.err().expect("no run");
     assert!(matches!(error, TurnError::Store(_)), "{error:?}");
     let with = async |change: fn(Platform) -> Platform| {
         let mut bench = bench(vec![agent()], []).await;
         bench.platform = change(bench.platform);
         bench.refusal(&ada(), asks("a")).await
     };
-    let error = with(|platform| platform.with_layer(Broken)).await;
+    let error = with(|platform| platform.with_layer(FailingStore)).await;
     assert!(matches!(error, TurnError::Layer(_)), "{error:?}");
-    let error = with(|platform| platform.with_tools(Arc::new(Broken))).await;
+    let error = with(|platform| platform.with_tools(Arc::new(FailingStore))).await;
     assert!(matches!(error, TurnError::Tools(_)), "{error:?}");
     assert_eq!(error.to_string(), "the agent's tools could not be listed");
 }
@@ -462,10 +467,10 @@ async fn what_the_backend_refuses_is_an_error_of_its_kind() {
     let info = bench(vec![], []).await.model.info();
     let narrow = small(ModelInfo { context_window: 310, max_output_tokens: 300, ..info }).await;
     let long = TurnRequest { messages: vec![Message::user("long ".repeat(1000))], ..asks("a") };
-    assert_eq!(kind(narrow.refusal(&ada(), long).await), FailureKind::InvalidRequest);
+    assert_eq!(kind(narrow.refusal(&ada(), long).await), AgentErrorKind::InvalidRequest);
 
-    let refusal = Answer::refuses(Failure::new(FailureKind::RateLimited, "slow down"));
+    let refusal = ScriptedAnswer::from_start_error(AgentError::new(AgentErrorKind::RateLimited, "slow down"));
     let bench = bench(vec![agent()], [refusal]).await;
     let error = run_turn(&bench.platform, &ada(), asks("a")).await.err().expect("no run");
-    assert_eq!(kind(error), FailureKind::RateLimited);
+    assert_eq!(kind(error), AgentErrorKind::RateLimited);
 }

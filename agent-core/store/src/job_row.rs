@@ -2,7 +2,7 @@
 //!
 //! Two columns contain the job as JSON: `body` has its definition, `progress` its execution state. The other
 //! columns are derived from the job on every write and exist for queries. A step updates only the columns in
-//! [`Changing`], so it touches no index on the others; `body` changes only when a job is rescheduled.
+//! [`MutableColumns`], so it touches no index on the others; `body` changes only when a job is rescheduled.
 //!
 //! In a row without `progress`, as the first jobs schema wrote it, `body` contains the whole job. The next step
 //! adds `progress`.
@@ -10,31 +10,32 @@
 use std::borrow::Cow;
 
 use agent_core::job::{
-    Attempt, Begun, DeadLetter, Idempotency, Job, JobPayload, JobState, Phase, Place, Then, moment,
+    Attempt, DeadLetter, IdempotencyKey, Job, JobPayload, JobState, MisfireDecision, NextPosition, Phase,
+    SchedulePosition, moment,
 };
-use agent_core::schedule::{Misfire, Overlap, Schedule};
+use agent_core::schedule::{MisfirePolicy, OverlapPolicy, Schedule};
 use agent_platform::records::StoreError;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 /// Number of jobs that a filtered cancel reads and updates per batch.
-pub(crate) const CANCELLED_AT_ONCE: usize = 500;
+pub(crate) const CANCEL_BATCH_SIZE: usize = 500;
 /// Id that sorts before every other id.
-pub(crate) const FIRST: &str = "";
+pub(crate) const MIN_ID: &str = "";
 /// Time for which a job that cannot be parsed is postponed, in milliseconds.
-const UNREADABLE_MS: i64 = 60 * 60 * 1000;
+const UNPARSABLE_POSTPONE_MS: i64 = 60 * 60 * 1000;
 /// Initial capacity of a JSON buffer in bytes; most columns fit.
-const USUAL_BYTES: usize = 512;
+const INITIAL_JSON_CAPACITY: usize = 512;
 
 /// Column values of a job.
 pub(crate) struct JobRow {
     pub(crate) job: Job,
     pub(crate) body: String,
-    pub(crate) changing: Changing,
+    pub(crate) mutable: MutableColumns,
 }
 
 /// Column values that a step may change.
-pub(crate) struct Changing {
+pub(crate) struct MutableColumns {
     pub(crate) state: &'static str,
     /// Time of the next scheduler action in milliseconds since 1970, rounded up, so that no job is claimed
     /// early.
@@ -50,14 +51,14 @@ pub(crate) struct Changing {
 /// JSON in the column `body`: the job's definition.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Asked<'j> {
+struct JobBody<'j> {
     payload: Cow<'j, JobPayload>,
     schedule: Cow<'j, Schedule>,
-    misfire: Misfire,
-    overlap: Overlap,
+    misfire: MisfirePolicy,
+    overlap: OverlapPolicy,
     max_attempts: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    idempotency: Option<Cow<'j, Idempotency>>,
+    idempotency: Option<Cow<'j, IdempotencyKey>>,
     #[serde(with = "moment")]
     created: Timestamp,
 }
@@ -65,12 +66,12 @@ struct Asked<'j> {
 /// JSON in the column `progress`: the job's execution state. Fields with their initial value are omitted.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Progress<'j> {
+struct JobProgress<'j> {
     #[serde(default = "scheduled", skip_serializing_if = "is_scheduled")]
     phase: Phase,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     paused: bool,
-    place: Place,
+    place: SchedulePosition,
     /// Due time; omitted if it is the scheduled time of the occurrence, as it usually is.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "moment::option")]
     due: Option<Timestamp>,
@@ -79,9 +80,9 @@ struct Progress<'j> {
     #[serde(default, skip_serializing_if = "is_zero")]
     fence: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    begun: Option<Begun>,
+    begun: Option<MisfireDecision>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    then: Option<Then>,
+    then: Option<NextPosition>,
     #[serde(default, skip_serializing_if = "<[Attempt]>::is_empty")]
     attempts: Cow<'j, [Attempt]>,
     #[serde(default, skip_serializing_if = "<[DeadLetter]>::is_empty")]
@@ -102,7 +103,7 @@ fn is_zero<N: Default + PartialEq>(number: &N) -> bool {
 
 impl JobRow {
     pub(crate) fn new(job: Job) -> Result<Self, StoreError> {
-        Ok(Self { body: body(&job)?, changing: Changing::of(&job)?, job })
+        Ok(Self { body: serialize_body(&job)?, mutable: MutableColumns::from_job(&job)?, job })
     }
 
     pub(crate) fn idempotency_key(&self) -> Option<&str> {
@@ -110,10 +111,10 @@ impl JobRow {
     }
 }
 
-impl Changing {
-    pub(crate) fn of(job: &Job) -> Result<Self, StoreError> {
+impl MutableColumns {
+    pub(crate) fn from_job(job: &Job) -> Result<Self, StoreError> {
         let state = job.state();
-        let progress = Progress {
+        let progress = JobProgress {
             phase: job.phase,
             paused: job.paused,
             place: job.place,
@@ -127,8 +128,8 @@ impl Changing {
         };
         Ok(Self {
             state: state.as_str(),
-            wake_ms: job.wakes().map(ceil_millis),
-            ended_ms: job.ended().map(ceil_millis),
+            wake_ms: job.next_run_at().map(ceil_millis),
+            ended_ms: job.ended_at().map(ceil_millis),
             dead: state == JobState::Discarded || job.has_dead_letters(),
             progress: json(&progress)?,
         })
@@ -136,8 +137,8 @@ impl Changing {
 }
 
 /// Serializes the column `body` of a job.
-pub(crate) fn body(job: &Job) -> Result<String, StoreError> {
-    json(&Asked {
+pub(crate) fn serialize_body(job: &Job) -> Result<String, StoreError> {
+    json(&JobBody {
         payload: Cow::Borrowed(&job.payload),
         schedule: Cow::Borrowed(&job.schedule),
         misfire: job.misfire,
@@ -149,18 +150,18 @@ pub(crate) fn body(job: &Job) -> Result<String, StoreError> {
 }
 
 fn json(value: &impl Serialize) -> Result<String, StoreError> {
-    let mut json = Vec::with_capacity(USUAL_BYTES);
+    let mut json = Vec::with_capacity(INITIAL_JSON_CAPACITY);
     let written = serde_json::to_writer(&mut json, value);
     written.map_err(|error| StoreError::Invalid(format!("the job is not JSON: {error}")))?;
     Ok(String::from_utf8(json).expect("JSON is UTF-8"))
 }
 
 /// Parses a job from the columns of its row.
-pub(crate) fn parse(id: &str, body: &str, progress: Option<&str>) -> Result<Job, StoreError> {
+pub(crate) fn parse_job(id: &str, body: &str, progress: Option<&str>) -> Result<Job, StoreError> {
     let malformed =
         |source| StoreError::Malformed { collection: "jobs".to_owned(), id: id.to_owned(), source };
-    let asked: Asked<'_> = serde_json::from_str(body).map_err(malformed)?;
-    let progress: Progress<'_> = serde_json::from_str(progress.unwrap_or(body)).map_err(malformed)?;
+    let asked: JobBody<'_> = serde_json::from_str(body).map_err(malformed)?;
+    let progress: JobProgress<'_> = serde_json::from_str(progress.unwrap_or(body)).map_err(malformed)?;
     Ok(Job {
         id: id.to_owned(),
         payload: asked.payload.into_owned().into(),
@@ -185,9 +186,9 @@ pub(crate) fn parse(id: &str, body: &str, progress: Option<&str>) -> Result<Job,
 
 /// Logs that a job cannot be parsed and returns the time until which it is postponed, in milliseconds since
 /// 1970. Postponing keeps the row, which a later version may be able to read, without blocking other jobs.
-pub(crate) fn unreadable(error: &StoreError, now: Timestamp) -> i64 {
+pub(crate) fn postpone_unparsable(error: &StoreError, now: Timestamp) -> i64 {
     tracing::error!(%error, "a job cannot be read, and is left alone for an hour");
-    floor_millis(now).saturating_add(UNREADABLE_MS)
+    floor_millis(now).saturating_add(UNPARSABLE_POSTPONE_MS)
 }
 
 /// Rounds a time down to whole milliseconds since 1970: for upper bounds of a query.

@@ -33,7 +33,7 @@
 //! # Errors
 //!
 //! Every wait of an operation has a timeout: for a connection, for row locks, and for each response. On
-//! failure it returns [`StoreError::Unavailable`] with a [`Fault`] as its source. The next operation starts
+//! failure it returns [`StoreError::Unavailable`] with a [`PostgresError`] as its source. The next operation starts
 //! afresh: lost connections are replaced as soon as the server is back.
 //!
 //! Connections keep session settings and prepared statements, and one uses `LISTEN`, so a proxy in between
@@ -44,7 +44,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use agent_core::job::{
-    Claim, Inserted, Job, JobCounts, JobFilter, JobPage, JobStore, Refusal, Scope, Step, Stepped, WakeSignal,
+    ClaimRequest, InsertOutcome, Job, JobCounts, JobFilter, JobPage, JobScope, JobStore, Step, StepError,
+    StepResult, WakeSignal,
 };
 use agent_platform::records::StoreError;
 use async_trait::async_trait;
@@ -52,9 +53,9 @@ use futures_util::stream::BoxStream;
 use jiff::Timestamp;
 
 use self::address::Address;
-use self::fault::Halt;
+use self::fault::JobStoreError;
 use self::listen::Listener;
-use self::session::Sessions;
+use self::session::SessionPool;
 
 mod address;
 mod fault;
@@ -63,7 +64,7 @@ mod listen;
 mod schema;
 mod session;
 
-pub use fault::{Fault, FaultKind};
+pub use fault::{PostgresError, PostgresErrorKind};
 
 /// Configuration of [`PostgresJobs`].
 #[derive(Debug, Clone)]
@@ -96,13 +97,13 @@ impl Default for PostgresOptions {
 /// Error of opening a database as a store. No variant contains the URL, which may contain a password.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum OpenError {
+pub enum PostgresOpenError {
     /// The URL is invalid. The text describes the error.
     #[error("the PostgreSQL address cannot be used: {0}")]
     Address(&'static str),
     /// The certificate file named by `sslrootcert` cannot be used.
     #[error("the authorities in {} cannot be used: {why}", .path.display())]
-    Authorities {
+    RootCertificates {
         /// File path.
         path: PathBuf,
         /// Description of the error.
@@ -136,21 +137,21 @@ pub enum OpenError {
     },
     /// The server denied access to the user, or the right to create the tables.
     #[error("the database server does not permit it")]
-    Denied(#[source] Fault),
+    Denied(#[source] PostgresError),
     /// The server cannot be reached.
     #[error("the database server cannot be reached")]
-    Unreachable(#[source] Fault),
+    Unreachable(#[source] PostgresError),
     /// Any other error, given by the source.
     #[error("the database cannot be opened")]
-    Failed(#[source] Fault),
+    Failed(#[source] PostgresError),
 }
 
-impl From<Fault> for OpenError {
-    fn from(fault: Fault) -> Self {
+impl From<PostgresError> for PostgresOpenError {
+    fn from(fault: PostgresError) -> Self {
         match fault.kind() {
-            FaultKind::ReadOnly => Self::ReadOnly,
-            FaultKind::Denied => Self::Denied(fault),
-            FaultKind::Unreachable => Self::Unreachable(fault),
+            PostgresErrorKind::ReadOnly => Self::ReadOnly,
+            PostgresErrorKind::Denied => Self::Denied(fault),
+            PostgresErrorKind::Unreachable => Self::Unreachable(fault),
             _ => Self::Failed(fault),
         }
     }
@@ -159,9 +160,9 @@ impl From<Fault> for OpenError {
 /// [`JobStore`] in the schema `scheduler` of a PostgreSQL database. See the [module documentation](self) for
 /// its guarantees.
 pub struct PostgresJobs {
-    sessions: Sessions,
+    sessions: SessionPool,
     /// Unique name of this store in notifications, so that its listener ignores its own.
-    name: String,
+    sender_id: String,
     /// Signal for subscribers of [`wakes`](JobStore::wakes), given when another job becomes the earliest.
     signal: WakeSignal,
     _listener: Listener,
@@ -181,26 +182,26 @@ impl PostgresJobs {
     /// This and all other methods must be called within a tokio runtime.
     ///
     /// # Errors
-    /// See [`OpenError`].
-    pub async fn open(url: &str, options: PostgresOptions) -> Result<Self, OpenError> {
+    /// See [`PostgresOpenError`].
+    pub async fn open(url: &str, options: PostgresOptions) -> Result<Self, PostgresOpenError> {
         let address = Address::parse(url, options.connect_timeout)?;
-        let sessions = Sessions::new(&address, &options)?;
+        let sessions = SessionPool::new(&address, &options)?;
         let mut session = sessions.get().await?;
         // On an error, the session is dropped, which closes the connection and rolls back an open migration.
-        schema::bring_up(&mut session).await?;
+        schema::ensure_schema(&mut session).await?;
         drop(session);
         let name = uuid::Uuid::new_v4().to_string();
         let signal = WakeSignal::default();
         let limit = options.connect_timeout * 4;
         let listener = Listener::start(address, limit, name.clone(), signal.clone()).await?;
-        Ok(Self { sessions, name, signal, _listener: listener })
+        Ok(Self { sessions, sender_id: name, signal, _listener: listener })
     }
 
     /// Unwraps the result of a transaction and gives the signal if another job has become the earliest.
-    fn told<T>(&self, done: Result<(T, bool), Halt>) -> Result<T, StoreError> {
+    fn signal_if_earliest<T>(&self, done: Result<(T, bool), JobStoreError>) -> Result<T, StoreError> {
         let (done, is_earliest) = done?;
         if is_earliest {
-            self.signal.give();
+            self.signal.notify();
         }
         Ok(done)
     }
@@ -214,19 +215,19 @@ impl fmt::Debug for PostgresJobs {
 
 #[async_trait]
 impl JobStore for PostgresJobs {
-    async fn insert(&self, jobs: Vec<Job>) -> Result<Vec<Inserted>, StoreError> {
+    async fn insert(&self, jobs: Vec<Job>) -> Result<Vec<InsertOutcome>, StoreError> {
         if jobs.is_empty() {
             return Ok(Vec::new());
         }
-        let session = self.sessions.get().await.map_err(Halt::from)?;
-        let done = jobs::insert(&session, jobs, &self.name).await;
-        self.told(session.end(done).await)
+        let session = self.sessions.get().await.map_err(JobStoreError::from)?;
+        let done = jobs::insert(&session, jobs, &self.sender_id).await;
+        self.signal_if_earliest(session.release(done).await)
     }
 
-    async fn get(&self, scope: &Scope, id: &str) -> Result<Option<Job>, StoreError> {
-        let session = self.sessions.get().await.map_err(Halt::from)?;
+    async fn get(&self, scope: &JobScope, id: &str) -> Result<Option<Job>, StoreError> {
+        let session = self.sessions.get().await.map_err(JobStoreError::from)?;
         let done = jobs::get(&session, scope, id).await;
-        Ok(session.end(done).await?)
+        Ok(session.release(done).await?)
     }
 
     async fn list(
@@ -235,67 +236,68 @@ impl JobStore for PostgresJobs {
         after: Option<&str>,
         limit: usize,
     ) -> Result<JobPage, StoreError> {
-        let session = self.sessions.get().await.map_err(Halt::from)?;
+        let session = self.sessions.get().await.map_err(JobStoreError::from)?;
         let done = jobs::list(&session, filter, after, limit).await;
-        Ok(session.end(done).await?)
+        Ok(session.release(done).await?)
     }
 
-    async fn step(
+    async fn apply_step(
         &self,
-        scope: &Scope,
+        scope: &JobScope,
         id: &str,
         step: Step,
         now: Timestamp,
-    ) -> Result<Option<Result<Stepped, Refusal>>, StoreError> {
-        let session = self.sessions.get().await.map_err(Halt::from)?;
-        let done = jobs::steps(&session, scope, vec![(id.to_owned(), step)], now, &self.name).await;
-        Ok(self.told(session.end(done).await)?.pop().flatten())
+    ) -> Result<Option<Result<StepResult, StepError>>, StoreError> {
+        let session = self.sessions.get().await.map_err(JobStoreError::from)?;
+        let done =
+            jobs::apply_steps(&session, scope, vec![(id.to_owned(), step)], now, &self.sender_id).await;
+        Ok(self.signal_if_earliest(session.release(done).await)?.pop().flatten())
     }
 
-    async fn steps(
+    async fn apply_steps(
         &self,
         steps: Vec<(String, Step)>,
         now: Timestamp,
-    ) -> Result<Vec<Option<Result<Stepped, Refusal>>>, StoreError> {
+    ) -> Result<Vec<Option<Result<StepResult, StepError>>>, StoreError> {
         if steps.is_empty() {
             return Ok(Vec::new());
         }
-        let session = self.sessions.get().await.map_err(Halt::from)?;
-        let done = jobs::steps(&session, &Scope::default(), steps, now, &self.name).await;
-        self.told(session.end(done).await)
+        let session = self.sessions.get().await.map_err(JobStoreError::from)?;
+        let done = jobs::apply_steps(&session, &JobScope::default(), steps, now, &self.sender_id).await;
+        self.signal_if_earliest(session.release(done).await)
     }
 
     async fn cancel_all(&self, filter: &JobFilter, now: Timestamp) -> Result<u64, StoreError> {
-        let session = self.sessions.get().await.map_err(Halt::from)?;
+        let session = self.sessions.get().await.map_err(JobStoreError::from)?;
         let done = jobs::cancel_all(&session, filter, now).await;
-        Ok(session.end(done).await?)
+        Ok(session.release(done).await?)
     }
 
-    async fn claim(&self, claim: Claim) -> Result<Vec<Job>, StoreError> {
-        let session = self.sessions.get().await.map_err(Halt::from)?;
+    async fn claim_due(&self, claim: ClaimRequest) -> Result<Vec<Job>, StoreError> {
+        let session = self.sessions.get().await.map_err(JobStoreError::from)?;
         let done = jobs::claim(&session, claim).await;
-        Ok(session.end(done).await?)
+        Ok(session.release(done).await?)
     }
 
-    async fn earliest(&self) -> Result<Option<Timestamp>, StoreError> {
-        let session = self.sessions.get().await.map_err(Halt::from)?;
+    async fn next_run_at(&self) -> Result<Option<Timestamp>, StoreError> {
+        let session = self.sessions.get().await.map_err(JobStoreError::from)?;
         let done = jobs::earliest(&session).await;
-        Ok(session.end(done).await?)
+        Ok(session.release(done).await?)
     }
 
-    async fn counts(&self, now: Timestamp) -> Result<JobCounts, StoreError> {
-        let session = self.sessions.get().await.map_err(Halt::from)?;
+    async fn count_by_state(&self, now: Timestamp) -> Result<JobCounts, StoreError> {
+        let session = self.sessions.get().await.map_err(JobStoreError::from)?;
         let done = jobs::counts(&session, now).await;
-        Ok(session.end(done).await?)
+        Ok(session.release(done).await?)
     }
 
     async fn purge(&self, ended_before: Timestamp, limit: usize) -> Result<u64, StoreError> {
-        let session = self.sessions.get().await.map_err(Halt::from)?;
+        let session = self.sessions.get().await.map_err(JobStoreError::from)?;
         let done = jobs::purge(&session, ended_before, limit).await;
-        Ok(session.end(done).await?)
+        Ok(session.release(done).await?)
     }
 
-    fn wakes(&self) -> BoxStream<'static, ()> {
-        self.signal.given()
+    fn notifications(&self) -> BoxStream<'static, ()> {
+        self.signal.subscribe()
     }
 }

@@ -54,14 +54,15 @@ use std::time::Duration;
 use agent_core::clock::{Clock, SystemClock};
 use agent_core::job::WakeSignal;
 use agent_platform::records::{
-    Collection, Inventory, Key, List, MAX_VALUE_BYTES, Page, Record, Records, StoreError, Write, check_writes,
+    Collection, Inventory, Key, ListQuery, MAX_VALUE_BYTES, Page, Record, Records, StoreError, Write,
+    check_writes,
 };
 use async_trait::async_trait;
 
 use self::cache::{PageKey, ReadCache};
-use self::freshness::Freshness;
+use self::freshness::ChangeTracker;
 use self::readers::Readers;
-use self::writer::Writers;
+use self::writer::WriterHandle;
 
 mod act;
 mod backup;
@@ -76,8 +77,8 @@ mod schema;
 mod writer;
 
 pub use backup::BackupError;
-pub use fault::{Fault, FaultKind};
-pub use file::OpenError;
+pub use fault::{SqliteError, SqliteErrorKind};
+pub use file::SqliteOpenError;
 pub use freshness::MAX_STALENESS;
 
 /// Configuration of [`SqliteStore`].
@@ -133,7 +134,7 @@ impl fmt::Debug for SqliteOptions {
 pub struct SqliteStore {
     path: PathBuf,
     max_value_bytes: usize,
-    counts: Arc<Counts>,
+    counts: Arc<ActivityCounters>,
     cache: Option<ReadCache>,
     /// Signal for subscribers of [`wakes`](agent_core::job::JobStore::wakes), given when another job becomes
     /// the earliest.
@@ -141,7 +142,7 @@ pub struct SqliteStore {
     // Fields are dropped in this order: the writer closes the file last, which checkpoints and removes the
     // write-ahead log.
     readers: Readers,
-    writers: Writers,
+    writers: WriterHandle,
 }
 
 /// Counters of a store since it was opened.
@@ -156,7 +157,7 @@ pub struct Activity {
 }
 
 #[derive(Default)]
-struct Counts {
+struct ActivityCounters {
     commits: AtomicU64,
     transactions: AtomicU64,
     reads: AtomicU64,
@@ -167,17 +168,17 @@ impl SqliteStore {
     /// not exist, accessible to its owner only. Blocking; needs no async runtime.
     ///
     /// # Errors
-    /// See [`OpenError`].
-    pub fn open(path: impl AsRef<Path>, options: SqliteOptions) -> Result<Self, OpenError> {
+    /// See [`SqliteOpenError`].
+    pub fn open(path: impl AsRef<Path>, options: SqliteOptions) -> Result<Self, SqliteOpenError> {
         let path = file::absolute(path.as_ref())?;
         let (writer, version) = file::open(&path, &options)?;
-        let counts = Arc::new(Counts::default());
-        let freshness = Arc::new(Freshness::new(Arc::clone(&options.clock), version));
+        let counts = Arc::new(ActivityCounters::default());
+        let freshness = Arc::new(ChangeTracker::new(Arc::clone(&options.clock), version));
         let readers = Readers::start(&path, &options, &freshness, &counts)?;
         let cache = (options.cache_bytes > 0).then(|| ReadCache::new(options.cache_bytes, &freshness));
         let signal = WakeSignal::default();
-        let writers = Writers::start(writer, &options, freshness, Arc::clone(&counts), signal.clone())
-            .map_err(|error| OpenError::failed(&path, error))?;
+        let writers = WriterHandle::start(writer, &options, freshness, Arc::clone(&counts), signal.clone())
+            .map_err(|error| SqliteOpenError::failed(&path, error))?;
         Ok(Self { path, max_value_bytes: options.max_value_bytes, counts, cache, signal, readers, writers })
     }
 
@@ -237,13 +238,13 @@ impl Records for SqliteStore {
         let stamps = cache.stamps(keys);
         let wanted = keys.to_vec();
         let records = self.readers.read(move |rows| rows.get_many(&wanted)).await?;
-        cache.keep_records(keys, stamps, &records);
+        cache.insert_records(keys, stamps, &records);
         Ok(records)
     }
 
-    async fn list(&self, collection: &Collection, list: &List) -> Result<Page, StoreError> {
+    async fn list(&self, collection: &Collection, list: &ListQuery) -> Result<Page, StoreError> {
         let after = list.after()?;
-        let read = |collection: Collection, list: List| {
+        let read = |collection: Collection, list: ListQuery| {
             self.readers.read(move |rows| rows.list(&collection, &list, after.as_deref()))
         };
         let Some(cache) = &self.cache else {
@@ -255,7 +256,7 @@ impl Records for SqliteStore {
         }
         let stamp = cache.stamp(collection);
         let page = read(collection.clone(), list.clone()).await?;
-        cache.keep_page(key, stamp, &page);
+        cache.insert_page(key, stamp, &page);
         Ok(page)
     }
 

@@ -4,8 +4,8 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use agent_http::config::{AppConfig, Env, Faults, Flags, Service};
-use agent_http::cors::normal_origin;
+use agent_http::config::{AppConfig, ConfigError, Env, Flags, Service};
+use agent_http::cors::normalize_origin;
 use agent_platform::token::Caps;
 use agentd::dev::DevOptions;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -39,7 +39,7 @@ pub(crate) enum Command {
         file: PathBuf,
         /// Configuration source.
         #[command(flatten)]
-        settings: Settings,
+        settings: ConfigFileArg,
     },
     /// Print the contents of the store as a workspace file. Secrets are masked, tokens left out.
     Export {
@@ -48,7 +48,7 @@ pub(crate) enum Command {
         company: Option<String>,
         /// Configuration source.
         #[command(flatten)]
-        settings: Settings,
+        settings: ConfigFileArg,
     },
     /// Copy the store into a new file, while it is in use.
     Backup {
@@ -57,7 +57,7 @@ pub(crate) enum Command {
         file: PathBuf,
         /// Configuration source.
         #[command(flatten)]
-        settings: Settings,
+        settings: ConfigFileArg,
     },
     /// Manage the secrets sealed under DATA_SECRET.
     #[command(subcommand)]
@@ -130,15 +130,15 @@ impl ServiceArgs {
 
 /// Configuration source of a command, besides the environment.
 #[derive(Debug, Default, Args)]
-pub(crate) struct Settings {
+pub(crate) struct ConfigFileArg {
     /// TOML file with settings.
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 }
 
-impl Settings {
+impl ConfigFileArg {
     /// Loads the application's configuration.
-    pub(crate) fn load(self, env: &dyn Env) -> Result<AppConfig, Faults> {
+    pub(crate) fn load(self, env: &dyn Env) -> Result<AppConfig, ConfigError> {
         AppConfig::load(&Flags { config: self.config, ..Flags::default() }, env)
     }
 }
@@ -147,7 +147,7 @@ impl Settings {
 #[derive(Debug, Subcommand)]
 pub(crate) enum SecretsCommand {
     /// Reseal under DATA_SECRET all secrets that are still sealed under DATA_SECRET_PREVIOUS.
-    Rotate(Settings),
+    Rotate(ConfigFileArg),
 }
 
 /// Subcommands of `agentd token`.
@@ -165,7 +165,7 @@ pub(crate) enum TokenCommand {
         id: String,
         /// Configuration source.
         #[command(flatten)]
-        settings: Settings,
+        settings: ConfigFileArg,
     },
     /// List an agent's widget and MCP tokens.
     List(AgentArgs),
@@ -179,7 +179,7 @@ pub(crate) struct AgentArgs {
     pub(crate) agent: String,
     /// Configuration source.
     #[command(flatten)]
-    pub(crate) settings: Settings,
+    pub(crate) settings: ConfigFileArg,
 }
 
 /// Arguments of `agentd prompt`.
@@ -264,7 +264,7 @@ pub(crate) struct SessionArgs {
     pub(crate) ttl: Duration,
     /// Configuration source.
     #[command(flatten)]
-    pub(crate) settings: Settings,
+    pub(crate) settings: ConfigFileArg,
 }
 
 /// Subcommands of `agentd config`.
@@ -317,10 +317,10 @@ pub(crate) enum ModelCommand {
         name: Option<String>,
         /// Configuration source.
         #[command(flatten)]
-        settings: Settings,
+        settings: ConfigFileArg,
     },
     /// List the known models, and which of them are downloaded.
-    List(Settings),
+    List(ConfigFileArg),
 }
 
 /// Arguments of `agentd healthcheck`.
@@ -337,7 +337,7 @@ pub(crate) struct HealthcheckArgs {
 /// Parses an origin and normalizes it to the form that browsers send.
 fn origin(text: &str) -> Result<String, String> {
     let wrong = "must be an origin, such as https://shop.example or http://localhost:5173";
-    normal_origin(text).ok_or_else(|| wrong.to_owned())
+    normalize_origin(text).ok_or_else(|| wrong.to_owned())
 }
 
 /// Parses a duration of at least one second. Token claims have a resolution of one second, so a shorter

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent_core::backend::{EmbeddedBackend, KeptModels};
+use agent_core::backend::{EmbeddedBackend, ModelCache};
 use agent_core::budget::BpeCounter;
 use agent_core::clock::SystemClock;
 use agent_core::context::{CallerLayer, CouncilLayer, ExecutionLayer, PageLayer, RoleLayer};
@@ -12,29 +12,33 @@ use agent_core::job::JobStore;
 use agent_core::model::Model;
 use agent_core::prompt::PartCache;
 use agent_core::select::BackendKind;
-use agent_core::tool::{LocalTools, ToolRegistry};
+use agent_core::tool::{LocalToolRegistry, ToolRegistry};
 use agent_core::turn::Platform;
-use agent_http::app::{AgentTools, App, PulseClient, PulseParts, PulseSide, RunCaps, RunRegistry};
-use agent_http::auth::{Authenticator, BearerGate};
+use agent_http::app::{
+    App, McpEndpoint, PulseClient, RunRateLimits, RunRegistry, SchedulerLink, SchedulerLinkConfig,
+};
+use agent_http::auth::{Authenticator, BearerAuth};
 use agent_http::backend::agent_server::AgentServerBackend;
 use agent_http::backend::workflow::WorkflowBackend;
 use agent_http::config::{
     AppConfig, HostedConfig, OllamaConfig, PulseConfig, RuntimeConfig, SchedulerConfig, ServerConfig,
 };
-use agent_http::mcp::server::{Authority, Door, GateLimits, LegacyQuery, McpLimits, McpServer};
+use agent_http::mcp::server::{
+    AgentLimits, HostGuard, LegacyQuery, McpAuthenticator, McpServer, McpServerLimits,
+};
 use agent_http::messenger::RuntimeMessenger;
 use agent_http::model::{EmbeddedModels, HostedVendor, OllamaServer};
-use agent_http::outbound::Outbound;
-use agent_http::probe::Probe;
-use agent_http::runtime::{BotApi, PROVIDERS, Runtime};
-use agent_http::scheduler::{Callback, Counts, Meters, Scheduler, Worker};
+use agent_http::outbound::OutboundClient;
+use agent_http::probe::HealthState;
+use agent_http::runtime::{BotApi, PROVIDERS, RuntimeState};
+use agent_http::scheduler::{CallbackClient, JobCountCache, Scheduler, SchedulerMetrics, Worker};
 use agent_http::secret::BoundSecret;
 use agent_http::stream::StreamLimits;
 use agent_platform::layers::{DocumentsLayer, MemoryLayer};
 use agent_platform::messenger::Messenger;
 use agent_platform::pulse::Pulse;
 use agent_platform::token::Tokens;
-use agent_platform::tools::{self, Reach};
+use agent_platform::tools::{self, ToolServices};
 use agent_platform::users::RecordUsers;
 use serde_json::json;
 
@@ -52,17 +56,17 @@ pub fn application(
     local: Option<Arc<dyn Model>>,
 ) -> Result<App, StartError> {
     let server = &config.server;
-    let outbound = Outbound::new(server.outbound.clone())?;
+    let outbound = OutboundClient::new(server.outbound.clone())?;
     let public_url = config.public_url(bound);
     let tokens = Arc::new(Tokens::new(stores.records.clone(), Arc::new(SystemClock)));
     let pulse = pulse_client(&config.pulse, &outbound);
-    let reach = Reach { messenger: messenger(config, &outbound), pulse: pulse.clone() };
+    let reach = ToolServices { messenger: messenger(config, &outbound), pulse: pulse.clone() };
     let tools = Arc::new(tools::builtin_tools(stores.records.clone(), stores.roles.clone(), reach));
     let agent_tools = agent_tools(config, bound, &stores, tokens.clone(), tools.clone());
-    let tools = agent_tools.server.announcing(tools);
+    let tools = agent_tools.server.wrap_tools(tools);
     Ok(App {
         tools: agent_tools,
-        pulse: PulseSide::new(PulseParts {
+        pulse: SchedulerLink::new(SchedulerLinkConfig {
             url: config.pulse.url.clone(),
             secret: config.pulse.secret.clone(),
             secret_previous: config.pulse.secret_previous.clone(),
@@ -86,31 +90,31 @@ pub fn application(
         )
         .with_tokens(tokens.clone()),
         runs: RunRegistry::default(),
-        caps: RunCaps::new(tokens, Arc::new(SystemClock)),
+        caps: RunRateLimits::new(tokens, Arc::new(SystemClock)),
         body: server.body.clone(),
         json_depth: server.json_depth,
         stream: stream_limits(server),
-        probe: Probe::new(json!({"service": "app"})),
+        probe: HealthState::new(json!({"service": "app"})),
         origins: server.origins.clone(),
     })
 }
 
 /// Creates the messenger that sends through agents' bots; it calls the operator's own runtime. `None` without
 /// a runtime URL.
-fn messenger(config: &AppConfig, outbound: &Outbound) -> Option<Arc<dyn Messenger>> {
+fn messenger(config: &AppConfig, outbound: &OutboundClient) -> Option<Arc<dyn Messenger>> {
     let (outbound, secret) = (outbound.clone(), config.runtime_secret.clone());
     let runtime = config.runtime_url.clone()?;
     Some(Arc::new(RuntimeMessenger { outbound, runtime, secret }))
 }
 
 /// Creates the scheduler client, if the scheduler's URL and secret are configured.
-fn pulse_client(config: &PulseConfig, outbound: &Outbound) -> Option<Arc<dyn Pulse>> {
+fn pulse_client(config: &PulseConfig, outbound: &OutboundClient) -> Option<Arc<dyn Pulse>> {
     let (url, secret) = (config.url.clone()?, config.secret.clone()?);
     Some(Arc::new(PulseClient::new(outbound.clone(), url, secret)))
 }
 
 /// Maximum time that an MCP stream stays open after its token has become invalid.
-const RECHECK: Duration = Duration::from_secs(15);
+const TOKEN_RECHECK_INTERVAL: Duration = Duration::from_secs(15);
 
 /// Builds the MCP server, which will be reached at `bound`.
 fn agent_tools(
@@ -118,28 +122,28 @@ fn agent_tools(
     bound: SocketAddr,
     stores: &Stores,
     tokens: Arc<Tokens>,
-    tools: Arc<LocalTools>,
-) -> AgentTools {
+    tools: Arc<LocalToolRegistry>,
+) -> McpEndpoint {
     let (server, mcp) = (&config.server, &config.mcp);
     let timeout = server.tool_loop.tool_timeout;
-    let door = Door::new(&config.public_url(bound), bound, server.origins.clone());
+    let door = HostGuard::new(&config.public_url(bound), bound, server.origins.clone());
     let legacy = mcp.legacy_query.then(|| LegacyQuery::new(stores.roles.clone()));
-    let limits = McpLimits {
+    let limits = McpServerLimits {
         body: server.body.clone(),
         json_depth: server.json_depth,
         timeout,
-        gate: GateLimits { concurrency: mcp.concurrency, per_minute: mcp.per_minute, wait: timeout },
-        recheck: RECHECK,
+        gate: AgentLimits { concurrency: mcp.concurrency, per_minute: mcp.per_minute, wait: timeout },
+        token_recheck_interval: TOKEN_RECHECK_INTERVAL,
     };
     let (roles, records) = (stores.roles.clone(), stores.records.clone());
-    let authority = Authority::new(tokens, legacy);
-    let server = McpServer::of_agents(door, authority, roles.clone(), records, tools, limits);
-    AgentTools { server, roles }
+    let authority = McpAuthenticator::new(tokens, legacy);
+    let server = McpServer::for_agents(door, authority, roles.clone(), records, tools, limits);
+    McpEndpoint { server, roles }
 }
 
 fn platform(
     config: &AppConfig,
-    outbound: &Outbound,
+    outbound: &OutboundClient,
     public_url: &url::Url,
     stores: Stores,
     tools: Arc<dyn ToolRegistry>,
@@ -152,7 +156,7 @@ fn platform(
         prefer_ollama: config.server.ollama.preferred,
         local,
     };
-    let embedded = EmbeddedBackend::new(KeptModels::new(models))
+    let embedded = EmbeddedBackend::new(ModelCache::new(models))
         .with_tools(tools.clone())
         .with_limits(config.server.tool_loop);
     let own_runtime = config.runtime_url.clone().map(|url| (url, config.runtime_secret.clone()));
@@ -176,9 +180,9 @@ fn platform(
         .with_layer(ExecutionLayer::new(parts.clone()))
         .with_layer(CallerLayer::new(parts.clone()))
         .with_layer(PageLayer::new(parts.clone()))
-        .with_parts(parts)
+        .with_part_cache(parts)
         .with_tools(tools)
-        .with_counter(Arc::new(BpeCounter))
+        .with_token_counter(Arc::new(BpeCounter))
         .with_backend(BackendKind::Embedded, embedded)
         .with_backend(BackendKind::AgentServer, agent_server)
         .with_backend(BackendKind::Workflow, workflow)
@@ -188,10 +192,10 @@ fn platform(
 ///
 /// # Errors
 /// The outbound HTTP client cannot be created.
-pub fn runtime(config: &RuntimeConfig) -> Result<Runtime, StartError> {
+pub fn runtime(config: &RuntimeConfig) -> Result<RuntimeState, StartError> {
     let server = &config.server;
-    let outbound = Outbound::new(server.outbound.clone())?;
-    Ok(Runtime {
+    let outbound = OutboundClient::new(server.outbound.clone())?;
+    Ok(RuntimeState {
         hosted: hosted(&server.hosted, &outbound),
         ollama: ollama(&server.ollama, &outbound),
         bot_api: config.messenger_api_url.clone().map(|base_url| BotApi {
@@ -199,13 +203,13 @@ pub fn runtime(config: &RuntimeConfig) -> Result<Runtime, StartError> {
             base_url,
             answer_timeout: server.outbound.header_timeout,
         }),
-        gate: BearerGate::new(config.runtime_secret.clone()),
+        bearer_auth: BearerAuth::new(config.runtime_secret.clone()),
         limits: server.tool_loop,
         clock: Arc::new(SystemClock),
         body: server.body.clone(),
         json_depth: server.json_depth,
         stream: stream_limits(server),
-        probe: Probe::new(json!({"service": "runtime", "providers": PROVIDERS})),
+        probe: HealthState::new(json!({"service": "runtime", "providers": PROVIDERS})),
         origins: server.origins.clone(),
     })
 }
@@ -219,22 +223,22 @@ pub fn scheduler(
     jobs: Arc<dyn JobStore>,
     store_kind: &'static str,
 ) -> Result<Scheduler, StartError> {
-    let outbound = Outbound::new(config.outbound.clone())?;
-    let probe = Probe::new(json!({"service": "scheduler"}));
-    let callback = Callback {
+    let outbound = OutboundClient::new(config.outbound.clone())?;
+    let probe = HealthState::new(json!({"service": "scheduler"}));
+    let callback = CallbackClient {
         outbound,
         url: config.callback_url.clone(),
         secret: config.secret.clone(),
-        previous: config.secret_previous.clone(),
+        previous_secret: config.secret_previous.clone(),
         timeout: config.callback_timeout,
     };
     let clock = Arc::new(SystemClock);
-    let meters = Meters::new(probe.metrics());
+    let meters = SchedulerMetrics::new(probe.metrics());
     Ok(Scheduler {
         worker: Arc::new(Worker::new(jobs.clone(), callback, clock.clone(), config.worker.clone(), meters)),
-        counts: Counts::new(jobs, clock),
+        counts: JobCountCache::new(jobs, clock),
         store_kind,
-        gate: BearerGate::during_rotation(config.secret.clone(), config.secret_previous.clone()),
+        gate: BearerAuth::with_previous(config.secret.clone(), config.secret_previous.clone()),
         body: config.body.clone(),
         json_depth: config.json_depth,
         probe,
@@ -242,7 +246,7 @@ pub fn scheduler(
     })
 }
 
-fn hosted(config: &HostedConfig, outbound: &Outbound) -> HostedVendor {
+fn hosted(config: &HostedConfig, outbound: &OutboundClient) -> HostedVendor {
     HostedVendor {
         outbound: outbound.clone(),
         base_url: config.base_url.clone(),
@@ -252,7 +256,7 @@ fn hosted(config: &HostedConfig, outbound: &Outbound) -> HostedVendor {
     }
 }
 
-fn ollama(config: &OllamaConfig, outbound: &Outbound) -> OllamaServer {
+fn ollama(config: &OllamaConfig, outbound: &OutboundClient) -> OllamaServer {
     OllamaServer {
         outbound: outbound.clone(),
         base_url: config.base_url.clone(),

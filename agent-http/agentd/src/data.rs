@@ -12,7 +12,7 @@ use crate::failure::CommandError;
 
 /// Imports a workspace file into the store, in full or not at all.
 pub(crate) async fn import(file: &Path, config: &AppConfig, out: &mut dyn Write) -> Result<(), CommandError> {
-    let stores = Stores::over(Arc::new(stores::open(config)?), config);
+    let stores = Stores::from_records(Arc::new(stores::open(config)?), config);
     let imported = stores.import_file(file).await?;
     writeln!(
         out,
@@ -49,18 +49,18 @@ pub(crate) async fn rotate(config: &AppConfig, out: &mut dyn Write) -> Result<()
         return Err(CommandError::Missing("DATA_SECRET"));
     }
     let records = Arc::new(stores::open_existing(config)?);
-    let rotated = Stores::over(records, config).roles.rotate_secrets().await?;
-    for fault in &rotated.faults {
+    let rotated = Stores::from_records(records, config).roles.rotate_secrets().await?;
+    for fault in &rotated.errors {
         writeln!(out, "{fault}")?;
     }
     writeln!(
         out,
         "{} agents: {} secrets sealed anew, {} were under DATA_SECRET already.",
-        rotated.agents, rotated.resealed, rotated.current
+        rotated.agents, rotated.resealed, rotated.already_current
     )?;
     match rotated.unopened {
         0 => Ok(()),
-        unopened => Err(CommandError::Unopened(unopened)),
+        unopened => Err(CommandError::UnopenedSecrets(unopened)),
     }
 }
 

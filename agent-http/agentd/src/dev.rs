@@ -10,36 +10,38 @@ use std::time::Duration;
 
 use agent_core::model::Model;
 use agent_http::auth::mint_session;
-use agent_http::config::{AppConfig, Env, Flags, NotUnicode, ProcessEnv, RuntimeConfig, SchedulerConfig};
+use agent_http::config::{
+    AppConfig, Env, Flags, NotUnicodeError, ProcessEnv, RuntimeConfig, SchedulerConfig,
+};
 use agent_platform::records::Inventory;
 
-use crate::run::{self, Stop};
+use crate::run::{self, ShutdownSignal};
 use crate::stores::{self, Stores};
 use crate::{StartError, logging, weights};
 
-pub use ollama::look_for_ollama;
+pub use ollama::detect_ollama;
 
 /// Workspace file of the demo: agents, documents and users.
-pub const DEMO: &str = include_str!("../demo/workspace.json");
+pub const DEMO_WORKSPACE: &str = include_str!("../demo/workspace.json");
 
 /// Identifier of both the demo's user and its company.
-const DEMO_NAME: &str = "demo";
+const DEMO_ID: &str = "demo";
 /// Identifier of the demo agent that uses the embedded backend.
-const GUIDE: &str = "guide";
+const DEMO_AGENT_ID: &str = "guide";
 /// Chat request whose answer is in the demo's documents.
-const HELLO: &str = r#"{"agentId":"guide","message":"On which days is Green Corner open?"}"#;
+const DEMO_CHAT_REQUEST: &str = r#"{"agentId":"guide","message":"On which days is Green Corner open?"}"#;
 /// Chat request that calls a tool. The tool is named, because a small model does not choose tools well.
-const TODO: &str = r#"{"agentId":"guide","todoListId":"garden","message":"Water the basil tomorrow","toolChoice":{"name":"createTodo"}}"#;
+const DEMO_TOOL_REQUEST: &str = r#"{"agentId":"guide","todoListId":"garden","message":"Water the basil tomorrow","toolChoice":{"name":"createTodo"}}"#;
 
 /// Lifetime of the session token in the printed curl commands.
 const TOKEN_TTL: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 /// Name of the secrets file in the data folder.
 const SECRETS_FILE: &str = "secrets.env";
 /// Secrets that are generated if the operator has not set them.
-const SECRETS: [&str; 6] =
+const GENERATED_SECRETS: [&str; 6] =
     ["SESSION_SECRET", "INTERNAL_SECRET", "RUNTIME_SECRET", "DATA_SECRET", "PULSE_SECRET", "CRON_SECRET"];
 
-/// Options of [`run`].
+/// Options of [`run()`].
 pub struct DevOptions {
     /// Folder for databases, secrets and weights.
     pub data: PathBuf,
@@ -54,25 +56,25 @@ pub struct DevOptions {
 /// # Errors
 /// Any error that prevents a service from starting, or stops its server.
 pub async fn run(options: DevOptions) -> Result<(), StartError> {
-    let overlay = overlay(&options)?;
+    let overlay = build_env(&options)?;
     let flags = Flags::default();
-    let mut app = AppConfig::load(&flags, &overlay.on(options.port))?;
-    let runtime = RuntimeConfig::load(&flags, &overlay.on(options.port + 1))?;
-    let scheduler = SchedulerConfig::load(&flags, &overlay.of_scheduler(&options))?;
+    let mut app = AppConfig::load(&flags, &overlay.with_port(options.port))?;
+    let runtime = RuntimeConfig::load(&flags, &overlay.with_port(options.port + 1))?;
+    let scheduler = SchedulerConfig::load(&flags, &overlay.for_scheduler(&options))?;
     logging::init(&app.server.log)?;
     app.model_dir = options.data.join("models");
 
-    let (stores, origin) = workspace(&app, &options).await?;
-    let local = find_models(&mut app).await?;
+    let (stores, origin) = open_workspace(&app, &options).await?;
+    let local = select_models(&mut app).await?;
     let listener = run::listen(app.server.listen).await?;
     let runtime_listener = run::listen(runtime.server.listen).await?;
-    let (jobs, jobs_in) = stores::jobs(&scheduler).await?;
+    let (jobs, jobs_in) = stores::open_jobs(&scheduler).await?;
     let scheduler_listener = run::listen(scheduler.listen).await?;
-    let has_demo =
-        options.workspace.is_none() && stores.roles.company_of(GUIDE).await?.as_deref() == Some(DEMO_NAME);
+    let has_demo = options.workspace.is_none()
+        && stores.roles.find_company(DEMO_AGENT_ID).await?.as_deref() == Some(DEMO_ID);
     print_welcome(&app, &origin, &options, has_demo)?;
 
-    let stop = Stop::on_signal();
+    let stop = ShutdownSignal::on_signal();
     tokio::try_join!(
         run::serve_app(&app, listener, stores, local, stop.clone()),
         run::serve_runtime(&runtime, runtime_listener, stop.clone()),
@@ -84,52 +86,52 @@ pub async fn run(options: DevOptions) -> Result<(), StartError> {
 /// Opens the data folder's stores and imports the operator's workspace file if one is given, or else the demo
 /// workspace if the store is empty. Returns the stores and a description of the workspace for the welcome
 /// message.
-async fn workspace(app: &AppConfig, options: &DevOptions) -> Result<(Stores, String), StartError> {
+async fn open_workspace(app: &AppConfig, options: &DevOptions) -> Result<(Stores, String), StartError> {
     let store = Arc::new(stores::open(app)?);
     let is_new = store.companies(None).await?.is_empty();
-    let stores = Stores::over(store, app);
+    let stores = Stores::from_records(store, app);
     if let Some(path) = &options.workspace {
         stores.import_file(path).await?;
         return Ok((stores, path.display().to_string()));
     }
     if is_new {
-        stores.import("the demo workspace", DEMO).await?;
+        stores.import("the demo workspace", DEMO_WORKSPACE).await?;
     }
     Ok((stores, format!("the workspace in {}", options.data.display())))
 }
 
 /// Selects the default model provider and prints it: a hosted model if the environment has a key, or else a
 /// model of an Ollama server, or else the embedded model, which is downloaded if it is missing.
-async fn find_models(app: &mut AppConfig) -> Result<Option<Arc<dyn Model>>, StartError> {
-    let of_ollama = look_for_ollama(app).await?;
+async fn select_models(app: &mut AppConfig) -> Result<Option<Arc<dyn Model>>, StartError> {
+    let of_ollama = detect_ollama(app).await?;
     let hosted = &app.server.hosted;
     if hosted.api_key.is_some() {
         say(&format!("Agents are answered by {} at {}.", hosted.model, hosted.base_url));
-        return weights::find(app);
+        return weights::open_configured(app);
     }
     if let Some(words) = of_ollama {
         say(&words);
     }
-    if app.server.ollama.preferred { weights::find(app) } else { weights::find_or_pull(app).await }
+    if app.server.ollama.preferred { weights::open_configured(app) } else { weights::open_or_pull(app).await }
 }
 
 /// Environment with defaults for the variables that the operator has not set.
-struct Overlay {
+struct DevEnv {
     set: BTreeMap<String, String>,
     port: Option<u16>,
     /// True if `DATABASE_URL` of the environment belongs to another service and is ignored.
     own_database: bool,
 }
 
-impl Overlay {
-    fn on(&self, port: u16) -> Self {
+impl DevEnv {
+    fn with_port(&self, port: u16) -> Self {
         Self { set: self.set.clone(), port: Some(port), own_database: false }
     }
 
     /// Returns the scheduler's environment. The scheduler always uses its own database, even if the
     /// environment sets `DATABASE_URL` for the application.
-    fn of_scheduler(&self, options: &DevOptions) -> Self {
-        let mut overlay = self.on(options.port + 2);
+    fn for_scheduler(&self, options: &DevOptions) -> Self {
+        let mut overlay = self.with_port(options.port + 2);
         let database = options.data.join("scheduler.db");
         overlay.set.insert("DATABASE_URL".into(), format!("sqlite://{}", database.display()));
         overlay.own_database = true;
@@ -137,8 +139,8 @@ impl Overlay {
     }
 }
 
-impl Env for Overlay {
-    fn var(&self, name: &str) -> Result<Option<String>, NotUnicode> {
+impl Env for DevEnv {
+    fn var(&self, name: &str) -> Result<Option<String>, NotUnicodeError> {
         // `dev` fixes loopback and the ports; all other variables can be overridden by the operator.
         match (name, self.port) {
             ("HOST", _) => return Ok(Some("127.0.0.1".into())),
@@ -160,7 +162,7 @@ impl Env for Overlay {
     }
 }
 
-fn overlay(options: &DevOptions) -> Result<Overlay, StartError> {
+fn build_env(options: &DevOptions) -> Result<DevEnv, StartError> {
     let mut set = secrets(&options.data)?;
     let (app, runtime) = (options.port, options.port + 1);
     let database = options.data.join("app.db");
@@ -176,7 +178,7 @@ fn overlay(options: &DevOptions) -> Result<Overlay, StartError> {
     set.insert("MCP_LEGACY_QUERY".into(), "on".into());
     // Ollama sends no response headers until it has loaded the model.
     set.insert("RESPONSE_HEADER_TIMEOUT_MS".into(), "300000".into());
-    Ok(Overlay { set, port: None, own_database: false })
+    Ok(DevEnv { set, port: None, own_database: false })
 }
 
 /// Reads the secrets of this data folder and generates the missing ones. The file is readable by its owner
@@ -199,7 +201,8 @@ fn secrets(data: &Path) -> Result<BTreeMap<String, String>, StartError> {
         .filter_map(|line| line.split_once('='))
         .map(|(name, value)| (name.trim().to_owned(), value.trim().to_owned()))
         .collect();
-    let missing: Vec<&str> = SECRETS.into_iter().filter(|name| !secrets.contains_key(*name)).collect();
+    let missing: Vec<&str> =
+        GENERATED_SECRETS.into_iter().filter(|name| !secrets.contains_key(*name)).collect();
     if missing.is_empty() {
         return Ok(secrets);
     }
@@ -237,7 +240,7 @@ fn print_welcome(
         return Ok(());
     }
     let secret = app.session_secret.as_ref().expect("dev always has one");
-    let token = mint_session(secret, DEMO_NAME, DEMO_NAME, TOKEN_TTL)
+    let token = mint_session(secret, DEMO_ID, DEMO_ID, TOKEN_TTL)
         .map_err(|error| StartError::Other(format!("no token could be made: {error}")))?;
     let curl = |body: &str| {
         format!(
@@ -245,8 +248,11 @@ fn print_welcome(
              -H 'Content-Type: application/json' \\\n    -d '{body}'\n"
         )
     };
-    say(&format!("\nSay hello:\n\n{}", curl(HELLO)));
-    say(&format!("Have a todo written down, which is still there after the next start:\n\n{}", curl(TODO)));
+    say(&format!("\nSay hello:\n\n{}", curl(DEMO_CHAT_REQUEST)));
+    say(&format!(
+        "Have a todo written down, which is still there after the next start:\n\n{}",
+        curl(DEMO_TOOL_REQUEST)
+    ));
     Ok(())
 }
 

@@ -3,11 +3,11 @@
 
 use std::net::SocketAddr;
 
-use agent_http::config::Faults;
+use agent_http::config::ConfigError;
 use agent_http::outbound::OutboundError;
 use agent_platform::records::StoreError;
-use agent_platform::workspace::FileError;
-use agent_store::sqlite::OpenError;
+use agent_platform::workspace::WorkspaceFileError;
+use agent_store::sqlite::SqliteOpenError;
 
 /// Error that prevents a service from starting.
 #[derive(Debug, thiserror::Error)]
@@ -15,7 +15,7 @@ use agent_store::sqlite::OpenError;
 pub enum StartError {
     /// Invalid settings; all of them are listed.
     #[error("the configuration is wrong:\n{0}")]
-    Config(#[from] Faults),
+    Config(#[from] ConfigError),
     /// A file cannot be read.
     #[error("{path} cannot be read: {source}")]
     Unreadable {
@@ -38,15 +38,15 @@ pub enum StartError {
         /// Name of the workspace file.
         origin: String,
         /// Errors by line and field.
-        source: FileError,
+        source: WorkspaceFileError,
     },
     /// The database file cannot be opened.
     #[error("the database cannot be used: {}", with_source(.0))]
-    Database(#[from] OpenError),
+    Database(#[from] SqliteOpenError),
     /// The PostgreSQL database cannot be opened.
     #[cfg(feature = "postgres")]
     #[error("the database in DATABASE_URL cannot be used: {}", with_source(.0))]
-    Postgres(#[from] agent_store::postgres::OpenError),
+    Postgres(#[from] agent_store::postgres::PostgresOpenError),
     /// A store operation failed.
     #[error("the store failed: {}", with_source(.0))]
     Store(#[from] StoreError),

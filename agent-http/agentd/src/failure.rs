@@ -2,7 +2,7 @@
 
 use agent_core::turn::TurnError;
 use agent_http::auth::MintError;
-use agent_http::config::Faults;
+use agent_http::config::ConfigError;
 use agent_platform::records::StoreError;
 use agent_platform::workspace::ExportError;
 use agent_store::sqlite::BackupError;
@@ -13,19 +13,19 @@ use agentd::{StartError, with_source};
 pub(crate) enum CommandError {
     /// The configuration is invalid.
     #[error("the configuration is refused:\n{0}")]
-    Config(#[from] Faults),
+    Config(#[from] ConfigError),
     /// The configuration of a service is invalid; its errors have been printed.
     #[error("the configuration is refused")]
-    Checked,
+    InvalidConfig,
     /// A setting that the command needs is missing.
     #[error("{0} is not configured; set it, or name a file with --config")]
     Missing(&'static str),
     /// The session token cannot be created.
     #[error("the token cannot be made: {0}")]
-    Mint(#[from] MintError),
+    MintSession(#[from] MintError),
     /// The widget or MCP token cannot be created.
     #[error("the token cannot be made: {0}")]
-    Token(#[from] agent_platform::token::MintError),
+    MintToken(#[from] agent_platform::token::TokenMintError),
     /// The agent does not exist.
     #[error("there is no agent {0:?} here; see --agent and DATABASE_URL")]
     NoAgent(String),
@@ -52,7 +52,7 @@ pub(crate) enum CommandError {
     #[error(
         "{0} secrets could be opened with neither DATA_SECRET nor DATA_SECRET_PREVIOUS; they are as they were"
     )]
-    Unopened(usize),
+    UnopenedSecrets(usize),
     /// The health check failed.
     #[error("{0}")]
     Unhealthy(String),

@@ -2,9 +2,9 @@
 
 use std::net::Ipv4Addr;
 
-use agent_core::error::Failure;
+use agent_core::error::AgentError;
 use agent_http::config::Env;
-use agent_http::outbound::{Outbound, OutboundConfig, Trust};
+use agent_http::outbound::{OutboundClient, OutboundConfig, UrlTrust};
 use url::Url;
 
 use crate::cli::HealthcheckArgs;
@@ -18,9 +18,9 @@ pub(crate) async fn run(args: &HealthcheckArgs, env: &dyn Env) -> Result<(), Com
     };
     let url = livez(url)?;
     let answer = async {
-        let outbound = Outbound::new(OutboundConfig::default()).map_err(|error| error.to_string())?;
-        let public = |failure: Failure| failure.message().to_owned();
-        let request = outbound.get(&url, Trust::Operator).map_err(public)?;
+        let outbound = OutboundClient::new(OutboundConfig::default()).map_err(|error| error.to_string())?;
+        let public = |failure: AgentError| failure.message().to_owned();
+        let request = outbound.get(&url, UrlTrust::Operator).map_err(public)?;
         let response = request.header_timeout(args.timeout).send().await.map_err(public)?;
         Ok(response.status)
     };

@@ -78,7 +78,7 @@ fn execute(command: Command, out: &mut dyn Write) -> Result<(), CommandError> {
         Command::App(args) => {
             let config = AppConfig::load(&args.flags(), env)?;
             logging::init(&config.server.log)?;
-            let local = weights::find(&config)?;
+            let local = weights::open_configured(&config)?;
             block_on(async { Ok(run::app(config, local).await?) })
         }
         Command::Runtime(args) => {

@@ -23,20 +23,20 @@ use crate::failure::CommandError;
 pub(crate) async fn show(args: PromptArgs, env: &dyn Env, out: &mut dyn Write) -> Result<(), CommandError> {
     let PromptArgs { agent: AgentArgs { agent, settings }, message, user, todo_list, json } = args;
     let config = settings.load(env)?;
-    let stores = Stores::over(Arc::new(stores::open_existing(&config)?), &config);
-    let asked = Asked { agent, message, user, todo_list };
-    let styles = if colours(env) { Styles::coloured() } else { Styles::plain() };
+    let stores = Stores::from_records(Arc::new(stores::open_existing(&config)?), &config);
+    let asked = PreviewArgs { agent, message, user, todo_list };
+    let styles = if should_use_colours(env) { Styles::coloured() } else { Styles::plain() };
     show_from(&config, stores, asked, json, &styles, out).await
 }
 
 /// Returns true if standard output is a terminal and `NO_COLOR` is unset (<https://no-color.org>).
-fn colours(env: &dyn Env) -> bool {
+fn should_use_colours(env: &dyn Env) -> bool {
     std::io::stdout().is_terminal()
         && matches!(env.var("NO_COLOR"), Ok(value) if value.as_deref().unwrap_or_default().is_empty())
 }
 
 /// Parameters of the turn to preview.
-struct Asked {
+struct PreviewArgs {
     agent: String,
     message: Option<String>,
     user: Option<String>,
@@ -46,14 +46,15 @@ struct Asked {
 async fn show_from(
     config: &AppConfig,
     stores: Stores,
-    asked: Asked,
+    asked: PreviewArgs,
     json: bool,
     styles: &Styles,
     out: &mut dyn Write,
 ) -> Result<(), CommandError> {
     let principal = principal(&stores, &asked).await?;
     let platform =
-        compose::application(config, config.server.listen, stores, weights::find(config)?)?.platform;
+        compose::application(config, config.server.listen, stores, weights::open_configured(config)?)?
+            .platform;
     let messages = asked.message.map(Message::user).into_iter().collect();
     let turn = TurnRequest { todo_list_id: asked.todo_list, ..TurnRequest::new(asked.agent, messages) };
     let preview = match preview_turn(&platform, &principal, turn).await {
@@ -74,9 +75,9 @@ async fn show_from(
 }
 
 /// Returns the principal of the preview: the given user, or else the agent's owner.
-async fn principal(stores: &Stores, asked: &Asked) -> Result<Principal, CommandError> {
+async fn principal(stores: &Stores, asked: &PreviewArgs) -> Result<Principal, CommandError> {
     let none = || CommandError::NoAgent(asked.agent.clone());
-    let company = stores.roles.company_of(&asked.agent).await?.ok_or_else(none)?;
+    let company = stores.roles.find_company(&asked.agent).await?.ok_or_else(none)?;
     let user = match &asked.user {
         Some(user) => user.clone(),
         None => stores.roles.role(&company, &asked.agent).await?.ok_or_else(none)?.owner_id.clone(),

@@ -23,9 +23,9 @@ use crate::stores::{self, Stores};
 /// # Errors
 /// Any error that prevents it from starting, or stops its server.
 pub async fn app(config: AppConfig, local: Option<Arc<dyn Model>>) -> Result<(), StartError> {
-    let stores = Stores::over(Arc::new(stores::open(&config)?), &config);
+    let stores = Stores::from_records(Arc::new(stores::open(&config)?), &config);
     let listener = listen(config.server.listen).await?;
-    serve_app(&config, listener, stores, local, Stop::on_signal()).await
+    serve_app(&config, listener, stores, local, ShutdownSignal::on_signal()).await
 }
 
 /// Runs the agent runtime until a stop signal.
@@ -34,7 +34,7 @@ pub async fn app(config: AppConfig, local: Option<Arc<dyn Model>>) -> Result<(),
 /// Any error that prevents it from starting, or stops its server.
 pub async fn runtime(config: RuntimeConfig) -> Result<(), StartError> {
     let listener = listen(config.server.listen).await?;
-    serve_runtime(&config, listener, Stop::on_signal()).await
+    serve_runtime(&config, listener, ShutdownSignal::on_signal()).await
 }
 
 /// Runs the scheduler until a stop signal.
@@ -42,9 +42,9 @@ pub async fn runtime(config: RuntimeConfig) -> Result<(), StartError> {
 /// # Errors
 /// Any error that prevents it from starting, or stops its server.
 pub async fn scheduler(config: SchedulerConfig) -> Result<(), StartError> {
-    let (jobs, store) = stores::jobs(&config).await?;
+    let (jobs, store) = stores::open_jobs(&config).await?;
     let listener = listen(config.listen).await?;
-    serve_scheduler(&config, listener, jobs, store, Stop::on_signal()).await
+    serve_scheduler(&config, listener, jobs, store, ShutdownSignal::on_signal()).await
 }
 
 /// Serves the application on a listener until `stop`.
@@ -56,21 +56,22 @@ pub async fn serve_app(
     listener: TcpListener,
     stores: Stores,
     local: Option<Arc<dyn Model>>,
-    stop: Stop,
+    stop: ShutdownSignal,
 ) -> Result<(), StartError> {
     let address = listener.local_addr().map_err(StartError::Serve)?;
     let app = Arc::new(compose::application(config, address, stores, local)?);
     info!(%address, "the application listens");
-    let shutdown = stop.then({
+    let shutdown = stop.run_on_stop({
         let app = app.clone();
         move || {
-            app.probe.drain();
+            app.probe.start_drain();
             app.tools.server.stop();
         }
     });
-    let upkeep = tokio::spawn(app::upkeep(app.clone()));
-    let served =
-        workers()?.serve(listener, app::service(app.clone()), config.server.serve.clone(), shutdown).await;
+    let upkeep = tokio::spawn(app::run_maintenance(app.clone()));
+    let served = start_workers()?
+        .serve(listener, app::service(app.clone()), config.server.serve.clone(), shutdown)
+        .await;
     upkeep.abort();
     app.tools.server.audit().flush().await;
     served.map_err(StartError::Serve)
@@ -83,16 +84,16 @@ pub async fn serve_app(
 pub async fn serve_runtime(
     config: &RuntimeConfig,
     listener: TcpListener,
-    stop: Stop,
+    stop: ShutdownSignal,
 ) -> Result<(), StartError> {
     let address = listener.local_addr().map_err(StartError::Serve)?;
     let runtime = Arc::new(compose::runtime(config)?);
     info!(%address, "the agent runtime listens");
-    let shutdown = stop.then({
+    let shutdown = stop.run_on_stop({
         let runtime = runtime.clone();
-        move || runtime.probe.drain()
+        move || runtime.probe.start_drain()
     });
-    workers()?
+    start_workers()?
         .serve(listener, runtime::service(runtime), config.server.serve.clone(), shutdown)
         .await
         .map_err(StartError::Serve)
@@ -108,23 +109,23 @@ pub async fn serve_scheduler(
     listener: TcpListener,
     jobs: Arc<dyn JobStore>,
     store: &'static str,
-    stop: Stop,
+    stop: ShutdownSignal,
 ) -> Result<(), StartError> {
     let address = listener.local_addr().map_err(StartError::Serve)?;
     let scheduler = Arc::new(compose::scheduler(config, jobs, store)?);
     info!(%address, store, "the scheduler listens");
-    let shutdown = stop.clone().then({
+    let shutdown = stop.clone().run_on_stop({
         let scheduler = scheduler.clone();
-        move || scheduler.probe.drain()
+        move || scheduler.probe.start_drain()
     });
-    let worker = scheduler.worker.clone().run(stop.then(|| ()));
+    let worker = scheduler.worker.clone().run(stop.run_on_stop(|| ()));
     let served = serve::serve(listener, scheduler::service(scheduler), config.serve.clone(), shutdown);
     let (served, ()) = tokio::join!(served, worker);
     served.map_err(StartError::Serve)
 }
 
 /// Creates the worker threads that serve connections, one per core.
-fn workers() -> Result<Workers, StartError> {
+fn start_workers() -> Result<Workers, StartError> {
     Workers::one_per_core().map_err(StartError::Serve)
 }
 
@@ -138,16 +139,16 @@ pub async fn listen(address: SocketAddr) -> Result<TcpListener, StartError> {
 
 /// Stop signal. Clones share the signal.
 #[derive(Clone)]
-pub struct Stop(watch::Receiver<bool>);
+pub struct ShutdownSignal(watch::Receiver<bool>);
 
-impl Stop {
+impl ShutdownSignal {
     /// Creates a stop signal for SIGINT and SIGTERM. A second signal exits the process immediately with code
     /// 130. Requires a tokio runtime.
     pub fn on_signal() -> Self {
         let (stopper, stop) = watch::channel(false);
         tokio::spawn(async move {
             for code in [None, Some(130)] {
-                signalled().await;
+                wait_for_os_signal().await;
                 if let Some(code) = code {
                     std::process::exit(code);
                 }
@@ -159,19 +160,19 @@ impl Stop {
     }
 
     /// Creates a stop signal that is set by sending `true` or by dropping the sender.
-    pub fn by_hand() -> (watch::Sender<bool>, Self) {
+    pub fn manual() -> (watch::Sender<bool>, Self) {
         let (stopper, stop) = watch::channel(false);
         (stopper, Self(stop))
     }
 
-    async fn then(mut self, act: impl FnOnce()) {
+    async fn run_on_stop(mut self, act: impl FnOnce()) {
         // An error means that the sender was dropped, which stops too.
         let _ = self.0.wait_for(|stopped| *stopped).await;
         act();
     }
 }
 
-async fn signalled() {
+async fn wait_for_os_signal() {
     let wait = |kind| async move {
         match signal(kind) {
             Ok(mut signals) => {
@@ -184,10 +185,10 @@ async fn signalled() {
         }
     };
     let (interrupt, terminate) = (wait(SignalKind::interrupt()), wait(SignalKind::terminate()));
-    first(interrupt, terminate).await;
+    wait_for_either(interrupt, terminate).await;
 }
 
-async fn first(a: impl Future<Output = ()>, b: impl Future<Output = ()>) {
+async fn wait_for_either(a: impl Future<Output = ()>, b: impl Future<Output = ()>) {
     tokio::select! {
         () = a => {}
         () = b => {}

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use agent_http::config::{AppConfig, Env, Faults, Resolved, RuntimeConfig, SchedulerConfig};
+use agent_http::config::{AppConfig, ConfigError, Env, ResolvedSettings, RuntimeConfig, SchedulerConfig};
 
 use crate::cli::{ConfigArgs, ServiceName};
 use crate::failure::CommandError;
@@ -13,7 +13,7 @@ const SERVICES: &[ServiceName] = &[ServiceName::App, ServiceName::Runtime, Servi
 pub(crate) fn check(args: &ConfigArgs, env: &dyn Env, out: &mut dyn Write) -> Result<(), CommandError> {
     let mut refused = false;
     for name in services(args) {
-        if args.of.is_none() && is_left_out(name, args, env)? {
+        if args.of.is_none() && is_unconfigured(name, args, env)? {
             writeln!(out, "{}: not configured", name.service())?;
             continue;
         }
@@ -27,13 +27,13 @@ pub(crate) fn check(args: &ConfigArgs, env: &dyn Env, out: &mut dyn Write) -> Re
             }
         }
     }
-    if refused { Err(CommandError::Checked) } else { Ok(()) }
+    if refused { Err(CommandError::InvalidConfig) } else { Ok(()) }
 }
 
 /// Writes the settings as TOML, by service.
 pub(crate) fn print(args: &ConfigArgs, env: &dyn Env, out: &mut dyn Write) -> Result<(), CommandError> {
     for name in services(args) {
-        let resolved = Resolved::new(name.service(), &args.service.flags(), env)?;
+        let resolved = ResolvedSettings::new(name.service(), &args.service.flags(), env)?;
         write!(out, "# {}\n{}", name.service(), resolved.print())?;
     }
     Ok(())
@@ -46,15 +46,15 @@ fn services(args: &ConfigArgs) -> Vec<ServiceName> {
 /// Returns true if the scheduler is not configured. It cannot run without these two settings, and not every
 /// installation has a scheduler, so `config check` without a service reports it as not configured instead of
 /// failing.
-fn is_left_out(name: ServiceName, args: &ConfigArgs, env: &dyn Env) -> Result<bool, Faults> {
+fn is_unconfigured(name: ServiceName, args: &ConfigArgs, env: &dyn Env) -> Result<bool, ConfigError> {
     if !matches!(name, ServiceName::Scheduler) {
         return Ok(false);
     }
-    let resolved = Resolved::new(name.service(), &args.service.flags(), env)?;
+    let resolved = ResolvedSettings::new(name.service(), &args.service.flags(), env)?;
     Ok(!resolved.is_set("PULSE_SECRET") && !resolved.is_set("CALLBACK_URL"))
 }
 
-fn load(name: ServiceName, args: &ConfigArgs, env: &dyn Env) -> Result<(), Faults> {
+fn load(name: ServiceName, args: &ConfigArgs, env: &dyn Env) -> Result<(), ConfigError> {
     let flags = args.service.flags();
     match name {
         ServiceName::App => AppConfig::load(&flags, env).map(drop),

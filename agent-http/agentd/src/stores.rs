@@ -9,9 +9,9 @@ use agent_core::secret::Secret;
 use agent_http::config::{AppConfig, Database, SchedulerConfig};
 use agent_platform::memory::MemoryRecords;
 use agent_platform::records::Inventory;
-use agent_platform::roles::RecordRoles;
+use agent_platform::roles::RecordRoleStore;
 use agent_platform::seal::Sealer;
-use agent_platform::workspace::{Imported, WorkspaceFile};
+use agent_platform::workspace::{ImportSummary, WorkspaceFile};
 #[cfg(feature = "postgres")]
 use agent_store::postgres::{PostgresJobs, PostgresOptions};
 use agent_store::sqlite::{SqliteOptions, SqliteStore};
@@ -22,19 +22,19 @@ use crate::StartError;
 #[derive(Clone)]
 pub struct Stores {
     /// Agents and their secrets.
-    pub roles: Arc<RecordRoles>,
+    pub roles: Arc<RecordRoleStore>,
     /// All other records.
     pub records: Arc<dyn Inventory>,
 }
 
 impl Stores {
     /// Creates the stores over `records`, with secrets sealed under the configured keys.
-    pub fn over(records: Arc<dyn Inventory>, config: &AppConfig) -> Self {
+    pub fn from_records(records: Arc<dyn Inventory>, config: &AppConfig) -> Self {
         let sealer = match &config.data_secret {
             Some(secret) => Sealer::new(secret, config.data_secret_previous.as_ref()),
             None => Sealer::without_key(),
         };
-        Self { roles: Arc::new(RecordRoles::new(records.clone(), sealer)), records }
+        Self { roles: Arc::new(RecordRoleStore::new(records.clone(), sealer)), records }
     }
 
     /// Creates stores in memory and imports the text of a workspace file. `origin` names the file in errors.
@@ -43,7 +43,7 @@ impl Stores {
     /// Errors in the workspace file, by line and field.
     pub async fn in_memory(origin: &str, workspace: &str) -> Result<Self, StartError> {
         let records = Arc::new(MemoryRecords::default());
-        let roles = Arc::new(RecordRoles::new(records.clone(), Sealer::ephemeral()));
+        let roles = Arc::new(RecordRoleStore::new(records.clone(), Sealer::ephemeral()));
         let stores = Self { roles, records };
         stores.import(origin, workspace).await?;
         Ok(stores)
@@ -53,7 +53,7 @@ impl Stores {
     ///
     /// # Errors
     /// Errors in the workspace file, by line and field, or an error of the store.
-    pub async fn import(&self, origin: &str, workspace: &str) -> Result<Imported, StartError> {
+    pub async fn import(&self, origin: &str, workspace: &str) -> Result<ImportSummary, StartError> {
         let file = WorkspaceFile::parse(workspace)
             .map_err(|source| StartError::Workspace { origin: origin.to_owned(), source })?;
         Ok(file.apply(&self.roles).await?)
@@ -63,7 +63,7 @@ impl Stores {
     ///
     /// # Errors
     /// [`StartError::Unreadable`] if the file cannot be read, and all errors of [`import`](Self::import).
-    pub async fn import_file(&self, path: &Path) -> Result<Imported, StartError> {
+    pub async fn import_file(&self, path: &Path) -> Result<ImportSummary, StartError> {
         let origin = path.display().to_string();
         let text = std::fs::read_to_string(path)
             .map_err(|source| StartError::Unreadable { path: origin.clone(), source })?;
@@ -76,7 +76,7 @@ impl Stores {
 /// # Errors
 /// The database cannot be opened, or is of a kind that this build does not support.
 pub fn open(config: &AppConfig) -> Result<SqliteStore, StartError> {
-    open_at(path_of(&config.database)?)
+    open_at(sqlite_path(&config.database)?)
 }
 
 fn open_at(path: &Path) -> Result<SqliteStore, StartError> {
@@ -93,7 +93,7 @@ fn open_at(path: &Path) -> Result<SqliteStore, StartError> {
 /// # Errors
 /// The database does not exist, cannot be opened, or is of a kind that this build does not support.
 pub fn open_existing(config: &AppConfig) -> Result<SqliteStore, StartError> {
-    let path = path_of(&config.database)?;
+    let path = sqlite_path(&config.database)?;
     if !path.exists() {
         return Err(StartError::Other(format!(
             "there is no database {}; see DATABASE_URL, and `agentd import` for a first one",
@@ -108,11 +108,11 @@ pub fn open_existing(config: &AppConfig) -> Result<SqliteStore, StartError> {
 ///
 /// # Errors
 /// The database cannot be opened, or is of a kind that this build does not support.
-pub async fn jobs(config: &SchedulerConfig) -> Result<(Arc<dyn JobStore>, &'static str), StartError> {
+pub async fn open_jobs(config: &SchedulerConfig) -> Result<(Arc<dyn JobStore>, &'static str), StartError> {
     Ok(match &config.database {
         #[cfg(feature = "postgres")]
         Database::Postgres(url) => (Arc::new(open_postgres(url).await?), "postgres"),
-        database => (Arc::new(open_at(path_of(database)?)?), "sqlite"),
+        database => (Arc::new(open_at(sqlite_path(database)?)?), "sqlite"),
     })
 }
 
@@ -121,7 +121,7 @@ async fn open_postgres(url: &Secret) -> Result<PostgresJobs, StartError> {
     Ok(PostgresJobs::open(url.expose(), PostgresOptions::default()).await?)
 }
 
-fn path_of(database: &Database) -> Result<&Path, StartError> {
+fn sqlite_path(database: &Database) -> Result<&Path, StartError> {
     match database {
         Database::Sqlite(path) => Ok(path),
         _ => Err(StartError::Other("this build has no store for the database in DATABASE_URL".to_owned())),

@@ -7,8 +7,10 @@ use std::time::Duration;
 use agent_core::clock::{Clock, SystemClock};
 use agent_http::auth::mint_session;
 use agent_http::config::{AppConfig, Env};
-use agent_platform::records::List;
-use agent_platform::token::{Caps, FindError, Grant, McpGrant, Minted, NewToken, Token, Tokens, WidgetGrant};
+use agent_platform::records::ListQuery;
+use agent_platform::token::{
+    Caps, Grant, McpGrant, MintedToken, NewToken, Token, TokenError, Tokens, WidgetGrant,
+};
 use agentd::stores::{self, Stores};
 
 use crate::cli::{AgentArgs, McpArgs, NewTokenArgs, SessionArgs, WidgetArgs};
@@ -60,7 +62,7 @@ async fn mint(
     let NewGrant { grant, ttl, label } = new;
     let company = company_of(agent, stores).await?;
     let new = NewToken { ttl, label, ..NewToken::new(company, agent, grant) };
-    let Minted { token, text } = tokens(stores).mint(new).await?;
+    let MintedToken { token, text } = tokens(stores).mint(new).await?;
     let life = ttl.map_or_else(
         || "until it is revoked".to_owned(),
         |ttl| format!("for {}", humantime::format_duration(ttl)),
@@ -91,11 +93,11 @@ pub(crate) async fn list(args: AgentArgs, env: &dyn Env, out: &mut dyn Write) ->
 async fn list_of(agent: &str, stores: &Stores, out: &mut dyn Write) -> Result<(), CommandError> {
     let company = company_of(agent, stores).await?;
     let tokens = tokens(stores);
-    let mut list = List::default();
+    let mut list = ListQuery::default();
     loop {
         let page = tokens.list(&company, agent, &list).await?;
         for record in page.records {
-            writeln!(out, "{}", line(&record.value))?;
+            writeln!(out, "{}", token_line(&record.value))?;
         }
         list.cursor = page.next_cursor;
         if list.cursor.is_none() {
@@ -104,10 +106,10 @@ async fn list_of(agent: &str, stores: &Stores, out: &mut dyn Write) -> Result<()
     }
 }
 
-fn line(token: &Token) -> String {
+fn token_line(token: &Token) -> String {
     let day = |time| humantime::format_rfc3339_seconds(time).to_string();
     let state = match (token.check(SystemClock.now()), token.expires_at) {
-        (Err(FindError::Revoked), _) => "revoked".to_owned(),
+        (Err(TokenError::Revoked), _) => "revoked".to_owned(),
         (Err(_), _) => "expired".to_owned(),
         (Ok(()), Some(end)) => format!("until {}", day(end)),
         (Ok(()), None) => "valid".to_owned(),
@@ -129,13 +131,13 @@ fn tokens(stores: &Stores) -> Tokens {
 }
 
 async fn company_of(agent: &str, stores: &Stores) -> Result<String, CommandError> {
-    let company = stores.roles.company_of(agent).await?;
+    let company = stores.roles.find_company(agent).await?;
     company.ok_or_else(|| CommandError::NoAgent(agent.to_owned()))
 }
 
 /// Opens the application's stores.
 fn open(config: &AppConfig) -> Result<Stores, CommandError> {
-    Ok(Stores::over(Arc::new(stores::open_existing(config)?), config))
+    Ok(Stores::from_records(Arc::new(stores::open_existing(config)?), config))
 }
 
 #[cfg(test)]
@@ -148,14 +150,14 @@ mod tests {
     use agent_http::request::Query;
 
     use super::*;
-    use crate::cli::Settings;
+    use crate::cli::ConfigFileArg;
 
     fn run(user: &str, env: &[(&str, &str)]) -> Result<String, CommandError> {
         let args = SessionArgs {
             user: user.to_owned(),
             company: "acme".to_owned(),
             ttl: Duration::from_secs(3600),
-            settings: Settings::default(),
+            settings: ConfigFileArg::default(),
         };
         let mut out = Vec::new();
         session(args, &env.iter().copied().collect::<BTreeMap<_, _>>(), &mut out)?;
@@ -171,7 +173,7 @@ mod tests {
         let request = http::Request::builder().header("authorization", format!("Bearer {token}")).body(());
         let (head, ()) = request.expect("a request").into_parts();
         let sessions = Authenticator::new(Some(&Secret::new(secret)), None, None);
-        let query = Query::of(&head.uri);
+        let query = Query::from_uri(&head.uri);
         let asked = sessions.authenticate(&head, &query).await;
         let Ok(Credential::Session(principal)) = asked else { panic!("the token holds") };
         assert_eq!((&*principal.user_id, &*principal.company_id), ("ann", "acme"));
@@ -186,7 +188,10 @@ mod tests {
         );
         let short = run("ann", &[("SESSION_SECRET", "sk-1")]).expect_err("a short secret").to_string();
         assert!(short.contains("at least 16 bytes") && !short.contains("sk-1"), "{short}");
-        assert!(matches!(run("", &[("SESSION_SECRET", "session-secret-0")]), Err(CommandError::Mint(_))));
+        assert!(matches!(
+            run("", &[("SESSION_SECRET", "session-secret-0")]),
+            Err(CommandError::MintSession(_))
+        ));
     }
 
     /// Returns the output of a command.

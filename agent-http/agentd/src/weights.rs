@@ -16,7 +16,7 @@ use crate::StartError;
 /// # Errors
 /// The weights are configured or downloaded but cannot be used.
 #[cfg(feature = "embedded")]
-pub fn find(config: &AppConfig) -> Result<Option<Arc<dyn Model>>, StartError> {
+pub fn open_configured(config: &AppConfig) -> Result<Option<Arc<dyn Model>>, StartError> {
     Ok(open(config)?.map(|model| model as Arc<dyn Model>))
 }
 
@@ -73,9 +73,9 @@ pub fn list(config: &AppConfig) -> Vec<String> {
 /// # Errors
 /// `EMBEDDED_MODEL_PATH` is set, but this build cannot use it.
 #[cfg(not(feature = "embedded"))]
-pub fn find(config: &AppConfig) -> Result<Option<Arc<dyn Model>>, StartError> {
+pub fn open_configured(config: &AppConfig) -> Result<Option<Arc<dyn Model>>, StartError> {
     match &config.embedded_model_path {
-        Some(_) => Err(without("EMBEDDED_MODEL_PATH")),
+        Some(_) => Err(missing_feature_error("EMBEDDED_MODEL_PATH")),
         None => Ok(None),
     }
 }
@@ -86,7 +86,7 @@ pub fn find(config: &AppConfig) -> Result<Option<Arc<dyn Model>>, StartError> {
 /// Always: `model pull` needs the feature `embedded`.
 #[cfg(not(feature = "embedded"))]
 pub async fn pull(_: &AppConfig, _: Option<&str>) -> Result<PathBuf, StartError> {
-    Err(without("model pull"))
+    Err(missing_feature_error("model pull"))
 }
 
 /// Returns an empty list: this build has no embedded model.
@@ -96,16 +96,16 @@ pub fn list(_: &AppConfig) -> Vec<String> {
 }
 
 #[cfg(not(feature = "embedded"))]
-fn without(what: &str) -> StartError {
+fn missing_feature_error(what: &str) -> StartError {
     StartError::Other(format!("{what} needs a build with the feature `embedded`"))
 }
 
 /// Opens and loads the embedded model. Downloads its weights if they are missing.
 ///
 /// # Errors
-/// As [`find`] and [`pull`], or the weights cannot be loaded.
+/// As [`open_configured`] and [`pull`], or the weights cannot be loaded.
 #[cfg(feature = "embedded")]
-pub async fn find_or_pull(config: &AppConfig) -> Result<Option<Arc<dyn Model>>, StartError> {
+pub async fn open_or_pull(config: &AppConfig) -> Result<Option<Arc<dyn Model>>, StartError> {
     say(
         "No key in the environment (OPENAI_API_KEY) and no model at an Ollama, so a small demo model answers \
          in this process.",
@@ -131,8 +131,8 @@ pub async fn find_or_pull(config: &AppConfig) -> Result<Option<Arc<dyn Model>>, 
 /// # Errors
 /// As [`find`].
 #[cfg(not(feature = "embedded"))]
-pub async fn find_or_pull(config: &AppConfig) -> Result<Option<Arc<dyn Model>>, StartError> {
-    find(config)
+pub async fn open_or_pull(config: &AppConfig) -> Result<Option<Arc<dyn Model>>, StartError> {
+    open_configured(config)
 }
 
 #[cfg(feature = "embedded")]

@@ -3,22 +3,22 @@
 
 use agent_core::request::Principal;
 use agent_core::role::RoleBlock;
-use agent_platform::records::{List, Record, StoreError};
+use agent_platform::records::{ListQuery, Record, StoreError};
 use http::{Request, StatusCode, request};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::resource::{self, ATTEMPTS, Route};
+use super::resource::{self, MAX_WRITE_ATTEMPTS, Route};
 use super::{App, answer, assignments, tokens};
 use crate::error::HttpError;
 use crate::mcp::server::Change;
-use crate::request::{self as requests, Handled, Params, Query};
+use crate::request::{self as requests, HandlerResult, Params, Query};
 use crate::serve::Body;
 
 /// Maximum number of agents read from the store in one call for a page.
-const READ_AT_ONCE: usize = 10;
+const READ_BATCH_SIZE: usize = 10;
 /// Size at which a page ends early, in bytes. The page may exceed it by the last batch read.
-const PAGE_BYTES: usize = 4 << 20;
+const SOFT_MAX_PAGE_BYTES: usize = 4 << 20;
 
 /// Returns the route table entries of the agent endpoints.
 pub(super) fn routes<H>(handler: impl Fn(Route) -> H) -> [requests::Route<H>; 4] {
@@ -36,38 +36,43 @@ pub(crate) struct AgentPage {
     next_cursor: Option<String>,
 }
 
-pub(super) async fn answer(app: &App, route: Route, params: &Params, request: Request<Body>) -> Handled {
+pub(super) async fn handle(
+    app: &App,
+    route: Route,
+    params: &Params,
+    request: Request<Body>,
+) -> HandlerResult {
     let (head, body) = request.into_parts();
-    let query = Query::of(&head.uri);
-    let principal = resource::session(app, &head, &query).await?;
+    let query = Query::from_uri(&head.uri);
+    let principal = resource::require_user(app, &head, &query).await?;
     match route {
         Route::List => {
-            let page = page(app, &principal, resource::page(&query)?).await?;
+            let page = page(app, &principal, resource::page_params(&query)?).await?;
             answer::json(StatusCode::OK, &page)
         }
         Route::Get => {
-            let found = of_company(app, &principal, params.get("id")?).await?;
-            resource::found(&head.headers, found.version, &found.value)
+            let found = load_in_company(app, &principal, params.get("id")?).await?;
+            resource::get_response(&head.headers, found.version, &found.value)
         }
         Route::Put => put(app, &principal, params.get("id")?, &head, body).await,
         Route::Delete => delete(app, &principal, params.get("id")?, &head).await,
     }
 }
 
-/// Returns one page, which ends before the requested number of agents if it reaches [`PAGE_BYTES`].
-async fn page(app: &App, principal: &Principal, list: List) -> Result<AgentPage, HttpError> {
+/// Returns one page, which ends before the requested number of agents if it reaches [`SOFT_MAX_PAGE_BYTES`].
+async fn page(app: &App, principal: &Principal, list: ListQuery) -> Result<AgentPage, HttpError> {
     let mut wanted = list.page_size();
     let mut part = list;
     let (mut agents, mut bytes) = (Vec::new(), 0);
     loop {
-        part.limit = Some(wanted.min(READ_AT_ONCE));
+        part.limit = Some(wanted.min(READ_BATCH_SIZE));
         let found = app.roles.masked_roles(&principal.company_id, &part).await?;
         wanted -= found.records.len().min(wanted);
         for record in found.records {
             bytes += serde_json::to_vec(&record.value).map_err(HttpError::internal)?.len();
             agents.push(record.value);
         }
-        if found.next_cursor.is_none() || wanted == 0 || bytes >= PAGE_BYTES {
+        if found.next_cursor.is_none() || wanted == 0 || bytes >= SOFT_MAX_PAGE_BYTES {
             return Ok(AgentPage { agents, next_cursor: found.next_cursor });
         }
         part.cursor = found.next_cursor;
@@ -75,13 +80,17 @@ async fn page(app: &App, principal: &Principal, list: List) -> Result<AgentPage,
 }
 
 /// Returns an agent of the caller's company.
-async fn of_company(app: &App, principal: &Principal, id: &str) -> Result<Record<RoleBlock>, HttpError> {
+async fn load_in_company(app: &App, principal: &Principal, id: &str) -> Result<Record<RoleBlock>, HttpError> {
     app.roles.masked_role(&principal.company_id, id).await?.ok_or_else(HttpError::not_found)
 }
 
 /// Returns an agent that the caller owns; 403 if another user owns it.
-pub(super) async fn own(app: &App, principal: &Principal, id: &str) -> Result<Record<RoleBlock>, HttpError> {
-    let found = of_company(app, principal, id).await?;
+pub(super) async fn load_owned(
+    app: &App,
+    principal: &Principal,
+    id: &str,
+) -> Result<Record<RoleBlock>, HttpError> {
+    let found = load_in_company(app, principal, id).await?;
     check_owner(principal, &found.value)?;
     Ok(found)
 }
@@ -94,13 +103,13 @@ fn check_owner(principal: &Principal, role: &RoleBlock) -> Result<(), HttpError>
     }
 }
 
-async fn put(app: &App, principal: &Principal, id: &str, head: &request::Parts, body: Body) -> Handled {
+async fn put(app: &App, principal: &Principal, id: &str, head: &request::Parts, body: Body) -> HandlerResult {
     // The owner is checked before the body, so that other users learn nothing about the agent from validation errors.
     if let Some(found) = app.roles.masked_role(&principal.company_id, id).await? {
         check_owner(principal, &found.value)?;
     }
     let role = read(app, principal, id, head, body).await?;
-    for _ in 0..ATTEMPTS {
+    for _ in 0..MAX_WRITE_ATTEMPTS {
         let found = app.roles.masked_role(&principal.company_id, id).await?;
         found.as_ref().map_or(Ok(()), |found| check_owner(principal, &found.value))?;
         let precondition =
@@ -108,20 +117,20 @@ async fn put(app: &App, principal: &Principal, id: &str, head: &request::Parts, 
         if found.is_none() {
             // Tokens and assignments of a deleted agent with the same id must not apply to the new one.
             tokens::revoke_all(app, &principal.company_id, id).await?;
-            assignments::remove_all(app, &principal.company_id, id).await?;
+            assignments::delete_all(app, &principal.company_id, id).await?;
         }
         match app.roles.put_role(role.clone(), precondition).await {
             Ok(_) => {
-                announce(app, principal, id);
+                notify_mcp_clients(app, principal, id);
                 let now = app.roles.masked_role(&principal.company_id, id).await?;
                 let now = now.ok_or_else(|| HttpError::conflict("it was saved, and deleted meanwhile"))?;
-                return resource::saved(&head.uri, found.is_none(), now.version, &now.value);
+                return resource::put_response(&head.uri, found.is_none(), now.version, &now.value);
             }
             Err(StoreError::Conflict { .. }) => {}
             Err(error) => return Err(error.into()),
         }
     }
-    Err(resource::contended())
+    Err(resource::write_contention())
 }
 
 /// Reads an agent from the body and checks that it is the caller's own.
@@ -135,22 +144,24 @@ async fn read(
     let mut role = resource::read_object(app, &head.headers, body).await?;
     let not_yours =
         |name: &'static str| move || HttpError::forbidden(format!("{name} must be the caller's own"));
-    resource::settle_id(&mut role, "id", id, || HttpError::invalid("id", "must be the one in the path"))?;
-    resource::settle_id(&mut role, "companyId", &principal.company_id, not_yours("companyId"))?;
-    resource::settle_id(&mut role, "ownerId", &principal.user_id, not_yours("ownerId"))?;
-    let file = resource::check_as_import("agents", role)?;
+    resource::set_or_check_id(&mut role, "id", id, || {
+        HttpError::invalid("id", "must be the one in the path")
+    })?;
+    resource::set_or_check_id(&mut role, "companyId", &principal.company_id, not_yours("companyId"))?;
+    resource::set_or_check_id(&mut role, "ownerId", &principal.user_id, not_yours("ownerId"))?;
+    let file = resource::validate_as_import("agents", role)?;
     file.agents.into_iter().next().ok_or_else(|| HttpError::internal("an agent is gone from its file"))
 }
 
-async fn delete(app: &App, principal: &Principal, id: &str, head: &request::Parts) -> Handled {
-    for _ in 0..ATTEMPTS {
-        let found = own(app, principal, id).await?;
+async fn delete(app: &App, principal: &Principal, id: &str, head: &request::Parts) -> HandlerResult {
+    for _ in 0..MAX_WRITE_ATTEMPTS {
+        let found = load_owned(app, principal, id).await?;
         let precondition = resource::check_conditions(&head.headers, Some(found.version))?;
         match app.roles.delete_role(&principal.company_id, id, precondition).await {
             Ok(true) => {
-                announce(app, principal, id);
+                notify_mcp_clients(app, principal, id);
                 tokens::revoke_all(app, &principal.company_id, id).await?;
-                assignments::remove_all(app, &principal.company_id, id).await?;
+                assignments::delete_all(app, &principal.company_id, id).await?;
                 return Ok(resource::no_content());
             }
             Ok(false) => return Err(HttpError::not_found()),
@@ -158,11 +169,11 @@ async fn delete(app: &App, principal: &Principal, id: &str, head: &request::Part
             Err(error) => return Err(error.into()),
         }
     }
-    Err(resource::contended())
+    Err(resource::write_contention())
 }
 
 /// Notifies the agent's MCP clients that their tool and resource lists may have changed.
-fn announce(app: &App, principal: &Principal, id: &str) {
+fn notify_mcp_clients(app: &App, principal: &Principal, id: &str) {
     let change = Change::Role { company_id: principal.company_id.clone(), agent_id: id.to_owned() };
     app.tools.server.announce(&change);
 }

@@ -5,16 +5,16 @@ use http::{Response, StatusCode};
 use serde::Serialize;
 
 use crate::error::HttpError;
-use crate::request::Handled;
+use crate::request::HandlerResult;
 use crate::serve::{ResponseBody, full};
 
 /// Returns `value` as a JSON response. It is `no-store`, since it belongs to one user.
-pub(super) fn json(status: StatusCode, value: &impl Serialize) -> Handled {
-    Ok(written(status, serde_json::to_vec(value).map_err(HttpError::internal)?))
+pub(super) fn json(status: StatusCode, value: &impl Serialize) -> HandlerResult {
+    Ok(json_bytes(status, serde_json::to_vec(value).map_err(HttpError::internal)?))
 }
 
 /// Returns serialized JSON as a response, with the same headers as [`json`].
-pub(super) fn written(status: StatusCode, json: Vec<u8>) -> Response<ResponseBody> {
+pub(super) fn json_bytes(status: StatusCode, json: Vec<u8>) -> Response<ResponseBody> {
     let mut response = Response::new(full(json));
     *response.status_mut() = status;
     let headers = response.headers_mut();

@@ -3,25 +3,25 @@
 //! Saving an assignment succeeds even if the scheduler is unreachable: `sync` reports that, and
 //! [`upkeep`](super::upkeep) synchronizes it later.
 
-use agent_core::allowed_tools::allowed_in_run;
+use agent_core::allowed_tools::allowed_tools_in_run;
 use agent_core::request::Principal;
 use agent_core::role::RoleBlock;
 use agent_core::tool::{Caller, ExecutionContext};
-use agent_platform::assignment::{self, Assignment, Link, Told, is_in_step, of_agent};
-use agent_platform::records::{List, MAX_PAGE, Precondition, Record, RecordsExt, StoreError};
+use agent_platform::assignment::{self, Assignment, AssignmentSync, SyncedState, is_in_sync, list_for_agent};
+use agent_platform::records::{ListQuery, MAX_PAGE_RECORDS, Precondition, Record, RecordsExt, StoreError};
 use agent_platform::workspace::utc_time;
 use http::{Request, StatusCode, request};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::resource::{self, ATTEMPTS, Route};
+use super::resource::{self, MAX_WRITE_ATTEMPTS, Route};
 use super::{App, agents, answer};
 use crate::error::HttpError;
-use crate::request::{self as requests, Handled, Params, Query};
+use crate::request::{self as requests, HandlerResult, Params, Query};
 use crate::serve::Body;
 
 /// Maximum number of assignments per agent.
-const MAX_ASSIGNMENTS: usize = 100;
+const MAX_ASSIGNMENTS_PER_AGENT: usize = 100;
 
 /// Returns the route table entries of the assignment endpoints.
 pub(super) fn routes<H>(handler: impl Fn(Route) -> H) -> [requests::Route<H>; 4] {
@@ -63,28 +63,33 @@ pub(crate) struct AssignmentPage {
     next_cursor: Option<String>,
 }
 
-pub(super) async fn answer(app: &App, route: Route, params: &Params, request: Request<Body>) -> Handled {
+pub(super) async fn answer(
+    app: &App,
+    route: Route,
+    params: &Params,
+    request: Request<Body>,
+) -> HandlerResult {
     let (head, body) = request.into_parts();
-    let query = Query::of(&head.uri);
-    let principal = resource::session(app, &head, &query).await?;
-    let role = agents::own(app, &principal, params.get("id")?).await?.value;
+    let query = Query::from_uri(&head.uri);
+    let principal = resource::require_user(app, &head, &query).await?;
+    let role = agents::load_owned(app, &principal, params.get("id")?).await?.value;
     match route {
         Route::List => {
-            let page = page(app, &role, &resource::page(&query)?).await?;
+            let page = page(app, &role, &resource::page_params(&query)?).await?;
             answer::json(StatusCode::OK, &page)
         }
         Route::Get => {
-            let found = existing(app, &role, params.get("assignmentId")?).await?;
+            let found = load_existing(app, &role, params.get("assignmentId")?).await?;
             let version = found.version;
-            resource::found(&head.headers, version, &view(app, found).await?)
+            resource::get_response(&head.headers, version, &view(app, found).await?)
         }
         Route::Put => put(app, &principal, &role, params.get("assignmentId")?, &head, body).await,
         Route::Delete => delete(app, &role, params.get("assignmentId")?, &head).await,
     }
 }
 
-async fn page(app: &App, role: &RoleBlock, list: &List) -> Result<AssignmentPage, HttpError> {
-    let found = of_agent(&*app.records, &role.company_id, &role.id, list).await?;
+async fn page(app: &App, role: &RoleBlock, list: &ListQuery) -> Result<AssignmentPage, HttpError> {
+    let found = list_for_agent(&*app.records, &role.company_id, &role.id, list).await?;
     let mut assignments = Vec::with_capacity(found.items.len());
     for record in found.items {
         assignments.push(view(app, record).await?);
@@ -94,15 +99,15 @@ async fn page(app: &App, role: &RoleBlock, list: &List) -> Result<AssignmentPage
 
 async fn view(app: &App, saved: Record<Assignment>) -> Result<AssignmentView, HttpError> {
     let key = assignment::link_key(&saved.value.company_id, &saved.value.id)?;
-    let link: Option<Record<Link>> = app.records.get_as(&key).await?;
-    let in_step = is_in_step(Some(&saved), link.as_ref());
-    let job = link.and_then(|link| link.value.told).and_then(|Told { job, .. }| job);
+    let link: Option<Record<AssignmentSync>> = app.records.get_as(&key).await?;
+    let in_step = is_in_sync(Some(&saved), link.as_ref());
+    let job = link.and_then(|link| link.value.told).and_then(|SyncedState { job, .. }| job);
     let (job_id, execute_at) = job.map(|job| (job.job_id, utc_time(job.execute_at))).unzip();
     Ok(AssignmentView { assignment: saved.value, sync: SyncView { in_step, job_id, execute_at } })
 }
 
 /// Returns an assignment of the agent; 404 also if it belongs to another agent.
-async fn existing(app: &App, role: &RoleBlock, id: &str) -> Result<Record<Assignment>, HttpError> {
+async fn load_existing(app: &App, role: &RoleBlock, id: &str) -> Result<Record<Assignment>, HttpError> {
     let key = assignment::key(&role.company_id, id).map_err(|_| HttpError::not_found())?;
     let found: Option<Record<Assignment>> = app.records.get_as(&key).await?;
     found.filter(|found| found.value.agent_id == role.id).ok_or_else(HttpError::not_found)
@@ -115,10 +120,10 @@ async fn put(
     id: &str,
     head: &request::Parts,
     body: Body,
-) -> Handled {
+) -> HandlerResult {
     let assignment = read(app, principal, role, id, head, body).await?;
     let key = assignment::key(&role.company_id, id)?;
-    for _ in 0..ATTEMPTS {
+    for _ in 0..MAX_WRITE_ATTEMPTS {
         let found: Option<Record<Assignment>> = app.records.get_as(&key).await?;
         if found.as_ref().is_some_and(|found| found.value.agent_id != role.id) {
             return Err(HttpError::conflict("this id is taken"));
@@ -126,32 +131,32 @@ async fn put(
         let version = found.as_ref().map(|found| found.version);
         let precondition = resource::check_conditions(&head.headers, version)?;
         if found.is_none() {
-            check_room(app, role).await?;
+            check_assignment_limit(app, role).await?;
         }
         match app.records.put_as(&key, &assignment, precondition).await {
             Ok(version) => {
-                sync(app, &role.company_id, id).await;
+                sync_with_scheduler(app, &role.company_id, id).await;
                 let updated = app.pulse.now().into();
                 let saved = Record { id: id.to_owned(), version, updated, value: assignment };
-                return resource::saved(&head.uri, found.is_none(), version, &view(app, saved).await?);
+                return resource::put_response(&head.uri, found.is_none(), version, &view(app, saved).await?);
             }
             Err(StoreError::Conflict { .. }) => {}
             Err(error) => return Err(error.into()),
         }
     }
-    Err(resource::contended())
+    Err(resource::write_contention())
 }
 
-/// Checks that the agent has fewer than [`MAX_ASSIGNMENTS`]. The limit is not exact: concurrent requests may each
+/// Checks that the agent has fewer than [`MAX_ASSIGNMENTS_PER_AGENT`]. The limit is not exact: concurrent requests may each
 /// pass the check.
-async fn check_room(app: &App, role: &RoleBlock) -> Result<(), HttpError> {
-    let list = List { limit: Some(MAX_ASSIGNMENTS), ..List::default() };
-    let found = of_agent(&*app.records, &role.company_id, &role.id, &list).await?;
-    if found.items.len() < MAX_ASSIGNMENTS {
+async fn check_assignment_limit(app: &App, role: &RoleBlock) -> Result<(), HttpError> {
+    let list = ListQuery { limit: Some(MAX_ASSIGNMENTS_PER_AGENT), ..ListQuery::default() };
+    let found = list_for_agent(&*app.records, &role.company_id, &role.id, &list).await?;
+    if found.items.len() < MAX_ASSIGNMENTS_PER_AGENT {
         return Ok(());
     }
     Err(HttpError::conflict(format!(
-        "the agent has {MAX_ASSIGNMENTS} assignments already, which is the most"
+        "the agent has {MAX_ASSIGNMENTS_PER_AGENT} assignments already, which is the most"
     )))
 }
 
@@ -168,11 +173,11 @@ async fn read(
     let in_path = |name: &'static str| move || HttpError::invalid(name, "must be the one in the path");
     let not_yours =
         |name: &'static str| move || HttpError::forbidden(format!("{name} must be the caller's own"));
-    resource::settle_id(&mut given, "id", id, in_path("id"))?;
-    resource::settle_id(&mut given, "agentId", &role.id, in_path("agentId"))?;
-    resource::settle_id(&mut given, "companyId", &principal.company_id, not_yours("companyId"))?;
-    resource::settle_id(&mut given, "userId", &principal.user_id, not_yours("userId"))?;
-    let file = resource::check_as_import("assignments", given)?;
+    resource::set_or_check_id(&mut given, "id", id, in_path("id"))?;
+    resource::set_or_check_id(&mut given, "agentId", &role.id, in_path("agentId"))?;
+    resource::set_or_check_id(&mut given, "companyId", &principal.company_id, not_yours("companyId"))?;
+    resource::set_or_check_id(&mut given, "userId", &principal.user_id, not_yours("userId"))?;
+    let file = resource::validate_as_import("assignments", given)?;
     let assignment = file.assignments.into_iter().next();
     let assignment = assignment.ok_or_else(|| HttpError::internal("an assignment is gone from its file"))?;
     let context = ExecutionContext {
@@ -184,45 +189,45 @@ async fn read(
     };
     let known = app.pulse.tools.list(&context).await.map_err(HttpError::internal)?;
     let is_known = known.iter().any(|tool| tool.name == assignment.tool_id);
-    if !is_known || !allowed_in_run(role, Caller::Proactive).contains(&assignment.tool_id) {
+    if !is_known || !allowed_tools_in_run(role, Caller::Proactive).contains(&assignment.tool_id) {
         return Err(HttpError::invalid("toolId", "names no tool that this agent may use"));
     }
     Ok(assignment)
 }
 
-async fn delete(app: &App, role: &RoleBlock, id: &str, head: &request::Parts) -> Handled {
-    for _ in 0..ATTEMPTS {
-        let found = existing(app, role, id).await?;
+async fn delete(app: &App, role: &RoleBlock, id: &str, head: &request::Parts) -> HandlerResult {
+    for _ in 0..MAX_WRITE_ATTEMPTS {
+        let found = load_existing(app, role, id).await?;
         let precondition = resource::check_conditions(&head.headers, Some(found.version))?;
         match app.records.delete(&assignment::key(&role.company_id, id)?, precondition).await {
             Ok(_) => {
-                sync(app, &role.company_id, id).await;
+                sync_with_scheduler(app, &role.company_id, id).await;
                 return Ok(resource::no_content());
             }
             Err(StoreError::Conflict { .. }) => {}
             Err(error) => return Err(error.into()),
         }
     }
-    Err(resource::contended())
+    Err(resource::write_contention())
 }
 
 /// Synchronizes an assignment with the scheduler, if one is configured. Errors are logged; upkeep retries.
-async fn sync(app: &App, company_id: &str, id: &str) {
+async fn sync_with_scheduler(app: &App, company_id: &str, id: &str) {
     let Ok(pulse) = app.pulse.client() else { return };
-    let synced = assignment::sync(&*app.records, pulse, (company_id, id), app.pulse.now()).await;
+    let synced = assignment::sync_assignment(&*app.records, pulse, (company_id, id), app.pulse.now()).await;
     if let Err(error) = synced {
         tracing::warn!(%error, id, "an assignment is out of step with the scheduler");
     }
 }
 
 /// Deletes all assignments of an agent and cancels their jobs.
-pub(super) async fn remove_all(app: &App, company_id: &str, agent: &str) -> Result<(), StoreError> {
-    let mut list = List { limit: Some(MAX_PAGE), ..List::default() };
+pub(super) async fn delete_all(app: &App, company_id: &str, agent: &str) -> Result<(), StoreError> {
+    let mut list = ListQuery { limit: Some(MAX_PAGE_RECORDS), ..ListQuery::default() };
     loop {
-        let page = of_agent(&*app.records, company_id, agent, &list).await?;
+        let page = list_for_agent(&*app.records, company_id, agent, &list).await?;
         for record in page.items {
             app.records.delete(&assignment::key(company_id, &record.id)?, Precondition::Any).await?;
-            sync(app, company_id, &record.id).await;
+            sync_with_scheduler(app, company_id, &record.id).await;
         }
         list.cursor = page.next_cursor;
         if list.cursor.is_none() {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use agent_core::clock::Clock;
-use agent_platform::token::{CapError, Tokens};
+use agent_platform::token::{DailyCapError, Tokens};
 use governor::middleware::NoOpMiddleware;
 use governor::state::{InMemoryState, NotKeyed};
 use governor::{Quota, RateLimiter};
@@ -21,7 +21,7 @@ use crate::error::{HttpError, RatePolicy};
 
 /// Maximum number of tokens whose per-minute limiter is kept; the least recently used are evicted. A token can exceed
 /// its limit only if that many others are used within the same minute.
-const REMEMBERED: usize = 10_000;
+const MAX_CACHED_LIMITERS: usize = 10_000;
 
 const MINUTE: Duration = Duration::from_secs(60);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
@@ -41,17 +41,17 @@ impl governor::clock::Clock for Monotonic {
 }
 
 /// Counts and limits the runs of widget tokens.
-pub struct RunCaps {
+pub struct RunRateLimits {
     tokens: Arc<Tokens>,
     clock: Monotonic,
     /// Limiters by token id and limit per minute.
     minutes: Cache<(String, NonZeroU32), Arc<Limiter>>,
 }
 
-impl RunCaps {
+impl RunRateLimits {
     /// Creates the limits, with no runs counted in the current minute. The counts per day are in the store.
     pub fn new(tokens: Arc<Tokens>, clock: Arc<dyn Clock>) -> Self {
-        Self { tokens, clock: Monotonic(clock), minutes: Cache::new(REMEMBERED) }
+        Self { tokens, clock: Monotonic(clock), minutes: Cache::new(MAX_CACHED_LIMITERS) }
     }
 
     /// Counts a run that is about to start.
@@ -59,20 +59,20 @@ impl RunCaps {
     /// # Errors
     ///
     /// 429 if a limit of the token is reached, in which case the run is not counted; 500 if the store fails.
-    pub async fn count(&self, visitor: &Visitor) -> Result<(), HttpError> {
+    pub async fn count_run(&self, visitor: &Visitor) -> Result<(), HttpError> {
         let Visitor { token_id, caps, .. } = visitor;
         let limiter = self.limiter(token_id, caps.runs_per_minute);
         if let Err(until) = limiter.check() {
             let policy = RatePolicy { name: "minute", quota: caps.runs_per_minute.get(), window: MINUTE };
             let wait = until.wait_time_from(governor::clock::Clock::now(&self.clock));
-            return Err(HttpError::over(policy, wait));
+            return Err(HttpError::with_limit(policy, wait));
         }
         let Some(per_day) = caps.runs_per_day else { return Ok(()) };
         match self.tokens.count_run(token_id, per_day).await {
             Ok(()) => Ok(()),
-            Err(CapError::Spent { retry_after }) => {
+            Err(DailyCapError::Reached { retry_after }) => {
                 let policy = RatePolicy { name: "day", quota: per_day.get(), window: DAY };
-                Err(HttpError::over(policy, retry_after))
+                Err(HttpError::with_limit(policy, retry_after))
             }
             Err(error) => Err(HttpError::internal(error)),
         }
@@ -97,10 +97,10 @@ mod tests {
     use super::*;
     use crate::error::Code;
 
-    fn caps(clock: &ManualClock) -> RunCaps {
+    fn caps(clock: &ManualClock) -> RunRateLimits {
         let records = Arc::new(MemoryRecords::default());
         let clock: Arc<dyn Clock> = Arc::new(clock.clone());
-        RunCaps::new(Arc::new(Tokens::new(records, clock.clone())), clock)
+        RunRateLimits::new(Arc::new(Tokens::new(records, clock.clone())), clock)
     }
 
     fn visitor(token: &str, per_minute: u32, per_day: Option<u32>) -> Visitor {
@@ -117,19 +117,19 @@ mod tests {
         let caps = caps(&clock);
         let (one, other) = (visitor("t", 3, None), visitor("u", 3, None));
         for _ in 0..3 {
-            caps.count(&one).await.expect("as many may begin at once");
+            caps.count_run(&one).await.expect("as many may begin at once");
         }
-        let refused = caps.count(&one).await.expect_err("the cap is reached");
+        let refused = caps.count_run(&one).await.expect_err("the cap is reached");
         assert_eq!(refused.code(), Code::RateLimited);
-        caps.count(&other).await.expect("another token");
+        caps.count_run(&other).await.expect("another token");
         clock.advance(Duration::from_secs(19));
-        caps.count(&one).await.expect_err("a third of a minute is not over");
+        caps.count_run(&one).await.expect_err("a third of a minute is not over");
         clock.advance(Duration::from_secs(1));
-        caps.count(&one).await.expect("one more");
-        caps.count(&one).await.expect_err("and no second");
+        caps.count_run(&one).await.expect("one more");
+        caps.count_run(&one).await.expect_err("and no second");
         clock.advance(MINUTE);
         for _ in 0..3 {
-            caps.count(&one).await.expect("a new minute");
+            caps.count_run(&one).await.expect("a new minute");
         }
     }
 
@@ -140,17 +140,17 @@ mod tests {
         let visitor = visitor("t", 2, Some(3));
         for (wait, allowed) in [(0, true), (0, true), (0, false), (60, true), (0, false), (60, false)] {
             clock.advance(Duration::from_secs(wait));
-            assert_eq!(caps.count(&visitor).await.is_ok(), allowed);
+            assert_eq!(caps.count_run(&visitor).await.is_ok(), allowed);
         }
         clock.advance(DAY);
-        caps.count(&visitor).await.expect("a new day");
+        caps.count_run(&visitor).await.expect("a new day");
     }
 
     #[tokio::test]
     async fn a_token_whose_cap_was_changed_has_the_new_one() {
         let caps = caps(&ManualClock::new());
-        caps.count(&visitor("t", 1, None)).await.expect("one");
-        caps.count(&visitor("t", 1, None)).await.expect_err("no more");
-        caps.count(&visitor("t", 2, None)).await.expect("a new cap");
+        caps.count_run(&visitor("t", 1, None)).await.expect("one");
+        caps.count_run(&visitor("t", 1, None)).await.expect_err("no more");
+        caps.count_run(&visitor("t", 2, None)).await.expect("a new cap");
     }
 }

@@ -1,34 +1,34 @@
 //! `POST /api/agent/chat`: the chat endpoint.
 
 use agent_core::event::EventStream;
-use agent_core::history::{self, ChatInput, InvalidField};
+use agent_core::history::{self, ChatInput, FieldError};
 use agent_core::request::{Principal, TurnRequest};
 use agent_core::tool::Caller;
 use agent_core::turn::{TurnError, run_turn};
 use http::{Request, request};
 
 use super::App;
-use crate::auth::{Credential, Presented, Visitor};
+use crate::auth::{Credential, HeadCredential, Visitor};
 use crate::error::{Code, HttpError};
-use crate::request::{Handled, Query, read_json_bytes};
+use crate::request::{HandlerResult, Query, read_json_bytes};
 use crate::serve::Body;
 use crate::stream::{self, negotiate};
 
 pub(super) const PATH: &str = "/api/agent/chat";
 
-pub(super) async fn post(app: &App, request: Request<Body>) -> Handled {
+pub(super) async fn post(app: &App, request: Request<Body>) -> HandlerResult {
     let (head, body) = request.into_parts();
-    let query = Query::of(&head.uri);
+    let query = Query::from_uri(&head.uri);
     let framing = negotiate(&head.headers, query.get("format")?)?;
-    let presented = app.auth.presented(&head, &query).await?;
-    let read_turn = |body: &history::Body<'_>, query: &Query<'_>| history::read(body, query.pairs());
+    let presented = app.auth.authenticate_head(&head, &query).await?;
+    let read_turn = |body: &history::JsonBody<'_>, query: &Query<'_>| history::read(body, query.pairs());
     let (credential, input) = read(app, &head, &query, presented, body, read_turn).await?;
-    let Admitted { principal, turn, visitor } = admit(credential, input)?;
+    let AuthorizedTurn { principal, turn, visitor } = authorize_turn(credential, input)?;
     if let Some(visitor) = &visitor {
-        app.caps.count(visitor).await?;
+        app.caps.count_run(visitor).await?;
     }
     let events = start(app, &principal, turn).await?;
-    stream::answer(framing, events, &app.stream).await
+    stream::run_response(framing, events, &app.stream).await
 }
 
 /// Reads the body and completes authentication, since a widget token may be in the body.
@@ -36,25 +36,28 @@ pub(super) async fn read(
     app: &App,
     head: &request::Parts,
     query: &Query<'_>,
-    presented: Presented,
+    presented: HeadCredential,
     body: Body,
-    read_turn: fn(&history::Body<'_>, &Query<'_>) -> Result<ChatInput, InvalidField>,
+    read_turn: fn(&history::JsonBody<'_>, &Query<'_>) -> Result<ChatInput, FieldError>,
 ) -> Result<(Credential, ChatInput), HttpError> {
     let bytes = read_json_bytes(&head.headers, body, &app.body).await;
-    let (bytes, presented) = or_refuse(bytes, presented)?;
-    let parsed = history::Body::parse(&bytes, app.json_depth);
+    let (bytes, presented) = or_unauthenticated(bytes, presented)?;
+    let parsed = history::JsonBody::parse(&bytes, app.json_depth);
     let parsed = parsed.and_then(|body| Ok((history::widget_tokens(&body)?, body)));
-    let ((in_body, body), presented) = or_refuse(parsed.map_err(HttpError::from), presented)?;
-    let credential = app.auth.settle(presented, head, &in_body).await?;
+    let ((in_body, body), presented) = or_unauthenticated(parsed.map_err(HttpError::from), presented)?;
+    let credential = app.auth.resolve_with_body(presented, head, &in_body).await?;
     Ok((credential, read_turn(&body, query)?))
 }
 
 /// Returns the result of reading the body, with 401 in place of a 400 or 415 for a request without a credential. A
 /// body that cannot be parsed cannot carry a widget token, so an unauthenticated client gets no details.
-fn or_refuse<T>(read: Result<T, HttpError>, presented: Presented) -> Result<(T, Presented), HttpError> {
+fn or_unauthenticated<T>(
+    read: Result<T, HttpError>,
+    presented: HeadCredential,
+) -> Result<(T, HeadCredential), HttpError> {
     match (read, presented) {
         (Ok(read), presented) => Ok((read, presented)),
-        (Err(error), Presented::Implied(Err(refused)))
+        (Err(error), HeadCredential::Cookie(Err(refused)))
             if matches!(error.code(), Code::InvalidRequest | Code::UnsupportedMediaType) =>
         {
             Err(refused.into())
@@ -64,7 +67,7 @@ fn or_refuse<T>(read: Result<T, HttpError>, presented: Presented) -> Result<(T, 
 }
 
 /// A request that the credential permits.
-pub(super) struct Admitted {
+pub(super) struct AuthorizedTurn {
     /// The authenticated principal.
     pub(super) principal: Principal,
     /// The turn to run.
@@ -74,14 +77,14 @@ pub(super) struct Admitted {
 }
 
 /// Checks the body's ids and fields against the credential.
-pub(super) fn admit(credential: Credential, input: ChatInput) -> Result<Admitted, HttpError> {
+pub(super) fn authorize_turn(credential: Credential, input: ChatInput) -> Result<AuthorizedTurn, HttpError> {
     let (principal, trigger, visitor) = match credential {
         Credential::Session(principal) => (principal, None, None),
         Credential::Widget(visitor) => {
-            input.forbid_instructions()?;
+            input.reject_instructions()?;
             (visitor.principal(), None, Some(visitor))
         }
-        Credential::Proactive { reason } => (on_behalf(&input)?, Some(reason), None),
+        Credential::Proactive { reason } => (proactive_principal(&input)?, Some(reason), None),
     };
     let disagrees = |said: &Option<String>, is: &str| said.as_deref().is_some_and(|said| said != is);
     if disagrees(&input.user_id, &principal.user_id) || disagrees(&input.company_id, &principal.company_id) {
@@ -95,11 +98,11 @@ pub(super) fn admit(credential: Credential, input: ChatInput) -> Result<Admitted
         None if turn.agent_id.is_empty() => return Err(HttpError::invalid("agentId", "is missing")),
         _ => {}
     }
-    Ok(Admitted { principal, turn, visitor })
+    Ok(AuthorizedTurn { principal, turn, visitor })
 }
 
 /// Returns the principal that a proactive call acts for. The caller is trusted and must name it in the body.
-fn on_behalf(input: &ChatInput) -> Result<Principal, HttpError> {
+fn proactive_principal(input: &ChatInput) -> Result<Principal, HttpError> {
     let named =
         |name: &str, id: &Option<String>| id.clone().ok_or_else(|| HttpError::invalid(name, "is missing"));
     let user_id = named("userId", &input.user_id)?;
@@ -109,9 +112,9 @@ fn on_behalf(input: &ChatInput) -> Result<Principal, HttpError> {
 /// Assigns missing ids and starts the run. A run id chosen by the client is used up once the backend has accepted the
 /// run.
 async fn start(app: &App, principal: &Principal, mut turn: TurnRequest) -> Result<EventStream, HttpError> {
-    let refused = |error| refusal(error, principal.caller);
+    let refused = |error| turn_error_response(error, principal.caller);
     let is_new = turn.run_id.is_empty();
-    name(&mut turn);
+    assign_ids(&mut turn);
     if is_new {
         return run_turn(&app.platform, principal, turn).await.map_err(refused);
     }
@@ -123,7 +126,7 @@ async fn start(app: &App, principal: &Principal, mut turn: TurnRequest) -> Resul
 }
 
 /// Generates the thread id and the run id if the client has not set them.
-pub(super) fn name(turn: &mut TurnRequest) {
+pub(super) fn assign_ids(turn: &mut TurnRequest) {
     for id in [&mut turn.thread_id, &mut turn.run_id] {
         if id.is_empty() {
             *id = agent_core::new_id();
@@ -132,7 +135,7 @@ pub(super) fn name(turn: &mut TurnRequest) {
 }
 
 /// Maps a turn error, without details of the agent's configuration for widget visitors.
-fn refusal(error: TurnError, caller: Caller) -> HttpError {
+fn turn_error_response(error: TurnError, caller: Caller) -> HttpError {
     match error {
         TurnError::NoConnector(_) if caller == Caller::Widget => {
             HttpError::new(Code::NoConnector, error.to_string())

@@ -8,29 +8,29 @@
 use std::sync::Arc;
 
 use agent_core::job::{Delivery, JobFilter, JobState, JobView};
-use agent_platform::assignment::{LINKS, Link};
+use agent_platform::assignment::{AssignmentSync, LINK_COLLECTION};
 use agent_platform::pulse::{Pulse, PulseError};
-use agent_platform::records::{Collection, List, MAX_PAGE, RecordsExt, StoreError};
+use agent_platform::records::{Collection, ListQuery, MAX_PAGE_RECORDS, RecordsExt, StoreError};
 use futures_util::{StreamExt, stream};
 use http::{Request, StatusCode};
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::pulse::{Worked, work};
+use super::pulse::{Completion, run_occurrence};
 use super::{App, answer};
 use crate::error::{Code, HttpError};
-use crate::request::{Handled, Query};
+use crate::request::{HandlerResult, Query};
 use crate::serve::Body;
 
 pub(super) const PATH: &str = "/api/cron";
 
 /// Maximum number of occurrences that one call runs.
-const MAX_RUN: usize = 50;
+const MAX_RUNS_PER_CALL: usize = 50;
 /// Maximum number of concurrent runs.
-const AT_ONCE: usize = 8;
+const MAX_CONCURRENT_RUNS: usize = 8;
 /// Maximum number of pages of jobs, or of remembered jobs, that one call reads.
-const PAGES: usize = 20;
+const MAX_PAGES_PER_CALL: usize = 20;
 
 /// The fallback scheduler's status and the result of its run.
 #[derive(Serialize, JsonSchema)]
@@ -66,11 +66,11 @@ pub(crate) struct CronRun {
     left: usize,
 }
 
-pub(super) async fn get(app: &Arc<App>, request: Request<Body>) -> Handled {
+pub(super) async fn get(app: &Arc<App>, request: Request<Body>) -> HandlerResult {
     let (head, _) = request.into_parts();
     let gate = app.pulse.cron.as_ref().ok_or_else(|| HttpError::not_configured("CRON_SECRET"))?;
     gate.check(&head.headers)?;
-    let query = Query::of(&head.uri);
+    let query = Query::from_uri(&head.uri);
     let run = match query.get("run")? {
         Some("true") => Some(run(app).await?),
         _ => None,
@@ -82,28 +82,30 @@ pub(super) async fn get(app: &Arc<App>, request: Request<Body>) -> Handled {
 async fn run(app: &Arc<App>) -> Result<CronRun, HttpError> {
     let now = app.pulse.now();
     let said = match app.pulse.client() {
-        Ok(pulse) => due_by_scheduler(pulse, now).await,
+        Ok(pulse) => due_from_scheduler(pulse, now).await,
         Err(_) => Err(PulseError::NotConfigured),
     };
     let (source, mut due) = match said {
         Ok(due) => ("scheduler", due),
         Err(error) => {
             tracing::warn!(%error, "what is due is told from memory");
-            ("memory", due_by_memory(app, now).await?)
+            ("memory", due_from_links(app, now).await?)
         }
     };
     let all = due.len();
-    due.truncate(MAX_RUN);
+    due.truncate(MAX_RUNS_PER_CALL);
     let mut result = CronRun { source, due: all, ..CronRun::default() };
     let deadline = tokio::time::sleep(app.pulse.deadline);
-    let works = stream::iter(due).map(|delivery| work(app, delivery, false)).buffer_unordered(AT_ONCE);
+    let works = stream::iter(due)
+        .map(|delivery| run_occurrence(app, delivery, false))
+        .buffer_unordered(MAX_CONCURRENT_RUNS);
     let mut works = std::pin::pin!(works.take_until(deadline));
     let mut ended = 0;
     while let Some(worked) = works.next().await {
         ended += 1;
         match worked {
-            Ok(Worked::Now) => result.done += 1,
-            Ok(Worked::Before) => result.done_before += 1,
+            Ok(Completion::Completed) => result.done += 1,
+            Ok(Completion::AlreadyCompleted) => result.done_before += 1,
             Err(error) if matches!(error.code(), Code::Conflict | Code::RateLimited) => result.busy += 1,
             Err(error) => {
                 tracing::warn!(%error, "a job has failed");
@@ -115,13 +117,13 @@ async fn run(app: &Arc<App>) -> Result<CronRun, HttpError> {
     Ok(result)
 }
 
-async fn due_by_scheduler(pulse: &dyn Pulse, now: Timestamp) -> Result<Vec<Delivery>, PulseError> {
+async fn due_from_scheduler(pulse: &dyn Pulse, now: Timestamp) -> Result<Vec<Delivery>, PulseError> {
     let mut due = Vec::new();
     for state in [JobState::Scheduled, JobState::Retryable] {
         let filter = JobFilter { state: Some(state), ..JobFilter::default() };
         let mut cursor = None;
-        for _ in 0..PAGES / 2 {
-            let page = pulse.get_jobs(&filter, cursor.as_deref(), MAX_PAGE).await?;
+        for _ in 0..MAX_PAGES_PER_CALL / 2 {
+            let page = pulse.list_jobs(&filter, cursor.as_deref(), MAX_PAGE_RECORDS).await?;
             // A retryable occurrence is overdue; its backoff concerns the scheduler, which could not deliver it.
             let is_due = |job: &JobView| state == JobState::Retryable || job.execute_at <= now;
             let jobs = page.jobs.into_iter().filter(is_due);
@@ -142,21 +144,21 @@ async fn due_by_scheduler(pulse: &dyn Pulse, now: Timestamp) -> Result<Vec<Deliv
     Ok(due)
 }
 
-async fn due_by_memory(app: &App, now: Timestamp) -> Result<Vec<Delivery>, StoreError> {
+async fn due_from_links(app: &App, now: Timestamp) -> Result<Vec<Delivery>, StoreError> {
     let (mut due, mut pages) = (Vec::new(), 0);
     let mut after: Option<String> = None;
     loop {
         let companies = app.pulse.inventory.companies(after.as_deref()).await?;
-        let Some(last) = companies.last().cloned().filter(|_| pages < PAGES) else { break };
+        let Some(last) = companies.last().cloned().filter(|_| pages < MAX_PAGES_PER_CALL) else { break };
         after = Some(last);
         for company in companies.iter().filter(|company| !company.is_empty()) {
-            let links = Collection::new(company.as_str(), LINKS)?;
-            let mut list = List { limit: Some(MAX_PAGE), ..List::default() };
-            while pages < PAGES {
-                let page = app.records.list_as::<Link>(&links, &list).await?;
+            let links = Collection::new(company.as_str(), LINK_COLLECTION)?;
+            let mut list = ListQuery { limit: Some(MAX_PAGE_RECORDS), ..ListQuery::default() };
+            while pages < MAX_PAGES_PER_CALL {
+                let page = app.records.list_as::<AssignmentSync>(&links, &list).await?;
                 // Empty pages of companies without links do not count towards the limit.
                 pages += usize::from(!page.records.is_empty());
-                due.extend(page.records.into_iter().filter_map(|record| remembered(record.value, now)));
+                due.extend(page.records.into_iter().filter_map(|record| delivery_of_link(record.value, now)));
                 list.cursor = page.next_cursor;
                 if list.cursor.is_none() {
                     break;
@@ -168,7 +170,7 @@ async fn due_by_memory(app: &App, now: Timestamp) -> Result<Vec<Delivery>, Store
     Ok(due)
 }
 
-fn remembered(link: Link, now: Timestamp) -> Option<Delivery> {
+fn delivery_of_link(link: AssignmentSync, now: Timestamp) -> Option<Delivery> {
     let told = link.told?;
     let job = told.job.filter(|job| job.execute_at <= now)?;
     Some(Delivery {

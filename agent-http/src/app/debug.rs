@@ -1,4 +1,4 @@
-//! `GET /api/svcchat/debugPrompt` and `GET, POST /api/svcchat/previewPrompt`: the request that the chat endpoint
+//! `GET /api/svcchat/debugPrompt` and `GET_TOOL, POST /api/svcchat/previewPrompt`: the request that the chat endpoint
 //! would send.
 //!
 //! The parameters are those of the chat endpoint, parsed by the same code, except that a message is optional; nothing
@@ -9,11 +9,11 @@ use agent_core::preview::preview_turn;
 use agent_core::tool::Caller;
 use http::{Request, StatusCode};
 
-use super::chat::{self, Admitted};
+use super::chat::{self, AuthorizedTurn};
 use super::{App, answer};
 use crate::auth::{self, Credential};
 use crate::error::HttpError;
-use crate::request::{Handled, Query};
+use crate::request::{HandlerResult, Query};
 use crate::serve::Body;
 
 pub(super) const DEBUG_PATH: &str = "/api/svcchat/debugPrompt";
@@ -24,41 +24,41 @@ pub(super) const PREVIEW_PATH: &str = "/api/svcchat/previewPrompt";
 const TRIGGER: &str = "trigger";
 
 /// Previews a turn with all parameters in the query.
-pub(super) async fn get(app: &App, request: Request<Body>) -> Handled {
+pub(super) async fn get(app: &App, request: Request<Body>) -> HandlerResult {
     let (head, _) = request.into_parts();
-    let query = Query::of(&head.uri);
-    let credential = signed_in(app.auth.authenticate(&head, &query).await?)?;
-    let input = history::read_preview(&history::Body::empty(), query.pairs())?;
-    show(app, chat::admit(credential, input)?, &query).await
+    let query = Query::from_uri(&head.uri);
+    let credential = require_session(app.auth.authenticate(&head, &query).await?)?;
+    let input = history::read_preview(&history::JsonBody::empty(), query.pairs())?;
+    preview_response(app, chat::authorize_turn(credential, input)?, &query).await
 }
 
 /// Previews a turn with the body of a chat request.
-pub(super) async fn post(app: &App, request: Request<Body>) -> Handled {
+pub(super) async fn post(app: &App, request: Request<Body>) -> HandlerResult {
     let (head, body) = request.into_parts();
-    let query = Query::of(&head.uri);
-    let presented = app.auth.presented(&head, &query).await?;
-    let read = |body: &history::Body<'_>, query: &Query<'_>| history::read_preview(body, query.pairs());
+    let query = Query::from_uri(&head.uri);
+    let presented = app.auth.authenticate_head(&head, &query).await?;
+    let read = |body: &history::JsonBody<'_>, query: &Query<'_>| history::read_preview(body, query.pairs());
     let (credential, input) = chat::read(app, &head, &query, presented, body, read).await?;
-    show(app, chat::admit(signed_in(credential)?, input)?, &query).await
+    preview_response(app, chat::authorize_turn(require_session(credential)?, input)?, &query).await
 }
 
-pub(super) fn signed_in(credential: Credential) -> Result<Credential, HttpError> {
+pub(super) fn require_session(credential: Credential) -> Result<Credential, HttpError> {
     match credential {
         Credential::Session(_) => Ok(credential),
         _ => Err(HttpError::forbidden("a session is needed here")),
     }
 }
 
-async fn show(app: &App, admitted: Admitted, query: &Query<'_>) -> Handled {
-    let Admitted { mut principal, mut turn, .. } = admitted;
+async fn preview_response(app: &App, admitted: AuthorizedTurn, query: &Query<'_>) -> HandlerResult {
+    let AuthorizedTurn { mut principal, mut turn, .. } = admitted;
     // A user may preview a proactive turn on their own behalf.
     if let Some(reason) = query.get(TRIGGER)? {
-        turn.trigger = Some(auth::reason(reason).ok_or_else(|| {
+        turn.trigger = Some(auth::parse_trigger_reason(reason).ok_or_else(|| {
             HttpError::invalid(TRIGGER, "must be a reason of printable ASCII characters, at most 256 of them")
         })?);
         principal.caller = Caller::Proactive;
     }
-    chat::name(&mut turn);
+    chat::assign_ids(&mut turn);
     let preview = preview_turn(&app.platform, &principal, turn).await?;
-    Ok(answer::written(StatusCode::OK, preview.to_json()))
+    Ok(answer::json_bytes(StatusCode::OK, preview.to_json()))
 }

@@ -3,17 +3,17 @@
 use agent_core::request::Principal;
 use agent_platform::records::{Key, Record, RecordsExt, StoreError};
 use agent_platform::workspace::{
-    Document, DocumentHead, MAX_DOCUMENT_BYTES, MAX_TITLE_BYTES, collection, document_heads,
+    Document, DocumentSummary, MAX_DOCUMENT_BYTES, MAX_TITLE_BYTES, collection, list_document_summaries,
 };
 use http::{Request, StatusCode, request};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::resource::{self, ATTEMPTS, Route};
+use super::resource::{self, MAX_WRITE_ATTEMPTS, Route};
 use super::{App, answer};
 use crate::error::HttpError;
 use crate::mcp::server::Change;
-use crate::request::{self as requests, Handled, Params, Query};
+use crate::request::{self as requests, HandlerResult, Params, Query};
 use crate::serve::Body;
 
 /// Returns the route table entries of the document endpoints.
@@ -26,26 +26,35 @@ pub(super) fn routes<H>(handler: impl Fn(Route) -> H) -> [requests::Route<H>; 4]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct DocumentPage {
     /// The documents' metadata, by id.
-    documents: Vec<DocumentHead>,
+    documents: Vec<DocumentSummary>,
     /// Cursor of the next page; absent on the last page.
     #[serde(skip_serializing_if = "Option::is_none")]
     next_cursor: Option<String>,
 }
 
-pub(super) async fn answer(app: &App, route: Route, params: &Params, request: Request<Body>) -> Handled {
+pub(super) async fn answer(
+    app: &App,
+    route: Route,
+    params: &Params,
+    request: Request<Body>,
+) -> HandlerResult {
     let (head, body) = request.into_parts();
-    let query = Query::of(&head.uri);
-    let principal = resource::session(app, &head, &query).await?;
+    let query = Query::from_uri(&head.uri);
+    let principal = resource::require_user(app, &head, &query).await?;
     match route {
         Route::List => {
-            let listed =
-                document_heads(&*app.records, &principal.company_id, &resource::page(&query)?).await?;
+            let listed = list_document_summaries(
+                &*app.records,
+                &principal.company_id,
+                &resource::page_params(&query)?,
+            )
+            .await?;
             let page = DocumentPage { documents: listed.items, next_cursor: listed.next_cursor };
             answer::json(StatusCode::OK, &page)
         }
         Route::Get => {
             let found = existing(app, &key(&principal, params.get("id")?)?).await?;
-            resource::found(&head.headers, found.version, &found.value)
+            resource::get_response(&head.headers, found.version, &found.value)
         }
         Route::Put => put(app, &principal, params.get("id")?, &head, body).await,
         Route::Delete => delete(app, &key(&principal, params.get("id")?)?, &head).await,
@@ -61,22 +70,22 @@ async fn existing(app: &App, key: &Key) -> Result<Record<Document>, HttpError> {
     app.records.get_as(key).await?.ok_or_else(HttpError::not_found)
 }
 
-async fn put(app: &App, principal: &Principal, id: &str, head: &request::Parts, body: Body) -> Handled {
+async fn put(app: &App, principal: &Principal, id: &str, head: &request::Parts, body: Body) -> HandlerResult {
     let document = read(app, principal, id, head, body).await?;
     let key = key(principal, id)?;
-    for _ in 0..ATTEMPTS {
+    for _ in 0..MAX_WRITE_ATTEMPTS {
         let found = app.records.get(&key).await?.map(|record| record.version);
         let precondition = resource::check_conditions(&head.headers, found)?;
         match app.records.put_as(&key, &document, precondition).await {
             Ok(version) => {
-                announce(app, &key, found.is_none());
-                return resource::saved(&head.uri, found.is_none(), version, &document);
+                notify_mcp_clients(app, &key, found.is_none());
+                return resource::put_response(&head.uri, found.is_none(), version, &document);
             }
             Err(StoreError::Conflict { .. }) => {}
             Err(error) => return Err(error.into()),
         }
     }
-    Err(resource::contended())
+    Err(resource::write_contention())
 }
 
 async fn read(
@@ -87,11 +96,13 @@ async fn read(
     body: Body,
 ) -> Result<Document, HttpError> {
     let mut document = resource::read_object(app, &head.headers, body).await?;
-    resource::settle_id(&mut document, "id", id, || HttpError::invalid("id", "must be the one in the path"))?;
-    resource::settle_id(&mut document, "companyId", &principal.company_id, || {
+    resource::set_or_check_id(&mut document, "id", id, || {
+        HttpError::invalid("id", "must be the one in the path")
+    })?;
+    resource::set_or_check_id(&mut document, "companyId", &principal.company_id, || {
         HttpError::forbidden("companyId must be the caller's own")
     })?;
-    let file = resource::check_as_import("documents", document)?;
+    let file = resource::validate_as_import("documents", document)?;
     let document = file.documents.into_iter().next();
     let document = document.ok_or_else(|| HttpError::internal("a document is gone from its file"))?;
     for (name, text, limit) in
@@ -105,24 +116,24 @@ async fn read(
     Ok(document)
 }
 
-async fn delete(app: &App, key: &Key, head: &request::Parts) -> Handled {
-    for _ in 0..ATTEMPTS {
+async fn delete(app: &App, key: &Key, head: &request::Parts) -> HandlerResult {
+    for _ in 0..MAX_WRITE_ATTEMPTS {
         let found = app.records.get(key).await?.ok_or_else(HttpError::not_found)?;
         let precondition = resource::check_conditions(&head.headers, Some(found.version))?;
         match app.records.delete(key, precondition).await {
             Ok(_) => {
-                announce(app, key, true);
+                notify_mcp_clients(app, key, true);
                 return Ok(resource::no_content());
             }
             Err(StoreError::Conflict { .. }) => {}
             Err(error) => return Err(error.into()),
         }
     }
-    Err(resource::contended())
+    Err(resource::write_contention())
 }
 
 /// Notifies MCP clients that a document has changed, and that the resource list has if `list_changed`.
-fn announce(app: &App, key: &Key, list_changed: bool) {
+fn notify_mcp_clients(app: &App, key: &Key, list_changed: bool) {
     let server = &app.tools.server;
     let company_id = key.company();
     if list_changed {

@@ -6,11 +6,11 @@
 use http::Request;
 
 use super::{App, chat};
-use crate::request::Handled;
+use crate::request::HandlerResult;
 use crate::serve::Body;
 
 pub(super) const PATH: &str = "/api/svcchat/private";
 
-pub(super) async fn post(app: &App, request: Request<Body>) -> Handled {
+pub(super) async fn post(app: &App, request: Request<Body>) -> HandlerResult {
     chat::post(app, request).await
 }

@@ -1,4 +1,4 @@
-//! `GET, POST, DELETE /api/agent/mcp`, an agent's tools for MCP clients, and `GET /api/agent/tools/audit`, the log of
+//! `GET_TOOL, POST, DELETE /api/agent/mcp`, an agent's tools for MCP clients, and `GET /api/agent/tools/audit`, the log of
 //! tool calls for the agent's owner.
 
 use std::sync::Arc;
@@ -12,27 +12,27 @@ use super::{App, answer};
 use crate::auth::Credential;
 use crate::error::HttpError;
 use crate::mcp::server::McpServer;
-use crate::request::{Handled, Query};
+use crate::request::{HandlerResult, Query};
 use crate::serve::Body;
 
 pub(super) const PATH: &str = "/api/agent/mcp";
 pub(super) const AUDIT_PATH: &str = "/api/agent/tools/audit";
 
 /// The MCP server for agents' tools, and the agents' owners.
-pub struct AgentTools {
+pub struct McpEndpoint {
     /// The MCP server.
     pub server: McpServer,
     /// The store of agents (roles).
     pub roles: Arc<dyn RoleStore>,
 }
 
-pub(super) async fn serve(app: &App, request: Request<Body>) -> Handled {
+pub(super) async fn serve(app: &App, request: Request<Body>) -> HandlerResult {
     app.tools.server.handle(request).await
 }
 
-pub(super) async fn audit(app: &App, request: Request<Body>) -> Handled {
+pub(super) async fn audit(app: &App, request: Request<Body>) -> HandlerResult {
     let (head, _) = request.into_parts();
-    let query = Query::of(&head.uri);
+    let query = Query::from_uri(&head.uri);
     let Credential::Session(principal) = app.auth.authenticate(&head, &query).await? else {
         return Err(HttpError::unauthenticated("a session is needed"));
     };
@@ -41,15 +41,15 @@ pub(super) async fn audit(app: &App, request: Request<Body>) -> Handled {
         limit.parse().map_err(|_| HttpError::invalid("limit", "must be a whole number that is not negative"))
     });
     let cursor = query.get("cursor")?;
-    if !owns(&*app.tools.roles, &principal, agent).await? {
+    if !is_owner(&*app.tools.roles, &principal, agent).await? {
         return Err(HttpError::not_found());
     }
     let calls =
-        app.tools.server.audit().calls(&principal.company_id, agent, limit.transpose()?, cursor).await?;
+        app.tools.server.audit().list_calls(&principal.company_id, agent, limit.transpose()?, cursor).await?;
     answer::json(StatusCode::OK, &calls)
 }
 
-async fn owns(roles: &dyn RoleStore, principal: &Principal, agent: &str) -> Result<bool, HttpError> {
+async fn is_owner(roles: &dyn RoleStore, principal: &Principal, agent: &str) -> Result<bool, HttpError> {
     let role = match roles.role(&principal.company_id, agent).await {
         // An invalid id belongs to no agent.
         Err(StoreError::Invalid(_)) => None,

@@ -11,12 +11,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent_core::clock::Clock;
-use agent_core::job::{JobFilter, JobState, JobView, Scope};
+use agent_core::job::{JobFilter, JobScope, JobState, JobView};
 use agent_core::request::Principal;
 use agent_core::schedule::ScheduleSpec;
 use agent_core::secret::Secret;
 use agent_core::tool::ToolRegistry;
-use agent_platform::pulse::{JobViews, Pulse, PulseError, owner};
+use agent_platform::pulse::{JobViewPage, Pulse, PulseError, user_scope};
 use agent_platform::records::Inventory;
 use http::{Method, Request, StatusCode};
 use jiff::Timestamp;
@@ -27,25 +27,25 @@ use tokio::sync::Semaphore;
 use url::Url;
 
 use super::{App, answer, resource};
-use crate::auth::BearerGate;
+use crate::auth::BearerAuth;
 use crate::error::{Code, HttpError};
-use crate::request::{self as requests, Handled, Params, Query, parse_json, read_json_bytes};
+use crate::request::{self as requests, HandlerResult, Params, Query, parse_json, read_json_bytes};
 use crate::serve::Body;
 
 pub use client::PulseClient;
-pub use upkeep::upkeep;
+pub use upkeep::run_maintenance;
 
-pub(super) use callback::{Worked, work};
+pub(super) use callback::{Completion, run_occurrence};
 
 /// Maximum number of concurrent callbacks; further ones get 429 with `Retry-After`.
-const AT_ONCE: usize = 256;
+const MAX_CONCURRENT_CALLBACKS: usize = 256;
 /// Maximum page size of a job list.
-const MAX_PAGE: usize = 200;
+const MAX_JOBS_PER_PAGE: usize = 200;
 /// Maximum number of pages read to count a user's jobs.
-const COUNTED_PAGES: usize = 5;
+const MAX_COUNTED_PAGES: usize = 5;
 
 /// The scheduler client and the state of the scheduler's callback.
-pub struct PulseSide {
+pub struct SchedulerLink {
     /// The scheduler client; absent if the scheduler's URL or secret is not set.
     client: Option<Arc<dyn Pulse>>,
     /// Names of the settings that are missing.
@@ -55,7 +55,7 @@ pub struct PulseSide {
     /// The callback URL that the scheduler should use.
     callback_url: Url,
     /// Checks that a request bears `CRON_SECRET`.
-    pub(super) cron: Option<BearerGate>,
+    pub(super) cron: Option<BearerAuth>,
     /// Time limit of a run started by a job.
     pub(super) deadline: Duration,
     pub(super) tools: Arc<dyn ToolRegistry>,
@@ -64,8 +64,8 @@ pub struct PulseSide {
     running: Semaphore,
 }
 
-/// Configuration of a [`PulseSide`].
-pub struct PulseParts {
+/// Configuration of a [`SchedulerLink`].
+pub struct SchedulerLinkConfig {
     /// The scheduler's URL.
     pub url: Option<Url>,
     /// The scheduler's secret.
@@ -88,9 +88,9 @@ pub struct PulseParts {
     pub clock: Arc<dyn Clock>,
 }
 
-impl PulseSide {
+impl SchedulerLink {
     /// Creates the application's side of the scheduler.
-    pub fn new(parts: PulseParts) -> Self {
+    pub fn new(parts: SchedulerLinkConfig) -> Self {
         let settings = [("PULSE_URL", parts.url.is_some()), ("PULSE_SECRET", parts.secret.is_some())];
         let missing: Vec<_> = settings.into_iter().filter(|(_, set)| !set).map(|(name, _)| name).collect();
         let mut callback_url = parts.public_url;
@@ -102,12 +102,12 @@ impl PulseSide {
             missing,
             secrets: parts.secret.into_iter().chain(parts.secret_previous).collect(),
             callback_url,
-            cron: parts.cron_secret.map(|secret| BearerGate::new(Some(secret))),
+            cron: parts.cron_secret.map(|secret| BearerAuth::new(Some(secret))),
             deadline: parts.deadline,
             tools: parts.tools,
             inventory: parts.inventory,
             clock: parts.clock,
-            running: Semaphore::new(AT_ONCE),
+            running: Semaphore::new(MAX_CONCURRENT_CALLBACKS),
         }
     }
 
@@ -132,9 +132,9 @@ impl From<PulseError> for HttpError {
             PulseError::Invalid(_) => Self::new(Code::InvalidRequest, error.to_string()),
             PulseError::Conflict(_) => Self::conflict(error.to_string()),
             PulseError::Unavailable(_) => {
-                Self::new(Code::BackendUnreachable, error.to_string()).because(error)
+                Self::new(Code::BackendUnreachable, error.to_string()).with_source(error)
             }
-            error => Self::new(Code::BackendFailed, error.to_string()).because(error),
+            error => Self::new(Code::BackendFailed, error.to_string()).with_source(error),
         }
     }
 }
@@ -161,14 +161,19 @@ pub(super) fn routes<H>(handler: impl Fn(Route) -> H) -> [requests::Route<H>; 5]
     .map(|(method, pattern, route)| requests::Route::new(method, pattern, handler(route)))
 }
 
-pub(super) async fn answer(app: &Arc<App>, route: Route, params: &Params, request: Request<Body>) -> Handled {
+pub(super) async fn answer(
+    app: &Arc<App>,
+    route: Route,
+    params: &Params,
+    request: Request<Body>,
+) -> HandlerResult {
     if route == Route::Callback {
         return callback::post(app, request).await;
     }
     let (head, body) = request.into_parts();
-    let query = Query::of(&head.uri);
-    let principal = resource::session(app, &head, &query).await?;
-    let scope = owner(&principal.company_id, &principal.user_id);
+    let query = Query::from_uri(&head.uri);
+    let principal = resource::require_user(app, &head, &query).await?;
+    let scope = user_scope(&principal.company_id, &principal.user_id);
     match route {
         Route::Status => answer::json(StatusCode::OK, &status(app, scope).await),
         Route::Jobs => answer::json(StatusCode::OK, &jobs(app, &principal, &query).await?),
@@ -207,7 +212,7 @@ pub(crate) struct PulseStatus {
     callback_url: Option<String>,
 }
 
-async fn status(app: &App, scope: Scope) -> PulseStatus {
+async fn status(app: &App, scope: JobScope) -> PulseStatus {
     let side = &app.pulse;
     let mut status = PulseStatus {
         configured: side.client.is_some(),
@@ -218,8 +223,8 @@ async fn status(app: &App, scope: Scope) -> PulseStatus {
     };
     let Some(pulse) = side.client.as_deref() else { return status };
     let found = async {
-        pulse.check_pulse_health().await?;
-        count(pulse, scope).await
+        pulse.check_health().await?;
+        count_open_jobs(pulse, scope).await
     };
     match found.await {
         Ok(count) => (status.healthy, status.job_count) = (true, count),
@@ -231,11 +236,11 @@ async fn status(app: &App, scope: Scope) -> PulseStatus {
     status
 }
 
-async fn count(pulse: &dyn Pulse, scope: Scope) -> Result<usize, PulseError> {
+async fn count_open_jobs(pulse: &dyn Pulse, scope: JobScope) -> Result<usize, PulseError> {
     let filter = JobFilter { scope, ..JobFilter::default() };
     let (mut count, mut cursor) = (0, None);
-    for _ in 0..COUNTED_PAGES {
-        let page = pulse.get_jobs(&filter, cursor.as_deref(), MAX_PAGE).await?;
+    for _ in 0..MAX_COUNTED_PAGES {
+        let page = pulse.list_jobs(&filter, cursor.as_deref(), MAX_JOBS_PER_PAGE).await?;
         count += page.jobs.iter().filter(|job| !job.state.is_final()).count();
         cursor = page.next_cursor;
         if cursor.is_none() {
@@ -245,14 +250,14 @@ async fn count(pulse: &dyn Pulse, scope: Scope) -> Result<usize, PulseError> {
     Ok(count)
 }
 
-// The JSON schema of `JobViews`.
+// The JSON schema of `JobViewPage`.
 /// One page of jobs.
 #[derive(JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[expect(dead_code, reason = "only its description is used")]
-pub(crate) struct JobPage {
+pub(crate) struct JobPageSchema {
     /// The caller's own jobs, in the order of their creation.
-    jobs: Vec<JobShown>,
+    jobs: Vec<JobViewSchema>,
     /// Cursor of the next page; absent on the last page.
     next_cursor: Option<String>,
 }
@@ -262,7 +267,7 @@ pub(crate) struct JobPage {
 #[derive(JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[expect(dead_code, reason = "only its description is used")]
-struct JobShown {
+struct JobViewSchema {
     job_id: String,
     /// Job state: scheduled, running, retryable, paused, completed, discarded or cancelled.
     state: String,
@@ -282,20 +287,20 @@ struct JobShown {
     created_at: String,
 }
 
-async fn jobs(app: &App, principal: &Principal, query: &Query<'_>) -> Result<JobViews, HttpError> {
+async fn jobs(app: &App, principal: &Principal, query: &Query<'_>) -> Result<JobViewPage, HttpError> {
     let pulse = app.pulse.client()?;
     let text = |name| query.get(name).map(|value| value.filter(|value| !value.is_empty()).map(str::to_owned));
     let state = text("state")?.map(|name| {
-        JobState::named(&name).ok_or_else(|| HttpError::invalid("state", "is none that a job can be in"))
+        JobState::from_name(&name).ok_or_else(|| HttpError::invalid("state", "is none that a job can be in"))
     });
     let filter = JobFilter {
-        scope: owner(&principal.company_id, &principal.user_id),
+        scope: user_scope(&principal.company_id, &principal.user_id),
         tool: text("toolId")?,
         assignment: text("assignmentId")?,
         state: state.transpose()?,
     };
-    let page = resource::page(query)?;
-    let mut found = pulse.get_jobs(&filter, page.cursor.as_deref(), page.page_size()).await?;
+    let page = resource::page_params(query)?;
+    let mut found = pulse.list_jobs(&filter, page.cursor.as_deref(), page.page_size()).await?;
     // Filtered again here, in case the server at the scheduler's URL returns jobs of other users.
     found.jobs.retain(|job: &JobView| {
         job.payload.company_id == principal.company_id && job.payload.user_id == principal.user_id

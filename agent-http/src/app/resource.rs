@@ -1,7 +1,7 @@
 //! Shared code of the management endpoints: session check, paging, validated bodies, and versions as entity tags.
 
 use agent_core::request::Principal;
-use agent_platform::records::{List, MAX_PAGE, Precondition};
+use agent_platform::records::{ListQuery, MAX_PAGE_RECORDS, Precondition};
 use agent_platform::workspace::WorkspaceFile;
 use headers::{ETag, HeaderMapExt, IfMatch, IfNoneMatch};
 use http::header::{CACHE_CONTROL, HeaderValue, LOCATION};
@@ -12,11 +12,13 @@ use serde_json::{Map, Value, json};
 use super::{App, answer};
 use crate::auth::Credential;
 use crate::error::{Code, HttpError};
-use crate::request::{self as requests, Handled, Query, parse_json, read_json_bytes, without_values};
+use crate::request::{
+    self as requests, HandlerResult, Query, parse_json, read_json_bytes, redact_serde_message,
+};
 use crate::serve::{Body, ResponseBody, empty};
 
 /// Maximum number of attempts of a write that conflicts with concurrent writes.
-pub(super) const ATTEMPTS: usize = 32;
+pub(super) const MAX_WRITE_ATTEMPTS: usize = 32;
 
 /// The operations on a resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,7 +45,7 @@ pub(super) fn routes<H>(
 }
 
 /// Returns the signed-in user; 403 for any other credential.
-pub(super) async fn session(
+pub(super) async fn require_user(
     app: &App,
     head: &request::Parts,
     query: &Query<'_>,
@@ -57,14 +59,16 @@ pub(super) async fn session(
 }
 
 /// Parses the paging parameters.
-pub(super) fn page(query: &Query<'_>) -> Result<List, HttpError> {
-    let wrong = || HttpError::invalid("limit", format_args!("must be a whole number from 1 to {MAX_PAGE}"));
-    let limit =
-        |text: &str| text.parse().ok().filter(|limit| (1..=MAX_PAGE).contains(limit)).ok_or_else(wrong);
-    Ok(List {
+pub(super) fn page_params(query: &Query<'_>) -> Result<ListQuery, HttpError> {
+    let wrong =
+        || HttpError::invalid("limit", format_args!("must be a whole number from 1 to {MAX_PAGE_RECORDS}"));
+    let limit = |text: &str| {
+        text.parse().ok().filter(|limit| (1..=MAX_PAGE_RECORDS).contains(limit)).ok_or_else(wrong)
+    };
+    Ok(ListQuery {
         limit: query.get("limit")?.map(limit).transpose()?,
         cursor: query.get("cursor")?.map(str::to_owned),
-        ..List::default()
+        ..ListQuery::default()
     })
 }
 
@@ -79,7 +83,7 @@ pub(super) async fn read_object(
 }
 
 /// Sets an id in the body. The body may omit it; a different value is rejected with `refuse`.
-pub(super) fn settle_id(
+pub(super) fn set_or_check_id(
     body: &mut Map<String, Value>,
     name: &str,
     id: &str,
@@ -99,7 +103,7 @@ pub(super) fn settle_id(
 ///
 /// # Errors
 /// 400 that names each invalid field.
-pub(super) fn check_as_import(list: &str, thing: Map<String, Value>) -> Result<WorkspaceFile, HttpError> {
+pub(super) fn validate_as_import(list: &str, thing: Map<String, Value>) -> Result<WorkspaceFile, HttpError> {
     let text = json!({ list: [thing] }).to_string();
     WorkspaceFile::parse(&text).map_err(|error| {
         // Messages of the deserializer may quote the input, so values are removed from them.
@@ -110,7 +114,7 @@ pub(super) fn check_as_import(list: &str, thing: Map<String, Value>) -> Result<W
             let path = if path.is_empty() { "the body" } else { path };
             match has_shape {
                 true => format!("{path} {}", fault.message),
-                false => format!("{path} {}", without_values(&fault.message)),
+                false => format!("{path} {}", redact_serde_message(&fault.message)),
             }
         });
         HttpError::new(Code::InvalidRequest, told.collect::<Vec<_>>().join("; "))
@@ -138,7 +142,7 @@ pub(super) fn check_conditions(headers: &HeaderMap, found: Option<u64>) -> Resul
 }
 
 /// Returns 409 for a write that still conflicted after all attempts.
-pub(super) fn contended() -> HttpError {
+pub(super) fn write_contention() -> HttpError {
     HttpError::conflict("others are changing it at this moment; try again")
 }
 
@@ -148,22 +152,22 @@ fn entity_tag(version: u64) -> ETag {
 }
 
 /// Returns the response to `GET`: the value and its entity tag, or 304 if `If-None-Match` matches.
-pub(super) fn found(headers: &HeaderMap, version: u64, value: &impl Serialize) -> Handled {
+pub(super) fn get_response(headers: &HeaderMap, version: u64, value: &impl Serialize) -> HandlerResult {
     let unchanged = headers
         .typed_get::<IfNoneMatch>()
         .is_some_and(|condition| !condition.precondition_passes(&entity_tag(version)));
     if unchanged {
         let mut response = Response::new(empty());
         *response.status_mut() = StatusCode::NOT_MODIFIED;
-        return Ok(at_version(response, version));
+        return Ok(with_entity_tag(response, version));
     }
-    Ok(at_version(answer::json(StatusCode::OK, value)?, version))
+    Ok(with_entity_tag(answer::json(StatusCode::OK, value)?, version))
 }
 
 /// Returns the response to `PUT`: 201 with `Location`, or 200, and the stored value.
-pub(super) fn saved(uri: &Uri, is_new: bool, version: u64, value: &impl Serialize) -> Handled {
+pub(super) fn put_response(uri: &Uri, is_new: bool, version: u64, value: &impl Serialize) -> HandlerResult {
     let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
-    let mut response = at_version(answer::json(status, value)?, version);
+    let mut response = with_entity_tag(answer::json(status, value)?, version);
     if is_new && let Ok(path) = HeaderValue::from_str(uri.path()) {
         response.headers_mut().insert(LOCATION, path);
     }
@@ -177,7 +181,7 @@ pub(super) fn no_content() -> Response<ResponseBody> {
     response
 }
 
-fn at_version(mut response: Response<ResponseBody>, version: u64) -> Response<ResponseBody> {
+fn with_entity_tag(mut response: Response<ResponseBody>, version: u64) -> Response<ResponseBody> {
     response.headers_mut().typed_insert(entity_tag(version));
     // Only the client may cache it, and revalidates it on each use.
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("private, no-cache"));
@@ -254,7 +258,7 @@ mod tests {
             ),
         ] {
             let Value::Object(thing) = body else { panic!("an object") };
-            let error = check_as_import("agents", thing).expect_err("a fault");
+            let error = validate_as_import("agents", thing).expect_err("a fault");
             assert_eq!(error.detail(), expected);
         }
     }

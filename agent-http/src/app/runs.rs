@@ -4,7 +4,7 @@ use std::collections::{HashSet, VecDeque};
 use std::sync::{Mutex, PoisonError};
 
 /// Maximum number of run ids kept; the oldest is evicted first.
-const REMEMBERED: usize = 100_000;
+const MAX_RUN_IDS: usize = 100_000;
 
 /// Remembers the run ids chosen by clients, per user.
 #[derive(Default)]
@@ -20,19 +20,19 @@ struct Seen {
 
 impl RunRegistry {
     /// Claims a run id; `None` if the user has already used it.
-    pub fn claim(&self, user_id: &str, run_id: &str) -> Option<Claim<'_>> {
+    pub fn claim(&self, user_id: &str, run_id: &str) -> Option<RunIdClaim<'_>> {
         let key = key(user_id, run_id);
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         if !seen.keys.insert(key.clone()) {
             return None;
         }
         seen.order.push_back(key.clone());
-        if seen.order.len() > REMEMBERED
+        if seen.order.len() > MAX_RUN_IDS
             && let Some(oldest) = seen.order.pop_front()
         {
             seen.keys.remove(&oldest);
         }
-        Some(Claim { runs: self, key: Some(key) })
+        Some(RunIdClaim { runs: self, key: Some(key) })
     }
 
     fn release(&self, key: &str) {
@@ -47,19 +47,19 @@ impl RunRegistry {
 }
 
 /// A claimed run id. Dropping it releases the id, since its run has not started.
-pub struct Claim<'r> {
+pub struct RunIdClaim<'r> {
     runs: &'r RunRegistry,
     key: Option<String>,
 }
 
-impl Claim<'_> {
+impl RunIdClaim<'_> {
     /// Keeps the id claimed, since its run has started.
     pub fn keep(mut self) {
         self.key = None;
     }
 }
 
-impl Drop for Claim<'_> {
+impl Drop for RunIdClaim<'_> {
     fn drop(&mut self) {
         if let Some(key) = self.key.take() {
             self.runs.release(&key);
@@ -88,7 +88,7 @@ mod tests {
     #[test]
     fn the_oldest_is_forgotten_first() {
         let runs = RunRegistry::default();
-        for i in 0..=REMEMBERED {
+        for i in 0..=MAX_RUN_IDS {
             runs.claim("u", &i.to_string()).expect("it is new").keep();
         }
         assert!(runs.claim("u", "1").is_none());

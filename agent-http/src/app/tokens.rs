@@ -4,16 +4,18 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 use agent_core::request::Principal;
-use agent_platform::records::{List, MAX_PAGE, StoreError};
-use agent_platform::token::{Caps, Grant, McpGrant, MintError, Minted, NewToken, Token, WidgetGrant};
+use agent_platform::records::{ListQuery, MAX_PAGE_RECORDS, StoreError};
+use agent_platform::token::{
+    Caps, Grant, McpGrant, MintedToken, NewToken, Token, TokenMintError, WidgetGrant,
+};
 use http::{Method, Request, StatusCode, request};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{App, agents, answer, resource};
-use crate::cors::normal_origin;
+use crate::cors::normalize_origin;
 use crate::error::HttpError;
-use crate::request::{self as requests, Handled, Params, Query, parse_json, read_json_bytes};
+use crate::request::{self as requests, HandlerResult, Params, Query, parse_json, read_json_bytes};
 use crate::serve::Body;
 
 /// The token endpoints.
@@ -39,7 +41,7 @@ pub(super) fn routes<H>(handler: impl Fn(Route) -> H) -> [requests::Route<H>; 3]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct TokenRequest {
     /// Purpose of the token.
-    kind: Kind,
+    kind: TokenKind,
     /// Lifetime in milliseconds; unlimited if absent.
     ttl_ms: Option<NonZeroU64>,
     /// Label chosen by the user.
@@ -56,7 +58,7 @@ pub(crate) struct TokenRequest {
 
 #[derive(Clone, Copy, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-enum Kind {
+enum TokenKind {
     /// Chats with the agent as a visitor of a web page.
     Widget,
     /// Calls the agent's tools on behalf of the user who created the token.
@@ -67,17 +69,19 @@ impl TokenRequest {
     /// Returns the token's grant. An MCP grant acts for the user who creates the token.
     fn grant(&self, user_id: &str) -> Result<Grant, HttpError> {
         let foreign = match self.kind {
-            Kind::Widget => [("todoListId", self.todo_list_id.is_some()), ("tools", self.tools.is_some())],
-            Kind::Mcp => [("origins", self.origins.is_some()), ("caps", self.caps.is_some())],
+            TokenKind::Widget => {
+                [("todoListId", self.todo_list_id.is_some()), ("tools", self.tools.is_some())]
+            }
+            TokenKind::Mcp => [("origins", self.origins.is_some()), ("caps", self.caps.is_some())],
         };
         if let Some((name, _)) = foreign.into_iter().find(|(_, given)| *given) {
             return Err(HttpError::invalid(name, "is not for tokens of this kind"));
         }
         Ok(match self.kind {
-            Kind::Widget => {
+            TokenKind::Widget => {
                 Grant::Widget(WidgetGrant { origins: self.origins()?, caps: self.caps.unwrap_or_default() })
             }
-            Kind::Mcp => Grant::Mcp(McpGrant {
+            TokenKind::Mcp => Grant::Mcp(McpGrant {
                 user_id: user_id.to_owned(),
                 todo_list_id: self.todo_list_id.clone(),
                 tools: self.tools.clone(),
@@ -90,7 +94,7 @@ impl TokenRequest {
     fn origins(&self) -> Result<Vec<String>, HttpError> {
         let normal = |(i, text): (usize, &String)| {
             let fault = "must be an origin, such as https://shop.example or http://localhost:5173";
-            normal_origin(text).ok_or_else(|| HttpError::invalid(&format!("origins[{i}]"), fault))
+            normalize_origin(text).ok_or_else(|| HttpError::invalid(&format!("origins[{i}]"), fault))
         };
         self.origins.iter().flatten().enumerate().map(normal).collect()
     }
@@ -98,7 +102,7 @@ impl TokenRequest {
 
 /// A new token, with its secret text.
 #[derive(Serialize, JsonSchema)]
-pub(crate) struct MadeToken {
+pub(crate) struct CreatedToken {
     /// The token's metadata.
     #[serde(flatten)]
     known: Token,
@@ -117,15 +121,20 @@ pub(crate) struct TokenPage {
     next_cursor: Option<String>,
 }
 
-pub(super) async fn answer(app: &App, route: Route, params: &Params, request: Request<Body>) -> Handled {
+pub(super) async fn answer(
+    app: &App,
+    route: Route,
+    params: &Params,
+    request: Request<Body>,
+) -> HandlerResult {
     let (head, body) = request.into_parts();
-    let query = Query::of(&head.uri);
-    let principal = resource::session(app, &head, &query).await?;
+    let query = Query::from_uri(&head.uri);
+    let principal = resource::require_user(app, &head, &query).await?;
     let agent = params.get("id")?;
-    agents::own(app, &principal, agent).await?;
+    agents::load_owned(app, &principal, agent).await?;
     match route {
         Route::List => {
-            let page = resource::page(&query)?;
+            let page = resource::page_params(&query)?;
             let page = app.tokens.list(&principal.company_id, agent, &page).await?;
             let tokens = page.records.into_iter().map(|record| record.value).collect();
             answer::json(StatusCode::OK, &TokenPage { tokens, next_cursor: page.next_cursor })
@@ -135,29 +144,35 @@ pub(super) async fn answer(app: &App, route: Route, params: &Params, request: Re
     }
 }
 
-async fn post(app: &App, principal: &Principal, agent: &str, head: &request::Parts, body: Body) -> Handled {
+async fn post(
+    app: &App,
+    principal: &Principal,
+    agent: &str,
+    head: &request::Parts,
+    body: Body,
+) -> HandlerResult {
     let bytes = read_json_bytes(&head.headers, body, &app.body).await?;
     let asked: TokenRequest = parse_json(&bytes, app.json_depth)?;
     let grant = asked.grant(&principal.user_id)?;
     let ttl = asked.ttl_ms.map(|ttl| Duration::from_millis(ttl.get()));
     let new = NewToken { ttl, label: asked.label, ..NewToken::new(&*principal.company_id, agent, grant) };
-    let Minted { token: known, text } = app.tokens.mint(new).await.map_err(refusal)?;
-    let made = MadeToken { known, token: text.expose().to_owned() };
+    let MintedToken { token: known, text } = app.tokens.mint(new).await.map_err(mint_error_response)?;
+    let made = CreatedToken { known, token: text.expose().to_owned() };
     answer::json(StatusCode::CREATED, &made)
 }
 
-fn refusal(error: MintError) -> HttpError {
+fn mint_error_response(error: TokenMintError) -> HttpError {
     match error {
-        MintError::Invalid { field: "ttl", fault } => HttpError::invalid("ttlMs", fault),
-        MintError::Invalid { field, fault } => HttpError::invalid(field, fault),
-        MintError::Store(error) => error.into(),
+        TokenMintError::Invalid { field: "ttl", fault } => HttpError::invalid("ttlMs", fault),
+        TokenMintError::Invalid { field, fault } => HttpError::invalid(field, fault),
+        TokenMintError::Store(error) => error.into(),
         error => HttpError::internal(error),
     }
 }
 
-async fn delete(app: &App, principal: &Principal, agent: &str, id: &str) -> Handled {
+async fn delete(app: &App, principal: &Principal, agent: &str, id: &str) -> HandlerResult {
     // Looked up in the agent's own list: the id alone would also match tokens of other agents of the company.
-    let only = List { prefix: id.to_owned(), limit: Some(1), ..List::default() };
+    let only = ListQuery { prefix: id.to_owned(), limit: Some(1), ..ListQuery::default() };
     let found = app.tokens.list(&principal.company_id, agent, &only).await?;
     if !found.records.iter().any(|record| record.id == id) {
         return Err(HttpError::not_found());
@@ -168,7 +183,7 @@ async fn delete(app: &App, principal: &Principal, agent: &str, id: &str) -> Hand
 
 /// Revokes all tokens of an agent.
 pub(super) async fn revoke_all(app: &App, company_id: &str, agent: &str) -> Result<(), StoreError> {
-    let mut list = List { limit: Some(MAX_PAGE), ..List::default() };
+    let mut list = ListQuery { limit: Some(MAX_PAGE_RECORDS), ..ListQuery::default() };
     loop {
         let page = app.tokens.list(company_id, agent, &list).await?;
         for record in page.records.into_iter().filter(|record| record.value.revoked_at.is_none()) {

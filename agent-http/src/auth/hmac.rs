@@ -19,13 +19,13 @@ static PROVIDER: CryptoProvider = CryptoProvider {
 
 /// Installs the HS256 provider. If the embedding program has already installed one, that one is kept; every provider
 /// supports HS256.
-pub(super) fn install() {
+pub(super) fn install_provider() {
     let _ = PROVIDER.install_default();
 }
 
 /// Signs `claims` as a JSON Web Token (RFC 7519) by HS256. The claims must be plain data.
 pub(crate) fn sign(secret: &Secret, claims: &impl Serialize) -> String {
-    install();
+    install_provider();
     let key = EncodingKey::from_secret(secret.expose().as_bytes());
     let token = jsonwebtoken::encode(&Header::new(Algorithm::HS256), claims, &key);
     token.expect("claims of plain text serialise, and a secret of any length makes an HMAC key")

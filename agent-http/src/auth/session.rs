@@ -7,7 +7,7 @@ use agent_core::history::MAX_ID_BYTES;
 use agent_core::request::Principal;
 use agent_core::secret::Secret;
 use agent_core::tool::Caller;
-use agent_platform::token::WIDGET_USER;
+use agent_platform::token::WIDGET_USER_PREFIX;
 use jsonwebtoken::{Algorithm, DecodingKey, Validation};
 use quick_cache::sync::Cache;
 use serde::{Deserialize, Serialize};
@@ -25,7 +25,7 @@ const LEEWAY: Duration = Duration::from_secs(30);
 const MAX_TOKEN_BYTES: usize = 8192;
 
 /// Capacity of the cache of verified sessions. Evicted ones are verified again.
-const REMEMBERED: usize = 10_000;
+const MAX_CACHED_SESSIONS: usize = 10_000;
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -38,7 +38,7 @@ struct Claims {
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Minted<'a> {
+struct NewClaims<'a> {
     sub: &'a str,
     company_id: &'a str,
     aud: &'static str,
@@ -47,37 +47,37 @@ struct Minted<'a> {
 }
 
 /// Returns true if both are valid identifiers and the user id does not have the prefix of widget visitors.
-fn are_ids(user_id: &str, company_id: &str) -> bool {
+fn are_valid_ids(user_id: &str, company_id: &str) -> bool {
     let is_id =
         |id: &str| !id.trim().is_empty() && id.len() <= MAX_ID_BYTES && !id.chars().any(char::is_control);
-    is_id(user_id) && is_id(company_id) && !user_id.starts_with(WIDGET_USER)
+    is_id(user_id) && is_id(company_id) && !user_id.starts_with(WIDGET_USER_PREFIX)
 }
 
 /// Verified token. It is valid for the same user until it expires.
 #[derive(Clone)]
-struct Session {
+struct CachedSession {
     principal: Principal,
     /// Expiry in seconds since the Unix epoch.
     expires: f64,
 }
 
 /// Verifies session tokens with one secret.
-pub(super) struct Verifier {
+pub(super) struct SessionVerifier {
     key: DecodingKey,
     validation: Validation,
     /// Cache keyed by SHA-256 digest, so that no token can be read from memory.
-    checked: Cache<[u8; 32], Session>,
+    cache: Cache<[u8; 32], CachedSession>,
 }
 
-impl fmt::Debug for Verifier {
+impl fmt::Debug for SessionVerifier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("***")
     }
 }
 
-impl Verifier {
+impl SessionVerifier {
     pub(super) fn new(secret: &Secret) -> Self {
-        hmac::install();
+        hmac::install_provider();
         // Only this algorithm: the `alg` of a token's header must not choose the verification.
         let mut validation = Validation::new(Algorithm::HS256);
         validation.set_required_spec_claims(&["exp", "aud", "sub"]);
@@ -85,7 +85,7 @@ impl Verifier {
         validation.validate_nbf = true;
         validation.leeway = LEEWAY.as_secs();
         let key = DecodingKey::from_secret(secret.expose().as_bytes());
-        Self { key, validation, checked: Cache::new(REMEMBERED) }
+        Self { key, validation, cache: Cache::new(MAX_CACHED_SESSIONS) }
     }
 
     /// Returns the principal of a valid token.
@@ -94,29 +94,31 @@ impl Verifier {
             return None;
         }
         let digest = Sha256::digest(token).into();
-        if let Some(session) = self.checked.get(&digest) {
+        if let Some(session) = self.cache.get(&digest) {
             if !has_expired(session.expires) {
                 return Some(session.principal);
             }
-            self.checked.remove(&digest);
+            self.cache.remove(&digest);
         }
         let session = self.check(token)?;
-        self.checked.insert(digest, session.clone());
+        self.cache.insert(digest, session.clone());
         Some(session.principal)
     }
 
-    fn check(&self, token: &str) -> Option<Session> {
+    fn check(&self, token: &str) -> Option<CachedSession> {
         let claims = match jsonwebtoken::decode::<Claims>(token, &self.key, &self.validation) {
             Ok(token) => token.claims,
             Err(error) => {
                 // Only the kind is logged: some errors contain parts of the token.
-                tracing::debug!(reason = reason(error.kind()), "session token refused");
+                tracing::debug!(reason = error_kind_name(error.kind()), "session token refused");
                 return None;
             }
         };
         let Claims { sub: user_id, company_id, exp: expires } = claims;
-        are_ids(&user_id, &company_id)
-            .then(|| Session { principal: Principal::new(user_id, company_id, Caller::Session), expires })
+        are_valid_ids(&user_id, &company_id).then(|| CachedSession {
+            principal: Principal::new(user_id, company_id, Caller::Session),
+            expires,
+        })
     }
 }
 
@@ -125,7 +127,7 @@ fn has_expired(expires: f64) -> bool {
     expires < (now.as_secs_f64() - LEEWAY.as_secs_f64())
 }
 
-fn reason(kind: &jsonwebtoken::errors::ErrorKind) -> &'static str {
+fn error_kind_name(kind: &jsonwebtoken::errors::ErrorKind) -> &'static str {
     use jsonwebtoken::errors::ErrorKind;
     match kind {
         ErrorKind::ExpiredSignature => "expired",
@@ -163,13 +165,13 @@ pub fn mint_session(
     company_id: &str,
     ttl: Duration,
 ) -> Result<String, MintError> {
-    if !are_ids(user_id, company_id) {
+    if !are_valid_ids(user_id, company_id) {
         return Err(MintError::InvalidId);
     }
     let iat = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let exp = iat.checked_add(ttl.as_secs()).filter(|exp| *exp <= i64::MAX as u64);
     let exp = exp.ok_or(MintError::InvalidTtl)?;
-    let minted = Minted { sub: user_id, company_id, aud: AUDIENCE, iat, exp };
+    let minted = NewClaims { sub: user_id, company_id, aud: AUDIENCE, iat, exp };
     Ok(hmac::sign(secret, &minted))
 }
 
@@ -177,14 +179,14 @@ pub fn mint_session(
 mod tests {
     use super::*;
 
-    fn verifier() -> (Secret, Verifier) {
+    fn verifier() -> (Secret, SessionVerifier) {
         let secret = Secret::new("session-secret-0");
-        let verifier = Verifier::new(&secret);
+        let verifier = SessionVerifier::new(&secret);
         (secret, verifier)
     }
 
-    fn ann(expires: f64) -> Session {
-        Session { principal: Principal::new("ann", "acme", Caller::Session), expires }
+    fn ann(expires: f64) -> CachedSession {
+        CachedSession { principal: Principal::new("ann", "acme", Caller::Session), expires }
     }
 
     #[test]
@@ -193,13 +195,13 @@ mod tests {
         let token = mint_session(&secret, "ann", "acme", Duration::from_secs(600)).expect("a token");
         for _ in 0..2 {
             assert_eq!(verifier.verify(&token), Some(ann(0.0).principal));
-            assert_eq!(verifier.checked.len(), 1);
+            assert_eq!(verifier.cache.len(), 1);
         }
         // Only the cache can map this text to a user.
-        verifier.checked.insert(Sha256::digest("no token").into(), ann(f64::MAX));
+        verifier.cache.insert(Sha256::digest("no token").into(), ann(f64::MAX));
         assert_eq!(verifier.verify("no token"), Some(ann(0.0).principal));
         assert_eq!(verifier.verify("another"), None);
-        assert_eq!(verifier.checked.len(), 2, "what is refused is not remembered");
+        assert_eq!(verifier.cache.len(), 2, "what is refused is not remembered");
     }
 
     #[test]
@@ -208,9 +210,9 @@ mod tests {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after the epoch").as_secs_f64();
         let leeway = LEEWAY.as_secs_f64();
         for (expires, holds) in [(now - leeway - 1.0, false), (now - leeway + 600.0, true)] {
-            verifier.checked.insert(Sha256::digest("a token").into(), ann(expires));
+            verifier.cache.insert(Sha256::digest("a token").into(), ann(expires));
             assert_eq!(verifier.verify("a token").is_some(), holds);
-            assert_eq!(verifier.checked.len(), usize::from(holds));
+            assert_eq!(verifier.cache.len(), usize::from(holds));
         }
     }
 }

@@ -57,7 +57,7 @@ fn ask(
     headers: &[(&str, &str)],
 ) -> Result<Credential, String> {
     let head = head(method, uri, headers);
-    let query = Query::of(&head.uri);
+    let query = Query::from_uri(&head.uri);
     let asked = authenticator.authenticate(&head, &query);
     in_words(asked.now_or_never().expect("no wait"))
 }
@@ -150,7 +150,7 @@ fn tokens() {
         ("garbage", "ä".repeat(10), false),
         ("too long", hs256(&with("role", json!("x".repeat(8192)))), false),
     ] {
-        let principal = session::Verifier::new(&Secret::new(SECRET)).verify(&token);
+        let principal = session::SessionVerifier::new(&Secret::new(SECRET)).verify(&token);
         assert_eq!(principal.is_some(), holds, "{name}");
     }
 }
@@ -365,7 +365,7 @@ fn errors_on_the_wire() {
 
 #[test]
 fn the_gate_asks_for_its_secret() {
-    let gate = BearerGate::new(Some(Secret::new("runtime-secret-0")));
+    let gate = BearerAuth::new(Some(Secret::new("runtime-secret-0")));
     for (headers, expected) in [
         (&[("authorization", "Bearer runtime-secret-0")][..], Ok(())),
         (&[("authorization", "bearer  runtime-secret-0")], Ok(())),
@@ -385,24 +385,24 @@ fn the_gate_asks_for_its_secret() {
             map.append(*name, HeaderValue::from_static(value));
         }
         assert_eq!(in_words(gate.check(&map)), in_words(expected), "{headers:?}");
-        assert!(BearerGate::new(None).check(&map).is_ok());
+        assert!(BearerAuth::new(None).check(&map).is_ok());
     }
     assert!(!format!("{gate:?}{:?}", authenticator()).contains("secret-0"));
 }
 
-struct Widgets {
+struct WidgetFixture {
     authenticator: Authenticator,
     tokens: Arc<Tokens>,
     clock: ManualClock,
 }
 
-fn widgets() -> Widgets {
+fn widgets() -> WidgetFixture {
     let clock = ManualClock::new();
     let tokens = Arc::new(Tokens::new(Arc::new(MemoryRecords::default()), Arc::new(clock.clone())));
-    Widgets { authenticator: authenticator().with_tokens(tokens.clone()), tokens, clock }
+    WidgetFixture { authenticator: authenticator().with_tokens(tokens.clone()), tokens, clock }
 }
 
-impl Widgets {
+impl WidgetFixture {
     /// Mints a token and returns its id and text.
     fn mint(&self, grant: Grant, ttl: Option<Duration>) -> (String, String) {
         let new = NewToken { ttl, ..NewToken::new("acme", "guide", grant) };
@@ -511,8 +511,9 @@ fn a_token_in_the_body_is_an_explicit_credential() {
         let head = head(Method::POST, "/x", headers);
         let in_body: Vec<Secret> = in_body.iter().copied().map(Secret::new).collect();
         let settled = async {
-            let presented = widgets.authenticator.presented(&head, &Query::of(&head.uri)).await?;
-            widgets.authenticator.settle(presented, &head, &in_body).await
+            let presented =
+                widgets.authenticator.authenticate_head(&head, &Query::from_uri(&head.uri)).await?;
+            widgets.authenticator.resolve_with_body(presented, &head, &in_body).await
         };
         in_words(settled.now_or_never().expect("no wait"))
     };

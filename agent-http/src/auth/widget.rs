@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use agent_core::request::Principal;
 use agent_core::tool::Caller;
-use agent_platform::token::{Caps, FindError, Grant, Token, Tokens, WIDGET_USER, WidgetGrant};
+use agent_platform::token::{Caps, Grant, Token, TokenError, Tokens, WIDGET_USER_PREFIX, WidgetGrant};
 use http::HeaderMap;
 use http::header::ORIGIN;
 
-use super::{AuthError, single};
-use crate::cors::normal_origin;
+use super::{AuthError, single_header};
+use crate::cors::normalize_origin;
 
 /// Visitor of a page that embeds an agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,7 +29,7 @@ impl Visitor {
     /// Returns the visitor's principal: a user per token, bound to the agent.
     pub fn principal(&self) -> Principal {
         Principal {
-            user_id: format!("{WIDGET_USER}{}", self.token_id),
+            user_id: format!("{WIDGET_USER_PREFIX}{}", self.token_id),
             company_id: self.company_id.clone(),
             caller: Caller::Widget,
             agent_id: Some(self.agent_id.clone()),
@@ -38,17 +38,17 @@ impl Visitor {
 }
 
 /// Verifies widget tokens.
-pub(super) struct Widgets {
+pub(super) struct WidgetVerifier {
     tokens: Arc<Tokens>,
 }
 
-impl fmt::Debug for Widgets {
+impl fmt::Debug for WidgetVerifier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("***")
     }
 }
 
-impl Widgets {
+impl WidgetVerifier {
     pub(super) fn new(tokens: Arc<Tokens>) -> Self {
         Self { tokens }
     }
@@ -57,7 +57,7 @@ impl Widgets {
     pub(super) async fn verify(&self, text: &str, headers: &HeaderMap) -> Result<Visitor, AuthError> {
         let token = match self.tokens.find(text).await {
             Ok(token) => token,
-            Err(FindError::Store(error)) => return Err(AuthError::Store(error)),
+            Err(TokenError::Store(error)) => return Err(AuthError::Store(error)),
             Err(reason) => {
                 tracing::debug!(%reason, "widget token refused");
                 return Err(AuthError::Unauthenticated);
@@ -68,16 +68,16 @@ impl Widgets {
             tracing::debug!(reason = "of another kind", "widget token refused");
             return Err(AuthError::Unauthenticated);
         };
-        if !(origins.is_empty() || is_from(&origins, headers)) {
+        if !(origins.is_empty() || is_allowed_origin(&origins, headers)) {
             return Err(AuthError::WrongOrigin);
         }
         Ok(Visitor { token_id: id, company_id, agent_id, caps })
     }
 }
 
-/// Returns true if `Origin` is one of `origins`.
-fn is_from(origins: &[String], headers: &HeaderMap) -> bool {
-    let Ok(Some(origin)) = single(headers, &ORIGIN) else { return false };
-    let Some(origin) = origin.to_str().ok().and_then(normal_origin) else { return false };
-    origins.iter().any(|allowed| normal_origin(allowed).is_some_and(|allowed| allowed == origin))
+/// Returns true if `PoolKey` is one of `origins`.
+fn is_allowed_origin(origins: &[String], headers: &HeaderMap) -> bool {
+    let Ok(Some(origin)) = single_header(headers, &ORIGIN) else { return false };
+    let Some(origin) = origin.to_str().ok().and_then(normalize_origin) else { return false };
+    origins.iter().any(|allowed| normalize_origin(allowed).is_some_and(|allowed| allowed == origin))
 }

@@ -6,25 +6,28 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use agent_core::backend::{Backend, Prepared, Turn};
+use agent_core::backend::{Backend, PreparedRequest, Turn};
 use agent_core::budget::TokenBudget;
-use agent_core::error::{Failure, FailureKind};
+use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::event::{Event, EventStream};
-use agent_core::payload::{Payload, PayloadBuilder, Section};
+use agent_core::payload::{Payload, PayloadBuilder, PromptSection};
 use agent_core::prompt::{Dialect, push_tool_json};
 use agent_core::role::AgentServer;
 use agent_core::secret::Secret;
-use agent_core::select::Choice;
+use agent_core::select::BackendChoice;
 use async_trait::async_trait;
 use futures_util::{Stream, StreamExt};
 use serde::Deserialize;
 use url::Url;
 
-use super::{ASSUMED_BUDGET, below, misrouted, optional, push_mcp_server_url, supplied_url};
+use super::{
+    DEFAULT_REMOTE_BUDGET, join_path, parse_supplied_url, push_mcp_server_url, push_optional_member,
+    wrong_backend,
+};
 use crate::lines::LineSplitter;
-use crate::outbound::{BodyStream, Outbound, OutboundResponse, Trust, status_failure};
+use crate::outbound::{BodyStream, OutboundClient, OutboundResponse, UrlTrust, status_failure};
 use crate::secret::origin_of;
-use crate::stream::Decoder;
+use crate::stream::EventDecoder;
 
 /// Limits of an error response, which is read for its problem code: size and read time.
 const MAX_PROBLEM_BYTES: usize = 16 * 1024;
@@ -33,7 +36,7 @@ const PROBLEM_TIMEOUT: Duration = Duration::from_secs(5);
 /// Backend that sends turns to agent runtimes.
 pub struct AgentServerBackend {
     /// The guarded HTTP client.
-    pub outbound: Outbound,
+    pub outbound: OutboundClient,
     /// The operator's own runtime and its shared secret, which is sent only to that origin.
     pub own_runtime: Option<(Url, Option<Secret>)>,
     /// The application's public base URL, which the tool server's URL is derived from.
@@ -44,28 +47,30 @@ pub struct AgentServerBackend {
 
 #[async_trait]
 impl Backend for AgentServerBackend {
-    fn budget(&self, _: &Choice) -> Result<TokenBudget, Failure> {
-        Ok(ASSUMED_BUDGET)
+    fn budget(&self, _: &BackendChoice) -> Result<TokenBudget, AgentError> {
+        Ok(DEFAULT_REMOTE_BUDGET)
     }
 
     fn run_token_ttl(&self) -> Option<Duration> {
         Some(self.run_token_ttl)
     }
 
-    fn prepare(&self, turn: Arc<Turn>) -> Result<Prepared, Failure> {
+    fn prepare(&self, turn: Arc<Turn>) -> Result<PreparedRequest, AgentError> {
         let payload = self.payload(&turn, settings(&turn)?)?;
-        Ok(Prepared { payload, turn })
+        Ok(PreparedRequest { payload, turn })
     }
 
-    async fn start(&self, prepared: Prepared) -> Result<EventStream, Failure> {
-        let Prepared { payload, turn } = prepared;
+    async fn start(&self, prepared: PreparedRequest) -> Result<EventStream, AgentError> {
+        let PreparedRequest { payload, turn } = prepared;
         let address = settings(&turn)?.agent_server_url.as_deref().unwrap_or_default();
-        let base = supplied_url("agentServerUrl", address)?;
+        let base = parse_supplied_url("agentServerUrl", address)?;
         let (trust, secret) = match &self.own_runtime {
-            Some((own, secret)) if origin_of(own) == origin_of(&base) => (Trust::Operator, secret.as_ref()),
-            _ => (Trust::Supplied, None),
+            Some((own, secret)) if origin_of(own) == origin_of(&base) => {
+                (UrlTrust::Operator, secret.as_ref())
+            }
+            _ => (UrlTrust::Supplied, None),
         };
-        let (url, body) = (below(&base, &["chat"])?, payload.into_bytes());
+        let (url, body) = (join_path(&base, &["chat"])?, payload.into_bytes());
         let request = self.outbound.post_json(&url, trust, secret, "application/x-ndjson", body)?;
         let response = request.send().await?;
         if !response.status.is_success() {
@@ -76,24 +81,24 @@ impl Backend for AgentServerBackend {
 }
 
 impl AgentServerBackend {
-    fn payload(&self, turn: &Turn, settings: &AgentServer) -> Result<Payload, Failure> {
+    fn payload(&self, turn: &Turn, settings: &AgentServer) -> Result<Payload, AgentError> {
         let mut body = Payload::builder(turn.prompt.json_len(Dialect::AgUi) + 4096);
-        body.section(Section::System).raw(r#"{"systemPrompt":"#);
+        body.section(PromptSection::System).raw(r#"{"systemPrompt":"#);
         turn.prompt.push_system_json(body.buffer());
         body.raw(r#","messages":["#);
         turn.prompt.push_messages_json(Dialect::AgUi, body.buffer());
-        body.raw(r#"],"tools":["#).section(Section::Tools);
+        body.raw(r#"],"tools":["#).section(PromptSection::Tools);
         for (i, tool) in turn.tools.iter().enumerate() {
             body.raw(if i > 0 { "," } else { "" });
             push_tool_json(tool, Dialect::AgUi, body.buffer());
         }
         body.raw("]");
-        optional(&mut body, "provider", settings.agent_server_provider.as_ref());
-        optional(&mut body, "model", settings.agent_server_model.as_ref());
-        optional(&mut body, "enableThinking", settings.agent_server_enable_thinking.as_ref());
-        optional(&mut body, "baseUrl", settings.agent_server_local_url.as_ref());
+        push_optional_member(&mut body, "provider", settings.agent_server_provider.as_ref());
+        push_optional_member(&mut body, "model", settings.agent_server_model.as_ref());
+        push_optional_member(&mut body, "enableThinking", settings.agent_server_enable_thinking.as_ref());
+        push_optional_member(&mut body, "baseUrl", settings.agent_server_local_url.as_ref());
         if let Some(key) = settings.agent_server_api_key.as_ref().filter(|key| !key.expose().is_empty()) {
-            body.raw(r#","apiKey":"#).masked(key.expose());
+            body.raw(r#","apiKey":"#).secret(key.expose());
         }
         body.raw(r#","mcpServerUrl":"#);
         push_mcp_server_url(&self.public_url, turn, &mut body)?;
@@ -104,10 +109,10 @@ impl AgentServerBackend {
     }
 }
 
-fn settings(turn: &Turn) -> Result<&AgentServer, Failure> {
+fn settings(turn: &Turn) -> Result<&AgentServer, AgentError> {
     match &turn.choice {
-        Choice::AgentServer(settings) => Ok(settings),
-        _ => Err(misrouted()),
+        BackendChoice::AgentServer(settings) => Ok(settings),
+        _ => Err(wrong_backend()),
     }
 }
 
@@ -115,53 +120,55 @@ fn settings(turn: &Turn) -> Result<&AgentServer, Failure> {
 fn push_context(turn: &Turn, body: &mut PayloadBuilder) {
     let context = &turn.context;
     body.raw(r#"{"userId":"#).json(&context.user_id).raw(r#","agentId":"#).json(&context.agent_id);
-    optional(body, "agentName", context.agent_name.as_ref());
-    optional(body, "todoListId", context.todo_list_id.as_ref());
-    optional(body, "timezone", context.timezone.as_ref());
-    body.raw(r#","threadId":"#).masked(&context.thread_id);
-    body.raw(r#","runId":"#).masked(&context.run_id);
+    push_optional_member(body, "agentName", context.agent_name.as_ref());
+    push_optional_member(body, "todoListId", context.todo_list_id.as_ref());
+    push_optional_member(body, "timezone", context.timezone.as_ref());
+    body.raw(r#","threadId":"#).secret(&context.thread_id);
+    body.raw(r#","runId":"#).secret(&context.run_id);
     body.raw(r#","caller":"#).json(&context.caller).raw("}");
 }
 
 /// Maps an error response to a failure by its problem code, for codes that concern the role's settings; its text is not
 /// repeated.
-async fn refusal(response: OutboundResponse) -> Failure {
+async fn refusal(response: OutboundResponse) -> AgentError {
     #[derive(Deserialize)]
     struct Problem {
         code: String,
     }
     let by_status = status_failure(response.status, &response.headers);
-    let Ok(body) = response.read_limited(MAX_PROBLEM_BYTES, PROBLEM_TIMEOUT).await else { return by_status };
-    let Ok(problem) = serde_json::from_slice::<Problem>(&body) else { return by_status };
-    let message = match FailureKind::from_code(&problem.code) {
-        Some(FailureKind::ProviderNotImplemented) => {
+    let Ok(from_body_error) = response.read_limited(MAX_PROBLEM_BYTES, PROBLEM_TIMEOUT).await else {
+        return by_status;
+    };
+    let Ok(problem) = serde_json::from_slice::<Problem>(&from_body_error) else { return by_status };
+    let message = match AgentErrorKind::from_code(&problem.code) {
+        Some(AgentErrorKind::ProviderNotImplemented) => {
             "the agent runtime has not implemented this provider yet"
         }
-        Some(FailureKind::UnknownProvider) => "the agent runtime does not know this provider",
-        Some(FailureKind::UnsupportedContent) => "this agent's model takes text only, no images or files",
-        Some(FailureKind::Blocked) => "the agent runtime's address policy refuses the model's address",
-        Some(FailureKind::Timeout) => "the agent runtime's model did not answer in time",
-        Some(FailureKind::Unreachable) => "the agent runtime could not reach its model",
+        Some(AgentErrorKind::UnknownProvider) => "the agent runtime does not know this provider",
+        Some(AgentErrorKind::UnsupportedContent) => "this agent's model takes text only, no images or files",
+        Some(AgentErrorKind::Blocked) => "the agent runtime's address policy refuses the model's address",
+        Some(AgentErrorKind::Timeout) => "the agent runtime's model did not answer in time",
+        Some(AgentErrorKind::Unreachable) => "the agent runtime could not reach its model",
         _ => return by_status,
     };
-    let kind = FailureKind::from_code(&problem.code).unwrap_or(FailureKind::Failed);
-    Failure::new(kind, message).with_source(format!("the runtime answered {}", problem.code))
+    let kind = AgentErrorKind::from_code(&problem.code).unwrap_or(AgentErrorKind::Failed);
+    AgentError::new(kind, message).with_source(format!("the runtime answered {}", problem.code))
 }
 
 /// Stream of events decoded from a runtime's response.
 struct RuntimeEvents {
     body: BodyStream,
     lines: LineSplitter,
-    decoder: Decoder,
-    over: bool,
+    decoder: EventDecoder,
+    is_finished: bool,
 }
 
 impl RuntimeEvents {
     fn new(body: BodyStream) -> Self {
-        Self { body, lines: LineSplitter::default(), decoder: Decoder::default(), over: false }
+        Self { body, lines: LineSplitter::default(), decoder: EventDecoder::default(), is_finished: false }
     }
 
-    fn next_event(&mut self) -> Result<Option<Event>, Failure> {
+    fn next_event(&mut self) -> Result<Option<Event>, AgentError> {
         while let Some(line) = self.lines.next_line()? {
             if let Some(event) = self.decoder.decode(line)? {
                 return Ok(Some(event));
@@ -170,7 +177,7 @@ impl RuntimeEvents {
         Ok(None)
     }
 
-    fn last_event(&mut self) -> Result<Option<Event>, Failure> {
+    fn last_event(&mut self) -> Result<Option<Event>, AgentError> {
         match self.lines.last_line() {
             Some(line) => self.decoder.decode(line),
             None => Ok(None),
@@ -179,12 +186,12 @@ impl RuntimeEvents {
 }
 
 impl Stream for RuntimeEvents {
-    type Item = Result<Event, Failure>;
+    type Item = Result<Event, AgentError>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = &mut *self;
         loop {
-            if this.over {
+            if this.is_finished {
                 return Poll::Ready(None);
             }
             if let Some(event) = this.next_event().transpose() {
@@ -193,11 +200,11 @@ impl Stream for RuntimeEvents {
             match ready!(this.body.poll_next_unpin(cx)) {
                 Some(Ok(chunk)) => this.lines.push(chunk),
                 Some(Err(failure)) => {
-                    this.over = true;
+                    this.is_finished = true;
                     return Poll::Ready(Some(Err(failure)));
                 }
                 None => {
-                    this.over = true;
+                    this.is_finished = true;
                     // A last line without a newline may be complete.
                     return Poll::Ready(this.last_event().ok().flatten().map(Ok));
                 }

@@ -1,11 +1,11 @@
 //! URL of the tool server, as passed to agent runtimes and workflows.
 
 use agent_core::backend::Turn;
-use agent_core::error::Failure;
+use agent_core::error::AgentError;
 use agent_core::payload::PayloadBuilder;
 use url::Url;
 
-use super::below;
+use super::join_path;
 
 /// Appends the tool server's URL, with the run token, if there is one, and the identifiers that its calls work for. The
 /// token is masked where the payload is displayed.
@@ -16,8 +16,8 @@ pub(super) fn push_mcp_server_url(
     public_url: &Url,
     turn: &Turn,
     body: &mut PayloadBuilder,
-) -> Result<(), Failure> {
-    let mut url = below(public_url, &["api", "agent", "mcp"])?;
+) -> Result<(), AgentError> {
+    let mut url = join_path(public_url, &["api", "agent", "mcp"])?;
     let context = &turn.context;
     let mut query = url.query_pairs_mut();
     query.append_pair("userId", &context.user_id).append_pair("agentId", &context.agent_id);
@@ -33,7 +33,7 @@ pub(super) fn push_mcp_server_url(
         Some(token) => {
             let (address, identities) = url.as_str().split_once('?').expect("the identities are its query");
             let token = Err(token.text().expose());
-            body.partly_masked([Ok(address), Ok("?token="), token, Ok("&"), Ok(identities)])
+            body.partly_secret([Ok(address), Ok("?token="), token, Ok("&"), Ok(identities)])
         }
     };
     Ok(())

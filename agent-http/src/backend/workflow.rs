@@ -14,23 +14,25 @@ mod stream;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent_core::backend::{Backend, Prepared, Turn};
+use agent_core::backend::{Backend, PreparedRequest, Turn};
 use agent_core::budget::TokenBudget;
-use agent_core::error::Failure;
+use agent_core::error::AgentError;
 use agent_core::event::EventStream;
 use agent_core::message::Role;
-use agent_core::payload::{Payload, PayloadBuilder, Section};
+use agent_core::payload::{Payload, PayloadBuilder, PromptSection};
 use agent_core::prompt::{Dialect, Prompt};
 use agent_core::role::WorkflowConnector;
-use agent_core::select::Choice;
+use agent_core::select::BackendChoice;
 use async_trait::async_trait;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderMap, StatusCode};
 use serde::Serialize;
 use url::Url;
 
-use super::{ASSUMED_BUDGET, misrouted, optional, push_mcp_server_url, supplied_url};
-use crate::outbound::{Outbound, Trust};
+use super::{
+    DEFAULT_REMOTE_BUDGET, parse_supplied_url, push_mcp_server_url, push_optional_member, wrong_backend,
+};
+use crate::outbound::{OutboundClient, UrlTrust};
 use stream::WorkflowEvents;
 
 /// Maximum size of a non-streamed answer, in bytes.
@@ -46,7 +48,7 @@ const ACCEPTED: &str = "application/json, application/x-ndjson, text/plain";
 /// Backend that sends turns to the webhooks that roles name.
 pub struct WorkflowBackend {
     /// The guarded HTTP client. Webhook URLs come from roles, so they are supplied URLs.
-    pub outbound: Outbound,
+    pub outbound: OutboundClient,
     /// The application's public base URL, which the tool server's URL is derived from.
     pub public_url: Url,
     /// Lifetime of the run token: a workflow may go on calling tools after it has answered.
@@ -55,8 +57,8 @@ pub struct WorkflowBackend {
 
 #[async_trait]
 impl Backend for WorkflowBackend {
-    fn budget(&self, _: &Choice) -> Result<TokenBudget, Failure> {
-        Ok(ASSUMED_BUDGET)
+    fn budget(&self, _: &BackendChoice) -> Result<TokenBudget, AgentError> {
+        Ok(DEFAULT_REMOTE_BUDGET)
     }
 
     fn run_token_ttl(&self) -> Option<Duration> {
@@ -68,17 +70,18 @@ impl Backend for WorkflowBackend {
         false
     }
 
-    fn prepare(&self, turn: Arc<Turn>) -> Result<Prepared, Failure> {
+    fn prepare(&self, turn: Arc<Turn>) -> Result<PreparedRequest, AgentError> {
         settings(&turn)?;
         let payload = self.payload(&turn)?;
-        Ok(Prepared { payload, turn })
+        Ok(PreparedRequest { payload, turn })
     }
 
-    async fn start(&self, prepared: Prepared) -> Result<EventStream, Failure> {
-        let Prepared { payload, turn } = prepared;
+    async fn start(&self, prepared: PreparedRequest) -> Result<EventStream, AgentError> {
+        let PreparedRequest { payload, turn } = prepared;
         let settings = settings(&turn)?;
-        let url = supplied_url("webhookUrl", settings.webhook_url.as_deref().unwrap_or_default())?;
-        let request = self.outbound.post_json(&url, Trust::Supplied, None, ACCEPTED, payload.into_bytes())?;
+        let url = parse_supplied_url("webhookUrl", settings.webhook_url.as_deref().unwrap_or_default())?;
+        let request =
+            self.outbound.post_json(&url, UrlTrust::Supplied, None, ACCEPTED, payload.into_bytes())?;
         let request = auth::authorize(request, settings.auth.as_ref(), &url, &turn.context)?;
         let response = request.send().await?;
         if !response.status.is_success() {
@@ -90,7 +93,7 @@ impl Backend for WorkflowBackend {
         if let Some(token) = &turn.run_token {
             token.keep_until_expiry();
         }
-        let announced = Announced::of(&response.headers)?;
+        let announced = AnswerFormat::from_headers(&response.headers)?;
         // A stream has no length. A body with a length is read before the run begins, so that an invalid answer becomes
         // an HTTP status rather than a run error.
         let events = if response.headers.contains_key(CONTENT_LENGTH) {
@@ -104,16 +107,16 @@ impl Backend for WorkflowBackend {
 }
 
 impl WorkflowBackend {
-    fn payload(&self, turn: &Turn) -> Result<Payload, Failure> {
+    fn payload(&self, turn: &Turn) -> Result<Payload, AgentError> {
         let context = &turn.context;
         let mut body = Payload::builder(turn.prompt.json_len(Dialect::AgUi) + BODY_HEADROOM);
-        body.section(Section::System);
-        body.raw(r#"{"action":"sendMessage","sessionId":"#).masked(&context.thread_id);
+        body.section(PromptSection::System);
+        body.raw(r#"{"action":"sendMessage","sessionId":"#).secret(&context.thread_id);
         body.raw(r#","chatInput":"#).json(&chat_input(&turn.prompt));
         body.raw(r#","roleData":"#);
         push_role_data(turn, &mut body);
         body.raw(r#","agentId":"#).json(&context.agent_id);
-        optional(&mut body, "todoListBlockId", context.todo_list_id.as_ref());
+        push_optional_member(&mut body, "todoListBlockId", context.todo_list_id.as_ref());
         body.raw(r#","mcpServerUrl":"#);
         push_mcp_server_url(&self.public_url, turn, &mut body)?;
         body.raw(r#","messages":["#);
@@ -123,10 +126,10 @@ impl WorkflowBackend {
     }
 }
 
-fn settings(turn: &Turn) -> Result<&WorkflowConnector, Failure> {
+fn settings(turn: &Turn) -> Result<&WorkflowConnector, AgentError> {
     match &turn.choice {
-        Choice::Workflow(settings) => Ok(settings),
-        _ => Err(misrouted()),
+        BackendChoice::Workflow(settings) => Ok(settings),
+        _ => Err(wrong_backend()),
     }
 }
 
@@ -140,12 +143,16 @@ fn push_role_data(turn: &Turn, body: &mut PayloadBuilder) {
     body.raw(r#"{"agentId":"#).json(&role.id).raw(r#","name":"#).json(&role.name);
     body.raw(r#","finalSystemPrompt":"#);
     turn.prompt.push_system_json(body.buffer());
-    optional(body, "systemPrompt", content.system_prompt.as_ref());
-    optional(body, "agentConfig", content.agent_config.as_ref().filter(|config| !config.is_null()));
+    push_optional_member(body, "systemPrompt", content.system_prompt.as_ref());
+    push_optional_member(
+        body,
+        "agentConfig",
+        content.agent_config.as_ref().filter(|config| !config.is_null()),
+    );
     body.raw(r#","rules":"#).json(&content.rules);
     let documents: Vec<_> = content.document_ids.iter().map(|id| Document { id }).collect();
     body.raw(r#","docs":"#).json(&documents);
-    optional(body, "memoryFolder", content.memory_folder.as_ref());
+    push_optional_member(body, "memoryFolder", content.memory_folder.as_ref());
     body.raw("}");
 }
 
@@ -165,15 +172,15 @@ fn chat_input(prompt: &Prompt) -> String {
 
 /// Form of the answer according to its `Content-Type`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Announced {
+enum AnswerFormat {
     /// JSON: a single value or NDJSON.
     Json,
     /// Text, which may still contain JSON.
     Text,
 }
 
-impl Announced {
-    fn of(headers: &HeaderMap) -> Result<Self, Failure> {
+impl AnswerFormat {
+    fn from_headers(headers: &HeaderMap) -> Result<Self, AgentError> {
         let named = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let named = named.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
         match named.split_once('/') {

@@ -5,31 +5,31 @@ use std::num::NonZeroU32;
 
 use agent_core::tool_loop::LoopLimits;
 
-use super::parse::Values;
-use super::resolve::{Resolved, Source};
+use super::parse::SettingValues;
+use super::resolve::{ResolvedSettings, SettingSource};
 use super::{
-    AppConfig, Database, Fault, Faults, HostedConfig, LogConfig, McpConfig, OllamaConfig, PulseConfig,
-    RuntimeConfig, SchedulerConfig, ServerConfig,
+    AppConfig, ConfigError, Database, HostedConfig, LogConfig, McpConfig, OllamaConfig, PulseConfig,
+    RuntimeConfig, SchedulerConfig, ServerConfig, SettingError,
 };
 use crate::outbound::OutboundConfig;
 use crate::request::BodyLimits;
 use crate::scheduler::WorkerLimits;
 use crate::serve::ServeLimits;
 
-pub(super) fn app(resolved: &Resolved) -> Result<AppConfig, Faults> {
-    let (values, mut faults) = Values::parse(resolved);
+pub(super) fn app(resolved: &ResolvedSettings) -> Result<AppConfig, ConfigError> {
+    let (values, mut faults) = SettingValues::parse(resolved);
     if let Some(Database::Postgres(_)) = values.database("DATABASE_URL") {
-        faults.push(Fault {
+        faults.push(SettingError {
             name: "DATABASE_URL".to_owned(),
             source: resolved.get("DATABASE_URL").map(|(_, source)| source.clone()),
-            problem: "must be sqlite:// and a path: only the scheduler keeps its data in PostgreSQL"
+            message: "must be sqlite:// and a path: only the scheduler keeps its data in PostgreSQL"
                 .to_owned(),
         });
     }
-    none(faults)?;
+    into_result(faults)?;
     Ok(AppConfig {
         server: server(resolved, &values),
-        database: set(values.database("DATABASE_URL")),
+        database: required(values.database("DATABASE_URL")),
         data_secret: values.secret("DATA_SECRET"),
         data_secret_previous: values.secret("DATA_SECRET_PREVIOUS"),
         public_url: values.url("PUBLIC_URL"),
@@ -39,9 +39,9 @@ pub(super) fn app(resolved: &Resolved) -> Result<AppConfig, Faults> {
         runtime_secret: values.secret("RUNTIME_SECRET"),
         mcp: McpConfig {
             legacy_query: values.text("MCP_LEGACY_QUERY").is_some_and(|word| word == "on"),
-            workflow_ttl: set(values.millis("MCP_WORKFLOW_TTL")),
-            concurrency: count(values.number("MCP_CONCURRENCY")),
-            per_minute: u32::try_from(set(values.number("MCP_REQUESTS_PER_MINUTE")))
+            workflow_ttl: required(values.millis("MCP_WORKFLOW_TTL")),
+            concurrency: required_usize(values.number("MCP_CONCURRENCY")),
+            per_minute: u32::try_from(required(values.number("MCP_REQUESTS_PER_MINUTE")))
                 .ok()
                 .and_then(NonZeroU32::new)
                 .expect("the table's bounds are within"),
@@ -51,25 +51,25 @@ pub(super) fn app(resolved: &Resolved) -> Result<AppConfig, Faults> {
             secret: values.secret("PULSE_SECRET"),
             secret_previous: values.secret("PULSE_SECRET_PREVIOUS"),
             cron_secret: values.secret("CRON_SECRET"),
-            deadline: set(values.millis("PROACTIVE_TIMEOUT_MS")),
+            deadline: required(values.millis("PROACTIVE_TIMEOUT_MS")),
         },
         embedded_model_path: values.path("EMBEDDED_MODEL_PATH"),
-        model_dir: set(values.path("MODEL_DIR")),
+        model_dir: required(values.path("MODEL_DIR")),
     })
 }
 
-pub(super) fn runtime(resolved: &Resolved) -> Result<RuntimeConfig, Faults> {
-    let (values, mut faults) = Values::parse(resolved);
-    let named = |fault: &Fault| fault.name.starts_with("RUNTIME_SECRET");
+pub(super) fn runtime(resolved: &ResolvedSettings) -> Result<RuntimeConfig, ConfigError> {
+    let (values, mut faults) = SettingValues::parse(resolved);
+    let named = |fault: &SettingError| fault.name.starts_with("RUNTIME_SECRET");
     let exposed = values.host("HOST").is_some_and(|host| !host.is_loopback());
     if exposed && values.secret("RUNTIME_SECRET").is_none() && !faults.iter().any(named) {
-        faults.push(Fault {
+        faults.push(SettingError {
             name: "RUNTIME_SECRET".to_owned(),
             source: None,
-            problem: "is missing, and HOST is not loopback: anybody could use the runtime".to_owned(),
+            message: "is missing, and HOST is not loopback: anybody could use the runtime".to_owned(),
         });
     }
-    none(faults)?;
+    into_result(faults)?;
     Ok(RuntimeConfig {
         server: server(resolved, &values),
         runtime_secret: values.secret("RUNTIME_SECRET"),
@@ -77,126 +77,126 @@ pub(super) fn runtime(resolved: &Resolved) -> Result<RuntimeConfig, Faults> {
     })
 }
 
-pub(super) fn scheduler(resolved: &Resolved) -> Result<SchedulerConfig, Faults> {
-    let (values, mut faults) = Values::parse(resolved);
+pub(super) fn scheduler(resolved: &ResolvedSettings) -> Result<SchedulerConfig, ConfigError> {
+    let (values, mut faults) = SettingValues::parse(resolved);
     for (name, what) in [
         ("PULSE_SECRET", "callers and the receiver know the scheduler by it"),
         ("CALLBACK_URL", "jobs are delivered there"),
     ] {
         let said = faults.iter().any(|fault| fault.name == name || fault.name == format!("{name}_FILE"));
         if resolved.get(name).is_none() && !said {
-            faults.push(Fault {
+            faults.push(SettingError {
                 name: name.to_owned(),
                 source: None,
-                problem: format!("is missing: {what}"),
+                message: format!("is missing: {what}"),
             });
         }
     }
-    none(faults)?;
+    into_result(faults)?;
     let serve = serve(&values);
     Ok(SchedulerConfig {
         listen: listen(&values),
-        origins: set(values.origins("CORS_ORIGIN")),
+        origins: required(values.origins("CORS_ORIGIN")),
         body: body(&values),
-        json_depth: count(values.number("JSON_DEPTH")),
+        json_depth: required_usize(values.number("JSON_DEPTH")),
         outbound: OutboundConfig {
-            connect_timeout: set(values.millis("CONNECT_TIMEOUT_MS")),
+            connect_timeout: required(values.millis("CONNECT_TIMEOUT_MS")),
             ..OutboundConfig::default()
         },
         log: log(&values),
-        database: set(values.database("DATABASE_URL")),
-        secret: set(values.secret("PULSE_SECRET")),
+        database: required(values.database("DATABASE_URL")),
+        secret: required(values.secret("PULSE_SECRET")),
         secret_previous: values.secret("PULSE_SECRET_PREVIOUS"),
-        callback_url: set(values.url("CALLBACK_URL")),
-        callback_timeout: set(values.millis("CALLBACK_TIMEOUT_MS")),
+        callback_url: required(values.url("CALLBACK_URL")),
+        callback_timeout: required(values.millis("CALLBACK_TIMEOUT_MS")),
         worker: WorkerLimits {
-            concurrency: count(values.number("SCHEDULER_CONCURRENCY")),
-            per_company: count(values.number("SCHEDULER_COMPANY_CONCURRENCY")),
-            lease: set(values.millis("SCHEDULER_LEASE_MS")),
-            drain: serve.drain,
-            retention: set(values.millis("SCHEDULER_RETENTION")),
+            max_deliveries: required_usize(values.number("SCHEDULER_CONCURRENCY")),
+            max_deliveries_per_company: required_usize(values.number("SCHEDULER_COMPANY_CONCURRENCY")),
+            lease: required(values.millis("SCHEDULER_LEASE_MS")),
+            drain_timeout: serve.drain,
+            retention: required(values.millis("SCHEDULER_RETENTION")),
             ..WorkerLimits::default()
         },
         serve,
     })
 }
 
-fn none(faults: Vec<Fault>) -> Result<(), Faults> {
-    if faults.is_empty() { Ok(()) } else { Err(Faults(faults)) }
+fn into_result(faults: Vec<SettingError>) -> Result<(), ConfigError> {
+    if faults.is_empty() { Ok(()) } else { Err(ConfigError(faults)) }
 }
 
 /// Unwraps the value of a setting that is required or has a default.
-fn set<T>(value: Option<T>) -> T {
+fn required<T>(value: Option<T>) -> T {
     value.expect("the setting has a default in the table, or was refused")
 }
 
-fn count(value: Option<u64>) -> usize {
-    usize::try_from(set(value)).expect("the table's bounds are below the least usize")
+fn required_usize(value: Option<u64>) -> usize {
+    usize::try_from(required(value)).expect("the table's bounds are below the least usize")
 }
 
-fn server(resolved: &Resolved, values: &Values) -> ServerConfig {
+fn server(resolved: &ResolvedSettings, values: &SettingValues) -> ServerConfig {
     ServerConfig {
         listen: listen(values),
-        origins: set(values.origins("CORS_ORIGIN")),
+        origins: required(values.origins("CORS_ORIGIN")),
         serve: serve(values),
         body: body(values),
-        json_depth: count(values.number("JSON_DEPTH")),
-        stream_idle: set(values.millis("STREAM_IDLE_MS")),
-        run_timeout: set(values.millis("RUN_TIMEOUT_MS")),
+        json_depth: required_usize(values.number("JSON_DEPTH")),
+        stream_idle: required(values.millis("STREAM_IDLE_MS")),
+        run_timeout: required(values.millis("RUN_TIMEOUT_MS")),
         tool_loop: LoopLimits {
-            max_rounds: count(values.number("TOOL_ROUNDS")),
-            tool_timeout: set(values.millis("TOOL_TIMEOUT_MS")),
+            max_rounds: required_usize(values.number("TOOL_ROUNDS")),
+            tool_timeout: required(values.millis("TOOL_TIMEOUT_MS")),
             ..LoopLimits::default()
         },
         outbound: OutboundConfig {
-            allow: set(values.allow("OUTBOUND_ALLOW")),
-            connect_timeout: set(values.millis("CONNECT_TIMEOUT_MS")),
-            header_timeout: set(values.millis("RESPONSE_HEADER_TIMEOUT_MS")),
+            allow: required(values.allow("OUTBOUND_ALLOW")),
+            connect_timeout: required(values.millis("CONNECT_TIMEOUT_MS")),
+            header_timeout: required(values.millis("RESPONSE_HEADER_TIMEOUT_MS")),
             ..OutboundConfig::default()
         },
         hosted: HostedConfig {
-            base_url: set(values.url("OPENAI_BASE_URL")),
+            base_url: required(values.url("OPENAI_BASE_URL")),
             api_key: values.secret("OPENAI_API_KEY"),
-            model: set(values.text("OPENAI_MODEL")),
-            needs_key: matches!(resolved.get("OPENAI_BASE_URL"), Some((_, Source::Default))),
+            model: required(values.text("OPENAI_MODEL")),
+            needs_key: matches!(resolved.get("OPENAI_BASE_URL"), Some((_, SettingSource::Default))),
         },
         ollama: ollama(values),
         log: log(values),
     }
 }
 
-fn listen(values: &Values) -> SocketAddr {
-    let port = u16::try_from(set(values.number("PORT"))).expect("the table's bounds are a port's");
-    SocketAddr::new(set(values.host("HOST")), port)
+fn listen(values: &SettingValues) -> SocketAddr {
+    let port = u16::try_from(required(values.number("PORT"))).expect("the table's bounds are a port's");
+    SocketAddr::new(required(values.host("HOST")), port)
 }
 
-fn serve(values: &Values) -> ServeLimits {
+fn serve(values: &SettingValues) -> ServeLimits {
     ServeLimits {
-        connections: u32::try_from(set(values.number("MAX_CONNECTIONS"))).expect("the bounds are below"),
-        head_read: set(values.millis("HEADER_TIMEOUT_MS")),
-        head_bytes: count(values.number("HEAD_LIMIT_BYTES")),
-        write_stall: set(values.millis("WRITE_STALL_MS")),
-        drain: set(values.millis("DRAIN_MS")),
+        connections: u32::try_from(required(values.number("MAX_CONNECTIONS"))).expect("the bounds are below"),
+        head_read: required(values.millis("HEADER_TIMEOUT_MS")),
+        head_bytes: required_usize(values.number("HEAD_LIMIT_BYTES")),
+        write_stall: required(values.millis("WRITE_STALL_MS")),
+        drain: required(values.millis("DRAIN_MS")),
     }
 }
 
-fn body(values: &Values) -> BodyLimits {
+fn body(values: &SettingValues) -> BodyLimits {
     BodyLimits {
-        bytes: count(values.number("BODY_LIMIT_BYTES")),
-        idle: set(values.millis("BODY_IDLE_MS")),
-        total: set(values.millis("BODY_TOTAL_MS")),
+        bytes: required_usize(values.number("BODY_LIMIT_BYTES")),
+        idle: required(values.millis("BODY_IDLE_MS")),
+        total: required(values.millis("BODY_TOTAL_MS")),
     }
 }
 
-fn log(values: &Values) -> LogConfig {
+fn log(values: &SettingValues) -> LogConfig {
     LogConfig {
-        filter: set(values.text("LOG")),
+        filter: required(values.text("LOG")),
         json: values.text("LOG_FORMAT").is_some_and(|format| format == "json"),
     }
 }
 
-fn ollama(values: &Values) -> OllamaConfig {
+fn ollama(values: &SettingValues) -> OllamaConfig {
     let (base_url, model) = (values.url("OLLAMA_BASE_URL"), values.text("OLLAMA_MODEL"));
     let preferred = base_url.is_some() && model.is_some();
-    OllamaConfig { base_url, model, num_ctx: count(values.number("OLLAMA_NUM_CTX")), preferred }
+    OllamaConfig { base_url, model, num_ctx: required_usize(values.number("OLLAMA_NUM_CTX")), preferred }
 }

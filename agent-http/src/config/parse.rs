@@ -8,14 +8,14 @@ use std::time::Duration;
 use agent_core::secret::Secret;
 use url::Url;
 
-use super::resolve::Resolved;
-use super::{Database, Fault, Kind};
+use super::resolve::ResolvedSettings;
+use super::{Database, SettingError, SettingKind};
 use crate::cors::{self, CorsError, Origins};
 use crate::outbound::AllowList;
 
-/// Parsed value, of the variant for its setting's [`Kind`].
+/// Parsed value, of the variant for its setting's [`SettingKind`].
 #[derive(Debug, Clone)]
-pub(super) enum Value {
+pub(super) enum SettingValue {
     Host(IpAddr),
     Number(u64),
     Millis(Duration),
@@ -29,14 +29,14 @@ pub(super) enum Value {
 }
 
 /// Parsed values of one service, by setting name.
-pub(super) struct Values(BTreeMap<&'static str, Value>);
+pub(super) struct SettingValues(BTreeMap<&'static str, SettingValue>);
 
 macro_rules! getters {
     ($($getter:ident: $variant:ident -> $value:ty;)*) => {
-        impl Values {
+        impl SettingValues {
             $(pub(super) fn $getter(&self, name: &str) -> Option<$value> {
                 match self.0.get(name)? {
-                    Value::$variant(value) => Some(value.clone()),
+                    SettingValue::$variant(value) => Some(value.clone()),
                     other => unreachable!("{name} is asked for as another kind than it is: {other:?}"),
                 }
             })*
@@ -57,9 +57,9 @@ getters! {
     secret: Secret -> Secret;
 }
 
-impl Values {
+impl SettingValues {
     /// Parses every setting. Returns the valid values together with all errors so far.
-    pub(super) fn parse(resolved: &Resolved) -> (Self, Vec<Fault>) {
+    pub(super) fn parse(resolved: &ResolvedSettings) -> (Self, Vec<SettingError>) {
         let mut faults = resolved.faults().to_vec();
         let mut values = BTreeMap::new();
         for setting in resolved.settings() {
@@ -70,7 +70,7 @@ impl Values {
                 }
                 Err(problem) => {
                     let (name, source) = (setting.name.to_owned(), Some(source.clone()));
-                    faults.push(Fault { name, source, problem });
+                    faults.push(SettingError { name, source, message: problem });
                 }
             }
         }
@@ -79,29 +79,29 @@ impl Values {
 }
 
 /// Returns an error if `text` is not a valid value of the kind.
-pub(super) fn check(kind: Kind, text: &str) -> Result<(), String> {
+pub(super) fn check(kind: SettingKind, text: &str) -> Result<(), String> {
     parse(kind, text).map(drop)
 }
 
-fn parse(kind: Kind, text: &str) -> Result<Value, String> {
+fn parse(kind: SettingKind, text: &str) -> Result<SettingValue, String> {
     // White space around a value comes from files and shells; in a secret it is part of the value.
     let trimmed = text.trim();
     match kind {
-        Kind::Host => parse_host(trimmed).map(Value::Host),
-        Kind::Number { min, max } => parse_number(trimmed, min, max).map(Value::Number),
-        Kind::Millis { min, max } => {
-            parse_number(trimmed, min, max).map(|millis| Value::Millis(Duration::from_millis(millis)))
+        SettingKind::Host => parse_host(trimmed).map(SettingValue::Host),
+        SettingKind::Number { min, max } => parse_number(trimmed, min, max).map(SettingValue::Number),
+        SettingKind::Millis { min, max } => {
+            parse_number(trimmed, min, max).map(|millis| SettingValue::Millis(Duration::from_millis(millis)))
         }
-        Kind::Duration { min, max } => parse_duration(trimmed, min, max).map(Value::Millis),
-        Kind::Url => parse_url(trimmed).map(Value::Url),
-        Kind::Database => parse_database(trimmed).map(Value::Database),
-        Kind::Origins => parse_origins(trimmed).map(Value::Origins),
-        Kind::Allow => parse_allow(trimmed).map(Value::Allow),
-        Kind::Path => Ok(Value::Path(PathBuf::from(text))),
-        Kind::Text => Ok(Value::Text(trimmed.to_owned())),
-        Kind::Word(words) if words.contains(&trimmed) => Ok(Value::Text(trimmed.to_owned())),
-        Kind::Word(words) => Err(format!("must be one of {}", words.join(", "))),
-        Kind::Secret { min_bytes } => parse_secret(text, min_bytes).map(Value::Secret),
+        SettingKind::Duration { min, max } => parse_duration(trimmed, min, max).map(SettingValue::Millis),
+        SettingKind::Url => parse_url(trimmed).map(SettingValue::Url),
+        SettingKind::Database => parse_database(trimmed).map(SettingValue::Database),
+        SettingKind::Origins => parse_origins(trimmed).map(SettingValue::Origins),
+        SettingKind::Allow => parse_allow(trimmed).map(SettingValue::Allow),
+        SettingKind::Path => Ok(SettingValue::Path(PathBuf::from(text))),
+        SettingKind::Text => Ok(SettingValue::Text(trimmed.to_owned())),
+        SettingKind::Word(words) if words.contains(&trimmed) => Ok(SettingValue::Text(trimmed.to_owned())),
+        SettingKind::Word(words) => Err(format!("must be one of {}", words.join(", "))),
+        SettingKind::Secret { min_bytes } => parse_secret(text, min_bytes).map(SettingValue::Secret),
     }
 }
 

@@ -5,7 +5,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use super::table::{SETTINGS, Setting, find};
-use super::{Env, Fault, Faults, Service, parse, read_file};
+use super::{ConfigError, Env, Service, SettingError, parse, read_file};
 
 /// Parsed command-line flags.
 #[derive(Debug, Clone, Default)]
@@ -18,7 +18,7 @@ pub struct Flags {
 
 /// Source of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Source {
+pub enum SettingSource {
     /// Command-line flag.
     Flag,
     /// Environment variable.
@@ -29,7 +29,7 @@ pub enum Source {
     Default,
 }
 
-impl fmt::Display for Source {
+impl fmt::Display for SettingSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Flag => "flag",
@@ -41,26 +41,26 @@ impl fmt::Display for Source {
 }
 
 /// Unparsed settings of one service, each with its source, and the errors of resolving them.
-pub struct Resolved {
+pub struct ResolvedSettings {
     service: Service,
-    values: BTreeMap<&'static str, (String, Source)>,
-    faults: Vec<Fault>,
+    values: BTreeMap<&'static str, (String, SettingSource)>,
+    faults: Vec<SettingError>,
 }
 
-impl fmt::Debug for Resolved {
+impl fmt::Debug for ResolvedSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.print())
     }
 }
 
-impl Resolved {
+impl ResolvedSettings {
     /// Looks up every setting of `service`. Errors of single settings are kept for the validation that follows.
     ///
     /// # Errors
     ///
     /// Returns an error if the configuration file cannot be read or is not TOML, since no other setting is then
     /// reliable.
-    pub fn new(service: Service, flags: &Flags, env: &dyn Env) -> Result<Self, Faults> {
+    pub fn new(service: Service, flags: &Flags, env: &dyn Env) -> Result<Self, ConfigError> {
         let mut faults = Vec::new();
         let file = match &flags.config {
             Some(path) => read_toml(path, &mut faults)?,
@@ -68,7 +68,7 @@ impl Resolved {
         };
         let mut resolved = Self { service, values: BTreeMap::new(), faults };
         for setting in resolved.settings() {
-            if let Some(value) = resolved.look_up(setting, flags, env, &file) {
+            if let Some(value) = resolved.resolve_setting(setting, flags, env, &file) {
                 resolved.values.insert(setting.name, value);
             }
         }
@@ -83,14 +83,14 @@ impl Resolved {
 
     /// Returns true if a setting has a value other than its default.
     pub fn is_set(&self, name: &str) -> bool {
-        self.get(name).is_some_and(|(_, source)| *source != Source::Default)
+        self.get(name).is_some_and(|(_, source)| *source != SettingSource::Default)
     }
 
-    pub(super) fn get(&self, name: &str) -> Option<&(String, Source)> {
+    pub(super) fn get(&self, name: &str) -> Option<&(String, SettingSource)> {
         self.values.get(name)
     }
 
-    pub(super) fn faults(&self) -> &[Fault] {
+    pub(super) fn faults(&self) -> &[SettingError] {
         &self.faults
     }
 
@@ -104,7 +104,7 @@ impl Resolved {
                 None => format!("# {name} is not set"),
                 Some((value, source)) => match parse::check(setting.kind, value) {
                     Err(problem) => format!("# {name} ({source}) {problem}"),
-                    Ok(()) if setting.kind.hides(value) => format!("{name} = \"***\" # {source}"),
+                    Ok(()) if setting.kind.should_mask(value) => format!("{name} = \"***\" # {source}"),
                     Ok(()) => format!("{name} = {} # {source}", toml::Value::String(value.clone())),
                 },
             }
@@ -113,40 +113,41 @@ impl Resolved {
         self.settings().map(|setting| line(setting) + "\n").chain(faults).collect()
     }
 
-    fn look_up(
+    fn resolve_setting(
         &mut self,
         setting: &'static Setting,
         flags: &Flags,
         env: &dyn Env,
         file: &BTreeMap<String, String>,
-    ) -> Option<(String, Source)> {
+    ) -> Option<(String, SettingSource)> {
         if let Some(value) = flags.values.get(setting.name) {
-            return Some((value.clone(), Source::Flag));
+            return Some((value.clone(), SettingSource::Flag));
         }
         let of_env = |name: &str| match env.var(name) {
             Ok(value) => Ok(value),
-            Err(error) => Err(Fault {
+            Err(error) => Err(SettingError {
                 name: name.to_owned(),
-                source: Some(Source::Environment),
-                problem: format!("cannot be read: {error}"),
+                source: Some(SettingSource::Environment),
+                message: format!("cannot be read: {error}"),
             }),
         };
         let of_file = |name: &str| Ok(file.get(name).cloned());
         let found = self
-            .look_up_in(setting, &Source::Environment, &of_env)
-            .or_else(|| self.look_up_in(setting, &Source::File, &of_file));
-        let default = || setting.default_for(self.service).map(|value| (value.to_owned(), Source::Default));
+            .resolve_from_source(setting, &SettingSource::Environment, &of_env)
+            .or_else(|| self.resolve_from_source(setting, &SettingSource::File, &of_file));
+        let default =
+            || setting.default_for(self.service).map(|value| (value.to_owned(), SettingSource::Default));
         found.or_else(default)
     }
 
     /// Returns the value from one source. A blank value counts as unset, since many tools that pass on environment
     /// variables cannot omit one.
-    fn look_up_in(
+    fn resolve_from_source(
         &mut self,
         setting: &'static Setting,
-        source: &Source,
-        read: &dyn Fn(&str) -> Result<Option<String>, Fault>,
-    ) -> Option<(String, Source)> {
+        source: &SettingSource,
+        read: &dyn Fn(&str) -> Result<Option<String>, SettingError>,
+    ) -> Option<(String, SettingSource)> {
         let mut read = |name: &str| match read(name) {
             Ok(value) => value.filter(|value| !value.trim().is_empty()),
             Err(fault) => {
@@ -169,7 +170,7 @@ impl Resolved {
             Ok(secret) => Some((secret, source.clone())),
             Err(problem) => {
                 let name = if value.is_some() { setting.name.to_owned() } else { file_name };
-                self.faults.push(Fault { name, source: Some(source.clone()), problem });
+                self.faults.push(SettingError { name, source: Some(source.clone()), message: problem });
                 None
             }
         }
@@ -185,24 +186,28 @@ fn read_secret(path: &Path) -> Result<String, String> {
 }
 
 /// Reads the values of a configuration file, by setting name.
-fn read_toml(path: &Path, faults: &mut Vec<Fault>) -> Result<BTreeMap<String, String>, Faults> {
+fn read_toml(path: &Path, faults: &mut Vec<SettingError>) -> Result<BTreeMap<String, String>, ConfigError> {
     let refuse = |problem: String| {
-        Faults(vec![Fault { name: path.display().to_string(), source: Some(Source::File), problem }])
+        ConfigError(vec![SettingError {
+            name: path.display().to_string(),
+            source: Some(SettingSource::File),
+            message: problem,
+        }])
     };
     let text = read_file(path).map_err(refuse)?;
     let table: toml::Table = text.parse().map_err(|error| refuse(toml_problem(&text, &error)))?;
     let mut values = BTreeMap::new();
     for (key, value) in table {
-        let fault = |problem: &str| Fault {
+        let fault = |problem: &str| SettingError {
             name: key.clone(),
-            source: Some(Source::File),
-            problem: problem.to_owned(),
+            source: Some(SettingSource::File),
+            message: problem.to_owned(),
         };
-        let Some(name) = name_of_key(&key) else {
+        let Some(name) = setting_name(&key) else {
             faults.push(fault("is no setting"));
             continue;
         };
-        match text_of(value) {
+        match toml_value_text(value) {
             None => faults.push(fault("must be text, a number, or a list of texts")),
             Some(text) => {
                 if values.insert(name, text).is_some() {
@@ -223,13 +228,13 @@ fn toml_problem(text: &str, error: &toml::de::Error) -> String {
 
 /// Returns the setting name of a TOML key: `session_secret` is `SESSION_SECRET`, and `session_secret_file` is
 /// `SESSION_SECRET_FILE`.
-fn name_of_key(key: &str) -> Option<String> {
+fn setting_name(key: &str) -> Option<String> {
     let name = key.to_ascii_uppercase();
     let secret = name.strip_suffix("_FILE").and_then(find).is_some_and(|setting| setting.kind.is_secret());
     (secret || find(&name).is_some()).then_some(name)
 }
 
-fn text_of(value: toml::Value) -> Option<String> {
+fn toml_value_text(value: toml::Value) -> Option<String> {
     match value {
         toml::Value::String(text) => Some(text),
         toml::Value::Integer(number) => Some(number.to_string()),

@@ -8,11 +8,11 @@ use super::*;
 
 type Map<'m> = BTreeMap<&'m str, &'m str>;
 
-fn app(env: &[(&str, &str)]) -> Result<AppConfig, Faults> {
+fn app(env: &[(&str, &str)]) -> Result<AppConfig, ConfigError> {
     AppConfig::load(&Flags::default(), &env.iter().copied().collect::<Map<'_>>())
 }
 
-fn runtime(env: &[(&str, &str)]) -> Result<RuntimeConfig, Faults> {
+fn runtime(env: &[(&str, &str)]) -> Result<RuntimeConfig, ConfigError> {
     RuntimeConfig::load(&Flags::default(), &env.iter().copied().collect::<Map<'_>>())
 }
 
@@ -37,7 +37,7 @@ impl Drop for TempFile {
     }
 }
 
-fn from_file(text: &str, env: &[(&str, &str)]) -> Result<AppConfig, Faults> {
+fn from_file(text: &str, env: &[(&str, &str)]) -> Result<AppConfig, ConfigError> {
     let file = TempFile::new(text);
     let flags = Flags { config: Some(file.0.clone()), ..Flags::default() };
     AppConfig::load(&flags, &env.iter().copied().collect::<Map<'_>>())
@@ -176,7 +176,7 @@ fn the_scheduler_may_keep_jobs_in_postgres_and_the_address_is_shown_to_nobody() 
         ]);
         let config = SchedulerConfig::load(&Flags::default(), &env).unwrap();
         assert_eq!(config.database, Database::Postgres(Secret::new(url.trim())));
-        let printed = Resolved::new(Service::Scheduler, &Flags::default(), &env).unwrap().print();
+        let printed = ResolvedSettings::new(Service::Scheduler, &Flags::default(), &env).unwrap().print();
         assert!(printed.contains("DATABASE_URL = \"***\""), "{printed}");
         assert!(!format!("{config:?} {printed}").contains("canary"));
     }
@@ -338,8 +338,8 @@ fn secrets_from_files() {
 fn a_value_that_is_no_text_is_a_fault() {
     struct Broken;
     impl Env for Broken {
-        fn var(&self, name: &str) -> Result<Option<String>, NotUnicode> {
-            if name == "LOG" { Err(NotUnicode) } else { Ok(None) }
+        fn var(&self, name: &str) -> Result<Option<String>, NotUnicodeError> {
+            if name == "LOG" { Err(NotUnicodeError) } else { Ok(None) }
         }
     }
     let error = AppConfig::load(&Flags::default(), &Broken).unwrap_err().to_string();
@@ -369,7 +369,7 @@ fn printing_masks_secrets_and_what_is_wrong() {
         ("LOG", "info,\"x\"=debug"),
     ]
     .into();
-    let printed = Resolved::new(Service::App, &Flags::default(), &env).unwrap().print();
+    let printed = ResolvedSettings::new(Service::App, &Flags::default(), &env).unwrap().print();
     assert!(!printed.contains("sk-1"), "{printed}");
     let shown = ["HOST", "PORT", "RUNTIME_URL", "SESSION_SECRET", "INTERNAL_SECRET", "LOG ="];
     let lines: Vec<&str> =
@@ -384,7 +384,7 @@ fn printing_masks_secrets_and_what_is_wrong() {
     .assert_eq(&lines.join("\n"));
     let file = TempFile::new("prot = 1");
     let flags = Flags { config: Some(file.0.clone()), ..Flags::default() };
-    let faulty = Resolved::new(Service::App, &flags, &env).unwrap().print();
+    let faulty = ResolvedSettings::new(Service::App, &flags, &env).unwrap().print();
     assert!(faulty.ends_with("# prot (file) is no setting\n"), "{faulty}");
     // The output is a valid configuration file, except for the masked secrets.
     assert!(printed.parse::<toml::Table>().is_ok());

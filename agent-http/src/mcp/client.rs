@@ -22,7 +22,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use agent_core::error::Failure;
+use agent_core::error::AgentError;
 use agent_core::secret::Secret;
 use agent_core::tool::{ExecutionContext, Progress, ToolError, ToolOutput, ToolRegistry, ToolSpec};
 use async_trait::async_trait;
@@ -31,15 +31,15 @@ use futures_util::future::{BoxFuture, Shared};
 use serde_json::Value;
 
 use self::connection::Connection;
-use self::http_client::Server;
-use crate::backend::supplied_url;
-use crate::outbound::{Outbound, Trust};
+use self::http_client::ServerEndpoint;
+use crate::backend::parse_supplied_url;
+use crate::outbound::{OutboundClient, UrlTrust};
 
 pub use self::http_client::MAX_RESULT_BYTES;
 
 /// Limits of a run's calls.
 #[derive(Debug, Clone, Copy)]
-pub struct McpLimits {
+pub struct McpClientLimits {
     /// Timeout for connecting, and for each call. Callers may use a shorter one.
     pub call_timeout: Duration,
     /// Maximum number of concurrent calls; further calls wait.
@@ -49,7 +49,7 @@ pub struct McpLimits {
 /// Tool registry of one run, backed by the MCP server that its request names.
 pub struct McpTools {
     tools: Vec<Arc<ToolSpec>>,
-    server: Server,
+    server: ServerEndpoint,
     max_calls: usize,
     /// The connection, or a pending attempt to connect that concurrent calls share.
     connection: Mutex<Option<Connecting>>,
@@ -65,14 +65,14 @@ impl McpTools {
     /// `InvalidRequest`, naming the field `mcpServerUrl`, if `url` cannot be parsed; `Blocked` if the address policy
     /// refuses it without resolving a name.
     pub fn new(
-        outbound: Outbound,
+        outbound: OutboundClient,
         url: &Secret,
         tools: Vec<Arc<ToolSpec>>,
-        limits: McpLimits,
-    ) -> Result<Self, Failure> {
-        let url = supplied_url("mcpServerUrl", url.expose())?;
-        outbound.post(&url, Trust::Supplied)?;
-        let server = Server { outbound, url, timeout: limits.call_timeout };
+        limits: McpClientLimits,
+    ) -> Result<Self, AgentError> {
+        let url = parse_supplied_url("mcpServerUrl", url.expose())?;
+        outbound.post(&url, UrlTrust::Supplied)?;
+        let server = ServerEndpoint { outbound, url, timeout: limits.call_timeout };
         Ok(Self { tools, server, max_calls: limits.max_calls, connection: Mutex::default() })
     }
 

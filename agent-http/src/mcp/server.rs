@@ -4,15 +4,15 @@
 //! `rmcp` implements the protocol: messages, sessions, lifecycles. The parts that it leaves to a server are here, each
 //! in a file of its own, in the order of processing:
 //!
-//! 1. `door`: validation of `Host` and `Origin`;
+//! 1. `door`: validation of `Host` and `PoolKey`;
 //! 2. `identity`: authentication, at every request;
 //! 3. `sessions`: session ownership, and the requests in flight per session;
 //! 4. `message`: pre-validation of the JSON-RPC envelope;
 //! 5. `gate`: rate and concurrency limits;
 //! 6. `handler`: timeouts and cancellation; `audit`, the log of tool calls; and `report`, which reports a call to the
-//! event stream of its run;
+//!    event stream of its run;
 //! 7. `features`: the trait for what is served, implemented for agents in `agent`, with `changes` for change
-//! notifications;
+//!    notifications;
 //! 8. `framing`: content negotiation and response framing.
 //!
 //! A request without a session is answered on its own, whatever its version, so that a script needs no handshake.
@@ -48,35 +48,35 @@ use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, Stream
 use tokio_util::sync::CancellationToken;
 
 pub use agent::AgentFeatures;
-pub use audit::{AuditLog, Call, Calls, Outcome};
+pub use audit::{AuditLog, AuditOutcome, CallPage, CallRecord};
 pub use changes::Change;
-pub use door::Door;
+pub use door::HostGuard;
 pub use features::Features;
-pub use gate::GateLimits;
-pub use identity::{Authority, Identities, Identity, LegacyQuery, TOKEN_PARAMETER};
+pub use gate::AgentLimits;
+pub use identity::{Identity, LegacyQuery, McpAuthenticator, TOKEN_PARAMETER, TokenResolver};
 
-use agent::Announcing;
-use changes::Changes;
+use agent::AnnouncingTools;
+use changes::ChangeNotifier;
 use framing::Framing;
-use gate::Gate;
-use handler::{Handler, Shared};
-use identity::{Identified, Standing};
-use message::Outline;
-use refusal::Refusal;
+use gate::AgentLimiter;
+use handler::{HandlerState, McpHandler};
+use identity::{AuthenticatedIdentity, RevocableToken};
+use message::MessageKind;
+use refusal::RpcErrorResponse;
 use sessions::Sessions;
 
-use crate::request::{BodyLimits, Handled, Query, read_json_bytes};
+use crate::request::{BodyLimits, HandlerResult, Query, read_json_bytes};
 use crate::serve::Body;
 
 /// The session header.
 pub const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
 
 /// Method of a request whose response stays open.
-const LISTEN: &str = "subscriptions/listen";
+const SUBSCRIPTIONS_LISTEN: &str = "subscriptions/listen";
 
 /// Limits of a tool server.
 #[derive(Debug, Clone)]
-pub struct McpLimits {
+pub struct McpServerLimits {
     /// Size and time limits of a message body.
     pub body: BodyLimits,
     /// Maximum nesting depth of a message.
@@ -84,21 +84,21 @@ pub struct McpLimits {
     /// Timeout of one request; a tool call that takes longer is a tool error.
     pub timeout: Duration,
     /// Rate and concurrency limits per agent.
-    pub gate: GateLimits,
+    pub gate: AgentLimits,
     /// Interval at which the token of an open stream is re-validated. Every request validates its own token.
-    pub recheck: Duration,
+    pub token_recheck_interval: Duration,
 }
 
 /// An MCP server.
 pub struct McpServer {
-    door: Door,
-    authority: Authority,
-    gate: Gate,
+    door: HostGuard,
+    authority: McpAuthenticator,
+    gate: AgentLimiter,
     sessions: Arc<Sessions>,
-    shared: Arc<Shared>,
+    shared: Arc<HandlerState>,
     body: BodyLimits,
     json_depth: usize,
-    recheck: Duration,
+    token_recheck_interval: Duration,
     /// `rmcp` settings for requests with and without a session.
     transports: Transports,
 }
@@ -112,7 +112,7 @@ struct Transports {
 impl Transports {
     fn new() -> Self {
         let stop = CancellationToken::new();
-        // `Host` and `Origin` are checked by [`Door`], and the body is read within its limits before it gets here.
+        // `Host` and `PoolKey` are checked by [`HostGuard`], and the body is read within its limits before it gets here.
         let mut without = StreamableHttpServerConfig::default()
             .disable_allowed_hosts()
             .with_legacy_session_mode(false)
@@ -131,48 +131,48 @@ impl McpServer {
     /// # Panics
     ///
     /// Outside of a Tokio runtime, because the audit log spawns a writer task.
-    pub fn of_agents(
-        door: Door,
-        authority: Authority,
+    pub fn for_agents(
+        door: HostGuard,
+        authority: McpAuthenticator,
         roles: Arc<dyn RoleStore>,
         records: Arc<dyn Records>,
         tools: Arc<dyn ToolRegistry>,
-        limits: McpLimits,
+        limits: McpServerLimits,
     ) -> Self {
-        let changes = Arc::<Changes>::default();
+        let changes = Arc::<ChangeNotifier>::default();
         let features = AgentFeatures::new(roles, records.clone(), tools, changes.clone());
         Self::with_changes(door, authority, Arc::new(features), changes, AuditLog::new(records), limits)
     }
 
     /// Creates a server of other features.
     pub fn new(
-        door: Door,
-        authority: Authority,
+        door: HostGuard,
+        authority: McpAuthenticator,
         features: Arc<dyn Features>,
         audit: AuditLog,
-        limits: McpLimits,
+        limits: McpServerLimits,
     ) -> Self {
         Self::with_changes(door, authority, features, Arc::default(), audit, limits)
     }
 
     fn with_changes(
-        door: Door,
-        authority: Authority,
+        door: HostGuard,
+        authority: McpAuthenticator,
         features: Arc<dyn Features>,
-        changes: Arc<Changes>,
+        changes: Arc<ChangeNotifier>,
         audit: AuditLog,
-        limits: McpLimits,
+        limits: McpServerLimits,
     ) -> Self {
-        let McpLimits { body, json_depth, timeout, gate, recheck } = limits;
+        let McpServerLimits { body, json_depth, timeout, gate, token_recheck_interval: recheck } = limits;
         Self {
             door,
             authority,
-            gate: Gate::new(gate),
+            gate: AgentLimiter::new(gate),
             sessions: Sessions::new(),
-            shared: Arc::new(Shared { features, changes, audit, timeout }),
+            shared: Arc::new(HandlerState { features, changes, audit, timeout }),
             body,
             json_depth,
-            recheck,
+            token_recheck_interval: recheck,
             transports: Transports::new(),
         }
     }
@@ -181,13 +181,13 @@ impl McpServer {
     ///
     /// # Errors
     ///
-    /// 403 for a foreign `Host` or `Origin`; 400, 401 or 403 for an ambiguous, missing or mismatched credential; 406
+    /// 403 for a foreign `Host` or `PoolKey`; 400, 401 or 403 for an ambiguous, missing or mismatched credential; 406
     /// for an unsupported `Accept`; and the errors of [`read_json_bytes`].
-    pub async fn handle(&self, request: Request<Body>) -> Handled {
+    pub async fn handle(&self, request: Request<Body>) -> HandlerResult {
         let (head, body) = request.into_parts();
         self.door.check(&head.headers)?;
-        let identified = self.authority.identify(&head.headers, &Query::of(&head.uri)).await?;
-        let Identified { identity, standing } = identified;
+        let identified = self.authority.identify(&head.headers, &Query::from_uri(&head.uri)).await?;
+        let AuthenticatedIdentity { identity, standing } = identified;
         let framing = Framing::negotiate(&head.method, &head.headers)?;
         let session = head.headers.get(SESSION_ID).map(|id| id.to_str().unwrap_or_default().to_owned());
         let exchange = Exchange { server: self, who: Arc::new(identity), standing, framing, session };
@@ -195,7 +195,7 @@ impl McpServer {
             let body = read_json_bytes(&head.headers, body, &self.body).await?;
             exchange.post(head, body).await
         } else {
-            exchange.other(head).await
+            exchange.get_or_delete(head).await
         }
     }
 
@@ -206,8 +206,8 @@ impl McpServer {
 
     /// Wraps a registry for callers outside of MCP, so that connected clients are notified of changes that its tools
     /// make.
-    pub fn announcing(&self, tools: Arc<dyn ToolRegistry>) -> Arc<dyn ToolRegistry> {
-        Arc::new(Announcing { tools, changes: self.shared.changes.clone() })
+    pub fn wrap_tools(&self, tools: Arc<dyn ToolRegistry>) -> Arc<dyn ToolRegistry> {
+        Arc::new(AnnouncingTools { tools, changes: self.shared.changes.clone() })
     }
 
     /// Returns the audit log of tool calls.
@@ -225,81 +225,85 @@ impl McpServer {
 struct Exchange<'s> {
     server: &'s McpServer,
     who: Arc<Identity>,
-    standing: Option<Standing>,
+    standing: Option<RevocableToken>,
     framing: Framing,
     session: Option<String>,
 }
 
 /// Permits that a request holds while it is processed. They travel in the request's extensions to its handler and are
 /// released when the handler is done, even if the client has disconnected.
-struct Admission {
-    _place: Option<gate::Place>,
-    _in_flight: Option<sessions::InFlight>,
+struct RequestPermits {
+    _place: Option<gate::Permit>,
+    _in_flight: Option<sessions::InFlightRequest>,
 }
 
 impl Exchange<'_> {
-    async fn post(self, mut head: request::Parts, body: Bytes) -> Handled {
-        let outline = match Outline::read(&body, self.server.json_depth) {
+    async fn post(self, mut head: request::Parts, body: Bytes) -> HandlerResult {
+        let outline = match MessageKind::parse(&body, self.server.json_depth) {
             Ok(outline) => outline,
             Err(refusal) => return Ok(refusal.respond(self.framing)),
         };
         let (id, opens_session) = match &outline {
-            Outline::Request { id, method } => (Some(id.clone()), method == "initialize"),
-            Outline::Notification | Outline::Answer => (None, false),
+            MessageKind::Request { id, method } => (Some(id.clone()), method == "initialize"),
+            MessageKind::Notification | MessageKind::Response => (None, false),
         };
         match self.admit(&outline, id.as_ref(), opens_session).await {
             Ok(admission) => head.extensions.insert(Arc::new(admission)),
             Err(refusal) => return Ok(refusal.respond(self.framing)),
         };
         let in_session = opens_session || self.session.is_some();
-        let lasts = matches!(&outline, Outline::Request { method, .. } if method == LISTEN);
+        let lasts = matches!(&outline, MessageKind::Request { method, .. } if method == SUBSCRIPTIONS_LISTEN);
         self.forward(head, body, id, in_session, lasts).await
     }
 
     /// Handles GET, the session's standalone stream, and DELETE, the end of the session.
-    async fn other(self, head: request::Parts) -> Handled {
+    async fn get_or_delete(self, head: request::Parts) -> HandlerResult {
         if self.is_foreign_session() {
-            return Ok(Refusal::no_session(None).respond(self.framing));
+            return Ok(RpcErrorResponse::no_session(None).respond(self.framing));
         }
         self.forward(head, Bytes::new(), None, true, true).await
     }
 
     fn is_foreign_session(&self) -> bool {
-        self.session.as_ref().is_some_and(|session| !self.server.sessions.touch(session, &self.who.id))
+        self.session
+            .as_ref()
+            .is_some_and(|session| !self.server.sessions.touch_if_owned(session, &self.who.id))
     }
 
     async fn admit(
         &self,
-        outline: &Outline,
+        outline: &MessageKind,
         id: Option<&RequestId>,
         opens_session: bool,
-    ) -> Result<Admission, Refusal> {
+    ) -> Result<RequestPermits, RpcErrorResponse> {
         let Self { server, who, session, .. } = self;
         if self.is_foreign_session() {
-            return Err(Refusal::no_session(id.cloned()));
+            return Err(RpcErrorResponse::no_session(id.cloned()));
         }
-        let busy = |busy: gate::Busy| Refusal::busy(id.cloned(), busy.why, busy.retry_after);
-        server.gate.count(who).map_err(busy)?;
+        let busy = |busy: gate::LimitExceededError| {
+            RpcErrorResponse::limit_exceeded(id.cloned(), busy.why, busy.retry_after)
+        };
+        server.gate.check_rate(who).map_err(busy)?;
         if opens_session && !server.sessions.has_room() {
-            return Err(Refusal::busy(id.cloned(), "there are too many sessions", None));
+            return Err(RpcErrorResponse::limit_exceeded(id.cloned(), "there are too many sessions", None));
         }
         let in_flight = match (session, id) {
             (Some(session), Some(id)) => {
-                let begun = server.sessions.begin(session, id);
-                Some(begun.ok_or_else(|| Refusal::duplicate(id.clone()))?)
+                let begun = server.sessions.begin_request(session, id);
+                Some(begun.ok_or_else(|| RpcErrorResponse::duplicate(id.clone()))?)
             }
             _ => None,
         };
         let place = match outline {
-            Outline::Request { method, .. } if method == LISTEN => {
-                Some(server.gate.subscribe(who).map_err(busy)?)
+            MessageKind::Request { method, .. } if method == SUBSCRIPTIONS_LISTEN => {
+                Some(server.gate.acquire_subscription(who).map_err(busy)?)
             }
             // A ping does no work, so it is answered even at full load.
-            Outline::Request { method, .. } if method == "ping" => None,
-            Outline::Request { .. } => Some(server.gate.enter(who).await.map_err(busy)?),
-            Outline::Notification | Outline::Answer => None,
+            MessageKind::Request { method, .. } if method == "ping" => None,
+            MessageKind::Request { .. } => Some(server.gate.acquire(who).await.map_err(busy)?),
+            MessageKind::Notification | MessageKind::Response => None,
         };
-        Ok(Admission { _place: place, _in_flight: in_flight })
+        Ok(RequestPermits { _place: place, _in_flight: in_flight })
     }
 
     /// Passes the request to `rmcp` without its credential. If `lasts` is set, the response ends when the credential is
@@ -311,7 +315,7 @@ impl Exchange<'_> {
         id: Option<RequestId>,
         in_session: bool,
         lasts: bool,
-    ) -> Handled {
+    ) -> HandlerResult {
         let Self { server, who, standing, framing, .. } = self;
         let method = head.method.clone();
         head.uri = head.uri.path().parse().unwrap_or_default();
@@ -321,10 +325,10 @@ impl Exchange<'_> {
         head.headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         let transports = &server.transports;
         let config = if in_session { &transports.with_sessions } else { &transports.without };
-        let sessions = Arc::new(server.sessions.of(&who.id));
+        let sessions = Arc::new(server.sessions.for_owner(&who.id));
         let shared = server.shared.clone();
         let service = StreamableHttpService::new(
-            move || Ok(Handler::new(shared.clone(), who.clone())),
+            move || Ok(McpHandler::new(shared.clone(), who.clone())),
             sessions,
             config.clone(),
         );
@@ -332,7 +336,9 @@ impl Exchange<'_> {
         let response = Box::pin(service.handle(Request::from_parts(head, Full::new(body)))).await;
         let response = framing.apply(&method, id, response).await;
         Ok(match standing {
-            Some(standing) if lasts => framing::until(response, standing.ended(server.recheck)),
+            Some(standing) if lasts => {
+                framing::end_stream_when(response, standing.revoked(server.token_recheck_interval))
+            }
             _ => response,
         })
     }

@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use agent_core::message::Content;
 use agent_core::model::ModelRequest;
-use agent_core::payload::{PayloadBuilder, Section};
+use agent_core::payload::{PayloadBuilder, PromptSection};
 use agent_core::prompt::{Dialect, push_messages_json};
 use http::HeaderMap;
 use http::header::CONTENT_TYPE;
 
 /// Limits of a non-streamed response: size and read time.
-pub(super) const MAX_WHOLE_BYTES: usize = 4 << 20;
-pub(super) const WHOLE_TIMEOUT: Duration = Duration::from_secs(60);
+pub(super) const MAX_RESPONSE_BYTES: usize = 4 << 20;
+pub(super) const RESPONSE_BODY_TIMEOUT: Duration = Duration::from_secs(60);
 /// Extra buffer capacity for a request body beside its cached parts, in bytes.
 pub(super) const BODY_HEADROOM: usize = 1024;
 
@@ -21,7 +21,7 @@ pub(super) fn push_messages(request: &ModelRequest, dialect: Dialect, body: &mut
     body.raw(r#","messages":["#);
     let start = body.buffer().len();
     if !prompt.system_is_empty() {
-        body.section(Section::System).raw(r#"{"role":"system","content":"#);
+        body.section(PromptSection::System).raw(r#"{"role":"system","content":"#);
         prompt.push_system_json(body.buffer());
         body.raw("}");
     }
@@ -31,21 +31,21 @@ pub(super) fn push_messages(request: &ModelRequest, dialect: Dialect, body: &mut
         }
         prompt.push_messages_json(dialect, body.buffer());
     }
-    if !request.appended.is_empty() {
+    if !request.appended_messages.is_empty() {
         if body.buffer().len() > start {
             body.raw(",");
         }
-        push_messages_json(&request.appended, dialect, body.buffer());
+        push_messages_json(&request.appended_messages, dialect, body.buffer());
     }
     body.raw("]");
 }
 
 /// Returns true if the dialect can represent every part of the prompt. A placeholder note for an unsupported medium
 /// would make the model answer as if it had seen or heard it.
-pub(super) fn is_spelt(request: &ModelRequest, dialect: Dialect) -> bool {
+pub(super) fn can_encode(request: &ModelRequest, dialect: Dialect) -> bool {
     request.prompt.messages().iter().all(|message| match &message.original().content {
         Content::Text(_) => true,
-        Content::Parts(parts) => parts.iter().all(|part| dialect.takes(part)),
+        Content::Parts(parts) => parts.iter().all(|part| dialect.supports(part)),
     })
 }
 

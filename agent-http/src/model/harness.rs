@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent_core::error::Failure;
+use agent_core::error::AgentError;
 use agent_core::message::Message;
 use agent_core::model::{Model, ModelEvent, ModelRequest};
 use agent_core::prompt::{Prompt, PromptMessage};
@@ -16,7 +16,7 @@ use serde_json::value::RawValue;
 pub(in crate::model) fn request() -> ModelRequest {
     ModelRequest {
         prompt: Arc::new(Prompt::new(Vec::new(), vec![PromptMessage::new(Message::user("hi"))])),
-        appended: Vec::new(),
+        appended_messages: Vec::new(),
         tools: Arc::new([]),
         tool_choice: ToolChoice::Auto,
         thinking: None,
@@ -24,12 +24,12 @@ pub(in crate::model) fn request() -> ModelRequest {
 }
 
 /// Renders a response for comparison, one line per event. Generated identifiers are shown as `new`.
-fn show(events: Result<Vec<Result<ModelEvent, Failure>>, Failure>) -> Vec<String> {
+fn render_events(events: Result<Vec<Result<ModelEvent, AgentError>>, AgentError>) -> Vec<String> {
     let events = match events {
         Ok(events) => events,
         Err(failure) => return vec![format!("refused {:?}", failure.kind())],
     };
-    let line = |event: Result<ModelEvent, Failure>| match event {
+    let line = |event: Result<ModelEvent, AgentError>| match event {
         Ok(ModelEvent::Text(text)) => format!("text {text}"),
         Ok(ModelEvent::Reasoning(text)) => format!("reasoning {text}"),
         Ok(ModelEvent::ToolCallStart { index, id, name }) => {
@@ -60,14 +60,14 @@ pub(in crate::model) fn tool(name: &str, description: &str, schema: &str) -> Arc
     })
 }
 
-/// Sends [`request`] to a model and renders the response with [`show`].
+/// Sends [`request`] to a model and renders the response with [`render_events`].
 pub(in crate::model) async fn answer_of(model: &dyn Model) -> Vec<String> {
     answer_to(model, &request()).await
 }
 
-/// Sends `request` to a model and renders the response with [`show`].
+/// Sends `request` to a model and renders the response with [`render_events`].
 pub(in crate::model) async fn answer_to(model: &dyn Model, request: &ModelRequest) -> Vec<String> {
     let payload = model.prepare(request).expect("prepared");
     let events = async { Ok(model.start(payload).await?.collect::<Vec<_>>().await) };
-    show(tokio::time::timeout(Duration::from_secs(10), events).await.expect("the answer ends"))
+    render_events(tokio::time::timeout(Duration::from_secs(10), events).await.expect("the answer ends"))
 }

@@ -3,9 +3,9 @@
 mod stream;
 mod wire;
 
-use agent_core::error::{Failure, FailureKind};
+use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::model::{Model, ModelInfo, ModelRequest, ModelStream};
-use agent_core::payload::{Payload, PayloadBuilder, Section};
+use agent_core::payload::{Payload, PayloadBuilder, PromptSection};
 use agent_core::prompt::{Dialect, push_tool_json};
 use agent_core::secret::Secret;
 use agent_core::tool::ToolChoice;
@@ -15,9 +15,11 @@ use serde_json::json;
 use url::Url;
 
 use self::stream::ChatStream;
-use super::body::{BODY_HEADROOM, MAX_WHOLE_BYTES, WHOLE_TIMEOUT, is_spelt, media_type, push_messages};
+use super::body::{
+    BODY_HEADROOM, MAX_RESPONSE_BYTES, RESPONSE_BODY_TIMEOUT, can_encode, media_type, push_messages,
+};
 use super::failure;
-use crate::outbound::{Endpoint, Outbound, Trust, status_failure};
+use crate::outbound::{LazyTarget, OutboundClient, UrlTrust, status_failure};
 
 /// Limits assumed of a hosted model, in tokens.
 const CONTEXT_WINDOW: usize = 128_000;
@@ -25,7 +27,7 @@ const MAX_OUTPUT_TOKENS: usize = 16_000;
 
 /// A model on a Chat Completions server.
 pub struct OpenAi {
-    endpoint: Endpoint,
+    endpoint: LazyTarget,
     key: Option<Secret>,
     model: String,
 }
@@ -36,14 +38,14 @@ impl OpenAi {
     /// # Errors
     /// `InvalidRequest` for a URL that cannot have path segments.
     pub fn new(
-        outbound: Outbound,
+        outbound: OutboundClient,
         base: &Url,
-        trust: Trust,
+        trust: UrlTrust,
         key: Option<Secret>,
         model: impl Into<String>,
-    ) -> Result<Self, Failure> {
-        let endpoint = crate::backend::below(base, &["chat", "completions"])?;
-        Ok(Self { endpoint: Endpoint::new(outbound, endpoint, trust), key, model: model.into() })
+    ) -> Result<Self, AgentError> {
+        let endpoint = crate::backend::join_path(base, &["chat", "completions"])?;
+        Ok(Self { endpoint: LazyTarget::new(outbound, endpoint, trust), key, model: model.into() })
     }
 }
 
@@ -55,15 +57,15 @@ impl Model for OpenAi {
             model: self.model.clone(),
             context_window: CONTEXT_WINDOW,
             max_output_tokens: MAX_OUTPUT_TOKENS,
-            takes_media: true,
-            takes_tools: true,
+            supports_media: true,
+            supports_tools: true,
         }
     }
 
-    fn prepare(&self, request: &ModelRequest) -> Result<Payload, Failure> {
-        if !is_spelt(request, Dialect::ChatCompletions) {
+    fn prepare(&self, request: &ModelRequest) -> Result<Payload, AgentError> {
+        if !can_encode(request, Dialect::ChatCompletions) {
             let message = "the model takes images, WAV and MP3 audio and inline files, and nothing else of what was sent";
-            return Err(Failure::new(FailureKind::UnsupportedContent, message));
+            return Err(AgentError::new(AgentErrorKind::UnsupportedContent, message));
         }
         let mut body = Payload::builder(request.prompt.json_len(Dialect::ChatCompletions) + BODY_HEADROOM);
         body.raw(r#"{"model":"#).json(&self.model);
@@ -74,7 +76,7 @@ impl Model for OpenAi {
         Ok(body.finish())
     }
 
-    async fn start(&self, payload: Payload) -> Result<ModelStream, Failure> {
+    async fn start(&self, payload: Payload) -> Result<ModelStream, AgentError> {
         let (key, body) = (self.key.as_ref(), payload.into_bytes());
         let request = self.endpoint.target()?.post_json(key, "text/event-stream", body)?;
         let response = request.send().await?;
@@ -84,8 +86,8 @@ impl Model for OpenAi {
         match media_type(&response.headers).as_str() {
             // Some servers report an error with status 200, and some do not stream although a stream was requested.
             "application/json" => {
-                let body = response.read_limited(MAX_WHOLE_BYTES, WHOLE_TIMEOUT).await?;
-                let events = stream::whole(&body)?;
+                let body = response.read_limited(MAX_RESPONSE_BYTES, RESPONSE_BODY_TIMEOUT).await?;
+                let events = stream::decode_response(&body)?;
                 Ok(futures_util::stream::iter(events.into_iter().map(Ok)).boxed())
             }
             "text/html" => Err(failure::web_page()),
@@ -100,7 +102,7 @@ fn push_tools(request: &ModelRequest, body: &mut PayloadBuilder) {
     if request.tools.is_empty() {
         return;
     }
-    body.section(Section::Tools);
+    body.section(PromptSection::Tools);
     for (i, tool) in request.tools.iter().enumerate() {
         body.raw(if i == 0 { r#","tools":["# } else { "," });
         push_tool_json(tool, Dialect::ChatCompletions, body.buffer());

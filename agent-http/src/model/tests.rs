@@ -1,21 +1,25 @@
 //! Tests of model selection and of the address that each API key is sent to.
 
-use agent_core::error::Failure;
+use agent_core::error::AgentError;
 use agent_core::model::ModelRequest;
 use agent_core::prompt::Prompt;
 use agent_core::testing::ScriptedModel;
 use agent_core::tool::ToolChoice;
 
 use super::*;
-use crate::loopback::{Loopback, Then, answer, outbound};
+use crate::loopback::{AfterResponse, LoopbackServer, chunked_response, outbound_client};
 
-async fn server() -> Loopback {
-    Loopback::answers(answer("200 OK", "text/event-stream", b"data: [DONE]\n\n", 64, true), Then::Close).await
+async fn server() -> LoopbackServer {
+    LoopbackServer::respond_with(
+        chunked_response("200 OK", "text/event-stream", b"data: [DONE]\n\n", 64, true),
+        AfterResponse::Close,
+    )
+    .await
 }
 
 fn vendor(own: &Url, key: Option<&str>, allow: &str) -> HostedVendor {
     HostedVendor {
-        outbound: outbound(allow),
+        outbound: outbound_client(allow),
         base_url: own.clone(),
         key: key.map(|key| BoundSecret::new(own, Secret::new(key))),
         default_model: "default".into(),
@@ -25,7 +29,7 @@ fn vendor(own: &Url, key: Option<&str>, allow: &str) -> HostedVendor {
 
 fn ollama_server(own: Option<&Url>, model: Option<&str>, allow: &str) -> OllamaServer {
     OllamaServer {
-        outbound: outbound(allow),
+        outbound: outbound_client(allow),
         base_url: own.cloned(),
         default_model: model.map(str::to_owned),
         num_ctx: 8192,
@@ -33,14 +37,14 @@ fn ollama_server(own: Option<&Url>, model: Option<&str>, allow: &str) -> OllamaS
 }
 
 /// Creates the selected model and calls it.
-async fn call(vendor: &HostedVendor, settings: HostedSettings<'_>) -> Result<(), Failure> {
+async fn call(vendor: &HostedVendor, settings: HostedSettings<'_>) -> Result<(), AgentError> {
     ask(vendor.model(settings)?).await
 }
 
-async fn ask(model: impl Model) -> Result<(), Failure> {
+async fn ask(model: impl Model) -> Result<(), AgentError> {
     let request = ModelRequest {
         prompt: Arc::new(Prompt::new(Vec::new(), Vec::new())),
-        appended: Vec::new(),
+        appended_messages: Vec::new(),
         tools: Arc::new([]),
         tool_choice: ToolChoice::Auto,
         thinking: None,
@@ -50,7 +54,7 @@ async fn ask(model: impl Model) -> Result<(), Failure> {
 }
 
 /// Path, and authorization if there is one, of the requests so far.
-fn seen(server: &Loopback) -> Vec<String> {
+fn seen(server: &LoopbackServer) -> Vec<String> {
     let show = |request: String| {
         let path = request.split(' ').nth(1).unwrap_or_default().to_owned();
         let key = request.lines().find_map(|line| line.strip_prefix("authorization: "));
@@ -81,7 +85,7 @@ async fn the_operators_key_goes_to_the_operators_origin_alone() {
     ];
     for (base_url, key, own_sees, other_sees) in cases {
         let (own, other) = (server().await, server().await);
-        let authority = |server: &Loopback| server.url.authority().to_owned();
+        let authority = |server: &LoopbackServer| server.url.authority().to_owned();
         let port = own.url.port().expect("a port").to_string();
         let fill = |text: &str| {
             text.replace("OWN", &authority(&own)).replace("OTHER", &authority(&other)).replace("PORT", &port)
@@ -106,11 +110,11 @@ async fn the_operators_address_needs_no_allowance_and_a_supplied_one_does() {
     let vendor = vendor(&own.url, Some("sk-op"), "");
     call(&vendor, HostedSettings::default()).await.expect("the operator's own");
     let supplied = HostedSettings { base_url: Some(other.url.as_str()), ..HostedSettings::default() };
-    assert_eq!(call(&vendor, supplied).await.expect_err("not allowed").kind(), FailureKind::Blocked);
+    assert_eq!(call(&vendor, supplied).await.expect_err("not allowed").kind(), AgentErrorKind::Blocked);
     assert!(seen(&other).is_empty());
     let user = format!("http://user:word@{}/v1", own.url.authority());
     let with_user = HostedSettings { base_url: Some(&user), ..HostedSettings::default() };
-    assert_eq!(call(&vendor, with_user).await.expect_err("user info").kind(), FailureKind::Blocked);
+    assert_eq!(call(&vendor, with_user).await.expect_err("user info").kind(), AgentErrorKind::Blocked);
     assert_eq!(seen(&own).len(), 1);
 }
 
@@ -125,7 +129,7 @@ async fn ollama_is_asked_where_it_is_and_with_the_key_that_was_brought() {
     assert_eq!(seen(&own), ["/v1/api/chat -", "/v1/api/chat Bearer sk-role"]);
     let supplied = HostedSettings { base_url: Some(other.url.as_str()), ..HostedSettings::default() };
     let refused = ask(ollama.model(supplied.clone()).expect("a model")).await.expect_err("not allowed");
-    assert_eq!(refused.kind(), FailureKind::Blocked);
+    assert_eq!(refused.kind(), AgentErrorKind::Blocked);
     assert!(seen(&other).is_empty());
     let open = ollama_server(Some(&own.url), Some("default"), "127.0.0.1");
     ask(open.model(supplied).expect("a model")).await.expect("allowed");
@@ -166,7 +170,7 @@ fn what_is_missing_or_unreadable_is_named() {
         vendor.model(settings).err().map(|failure| (failure.kind(), failure.message().to_owned()))
     };
     let keyless = vendor(&own, None, "");
-    let missing = Some((FailureKind::NotConfigured, "OPENAI_API_KEY is not configured".to_owned()));
+    let missing = Some((AgentErrorKind::NotConfigured, "OPENAI_API_KEY is not configured".to_owned()));
     assert_eq!(refused(&keyless, None, None), missing);
     assert_eq!(refused(&keyless, Some("https://api.example.com/v2"), None), missing);
     assert_eq!(refused(&keyless, None, Some(&Secret::new(""))), missing);
@@ -176,7 +180,7 @@ fn what_is_missing_or_unreadable_is_named() {
     assert_eq!(refused(&open, None, None), None);
     for address in ["api.example.com", "http://", "mailto:ada@example.com", "/v1?key=secret"] {
         let (kind, message) = refused(&keyless, Some(address), Some(&key)).expect("no address");
-        assert_eq!(kind, FailureKind::InvalidRequest, "{address}");
+        assert_eq!(kind, AgentErrorKind::InvalidRequest, "{address}");
         assert!(!message.contains("secret") && !message.contains("ada"), "{message}");
     }
 }
@@ -193,14 +197,14 @@ fn a_blank_model_is_the_operators() {
 
 #[test]
 fn embedded_containers_get_the_model_that_they_ask_for() {
-    use FailureKind::*;
+    use AgentErrorKind::*;
     let own = Url::parse("https://api.example.com/v1").expect("an address");
     let other = Some("https://other.example.com/v1");
     let (hosted, ollama, local) = (Ok("openai"), Ok("ollama"), Ok("scripted"));
     let none = Err(NotConfigured);
     // Provider, base URL, key; outcomes with the operator's key, with Ollama and no key, with an in-process model only,
     // and with nothing configured.
-    type Outcome = Result<&'static str, FailureKind>;
+    type Outcome = Result<&'static str, AgentErrorKind>;
     type Case<'a> = (Option<&'a str>, Option<&'a str>, Option<&'a str>, [Outcome; 4]);
     let cases: [Case<'_>; 16] = [
         (None, None, None, [hosted, ollama, local, none]),
@@ -234,7 +238,7 @@ fn embedded_containers_get_the_model_that_they_ask_for() {
                 hosted: vendor(&own, operators.then_some("sk-op"), ""),
                 ollama: ollama_server(there.then_some(&own), Some("default"), ""),
                 prefer_ollama: there,
-                local: here.then(|| Arc::new(ScriptedModel::always("")) as Arc<dyn Model>),
+                local: here.then(|| Arc::new(ScriptedModel::repeating("")) as Arc<dyn Model>),
             };
             let model = models.model(&settings);
             let found = model.as_ref().map(|model| model.info().provider).map_err(|failure| failure.kind());

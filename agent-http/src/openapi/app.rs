@@ -5,9 +5,9 @@ use agent_platform::workspace::Document;
 use http::Method;
 use serde_json::{Value, json};
 
-use super::operation::{Operation, Service};
+use super::operation::{DescribedService, Operation};
 use super::schemas::Schemas;
-use crate::app::{AgentPage, DocumentPage, MadeToken, TokenPage, TokenRequest};
+use crate::app::{AgentPage, CreatedToken, DocumentPage, TokenPage, TokenRequest};
 use crate::error::Code;
 
 pub(super) fn operations(schemas: &mut Schemas) -> Vec<Operation> {
@@ -52,7 +52,7 @@ fn chat() -> Operation {
     )
     .credentials(&["session", "sessionCookie", "widgetToken", "internal"])
     .parameter("header", "X-Proactive-Trigger", "Makes the call a proactive one, and says why.", text())
-    .run()
+    .run_responses()
     .body(chat_body())
     .problems(&[Code::NotFound, Code::Conflict, Code::RateLimited])
 }
@@ -61,7 +61,7 @@ fn private_chat() -> Operation {
     let summary = "As `/api/agent/chat`, for older clients; also takes `chatInput` and `sessionId`.";
     Operation::new(Method::POST, "/api/svcchat/private", "privateChat", "chat", summary)
         .credentials(&["session", "sessionCookie", "widgetToken", "internal"])
-        .run()
+        .run_responses()
         .body(chat_body())
         .problems(&[Code::NotFound, Code::Conflict, Code::RateLimited])
 }
@@ -70,8 +70,8 @@ fn private_chat() -> Operation {
 fn previews() -> Vec<Operation> {
     let preview = |method, path, id: &str, summary: &str| {
         Operation::new(method, path, id, "previews", summary)
-            .session()
-            .answers(
+            .require_session()
+            .json_response(
                 200,
                 "The prompt, its parts, and the request as it would be sent.",
                 json!({"type": "object"}),
@@ -100,7 +100,7 @@ fn previews() -> Vec<Operation> {
 fn tool_server() -> Vec<Operation> {
     let mcp = |method, id: &str, summary: &str| {
         Operation::new(method, "/api/agent/mcp", id, "mcp", summary)
-            .note("The Model Context Protocol over Streamable HTTP, revisions 2026-07-28, 2025-11-25 and 2025-06-18.")
+            .describe("The Model Context Protocol over Streamable HTTP, revisions 2026-07-28, 2025-11-25 and 2025-06-18.")
             .credentials(&["mcpToken"])
             .parameter("query", "token", "The token, where it is not a bearer.", text())
     };
@@ -115,11 +115,11 @@ fn tool_server() -> Vec<Operation> {
             .problems(&[Code::Forbidden, Code::NotFound]),
         mcp(Method::POST, "mcpSend", "One message of JSON-RPC.")
             .body(message())
-            .answers(200, "Its answer.", message())
-            .answers_nothing(202, "A notification is taken.")
+            .json_response(200, "Its answer.", message())
+            .empty_response(202, "A notification is taken.")
             .problems(&[Code::Forbidden, Code::NotFound, Code::RateLimited]),
         mcp(Method::DELETE, "mcpEnd", "Ends a session.")
-            .answers_nothing(204, "It is ended.")
+            .empty_response(204, "It is ended.")
             .problems(&[Code::Forbidden, Code::NotFound]),
         Operation::new(
             Method::GET,
@@ -128,10 +128,10 @@ fn tool_server() -> Vec<Operation> {
             "mcp",
             "Who has called the tools of an agent of the caller's own.",
         )
-        .session()
+        .require_session()
         .parameter("query", "agentId", "The agent.", text())
         .paged()
-        .answers(200, "One page, the newest first.", json!({"type": "object"}))
+        .json_response(200, "One page, the newest first.", json!({"type": "object"}))
         .problems(&[Code::NotFound]),
     ]
 }
@@ -139,11 +139,9 @@ fn tool_server() -> Vec<Operation> {
 /// Returns the deprecated operations of the former assistants API, which have no effect.
 fn assistants() -> Vec<Operation> {
     let operation = |method, path, id: &str| {
-        Operation::new(method, path, id, "deprecated", "Does nothing, and says so.").session().answers(
-            200,
-            "What to use instead.",
-            json!({"type": "object"}),
-        )
+        Operation::new(method, path, id, "deprecated", "Does nothing, and says so.")
+            .require_session()
+            .json_response(200, "What to use instead.", json!({"type": "object"}))
     };
     let action = "/api/assistants/context/{*action}";
     vec![
@@ -155,7 +153,7 @@ fn assistants() -> Vec<Operation> {
 
 impl Operation {
     /// Describes the event stream responses of a run.
-    pub(super) fn run(self) -> Self {
+    pub(super) fn run_responses(self) -> Self {
         let format = json!({"type": "string", "enum": ["ndjson", "sse", "ui-message", "json"]});
         let lines = json!({"schema": {"type": "string"}});
         let output = json!({"schema": {"type": "object", "required": ["threadId", "runId", "output"], "properties": {
@@ -177,31 +175,32 @@ impl Operation {
 }
 
 fn agents(schemas: &mut Schemas) -> Vec<Operation> {
-    let operation =
-        |method, path, id: &str, summary: &str| Operation::new(method, path, id, "agents", summary).session();
-    let role = schemas.of::<RoleBlock>();
+    let operation = |method, path, id: &str, summary: &str| {
+        Operation::new(method, path, id, "agents", summary).require_session()
+    };
+    let role = schemas.schema_for::<RoleBlock>();
     let given = schemas.without_required::<RoleBlock>(&["id", "companyId"]);
     let one = "/api/agents/{id}";
     vec![
         operation(Method::GET, "/api/agents", "listAgents", "The company's agents, secrets masked.")
             .paged()
-            .answers(200, "One page.", schemas.of::<AgentPage>()),
+            .json_response(200, "One page.", schemas.schema_for::<AgentPage>()),
         operation(Method::GET, one, "getAgent", "An agent of the company, secrets masked.")
             .conditions(&["If-None-Match"])
-            .answers_at_version(200, "The agent.", role.clone())
-            .answers_nothing(304, "The client has this version.")
+            .versioned_response(200, "The agent.", role.clone())
+            .empty_response(304, "The client has this version.")
             .problems(&[Code::NotFound]),
         operation(Method::PUT, one, "putAgent", "Makes an agent of the caller's own, or replaces one.")
-            .note("A secret that is absent or `***` stays as it is, an empty one is cleared, and one whose address \
+            .describe("A secret that is absent or `***` stays as it is, an empty one is cleared, and one whose address \
                    changes is cleared too. `id`, `companyId` and `ownerId` may be left out.")
             .conditions(&["If-Match", "If-None-Match"])
             .body(given)
-            .answers_at_version(200, "It is replaced.", role.clone())
-            .answers_at_version(201, "It is made.", role)
+            .versioned_response(200, "It is replaced.", role.clone())
+            .versioned_response(201, "It is made.", role)
             .problems(&[Code::NotFound]),
         operation(Method::DELETE, one, "deleteAgent", "Deletes an agent of the caller's own, and revokes its tokens.")
             .conditions(&["If-Match"])
-            .answers_nothing(204, "It is gone.")
+            .empty_response(204, "It is gone.")
             .problems(&[Code::NotFound]),
     ]
 }
@@ -209,7 +208,7 @@ fn agents(schemas: &mut Schemas) -> Vec<Operation> {
 fn tokens(schemas: &mut Schemas) -> Vec<Operation> {
     let all = "/api/agents/{id}/tokens";
     let operation = |method, path, id: &str, summary: &str| {
-        Operation::new(method, path, id, "agents", summary).session().problems(&[Code::NotFound])
+        Operation::new(method, path, id, "agents", summary).require_session().problems(&[Code::NotFound])
     };
     vec![
         operation(
@@ -219,25 +218,29 @@ fn tokens(schemas: &mut Schemas) -> Vec<Operation> {
             "The tokens of an agent of the caller's own, without their texts.",
         )
         .paged()
-        .answers(200, "One page.", schemas.of::<TokenPage>()),
+        .json_response(200, "One page.", schemas.schema_for::<TokenPage>()),
         operation(Method::POST, all, "createToken", "Makes a token for an agent of the caller's own.")
-            .body(schemas.of::<TokenRequest>())
-            .answers(201, "The token, with its text, which is not shown again.", schemas.of::<MadeToken>()),
+            .body(schemas.schema_for::<TokenRequest>())
+            .json_response(
+                201,
+                "The token, with its text, which is not shown again.",
+                schemas.schema_for::<CreatedToken>(),
+            ),
         operation(
             Method::DELETE,
             "/api/agents/{id}/tokens/{tokenId}",
             "revokeToken",
             "Revokes a token of an agent of the caller's own; again changes nothing.",
         )
-        .answers_nothing(204, "It is revoked."),
+        .empty_response(204, "It is revoked."),
     ]
 }
 
 fn documents(schemas: &mut Schemas) -> Vec<Operation> {
     let operation = |method, path, id: &str, summary: &str| {
-        Operation::new(method, path, id, "documents", summary).session()
+        Operation::new(method, path, id, "documents", summary).require_session()
     };
-    let document = schemas.of::<Document>();
+    let document = schemas.schema_for::<Document>();
     let given = schemas.without_required::<Document>(&["id", "companyId"]);
     let one = "/api/documents/{id}";
     vec![
@@ -248,21 +251,21 @@ fn documents(schemas: &mut Schemas) -> Vec<Operation> {
             "The company's documents, without their texts.",
         )
         .paged()
-        .answers(200, "One page.", schemas.of::<DocumentPage>()),
+        .json_response(200, "One page.", schemas.schema_for::<DocumentPage>()),
         operation(Method::GET, one, "getDocument", "A document of the company.")
             .conditions(&["If-None-Match"])
-            .answers_at_version(200, "The document.", document.clone())
-            .answers_nothing(304, "The client has this version.")
+            .versioned_response(200, "The document.", document.clone())
+            .empty_response(304, "The client has this version.")
             .problems(&[Code::NotFound]),
         operation(Method::PUT, one, "putDocument", "Makes a document, or replaces one.")
             .conditions(&["If-Match", "If-None-Match"])
             .body(given)
-            .answers_at_version(200, "It is replaced.", document.clone())
-            .answers_at_version(201, "It is made.", document)
+            .versioned_response(200, "It is replaced.", document.clone())
+            .versioned_response(201, "It is made.", document)
             .problems(&[Code::NotFound]),
         operation(Method::DELETE, one, "deleteDocument", "Deletes a document.")
             .conditions(&["If-Match"])
-            .answers_nothing(204, "It is gone.")
+            .empty_response(204, "It is gone.")
             .problems(&[Code::NotFound]),
     ]
 }
@@ -278,24 +281,24 @@ fn health() -> [Operation; 4] {
         schema
     };
     let operation = |path, id: &str, summary: &str| {
-        Operation::new(Method::GET, path, id, "health", summary).of(&[
-            Service::App,
-            Service::Runtime,
-            Service::Scheduler,
+        Operation::new(Method::GET, path, id, "health", summary).services(&[
+            DescribedService::App,
+            DescribedService::Runtime,
+            DescribedService::Scheduler,
         ])
     };
     [
-        operation("/livez", "live", "The process answers.").answers(200, "It does.", status(json!({}))),
+        operation("/livez", "live", "The process answers.").json_response(200, "It does.", status(json!({}))),
         operation("/readyz", "ready", "Whether it may be sent traffic.")
-            .answers(200, "It may.", status(json!({})))
-            .answers(503, "It is draining.", status(json!({}))),
+            .json_response(200, "It may.", status(json!({})))
+            .json_response(503, "It is draining.", status(json!({}))),
         operation("/health", "health", "What it is.")
-            .answers(
+            .json_response(
                 200,
                 "It is well.",
                 status(json!({"version": "string", "uptimeMs": "integer", "service": "string"})),
             )
-            .answers(503, "The scheduler cannot reach its store.", status(json!({}))),
+            .json_response(503, "The scheduler cannot reach its store.", status(json!({}))),
         operation("/metrics", "metrics", "What it has counted, as OpenMetrics text.").response(
             200,
             json!({"description": "The metrics.", "content": {"application/openmetrics-text": {"schema": {"type": "string"}}}}),

@@ -9,7 +9,7 @@ use crate::error::Code;
 
 /// Service of the platform.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Service {
+pub(super) enum DescribedService {
     /// The application server.
     App,
     /// The agent runtime.
@@ -18,7 +18,7 @@ pub(super) enum Service {
     Scheduler,
 }
 
-impl Service {
+impl DescribedService {
     /// Returns the OpenAPI server object with the default address.
     pub(super) fn server(self) -> Value {
         match self {
@@ -37,7 +37,7 @@ impl Service {
 
 /// Builder of an operation.
 pub(super) struct Operation {
-    pub(super) services: Vec<Service>,
+    pub(super) services: Vec<DescribedService>,
     pub(super) method: Method,
     pattern: &'static str,
     /// OpenAPI operation object.
@@ -58,7 +58,7 @@ impl Operation {
             "operationId": id, "tags": [tag], "summary": summary, "parameters": parameters, "security": [],
             "responses": {},
         });
-        let operation = Self { services: vec![Service::App], method, pattern, description };
+        let operation = Self { services: vec![DescribedService::App], method, pattern, description };
         operation.problems(&[Code::Internal])
     }
 
@@ -68,13 +68,13 @@ impl Operation {
     }
 
     /// Sets the services that have the route; the default is the application.
-    pub(super) fn of(mut self, services: &[Service]) -> Self {
+    pub(super) fn services(mut self, services: &[DescribedService]) -> Self {
         self.services = services.to_vec();
         self
     }
 
     /// Sets the description beyond the summary.
-    pub(super) fn note(mut self, text: &str) -> Self {
+    pub(super) fn describe(mut self, text: &str) -> Self {
         self.description["description"] = text.into();
         self
     }
@@ -95,7 +95,7 @@ impl Operation {
     }
 
     /// Requires a signed-in user.
-    pub(super) fn session(self) -> Self {
+    pub(super) fn require_session(self) -> Self {
         self.credentials(&["session", "sessionCookie"])
     }
 
@@ -143,7 +143,7 @@ impl Operation {
     }
 
     /// Adds a JSON response.
-    pub(super) fn answers(self, status: u16, text: &str, schema: Value) -> Self {
+    pub(super) fn json_response(self, status: u16, text: &str, schema: Value) -> Self {
         self.response(
             status,
             json!({"description": text, "content": {"application/json": {"schema": schema}}}),
@@ -151,14 +151,14 @@ impl Operation {
     }
 
     /// Adds a JSON response with an `ETag`.
-    pub(super) fn answers_at_version(self, status: u16, text: &str, schema: Value) -> Self {
+    pub(super) fn versioned_response(self, status: u16, text: &str, schema: Value) -> Self {
         let etag = json!({"description": "The version.", "schema": {"type": "string"}});
         let content = json!({"application/json": {"schema": schema}});
         self.response(status, json!({"description": text, "headers": {"ETag": etag}, "content": content}))
     }
 
     /// Adds a response without a body.
-    pub(super) fn answers_nothing(self, status: u16, text: &str) -> Self {
+    pub(super) fn empty_response(self, status: u16, text: &str) -> Self {
         self.response(status, json!({"description": text}))
     }
 

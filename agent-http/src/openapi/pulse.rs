@@ -2,13 +2,13 @@
 
 use agent_core::schedule::ScheduleSpec;
 use agent_platform::assignment::Assignment;
-use agent_platform::pulse::{Cancelled, Scheduled};
+use agent_platform::pulse::{CancelResult, ScheduledJob};
 use http::Method;
 use serde_json::{Value, json};
 
 use super::operation::Operation;
 use super::schemas::Schemas;
-use crate::app::{AssignmentPage, AssignmentView, CronStatus, JobPage, PulseStatus};
+use crate::app::{AssignmentPage, AssignmentView, CronStatus, JobPageSchema, PulseStatus};
 use crate::error::Code;
 
 const TAG: &str = "jobs";
@@ -26,8 +26,8 @@ fn text() -> Value {
 
 impl Operation {
     /// Adds the errors of operations that call the scheduler.
-    fn of_pulse(self) -> Self {
-        self.session().problems(&[Code::PulseNotConfigured, Code::BackendUnreachable])
+    fn scheduler_errors(self) -> Self {
+        self.require_session().problems(&[Code::PulseNotConfigured, Code::BackendUnreachable])
     }
 }
 
@@ -36,24 +36,28 @@ fn jobs(schemas: &mut Schemas) -> Vec<Operation> {
     let one = "/api/pulse/jobs/{id}";
     vec![
         operation(Method::GET, "/api/pulse/status", "pulseStatus", "How it is with the scheduler.")
-            .note("It answers 200 whether or not there is a scheduler.")
-            .session()
-            .answers(200, "What is configured, and whether it works.", schemas.of::<PulseStatus>()),
+            .describe("It answers 200 whether or not there is a scheduler.")
+            .require_session()
+            .json_response(
+                200,
+                "What is configured, and whether it works.",
+                schemas.schema_for::<PulseStatus>(),
+            ),
         operation(Method::GET, "/api/pulse/jobs", "listOwnJobs", "The caller's own jobs.")
-            .of_pulse()
+            .scheduler_errors()
             .parameter("query", "state", "Those in this state.", text())
             .parameter("query", "toolId", "Those that call this tool.", text())
             .parameter("query", "assignmentId", "Those of this assignment.", text())
             .paged()
-            .answers(200, "One page.", schemas.of::<JobPage>()),
+            .json_response(200, "One page.", schemas.schema_for::<JobPageSchema>()),
         operation(
             Method::DELETE,
             one,
             "cancelOwnJob",
             "Cancels a job of the caller's own; again changes nothing.",
         )
-        .of_pulse()
-        .answers(200, "It is cancelled.", schemas.of::<Cancelled>())
+        .scheduler_errors()
+        .json_response(200, "It is cancelled.", schemas.schema_for::<CancelResult>())
         .problems(&[Code::NotFound]),
         operation(
             Method::POST,
@@ -61,20 +65,20 @@ fn jobs(schemas: &mut Schemas) -> Vec<Operation> {
             "rescheduleOwnJob",
             "Gives a job of the caller's own another schedule.",
         )
-        .of_pulse()
-        .body(schemas.of::<ScheduleSpec>())
-        .answers(200, "It waits for its new time.", schemas.of::<Scheduled>())
+        .scheduler_errors()
+        .body(schemas.schema_for::<ScheduleSpec>())
+        .json_response(200, "It waits for its new time.", schemas.schema_for::<ScheduledJob>())
         .problems(&[Code::NotFound, Code::Conflict]),
     ]
 }
 
 fn assignments(schemas: &mut Schemas) -> Vec<Operation> {
     let operation = |method, path, id: &str, summary: &str| {
-        Operation::new(method, path, id, TAG, summary).session().problems(&[Code::NotFound])
+        Operation::new(method, path, id, TAG, summary).require_session().problems(&[Code::NotFound])
     };
     let one = "/api/agents/{id}/assignments/{assignmentId}";
     let given = schemas.without_required::<Assignment>(&["id", "userId", "companyId", "agentId"]);
-    let view = schemas.of::<AssignmentView>();
+    let view = schemas.schema_for::<AssignmentView>();
     vec![
         operation(
             Method::GET,
@@ -83,22 +87,22 @@ fn assignments(schemas: &mut Schemas) -> Vec<Operation> {
             "What an agent of the caller's own runs by a schedule.",
         )
         .paged()
-        .answers(200, "One page.", schemas.of::<AssignmentPage>()),
+        .json_response(200, "One page.", schemas.schema_for::<AssignmentPage>()),
         operation(Method::GET, one, "getAssignment", "An assignment of an agent of the caller's own.")
             .conditions(&["If-None-Match"])
-            .answers_at_version(200, "The assignment.", view.clone())
-            .answers_nothing(304, "The client has this version."),
+            .versioned_response(200, "The assignment.", view.clone())
+            .empty_response(304, "The client has this version."),
         operation(Method::PUT, one, "putAssignment", "Makes an assignment, or replaces one.")
-            .note(
+            .describe(
                 "It is saved also where the scheduler cannot be told; `sync` says so, and it is told later.",
             )
             .conditions(&["If-Match", "If-None-Match"])
             .body(given)
-            .answers_at_version(200, "It is replaced.", view.clone())
-            .answers_at_version(201, "It is made.", view),
+            .versioned_response(200, "It is replaced.", view.clone())
+            .versioned_response(201, "It is made.", view),
         operation(Method::DELETE, one, "deleteAssignment", "Removes an assignment and cancels its jobs.")
             .conditions(&["If-Match"])
-            .answers_nothing(204, "It is gone."),
+            .empty_response(204, "It is gone."),
     ]
 }
 
@@ -112,7 +116,7 @@ fn callback() -> Operation {
         TAG,
         "The scheduler says that an occurrence is due.",
     )
-    .note("The bearer and the signature of Standard Webhooks are both needed.")
+    .describe("The bearer and the signature of Standard Webhooks are both needed.")
     .credentials(&["pulseSecret"]);
     let body = json!({"type": "object", "required":
         ["kind", "userId", "companyId", "agentId", "jobId", "occurrence", "scheduledFor", "attempt"],
@@ -125,7 +129,7 @@ fn callback() -> Operation {
         .into_iter()
         .fold(operation, header)
         .body(body)
-        .answers(
+        .json_response(
             200,
             "It is done, now or before.",
             json!({"type": "object", "required": ["status", "jobId", "occurrence"], "properties": {
@@ -153,6 +157,6 @@ fn cron(schemas: &mut Schemas) -> Operation {
     )
     .credentials(&["cronSecret"])
     .parameter("query", "run", "Whether to run what is due.", run)
-    .answers(200, "What was done.", schemas.of::<CronStatus>())
+    .json_response(200, "What was done.", schemas.schema_for::<CronStatus>())
     .problems(&[Code::InvalidRequest])
 }

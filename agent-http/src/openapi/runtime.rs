@@ -3,7 +3,7 @@
 use http::Method;
 use serde_json::json;
 
-use super::operation::{Operation, Service};
+use super::operation::{DescribedService, Operation};
 use crate::error::Code;
 use crate::runtime::PROVIDERS;
 
@@ -21,9 +21,9 @@ pub(super) fn operations() -> Vec<Operation> {
     });
     let chat =
         Operation::new(Method::POST, "/chat", "runtimeChat", "runtime", "A turn with a model and its tools.")
-            .of(&[Service::Runtime])
+            .services(&[DescribedService::Runtime])
             .credentials(&["", "runtimeSecret"])
-            .run()
+            .run_responses()
             .body(body)
             .problems(&[Code::UnknownProvider]);
     vec![chat, messenger_call()]
@@ -50,7 +50,7 @@ fn messenger_call() -> Operation {
         "runtime",
         "A call of the messenger's bot API.",
     )
-    .of(&[Service::Runtime])
+    .services(&[DescribedService::Runtime])
     .credentials(&["", "runtimeSecret"])
     .body(body)
     .response("default", answer)

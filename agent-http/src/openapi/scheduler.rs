@@ -5,22 +5,22 @@ use agent_core::schedule::ScheduleSpec;
 use http::Method;
 use serde_json::{Value, json};
 
-use super::operation::{Operation, Service};
+use super::operation::{DescribedService, Operation};
 use super::schemas::Schemas;
 use crate::error::Code;
-use crate::scheduler::{Acted, Cancelled, JobDetails, JobList, JobRequest, Scheduled};
+use crate::scheduler::{CancelledJobs, CreateJobRequest, JobDetails, JobList, JobStatus, ScheduledJob};
 
 pub(super) fn operations(schemas: &mut Schemas) -> Vec<Operation> {
-    let acted = schemas.of::<Acted>();
-    let spec = schemas.of::<ScheduleSpec>();
+    let acted = schemas.schema_for::<JobStatus>();
+    let spec = schemas.schema_for::<ScheduleSpec>();
     let mut all = vec![
         operation(Method::POST, "/jobs", "createJob", "Makes a job.")
-            .body(json!({"allOf": [schemas.of::<JobRequest>(), spec.clone()]}))
-            .answers(201, "It is stored.", schemas.of::<Scheduled>())
-            .answers(
+            .body(json!({"allOf": [schemas.schema_for::<CreateJobRequest>(), spec.clone()]}))
+            .json_response(201, "It is stored.", schemas.schema_for::<ScheduledJob>())
+            .json_response(
                 200,
                 "The same was asked before, under the same idempotencyKey.",
-                schemas.of::<Scheduled>(),
+                schemas.schema_for::<ScheduledJob>(),
             )
             .problems(&[Code::Conflict]),
         filtered(operation(Method::GET, "/jobs", "listJobs", "Jobs, in the order of their making."))
@@ -31,23 +31,23 @@ pub(super) fn operations(schemas: &mut Schemas) -> Vec<Operation> {
                 json!({"type": "string", "enum": JobState::ALL.map(JobState::as_str)}),
             )
             .paged()
-            .answers(200, "One page.", schemas.of::<JobList>()),
+            .json_response(200, "One page.", schemas.schema_for::<JobList>()),
         filtered(operation(
             Method::DELETE,
             "/jobs",
             "cancelJobs",
             "Cancels all jobs of a user's tool or assignment, as one act.",
         ))
-        .note("`userId` and `companyId` are needed, and `toolId` or `assignmentId`.")
-        .answers(200, "They are cancelled.", schemas.of::<Cancelled>())
+        .describe("`userId` and `companyId` are needed, and `toolId` or `assignmentId`.")
+        .json_response(200, "They are cancelled.", schemas.schema_for::<CancelledJobs>())
         .problems(&[Code::InvalidRequest]),
         one(Method::GET, "/jobs/{id}", "getJob", "A job with its last attempts and its dead letters.")
-            .answers(200, "The job.", schemas.of::<JobDetails>()),
+            .json_response(200, "The job.", schemas.schema_for::<JobDetails>()),
         one(Method::DELETE, "/jobs/{id}", "cancelJob", "Cancels a job; one that is final stays as it is.")
-            .answers(200, "Where it stands.", acted.clone()),
+            .json_response(200, "Where it stands.", acted.clone()),
         one(Method::POST, "/jobs/{id}/reschedule", "rescheduleJob", "Gives a job another schedule.")
             .body(spec)
-            .answers(200, "When it is due.", acted.clone())
+            .json_response(200, "When it is due.", acted.clone())
             .problems(&[Code::Conflict]),
     ];
     for (pattern, id, summary) in [
@@ -57,7 +57,7 @@ pub(super) fn operations(schemas: &mut Schemas) -> Vec<Operation> {
     ] {
         all.push(
             one(Method::POST, pattern, id, summary)
-                .answers(200, "Where it stands.", acted.clone())
+                .json_response(200, "Where it stands.", acted.clone())
                 .problems(&[Code::Conflict]),
         );
     }
@@ -66,7 +66,7 @@ pub(super) fn operations(schemas: &mut Schemas) -> Vec<Operation> {
 
 fn operation(method: Method, pattern: &'static str, id: &str, summary: &str) -> Operation {
     Operation::new(method, pattern, id, "scheduler", summary)
-        .of(&[Service::Scheduler])
+        .services(&[DescribedService::Scheduler])
         .credentials(&["pulseSecret"])
 }
 

@@ -20,7 +20,7 @@ impl Schemas {
     }
 
     /// Returns the schema of a type, as a reference if the type has a name.
-    pub(super) fn of<T: JsonSchema>(&mut self) -> Value {
+    pub(super) fn schema_for<T: JsonSchema>(&mut self) -> Value {
         self.0.subschema_for::<T>().to_value()
     }
 

@@ -3,7 +3,7 @@
 //! An address is public if the IANA special-purpose registries (RFC 6890 and its updates) do not reserve it. Every
 //! other address needs an entry in the operator's [`AllowList`].
 //!
-//! A URL with an IP address is decided here. A URL with a host name cannot be decided before resolution: its [`Route`]
+//! A URL with an IP address is decided here. A URL with a host name cannot be decided before resolution: its [`AddressCheck`]
 //! says whether the resolved addresses must be checked.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -12,7 +12,7 @@ use std::str::FromStr;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use url::{Host, Url};
 
-use super::Trust;
+use super::UrlTrust;
 
 /// Hosts, `host:port` pairs and networks that are allowed although they are not public.
 ///
@@ -28,7 +28,7 @@ pub struct AllowList {
 /// Error for an allow-list entry that cannot be parsed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{entry}` is no host, host:port or CIDR: {reason}")]
-pub struct AllowError {
+pub struct AllowListError {
     /// The entry as it was written.
     pub entry: String,
     /// Reason why it is invalid.
@@ -63,21 +63,21 @@ pub enum AddressError {
 
 /// Address check that an accepted URL needs at connect time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Route {
+pub(super) enum AddressCheck {
     /// The target is trusted; its addresses are not checked.
-    Open,
+    Unchecked,
     /// Every address that the host's name resolves to must pass [`AllowList::check_resolved`].
-    Filtered,
+    CheckResolved,
 }
 
 impl AllowList {
     /// Parses a comma-separated list of `host`, `host:port`, IP addresses (`::1`, `[::1]:80`) and CIDRs.
     ///
     /// Whitespace around entries and empty entries are ignored. The error names the first invalid entry.
-    pub fn parse(list: &str) -> Result<Self, AllowError> {
+    pub fn parse(list: &str) -> Result<Self, AllowListError> {
         let mut allow = Self::default();
         for entry in list.split(',').map(str::trim).filter(|entry| !entry.is_empty()) {
-            allow.add(entry).map_err(|reason| AllowError { entry: entry.to_owned(), reason })?;
+            allow.add(entry).map_err(|reason| AllowListError { entry: entry.to_owned(), reason })?;
         }
         Ok(allow)
     }
@@ -106,7 +106,7 @@ impl AllowList {
     /// Decides a URL as far as possible without resolving its name.
     ///
     /// Scheme, user info and port 0 are checked for every URL; the address checks apply to supplied URLs only.
-    pub(super) fn route(&self, url: &Url, trust: Trust) -> Result<Route, AddressError> {
+    pub(super) fn check_url(&self, url: &Url, trust: UrlTrust) -> Result<AddressCheck, AddressError> {
         if !matches!(url.scheme(), "http" | "https") {
             return Err(AddressError::Scheme(url.scheme().to_owned()));
         }
@@ -117,20 +117,20 @@ impl AllowList {
             return Err(AddressError::NoPort);
         }
         let host = url.host().ok_or(AddressError::NoHost)?;
-        let host = canonical(host.to_owned()).ok_or(AddressError::NoHost)?;
-        if trust == Trust::Operator || self.lists(&host, url.port_or_known_default()) {
-            return Ok(Route::Open);
+        let host = normalize_host(host.to_owned()).ok_or(AddressError::NoHost)?;
+        if trust == UrlTrust::Operator || self.contains_host(&host, url.port_or_known_default()) {
+            return Ok(AddressCheck::Unchecked);
         }
         let address = match &host {
             Host::Domain(name) => {
                 self.check_loopback_name(name)?;
-                return Ok(Route::Filtered);
+                return Ok(AddressCheck::CheckResolved);
             }
             Host::Ipv4(address) => IpAddr::V4(*address),
             Host::Ipv6(address) => IpAddr::V6(*address),
         };
         self.check_address(&host.to_string(), address)?;
-        Ok(Route::Filtered)
+        Ok(AddressCheck::CheckResolved)
     }
 
     /// Checks the addresses that a name resolved to. One refused address refuses the name, because mixing public and
@@ -147,33 +147,33 @@ impl AllowList {
             return Ok(());
         }
         let loopback = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
-        if loopback.iter().any(|address| self.covers(*address)) {
+        if loopback.iter().any(|address| self.contains_address(*address)) {
             return Ok(());
         }
         Err(AddressError::NotPublic { host: name.to_owned(), address: loopback[0] })
     }
 
     fn check_address(&self, host: &str, address: IpAddr) -> Result<(), AddressError> {
-        if is_public(address) || self.covers(address) {
+        if is_public(address) || self.contains_address(address) {
             return Ok(());
         }
         Err(AddressError::NotPublic { host: host.to_owned(), address })
     }
 
-    fn lists(&self, host: &Host, port: Option<u16>) -> bool {
+    fn contains_host(&self, host: &Host, port: Option<u16>) -> bool {
         self.hosts.iter().any(|(listed, on)| listed == host && (on.is_none() || *on == port))
     }
 
-    fn covers(&self, address: IpAddr) -> bool {
+    fn contains_address(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
         self.networks.iter().any(|network| network.contains(&address))
     }
 }
 
 impl FromStr for AllowList {
-    type Err = AllowError;
+    type Err = AllowListError;
 
-    fn from_str(list: &str) -> Result<Self, AllowError> {
+    fn from_str(list: &str) -> Result<Self, AllowListError> {
         Self::parse(list)
     }
 }
@@ -201,7 +201,7 @@ fn parse_target(entry: &str) -> Result<(Host, Option<u16>), &'static str> {
         None => (entry, None),
     };
     let host = Host::parse(host).map_err(|_| "the host cannot be read")?;
-    let host = canonical(host).ok_or("the host is empty")?;
+    let host = normalize_host(host).ok_or("the host is empty")?;
     Ok((host, port))
 }
 
@@ -215,7 +215,7 @@ fn parse_port(port: &str) -> Result<u16, &'static str> {
 
 /// Normalizes a host: strips a name's trailing dot, and maps an IPv4-mapped address to the IPv4 address that the kernel
 /// would connect to. Returns `None` if the name is empty.
-fn canonical(host: Host) -> Option<Host> {
+fn normalize_host(host: Host) -> Option<Host> {
     match host {
         Host::Domain(name) => {
             let name = name.strip_suffix('.').unwrap_or(&name);
@@ -237,7 +237,7 @@ fn canonical(host: Host) -> Option<Host> {
 pub fn is_public(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => !NOT_PUBLIC_V4.iter().any(|network| network.contains(&v4)),
-        IpAddr::V6(v6) => match translated(v6) {
+        IpAddr::V6(v6) => match embedded_ipv4(v6) {
             Some(v4) => is_public(IpAddr::V4(v4)),
             None => {
                 GLOBAL_UNICAST.contains(&v6) && !NOT_PUBLIC_V6.iter().any(|network| network.contains(&v6))
@@ -246,7 +246,7 @@ pub fn is_public(address: IpAddr) -> bool {
     }
 }
 
-fn translated(address: Ipv6Addr) -> Option<Ipv4Addr> {
+fn embedded_ipv4(address: Ipv6Addr) -> Option<Ipv4Addr> {
     if NAT64.contains(&address) {
         let [.., a, b, c, d] = address.octets();
         return Some(Ipv4Addr::new(a, b, c, d));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use agent_core::error::Failure;
+use agent_core::error::AgentError;
 use futures_util::future::BoxFuture;
 use http::{Request, Response, Uri};
 use hyper::body::Incoming;
@@ -18,18 +18,18 @@ use tower_service::Service;
 use super::connection::Connection;
 use super::failure;
 use super::network::Network;
-use super::pool::{Origin, Pool};
+use super::pool::{Pool, PoolKey};
 use super::request::Segments;
 use super::resolve::Resolver;
-use super::target::Address;
+use super::target::TargetParts;
 
 /// Boxed transport of a connection, plain TCP or TLS. Boxed because the TLS state is far larger than a bare socket and
 /// lives as long as the connection.
-pub(super) type Io = Box<dyn Stream>;
+pub(super) type BoxedIo = Box<dyn IoStream>;
 
-pub(super) trait Stream: Read + Write + Send + Unpin {}
+pub(super) trait IoStream: Read + Write + Send + Unpin {}
 
-impl<T: Read + Write + Send + Unpin> Stream for T {}
+impl<T: Read + Write + Send + Unpin> IoStream for T {}
 
 /// Error while establishing a connection: resolution, address policy, TCP, TLS or timeout.
 #[derive(Debug, thiserror::Error)]
@@ -60,29 +60,30 @@ impl Connector {
     /// side has closed meanwhile shows itself. A request that was sent is never sent again.
     pub(super) async fn send(
         &self,
-        address: &Address,
+        address: &TargetParts,
         mut request: Request<Segments>,
-    ) -> Result<(Connection, Response<Incoming>), Failure> {
-        let origin = Origin::here(&address.origin);
+    ) -> Result<(Connection, Response<Incoming>), AgentError> {
+        let origin = PoolKey::for_current_runtime(&address.origin);
         while let Some(mut connection) = self.pool.take(&origin) {
             match connection.send(request).await {
                 Ok(response) => return Ok((connection, response)),
                 Err(mut unsent) => match unsent.take_message() {
                     Some(again) => request = again,
-                    None => return Err(failure::send(unsent.into_error())),
+                    None => return Err(failure::from_send_error(unsent.into_error())),
                 },
             }
         }
-        let io = self.connect(address.uri.clone()).await.map_err(failure::connect)?;
-        let mut connection =
-            Connection::open(io, origin, Arc::downgrade(&self.pool)).await.map_err(failure::send)?;
+        let io = self.connect(address.uri.clone()).await.map_err(failure::from_connect_error)?;
+        let mut connection = Connection::open(io, origin, Arc::downgrade(&self.pool))
+            .await
+            .map_err(failure::from_send_error)?;
         match connection.send(request).await {
             Ok(response) => Ok((connection, response)),
-            Err(unsent) => Err(failure::send(unsent.into_error())),
+            Err(unsent) => Err(failure::from_send_error(unsent.into_error())),
         }
     }
 
-    async fn connect(&self, uri: Uri) -> Result<Io, ConnectError> {
+    async fn connect(&self, uri: Uri) -> Result<BoxedIo, ConnectError> {
         match tokio::time::timeout(self.timeout, self.https.clone().call(uri)).await {
             Ok(Ok(MaybeHttpsStream::Http(stream))) => Ok(Box::new(stream)),
             Ok(Ok(stream)) => Ok(Box::new(stream)),
@@ -113,7 +114,7 @@ impl Service<Uri> for Dialer {
     fn call(&mut self, uri: Uri) -> Self::Future {
         let Self { resolver, network, timeout } = self.clone();
         Box::pin(async move {
-            let addresses = resolver.addresses(&uri).await?;
+            let addresses = resolver.resolve(&uri).await?;
             Ok(TokioIo::new(network.connect(addresses, timeout).await?))
         })
     }

@@ -14,37 +14,45 @@ use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::client::conn::{TrySendError, http1};
 
-use super::connect::Io;
-use super::pool::{Origin, Pool};
+use super::connect::BoxedIo;
+use super::pool::{Pool, PoolKey};
 use super::request::Segments;
 use crate::keep_alive;
-use crate::wakes::Wakes;
+use crate::wakes::CoalescingWaker;
 
 /// Maximum number of times that response and connection are polled per task poll, for wake-ups that arrive meanwhile,
 /// before the task yields.
-const ROUNDS: usize = 3;
+const MAX_POLL_ROUNDS: usize = 3;
 
 /// An open connection. Dropping it closes it.
 pub(super) struct Connection {
     sender: http1::SendRequest<Segments>,
     /// The hyper connection; `None` once it is closed. Dropping it ends the response and the body.
-    driver: Option<Box<http1::Connection<Io, Segments>>>,
-    wakes: Arc<Wakes>,
+    driver: Option<Box<http1::Connection<BoxedIo, Segments>>>,
+    coalescing_waker: Arc<CoalescingWaker>,
     /// `wakes` as a [`Waker`].
     waker: Waker,
-    origin: Origin,
+    origin: PoolKey,
     /// Weak, because the pool owns its idle connections.
     pool: Weak<Pool>,
     /// Keep-alive time that the server announced, if any.
-    kept_for: Option<Duration>,
+    keep_alive_timeout: Option<Duration>,
 }
 
 impl Connection {
-    pub(super) async fn open(io: Io, origin: Origin, pool: Weak<Pool>) -> hyper::Result<Self> {
+    pub(super) async fn open(io: BoxedIo, origin: PoolKey, pool: Weak<Pool>) -> hyper::Result<Self> {
         let (sender, driver) = http1::handshake(io).await?;
-        let wakes = Arc::new(Wakes::default());
+        let wakes = Arc::new(CoalescingWaker::default());
         let waker = Waker::from(wakes.clone());
-        Ok(Self { sender, driver: Some(Box::new(driver)), wakes, waker, origin, pool, kept_for: None })
+        Ok(Self {
+            sender,
+            driver: Some(Box::new(driver)),
+            coalescing_waker: wakes,
+            waker,
+            origin,
+            pool,
+            keep_alive_timeout: None,
+        })
     }
 
     /// Sends a request and waits for the response head. If nothing was sent, the error contains the request.
@@ -54,7 +62,7 @@ impl Connection {
     ) -> Result<Response<Incoming>, TrySendError<Request<Segments>>> {
         let mut response = pin!(self.sender.try_send_request(request));
         let response = poll_fn(|cx| self.poll_with(cx, |cx| response.as_mut().poll(cx))).await?;
-        self.kept_for = keep_alive::announced(response.headers());
+        self.keep_alive_timeout = keep_alive::parse_keep_alive(response.headers());
         Ok(response)
     }
 
@@ -64,15 +72,15 @@ impl Connection {
         cx: &mut Context<'_>,
         mut awaited: impl FnMut(&mut Context<'_>) -> Poll<T>,
     ) -> Poll<T> {
-        for _ in 0..ROUNDS {
-            self.wakes.begin();
+        for _ in 0..MAX_POLL_ROUNDS {
+            self.coalescing_waker.begin_poll();
             let ready = awaited(&mut Context::from_waker(&self.waker));
             if ready.is_ready() {
                 return ready;
             }
             self.drive();
             // Anything that the connection has received wakes `awaited`.
-            if self.wakes.sleep(cx.waker()) {
+            if self.coalescing_waker.register(cx.waker()) {
                 return Poll::Pending;
             }
         }
@@ -91,20 +99,20 @@ impl Connection {
 
     /// Returns true if another request can be sent, as far as is known without waiting.
     pub(super) fn is_reusable(&mut self) -> bool {
-        self.wakes.begin();
+        self.coalescing_waker.begin_poll();
         self.drive();
         self.driver.is_some() && self.sender.is_ready()
     }
 
     /// Returns the connection to the pool if it can take another request; closes it otherwise.
-    pub(super) fn give_back(mut self) {
+    pub(super) fn return_to_pool(mut self) {
         if !self.is_reusable() {
             return;
         }
         if let Some(pool) = self.pool.upgrade() {
             // Drops the stored waker, so that an idle connection does not keep a finished task alive.
-            self.wakes.forget();
-            pool.put(self.origin.clone(), self.kept_for, self);
+            self.coalescing_waker.clear();
+            pool.put(self.origin.clone(), self.keep_alive_timeout, self);
         }
     }
 }

@@ -1,10 +1,10 @@
-//! Maps HTTP statuses and transport errors to [`Failure`].
+//! Maps HTTP statuses and transport errors to [`AgentError`].
 
 use std::error::Error;
 use std::io;
 use std::time::{Duration, SystemTime};
 
-use agent_core::error::{Failure, FailureKind};
+use agent_core::error::{AgentError, AgentErrorKind};
 use http::{HeaderMap, StatusCode, header};
 use tokio::time::error::Elapsed;
 
@@ -18,21 +18,21 @@ const MAX_RETRY_AFTER: Duration = Duration::from_secs(60 * 60);
 /// `Retry-After` (RFC 9110, seconds or a date) is carried over, capped at one hour.
 ///
 /// Meant for statuses other than success; the message names the status and contains nothing of the body.
-pub fn status_failure(status: StatusCode, headers: &HeaderMap) -> Failure {
+pub fn status_failure(status: StatusCode, headers: &HeaderMap) -> AgentError {
     let (kind, what) = match status {
-        StatusCode::TOO_MANY_REQUESTS => (FailureKind::RateLimited, "asks for patience"),
+        StatusCode::TOO_MANY_REQUESTS => (AgentErrorKind::RateLimited, "asks for patience"),
         StatusCode::REQUEST_TIMEOUT | StatusCode::GATEWAY_TIMEOUT => {
-            (FailureKind::Timeout, "reports a time-out")
+            (AgentErrorKind::Timeout, "reports a time-out")
         }
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
-            (FailureKind::Failed, "does not accept the credentials")
+            (AgentErrorKind::Failed, "does not accept the credentials")
         }
-        status if status.is_redirection() => (FailureKind::Failed, "redirects, which is not followed"),
-        status if status.is_client_error() => (FailureKind::Failed, "rejects the request"),
-        status if status.is_server_error() => (FailureKind::Failed, "has failed"),
-        _ => (FailureKind::Failed, "gave an answer that is not expected"),
+        status if status.is_redirection() => (AgentErrorKind::Failed, "redirects, which is not followed"),
+        status if status.is_client_error() => (AgentErrorKind::Failed, "rejects the request"),
+        status if status.is_server_error() => (AgentErrorKind::Failed, "has failed"),
+        _ => (AgentErrorKind::Failed, "gave an answer that is not expected"),
     };
-    let failure = Failure::new(kind, format!("the other side {what} (HTTP {})", status.as_u16()));
+    let failure = AgentError::new(kind, format!("the other side {what} (HTTP {})", status.as_u16()));
     match retry_after(headers, SystemTime::now()) {
         Some(after) => failure.with_retry_after(after.min(MAX_RETRY_AFTER)),
         None => failure,
@@ -49,69 +49,70 @@ pub fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     }
 }
 
-pub(super) fn blocked(error: AddressError) -> Failure {
-    Failure::new(FailureKind::Blocked, "the address policy refuses this address").with_source(error)
+pub(super) fn blocked(error: AddressError) -> AgentError {
+    AgentError::new(AgentErrorKind::Blocked, "the address policy refuses this address").with_source(error)
 }
 
-pub(super) fn no_head() -> Failure {
-    Failure::new(FailureKind::Timeout, "the other side did not answer in time")
+pub(super) fn head_timeout() -> AgentError {
+    AgentError::new(AgentErrorKind::Timeout, "the other side did not answer in time")
 }
 
 /// Failure for a URL or header that HTTP cannot carry; the source does not repeat it.
-pub(super) fn unsendable(error: impl Error + Send + Sync + 'static) -> Failure {
-    Failure::new(FailureKind::InvalidRequest, "the request cannot be sent as it stands").with_source(error)
+pub(super) fn unsendable(error: impl Error + Send + Sync + 'static) -> AgentError {
+    AgentError::new(AgentErrorKind::InvalidRequest, "the request cannot be sent as it stands")
+        .with_source(error)
 }
 
 /// Maps an error from establishing a connection.
-pub(super) fn connect(error: ConnectError) -> Failure {
-    if let Some(refused) = cause::<AddressError>(&error) {
+pub(super) fn from_connect_error(error: ConnectError) -> AgentError {
+    if let Some(refused) = find_source::<AddressError>(&error) {
         return blocked(refused.clone());
     }
-    if timed_out(&error) {
-        return no_head().with_source(error);
+    if is_timeout(&error) {
+        return head_timeout().with_source(error);
     }
-    Failure::new(FailureKind::Unreachable, "the other side cannot be reached").with_source(error)
+    AgentError::new(AgentErrorKind::Unreachable, "the other side cannot be reached").with_source(error)
 }
 
 /// Maps an error from sending a request, before its response head.
-pub(super) fn send(error: hyper::Error) -> Failure {
-    if timed_out(&error) {
-        return no_head().with_source(error);
+pub(super) fn from_send_error(error: hyper::Error) -> AgentError {
+    if is_timeout(&error) {
+        return head_timeout().with_source(error);
     }
     let (kind, message) = if error.is_parse() {
-        (FailureKind::Failed, "the other side does not speak HTTP")
+        (AgentErrorKind::Failed, "the other side does not speak HTTP")
     } else {
-        (FailureKind::Unreachable, "the other side closed the connection without an answer")
+        (AgentErrorKind::Unreachable, "the other side closed the connection without an answer")
     };
-    Failure::new(kind, message).with_source(error)
+    AgentError::new(kind, message).with_source(error)
 }
 
 /// Maps an error from reading a response body.
-pub(super) fn body(error: hyper::Error) -> Failure {
-    let (kind, message) = if timed_out(&error) {
-        (FailureKind::Timeout, "the other side fell silent")
-    } else if ended_early(&error) {
-        (FailureKind::Truncated, "the answer stopped before it was complete")
+pub(super) fn from_body_error(error: hyper::Error) -> AgentError {
+    let (kind, message) = if is_timeout(&error) {
+        (AgentErrorKind::Timeout, "the other side fell silent")
+    } else if is_truncated(&error) {
+        (AgentErrorKind::Truncated, "the answer stopped before it was complete")
     } else {
-        (FailureKind::Failed, "the connection failed during the answer")
+        (AgentErrorKind::Failed, "the connection failed during the answer")
     };
-    Failure::new(kind, message).with_source(error)
+    AgentError::new(kind, message).with_source(error)
 }
 
 /// Returns true if the error was caused by a timeout of the kernel or of this program.
-fn timed_out(error: &(dyn Error + 'static)) -> bool {
-    cause::<Elapsed>(error).is_some()
-        || cause::<io::Error>(error).is_some_and(|io| io.kind() == io::ErrorKind::TimedOut)
+fn is_timeout(error: &(dyn Error + 'static)) -> bool {
+    find_source::<Elapsed>(error).is_some()
+        || find_source::<io::Error>(error).is_some_and(|io| io.kind() == io::ErrorKind::TimedOut)
 }
 
-fn ended_early(error: &hyper::Error) -> bool {
+fn is_truncated(error: &hyper::Error) -> bool {
     error.is_incomplete_message()
-        || cause::<hyper::Error>(error).is_some_and(hyper::Error::is_incomplete_message)
-        || cause::<io::Error>(error).is_some_and(|io| io.kind() == io::ErrorKind::UnexpectedEof)
+        || find_source::<hyper::Error>(error).is_some_and(hyper::Error::is_incomplete_message)
+        || find_source::<io::Error>(error).is_some_and(|io| io.kind() == io::ErrorKind::UnexpectedEof)
 }
 
 /// Returns the first error of type `E` in the source chain.
-fn cause<'a, E: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a E> {
+fn find_source<'a, E: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a E> {
     std::iter::successors(error.source(), |&error| error.source()).find_map(|error| error.downcast_ref())
 }
 
@@ -144,7 +145,7 @@ mod tests {
 
     #[test]
     fn statuses_become_kinds() {
-        use FailureKind::{Failed, RateLimited, Timeout};
+        use AgentErrorKind::{Failed, RateLimited, Timeout};
         let cases = [
             (302, Failed),
             (400, Failed),

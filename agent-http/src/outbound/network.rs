@@ -17,8 +17,8 @@ use tokio::net::TcpStream;
 use tower_service::Service;
 
 /// TCP keep-alive: idle time before the first probe, and interval between probes.
-const KEEPALIVE: Duration = Duration::from_secs(15);
-const KEEPALIVE_RETRIES: u32 = 3;
+const TCP_KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
+const TCP_KEEPALIVE_RETRIES: u32 = 3;
 
 /// Network access of the client: name resolution and TCP connect. [`SystemNetwork`] is the default; other
 /// implementations may resolve names differently, or fake the network in a test.
@@ -28,7 +28,7 @@ pub trait Network: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// The name has no address, or the resolver failed.
-    fn look_up(&self, name: &str) -> io::Result<Vec<SocketAddr>>;
+    fn lookup_host(&self, name: &str) -> io::Result<Vec<SocketAddr>>;
 
     /// Connects to one of `addresses`, which have passed the address policy, and to no other address.
     ///
@@ -43,17 +43,17 @@ pub struct SystemNetwork;
 
 #[async_trait]
 impl Network for SystemNetwork {
-    fn look_up(&self, name: &str) -> io::Result<Vec<SocketAddr>> {
+    fn lookup_host(&self, name: &str) -> io::Result<Vec<SocketAddr>> {
         Ok((name, 0).to_socket_addrs()?.collect())
     }
 
     async fn connect(&self, addresses: Vec<SocketAddr>, timeout: Duration) -> io::Result<TcpStream> {
-        let mut http = HttpConnector::new_with_resolver(Checked(addresses));
+        let mut http = HttpConnector::new_with_resolver(FixedResolver(addresses));
         http.set_nodelay(true);
         http.set_connect_timeout(Some(timeout));
-        http.set_keepalive(Some(KEEPALIVE));
-        http.set_keepalive_interval(Some(KEEPALIVE));
-        http.set_keepalive_retries(Some(KEEPALIVE_RETRIES));
+        http.set_keepalive(Some(TCP_KEEPALIVE_INTERVAL));
+        http.set_keepalive_interval(Some(TCP_KEEPALIVE_INTERVAL));
+        http.set_keepalive_retries(Some(TCP_KEEPALIVE_RETRIES));
         // `HttpConnector` takes a name rather than addresses. This one has no port, so that the ports of the addresses
         // apply.
         let connected = http.call(Uri::from_static("http://checked.invalid/")).await;
@@ -63,9 +63,9 @@ impl Network for SystemNetwork {
 
 /// A resolver that returns a fixed list of addresses that have already been checked.
 #[derive(Debug, Clone)]
-struct Checked(Vec<SocketAddr>);
+struct FixedResolver(Vec<SocketAddr>);
 
-impl Service<Name> for Checked {
+impl Service<Name> for FixedResolver {
     type Response = IntoIter<SocketAddr>;
     type Error = Infallible;
     type Future = Ready<Result<Self::Response, Infallible>>;

@@ -11,23 +11,23 @@ use tokio::time::Instant;
 use super::connection::Connection;
 
 /// Maximum number of idle connections over all origins, since requests may name any number of hosts.
-const MAX_IDLE: usize = 1024;
+const MAX_IDLE_CONNECTIONS: usize = 1024;
 
 /// Safety margin subtracted from the server's keep-alive time: a request may still be in flight when the server's timer
 /// expires.
-const MARGIN: Duration = Duration::from_secs(1);
+const KEEP_ALIVE_MARGIN: Duration = Duration::from_secs(1);
 
 /// Pool key: scheme, host and port, and the tokio runtime that drives the socket, since reuse from another runtime
 /// would add a cross-runtime wake to each event.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct Origin {
+pub(super) struct PoolKey {
     address: Arc<str>,
     runtime: Option<runtime::Id>,
 }
 
-impl Origin {
+impl PoolKey {
     /// Returns the origin for `address` and the current runtime.
-    pub(super) fn here(address: &Arc<str>) -> Self {
+    pub(super) fn for_current_runtime(address: &Arc<str>) -> Self {
         let runtime = Handle::try_current().ok().map(|handle| handle.id());
         Self { address: address.clone(), runtime }
     }
@@ -35,15 +35,15 @@ impl Origin {
 
 /// The idle connections. They are not polled while idle; `take` finds out whether one is still open.
 pub(super) struct Pool {
-    kept: Mutex<Kept>,
+    kept: Mutex<PoolState>,
     max_per_origin: usize,
     max_age: Duration,
 }
 
 #[derive(Default)]
-struct Kept {
+struct PoolState {
     /// Oldest first per origin: the newest is at the back.
-    idle: HashMap<Origin, VecDeque<Idle>>,
+    idle: HashMap<PoolKey, VecDeque<Idle>>,
     count: usize,
     sweeping: bool,
 }
@@ -66,9 +66,9 @@ impl Pool {
     }
 
     /// Takes the newest connection to `origin` that the remote side has not closed.
-    pub(super) fn take(&self, origin: &Origin) -> Option<Connection> {
+    pub(super) fn take(&self, origin: &PoolKey) -> Option<Connection> {
         loop {
-            let mut idle = self.kept().pop(origin)?;
+            let mut idle = self.lock().pop(origin)?;
             if idle.is_fresh() && idle.connection.is_reusable() {
                 return Some(idle.connection);
             }
@@ -78,16 +78,16 @@ impl Pool {
     /// Keeps a reusable connection if there is room, for less than `kept_for`, the keep-alive time that the server
     /// announced: a request that races with the server's close may or may not have been processed, so it could not be
     /// retried.
-    pub(super) fn put(self: &Arc<Self>, origin: Origin, kept_for: Option<Duration>, connection: Connection) {
+    pub(super) fn put(self: &Arc<Self>, origin: PoolKey, kept_for: Option<Duration>, connection: Connection) {
         // Without a runtime no sweep task can run.
         let Ok(runtime) = Handle::try_current() else { return };
-        let mut kept = self.kept();
+        let mut kept = self.lock();
         let here = kept.idle.get(&origin).map_or(0, VecDeque::len);
-        if kept.count >= MAX_IDLE || here >= self.max_per_origin {
+        if kept.count >= MAX_IDLE_CONNECTIONS || here >= self.max_per_origin {
             return;
         }
         kept.count += 1;
-        let theirs = kept_for.map_or(Duration::MAX, |kept_for| kept_for.saturating_sub(MARGIN));
+        let theirs = kept_for.map_or(Duration::MAX, |kept_for| kept_for.saturating_sub(KEEP_ALIVE_MARGIN));
         let idle = Idle { connection, since: Instant::now(), max_age: self.max_age.min(theirs) };
         kept.idle.entry(origin).or_default().push_back(idle);
         if !kept.sweeping {
@@ -97,8 +97,8 @@ impl Pool {
     }
 
     /// Closes connections that have been idle for too long; returns `false` if none are left.
-    fn expire(&self) -> bool {
-        let mut kept = self.kept();
+    fn close_expired(&self) -> bool {
+        let mut kept = self.lock();
         let mut count = 0;
         kept.idle.retain(|_, idle| {
             idle.retain(Idle::is_fresh);
@@ -110,13 +110,13 @@ impl Pool {
         kept.sweeping
     }
 
-    fn kept(&self) -> MutexGuard<'_, Kept> {
+    fn lock(&self) -> MutexGuard<'_, PoolState> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Kept {
-    fn pop(&mut self, origin: &Origin) -> Option<Idle> {
+impl PoolState {
+    fn pop(&mut self, origin: &PoolKey) -> Option<Idle> {
         let idle = self.idle.get_mut(origin)?;
         let newest = idle.pop_back();
         if idle.is_empty() {
@@ -131,7 +131,7 @@ impl Kept {
 async fn sweep(pool: Weak<Pool>, max_age: Duration) {
     loop {
         tokio::time::sleep(max_age).await;
-        if !pool.upgrade().is_some_and(|pool| pool.expire()) {
+        if !pool.upgrade().is_some_and(|pool| pool.close_expired()) {
             return;
         }
     }
@@ -139,6 +139,6 @@ async fn sweep(pool: Weak<Pool>, max_age: Duration) {
 
 impl fmt::Debug for Pool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pool").field("idle", &self.kept().count).finish_non_exhaustive()
+        f.debug_struct("Pool").field("idle", &self.lock().count).finish_non_exhaustive()
     }
 }

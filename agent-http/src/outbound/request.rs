@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use agent_core::error::{Failure, FailureKind};
+use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::secret::Secret;
 use bytes::Bytes;
 use http::header::{self, HeaderName, HeaderValue};
@@ -30,7 +30,7 @@ pub struct OutboundRequest {
 impl OutboundRequest {
     /// Creates a request with the headers common to all requests.
     pub(super) fn new(target: Target, method: Method) -> Self {
-        let address = target.address();
+        let address = target.parts();
         let mut request = Request::new(Segments::new(Vec::new()));
         *request.method_mut() = method;
         *request.uri_mut() = address.path.clone();
@@ -51,7 +51,7 @@ impl OutboundRequest {
     /// Sets `Authorization: Bearer …` (RFC 6750).
     ///
     /// `InvalidRequest` if the secret contains characters that are invalid in a header.
-    pub fn bearer(self, token: &Secret) -> Result<Self, Failure> {
+    pub fn bearer(self, token: &Secret) -> Result<Self, AgentError> {
         let value = secret_value(&Secret::new(format!("Bearer {}", token.expose())))?;
         Ok(self.header(header::AUTHORIZATION, value))
     }
@@ -60,11 +60,11 @@ impl OutboundRequest {
     ///
     /// `InvalidRequest` if name or value is not valid in a header, or if the name is one of the headers that frame and
     /// route HTTP/1.1 messages, which only this client sets.
-    pub fn secret_header(self, name: &str, value: &Secret) -> Result<Self, Failure> {
-        let name = HeaderName::try_from(name)
-            .ok()
-            .filter(|name| !FRAMING.contains(name))
-            .ok_or_else(|| Failure::new(FailureKind::InvalidRequest, "the header's name cannot be used"))?;
+    pub fn secret_header(self, name: &str, value: &Secret) -> Result<Self, AgentError> {
+        let name =
+            HeaderName::try_from(name).ok().filter(|name| !RESERVED_HEADERS.contains(name)).ok_or_else(
+                || AgentError::new(AgentErrorKind::InvalidRequest, "the header's name cannot be used"),
+            )?;
         let value = secret_value(value)?;
         Ok(self.header(name, value))
     }
@@ -86,15 +86,15 @@ impl OutboundRequest {
     ///
     /// Every status except 1xx and 3xx is `Ok`; [`status_failure`] maps unsuccessful statuses to failures for callers
     /// that need it. Dropping the future cancels the request. Fails with `Blocked` (the name resolves to a refused
-    /// address), `Unreachable` (no connection, or it ended before the head), `Timeout`, or `Failed`.
+    /// address), `Unreachable` (no connection, or it ended before the head), `Timeout`, or `StoreFailed`.
     ///
     /// [`status_failure`]: super::status_failure
-    pub async fn send(self) -> Result<OutboundResponse, Failure> {
+    pub async fn send(self) -> Result<OutboundResponse, AgentError> {
         // Boxed, because the connect state is large and not needed once the head has arrived.
-        let address = self.target.address();
+        let address = self.target.parts();
         let sent = Box::pin(address.connector.send(address, self.request));
         let Ok(sent) = tokio::time::timeout(self.header_timeout, sent).await else {
-            return Err(failure::no_head());
+            return Err(failure::head_timeout());
         };
         let (connection, response) = sent?;
         let status = response.status();
@@ -112,7 +112,7 @@ impl fmt::Debug for OutboundRequest {
 }
 
 /// Header names that frame and route a message, which callers cannot set.
-const FRAMING: [HeaderName; 9] = [
+const RESERVED_HEADERS: [HeaderName; 9] = [
     header::CONNECTION,
     header::CONTENT_LENGTH,
     header::EXPECT,
@@ -124,9 +124,9 @@ const FRAMING: [HeaderName; 9] = [
     header::UPGRADE,
 ];
 
-fn secret_value(secret: &Secret) -> Result<HeaderValue, Failure> {
+fn secret_value(secret: &Secret) -> Result<HeaderValue, AgentError> {
     let mut value = HeaderValue::from_str(secret.expose()).map_err(|_| {
-        Failure::new(FailureKind::InvalidRequest, "the credential has characters that no header takes")
+        AgentError::new(AgentErrorKind::InvalidRequest, "the credential has characters that no header takes")
     })?;
     value.set_sensitive(true);
     Ok(value)

@@ -14,36 +14,42 @@ use super::network::Network;
 
 /// Maximum number of concurrent lookups of supplied names. A lookup holds a blocking thread until the system's resolver
 /// returns, even if its request was cancelled, and supplied names must not occupy all of them.
-const MAX_LOOKUPS: usize = 32;
+const MAX_CONCURRENT_LOOKUPS: usize = 32;
 
 /// Resolves the addresses of a URI and applies the address policy, if there is one.
 #[derive(Debug, Clone)]
 pub(super) struct Resolver {
     network: Arc<dyn Network>,
-    check: Option<Check>,
+    check: Option<AddressFilter>,
 }
 
 /// The address policy of a filtered resolver: one refused address refuses the target.
 #[derive(Debug, Clone)]
-struct Check {
+struct AddressFilter {
     allow: Arc<AllowList>,
-    lookups: Arc<Semaphore>,
+    lookup_permits: Arc<Semaphore>,
 }
 
 impl Resolver {
     /// Returns a resolver that checks no addresses.
-    pub(super) fn open(network: Arc<dyn Network>) -> Self {
+    pub(super) fn unchecked(network: Arc<dyn Network>) -> Self {
         Self { network, check: None }
     }
 
     /// Returns a resolver that lets only public addresses and those in `allow` pass.
     pub(super) fn checked(network: Arc<dyn Network>, allow: Arc<AllowList>) -> Self {
-        Self { network, check: Some(Check { allow, lookups: Arc::new(Semaphore::new(MAX_LOOKUPS)) }) }
+        Self {
+            network,
+            check: Some(AddressFilter {
+                allow,
+                lookup_permits: Arc::new(Semaphore::new(MAX_CONCURRENT_LOOKUPS)),
+            }),
+        }
     }
 
     /// Returns the addresses to connect to, at least one. A literal address in the URI is checked like the addresses of
     /// a name, so that every address connected to has been checked here, regardless of how it was written.
-    pub(super) async fn addresses(&self, uri: &Uri) -> Result<Vec<SocketAddr>, Box<dyn Error + Send + Sync>> {
+    pub(super) async fn resolve(&self, uri: &Uri) -> Result<Vec<SocketAddr>, Box<dyn Error + Send + Sync>> {
         let host = uri.host().unwrap_or_default();
         let outright = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
         let mut addresses = match outright {
@@ -63,12 +69,12 @@ impl Resolver {
 
     async fn look_up(&self, name: String) -> Result<Vec<SocketAddr>, Box<dyn Error + Send + Sync>> {
         let permit = match &self.check {
-            Some(check) => Some(check.lookups.clone().acquire_owned().await?),
+            Some(check) => Some(check.lookup_permits.clone().acquire_owned().await?),
             None => None,
         };
         let network = self.network.clone();
         let lookup = tokio::task::spawn_blocking(move || {
-            let addresses = network.look_up(&name);
+            let addresses = network.lookup_host(&name);
             drop(permit);
             addresses
         });

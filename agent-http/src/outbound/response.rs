@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use agent_core::error::{Failure, FailureKind};
+use agent_core::error::{AgentError, AgentErrorKind};
 use bytes::{Bytes, BytesMut};
 use futures_util::{Stream, StreamExt};
 use http::{HeaderMap, StatusCode};
@@ -38,7 +38,7 @@ impl OutboundResponse {
     }
 
     /// Reads the whole body; see [`BodyStream::read_limited`].
-    pub async fn read_limited(self, max_bytes: usize, timeout: Duration) -> Result<Bytes, Failure> {
+    pub async fn read_limited(self, max_bytes: usize, timeout: Duration) -> Result<Bytes, AgentError> {
         self.body.read_limited(max_bytes, timeout).await
     }
 }
@@ -51,19 +51,19 @@ impl OutboundResponse {
 #[derive(Debug)]
 pub struct BodyStream {
     /// `None` after the end or a failure, so that the connection is released before the stream is dropped.
-    open: Option<Open>,
+    open: Option<OpenBody>,
 }
 
 /// A body that is still arriving, with the connection that carries it and makes progress only when polled.
 #[derive(Debug)]
-struct Open {
+struct OpenBody {
     body: Incoming,
     connection: Connection,
 }
 
 impl BodyStream {
     fn new(connection: Connection, body: Incoming) -> Self {
-        let mut stream = Self { open: Some(Open { body, connection }) };
+        let mut stream = Self { open: Some(OpenBody { body, connection }) };
         if stream.open.as_ref().is_some_and(|open| open.body.is_end_stream()) {
             stream.finish();
         }
@@ -72,9 +72,9 @@ impl BodyStream {
 
     /// Drops the body and returns the connection to the pool, if the whole response has arrived.
     fn finish(&mut self) {
-        if let Some(Open { body, connection }) = self.open.take() {
+        if let Some(OpenBody { body, connection }) = self.open.take() {
             drop(body);
-            connection.give_back();
+            connection.return_to_pool();
         }
     }
 
@@ -82,14 +82,14 @@ impl BodyStream {
     ///
     /// Fails with `Timeout`, with `Failed` if the body is larger (at once if `Content-Length` says so), and with the
     /// stream's own failures.
-    pub async fn read_limited(self, max_bytes: usize, timeout: Duration) -> Result<Bytes, Failure> {
+    pub async fn read_limited(self, max_bytes: usize, timeout: Duration) -> Result<Bytes, AgentError> {
         match tokio::time::timeout(timeout, self.collect_limited(max_bytes)).await {
             Ok(read) => read,
-            Err(_) => Err(Failure::new(FailureKind::Timeout, "the answer took too long to arrive")),
+            Err(_) => Err(AgentError::new(AgentErrorKind::Timeout, "the answer took too long to arrive")),
         }
     }
 
-    async fn collect_limited(mut self, max_bytes: usize) -> Result<Bytes, Failure> {
+    async fn collect_limited(mut self, max_bytes: usize) -> Result<Bytes, AgentError> {
         let least = self.open.as_ref().map_or(0, |open| open.body.size_hint().lower());
         if least > max_bytes as u64 {
             return Err(too_large(max_bytes));
@@ -106,11 +106,11 @@ impl BodyStream {
 }
 
 impl Stream for BodyStream {
-    type Item = Result<Bytes, Failure>;
+    type Item = Result<Bytes, AgentError>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         loop {
-            let Some(Open { body, connection }) = &mut self.open else { return Poll::Ready(None) };
+            let Some(OpenBody { body, connection }) = &mut self.open else { return Poll::Ready(None) };
             match ready!(connection.poll_with(cx, |cx| Pin::new(&mut *body).poll_frame(cx))) {
                 Some(Ok(frame)) => match frame.into_data() {
                     Ok(data) if !data.is_empty() => return Poll::Ready(Some(Ok(data))),
@@ -119,7 +119,7 @@ impl Stream for BodyStream {
                 },
                 Some(Err(error)) => {
                     self.open = None;
-                    return Poll::Ready(Some(Err(failure::body(error))));
+                    return Poll::Ready(Some(Err(failure::from_body_error(error))));
                 }
                 None => {
                     self.finish();
@@ -138,6 +138,6 @@ impl Drop for BodyStream {
     }
 }
 
-fn too_large(max_bytes: usize) -> Failure {
-    Failure::new(FailureKind::Failed, format!("the answer is larger than {max_bytes} bytes"))
+fn too_large(max_bytes: usize) -> AgentError {
+    AgentError::new(AgentErrorKind::Failed, format!("the answer is larger than {max_bytes} bytes"))
 }

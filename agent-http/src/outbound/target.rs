@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use agent_core::error::Failure;
+use agent_core::error::AgentError;
 use agent_core::secret::Secret;
 use http::{HeaderValue, Method, Uri, header};
 use url::Url;
@@ -12,13 +12,13 @@ use url::Url;
 use super::connect::Connector;
 use super::failure;
 use super::request::{OutboundBody, OutboundRequest};
-use super::{Outbound, Trust};
+use super::{OutboundClient, UrlTrust};
 
 /// A URL that has passed the address policy, parsed once for any number of requests. Clones share it.
 #[derive(Clone)]
-pub struct Target(Arc<Address>);
+pub struct Target(Arc<TargetParts>);
 
-pub(super) struct Address {
+pub(super) struct TargetParts {
     pub(super) connector: Connector,
     pub(super) uri: Uri,
     /// Scheme, host and port: the connection-pool key.
@@ -37,7 +37,7 @@ impl Target {
         uri: Uri,
         user_agent: HeaderValue,
         header_timeout: Duration,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, AgentError> {
         let authority = uri.authority().map_or("", |authority| authority.as_str());
         let origin = format!("{}://{authority}", uri.scheme_str().unwrap_or_default()).into();
         let host = HeaderValue::try_from(authority).map_err(failure::unsendable)?;
@@ -45,10 +45,10 @@ impl Target {
             Some(path) => Uri::from(path.clone()),
             None => Uri::default(),
         };
-        Ok(Self(Arc::new(Address { connector, uri, origin, path, host, user_agent, header_timeout })))
+        Ok(Self(Arc::new(TargetParts { connector, uri, origin, path, host, user_agent, header_timeout })))
     }
 
-    pub(super) fn address(&self) -> &Address {
+    pub(super) fn parts(&self) -> &TargetParts {
         &self.0
     }
 
@@ -66,7 +66,7 @@ impl Target {
         bearer: Option<&Secret>,
         accept: &'static str,
         body: impl Into<OutboundBody>,
-    ) -> Result<OutboundRequest, Failure> {
+    ) -> Result<OutboundRequest, AgentError> {
         let request = self
             .request(Method::POST)
             .header(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))
@@ -80,23 +80,23 @@ impl Target {
 }
 
 /// A URL whose [`Target`] is created at its first use and cached. A refusal is not cached: it is decided at each use.
-pub(crate) struct Endpoint {
-    outbound: Outbound,
+pub(crate) struct LazyTarget {
+    outbound: OutboundClient,
     pub(crate) url: Url,
-    trust: Trust,
+    trust: UrlTrust,
     target: OnceLock<Target>,
 }
 
-impl Endpoint {
-    pub(crate) fn new(outbound: Outbound, url: Url, trust: Trust) -> Self {
+impl LazyTarget {
+    pub(crate) fn new(outbound: OutboundClient, url: Url, trust: UrlTrust) -> Self {
         Self { outbound, url, trust, target: OnceLock::new() }
     }
 
     /// Returns the target, creating it at the first call.
     ///
     /// # Errors
-    /// See [`Outbound::target`].
-    pub(crate) fn target(&self) -> Result<&Target, Failure> {
+    /// See [`OutboundClient::target`].
+    pub(crate) fn target(&self) -> Result<&Target, AgentError> {
         if let Some(target) = self.target.get() {
             return Ok(target);
         }

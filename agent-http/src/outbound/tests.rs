@@ -6,7 +6,7 @@ use std::error::Error;
 use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use agent_core::error::FailureKind;
+use agent_core::error::AgentErrorKind;
 use agent_core::secret::Secret;
 use bytes::Bytes;
 use futures_util::{FutureExt, StreamExt};
@@ -19,7 +19,7 @@ use tokio::task::JoinHandle;
 use super::*;
 
 /// Timeout for events that must happen.
-const SOON: Duration = Duration::from_secs(10);
+const TEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Serves one connection with `script`; returns the server's URL, and a handle for the script's result.
 async fn serve<F, T>(script: impl FnOnce(TcpStream) -> F + Send + 'static) -> (Url, JoinHandle<T>)
@@ -65,20 +65,21 @@ async fn closed(mut stream: TcpStream) {
     while let Ok(1..) = stream.read(&mut [0; 1024]).await {}
 }
 
-fn outbound(allow: &str) -> Outbound {
-    Outbound::new(OutboundConfig { allow: allow.parse().unwrap(), ..OutboundConfig::default() }).unwrap()
+fn outbound(allow: &str) -> OutboundClient {
+    OutboundClient::new(OutboundConfig { allow: allow.parse().unwrap(), ..OutboundConfig::default() })
+        .unwrap()
 }
 
-async fn send(url: &Url) -> Result<OutboundResponse, Failure> {
-    outbound("").post(url, Trust::Operator)?.send().await
+async fn send(url: &Url) -> Result<OutboundResponse, AgentError> {
+    outbound("").post(url, UrlTrust::Operator)?.send().await
 }
 
-async fn fault(url: &Url) -> FailureKind {
+async fn failure_kind(url: &Url) -> AgentErrorKind {
     send(url).await.expect_err("the request must fail").kind()
 }
 
 async fn text(response: OutboundResponse) -> String {
-    let body = response.read_limited(1024, SOON).await.unwrap();
+    let body = response.read_limited(1024, TEST_TIMEOUT).await.unwrap();
     String::from_utf8(body.to_vec()).unwrap()
 }
 
@@ -94,7 +95,7 @@ async fn sends_headers_and_a_body_in_pieces() {
     })
     .await;
     let pieces = ["{\"a\":", "", "1", "}"].map(|piece| Bytes::from_static(piece.as_bytes())).to_vec();
-    let request = outbound("").post(&url, Trust::Operator).unwrap();
+    let request = outbound("").post(&url, UrlTrust::Operator).unwrap();
     let request = request
         .header(header::CONTENT_TYPE, "application/json".parse().unwrap())
         .bearer(&Secret::new("sk-1"))
@@ -135,11 +136,11 @@ async fn refuses_headers_that_are_not_the_callers_to_set() {
         ("x-key", "line\r\nbreak"),
     ];
     for (name, value) in cases {
-        let request = outbound("").post(&url, Trust::Operator).unwrap();
+        let request = outbound("").post(&url, UrlTrust::Operator).unwrap();
         let failure = request.secret_header(name, &Secret::new(value)).unwrap_err();
-        assert_eq!(failure.kind(), FailureKind::InvalidRequest, "{name}");
+        assert_eq!(failure.kind(), AgentErrorKind::InvalidRequest, "{name}");
     }
-    let request = outbound("").post(&url, Trust::Operator).unwrap();
+    let request = outbound("").post(&url, UrlTrust::Operator).unwrap();
     let failure = request.bearer(&Secret::new("s3cret\n")).unwrap_err();
     assert!(!format!("{failure} {failure:?}").contains("s3cret"));
 }
@@ -155,7 +156,7 @@ async fn follows_no_redirect() {
     })
     .await;
     let failure = send(&url).await.unwrap_err();
-    assert_eq!(failure.kind(), FailureKind::Failed);
+    assert_eq!(failure.kind(), AgentErrorKind::Failed);
     assert_eq!(failure.to_string(), "the other side redirects, which is not followed (HTTP 307)");
 }
 
@@ -164,7 +165,7 @@ async fn hands_other_statuses_to_the_caller() {
     let url = serve_answer("HTTP/1.1 429 Slow\r\nretry-after: 7\r\ncontent-length: 4\r\n\r\nslow").await;
     let response = send(&url).await.unwrap();
     let failure = status_failure(response.status, &response.headers);
-    assert_eq!(failure.kind(), FailureKind::RateLimited);
+    assert_eq!(failure.kind(), AgentErrorKind::RateLimited);
     assert_eq!(failure.retry_after(), Some(Duration::from_secs(7)));
     assert_eq!(text(response).await, "slow");
 }
@@ -188,7 +189,7 @@ async fn supplied_addresses_reach_no_loopback_unless_listed() {
         let mut url = serve_answer(OK).await;
         let allow = allow.replace("PORT", &url.port().unwrap().to_string());
         url.set_host(Some(host)).unwrap();
-        let sent = async { outbound(&allow).post(&url, Trust::Supplied)?.send().await }.await;
+        let sent = async { outbound(&allow).post(&url, UrlTrust::Supplied)?.send().await }.await;
         match sent {
             Ok(response) => {
                 assert_eq!((reached, text(response).await.as_str()), (true, "ok"), "{host} {allow}")
@@ -196,7 +197,7 @@ async fn supplied_addresses_reach_no_loopback_unless_listed() {
             Err(failure) => {
                 assert_eq!(
                     (reached, failure.kind()),
-                    (false, FailureKind::Blocked),
+                    (false, AgentErrorKind::Blocked),
                     "{host} {allow} {failure:?}"
                 );
                 assert!(failure.source().unwrap().is::<AddressError>(), "{host}");
@@ -217,7 +218,7 @@ async fn keeps_connections_for_the_next_request() {
     .await;
     let outbound = outbound("");
     for expected in ["one", "two"] {
-        let response = outbound.post(&url, Trust::Operator).unwrap().send().await.unwrap();
+        let response = outbound.post(&url, UrlTrust::Operator).unwrap().send().await.unwrap();
         assert_eq!(text(response).await, expected);
     }
     served.await.unwrap();
@@ -229,17 +230,17 @@ async fn tells_apart_how_no_answer_comes() {
         read_request(&mut stream).await;
     })
     .await;
-    assert_eq!(fault(&url).await, FailureKind::Unreachable, "closed without an answer");
+    assert_eq!(failure_kind(&url).await, AgentErrorKind::Unreachable, "closed without an answer");
 
     let vacant = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let url = Url::parse(&format!("http://{vacant}/")).unwrap();
-    assert_eq!(fault(&url).await, FailureKind::Unreachable, "refused");
+    assert_eq!(failure_kind(&url).await, AgentErrorKind::Unreachable, "refused");
 
     let url = Url::parse("http://no-such-host.invalid/").unwrap();
-    assert_eq!(fault(&url).await, FailureKind::Unreachable, "unresolvable");
+    assert_eq!(failure_kind(&url).await, AgentErrorKind::Unreachable, "unresolvable");
 
     let url = serve_answer("220 mail.example ESMTP\r\n\r\n").await;
-    assert_eq!(fault(&url).await, FailureKind::Failed, "not HTTP");
+    assert_eq!(failure_kind(&url).await, AgentErrorKind::Failed, "not HTTP");
 
     let (mut url, _) = serve(async |mut stream: TcpStream| {
         let _hello = stream.read(&mut [0; 1024]).await;
@@ -247,7 +248,7 @@ async fn tells_apart_how_no_answer_comes() {
     })
     .await;
     url.set_scheme("https").unwrap();
-    assert_eq!(fault(&url).await, FailureKind::Unreachable, "no TLS");
+    assert_eq!(failure_kind(&url).await, AgentErrorKind::Unreachable, "no TLS");
 }
 
 #[tokio::test]
@@ -271,10 +272,11 @@ async fn speaks_tls_to_the_authorities_it_trusts() {
         .await;
         url.set_scheme("https").unwrap();
         url.set_host(Some("localhost")).unwrap();
-        let outbound = Outbound::new(OutboundConfig { extra_roots, ..OutboundConfig::default() }).unwrap();
-        match outbound.get(&url, Trust::Operator).unwrap().send().await {
+        let outbound =
+            OutboundClient::new(OutboundConfig { extra_roots, ..OutboundConfig::default() }).unwrap();
+        match outbound.get(&url, UrlTrust::Operator).unwrap().send().await {
             Ok(response) => assert_eq!((trusted, text(response).await.as_str()), (true, "ok")),
-            Err(failure) => assert_eq!((trusted, failure.kind()), (false, FailureKind::Unreachable)),
+            Err(failure) => assert_eq!((trusted, failure.kind()), (false, AgentErrorKind::Unreachable)),
         }
     }
 }
@@ -300,17 +302,17 @@ fn answer_by_tls(stream: TcpStream, config: Arc<rustls::ServerConfig>) -> std::i
 async fn waits_no_longer_than_configured() {
     let short = Duration::from_millis(50);
     let (url, served) = serve(closed).await;
-    let request = outbound("").post(&url, Trust::Operator).unwrap().header_timeout(short);
-    let sent = tokio::time::timeout(SOON, request.send()).await.unwrap();
-    assert_eq!(sent.unwrap_err().kind(), FailureKind::Timeout);
-    tokio::time::timeout(SOON, served).await.expect("the connection is closed").unwrap();
+    let request = outbound("").post(&url, UrlTrust::Operator).unwrap().header_timeout(short);
+    let sent = tokio::time::timeout(TEST_TIMEOUT, request.send()).await.unwrap();
+    assert_eq!(sent.unwrap_err().kind(), AgentErrorKind::Timeout);
+    tokio::time::timeout(TEST_TIMEOUT, served).await.expect("the connection is closed").unwrap();
 
     let (mut url, _) = serve(closed).await;
     url.set_scheme("https").unwrap();
     let config = OutboundConfig { connect_timeout: short, ..OutboundConfig::default() };
-    let request = Outbound::new(config).unwrap().post(&url, Trust::Operator).unwrap();
-    let sent = tokio::time::timeout(SOON, request.send()).await.unwrap();
-    assert_eq!(sent.unwrap_err().kind(), FailureKind::Timeout, "a handshake that never comes");
+    let request = OutboundClient::new(config).unwrap().post(&url, UrlTrust::Operator).unwrap();
+    let sent = tokio::time::timeout(TEST_TIMEOUT, request.send()).await.unwrap();
+    assert_eq!(sent.unwrap_err().kind(), AgentErrorKind::Timeout, "a handshake that never comes");
 }
 
 #[tokio::test]
@@ -318,12 +320,12 @@ async fn tells_apart_how_a_body_breaks() {
     const LENGTH: &str = "HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nhead";
     const CHUNKED: &str = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n4\r\nhead\r\n";
     let cases = [
-        (LENGTH, "", false, FailureKind::Truncated),
-        (CHUNKED, "", false, FailureKind::Truncated),
-        (CHUNKED, "10\r\nhalf", false, FailureKind::Truncated),
-        (CHUNKED, "no number\r\n", false, FailureKind::Failed),
-        (LENGTH, "", true, FailureKind::Failed),
-        (CHUNKED, "", true, FailureKind::Failed),
+        (LENGTH, "", false, AgentErrorKind::Truncated),
+        (CHUNKED, "", false, AgentErrorKind::Truncated),
+        (CHUNKED, "10\r\nhalf", false, AgentErrorKind::Truncated),
+        (CHUNKED, "no number\r\n", false, AgentErrorKind::Failed),
+        (LENGTH, "", true, AgentErrorKind::Failed),
+        (CHUNKED, "", true, AgentErrorKind::Failed),
     ];
     for (head, tail, reset, expected) in cases {
         // The server resets only after the reader has read, because a reset discards unread data.
@@ -391,7 +393,7 @@ async fn a_connection_is_kept_for_less_long_than_the_other_side_keeps_it() {
         });
         let outbound = outbound("");
         for _ in 0..2 {
-            outbound.post(&url, Trust::Operator).unwrap().send().await.unwrap();
+            outbound.post(&url, UrlTrust::Operator).unwrap().send().await.unwrap();
         }
         assert_eq!(accepted.load(Ordering::Relaxed), connections, "{announced}");
     }
@@ -414,10 +416,10 @@ async fn a_connection_that_was_closed_while_idle_is_replaced() {
         }
     });
     let outbound = outbound("");
-    let first = outbound.post(&url, Trust::Operator).unwrap().send().await.unwrap();
+    let first = outbound.post(&url, UrlTrust::Operator).unwrap().send().await.unwrap();
     assert_eq!(text(first).await, "one");
     was_closed.await.unwrap();
-    let request = outbound.post(&url, Trust::Operator).unwrap().body(Bytes::from_static(b"again"));
+    let request = outbound.post(&url, UrlTrust::Operator).unwrap().body(Bytes::from_static(b"again"));
     assert_eq!(text(request.send().await.unwrap()).await, "two");
 }
 
@@ -430,11 +432,11 @@ async fn dropping_closes_the_connection() {
     })
     .await;
     let outbound = outbound("");
-    let mut body = outbound.post(&url, Trust::Operator).unwrap().send().await.unwrap().into_stream();
+    let mut body = outbound.post(&url, UrlTrust::Operator).unwrap().send().await.unwrap().into_stream();
     assert_eq!(body.next().await.unwrap().unwrap(), "x");
     assert!(!served.is_finished());
     drop(body);
-    tokio::time::timeout(SOON, served).await.expect("the connection is closed").unwrap();
+    tokio::time::timeout(TEST_TIMEOUT, served).await.expect("the connection is closed").unwrap();
 
     let (arrived, has_arrived) = oneshot::channel();
     let (url, served) = serve(async move |mut stream: TcpStream| {
@@ -443,10 +445,10 @@ async fn dropping_closes_the_connection() {
         closed(stream).await;
     })
     .await;
-    let sending = tokio::spawn(outbound.post(&url, Trust::Operator).unwrap().send());
+    let sending = tokio::spawn(outbound.post(&url, UrlTrust::Operator).unwrap().send());
     has_arrived.await.unwrap();
     sending.abort();
-    tokio::time::timeout(SOON, served).await.expect("the connection is closed").unwrap();
+    tokio::time::timeout(TEST_TIMEOUT, served).await.expect("the connection is closed").unwrap();
 }
 
 #[tokio::test]
@@ -457,9 +459,9 @@ async fn reads_no_more_than_the_limit() {
         ("transfer-encoding: chunked\r\n\r\n4\r\nfour\r\n0\r\ntrailer: x\r\n\r\n", 9, Ok("four")),
         ("content-length: 0\r\n\r\n", 0, Ok("")),
         // Refused by its `Content-Length`: no body is sent.
-        ("content-length: 5\r\n\r\n", 4, Err(FailureKind::Failed)),
-        ("transfer-encoding: chunked\r\n\r\n4\r\nfour\r\n1\r\n!\r\n", 4, Err(FailureKind::Failed)),
-        ("content-length: 5\r\n\r\nfour", 5, Err(FailureKind::Timeout)),
+        ("content-length: 5\r\n\r\n", 4, Err(AgentErrorKind::Failed)),
+        ("transfer-encoding: chunked\r\n\r\n4\r\nfour\r\n1\r\n!\r\n", 4, Err(AgentErrorKind::Failed)),
+        ("content-length: 5\r\n\r\nfour", 5, Err(AgentErrorKind::Timeout)),
     ];
     for (answer, limit, expected) in cases {
         let (url, _) = serve(async move |mut stream: TcpStream| {
@@ -468,7 +470,8 @@ async fn reads_no_more_than_the_limit() {
             closed(stream).await;
         })
         .await;
-        let patience = if expected == Err(FailureKind::Timeout) { Duration::from_millis(50) } else { SOON };
+        let patience =
+            if expected == Err(AgentErrorKind::Timeout) { Duration::from_millis(50) } else { TEST_TIMEOUT };
         let read = send(&url).await.unwrap().read_limited(limit, patience).await;
         assert_eq!(read.map_err(|failure| failure.kind()), expected.map(Bytes::from), "{answer:?}");
     }

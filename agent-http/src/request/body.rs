@@ -51,7 +51,7 @@ pub async fn read_body(headers: &HeaderMap, mut body: Body, limits: &BodyLimits)
             Err(_) => return Err(HttpError::new(Code::RequestTimeout, "the body did not arrive in time")),
             Ok(None) => break,
             Ok(Some(Err(error))) => {
-                return Err(HttpError::invalid("the body", "is incomplete").because(error));
+                return Err(HttpError::invalid("the body", "is incomplete").with_source(error));
             }
             Ok(Some(Ok(frame))) => frame,
         };

@@ -14,11 +14,11 @@ impl RequestId {
     /// The `X-Request-Id` header.
     pub const HEADER: HeaderName = HeaderName::from_static("x-request-id");
 
-    const LONGEST: usize = 128;
+    const MAX_BYTES: usize = 128;
 
     /// Returns the id in `headers` if there is an acceptable one, otherwise a generated one.
     #[must_use]
-    pub fn of(headers: &HeaderMap) -> Self {
+    pub fn from_headers(headers: &HeaderMap) -> Self {
         match headers.get(Self::HEADER) {
             Some(given) if is_acceptable(given.as_bytes()) => Self(given.clone()),
             _ => Self::new(),
@@ -49,7 +49,7 @@ impl From<RequestId> for HeaderValue {
 
 fn is_acceptable(given: &[u8]) -> bool {
     !given.is_empty()
-        && given.len() <= RequestId::LONGEST
+        && given.len() <= RequestId::MAX_BYTES
         && given.iter().all(|byte| (b' '..=b'~').contains(byte))
 }
 
@@ -72,7 +72,7 @@ mod tests {
         ];
         for (given, taken) in cases {
             let value = HeaderValue::from_bytes(given).expect("a header value");
-            let id = RequestId::of(&HeaderMap::from_iter([(RequestId::HEADER, value)]));
+            let id = RequestId::from_headers(&HeaderMap::from_iter([(RequestId::HEADER, value)]));
             assert_eq!(id.as_str().as_bytes() == *given, *taken, "{given:?}");
             assert!(!id.as_str().is_empty());
         }
@@ -80,7 +80,7 @@ mod tests {
 
     #[test]
     fn a_made_id_is_a_uuid_of_version_7() {
-        let id = RequestId::of(&HeaderMap::new());
+        let id = RequestId::from_headers(&HeaderMap::new());
         assert_eq!(Uuid::parse_str(id.as_str()).expect("a UUID").get_version_num(), 7);
         assert_ne!(id, RequestId::new());
     }

@@ -9,7 +9,7 @@ use crate::error::HttpError;
 pub const MAX_JSON_DEPTH: usize = 64;
 
 /// Maximum length of a field path in an error, in characters. Map keys come from the client and may be of any length.
-const SHOWN_PATH: usize = 200;
+const MAX_SHOWN_PATH_CHARS: usize = 200;
 
 /// Parses `json` as one JSON text of at most `max_depth` levels.
 ///
@@ -23,8 +23,8 @@ pub fn parse_json<'de, T: Deserialize<'de>>(json: &'de [u8], max_depth: usize) -
         return Err(HttpError::invalid("the body", format_args!("is nested deeper than {max_depth} levels")));
     }
     let mut deserializer = serde_json::Deserializer::from_slice(json);
-    let value = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| refuse(&error))?;
-    deserializer.end().map_err(|error| refuse_text(&error))?;
+    let value = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| field_error(&error))?;
+    deserializer.end().map_err(|error| syntax_error(&error))?;
     Ok(value)
 }
 
@@ -57,24 +57,24 @@ pub(crate) fn is_deeper_than(max_depth: usize, json: &[u8]) -> bool {
     false
 }
 
-fn refuse(error: &serde_path_to_error::Error<serde_json::Error>) -> HttpError {
+fn field_error(error: &serde_path_to_error::Error<serde_json::Error>) -> HttpError {
     if error.inner().classify() != Category::Data {
-        return refuse_text(error.inner());
+        return syntax_error(error.inner());
     }
     let path = error.path().to_string();
-    let fault = without_values(&error.inner().to_string());
+    let fault = redact_serde_message(&error.inner().to_string());
     if path == "." {
         return HttpError::invalid("the body", fault);
     }
-    HttpError::invalid(beginning(&path, SHOWN_PATH), fault)
+    HttpError::invalid(truncate_chars(&path, MAX_SHOWN_PATH_CHARS), fault)
 }
 
 /// Returns at most the first `count` characters.
-pub(crate) fn beginning(text: &str, count: usize) -> &str {
+pub(crate) fn truncate_chars(text: &str, count: usize) -> &str {
     text.char_indices().nth(count).map_or(text, |(end, _)| &text[..end])
 }
 
-fn refuse_text(error: &serde_json::Error) -> HttpError {
+fn syntax_error(error: &serde_json::Error) -> HttpError {
     let fault = match error.classify() {
         Category::Eof => "ends in the middle of its JSON".to_owned(),
         _ => format!("is not valid JSON at line {} column {}", error.line(), error.column()),
@@ -84,13 +84,13 @@ fn refuse_text(error: &serde_json::Error) -> HttpError {
 
 /// Rewrites a serde error message without quoted input. The input that serde quotes precedes the last `, expected `,
 /// and what follows it comes from our own types. Of other messages only those that name our fields are kept.
-pub(crate) fn without_values(message: &str) -> String {
+pub(crate) fn redact_serde_message(message: &str) -> String {
     let message = message.rsplit_once(" at line ").map_or(message, |(message, _)| message);
     if let Some((given, expected)) = message.rsplit_once(", expected ") {
         if given.starts_with("unknown field ") {
             return format!("is not a known field; known is {expected}");
         }
-        return format!("must be {}", in_json_words(expected));
+        return format!("must be {}", json_type_name(expected));
     }
     match message.split_once(" field `") {
         Some(("missing", field)) => format!("lacks the field `{field}"),
@@ -102,7 +102,7 @@ pub(crate) fn without_values(message: &str) -> String {
     }
 }
 
-fn in_json_words(expected: &str) -> &str {
+fn json_type_name(expected: &str) -> &str {
     match expected {
         "a boolean" | "a string" => expected,
         "a sequence" => "an array",
@@ -234,6 +234,6 @@ mod tests {
     fn a_long_path_is_cut() {
         let json = format!(r#"{{"meta":{{"{}":1}}}}"#, "ü".repeat(5000));
         let error = parse_json::<Chat>(json.as_bytes(), MAX_JSON_DEPTH).expect_err("not a boolean");
-        assert!(error.detail().chars().count() < SHOWN_PATH + 50);
+        assert!(error.detail().chars().count() < MAX_SHOWN_PATH_CHARS + 50);
     }
 }

@@ -13,7 +13,7 @@ pub struct Query<'a>(Vec<(Cow<'a, str>, Cow<'a, str>)>);
 impl<'a> Query<'a> {
     /// Parses the query of `uri`; empty if it has none.
     #[must_use]
-    pub fn of(uri: &'a Uri) -> Self {
+    pub fn from_uri(uri: &'a Uri) -> Self {
         Self(url::form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes()).collect())
     }
 
@@ -62,7 +62,7 @@ mod tests {
     #[test]
     fn parameters_are_decoded_and_single() {
         let uri = Uri::from_static("/x?a=1&b=x%20y+z&empty=&a=2&flag&t=%F0%9F%98%80&bad=%ff");
-        let query = Query::of(&uri);
+        let query = Query::from_uri(&uri);
         fn detail(result: Result<Option<&str>, HttpError>) -> Result<Option<&str>, String> {
             result.map_err(|error| error.detail().to_owned())
         }
@@ -76,12 +76,12 @@ mod tests {
         assert!(
             query.require("b").is_ok() && query.require("empty").is_err() && query.require("none").is_err()
         );
-        assert!(Query::of(&Uri::from_static("/x")).get("a").is_ok_and(|value| value.is_none()));
+        assert!(Query::from_uri(&Uri::from_static("/x")).get("a").is_ok_and(|value| value.is_none()));
     }
 
     #[test]
     fn values_are_not_shown() {
         let uri = Uri::from_static("/x?token=secret");
-        assert_eq!(format!("{:?}", Query::of(&uri)), r#"{"token"}"#);
+        assert_eq!(format!("{:?}", Query::from_uri(&uri)), r#"{"token"}"#);
     }
 }

@@ -56,7 +56,7 @@ enum Segment {
 
 /// Result of looking up a method and a path.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Lookup<'t, H> {
+pub enum RouteLookup<'t, H> {
     /// The handler, and the path parameters.
     Found(&'t H, Params),
     /// The path exists, with these methods only, each listed once.
@@ -65,13 +65,13 @@ pub enum Lookup<'t, H> {
     NotFound,
 }
 
-impl<'t, H> Lookup<'t, H> {
+impl<'t, H> RouteLookup<'t, H> {
     /// Converts the result into the handler, or into the error response.
     ///
     /// # Errors
     ///
     /// Returns 404 if the path does not exist, or 405 if it has no such method.
-    pub fn or_refuse(self) -> Result<(&'t H, Params), HttpError> {
+    pub fn into_result(self) -> Result<(&'t H, Params), HttpError> {
         match self {
             Self::Found(handler, params) => Ok((handler, params)),
             Self::MethodNotAllowed(allow) => Err(HttpError::method_not_allowed(allow)),
@@ -107,10 +107,10 @@ impl<H> RouteTable<H> {
     /// program, so either is a bug.
     pub fn new(routes: impl IntoIterator<Item = Route<H>>) -> Self {
         let mut table: Vec<_> = routes.into_iter().map(|route| (segments(route.pattern), route)).collect();
-        table.sort_by_cached_key(|(pattern, route)| key(pattern, &route.method));
+        table.sort_by_cached_key(|(pattern, route)| precedence_key(pattern, &route.method));
         for pair in table.windows(2) {
             let [(one, first), (other, second)] = pair else { unreachable!("windows are of two") };
-            let alike = key(one, &first.method) == key(other, &second.method);
+            let alike = precedence_key(one, &first.method) == precedence_key(other, &second.method);
             assert!(!alike, "{} {} and {} are the same route", first.method, first.pattern, second.pattern);
         }
         Self(table)
@@ -119,20 +119,20 @@ impl<H> RouteTable<H> {
     /// Looks up the handler for `method` and `path`, which is percent-encoded as in the request. A trailing slash
     /// starts a segment of its own, and so makes a different path.
     #[must_use]
-    pub fn lookup(&self, method: &Method, path: &str) -> Lookup<'_, H> {
+    pub fn lookup(&self, method: &Method, path: &str) -> RouteLookup<'_, H> {
         let mut allowed: Vec<Method> = Vec::new();
         for (pattern, route) in &self.0 {
-            let Some(params) = captures(pattern, path) else { continue };
+            let Some(params) = match_path(pattern, path) else { continue };
             for answered in route.methods() {
                 if answered == *method {
-                    return Lookup::Found(&route.handler, params);
+                    return RouteLookup::Found(&route.handler, params);
                 }
                 if !allowed.contains(&answered) {
                     allowed.push(answered);
                 }
             }
         }
-        if allowed.is_empty() { Lookup::NotFound } else { Lookup::MethodNotAllowed(allowed) }
+        if allowed.is_empty() { RouteLookup::NotFound } else { RouteLookup::MethodNotAllowed(allowed) }
     }
 
     /// Finds the handler of a request, and records the matched route for the metrics.
@@ -144,11 +144,11 @@ impl<H> RouteTable<H> {
         let (method, path) = (request.method(), request.uri().path());
         let found = self.0.iter().find_map(|(pattern, route)| {
             let answers = route.methods().any(|answered| answered == *method);
-            answers.then(|| captures(pattern, path).map(|params| (route, params)))?
+            answers.then(|| match_path(pattern, path).map(|params| (route, params)))?
         });
-        let Some((route, params)) = found else { return self.lookup(method, path).or_refuse() };
+        let Some((route, params)) = found else { return self.lookup(method, path).into_result() };
         if let Some(matched) = request.extensions().get::<MatchedRoute>() {
-            matched.note(route.pattern);
+            matched.record(route.pattern);
         }
         Ok((&route.handler, params))
     }
@@ -176,7 +176,7 @@ fn segment(text: &'static str) -> Segment {
 }
 
 /// Returns a sort key by precedence, equal for two routes that match the same paths. Parameter names are ignored.
-fn key(pattern: &[Segment], method: &Method) -> (Vec<Segment>, String) {
+fn precedence_key(pattern: &[Segment], method: &Method) -> (Vec<Segment>, String) {
     let nameless = pattern.iter().map(|segment| match segment {
         Segment::Literal(text) => Segment::Literal(text),
         Segment::One(_) => Segment::One(""),
@@ -187,7 +187,7 @@ fn key(pattern: &[Segment], method: &Method) -> (Vec<Segment>, String) {
 
 /// Returns the parameters of `path` if it matches `pattern`. The path is split before it is decoded, so that an
 /// encoded slash is part of a segment.
-fn captures(pattern: &[Segment], path: &str) -> Option<Params> {
+fn match_path(pattern: &[Segment], path: &str) -> Option<Params> {
     let mut params = Vec::new();
     let mut left = Some(path.strip_prefix('/')?);
     for segment in pattern {
@@ -197,9 +197,9 @@ fn captures(pattern: &[Segment], path: &str) -> Option<Params> {
         match segment {
             Segment::Literal(literal) if *literal == text => {}
             Segment::Literal(_) => return None,
-            Segment::One(name) => params.push((*name, decoded(text)?)),
+            Segment::One(name) => params.push((*name, decode_param(text)?)),
             Segment::Rest(name) => {
-                params.push((*name, decoded(all)?));
+                params.push((*name, decode_param(all)?));
                 left = None;
             }
         }
@@ -208,7 +208,7 @@ fn captures(pattern: &[Segment], path: &str) -> Option<Params> {
 }
 
 /// Returns a decoded parameter; `None` if it is empty or not UTF-8, which matches no resource.
-fn decoded(text: &str) -> Option<String> {
+fn decode_param(text: &str) -> Option<String> {
     let text = percent_decode_str(text).decode_utf8().ok()?;
     (!text.is_empty()).then(|| text.into_owned())
 }
@@ -267,7 +267,7 @@ mod tests {
         for (method, path, expected) in cases {
             let method = Method::from_bytes(method.as_bytes()).expect("a method");
             let found =
-                table.lookup(&method, path).or_refuse().map_err(|error| error.code().status().as_u16());
+                table.lookup(&method, path).into_result().map_err(|error| error.code().status().as_u16());
             let expected = expected.map(|(handler, params)| {
                 (handler, Params(params.iter().map(|(name, value)| (*name, (*value).to_owned())).collect()))
             });
@@ -278,13 +278,13 @@ mod tests {
     #[test]
     fn the_methods_of_all_patterns_that_match_are_allowed() {
         let allowed = vec![Method::GET, Method::HEAD, Method::DELETE];
-        assert_eq!(table().lookup(&Method::PUT, "/jobs/due"), Lookup::MethodNotAllowed(allowed));
+        assert_eq!(table().lookup(&Method::PUT, "/jobs/due"), RouteLookup::MethodNotAllowed(allowed));
     }
 
     #[test]
     fn a_parameter_is_got_by_its_name() {
         let table = table();
-        let (_, params) = table.lookup(&Method::GET, "/jobs/7").or_refuse().expect("a route");
+        let (_, params) = table.lookup(&Method::GET, "/jobs/7").into_result().expect("a route");
         assert_eq!(params.get("id").expect("an id"), "7");
         assert!(params.get("name").is_err());
     }

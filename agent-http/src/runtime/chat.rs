@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use agent_core::error::{Failure, FailureKind};
+use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::event::{EventStream, RunIds};
 use agent_core::history::{self, RuntimeRequest};
 use agent_core::message::Message;
@@ -13,11 +13,11 @@ use agent_core::tool::ToolChoice;
 use agent_core::tool_loop::ToolLoop;
 use http::Request;
 
-use super::Runtime;
+use super::RuntimeState;
 use super::tools;
 use crate::error::HttpError;
 use crate::model::HostedSettings;
-use crate::request::{Handled, Query, read_json_bytes};
+use crate::request::{HandlerResult, Query, read_json_bytes};
 use crate::serve::Body;
 use crate::stream::{self, negotiate};
 
@@ -26,20 +26,20 @@ pub const PROVIDERS: &[&str] = &["openai", "ollama"];
 /// Known providers that are not implemented.
 const PLANNED_PROVIDERS: &[&str] = &["anthropic"];
 
-pub(super) async fn post(runtime: &Runtime, request: Request<Body>) -> Handled {
+pub(super) async fn post(runtime: &RuntimeState, request: Request<Body>) -> HandlerResult {
     let (head, body) = request.into_parts();
-    let query = Query::of(&head.uri);
+    let query = Query::from_uri(&head.uri);
     let framing = negotiate(&head.headers, query.get("format")?)?;
     let bytes = read_json_bytes(&head.headers, body, &runtime.body).await?;
-    let parsed = history::Body::parse(&bytes, runtime.json_depth)?;
+    let parsed = history::JsonBody::parse(&bytes, runtime.json_depth)?;
     let request = RuntimeRequest::read(&parsed)?;
     let model = model(runtime, &request)?;
     drop(bytes);
     let events = start(runtime, model, request).await?;
-    stream::answer(framing, events, &runtime.stream).await
+    stream::run_response(framing, events, &runtime.stream).await
 }
 
-fn model(runtime: &Runtime, request: &RuntimeRequest) -> Result<Arc<dyn Model>, HttpError> {
+fn model(runtime: &RuntimeState, request: &RuntimeRequest) -> Result<Arc<dyn Model>, HttpError> {
     let settings = HostedSettings {
         model: Some(&request.model),
         base_url: request.base_url.as_deref(),
@@ -49,23 +49,23 @@ fn model(runtime: &Runtime, request: &RuntimeRequest) -> Result<Arc<dyn Model>, 
         "openai" => Ok(Arc::new(runtime.hosted.model(settings)?)),
         "ollama" if settings.base_url.is_none_or(|url| url.trim().is_empty()) => {
             let message = "baseUrl is missing: the provider ollama needs it";
-            Err(Failure::new(FailureKind::InvalidRequest, message).into())
+            Err(AgentError::new(AgentErrorKind::InvalidRequest, message).into())
         }
         "ollama" => Ok(Arc::new(runtime.ollama.model(settings)?)),
         planned if PLANNED_PROVIDERS.contains(&planned) => {
             let message = format!("provider {planned} is not implemented yet");
-            Err(Failure::new(FailureKind::ProviderNotImplemented, message).into())
+            Err(AgentError::new(AgentErrorKind::ProviderNotImplemented, message).into())
         }
         _ => {
             let known: Vec<&str> = PROVIDERS.iter().chain(PLANNED_PROVIDERS).copied().collect();
             let message = format!("provider is not known; it is one of {}", known.join(", "));
-            Err(Failure::new(FailureKind::UnknownProvider, message).into())
+            Err(AgentError::new(AgentErrorKind::UnknownProvider, message).into())
         }
     }
 }
 
 async fn start(
-    runtime: &Runtime,
+    runtime: &RuntimeState,
     model: Arc<dyn Model>,
     request: RuntimeRequest,
 ) -> Result<EventStream, HttpError> {
@@ -76,10 +76,10 @@ async fn start(
     let run = RunIds { thread_id: context.thread_id.as_str().into(), run_id: context.run_id.as_str().into() };
     let mut specs: Vec<_> = request.tools.into_iter().map(Arc::new).collect();
     specs.sort_by(|a, b| a.name.cmp(&b.name));
-    let tools = tools::registry(runtime, request.mcp_server_url.as_ref(), &specs)?;
+    let tools = tools::tool_registry(runtime, request.mcp_server_url.as_ref(), &specs)?;
     let request = ModelRequest {
         prompt: Arc::new(prompt(request.system_prompt, request.messages)),
-        appended: Vec::new(),
+        appended_messages: Vec::new(),
         tools: specs.into(),
         tool_choice: ToolChoice::Auto,
         thinking: request.enable_thinking,

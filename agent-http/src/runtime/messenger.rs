@@ -5,9 +5,9 @@
 
 use std::time::Duration;
 
-use agent_core::error::{Failure, FailureKind};
+use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::secret::Secret;
-use agent_platform::messenger::{is_bot_token, is_method};
+use agent_platform::messenger::{is_bot_token, is_method_name};
 use bytes::Bytes;
 use http::header::{
     CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, HeaderValue, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS,
@@ -17,21 +17,21 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use url::Url;
 
-use super::Runtime;
-use crate::backend::below;
+use super::RuntimeState;
+use crate::backend::join_path;
 use crate::error::HttpError;
-use crate::outbound::{Outbound, OutboundResponse, Trust};
-use crate::request::{Handled, parse_json, read_json_bytes};
+use crate::outbound::{OutboundClient, OutboundResponse, UrlTrust};
+use crate::request::{HandlerResult, parse_json, read_json_bytes};
 use crate::serve::{Body, ResponseBody, full};
 
 /// Maximum size of a response in bytes. The largest are pages of a hundred updates.
-const MAX_ANSWER_BYTES: usize = 4 << 20;
+const MAX_RESPONSE_BYTES: usize = 4 << 20;
 
 /// Messenger bot API that the operator has configured.
 #[derive(Debug, Clone)]
 pub struct BotApi {
     /// Client that sends the calls.
-    pub outbound: Outbound,
+    pub outbound: OutboundClient,
     /// Base URL of the API, `MESSENGER_API_URL`.
     pub base_url: Url,
     /// Maximum time from a response's head to its end.
@@ -40,7 +40,7 @@ pub struct BotApi {
 
 /// Request body.
 #[derive(Deserialize)]
-struct Call<'a> {
+struct BotCall<'a> {
     token: Secret,
     method: String,
     /// JSON object, passed on unparsed: chat ids are numbers that not every parser preserves.
@@ -48,25 +48,25 @@ struct Call<'a> {
     params: Option<&'a RawValue>,
 }
 
-pub(super) async fn post(runtime: &Runtime, request: Request<Body>) -> Handled {
+pub(super) async fn post(runtime: &RuntimeState, request: Request<Body>) -> HandlerResult {
     let Some(api) = &runtime.bot_api else { return Err(HttpError::not_configured("MESSENGER_API_URL")) };
     let (head, body) = request.into_parts();
     let bytes = read_json_bytes(&head.headers, body, &runtime.body).await?;
-    let call: Call<'_> = parse_json(&bytes, runtime.json_depth)?;
-    let params = check(&call)?;
+    let call: BotCall<'_> = parse_json(&bytes, runtime.json_depth)?;
+    let params = validate_call(&call)?;
     let bot = format!("bot{}", call.token.expose());
-    let url = below(&api.base_url, &[&bot, &call.method])?;
-    let request = api.outbound.post_json(&url, Trust::Operator, None, "application/json", params)?;
-    Ok(answer(request.send().await?, api.answer_timeout).await?)
+    let url = join_path(&api.base_url, &[&bot, &call.method])?;
+    let request = api.outbound.post_json(&url, UrlTrust::Operator, None, "application/json", params)?;
+    Ok(into_response(request.send().await?, api.answer_timeout).await?)
 }
 
 /// Validates a call and returns the body for the API. The token and the method are restricted so that the URL stays
 /// below the API's base URL.
-fn check(call: &Call<'_>) -> Result<Bytes, HttpError> {
+fn validate_call(call: &BotCall<'_>) -> Result<Bytes, HttpError> {
     if !is_bot_token(call.token.expose()) {
         return Err(HttpError::invalid("token", "must be 1 to 128 letters, digits, `:`, `_` and `-`"));
     }
-    if !is_method(&call.method) {
+    if !is_method_name(&call.method) {
         return Err(HttpError::invalid("method", "must be 3 to 64 letters"));
     }
     let params = call.params.map_or("{}", RawValue::get);
@@ -77,15 +77,18 @@ fn check(call: &Call<'_>) -> Result<Bytes, HttpError> {
 }
 
 /// Converts the API's response: its status, body and content type are passed on, its other headers are not.
-async fn answer(upstream: OutboundResponse, timeout: Duration) -> Result<Response<ResponseBody>, Failure> {
+async fn into_response(
+    upstream: OutboundResponse,
+    timeout: Duration,
+) -> Result<Response<ResponseBody>, AgentError> {
     let (status, content_type) = (upstream.status, upstream.headers.get(CONTENT_TYPE).cloned());
     if is_encoded(&upstream.headers) {
         let message = "the messenger's answer is compressed, which it was not asked for";
-        return Err(Failure::new(FailureKind::Failed, message));
+        return Err(AgentError::new(AgentErrorKind::Failed, message));
     }
-    let body = upstream.read_limited(MAX_ANSWER_BYTES, timeout).await?;
-    let retry_after = retry_after(status, &body);
-    let mut response = Response::new(full(body));
+    let from_body_error = upstream.read_limited(MAX_RESPONSE_BYTES, timeout).await?;
+    let retry_after = retry_after(status, &from_body_error);
+    let mut response = Response::new(full(from_body_error));
     *response.status_mut() = status;
     let headers = response.headers_mut();
     headers.extend(content_type.map(|value| (CONTENT_TYPE, value)));
@@ -106,7 +109,7 @@ fn is_encoded(headers: &HeaderMap) -> bool {
 /// Returns the seconds in `parameters.retry_after` of an error response.
 fn retry_after(status: StatusCode, body: &[u8]) -> Option<u32> {
     #[derive(Deserialize)]
-    struct Refusal {
+    struct ErrorBody {
         parameters: Parameters,
     }
     #[derive(Deserialize)]
@@ -116,7 +119,7 @@ fn retry_after(status: StatusCode, body: &[u8]) -> Option<u32> {
     if status.is_success() {
         return None;
     }
-    serde_json::from_slice::<Refusal>(body).ok().map(|refusal| refusal.parameters.retry_after)
+    serde_json::from_slice::<ErrorBody>(body).ok().map(|refusal| refusal.parameters.retry_after)
 }
 
 #[cfg(test)]

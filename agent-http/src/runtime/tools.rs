@@ -3,31 +3,31 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent_core::error::Failure;
+use agent_core::error::AgentError;
 use agent_core::secret::Secret;
 use agent_core::tool::{ExecutionContext, Progress, ToolError, ToolOutput, ToolRegistry, ToolSpec};
 use async_trait::async_trait;
 use serde_json::Value;
 
-use super::Runtime;
-use crate::mcp::client::{McpLimits, McpTools};
+use super::RuntimeState;
+use crate::mcp::client::{McpClientLimits, McpTools};
 
 /// Time that the MCP client's timeout exceeds the tool timeout. The tool loop's timeout fires first, so that its
 /// error message is reported; with equal timeouts either could be first.
-const GRACE: Duration = Duration::from_secs(5);
+const MCP_TIMEOUT_MARGIN: Duration = Duration::from_secs(5);
 
 /// Creates the registry of a run's tools.
 ///
 /// # Errors
 /// Returns an error if there are tools and the address of their server is invalid or blocked by the address policy.
-pub(super) fn registry(
-    runtime: &Runtime,
+pub(super) fn tool_registry(
+    runtime: &RuntimeState,
     server: Option<&Secret>,
     tools: &[Arc<ToolSpec>],
-) -> Result<Arc<dyn ToolRegistry>, Failure> {
+) -> Result<Arc<dyn ToolRegistry>, AgentError> {
     let Some(server) = server.filter(|_| !tools.is_empty()) else { return Ok(Arc::new(NoToolServer)) };
-    let limits = McpLimits {
-        call_timeout: runtime.limits.tool_timeout + GRACE,
+    let limits = McpClientLimits {
+        call_timeout: runtime.limits.tool_timeout + MCP_TIMEOUT_MARGIN,
         max_calls: runtime.limits.max_calls_per_round,
     };
     Ok(Arc::new(McpTools::new(runtime.hosted.outbound.clone(), server, tools.to_vec(), limits)?))

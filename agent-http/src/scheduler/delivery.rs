@@ -1,9 +1,9 @@
-//! One HTTP call to the job receiver, and the mapping of its response to an [`Outcome`].
+//! One HTTP call to the job receiver, and the mapping of its response to an [`AttemptOutcome`].
 
 use std::time::{Duration, SystemTime};
 
-use agent_core::error::Failure;
-use agent_core::job::{Delivery, Job, Outcome};
+use agent_core::error::AgentError;
+use agent_core::job::{AttemptOutcome, Delivery, Job};
 use agent_core::secret::Secret;
 use bytes::Bytes;
 use futures_util::StreamExt;
@@ -14,60 +14,60 @@ use tokio::time;
 use url::Url;
 
 use crate::error::PROBLEM_JSON;
-use crate::outbound::{BodyStream, Outbound, Trust, retry_after};
+use crate::outbound::{BodyStream, OutboundClient, UrlTrust, retry_after};
 use crate::webhook;
 
 /// Maximum length of the error text that is kept from an error response.
 const MAX_REASON_BYTES: usize = 500;
 /// Maximum number of body bytes that are drained so that the connection can be reused.
-const MAX_REST_BYTES: usize = 64 * 1024;
+const MAX_DRAINED_BYTES: usize = 64 * 1024;
 /// Time limit for draining the body. The outcome depends on the response head alone.
-const REST_PATIENCE: Duration = Duration::from_secs(2);
+const BODY_DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The callback endpoint that jobs are delivered to.
 #[derive(Debug, Clone)]
-pub struct Callback {
+pub struct CallbackClient {
     /// The outbound client, guarded by the address policy.
-    pub outbound: Outbound,
+    pub outbound: OutboundClient,
     /// The callback URL. It is set by the operator, so no address is denied.
     pub url: Url,
     /// The bearer token, which is also the webhook signing key.
     pub secret: Secret,
     /// The previous secret, during rotation. It is redacted from error texts too.
-    pub previous: Option<Secret>,
+    pub previous_secret: Option<Secret>,
     /// Time limit of one delivery.
     pub timeout: Duration,
 }
 
 /// The result of a delivery attempt.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Delivered {
-    pub(super) outcome: Outcome,
+pub(super) struct DeliveryResult {
+    pub(super) outcome: AttemptOutcome,
     pub(super) status: Option<u16>,
 }
 
-impl Callback {
+impl CallbackClient {
     /// Delivers a job's occurrence, with `now` as the signature's timestamp.
-    pub(super) async fn deliver(&self, job: &Job, now: SystemTime) -> Delivered {
+    pub(super) async fn deliver(&self, job: &Job, now: SystemTime) -> DeliveryResult {
         match time::timeout(self.timeout, self.call(job, now)).await {
             Ok(Ok(delivered)) => delivered,
             Ok(Err(failure)) => {
                 let (error, retry_after) = (failure.message().to_owned(), failure.retry_after());
-                Delivered { outcome: Outcome::Failed { error, retry_after }, status: None }
+                DeliveryResult { outcome: AttemptOutcome::Failed { error, retry_after }, status: None }
             }
             Err(_) => {
                 let error = "the receiver did not answer in time".to_owned();
-                Delivered { outcome: Outcome::Failed { error, retry_after: None }, status: None }
+                DeliveryResult { outcome: AttemptOutcome::Failed { error, retry_after: None }, status: None }
             }
         }
     }
 
-    async fn call(&self, job: &Job, now: SystemTime) -> Result<Delivered, Failure> {
+    async fn call(&self, job: &Job, now: SystemTime) -> Result<DeliveryResult, AgentError> {
         let body = serde_json::to_vec(&Delivery::from(job)).map_err(internal)?;
         let signed = webhook::sign(&self.secret, &job.occurrence_key(), now, &body).map_err(internal)?;
         let mut request = self
             .outbound
-            .post(&self.url, Trust::Operator)?
+            .post(&self.url, UrlTrust::Operator)?
             .header_timeout(self.timeout)
             .bearer(&self.secret)?
             .header(CONTENT_TYPE, HeaderValue::from_static("application/json"))
@@ -77,14 +77,14 @@ impl Callback {
         }
         let response = request.body(Bytes::from(body)).send().await?;
         let (status, headers) = (response.status, response.headers);
-        let reason = read(response.body).await;
-        let reason = if status.is_success() { None } else { self.reason(&headers, &reason) };
-        let outcome = outcome(status, retry_after(&headers, now), reason);
-        Ok(Delivered { outcome, status: Some(status.as_u16()) })
+        let reason = read_error_body(response.body).await;
+        let reason = if status.is_success() { None } else { self.error_text(&headers, &reason) };
+        let outcome = outcome_of_status(status, retry_after(&headers, now), reason);
+        Ok(DeliveryResult { outcome, status: Some(status.as_u16()) })
     }
 
     /// Returns the error text of an error response, with secrets and control characters removed.
-    fn reason(&self, headers: &HeaderMap, body: &[u8]) -> Option<String> {
+    fn error_text(&self, headers: &HeaderMap, body: &[u8]) -> Option<String> {
         let is_problem = headers
             .get(CONTENT_TYPE)
             .is_some_and(|value| value.as_bytes().starts_with(PROBLEM_JSON.as_bytes()));
@@ -96,7 +96,7 @@ impl Callback {
         };
         let mut text: String = text.split_whitespace().collect::<Vec<_>>().join(" ");
         text.retain(|character| !character.is_control());
-        for secret in std::iter::once(&self.secret).chain(&self.previous) {
+        for secret in std::iter::once(&self.secret).chain(&self.previous_secret) {
             text = redact(&text, secret.expose());
         }
         text.truncate(text.floor_char_boundary(MAX_REASON_BYTES));
@@ -123,7 +123,7 @@ fn redact(text: &str, secret: &str) -> String {
 }
 
 /// Reads the beginning of a body, and drains the rest within limits so that the connection can be reused.
-async fn read(mut body: BodyStream) -> Vec<u8> {
+async fn read_error_body(mut body: BodyStream) -> Vec<u8> {
     let mut kept = Vec::new();
     let mut read = 0;
     let reading = async {
@@ -132,31 +132,35 @@ async fn read(mut body: BodyStream) -> Vec<u8> {
             // The JSON of problem details may be longer than the error text that is kept of it.
             let room = (4 * MAX_REASON_BYTES).saturating_sub(kept.len());
             kept.extend_from_slice(&chunk[..chunk.len().min(room)]);
-            if read > MAX_REST_BYTES {
+            if read > MAX_DRAINED_BYTES {
                 return;
             }
         }
     };
     // The status decides the outcome, so a body that does not end in time is abandoned.
-    let _ = time::timeout(REST_PATIENCE, reading).await;
+    let _ = time::timeout(BODY_DRAIN_TIMEOUT, reading).await;
     kept
 }
 
-fn outcome(status: StatusCode, retry_after: Option<Duration>, reason: Option<String>) -> Outcome {
+fn outcome_of_status(
+    status: StatusCode,
+    retry_after: Option<Duration>,
+    reason: Option<String>,
+) -> AttemptOutcome {
     let error = || match &reason {
         Some(reason) => format!("HTTP {}: {reason}", status.as_u16()),
         None => format!("HTTP {}", status.as_u16()),
     };
     match status.as_u16() {
-        200..300 => Outcome::Succeeded,
-        410 => Outcome::Gone,
-        400 | 413 | 415 | 422 => Outcome::Rejected { error: error() },
-        _ => Outcome::Failed { error: error(), retry_after },
+        200..300 => AttemptOutcome::Succeeded,
+        410 => AttemptOutcome::Gone,
+        400 | 413 | 415 | 422 => AttemptOutcome::Rejected { error: error() },
+        _ => AttemptOutcome::Failed { error: error(), retry_after },
     }
 }
 
-fn internal(error: impl std::error::Error + Send + Sync + 'static) -> Failure {
-    Failure::new(agent_core::error::FailureKind::Internal, "the delivery could not be written")
+fn internal(error: impl std::error::Error + Send + Sync + 'static) -> AgentError {
+    AgentError::new(agent_core::error::AgentErrorKind::Internal, "the delivery could not be written")
         .with_source(error)
 }
 
@@ -166,16 +170,16 @@ mod tests {
 
     #[test]
     fn statuses_have_the_outcomes_of_the_contract() {
-        let of = |status: u16| outcome(StatusCode::from_u16(status).unwrap(), None, None);
+        let of = |status: u16| outcome_of_status(StatusCode::from_u16(status).unwrap(), None, None);
         for status in [200, 201, 202, 204, 299] {
-            assert_eq!(of(status), Outcome::Succeeded, "{status}");
+            assert_eq!(of(status), AttemptOutcome::Succeeded, "{status}");
         }
-        assert_eq!(of(410), Outcome::Gone);
+        assert_eq!(of(410), AttemptOutcome::Gone);
         for status in [400, 413, 415, 422] {
-            assert!(matches!(of(status), Outcome::Rejected { .. }), "{status}");
+            assert!(matches!(of(status), AttemptOutcome::Rejected { .. }), "{status}");
         }
         for status in [401, 403, 404, 405, 408, 409, 425, 429, 499, 500, 501, 502, 503, 504, 599] {
-            assert!(matches!(of(status), Outcome::Failed { .. }), "{status}");
+            assert!(matches!(of(status), AttemptOutcome::Failed { .. }), "{status}");
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::error::Error as _;
 
-use agent_core::job::{Inserted, Job, JobFilter, JobState, Refusal, Scope, Step};
+use agent_core::job::{InsertOutcome, Job, JobFilter, JobScope, JobState, Step, StepError};
 use agent_core::schedule::ScheduleSpec;
 use agent_platform::records::StoreError;
 use bytes::Bytes;
@@ -11,15 +11,15 @@ use http::{Method, Request, Response, StatusCode, request};
 use serde::Serialize;
 
 use super::Scheduler;
-use super::wire::{Acted, Cancelled, JobDetails, JobList, JobRequest, Scheduled, resolve};
+use super::wire::{CancelledJobs, CreateJobRequest, JobDetails, JobList, JobStatus, ScheduledJob, resolve};
 use crate::error::{Code, HttpError};
-use crate::request::{self as requests, Handled, Params, Query, parse_json, read_json_bytes};
+use crate::request::{self as requests, HandlerResult, Params, Query, parse_json, read_json_bytes};
 use crate::serve::{Body, full};
 
 /// Default page size of a job list.
-const PAGE: usize = 50;
+const DEFAULT_PAGE_SIZE: usize = 50;
 /// Maximum page size of a job list.
-const MAX_PAGE: usize = 200;
+const MAX_PAGE_SIZE: usize = 200;
 /// Maximum length of a query parameter.
 const MAX_PARAMETER_BYTES: usize = 256;
 
@@ -53,27 +53,32 @@ pub(super) fn routes<H>(handler: impl Fn(Route) -> H) -> [requests::Route<H>; 9]
     .map(|(method, pattern, route)| requests::Route::new(method, pattern, handler(route)))
 }
 
-pub(super) async fn answer(
+pub(super) async fn handle(
     scheduler: &Scheduler,
     route: Route,
     params: &Params,
     request: Request<Body>,
-) -> Handled {
-    act(scheduler, route, params, request).await.map_err(with_fault)
+) -> HandlerResult {
+    dispatch(scheduler, route, params, request).await.map_err(with_store_error_detail)
 }
 
 /// Adds the store's error to the detail. Only the application calls these endpoints, and its operator should see at
 /// once whether the disk is full or the database is unreachable.
-fn with_fault(error: HttpError) -> HttpError {
+fn with_store_error_detail(error: HttpError) -> HttpError {
     let cause = error.source().and_then(|cause| cause.downcast_ref());
     let Some(StoreError::Unavailable(fault)) = cause else { return error };
     let detail = format!("the store is not available: {fault}");
-    error.detailed(detail)
+    error.with_detail(detail)
 }
 
-async fn act(scheduler: &Scheduler, route: Route, params: &Params, request: Request<Body>) -> Handled {
+async fn dispatch(
+    scheduler: &Scheduler,
+    route: Route,
+    params: &Params,
+    request: Request<Body>,
+) -> HandlerResult {
     let (head, body) = request.into_parts();
-    let query = Query::of(&head.uri);
+    let query = Query::from_uri(&head.uri);
     let step = match route {
         Route::Post => return post(scheduler, &head, body).await,
         Route::List => return list(scheduler, &query).await,
@@ -88,10 +93,10 @@ async fn act(scheduler: &Scheduler, route: Route, params: &Params, request: Requ
         Route::Resume => Step::Resume,
         Route::Redrive => Step::Redrive,
     };
-    let acted = scheduler.worker.act(scope(&query)?, params.get("id")?.to_owned(), step).await?;
+    let acted = scheduler.worker.apply_step(scope(&query)?, params.get("id")?.to_owned(), step).await?;
     match acted.ok_or_else(HttpError::not_found)? {
-        Ok(stepped) => json(StatusCode::OK, &Acted::from(&stepped)),
-        Err(refusal) => Err(refuse(refusal)),
+        Ok(stepped) => json(StatusCode::OK, &JobStatus::from(&stepped)),
+        Err(refusal) => Err(step_error_response(refusal)),
     }
 }
 
@@ -99,34 +104,36 @@ async fn read(scheduler: &Scheduler, head: &request::Parts, body: Body) -> Resul
     read_json_bytes(&head.headers, body, &scheduler.body).await
 }
 
-async fn post(scheduler: &Scheduler, head: &request::Parts, body: Body) -> Handled {
+async fn post(scheduler: &Scheduler, head: &request::Parts, body: Body) -> HandlerResult {
     let bytes = read(scheduler, head, body).await?;
     // Parsed twice, so that an error in either half is reported with its position.
-    let asked: JobRequest = parse_json(&bytes, scheduler.json_depth)?;
+    let asked: CreateJobRequest = parse_json(&bytes, scheduler.json_depth)?;
     let spec: ScheduleSpec = parse_json(&bytes, scheduler.json_depth)?;
     let job = asked.job(&spec, scheduler.worker.now())?;
-    let (id, made) = (job.id.clone(), Scheduled::of(&job));
+    let (id, made) = (job.id.clone(), ScheduledJob::from_job(&job));
     match scheduler.worker.insert(job).await? {
-        Inserted::New => {
+        InsertOutcome::New => {
             let mut response = json(StatusCode::CREATED, &made)?;
             let location = HeaderValue::try_from(format!("/jobs/{id}")).map_err(HttpError::internal)?;
             response.headers_mut().insert(LOCATION, location);
             Ok(response)
         }
-        Inserted::Existing(job) => json(StatusCode::OK, &Scheduled::of(&job)),
-        Inserted::Different(_) => {
+        InsertOutcome::Existing(job) => json(StatusCode::OK, &ScheduledJob::from_job(&job)),
+        InsertOutcome::KeyConflict(_) => {
             Err(HttpError::conflict("the idempotencyKey was used for another job of the company"))
         }
     }
 }
 
-async fn list(scheduler: &Scheduler, query: &Query<'_>) -> Handled {
+async fn list(scheduler: &Scheduler, query: &Query<'_>) -> HandlerResult {
     let filter = filter(query)?;
     let limit = match query.get("limit")? {
-        None => PAGE,
-        Some(text) => text.parse().ok().filter(|limit| (1..=MAX_PAGE).contains(limit)).ok_or_else(|| {
-            HttpError::invalid("limit", format!("must be a whole number from 1 to {MAX_PAGE}"))
-        })?,
+        None => DEFAULT_PAGE_SIZE,
+        Some(text) => {
+            text.parse().ok().filter(|limit| (1..=MAX_PAGE_SIZE).contains(limit)).ok_or_else(|| {
+                HttpError::invalid("limit", format!("must be a whole number from 1 to {MAX_PAGE_SIZE}"))
+            })?
+        }
     };
     let after = parameter(query, "cursor")?;
     let page = scheduler.worker.jobs().list(&filter, after.as_deref(), limit).await?;
@@ -134,14 +141,14 @@ async fn list(scheduler: &Scheduler, query: &Query<'_>) -> Handled {
     json(StatusCode::OK, &JobList { jobs, next_cursor: page.next })
 }
 
-async fn get(scheduler: &Scheduler, scope: &Scope, id: &str) -> Handled {
+async fn get(scheduler: &Scheduler, scope: &JobScope, id: &str) -> HandlerResult {
     let found: Option<Job> = scheduler.worker.jobs().get(scope, id).await?;
     json(StatusCode::OK, &JobDetails::from(&found.ok_or_else(HttpError::not_found)?))
 }
 
 /// Cancels all jobs of one tool or assignment of one user. A filter that is less specific is rejected, since a client
 /// that forgot a parameter would cancel far more than it meant to.
-async fn cancel_all(scheduler: &Scheduler, query: &Query<'_>) -> Handled {
+async fn cancel_all(scheduler: &Scheduler, query: &Query<'_>) -> HandlerResult {
     let filter = filter(query)?;
     for (name, given) in [("userId", &filter.scope.user), ("companyId", &filter.scope.company)] {
         if given.is_none() {
@@ -152,17 +159,17 @@ async fn cancel_all(scheduler: &Scheduler, query: &Query<'_>) -> Handled {
         return Err(HttpError::invalid("toolId or assignmentId", "is missing in the query"));
     }
     let cancelled = scheduler.worker.cancel_all(filter).await?;
-    json(StatusCode::OK, &Cancelled { cancelled })
+    json(StatusCode::OK, &CancelledJobs { cancelled })
 }
 
-fn scope(query: &Query<'_>) -> Result<Scope, HttpError> {
-    Ok(Scope { company: parameter(query, "companyId")?, user: parameter(query, "userId")? })
+fn scope(query: &Query<'_>) -> Result<JobScope, HttpError> {
+    Ok(JobScope { company: parameter(query, "companyId")?, user: parameter(query, "userId")? })
 }
 
 fn filter(query: &Query<'_>) -> Result<JobFilter, HttpError> {
     let state = parameter(query, "state")?.map(|name| {
         let names = || JobState::ALL.map(JobState::as_str).join(", ");
-        JobState::named(&name)
+        JobState::from_name(&name)
             .ok_or_else(|| HttpError::invalid("state", format!("must be one of {}", names())))
     });
     Ok(JobFilter {
@@ -184,14 +191,14 @@ fn parameter(query: &Query<'_>, name: &str) -> Result<Option<String>, HttpError>
     }
 }
 
-fn refuse(refusal: Refusal) -> HttpError {
+fn step_error_response(refusal: StepError) -> HttpError {
     match refusal {
-        Refusal::NeverFires => HttpError::new(Code::InvalidRequest, refusal.to_string()),
+        StepError::NeverFires => HttpError::new(Code::InvalidRequest, refusal.to_string()),
         refusal => HttpError::conflict(refusal.to_string()),
     }
 }
 
-fn json(status: StatusCode, value: &impl Serialize) -> Handled {
+fn json(status: StatusCode, value: &impl Serialize) -> HandlerResult {
     let mut response = Response::new(full(serde_json::to_vec(value).map_err(HttpError::internal)?));
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));

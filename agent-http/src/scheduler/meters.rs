@@ -1,6 +1,6 @@
 //! The scheduler's own metrics, beside those of HTTP requests.
 
-use agent_core::job::{JobCounts, JobState, Outcome};
+use agent_core::job::{AttemptOutcome, JobCounts, JobState};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -10,11 +10,12 @@ use prometheus_client::metrics::histogram::Histogram;
 use crate::metrics::Metrics;
 
 /// Upper bounds, in seconds, of the lateness histogram's buckets.
-const LATENESS: [f64; 12] = [0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 10.0, 60.0, 600.0];
+const LATENESS_BUCKETS_SECONDS: [f64; 12] =
+    [0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 10.0, 60.0, 600.0];
 
 /// Metrics of the job store and the delivery worker.
 #[derive(Debug)]
-pub struct Meters {
+pub struct SchedulerMetrics {
     jobs: Family<StateLabel, Gauge>,
     lag: Gauge<f64, std::sync::atomic::AtomicU64>,
     deliveries: Family<OutcomeLabel, Counter>,
@@ -34,14 +35,14 @@ struct OutcomeLabel {
     outcome: &'static str,
 }
 
-impl Meters {
+impl SchedulerMetrics {
     /// Registers the scheduler's metrics.
     pub fn new(metrics: &Metrics) -> Self {
         let meters = Self {
             jobs: Family::default(),
             lag: Gauge::default(),
             deliveries: Family::default(),
-            lateness: Histogram::new(LATENESS),
+            lateness: Histogram::new(LATENESS_BUCKETS_SECONDS),
             delivering: Gauge::default(),
             ahead: Gauge::default(),
             store_errors: Counter::default(),
@@ -78,24 +79,24 @@ impl Meters {
         meters
     }
 
-    pub(super) fn begun(&self, lateness: f64) {
+    pub(super) fn record_lateness(&self, lateness: f64) {
         self.lateness.observe(lateness);
     }
 
-    pub(super) fn ended(&self, outcome: &'static str) {
+    pub(super) fn record_outcome(&self, outcome: &'static str) {
         self.deliveries.get_or_create(&OutcomeLabel { outcome }).inc();
     }
 
-    pub(super) fn store_failed(&self) {
+    pub(super) fn record_store_error(&self) {
         self.store_errors.inc();
     }
 
-    pub(super) fn hold(&self, delivering: usize, waiting: usize) {
+    pub(super) fn set_claimed(&self, delivering: usize, waiting: usize) {
         self.delivering.set(i64::try_from(delivering).unwrap_or(i64::MAX));
         self.ahead.set(i64::try_from(waiting).unwrap_or(i64::MAX));
     }
 
-    pub(super) fn store_has(&self, counts: &JobCounts) {
+    pub(super) fn set_job_counts(&self, counts: &JobCounts) {
         for state in JobState::ALL {
             let count = counts.by_state.get(&state).copied().unwrap_or_default();
             let gauge = self.jobs.get_or_create_owned(&StateLabel { state: state.as_str() });
@@ -106,11 +107,11 @@ impl Meters {
 }
 
 /// Returns the metric label of an outcome.
-pub(super) fn word(outcome: &Outcome) -> &'static str {
+pub(super) fn outcome_label(outcome: &AttemptOutcome) -> &'static str {
     match outcome {
-        Outcome::Succeeded => "succeeded",
-        Outcome::Failed { .. } => "failed",
-        Outcome::Rejected { .. } => "rejected",
-        Outcome::Gone => "gone",
+        AttemptOutcome::Succeeded => "succeeded",
+        AttemptOutcome::Failed { .. } => "failed",
+        AttemptOutcome::Rejected { .. } => "rejected",
+        AttemptOutcome::Gone => "gone",
     }
 }

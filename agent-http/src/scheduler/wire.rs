@@ -1,10 +1,10 @@
 //! Request and response bodies of the scheduler's endpoints.
 
 use agent_core::job::{
-    Attempt, DeadLetter, Idempotency, Job, JobPayload, JobState, JobView, MAX_IDEMPOTENCY_KEY_BYTES,
-    MAX_MAX_ATTEMPTS, NewJob, Stepped, Then,
+    Attempt, DeadLetter, IdempotencyKey, Job, JobPayload, JobState, JobView, MAX_ATTEMPTS_LIMIT,
+    MAX_IDEMPOTENCY_KEY_BYTES, NewJob, NextPosition, StepResult,
 };
-use agent_core::schedule::{Misfire, Overlap, Schedule, ScheduleSpec};
+use agent_core::schedule::{MisfirePolicy, OverlapPolicy, Schedule, ScheduleSpec};
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -16,9 +16,9 @@ use crate::error::HttpError;
 /// A request to create a job, without its schedule.
 #[derive(Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct JobRequest {
+pub(crate) struct CreateJobRequest {
     /// The work to do and its user; the callback sends it back unchanged.
-    #[schemars(with = "Payload")]
+    #[schemars(with = "JobPayloadSchema")]
     payload: JobPayload,
     /// Idempotency key: within the company, requests with the same key and body create one job.
     idempotency_key: Option<String>,
@@ -26,9 +26,9 @@ pub(crate) struct JobRequest {
     #[schemars(range(min = 1, max = 100))]
     max_attempts: Option<u32>,
     /// Policy for occurrences that were missed because no scheduler was running.
-    misfire: Option<Misfire>,
+    misfire: Option<MisfirePolicy>,
     /// Policy for occurrences that come due while another one is being delivered.
-    overlap: Option<Overlap>,
+    overlap: Option<OverlapPolicy>,
 }
 
 // The JSON schema of `JobPayload`.
@@ -36,7 +36,7 @@ pub(crate) struct JobRequest {
 #[derive(JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[expect(dead_code, reason = "only its description is used")]
-struct Payload {
+struct JobPayloadSchema {
     /// `tool` calls a tool with these arguments; `agent` runs a turn of the agent with this message.
     #[schemars(regex(pattern = "^(tool|agent)$"))]
     kind: String,
@@ -63,14 +63,14 @@ struct Payload {
     timezone: Option<String>,
 }
 
-impl JobRequest {
+impl CreateJobRequest {
     /// Creates the requested job, with its schedule resolved at `now`.
     pub(super) fn job(self, spec: &ScheduleSpec, now: Timestamp) -> Result<Job, HttpError> {
         self.payload.validate().map_err(|error| HttpError::invalid("payload:", error))?;
         let schedule = resolve(spec, now)?;
         let max_attempts = self.max_attempts;
-        if max_attempts.is_some_and(|attempts| !(1..=MAX_MAX_ATTEMPTS).contains(&attempts)) {
-            let fault = format_args!("must be a whole number from 1 to {MAX_MAX_ATTEMPTS}").to_string();
+        if max_attempts.is_some_and(|attempts| !(1..=MAX_ATTEMPTS_LIMIT).contains(&attempts)) {
+            let fault = format_args!("must be a whole number from 1 to {MAX_ATTEMPTS_LIMIT}").to_string();
             return Err(HttpError::invalid("maxAttempts", fault));
         }
         let idempotency = self.idempotency(spec)?;
@@ -85,7 +85,7 @@ impl JobRequest {
         Ok(Job::new(new, now))
     }
 
-    fn idempotency(&self, spec: &ScheduleSpec) -> Result<Option<Idempotency>, HttpError> {
+    fn idempotency(&self, spec: &ScheduleSpec) -> Result<Option<IdempotencyKey>, HttpError> {
         let Some(key) = self.idempotency_key.clone() else { return Ok(None) };
         let is_key =
             (1..=MAX_IDEMPOTENCY_KEY_BYTES).contains(&key.len()) && !key.chars().any(char::is_control);
@@ -101,7 +101,7 @@ impl JobRequest {
         meant.sort_all_objects();
         let fingerprint =
             Sha256::digest(meant.to_string()).iter().map(|byte| format!("{byte:02x}")).collect();
-        Ok(Some(Idempotency { key, fingerprint }))
+        Ok(Some(IdempotencyKey { key, fingerprint }))
     }
 }
 
@@ -113,22 +113,22 @@ pub(super) fn resolve(spec: &ScheduleSpec, now: Timestamp) -> Result<Schedule, H
 /// A stored job.
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Scheduled {
+pub(crate) struct ScheduledJob {
     job_id: String,
     /// Due time of the first occurrence: RFC 3339 in UTC with milliseconds.
     execute_at: String,
 }
 
-impl Scheduled {
-    pub(super) fn of(job: &Job) -> Self {
-        Self { job_id: job.id.clone(), execute_at: time(next(job)) }
+impl ScheduledJob {
+    pub(super) fn from_job(job: &Job) -> Self {
+        Self { job_id: job.id.clone(), execute_at: format_time(next_delivery_at(job)) }
     }
 }
 
 /// The state of a job after an operation on it.
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Acted {
+pub(crate) struct JobStatus {
     job_id: String,
     /// Job state: scheduled, running, retryable, paused, completed, discarded or cancelled.
     #[schemars(with = "String")]
@@ -140,12 +140,12 @@ pub(crate) struct Acted {
     delivering: bool,
 }
 
-impl From<&Stepped> for Acted {
-    fn from(Stepped { job, delivering, .. }: &Stepped) -> Self {
+impl From<&StepResult> for JobStatus {
+    fn from(StepResult { job, delivering, .. }: &StepResult) -> Self {
         Self {
             job_id: job.id.clone(),
             state: job.state(),
-            execute_at: time(next(job)),
+            execute_at: format_time(next_delivery_at(job)),
             delivering: *delivering,
         }
     }
@@ -153,7 +153,7 @@ impl From<&Stepped> for Acted {
 
 /// The number of jobs that were cancelled.
 #[derive(Serialize, JsonSchema)]
-pub(crate) struct Cancelled {
+pub(crate) struct CancelledJobs {
     pub(super) cancelled: u64,
 }
 
@@ -173,14 +173,14 @@ pub(crate) struct JobList {
 pub(crate) struct JobDetails {
     /// The members that every view of a job has.
     #[serde(flatten)]
-    #[schemars(with = "Shown")]
+    #[schemars(with = "JobViewSchema")]
     view: JobView,
     /// The occurrence's scheduled time.
     scheduled_for: String,
     /// True if the job is paused. The state does not show it for a job that is final.
     paused: bool,
-    misfire: Misfire,
-    overlap: Overlap,
+    misfire: MisfirePolicy,
+    overlap: OverlapPolicy,
     /// Maximum number of attempts per occurrence.
     max_attempts: u32,
     /// The latest attempts, oldest first.
@@ -198,11 +198,11 @@ pub(crate) struct JobDetails {
 #[derive(JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[expect(dead_code, reason = "only its description is used")]
-struct Shown {
+struct JobViewSchema {
     job_id: String,
     /// Job state: scheduled, running, retryable, paused, completed, discarded or cancelled.
     state: String,
-    payload: Payload,
+    payload: JobPayloadSchema,
     /// The schedule: `{executeAt}`, `{everyMs, anchor}` or `{cron, timezone, dst?}`.
     schedule: serde_json::Map<String, Value>,
     /// Due time of the next attempt, or of the last one for a job in a final state: RFC 3339 in UTC with
@@ -252,7 +252,7 @@ impl From<&Job> for JobDetails {
     fn from(job: &Job) -> Self {
         Self {
             view: job.into(),
-            scheduled_for: time(job.place.scheduled_for),
+            scheduled_for: format_time(job.place.scheduled_for),
             paused: job.paused,
             misfire: job.misfire,
             overlap: job.overlap,
@@ -268,7 +268,7 @@ impl From<&Attempt> for AttemptView {
         Self {
             occurrence: attempt.occurrence,
             attempt: attempt.attempt,
-            ended_at: time(attempt.ended),
+            ended_at: format_time(attempt.ended),
             duration_ms: attempt.duration_ms,
             status: attempt.status,
             error: attempt.error.clone(),
@@ -280,22 +280,22 @@ impl From<&DeadLetter> for DeadLetterView {
     fn from(dead: &DeadLetter) -> Self {
         Self {
             occurrence: dead.occurrence,
-            scheduled_for: time(dead.scheduled_for),
-            discarded_at: time(dead.at),
+            scheduled_for: format_time(dead.scheduled_for),
+            discarded_at: format_time(dead.at),
             error: dead.error.clone(),
         }
     }
 }
 
 /// Returns the due time of the next delivery: for a job rescheduled during a delivery, that of its new schedule.
-fn next(job: &Job) -> Timestamp {
+fn next_delivery_at(job: &Job) -> Timestamp {
     match job.then {
-        Some(Then::Moved { place }) => place.scheduled_for,
+        Some(NextPosition::Moved { place }) => place.scheduled_for,
         _ => job.due,
     }
 }
 
 /// Formats a time as RFC 3339 in UTC with milliseconds.
-fn time(time: Timestamp) -> String {
+fn format_time(time: Timestamp) -> String {
     format!("{time:.3}")
 }

@@ -24,39 +24,39 @@ use std::time::{Duration, SystemTime};
 
 use agent_core::clock::Clock;
 use agent_core::job::{
-    Inserted, Job, JobCounts, JobFilter, JobStore, Outcome, Refusal, Scope, Step, Stepped,
+    AttemptOutcome, InsertOutcome, Job, JobCounts, JobFilter, JobScope, JobStore, Step, StepError, StepResult,
 };
 use agent_platform::records::StoreError;
 use jiff::{SignedDuration, Timestamp};
 use tokio::sync::{Notify, RwLock, mpsc};
 use tokio_util::sync::CancellationToken;
 
-use super::delivery::Callback;
-use super::meters::Meters;
-use held::{ClaimKey, Held};
+use super::delivery::CallbackClient;
+use super::meters::SchedulerMetrics;
+use held::{ClaimKey, ClaimedJobs};
 
 /// Maximum time between two polls of a loop, since a store may not notify of another process's changes.
-const LONGEST_WAIT: Duration = Duration::from_secs(1);
+const MAX_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Time limit for storing the outcomes of deliveries that were aborted at shutdown.
-const LAST_WORDS: Duration = Duration::from_secs(5);
+const FINAL_FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Limits of the worker. Use `..Default::default()` for the fields that keep their default.
 #[derive(Debug, Clone)]
 pub struct WorkerLimits {
     /// Maximum number of concurrent deliveries; 256.
-    pub concurrency: usize,
+    pub max_deliveries: usize,
     /// Maximum number of concurrent deliveries per company; 64.
-    pub per_company: usize,
+    pub max_deliveries_per_company: usize,
     /// Lease of a claim unless it is extended; 30 s. The deliveries of a crashed process are retried once their
     /// leases have expired.
     pub lease: Duration,
     /// Time before its due time at which a job is claimed; 500 ms.
-    pub ahead: Duration,
+    pub claim_ahead: Duration,
     /// Maximum number of jobs that are claimed and not yet started; 1,000.
-    pub max_ahead: usize,
+    pub max_claimed_ahead: usize,
     /// Time that in-flight deliveries have to finish after the shutdown signal; 10 s.
-    pub drain: Duration,
+    pub drain_timeout: Duration,
     /// Time for which jobs in a final state are kept; 7 days.
     pub retention: Duration,
 }
@@ -64,12 +64,12 @@ pub struct WorkerLimits {
 impl Default for WorkerLimits {
     fn default() -> Self {
         Self {
-            concurrency: 256,
-            per_company: 64,
+            max_deliveries: 256,
+            max_deliveries_per_company: 64,
             lease: Duration::from_secs(30),
-            ahead: Duration::from_millis(500),
-            max_ahead: 1000,
-            drain: Duration::from_secs(10),
+            claim_ahead: Duration::from_millis(500),
+            max_claimed_ahead: 1000,
+            drain_timeout: Duration::from_secs(10),
             retention: Duration::from_secs(7 * 24 * 60 * 60),
         }
     }
@@ -78,26 +78,26 @@ impl Default for WorkerLimits {
 /// Delivers the jobs of a store.
 pub struct Worker {
     jobs: Arc<dyn JobStore>,
-    callback: Callback,
+    callback: CallbackClient,
     clock: Arc<dyn Clock>,
     limits: WorkerLimits,
-    held: Held,
-    meters: Meters,
+    claimed_jobs: ClaimedJobs,
+    metrics: SchedulerMetrics,
     /// Write-locked during a claim, read-locked while a route changes a job: a claim made between the route's lookup
     /// of claimed jobs and its step would be missed.
-    claiming: RwLock<()>,
+    claim_lock: RwLock<()>,
     /// Notified when this process has inserted a job.
     inserted: Notify,
     /// Cancelled at shutdown: no new delivery starts.
     stopping: CancellationToken,
     /// Cancelled when the drain times out: in-flight deliveries are aborted.
-    giving_up: CancellationToken,
+    aborting: CancellationToken,
 }
 
 /// The outcome of a delivery, queued for the store.
-struct Settlement {
+struct DeliveryOutcome {
     key: ClaimKey,
-    outcome: Outcome,
+    outcome: AttemptOutcome,
     took: Duration,
     status: Option<u16>,
 }
@@ -112,12 +112,12 @@ fn timestamp(time: SystemTime) -> Timestamp {
     Timestamp::try_from(time).unwrap_or(Timestamp::MAX)
 }
 
-fn later(time: Timestamp, by: Duration) -> Timestamp {
+fn add_saturating(time: Timestamp, by: Duration) -> Timestamp {
     SignedDuration::try_from(by).ok().and_then(|by| time.checked_add(by).ok()).unwrap_or(Timestamp::MAX)
 }
 
 /// Returns the duration from `now` until `time`; zero if `time` has passed.
-fn until(time: Timestamp, now: Timestamp) -> Duration {
+fn duration_until(time: Timestamp, now: Timestamp) -> Duration {
     Duration::try_from(time.duration_since(now)).unwrap_or_default()
 }
 
@@ -125,27 +125,46 @@ impl Worker {
     /// Creates a worker; it is idle until it [runs](Self::run).
     pub fn new(
         jobs: Arc<dyn JobStore>,
-        callback: Callback,
+        callback: CallbackClient,
         clock: Arc<dyn Clock>,
         limits: WorkerLimits,
-        meters: Meters,
+        meters: SchedulerMetrics,
     ) -> Self {
-        let held = Held::new(limits.concurrency, limits.per_company, limits.max_ahead);
+        let held = ClaimedJobs::new(
+            limits.max_deliveries,
+            limits.max_deliveries_per_company,
+            limits.max_claimed_ahead,
+        );
         let (stopping, giving_up) = (CancellationToken::new(), CancellationToken::new());
         let (claiming, inserted) = (RwLock::new(()), Notify::new());
-        Self { jobs, callback, clock, limits, held, meters, claiming, inserted, stopping, giving_up }
+        Self {
+            jobs,
+            callback,
+            clock,
+            limits,
+            claimed_jobs: held,
+            metrics: meters,
+            claim_lock: claiming,
+            inserted,
+            stopping,
+            aborting: giving_up,
+        }
     }
 
     /// Delivers jobs until `stop` completes, then drains: claimed jobs that have not started are released at once;
-    /// in-flight deliveries may finish within [`WorkerLimits::drain`] and are aborted after it. Call it once per
+    /// in-flight deliveries may finish within [`WorkerLimits::drain_timeout`] and are aborted after it. Call it once per
     /// worker.
     pub async fn run(self: Arc<Self>, stop: impl Future<Output = ()>) {
         // Dropping this future aborts the deliveries, which run in tasks of their own.
-        let _end = self.giving_up.clone().drop_guard();
+        let _end = self.aborting.clone().drop_guard();
         // The capacity is one outcome per delivery slot, so a send never waits.
-        let (outcomes, settled) = mpsc::channel(self.limits.concurrency.max(1));
+        let (outcomes, settled) = mpsc::channel(self.limits.max_deliveries.max(1));
         let supply = async {
-            tokio::join!(self.claim_jobs(), self.clone().start_jobs(outcomes), self.purge_old_jobs());
+            tokio::join!(
+                self.run_claim_loop(),
+                self.clone().run_start_loop(outcomes),
+                self.run_retention_loop()
+            );
         };
         let signal = async {
             stop.await;
@@ -157,21 +176,21 @@ impl Worker {
         };
         tokio::select! {
             () = main => {}
-            () = async { tokio::join!(self.settle_outcomes(settled), self.extend_leases()); } => {}
+            () = async { tokio::join!(self.run_outcome_loop(settled), self.run_heartbeat_loop()); } => {}
         }
     }
 
     async fn drain(&self) {
-        let left = self.held.take_all();
+        let left = self.claimed_jobs.release_all();
         self.release(left).await;
-        let ended = tokio::time::timeout(self.limits.drain, self.held.until_idle()).await;
+        let ended = tokio::time::timeout(self.limits.drain_timeout, self.claimed_jobs.wait_idle()).await;
         if ended.is_err() {
             tracing::warn!(
-                deliveries = self.held.delivering(),
+                deliveries = self.claimed_jobs.in_flight_count(),
                 "giving up deliveries that outlived the drain"
             );
-            self.giving_up.cancel();
-            let _ = tokio::time::timeout(LAST_WORDS, self.held.until_idle()).await;
+            self.aborting.cancel();
+            let _ = tokio::time::timeout(FINAL_FLUSH_TIMEOUT, self.claimed_jobs.wait_idle()).await;
         }
     }
 
@@ -181,8 +200,8 @@ impl Worker {
             return;
         }
         let steps = jobs.into_iter().map(|job| (job.id, Step::Release { fence: job.fence })).collect();
-        if let Err(error) = self.jobs.steps(steps, self.now()).await {
-            self.meters.store_failed();
+        if let Err(error) = self.jobs.apply_steps(steps, self.now()).await {
+            self.metrics.record_store_error();
             tracing::warn!(%error, "claimed jobs could not be handed back; their leases will run out");
         }
     }
@@ -198,15 +217,15 @@ impl Worker {
     }
 
     /// Returns the number of deliveries in flight in this process.
-    pub fn delivering(&self) -> usize {
-        self.held.delivering()
+    pub fn deliveries_in_flight(&self) -> usize {
+        self.claimed_jobs.in_flight_count()
     }
 
     /// Updates the gauges for a metrics scrape.
-    pub(super) fn show(&self, counts: Option<&JobCounts>) {
-        self.meters.hold(self.held.delivering(), self.held.waiting());
+    pub(super) fn update_gauges(&self, counts: Option<&JobCounts>) {
+        self.metrics.set_claimed(self.claimed_jobs.in_flight_count(), self.claimed_jobs.waiting_count());
         if let Some(counts) = counts {
-            self.meters.store_has(counts);
+            self.metrics.set_job_counts(counts);
         }
     }
 
@@ -214,7 +233,7 @@ impl Worker {
     ///
     /// # Errors
     /// Returns the store's error.
-    pub async fn insert(&self, job: Job) -> Result<Inserted, StoreError> {
+    pub async fn insert(&self, job: Job) -> Result<InsertOutcome, StoreError> {
         let outcome = self.jobs.insert(vec![job]).await?.pop();
         self.inserted.notify_one();
         outcome.ok_or_else(|| StoreError::unavailable("the store said nothing of the job"))
@@ -225,35 +244,35 @@ impl Worker {
     ///
     /// # Errors
     /// Returns the store's error; the job is unchanged.
-    pub async fn act(
+    pub async fn apply_step(
         self: &Arc<Self>,
-        scope: Scope,
+        scope: JobScope,
         id: String,
         step: Step,
-    ) -> Result<Option<Result<Stepped, Refusal>>, StoreError> {
+    ) -> Result<Option<Result<StepResult, StepError>>, StoreError> {
         // Runs in its own task, so that a cancelled request cannot lose a job that was taken from the claimed jobs.
         let worker = self.clone();
-        finish(tokio::spawn(async move { worker.act_now(&scope, id, step).await })).await
+        join_task(tokio::spawn(async move { worker.apply_step_now(&scope, id, step).await })).await
     }
 
-    async fn act_now(
+    async fn apply_step_now(
         &self,
-        scope: &Scope,
+        scope: &JobScope,
         id: String,
         step: Step,
-    ) -> Result<Option<Result<Stepped, Refusal>>, StoreError> {
-        let _no_claims = self.claiming.read().await;
+    ) -> Result<Option<Result<StepResult, StepError>>, StoreError> {
+        let _no_claims = self.claim_lock.read().await;
         if self.jobs.get(scope, &id).await?.is_none() {
             return Ok(None);
         }
         // Resuming does not release the claim, which would delay the job.
-        let held = if step == Step::Resume { None } else { self.held.take_back(&id) };
+        let held = if step == Step::Resume { None } else { self.claimed_jobs.release(&id) };
         let release = held.iter().map(|job| (job.id.clone(), Step::Release { fence: job.fence }));
         let steps = release.chain([(id, step)]).collect();
-        match self.jobs.steps(steps, self.now()).await {
+        match self.jobs.apply_steps(steps, self.now()).await {
             Ok(mut stepped) => Ok(stepped.pop().flatten()),
             Err(error) => {
-                self.held.add(held.into_iter().collect());
+                self.claimed_jobs.add(held.into_iter().collect());
                 Err(error)
             }
         }
@@ -265,12 +284,12 @@ impl Worker {
     /// Returns the store's error; no job has changed.
     pub async fn cancel_all(self: &Arc<Self>, filter: JobFilter) -> Result<u64, StoreError> {
         let worker = self.clone();
-        finish(tokio::spawn(async move {
-            let _no_claims = worker.claiming.read().await;
-            let held = worker.held.take_back_all(&filter);
+        join_task(tokio::spawn(async move {
+            let _no_claims = worker.claim_lock.read().await;
+            let held = worker.claimed_jobs.release_matching(&filter);
             let cancelled = worker.jobs.cancel_all(&filter, worker.now()).await;
             if cancelled.is_err() {
-                worker.held.add(held);
+                worker.claimed_jobs.add(held);
             }
             cancelled
         }))
@@ -279,6 +298,6 @@ impl Worker {
 }
 
 /// Awaits a task, mapping a panic to a store error.
-async fn finish<T>(task: tokio::task::JoinHandle<Result<T, StoreError>>) -> Result<T, StoreError> {
+async fn join_task<T>(task: tokio::task::JoinHandle<Result<T, StoreError>>) -> Result<T, StoreError> {
     task.await.unwrap_or_else(|error| Err(StoreError::unavailable(error)))
 }

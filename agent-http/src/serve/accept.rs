@@ -11,15 +11,15 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::time;
 
-use super::connection::Connections;
+use super::connection::ConnectionSpawner;
 use super::{HttpService, ServeLimits, Workers};
 
-/// Initial pause after a failed accept. It doubles with each failure in a row, up to [`LONGEST_PAUSE`].
-const PAUSE: Duration = Duration::from_millis(10);
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// Initial pause after a failed accept. It doubles with each failure in a row, up to [`MAX_ACCEPT_BACKOFF`].
+const INITIAL_ACCEPT_BACKOFF: Duration = Duration::from_millis(10);
+const MAX_ACCEPT_BACKOFF: Duration = Duration::from_secs(1);
 
 /// Timeout for dropping the connections that outlived the drain. Each task needs to be polled only once for that.
-const CUT: Duration = Duration::from_secs(1);
+const ABORT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Source of connections: the TCP listener, or a source of errors in tests.
 pub(super) trait Accept {
@@ -48,7 +48,7 @@ pub(super) async fn run<S: HttpService>(
     let slots = Arc::new(Semaphore::new(places as usize));
     // A message starts the drain. Closing the channel, also by dropping this future, ends all connections at once.
     let (drain_all, draining) = watch::channel(());
-    let connections = Connections::new(service, limits, draining, workers);
+    let connections = ConnectionSpawner::new(service, limits, draining, workers);
 
     accept_until(shutdown, &source, &slots, &connections).await;
     drop(source);
@@ -59,7 +59,7 @@ pub(super) async fn run<S: HttpService>(
         tracing::warn!(connections = cut, "cutting connections that outlived the drain");
         drop(drain_all);
         // A task that blocks its thread cannot be dropped; the timeout keeps it from delaying shutdown.
-        let _ = time::timeout(CUT, slots.acquire_many(places)).await;
+        let _ = time::timeout(ABORT_TIMEOUT, slots.acquire_many(places)).await;
     }
 }
 
@@ -67,10 +67,10 @@ async fn accept_until<S: HttpService>(
     shutdown: impl Future<Output = ()>,
     source: &impl Accept,
     slots: &Arc<Semaphore>,
-    connections: &Connections<S>,
+    connections: &ConnectionSpawner<S>,
 ) {
     let mut shutdown = pin!(shutdown);
-    let mut pause = PAUSE;
+    let mut pause = INITIAL_ACCEPT_BACKOFF;
     loop {
         if slots.available_permits() == 0 {
             tracing::warn!("at the limit of connections; further clients wait");
@@ -87,10 +87,10 @@ async fn accept_until<S: HttpService>(
         };
         match accepted {
             Ok((stream, peer)) => {
-                pause = PAUSE;
+                pause = INITIAL_ACCEPT_BACKOFF;
                 connections.spawn(stream, peer, slot);
             }
-            Err(error) if is_of_one_connection(&error) => {
+            Err(error) if is_connection_error(&error) => {
                 tracing::debug!(%error, "a connection was gone before it was accepted");
             }
             Err(error) => {
@@ -100,7 +100,7 @@ async fn accept_until<S: HttpService>(
                     () = &mut shutdown => return,
                     () = time::sleep(pause) => {}
                 }
-                pause = (pause * 2).min(LONGEST_PAUSE);
+                pause = (pause * 2).min(MAX_ACCEPT_BACKOFF);
             }
         }
     }
@@ -109,7 +109,7 @@ async fn accept_until<S: HttpService>(
 /// Returns true if an accept error concerns only the connection being accepted, so that accepting can go on at once.
 /// Errors of the process (such as exhausted file descriptors) would repeat at once and turn the loop into a busy
 /// loop.
-fn is_of_one_connection(error: &io::Error) -> bool {
+fn is_connection_error(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
 }

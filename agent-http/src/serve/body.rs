@@ -42,10 +42,10 @@ pub fn streaming<E: Into<BodyError> + 'static>(
 
 /// Request body. It is read through [`http_body::Body`]; [`crate::request::read_body`] collects it within limits.
 #[derive(Debug)]
-pub struct Body(Source);
+pub struct Body(BodySource);
 
 #[derive(Debug)]
-enum Source {
+enum BodySource {
     Connection(FromConnection),
     Boxed(UnsyncBoxBody<Bytes, BodyError>),
 }
@@ -64,17 +64,17 @@ impl Body {
     where
         B: http_body::Body<Data = Bytes, Error: Into<BodyError>> + Send + 'static,
     {
-        Self(Source::Boxed(body.map_err(Into::into).boxed_unsync()))
+        Self(BodySource::Boxed(body.map_err(Into::into).boxed_unsync()))
     }
 
     /// Creates an empty body.
     #[must_use]
     pub fn empty() -> Self {
-        Self(Source::Boxed(empty()))
+        Self(BodySource::Boxed(empty()))
     }
 
     pub(super) fn from_connection(incoming: Incoming, unread: Arc<AtomicBool>) -> Self {
-        Self(Source::Connection(FromConnection { incoming, ended: false, unread }))
+        Self(BodySource::Connection(FromConnection { incoming, ended: false, unread }))
     }
 }
 
@@ -86,7 +86,7 @@ impl Default for Body {
 
 impl<T: Into<Bytes>> From<T> for Body {
     fn from(bytes: T) -> Self {
-        Self(Source::Boxed(full(bytes)))
+        Self(BodySource::Boxed(full(bytes)))
     }
 }
 
@@ -99,26 +99,26 @@ impl http_body::Body for Body {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         match &mut self.get_mut().0 {
-            Source::Connection(body) => {
+            BodySource::Connection(body) => {
                 let frame = ready!(Pin::new(&mut body.incoming).poll_frame(cx));
                 body.ended |= frame.is_none();
                 Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))
             }
-            Source::Boxed(body) => Pin::new(body).poll_frame(cx),
+            BodySource::Boxed(body) => Pin::new(body).poll_frame(cx),
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match &self.0 {
-            Source::Connection(body) => body.incoming.is_end_stream(),
-            Source::Boxed(body) => body.is_end_stream(),
+            BodySource::Connection(body) => body.incoming.is_end_stream(),
+            BodySource::Boxed(body) => body.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.0 {
-            Source::Connection(body) => body.incoming.size_hint(),
-            Source::Boxed(body) => body.size_hint(),
+            BodySource::Connection(body) => body.incoming.size_hint(),
+            BodySource::Boxed(body) => body.size_hint(),
         }
     }
 }

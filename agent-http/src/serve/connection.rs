@@ -18,19 +18,19 @@ use socket2::{SockRef, TcpKeepalive};
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, watch};
 
-use super::exchange::Exchanges;
+use super::exchange::ExchangeService;
 use super::guard::Guard;
 use super::{HttpService, ServeLimits, Workers};
 use crate::keep_alive;
 
 /// hyper's minimum buffer size; hyper panics on a smaller one.
-const SMALLEST_BUFFER: usize = 8 * 1024;
+const MIN_BUFFER_BYTES: usize = 8 * 1024;
 
 /// TCP keep-alive: idle time before the first probe, and the interval between probes.
-const KEEPALIVE: Duration = Duration::from_secs(15);
+const TCP_KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
 
 /// Spawns connection tasks, with the state that they share.
-pub(super) struct Connections<S> {
+pub(super) struct ConnectionSpawner<S> {
     service: Arc<S>,
     limits: Arc<ServeLimits>,
     protocol: Arc<http1::Builder>,
@@ -39,7 +39,7 @@ pub(super) struct Connections<S> {
     workers: Option<Workers>,
 }
 
-impl<S: HttpService> Connections<S> {
+impl<S: HttpService> ConnectionSpawner<S> {
     /// Creates the spawner. Connections run on `workers`, or, without them, on the current runtime.
     pub(super) fn new(
         service: S,
@@ -54,15 +54,15 @@ impl<S: HttpService> Connections<S> {
             .header_read_timeout(limits.head_read)
             .max_header_size(limits.head_bytes)
             // This also bounds the write buffer for a client that reads slowly.
-            .max_buf_size(limits.head_bytes.max(SMALLEST_BUFFER));
-        let keep_alive = keep_alive::announcement(limits.head_read);
+            .max_buf_size(limits.head_bytes.max(MIN_BUFFER_BYTES));
+        let keep_alive = keep_alive::keep_alive_value(limits.head_read);
         let (service, limits, protocol) = (Arc::new(service), Arc::new(limits), Arc::new(protocol));
         Self { service, limits, protocol, keep_alive, draining, workers }
     }
 
     /// Serves `stream` in a task that holds `slot` until it ends.
     pub(super) fn spawn(&self, stream: TcpStream, peer: SocketAddr, slot: OwnedSemaphorePermit) {
-        if let Err(error) = set_options(&stream, &self.limits) {
+        if let Err(error) = set_socket_options(&stream, &self.limits) {
             tracing::debug!(%error, "cannot set the socket's options");
         }
         let (service, protocol) = (self.service.clone(), self.protocol.clone());
@@ -71,7 +71,7 @@ impl<S: HttpService> Connections<S> {
         let serve = move |stream| {
             let unread = Arc::new(AtomicBool::new(false));
             let guard = Guard::new(stream, write_stall, unread.clone());
-            let exchanges = Exchanges::new(service, peer, unread, keep_alive);
+            let exchanges = ExchangeService::new(service, peer, unread, keep_alive);
             // A future stores its captured arguments beside its current state; boxing first keeps the connection from
             // being stored twice.
             let connection = Box::pin(protocol.serve_connection(guard, exchanges));
@@ -95,11 +95,13 @@ impl<S: HttpService> Connections<S> {
 }
 
 /// Sets TCP options by which the kernel detects a peer that has vanished without closing the connection.
-fn set_options(stream: &TcpStream, limits: &ServeLimits) -> io::Result<()> {
+fn set_socket_options(stream: &TcpStream, limits: &ServeLimits) -> io::Result<()> {
     // TCP_NODELAY: a token is a small write and must not wait for the acknowledgement of the previous one.
     stream.set_nodelay(true)?;
     let socket = SockRef::from(stream);
-    socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE))?;
+    socket.set_tcp_keepalive(
+        &TcpKeepalive::new().with_time(TCP_KEEPALIVE_INTERVAL).with_interval(TCP_KEEPALIVE_INTERVAL),
+    )?;
     // Written data that is not acknowledged counts as a write stall too (RFC 5482).
     #[cfg(target_os = "linux")]
     socket.set_tcp_user_timeout(Some(limits.write_stall))?;
@@ -109,7 +111,7 @@ fn set_options(stream: &TcpStream, limits: &ServeLimits) -> io::Result<()> {
 }
 
 async fn drive<S: HttpService>(
-    mut connection: Pin<Box<http1::Connection<Guard, Exchanges<S>>>>,
+    mut connection: Pin<Box<http1::Connection<Guard, ExchangeService<S>>>>,
     mut draining: watch::Receiver<()>,
 ) {
     let news = draining.clone();
@@ -154,7 +156,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
         let stream = TcpStream::connect(address).await.expect("a connection");
-        set_options(&stream, &ServeLimits::default()).expect("options");
+        set_socket_options(&stream, &ServeLimits::default()).expect("options");
         let socket = SockRef::from(&stream);
         assert!(stream.nodelay().expect("an option"));
         assert!(socket.keepalive().expect("an option"));

@@ -26,18 +26,18 @@ use super::target::check_target;
 use super::{Body, BodyError, HttpService, Peer, ResponseBody};
 use crate::error::HttpError;
 use crate::keep_alive::KEEP_ALIVE;
-use crate::metrics::InFlight;
-use crate::request::{RequestId, beginning};
+use crate::metrics::InFlightMetric;
+use crate::request::{RequestId, truncate_chars};
 
 /// Maximum length of a logged path, in characters; longer paths are truncated.
-const LOGGED_PATH: usize = 256;
+const MAX_LOGGED_PATH_CHARS: usize = 256;
 
 /// Marker in a response's extensions: the body enters the request's span by itself, and only where it does work.
 #[derive(Clone, Copy)]
 pub(crate) struct EntersSpan;
 
 /// hyper service of one connection.
-pub(super) struct Exchanges<S> {
+pub(super) struct ExchangeService<S> {
     /// Shared by all connections, since layers can make it large.
     service: Arc<S>,
     peer: SocketAddr,
@@ -46,7 +46,7 @@ pub(super) struct Exchanges<S> {
     keep_alive: Option<HeaderValue>,
 }
 
-impl<S> Exchanges<S> {
+impl<S> ExchangeService<S> {
     pub(super) fn new(
         service: Arc<S>,
         peer: SocketAddr,
@@ -57,7 +57,7 @@ impl<S> Exchanges<S> {
     }
 }
 
-impl<S: HttpService> hyper::service::Service<Request<Incoming>> for Exchanges<S> {
+impl<S: HttpService> hyper::service::Service<Request<Incoming>> for ExchangeService<S> {
     type Response = Response<ObservedBody>;
     type Error = Infallible;
     // hyper reserves room for a future of this type for the lifetime of the connection. Boxing it per exchange frees
@@ -87,9 +87,9 @@ async fn exchange<S: HttpService>(
     service: S,
     peer: SocketAddr,
 ) -> Response<ObservedBody> {
-    let id = RequestId::of(request.headers());
+    let id = RequestId::from_headers(request.headers());
     let span = tracing::info_span!("request", id = id.as_str());
-    let mut access = Access::new(&request, span.clone());
+    let mut access = AccessLogEntry::new(&request, span.clone());
 
     let checked = span.in_scope(|| check_target(&request));
     let mut response = match checked {
@@ -100,7 +100,9 @@ async fn exchange<S: HttpService>(
             match answer.catch_unwind().instrument(span.clone()).await {
                 Ok(Ok(response)) => response,
                 Ok(Err(never)) => match never {},
-                Err(panic) => span.in_scope(|| HttpError::internal(Panic::from(panic)).into_response(&id)),
+                Err(panic) => {
+                    span.in_scope(|| HttpError::internal(PanicError::from(panic)).into_response(&id))
+                }
             }
         }
         Err(error) => {
@@ -120,9 +122,9 @@ async fn exchange<S: HttpService>(
 
 #[derive(Debug, thiserror::Error)]
 #[error("the service panicked: {0}")]
-struct Panic(String);
+struct PanicError(String);
 
-impl From<Box<dyn Any + Send>> for Panic {
+impl From<Box<dyn Any + Send>> for PanicError {
     fn from(payload: Box<dyn Any + Send>) -> Self {
         let message = match payload.downcast::<String>() {
             Ok(message) => *message,
@@ -139,7 +141,7 @@ pub(super) struct ObservedBody {
     inner: ResponseBody,
     enters_span: bool,
     /// `Some` until drop.
-    access: Option<Access>,
+    access: Option<AccessLogEntry>,
 }
 
 impl http_body::Body for ObservedBody {
@@ -189,7 +191,7 @@ impl Drop for ObservedBody {
 }
 
 /// Access-log entry, written on drop, so that an exchange that the client has cancelled is logged too.
-struct Access {
+struct AccessLogEntry {
     span: Span,
     method: Method,
     /// Path without the query, which may contain tokens.
@@ -200,15 +202,15 @@ struct Access {
     /// True if the whole response body was handed to hyper.
     complete: bool,
     /// Guard of the in-flight metric, held until the body is dropped.
-    in_flight: Option<InFlight>,
+    in_flight: Option<InFlightMetric>,
 }
 
-impl Access {
+impl AccessLogEntry {
     fn new(request: &Request<Body>, span: Span) -> Self {
         Self {
             span,
             method: request.method().clone(),
-            path: beginning(request.uri().path(), LOGGED_PATH).to_owned(),
+            path: truncate_chars(request.uri().path(), MAX_LOGGED_PATH_CHARS).to_owned(),
             started: Instant::now(),
             status: None,
             complete: request.method() == Method::HEAD,
@@ -217,7 +219,7 @@ impl Access {
     }
 }
 
-impl Drop for Access {
+impl Drop for AccessLogEntry {
     fn drop(&mut self) {
         tracing::info!(
             parent: &self.span,

@@ -25,14 +25,14 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 /// Maximum total size, in bytes, of a vectored write that is coalesced into one buffer. For a token with its chunk
 /// framing, one buffer instead of three saves an eighth of the system call's time.
-const SMALL: usize = 512;
+const MAX_COALESCED_WRITE_BYTES: usize = 512;
 
 /// Maximum time that a lingering close discards input.
-const LINGER: Duration = Duration::from_secs(2);
+const LINGER_TIMEOUT: Duration = Duration::from_secs(2);
 
 pub(super) struct Guard {
     stream: TokioIo<TcpStream>,
-    stall: Stall,
+    stall: WriteStallTimer,
     /// True if the last read since the last flush was pending, so that the read will report the end of input.
     reading: bool,
     /// Set once a request body was dropped before its end.
@@ -44,7 +44,7 @@ impl Guard {
     pub(super) fn new(stream: TcpStream, write_stall: Duration, unread: Arc<AtomicBool>) -> Self {
         Self {
             stream: TokioIo::new(stream),
-            stall: Stall::new(write_stall),
+            stall: WriteStallTimer::new(write_stall),
             reading: false,
             unread,
             linger: None,
@@ -65,7 +65,7 @@ impl Guard {
     }
 
     fn poll_linger(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let timer = self.linger.get_or_insert_with(|| Box::pin(sleep_until(Instant::now() + LINGER)));
+        let timer = self.linger.get_or_insert_with(|| Box::pin(sleep_until(Instant::now() + LINGER_TIMEOUT)));
         let mut scrap = [0; 4096];
         // The deadline is compared with the clock, because the timer is not polled as long as there is input.
         while Instant::now() < timer.deadline() {
@@ -95,7 +95,7 @@ impl Read for Guard {
 impl Write for Guard {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(cx, buf);
-        self.stall.watch(cx, written)
+        self.stall.check(cx, written)
     }
 
     fn poll_write_vectored(
@@ -104,11 +104,11 @@ impl Write for Guard {
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let stream = Pin::new(&mut self.stream);
-        let written = match put_together(bufs, &mut [0; SMALL]) {
+        let written = match coalesce(bufs, &mut [0; MAX_COALESCED_WRITE_BYTES]) {
             Some(small) => stream.poll_write(cx, small),
             None => stream.poll_write_vectored(cx, bufs),
         };
-        self.stall.watch(cx, written)
+        self.stall.check(cx, written)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -134,7 +134,10 @@ impl Write for Guard {
 }
 
 /// Returns the slices joined in `room` if there are at least two and they fit; `None` otherwise.
-fn put_together<'r>(pieces: &[io::IoSlice<'_>], room: &'r mut [u8; SMALL]) -> Option<&'r [u8]> {
+fn coalesce<'r>(
+    pieces: &[io::IoSlice<'_>],
+    room: &'r mut [u8; MAX_COALESCED_WRITE_BYTES],
+) -> Option<&'r [u8]> {
     if pieces.len() < 2 {
         return None;
     }
@@ -147,7 +150,7 @@ fn put_together<'r>(pieces: &[io::IoSlice<'_>], room: &'r mut [u8; SMALL]) -> Op
 }
 
 /// Timeout of stalled writes.
-struct Stall {
+struct WriteStallTimer {
     limit: Duration,
     /// Start of the current stall.
     since: Option<Instant>,
@@ -155,13 +158,13 @@ struct Stall {
     timer: Option<Pin<Box<Sleep>>>,
 }
 
-impl Stall {
+impl WriteStallTimer {
     fn new(limit: Duration) -> Self {
         Self { limit, since: None, timer: None }
     }
 
     /// Passes a write's result on, or returns a timeout error once writes have stalled for longer than the limit.
-    fn watch(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+    fn check(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         if written.is_ready() {
             self.since = None;
             return written;
@@ -186,10 +189,10 @@ mod tests {
 
     #[test]
     fn small_pieces_are_put_together_and_others_left() {
-        let long = [b'x'; SMALL];
+        let long = [b'x'; MAX_COALESCED_WRITE_BYTES];
         let check = |pieces: &[&[u8]], expected: Option<&[u8]>| {
             let pieces: Vec<_> = pieces.iter().map(|piece| IoSlice::new(piece)).collect();
-            assert_eq!(put_together(&pieces, &mut [0; SMALL]), expected, "{pieces:?}");
+            assert_eq!(coalesce(&pieces, &mut [0; MAX_COALESCED_WRITE_BYTES]), expected, "{pieces:?}");
         };
         check(&[b"2\r\n", b"hi", b"\r\n"], Some(b"2\r\nhi\r\n"));
         check(&[b"", b"", b"a"], Some(b"a"));

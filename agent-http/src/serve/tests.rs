@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use agent_core::error::{Failure, FailureKind};
+use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::event::{EventStream, RunIds};
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
@@ -18,27 +18,27 @@ use tokio::time::timeout;
 use super::accept::Accept;
 use super::*;
 use crate::error::HttpError;
-use crate::request::{self, BodyLimits, Handled, RequestId};
+use crate::request::{self, BodyLimits, HandlerResult, RequestId};
 use crate::stream::{Framing, StreamLimits};
 
 /// Test timeout: far longer than any step takes, and shorter than the default timeouts, which must not end a test.
-const PATIENCE: Duration = Duration::from_secs(8);
+const TEST_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// `errno` of a process without free file descriptors.
 const EMFILE: i32 = 24;
 
 /// Test server that shuts down on `stop` or drop.
-struct Server {
+struct TestServer {
     address: SocketAddr,
     stop: Option<oneshot::Sender<()>>,
     task: JoinHandle<()>,
 }
 
-impl Server {
+impl TestServer {
     async fn start<F, Fut>(limits: ServeLimits, handler: F) -> Self
     where
         F: Fn(Request<Body>) -> Fut + Clone + Send + Sync + 'static,
-        Fut: Future<Output = Handled> + Send + 'static,
+        Fut: Future<Output = HandlerResult> + Send + 'static,
     {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
@@ -70,13 +70,13 @@ impl Server {
     }
 
     async fn ended(self) {
-        timeout(PATIENCE, self.task).await.expect("the server ends").expect("it does not panic");
+        timeout(TEST_TIMEOUT, self.task).await.expect("the server ends").expect("it does not panic");
     }
 }
 
 async fn read_to_end(stream: &mut TcpStream) -> String {
     let mut read = Vec::new();
-    timeout(PATIENCE, stream.read_to_end(&mut read)).await.expect("the server closes").expect("readable");
+    timeout(TEST_TIMEOUT, stream.read_to_end(&mut read)).await.expect("the server closes").expect("readable");
     String::from_utf8(read).expect("text")
 }
 
@@ -88,7 +88,7 @@ async fn read_until(stream: &mut TcpStream, end: &str) -> String {
             assert_ne!(stream.read_buf(&mut read).await.expect("readable"), 0, "closed before {end:?}");
         }
     };
-    timeout(PATIENCE, reading).await.unwrap_or_else(|_| panic!("{end:?} does not come"));
+    timeout(TEST_TIMEOUT, reading).await.unwrap_or_else(|_| panic!("{end:?} does not come"));
     String::from_utf8(read).expect("text")
 }
 
@@ -100,7 +100,7 @@ fn closing(path: &str) -> String {
     format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
 }
 
-async fn hello(_: Request<Body>) -> Handled {
+async fn hello(_: Request<Body>) -> HandlerResult {
     Ok(Response::new(full("hello")))
 }
 
@@ -119,12 +119,12 @@ fn drop_flag() -> (impl Fn() -> DropFlag + Clone + Send + Sync, mpsc::UnboundedR
 }
 
 async fn is_dropped(flag: &mut mpsc::UnboundedReceiver<()>) {
-    timeout(PATIENCE, flag.recv()).await.expect("it is dropped").expect("a flag");
+    timeout(TEST_TIMEOUT, flag.recv()).await.expect("it is dropped").expect("a flag");
 }
 
 #[tokio::test]
 async fn an_exchange_carries_its_id_and_keeps_the_connection() {
-    let server = Server::start(ServeLimits::default(), |request| async move {
+    let server = TestServer::start(ServeLimits::default(), |request| async move {
         assert!(request.extensions().get::<Peer>().is_some());
         let id = request.extensions().get::<RequestId>().expect("an id").as_str().to_owned();
         Ok(Response::new(full(id)))
@@ -179,7 +179,7 @@ async fn heads_are_checked() {
         (format!("GET / HTTP/1.1\r\nHost: a\r\n{many}\r\n"), 431),
         (format!("GET /{long} HTTP/1.1\r\nHost: a\r\n\r\n"), 431),
     ];
-    let server = Server::start(ServeLimits::default(), hello).await;
+    let server = TestServer::start(ServeLimits::default(), hello).await;
     for (head, status) in cases {
         let answer = server.exchange(&head).await;
         let given = answer.strip_prefix("HTTP/1.").and_then(|answer| answer.split(' ').nth(1));
@@ -190,7 +190,7 @@ async fn heads_are_checked() {
 
 #[tokio::test]
 async fn a_refused_target_is_a_problem_with_the_request_id() {
-    let server = Server::start(ServeLimits::default(), hello).await;
+    let server = TestServer::start(ServeLimits::default(), hello).await;
     let answer = server.exchange("GET / HTTP/1.1\r\nX-Request-Id: req-9\r\n\r\n").await;
     let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
     assert!(head.contains("content-type: application/problem+json"), "{head}");
@@ -203,7 +203,7 @@ async fn a_refused_target_is_a_problem_with_the_request_id() {
 #[tokio::test]
 async fn the_head_limit_is_a_setting() {
     let limits = ServeLimits { head_bytes: 200, ..ServeLimits::default() };
-    let server = Server::start(limits, hello).await;
+    let server = TestServer::start(limits, hello).await;
     for (length, status) in [(100, 200), (200, 431)] {
         let padding = "x".repeat(length);
         let head = format!("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nX: {padding}\r\n\r\n");
@@ -215,7 +215,7 @@ async fn the_head_limit_is_a_setting() {
 #[tokio::test]
 async fn silent_slow_and_idle_connections_are_closed() {
     let limits = ServeLimits { head_read: Duration::from_millis(100), ..ServeLimits::default() };
-    let server = Server::start(limits, hello).await;
+    let server = TestServer::start(limits, hello).await;
 
     assert_eq!(server.exchange("").await, "", "silent from the start");
     assert_eq!(server.exchange("GET / HTTP/1.1\r\nHost: a\r\n").await, "", "half a head");
@@ -230,12 +230,12 @@ async fn silent_slow_and_idle_connections_are_closed() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    timeout(PATIENCE, trickle).await.expect("a trickling head is cut");
+    timeout(TEST_TIMEOUT, trickle).await.expect("a trickling head is cut");
 }
 
 #[tokio::test]
 async fn answers_say_how_long_an_idle_connection_is_kept() {
-    let server = Server::start(ServeLimits::default(), hello).await;
+    let server = TestServer::start(ServeLimits::default(), hello).await;
     let mut stream = server.connect().await;
     stream.write_all(get("/").as_bytes()).await.expect("sent");
     let kept = read_until(&mut stream, "hello").await;
@@ -249,7 +249,7 @@ async fn answers_say_how_long_an_idle_connection_is_kept() {
 #[tokio::test]
 async fn connections_over_the_limit_wait_for_a_place() {
     let limits = ServeLimits { connections: 1, ..ServeLimits::default() };
-    let server = Server::start(limits, hello).await;
+    let server = TestServer::start(limits, hello).await;
     let mut first = server.connect().await;
     first.write_all(get("/").as_bytes()).await.expect("sent");
     read_until(&mut first, "hello").await;
@@ -270,7 +270,7 @@ async fn a_client_that_goes_drops_the_handler() {
     for (case, half) in cases.iter().flat_map(|case| [(case, false), (case, true)]) {
         let (flag, mut dropped) = drop_flag();
         let (entered, mut entries) = mpsc::unbounded_channel();
-        let server = Server::start(ServeLimits::default(), move |request| {
+        let server = TestServer::start(ServeLimits::default(), move |request| {
             let (flag, entered) = (flag(), entered.clone());
             async move {
                 drop(request);
@@ -283,7 +283,7 @@ async fn a_client_that_goes_drops_the_handler() {
         .await;
         let mut client = server.connect().await;
         client.write_all(case.as_bytes()).await.expect("sent");
-        timeout(PATIENCE, entries.recv()).await.expect("the handler runs");
+        timeout(TEST_TIMEOUT, entries.recv()).await.expect("the handler runs");
         assert!(dropped.try_recv().is_err(), "{case:?}: it waits");
         if half {
             client.shutdown().await.expect("half closed");
@@ -298,7 +298,7 @@ async fn a_client_that_goes_drops_the_handler() {
 async fn a_client_that_goes_drops_the_response_body() {
     for pipelined in [false, true] {
         let (flag, mut dropped) = drop_flag();
-        let server = Server::start(ServeLimits::default(), move |_| {
+        let server = TestServer::start(ServeLimits::default(), move |_| {
             let flag = flag();
             async move {
                 let first = stream::iter([Ok::<_, Infallible>(Bytes::from_static(b"first"))]);
@@ -330,7 +330,7 @@ fn endless(kept: impl Send + 'static) -> ResponseBody {
 async fn a_client_that_does_not_read_is_dropped() {
     let limits = ServeLimits { write_stall: Duration::from_millis(200), ..ServeLimits::default() };
     let (flag, mut dropped) = drop_flag();
-    let server = Server::start(limits, move |_| {
+    let server = TestServer::start(limits, move |_| {
         let flag = flag();
         async move { Ok(Response::new(endless(flag))) }
     })
@@ -340,21 +340,21 @@ async fn a_client_that_does_not_read_is_dropped() {
     is_dropped(&mut dropped).await;
     // The connection was open until then: the client reads what the socket buffered, and then the close.
     let mut read = Vec::new();
-    let _ = timeout(PATIENCE, client.read_to_end(&mut read)).await.expect("the server closes");
+    let _ = timeout(TEST_TIMEOUT, client.read_to_end(&mut read)).await.expect("the server closes");
     assert!(read.starts_with(b"HTTP/1.1 200 OK"));
 }
 
 #[tokio::test]
 async fn a_client_that_reads_slowly_is_not_dropped() {
     let limits = ServeLimits { write_stall: Duration::from_millis(400), ..ServeLimits::default() };
-    let server = Server::start(limits, |_| async { Ok(Response::new(endless(()))) }).await;
+    let server = TestServer::start(limits, |_| async { Ok(Response::new(endless(()))) }).await;
     let mut client = server.connect().await;
     client.write_all(get("/").as_bytes()).await.expect("sent");
     let mut scrap = vec![0; 8 * 1024 * 1024];
     // Each pause is shorter than the limit; together they are far longer.
     for _ in 0..12 {
         tokio::time::sleep(Duration::from_millis(100)).await;
-        timeout(PATIENCE, client.read_exact(&mut scrap))
+        timeout(TEST_TIMEOUT, client.read_exact(&mut scrap))
             .await
             .expect("more comes")
             .expect("the connection stands");
@@ -363,7 +363,7 @@ async fn a_client_that_reads_slowly_is_not_dropped() {
 
 #[tokio::test]
 async fn a_panic_is_a_500_and_the_server_lives() {
-    let server = Server::start(ServeLimits::default(), |request| async move {
+    let server = TestServer::start(ServeLimits::default(), |request| async move {
         match request.uri().path() {
             "/panic" => panic!("a secret"),
             "/body" => Ok(Response::new(streaming(stream::poll_fn(
@@ -389,7 +389,7 @@ async fn a_panic_is_a_500_and_the_server_lives() {
 #[tokio::test]
 async fn a_failed_body_is_not_a_whole_one() {
     let (go, gate) = tokio::sync::watch::channel(false);
-    let server = Server::start(ServeLimits::default(), move |_| {
+    let server = TestServer::start(ServeLimits::default(), move |_| {
         let mut gate = gate.clone();
         async move {
             let broken = stream::once(async move {
@@ -410,7 +410,7 @@ async fn a_failed_body_is_not_a_whole_one() {
 
 #[tokio::test]
 async fn an_early_answer_reaches_a_client_that_still_sends() {
-    let server = Server::start(ServeLimits::default(), |request| async move {
+    let server = TestServer::start(ServeLimits::default(), |request| async move {
         let (head, body) = request.into_parts();
         let limits = BodyLimits { bytes: 1024, ..BodyLimits::default() };
         request::read_body(&head.headers, body, &limits).await?;
@@ -432,7 +432,7 @@ async fn an_early_answer_reaches_a_client_that_still_sends() {
 async fn shutdown_closes_idle_connections_and_finishes_the_running() {
     let (entered, mut entries) = mpsc::unbounded_channel();
     let (go, gate) = tokio::sync::watch::channel(false);
-    let mut server = Server::start(ServeLimits::default(), move |request| {
+    let mut server = TestServer::start(ServeLimits::default(), move |request| {
         let (entered, mut gate) = (entered.clone(), gate.clone());
         async move {
             if request.uri().path() == "/wait" {
@@ -449,7 +449,7 @@ async fn shutdown_closes_idle_connections_and_finishes_the_running() {
     read_until(&mut idle, "hello").await;
     let mut running = server.connect().await;
     running.write_all(get("/wait").as_bytes()).await.expect("sent");
-    timeout(PATIENCE, entries.recv()).await.expect("the handler runs");
+    timeout(TEST_TIMEOUT, entries.recv()).await.expect("the handler runs");
 
     server.stop();
     assert_eq!(read_to_end(&mut silent).await, "");
@@ -462,10 +462,10 @@ async fn shutdown_closes_idle_connections_and_finishes_the_running() {
 }
 
 /// Starts a server whose handlers never return, with a client whose request is being handled.
-async fn with_a_running_handler(limits: ServeLimits) -> (Server, TcpStream, mpsc::UnboundedReceiver<()>) {
+async fn with_a_running_handler(limits: ServeLimits) -> (TestServer, TcpStream, mpsc::UnboundedReceiver<()>) {
     let (flag, dropped) = drop_flag();
     let (entered, mut entries) = mpsc::unbounded_channel();
-    let server = Server::start(limits, move |_| {
+    let server = TestServer::start(limits, move |_| {
         let (flag, entered) = (flag(), entered.clone());
         async move {
             entered.send(()).expect("the test waits");
@@ -477,7 +477,7 @@ async fn with_a_running_handler(limits: ServeLimits) -> (Server, TcpStream, mpsc
     .await;
     let mut client = server.connect().await;
     client.write_all(get("/").as_bytes()).await.expect("sent");
-    timeout(PATIENCE, entries.recv()).await.expect("the handler runs");
+    timeout(TEST_TIMEOUT, entries.recv()).await.expect("the handler runs");
     (server, client, dropped)
 }
 
@@ -500,9 +500,9 @@ async fn dropping_the_server_drops_its_connections() {
 }
 
 /// Source whose accepts always fail.
-struct Broken(AtomicUsize);
+struct BrokenListener(AtomicUsize);
 
-impl Accept for std::sync::Arc<Broken> {
+impl Accept for std::sync::Arc<BrokenListener> {
     async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
         self.0.fetch_add(1, Ordering::Relaxed);
         Err(io::Error::from_raw_os_error(EMFILE))
@@ -511,7 +511,7 @@ impl Accept for std::sync::Arc<Broken> {
 
 #[tokio::test(start_paused = true)]
 async fn errors_of_accept_do_not_make_a_busy_loop() {
-    let source = std::sync::Arc::new(Broken(AtomicUsize::new(0)));
+    let source = std::sync::Arc::new(BrokenListener(AtomicUsize::new(0)));
     let a_minute = tokio::time::sleep(Duration::from_secs(60));
     accept::run(source.clone(), request::service(hello), ServeLimits::default(), None, a_minute).await;
     let calls = source.0.load(Ordering::Relaxed);
@@ -560,7 +560,7 @@ async fn errors_of_accept_pass() {
 
 #[tokio::test]
 async fn errors_pass_the_exit_under_the_requests_id() {
-    let server = Server::start(ServeLimits::default(), |_| async { Err(HttpError::not_found()) }).await;
+    let server = TestServer::start(ServeLimits::default(), |_| async { Err(HttpError::not_found()) }).await;
     let answer =
         server.exchange("GET / HTTP/1.1\r\nHost: a\r\nX-Request-Id: r\r\nConnection: close\r\n\r\n").await;
     assert!(answer.starts_with("HTTP/1.1 404 ") && answer.contains("\"requestId\":\"r\""), "{answer}");
@@ -598,7 +598,7 @@ impl io::Write for Log {
 async fn each_exchange_has_a_line_in_the_log_and_no_query() {
     let log = Log::default();
     let _guard = log.start();
-    let server = Server::start(ServeLimits::default(), |request| async move {
+    let server = TestServer::start(ServeLimits::default(), |request| async move {
         match request.uri().path() {
             "/fault" => Err(HttpError::internal(io::Error::other("the cause"))),
             _ => hello(request).await,
@@ -616,8 +616,8 @@ async fn each_exchange_has_a_line_in_the_log_and_no_query() {
 
     let text = log.text();
     for line in [
-        "request{id=\"r1\"}: crate::serve::exchange: answered method=GET path=\"/whole\" status=200 complete=true",
-        "request{id=\"r1\"}: crate::error: request failed code=\"INTERNAL\"",
+        "request{id=\"r1\"}: agent_http::serve::exchange: answered method=GET path=\"/whole\" status=200 complete=true",
+        "request{id=\"r1\"}: agent_http::error: request failed code=\"INTERNAL\"",
         "cause=\"the cause\"",
         "answered method=GET path=\"/fault\" status=500 complete=true",
         "answered method=GET path=\"/\" complete=false",
@@ -631,12 +631,12 @@ async fn each_exchange_has_a_line_in_the_log_and_no_query() {
 async fn what_a_body_logs_while_it_is_made_stands_under_its_request() {
     let log = Log::default();
     let _guard = log.start();
-    let server = Server::start(ServeLimits::default(), |request| async move {
+    let server = TestServer::start(ServeLimits::default(), |request| async move {
         let late = stream::once(tokio::task::yield_now());
         if request.uri().path() == "/run" {
             let ids = RunIds { thread_id: "t".into(), run_id: "r".into() };
-            let run = late.map(|()| Err(Failure::new(FailureKind::Failed, "no answer")));
-            return crate::stream::answer(
+            let run = late.map(|()| Err(AgentError::new(AgentErrorKind::Failed, "no answer")));
+            return crate::stream::run_response(
                 Framing::Ndjson,
                 EventStream::new(ids, run),
                 &StreamLimits::default(),

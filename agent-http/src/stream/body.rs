@@ -11,18 +11,18 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use tracing::Span;
 
-use super::{Encoder, Watched};
-use crate::wakes::Wakes;
+use super::{Encoder, TimeoutStream};
+use crate::wakes::CoalescingWaker;
 
 /// Initial capacity of the first buffer, in bytes: room for the events up to the first token.
-const FIRST_BYTES: usize = 1024;
+const FIRST_BUFFER_BYTES: usize = 1024;
 
 /// Initial capacity of later buffers, in bytes: room for one token with its event, which is most frames of a paced
 /// stream. Kept small because allocators do periodic maintenance per allocated bytes.
-const INITIAL_BYTES: usize = 256;
+const BUFFER_BYTES: usize = 256;
 
 /// Size in bytes at which a buffer is returned although more events are ready.
-const FULL_BYTES: usize = 64 * 1024;
+const MAX_FRAME_BYTES: usize = 64 * 1024;
 
 /// Body of a response: the stream of a run, or a complete text.
 ///
@@ -42,17 +42,17 @@ pub struct StreamBody {
 }
 
 struct Run {
-    events: Watched,
+    events: TimeoutStream,
     encoder: Encoder,
-    first: FirstPiece,
-    wakes: Arc<Wakes>,
+    first: FirstChunk,
+    wakes: Arc<CoalescingWaker>,
     /// Waker that records wake-ups in `wakes`.
     waker: Waker,
 }
 
 /// Progress of writing the first delta.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum FirstPiece {
+enum FirstChunk {
     /// Not encoded yet.
     Awaited,
     /// Returned to the connection, which writes it once the body returns `Pending`.
@@ -62,15 +62,15 @@ enum FirstPiece {
 }
 
 impl StreamBody {
-    pub(super) fn new(events: Watched, encoder: Encoder) -> Self {
-        let wakes = Arc::new(Wakes::default());
+    pub(super) fn new(events: TimeoutStream, encoder: Encoder) -> Self {
+        let wakes = Arc::new(CoalescingWaker::default());
         let waker = wakes.clone().into();
-        let run = Run { events, encoder, first: FirstPiece::Awaited, wakes, waker };
+        let run = Run { events, encoder, first: FirstChunk::Awaited, wakes, waker };
         Self { run: Some(run), buffer: Vec::new(), span: Span::current() }
     }
 
     /// Creates a body with the complete text.
-    pub(super) fn whole(text: Vec<u8>) -> Self {
+    pub(super) fn complete(text: Vec<u8>) -> Self {
         Self { run: None, buffer: text, span: Span::none() }
     }
 }
@@ -84,33 +84,34 @@ impl Body for StreamBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         let Self { run: under_way, buffer, span } = &mut *self;
-        if under_way.as_ref().is_some_and(|run| run.wakes.still_asleep(cx.waker())) {
+        if under_way.as_ref().is_some_and(|run| run.wakes.is_asleep(cx.waker())) {
             return Poll::Pending;
         }
         let _entered = span.enter();
-        while buffer.len() < FULL_BYTES {
+        while buffer.len() < MAX_FRAME_BYTES {
             let Some(Run { events, encoder, first, wakes, waker }) = under_way else { break };
-            wakes.begin();
+            wakes.begin_poll();
             let mut own = Context::from_waker(waker);
             match events.poll_event(&mut own) {
                 Poll::Ready(Some(event)) => {
                     if buffer.capacity() == 0 {
-                        let is_first = *first == FirstPiece::Awaited;
-                        *buffer = Vec::with_capacity(if is_first { FIRST_BYTES } else { INITIAL_BYTES });
+                        let is_first = *first == FirstChunk::Awaited;
+                        *buffer =
+                            Vec::with_capacity(if is_first { FIRST_BUFFER_BYTES } else { BUFFER_BYTES });
                     }
                     encoder.encode(&event, buffer);
                     match *first {
-                        FirstPiece::Awaited if event.delta().is_some() => {
-                            *first = FirstPiece::HandedOut;
+                        FirstChunk::Awaited if event.delta().is_some() => {
+                            *first = FirstChunk::HandedOut;
                             break;
                         }
-                        FirstPiece::HandedOut => {
+                        FirstChunk::HandedOut => {
                             // More events are ready; they follow once the connection has written the first delta.
-                            *first = FirstPiece::Written;
+                            *first = FirstChunk::Written;
                             cx.waker().wake_by_ref();
                             return Poll::Pending;
                         }
-                        FirstPiece::Awaited | FirstPiece::Written => {}
+                        FirstChunk::Awaited | FirstChunk::Written => {}
                     }
                 }
                 Poll::Ready(None) => {
@@ -118,13 +119,13 @@ impl Body for StreamBody {
                     *under_way = None;
                 }
                 Poll::Pending => {
-                    if *first == FirstPiece::HandedOut {
-                        *first = FirstPiece::Written;
+                    if *first == FirstChunk::HandedOut {
+                        *first = FirstChunk::Written;
                     }
-                    if events.poll_silence(&mut own).is_ready() {
+                    if events.poll_idle_timeout(&mut own).is_ready() {
                         continue;
                     }
-                    let asleep = wakes.sleep(cx.waker());
+                    let asleep = wakes.register(cx.waker());
                     if !buffer.is_empty() {
                         break;
                     }

@@ -1,7 +1,7 @@
 //! Collecting a run into one JSON object, for clients that do not read streams.
 
-use agent_core::error::{Failure, FailureKind};
-use agent_core::event::{Event, Id, Outcome, RunResult};
+use agent_core::error::{AgentError, AgentErrorKind};
+use agent_core::event::{Event, Id, RunOutcome, RunResult};
 use agent_core::message::{FinishReason, ToolCall, Usage};
 use futures_util::{Stream, StreamExt};
 use serde::Serialize;
@@ -10,7 +10,7 @@ use serde::Serialize;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
-pub struct Collected {
+pub struct CollectedRun {
     /// Thread id of the conversation.
     pub thread_id: String,
     /// Run id.
@@ -18,7 +18,7 @@ pub struct Collected {
     /// Text of the assistant's messages, in order, separated by an empty line.
     pub output: String,
     /// Tool calls, in order.
-    pub tool_calls: Vec<CollectedCall>,
+    pub tool_calls: Vec<CollectedToolCall>,
     /// Token usage, one entry per model.
     pub usage: Vec<Usage>,
     /// `stop`, `length`, `tool_calls`, `content_filter`, or `cancelled`.
@@ -29,7 +29,7 @@ pub struct Collected {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
-pub struct CollectedCall {
+pub struct CollectedToolCall {
     /// The tool call.
     #[serde(flatten)]
     pub call: ToolCall,
@@ -41,7 +41,7 @@ pub struct CollectedCall {
     pub is_error: bool,
 }
 
-impl Collected {
+impl CollectedRun {
     /// Serializes the object as JSON.
     pub(super) fn to_json(&self) -> Vec<u8> {
         serde_json::to_vec(self).expect("strings and numbers serialise")
@@ -52,19 +52,19 @@ impl Collected {
 pub(crate) async fn collect(
     mut events: impl Stream<Item = Event> + Unpin,
     max_bytes: usize,
-) -> Result<Collected, Failure> {
+) -> Result<CollectedRun, AgentError> {
     let mut collector = Collector { remaining: max_bytes, ..Collector::default() };
     while let Some(event) = events.next().await {
-        if collector.take(event)? {
+        if collector.add_event(event)? {
             return Ok(collector.collected);
         }
     }
-    Err(Failure::new(FailureKind::Internal, "the run had no end"))
+    Err(AgentError::new(AgentErrorKind::Internal, "the run had no end"))
 }
 
 #[derive(Default)]
 struct Collector {
-    collected: Collected,
+    collected: CollectedRun,
     /// Message to which the last text in `output` belongs.
     message_id: Option<Id>,
     remaining: usize,
@@ -72,23 +72,23 @@ struct Collector {
 
 impl Collector {
     /// Adds an event; returns `true` if the run is complete.
-    fn take(&mut self, event: Event) -> Result<bool, Failure> {
+    fn add_event(&mut self, event: Event) -> Result<bool, AgentError> {
         match event {
             Event::TextMessageContent { message_id, delta } => self.add_text(message_id, &delta)?,
             Event::ToolCallStart { tool_call_id, tool_call_name, .. } => {
-                self.spend(tool_call_id.len() + tool_call_name.len())?;
+                self.take_budget(tool_call_id.len() + tool_call_name.len())?;
                 let call = ToolCall::new(&*tool_call_id, tool_call_name, "");
-                self.collected.tool_calls.push(CollectedCall { call, result: None, is_error: false });
+                self.collected.tool_calls.push(CollectedToolCall { call, result: None, is_error: false });
             }
             Event::ToolCallArgs { tool_call_id, delta } => {
-                self.spend(delta.len())?;
-                if let Some(call) = self.call(&tool_call_id) {
+                self.take_budget(delta.len())?;
+                if let Some(call) = self.latest_call_mut(&tool_call_id) {
                     call.call.function.arguments.push_str(&delta);
                 }
             }
             Event::ToolCallResult { tool_call_id, content, metadata, .. } => {
-                self.spend(content.len())?;
-                if let Some(call) = self.call(&tool_call_id) {
+                self.take_budget(content.len())?;
+                if let Some(call) = self.latest_call_mut(&tool_call_id) {
                     call.result = Some(content);
                     call.is_error = metadata.is_some_and(|metadata| metadata.is_error);
                 }
@@ -101,16 +101,16 @@ impl Collector {
                 return Ok(true);
             }
             Event::RunError { message, code, .. } => {
-                let kind = FailureKind::from_code(&code).unwrap_or(FailureKind::Failed);
-                return Err(Failure::new(kind, message));
+                let kind = AgentErrorKind::from_code(&code).unwrap_or(AgentErrorKind::Failed);
+                return Err(AgentError::new(kind, message));
             }
             _ => {}
         }
         Ok(false)
     }
 
-    fn add_text(&mut self, message_id: Id, delta: &str) -> Result<(), Failure> {
-        self.spend(delta.len())?;
+    fn add_text(&mut self, message_id: Id, delta: &str) -> Result<(), AgentError> {
+        self.take_budget(delta.len())?;
         let output = &mut self.collected.output;
         if !output.is_empty() && self.message_id.as_ref() != Some(&message_id) {
             output.push_str("\n\n");
@@ -121,21 +121,24 @@ impl Collector {
     }
 
     /// Returns the latest call with this id, because a provider may reuse ids in each round.
-    fn call(&mut self, id: &str) -> Option<&mut CollectedCall> {
+    fn latest_call_mut(&mut self, id: &str) -> Option<&mut CollectedToolCall> {
         self.collected.tool_calls.iter_mut().rev().find(|call| call.call.id == id)
     }
 
-    fn spend(&mut self, bytes: usize) -> Result<(), Failure> {
+    fn take_budget(&mut self, bytes: usize) -> Result<(), AgentError> {
         self.remaining = self.remaining.checked_sub(bytes).ok_or_else(|| {
-            Failure::new(FailureKind::Failed, "the answer is too long to be given whole; ask for a stream")
+            AgentError::new(
+                AgentErrorKind::Failed,
+                "the answer is too long to be given whole; ask for a stream",
+            )
         })?;
         Ok(())
     }
 }
 
-fn finish_reason(result: Option<RunResult>, outcome: Option<Outcome>) -> &'static str {
+fn finish_reason(result: Option<RunResult>, outcome: Option<RunOutcome>) -> &'static str {
     match (outcome, result.map(|result| result.finish_reason)) {
-        (Some(Outcome::Cancelled), _) => "cancelled",
+        (Some(RunOutcome::Cancelled), _) => "cancelled",
         (_, None | Some(FinishReason::Stop)) => "stop",
         (_, Some(FinishReason::Length)) => "length",
         (_, Some(FinishReason::ToolCalls)) => "tool_calls",

@@ -2,9 +2,9 @@
 
 use std::borrow::Cow;
 
-use agent_core::error::{Failure, FailureKind};
+use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::event::{
-    AssistantRole, Event, Id, Outcome, ReasoningRole, ResultMetadata, RunResult, ToolRole,
+    AssistantRole, Event, Id, ReasoningRole, ResultMetadata, RunOutcome, RunResult, ToolRole,
 };
 use agent_core::message::{FinishReason, Usage};
 use serde::Deserialize;
@@ -15,7 +15,7 @@ use serde_json::value::RawValue;
 ///
 /// It caches the latest ids, because the deltas of one message share theirs.
 #[derive(Debug, Default)]
-pub struct Decoder {
+pub struct EventDecoder {
     message_id: Id,
     tool_call_id: Id,
 }
@@ -24,58 +24,58 @@ pub struct Decoder {
 /// before it knows the event type.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Line<'a> {
+struct RawEvent<'a> {
     #[serde(borrow, rename = "type")]
-    kind: Text<'a>,
+    kind: BorrowedText<'a>,
     #[serde(borrow)]
-    message_id: Option<Text<'a>>,
+    message_id: Option<BorrowedText<'a>>,
     #[serde(borrow)]
-    delta: Option<Text<'a>>,
+    delta: Option<BorrowedText<'a>>,
     #[serde(borrow)]
-    tool_call_id: Option<Text<'a>>,
+    tool_call_id: Option<BorrowedText<'a>>,
     #[serde(borrow)]
-    tool_call_name: Option<Text<'a>>,
+    tool_call_name: Option<BorrowedText<'a>>,
     #[serde(borrow)]
-    parent_message_id: Option<Text<'a>>,
+    parent_message_id: Option<BorrowedText<'a>>,
     #[serde(borrow)]
     content: Option<&'a RawValue>,
     #[serde(borrow)]
     metadata: Option<&'a RawValue>,
     #[serde(borrow)]
-    step_name: Option<Text<'a>>,
+    step_name: Option<BorrowedText<'a>>,
     #[serde(borrow)]
-    name: Option<Text<'a>>,
+    name: Option<BorrowedText<'a>>,
     #[serde(borrow)]
     value: Option<&'a RawValue>,
     #[serde(borrow)]
-    thread_id: Option<Text<'a>>,
+    thread_id: Option<BorrowedText<'a>>,
     #[serde(borrow)]
-    run_id: Option<Text<'a>>,
+    run_id: Option<BorrowedText<'a>>,
     #[serde(borrow)]
     result: Option<&'a RawValue>,
     #[serde(borrow)]
     outcome: Option<&'a RawValue>,
     usage: Option<Vec<Usage>>,
     #[serde(borrow)]
-    message: Option<Text<'a>>,
+    message: Option<BorrowedText<'a>>,
     #[serde(borrow)]
-    code: Option<Text<'a>>,
+    code: Option<BorrowedText<'a>>,
 }
 
 /// String that is borrowed unless it contains escapes. Serde borrows a `Cow` only as a field of its own, not inside
 /// an `Option`.
 #[derive(Deserialize)]
-struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+struct BorrowedText<'a>(#[serde(borrow)] Cow<'a, str>);
 
 /// The event type alone, for a line whose other members have unexpected shapes.
 #[derive(Deserialize)]
-struct Kind<'a> {
+struct EventTypeOnly<'a> {
     #[serde(borrow, rename = "type")]
-    kind: Text<'a>,
+    kind: BorrowedText<'a>,
 }
 
-/// Event types that [`Decoder`] decodes. Others are skipped.
-const KNOWN: [&str; 18] = [
+/// Event types that [`EventDecoder`] decodes. Others are skipped.
+const KNOWN_EVENT_TYPES: [&str; 18] = [
     "RUN_STARTED",
     "STEP_STARTED",
     "STEP_FINISHED",
@@ -96,7 +96,7 @@ const KNOWN: [&str; 18] = [
     "RUN_ERROR",
 ];
 
-impl Decoder {
+impl EventDecoder {
     /// Creates a decoder for a new run.
     pub fn new() -> Self {
         Self::default()
@@ -108,39 +108,39 @@ impl Decoder {
     /// text delta.
     ///
     /// # Errors
-    /// Returns [`FailureKind::Failed`] if the line is not a JSON object, or lacks a member that its type requires.
+    /// Returns [`AgentErrorKind::Failed`] if the line is not a JSON object, or lacks a member that its type requires.
     /// Neither the message nor the cause repeats any content of the line.
-    pub fn decode(&mut self, line: &[u8]) -> Result<Option<Event>, Failure> {
+    pub fn decode(&mut self, line: &[u8]) -> Result<Option<Event>, AgentError> {
         let line = line.trim_ascii();
         match line.first() {
             None => return Ok(None),
             // Serde would accept an array whose elements are the members in order.
             Some(b'{') => {}
-            Some(_) => return Err(failure("the line is no object".into())),
+            Some(_) => return Err(decode_error("the line is no object".into())),
         }
-        match serde_json::from_slice::<Line<'_>>(line) {
+        match serde_json::from_slice::<RawEvent<'_>>(line) {
             Ok(line) => self.event(line),
             // Other event types may have members of the same name but of another shape, such as the delta of
             // STATE_DELTA.
-            Err(error) => match serde_json::from_slice::<Kind<'_>>(line) {
-                Ok(Kind { kind }) if !KNOWN.contains(&&*kind.0) => Ok(None),
-                _ => Err(malformed(&error)),
+            Err(error) => match serde_json::from_slice::<EventTypeOnly<'_>>(line) {
+                Ok(EventTypeOnly { kind }) if !KNOWN_EVENT_TYPES.contains(&&*kind.0) => Ok(None),
+                _ => Err(malformed_line(&error)),
             },
         }
     }
 
-    fn event(&mut self, line: Line<'_>) -> Result<Option<Event>, Failure> {
+    fn event(&mut self, line: RawEvent<'_>) -> Result<Option<Event>, AgentError> {
         Ok(Some(match &*line.kind.0 {
             "TEXT_MESSAGE_CONTENT" => match required(line.delta, "delta")? {
-                Text(delta) if delta.is_empty() => return Ok(None),
-                Text(delta) => Event::TextMessageContent {
+                BorrowedText(delta) if delta.is_empty() => return Ok(None),
+                BorrowedText(delta) => Event::TextMessageContent {
                     message_id: self.message(line.message_id)?,
                     delta: delta.into_owned(),
                 },
             },
             "REASONING_MESSAGE_CONTENT" => match required(line.delta, "delta")? {
-                Text(delta) if delta.is_empty() => return Ok(None),
-                Text(delta) => Event::ReasoningMessageContent {
+                BorrowedText(delta) if delta.is_empty() => return Ok(None),
+                BorrowedText(delta) => Event::ReasoningMessageContent {
                     message_id: self.message(line.message_id)?,
                     delta: delta.into_owned(),
                 },
@@ -172,7 +172,7 @@ impl Decoder {
             "TOOL_CALL_START" => Event::ToolCallStart {
                 tool_call_id: self.call(line.tool_call_id)?,
                 tool_call_name: text(line.tool_call_name, "toolCallName")?,
-                parent_message_id: line.parent_message_id.map(|Text(id)| id.into()),
+                parent_message_id: line.parent_message_id.map(|BorrowedText(id)| id.into()),
             },
             "TOOL_CALL_END" => Event::ToolCallEnd { tool_call_id: self.call(line.tool_call_id)? },
             "TOOL_CALL_RESULT" => Event::ToolCallResult {
@@ -187,35 +187,39 @@ impl Decoder {
             "CUSTOM" => Event::Custom {
                 name: text(line.name, "name")?,
                 value: match line.value {
-                    Some(value) => serde_json::from_str(value.get()).map_err(|error| malformed(&error))?,
+                    Some(value) => {
+                        serde_json::from_str(value.get()).map_err(|error| malformed_line(&error))?
+                    }
                     None => serde_json::Value::Null,
                 },
             },
             "RUN_FINISHED" => Event::RunFinished {
-                thread_id: line.thread_id.map(|Text(id)| id.into()).unwrap_or_default(),
-                run_id: line.run_id.map(|Text(id)| id.into()).unwrap_or_default(),
+                thread_id: line.thread_id.map(|BorrowedText(id)| id.into()).unwrap_or_default(),
+                run_id: line.run_id.map(|BorrowedText(id)| id.into()).unwrap_or_default(),
                 result: lenient::<Reason>(line.result)
                     .map(|Reason { finish_reason }| RunResult { finish_reason }),
                 outcome: lenient::<Tag>(line.outcome)
                     .filter(|outcome| outcome.kind == "cancelled")
-                    .map(|_| Outcome::Cancelled),
+                    .map(|_| RunOutcome::Cancelled),
                 usage: line.usage.unwrap_or_default(),
             },
             "RUN_ERROR" => Event::RunError {
                 message: text(line.message, "message")?,
-                code: line.code.map_or_else(|| FailureKind::Failed.code().into(), |Text(code)| code.into()),
+                code: line
+                    .code
+                    .map_or_else(|| AgentErrorKind::Failed.code().into(), |BorrowedText(code)| code.into()),
                 usage: line.usage.unwrap_or_default(),
             },
             _ => return Ok(None),
         }))
     }
 
-    fn message(&mut self, id: Option<Text<'_>>) -> Result<Id, Failure> {
-        required(id, "messageId").map(|id| shared(&mut self.message_id, id))
+    fn message(&mut self, id: Option<BorrowedText<'_>>) -> Result<Id, AgentError> {
+        required(id, "messageId").map(|id| intern_id(&mut self.message_id, id))
     }
 
-    fn call(&mut self, id: Option<Text<'_>>) -> Result<Id, Failure> {
-        required(id, "toolCallId").map(|id| shared(&mut self.tool_call_id, id))
+    fn call(&mut self, id: Option<BorrowedText<'_>>) -> Result<Id, AgentError> {
+        required(id, "toolCallId").map(|id| intern_id(&mut self.tool_call_id, id))
     }
 }
 
@@ -254,8 +258,8 @@ struct ResultPart {
 }
 
 /// Returns a tool's result as text; of AG-UI content parts only the text parts, as AG-UI clients read it.
-fn content(json: &RawValue) -> Result<String, Failure> {
-    let content = serde_json::from_str(json.get()).map_err(|error| malformed(&error))?;
+fn content(json: &RawValue) -> Result<String, AgentError> {
+    let content = serde_json::from_str(json.get()).map_err(|error| malformed_line(&error))?;
     Ok(match content {
         ResultContent::Text(text) => text,
         ResultContent::Parts(parts) => {
@@ -269,28 +273,28 @@ fn lenient<T: DeserializeOwned>(json: Option<&RawValue>) -> Option<T> {
 }
 
 /// Returns the id, without an allocation if it equals the previous one.
-fn shared(latest: &mut Id, Text(id): Text<'_>) -> Id {
+fn intern_id(latest: &mut Id, BorrowedText(id): BorrowedText<'_>) -> Id {
     if **latest != *id {
         *latest = id.into();
     }
     latest.clone()
 }
 
-fn text(member: Option<Text<'_>>, name: &'static str) -> Result<String, Failure> {
-    required(member, name).map(|Text(text)| text.into_owned())
+fn text(member: Option<BorrowedText<'_>>, name: &'static str) -> Result<String, AgentError> {
+    required(member, name).map(|BorrowedText(text)| text.into_owned())
 }
 
-fn required<T>(member: Option<T>, name: &'static str) -> Result<T, Failure> {
-    member.ok_or_else(|| failure(format!("the event has no {name}")))
+fn required<T>(member: Option<T>, name: &'static str) -> Result<T, AgentError> {
+    member.ok_or_else(|| decode_error(format!("the event has no {name}")))
 }
 
 /// Creates an error with the location of the fault only: serde's messages quote the input.
-fn malformed(error: &serde_json::Error) -> Failure {
-    failure(format!("{:?} fault at column {}", error.classify(), error.column()))
+fn malformed_line(error: &serde_json::Error) -> AgentError {
+    decode_error(format!("{:?} fault at column {}", error.classify(), error.column()))
 }
 
-fn failure(cause: String) -> Failure {
-    Failure::new(FailureKind::Failed, "the backend sent a line that is no event").with_source(cause)
+fn decode_error(cause: String) -> AgentError {
+    AgentError::new(AgentErrorKind::Failed, "the backend sent a line that is no event").with_source(cause)
 }
 
 #[cfg(test)]
@@ -300,8 +304,8 @@ mod tests {
 
     use super::*;
 
-    fn decode(line: &str) -> Result<Option<Event>, Failure> {
-        Decoder::new().decode(line.as_bytes())
+    fn decode(line: &str) -> Result<Option<Event>, AgentError> {
+        EventDecoder::new().decode(line.as_bytes())
     }
 
     #[test]
@@ -343,13 +347,13 @@ mod tests {
         ];
         for line in lines {
             let failure = decode(line).expect_err(line);
-            assert_eq!(failure.kind(), FailureKind::Failed, "{line}");
+            assert_eq!(failure.kind(), AgentErrorKind::Failed, "{line}");
             assert!(!format!("{failure} {failure:?}").contains("secret"), "{failure:?}");
             assert!(failure.source().is_some(), "{line}");
         }
         let deep = format!(r#"{{"type":"CUSTOM","name":"n","value":{}"#, "[".repeat(100_000));
         assert!(decode(&deep).is_err());
-        assert!(Decoder::new().decode(b"{\"type\":\"\xff\"}").is_err());
+        assert!(EventDecoder::new().decode(b"{\"type\":\"\xff\"}").is_err());
     }
 
     #[test]
@@ -393,7 +397,7 @@ mod tests {
 
     #[test]
     fn the_pieces_of_a_message_share_its_identifier() {
-        let mut decoder = Decoder::new();
+        let mut decoder = EventDecoder::new();
         let mut id = |line: &str| match decoder.decode(line.as_bytes()) {
             Ok(Some(Event::TextMessageContent { message_id, .. })) => message_id,
             other => panic!("{other:?}"),

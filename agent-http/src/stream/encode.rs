@@ -5,26 +5,26 @@ use std::mem::{self, Discriminant};
 use agent_core::event::{Event, Id};
 use serde::Serialize;
 
-use super::ui_message::UiMessage;
+use super::ui_message::UiMessageEncoder;
 
 /// Encoder of one run's events in one format.
 #[derive(Debug)]
 pub(super) enum Encoder {
     /// Newline-delimited JSON: one event per line.
-    Ndjson(Lead),
+    Ndjson(EventPrefixCache),
     /// Server-sent events, with the sequence number as `id:`.
-    Sse { next: u64, lead: Lead },
+    Sse { next: u64, lead: EventPrefixCache },
     /// The AI SDK's chunks. Boxed, as the other variants have almost no state.
-    UiMessage(Box<UiMessage>),
+    UiMessage(Box<UiMessageEncoder>),
 }
 
 impl Encoder {
     pub(super) fn ndjson() -> Self {
-        Self::Ndjson(Lead::default())
+        Self::Ndjson(EventPrefixCache::default())
     }
 
     pub(super) fn sse() -> Self {
-        Self::Sse { next: 0, lead: Lead::default() }
+        Self::Sse { next: 0, lead: EventPrefixCache::default() }
     }
 
     pub(super) fn ui_message() -> Self {
@@ -61,17 +61,17 @@ impl Encoder {
 /// Cache of the serialized event up to its delta, which is the same for all deltas of one message, so that it is
 /// serialized once per message.
 #[derive(Debug, Default)]
-pub(super) struct Lead {
-    of: Option<(Discriminant<Event>, Id)>,
+pub(super) struct EventPrefixCache {
+    key: Option<(Discriminant<Event>, Id)>,
     json: Vec<u8>,
 }
 
-impl Lead {
+impl EventPrefixCache {
     /// Appends an event as JSON.
     fn write_event(&mut self, event: &Event, out: &mut Vec<u8>) {
         let Some((id, delta)) = event.delta() else { return write_json(out, event) };
         let kind = mem::discriminant(event);
-        if self.of.as_ref().is_some_and(|(of, to)| *of == kind && to == id) {
+        if self.key.as_ref().is_some_and(|(of, to)| *of == kind && to == id) {
             out.extend_from_slice(&self.json);
             write_json(out, &delta);
             out.push(b'}');
@@ -81,7 +81,7 @@ impl Lead {
             // The delta is an event's last member.
             let delta = serde_json::to_string(delta).expect("a string serialises");
             self.json = out[begin..out.len() - delta.len() - 1].to_vec();
-            self.of = Some((kind, id.clone()));
+            self.key = Some((kind, id.clone()));
         }
     }
 }
@@ -125,7 +125,7 @@ mod tests {
             Event::TextMessageEnd { message_id: id("m") },
             text("m", "again"),
         ];
-        let mut lead = Lead::default();
+        let mut lead = EventPrefixCache::default();
         for event in events {
             let mut out = b"before".to_vec();
             lead.write_event(&event, &mut out);

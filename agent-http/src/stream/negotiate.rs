@@ -82,12 +82,12 @@ pub fn negotiate(headers: &HeaderMap, format: Option<&str>) -> Result<Framing, N
 }
 
 /// Formats that `Accept` can select, in the order of preference at equal weight.
-const RANKED: [Framing; 3] = [Framing::Ndjson, Framing::Sse, Framing::Json];
+const FRAMINGS_BY_PREFERENCE: [Framing; 3] = [Framing::Ndjson, Framing::Sse, Framing::Json];
 
-/// Weights in thousandths, indexed as [`RANKED`].
+/// Weights in thousandths, indexed as [`FRAMINGS_BY_PREFERENCE`].
 #[derive(Debug, Default)]
 struct Preferences {
-    named: [Option<u16>; RANKED.len()],
+    named: [Option<u16>; FRAMINGS_BY_PREFERENCE.len()],
     /// Weight of `*/*` and `application/*`, for the first format that is not excluded.
     wildcard: u16,
     /// Weight of `text/*`, for SSE.
@@ -112,7 +112,7 @@ impl Preferences {
     fn best(&self) -> Option<Framing> {
         let mut wildcard = self.wildcard;
         let mut best = (0, None);
-        for (framing, named) in RANKED.into_iter().zip(self.named) {
+        for (framing, named) in FRAMINGS_BY_PREFERENCE.into_iter().zip(self.named) {
             if named == Some(0) {
                 continue;
             }

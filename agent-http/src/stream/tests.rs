@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
-use agent_core::error::FailureKind;
+use agent_core::error::AgentErrorKind;
 use agent_core::event::{
-    AssistantRole, Audience, Event, Grammar, Id, Outcome, ReasoningRole, ResultMetadata, RunIds, RunResult,
-    ToolRole,
+    AssistantRole, Audience, Event, EventGrammar, Id, ReasoningRole, ResultMetadata, RunIds, RunOutcome,
+    RunResult, ToolRole,
 };
 use agent_core::message::{FinishReason, Usage};
 use bytes::Bytes;
@@ -22,7 +22,7 @@ use tokio::time::Instant;
 
 use super::*;
 
-type Item = Result<Event, Failure>;
+type Item = Result<Event, AgentError>;
 
 fn run() -> RunIds {
     RunIds { thread_id: "t".into(), run_id: "r".into() }
@@ -98,7 +98,7 @@ fn usage() -> Vec<Usage> {
     }]
 }
 
-fn finished(reason: Option<FinishReason>, outcome: Option<Outcome>) -> Event {
+fn finished(reason: Option<FinishReason>, outcome: Option<RunOutcome>) -> Event {
     Event::RunFinished {
         thread_id: "t".into(),
         run_id: "r".into(),
@@ -142,7 +142,7 @@ fn everything() -> Vec<Event> {
         step_over("round-2"),
         finished(Some(FinishReason::Stop), None),
     ]);
-    Grammar::check(&events).expect("the sample is a run");
+    EventGrammar::check(&events).expect("the sample is a run");
     events
 }
 
@@ -172,7 +172,7 @@ async fn check(framing: Framing, events: Vec<Event>, expected: Expect) {
 }
 
 fn decode(text: &str) -> Vec<Event> {
-    let mut decoder = Decoder::new();
+    let mut decoder = EventDecoder::new();
     text.lines()
         .map(|line| {
             decoder.decode(line.as_bytes()).expect("the line is an event").expect("the type is known")
@@ -185,7 +185,7 @@ async fn every_event_comes_back_from_its_line() {
     for events in [
         everything(),
         failed(),
-        vec![started(), finished(None, Some(Outcome::Cancelled))],
+        vec![started(), finished(None, Some(RunOutcome::Cancelled))],
         vec![started(), finished(Some(FinishReason::ToolCalls), None)],
     ] {
         assert_eq!(decode(answer(Framing::Ndjson, events.clone()).await.body()), events);
@@ -304,7 +304,7 @@ async fn a_failed_run_is_a_ui_message_with_an_error() {
 
 #[tokio::test]
 async fn a_cancelled_run_is_an_aborted_ui_message() {
-    let events = vec![started(), finished(None, Some(Outcome::Cancelled))];
+    let events = vec![started(), finished(None, Some(RunOutcome::Cancelled))];
     check(Framing::UiMessage, events, expect![[r#"
         data: {"type":"start","messageId":"r","messageMetadata":{"threadId":"t","runId":"r"}}
 
@@ -420,7 +420,8 @@ async fn one_object_holds_the_run() {
 
 #[tokio::test]
 async fn a_failed_run_is_no_object_but_its_failure() {
-    let cases = [("BACKEND_UNREACHABLE", FailureKind::Unreachable), ("THEIR_WORD", FailureKind::Failed)];
+    let cases =
+        [("BACKEND_UNREACHABLE", AgentErrorKind::Unreachable), ("THEIR_WORD", AgentErrorKind::Failed)];
     for (code, kind) in cases {
         let error = Event::RunError { message: "away".into(), code: code.into(), usage: vec![] };
         let limits = StreamLimits::default();
@@ -435,7 +436,7 @@ async fn one_object_is_bounded() {
     let limits = StreamLimits { max_collected_bytes: 10, ..StreamLimits::default() };
     let events = vec![text("m"), piece("m", "12345"), piece("m", "123456")];
     let failure = into_response(Framing::Json, source(events), &limits).await.expect_err("it is too long");
-    assert_eq!(failure.kind(), FailureKind::Failed);
+    assert_eq!(failure.kind(), AgentErrorKind::Failed);
 }
 
 #[tokio::test]
@@ -468,22 +469,22 @@ async fn a_visitors_calls_have_no_results() {
 
 /// Waker that counts how often a task is woken.
 #[derive(Default)]
-struct Wakes(AtomicUsize);
+struct WakeCounter(AtomicUsize);
 
-impl ArcWake for Wakes {
+impl ArcWake for WakeCounter {
     fn wake_by_ref(wakes: &Arc<Self>) {
         wakes.0.fetch_add(1, Ordering::Relaxed);
     }
 }
 
 /// A body that is polled by hand, and the sender of its events.
-struct Bench {
+struct BodyHarness {
     feed: Option<mpsc::UnboundedSender<Item>>,
     body: StreamBody,
-    wakes: Arc<Wakes>,
+    wakes: Arc<WakeCounter>,
 }
 
-impl Bench {
+impl BodyHarness {
     async fn new() -> Self {
         let (feed, events) = fed();
         Self { feed: Some(feed), ..Self::over(events, StreamLimits::default()).await }
@@ -541,7 +542,7 @@ fn fed() -> (mpsc::UnboundedSender<Item>, EventStream) {
 
 #[tokio::test(start_paused = true)]
 async fn what_is_ready_is_written_at_once_and_together() {
-    let mut bench = Bench::new().await;
+    let mut bench = BodyHarness::new().await;
     assert_eq!(bench.events(), [started()]);
     bench.is_pending(false).await;
     assert_eq!(bench.body.buffer.capacity(), 0, "an idle stream holds no buffer");
@@ -553,7 +554,7 @@ async fn what_is_ready_is_written_at_once_and_together() {
 
 #[tokio::test]
 async fn the_first_piece_does_not_wait_for_what_else_is_ready() {
-    let mut bench = Bench::new().await;
+    let mut bench = BodyHarness::new().await;
     bench.send([text("m"), piece("m", "a"), piece("m", "b"), piece("m", "c")]);
     assert_eq!(bench.events(), [started(), text("m"), piece("m", "a")]);
     assert_eq!(bench.poll(), Poll::Pending, "the connection writes now");
@@ -564,7 +565,7 @@ async fn the_first_piece_does_not_wait_for_what_else_is_ready() {
     bench.send([piece("m", "e"), finished(None, None)]);
     assert_eq!(bench.events(), [piece("m", "e"), text_over("m"), finished(None, None)]);
 
-    let mut bench = Bench::new().await;
+    let mut bench = BodyHarness::new().await;
     bench.send([text("m"), piece("m", "a")]);
     assert_eq!(bench.events(), [started(), text("m"), piece("m", "a")]);
     bench.is_pending(false).await;
@@ -582,7 +583,7 @@ async fn a_run_that_has_nothing_is_asked_again_when_it_has_woken_the_task() {
         counter.fetch_add(1, Ordering::Relaxed);
         events.poll_recv(cx)
     });
-    let mut bench = Bench::over(EventStream::new(run(), counted), StreamLimits::default()).await;
+    let mut bench = BodyHarness::over(EventStream::new(run(), counted), StreamLimits::default()).await;
     let give = |event| feed.send(Ok(event)).expect("it listens");
     let rounds = [vec![text("m"), piece("m", "a")], vec![piece("m", "b")], vec![piece("m", "c")]];
     for round in rounds {
@@ -605,7 +606,7 @@ async fn a_run_that_has_nothing_is_asked_again_when_it_has_woken_the_task() {
 
 #[tokio::test]
 async fn the_end_is_written_at_once() {
-    let mut bench = Bench::new().await;
+    let mut bench = BodyHarness::new().await;
     bench.send([text("m"), finished(None, None)]);
     assert_eq!(bench.events(), [started(), text("m"), text_over("m"), finished(None, None)]);
     assert!(bench.body.is_end_stream());
@@ -616,7 +617,7 @@ async fn the_end_is_written_at_once() {
 async fn a_source_that_is_always_ready_is_read_in_bounded_frames() {
     let pieces = (0..1000).map(|_| piece("m", &"x".repeat(1000)));
     let events = [text("m")].into_iter().chain(pieces).chain([finished(None, None)]);
-    let mut bench = Bench::over(source(events.collect()), StreamLimits::default()).await;
+    let mut bench = BodyHarness::over(source(events.collect()), StreamLimits::default()).await;
     let mut events = 0;
     while !bench.body.is_end_stream() {
         let frame = bench.frame();
@@ -628,7 +629,7 @@ async fn a_source_that_is_always_ready_is_read_in_bounded_frames() {
 
 #[tokio::test]
 async fn dropping_the_body_drops_the_run() {
-    let mut bench = Bench::new().await;
+    let mut bench = BodyHarness::new().await;
     assert_eq!(bench.events(), [started()]);
     let feed = bench.feed.take().expect("the feed is open");
     drop(bench);
@@ -687,7 +688,7 @@ async fn silence_and_length_end_a_run() {
 #[tokio::test(start_paused = true)]
 async fn who_asks_last_is_woken_when_a_run_has_been_silent_for_too_long() {
     let (_feed, events) = fed();
-    let mut bench = Bench::over(events, limits(5, 50)).await;
+    let mut bench = BodyHarness::over(events, limits(5, 50)).await;
     assert_eq!(bench.events(), [started()]);
     bench.is_pending(false).await;
     let first = std::mem::take(&mut bench.wakes);
@@ -702,7 +703,7 @@ async fn who_asks_last_is_woken_when_a_run_has_been_silent_for_too_long() {
 async fn a_source_that_is_never_pending_meets_the_deadline_alone() {
     let pieces = stream::repeat_with(|| Ok(piece("m", &"x".repeat(1000))));
     let endless = stream::iter([Ok(text("m"))]).chain(pieces);
-    let mut bench = Bench::over(EventStream::new(run(), endless), limits(3, 10)).await;
+    let mut bench = BodyHarness::over(EventStream::new(run(), endless), limits(3, 10)).await;
     let mut last = bench.events();
     let mut seconds = 0;
     while !bench.body.is_end_stream() {
@@ -717,7 +718,7 @@ async fn a_source_that_is_never_pending_meets_the_deadline_alone() {
 #[tokio::test(start_paused = true)]
 async fn a_silent_run_that_is_collected_is_a_time_out() {
     let failure = into_response(Framing::Json, paced(0, 0), &limits(5, 50)).await.expect_err("it is silent");
-    assert_eq!(failure.kind(), FailureKind::Timeout);
+    assert_eq!(failure.kind(), AgentErrorKind::Timeout);
 }
 
 #[tokio::test(start_paused = true)]

@@ -6,7 +6,7 @@
 
 use std::borrow::Cow;
 
-use agent_core::event::{Event, Id, Outcome, RunResult};
+use agent_core::event::{Event, Id, RunOutcome, RunResult};
 use agent_core::message::{FinishReason, Usage};
 use serde::Serialize;
 use serde_json::Value;
@@ -19,10 +19,10 @@ const MAX_INPUT_BYTES: usize = 1024 * 1024;
 
 /// Encoder state between events.
 #[derive(Debug, Default)]
-pub(super) struct UiMessage {
-    texts: Parts,
-    thoughts: Parts,
-    calls: Vec<Call>,
+pub(super) struct UiMessageEncoder {
+    texts: OpenParts,
+    thoughts: OpenParts,
+    calls: Vec<PendingToolCall>,
 }
 
 /// Parts of one kind that are open at the client.
@@ -30,9 +30,9 @@ pub(super) struct UiMessage {
 /// The end of a step closes them all at the client, but not in AG-UI. A part that continues after a step is reopened,
 /// because a client fails on a delta of a part that is not open.
 #[derive(Debug, Default)]
-struct Parts(Vec<Id>);
+struct OpenParts(Vec<Id>);
 
-impl Parts {
+impl OpenParts {
     /// Opens the part; returns true if it was not open.
     fn open(&mut self, id: &Id) -> bool {
         let new = !self.0.contains(id);
@@ -52,7 +52,7 @@ impl Parts {
 
 /// Tool call whose arguments are still streaming.
 #[derive(Debug)]
-struct Call {
+struct PendingToolCall {
     id: Id,
     name: String,
     /// `None` once they exceed [`MAX_INPUT_BYTES`].
@@ -62,7 +62,7 @@ struct Call {
 /// Chunk of the stream.
 #[derive(Debug, Serialize)]
 #[serde(tag = "type", rename_all = "kebab-case", rename_all_fields = "camelCase")]
-enum Chunk<'a> {
+enum UiMessageChunk<'a> {
     Start { message_id: &'a str, message_metadata: RunMetadata<'a> },
     StartStep,
     FinishStep,
@@ -113,31 +113,31 @@ enum Output<'a> {
     Text(&'a str),
 }
 
-impl UiMessage {
+impl UiMessageEncoder {
     /// Appends the chunks of an event.
     pub(super) fn encode(&mut self, event: &Event, out: &mut Vec<u8>) {
         match event {
             Event::RunStarted { thread_id, run_id } => {
                 let message_metadata = RunMetadata { thread_id, run_id };
-                write_frame(out, &Chunk::Start { message_id: run_id, message_metadata });
+                write_frame(out, &UiMessageChunk::Start { message_id: run_id, message_metadata });
             }
-            Event::StepStarted { .. } => write_frame(out, &Chunk::StartStep),
+            Event::StepStarted { .. } => write_frame(out, &UiMessageChunk::StartStep),
             Event::StepFinished { .. } => self.finish_step(out),
             Event::TextMessageStart { message_id, .. } => self.open_text(message_id, out),
             Event::TextMessageContent { message_id, delta } => {
                 self.open_text(message_id, out);
-                write_frame(out, &Chunk::TextDelta { id: message_id, delta });
+                write_frame(out, &UiMessageChunk::TextDelta { id: message_id, delta });
             }
             Event::TextMessageEnd { message_id } if self.texts.close(message_id) => {
-                write_frame(out, &Chunk::TextEnd { id: message_id });
+                write_frame(out, &UiMessageChunk::TextEnd { id: message_id });
             }
             Event::ReasoningMessageStart { message_id, .. } => self.open_thought(message_id, out),
             Event::ReasoningMessageContent { message_id, delta } => {
                 self.open_thought(message_id, out);
-                write_frame(out, &Chunk::ReasoningDelta { id: message_id, delta });
+                write_frame(out, &UiMessageChunk::ReasoningDelta { id: message_id, delta });
             }
             Event::ReasoningMessageEnd { message_id } if self.thoughts.close(message_id) => {
-                write_frame(out, &Chunk::ReasoningEnd { id: message_id });
+                write_frame(out, &UiMessageChunk::ReasoningEnd { id: message_id });
             }
             Event::ToolCallStart { tool_call_id, tool_call_name, .. } => {
                 self.start_call(tool_call_id, tool_call_name, out);
@@ -150,9 +150,12 @@ impl UiMessage {
                 let json = one_line(content);
                 let chunk = match metadata {
                     Some(metadata) if metadata.is_error => {
-                        Chunk::ToolOutputError { tool_call_id, error_text: content }
+                        UiMessageChunk::ToolOutputError { tool_call_id, error_text: content }
                     }
-                    _ => Chunk::ToolOutputAvailable { tool_call_id, output: Output::new(content, &json) },
+                    _ => UiMessageChunk::ToolOutputAvailable {
+                        tool_call_id,
+                        output: Output::new(content, &json),
+                    },
                 };
                 write_frame(out, &chunk);
             }
@@ -160,8 +163,8 @@ impl UiMessage {
             Event::RunFinished { result, outcome, usage, .. } => finish(*result, *outcome, usage, out),
             Event::RunError { message, usage, .. } => {
                 write_usage(usage, out);
-                write_frame(out, &Chunk::Error { error_text: message });
-                write_frame(out, &Chunk::Finish { finish_reason: "error" });
+                write_frame(out, &UiMessageChunk::Error { error_text: message });
+                write_frame(out, &UiMessageChunk::Finish { finish_reason: "error" });
             }
             // Not sent to this client: the events that enclose a reasoning message, the end of a part that its step
             // has closed, and an empty delta.
@@ -171,29 +174,33 @@ impl UiMessage {
 
     fn open_text(&mut self, id: &Id, out: &mut Vec<u8>) {
         if self.texts.open(id) {
-            write_frame(out, &Chunk::TextStart { id });
+            write_frame(out, &UiMessageChunk::TextStart { id });
         }
     }
 
     fn open_thought(&mut self, id: &Id, out: &mut Vec<u8>) {
         if self.thoughts.open(id) {
-            write_frame(out, &Chunk::ReasoningStart { id });
+            write_frame(out, &UiMessageChunk::ReasoningStart { id });
         }
     }
 
     fn finish_step(&mut self, out: &mut Vec<u8>) {
         for id in self.thoughts.0.drain(..) {
-            write_frame(out, &Chunk::ReasoningEnd { id: &id });
+            write_frame(out, &UiMessageChunk::ReasoningEnd { id: &id });
         }
         for id in self.texts.0.drain(..) {
-            write_frame(out, &Chunk::TextEnd { id: &id });
+            write_frame(out, &UiMessageChunk::TextEnd { id: &id });
         }
-        write_frame(out, &Chunk::FinishStep);
+        write_frame(out, &UiMessageChunk::FinishStep);
     }
 
     fn start_call(&mut self, id: &Id, name: &str, out: &mut Vec<u8>) {
-        self.calls.push(Call { id: id.clone(), name: name.to_owned(), arguments: Some(String::new()) });
-        write_frame(out, &Chunk::ToolInputStart { tool_call_id: id, tool_name: name });
+        self.calls.push(PendingToolCall {
+            id: id.clone(),
+            name: name.to_owned(),
+            arguments: Some(String::new()),
+        });
+        write_frame(out, &UiMessageChunk::ToolInputStart { tool_call_id: id, tool_name: name });
     }
 
     fn continue_call(&mut self, id: &Id, delta: &str, out: &mut Vec<u8>) {
@@ -204,13 +211,13 @@ impl UiMessage {
                 arguments.push_str(delta);
             }
         }
-        write_frame(out, &Chunk::ToolInputDelta { tool_call_id: id, input_text_delta: delta });
+        write_frame(out, &UiMessageChunk::ToolInputDelta { tool_call_id: id, input_text_delta: delta });
     }
 
     fn end_call(&mut self, id: &Id, out: &mut Vec<u8>) {
         let Some(place) = self.calls.iter().position(|call| call.id == *id) else { return };
-        let Call { id, name, arguments } = self.calls.swap_remove(place);
-        let failed = |input, error_text| Chunk::ToolInputError {
+        let PendingToolCall { id, name, arguments } = self.calls.swap_remove(place);
+        let failed = |input, error_text| UiMessageChunk::ToolInputError {
             tool_call_id: &id,
             tool_name: &name,
             input,
@@ -223,7 +230,7 @@ impl UiMessage {
         let text = if arguments.trim_ascii().is_empty() { "{}".into() } else { one_line(&arguments) };
         match serde_json::from_str(&text) {
             Ok(input) => {
-                let chunk = Chunk::ToolInputAvailable { tool_call_id: &id, tool_name: &name, input };
+                let chunk = UiMessageChunk::ToolInputAvailable { tool_call_id: &id, tool_name: &name, input };
                 write_frame(out, &chunk);
             }
             Err(_) => write_frame(out, &failed(&arguments, "the arguments are not valid JSON")),
@@ -256,20 +263,20 @@ fn one_line(json: &str) -> Cow<'_, str> {
     if json.contains(['\n', '\r']) { json.replace(['\n', '\r'], " ").into() } else { json.into() }
 }
 
-fn finish(result: Option<RunResult>, outcome: Option<Outcome>, usage: &[Usage], out: &mut Vec<u8>) {
+fn finish(result: Option<RunResult>, outcome: Option<RunOutcome>, usage: &[Usage], out: &mut Vec<u8>) {
     write_usage(usage, out);
     let chunk = match (outcome, result.map(|result| result.finish_reason)) {
-        (Some(Outcome::Cancelled), _) => Chunk::Abort,
-        (_, None | Some(FinishReason::Stop)) => Chunk::Finish { finish_reason: "stop" },
-        (_, Some(FinishReason::Length)) => Chunk::Finish { finish_reason: "length" },
-        (_, Some(FinishReason::ToolCalls)) => Chunk::Finish { finish_reason: "tool-calls" },
-        (_, Some(FinishReason::ContentFilter)) => Chunk::Finish { finish_reason: "content-filter" },
+        (Some(RunOutcome::Cancelled), _) => UiMessageChunk::Abort,
+        (_, None | Some(FinishReason::Stop)) => UiMessageChunk::Finish { finish_reason: "stop" },
+        (_, Some(FinishReason::Length)) => UiMessageChunk::Finish { finish_reason: "length" },
+        (_, Some(FinishReason::ToolCalls)) => UiMessageChunk::Finish { finish_reason: "tool-calls" },
+        (_, Some(FinishReason::ContentFilter)) => UiMessageChunk::Finish { finish_reason: "content-filter" },
     };
     write_frame(out, &chunk);
 }
 
 fn write_usage(usage: &[Usage], out: &mut Vec<u8>) {
     if !usage.is_empty() {
-        write_frame(out, &Chunk::MessageMetadata { message_metadata: UsageMetadata { usage } });
+        write_frame(out, &UiMessageChunk::MessageMetadata { message_metadata: UsageMetadata { usage } });
     }
 }

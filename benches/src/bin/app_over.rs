@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use agent_http::config::{AppConfig, Flags, ProcessEnv};
-use agentd::run::{self, Stop};
+use agentd::run::{self, ShutdownSignal};
 use agentd::stores::{self, Stores};
 use anyhow::{Context, Result, bail};
 
@@ -22,7 +22,7 @@ async fn main() -> Result<()> {
     let stores = match store.as_str() {
         "memory" => Stores::in_memory("the bench", &std::fs::read_to_string(file)?).await?,
         "sqlite" => {
-            let stores = Stores::over(Arc::new(stores::open(&config)?), &config);
+            let stores = Stores::from_records(Arc::new(stores::open(&config)?), &config);
             stores.import_file(&file).await?;
             stores
         }
@@ -30,5 +30,5 @@ async fn main() -> Result<()> {
     };
     let listener = run::listen(config.server.listen).await?;
     println!("{}", listener.local_addr()?);
-    Ok(run::serve_app(&config, listener, stores, None, Stop::on_signal()).await?)
+    Ok(run::serve_app(&config, listener, stores, None, ShutdownSignal::on_signal()).await?)
 }

@@ -7,7 +7,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use agent_core::job::Delivery;
-use agent_http::outbound::{Outbound, OutboundConfig, Trust};
+use agent_http::outbound::{OutboundClient, OutboundConfig, UrlTrust};
 use anyhow::{Context, Result, ensure};
 use benches::delivery::payload;
 use bytes::Bytes;
@@ -23,7 +23,7 @@ async fn main() -> Result<()> {
     let [url, first, count, every] = &arguments[..] else {
         anyhow::bail!("usage: bare_timer URL FIRST_MS COUNT EVERY_MS")
     };
-    let (url, outbound) = (Url::parse(url)?, Outbound::new(OutboundConfig::default())?);
+    let (url, outbound) = (Url::parse(url)?, OutboundClient::new(OutboundConfig::default())?);
     let (first, count, every): (u64, usize, u64) = (first.parse()?, count.parse()?, every.parse()?);
 
     let mut posts = JoinSet::new();
@@ -51,8 +51,8 @@ async fn main() -> Result<()> {
     Ok(())
 }
 
-async fn post(outbound: &Outbound, url: &Url, body: Bytes) -> Result<()> {
-    let request = outbound.post(url, Trust::Operator).map_err(anyhow::Error::new)?;
+async fn post(outbound: &OutboundClient, url: &Url, body: Bytes) -> Result<()> {
+    let request = outbound.post(url, UrlTrust::Operator).map_err(anyhow::Error::new)?;
     let request = request.header(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     let mut response = request.body(body).send().await.map_err(anyhow::Error::new)?;
     ensure!(response.status.is_success(), "the receiver answers {}", response.status);

@@ -6,12 +6,14 @@
 use std::{env, num::NonZeroU32, sync::Arc, time::Duration};
 
 use agent_core::tool::{ExecutionContext, NoProgress, ToolRegistry};
-use agent_http::mcp::server::{Authority, Door, GateLimits, Identities, Identity, McpLimits, McpServer};
+use agent_http::mcp::server::{
+    AgentLimits, HostGuard, Identity, McpAuthenticator, McpServer, McpServerLimits, TokenResolver,
+};
 use agent_http::request::{self, BodyLimits};
 use agent_http::serve::{self, ServeLimits};
 use agent_platform::records::{Records, StoreError};
 use agent_platform::roles::RoleStore;
-use agent_platform::tools::{Reach, builtin_tools};
+use agent_platform::tools::{ToolServices, builtin_tools};
 use agentd::stores::Stores;
 use anyhow::{Result, bail};
 use async_trait::async_trait;
@@ -50,7 +52,7 @@ async fn main() -> Result<()> {
     });
     let Stores { roles, records } = Stores::in_memory("the workspace", &workspace.to_string()).await?;
     let tools: Arc<dyn ToolRegistry> =
-        Arc::new(builtin_tools(records.clone(), roles.clone(), Reach::default()));
+        Arc::new(builtin_tools(records.clone(), roles.clone(), ToolServices::default()));
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     println!("{}", listener.local_addr()?);
     match env::args().nth(1).as_deref() {
@@ -61,11 +63,11 @@ async fn main() -> Result<()> {
 }
 
 /// Accepts every token that begins with `token`, without a lookup.
-struct SomeTokens;
+struct PrefixTokens;
 
 #[async_trait]
-impl Identities for SomeTokens {
-    async fn of_token(&self, text: &str) -> Result<Option<Identity>, StoreError> {
+impl TokenResolver for PrefixTokens {
+    async fn resolve_token(&self, text: &str) -> Result<Option<Identity>, StoreError> {
         Ok(text.starts_with("token").then(|| Identity { id: text.into(), context: context(), calls: None }))
     }
 }
@@ -77,16 +79,16 @@ async fn product(
     tools: Arc<dyn ToolRegistry>,
 ) -> Result<()> {
     let address = listener.local_addr()?;
-    let door = Door::new(&format!("http://{address}/").parse()?, address, Default::default());
-    let limits = McpLimits {
+    let door = HostGuard::new(&format!("http://{address}/").parse()?, address, Default::default());
+    let limits = McpServerLimits {
         body: BodyLimits::default(),
         json_depth: 64,
         timeout: Duration::from_secs(60),
-        gate: GateLimits { concurrency: 16, per_minute: NonZeroU32::MAX, wait: Duration::from_secs(60) },
-        recheck: Duration::from_secs(60),
+        gate: AgentLimits { concurrency: 16, per_minute: NonZeroU32::MAX, wait: Duration::from_secs(60) },
+        token_recheck_interval: Duration::from_secs(60),
     };
-    let authority = Authority::new(Arc::new(SomeTokens), None);
-    let server = Arc::new(McpServer::of_agents(door, authority, roles, records, tools, limits));
+    let authority = McpAuthenticator::new(Arc::new(PrefixTokens), None);
+    let server = Arc::new(McpServer::for_agents(door, authority, roles, records, tools, limits));
     let service = request::service(move |request| {
         let server = server.clone();
         async move { server.handle(request).await }

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::{Fault, IDLE, Provider, broken, mended, said};
+use super::{Fault, IDLE_TIMEOUT, Provider, broken, recovered_fault, text_then};
 use crate::support::vendor::{Step, chunk, delta, event, finish, last_chunk, stream_head};
 
 pub(super) fn faults() -> Vec<Fault> {
     let (failed, truncated) = ("BACKEND_FAILED", "STREAM_TRUNCATED");
-    let said = |last: Step| said(Provider::OpenAi, last);
+    let said = |last: Step| text_then(Provider::OpenAi, last);
     let text = || delta(json!({"content": "par"}));
     let comments = |pause| Step::Drip(b"4\r\n: x\n\r\n".to_vec(), pause);
     let at = |index: usize| {
@@ -24,9 +24,9 @@ pub(super) fn faults() -> Vec<Fault> {
             "par",
             "BACKEND_TIMEOUT",
         )
-        .waits(IDLE),
+        .waits(IDLE_TIMEOUT),
         broken("comments-in-a-flood", [stream_head(), comments(Duration::ZERO)], "", "BACKEND_TIMEOUT")
-            .waits(IDLE),
+            .waits(IDLE_TIMEOUT),
         broken("not-sse", said(chunk("<html>\n\nsorry\n\n")), "par", truncated),
         broken("half-json", said(event(r#"{"choices":[{"#)), "par", failed),
         broken("another-shape", said(event(r#"{"choices":"none"}"#)), "par", failed),
@@ -37,6 +37,6 @@ pub(super) fn faults() -> Vec<Fault> {
             failed,
         ),
         broken("done-at-once", [stream_head(), event("[DONE]"), last_chunk()], "", truncated),
-        mended(Provider::OpenAi, "call-index-gaps", gaps, 0),
+        recovered_fault(Provider::OpenAi, "call-index-gaps", gaps, 0),
     ]
 }

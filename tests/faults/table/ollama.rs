@@ -4,16 +4,17 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::{Fault, IDLE, Outcome, Provider, broken, mended, raw, refused, said};
-use crate::support::vendor::ollama::{answer, done, line, stream_head, text, tool_calls};
-use crate::support::vendor::{Step, chunk, last_chunk, plain};
+use super::{Fault, IDLE_TIMEOUT, Outcome, Provider, broken, raw, recovered_fault, refused, text_then};
+use crate::support::vendor::ollama::{answer, done, json_line, stream_head, text, tool_calls};
+use crate::support::vendor::{Step, chunk, json_response, last_chunk};
 
 pub(super) fn faults() -> Vec<Fault> {
     let failed = "BACKEND_FAILED";
-    let said = |last: Step| said(Provider::Ollama, last);
+    let said = |last: Step| text_then(Provider::Ollama, last);
     let blank = |pause| Step::Drip(b"1\r\n\n\r\n".to_vec(), pause);
-    let whole =
-        |name, script: Vec<Step>| Fault::new(name, script, Outcome::Whole { said: "whole", failed_calls: 0 });
+    let whole = |name, script: Vec<Step>| {
+        Fault::new(name, script, Outcome::Complete { said: "whole", failed_calls: 0 })
+    };
     let ended = [stream_head(), text("whole")].into_iter().chain(done("stop", 11));
     let with_more = |more: Step| -> Vec<Step> {
         let mut steps: Vec<Step> = ended.clone().collect();
@@ -23,7 +24,7 @@ pub(super) fn faults() -> Vec<Fault> {
     let without_an_end = done("stop", 11).into_iter().take(1);
     let takes_no_tools = r#"{"error":"registry.ollama.ai/library/m:latest does not support tools"}"#;
     vec![
-        refused("takes-no-tools", plain("400 Bad Request", "", takes_no_tools), failed),
+        refused("takes-no-tools", json_response("400 Bad Request", "", takes_no_tools), failed),
         refused(
             "a-refusal-whose-words-do-not-come",
             [raw("HTTP/1.1 400 No\r\ntransfer-encoding: chunked\r\n\r\n"), chunk("par"), Step::Stall],
@@ -35,14 +36,19 @@ pub(super) fn faults() -> Vec<Fault> {
             "par",
             "BACKEND_TIMEOUT",
         )
-        .waits(IDLE),
+        .waits(IDLE_TIMEOUT),
         broken("blank-lines-in-a-flood", [stream_head(), blank(Duration::ZERO)], "", "BACKEND_TIMEOUT")
-            .waits(IDLE),
+            .waits(IDLE_TIMEOUT),
         broken("not-lines", said(chunk("<html>\n\nsorry\n\n")), "par", failed),
         broken("half-json", said(chunk("{\"message\":{\n")), "par", failed),
-        broken("another-shape", said(line(&json!({"message": "none"}))), "par", failed),
+        broken("another-shape", said(json_line(&json!({"message": "none"}))), "par", failed),
         broken("events", said(chunk("data: {\"done\":true}\n\n")), "par", failed),
-        broken("an-error-that-is-done", said(line(&json!({"error": "no", "done": true}))), "par", failed),
+        broken(
+            "an-error-that-is-done",
+            said(json_line(&json!({"error": "no", "done": true}))),
+            "par",
+            failed,
+        ),
         broken(
             "loaded-and-no-more",
             [stream_head()].into_iter().chain(done("load", 0)).collect::<Vec<_>>(),
@@ -51,15 +57,15 @@ pub(super) fn faults() -> Vec<Fault> {
         ),
         // The answer is complete with its `done` line, whatever follows.
         whole("text-after-the-end", with_more(text("never"))),
-        whole("an-error-after-the-end", with_more(line(&json!({"error": "late"})))),
+        whole("an-error-after-the-end", with_more(json_line(&json!({"error": "late"})))),
         whole("garbage-after-the-end", with_more(chunk("sorry"))),
         whole(
             "no-end-of-the-body",
             [stream_head(), text("whole")].into_iter().chain(without_an_end).chain([Step::Stall]).collect(),
         ),
-        mended(Provider::Ollama, "arguments-null", tool_calls(&[("", "readTodos", "null")]), 0),
-        mended(Provider::Ollama, "arguments-a-number", tool_calls(&[("", "readTodos", "7")]), 1),
-        mended(Provider::Ollama, "arguments-as-text", tool_calls(&[("", "readTodos", "\"{}\"")]), 0),
+        recovered_fault(Provider::Ollama, "arguments-null", tool_calls(&[("", "readTodos", "null")]), 0),
+        recovered_fault(Provider::Ollama, "arguments-a-number", tool_calls(&[("", "readTodos", "7")]), 1),
+        recovered_fault(Provider::Ollama, "arguments-as-text", tool_calls(&[("", "readTodos", "\"{}\"")]), 0),
         {
             let mut answer = answer(&["whole"]);
             answer.truncate(2);

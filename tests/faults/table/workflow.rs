@@ -4,25 +4,28 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::{Fault, IDLE, Outcome, Provider, broken, refused, said};
-use crate::support::vendor::n8n::{JSON, end, head, line, one_piece, stream_head, text};
+use super::{Fault, IDLE_TIMEOUT, Outcome, Provider, broken, refused, text_then};
+use crate::support::vendor::n8n::{
+    JSON_CONTENT_TYPE, end, fixture_response, head, json_line, stream_head, text,
+};
 use crate::support::vendor::{Step, chunk, last_chunk};
 
 pub(super) fn faults() -> Vec<Fault> {
     let (failed, timeout) = ("BACKEND_FAILED", "BACKEND_TIMEOUT");
-    let said = |last: Step| said(Provider::Workflow, last);
-    let error = || line(&json!({"type": "error", "metadata": {"nodeId": "n", "nodeName": "AI Agent"}}));
+    let said = |last: Step| text_then(Provider::Workflow, last);
+    let error = || json_line(&json!({"type": "error", "metadata": {"nodeId": "n", "nodeName": "AI Agent"}}));
     let piece = |body: &str| vec![head(), chunk(body), last_chunk()];
-    let whole =
-        |name, script: Vec<Step>| Fault::new(name, script, Outcome::Whole { said: "whole", failed_calls: 0 });
-    let Step::Send(keepalive) = line(&json!({"type": "keepalive"})) else { panic!("a chunk is sent") };
+    let whole = |name, script: Vec<Step>| {
+        Fault::new(name, script, Outcome::Complete { said: "whole", failed_calls: 0 })
+    };
+    let Step::Send(keepalive) = json_line(&json!({"type": "keepalive"})) else { panic!("a chunk is sent") };
     let [ended, _] = end();
     vec![
-        refused("started", one_piece("200 OK", JSON, "started.json"), failed),
-        refused("started-as-text", one_piece("200 OK", "text/html", "started-early.txt"), failed),
-        refused("inactive", one_piece("404 Not Found", JSON, "inactive.json"), failed),
-        refused("failed", one_piece("500 No", JSON, "failed-with-stack.json"), failed),
-        refused("an-echo", one_piece("200 OK", JSON, "echo.json"), failed),
+        refused("started", fixture_response("200 OK", JSON_CONTENT_TYPE, "started.json"), failed),
+        refused("started-as-text", fixture_response("200 OK", "text/html", "started-early.txt"), failed),
+        refused("inactive", fixture_response("404 Not Found", JSON_CONTENT_TYPE, "inactive.json"), failed),
+        refused("failed", fixture_response("500 No", JSON_CONTENT_TYPE, "failed-with-stack.json"), failed),
+        refused("an-echo", fixture_response("200 OK", JSON_CONTENT_TYPE, "echo.json"), failed),
         broken("started-in-chunks", piece(r#"{"message":"Workflow was started"}"#), "", failed),
         broken("nothing-at-all", vec![head(), last_chunk()], "", failed),
         broken("an-error-alone", vec![head(), error(), last_chunk()], "", failed),
@@ -33,16 +36,16 @@ pub(super) fn faults() -> Vec<Fault> {
         broken("half-json", piece(r#"{"output":"whole"#), "", failed),
         broken("too-large", vec![head(), chunk(vec![b'x'; 5 << 20]), Step::Stall], "", failed),
         broken("a-piece-that-stalls", vec![head(), chunk(r#"{"output":"#), Step::Stall], "", timeout)
-            .waits(IDLE),
+            .waits(IDLE_TIMEOUT),
         broken(
             "a-call-that-stalls",
             [stream_head(), text("par"), ended.clone(), Step::Stall],
             "par",
             timeout,
         )
-        .waits(IDLE),
+        .waits(IDLE_TIMEOUT),
         broken("keepalives-in-a-flood", [stream_head(), Step::Drip(keepalive, Duration::ZERO)], "", timeout)
-            .waits(IDLE),
+            .waits(IDLE_TIMEOUT),
         whole("a-piece-in-chunks", piece(r#"{"output":"whole"}"#)),
         whole("no-calls", vec![head(), text("whole"), last_chunk()]),
         whole("one-end-too-many", vec![stream_head(), text("whole"), ended.clone(), ended, last_chunk()]),

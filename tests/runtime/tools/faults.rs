@@ -3,17 +3,17 @@
 use std::io;
 use std::sync::{Arc, Mutex};
 
-use super::table::{Scripts, bad_greetings, faults};
+use super::table::{ResponsesByName, faults, handshake_faults};
 use super::{TOKEN, answered, post, request, result_of};
 use crate::support::server;
 use crate::support::text_of;
-use crate::support::tool_server::{ERAS, Era, ToolServer};
+use crate::support::tool_server::{FakeMcpServer, MCP_REVISIONS, McpRevision};
 use crate::support::vendor::{Vendor, answer, tool_calls};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn whatever_a_tool_server_does_wrong_is_the_one_call_s_result() {
-    for era in ERAS {
-        let (vendor, tools) = (Vendor::start().await, ToolServer::start(era).await);
+    for era in MCP_REVISIONS {
+        let (vendor, tools) = (Vendor::start().await, FakeMcpServer::start(era).await);
         let faults = faults();
         let mut calls: Vec<(&str, &str, &str)> =
             faults.iter().map(|(name, ..)| (*name, *name, "{}")).collect();
@@ -32,7 +32,11 @@ async fn whatever_a_tool_server_does_wrong_is_the_one_call_s_result() {
         assert_eq!(text_of(&events), "I see.");
         // A call that may have been executed is never sent again.
         for name in names {
-            assert_eq!(tools.methods().iter().filter(|method| *method == name).count(), 1, "{name}, {era:?}");
+            assert_eq!(
+                tools.received_names().iter().filter(|method| *method == name).count(),
+                1,
+                "{name}, {era:?}"
+            );
         }
     }
 }
@@ -40,8 +44,8 @@ async fn whatever_a_tool_server_does_wrong_is_the_one_call_s_result() {
 #[tokio::test]
 async fn a_server_that_cannot_be_greeted_is_every_call_s_result() {
     let runtime = server::runtime(&[]).await;
-    for (name, scripts, expected) in bad_greetings() {
-        let (vendor, tools) = (Vendor::start().await, ToolServer::start(Era::Sessions).await);
+    for (name, scripts, expected) in handshake_faults() {
+        let (vendor, tools) = (Vendor::start().await, FakeMcpServer::start(McpRevision::Sessions).await);
         for (method, steps) in scripts {
             tools.on(method, [steps]);
         }
@@ -52,7 +56,7 @@ async fn a_server_that_cannot_be_greeted_is_every_call_s_result() {
             assert_eq!(result_of(&events, id), (expected, true), "{name}");
         }
         // Both calls share one connection attempt.
-        let greetings = tools.methods();
+        let greetings = tools.received_names();
         assert_eq!(greetings.iter().filter(|method| *method == "server/discover").count(), 1, "{name}");
         assert_eq!(text_of(&events), "I see.");
     }
@@ -60,9 +64,9 @@ async fn a_server_that_cannot_be_greeted_is_every_call_s_result() {
 
 /// An in-memory log.
 #[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
+struct LogBuffer(Arc<Mutex<Vec<u8>>>);
 
-impl io::Write for Log {
+impl io::Write for LogBuffer {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.lock().expect("unpoisoned").extend_from_slice(bytes);
         Ok(bytes.len())
@@ -76,7 +80,7 @@ impl io::Write for Log {
 /// Runs on one thread, so that the thread-local subscriber collects every event.
 #[tokio::test]
 async fn the_token_of_the_address_is_in_no_log_and_no_event() {
-    let log = Log::default();
+    let log = LogBuffer::default();
     let lines = tracing_subscriber::fmt()
         .with_max_level(tracing_subscriber::filter::LevelFilter::TRACE)
         .with_span_events(tracing_subscriber::fmt::format::FmtSpan::FULL)
@@ -88,8 +92,8 @@ async fn the_token_of_the_address_is_in_no_log_and_no_event() {
     let _collecting = tracing::subscriber::set_default(lines.finish());
     let mut told = String::new();
     let runtime = server::runtime(&[("TOOL_TIMEOUT_MS", "1000")]).await;
-    let mut tell = async |scripts: Scripts, calls: Vec<&str>, era| {
-        let (vendor, tools) = (Vendor::start().await, ToolServer::start(era).await);
+    let mut tell = async |scripts: ResponsesByName, calls: Vec<&str>, era| {
+        let (vendor, tools) = (Vendor::start().await, FakeMcpServer::start(era).await);
         for (name, steps) in scripts {
             tools.on(name, [steps]);
         }
@@ -99,19 +103,19 @@ async fn the_token_of_the_address_is_in_no_log_and_no_event() {
         told.push_str(&format!("{:?}", response.headers()));
         told.push_str(&response.text().await.expect("a whole body"));
         // The end of the session is logged as well.
-        if calls == ["good"] && era == Era::Sessions {
-            tools.until(|methods| methods.last().is_some_and(|method| method == "DELETE")).await;
+        if calls == ["good"] && era == McpRevision::Sessions {
+            tools.wait_for_names(|methods| methods.last().is_some_and(|method| method == "DELETE")).await;
         }
         assert!(tools.received().iter().all(|received| received.head.contains(TOKEN)));
     };
-    for era in ERAS {
+    for era in MCP_REVISIONS {
         let scripts: Vec<_> = faults().into_iter().map(|(name, steps, _)| (name, steps)).collect();
         let calls = scripts.iter().map(|(name, _)| *name).collect();
         tell(scripts, calls, era).await;
         tell(vec![], vec!["good"], era).await;
     }
-    for (_, scripts, _) in bad_greetings() {
-        tell(scripts, vec!["good"], Era::Stateless).await;
+    for (_, scripts, _) in handshake_faults() {
+        tell(scripts, vec!["good"], McpRevision::Stateless).await;
     }
     assert!(told.contains("good is done") && told.contains("I see."), "{told}");
     assert!(!told.contains(TOKEN), "{told}");

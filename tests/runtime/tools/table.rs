@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::support::tool_server::ID;
-use crate::support::vendor::{Step, chunk, event, plain, stream_head};
+use crate::support::tool_server::REQUEST_ID_PLACEHOLDER;
+use crate::support::vendor::{Step, chunk, event, json_response, stream_head};
 
 /// Returns a streamed response to a call.
 pub(super) fn streamed(steps: impl IntoIterator<Item = Step>) -> Vec<Step> {
@@ -13,9 +13,9 @@ pub(super) fn streamed(steps: impl IntoIterator<Item = Step>) -> Vec<Step> {
 /// Returns the faults in response to a tool call: name, script, and result for the model.
 pub(super) fn faults() -> Vec<(&'static str, Vec<Step>, &'static str)> {
     let failed = |what: &str| -> &'static str { format!("the tool server failed: {what}").leak() };
-    let json = |body: String| plain("200 OK", "", &body);
-    let body = |rest: &str| json(format!(r#"{{"jsonrpc":"2.0","id":{ID},{rest}}}"#));
-    let good = format!(r#"{{"jsonrpc":"2.0","id":{ID},"result":{{"content":[]}}}}"#);
+    let json = |body: String| json_response("200 OK", "", &body);
+    let body = |rest: &str| json(format!(r#"{{"jsonrpc":"2.0","id":{REQUEST_ID_PLACEHOLDER},{rest}}}"#));
+    let good = format!(r#"{{"jsonrpc":"2.0","id":{REQUEST_ID_PLACEHOLDER},"result":{{"content":[]}}}}"#);
     let wrong = r#"{"jsonrpc":"2.0","id":4711,"result":{"content":[]}}"#;
     let raw = |head: &str| Step::Send(head.as_bytes().to_vec());
     let big = "x".repeat(1 << 20);
@@ -42,7 +42,7 @@ pub(super) fn faults() -> Vec<(&'static str, Vec<Step>, &'static str)> {
         ),
         (
             "error-400",
-            plain(
+            json_response(
                 "400 Bad Request",
                 "",
                 r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"Bad"}}"#,
@@ -57,25 +57,25 @@ pub(super) fn faults() -> Vec<(&'static str, Vec<Step>, &'static str)> {
             body(r#""result":{"resultType":"input_required","inputRequests":{},"requestState":"s"}"#),
             "the tool asks for input that cannot be given here",
         ),
-        ("accepted", plain("202 Accepted", "", ""), failed("it took the call and sends no answer")),
+        ("accepted", json_response("202 Accepted", "", ""), failed("it took the call and sends no answer")),
         (
             "500",
-            plain("500 Internal Server Error", "", "oops"),
+            json_response("500 Internal Server Error", "", "oops"),
             failed("the other side has failed (HTTP 500)"),
         ),
         (
             "401",
-            plain("401 Unauthorized", "www-authenticate: Bearer\r\n", "{}"),
+            json_response("401 Unauthorized", "www-authenticate: Bearer\r\n", "{}"),
             failed("the other side does not accept the credentials (HTTP 401)"),
         ),
         (
             "429",
-            plain("429 Too Many Requests", "retry-after: 9\r\n", "{}"),
+            json_response("429 Too Many Requests", "retry-after: 9\r\n", "{}"),
             failed("the other side asks for patience (HTTP 429)"),
         ),
         (
             "302",
-            plain("302 Found", "location: http://127.0.0.1:1/\r\n", ""),
+            json_response("302 Found", "location: http://127.0.0.1:1/\r\n", ""),
             failed("the other side redirects, which is not followed (HTTP 302)"),
         ),
         ("closed", vec![Step::Close], failed("the other side closed the connection without an answer")),
@@ -158,19 +158,21 @@ pub(super) fn faults() -> Vec<(&'static str, Vec<Step>, &'static str)> {
 }
 
 /// Responses by method or tool name.
-pub(super) type Scripts = Vec<(&'static str, Vec<Step>)>;
+pub(super) type ResponsesByName = Vec<(&'static str, Vec<Step>)>;
 
 /// Returns the faults before a tool is called: name, scripts, and result for the model.
-pub(super) fn bad_greetings() -> Vec<(&'static str, Scripts, &'static str)> {
-    let garbage = || plain("200 OK", "", "nonsense");
+pub(super) fn handshake_faults() -> Vec<(&'static str, ResponsesByName, &'static str)> {
+    let garbage = || json_response("200 OK", "", "nonsense");
     let error = || {
-        plain(
+        json_response(
             "200 OK",
             "",
-            &format!(r#"{{"jsonrpc":"2.0","id":{ID},"error":{{"code":-32603,"message":"Out"}}}}"#),
+            &format!(
+                r#"{{"jsonrpc":"2.0","id":{REQUEST_ID_PLACEHOLDER},"error":{{"code":-32603,"message":"Out"}}}}"#
+            ),
         )
     };
-    let gone = || plain("404 Not Found", "", "");
+    let gone = || json_response("404 Not Found", "", "");
     vec![
         (
             "garbage",
@@ -179,12 +181,12 @@ pub(super) fn bad_greetings() -> Vec<(&'static str, Scripts, &'static str)> {
         ),
         (
             "401",
-            vec![("server/discover", plain("401 Unauthorized", "", "{}"))],
+            vec![("server/discover", json_response("401 Unauthorized", "", "{}"))],
             "the tool server failed: the other side does not accept the credentials (HTTP 401)",
         ),
         (
             "403",
-            vec![("server/discover", plain("403 Forbidden", "", "{}"))],
+            vec![("server/discover", json_response("403 Forbidden", "", "{}"))],
             "the tool server failed: the other side does not accept the credentials (HTTP 403)",
         ),
         (
@@ -204,7 +206,7 @@ pub(super) fn bad_greetings() -> Vec<(&'static str, Scripts, &'static str)> {
         ),
         (
             "later-500",
-            vec![("notifications/initialized", plain("500 Internal Server Error", "", ""))],
+            vec![("notifications/initialized", json_response("500 Internal Server Error", "", ""))],
             "the tool server failed: the other side has failed (HTTP 500)",
         ),
         (

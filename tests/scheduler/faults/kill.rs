@@ -4,22 +4,22 @@ use std::time::{Duration, Instant};
 
 use agent_store::sqlite::{SqliteOptions, SqliteStore};
 
-use super::Place;
-use super::load::Load;
-use crate::support::process::Process;
-use crate::support::sink::Sink;
+use super::TestDatabase;
+use super::load::JobLoad;
+use crate::support::process::SchedulerProcess;
+use crate::support::sink::WebhookReceiver;
 
 /// Environment variable that overrides the number of rounds.
-const ROUNDS: &str = "SCHEDULER_KILL_ROUNDS";
+const ROUNDS_ENV: &str = "SCHEDULER_KILL_ROUNDS";
 const DEFAULT_ROUNDS: u32 = 10;
 /// Time limit for a scheduler's restart.
-const BACK: Duration = Duration::from_secs(5);
+const RESTART_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_job_is_lost_and_no_effect_doubled_by_kills_on_sqlite() {
-    let place = Place::sqlite();
-    rounds(&place).await;
-    let Place::Sqlite(folder) = &place else { unreachable!("it is SQLite") };
+    let place = TestDatabase::sqlite();
+    run_kill_rounds(&place).await;
+    let TestDatabase::Sqlite(folder) = &place else { unreachable!("it is SQLite") };
     let store = SqliteStore::open(folder.path().join("scheduler.db"), SqliteOptions::default());
     let findings = store.expect("it opens").check_integrity().await.expect("a check");
     assert_eq!(findings, Vec::<String>::new());
@@ -27,36 +27,36 @@ async fn no_job_is_lost_and_no_effect_doubled_by_kills_on_sqlite() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_job_is_lost_and_no_effect_doubled_by_kills_on_postgres() {
-    rounds(&Place::postgres()).await;
+    run_kill_rounds(&TestDatabase::postgres()).await;
 }
 
-async fn rounds(place: &Place) {
-    let rounds = std::env::var(ROUNDS).map_or(DEFAULT_ROUNDS, |rounds| rounds.parse().expect("a number"));
-    let sink = Sink::start().await;
+async fn run_kill_rounds(place: &TestDatabase) {
+    let rounds = std::env::var(ROUNDS_ENV).map_or(DEFAULT_ROUNDS, |rounds| rounds.parse().expect("a number"));
+    let sink = WebhookReceiver::start().await;
     let (url, callback) = (place.url(), sink.url());
-    let start = || Process::start(&url, &callback, &[]);
+    let start = || SchedulerProcess::start(&url, &callback, &[]);
     let mut scheduler = start().await;
-    let load = Load::start(&scheduler).await;
+    let load = JobLoad::start(&scheduler).await;
     for round in 0..rounds {
         // Spreads the kills over the scheduler's work.
-        load.progress(&sink, 1 + mixed(round.into()) % 90).await;
+        load.wait_for_progress(&sink, 1 + pseudo_random(round.into()) % 90).await;
         scheduler.kill().await;
         if round % 3 == 2 {
             // A second kill right after the start, before the scheduler is healthy.
-            Process::start_with(&[], &url, &callback, &[]).await.kill().await;
+            SchedulerProcess::start_with(&[], &url, &callback, &[]).await.kill().await;
         }
         let killed = Instant::now();
         scheduler = start().await;
         let took = killed.elapsed();
-        assert!(took < BACK, "it was back after {took:?}");
-        load.goes_on(&scheduler);
+        assert!(took < RESTART_TIMEOUT, "it was back after {took:?}");
+        load.set_scheduler(&scheduler);
     }
-    let made = load.end(&scheduler, &sink, rounds).await;
+    let made = load.finish_and_check(&scheduler, &sink, rounds).await;
     assert!(made >= rounds as usize, "the kills come while it works: {made} jobs");
     scheduler.kill().await;
 }
 
 /// Returns a reproducible pseudo-random number of 24 bits.
-fn mixed(round: u64) -> usize {
+fn pseudo_random(round: u64) -> usize {
     usize::try_from(round.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40).expect("24 bits")
 }

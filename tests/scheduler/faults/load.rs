@@ -10,45 +10,45 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::scheduler::payload;
-use crate::support::process::Process;
+use crate::support::process::SchedulerProcess;
 use crate::support::server::PULSE_SECRET;
-use crate::support::sink::Sink;
-use crate::support::{PATIENCE, client};
+use crate::support::sink::WebhookReceiver;
+use crate::support::{TEST_TIMEOUT, client};
 
 const CLIENTS: u64 = 4;
 /// Interval of the periodic job, in milliseconds.
 const EVERY_MS: i64 = 1000;
 /// Time limit per fault for the last deliveries. Each retry waits twice as long as the one before, and several faults
 /// may fail several attempts of one job.
-const LAST_ATTEMPTS: Duration = Duration::from_secs(20);
+const FINAL_DELIVERY_TIMEOUT: Duration = Duration::from_secs(20);
 /// Pause of a client before it repeats a failed request.
-const PAUSE: Duration = Duration::from_millis(10);
+const RETRY_PAUSE: Duration = Duration::from_millis(10);
 
 /// Instructions to the clients.
 #[derive(Clone, Copy)]
-struct Order {
+struct LoadControl {
     scheduler: SocketAddr,
     /// True if the clients must create no further jobs; a pending one is still repeated until acknowledged.
     is_over: bool,
 }
 
 /// Running clients, and the jobs acknowledged to them.
-pub(super) struct Load {
-    order: watch::Sender<Order>,
+pub(super) struct JobLoad {
+    order: watch::Sender<LoadControl>,
     made: Arc<Mutex<HashMap<u64, String>>>,
     count: watch::Receiver<usize>,
     periodic: String,
     clients: JoinSet<()>,
 }
 
-impl Load {
+impl JobLoad {
     /// Creates a periodic job and starts clients that create further jobs.
-    pub(super) async fn start(scheduler: &Process) -> Self {
+    pub(super) async fn start(scheduler: &SchedulerProcess) -> Self {
         // `runAll` and `queue`: no occurrence of the periodic job may be skipped.
         let periodic = json!({"payload": payload("periodic"), "everyMs": EVERY_MS, "maxAttempts": 100,
             "misfire": "runAll", "overlap": "queue"});
-        let periodic = scheduler.job(&periodic).await;
-        let (order, told) = watch::channel(Order { scheduler: scheduler.address, is_over: false });
+        let periodic = scheduler.create_job(&periodic).await;
+        let (order, told) = watch::channel(LoadControl { scheduler: scheduler.address, is_over: false });
         let (counter, count) = watch::channel(0);
         let made = Arc::new(Mutex::new(HashMap::new()));
         let counter = Arc::new(counter);
@@ -59,7 +59,7 @@ impl Load {
                 let client = client();
                 let mut n = first;
                 while !told.borrow().is_over {
-                    let id = make(&client, &told, n).await;
+                    let id = create_job(&client, &told, n).await;
                     let before = made.lock().expect("unpoisoned").insert(n, id);
                     assert_eq!(before, None, "each is made once");
                     counter.send_modify(|count| *count += 1);
@@ -71,19 +71,19 @@ impl Load {
     }
 
     /// Updates the scheduler's address after a restart.
-    pub(super) fn goes_on(&self, scheduler: &Process) {
+    pub(super) fn set_scheduler(&self, scheduler: &SchedulerProcess) {
         self.order.send_modify(|order| order.scheduler = scheduler.address);
     }
 
     /// Returns a watch on the number of acknowledged jobs.
-    pub(super) fn count(&self) -> watch::Receiver<usize> {
+    pub(super) fn acknowledged_count(&self) -> watch::Receiver<usize> {
         self.count.clone()
     }
 
     /// Waits for a number of events: acknowledged jobs and deliveries.
-    pub(super) async fn progress(&self, sink: &Sink, steps: usize) {
-        let (mut count, mut came) = (self.count(), sink.came());
-        let now = || *self.count.borrow() + *sink.came().borrow();
+    pub(super) async fn wait_for_progress(&self, sink: &WebhookReceiver, steps: usize) {
+        let (mut count, mut came) = (self.acknowledged_count(), sink.delivery_count());
+        let now = || *self.count.borrow() + *sink.delivery_count().borrow();
         let goal = now() + steps;
         let waiting = async {
             while now() < goal {
@@ -93,12 +93,17 @@ impl Load {
                 }
             }
         };
-        tokio::time::timeout(PATIENCE, waiting).await.expect("it goes on");
+        tokio::time::timeout(TEST_TIMEOUT, waiting).await.expect("it goes on");
     }
 
     /// Stops the clients, waits until every job is delivered, and checks that none is missing and none took effect
     /// twice. Returns the number of jobs created by the clients.
-    pub(super) async fn end(mut self, scheduler: &Process, sink: &Sink, faults: u32) -> usize {
+    pub(super) async fn finish_and_check(
+        mut self,
+        scheduler: &SchedulerProcess,
+        sink: &WebhookReceiver,
+        faults: u32,
+    ) -> usize {
         self.stop().await;
         let made: Vec<String> = self.made.lock().expect("unpoisoned").values().cloned().collect();
         let path = format!("/jobs/{}", self.periodic);
@@ -107,7 +112,7 @@ impl Load {
             ["scheduled", "running", "retryable"].iter().any(|state| health["jobs"][state].as_u64() > Some(0))
         };
         let health = scheduler
-            .until_within(LAST_ATTEMPTS * faults, "/health", |health| {
+            .poll_until_within(FINAL_DELIVERY_TIMEOUT * faults, "/health", |health| {
                 health["status"] == "ok" && !open(health)
             })
             .await;
@@ -131,7 +136,7 @@ impl Load {
                 client.expect("a client does not panic");
             }
         };
-        tokio::time::timeout(PATIENCE, waiting).await.expect("the clients end");
+        tokio::time::timeout(TEST_TIMEOUT, waiting).await.expect("the clients end");
     }
 }
 
@@ -146,20 +151,20 @@ fn check_periodic(times: &[String]) {
 }
 
 /// Creates the `n`th job, repeating the request until it is acknowledged, and returns its id.
-async fn make(client: &reqwest::Client, told: &watch::Receiver<Order>, n: u64) -> String {
+async fn create_job(client: &reqwest::Client, told: &watch::Receiver<LoadControl>, n: u64) -> String {
     let job = json!({"payload": payload("once"), "delayMs": (n * 37) % 400, "maxAttempts": 100,
         "idempotencyKey": format!("key-{n}")});
     loop {
         let url = format!("http://{}/jobs", told.borrow().scheduler);
         let request = client.post(url).bearer_auth(PULSE_SECRET).json(&job);
-        if let Some(id) = acknowledged(request).await {
+        if let Some(id) = send_for_job_id(request).await {
             return id;
         }
-        tokio::time::sleep(PAUSE).await;
+        tokio::time::sleep(RETRY_PAUSE).await;
     }
 }
 
-async fn acknowledged(request: reqwest::RequestBuilder) -> Option<String> {
+async fn send_for_job_id(request: reqwest::RequestBuilder) -> Option<String> {
     let response = request.send().await.ok()?;
     let status = response.status();
     let body: Value = response.json().await.ok()?;

@@ -3,58 +3,67 @@
 use serde_json::Value;
 use tokio_postgres::NoTls;
 
-use super::load::Load;
-use super::{Place, now};
-use crate::support::process::Process;
-use crate::support::sink::Sink;
-use crate::support::{PATIENCE, problem};
+use super::load::JobLoad;
+use super::{TestDatabase, due_job};
+use crate::support::process::SchedulerProcess;
+use crate::support::sink::WebhookReceiver;
+use crate::support::{TEST_TIMEOUT, expect_problem};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_database_server_that_restarts_under_load_loses_nothing() {
-    let mut place = Place::postgres();
-    let sink = Sink::start().await;
-    let scheduler = Process::start(&place.url(), &sink.url(), &[]).await;
-    let load = Load::start(&scheduler).await;
+    let mut place = TestDatabase::postgres();
+    let sink = WebhookReceiver::start().await;
+    let scheduler = SchedulerProcess::start(&place.url(), &sink.url(), &[]).await;
+    let load = JobLoad::start(&scheduler).await;
     for round in 0..2 {
-        load.progress(&sink, 40 + 31 * round).await;
-        let Place::Postgres(cluster) = &mut place else { unreachable!("it is PostgreSQL") };
+        load.wait_for_progress(&sink, 40 + 31 * round).await;
+        let TestDatabase::Postgres(cluster) = &mut place else { unreachable!("it is PostgreSQL") };
         cluster.crash();
-        let health = scheduler.until("/health", |health| health["status"] == "unavailable").await;
+        let health = scheduler.poll_until("/health", |health| health["status"] == "unavailable").await;
         assert_eq!(health["store"]["reachable"], false);
-        problem(scheduler.post(&now("a1")).await, 503, "STORE_UNAVAILABLE").await;
-        cluster.resume();
-        scheduler.until_healthy().await;
+        expect_problem(scheduler.post(&due_job("a1")).await, 503, "STORE_UNAVAILABLE").await;
+        cluster.restart();
+        scheduler.wait_until_healthy().await;
     }
-    let made = load.end(&scheduler, &sink, 10).await;
+    let made = load.finish_and_check(&scheduler, &sink, 10).await;
     assert!(made >= 30, "it went on while the server restarted: {made}");
     a_database_that_takes_no_writes(&place, &scheduler, &sink).await;
 }
 
-async fn a_database_that_takes_no_writes(place: &Place, scheduler: &Process, sink: &Sink) {
-    let waits = scheduler.job(&serde_json::json!({"payload": super::payload("a1"), "delayMs": 700})).await;
-    let before = stored(scheduler).await;
-    freeze(place, true).await;
+async fn a_database_that_takes_no_writes(
+    place: &TestDatabase,
+    scheduler: &SchedulerProcess,
+    sink: &WebhookReceiver,
+) {
+    let waits =
+        scheduler.create_job(&serde_json::json!({"payload": super::payload("a1"), "delayMs": 700})).await;
+    let before = scheduled_job_ids(scheduler).await;
+    set_read_only(place, true).await;
     let refusal = async || {
-        let refused = problem(scheduler.post(&now("a1")).await, 503, "STORE_UNAVAILABLE").await;
+        let refused = expect_problem(scheduler.post(&due_job("a1")).await, 503, "STORE_UNAVAILABLE").await;
         refused["detail"].as_str().expect("text").to_owned()
     };
     // The first requests fail because their connections were closed.
     let waiting =
         async { while refusal().await != "the store is not available: the database takes no writes" {} };
-    tokio::time::timeout(PATIENCE, waiting).await.expect("it says what is wrong");
-    scheduler.until_healthy().await;
+    tokio::time::timeout(TEST_TIMEOUT, waiting).await.expect("it says what is wrong");
+    scheduler.wait_until_healthy().await;
     let cancelled = scheduler.request("DELETE", &format!("/jobs/{waits}")).send().await.expect("it answers");
-    problem(cancelled, 503, "STORE_UNAVAILABLE").await;
-    assert_eq!(stored(scheduler).await, before, "it can be read, and has nothing that was refused");
-    freeze(place, false).await;
-    scheduler.until_state(&waits, "completed").await;
+    expect_problem(cancelled, 503, "STORE_UNAVAILABLE").await;
+    assert_eq!(
+        scheduled_job_ids(scheduler).await,
+        before,
+        "it can be read, and has nothing that was refused"
+    );
+    set_read_only(place, false).await;
+    scheduler.wait_for_state(&waits, "completed").await;
     assert_eq!(sink.effects()[&waits].len(), 1);
-    let more = scheduler.job(&now("a1")).await;
-    scheduler.until_state(&more, "completed").await;
+    let more = scheduler.create_job(&due_job("a1")).await;
+    scheduler.wait_for_state(&more, "completed").await;
 }
 
 /// Sets or clears the database's read-only mode. It applies to new connections, so existing ones are terminated.
-async fn freeze(place: &Place, frozen: bool) {
+async fn set_read_only(place: &TestDatabase, frozen: bool) {
     let (client, connection) = tokio_postgres::connect(&place.url(), NoTls).await.expect("a connection");
     tokio::spawn(async move { drop(connection.await) });
     client.batch_execute("SET default_transaction_read_only = off").await.expect("set");
@@ -67,7 +76,7 @@ async fn freeze(place: &Place, frozen: bool) {
 }
 
 /// Returns the ids of the latest scheduled jobs.
-async fn stored(scheduler: &Process) -> Vec<Value> {
-    let list = scheduler.until("/jobs?userId=u1&state=scheduled", |list| list["jobs"].is_array()).await;
+async fn scheduled_job_ids(scheduler: &SchedulerProcess) -> Vec<Value> {
+    let list = scheduler.poll_until("/jobs?userId=u1&state=scheduled", |list| list["jobs"].is_array()).await;
     list["jobs"].as_array().expect("a list").iter().map(|job| job["jobId"].clone()).collect()
 }

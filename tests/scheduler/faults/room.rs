@@ -7,16 +7,16 @@ use agent_store::sqlite::{SqliteOptions, SqliteStore};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::{Place, now};
-use crate::scheduler::{Bench, callback, json_of, payload};
-use crate::support::problem;
-use crate::support::process::Process;
+use super::{TestDatabase, due_job};
+use crate::scheduler::{SchedulerFixture, callback, json_of, payload};
+use crate::support::expect_problem;
+use crate::support::process::SchedulerProcess;
 use crate::support::server;
-use crate::support::sink::Sink;
-use crate::support::vendor::{Vendor, plain};
+use crate::support::sink::WebhookReceiver;
+use crate::support::vendor::{Vendor, json_response};
 
 /// Returns a job with a large payload.
-fn large(n: usize) -> Value {
+fn large_job(n: usize) -> Value {
     let mut job =
         json!({"payload": payload("large"), "delayMs": 3_600_000, "idempotencyKey": format!("key-{n}")});
     job["payload"]["arguments"] = json!({"text": "x".repeat(20_000)});
@@ -32,14 +32,14 @@ fn open(folder: &TempDir, max_file_bytes: Option<u64>) -> Arc<dyn JobStore> {
 async fn a_full_disk_is_said_and_nothing_is_acknowledged_that_is_not_stored() {
     let folder = tempfile::tempdir().expect("a folder");
     let receiver = Vendor::start().await;
-    receiver.on("a1", [plain("200 OK", "", "{}")]);
+    receiver.on("a1", [json_response("200 OK", "", "{}")]);
     let scheduler = server::scheduler(open(&folder, Some(1 << 20)), &callback(&receiver), &[]).await;
-    let bench = Bench { scheduler, receiver };
+    let bench = SchedulerFixture { scheduler, receiver };
     let mut made = Vec::new();
     let refused = loop {
-        let response = bench.ask("POST", "/jobs", Some(&large(made.len()))).await;
+        let response = bench.ask("POST", "/jobs", Some(&large_job(made.len()))).await;
         if response.status() != 201 {
-            break problem(response, 503, "STORE_UNAVAILABLE").await;
+            break expect_problem(response, 503, "STORE_UNAVAILABLE").await;
         }
         made.push(json_of(response).await["jobId"].clone());
         assert!(made.len() < 1000, "it has a limit");
@@ -58,11 +58,11 @@ async fn a_full_disk_is_said_and_nothing_is_acknowledged_that_is_not_stored() {
 
     // With space again, the rejected request is repeated.
     let scheduler = server::scheduler(open(&folder, None), &callback(&bench.receiver), &[]).await;
-    let bench = Bench { scheduler, receiver: bench.receiver };
-    let again = bench.ask("POST", "/jobs", Some(&large(made.len()))).await;
+    let bench = SchedulerFixture { scheduler, receiver: bench.receiver };
+    let again = bench.ask("POST", "/jobs", Some(&large_job(made.len()))).await;
     assert_eq!(again.status(), 201);
-    let id = bench.job(json!({"delayMs": 0}), payload("a1")).await;
-    bench.until_state(&id, "completed").await;
+    let id = bench.create_job(json!({"delayMs": 0}), payload("a1")).await;
+    bench.wait_for_state(&id, "completed").await;
 }
 
 /// A file size limit of the process makes the system reject a write halfway; after the limit is lifted, the scheduler
@@ -70,20 +70,20 @@ async fn a_full_disk_is_said_and_nothing_is_acknowledged_that_is_not_stored() {
 #[cfg(target_os = "linux")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_process_that_may_not_write_goes_on_when_it_may() {
-    let place = Place::sqlite();
-    let sink = Sink::start().await;
+    let place = TestDatabase::sqlite();
+    let sink = WebhookReceiver::start().await;
     // `SIGXFSZ`, which comes with the limit, would end the process; a full disk sends no signal.
     let limited = ["sh", "-c", "trap '' XFSZ; exec \"$0\" \"$@\""];
-    let scheduler = Process::start_with(&limited, &place.url(), &sink.url(), &[]).await;
-    scheduler.until_healthy().await;
+    let scheduler = SchedulerProcess::start_with(&limited, &place.url(), &sink.url(), &[]).await;
+    scheduler.wait_until_healthy().await;
     let id = scheduler.id();
-    let waits = scheduler.job(&json!({"payload": payload("a1"), "delayMs": 1500})).await;
-    scheduler.shell(&format!("prlimit --pid {id} --fsize=65536:")).await;
+    let waits = scheduler.create_job(&json!({"payload": payload("a1"), "delayMs": 1500})).await;
+    scheduler.run_shell(&format!("prlimit --pid {id} --fsize=65536:")).await;
     let mut made = Vec::new();
     let refused = loop {
-        let response = scheduler.post(&large(made.len())).await;
+        let response = scheduler.post(&large_job(made.len())).await;
         if response.status() != 201 {
-            break problem(response, 503, "STORE_UNAVAILABLE").await;
+            break expect_problem(response, 503, "STORE_UNAVAILABLE").await;
         }
         made.push(json_of(response).await["jobId"].clone());
         assert!(made.len() < 100, "it has a limit");
@@ -94,10 +94,10 @@ async fn a_process_that_may_not_write_goes_on_when_it_may() {
     for id in &made {
         assert!(list["jobs"].as_array().expect("a list").iter().any(|job| job["jobId"] == *id), "{list}");
     }
-    scheduler.shell(&format!("prlimit --pid {id} --fsize=unlimited:")).await;
-    scheduler.until_state(&waits, "completed").await;
+    scheduler.run_shell(&format!("prlimit --pid {id} --fsize=unlimited:")).await;
+    scheduler.wait_for_state(&waits, "completed").await;
     assert_eq!(sink.effects()[&waits].len(), 1);
-    let more = scheduler.job(&now("a1")).await;
-    scheduler.until_state(&more, "completed").await;
-    assert_eq!(scheduler.post(&large(made.len())).await.status(), 201);
+    let more = scheduler.create_job(&due_job("a1")).await;
+    scheduler.wait_for_state(&more, "completed").await;
+    assert_eq!(scheduler.post(&large_job(made.len())).await.status(), 201);
 }

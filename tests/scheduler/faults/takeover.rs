@@ -5,20 +5,20 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use super::{Place, now};
-use crate::support::process::Process;
-use crate::support::vendor::{Step, Vendor, plain};
+use super::{TestDatabase, due_job};
+use crate::support::process::SchedulerProcess;
+use crate::support::vendor::{Step, Vendor, json_response};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn another_replica_takes_over_on_sqlite() {
-    let place = Place::sqlite();
+    let place = TestDatabase::sqlite();
     one_that_sleeps_past_its_lease_changes_nothing(&place).await;
     the_jobs_of_one_that_is_killed_are_delivered_by_the_other(&place).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn another_replica_takes_over_on_postgres() {
-    let place = Place::postgres();
+    let place = TestDatabase::postgres();
     one_that_sleeps_past_its_lease_changes_nothing(&place).await;
     the_jobs_of_one_that_is_killed_are_delivered_by_the_other(&place).await;
 }
@@ -28,49 +28,49 @@ fn callback(vendor: &Vendor) -> String {
 }
 
 /// Returns a response that is sent when the gate opens.
-fn gated(status: &str) -> (watch::Sender<bool>, Vec<Step>) {
+fn gated_response(status: &str) -> (watch::Sender<bool>, Vec<Step>) {
     let (gate, opened) = watch::channel(false);
     let mut steps = vec![Step::Until(opened)];
-    steps.extend(plain(status, "", "{}"));
+    steps.extend(json_response(status, "", "{}"));
     (gate, steps)
 }
 
 /// Time after which a suspended replica is assumed to hold a database lock, so that the other replica cannot take
 /// over.
-const ASLEEP: Duration = Duration::from_secs(8);
-const TRIES: usize = 3;
+const TAKEOVER_TIMEOUT: Duration = Duration::from_secs(8);
+const MAX_ATTEMPTS: usize = 3;
 
-async fn one_that_sleeps_past_its_lease_changes_nothing(place: &Place) {
+async fn one_that_sleeps_past_its_lease_changes_nothing(place: &TestDatabase) {
     let vendor = Vendor::start().await;
-    for attempt in 0..TRIES {
+    for attempt in 0..MAX_ATTEMPTS {
         let agent = format!("held-{attempt}");
-        let first = Process::start(&place.url(), &callback(&vendor), &[]).await;
+        let first = SchedulerProcess::start(&place.url(), &callback(&vendor), &[]).await;
         // If the suspended replica's outcome were recorded, the job would be discarded.
-        let (sleepers, rejected) = gated("422 Nope");
-        let (others, accepted) = gated("200 OK");
+        let (sleepers, rejected) = gated_response("422 Nope");
+        let (others, accepted) = gated_response("200 OK");
         vendor.on(&agent, [rejected, accepted]);
-        let id = first.job(&now(&agent)).await;
-        vendor.until_received(&agent, 1).await;
-        first.sleeps(true).await;
-        let second = Process::start_with(&[], &place.url(), &callback(&vendor), &[]).await;
-        let taken_over = tokio::time::timeout(ASLEEP, vendor.until_received(&agent, 2)).await;
-        if taken_over.is_err() && attempt + 1 < TRIES {
+        let id = first.create_job(&due_job(&agent)).await;
+        vendor.wait_for_requests(&agent, 1).await;
+        first.set_suspended(true).await;
+        let second = SchedulerProcess::start_with(&[], &place.url(), &callback(&vendor), &[]).await;
+        let taken_over = tokio::time::timeout(TAKEOVER_TIMEOUT, vendor.wait_for_requests(&agent, 2)).await;
+        if taken_over.is_err() && attempt + 1 < MAX_ATTEMPTS {
             // The replica was suspended within a transaction, whose lock the other replica cannot break.
             first.kill().await;
             continue;
         }
         taken_over.expect("the other one takes it over");
         sleepers.send_replace(true);
-        first.sleeps(false).await;
-        late(&first).await;
+        first.set_suspended(false).await;
+        wait_for_lost_claim(&first).await;
         let job = second.get(&format!("/jobs/{id}")).await;
         assert_eq!((&job["state"], &job["attempt"]), (&json!("running"), &json!(2)), "{job}");
         others.send_replace(true);
-        let job = second.until_state(&id, "completed").await;
+        let job = second.wait_for_state(&id, "completed").await;
         let statuses: Vec<&Value> =
             job["attempts"].as_array().expect("attempts").iter().map(|attempt| &attempt["status"]).collect();
         assert_eq!(statuses, [&Value::Null, &json!(200)], "{job}");
-        let deliveries = vendor.received_for(&agent);
+        let deliveries = vendor.received_bodies(&agent);
         let of = |name: &str| deliveries.iter().map(|delivery| delivery[name].clone()).collect::<Vec<_>>();
         assert_eq!(of("attempt"), [json!(1), json!(2)]);
         assert_eq!(of("occurrence"), [json!(1), json!(1)], "it is the same message");
@@ -79,40 +79,40 @@ async fn one_that_sleeps_past_its_lease_changes_nothing(place: &Place) {
 }
 
 /// Waits until a replica has recorded that its claim was lost or stale.
-async fn late(replica: &Process) {
+async fn wait_for_lost_claim(replica: &SchedulerProcess) {
     let told = ["lost", "stale"].map(|word| format!("agentd_job_deliveries_total{{outcome=\"{word}\"}} 1\n"));
     let sees = |metrics: &String| told.iter().any(|line| metrics.contains(line));
-    crate::support::until(|| replica.metrics(), sees).await;
+    crate::support::poll_until(|| replica.metrics(), sees).await;
 }
 
-async fn the_jobs_of_one_that_is_killed_are_delivered_by_the_other(place: &Place) {
+async fn the_jobs_of_one_that_is_killed_are_delivered_by_the_other(place: &TestDatabase) {
     const JOBS: usize = 20;
     let vendor = Vendor::start().await;
-    let (gate, held) = gated("200 OK");
+    let (gate, held) = gated_response("200 OK");
     vendor.on("held", [held]);
-    let first = Process::start(&place.url(), &callback(&vendor), &[]).await;
+    let first = SchedulerProcess::start(&place.url(), &callback(&vendor), &[]).await;
     let mut ids = Vec::new();
     for _ in 0..JOBS {
-        ids.push(first.job(&now("held")).await);
+        ids.push(first.create_job(&due_job("held")).await);
     }
-    vendor.until_received("held", JOBS).await;
-    let second = Process::start(&place.url(), &callback(&vendor), &[]).await;
+    vendor.wait_for_requests("held", JOBS).await;
+    let second = SchedulerProcess::start(&place.url(), &callback(&vendor), &[]).await;
     for _ in 0..JOBS {
-        ids.push(second.job(&now("held")).await);
+        ids.push(second.create_job(&due_job("held")).await);
     }
-    vendor.until_received("held", 2 * JOBS).await;
+    vendor.wait_for_requests("held", 2 * JOBS).await;
     let had = first.get("/health").await["delivering"].as_u64().expect("a number");
     assert!(had >= JOBS as u64, "{had}");
     first.kill().await;
     gate.send_replace(true);
     let mut again = 0;
     for id in &ids {
-        let job = second.until_state(id, "completed").await;
+        let job = second.wait_for_state(id, "completed").await;
         again += job["attempt"].as_u64().expect("a number") - 1;
     }
     assert_eq!(again, had, "what the killed one had in hand came a second time, and nothing else");
     let mut occurrences: Vec<(String, u64)> = vendor
-        .received_for("held")
+        .received_bodies("held")
         .iter()
         .map(|delivery| {
             let id = delivery["jobId"].as_str().expect("an id").to_owned();

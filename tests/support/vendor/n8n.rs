@@ -11,10 +11,10 @@ use serde_json::{Value, json};
 use super::{Step, chunk, last_chunk};
 
 /// Content type of every JSON body and every stream.
-pub const JSON: &str = "application/json; charset=utf-8";
+pub const JSON_CONTENT_TYPE: &str = "application/json; charset=utf-8";
 
 /// Returns the contents of one of the files.
-pub fn recorded(name: &str) -> &'static [u8] {
+pub fn fixture_body(name: &str) -> &'static [u8] {
     macro_rules! files {
         ($($file:literal),+ $(,)?) => {
             match name {
@@ -52,46 +52,47 @@ pub fn recorded(name: &str) -> &'static [u8] {
 }
 
 /// Returns a file as a response with a `content-length`.
-pub fn one_piece(status: &str, media_type: &str, name: &str) -> Vec<Step> {
-    let body = recorded(name);
+pub fn fixture_response(status: &str, media_type: &str, name: &str) -> Vec<Step> {
+    let body = fixture_body(name);
     let head =
         format!("HTTP/1.1 {status}\r\ncontent-type: {media_type}\r\ncontent-length: {}\r\n\r\n", body.len());
     vec![Step::Send([head.as_bytes(), body].concat())]
 }
 
 /// Returns a file as a streamed response, in chunks of `size` bytes.
-pub fn streamed(name: &str, size: usize) -> Vec<Step> {
-    let chunks = recorded(name).chunks(size).map(chunk);
+pub fn streamed_fixture(name: &str, size: usize) -> Vec<Step> {
+    let chunks = fixture_body(name).chunks(size).map(chunk);
     [head()].into_iter().chain(chunks).chain([last_chunk()]).collect()
 }
 
 /// Returns the head of a streamed response.
 pub fn head() -> Step {
-    let head = format!("HTTP/1.1 200 OK\r\ncontent-type: {JSON}\r\ntransfer-encoding: chunked\r\n\r\n");
+    let head =
+        format!("HTTP/1.1 200 OK\r\ncontent-type: {JSON_CONTENT_TYPE}\r\ntransfer-encoding: chunked\r\n\r\n");
     Step::Send(head.into())
 }
 
 /// Returns the head of a streamed response and the `begin` line of a model call.
 pub fn stream_head() -> Step {
-    let (Step::Send(head), Step::Send(begin)) = (head(), line(&said("begin", None))) else {
+    let (Step::Send(head), Step::Send(begin)) = (head(), json_line(&event_json("begin", None))) else {
         panic!("both are sent")
     };
     Step::Send([head, begin].concat())
 }
 
 /// Returns one line of JSON.
-pub fn line(json: &Value) -> Step {
+pub fn json_line(json: &Value) -> Step {
     chunk(format!("{json}\n"))
 }
 
 /// Returns a text delta.
 pub fn text(text: &str) -> Step {
-    line(&said("item", Some(text)))
+    json_line(&event_json("item", Some(text)))
 }
 
 /// Returns the end of the model call and of the body.
 pub fn end() -> [Step; 2] {
-    [line(&said("end", None)), last_chunk()]
+    [json_line(&event_json("end", None)), last_chunk()]
 }
 
 /// Returns a complete text response.
@@ -100,7 +101,7 @@ pub fn answer(texts: &[&str]) -> Vec<Step> {
     std::iter::once(stream_head()).chain(texts).chain(end()).collect()
 }
 
-fn said(kind: &str, content: Option<&str>) -> Value {
+fn event_json(kind: &str, content: Option<&str>) -> Value {
     let metadata = json!({"nodeId": "9b9b4e2c-6f0d-4c43-9f3b-0f6c0b7f3c11", "nodeName": "AI Agent",
         "itemIndex": 0, "runIndex": 0, "timestamp": 1771493103011_u64});
     match content {

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Step, chunk, last_chunk, plain};
+use super::{Step, chunk, json_response, last_chunk};
 
 /// Returns the head of a streamed response.
 pub fn stream_head() -> Step {
@@ -12,24 +12,24 @@ pub fn stream_head() -> Step {
 }
 
 /// Returns one line of JSON.
-pub fn line(json: &Value) -> Step {
+pub fn json_line(json: &Value) -> Step {
     chunk(format!("{json}\n"))
 }
 
 /// Returns a line with a part of the assistant's message.
-pub fn said(message: Value) -> Step {
-    line(&json!({"model": "fake-1", "created_at": "2025-11-03T15:36:02.583064Z",
+pub fn message_line(message: Value) -> Step {
+    json_line(&json!({"model": "fake-1", "created_at": "2025-11-03T15:36:02.583064Z",
         "message": message, "done": false}))
 }
 
 /// Returns a text delta.
 pub fn text(text: &str) -> Step {
-    said(json!({"role": "assistant", "content": text}))
+    message_line(json!({"role": "assistant", "content": text}))
 }
 
 /// Returns the last line, with `prompt_tokens` as the prompt's token count, and the end of the body.
 pub fn done(reason: &str, prompt_tokens: u64) -> [Step; 2] {
-    let line = line(&json!({"model": "fake-1", "created_at": "2025-11-03T15:36:03.1Z",
+    let line = json_line(&json!({"model": "fake-1", "created_at": "2025-11-03T15:36:03.1Z",
         "message": {"role": "assistant", "content": ""}, "done": true, "done_reason": reason,
         "total_duration": 4883583458_u64, "prompt_eval_count": prompt_tokens, "eval_count": 7}));
     [line, last_chunk()]
@@ -42,7 +42,7 @@ pub fn answer(texts: &[&str]) -> Vec<Step> {
 }
 
 /// Returns a tool call. Arguments that are not JSON are sent as a string, which a real Ollama never does.
-pub fn call(id: &str, name: &str, arguments: &str) -> Value {
+pub fn tool_call_json(id: &str, name: &str, arguments: &str) -> Value {
     let arguments = serde_json::from_str(arguments).unwrap_or_else(|_| json!(arguments));
     let mut call = json!({"function": {"name": name, "arguments": arguments}});
     if !id.is_empty() {
@@ -53,12 +53,13 @@ pub fn call(id: &str, name: &str, arguments: &str) -> Value {
 
 /// Returns a complete response that calls tools.
 pub fn tool_calls(calls: &[(&str, &str, &str)]) -> Vec<Step> {
-    let calls: Vec<Value> = calls.iter().map(|(id, name, arguments)| call(id, name, arguments)).collect();
-    let said = said(json!({"role": "assistant", "content": "", "tool_calls": calls}));
+    let calls: Vec<Value> =
+        calls.iter().map(|(id, name, arguments)| tool_call_json(id, name, arguments)).collect();
+    let said = message_line(json!({"role": "assistant", "content": "", "tool_calls": calls}));
     [stream_head(), said].into_iter().chain(done("stop", 11)).collect()
 }
 
 /// Returns the list of installed models.
 pub fn tags(models: &Value) -> Vec<Step> {
-    plain("200 OK", "", &json!({ "models": models }).to_string())
+    json_response("200 OK", "", &json!({ "models": models }).to_string())
 }

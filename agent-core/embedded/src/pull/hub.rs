@@ -45,7 +45,7 @@ impl Pull {
                 }
                 Ok(()) => {
                     let answer = format!("{has} bytes of {}", model.bytes);
-                    return Err(SourceError::Refused { address, answer });
+                    return Err(SourceError::UnexpectedResponse { address, answer });
                 }
                 Err(error) => return Err(error),
             }
@@ -79,7 +79,7 @@ impl Pull {
             StatusCode::OK => (File::create(part).await?, 0),
             status => {
                 let answer = format!("{status} where bytes from {from} were asked for");
-                return Err(SourceError::Refused { address: address.to_owned(), answer });
+                return Err(SourceError::UnexpectedResponse { address: address.to_owned(), answer });
             }
         };
         let mut body = response.bytes_stream();
@@ -94,7 +94,7 @@ impl Pull {
                 drop(file);
                 tokio::fs::remove_file(part).await?;
                 let answer = format!("more than the {} bytes that the file has", model.bytes);
-                return Err(SourceError::Refused { address: address.to_owned(), answer });
+                return Err(SourceError::UnexpectedResponse { address: address.to_owned(), answer });
             }
             file.write_all(&bytes).await?;
             self.bar.set_position(has);

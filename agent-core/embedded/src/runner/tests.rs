@@ -27,11 +27,11 @@ fn job(
     runner: &Runner,
     prompt: &str,
     max_tokens: usize,
-) -> (Job, mpsc::Receiver<Result<ModelEvent, Failure>>) {
-    let call = Call {
+) -> (QueuedCall, mpsc::Receiver<Result<ModelEvent, AgentError>>) {
+    let call = ModelCall {
         model: "m".to_owned(),
         prompt: Vec::new(),
-        answer: crate::chat::answer(),
+        answer: crate::chat::assistant_start(),
         request: String::new(),
         decision: Decision::Text,
         tools: Vec::new(),
@@ -39,7 +39,7 @@ fn job(
         sampling: Sampling::default(),
     };
     let (events, receiver) = mpsc::channel(max_tokens + 8);
-    (Job { call, prompt: runner.vocabulary.encode(prompt), events }, receiver)
+    (QueuedCall { call, prompt: runner.vocabulary.encode(prompt), events }, receiver)
 }
 
 /// A single test, because loading the weights dominates its run time.
@@ -75,7 +75,7 @@ fn nothing_is_read_twice_and_nothing_is_done_for_nobody() {
     let long = "Tell me a very long story about bread and the people who bake it. ".repeat(8);
     let (mut again, _) = job(&runner, &long, 1);
     let prompt: Vec<u32> = again.prompt.clone();
-    let read = |runner: &mut Runner, job: &mut Job| match runner.read(job, &prompt) {
+    let read = |runner: &mut Runner, job: &mut QueuedCall| match runner.prefill(job, &prompt) {
         Ok((_, usage)) => usage.cached_input_tokens,
         Err(_) => None,
     };
@@ -90,7 +90,7 @@ fn nothing_is_read_twice_and_nothing_is_done_for_nobody() {
     let (mut abandoned, receiver) = job(&runner, &long, 64);
     drop(receiver);
     runner.run(&mut abandoned);
-    assert!(runner.read.is_empty());
+    assert!(runner.cached_tokens.is_empty());
 
     // The receiver is dropped after the first event: generation stops before its several hundred tokens are
     // produced.
@@ -98,7 +98,7 @@ fn nothing_is_read_twice_and_nothing_is_done_for_nobody() {
     let reader = std::thread::spawn(move || futures_executor::block_on(receiver.next()));
     runner.run(&mut abandoned);
     assert!(reader.join().unwrap().is_some_and(|event| event.is_ok()));
-    let written = runner.read.len() - abandoned.prompt.len();
+    let written = runner.cached_tokens.len() - abandoned.prompt.len();
     assert!(written < 250, "{written} tokens were written after the reader had gone");
 
     // A prompt beyond the context is rejected, neither truncated nor run.
@@ -107,7 +107,7 @@ fn nothing_is_read_twice_and_nothing_is_done_for_nobody() {
     drop(beyond);
     let events: Vec<_> = futures_executor::block_on(receiver.collect());
     assert!(
-        matches!(&events[..], [Err(failure)] if failure.kind() == FailureKind::InvalidRequest),
+        matches!(&events[..], [Err(failure)] if failure.kind() == AgentErrorKind::InvalidRequest),
         "{events:?}"
     );
 }

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::*;
 use crate::memory::MemoryRecords;
-use crate::pulse::{Cancelled, JobViews};
+use crate::pulse::{CancelResult, JobViewPage};
 use agent_core::job::{JobFilter, JobView};
 
 fn assignment(change: Value) -> Assignment {
@@ -19,21 +19,21 @@ fn assignment(change: Value) -> Assignment {
     serde_json::from_value(base).expect("an assignment")
 }
 
-fn told(assignment: Assignment, job: Option<&str>) -> Told {
+fn told(assignment: Assignment, job: Option<&str>) -> SyncedState {
     let execute_at = Timestamp::UNIX_EPOCH;
     let job = job.map(|id| LinkedJob { job_id: id.to_owned(), occurrence: Some(1), execute_at });
-    Told { assignment, version: 1, job }
+    SyncedState { assignment, version: 1, job }
 }
 
 /// Formats the operations as short strings.
-fn shown(operations: &[Operation]) -> Vec<String> {
-    let show = |operation: &Operation| match operation {
-        Operation::Schedule(request) => {
+fn shown(operations: &[SchedulerCall]) -> Vec<String> {
+    let show = |operation: &SchedulerCall| match operation {
+        SchedulerCall::Schedule(request) => {
             format!("schedule {}", request.idempotency_key.as_deref().expect("a key"))
         }
-        Operation::Reschedule { job_id, .. } => format!("reschedule {job_id}"),
-        Operation::CancelJob { job_id, .. } => format!("cancel {job_id}"),
-        Operation::CancelAll { .. } => "cancel all".to_owned(),
+        SchedulerCall::Reschedule { job_id, .. } => format!("reschedule {job_id}"),
+        SchedulerCall::CancelJob { job_id, .. } => format!("cancel {job_id}"),
+        SchedulerCall::CancelAll { .. } => "cancel all".to_owned(),
     };
     operations.iter().map(show).collect()
 }
@@ -52,7 +52,7 @@ fn what_the_scheduler_is_told() {
     let other_user = || assignment(json!({"userId": "v"}));
     let replaced = ["schedule assignment:s:2", "cancel j"];
     /// Name of the case, state known to the scheduler, stored assignment, expected operations.
-    type Case<'a> = (&'a str, Option<Told>, Option<Assignment>, &'a [&'a str]);
+    type Case<'a> = (&'a str, Option<SyncedState>, Option<Assignment>, &'a [&'a str]);
     let cases: &[Case<'_>] = &[
         ("nothing", None, None, &[]),
         ("made", None, Some(on()), &["schedule assignment:s:2"]),
@@ -71,7 +71,7 @@ fn what_the_scheduler_is_told() {
         ("another user", Some(told(on(), Some("j"))), Some(other_user()), &replaced),
     ];
     for (case, before, after, expected) in cases {
-        let operations = operations(before.as_ref(), after.as_ref().map(|after| (after, 2)));
+        let operations = pending_calls(before.as_ref(), after.as_ref().map(|after| (after, 2)));
         assert_eq!(shown(&operations), *expected, "{case}");
     }
 }
@@ -79,12 +79,12 @@ fn what_the_scheduler_is_told() {
 #[test]
 fn jobs_are_cancelled_as_those_of_whom_they_were_for() {
     let new = assignment(json!({"userId": "v"}));
-    let operations = operations(Some(&told(assignment(json!({})), Some("j"))), Some((&new, 2)));
-    let [Operation::Schedule(request), Operation::CancelJob { scope, .. }] = &operations[..] else {
+    let operations = pending_calls(Some(&told(assignment(json!({})), Some("j"))), Some((&new, 2)));
+    let [SchedulerCall::Schedule(request), SchedulerCall::CancelJob { scope, .. }] = &operations[..] else {
         panic!("{operations:?}")
     };
-    assert_eq!(request.scope(), owner("c", "v"));
-    assert_eq!(*scope, owner("c", "u"));
+    assert_eq!(request.scope(), user_scope("c", "v"));
+    assert_eq!(*scope, user_scope("c", "u"));
 }
 
 #[test]
@@ -99,19 +99,19 @@ fn what_cannot_be_is_named() {
         (json!({"toolId": ""}), Some("toolId")),
         (json!({"userId": ""}), Some("")),
     ] {
-        let fault = assignment(change.clone()).fault(Timestamp::UNIX_EPOCH);
+        let fault = assignment(change.clone()).validate(Timestamp::UNIX_EPOCH);
         assert_eq!(fault.as_ref().map(|(field, _)| *field), expected, "{change}: {fault:?}");
     }
 }
 
 /// Scheduler double that records its calls and fails as scripted.
 #[derive(Default)]
-struct Notes {
+struct RecordingPulse {
     told: Mutex<Vec<String>>,
     faults: Mutex<VecDeque<Option<PulseError>>>,
 }
 
-impl Notes {
+impl RecordingPulse {
     fn failing(faults: impl IntoIterator<Item = Option<PulseError>>) -> Self {
         Self { faults: Mutex::new(faults.into_iter().collect()), ..Self::default() }
     }
@@ -127,41 +127,46 @@ impl Notes {
 }
 
 #[async_trait]
-impl Pulse for Notes {
-    async fn schedule_job(&self, job: &JobRequest) -> Result<Scheduled, PulseError> {
+impl Pulse for RecordingPulse {
+    async fn schedule_job(&self, job: &JobRequest) -> Result<ScheduledJob, PulseError> {
         let key = job.idempotency_key.clone().expect("a key");
         self.note(format!("schedule {key}"))?;
-        Ok(Scheduled { job_id: format!("job of {key}"), execute_at: Timestamp::UNIX_EPOCH })
+        Ok(ScheduledJob { job_id: format!("job of {key}"), execute_at: Timestamp::UNIX_EPOCH })
     }
 
-    async fn get_job(&self, _: &Scope, _: &str) -> Result<JobView, PulseError> {
+    async fn get_job(&self, _: &JobScope, _: &str) -> Result<JobView, PulseError> {
         Err(PulseError::NotFound)
     }
 
-    async fn cancel_job(&self, _: &Scope, id: &str) -> Result<Cancelled, PulseError> {
+    async fn cancel_job(&self, _: &JobScope, id: &str) -> Result<CancelResult, PulseError> {
         self.note(format!("cancel {id}"))?;
-        Ok(Cancelled::default())
+        Ok(CancelResult::default())
     }
 
-    async fn reschedule_job(&self, _: &Scope, id: &str, _: &ScheduleSpec) -> Result<Scheduled, PulseError> {
+    async fn reschedule_job(
+        &self,
+        _: &JobScope,
+        id: &str,
+        _: &ScheduleSpec,
+    ) -> Result<ScheduledJob, PulseError> {
         self.note(format!("reschedule {id}"))?;
-        Ok(Scheduled { job_id: id.to_owned(), execute_at: Timestamp::UNIX_EPOCH })
+        Ok(ScheduledJob { job_id: id.to_owned(), execute_at: Timestamp::UNIX_EPOCH })
     }
 
-    async fn cancel_jobs_for_tool(&self, _: &Scope, _: &str) -> Result<u64, PulseError> {
+    async fn cancel_jobs_for_tool(&self, _: &JobScope, _: &str) -> Result<u64, PulseError> {
         Ok(0)
     }
 
-    async fn cancel_jobs_for_assignment(&self, _: &Scope, id: &str) -> Result<u64, PulseError> {
+    async fn cancel_jobs_for_assignment(&self, _: &JobScope, id: &str) -> Result<u64, PulseError> {
         self.note(format!("cancel all of {id}"))?;
         Ok(1)
     }
 
-    async fn get_jobs(&self, _: &JobFilter, _: Option<&str>, _: usize) -> Result<JobViews, PulseError> {
-        Ok(JobViews::default())
+    async fn list_jobs(&self, _: &JobFilter, _: Option<&str>, _: usize) -> Result<JobViewPage, PulseError> {
+        Ok(JobViewPage::default())
     }
 
-    async fn check_pulse_health(&self) -> Result<(), PulseError> {
+    async fn check_health(&self) -> Result<(), PulseError> {
         Ok(())
     }
 }
@@ -175,15 +180,15 @@ fn save(records: &MemoryRecords, assignment: &Assignment) -> u64 {
     ready(records.put_as(&key, assignment, Precondition::Any)).expect("put")
 }
 
-fn synced(records: &MemoryRecords, pulse: &Notes, second: i64) -> Result<Vec<String>, String> {
+fn synced(records: &MemoryRecords, pulse: &RecordingPulse, second: i64) -> Result<Vec<String>, String> {
     let now = Timestamp::from_second(second).expect("a time");
-    let synced = ready(sync(records, pulse, ("c", "s"), now));
+    let synced = ready(sync_assignment(records, pulse, ("c", "s"), now));
     synced.map(|()| pulse.taken()).map_err(|error| error.to_string())
 }
 
 #[test]
 fn the_scheduler_is_told_once_of_each_change() {
-    let (records, pulse) = (MemoryRecords::default(), Notes::default());
+    let (records, pulse) = (MemoryRecords::default(), RecordingPulse::default());
     assert_eq!(synced(&records, &pulse, 0), Ok(vec![]));
     let version = save(&records, &assignment(json!({})));
     let first = format!("assignment:s:{version}");
@@ -202,7 +207,7 @@ fn what_was_interrupted_is_done_again_from_its_beginning() {
     let records = MemoryRecords::default();
     let unavailable = || Some(PulseError::Unavailable("away".into()));
     // The third call, which cancels the replaced job, fails.
-    let pulse = Notes::failing([None, None, unavailable()]);
+    let pulse = RecordingPulse::failing([None, None, unavailable()]);
     let first = save(&records, &assignment(json!({})));
     synced(&records, &pulse, 0).expect("told");
     let second = save(&records, &assignment(json!({"toolId": "remember"})));
@@ -217,7 +222,7 @@ fn what_was_interrupted_is_done_again_from_its_beginning() {
 fn a_job_that_is_gone_is_made_anew() {
     for fault in [PulseError::NotFound, PulseError::Conflict("final".to_owned())] {
         let records = MemoryRecords::default();
-        let pulse = Notes::failing([None, Some(fault)]);
+        let pulse = RecordingPulse::failing([None, Some(fault)]);
         save(&records, &assignment(json!({})));
         synced(&records, &pulse, 0).expect("told");
         let version = save(&records, &assignment(json!({"schedule": {"enabled": true, "everyMs": 5000}})));
@@ -228,9 +233,9 @@ fn a_job_that_is_gone_is_made_anew() {
 
 #[test]
 fn one_tells_at_a_time_and_a_lease_ends() {
-    let (records, pulse) = (MemoryRecords::default(), Notes::default());
+    let (records, pulse) = (MemoryRecords::default(), RecordingPulse::default());
     save(&records, &assignment(json!({})));
-    let link = Link { told: None, busy_until: Timestamp::from_second(100).ok() };
+    let link = AssignmentSync { told: None, busy_until: Timestamp::from_second(100).ok() };
     ready(records.put_as(&link_key("c", "s").expect("a key"), &link, Precondition::Any)).expect("put");
     assert!(synced(&records, &pulse, 99).is_err());
     assert_eq!(pulse.taken(), Vec::<String>::new());
@@ -239,15 +244,16 @@ fn one_tells_at_a_time_and_a_lease_ends() {
 
 #[test]
 fn the_next_occurrence_is_remembered_as_long_as_its_number_is_known() {
-    let (records, pulse) = (MemoryRecords::default(), Notes::default());
+    let (records, pulse) = (MemoryRecords::default(), RecordingPulse::default());
     let version = save(&records, &assignment(json!({"schedule": {"enabled": true, "everyMs": 5000}})));
     synced(&records, &pulse, 0).expect("told");
     let job_id = format!("job of assignment:s:{version}");
     let run = |occurrence, by_scheduler, second| {
         let now = Timestamp::from_second(second).expect("a time");
-        let ran = remember_run(&records, ("c", "s"), (&job_id, occurrence), by_scheduler, now);
+        let ran = record_run(&records, ("c", "s"), (&job_id, occurrence), by_scheduler, now);
         ready(ran).expect("remembered");
-        let link = ready(records.get_as::<Link>(&link_key("c", "s").expect("a key"))).expect("read");
+        let link =
+            ready(records.get_as::<AssignmentSync>(&link_key("c", "s").expect("a key"))).expect("read");
         let job = link.expect("a link").value.told.expect("told").job.expect("a job");
         (job.occurrence, job.execute_at.as_second())
     };

@@ -8,19 +8,19 @@ use serde_json::json;
 use serde_json::value::RawValue;
 
 use crate::records::{
-    Collection, Inventory, Key, List, MAX_COLLECTION_BYTES, MAX_ID_BYTES, MAX_KEY_ID_BYTES, MAX_PAGE,
-    MAX_VALUE_BYTES, Order, Precondition, Record, Records, RecordsExt, StoreError, Write,
+    Collection, Inventory, Key, ListQuery, MAX_COLLECTION_BYTES, MAX_ID_BYTES, MAX_KEY_ID_BYTES,
+    MAX_PAGE_RECORDS, MAX_VALUE_BYTES, Order, Precondition, Record, Records, RecordsExt, StoreError, Write,
 };
 use agent_core::message::SharedJson;
 
-type Store = Arc<dyn Records>;
+type SharedRecords = Arc<dyn Records>;
 
 /// Runs the conformance suite of [`Records`] against stores from `make`, which must return an empty one at every call.
 /// The stores must accept values of [`MAX_VALUE_BYTES`] and reject larger ones.
 ///
 /// # Panics
 /// If the contract is violated, with a message that describes the violation.
-pub async fn records(make: impl AsyncFn() -> Store) {
+pub async fn records(make: impl AsyncFn() -> SharedRecords) {
     what_was_put_is_got(&*make().await).await;
     the_text_stays_as_it_was(&*make().await).await;
     preconditions_hold(&*make().await).await;
@@ -70,7 +70,7 @@ async fn fill(store: &dyn Records, ids: &[&str]) {
 }
 
 /// Returns all ids of a list, page by page.
-async fn ids(store: &dyn Records, mut list: List) -> Vec<String> {
+async fn ids(store: &dyn Records, mut list: ListQuery) -> Vec<String> {
     let mut ids = Vec::new();
     loop {
         let page = done("list", store.list(&things(), &list).await);
@@ -168,7 +168,7 @@ async fn tenants_are_apart(store: &dyn Records) {
     let theirs = Key::new("other", "things", "a").expect("a valid key");
     put(store, &key("a"), "1").await;
     assert!(get(store, &theirs).await.is_none(), "another company's record is absent");
-    let page = done("list", store.list(theirs.collection(), &List::default()).await);
+    let page = done("list", store.list(theirs.collection(), &ListQuery::default()).await);
     assert!(page.records.is_empty(), "another company's records are not in a list");
     let deleted = done("delete", store.delete(&theirs, Precondition::Any).await);
     assert!(!deleted, "another company's record cannot be deleted");
@@ -185,7 +185,7 @@ async fn collections_are_apart(store: &dyn Records) {
         let key = collection.key("a").expect("a valid key");
         assert!(get(store, &key).await.is_none(), "{collection:?} is a collection of its own");
         put(store, &key, &n.to_string()).await;
-        let page = done("list", store.list(collection, &List::default()).await);
+        let page = done("list", store.list(collection, &ListQuery::default()).await);
         let values: Vec<&str> = page.records.iter().map(|record| record.value.get()).collect();
         assert_eq!(values, [n.to_string()], "a list has the records of {collection:?} alone");
     }
@@ -227,8 +227,8 @@ async fn lists_are_in_the_order_of_bytes(store: &dyn Records) {
     let mut put_in = sorted;
     put_in.reverse();
     fill(store, &put_in).await;
-    assert_eq!(ids(store, List::default()).await, sorted, "a list is in the order of the ids' bytes");
-    let descending = List { order: Order::Descending, ..List::default() };
+    assert_eq!(ids(store, ListQuery::default()).await, sorted, "a list is in the order of the ids' bytes");
+    let descending = ListQuery { order: Order::Descending, ..ListQuery::default() };
     assert_eq!(ids(store, descending).await, put_in, "a descending list is the other way round");
 }
 
@@ -244,7 +244,7 @@ async fn prefixes_are_literal(store: &dyn Records) {
         ("c", &[]),
     ] {
         for limit in [None, Some(1), Some(2)] {
-            let mut list = List { prefix: prefix.to_owned(), limit, ..List::default() };
+            let mut list = ListQuery { prefix: prefix.to_owned(), limit, ..ListQuery::default() };
             let found = ids(store, list.clone()).await;
             assert_eq!(found, expected, "a prefix of {prefix:?} is meant literally, in pages of {limit:?}");
             list.order = Order::Descending;
@@ -259,22 +259,22 @@ async fn pages_join(store: &dyn Records) {
     let all: Vec<String> = (0..7).map(|n| format!("é%{n}")).collect();
     fill(store, &all.iter().map(String::as_str).collect::<Vec<_>>()).await;
     for limit in [1, 2, 3, 6, 7, 8] {
-        let list = List { limit: Some(limit), ..List::default() };
+        let list = ListQuery { limit: Some(limit), ..ListQuery::default() };
         assert_eq!(ids(store, list).await, all, "pages of {limit} join to the whole list");
     }
-    let list = List { limit: Some(7), ..List::default() };
+    let list = ListQuery { limit: Some(7), ..ListQuery::default() };
     let page = done("list", store.list(&things(), &list).await);
     assert_eq!(page.next_cursor, None, "a page that ends the list has no cursor");
-    let list = List { cursor: Some("not a cursor".to_owned()), ..List::default() };
+    let list = ListQuery { cursor: Some("not a cursor".to_owned()), ..ListQuery::default() };
     let refused = store.list(&things(), &list).await;
     assert!(matches!(refused, Err(StoreError::Invalid(_))), "a made-up cursor is invalid: {refused:?}");
 }
 
 async fn pages_are_bounded(store: &dyn Records) {
-    let all: Vec<String> = (0..MAX_PAGE + 1).map(|n| format!("{n:05}")).collect();
+    let all: Vec<String> = (0..MAX_PAGE_RECORDS + 1).map(|n| format!("{n:05}")).collect();
     fill(store, &all.iter().map(String::as_str).collect::<Vec<_>>()).await;
-    for (limit, expected) in [(None, 50), (Some(0), 1), (Some(usize::MAX), MAX_PAGE)] {
-        let list = List { limit, ..List::default() };
+    for (limit, expected) in [(None, 50), (Some(0), 1), (Some(usize::MAX), MAX_PAGE_RECORDS)] {
+        let list = ListQuery { limit, ..ListQuery::default() };
         let page = done("list", store.list(&things(), &list).await);
         assert_eq!(page.records.len(), expected, "a limit of {limit:?} gives so many records");
         assert!(page.next_cursor.is_some(), "a page that does not end the list has a cursor");
@@ -283,11 +283,11 @@ async fn pages_are_bounded(store: &dyn Records) {
 
 async fn a_list_is_read_while_others_write(store: &dyn Records) {
     fill(store, &["b", "d", "f", "h"]).await;
-    let list = List { limit: Some(2), ..List::default() };
+    let list = ListQuery { limit: Some(2), ..ListQuery::default() };
     let page = done("list", store.list(&things(), &list).await);
     fill(store, &["a", "c", "e"]).await;
     done("delete", store.delete(&key("d"), Precondition::Any).await);
-    let rest = ids(store, List { cursor: page.next_cursor, ..list }).await;
+    let rest = ids(store, ListQuery { cursor: page.next_cursor, ..list }).await;
     assert_eq!(
         rest,
         ["e", "f", "h"],
@@ -300,14 +300,18 @@ async fn appended_records_are_in_order(store: &dyn Records) {
     for n in 0..20 {
         appended.push(done("append", store.append_as(&things(), &json!(n)).await));
     }
-    assert_eq!(ids(store, List::default()).await, appended, "what is appended later sorts later");
+    assert_eq!(ids(store, ListQuery::default()).await, appended, "what is appended later sorts later");
     let things = things();
     let more = join_all((0..20).map(|n| store.append(&things, json(&n.to_string())))).await;
     let last = appended.last().expect("some were appended");
     for id in more {
         assert!(done("append", id) > *last, "what is appended side by side sorts after what was there");
     }
-    assert_eq!(ids(store, List::default()).await.len(), 40, "what is appended side by side is all there");
+    assert_eq!(
+        ids(store, ListQuery::default()).await.len(),
+        40,
+        "what is appended side by side is all there"
+    );
 }
 
 async fn one_of_many_creates(store: &dyn Records) {
@@ -439,7 +443,7 @@ async fn nobody_sees_half_a_commit(store: &dyn Records) {
 pub async fn inventory(make: impl AsyncFn() -> Arc<dyn Inventory>) {
     let store = make().await;
     assert!(companies(&*store).await.is_empty(), "an empty store has no companies");
-    let many: Vec<String> = (0..MAX_PAGE + 1).map(|n| format!("c{n:05}")).collect();
+    let many: Vec<String> = (0..MAX_PAGE_RECORDS + 1).map(|n| format!("c{n:05}")).collect();
     let agents = Collection::of_platform("agents").expect("a valid collection");
     put(&*store, &agents.key("a").expect("a valid key"), "1").await;
     for company in &many {
@@ -474,7 +478,7 @@ async fn companies(store: &dyn Inventory) -> Vec<String> {
     let mut all: Vec<String> = Vec::new();
     loop {
         let page = done("companies", store.companies(all.last().map(String::as_str)).await);
-        assert!(page.len() <= MAX_PAGE, "a page is bounded");
+        assert!(page.len() <= MAX_PAGE_RECORDS, "a page is bounded");
         if page.is_empty() {
             return all;
         }

@@ -5,19 +5,19 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 
-use crate::records::{List, Precondition, Record, StoreError};
+use crate::records::{ListQuery, Precondition, Record, StoreError};
 use crate::roles::RoleStore;
 use agent_core::role::{Container, RoleBlock, WebhookAuth};
 use agent_core::secret::Secret;
 
-type Store = Arc<dyn RoleStore>;
+type SharedRoleStore = Arc<dyn RoleStore>;
 
 /// Runs the conformance suite of [`RoleStore`] against stores from `make`, which must return an empty one at every
 /// call. The stores must be able to seal secrets.
 ///
 /// # Panics
 /// If the contract is violated, with a message that describes the violation.
-pub async fn role_store(make: impl AsyncFn() -> Store) {
+pub async fn role_store(make: impl AsyncFn() -> SharedRoleStore) {
     what_was_put_is_got(&*make().await).await;
     a_role_is_replaced_whole(&*make().await).await;
     secrets_stay_replace_and_go(&*make().await).await;
@@ -179,7 +179,7 @@ async fn secrets_are_for_those_who_send_them(store: &dyn RoleStore) {
     let masks = ["***"; 4];
     let record = masked(store, "company").await.expect("there");
     assert_eq!(secrets_of(&record.value), masks, "a masked role holds no secret");
-    let page = done("listing roles", store.masked_roles("company", &List::default()).await);
+    let page = done("listing roles", store.masked_roles("company", &ListQuery::default()).await);
     assert_eq!(secrets_of(&page.records[0].value), masks, "a list holds no secret");
     put(store, record.value).await;
     assert_eq!(secrets_of(&*there(store).await), SECRETS, "what was shown can be put back");
@@ -235,12 +235,12 @@ async fn tenants_are_apart(store: &dyn RoleStore) {
     put(store, role("company")).await;
     assert!(get(store, "other").await.is_none(), "another company's role is absent");
     assert!(masked(store, "other").await.is_none(), "another company's role is absent when masked");
-    let page = done("listing roles", store.masked_roles("other", &List::default()).await);
+    let page = done("listing roles", store.masked_roles("other", &ListQuery::default()).await);
     assert!(page.records.is_empty(), "another company's role is absent from a list");
     for precondition in [Precondition::Any, Precondition::Absent] {
         let refused = store.put_role(role("other"), precondition).await;
         assert!(
-            matches!(&refused, Err(StoreError::Taken(id)) if id == "agent"),
+            matches!(&refused, Err(StoreError::IdTaken(id)) if id == "agent"),
             "an id that another company holds is taken: {refused:?}"
         );
     }
@@ -252,7 +252,7 @@ async fn one_of_many_has_an_id(store: &dyn RoleStore) {
     let companies: Vec<String> = (0..8).map(|n| format!("company-{n}")).collect();
     let puts = companies.iter().map(|company| store.put_role(bare(company), Precondition::Any));
     let results = join_all(puts).await;
-    let refused = results.iter().filter(|result| matches!(result, Err(StoreError::Taken(_)))).count();
+    let refused = results.iter().filter(|result| matches!(result, Err(StoreError::IdTaken(_)))).count();
     assert_eq!(refused, companies.len() - 1, "one of many companies gets an id: {results:?}");
     let mut holders = 0;
     for company in &companies {
@@ -292,7 +292,7 @@ async fn roles_are_listed_in_pages(store: &dyn RoleStore) {
     for id in ["b", "a/1", "ü", "a", "B"] {
         put(store, named("company", id)).await;
     }
-    let mut list = List { limit: Some(2), ..List::default() };
+    let mut list = ListQuery { limit: Some(2), ..ListQuery::default() };
     let mut ids = Vec::new();
     loop {
         let page = done("listing roles", store.masked_roles("company", &list).await);

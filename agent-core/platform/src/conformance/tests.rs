@@ -14,10 +14,10 @@ use serde_json::value::to_raw_value;
 use super::*;
 use crate::memory::MemoryRecords;
 use crate::records::{
-    Collection, Key, List, MAX_ID_BYTES, MAX_VALUE_BYTES, Page, Precondition, Record, Records, StoreError,
-    Write,
+    Collection, Key, ListQuery, MAX_ID_BYTES, MAX_VALUE_BYTES, Page, Precondition, Record, Records,
+    StoreError, Write,
 };
-use crate::roles::{RecordRoles, RoleStore};
+use crate::roles::{RecordRoleStore, RoleStore};
 
 #[tokio::test]
 async fn the_store_in_memory_conforms() {
@@ -27,7 +27,7 @@ async fn the_store_in_memory_conforms() {
 
 #[tokio::test]
 async fn roles_in_records_conform() {
-    role_store(async || Arc::new(RecordRoles::in_memory()) as _).await;
+    role_store(async || Arc::new(RecordRoleStore::in_memory()) as _).await;
 }
 
 /// Runs a suite that must panic, and returns its message.
@@ -138,7 +138,7 @@ impl Records for Defective {
         Ok(done.into_iter().map(|version| version.map(|version| self.version(version))).collect())
     }
 
-    async fn list(&self, collection: &Collection, list: &List) -> Result<Page, StoreError> {
+    async fn list(&self, collection: &Collection, list: &ListQuery) -> Result<Page, StoreError> {
         let mut page = self.inner.list(&self.collection(collection), list).await?;
         match self.defect {
             Defect::SkipsAtThePageBreak if list.cursor.is_some() && !page.records.is_empty() => {
@@ -191,7 +191,7 @@ enum RoleDefect {
 
 /// A role store with a defect.
 struct DefectiveRoles {
-    inner: RecordRoles,
+    inner: RecordRoleStore,
     defect: RoleDefect,
     read: Mutex<HashMap<(String, String), Arc<RoleBlock>>>,
 }
@@ -250,7 +250,7 @@ impl RoleStore for DefectiveRoles {
         Ok(record)
     }
 
-    async fn masked_roles(&self, company_id: &str, list: &List) -> Result<Page<RoleBlock>, StoreError> {
+    async fn masked_roles(&self, company_id: &str, list: &ListQuery) -> Result<Page<RoleBlock>, StoreError> {
         let page = self.inner.masked_roles(company_id, list).await?;
         Ok(match self.defect {
             RoleDefect::ListsOnePage => Page { next_cursor: None, ..page },
@@ -311,7 +311,7 @@ async fn a_defective_role_store_is_found_out() {
         (RoleDefect::ListsOnePage, "roles are listed by the bytes of their ids"),
     ] {
         let make = async || {
-            let inner = RecordRoles::in_memory();
+            let inner = RecordRoleStore::in_memory();
             Arc::new(DefectiveRoles { inner, defect, read: Mutex::default() }) as Arc<dyn RoleStore>
         };
         let complaint = complaint(role_store(make)).await;

@@ -12,7 +12,7 @@ use agent_core::prompt::PartCache;
 use agent_core::prompt::{Fragment, Stability};
 
 /// Maximum number of documents read concurrently.
-const READ_AHEAD: usize = 8;
+const MAX_CONCURRENT_READS: usize = 8;
 
 /// Context layer for the full text of the role's `documentIds`, in order.
 ///
@@ -30,7 +30,7 @@ impl DocumentsLayer {
     }
 
     async fn fragment(&self, company_id: &str, id: &str) -> Result<Option<Fragment>, StoreError> {
-        let document = match workspace::document(&*self.records, company_id, id).await {
+        let document = match workspace::get_document(&*self.records, company_id, id).await {
             // An invalid identifier cannot name a stored document.
             Err(StoreError::Invalid(_)) => None,
             found => found?,
@@ -61,7 +61,7 @@ impl ContextLayer for DocumentsLayer {
     async fn collect(&self, turn: &TurnInput) -> Result<Vec<Fragment>, LayerError> {
         let ids = &turn.role.content.document_ids;
         let reads: Vec<_> = ids.iter().map(|id| self.fragment(&turn.role.company_id, id)).collect();
-        let found: Vec<_> = stream::iter(reads).buffered(READ_AHEAD).try_collect().await?;
+        let found: Vec<_> = stream::iter(reads).buffered(MAX_CONCURRENT_READS).try_collect().await?;
         Ok(found.into_iter().flatten().collect())
     }
 }

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 
 use crate::records::Records;
 use crate::workspace;
-use agent_core::context::{ContextLayer, LayerError, TurnInput, listed};
+use agent_core::context::{ContextLayer, LayerError, TurnInput, markdown_list};
 use agent_core::prompt::PartCache;
 use agent_core::prompt::{Fragment, Stability};
 use agent_core::tool::Caller;
@@ -43,12 +43,12 @@ impl ContextLayer for MemoryLayer {
         let role = &turn.role;
         let folder = role.content.memory_folder.as_deref();
         let entries =
-            workspace::memories(&*self.records, &role.company_id, &role.id, folder, Self::MAX_ENTRIES)
+            workspace::list_memories(&*self.records, &role.company_id, &role.id, folder, Self::MAX_ENTRIES)
                 .await?;
         let texts: Vec<&str> = entries.iter().map(|entry| entry.text.trim()).collect();
         let newest = newest_within(&texts, Self::MAX_BYTES);
         let heading = "## Memory\n\nWhat you have written down earlier:\n\n";
-        let text = listed(heading, newest.iter().copied(), |_| "- ".into());
+        let text = markdown_list(heading, newest.iter().copied(), |_| "- ".into());
         if text.is_empty() {
             return Ok(Vec::new());
         }
@@ -77,7 +77,7 @@ mod tests {
     use super::super::tests::{shown, turn};
     use super::*;
     use crate::memory::MemoryRecords;
-    use crate::workspace::remember;
+    use crate::workspace::create_memory;
     use agent_core::tool::ExecutionContext;
 
     #[tokio::test]
@@ -90,7 +90,7 @@ mod tests {
             ("c1", "a2", "notes", "another agent's"),
             ("c2", "a1", "notes", "another company's"),
         ] {
-            remember(&*records, company, agent, Some(folder), text).await.expect("remembers");
+            create_memory(&*records, company, agent, Some(folder), text).await.expect("remembers");
         }
         let layer = MemoryLayer::new(records, Arc::new(PartCache::default()));
         let mut turn = turn(json!({"id": "a1", "companyId": "c1", "content": {"memoryFolder": "notes"}}));

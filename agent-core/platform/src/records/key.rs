@@ -23,9 +23,9 @@ impl Collection {
     /// on control characters, which not every database can store.
     pub fn new(company: impl Into<String>, name: &str) -> Result<Self, StoreError> {
         let company = company.into();
-        check("the company id", &company, MAX_ID_BYTES)?;
+        check_key_part("the company id", &company, MAX_ID_BYTES)?;
         let path = escape(name).into_owned();
-        check("the collection", &path, MAX_COLLECTION_BYTES)?;
+        check_key_part("the collection", &path, MAX_COLLECTION_BYTES)?;
         Ok(Self { company, path })
     }
 
@@ -34,27 +34,27 @@ impl Collection {
     /// input of a request can reach it.
     pub fn of_platform(name: &str) -> Result<Self, StoreError> {
         let path = escape(name).into_owned();
-        check("the collection", &path, MAX_COLLECTION_BYTES)?;
+        check_key_part("the collection", &path, MAX_COLLECTION_BYTES)?;
         Ok(Self { company: String::new(), path })
     }
 
     /// Recreates a collection that a store has saved: `company` and `path` are the values of [`Self::company`] and
     /// [`Self::path`].
-    pub fn stored(company: impl Into<String>, path: impl Into<String>) -> Result<Self, StoreError> {
+    pub fn from_stored(company: impl Into<String>, path: impl Into<String>) -> Result<Self, StoreError> {
         let (company, path) = (company.into(), path.into());
         if !company.is_empty() {
-            check("the company id", &company, MAX_ID_BYTES)?;
+            check_key_part("the company id", &company, MAX_ID_BYTES)?;
         }
-        check("the collection", &path, MAX_COLLECTION_BYTES)?;
+        check_key_part("the collection", &path, MAX_COLLECTION_BYTES)?;
         Ok(Self { company, path })
     }
 
     /// Returns the collection `part` nested in this one. Different sequences of parts are different collections,
     /// whatever characters the parts contain.
     pub fn within(mut self, part: &str) -> Result<Self, StoreError> {
-        check("a part of the collection", part, MAX_KEY_ID_BYTES)?;
+        check_key_part("a part of the collection", part, MAX_KEY_ID_BYTES)?;
         self.path = [&*self.path, "/", &*escape(part)].concat();
-        check("the collection", &self.path, MAX_COLLECTION_BYTES)?;
+        check_key_part("the collection", &self.path, MAX_COLLECTION_BYTES)?;
         Ok(self)
     }
 
@@ -66,7 +66,7 @@ impl Collection {
     /// Converts the collection into the key of `id`, without the clone of [`Self::key`].
     fn into_key(self, id: impl Into<String>) -> Result<Key, StoreError> {
         let id = id.into();
-        check("the id", &id, MAX_KEY_ID_BYTES)?;
+        check_key_part("the id", &id, MAX_KEY_ID_BYTES)?;
         Ok(Key { collection: self, id })
     }
 
@@ -115,7 +115,7 @@ impl Key {
     }
 }
 
-fn check(what: &str, text: &str, limit: usize) -> Result<(), StoreError> {
+fn check_key_part(what: &str, text: &str, limit: usize) -> Result<(), StoreError> {
     let fault = if text.is_empty() {
         "is empty".to_owned()
     } else if text.len() > limit {
@@ -171,7 +171,7 @@ mod tests {
         assert_ne!(path(&["a/b"]), path(&["a", "b"]));
         assert_ne!(path(&["a%2Fb"]), path(&["a/b"]));
         for parts in [&["a", "b"][..], &["a/b"], &["a%2Fb", "%25", "/%"]] {
-            let stored = Collection::stored("c", path(parts)).expect("as it was kept");
+            let stored = Collection::from_stored("c", path(parts)).expect("as it was kept");
             assert_eq!(stored.parts().skip(1).collect::<Vec<_>>(), parts);
         }
     }

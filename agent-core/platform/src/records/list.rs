@@ -4,16 +4,16 @@ use super::{MAX_KEY_ID_BYTES, Record, StoreError};
 use agent_core::message::SharedJson;
 
 /// Default number of records on a page.
-pub const DEFAULT_PAGE: usize = 50;
+pub const DEFAULT_PAGE_RECORDS: usize = 50;
 /// Maximum number of records on a page.
-pub const MAX_PAGE: usize = 200;
+pub const MAX_PAGE_RECORDS: usize = 200;
 
 /// Query of a list: prefix, page size, cursor and order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct List {
+pub struct ListQuery {
     /// Prefix that ids must begin with; empty for all.
     pub prefix: String,
-    /// Maximum number of records; [`DEFAULT_PAGE`] if absent, capped at [`MAX_PAGE`].
+    /// Maximum number of records; [`DEFAULT_PAGE_RECORDS`] if absent, capped at [`MAX_PAGE_RECORDS`].
     pub limit: Option<usize>,
     /// Cursor returned with the previous page of the same list.
     pub cursor: Option<String>,
@@ -31,16 +31,16 @@ pub enum Order {
     Descending,
 }
 
-impl List {
-    /// Returns the maximum number of records on the page, between 1 and [`MAX_PAGE`].
+impl ListQuery {
+    /// Returns the maximum number of records on the page, between 1 and [`MAX_PAGE_RECORDS`].
     pub fn page_size(&self) -> usize {
-        self.limit.unwrap_or(DEFAULT_PAGE).clamp(1, MAX_PAGE)
+        self.limit.unwrap_or(DEFAULT_PAGE_RECORDS).clamp(1, MAX_PAGE_RECORDS)
     }
 
     /// Returns the id after which, in the list's order, the page begins, or [`StoreError::Invalid`] if the cursor was
     /// not issued by a list.
     pub fn after(&self) -> Result<Option<String>, StoreError> {
-        self.cursor.as_deref().map(open_cursor).transpose()
+        self.cursor.as_deref().map(decode_cursor).transpose()
     }
 }
 
@@ -54,22 +54,22 @@ pub struct Page<T = SharedJson> {
 }
 
 impl Page {
-    /// Builds a page for `list` from records in its order. A store reads one more record than [`List::page_size`] to
+    /// Builds a page for `list` from records in its order. A store reads one more record than [`ListQuery::page_size`] to
     /// detect whether another page follows.
-    pub fn cut(mut records: Vec<Record>, list: &List) -> Self {
+    pub fn from_overfetch(mut records: Vec<Record>, list: &ListQuery) -> Self {
         let more = records.len() > list.page_size();
         records.truncate(list.page_size());
-        let next_cursor = records.last().filter(|_| more).map(|last| seal_cursor(&last.id));
+        let next_cursor = records.last().filter(|_| more).map(|last| encode_cursor(&last.id));
         Self { records, next_cursor }
     }
 }
 
 /// Encodes an id as a cursor. Hexadecimal needs no escaping in a URL and keeps the cursor opaque.
-fn seal_cursor(id: &str) -> String {
+fn encode_cursor(id: &str) -> String {
     hex::encode(id.as_bytes())
 }
 
-fn open_cursor(cursor: &str) -> Result<String, StoreError> {
+fn decode_cursor(cursor: &str) -> Result<String, StoreError> {
     let invalid = || StoreError::Invalid("the cursor is not one that a list gave".to_owned());
     if cursor.is_empty() || cursor.len() > 2 * MAX_KEY_ID_BYTES || !cursor.len().is_multiple_of(2) {
         return Err(invalid());
@@ -87,9 +87,9 @@ mod tests {
     #[test]
     fn a_cursor_comes_back_and_a_made_up_one_is_refused() {
         let id = "ü/1";
-        assert_eq!(open_cursor(&seal_cursor(id)).expect("ours"), id);
+        assert_eq!(decode_cursor(&encode_cursor(id)).expect("ours"), id);
         for cursor in ["", "1", "zz", "ff", &"00".repeat(300)] {
-            assert!(matches!(open_cursor(cursor), Err(StoreError::Invalid(_))), "{cursor}");
+            assert!(matches!(decode_cursor(cursor), Err(StoreError::Invalid(_))), "{cursor}");
         }
     }
 }

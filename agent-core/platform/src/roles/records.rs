@@ -15,11 +15,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::memory::MemoryRecords;
 use crate::records::{
-    Collection, Key, List, MAX_ID_BYTES, Page, Precondition, Record, Records, RecordsExt, StoreError,
+    Collection, Key, ListQuery, MAX_ID_BYTES, Page, Precondition, Record, Records, RecordsExt, StoreError,
     UPDATE_ATTEMPTS, Write, to_json,
 };
 use crate::roles::RoleStore;
-use crate::roles::secrets::{merge_secrets, places};
+use crate::roles::secrets::{merge_secrets, secret_fields};
 use crate::seal::{SealError, Sealer};
 use agent_core::role::RoleBlock;
 use agent_core::role::RoleSource;
@@ -33,9 +33,9 @@ const ROLE_SECRETS: &str = "roleSecrets";
 pub(super) const AGENTS: &str = "agents";
 
 /// Capacity of the role cache, in bytes: a few thousand roles of usual size.
-const CACHE_BYTES: u64 = 32 << 20;
+const MAX_ROLE_CACHE_BYTES: u64 = 32 << 20;
 /// Assumed weight of a role in the cache, in bytes.
-const USUAL_BYTES: u64 = 8 << 10;
+const TYPICAL_ROLE_BYTES: u64 = 8 << 10;
 
 /// A role's stored secrets: field path to sealed text.
 pub(super) type SealedSecrets = BTreeMap<String, String>;
@@ -43,25 +43,25 @@ pub(super) type SealedSecrets = BTreeMap<String, String>;
 /// [`RoleStore`] over any [`Records`], with its secrets sealed by a [`Sealer`].
 ///
 /// Roles are cached in memory once read; reading a role again costs one lookup of its version.
-pub struct RecordRoles {
+pub struct RecordRoleStore {
     records: Arc<dyn Records>,
     sealer: Sealer,
-    cache: Cache<Key, Opened, ByText>,
+    cache: Cache<Key, OpenedRole, RoleWeighter>,
 }
 
 /// A role with its opened secrets, as of a version.
 #[derive(Clone)]
-struct Opened {
+struct OpenedRole {
     version: u64,
     text_bytes: usize,
     role: Arc<RoleBlock>,
 }
 
 #[derive(Clone)]
-struct ByText;
+struct RoleWeighter;
 
-impl Weighter<Key, Opened> for ByText {
-    fn weight(&self, _: &Key, opened: &Opened) -> u64 {
+impl Weighter<Key, OpenedRole> for RoleWeighter {
+    fn weight(&self, _: &Key, opened: &OpenedRole) -> u64 {
         // The parsed role takes about as much memory again as its text.
         2 * opened.text_bytes as u64 + 1024
     }
@@ -70,7 +70,7 @@ impl Weighter<Key, Opened> for ByText {
 /// The company that an agent belongs to.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Holder {
+pub(super) struct AgentIndexEntry {
     pub(super) company_id: String,
 }
 
@@ -91,7 +91,7 @@ impl RoleKeys {
         })
     }
 
-    /// Returns all keys, in the order in which [`Stored::read`] consumes the records.
+    /// Returns all keys, in the order in which [`StoredRole::read`] consumes the records.
     pub(crate) fn all(&self) -> [Key; 3] {
         [self.agent.clone(), self.role.clone(), self.secrets.clone()]
     }
@@ -107,15 +107,15 @@ fn role_key(company_id: &str, agent_id: &str) -> Result<Key, StoreError> {
 }
 
 /// The stored records of a role.
-pub(crate) struct Stored {
-    agent: Option<Record<Holder>>,
+pub(crate) struct StoredRole {
+    agent: Option<Record<AgentIndexEntry>>,
     role: Option<Record>,
     secrets: Option<Record<SealedSecrets>>,
 }
 
-impl Stored {
+impl StoredRole {
     /// Consumes the records found under [`RoleKeys::all`] from the front of `found`.
-    pub(crate) fn read(
+    pub(crate) fn from_records(
         keys: &RoleKeys,
         found: &mut impl Iterator<Item = Option<Record>>,
     ) -> Result<Self, StoreError> {
@@ -137,16 +137,16 @@ impl Stored {
 }
 
 /// The writes that save a role, the role's own first; empty if nothing changes.
-pub(crate) struct Save {
+pub(crate) struct RoleWrites {
     pub(crate) writes: Vec<Write>,
     pub(crate) is_new: bool,
 }
 
-impl RecordRoles {
+impl RecordRoleStore {
     /// Creates a role store over `records`, with secrets sealed by `sealer`.
     pub fn new(records: Arc<dyn Records>, sealer: Sealer) -> Self {
-        let usual = usize::try_from(CACHE_BYTES / USUAL_BYTES).unwrap_or(usize::MAX);
-        Self { records, sealer, cache: Cache::with_weighter(usual, CACHE_BYTES, ByText) }
+        let usual = usize::try_from(MAX_ROLE_CACHE_BYTES / TYPICAL_ROLE_BYTES).unwrap_or(usize::MAX);
+        Self { records, sealer, cache: Cache::with_weighter(usual, MAX_ROLE_CACHE_BYTES, RoleWeighter) }
     }
 
     /// Creates a role store in memory, with secrets sealed under a key that exists in this process only.
@@ -165,9 +165,9 @@ impl RecordRoles {
     ///
     /// # Errors
     /// Errors of the store. An invalid id belongs to no company and gives `None`.
-    pub async fn company_of(&self, agent_id: &str) -> Result<Option<String>, StoreError> {
+    pub async fn find_company(&self, agent_id: &str) -> Result<Option<String>, StoreError> {
         let Ok(key) = Collection::of_platform(AGENTS)?.key(agent_id) else { return Ok(None) };
-        Ok(self.records.get_as::<Holder>(&key).await?.map(|record| record.value.company_id))
+        Ok(self.records.get_as::<AgentIndexEntry>(&key).await?.map(|record| record.value.company_id))
     }
 
     pub(super) fn sealer(&self) -> &Sealer {
@@ -177,30 +177,30 @@ impl RecordRoles {
     /// Reads a role with its secrets and caches it.
     async fn load(&self, keys: &RoleKeys) -> Result<Option<Arc<RoleBlock>>, StoreError> {
         let mut found = self.records.get_many(&keys.all()).await?.into_iter();
-        let stored = Stored::read(keys, &mut found)?;
+        let stored = StoredRole::from_records(keys, &mut found)?;
         let Some(record) = stored.role.clone() else { return Ok(None) };
         let text_bytes = record.value.get().len();
         let Record { version, value: mut role, .. } = record.parse::<RoleBlock>(keys.role.collection())?;
-        for place in places(&mut role) {
+        for place in secret_fields(&mut role) {
             if place.secret.is_some() {
                 *place.secret = Some(self.open(&keys.role, &place.path, stored.sealed(&place.path))?);
             }
         }
         let role = Arc::new(role);
-        self.cache.insert(keys.role.clone(), Opened { version, text_bytes, role: role.clone() });
+        self.cache.insert(keys.role.clone(), OpenedRole { version, text_bytes, role: role.clone() });
         Ok(Some(role))
     }
 
     /// Opens a sealed secret of the role at `key`.
     pub(super) fn open(&self, key: &Key, path: &str, sealed: Option<&String>) -> Result<Secret, StoreError> {
         let sealed = sealed.ok_or(SealError::Damaged);
-        let opened = sealed.and_then(|sealed| self.sealer.open(&place(key, path), sealed));
-        opened.map_err(|error| refusal(key, path, error))
+        let opened = sealed.and_then(|sealed| self.sealer.open(&seal_place(key, path), sealed));
+        opened.map_err(|error| seal_store_error(key, path, error))
     }
 
     /// Seals a secret of the role at `key`.
     pub(super) fn seal(&self, key: &Key, path: &str, secret: &Secret) -> Result<String, StoreError> {
-        self.sealer.seal(&place(key, path), secret).map_err(|error| refusal(key, path, error))
+        self.sealer.seal(&seal_place(key, path), secret).map_err(|error| seal_store_error(key, path, error))
     }
 
     /// Computes the writes that save `role` over `stored`.
@@ -208,10 +208,10 @@ impl RecordRoles {
         &self,
         mut role: RoleBlock,
         keys: &RoleKeys,
-        stored: &Stored,
-    ) -> Result<Save, StoreError> {
+        stored: &StoredRole,
+    ) -> Result<RoleWrites, StoreError> {
         if stored.agent.as_ref().is_some_and(|holder| holder.value.company_id != role.company_id) {
-            return Err(StoreError::Taken(role.id));
+            return Err(StoreError::IdTaken(role.id));
         }
         let before = stored.role.clone().map(|record| record.parse(keys.role.collection())).transpose()?;
         merge_secrets(&mut role, before.map(|record| record.value));
@@ -223,21 +223,21 @@ impl RecordRoles {
         let role_changes = stored.role.as_ref().is_none_or(|before| before.value.get() != value.get());
         let mut writes = Vec::new();
         if role_changes || secrets_change || stored.agent.is_none() {
-            let precondition = as_found(stored.version());
+            let precondition = precondition_at(stored.version());
             writes.push(Write::Put { key: keys.role.clone(), value, precondition });
         }
         if secrets_change {
-            let (key, precondition) = (keys.secrets.clone(), as_found(version_of(&stored.secrets)));
+            let (key, precondition) = (keys.secrets.clone(), precondition_at(version_of(&stored.secrets)));
             writes.push(match secrets.is_empty() {
                 true => Write::Delete { key, precondition },
                 false => Write::Put { key, value: to_json(&secrets)?, precondition },
             });
         }
         if stored.agent.is_none() {
-            let value = to_json(&Holder { company_id: role.company_id })?;
+            let value = to_json(&AgentIndexEntry { company_id: role.company_id })?;
             writes.push(Write::Put { key: keys.agent.clone(), value, precondition: Precondition::Absent });
         }
-        Ok(Save { writes, is_new: stored.role.is_none() })
+        Ok(RoleWrites { writes, is_new: stored.role.is_none() })
     }
 
     /// Returns the role's secrets in stored form. An existing sealed text is kept if its secret is unchanged, although
@@ -246,10 +246,10 @@ impl RecordRoles {
         &self,
         role: &mut RoleBlock,
         keys: &RoleKeys,
-        stored: &Stored,
+        stored: &StoredRole,
     ) -> Result<SealedSecrets, StoreError> {
         let mut secrets = SealedSecrets::new();
-        for place in places(role) {
+        for place in secret_fields(role) {
             let Some(secret) = place.secret else { continue };
             let before = stored.sealed(&place.path).cloned();
             let says_the_same = |before: &String| {
@@ -274,7 +274,7 @@ impl RecordRoles {
 }
 
 #[async_trait]
-impl RoleSource for RecordRoles {
+impl RoleSource for RecordRoleStore {
     async fn role(&self, company_id: &str, agent_id: &str) -> Result<Option<Arc<RoleBlock>>, StoreError> {
         let Ok(key) = role_key(company_id, agent_id) else { return Ok(None) };
         let Some(record) = self.records.get(&key).await? else {
@@ -289,7 +289,7 @@ impl RoleSource for RecordRoles {
 }
 
 #[async_trait]
-impl RoleStore for RecordRoles {
+impl RoleStore for RecordRoleStore {
     async fn masked_role(
         &self,
         company_id: &str,
@@ -299,7 +299,7 @@ impl RoleStore for RecordRoles {
         self.records.get_as(&key).await
     }
 
-    async fn masked_roles(&self, company_id: &str, list: &List) -> Result<Page<RoleBlock>, StoreError> {
+    async fn masked_roles(&self, company_id: &str, list: &ListQuery) -> Result<Page<RoleBlock>, StoreError> {
         self.records.list_as(&Collection::new(company_id, ROLES)?, list).await
     }
 
@@ -308,7 +308,7 @@ impl RoleStore for RecordRoles {
         let mut attempt = 1;
         loop {
             let mut found = self.records.get_many(&keys.all()).await?.into_iter();
-            let stored = Stored::read(&keys, &mut found)?;
+            let stored = StoredRole::from_records(&keys, &mut found)?;
             precondition.check(stored.version())?;
             let save = self.plan_save(role.clone(), &keys, &stored)?;
             if let Some(version) = stored.version().filter(|_| save.writes.is_empty()) {
@@ -336,12 +336,12 @@ impl RoleStore for RecordRoles {
         let mut attempt = 1;
         loop {
             let mut found = self.records.get_many(&keys.all()).await?.into_iter();
-            let stored = Stored::read(&keys, &mut found)?;
+            let stored = StoredRole::from_records(&keys, &mut found)?;
             precondition.check(stored.version())?;
             if stored.role.is_none() {
                 return Ok(false);
             }
-            match self.records.commit(deletion(keys.all(), &stored)).await {
+            match self.records.commit(deletion_writes(keys.all(), &stored)).await {
                 Ok(_) => {
                     self.cache.remove(&keys.role);
                     return Ok(true);
@@ -354,10 +354,10 @@ impl RoleStore for RecordRoles {
 }
 
 /// Returns the writes that delete all existing records of a role.
-fn deletion(keys: [Key; 3], stored: &Stored) -> Vec<Write> {
+fn deletion_writes(keys: [Key; 3], stored: &StoredRole) -> Vec<Write> {
     let versions = [version_of(&stored.agent), stored.version(), version_of(&stored.secrets)];
     let there = keys.into_iter().zip(versions).filter(|(_, version)| version.is_some());
-    there.map(|(key, version)| Write::Delete { key, precondition: as_found(version) }).collect()
+    there.map(|(key, version)| Write::Delete { key, precondition: precondition_at(version) }).collect()
 }
 
 fn version_of<T>(record: &Option<Record<T>>) -> Option<u64> {
@@ -365,23 +365,25 @@ fn version_of<T>(record: &Option<Record<T>>) -> Option<u64> {
 }
 
 /// Returns the precondition that a record is unchanged since it was read at `version`.
-pub(crate) fn as_found(version: Option<u64>) -> Precondition {
+pub(crate) fn precondition_at(version: Option<u64>) -> Precondition {
     version.map_or(Precondition::Absent, Precondition::Version)
 }
 
 /// Returns the place to which a secret is bound when it is sealed.
-fn place<'a>(role: &'a Key, path: &'a str) -> [&'a str; 4] {
+fn seal_place<'a>(role: &'a Key, path: &'a str) -> [&'a str; 4] {
     ["role secret", role.company(), role.id(), path]
 }
 
 /// Converts a sealing error for a secret of the role at `key` into a [`StoreError`].
-fn refusal(key: &Key, path: &str, error: SealError) -> StoreError {
+fn seal_store_error(key: &Key, path: &str, error: SealError) -> StoreError {
     match error {
         SealError::NoKey => StoreError::NotConfigured("DATA_SECRET"),
         SealError::NoRandomness => StoreError::unavailable(error),
-        source => {
-            StoreError::Sealed { owner: key.id().to_owned(), field: path.to_owned(), source: source.into() }
-        }
+        source => StoreError::UnreadableSecret {
+            owner: key.id().to_owned(),
+            field: path.to_owned(),
+            source: source.into(),
+        },
     }
 }
 

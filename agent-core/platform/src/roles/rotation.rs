@@ -1,41 +1,42 @@
 //! Rotation of the operator's key: seals the secrets of all roles under the current key.
 
 use crate::records::{
-    Collection, List, MAX_PAGE, Precondition, Record, RecordsExt, StoreError, UPDATE_ATTEMPTS, Write, to_json,
+    Collection, ListQuery, MAX_PAGE_RECORDS, Precondition, Record, RecordsExt, StoreError, UPDATE_ATTEMPTS,
+    Write, to_json,
 };
-use crate::roles::RecordRoles;
-use crate::roles::records::{AGENTS, Holder, RoleKeys, SealedSecrets};
+use crate::roles::RecordRoleStore;
+use crate::roles::records::{AGENTS, AgentIndexEntry, RoleKeys, SealedSecrets};
 
 /// Maximum number of unopened secrets reported one by one; all of them are counted.
-const MAX_TOLD: usize = 20;
+const MAX_REPORTED_ERRORS: usize = 20;
 
 /// Result of a rotation.
 #[derive(Debug, Default)]
 #[non_exhaustive]
-pub struct Rotated {
+pub struct RotationReport {
     /// Number of agents.
     pub agents: usize,
     /// Number of secrets sealed under the current key by this rotation.
     pub resealed: usize,
     /// Number of secrets that were under the current key already.
-    pub current: usize,
+    pub already_current: usize,
     /// Number of secrets that could not be opened. They are left unchanged.
     pub unopened: usize,
     /// The errors of the first unopened secrets, as reading the role would return them.
-    pub faults: Vec<StoreError>,
+    pub errors: Vec<StoreError>,
 }
 
-impl Rotated {
-    fn add(&mut self, agent: Self) {
+impl RotationReport {
+    fn merge(&mut self, agent: Self) {
         self.resealed += agent.resealed;
-        self.current += agent.current;
+        self.already_current += agent.already_current;
         self.unopened += agent.unopened;
-        let room = MAX_TOLD - self.faults.len();
-        self.faults.extend(agent.faults.into_iter().take(room));
+        let room = MAX_REPORTED_ERRORS - self.errors.len();
+        self.errors.extend(agent.errors.into_iter().take(room));
     }
 }
 
-impl RecordRoles {
+impl RecordRoleStore {
     /// Seals all secrets under the current key that are not yet, so that the previous key can be discarded.
     ///
     /// Each agent is one commit, and other processes may read and write meanwhile. After an interruption, start it
@@ -44,15 +45,15 @@ impl RecordRoles {
     /// # Errors
     /// [`StoreError::NotConfigured`] if there is a secret and no key, and errors of the store. A secret that cannot be
     /// opened is counted instead of failing the rotation.
-    pub async fn rotate_secrets(&self) -> Result<Rotated, StoreError> {
+    pub async fn rotate_secrets(&self) -> Result<RotationReport, StoreError> {
         let agents = Collection::of_platform(AGENTS)?;
-        let mut list = List { limit: Some(MAX_PAGE), ..List::default() };
-        let mut rotated = Rotated::default();
+        let mut list = ListQuery { limit: Some(MAX_PAGE_RECORDS), ..ListQuery::default() };
+        let mut rotated = RotationReport::default();
         loop {
-            let page = self.records().list_as::<Holder>(&agents, &list).await?;
+            let page = self.records().list_as::<AgentIndexEntry>(&agents, &list).await?;
             for Record { id, value, .. } in page.records {
                 rotated.agents += 1;
-                rotated.add(self.rotate_agent(&RoleKeys::new(&value.company_id, &id)?).await?);
+                rotated.merge(self.rotate_agent(&RoleKeys::new(&value.company_id, &id)?).await?);
             }
             if page.next_cursor.is_none() {
                 return Ok(rotated);
@@ -61,11 +62,11 @@ impl RecordRoles {
         }
     }
 
-    async fn rotate_agent(&self, keys: &RoleKeys) -> Result<Rotated, StoreError> {
+    async fn rotate_agent(&self, keys: &RoleKeys) -> Result<RotationReport, StoreError> {
         let mut attempt = 1;
         loop {
             let found = self.records().get_as::<SealedSecrets>(&keys.secrets).await?;
-            let Some(Record { version, mut value, .. }) = found else { return Ok(Rotated::default()) };
+            let Some(Record { version, mut value, .. }) = found else { return Ok(RotationReport::default()) };
             let rotated = self.reseal(keys, &mut value)?;
             if rotated.resealed == 0 {
                 return Ok(rotated);
@@ -80,11 +81,11 @@ impl RecordRoles {
         }
     }
 
-    fn reseal(&self, keys: &RoleKeys, secrets: &mut SealedSecrets) -> Result<Rotated, StoreError> {
-        let mut rotated = Rotated::default();
+    fn reseal(&self, keys: &RoleKeys, secrets: &mut SealedSecrets) -> Result<RotationReport, StoreError> {
+        let mut rotated = RotationReport::default();
         for (path, sealed) in secrets {
             if self.sealer().is_current(sealed) {
-                rotated.current += 1;
+                rotated.already_current += 1;
                 continue;
             }
             match self.open(&keys.role, path, Some(sealed)) {
@@ -92,9 +93,9 @@ impl RecordRoles {
                     *sealed = self.seal(&keys.role, path, &secret)?;
                     rotated.resealed += 1;
                 }
-                Err(fault @ StoreError::Sealed { .. }) => {
+                Err(fault @ StoreError::UnreadableSecret { .. }) => {
                     rotated.unopened += 1;
-                    rotated.faults.push(fault);
+                    rotated.errors.push(fault);
                 }
                 Err(error) => return Err(error),
             }

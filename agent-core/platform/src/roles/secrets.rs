@@ -8,7 +8,7 @@ use agent_core::role::{AgentServer, Container, EmbeddedAi, RoleBlock, WebhookAut
 use agent_core::secret::Secret;
 
 /// A field of a role that may hold a secret.
-pub(crate) struct Place<'a> {
+pub(crate) struct SecretField<'a> {
     /// Path of the field, such as `children.EmbeddedAI[0].content.apiKey`. A container's index counts those of its own
     /// name only, so that adding or removing other containers does not move its secrets.
     pub path: String,
@@ -19,15 +19,15 @@ pub(crate) struct Place<'a> {
 }
 
 /// Returns all fields of a role that may hold a secret.
-pub(crate) fn places(role: &mut RoleBlock) -> Vec<Place<'_>> {
+pub(crate) fn secret_fields(role: &mut RoleBlock) -> Vec<SecretField<'_>> {
     let content = &mut role.content;
     let mut places = vec![
-        Place {
+        SecretField {
             path: "content.messengerToken".to_owned(),
             destination: Vec::new(),
             secret: &mut content.messenger_token,
         },
-        of_agent_server("content", &mut content.agent_server),
+        agent_server_field("content", &mut content.agent_server),
     ];
     let mut seen: HashMap<&'static str, usize> = HashMap::new();
     for child in &mut role.children {
@@ -39,13 +39,13 @@ pub(crate) fn places(role: &mut RoleBlock) -> Vec<Place<'_>> {
         };
         match child {
             Container::AgentServer(server) => {
-                places.push(of_agent_server(&content("AgentServer"), server));
+                places.push(agent_server_field(&content("AgentServer"), server));
             }
             Container::EmbeddedAi(embedded) => {
-                places.push(of_embedded_ai(&content("EmbeddedAI"), embedded));
+                places.push(embedded_ai_field(&content("EmbeddedAI"), embedded));
             }
             Container::WorkflowConnector(workflow) => {
-                places.extend(of_workflow(&content("WorkflowConnector"), workflow));
+                places.extend(workflow_field(&content("WorkflowConnector"), workflow));
             }
             Container::SubscriptionConnector(_) | Container::Other { .. } => {}
         }
@@ -55,37 +55,37 @@ pub(crate) fn places(role: &mut RoleBlock) -> Vec<Place<'_>> {
 
 /// Returns the runtime's key field. The runtime receives the key and passes it on to the configured URL or else to the
 /// provider.
-fn of_agent_server<'a>(content: &str, server: &'a mut AgentServer) -> Place<'a> {
-    let provider = receiver(&server.agent_server_local_url, &server.agent_server_provider, "");
-    Place {
+fn agent_server_field<'a>(content: &str, server: &'a mut AgentServer) -> SecretField<'a> {
+    let provider = resolve_destination(&server.agent_server_local_url, &server.agent_server_provider, "");
+    SecretField {
         path: format!("{content}.agentServerApiKey"),
-        destination: vec![address(&server.agent_server_url), provider],
+        destination: vec![normalize_url(&server.agent_server_url), provider],
         secret: &mut server.agent_server_api_key,
     }
 }
 
-fn of_embedded_ai<'a>(content: &str, embedded: &'a mut EmbeddedAi) -> Place<'a> {
-    Place {
+fn embedded_ai_field<'a>(content: &str, embedded: &'a mut EmbeddedAi) -> SecretField<'a> {
+    SecretField {
         path: format!("{content}.apiKey"),
-        destination: vec![receiver(&embedded.base_url, &embedded.provider, "auto")],
+        destination: vec![resolve_destination(&embedded.base_url, &embedded.provider, "auto")],
         secret: &mut embedded.api_key,
     }
 }
 
-fn of_workflow<'a>(content: &str, workflow: &'a mut WorkflowConnector) -> Option<Place<'a>> {
+fn workflow_field<'a>(content: &str, workflow: &'a mut WorkflowConnector) -> Option<SecretField<'a>> {
     let (field, secret) = match workflow.auth.as_mut()? {
         WebhookAuth::None => return None,
         WebhookAuth::Basic { password, .. } => ("password", password),
         WebhookAuth::Header { value, .. } => ("value", value),
         WebhookAuth::Jwt { secret } => ("secret", secret),
     };
-    let destination = vec![address(&workflow.webhook_url)];
-    Some(Place { path: format!("{content}.auth.{field}"), destination, secret })
+    let destination = vec![normalize_url(&workflow.webhook_url)];
+    Some(SecretField { path: format!("{content}.auth.{field}"), destination, secret })
 }
 
 /// Returns the address that receives the secret: the URL if given, else one that stands for the provider's name.
-fn receiver(url: &Option<String>, provider: &Option<String>, default: &str) -> String {
-    let url = address(url);
+fn resolve_destination(url: &Option<String>, provider: &Option<String>, default: &str) -> String {
+    let url = normalize_url(url);
     if !url.is_empty() {
         return url;
     }
@@ -94,7 +94,7 @@ fn receiver(url: &Option<String>, provider: &Option<String>, default: &str) -> S
 }
 
 /// Returns a URL in normalized form, or the empty string if it is blank. Text that is not a URL is only trimmed.
-fn address(url: &Option<String>) -> String {
+fn normalize_url(url: &Option<String>) -> String {
     let text = url.as_deref().unwrap_or_default().trim();
     match Url::parse(text) {
         Ok(mut url) => {
@@ -117,10 +117,10 @@ fn address(url: &Option<String>) -> String {
 ///
 /// `stored` may itself be masked; then its masks are kept.
 pub fn merge_secrets(role: &mut RoleBlock, mut stored: Option<RoleBlock>) {
-    let stored = stored.as_mut().map(places).unwrap_or_default();
-    let mut stored: HashMap<String, Place<'_>> =
+    let stored = stored.as_mut().map(secret_fields).unwrap_or_default();
+    let mut stored: HashMap<String, SecretField<'_>> =
         stored.into_iter().map(|place| (place.path.clone(), place)).collect();
-    for place in places(role) {
+    for place in secret_fields(role) {
         let given = place.secret.take().filter(|secret| !secret.is_mask());
         *place.secret = match given {
             Some(secret) => Some(secret).filter(|secret| !secret.expose().is_empty()),

@@ -11,14 +11,14 @@ use crate::records::{Collection, Record, Records, RecordsExt, StoreError};
 /// of past days need no cleanup.
 const TOKEN_DAYS: &str = "tokenDays";
 
-const DAY: u64 = 24 * 60 * 60;
+const SECONDS_PER_DAY: u64 = 24 * 60 * 60;
 
 /// Retry delay if a run could not be counted because too many runs began at once.
-const CROWDED: Duration = Duration::from_secs(1);
+const CONTENTION_RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// The number of runs on a day.
 #[derive(Serialize, Deserialize)]
-struct Count {
+struct DayCount {
     /// Days since 1970-01-01, UTC.
     day: u64,
     runs: u32,
@@ -27,10 +27,10 @@ struct Count {
 /// Error of counting a run.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum CapError {
+pub enum DailyCapError {
     /// The daily cap is reached.
     #[error("the day's runs have been had")]
-    Spent {
+    Reached {
         /// Time until a run may be tried again.
         retry_after: Duration,
     },
@@ -39,26 +39,28 @@ pub enum CapError {
     Store(#[from] StoreError),
 }
 
-pub(super) async fn count(
+pub(super) async fn count_daily_run(
     records: &dyn Records,
     now: SystemTime,
     token_id: &str,
     per_day: NonZeroU32,
-) -> Result<(), CapError> {
+) -> Result<(), DailyCapError> {
     let seconds = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-    let (day, left) = (seconds / DAY, DAY - seconds % DAY);
+    let (day, left) = (seconds / SECONDS_PER_DAY, SECONDS_PER_DAY - seconds % SECONDS_PER_DAY);
     let key = Collection::of_platform(TOKEN_DAYS)?.key(token_id)?;
-    let add = |found: Option<Record<Count>>| {
+    let add = |found: Option<Record<DayCount>>| {
         let today = found.map(|record| record.value).filter(|count| count.day == day);
         let runs = today.map_or(0, |count| count.runs);
         if runs >= per_day.get() {
-            return Err(CapError::Spent { retry_after: Duration::from_secs(left) });
+            return Err(DailyCapError::Reached { retry_after: Duration::from_secs(left) });
         }
-        Ok(Count { day, runs: runs + 1 })
+        Ok(DayCount { day, runs: runs + 1 })
     };
     match records.update(&key, add).await {
         Ok(_) => Ok(()),
-        Err(CapError::Store(StoreError::Conflict { .. })) => Err(CapError::Spent { retry_after: CROWDED }),
+        Err(DailyCapError::Store(StoreError::Conflict { .. })) => {
+            Err(DailyCapError::Reached { retry_after: CONTENTION_RETRY_AFTER })
+        }
         Err(error) => Err(error),
     }
 }

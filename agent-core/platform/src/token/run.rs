@@ -7,11 +7,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use uuid::Uuid;
 
-use super::text::{Digest, Text};
-use super::{FindError, Grant, McpGrant, MintError, NewToken, Token, Tokens};
+use super::text::{SecretDigest, TokenText};
+use super::{Grant, McpGrant, NewToken, Token, TokenError, TokenMintError, Tokens};
 use agent_core::clock::Clock;
-use agent_core::error::{Failure, FailureKind};
-use agent_core::event::{CallReports, ReportedCalls, reported_calls};
+use agent_core::error::{AgentError, AgentErrorKind};
+use agent_core::event::{ReportedToolCalls, ToolCallReporter, tool_call_channel};
 use agent_core::secret::Secret;
 use agent_core::tool::{ExecutionContext, ToolSpec};
 use std::time::Duration;
@@ -23,20 +23,20 @@ pub const MAX_RUN_TOKENS: usize = 50_000;
 pub(super) struct RunTokens {
     clock: Arc<dyn Clock>,
     limit: usize,
-    live: Arc<Live>,
+    live: Arc<LiveTokens>,
 }
 
 #[derive(Default)]
-struct Live(Mutex<HashMap<Uuid, LiveToken>>);
+struct LiveTokens(Mutex<HashMap<Uuid, LiveToken>>);
 
 /// A run token and the sink for reports of calls made with it.
 struct LiveToken {
     token: Token,
-    digest: Digest,
-    calls: Option<CallReports>,
+    digest: SecretDigest,
+    calls: Option<ToolCallReporter>,
 }
 
-impl Live {
+impl LiveTokens {
     /// Locks the map. No code panics while holding the lock, so the data behind a poisoned one is intact.
     fn lock(&self) -> MutexGuard<'_, HashMap<Uuid, LiveToken>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -52,41 +52,41 @@ impl RunTokens {
     /// Creates a token that is revoked when the returned value is dropped, and at its `ttl` at the latest.
     ///
     /// # Errors
-    /// [`MintError::Full`] if the limit is reached, [`MintError::Invalid`] also for a token without `ttl`.
-    pub(super) fn mint(&self, new: NewToken) -> Result<RunToken, MintError> {
+    /// [`TokenMintError::TooManyRunTokens`] if the limit is reached, [`TokenMintError::Invalid`] also for a token without `ttl`.
+    pub(super) fn mint(&self, new: NewToken) -> Result<RunToken, TokenMintError> {
         if new.ttl.is_none() {
-            return Err(MintError::invalid("ttl", "is missing"));
+            return Err(TokenMintError::invalid("ttl", "is missing"));
         }
         let now = self.clock.now();
-        let (token, text) = new.make(now)?;
+        let (token, text) = new.create(now)?;
         let mut live = self.live.lock();
         if live.len() >= self.limit {
             live.retain(|_, live| live.token.check(now).is_ok());
         }
         if live.len() >= self.limit {
-            return Err(MintError::Full);
+            return Err(TokenMintError::TooManyRunTokens);
         }
         live.insert(text.id, LiveToken { token, digest: text.digest(), calls: None });
         Ok(RunToken {
             id: text.id,
-            text: text.reveal(),
+            text: text.to_secret(),
             live: self.live.clone(),
-            outlives: AtomicBool::new(false),
+            keep_until_expiry: AtomicBool::new(false),
         })
     }
 
     /// Returns the token of a text, or `None` if its id is not that of a run token.
-    pub(super) fn find(&self, text: &Text) -> Option<Result<Token, FindError>> {
+    pub(super) fn find(&self, text: &TokenText) -> Option<Result<Token, TokenError>> {
         let live = self.live.lock();
         let LiveToken { token, digest, .. } = live.get(&text.id)?;
-        if !(text.is_of(&token.grant) && text.matches(digest)) {
-            return Some(Err(FindError::WrongSecret));
+        if !(text.matches_kind(&token.grant) && text.matches(digest)) {
+            return Some(Err(TokenError::WrongSecret));
         }
         Some(token.check(self.clock.now()).map(|()| token.clone()))
     }
 
     /// Returns the sink for reports of calls made with a token, if its run has asked for them.
-    pub(super) fn call_reports(&self, id: Uuid) -> Option<CallReports> {
+    pub(super) fn call_reports(&self, id: Uuid) -> Option<ToolCallReporter> {
         self.live.lock().get(&id)?.calls.clone()
     }
 }
@@ -95,8 +95,8 @@ impl RunTokens {
 pub struct RunToken {
     id: Uuid,
     text: Secret,
-    live: Arc<Live>,
-    outlives: AtomicBool,
+    live: Arc<LiveTokens>,
+    keep_until_expiry: AtomicBool,
 }
 
 impl agent_core::run_token::RunToken for RunToken {
@@ -104,8 +104,8 @@ impl agent_core::run_token::RunToken for RunToken {
         &self.text
     }
 
-    fn report_calls(&self) -> ReportedCalls {
-        let (reports, calls) = reported_calls();
+    fn report_calls(&self) -> ReportedToolCalls {
+        let (reports, calls) = tool_call_channel();
         if let Some(live) = self.live.lock().get_mut(&self.id) {
             live.calls = Some(reports);
         }
@@ -113,13 +113,13 @@ impl agent_core::run_token::RunToken for RunToken {
     }
 
     fn keep_until_expiry(&self) {
-        self.outlives.store(true, Ordering::Relaxed);
+        self.keep_until_expiry.store(true, Ordering::Relaxed);
     }
 }
 
 impl Drop for RunToken {
     fn drop(&mut self) {
-        if !*self.outlives.get_mut() {
+        if !*self.keep_until_expiry.get_mut() {
             self.live.lock().remove(&self.id);
         }
     }
@@ -137,7 +137,7 @@ impl agent_core::run_token::RunTokens for Tokens {
         context: &ExecutionContext,
         tools: &[Arc<ToolSpec>],
         ttl: Duration,
-    ) -> Result<Arc<dyn agent_core::run_token::RunToken>, Failure> {
+    ) -> Result<Arc<dyn agent_core::run_token::RunToken>, AgentError> {
         let grant = McpGrant {
             user_id: context.user_id.clone(),
             todo_list_id: context.todo_list_id.clone(),
@@ -148,10 +148,10 @@ impl agent_core::run_token::RunTokens for Tokens {
         let new = NewToken::new(&*context.company_id, &*context.agent_id, Grant::Mcp(grant));
         let token = self.mint_run(NewToken { ttl: Some(ttl), ..new }).map_err(|error| {
             let kind = match error {
-                MintError::Full => FailureKind::RateLimited,
-                _ => FailureKind::Internal,
+                TokenMintError::TooManyRunTokens => AgentErrorKind::RateLimited,
+                _ => AgentErrorKind::Internal,
             };
-            Failure::new(kind, "the run can have no token for its tools").with_source(error)
+            AgentError::new(kind, "the run can have no token for its tools").with_source(error)
         })?;
         Ok(Arc::new(token))
     }

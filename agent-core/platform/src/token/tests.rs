@@ -12,16 +12,16 @@ use agent_core::testing::ManualClock;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-struct Bench {
+struct TokenFixture {
     tokens: Tokens,
     records: Arc<MemoryRecords>,
     clock: ManualClock,
 }
 
-fn bench() -> Bench {
+fn bench() -> TokenFixture {
     let clock = ManualClock::new();
     let records = Arc::new(MemoryRecords::new(Arc::new(clock.clone())));
-    Bench { tokens: Tokens::new(records.clone(), Arc::new(clock.clone())), records, clock }
+    TokenFixture { tokens: Tokens::new(records.clone(), Arc::new(clock.clone())), records, clock }
 }
 
 /// Polls a future of a memory store, which is always ready at once.
@@ -29,12 +29,12 @@ fn now<T>(future: impl Future<Output = T>) -> T {
     future.now_or_never().expect("no wait")
 }
 
-impl Bench {
-    fn mint(&self, new: NewToken) -> Minted {
+impl TokenFixture {
+    fn mint(&self, new: NewToken) -> MintedToken {
         now(self.tokens.mint(new)).expect("minted")
     }
 
-    fn find(&self, text: &str) -> Result<Token, FindError> {
+    fn find(&self, text: &str) -> Result<Token, TokenError> {
         now(self.tokens.find(text))
     }
 
@@ -45,7 +45,7 @@ impl Bench {
         let companies = now(self.records.companies(None)).expect("companies");
         for company in std::iter::once(String::new()).chain(companies) {
             for collection in now(self.records.collections(&company, None)).expect("collections") {
-                let page = now(self.records.list(&collection, &List::default())).expect("a page");
+                let page = now(self.records.list(&collection, &ListQuery::default())).expect("a page");
                 for record in page.records {
                     all += &format!("{company} {} {} {}\n", collection.path(), record.id, record.value.get());
                 }
@@ -188,7 +188,7 @@ fn a_token_ends_with_its_time() {
     bench.clock.advance(HOUR - Duration::from_millis(1));
     assert!(bench.find(text.expose()).is_ok());
     bench.clock.advance(Duration::from_millis(1));
-    assert!(matches!(bench.find(text.expose()), Err(FindError::Expired)));
+    assert!(matches!(bench.find(text.expose()), Err(TokenError::Expired)));
     bench.clock.advance(HOUR * 24 * 365 * 100);
     assert!(bench.find(lasting.expose()).is_ok());
 }
@@ -207,10 +207,10 @@ fn what_is_revoked_is_refused_at_once_and_stays_so() {
     assert!(bench.find(minted.text.expose()).is_ok());
     assert!(revoke(id, Some("c")));
     let revoked_at = bench.clock.now();
-    assert!(matches!(bench.find(minted.text.expose()), Err(FindError::Revoked)));
+    assert!(matches!(bench.find(minted.text.expose()), Err(TokenError::Revoked)));
     bench.clock.advance(HOUR);
     assert!(revoke(id, None), "once more is as good as once");
-    let listed = now(bench.tokens.list("c", "a", &List::default())).expect("a list").records;
+    let listed = now(bench.tokens.list("c", "a", &ListQuery::default())).expect("a list").records;
     let times: Vec<_> = listed.iter().map(|record| record.value.revoked_at).collect();
     assert_eq!(times, [Some(revoked_at), None]);
     assert!(bench.find(other.text.expose()).is_ok());
@@ -221,17 +221,17 @@ fn an_agents_tokens_are_listed_by_age() {
     let bench = bench();
     let ids: Vec<String> = [widget("a"), mcp("a"), widget("a")].map(|new| bench.mint(new).token.id).into();
     bench.mint(widget("b"));
-    let page = |company: &str, agent: &str, list: &List| {
+    let page = |company: &str, agent: &str, list: &ListQuery| {
         let page = now(bench.tokens.list(company, agent, list)).expect("a page");
         let ids: Vec<String> = page.records.iter().map(|record| record.value.id.clone()).collect();
         (ids, page.next_cursor)
     };
-    assert_eq!(page("c", "a", &List::default()), (ids.clone(), None));
-    let (first, cursor) = page("c", "a", &List { limit: Some(2), ..List::default() });
+    assert_eq!(page("c", "a", &ListQuery::default()), (ids.clone(), None));
+    let (first, cursor) = page("c", "a", &ListQuery { limit: Some(2), ..ListQuery::default() });
     assert_eq!(first, ids[..2]);
-    assert_eq!(page("c", "a", &List { cursor, ..List::default() }), (ids[2..].to_vec(), None));
+    assert_eq!(page("c", "a", &ListQuery { cursor, ..ListQuery::default() }), (ids[2..].to_vec(), None));
     for (company, agent) in [("d", "a"), ("c", "none")] {
-        assert_eq!(page(company, agent, &List::default()), (vec![], None));
+        assert_eq!(page(company, agent, &ListQuery::default()), (vec![], None));
     }
 }
 
@@ -282,9 +282,9 @@ fn a_runs_token_dies_with_the_run_and_leaves_nothing() {
     assert_eq!(bench.find(&text).expect("found").grant, mcp("a").grant);
     let mut wrong = text.clone();
     wrong.replace_range(67.., if text.ends_with('A') { "B" } else { "A" });
-    assert!(matches!(bench.find(&wrong), Err(FindError::WrongSecret)));
+    assert!(matches!(bench.find(&wrong), Err(TokenError::WrongSecret)));
     drop(token);
-    assert!(matches!(bench.find(&text), Err(FindError::Unknown)));
+    assert!(matches!(bench.find(&text), Err(TokenError::Unknown)));
 
     let outliving = run(Some(HOUR)).expect("minted");
     let text = outliving.text().expose().to_owned();
@@ -292,7 +292,7 @@ fn a_runs_token_dies_with_the_run_and_leaves_nothing() {
     bench.clock.advance(HOUR - Duration::from_millis(1));
     assert!(bench.find(&text).is_ok());
     bench.clock.advance(Duration::from_millis(1));
-    assert!(matches!(bench.find(&text), Err(FindError::Expired)));
+    assert!(matches!(bench.find(&text), Err(TokenError::Expired)));
     assert_eq!(bench.stored(), "", "no run costs a write");
 }
 
@@ -304,11 +304,14 @@ fn calls_are_reported_to_the_run_that_the_token_is_of() {
     let (one, other, silent) = (run(), run(), run());
     let (calls, others) = (one.report_calls(), other.report_calls());
     let reports = |token| bench.tokens.call_reports(&id(token));
-    reports(&one).expect("it wants to know").begin("readTodos", || "{}".to_owned()).end(Default::default);
+    reports(&one)
+        .expect("it wants to know")
+        .start_call("readTodos", || "{}".to_owned())
+        .finish(Default::default);
     let read = async |calls| {
         let run = RunIds { thread_id: "t".into(), run_id: "r".into() };
         let events: Vec<Event> =
-            EventStream::new(run, stream::empty()).with_calls(Some(calls)).collect().await;
+            EventStream::new(run, stream::empty()).with_reported_calls(Some(calls)).collect().await;
         events.iter().filter(|event| event.name().starts_with("TOOL_CALL")).count()
     };
     assert_eq!(read(calls).now_or_never(), Some(4));
@@ -327,10 +330,10 @@ fn runs_have_tokens_up_to_a_limit_and_what_is_over_makes_room() {
     let mint = || runs.mint(NewToken { ttl: Some(HOUR), ..mcp("a") });
     let first = mint().expect("there is room");
     mint().expect("there is room").keep_until_expiry();
-    assert!(matches!(mint(), Err(MintError::Full)));
+    assert!(matches!(mint(), Err(TokenMintError::TooManyRunTokens)));
     drop(first);
     let held = mint().expect("one has gone");
-    assert!(matches!(mint(), Err(MintError::Full)));
+    assert!(matches!(mint(), Err(TokenMintError::TooManyRunTokens)));
     clock.advance(HOUR);
     mint().expect("two are over");
     drop(held);
@@ -348,7 +351,7 @@ fn a_day_has_so_many_runs() {
     for _ in 0..3 {
         let refused = count("t").expect_err("the cap is reached");
         assert!(
-            matches!(refused, CapError::Spent { retry_after } if retry_after == HOUR * 14),
+            matches!(refused, DailyCapError::Reached { retry_after } if retry_after == HOUR * 14),
             "{refused:?}"
         );
     }

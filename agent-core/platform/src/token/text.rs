@@ -10,87 +10,87 @@ use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq;
 use uuid::Uuid;
 
-use super::{Grant, MintError};
+use super::{Grant, TokenMintError};
 use agent_core::secret::Secret;
 
-const WIDGET: &str = "agw_";
-const MCP: &str = "agm_";
+const WIDGET_PREFIX: &str = "agw_";
+const MCP_PREFIX: &str = "agm_";
 
 const ID_BYTES: usize = 16;
 const SECRET_BYTES: usize = 32;
 /// Length of id and secret in base64url, encoded together. Their bytes fill whole groups, so that there is neither
 /// padding nor a second spelling of the same bytes.
-const ENCODED: usize = (ID_BYTES + SECRET_BYTES) / 3 * 4;
+const ENCODED_LEN: usize = (ID_BYTES + SECRET_BYTES) / 3 * 4;
 
 /// The parsed text of a token.
-pub(super) struct Text {
+pub(super) struct TokenText {
     prefix: &'static str,
     /// The public half.
     pub(super) id: Uuid,
     secret: [u8; SECRET_BYTES],
 }
 
-impl Text {
-    pub(super) fn random(grant: &Grant) -> Result<Self, MintError> {
+impl TokenText {
+    pub(super) fn random(grant: &Grant) -> Result<Self, TokenMintError> {
         let mut secret = [0; SECRET_BYTES];
-        getrandom::fill(&mut secret).map_err(MintError::Random)?;
+        getrandom::fill(&mut secret).map_err(TokenMintError::Random)?;
         Ok(Self { prefix: prefix(grant), id: Uuid::now_v7(), secret })
     }
 
     pub(super) fn parse(text: &str) -> Option<Self> {
-        let prefix = [WIDGET, MCP].into_iter().find(|prefix| text.starts_with(prefix))?;
-        let encoded = text.strip_prefix(prefix).filter(|encoded| encoded.len() == ENCODED)?;
+        let prefix = [WIDGET_PREFIX, MCP_PREFIX].into_iter().find(|prefix| text.starts_with(prefix))?;
+        let encoded = text.strip_prefix(prefix).filter(|encoded| encoded.len() == ENCODED_LEN)?;
         let bytes = URL_SAFE_NO_PAD.decode(encoded).ok()?;
         let (id, secret) = bytes.split_first_chunk::<ID_BYTES>()?;
         Some(Self { prefix, id: Uuid::from_bytes(*id), secret: secret.try_into().ok()? })
     }
 
     /// Returns the text itself, for the token's recipient.
-    pub(super) fn reveal(&self) -> Secret {
+    pub(super) fn to_secret(&self) -> Secret {
         let bytes = [&self.id.as_bytes()[..], &self.secret].concat();
         Secret::new(format!("{}{}", self.prefix, URL_SAFE_NO_PAD.encode(bytes)))
     }
 
     /// Returns true if the prefix matches the kind of the grant.
-    pub(super) fn is_of(&self, grant: &Grant) -> bool {
+    pub(super) fn matches_kind(&self, grant: &Grant) -> bool {
         self.prefix == prefix(grant)
     }
 
-    pub(super) fn digest(&self) -> Digest {
-        Digest(Sha256::digest(self.secret).into())
+    pub(super) fn digest(&self) -> SecretDigest {
+        SecretDigest(Sha256::digest(self.secret).into())
     }
 
     /// Returns true if the secret has this digest. Compares in constant time.
-    pub(super) fn matches(&self, digest: &Digest) -> bool {
+    pub(super) fn matches(&self, digest: &SecretDigest) -> bool {
         self.digest().0.ct_eq(&digest.0).into()
     }
 }
 
 fn prefix(grant: &Grant) -> &'static str {
     match grant {
-        Grant::Widget(_) => WIDGET,
-        Grant::Mcp(_) => MCP,
+        Grant::Widget(_) => WIDGET_PREFIX,
+        Grant::Mcp(_) => MCP_PREFIX,
     }
 }
 
 /// The SHA-256 of a token's secret.
 #[derive(Clone, Copy)]
-pub(super) struct Digest([u8; 32]);
+pub(super) struct SecretDigest([u8; 32]);
 
 /// Masked: the digest is not secret, but of no use in a log.
-impl fmt::Debug for Digest {
+impl fmt::Debug for SecretDigest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("***")
     }
 }
 
-impl Serialize for Digest {
+impl Serialize for SecretDigest {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(&URL_SAFE_NO_PAD.encode(self.0))
     }
 }
 
-impl<'de> Deserialize<'de> for Digest {
+impl<'de> Deserialize<'de> for SecretDigest {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
         let bytes = URL_SAFE_NO_PAD.decode(text).ok().and_then(|bytes| bytes.try_into().ok());

@@ -15,7 +15,7 @@ pub(super) fn to_millis(time: SystemTime) -> SystemTime {
 }
 
 /// Returns true if the time can be represented in RFC 3339.
-pub(super) fn can_be_written(time: SystemTime) -> bool {
+pub(super) fn is_representable(time: SystemTime) -> bool {
     Timestamp::try_from(time).is_ok()
 }
 

@@ -11,10 +11,10 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use super::{Reach, schema};
+use super::{ToolServices, schema};
 use crate::records::{Records, StoreError};
 use crate::roles::RoleStore;
-use agent_core::allowed_tools::allowed;
+use agent_core::allowed_tools::allowed_tools;
 use agent_core::clock::{Clock, SystemClock};
 use agent_core::role::RoleBlock;
 use agent_core::tool::{
@@ -22,31 +22,31 @@ use agent_core::tool::{
 };
 
 /// Annotations of a tool that adds something with every call and removes nothing.
-pub(super) const ADDS: ToolAnnotations = ToolAnnotations {
+pub(super) const ADDITIVE: ToolAnnotations = ToolAnnotations {
     read_only_hint: false,
     destructive_hint: false,
     idempotent_hint: false,
     open_world_hint: false,
 };
 /// Annotations of a read-only tool.
-pub(super) const READS: ToolAnnotations =
-    ToolAnnotations { read_only_hint: true, idempotent_hint: true, ..ADDS };
+pub(super) const READ_ONLY: ToolAnnotations =
+    ToolAnnotations { read_only_hint: true, idempotent_hint: true, ..ADDITIVE };
 /// Annotations of a tool that replaces or removes something; repeating a call has no further effect.
-pub(super) const REPLACES: ToolAnnotations =
-    ToolAnnotations { destructive_hint: true, idempotent_hint: true, ..ADDS };
+pub(super) const DESTRUCTIVE: ToolAnnotations =
+    ToolAnnotations { destructive_hint: true, idempotent_hint: true, ..ADDITIVE };
 /// Annotations of a tool with an external effect on every call.
-pub(super) const REACHES_OUT: ToolAnnotations = ToolAnnotations { open_world_hint: true, ..ADDS };
+pub(super) const EXTERNAL_EFFECT: ToolAnnotations = ToolAnnotations { open_world_hint: true, ..ADDITIVE };
 
 /// Shared dependencies of the tools.
 pub(super) struct Stores {
     pub(super) records: Arc<dyn Records>,
     roles: Arc<dyn RoleStore>,
     clock: Arc<dyn Clock>,
-    pub(super) reach: Reach,
+    pub(super) reach: ToolServices,
 }
 
 impl Stores {
-    pub(super) fn new(records: Arc<dyn Records>, roles: Arc<dyn RoleStore>, reach: Reach) -> Self {
+    pub(super) fn new(records: Arc<dyn Records>, roles: Arc<dyn RoleStore>, reach: ToolServices) -> Self {
         Self { records, roles, clock: Arc::new(SystemClock), reach }
     }
 
@@ -71,21 +71,25 @@ impl Stores {
 
     /// Returns true if the role opens the tool to widget visitors. Tool registries check this too; it is repeated
     /// here so that one missing check does not expose a company's data.
-    async fn visitors_may(&self, context: &ExecutionContext, name: &str) -> Result<bool, ToolError> {
+    async fn is_allowed_for_visitors(
+        &self,
+        context: &ExecutionContext,
+        name: &str,
+    ) -> Result<bool, ToolError> {
         let role = self.role(context).await;
-        Ok(role.is_ok_and(|role| allowed(&role, Caller::Widget, None).contains(name)))
+        Ok(role.is_ok_and(|role| allowed_tools(&role, Caller::Widget, None).contains(name)))
     }
 }
 
 /// Async function from the stores, the context and a tool's arguments to its result. A separate trait, because the
 /// bounds of a closure cannot express that the future borrows from the call and is `Send`.
-pub(super) trait Work<'a, A, O>: Send + Sync {
+pub(super) trait ToolHandler<'a, A, O>: Send + Sync {
     type Future: Future<Output = Result<O, ToolError>> + Send + 'a;
 
     fn start(&self, stores: &'a Stores, context: &'a ExecutionContext, arguments: A) -> Self::Future;
 }
 
-impl<'a, A, O, F, R> Work<'a, A, O> for F
+impl<'a, A, O, F, R> ToolHandler<'a, A, O> for F
 where
     F: Fn(&'a Stores, &'a ExecutionContext, A) -> R + Send + Sync,
     R: Future<Output = Result<O, ToolError>> + Send + 'a,
@@ -108,13 +112,13 @@ pub(super) fn tool<A, O, W>(
 where
     A: DeserializeOwned + JsonSchema + Send + 'static,
     O: Serialize + JsonSchema + Send + 'static,
-    W: for<'a> Work<'a, A, O> + 'static,
+    W: for<'a> ToolHandler<'a, A, O> + 'static,
 {
     let spec = ToolSpec {
         name: name.to_owned(),
         description: description.to_owned(),
-        input_schema: schema::input::<A>(),
-        output_schema: Some(schema::output::<O>()),
+        input_schema: schema::input_schema::<A>(),
+        output_schema: Some(schema::output_schema::<O>()),
         annotations: Some(annotations),
     };
     BuiltIn { spec: Arc::new(spec), stores: stores.clone(), work, types: PhantomData::<fn(A) -> O> }
@@ -132,7 +136,7 @@ impl<A, O, W> Tool for BuiltIn<A, O, W>
 where
     A: DeserializeOwned + Send + 'static,
     O: Serialize + Send + 'static,
-    W: for<'a> Work<'a, A, O> + 'static,
+    W: for<'a> ToolHandler<'a, A, O> + 'static,
 {
     fn spec(&self) -> Arc<ToolSpec> {
         self.spec.clone()
@@ -145,16 +149,16 @@ where
         _: &dyn Progress,
     ) -> Result<ToolOutput, ToolError> {
         let name = &self.spec.name;
-        if context.caller == Caller::Widget && !self.stores.visitors_may(context, name).await? {
+        if context.caller == Caller::Widget && !self.stores.is_allowed_for_visitors(context, name).await? {
             return Err(ToolError::Unknown(name.clone()));
         }
-        let result = self.work.start(&self.stores, context, arguments(given)?).await?;
+        let result = self.work.start(&self.stores, context, deserialize_arguments(given)?).await?;
         ToolOutput::structured(result)
     }
 }
 
 /// Deserializes a tool's arguments; an error names the field. Null is accepted as no arguments.
-fn arguments<T: DeserializeOwned>(arguments: Value) -> Result<T, ToolError> {
+fn deserialize_arguments<T: DeserializeOwned>(arguments: Value) -> Result<T, ToolError> {
     let arguments = match arguments {
         Value::Object(_) => arguments,
         Value::Null => Value::Object(Map::new()),

@@ -7,44 +7,50 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::builtin::{ADDS, READS, Stores, tool};
+use super::builtin::{ADDITIVE, READ_ONLY, Stores, tool};
 use super::page;
-use crate::records::MAX_PAGE;
-use crate::workspace::{self, DocumentHead, MAX_DOCUMENT_BYTES, MAX_TITLE_BYTES, WorkspaceError};
-use agent_core::tool::{Caller, ExecutionContext, LocalTools, ToolError};
+use crate::records::MAX_PAGE_RECORDS;
+use crate::workspace::{self, DocumentSummary, MAX_DOCUMENT_BYTES, MAX_TITLE_BYTES, WorkspaceError};
+use agent_core::tool::{Caller, ExecutionContext, LocalToolRegistry, ToolError};
 
 /// Page size of a document's text, in bytes.
 const TEXT_PAGE_BYTES: usize = 64 * 1024;
 
-pub(super) fn add(tools: LocalTools, stores: &Arc<Stores>) -> LocalTools {
+pub(super) fn add(tools: LocalToolRegistry, stores: &Arc<Stores>) -> LocalToolRegistry {
     tools
-        .with(tool(stores, "listDocs", "Lists the documents: their ids and titles.", READS, list_docs))
-        .with(tool(
+        .with_tool(tool(
+            stores,
+            "listDocs",
+            "Lists the documents: their ids and titles.",
+            READ_ONLY,
+            list_docs,
+        ))
+        .with_tool(tool(
             stores,
             "getDoc",
             "Reads a document. A long one comes in several pages: go on with nextCursor as cursor.",
-            READS,
+            READ_ONLY,
             get_doc,
         ))
-        .with(tool(stores, "createDoc", "Makes a new document and gives its id.", ADDS, create_doc))
-        .with(tool(
+        .with_tool(tool(stores, "createDoc", "Makes a new document and gives its id.", ADDITIVE, create_doc))
+        .with_tool(tool(
             stores,
             "appendDoc",
             "Adds text on a new line at the end of a document.",
-            ADDS,
+            ADDITIVE,
             append_doc,
         ))
 }
 
 /// Set of documents that the caller may access.
-enum Reach {
+enum DocumentAccess {
     /// All documents of the company.
     Company,
     /// Documents with these identifiers.
     Named(Vec<String>),
 }
 
-impl Reach {
+impl DocumentAccess {
     async fn of(stores: &Stores, context: &ExecutionContext) -> Result<Self, ToolError> {
         if context.caller != Caller::Widget {
             return Ok(Self::Company);
@@ -71,7 +77,7 @@ impl Reach {
 #[derive(Deserialize, JsonSchema)]
 struct List {
     /// Maximum number of documents; 50 if omitted.
-    #[schemars(range(min = 1, max = MAX_PAGE))]
+    #[schemars(range(min = 1, max = MAX_PAGE_RECORDS))]
     limit: Option<usize>,
     /// The nextCursor of the previous page.
     cursor: Option<String>,
@@ -81,7 +87,7 @@ struct List {
 #[serde(rename_all = "camelCase")]
 struct Documents {
     /// The documents.
-    docs: Vec<DocumentHead>,
+    docs: Vec<DocumentSummary>,
     /// The cursor of the next page; absent on the last page.
     #[serde(skip_serializing_if = "Option::is_none")]
     next_cursor: Option<String>,
@@ -89,15 +95,15 @@ struct Documents {
 
 async fn list_docs(stores: &Stores, context: &ExecutionContext, asked: List) -> Result<Documents, ToolError> {
     let (records, company) = (&*stores.records, context.company_id.as_str());
-    let (docs, next_cursor) = match Reach::of(stores, context).await? {
-        Reach::Company => {
-            let list = page::list(asked.limit, asked.cursor)?;
-            let listed = workspace::document_heads(records, company, &list).await?;
+    let (docs, next_cursor) = match DocumentAccess::of(stores, context).await? {
+        DocumentAccess::Company => {
+            let list = page::parse_page(asked.limit, asked.cursor)?;
+            let listed = workspace::list_document_summaries(records, company, &list).await?;
             (listed.items, listed.next_cursor)
         }
-        Reach::Named(ids) => {
-            let (ids, next_cursor) = page::cut(ids, asked.limit, asked.cursor.as_deref())?;
-            (workspace::named_document_heads(records, company, &ids).await?, next_cursor)
+        DocumentAccess::Named(ids) => {
+            let (ids, next_cursor) = page::slice_page(ids, asked.limit, asked.cursor.as_deref())?;
+            (workspace::get_document_summaries(records, company, &ids).await?, next_cursor)
         }
     };
     Ok(Documents { docs, next_cursor })
@@ -134,11 +140,11 @@ struct Text {
 }
 
 async fn get_doc(stores: &Stores, context: &ExecutionContext, get: Get) -> Result<Got, ToolError> {
-    Reach::of(stores, context).await?.check(&get.id)?;
-    let found = workspace::existing_document(&*stores.records, &context.company_id, &get.id).await?;
+    DocumentAccess::of(stores, context).await?.check(&get.id)?;
+    let found = workspace::require_document(&*stores.records, &context.company_id, &get.id).await?;
     let (text, version) = (found.value.text, found.version);
     // The text may have changed since the cursor was returned, so the position may be inside a character.
-    let begin = text.floor_char_boundary(page::place(get.cursor.as_deref())?);
+    let begin = text.floor_char_boundary(page::parse_offset(get.cursor.as_deref())?);
     let end = text.floor_char_boundary(begin.saturating_add(TEXT_PAGE_BYTES));
     let next_cursor = (end < text.len()).then(|| end.to_string());
     let text = text[begin..end].to_owned();
@@ -158,7 +164,7 @@ struct Create {
 #[derive(Serialize, JsonSchema)]
 struct Changed {
     /// The document.
-    doc: DocumentHead,
+    doc: DocumentSummary,
 }
 
 async fn create_doc(stores: &Stores, context: &ExecutionContext, new: Create) -> Result<Changed, ToolError> {
@@ -168,7 +174,7 @@ async fn create_doc(stores: &Stores, context: &ExecutionContext, new: Create) ->
     let Create { title, text } = new;
     let company = context.company_id.as_str();
     let (made, version) = workspace::create_document(&*stores.records, company, &title, &text).await?;
-    Ok(Changed { doc: DocumentHead::new(made, version) })
+    Ok(Changed { doc: DocumentSummary::new(made, version) })
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -189,9 +195,9 @@ async fn append_doc(
     append: Append,
 ) -> Result<Changed, ToolError> {
     let Append { id, text, version } = append;
-    Reach::of(stores, context).await?.check(&id)?;
+    DocumentAccess::of(stores, context).await?.check(&id)?;
     let company = context.company_id.as_str();
     let append = workspace::append_document(&*stores.records, company, &id, &text, version);
     let (longer, version) = append.await?;
-    Ok(Changed { doc: DocumentHead::new(longer, version) })
+    Ok(Changed { doc: DocumentSummary::new(longer, version) })
 }

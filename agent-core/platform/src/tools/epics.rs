@@ -6,22 +6,34 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::builtin::{READS, Stores, tool};
+use super::builtin::{READ_ONLY, Stores, tool};
 use super::page;
-use crate::records::MAX_PAGE;
-use crate::workspace::{self, EpicHead};
-use agent_core::tool::{ExecutionContext, LocalTools, ToolError};
+use crate::records::MAX_PAGE_RECORDS;
+use crate::workspace::{self, EpicSummary};
+use agent_core::tool::{ExecutionContext, LocalToolRegistry, ToolError};
 
-pub(super) fn add(tools: LocalTools, stores: &Arc<Stores>) -> LocalTools {
+pub(super) fn add(tools: LocalToolRegistry, stores: &Arc<Stores>) -> LocalToolRegistry {
     tools
-        .with(tool(stores, "readEpics", "Lists the epics: ids, titles and states.", READS, read_epics))
-        .with(tool(stores, "getEpicDetails", "Reads all that is known of an epic.", READS, get_epic_details))
+        .with_tool(tool(
+            stores,
+            "readEpics",
+            "Lists the epics: ids, titles and states.",
+            READ_ONLY,
+            read_epics,
+        ))
+        .with_tool(tool(
+            stores,
+            "getEpicDetails",
+            "Reads all that is known of an epic.",
+            READ_ONLY,
+            get_epic_details,
+        ))
 }
 
 #[derive(Deserialize, JsonSchema)]
 struct Read {
     /// Maximum number of epics; 50 if omitted.
-    #[schemars(range(min = 1, max = MAX_PAGE))]
+    #[schemars(range(min = 1, max = MAX_PAGE_RECORDS))]
     limit: Option<usize>,
     /// The nextCursor of the previous page.
     cursor: Option<String>,
@@ -31,15 +43,15 @@ struct Read {
 #[serde(rename_all = "camelCase")]
 struct Epics {
     /// The epics.
-    epics: Vec<EpicHead>,
+    epics: Vec<EpicSummary>,
     /// The cursor of the next page; absent on the last page.
     #[serde(skip_serializing_if = "Option::is_none")]
     next_cursor: Option<String>,
 }
 
 async fn read_epics(stores: &Stores, context: &ExecutionContext, read: Read) -> Result<Epics, ToolError> {
-    let list = page::list(read.limit, read.cursor)?;
-    let found = workspace::epic_heads(&*stores.records, &context.company_id, &list).await?;
+    let list = page::parse_page(read.limit, read.cursor)?;
+    let found = workspace::list_epic_summaries(&*stores.records, &context.company_id, &list).await?;
     Ok(Epics { epics: found.items, next_cursor: found.next_cursor })
 }
 
@@ -69,6 +81,6 @@ async fn get_epic_details(
     context: &ExecutionContext,
     get: Get,
 ) -> Result<Details, ToolError> {
-    let found = workspace::epic(&*stores.records, &context.company_id, &get.id).await?;
+    let found = workspace::get_epic(&*stores.records, &context.company_id, &get.id).await?;
     Ok(Details { epic: Epic { id: found.id, rest: found.value.rest } })
 }

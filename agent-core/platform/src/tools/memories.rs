@@ -5,27 +5,27 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::builtin::{ADDS, READS, Stores, tool};
+use super::builtin::{ADDITIVE, READ_ONLY, Stores, tool};
 use super::page;
-use crate::records::{MAX_PAGE, Record};
+use crate::records::{MAX_PAGE_RECORDS, Record};
 use crate::workspace::{self, MAX_MEMORY_TEXT_BYTES, Memory};
 use agent_core::role::RoleBlock;
-use agent_core::tool::{Caller, ExecutionContext, LocalTools, ToolError};
+use agent_core::tool::{Caller, ExecutionContext, LocalToolRegistry, ToolError};
 
-pub(super) fn add(tools: LocalTools, stores: &Arc<Stores>) -> LocalTools {
+pub(super) fn add(tools: LocalToolRegistry, stores: &Arc<Stores>) -> LocalToolRegistry {
     tools
-        .with(tool(
+        .with_tool(tool(
             stores,
             "remember",
             "Writes something down that should still be known in later conversations.",
-            ADDS,
+            ADDITIVE,
             remember,
         ))
-        .with(tool(
+        .with_tool(tool(
             stores,
             "recall",
             "Finds what was written down earlier, by words that occur in it.",
-            READS,
+            READ_ONLY,
             recall,
         ))
 }
@@ -72,7 +72,7 @@ async fn remember(
 ) -> Result<Remembered, ToolError> {
     let role = role(stores, context).await?;
     let folder = role.content.memory_folder.as_deref();
-    let write = workspace::remember(&*stores.records, &role.company_id, &role.id, folder, &given.text);
+    let write = workspace::create_memory(&*stores.records, &role.company_id, &role.id, folder, &given.text);
     Ok(Remembered { memory: write.await?.into() })
 }
 
@@ -81,7 +81,7 @@ struct Recall {
     /// Words to search for; if omitted, all entries are returned, newest first.
     query: Option<String>,
     /// Maximum number of entries; 50 if omitted.
-    #[schemars(range(min = 1, max = MAX_PAGE))]
+    #[schemars(range(min = 1, max = MAX_PAGE_RECORDS))]
     limit: Option<usize>,
 }
 
@@ -93,9 +93,11 @@ struct Recalled {
 
 async fn recall(stores: &Stores, context: &ExecutionContext, asked: Recall) -> Result<Recalled, ToolError> {
     let role = role(stores, context).await?;
-    let limit = page::list(asked.limit, None)?.page_size();
+    let limit = page::parse_page(asked.limit, None)?.page_size();
     let (folder, query) = (role.content.memory_folder.as_deref(), asked.query.as_deref().unwrap_or_default());
-    let found = workspace::recall(&*stores.records, &role.company_id, &role.id, folder, query, limit).await?;
+    let found =
+        workspace::search_memories(&*stores.records, &role.company_id, &role.id, folder, query, limit)
+            .await?;
     let memories = found.into_iter().map(|record: Record<Memory>| record.value.into()).collect();
     Ok(Recalled { memories })
 }

@@ -7,22 +7,22 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::builtin::{REACHES_OUT, Stores, tool};
+use super::builtin::{EXTERNAL_EFFECT, Stores, tool};
 use crate::messenger::{MessengerError, is_bot_token};
-use agent_core::error::Failure;
-use agent_core::tool::{ExecutionContext, LocalTools, ToolError};
+use agent_core::error::AgentError;
+use agent_core::tool::{ExecutionContext, LocalToolRegistry, ToolError};
 
 /// Maximum number of characters of a message, the limit of the messenger's API.
 pub(super) const MAX_MESSAGE_CHARS: usize = 4096;
 /// Maximum number of characters of a chat's name.
 const MAX_CHAT_CHARS: usize = 128;
 
-pub(super) fn add(tools: LocalTools, stores: &Arc<Stores>) -> LocalTools {
-    tools.with(tool(
+pub(super) fn add(tools: LocalToolRegistry, stores: &Arc<Stores>) -> LocalToolRegistry {
+    tools.with_tool(tool(
         stores,
         "sendMessengerMessage",
         "Sends a message to a chat of the messenger, as the agent's bot. It is there at once and cannot be taken back.",
-        REACHES_OUT,
+        EXTERNAL_EFFECT,
         send_message,
     ))
 }
@@ -93,7 +93,7 @@ async fn send_message(stores: &Stores, context: &ExecutionContext, send: Send) -
             "no message can be sent: the agent's messengerToken is not a bot's token".to_owned(),
         ));
     }
-    let result = messenger.call(token, "sendMessage", params).await.map_err(told)?;
+    let result = messenger.call(token, "sendMessage", params).await.map_err(into_tool_error)?;
     Ok(Sent { sent: true, message_id: result["message_id"].as_i64() })
 }
 
@@ -122,21 +122,21 @@ fn not_configured(setting: &str) -> ToolError {
 
 /// Converts a messenger error for the model. The description from the API is matched but not repeated: it is
 /// untrusted and may contain what was sent.
-fn told(error: MessengerError) -> ToolError {
+fn into_tool_error(error: MessengerError) -> ToolError {
     match error {
         MessengerError::NotConfigured(setting) => not_configured(setting),
-        MessengerError::Refused { retry_after: Some(after), .. } => patience(after),
+        MessengerError::Refused { retry_after: Some(after), .. } => rate_limited(after),
         MessengerError::Refused { status, description, .. } => {
-            ToolError::Unavailable(refusal(status, &description))
+            ToolError::Unavailable(rejection_text(status, &description))
         }
         MessengerError::Failed(failure) => match failure.retry_after() {
-            Some(after) => patience(after),
-            None => lost(&failure),
+            Some(after) => rate_limited(after),
+            None => unknown_outcome(&failure),
         },
     }
 }
 
-fn patience(after: Duration) -> ToolError {
+fn rate_limited(after: Duration) -> ToolError {
     let seconds = after.as_secs().max(1);
     ToolError::Unavailable(format!(
         "the message was not sent: the messenger takes the next one in {seconds} seconds"
@@ -144,12 +144,12 @@ fn patience(after: Duration) -> ToolError {
 }
 
 /// Returns the error for a missing response, after which the message may or may not have been sent.
-fn lost(failure: &Failure) -> ToolError {
+fn unknown_outcome(failure: &AgentError) -> ToolError {
     ToolError::Unavailable(format!("it is not known whether the message was sent: {failure}"))
 }
 
 /// Known error descriptions of the API, by a substring, with the explanation for the model.
-const REFUSALS: [(&str, &str); 11] = [
+const KNOWN_API_ERRORS: [(&str, &str); 11] = [
     ("chat not found", "there is no such chat, or the bot is not in it"),
     ("blocked by the user", "the person has blocked the bot"),
     ("user is deactivated", "the person's account is closed"),
@@ -163,8 +163,8 @@ const REFUSALS: [(&str, &str); 11] = [
     ("text is empty", "the text is empty but for its markup"),
 ];
 
-fn refusal(status: u16, description: &str) -> String {
-    let known = REFUSALS.iter().find(|(theirs, _)| description.contains(theirs));
+fn rejection_text(status: u16, description: &str) -> String {
+    let known = KNOWN_API_ERRORS.iter().find(|(theirs, _)| description.contains(theirs));
     let why = match (known, status) {
         (Some((_, ours)), _) => (*ours).to_owned(),
         // The API answers 401 for an unknown token and 404 for a malformed one.

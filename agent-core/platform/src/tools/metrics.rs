@@ -7,25 +7,25 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::builtin::{ADDS, READS, Stores, tool};
+use super::builtin::{ADDITIVE, READ_ONLY, Stores, tool};
 use super::page;
-use crate::records::{List, MAX_PAGE, Order};
+use crate::records::{ListQuery, MAX_PAGE_RECORDS, Order};
 use crate::workspace::{
     self, MAX_METRIC_NAME_BYTES, MAX_METRIC_UNIT_BYTES, MetricFilter, NewMetric, WorkspaceError, local_time,
     parse_time, utc_time,
 };
-use agent_core::tool::{Caller, ExecutionContext, LocalTools, ToolError};
+use agent_core::tool::{Caller, ExecutionContext, LocalToolRegistry, ToolError};
 
-pub(super) fn add(tools: LocalTools, stores: &Arc<Stores>) -> LocalTools {
+pub(super) fn add(tools: LocalToolRegistry, stores: &Arc<Stores>) -> LocalToolRegistry {
     tools
-        .with(tool(
+        .with_tool(tool(
             stores,
             "readMetrics",
             "Reads the company's figures; those that agents recorded come latest first.",
-            READS,
+            READ_ONLY,
             read_metrics,
         ))
-        .with(tool(stores, "recordMetric", "Records a figure under a name.", ADDS, record_metric))
+        .with_tool(tool(stores, "recordMetric", "Records a figure under a name.", ADDITIVE, record_metric))
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -37,7 +37,7 @@ struct Read {
     /// Only values before this time.
     to: Option<String>,
     /// Maximum number of values; 50 if omitted.
-    #[schemars(range(min = 1, max = MAX_PAGE))]
+    #[schemars(range(min = 1, max = MAX_PAGE_RECORDS))]
     limit: Option<usize>,
     /// The nextCursor of the previous page.
     cursor: Option<String>,
@@ -84,11 +84,11 @@ async fn read_metrics(stores: &Stores, context: &ExecutionContext, read: Read) -
     let filter = MetricFilter {
         name: read.name,
         agent_id: (context.caller == Caller::Widget).then(|| context.agent_id.clone()),
-        from: time("from", read.from.as_deref(), context)?,
-        to: time("to", read.to.as_deref(), context)?,
+        from: parse_time_argument("from", read.from.as_deref(), context)?,
+        to: parse_time_argument("to", read.to.as_deref(), context)?,
     };
-    let list = List { order: Order::Descending, ..page::list(read.limit, read.cursor)? };
-    let found = workspace::metrics(&*stores.records, &context.company_id, &filter, &list).await?;
+    let list = ListQuery { order: Order::Descending, ..page::parse_page(read.limit, read.cursor)? };
+    let found = workspace::list_metrics(&*stores.records, &context.company_id, &filter, &list).await?;
     let metrics = found.items.into_iter().map(|metric| Metric::new(metric, context)).collect();
     Ok(Metrics { metrics, next_cursor: found.next_cursor })
 }
@@ -119,14 +119,14 @@ async fn record_metric(
     given: Record,
 ) -> Result<Recorded, ToolError> {
     let Record { name, value, unit, at } = given;
-    let at = time("at", at.as_deref(), context)?.unwrap_or_else(|| stores.now());
+    let at = parse_time_argument("at", at.as_deref(), context)?.unwrap_or_else(|| stores.now());
     let metric = NewMetric { name, value, unit, at };
     let (company, agent) = (context.company_id.as_str(), context.agent_id.as_str());
     let metric = workspace::record_metric(&*stores.records, company, agent, &metric).await?;
     Ok(Recorded { metric: Metric::new(metric, context) })
 }
 
-fn time(
+fn parse_time_argument(
     field: &'static str,
     text: Option<&str>,
     context: &ExecutionContext,

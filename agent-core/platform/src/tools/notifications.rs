@@ -5,26 +5,26 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::builtin::{ADDS, Stores, tool};
+use super::builtin::{ADDITIVE, Stores, tool};
 use super::page;
-use crate::records::{MAX_PAGE, Record, StoreError};
+use crate::records::{MAX_PAGE_RECORDS, Record, StoreError};
 use crate::workspace::{self, MAX_NOTIFICATION_BYTES, MAX_TITLE_BYTES, local_time};
-use agent_core::tool::{ExecutionContext, LocalTools, ToolError};
+use agent_core::tool::{ExecutionContext, LocalToolRegistry, ToolError};
 
 /// Maximum number of attempts to read and mark a page when its notifications change concurrently.
 const MARK_ATTEMPTS: usize = 8;
 
-pub(super) fn add(tools: LocalTools, stores: &Arc<Stores>) -> LocalTools {
+pub(super) fn add(tools: LocalToolRegistry, stores: &Arc<Stores>) -> LocalToolRegistry {
     tools
-        .with(tool(
+        .with_tool(tool(
             stores,
             "readNotifications",
             "Reads what the user was notified of, the newest first, and marks it as read where that is asked.",
             // Marking is a write, although reading is not.
-            ADDS,
+            ADDITIVE,
             read_notifications,
         ))
-        .with(tool(stores, "sendNotification", "Notifies the user of something.", ADDS, send_notification))
+        .with_tool(tool(stores, "sendNotification", "Notifies the user of something.", ADDITIVE, send_notification))
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -37,7 +37,7 @@ struct Read {
     #[serde(default)]
     mark_read: bool,
     /// Maximum number of notifications; 50 if omitted.
-    #[schemars(range(min = 1, max = MAX_PAGE))]
+    #[schemars(range(min = 1, max = MAX_PAGE_RECORDS))]
     limit: Option<usize>,
     /// The nextCursor of the previous page.
     cursor: Option<String>,
@@ -87,10 +87,10 @@ async fn read_notifications(
     read: Read,
 ) -> Result<Notifications, ToolError> {
     let records = &*stores.records;
-    let list = page::list(read.limit, read.cursor)?;
+    let list = page::parse_page(read.limit, read.cursor)?;
     let mut attempt = 1;
     loop {
-        let found = workspace::notifications(records, context, read.unread_only, list.clone()).await?;
+        let found = workspace::list_notifications(records, context, read.unread_only, list.clone()).await?;
         if read.mark_read {
             match workspace::mark_read(records, context, &found.items).await {
                 Err(StoreError::Conflict { .. }) if attempt < MARK_ATTEMPTS => {

@@ -1,15 +1,15 @@
 //! `limit` and `cursor` arguments of tools that return pages.
 
-use crate::records::{List, MAX_PAGE};
+use crate::records::{ListQuery, MAX_PAGE_RECORDS};
 use crate::workspace::WorkspaceError;
 
 /// Validates the arguments and returns the page to read.
-pub(super) fn list(limit: Option<usize>, cursor: Option<String>) -> Result<List, WorkspaceError> {
-    if limit.is_some_and(|limit| !(1..=MAX_PAGE).contains(&limit)) {
-        let fault = format!("must be between 1 and {MAX_PAGE}");
+pub(super) fn parse_page(limit: Option<usize>, cursor: Option<String>) -> Result<ListQuery, WorkspaceError> {
+    if limit.is_some_and(|limit| !(1..=MAX_PAGE_RECORDS).contains(&limit)) {
+        let fault = format!("must be between 1 and {MAX_PAGE_RECORDS}");
         return Err(WorkspaceError::Invalid { field: "limit", fault });
     }
-    let list = List { limit, cursor, ..List::default() };
+    let list = ListQuery { limit, cursor, ..ListQuery::default() };
     match list.after() {
         Ok(_) => Ok(list),
         Err(_) => Err(bad_cursor()),
@@ -18,13 +18,13 @@ pub(super) fn list(limit: Option<usize>, cursor: Option<String>) -> Result<List,
 
 /// Returns one page of a complete list, with the cursor of the next page. The cursor is a position in the list at the
 /// time of the call.
-pub(super) fn cut<T>(
+pub(super) fn slice_page<T>(
     mut all: Vec<T>,
     limit: Option<usize>,
     cursor: Option<&str>,
 ) -> Result<(Vec<T>, Option<String>), WorkspaceError> {
-    let size = list(limit, None)?.page_size();
-    let begin = place(cursor)?.min(all.len());
+    let size = parse_page(limit, None)?.page_size();
+    let begin = parse_offset(cursor)?.min(all.len());
     let end = begin.saturating_add(size).min(all.len());
     let next = (end < all.len()).then(|| end.to_string());
     all.truncate(end);
@@ -32,7 +32,7 @@ pub(super) fn cut<T>(
 }
 
 /// Parses a numeric cursor; 0 without one.
-pub(super) fn place(cursor: Option<&str>) -> Result<usize, WorkspaceError> {
+pub(super) fn parse_offset(cursor: Option<&str>) -> Result<usize, WorkspaceError> {
     cursor.map_or(Ok(0), |cursor| cursor.parse().map_err(|_| bad_cursor()))
 }
 
@@ -47,7 +47,8 @@ mod tests {
 
     #[test]
     fn pages_of_what_is_at_hand() {
-        let cut = |limit, cursor| cut((0..5).collect(), limit, cursor).map_err(|error| error.to_string());
+        let cut =
+            |limit, cursor| slice_page((0..5).collect(), limit, cursor).map_err(|error| error.to_string());
         let next = |text: &str| Some(text.to_owned());
         assert_eq!(cut(None, None), Ok((vec![0, 1, 2, 3, 4], None)));
         assert_eq!(cut(Some(2), None), Ok((vec![0, 1], next("2"))));
@@ -57,11 +58,11 @@ mod tests {
         for cursor in ["", "-1", "x", "99999999999999999999999"] {
             assert_eq!(cut(None, Some(cursor)), Err("cursor: is not a nextCursor of this tool's".to_owned()));
         }
-        for limit in [0, MAX_PAGE + 1] {
+        for limit in [0, MAX_PAGE_RECORDS + 1] {
             assert_eq!(cut(Some(limit), None), Err("limit: must be between 1 and 200".to_owned()));
-            assert!(list(Some(limit), None).is_err());
+            assert!(parse_page(Some(limit), None).is_err());
         }
-        assert!(list(Some(MAX_PAGE), None).is_ok());
-        assert!(list(None, Some("zz".to_owned())).is_err());
+        assert!(parse_page(Some(MAX_PAGE_RECORDS), None).is_ok());
+        assert!(parse_page(None, Some("zz".to_owned())).is_err());
     }
 }

@@ -6,24 +6,24 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::builtin::{READS, REPLACES, Stores, tool};
+use super::builtin::{DESTRUCTIVE, READ_ONLY, Stores, tool};
 use crate::workspace::{self, MAX_PLAN_BYTES, MAX_TITLE_BYTES};
-use agent_core::tool::{ExecutionContext, LocalTools, ToolError};
+use agent_core::tool::{ExecutionContext, LocalToolRegistry, ToolError};
 
-pub(super) fn add(tools: LocalTools, stores: &Arc<Stores>) -> LocalTools {
+pub(super) fn add(tools: LocalToolRegistry, stores: &Arc<Stores>) -> LocalToolRegistry {
     tools
-        .with(tool(
+        .with_tool(tool(
             stores,
             "readPlan",
             "Reads the plan that goes with the user's todo list; null where there is none yet.",
-            READS,
+            READ_ONLY,
             read_plan,
         ))
-        .with(tool(
+        .with_tool(tool(
             stores,
             "updatePlan",
             "Writes the plan that goes with the user's todo list, in place of its text so far.",
-            REPLACES,
+            DESTRUCTIVE,
             update_plan,
         ))
 }
@@ -54,7 +54,7 @@ struct Plan {
 }
 
 async fn read_plan(stores: &Stores, context: &ExecutionContext, _: Read) -> Result<Found, ToolError> {
-    let found = workspace::plan(&*stores.records, context).await?;
+    let found = workspace::get_plan(&*stores.records, context).await?;
     let plan = found.map(|workspace::Plan { id, title, text, details, version }| Plan {
         id,
         title,

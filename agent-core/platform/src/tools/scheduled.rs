@@ -7,40 +7,40 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::builtin::{ADDS, REPLACES, Stores, tool};
-use crate::pulse::{JobRequest, MAX_OPEN_JOBS, Pulse, PulseError, Scheduled, owner};
+use super::builtin::{ADDITIVE, DESTRUCTIVE, Stores, tool};
+use crate::pulse::{JobRequest, MAX_OPEN_JOBS, Pulse, PulseError, ScheduledJob, user_scope};
 use crate::workspace::utc_time;
-use agent_core::allowed_tools::allowed_in_run;
-use agent_core::job::{JobFilter, JobKind, JobPayload, JobState, Scope};
+use agent_core::allowed_tools::allowed_tools_in_run;
+use agent_core::job::{JobFilter, JobKind, JobPayload, JobScope, JobState};
 use agent_core::role::RoleBlock;
 use agent_core::schedule::ScheduleSpec;
-use agent_core::tool::{Caller, ExecutionContext, LocalTools, ToolError};
+use agent_core::tool::{Caller, ExecutionContext, LocalToolRegistry, ToolError};
 
 const SCHEDULE: &str = "scheduleTool";
 const CANCEL: &str = "cancelScheduledTool";
 
-pub(super) fn add(tools: LocalTools, stores: &Arc<Stores>) -> LocalTools {
+pub(super) fn add(tools: LocalToolRegistry, stores: &Arc<Stores>) -> LocalToolRegistry {
     tools
-        .with(tool(
+        .with_tool(tool(
             stores,
             SCHEDULE,
             "Has one of your tools called later for the user: once, by a delay or a time, or repeatedly, by an \
              interval or a cron expression. Gives the job's id.",
-            ADDS,
+            ADDITIVE,
             schedule_tool,
         ))
-        .with(tool(
+        .with_tool(tool(
             stores,
             CANCEL,
             "Cancels a job that scheduleTool has made, by its id, or all of them that call one tool.",
-            REPLACES,
+            DESTRUCTIVE,
             cancel_scheduled_tool,
         ))
 }
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct Schedule {
+struct ScheduleArguments {
     /// The name of the tool to call.
     #[schemars(length(min = 1, max = 128))]
     tool: String,
@@ -61,7 +61,7 @@ struct Schedule {
 
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct Made {
+struct ScheduledCall {
     /// The job's id, for cancelling it.
     job_id: String,
     /// The time of the next call, RFC 3339 in UTC.
@@ -71,11 +71,11 @@ struct Made {
 async fn schedule_tool(
     stores: &Stores,
     context: &ExecutionContext,
-    wish: Schedule,
-) -> Result<Made, ToolError> {
+    wish: ScheduleArguments,
+) -> Result<ScheduledCall, ToolError> {
     let pulse = scheduler(stores, context)?;
     let role = stores.role(context).await?;
-    if !may_schedule(&role, &wish.tool) || !context.grants(&wish.tool) {
+    if !can_schedule(&role, &wish.tool) || !context.has_grant(&wish.tool) {
         return Err(ToolError::NotFound(format!("you have no tool named {:?} to schedule", wish.tool)));
     }
     let timezone = wish.timezone.or_else(|| context.timezone.clone());
@@ -101,9 +101,9 @@ async fn schedule_tool(
         timezone,
     };
     payload.validate().map_err(|error| ToolError::InvalidArguments(error.to_string()))?;
-    check_room(pulse, &whose(context)).await?;
-    let Scheduled { job_id, execute_at } = pulse.schedule_job(&JobRequest::new(payload, schedule)).await?;
-    Ok(Made { job_id, execute_at: utc_time(execute_at) })
+    check_open_jobs(pulse, &user_scope_of(context)).await?;
+    let ScheduledJob { job_id, execute_at } = pulse.schedule_job(&JobRequest::new(payload, schedule)).await?;
+    Ok(ScheduledCall { job_id, execute_at: utc_time(execute_at) })
 }
 
 /// Returns the scheduler; an error for widget visitors, who are gone when the job runs.
@@ -116,21 +116,21 @@ fn scheduler<'a>(stores: &'a Stores, context: &ExecutionContext) -> Result<&'a d
 
 /// Returns true if the agent may use the tool in a scheduled call. The scheduling tools are excluded, since a job
 /// could otherwise create more jobs each time it runs.
-fn may_schedule(role: &RoleBlock, name: &str) -> bool {
-    name != SCHEDULE && name != CANCEL && allowed_in_run(role, Caller::Proactive).contains(name)
+fn can_schedule(role: &RoleBlock, name: &str) -> bool {
+    name != SCHEDULE && name != CANCEL && allowed_tools_in_run(role, Caller::Proactive).contains(name)
 }
 
-fn whose(context: &ExecutionContext) -> Scope {
-    owner(&context.company_id, &context.user_id)
+fn user_scope_of(context: &ExecutionContext) -> JobScope {
+    user_scope(&context.company_id, &context.user_id)
 }
 
 /// Checks that the user has fewer than [`MAX_OPEN_JOBS`] open jobs. Concurrent calls may exceed the limit, which
 /// guards against loops and need not be exact.
-async fn check_room(pulse: &dyn Pulse, scope: &Scope) -> Result<(), ToolError> {
+async fn check_open_jobs(pulse: &dyn Pulse, scope: &JobScope) -> Result<(), ToolError> {
     let open = JobState::ALL.into_iter().filter(|state| !state.is_final());
     let counts = open.map(|state| async move {
         let filter = JobFilter { scope: scope.clone(), state: Some(state), ..JobFilter::default() };
-        Ok::<_, PulseError>(pulse.get_jobs(&filter, None, MAX_OPEN_JOBS).await?.jobs.len())
+        Ok::<_, PulseError>(pulse.list_jobs(&filter, None, MAX_OPEN_JOBS).await?.jobs.len())
     });
     if try_join_all(counts).await?.into_iter().sum::<usize>() < MAX_OPEN_JOBS {
         return Ok(());
@@ -142,7 +142,7 @@ async fn check_room(pulse: &dyn Pulse, scope: &Scope) -> Result<(), ToolError> {
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct Cancel {
+struct CancelArguments {
     /// The job's id.
     job_id: Option<String>,
     /// The name of the tool whose jobs are all cancelled, instead of one job's id.
@@ -151,7 +151,7 @@ struct Cancel {
 
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct Cancelled {
+struct CancelledCalls {
     /// The number of cancelled jobs.
     cancelled: u64,
     /// The number of them that are running and could not be stopped.
@@ -161,27 +161,27 @@ struct Cancelled {
 async fn cancel_scheduled_tool(
     stores: &Stores,
     context: &ExecutionContext,
-    wish: Cancel,
-) -> Result<Cancelled, ToolError> {
+    wish: CancelArguments,
+) -> Result<CancelledCalls, ToolError> {
     let pulse = scheduler(stores, context)?;
     let ids = match (wish.job_id, wish.tool) {
         (Some(id), None) => {
-            let found = pulse.get_job(&whose(context), &id).await;
-            let found = found.map(|job| is_own(&job.payload, context)).or_else(absent)?;
+            let found = pulse.get_job(&user_scope_of(context), &id).await;
+            let found = found.map(|job| is_own(&job.payload, context)).or_else(not_found_as_false)?;
             if !found {
                 return Err(ToolError::NotFound(format!("there is no job {id:?}")));
             }
             vec![id]
         }
-        (None, Some(tool)) => jobs_of(pulse, context, tool).await?,
+        (None, Some(tool)) => open_jobs_for_tool(pulse, context, tool).await?,
         _ => {
             let fault = "exactly one of jobId and tool must be given".to_owned();
             return Err(ToolError::InvalidArguments(fault));
         }
     };
-    let mut result = Cancelled { cancelled: 0, running: 0 };
+    let mut result = CancelledCalls { cancelled: 0, running: 0 };
     for id in ids {
-        match pulse.cancel_job(&whose(context), &id).await {
+        match pulse.cancel_job(&user_scope_of(context), &id).await {
             Ok(cancelled) => {
                 result.cancelled += 1;
                 result.running += u64::from(cancelled.delivering);
@@ -193,7 +193,7 @@ async fn cancel_scheduled_tool(
     Ok(result)
 }
 
-fn absent(error: PulseError) -> Result<bool, ToolError> {
+fn not_found_as_false(error: PulseError) -> Result<bool, ToolError> {
     match error {
         PulseError::NotFound => Ok(false),
         error => Err(error.into()),
@@ -210,7 +210,7 @@ fn is_own(payload: &JobPayload, context: &ExecutionContext) -> bool {
 }
 
 /// Returns the ids of the agent's own jobs for the user that call the tool and are not final.
-async fn jobs_of(
+async fn open_jobs_for_tool(
     pulse: &dyn Pulse,
     context: &ExecutionContext,
     tool: String,
@@ -218,12 +218,12 @@ async fn jobs_of(
     let mut ids = Vec::new();
     for state in JobState::ALL.into_iter().filter(|state| !state.is_final()) {
         let filter = JobFilter {
-            scope: whose(context),
+            scope: user_scope_of(context),
             tool: Some(tool.clone()),
             state: Some(state),
             assignment: None,
         };
-        let found = pulse.get_jobs(&filter, None, MAX_OPEN_JOBS).await?.jobs;
+        let found = pulse.list_jobs(&filter, None, MAX_OPEN_JOBS).await?.jobs;
         ids.extend(found.into_iter().filter(|job| is_own(&job.payload, context)).map(|job| job.job_id));
     }
     Ok(ids)

@@ -9,12 +9,12 @@ use serde_json::value::to_raw_value;
 use agent_core::message::SharedJson;
 
 /// Returns the schema of the arguments that deserialize as `T`.
-pub(super) fn input<T: JsonSchema>() -> SharedJson {
+pub(super) fn input_schema<T: JsonSchema>() -> SharedJson {
     schema::<T>(Contract::Deserialize)
 }
 
 /// Returns the schema of `T` as serialized JSON.
-pub(super) fn output<T: JsonSchema>() -> SharedJson {
+pub(super) fn output_schema<T: JsonSchema>() -> SharedJson {
     schema::<T>(Contract::Serialize)
 }
 
@@ -134,7 +134,7 @@ mod tests {
                 "anything"
               ]
             }"#]]
-        .assert_eq(&show(input::<Sample>()));
+        .assert_eq(&show(input_schema::<Sample>()));
         expect![[r#"
             {
               "type": "object",
@@ -175,7 +175,7 @@ mod tests {
                 "anything"
               ]
             }"#]]
-        .assert_eq(&show(output::<Sample>()));
-        expect![[r#"{"type":"object","properties":{}}"#]].assert_eq(input::<Nothing>().get());
+        .assert_eq(&show(output_schema::<Sample>()));
+        expect![[r#"{"type":"object","properties":{}}"#]].assert_eq(input_schema::<Nothing>().get());
     }
 }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::memory::MemoryRecords;
-use crate::roles::RecordRoles;
+use crate::roles::RecordRoleStore;
 use crate::seal::Sealer;
 use crate::workspace::WorkspaceFile;
 use agent_core::testing::ManualClock;
@@ -27,25 +27,25 @@ use messenger::FakeMessenger;
 const NOW: Duration = Duration::from_secs(1_795_271_400);
 
 /// Test fixture: the tools over an in-memory workspace.
-struct World {
+struct ToolFixture {
     records: Arc<MemoryRecords>,
     messenger: Arc<FakeMessenger>,
-    tools: LocalTools,
+    tools: LocalToolRegistry,
     pulse: Arc<scheduled::FakePulse>,
     schemas: BTreeMap<String, (Validator, Validator)>,
 }
 
-impl World {
+impl ToolFixture {
     fn new(workspace: &Value) -> Self {
         let clock = ManualClock::at(UNIX_EPOCH + NOW);
         let records = Arc::new(MemoryRecords::new(Arc::new(clock.clone())));
-        let roles = Arc::new(RecordRoles::new(records.clone(), Sealer::ephemeral()));
+        let roles = Arc::new(RecordRoleStore::new(records.clone(), Sealer::ephemeral()));
         let file = WorkspaceFile::parse(&workspace.to_string()).expect("a good file");
         ready(file.apply(&roles)).expect("the store in memory takes it");
         let messenger = Arc::new(FakeMessenger::default());
         let pulse = Arc::new(scheduled::FakePulse::default());
-        let reach = Reach { messenger: Some(messenger.clone()), pulse: Some(pulse.clone()) };
-        let tools = tools_over(Stores::new(records.clone(), roles, reach).with_clock(clock));
+        let reach = ToolServices { messenger: Some(messenger.clone()), pulse: Some(pulse.clone()) };
+        let tools = build_tools(Stores::new(records.clone(), roles, reach).with_clock(clock));
         let validator = |schema: &str| {
             jsonschema::validator_for(&serde_json::from_str(schema).expect("JSON")).expect("a schema")
         };
@@ -72,7 +72,7 @@ impl World {
     }
 
     /// Calls a tool and returns its result. Panics if the call fails.
-    fn did(&self, context: &ExecutionContext, name: &str, arguments: Value) -> Value {
+    fn call_ok(&self, context: &ExecutionContext, name: &str, arguments: Value) -> Value {
         self.call(context, name, arguments).unwrap_or_else(|error| panic!("{name}: {error}"))
     }
 }
@@ -122,13 +122,13 @@ fn visitor() -> ExecutionContext {
 
 #[test]
 fn todos() {
-    let world = World::new(&demo());
-    let read = || world.did(&ada(), "readTodos", json!({}));
+    let world = ToolFixture::new(&demo());
+    let read = || world.call_ok(&ada(), "readTodos", json!({}));
     let first = read();
     assert_eq!(first["todos"][0], json!({"id": "t1", "title": "one", "done": false}));
-    let created = world.did(&ada(), "createTodo", json!({"title": "three", "later": 1}));
+    let created = world.call_ok(&ada(), "createTodo", json!({"title": "three", "later": 1}));
     assert_eq!((&created["todo"]["title"], &created["todo"]["done"]), (&json!("three"), &json!(false)));
-    let update = |arguments| world.did(&ada(), "updateTodo", arguments);
+    let update = |arguments| world.call_ok(&ada(), "updateTodo", arguments);
     let updated = update(json!({"id": "t1", "done": true, "version": created["version"]}));
     assert_eq!(updated["todo"], json!({"id": "t1", "title": "one", "done": true}));
     assert_eq!(update(json!({"id": "t1", "title": "ONE"}))["todo"]["title"], "ONE");
@@ -141,7 +141,7 @@ fn todos() {
             "the todo list \"l\" has changed since it was read; it is now at version {now}: read it again"
         )
     );
-    let deleted = world.did(&ada(), "deleteTodo", json!({"id": "t1", "version": now}));
+    let deleted = world.call_ok(&ada(), "deleteTodo", json!({"id": "t1", "version": now}));
     assert_eq!(deleted["deleted"]["id"], "t1");
     let titles: Vec<_> =
         read()["todos"].as_array().expect("todos").iter().map(|t| t["title"].clone()).collect();
@@ -150,7 +150,7 @@ fn todos() {
 
 #[test]
 fn calls_side_by_side_all_count() {
-    let (world, ada) = (World::new(&demo()), ada());
+    let (world, ada) = (ToolFixture::new(&demo()), ada());
     for (name, arguments) in [
         ("createTodo", json!({"title": "x"})),
         ("appendDoc", json!({"id": "d1", "text": "x"})),
@@ -163,21 +163,21 @@ fn calls_side_by_side_all_count() {
         assert!(results.iter().all(Result::is_ok), "{results:?}");
     }
     let count = |name: &str, list: &str, arguments| {
-        world.did(&ada, name, arguments)[list].as_array().expect("a list").len()
+        world.call_ok(&ada, name, arguments)[list].as_array().expect("a list").len()
     };
     assert_eq!(count("readTodos", "todos", json!({})), 22);
     assert_eq!(count("readMetrics", "metrics", json!({"name": "x"})), 20);
     assert_eq!(count("recall", "memories", json!({"query": "X"})), 20);
     assert_eq!(count("readNotifications", "notifications", json!({})), 20);
-    let text = world.did(&ada, "getDoc", json!({"id": "d1"}))["doc"]["text"].clone();
+    let text = world.call_ok(&ada, "getDoc", json!({"id": "d1"}))["doc"]["text"].clone();
     assert_eq!(text, format!("first{}", "\nx".repeat(20)));
 }
 
 #[test]
 fn documents() {
-    let world = World::new(&demo());
+    let world = ToolFixture::new(&demo());
     let ids = |context: &ExecutionContext, arguments| {
-        let listed = world.did(context, "listDocs", arguments);
+        let listed = world.call_ok(context, "listDocs", arguments);
         let ids = listed["docs"].as_array().expect("docs").iter().map(|doc| doc["id"].clone());
         (ids.collect::<Vec<_>>(), listed.get("nextCursor").cloned())
     };
@@ -191,7 +191,7 @@ fn documents() {
     assert_eq!(page, ["d1"]);
     assert_eq!(ids(&visitor(), json!({"cursor": cursor})), (vec![json!("d2")], None));
 
-    let got = world.did(&ada(), "getDoc", json!({"id": "d3"}))["doc"].clone();
+    let got = world.call_ok(&ada(), "getDoc", json!({"id": "d3"}))["doc"].clone();
     assert_eq!((&got["title"], &got["text"]), (&json!("Three"), &json!("third")));
     let append = |context: &ExecutionContext, arguments| world.call(context, "appendDoc", arguments);
     let appended =
@@ -212,9 +212,9 @@ fn documents() {
         world.call(&visitor(), "createDoc", new.clone()),
         Err("visitors cannot make documents".to_owned())
     );
-    let id = world.did(&ada(), "createDoc", new)["doc"]["id"].clone();
-    let first = world.did(&ada(), "getDoc", json!({"id": id}));
-    let second = world.did(&ada(), "getDoc", json!({"id": id, "cursor": first["nextCursor"]}));
+    let id = world.call_ok(&ada(), "createDoc", new)["doc"]["id"].clone();
+    let first = world.call_ok(&ada(), "getDoc", json!({"id": id}));
+    let second = world.call_ok(&ada(), "getDoc", json!({"id": id, "cursor": first["nextCursor"]}));
     assert_eq!(second.get("nextCursor"), None);
     let text = |got: &Value| got["doc"]["text"].as_str().expect("text").to_owned();
     assert_eq!(text(&first) + &text(&second), "é".repeat(40_000));
@@ -223,30 +223,30 @@ fn documents() {
 #[test]
 fn plans() {
     let mut workspace = demo();
-    let world = World::new(&workspace);
-    let read = world.did(&ada(), "readPlan", json!({}))["plan"].clone();
+    let world = ToolFixture::new(&workspace);
+    let read = world.call_ok(&ada(), "readPlan", json!({}))["plan"].clone();
     assert_eq!(
         (&read["id"], &read["text"], &read["details"]),
         (&json!("p"), &json!(""), &json!({"steps": [1, 2]}))
     );
     let update = json!({"title": "T", "text": "First", "version": read["version"]});
-    let updated = world.did(&ada(), "updatePlan", update.clone())["plan"].clone();
+    let updated = world.call_ok(&ada(), "updatePlan", update.clone())["plan"].clone();
     assert_eq!((&updated["id"], &updated["title"]), (&json!("p"), &json!("T")));
     assert!(world.call(&ada(), "updatePlan", update).expect_err("changed").ends_with("read it again"));
-    let again = world.did(&ada(), "readPlan", json!({}))["plan"].clone();
+    let again = world.call_ok(&ada(), "readPlan", json!({}))["plan"].clone();
     assert_eq!((&again["text"], &again["details"]), (&json!("First"), &json!({"steps": [1, 2]})));
 
     workspace["plans"] = json!([]);
-    let world = World::new(&workspace);
-    assert_eq!(world.did(&ada(), "readPlan", json!({})), json!({"plan": null}));
-    assert_eq!(world.did(&ada(), "updatePlan", json!({"text": "x"}))["plan"]["id"], "l");
+    let world = ToolFixture::new(&workspace);
+    assert_eq!(world.call_ok(&ada(), "readPlan", json!({})), json!({"plan": null}));
+    assert_eq!(world.call_ok(&ada(), "updatePlan", json!({"text": "x"}))["plan"]["id"], "l");
 }
 
 #[test]
 fn metrics() {
-    let world = World::new(&demo());
+    let world = ToolFixture::new(&demo());
     let read = |context: &ExecutionContext, arguments| {
-        world.did(context, "readMetrics", arguments)["metrics"].as_array().expect("metrics").clone()
+        world.call_ok(context, "readMetrics", arguments)["metrics"].as_array().expect("metrics").clone()
     };
     assert_eq!(
         read(&ada(), json!({"name": "sales"})),
@@ -268,7 +268,7 @@ fn metrics() {
         ),
     ] {
         let context = ExecutionContext { agent_id: agent.into(), ..ada() };
-        assert_eq!(world.did(&context, "recordMetric", arguments)["metric"]["at"], at);
+        assert_eq!(world.call_ok(&context, "recordMetric", arguments)["metric"]["at"], at);
     }
     let values = |context: &ExecutionContext, arguments| -> Vec<f64> {
         read(context, arguments).iter().map(|metric| metric["value"].as_f64().unwrap_or_default()).collect()
@@ -281,8 +281,8 @@ fn metrics() {
 
 #[test]
 fn notifications() {
-    let world = World::new(&demo());
-    let sent = world.did(
+    let world = ToolFixture::new(&demo());
+    let sent = world.call_ok(
         &ada(),
         "sendNotification",
         json!({"title": "Late", "text": "The train is.", "userId": "bob"}),
@@ -291,9 +291,9 @@ fn notifications() {
         (&sent["notification"]["at"], &sent["notification"]["localTime"]),
         (&json!("2026-11-21T14:30:00.000Z"), &json!("2026-11-21 15:30 Europe/Berlin"))
     );
-    world.did(&ada(), "sendNotification", json!({"title": "Later"}));
+    world.call_ok(&ada(), "sendNotification", json!({"title": "Later"}));
     let read = |context: &ExecutionContext, arguments| {
-        let listed = world.did(context, "readNotifications", arguments)["notifications"].take();
+        let listed = world.call_ok(context, "readNotifications", arguments)["notifications"].take();
         let shown = |one: &Value| (one["title"].as_str().expect("a title").to_owned(), one["read"] == true);
         listed.as_array().expect("notifications").iter().map(shown).collect::<Vec<_>>()
     };
@@ -311,13 +311,13 @@ fn notifications() {
 
 #[test]
 fn memory() {
-    let world = World::new(&demo());
-    let memory = world.did(&ada(), "remember", json!({"text": "Ada likes tea."}))["memory"].clone();
+    let world = ToolFixture::new(&demo());
+    let memory = world.call_ok(&ada(), "remember", json!({"text": "Ada likes tea."}))["memory"].clone();
     let recall = |context: &ExecutionContext, arguments| world.call(context, "recall", arguments);
     assert_eq!(recall(&ada(), json!({"query": "TEA"})), Ok(json!({"memories": [memory]})));
     assert_eq!(recall(&ada(), json!({"query": "coffee"})), Ok(json!({"memories": []})));
     // The prompt's memory layer reads the same folder.
-    let folder = ready(crate::workspace::memories(&*world.records, "c", "a", Some("notes"), 10));
+    let folder = ready(crate::workspace::list_memories(&*world.records, "c", "a", Some("notes"), 10));
     assert_eq!(folder.expect("read").len(), 1);
     let other = ExecutionContext { agent_id: "b".into(), ..ada() };
     assert_eq!(recall(&other, json!({})), Ok(json!({"memories": []})));
@@ -331,19 +331,19 @@ fn memory() {
 
 #[test]
 fn epics() {
-    let world = World::new(&demo());
-    let listed = world.did(&ada(), "readEpics", json!({}));
+    let world = ToolFixture::new(&demo());
+    let listed = world.call_ok(&ada(), "readEpics", json!({}));
     assert_eq!(listed, json!({"epics": [{"id": "e1", "title": "Move", "status": "open"}, {"id": "e2"}]}));
-    let page = world.did(&ada(), "readEpics", json!({"limit": 1}));
-    let rest = world.did(&ada(), "readEpics", json!({"cursor": page["nextCursor"]}));
+    let page = world.call_ok(&ada(), "readEpics", json!({"limit": 1}));
+    let rest = world.call_ok(&ada(), "readEpics", json!({"cursor": page["nextCursor"]}));
     assert_eq!(rest, json!({"epics": [{"id": "e2"}]}));
-    let epic = world.did(&ada(), "getEpicDetails", json!({"id": "e1"}));
+    let epic = world.call_ok(&ada(), "getEpicDetails", json!({"id": "e1"}));
     assert_eq!(epic, json!({"epic": {"id": "e1", "name": "Move", "status": "open", "parts": [{"n": 1}]}}));
 }
 
 #[test]
 fn visitors_have_what_the_role_names_for_them_and_the_agent_has() {
-    let world = World::new(&demo());
+    let world = ToolFixture::new(&demo());
     let refused: Vec<_> = world
         .schemas
         .keys()
@@ -374,7 +374,7 @@ fn visitors_have_what_the_role_names_for_them_and_the_agent_has() {
 
 #[test]
 fn a_failure_tells_the_model_what_it_can_mend() {
-    let world = World::new(&demo());
+    let world = ToolFixture::new(&demo());
     let no_list = ExecutionContext { todo_list_id: None, ..ada() };
     let bob = ExecutionContext { user_id: "bob".into(), ..ada() };
     let long = "x".repeat(5_000);

@@ -5,34 +5,40 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::builtin::{ADDS, READS, REPLACES, Stores, tool};
+use super::builtin::{ADDITIVE, DESTRUCTIVE, READ_ONLY, Stores, tool};
 use crate::workspace::{self, MAX_TITLE_BYTES, Todo, TodoChange};
-use agent_core::tool::{ExecutionContext, LocalTools, ToolError};
+use agent_core::tool::{ExecutionContext, LocalToolRegistry, ToolError};
 
-pub(super) fn add(tools: LocalTools, stores: &Arc<Stores>) -> LocalTools {
+pub(super) fn add(tools: LocalToolRegistry, stores: &Arc<Stores>) -> LocalToolRegistry {
     tools
-        .with(tool(
+        .with_tool(tool(
             stores,
             "readTodos",
             "Reads the user's todo list: every todo with its id, its title and whether it is done.",
-            READS,
+            READ_ONLY,
             read_todos,
         ))
-        .with(tool(
+        .with_tool(tool(
             stores,
             "createTodo",
             "Adds a todo at the end of the user's todo list and gives it back with its id.",
-            ADDS,
+            ADDITIVE,
             create_todo,
         ))
-        .with(tool(
+        .with_tool(tool(
             stores,
             "updateTodo",
             "Changes the title of a todo of the user's list, or whether it is done. What is left out stays.",
-            REPLACES,
+            DESTRUCTIVE,
             update_todo,
         ))
-        .with(tool(stores, "deleteTodo", "Removes a todo from the user's list.", REPLACES, delete_todo))
+        .with_tool(tool(
+            stores,
+            "deleteTodo",
+            "Removes a todo from the user's list.",
+            DESTRUCTIVE,
+            delete_todo,
+        ))
 }
 
 /// No arguments: a list has a bounded number of todos and is returned whole, and a small model cannot fill in an
@@ -49,7 +55,7 @@ struct Todos {
 }
 
 async fn read_todos(stores: &Stores, context: &ExecutionContext, _: Read) -> Result<Todos, ToolError> {
-    let list = workspace::todo_list_record(&*stores.records, context).await?;
+    let list = workspace::get_todo_list_record(&*stores.records, context).await?;
     Ok(Todos { todos: list.value.todos, version: list.version })
 }
 

@@ -3,17 +3,17 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::tally::put_counted;
+use super::tally::create_counted;
 use super::text::{self, MAX_TITLE_BYTES, checked_line, checked_text};
-use super::view::{Listed, READ_AT_ONCE, view};
-use super::{WorkspaceError, collection, unchanged};
-use crate::records::{Collection, Key, List, Record, Records, RecordsExt, StoreError, to_json};
+use super::view::{ListPage, READ_BATCH_SIZE, list_projected};
+use super::{WorkspaceError, check_version, collection};
+use crate::records::{Collection, Key, ListQuery, Record, Records, RecordsExt, StoreError, to_json};
 
 /// Maximum size, in bytes, of the text of a document after creation or an append. As JSON, with the other fields, it
 /// fits into a record.
 pub const MAX_DOCUMENT_BYTES: usize = 400 * 1024;
 /// Maximum number of documents created by a company's agents.
-pub const MAX_CREATED_DOCUMENTS: usize = 10_000;
+pub const MAX_DOCUMENTS_PER_COMPANY: usize = 10_000;
 
 /// Text with a title.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -32,7 +32,7 @@ pub struct Document {
 }
 
 /// Returns the document, if the company has it, with the record version under which derived forms can be cached.
-pub async fn document(
+pub async fn get_document(
     records: &dyn Records,
     company_id: &str,
     id: &str,
@@ -44,7 +44,7 @@ pub async fn document(
 ///
 /// # Errors
 /// [`WorkspaceError::NotFound`] if the company does not have it; errors of the store.
-pub async fn existing_document(
+pub async fn require_document(
     records: &dyn Records,
     company_id: &str,
     id: &str,
@@ -53,7 +53,7 @@ pub async fn existing_document(
 }
 
 /// Returns the documents with these identifiers, in their order. Those that the company does not have are left out.
-pub async fn documents(
+pub async fn get_documents(
     records: &dyn Records,
     company_id: &str,
     ids: &[String],
@@ -66,7 +66,7 @@ pub async fn documents(
 /// Summary of a document in a list.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct DocumentHead {
+pub struct DocumentSummary {
     /// Identifier of the document.
     pub id: String,
     /// Title of the document.
@@ -77,7 +77,7 @@ pub struct DocumentHead {
     pub version: u64,
 }
 
-impl DocumentHead {
+impl DocumentSummary {
     /// Summarizes a document at this version.
     pub fn new(document: Document, version: u64) -> Self {
         let Document { id, title, text, .. } = document;
@@ -90,28 +90,28 @@ impl DocumentHead {
 }
 
 /// Returns one page of the summaries of the company's documents.
-pub async fn document_heads(
+pub async fn list_document_summaries(
     records: &dyn Records,
     company_id: &str,
-    list: &List,
-) -> Result<Listed<DocumentHead>, StoreError> {
+    list: &ListQuery,
+) -> Result<ListPage<DocumentSummary>, StoreError> {
     let documents = Collection::new(company_id, collection::DOCUMENTS)?;
-    view(records, &documents, list, |record| Some(DocumentHead::of(record))).await
+    list_projected(records, &documents, list, |record| Some(DocumentSummary::of(record))).await
 }
 
 /// Returns the summaries of the documents with these identifiers, in their order. Those that the company does not
 /// have are left out.
-pub async fn named_document_heads(
+pub async fn get_document_summaries(
     records: &dyn Records,
     company_id: &str,
     ids: &[String],
-) -> Result<Vec<DocumentHead>, StoreError> {
+) -> Result<Vec<DocumentSummary>, StoreError> {
     // Invalid identifiers name no document.
     let keys: Vec<Key> = ids.iter().filter_map(|id| key(company_id, id).ok()).collect();
     let mut heads = Vec::with_capacity(keys.len());
-    for keys in keys.chunks(READ_AT_ONCE) {
+    for keys in keys.chunks(READ_BATCH_SIZE) {
         let found = records.get_many_as::<Document>(keys).await?;
-        heads.extend(found.into_iter().flatten().map(DocumentHead::of));
+        heads.extend(found.into_iter().flatten().map(DocumentSummary::of));
     }
     Ok(heads)
 }
@@ -123,12 +123,12 @@ pub async fn create_document(
     title: &str,
     text: &str,
 ) -> Result<(Document, u64), WorkspaceError> {
-    let title = checked_line(title, MAX_TITLE_BYTES).map_err(text::of("title"))?.to_owned();
-    let text = checked_text(text, MAX_DOCUMENT_BYTES).map_err(text::of("text"))?.to_owned();
+    let title = checked_line(title, MAX_TITLE_BYTES).map_err(text::invalid_field("title"))?.to_owned();
+    let text = checked_text(text, MAX_DOCUMENT_BYTES).map_err(text::invalid_field("text"))?.to_owned();
     let document = Document { id: agent_core::new_id(), company_id: company_id.to_owned(), title, text };
     let key = Key::new(company_id, collection::DOCUMENTS, document.id.as_str())?;
-    let limit = ("collection of created documents", MAX_CREATED_DOCUMENTS);
-    let version = put_counted(records, (&key, to_json(&document)?), collection::DOCUMENTS, limit).await?;
+    let limit = ("collection of created documents", MAX_DOCUMENTS_PER_COMPANY);
+    let version = create_counted(records, (&key, to_json(&document)?), collection::DOCUMENTS, limit).await?;
     Ok((document, version))
 }
 
@@ -141,10 +141,10 @@ pub async fn append_document(
     text: &str,
     version: Option<u64>,
 ) -> Result<(Document, u64), WorkspaceError> {
-    let text = checked_text(text, MAX_DOCUMENT_BYTES).map_err(text::of("text"))?;
+    let text = checked_text(text, MAX_DOCUMENT_BYTES).map_err(text::invalid_field("text"))?;
     let append = |found: Option<Record<Document>>| {
         let found = found.ok_or_else(|| absent(id))?;
-        unchanged("document", &found, version)?;
+        check_version("document", &found, version)?;
         let mut document = found.value;
         if !document.text.is_empty() && !document.text.ends_with('\n') {
             document.text.push('\n');
@@ -155,7 +155,7 @@ pub async fn append_document(
             let fault = format!(
                 "would make the document {bytes} bytes long, and at most {MAX_DOCUMENT_BYTES} are taken"
             );
-            return Err(text::of("text")(fault));
+            return Err(text::invalid_field("text")(fault));
         }
         Ok(document)
     };
@@ -197,7 +197,7 @@ mod tests {
                 .expect("put");
         }
         let ids: Vec<String> = ["b", "x", "none", "a"].map(String::from).into();
-        let found = documents(&records, "c", &ids).now_or_never().expect("no wait").expect("read");
+        let found = get_documents(&records, "c", &ids).now_or_never().expect("no wait").expect("read");
         assert_eq!(found.iter().map(|record| record.id.as_str()).collect::<Vec<_>>(), ["b", "a"]);
         assert_eq!(found[0].value.text, "text of b");
     }
@@ -214,13 +214,17 @@ mod tests {
         let (longer, newer) = append("c", &made.id, "two", Some(version)).expect("appended");
         assert_eq!(longer.text, "one\ntwo");
         let list = |company: &str| {
-            let list = List::default();
-            document_heads(&records, company, &list).now_or_never().expect("no wait").expect("listed").items
+            let list = ListQuery::default();
+            list_document_summaries(&records, company, &list)
+                .now_or_never()
+                .expect("no wait")
+                .expect("listed")
+                .items
         };
-        let head = DocumentHead { id: made.id.clone(), title: "Log".into(), bytes: 7, version: newer };
+        let head = DocumentSummary { id: made.id.clone(), title: "Log".into(), bytes: 7, version: newer };
         assert_eq!((list("c"), list("d")), (vec![head.clone()], vec![]));
         let named = ["none".to_owned(), made.id.clone(), String::new()];
-        let named = named_document_heads(&records, "c", &named).now_or_never().expect("no wait");
+        let named = get_document_summaries(&records, "c", &named).now_or_never().expect("no wait");
         assert_eq!(named.expect("read"), [head]);
 
         let long = "x".repeat(MAX_DOCUMENT_BYTES - 7);

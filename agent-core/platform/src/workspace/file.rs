@@ -20,8 +20,8 @@ mod import;
 mod locate;
 
 pub use export::ExportError;
-pub use import::Imported;
-use locate::{Path, locate};
+pub use import::ImportSummary;
+use locate::{JsonPath, locate};
 
 /// Maximum size of a workspace file, in bytes.
 pub const MAX_FILE_BYTES: usize = 64 * 1024 * 1024;
@@ -49,13 +49,13 @@ pub struct WorkspaceFile {
     pub memories: Vec<Memory>,
     /// Plans, stored as given.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub plans: Vec<Entry>,
+    pub plans: Vec<FreeFormItem>,
     /// Epics, stored as given.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub epics: Vec<Entry>,
+    pub epics: Vec<FreeFormItem>,
     /// Metrics, stored as given.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub metrics: Vec<Entry>,
+    pub metrics: Vec<FreeFormItem>,
     /// Tool assignments.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub assignments: Vec<Assignment>,
@@ -64,7 +64,7 @@ pub struct WorkspaceFile {
 /// Item of a free-form list: only the id and the company are typed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Entry {
+pub struct FreeFormItem {
     /// Identifier, unique in its company and list.
     pub id: String,
     /// Company of the item.
@@ -80,45 +80,48 @@ impl WorkspaceFile {
     ///
     /// # Errors
     /// The first syntax or type error, or all faults of the content.
-    pub fn parse(text: &str) -> Result<Self, FileError> {
+    pub fn parse(text: &str) -> Result<Self, WorkspaceFileError> {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         if text.len() > MAX_FILE_BYTES {
-            return Err(FileError::whole(format!(
+            return Err(WorkspaceFileError::for_whole_file(format!(
                 "the file has {} bytes, and at most {MAX_FILE_BYTES} are taken",
                 text.len()
             )));
         }
         // serde accepts a list in place of an object, with the fields in order.
         if text.trim_start().starts_with('[') {
-            return Err(FileError::whole("the file is a list, and an object is expected".to_owned()));
+            return Err(WorkspaceFileError::for_whole_file(
+                "the file is a list, and an object is expected".to_owned(),
+            ));
         }
         let reader = &mut serde_json::Deserializer::from_str(text);
         let file: Self = serde_path_to_error::deserialize(&mut *reader)
-            .map_err(|error| FileError { faults: vec![locate::fault_of(text, &error)] })?;
-        reader.end().map_err(|error| FileError { faults: vec![locate::syntax_fault(&error)] })?;
-        let faults = check::check(&file);
+            .map_err(|error| WorkspaceFileError { faults: vec![locate::fault_of(text, &error)] })?;
+        reader.end().map_err(|error| WorkspaceFileError { faults: vec![locate::syntax_fault(&error)] })?;
+        let faults = check::find_faults(&file);
         if faults.is_empty() {
             return Ok(file);
         }
-        let place = |(path, message): (Path, String)| {
+        let place = |(path, message): (JsonPath, String)| {
             let (line, column) = locate(text, &path).unwrap_or((1, 1));
-            Fault { line, column, path: path.to_string(), message }
+            FileFault { line, column, path: path.to_string(), message }
         };
-        Err(FileError { faults: faults.into_iter().map(place).collect() })
+        Err(WorkspaceFileError { faults: faults.into_iter().map(place).collect() })
     }
 
     /// Serializes the file as text that [`parse`](Self::parse) accepts. Equal content gives equal text.
     ///
     /// # Errors
     /// The faults for which an import would reject the text: its size, or what `parse` reports.
-    pub fn to_text(&self) -> Result<String, FileError> {
-        let text = serde_json::to_string_pretty(self)
-            .map_err(|error| FileError::whole(format!("the content is not JSON: {error}")))?;
+    pub fn to_text(&self) -> Result<String, WorkspaceFileError> {
+        let text = serde_json::to_string_pretty(self).map_err(|error| {
+            WorkspaceFileError::for_whole_file(format!("the content is not JSON: {error}"))
+        })?;
         Self::parse(&text).map(|_| text)
     }
 
     /// Returns the free-form lists under their names in the file, which are also their collections.
-    fn entries(&self) -> [(&'static str, &[Entry]); 3] {
+    fn free_form_lists(&self) -> [(&'static str, &[FreeFormItem]); 3] {
         [
             (collection::PLANS, &self.plans),
             (collection::EPICS, &self.epics),
@@ -129,14 +132,14 @@ impl WorkspaceFile {
 
 /// Validation error of a workspace file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FileError {
+pub struct WorkspaceFileError {
     /// Faults: one if the text could not be parsed, else all faults of the content.
-    pub faults: Vec<Fault>,
+    pub faults: Vec<FileFault>,
 }
 
 /// Fault of a workspace file, with its position.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fault {
+pub struct FileFault {
     /// Line, from 1.
     pub line: usize,
     /// Column, in characters from 1.
@@ -147,13 +150,13 @@ pub struct Fault {
     pub message: String,
 }
 
-impl FileError {
-    fn whole(message: String) -> Self {
-        Self { faults: vec![Fault { line: 1, column: 1, path: String::new(), message }] }
+impl WorkspaceFileError {
+    fn for_whole_file(message: String) -> Self {
+        Self { faults: vec![FileFault { line: 1, column: 1, path: String::new(), message }] }
     }
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for FileFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { line, column, path, message } = self;
         write!(f, "line {line}, column {column}: ")?;
@@ -161,7 +164,7 @@ impl fmt::Display for Fault {
     }
 }
 
-impl fmt::Display for FileError {
+impl fmt::Display for WorkspaceFileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, fault) in self.faults.iter().enumerate() {
             if i > 0 {
@@ -173,7 +176,7 @@ impl fmt::Display for FileError {
     }
 }
 
-impl std::error::Error for FileError {}
+impl std::error::Error for WorkspaceFileError {}
 
 #[cfg(test)]
 mod tests;

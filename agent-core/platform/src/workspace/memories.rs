@@ -6,16 +6,17 @@ use std::collections::HashSet;
 use serde::{Deserialize, Serialize};
 
 use super::text::{self, checked_text};
-use super::view::MAX_LOOKED_AT;
+use super::view::MAX_RECORDS_SCANNED;
 use super::{WorkspaceError, collection};
 use crate::records::{
-    Collection, Key, List, MAX_PAGE, Order, Precondition, Record, Records, RecordsExt, StoreError,
+    Collection, Key, ListQuery, MAX_PAGE_RECORDS, Order, Precondition, Record, Records, RecordsExt,
+    StoreError,
 };
 
 /// Folder of an agent whose role does not name one.
 pub const DEFAULT_MEMORY_FOLDER: &str = "default";
 /// Maximum number of entries in a folder. Old entries are not evicted, since the loss would go unnoticed.
-pub const MAX_MEMORIES: usize = 1_000;
+pub const MAX_MEMORIES_PER_FOLDER: usize = 1_000;
 /// Maximum size of the text of a new entry, in bytes.
 pub const MAX_MEMORY_TEXT_BYTES: usize = 4 * 1024;
 
@@ -39,20 +40,24 @@ pub struct Memory {
 impl Memory {
     /// Returns the record key of the entry.
     pub(super) fn key(&self) -> Result<Key, StoreError> {
-        folder_of(&self.company_id, &self.agent_id, self.folder.as_deref())?.key(self.id.as_str())
+        folder_collection(&self.company_id, &self.agent_id, self.folder.as_deref())?.key(self.id.as_str())
     }
 }
 
 /// Returns the collection of an agent's folder.
-fn folder_of(company_id: &str, agent_id: &str, folder: Option<&str>) -> Result<Collection, StoreError> {
+fn folder_collection(
+    company_id: &str,
+    agent_id: &str,
+    folder: Option<&str>,
+) -> Result<Collection, StoreError> {
     let folder = folder.map(str::trim).filter(|folder| !folder.is_empty()).unwrap_or(DEFAULT_MEMORY_FOLDER);
     Collection::new(company_id, collection::MEMORIES)?.within(agent_id)?.within(folder)
 }
 
 /// Returns the entries of an agent's folder, oldest first, so that a new entry is appended to the prompt and the
-/// prefix before it stays the same. If there are more than `limit` (at most [`MAX_PAGE`](crate::records::MAX_PAGE)),
-/// the entries with the largest ids are returned, which are the newest of those created by [`remember`].
-pub async fn memories(
+/// prefix before it stays the same. If there are more than `limit` (at most [`MAX_PAGE_RECORDS`](crate::records::MAX_PAGE_RECORDS)),
+/// the entries with the largest ids are returned, which are the newest of those created by [`create_memory`].
+pub async fn list_memories(
     records: &dyn Records,
     company_id: &str,
     agent_id: &str,
@@ -62,24 +67,24 @@ pub async fn memories(
     if limit == 0 {
         return Ok(Vec::new());
     }
-    let folder = folder_of(company_id, agent_id, folder)?;
-    let newest = List { limit: Some(limit), order: Order::Descending, ..List::default() };
+    let folder = folder_collection(company_id, agent_id, folder)?;
+    let newest = ListQuery { limit: Some(limit), order: Order::Descending, ..ListQuery::default() };
     let mut found = records.list_as::<Memory>(&folder, &newest).await?.records;
     found.sort_by(|a, b| (a.updated, &a.id).cmp(&(b.updated, &b.id)));
     Ok(found.into_iter().map(|record| record.value).collect())
 }
 
 /// Creates an entry and returns it with its identifier.
-pub async fn remember(
+pub async fn create_memory(
     records: &dyn Records,
     company_id: &str,
     agent_id: &str,
     folder: Option<&str>,
     text: &str,
 ) -> Result<Memory, WorkspaceError> {
-    let text = checked_text(text, MAX_MEMORY_TEXT_BYTES).map_err(text::of("text"))?;
-    if is_full(records, &folder_of(company_id, agent_id, folder)?).await? {
-        return Err(WorkspaceError::Full { what: "memory folder", limit: MAX_MEMORIES });
+    let text = checked_text(text, MAX_MEMORY_TEXT_BYTES).map_err(text::invalid_field("text"))?;
+    if is_full(records, &folder_collection(company_id, agent_id, folder)?).await? {
+        return Err(WorkspaceError::Full { what: "memory folder", limit: MAX_MEMORIES_PER_FOLDER });
     }
     let entry = Memory {
         id: agent_core::new_id(),
@@ -92,17 +97,17 @@ pub async fn remember(
     Ok(entry)
 }
 
-/// Returns true if the folder has reached [`MAX_MEMORIES`]. Workspace files also add entries, so the records are
+/// Returns true if the folder has reached [`MAX_MEMORIES_PER_FOLDER`]. Workspace files also add entries, so the records are
 /// counted. Concurrent calls may each find room for one more.
 async fn is_full(records: &dyn Records, folder: &Collection) -> Result<bool, StoreError> {
-    let mut list = List { limit: Some(MAX_PAGE), ..List::default() };
+    let mut list = ListQuery { limit: Some(MAX_PAGE_RECORDS), ..ListQuery::default() };
     let mut count = 0;
     loop {
         let page = records.list(folder, &list).await?;
         count += page.records.len();
         list.cursor = page.next_cursor;
-        if count >= MAX_MEMORIES || list.cursor.is_none() {
-            return Ok(count >= MAX_MEMORIES);
+        if count >= MAX_MEMORIES_PER_FOLDER || list.cursor.is_none() {
+            return Ok(count >= MAX_MEMORIES_PER_FOLDER);
         }
     }
 }
@@ -110,7 +115,7 @@ async fn is_full(records: &dyn Records, folder: &Collection) -> Result<bool, Sto
 /// Returns the entries of an agent's folder that contain words of `query`, ignoring case: those with the most
 /// matching words first, then the newest. Without words, all entries, newest first. At most `limit` of the newest two
 /// thousand of the folder.
-pub async fn recall(
+pub async fn search_memories(
     records: &dyn Records,
     company_id: &str,
     agent_id: &str,
@@ -118,7 +123,7 @@ pub async fn recall(
     query: &str,
     limit: usize,
 ) -> Result<Vec<Record<Memory>>, StoreError> {
-    let folder = folder_of(company_id, agent_id, folder)?;
+    let folder = folder_collection(company_id, agent_id, folder)?;
     let query = query.to_lowercase();
     let words: HashSet<&str> = query.split(|char: char| !char.is_alphanumeric()).collect();
     let words: Vec<&str> = words.into_iter().filter(|word| !word.is_empty()).collect();
@@ -130,9 +135,10 @@ pub async fn recall(
         let score = score(&record.value.text);
         (words.is_empty() || score > 0).then_some((score, record))
     };
-    let mut list = List { limit: Some(MAX_PAGE), order: Order::Descending, ..List::default() };
+    let mut list =
+        ListQuery { limit: Some(MAX_PAGE_RECORDS), order: Order::Descending, ..ListQuery::default() };
     let mut found = Vec::new();
-    for _ in 0..MAX_LOOKED_AT / MAX_PAGE {
+    for _ in 0..MAX_RECORDS_SCANNED / MAX_PAGE_RECORDS {
         let page = records.list_as::<Memory>(&folder, &list).await?;
         found.extend(page.records.into_iter().filter_map(scored));
         list.cursor = page.next_cursor;
@@ -157,7 +163,7 @@ mod tests {
     fn the_newest_entries_come_oldest_first_from_the_own_folder_alone() {
         let records = MemoryRecords::default();
         let write = |company, agent, folder, text| {
-            let entry = remember(&records, company, agent, folder, text);
+            let entry = create_memory(&records, company, agent, folder, text);
             entry.now_or_never().expect("no wait").expect("remembered");
         };
         write("c", "a", None, "one");
@@ -167,7 +173,7 @@ mod tests {
         write("c", "b", None, "another agent's");
         write("d", "a", None, "another company's");
         let read = |folder, limit| {
-            let found = memories(&records, "c", "a", folder, limit).now_or_never().expect("no wait");
+            let found = list_memories(&records, "c", "a", folder, limit).now_or_never().expect("no wait");
             found.expect("read").into_iter().map(|entry| entry.text).collect::<Vec<_>>()
         };
         assert_eq!(read(None, 10), ["one", "two", "three"]);
@@ -180,7 +186,10 @@ mod tests {
     fn what_was_said_in_other_words_is_not_recalled() {
         let records = MemoryRecords::default();
         for text in ["Ada likes green tea.", "Bob likes coffee.", "The TEA is in the cupboard.", "Ünder"] {
-            remember(&records, "c", "a", None, text).now_or_never().expect("no wait").expect("remembered");
+            create_memory(&records, "c", "a", None, text)
+                .now_or_never()
+                .expect("no wait")
+                .expect("remembered");
         }
         for (query, limit, expected) in [
             ("", 2, &["Ünder", "The TEA is in the cupboard."][..]),
@@ -189,18 +198,19 @@ mod tests {
             ("ü", 10, &["Ünder"]),
             ("beer", 10, &[]),
         ] {
-            let found = recall(&records, "c", "a", None, query, limit).now_or_never().expect("no wait");
+            let found =
+                search_memories(&records, "c", "a", None, query, limit).now_or_never().expect("no wait");
             let texts: Vec<_> = found.expect("read").into_iter().map(|record| record.value.text).collect();
             assert_eq!(texts, expected, "{query:?}");
         }
-        let other = recall(&records, "d", "a", None, "", 10).now_or_never().expect("no wait");
+        let other = search_memories(&records, "d", "a", None, "", 10).now_or_never().expect("no wait");
         assert_eq!(other.expect("read"), []);
     }
 
     #[test]
     fn a_full_folder_says_so() {
         let records = MemoryRecords::default();
-        let folder = folder_of("c", "a", None).expect("a folder");
+        let folder = folder_collection("c", "a", None).expect("a folder");
         let entry = Memory {
             id: String::new(),
             company_id: "c".into(),
@@ -208,11 +218,11 @@ mod tests {
             folder: None,
             text: "x".into(),
         };
-        for _ in 1..MAX_MEMORIES {
+        for _ in 1..MAX_MEMORIES_PER_FOLDER {
             records.append_as(&folder, &entry).now_or_never().expect("no wait").expect("appended");
         }
         let remember = |folder, text: &str| {
-            let entry = remember(&records, "c", "a", folder, text).now_or_never().expect("no wait");
+            let entry = create_memory(&records, "c", "a", folder, text).now_or_never().expect("no wait");
             entry.map(drop).map_err(|error| error.to_string())
         };
         assert_eq!(remember(None, "y"), Ok(()));

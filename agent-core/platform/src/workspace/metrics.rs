@@ -7,18 +7,18 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::moment::{timestamp, utc_time};
-use super::tally::put_counted;
+use super::tally::create_counted;
 use super::text::{self, checked_line};
-use super::view::{Listed, view};
-use super::{Entry, WorkspaceError, collection};
-use crate::records::{Collection, List, Record, Records, StoreError, to_json};
+use super::view::{ListPage, list_projected};
+use super::{FreeFormItem, WorkspaceError, collection};
+use crate::records::{Collection, ListQuery, Record, Records, StoreError, to_json};
 
 /// Maximum size of a metric's name, in bytes.
 pub const MAX_METRIC_NAME_BYTES: usize = 200;
 /// Maximum size of a metric's unit, in bytes.
 pub const MAX_METRIC_UNIT_BYTES: usize = 50;
 /// Maximum number of values recorded by one agent.
-pub const MAX_RECORDED_METRICS: usize = 100_000;
+pub const MAX_METRICS_PER_AGENT: usize = 100_000;
 
 /// Recorded value of a metric.
 #[derive(Debug, Clone, PartialEq)]
@@ -37,9 +37,9 @@ pub struct Metric {
     pub agent_id: Option<String>,
 }
 
-impl From<Record<Entry>> for Metric {
-    fn from(record: Record<Entry>) -> Self {
-        let Entry { id, mut rest, .. } = record.value;
+impl From<Record<FreeFormItem>> for Metric {
+    fn from(record: Record<FreeFormItem>) -> Self {
+        let FreeFormItem { id, mut rest, .. } = record.value;
         let value = rest.remove("value").unwrap_or_default();
         let text = |name: &str| rest.get(name).and_then(Value::as_str);
         Self {
@@ -67,7 +67,7 @@ pub struct MetricFilter {
 }
 
 impl MetricFilter {
-    fn takes(&self, metric: &Metric) -> bool {
+    fn matches(&self, metric: &Metric) -> bool {
         self.name.as_ref().is_none_or(|name| *name == metric.name)
             && self.agent_id.as_ref().is_none_or(|agent| metric.agent_id.as_ref() == Some(agent))
             && self.from.is_none_or(|from| metric.at >= from)
@@ -77,15 +77,16 @@ impl MetricFilter {
 
 /// Returns one page of the company's values. Recorded values are in the order of recording, imported ones ordered by
 /// id.
-pub async fn metrics(
+pub async fn list_metrics(
     records: &dyn Records,
     company_id: &str,
     filter: &MetricFilter,
-    list: &List,
-) -> Result<Listed<Metric>, StoreError> {
+    list: &ListQuery,
+) -> Result<ListPage<Metric>, StoreError> {
     let metrics = Collection::new(company_id, collection::METRICS)?;
-    let wanted = |record: Record<Entry>| Some(Metric::from(record)).filter(|metric| filter.takes(metric));
-    view(records, &metrics, list, wanted).await
+    let wanted =
+        |record: Record<FreeFormItem>| Some(Metric::from(record)).filter(|metric| filter.matches(metric));
+    list_projected(records, &metrics, list, wanted).await
 }
 
 /// Metric value to record.
@@ -120,19 +121,19 @@ pub async fn record_metric(
         unit: Option<&'a str>,
         at: String,
     }
-    let name = checked_line(&metric.name, MAX_METRIC_NAME_BYTES).map_err(text::of("name"))?;
+    let name = checked_line(&metric.name, MAX_METRIC_NAME_BYTES).map_err(text::invalid_field("name"))?;
     let unit = metric.unit.as_deref().map(|unit| checked_line(unit, MAX_METRIC_UNIT_BYTES));
-    let unit = unit.transpose().map_err(text::of("unit"))?;
+    let unit = unit.transpose().map_err(text::invalid_field("unit"))?;
     let value = serde_json::Number::from_f64(metric.value);
-    let value = value.ok_or_else(|| text::of("value")("is not a finite number".to_owned()))?;
+    let value = value.ok_or_else(|| text::invalid_field("value")("is not a finite number".to_owned()))?;
     let id = agent_core::new_id();
     let stored =
         Stored { id: &id, company_id, agent_id, name, value: metric.value, unit, at: utc_time(metric.at) };
     let key = Collection::new(company_id, collection::METRICS)?.key(id.as_str())?;
     // The collection's name and an agent id together are short enough for the id of a key.
     let tally = format!("{}/{agent_id}", collection::METRICS);
-    let limit = ("agent's record of metrics", MAX_RECORDED_METRICS);
-    put_counted(records, (&key, to_json(&stored)?), &tally, limit).await?;
+    let limit = ("agent's record of metrics", MAX_METRICS_PER_AGENT);
+    create_counted(records, (&key, to_json(&stored)?), &tally, limit).await?;
     Ok(Metric {
         id,
         name: name.to_owned(),
@@ -185,11 +186,13 @@ mod tests {
             (MetricFilter { name: sales(), agent_id: Some("c".into()), ..all.clone() }, &[]),
             (all.clone(), &["2.0", "3.0", "4.0", "1", "\"much\""]),
         ] {
-            let found = metrics(&records, "c", &filter, &List::default()).now_or_never().expect("no wait");
+            let found =
+                list_metrics(&records, "c", &filter, &ListQuery::default()).now_or_never().expect("no wait");
             let values: Vec<_> = found.expect("read").items.iter().map(|m| m.value.to_string()).collect();
             assert_eq!(values, expected, "{filter:?}");
         }
-        let elsewhere = metrics(&records, "d", &all, &List::default()).now_or_never().expect("no wait");
+        let elsewhere =
+            list_metrics(&records, "d", &all, &ListQuery::default()).now_or_never().expect("no wait");
         assert_eq!(elsewhere.expect("read").items, []);
     }
 

@@ -1,18 +1,18 @@
-//! Notifications from agents to users. The newest [`MAX_NOTIFICATIONS`] of each user are kept.
+//! Notifications from agents to users. The newest [`MAX_NOTIFICATIONS_PER_USER`] of each user are kept.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::text::{self, MAX_TITLE_BYTES, checked_line, checked_text};
-use super::view::{Listed, view};
+use super::view::{ListPage, list_projected};
 use super::{WorkspaceError, collection, utc_time};
 use crate::records::{
-    Collection, List, MAX_PAGE, Order, Precondition, Record, Records, StoreError, Write, to_json,
+    Collection, ListQuery, MAX_PAGE_RECORDS, Order, Precondition, Record, Records, StoreError, Write, to_json,
 };
 use agent_core::tool::ExecutionContext;
 
 /// Maximum number of notifications per user; the oldest are deleted.
-pub const MAX_NOTIFICATIONS: usize = MAX_PAGE;
+pub const MAX_NOTIFICATIONS_PER_USER: usize = MAX_PAGE_RECORDS;
 /// Maximum size of the text of a notification, in bytes.
 pub const MAX_NOTIFICATION_BYTES: usize = 4 * 1024;
 
@@ -48,23 +48,23 @@ pub async fn send_notification(
     text: Option<&str>,
     now: Timestamp,
 ) -> Result<Notification, WorkspaceError> {
-    let (notification, writes) = notification_writes(records, context, title, text, now).await?;
+    let (notification, writes) = prepare_notification(records, context, title, text, now).await?;
     records.commit(writes).await?;
     Ok(notification)
 }
 
 /// Returns the notification and the writes of [`send_notification`], for callers that commit them together with
 /// others.
-pub async fn notification_writes(
+pub async fn prepare_notification(
     records: &dyn Records,
     context: &ExecutionContext,
     title: &str,
     text: Option<&str>,
     now: Timestamp,
 ) -> Result<(Notification, Vec<Write>), WorkspaceError> {
-    let title = checked_line(title, MAX_TITLE_BYTES).map_err(text::of("title"))?;
+    let title = checked_line(title, MAX_TITLE_BYTES).map_err(text::invalid_field("title"))?;
     let text = text.map(|text| checked_text(text, MAX_NOTIFICATION_BYTES));
-    let text = text.transpose().map_err(text::of("text"))?;
+    let text = text.transpose().map_err(text::invalid_field("text"))?;
     let notification = Notification {
         id: agent_core::new_id(),
         company_id: context.company_id.clone(),
@@ -75,8 +75,8 @@ pub async fn notification_writes(
         at: utc_time(now),
         read: false,
     };
-    let own = own(context)?;
-    let mut writes = giving_way(records, &own).await?;
+    let own = collection_of_user(context)?;
+    let mut writes = eviction_writes(records, &own).await?;
     writes.push(Write::Put {
         key: own.key(notification.id.as_str())?,
         value: to_json(&notification)?,
@@ -87,25 +87,29 @@ pub async fn notification_writes(
 
 /// Returns the deletions that make room for one notification. Concurrent calls may exceed the limit; the next call
 /// corrects it.
-async fn giving_way(records: &dyn Records, own: &Collection) -> Result<Vec<Write>, StoreError> {
-    let staying = List { limit: Some(MAX_NOTIFICATIONS - 1), order: Order::Descending, ..List::default() };
+async fn eviction_writes(records: &dyn Records, own: &Collection) -> Result<Vec<Write>, StoreError> {
+    let staying = ListQuery {
+        limit: Some(MAX_NOTIFICATIONS_PER_USER - 1),
+        order: Order::Descending,
+        ..ListQuery::default()
+    };
     let Some(cursor) = records.list(own, &staying).await?.next_cursor else { return Ok(Vec::new()) };
-    let older = List { limit: Some(MAX_PAGE), cursor: Some(cursor), ..staying };
+    let older = ListQuery { limit: Some(MAX_PAGE_RECORDS), cursor: Some(cursor), ..staying };
     let remove =
         |record: Record| Ok(Write::Delete { key: own.key(record.id)?, precondition: Precondition::Any });
     records.list(own, &older).await?.records.into_iter().map(remove).collect()
 }
 
 /// Returns one page of the notifications of the context's user, newest first.
-pub async fn notifications(
+pub async fn list_notifications(
     records: &dyn Records,
     context: &ExecutionContext,
     unread_only: bool,
-    list: List,
-) -> Result<Listed<Record<Notification>>, StoreError> {
-    let list = List { order: Order::Descending, ..list };
+    list: ListQuery,
+) -> Result<ListPage<Record<Notification>>, StoreError> {
+    let list = ListQuery { order: Order::Descending, ..list };
     let wanted = |record: Record<Notification>| (!unread_only || !record.value.read).then_some(record);
-    view(records, &own(context)?, &list, wanted).await
+    list_projected(records, &collection_of_user(context)?, &list, wanted).await
 }
 
 /// Marks the unread ones of the listed notifications as read, all or none.
@@ -117,7 +121,7 @@ pub async fn mark_read(
     context: &ExecutionContext,
     listed: &[Record<Notification>],
 ) -> Result<(), StoreError> {
-    let own = own(context)?;
+    let own = collection_of_user(context)?;
     let mark = |record: &Record<Notification>| {
         let read = Notification { read: true, ..record.value.clone() };
         let (key, precondition) = (own.key(record.id.as_str())?, Precondition::Version(record.version));
@@ -131,7 +135,7 @@ pub async fn mark_read(
     Ok(())
 }
 
-fn own(context: &ExecutionContext) -> Result<Collection, StoreError> {
+fn collection_of_user(context: &ExecutionContext) -> Result<Collection, StoreError> {
     Collection::new(context.company_id.as_str(), collection::NOTIFICATIONS)?.within(&context.user_id)
 }
 
@@ -152,8 +156,8 @@ mod tests {
     }
 
     fn titles(records: &MemoryRecords, context: &ExecutionContext, unread_only: bool) -> Vec<String> {
-        let list = List { limit: Some(MAX_PAGE), ..List::default() };
-        let found = notifications(records, context, unread_only, list).now_or_never().expect("no wait");
+        let list = ListQuery { limit: Some(MAX_PAGE_RECORDS), ..ListQuery::default() };
+        let found = list_notifications(records, context, unread_only, list).now_or_never().expect("no wait");
         found.expect("read").items.into_iter().map(|record| record.value.title).collect()
     }
 
@@ -166,10 +170,10 @@ mod tests {
     fn a_person_has_the_newest_of_the_own() {
         let records = MemoryRecords::default();
         let ada = context("ada", "c");
-        for n in 0..MAX_NOTIFICATIONS + 3 {
+        for n in 0..MAX_NOTIFICATIONS_PER_USER + 3 {
             send(&records, &ada, &n.to_string()).expect("sent");
         }
-        let expected: Vec<_> = (3..MAX_NOTIFICATIONS + 3).rev().map(|n| n.to_string()).collect();
+        let expected: Vec<_> = (3..MAX_NOTIFICATIONS_PER_USER + 3).rev().map(|n| n.to_string()).collect();
         assert_eq!(titles(&records, &ada, false), expected);
         for other in [context("bob", "c"), context("ada", "d")] {
             assert_eq!(titles(&records, &other, false), Vec::<String>::new());
@@ -184,9 +188,9 @@ mod tests {
         for title in ["one", "two", "three"] {
             send(&records, &ada, title).expect("sent");
         }
-        let first = List { limit: Some(2), ..List::default() };
+        let first = ListQuery { limit: Some(2), ..ListQuery::default() };
         let listed =
-            notifications(&records, &ada, true, first).now_or_never().expect("no wait").expect("read");
+            list_notifications(&records, &ada, true, first).now_or_never().expect("no wait").expect("read");
         let mark = || mark_read(&records, &ada, &listed.items).now_or_never().expect("no wait");
         mark().expect("marked");
         assert_eq!(titles(&records, &ada, true), ["one"]);

@@ -7,10 +7,10 @@
 use serde_json::{Map, Value};
 
 use super::text::{self, MAX_TITLE_BYTES, checked_line, checked_text};
-use super::todos::todo_list;
-use super::view::view;
-use super::{Entry, WorkspaceError, collection, unchanged};
-use crate::records::{Collection, Key, List, Record, Records, RecordsExt};
+use super::todos::get_todo_list;
+use super::view::list_projected;
+use super::{FreeFormItem, WorkspaceError, check_version, collection};
+use crate::records::{Collection, Key, ListQuery, Record, Records, RecordsExt};
 use agent_core::tool::ExecutionContext;
 
 /// Maximum size of the text of a plan, in bytes.
@@ -32,9 +32,9 @@ pub struct Plan {
 }
 
 impl Plan {
-    fn new(entry: Entry, version: u64) -> Self {
-        let Entry { id, rest: mut details, .. } = entry;
-        details.remove(LIST);
+    fn new(entry: FreeFormItem, version: u64) -> Self {
+        let FreeFormItem { id, rest: mut details, .. } = entry;
+        details.remove(LIST_ID_FIELD);
         let mut take = |name: &str| match details.get(name) {
             Some(Value::String(_)) => details.remove(name)?.as_str().map(str::to_owned),
             _ => None,
@@ -45,11 +45,14 @@ impl Plan {
 }
 
 /// Field in which a plan names its todo list.
-const LIST: &str = "todoListId";
+const LIST_ID_FIELD: &str = "todoListId";
 
 /// Returns the plan of the conversation's todo list, if it has one.
-pub async fn plan(records: &dyn Records, context: &ExecutionContext) -> Result<Option<Plan>, WorkspaceError> {
-    let list_id = todo_list(records, context).await?.id;
+pub async fn get_plan(
+    records: &dyn Records,
+    context: &ExecutionContext,
+) -> Result<Option<Plan>, WorkspaceError> {
+    let list_id = get_todo_list(records, context).await?.id;
     let found = find(records, &context.company_id, &list_id).await?;
     Ok(found.map(|record| Plan::new(record.value, record.version)))
 }
@@ -64,26 +67,26 @@ pub async fn update_plan(
     version: Option<u64>,
 ) -> Result<Plan, WorkspaceError> {
     let title = title.map(|title| checked_line(title, MAX_TITLE_BYTES));
-    let title = title.transpose().map_err(text::of("title"))?;
-    let text = checked_text(text, MAX_PLAN_BYTES).map_err(text::of("text"))?;
-    let list_id = todo_list(records, context).await?.id;
+    let title = title.transpose().map_err(text::invalid_field("title"))?;
+    let text = checked_text(text, MAX_PLAN_BYTES).map_err(text::invalid_field("text"))?;
+    let list_id = get_todo_list(records, context).await?.id;
     let company_id = context.company_id.as_str();
     let id = match find(records, company_id, &list_id).await? {
         Some(found) => found.id,
         None => free_id(records, company_id, &list_id).await?,
     };
-    let write = |found: Option<Record<Entry>>| {
+    let write = |found: Option<Record<FreeFormItem>>| {
         let mut entry = match found {
             Some(found) => {
-                unchanged("plan", &found, version)?;
+                check_version("plan", &found, version)?;
                 found.value
             }
             None if version.is_some() => {
                 return Err(WorkspaceError::NotFound { what: "plan", id: id.clone() });
             }
             None => {
-                let rest = Map::from_iter([(LIST.to_owned(), list_id.as_str().into())]);
-                Entry { id: id.clone(), company_id: company_id.to_owned(), rest }
+                let rest = Map::from_iter([(LIST_ID_FIELD.to_owned(), list_id.as_str().into())]);
+                FreeFormItem { id: id.clone(), company_id: company_id.to_owned(), rest }
             }
         };
         if let Some(title) = title {
@@ -102,19 +105,19 @@ async fn find(
     records: &dyn Records,
     company_id: &str,
     list_id: &str,
-) -> Result<Option<Record<Entry>>, WorkspaceError> {
+) -> Result<Option<Record<FreeFormItem>>, WorkspaceError> {
     let plans = Collection::new(company_id, collection::PLANS)?;
-    let own = records.get_as::<Entry>(&plans.key(list_id)?).await?;
-    if let Some(own) = own.filter(|record| is_of(&record.value, list_id)) {
+    let own = records.get_as::<FreeFormItem>(&plans.key(list_id)?).await?;
+    if let Some(own) = own.filter(|record| belongs_to_list(&record.value, list_id)) {
         return Ok(Some(own));
     }
-    let first = List { limit: Some(1), ..List::default() };
-    let naming = |record: Record<Entry>| is_of(&record.value, list_id).then_some(record);
-    Ok(view(records, &plans, &first, naming).await?.items.pop())
+    let first = ListQuery { limit: Some(1), ..ListQuery::default() };
+    let naming = |record: Record<FreeFormItem>| belongs_to_list(&record.value, list_id).then_some(record);
+    Ok(list_projected(records, &plans, &first, naming).await?.items.pop())
 }
 
-fn is_of(plan: &Entry, list_id: &str) -> bool {
-    match plan.rest.get(LIST) {
+fn belongs_to_list(plan: &FreeFormItem, list_id: &str) -> bool {
+    match plan.rest.get(LIST_ID_FIELD) {
         Some(named) => named == list_id,
         None => plan.id == list_id,
     }
@@ -164,7 +167,7 @@ mod tests {
     }
 
     fn read(records: &MemoryRecords, list: &str) -> Option<Plan> {
-        plan(records, &context("ada", list)).now_or_never().expect("no wait").expect("the own list")
+        get_plan(records, &context("ada", list)).now_or_never().expect("no wait").expect("the own list")
     }
 
     #[test]
@@ -222,7 +225,7 @@ mod tests {
         for stranger in [context("bob", "l"), context("ada", "none")] {
             let refused = write(&stranger, None).expect_err("not the owner's");
             assert!(matches!(refused, WorkspaceError::NotFound { what: "todo list", .. }), "{refused:?}");
-            let unread = plan(&records, &stranger).now_or_never().expect("no wait");
+            let unread = get_plan(&records, &stranger).now_or_never().expect("no wait");
             assert!(matches!(unread, Err(WorkspaceError::NotFound { what: "todo list", .. })), "{unread:?}");
         }
     }

@@ -7,16 +7,16 @@ use crate::records::{Key, Precondition, Records, RecordsExt, StoreError, Write, 
 use agent_core::message::SharedJson;
 
 /// Maximum number of attempts when other callers add concurrently.
-const ATTEMPTS: usize = 32;
+const MAX_COMMIT_ATTEMPTS: usize = 32;
 
 #[derive(Default, Serialize, Deserialize)]
-struct Tally {
+struct RecordCounter {
     count: usize,
 }
 
 /// Creates a record and increments its counter in one commit, and returns the record's version. Imported records do
 /// not count towards the limit.
-pub(super) async fn put_counted(
+pub(super) async fn create_counted(
     records: &dyn Records,
     (key, value): (&Key, SharedJson),
     tally: &str,
@@ -25,13 +25,13 @@ pub(super) async fn put_counted(
     let tally = Key::new(key.company(), collection::TALLIES, tally)?;
     let mut attempt = 1;
     loop {
-        let found = records.get_as::<Tally>(&tally).await?;
+        let found = records.get_as::<RecordCounter>(&tally).await?;
         let count = found.as_ref().map_or(0, |record| record.value.count);
         if count >= limit {
             return Err(WorkspaceError::Full { what, limit });
         }
         let precondition = found.map_or(Precondition::Absent, |record| Precondition::Version(record.version));
-        let counted = to_json(&Tally { count: count + 1 })?;
+        let counted = to_json(&RecordCounter { count: count + 1 })?;
         let writes = vec![
             Write::Put { key: key.clone(), value: value.clone(), precondition: Precondition::Absent },
             Write::Put { key: tally.clone(), value: counted, precondition },
@@ -41,7 +41,7 @@ pub(super) async fn put_counted(
                 let version = versions.into_iter().next().flatten();
                 return version.ok_or_else(|| StoreError::unavailable("a version is missing").into());
             }
-            Err(StoreError::Conflict { .. }) if attempt < ATTEMPTS => attempt += 1,
+            Err(StoreError::Conflict { .. }) if attempt < MAX_COMMIT_ATTEMPTS => attempt += 1,
             Err(error) => return Err(error.into()),
         }
     }
@@ -60,8 +60,9 @@ mod tests {
         let put = |company: &str, id: &str| {
             let key = Key::new(company, "things", id).expect("a key");
             let value = to_json(&1).expect("JSON");
-            let put =
-                put_counted(&records, (&key, value), "things", ("shelf", 2)).now_or_never().expect("no wait");
+            let put = create_counted(&records, (&key, value), "things", ("shelf", 2))
+                .now_or_never()
+                .expect("no wait");
             let there = records.get(&key).now_or_never().expect("no wait").expect("read").is_some();
             assert_eq!(put.is_ok(), there);
             put.map(drop).map_err(|error| error.to_string())

@@ -7,7 +7,7 @@ pub const MAX_TITLE_BYTES: usize = 800;
 
 /// Validates one line and returns it trimmed; the error describes the fault.
 pub(super) fn checked_line(line: &str, max_bytes: usize) -> Result<&str, String> {
-    let line = fitting(line, max_bytes)?;
+    let line = check_size(line, max_bytes)?;
     if line.chars().any(char::is_control) {
         return Err("has a line break or another control character".to_owned());
     }
@@ -17,14 +17,14 @@ pub(super) fn checked_line(line: &str, max_bytes: usize) -> Result<&str, String>
 /// Validates a text and returns it trimmed; the error describes the fault. Since control characters are excluded, the
 /// text at most doubles in size as JSON.
 pub(super) fn checked_text(text: &str, max_bytes: usize) -> Result<&str, String> {
-    let text = fitting(text, max_bytes)?;
+    let text = check_size(text, max_bytes)?;
     if text.chars().any(|char| char.is_control() && !matches!(char, '\n' | '\r' | '\t')) {
         return Err("has a control character other than a line break or a tab".to_owned());
     }
     Ok(text)
 }
 
-fn fitting(text: &str, max_bytes: usize) -> Result<&str, String> {
+fn check_size(text: &str, max_bytes: usize) -> Result<&str, String> {
     let text = text.trim();
     if text.is_empty() {
         Err("is blank".to_owned())
@@ -36,7 +36,7 @@ fn fitting(text: &str, max_bytes: usize) -> Result<&str, String> {
 }
 
 /// Returns a function that converts a fault into [`WorkspaceError::Invalid`] for the field.
-pub(super) fn of(field: &'static str) -> impl Fn(String) -> WorkspaceError {
+pub(super) fn invalid_field(field: &'static str) -> impl Fn(String) -> WorkspaceError {
     move |fault| WorkspaceError::Invalid { field, fault }
 }
 

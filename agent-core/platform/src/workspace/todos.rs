@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::text::{self, MAX_TITLE_BYTES, checked_line};
-use super::{WorkspaceError, collection, unchanged};
+use super::{WorkspaceError, check_version, collection};
 use crate::records::{Key, Record, Records, RecordsExt};
 use agent_core::tool::ExecutionContext;
 
@@ -53,20 +53,20 @@ pub struct TodoChange {
 }
 
 /// Returns the todo list of the conversation.
-pub async fn todo_list(
+pub async fn get_todo_list(
     records: &dyn Records,
     context: &ExecutionContext,
 ) -> Result<TodoList, WorkspaceError> {
-    Ok(todo_list_record(records, context).await?.value)
+    Ok(get_todo_list_record(records, context).await?.value)
 }
 
 /// Returns the todo list of the conversation with its record version.
-pub async fn todo_list_record(
+pub async fn get_todo_list_record(
     records: &dyn Records,
     context: &ExecutionContext,
 ) -> Result<Record<TodoList>, WorkspaceError> {
     let (id, key) = key(context)?;
-    owned(id, records.get_as(&key).await?, context)
+    check_owner(id, records.get_as(&key).await?, context)
 }
 
 /// Appends a todo to the conversation's list and returns it with the list's version.
@@ -75,7 +75,7 @@ pub async fn create_todo(
     context: &ExecutionContext,
     title: &str,
 ) -> Result<(Todo, u64), WorkspaceError> {
-    let title = checked_title(title).map_err(text::of("title"))?;
+    let title = checked_title(title).map_err(text::invalid_field("title"))?;
     let todo = Todo { id: agent_core::new_id(), title: title.to_owned(), done: false };
     let add = |list: &mut TodoList| {
         if list.todos.len() >= MAX_TODOS {
@@ -96,13 +96,14 @@ pub async fn update_todo(
     change: &TodoChange,
     version: Option<u64>,
 ) -> Result<(Todo, u64), WorkspaceError> {
-    let title = change.title.as_deref().map(checked_title).transpose().map_err(text::of("title"))?;
+    let title =
+        change.title.as_deref().map(checked_title).transpose().map_err(text::invalid_field("title"))?;
     if title.is_none() && change.done.is_none() {
         let fault = "is missing, and so is done: one of them must be given".to_owned();
         return Err(WorkspaceError::Invalid { field: "title", fault });
     }
     let change = |list: &mut TodoList| {
-        let place = place_of(list, id)?;
+        let place = position_of(list, id)?;
         let todo = &mut list.todos[place];
         if let Some(title) = title {
             title.clone_into(&mut todo.title);
@@ -122,7 +123,7 @@ pub async fn delete_todo(
     version: Option<u64>,
 ) -> Result<(Todo, u64), WorkspaceError> {
     let remove = |list: &mut TodoList| {
-        let place = place_of(list, id)?;
+        let place = position_of(list, id)?;
         Ok(list.todos.remove(place))
     };
     change_list(records, context, version, remove).await
@@ -138,8 +139,8 @@ async fn change_list(
     let (id, key) = key(context)?;
     let mut todo = None;
     let update = |found: Option<Record<TodoList>>| {
-        let found = owned(id, found, context)?;
-        unchanged("todo list", &found, version)?;
+        let found = check_owner(id, found, context)?;
+        check_version("todo list", &found, version)?;
         let mut list = found.value;
         todo = Some(change(&mut list)?);
         Ok::<_, WorkspaceError>(list)
@@ -148,7 +149,7 @@ async fn change_list(
     Ok((todo.expect("an update that was written has run"), version))
 }
 
-fn place_of(list: &TodoList, id: &str) -> Result<usize, WorkspaceError> {
+fn position_of(list: &TodoList, id: &str) -> Result<usize, WorkspaceError> {
     let place = list.todos.iter().position(|todo| todo.id == id);
     place.ok_or_else(|| WorkspaceError::NotFound { what: "todo", id: id.to_owned() })
 }
@@ -163,7 +164,7 @@ fn key(context: &ExecutionContext) -> Result<(&str, Key), WorkspaceError> {
 }
 
 /// Returns the list if it belongs to the caller.
-fn owned(
+fn check_owner(
     id: &str,
     found: Option<Record<TodoList>>,
     context: &ExecutionContext,
@@ -221,7 +222,7 @@ mod tests {
         let todo = create_todo(&records, &ada, "  water the plants ").now_or_never().expect("no wait");
         let (todo, _) = todo.expect("created");
         assert_eq!((todo.title.as_str(), todo.done), ("water the plants", false));
-        let list = todo_list(&records, &ada).now_or_never().expect("no wait").expect("there");
+        let list = get_todo_list(&records, &ada).now_or_never().expect("no wait").expect("there");
         assert_eq!(list.todos.last(), Some(&todo));
         assert_eq!(list.todos.len(), 2);
     }
@@ -238,7 +239,7 @@ mod tests {
             ("no such list can be", context("ada", "c", Some(&long), Caller::Session)),
         ] {
             for error in [
-                todo_list(&records, &context).now_or_never().expect("no wait").map(drop),
+                get_todo_list(&records, &context).now_or_never().expect("no wait").map(drop),
                 create_todo(&records, &context, "x").now_or_never().expect("no wait").map(drop),
                 delete_todo(&records, &context, "x", None).now_or_never().expect("no wait").map(drop),
             ] {
@@ -247,7 +248,7 @@ mod tests {
         }
         for none in [None, Some(" ")] {
             let context = context("ada", "c", none, Caller::Session);
-            let error = todo_list(&records, &context).now_or_never().expect("no wait");
+            let error = get_todo_list(&records, &context).now_or_never().expect("no wait");
             assert!(matches!(error, Err(WorkspaceError::NoTodoList)), "{error:?}");
         }
     }
@@ -270,7 +271,7 @@ mod tests {
     fn a_todo_is_changed_and_removed_at_the_version_that_was_read() {
         let records = store(2);
         let ada = context("ada", "c", Some("l"), Caller::Session);
-        let read = || todo_list_record(&records, &ada).now_or_never().expect("no wait").expect("there");
+        let read = || get_todo_list_record(&records, &ada).now_or_never().expect("no wait").expect("there");
         let update = |id: &str, change: TodoChange, version| {
             update_todo(&records, &ada, id, &change, version).now_or_never().expect("no wait")
         };

@@ -2,16 +2,16 @@
 
 use serde::de::DeserializeOwned;
 
-use crate::records::{Collection, List, Page, Record, Records, RecordsExt, StoreError, to_json};
+use crate::records::{Collection, ListQuery, Page, Record, Records, RecordsExt, StoreError, to_json};
 
 /// Batch size for reading records: a value may be large, while a page keeps little of it.
-pub(super) const READ_AT_ONCE: usize = 25;
+pub(super) const READ_BATCH_SIZE: usize = 25;
 /// Maximum number of records read for one page. A selective filter gives a short page with a cursor to continue.
-pub(super) const MAX_LOOKED_AT: usize = 2_000;
+pub(super) const MAX_RECORDS_SCANNED: usize = 2_000;
 
 /// Page of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Listed<T> {
+pub struct ListPage<T> {
     /// Items, in the order of the list.
     pub items: Vec<T>,
     /// Cursor of the next page; absent on the last page. A page with fewer items than requested, or none, may still
@@ -20,17 +20,17 @@ pub struct Listed<T> {
 }
 
 /// Returns one page of the records projected by `view`; records for which it returns `None` are skipped.
-pub(crate) async fn view<T: DeserializeOwned + Send, V: Send>(
+pub(crate) async fn list_projected<T: DeserializeOwned + Send, V: Send>(
     records: &dyn Records,
     collection: &Collection,
-    list: &List,
+    list: &ListQuery,
     view: impl Fn(Record<T>) -> Option<V> + Send,
-) -> Result<Listed<V>, StoreError> {
+) -> Result<ListPage<V>, StoreError> {
     let nothing = to_json(&())?;
     // One item more than the page size shows whether there is a next page.
     let wanted = list.page_size() + 1;
     let (mut items, mut places) = (Vec::new(), Vec::new());
-    let mut part = List { limit: Some(READ_AT_ONCE), ..list.clone() };
+    let mut part = ListQuery { limit: Some(READ_BATCH_SIZE), ..list.clone() };
     let mut looked_at = 0;
     loop {
         let Page { records: found, next_cursor } = records.list_as::<T>(collection, &part).await?;
@@ -48,12 +48,12 @@ pub(crate) async fn view<T: DeserializeOwned + Send, V: Send>(
             }
         }
         if items.len() >= wanted {
-            let cut = Page::cut(places, list);
+            let cut = Page::from_overfetch(places, list);
             items.truncate(cut.records.len());
-            return Ok(Listed { items, next_cursor: cut.next_cursor });
+            return Ok(ListPage { items, next_cursor: cut.next_cursor });
         }
-        if next_cursor.is_none() || looked_at >= MAX_LOOKED_AT {
-            return Ok(Listed { items, next_cursor });
+        if next_cursor.is_none() || looked_at >= MAX_RECORDS_SCANNED {
+            return Ok(ListPage { items, next_cursor });
         }
         part.cursor = next_cursor;
     }
@@ -65,7 +65,7 @@ mod tests {
 
     use super::*;
     use crate::memory::MemoryRecords;
-    use crate::records::{MAX_PAGE, Order};
+    use crate::records::{MAX_PAGE_RECORDS, Order};
 
     /// Reads all pages and returns their items and their sizes.
     fn walk(count: u32, limit: Option<usize>, wanted: fn(u32) -> bool) -> (Vec<u32>, Vec<usize>) {
@@ -74,10 +74,10 @@ mod tests {
         for n in 0..count {
             records.append_as(&things, &n).now_or_never().expect("no wait").expect("appended");
         }
-        let mut list = List { limit, order: Order::Descending, ..List::default() };
+        let mut list = ListQuery { limit, order: Order::Descending, ..ListQuery::default() };
         let (mut all, mut sizes) = (Vec::new(), Vec::new());
         loop {
-            let page = view(&records, &things, &list, |record: Record<u32>| {
+            let page = list_projected(&records, &things, &list, |record: Record<u32>| {
                 wanted(record.value).then_some(record.value)
             });
             let page = page.now_or_never().expect("no wait").expect("read");
@@ -96,13 +96,16 @@ mod tests {
         assert_eq!(walk(0, None, |_| true), (vec![], vec![0]));
         assert_eq!(walk(50, None, |_| true), (newest_first(50), vec![50]));
         assert_eq!(walk(51, None, |_| true), (newest_first(51), vec![50, 1]));
-        assert_eq!(walk(420, Some(1_000), |_| true), (newest_first(420), vec![MAX_PAGE, MAX_PAGE, 20]));
+        assert_eq!(
+            walk(420, Some(1_000), |_| true),
+            (newest_first(420), vec![MAX_PAGE_RECORDS, MAX_PAGE_RECORDS, 20])
+        );
         assert_eq!(walk(60, Some(2), |n| n % 20 == 0), (vec![40, 20, 0], vec![2, 1]));
     }
 
     #[test]
     fn a_page_looks_at_no_more_than_its_share() {
-        let (all, sizes) = walk(MAX_LOOKED_AT as u32 + 10, None, |n| n == 0);
+        let (all, sizes) = walk(MAX_RECORDS_SCANNED as u32 + 10, None, |n| n == 0);
         assert_eq!((all, sizes), (vec![0], vec![0, 1]));
     }
 }

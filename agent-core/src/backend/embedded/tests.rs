@@ -4,21 +4,21 @@ use futures_util::{FutureExt, StreamExt};
 
 use super::*;
 use crate::budget::{EstimateCounter, TokenCounter};
-use crate::event::{Event, Grammar, RunIds};
+use crate::event::{Event, EventGrammar, RunIds};
 use crate::message::{Content, ContentPart, FinishReason, MediaSource, Message, Role};
 use crate::model::{ModelInfo, ModelStream};
 use crate::payload::Payload;
 use crate::prompt::{Prompt, PromptMessage};
 use crate::role::RoleBlock;
-use crate::testing::{Answer, FakeTools, ManualClock, ScriptedModel};
+use crate::testing::{FakeTools, ManualClock, ScriptedAnswer, ScriptedModel};
 use crate::tool::ToolChoice;
 use crate::tool::{ExecutionContext, ToolSpec};
 
-fn embedded() -> Choice {
-    Choice::Embedded(EmbeddedAi::default())
+fn embedded() -> BackendChoice {
+    BackendChoice::Embedded(EmbeddedAi::default())
 }
 
-fn turn(choice: Choice, message: Message, tools: Arc<[Arc<ToolSpec>]>) -> Arc<Turn> {
+fn turn(choice: BackendChoice, message: Message, tools: Arc<[Arc<ToolSpec>]>) -> Arc<Turn> {
     Arc::new(Turn {
         run: RunIds { thread_id: "t".into(), run_id: "r".into() },
         role: Arc::new(RoleBlock::default()),
@@ -37,16 +37,19 @@ fn says_hi(tools: Arc<[Arc<ToolSpec>]>) -> Arc<Turn> {
 }
 
 fn info() -> ModelInfo {
-    ScriptedModel::always("").info()
+    ScriptedModel::repeating("").info()
 }
 
-fn kind<T>(result: Result<T, Failure>) -> FailureKind {
+fn kind<T>(result: Result<T, AgentError>) -> AgentErrorKind {
     result.err().expect("a failure").kind()
 }
 
 #[test]
 fn a_turn_runs_in_the_loop_with_the_tools_and_bounds_at_hand() {
-    let model = Arc::new(ScriptedModel::new([Answer::calls("a", "x", "{}"), Answer::says("Done.")]));
+    let model = Arc::new(ScriptedModel::new([
+        ScriptedAnswer::from_tool_call("a", "x", "{}"),
+        ScriptedAnswer::from_text("Done."),
+    ]));
     let tools = Arc::new(FakeTools::new().answers("x", "a long result"));
     let backend = EmbeddedBackend::new(model.clone())
         .with_tools(tools.clone())
@@ -57,25 +60,28 @@ fn a_turn_runs_in_the_loop_with_the_tools_and_bounds_at_hand() {
     let payload = prepared.payload.clone();
     let events = async { backend.start(prepared).await.expect("started").collect::<Vec<Event>>().await };
     let events = events.now_or_never().expect("nothing waits");
-    Grammar::check(&events).expect("the grammar");
+    EventGrammar::check(&events).expect("the grammar");
     let sent = model.payloads();
     assert_eq!(sent[0].bytes(), payload.bytes(), "what was prepared is what was sent");
-    assert_eq!(model.sent()[0]["toolChoice"], "Required");
-    assert_eq!(model.sent()[0]["thinking"], true);
-    assert_eq!(model.sent()[1]["messages"][2]["content"], "a\n[cut off: 13 bytes in all]");
+    assert_eq!(model.sent_requests()[0]["toolChoice"], "Required");
+    assert_eq!(model.sent_requests()[0]["thinking"], true);
+    assert_eq!(model.sent_requests()[1]["messages"][2]["content"], "a\n[cut off: 13 bytes in all]");
     assert_eq!(tools.calls()[0].context.user_id, "ada");
 }
 
 #[test]
 fn a_tool_at_hand_that_the_turn_does_not_offer_is_not_called() {
-    let model = Arc::new(ScriptedModel::new([Answer::calls("a", "y", "{}"), Answer::says("Sorry.")]));
+    let model = Arc::new(ScriptedModel::new([
+        ScriptedAnswer::from_tool_call("a", "y", "{}"),
+        ScriptedAnswer::from_text("Sorry."),
+    ]));
     let tools = Arc::new(FakeTools::new().answers("x", "yes").answers("y", "secret"));
     let backend = EmbeddedBackend::new(model.clone()).with_tools(tools.clone());
     let prepared = backend.prepare(says_hi(tools.specs()[..1].into())).expect("prepared");
     let run = async { backend.start(prepared).await.expect("started").collect::<Vec<Event>>().await };
     run.now_or_never().expect("nothing waits");
     assert!(tools.calls().is_empty());
-    assert_eq!(model.sent()[1]["messages"][2]["content"], "there is no tool named \"y\"");
+    assert_eq!(model.sent_requests()[1]["messages"][2]["content"], "there is no tool named \"y\"");
 }
 
 #[test]
@@ -86,10 +92,10 @@ fn what_the_model_does_not_take_is_not_sent() {
         ..Message::text(Role::User, "")
     };
     let tools = FakeTools::new().answers("x", "yes").specs();
-    let text_only = ModelInfo { takes_media: false, takes_tools: false, ..info() };
-    let cases = [(info(), None, true), (text_only, Some(FailureKind::UnsupportedContent), false)];
+    let text_only = ModelInfo { supports_media: false, supports_tools: false, ..info() };
+    let cases = [(info(), None, true), (text_only, Some(AgentErrorKind::UnsupportedContent), false)];
     for (info, refused, offered) in cases {
-        let backend = EmbeddedBackend::new(Arc::new(ScriptedModel::always("").with_info(info)));
+        let backend = EmbeddedBackend::new(Arc::new(ScriptedModel::repeating("").with_info(info)));
         let prepared = backend.prepare(turn(embedded(), picture(), Arc::new([])));
         assert_eq!(prepared.err().map(|failure| failure.kind()), refused);
         let prepared = backend.prepare(says_hi(tools.clone())).expect("prepared");
@@ -99,10 +105,10 @@ fn what_the_model_does_not_take_is_not_sent() {
 }
 
 /// A model with a token counter of its own.
-struct Counting(ScriptedModel);
+struct ModelWithCounter(ScriptedModel);
 
 #[async_trait]
-impl Model for Counting {
+impl Model for ModelWithCounter {
     fn info(&self) -> ModelInfo {
         self.0.info()
     }
@@ -111,11 +117,11 @@ impl Model for Counting {
         Some(Arc::new(EstimateCounter))
     }
 
-    fn prepare(&self, request: &ModelRequest) -> Result<Payload, Failure> {
+    fn prepare(&self, request: &ModelRequest) -> Result<Payload, AgentError> {
         self.0.prepare(request)
     }
 
-    async fn start(&self, payload: Payload) -> Result<ModelStream, Failure> {
+    async fn start(&self, payload: Payload) -> Result<ModelStream, AgentError> {
         self.0.start(payload).await
     }
 }
@@ -123,53 +129,56 @@ impl Model for Counting {
 #[test]
 fn the_budget_and_the_count_are_the_models() {
     let info = ModelInfo { context_window: 1000, max_output_tokens: 300, ..info() };
-    let plain = EmbeddedBackend::new(Arc::new(ScriptedModel::always("").with_info(info.clone())));
+    let plain = EmbeddedBackend::new(Arc::new(ScriptedModel::repeating("").with_info(info.clone())));
     assert_eq!(plain.budget(&embedded()).expect("a budget"), info.prompt_budget());
     assert!(plain.counter(&embedded()).is_none());
-    let counting = EmbeddedBackend::new(Arc::new(Counting(ScriptedModel::always(""))));
+    let counting = EmbeddedBackend::new(Arc::new(ModelWithCounter(ScriptedModel::repeating(""))));
     assert!(counting.counter(&embedded()).is_some());
 }
 
 /// A model source that always fails.
-struct Nothing;
+struct FailingModelSource;
 
-impl ModelSource for Nothing {
-    fn model(&self, settings: &EmbeddedAi) -> Result<Arc<dyn Model>, Failure> {
+impl ModelSource for FailingModelSource {
+    fn model(&self, settings: &EmbeddedAi) -> Result<Arc<dyn Model>, AgentError> {
         let provider = settings.provider.clone().unwrap_or_default();
-        Err(Failure::new(FailureKind::UnknownProvider, format!("{provider:?} is not known")))
+        Err(AgentError::new(AgentErrorKind::UnknownProvider, format!("{provider:?} is not known")))
     }
 }
 
 #[test]
 fn a_role_without_a_model_is_refused_before_anything_is_made() {
     let settings = EmbeddedAi { provider: Some("abacus".into()), ..EmbeddedAi::default() };
-    let asked = Choice::Embedded(settings);
-    let backend = EmbeddedBackend::new(Nothing);
+    let asked = BackendChoice::Embedded(settings);
+    let backend = EmbeddedBackend::new(FailingModelSource);
     let refused = backend.prepare(turn(asked.clone(), Message::user("hi"), Arc::new([])));
     assert_eq!(refused.expect_err("no model").message(), "\"abacus\" is not known");
-    assert_eq!(kind(backend.budget(&asked)), FailureKind::UnknownProvider);
+    assert_eq!(kind(backend.budget(&asked)), AgentErrorKind::UnknownProvider);
     assert!(backend.counter(&asked).is_none());
 }
 
 #[test]
 fn a_turn_for_another_backend_is_a_defect_and_no_panic() {
-    let backend = EmbeddedBackend::new(Arc::new(ScriptedModel::always("")));
-    let foreign = || Choice::AgentServer(Box::default());
-    assert_eq!(kind(backend.budget(&foreign())), FailureKind::Internal);
+    let backend = EmbeddedBackend::new(Arc::new(ScriptedModel::repeating("")));
+    let foreign = || BackendChoice::AgentServer(Box::default());
+    assert_eq!(kind(backend.budget(&foreign())), AgentErrorKind::Internal);
     let turn = turn(foreign(), Message::user("hi"), Arc::new([]));
-    assert_eq!(kind(backend.prepare(turn.clone())), FailureKind::Internal);
-    let prepared = Prepared { payload: Payload::builder(0).finish(), turn };
-    assert_eq!(kind(backend.start(prepared).now_or_never().expect("nothing waits")), FailureKind::Internal);
+    assert_eq!(kind(backend.prepare(turn.clone())), AgentErrorKind::Internal);
+    let prepared = PreparedRequest { payload: Payload::builder(0).finish(), turn };
+    assert_eq!(
+        kind(backend.start(prepared).now_or_never().expect("nothing waits")),
+        AgentErrorKind::Internal
+    );
 }
 
 #[test]
 fn a_refusal_is_an_error_of_start() {
-    let refusal = Answer::refuses(Failure::new(FailureKind::RateLimited, "slow down"));
-    let last = Answer::new().finish(FinishReason::Stop);
+    let refusal = ScriptedAnswer::from_start_error(AgentError::new(AgentErrorKind::RateLimited, "slow down"));
+    let last = ScriptedAnswer::new().finish(FinishReason::Stop);
     let backend = EmbeddedBackend::new(Arc::new(ScriptedModel::new([refusal, last])));
     let prepared = backend.prepare(says_hi(Arc::new([]))).expect("prepared");
     let started = backend.start(prepared.clone()).now_or_never().expect("nothing waits");
-    assert_eq!(kind(started), FailureKind::RateLimited);
+    assert_eq!(kind(started), AgentErrorKind::RateLimited);
     let again = backend.start(prepared).now_or_never().expect("nothing waits");
     assert!(again.is_ok(), "what was prepared can be sent once more");
 }

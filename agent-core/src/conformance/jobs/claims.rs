@@ -6,18 +6,27 @@ use futures_util::future::join_all;
 use futures_util::{FutureExt, StreamExt};
 use jiff::Timestamp;
 
-use super::{Store, at, done, ended, every, failed, get, hold, insert, once, step};
-use crate::conformance::within;
-use crate::job::{Claim, Job, JobState, JobStore, MAX_CLAIM, Outcome, Phase, Quota, Refusal, Step};
-use crate::schedule::{Misfire, Schedule};
+use super::{SharedJobStore, at, claim_job, ended, every, expect_ok, failed, get, insert, once, step};
+use crate::conformance::with_timeout;
+use crate::job::{
+    AttemptOutcome, ClaimRequest, CompanyQuota, Job, JobState, JobStore, MAX_JOBS_PER_CLAIM, Phase, Step,
+    StepError,
+};
+use crate::schedule::{MisfirePolicy, Schedule};
 
 /// Returns a claim of jobs due at `now`, with a lease of a second.
-fn up_to(now: i64, limit: usize) -> Claim {
-    Claim { now: at(now), until: at(now), lease: at(now + 1000), limit, quota: Quota::new(usize::MAX) }
+fn claim_due(now: i64, limit: usize) -> ClaimRequest {
+    ClaimRequest {
+        now: at(now),
+        due_until: at(now),
+        lease_until: at(now + 1000),
+        limit,
+        quota: CompanyQuota::new(usize::MAX),
+    }
 }
 
-async fn claim(store: &dyn JobStore, claim: Claim) -> Vec<Job> {
-    done("claim", store.claim(claim).await)
+async fn claim(store: &dyn JobStore, claim: ClaimRequest) -> Vec<Job> {
+    expect_ok("claim", store.claim_due(claim).await)
 }
 
 fn ids<'a>(jobs: impl IntoIterator<Item = &'a Job>) -> Vec<&'a str> {
@@ -25,49 +34,53 @@ fn ids<'a>(jobs: impl IntoIterator<Item = &'a Job>) -> Vec<&'a str> {
 }
 
 pub(super) async fn the_earliest_are_claimed_first(store: &dyn JobStore) {
-    assert_eq!(claim(store, up_to(100, 10)).await, [], "there is nothing yet");
+    assert_eq!(claim(store, claim_due(100, 10)).await, [], "there is nothing yet");
     let jobs = [30, 10, 50, 20, 40].map(|ms| once("acme", ms));
     insert(store, &jobs).await;
-    let first = claim(store, up_to(100, 2)).await;
+    let first = claim(store, claim_due(100, 2)).await;
     assert_eq!(ids(&first), ids([&jobs[1], &jobs[3]]), "those that have been due for longest come first");
     for job in &first {
         assert_eq!(job.phase, Phase::Running { lease: at(1100) });
         assert_eq!((job.attempt, job.fence, job.state()), (1, 1, JobState::Running));
         assert_eq!(get(store, job).await, *job, "a job is given as it is then");
     }
-    assert_eq!(claim(store, up_to(100, 0)).await, [], "nothing is given to those who want nothing");
-    let rest = claim(store, up_to(100, usize::MAX)).await;
+    assert_eq!(claim(store, claim_due(100, 0)).await, [], "nothing is given to those who want nothing");
+    let rest = claim(store, claim_due(100, usize::MAX)).await;
     assert_eq!(ids(&rest), ids([&jobs[0], &jobs[4], &jobs[2]]), "what was claimed is not claimed again");
-    assert_eq!(claim(store, up_to(100, 10)).await, []);
+    assert_eq!(claim(store, claim_due(100, 10)).await, []);
 }
 
 pub(super) async fn nothing_is_claimed_early(store: &dyn JobStore) {
     let jobs = [10, 20, 30, 15].map(|ms| once("acme", ms));
     insert(store, &jobs).await;
     step(store, &jobs[3], Step::Pause, at(1)).await.expect("it is open");
-    assert_eq!(claim(store, up_to(9, 10)).await, [], "nothing is due yet");
-    assert_eq!(ids(&claim(store, up_to(10, 10)).await), ids([&jobs[0]]), "a job is due at its time");
-    let ahead = Claim { until: at(20), ..up_to(11, 10) };
+    assert_eq!(claim(store, claim_due(9, 10)).await, [], "nothing is due yet");
+    assert_eq!(ids(&claim(store, claim_due(10, 10)).await), ids([&jobs[0]]), "a job is due at its time");
+    let ahead = ClaimRequest { due_until: at(20), ..claim_due(11, 10) };
     let taken = claim(store, ahead).await;
     assert_eq!(ids(&taken), ids([&jobs[1]]), "a job can be taken ahead of its time, and a paused one is not");
     assert_eq!(taken[0].place.scheduled_for, at(20));
     step(store, &jobs[3], Step::Resume, at(25)).await.expect("it is open");
-    assert_eq!(ids(&claim(store, up_to(25, 10)).await), ids([&jobs[3]]), "it is claimed once it is resumed");
+    assert_eq!(
+        ids(&claim(store, claim_due(25, 10)).await),
+        ids([&jobs[3]]),
+        "it is claimed once it is resumed"
+    );
     // A failed attempt is due again only after its backoff.
     step(store, &jobs[0], ended(&get(store, &jobs[0]).await, failed()), at(26)).await.expect("it is held");
     let retry = get(store, &jobs[0]).await;
     assert!(retry.due > at(400), "an attempt that failed is not tried again at once");
-    assert_eq!(ids(&claim(store, up_to(400, 10)).await), ids([&jobs[2]]));
-    assert_eq!(ids(&claim(store, up_to(600, 10)).await), ids([&jobs[0]]), "it is tried again");
+    assert_eq!(ids(&claim(store, claim_due(400, 10)).await), ids([&jobs[2]]));
+    assert_eq!(ids(&claim(store, claim_due(600, 10)).await), ids([&jobs[0]]), "it is tried again");
     assert_eq!(get(store, &jobs[0]).await.attempt, 2);
 }
 
 pub(super) async fn a_lease_holds_until_it_runs_out(store: &dyn JobStore) {
     let jobs = [once("acme", 10), once("acme", 500)];
     insert(store, &jobs).await;
-    let held = claim(store, up_to(10, 1)).await.remove(0);
-    let ahead = |now, until| Claim { until: at(until), ..up_to(now, 10) };
-    assert_eq!(claim(store, up_to(499, 10)).await, [], "whoever holds a job holds it alone");
+    let held = claim(store, claim_due(10, 1)).await.remove(0);
+    let ahead = |now, until| ClaimRequest { due_until: at(until), ..claim_due(now, 10) };
+    assert_eq!(claim(store, claim_due(499, 10)).await, [], "whoever holds a job holds it alone");
     let taken = claim(store, ahead(499, 5000)).await;
     assert_eq!(
         ids(&taken),
@@ -77,21 +90,25 @@ pub(super) async fn a_lease_holds_until_it_runs_out(store: &dyn JobStore) {
     step(store, &held, Step::Extend { fence: held.fence, lease: at(1200) }, at(900))
         .await
         .expect("it is held");
-    assert_eq!(claim(store, up_to(1199, 10)).await, [], "a lease is extended");
-    let again = claim(store, up_to(1200, 10)).await;
+    assert_eq!(claim(store, claim_due(1199, 10)).await, [], "a lease is extended");
+    let again = claim(store, claim_due(1200, 10)).await;
     assert_eq!(ids(&again), ids([&jobs[0]]), "what nobody holds any more is claimed again");
     assert_eq!((again[0].fence, again[0].attempt), (held.fence + 1, 2), "by a new number");
     for late in [
-        ended(&held, Outcome::Succeeded),
+        ended(&held, AttemptOutcome::Succeeded),
         Step::Extend { fence: held.fence, lease: at(9000) },
         Step::Release { fence: held.fence },
     ] {
         let refused = step(store, &held, late, at(1300)).await;
-        assert_eq!(refused.map(|stepped| stepped.job), Err(Refusal::Stale), "whoever held it before is late");
+        assert_eq!(
+            refused.map(|stepped| stepped.job),
+            Err(StepError::Stale),
+            "whoever held it before is late"
+        );
     }
     assert_eq!(get(store, &held).await, again[0], "and changes nothing");
     step(store, &held, Step::Release { fence: again[0].fence }, at(1300)).await.expect("it is held");
-    let released = claim(store, up_to(1300, 10)).await;
+    let released = claim(store, claim_due(1300, 10)).await;
     assert_eq!(ids(&released), ids([&jobs[0]]), "what is given back can be claimed at once");
     assert_eq!((released[0].fence, released[0].attempt), (held.fence + 2, 2), "and has not been tried");
 }
@@ -101,7 +118,7 @@ pub(super) async fn a_company_has_its_share(store: &dyn JobStore) {
     jobs.extend((0..3).map(|n| once("modest", 200 + n)));
     jobs.extend((0..3).map(|n| once("small", 300 + n)));
     insert(store, &jobs).await;
-    let of = |quota: Quota, limit| Claim { quota, ..up_to(400, limit) };
+    let of = |quota: CompanyQuota, limit| ClaimRequest { quota, ..claim_due(400, limit) };
     let shares = |jobs: &[Job]| {
         let mut shares: BTreeMap<String, usize> = BTreeMap::new();
         for job in jobs {
@@ -112,26 +129,26 @@ pub(super) async fn a_company_has_its_share(store: &dyn JobStore) {
     let expect = |shares: &[(&str, usize)]| -> Vec<(String, usize)> {
         shares.iter().map(|(company, count)| ((*company).to_owned(), *count)).collect()
     };
-    let claimed = claim(store, of(Quota::new(2), 10)).await;
+    let claimed = claim(store, of(CompanyQuota::new(2), 10)).await;
     let two_each = expect(&[("greedy", 2), ("modest", 2), ("small", 2)]);
     assert_eq!(shares(&claimed), two_each, "those behind many of one company get their share");
-    let mut quota = Quota::new(2);
+    let mut quota = CompanyQuota::new(2);
     assert!(quota.take("greedy") && quota.take("greedy") && quota.take("small"));
     let claimed = claim(store, of(quota, 10)).await;
     let rest = expect(&[("modest", 1), ("small", 1)]);
     assert_eq!(shares(&claimed), rest, "what is under way counts");
-    assert_eq!(claim(store, of(Quota::new(0), 10)).await, [], "a share of nothing is nothing");
-    let claimed = claim(store, of(Quota::new(50), 20)).await;
+    assert_eq!(claim(store, of(CompanyQuota::new(0), 10)).await, [], "a share of nothing is nothing");
+    let claimed = claim(store, of(CompanyQuota::new(50), 20)).await;
     assert_eq!(shares(&claimed), expect(&[("greedy", 20)]), "the limit is of all together");
 }
 
 pub(super) async fn what_was_missed_is_left_out(store: &dyn JobStore) {
     let mut skips = every("acme", 1_000_000);
-    skips.misfire = Misfire::Skip;
+    skips.misfire = MisfirePolicy::Skip;
     let runs = every("acme", 1_000_000);
     insert(store, &[skips.clone(), runs.clone()]).await;
-    let mut quota = Quota::new(1);
-    let late = |quota| Claim { quota, ..up_to(1_500_000, 10) };
+    let mut quota = CompanyQuota::new(1);
+    let late = |quota| ClaimRequest { quota, ..claim_due(1_500_000, 10) };
     let claimed = claim(store, late(quota.clone())).await;
     assert_eq!(ids(&claimed), ids([&runs]), "what is left out is not delivered, and takes nobody's share");
     let next = get(store, &skips).await;
@@ -142,20 +159,20 @@ pub(super) async fn what_was_missed_is_left_out(store: &dyn JobStore) {
     let mut last = once("acme", 10);
     last.max_attempts = 1;
     insert(store, std::slice::from_ref(&last)).await;
-    hold(store, &last, at(10), at(20)).await;
-    assert_eq!(claim(store, up_to(20, 10)).await, [], "there is no attempt left");
+    claim_job(store, &last, at(10), at(20)).await;
+    assert_eq!(claim(store, claim_due(20, 10)).await, [], "there is no attempt left");
     assert_eq!(get(store, &last).await.state(), JobState::Discarded);
 }
 
 pub(super) async fn one_call_ends(store: &dyn JobStore) {
-    let jobs: Vec<Job> = (0..MAX_CLAIM as i64 + 20).map(|n| once("acme", n)).collect();
+    let jobs: Vec<Job> = (0..MAX_JOBS_PER_CLAIM as i64 + 20).map(|n| once("acme", n)).collect();
     insert(store, &jobs).await;
-    let claimed = claim(store, up_to(5000, usize::MAX)).await;
-    assert_eq!(ids(&claimed), ids(&jobs[..MAX_CLAIM]), "a claim has a limit");
-    assert_eq!(claim(store, up_to(5000, usize::MAX)).await.len(), 20, "the others wait for the next one");
+    let claimed = claim(store, claim_due(5000, usize::MAX)).await;
+    assert_eq!(ids(&claimed), ids(&jobs[..MAX_JOBS_PER_CLAIM]), "a claim has a limit");
+    assert_eq!(claim(store, claim_due(5000, usize::MAX)).await.len(), 20, "the others wait for the next one");
 }
 
-pub(super) async fn two_never_claim_the_same(store: Store) {
+pub(super) async fn two_never_claim_the_same(store: SharedJobStore) {
     const CLAIMERS: usize = 8;
     let jobs: Vec<Job> = (0..200).map(|n| once("acme", n % 7)).collect();
     insert(&*store, &jobs).await;
@@ -164,7 +181,7 @@ pub(super) async fn two_never_claim_the_same(store: Store) {
         async move {
             let mut mine = Vec::new();
             loop {
-                let claimed = claim(&*store, up_to(100, 7)).await;
+                let claimed = claim(&*store, claim_due(100, 7)).await;
                 if claimed.is_empty() {
                     return mine;
                 }
@@ -178,16 +195,16 @@ pub(super) async fn two_never_claim_the_same(store: Store) {
 }
 
 pub(super) async fn the_earliest_is_told(store: &dyn JobStore) {
-    let earliest = async || done("earliest", store.earliest().await);
+    let earliest = async || expect_ok("earliest", store.next_run_at().await);
     assert_eq!(earliest().await, None, "there is nothing yet");
     let jobs = [once("acme", 50), once("other", 30)];
     insert(store, &jobs).await;
     assert_eq!(earliest().await, Some(at(30)), "whosever it is");
-    let held = hold(store, &jobs[1], at(30), at(5000)).await;
+    let held = claim_job(store, &jobs[1], at(30), at(5000)).await;
     assert_eq!(earliest().await, Some(at(50)));
     step(store, &jobs[0], Step::Pause, at(40)).await.expect("it is open");
     assert_eq!(earliest().await, Some(at(5000)), "a lease is looked at when it runs out");
-    step(store, &jobs[1], ended(&held, Outcome::Succeeded), at(60)).await.expect("it is held");
+    step(store, &jobs[1], ended(&held, AttemptOutcome::Succeeded), at(60)).await.expect("it is held");
     assert_eq!(earliest().await, None, "what is paused or final does not wake");
     step(store, &jobs[0], Step::Resume, at(70)).await.expect("it is open");
     assert_eq!(earliest().await, Some(at(70)));
@@ -197,28 +214,30 @@ pub(super) async fn the_earliest_is_told(store: &dyn JobStore) {
     insert(store, &[Job { due: later, ..once("acme", 10) }]).await;
     let told = earliest().await.expect("there is one");
     assert!((later..=at(11)).contains(&told), "it is told to the millisecond, and not too early: {told}");
-    assert_eq!(claim(store, up_to(10, 10)).await, [], "it is not claimed before its time");
-    assert_eq!(claim(store, up_to(11, 10)).await.len(), 1);
+    assert_eq!(claim(store, claim_due(10, 10)).await, [], "it is not claimed before its time");
+    assert_eq!(claim(store, claim_due(11, 10)).await.len(), 1);
 }
 
 pub(super) async fn who_waits_is_told_of_an_earlier_one(store: &dyn JobStore) {
     let first = once("acme", 1000);
     insert(store, std::slice::from_ref(&first)).await;
     // Each check opens a new stream, which does not report earlier events.
-    let mut wakes = store.wakes();
+    let mut wakes = store.notifications();
     insert(store, &[once("acme", 500)]).await;
-    within("a job that is due earlier than all others", wakes.next()).await.expect("the signal goes on");
-    let mut wakes = store.wakes();
+    with_timeout("a job that is due earlier than all others", wakes.next())
+        .await
+        .expect("the signal goes on");
+    let mut wakes = store.notifications();
     assert!(wakes.next().now_or_never().is_none(), "what was before does not wake");
     step(store, &first, Step::Reschedule(Schedule::At(at(100))), at(1)).await.expect("it is open");
-    within("a job that was moved to the front", wakes.next()).await.expect("the signal goes on");
-    let mut wakes = store.wakes();
+    with_timeout("a job that was moved to the front", wakes.next()).await.expect("the signal goes on");
+    let mut wakes = store.notifications();
     step(store, &first, Step::Pause, at(2)).await.expect("it is open");
     step(store, &first, Step::Resume, at(3)).await.expect("it is open");
-    within("a job that was resumed at the front", wakes.next()).await.expect("the signal goes on");
-    let [mut one, mut two] = [store.wakes(), store.wakes()];
+    with_timeout("a job that was resumed at the front", wakes.next()).await.expect("the signal goes on");
+    let [mut one, mut two] = [store.notifications(), store.notifications()];
     insert(store, &[once("acme", 50)]).await;
     for stream in [&mut one, &mut two] {
-        within("a job that is due earlier", stream.next()).await.expect("everybody who waits is told");
+        with_timeout("a job that is due earlier", stream.next()).await.expect("everybody who waits is told");
     }
 }

@@ -7,17 +7,21 @@ use futures_util::future::join;
 use jiff::Timestamp;
 
 use super::{
-    Scope, at, done, ended, every, failed, get, hold, insert, of_company, once, rejected, step, within,
+    JobScope, at, claim_job, company_scope, ended, every, expect_ok, failed, filter_of, get, insert, once,
+    rejected, step,
 };
-use crate::job::{Job, JobCounts, JobFilter, JobState, JobStore, MAX_JOBS_PAGE, Outcome, Step};
+use crate::job::{AttemptOutcome, Job, JobCounts, JobFilter, JobState, JobStore, MAX_JOBS_PER_PAGE, Step};
 
 /// Returns all jobs that match the filter, page by page.
 async fn all(store: &dyn JobStore, filter: &JobFilter, limit: usize) -> Vec<Job> {
     let mut jobs: Vec<Job> = Vec::new();
     let mut after: Option<String> = None;
     loop {
-        let page = done("list", store.list(filter, after.as_deref(), limit).await);
-        assert!(page.jobs.len() <= limit.clamp(1, MAX_JOBS_PAGE), "a page has no more than were asked for");
+        let page = expect_ok("list", store.list(filter, after.as_deref(), limit).await);
+        assert!(
+            page.jobs.len() <= limit.clamp(1, MAX_JOBS_PER_PAGE),
+            "a page has no more than were asked for"
+        );
         jobs.extend(page.jobs);
         assert!(jobs.len() <= 10_000, "a list comes to its end");
         match page.next {
@@ -39,7 +43,7 @@ fn ids<'a>(jobs: impl IntoIterator<Item = &'a Job>) -> Vec<&'a str> {
 }
 
 pub(super) async fn pages_join(store: &dyn JobStore) {
-    let filters = [within(of_company("acme")), within(Scope::default())];
+    let filters = [filter_of(company_scope("acme")), filter_of(JobScope::default())];
     assert_eq!(all(store, &filters[0], 10).await, [], "there is nothing yet");
     let mut jobs: Vec<Job> = (0..10).map(|n| once("acme", 1000 - n)).collect();
     jobs.extend((0..3).map(|n| once("other", n)));
@@ -52,13 +56,13 @@ pub(super) async fn pages_join(store: &dyn JobStore) {
             assert_eq!(ids(&found), ids(&jobs[..count]), "pages of {limit} join in the order of ids");
         }
     }
-    let page = done("list", store.list(&filters[0], Some(&jobs[9].id), 5).await);
+    let page = expect_ok("list", store.list(&filters[0], Some(&jobs[9].id), 5).await);
     assert_eq!((page.jobs.len(), page.next), (0, None), "nothing comes after the last");
-    let many: Vec<Job> = (0..MAX_JOBS_PAGE + 1).map(|_| once("many", 1)).collect();
+    let many: Vec<Job> = (0..MAX_JOBS_PER_PAGE + 1).map(|_| once("many", 1)).collect();
     insert(store, &many).await;
-    let page = done("list", store.list(&within(of_company("many")), None, usize::MAX).await);
-    assert_eq!(page.jobs.len(), MAX_JOBS_PAGE, "a page has a limit");
-    assert_eq!(page.next, Some(many[MAX_JOBS_PAGE - 1].id.clone()));
+    let page = expect_ok("list", store.list(&filter_of(company_scope("many")), None, usize::MAX).await);
+    assert_eq!(page.jobs.len(), MAX_JOBS_PER_PAGE, "a page has a limit");
+    assert_eq!(page.next, Some(many[MAX_JOBS_PER_PAGE - 1].id.clone()));
 }
 
 pub(super) async fn a_list_is_read_while_others_write(store: &dyn JobStore) {
@@ -72,7 +76,7 @@ pub(super) async fn a_list_is_read_while_others_write(store: &dyn JobStore) {
             insert(store, &[once("acme", 5)]).await;
         }
     };
-    let filter = within(of_company("acme"));
+    let filter = filter_of(company_scope("acme"));
     let (found, ()) = join(all(store, &filter, 3), write).await;
     let found = ids(&found);
     assert!(found.is_sorted_by(|a, b| a < b), "nothing is listed twice, whatever happens meanwhile");
@@ -87,13 +91,13 @@ async fn in_all_states(store: &dyn JobStore, company: &str) -> Vec<Job> {
     insert(store, &jobs).await;
     let mut held = Vec::new();
     for job in &jobs[1..7] {
-        held.push(hold(store, job, at(10), at(9000)).await);
+        held.push(claim_job(store, job, at(10), at(9000)).await);
     }
     let steps = [
         (0, ended(&held[0], rejected())),
         (2, ended(&held[2], failed())),
         (3, Step::Pause),
-        (4, ended(&held[4], Outcome::Succeeded)),
+        (4, ended(&held[4], AttemptOutcome::Succeeded)),
         (5, ended(&held[5], rejected())),
         (7, Step::Cancel),
         (8, Step::Pause),
@@ -138,7 +142,7 @@ pub(super) async fn filters_hold(store: &dyn JobStore) {
             for assignment in assignments {
                 for state in states() {
                     let own = |text: Option<&str>| text.map(str::to_owned);
-                    let scope = Scope { company: own(company), user: own(user) };
+                    let scope = JobScope { company: own(company), user: own(user) };
                     let filter = JobFilter { scope, tool: own(tool), assignment: own(assignment), state };
                     let meant = jobs.iter().filter(|job| filter.matches(job));
                     let found = all(store, &filter, 4).await;
@@ -147,7 +151,7 @@ pub(super) async fn filters_hold(store: &dyn JobStore) {
             }
         }
     }
-    let discarded = JobFilter { state: Some(JobState::Discarded), ..within(of_company("acme")) };
+    let discarded = JobFilter { state: Some(JobState::Discarded), ..filter_of(company_scope("acme")) };
     let found = all(store, &discarded, 10).await;
     assert_eq!(ids(&found), ids([&jobs[1], &jobs[6]]), "dead letters of a job that goes on are found");
 }
@@ -158,27 +162,27 @@ pub(super) async fn all_that_are_meant_are_cancelled(store: &dyn JobStore) {
     let mut theirs = once("acme", 10);
     Arc::make_mut(&mut theirs.payload).tool_id = Some("report".to_owned());
     insert(store, std::slice::from_ref(&theirs)).await;
-    let filter = JobFilter { tool: Some("remind".to_owned()), ..within(of_company("acme")) };
-    let cancelled = done("cancel", store.cancel_all(&filter, at(50)).await);
+    let filter = JobFilter { tool: Some("remind".to_owned()), ..filter_of(company_scope("acme")) };
+    let cancelled = expect_ok("cancel", store.cancel_all(&filter, at(50)).await);
     assert_eq!(cancelled, 6, "what is final is not counted");
     for job in &jobs {
         let expected = if job.state().is_final() { job.state() } else { JobState::Cancelled };
         let now = get(store, job).await;
         assert_eq!(now.state(), expected, "what is meant and not final is cancelled");
-        let ended = if job.state().is_final() { job.ended() } else { Some(at(50)) };
-        assert_eq!(now.ended(), ended, "it is cancelled once");
+        let ended = if job.state().is_final() { job.ended_at() } else { Some(at(50)) };
+        assert_eq!(now.ended_at(), ended, "it is cancelled once");
     }
     for job in others.iter().chain([&theirs]) {
         assert_eq!(get(store, job).await, *job, "what is not meant stays");
     }
-    assert_eq!(done("cancel", store.cancel_all(&filter, at(60)).await), 0, "there is nothing left");
+    assert_eq!(expect_ok("cancel", store.cancel_all(&filter, at(60)).await), 0, "there is nothing left");
     // More jobs than fit on a page.
-    let many: Vec<Job> = (0..MAX_JOBS_PAGE + 10).map(|_| once("many", 10)).collect();
+    let many: Vec<Job> = (0..MAX_JOBS_PER_PAGE + 10).map(|_| once("many", 10)).collect();
     insert(store, &many).await;
-    let cancelled = done("cancel", store.cancel_all(&within(of_company("many")), at(60)).await);
+    let cancelled = expect_ok("cancel", store.cancel_all(&filter_of(company_scope("many")), at(60)).await);
     assert_eq!(cancelled, many.len() as u64, "all are cancelled in one act");
-    let in_state = |state| JobFilter { state: Some(state), ..within(of_company("other")) };
-    let cancelled = done("cancel", store.cancel_all(&in_state(JobState::Paused), at(60)).await);
+    let in_state = |state| JobFilter { state: Some(state), ..filter_of(company_scope("other")) };
+    let cancelled = expect_ok("cancel", store.cancel_all(&in_state(JobState::Paused), at(60)).await);
     assert_eq!(cancelled, 2, "a state can be meant as well");
 }
 
@@ -188,20 +192,24 @@ pub(super) async fn what_is_over_is_removed(store: &dyn JobStore) {
     for (n, job) in jobs[..5].iter().enumerate() {
         step(store, job, Step::Cancel, at(100 + 10 * n as i64)).await.expect("a job can be cancelled");
     }
-    assert_eq!(done("purge", store.purge(at(100), 10).await), 0, "what ended then did not end before");
-    assert_eq!(done("purge", store.purge(at(111), 1).await), 1, "no more than were asked for are removed");
-    assert_eq!(done("purge", store.purge(at(111), 10).await), 1);
-    assert_eq!(done("purge", store.purge(at(111), 10).await), 0);
-    assert_eq!(done("purge", store.purge(at(200), 0).await), 0);
-    let left = all(store, &within(Scope::default()), 10).await;
+    assert_eq!(expect_ok("purge", store.purge(at(100), 10).await), 0, "what ended then did not end before");
+    assert_eq!(
+        expect_ok("purge", store.purge(at(111), 1).await),
+        1,
+        "no more than were asked for are removed"
+    );
+    assert_eq!(expect_ok("purge", store.purge(at(111), 10).await), 1);
+    assert_eq!(expect_ok("purge", store.purge(at(111), 10).await), 0);
+    assert_eq!(expect_ok("purge", store.purge(at(200), 0).await), 0);
+    let left = all(store, &filter_of(JobScope::default()), 10).await;
     assert_eq!(ids(&left), ids(&jobs[2..]), "those that ended first are removed");
-    assert_eq!(done("purge", store.purge(Timestamp::MAX, 10).await), 3);
-    let left = all(store, &within(Scope::default()), 10).await;
+    assert_eq!(expect_ok("purge", store.purge(Timestamp::MAX, 10).await), 3);
+    let left = all(store, &filter_of(JobScope::default()), 10).await;
     assert_eq!(ids(&left), ids(&jobs[5..]), "what is open stays");
 }
 
 pub(super) async fn counts_tell_states_and_lag(store: &dyn JobStore) {
-    let counts = async |now| counted(done("counts", store.counts(now).await));
+    let counts = async |now| counted(expect_ok("counts", store.count_by_state(now).await));
     assert_eq!(counts(at(500)).await, (vec![], 0), "there is nothing yet");
     let jobs = in_all_states(store, "acme").await;
     let (states, lag) = counts(at(15)).await;

@@ -6,12 +6,12 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::lists::counted;
-use super::{Store, at, done, payload};
+use super::{SharedJobStore, at, expect_ok, payload};
 use crate::job::{
-    Claim, Idempotency, Inserted, Job, JobCounts, JobFilter, JobState, NewJob, Outcome, Quota, Scope, Step,
-    Stepped,
+    AttemptOutcome, ClaimRequest, CompanyQuota, IdempotencyKey, InsertOutcome, Job, JobCounts, JobFilter,
+    JobScope, JobState, NewJob, Step, StepResult,
 };
-use crate::schedule::{Cron, DstPolicy, Misfire, Overlap, Schedule};
+use crate::schedule::{CronSchedule, DstPolicy, MisfirePolicy, OverlapPolicy, Schedule};
 
 const COMPANIES: [&str; 3] = ["acme", "beta", "other"];
 const USERS: [&str; 2] = ["ada", "bob"];
@@ -21,11 +21,11 @@ const USERS: [&str; 2] = ["ada", "bob"];
 ///
 /// # Panics
 /// If a result differs; the message has the seed and the number of the operation.
-pub async fn jobs_against_model(make: impl AsyncFn() -> Store, seed: u64, operations: usize) {
-    let mut run = Run {
+pub async fn jobs_against_reference(make: impl AsyncFn() -> SharedJobStore, seed: u64, operations: usize) {
+    let mut run = ModelRun {
         store: make().await,
         model: BTreeMap::new(),
-        dice: Dice(seed),
+        rng: TestRng(seed),
         now: 0,
         held: Vec::new(),
         keys: 0,
@@ -38,10 +38,10 @@ pub async fn jobs_against_model(make: impl AsyncFn() -> Store, seed: u64, operat
 }
 
 /// Deterministic pseudorandom number generator (SplitMix64).
-struct Dice(u64);
+struct TestRng(u64);
 
-impl Dice {
-    fn roll(&mut self) -> u64 {
+impl TestRng {
+    fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -49,22 +49,22 @@ impl Dice {
     }
 
     fn below(&mut self, limit: usize) -> usize {
-        (self.roll() % limit as u64) as usize
+        (self.next_u64() % limit as u64) as usize
     }
 
     fn one_in(&mut self, chances: usize) -> bool {
         self.below(chances) == 0
     }
 
-    fn of<T: Clone>(&mut self, choices: &[T]) -> T {
+    fn choose<T: Clone>(&mut self, choices: &[T]) -> T {
         choices[self.below(choices.len())].clone()
     }
 }
 
-struct Run {
-    store: Store,
+struct ModelRun {
+    store: SharedJobStore,
     model: BTreeMap<String, Job>,
-    dice: Dice,
+    rng: TestRng,
     /// Simulated time, in milliseconds after the suite's start time.
     now: i64,
     /// Job ids and fences of all claims, including those that have ended.
@@ -72,90 +72,92 @@ struct Run {
     keys: usize,
 }
 
-impl Run {
+impl ModelRun {
     fn now(&self) -> Timestamp {
         at(self.now)
     }
 
     async fn operate(&mut self, operation: &str) {
-        match self.dice.below(32) {
+        match self.rng.below(32) {
             0..7 => self.insert(operation).await,
             7..14 => self.claim(operation).await,
             14..23 => self.steps(operation).await,
             23 => self.step(operation).await,
             24 => self.get(operation).await,
             25 => self.list(operation).await,
-            26 => self.look(operation).await,
+            26 => self.compare_counts(operation).await,
             27 => self.purge(operation).await,
-            28 if self.dice.one_in(4) => self.cancel_all(operation).await,
-            29 if self.dice.one_in(4) => self.now += self.dice.of(&[600_000, 7_200_000, 86_400_000]),
-            _ => self.now += self.dice.below(3000) as i64,
+            28 if self.rng.one_in(4) => self.cancel_all(operation).await,
+            29 if self.rng.one_in(4) => self.now += self.rng.choose(&[600_000, 7_200_000, 86_400_000]),
+            _ => self.now += self.rng.below(3000) as i64,
         }
     }
 
     fn schedule(&mut self) -> Schedule {
-        match self.dice.below(5) {
-            0..3 => Schedule::At(at(self.now - 2000 + self.dice.below(20_000) as i64)),
+        match self.rng.below(5) {
+            0..3 => Schedule::At(at(self.now - 2000 + self.rng.below(20_000) as i64)),
             3 => {
-                let every = Duration::from_millis(1000 + self.dice.roll() % 5000);
+                let every = Duration::from_millis(1000 + self.rng.next_u64() % 5000);
                 Schedule::Every { every, anchor: self.now() }
             }
             _ => {
-                let zone = self.dice.of(&["UTC", "Europe/Berlin"]);
-                let cron = Cron::new("*/5 * * * * *", zone, DstPolicy::default());
+                let zone = self.rng.choose(&["UTC", "Europe/Berlin"]);
+                let cron = CronSchedule::new("*/5 * * * * *", zone, DstPolicy::default());
                 Schedule::Cron(cron.expect("the suite's cron fires"))
             }
         }
     }
 
     fn job(&mut self) -> Job {
-        let mut new = NewJob::new(payload(self.dice.of(&COMPANIES), self.dice.of(&USERS)), self.schedule());
-        new.payload.tool_id = self.dice.of(&[None, Some("remind".to_owned()), Some("report".to_owned())]);
-        new.payload.assignment_id = self.dice.of(&[None, None, Some("daily".to_owned())]);
-        new.misfire = self.dice.of(&[Misfire::RunOnce, Misfire::Skip, Misfire::RunAll]);
-        new.overlap = self.dice.of(&[Overlap::Skip, Overlap::Queue]);
-        new.max_attempts = self.dice.of(&[1, 2, 12]);
-        if self.dice.one_in(3) {
+        let mut new =
+            NewJob::new(payload(self.rng.choose(&COMPANIES), self.rng.choose(&USERS)), self.schedule());
+        new.payload.tool_id = self.rng.choose(&[None, Some("remind".to_owned()), Some("report".to_owned())]);
+        new.payload.assignment_id = self.rng.choose(&[None, None, Some("daily".to_owned())]);
+        new.misfire = self.rng.choose(&[MisfirePolicy::RunOnce, MisfirePolicy::Skip, MisfirePolicy::RunAll]);
+        new.overlap = self.rng.choose(&[OverlapPolicy::Skip, OverlapPolicy::Queue]);
+        new.max_attempts = self.rng.choose(&[1, 2, 12]);
+        if self.rng.one_in(3) {
             // Either a new key or one used before.
-            self.keys += usize::from(self.dice.one_in(2));
-            let key = format!("key {}", self.dice.below(self.keys + 1));
-            new.idempotency = Some(Idempotency { key, fingerprint: self.dice.of(&["1", "2"]).to_owned() });
+            self.keys += usize::from(self.rng.one_in(2));
+            let key = format!("key {}", self.rng.below(self.keys + 1));
+            new.idempotency =
+                Some(IdempotencyKey { key, fingerprint: self.rng.choose(&["1", "2"]).to_owned() });
         }
         Job::new(new, self.now())
     }
 
     async fn insert(&mut self, operation: &str) {
-        let jobs: Vec<Job> = (0..=self.dice.below(5)).map(|_| self.job()).collect();
-        let expected: Vec<Inserted> = jobs.iter().map(|job| self.insert_into_model(job)).collect();
-        let inserted = done("insert", self.store.insert(jobs).await);
+        let jobs: Vec<Job> = (0..=self.rng.below(5)).map(|_| self.job()).collect();
+        let expected: Vec<InsertOutcome> = jobs.iter().map(|job| self.insert_into_model(job)).collect();
+        let inserted = expect_ok("insert", self.store.insert(jobs).await);
         assert_eq!(inserted, expected, "{operation}: insert");
     }
 
-    fn insert_into_model(&mut self, job: &Job) -> Inserted {
+    fn insert_into_model(&mut self, job: &Job) -> InsertOutcome {
         let key = |job: &Job| job.idempotency.as_ref().map(|idempotency| idempotency.key.clone());
         let same = |found: &&Job| {
             key(job).is_some() && key(found) == key(job) && found.payload.company_id == job.payload.company_id
         };
         if let Some(found) = self.model.values().find(same) {
-            return Inserted::over(found.clone(), job);
+            return InsertOutcome::from_existing(found.clone(), job);
         }
         self.model.insert(job.id.clone(), job.clone());
-        Inserted::New
+        InsertOutcome::New
     }
 
     fn any_id(&mut self) -> String {
-        if self.model.is_empty() || self.dice.one_in(20) {
+        if self.model.is_empty() || self.rng.one_in(20) {
             return "unknown".to_owned();
         }
-        let n = self.dice.below(self.model.len());
+        let n = self.rng.below(self.model.len());
         self.model.keys().nth(n).expect("it is below the number of jobs").clone()
     }
 
-    fn scope(&mut self) -> Scope {
+    fn scope(&mut self) -> JobScope {
         let own = |text: &str| Some(text.to_owned());
-        let company = if self.dice.one_in(3) { None } else { own(self.dice.of(&COMPANIES)) };
-        let user = if self.dice.one_in(2) { None } else { own(self.dice.of(&USERS)) };
-        Scope { company, user }
+        let company = if self.rng.one_in(3) { None } else { own(self.rng.choose(&COMPANIES)) };
+        let user = if self.rng.one_in(2) { None } else { own(self.rng.choose(&USERS)) };
+        JobScope { company, user }
     }
 
     fn filter(&mut self) -> JobFilter {
@@ -163,31 +165,31 @@ impl Run {
         let states: Vec<Option<JobState>> = [None; 4].into_iter().chain(JobState::ALL.map(Some)).collect();
         JobFilter {
             scope: self.scope(),
-            tool: self.dice.of(&[None, None, own("remind"), own("report")]),
-            assignment: self.dice.of(&[None, None, own("daily")]),
-            state: self.dice.of(&states),
+            tool: self.rng.choose(&[None, None, own("remind"), own("report")]),
+            assignment: self.rng.choose(&[None, None, own("daily")]),
+            state: self.rng.choose(&states),
         }
     }
 
     /// Returns a random job and step: mostly a step of a current or former claim, otherwise one that needs no claim.
     fn some_step(&mut self) -> (String, Step) {
         let lease = at(self.now + 5000);
-        if !self.held.is_empty() && !self.dice.one_in(4) {
+        if !self.held.is_empty() && !self.rng.one_in(4) {
             // The latest entries are the most likely to hold their claim.
             let recent = self.held.len().min(20);
-            let (id, fence) = self.held[self.held.len() - 1 - self.dice.below(recent)].clone();
-            let step = match self.dice.below(6) {
+            let (id, fence) = self.held[self.held.len() - 1 - self.rng.below(recent)].clone();
+            let step = match self.rng.below(6) {
                 0 => Step::Extend { fence, lease },
                 1 => Step::Release { fence },
                 _ => {
-                    let took = Duration::from_millis(self.dice.roll() % 1000);
-                    let jitter = self.dice.roll() as u32;
+                    let took = Duration::from_millis(self.rng.next_u64() % 1000);
+                    let jitter = self.rng.next_u64() as u32;
                     Step::End { fence, outcome: self.outcome(), took, status: None, jitter }
                 }
             };
             return (id, step);
         }
-        let step = match self.dice.below(7) {
+        let step = match self.rng.below(7) {
             0 => Step::Claim { until: at(self.now + 100), lease },
             1 => Step::Cancel,
             2 => Step::Pause,
@@ -198,20 +200,20 @@ impl Run {
         (self.any_id(), step)
     }
 
-    fn outcome(&mut self) -> Outcome {
+    fn outcome(&mut self) -> AttemptOutcome {
         let error = "it was busy".to_owned();
-        match self.dice.below(8) {
-            0 => Outcome::Rejected { error },
-            1 if self.dice.one_in(4) => Outcome::Gone,
+        match self.rng.below(8) {
+            0 => AttemptOutcome::Rejected { error },
+            1 if self.rng.one_in(4) => AttemptOutcome::Gone,
             2..5 => {
-                let retry_after = self.dice.of(&[None, None, Some(Duration::from_secs(30))]);
-                Outcome::Failed { error, retry_after }
+                let retry_after = self.rng.choose(&[None, None, Some(Duration::from_secs(30))]);
+                AttemptOutcome::Failed { error, retry_after }
             }
-            _ => Outcome::Succeeded,
+            _ => AttemptOutcome::Succeeded,
         }
     }
 
-    fn step_in_model(&mut self, id: &str, step: Step) -> Option<Result<Stepped, crate::job::Refusal>> {
+    fn step_in_model(&mut self, id: &str, step: Step) -> Option<Result<StepResult, crate::job::StepError>> {
         let stepped = self.model.get(id)?.clone().step(step, self.now());
         if let Ok(stepped) = &stepped {
             self.model.insert(id.to_owned(), stepped.job.clone());
@@ -220,9 +222,9 @@ impl Run {
     }
 
     async fn steps(&mut self, operation: &str) {
-        let steps: Vec<_> = (0..=self.dice.below(5)).map(|_| self.some_step()).collect();
+        let steps: Vec<_> = (0..=self.rng.below(5)).map(|_| self.some_step()).collect();
         let expected: Vec<_> = steps.iter().map(|(id, step)| self.step_in_model(id, step.clone())).collect();
-        let taken = done("steps", self.store.steps(steps.clone(), self.now()).await);
+        let taken = expect_ok("steps", self.store.apply_steps(steps.clone(), self.now()).await);
         assert_eq!(taken, expected, "{operation}: {steps:?}");
     }
 
@@ -230,25 +232,25 @@ impl Run {
         let ((id, step), scope) = (self.some_step(), self.scope());
         let inside = self.model.get(&id).is_some_and(|job| scope.contains(job));
         let expected = if inside { self.step_in_model(&id, step.clone()) } else { None };
-        let taken = done("step", self.store.step(&scope, &id, step.clone(), self.now()).await);
+        let taken = expect_ok("step", self.store.apply_step(&scope, &id, step.clone(), self.now()).await);
         assert_eq!(taken, expected, "{operation}: {step:?} by {scope:?}");
     }
 
     async fn get(&mut self, operation: &str) {
         let (id, scope) = (self.any_id(), self.scope());
         let expected = self.model.get(&id).filter(|job| scope.contains(job)).cloned();
-        let found = done("get", self.store.get(&scope, &id).await);
+        let found = expect_ok("get", self.store.get(&scope, &id).await);
         assert_eq!(found, expected, "{operation}: get by {scope:?}");
     }
 
     async fn list(&mut self, operation: &str) {
-        let (filter, limit) = (self.filter(), 1 + self.dice.below(20));
-        let after = if self.dice.one_in(2) { Some(self.any_id()) } else { None };
+        let (filter, limit) = (self.filter(), 1 + self.rng.below(20));
+        let after = if self.rng.one_in(2) { Some(self.any_id()) } else { None };
         let later = |id: &String| after.as_ref().is_none_or(|after| id > after);
         let mut meant = self.model.iter().filter(|(id, job)| later(id) && filter.matches(job));
         let jobs: Vec<Job> = meant.by_ref().take(limit).map(|(_, job)| job.clone()).collect();
         let next = meant.next().and(jobs.last()).map(|job| job.id.clone());
-        let page = done("list", self.store.list(&filter, after.as_deref(), limit).await);
+        let page = expect_ok("list", self.store.list(&filter, after.as_deref(), limit).await);
         assert_eq!(
             (page.jobs, page.next),
             (jobs, next),
@@ -263,16 +265,16 @@ impl Run {
         for id in &ids {
             self.step_in_model(id, Step::Cancel);
         }
-        let cancelled = done("cancel", self.store.cancel_all(&filter, self.now()).await);
+        let cancelled = expect_ok("cancel", self.store.cancel_all(&filter, self.now()).await);
         assert_eq!(cancelled, ids.len() as u64, "{operation}: those of {filter:?} are cancelled");
     }
 
     async fn purge(&mut self, operation: &str) {
-        let (before, limit) = (at(self.now - self.dice.below(20_000) as i64), self.dice.below(10));
-        let is_old = |job: &Job| job.ended().is_some_and(|ended| ended < before);
+        let (before, limit) = (at(self.now - self.rng.below(20_000) as i64), self.rng.below(10));
+        let is_old = |job: &Job| job.ended_at().is_some_and(|ended| ended < before);
         let old: Vec<String> =
             self.model.values().filter(|job| is_old(job)).map(|job| job.id.clone()).collect();
-        let purged = done("purge", self.store.purge(before, limit).await);
+        let purged = expect_ok("purge", self.store.purge(before, limit).await);
         assert_eq!(
             purged,
             old.len().min(limit) as u64,
@@ -281,7 +283,7 @@ impl Run {
         // The store chooses which of them it removes.
         let mut gone = 0;
         for id in old {
-            if done("get", self.store.get(&Scope::default(), &id).await).is_none() {
+            if expect_ok("get", self.store.get(&JobScope::default(), &id).await).is_none() {
                 self.model.remove(&id);
                 gone += 1;
             }
@@ -289,37 +291,42 @@ impl Run {
         assert_eq!(gone, purged, "{operation}: what is old is gone");
     }
 
-    async fn look(&mut self, operation: &str) {
-        let wakes = self.model.values().filter_map(Job::wakes).min().map(ceil);
-        let earliest = done("earliest", self.store.earliest().await).map(ceil);
+    async fn compare_counts(&mut self, operation: &str) {
+        let wakes = self.model.values().filter_map(Job::next_run_at).min().map(ceil);
+        let earliest = expect_ok("earliest", self.store.next_run_at().await).map(ceil);
         assert_eq!(earliest, wakes, "{operation}: the earliest");
         let mut expected = JobCounts::default();
         for job in self.model.values() {
             *expected.by_state.entry(job.state()).or_default() += 1;
             expected.lag = expected.lag.max(job.lag(self.now()));
         }
-        let counts = done("counts", self.store.counts(self.now()).await);
+        let counts = expect_ok("counts", self.store.count_by_state(self.now()).await);
         assert_eq!(counted(counts), counted(expected), "{operation}: the counts");
     }
 
     async fn claim(&mut self, operation: &str) {
-        let (now, until) = (self.now(), at(self.now + self.dice.of(&[0, 0, 50])));
-        let (limit, each) = (self.dice.of(&[1, 5, 50]), self.dice.of(&[1, 3, 50]));
-        let mut quota = Quota::new(each);
+        let (now, until) = (self.now(), at(self.now + self.rng.choose(&[0, 0, 50])));
+        let (limit, each) = (self.rng.choose(&[1, 5, 50]), self.rng.choose(&[1, 3, 50]));
+        let mut quota = CompanyQuota::new(each);
         let mut taken: BTreeMap<&str, usize> = BTreeMap::new();
-        if self.dice.one_in(3) && quota.take("acme") {
+        if self.rng.one_in(3) && quota.take("acme") {
             taken.insert("acme", 1);
         }
-        let step = Step::Claim { until, lease: at(self.now + 1000 + self.dice.below(9000) as i64) };
+        let step = Step::Claim { until, lease: at(self.now + 1000 + self.rng.below(9000) as i64) };
         let Step::Claim { lease, .. } = step else { unreachable!("it was just made") };
-        let claimed = done("claim", self.store.claim(Claim { now, until, lease, limit, quota }).await);
+        let claimed = expect_ok(
+            "claim",
+            self.store
+                .claim_due(ClaimRequest { now, due_until: until, lease_until: lease, limit, quota })
+                .await,
+        );
 
         // Jobs with equal times are claimed in any order. So the model replays the store's claims, and every job that
         // was not claimed must have a reason.
         assert!(claimed.len() <= limit, "{operation}: no more than were asked for");
         let mut last = None;
         for job in &claimed {
-            let before = self.model[&job.id].wakes().map(ceil);
+            let before = self.model[&job.id].next_run_at().map(ceil);
             assert!(before >= last, "{operation}: the earliest come first");
             last = before;
             let stepped = self.step_in_model(&job.id, step.clone());
@@ -343,14 +350,15 @@ impl Run {
                 continue;
             }
             let has_share = taken.get(&*job.payload.company_id).is_none_or(|taken| *taken < each);
-            let in_reach = claimed.len() < limit || job.wakes().map(ceil) < last;
+            let in_reach = claimed.len() < limit || job.next_run_at().map(ceil) < last;
             let must = has_share && in_reach;
             if stepped.job.is_delivering() {
                 assert!(!must, "{operation}: {job:?} was left");
                 continue;
             }
             // A misfire to skip, or a lost last attempt, is stored when a claim finds it.
-            let there = done("get", self.store.get(&Scope::default(), &id).await).expect("it is there");
+            let there =
+                expect_ok("get", self.store.get(&JobScope::default(), &id).await).expect("it is there");
             assert!(
                 there == stepped.job || there == job && !must,
                 "{operation}: {there:?}, not {:?}",
@@ -362,10 +370,10 @@ impl Run {
 
     async fn compare_all(&self, operation: &str) {
         for (id, job) in &self.model {
-            let found = done("get", self.store.get(&Scope::default(), id).await);
+            let found = expect_ok("get", self.store.get(&JobScope::default(), id).await);
             assert_eq!(found.as_ref(), Some(job), "{operation}");
         }
-        let counts = done("counts", self.store.counts(self.now()).await);
+        let counts = expect_ok("counts", self.store.count_by_state(self.now()).await);
         let there: u64 = counts.by_state.values().sum();
         assert_eq!(there, self.model.len() as u64, "{operation}: there are no others");
     }

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::job::{JobKind, JobPayload, NewJob};
-use crate::schedule::{Cron, DstPolicy, Misfire, Overlap};
+use crate::schedule::{CronSchedule, DstPolicy, MisfirePolicy, OverlapPolicy};
 
 /// Returns the time `seconds` after the tests' epoch.
 fn at(seconds: i64) -> Timestamp {
@@ -47,7 +47,7 @@ fn take(job: &Job, step: Step, now: i64) -> Job {
 }
 
 /// Claims the job for ten seconds.
-fn hold(job: &Job, now: i64) -> Job {
+fn claim_for_ten_seconds(job: &Job, now: i64) -> Job {
     let held = take(job, claim(now), now);
     assert!(held.is_delivering(), "{held:?}");
     held
@@ -57,36 +57,36 @@ fn claim(now: i64) -> Step {
     Step::Claim { until: at(now), lease: at(now + 10) }
 }
 
-fn end(job: &Job, outcome: Outcome) -> Step {
+fn end(job: &Job, outcome: AttemptOutcome) -> Step {
     let took = Duration::from_millis(1500);
     Step::End { fence: job.fence, outcome, took, status: Some(200), jitter: 0 }
 }
 
-fn failed() -> Outcome {
-    Outcome::Failed { error: "busy".to_owned(), retry_after: None }
+fn failed() -> AttemptOutcome {
+    AttemptOutcome::Failed { error: "busy".to_owned(), retry_after: None }
 }
 
-fn rejected() -> Outcome {
-    Outcome::Rejected { error: "unknown".to_owned() }
+fn rejected() -> AttemptOutcome {
+    AttemptOutcome::Rejected { error: "unknown".to_owned() }
 }
 
 /// Formats a job on one line: state, occurrence and scheduled time, wake-up time, attempt, next position, dead
 /// letters.
 fn line(job: &Job) -> String {
     let seconds = |time: Timestamp| time.duration_since(at(0)).as_secs_f64();
-    let Place { occurrence, scheduled_for } = job.place;
+    let SchedulePosition { occurrence, scheduled_for } = job.place;
     let mut line = format!("{} #{occurrence}@{}", job.state().as_str(), seconds(scheduled_for));
-    if let Some(wakes) = job.wakes() {
+    if let Some(wakes) = job.next_run_at() {
         write!(line, " wakes {}", seconds(wakes)).expect("a string");
     }
     if job.attempt > 0 {
         write!(line, " attempt {}", job.attempt).expect("a string");
     }
     match job.then {
-        Some(Then::Moved { place }) => {
+        Some(NextPosition::Moved { place }) => {
             write!(line, " then moved to #{}@{}", place.occurrence, seconds(place.scheduled_for))
         }
-        Some(Then::Back { place }) => {
+        Some(NextPosition::Back { place }) => {
             write!(line, " then back to #{}@{}", place.occurrence, seconds(place.scheduled_for))
         }
         None => Ok(()),
@@ -99,8 +99,8 @@ fn line(job: &Job) -> String {
 }
 
 /// Derives from `job` one job in each reachable phase at second 10, by name.
-fn places(job: Job) -> Vec<(&'static str, Job)> {
-    let running = hold(&job, 10);
+fn job_in_each_phase(job: Job) -> Vec<(&'static str, Job)> {
+    let running = claim_for_ten_seconds(&job, 10);
     let retryable = take(&running, end(&running, failed()), 10);
     let discarded = take(&running, end(&running, rejected()), 10);
     let mut places = vec![
@@ -110,8 +110,8 @@ fn places(job: Job) -> Vec<(&'static str, Job)> {
         ("redriven", take(&discarded, Step::Redrive, 10)),
         ("retryable", retryable),
         ("discarded", discarded),
-        ("succeeded", take(&running, end(&running, Outcome::Succeeded), 10)),
-        ("gone", take(&running, end(&running, Outcome::Gone), 10)),
+        ("succeeded", take(&running, end(&running, AttemptOutcome::Succeeded), 10)),
+        ("gone", take(&running, end(&running, AttemptOutcome::Gone), 10)),
         ("running", running),
         ("scheduled, paused", take(&job, Step::Pause, 10)),
         ("cancelled", take(&job, Step::Cancel, 10)),
@@ -124,7 +124,7 @@ fn places(job: Job) -> Vec<(&'static str, Job)> {
 /// Applies every step in every phase, at second 15 or, where a lease must have expired, later.
 fn check_steps(job: Job, expected: &ExpectFile) {
     let mut lines = String::new();
-    for (name, job) in places(job) {
+    for (name, job) in job_in_each_phase(job) {
         writeln!(lines, "{name}: {}", line(&job)).expect("a string");
         let held = job.fence;
         let steps = [
@@ -133,10 +133,10 @@ fn check_steps(job: Job, expected: &ExpectFile) {
             ("extend", Step::Extend { fence: held, lease: at(30) }, 15),
             ("extend stale", Step::Extend { fence: held + 1, lease: at(30) }, 15),
             ("release", Step::Release { fence: held }, 15),
-            ("succeed", end(&job, Outcome::Succeeded), 15),
+            ("succeed", end(&job, AttemptOutcome::Succeeded), 15),
             ("fail", end(&job, failed()), 15),
             ("reject", end(&job, rejected()), 15),
-            ("gone", end(&job, Outcome::Gone), 15),
+            ("gone", end(&job, AttemptOutcome::Gone), 15),
             ("cancel", Step::Cancel, 15),
             ("pause", Step::Pause, 15),
             ("resume", Step::Resume, 15),
@@ -167,7 +167,7 @@ fn every_step_of_a_periodic_job() {
 
 #[test]
 fn a_step_says_whether_a_delivery_is_under_way() {
-    let (job, running) = (every(10), hold(&every(10), 10));
+    let (job, running) = (every(10), claim_for_ten_seconds(&every(10), 10));
     for step in [Step::Cancel, Step::Pause, Step::Reschedule(Schedule::At(at(40)))] {
         let delivering = |job: &Job| job.clone().step(step.clone(), at(11)).expect("it is open").delivering;
         assert_eq!((delivering(&job), delivering(&running)), (false, true), "{step:?}");
@@ -175,23 +175,23 @@ fn a_step_says_whether_a_delivery_is_under_way() {
     let cancelled = take(&running, Step::Cancel, 11);
     let again = cancelled.clone().step(Step::Cancel, at(12)).expect("twice is harmless");
     assert!(!again.changed && !again.delivering);
-    assert_eq!(cancelled.step(end(&running, Outcome::Succeeded), at(12)), Err(Refusal::Stale));
+    assert_eq!(cancelled.step(end(&running, AttemptOutcome::Succeeded), at(12)), Err(StepError::Stale));
 }
 
 #[test]
 fn a_lease_that_is_lost_with_the_last_attempt_is_a_failure_for_good() {
-    let first = hold(&once(10), 10);
-    let second = hold(&first, 20);
+    let first = claim_for_ten_seconds(&once(10), 10);
+    let second = claim_for_ten_seconds(&first, 20);
     assert_eq!((second.attempt, second.fence), (2, 2));
     let lost = take(&second, claim(30), 30);
     assert_eq!(lost.state(), JobState::Discarded);
     assert!(lost.last_error().is_some_and(|error| error.contains("lease")), "{lost:?}");
     // A periodic job continues, and an occurrence that is due is claimed in the same step.
     for (overlap, next) in [
-        (Overlap::Skip, "scheduled #2@40 wakes 40 dead #1"),
-        (Overlap::Queue, "running #2@20 wakes 40 attempt 1 dead #1"),
+        (OverlapPolicy::Skip, "scheduled #2@40 wakes 40 dead #1"),
+        (OverlapPolicy::Queue, "running #2@20 wakes 40 attempt 1 dead #1"),
     ] {
-        let second = hold(&hold(&Job { overlap, ..every(10) }, 10), 20);
+        let second = claim_for_ten_seconds(&claim_for_ten_seconds(&Job { overlap, ..every(10) }, 10), 20);
         assert_eq!(line(&take(&second, claim(30), 30)), next, "{overlap:?}");
     }
 }
@@ -201,7 +201,7 @@ fn what_is_claimed_ahead_is_for_its_own_time() {
     let ahead = Step::Claim { until: at(10), lease: at(19) };
     let held = take(&every(10), ahead, 9);
     assert_eq!(line(&held), "running #1@10 wakes 19 attempt 1");
-    let next = take(&held, end(&held, Outcome::Succeeded), 10);
+    let next = take(&held, end(&held, AttemptOutcome::Succeeded), 10);
     assert_eq!(line(&next), "scheduled #2@20 wakes 20");
     let released = take(&held, Step::Release { fence: held.fence }, 9);
     assert_eq!(line(&released), "scheduled #1@10 wakes 10", "it is as if nobody had taken it");
@@ -211,18 +211,18 @@ fn what_is_claimed_ahead_is_for_its_own_time() {
 fn missed_occurrences_are_counted_and_not_kept() {
     // The schedule is 10, 20, …; the claim is at second 1,005, and a delivery takes two seconds.
     let cases = [
-        (Misfire::RunOnce, "running #1@10 wakes 1015 attempt 1", "scheduled #2@1010 wakes 1010"),
-        (Misfire::Skip, "running #1@950 wakes 1015 attempt 1", "scheduled #2@1010 wakes 1010"),
-        (Misfire::RunAll, "running #1@10 wakes 1015 attempt 1", "scheduled #2@20 wakes 1007"),
+        (MisfirePolicy::RunOnce, "running #1@10 wakes 1015 attempt 1", "scheduled #2@1010 wakes 1010"),
+        (MisfirePolicy::Skip, "running #1@950 wakes 1015 attempt 1", "scheduled #2@1010 wakes 1010"),
+        (MisfirePolicy::RunAll, "running #1@10 wakes 1015 attempt 1", "scheduled #2@20 wakes 1007"),
     ];
     for (misfire, claimed, next) in cases {
-        let held = hold(&Job { misfire, ..every(10) }, 1005);
+        let held = claim_for_ten_seconds(&Job { misfire, ..every(10) }, 1005);
         let first = line(&held);
         // The grace period of a minute selects the missed occurrence that still runs.
         assert_eq!(first, claimed, "{misfire:?}");
-        assert_eq!(line(&take(&held, end(&held, Outcome::Succeeded), 1007)), next, "{misfire:?}");
+        assert_eq!(line(&take(&held, end(&held, AttemptOutcome::Succeeded), 1007)), next, "{misfire:?}");
     }
-    let skipped = take(&Job { misfire: Misfire::Skip, ..every(1000) }, claim(1500), 1500);
+    let skipped = take(&Job { misfire: MisfirePolicy::Skip, ..every(1000) }, claim(1500), 1500);
     assert_eq!(
         line(&skipped),
         "scheduled #1@2000 wakes 2000",
@@ -232,21 +232,22 @@ fn missed_occurrences_are_counted_and_not_kept() {
 
 #[test]
 fn occurrences_that_come_meanwhile_are_left_out_or_wait() {
-    for (overlap, next) in
-        [(Overlap::Skip, "scheduled #2@50 wakes 50"), (Overlap::Queue, "scheduled #2@20 wakes 45")]
-    {
-        let held = hold(&Job { overlap, ..every(10) }, 10);
+    for (overlap, next) in [
+        (OverlapPolicy::Skip, "scheduled #2@50 wakes 50"),
+        (OverlapPolicy::Queue, "scheduled #2@20 wakes 45"),
+    ] {
+        let held = claim_for_ten_seconds(&Job { overlap, ..every(10) }, 10);
         let held = take(&held, Step::Extend { fence: held.fence, lease: at(60) }, 15);
-        assert_eq!(line(&take(&held, end(&held, Outcome::Succeeded), 45)), next, "{overlap:?}");
+        assert_eq!(line(&take(&held, end(&held, AttemptOutcome::Succeeded), 45)), next, "{overlap:?}");
     }
 }
 
 #[test]
 fn what_is_moved_while_it_is_delivered_is_not_tried_again() {
-    let held = hold(&once(10), 10);
+    let held = claim_for_ten_seconds(&once(10), 10);
     let moved = take(&held, Step::Reschedule(Schedule::At(at(40))), 11);
     assert_eq!(line(&moved), "running #1@10 wakes 20 attempt 1 then moved to #2@40");
-    for outcome in [Outcome::Succeeded, failed(), rejected()] {
+    for outcome in [AttemptOutcome::Succeeded, failed(), rejected()] {
         let next = take(&moved, end(&moved, outcome.clone()), 12);
         assert_eq!(line(&next), "scheduled #2@40 wakes 40", "{outcome:?}");
     }
@@ -258,7 +259,7 @@ fn what_is_moved_while_it_is_delivered_is_not_tried_again() {
 
 #[test]
 fn a_number_that_the_receiver_may_know_is_not_used_for_another_time() {
-    let held = hold(&once(10), 10);
+    let held = claim_for_ten_seconds(&once(10), 10);
     let retryable = take(&held, end(&held, failed()), 11);
     let moved = take(&retryable, Step::Reschedule(Schedule::At(at(40))), 12);
     assert_eq!(line(&moved), "scheduled #2@40 wakes 40");
@@ -272,17 +273,17 @@ fn a_number_that_the_receiver_may_know_is_not_used_for_another_time() {
 
 #[test]
 fn a_dead_letter_is_run_again_and_the_job_goes_back() {
-    let held = hold(&Job { misfire: Misfire::Skip, ..every(1000) }, 1000);
+    let held = claim_for_ten_seconds(&Job { misfire: MisfirePolicy::Skip, ..every(1000) }, 1000);
     let job = take(&held, end(&held, rejected()), 1001);
     assert_eq!(line(&job), "scheduled #2@2000 wakes 2000 dead #1");
     let redriven = take(&job, Step::Redrive, 1500);
     assert_eq!(line(&redriven), "scheduled #1@1000 wakes 1500 then back to #2@2000");
-    assert_eq!(redriven.clone().step(Step::Redrive, at(1500)), Err(Refusal::Busy));
-    let held = hold(&redriven, 1500);
+    assert_eq!(redriven.clone().step(Step::Redrive, at(1500)), Err(StepError::Busy));
+    let held = claim_for_ten_seconds(&redriven, 1500);
     assert_eq!(held.occurrence_key(), format!("{}:1", job.id), "whatever the rule for missed ones says");
-    let back = take(&held, end(&held, Outcome::Succeeded), 1501);
+    let back = take(&held, end(&held, AttemptOutcome::Succeeded), 1501);
     assert_eq!(line(&back), "scheduled #2@2000 wakes 2000");
-    assert_eq!(back.step(Step::Redrive, at(1501)), Err(Refusal::NothingDiscarded));
+    assert_eq!(back.step(Step::Redrive, at(1501)), Err(StepError::NothingDiscarded));
     // Rescheduled during the redrive, the dead letter still runs.
     let moved = take(&held, Step::Reschedule(Schedule::At(at(5000))), 1501);
     assert_eq!(line(&moved), "running #1@1000 wakes 1510 attempt 1 then back to #2@5000");
@@ -290,38 +291,44 @@ fn a_dead_letter_is_run_again_and_the_job_goes_back() {
     assert_eq!(line(&again), "scheduled #2@5000 wakes 5000 dead #1", "and kept if it fails again");
     // Released, the dead letter still runs at the next claim.
     let released = take(&held, Step::Release { fence: held.fence }, 1501);
-    assert_eq!(line(&hold(&released, 1600)), "running #1@1000 wakes 1610 attempt 1 then back to #2@2000");
+    assert_eq!(
+        line(&claim_for_ten_seconds(&released, 1600)),
+        "running #1@1000 wakes 1610 attempt 1 then back to #2@2000"
+    );
 }
 
 #[test]
 fn what_is_discarded_runs_again_whatever_the_rule_for_missed_ones() {
     // An interval of four thousand years: the calendar has no second occurrence.
     let seconds = 126_000_000_000;
-    let held = hold(&Job { misfire: Misfire::Skip, ..every(seconds) }, seconds as i64);
+    let held = claim_for_ten_seconds(&Job { misfire: MisfirePolicy::Skip, ..every(seconds) }, seconds as i64);
     let discarded = take(&held, end(&held, rejected()), seconds as i64);
     assert_eq!(discarded.state(), JobState::Discarded, "a schedule can come to its end");
     let late = seconds as i64 + 100_000;
-    let again = hold(&take(&discarded, Step::Redrive, late), late);
+    let again = claim_for_ten_seconds(&take(&discarded, Step::Redrive, late), late);
     assert_eq!((again.place, again.attempt), (held.place, 1));
-    assert_eq!(take(&again, end(&again, Outcome::Succeeded), late).state(), JobState::Completed);
+    assert_eq!(take(&again, end(&again, AttemptOutcome::Succeeded), late).state(), JobState::Completed);
 }
 
 #[test]
 fn a_pause_keeps_the_place() {
-    let held = hold(&every(10), 10);
+    let held = claim_for_ten_seconds(&every(10), 10);
     let paused = take(&held, Step::Pause, 11);
     assert_eq!(
         paused.clone().step(claim(30), at(30)),
-        Err(Refusal::NotDue),
+        Err(StepError::NotDue),
         "nothing begins, whoever is lost"
     );
-    let over = take(&paused, end(&paused, Outcome::Succeeded), 12);
+    let over = take(&paused, end(&paused, AttemptOutcome::Succeeded), 12);
     assert_eq!(line(&over), "paused #2@20");
     let resumed = take(&over, Step::Resume, 500);
     assert_eq!(line(&resumed), "scheduled #2@20 wakes 500");
     assert_eq!(resumed.lag(at(500)), Duration::ZERO, "a pause is no delay");
-    assert_eq!(line(&hold(&take(&paused, Step::Resume, 30), 30)), "running #1@10 wakes 40 attempt 2");
-    let last = take(&hold(&once(10), 10), Step::Pause, 11);
+    assert_eq!(
+        line(&claim_for_ten_seconds(&take(&paused, Step::Resume, 30), 30)),
+        "running #1@10 wakes 40 attempt 2"
+    );
+    let last = take(&claim_for_ten_seconds(&once(10), 10), Step::Pause, 11);
     let discarded = take(&last, end(&last, rejected()), 12);
     assert!(!discarded.paused, "nothing is left over of a pause when all is over");
 }
@@ -329,7 +336,7 @@ fn a_pause_keeps_the_place() {
 #[test]
 fn a_schedule_without_a_time_is_refused() {
     let never = Schedule::Every { every: Duration::ZERO, anchor: at(0) };
-    assert_eq!(once(10).step(Step::Reschedule(never.clone()), at(0)), Err(Refusal::NeverFires));
+    assert_eq!(once(10).step(Step::Reschedule(never.clone()), at(0)), Err(StepError::NeverFires));
     assert_eq!(Job::new(new(never), at(0)).state(), JobState::Completed);
 }
 
@@ -337,23 +344,23 @@ fn a_schedule_without_a_time_is_refused() {
 fn what_a_job_remembers_is_bounded() {
     let mut job = Job { max_attempts: 1, ..every(1) };
     for now in 1..100 {
-        let held = hold(&job, now);
+        let held = claim_for_ten_seconds(&job, now);
         let error = "ü".repeat(10_000);
-        job = take(&held, end(&held, Outcome::Failed { error, retry_after: None }), now);
+        job = take(&held, end(&held, AttemptOutcome::Failed { error, retry_after: None }), now);
     }
-    assert_eq!((job.attempts.len(), job.dead_letters.len()), (MAX_ATTEMPTS_KEPT, MAX_DEAD_LETTERS));
+    assert_eq!((job.attempts.len(), job.dead_letters.len()), (MAX_RECORDED_ATTEMPTS, MAX_DEAD_LETTERS));
     assert_eq!(job.last_error().map(str::len), Some(MAX_ERROR_BYTES));
     assert_eq!(job.dead_letters.last().map(|dead| dead.occurrence), Some(99), "the newest are kept");
 }
 
 /// Generated action on a job. `back` is the age of the fencing token in claims.
 #[derive(Debug, Clone)]
-enum Act {
+enum TestAction {
     Wait(i64),
     Claim { ahead: i64, lease: i64 },
     Extend { back: u64, lease: i64 },
     Release { back: u64 },
-    End { back: u64, outcome: Outcome, jitter: u32 },
+    End { back: u64, outcome: AttemptOutcome, jitter: u32 },
     Cancel,
     Pause,
     Resume,
@@ -367,41 +374,44 @@ fn schedules() -> impl Strategy<Value = Schedule> {
         (1..5000_u64, -100..100_i64).prop_map(|(seconds, anchor)| every_from(anchor, seconds)),
         prop::sample::select(vec!["*/7 * * * *", "0 2 * * *", "30 2 29 2 *", "* * * * * *"]).prop_map(
             |cron| {
-                Schedule::Cron(Cron::new(cron, "Europe/Berlin", DstPolicy::default()).expect("it fires"))
+                Schedule::Cron(
+                    CronSchedule::new(cron, "Europe/Berlin", DstPolicy::default()).expect("it fires"),
+                )
             }
         ),
     ]
 }
 
-fn outcomes() -> impl Strategy<Value = Outcome> {
+fn outcomes() -> impl Strategy<Value = AttemptOutcome> {
     let retry = prop::option::of((0..100_000_u64).prop_map(Duration::from_secs));
     prop_oneof![
-        4 => Just(Outcome::Succeeded),
-        4 => retry.prop_map(|retry_after| Outcome::Failed { error: "busy".to_owned(), retry_after }),
+        4 => Just(AttemptOutcome::Succeeded),
+        4 => retry.prop_map(|retry_after| AttemptOutcome::Failed { error: "busy".to_owned(), retry_after }),
         2 => Just(rejected()),
-        1 => Just(Outcome::Gone),
+        1 => Just(AttemptOutcome::Gone),
     ]
 }
 
-fn acts() -> impl Strategy<Value = Act> {
+fn acts() -> impl Strategy<Value = TestAction> {
     let back = || prop_oneof![5 => Just(0_u64), 1 => 1..3_u64];
     prop_oneof![
         // The clock may be set back.
-        4 => prop_oneof![5 => 0..100_i64, 2 => 0..1_000_000_i64, 1 => -1000..0_i64].prop_map(Act::Wait),
-        8 => (0..20_i64, 1..60_i64).prop_map(|(ahead, lease)| Act::Claim { ahead, lease }),
-        1 => (back(), 1..60_i64).prop_map(|(back, lease)| Act::Extend { back, lease }),
-        1 => back().prop_map(|back| Act::Release { back }),
+        4 => prop_oneof![5 => 0..100_i64, 2 => 0..1_000_000_i64, 1 => -1000..0_i64].prop_map(TestAction::Wait),
+        8 => (0..20_i64, 1..60_i64).prop_map(|(ahead, lease)| TestAction::Claim { ahead, lease }),
+        1 => (back(), 1..60_i64).prop_map(|(back, lease)| TestAction::Extend { back, lease }),
+        1 => back().prop_map(|back| TestAction::Release { back }),
         8 => (back(), outcomes(), any::<u32>())
-            .prop_map(|(back, outcome, jitter)| Act::End { back, outcome, jitter }),
-        1 => prop::sample::select(vec![Act::Cancel, Act::Pause, Act::Pause, Act::Resume, Act::Resume]),
-        1 => schedules().prop_map(Act::Reschedule),
-        2 => Just(Act::Redrive),
+            .prop_map(|(back, outcome, jitter)| TestAction::End { back, outcome, jitter }),
+        1 => prop::sample::select(vec![TestAction::Cancel, TestAction::Pause, TestAction::Pause, TestAction::Resume, TestAction::Resume]),
+        1 => schedules().prop_map(TestAction::Reschedule),
+        2 => Just(TestAction::Redrive),
     ]
 }
 
 fn jobs() -> impl Strategy<Value = Job> {
-    let misfires = prop::sample::select(vec![Misfire::RunOnce, Misfire::Skip, Misfire::RunAll]);
-    let overlaps = prop::sample::select(vec![Overlap::Skip, Overlap::Queue]);
+    let misfires =
+        prop::sample::select(vec![MisfirePolicy::RunOnce, MisfirePolicy::Skip, MisfirePolicy::RunAll]);
+    let overlaps = prop::sample::select(vec![OverlapPolicy::Skip, OverlapPolicy::Queue]);
     (schedules(), misfires, overlaps, 1..4_u32).prop_map(|(schedule, misfire, overlap, max_attempts)| {
         Job::new(NewJob { misfire, overlap, max_attempts, ..new(schedule) }, at(0))
     })
@@ -410,12 +420,16 @@ fn jobs() -> impl Strategy<Value = Job> {
 /// Checks the invariants between a job and its successor after a step.
 fn check_invariants(before: &Job, after: &Job) {
     let open = !after.state().is_final();
-    assert_eq!(open, after.wakes().is_some() || after.paused, "what is open wakes or is paused: {after:?}");
-    assert_eq!(open, after.ended().is_none());
+    assert_eq!(
+        open,
+        after.next_run_at().is_some() || after.paused,
+        "what is open wakes or is paused: {after:?}"
+    );
+    assert_eq!(open, after.ended_at().is_none());
     assert!(open || after.then.is_none(), "nothing follows the end: {after:?}");
     assert!(after.fence >= before.fence, "claims are numbered upwards");
     assert!(after.attempt <= after.max_attempts);
-    assert!(after.attempts.len() <= MAX_ATTEMPTS_KEPT && after.dead_letters.len() <= MAX_DEAD_LETTERS);
+    assert!(after.attempts.len() <= MAX_RECORDED_ATTEMPTS && after.dead_letters.len() <= MAX_DEAD_LETTERS);
     assert_eq!(after.is_delivering(), after.attempt > 0 && matches!(after.phase, Phase::Running { .. }));
     let json = serde_json::to_string(after).expect("JSON");
     assert_eq!(serde_json::from_str::<Job>(&json).expect("a job"), *after, "a job is what its JSON says");
@@ -431,22 +445,22 @@ proptest! {
         for act in acts {
             let of = |back: u64| job.fence.saturating_sub(back);
             let step = match act {
-                Act::Wait(seconds) => {
+                TestAction::Wait(seconds) => {
                     now += seconds;
                     continue;
                 }
-                Act::Claim { ahead, lease } => Step::Claim { until: at(now + ahead), lease: at(now + ahead + lease) },
-                Act::Extend { back, lease } => Step::Extend { fence: of(back), lease: at(now + lease) },
-                Act::Release { back } => Step::Release { fence: of(back) },
-                Act::End { back, outcome, jitter } => {
+                TestAction::Claim { ahead, lease } => Step::Claim { until: at(now + ahead), lease: at(now + ahead + lease) },
+                TestAction::Extend { back, lease } => Step::Extend { fence: of(back), lease: at(now + lease) },
+                TestAction::Release { back } => Step::Release { fence: of(back) },
+                TestAction::End { back, outcome, jitter } => {
                     let took = Duration::from_secs(1);
                     Step::End { fence: of(back), outcome, took, status: None, jitter }
                 }
-                Act::Cancel => Step::Cancel,
-                Act::Pause => Step::Pause,
-                Act::Resume => Step::Resume,
-                Act::Reschedule(schedule) => Step::Reschedule(schedule),
-                Act::Redrive => Step::Redrive,
+                TestAction::Cancel => Step::Cancel,
+                TestAction::Pause => Step::Pause,
+                TestAction::Resume => Step::Resume,
+                TestAction::Reschedule(schedule) => Step::Reschedule(schedule),
+                TestAction::Redrive => Step::Redrive,
             };
             let stepped = match job.clone().step(step.clone(), at(now)) {
                 Ok(stepped) => stepped,
@@ -463,7 +477,7 @@ proptest! {
                 Step::Claim { until, .. } if after.is_delivering() => {
                     prop_assert_eq!(after.fence, job.fence + 1);
                     prop_assert!(after.due <= until, "nothing is early");
-                    let Place { occurrence, scheduled_for } = after.place;
+                    let SchedulePosition { occurrence, scheduled_for } = after.place;
                     let (was_for, _) = *delivered.entry(occurrence).or_insert((scheduled_for, after.fence));
                     prop_assert_eq!(was_for, scheduled_for, "a key is one occurrence's");
                 }

@@ -37,11 +37,11 @@ impl PartialEq for TextKey {
 impl Eq for TextKey {}
 
 pub(super) struct MessageKey(pub(super) Arc<PromptMessage>);
-pub(super) struct SameMessage<'a>(pub(super) &'a Message);
+pub(super) struct MessageLookup<'a>(pub(super) &'a Message);
 
 impl Hash for MessageKey {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        SameMessage(self.0.original()).hash(state);
+        MessageLookup(self.0.original()).hash(state);
     }
 }
 
@@ -53,19 +53,19 @@ impl PartialEq for MessageKey {
 
 impl Eq for MessageKey {}
 
-impl Equivalent<MessageKey> for SameMessage<'_> {
+impl Equivalent<MessageKey> for MessageLookup<'_> {
     fn equivalent(&self, key: &MessageKey) -> bool {
         self.0 == key.0.original()
     }
 }
 
-impl Hash for SameMessage<'_> {
+impl Hash for MessageLookup<'_> {
     fn hash<H: Hasher>(&self, state: &mut H) {
         let message = self.0;
         (message.role, &message.id, &message.tool_call_id).hash(state);
         match &message.content {
             Content::Text(text) => text.hash(state),
-            Content::Parts(parts) => parts.iter().for_each(|part| part_bytes(part).hash(state)),
+            Content::Parts(parts) => parts.iter().for_each(|part| part_hash_key(part).hash(state)),
         }
         for call in &message.tool_calls {
             (&call.id, &call.function.name, &call.function.arguments).hash(state);
@@ -74,7 +74,7 @@ impl Hash for SameMessage<'_> {
 }
 
 /// Returns the part's main bytes for hashing. Parts that differ elsewhere only are told apart by the comparison.
-fn part_bytes(part: &ContentPart) -> &str {
+fn part_hash_key(part: &ContentPart) -> &str {
     match part {
         ContentPart::Text { text } => text,
         ContentPart::Image { source }
@@ -89,7 +89,7 @@ fn part_bytes(part: &ContentPart) -> &str {
 /// Key of a segment: parts are equal if they are the same objects. The key owns its parts, so that their addresses
 /// cannot be reused while it exists.
 pub(super) struct SegmentKey(pub(super) Arc<Segment>);
-pub(super) struct SameParts<'a>(pub(super) &'a [Fragment]);
+pub(super) struct SegmentLookup<'a>(pub(super) &'a [Fragment]);
 
 impl Hash for SegmentKey {
     fn hash<H: Hasher>(&self, state: &mut H) {
@@ -99,54 +99,54 @@ impl Hash for SegmentKey {
 
 impl PartialEq for SegmentKey {
     fn eq(&self, other: &Self) -> bool {
-        same(self.0.parts().iter(), other.0.parts().iter())
+        all_ptr_eq(self.0.parts().iter(), other.0.parts().iter())
     }
 }
 
 impl Eq for SegmentKey {}
 
-impl Hash for SameParts<'_> {
+impl Hash for SegmentLookup<'_> {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.0.iter().for_each(|fragment| Arc::as_ptr(&fragment.part).hash(state));
     }
 }
 
-impl Equivalent<SegmentKey> for SameParts<'_> {
+impl Equivalent<SegmentKey> for SegmentLookup<'_> {
     fn equivalent(&self, key: &SegmentKey) -> bool {
-        same(self.0.iter().map(|fragment| &fragment.part), key.0.parts().iter())
+        all_ptr_eq(self.0.iter().map(|fragment| &fragment.part), key.0.parts().iter())
     }
 }
 
 pub(super) struct ToolSetKey(pub(super) Arc<ToolSet>);
-pub(super) struct SameTools<'a>(pub(super) &'a [Arc<ToolSpec>]);
+pub(super) struct ToolSetLookup<'a>(pub(super) &'a [Arc<ToolSpec>]);
 
 impl Hash for ToolSetKey {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        SameTools(self.0.specs()).hash(state);
+        ToolSetLookup(self.0.specs()).hash(state);
     }
 }
 
 impl PartialEq for ToolSetKey {
     fn eq(&self, other: &Self) -> bool {
-        same(self.0.specs().iter(), other.0.specs().iter())
+        all_ptr_eq(self.0.specs().iter(), other.0.specs().iter())
     }
 }
 
 impl Eq for ToolSetKey {}
 
-impl Hash for SameTools<'_> {
+impl Hash for ToolSetLookup<'_> {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.0.iter().for_each(|tool| Arc::as_ptr(tool).hash(state));
     }
 }
 
-impl Equivalent<ToolSetKey> for SameTools<'_> {
+impl Equivalent<ToolSetKey> for ToolSetLookup<'_> {
     fn equivalent(&self, key: &ToolSetKey) -> bool {
-        same(self.0.iter(), key.0.specs().iter())
+        all_ptr_eq(self.0.iter(), key.0.specs().iter())
     }
 }
 
-fn same<'a, T: 'a>(
+fn all_ptr_eq<'a, T: 'a>(
     a: impl ExactSizeIterator<Item = &'a Arc<T>>,
     b: impl ExactSizeIterator<Item = &'a Arc<T>>,
 ) -> bool {

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use serde::{Serialize, Serializer};
 
-use super::note;
+use super::media_placeholder;
 use crate::message::{ContentPart, MediaSource};
 
 /// A content part of Chat Completions.
@@ -19,7 +19,7 @@ pub(super) enum ChatPart<'a> {
 
 #[derive(Serialize)]
 pub(super) struct ImageUrl<'a> {
-    url: Address<'a>,
+    url: MediaUrl<'a>,
 }
 
 #[derive(Serialize)]
@@ -31,16 +31,16 @@ pub(super) struct InputAudio<'a> {
 #[derive(Serialize)]
 pub(super) struct File<'a> {
     filename: &'static str,
-    file_data: Address<'a>,
+    file_data: MediaUrl<'a>,
 }
 
 impl<'a> ChatPart<'a> {
     /// Converts the part, or returns `None` if Chat Completions cannot represent it.
-    pub(super) fn of(part: &'a ContentPart) -> Option<Self> {
+    pub(super) fn from_part(part: &'a ContentPart) -> Option<Self> {
         match part {
             ContentPart::Text { text } => Some(Self::Text { text: text.as_str().into() }),
             ContentPart::Image { source } => {
-                Some(Self::ImageUrl { image_url: ImageUrl { url: Address(source) } })
+                Some(Self::ImageUrl { image_url: ImageUrl { url: MediaUrl(source) } })
             }
             ContentPart::Audio { source: MediaSource::Data { value, mime_type } } => {
                 let format = match mime_type.as_str() {
@@ -51,7 +51,7 @@ impl<'a> ChatPart<'a> {
                 Some(Self::InputAudio { input_audio: InputAudio { data: value, format } })
             }
             ContentPart::Document { source: source @ MediaSource::Data { mime_type, .. } } => {
-                let file = File { filename: file_name(mime_type), file_data: Address(source) };
+                let file = File { filename: file_name(mime_type), file_data: MediaUrl(source) };
                 Some(Self::File { file })
             }
             _ => None,
@@ -59,8 +59,8 @@ impl<'a> ChatPart<'a> {
     }
 
     /// Returns a text note in place of a part that cannot be represented.
-    pub(super) fn note(part: &ContentPart) -> Self {
-        Self::Text { text: note(part).into() }
+    pub(super) fn placeholder(part: &ContentPart) -> Self {
+        Self::Text { text: media_placeholder(part).into() }
     }
 }
 
@@ -78,9 +78,9 @@ fn file_name(mime_type: &str) -> &'static str {
 }
 
 /// A media source as one URL: its own, or a `data:` URL (RFC 2397) serialized without a copy.
-pub(super) struct Address<'a>(&'a MediaSource);
+pub(super) struct MediaUrl<'a>(&'a MediaSource);
 
-impl Serialize for Address<'_> {
+impl Serialize for MediaUrl<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self.0 {
             MediaSource::Data { value, mime_type } => {

@@ -12,15 +12,15 @@ use tokio_postgres::Config;
 use tokio_postgres::config::SslMode;
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::OpenError;
+use super::PostgresOpenError;
 
-/// TCP keepalive: idle time before the first probe, interval between probes, and number of probes. `SILENCE` is
+/// TCP keepalive: idle time before the first probe, interval between probes, and number of probes. `KEEPALIVE_IDLE` is
 /// also the timeout of unacknowledged data (`tcp_user_timeout`).
-const SILENCE: Duration = Duration::from_secs(30);
-const PROBE: Duration = Duration::from_secs(10);
-const PROBES: u32 = 3;
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
+const MAX_KEEPALIVE_PROBES: u32 = 3;
 
-const FORM: OpenError = OpenError::Address(
+const MALFORMED_URL: PostgresOpenError = PostgresOpenError::Address(
     "it is not of the form postgres://USER:PASSWORD@HOST:PORT/DATABASE?OPTION=VALUE with special characters \
      percent-encoded, or has an option that is unknown",
 );
@@ -35,30 +35,30 @@ pub(super) struct Address {
 impl Address {
     /// Parses a URL. Errors contain no part of it, because a password that is not percent-encoded can end up
     /// in any part.
-    pub(super) fn parse(url: &str, connect_timeout: Duration) -> Result<Self, OpenError> {
+    pub(super) fn parse(url: &str, connect_timeout: Duration) -> Result<Self, PostgresOpenError> {
         if !["postgres://", "postgresql://"].iter().any(|scheme| url.starts_with(scheme)) {
-            return Err(OpenError::Address("it must begin with postgres:// or postgresql://"));
+            return Err(PostgresOpenError::Address("it must begin with postgres:// or postgresql://"));
         }
         let (base, query) = url.split_once('?').unwrap_or((url, ""));
         // An unencoded question mark in a password would hide the options, including `sslmode`.
         if query.contains(['@', '?']) {
-            return Err(FORM);
+            return Err(MALFORMED_URL);
         }
-        let mut encryption = Encryption::default();
+        let mut encryption = TlsOptions::default();
         let mut others = Vec::new();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             match pair.split_once('=') {
-                Some(("sslmode", mode)) => encryption.mode(mode)?,
-                Some(("sslrootcert", path)) => encryption.authorities(path)?,
+                Some(("sslmode", mode)) => encryption.set_mode(mode)?,
+                Some(("sslrootcert", path)) => encryption.set_root_certificates(path)?,
                 _ => others.push(pair),
             }
         }
         let url = format!("{base}?{}", others.join("&"));
-        let mut config: Config = url.parse().map_err(|_| FORM)?;
+        let mut config: Config = url.parse().map_err(|_| MALFORMED_URL)?;
         if config.get_hosts().is_empty() {
-            return Err(OpenError::Address("it names no host"));
+            return Err(PostgresOpenError::Address("it names no host"));
         }
-        let mode = if encryption.wanted { SslMode::Require } else { SslMode::Disable };
+        let mode = if encryption.is_required { SslMode::Require } else { SslMode::Disable };
         config.ssl_mode(mode);
         if config.get_application_name().is_none() {
             config.application_name("agentd");
@@ -68,10 +68,13 @@ impl Address {
         }
         let says = |option: &str| others.iter().any(|pair| pair.starts_with(option));
         if !says("keepalives") {
-            config.keepalives_idle(SILENCE).keepalives_interval(PROBE).keepalives_retries(PROBES);
+            config
+                .keepalives_idle(KEEPALIVE_IDLE)
+                .keepalives_interval(KEEPALIVE_INTERVAL)
+                .keepalives_retries(MAX_KEEPALIVE_PROBES);
         }
         if !says("tcp_user_timeout") {
-            config.tcp_user_timeout(SILENCE);
+            config.tcp_user_timeout(KEEPALIVE_IDLE);
         }
         Ok(Self { config, tls: encryption.connector()? })
     }
@@ -79,21 +82,21 @@ impl Address {
 
 /// TLS options of a URL, named as in libpq.
 #[derive(Default)]
-struct Encryption {
-    wanted: bool,
+struct TlsOptions {
+    is_required: bool,
     /// PEM file with root certificates, in place of those compiled in.
-    authorities: Option<PathBuf>,
+    root_certificates: Option<PathBuf>,
 }
 
-impl Encryption {
-    fn mode(&mut self, mode: &str) -> Result<(), OpenError> {
-        self.wanted = match mode {
+impl TlsOptions {
+    fn set_mode(&mut self, mode: &str) -> Result<(), PostgresOpenError> {
+        self.is_required = match mode {
             "disable" => false,
             // Encryption without verification of the certificate gives no protection against interception, so
             // `require` verifies it too.
             "require" | "verify-ca" | "verify-full" => true,
             _ => {
-                return Err(OpenError::Address(
+                return Err(PostgresOpenError::Address(
                     "its sslmode must be disable, require or verify-full; what may or may not be encrypted is \
                      not offered",
                 ));
@@ -102,19 +105,19 @@ impl Encryption {
         Ok(())
     }
 
-    fn authorities(&mut self, path: &str) -> Result<(), OpenError> {
+    fn set_root_certificates(&mut self, path: &str) -> Result<(), PostgresOpenError> {
         let path = percent_decode_str(path)
             .decode_utf8()
-            .map_err(|_| OpenError::Address("its sslrootcert is not percent-encoded UTF-8"))?;
-        self.authorities = (path != "system").then(|| PathBuf::from(path.as_ref()));
+            .map_err(|_| PostgresOpenError::Address("its sslrootcert is not percent-encoded UTF-8"))?;
+        self.root_certificates = (path != "system").then(|| PathBuf::from(path.as_ref()));
         Ok(())
     }
 
-    fn connector(&self) -> Result<MakeRustlsConnect, OpenError> {
+    fn connector(&self) -> Result<MakeRustlsConnect, PostgresOpenError> {
         let mut roots = RootCertStore::empty();
-        match &self.authorities {
-            Some(path) => read_authorities(path, &mut roots)
-                .map_err(|why| OpenError::Authorities { path: path.clone(), why })?,
+        match &self.root_certificates {
+            Some(path) => load_root_certificates(path, &mut roots)
+                .map_err(|why| PostgresOpenError::RootCertificates { path: path.clone(), why })?,
             None => roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned()),
         }
         let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -127,7 +130,7 @@ impl Encryption {
     }
 }
 
-fn read_authorities(path: &Path, roots: &mut RootCertStore) -> Result<(), String> {
+fn load_root_certificates(path: &Path, roots: &mut RootCertStore) -> Result<(), String> {
     for certificate in CertificateDer::pem_file_iter(path).map_err(|error| error.to_string())? {
         let certificate = certificate.map_err(|error| error.to_string())?;
         roots.add(certificate).map_err(|error| error.to_string())?;
@@ -139,7 +142,7 @@ fn read_authorities(path: &Path, roots: &mut RootCertStore) -> Result<(), String
 mod tests {
     use super::*;
 
-    fn parse(url: &str) -> Result<Address, OpenError> {
+    fn parse(url: &str) -> Result<Address, PostgresOpenError> {
         Address::parse(url, Duration::from_secs(5))
     }
 
@@ -175,7 +178,7 @@ mod tests {
             "postgres://u:secret@host/jobs?sslrootcert=%ff",
         ] {
             let error = parse(url).err().unwrap_or_else(|| panic!("{url} is refused"));
-            assert!(matches!(error, OpenError::Address(_)), "{url}: {error:?}");
+            assert!(matches!(error, PostgresOpenError::Address(_)), "{url}: {error:?}");
             let shown = format!("{error} {error:?}");
             assert!(!shown.contains("secret"), "{url}: {shown}");
         }
@@ -184,11 +187,11 @@ mod tests {
     #[test]
     fn authorities_are_read_when_the_store_is_opened() {
         let missing = parse("postgres://u@host/jobs?sslmode=require&sslrootcert=%2Fno%2Fsuch.pem");
-        assert!(matches!(missing, Err(OpenError::Authorities { .. })));
+        assert!(matches!(missing, Err(PostgresOpenError::RootCertificates { .. })));
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("empty.pem");
         std::fs::write(&file, "nothing").expect("written");
         let empty = parse(&format!("postgres://u@host/jobs?sslrootcert={}", file.display()));
-        assert!(matches!(empty, Err(OpenError::Authorities { .. })));
+        assert!(matches!(empty, Err(PostgresOpenError::RootCertificates { .. })));
     }
 }

@@ -15,15 +15,15 @@ use tokio_postgres::error::DbError;
 /// lost or times out during a commit, the outcome is unknown. The operation was not acknowledged, and a
 /// caller that repeats it with an idempotency key or a fencing token does not apply it twice.
 #[derive(Debug, Clone)]
-pub struct Fault {
-    kind: FaultKind,
+pub struct PostgresError {
+    kind: PostgresErrorKind,
     source: Option<Arc<dyn Error + Send + Sync>>,
 }
 
-/// Classification of a [`Fault`].
+/// Classification of a [`PostgresError`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum FaultKind {
+pub enum PostgresErrorKind {
     /// No connection can be made, or it was lost: the server is down, restarts, or has closed it. The store
     /// reconnects by itself.
     Unreachable,
@@ -45,25 +45,28 @@ pub enum FaultKind {
     Failed,
 }
 
-impl Fault {
+impl PostgresError {
     /// Returns the classification.
-    pub fn kind(&self) -> FaultKind {
+    pub fn kind(&self) -> PostgresErrorKind {
         self.kind
     }
 
     /// Creates a fault without a source.
-    pub(super) fn of(kind: FaultKind) -> Self {
+    pub(super) fn from_kind(kind: PostgresErrorKind) -> Self {
         Self { kind, source: None }
     }
 
     /// Returns true if the server itself reported the error, the connection remains usable, and another
     /// connection would get the same error.
-    pub(super) fn was_answered(&self) -> bool {
-        !matches!(self.kind, FaultKind::Unreachable | FaultKind::TimedOut | FaultKind::ReadOnly)
+    pub(super) fn leaves_session_usable(&self) -> bool {
+        !matches!(
+            self.kind,
+            PostgresErrorKind::Unreachable | PostgresErrorKind::TimedOut | PostgresErrorKind::ReadOnly
+        )
     }
 
     /// Formats the fault with its source on one line, for the log.
-    pub(super) fn in_full(&self) -> String {
+    pub(super) fn display_with_source(&self) -> String {
         match &self.source {
             Some(source) => format!("{self}: {source}"),
             None => self.to_string(),
@@ -71,23 +74,23 @@ impl Fault {
     }
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for PostgresError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.kind {
-            FaultKind::Unreachable => "the database server cannot be reached",
-            FaultKind::Busy => "no connection to the database server is free",
-            FaultKind::TimedOut => "the database server did not answer in time",
-            FaultKind::Locked => "others hold the rows locked",
-            FaultKind::Full => "the database server has no room",
-            FaultKind::ReadOnly => "the database takes no writes",
-            FaultKind::Denied => "the database server does not permit it",
-            FaultKind::Damaged => "the database is damaged",
-            FaultKind::Failed => "the database failed",
+            PostgresErrorKind::Unreachable => "the database server cannot be reached",
+            PostgresErrorKind::Busy => "no connection to the database server is free",
+            PostgresErrorKind::TimedOut => "the database server did not answer in time",
+            PostgresErrorKind::Locked => "others hold the rows locked",
+            PostgresErrorKind::Full => "the database server has no room",
+            PostgresErrorKind::ReadOnly => "the database takes no writes",
+            PostgresErrorKind::Denied => "the database server does not permit it",
+            PostgresErrorKind::Damaged => "the database is damaged",
+            PostgresErrorKind::Failed => "the database failed",
         })
     }
 }
 
-impl Error for Fault {
+impl Error for PostgresError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         self.source.as_ref().map(|source| &**source as &(dyn Error + 'static))
     }
@@ -95,90 +98,91 @@ impl Error for Fault {
 
 /// An error message of the server, without the detail fields, which repeat values.
 #[derive(Debug)]
-struct Said {
+struct ServerMessage {
     code: String,
     message: String,
 }
 
-impl fmt::Display for Said {
+impl fmt::Display for ServerMessage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} (SQLSTATE {})", self.message, self.code)
     }
 }
 
-impl Error for Said {}
+impl Error for ServerMessage {}
 
-impl From<&DbError> for Fault {
+impl From<&DbError> for PostgresError {
     fn from(error: &DbError) -> Self {
-        let said = Said { code: error.code().code().to_owned(), message: error.message().to_owned() };
-        Self { kind: kind_of(error.code().code()), source: Some(Arc::new(said)) }
+        let said =
+            ServerMessage { code: error.code().code().to_owned(), message: error.message().to_owned() };
+        Self { kind: classify_sqlstate(error.code().code()), source: Some(Arc::new(said)) }
     }
 }
 
 /// Classifies an `SQLSTATE` by its class and code (PostgreSQL documentation, appendix A).
-fn kind_of(code: &str) -> FaultKind {
+fn classify_sqlstate(code: &str) -> PostgresErrorKind {
     match code {
-        "53300" => FaultKind::Busy,
-        "57014" => FaultKind::TimedOut,
-        "40001" | "40P01" | "55P03" => FaultKind::Locked,
-        "25006" => FaultKind::ReadOnly,
-        "42501" => FaultKind::Denied,
-        "57P01" | "57P02" | "57P03" | "57P05" | "25P03" => FaultKind::Unreachable,
-        "XX001" | "XX002" => FaultKind::Damaged,
-        _ if code.starts_with("53") => FaultKind::Full,
-        _ if code.starts_with("28") => FaultKind::Denied,
-        _ if code.starts_with("08") => FaultKind::Unreachable,
-        _ => FaultKind::Failed,
+        "53300" => PostgresErrorKind::Busy,
+        "57014" => PostgresErrorKind::TimedOut,
+        "40001" | "40P01" | "55P03" => PostgresErrorKind::Locked,
+        "25006" => PostgresErrorKind::ReadOnly,
+        "42501" => PostgresErrorKind::Denied,
+        "57P01" | "57P02" | "57P03" | "57P05" | "25P03" => PostgresErrorKind::Unreachable,
+        "XX001" | "XX002" => PostgresErrorKind::Damaged,
+        _ if code.starts_with("53") => PostgresErrorKind::Full,
+        _ if code.starts_with("28") => PostgresErrorKind::Denied,
+        _ if code.starts_with("08") => PostgresErrorKind::Unreachable,
+        _ => PostgresErrorKind::Failed,
     }
 }
 
-impl From<tokio_postgres::Error> for Fault {
+impl From<tokio_postgres::Error> for PostgresError {
     fn from(error: tokio_postgres::Error) -> Self {
         if let Some(error) = error.as_db_error() {
             return error.into();
         }
         let is_lost = error.is_closed() || error.source().is_some_and(|source| source.is::<io::Error>());
-        let kind = if is_lost { FaultKind::Unreachable } else { FaultKind::Failed };
+        let kind = if is_lost { PostgresErrorKind::Unreachable } else { PostgresErrorKind::Failed };
         Self { kind, source: Some(Arc::new(error)) }
     }
 }
 
-impl From<PoolError> for Fault {
+impl From<PoolError> for PostgresError {
     fn from(error: PoolError) -> Self {
         match error {
-            PoolError::Timeout(TimeoutType::Wait) => Self::of(FaultKind::Busy),
-            PoolError::Timeout(_) | PoolError::Closed => Self::of(FaultKind::Unreachable),
+            PoolError::Timeout(TimeoutType::Wait) => Self::from_kind(PostgresErrorKind::Busy),
+            PoolError::Timeout(_) | PoolError::Closed => Self::from_kind(PostgresErrorKind::Unreachable),
             PoolError::Backend(error) | PoolError::PostCreateHook(HookError::Backend(error)) => error.into(),
-            PoolError::PostCreateHook(HookError::Message(_)) => Self::of(FaultKind::TimedOut),
-            PoolError::NoRuntimeSpecified => Self::of(FaultKind::Failed),
+            PoolError::PostCreateHook(HookError::Message(_)) => Self::from_kind(PostgresErrorKind::TimedOut),
+            PoolError::NoRuntimeSpecified => Self::from_kind(PostgresErrorKind::Failed),
         }
     }
 }
 
 /// Error of an operation on jobs: rejected because of the jobs' content, or failed in the database.
 #[derive(Debug)]
-pub(super) enum Halt {
-    Refused(StoreError),
-    Failed(Fault),
+pub(super) enum JobStoreError {
+    Rejected(StoreError),
+    Failed(PostgresError),
 }
 
-impl From<StoreError> for Halt {
+impl From<StoreError> for JobStoreError {
     fn from(error: StoreError) -> Self {
-        Self::Refused(error)
+        Self::Rejected(error)
     }
 }
 
-impl From<Fault> for Halt {
-    fn from(fault: Fault) -> Self {
+impl From<PostgresError> for JobStoreError {
+    fn from(fault: PostgresError) -> Self {
         Self::Failed(fault)
     }
 }
 
-impl From<Halt> for StoreError {
-    fn from(halt: Halt) -> Self {
+impl From<JobStoreError> for StoreError {
+    fn from(halt: JobStoreError) -> Self {
         match halt {
-            Halt::Refused(error) => error,
-            Halt::Failed(fault) => Self::unavailable(fault),
+            JobStoreError::Rejected(error) => error,
+            JobStoreError::Failed(fault) => Self::unavailable(fault),
         }
     }
 }
@@ -189,7 +193,9 @@ mod tests {
 
     #[test]
     fn codes_have_the_kind_that_says_what_to_do() {
-        use FaultKind::{Busy, Damaged, Denied, Failed, Full, Locked, ReadOnly, TimedOut, Unreachable};
+        use PostgresErrorKind::{
+            Busy, Damaged, Denied, Failed, Full, Locked, ReadOnly, TimedOut, Unreachable,
+        };
         let cases = [
             ("53300", Busy),
             ("53100", Full),
@@ -206,7 +212,7 @@ mod tests {
             ("42P01", Failed),
         ];
         for (code, kind) in cases {
-            assert_eq!(kind_of(code), kind, "{code}");
+            assert_eq!(classify_sqlstate(code), kind, "{code}");
         }
     }
 }

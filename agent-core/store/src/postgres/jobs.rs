@@ -1,14 +1,14 @@
 //! Statements that read and write jobs.
 
-use agent_core::job::{Job, JobFilter, JobPage, MAX_JOBS_PAGE, Scope, Step};
+use agent_core::job::{Job, JobFilter, JobPage, JobScope, MAX_JOBS_PER_PAGE, Step};
 use jiff::Timestamp;
 use tokio_postgres::Row;
 
-use self::filter::Meant;
-use self::update::Update;
-use super::fault::Halt;
+use self::filter::SqlFilter;
+use self::update::JobUpdates;
+use super::fault::JobStoreError;
 use super::session::Session;
-use crate::job_row::{CANCELLED_AT_ONCE, ceil_millis, from_millis, parse};
+use crate::job_row::{CANCEL_BATCH_SIZE, ceil_millis, from_millis, parse_job};
 
 mod claim;
 mod counts;
@@ -19,34 +19,34 @@ mod update;
 pub(super) use claim::claim;
 pub(super) use counts::counts;
 pub(super) use insert::insert;
-pub(super) use update::steps;
+pub(super) use update::apply_steps;
 
 /// Notifies the listeners that a job is due at `$1`, if no stored job is due as early. `$2` is the sender's
 /// name.
-const TELL: &str = "
+const NOTIFY_IF_EARLIEST: &str = "
     SELECT pg_notify('scheduler_jobs', $2)
     WHERE NOT EXISTS (SELECT FROM scheduler.jobs WHERE wake_ms <= $1)";
 
 /// Returns true if a text contains NUL. PostgreSQL cannot store NUL and rejects a query with one, so no row
 /// can match.
-fn cannot_be(text: &str) -> bool {
+fn contains_nul(text: &str) -> bool {
     text.contains('\0')
 }
 
 /// Parses a job from a row that begins with `id, body, progress`.
-fn found(row: &Row) -> Result<Job, Halt> {
-    Ok(parse(row.get(0), row.get(1), row.get(2))?)
+fn parse_row(row: &Row) -> Result<Job, JobStoreError> {
+    Ok(parse_job(row.get(0), row.get(1), row.get(2))?)
 }
 
-pub(super) async fn get(session: &Session, scope: &Scope, id: &str) -> Result<Option<Job>, Halt> {
-    let Scope { company, user } = scope;
-    if [Some(id), company.as_deref(), user.as_deref()].into_iter().flatten().any(cannot_be) {
+pub(super) async fn get(session: &Session, scope: &JobScope, id: &str) -> Result<Option<Job>, JobStoreError> {
+    let JobScope { company, user } = scope;
+    if [Some(id), company.as_deref(), user.as_deref()].into_iter().flatten().any(contains_nul) {
         return Ok(None);
     }
     let sql = "SELECT id, body, progress FROM scheduler.jobs
                WHERE id = $1 AND ($2::text IS NULL OR company = $2) AND ($3::text IS NULL OR user_id = $3)";
     let rows = session.query(sql, &[&id, company, user]).await?;
-    rows.first().map(found).transpose()
+    rows.first().map(parse_row).transpose()
 }
 
 pub(super) async fn list(
@@ -54,43 +54,47 @@ pub(super) async fn list(
     filter: &JobFilter,
     after: Option<&str>,
     limit: usize,
-) -> Result<JobPage, Halt> {
-    let Some(meant) = Meant::of(filter) else { return Ok(JobPage::default()) };
+) -> Result<JobPage, JobStoreError> {
+    let Some(meant) = SqlFilter::from_filter(filter) else { return Ok(JobPage::default()) };
     // No stored id contains NUL, but a cursor may. The ids after it are those after the part before the NUL.
     let after = after.map(|after| after.split_once('\0').map_or(after, |(before, _)| before));
-    let limit = limit.clamp(1, MAX_JOBS_PAGE);
-    let rows = meant.read(session, after, limit + 1).await?;
-    let mut jobs = rows.iter().take(limit).map(found).collect::<Result<Vec<_>, _>>()?;
+    let limit = limit.clamp(1, MAX_JOBS_PER_PAGE);
+    let rows = meant.select(session, after, limit + 1).await?;
+    let mut jobs = rows.iter().take(limit).map(parse_row).collect::<Result<Vec<_>, _>>()?;
     let next = jobs.last_mut().filter(|_| rows.len() > limit).map(|last| last.id.clone());
     Ok(JobPage { jobs, next })
 }
 
-pub(super) async fn cancel_all(session: &Session, filter: &JobFilter, now: Timestamp) -> Result<u64, Halt> {
-    let Some(meant) = Meant::of(filter) else { return Ok(0) };
+pub(super) async fn cancel_all(
+    session: &Session,
+    filter: &JobFilter,
+    now: Timestamp,
+) -> Result<u64, JobStoreError> {
+    let Some(meant) = SqlFilter::from_filter(filter) else { return Ok(0) };
     // Jobs inserted from here on are excluded, so that the loop ends.
     let begun = session.begin(&[("SELECT max(id) FROM scheduler.jobs", &[])]).await?;
     let last: Option<String> = begun.first().and_then(|rows| rows.first()?.get(0));
     let mut cancelled = 0;
     let mut after: Option<String> = None;
     while let Some(last) = &last {
-        let rows = meant.lock_open(session, after.as_deref(), last, CANCELLED_AT_ONCE).await?;
+        let rows = meant.select_open_for_update(session, after.as_deref(), last, CANCEL_BATCH_SIZE).await?;
         let Some(row) = rows.last() else { break };
         after = Some(row.get(0));
-        let mut update = Update::default();
+        let mut update = JobUpdates::default();
         for row in &rows {
-            if let Ok(stepped) = found(row)?.step(Step::Cancel, now) {
+            if let Ok(stepped) = parse_row(row)?.step(Step::Cancel, now) {
                 cancelled += 1;
                 update.add(&stepped)?;
             }
         }
-        update.run(session).await?;
+        update.write_rows(session).await?;
     }
     session.commit(&[]).await?;
     Ok(cancelled)
 }
 
 /// Returns the time at which the next job is due.
-pub(super) async fn earliest(session: &Session) -> Result<Option<Timestamp>, Halt> {
+pub(super) async fn earliest(session: &Session) -> Result<Option<Timestamp>, JobStoreError> {
     let sql = "SELECT wake_ms FROM scheduler.jobs WHERE wake_ms IS NOT NULL ORDER BY wake_ms, id LIMIT 1";
     let rows = session.query(sql, &[]).await?;
     Ok(rows.first().map(|row| from_millis(row.get(0))))
@@ -98,8 +102,12 @@ pub(super) async fn earliest(session: &Session) -> Result<Option<Timestamp>, Hal
 
 /// Deletes up to `limit` jobs that ended before a time. Rows locked by other transactions are skipped until
 /// the next call.
-pub(super) async fn purge(session: &Session, ended_before: Timestamp, limit: usize) -> Result<u64, Halt> {
-    let (ended_before, limit) = (ceil_millis(ended_before), rows(limit));
+pub(super) async fn purge(
+    session: &Session,
+    ended_before: Timestamp,
+    limit: usize,
+) -> Result<u64, JobStoreError> {
+    let (ended_before, limit) = (ceil_millis(ended_before), row_limit(limit));
     let sql = "
         WITH old AS MATERIALIZED (
             SELECT id FROM scheduler.jobs WHERE ended_ms < $1 ORDER BY ended_ms LIMIT $2
@@ -114,6 +122,6 @@ pub(super) async fn purge(session: &Session, ended_before: Timestamp, limit: usi
 }
 
 /// Converts a limit to the type that the server takes.
-fn rows(limit: usize) -> i64 {
+fn row_limit(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX)
 }

@@ -11,14 +11,14 @@ use tokio::time::{sleep, timeout};
 use tokio_postgres::{AsyncMessage, Client};
 
 use super::address::Address;
-use super::fault::{Fault, FaultKind};
+use super::fault::{PostgresError, PostgresErrorKind};
 
 /// Subscribes to the notification channel. The payload of a notification is the sender's name.
 const LISTEN: &str = "LISTEN scheduler_jobs";
 
 /// First and longest delay between attempts to reconnect; the delay doubles with each attempt.
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+const MIN_RECONNECT_DELAY: Duration = Duration::from_millis(100);
+const MAX_RECONNECT_DELAY: Duration = Duration::from_secs(30);
 
 /// Background task with its own connection. Dropping the value aborts the task.
 pub(super) struct Listener(JoinHandle<()>);
@@ -37,15 +37,15 @@ impl Listener {
         limit: Duration,
         own: String,
         signal: WakeSignal,
-    ) -> Result<Self, Fault> {
-        let mut line = Line::open(&address, limit).await?;
+    ) -> Result<Self, PostgresError> {
+        let mut line = ListenConnection::open(&address, limit).await?;
         let listen = async move {
             loop {
-                let why = line.hear(&own, &signal).await;
-                tracing::warn!(why = why.in_full(), "the connection that waits for jobs is lost");
-                line = Line::open_again(&address, limit).await;
+                let why = line.forward_notifications(&own, &signal).await;
+                tracing::warn!(why = why.display_with_source(), "the connection that waits for jobs is lost");
+                line = ListenConnection::reconnect(&address, limit).await;
                 tracing::info!("the connection that waits for jobs is there again");
-                signal.give();
+                signal.notify();
             }
         };
         Ok(Self(tokio::spawn(listen)))
@@ -53,14 +53,14 @@ impl Listener {
 }
 
 /// A connection that listens.
-struct Line {
+struct ListenConnection {
     // Kept alive, because the server closes the connection when the client is dropped.
     _client: Client,
     messages: BoxStream<'static, Result<AsyncMessage, tokio_postgres::Error>>,
 }
 
-impl Line {
-    async fn open(address: &Address, limit: Duration) -> Result<Self, Fault> {
+impl ListenConnection {
+    async fn open(address: &Address, limit: Duration) -> Result<Self, PostgresError> {
         let open = async {
             let (client, mut connection) = address.config.connect(address.tls.clone()).await?;
             let mut messages = poll_fn(move |cx| connection.poll_message(cx)).boxed();
@@ -71,36 +71,42 @@ impl Line {
                     match select(&mut listen, messages.next()).await {
                         Either::Left((listening, _)) => break listening?,
                         Either::Right((Some(message), _)) => drop(message?),
-                        Either::Right((None, _)) => return Err(Fault::of(FaultKind::Unreachable)),
+                        Either::Right((None, _)) => {
+                            return Err(PostgresError::from_kind(PostgresErrorKind::Unreachable));
+                        }
                     }
                 }
             }
             Ok(Self { _client: client, messages })
         };
-        timeout(limit, open).await.unwrap_or_else(|_| Err(Fault::of(FaultKind::Unreachable)))
+        timeout(limit, open)
+            .await
+            .unwrap_or_else(|_| Err(PostgresError::from_kind(PostgresErrorKind::Unreachable)))
     }
 
-    async fn open_again(address: &Address, limit: Duration) -> Self {
-        let mut pause = FIRST_PAUSE;
+    async fn reconnect(address: &Address, limit: Duration) -> Self {
+        let mut pause = MIN_RECONNECT_DELAY;
         loop {
             sleep(pause).await;
             match Self::open(address, limit).await {
                 Ok(line) => return line,
-                Err(why) => tracing::debug!(why = why.in_full(), "no connection to wait for jobs"),
+                Err(why) => {
+                    tracing::debug!(why = why.display_with_source(), "no connection to wait for jobs")
+                }
             }
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            pause = (pause * 2).min(MAX_RECONNECT_DELAY);
         }
     }
 
     /// Gives the signal for each notification until the connection is lost, and returns the error.
-    async fn hear(&mut self, own: &str, signal: &WakeSignal) -> Fault {
+    async fn forward_notifications(&mut self, own: &str, signal: &WakeSignal) -> PostgresError {
         while let Some(message) = self.messages.next().await {
             match message {
-                Ok(AsyncMessage::Notification(said)) if said.payload() != own => signal.give(),
+                Ok(AsyncMessage::Notification(said)) if said.payload() != own => signal.notify(),
                 Ok(_) => {}
                 Err(error) => return error.into(),
             }
         }
-        Fault::of(FaultKind::Unreachable)
+        PostgresError::from_kind(PostgresErrorKind::Unreachable)
     }
 }

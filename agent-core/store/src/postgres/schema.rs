@@ -2,25 +2,25 @@
 
 use std::time::Duration;
 
-use super::OpenError;
-use super::fault::Fault;
+use super::PostgresOpenError;
+use super::fault::PostgresError;
 use super::session::Session;
 
 /// Minimum server version, 13, as `server_version_num`: the oldest that supports all table settings used
 /// here.
-const LEAST_SERVER: i32 = 130_000;
+const MIN_SERVER_VERSION: i32 = 130_000;
 
 /// Advisory lock that serializes migrations. The keys are `Agnt` and `Jobs` in ASCII.
-const LOCK: &str = "SELECT pg_advisory_xact_lock(1097297524, 1248813683)";
+const MIGRATION_LOCK: &str = "SELECT pg_advisory_xact_lock(1097297524, 1248813683)";
 
 /// Timeout of a migration step, and of waiting for another process's migration.
-const MIGRATION: Duration = Duration::from_secs(600);
+const MIGRATION_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Migration steps, one per schema version; the first creates version 1. A released step must not be changed.
 ///
 /// Text columns use the collation `C`: cursors require byte order, and comparison is fastest in it. The job
 /// is stored as `text`, because `jsonb` rejects NUL and normalizes numbers.
-const STEPS: &[&str] = &["
+const MIGRATIONS: &[&str] = &["
     CREATE TABLE scheduler.jobs (
         id text COLLATE \"C\" NOT NULL PRIMARY KEY,
         company text COLLATE \"C\" NOT NULL,
@@ -60,68 +60,70 @@ const STEPS: &[&str] = &["
 "];
 
 /// Migrates the database to the newest schema version, in one transaction.
-pub(super) async fn bring_up(session: &mut Session) -> Result<(), OpenError> {
-    recognise(session).await?;
-    let known = newest(STEPS);
-    match look(session).await? {
-        Found::Version(version) if version > known => Err(OpenError::Newer { found: version, known }),
-        Found::Version(version) if version == known => Ok(()),
-        Found::Others => Err(OpenError::OtherProgram),
-        Found::Nothing | Found::Version(_) => migrate(session).await,
+pub(super) async fn ensure_schema(session: &mut Session) -> Result<(), PostgresOpenError> {
+    check_server(session).await?;
+    let known = newest_version(MIGRATIONS);
+    match read_schema_state(session).await? {
+        SchemaState::Version(version) if version > known => {
+            Err(PostgresOpenError::Newer { found: version, known })
+        }
+        SchemaState::Version(version) if version == known => Ok(()),
+        SchemaState::OtherProgram => Err(PostgresOpenError::OtherProgram),
+        SchemaState::Empty | SchemaState::Version(_) => migrate(session).await,
     }
 }
 
 /// Returns an error if the server cannot store jobs: wrong version, encoding, or read-only.
-async fn recognise(session: &Session) -> Result<(), OpenError> {
+async fn check_server(session: &Session) -> Result<(), PostgresOpenError> {
     let asked = "SELECT current_setting('server_version_num')::int4, current_setting('server_encoding'),
                         current_setting('transaction_read_only')";
     let rows = session.query(asked, &[]).await?;
-    let row = rows.first().ok_or_else(nothing)?;
+    let row = rows.first().ok_or_else(missing_row_error)?;
     let (version, encoding, read_only): (i32, String, String) = (row.get(0), row.get(1), row.get(2));
-    if version < LEAST_SERVER {
-        return Err(OpenError::Server { found: version / 10_000 });
+    if version < MIN_SERVER_VERSION {
+        return Err(PostgresOpenError::Server { found: version / 10_000 });
     }
     if encoding != "UTF8" {
-        return Err(OpenError::Encoding { found: encoding });
+        return Err(PostgresOpenError::Encoding { found: encoding });
     }
-    if read_only == "on" { Err(OpenError::ReadOnly) } else { Ok(()) }
+    if read_only == "on" { Err(PostgresOpenError::ReadOnly) } else { Ok(()) }
 }
 
-enum Found {
-    Nothing,
+enum SchemaState {
+    Empty,
     /// The schema contains tables of another program.
-    Others,
+    OtherProgram,
     Version(i32),
 }
 
-async fn look(session: &Session) -> Result<Found, OpenError> {
+async fn read_schema_state(session: &Session) -> Result<SchemaState, PostgresOpenError> {
     let asked = "SELECT to_regclass('scheduler.schema_version') IS NOT NULL, EXISTS (
                      SELECT FROM pg_class WHERE relnamespace = to_regnamespace('scheduler')
                  )";
     let rows = session.query(asked, &[]).await?;
-    let row = rows.first().ok_or_else(nothing)?;
+    let row = rows.first().ok_or_else(missing_row_error)?;
     match (row.get(0), row.get(1)) {
         (true, _) => {
             let rows = session.query("SELECT version FROM scheduler.schema_version", &[]).await?;
-            Ok(rows.first().map_or(Found::Others, |row| Found::Version(row.get(0))))
+            Ok(rows.first().map_or(SchemaState::OtherProgram, |row| SchemaState::Version(row.get(0))))
         }
-        (false, true) => Ok(Found::Others),
-        (false, false) => Ok(Found::Nothing),
+        (false, true) => Ok(SchemaState::OtherProgram),
+        (false, false) => Ok(SchemaState::Empty),
     }
 }
 
 /// Runs the missing migration steps. Concurrent migrations wait for the advisory lock and then find the steps
 /// done.
-async fn migrate(session: &mut Session) -> Result<(), OpenError> {
-    session.set_limit(MIGRATION);
-    let limit = MIGRATION.as_millis();
+async fn migrate(session: &mut Session) -> Result<(), PostgresOpenError> {
+    session.set_response_timeout(MIGRATION_TIMEOUT);
+    let limit = MIGRATION_TIMEOUT.as_millis();
     session.run("BEGIN").await?;
     session.run(&format!("SET LOCAL lock_timeout = {limit}; SET LOCAL statement_timeout = {limit}")).await?;
-    session.run(LOCK).await?;
-    let done = match look(session).await? {
-        Found::Version(version) => version,
-        Found::Others => return Err(OpenError::OtherProgram),
-        Found::Nothing => {
+    session.run(MIGRATION_LOCK).await?;
+    let done = match read_schema_state(session).await? {
+        SchemaState::Version(version) => version,
+        SchemaState::OtherProgram => return Err(PostgresOpenError::OtherProgram),
+        SchemaState::Empty => {
             // Checked first, because `CREATE SCHEMA IF NOT EXISTS` requires a privilege that the user of an
             // existing schema need not have.
             let rows = session.query("SELECT to_regnamespace('scheduler') IS NULL", &[]).await?;
@@ -134,20 +136,20 @@ async fn migrate(session: &mut Session) -> Result<(), OpenError> {
             0
         }
     };
-    for step in STEPS.iter().skip(usize::try_from(done).unwrap_or_default()) {
+    for step in MIGRATIONS.iter().skip(usize::try_from(done).unwrap_or_default()) {
         session.run(step).await?;
     }
     // Never decreases the version: a process that waited for the lock may know fewer steps.
-    let version = done.max(newest(STEPS));
+    let version = done.max(newest_version(MIGRATIONS));
     session.run(&format!("UPDATE scheduler.schema_version SET version = {version}; COMMIT")).await?;
     Ok(())
 }
 
-fn newest(steps: &[&str]) -> i32 {
+fn newest_version(steps: &[&str]) -> i32 {
     i32::try_from(steps.len()).unwrap_or(i32::MAX)
 }
 
 /// Returns the error for a result without its expected row.
-fn nothing() -> Fault {
-    Fault::of(super::FaultKind::Failed)
+fn missing_row_error() -> PostgresError {
+    PostgresError::from_kind(super::PostgresErrorKind::Failed)
 }

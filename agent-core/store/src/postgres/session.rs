@@ -12,10 +12,10 @@ use tokio_postgres::{Row, Statement};
 
 use super::PostgresOptions;
 use super::address::Address;
-use super::fault::{Fault, FaultKind, Halt};
+use super::fault::{JobStoreError, PostgresError, PostgresErrorKind};
 
 /// Time that the client waits beyond the server's statement timeout.
-const GRACE: Duration = Duration::from_secs(5);
+const RESPONSE_GRACE: Duration = Duration::from_secs(5);
 
 /// Parameter values of a statement.
 pub(super) type Values<'v> = &'v [&'v (dyn ToSql + Sync)];
@@ -24,13 +24,13 @@ pub(super) type Values<'v> = &'v [&'v (dyn ToSql + Sync)];
 pub(super) type Query<'q> = (&'q str, Values<'q>);
 
 /// Connection pool of a store.
-pub(super) struct Sessions {
+pub(super) struct SessionPool {
     pool: Pool,
-    limit: Duration,
+    response_timeout: Duration,
 }
 
-impl Sessions {
-    pub(super) fn new(address: &Address, options: &PostgresOptions) -> Result<Self, Fault> {
+impl SessionPool {
+    pub(super) fn new(address: &Address, options: &PostgresOptions) -> Result<Self, PostgresError> {
         let config = ManagerConfig { recycling_method: RecyclingMethod::Fast };
         let manager = Manager::from_config(address.config.clone(), address.tls.clone(), config);
         let settings = settings(options);
@@ -52,11 +52,11 @@ impl Sessions {
             .post_create(set_up)
             .build()
             .map_err(|_| PoolError::NoRuntimeSpecified)?;
-        Ok(Self { pool, limit: options.statement_timeout + GRACE })
+        Ok(Self { pool, response_timeout: options.statement_timeout + RESPONSE_GRACE })
     }
 
-    pub(super) async fn get(&self) -> Result<Session, Fault> {
-        Ok(Session { client: Some(self.pool.get().await?), limit: self.limit })
+    pub(super) async fn get(&self) -> Result<Session, PostgresError> {
+        Ok(Session { client: Some(self.pool.get().await?), response_timeout: self.response_timeout })
     }
 }
 
@@ -82,11 +82,11 @@ fn settings(options: &PostgresOptions) -> String {
     )
 }
 
-/// A pooled connection in use by one operation. Only [`end`](Self::end) returns it to the pool. A session
+/// A pooled connection in use by one operation. Only [`release`](Self::release) returns it to the pool. A session
 /// that is dropped before, as by cancellation, closes its connection, and the server rolls back.
 pub(super) struct Session {
     client: Option<Client>,
-    limit: Duration,
+    response_timeout: Duration,
 }
 
 impl Session {
@@ -95,43 +95,48 @@ impl Session {
     }
 
     /// Sets the timeout of a response, in place of the one for statements.
-    pub(super) fn set_limit(&mut self, limit: Duration) {
-        self.limit = limit;
+    pub(super) fn set_response_timeout(&mut self, limit: Duration) {
+        self.response_timeout = limit;
     }
 
     /// Prepares a statement, once per connection.
-    async fn prepare(&self, sql: &str) -> Result<Statement, Fault> {
-        self.answer(self.client().prepare_cached(sql)).await
+    async fn prepare(&self, sql: &str) -> Result<Statement, PostgresError> {
+        self.with_timeout(self.client().prepare_cached(sql)).await
     }
 
     /// Runs one query.
-    pub(super) async fn query(&self, sql: &str, values: Values<'_>) -> Result<Vec<Row>, Fault> {
+    pub(super) async fn query(&self, sql: &str, values: Values<'_>) -> Result<Vec<Row>, PostgresError> {
         Ok(self.send(false, &[(sql, values)], false).await?.pop().unwrap_or_default())
     }
 
     /// Runs statements without parameters, one after another.
-    pub(super) async fn run(&self, sql: &str) -> Result<(), Fault> {
-        self.answer(self.client().batch_execute(sql)).await
+    pub(super) async fn run(&self, sql: &str) -> Result<(), PostgresError> {
+        self.with_timeout(self.client().batch_execute(sql)).await
     }
 
     /// Begins a transaction, runs queries in it and returns the rows of each.
-    pub(super) async fn begin(&self, queries: &[Query<'_>]) -> Result<Vec<Vec<Row>>, Fault> {
+    pub(super) async fn begin(&self, queries: &[Query<'_>]) -> Result<Vec<Vec<Row>>, PostgresError> {
         self.send(true, queries, false).await
     }
 
     /// Runs queries and commits the transaction.
-    pub(super) async fn commit(&self, queries: &[Query<'_>]) -> Result<Vec<Vec<Row>>, Fault> {
+    pub(super) async fn commit(&self, queries: &[Query<'_>]) -> Result<Vec<Vec<Row>>, PostgresError> {
         self.send(false, queries, true).await
     }
 
     /// Runs queries as one transaction.
-    pub(super) async fn transact(&self, queries: &[Query<'_>]) -> Result<Vec<Vec<Row>>, Fault> {
+    pub(super) async fn transact(&self, queries: &[Query<'_>]) -> Result<Vec<Vec<Row>>, PostgresError> {
         self.send(true, queries, true).await
     }
 
     /// Sends all statements in one pipeline, which takes one network round trip. If one fails, those after it
     /// fail too, and the server treats `COMMIT` in a failed transaction as a rollback.
-    async fn send(&self, begin: bool, queries: &[Query<'_>], commit: bool) -> Result<Vec<Vec<Row>>, Fault> {
+    async fn send(
+        &self,
+        begin: bool,
+        queries: &[Query<'_>],
+        commit: bool,
+    ) -> Result<Vec<Vec<Row>>, PostgresError> {
         let client = self.client();
         let mut prepared = Vec::with_capacity(queries.len());
         for (sql, values) in queries {
@@ -140,22 +145,25 @@ impl Session {
         let word = async |word: &str, wanted| if wanted { client.batch_execute(word).await } else { Ok(()) };
         // Each query is sent when it is first polled, so statements are sent in the order of polls.
         let rows = try_join_all(prepared.iter().map(|(statement, values)| client.query(statement, values)));
-        Ok(self.answer(try_join3(word("BEGIN", begin), rows, word("COMMIT", commit))).await?.1)
+        Ok(self.with_timeout(try_join3(word("BEGIN", begin), rows, word("COMMIT", commit))).await?.1)
     }
 
-    async fn answer<T>(
+    async fn with_timeout<T>(
         &self,
         answer: impl Future<Output = Result<T, tokio_postgres::Error>>,
-    ) -> Result<T, Fault> {
-        timeout(self.limit, answer).await.map_err(|_| Fault::of(FaultKind::TimedOut))?.map_err(Fault::from)
+    ) -> Result<T, PostgresError> {
+        timeout(self.response_timeout, answer)
+            .await
+            .map_err(|_| PostgresError::from_kind(PostgresErrorKind::TimedOut))?
+            .map_err(PostgresError::from)
     }
 
     /// Ends the session. Returns the connection to the pool if it is still usable after this outcome, rolling
     /// back an open transaction first.
-    pub(super) async fn end<T>(mut self, done: Result<T, Halt>) -> Result<T, Halt> {
+    pub(super) async fn release<T>(mut self, done: Result<T, JobStoreError>) -> Result<T, JobStoreError> {
         let is_clean = match &done {
             Ok(_) => true,
-            Err(Halt::Failed(fault)) if !fault.was_answered() => false,
+            Err(JobStoreError::Failed(fault)) if !fault.leaves_session_usable() => false,
             Err(_) => self.run("ROLLBACK").await.is_ok(),
         };
         if is_clean {

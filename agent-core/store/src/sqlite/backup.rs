@@ -6,7 +6,7 @@ use std::thread;
 use futures_channel::oneshot;
 use rusqlite::{Connection, OpenFlags};
 
-use super::fault::Fault;
+use super::fault::SqliteError;
 use super::file::sync_folder;
 
 /// Maximum number of findings of an integrity check.
@@ -28,19 +28,19 @@ pub enum BackupError {
         /// Path of the backup.
         path: PathBuf,
         /// Cause.
-        source: Fault,
+        source: SqliteError,
     },
 }
 
 pub(super) async fn copy(from: PathBuf, to: PathBuf) -> Result<(), BackupError> {
-    let failed = BackupError::Failed { path: to.clone(), source: Fault::closed() };
-    aside(move || copy_blocking(&from, &to)).await.unwrap_or(Err(failed))
+    let failed = BackupError::Failed { path: to.clone(), source: SqliteError::closed() };
+    run_on_own_thread(move || copy_blocking(&from, &to)).await.unwrap_or(Err(failed))
 }
 
 /// Copies into a temporary file in the target folder and renames it when it is complete. The copy runs in one
 /// read transaction, so it is a consistent snapshot and does not block writers.
 fn copy_blocking(from: &Path, to: &Path) -> Result<(), BackupError> {
-    let failed = |source: Fault| BackupError::Failed { path: to.to_owned(), source };
+    let failed = |source: SqliteError| BackupError::Failed { path: to.to_owned(), source };
     let to = std::path::absolute(to).map_err(|error| failed(error.into()))?;
     let folder = to.parent().unwrap_or(&to);
     if to.symlink_metadata().is_ok() {
@@ -67,16 +67,16 @@ fn vacuum_into(from: &Path, to: &Path) -> rusqlite::Result<()> {
     Ok(())
 }
 
-pub(super) async fn check(path: PathBuf) -> Result<Vec<String>, Fault> {
+pub(super) async fn check(path: PathBuf) -> Result<Vec<String>, SqliteError> {
     let check = move || -> rusqlite::Result<Vec<String>> {
         let connection = read_only(&path)?;
         let mut statement = connection.prepare(&format!("PRAGMA integrity_check({MAX_FINDINGS})"))?;
         let findings: Vec<String> = statement.query_map((), |row| row.get(0))?.collect::<Result<_, _>>()?;
         Ok(findings.into_iter().filter(|finding| finding != "ok").collect())
     };
-    match aside(check).await {
+    match run_on_own_thread(check).await {
         Some(findings) => Ok(findings?),
-        None => Err(Fault::closed()),
+        None => Err(SqliteError::closed()),
     }
 }
 
@@ -86,7 +86,7 @@ fn read_only(path: &Path) -> rusqlite::Result<Connection> {
 }
 
 /// Runs blocking work on its own thread. Returns `None` if the thread cannot be started or panics.
-async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+async fn run_on_own_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     let (answer, answered) = oneshot::channel();
     let work = move || {
         // Fails only if the caller was cancelled.

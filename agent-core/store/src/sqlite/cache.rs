@@ -3,27 +3,27 @@
 use std::hash::Hash;
 use std::sync::Arc;
 
-use agent_platform::records::{Collection, Key, List, Order, Page, Record};
+use agent_platform::records::{Collection, Key, ListQuery, Order, Page, Record};
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 
-use super::freshness::{Freshness, Stamp};
+use super::freshness::{ChangeTracker, Stamp};
 
 /// Approximate overhead of an entry beyond its text, in bytes.
-const ENTRY_BYTES: usize = 256;
+const ENTRY_OVERHEAD_BYTES: usize = 256;
 /// Typical size of a record or a page in bytes. A wrong estimate only costs memory for a hash table.
-const USUAL_BYTES: u64 = 2048;
+const TYPICAL_ENTRY_BYTES: u64 = 2048;
 
 /// Cache of records by key, including absent ones, and of list pages, bounded in bytes. Entries with an
 /// invalid stamp are never returned; they stay until they are replaced or evicted.
 pub(super) struct ReadCache {
-    freshness: Arc<Freshness>,
-    records: Cache<Key, Kept<Option<Record>>, Bytes>,
-    pages: Cache<PageKey, Kept<Arc<Page>>, Bytes>,
+    freshness: Arc<ChangeTracker>,
+    records: Cache<Key, CacheEntry<Option<Record>>, ByteWeighter>,
+    pages: Cache<PageKey, CacheEntry<Arc<Page>>, ByteWeighter>,
 }
 
 #[derive(Clone)]
-struct Kept<T> {
+struct CacheEntry<T> {
     stamp: Stamp,
     value: T,
 }
@@ -39,7 +39,7 @@ pub(super) struct PageKey {
 }
 
 impl PageKey {
-    pub(super) fn new(collection: &Collection, list: &List) -> Self {
+    pub(super) fn new(collection: &Collection, list: &ListQuery) -> Self {
         Self {
             collection: collection.clone(),
             prefix: list.prefix.clone(),
@@ -52,7 +52,7 @@ impl PageKey {
 
 impl ReadCache {
     /// Creates a cache of about `max_bytes` bytes.
-    pub(super) fn new(max_bytes: usize, freshness: &Arc<Freshness>) -> Self {
+    pub(super) fn new(max_bytes: usize, freshness: &Arc<ChangeTracker>) -> Self {
         let max = max_bytes as u64;
         Self { freshness: Arc::clone(freshness), records: cache(max - max / 4), pages: cache(max / 4) }
     }
@@ -61,82 +61,88 @@ impl ReadCache {
     /// lookup: if all are valid, all records are from that moment.
     pub(super) fn records(&self, keys: &[Key]) -> Option<Vec<Option<Record>>> {
         let kept: Vec<_> = keys.iter().map(|key| self.records.get(key)).collect::<Option<_>>()?;
-        let right = kept.iter().all(|kept| self.freshness.holds(kept.stamp)) && self.freshness.is_recent();
+        let right = kept.iter().all(|kept| self.freshness.is_valid(kept.stamp)) && self.freshness.is_recent();
         right.then(|| kept.into_iter().map(|kept| kept.value).collect())
     }
 
     /// Returns this page if it is cached and unchanged.
     pub(super) fn page(&self, key: &PageKey) -> Option<Page> {
         let kept = self.pages.get(key)?;
-        let right = self.freshness.holds(kept.stamp) && self.freshness.is_recent();
+        let right = self.freshness.is_valid(kept.stamp) && self.freshness.is_recent();
         right.then(|| Page::clone(&kept.value))
     }
 
     /// Returns the stamps of records. Must be called before the records are read.
     pub(super) fn stamps(&self, keys: &[Key]) -> Vec<Option<Stamp>> {
-        let stamp = |key: &Key| self.freshness.stamp(key).filter(|_| may_keep(key.collection()));
+        let stamp = |key: &Key| self.freshness.stamp(key).filter(|_| is_cacheable(key.collection()));
         keys.iter().map(stamp).collect()
     }
 
     /// Returns the stamp of a collection. Must be called before a page of it is read.
     pub(super) fn stamp(&self, collection: &Collection) -> Option<Stamp> {
-        self.freshness.stamp(collection).filter(|_| may_keep(collection))
+        self.freshness.stamp(collection).filter(|_| is_cacheable(collection))
     }
 
     /// Caches the records that were read under these stamps, if the stamps are still valid.
-    pub(super) fn keep_records(&self, keys: &[Key], stamps: Vec<Option<Stamp>>, records: &[Option<Record>]) {
+    pub(super) fn insert_records(
+        &self,
+        keys: &[Key],
+        stamps: Vec<Option<Stamp>>,
+        records: &[Option<Record>],
+    ) {
         for ((key, stamp), record) in keys.iter().zip(stamps).zip(records) {
-            if let Some(stamp) = stamp.filter(|stamp| self.freshness.holds(*stamp)) {
-                self.records.insert(key.clone(), Kept { stamp, value: record.clone() });
+            if let Some(stamp) = stamp.filter(|stamp| self.freshness.is_valid(*stamp)) {
+                self.records.insert(key.clone(), CacheEntry { stamp, value: record.clone() });
             }
         }
     }
 
     /// Caches the page that was read under this stamp, if the stamp is still valid.
-    pub(super) fn keep_page(&self, key: PageKey, stamp: Option<Stamp>, page: &Page) {
-        if let Some(stamp) = stamp.filter(|stamp| self.freshness.holds(*stamp)) {
-            self.pages.insert(key, Kept { stamp, value: Arc::new(page.clone()) });
+    pub(super) fn insert_page(&self, key: PageKey, stamp: Option<Stamp>, page: &Page) {
+        if let Some(stamp) = stamp.filter(|stamp| self.freshness.is_valid(*stamp)) {
+            self.pages.insert(key, CacheEntry { stamp, value: Arc::new(page.clone()) });
         }
     }
 }
 
 /// Returns true if a collection may be cached. Collections of the platform itself are always read from the
 /// file, so that a revoked token is not served from the cache.
-fn may_keep(collection: &Collection) -> bool {
+fn is_cacheable(collection: &Collection) -> bool {
     !collection.company().is_empty()
 }
 
-fn cache<K: Eq + Hash, V: Clone>(max_bytes: u64) -> Cache<K, V, Bytes>
+fn cache<K: Eq + Hash, V: Clone>(max_bytes: u64) -> Cache<K, V, ByteWeighter>
 where
-    Bytes: Weighter<K, V>,
+    ByteWeighter: Weighter<K, V>,
 {
-    let items = usize::try_from(max_bytes / USUAL_BYTES).unwrap_or(usize::MAX).max(1);
-    Cache::with_weighter(items, max_bytes, Bytes)
+    let items = usize::try_from(max_bytes / TYPICAL_ENTRY_BYTES).unwrap_or(usize::MAX).max(1);
+    Cache::with_weighter(items, max_bytes, ByteWeighter)
 }
 
 #[derive(Clone)]
-struct Bytes;
+struct ByteWeighter;
 
-impl Weighter<Key, Kept<Option<Record>>> for Bytes {
-    fn weight(&self, key: &Key, kept: &Kept<Option<Record>>) -> u64 {
-        let key = key.id().len() + of_collection(key.collection());
-        (ENTRY_BYTES + key + kept.value.as_ref().map_or(0, of_record)) as u64
+impl Weighter<Key, CacheEntry<Option<Record>>> for ByteWeighter {
+    fn weight(&self, key: &Key, kept: &CacheEntry<Option<Record>>) -> u64 {
+        let key = key.id().len() + collection_bytes(key.collection());
+        (ENTRY_OVERHEAD_BYTES + key + kept.value.as_ref().map_or(0, record_bytes)) as u64
     }
 }
 
-impl Weighter<PageKey, Kept<Arc<Page>>> for Bytes {
-    fn weight(&self, key: &PageKey, kept: &Kept<Arc<Page>>) -> u64 {
+impl Weighter<PageKey, CacheEntry<Arc<Page>>> for ByteWeighter {
+    fn weight(&self, key: &PageKey, kept: &CacheEntry<Arc<Page>>) -> u64 {
         let cursor = key.cursor.as_ref().map_or(0, String::len);
-        let key = of_collection(&key.collection) + key.prefix.len() + cursor;
-        let records: usize = kept.value.records.iter().map(|record| ENTRY_BYTES + of_record(record)).sum();
-        (ENTRY_BYTES + key + records) as u64
+        let key = collection_bytes(&key.collection) + key.prefix.len() + cursor;
+        let records: usize =
+            kept.value.records.iter().map(|record| ENTRY_OVERHEAD_BYTES + record_bytes(record)).sum();
+        (ENTRY_OVERHEAD_BYTES + key + records) as u64
     }
 }
 
-fn of_collection(collection: &Collection) -> usize {
+fn collection_bytes(collection: &Collection) -> usize {
     collection.company().len() + collection.path().len()
 }
 
-fn of_record(record: &Record) -> usize {
+fn record_bytes(record: &Record) -> usize {
     record.id.len() + record.value.get().len()
 }

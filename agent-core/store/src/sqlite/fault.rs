@@ -9,15 +9,15 @@ use rusqlite::ErrorCode;
 
 /// Database error: the source of [`StoreError::Unavailable`]. Contains no values and no keys.
 #[derive(Debug, Clone)]
-pub struct Fault {
-    kind: FaultKind,
+pub struct SqliteError {
+    kind: SqliteErrorKind,
     source: Option<Arc<dyn Error + Send + Sync>>,
 }
 
-/// Classification of a [`Fault`].
+/// Classification of a [`SqliteError`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum FaultKind {
+pub enum SqliteErrorKind {
     /// The disk is full, or the file has reached its size limit.
     Full,
     /// Another process held the database lock for longer than the timeout.
@@ -32,57 +32,57 @@ pub enum FaultKind {
     Failed,
 }
 
-impl Fault {
+impl SqliteError {
     /// Returns the classification.
-    pub fn kind(&self) -> FaultKind {
+    pub fn kind(&self) -> SqliteErrorKind {
         self.kind
     }
 
     pub(super) fn closed() -> Self {
-        Self { kind: FaultKind::Closed, source: None }
+        Self { kind: SqliteErrorKind::Closed, source: None }
     }
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for SqliteError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.kind {
-            FaultKind::Full => "the disk is full, or the file has reached its limit",
-            FaultKind::Locked => "another process holds the database locked",
-            FaultKind::ReadOnly => "the database cannot be written",
-            FaultKind::Damaged => "the database is damaged",
-            FaultKind::Closed => "the store is closed, or a thread of it has ended",
-            FaultKind::Failed => "the database failed",
+            SqliteErrorKind::Full => "the disk is full, or the file has reached its limit",
+            SqliteErrorKind::Locked => "another process holds the database locked",
+            SqliteErrorKind::ReadOnly => "the database cannot be written",
+            SqliteErrorKind::Damaged => "the database is damaged",
+            SqliteErrorKind::Closed => "the store is closed, or a thread of it has ended",
+            SqliteErrorKind::Failed => "the database failed",
         })
     }
 }
 
-impl Error for Fault {
+impl Error for SqliteError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         self.source.as_ref().map(|source| &**source as &(dyn Error + 'static))
     }
 }
 
-impl From<rusqlite::Error> for Fault {
+impl From<rusqlite::Error> for SqliteError {
     fn from(error: rusqlite::Error) -> Self {
         let kind = match error.sqlite_error_code() {
-            Some(ErrorCode::DiskFull) => FaultKind::Full,
-            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => FaultKind::Locked,
-            Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => FaultKind::ReadOnly,
-            Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => FaultKind::Damaged,
-            _ => FaultKind::Failed,
+            Some(ErrorCode::DiskFull) => SqliteErrorKind::Full,
+            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => SqliteErrorKind::Locked,
+            Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => SqliteErrorKind::ReadOnly,
+            Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => SqliteErrorKind::Damaged,
+            _ => SqliteErrorKind::Failed,
         };
         Self { kind, source: Some(Arc::new(error)) }
     }
 }
 
-impl From<std::io::Error> for Fault {
+impl From<std::io::Error> for SqliteError {
     fn from(error: std::io::Error) -> Self {
         let kind = match error.kind() {
-            std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => FaultKind::Full,
+            std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => SqliteErrorKind::Full,
             std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem => {
-                FaultKind::ReadOnly
+                SqliteErrorKind::ReadOnly
             }
-            _ => FaultKind::Failed,
+            _ => SqliteErrorKind::Failed,
         };
         Self { kind, source: Some(Arc::new(error)) }
     }
@@ -90,28 +90,28 @@ impl From<std::io::Error> for Fault {
 
 /// Error of an operation: rejected because of the records' content, or failed in the database.
 #[derive(Debug)]
-pub(super) enum Halt {
+pub(super) enum WriteError {
     Refused(StoreError),
-    Failed(Fault),
+    Failed(SqliteError),
 }
 
-impl From<StoreError> for Halt {
+impl From<StoreError> for WriteError {
     fn from(error: StoreError) -> Self {
         Self::Refused(error)
     }
 }
 
-impl From<rusqlite::Error> for Halt {
+impl From<rusqlite::Error> for WriteError {
     fn from(error: rusqlite::Error) -> Self {
         Self::Failed(error.into())
     }
 }
 
-impl From<Halt> for StoreError {
-    fn from(halt: Halt) -> Self {
+impl From<WriteError> for StoreError {
+    fn from(halt: WriteError) -> Self {
         match halt {
-            Halt::Refused(error) => error,
-            Halt::Failed(fault) => Self::unavailable(fault),
+            WriteError::Refused(error) => error,
+            WriteError::Failed(fault) => Self::unavailable(fault),
         }
     }
 }

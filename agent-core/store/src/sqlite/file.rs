@@ -9,28 +9,28 @@ use std::time::{Duration, Instant};
 use rusqlite::vtab::array;
 use rusqlite::{Connection, MAIN_DB, OpenFlags};
 
-use super::fault::{Fault, FaultKind};
+use super::fault::{SqliteError, SqliteErrorKind};
 use super::{SqliteOptions, schema};
 
 /// Minimum SQLite version, 3.51.3. Older ones can lose a commit when the write-ahead log is reset.
-const LEAST_SQLITE: i32 = 3_051_003;
+const MIN_SQLITE_VERSION: i32 = 3_051_003;
 /// Page size in bytes. A value of the typical two kilobytes fits into one page.
 const PAGE_BYTES: u64 = 4096;
 /// Size in bytes to which the write-ahead log is truncated after it was larger, such as after an import.
-const LOG_BYTES: u64 = 64 << 20;
+const WAL_TRUNCATE_BYTES: u64 = 64 << 20;
 /// Length of the write-ahead log, in pages, at which the next commit checkpoints it. A page changed by many
 /// commits is written once per checkpoint; a longer log would slow down reads and crash recovery.
-const LOG_PAGES: u32 = 4000;
+const WAL_CHECKPOINT_PAGES: u32 = 4000;
 /// Capacity of the prepared-statement cache of a connection: enough for all fixed statements and some job
 /// lists.
-const STATEMENTS: usize = 64;
+const STATEMENT_CACHE_CAPACITY: usize = 64;
 /// Delay between attempts for locks that SQLite's busy timeout does not cover.
-const RETRY: Duration = Duration::from_millis(5);
+const LOCK_RETRY_DELAY: Duration = Duration::from_millis(5);
 
 /// Error of opening a file as a store.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum OpenError {
+pub enum SqliteOpenError {
     /// The SQLite library of this program is too old.
     #[error("SQLite {found} is too old: its write-ahead log can lose commits before 3.51.3")]
     Library {
@@ -74,18 +74,18 @@ pub enum OpenError {
         /// File path.
         path: PathBuf,
         /// Cause.
-        source: Fault,
+        source: SqliteError,
     },
 }
 
-impl OpenError {
-    pub(super) fn failed(path: &Path, fault: impl Into<Fault>) -> Self {
+impl SqliteOpenError {
+    pub(super) fn failed(path: &Path, fault: impl Into<SqliteError>) -> Self {
         let (path, fault) = (path.to_owned(), fault.into());
         match fault.kind() {
-            FaultKind::Full => Self::Full(path),
-            FaultKind::Locked => Self::Locked(path),
-            FaultKind::ReadOnly => Self::ReadOnly(path),
-            FaultKind::Damaged => Self::NotADatabase(path),
+            SqliteErrorKind::Full => Self::Full(path),
+            SqliteErrorKind::Locked => Self::Locked(path),
+            SqliteErrorKind::ReadOnly => Self::ReadOnly(path),
+            SqliteErrorKind::Damaged => Self::NotADatabase(path),
             _ => Self::Failed { path, source: fault },
         }
     }
@@ -93,29 +93,29 @@ impl OpenError {
 
 /// Returns the absolute path, which SQLite always takes for a file. `:memory:` and `file:` have a special
 /// meaning to it.
-pub(super) fn absolute(path: &Path) -> Result<PathBuf, OpenError> {
-    std::path::absolute(path).map_err(|error| OpenError::failed(path, error))
+pub(super) fn absolute(path: &Path) -> Result<PathBuf, SqliteOpenError> {
+    std::path::absolute(path).map_err(|error| SqliteOpenError::failed(path, error))
 }
 
 /// Creates the file if needed and migrates it. Returns the writer connection and the last assigned record
 /// version.
-pub(super) fn open(path: &Path, options: &SqliteOptions) -> Result<(Connection, u64), OpenError> {
-    if rusqlite::version_number() < LEAST_SQLITE {
-        return Err(OpenError::Library { found: rusqlite::version() });
+pub(super) fn open(path: &Path, options: &SqliteOptions) -> Result<(Connection, u64), SqliteOpenError> {
+    if rusqlite::version_number() < MIN_SQLITE_VERSION {
+        return Err(SqliteOpenError::Library { found: rusqlite::version() });
     }
     create(path)?;
-    let failed = |error: rusqlite::Error| OpenError::failed(path, error);
+    let failed = |error: rusqlite::Error| SqliteOpenError::failed(path, error);
     let mut connection = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE, options).map_err(failed)?;
     // SQLite falls back to read-only for a file that it cannot write.
     if connection.is_readonly(MAIN_DB).map_err(failed)? {
-        return Err(OpenError::ReadOnly(path.to_owned()));
+        return Err(SqliteOpenError::ReadOnly(path.to_owned()));
     }
     // If two processes create a file at the same time, SQLite fails one of them without the busy timeout,
     // because each might wait for the other (deadlock avoidance).
     let deadline = Instant::now() + options.busy_timeout;
     let version = loop {
-        match bring_up(&mut connection, path, options) {
-            Err(OpenError::Locked(_)) if Instant::now() < deadline => thread::sleep(RETRY),
+        match configure_and_migrate(&mut connection, path, options) {
+            Err(SqliteOpenError::Locked(_)) if Instant::now() < deadline => thread::sleep(LOCK_RETRY_DELAY),
             outcome => break outcome?,
         }
     };
@@ -123,9 +123,13 @@ pub(super) fn open(path: &Path, options: &SqliteOptions) -> Result<(Connection, 
 }
 
 /// Configures and migrates the file. Returns the last assigned record version.
-fn bring_up(connection: &mut Connection, path: &Path, options: &SqliteOptions) -> Result<u64, OpenError> {
-    let failed = |error: rusqlite::Error| OpenError::failed(path, error);
-    schema::recognise(connection, path)?;
+fn configure_and_migrate(
+    connection: &mut Connection,
+    path: &Path,
+    options: &SqliteOptions,
+) -> Result<u64, SqliteOpenError> {
+    let failed = |error: rusqlite::Error| SqliteOpenError::failed(path, error);
+    schema::check_ownership(connection, path)?;
     configure(connection, options).map_err(failed)?;
     schema::migrate(connection).map_err(failed)?;
     schema::last_version(connection).map_err(failed)
@@ -142,7 +146,7 @@ fn connect(path: &Path, mode: OpenFlags, options: &SqliteOptions) -> rusqlite::R
     // Each connection belongs to one thread, so SQLite's own mutexes are not needed.
     let connection = Connection::open_with_flags(path, mode | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
     connection.busy_timeout(options.busy_timeout)?;
-    connection.set_prepared_statement_cache_capacity(STATEMENTS);
+    connection.set_prepared_statement_cache_capacity(STATEMENT_CACHE_CAPACITY);
     Ok(connection)
 }
 
@@ -152,8 +156,8 @@ fn configure(connection: &Connection, options: &SqliteOptions) -> rusqlite::Resu
     // This pragma returns the new mode as a row.
     connection.pragma_update_and_check(None, "journal_mode", "wal", |_| Ok(()))?;
     connection.pragma_update(None, "synchronous", "full")?;
-    connection.pragma_update_and_check(None, "journal_size_limit", LOG_BYTES, |_| Ok(()))?;
-    connection.pragma_update_and_check(None, "wal_autocheckpoint", LOG_PAGES, |_| Ok(()))?;
+    connection.pragma_update_and_check(None, "journal_size_limit", WAL_TRUNCATE_BYTES, |_| Ok(()))?;
+    connection.pragma_update_and_check(None, "wal_autocheckpoint", WAL_CHECKPOINT_PAGES, |_| Ok(()))?;
     if let Some(bytes) = options.max_file_bytes {
         let pages = (bytes / PAGE_BYTES).clamp(1, u64::from(u32::MAX - 1));
         connection.pragma_update_and_check(None, "max_page_count", pages, |_| Ok(()))?;
@@ -164,21 +168,21 @@ fn configure(connection: &Connection, options: &SqliteOptions) -> rusqlite::Resu
 /// Creates an empty file for its owner only, if it does not exist. SQLite gives the write-ahead log the same
 /// permissions. An existing file is not opened: closing it would release the POSIX locks that this process
 /// may hold on it.
-fn create(path: &Path) -> Result<(), OpenError> {
+fn create(path: &Path) -> Result<(), SqliteOpenError> {
     let folder = path.parent().unwrap_or(path);
     let mut file = fs::OpenOptions::new();
     file.write(true).create_new(true);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut file, 0o600);
     match file.open(path) {
-        Ok(_) => sync_folder(folder).map_err(|error| OpenError::failed(path, error)),
+        Ok(_) => sync_folder(folder).map_err(|error| SqliteOpenError::failed(path, error)),
         Err(error) if error.kind() == ErrorKind::AlreadyExists => match fs::metadata(path) {
             Ok(metadata) if metadata.is_file() => Ok(()),
-            Ok(_) => Err(OpenError::NotAFile(path.to_owned())),
-            Err(error) => Err(OpenError::failed(path, error)),
+            Ok(_) => Err(SqliteOpenError::NotAFile(path.to_owned())),
+            Err(error) => Err(SqliteOpenError::failed(path, error)),
         },
-        Err(_) if !folder.is_dir() => Err(OpenError::NoFolder(folder.to_owned())),
-        Err(error) => Err(OpenError::failed(path, error)),
+        Err(_) if !folder.is_dir() => Err(SqliteOpenError::NoFolder(folder.to_owned())),
+        Err(error) => Err(SqliteOpenError::failed(path, error)),
     }
 }
 

@@ -24,7 +24,7 @@ use agent_core::clock::Clock;
 pub const MAX_STALENESS: Duration = Duration::from_millis(100);
 
 /// Number of slots: enough that keys in use seldom share one, in 32 KiB.
-const SLOTS: usize = 4096;
+const SLOT_COUNT: usize = 4096;
 
 /// State of a slot before a read, to detect later writes to what was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,31 +34,31 @@ pub(super) struct Stamp {
     count: u64,
 }
 
-pub(super) struct Freshness {
+pub(super) struct ChangeTracker {
     clock: Arc<dyn Clock>,
-    began: Instant,
+    opened_at: Instant,
     /// Start of the last counter check, in microseconds since the store was opened.
-    looked: AtomicU64,
-    versions: Mutex<Versions>,
+    last_check_us: AtomicU64,
+    versions: Mutex<CounterState>,
     slots: Box<[AtomicU64]>,
 }
 
-struct Versions {
+struct CounterState {
     /// Highest counter value whose changes have been accounted for.
-    known: u64,
+    last_accounted: u64,
     /// Counter value after the commit in progress, if any.
-    coming: Option<u64>,
+    pending: Option<u64>,
 }
 
-impl Freshness {
+impl ChangeTracker {
     /// Creates the state for a file whose counter is `version`.
     pub(super) fn new(clock: Arc<dyn Clock>, version: u64) -> Self {
         Self {
-            began: clock.monotonic(),
+            opened_at: clock.monotonic(),
             clock,
-            looked: AtomicU64::new(0),
-            versions: Mutex::new(Versions { known: version, coming: None }),
-            slots: (0..SLOTS).map(|_| AtomicU64::new(0)).collect(),
+            last_check_us: AtomicU64::new(0),
+            versions: Mutex::new(CounterState { last_accounted: version, pending: None }),
+            slots: (0..SLOT_COUNT).map(|_| AtomicU64::new(0)).collect(),
         }
     }
 
@@ -78,76 +78,76 @@ impl Freshness {
     }
 
     /// Returns true if no write is known since the stamp was taken.
-    pub(super) fn holds(&self, stamp: Stamp) -> bool {
+    pub(super) fn is_valid(&self, stamp: Stamp) -> bool {
         self.slots[stamp.slot].load(Ordering::SeqCst) == stamp.count
     }
 
     /// Returns true if the last counter check is recent enough to serve from the cache.
     pub(super) fn is_recent(&self) -> bool {
-        let looked = Duration::from_micros(self.looked.load(Ordering::SeqCst));
+        let looked = Duration::from_micros(self.last_check_us.load(Ordering::SeqCst));
         self.since_began(self.clock.monotonic()).saturating_sub(looked) < MAX_STALENESS
     }
 
-    /// Returns the current time, to be passed to [`observe`](Self::observe) as the start of a check.
+    /// Returns the current time, to be passed to [`record_counter`](Self::record_counter) as the start of a check.
     pub(super) fn now(&self) -> Instant {
         self.clock.monotonic()
     }
 
     /// Processes the counter value found by a check that started at `begun`.
-    pub(super) fn observe(&self, version: u64, begun: Instant) {
+    pub(super) fn record_counter(&self, version: u64, begun: Instant) {
         let mut versions = self.versions();
         // A smaller value comes from a snapshot before this process's last commit.
-        if version > versions.known && versions.coming != Some(version) {
-            versions.known = version;
-            self.end_all();
+        if version > versions.last_accounted && versions.pending != Some(version) {
+            versions.last_accounted = version;
+            self.invalidate_all();
         }
         drop(versions);
         // Updated after the invalidation, so that no reader takes this check for one that found no change.
         let begun = u64::try_from(self.since_began(begun).as_micros()).unwrap_or(u64::MAX);
-        self.looked.fetch_max(begun, Ordering::SeqCst);
+        self.last_check_us.fetch_max(begun, Ordering::SeqCst);
     }
 
     /// Marks a commit as in progress, after which the counter will be `version`. `slots` are those of all
     /// changes, without duplicates.
-    pub(super) fn committing(&self, slots: &[usize], version: u64) {
-        self.turn(slots);
-        self.versions().coming = Some(version);
+    pub(super) fn begin_commit(&self, slots: &[usize], version: u64) {
+        self.flip_parity(slots);
+        self.versions().pending = Some(version);
     }
 
     /// Marks the commit as done. Must be called before any caller is notified of it.
-    pub(super) fn committed(&self, slots: &[usize], version: u64) {
-        *self.versions() = Versions { known: version, coming: None };
-        self.turn(slots);
+    pub(super) fn finish_commit(&self, slots: &[usize], version: u64) {
+        *self.versions() = CounterState { last_accounted: version, pending: None };
+        self.flip_parity(slots);
     }
 
     /// Marks the commit as failed, after its transaction has ended. Invalidates all stamps, because another
     /// process may have used the same counter value in the meantime, and it was then taken for this
     /// process's.
-    pub(super) fn failed(&self, slots: &[usize]) {
-        self.versions().coming = None;
-        self.turn(slots);
-        self.end_all();
+    pub(super) fn abort_commit(&self, slots: &[usize]) {
+        self.versions().pending = None;
+        self.flip_parity(slots);
+        self.invalidate_all();
     }
 
-    fn turn(&self, slots: &[usize]) {
+    fn flip_parity(&self, slots: &[usize]) {
         for slot in slots {
             self.slots[*slot].fetch_add(1, Ordering::SeqCst);
         }
     }
 
     /// Invalidates all stamps. The parity of each slot is unchanged.
-    fn end_all(&self) {
+    fn invalidate_all(&self) {
         for slot in &self.slots {
             slot.fetch_add(2, Ordering::SeqCst);
         }
     }
 
     fn since_began(&self, instant: Instant) -> Duration {
-        instant.saturating_duration_since(self.began)
+        instant.saturating_duration_since(self.opened_at)
     }
 
     /// Locks the versions. No code panics while it holds the lock.
-    fn versions(&self) -> MutexGuard<'_, Versions> {
+    fn versions(&self) -> MutexGuard<'_, CounterState> {
         self.versions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -158,9 +158,9 @@ mod tests {
 
     use super::*;
 
-    fn freshness() -> (Freshness, ManualClock) {
+    fn freshness() -> (ChangeTracker, ManualClock) {
         let clock = ManualClock::new();
-        (Freshness::new(Arc::new(clock.clone()), 10), clock)
+        (ChangeTracker::new(Arc::new(clock.clone()), 10), clock)
     }
 
     #[test]
@@ -168,15 +168,15 @@ mod tests {
         let (freshness, _) = freshness();
         let before = freshness.stamp(&"a").expect("nobody writes");
         let slots = [freshness.slot(&"a")];
-        freshness.committing(&slots, 11);
-        assert!(!freshness.holds(before));
+        freshness.begin_commit(&slots, 11);
+        assert!(!freshness.is_valid(before));
         assert_eq!(freshness.stamp(&"a"), None);
-        freshness.committed(&slots, 11);
-        assert!(!freshness.holds(before));
+        freshness.finish_commit(&slots, 11);
+        assert!(!freshness.is_valid(before));
         let after = freshness.stamp(&"a").expect("nobody writes");
-        freshness.observe(11, freshness.now());
-        freshness.observe(10, freshness.now());
-        assert!(freshness.holds(after), "a look at our own commit ends nothing");
+        freshness.record_counter(11, freshness.now());
+        freshness.record_counter(10, freshness.now());
+        assert!(freshness.is_valid(after), "a look at our own commit ends nothing");
     }
 
     #[test]
@@ -185,12 +185,12 @@ mod tests {
         let elsewhere = freshness.stamp(&"b").expect("nobody writes");
         let slots = [freshness.slot(&"a")];
         assert_ne!(slots[0], elsewhere.slot, "the keys of this test have slots of their own");
-        freshness.committing(&slots, 11);
-        freshness.observe(11, freshness.now());
-        assert!(freshness.holds(elsewhere));
-        freshness.committed(&slots, 11);
-        freshness.observe(12, freshness.now());
-        assert!(!freshness.holds(elsewhere), "another's change ends all stamps");
+        freshness.begin_commit(&slots, 11);
+        freshness.record_counter(11, freshness.now());
+        assert!(freshness.is_valid(elsewhere));
+        freshness.finish_commit(&slots, 11);
+        freshness.record_counter(12, freshness.now());
+        assert!(!freshness.is_valid(elsewhere), "another's change ends all stamps");
     }
 
     #[test]
@@ -198,13 +198,13 @@ mod tests {
         let (freshness, _) = freshness();
         let elsewhere = freshness.stamp(&"b").expect("nobody writes");
         let slots = [freshness.slot(&"a")];
-        freshness.committing(&slots, 11);
-        freshness.failed(&slots);
-        assert!(!freshness.holds(elsewhere));
+        freshness.begin_commit(&slots, 11);
+        freshness.abort_commit(&slots);
+        assert!(!freshness.is_valid(elsewhere));
         assert!(freshness.stamp(&"a").is_some());
         let elsewhere = freshness.stamp(&"b").expect("nobody writes");
-        freshness.observe(11, freshness.now());
-        assert!(!freshness.holds(elsewhere), "the number that was not used is another's");
+        freshness.record_counter(11, freshness.now());
+        assert!(!freshness.is_valid(elsewhere), "the number that was not used is another's");
     }
 
     #[test]
@@ -216,9 +216,9 @@ mod tests {
         assert!(freshness.is_recent());
         clock.advance(Duration::from_millis(1));
         assert!(!freshness.is_recent());
-        freshness.observe(10, begun);
+        freshness.record_counter(10, begun);
         assert!(!freshness.is_recent(), "what counts is when a look began");
-        freshness.observe(10, freshness.now());
+        freshness.record_counter(10, freshness.now());
         assert!(freshness.is_recent());
     }
 }

@@ -3,21 +3,21 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use agent_platform::records::{
-    Collection, Key, List, MAX_KEY_ID_BYTES, MAX_PAGE, Order, Page, Record, StoreError, Write,
+    Collection, Key, ListQuery, MAX_KEY_ID_BYTES, MAX_PAGE_RECORDS, Order, Page, Record, StoreError, Write,
 };
 use rusqlite::{Connection, OptionalExtension, Row, named_params, params};
 use serde_json::value::RawValue;
 
-use super::fault::Halt;
+use super::fault::WriteError;
 
 /// Largest Unicode scalar value.
-const LAST: &str = "\u{10ffff}";
+const MAX_CHAR: &str = "\u{10ffff}";
 
 /// Access to the records table within one transaction.
-pub(super) struct Rows<'c>(pub(super) &'c Connection);
+pub(super) struct RecordTable<'c>(pub(super) &'c Connection);
 
-impl Rows<'_> {
-    pub(super) fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Record>>, Halt> {
+impl RecordTable<'_> {
+    pub(super) fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Record>>, WriteError> {
         let mut statement = self.0.prepare_cached(
             "SELECT id, version, updated_ms, value FROM records
              WHERE company = ?1 AND collection = ?2 AND id = ?3",
@@ -35,12 +35,12 @@ impl Rows<'_> {
     pub(super) fn list(
         &self,
         collection: &Collection,
-        list: &List,
+        list: &ListQuery,
         after: Option<&str>,
-    ) -> Result<Page, Halt> {
+    ) -> Result<Page, WriteError> {
         let after = after.unwrap_or_default();
         // No id is longer than `MAX_KEY_ID_BYTES`, so no id with the prefix sorts after this bound.
-        let last = format!("{}{}", list.prefix, LAST.repeat(MAX_KEY_ID_BYTES / LAST.len()));
+        let last = format!("{}{}", list.prefix, MAX_CHAR.repeat(MAX_KEY_ID_BYTES / MAX_CHAR.len()));
         // No id is empty, so the condition excludes no record if there is no cursor.
         let (sql, first, last) = match list.order {
             Order::Ascending => (
@@ -73,11 +73,11 @@ impl Rows<'_> {
         while let Some(row) = found.next()? {
             records.push(record(row, collection)?);
         }
-        Ok(Page::cut(records, list))
+        Ok(Page::from_overfetch(records, list))
     }
 
     /// Lists companies after a name, using one index seek per company.
-    pub(super) fn companies(&self, after: &str) -> Result<Vec<String>, Halt> {
+    pub(super) fn companies(&self, after: &str) -> Result<Vec<String>, WriteError> {
         let mut statement = self.0.prepare_cached(
             "WITH RECURSIVE found (company) AS (
                  SELECT min(company) FROM records WHERE company > ?1
@@ -87,12 +87,12 @@ impl Rows<'_> {
              )
              SELECT company FROM found WHERE company IS NOT NULL LIMIT ?2",
         )?;
-        let found = statement.query_map(params![after, MAX_PAGE], |row| row.get(0))?;
+        let found = statement.query_map(params![after, MAX_PAGE_RECORDS], |row| row.get(0))?;
         Ok(found.collect::<Result<_, _>>()?)
     }
 
     /// Lists a company's collections after a path, using one index seek per collection.
-    pub(super) fn collections(&self, company: &str, after: &str) -> Result<Vec<Collection>, Halt> {
+    pub(super) fn collections(&self, company: &str, after: &str) -> Result<Vec<Collection>, WriteError> {
         let mut statement = self.0.prepare_cached(
             "WITH RECURSIVE found (collection) AS (
                  SELECT min(collection) FROM records WHERE company = ?1 AND collection > ?2
@@ -105,10 +105,10 @@ impl Rows<'_> {
              )
              SELECT collection FROM found WHERE collection IS NOT NULL LIMIT ?3",
         )?;
-        let mut found = statement.query(params![company, after, MAX_PAGE])?;
+        let mut found = statement.query(params![company, after, MAX_PAGE_RECORDS])?;
         let mut collections = Vec::new();
         while let Some(row) = found.next()? {
-            collections.push(Collection::stored(company, row.get::<_, String>(0)?)?);
+            collections.push(Collection::from_stored(company, row.get::<_, String>(0)?)?);
         }
         Ok(collections)
     }
@@ -120,7 +120,7 @@ impl Rows<'_> {
         write: &Write,
         last_version: &mut u64,
         now_ms: u64,
-    ) -> Result<Option<u64>, Halt> {
+    ) -> Result<Option<u64>, WriteError> {
         let key = write.key();
         let found = self.version(key)?;
         write.precondition().check(found)?;
@@ -167,7 +167,7 @@ impl Rows<'_> {
     }
 }
 
-fn record(row: &Row<'_>, collection: &Collection) -> Result<Record, Halt> {
+fn record(row: &Row<'_>, collection: &Collection) -> Result<Record, WriteError> {
     let id: String = row.get(0)?;
     let updated = UNIX_EPOCH + Duration::from_millis(row.get(2)?);
     match RawValue::from_string(row.get(3)?) {

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use rusqlite::{Connection, TransactionBehavior};
 
-use super::file::OpenError;
+use super::file::SqliteOpenError;
 
 /// SQLite `application_id` of the store's files: `Agnt` in ASCII.
 const APPLICATION_ID: i32 = 0x4167_6e74;
@@ -13,7 +13,7 @@ const APPLICATION_ID: i32 = 0x4167_6e74;
 ///
 /// `records` is a rowid table with a separate index. In a `WITHOUT ROWID` table the rows are stored in the
 /// index, whose pages cannot hold a value of two kilobytes, and reading one takes three times as long.
-const STEPS: &[&str] = &["
+const MIGRATIONS: &[&str] = &["
     CREATE TABLE records (
         company TEXT NOT NULL,
         collection TEXT NOT NULL,
@@ -64,57 +64,58 @@ const STEPS: &[&str] = &["
 "];
 
 /// Returns an error if the file belongs to another program or a newer version. Changes nothing.
-pub(super) fn recognise(connection: &mut Connection, path: &Path) -> Result<(), OpenError> {
-    let found = look(connection).map_err(|error| OpenError::failed(path, error))?;
-    let known = newest(STEPS);
+pub(super) fn check_ownership(connection: &mut Connection, path: &Path) -> Result<(), SqliteOpenError> {
+    let found =
+        read_marks_and_table_count(connection).map_err(|error| SqliteOpenError::failed(path, error))?;
+    let known = newest_version(MIGRATIONS);
     match found {
         (0, 0, 0) => Ok(()),
         (APPLICATION_ID, version, _) if version > known => {
-            Err(OpenError::Newer { path: path.to_owned(), found: version, known })
+            Err(SqliteOpenError::Newer { path: path.to_owned(), found: version, known })
         }
         (APPLICATION_ID, ..) => Ok(()),
-        _ => Err(OpenError::OtherProgram(path.to_owned())),
+        _ => Err(SqliteOpenError::OtherProgram(path.to_owned())),
     }
 }
 
 /// Reads the file's marks and number of tables in one snapshot, because another process may be creating them.
-fn look(connection: &mut Connection) -> rusqlite::Result<(i32, i64, i64)> {
+fn read_marks_and_table_count(connection: &mut Connection) -> rusqlite::Result<(i32, i64, i64)> {
     let transaction = connection.transaction()?;
-    let (application, version) = marks(&transaction)?;
+    let (application, version) = read_marks(&transaction)?;
     let tables = transaction.query_row("SELECT count(*) FROM sqlite_schema", (), |row| row.get(0))?;
     Ok((application, version, tables))
 }
 
 /// Migrates the file to the newest schema version, in one transaction.
 pub(super) fn migrate(connection: &mut Connection) -> rusqlite::Result<()> {
-    migrate_by(connection, STEPS)
+    migrate_by(connection, MIGRATIONS)
 }
 
 fn migrate_by(connection: &mut Connection, steps: &[&str]) -> rusqlite::Result<()> {
-    if marks(connection)? == (APPLICATION_ID, newest(steps)) {
+    if read_marks(connection)? == (APPLICATION_ID, newest_version(steps)) {
         return Ok(());
     }
     // Another process may open the file at the same time. The second one finds the steps done.
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    let (_, version) = marks(&transaction)?;
+    let (_, version) = read_marks(&transaction)?;
     let done = usize::try_from(version).unwrap_or_default();
     for step in steps.iter().skip(done) {
         transaction.execute_batch(step)?;
     }
     transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
     // Never decreases the version: the second process may know fewer steps.
-    transaction.pragma_update(None, "user_version", version.max(newest(steps)))?;
+    transaction.pragma_update(None, "user_version", version.max(newest_version(steps)))?;
     transaction.commit()
 }
 
 /// Returns the application id and the schema version.
-fn marks(connection: &Connection) -> rusqlite::Result<(i32, i64)> {
+fn read_marks(connection: &Connection) -> rusqlite::Result<(i32, i64)> {
     let application = connection.pragma_query_value(None, "application_id", |row| row.get(0))?;
     let version = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
     Ok((application, version))
 }
 
-fn newest(steps: &[&str]) -> i64 {
+fn newest_version(steps: &[&str]) -> i64 {
     i64::try_from(steps.len()).unwrap_or(i64::MAX)
 }
 
@@ -138,12 +139,12 @@ mod tests {
     #[test]
     fn each_step_runs_once_and_what_is_there_stays() {
         let mut connection = Connection::open_in_memory().expect("a database");
-        migrate_by(&mut connection, STEPS).expect("from nothing");
+        migrate_by(&mut connection, MIGRATIONS).expect("from nothing");
         set_last_version(&connection, 7).expect("written");
-        let steps = [STEPS, &["ALTER TABLE counter ADD COLUMN note TEXT"]].concat();
+        let steps = [MIGRATIONS, &["ALTER TABLE counter ADD COLUMN note TEXT"]].concat();
         for _ in 0..2 {
             migrate_by(&mut connection, &steps).expect("from the version before");
-            assert_eq!(marks(&connection).expect("read"), (APPLICATION_ID, newest(&steps)));
+            assert_eq!(read_marks(&connection).expect("read"), (APPLICATION_ID, newest_version(&steps)));
             assert_eq!(last_version(&connection).expect("read"), 7);
         }
     }
@@ -151,9 +152,9 @@ mod tests {
     #[test]
     fn a_step_that_fails_changes_nothing() {
         let mut connection = Connection::open_in_memory().expect("a database");
-        let steps = [STEPS, &["CREATE TABLE more (id TEXT) STRICT; SELECT broken"]].concat();
+        let steps = [MIGRATIONS, &["CREATE TABLE more (id TEXT) STRICT; SELECT broken"]].concat();
         migrate_by(&mut connection, &steps).expect_err("a broken step");
-        assert_eq!(marks(&connection).expect("read"), (0, 0));
+        assert_eq!(read_marks(&connection).expect("read"), (0, 0));
         last_version(&connection).expect_err("no table is there");
     }
 }

@@ -12,45 +12,45 @@ use async_channel::{Receiver, Sender};
 use futures_channel::oneshot;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
-use super::act::{Act, Asked, Asking, Changes, Stage};
-use super::fault::{Fault, Halt};
-use super::freshness::Freshness;
-use super::jobs::HeldJobs;
+use super::act::{Changes, PendingWrite, QueuedWrite, WriteBatch, WriteOp};
+use super::fault::{SqliteError, WriteError};
+use super::freshness::ChangeTracker;
+use super::jobs::ClaimedJobs;
 use super::rows::to_millis;
-use super::{Counts, SqliteOptions, schema};
+use super::{ActivityCounters, SqliteOptions, schema};
 
 /// Maximum number of commits per transaction.
-const GROUP_COMMITS: usize = 256;
+const MAX_GROUP_COMMITS: usize = 256;
 /// Size of a transaction in bytes from which on no further commit is added.
-const GROUP_BYTES: usize = 8 << 20;
+const MAX_GROUP_BYTES: usize = 8 << 20;
 
 /// Number of times the empty queue is polled for more commits, yielding in between, if the previous group was
 /// larger: some microseconds, compared with milliseconds for a disk flush.
-const LOOKS: usize = 100;
+const SPIN_ITERATIONS: usize = 100;
 
 /// Bounded queue of commits, and the thread that processes it. Dropping it waits until the queue is empty and
 /// the file is closed.
-pub(super) struct Writers {
-    queue: Sender<Box<dyn Asked>>,
+pub(super) struct WriterHandle {
+    queue: Sender<Box<dyn QueuedWrite>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Writers {
+impl WriterHandle {
     pub(super) fn start(
         connection: Connection,
         options: &SqliteOptions,
-        freshness: Arc<Freshness>,
-        counts: Arc<Counts>,
+        freshness: Arc<ChangeTracker>,
+        counts: Arc<ActivityCounters>,
         signal: WakeSignal,
     ) -> io::Result<Self> {
         let (queue, commits) = async_channel::bounded(options.queue.max(1));
         let clock = Arc::clone(&options.clock);
-        let held = HeldJobs::default();
+        let held = ClaimedJobs::default();
         let mut writer = Writer { connection, clock, freshness, held, counts, signal };
         let thread = thread::Builder::new().name("store-writer".to_owned()).spawn(move || {
             let mut usual = 1;
             while let Ok(first) = commits.recv_blocking() {
-                let group = gather(first, &commits, usual);
+                let group = collect_group(first, &commits, usual);
                 usual = group.len();
                 writer.commit(group);
             }
@@ -59,15 +59,15 @@ impl Writers {
     }
 
     /// Queues an operation and returns its result once it is on disk.
-    pub(super) async fn commit<A: Act>(&self, act: A) -> Result<A::Done, StoreError> {
-        let (asking, answered) = Asking::new(act);
-        let closed = || StoreError::unavailable(Fault::closed());
+    pub(super) async fn commit<A: WriteOp>(&self, act: A) -> Result<A::Output, StoreError> {
+        let (asking, answered) = PendingWrite::new(act);
+        let closed = || StoreError::unavailable(SqliteError::closed());
         self.queue.send(asking).await.map_err(|_| closed())?;
         answered.await.unwrap_or_else(|oneshot::Canceled| Err(closed()))
     }
 }
 
-impl Drop for Writers {
+impl Drop for WriterHandle {
     fn drop(&mut self) {
         self.queue.close();
         if let Some(thread) = self.thread.take() {
@@ -79,11 +79,15 @@ impl Drop for Writers {
 
 /// Collects the queued commits, within the limits of one transaction. Callers that were answered together
 /// commit again nearly together, so a group that is smaller than the previous one polls briefly for more.
-fn gather(first: Box<dyn Asked>, commits: &Receiver<Box<dyn Asked>>, usual: usize) -> Vec<Box<dyn Asked>> {
+fn collect_group(
+    first: Box<dyn QueuedWrite>,
+    commits: &Receiver<Box<dyn QueuedWrite>>,
+    usual: usize,
+) -> Vec<Box<dyn QueuedWrite>> {
     let mut bytes = first.bytes();
     let mut group = vec![first];
-    let mut looks = LOOKS;
-    while group.len() < GROUP_COMMITS && bytes < GROUP_BYTES {
+    let mut looks = SPIN_ITERATIONS;
+    while group.len() < MAX_GROUP_COMMITS && bytes < MAX_GROUP_BYTES {
         if let Ok(next) = commits.try_recv() {
             bytes += next.bytes();
             group.push(next);
@@ -100,23 +104,23 @@ fn gather(first: Box<dyn Asked>, commits: &Receiver<Box<dyn Asked>>, usual: usiz
 struct Writer {
     connection: Connection,
     clock: Arc<dyn Clock>,
-    freshness: Arc<Freshness>,
-    held: HeldJobs,
-    counts: Arc<Counts>,
+    freshness: Arc<ChangeTracker>,
+    held: ClaimedJobs,
+    counts: Arc<ActivityCounters>,
     signal: WakeSignal,
 }
 
 /// Reason why a transaction was rolled back.
-enum Failure {
+enum GroupError {
     /// A commit made the database fail, such as by filling the disk.
-    Write(Fault),
+    Write(SqliteError),
     /// The commit at this index of a larger group was rejected after it had changed something.
-    HalfDone(usize),
+    PartlyApplied(usize),
     /// The transaction could not begin or be committed.
-    Transaction(Fault),
+    Transaction(SqliteError),
 }
 
-impl From<rusqlite::Error> for Failure {
+impl From<rusqlite::Error> for GroupError {
     fn from(error: rusqlite::Error) -> Self {
         Self::Transaction(error.into())
     }
@@ -124,43 +128,46 @@ impl From<rusqlite::Error> for Failure {
 
 impl Writer {
     /// Runs a group of commits in one transaction and answers each of them.
-    fn commit(&mut self, mut group: Vec<Box<dyn Asked>>) {
+    fn commit(&mut self, mut group: Vec<Box<dyn QueuedWrite>>) {
         // A cancelled commit was not acknowledged and need not be applied.
-        group.retain(|commit| commit.is_wanted());
+        group.retain(|commit| commit.is_caller_waiting());
         match self.transact(&mut group) {
             Ok(outcomes) => {
                 for (commit, outcome) in group.into_iter().zip(outcomes) {
-                    commit.answer(outcome);
+                    commit.respond(outcome);
                 }
             }
             // The other commits run without the rejected one. Those after it have not run yet, so each commit
             // runs at most twice, however many are rejected.
-            Err(Failure::HalfDone(place)) => {
+            Err(GroupError::PartlyApplied(place)) => {
                 let after = group.split_off(place + 1);
                 let alone = group.split_off(place);
                 [group, alone, after].into_iter().for_each(|part| self.commit(part));
             }
-            Err(Failure::Write(_)) if group.len() > 1 => {
+            Err(GroupError::Write(_)) if group.len() > 1 => {
                 for commit in group {
                     self.commit(vec![commit]);
                 }
             }
-            Err(Failure::Write(fault) | Failure::Transaction(fault)) => {
+            Err(GroupError::Write(fault) | GroupError::Transaction(fault)) => {
                 for commit in group {
-                    commit.answer(Err(StoreError::unavailable(fault.clone())));
+                    commit.respond(Err(StoreError::unavailable(fault.clone())));
                 }
             }
         }
     }
 
-    fn transact(&mut self, group: &mut [Box<dyn Asked>]) -> Result<Vec<Result<(), StoreError>>, Failure> {
+    fn transact(
+        &mut self,
+        group: &mut [Box<dyn QueuedWrite>],
+    ) -> Result<Vec<Result<(), StoreError>>, GroupError> {
         if group.is_empty() {
             return Ok(Vec::new());
         }
         let begun = self.freshness.now();
         let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let first = schema::last_version(&transaction)?;
-        self.freshness.observe(first, begun);
+        self.freshness.record_counter(first, begun);
 
         let now_ms = to_millis(self.clock.now());
         let mut all = Changes { version: first, ..Changes::default() };
@@ -169,32 +176,32 @@ impl Writer {
         let alone = group.len() == 1;
         for (place, commit) in group.iter_mut().enumerate() {
             let before = transaction.total_changes();
-            let mut stage = Stage::new(&transaction, &self.held, now_ms, all.version, &self.freshness);
-            match commit.act(&mut stage) {
+            let mut stage = WriteBatch::new(&transaction, &self.held, now_ms, all.version, &self.freshness);
+            match commit.apply(&mut stage) {
                 Ok(()) => {
                     let changes = stage.changes;
-                    commits += u64::from(changes.any);
+                    commits += u64::from(changes.has_changes);
                     all.version = changes.version;
                     all.slots.extend(changes.slots);
-                    all.wakes |= changes.wakes;
+                    all.is_earliest_changed |= changes.is_earliest_changed;
                     outcomes.push(Ok(()));
                 }
                 // Rolling back the transaction undoes it if it is alone. A savepoint per commit would do so
                 // within a group, but would copy every changed page.
-                Err(Halt::Refused(_)) if !alone && transaction.total_changes() > before => {
-                    return Err(Failure::HalfDone(place));
+                Err(WriteError::Refused(_)) if !alone && transaction.total_changes() > before => {
+                    return Err(GroupError::PartlyApplied(place));
                 }
-                Err(Halt::Refused(error)) => outcomes.push(Err(error)),
-                Err(Halt::Failed(fault)) => return Err(Failure::Write(fault)),
+                Err(WriteError::Refused(error)) => outcomes.push(Err(error)),
+                Err(WriteError::Failed(fault)) => return Err(GroupError::Write(fault)),
             }
         }
         if commits == 0 {
             transaction.rollback()?;
             return Ok(outcomes);
         }
-        finish(transaction, &self.freshness, first, all.version, all.slots)?;
-        if all.wakes {
-            self.signal.give();
+        commit_and_invalidate(transaction, &self.freshness, first, all.version, all.slots)?;
+        if all.is_earliest_changed {
+            self.signal.notify();
         }
         self.counts.commits.fetch_add(commits, Ordering::Relaxed);
         self.counts.transactions.fetch_add(1, Ordering::Relaxed);
@@ -203,29 +210,29 @@ impl Writer {
 }
 
 /// Commits and invalidates the cached records in these slots, before any caller is notified.
-fn finish(
+fn commit_and_invalidate(
     transaction: Transaction<'_>,
-    freshness: &Freshness,
+    freshness: &ChangeTracker,
     first: u64,
     last: u64,
     mut slots: Vec<usize>,
-) -> Result<(), Failure> {
+) -> Result<(), GroupError> {
     if slots.is_empty() {
         // No record has changed.
         return Ok(transaction.commit()?);
     }
     // A removal assigns no version but must change the counter too.
     let version = last.max(first + 1);
-    schema::set_last_version(&transaction, version).map_err(|error| Failure::Write(error.into()))?;
+    schema::set_last_version(&transaction, version).map_err(|error| GroupError::Write(error.into()))?;
     // Each slot must be turned once.
     slots.sort_unstable();
     slots.dedup();
-    freshness.committing(&slots, version);
+    freshness.begin_commit(&slots, version);
     if let Err(error) = transaction.commit() {
-        freshness.failed(&slots);
+        freshness.abort_commit(&slots);
         return Err(error.into());
     }
-    freshness.committed(&slots, version);
+    freshness.finish_commit(&slots, version);
     Ok(())
 }
 
@@ -236,13 +243,13 @@ mod tests {
     use serde_json::value::RawValue;
 
     use super::*;
-    use crate::sqlite::act::{Answer, Versions};
-    use crate::sqlite::{FaultKind, file};
+    use crate::sqlite::act::{WriteResult, WrittenVersions};
+    use crate::sqlite::{SqliteErrorKind, file};
 
-    fn put(id: &str) -> (Box<Asking<Vec<Write>>>, oneshot::Receiver<Answer<Versions>>) {
+    fn put(id: &str) -> (Box<PendingWrite<Vec<Write>>>, oneshot::Receiver<WriteResult<WrittenVersions>>) {
         let key = Key::new("company", "things", id).expect("a key");
         let value = RawValue::from_string("1".to_owned()).expect("JSON").into();
-        Asking::new(vec![Write::Put { key, value, precondition: Precondition::Any }])
+        PendingWrite::new(vec![Write::Put { key, value, precondition: Precondition::Any }])
     }
 
     #[test]
@@ -251,25 +258,28 @@ mod tests {
         let options = SqliteOptions::default();
         let (connection, version) = file::open(&folder.path().join("app.db"), &options).expect("open");
         let clock = Arc::new(SystemClock);
-        let freshness = Arc::new(Freshness::new(clock.clone(), version));
+        let freshness = Arc::new(ChangeTracker::new(clock.clone(), version));
         let (held, counts, signal) = Default::default();
         let mut writer = Writer { connection, clock, freshness, held, counts, signal };
         writer.connection.commit_hook(Some(|| true)).expect("a hook that turns commits into rollbacks");
         let (group, mut answers): (Vec<_>, Vec<_>) = ["a", "b"].map(put).into_iter().unzip();
-        writer.commit(group.into_iter().map(|commit| commit as Box<dyn Asked>).collect());
+        writer.commit(group.into_iter().map(|commit| commit as Box<dyn QueuedWrite>).collect());
         for answer in &mut answers {
             let Ok(Some(Err(StoreError::Unavailable(source)))) = answer.try_recv() else {
                 panic!("nothing was stored, and everybody is told")
             };
-            assert_eq!(source.downcast_ref::<Fault>().expect("a fault").kind(), FaultKind::Failed);
+            assert_eq!(
+                source.downcast_ref::<SqliteError>().expect("a fault").kind(),
+                SqliteErrorKind::Failed
+            );
         }
         assert_eq!(schema::last_version(&writer.connection).expect("read"), 0);
 
         writer.connection.commit_hook(None::<fn() -> bool>).expect("no hook");
         let (commit, mut answer) = put("a");
-        let stamp = writer.freshness.stamp(commit.act[0].key()).expect("what failed keeps no slot odd");
+        let stamp = writer.freshness.stamp(commit.op[0].key()).expect("what failed keeps no slot odd");
         writer.commit(vec![commit]);
         assert!(matches!(answer.try_recv(), Ok(Some(Ok(versions))) if versions == [Some(1)]));
-        assert!(!writer.freshness.holds(stamp));
+        assert!(!writer.freshness.is_valid(stamp));
     }
 }

@@ -22,6 +22,6 @@ async fn jobs_hold_their_contract_and_are_as_the_model_says() {
         conformance::jobs(async || make(&cluster, &options).await).await;
     }
     for seed in 200..204 {
-        conformance::jobs_against_model(async || make(&cluster, &impatient()).await, seed, 500).await;
+        conformance::jobs_against_reference(async || make(&cluster, &impatient()).await, seed, 500).await;
     }
 }

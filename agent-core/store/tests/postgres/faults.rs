@@ -4,19 +4,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use agent_core::job::{Claim, Job, JobFilter, JobState, JobStore, Outcome, Quota, Scope, Step};
-use agent_store::postgres::{FaultKind, PostgresJobs, PostgresOptions};
+use agent_core::job::{
+    AttemptOutcome, ClaimRequest, CompanyQuota, Job, JobFilter, JobScope, JobState, JobStore, Step,
+};
+use agent_store::postgres::{PostgresErrorKind, PostgresJobs, PostgresOptions};
 use futures_util::StreamExt;
 
 use super::{Cluster, at, database, fault, impatient, is_there, job, other, store};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const RECOVERY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Waits until the store has recovered.
 async fn recovered(store: &PostgresJobs) {
     let begun = Instant::now();
-    while let Err(error) = store.counts(at(0)).await {
-        assert!(begun.elapsed() < PATIENCE, "the store does not recover: {error:?}");
+    while let Err(error) = store.count_by_state(at(0)).await {
+        assert!(begun.elapsed() < RECOVERY_TIMEOUT, "the store does not recover: {error:?}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
@@ -39,9 +41,9 @@ async fn what_was_acknowledged_survives_the_server() {
         .await;
         assert!(!acknowledged.is_empty(), "some were acknowledged before the end");
         stored.extend(acknowledged);
-        let down = fault(store.get(&Scope::default(), "any").await);
-        assert_eq!(down.kind(), FaultKind::Unreachable, "{down:?}");
-        cluster.resume();
+        let down = fault(store.get(&JobScope::default(), "any").await);
+        assert_eq!(down.kind(), PostgresErrorKind::Unreachable, "{down:?}");
+        cluster.restart();
         recovered(&store).await;
         check(&store, &stored).await;
     }
@@ -83,14 +85,14 @@ async fn work_while(store: &Arc<PostgresJobs>, fault: impl Future<Output = ()>) 
 }
 
 async fn deliver(store: &PostgresJobs, acknowledged: &mut HashMap<String, JobState>) {
-    let quota = Quota::new(100);
-    let claim = Claim { now: at(5), until: at(5), lease: at(60_000), limit: 1, quota };
-    let Ok(claimed) = store.claim(claim).await else { return };
+    let quota = CompanyQuota::new(100);
+    let claim = ClaimRequest { now: at(5), due_until: at(5), lease_until: at(60_000), limit: 1, quota };
+    let Ok(claimed) = store.claim_due(claim).await else { return };
     acknowledged.extend(claimed.iter().map(|job| (job.id.clone(), JobState::Running)));
     for job in claimed {
         let (fence, took) = (job.fence, Duration::ZERO);
-        let end = Step::End { fence, outcome: Outcome::Succeeded, took, status: None, jitter: 0 };
-        if let Ok(Some(ended)) = store.step(&Scope::default(), &job.id, end, at(6)).await {
+        let end = Step::End { fence, outcome: AttemptOutcome::Succeeded, took, status: None, jitter: 0 };
+        if let Ok(Some(ended)) = store.apply_step(&JobScope::default(), &job.id, end, at(6)).await {
             ended.expect("it is held");
             acknowledged.insert(job.id, JobState::Completed);
         }
@@ -118,11 +120,11 @@ async fn check(store: &PostgresJobs, acknowledged: &HashMap<String, JobState>) {
 }
 
 async fn the_store_hears_again(store: &PostgresJobs, url: &str) {
-    let mut wakes = store.wakes();
+    let mut wakes = store.notifications();
     let elsewhere = super::store(url).await;
     // If the listener is not connected yet, it gives the signal when it is.
     elsewhere.insert(vec![job("early", -1000)]).await.expect("insert");
-    tokio::time::timeout(PATIENCE, wakes.next()).await.expect("it is told").expect("it goes on");
+    tokio::time::timeout(RECOVERY_TIMEOUT, wakes.next()).await.expect("it is told").expect("it goes on");
 }
 
 /// Kills one server process. The server then closes all connections, because its shared memory may be
@@ -140,7 +142,7 @@ async fn a_backend_that_is_killed_takes_nothing_along(cluster: &Cluster, store: 
     let begun = Instant::now();
     while let Err(error) = store.insert(vec![job("acme", 6)]).await {
         fault::<()>(Err(error));
-        assert!(begun.elapsed() < PATIENCE, "the store does not recover");
+        assert!(begun.elapsed() < RECOVERY_TIMEOUT, "the store does not recover");
     }
     assert!(is_there(store, &made).await);
 }
@@ -175,7 +177,7 @@ async fn a_full_disk_is_said_and_passes(cluster: &Cluster) {
         assert!(stored.len() < 5000, "the disk becomes full");
     };
     // Newer servers allocate space in another way and do not report a distinct error for it.
-    let is_told = matches!(refused.0.kind(), FaultKind::Full | FaultKind::Failed);
+    let is_told = matches!(refused.0.kind(), PostgresErrorKind::Full | PostgresErrorKind::Failed);
     assert!(is_told && std::error::Error::source(&refused.0).is_some(), "{:?}", refused.0);
     for job in &refused.1 {
         assert!(!is_there(&store, job).await, "what was refused is not stored, not even in part");
@@ -210,10 +212,10 @@ async fn a_database_that_takes_no_writes_is_said_and_passes(cluster: &Cluster) {
     let refused = job("acme", 6);
     for _ in 0..3 {
         let fault = fault(store.insert(vec![refused.clone()]).await);
-        assert_eq!(fault.kind(), FaultKind::ReadOnly, "{fault:?}");
+        assert_eq!(fault.kind(), PostgresErrorKind::ReadOnly, "{fault:?}");
     }
-    let step = store.step(&Scope::default(), &made.id, Step::Cancel, at(1)).await;
-    assert_eq!(fault(step).kind(), FaultKind::ReadOnly);
+    let step = store.apply_step(&JobScope::default(), &made.id, Step::Cancel, at(1)).await;
+    assert_eq!(fault(step).kind(), PostgresErrorKind::ReadOnly);
     assert!(is_there(&store, &made).await, "it can be read");
     assert!(!is_there(&store, &refused).await);
     set("off").await;
@@ -231,19 +233,26 @@ async fn a_lock_that_outlasts_the_wait_is_said_and_passes(cluster: &Cluster) {
     let sql = format!("BEGIN; SELECT FROM scheduler.jobs WHERE id = '{}' FOR UPDATE", jobs[0].id);
     holder.batch_execute(&sql).await.expect("locked");
     let cancel = |job: &Job| (job.id.clone(), Step::Cancel);
-    let refused = store.steps(jobs.iter().map(cancel).collect(), at(1)).await;
-    assert_eq!(fault(refused).kind(), FaultKind::Locked);
-    let claim = Claim { now: at(9), until: at(9), lease: at(99), limit: 9, quota: Quota::new(9) };
-    let claimed = store.claim(claim.clone()).await.expect("claims wait for nobody");
+    let refused = store.apply_steps(jobs.iter().map(cancel).collect(), at(1)).await;
+    assert_eq!(fault(refused).kind(), PostgresErrorKind::Locked);
+    let claim = ClaimRequest {
+        now: at(9),
+        due_until: at(9),
+        lease_until: at(99),
+        limit: 9,
+        quota: CompanyQuota::new(9),
+    };
+    let claimed = store.claim_due(claim.clone()).await.expect("claims wait for nobody");
     assert_eq!(claimed.iter().map(|job| &job.id).collect::<Vec<_>>(), [&jobs[1].id], "it was not cancelled");
     holder.batch_execute("ROLLBACK").await.expect("released");
-    assert_eq!(store.claim(claim).await.expect("claim").len(), 1);
+    assert_eq!(store.claim_due(claim).await.expect("claim").len(), 1);
 }
 
 async fn a_lack_of_connections_is_said_and_passes(cluster: &Cluster) {
     let url = database(cluster, "busy").await;
     let wait_timeout = Duration::from_millis(50);
-    let options = PostgresOptions { connections: 1, wait_timeout, lock_timeout: PATIENCE, ..impatient() };
+    let options =
+        PostgresOptions { connections: 1, wait_timeout, lock_timeout: RECOVERY_TIMEOUT, ..impatient() };
     let store = Arc::new(PostgresJobs::open(&url, options).await.expect("open"));
     let made = job("acme", 5);
     store.insert(vec![made.clone()]).await.expect("insert");
@@ -251,17 +260,17 @@ async fn a_lack_of_connections_is_said_and_passes(cluster: &Cluster) {
     holder.batch_execute("BEGIN; LOCK TABLE scheduler.jobs").await.expect("locked");
     let waiting = tokio::spawn({
         let (store, id) = (Arc::clone(&store), made.id.clone());
-        async move { store.step(&Scope::default(), &id, Step::Pause, at(1)).await }
+        async move { store.apply_step(&JobScope::default(), &id, Step::Pause, at(1)).await }
     });
     let waits = "SELECT FROM pg_stat_activity WHERE datname = 'busy' AND wait_event_type = 'Lock'";
     let admin = other(cluster, "postgres").await;
     while admin.query(waits, &[]).await.expect("read").is_empty() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    assert_eq!(fault(store.counts(at(1)).await).kind(), FaultKind::Busy);
+    assert_eq!(fault(store.count_by_state(at(1)).await).kind(), PostgresErrorKind::Busy);
     holder.batch_execute("ROLLBACK").await.expect("released");
     waiting.await.expect("done").expect("step").expect("there").expect("it is open");
-    store.counts(at(1)).await.expect("it goes on");
+    store.count_by_state(at(1)).await.expect("it goes on");
 }
 
 async fn what_no_column_can_hold_is_said(cluster: &Cluster) {
@@ -269,12 +278,12 @@ async fn what_no_column_can_hold_is_said(cluster: &Cluster) {
     let nul = job("ac\0me", 5);
     let refused = store.insert(vec![job("acme", 5), nul.clone()]).await;
     assert!(matches!(refused, Err(agent_platform::records::StoreError::Invalid(_))), "{refused:?}");
-    let scope = Scope { company: Some("ac\0me".to_owned()), user: None };
+    let scope = JobScope { company: Some("ac\0me".to_owned()), user: None };
     let filter = JobFilter { scope: scope.clone(), ..JobFilter::default() };
     assert!(store.list(&filter, Some("a\0"), 5).await.expect("list").jobs.is_empty());
     assert_eq!(store.cancel_all(&filter, at(1)).await.expect("cancel"), 0);
-    assert_eq!(store.get(&Scope::default(), "a\0").await.expect("get"), None);
-    assert_eq!(store.step(&scope, "a", Step::Cancel, at(1)).await.expect("step"), None);
+    assert_eq!(store.get(&JobScope::default(), "a\0").await.expect("get"), None);
+    assert_eq!(store.apply_step(&scope, "a", Step::Cancel, at(1)).await.expect("step"), None);
     let steps = vec![("a\0".to_owned(), Step::Cancel)];
-    assert_eq!(store.steps(steps, at(1)).await.expect("steps"), [None]);
+    assert_eq!(store.apply_steps(steps, at(1)).await.expect("steps"), [None]);
 }

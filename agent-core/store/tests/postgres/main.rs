@@ -12,10 +12,10 @@ mod together;
 
 use std::time::Duration;
 
-use agent_core::job::{Job, JobKind, JobPayload, JobStore, NewJob, Scope};
+use agent_core::job::{Job, JobKind, JobPayload, JobScope, JobStore, NewJob};
 use agent_core::schedule::Schedule;
 use agent_platform::records::StoreError;
-use agent_store::postgres::{Fault, PostgresJobs, PostgresOptions};
+use agent_store::postgres::{PostgresError, PostgresJobs, PostgresOptions};
 use jiff::Timestamp;
 use tokio_postgres::{Client, NoTls};
 
@@ -72,13 +72,15 @@ fn job(company: &str, ms: i64) -> Job {
 }
 
 async fn is_there(store: &PostgresJobs, job: &Job) -> bool {
-    store.get(&Scope::default(), &job.id).await.expect("read").is_some()
+    store.get(&JobScope::default(), &job.id).await.expect("read").is_some()
 }
 
 /// Returns the fault of a failed operation.
-fn fault<T: std::fmt::Debug>(result: Result<T, StoreError>) -> Fault {
+fn fault<T: std::fmt::Debug>(result: Result<T, StoreError>) -> PostgresError {
     match result {
-        Err(StoreError::Unavailable(source)) => source.downcast_ref::<Fault>().expect("a fault").clone(),
+        Err(StoreError::Unavailable(source)) => {
+            source.downcast_ref::<PostgresError>().expect("a fault").clone()
+        }
         other => panic!("the store is not available, and not {other:?}"),
     }
 }

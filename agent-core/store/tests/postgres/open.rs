@@ -1,12 +1,12 @@
 use std::error::Error;
 
-use agent_core::job::{JobStore, Scope};
-use agent_store::postgres::{FaultKind, OpenError, PostgresJobs};
+use agent_core::job::{JobScope, JobStore};
+use agent_store::postgres::{PostgresErrorKind, PostgresJobs, PostgresOpenError};
 use futures_util::future::join_all;
 
 use super::{Cluster, at, database, impatient, is_there, job, other, store};
 
-async fn refused(url: &str) -> OpenError {
+async fn refused(url: &str) -> PostgresOpenError {
     PostgresJobs::open(url, impatient()).await.expect_err("refused")
 }
 
@@ -21,17 +21,20 @@ async fn what_cannot_be_opened_is_said_and_what_can_is_made_once() {
 }
 
 async fn an_address_that_leads_nowhere_is_said(cluster: &Cluster) {
-    assert!(matches!(refused("mysql://u@h/d").await, OpenError::Address(_)));
+    assert!(matches!(refused("mysql://u@h/d").await, PostgresOpenError::Address(_)));
     let nowhere = refused("postgres://u:canary@%2Fno%2Fsuch%2Ffolder/d").await;
-    assert!(matches!(&nowhere, OpenError::Unreachable(_)), "{nowhere:?}");
+    assert!(matches!(&nowhere, PostgresOpenError::Unreachable(_)), "{nowhere:?}");
     assert!(!format!("{nowhere:?} {nowhere}").contains("canary"), "{nowhere:?}");
     let missing = refused(&cluster.url("missing")).await;
-    assert!(matches!(&missing, OpenError::Failed(_)), "{missing:?}");
+    assert!(matches!(&missing, PostgresOpenError::Failed(_)), "{missing:?}");
     let said = missing.source().and_then(Error::source).expect("a reason").to_string();
     assert_eq!(said, "database \"missing\" does not exist (SQLSTATE 3D000)");
     // This server has no certificate. The store must not fall back to an unencrypted connection.
     let encrypted = refused(&format!("{}?sslmode=require", cluster.url("postgres"))).await;
-    assert!(matches!(&encrypted, OpenError::Failed(_) | OpenError::Unreachable(_)), "{encrypted:?}");
+    assert!(
+        matches!(&encrypted, PostgresOpenError::Failed(_) | PostgresOpenError::Unreachable(_)),
+        "{encrypted:?}"
+    );
 }
 
 async fn many_may_open_an_empty_database_at_the_same_time(cluster: &Cluster) {
@@ -55,7 +58,7 @@ async fn what_is_not_ours_is_left_alone(cluster: &Cluster) {
     let client = other(cluster, "newer").await;
     client.batch_execute("UPDATE scheduler.schema_version SET version = 99").await.expect("set");
     let newer = refused(&url).await;
-    assert!(matches!(newer, OpenError::Newer { found: 99, known: 2 }), "{newer:?}");
+    assert!(matches!(newer, PostgresOpenError::Newer { found: 99, known: 2 }), "{newer:?}");
     let said = "the schema \"scheduler\" has version 99, and this program knows versions up to 2";
     assert_eq!(newer.to_string(), said);
 
@@ -66,7 +69,7 @@ async fn what_is_not_ours_is_left_alone(cluster: &Cluster) {
         .await
         .expect("made");
     let others = refused(&url).await;
-    assert!(matches!(others, OpenError::OtherProgram), "{others:?}");
+    assert!(matches!(others, PostgresOpenError::OtherProgram), "{others:?}");
     client.batch_execute("INSERT INTO scheduler.jobs VALUES (1)").await.expect("it is as it was");
 }
 
@@ -75,12 +78,12 @@ async fn what_cannot_keep_jobs_is_refused(cluster: &Cluster) {
     let sql = "CREATE DATABASE latin ENCODING 'LATIN1' TEMPLATE template0 LOCALE 'C'";
     client.batch_execute(sql).await.expect("made");
     let latin = refused(&cluster.url("latin")).await;
-    assert!(matches!(&latin, OpenError::Encoding { found } if found == "LATIN1"), "{latin:?}");
+    assert!(matches!(&latin, PostgresOpenError::Encoding { found } if found == "LATIN1"), "{latin:?}");
     let url = database(cluster, "frozen").await;
     let sql = "ALTER DATABASE frozen SET default_transaction_read_only = on";
     client.batch_execute(sql).await.expect("set");
     let frozen = refused(&url).await;
-    assert!(matches!(frozen, OpenError::ReadOnly), "{frozen:?}");
+    assert!(matches!(frozen, PostgresOpenError::ReadOnly), "{frozen:?}");
 }
 
 async fn few_rights_are_enough(cluster: &Cluster) {
@@ -89,7 +92,7 @@ async fn few_rights_are_enough(cluster: &Cluster) {
     owner.batch_execute("CREATE ROLE weak LOGIN").await.expect("made");
     let weak = cluster.url("shared").replace("postgres@", "weak@");
     let denied = refused(&weak).await;
-    assert!(matches!(&denied, OpenError::Denied(_)), "{denied:?}");
+    assert!(matches!(&denied, PostgresOpenError::Denied(_)), "{denied:?}");
     // A user without the right to create a schema can use one that exists.
     owner.batch_execute("CREATE SCHEMA scheduler AUTHORIZATION weak").await.expect("made");
     let made = job("acme", 5);
@@ -105,8 +108,8 @@ async fn few_rights_are_enough(cluster: &Cluster) {
     opened.insert(vec![job("acme", 6)]).await.expect("insert");
     opened.purge(at(0), 10).await.expect("purge");
     owner.batch_execute("REVOKE SELECT ON scheduler.jobs FROM weaker").await.expect("revoked");
-    let denied = opened.get(&Scope::default(), &made.id).await;
-    assert_eq!(super::fault(denied).kind(), FaultKind::Denied);
+    let denied = opened.get(&JobScope::default(), &made.id).await;
+    assert_eq!(super::fault(denied).kind(), PostgresErrorKind::Denied);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -115,7 +118,7 @@ async fn what_is_encrypted_is_verified() {
     let client = other(&cluster, "postgres").await;
     let trusted = format!("sslrootcert={}", cluster.certificate().display());
     for mode in ["require", "verify-ca", "verify-full"] {
-        let url = format!("{}?{trusted}&sslmode={mode}", cluster.address("localhost", "postgres"));
+        let url = format!("{}?{trusted}&sslmode={mode}", cluster.tcp_url("localhost", "postgres"));
         let opened = store(&url).await;
         opened.insert(vec![job("acme", 5)]).await.expect("insert");
         let asked =
@@ -130,11 +133,11 @@ async fn what_is_encrypted_is_verified() {
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
         }
     }
-    let localhost = cluster.address("localhost", "postgres");
+    let localhost = cluster.tcp_url("localhost", "postgres");
     let unknown = refused(&format!("{localhost}?sslmode=require")).await;
     assert!(why(&unknown).contains("UnknownIssuer"), "{unknown:?}");
     let another =
-        refused(&format!("{}?{trusted}&sslmode=require", cluster.address("127.0.0.1", "postgres"))).await;
+        refused(&format!("{}?{trusted}&sslmode=require", cluster.tcp_url("127.0.0.1", "postgres"))).await;
     assert!(why(&another).contains("not valid for name"), "{another:?}");
     store(&localhost).await.insert(vec![job("acme", 6)]).await.expect("it need not be encrypted");
 }

@@ -3,7 +3,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent_core::job::{
-    Claim, Idempotency, Inserted, Job, JobFilter, JobState, JobStore, Outcome, Quota, Scope, Step,
+    AttemptOutcome, ClaimRequest, CompanyQuota, IdempotencyKey, InsertOutcome, Job, JobFilter, JobScope,
+    JobState, JobStore, Step,
 };
 use agent_core::schedule::Schedule;
 use agent_store::postgres::PostgresJobs;
@@ -13,7 +14,7 @@ use tokio_postgres::{AsyncMessage, NoTls};
 
 use super::{Cluster, at, database, job, other, store};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const NOTIFICATION_TIMEOUT: Duration = Duration::from_secs(60);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn processes_share_a_database() {
@@ -38,8 +39,14 @@ async fn stores<const N: usize>(cluster: &Cluster) -> [Arc<PostgresJobs>; N] {
     stores.try_into().expect("there are as many")
 }
 
-fn due(now: i64, limit: usize, each: usize) -> Claim {
-    Claim { now: at(now), until: at(now), lease: at(now + 60_000), limit, quota: Quota::new(each) }
+fn due(now: i64, limit: usize, each: usize) -> ClaimRequest {
+    ClaimRequest {
+        now: at(now),
+        due_until: at(now),
+        lease_until: at(now + 60_000),
+        limit,
+        quota: CompanyQuota::new(each),
+    }
 }
 
 async fn no_job_is_claimed_twice_and_none_is_lost(cluster: &Cluster) {
@@ -51,16 +58,16 @@ async fn no_job_is_claimed_twice_and_none_is_lost(cluster: &Cluster) {
     let work = |store: Arc<PostgresJobs>| async move {
         let mut done = Vec::new();
         loop {
-            let claimed = store.claim(due(100, 20, 9)).await.expect("claim");
-            if claimed.is_empty() && store.earliest().await.expect("read").is_none() {
+            let claimed = store.claim_due(due(100, 20, 9)).await.expect("claim");
+            if claimed.is_empty() && store.next_run_at().await.expect("read").is_none() {
                 return done;
             }
             let end = |job: &Job| {
                 let took = Duration::from_millis(1);
-                let outcome = Outcome::Succeeded;
+                let outcome = AttemptOutcome::Succeeded;
                 (job.id.clone(), Step::End { fence: job.fence, outcome, took, status: None, jitter: 0 })
             };
-            let ended = store.steps(claimed.iter().map(end).collect(), at(101)).await.expect("steps");
+            let ended = store.apply_steps(claimed.iter().map(end).collect(), at(101)).await.expect("steps");
             assert!(ended.iter().all(|ended| matches!(ended, Some(Ok(_)))), "whoever claims a job holds it");
             done.extend(claimed.into_iter().map(|job| job.id));
         }
@@ -72,7 +79,7 @@ async fn no_job_is_claimed_twice_and_none_is_lost(cluster: &Cluster) {
     }
     assert_eq!(done.len(), JOBS, "each is claimed by one, and all are claimed");
     assert_eq!(done.iter().collect::<BTreeSet<_>>().len(), JOBS);
-    let counts = stores[1].counts(at(200)).await.expect("counts");
+    let counts = stores[1].count_by_state(at(200)).await.expect("counts");
     assert_eq!(counts.by_state[&JobState::Completed], JOBS as u64);
 }
 
@@ -84,7 +91,7 @@ async fn keys_in_any_order_are_one_jobs_each(cluster: &Cluster) {
                 .map(|n| {
                     let mut job = job("acme", 5);
                     let (key, fingerprint) = (format!("{round}-{n}"), "f".to_owned());
-                    job.idempotency = Some(Idempotency { key, fingerprint });
+                    job.idempotency = Some(IdempotencyKey { key, fingerprint });
                     job
                 })
                 .collect();
@@ -101,8 +108,8 @@ async fn keys_in_any_order_are_one_jobs_each(cluster: &Cluster) {
         for task in tasks {
             let inserted = task.await.expect("done");
             assert_eq!(inserted.len(), 20);
-            assert!(inserted.iter().all(|inserted| !matches!(inserted, Inserted::Different(_))));
-            new += inserted.iter().filter(|inserted| **inserted == Inserted::New).count();
+            assert!(inserted.iter().all(|inserted| !matches!(inserted, InsertOutcome::KeyConflict(_))));
+            new += inserted.iter().filter(|inserted| **inserted == InsertOutcome::New).count();
         }
         assert_eq!(new, 20, "of those with a key, one is stored");
     }
@@ -120,8 +127,8 @@ async fn steps_in_any_order_wait_and_do_not_block_one_another(cluster: &Cluster)
             tokio::spawn(async move {
                 for _ in 0..5 {
                     let steps = |step: Step| ids.iter().map(|id| (id.clone(), step.clone())).collect();
-                    store.steps(steps(Step::Pause), at(1)).await.expect("paused");
-                    store.steps(steps(Step::Resume), at(1)).await.expect("resumed");
+                    store.apply_steps(steps(Step::Pause), at(1)).await.expect("paused");
+                    store.apply_steps(steps(Step::Resume), at(1)).await.expect("resumed");
                 }
                 store.cancel_all(&JobFilter::default(), at(2)).await.expect("cancelled")
             })
@@ -152,7 +159,10 @@ async fn others_are_told_of_the_earliest_alone(cluster: &Cluster) {
         // Notifications arrive in the order in which they were sent.
         listening.batch_execute("NOTIFY scheduler_jobs, 'now'").await.expect("told");
         let mut heard = 0;
-        while tokio::time::timeout(PATIENCE, told.recv()).await.expect("in time").expect("it goes on")
+        while tokio::time::timeout(NOTIFICATION_TIMEOUT, told.recv())
+            .await
+            .expect("in time")
+            .expect("it goes on")
             != "now"
         {
             heard += 1;
@@ -167,21 +177,23 @@ async fn others_are_told_of_the_earliest_alone(cluster: &Cluster) {
     let batch: Vec<Job> = (0..50).map(|n| job("acme", 900 - n)).collect();
     store.insert(batch).await.expect("insert");
     heard_until_now("many at once are told once", 1).await;
-    let step = async |step: Step| store.step(&Scope::default(), &first.id, step, at(1)).await.expect("step");
+    let step = async |step: Step| {
+        store.apply_step(&JobScope::default(), &first.id, step, at(1)).await.expect("step")
+    };
     step(Step::Pause).await.expect("there").expect("it is open");
     step(Step::Resume).await.expect("there").expect("it is open");
     heard_until_now("it is back where it was", 0).await;
     step(Step::Reschedule(Schedule::At(at(10)))).await.expect("there").expect("it is open");
     heard_until_now("it was moved to the front", 1).await;
-    store.claim(due(3000, 100, 100)).await.expect("claim");
+    store.claim_due(due(3000, 100, 100)).await.expect("claim");
     heard_until_now("who claims has nothing to tell", 0).await;
 }
 
 async fn others_wake(cluster: &Cluster) {
     let [one, two] = stores::<2>(cluster).await;
-    let mut wakes = two.wakes();
+    let mut wakes = two.notifications();
     one.insert(vec![job("acme", 5)]).await.expect("insert");
-    tokio::time::timeout(PATIENCE, wakes.next()).await.expect("it is told").expect("it goes on");
+    tokio::time::timeout(NOTIFICATION_TIMEOUT, wakes.next()).await.expect("it is told").expect("it goes on");
 }
 
 async fn a_caller_that_goes_away_leaves_nothing_half_done(cluster: &Cluster) {
@@ -191,7 +203,7 @@ async fn a_caller_that_goes_away_leaves_nothing_half_done(cluster: &Cluster) {
     for n in 0..40_u64 {
         let steps =
             jobs.iter().map(|job| (job.id.clone(), if n % 2 == 0 { Step::Pause } else { Step::Resume }));
-        let taken = store.steps(steps.collect(), at(1));
+        let taken = store.apply_steps(steps.collect(), at(1));
         // The timeout drops the operation at an arbitrary point; its locks must be released.
         let _ = tokio::time::timeout(Duration::from_micros(n * 150), taken).await;
         let page = store.list(&JobFilter::default(), None, 100).await.expect("list");
@@ -208,14 +220,14 @@ async fn who_is_behind_very_many_is_found(cluster: &Cluster) {
     jobs.extend((0..3).map(|n| job("small", 4000 + n)));
     jobs.push(job("later", 9000));
     store.insert(jobs).await.expect("insert");
-    let mut quota = Quota::new(2);
+    let mut quota = CompanyQuota::new(2);
     assert!(quota.take("greedy") && quota.take("greedy") && quota.take("small"));
-    let claim = Claim { quota, ..due(6000, 10, 2) };
-    let claimed = store.claim(claim).await.expect("claim");
+    let claim = ClaimRequest { quota, ..due(6000, 10, 2) };
+    let claimed = store.claim_due(claim).await.expect("claim");
     let claimed: Vec<_> =
         claimed.iter().map(|job| (job.payload.company_id.as_str(), job.place.scheduled_for)).collect();
     assert_eq!(claimed, [("small", at(4000)), ("modest", at(4998)), ("modest", at(4999))]);
-    let claimed = store.claim(due(6000, 5, 2)).await.expect("claim");
+    let claimed = store.claim_due(due(6000, 5, 2)).await.expect("claim");
     let companies: Vec<_> = claimed.iter().map(|job| job.payload.company_id.as_str()).collect();
     assert_eq!(companies, ["greedy", "greedy", "small", "small", "modest"]);
 }
@@ -226,11 +238,11 @@ async fn a_job_that_cannot_be_read_keeps_nobody_waiting(cluster: &Cluster) {
     store.insert(jobs.to_vec()).await.expect("insert");
     let damage = "UPDATE scheduler.jobs SET body = '{\"secret\":1}' WHERE id = $1";
     other(cluster, "shared").await.execute(damage, &[&jobs[0].id]).await.expect("damaged");
-    let claimed = store.claim(due(5, 10, 10)).await.expect("claim");
+    let claimed = store.claim_due(due(5, 10, 10)).await.expect("claim");
     assert_eq!(claimed.iter().map(|job| &job.id).collect::<Vec<_>>(), [&jobs[1].id]);
-    let refused = store.get(&Scope::default(), &jobs[0].id).await.expect_err("it cannot be read");
+    let refused = store.get(&JobScope::default(), &jobs[0].id).await.expect_err("it cannot be read");
     assert!(matches!(&refused, agent_platform::records::StoreError::Malformed { .. }), "{refused:?}");
     assert!(!format!("{refused:?} {refused}").contains("secret\":"), "{refused:?}");
-    let next = store.earliest().await.expect("read").expect("it is kept");
+    let next = store.next_run_at().await.expect("read").expect("it is kept");
     assert!(next > at(5), "it is left alone for a while: {next}");
 }

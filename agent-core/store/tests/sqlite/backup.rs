@@ -4,11 +4,11 @@ use agent_platform::records::{Precondition, Records};
 use agent_store::sqlite::{BackupError, SqliteOptions, SqliteStore};
 use futures_util::future::{Either, select};
 
-use super::{Place, json, key, put};
+use super::{TempStore, json, key, put};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_backup_is_of_one_moment_while_others_write() {
-    let place = Place::new();
+    let place = TempStore::new();
     let store = place.store(SqliteOptions::default());
     let text = format!("\"{}\"", "x".repeat(20_000));
     for n in 0..100 {
@@ -39,7 +39,7 @@ async fn a_backup_is_of_one_moment_while_others_write() {
 
 #[tokio::test]
 async fn nothing_is_overwritten_and_nothing_is_left_behind() {
-    let place = Place::new();
+    let place = TempStore::new();
     let store = place.store(SqliteOptions::default());
     let to = place.file().with_file_name("backup.db");
     fs::write(&to, "dear").expect("a file");
@@ -63,7 +63,7 @@ async fn nothing_is_overwritten_and_nothing_is_left_behind() {
 async fn a_backup_is_its_owners_alone() {
     use std::os::unix::fs::PermissionsExt;
 
-    let place = Place::new();
+    let place = TempStore::new();
     let store = place.store(SqliteOptions::default());
     let to = place.file().with_file_name("backup.db");
     store.backup(&to).await.expect("a backup");

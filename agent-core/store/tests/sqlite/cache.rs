@@ -3,10 +3,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use agent_core::testing::ManualClock;
-use agent_platform::records::{Collection, List, Order, Precondition, Records, Write};
+use agent_platform::records::{Collection, ListQuery, Order, Precondition, Records, Write};
 use agent_store::sqlite::{MAX_STALENESS, SqliteOptions, SqliteStore};
 
-use super::{Place, json, key, put, things};
+use super::{TempStore, json, key, put, things};
 
 fn at(clock: &ManualClock) -> SqliteOptions {
     SqliteOptions { clock: Arc::new(clock.clone()), ..SqliteOptions::default() }
@@ -25,13 +25,14 @@ async fn reads(store: &SqliteStore, work: impl Future) -> u64 {
 
 #[tokio::test]
 async fn what_is_kept_is_read_without_a_statement() {
-    let place = Place::new();
+    let place = TempStore::new();
     let store = place.store(at(&ManualClock::new()));
     store
         .commit(vec![put("a", "1", Precondition::Any), put("b", "2", Precondition::Any)])
         .await
         .expect("put");
-    let lists = [Order::Ascending, Order::Descending].map(|order| List { order, ..List::default() });
+    let lists =
+        [Order::Ascending, Order::Descending].map(|order| ListQuery { order, ..ListQuery::default() });
     let all = async || {
         assert_eq!(value(&store, "a").await.as_deref(), Some("1"));
         assert_eq!(value(&store, "none").await, None);
@@ -58,7 +59,7 @@ async fn what_is_kept_is_read_without_a_statement() {
 
 #[tokio::test]
 async fn the_platforms_own_is_never_kept() {
-    let place = Place::new();
+    let place = TempStore::new();
     let store = place.store(at(&ManualClock::new()));
     let tokens = Collection::of_platform("tokens").expect("a collection");
     let token = tokens.key("t").expect("a key");
@@ -67,7 +68,7 @@ async fn the_platforms_own_is_never_kept() {
     for _ in 0..2 {
         assert_eq!(reads(&store, store.get(&token)).await, 1);
         assert_eq!(reads(&store, store.get_many(&[key("a"), token.clone()])).await, 1);
-        assert_eq!(reads(&store, store.list(&tokens, &List::default())).await, 1);
+        assert_eq!(reads(&store, store.list(&tokens, &ListQuery::default())).await, 1);
     }
     let other = place.store(SqliteOptions::default());
     other.delete(&token, Precondition::Any).await.expect("revoked");
@@ -76,12 +77,12 @@ async fn the_platforms_own_is_never_kept() {
 
 #[tokio::test]
 async fn what_others_write_is_seen_in_time() {
-    let place = Place::new();
+    let place = TempStore::new();
     let clock = ManualClock::new();
     let store = place.store(at(&clock));
     let other = place.store(SqliteOptions::default());
     store.put(&key("a"), json("1"), Precondition::Any).await.expect("put");
-    let list = async || store.list(&things(), &List::default()).await.expect("list").records.len();
+    let list = async || store.list(&things(), &ListQuery::default()).await.expect("list").records.len();
     assert_eq!((value(&store, "a").await.as_deref(), list().await), (Some("1"), 1));
 
     other
@@ -117,7 +118,7 @@ async fn what_others_write_is_seen_in_time() {
 
 #[tokio::test]
 async fn a_cache_is_bounded() {
-    let place = Place::new();
+    let place = TempStore::new();
     let store = place.store(SqliteOptions { cache_bytes: 200_000, ..at(&ManualClock::new()) });
     let text = format!("\"{}\"", "x".repeat(10_000));
     let ids: Vec<String> = (0..100).map(|n| n.to_string()).collect();
@@ -141,7 +142,7 @@ const PAIRS: usize = 3;
 /// returns two different numbers.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn nobody_reads_what_is_old() {
-    let place = Place::new();
+    let place = TempStore::new();
     let store = Arc::new(place.store(SqliteOptions::default()));
     // Writes other records, so that counter checks find foreign changes all the time.
     let other = Arc::new(place.store(SqliteOptions::default()));
@@ -211,7 +212,7 @@ async fn read(store: &SqliteStore, pair: usize, way: u64) -> u64 {
             found.into_iter().flatten().collect()
         }
         1 => {
-            let list = List { prefix: format!("{pair}-"), ..List::default() };
+            let list = ListQuery { prefix: format!("{pair}-"), ..ListQuery::default() };
             store.list(&things(), &list).await.expect("list").records
         }
         _ => {

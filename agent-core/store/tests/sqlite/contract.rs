@@ -4,18 +4,18 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use agent_core::conformance;
 use agent_store::sqlite::{SqliteOptions, SqliteStore};
 
-use super::{Place, uncached};
+use super::{TempStore, uncached};
 
 /// Factory of empty stores.
-struct Maker {
-    place: Place,
+struct StoreFactory {
+    place: TempStore,
     made: AtomicUsize,
     options: SqliteOptions,
 }
 
-impl Maker {
+impl StoreFactory {
     fn new(options: SqliteOptions) -> Self {
-        Self { place: Place::new(), made: AtomicUsize::new(0), options }
+        Self { place: TempStore::new(), made: AtomicUsize::new(0), options }
     }
 
     fn make(&self) -> Arc<SqliteStore> {
@@ -27,27 +27,27 @@ impl Maker {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn records_hold_their_contract_with_a_cache() {
-    let maker = Maker::new(SqliteOptions::default());
+    let maker = StoreFactory::new(SqliteOptions::default());
     agent_platform::conformance::records(async || maker.make() as _).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn records_hold_their_contract_without_a_cache() {
-    let maker = Maker::new(uncached());
+    let maker = StoreFactory::new(uncached());
     agent_platform::conformance::records(async || maker.make() as _).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn records_hold_their_contract_with_the_least_of_everything() {
     let maker =
-        Maker::new(SqliteOptions { cache_bytes: 1, readers: 0, queue: 0, ..SqliteOptions::default() });
+        StoreFactory::new(SqliteOptions { cache_bytes: 1, readers: 0, queue: 0, ..SqliteOptions::default() });
     agent_platform::conformance::records(async || maker.make() as _).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn the_inventory_holds_its_contract() {
     for options in [SqliteOptions::default(), uncached()] {
-        let maker = Maker::new(options);
+        let maker = StoreFactory::new(options);
         agent_platform::conformance::inventory(async || maker.make() as _).await;
     }
 }
@@ -56,15 +56,15 @@ async fn the_inventory_holds_its_contract() {
 async fn jobs_hold_their_contract() {
     let least = SqliteOptions { readers: 0, queue: 0, ..uncached() };
     for options in [SqliteOptions::default(), least] {
-        let maker = Maker::new(options);
+        let maker = StoreFactory::new(options);
         conformance::jobs(async || maker.make() as _).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn jobs_are_as_the_model_says() {
-    let maker = Maker::new(SqliteOptions::default());
+    let maker = StoreFactory::new(SqliteOptions::default());
     for seed in 100..104 {
-        conformance::jobs_against_model(async || maker.make() as _, seed, 500).await;
+        conformance::jobs_against_reference(async || maker.make() as _, seed, 500).await;
     }
 }

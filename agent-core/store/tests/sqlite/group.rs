@@ -1,12 +1,12 @@
 use agent_platform::records::{Precondition, Records, StoreError};
-use agent_store::sqlite::{Activity, FaultKind, SqliteOptions};
+use agent_store::sqlite::{Activity, SqliteErrorKind, SqliteOptions};
 use futures_util::future::{join, join_all};
 
-use super::{Place, fault, json, key, other, put, uncached};
+use super::{TempStore, fault, json, key, other, put, uncached};
 
 /// Runs `commits` such that all of them are queued when the writer can proceed. They are polled in order, and
 /// the lock that the writer waits for is released after the last one is queued.
-async fn at_once<T>(place: &Place, commits: impl IntoIterator<Item = impl Future<Output = T>>) -> Vec<T> {
+async fn at_once<T>(place: &TempStore, commits: impl IntoIterator<Item = impl Future<Output = T>>) -> Vec<T> {
     let lock = other(&place.file());
     lock.execute_batch("BEGIN IMMEDIATE").expect("a lock");
     let release = async { lock.execute_batch("ROLLBACK").expect("released") };
@@ -15,7 +15,7 @@ async fn at_once<T>(place: &Place, commits: impl IntoIterator<Item = impl Future
 
 #[tokio::test]
 async fn commits_that_wait_share_a_transaction() {
-    let place = Place::new();
+    let place = TempStore::new();
     let store = place.store(SqliteOptions::default());
     // Few enough that all are polled before any is polled again.
     let ids: Vec<String> = (0..25).map(|n| n.to_string()).collect();
@@ -35,7 +35,7 @@ async fn commits_that_wait_share_a_transaction() {
 
 #[tokio::test]
 async fn a_commit_that_is_refused_undoes_itself_alone() {
-    let place = Place::new();
+    let place = TempStore::new();
     let store = place.store(SqliteOptions::default());
     let there = store.put(&key("there"), json("1"), Precondition::Absent).await.expect("put");
     let commits = [
@@ -60,7 +60,7 @@ async fn a_commit_that_is_refused_undoes_itself_alone() {
 
 #[tokio::test]
 async fn what_fills_the_disk_fails_alone_and_what_was_acknowledged_is_there() {
-    let place = Place::new();
+    let place = TempStore::new();
     let large = format!("\"{}\"", "x".repeat(200_000));
     let limit = SqliteOptions { max_file_bytes: Some(200_000), ..SqliteOptions::default() };
     {
@@ -74,9 +74,9 @@ async fn what_fills_the_disk_fails_alone_and_what_was_acknowledged_is_there() {
         let [Ok(_), full, Ok(_)] = <[_; 3]>::try_from(results).expect("three") else {
             panic!("the small ones are stored")
         };
-        assert_eq!(fault(full).kind(), FaultKind::Full);
+        assert_eq!(fault(full).kind(), SqliteErrorKind::Full);
         let refused = store.put(&key("large"), json(&large), Precondition::Any).await;
-        assert_eq!(fault(refused).kind(), FaultKind::Full);
+        assert_eq!(fault(refused).kind(), SqliteErrorKind::Full);
         store.put(&key("d"), json("1"), Precondition::Any).await.expect("there is room for little");
     }
     for options in [limit, uncached()] {

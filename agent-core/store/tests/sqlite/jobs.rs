@@ -2,17 +2,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent_core::job::{
-    Claim, Inserted, Job, JobCounts, JobKind, JobPayload, JobState, JobStore, NewJob, Outcome, Quota, Scope,
-    Step,
+    AttemptOutcome, ClaimRequest, CompanyQuota, InsertOutcome, Job, JobCounts, JobKind, JobPayload, JobScope,
+    JobState, JobStore, NewJob, Step,
 };
 use agent_core::schedule::Schedule;
 use agent_platform::records::{Precondition, Records, StoreError};
-use agent_store::sqlite::{FaultKind, SqliteOptions, SqliteStore};
+use agent_store::sqlite::{SqliteErrorKind, SqliteOptions, SqliteStore};
 use futures_util::future::join_all;
 use futures_util::{FutureExt, StreamExt};
 use jiff::Timestamp;
 
-use super::{Place, fault, impatient, json, key, other, put, uncached};
+use super::{TempStore, fault, impatient, json, key, other, put, uncached};
 
 fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(1_767_225_600 + seconds).expect("a time")
@@ -40,22 +40,28 @@ fn of_size(company: &str, bytes: usize) -> Job {
     job
 }
 
-fn claim(now: i64, limit: usize) -> Claim {
-    Claim { now: at(now), until: at(now), lease: at(now + 30), limit, quota: Quota::new(usize::MAX) }
+fn claim(now: i64, limit: usize) -> ClaimRequest {
+    ClaimRequest {
+        now: at(now),
+        due_until: at(now),
+        lease_until: at(now + 30),
+        limit,
+        quota: CompanyQuota::new(usize::MAX),
+    }
 }
 
 async fn is_there(store: &SqliteStore, job: &Job) -> bool {
-    JobStore::get(store, &Scope::default(), &job.id).await.expect("read").is_some()
+    JobStore::get(store, &JobScope::default(), &job.id).await.expect("read").is_some()
 }
 
 pub(super) fn succeeded(job: &Job) -> (String, Step) {
-    let (outcome, took) = (Outcome::Succeeded, Duration::from_secs(1));
+    let (outcome, took) = (AttemptOutcome::Succeeded, Duration::from_secs(1));
     (job.id.clone(), Step::End { fence: job.fence, outcome, took, status: None, jitter: 0 })
 }
 
 #[tokio::test]
 async fn records_and_jobs_share_a_file_and_its_transactions() {
-    let place = Place::new();
+    let place = TempStore::new();
     let store = place.store(SqliteOptions::default());
     store.put(&key("a"), json("1"), Precondition::Absent).await.expect("put");
     let read = Records::get(&store, &key("a")).await.expect("read");
@@ -64,7 +70,7 @@ async fn records_and_jobs_share_a_file_and_its_transactions() {
     for job in &jobs {
         store.insert(vec![job.clone()]).await.expect("insert");
     }
-    assert_eq!(store.claim(claim(3, 10)).await.expect("claim").len(), 4);
+    assert_eq!(store.claim_due(claim(3, 10)).await.expect("claim").len(), 4);
     assert_eq!(store.activity().commits - before.commits, 11);
     let again = Records::get(&store, &key("a")).await.expect("read");
     assert_eq!(again.map(|record| record.version), read.map(|record| record.version));
@@ -72,7 +78,7 @@ async fn records_and_jobs_share_a_file_and_its_transactions() {
     assert_eq!(store.put(&key("a"), json("2"), Precondition::Any).await.expect("put"), 2);
     // Operations without an effect commit no transaction.
     let before = store.activity();
-    assert_eq!(store.claim(claim(0, 10)).await.expect("claim"), []);
+    assert_eq!(store.claim_due(claim(0, 10)).await.expect("claim"), []);
     assert_eq!(store.purge(at(0), 10).await.expect("purge"), 0);
     assert_eq!(store.activity().transactions, before.transactions);
     drop(store);
@@ -85,7 +91,7 @@ async fn records_and_jobs_share_a_file_and_its_transactions() {
 
 #[tokio::test]
 async fn a_file_with_records_alone_gets_its_jobs() {
-    let place = Place::new();
+    let place = TempStore::new();
     {
         let store = place.store(SqliteOptions::default());
         store.put(&key("a"), json("1"), Precondition::Absent).await.expect("put");
@@ -95,26 +101,26 @@ async fn a_file_with_records_alone_gets_its_jobs() {
     before.execute_batch("DROP TABLE jobs; PRAGMA user_version = 1").expect("changed");
     drop(before);
     let store = place.store(SqliteOptions::default());
-    assert_eq!(store.insert(vec![job("acme", 1)]).await.expect("insert"), [Inserted::New]);
+    assert_eq!(store.insert(vec![job("acme", 1)]).await.expect("insert"), [InsertOutcome::New]);
     assert!(Records::get(&store, &key("a")).await.expect("read").is_some());
 }
 
 #[tokio::test]
 async fn what_another_process_does_is_seen() {
-    let place = Place::new();
+    let place = TempStore::new();
     let (one, two) = (place.store(uncached()), place.store(uncached()));
-    let mut wakes = one.wakes();
+    let mut wakes = one.notifications();
     two.insert(vec![job("acme", 5)]).await.expect("insert");
-    assert_eq!(one.earliest().await.expect("read"), Some(at(5)));
+    assert_eq!(one.next_run_at().await.expect("read"), Some(at(5)));
     assert_eq!(wakes.next().now_or_never(), None, "who waits for other processes looks");
-    let claims = join_all([one.claim(claim(5, 1)), two.claim(claim(5, 1))]).await;
+    let claims = join_all([one.claim_due(claim(5, 1)), two.claim_due(claim(5, 1))]).await;
     let claimed: usize = claims.into_iter().map(|claimed| claimed.expect("claim").len()).sum();
     assert_eq!(claimed, 1, "one of them has it");
 }
 
 #[tokio::test]
 async fn a_lock_that_outlasts_the_wait_is_said_of_every_act() {
-    let place = Place::new();
+    let place = TempStore::new();
     let store = place.store(impatient());
     let there = job("acme", 1);
     store.insert(vec![there.clone()]).await.expect("insert");
@@ -123,15 +129,15 @@ async fn a_lock_that_outlasts_the_wait_is_said_of_every_act() {
     let new = job("acme", 1);
     let refused = [
         fault(store.insert(vec![new.clone()]).await),
-        fault(store.claim(claim(5, 1)).await),
-        fault(store.steps(vec![(there.id.clone(), Step::Cancel)], at(5)).await),
+        fault(store.claim_due(claim(5, 1)).await),
+        fault(store.apply_steps(vec![(there.id.clone(), Step::Cancel)], at(5)).await),
         fault(store.cancel_all(&Default::default(), at(5)).await),
         fault(store.purge(at(5), 1).await),
     ];
-    assert!(refused.iter().all(|fault| fault.kind() == FaultKind::Locked), "{refused:?}");
+    assert!(refused.iter().all(|fault| fault.kind() == SqliteErrorKind::Locked), "{refused:?}");
     assert!(is_there(&store, &there).await && !is_there(&store, &new).await, "readers go on");
     lock.execute_batch("ROLLBACK").expect("released");
-    assert_eq!(store.claim(claim(5, 1)).await.expect("claim"), {
+    assert_eq!(store.claim_due(claim(5, 1)).await.expect("claim"), {
         let step = Step::Claim { until: at(5), lease: at(35) };
         [there.step(step, at(5)).expect("it is due").job]
     });
@@ -139,7 +145,7 @@ async fn a_lock_that_outlasts_the_wait_is_said_of_every_act() {
 
 #[tokio::test]
 async fn a_full_disk_is_said_and_what_was_acknowledged_is_there() {
-    let place = Place::new();
+    let place = TempStore::new();
     let limit = SqliteOptions { max_file_bytes: Some(400_000), ..SqliteOptions::default() };
     let mut acknowledged = Vec::new();
     let mut refused = Vec::new();
@@ -150,7 +156,7 @@ async fn a_full_disk_is_said_and_what_was_acknowledged_is_there() {
             match store.insert(jobs.clone()).await {
                 Ok(_) => acknowledged.extend(jobs),
                 Err(error) => {
-                    assert_eq!(fault::<()>(Err(error)).kind(), FaultKind::Full, "insert {n}");
+                    assert_eq!(fault::<()>(Err(error)).kind(), SqliteErrorKind::Full, "insert {n}");
                     refused.extend(jobs);
                 }
             }
@@ -159,7 +165,7 @@ async fn a_full_disk_is_said_and_what_was_acknowledged_is_there() {
         // A purge frees space, after which inserts succeed again.
         let cancel = |job: &Job| (job.id.clone(), Step::Cancel);
         let first = acknowledged.split_off(acknowledged.len() - 4);
-        store.steps(first.iter().map(cancel).collect(), at(2)).await.expect("cancelled");
+        store.apply_steps(first.iter().map(cancel).collect(), at(2)).await.expect("cancelled");
         assert_eq!(store.purge(at(3), 100).await.expect("purge"), 4);
         store.insert(vec![of_size("acme", 10_000)]).await.expect("there is room again");
         refused.extend(first);
@@ -176,43 +182,43 @@ async fn a_full_disk_is_said_and_what_was_acknowledged_is_there() {
 
 #[tokio::test]
 async fn a_batch_that_fails_leaves_nothing() {
-    let place = Place::new();
+    let place = TempStore::new();
     let store = place.store(uncached());
     let twice = job("acme", 1);
     let failed = store.insert(vec![job("acme", 1), twice.clone(), twice.clone()]).await;
-    assert_eq!(fault(failed).kind(), FaultKind::Failed, "an id is one job's");
-    let counts = store.counts(at(5)).await.expect("counts");
+    assert_eq!(fault(failed).kind(), SqliteErrorKind::Failed, "an id is one job's");
+    let counts = store.count_by_state(at(5)).await.expect("counts");
     assert_eq!(counts.by_state.values().sum::<u64>(), 0);
-    assert_eq!(store.earliest().await.expect("read"), None);
+    assert_eq!(store.next_run_at().await.expect("read"), None);
 }
 
 #[tokio::test]
 async fn a_job_that_is_none_any_more_is_named_and_not_shown() {
-    let place = Place::new();
+    let place = TempStore::new();
     let store = place.store(uncached());
     let (broken, whole) = (job("acme", 1), job("acme", 2));
     store.insert(vec![broken.clone(), whole.clone()]).await.expect("insert");
     let sql = "UPDATE jobs SET body = '{\"secret\": 1}' WHERE id = ?1";
     other(&place.file()).execute(sql, [&broken.id]).expect("changed");
-    let error = JobStore::get(&store, &Scope::default(), &broken.id).await.expect_err("no job");
+    let error = JobStore::get(&store, &JobScope::default(), &broken.id).await.expect_err("no job");
     assert!(matches!(&error, StoreError::Malformed { id, .. } if *id == broken.id), "{error:?}");
     assert!(!format!("{error}").contains("secret"));
     // The other jobs are claimed without delay, and this one is retried later.
-    let claimed = store.claim(claim(5, 10)).await.expect("claim");
+    let claimed = store.claim_due(claim(5, 10)).await.expect("claim");
     assert_eq!(claimed.iter().map(|job| &job.id).collect::<Vec<_>>(), [&whole.id]);
-    assert_eq!(store.claim(claim(5, 10)).await.expect("claim"), []);
-    assert_eq!(store.earliest().await.expect("read"), Some(at(35)), "the lease of the other");
+    assert_eq!(store.claim_due(claim(5, 10)).await.expect("claim"), []);
+    assert_eq!(store.next_run_at().await.expect("read"), Some(at(35)), "the lease of the other");
     let sql = "UPDATE jobs SET body = ?2 WHERE id = ?1";
     let body = serde_json::to_string(&broken).expect("JSON");
     other(&place.file()).execute(sql, [&broken.id, &body]).expect("mended");
-    let later = store.claim(claim(5 + 3600, 10)).await.expect("claim");
+    let later = store.claim_due(claim(5 + 3600, 10)).await.expect("claim");
     assert!(later.iter().any(|job| job.id == broken.id), "{later:?}");
 }
 
 /// Rows of the first jobs schema contain the whole job in `body`.
 #[tokio::test]
 async fn a_row_of_the_first_version_becomes_one_of_the_newest_with_its_next_step() {
-    let place = Place::new();
+    let place = TempStore::new();
     let store = place.store(uncached());
     let old = job("acme", 1);
     store.insert(vec![old.clone()]).await.expect("insert");
@@ -223,27 +229,28 @@ async fn a_row_of_the_first_version_becomes_one_of_the_newest_with_its_next_step
     body["place"]["scheduledFor"] = at(1).to_string().into();
     let connection = other(&place.file());
     connection.execute("UPDATE jobs SET body = ?1, progress = NULL", [body.to_string()]).expect("made old");
-    assert_eq!(JobStore::get(&store, &Scope::default(), &old.id).await.expect("read"), Some(old.clone()));
-    let claimed = store.claim(claim(5, 10)).await.expect("claim");
+    assert_eq!(JobStore::get(&store, &JobScope::default(), &old.id).await.expect("read"), Some(old.clone()));
+    let claimed = store.claim_due(claim(5, 10)).await.expect("claim");
     assert_eq!(claimed.len(), 1);
-    let found = JobStore::get(&store, &Scope::default(), &old.id).await.expect("read").expect("it is there");
+    let found =
+        JobStore::get(&store, &JobScope::default(), &old.id).await.expect("read").expect("it is there");
     assert!(found == claimed[0] && found.is_delivering(), "{found:?}");
 }
 
 /// A cached claimed job must not hide changes of its row.
 #[tokio::test]
 async fn what_others_make_of_a_claimed_job_counts() {
-    let (place, cases) = (Place::new(), ["body", "progress"]);
+    let (place, cases) = (TempStore::new(), ["body", "progress"]);
     let store = place.store(uncached());
     store.insert(cases.map(|_| job("acme", 1)).to_vec()).await.expect("insert");
-    let claimed = store.claim(claim(5, 10)).await.expect("claim");
+    let claimed = store.claim_due(claim(5, 10)).await.expect("claim");
     for (mut job, column) in claimed.into_iter().zip(cases) {
         job.max_attempts = 77;
         job.attempt = 7;
         let sql = format!("UPDATE jobs SET {column} = ?2 WHERE id = ?1");
         let all = serde_json::to_string(&job).expect("JSON");
         other(&place.file()).execute(&sql, [&job.id, &all]).expect("changed");
-        let ended = store.steps(vec![succeeded(&job)], at(6)).await.expect("steps");
+        let ended = store.apply_steps(vec![succeeded(&job)], at(6)).await.expect("steps");
         let Some(Some(Ok(stepped))) = ended.first() else { panic!("it is held: {ended:?}") };
         let found = (stepped.job.max_attempts == 77, stepped.job.attempt == 7);
         assert_eq!(found, (column == "body", column == "progress"), "{:?}", stepped.job);
@@ -252,7 +259,7 @@ async fn what_others_make_of_a_claimed_job_counts() {
 
 #[tokio::test]
 async fn acts_that_wait_share_a_transaction_and_fail_apart() {
-    let place = Place::new();
+    let place = TempStore::new();
     let store = place.store(SqliteOptions::default());
     let due: Vec<Job> = (0..20).map(|n| job("acme", n)).collect();
     store.insert(due.clone()).await.expect("insert");
@@ -260,28 +267,28 @@ async fn acts_that_wait_share_a_transaction_and_fail_apart() {
     let lock = other(&place.file());
     lock.execute_batch("BEGIN IMMEDIATE").expect("a lock");
     let (claims, taken, put, release) = futures_util::join!(
-        join_all((0..4).map(|_| store.claim(claim(19, 5)))),
+        join_all((0..4).map(|_| store.claim_due(claim(19, 5)))),
         store.insert(vec![due[0].clone()]),
         store.commit(vec![put("a", "1", Precondition::Any)]),
         async { lock.execute_batch("ROLLBACK") },
     );
     release.expect("released");
     put.expect("what another fails with is not its own");
-    assert_eq!(fault(taken).kind(), FaultKind::Failed, "an id is one job's");
+    assert_eq!(fault(taken).kind(), SqliteErrorKind::Failed, "an id is one job's");
     let claimed: Vec<Job> = claims.into_iter().flat_map(|claimed| claimed.expect("claim")).collect();
     let ids = |jobs: &[Job]| jobs.iter().map(|job| job.id.clone()).collect::<std::collections::BTreeSet<_>>();
     assert_eq!((claimed.len(), ids(&claimed)), (20, ids(&due)), "each is claimed once");
     assert_eq!(store.activity().commits - before.commits, 5);
-    let ended = store.steps(claimed.iter().map(succeeded).collect(), at(20)).await.expect("steps");
+    let ended = store.apply_steps(claimed.iter().map(succeeded).collect(), at(20)).await.expect("steps");
     assert!(ended.iter().all(|ended| matches!(ended, Some(Ok(_)))), "{ended:?}");
-    let JobCounts { by_state, lag } = store.counts(at(100)).await.expect("counts");
+    let JobCounts { by_state, lag } = store.count_by_state(at(100)).await.expect("counts");
     assert_eq!((by_state.get(&JobState::Completed), lag), (Some(&20), Duration::ZERO));
 }
 
 /// Many jobs of one company over its quota are skipped without reading each.
 #[tokio::test]
 async fn a_company_with_its_share_is_passed() {
-    let place = Place::new();
+    let place = TempStore::new();
     let store = place.store(uncached());
     // Most jobs are due at the same time, as with schedules at a certain minute.
     for _ in 0..20 {
@@ -291,9 +298,9 @@ async fn a_company_with_its_share_is_passed() {
             .expect("insert");
     }
     store.insert(vec![job("modest", 20), job("modest", 30)]).await.expect("insert");
-    let mut quota = Quota::new(1);
+    let mut quota = CompanyQuota::new(1);
     assert!(quota.take("greedy"));
-    let claimed = store.claim(Claim { quota, ..claim(100, 10) }).await.expect("claim");
+    let claimed = store.claim_due(ClaimRequest { quota, ..claim(100, 10) }).await.expect("claim");
     let companies: Vec<_> = claimed.iter().map(|job| (&*job.payload.company_id, job.due)).collect();
     assert_eq!(companies, [("modest", at(20))]);
 }

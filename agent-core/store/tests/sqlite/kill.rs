@@ -6,7 +6,7 @@ use std::sync::Arc;
 use agent_platform::records::{Precondition, Records};
 use agent_store::sqlite::{SqliteOptions, SqliteStore};
 
-use super::{Place, key, put, uncached};
+use super::{TempStore, key, put, uncached};
 
 /// Environment variables that pass the file and the round to the child process.
 pub(super) const FILE: &str = "STORE_TEST_FILE";
@@ -17,7 +17,7 @@ const ROUNDS: usize = 12;
 /// Kills a writing process repeatedly on the same file, and checks the file after each kill.
 #[tokio::test]
 async fn what_was_acknowledged_survives_a_kill() {
-    let place = Place::new();
+    let place = TempStore::new();
     let mut killed_early = 0;
     for round in 0..ROUNDS {
         let mut child = Killed(start("kill::writes_until_it_is_killed", &place.file(), round));
@@ -42,7 +42,7 @@ async fn what_was_acknowledged_survives_a_kill() {
     assert!(killed_early >= ROUNDS / 2, "the kills come while it writes");
 }
 
-async fn look(place: &Place, round: usize, acknowledged: &[usize]) {
+async fn look(place: &TempStore, round: usize, acknowledged: &[usize]) {
     let store = place.store(uncached());
     assert_eq!(store.check_integrity().await.expect("a check"), Vec::<String>::new(), "round {round}");
     for n in 0..COMMITS {

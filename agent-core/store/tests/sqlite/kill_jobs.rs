@@ -1,13 +1,13 @@
 use std::io::{BufRead, BufReader, Write as _};
 use std::sync::Arc;
 
-use agent_core::job::{Claim, Job, JobState, JobStore, Quota, Scope};
+use agent_core::job::{ClaimRequest, CompanyQuota, Job, JobScope, JobState, JobStore};
 use agent_store::sqlite::{SqliteOptions, SqliteStore};
 use jiff::{SignedDuration, Timestamp};
 
 use super::jobs::{job, succeeded};
 use super::kill::{FILE, Killed, start};
-use super::{Place, uncached};
+use super::{TempStore, uncached};
 
 const ROUNDS: usize = 10;
 /// Maximum number of jobs that a child stores.
@@ -16,7 +16,7 @@ const JOBS: usize = 400;
 /// Kills a process that stores and delivers jobs, repeatedly on the same file.
 #[tokio::test]
 async fn no_acknowledged_job_is_lost_by_a_kill() {
-    let place = Place::new();
+    let place = TempStore::new();
     let (mut stored, mut done) = (Vec::new(), Vec::new());
     for round in 0..ROUNDS {
         let mut child = Killed(start("kill_jobs::delivers_until_it_is_killed", &place.file(), round));
@@ -43,11 +43,11 @@ async fn no_acknowledged_job_is_lost_by_a_kill() {
     let store = place.store(uncached());
     let later = Timestamp::now() + SignedDuration::from_secs(3600);
     loop {
-        let claimed = store.claim(claim(later)).await.expect("claim");
+        let claimed = store.claim_due(claim(later)).await.expect("claim");
         if claimed.is_empty() {
             break;
         }
-        store.steps(claimed.iter().map(succeeded).collect(), later).await.expect("steps");
+        store.apply_steps(claimed.iter().map(succeeded).collect(), later).await.expect("steps");
     }
     for id in &stored {
         let job = get(&store, id).await;
@@ -55,7 +55,7 @@ async fn no_acknowledged_job_is_lost_by_a_kill() {
     }
 }
 
-async fn look(place: &Place, stored: &[String], done: &[String]) {
+async fn look(place: &TempStore, stored: &[String], done: &[String]) {
     let store = place.store(uncached());
     assert_eq!(store.check_integrity().await.expect("a check"), Vec::<String>::new());
     for id in stored {
@@ -67,11 +67,20 @@ async fn look(place: &Place, stored: &[String], done: &[String]) {
 }
 
 async fn get(store: &SqliteStore, id: &str) -> Job {
-    JobStore::get(store, &Scope::default(), id).await.expect("read").expect("what was acknowledged is there")
+    JobStore::get(store, &JobScope::default(), id)
+        .await
+        .expect("read")
+        .expect("what was acknowledged is there")
 }
 
-fn claim(now: Timestamp) -> Claim {
-    Claim { now, until: now, lease: now + SignedDuration::from_secs(1), limit: 3, quota: Quota::new(100) }
+fn claim(now: Timestamp) -> ClaimRequest {
+    ClaimRequest {
+        now,
+        due_until: now,
+        lease_until: now + SignedDuration::from_secs(1),
+        limit: 3,
+        quota: CompanyQuota::new(100),
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -90,8 +99,9 @@ async fn delivers_until_it_is_killed() {
                 store.insert(vec![job]).await.expect("insert");
                 say("stored", &id);
                 let now = Timestamp::now();
-                let claimed = store.claim(claim(now)).await.expect("claim");
-                let ended = store.steps(claimed.iter().map(succeeded).collect(), now).await.expect("steps");
+                let claimed = store.claim_due(claim(now)).await.expect("claim");
+                let ended =
+                    store.apply_steps(claimed.iter().map(succeeded).collect(), now).await.expect("steps");
                 for ended in ended.into_iter().flatten().flatten() {
                     say("done", &ended.job.id);
                 }

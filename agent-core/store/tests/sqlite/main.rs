@@ -16,13 +16,13 @@ use std::time::Duration;
 
 use agent_core::message::SharedJson;
 use agent_platform::records::{Collection, Key, Precondition, StoreError, Write};
-use agent_store::sqlite::{Fault, SqliteOptions, SqliteStore};
+use agent_store::sqlite::{SqliteError, SqliteOptions, SqliteStore};
 use tempfile::TempDir;
 
 /// Temporary folder for a store; deleted on drop.
-struct Place(TempDir);
+struct TempStore(TempDir);
 
-impl Place {
+impl TempStore {
     fn new() -> Self {
         Self(tempfile::tempdir().expect("a folder"))
     }
@@ -67,9 +67,11 @@ fn other(path: &Path) -> rusqlite::Connection {
 }
 
 /// Returns the fault of a failed operation.
-fn fault<T: std::fmt::Debug>(result: Result<T, StoreError>) -> Fault {
+fn fault<T: std::fmt::Debug>(result: Result<T, StoreError>) -> SqliteError {
     match result {
-        Err(StoreError::Unavailable(source)) => source.downcast_ref::<Fault>().expect("a fault").clone(),
+        Err(StoreError::Unavailable(source)) => {
+            source.downcast_ref::<SqliteError>().expect("a fault").clone()
+        }
         other => panic!("the store is not available, and not {other:?}"),
     }
 }

@@ -4,37 +4,37 @@ use std::sync::Barrier;
 use std::thread;
 
 use agent_platform::records::{Precondition, Records};
-use agent_store::sqlite::{OpenError, SqliteOptions, SqliteStore};
+use agent_store::sqlite::{SqliteOpenError, SqliteOptions, SqliteStore};
 
-use super::{Place, impatient, json, key, other};
+use super::{TempStore, impatient, json, key, other};
 
-fn refused(path: &Path) -> OpenError {
+fn refused(path: &Path) -> SqliteOpenError {
     SqliteStore::open(path, impatient()).expect_err("refused")
 }
 
 #[test]
 fn a_missing_folder_is_named() {
-    let place = Place::new();
+    let place = TempStore::new();
     let path = place.file().join("app.db");
     let error = refused(&path);
-    assert!(matches!(&error, OpenError::NoFolder(folder) if *folder == place.file()), "{error:?}");
+    assert!(matches!(&error, SqliteOpenError::NoFolder(folder) if *folder == place.file()), "{error:?}");
     assert_eq!(error.to_string(), format!("there is no folder {}", place.file().display()));
 }
 
 #[test]
 fn a_folder_is_no_file() {
-    let place = Place::new();
+    let place = TempStore::new();
     fs::create_dir(place.file()).expect("a folder");
-    assert!(matches!(refused(&place.file()), OpenError::NotAFile(_)));
+    assert!(matches!(refused(&place.file()), SqliteOpenError::NotAFile(_)));
 }
 
 #[test]
 fn what_is_no_database_is_refused_and_left_alone() {
-    let place = Place::new();
+    let place = TempStore::new();
     for content in [&b"hello"[..], &[b'x'; 100], &[0xa5; 10_000]] {
         fs::write(place.file(), content).expect("a file");
         let error = refused(&place.file());
-        assert!(matches!(error, OpenError::NotADatabase(_)), "{} bytes: {error:?}", content.len());
+        assert!(matches!(error, SqliteOpenError::NotADatabase(_)), "{} bytes: {error:?}", content.len());
         assert_eq!(fs::read(place.file()).expect("read"), content);
     }
 }
@@ -47,22 +47,22 @@ fn another_programs_database_is_refused_and_left_alone() {
         "PRAGMA application_id = 77",
         "CREATE TABLE songs (id INTEGER); PRAGMA application_id = 77; PRAGMA user_version = 1",
     ] {
-        let place = Place::new();
+        let place = TempStore::new();
         other(&place.file()).execute_batch(sql).expect("a database");
         let before = fs::read(place.file()).expect("read");
         let error = refused(&place.file());
-        assert!(matches!(error, OpenError::OtherProgram(_)), "{sql}: {error:?}");
+        assert!(matches!(error, SqliteOpenError::OtherProgram(_)), "{sql}: {error:?}");
         assert_eq!(fs::read(place.file()).expect("read"), before, "{sql}");
     }
 }
 
 #[test]
 fn a_newer_schema_is_refused_and_both_versions_are_named() {
-    let place = Place::new();
+    let place = TempStore::new();
     drop(place.store(SqliteOptions::default()));
     other(&place.file()).pragma_update(None, "user_version", 99).expect("set");
     let error = refused(&place.file());
-    assert!(matches!(error, OpenError::Newer { found: 99, known: 3, .. }), "{error:?}");
+    assert!(matches!(error, SqliteOpenError::Newer { found: 99, known: 3, .. }), "{error:?}");
     let said =
         format!("{} has schema version 99, and this program knows versions up to 3", place.file().display());
     assert_eq!(error.to_string(), said);
@@ -70,7 +70,7 @@ fn a_newer_schema_is_refused_and_both_versions_are_named() {
 
 #[tokio::test]
 async fn an_empty_database_is_migrated() {
-    let place = Place::new();
+    let place = TempStore::new();
     fs::write(place.file(), "").expect("an empty file");
     let store = place.store(SqliteOptions::default());
     store.put(&key("a"), json("1"), Precondition::Absent).await.expect("put");
@@ -78,10 +78,10 @@ async fn an_empty_database_is_migrated() {
 
 #[test]
 fn a_lock_that_outlasts_the_wait_is_named() {
-    let place = Place::new();
+    let place = TempStore::new();
     let lock = other(&place.file());
     lock.execute_batch("BEGIN EXCLUSIVE").expect("a lock");
-    assert!(matches!(refused(&place.file()), OpenError::Locked(_)));
+    assert!(matches!(refused(&place.file()), SqliteOpenError::Locked(_)));
     lock.execute_batch("ROLLBACK").expect("released");
     drop(place.store(impatient()));
 }
@@ -90,16 +90,16 @@ fn a_lock_that_outlasts_the_wait_is_named() {
 #[cfg(target_os = "linux")]
 #[test]
 fn what_cannot_be_written_is_named() {
-    assert!(matches!(refused(Path::new("/sys/app.db")), OpenError::ReadOnly(_)));
-    assert!(matches!(refused(Path::new("/proc/sys/kernel/osrelease")), OpenError::ReadOnly(_)));
+    assert!(matches!(refused(Path::new("/sys/app.db")), SqliteOpenError::ReadOnly(_)));
+    assert!(matches!(refused(Path::new("/proc/sys/kernel/osrelease")), SqliteOpenError::ReadOnly(_)));
 }
 
 #[test]
 fn no_room_for_the_tables_is_named() {
-    let place = Place::new();
+    let place = TempStore::new();
     let options = SqliteOptions { max_file_bytes: Some(4096), ..SqliteOptions::default() };
     let error = SqliteStore::open(place.file(), options).expect_err("refused");
-    assert!(matches!(error, OpenError::Full(_)), "{error:?}");
+    assert!(matches!(error, SqliteOpenError::Full(_)), "{error:?}");
     drop(place.store(SqliteOptions::default()));
 }
 
@@ -108,7 +108,7 @@ fn no_room_for_the_tables_is_named() {
 async fn the_files_are_their_owners_alone() {
     use std::os::unix::fs::PermissionsExt;
 
-    let place = Place::new();
+    let place = TempStore::new();
     let store = place.store(SqliteOptions::default());
     store.put(&key("a"), json("1"), Precondition::Any).await.expect("put");
     let folder = place.file().with_file_name("");
@@ -122,7 +122,7 @@ async fn the_files_are_their_owners_alone() {
 
 #[tokio::test]
 async fn a_closed_store_leaves_everything_in_one_file() {
-    let place = Place::new();
+    let place = TempStore::new();
     let store = place.store(SqliteOptions::default());
     store.put(&key("a"), json("1"), Precondition::Any).await.expect("put");
     drop(store);
@@ -135,7 +135,7 @@ async fn a_closed_store_leaves_everything_in_one_file() {
 #[test]
 fn many_may_open_a_new_file_at_the_same_time() {
     for _ in 0..5 {
-        let place = Place::new();
+        let place = TempStore::new();
         let begin = Barrier::new(4);
         thread::scope(|scope| {
             for _ in 0..4 {

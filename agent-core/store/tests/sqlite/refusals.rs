@@ -1,16 +1,16 @@
 use agent_platform::records::{MAX_WRITES, Precondition, Records, StoreError};
-use agent_store::sqlite::{FaultKind, SqliteOptions};
+use agent_store::sqlite::{SqliteErrorKind, SqliteOptions};
 
-use super::{Place, fault, impatient, json, key, other, put, uncached};
+use super::{TempStore, fault, impatient, json, key, other, put, uncached};
 
 #[tokio::test]
 async fn a_lock_that_outlasts_the_wait_is_said_and_passes() {
-    let place = Place::new();
+    let place = TempStore::new();
     let store = place.store(impatient());
     let lock = other(&place.file());
     lock.execute_batch("BEGIN IMMEDIATE").expect("a lock");
     let refused = store.put(&key("a"), json("1"), Precondition::Any).await;
-    assert_eq!(fault(refused).kind(), FaultKind::Locked);
+    assert_eq!(fault(refused).kind(), SqliteErrorKind::Locked);
     assert!(store.get(&key("a")).await.expect("readers do not wait for writers").is_none());
     lock.execute_batch("ROLLBACK").expect("released");
     store.put(&key("a"), json("1"), Precondition::Any).await.expect("put");
@@ -18,7 +18,7 @@ async fn a_lock_that_outlasts_the_wait_is_said_and_passes() {
 
 #[tokio::test]
 async fn a_value_that_is_no_json_any_more_is_named_and_not_shown() {
-    let place = Place::new();
+    let place = TempStore::new();
     let store = place.store(uncached());
     store.put(&key("a"), json("1"), Precondition::Any).await.expect("put");
     other(&place.file()).execute("UPDATE records SET value = 'secret'", ()).expect("changed");
@@ -31,7 +31,7 @@ async fn a_value_that_is_no_json_any_more_is_named_and_not_shown() {
 
 #[tokio::test]
 async fn a_damaged_file_is_found_out() {
-    let place = Place::new();
+    let place = TempStore::new();
     let text = format!("\"{}\"", "x".repeat(3000));
     {
         let store = place.store(uncached());
@@ -47,7 +47,7 @@ async fn a_damaged_file_is_found_out() {
     let store = place.store(uncached());
     let findings = match store.check_integrity().await {
         Ok(findings) => findings.len(),
-        damaged => usize::from(fault(damaged).kind() == FaultKind::Damaged),
+        damaged => usize::from(fault(damaged).kind() == SqliteErrorKind::Damaged),
     };
     assert!(findings > 0, "the check finds something");
     let mut kinds = Vec::new();
@@ -56,12 +56,12 @@ async fn a_damaged_file_is_found_out() {
             kinds.push(fault::<()>(Err(StoreError::Unavailable(source))).kind());
         }
     }
-    assert!(!kinds.is_empty() && kinds.iter().all(|kind| *kind == FaultKind::Damaged), "{kinds:?}");
+    assert!(!kinds.is_empty() && kinds.iter().all(|kind| *kind == SqliteErrorKind::Damaged), "{kinds:?}");
 }
 
 #[tokio::test]
 async fn too_many_writes_and_values_beyond_the_limit_are_refused() {
-    let place = Place::new();
+    let place = TempStore::new();
     let store = place.store(SqliteOptions { max_value_bytes: 10, ..SqliteOptions::default() });
     let write = put("a", "1", Precondition::Any);
     let many = store.commit(vec![write.clone(); MAX_WRITES + 1]).await;

@@ -16,12 +16,12 @@ const FILE: &str = r#"{
 
 /// Test fixture: a folder with a workspace file, and the configuration of an application that stores its data
 /// there.
-struct Desk {
+struct ImportFixture {
     folder: TempDir,
     env: BTreeMap<&'static str, String>,
 }
 
-impl Desk {
+impl ImportFixture {
     fn new(file: &str) -> Self {
         let folder = TempDir::new().expect("a folder");
         std::fs::write(folder.path().join("workspace.json"), file).expect("written");
@@ -53,7 +53,7 @@ impl Desk {
 
     async fn messenger_token(&self) -> Result<Option<String>, String> {
         let store = stores::open_existing(&self.config()).expect("it opens");
-        let role = Stores::over(Arc::new(store), &self.config()).roles.role("acme", "guide").await;
+        let role = Stores::from_records(Arc::new(store), &self.config()).roles.role("acme", "guide").await;
         let role = role.map_err(|error| agentd::with_source(&error))?.expect("the agent is there");
         Ok(role.content.messenger_token.as_ref().map(|token| token.expose().to_owned()))
     }
@@ -69,7 +69,7 @@ async fn said(
 
 #[tokio::test]
 async fn a_file_goes_in_and_comes_out_again() {
-    let desk = Desk::new(FILE);
+    let desk = ImportFixture::new(FILE);
     let first = desk.import().await.expect("imported");
     assert!(first.ends_with(": 4 new, 0 changed, 0 as they were.\n"), "{first}");
     let again = desk.import().await.expect("imported");
@@ -77,7 +77,7 @@ async fn a_file_goes_in_and_comes_out_again() {
     let exported = desk.export().await.expect("exported");
     assert!(!exported.contains("canary") && exported.contains("Text."), "{exported}");
 
-    let other = Desk::new(&exported);
+    let other = ImportFixture::new(&exported);
     other.import().await.expect("what is exported can be imported");
     let without_mask = |text: &str| text.replace(r#""messengerToken": "***""#, "");
     assert_eq!(
@@ -89,7 +89,7 @@ async fn a_file_goes_in_and_comes_out_again() {
 #[tokio::test]
 async fn what_is_wrong_is_named_and_nothing_is_saved() {
     let bad = FILE.replace(r#""title": "one""#, r#""title": " ""#);
-    let desk = Desk::new(&bad);
+    let desk = ImportFixture::new(&bad);
     let refused = desk.import().await.expect_err("a blank title");
     assert!(refused.contains("todoLists[0].todos[0].title: is blank"), "{refused}");
     assert!(refused.contains("line 5"), "{refused}");
@@ -99,7 +99,7 @@ async fn what_is_wrong_is_named_and_nothing_is_saved() {
     let refused = said(async |out| import(&missing, &config, out).await).await.expect_err("no file");
     assert!(refused.contains("none.json cannot be read"), "{refused}");
 
-    let mut keyless = Desk::new(FILE);
+    let mut keyless = ImportFixture::new(FILE);
     keyless.env.remove("DATA_SECRET");
     let refused = keyless.import().await.expect_err("a secret and no key");
     assert!(refused.contains("DATA_SECRET is not set") && !refused.contains("canary"), "{refused}");
@@ -108,7 +108,7 @@ async fn what_is_wrong_is_named_and_nothing_is_saved() {
 
 #[tokio::test]
 async fn commands_about_what_is_stored_need_it_there() {
-    let desk = Desk::new(FILE);
+    let desk = ImportFixture::new(FILE);
     let config = desk.config();
     let to = desk.path("copy.db");
     for refused in [
@@ -124,7 +124,7 @@ async fn commands_about_what_is_stored_need_it_there() {
 
 #[tokio::test]
 async fn a_backup_holds_everything_and_overwrites_nothing() {
-    let mut desk = Desk::new(FILE);
+    let mut desk = ImportFixture::new(FILE);
     desk.import().await.expect("imported");
     let (config, to) = (desk.config(), desk.path("copy.db"));
     said(async |out| backup(&to, &config, out).await).await.expect("a backup");
@@ -138,10 +138,10 @@ async fn a_backup_holds_everything_and_overwrites_nothing() {
 
 #[tokio::test]
 async fn secrets_move_to_a_new_key() {
-    let mut desk = Desk::new(FILE);
+    let mut desk = ImportFixture::new(FILE);
     desk.import().await.expect("imported");
     let old = desk.env.insert("DATA_SECRET", "data-secret-1111".to_owned()).expect("there was one");
-    let rotated = async |desk: &Desk| {
+    let rotated = async |desk: &ImportFixture| {
         let config = desk.config();
         said(async |out| rotate(&config, out).await).await
     };

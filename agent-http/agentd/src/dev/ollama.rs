@@ -3,16 +3,16 @@
 use std::time::Duration;
 
 use agent_http::config::AppConfig;
-use agent_http::model::ollama::{choose, list};
-use agent_http::outbound::{Outbound, Trust};
+use agent_http::model::ollama::{choose_chat_model, list_models};
+use agent_http::outbound::{OutboundClient, UrlTrust};
 use url::Url;
 
 use crate::StartError;
 
 /// Default address of an Ollama server.
-const USUAL_PLACE: &str = "http://127.0.0.1:11434";
+const DEFAULT_OLLAMA_URL: &str = "http://127.0.0.1:11434";
 /// Timeout of the model-list request; short, so that it does not delay the start of the demo.
-const PATIENCE: Duration = Duration::from_millis(500);
+const MODEL_LIST_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Queries an Ollama server at `OLLAMA_BASE_URL`, or else at its default address, and stores the result in
 /// the configuration: the server and a model (`OLLAMA_MODEL`, or else the first one that can chat), which
@@ -21,19 +21,19 @@ const PATIENCE: Duration = Duration::from_millis(500);
 ///
 /// # Errors
 /// The outbound HTTP client cannot be created.
-pub async fn look_for_ollama(config: &mut AppConfig) -> Result<Option<String>, StartError> {
-    let outbound = Outbound::new(config.server.outbound.clone())?;
+pub async fn detect_ollama(config: &mut AppConfig) -> Result<Option<String>, StartError> {
+    let outbound = OutboundClient::new(config.server.outbound.clone())?;
     let ollama = &mut config.server.ollama;
-    let usual = || Url::parse(USUAL_PLACE).expect("a constant address");
+    let usual = || Url::parse(DEFAULT_OLLAMA_URL).expect("a constant address");
     let base = ollama.base_url.clone().unwrap_or_else(usual);
     ollama.preferred = false;
     let shown = base.as_str().trim_end_matches('/').to_owned();
-    let Ok(models) = list(&outbound, &base, Trust::Operator, PATIENCE).await else {
+    let Ok(models) = list_models(&outbound, &base, UrlTrust::Operator, MODEL_LIST_TIMEOUT).await else {
         let expected = ollama.base_url.is_some();
         return Ok(expected.then(|| format!("No Ollama answers at {shown} (OLLAMA_BASE_URL).")));
     };
     ollama.base_url = Some(base);
-    let chosen = ollama.model.clone().or_else(|| choose(&models).map(|model| model.name.clone()));
+    let chosen = ollama.model.clone().or_else(|| choose_chat_model(&models).map(|model| model.name.clone()));
     let Some(chosen) = chosen else {
         return Ok(Some(format!(
             "The Ollama at {shown} has no model of its own that can chat; `ollama pull llama3.2` brings one."

@@ -47,10 +47,10 @@ pub(super) fn write(preview: &Preview, styles: &Styles, out: &mut dyn Write) -> 
     budget(preview, styles, out)?;
     let names: Vec<&str> = preview.tools.iter().map(|tool| tool.name.as_str()).collect();
     let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
-    writeln!(out, "{} {}\n", styled(styles.heading, "Tools:"), visible(&names))?;
+    writeln!(out, "{} {}\n", styled(styles.heading, "Tools:"), escape_control(&names))?;
     let payload = serde_json::from_slice::<Value>(&preview.payload())?;
     writeln!(out, "{} sha256 {}", styled(styles.heading, "Request:"), preview.request_sha256)?;
-    writeln!(out, "{}", visible(&serde_json::to_string_pretty(&payload)?))
+    writeln!(out, "{}", escape_control(&serde_json::to_string_pretty(&payload)?))
 }
 
 /// Writes the outcome of each backend selection rule.
@@ -59,9 +59,9 @@ pub(super) fn selection(report: &SelectionReport, styles: &Styles, out: &mut dyn
     writeln!(out, "{} {chosen}", styled(styles.heading, "Backend:"))?;
     let mut decided = false;
     for outcome in &report.rules {
-        let name = word(&outcome.rule);
+        let name = wire_name(&outcome.rule);
         let field = outcome.field.map(|field| format!(" ({field})")).unwrap_or_default();
-        let line = format!("{name:<24} {}{field}", word(&outcome.reason));
+        let line = format!("{name:<24} {}{field}", wire_name(&outcome.reason));
         let (mark, style) = match (outcome.matched, decided) {
             (true, false) => ("*", styles.good),
             (true, true) => ("+", styles.faint),
@@ -74,7 +74,7 @@ pub(super) fn selection(report: &SelectionReport, styles: &Styles, out: &mut dyn
 }
 
 /// Returns the serialized name of an enum variant.
-fn word(value: &impl serde::Serialize) -> String {
+fn wire_name(value: &impl serde::Serialize) -> String {
     match serde_json::to_value(value) {
         Ok(Value::String(word)) => word,
         _ => String::new(),
@@ -85,7 +85,7 @@ fn parts(title: &str, parts: &[PreviewPart], styles: &Styles, out: &mut dyn Writ
     if parts.is_empty() {
         return Ok(());
     }
-    let ids: Vec<Cow<'_, str>> = parts.iter().map(|part| visible(&part.about.id)).collect();
+    let ids: Vec<Cow<'_, str>> = parts.iter().map(|part| escape_control(&part.manifest.id)).collect();
     let width = ids.iter().map(|id| id.chars().count()).max().unwrap_or(0).clamp(4, 40);
     writeln!(out, "{}", styled(styles.heading, title))?;
     let head = format!(
@@ -94,8 +94,8 @@ fn parts(title: &str, parts: &[PreviewPart], styles: &Styles, out: &mut dyn Writ
     );
     writeln!(out, "  {}", styled(styles.faint, head))?;
     for (part, id) in parts.iter().zip(ids) {
-        let about = &part.about;
-        let stability = word(&about.stability);
+        let about = &part.manifest;
+        let stability = wire_name(&about.stability);
         let style = if matches!(stability.as_str(), "role" | "agent") { styles.good } else { styles.warning };
         let stability = styled(style, format_args!("{stability:<9}"));
         let hash = styled(styles.faint, about.sha256.get(..12).unwrap_or(&about.sha256));
@@ -118,7 +118,7 @@ fn budget(preview: &Preview, styles: &Styles, out: &mut dyn Write) -> io::Result
         tokens.messages
     )?;
     for trimmed in &preview.trimmed {
-        let (messages, tokens, why) = (trimmed.messages, trimmed.tokens, word(&trimmed.reason));
+        let (messages, tokens, why) = (trimmed.messages, trimmed.tokens, wire_name(&trimmed.reason));
         let line = format_args!("left out: {messages} messages of {tokens} tokens ({why})");
         writeln!(out, "  {}", styled(styles.warning, line))?;
     }
@@ -132,7 +132,7 @@ fn budget(preview: &Preview, styles: &Styles, out: &mut dyn Write) -> io::Result
 
 /// Escapes control characters except newlines as in JSON, because text from untrusted sources must not
 /// control the terminal.
-fn visible(text: &str) -> Cow<'_, str> {
+fn escape_control(text: &str) -> Cow<'_, str> {
     let steers = |c: char| c.is_control() && c != '\n';
     if !text.contains(steers) {
         return text.into();

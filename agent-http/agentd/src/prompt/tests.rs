@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::*;
 
-async fn shown(asked: Asked, json: bool, styles: &Styles) -> (Result<(), CommandError>, String) {
+async fn shown(asked: PreviewArgs, json: bool, styles: &Styles) -> (Result<(), CommandError>, String) {
     let container = |content: Value| json!([{"name": "EmbeddedAI", "content": content}]);
     let vendor =
         json!({"provider": "openai", "model": "m", "baseUrl": "https://v.example", "apiKey": "key-canary"});
@@ -26,8 +26,8 @@ async fn shown(asked: Asked, json: bool, styles: &Styles) -> (Result<(), Command
     (done, String::from_utf8(out).expect("text"))
 }
 
-fn asked(agent: &str, user: Option<&str>) -> Asked {
-    Asked {
+fn asked(agent: &str, user: Option<&str>) -> PreviewArgs {
+    PreviewArgs {
         agent: agent.into(),
         message: Some("Hello?".into()),
         user: user.map(str::to_owned),

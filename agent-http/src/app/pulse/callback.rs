@@ -19,7 +19,7 @@ use agent_core::job::{Delivery, JobPayload};
 use agent_core::schedule::ScheduleSpec;
 use agent_core::tool::{FollowUp, ToolOutput};
 use agent_platform::assignment;
-use agent_platform::occurrence::{self, Claim, Claimed, Mark, Work};
+use agent_platform::occurrence::{self, ClaimOutcome, OccurrenceClaim, OccurrenceState, OccurrenceWork};
 use agent_platform::pulse::{JobRequest, PulseError};
 use agent_platform::records::{StoreError, Write};
 use http::{Request, StatusCode};
@@ -28,39 +28,39 @@ use tokio::time;
 use tracing::Instrument;
 
 use super::super::{App, answer};
-use super::run::{self, Effect};
-use crate::auth::{AuthError, BearerGate};
+use super::run::{self, JobEffect};
+use crate::auth::{AuthError, BearerAuth};
 use crate::error::{Code, HttpError};
-use crate::request::{BodyLimits, Handled, parse_json, read_json_bytes};
+use crate::request::{BodyLimits, HandlerResult, parse_json, read_json_bytes};
 use crate::serve::Body;
 use crate::webhook;
 
 /// Maximum size of a callback's body: the largest payload plus the other members.
-const MAX_BYTES: usize = 128 * 1024;
+const MAX_CALLBACK_BYTES: usize = 128 * 1024;
 /// Time added to the run's time limit to get the claim's lease, so that the outcome can be recorded.
-const MARGIN: Duration = Duration::from_secs(30);
+const LEASE_MARGIN: Duration = Duration::from_secs(30);
 /// Maximum `Retry-After` while an occurrence is being run, so that its end is noticed soon.
-const LONGEST_WAIT: Duration = Duration::from_secs(15);
+const MAX_BUSY_RETRY_AFTER: Duration = Duration::from_secs(15);
 /// Minimum delay of a follow-up, the same as that of an interval schedule.
-const SHORTEST_DELAY_MS: u64 = 1_000;
+const MIN_FOLLOW_UP_DELAY_MS: u64 = 1_000;
 
 /// The outcome of running an occurrence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::app) enum Worked {
+pub(in crate::app) enum Completion {
     /// The effect happened in this call.
-    Now,
+    Completed,
     /// The effect had happened before this call.
-    Before,
+    AlreadyCompleted,
 }
 
-pub(super) async fn post(app: &Arc<App>, request: Request<Body>) -> Handled {
+pub(super) async fn post(app: &Arc<App>, request: Request<Body>) -> HandlerResult {
     let side = &app.pulse;
     side.client()?;
     let (head, body) = request.into_parts();
     let mut secrets = side.secrets.iter().cloned();
     let secret = secrets.next().ok_or(PulseError::NotConfigured)?;
-    BearerGate::during_rotation(secret, secrets.next()).check(&head.headers)?;
-    let limits = BodyLimits { bytes: MAX_BYTES.min(app.body.bytes), ..app.body.clone() };
+    BearerAuth::with_previous(secret, secrets.next()).check(&head.headers)?;
+    let limits = BodyLimits { bytes: MAX_CALLBACK_BYTES.min(app.body.bytes), ..app.body.clone() };
     let bytes = read_json_bytes(&head.headers, body, &limits).await?;
     let id = webhook::verify(&side.secrets, &head.headers, &bytes, side.clock.now()).map_err(|error| {
         tracing::warn!(%error, "a callback's signature does not hold");
@@ -71,56 +71,58 @@ pub(super) async fn post(app: &Arc<App>, request: Request<Body>) -> Handled {
         return Err(HttpError::invalid("webhook-id", "is not that of the occurrence"));
     }
     let body = json!({"jobId": delivery.job_id, "occurrence": delivery.occurrence});
-    let worked = work(app, delivery, true).await?;
+    let worked = run_occurrence(app, delivery, true).await?;
     let mut body = body;
-    body["status"] = if worked == Worked::Now { "done" } else { "doneBefore" }.into();
+    body["status"] = if worked == Completion::Completed { "done" } else { "doneBefore" }.into();
     answer::json(StatusCode::OK, &body)
 }
 
 /// Runs an occurrence unless it is complete. The run continues if the caller drops the future: the scheduler learns
 /// the outcome at its next call, whereas an aborted run would leave its effect half done.
-pub(in crate::app) async fn work(
+pub(in crate::app) async fn run_occurrence(
     app: &Arc<App>,
     delivery: Delivery,
     by_scheduler: bool,
-) -> Result<Worked, HttpError> {
+) -> Result<Completion, HttpError> {
     delivery.payload.validate().map_err(|error| HttpError::invalid("the payload:", error))?;
     let app = app.clone();
-    let working = async move { claimed(&app, &delivery, by_scheduler).await }.in_current_span();
+    let working = async move { claim_and_run(&app, &delivery, by_scheduler).await }.in_current_span();
     tokio::spawn(working).await.map_err(HttpError::internal)?
 }
 
-async fn claimed(app: &App, delivery: &Delivery, by_scheduler: bool) -> Result<Worked, HttpError> {
+async fn claim_and_run(app: &App, delivery: &Delivery, by_scheduler: bool) -> Result<Completion, HttpError> {
     let side = &app.pulse;
     let Ok(_permit) = side.running.try_acquire() else {
-        return Err(HttpError::rate_limited(Some(LONGEST_WAIT)));
+        return Err(HttpError::rate_limited(Some(MAX_BUSY_RETRY_AFTER)));
     };
     let payload = &delivery.payload;
     let which = (&*delivery.job_id, delivery.occurrence);
-    let lease = side.deadline + MARGIN;
+    let lease = side.deadline + LEASE_MARGIN;
     let claim = occurrence::claim(&*app.records, &payload.company_id, which, side.now(), lease).await?;
     match claim {
-        Claimed::Done => return Ok(Worked::Before),
-        Claimed::Busy(left) => {
-            let wait = left.clamp(Duration::from_secs(1), LONGEST_WAIT);
-            return Err(HttpError::conflict("this occurrence is being worked on").retry_after(wait));
+        ClaimOutcome::Done => return Ok(Completion::AlreadyCompleted),
+        ClaimOutcome::Busy(left) => {
+            let wait = left.clamp(Duration::from_secs(1), MAX_BUSY_RETRY_AFTER);
+            return Err(HttpError::conflict("this occurrence is being worked on").with_retry_after(wait));
         }
-        Claimed::Mine(claim, Work::FollowUp(request)) => follow_up(app, claim, *request).await?,
-        Claimed::Mine(claim, Work::Run) => effect(app, claim, delivery).await?,
+        ClaimOutcome::Claimed(claim, OccurrenceWork::FollowUp(request)) => {
+            schedule_follow_up(app, claim, *request).await?
+        }
+        ClaimOutcome::Claimed(claim, OccurrenceWork::Run) => run_effect(app, claim, delivery).await?,
     }
     if let Some(id) = &payload.assignment_id {
         let whose = (&*payload.company_id, &**id);
-        let noted = assignment::remember_run(&*app.records, whose, which, by_scheduler, side.now()).await;
+        let noted = assignment::record_run(&*app.records, whose, which, by_scheduler, side.now()).await;
         if let Err(error) = noted {
             tracing::warn!(%error, "which occurrence is next is not remembered");
         }
     }
-    Ok(Worked::Now)
+    Ok(Completion::Completed)
 }
 
-async fn effect(app: &App, mut claim: Claim, delivery: &Delivery) -> Result<(), HttpError> {
+async fn run_effect(app: &App, mut claim: OccurrenceClaim, delivery: &Delivery) -> Result<(), HttpError> {
     let side = &app.pulse;
-    let effect = match time::timeout(side.deadline, run::effect(app, delivery)).await {
+    let effect = match time::timeout(side.deadline, run::run_job(app, delivery)).await {
         Ok(effect) => effect,
         Err(_) => {
             let detail = format!("the run did not end within {} ms", side.deadline.as_millis());
@@ -128,19 +130,21 @@ async fn effect(app: &App, mut claim: Claim, delivery: &Delivery) -> Result<(), 
         }
     };
     match effect {
-        Ok(Effect::Told(writes)) => commit(app, &claim, writes).await,
-        Ok(Effect::Called(output)) => match wanted(app, delivery, &output) {
-            None => commit(app, &claim, Vec::new()).await,
+        Ok(JobEffect::NotificationWrites(writes)) => commit_done(app, &claim, writes).await,
+        Ok(JobEffect::ToolCalled(output)) => match requested_follow_up(app, delivery, &output) {
+            None => commit_done(app, &claim, Vec::new()).await,
             Some(request) => {
                 let until = until(app);
-                let mark = Mark::FollowUp { until, request: Box::new(request.clone()) };
-                claim.note(&*app.records, &mark).await?;
-                follow_up(app, claim, request).await
+                let mark = OccurrenceState::FollowUp { until, request: Box::new(request.clone()) };
+                claim.record_state(&*app.records, &mark).await?;
+                schedule_follow_up(app, claim, request).await
             }
         },
         Err(error) => {
             // If the failure cannot be recorded, the claim expires with its lease.
-            if let Err(fault) = claim.note(&*app.records, &Mark::Failed { at: side.now() }).await {
+            if let Err(fault) =
+                claim.record_state(&*app.records, &OccurrenceState::Failed { at: side.now() }).await
+            {
                 tracing::warn!(error = %fault, "that an occurrence has failed is not noted");
             }
             Err(error)
@@ -149,29 +153,29 @@ async fn effect(app: &App, mut claim: Claim, delivery: &Delivery) -> Result<(), 
 }
 
 fn until(app: &App) -> jiff::Timestamp {
-    app.pulse.now().saturating_add(MARGIN).unwrap_or(jiff::Timestamp::MAX)
+    app.pulse.now().saturating_add(LEASE_MARGIN).unwrap_or(jiff::Timestamp::MAX)
 }
 
 /// Marks the occurrence as done, in one transaction with the run's writes.
-async fn commit(app: &App, claim: &Claim, mut writes: Vec<Write>) -> Result<(), HttpError> {
-    writes.push(claim.write(&Mark::Done { at: app.pulse.now() })?);
+async fn commit_done(app: &App, claim: &OccurrenceClaim, mut writes: Vec<Write>) -> Result<(), HttpError> {
+    writes.push(claim.state_write(&OccurrenceState::Done { at: app.pulse.now() })?);
     match app.records.commit(writes).await {
         Ok(_) => Ok(()),
         Err(error @ StoreError::Conflict { .. }) => {
             let taken = "the occurrence was taken over by somebody else, for it took too long";
-            Err(HttpError::conflict(taken).retry_after(LONGEST_WAIT).because(error))
+            Err(HttpError::conflict(taken).with_retry_after(MAX_BUSY_RETRY_AFTER).with_source(error))
         }
         Err(error) => Err(error.into()),
     }
 }
 
 /// Returns the follow-up job that a tool's result requests, if it is valid.
-fn wanted(app: &App, delivery: &Delivery, output: &ToolOutput) -> Option<JobRequest> {
-    let FollowUp { delay_ms, execute_at, arguments } = output.wanted_follow_up()?;
+fn requested_follow_up(app: &App, delivery: &Delivery, output: &ToolOutput) -> Option<JobRequest> {
+    let FollowUp { delay_ms, execute_at, arguments } = output.requested_follow_up()?;
     let mut payload = JobPayload::clone(&delivery.payload);
     payload.arguments = arguments.or(payload.arguments);
     let schedule = ScheduleSpec {
-        delay_ms: delay_ms.map(|delay| delay.max(SHORTEST_DELAY_MS)),
+        delay_ms: delay_ms.map(|delay| delay.max(MIN_FOLLOW_UP_DELAY_MS)),
         execute_at,
         timezone: payload.timezone.clone(),
         ..ScheduleSpec::default()
@@ -188,17 +192,21 @@ fn wanted(app: &App, delivery: &Delivery, output: &ToolOutput) -> Option<JobRequ
 
 /// Schedules the follow-up job and marks the occurrence as done. If the scheduler is unavailable, the next attempt
 /// schedules the job without calling the tool again.
-async fn follow_up(app: &App, mut claim: Claim, request: JobRequest) -> Result<(), HttpError> {
+async fn schedule_follow_up(
+    app: &App,
+    mut claim: OccurrenceClaim,
+    request: JobRequest,
+) -> Result<(), HttpError> {
     match app.pulse.client()?.schedule_job(&request).await {
         Ok(_) => {}
         Err(error @ (PulseError::Invalid(_) | PulseError::Conflict(_) | PulseError::NotFound)) => {
             tracing::warn!(%error, "the scheduler does not take a follow-up");
         }
         Err(error) => {
-            let mark = Mark::FollowUp { until: app.pulse.now(), request: Box::new(request) };
-            claim.note(&*app.records, &mark).await?;
+            let mark = OccurrenceState::FollowUp { until: app.pulse.now(), request: Box::new(request) };
+            claim.record_state(&*app.records, &mark).await?;
             return Err(error.into());
         }
     }
-    commit(app, &claim, Vec::new()).await
+    commit_done(app, &claim, Vec::new()).await
 }

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use agent_core::error::Failure;
-use agent_core::job::{JobFilter, JobView, Scope};
+use agent_core::error::AgentError;
+use agent_core::job::{JobFilter, JobScope, JobView};
 use agent_core::schedule::ScheduleSpec;
 use agent_core::secret::Secret;
-use agent_platform::pulse::{Cancelled, JobRequest, JobViews, Pulse, PulseError, Scheduled};
+use agent_platform::pulse::{CancelResult, JobRequest, JobViewPage, Pulse, PulseError, ScheduledJob};
 use async_trait::async_trait;
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderValue};
@@ -15,12 +15,12 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use url::Url;
 
-use crate::outbound::{Outbound, Trust};
+use crate::outbound::{OutboundClient, UrlTrust};
 
 /// Time limit of a request to the scheduler.
-const PATIENCE: Duration = Duration::from_secs(10);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum size of a response: a page of 200 jobs with the largest payload each.
-const MAX_ANSWER_BYTES: usize = 24 << 20;
+const MAX_RESPONSE_BYTES: usize = 24 << 20;
 
 /// The scheduler at `PULSE_URL`. The URL is set by the operator, so no address is denied. The secret is sent to that
 /// URL only.
@@ -28,14 +28,14 @@ const MAX_ANSWER_BYTES: usize = 24 << 20;
 /// The texts of error responses are not repeated: a different server at that URL could echo what it was sent.
 #[derive(Debug, Clone)]
 pub struct PulseClient {
-    outbound: Outbound,
+    outbound: OutboundClient,
     url: Url,
     secret: Secret,
 }
 
 impl PulseClient {
     /// Creates a client of the scheduler at `url`, authenticated with `secret`.
-    pub fn new(outbound: Outbound, url: Url, secret: Secret) -> Self {
+    pub fn new(outbound: OutboundClient, url: Url, secret: Secret) -> Self {
         Self { outbound, url, secret }
     }
 
@@ -50,14 +50,15 @@ impl PulseClient {
         url
     }
 
-    async fn ask<T: DeserializeOwned>(
+    async fn send<T: DeserializeOwned>(
         &self,
         method: Method,
         url: &Url,
         body: Option<Vec<u8>>,
     ) -> Result<T, PulseError> {
-        let request = self.outbound.request(method, url, Trust::Operator).map_err(unavailable)?;
-        let mut request = request.header_timeout(PATIENCE).bearer(&self.secret).map_err(unavailable)?;
+        let request = self.outbound.request(method, url, UrlTrust::Operator).map_err(unavailable)?;
+        let mut request =
+            request.header_timeout(REQUEST_TIMEOUT).bearer(&self.secret).map_err(unavailable)?;
         if let Some(body) = body {
             request = request
                 .header(CONTENT_TYPE, HeaderValue::from_static("application/json"))
@@ -65,9 +66,9 @@ impl PulseClient {
         }
         let response = request.send().await.map_err(unavailable)?;
         let status = response.status;
-        let answer = response.read_limited(MAX_ANSWER_BYTES, PATIENCE).await.map_err(unavailable)?;
+        let answer = response.read_limited(MAX_RESPONSE_BYTES, REQUEST_TIMEOUT).await.map_err(unavailable)?;
         if !status.is_success() {
-            return Err(refusal(status));
+            return Err(status_error(status));
         }
         serde_json::from_slice(&answer).map_err(|error| {
             // The parser's message could quote the response.
@@ -76,11 +77,11 @@ impl PulseClient {
     }
 }
 
-fn unavailable(failure: Failure) -> PulseError {
+fn unavailable(failure: AgentError) -> PulseError {
     PulseError::Unavailable(failure.into())
 }
 
-fn refusal(status: StatusCode) -> PulseError {
+fn status_error(status: StatusCode) -> PulseError {
     match status.as_u16() {
         404 => PulseError::NotFound,
         400 | 413 | 415 | 422 => PulseError::Invalid("the scheduler does not take this job".to_owned()),
@@ -90,7 +91,7 @@ fn refusal(status: StatusCode) -> PulseError {
     }
 }
 
-fn of_scope(scope: &Scope) -> Vec<(&str, &str)> {
+fn scope_query(scope: &JobScope) -> Vec<(&str, &str)> {
     let parts = [("companyId", &scope.company), ("userId", &scope.user)];
     parts.into_iter().filter_map(|(name, value)| Some((name, value.as_deref()?))).collect()
 }
@@ -106,48 +107,56 @@ struct Count {
 
 #[async_trait]
 impl Pulse for PulseClient {
-    async fn schedule_job(&self, job: &JobRequest) -> Result<Scheduled, PulseError> {
-        self.ask(Method::POST, &self.url(&["jobs"], &[]), json(job)?).await
+    async fn schedule_job(&self, job: &JobRequest) -> Result<ScheduledJob, PulseError> {
+        self.send(Method::POST, &self.url(&["jobs"], &[]), json(job)?).await
     }
 
-    async fn get_job(&self, scope: &Scope, id: &str) -> Result<JobView, PulseError> {
-        self.ask(Method::GET, &self.url(&["jobs", id], &of_scope(scope)), None).await
+    async fn get_job(&self, scope: &JobScope, id: &str) -> Result<JobView, PulseError> {
+        self.send(Method::GET, &self.url(&["jobs", id], &scope_query(scope)), None).await
     }
 
-    async fn cancel_job(&self, scope: &Scope, id: &str) -> Result<Cancelled, PulseError> {
-        self.ask(Method::DELETE, &self.url(&["jobs", id], &of_scope(scope)), None).await
+    async fn cancel_job(&self, scope: &JobScope, id: &str) -> Result<CancelResult, PulseError> {
+        self.send(Method::DELETE, &self.url(&["jobs", id], &scope_query(scope)), None).await
     }
 
     async fn reschedule_job(
         &self,
-        scope: &Scope,
+        scope: &JobScope,
         id: &str,
         schedule: &ScheduleSpec,
-    ) -> Result<Scheduled, PulseError> {
-        let url = self.url(&["jobs", id, "reschedule"], &of_scope(scope));
-        self.ask(Method::POST, &url, json(schedule)?).await
+    ) -> Result<ScheduledJob, PulseError> {
+        let url = self.url(&["jobs", id, "reschedule"], &scope_query(scope));
+        self.send(Method::POST, &url, json(schedule)?).await
     }
 
-    async fn cancel_jobs_for_tool(&self, scope: &Scope, tool: &str) -> Result<u64, PulseError> {
-        let mut query = of_scope(scope);
+    async fn cancel_jobs_for_tool(&self, scope: &JobScope, tool: &str) -> Result<u64, PulseError> {
+        let mut query = scope_query(scope);
         query.push(("toolId", tool));
-        self.ask(Method::DELETE, &self.url(&["jobs"], &query), None).await.map(|count: Count| count.cancelled)
+        self.send(Method::DELETE, &self.url(&["jobs"], &query), None)
+            .await
+            .map(|count: Count| count.cancelled)
     }
 
-    async fn cancel_jobs_for_assignment(&self, scope: &Scope, assignment: &str) -> Result<u64, PulseError> {
-        let mut query = of_scope(scope);
+    async fn cancel_jobs_for_assignment(
+        &self,
+        scope: &JobScope,
+        assignment: &str,
+    ) -> Result<u64, PulseError> {
+        let mut query = scope_query(scope);
         query.push(("assignmentId", assignment));
-        self.ask(Method::DELETE, &self.url(&["jobs"], &query), None).await.map(|count: Count| count.cancelled)
+        self.send(Method::DELETE, &self.url(&["jobs"], &query), None)
+            .await
+            .map(|count: Count| count.cancelled)
     }
 
-    async fn get_jobs(
+    async fn list_jobs(
         &self,
         filter: &JobFilter,
         cursor: Option<&str>,
         limit: usize,
-    ) -> Result<JobViews, PulseError> {
+    ) -> Result<JobViewPage, PulseError> {
         let limit = limit.to_string();
-        let mut query = of_scope(&filter.scope);
+        let mut query = scope_query(&filter.scope);
         let more = [
             ("toolId", filter.tool.as_deref()),
             ("assignmentId", filter.assignment.as_deref()),
@@ -156,15 +165,15 @@ impl Pulse for PulseClient {
             ("limit", Some(&*limit)),
         ];
         query.extend(more.into_iter().filter_map(|(name, value)| Some((name, value?))));
-        self.ask(Method::GET, &self.url(&["jobs"], &query), None).await
+        self.send(Method::GET, &self.url(&["jobs"], &query), None).await
     }
 
-    async fn check_pulse_health(&self) -> Result<(), PulseError> {
+    async fn check_health(&self) -> Result<(), PulseError> {
         #[derive(Deserialize)]
         struct Health {
             status: String,
         }
-        let health: Health = self.ask(Method::GET, &self.url(&["health"], &[]), None).await?;
+        let health: Health = self.send(Method::GET, &self.url(&["health"], &[]), None).await?;
         match health.status.as_str() {
             "ok" => Ok(()),
             _ => Err(PulseError::Unavailable("it says that it is not well".into())),
@@ -174,14 +183,14 @@ impl Pulse for PulseClient {
 
 #[cfg(test)]
 mod tests {
-    use agent_platform::pulse::owner;
+    use agent_platform::pulse::user_scope;
 
     use super::*;
     use crate::outbound::OutboundConfig;
 
     #[test]
     fn addresses_keep_the_operators_path_and_escape_what_others_say() {
-        let outbound = Outbound::new(OutboundConfig::default()).expect("a client");
+        let outbound = OutboundClient::new(OutboundConfig::default()).expect("a client");
         for (base, expected) in [
             ("http://pulse.internal:3002", "http://pulse.internal:3002/jobs/..%2Fx%3Fa%23b"),
             ("https://example.com/scheduler/", "https://example.com/scheduler/jobs/..%2Fx%3Fa%23b"),
@@ -189,8 +198,8 @@ mod tests {
             let url = Url::parse(base).expect("an address");
             let client = PulseClient::new(outbound.clone(), url, Secret::new("0123456789abcdef"));
             assert_eq!(client.url(&["jobs", "../x?a#b"], &[]).as_str(), expected);
-            let scope = owner("c&d", "u");
-            let url = client.url(&["jobs"], &of_scope(&scope));
+            let scope = user_scope("c&d", "u");
+            let url = client.url(&["jobs"], &scope_query(&scope));
             assert!(url.as_str().ends_with("/jobs?companyId=c%26d&userId=u"), "{url}");
         }
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use agent_core::allowed_tools::{AllowedTools, allowed_in_run};
+use agent_core::allowed_tools::{AllowedTools, allowed_tools_in_run};
 use agent_core::job::{Delivery, JobKind, JobPayload};
 use agent_core::message::Message;
 use agent_core::request::{Principal, TurnRequest};
@@ -12,7 +12,7 @@ use agent_core::turn::{TurnError, run_turn};
 use agent_platform::assignment::{self, Assignment};
 use agent_platform::records::{RecordsExt, StoreError, Write};
 use agent_platform::workspace::{
-    self, MAX_NOTIFICATION_BYTES, MAX_TITLE_BYTES, WorkspaceError, notification_writes,
+    self, MAX_NOTIFICATION_BYTES, MAX_TITLE_BYTES, WorkspaceError, prepare_notification,
 };
 use serde_json::Value;
 
@@ -26,25 +26,27 @@ const MAX_RUN_BYTES: usize = 4 << 20;
 const TRIGGER: &str = "a scheduled job";
 
 /// The effect of a run.
-pub(super) enum Effect {
+pub(super) enum JobEffect {
     /// A tool was called.
-    Called(ToolOutput),
+    ToolCalled(ToolOutput),
     /// An agent's turn ended; these writes notify the user of its answer.
-    Told(Vec<Write>),
+    NotificationWrites(Vec<Write>),
 }
 
 /// Runs the job's work.
 ///
 /// # Errors
 /// The status tells the scheduler whether to retry.
-pub(super) async fn effect(app: &App, delivery: &Delivery) -> Result<Effect, HttpError> {
+pub(super) async fn run_job(app: &App, delivery: &Delivery) -> Result<JobEffect, HttpError> {
     let payload = &delivery.payload;
     let role = role(app, payload).await?;
     check_assignment(app, payload).await?;
     let context = context(app, delivery, &role).await?;
     match payload.kind {
-        JobKind::Tool => call(app, payload, &role, &context).await.map(Effect::Called),
-        JobKind::Agent => ask(app, payload, &role, &context).await.map(Effect::Told),
+        JobKind::Tool => call_tool(app, payload, &role, &context).await.map(JobEffect::ToolCalled),
+        JobKind::Agent => {
+            run_agent_turn(app, payload, &role, &context).await.map(JobEffect::NotificationWrites)
+        }
     }
 }
 
@@ -77,7 +79,7 @@ async fn context(app: &App, delivery: &Delivery, role: &RoleBlock) -> Result<Exe
     let timezone = match &payload.timezone {
         Some(zone) => Some(zone.clone()),
         None => {
-            let user = workspace::user(&*app.records, &payload.company_id, &payload.user_id).await?;
+            let user = workspace::get_user(&*app.records, &payload.company_id, &payload.user_id).await?;
             user.and_then(|user| user.timezone)
         }
     };
@@ -96,25 +98,25 @@ async fn context(app: &App, delivery: &Delivery, role: &RoleBlock) -> Result<Exe
     })
 }
 
-async fn call(
+async fn call_tool(
     app: &App,
     payload: &JobPayload,
     role: &RoleBlock,
     context: &ExecutionContext,
 ) -> Result<ToolOutput, HttpError> {
     let name = payload.tool_id.as_deref().unwrap_or_default();
-    let tools = AllowedTools::new(app.pulse.tools.clone(), allowed_in_run(role, Caller::Proactive));
+    let tools = AllowedTools::new(app.pulse.tools.clone(), allowed_tools_in_run(role, Caller::Proactive));
     let arguments = Value::Object(payload.arguments.clone().unwrap_or_default());
     match tools.call(context, name, arguments, &NoProgress).await {
         Ok(ToolOutput { is_error: true, .. }) => {
             Err(HttpError::new(Code::BackendFailed, "the tool says that it has failed"))
         }
         Ok(output) => Ok(output),
-        Err(error) => Err(refusal(error)),
+        Err(error) => Err(tool_error_response(error)),
     }
 }
 
-fn refusal(error: ToolError) -> HttpError {
+fn tool_error_response(error: ToolError) -> HttpError {
     let text = error.to_string();
     match error {
         ToolError::Unknown(_) | ToolError::InvalidArguments(_) | ToolError::NotFound(_) => {
@@ -126,7 +128,7 @@ fn refusal(error: ToolError) -> HttpError {
     }
 }
 
-async fn ask(
+async fn run_agent_turn(
     app: &App,
     payload: &JobPayload,
     role: &RoleBlock,
@@ -149,11 +151,11 @@ async fn ask(
     if answer.trim().is_empty() {
         return Ok(Vec::new());
     }
-    let text = cut(&answer, MAX_NOTIFICATION_BYTES);
+    let text = truncate_with_ellipsis(&answer, MAX_NOTIFICATION_BYTES);
     let name = role.name.lines().next().map(|line| line.replace(char::is_control, " "));
     let title = name.filter(|name| !name.trim().is_empty()).unwrap_or_else(|| "A scheduled job".to_owned());
-    let title = cut(&title, MAX_TITLE_BYTES);
-    let told = notification_writes(&*app.records, context, &title, Some(&text), app.pulse.now()).await;
+    let title = truncate_with_ellipsis(&title, MAX_TITLE_BYTES);
+    let told = prepare_notification(&*app.records, context, &title, Some(&text), app.pulse.now()).await;
     match told {
         Ok((_, writes)) => Ok(writes),
         Err(WorkspaceError::Store(error)) => Err(error.into()),
@@ -162,7 +164,7 @@ async fn ask(
 }
 
 /// Truncates a text to `bytes`, with an ellipsis.
-fn cut(text: &str, bytes: usize) -> String {
+fn truncate_with_ellipsis(text: &str, bytes: usize) -> String {
     const MARK: char = '…';
     let text = text.trim();
     if text.len() <= bytes {
@@ -182,8 +184,8 @@ mod tests {
         for (text, bytes, expected) in
             [("abc", 3, "abc"), (" abc ", 3, "abc"), ("abcdef", 5, "ab…"), ("aüüü", 6, "aü…")]
         {
-            assert_eq!(cut(text, bytes), expected);
-            assert!(cut(text, bytes).len() <= bytes);
+            assert_eq!(truncate_with_ellipsis(text, bytes), expected);
+            assert!(truncate_with_ellipsis(text, bytes).len() <= bytes);
         }
     }
 }

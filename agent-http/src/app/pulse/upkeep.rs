@@ -3,37 +3,39 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent_platform::assignment::{self, Assignment, LINKS, Link, SyncError};
-use agent_platform::occurrence::{Mark, OCCURRENCES};
+use agent_platform::assignment::{self, Assignment, AssignmentSync, LINK_COLLECTION, SyncError};
+use agent_platform::occurrence::{OCCURRENCE_COLLECTION, OccurrenceState};
 use agent_platform::pulse::PulseError;
-use agent_platform::records::{Collection, Key, List, MAX_PAGE, Precondition, Record, StoreError, Write};
+use agent_platform::records::{
+    Collection, Key, ListQuery, MAX_PAGE_RECORDS, Precondition, Record, StoreError, Write,
+};
 use agent_platform::workspace::collection::ASSIGNMENTS;
 
 use super::super::App;
 
 /// Pause between two passes.
-const PAUSE: Duration = Duration::from_secs(60);
+const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(60);
 /// Maximum number of record pages per pass; the next pass resumes where this one stopped.
-const PAGES: usize = 50;
+const MAX_PAGES_PER_PASS: usize = 50;
 
 /// Synchronizes assignments and deletes expired occurrence records, starting at once, then after each pause. Runs
 /// until the future is dropped.
-pub async fn upkeep(app: Arc<App>) {
-    let mut walk = Walk::default();
+pub async fn run_maintenance(app: Arc<App>) {
+    let mut walk = MaintenanceCursor::default();
     loop {
-        if let Err(error) = pass(&app, &mut walk).await {
+        if let Err(error) = run_pass(&app, &mut walk).await {
             tracing::warn!(%error, "upkeep of jobs was interrupted");
         }
-        tokio::time::sleep(PAUSE).await;
+        tokio::time::sleep(MAINTENANCE_INTERVAL).await;
     }
 }
 
 /// The collections to visit in each company, in this order.
-const STAGES: [&str; 3] = [ASSIGNMENTS, LINKS, OCCURRENCES];
+const STAGES: [&str; 3] = [ASSIGNMENTS, LINK_COLLECTION, OCCURRENCE_COLLECTION];
 
 /// Position of the maintenance walk. It restarts after the last company.
 #[derive(Default)]
-struct Walk {
+struct MaintenanceCursor {
     /// Companies of the current page that have not been visited, in reverse order.
     companies: Vec<String>,
     /// The last company of the current page; the cursor of the next one.
@@ -42,9 +44,9 @@ struct Walk {
     cursor: Option<String>,
 }
 
-async fn pass(app: &App, walk: &mut Walk) -> Result<(), StoreError> {
+async fn run_pass(app: &App, walk: &mut MaintenanceCursor) -> Result<(), StoreError> {
     let mut reachable = app.pulse.client.is_some();
-    for _ in 0..PAGES {
+    for _ in 0..MAX_PAGES_PER_PASS {
         if walk.companies.is_empty() {
             walk.companies = app.pulse.inventory.companies(walk.after.as_deref()).await?;
             walk.after = walk.companies.last().cloned();
@@ -56,7 +58,7 @@ async fn pass(app: &App, walk: &mut Walk) -> Result<(), StoreError> {
             "" => None,
             company => {
                 let records = Collection::new(company, STAGES[walk.stage])?;
-                page(app, &records, walk.cursor.take(), &mut reachable).await?
+                process_page(app, &records, walk.cursor.take(), &mut reachable).await?
             }
         };
         walk.cursor = next;
@@ -73,19 +75,19 @@ async fn pass(app: &App, walk: &mut Walk) -> Result<(), StoreError> {
 }
 
 /// Processes one page and returns the cursor of the next.
-async fn page(
+async fn process_page(
     app: &App,
     collection: &Collection,
     cursor: Option<String>,
     reachable: &mut bool,
 ) -> Result<Option<String>, StoreError> {
-    let list = List { limit: Some(MAX_PAGE), cursor, ..List::default() };
+    let list = ListQuery { limit: Some(MAX_PAGE_RECORDS), cursor, ..ListQuery::default() };
     let page = app.records.list(collection, &list).await?;
     let ids: Vec<String> = page.records.iter().map(|record| record.id.clone()).collect();
-    if collection.path() == OCCURRENCES {
-        forget(app, collection, page.records).await?;
+    if collection.path() == OCCURRENCE_COLLECTION {
+        delete_expired(app, collection, page.records).await?;
     } else {
-        for id in out_of_step(app, collection.company(), ids).await? {
+        for id in unsynchronized(app, collection.company(), ids).await? {
             if *reachable {
                 *reachable = sync(app, collection.company(), &id).await;
             }
@@ -94,13 +96,13 @@ async fn page(
     Ok(page.next_cursor)
 }
 
-async fn forget(app: &App, collection: &Collection, records: Vec<Record>) -> Result<(), StoreError> {
+async fn delete_expired(app: &App, collection: &Collection, records: Vec<Record>) -> Result<(), StoreError> {
     let now = app.pulse.now();
     let mut writes = Vec::new();
     for record in records {
         // A record in an unknown format is kept.
-        let Ok(record) = record.parse::<Mark>(collection) else { continue };
-        if record.value.is_over(now) {
+        let Ok(record) = record.parse::<OccurrenceState>(collection) else { continue };
+        if record.value.is_expired(now) {
             let precondition = Precondition::Version(record.version);
             writes.push(Write::Delete { key: collection.key(record.id)?, precondition });
         }
@@ -116,7 +118,7 @@ async fn forget(app: &App, collection: &Collection, records: Vec<Record>) -> Res
 }
 
 /// Returns the ids, of assignments or links, for which the scheduler does not have the current version.
-async fn out_of_step(app: &App, company: &str, ids: Vec<String>) -> Result<Vec<String>, StoreError> {
+async fn unsynchronized(app: &App, company: &str, ids: Vec<String>) -> Result<Vec<String>, StoreError> {
     let mut keys: Vec<Key> = Vec::with_capacity(2 * ids.len());
     for id in &ids {
         keys.extend([assignment::key(company, id)?, assignment::link_key(company, id)?]);
@@ -126,9 +128,10 @@ async fn out_of_step(app: &App, company: &str, ids: Vec<String>) -> Result<Vec<S
     for id in ids {
         let saved =
             found.next().and_then(|(record, key)| Some(record?.parse::<Assignment>(key.collection())));
-        let link = found.next().and_then(|(record, key)| Some(record?.parse::<Link>(key.collection())));
+        let link =
+            found.next().and_then(|(record, key)| Some(record?.parse::<AssignmentSync>(key.collection())));
         match (saved.transpose(), link.transpose()) {
-            (Ok(saved), Ok(link)) if assignment::is_in_step(saved.as_ref(), link.as_ref()) => {}
+            (Ok(saved), Ok(link)) if assignment::is_in_sync(saved.as_ref(), link.as_ref()) => {}
             (Ok(_), Ok(_)) => out.push(id),
             // An assignment in a format of an older version is left to its owner.
             (Err(error), _) | (_, Err(error)) => tracing::warn!(%error, id, "an assignment cannot be read"),
@@ -140,7 +143,7 @@ async fn out_of_step(app: &App, company: &str, ids: Vec<String>) -> Result<Vec<S
 /// Synchronizes an assignment. Returns false if the scheduler is unreachable, so that the pass skips further ones.
 async fn sync(app: &App, company: &str, id: &str) -> bool {
     let Some(pulse) = app.pulse.client.as_deref() else { return false };
-    match assignment::sync(&*app.records, pulse, (company, id), app.pulse.now()).await {
+    match assignment::sync_assignment(&*app.records, pulse, (company, id), app.pulse.now()).await {
         Ok(()) | Err(SyncError::Busy) => true,
         Err(error) => {
             tracing::warn!(%error, id, "an assignment stays out of step with the scheduler");

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent_core::conformance::{self, BackendSubject, Scenario};
-use agent_core::event::{Grammar, RunIds};
+use agent_core::event::{EventGrammar, RunIds};
 use agent_core::message::Message;
 use agent_core::prompt::{Fragment, Stability};
 use agent_core::prompt::{Part, Prompt, PromptMessage};
@@ -15,14 +15,14 @@ use expect_test::{Expect, expect};
 use serde_json::value::RawValue;
 
 use super::*;
-use crate::loopback::{Loopback, Then, answer, outbound};
+use crate::loopback::{AfterResponse, LoopbackServer, chunked_response, outbound_client};
 
 const NDJSON: &str = "application/x-ndjson";
 const PROBLEM: &str = "application/problem+json";
 
 fn backend(own: Option<(&Url, Option<&str>)>, allow: &str) -> AgentServerBackend {
     AgentServerBackend {
-        outbound: outbound(allow),
+        outbound: outbound_client(allow),
         own_runtime: own.map(|(url, secret)| (url.clone(), secret.map(Secret::new))),
         public_url: Url::parse("https://app.example.com/base").expect("an address"),
         run_token_ttl: Duration::from_secs(60),
@@ -46,7 +46,7 @@ fn turn(settings: AgentServer) -> Arc<Turn> {
     Arc::new(Turn {
         run: RunIds { thread_id: "thread-1".into(), run_id: "run-1".into() },
         role: Arc::new(RoleBlock::default()),
-        choice: Choice::AgentServer(Box::new(settings)),
+        choice: BackendChoice::AgentServer(Box::new(settings)),
         prompt: Arc::new(prompt),
         tools: Arc::new([Arc::new(tool)]),
         context: ExecutionContext {
@@ -66,7 +66,7 @@ fn turn(settings: AgentServer) -> Arc<Turn> {
 }
 
 /// Runs a turn with the given settings.
-async fn run(backend: &AgentServerBackend, settings: AgentServer) -> Result<Vec<Event>, Failure> {
+async fn run(backend: &AgentServerBackend, settings: AgentServer) -> Result<Vec<Event>, AgentError> {
     let prepared = backend.prepare(turn(settings))?;
     let events = async { Ok(backend.start(prepared).await?.collect::<Vec<Event>>().await) };
     tokio::time::timeout(Duration::from_secs(10), events).await.expect("the run ends")
@@ -75,7 +75,7 @@ async fn run(backend: &AgentServerBackend, settings: AgentServer) -> Result<Vec<
 fn check_body(settings: AgentServer, expected: Expect) {
     let prepared = backend(None, "").prepare(turn(settings)).expect("prepared");
     let body: serde_json::Value =
-        serde_json::from_slice(&prepared.payload.shown()).expect("what is shown is JSON");
+        serde_json::from_slice(&prepared.payload.redacted()).expect("what is shown is JSON");
     let known = [
         "systemPrompt",
         "messages",
@@ -89,7 +89,7 @@ fn check_body(settings: AgentServer, expected: Expect) {
         "context",
     ];
     assert!(body.as_object().expect("an object").keys().all(|name| known.contains(&name.as_str())));
-    expected.assert_eq(&String::from_utf8_lossy(&prepared.payload.shown()).replace(",\"", ",\n\""));
+    expected.assert_eq(&String::from_utf8_lossy(&prepared.payload.redacted()).replace(",\"", ",\n\""));
 }
 
 #[test]
@@ -160,7 +160,7 @@ fn secrets_and_identifiers_are_sent_and_not_shown() {
     assert_eq!(body["apiKey"], "sk-\"1");
     assert_eq!(body["context"]["threadId"], "thread-1");
     assert_eq!(body["context"]["runId"], "run-1");
-    let shown = String::from_utf8(payload.shown()).expect("text");
+    let shown = String::from_utf8(payload.redacted()).expect("text");
     for secret in ["sk-", "thread-1", "run-1"] {
         assert!(!shown.contains(secret), "{shown}");
     }
@@ -178,11 +178,11 @@ fn whole() -> Vec<u8> {
         r#"{"type":"TEXT_MESSAGE_END","messageId":"m"}"#,
         r#"{"type":"RUN_FINISHED","threadId":"theirs","runId":"theirs"}"#,
     ]);
-    answer("200 OK", NDJSON, body.as_bytes(), 64, true)
+    chunked_response("200 OK", NDJSON, body.as_bytes(), 64, true)
 }
 
 /// Path, and authorization if there is one, of the requests so far.
-fn seen(server: &Loopback) -> Vec<String> {
+fn seen(server: &LoopbackServer) -> Vec<String> {
     let show = |request: String| {
         let path = request.split(' ').nth(1).unwrap_or_default().to_owned();
         let key = request.lines().find_map(|line| line.strip_prefix("authorization: "));
@@ -204,8 +204,8 @@ async fn the_runtimes_secret_goes_to_the_operators_runtime_alone() {
         ("http://localhost:PORT", true, Some("/chat -"), None),
     ];
     for (address, has_secret, own_sees, other_sees) in cases {
-        let own = Loopback::answers(whole(), Then::Close).await;
-        let other = Loopback::answers(whole(), Then::Close).await;
+        let own = LoopbackServer::respond_with(whole(), AfterResponse::Close).await;
+        let other = LoopbackServer::respond_with(whole(), AfterResponse::Close).await;
         let port = own.url.port().expect("a port").to_string();
         let fill = |text: &str| {
             let text = text.replace("OWN", own.url.authority()).replace("OTHER", other.url.authority());
@@ -221,12 +221,14 @@ async fn the_runtimes_secret_goes_to_the_operators_runtime_alone() {
 
 #[tokio::test]
 async fn the_operators_runtime_needs_no_allowance_and_another_does() {
-    let (own, other) =
-        (Loopback::answers(whole(), Then::Close).await, Loopback::answers(whole(), Then::Close).await);
+    let (own, other) = (
+        LoopbackServer::respond_with(whole(), AfterResponse::Close).await,
+        LoopbackServer::respond_with(whole(), AfterResponse::Close).await,
+    );
     let backend = backend(Some((&own.url, None)), "");
     assert!(run(&backend, at(own.url.as_str())).await.is_ok());
     let blocked = run(&backend, at(other.url.as_str())).await.expect_err("not allowed");
-    assert_eq!((blocked.kind(), other.requests().len()), (FailureKind::Blocked, 0));
+    assert_eq!((blocked.kind(), other.requests().len()), (AgentErrorKind::Blocked, 0));
 }
 
 #[tokio::test]
@@ -234,12 +236,13 @@ async fn addresses_and_settings_that_cannot_be_used_are_refused() {
     let backend = backend(None, "");
     for address in ["", "runtime.example.com", "mailto:ada@example.com"] {
         let failure = run(&backend, at(address)).await.expect_err("no address");
-        assert_eq!(failure.kind(), FailureKind::InvalidRequest, "{address}");
+        assert_eq!(failure.kind(), AgentErrorKind::InvalidRequest, "{address}");
     }
     let mut foreign = turn(at("https://runtime.example.com"));
-    Arc::get_mut(&mut foreign).expect("not shared yet").choice = Choice::Embedded(EmbeddedAi::default());
+    Arc::get_mut(&mut foreign).expect("not shared yet").choice =
+        BackendChoice::Embedded(EmbeddedAi::default());
     let failure = backend.prepare(foreign).expect_err("another backend's");
-    assert_eq!(failure.kind(), FailureKind::Internal);
+    assert_eq!(failure.kind(), AgentErrorKind::Internal);
 }
 
 /// Types of a run's events after its start, the last one with its code.
@@ -280,10 +283,13 @@ async fn whatever_the_runtime_answers_the_run_ends_once() {
             if size == 5 && body.len() > 1 << 20 {
                 continue;
             }
-            let server =
-                Loopback::answers(answer("200 OK", NDJSON, body.as_bytes(), size, true), Then::Close).await;
+            let server = LoopbackServer::respond_with(
+                chunked_response("200 OK", NDJSON, body.as_bytes(), size, true),
+                AfterResponse::Close,
+            )
+            .await;
             let events = run(&backend(None, "127.0.0.1"), at(server.url.as_str())).await.expect("a run");
-            Grammar::check(&events).unwrap_or_else(|violation| panic!("{violation}: {events:?}"));
+            EventGrammar::check(&events).unwrap_or_else(|violation| panic!("{violation}: {events:?}"));
             assert_eq!(show(&events), expected, "in chunks of {size}: {:.200}", body);
             let (Event::RunStarted { run_id, .. }, Some(last)) = (&events[0], events.last()) else {
                 panic!("{events:?}")
@@ -298,7 +304,7 @@ async fn whatever_the_runtime_answers_the_run_ends_once() {
 
 #[tokio::test]
 async fn a_refusal_is_known_by_its_code_and_its_words_stay_outside() {
-    use FailureKind::*;
+    use AgentErrorKind::*;
     let problem = |code: &str| format!(r#"{{"title":"x","detail":"sk-1","code":"{code}"}}"#);
     let cases = [
         ("501 Not Implemented", problem("PROVIDER_NOT_IMPLEMENTED"), ProviderNotImplemented),
@@ -317,8 +323,11 @@ async fn a_refusal_is_known_by_its_code_and_its_words_stay_outside() {
         ("504 Gateway Timeout", "{}".to_owned(), Timeout),
     ];
     for (status, body, kind) in cases {
-        let server =
-            Loopback::answers(answer(status, PROBLEM, body.as_bytes(), 4096, true), Then::Close).await;
+        let server = LoopbackServer::respond_with(
+            chunked_response(status, PROBLEM, body.as_bytes(), 4096, true),
+            AfterResponse::Close,
+        )
+        .await;
         let failure = run(&backend(None, "127.0.0.1"), at(server.url.as_str())).await.expect_err("refused");
         assert_eq!(failure.kind(), kind, "{status} {body:.100}");
         assert!(!format!("{failure} {failure:?}").contains("sk-1"), "{failure:?}");
@@ -333,14 +342,20 @@ async fn the_backend_conforms() {
             r#"{"type":"TEXT_MESSAGE_CONTENT","messageId":"m","delta":"Hel"}"#,
         ]);
         let (answer, then) = match scenario {
-            Scenario::Answers => (whole(), Then::Close),
-            Scenario::Hangs => (answer("200 OK", NDJSON, begun.as_bytes(), 64, false), Then::Hold),
-            Scenario::CutOff => (answer("200 OK", NDJSON, begun.as_bytes(), 64, true), Then::Close),
-            Scenario::Refuses => (answer("503 Service Unavailable", PROBLEM, b"{}", 64, true), Then::Close),
+            Scenario::Completes => (whole(), AfterResponse::Close),
+            Scenario::Hangs => {
+                (chunked_response("200 OK", NDJSON, begun.as_bytes(), 64, false), AfterResponse::Hold)
+            }
+            Scenario::Truncates => {
+                (chunked_response("200 OK", NDJSON, begun.as_bytes(), 64, true), AfterResponse::Close)
+            }
+            Scenario::Rejects => {
+                (chunked_response("503 Service Unavailable", PROBLEM, b"{}", 64, true), AfterResponse::Close)
+            }
             _ => return None,
         };
-        let server = Loopback::answers(answer, then).await;
-        let (choice, open) = (Choice::AgentServer(Box::new(at(server.url.as_str()))), server.open());
+        let server = LoopbackServer::respond_with(answer, then).await;
+        let (choice, open) = (BackendChoice::AgentServer(Box::new(at(server.url.as_str()))), server.open());
         // The closure that counts connections keeps the server alive.
         let open = Box::new(move || {
             let _ = &server;

@@ -5,13 +5,13 @@
 //! or a list of them, with or without the `json` and `data` wrappers of items. JSON without any of these fields is not
 //! shown: a workflow that ends at its trigger echoes the whole request, credentials included.
 
-use agent_core::error::Failure;
+use agent_core::error::AgentError;
 use serde_json::{Map, Value};
 
-use super::{Announced, failure};
+use super::{AnswerFormat, failure};
 
 /// Fields searched for the answer, in this order, with the separator that joins texts of a list in that field.
-const FIELDS: [(&str, &str); 8] = [
+const ANSWER_FIELDS: [(&str, &str); 8] = [
     ("output", PARAGRAPHS),
     ("text", PARAGRAPHS),
     ("response", PARAGRAPHS),
@@ -25,31 +25,31 @@ const PARAGRAPHS: &str = "\n\n";
 const PIECES: &str = "";
 
 /// n8n's messages, in several versions, for a workflow that it does not wait for.
-const STARTED: [&str; 3] = ["Workflow was started", "Workflow got started", "Webhook call received"];
+const STARTED_NOTICES: [&str; 3] = ["Workflow was started", "Workflow got started", "Webhook call received"];
 /// n8n's messages for a workflow without output.
-const NOTHING: [&str; 2] = [
+const NO_DATA_NOTICES: [&str; 2] = [
     "Workflow executed successfully but no data was returned",
     "Workflow executed successfully but the last node did not return any data",
 ];
 /// Prefixes of HTML pages, which are not answers of a workflow.
-const PAGES: [&[u8]; 4] = [b"<!doctype", b"<html", b"<head", b"<body"];
+const HTML_PREFIXES: [&[u8]; 4] = [b"<!doctype", b"<html", b"<head", b"<body"];
 
 /// Extracts the text of an answer.
 ///
 /// # Errors
-/// `Failed` if the answer is empty, an error, or the notice that the workflow was started, or has no text in any known
+/// `StoreFailed` if the answer is empty, an error, or the notice that the workflow was started, or has no text in any known
 /// field.
-pub(super) fn text(body: &[u8], announced: Announced) -> Result<String, Failure> {
+pub(super) fn extract_text(body: &[u8], announced: AnswerFormat) -> Result<String, AgentError> {
     let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body).trim_ascii();
     let text = match serde_json::from_slice(body) {
-        Ok(Value::String(text)) => said(text)?,
-        Ok(value) => match find(&value, PARAGRAPHS)? {
+        Ok(Value::String(text)) => reject_engine_notices(text)?,
+        Ok(value) => match find_text(&value, PARAGRAPHS)? {
             Some(text) => text,
-            None if is_hollow(&value) => return Err(failure::empty()),
-            None if announced == Announced::Text => plain(body)?,
+            None if is_empty_value(&value) => return Err(failure::empty()),
+            None if announced == AnswerFormat::Text => plain(body)?,
             None => return Err(failure::no_answer()),
         },
-        Err(error) if announced == Announced::Json && matches!(body.first(), Some(b'{' | b'[' | b'"')) => {
+        Err(error) if announced == AnswerFormat::Json && matches!(body.first(), Some(b'{' | b'[' | b'"')) => {
             return Err(failure::bad_json(&error));
         }
         Err(_) => plain(body)?,
@@ -57,36 +57,36 @@ pub(super) fn text(body: &[u8], announced: Announced) -> Result<String, Failure>
     if text.trim().is_empty() { Err(failure::empty()) } else { Ok(text) }
 }
 
-fn plain(body: &[u8]) -> Result<String, Failure> {
+fn plain(body: &[u8]) -> Result<String, AgentError> {
     let begins = |page: &&[u8]| body.get(..page.len()).is_some_and(|start| start.eq_ignore_ascii_case(page));
-    if PAGES.iter().any(begins) {
+    if HTML_PREFIXES.iter().any(begins) {
         return Err(failure::web_page());
     }
     let text = std::str::from_utf8(body).map_err(|_| failure::unreadable("it is not UTF-8"))?;
-    said(text.to_owned())
+    reject_engine_notices(text.to_owned())
 }
 
 /// Returns the text, unless it is one of the engine's own notices.
-fn said(text: String) -> Result<String, Failure> {
+fn reject_engine_notices(text: String) -> Result<String, AgentError> {
     let is_one_of = |notices: &[&str]| {
         let said = text.trim().trim_end_matches('.');
         notices.iter().any(|notice| said.eq_ignore_ascii_case(notice))
     };
     match () {
-        () if is_one_of(&STARTED) => Err(failure::started()),
-        () if is_one_of(&NOTHING) => Err(failure::empty()),
+        () if is_one_of(&STARTED_NOTICES) => Err(failure::started()),
+        () if is_one_of(&NO_DATA_NOTICES) => Err(failure::empty()),
         () => Ok(text),
     }
 }
 
 /// Finds the text in a value, if it is in any known field.
-fn find(value: &Value, between: &str) -> Result<Option<String>, Failure> {
+fn find_text(value: &Value, between: &str) -> Result<Option<String>, AgentError> {
     match value {
         Value::Null => Ok(None),
         Value::Bool(_) | Value::Number(_) => Ok(Some(value.to_string())),
         Value::String(text) => Ok(Some(text.clone())),
         Value::Array(items) => {
-            let found: Result<Vec<_>, _> = items.iter().map(|item| find(item, between)).collect();
+            let found: Result<Vec<_>, _> = items.iter().map(|item| find_text(item, between)).collect();
             let texts: Vec<_> = found?.into_iter().flatten().collect();
             Ok((!texts.is_empty()).then(|| texts.join(between)))
         }
@@ -94,26 +94,26 @@ fn find(value: &Value, between: &str) -> Result<Option<String>, Failure> {
     }
 }
 
-fn find_in(object: &Map<String, Value>) -> Result<Option<String>, Failure> {
+fn find_in(object: &Map<String, Value>) -> Result<Option<String>, AgentError> {
     if object.get("executionStarted") == Some(&Value::Bool(true)) {
         return Err(failure::started());
     }
     if is_error(object) {
         return Err(failure::reported());
     }
-    for (name, between) in FIELDS {
+    for (name, between) in ANSWER_FIELDS {
         let Some(value) = object.get(name) else { continue };
-        let found = match find(value, between)? {
-            Some(text) if name == "message" => Some(said(text)?),
+        let found = match find_text(value, between)? {
+            Some(text) if name == "message" => Some(reject_engine_notices(text)?),
             // An output that an output parser has structured.
-            None if name == "output" && !is_hollow(value) => Some(value.to_string()),
+            None if name == "output" && !is_empty_value(value) => Some(value.to_string()),
             found => found,
         };
         if found.is_some() {
             return Ok(found);
         }
     }
-    if object.get("error").is_some_and(|error| !is_hollow(error)) {
+    if object.get("error").is_some_and(|error| !is_empty_value(error)) {
         return Err(failure::reported());
     }
     Ok(None)
@@ -126,11 +126,11 @@ fn is_error(object: &Map<String, Value>) -> bool {
         && !["output", "text", "response"].iter().any(|name| object.contains_key(*name))
 }
 
-fn is_hollow(value: &Value) -> bool {
+fn is_empty_value(value: &Value) -> bool {
     match value {
         Value::Null => true,
         Value::String(text) => text.is_empty(),
-        Value::Array(items) => items.iter().all(is_hollow),
+        Value::Array(items) => items.iter().all(is_empty_value),
         Value::Object(members) => members.is_empty(),
         Value::Bool(_) | Value::Number(_) => false,
     }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use agent_core::error::{Failure, FailureKind};
+use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::role::WebhookAuth;
 use agent_core::secret::Secret;
 use agent_core::tool::ExecutionContext;
@@ -17,7 +17,7 @@ use crate::outbound::OutboundRequest;
 use crate::secret::origin_of;
 
 /// Lifetime of a signed token: long enough for clock skew between two machines.
-const TOKEN_LIFE: Duration = Duration::from_secs(5 * 60);
+const JWT_LIFETIME: Duration = Duration::from_secs(5 * 60);
 
 /// JWT claims about the sender and the user. n8n checks the signature and `exp`, and passes the claims to the workflow.
 #[derive(Serialize)]
@@ -43,31 +43,31 @@ pub(super) fn authorize(
     auth: Option<&WebhookAuth>,
     url: &Url,
     context: &ExecutionContext,
-) -> Result<OutboundRequest, Failure> {
+) -> Result<OutboundRequest, AgentError> {
     match auth {
         None | Some(WebhookAuth::None) => Ok(request),
         Some(WebhookAuth::Basic { user, password }) => {
-            let user = given("user", Some(user.as_str()))?;
-            let password = given("password", password.as_ref().map(Secret::expose))?;
-            request.secret_header(AUTHORIZATION.as_str(), &basic(user, password)?)
+            let user = required_part("user", Some(user.as_str()))?;
+            let password = required_part("password", password.as_ref().map(Secret::expose))?;
+            request.secret_header(AUTHORIZATION.as_str(), &basic_credentials(user, password)?)
         }
         Some(WebhookAuth::Header { name, value }) => {
-            let name = given("name", Some(name.as_str()))?;
-            let value = given("value", value.as_ref().map(Secret::expose))?;
+            let name = required_part("name", Some(name.as_str()))?;
+            let value = required_part("value", value.as_ref().map(Secret::expose))?;
             if [CONTENT_TYPE, CONTENT_ENCODING].iter().any(|ours| name.eq_ignore_ascii_case(ours.as_str())) {
                 return Err(invalid("the header's name cannot be used"));
             }
             request.secret_header(name, &Secret::new(value))
         }
         Some(WebhookAuth::Jwt { secret }) => {
-            let secret = Secret::new(given("secret", secret.as_ref().map(Secret::expose))?);
-            request.bearer(&token(&secret, url, context))
+            let secret = Secret::new(required_part("secret", secret.as_ref().map(Secret::expose))?);
+            request.bearer(&sign_jwt(&secret, url, context))
         }
     }
 }
 
 /// Encodes basic credentials (RFC 7617), in UTF-8.
-fn basic(user: &str, password: &str) -> Result<Secret, Failure> {
+fn basic_credentials(user: &str, password: &str) -> Result<Secret, AgentError> {
     let both = format!("{user}:{password}");
     if user.contains(':') || both.chars().any(char::is_control) {
         return Err(invalid(
@@ -77,7 +77,7 @@ fn basic(user: &str, password: &str) -> Result<Secret, Failure> {
     Ok(Secret::new(format!("Basic {}", STANDARD.encode(both))))
 }
 
-fn token(secret: &Secret, url: &Url, context: &ExecutionContext) -> Secret {
+fn sign_jwt(secret: &Secret, url: &Url, context: &ExecutionContext) -> Secret {
     let iat = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let claims = Claims {
         iss: "agentd",
@@ -86,20 +86,20 @@ fn token(secret: &Secret, url: &Url, context: &ExecutionContext) -> Secret {
         company_id: &context.company_id,
         agent_id: &context.agent_id,
         iat,
-        exp: iat + TOKEN_LIFE.as_secs(),
+        exp: iat + JWT_LIFETIME.as_secs(),
     };
     Secret::new(hmac::sign(secret, &claims))
 }
 
 /// Returns a part of the credential. An empty secret counts as missing: it was cleared, and a signature made with it
 /// would prove nothing.
-fn given<'a>(field: &'static str, value: Option<&'a str>) -> Result<&'a str, Failure> {
+fn required_part<'a>(field: &'static str, value: Option<&'a str>) -> Result<&'a str, AgentError> {
     value.filter(|value| !value.is_empty()).ok_or_else(|| {
         let message = format!("WorkflowConnector.auth.{field} is not configured");
-        Failure::new(FailureKind::NotConfigured, message)
+        AgentError::new(AgentErrorKind::NotConfigured, message)
     })
 }
 
-fn invalid(message: &'static str) -> Failure {
-    Failure::new(FailureKind::InvalidRequest, message)
+fn invalid(message: &'static str) -> AgentError {
+    AgentError::new(AgentErrorKind::InvalidRequest, message)
 }

@@ -1,13 +1,13 @@
 //! Failures of a workflow, worded for the person who set it up. None repeats the engine's text: its errors contain
 //! stack traces, and an answer may echo the whole request.
 
-use agent_core::error::{Failure, FailureKind};
+use agent_core::error::{AgentError, AgentErrorKind};
 use http::{HeaderMap, StatusCode};
 
 use crate::outbound::status_failure;
 
 /// Maps an unsuccessful status.
-pub(super) fn refused(status: StatusCode, headers: &HeaderMap) -> Failure {
+pub(super) fn refused(status: StatusCode, headers: &HeaderMap) -> AgentError {
     let message = match status {
         StatusCode::NOT_FOUND => {
             "no workflow listens at the webhook's address (HTTP 404): the workflow must be active, and \
@@ -19,11 +19,11 @@ pub(super) fn refused(status: StatusCode, headers: &HeaderMap) -> Failure {
         }
         _ => return status_failure(status, headers),
     };
-    Failure::new(FailureKind::Failed, message)
+    AgentError::new(AgentErrorKind::Failed, message)
 }
 
 /// The workflow was started, and its output goes elsewhere.
-pub(super) fn started() -> Failure {
+pub(super) fn started() -> AgentError {
     failed(
         "the workflow was started, and its answer does not come back: its trigger must respond by streaming, \
          when the last node finishes, or by a node that responds",
@@ -31,7 +31,7 @@ pub(super) fn started() -> Failure {
 }
 
 /// An answer without content.
-pub(super) fn empty() -> Failure {
+pub(super) fn empty() -> AgentError {
     failed(
         "the workflow's answer is empty: its last node must give an output, or where its trigger streams, a node \
          must stream",
@@ -39,41 +39,41 @@ pub(super) fn empty() -> Failure {
 }
 
 /// An error that the engine reports inside a response that began successfully.
-pub(super) fn reported() -> Failure {
+pub(super) fn reported() -> AgentError {
     failed("the workflow reported an error")
 }
 
 /// JSON without any of the fields that can contain an answer.
-pub(super) fn no_answer() -> Failure {
+pub(super) fn no_answer() -> AgentError {
     failed("the workflow's answer has none of the fields output, text, response and message")
 }
 
 /// An HTML page, typically from a proxy between this program and the workflow.
-pub(super) fn web_page() -> Failure {
+pub(super) fn web_page() -> AgentError {
     failed("a web page came in place of the workflow's answer")
 }
 
 /// An answer above the size limit.
-pub(super) fn too_large(max_bytes: usize) -> Failure {
-    Failure::new(FailureKind::Failed, format!("the workflow's answer is larger than {max_bytes} bytes"))
+pub(super) fn too_large(max_bytes: usize) -> AgentError {
+    AgentError::new(AgentErrorKind::Failed, format!("the workflow's answer is larger than {max_bytes} bytes"))
 }
 
 /// A model call that was begun and not ended.
-pub(super) fn cut_off() -> Failure {
-    Failure::new(FailureKind::Truncated, "the workflow's answer ended before it was complete")
+pub(super) fn cut_off() -> AgentError {
+    AgentError::new(AgentErrorKind::Truncated, "the workflow's answer ended before it was complete")
 }
 
 /// Content that is not part of any known form of answer.
-pub(super) fn unreadable(what: &'static str) -> Failure {
+pub(super) fn unreadable(what: &'static str) -> AgentError {
     failed("the workflow's answer cannot be read").with_source(what)
 }
 
 /// Malformed JSON. Serde's message is left out because it would quote the answer.
-pub(super) fn bad_json(error: &serde_json::Error) -> Failure {
+pub(super) fn bad_json(error: &serde_json::Error) -> AgentError {
     let fault = format!("{:?} fault at line {} column {}", error.classify(), error.line(), error.column());
     failed("the workflow's answer cannot be read").with_source(fault)
 }
 
-fn failed(message: &'static str) -> Failure {
-    Failure::new(FailureKind::Failed, message)
+fn failed(message: &'static str) -> AgentError {
+    AgentError::new(AgentErrorKind::Failed, message)
 }

@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use agent_core::error::Failure;
+use agent_core::error::AgentError;
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
@@ -16,7 +16,7 @@ use super::failure;
 
 /// A parsed line.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Line<'a> {
+pub(super) enum StreamLine<'a> {
     /// A model call begins.
     Begin,
     /// A text delta.
@@ -35,7 +35,7 @@ pub(super) enum Line<'a> {
 struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
 #[derive(serde::Deserialize)]
-struct Members<'a> {
+struct LineFields<'a> {
     #[serde(borrow, rename = "type")]
     kind: Text<'a>,
     #[serde(borrow, default)]
@@ -107,30 +107,31 @@ impl<'de> Visitor<'de> for ContentVisitor {
 
 /// The members that distinguish the first line of a stream from a single answer.
 #[derive(serde::Deserialize)]
-struct Marks<'a> {
+struct LineMarkers<'a> {
     #[serde(borrow, rename = "type")]
     kind: Text<'a>,
     #[serde(borrow)]
     metadata: Option<&'a RawValue>,
 }
 
-impl Marks<'_> {
+impl LineMarkers<'_> {
     fn has_metadata(&self) -> bool {
         self.metadata.is_some_and(|metadata| metadata.get().starts_with('{'))
     }
 }
 
-impl<'a> Line<'a> {
+impl<'a> StreamLine<'a> {
     /// Parses a line that is not blank.
     ///
     /// # Errors
-    /// `Failed` if the line is not an object with a type, or if an item's content is not text.
-    pub(super) fn parse(line: &'a [u8]) -> Result<Self, Failure> {
+    /// `StoreFailed` if the line is not an object with a type, or if an item's content is not text.
+    pub(super) fn parse(line: &'a [u8]) -> Result<Self, AgentError> {
         // Serde would also accept an array, whose elements are the members in order.
         if line.first() != Some(&b'{') {
             return Err(failure::unreadable("a line is no object"));
         }
-        let members: Members<'a> = serde_json::from_slice(line).map_err(|error| failure::bad_json(&error))?;
+        let members: LineFields<'a> =
+            serde_json::from_slice(line).map_err(|error| failure::bad_json(&error))?;
         Ok(match &*members.kind.0 {
             "begin" => Self::Begin,
             "item" => Self::Item(text(members.content)?),
@@ -141,9 +142,9 @@ impl<'a> Line<'a> {
     }
 
     /// Returns true if the first line of a body belongs to a stream, rather than being the answer itself.
-    pub(super) fn is_one(line: &[u8]) -> bool {
+    pub(super) fn is_stream_line(line: &[u8]) -> bool {
         line.first() == Some(&b'{')
-            && serde_json::from_slice::<Marks<'_>>(line).is_ok_and(|members| {
+            && serde_json::from_slice::<LineMarkers<'_>>(line).is_ok_and(|members| {
                 matches!(&*members.kind.0, "begin" | "item" | "end" | "error" | "keepalive")
                     || members.has_metadata()
             })
@@ -151,17 +152,17 @@ impl<'a> Line<'a> {
 }
 
 /// Returns the text of an item.
-fn text(content: Content<'_>) -> Result<Cow<'_, str>, Failure> {
+fn text(content: Content<'_>) -> Result<Cow<'_, str>, AgentError> {
     match content {
-        Content::Text(text) => Ok(of_people(text)),
+        Content::Text(text) => Ok(unwrap_output(text)),
         Content::Nothing => Ok(Cow::Borrowed("")),
         Content::NoText => Err(failure::unreadable("an item's content is no text")),
     }
 }
 
 /// Unwraps text meant for the user. The respond node streams an object as text, of which only the output is shown.
-pub(super) fn of_people(text: Cow<'_, str>) -> Cow<'_, str> {
-    match wrapped(&text) {
+pub(super) fn unwrap_output(text: Cow<'_, str>) -> Cow<'_, str> {
+    match output_of_json(&text) {
         Some(output) => Cow::Owned(output),
         None => text,
     }
@@ -169,7 +170,7 @@ pub(super) fn of_people(text: Cow<'_, str>) -> Cow<'_, str> {
 
 /// Returns the text inside a complete JSON object. Agents may be asked to answer with JSON, so the field names of other
 /// nodes count only if they are the object's single member.
-fn wrapped(text: &str) -> Option<String> {
+fn output_of_json(text: &str) -> Option<String> {
     let trimmed = text.trim_ascii();
     if !trimmed.starts_with('{') || !trimmed.ends_with('}') {
         return None;

@@ -8,32 +8,32 @@ use std::collections::VecDeque;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use agent_core::error::Failure;
+use agent_core::error::AgentError;
 use agent_core::event::{AssistantRole, Event, Id, RunIds};
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt};
 use memchr::memchr;
 
-use super::line::{self, Line};
-use super::{Announced, MAX_WHOLE_BYTES, answer, failure};
+use super::line::{self, StreamLine};
+use super::{AnswerFormat, MAX_WHOLE_BYTES, answer, failure};
 use crate::lines::LineSplitter;
 use crate::outbound::BodyStream;
-use crate::template::Template;
+use crate::template::DeltaTemplate;
 
 /// Stream of the run events of one answer.
 ///
 /// Only the end of the body ends the run: a workflow may call models, and stream their text, any number of times.
 pub(super) struct WorkflowEvents {
     body: Option<BodyStream>,
-    announced: Announced,
-    form: Form,
+    announced: AnswerFormat,
+    form: AnswerForm,
     transcript: Transcript,
     /// Pending failure, returned after the events that precede it.
-    failure: Option<Failure>,
+    failure: Option<AgentError>,
 }
 
 /// The detected form of the answer.
-enum Form {
+enum AnswerForm {
     /// Only blank lines so far, which are discarded, and the start of the first other line; its first `at` bytes
     /// contain no newline.
     Unknown { held: Vec<u8>, at: usize },
@@ -45,7 +45,7 @@ enum Form {
 
 impl WorkflowEvents {
     /// Decodes a body that is still arriving.
-    pub(super) fn new(run: RunIds, body: BodyStream, announced: Announced) -> Self {
+    pub(super) fn new(run: RunIds, body: BodyStream, announced: AnswerFormat) -> Self {
         Self { body: Some(body), ..Self::closed(run, announced) }
     }
 
@@ -53,24 +53,24 @@ impl WorkflowEvents {
     ///
     /// # Errors
     /// Any error in the answer, wherever it occurs.
-    pub(super) fn whole(run: RunIds, body: Bytes, announced: Announced) -> Result<Self, Failure> {
+    pub(super) fn whole(run: RunIds, body: Bytes, announced: AnswerFormat) -> Result<Self, AgentError> {
         let mut events = Self::closed(run, announced);
-        events.receive(body)?;
+        events.push_chunk(body)?;
         events.end()?;
         Ok(events)
     }
 
-    fn closed(run: RunIds, announced: Announced) -> Self {
-        let form = Form::Unknown { held: Vec::new(), at: 0 };
+    fn closed(run: RunIds, announced: AnswerFormat) -> Self {
+        let form = AnswerForm::Unknown { held: Vec::new(), at: 0 };
         Self { body: None, announced, form, transcript: Transcript::new(run), failure: None }
     }
 
     /// Reads until events are ready or the answer has ended.
-    fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Failure>> {
+    fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), AgentError>> {
         while self.transcript.ready.is_empty() {
             let Some(body) = &mut self.body else { break };
             match ready!(body.poll_next_unpin(cx)).transpose()? {
-                Some(chunk) => self.receive(chunk)?,
+                Some(chunk) => self.push_chunk(chunk)?,
                 None => {
                     self.body = None;
                     self.end()?;
@@ -81,17 +81,17 @@ impl WorkflowEvents {
     }
 
     /// Appends bytes, and takes all lines that they complete.
-    fn receive(&mut self, chunk: Bytes) -> Result<(), Failure> {
+    fn push_chunk(&mut self, chunk: Bytes) -> Result<(), AgentError> {
         match &mut self.form {
-            Form::Lines(lines) => lines.push(chunk),
-            Form::Whole(held) => hold(held, &chunk)?,
-            Form::Unknown { held, at } => {
-                hold(held, &chunk)?;
+            AnswerForm::Lines(lines) => lines.push(chunk),
+            AnswerForm::Whole(held) => append_bounded(held, &chunk)?,
+            AnswerForm::Unknown { held, at } => {
+                append_bounded(held, &chunk)?;
                 if let Some(line) = first_line(held, at) {
-                    self.form = if Line::is_one(line) {
+                    self.form = if StreamLine::is_stream_line(line) {
                         lines_of(std::mem::take(held))
                     } else {
-                        Form::Whole(std::mem::take(held))
+                        AnswerForm::Whole(std::mem::take(held))
                     };
                 }
             }
@@ -99,8 +99,8 @@ impl WorkflowEvents {
         self.take_lines()
     }
 
-    fn take_lines(&mut self) -> Result<(), Failure> {
-        let Form::Lines(lines) = &mut self.form else { return Ok(()) };
+    fn take_lines(&mut self) -> Result<(), AgentError> {
+        let AnswerForm::Lines(lines) = &mut self.form else { return Ok(()) };
         while let Some(line) = lines.next_line()? {
             self.transcript.take_line(line)?;
         }
@@ -108,31 +108,35 @@ impl WorkflowEvents {
     }
 
     /// Handles the end of the body.
-    fn end(&mut self) -> Result<(), Failure> {
-        if let Form::Unknown { held, .. } = &mut self.form {
+    fn end(&mut self) -> Result<(), AgentError> {
+        if let AnswerForm::Unknown { held, .. } = &mut self.form {
             let held = std::mem::take(held);
-            self.form = if Line::is_one(held.trim_ascii()) { lines_of(held) } else { Form::Whole(held) };
+            self.form = if StreamLine::is_stream_line(held.trim_ascii()) {
+                lines_of(held)
+            } else {
+                AnswerForm::Whole(held)
+            };
         }
         match &mut self.form {
-            Form::Lines(lines) => {
+            AnswerForm::Lines(lines) => {
                 // The last line may lack its newline, but must otherwise be complete.
                 if let Some(line) = lines.last_line() {
-                    let line = Line::parse(line.trim_ascii()).map_err(|_| failure::cut_off())?;
+                    let line = StreamLine::parse(line.trim_ascii()).map_err(|_| failure::cut_off())?;
                     self.transcript.take(line)?;
                 }
                 self.transcript.finish()
             }
-            Form::Whole(held) => {
-                self.transcript.say(answer::text(held, self.announced)?);
+            AnswerForm::Whole(held) => {
+                self.transcript.push_text(answer::extract_text(held, self.announced)?);
                 self.transcript.finish()
             }
-            Form::Unknown { .. } => Ok(()),
+            AnswerForm::Unknown { .. } => Ok(()),
         }
     }
 }
 
 /// Appends to a buffered answer, up to its size limit.
-fn hold(held: &mut Vec<u8>, chunk: &[u8]) -> Result<(), Failure> {
+fn append_bounded(held: &mut Vec<u8>, chunk: &[u8]) -> Result<(), AgentError> {
     if chunk.len() > MAX_WHOLE_BYTES - held.len() {
         return Err(failure::too_large(MAX_WHOLE_BYTES));
     }
@@ -151,14 +155,14 @@ fn first_line<'a>(held: &'a mut Vec<u8>, at: &mut usize) -> Option<&'a [u8]> {
     end.map(|end| held[..end].trim_ascii())
 }
 
-fn lines_of(held: Vec<u8>) -> Form {
+fn lines_of(held: Vec<u8>) -> AnswerForm {
     let mut lines = LineSplitter::default();
     lines.push(held.into());
-    Form::Lines(Box::new(lines))
+    AnswerForm::Lines(Box::new(lines))
 }
 
 impl Stream for WorkflowEvents {
-    type Item = Result<Event, Failure>;
+    type Item = Result<Event, AgentError>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = &mut *self;
@@ -182,10 +186,10 @@ struct Transcript {
     /// The open message.
     message: Option<Id>,
     /// Number of model calls that were begun and not ended.
-    begun: usize,
+    open_model_calls: usize,
     has_text: bool,
     /// Template of the last item, which the next one usually matches.
-    template: Template,
+    template: DeltaTemplate,
 }
 
 impl Transcript {
@@ -194,22 +198,22 @@ impl Transcript {
             run,
             ready: VecDeque::with_capacity(1),
             message: None,
-            begun: 0,
+            open_model_calls: 0,
             has_text: false,
-            template: Template::default(),
+            template: DeltaTemplate::default(),
         }
     }
 
-    fn take_line(&mut self, line: &[u8]) -> Result<(), Failure> {
+    fn take_line(&mut self, line: &[u8]) -> Result<(), AgentError> {
         match line.trim_ascii() {
             [] => Ok(()),
             line => {
-                if let Some(text) = self.template.read(line) {
-                    self.say(line::of_people(text.into()).into_owned());
+                if let Some(text) = self.template.match_chunk(line) {
+                    self.push_text(line::unwrap_output(text.into()).into_owned());
                     return Ok(());
                 }
-                let said = Line::parse(line)?;
-                if let Line::Item(Cow::Borrowed(text)) = said {
+                let said = StreamLine::parse(line)?;
+                if let StreamLine::Item(Cow::Borrowed(text)) = said {
                     self.template.learn(line, text);
                 }
                 self.take(said)
@@ -217,24 +221,24 @@ impl Transcript {
         }
     }
 
-    fn take(&mut self, line: Line<'_>) -> Result<(), Failure> {
+    fn take(&mut self, line: StreamLine<'_>) -> Result<(), AgentError> {
         match line {
-            Line::Begin => {
-                self.close();
-                self.begun += 1;
+            StreamLine::Begin => {
+                self.close_message();
+                self.open_model_calls += 1;
             }
-            Line::Item(text) => self.say(text.into_owned()),
-            Line::End => {
-                self.close();
-                self.begun = self.begun.saturating_sub(1);
+            StreamLine::Item(text) => self.push_text(text.into_owned()),
+            StreamLine::End => {
+                self.close_message();
+                self.open_model_calls = self.open_model_calls.saturating_sub(1);
             }
-            Line::Error => return Err(failure::reported()),
-            Line::Other => {}
+            StreamLine::Error => return Err(failure::reported()),
+            StreamLine::Other => {}
         }
         Ok(())
     }
 
-    fn say(&mut self, delta: String) {
+    fn push_text(&mut self, delta: String) {
         if delta.is_empty() {
             return;
         }
@@ -249,20 +253,20 @@ impl Transcript {
         self.ready.push_back(Event::TextMessageContent { message_id, delta });
     }
 
-    fn close(&mut self) {
+    fn close_message(&mut self) {
         if let Some(message_id) = self.message.take() {
             self.ready.push_back(Event::TextMessageEnd { message_id });
         }
     }
 
-    fn finish(&mut self) -> Result<(), Failure> {
-        if self.begun > 0 {
+    fn finish(&mut self) -> Result<(), AgentError> {
+        if self.open_model_calls > 0 {
             return Err(failure::cut_off());
         }
         if !self.has_text {
             return Err(failure::empty());
         }
-        self.close();
+        self.close_message();
         let RunIds { thread_id, run_id } = self.run.clone();
         self.ready.push_back(Event::RunFinished {
             thread_id,

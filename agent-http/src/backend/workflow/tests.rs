@@ -1,8 +1,8 @@
 //! Tests of the backend against a scripted loopback webhook.
 
 use agent_core::conformance::{self, BackendSubject, Scenario};
-use agent_core::error::FailureKind;
-use agent_core::event::{Event, Grammar, RunIds};
+use agent_core::error::AgentErrorKind;
+use agent_core::event::{Event, EventGrammar, RunIds};
 use agent_core::message::Message;
 use agent_core::prompt::{Fragment, Stability};
 use agent_core::prompt::{Part, PromptMessage};
@@ -17,20 +17,20 @@ use futures_util::StreamExt;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::loopback::{Loopback, Then, answer, outbound};
+use crate::loopback::{AfterResponse, LoopbackServer, chunked_response, outbound_client};
 
 const JSON: &str = "application/json; charset=utf-8";
 
 fn backend(allow: &str) -> WorkflowBackend {
     let public_url = Url::parse("https://app.example.com/base").expect("an address");
-    WorkflowBackend { outbound: outbound(allow), public_url, run_token_ttl: Duration::from_secs(60) }
+    WorkflowBackend { outbound: outbound_client(allow), public_url, run_token_ttl: Duration::from_secs(60) }
 }
 
-fn at(url: &Url, auth: Option<WebhookAuth>) -> Choice {
-    Choice::Workflow(Box::new(WorkflowConnector { webhook_url: Some(url.to_string()), auth }))
+fn at(url: &Url, auth: Option<WebhookAuth>) -> BackendChoice {
+    BackendChoice::Workflow(Box::new(WorkflowConnector { webhook_url: Some(url.to_string()), auth }))
 }
 
-fn turn_of(choice: Choice, role: Value, messages: Vec<Message>) -> Arc<Turn> {
+fn turn_of(choice: BackendChoice, role: Value, messages: Vec<Message>) -> Arc<Turn> {
     let role: RoleBlock = serde_json::from_value(role).expect("a role");
     let system = Fragment::new("role", "test", Stability::Role, Part::new("You are \"terse\"."));
     let prompt = Prompt::new(vec![system], messages.into_iter().map(PromptMessage::new).collect());
@@ -58,18 +58,18 @@ fn turn_of(choice: Choice, role: Value, messages: Vec<Message>) -> Arc<Turn> {
     })
 }
 
-fn turn(choice: Choice) -> Arc<Turn> {
+fn turn(choice: BackendChoice) -> Arc<Turn> {
     turn_of(choice, json!({"id": "a", "name": "Ann", "companyId": "c"}), vec![Message::user("hi")])
 }
 
 /// Runs a turn against a webhook with the given answer.
-async fn run(answer: Vec<u8>) -> Result<Vec<Event>, Failure> {
-    let server = Loopback::answers(answer, Then::Close).await;
+async fn run(answer: Vec<u8>) -> Result<Vec<Event>, AgentError> {
+    let server = LoopbackServer::respond_with(answer, AfterResponse::Close).await;
     let backend = backend("127.0.0.1");
     let prepared = backend.prepare(turn(at(&server.url, None)))?;
-    let events = async { Ok::<_, Failure>(backend.start(prepared).await?.collect::<Vec<Event>>().await) };
+    let events = async { Ok::<_, AgentError>(backend.start(prepared).await?.collect::<Vec<Event>>().await) };
     let events = tokio::time::timeout(Duration::from_secs(10), events).await.expect("the run ends")?;
-    Grammar::check(&events).unwrap_or_else(|violation| panic!("{violation}: {events:?}"));
+    EventGrammar::check(&events).unwrap_or_else(|violation| panic!("{violation}: {events:?}"));
     Ok(events)
 }
 
@@ -83,7 +83,7 @@ fn one_piece(status: &str, kind: &str, body: &[u8]) -> Vec<u8> {
 }
 
 /// Renders the outcome of a run: its messages, and the code of its error.
-fn outcome(run: Result<Vec<Event>, Failure>) -> String {
+fn outcome(run: Result<Vec<Event>, AgentError>) -> String {
     let events = match run {
         Ok(events) => events,
         Err(failure) => return format!("refused {}", failure.kind().code()),
@@ -105,7 +105,7 @@ fn check_body(turn: Arc<Turn>, expected: Expect) {
     let payload = backend("").prepare(turn).expect("prepared").payload;
     let sent: Value = serde_json::from_slice(payload.bytes()).expect("the body is JSON");
     assert_eq!(sent["sessionId"], "thread-1");
-    expected.assert_eq(&String::from_utf8_lossy(&payload.shown()).replace(",\"", ",\n\""));
+    expected.assert_eq(&String::from_utf8_lossy(&payload.redacted()).replace(",\"", ",\n\""));
 }
 
 #[test]
@@ -171,8 +171,9 @@ fn the_body_is_for_both_triggers_and_has_no_secret_and_no_container() {
 
 #[test]
 fn a_turn_for_another_backend_is_refused() {
-    let failure = backend("").prepare(turn(Choice::Embedded(EmbeddedAi::default()))).expect_err("refused");
-    assert_eq!(failure.kind(), FailureKind::Internal);
+    let failure =
+        backend("").prepare(turn(BackendChoice::Embedded(EmbeddedAi::default()))).expect_err("refused");
+    assert_eq!(failure.kind(), AgentErrorKind::Internal);
 }
 
 #[tokio::test]
@@ -186,33 +187,33 @@ async fn the_webhook_knows_us_in_four_ways() {
     let jwt = |secret: &str| WebhookAuth::Jwt { secret: Some(Secret::new(secret)) };
     let encoded = |text: &str| format!("Basic {}", STANDARD.encode(text));
     // The expected header, or the kind of refusal of the credential.
-    type Expected = Result<Option<(&'static str, String)>, FailureKind>;
+    type Expected = Result<Option<(&'static str, String)>, AgentErrorKind>;
     let cases: Vec<(Option<WebhookAuth>, Expected)> = vec![
         (None, Ok(None)),
         (Some(WebhookAuth::None), Ok(None)),
         (Some(basic("ada", "s3:cret")), Ok(Some(("authorization", encoded("ada:s3:cret"))))),
         (Some(basic("ädä", "größe")), Ok(Some(("authorization", encoded("ädä:größe"))))),
-        (Some(basic("a:da", "s3cret")), Err(FailureKind::InvalidRequest)),
-        (Some(basic("ada", "s3\ncret")), Err(FailureKind::InvalidRequest)),
-        (Some(basic("", "s3cret")), Err(FailureKind::NotConfigured)),
-        (Some(basic("ada", "")), Err(FailureKind::NotConfigured)),
+        (Some(basic("a:da", "s3cret")), Err(AgentErrorKind::InvalidRequest)),
+        (Some(basic("ada", "s3\ncret")), Err(AgentErrorKind::InvalidRequest)),
+        (Some(basic("", "s3cret")), Err(AgentErrorKind::NotConfigured)),
+        (Some(basic("ada", "")), Err(AgentErrorKind::NotConfigured)),
         (Some(header("X-Api-Key", "s3cret")), Ok(Some(("x-api-key", "s3cret".into())))),
         (Some(header("Authorization", "Token s3cret")), Ok(Some(("authorization", "Token s3cret".into())))),
-        (Some(header("X-Api-Key", "s3cret\r\nx: y")), Err(FailureKind::InvalidRequest)),
-        (Some(header("X Api Key", "s3cret")), Err(FailureKind::InvalidRequest)),
-        (Some(header("", "s3cret")), Err(FailureKind::NotConfigured)),
-        (Some(header("X-Api-Key", "")), Err(FailureKind::NotConfigured)),
-        (Some(header("Host", "s3cret")), Err(FailureKind::InvalidRequest)),
-        (Some(header("content-Length", "s3cret")), Err(FailureKind::InvalidRequest)),
-        (Some(header("Transfer-Encoding", "s3cret")), Err(FailureKind::InvalidRequest)),
-        (Some(header("Connection", "s3cret")), Err(FailureKind::InvalidRequest)),
-        (Some(header("Content-Type", "s3cret")), Err(FailureKind::InvalidRequest)),
-        (Some(jwt("")), Err(FailureKind::NotConfigured)),
-        (Some(WebhookAuth::Jwt { secret: None }), Err(FailureKind::NotConfigured)),
+        (Some(header("X-Api-Key", "s3cret\r\nx: y")), Err(AgentErrorKind::InvalidRequest)),
+        (Some(header("X Api Key", "s3cret")), Err(AgentErrorKind::InvalidRequest)),
+        (Some(header("", "s3cret")), Err(AgentErrorKind::NotConfigured)),
+        (Some(header("X-Api-Key", "")), Err(AgentErrorKind::NotConfigured)),
+        (Some(header("Host", "s3cret")), Err(AgentErrorKind::InvalidRequest)),
+        (Some(header("content-Length", "s3cret")), Err(AgentErrorKind::InvalidRequest)),
+        (Some(header("Transfer-Encoding", "s3cret")), Err(AgentErrorKind::InvalidRequest)),
+        (Some(header("Connection", "s3cret")), Err(AgentErrorKind::InvalidRequest)),
+        (Some(header("Content-Type", "s3cret")), Err(AgentErrorKind::InvalidRequest)),
+        (Some(jwt("")), Err(AgentErrorKind::NotConfigured)),
+        (Some(WebhookAuth::Jwt { secret: None }), Err(AgentErrorKind::NotConfigured)),
     ];
     for (auth, expected) in cases {
         let whole = one_piece("200 OK", JSON, br#"{"output":"Hello"}"#);
-        let server = Loopback::answers(whole, Then::Close).await;
+        let server = LoopbackServer::respond_with(whole, AfterResponse::Close).await;
         let backend = backend("127.0.0.1");
         let case = format!("{auth:?}");
         let prepared = backend.prepare(turn(at(&server.url, auth))).expect("prepared");
@@ -241,7 +242,8 @@ async fn the_webhook_knows_us_in_four_ways() {
 
 #[tokio::test]
 async fn a_signed_token_says_who_sends_and_is_good_for_minutes() {
-    let server = Loopback::answers(one_piece("200 OK", JSON, b"\"Hello\""), Then::Close).await;
+    let server =
+        LoopbackServer::respond_with(one_piece("200 OK", JSON, b"\"Hello\""), AfterResponse::Close).await;
     let backend = backend("127.0.0.1");
     let auth = Some(WebhookAuth::Jwt { secret: Some(Secret::new("webhook-secret")) });
     let prepared = backend.prepare(turn(at(&server.url, auth))).expect("prepared");
@@ -272,14 +274,16 @@ async fn a_signed_token_says_who_sends_and_is_good_for_minutes() {
 #[tokio::test]
 async fn webhooks_are_reached_where_the_address_policy_lets_them() {
     for (url, kind) in [
-        ("http://127.0.0.1:1/webhook", FailureKind::Blocked),
-        ("http://169.254.169.254/webhook", FailureKind::Blocked),
-        ("http://ada:s3cret@n8n.example.com/webhook", FailureKind::Blocked),
-        ("not an address s3cret", FailureKind::InvalidRequest),
-        ("mailto:s3cret@example.com", FailureKind::Blocked),
+        ("http://127.0.0.1:1/webhook", AgentErrorKind::Blocked),
+        ("http://169.254.169.254/webhook", AgentErrorKind::Blocked),
+        ("http://ada:s3cret@n8n.example.com/webhook", AgentErrorKind::Blocked),
+        ("not an address s3cret", AgentErrorKind::InvalidRequest),
+        ("mailto:s3cret@example.com", AgentErrorKind::Blocked),
     ] {
-        let choice =
-            Choice::Workflow(Box::new(WorkflowConnector { webhook_url: Some(url.to_owned()), auth: None }));
+        let choice = BackendChoice::Workflow(Box::new(WorkflowConnector {
+            webhook_url: Some(url.to_owned()),
+            auth: None,
+        }));
         let backend = backend("");
         let prepared = backend.prepare(turn(choice)).expect("prepared");
         let failure = backend.start(prepared).await.err().unwrap_or_else(|| panic!("{url}: refused"));
@@ -332,7 +336,7 @@ const WHOLE: [(&str, &str); 37] = [
 #[tokio::test]
 async fn an_answer_in_one_piece_is_found_in_many_shapes() {
     for (body, expected) in WHOLE {
-        let streamed = answer("200 OK", JSON, body.as_bytes(), 3, true);
+        let streamed = chunked_response("200 OK", JSON, body.as_bytes(), 3, true);
         assert_eq!(outcome(run(streamed).await), expected, "in chunks: {body}");
         let refused = format!("refused {expected}");
         let expected = if expected.starts_with('<') { expected } else { &refused };
@@ -410,11 +414,11 @@ async fn a_stream_ends_with_the_body_and_has_a_message_for_each_model_call() {
     for (lines, expected) in LINES {
         let body = stream_of(lines);
         for size in [1, 7, 64, 1 << 16] {
-            let streamed = answer("200 OK", JSON, body.as_bytes(), size, true);
+            let streamed = chunked_response("200 OK", JSON, body.as_bytes(), size, true);
             assert_eq!(outcome(run(streamed).await), expected, "{size}: {body}");
         }
         // A last line without its newline.
-        let streamed = answer("200 OK", JSON, body.trim_end().as_bytes(), 64, true);
+        let streamed = chunked_response("200 OK", JSON, body.trim_end().as_bytes(), 64, true);
         assert_eq!(outcome(run(streamed).await), expected, "{body}");
         // A proxy may buffer the whole stream before it forwards it.
         let whole = outcome(run(one_piece("200 OK", JSON, body.as_bytes())).await);
@@ -431,13 +435,13 @@ async fn a_stream_ends_with_the_body_and_has_a_message_for_each_model_call() {
 async fn a_stream_that_is_cut_off_is_truncated_wherever_that_is() {
     let body = stream_of(r#"{B}|{I "Hel"}|{I "lo"}|{E}"#);
     for end in 0..body.len() {
-        let streamed = answer("200 OK", JSON, &body.as_bytes()[..end], 64, false);
+        let streamed = chunked_response("200 OK", JSON, &body.as_bytes()[..end], 64, false);
         let said = outcome(run(streamed).await);
         assert!(said.ends_with("STREAM_TRUNCATED"), "{end}: {said}");
     }
     // The body ends regularly, in the middle of a line.
     let body = stream_of(r#"{I "Hel"}"#) + r#"{"type":"item","content":"lo"#;
-    let streamed = answer("200 OK", JSON, body.as_bytes(), 64, true);
+    let streamed = chunked_response("200 OK", JSON, body.as_bytes(), 64, true);
     assert_eq!(outcome(run(streamed).await), "<HelSTREAM_TRUNCATED");
     let whole = one_piece("200 OK", JSON, body.as_bytes());
     assert_eq!(outcome(run(whole).await), "refused STREAM_TRUNCATED");
@@ -448,14 +452,15 @@ async fn no_more_is_read_than_an_answer_may_have() {
     let long = "x".repeat(MAX_WHOLE_BYTES);
     let line = stream_of(&format!("{{B}}|{{I \"{}\"}}|{{E}}", "x".repeat(1 << 20)));
     for (body, expected) in [(long.clone(), "<x"), (long + "x", "BACKEND_FAILED"), (line, "BACKEND_FAILED")] {
-        let said = outcome(run(answer("200 OK", "text/plain", body.as_bytes(), 1 << 16, true)).await);
+        let said =
+            outcome(run(chunked_response("200 OK", "text/plain", body.as_bytes(), 1 << 16, true)).await);
         assert!(said.starts_with(expected), "{:.40}", said);
     }
 }
 
 #[tokio::test]
 async fn a_refusal_has_our_words() {
-    use FailureKind::{Failed, RateLimited, Timeout};
+    use AgentErrorKind::{Failed, RateLimited, Timeout};
     let not_registered = json!({"code": 404, "message": "The requested webhook \"POST canary\" is not registered.",
         "hint": "canary", "stacktrace": "WebhookNotFoundError: canary"});
     let cases = [
@@ -480,8 +485,8 @@ async fn a_refusal_has_our_words() {
 #[tokio::test]
 async fn the_first_token_leaves_at_once() {
     let body = stream_of(r#"{B}|{I "Hel"}"#);
-    let streamed = answer("200 OK", JSON, body.as_bytes(), 64, false);
-    let server = Loopback::answers(streamed, Then::Hold).await;
+    let streamed = chunked_response("200 OK", JSON, body.as_bytes(), 64, false);
+    let server = LoopbackServer::respond_with(streamed, AfterResponse::Hold).await;
     let backend = backend("127.0.0.1");
     let prepared = backend.prepare(turn(at(&server.url, None))).expect("prepared");
     let mut events = backend.start(prepared).await.expect("started");
@@ -502,13 +507,19 @@ async fn the_backend_conforms() {
         let begun = stream_of(r#"{B}|{I "Hel"}"#);
         let whole = stream_of(r#"{B}|{I "Hel"}|{I "lo"}|{E}"#);
         let (answer, then) = match scenario {
-            Scenario::Answers => (answer("200 OK", JSON, whole.as_bytes(), 64, true), Then::Close),
-            Scenario::Hangs => (answer("200 OK", JSON, begun.as_bytes(), 64, false), Then::Hold),
-            Scenario::CutOff => (answer("200 OK", JSON, begun.as_bytes(), 64, true), Then::Close),
-            Scenario::Refuses => (one_piece("404 Not Found", JSON, b"{}"), Then::Close),
+            Scenario::Completes => {
+                (chunked_response("200 OK", JSON, whole.as_bytes(), 64, true), AfterResponse::Close)
+            }
+            Scenario::Hangs => {
+                (chunked_response("200 OK", JSON, begun.as_bytes(), 64, false), AfterResponse::Hold)
+            }
+            Scenario::Truncates => {
+                (chunked_response("200 OK", JSON, begun.as_bytes(), 64, true), AfterResponse::Close)
+            }
+            Scenario::Rejects => (one_piece("404 Not Found", JSON, b"{}"), AfterResponse::Close),
             _ => return None,
         };
-        let server = Loopback::answers(answer, then).await;
+        let server = LoopbackServer::respond_with(answer, then).await;
         let (choice, open) = (at(&server.url, None), server.open());
         // The closure that counts connections keeps the server alive.
         let open = Box::new(move || {

@@ -21,19 +21,19 @@ use tokio::runtime::Handle;
 use tokio::sync::{Mutex, mpsc, watch};
 
 use super::fault;
-use super::http_client::{HttpClient, Server};
+use super::http_client::{HttpClient, ServerEndpoint};
 use super::output;
 
 /// Maximum number of unread progress reports per call; further reports are dropped.
-const MAX_WAITING_REPORTS: usize = 64;
+const MAX_PENDING_REPORTS: usize = 64;
 /// Timeout for sending a cancellation or the end of a session to the server.
-const FAREWELL_TIMEOUT: Duration = Duration::from_secs(5);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum length of a progress message, in bytes; longer messages are truncated.
-const MAX_REPORT_BYTES: usize = 1024;
+const MAX_REPORT_MESSAGE_BYTES: usize = 1024;
 
 /// An open connection; dropping the last reference ends the session.
 pub(super) struct Connection {
-    service: RunningService<RoleClient, Reports>,
+    service: RunningService<RoleClient, ProgressRouter>,
     /// Dropping the sender stops this connection's pending requests.
     _open: watch::Sender<()>,
 }
@@ -42,7 +42,7 @@ impl Connection {
     /// Connects: negotiates the protocol revision, and initializes a session if the revision has sessions.
     ///
     /// The error is a message for the model.
-    pub(super) async fn open(server: Server, max_calls: usize) -> Result<Arc<Self>, Arc<str>> {
+    pub(super) async fn open(server: ServerEndpoint, max_calls: usize) -> Result<Arc<Self>, Arc<str>> {
         let (open, closed) = watch::channel(());
         let transport = StreamableHttpClientTransport::with_client(
             HttpClient::new(server, closed),
@@ -52,10 +52,10 @@ impl Connection {
             preferred_versions: vec![ProtocolVersion::V_2026_07_28],
             legacy_version: Some(ProtocolVersion::V_2025_11_25),
         };
-        let service = Reports::default()
+        let service = ProgressRouter::default()
             .serve_with_lifecycle(transport, lifecycle)
             .await
-            .map_err(|error| fault::of_greeting(&error))?;
+            .map_err(|error| fault::connect_error(&error))?;
         Ok(Arc::new(Self { service, _open: open }))
     }
 
@@ -71,17 +71,17 @@ impl Connection {
         progress: &dyn Progress,
     ) -> Result<ToolOutput, ToolError> {
         let params = CallToolRequestParams::new(name.to_owned()).with_arguments(arguments);
-        let (mut call, mut reports) = self.send(params).await.map_err(fault::of_call)?;
+        let (mut call, mut reports) = self.send(params).await.map_err(fault::call_error)?;
         let answer = loop {
             tokio::select! {
                 biased;
-                Some(report) = reports.recv() => report.tell(progress),
+                Some(report) = reports.recv() => report.forward(progress),
                 answer = call.answer() => break answer,
             }
         };
-        call.settle().await;
-        match answer.map_err(fault::of_call)? {
-            ServerResult::CallToolResult(result) => Ok(output::of(result)),
+        call.mark_answered().await;
+        match answer.map_err(fault::call_error)? {
+            ServerResult::CallToolResult(result) => Ok(output::to_tool_output(result)),
             ServerResult::InputRequiredResult(_) => {
                 Err(fault::unavailable("the tool asks for input that cannot be given here"))
             }
@@ -92,9 +92,9 @@ impl Connection {
     async fn send(
         self: Arc<Self>,
         params: CallToolRequestParams,
-    ) -> Result<(PendingCall, mpsc::Receiver<Report>), ServiceError> {
+    ) -> Result<(PendingCall, mpsc::Receiver<ProgressReport>), ServiceError> {
         let request = CallToolRequest::new(params);
-        let (reporter, reports) = mpsc::channel(MAX_WAITING_REPORTS);
+        let (reporter, reports) = mpsc::channel(MAX_PENDING_REPORTS);
         // Locked while sending, so that no progress report arrives before its receiver is registered.
         let mut readers = self.service.service().0.lock().await;
         let sent = self.service.send_cancellable_request(
@@ -107,7 +107,7 @@ impl Connection {
         Ok((PendingCall { connection: self, handle: Some(handle) }, reports))
     }
 
-    async fn forget(&self, token: &ProgressToken) {
+    async fn remove_report_channel(&self, token: &ProgressToken) {
         self.service.service().0.lock().await.remove(token);
     }
 }
@@ -116,7 +116,7 @@ fn transport_config(max_calls: usize) -> StreamableHttpClientTransportConfig {
     // The URL stays in `HttpClient`, so that `rmcp` cannot log it.
     let mut config = StreamableHttpClientTransportConfig::with_uri("")
         .max_concurrent_requests(max_calls)
-        .control_request_timeout(FAREWELL_TIMEOUT);
+        .control_request_timeout(CLOSE_TIMEOUT);
     config.retry_config = Arc::new(NeverRetry::default());
     config
 }
@@ -135,9 +135,9 @@ impl PendingCall {
     }
 
     /// Marks the call as answered, so that dropping it does not send a cancellation.
-    async fn settle(mut self) {
+    async fn mark_answered(mut self) {
         if let Some(handle) = self.handle.take() {
-            self.connection.forget(&handle.progress_token).await;
+            self.connection.remove_report_channel(&handle.progress_token).await;
         }
     }
 }
@@ -147,33 +147,34 @@ impl Drop for PendingCall {
         let (Some(handle), Ok(runtime)) = (self.handle.take(), Handle::try_current()) else { return };
         let connection = self.connection.clone();
         runtime.spawn(async move {
-            connection.forget(&handle.progress_token).await;
+            connection.remove_report_channel(&handle.progress_token).await;
             let cancel = handle.cancel(Some("the caller has given up".to_owned()));
             // A server that cannot be reached notices the end of the connection.
-            let _ = tokio::time::timeout(FAREWELL_TIMEOUT, cancel).await;
+            let _ = tokio::time::timeout(CLOSE_TIMEOUT, cancel).await;
         });
     }
 }
 
 /// A progress report of a tool.
-struct Report {
+struct ProgressReport {
     progress: f64,
     total: Option<f64>,
     message: Option<String>,
 }
 
-impl Report {
-    fn tell(self, progress: &dyn Progress) {
-        let message = self.message.as_deref().map(|text| &text[..text.floor_char_boundary(MAX_REPORT_BYTES)]);
+impl ProgressReport {
+    fn forward(self, progress: &dyn Progress) {
+        let message =
+            self.message.as_deref().map(|text| &text[..text.floor_char_boundary(MAX_REPORT_MESSAGE_BYTES)]);
         progress.report(self.progress, self.total, message);
     }
 }
 
 /// `rmcp` client handler: routes progress notifications to their calls, and offers the server no capabilities.
 #[derive(Clone, Default)]
-struct Reports(Arc<Mutex<HashMap<ProgressToken, mpsc::Sender<Report>>>>);
+struct ProgressRouter(Arc<Mutex<HashMap<ProgressToken, mpsc::Sender<ProgressReport>>>>);
 
-impl ClientHandler for Reports {
+impl ClientHandler for ProgressRouter {
     fn get_info(&self) -> ClientConfig {
         let this = Implementation::new("agentd", env!("CARGO_PKG_VERSION"));
         ClientConfig::new(ClientCapabilities::default(), this)
@@ -182,7 +183,7 @@ impl ClientHandler for Reports {
     async fn on_progress(&self, params: ProgressNotificationParam, _: NotificationContext<RoleClient>) {
         let ProgressNotificationParam { progress_token, progress, total, message, .. } = params;
         if let Some(reader) = self.0.lock().await.get(&progress_token) {
-            let _ = reader.try_send(Report { progress, total, message });
+            let _ = reader.try_send(ProgressReport { progress, total, message });
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Reader of a response that is an event stream.
 
-use agent_core::error::{Failure, FailureKind};
+use agent_core::error::{AgentError, AgentErrorKind};
 use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
 use rmcp::model::RequestId;
@@ -19,20 +19,20 @@ const MAX_STREAM_BYTES: usize = 4 * MAX_RESULT_BYTES;
 
 /// Returns the events of the response to request `id`. An error that ends the stream becomes its last event, a JSON-RPC
 /// error for `id`; after the answer it has no effect.
-pub(super) fn of(
+pub(super) fn event_stream(
     body: BodyStream,
     id: RequestId,
     deadline: Instant,
     closed: watch::Receiver<()>,
 ) -> BoxStream<'static, Result<Sse, SseError>> {
     let decoder = SseDecoder::new(MAX_RESULT_BYTES);
-    let reading = Reading { body, decoder, received: 0, deadline, closed };
+    let reading = EventReader { body, decoder, received: 0, deadline, closed };
     let events = stream::unfold(Some((reading, id)), |state| async move {
         let (mut reading, id) = state?;
         match reading.next().await {
             Ok(event) => Some((Ok(event), Some((reading, id)))),
             Err(failure) => {
-                let data = serde_json::to_string(&fault::as_answer(&failure, id)).ok();
+                let data = serde_json::to_string(&fault::to_rpc_error(&failure, id)).ok();
                 Some((Ok(Sse { event: None, data, id: None, retry: None }), None))
             }
         }
@@ -40,7 +40,7 @@ pub(super) fn of(
     events.boxed()
 }
 
-struct Reading {
+struct EventReader {
     body: BodyStream,
     decoder: SseDecoder,
     received: usize,
@@ -48,8 +48,8 @@ struct Reading {
     closed: watch::Receiver<()>,
 }
 
-impl Reading {
-    async fn next(&mut self) -> Result<Sse, Failure> {
+impl EventReader {
+    async fn next(&mut self) -> Result<Sse, AgentError> {
         loop {
             if let Some(event) = self.decoder.next_event()? {
                 // An event without data only carries an id from which the stream could be resumed.
@@ -66,7 +66,7 @@ impl Reading {
                 chunk = timeout_at(self.deadline, self.body.next()) => chunk,
             };
             let chunk =
-                chunk.map_err(|_| Failure::new(FailureKind::Timeout, "it took too long to answer"))?;
+                chunk.map_err(|_| AgentError::new(AgentErrorKind::Timeout, "it took too long to answer"))?;
             let chunk = chunk.ok_or_else(|| failed("it ended its answer early"))??;
             self.received += chunk.len();
             if self.received > MAX_STREAM_BYTES {

@@ -5,7 +5,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent_core::error::{Failure, FailureKind};
+use agent_core::error::{AgentError, AgentErrorKind};
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
 use http::header::{ACCEPT, CONTENT_TYPE};
@@ -23,7 +23,9 @@ use tokio::time::Instant;
 use url::Url;
 
 use super::events;
-use crate::outbound::{BodyStream, Outbound, OutboundRequest, OutboundResponse, Trust, status_failure};
+use crate::outbound::{
+    BodyStream, OutboundClient, OutboundRequest, OutboundResponse, UrlTrust, status_failure,
+};
 
 /// Maximum size of a tool result, in bytes of its message.
 pub const MAX_RESULT_BYTES: usize = 4 * 1024 * 1024;
@@ -35,8 +37,8 @@ const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
 
 /// The tool server that a request names.
 #[derive(Clone)]
-pub(super) struct Server {
-    pub(super) outbound: Outbound,
+pub(super) struct ServerEndpoint {
+    pub(super) outbound: OutboundClient,
     /// A secret: its query carries the run token.
     pub(super) url: Url,
     /// Timeout of one exchange.
@@ -46,7 +48,7 @@ pub(super) struct Server {
 /// HTTP client that `rmcp` sends with. Clones belong to the same connection.
 #[derive(Clone)]
 pub(super) struct HttpClient {
-    server: Arc<Server>,
+    server: Arc<ServerEndpoint>,
     /// Closed together with the connection, which owns its sender.
     closed: watch::Receiver<()>,
 }
@@ -55,16 +57,16 @@ pub(super) struct HttpClient {
 enum PostError {
     /// The server does not know the session, so it has not processed the message.
     NoSession,
-    Failed(Failure),
+    Failed(AgentError),
 }
 
-impl From<Failure> for PostError {
-    fn from(failure: Failure) -> Self {
+impl From<AgentError> for PostError {
+    fn from(failure: AgentError) -> Self {
         Self::Failed(failure)
     }
 }
 
-impl From<PostError> for StreamableHttpError<Failure> {
+impl From<PostError> for StreamableHttpError<AgentError> {
     fn from(error: PostError) -> Self {
         match error {
             PostError::NoSession => Self::SessionExpired,
@@ -74,13 +76,13 @@ impl From<PostError> for StreamableHttpError<Failure> {
 }
 
 impl HttpClient {
-    pub(super) fn new(server: Server, closed: watch::Receiver<()>) -> Self {
+    pub(super) fn new(server: ServerEndpoint, closed: watch::Receiver<()>) -> Self {
         Self { server: Arc::new(server), closed }
     }
 
-    fn request(&self, method: Method, session: Option<&str>) -> Result<OutboundRequest, Failure> {
-        let Server { outbound, url, timeout } = &*self.server;
-        let request = outbound.request(method, url, Trust::Supplied)?.header_timeout(*timeout);
+    fn request(&self, method: Method, session: Option<&str>) -> Result<OutboundRequest, AgentError> {
+        let ServerEndpoint { outbound, url, timeout } = &*self.server;
+        let request = outbound.request(method, url, UrlTrust::Supplied)?.header_timeout(*timeout);
         let Some(session) = session else { return Ok(request) };
         let session = HeaderValue::from_str(session).map_err(|_| failed("its session has no usable name"))?;
         Ok(request.header(SESSION_ID, session))
@@ -116,18 +118,18 @@ impl HttpClient {
         };
         let probes = matches!(request.request, ClientRequest::DiscoverRequest(_));
         let answer = match response.status.is_success() {
-            true => self.answer(response, request.id, deadline).await?,
+            true => self.read_response(response, request.id, deadline).await?,
             false => refusal(response, request.id, probes).await?,
         };
-        Ok(if probes { probed(answer) } else { answer })
+        Ok(if probes { interpret_probe(answer) } else { answer })
     }
 
-    async fn answer(
+    async fn read_response(
         &self,
         response: OutboundResponse,
         id: RequestId,
         deadline: Instant,
-    ) -> Result<StreamableHttpPostResponse, Failure> {
+    ) -> Result<StreamableHttpPostResponse, AgentError> {
         let session = response.headers.get(&SESSION_ID).and_then(|id| id.to_str().ok()).map(str::to_owned);
         match content_type(&response.headers).as_str() {
             _ if matches!(response.status, StatusCode::ACCEPTED | StatusCode::NO_CONTENT) => {
@@ -135,13 +137,13 @@ impl HttpClient {
             }
             "application/json" => {
                 let left = deadline.saturating_duration_since(Instant::now());
-                let body = response.read_limited(MAX_RESULT_BYTES, left).await?;
-                let message = serde_json::from_slice(&body)
+                let from_body_error = response.read_limited(MAX_RESULT_BYTES, left).await?;
+                let message = serde_json::from_slice(&from_body_error)
                     .map_err(|_| failed("its answer is no message of the protocol"))?;
-                Ok(StreamableHttpPostResponse::Json(answer_to(&id, message)?, session))
+                Ok(StreamableHttpPostResponse::Json(match_response(&id, message)?, session))
             }
             "text/event-stream" => {
-                let events = events::of(response.into_stream(), id, deadline, self.closed.clone());
+                let events = events::event_stream(response.into_stream(), id, deadline, self.closed.clone());
                 Ok(StreamableHttpPostResponse::Sse(events, session))
             }
             _ => Err(failed("its answer is neither JSON nor an event stream")),
@@ -168,14 +170,14 @@ async fn refusal(
     response: OutboundResponse,
     id: RequestId,
     probes: bool,
-) -> Result<StreamableHttpPostResponse, Failure> {
+) -> Result<StreamableHttpPostResponse, AgentError> {
     let status = response.status;
     let failure = status_failure(status, &response.headers);
     if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
         return Err(failure);
     }
     let told = match content_type(&response.headers).as_str() {
-        "application/json" => told_error(response.body).await,
+        "application/json" => read_rpc_error(response.body).await,
         _ => None,
     };
     let error = match told {
@@ -191,7 +193,7 @@ async fn refusal(
 
 /// Maps the answer to a `server/discover` probe. Any server that does not support the one revision without sessions
 /// gets an error here, so that the client falls back to `initialize`, whether or not the server knows the probe.
-fn probed(answer: StreamableHttpPostResponse) -> StreamableHttpPostResponse {
+fn interpret_probe(answer: StreamableHttpPostResponse) -> StreamableHttpPostResponse {
     let StreamableHttpPostResponse::Json(message, session) = answer else { return answer };
     let (id, why) = match message {
         ServerJsonRpcMessage::Error(error) => (error.id, error.error.message),
@@ -209,7 +211,7 @@ fn probed(answer: StreamableHttpPostResponse) -> StreamableHttpPostResponse {
     StreamableHttpPostResponse::Json(ServerJsonRpcMessage::Error(error), session)
 }
 
-async fn told_error(body: BodyStream) -> Option<ErrorData> {
+async fn read_rpc_error(body: BodyStream) -> Option<ErrorData> {
     let body = body.read_limited(MAX_REFUSAL_BYTES, REFUSAL_TIMEOUT).await.ok()?;
     match serde_json::from_slice(&body) {
         Ok(ServerJsonRpcMessage::Error(error)) => Some(error.error),
@@ -218,7 +220,7 @@ async fn told_error(body: BodyStream) -> Option<ErrorData> {
 }
 
 /// Returns the message if it answers the request `id`. An error without an identifier is taken as its answer.
-fn answer_to(id: &RequestId, message: ServerJsonRpcMessage) -> Result<ServerJsonRpcMessage, Failure> {
+fn match_response(id: &RequestId, message: ServerJsonRpcMessage) -> Result<ServerJsonRpcMessage, AgentError> {
     // Some servers return a numeric identifier as a string.
     let answers = |answered: &RequestId| answered.to_string() == id.to_string();
     match message {
@@ -238,12 +240,12 @@ fn content_type(headers: &HeaderMap) -> String {
     value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
 }
 
-pub(super) fn failed(what: &'static str) -> Failure {
-    Failure::new(FailureKind::Failed, what)
+pub(super) fn failed(what: &'static str) -> AgentError {
+    AgentError::new(AgentErrorKind::Failed, what)
 }
 
 impl StreamableHttpClient for HttpClient {
-    type Error = Failure;
+    type Error = AgentError;
 
     async fn post_message(
         &self,
@@ -252,7 +254,7 @@ impl StreamableHttpClient for HttpClient {
         session_id: Option<Arc<str>>,
         _: Option<String>,
         headers: HashMap<HeaderName, HeaderValue>,
-    ) -> Result<StreamableHttpPostResponse, StreamableHttpError<Failure>> {
+    ) -> Result<StreamableHttpPostResponse, StreamableHttpError<AgentError>> {
         Ok(self.while_open(self.post(message, session_id.as_deref(), headers)).await?)
     }
 
@@ -263,7 +265,7 @@ impl StreamableHttpClient for HttpClient {
         session_id: Arc<str>,
         _: Option<String>,
         headers: HashMap<HeaderName, HeaderValue>,
-    ) -> Result<(), StreamableHttpError<Failure>> {
+    ) -> Result<(), StreamableHttpError<AgentError>> {
         let mut request =
             self.request(Method::DELETE, Some(&session_id)).map_err(StreamableHttpError::Client)?;
         for (name, value) in headers {
@@ -283,7 +285,7 @@ impl StreamableHttpClient for HttpClient {
         _: Option<String>,
         _: Option<String>,
         _: HashMap<HeaderName, HeaderValue>,
-    ) -> Result<BoxStream<'static, Result<Sse, SseError>>, StreamableHttpError<Failure>> {
+    ) -> Result<BoxStream<'static, Result<Sse, SseError>>, StreamableHttpError<AgentError>> {
         Err(StreamableHttpError::ServerDoesNotSupportSse)
     }
 }

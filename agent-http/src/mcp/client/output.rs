@@ -6,7 +6,7 @@ use rmcp::model::{CallToolResult, ContentBlock, Resource, ResourceContents};
 /// Converts a tool result to text, one block per line. Content that is not text is replaced by a description, since
 /// models read tool results as text: media and binary resources by type and size, links by URL. A result of structured
 /// content alone is its JSON.
-pub(in crate::mcp) fn of(result: CallToolResult) -> ToolOutput {
+pub(in crate::mcp) fn to_tool_output(result: CallToolResult) -> ToolOutput {
     let blocks: Vec<String> = result.content.into_iter().map(text_of).collect();
     let structured = result.structured_content;
     let text = match &structured {
@@ -19,12 +19,12 @@ pub(in crate::mcp) fn of(result: CallToolResult) -> ToolOutput {
 fn text_of(block: ContentBlock) -> String {
     match block {
         ContentBlock::Text(text) => text.text,
-        ContentBlock::Image(image) => left_out("image", Some(&image.mime_type), &image.data),
-        ContentBlock::Audio(audio) => left_out("audio", Some(&audio.mime_type), &audio.data),
+        ContentBlock::Image(image) => describe_omitted("image", Some(&image.mime_type), &image.data),
+        ContentBlock::Audio(audio) => describe_omitted("audio", Some(&audio.mime_type), &audio.data),
         ContentBlock::Resource(resource) => match resource.resource {
             ResourceContents::TextResourceContents { text, .. } => text,
             ResourceContents::BlobResourceContents { uri, mime_type, blob, .. } => {
-                left_out(&format!("resource {uri}"), mime_type.as_deref(), &blob)
+                describe_omitted(&format!("resource {uri}"), mime_type.as_deref(), &blob)
             }
             _ => unknown(),
         },
@@ -33,7 +33,7 @@ fn text_of(block: ContentBlock) -> String {
     }
 }
 
-fn left_out(what: &str, mime_type: Option<&str>, base64: &str) -> String {
+fn describe_omitted(what: &str, mime_type: Option<&str>, base64: &str) -> String {
     let bytes = base64.trim_end_matches('=').len() * 3 / 4;
     format!("[{what}, {}, {bytes} bytes, left out]", mime_type.unwrap_or("of unknown type"))
 }
@@ -82,7 +82,7 @@ mod tests {
         ];
         for (result, expected, is_error) in cases {
             let structured = result.get("structuredContent").cloned();
-            let output = of(serde_json::from_value(result).unwrap());
+            let output = to_tool_output(serde_json::from_value(result).unwrap());
             assert_eq!(
                 output,
                 ToolOutput { text: expected.to_owned(), structured, is_error, follow_up: None }

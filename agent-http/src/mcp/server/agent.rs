@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use agent_core::role::RoleBlock;
 use agent_core::tool::{Caller, ExecutionContext, ToolError, ToolRegistry};
-use agent_platform::records::{DEFAULT_PAGE, Records, StoreError};
+use agent_platform::records::{DEFAULT_PAGE_RECORDS, Records, StoreError};
 use agent_platform::roles::RoleStore;
 use agent_platform::workspace;
 use async_trait::async_trait;
@@ -30,21 +30,21 @@ use rmcp::model::{
 use rmcp::service::RequestContext;
 use serde_json::Value;
 
-use super::changes::Changes;
+use super::changes::ChangeNotifier;
 use super::features::Features;
 use super::identity::Identity;
 
-pub(super) use announcing::Announcing;
+pub(super) use announcing::AnnouncingTools;
 
 /// Maximum length of a name that an error repeats, in bytes.
-const SHOWN_NAME: usize = 128;
+const MAX_ERROR_NAME_BYTES: usize = 128;
 
 /// The features of all agents.
 pub struct AgentFeatures {
     roles: Arc<dyn RoleStore>,
     records: Arc<dyn Records>,
     tools: Arc<dyn ToolRegistry>,
-    changes: Arc<Changes>,
+    changes: Arc<ChangeNotifier>,
 }
 
 impl AgentFeatures {
@@ -52,7 +52,7 @@ impl AgentFeatures {
         roles: Arc<dyn RoleStore>,
         records: Arc<dyn Records>,
         tools: Arc<dyn ToolRegistry>,
-        changes: Arc<Changes>,
+        changes: Arc<ChangeNotifier>,
     ) -> Self {
         Self { roles, records, tools, changes }
     }
@@ -66,43 +66,43 @@ impl AgentFeatures {
     }
 
     /// Returns the tools that the identity may use, and the execution context of its calls.
-    async fn reach(&self, who: &Identity) -> Result<Reach, ErrorData> {
-        let Some(role) = self.role(who).await? else { return Ok(Reach::default()) };
+    async fn tool_access(&self, who: &Identity) -> Result<ToolAccess, ErrorData> {
+        let Some(role) = self.role(who).await? else { return Ok(ToolAccess::default()) };
         let mut context = who.context.clone();
         context.agent_name = Some(role.name.clone()).filter(|name| !name.is_empty());
         if context.timezone.is_none() {
             context.timezone = self.users_time_zone(who).await?;
         }
-        Ok(Reach { names: allowed(&role, who), context })
+        Ok(ToolAccess { names: allowed_tools(&role, who), context })
     }
 
     async fn users_time_zone(&self, who: &Identity) -> Result<Option<String>, ErrorData> {
         if who.context.caller == Caller::Widget {
             return Ok(None);
         }
-        let user = workspace::user(&*self.records, &who.context.company_id, &who.context.user_id).await;
+        let user = workspace::get_user(&*self.records, &who.context.company_id, &who.context.user_id).await;
         Ok(user.map_err(|error| failed(&error))?.and_then(|user| user.timezone))
     }
 }
 
 /// The tools that an identity may use, and the execution context of its calls.
 #[derive(Default)]
-struct Reach {
+struct ToolAccess {
     names: BTreeSet<String>,
     context: ExecutionContext,
 }
 
-impl Reach {
-    fn has(&self, name: &str) -> bool {
+impl ToolAccess {
+    fn allows(&self, name: &str) -> bool {
         self.names.contains(name)
     }
 }
 
 /// Returns the names of the tools that the agent may use for this identity: those allowed in a run, restricted to the
 /// credential's grants.
-fn allowed(role: &RoleBlock, who: &Identity) -> BTreeSet<String> {
-    let mut names = agent_core::allowed_tools::allowed_in_run(role, who.context.caller);
-    names.retain(|name| who.context.grants(name));
+fn allowed_tools(role: &RoleBlock, who: &Identity) -> BTreeSet<String> {
+    let mut names = agent_core::allowed_tools::allowed_tools_in_run(role, who.context.caller);
+    names.retain(|name| who.context.has_grant(name));
     names
 }
 
@@ -125,9 +125,9 @@ impl Features for AgentFeatures {
     }
 
     async fn list_tools(&self, who: &Identity, cursor: Option<&str>) -> Result<ListToolsResult, ErrorData> {
-        let reach = self.reach(who).await?;
+        let reach = self.tool_access(who).await?;
         let mut specs = self.tools.list(&reach.context).await.map_err(|error| failed(&error))?;
-        specs.retain(|spec| reach.has(&spec.name));
+        specs.retain(|spec| reach.allows(&spec.name));
         specs.sort_by(|one, other| one.name.cmp(&other.name));
         let (page, next) = page(&specs, cursor, |spec| &spec.name)?;
         let tools = page.iter().map(|spec| convert::tool(spec)).collect::<Result<_, _>>()?;
@@ -142,12 +142,12 @@ impl Features for AgentFeatures {
         call: CallToolRequestParams,
         context: &RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let reach = self.reach(who).await?;
-        if !reach.has(&call.name) {
+        let reach = self.tool_access(who).await?;
+        if !reach.allows(&call.name) {
             return Err(unknown_tool(&call.name));
         }
         let arguments = Value::Object(call.arguments.unwrap_or_default());
-        let (progress, sending) = progress::of(context);
+        let (progress, sending) = progress::progress_channel(context);
         let calling = async {
             let called = self.tools.call(&reach.context, &call.name, arguments, &*progress).await;
             drop(progress);
@@ -156,7 +156,7 @@ impl Features for AgentFeatures {
         let (called, ()) = join(calling, sending).await;
         match called {
             Ok(output) => {
-                if let Some(change) = documents::changed_by(&call.name, &reach.context, &output) {
+                if let Some(change) = documents::document_change(&call.name, &reach.context, &output) {
                     self.changes.announce(&change);
                 }
                 Ok(convert::output(output).into())
@@ -176,14 +176,14 @@ impl Features for AgentFeatures {
         who: &Identity,
         cursor: Option<&str>,
     ) -> Result<ListResourcesResult, ErrorData> {
-        documents::list(&*self.tools, &self.reach(who).await?, cursor).await
+        documents::list(&*self.tools, &self.tool_access(who).await?, cursor).await
     }
 
     async fn list_resource_templates(
         &self,
         who: &Identity,
     ) -> Result<ListResourceTemplatesResult, ErrorData> {
-        Ok(documents::templates(&self.reach(who).await?))
+        Ok(documents::templates(&self.tool_access(who).await?))
     }
 
     async fn read_resource(
@@ -191,11 +191,11 @@ impl Features for AgentFeatures {
         who: &Identity,
         read: ReadResourceRequestParams,
     ) -> Result<ReadResourceResponse, ErrorData> {
-        documents::read(&*self.tools, &self.reach(who).await?, read.uri).await.map(Into::into)
+        documents::read(&*self.tools, &self.tool_access(who).await?, read.uri).await.map(Into::into)
     }
 
     async fn has_resource(&self, who: &Identity, uri: &str) -> Result<bool, ErrorData> {
-        documents::has(&*self.tools, &self.reach(who).await?, uri).await
+        documents::exists(&*self.tools, &self.tool_access(who).await?, uri).await
     }
 
     async fn list_prompts(
@@ -203,9 +203,10 @@ impl Features for AgentFeatures {
         who: &Identity,
         cursor: Option<&str>,
     ) -> Result<ListPromptsResult, ErrorData> {
-        let blocks = prompts::of(self.role(who).await?.as_deref(), who.context.caller);
+        let blocks = prompts::visible_prompts(self.role(who).await?.as_deref(), who.context.caller);
         let (page, next) = page(&blocks, cursor, |block| &block.name)?;
-        let mut result = ListPromptsResult::with_all_items(page.iter().map(prompts::Block::prompt).collect());
+        let mut result =
+            ListPromptsResult::with_all_items(page.iter().map(prompts::PromptEntry::prompt).collect());
         result.next_cursor = next;
         Ok(result)
     }
@@ -215,7 +216,7 @@ impl Features for AgentFeatures {
         who: &Identity,
         get: GetPromptRequestParams,
     ) -> Result<GetPromptResponse, ErrorData> {
-        let blocks = prompts::of(self.role(who).await?.as_deref(), who.context.caller);
+        let blocks = prompts::visible_prompts(self.role(who).await?.as_deref(), who.context.caller);
         let block = blocks.into_iter().find(|block| block.name == get.name);
         let block = block.ok_or_else(|| ErrorData::invalid_params("there is no such prompt", None))?;
         Ok(block.result().into())
@@ -237,7 +238,7 @@ fn page<'a, T>(
             })? + 1
         }
     };
-    let end = all.len().min(begin + DEFAULT_PAGE);
+    let end = all.len().min(begin + DEFAULT_PAGE_RECORDS);
     let page = &all[begin..end];
     let next = page.last().filter(|_| end < all.len()).map(|last| name(last).to_owned());
     Ok((page, next))
@@ -245,7 +246,7 @@ fn page<'a, T>(
 
 /// Error for an unknown or forbidden tool, which the caller cannot distinguish.
 fn unknown_tool(name: &str) -> ErrorData {
-    let shown = &name[..name.floor_char_boundary(SHOWN_NAME)];
+    let shown = &name[..name.floor_char_boundary(MAX_ERROR_NAME_BYTES)];
     ErrorData::invalid_params(format!("Unknown tool: {shown}"), None)
 }
 

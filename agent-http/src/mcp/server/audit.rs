@@ -22,43 +22,48 @@ use tokio::time;
 use super::identity::Identity;
 use crate::error::HttpError;
 
-pub use pages::Calls;
+pub use pages::CallPage;
 
-use sheets::Sheets;
+use sheets::SheetWriter;
 
 /// Collection of sheets, with one sub-collection per agent.
-const CALLS: &str = "toolCalls";
+const CALLS_COLLECTION: &str = "toolCalls";
 /// Time that the first entry of a batch waits for others.
-const GATHER: Duration = Duration::from_millis(200);
+const BATCH_DELAY: Duration = Duration::from_millis(200);
 /// Interval at which the writer checks that the log still exists.
-const LOOK: Duration = Duration::from_secs(1);
+const LIVENESS_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Backoff of the writer while the store is unavailable: starts at the first value and doubles up to the second.
-const FIRST_PAUSE: Duration = Duration::from_millis(500);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+const INITIAL_BACKOFF: Duration = Duration::from_millis(500);
+const MAX_BACKOFF: Duration = Duration::from_secs(30);
 /// Timeout of [`AuditLog::flush`].
-const LAST_TRY: Duration = Duration::from_secs(5);
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum length of a recorded tool name, in bytes: the name of an unknown tool may have any length.
-const MAX_NAME_BYTES: usize = 128;
+const MAX_TOOL_NAME_BYTES: usize = 128;
 
 /// Limits of the log, in memory and in the store.
 #[derive(Clone, Copy)]
 struct Limits {
     /// Maximum calls per sheet.
-    sheet: usize,
+    max_calls_per_sheet: usize,
     /// Maximum sheets per agent.
-    sheets: usize,
+    max_sheets_per_agent: usize,
     /// Maximum entries waiting to be written.
-    waiting: usize,
+    max_pending_entries: usize,
     /// Agents whose current sheet is cached.
-    open: usize,
+    max_cached_agents: usize,
 }
 
-const LIMITS: Limits = Limits { sheet: 100, sheets: 200, waiting: 10_000, open: 256 };
+const LIMITS: Limits = Limits {
+    max_calls_per_sheet: 100,
+    max_sheets_per_agent: 200,
+    max_pending_entries: 10_000,
+    max_cached_agents: 256,
+};
 
 /// A recorded call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Call {
+pub struct CallRecord {
     /// End of the call, RFC 3339 in UTC.
     pub at: String,
     /// The user that the tool worked for.
@@ -73,14 +78,14 @@ pub struct Call {
     /// Duration in milliseconds.
     pub duration_ms: u64,
     /// Outcome of the call.
-    pub outcome: Outcome,
+    pub outcome: AuditOutcome,
 }
 
 /// Outcome of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
-pub enum Outcome {
+pub enum AuditOutcome {
     /// The tool returned a result.
     Ok,
     /// The tool returned an error to the caller.
@@ -101,19 +106,19 @@ pub struct AuditLog(Arc<Inner>);
 
 struct Inner {
     records: Arc<dyn Records>,
-    notes: Mutex<Notes>,
-    noted: Notify,
+    notes: Mutex<PendingEntries>,
+    entry_added: Notify,
     /// The sheets being filled. Locked during a write, so that one batch is written at a time.
-    open: tokio::sync::Mutex<HashMap<Agent, Sheets>>,
+    max_cached_agents: tokio::sync::Mutex<HashMap<AgentKey, SheetWriter>>,
     limits: Limits,
 }
 
 /// Key of an agent: company id and agent id.
-type Agent = (String, String);
+type AgentKey = (String, String);
 
 #[derive(Default)]
-struct Notes {
-    waiting: VecDeque<(Agent, Call)>,
+struct PendingEntries {
+    max_pending_entries: VecDeque<(AgentKey, CallRecord)>,
     dropped: usize,
 }
 
@@ -131,38 +136,38 @@ impl AuditLog {
         let inner = Arc::new(Inner {
             records,
             notes: Mutex::default(),
-            noted: Notify::new(),
-            open: tokio::sync::Mutex::default(),
+            entry_added: Notify::new(),
+            max_cached_agents: tokio::sync::Mutex::default(),
             limits,
         });
-        tokio::spawn(write(Arc::downgrade(&inner)));
+        tokio::spawn(run_writer(Arc::downgrade(&inner)));
         Self(inner)
     }
 
-    /// Starts an entry. If it is dropped before [`Entry::ended`], it records the call as cancelled.
-    pub(super) fn begin(&self, who: &Identity, tool: &str) -> Entry {
-        let end = tool.floor_char_boundary(MAX_NAME_BYTES);
-        let call = Call {
+    /// Starts an entry. If it is dropped before [`Entry::record_outcome`], it records the call as cancelled.
+    pub(super) fn start_entry(&self, who: &Identity, tool: &str) -> CallEntry {
+        let end = tool.floor_char_boundary(MAX_TOOL_NAME_BYTES);
+        let call = CallRecord {
             at: String::new(),
             user_id: who.context.user_id.clone(),
             credential_id: who.id.clone(),
             run_id: Some(who.context.run_id.clone()).filter(|id| !id.is_empty()),
             tool: tool[..end].to_owned(),
             duration_ms: 0,
-            outcome: Outcome::Cancelled,
+            outcome: AuditOutcome::Cancelled,
         };
         let agent = (who.context.company_id.clone(), who.context.agent_id.clone());
-        Entry { log: self.clone(), since: Instant::now(), note: Some((agent, call)) }
+        CallEntry { log: self.clone(), since: Instant::now(), note: Some((agent, call)) }
     }
 
     /// Writes all entries recorded so far. Entries that the store does not accept within five seconds keep waiting.
     pub async fn flush(&self) {
         let written = async {
             while self.0.write_all().await.is_err() {
-                time::sleep(FIRST_PAUSE).await;
+                time::sleep(INITIAL_BACKOFF).await;
             }
         };
-        if time::timeout(LAST_TRY, written).await.is_err() {
+        if time::timeout(FLUSH_TIMEOUT, written).await.is_err() {
             tracing::warn!("the last tool calls are not noted");
         }
     }
@@ -172,81 +177,81 @@ impl AuditLog {
     /// # Errors
     ///
     /// 400 for an invalid cursor; 500 if the store fails.
-    pub async fn calls(
+    pub async fn list_calls(
         &self,
         company_id: &str,
         agent_id: &str,
         limit: Option<usize>,
         cursor: Option<&str>,
-    ) -> Result<Calls, HttpError> {
+    ) -> Result<CallPage, HttpError> {
         let sheets = collection(company_id, agent_id).map_err(HttpError::internal)?;
         pages::read(&*self.0.records, &sheets, limit, cursor).await
     }
 }
 
 /// An entry for a call in progress.
-pub(super) struct Entry {
+pub(super) struct CallEntry {
     log: AuditLog,
     since: Instant,
-    note: Option<(Agent, Call)>,
+    note: Option<(AgentKey, CallRecord)>,
 }
 
-impl Entry {
+impl CallEntry {
     /// Records the outcome of the call.
-    pub(super) fn ended(mut self, outcome: Outcome) {
+    pub(super) fn record_outcome(mut self, outcome: AuditOutcome) {
         if let Some((_, call)) = &mut self.note {
             call.outcome = outcome;
         }
     }
 }
 
-impl Drop for Entry {
+impl Drop for CallEntry {
     fn drop(&mut self) {
         let Some((agent, mut call)) = self.note.take() else { return };
         call.at = rfc3339(SystemTime::now());
         call.duration_ms = u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX);
-        self.log.0.note(agent, call);
+        self.log.0.push_entry(agent, call);
     }
 }
 
 impl Inner {
-    fn lock(&self) -> MutexGuard<'_, Notes> {
+    fn lock(&self) -> MutexGuard<'_, PendingEntries> {
         self.notes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn note(&self, agent: Agent, call: Call) {
+    fn push_entry(&self, agent: AgentKey, call: CallRecord) {
         let mut notes = self.lock();
-        if notes.waiting.len() >= self.limits.waiting {
-            notes.waiting.pop_front();
+        if notes.max_pending_entries.len() >= self.limits.max_pending_entries {
+            notes.max_pending_entries.pop_front();
             notes.dropped += 1;
         }
-        notes.waiting.push_back((agent, call));
+        notes.max_pending_entries.push_back((agent, call));
         drop(notes);
-        self.noted.notify_one();
+        self.entry_added.notify_one();
     }
 
     /// Takes the oldest entries, grouped by agent.
-    fn take_batch(&self) -> HashMap<Agent, Vec<Call>> {
+    fn take_batch(&self) -> HashMap<AgentKey, Vec<CallRecord>> {
         let mut notes = self.lock();
         let dropped = std::mem::take(&mut notes.dropped);
         if dropped > 0 {
             tracing::warn!(dropped, "the oldest tool calls could not be noted in time");
         }
-        let count = notes.waiting.len().min(2 * self.limits.sheet);
-        let mut batch: HashMap<Agent, Vec<Call>> = HashMap::new();
-        for (agent, call) in notes.waiting.drain(..count) {
+        let count = notes.max_pending_entries.len().min(2 * self.limits.max_calls_per_sheet);
+        let mut batch: HashMap<AgentKey, Vec<CallRecord>> = HashMap::new();
+        for (agent, call) in notes.max_pending_entries.drain(..count) {
             batch.entry(agent).or_default().push(call);
         }
         batch
     }
 
     /// Puts entries back to the front of the queue, as many as there is room for.
-    fn put_back(&self, batch: impl IntoIterator<Item = (Agent, Vec<Call>)>) {
+    fn requeue(&self, batch: impl IntoIterator<Item = (AgentKey, Vec<CallRecord>)>) {
         let mut notes = self.lock();
         for (agent, calls) in batch {
             for call in calls.into_iter().rev() {
-                if notes.waiting.len() < self.limits.waiting {
-                    notes.waiting.push_front((agent.clone(), call));
+                if notes.max_pending_entries.len() < self.limits.max_pending_entries {
+                    notes.max_pending_entries.push_front((agent.clone(), call));
                 } else {
                     notes.dropped += 1;
                 }
@@ -266,12 +271,12 @@ impl Inner {
 
     /// Writes the oldest entries; returns true if there may be more.
     async fn write_batch(&self) -> Result<bool, StoreError> {
-        let mut open = self.open.lock().await;
+        let mut open = self.max_cached_agents.lock().await;
         let batch = self.take_batch();
         if batch.is_empty() {
             return Ok(false);
         }
-        if open.len() > self.limits.open {
+        if open.len() > self.limits.max_cached_agents {
             open.clear();
         }
         let mut batch = batch.into_iter();
@@ -279,7 +284,7 @@ impl Inner {
             match self.write_calls(&mut open, &agent, &mut calls).await {
                 Ok(()) => {}
                 Err(error @ StoreError::Unavailable(_)) => {
-                    self.put_back(batch.chain([(agent, calls)]));
+                    self.requeue(batch.chain([(agent, calls)]));
                     return Err(error);
                 }
                 // The store would refuse these calls at every attempt, so they are dropped.
@@ -294,15 +299,15 @@ impl Inner {
 
     async fn write_calls(
         &self,
-        open: &mut HashMap<Agent, Sheets>,
-        agent: &Agent,
-        calls: &mut Vec<Call>,
+        open: &mut HashMap<AgentKey, SheetWriter>,
+        agent: &AgentKey,
+        calls: &mut Vec<CallRecord>,
     ) -> Result<(), StoreError> {
         let (records, limits) = (&*self.records, &self.limits);
         let sheets = match open.entry(agent.clone()) {
             hash_map::Entry::Occupied(sheets) => sheets.into_mut(),
             hash_map::Entry::Vacant(place) => {
-                place.insert(Sheets::open(records, &agent.0, &agent.1, limits).await?)
+                place.insert(SheetWriter::open(records, &agent.0, &agent.1, limits).await?)
             }
         };
         sheets.write(records, calls, limits).await
@@ -310,7 +315,7 @@ impl Inner {
 }
 
 /// Writes batches until the log is dropped.
-async fn write(log: Weak<Inner>) {
+async fn run_writer(log: Weak<Inner>) {
     let mut pause = None;
     loop {
         if let Some(pause) = pause {
@@ -319,15 +324,15 @@ async fn write(log: Weak<Inner>) {
         // The log is not kept alive between two batches.
         let Some(inner) = log.upgrade() else { return };
         if pause.is_none() {
-            if time::timeout(LOOK, inner.noted.notified()).await.is_err() {
+            if time::timeout(LIVENESS_CHECK_INTERVAL, inner.entry_added.notified()).await.is_err() {
                 continue;
             }
-            time::sleep(GATHER).await;
+            time::sleep(BATCH_DELAY).await;
         }
         pause = match inner.write_all().await {
             Ok(()) => None,
             Err(error) => {
-                let next = pause.map_or(FIRST_PAUSE, |pause| LONGEST_PAUSE.min(2 * pause));
+                let next = pause.map_or(INITIAL_BACKOFF, |pause| MAX_BACKOFF.min(2 * pause));
                 tracing::warn!(%error, again_in = ?next, "tool calls cannot be noted, and wait");
                 Some(next)
             }
@@ -336,7 +341,7 @@ async fn write(log: Weak<Inner>) {
 }
 
 fn collection(company_id: &str, agent_id: &str) -> Result<Collection, StoreError> {
-    Collection::new(company_id, CALLS)?.within(agent_id)
+    Collection::new(company_id, CALLS_COLLECTION)?.within(agent_id)
 }
 
 fn rfc3339(time: SystemTime) -> String {

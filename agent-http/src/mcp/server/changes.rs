@@ -16,11 +16,11 @@ use tokio::time;
 use super::identity::Identity;
 
 /// Maximum number of resources that a client can subscribe to.
-pub(super) const MOST_URIS: usize = 256;
+pub(super) const MAX_SUBSCRIBED_URIS: usize = 256;
 /// Maximum number of pending notifications per client; further ones are dropped.
-const WAITING: usize = 8;
+const MAX_PENDING_NOTIFICATIONS: usize = 8;
 /// Timeout for sending a notification.
-const PATIENCE: Duration = Duration::from_secs(10);
+const NOTIFY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A change that clients are notified of.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,7 +49,7 @@ pub enum Change {
 
 /// Registry of the clients that are notified of changes.
 #[derive(Default)]
-pub(super) struct Changes(Mutex<Watchers>);
+pub(super) struct ChangeNotifier(Mutex<Watchers>);
 
 #[derive(Default)]
 struct Watchers {
@@ -60,13 +60,13 @@ struct Watchers {
 struct Watcher {
     company_id: String,
     agent_id: String,
-    outlet: Outlet,
-    room: Arc<Semaphore>,
+    outlet: NotificationChannel,
+    send_permits: Arc<Semaphore>,
 }
 
 /// Channel by which a client is notified.
 #[derive(Clone)]
-enum Outlet {
+enum NotificationChannel {
     /// A session: notified of all list changes, and of the resources that it has subscribed to.
     Session(Peer<RoleServer>, HashSet<String>),
     /// A subscription with its own filter: notified of the lists in the filter, and of these resources.
@@ -74,19 +74,19 @@ enum Outlet {
 }
 
 /// Registration of a client; dropping it ends the notifications.
-pub(super) struct Watch {
-    changes: Arc<Changes>,
+pub(super) struct WatchGuard {
+    changes: Arc<ChangeNotifier>,
     number: u64,
 }
 
-impl Changes {
+impl ChangeNotifier {
     fn lock(&self) -> MutexGuard<'_, Watchers> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Registers a session for notifications.
-    pub(super) fn watch_session(self: &Arc<Self>, who: &Identity, peer: Peer<RoleServer>) -> Watch {
-        self.watch(who, Outlet::Session(peer, HashSet::new()))
+    pub(super) fn watch_session(self: &Arc<Self>, who: &Identity, peer: Peer<RoleServer>) -> WatchGuard {
+        self.watch(who, NotificationChannel::Session(peer, HashSet::new()))
     }
 
     /// Registers a subscription for notifications, with resource updates limited to `uris`.
@@ -95,32 +95,32 @@ impl Changes {
         who: &Identity,
         sink: SubscriptionSink,
         uris: HashSet<String>,
-    ) -> Watch {
-        self.watch(who, Outlet::Subscription(sink, uris))
+    ) -> WatchGuard {
+        self.watch(who, NotificationChannel::Subscription(sink, uris))
     }
 
-    fn watch(self: &Arc<Self>, who: &Identity, outlet: Outlet) -> Watch {
+    fn watch(self: &Arc<Self>, who: &Identity, outlet: NotificationChannel) -> WatchGuard {
         let watcher = Watcher {
             company_id: who.context.company_id.clone(),
             agent_id: who.context.agent_id.clone(),
             outlet,
-            room: Arc::new(Semaphore::new(WAITING)),
+            send_permits: Arc::new(Semaphore::new(MAX_PENDING_NOTIFICATIONS)),
         };
         let mut watchers = self.lock();
         watchers.last += 1;
         let number = watchers.last;
         watchers.all.insert(number, watcher);
-        Watch { changes: self.clone(), number }
+        WatchGuard { changes: self.clone(), number }
     }
 
     /// Notifies the clients that the change concerns, without waiting for them.
     pub(super) fn announce(&self, change: &Change) {
         for watcher in self.lock().all.values() {
             let Some(notify) = watcher.notification(change) else { continue };
-            let Ok(room) = watcher.room.clone().try_acquire_owned() else { continue };
+            let Ok(room) = watcher.send_permits.clone().try_acquire_owned() else { continue };
             tokio::spawn(async move {
                 // A client that is gone or does not read is ignored.
-                let _ = time::timeout(PATIENCE, notify).await;
+                let _ = time::timeout(NOTIFY_TIMEOUT, notify).await;
                 drop(room);
             });
         }
@@ -131,17 +131,17 @@ impl Watcher {
     fn notification(&self, change: &Change) -> Option<impl Future<Output = ()> + Send + 'static> {
         let (company_id, concerned) = match change {
             Change::Role { company_id, agent_id } => (company_id, *agent_id == self.agent_id),
-            Change::Resource { company_id, uri } => (company_id, self.outlet.follows(uri)),
+            Change::Resource { company_id, uri } => (company_id, self.outlet.is_subscribed(uri)),
             Change::Resources { company_id } => (company_id, true),
         };
         let outlet = self.outlet.without_uris();
         let change = change.clone();
-        (concerned && *company_id == self.company_id).then_some(outlet.tell(change))
+        (concerned && *company_id == self.company_id).then_some(outlet.send(change))
     }
 }
 
-impl Outlet {
-    fn follows(&self, uri: &str) -> bool {
+impl NotificationChannel {
+    fn is_subscribed(&self, uri: &str) -> bool {
         let (Self::Session(_, uris) | Self::Subscription(_, uris)) = self;
         uris.contains(uri)
     }
@@ -153,7 +153,7 @@ impl Outlet {
         }
     }
 
-    async fn tell(self, change: Change) {
+    async fn send(self, change: Change) {
         // Notifications that cannot be sent, or that the filter excludes, are dropped.
         match (self, change) {
             (Self::Session(peer, _), Change::Role { .. }) => {
@@ -182,15 +182,16 @@ impl Outlet {
     }
 }
 
-impl Watch {
+impl WatchGuard {
     /// Adds a resource to the session's subscriptions; returns `false` if their limit is reached.
-    pub(super) fn follow(&self, uri: String) -> bool {
+    pub(super) fn subscribe(&self, uri: String) -> bool {
         let mut watchers = self.changes.lock();
-        let Some(Watcher { outlet: Outlet::Session(_, uris), .. }) = watchers.all.get_mut(&self.number)
+        let Some(Watcher { outlet: NotificationChannel::Session(_, uris), .. }) =
+            watchers.all.get_mut(&self.number)
         else {
             return false;
         };
-        if uris.len() >= MOST_URIS && !uris.contains(&uri) {
+        if uris.len() >= MAX_SUBSCRIBED_URIS && !uris.contains(&uri) {
             return false;
         }
         uris.insert(uri);
@@ -198,8 +199,8 @@ impl Watch {
     }
 
     /// Removes a resource from the session's subscriptions.
-    pub(super) fn forget(&self, uri: &str) {
-        if let Some(Watcher { outlet: Outlet::Session(_, uris), .. }) =
+    pub(super) fn unsubscribe(&self, uri: &str) {
+        if let Some(Watcher { outlet: NotificationChannel::Session(_, uris), .. }) =
             self.changes.lock().all.get_mut(&self.number)
         {
             uris.remove(uri);
@@ -207,7 +208,7 @@ impl Watch {
     }
 }
 
-impl Drop for Watch {
+impl Drop for WatchGuard {
     fn drop(&mut self) {
         // Dropped outside of the lock: the watcher owns a channel to its client, whose destructor must not run under
         // it.

@@ -1,7 +1,7 @@
-//! Validation of `Host` and `Origin` (the specification's protection against DNS rebinding).
+//! Validation of `Host` and `PoolKey` (the specification's protection against DNS rebinding).
 //!
-//! A page whose name was rebound to this machine sends its own name in `Host` and its own origin in `Origin`; clients
-//! other than browsers send no `Origin`. So the host must be one that the operator configured, and the origin one that
+//! A page whose name was rebound to this machine sends its own name in `Host` and its own origin in `PoolKey`; clients
+//! other than browsers send no `PoolKey`. So the host must be one that the operator configured, and the origin one that
 //! the operator lists or this server's own.
 
 use std::collections::BTreeSet;
@@ -18,9 +18,9 @@ use crate::error::HttpError;
 /// Loopback host names.
 const LOOPBACK: [&str; 3] = ["localhost", "127.0.0.1", "[::1]"];
 
-/// Validates `Host` and `Origin` of requests.
+/// Validates `Host` and `PoolKey` of requests.
 #[derive(Debug, Clone)]
-pub struct Door {
+pub struct HostGuard {
     /// Lower-case host names without ports; IPv6 addresses in brackets.
     hosts: BTreeSet<String>,
     /// This server's own origins, serialized as browsers do.
@@ -29,7 +29,7 @@ pub struct Door {
     origins: Origins,
 }
 
-impl Door {
+impl HostGuard {
     /// Creates the validator for a server that listens on `bound` with the public URL `public_url`, and allows its own
     /// origins and `origins`.
     ///
@@ -50,7 +50,7 @@ impl Door {
         Self { hosts, own, origins }
     }
 
-    /// Checks `Host` and `Origin`.
+    /// Checks `Host` and `PoolKey`.
     ///
     /// # Errors
     ///
@@ -89,9 +89,9 @@ mod tests {
     use crate::cors::parse_origins;
     use crate::error::Code;
 
-    fn door(public_url: &str, bound: &str) -> Door {
+    fn door(public_url: &str, bound: &str) -> HostGuard {
         let origins = parse_origins("https://app.example").expect("an origin");
-        Door::new(&public_url.parse().expect("an address"), bound.parse().expect("an address"), origins)
+        HostGuard::new(&public_url.parse().expect("an address"), bound.parse().expect("an address"), origins)
     }
 
     #[test]
@@ -99,7 +99,7 @@ mod tests {
         let public = door("https://Agents.example:8443/x", "0.0.0.0:3000");
         let local = door("http://127.0.0.1:3000/", "127.0.0.1:3000");
         let inside = door("https://agents.example/", "10.0.0.7:3000");
-        let cases: &[(&Door, &[&str], &[&str], bool)] = &[
+        let cases: &[(&HostGuard, &[&str], &[&str], bool)] = &[
             (&public, &["agents.example:8443"], &[], true),
             (&public, &["AGENTS.example"], &["https://app.example"], true),
             (&public, &["agents.example"], &["https://agents.example:8443"], true),

@@ -17,7 +17,7 @@ use rmcp::model::RequestId;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use super::refusal::Refusal;
+use super::refusal::RpcErrorResponse;
 use crate::error::{Code, HttpError};
 use crate::lines::SseDecoder;
 use crate::serve::{ResponseBody, empty, full, streaming};
@@ -63,7 +63,7 @@ impl Framing {
     }
 
     /// Returns the media type of a response that is a single message.
-    pub(super) fn content_type_of_one(self) -> &'static str {
+    pub(super) fn single_message_content_type(self) -> &'static str {
         match self {
             Self::Ndjson => NDJSON,
             Self::Json | Self::Events => JSON,
@@ -82,31 +82,31 @@ impl Framing {
         let content_type = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
         match content_type {
             Some(JSON) => {
-                let body = whole(body).await;
-                self.one(response, &body)
+                let body = collect_body(body).await;
+                self.single_message(response, &body)
             }
             Some(EVENTS) if *method == Method::GET && self == Self::Events => {
                 response.map(|()| body.map_err(|never| match never {}).boxed_unsync())
             }
             Some(EVENTS) => match self {
-                Self::Ndjson => lines(response, body),
+                Self::Ndjson => to_ndjson(response, body),
                 Self::Json | Self::Events => self.answer_or_events(response, body).await,
             },
             _ if response.status().is_success() => response.map(|()| empty()),
             _ => {
-                let text = whole(body).await;
-                Refusal::of_text(id, &response, &text).respond(self)
+                let text = collect_body(body).await;
+                RpcErrorResponse::from_rmcp_text(id, &response, &text).respond(self)
             }
         }
     }
 
     /// Builds a response of one message and a newline.
-    fn one(self, response: Response<()>, message: &[u8]) -> Response<ResponseBody> {
+    fn single_message(self, response: Response<()>, message: &[u8]) -> Response<ResponseBody> {
         let line = [message, b"\n"].concat();
         let mut response = response.map(|()| full(line));
         let headers = response.headers_mut();
         headers.remove(CONTENT_LENGTH);
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static(self.content_type_of_one()));
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(self.single_message_content_type()));
         response
     }
 
@@ -124,22 +124,22 @@ impl Framing {
             while let Ok(Some(event)) = events.next_event() {
                 if is_answer(event.data) {
                     if held.is_empty() || self == Self::Json {
-                        return self.one(response, event.data);
+                        return self.single_message(response, event.data);
                     }
                 } else if self == Self::Events && !event.data.is_empty() {
                     held.push(data.clone());
-                    return passed_on(response, held, body);
+                    return pass_through(response, held, body);
                 }
             }
             // A keep-alive comment means that the answer takes long, so the stream is opened for the client to see it
             // too.
             if self == Self::Events && data.starts_with(b":") {
                 held.push(data);
-                return passed_on(response, held, body);
+                return pass_through(response, held, body);
             }
         }
         // A cancelled request has no answer.
-        passed_on(response, held, body)
+        pass_through(response, held, body)
     }
 }
 
@@ -181,7 +181,7 @@ pub(super) fn accept_all() -> HeaderValue {
     HeaderValue::from_static("application/json, text/event-stream")
 }
 
-async fn whole(body: BoxBody<Bytes, Infallible>) -> Bytes {
+async fn collect_body(body: BoxBody<Bytes, Infallible>) -> Bytes {
     body.collect().await.unwrap_or_else(|never| match never {}).to_bytes()
 }
 
@@ -195,7 +195,7 @@ fn is_answer(message: &[u8]) -> bool {
 }
 
 /// Builds a response of the chunks already read and the rest of the body.
-fn passed_on(
+fn pass_through(
     response: Response<()>,
     held: Vec<Bytes>,
     body: BoxBody<Bytes, Infallible>,
@@ -205,7 +205,7 @@ fn passed_on(
 }
 
 /// Ends the response when `end` completes, if it has not ended before.
-pub(super) fn until(
+pub(super) fn end_stream_when(
     response: Response<ResponseBody>,
     end: impl Future<Output = ()> + Send + 'static,
 ) -> Response<ResponseBody> {
@@ -213,7 +213,7 @@ pub(super) fn until(
 }
 
 /// Converts an event stream to NDJSON, one line per message.
-fn lines(response: Response<()>, body: BoxBody<Bytes, Infallible>) -> Response<ResponseBody> {
+fn to_ndjson(response: Response<()>, body: BoxBody<Bytes, Infallible>) -> Response<ResponseBody> {
     let mut events = SseDecoder::new(MAX_MESSAGE_BYTES);
     let lines = body.into_data_stream().filter_map(move |data| {
         let data = data.unwrap_or_else(|never| match never {});

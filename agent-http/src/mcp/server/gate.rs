@@ -17,17 +17,17 @@ use super::identity::Identity;
 
 /// Maximum number of agents whose usage is tracked; the least used are evicted. An agent can exceed its limits only if
 /// more agents than this are used at the same time.
-const REMEMBERED: usize = 10_000;
+const MAX_TRACKED_AGENTS: usize = 10_000;
 
 /// Maximum number of waiting requests per unit of concurrency.
-const WAITING: usize = 16;
+const MAX_WAITING_PER_PERMIT: usize = 16;
 
 /// Maximum number of open subscriptions per unit of concurrency.
-const LISTENING: usize = 8;
+const MAX_SUBSCRIPTIONS_PER_PERMIT: usize = 8;
 
 /// Limits shared by all callers of an agent.
 #[derive(Debug, Clone)]
-pub struct GateLimits {
+pub struct AgentLimits {
     /// Maximum number of concurrent requests; further requests wait.
     pub concurrency: usize,
     /// Messages per minute; also the size of a burst.
@@ -37,14 +37,14 @@ pub struct GateLimits {
 }
 
 /// Enforces the limits per agent.
-pub(super) struct Gate {
-    limits: GateLimits,
+pub(super) struct AgentLimiter {
+    limits: AgentLimits,
     clock: MonotonicClock,
     /// Keyed by company and agent.
-    agents: Cache<(String, String), Arc<Agent>>,
+    agents: Cache<(String, String), Arc<AgentState>>,
 }
 
-struct Agent {
+struct AgentState {
     rate: RateLimiter<NotKeyed, InMemoryState, MonotonicClock, NoOpMiddleware<Instant>>,
     places: Arc<Semaphore>,
     /// Permits for running and waiting requests together.
@@ -54,31 +54,31 @@ struct Agent {
 
 /// Error for an exceeded limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Busy {
+pub(super) struct LimitExceededError {
     pub(super) why: &'static str,
     pub(super) retry_after: Option<Duration>,
 }
 
 /// A permit, released when dropped.
 #[derive(Debug)]
-pub(super) struct Place(#[expect(dead_code, reason = "held")] [Option<OwnedSemaphorePermit>; 2]);
+pub(super) struct Permit(#[expect(dead_code, reason = "held")] [Option<OwnedSemaphorePermit>; 2]);
 
-impl Gate {
-    pub(super) fn new(limits: GateLimits) -> Self {
-        Self { limits, clock: MonotonicClock, agents: Cache::new(REMEMBERED) }
+impl AgentLimiter {
+    pub(super) fn new(limits: AgentLimits) -> Self {
+        Self { limits, clock: MonotonicClock, agents: Cache::new(MAX_TRACKED_AGENTS) }
     }
 
-    fn agent(&self, identity: &Identity) -> Arc<Agent> {
-        let GateLimits { concurrency, per_minute, .. } = self.limits;
+    fn agent(&self, identity: &Identity) -> Arc<AgentState> {
+        let AgentLimits { concurrency, per_minute, .. } = self.limits;
         let fresh = || {
-            Ok::<_, Infallible>(Arc::new(Agent {
+            Ok::<_, Infallible>(Arc::new(AgentState {
                 rate: RateLimiter::direct_with_clock(Quota::per_minute(per_minute), self.clock.clone()),
                 places: Arc::new(Semaphore::new(concurrency)),
                 queue: Arc::new(Semaphore::new(
-                    concurrency.saturating_mul(1 + WAITING).min(Semaphore::MAX_PERMITS),
+                    concurrency.saturating_mul(1 + MAX_WAITING_PER_PERMIT).min(Semaphore::MAX_PERMITS),
                 )),
                 subscriptions: Arc::new(Semaphore::new(
-                    concurrency.saturating_mul(LISTENING).min(Semaphore::MAX_PERMITS),
+                    concurrency.saturating_mul(MAX_SUBSCRIPTIONS_PER_PERMIT).min(Semaphore::MAX_PERMITS),
                 )),
             }))
         };
@@ -88,16 +88,17 @@ impl Gate {
     }
 
     /// Counts a message against the rate limit.
-    pub(super) fn count(&self, identity: &Identity) -> Result<(), Busy> {
-        self.agent(identity).rate.check().map_err(|until| Busy {
+    pub(super) fn check_rate(&self, identity: &Identity) -> Result<(), LimitExceededError> {
+        self.agent(identity).rate.check().map_err(|until| LimitExceededError {
             why: "this agent's tools are asked too often",
             retry_after: Some(until.wait_time_from(self.clock.now())),
         })
     }
 
     /// Waits for a permit to process a request.
-    pub(super) async fn enter(&self, identity: &Identity) -> Result<Place, Busy> {
-        let busy = Busy { why: "too many requests for this agent are under way", retry_after: None };
+    pub(super) async fn acquire(&self, identity: &Identity) -> Result<Permit, LimitExceededError> {
+        let busy =
+            LimitExceededError { why: "too many requests for this agent are under way", retry_after: None };
         let agent = self.agent(identity);
         let queued = agent.queue.clone().try_acquire_owned().map_err(|_| busy.clone())?;
         let place = match agent.places.clone().try_acquire_owned() {
@@ -107,14 +108,17 @@ impl Gate {
                 place.map_err(|_| busy)?.expect("the semaphore is never closed")
             }
         };
-        Ok(Place([Some(queued), Some(place)]))
+        Ok(Permit([Some(queued), Some(place)]))
     }
 
     /// Takes a permit for a subscription. Subscriptions are long-lived, so they have a limit of their own.
-    pub(super) fn subscribe(&self, identity: &Identity) -> Result<Place, Busy> {
+    pub(super) fn acquire_subscription(&self, identity: &Identity) -> Result<Permit, LimitExceededError> {
         let place = self.agent(identity).subscriptions.clone().try_acquire_owned();
-        let busy = |_| Busy { why: "too many subscriptions for this agent are open", retry_after: None };
-        place.map(|place| Place([Some(place), None])).map_err(busy)
+        let busy = |_| LimitExceededError {
+            why: "too many subscriptions for this agent are open",
+            retry_after: None,
+        };
+        place.map(|place| Permit([Some(place), None])).map_err(busy)
     }
 }
 
@@ -134,33 +138,34 @@ mod tests {
         Identity { id: "t".into(), context, calls: None }
     }
 
-    fn gate(concurrency: usize, per_minute: u32) -> Gate {
+    fn gate(concurrency: usize, per_minute: u32) -> AgentLimiter {
         let per_minute = NonZeroU32::new(per_minute).expect("not zero");
-        Gate::new(GateLimits { concurrency, per_minute, wait: Duration::from_secs(1) })
+        AgentLimiter::new(AgentLimits { concurrency, per_minute, wait: Duration::from_secs(1) })
     }
 
     #[test]
     fn a_minute_has_so_many_messages_for_each_agent() {
         let gate = gate(1, 2);
         for _ in 0..2 {
-            gate.count(&identity("a")).expect("within the limit");
+            gate.check_rate(&identity("a")).expect("within the limit");
         }
-        let busy = gate.count(&identity("a")).expect_err("over the limit");
+        let busy = gate.check_rate(&identity("a")).expect_err("over the limit");
         assert!(busy.retry_after.is_some_and(|wait| wait <= Duration::from_secs(30)));
-        gate.count(&identity("b")).expect("another agent's");
+        gate.check_rate(&identity("b")).expect("another agent's");
     }
 
     #[tokio::test(start_paused = true)]
     async fn requests_wait_for_a_place_and_not_for_ever() {
         let gate = gate(2, 100);
         let a = identity("a");
-        let held = [gate.enter(&a).await.expect("a place"), gate.enter(&a).await.expect("a place")];
-        assert!(gate.enter(&identity("b")).now_or_never().is_some_and(|entered| entered.is_ok()));
-        let mut waiting: Vec<_> = (0..2 * WAITING).map(|_| Box::pin(gate.enter(&a))).collect();
+        let held = [gate.acquire(&a).await.expect("a place"), gate.acquire(&a).await.expect("a place")];
+        assert!(gate.acquire(&identity("b")).now_or_never().is_some_and(|entered| entered.is_ok()));
+        let mut waiting: Vec<_> =
+            (0..2 * MAX_WAITING_PER_PERMIT).map(|_| Box::pin(gate.acquire(&a))).collect();
         for entering in &mut waiting {
             assert!(entering.now_or_never().is_none(), "it waits");
         }
-        assert!(gate.enter(&a).now_or_never().is_some_and(|entered| entered.is_err()), "the queue is full");
+        assert!(gate.acquire(&a).now_or_never().is_some_and(|entered| entered.is_err()), "the queue is full");
         drop(held);
         waiting.truncate(3);
         let mut waiting = waiting.into_iter();
@@ -168,16 +173,18 @@ mod tests {
         let (first, second) = (next().await.expect("a place"), next().await.expect("a place"));
         next().await.expect_err("nobody goes");
         drop((first, second));
-        gate.enter(&a).now_or_never().expect("at once").expect("all have gone");
+        gate.acquire(&a).now_or_never().expect("at once").expect("all have gone");
     }
 
     #[test]
     fn subscriptions_are_counted_apart() {
         let gate = gate(1, 100);
         let a = identity("a");
-        let open: Vec<_> = (0..LISTENING).map(|_| gate.subscribe(&a).expect("there is room")).collect();
-        gate.subscribe(&a).expect_err("no more room");
+        let open: Vec<_> = (0..MAX_SUBSCRIPTIONS_PER_PERMIT)
+            .map(|_| gate.acquire_subscription(&a).expect("there is room"))
+            .collect();
+        gate.acquire_subscription(&a).expect_err("no more room");
         drop(open);
-        gate.subscribe(&a).expect("there is room");
+        gate.acquire_subscription(&a).expect("there is room");
     }
 }

@@ -18,14 +18,14 @@ use rmcp::service::{NotificationContext, RequestContext, SubscriptionContext};
 use rmcp::{RoleServer, ServerHandler};
 use tokio::time;
 
-use super::audit::{AuditLog, Outcome};
-use super::changes::{Changes, MOST_URIS, Watch};
+use super::audit::{AuditLog, AuditOutcome};
+use super::changes::{ChangeNotifier, MAX_SUBSCRIBED_URIS, WatchGuard};
 use super::features::Features;
 use super::identity::Identity;
 use super::report;
 
 /// Supported protocol versions; the last one has no sessions.
-const VERSIONS: &[ProtocolVersion] =
+const SUPPORTED_VERSIONS: &[ProtocolVersion] =
     &[ProtocolVersion::V_2025_06_18, ProtocolVersion::V_2025_11_25, ProtocolVersion::V_2026_07_28];
 
 /// Methods that `rmcp` passes on as custom requests if it cannot parse their parameters.
@@ -41,27 +41,27 @@ const METHODS: [&str; 8] = [
 ];
 
 /// Further such methods, which exist only in versions with sessions.
-const METHODS_OF_SESSIONS: [&str; 2] = ["resources/subscribe", "resources/unsubscribe"];
+const SESSION_METHODS: [&str; 2] = ["resources/subscribe", "resources/unsubscribe"];
 
 /// State shared by all handlers.
-pub(super) struct Shared {
+pub(super) struct HandlerState {
     pub(super) features: Arc<dyn Features>,
-    pub(super) changes: Arc<Changes>,
+    pub(super) changes: Arc<ChangeNotifier>,
     pub(super) audit: AuditLog,
     /// Timeout of one request.
     pub(super) timeout: Duration,
 }
 
 /// Handles one session, or one request without a session.
-pub(super) struct Handler {
-    shared: Arc<Shared>,
+pub(super) struct McpHandler {
+    shared: Arc<HandlerState>,
     who: Arc<Identity>,
     /// The session's registration for change notifications.
-    watch: OnceLock<Watch>,
+    watch: OnceLock<WatchGuard>,
 }
 
-impl Handler {
-    pub(super) fn new(shared: Arc<Shared>, who: Arc<Identity>) -> Self {
+impl McpHandler {
+    pub(super) fn new(shared: Arc<HandlerState>, who: Arc<Identity>) -> Self {
         Self { shared, who, watch: OnceLock::new() }
     }
 
@@ -70,38 +70,38 @@ impl Handler {
     }
 
     /// Runs `work` until it is done, cancelled or timed out.
-    async fn within<T>(
+    async fn run_bounded<T>(
         &self,
         context: &RequestContext<RoleServer>,
         work: impl Future<Output = Result<T, ErrorData>>,
-    ) -> Result<T, Interrupted> {
+    ) -> Result<T, RequestError> {
         tokio::select! {
             biased;
-            () = context.ct.cancelled() => Err(Interrupted::Cancelled),
+            () = context.ct.cancelled() => Err(RequestError::Cancelled),
             done = time::timeout(self.shared.timeout, work) => match done {
-                Ok(done) => done.map_err(Interrupted::Refused),
-                Err(_) => Err(Interrupted::TimedOut(self.shared.timeout)),
+                Ok(done) => done.map_err(RequestError::Refused),
+                Err(_) => Err(RequestError::TimedOut(self.shared.timeout)),
             },
         }
     }
 }
 
 /// Reason why a request has no result.
-enum Interrupted {
+enum RequestError {
     Cancelled,
     TimedOut(Duration),
     Refused(ErrorData),
 }
 
-impl From<Interrupted> for ErrorData {
-    fn from(interrupted: Interrupted) -> Self {
+impl From<RequestError> for ErrorData {
+    fn from(interrupted: RequestError) -> Self {
         match interrupted {
             // Never sent: a cancelled request gets no answer.
-            Interrupted::Cancelled => Self::internal_error("the request was cancelled", None),
-            Interrupted::TimedOut(limit) => {
+            RequestError::Cancelled => Self::internal_error("the request was cancelled", None),
+            RequestError::TimedOut(limit) => {
                 Self::internal_error(format!("there was no result within {} ms", limit.as_millis()), None)
             }
-            Interrupted::Refused(error) => error,
+            RequestError::Refused(error) => error,
         }
     }
 }
@@ -110,13 +110,13 @@ fn cursor(page: Option<&PaginatedRequestParams>) -> Option<&str> {
     page.and_then(|page| page.cursor.as_deref())
 }
 
-impl ServerHandler for Handler {
+impl ServerHandler for McpHandler {
     fn get_info(&self) -> ServerConfig {
         self.features().info()
     }
 
     fn supported_protocol_versions(&self) -> Cow<'static, [ProtocolVersion]> {
-        Cow::Borrowed(VERSIONS)
+        Cow::Borrowed(SUPPORTED_VERSIONS)
     }
 
     fn get_tool(&self, name: &str) -> Option<Tool> {
@@ -135,7 +135,7 @@ impl ServerHandler for Handler {
         context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
         let list = self.features().list_tools(&self.who, cursor(page.as_ref()));
-        Ok(self.within(&context, list).await?)
+        Ok(self.run_bounded(&context, list).await?)
     }
 
     async fn call_tool(
@@ -143,28 +143,32 @@ impl ServerHandler for Handler {
         call: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let entry = self.shared.audit.begin(&self.who, &call.name);
-        let report = self.who.calls.as_ref().map(|calls| report::begin(calls, &call));
-        let called = self.within(&context, self.features().call_tool(&self.who, call, &context)).await;
-        entry.ended(match &called {
-            Ok(CallToolResponse::Complete(result)) if result.is_error == Some(true) => Outcome::ToolError,
-            Ok(_) => Outcome::Ok,
-            Err(Interrupted::Cancelled) => Outcome::Cancelled,
-            Err(Interrupted::TimedOut(_)) => Outcome::TimedOut,
-            Err(Interrupted::Refused(error)) if error.code == ErrorCode::INTERNAL_ERROR => Outcome::Failed,
-            Err(Interrupted::Refused(_)) => Outcome::Refused,
+        let entry = self.shared.audit.start_entry(&self.who, &call.name);
+        let report = self.who.calls.as_ref().map(|calls| report::begin_report(calls, &call));
+        let called = self.run_bounded(&context, self.features().call_tool(&self.who, call, &context)).await;
+        entry.record_outcome(match &called {
+            Ok(CallToolResponse::Complete(result)) if result.is_error == Some(true) => {
+                AuditOutcome::ToolError
+            }
+            Ok(_) => AuditOutcome::Ok,
+            Err(RequestError::Cancelled) => AuditOutcome::Cancelled,
+            Err(RequestError::TimedOut(_)) => AuditOutcome::TimedOut,
+            Err(RequestError::Refused(error)) if error.code == ErrorCode::INTERNAL_ERROR => {
+                AuditOutcome::Failed
+            }
+            Err(RequestError::Refused(_)) => AuditOutcome::Refused,
         });
         let answer = match called {
             // A tool error rather than a protocol error, so that the model can go on without the result, or ask for
             // less.
-            Err(Interrupted::TimedOut(limit)) => {
+            Err(RequestError::TimedOut(limit)) => {
                 let words = format!("the tool gave no result within {} ms", limit.as_millis());
                 Ok(CallToolResult::error(vec![ContentBlock::text(words)]).into())
             }
             called => called.map_err(ErrorData::from),
         };
         if let Some(report) = report {
-            report.end(|| report::result(&answer));
+            report.finish(|| report::report_result(&answer));
         }
         answer
     }
@@ -175,7 +179,7 @@ impl ServerHandler for Handler {
         context: RequestContext<RoleServer>,
     ) -> Result<ListResourcesResult, ErrorData> {
         let list = self.features().list_resources(&self.who, cursor(page.as_ref()));
-        Ok(self.within(&context, list).await?)
+        Ok(self.run_bounded(&context, list).await?)
     }
 
     async fn list_resource_templates(
@@ -183,7 +187,7 @@ impl ServerHandler for Handler {
         _: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListResourceTemplatesResult, ErrorData> {
-        Ok(self.within(&context, self.features().list_resource_templates(&self.who)).await?)
+        Ok(self.run_bounded(&context, self.features().list_resource_templates(&self.who)).await?)
     }
 
     async fn read_resource(
@@ -191,7 +195,7 @@ impl ServerHandler for Handler {
         read: ReadResourceRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<ReadResourceResponse, ErrorData> {
-        Ok(self.within(&context, self.features().read_resource(&self.who, read)).await?)
+        Ok(self.run_bounded(&context, self.features().read_resource(&self.who, read)).await?)
     }
 
     async fn subscribe(
@@ -202,10 +206,10 @@ impl ServerHandler for Handler {
         let Some(watch) = self.watch.get() else {
             return Err(ErrorData::invalid_request("a subscription needs a session", None));
         };
-        if !self.within(&context, self.features().has_resource(&self.who, &subscribe.uri)).await? {
+        if !self.run_bounded(&context, self.features().has_resource(&self.who, &subscribe.uri)).await? {
             return Err(ErrorData::resource_not_found("there is no such resource", None));
         }
-        let followed = watch.follow(subscribe.uri);
+        let followed = watch.subscribe(subscribe.uri);
         followed
             .then_some(())
             .ok_or_else(|| ErrorData::invalid_request("the session has too many subscriptions", None))
@@ -217,7 +221,7 @@ impl ServerHandler for Handler {
         _: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
         if let Some(watch) = self.watch.get() {
-            watch.forget(&unsubscribe.uri);
+            watch.unsubscribe(&unsubscribe.uri);
         }
         Ok(())
     }
@@ -227,7 +231,7 @@ impl ServerHandler for Handler {
     }
 
     async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
-        let asked = context.accepted().resource_subscriptions.iter().flatten().take(MOST_URIS);
+        let asked = context.accepted().resource_subscriptions.iter().flatten().take(MAX_SUBSCRIBED_URIS);
         let mut uris = HashSet::new();
         for uri in asked {
             // A resource that this client cannot see is accepted like the others, and its updates are never sent.
@@ -246,7 +250,7 @@ impl ServerHandler for Handler {
         context: RequestContext<RoleServer>,
     ) -> Result<ListPromptsResult, ErrorData> {
         let list = self.features().list_prompts(&self.who, cursor(page.as_ref()));
-        Ok(self.within(&context, list).await?)
+        Ok(self.run_bounded(&context, list).await?)
     }
 
     async fn get_prompt(
@@ -254,7 +258,7 @@ impl ServerHandler for Handler {
         get: GetPromptRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<GetPromptResponse, ErrorData> {
-        Ok(self.within(&context, self.features().get_prompt(&self.who, get)).await?)
+        Ok(self.run_bounded(&context, self.features().get_prompt(&self.who, get)).await?)
     }
 
     async fn complete(
@@ -262,7 +266,7 @@ impl ServerHandler for Handler {
         complete: CompleteRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CompleteResult, ErrorData> {
-        Ok(self.within(&context, self.features().complete(&self.who, complete)).await?)
+        Ok(self.run_bounded(&context, self.features().complete(&self.who, complete)).await?)
     }
 
     async fn on_custom_request(
@@ -273,7 +277,7 @@ impl ServerHandler for Handler {
         let method = request.method.as_str();
         let has_sessions =
             context.protocol_version().is_none_or(|version| version < ProtocolVersion::V_2026_07_28);
-        if METHODS.contains(&method) || (has_sessions && METHODS_OF_SESSIONS.contains(&method)) {
+        if METHODS.contains(&method) || (has_sessions && SESSION_METHODS.contains(&method)) {
             return Err(ErrorData::invalid_params("the parameters do not fit the method", None));
         }
         Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, "there is no such method", None))

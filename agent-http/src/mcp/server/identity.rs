@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent_core::event::CallReports;
+use agent_core::event::ToolCallReporter;
 use agent_core::secret::Secret;
 use agent_core::tool::{Caller, ExecutionContext};
 use agent_platform::records::StoreError;
-use agent_platform::roles::RecordRoles;
+use agent_platform::roles::RecordRoleStore;
 use agent_platform::workspace;
 use async_trait::async_trait;
 use http::HeaderMap;
@@ -28,37 +28,37 @@ pub struct Identity {
     /// Execution context for tools. Thread and agent name are not known from a credential.
     pub context: ExecutionContext,
     /// Sink for reports of tool calls, if they are to appear in a run's event stream.
-    pub calls: Option<CallReports>,
+    pub calls: Option<ToolCallReporter>,
 }
 
 /// Resolves tokens to identities. It is called at every request, so that a revoked token is refused at once.
 #[async_trait]
-pub trait Identities: Send + Sync + 'static {
+pub trait TokenResolver: Send + Sync + 'static {
     /// Returns the identity of a token; `None` if the token is invalid, expired or revoked.
     ///
     /// # Errors
     ///
     /// The store failed.
-    async fn of_token(&self, text: &str) -> Result<Option<Identity>, StoreError>;
+    async fn resolve_token(&self, text: &str) -> Result<Option<Identity>, StoreError>;
 }
 
 /// Identities from unauthenticated query parameters, if the operator enables them.
 ///
 /// The user must belong to the agent's company.
 pub struct LegacyQuery {
-    roles: Arc<RecordRoles>,
+    roles: Arc<RecordRoleStore>,
 }
 
 impl LegacyQuery {
     /// Creates a resolver for the agents of `roles`, and the users in the same store.
-    pub fn new(roles: Arc<RecordRoles>) -> Self {
+    pub fn new(roles: Arc<RecordRoleStore>) -> Self {
         Self { roles }
     }
 
-    async fn find(&self, named: &Named<'_>) -> Result<Option<Identity>, StoreError> {
+    async fn find(&self, named: &QueryIdentity<'_>) -> Result<Option<Identity>, StoreError> {
         let (Some(user), Some(agent)) = (named.user, named.agent) else { return Ok(None) };
-        let Some(company) = self.roles.company_of(agent).await? else { return Ok(None) };
-        if workspace::user(&**self.roles.records(), &company, user).await?.is_none() {
+        let Some(company) = self.roles.find_company(agent).await? else { return Ok(None) };
+        if workspace::get_user(&**self.roles.records(), &company, user).await?.is_none() {
             return Ok(None);
         }
         Ok(Some(Identity {
@@ -78,25 +78,25 @@ impl LegacyQuery {
 }
 
 /// An identity, and the credential that it is based on.
-pub(super) struct Identified {
+pub(super) struct AuthenticatedIdentity {
     pub(super) identity: Identity,
     /// `None` if the identity is not based on a revocable token.
-    pub(super) standing: Option<Standing>,
+    pub(super) standing: Option<RevocableToken>,
 }
 
 /// A token that may be revoked while its response is still streaming.
-pub(super) struct Standing {
-    identities: Arc<dyn Identities>,
+pub(super) struct RevocableToken {
+    identities: Arc<dyn TokenResolver>,
     token: Secret,
 }
 
-impl Standing {
+impl RevocableToken {
     /// Completes when the token is no longer valid; checks at the interval `often`.
-    pub(super) async fn ended(self, often: Duration) {
+    pub(super) async fn revoked(self, often: Duration) {
         loop {
             time::sleep(often).await;
             // A store error says nothing about the token, so it does not end the stream.
-            if let Ok(None) = self.identities.of_token(self.token.expose()).await {
+            if let Ok(None) = self.identities.resolve_token(self.token.expose()).await {
                 return;
             }
         }
@@ -104,15 +104,15 @@ impl Standing {
 }
 
 /// Authenticates requests.
-pub struct Authority {
-    identities: Arc<dyn Identities>,
+pub struct McpAuthenticator {
+    identities: Arc<dyn TokenResolver>,
     legacy: Option<LegacyQuery>,
 }
 
-impl Authority {
+impl McpAuthenticator {
     /// Creates an authenticator that resolves tokens with `identities`, and query parameters with `legacy` if the
     /// operator enables them.
-    pub fn new(identities: Arc<dyn Identities>, legacy: Option<LegacyQuery>) -> Self {
+    pub fn new(identities: Arc<dyn TokenResolver>, legacy: Option<LegacyQuery>) -> Self {
         Self { identities, legacy }
     }
 
@@ -126,20 +126,20 @@ impl Authority {
         &self,
         headers: &HeaderMap,
         query: &Query<'_>,
-    ) -> Result<Identified, HttpError> {
-        let named = Named::read(query)?;
+    ) -> Result<AuthenticatedIdentity, HttpError> {
+        let named = QueryIdentity::read(query)?;
         let Some(token) = token(headers, query)? else {
             let identity = self.without_token(&named).await?;
-            return Ok(Identified { identity, standing: None });
+            return Ok(AuthenticatedIdentity { identity, standing: None });
         };
-        let identity = self.identities.of_token(token).await.map_err(HttpError::internal)?;
+        let identity = self.identities.resolve_token(token).await.map_err(HttpError::internal)?;
         let identity = identity.ok_or_else(|| HttpError::unauthenticated("a valid MCP token is needed"))?;
         named.check(&identity.context)?;
-        let standing = Standing { identities: self.identities.clone(), token: Secret::new(token) };
-        Ok(Identified { identity, standing: Some(standing) })
+        let standing = RevocableToken { identities: self.identities.clone(), token: Secret::new(token) };
+        Ok(AuthenticatedIdentity { identity, standing: Some(standing) })
     }
 
-    async fn without_token(&self, named: &Named<'_>) -> Result<Identity, HttpError> {
+    async fn without_token(&self, named: &QueryIdentity<'_>) -> Result<Identity, HttpError> {
         let Some(legacy) = &self.legacy else {
             let named_only = named.user.is_some() || named.agent.is_some();
             return Err(HttpError::unauthenticated(if named_only {
@@ -181,7 +181,7 @@ fn bearer_token(value: &http::HeaderValue) -> Option<&str> {
 }
 
 /// The ids that the query names.
-struct Named<'q> {
+struct QueryIdentity<'q> {
     user: Option<&'q str>,
     agent: Option<&'q str>,
     todo_list: Option<&'q str>,
@@ -189,7 +189,7 @@ struct Named<'q> {
     timezone: Option<&'q str>,
 }
 
-impl<'q> Named<'q> {
+impl<'q> QueryIdentity<'q> {
     fn read(query: &'q Query<'_>) -> Result<Self, HttpError> {
         let get = |name| Ok::<_, HttpError>(query.get(name)?.filter(|value| !value.is_empty()));
         Ok(Self {

@@ -10,7 +10,7 @@ use serde::Deserializer;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
-use super::refusal::Refusal;
+use super::refusal::RpcErrorResponse;
 use crate::request::is_deeper_than;
 
 /// Maximum length of a request id, in bytes.
@@ -18,13 +18,13 @@ const MAX_ID_BYTES: usize = 256;
 
 /// The kind of a message, and for a request its id and method.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Outline {
+pub(super) enum MessageKind {
     /// A request, which needs an answer.
     Request { id: RequestId, method: String },
     /// A notification, which has no answer.
     Notification,
     /// The client's answer to a request of this server.
-    Answer,
+    Response,
 }
 
 #[derive(Deserialize)]
@@ -44,9 +44,9 @@ fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de Raw
     <&RawValue>::deserialize(deserializer).map(Some)
 }
 
-impl Outline {
+impl MessageKind {
     /// Parses the envelope of one message, nested at most `max_depth` levels deep.
-    pub(super) fn read(body: &[u8], max_depth: usize) -> Result<Self, Refusal> {
+    pub(super) fn parse(body: &[u8], max_depth: usize) -> Result<Self, RpcErrorResponse> {
         if is_deeper_than(max_depth, body) {
             return Err(invalid(None, format!("the message is nested deeper than {max_depth} levels")));
         }
@@ -61,34 +61,34 @@ impl Outline {
             Err(error) if error.is_data() => return Err(invalid(None, "the body is not a JSON-RPC message")),
             Err(error) => return Err(malformed(&error)),
         };
-        let id = envelope.id.map(identifier).transpose()?;
+        let id = envelope.id.map(parse_id).transpose()?;
         if envelope.jsonrpc.as_deref() != Some("2.0") {
             return Err(invalid(id, "jsonrpc must be \"2.0\""));
         }
         match (envelope.method, id) {
             (Some(method), Some(id)) => Ok(Self::Request { id, method: method.into_owned() }),
             (Some(_), None) => Ok(Self::Notification),
-            (None, _) if envelope.result.is_some() || envelope.error.is_some() => Ok(Self::Answer),
+            (None, _) if envelope.result.is_some() || envelope.error.is_some() => Ok(Self::Response),
             (None, id) => Err(invalid(id, "method is missing")),
         }
     }
 }
 
 /// Parses a request id. MCP allows strings and integers, but not null.
-fn identifier(raw: &RawValue) -> Result<RequestId, Refusal> {
+fn parse_id(raw: &RawValue) -> Result<RequestId, RpcErrorResponse> {
     if raw.get().len() > MAX_ID_BYTES {
         return Err(invalid(None, format!("id is longer than {MAX_ID_BYTES} bytes")));
     }
     serde_json::from_str(raw.get()).map_err(|_| invalid(None, "id must be a string or a whole number"))
 }
 
-fn invalid(id: Option<RequestId>, message: impl Into<Cow<'static, str>>) -> Refusal {
-    Refusal::bad_request(id, ErrorData::invalid_request(message, None))
+fn invalid(id: Option<RequestId>, message: impl Into<Cow<'static, str>>) -> RpcErrorResponse {
+    RpcErrorResponse::bad_request(id, ErrorData::invalid_request(message, None))
 }
 
-fn malformed(error: &serde_json::Error) -> Refusal {
+fn malformed(error: &serde_json::Error) -> RpcErrorResponse {
     let place = format!("the body is not JSON at line {} column {}", error.line(), error.column());
-    Refusal::bad_request(None, ErrorData::parse_error(place, None))
+    RpcErrorResponse::bad_request(None, ErrorData::parse_error(place, None))
 }
 
 #[cfg(test)]
@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn outlines_and_refusals() {
-        let request = |id, method: &str| Ok(Outline::Request { id, method: method.to_owned() });
+        let request = |id, method: &str| Ok(MessageKind::Request { id, method: method.to_owned() });
         let number = |id| RequestId::Number(id);
         let deep = format!(
             r#"{{"jsonrpc":"2.0","id":1,"method":"m","params":{}1{}}}"#,
@@ -111,9 +111,9 @@ mod tests {
                 r#" {"id":"a","method":"p\u0069ng","jsonrpc":"2.0","more":[1]} "#,
                 request(RequestId::String("a".into()), "ping"),
             ),
-            (r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#, Ok(Outline::Notification)),
-            (r#"{"jsonrpc":"2.0","id":1,"result":{}}"#, Ok(Outline::Answer)),
-            (r#"{"jsonrpc":"2.0","id":1,"error":{"code":1,"message":"x"}}"#, Ok(Outline::Answer)),
+            (r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#, Ok(MessageKind::Notification)),
+            (r#"{"jsonrpc":"2.0","id":1,"result":{}}"#, Ok(MessageKind::Response)),
+            (r#"{"jsonrpc":"2.0","id":1,"error":{"code":1,"message":"x"}}"#, Ok(MessageKind::Response)),
             ("", Err(-32700)),
             ("{", Err(-32700)),
             ("[1,", Err(-32700)),
@@ -134,7 +134,7 @@ mod tests {
             (&long, Err(-32600)),
         ];
         for (body, expected) in cases {
-            let read = Outline::read(body.as_bytes(), 64).map_err(|refusal| refusal.code());
+            let read = MessageKind::parse(body.as_bytes(), 64).map_err(|refusal| refusal.code());
             assert_eq!(read, expected, "{body:.100}");
         }
     }

@@ -12,7 +12,7 @@ use super::framing::Framing;
 use crate::serve::{ResponseBody, full};
 
 /// Error code for an exceeded limit. JSON-RPC reserves -32000 to -32099 for servers.
-const BUSY: ErrorCode = ErrorCode(-32000);
+const LIMIT_EXCEEDED_CODE: ErrorCode = ErrorCode(-32000);
 
 /// `Retry-After` for limits that do not determine a wait.
 const DEFAULT_RETRY_AFTER: Duration = Duration::from_secs(1);
@@ -20,7 +20,7 @@ const DEFAULT_RETRY_AFTER: Duration = Duration::from_secs(1);
 /// An HTTP status and its JSON-RPC error. Boxed, because refusals are rare and every function that returns one would
 /// otherwise reserve space for it.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Refusal(Box<Parts>);
+pub(super) struct RpcErrorResponse(Box<Parts>);
 
 #[derive(Debug, Clone, PartialEq)]
 struct Parts {
@@ -31,7 +31,7 @@ struct Parts {
     allow: Option<HeaderValue>,
 }
 
-impl Refusal {
+impl RpcErrorResponse {
     fn new(status: StatusCode, id: Option<RequestId>, error: ErrorData) -> Self {
         Self(Box::new(Parts { status, error, id, retry_after: None, allow: None }))
     }
@@ -56,19 +56,26 @@ impl Refusal {
     }
 
     /// 429, for an exceeded limit.
-    pub(super) fn busy(id: Option<RequestId>, message: &'static str, retry_after: Option<Duration>) -> Self {
+    pub(super) fn limit_exceeded(
+        id: Option<RequestId>,
+        message: &'static str,
+        retry_after: Option<Duration>,
+    ) -> Self {
         let wait = retry_after.unwrap_or(DEFAULT_RETRY_AFTER);
         let millis = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
         let data = json!({"code": "RATE_LIMITED", "retryAfterMs": millis});
-        let mut refusal =
-            Self::new(StatusCode::TOO_MANY_REQUESTS, id, ErrorData::new(BUSY, message, Some(data)));
+        let mut refusal = Self::new(
+            StatusCode::TOO_MANY_REQUESTS,
+            id,
+            ErrorData::new(LIMIT_EXCEEDED_CODE, message, Some(data)),
+        );
         refusal.0.retry_after = Some(wait);
         refusal
     }
 
     /// Converts a plain-text error response of `rmcp`. Its texts are meant for developers and contain nothing of the
     /// request. Internal errors become a generic message; `rmcp` has logged them itself.
-    pub(super) fn of_text(id: Option<RequestId>, response: &Response<()>, text: &Bytes) -> Self {
+    pub(super) fn from_rmcp_text(id: Option<RequestId>, response: &Response<()>, text: &Bytes) -> Self {
         let status = response.status();
         if status == StatusCode::NOT_FOUND {
             return Self::no_session(id);
@@ -97,7 +104,7 @@ impl Refusal {
         let mut response = Response::new(full(body));
         *response.status_mut() = status;
         let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static(framing.content_type_of_one()));
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(framing.single_message_content_type()));
         if let Some(wait) = retry_after {
             headers.insert(RETRY_AFTER, wait.as_millis().div_ceil(1000).to_string().parse().expect("digits"));
         }

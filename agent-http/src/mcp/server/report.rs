@@ -1,24 +1,24 @@
 //! Reports tool calls made with a run token to the run's event stream.
 
-use agent_core::event::{CallReport, CallReports};
+use agent_core::event::{ToolCallGuard, ToolCallReporter};
 use rmcp::model::{CallToolRequestParams, CallToolResponse, ErrorData};
 
 use crate::mcp::client::output;
 
 /// Reports the start of a call.
-pub(super) fn begin(calls: &CallReports, call: &CallToolRequestParams) -> CallReport {
+pub(super) fn begin_report(calls: &ToolCallReporter, call: &CallToolRequestParams) -> ToolCallGuard {
     let arguments = call.arguments.as_ref();
-    calls.begin(&call.name, || match arguments.map(serde_json::to_string) {
+    calls.start_call(&call.name, || match arguments.map(serde_json::to_string) {
         Some(Ok(json)) => json,
         _ => "{}".to_owned(),
     })
 }
 
 /// Returns the text of a call's result as the model receives it, and true if the call failed.
-pub(super) fn result(answer: &Result<CallToolResponse, ErrorData>) -> (String, bool) {
+pub(super) fn report_result(answer: &Result<CallToolResponse, ErrorData>) -> (String, bool) {
     match answer {
         Ok(CallToolResponse::Complete(result)) => {
-            let output = output::of(result.clone());
+            let output = output::to_tool_output(result.clone());
             (output.text, output.is_error)
         }
         Ok(_) => ("the tool asks for more before it answers".to_owned(), false),

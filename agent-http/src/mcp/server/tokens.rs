@@ -2,20 +2,20 @@
 
 use agent_core::tool::{Caller, ExecutionContext};
 use agent_platform::records::StoreError;
-use agent_platform::token::{FindError, Grant, Token, Tokens, WIDGET_USER};
+use agent_platform::token::{Grant, Token, TokenError, Tokens, WIDGET_USER_PREFIX};
 use async_trait::async_trait;
 
-use super::identity::{Identities, Identity};
+use super::identity::{Identity, TokenResolver};
 
 #[async_trait]
-impl Identities for Tokens {
-    async fn of_token(&self, text: &str) -> Result<Option<Identity>, StoreError> {
+impl TokenResolver for Tokens {
+    async fn resolve_token(&self, text: &str) -> Result<Option<Identity>, StoreError> {
         match self.find(text).await {
             Ok(token) => {
                 let calls = self.call_reports(&token.id);
                 Ok(identity(token).map(|identity| Identity { calls, ..identity }))
             }
-            Err(FindError::Store(error)) => Err(error),
+            Err(TokenError::Store(error)) => Err(error),
             Err(reason) => {
                 tracing::debug!(%reason, "an MCP token was refused");
                 Ok(None)
@@ -28,7 +28,7 @@ impl Identities for Tokens {
 fn identity(token: Token) -> Option<Identity> {
     let Grant::Mcp(grant) = token.grant else { return None };
     // A run token acts for the run's user; a widget visitor is not a user of the company.
-    let caller = if grant.user_id.starts_with(WIDGET_USER) { Caller::Widget } else { Caller::Session };
+    let caller = if grant.user_id.starts_with(WIDGET_USER_PREFIX) { Caller::Widget } else { Caller::Session };
     let context = ExecutionContext {
         user_id: grant.user_id,
         company_id: token.company_id,

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use agent_core::error::{Failure, FailureKind};
+use agent_core::error::{AgentError, AgentErrorKind};
 use serde::Deserialize;
 use url::Url;
 
-use crate::model::failure::unreadable;
-use crate::outbound::{Outbound, Trust, status_failure};
+use crate::model::failure::malformed_response;
+use crate::outbound::{OutboundClient, UrlTrust, status_failure};
 
 /// Maximum size of the list, in bytes.
 const MAX_LIST_BYTES: usize = 1 << 20;
@@ -18,7 +18,7 @@ pub struct ListedModel {
     /// Model name, such as `llama3.2:latest`.
     pub name: String,
     /// True for a chat model, false for an embedding model.
-    pub chats: bool,
+    pub can_chat: bool,
     /// True if the server reports tool support; older servers do not report it.
     pub takes_tools: bool,
     /// True if the server forwards calls to another host.
@@ -30,13 +30,13 @@ pub struct ListedModel {
 ///
 /// # Errors
 /// The request failed, timed out, or its response is not a model list.
-pub async fn list(
-    outbound: &Outbound,
+pub async fn list_models(
+    outbound: &OutboundClient,
     base: &Url,
-    trust: Trust,
+    trust: UrlTrust,
     timeout: Duration,
-) -> Result<Vec<ListedModel>, Failure> {
-    let url = crate::backend::below(base, &["api", "tags"])?;
+) -> Result<Vec<ListedModel>, AgentError> {
+    let url = crate::backend::join_path(base, &["api", "tags"])?;
     let reading = async {
         let response = outbound.get(&url, trust)?.send().await?;
         if !response.status.is_success() {
@@ -44,25 +44,25 @@ pub async fn list(
         }
         response.read_limited(MAX_LIST_BYTES, timeout).await
     };
-    let late = |_| Failure::new(FailureKind::Timeout, "the list of models took too long to arrive");
+    let late = |_| AgentError::new(AgentErrorKind::Timeout, "the list of models took too long to arrive");
     let body = tokio::time::timeout(timeout, reading).await.map_err(late)??;
-    let list: List = serde_json::from_slice(&body).map_err(|error| unreadable(&error))?;
+    let list: TagsResponse = serde_json::from_slice(&body).map_err(|error| malformed_response(&error))?;
     Ok(list.models.into_iter().map(ListedModel::from).collect())
 }
 
 /// Chooses the first local chat model, preferring one that supports tools.
-pub fn choose(models: &[ListedModel]) -> Option<&ListedModel> {
-    let mut able = models.iter().filter(|model| model.chats && !model.is_remote);
+pub fn choose_chat_model(models: &[ListedModel]) -> Option<&ListedModel> {
+    let mut able = models.iter().filter(|model| model.can_chat && !model.is_remote);
     able.clone().find(|model| model.takes_tools).or_else(|| able.next())
 }
 
 #[derive(Deserialize)]
-struct List {
-    models: Vec<Entry>,
+struct TagsResponse {
+    models: Vec<TagsEntry>,
 }
 
 #[derive(Deserialize)]
-struct Entry {
+struct TagsEntry {
     name: String,
     #[serde(default)]
     capabilities: Option<Vec<String>>,
@@ -78,15 +78,15 @@ struct Details {
     family: Option<String>,
 }
 
-impl From<Entry> for ListedModel {
-    fn from(entry: Entry) -> Self {
+impl From<TagsEntry> for ListedModel {
+    fn from(entry: TagsEntry) -> Self {
         let says =
             |word: &str| entry.capabilities.as_ref().is_some_and(|words| words.iter().any(|w| w == word));
         let family = entry.details.and_then(|details| details.family).unwrap_or_default();
         // Without reported capabilities, embedding models are recognized by their family or name.
         let encodes = family.contains("bert") || entry.name.contains("embed");
         Self {
-            chats: if entry.capabilities.is_some() { says("completion") } else { !encodes },
+            can_chat: if entry.capabilities.is_some() { says("completion") } else { !encodes },
             takes_tools: says("tools"),
             is_remote: entry.remote_host.is_some_and(|host| !host.is_empty()),
             name: entry.name,
@@ -99,12 +99,13 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::loopback::{Loopback, Then, answer, outbound};
+    use crate::loopback::{AfterResponse, LoopbackServer, chunked_response, outbound_client};
 
-    async fn listed(status: &str, body: &str) -> Result<Vec<ListedModel>, FailureKind> {
-        let answer = answer(status, "application/json", body.as_bytes(), 64, true);
-        let server = Loopback::answers(answer, Then::Close).await;
-        let list = list(&outbound(""), &server.url, Trust::Operator, Duration::from_secs(10)).await;
+    async fn listed(status: &str, body: &str) -> Result<Vec<ListedModel>, AgentErrorKind> {
+        let answer = chunked_response(status, "application/json", body.as_bytes(), 64, true);
+        let server = LoopbackServer::respond_with(answer, AfterResponse::Close).await;
+        let list =
+            list_models(&outbound_client(""), &server.url, UrlTrust::Operator, Duration::from_secs(10)).await;
         assert!(server.requests()[0].starts_with("GET /v1/api/tags HTTP/1.1\r\n"));
         list.map_err(|failure| failure.kind())
     }
@@ -135,7 +136,7 @@ mod tests {
         for (models, expected) in cases {
             let body = json!({"models": models}).to_string();
             let models = listed("200 OK", &body).await.expect("a list");
-            assert_eq!(choose(&models).map(|model| model.name.as_str()), expected, "{body}");
+            assert_eq!(choose_chat_model(&models).map(|model| model.name.as_str()), expected, "{body}");
         }
     }
 
@@ -152,13 +153,15 @@ mod tests {
             ("404 Not Found", "{\"models\":[]}"),
         ];
         for (status, body) in cases {
-            assert_eq!(listed(status, body).await, Err(FailureKind::Failed));
+            assert_eq!(listed(status, body).await, Err(AgentErrorKind::Failed));
         }
-        let silent = answer("200 OK", "application/json", b"{\"models\":[", 64, false);
-        for (answer, then) in [(silent, Then::Hold), (Vec::new(), Then::Hold)] {
-            let server = Loopback::answers(answer, then).await;
-            let list = list(&outbound(""), &server.url, Trust::Operator, Duration::from_millis(50)).await;
-            assert_eq!(list.map_err(|failure| failure.kind()), Err(FailureKind::Timeout));
+        let silent = chunked_response("200 OK", "application/json", b"{\"models\":[", 64, false);
+        for (answer, then) in [(silent, AfterResponse::Hold), (Vec::new(), AfterResponse::Hold)] {
+            let server = LoopbackServer::respond_with(answer, then).await;
+            let list =
+                list_models(&outbound_client(""), &server.url, UrlTrust::Operator, Duration::from_millis(50))
+                    .await;
+            assert_eq!(list.map_err(|failure| failure.kind()), Err(AgentErrorKind::Timeout));
         }
     }
 }

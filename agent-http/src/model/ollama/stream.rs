@@ -4,21 +4,23 @@ use std::collections::VecDeque;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use agent_core::error::Failure;
+use agent_core::error::AgentError;
 use agent_core::message::FinishReason;
-use agent_core::model::{ModelEvent, Notice};
+use agent_core::model::{ModelEvent, ModelNotice};
 use futures_util::{Stream, StreamExt};
 use tracing::warn;
 
 use super::window;
-use super::wire::{Call, Line, Said};
+use super::wire::{Call, ChatLine, ResponseMessage};
 use crate::lines::LineSplitter;
-use crate::model::failure::{cut_off, empty, no_answer, reported, unreadable};
+use crate::model::failure::{
+    empty_answer, malformed_response, reported_error, truncated_answer, unknown_response,
+};
 use crate::outbound::{BodyStream, OutboundResponse};
 
 /// Estimated prompt size and requested window, for detecting truncation.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Expected {
+pub(super) struct PromptEstimate {
     /// Estimated prompt tokens; `None` if the prompt cannot be compared.
     pub tokens: Option<usize>,
     /// The requested context window, in tokens.
@@ -31,35 +33,35 @@ pub(super) struct Expected {
 pub(super) struct ChatStream {
     body: BodyStream,
     lines: LineSplitter,
-    answer: Answer,
+    answer: AnswerDecoder,
     /// Pending failure, returned after the events that precede it.
-    failure: Option<Failure>,
-    over: bool,
+    failure: Option<AgentError>,
+    is_finished: bool,
 }
 
 impl ChatStream {
-    pub(super) fn new(response: OutboundResponse, expected: Expected) -> Self {
+    pub(super) fn new(response: OutboundResponse, expected: PromptEstimate) -> Self {
         Self {
             body: response.into_stream(),
             lines: LineSplitter::default(),
-            answer: Answer::new(expected),
+            answer: AnswerDecoder::new(expected),
             failure: None,
-            over: false,
+            is_finished: false,
         }
     }
 
     /// Reads until events are ready or the answer has ended.
-    fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Failure>> {
-        while self.answer.ready.is_empty() && !self.over {
+    fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), AgentError>> {
+        while self.answer.ready.is_empty() && !self.is_finished {
             if let Some(line) = self.lines.next_line()? {
                 self.answer.take_line(line)?;
-                self.over = self.answer.done;
+                self.is_finished = self.answer.done;
                 continue;
             }
             match ready!(self.body.poll_next_unpin(cx)).transpose()? {
                 Some(chunk) => self.lines.push(chunk),
                 None => {
-                    self.over = true;
+                    self.is_finished = true;
                     self.take_rest()?;
                 }
             }
@@ -68,26 +70,26 @@ impl ChatStream {
     }
 
     /// Handles the end of the body: the last line may lack its newline, and a line that was cut within is ignored.
-    fn take_rest(&mut self) -> Result<(), Failure> {
+    fn take_rest(&mut self) -> Result<(), AgentError> {
         if let Some(line) = self.lines.last_line()
             && let Ok(line) = serde_json::from_slice(line)
         {
             self.answer.take(line)?;
         }
-        if self.answer.done { Ok(()) } else { Err(cut_off()) }
+        if self.answer.done { Ok(()) } else { Err(truncated_answer()) }
     }
 }
 
 impl Stream for ChatStream {
-    type Item = Result<ModelEvent, Failure>;
+    type Item = Result<ModelEvent, AgentError>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = &mut *self;
         if this.answer.ready.is_empty()
-            && !this.over
+            && !this.is_finished
             && let Err(failure) = ready!(this.poll_more(cx))
         {
-            this.over = true;
+            this.is_finished = true;
             this.failure = Some(failure);
         }
         let event = this.answer.ready.pop_front().map(Ok);
@@ -98,50 +100,54 @@ impl Stream for ChatStream {
 /// Decodes the events of a non-streamed response, which may consist of several lines.
 ///
 /// # Errors
-/// `Failed` for a reported error and for a body that is not an answer; `Truncated` for an answer that is not done.
-pub(super) fn whole(body: &[u8], expected: Expected) -> Result<VecDeque<ModelEvent>, Failure> {
-    let mut answer = Answer::new(expected);
-    let mut lines = serde_json::Deserializer::from_slice(body).into_iter::<Line<'_>>();
+/// `StoreFailed` for a reported error and for a body that is not an answer; `Truncated` for an answer that is not done.
+pub(super) fn decode_response(
+    body: &[u8],
+    expected: PromptEstimate,
+) -> Result<VecDeque<ModelEvent>, AgentError> {
+    let mut answer = AnswerDecoder::new(expected);
+    let mut lines = serde_json::Deserializer::from_slice(body).into_iter::<ChatLine<'_>>();
     while !answer.done {
-        let line = lines.next().ok_or_else(|| if answer.begun { cut_off() } else { no_answer() })?;
-        answer.take(line.map_err(|error| unreadable(&error))?)?;
+        let line =
+            lines.next().ok_or_else(|| if answer.begun { truncated_answer() } else { unknown_response() })?;
+        answer.take(line.map_err(|error| malformed_response(&error))?)?;
     }
     Ok(answer.ready)
 }
 
 /// Decoding state of one answer.
-struct Answer {
+struct AnswerDecoder {
     ready: VecDeque<ModelEvent>,
-    expected: Expected,
+    expected: PromptEstimate,
     calls: usize,
     begun: bool,
     done: bool,
 }
 
-impl Answer {
-    fn new(expected: Expected) -> Self {
+impl AnswerDecoder {
+    fn new(expected: PromptEstimate) -> Self {
         Self { ready: VecDeque::new(), expected, calls: 0, begun: false, done: false }
     }
 
-    fn take_line(&mut self, line: &[u8]) -> Result<(), Failure> {
+    fn take_line(&mut self, line: &[u8]) -> Result<(), AgentError> {
         if line.trim_ascii().is_empty() {
             return Ok(());
         }
-        self.take(serde_json::from_slice(line).map_err(|error| unreadable(&error))?)
+        self.take(serde_json::from_slice(line).map_err(|error| malformed_response(&error))?)
     }
 
-    fn take(&mut self, mut line: Line<'_>) -> Result<(), Failure> {
+    fn take(&mut self, mut line: ChatLine<'_>) -> Result<(), AgentError> {
         if line.error.is_some() {
-            return Err(reported());
+            return Err(reported_error());
         }
         if let Some(said) = line.message.take() {
             self.begun = true;
-            self.take_said(said);
+            self.take_message(said);
         }
         if line.done == Some(true) { self.finish(&line) } else { Ok(()) }
     }
 
-    fn take_said(&mut self, said: Said<'_>) {
+    fn take_message(&mut self, said: ResponseMessage<'_>) {
         let given = |text: Option<String>| text.filter(|text| !text.is_empty());
         self.ready.extend(given(said.thinking).map(ModelEvent::Reasoning));
         self.ready.extend(given(said.content).map(ModelEvent::Text));
@@ -165,11 +171,11 @@ impl Answer {
         }
     }
 
-    fn finish(&mut self, line: &Line<'_>) -> Result<(), Failure> {
+    fn finish(&mut self, line: &ChatLine<'_>) -> Result<(), AgentError> {
         let reason = match line.done_reason.as_deref() {
             Some("length") => FinishReason::Length,
             // The request was empty: the server has only loaded the model into memory, or unloaded it.
-            Some("load" | "unload") => return Err(empty()),
+            Some("load" | "unload") => return Err(empty_answer()),
             _ if self.calls > 0 => FinishReason::ToolCalls,
             _ => FinishReason::Stop,
         };
@@ -180,10 +186,10 @@ impl Answer {
         Ok(())
     }
 
-    fn notice(&self, line: &Line<'_>) -> Option<Notice> {
+    fn notice(&self, line: &ChatLine<'_>) -> Option<ModelNotice> {
         let (estimated, num_ctx) = (self.expected.tokens? as u64, self.expected.num_ctx as u64);
         let read = line.prompt_eval_count?;
-        let notice = window::notice(estimated, read, num_ctx)?;
+        let notice = window::truncation_notice(estimated, read, num_ctx)?;
         warn!(estimated, read, num_ctx, "Ollama has left out part of a prompt that is too long for it");
         Some(notice)
     }

@@ -11,26 +11,27 @@ use expect_test::{Expect, expect};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::loopback::{Loopback, Then, answer, outbound};
+use crate::loopback::{AfterResponse, LoopbackServer, chunked_response, outbound_client};
 use crate::model::harness::{answer_of, answer_to, request, tool};
 
 const NDJSON: &str = "application/x-ndjson";
 const JSON: &str = "application/json; charset=utf-8";
 
-fn model(server: &Loopback) -> Ollama {
+fn model(server: &LoopbackServer) -> Ollama {
     model_of(server, 8192)
 }
 
-fn model_of(server: &Loopback, num_ctx: usize) -> Ollama {
+fn model_of(server: &LoopbackServer, num_ctx: usize) -> Ollama {
     let key = Some(Secret::new("sk-1"));
-    Ollama::new(outbound("127.0.0.1"), &server.url, Trust::Supplied, key, "m-1", num_ctx).expect("a model")
+    Ollama::new(outbound_client("127.0.0.1"), &server.url, UrlTrust::Supplied, key, "m-1", num_ctx)
+        .expect("a model")
 }
 
 /// Checks the events of a stream for several chunk sizes, which also split multi-byte characters.
 async fn check(kind: &str, body: &str, expected: &[&str]) {
     for size in [usize::MAX, 7, 1] {
-        let answer = answer("200 OK", kind, body.as_bytes(), size.min(body.len().max(1)), true);
-        let server = Loopback::answers(answer, Then::Close).await;
+        let answer = chunked_response("200 OK", kind, body.as_bytes(), size.min(body.len().max(1)), true);
+        let server = LoopbackServer::respond_with(answer, AfterResponse::Close).await;
         assert_eq!(answer_of(&model(&server)).await, expected, "in chunks of {size}: {body}");
     }
 }
@@ -225,7 +226,8 @@ async fn a_prompt_that_was_cut_is_noticed() {
     let estimate = |request: &ModelRequest| request.estimated_tokens(&request.tools);
     let (short, long) = (request_of(300, false), request_of(900, false));
     // Messages appended during the run are counted, and so are tools.
-    let appended = ModelRequest { appended: vec![long.prompt.messages()[0].message().clone()], ..request() };
+    let appended =
+        ModelRequest { appended_messages: vec![long.prompt.messages()[0].message().clone()], ..request() };
     let schema = format!(r#"{{"type":"object","description":"{}"}}"#, "word ".repeat(900));
     let tools = ModelRequest { tools: Arc::new([tool("x", "", &schema)]), ..request() };
     let unused = ModelRequest { tool_choice: ToolChoice::None, ..tools.clone() };
@@ -243,9 +245,11 @@ async fn a_prompt_that_was_cut_is_noticed() {
     ];
     for (request, read, expected) in cases {
         let counts = read.map_or(json!({}), |read| json!({"prompt_eval_count": read}));
-        let server =
-            Loopback::answers(answer("200 OK", NDJSON, done(&counts).as_bytes(), 64, true), Then::Close)
-                .await;
+        let server = LoopbackServer::respond_with(
+            chunked_response("200 OK", NDJSON, done(&counts).as_bytes(), 64, true),
+            AfterResponse::Close,
+        )
+        .await;
         let events = answer_to(&model_of(&server, 512), request).await;
         let notice = events.iter().find(|event| event.starts_with("Notice"));
         assert_eq!(notice, expected.as_ref(), "{read:?} read of {}", estimate(request));
@@ -268,7 +272,7 @@ async fn an_answer_in_one_piece_is_an_answer_and_a_reported_error_a_refusal() {
         (String::new(), &["refused Failed"]),
     ];
     for (body, expected) in cases {
-        let server = Loopback::answers(piece(&body), Then::Close).await;
+        let server = LoopbackServer::respond_with(piece(&body), AfterResponse::Close).await;
         assert_eq!(answer_of(&model(&server)).await, expected, "{body}");
     }
     check("text/html; charset=utf-8", "<html>Sorry</html>", &["refused Failed"]).await;
@@ -283,12 +287,12 @@ async fn bodies_have_bounds_and_broken_ones_are_found_out() {
     let long = text(&"x".repeat(2 << 20));
     let begun = text("a");
     let cases = [
-        (answer("200 OK", NDJSON, long.as_bytes(), 64 << 10, true), "fails Failed"),
-        (answer("200 OK", NDJSON, &begun.as_bytes()[..9], 64, false), "fails Truncated"),
+        (chunked_response("200 OK", NDJSON, long.as_bytes(), 64 << 10, true), "fails Failed"),
+        (chunked_response("200 OK", NDJSON, &begun.as_bytes()[..9], 64, false), "fails Truncated"),
         (piece(&" ".repeat(5 << 20)), "refused Failed"),
     ];
     for (answer, expected) in cases {
-        let server = Loopback::answers(answer, Then::Close).await;
+        let server = LoopbackServer::respond_with(answer, AfterResponse::Close).await;
         assert_eq!(answer_of(&model(&server)).await, [expected]);
     }
 }
@@ -304,7 +308,11 @@ async fn a_status_that_is_no_success_refuses_and_what_people_meet_is_said_plainl
         ("500 Internal Server Error", "{\"error\":\"does not support tools\"}", "has failed (HTTP 500)"),
     ];
     for (status, body, expected) in cases {
-        let server = Loopback::answers(answer(status, JSON, body.as_bytes(), 64, true), Then::Close).await;
+        let server = LoopbackServer::respond_with(
+            chunked_response(status, JSON, body.as_bytes(), 64, true),
+            AfterResponse::Close,
+        )
+        .await;
         let model = model(&server);
         let payload = model.prepare(&request()).expect("prepared");
         let failure = model.start(payload).await.err().expect("refused");
@@ -312,14 +320,18 @@ async fn a_status_that_is_no_success_refuses_and_what_people_meet_is_said_plainl
         assert!(!format!("{failure:?}").contains("sk-1"), "{failure:?}");
     }
     // A status error is reported even if its body does not arrive.
-    let silent = answer("400 Bad Request", JSON, b"{", 64, false);
-    let server = Loopback::answers(silent, Then::Hold).await;
+    let silent = chunked_response("400 Bad Request", JSON, b"{", 64, false);
+    let server = LoopbackServer::respond_with(silent, AfterResponse::Hold).await;
     assert_eq!(answer_of(&model(&server)).await, ["refused Failed"]);
 }
 
 #[tokio::test]
 async fn the_request_goes_to_the_endpoint_with_the_key_and_the_very_bytes() {
-    let server = Loopback::answers(answer("200 OK", NDJSON, stop().as_bytes(), 64, true), Then::Close).await;
+    let server = LoopbackServer::respond_with(
+        chunked_response("200 OK", NDJSON, stop().as_bytes(), 64, true),
+        AfterResponse::Close,
+    )
+    .await;
     let model = model(&server);
     let payload = model.prepare(&request()).expect("prepared");
     let bytes = payload.bytes().clone();
@@ -343,14 +355,22 @@ async fn the_adapter_conforms() {
         let whole = text("Hello") + &stop();
         let begun = text("Hel");
         let (answer, then) = match scenario {
-            Scenario::Answers => (answer("200 OK", NDJSON, whole.as_bytes(), 64, true), Then::Close),
-            Scenario::Hangs => (answer("200 OK", NDJSON, begun.as_bytes(), 64, false), Then::Hold),
-            Scenario::CutOff => (answer("200 OK", NDJSON, begun.as_bytes(), 64, true), Then::Close),
-            Scenario::Refuses => (answer("503 Service Unavailable", JSON, b"{}", 64, true), Then::Close),
+            Scenario::Completes => {
+                (chunked_response("200 OK", NDJSON, whole.as_bytes(), 64, true), AfterResponse::Close)
+            }
+            Scenario::Hangs => {
+                (chunked_response("200 OK", NDJSON, begun.as_bytes(), 64, false), AfterResponse::Hold)
+            }
+            Scenario::Truncates => {
+                (chunked_response("200 OK", NDJSON, begun.as_bytes(), 64, true), AfterResponse::Close)
+            }
+            Scenario::Rejects => {
+                (chunked_response("503 Service Unavailable", JSON, b"{}", 64, true), AfterResponse::Close)
+            }
             _ => return None,
         };
         // The closure that counts connections keeps the server alive.
-        let server = Loopback::answers(answer, then).await;
+        let server = LoopbackServer::respond_with(answer, then).await;
         let (model, open) = (Arc::new(model(&server)), server.open());
         let open = Box::new(move || {
             let _ = &server;
@@ -361,10 +381,12 @@ async fn the_adapter_conforms() {
     .await;
 }
 
-fn prepared(request: &ModelRequest) -> Result<Payload, Failure> {
+fn prepared(request: &ModelRequest) -> Result<Payload, AgentError> {
     let base = Url::parse("http://127.0.0.1:11434/").expect("an address");
     let key = Some(Secret::new("sk-1"));
-    Ollama::new(outbound(""), &base, Trust::Operator, key, "m-1", 4096).expect("a model").prepare(request)
+    Ollama::new(outbound_client(""), &base, UrlTrust::Operator, key, "m-1", 4096)
+        .expect("a model")
+        .prepare(request)
 }
 
 fn check_body(request: &ModelRequest, expected: Expect) {
@@ -400,7 +422,7 @@ fn bodies_with_tools_and_what_the_run_has_said_since() {
     let system = Fragment::new("role", "test", Stability::Role, Part::new("You are \"terse\".\n"));
     let history = vec![
         Message::user("before"),
-        Message::calls("Wait.", vec![ToolCall::new("old", "readTodos", "{}")]),
+        Message::with_tool_calls("Wait.", vec![ToolCall::new("old", "readTodos", "{}")]),
         Message::tool_result("old", "none"),
         Message::user("hi"),
     ];
@@ -408,8 +430,8 @@ fn bodies_with_tools_and_what_the_run_has_said_since() {
     let calls = vec![ToolCall::new("1", "readTodos", "{\"n\":1}"), ToolCall::new("2", "createTodo", "{}")];
     let with_tools = ModelRequest {
         prompt: Arc::new(Prompt::new(vec![system], history)),
-        appended: vec![
-            Message::calls("", calls),
+        appended_messages: vec![
+            Message::with_tool_calls("", calls),
             Message::tool_result("1", "one"),
             Message::tool_result("2", ""),
         ],
@@ -474,7 +496,7 @@ fn media_that_there_are_no_words_for_are_refused() {
         let prompt = Arc::new(Prompt::new(Vec::new(), vec![PromptMessage::new(message)]));
         let prepared = prepared(&ModelRequest { prompt, ..request() });
         let refused = prepared.err().map(|failure| failure.kind());
-        assert_eq!(refused, (!taken).then_some(FailureKind::UnsupportedContent));
+        assert_eq!(refused, (!taken).then_some(AgentErrorKind::UnsupportedContent));
     }
 }
 
@@ -487,13 +509,13 @@ fn the_endpoint_is_below_the_base_address_and_the_window_is_the_budget() {
     ];
     for (base, expected) in cases {
         let base = Url::parse(base).expect("an address");
-        let model = Ollama::new(outbound(""), &base, Trust::Operator, None, "m-1", 2048);
+        let model = Ollama::new(outbound_client(""), &base, UrlTrust::Operator, None, "m-1", 2048);
         match (model, expected) {
             (Ok(model), Some(expected)) => {
                 assert_eq!(model.endpoint.url.as_str(), expected);
                 assert_eq!((model.info().context_window, model.info().max_output_tokens), (2048, 512));
             }
-            (Err(failure), None) => assert_eq!(failure.kind(), FailureKind::InvalidRequest),
+            (Err(failure), None) => assert_eq!(failure.kind(), AgentErrorKind::InvalidRequest),
             (other, _) => panic!("{base}: {:?}", other.map(|model| model.endpoint.url)),
         }
     }

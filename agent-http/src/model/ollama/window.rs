@@ -21,20 +21,20 @@
 //! A model whose own window is smaller than `num_ctx` is detected only by the third comparison, and only if its window
 //! is half of `num_ctx`: the operator's `OLLAMA_NUM_CTX` should not exceed the models' windows.
 
-use agent_core::model::Notice;
+use agent_core::model::ModelNotice;
 
 /// Tolerance, in tokens, for a window that is full or half full after a truncation: servers keep some tokens of the
 /// beginning, and add some of their own.
-const SLACK: u64 = 32;
+const WINDOW_SLACK_TOKENS: u64 = 32;
 
 /// Returns a notice if the prompt was truncated. All three counts are in tokens.
-pub(super) fn notice(estimated: u64, read: u64, num_ctx: u64) -> Option<Notice> {
+pub(super) fn truncation_notice(estimated: u64, read: u64, num_ctx: u64) -> Option<ModelNotice> {
     let half = num_ctx / 2;
     let too_long = exceeds(estimated, num_ctx);
-    let to_the_brim = estimated > num_ctx && read + SLACK >= num_ctx;
-    let to_the_half = exceeds(estimated, read) && (half..=half + SLACK).contains(&read);
+    let to_the_brim = estimated > num_ctx && read + WINDOW_SLACK_TOKENS >= num_ctx;
+    let to_the_half = exceeds(estimated, read) && (half..=half + WINDOW_SLACK_TOKENS).contains(&read);
     let cut = read <= num_ctx && (too_long || to_the_brim || to_the_half);
-    cut.then_some(Notice::PromptCut {
+    cut.then_some(ModelNotice::PromptCut {
         estimated_tokens: estimated,
         read_tokens: read,
         context_window: num_ctx,
@@ -87,13 +87,17 @@ mod tests {
             (50_000, 8_193, false),
         ];
         for (estimated, read, expected) in cases {
-            let notice = notice(estimated, read, 8_192);
+            let notice = truncation_notice(estimated, read, 8_192);
             assert_eq!(notice.is_some(), expected, "{estimated} by our count, {read} read");
         }
         assert_eq!(
-            notice(20_000, 4_098, 8_192),
-            Some(Notice::PromptCut { estimated_tokens: 20_000, read_tokens: 4_098, context_window: 8_192 })
+            truncation_notice(20_000, 4_098, 8_192),
+            Some(ModelNotice::PromptCut {
+                estimated_tokens: 20_000,
+                read_tokens: 4_098,
+                context_window: 8_192
+            })
         );
-        assert_eq!(notice(u64::MAX, u64::MAX, u64::MAX), None);
+        assert_eq!(truncation_notice(u64::MAX, u64::MAX, u64::MAX), None);
     }
 }

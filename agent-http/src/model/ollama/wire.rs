@@ -6,11 +6,11 @@ use serde_json::value::RawValue;
 
 /// A line of a streamed response, or a whole response.
 #[derive(Deserialize)]
-pub(super) struct Line<'a> {
+pub(super) struct ChatLine<'a> {
     #[serde(default)]
     pub model: Option<String>,
     #[serde(borrow, default)]
-    pub message: Option<Said<'a>>,
+    pub message: Option<ResponseMessage<'a>>,
     #[serde(default)]
     pub done: Option<bool>,
     #[serde(default)]
@@ -28,7 +28,7 @@ pub(super) struct Line<'a> {
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
-pub(super) struct Said<'a> {
+pub(super) struct ResponseMessage<'a> {
     pub content: Option<String>,
     pub thinking: Option<String>,
     #[serde(borrow)]
@@ -51,7 +51,7 @@ pub(super) struct Function<'a> {
     pub arguments: Option<&'a RawValue>,
 }
 
-impl Line<'_> {
+impl ChatLine<'_> {
     /// Returns the usage that the last line reports, if any.
     pub(super) fn usage(&self) -> Option<Usage> {
         self.prompt_eval_count.or(self.eval_count)?;

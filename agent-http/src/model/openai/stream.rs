@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use agent_core::error::Failure;
+use agent_core::error::AgentError;
 use agent_core::message::FinishReason;
 use agent_core::model::ModelEvent;
 use futures_util::{Stream, StreamExt};
@@ -14,9 +14,11 @@ use serde_json::value::RawValue;
 
 use super::wire::{Call, Choice, Chunk, Text};
 use crate::lines::SseDecoder;
-use crate::model::failure::{cut_off, empty, no_answer, reported, unreadable};
+use crate::model::failure::{
+    empty_answer, malformed_response, reported_error, truncated_answer, unknown_response,
+};
 use crate::outbound::{BodyStream, OutboundResponse};
-use crate::template::Template;
+use crate::template::DeltaTemplate;
 
 /// A stream of model events decoded from a response body.
 ///
@@ -25,13 +27,13 @@ use crate::template::Template;
 pub(super) struct ChatStream {
     body: BodyStream,
     decoder: SseDecoder,
-    template: Template,
-    answer: Answer,
-    over: bool,
+    template: DeltaTemplate,
+    answer: AnswerDecoder,
+    is_finished: bool,
 }
 
 /// Result of reading the buffered SSE events.
-enum Taken {
+enum DecodeStep {
     /// A text delta, returned at once.
     Text(String),
     /// Events are ready in the queue.
@@ -39,7 +41,7 @@ enum Taken {
     /// The answer has ended: `[DONE]`.
     End,
     /// Another chunk of the body is needed.
-    Nothing,
+    NeedMore,
 }
 
 impl ChatStream {
@@ -47,45 +49,45 @@ impl ChatStream {
         Self {
             body: response.into_stream(),
             decoder: SseDecoder::default(),
-            template: Template::default(),
-            answer: Answer::default(),
-            over: false,
+            template: DeltaTemplate::default(),
+            answer: AnswerDecoder::default(),
+            is_finished: false,
         }
     }
 
     /// Takes buffered SSE events until one of them yields model events.
-    fn take_events(&mut self) -> Result<Taken, Failure> {
+    fn take_events(&mut self) -> Result<DecodeStep, AgentError> {
         while let Some(event) = self.decoder.next_event()? {
             if event.data.trim_ascii() == b"[DONE]" {
-                return Ok(Taken::End);
+                return Ok(DecodeStep::End);
             }
             let reports_error = event.event == b"error";
-            if let Some(text) = self.template.read(event.data).filter(|_| !reports_error) {
-                return Ok(Taken::Text(text.to_owned()));
+            if let Some(text) = self.template.match_chunk(event.data).filter(|_| !reports_error) {
+                return Ok(DecodeStep::Text(text.to_owned()));
             }
-            let chunk = read(event.data)?;
+            let chunk = parse_chunk(event.data)?;
             if let Some(text) = chunk.only_text() {
                 self.template.learn(event.data, text);
             }
             self.answer.take(chunk)?;
             if reports_error {
-                return Err(reported());
+                return Err(reported_error());
             }
             if !self.answer.ready.is_empty() {
-                return Ok(Taken::Ready);
+                return Ok(DecodeStep::Ready);
             }
         }
-        Ok(Taken::Nothing)
+        Ok(DecodeStep::NeedMore)
     }
 
-    fn end(&mut self, failure: Failure) -> Poll<Option<Result<ModelEvent, Failure>>> {
-        self.over = true;
+    fn end(&mut self, failure: AgentError) -> Poll<Option<Result<ModelEvent, AgentError>>> {
+        self.is_finished = true;
         Poll::Ready(Some(Err(failure)))
     }
 }
 
 impl Stream for ChatStream {
-    type Item = Result<ModelEvent, Failure>;
+    type Item = Result<ModelEvent, AgentError>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = &mut *self;
@@ -93,19 +95,19 @@ impl Stream for ChatStream {
             if let Some(event) = this.answer.next() {
                 return Poll::Ready(Some(Ok(event)));
             }
-            if this.over {
+            if this.is_finished {
                 return Poll::Ready(None);
             }
             match this.take_events() {
-                Ok(Taken::Text(text)) => return Poll::Ready(Some(Ok(ModelEvent::Text(text)))),
-                Ok(Taken::Ready) => continue,
-                Ok(Taken::End) if this.answer.says_something() => {
+                Ok(DecodeStep::Text(text)) => return Poll::Ready(Some(Ok(ModelEvent::Text(text)))),
+                Ok(DecodeStep::Ready) => continue,
+                Ok(DecodeStep::End) if this.answer.has_output() => {
                     this.answer.finish();
-                    this.over = true;
+                    this.is_finished = true;
                     continue;
                 }
-                Ok(Taken::End) => return this.end(empty()),
-                Ok(Taken::Nothing) => {}
+                Ok(DecodeStep::End) => return this.end(empty_answer()),
+                Ok(DecodeStep::NeedMore) => {}
                 Err(failure) => return this.end(failure),
             }
             match ready!(this.body.poll_next_unpin(cx)) {
@@ -113,9 +115,9 @@ impl Stream for ChatStream {
                 Some(Err(failure)) => return this.end(failure),
                 None if this.answer.finish.is_some() => {
                     this.answer.finish();
-                    this.over = true;
+                    this.is_finished = true;
                 }
-                None => return this.end(cut_off()),
+                None => return this.end(truncated_answer()),
             }
         }
     }
@@ -124,16 +126,16 @@ impl Stream for ChatStream {
 /// Decodes the events of a whole response, from a server that does not stream.
 ///
 /// # Errors
-/// `Failed` for a reported error and for a body that is not an answer; `Truncated` for an empty answer.
-pub(super) fn whole(body: &[u8]) -> Result<VecDeque<ModelEvent>, Failure> {
-    let mut answer = Answer::default();
-    let chunk = read(body)?;
+/// `StoreFailed` for a reported error and for a body that is not an answer; `Truncated` for an empty answer.
+pub(super) fn decode_response(body: &[u8]) -> Result<VecDeque<ModelEvent>, AgentError> {
+    let mut answer = AnswerDecoder::default();
+    let chunk = parse_chunk(body)?;
     if chunk.error.is_none() && chunk.choices.is_none() {
-        return Err(no_answer());
+        return Err(unknown_response());
     }
     answer.take(chunk)?;
-    if !answer.says_something() {
-        return Err(empty());
+    if !answer.has_output() {
+        return Err(empty_answer());
     }
     answer.finish();
     Ok(answer.ready)
@@ -141,21 +143,21 @@ pub(super) fn whole(body: &[u8]) -> Result<VecDeque<ModelEvent>, Failure> {
 
 /// Decoding state of one answer.
 #[derive(Default)]
-struct Answer {
+struct AnswerDecoder {
     ready: VecDeque<ModelEvent>,
-    calls: Vec<Begun>,
+    calls: Vec<StartedCall>,
     model: Option<String>,
     finish: Option<FinishReason>,
-    spoke: bool,
+    has_content: bool,
 }
 
 /// The index and identifier of a started tool call, by which later fragments are matched to it.
-struct Begun {
+struct StartedCall {
     index: Option<usize>,
     id: String,
 }
 
-impl Answer {
+impl AnswerDecoder {
     /// Takes the next ready event. Frees the queue when it is empty, since most chunks make one event that is never
     /// queued.
     fn next(&mut self) -> Option<ModelEvent> {
@@ -166,9 +168,9 @@ impl Answer {
         Some(event)
     }
 
-    fn take(&mut self, chunk: Chunk<'_>) -> Result<(), Failure> {
+    fn take(&mut self, chunk: Chunk<'_>) -> Result<(), AgentError> {
         if let Some(error) = chunk.error {
-            return Err(reported().with_source(words(error)));
+            return Err(reported_error().with_source(describe_error(error)));
         }
         if let (None, Some(model)) = (&self.model, chunk.model) {
             self.model = Some(model.0.into_owned());
@@ -182,14 +184,14 @@ impl Answer {
         Ok(())
     }
 
-    fn take_choice(&mut self, choice: Choice<'_>) -> Result<(), Failure> {
+    fn take_choice(&mut self, choice: Choice<'_>) -> Result<(), AgentError> {
         let delta = choice.delta.or(choice.message).unwrap_or_default();
         // Some servers send the reasoning under both names.
-        let reasoning = [delta.reasoning_content, delta.reasoning].into_iter().filter_map(given).next();
+        let reasoning = [delta.reasoning_content, delta.reasoning].into_iter().filter_map(non_empty).next();
         self.ready.extend(reasoning.map(ModelEvent::Reasoning));
         let content = delta.content.map(|Text(text)| text.into_owned());
-        for text in [content, delta.refusal].into_iter().filter_map(given) {
-            self.spoke = true;
+        for text in [content, delta.refusal].into_iter().filter_map(non_empty) {
+            self.has_content = true;
             self.ready.push_back(ModelEvent::Text(text));
         }
         for call in delta.tool_calls.unwrap_or_default() {
@@ -204,25 +206,26 @@ impl Answer {
     /// Takes a fragment of a tool call: the first fragment starts the call, and any fragment may carry arguments.
     fn take_call(&mut self, call: Call) {
         let function = call.function.unwrap_or_default();
-        let (id, name, arguments) = (given(call.id), given(function.name), given(function.arguments));
+        let (id, name, arguments) =
+            (non_empty(call.id), non_empty(function.name), non_empty(function.arguments));
         if id.is_none() && name.is_none() && arguments.is_none() {
             return;
         }
-        self.spoke = true;
-        let begun = self.calls.iter().rposition(|begun| begun.goes_on(call.index, &id, &name));
+        self.has_content = true;
+        let begun = self.calls.iter().rposition(|begun| begun.is_continued_by(call.index, &id, &name));
         let index = begun.unwrap_or_else(|| {
             let id = id.unwrap_or_else(|| format!("call_{}", agent_core::new_id()));
             let name = name.unwrap_or_default();
             let index = self.calls.len();
-            self.calls.push(Begun { index: call.index, id: id.clone() });
+            self.calls.push(StartedCall { index: call.index, id: id.clone() });
             self.ready.push_back(ModelEvent::ToolCallStart { index, id, name });
             index
         });
         self.ready.extend(arguments.map(|delta| ModelEvent::ToolCallArgs { index, delta }));
     }
 
-    fn says_something(&self) -> bool {
-        self.spoke || self.finish.is_some()
+    fn has_output(&self) -> bool {
+        self.has_content || self.finish.is_some()
     }
 
     fn finish(&mut self) {
@@ -235,12 +238,12 @@ impl Answer {
     }
 }
 
-impl Begun {
+impl StartedCall {
     /// Returns true if a fragment belongs to this call. The caller searches from the latest call backwards.
     ///
     /// Normally the index decides. Some servers omit it, and some give every call the same index; then a fragment with
     /// a name starts a new call, unless its identifier is that of an existing one.
-    fn goes_on(&self, index: Option<usize>, id: &Option<String>, name: &Option<String>) -> bool {
+    fn is_continued_by(&self, index: Option<usize>, id: &Option<String>, name: &Option<String>) -> bool {
         let same_index = index.is_none() || index == self.index;
         match (id, name) {
             (Some(id), Some(_)) => same_index && *id == self.id,
@@ -252,27 +255,27 @@ impl Begun {
 }
 
 /// Returns the text unless it is empty: servers write `null` and the empty string alike.
-fn given(text: Option<String>) -> Option<String> {
+fn non_empty(text: Option<String>) -> Option<String> {
     text.filter(|text| !text.is_empty())
 }
 
-fn finish_reason(word: &str) -> Result<FinishReason, Failure> {
+fn finish_reason(word: &str) -> Result<FinishReason, AgentError> {
     Ok(match word {
         "length" => FinishReason::Length,
         "tool_calls" | "function_call" => FinishReason::ToolCalls,
         "content_filter" => FinishReason::ContentFilter,
-        "error" => return Err(reported()),
+        "error" => return Err(reported_error()),
         _ => FinishReason::Stop,
     })
 }
 
-fn read(json: &[u8]) -> Result<Chunk<'_>, Failure> {
-    serde_json::from_slice(json).map_err(|error| unreadable(&error))
+fn parse_chunk(json: &[u8]) -> Result<Chunk<'_>, AgentError> {
+    serde_json::from_slice(json).map_err(|error| malformed_response(&error))
 }
 
 /// Describes a reported error for the log: its type and code if they are plain lower-case words or small numbers. The
 /// message is left out, because servers repeat request content in it, API keys included.
-fn words(error: &RawValue) -> String {
+fn describe_error(error: &RawValue) -> String {
     #[derive(Deserialize, Default)]
     #[serde(default)]
     struct Reported {
@@ -308,7 +311,7 @@ mod tests {
             (r#""sk-1234567890""#, "type -, code -"),
         ];
         for (error, expected) in cases {
-            assert_eq!(words(serde_json::from_str(error).expect("JSON")), expected, "{error}");
+            assert_eq!(describe_error(serde_json::from_str(error).expect("JSON")), expected, "{error}");
         }
     }
 }

@@ -10,26 +10,26 @@ use expect_test::{Expect, expect};
 use serde_json::Value;
 
 use super::*;
-use crate::loopback::{Loopback, Then, answer, outbound};
+use crate::loopback::{AfterResponse, LoopbackServer, chunked_response, outbound_client};
 use crate::model::harness::{answer_of, request, tool};
 
 const SSE: &str = "text/event-stream";
 const JSON: &str = "application/json; charset=utf-8";
 
-fn model(server: &Loopback) -> OpenAi {
+fn model(server: &LoopbackServer) -> OpenAi {
     let key = Some(Secret::new("sk-1"));
-    OpenAi::new(outbound("127.0.0.1"), &server.url, Trust::Supplied, key, "m-1").expect("a model")
+    OpenAi::new(outbound_client("127.0.0.1"), &server.url, UrlTrust::Supplied, key, "m-1").expect("a model")
 }
 
-async fn read(server: &Loopback) -> Vec<String> {
+async fn read(server: &LoopbackServer) -> Vec<String> {
     answer_of(&model(server)).await
 }
 
 /// Checks the events of a body for several chunk sizes, which also split multi-byte characters.
 async fn check(kind: &str, body: &str, expected: &[&str]) {
     for size in [usize::MAX, 7, 1] {
-        let answer = answer("200 OK", kind, body.as_bytes(), size.min(body.len().max(1)), true);
-        let server = Loopback::answers(answer, Then::Close).await;
+        let answer = chunked_response("200 OK", kind, body.as_bytes(), size.min(body.len().max(1)), true);
+        let server = LoopbackServer::respond_with(answer, AfterResponse::Close).await;
         assert_eq!(read(&server).await, expected, "in chunks of {size}: {body}");
     }
 }
@@ -306,17 +306,21 @@ async fn bodies_have_bounds_and_broken_ones_are_found_out() {
     let long = "x".repeat(2 << 20);
     let begun = sse(&[text("a")]);
     let cases = [
-        (answer("200 OK", SSE, text(&long).as_bytes(), 64 << 10, true), "fails Failed"),
-        (answer("200 OK", SSE, sse(&[text(&long)]).as_bytes(), 4 << 20, true), "fails Failed"),
-        (answer("200 OK", JSON, " ".repeat(5 << 20).as_bytes(), 1 << 20, true), "refused Failed"),
-        (answer("200 OK", JSON, b"{\"choices\":[", 64, false), "refused Truncated"),
-        (answer("200 OK", SSE, &begun.as_bytes()[..9], 64, false), "fails Truncated"),
+        (chunked_response("200 OK", SSE, text(&long).as_bytes(), 64 << 10, true), "fails Failed"),
+        (chunked_response("200 OK", SSE, sse(&[text(&long)]).as_bytes(), 4 << 20, true), "fails Failed"),
+        (chunked_response("200 OK", JSON, " ".repeat(5 << 20).as_bytes(), 1 << 20, true), "refused Failed"),
+        (chunked_response("200 OK", JSON, b"{\"choices\":[", 64, false), "refused Truncated"),
+        (chunked_response("200 OK", SSE, &begun.as_bytes()[..9], 64, false), "fails Truncated"),
     ];
     for (answer, expected) in cases {
-        let server = Loopback::answers(answer, Then::Close).await;
+        let server = LoopbackServer::respond_with(answer, AfterResponse::Close).await;
         assert_eq!(read(&server).await, [expected]);
     }
-    let server = Loopback::answers(answer("200 OK", SSE, begun.as_bytes(), 64, false), Then::Close).await;
+    let server = LoopbackServer::respond_with(
+        chunked_response("200 OK", SSE, begun.as_bytes(), 64, false),
+        AfterResponse::Close,
+    )
+    .await;
     assert_eq!(read(&server).await, ["text a", "fails Truncated"]);
 }
 
@@ -330,7 +334,11 @@ async fn a_status_that_is_no_success_refuses() {
         ("504 Gateway Timeout", "Timeout"),
     ];
     for (status, kind) in cases {
-        let server = Loopback::answers(answer(status, JSON, b"{}", 64, true), Then::Close).await;
+        let server = LoopbackServer::respond_with(
+            chunked_response(status, JSON, b"{}", 64, true),
+            AfterResponse::Close,
+        )
+        .await;
         assert_eq!(read(&server).await, [format!("refused {kind}")]);
     }
 }
@@ -338,7 +346,11 @@ async fn a_status_that_is_no_success_refuses() {
 #[tokio::test]
 async fn the_request_goes_to_the_endpoint_with_the_key_and_the_very_bytes() {
     let whole = sse(&[text("a"), DONE.into()]);
-    let server = Loopback::answers(answer("200 OK", SSE, whole.as_bytes(), 64, true), Then::Close).await;
+    let server = LoopbackServer::respond_with(
+        chunked_response("200 OK", SSE, whole.as_bytes(), 64, true),
+        AfterResponse::Close,
+    )
+    .await;
     let model = model(&server);
     let payload = model.prepare(&request()).expect("prepared");
     let bytes = payload.bytes().clone();
@@ -362,14 +374,22 @@ async fn the_adapter_conforms() {
         let whole = sse(&[text("Hello"), finish("stop"), DONE.into()]);
         let begun = sse(&[text("Hel")]);
         let (answer, then) = match scenario {
-            Scenario::Answers => (answer("200 OK", SSE, whole.as_bytes(), 64, true), Then::Close),
-            Scenario::Hangs => (answer("200 OK", SSE, begun.as_bytes(), 64, false), Then::Hold),
-            Scenario::CutOff => (answer("200 OK", SSE, begun.as_bytes(), 64, true), Then::Close),
-            Scenario::Refuses => (answer("503 Service Unavailable", JSON, b"{}", 64, true), Then::Close),
+            Scenario::Completes => {
+                (chunked_response("200 OK", SSE, whole.as_bytes(), 64, true), AfterResponse::Close)
+            }
+            Scenario::Hangs => {
+                (chunked_response("200 OK", SSE, begun.as_bytes(), 64, false), AfterResponse::Hold)
+            }
+            Scenario::Truncates => {
+                (chunked_response("200 OK", SSE, begun.as_bytes(), 64, true), AfterResponse::Close)
+            }
+            Scenario::Rejects => {
+                (chunked_response("503 Service Unavailable", JSON, b"{}", 64, true), AfterResponse::Close)
+            }
             _ => return None,
         };
         // The closure that counts connections keeps the server alive.
-        let server = Loopback::answers(answer, then).await;
+        let server = LoopbackServer::respond_with(answer, then).await;
         let (model, open) = (Arc::new(model(&server)), server.open());
         let open = Box::new(move || {
             let _ = &server;
@@ -382,8 +402,8 @@ async fn the_adapter_conforms() {
 
 fn check_body(request: &ModelRequest, expected: Expect) {
     let base = Url::parse("https://example.com/v1/").expect("an address");
-    let model =
-        OpenAi::new(outbound(""), &base, Trust::Operator, Some(Secret::new("sk-1")), "m-1").expect("a model");
+    let model = OpenAi::new(outbound_client(""), &base, UrlTrust::Operator, Some(Secret::new("sk-1")), "m-1")
+        .expect("a model");
     let payload = model.prepare(request).expect("prepared");
     assert!(!format!("{payload:?}").contains("sk-1"), "the key is no part of the body");
     let body: Value = serde_json::from_slice(payload.bytes()).expect("the body is JSON");
@@ -417,7 +437,7 @@ fn bodies_with_tools_and_what_the_run_has_said_since() {
     let system = Fragment::new("role", "test", Stability::Role, Part::new("You are \"terse\".\n"));
     let history = vec![
         Message::user("before"),
-        Message::calls("Wait.", vec![ToolCall::new("old", "readTodos", "{}")]),
+        Message::with_tool_calls("Wait.", vec![ToolCall::new("old", "readTodos", "{}")]),
         Message::tool_result("old", "none"),
         Message::user("hi"),
     ];
@@ -425,8 +445,8 @@ fn bodies_with_tools_and_what_the_run_has_said_since() {
     let calls = vec![ToolCall::new("1", "readTodos", "{\"n\":1}"), ToolCall::new("2", "createTodo", "{")];
     let with_tools = ModelRequest {
         prompt: Arc::new(Prompt::new(vec![system], history)),
-        appended: vec![
-            Message::calls("", calls),
+        appended_messages: vec![
+            Message::with_tool_calls("", calls),
             Message::tool_result("1", "one"),
             Message::tool_result("2", ""),
         ],
@@ -466,7 +486,7 @@ fn the_tool_choice_is_said_where_there_are_tools() {
         (ToolChoice::Tool("x".into()), json!({"type": "function", "function": {"name": "x"}})),
     ];
     let base = Url::parse("https://example.com").expect("an address");
-    let model = OpenAi::new(outbound(""), &base, Trust::Operator, None, "m-1").expect("a model");
+    let model = OpenAi::new(outbound_client(""), &base, UrlTrust::Operator, None, "m-1").expect("a model");
     let choice = |request: &ModelRequest| {
         let payload = model.prepare(request).expect("prepared");
         let body: Value = serde_json::from_slice(payload.bytes()).expect("the body is JSON");
@@ -494,10 +514,10 @@ fn the_endpoint_is_below_the_base_address() {
     ];
     for (base, expected) in cases {
         let base = Url::parse(base).expect("an address");
-        let model = OpenAi::new(outbound(""), &base, Trust::Operator, None, "m-1");
+        let model = OpenAi::new(outbound_client(""), &base, UrlTrust::Operator, None, "m-1");
         match (model, expected) {
             (Ok(model), Some(expected)) => assert_eq!(model.endpoint.url.as_str(), expected),
-            (Err(failure), None) => assert_eq!(failure.kind(), FailureKind::InvalidRequest),
+            (Err(failure), None) => assert_eq!(failure.kind(), AgentErrorKind::InvalidRequest),
             (other, _) => panic!("{base}: {:?}", other.map(|model| model.endpoint.url)),
         }
     }

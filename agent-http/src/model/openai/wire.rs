@@ -110,16 +110,16 @@ impl WireUsage {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::template::Template;
+    use crate::template::DeltaTemplate;
 
     #[test]
     fn a_text_without_escapes_lies_in_its_chunk_so_that_likeness_can_be_learnt() {
         let chunk = |text: &str| format!(r#"{{"choices":[{{"index":0,"delta":{{"content":"{text}"}}}}]}}"#);
         let (first, second) = (chunk("one"), chunk("two"));
         let read: Chunk<'_> = serde_json::from_str(&first).expect("a chunk");
-        let mut template = Template::default();
+        let mut template = DeltaTemplate::default();
         template.learn(first.as_bytes(), read.only_text().expect("text alone"));
-        assert_eq!(template.read(second.as_bytes()), Some("two"));
+        assert_eq!(template.match_chunk(second.as_bytes()), Some("two"));
     }
 
     #[test]

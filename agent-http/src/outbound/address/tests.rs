@@ -4,8 +4,8 @@ fn url(text: &str) -> Url {
     Url::parse(text).unwrap_or_else(|error| panic!("{text}: {error}"))
 }
 
-fn supplied(allow: &str, text: &str) -> Result<Route, AddressError> {
-    AllowList::parse(allow).unwrap().route(&url(text), Trust::Supplied)
+fn supplied(allow: &str, text: &str) -> Result<AddressCheck, AddressError> {
+    AllowList::parse(allow).unwrap().check_url(&url(text), UrlTrust::Supplied)
 }
 
 #[test]
@@ -161,8 +161,8 @@ fn refuses_every_spelling_of_a_private_address() {
     for spelling in spellings {
         let decision = supplied("", spelling);
         assert!(matches!(decision, Err(AddressError::NotPublic { .. })), "{spelling}: {decision:?}");
-        let operator = AllowList::default().route(&url(spelling), Trust::Operator);
-        assert_eq!(operator, Ok(Route::Open), "{spelling}");
+        let operator = AllowList::default().check_url(&url(spelling), UrlTrust::Operator);
+        assert_eq!(operator, Ok(AddressCheck::Unchecked), "{spelling}");
     }
 }
 
@@ -180,7 +180,7 @@ fn leaves_names_and_public_addresses_to_the_checked_client() {
         "http://[::ffff:8.8.8.8]/",
     ];
     for target in targets {
-        assert_eq!(supplied("", target), Ok(Route::Filtered), "{target}");
+        assert_eq!(supplied("", target), Ok(AddressCheck::CheckResolved), "{target}");
     }
 }
 
@@ -189,17 +189,17 @@ fn refuses_other_schemes_user_info_and_port_0_from_everybody() {
     let schemes =
         ["ftp://example.com/", "file:///etc/passwd", "data:text/plain,x", "ws://example.com/", "gopher://h/"];
     let users = ["http://user@example.com/", "http://user:pass@example.com/", "https://:pass@example.com/"];
-    for trust in [Trust::Operator, Trust::Supplied] {
+    for trust in [UrlTrust::Operator, UrlTrust::Supplied] {
         let allow = AllowList::parse("example.com").unwrap();
         for text in schemes {
-            let decision = allow.route(&url(text), trust);
+            let decision = allow.check_url(&url(text), trust);
             assert!(matches!(decision, Err(AddressError::Scheme(_))), "{text}: {decision:?}");
         }
         for text in ["http://example.com:0/", "https://8.8.8.8:0/", "http://[2606:4700::1]:0/"] {
-            assert_eq!(allow.route(&url(text), trust), Err(AddressError::NoPort), "{text}");
+            assert_eq!(allow.check_url(&url(text), trust), Err(AddressError::NoPort), "{text}");
         }
         for text in users {
-            assert_eq!(allow.route(&url(text), trust), Err(AddressError::UserInfo), "{text}");
+            assert_eq!(allow.check_url(&url(text), trust), Err(AddressError::UserInfo), "{text}");
         }
     }
 }
@@ -242,10 +242,10 @@ fn lists_name_targets() {
         "http://10.9.9.9/",
     ];
     for text in open {
-        assert_eq!(supplied(allow, text), Ok(Route::Open), "{text}");
+        assert_eq!(supplied(allow, text), Ok(AddressCheck::Unchecked), "{text}");
     }
     for text in filtered {
-        assert_eq!(supplied(allow, text), Ok(Route::Filtered), "{text}");
+        assert_eq!(supplied(allow, text), Ok(AddressCheck::CheckResolved), "{text}");
     }
     for text in refused {
         assert!(matches!(supplied(allow, text), Err(AddressError::NotPublic { .. })), "{text}");
@@ -254,8 +254,8 @@ fn lists_name_targets() {
 
 #[test]
 fn a_port_may_be_the_schemes_own() {
-    assert_eq!(supplied("10.0.0.1:80", "http://10.0.0.1/"), Ok(Route::Open));
-    assert_eq!(supplied("10.0.0.1:443", "https://10.0.0.1/"), Ok(Route::Open));
+    assert_eq!(supplied("10.0.0.1:80", "http://10.0.0.1/"), Ok(AddressCheck::Unchecked));
+    assert_eq!(supplied("10.0.0.1:443", "https://10.0.0.1/"), Ok(AddressCheck::Unchecked));
     assert!(supplied("10.0.0.1:80", "https://10.0.0.1/").is_err());
 }
 

@@ -11,7 +11,7 @@ use super::*;
 
 /// A fake network that resolves names to given addresses and directs every connection to one server.
 #[derive(Debug)]
-struct World {
+struct FakeNetwork {
     /// Answers per name, one per lookup; the last is repeated.
     names: Mutex<HashMap<&'static str, VecDeque<&'static str>>>,
     server: SocketAddr,
@@ -19,7 +19,7 @@ struct World {
     connected: Mutex<Vec<String>>,
 }
 
-impl World {
+impl FakeNetwork {
     fn new(server: SocketAddr, names: &[(&'static str, &[&'static str])]) -> Arc<Self> {
         let names = names.iter().map(|(name, answers)| (*name, answers.iter().copied().collect()));
         Arc::new(Self {
@@ -30,21 +30,22 @@ impl World {
         })
     }
 
-    fn outbound(self: &Arc<Self>, allow: &str) -> Outbound {
+    fn outbound(self: &Arc<Self>, allow: &str) -> OutboundClient {
         let allow = allow.parse().unwrap();
-        Outbound::new(OutboundConfig { allow, network: self.clone(), ..OutboundConfig::default() }).unwrap()
+        OutboundClient::new(OutboundConfig { allow, network: self.clone(), ..OutboundConfig::default() })
+            .unwrap()
     }
 
     /// Returns the lookups and connections since the previous call.
-    fn deeds(&self) -> (Vec<String>, Vec<String>) {
+    fn take_log(&self) -> (Vec<String>, Vec<String>) {
         let take = |deeds: &Mutex<Vec<String>>| std::mem::take(&mut *deeds.lock().unwrap());
         (take(&self.looked_up), take(&self.connected))
     }
 }
 
 #[async_trait]
-impl Network for World {
-    fn look_up(&self, name: &str) -> io::Result<Vec<SocketAddr>> {
+impl Network for FakeNetwork {
+    fn lookup_host(&self, name: &str) -> io::Result<Vec<SocketAddr>> {
         self.looked_up.lock().unwrap().push(name.to_owned());
         let mut names = self.names.lock().unwrap();
         let answers = names.get_mut(name).ok_or(io::ErrorKind::NotFound)?;
@@ -83,7 +84,7 @@ async fn server(keep: bool) -> SocketAddr {
 }
 
 /// Sends a request and returns the body, or the kind of the failure.
-async fn sent(outbound: &Outbound, url: &str, trust: Trust) -> Result<String, FailureKind> {
+async fn sent(outbound: &OutboundClient, url: &str, trust: UrlTrust) -> Result<String, AgentErrorKind> {
     let url = Url::parse(url).unwrap();
     let response = async { outbound.get(&url, trust)?.send().await }.await;
     Ok(text(response.map_err(|failure| failure.kind())?).await)
@@ -91,7 +92,7 @@ async fn sent(outbound: &Outbound, url: &str, trust: Trust) -> Result<String, Fa
 
 #[tokio::test]
 async fn what_was_checked_is_what_is_connected_to() {
-    let world = World::new(
+    let world = FakeNetwork::new(
         server(false).await,
         &[
             ("one.example", &["93.184.215.14"]),
@@ -105,29 +106,29 @@ async fn what_was_checked_is_what_is_connected_to() {
         ],
     );
     let outbound = world.outbound("10.8.0.0/16,listed.example:81");
-    let cases: [(&str, &str, Result<&str, FailureKind>); 15] = [
+    let cases: [(&str, &str, Result<&str, AgentErrorKind>); 15] = [
         ("http://one.example/", "one.example", Ok("93.184.215.14:80")),
         ("http://one.example:8080/", "one.example", Ok("93.184.215.14:8080")),
-        ("http://ONE.Example./", "one.example.", Err(FailureKind::Unreachable)),
+        ("http://ONE.Example./", "one.example.", Err(AgentErrorKind::Unreachable)),
         ("http://two.example/", "two.example", Ok("[2606:4700::1111]:80 1.1.1.1:80")),
         ("http://8.8.8.8/", "", Ok("8.8.8.8:80")),
         ("http://[2606:4700::1111]:81/", "", Ok("[2606:4700::1111]:81")),
         ("http://10.8.1.1/", "", Ok("10.8.1.1:80")),
-        ("http://in.example/", "in.example", Err(FailureKind::Blocked)),
-        ("http://loop.example/", "loop.example", Err(FailureKind::Blocked)),
-        ("http://mixed.example/", "mixed.example", Err(FailureKind::Blocked)),
-        ("http://mapped.example/", "mapped.example", Err(FailureKind::Blocked)),
-        ("http://none.example/", "none.example", Err(FailureKind::Unreachable)),
+        ("http://in.example/", "in.example", Err(AgentErrorKind::Blocked)),
+        ("http://loop.example/", "loop.example", Err(AgentErrorKind::Blocked)),
+        ("http://mixed.example/", "mixed.example", Err(AgentErrorKind::Blocked)),
+        ("http://mapped.example/", "mapped.example", Err(AgentErrorKind::Blocked)),
+        ("http://none.example/", "none.example", Err(AgentErrorKind::Unreachable)),
         ("http://listed.example:81/", "listed.example", Ok("10.9.9.9:81")),
-        ("http://listed.example/", "listed.example", Err(FailureKind::Blocked)),
-        ("http://sub.localhost/", "", Err(FailureKind::Blocked)),
+        ("http://listed.example/", "listed.example", Err(AgentErrorKind::Blocked)),
+        ("http://sub.localhost/", "", Err(AgentErrorKind::Blocked)),
     ];
     for (url, looked_up, expected) in cases {
-        let answer = sent(&outbound, url, Trust::Supplied).await;
+        let answer = sent(&outbound, url, UrlTrust::Supplied).await;
         assert_eq!(answer, expected.map(|_| "ok".to_owned()), "{url}");
         let list = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty()).into_iter().collect();
         let deeds: (Vec<_>, Vec<_>) = (list(looked_up), list(expected.unwrap_or_default()));
-        assert_eq!(world.deeds(), deeds, "{url}");
+        assert_eq!(world.take_log(), deeds, "{url}");
     }
 }
 
@@ -139,32 +140,35 @@ async fn a_name_that_changes_its_mind_is_refused_from_then_on() {
     let public = || vec!["93.184.215.14:80".to_owned()];
 
     // Each request opens a connection, and each connection does one lookup.
-    let world = World::new(server(false).await, &names);
+    let world = FakeNetwork::new(server(false).await, &names);
     let outbound = world.outbound("");
-    assert_eq!(sent(&outbound, url, Trust::Supplied).await.as_deref(), Ok("ok"));
-    assert_eq!(world.deeds(), (once(), public()));
-    assert_eq!(sent(&outbound, url, Trust::Supplied).await, Err(FailureKind::Blocked));
-    assert_eq!(world.deeds(), (once(), vec![]));
+    assert_eq!(sent(&outbound, url, UrlTrust::Supplied).await.as_deref(), Ok("ok"));
+    assert_eq!(world.take_log(), (once(), public()));
+    assert_eq!(sent(&outbound, url, UrlTrust::Supplied).await, Err(AgentErrorKind::Blocked));
+    assert_eq!(world.take_log(), (once(), vec![]));
 
     // A pooled connection stays with its original address.
-    let world = World::new(server(true).await, &names);
+    let world = FakeNetwork::new(server(true).await, &names);
     let outbound = world.outbound("");
     for deeds in [(once(), public()), (vec![], vec![])] {
-        assert_eq!(sent(&outbound, url, Trust::Supplied).await.as_deref(), Ok("ok"));
-        assert_eq!(world.deeds(), deeds);
+        assert_eq!(sent(&outbound, url, UrlTrust::Supplied).await.as_deref(), Ok("ok"));
+        assert_eq!(world.take_log(), deeds);
     }
-    assert_eq!(sent(&outbound, "http://turn.example:81/", Trust::Supplied).await, Err(FailureKind::Blocked));
-    assert_eq!(world.deeds(), (once(), vec![]));
+    assert_eq!(
+        sent(&outbound, "http://turn.example:81/", UrlTrust::Supplied).await,
+        Err(AgentErrorKind::Blocked)
+    );
+    assert_eq!(world.take_log(), (once(), vec![]));
 }
 
 #[tokio::test]
 async fn a_trusted_connection_serves_no_supplied_address() {
-    let world = World::new(server(true).await, &[("in.example", &["10.0.0.1"])]);
+    let world = FakeNetwork::new(server(true).await, &[("in.example", &["10.0.0.1"])]);
     let outbound = world.outbound("");
     let url = "http://in.example/";
-    assert_eq!(sent(&outbound, url, Trust::Operator).await.as_deref(), Ok("ok"));
-    world.deeds();
-    assert_eq!(sent(&outbound, url, Trust::Supplied).await, Err(FailureKind::Blocked));
-    assert_eq!(sent(&outbound, url, Trust::Operator).await.as_deref(), Ok("ok"));
-    assert_eq!(world.deeds(), (vec!["in.example".to_owned()], vec![]), "the trusted connection was there");
+    assert_eq!(sent(&outbound, url, UrlTrust::Operator).await.as_deref(), Ok("ok"));
+    world.take_log();
+    assert_eq!(sent(&outbound, url, UrlTrust::Supplied).await, Err(AgentErrorKind::Blocked));
+    assert_eq!(sent(&outbound, url, UrlTrust::Operator).await.as_deref(), Ok("ok"));
+    assert_eq!(world.take_log(), (vec!["in.example".to_owned()], vec![]), "the trusted connection was there");
 }

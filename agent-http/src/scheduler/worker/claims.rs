@@ -3,80 +3,86 @@
 use std::future::pending;
 use std::time::Duration;
 
-use agent_core::job::{Claim, Job, MAX_CLAIM, Quota};
+use agent_core::job::{ClaimRequest, CompanyQuota, Job, MAX_JOBS_PER_CLAIM};
 use agent_platform::records::StoreError;
 use futures_util::StreamExt;
 use jiff::Timestamp;
 
-use super::{LONGEST_WAIT, Worker, later, until};
+use super::{MAX_POLL_INTERVAL, Worker, add_saturating, duration_until};
 
 /// Initial backoff after a poll that found due jobs and could claim none: other workers hold them, or their companies
 /// have no delivery slot left. It doubles, up to half of [`WorkerLimits::ahead`](super::WorkerLimits::ahead), so that
 /// jobs behind them are not late.
-const PAUSE: Duration = Duration::from_millis(10);
+const MIN_CLAIM_BACKOFF: Duration = Duration::from_millis(10);
 
 /// The outcome of one poll of the store.
-enum Look {
+enum PollOutcome {
     /// Jobs were claimed, so there may be more.
     Claimed,
     /// No job is due for this long.
     Wait(Duration),
     /// Jobs are due, and none could be claimed.
-    Refused,
+    Contended,
     /// All delivery slots are taken.
-    Full,
+    NoFreeSlot,
     /// The store failed.
-    Failed,
+    StoreFailed,
 }
 
 impl Worker {
     /// Claims jobs until the worker stops.
-    pub(super) async fn claim_jobs(&self) {
-        let mut wakes = self.jobs.wakes().fuse();
-        let mut pause = PAUSE;
-        let mut share = self.limits.per_company;
+    pub(super) async fn run_claim_loop(&self) {
+        let mut wakes = self.jobs.notifications().fuse();
+        let mut pause = MIN_CLAIM_BACKOFF;
+        let mut share = self.limits.max_deliveries_per_company;
         while !self.stopping.is_cancelled() {
-            let look = self.look(&mut share).await.unwrap_or_else(|error| {
-                self.meters.store_failed();
+            let look = self.poll_store(&mut share).await.unwrap_or_else(|error| {
+                self.metrics.record_store_error();
                 tracing::warn!(%error, "jobs cannot be claimed");
-                Look::Failed
+                PollOutcome::StoreFailed
             });
             let wait = match look {
-                Look::Claimed => {
-                    pause = PAUSE;
+                PollOutcome::Claimed => {
+                    pause = MIN_CLAIM_BACKOFF;
                     continue;
                 }
-                Look::Wait(wait) => {
-                    pause = PAUSE;
+                PollOutcome::Wait(wait) => {
+                    pause = MIN_CLAIM_BACKOFF;
                     wait
                 }
-                Look::Refused => {
-                    pause = (pause * 2).min(self.limits.ahead / 2).max(PAUSE);
+                PollOutcome::Contended => {
+                    pause = (pause * 2).min(self.limits.claim_ahead / 2).max(MIN_CLAIM_BACKOFF);
                     pause
                 }
-                Look::Failed => {
-                    pause = (pause * 2).min(LONGEST_WAIT);
+                PollOutcome::StoreFailed => {
+                    pause = (pause * 2).min(MAX_POLL_INTERVAL);
                     pause
                 }
-                Look::Full => LONGEST_WAIT,
+                PollOutcome::NoFreeSlot => MAX_POLL_INTERVAL,
             };
             let woken = async {
                 // A new job cannot be claimed while all slots are taken.
-                let wake = if matches!(look, Look::Full | Look::Failed) { None } else { wakes.next().await };
+                let wake = if matches!(look, PollOutcome::NoFreeSlot | PollOutcome::StoreFailed) {
+                    None
+                } else {
+                    wakes.next().await
+                };
                 if wake.is_none() {
                     pending::<()>().await;
                 }
             };
             let freed = async {
                 match look {
-                    Look::Full | Look::Refused => self.held.until_freed().await,
-                    Look::Claimed | Look::Wait(_) | Look::Failed => pending().await,
+                    PollOutcome::NoFreeSlot | PollOutcome::Contended => {
+                        self.claimed_jobs.wait_slot_freed().await
+                    }
+                    PollOutcome::Claimed | PollOutcome::Wait(_) | PollOutcome::StoreFailed => pending().await,
                 }
             };
             let inserted = async {
                 match look {
                     // The store notifies only of a job that is due before all others, and those cannot be claimed.
-                    Look::Refused => self.inserted.notified().await,
+                    PollOutcome::Contended => self.inserted.notified().await,
                     _ => pending().await,
                 }
             };
@@ -85,7 +91,7 @@ impl Worker {
                 () = woken => {}
                 () = freed => {}
                 () = inserted => {}
-                () = self.clock.sleep(wait.min(LONGEST_WAIT)) => {}
+                () = self.clock.sleep(wait.min(MAX_POLL_INTERVAL)) => {}
             }
         }
     }
@@ -94,51 +100,56 @@ impl Worker {
     ///
     /// `share` is the current limit of deliveries per company. It is below the configured one while more companies
     /// have due jobs than there are slots, since the companies that the store returns first would take all of them.
-    async fn look(&self, share: &mut usize) -> Result<Look, StoreError> {
-        let Some(earliest) = self.jobs.earliest().await? else { return Ok(Look::Wait(LONGEST_WAIT)) };
+    async fn poll_store(&self, share: &mut usize) -> Result<PollOutcome, StoreError> {
+        let Some(earliest) = self.jobs.next_run_at().await? else {
+            return Ok(PollOutcome::Wait(MAX_POLL_INTERVAL));
+        };
         let now = self.now();
         // Polls half of the claim-ahead time before the due time, so that one claim covers all jobs due in the other
         // half.
-        let soon = until(earliest, now).saturating_sub(self.limits.ahead / 2);
+        let soon = duration_until(earliest, now).saturating_sub(self.limits.claim_ahead / 2);
         if !soon.is_zero() {
-            return Ok(Look::Wait(soon));
+            return Ok(PollOutcome::Wait(soon));
         }
-        let room = self.held.room(now);
+        let room = self.claimed_jobs.capacity(now);
         if room.due == 0 {
-            return Ok(Look::Full);
+            return Ok(PollOutcome::NoFreeSlot);
         }
-        let _nobody_acts = self.claiming.write().await;
+        let _nobody_acts = self.claim_lock.write().await;
         let mut claimed = 0;
         if earliest <= now {
-            claimed += self.claim(now, room.due, room.due_quota.of_each(*share)).await?;
+            claimed += self.claim(now, room.due, room.due_quota.with_limit(*share)).await?;
             if claimed == room.due {
                 *share = (*share / 2).max(1);
-                return Ok(Look::Claimed);
+                return Ok(PollOutcome::Claimed);
             }
-            if *share < self.limits.per_company {
-                *share = (*share * 2).min(self.limits.per_company);
-                return Ok(Look::Claimed);
+            if *share < self.limits.max_deliveries_per_company {
+                *share = (*share * 2).min(self.limits.max_deliveries_per_company);
+                return Ok(PollOutcome::Claimed);
             }
         }
-        let room = self.held.room(self.now());
+        let room = self.claimed_jobs.capacity(self.now());
         if room.ahead > 0 {
-            let ahead = later(self.now(), self.limits.ahead);
+            let ahead = add_saturating(self.now(), self.limits.claim_ahead);
             claimed += self.claim(ahead, room.ahead, room.ahead_quota).await?;
         }
         let now = self.now();
         Ok(match claimed {
-            0 if earliest > now => Look::Wait(until(earliest, now)),
-            0 => Look::Refused,
-            _ => Look::Claimed,
+            0 if earliest > now => PollOutcome::Wait(duration_until(earliest, now)),
+            0 => PollOutcome::Contended,
+            _ => PollOutcome::Claimed,
         })
     }
 
-    async fn claim(&self, up_to: Timestamp, limit: usize, quota: Quota) -> Result<usize, StoreError> {
+    async fn claim(&self, up_to: Timestamp, limit: usize, quota: CompanyQuota) -> Result<usize, StoreError> {
         let now = self.now();
-        let (limit, lease) = (limit.min(MAX_CLAIM), later(now, self.limits.lease));
-        let jobs: Vec<Job> = self.jobs.claim(Claim { now, until: up_to, lease, limit, quota }).await?;
+        let (limit, lease) = (limit.min(MAX_JOBS_PER_CLAIM), add_saturating(now, self.limits.lease));
+        let jobs: Vec<Job> = self
+            .jobs
+            .claim_due(ClaimRequest { now, due_until: up_to, lease_until: lease, limit, quota })
+            .await?;
         let claimed = jobs.len();
-        self.held.add(jobs);
+        self.claimed_jobs.add(jobs);
         Ok(claimed)
     }
 }

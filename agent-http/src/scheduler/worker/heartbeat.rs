@@ -6,45 +6,45 @@ use agent_core::job::Step;
 use agent_platform::records::StoreError;
 
 use super::Worker;
+use super::add_saturating;
 use super::held::ClaimKey;
-use super::later;
 
 /// Maximum number of leases that are extended in one call.
-const MAX_BATCH: usize = 500;
+const MAX_LEASES_PER_CALL: usize = 500;
 /// Minimum pause between two heartbeats.
-const LEAST_PAUSE: Duration = Duration::from_millis(10);
+const MIN_HEARTBEAT_INTERVAL: Duration = Duration::from_millis(10);
 
 impl Worker {
     /// Extends leases forever. Losing a lease aborts its delivery.
-    pub(super) async fn extend_leases(&self) {
-        let pause = (self.limits.lease / 6).max(LEAST_PAUSE);
+    pub(super) async fn run_heartbeat_loop(&self) {
+        let pause = (self.limits.lease / 6).max(MIN_HEARTBEAT_INTERVAL);
         loop {
             self.clock.sleep(pause).await;
             // A recent claim needs no extension yet, and most deliveries finish before they need one.
-            let soon = later(self.now(), self.limits.lease * 2 / 3);
-            for keys in self.held.expiring(soon).chunks(MAX_BATCH) {
+            let soon = add_saturating(self.now(), self.limits.lease * 2 / 3);
+            for keys in self.claimed_jobs.expiring_before(soon).chunks(MAX_LEASES_PER_CALL) {
                 if let Err(error) = self.extend(keys).await {
-                    self.meters.store_failed();
+                    self.metrics.record_store_error();
                     tracing::warn!(%error, leases = keys.len(), "leases cannot be extended");
                     break;
                 }
             }
             // Another worker may have claimed jobs whose leases expired before the store extended them.
-            for key in self.held.expiring(self.now()) {
-                self.held.lose(&key);
+            for key in self.claimed_jobs.expiring_before(self.now()) {
+                self.claimed_jobs.expire_lease(&key);
             }
         }
     }
 
     async fn extend(&self, keys: &[ClaimKey]) -> Result<(), StoreError> {
         let now = self.now();
-        let lease = later(now, self.limits.lease);
+        let lease = add_saturating(now, self.limits.lease);
         let step = |key: &ClaimKey| (key.id.clone(), Step::Extend { fence: key.fence, lease });
-        let stepped = self.jobs.steps(keys.iter().map(step).collect(), now).await?;
+        let stepped = self.jobs.apply_steps(keys.iter().map(step).collect(), now).await?;
         for (key, stepped) in keys.iter().zip(stepped) {
             match stepped {
-                Some(Ok(_)) => self.held.extended(key, lease),
-                Some(Err(_)) | None => self.held.lose(key),
+                Some(Ok(_)) => self.claimed_jobs.record_extension(key, lease),
+                Some(Err(_)) | None => self.claimed_jobs.expire_lease(key),
             }
         }
         Ok(())

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use agent_core::job::{Job, JobFilter, Phase, Quota};
+use agent_core::job::{CompanyQuota, Job, JobFilter, Phase};
 use jiff::Timestamp;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -22,23 +22,23 @@ impl ClaimKey {
 }
 
 /// A delivery to start.
-pub(super) struct Start {
+pub(super) struct DeliveryStart {
     pub(super) job: Job,
     /// Cancelled when the claim is lost.
     pub(super) lost: CancellationToken,
 }
 
 /// Remaining capacity for claims.
-pub(super) struct Room {
+pub(super) struct ClaimCapacity {
     /// Capacity for jobs that are due, in total and per company.
     pub(super) due: usize,
-    pub(super) due_quota: Quota,
+    pub(super) due_quota: CompanyQuota,
     /// Capacity for jobs claimed ahead of their due time.
     pub(super) ahead: usize,
-    pub(super) ahead_quota: Quota,
+    pub(super) ahead_quota: CompanyQuota,
 }
 
-pub(super) struct Held {
+pub(super) struct ClaimedJobs {
     inner: Mutex<Inner>,
     concurrency: usize,
     per_company: usize,
@@ -55,12 +55,12 @@ struct Inner {
     /// Claimed jobs that have not started, by due time and id.
     waiting: BTreeMap<(Timestamp, String), Job>,
     due_of: HashMap<String, Timestamp>,
-    delivering: HashMap<ClaimKey, Delivering>,
+    delivering: HashMap<ClaimKey, InFlightDelivery>,
     /// Delivery slots taken, per company.
-    quota: Quota,
+    quota: CompanyQuota,
 }
 
-struct Delivering {
+struct InFlightDelivery {
     company: String,
     lease: Timestamp,
     lost: CancellationToken,
@@ -77,13 +77,13 @@ impl Inner {
     }
 }
 
-impl Held {
+impl ClaimedJobs {
     pub(super) fn new(concurrency: usize, per_company: usize, max_ahead: usize) -> Self {
         let inner = Inner {
             waiting: BTreeMap::new(),
             due_of: HashMap::new(),
             delivering: HashMap::new(),
-            quota: Quota::new(per_company),
+            quota: CompanyQuota::new(per_company),
         };
         Self {
             inner: Mutex::new(inner),
@@ -101,23 +101,23 @@ impl Held {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn delivering(&self) -> usize {
+    pub(super) fn in_flight_count(&self) -> usize {
         self.lock().delivering.len()
     }
 
-    pub(super) fn waiting(&self) -> usize {
+    pub(super) fn waiting_count(&self) -> usize {
         self.lock().waiting.len()
     }
 
     /// Returns the capacity for claims: due jobs up to the number of free delivery slots, and some jobs ahead of
     /// their due time. One company gets at most a quarter of the latter, and none if it has no delivery slot left.
-    pub(super) fn room(&self, now: Timestamp) -> Room {
+    pub(super) fn capacity(&self, now: Timestamp) -> ClaimCapacity {
         let inner = self.lock();
         let mut due_quota = inner.quota.clone();
         // Jobs that wait only for their company's limit take no slot from other companies.
         let backlog = inner.due(now).filter(|job| due_quota.take(&job.payload.company_id)).count();
         let per_company_ahead = (self.max_ahead / 4).max(1);
-        let mut ahead_quota = Quota::new(per_company_ahead);
+        let mut ahead_quota = CompanyQuota::new(per_company_ahead);
         for job in inner.waiting.values() {
             ahead_quota.take(&job.payload.company_id);
         }
@@ -126,7 +126,7 @@ impl Held {
         }
         let due = self.concurrency.saturating_sub(inner.delivering.len() + backlog);
         let ahead = if due > 0 { self.max_ahead.saturating_sub(inner.waiting.len()) } else { 0 };
-        Room { due, due_quota, ahead, ahead_quota }
+        ClaimCapacity { due, due_quota, ahead, ahead_quota }
     }
 
     /// Adds claimed jobs.
@@ -146,13 +146,13 @@ impl Held {
     }
 
     /// Removes the waiting jobs that are due and have a delivery slot, earliest first, and marks them as in flight.
-    pub(super) fn start_due(&self, now: Timestamp) -> Vec<Start> {
+    pub(super) fn start_due(&self, now: Timestamp) -> Vec<DeliveryStart> {
         let mut inner = self.lock();
         let mut free = self.concurrency.saturating_sub(inner.delivering.len());
         if free == 0 {
             return Vec::new();
         }
-        let mut quota = std::mem::replace(&mut inner.quota, Quota::new(self.per_company));
+        let mut quota = std::mem::replace(&mut inner.quota, CompanyQuota::new(self.per_company));
         let mut ids = Vec::new();
         for job in inner.due(now) {
             if free == 0 {
@@ -168,9 +168,9 @@ impl Held {
         let begin = |job: Job| {
             let lost = CancellationToken::new();
             let company = job.payload.company_id.clone();
-            let delivering = Delivering { company, lease: lease_of(&job), lost: lost.clone() };
+            let delivering = InFlightDelivery { company, lease: lease_of(&job), lost: lost.clone() };
             inner.delivering.insert(ClaimKey::of(&job), delivering);
-            Start { job, lost }
+            DeliveryStart { job, lost }
         };
         jobs.into_iter().map(begin).collect()
     }
@@ -184,19 +184,19 @@ impl Held {
     }
 
     /// Removes and returns the waiting jobs that were due by `since` and have found no slot.
-    pub(super) fn take_stranded(&self, since: Timestamp) -> Vec<Job> {
+    pub(super) fn take_overdue(&self, since: Timestamp) -> Vec<Job> {
         let mut inner = self.lock();
         let ids: Vec<String> = inner.due(since).map(|job| job.id.clone()).collect();
         ids.iter().filter_map(|id| inner.remove_waiting(id)).collect()
     }
 
     /// Removes and returns a job whose delivery has not started.
-    pub(super) fn take_back(&self, id: &str) -> Option<Job> {
+    pub(super) fn release(&self, id: &str) -> Option<Job> {
         self.lock().remove_waiting(id)
     }
 
     /// Removes and returns the jobs that match the filter and whose deliveries have not started.
-    pub(super) fn take_back_all(&self, filter: &JobFilter) -> Vec<Job> {
+    pub(super) fn release_matching(&self, filter: &JobFilter) -> Vec<Job> {
         let mut inner = self.lock();
         // The filter's state is ignored: the claim hides the state that the job has after its release.
         let meant = JobFilter { state: None, ..filter.clone() };
@@ -206,18 +206,18 @@ impl Held {
     }
 
     /// Removes and returns all jobs whose deliveries have not started.
-    pub(super) fn take_all(&self) -> Vec<Job> {
+    pub(super) fn release_all(&self) -> Vec<Job> {
         let mut inner = self.lock();
         inner.due_of.clear();
         std::mem::take(&mut inner.waiting).into_values().collect()
     }
 
     /// Frees the slots of finished deliveries.
-    pub(super) fn end<'k>(&self, keys: impl IntoIterator<Item = &'k ClaimKey>) {
+    pub(super) fn finish_deliveries<'k>(&self, keys: impl IntoIterator<Item = &'k ClaimKey>) {
         let mut inner = self.lock();
         for key in keys {
             if let Some(delivering) = inner.delivering.remove(key) {
-                inner.quota.give_back(&delivering.company);
+                inner.quota.release(&delivering.company);
             }
         }
         let is_idle = inner.delivering.is_empty();
@@ -230,7 +230,7 @@ impl Held {
     }
 
     /// Returns the claims whose leases expire before `before`.
-    pub(super) fn expiring(&self, before: Timestamp) -> Vec<ClaimKey> {
+    pub(super) fn expiring_before(&self, before: Timestamp) -> Vec<ClaimKey> {
         let inner = self.lock();
         let waiting = inner.waiting.values().filter(|job| lease_of(job) < before).map(ClaimKey::of);
         let delivering = inner.delivering.iter().filter(|(_, held)| held.lease < before);
@@ -238,7 +238,7 @@ impl Held {
     }
 
     /// Records that a lease was extended.
-    pub(super) fn extended(&self, key: &ClaimKey, lease: Timestamp) {
+    pub(super) fn record_extension(&self, key: &ClaimKey, lease: Timestamp) {
         let mut inner = self.lock();
         if let Some(held) = inner.delivering.get_mut(key) {
             held.lease = lease;
@@ -252,7 +252,7 @@ impl Held {
     }
 
     /// Drops a claim that is stale or may be held by another worker, and aborts its delivery.
-    pub(super) fn lose(&self, key: &ClaimKey) {
+    pub(super) fn expire_lease(&self, key: &ClaimKey) {
         let mut inner = self.lock();
         if let Some(held) = inner.delivering.get(key) {
             held.lost.cancel();
@@ -264,23 +264,23 @@ impl Held {
     }
 
     /// Waits until a delivery may be able to start.
-    pub(super) async fn until_startable(&self) {
+    pub(super) async fn wait_startable(&self) {
         self.startable.notified().await;
     }
 
     /// Waits until a delivery slot is free.
-    pub(super) async fn until_freed(&self) {
+    pub(super) async fn wait_slot_freed(&self) {
         self.freed.notified().await;
     }
 
     /// Waits until no delivery is in flight.
-    pub(super) async fn until_idle(&self) {
+    pub(super) async fn wait_idle(&self) {
         loop {
             let idle = self.idle.notified();
             let mut idle = std::pin::pin!(idle);
             // Registers for the notification before the check, so that none is missed.
             idle.as_mut().enable();
-            if self.delivering() == 0 {
+            if self.in_flight_count() == 0 {
                 return;
             }
             idle.await;

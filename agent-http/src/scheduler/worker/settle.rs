@@ -2,60 +2,60 @@
 
 use std::time::Duration;
 
-use agent_core::job::{Refusal, Step};
+use agent_core::job::{Step, StepError};
 use tokio::sync::mpsc;
 
-use super::{Settlement, Worker};
+use super::{DeliveryOutcome, Worker};
 
 /// Maximum number of outcomes stored in one call.
-const MAX_BATCH: usize = 500;
-/// Initial backoff after a store error; it doubles up to `LONGEST_PAUSE`.
-const PAUSE: Duration = Duration::from_millis(50);
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+const MAX_OUTCOMES_PER_CALL: usize = 500;
+/// Initial backoff after a store error; it doubles up to `MAX_STORE_BACKOFF`.
+const MIN_STORE_BACKOFF: Duration = Duration::from_millis(50);
+const MAX_STORE_BACKOFF: Duration = Duration::from_secs(5);
 
 impl Worker {
     /// Stores outcomes as they arrive; does not return.
     ///
     /// Outcomes that cannot be stored are retried and keep their delivery slots, which bounds their number. If a
     /// lease has expired meanwhile and another worker has claimed the job, the store rejects the outcome as stale.
-    pub(super) async fn settle_outcomes(&self, mut outcomes: mpsc::Receiver<Settlement>) {
+    pub(super) async fn run_outcome_loop(&self, mut outcomes: mpsc::Receiver<DeliveryOutcome>) {
         let mut batch = Vec::new();
-        while outcomes.recv_many(&mut batch, MAX_BATCH).await > 0 {
-            self.settle(&batch).await;
-            self.held.end(batch.iter().map(|settlement| &settlement.key));
+        while outcomes.recv_many(&mut batch, MAX_OUTCOMES_PER_CALL).await > 0 {
+            self.record_outcomes(&batch).await;
+            self.claimed_jobs.finish_deliveries(batch.iter().map(|settlement| &settlement.key));
             batch.clear();
         }
         // All senders are gone. Stays pending, like the heartbeat loop that `run` joins with this one.
         std::future::pending::<()>().await;
     }
 
-    async fn settle(&self, batch: &[Settlement]) {
-        let mut pause = PAUSE;
+    async fn record_outcomes(&self, batch: &[DeliveryOutcome]) {
+        let mut pause = MIN_STORE_BACKOFF;
         loop {
             let steps =
                 batch.iter().map(|settlement| (settlement.key.id.clone(), step(settlement))).collect();
-            match self.jobs.steps(steps, self.now()).await {
+            match self.jobs.apply_steps(steps, self.now()).await {
                 Ok(stepped) => {
                     for (settlement, stepped) in batch.iter().zip(stepped) {
-                        if let Some(Err(Refusal::Stale)) | None = stepped {
+                        if let Some(Err(StepError::Stale)) | None = stepped {
                             tracing::debug!(job = settlement.key.id, "an outcome came too late to count");
-                            self.meters.ended("stale");
+                            self.metrics.record_outcome("stale");
                         }
                     }
                     return;
                 }
                 Err(error) => {
-                    self.meters.store_failed();
+                    self.metrics.record_store_error();
                     tracing::warn!(%error, outcomes = batch.len(), "outcomes cannot be stored; trying again");
                 }
             }
             self.clock.sleep(pause).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            pause = (pause * 2).min(MAX_STORE_BACKOFF);
         }
     }
 }
 
-fn step(settlement: &Settlement) -> Step {
+fn step(settlement: &DeliveryOutcome) -> Step {
     Step::End {
         fence: settlement.key.fence,
         outcome: settlement.outcome.clone(),

@@ -3,72 +3,74 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent_core::job::{Job, Outcome};
+use agent_core::job::{AttemptOutcome, Job};
 use tokio::sync::mpsc;
 
-use super::held::{ClaimKey, Start};
-use super::{LONGEST_WAIT, Settlement, Worker, until};
-use crate::scheduler::delivery::Delivered;
+use super::held::{ClaimKey, DeliveryStart};
+use super::{DeliveryOutcome, MAX_POLL_INTERVAL, Worker, duration_until};
+use crate::scheduler::delivery::DeliveryResult;
 
 /// Time that a due job waits for a slot before its claim is released to other processes.
-const PATIENCE: Duration = Duration::from_secs(1);
+const MAX_SLOT_WAIT: Duration = Duration::from_secs(1);
 
 impl Worker {
     /// Starts deliveries at their due times until the worker stops.
-    pub(super) async fn start_jobs(self: Arc<Self>, outcomes: mpsc::Sender<Settlement>) {
+    pub(super) async fn run_start_loop(self: Arc<Self>, outcomes: mpsc::Sender<DeliveryOutcome>) {
         while !self.stopping.is_cancelled() {
             let now = self.now();
-            for start in self.held.start_due(now) {
-                self.meters.begun(until(now, start.job.due).as_secs_f64());
-                tokio::spawn(self.clone().attempt(start, outcomes.clone()));
+            for start in self.claimed_jobs.start_due(now) {
+                self.metrics.record_lateness(duration_until(now, start.job.due).as_secs_f64());
+                tokio::spawn(self.clone().run_delivery(start, outcomes.clone()));
             }
-            let since = now.checked_sub(jiff::SignedDuration::from_secs(PATIENCE.as_secs().cast_signed()));
-            let stranded = since.map(|since| self.held.take_stranded(since)).unwrap_or_default();
+            let since =
+                now.checked_sub(jiff::SignedDuration::from_secs(MAX_SLOT_WAIT.as_secs().cast_signed()));
+            let stranded = since.map(|since| self.claimed_jobs.take_overdue(since)).unwrap_or_default();
             self.release(stranded).await;
             let now = self.now();
-            let wait = self.held.next_due(now).map_or(LONGEST_WAIT, |due| until(due, now));
+            let wait =
+                self.claimed_jobs.next_due(now).map_or(MAX_POLL_INTERVAL, |due| duration_until(due, now));
             tokio::select! {
                 () = self.stopping.cancelled() => {}
-                () = self.held.until_startable() => {}
-                () = self.clock.sleep(wait.min(LONGEST_WAIT)) => {}
+                () = self.claimed_jobs.wait_startable() => {}
+                () = self.clock.sleep(wait.min(MAX_POLL_INTERVAL)) => {}
             }
         }
     }
 
-    async fn attempt(self: Arc<Self>, start: Start, outcomes: mpsc::Sender<Settlement>) {
-        let Start { job, lost } = start;
+    async fn run_delivery(self: Arc<Self>, start: DeliveryStart, outcomes: mpsc::Sender<DeliveryOutcome>) {
+        let DeliveryStart { job, lost } = start;
         // Frees the slot on every path, including a panic.
-        let slot = Slot { worker: self.clone(), key: Some(ClaimKey::of(&job)) };
+        let slot = SlotGuard { worker: self.clone(), key: Some(ClaimKey::of(&job)) };
         let began = self.clock.monotonic();
         let delivered = tokio::select! {
             biased;
             () = lost.cancelled() => {
                 tracing::info!(job = job.id, "a claim is lost, and its delivery given up");
-                self.meters.ended("lost");
+                self.metrics.record_outcome("lost");
                 return;
             }
-            () = self.giving_up.cancelled() => given_up(),
+            () = self.aborting.cancelled() => aborted_result(),
             delivered = self.callback.deliver(&job, self.clock.now()) => delivered,
         };
         let took = self.clock.monotonic().saturating_duration_since(began);
-        self.note(&job, &delivered, took);
-        let Delivered { outcome, status } = delivered;
-        let settlement = Settlement { key: ClaimKey::of(&job), outcome, took, status };
+        self.record_delivery(&job, &delivered, took);
+        let DeliveryResult { outcome, status } = delivered;
+        let settlement = DeliveryOutcome { key: ClaimKey::of(&job), outcome, took, status };
         if outcomes.send(settlement).await.is_ok() {
             slot.settled();
         }
     }
 
-    fn note(&self, job: &Job, delivered: &Delivered, took: Duration) {
-        let outcome = crate::scheduler::meters::word(&delivered.outcome);
-        self.meters.ended(outcome);
+    fn record_delivery(&self, job: &Job, delivered: &DeliveryResult, took: Duration) {
+        let outcome = crate::scheduler::meters::outcome_label(&delivered.outcome);
+        self.metrics.record_outcome(outcome);
         let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
         let (occurrence, attempt, status) = (job.place.occurrence, job.attempt, delivered.status);
         match &delivered.outcome {
-            Outcome::Succeeded | Outcome::Gone => {
+            AttemptOutcome::Succeeded | AttemptOutcome::Gone => {
                 tracing::debug!(job = job.id, occurrence, attempt, status, took_ms, outcome, "delivered");
             }
-            Outcome::Failed { error, .. } | Outcome::Rejected { error } => {
+            AttemptOutcome::Failed { error, .. } | AttemptOutcome::Rejected { error } => {
                 tracing::info!(
                     job = job.id,
                     occurrence,
@@ -84,27 +86,27 @@ impl Worker {
     }
 }
 
-fn given_up() -> Delivered {
+fn aborted_result() -> DeliveryResult {
     let error = "the scheduler stopped before the receiver had answered".to_owned();
-    Delivered { outcome: Outcome::Failed { error, retry_after: None }, status: None }
+    DeliveryResult { outcome: AttemptOutcome::Failed { error, retry_after: None }, status: None }
 }
 
 /// Guard that frees a delivery slot when dropped, unless the outcome was queued for the store.
-struct Slot {
+struct SlotGuard {
     worker: Arc<Worker>,
     key: Option<ClaimKey>,
 }
 
-impl Slot {
+impl SlotGuard {
     fn settled(mut self) {
         self.key = None;
     }
 }
 
-impl Drop for Slot {
+impl Drop for SlotGuard {
     fn drop(&mut self) {
         if let Some(key) = &self.key {
-            self.worker.held.end([key]);
+            self.worker.claimed_jobs.finish_deliveries([key]);
         }
     }
 }

@@ -3,7 +3,9 @@ mod clock;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use agent_core::job::{Claim, JobKind, JobPage, JobPayload, JobState, MemoryJobs, NewJob, Quota};
+use agent_core::job::{
+    ClaimRequest, CompanyQuota, JobKind, JobPage, JobPayload, JobState, MemoryJobStore, NewJob,
+};
 use agent_core::schedule::Schedule;
 use agent_core::secret::Secret;
 use agent_core::testing::ManualClock;
@@ -17,9 +19,9 @@ use tokio::time::timeout;
 
 use super::*;
 use crate::metrics::Metrics;
-use crate::outbound::{Outbound, OutboundConfig};
+use crate::outbound::{OutboundClient, OutboundConfig};
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const TEST_TIMEOUT: Duration = Duration::from_secs(30);
 const DONE: &str = "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";
 
 /// An HTTP receiver that records each request's body and responds once its gate is open.
@@ -58,7 +60,7 @@ impl Receiver {
     }
 
     async fn next(&mut self) -> serde_json::Value {
-        timeout(PATIENCE, self.bodies.recv()).await.expect("a delivery comes").expect("the receiver runs")
+        timeout(TEST_TIMEOUT, self.bodies.recv()).await.expect("a delivery comes").expect("the receiver runs")
     }
 }
 
@@ -86,7 +88,7 @@ async fn body(stream: &mut tokio::net::TcpStream, buffer: &mut Vec<u8>) -> Optio
     }
 }
 
-struct Bench {
+struct WorkerHarness {
     clock: ManualClock,
     jobs: Arc<dyn JobStore>,
     worker: Arc<Worker>,
@@ -95,17 +97,17 @@ struct Bench {
     run: tokio::task::JoinHandle<()>,
 }
 
-impl Bench {
+impl WorkerHarness {
     async fn over(jobs: Arc<dyn JobStore>, limits: WorkerLimits, receiver: Receiver) -> Self {
         let clock = ManualClock::new();
-        let callback = Callback {
-            outbound: Outbound::new(OutboundConfig::default()).unwrap(),
+        let callback = CallbackClient {
+            outbound: OutboundClient::new(OutboundConfig::default()).unwrap(),
             url: receiver.url.clone(),
             secret: Secret::new("0123456789abcdef"),
-            previous: None,
+            previous_secret: None,
             timeout: Duration::from_secs(600),
         };
-        let meters = Meters::new(&Metrics::default());
+        let meters = SchedulerMetrics::new(&Metrics::default());
         let worker = Arc::new(Worker::new(jobs.clone(), callback, Arc::new(clock.clone()), limits, meters));
         let (stop, mut stopped) = watch::channel(false);
         let run = tokio::spawn(worker.clone().run(async move {
@@ -115,7 +117,7 @@ impl Bench {
     }
 
     async fn new(open: bool) -> Self {
-        Self::over(Arc::new(MemoryJobs::default()), WorkerLimits::default(), Receiver::start(open).await)
+        Self::over(Arc::new(MemoryJobStore::default()), WorkerLimits::default(), Receiver::start(open).await)
             .await
     }
 
@@ -127,12 +129,12 @@ impl Bench {
     async fn new_job(&self, job: NewJob) -> String {
         let job = Job::new(job, self.worker.now());
         let id = job.id.clone();
-        assert_eq!(self.worker.insert(job).await.unwrap(), Inserted::New);
+        assert_eq!(self.worker.insert(job).await.unwrap(), InsertOutcome::New);
         id
     }
 
     async fn state(&self, id: &str) -> JobState {
-        self.jobs.get(&Scope::default(), id).await.unwrap().unwrap().state()
+        self.jobs.get(&JobScope::default(), id).await.unwrap().unwrap().state()
     }
 
     /// Advances the clock until the condition holds.
@@ -143,30 +145,30 @@ impl Bench {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         };
-        assert!(timeout(PATIENCE, waiting).await.is_ok(), "{what}");
+        assert!(timeout(TEST_TIMEOUT, waiting).await.is_ok(), "{what}");
     }
 
     async fn until_claimed(&self, count: usize) {
         let waiting = async {
-            while self.worker.held.waiting() < count {
+            while self.worker.claimed_jobs.waiting_count() < count {
                 tokio::task::yield_now().await;
             }
         };
-        timeout(PATIENCE, waiting).await.expect("it is claimed");
+        timeout(TEST_TIMEOUT, waiting).await.expect("it is claimed");
     }
 
     async fn until_delivering(&self, count: usize) {
         let waiting = async {
-            while self.worker.delivering() != count {
+            while self.worker.deliveries_in_flight() != count {
                 tokio::task::yield_now().await;
             }
         };
-        timeout(PATIENCE, waiting).await.expect("so many are delivered");
+        timeout(TEST_TIMEOUT, waiting).await.expect("so many are delivered");
     }
 
     async fn end(self) {
         self.stop.send_replace(true);
-        timeout(PATIENCE, self.run).await.expect("the worker stops").unwrap();
+        timeout(TEST_TIMEOUT, self.run).await.expect("the worker stops").unwrap();
     }
 }
 
@@ -187,7 +189,7 @@ fn payload(company: &str) -> JobPayload {
 
 #[tokio::test]
 async fn a_job_is_claimed_ahead_and_delivered_at_its_time_and_not_before() {
-    let mut bench = Bench::new(true).await;
+    let mut bench = WorkerHarness::new(true).await;
     let id = bench.job("c", Duration::from_millis(200)).await;
     bench.until_claimed(1).await;
     assert_eq!(bench.state(&id).await, JobState::Running);
@@ -196,7 +198,7 @@ async fn a_job_is_claimed_ahead_and_delivered_at_its_time_and_not_before() {
     for _ in 0..100 {
         tokio::task::yield_now().await;
     }
-    assert_eq!(bench.worker.delivering(), 0);
+    assert_eq!(bench.worker.deliveries_in_flight(), 0);
     assert!(bench.receiver.bodies.try_recv().is_err());
     bench.clock.advance(Duration::from_millis(1));
     let body = bench.receiver.next().await;
@@ -210,7 +212,7 @@ async fn a_job_is_claimed_ahead_and_delivered_at_its_time_and_not_before() {
 
 #[tokio::test]
 async fn what_is_claimed_and_not_begun_is_taken_back_by_whoever_acts_on_it() {
-    let mut bench = Bench::new(true).await;
+    let mut bench = WorkerHarness::new(true).await;
     for (step, state) in [
         (Step::Cancel, JobState::Cancelled),
         (Step::Pause, JobState::Paused),
@@ -218,10 +220,11 @@ async fn what_is_claimed_and_not_begun_is_taken_back_by_whoever_acts_on_it() {
     ] {
         let id = bench.job("c", Duration::from_millis(200)).await;
         bench.until_claimed(1).await;
-        let stepped = bench.worker.act(Scope::default(), id.clone(), step).await.unwrap().unwrap().unwrap();
+        let stepped =
+            bench.worker.apply_step(JobScope::default(), id.clone(), step).await.unwrap().unwrap().unwrap();
         assert!(!stepped.delivering);
         assert_eq!((stepped.job.state(), stepped.job.attempt), (state, 0));
-        assert_eq!(bench.worker.held.waiting(), 0);
+        assert_eq!(bench.worker.claimed_jobs.waiting_count(), 0);
     }
     let assigned = bench.job("c", Duration::from_millis(200)).await;
     bench.until_claimed(1).await;
@@ -238,7 +241,7 @@ async fn what_is_claimed_and_not_begun_is_taken_back_by_whoever_acts_on_it() {
 
 #[tokio::test]
 async fn who_acts_during_a_delivery_is_told() {
-    let mut bench = Bench::new(false).await;
+    let mut bench = WorkerHarness::new(false).await;
     for step in [
         Step::Cancel,
         Step::Pause,
@@ -246,12 +249,12 @@ async fn who_acts_during_a_delivery_is_told() {
     ] {
         let id = bench.job("c", Duration::ZERO).await;
         assert_eq!(bench.receiver.next().await["jobId"], id);
-        let stepped = bench.worker.act(Scope::default(), id, step).await.unwrap().unwrap().unwrap();
+        let stepped = bench.worker.apply_step(JobScope::default(), id, step).await.unwrap().unwrap().unwrap();
         assert!(stepped.delivering);
     }
-    let other = Scope { company: Some("d".to_owned()), user: None };
+    let other = JobScope { company: Some("d".to_owned()), user: None };
     let id = bench.job("c", Duration::from_secs(60)).await;
-    assert!(bench.worker.act(other, id, Step::Cancel).await.unwrap().is_none());
+    assert!(bench.worker.apply_step(other, id, Step::Cancel).await.unwrap().is_none());
     bench.receiver.gate.send_replace(true);
     bench.until_delivering(0).await;
     bench.end().await;
@@ -259,8 +262,9 @@ async fn who_acts_during_a_delivery_is_told() {
 
 #[tokio::test]
 async fn one_company_takes_its_slots_and_no_more() {
-    let limits = WorkerLimits { concurrency: 4, per_company: 2, ..WorkerLimits::default() };
-    let mut bench = Bench::over(Arc::new(MemoryJobs::default()), limits, Receiver::start(false).await).await;
+    let limits = WorkerLimits { max_deliveries: 4, max_deliveries_per_company: 2, ..WorkerLimits::default() };
+    let mut bench =
+        WorkerHarness::over(Arc::new(MemoryJobStore::default()), limits, Receiver::start(false).await).await;
     for _ in 0..10 {
         bench.job("greedy", Duration::ZERO).await;
     }
@@ -276,7 +280,7 @@ async fn one_company_takes_its_slots_and_no_more() {
     bench.receiver.gate.send_replace(true);
     bench
         .until("all are delivered", async || {
-            let counts = bench.jobs.counts(bench.worker.now()).await.unwrap();
+            let counts = bench.jobs.count_by_state(bench.worker.now()).await.unwrap();
             counts.by_state.get(&JobState::Completed) == Some(&12)
         })
         .await;
@@ -285,8 +289,9 @@ async fn one_company_takes_its_slots_and_no_more() {
 
 #[tokio::test]
 async fn a_company_that_has_no_slot_left_is_in_nobodys_way() {
-    let limits = WorkerLimits { concurrency: 4, per_company: 1, ..WorkerLimits::default() };
-    let mut bench = Bench::over(Arc::new(MemoryJobs::default()), limits, Receiver::start(false).await).await;
+    let limits = WorkerLimits { max_deliveries: 4, max_deliveries_per_company: 1, ..WorkerLimits::default() };
+    let mut bench =
+        WorkerHarness::over(Arc::new(MemoryJobStore::default()), limits, Receiver::start(false).await).await;
     for _ in 0..10 {
         bench.job("greedy", Duration::ZERO).await;
     }
@@ -296,14 +301,14 @@ async fn a_company_that_has_no_slot_left_is_in_nobodys_way() {
     assert_eq!(bench.receiver.next().await["jobId"], other);
     let soon = bench.job("c", Duration::from_millis(1000)).await;
     let began = bench.worker.now();
-    while bench.worker.delivering() < 3 {
+    while bench.worker.deliveries_in_flight() < 3 {
         bench.clock.advance(Duration::from_millis(1));
         for _ in 0..50 {
             tokio::task::yield_now().await;
         }
     }
     assert_eq!(bench.receiver.next().await["jobId"], soon);
-    let took = until(bench.worker.now(), began);
+    let took = duration_until(bench.worker.now(), began);
     assert!((1000..1050).contains(&took.as_millis()), "{took:?}");
     bench.receiver.gate.send_replace(true);
     bench.end().await;
@@ -311,8 +316,9 @@ async fn a_company_that_has_no_slot_left_is_in_nobodys_way() {
 
 #[tokio::test]
 async fn companies_with_more_than_there_are_slots_for_take_turns() {
-    let limits = WorkerLimits { concurrency: 4, per_company: 4, ..WorkerLimits::default() };
-    let mut bench = Bench::over(Arc::new(MemoryJobs::default()), limits, Receiver::start(true).await).await;
+    let limits = WorkerLimits { max_deliveries: 4, max_deliveries_per_company: 4, ..WorkerLimits::default() };
+    let mut bench =
+        WorkerHarness::over(Arc::new(MemoryJobStore::default()), limits, Receiver::start(true).await).await;
     let now = bench.worker.now();
     let job = |company| Job::new(NewJob::new(payload(company), Schedule::At(now)), now);
     let jobs = [["first"; 40], ["other"; 40]].concat().into_iter().map(job).collect();
@@ -327,7 +333,7 @@ async fn companies_with_more_than_there_are_slots_for_take_turns() {
 
 #[tokio::test]
 async fn a_lease_is_extended_as_long_as_a_delivery_takes() {
-    let mut bench = Bench::new(false).await;
+    let mut bench = WorkerHarness::new(false).await;
     let id = bench.job("c", Duration::ZERO).await;
     bench.receiver.next().await;
     let lease = WorkerLimits::default().lease;
@@ -337,7 +343,7 @@ async fn a_lease_is_extended_as_long_as_a_delivery_takes() {
             tokio::task::yield_now().await;
         }
     }
-    let job = bench.jobs.get(&Scope::default(), &id).await.unwrap().unwrap();
+    let job = bench.jobs.get(&JobScope::default(), &id).await.unwrap().unwrap();
     let agent_core::job::Phase::Running { lease } = job.phase else { panic!("{job:?}") };
     assert!(lease > bench.worker.now(), "{lease}");
     assert_eq!((job.attempt, job.fence), (1, 1));
@@ -348,35 +354,36 @@ async fn a_lease_is_extended_as_long_as_a_delivery_takes() {
 
 #[tokio::test]
 async fn a_claim_that_somebody_else_has_got_ends_the_delivery() {
-    let mut bench = Bench::new(false).await;
+    let mut bench = WorkerHarness::new(false).await;
     let id = bench.job("c", Duration::ZERO).await;
     bench.receiver.next().await;
     // Claims the job as another process would after this worker's lease has expired.
-    let late = later(bench.worker.now(), Duration::from_secs(60));
-    let claim = Claim {
+    let late = add_saturating(bench.worker.now(), Duration::from_secs(60));
+    let claim = ClaimRequest {
         now: late,
-        until: late,
-        lease: later(late, Duration::from_secs(3600)),
+        due_until: late,
+        lease_until: add_saturating(late, Duration::from_secs(3600)),
         limit: 10,
-        quota: Quota::new(10),
+        quota: CompanyQuota::new(10),
     };
-    assert_eq!(bench.jobs.claim(claim).await.unwrap().len(), 1);
+    assert_eq!(bench.jobs.claim_due(claim).await.unwrap().len(), 1);
     let waiting = async {
-        while bench.worker.delivering() > 0 {
+        while bench.worker.deliveries_in_flight() > 0 {
             bench.clock.advance(Duration::from_millis(100));
             tokio::task::yield_now().await;
         }
     };
-    timeout(PATIENCE, waiting).await.expect("the delivery is given up");
-    let job = bench.jobs.get(&Scope::default(), &id).await.unwrap().unwrap();
+    timeout(TEST_TIMEOUT, waiting).await.expect("the delivery is given up");
+    let job = bench.jobs.get(&JobScope::default(), &id).await.unwrap().unwrap();
     assert_eq!((job.fence, job.state()), (2, JobState::Running), "the other one's claim stands");
     bench.end().await;
 }
 
 #[tokio::test]
 async fn what_has_not_begun_is_handed_back_at_the_end_and_the_rest_given_up_in_time() {
-    let limits = WorkerLimits { drain: Duration::from_millis(50), ..WorkerLimits::default() };
-    let mut bench = Bench::over(Arc::new(MemoryJobs::default()), limits, Receiver::start(false).await).await;
+    let limits = WorkerLimits { drain_timeout: Duration::from_millis(50), ..WorkerLimits::default() };
+    let mut bench =
+        WorkerHarness::over(Arc::new(MemoryJobStore::default()), limits, Receiver::start(false).await).await;
     let under_way = bench.job("c", Duration::ZERO).await;
     bench.receiver.next().await;
     let ahead = bench.job("c", Duration::from_millis(200)).await;
@@ -385,7 +392,7 @@ async fn what_has_not_begun_is_handed_back_at_the_end_and_the_rest_given_up_in_t
     bench.end().await;
     let job = |id: String| {
         let jobs = jobs.clone();
-        async move { jobs.get(&Scope::default(), &id).await.unwrap().unwrap() }
+        async move { jobs.get(&JobScope::default(), &id).await.unwrap().unwrap() }
     };
     let ahead = job(ahead).await;
     assert_eq!((ahead.state(), ahead.attempt), (JobState::Scheduled, 0));
@@ -396,29 +403,31 @@ async fn what_has_not_begun_is_handed_back_at_the_end_and_the_rest_given_up_in_t
 
 #[tokio::test]
 async fn what_another_process_left_is_picked_up_when_its_lease_has_run_out() {
-    let mut bench = Bench::new(true).await;
+    let mut bench = WorkerHarness::new(true).await;
     let now = bench.worker.now();
     let job = Job::new(NewJob::new(payload("c"), Schedule::after(now, Duration::ZERO)), now);
-    let claimed =
-        job.step(Step::Claim { until: now, lease: later(now, Duration::from_secs(5)) }, now).unwrap().job;
+    let claimed = job
+        .step(Step::Claim { until: now, lease: add_saturating(now, Duration::from_secs(5)) }, now)
+        .unwrap()
+        .job;
     let id = claimed.id.clone();
     bench.jobs.insert(vec![claimed]).await.unwrap();
     bench.until("it is delivered", async || bench.state(&id).await == JobState::Completed).await;
     assert_eq!(bench.receiver.next().await["attempt"], 2);
-    assert!(bench.worker.now() >= later(now, Duration::from_secs(5)));
+    assert!(bench.worker.now() >= add_saturating(now, Duration::from_secs(5)));
     bench.end().await;
 }
 
 #[tokio::test]
 async fn old_jobs_are_removed() {
-    let bench = Bench::new(true).await;
+    let bench = WorkerHarness::new(true).await;
     let id = bench.job("c", Duration::ZERO).await;
     bench.until("it is completed", async || bench.state(&id).await == JobState::Completed).await;
     bench.clock.advance(WorkerLimits::default().retention + Duration::from_secs(1));
     bench
         .until("it is gone", async || {
             bench.clock.advance(Duration::from_secs(60));
-            bench.jobs.get(&Scope::default(), &id).await.unwrap().is_none()
+            bench.jobs.get(&JobScope::default(), &id).await.unwrap().is_none()
         })
         .await;
     bench.end().await;
@@ -426,14 +435,14 @@ async fn old_jobs_are_removed() {
 
 /// A store that can be made to fail, and that counts polls.
 #[derive(Default)]
-struct Faulty {
-    jobs: MemoryJobs,
+struct FaultyJobStore {
+    jobs: MemoryJobStore,
     down: AtomicBool,
     looks: AtomicUsize,
     refused: Mutex<Vec<&'static str>>,
 }
 
-impl Faulty {
+impl FaultyJobStore {
     fn check(&self, what: &'static str) -> Result<(), StoreError> {
         if self.down.load(Ordering::Relaxed) {
             self.refused.lock().unwrap().push(what);
@@ -444,12 +453,12 @@ impl Faulty {
 }
 
 #[async_trait]
-impl JobStore for Faulty {
-    async fn insert(&self, jobs: Vec<Job>) -> Result<Vec<Inserted>, StoreError> {
+impl JobStore for FaultyJobStore {
+    async fn insert(&self, jobs: Vec<Job>) -> Result<Vec<InsertOutcome>, StoreError> {
         self.check("insert")?;
         self.jobs.insert(jobs).await
     }
-    async fn get(&self, scope: &Scope, id: &str) -> Result<Option<Job>, StoreError> {
+    async fn get(&self, scope: &JobScope, id: &str) -> Result<Option<Job>, StoreError> {
         self.jobs.get(scope, id).await
     }
     async fn list(
@@ -460,44 +469,45 @@ impl JobStore for Faulty {
     ) -> Result<JobPage, StoreError> {
         self.jobs.list(filter, after, limit).await
     }
-    async fn steps(
+    async fn apply_steps(
         &self,
         steps: Vec<(String, Step)>,
         now: Timestamp,
-    ) -> Result<Vec<Option<Result<Stepped, Refusal>>>, StoreError> {
+    ) -> Result<Vec<Option<Result<StepResult, StepError>>>, StoreError> {
         self.check("steps")?;
-        self.jobs.steps(steps, now).await
+        self.jobs.apply_steps(steps, now).await
     }
     async fn cancel_all(&self, filter: &JobFilter, now: Timestamp) -> Result<u64, StoreError> {
         self.check("cancel_all")?;
         self.jobs.cancel_all(filter, now).await
     }
-    async fn claim(&self, claim: Claim) -> Result<Vec<Job>, StoreError> {
+    async fn claim_due(&self, claim: ClaimRequest) -> Result<Vec<Job>, StoreError> {
         self.check("claim")?;
-        self.jobs.claim(claim).await
+        self.jobs.claim_due(claim).await
     }
-    async fn earliest(&self) -> Result<Option<Timestamp>, StoreError> {
+    async fn next_run_at(&self) -> Result<Option<Timestamp>, StoreError> {
         self.looks.fetch_add(1, Ordering::Relaxed);
         self.check("earliest")?;
-        self.jobs.earliest().await
+        self.jobs.next_run_at().await
     }
-    async fn counts(&self, now: Timestamp) -> Result<JobCounts, StoreError> {
+    async fn count_by_state(&self, now: Timestamp) -> Result<JobCounts, StoreError> {
         self.check("counts")?;
-        self.jobs.counts(now).await
+        self.jobs.count_by_state(now).await
     }
     async fn purge(&self, ended_before: Timestamp, limit: usize) -> Result<u64, StoreError> {
         self.check("purge")?;
         self.jobs.purge(ended_before, limit).await
     }
-    fn wakes(&self) -> BoxStream<'static, ()> {
-        self.jobs.wakes()
+    fn notifications(&self) -> BoxStream<'static, ()> {
+        self.jobs.notifications()
     }
 }
 
 #[tokio::test]
 async fn an_outcome_waits_for_a_store_that_is_away() {
-    let store = Arc::new(Faulty::default());
-    let mut bench = Bench::over(store.clone(), WorkerLimits::default(), Receiver::start(false).await).await;
+    let store = Arc::new(FaultyJobStore::default());
+    let mut bench =
+        WorkerHarness::over(store.clone(), WorkerLimits::default(), Receiver::start(false).await).await;
     let id = bench.job("c", Duration::ZERO).await;
     bench.receiver.next().await;
     store.down.store(true, Ordering::Relaxed);
@@ -507,7 +517,7 @@ async fn an_outcome_waits_for_a_store_that_is_away() {
             store.refused.lock().unwrap().iter().filter(|what| **what == "steps").count() >= 3
         })
         .await;
-    let ahead = bench.worker.act(Scope::default(), id.clone(), Step::Cancel).await;
+    let ahead = bench.worker.apply_step(JobScope::default(), id.clone(), Step::Cancel).await;
     assert!(ahead.is_err(), "a step that cannot be stored is an error");
     store.down.store(false, Ordering::Relaxed);
     bench.until("the outcome is stored", async || bench.state(&id).await == JobState::Completed).await;
@@ -516,9 +526,9 @@ async fn an_outcome_waits_for_a_store_that_is_away() {
 
 #[tokio::test]
 async fn nobody_asks_the_store_without_need() {
-    let store = Arc::new(Faulty::default());
-    let limits = WorkerLimits { concurrency: 1, ..WorkerLimits::default() };
-    let mut bench = Bench::over(store.clone(), limits, Receiver::start(false).await).await;
+    let store = Arc::new(FaultyJobStore::default());
+    let limits = WorkerLimits { max_deliveries: 1, ..WorkerLimits::default() };
+    let mut bench = WorkerHarness::over(store.clone(), limits, Receiver::start(false).await).await;
     for _ in 0..50 {
         bench.job("c", Duration::ZERO).await;
     }
@@ -537,7 +547,7 @@ async fn nobody_asks_the_store_without_need() {
     bench.receiver.gate.send_replace(true);
     bench
         .until("all are delivered", async || {
-            let counts = bench.jobs.counts(bench.worker.now()).await.unwrap();
+            let counts = bench.jobs.count_by_state(bench.worker.now()).await.unwrap();
             counts.by_state.get(&JobState::Completed) == Some(&50)
         })
         .await;

@@ -7,13 +7,13 @@ use super::*;
 
 /// A memory store that counts its calls.
 #[derive(Default)]
-pub(in crate::roles) struct Counting {
+pub(in crate::roles) struct CountingRecords {
     pub(in crate::roles) inner: MemoryRecords,
     gets: AtomicUsize,
     others: AtomicUsize,
 }
 
-impl Counting {
+impl CountingRecords {
     /// Returns the numbers of single reads and of other calls since the last call, and resets them.
     fn asked(&self) -> (usize, usize) {
         (self.gets.swap(0, Ordering::Relaxed), self.others.swap(0, Ordering::Relaxed))
@@ -21,7 +21,7 @@ impl Counting {
 }
 
 #[async_trait]
-impl Records for Counting {
+impl Records for CountingRecords {
     async fn get(&self, key: &Key) -> Result<Option<Record>, StoreError> {
         self.gets.fetch_add(1, Ordering::Relaxed);
         self.inner.get(key).await
@@ -32,7 +32,7 @@ impl Records for Counting {
         self.inner.get_many(keys).await
     }
 
-    async fn list(&self, collection: &Collection, list: &List) -> Result<Page, StoreError> {
+    async fn list(&self, collection: &Collection, list: &ListQuery) -> Result<Page, StoreError> {
         self.others.fetch_add(1, Ordering::Relaxed);
         self.inner.list(collection, list).await
     }
@@ -73,7 +73,7 @@ fn sealer(secret: &str) -> Sealer {
 #[test]
 fn secrets_are_stored_apart_and_sealed() {
     let records = Arc::new(MemoryRecords::default());
-    let roles = RecordRoles::new(records.clone(), sealer("the operator's secret"));
+    let roles = RecordRoleStore::new(records.clone(), sealer("the operator's secret"));
     ready(
         roles.put_role(role(json!({"messengerToken": "sk-canary", "personality": "P"})), Precondition::Any),
     );
@@ -94,8 +94,8 @@ fn secrets_are_stored_apart_and_sealed() {
 
 #[test]
 fn a_role_that_has_been_read_costs_one_look() {
-    let records = Arc::new(Counting::default());
-    let roles = RecordRoles::new(records.clone(), sealer("the operator's secret"));
+    let records = Arc::new(CountingRecords::default());
+    let roles = RecordRoleStore::new(records.clone(), sealer("the operator's secret"));
     ready(roles.put_role(role(json!({"messengerToken": "sk-1"})), Precondition::Any));
     records.asked();
     let first = ready(roles.role("c", "a")).expect("there");
@@ -105,7 +105,7 @@ fn a_role_that_has_been_read_costs_one_look() {
     assert!(Arc::ptr_eq(&first, &again), "it is parsed and opened once");
 
     // A second role store over the same records, as in another process.
-    let other = RecordRoles::new(records.clone(), sealer("the operator's secret"));
+    let other = RecordRoleStore::new(records.clone(), sealer("the operator's secret"));
     ready(other.put_role(role(json!({"messengerToken": "sk-2"})), Precondition::Any));
     assert_eq!(token(&ready(roles.role("c", "a")).expect("there")), Some("sk-2"));
     ready(other.delete_role("c", "a", Precondition::Any));
@@ -115,7 +115,7 @@ fn a_role_that_has_been_read_costs_one_look() {
 #[test]
 fn saving_a_role_as_it_is_writes_nothing() {
     let records = Arc::new(MemoryRecords::default());
-    let roles = RecordRoles::new(records.clone(), sealer("the operator's secret"));
+    let roles = RecordRoleStore::new(records.clone(), sealer("the operator's secret"));
     let full =
         || role(json!({"messengerToken": "sk-1", "agentServerUrl": "http://h", "agentServerApiKey": "sk-2"}));
     let version = ready(roles.put_role(full(), Precondition::Absent));
@@ -130,14 +130,14 @@ fn saving_a_role_as_it_is_writes_nothing() {
 #[test]
 fn without_a_key_only_what_is_not_secret_is_saved() {
     let records = Arc::new(MemoryRecords::default());
-    let keyless = RecordRoles::new(records.clone(), Sealer::without_key());
+    let keyless = RecordRoleStore::new(records.clone(), Sealer::without_key());
     let refused = outcome(keyless.put_role(role(json!({"messengerToken": "sk-1"})), Precondition::Any));
     assert!(matches!(refused, Err(StoreError::NotConfigured("DATA_SECRET"))), "{refused:?}");
     assert_eq!(stored(&*records), [None, None, None], "nothing is half saved");
     ready(keyless.put_role(role(json!({"personality": "P"})), Precondition::Any));
     assert!(ready(keyless.role("c", "a")).is_some());
 
-    let roles = RecordRoles::new(records.clone(), sealer("the operator's secret"));
+    let roles = RecordRoleStore::new(records.clone(), sealer("the operator's secret"));
     ready(roles.put_role(role(json!({"messengerToken": "sk-1"})), Precondition::Any));
     let refused = outcome(keyless.role("c", "a"));
     assert!(matches!(refused, Err(StoreError::NotConfigured("DATA_SECRET"))), "{refused:?}");
@@ -155,7 +155,7 @@ fn without_a_key_only_what_is_not_secret_is_saved() {
 fn what_cannot_be_opened_is_told_by_agent_and_field_and_can_be_replaced() {
     let records = Arc::new(MemoryRecords::default());
     let save = |secret: &str| {
-        let roles = RecordRoles::new(records.clone(), sealer(secret));
+        let roles = RecordRoleStore::new(records.clone(), sealer(secret));
         ready(roles.put_role(role(json!({"messengerToken": "sk-canary"})), Precondition::Any));
     };
     let keys = RoleKeys::new("c", "a").expect("keys");
@@ -164,7 +164,7 @@ fn what_cannot_be_opened_is_told_by_agent_and_field_and_can_be_replaced() {
     };
     save("the secret of last year");
     let sealed = stored(&*records)[2].clone().expect("there");
-    let roles = || RecordRoles::new(records.clone(), sealer("the secret of this year"));
+    let roles = || RecordRoleStore::new(records.clone(), sealer("the secret of this year"));
     let cases = [
         serde_json::from_str(&sealed).expect("JSON"),
         json!({"content.messengerToken": "sk-canary"}),
@@ -190,7 +190,7 @@ fn what_cannot_be_opened_is_told_by_agent_and_field_and_can_be_replaced() {
 #[test]
 fn a_sealed_text_is_good_for_its_own_agent_alone() {
     let records = Arc::new(MemoryRecords::default());
-    let roles = RecordRoles::new(records.clone(), sealer("the operator's secret"));
+    let roles = RecordRoleStore::new(records.clone(), sealer("the operator's secret"));
     for id in ["a", "b"] {
         let role = RoleBlock { id: id.into(), ..role(json!({"messengerToken": format!("sk-{id}")})) };
         ready(roles.put_role(role, Precondition::Any));
@@ -199,6 +199,6 @@ fn a_sealed_text_is_good_for_its_own_agent_alone() {
     let moved = ready(records.get(&key("b"))).expect("there").value;
     ready(records.put(&key("a"), moved, Precondition::Any));
     let error = outcome(roles.role("c", "a")).expect_err("it was sealed for another");
-    let StoreError::Sealed { source, .. } = &error else { panic!("{error:?}") };
+    let StoreError::UnreadableSecret { source, .. } = &error else { panic!("{error:?}") };
     assert!(matches!(source.downcast_ref(), Some(SealError::Damaged)), "{error:?}");
 }

@@ -21,9 +21,9 @@ fn ready<T>(future: impl Future<Output = Result<T, StoreError>>) -> T {
     future.now_or_never().expect("no wait").expect("the store in memory answers")
 }
 
-fn roles(records: &Arc<impl Records>, secret: &str, previous: Option<&str>) -> RecordRoles {
+fn roles(records: &Arc<impl Records>, secret: &str, previous: Option<&str>) -> RecordRoleStore {
     let sealer = Sealer::new(&Secret::new(secret), previous.map(Secret::new).as_ref());
-    RecordRoles::new(records.clone(), sealer)
+    RecordRoleStore::new(records.clone(), sealer)
 }
 
 fn role(n: usize) -> RoleBlock {
@@ -33,30 +33,30 @@ fn role(n: usize) -> RoleBlock {
     serde_json::from_value(role).expect("a role")
 }
 
-fn fill(roles: &RecordRoles, count: usize) {
+fn fill(roles: &RecordRoleStore, count: usize) {
     for n in 0..count {
         ready(roles.put_role(role(n), Precondition::Any));
     }
 }
 
-fn counts(rotated: &Rotated) -> [usize; 4] {
-    [rotated.agents, rotated.resealed, rotated.current, rotated.unopened]
+fn counts(rotated: &RotationReport) -> [usize; 4] {
+    [rotated.agents, rotated.resealed, rotated.already_current, rotated.unopened]
 }
 
 /// A memory store that fails the commit of a given number.
-struct Breaking {
+struct FailingCommitRecords {
     inner: MemoryRecords,
     until: AtomicUsize,
     with: fn() -> StoreError,
 }
 
 #[async_trait]
-impl Records for Breaking {
+impl Records for FailingCommitRecords {
     async fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Record>>, StoreError> {
         self.inner.get_many(keys).await
     }
 
-    async fn list(&self, collection: &Collection, list: &List) -> Result<Page, StoreError> {
+    async fn list(&self, collection: &Collection, list: &ListQuery) -> Result<Page, StoreError> {
         self.inner.list(collection, list).await
     }
 
@@ -68,14 +68,18 @@ impl Records for Breaking {
     }
 }
 
-fn breaking(with: fn() -> StoreError) -> Arc<Breaking> {
-    Arc::new(Breaking { inner: MemoryRecords::default(), until: AtomicUsize::new(usize::MAX), with })
+fn breaking(with: fn() -> StoreError) -> Arc<FailingCommitRecords> {
+    Arc::new(FailingCommitRecords {
+        inner: MemoryRecords::default(),
+        until: AtomicUsize::new(usize::MAX),
+        with,
+    })
 }
 
 #[test]
 fn after_a_rotation_the_previous_key_can_be_forgotten() {
     let records = Arc::new(MemoryRecords::default());
-    let count = MAX_PAGE + 5;
+    let count = MAX_PAGE_RECORDS + 5;
     fill(&roles(&records, OLD, None), count);
     let both = roles(&records, NEW, Some(OLD));
     let before = ready(both.masked_role("company-1", "agent-001")).expect("there").version;
@@ -122,13 +126,13 @@ fn what_cannot_be_opened_is_counted_and_stays() {
     ready(both.put_role(RoleBlock { id: "fresh".into(), ..role(0) }, Precondition::Any));
     let rotated = ready(both.rotate_secrets());
     assert_eq!(counts(&rotated), [31, 0, 2, 60]);
-    assert_eq!(rotated.faults.len(), MAX_TOLD);
-    let first = rotated.faults[0].to_string();
+    assert_eq!(rotated.errors.len(), MAX_REPORTED_ERRORS);
+    let first = rotated.errors[0].to_string();
     assert_eq!(first, "the secret content.agentServerApiKey of \"agent-000\" cannot be opened");
     let lost = roles(&records, "a secret that is lost", None);
     assert!(ready(lost.role("company-0", "agent-000")).is_some());
 
-    let keyless = RecordRoles::new(records, Sealer::without_key());
+    let keyless = RecordRoleStore::new(records, Sealer::without_key());
     let refused = keyless.rotate_secrets().now_or_never().expect("no wait");
     assert!(matches!(refused, Err(StoreError::NotConfigured("DATA_SECRET"))), "{refused:?}");
 }

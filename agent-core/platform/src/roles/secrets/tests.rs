@@ -9,7 +9,7 @@ fn role(content: Value, children: Value) -> RoleBlock {
 
 /// Returns the secrets of a role by field path.
 fn secrets(role: &mut RoleBlock) -> Vec<(String, String)> {
-    let there = places(role).into_iter();
+    let there = secret_fields(role).into_iter();
     there.filter_map(|place| Some((place.path, place.secret.as_ref()?.expose().to_owned()))).collect()
 }
 

@@ -1,6 +1,6 @@
 //! Tests of the tool catalogue as a whole and of its page in the documentation.
 
-use agent_core::allowed_tools::BASE_PRESET;
+use agent_core::allowed_tools::DEFAULT_PRESET;
 use std::fmt::Write;
 
 use expect_test::expect_file;
@@ -13,22 +13,22 @@ const BOUNDS: [(&str, usize); 15] = [
     ("todos of a list", workspace::MAX_TODOS),
     ("bytes of a title", workspace::MAX_TITLE_BYTES),
     ("bytes of a document that is written by tools", workspace::MAX_DOCUMENT_BYTES),
-    ("documents that are made by a company's agents", workspace::MAX_CREATED_DOCUMENTS),
+    ("documents that are made by a company's agents", workspace::MAX_DOCUMENTS_PER_COMPANY),
     ("bytes of a plan", workspace::MAX_PLAN_BYTES),
     ("bytes of a metric's name", workspace::MAX_METRIC_NAME_BYTES),
     ("bytes of a metric's unit", workspace::MAX_METRIC_UNIT_BYTES),
-    ("figures that are recorded by an agent", workspace::MAX_RECORDED_METRICS),
+    ("figures that are recorded by an agent", workspace::MAX_METRICS_PER_AGENT),
     ("bytes of a notification", workspace::MAX_NOTIFICATION_BYTES),
-    ("notifications of a person", workspace::MAX_NOTIFICATIONS),
+    ("notifications of a person", workspace::MAX_NOTIFICATIONS_PER_USER),
     ("characters of a message", crate::tools::messenger::MAX_MESSAGE_CHARS),
     ("bytes of an entry of memory", workspace::MAX_MEMORY_TEXT_BYTES),
-    ("entries of a memory folder", workspace::MAX_MEMORIES),
+    ("entries of a memory folder", workspace::MAX_MEMORIES_PER_FOLDER),
     ("jobs of a person that are not over", crate::pulse::MAX_OPEN_JOBS),
-    ("entries on a page", crate::records::MAX_PAGE),
+    ("entries on a page", crate::records::MAX_PAGE_RECORDS),
 ];
 
 /// Returns the documented restriction on who may use a tool, beyond the role, and on what.
-fn who(name: &str) -> &'static str {
+fn documented_access(name: &str) -> &'static str {
     match name {
         "readTodos" | "createTodo" | "updateTodo" | "deleteTodo" | "readPlan" | "updatePlan" => {
             "the owner of the todo list that the conversation is about"
@@ -94,8 +94,8 @@ fn hints(spec: &ToolSpec) -> String {
 fn specs() -> Vec<Arc<ToolSpec>> {
     let tools = builtin_tools(
         Arc::new(MemoryRecords::default()),
-        Arc::new(RecordRoles::in_memory()),
-        Reach::default(),
+        Arc::new(RecordRoleStore::in_memory()),
+        ToolServices::default(),
     );
     ready(tools.list(&ExecutionContext::default())).expect("listed")
 }
@@ -112,12 +112,13 @@ fn the_documentation_lists_what_there_is() {
         let json = |schema: &str| serde_json::from_str::<Value>(schema).expect("JSON");
         let (input, output) =
             (json(spec.input_schema.get()), json(spec.output_schema.as_ref().expect("one").get()));
-        let base = if BASE_PRESET.contains(&spec.name.as_str()) { "; in the base preset" } else { "" };
+        let base = if DEFAULT_PRESET.contains(&spec.name.as_str()) { "; in the base preset" } else { "" };
         let (name, description, hints) = (&spec.name, &spec.description, hints(&spec));
         writeln!(page, "\n### {name}\n\n{description}\n").expect("a string takes it");
         writeln!(page, "- takes `{}`\n- gives `{}`", fields(&input), fields(&output))
             .expect("a string takes it");
-        writeln!(page, "- hints: {hints}{base}\n- for {}", who(name)).expect("a string takes it");
+        writeln!(page, "- hints: {hints}{base}\n- for {}", documented_access(name))
+            .expect("a string takes it");
     }
     expect_file!["../../../../../docs/tools.md"].assert_eq(&page);
 }

@@ -5,12 +5,12 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::records::{Collection, Inventory, Key, List, MAX_PAGE, Precondition, RecordsExt};
+use crate::records::{Collection, Inventory, Key, ListQuery, MAX_PAGE_RECORDS, Precondition, RecordsExt};
 use crate::workspace::collection;
 
 /// Set of contexts that may access a record.
 #[derive(Debug, Clone, Copy)]
-enum Scope {
+enum Visibility {
     /// This user.
     Person(&'static str),
     /// The company's own users.
@@ -24,12 +24,12 @@ enum Scope {
 }
 
 /// Record that is in the workspace from the start.
-struct Planted {
+struct SeededRecord {
     key: Key,
-    scope: Scope,
+    scope: Visibility,
 }
 
-impl Planted {
+impl SeededRecord {
     fn mark(&self) -> String {
         mark(self.key.company(), self.key.collection().path(), self.key.id())
     }
@@ -37,11 +37,11 @@ impl Planted {
     fn is_reached_in(&self, context: &ExecutionContext) -> bool {
         let visitor = context.caller == Caller::Widget;
         let reached = match self.scope {
-            Scope::Person(user) => context.user_id == user,
-            Scope::Company => !visitor,
-            Scope::Visitors(agent) => !visitor || context.agent_id == agent,
-            Scope::Agent(agent) => !visitor && context.agent_id == agent,
-            Scope::All => true,
+            Visibility::Person(user) => context.user_id == user,
+            Visibility::Company => !visitor,
+            Visibility::Visitors(agent) => !visitor || context.agent_id == agent,
+            Visibility::Agent(agent) => !visitor && context.agent_id == agent,
+            Visibility::All => true,
         };
         reached && context.company_id == self.key.company()
     }
@@ -90,12 +90,12 @@ const PRINCIPALS: [(Caller, &str, &str); 9] = [
 const AGENTS: [&str; 4] = ["a", "b", "x", "y"];
 
 /// Creates a workspace in which every tool is enabled for every agent, with a mark in each record.
-fn plant() -> (World, Vec<Planted>) {
+fn plant() -> (ToolFixture, Vec<SeededRecord>) {
     let names = ready(
-        tools_over(Stores::new(
+        build_tools(Stores::new(
             Arc::new(MemoryRecords::default()),
-            Arc::new(RecordRoles::in_memory()),
-            Reach::default(),
+            Arc::new(RecordRoleStore::in_memory()),
+            ToolServices::default(),
         ))
         .list(&ExecutionContext::default()),
     )
@@ -126,7 +126,7 @@ fn plant() -> (World, Vec<Planted>) {
         }
         let list = file.as_object_mut().expect("an object").entry(list).or_insert_with(|| json!([]));
         list.as_array_mut().expect("a list").push(entry);
-        planted.push(Planted { key, scope });
+        planted.push(SeededRecord { key, scope });
     };
     for (company, agents, people) in [("c", ["a", "b"], ["ada", "bob"]), ("d", ["x", "y"], ["eve", "ada"])] {
         for (agent, person) in agents.into_iter().zip(people) {
@@ -135,7 +135,7 @@ fn plant() -> (World, Vec<Planted>) {
                 collection::DOCUMENTS,
                 company,
                 &named,
-                Scope::Visitors(agent),
+                Visibility::Visitors(agent),
                 json!({"title": "", "text": ""}),
             );
             let list = if company == "d" && person == "ada" {
@@ -144,7 +144,7 @@ fn plant() -> (World, Vec<Planted>) {
                 format!("{person}-list")
             };
             let todos = json!([{"id": format!("todo-{list}"), "title": ""}]);
-            let owner = Scope::Person(person);
+            let owner = Visibility::Person(person);
             add(collection::TODO_LISTS, company, &list, owner, json!({"ownerId": person, "todos": todos}));
             let plan = format!("plan-{list}");
             add(
@@ -159,18 +159,30 @@ fn plant() -> (World, Vec<Planted>) {
                 collection::MEMORIES,
                 company,
                 &memory,
-                Scope::Agent(agent),
+                Visibility::Agent(agent),
                 json!({"agentId": agent, "text": ""}),
             );
             let metric = format!("metric-{agent}");
             let figure = json!({"agentId": agent, "name": "sales", "value": ""});
-            add(collection::METRICS, company, &metric, Scope::Visitors(agent), figure);
+            add(collection::METRICS, company, &metric, Visibility::Visitors(agent), figure);
         }
         // Identifiers that exist in both companies, and some that exist only in one.
         for id in ["same".to_owned(), format!("only-{company}")] {
-            add(collection::DOCUMENTS, company, &id, Scope::Company, json!({"title": "", "text": ""}));
-            add(collection::EPICS, company, &id, Scope::All, json!({"title": "", "status": "", "text": ""}));
-            add(collection::METRICS, company, &id, Scope::Company, json!({"name": "sales", "value": ""}));
+            add(collection::DOCUMENTS, company, &id, Visibility::Company, json!({"title": "", "text": ""}));
+            add(
+                collection::EPICS,
+                company,
+                &id,
+                Visibility::All,
+                json!({"title": "", "status": "", "text": ""}),
+            );
+            add(
+                collection::METRICS,
+                company,
+                &id,
+                Visibility::Company,
+                json!({"name": "sales", "value": ""}),
+            );
         }
     }
     let role = |(agent, company): (&str, &str)| {
@@ -178,7 +190,7 @@ fn plant() -> (World, Vec<Planted>) {
             "messengerToken": bot_of(company, agent), "tools": names, "widgetTools": names, "documentIds": [format!("named-{agent}"), "only-x"]}})
     };
     file["agents"] = [("a", "c"), ("b", "c"), ("x", "d"), ("y", "d")].map(role).as_slice().into();
-    let world = World::new(&file);
+    let world = ToolFixture::new(&file);
     for (victim, id) in VICTIMS.iter().zip(world_jobs()) {
         world.pulse.plant(&id, (victim.company, victim.user, victim.agent));
     }
@@ -191,7 +203,7 @@ fn plant() -> (World, Vec<Planted>) {
             "text": mark, "at": "2026-01-01T00:00:00.000Z"});
         // One user may have several kinds of credential.
         if ready(world.records.put_as(&key, &told, Precondition::Absent)).is_ok() {
-            planted.push(Planted { key, scope: Scope::Person(user) });
+            planted.push(SeededRecord { key, scope: Visibility::Person(user) });
         }
         assert!(caller != Caller::Widget || user.starts_with("widget:"));
     }
@@ -208,7 +220,7 @@ fn snapshot(records: &MemoryRecords) -> BTreeMap<Key, u64> {
     let mut all = BTreeMap::new();
     for company in ready(records.companies(None)).expect("companies") {
         for collection in ready(records.collections(&company, None)).expect("collections") {
-            let list = List { limit: Some(MAX_PAGE), ..List::default() };
+            let list = ListQuery { limit: Some(MAX_PAGE_RECORDS), ..ListQuery::default() };
             let page = ready(records.list(&collection, &list)).expect("a page");
             assert_eq!(page.next_cursor, None, "a snapshot is of everything");
             for record in page.records {
@@ -265,8 +277,8 @@ fn merged(objects: &[&Value]) -> Value {
 
 /// Context under test, with the workspace versions after the last call.
 struct Cell<'a> {
-    world: &'a World,
-    planted: &'a [Planted],
+    world: &'a ToolFixture,
+    planted: &'a [SeededRecord],
     context: ExecutionContext,
     before: BTreeMap<Key, u64>,
     cells: usize,
@@ -361,10 +373,10 @@ fn nobody_sees_or_changes_what_is_not_theirs() {
     for (caller, user, company) in PRINCIPALS {
         for agent in AGENTS {
             let (world, planted) = plant();
-            all_marks.extend(planted.iter().map(Planted::mark));
+            all_marks.extend(planted.iter().map(SeededRecord::mark));
             let own = lists.iter().find(|list| {
                 planted.iter().any(|one| {
-                    matches!(one.scope, Scope::Person(owner) if owner == user)
+                    matches!(one.scope, Visibility::Person(owner) if owner == user)
                         && one.key.company() == company
                         && one.key.id() == **list
                 })

@@ -7,7 +7,7 @@ use expect_test::expect;
 
 use super::*;
 use crate::messenger::MessengerError;
-use agent_core::error::{Failure, FailureKind};
+use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::secret::Secret;
 
 /// Recorded call: token, method, parameters.
@@ -46,15 +46,15 @@ impl Messenger for FakeMessenger {
 
 const TOKEN: &str = "123:token-canary";
 
-fn world(token: Option<&str>) -> World {
+fn world(token: Option<&str>) -> ToolFixture {
     let mut content = json!({"tools": ["sendMessengerMessage"]});
     if let Some(token) = token {
         content["messengerToken"] = token.into();
     }
-    World::new(&json!({"agents": [{"id": "a", "companyId": "c", "content": content}]}))
+    ToolFixture::new(&json!({"agents": [{"id": "a", "companyId": "c", "content": content}]}))
 }
 
-fn send(world: &World, arguments: Value) -> Result<Value, String> {
+fn send(world: &ToolFixture, arguments: Value) -> Result<Value, String> {
     world.call(&ada(), "sendMessengerMessage", arguments)
 }
 
@@ -68,7 +68,7 @@ fn the_schema_says_what_the_api_takes() {
           "type": "object",
           "properties": {
             "chatId": {
-              "description": "The chat's id, a number, or the @name of a public one.",
+              "description": "The chat's numeric id, or the @name of a public chat.",
               "anyOf": [
                 {
                   "type": "integer"
@@ -81,13 +81,13 @@ fn the_schema_says_what_the_api_takes() {
               ]
             },
             "text": {
-              "description": "What to say, at most 4096 characters.",
+              "description": "The text to send, at most 4096 characters.",
               "type": "string",
               "minLength": 1,
               "maxLength": 4096
             },
             "parseMode": {
-              "description": "How the text is marked up; left out for plain text.",
+              "description": "The markup of the text; omit for plain text.",
               "type": "string",
               "enum": [
                 "HTML",
@@ -96,7 +96,7 @@ fn the_schema_says_what_the_api_takes() {
               ]
             },
             "disableNotification": {
-              "description": "Whether it comes without a sound.",
+              "description": "True to send without a sound.",
               "type": "boolean"
             }
           },
@@ -188,7 +188,7 @@ fn a_bot_that_is_not_set_up_is_said_to_be_so() {
         assert_eq!(world.messenger.take_calls(), []);
     }
     let records = Arc::new(MemoryRecords::default());
-    let tools = builtin_tools(records, Arc::new(RecordRoles::in_memory()), Reach::default());
+    let tools = builtin_tools(records, Arc::new(RecordRoleStore::in_memory()), ToolServices::default());
     let told =
         ready(tools.call(&ada(), "sendMessengerMessage", good, &NoProgress)).expect_err("no messenger");
     assert_eq!(told.to_string(), "no message can be sent: RUNTIME_URL is not configured");
@@ -202,8 +202,8 @@ fn what_went_wrong_is_told_in_our_words() {
         description: format!("{description} upstream-canary {TOKEN}"),
         retry_after: after.map(Duration::from_secs),
     };
-    let failed = |kind, words: &'static str| Failure::new(kind, words).with_source("source-canary");
-    let patient = failed(FailureKind::RateLimited, "x").with_retry_after(Duration::from_secs(9));
+    let failed = |kind, words: &'static str| AgentError::new(kind, words).with_source("source-canary");
+    let patient = failed(AgentErrorKind::RateLimited, "x").with_retry_after(Duration::from_secs(9));
     let not_sent = "the message was not sent: ";
     let unknown = "it is not known whether the message was sent: ";
     for (error, told) in [
@@ -238,7 +238,7 @@ fn what_went_wrong_is_told_in_our_words() {
         ),
         (refused(500, "Internal Server Error", None), format!("{not_sent}the messenger has failed (500)")),
         (patient.into(), format!("{not_sent}the messenger takes the next one in 9 seconds")),
-        (failed(FailureKind::Timeout, "nothing came").into(), format!("{unknown}nothing came")),
+        (failed(AgentErrorKind::Timeout, "nothing came").into(), format!("{unknown}nothing came")),
     ] {
         world.messenger.answers(Err(error));
         let result = send(&world, json!({"chatId": 5, "text": "hi"}));

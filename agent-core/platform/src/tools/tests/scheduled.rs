@@ -6,8 +6,8 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 
 use super::*;
-use crate::pulse::{Cancelled, JobRequest, JobViews, MAX_OPEN_JOBS, Pulse, PulseError, Scheduled};
-use agent_core::job::{Job, JobFilter, JobKind, JobPayload, JobView, NewJob, Scope, Step};
+use crate::pulse::{CancelResult, JobRequest, JobViewPage, MAX_OPEN_JOBS, Pulse, PulseError, ScheduledJob};
+use agent_core::job::{Job, JobFilter, JobKind, JobPayload, JobScope, JobView, NewJob, Step};
 use agent_core::schedule::ScheduleSpec;
 
 fn now() -> Timestamp {
@@ -44,61 +44,66 @@ impl FakePulse {
 
 #[async_trait]
 impl Pulse for FakePulse {
-    async fn schedule_job(&self, request: &JobRequest) -> Result<Scheduled, PulseError> {
+    async fn schedule_job(&self, request: &JobRequest) -> Result<ScheduledJob, PulseError> {
         let schedule =
             request.schedule.resolve(now()).map_err(|error| PulseError::Invalid(error.to_string()))?;
         let job = Job::new(NewJob::new(request.payload.clone(), schedule), now());
         self.touched.lock().expect("unpoisoned").push(JobPayload::clone(&job.payload));
-        let scheduled = Scheduled { job_id: job.id.clone(), execute_at: job.due };
+        let scheduled = ScheduledJob { job_id: job.id.clone(), execute_at: job.due };
         self.jobs.lock().expect("unpoisoned").insert(job.id.clone(), job);
         Ok(scheduled)
     }
 
-    async fn get_job(&self, scope: &Scope, id: &str) -> Result<JobView, PulseError> {
+    async fn get_job(&self, scope: &JobScope, id: &str) -> Result<JobView, PulseError> {
         let jobs = self.jobs.lock().expect("unpoisoned");
         jobs.get(id).filter(|job| scope.contains(job)).map(JobView::from).ok_or(PulseError::NotFound)
     }
 
-    async fn cancel_job(&self, scope: &Scope, id: &str) -> Result<Cancelled, PulseError> {
+    async fn cancel_job(&self, scope: &JobScope, id: &str) -> Result<CancelResult, PulseError> {
         let mut jobs = self.jobs.lock().expect("unpoisoned");
         let job = jobs.get_mut(id).filter(|job| scope.contains(job)).ok_or(PulseError::NotFound)?;
         *job = job.clone().step(Step::Cancel, now()).expect("it can").job;
         self.touched.lock().expect("unpoisoned").push(JobPayload::clone(&job.payload));
-        Ok(Cancelled::default())
+        Ok(CancelResult::default())
     }
 
-    async fn reschedule_job(&self, _: &Scope, _: &str, _: &ScheduleSpec) -> Result<Scheduled, PulseError> {
+    async fn reschedule_job(
+        &self,
+        _: &JobScope,
+        _: &str,
+        _: &ScheduleSpec,
+    ) -> Result<ScheduledJob, PulseError> {
         Err(PulseError::NotFound)
     }
 
-    async fn cancel_jobs_for_tool(&self, _: &Scope, _: &str) -> Result<u64, PulseError> {
+    async fn cancel_jobs_for_tool(&self, _: &JobScope, _: &str) -> Result<u64, PulseError> {
         Ok(0)
     }
 
-    async fn cancel_jobs_for_assignment(&self, _: &Scope, _: &str) -> Result<u64, PulseError> {
+    async fn cancel_jobs_for_assignment(&self, _: &JobScope, _: &str) -> Result<u64, PulseError> {
         Ok(0)
     }
 
-    async fn get_jobs(
+    async fn list_jobs(
         &self,
         filter: &JobFilter,
         _: Option<&str>,
         limit: usize,
-    ) -> Result<JobViews, PulseError> {
+    ) -> Result<JobViewPage, PulseError> {
         let jobs = self.jobs.lock().expect("unpoisoned");
         let meant = jobs.values().filter(|job| filter.matches(job)).take(limit).map(JobView::from);
-        Ok(JobViews { jobs: meant.collect(), next_cursor: None })
+        Ok(JobViewPage { jobs: meant.collect(), next_cursor: None })
     }
 
-    async fn check_pulse_health(&self) -> Result<(), PulseError> {
+    async fn check_health(&self) -> Result<(), PulseError> {
         Ok(())
     }
 }
 
-fn world() -> World {
+fn world() -> ToolFixture {
     let mut file = demo();
     file["agents"][0]["content"]["tools"] = json!(["scheduleTool", "cancelScheduledTool"]);
-    World::new(&file)
+    ToolFixture::new(&file)
 }
 
 #[test]
@@ -106,7 +111,7 @@ fn a_tool_is_scheduled_for_the_user_with_the_users_zone() {
     let world = world();
     let wish =
         json!({"tool": "createTodo", "arguments": {"title": "Call"}, "executeAt": "2026-11-22T09:00:00"});
-    let made = world.did(&ada(), "scheduleTool", wish);
+    let made = world.call_ok(&ada(), "scheduleTool", wish);
     assert_eq!(made["executeAt"], "2026-11-22T08:00:00.000Z");
     let payload = &world.pulse.payloads()[0];
     assert_eq!(payload.kind, JobKind::Tool);
@@ -114,7 +119,7 @@ fn a_tool_is_scheduled_for_the_user_with_the_users_zone() {
     assert_eq!(payload.tool_id.as_deref(), Some("createTodo"));
     assert_eq!(payload.todo_list_id.as_deref(), Some("l"));
     assert_eq!(payload.timezone.as_deref(), Some("Europe/Berlin"));
-    let cancelled = world.did(&ada(), "cancelScheduledTool", json!({"jobId": made["jobId"]}));
+    let cancelled = world.call_ok(&ada(), "cancelScheduledTool", json!({"jobId": made["jobId"]}));
     assert_eq!(cancelled, json!({"cancelled": 1, "running": 0}));
 }
 
@@ -152,13 +157,13 @@ fn a_person_has_so_many_jobs_and_no_more() {
     let world = world();
     let wish = || json!({"tool": "createTodo", "arguments": {"title": "x"}, "everyMs": 60_000});
     for _ in 0..MAX_OPEN_JOBS {
-        world.did(&ada(), "scheduleTool", wish());
+        world.call_ok(&ada(), "scheduleTool", wish());
     }
     let told = world.call(&ada(), "scheduleTool", wish()).expect_err("full");
     assert_eq!(told, "the user has 100 jobs already, which is the most: cancel one first");
-    let cancelled = world.did(&ada(), "cancelScheduledTool", json!({"tool": "createTodo"}));
+    let cancelled = world.call_ok(&ada(), "cancelScheduledTool", json!({"tool": "createTodo"}));
     assert_eq!(cancelled, json!({"cancelled": 100, "running": 0}));
-    world.did(&ada(), "scheduleTool", wish());
+    world.call_ok(&ada(), "scheduleTool", wish());
 }
 
 #[test]
@@ -169,7 +174,7 @@ fn jobs_of_others_are_as_absent_as_none() {
         let told = world.call(&ada(), "cancelScheduledTool", json!({"jobId": id})).expect_err("not hers");
         assert_eq!(told, format!("there is no job {id:?}"));
     }
-    let cancelled = world.did(&ada(), "cancelScheduledTool", json!({"tool": "createTodo"}));
+    let cancelled = world.call_ok(&ada(), "cancelScheduledTool", json!({"tool": "createTodo"}));
     assert_eq!(cancelled["cancelled"], 0);
     for wish in [json!({}), json!({"jobId": "1", "tool": "createTodo"})] {
         let told = world.call(&ada(), "cancelScheduledTool", wish).expect_err("refused");
@@ -179,8 +184,8 @@ fn jobs_of_others_are_as_absent_as_none() {
 
 #[test]
 fn without_a_scheduler_the_tools_say_so() {
-    let (records, roles) = (Arc::new(MemoryRecords::default()), Arc::new(RecordRoles::in_memory()));
-    let tools = builtin_tools(records, roles, Reach::default());
+    let (records, roles) = (Arc::new(MemoryRecords::default()), Arc::new(RecordRoleStore::in_memory()));
+    let tools = builtin_tools(records, roles, ToolServices::default());
     for (name, wish) in [
         ("scheduleTool", json!({"tool": "createTodo", "delayMs": 1})),
         ("cancelScheduledTool", json!({"jobId": "1"})),

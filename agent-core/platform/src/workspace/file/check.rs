@@ -6,9 +6,9 @@ use std::hash::Hash;
 use serde::Serialize;
 
 use super::WorkspaceFile;
-use super::locate::Path;
+use super::locate::JsonPath;
 use crate::records::{MAX_ID_BYTES, MAX_VALUE_BYTES, MAX_WRITES};
-use crate::roles::places;
+use crate::roles::secret_fields;
 use crate::workspace::todos::{MAX_TODOS, checked_title};
 use agent_core::role::RoleBlock;
 
@@ -16,8 +16,8 @@ use agent_core::role::RoleBlock;
 const MAX_FAULTS: usize = 20;
 
 /// Returns the first [`MAX_FAULTS`] faults, in the order of the checks.
-pub(super) fn check(file: &WorkspaceFile) -> Vec<(Path, String)> {
-    let mut check = Check { file, faults: Vec::new() };
+pub(super) fn find_faults(file: &WorkspaceFile) -> Vec<(JsonPath, String)> {
+    let mut check = FileChecker { file, faults: Vec::new() };
     check.whole();
     check.users();
     check.agents();
@@ -30,27 +30,27 @@ pub(super) fn check(file: &WorkspaceFile) -> Vec<(Path, String)> {
     check.faults
 }
 
-struct Check<'a> {
+struct FileChecker<'a> {
     file: &'a WorkspaceFile,
-    faults: Vec<(Path, String)>,
+    faults: Vec<(JsonPath, String)>,
 }
 
-impl Check<'_> {
+impl FileChecker<'_> {
     fn whole(&mut self) {
-        let writes = super::import::writes_at_most(self.file);
+        let writes = super::import::max_writes(self.file);
         if writes > MAX_WRITES {
             let fault = format!(
                 "the file takes {writes} writes, three for each agent and one for everything else, and at most \
                  {MAX_WRITES} are done at once: it must be cut into several"
             );
-            self.fault(Path::default(), fault);
+            self.fault(JsonPath::default(), fault);
         }
     }
 
     fn users(&mut self) {
         let mut seen = HashSet::new();
         for (i, user) in self.file.users.iter().enumerate() {
-            let at = Path::default().field("users").place(i);
+            let at = JsonPath::default().field("users").index(i);
             self.identified(&at, &user.id, &user.company_id);
             self.unique(&mut seen, (&user.company_id, &user.id), &at);
             if let Some(zone) = &user.timezone
@@ -66,7 +66,7 @@ impl Check<'_> {
         let documents = companies(self.file.documents.iter().map(|d| (&d.id, &d.company_id)));
         let mut seen = HashSet::new();
         for (i, role) in self.file.agents.iter().enumerate() {
-            let at = Path::default().field("agents").place(i);
+            let at = JsonPath::default().field("agents").index(i);
             self.identified(&at, &role.id, &role.company_id);
             // Agent ids are unique among all companies, because an agent is looked up by its id alone.
             self.unique(&mut seen, &role.id, &at);
@@ -76,7 +76,7 @@ impl Check<'_> {
                 ("ragDocumentIds", &role.content.rag_document_ids),
             ] {
                 for (j, id) in ids.iter().enumerate() {
-                    let at = content.clone().field(name).place(j);
+                    let at = content.clone().field(name).index(j);
                     self.id(at.clone(), id);
                     self.same_company(at, "document", id, &role.company_id, &documents);
                 }
@@ -89,7 +89,7 @@ impl Check<'_> {
     fn documents(&mut self) {
         let mut seen = HashSet::new();
         for (i, document) in self.file.documents.iter().enumerate() {
-            let at = Path::default().field("documents").place(i);
+            let at = JsonPath::default().field("documents").index(i);
             self.identified(&at, &document.id, &document.company_id);
             self.unique(&mut seen, (&document.company_id, &document.id), &at);
             self.fits(at, document);
@@ -100,7 +100,7 @@ impl Check<'_> {
         let users = companies(self.file.users.iter().map(|user| (&user.id, &user.company_id)));
         let mut seen = HashSet::new();
         for (i, list) in self.file.todo_lists.iter().enumerate() {
-            let at = Path::default().field("todoLists").place(i);
+            let at = JsonPath::default().field("todoLists").index(i);
             self.identified(&at, &list.id, &list.company_id);
             self.unique(&mut seen, (&list.company_id, &list.id), &at);
             let owner = at.clone().field("ownerId");
@@ -112,7 +112,7 @@ impl Check<'_> {
             }
             let mut seen = HashSet::new();
             for (j, todo) in list.todos.iter().enumerate() {
-                let at = at.clone().field("todos").place(j);
+                let at = at.clone().field("todos").index(j);
                 self.id(at.clone().field("id"), &todo.id);
                 self.unique(&mut seen, &todo.id, &at);
                 if let Err(fault) = checked_title(&todo.title) {
@@ -126,7 +126,7 @@ impl Check<'_> {
         let agents = companies(self.file.agents.iter().map(|role| (&role.id, &role.company_id)));
         let mut seen = HashSet::new();
         for (i, memory) in self.file.memories.iter().enumerate() {
-            let at = Path::default().field("memories").place(i);
+            let at = JsonPath::default().field("memories").index(i);
             self.identified(&at, &memory.id, &memory.company_id);
             let agent = at.clone().field("agentId");
             self.id(agent.clone(), &memory.agent_id);
@@ -144,10 +144,10 @@ impl Check<'_> {
     }
 
     fn entries(&mut self) {
-        for (name, entries) in self.file.entries() {
+        for (name, entries) in self.file.free_form_lists() {
             let mut seen = HashSet::new();
             for (i, entry) in entries.iter().enumerate() {
-                let at = Path::default().field(name).place(i);
+                let at = JsonPath::default().field(name).index(i);
                 self.identified(&at, &entry.id, &entry.company_id);
                 self.unique(&mut seen, (&entry.company_id, &entry.id), &at);
                 self.fits(at, entry);
@@ -161,12 +161,12 @@ impl Check<'_> {
         let now = jiff::Timestamp::now();
         let mut seen = HashSet::new();
         for (i, assignment) in self.file.assignments.iter().enumerate() {
-            let at = Path::default().field("assignments").place(i);
+            let at = JsonPath::default().field("assignments").index(i);
             self.identified(&at, &assignment.id, &assignment.company_id);
             self.unique(&mut seen, (&assignment.company_id, &assignment.id), &at);
             let agent = at.clone().field("agentId");
             self.same_company(agent, "agent", &assignment.agent_id, &assignment.company_id, &agents);
-            match assignment.fault(now) {
+            match assignment.validate(now) {
                 Some(("", fault)) => self.fault(at.clone(), fault),
                 Some((field, fault)) => self.fault(at.clone().field(field), fault),
                 None => {}
@@ -175,12 +175,12 @@ impl Check<'_> {
         }
     }
 
-    fn identified(&mut self, at: &Path, id: &str, company_id: &str) {
+    fn identified(&mut self, at: &JsonPath, id: &str, company_id: &str) {
         self.id(at.clone().field("id"), id);
         self.id(at.clone().field("companyId"), company_id);
     }
 
-    fn id(&mut self, at: Path, id: &str) {
+    fn id(&mut self, at: JsonPath, id: &str) {
         if id.is_empty() {
             self.fault(at, "is empty".to_owned());
         } else if id.len() > MAX_ID_BYTES {
@@ -190,20 +190,20 @@ impl Check<'_> {
         }
     }
 
-    fn unique<T: Eq + Hash>(&mut self, seen: &mut HashSet<T>, id: T, at: &Path) {
+    fn unique<T: Eq + Hash>(&mut self, seen: &mut HashSet<T>, id: T, at: &JsonPath) {
         if !seen.insert(id) {
             self.fault(at.clone().field("id"), "is in the file twice".to_owned());
         }
     }
 
     /// Checks that a referenced item belongs to the same company, if the file contains it.
-    fn same_company(&mut self, at: Path, what: &str, id: &str, company: &str, known: &Companies<'_>) {
+    fn same_company(&mut self, at: JsonPath, what: &str, id: &str, company: &str, known: &Companies<'_>) {
         if known.get(id).is_some_and(|companies| !companies.contains(company)) {
             self.fault(at, format!("the {what} {id:?} is of another company"));
         }
     }
 
-    fn fits(&mut self, at: Path, value: &impl Serialize) {
+    fn fits(&mut self, at: JsonPath, value: &impl Serialize) {
         let bytes = serde_json::to_vec(value).map_or(0, |json| json.len());
         if bytes > MAX_VALUE_BYTES {
             self.fault(at, format!("has {bytes} bytes as JSON, and at most {MAX_VALUE_BYTES} are taken"));
@@ -212,10 +212,11 @@ impl Check<'_> {
 
     /// Checks the size of an agent's sealed secrets, which are stored in one record, each a third longer than in the
     /// file.
-    fn secrets_fit(&mut self, at: Path, role: &RoleBlock) {
+    fn secrets_fit(&mut self, at: JsonPath, role: &RoleBlock) {
         let mut role = role.clone();
-        let secrets =
-            places(&mut role).into_iter().filter_map(|place| Some(place.secret.as_ref()?.expose().len()));
+        let secrets = secret_fields(&mut role)
+            .into_iter()
+            .filter_map(|place| Some(place.secret.as_ref()?.expose().len()));
         let bytes: usize = secrets.map(|bytes| bytes.div_ceil(3) * 4 + 256).sum();
         if bytes > MAX_VALUE_BYTES {
             let fault = format!(
@@ -225,7 +226,7 @@ impl Check<'_> {
         }
     }
 
-    fn fault(&mut self, at: Path, message: String) {
+    fn fault(&mut self, at: JsonPath, message: String) {
         self.faults.push((at, message));
     }
 }

@@ -2,8 +2,8 @@
 
 use serde::de::DeserializeOwned;
 
-use super::{FileError, MAX_FILE_BYTES, WorkspaceFile};
-use crate::records::{Collection, Inventory, List, MAX_PAGE, MAX_WRITES, StoreError};
+use super::{MAX_FILE_BYTES, WorkspaceFile, WorkspaceFileError};
+use crate::records::{Collection, Inventory, ListQuery, MAX_PAGE_RECORDS, MAX_WRITES, StoreError};
 use crate::roles::ROLES;
 use crate::workspace::collection;
 
@@ -13,7 +13,7 @@ use crate::workspace::collection;
 pub enum ExportError {
     /// The content exceeds the limits of one file, so it could not be imported.
     #[error("the workspace is more than one file holds, which could be one of a single company: {0}")]
-    TooMuch(FileError),
+    TooMuch(WorkspaceFileError),
     /// The store failed.
     #[error("the store could not be read")]
     Store(#[from] StoreError),
@@ -28,7 +28,7 @@ impl WorkspaceFile {
     /// [`ExportError::TooMuch`] as soon as more has been read than one file can hold; errors of the store. Other
     /// reasons for which an import would fail are reported by [`to_text`](Self::to_text).
     pub async fn export(inventory: &dyn Inventory, company: Option<&str>) -> Result<Self, ExportError> {
-        let mut export = Export { inventory, file: Self::default(), bytes: 0 };
+        let mut export = Exporter { inventory, file: Self::default(), bytes: 0 };
         match company {
             Some(company) => export.company(company).await?,
             None => export.companies().await?,
@@ -37,13 +37,13 @@ impl WorkspaceFile {
     }
 }
 
-struct Export<'a> {
+struct Exporter<'a> {
     inventory: &'a dyn Inventory,
     file: WorkspaceFile,
     bytes: usize,
 }
 
-impl Export<'_> {
+impl Exporter<'_> {
     async fn companies(&mut self) -> Result<(), ExportError> {
         let mut after: Option<String> = None;
         loop {
@@ -89,7 +89,7 @@ impl Export<'_> {
         from: &Collection,
         into: impl Fn(&mut WorkspaceFile) -> &mut Vec<T>,
     ) -> Result<(), ExportError> {
-        let mut list = List { limit: Some(MAX_PAGE), ..List::default() };
+        let mut list = ListQuery { limit: Some(MAX_PAGE_RECORDS), ..ListQuery::default() };
         loop {
             let page = self.inventory.list(from, &list).await?;
             for record in page.records {
@@ -106,7 +106,7 @@ impl Export<'_> {
 
     /// Returns [`ExportError::TooMuch`] if the content read so far exceeds the limits of one file.
     fn check(&self) -> Result<(), ExportError> {
-        let writes = super::import::writes_at_most(&self.file);
+        let writes = super::import::max_writes(&self.file);
         let fault = if self.bytes > MAX_FILE_BYTES {
             format!("it has more than {} bytes, and at most {MAX_FILE_BYTES} are taken", self.bytes)
         } else if writes > MAX_WRITES {
@@ -114,6 +114,6 @@ impl Export<'_> {
         } else {
             return Ok(());
         };
-        Err(ExportError::TooMuch(FileError::whole(fault)))
+        Err(ExportError::TooMuch(WorkspaceFileError::for_whole_file(fault)))
     }
 }

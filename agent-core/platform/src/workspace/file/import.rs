@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::WorkspaceFile;
 use crate::assignment;
 use crate::records::{Key, Record, StoreError, UPDATE_ATTEMPTS, Write, to_json};
-use crate::roles::{RecordRoles, RoleKeys, Stored, as_found};
+use crate::roles::{RecordRoleStore, RoleKeys, StoredRole, precondition_at};
 use crate::workspace::todos::MAX_TODOS;
 use crate::workspace::{TodoList, collection};
 use agent_core::message::SharedJson;
@@ -13,7 +13,7 @@ use agent_core::role::RoleBlock;
 
 /// Result of an import. An agent with its secrets counts as one item, and so does a todo list with its todos.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Imported {
+pub struct ImportSummary {
     /// Number of items created.
     pub created: usize,
     /// Number of existing items that were changed.
@@ -23,8 +23,8 @@ pub struct Imported {
 }
 
 /// Returns an upper bound on the number of writes that an import of the file takes.
-pub(super) fn writes_at_most(file: &WorkspaceFile) -> usize {
-    let entries: usize = file.entries().iter().map(|(_, entries)| entries.len()).sum();
+pub(super) fn max_writes(file: &WorkspaceFile) -> usize {
+    let entries: usize = file.free_form_lists().iter().map(|(_, entries)| entries.len()).sum();
     let one_each = file.users.len()
         + file.documents.len()
         + file.todo_lists.len()
@@ -42,17 +42,17 @@ impl WorkspaceFile {
     /// times.
     ///
     /// # Errors
-    /// [`StoreError::Taken`] where another company has an agent of the same identifier, which only the
+    /// [`StoreError::IdTaken`] where another company has an agent of the same identifier, which only the
     /// store knows; [`StoreError::NotConfigured`] for a secret where there is no key to seal it with;
     /// [`StoreError::Invalid`] where a todo list would become too long; otherwise the store's own
     /// troubles. Nothing has been written then.
-    pub async fn apply(&self, roles: &RecordRoles) -> Result<Imported, StoreError> {
+    pub async fn apply(&self, roles: &RecordRoleStore) -> Result<ImportSummary, StoreError> {
         let things = self.things()?;
-        let keys: Vec<Key> = things.iter().flat_map(Thing::keys).collect();
+        let keys: Vec<Key> = things.iter().flat_map(ImportItem::keys).collect();
         let mut attempt = 1;
         loop {
             let found = roles.records().get_many(&keys).await?;
-            let (writes, imported) = plan(&things, found, roles)?;
+            let (writes, imported) = plan_writes(&things, found, roles)?;
             if writes.is_empty() {
                 return Ok(imported);
             }
@@ -64,32 +64,34 @@ impl WorkspaceFile {
         }
     }
 
-    fn things(&self) -> Result<Vec<Thing<'_>>, StoreError> {
+    fn things(&self) -> Result<Vec<ImportItem<'_>>, StoreError> {
         let mut things = Vec::new();
         for role in &self.agents {
-            things.push(Thing::Role(role, RoleKeys::new(&role.company_id, &role.id)?));
+            things.push(ImportItem::Role(role, RoleKeys::new(&role.company_id, &role.id)?));
         }
         for user in &self.users {
             let key = Key::new(&user.company_id, collection::USERS, &user.id)?;
-            things.push(Thing::Plain(key, to_json(user)?));
+            things.push(ImportItem::Plain(key, to_json(user)?));
         }
         for document in &self.documents {
             let key = Key::new(&document.company_id, collection::DOCUMENTS, &document.id)?;
-            things.push(Thing::Plain(key, to_json(document)?));
+            things.push(ImportItem::Plain(key, to_json(document)?));
         }
         for list in &self.todo_lists {
-            things.push(Thing::Todos(list, Key::new(&list.company_id, collection::TODO_LISTS, &list.id)?));
+            things
+                .push(ImportItem::Todos(list, Key::new(&list.company_id, collection::TODO_LISTS, &list.id)?));
         }
         for memory in &self.memories {
-            things.push(Thing::Plain(memory.key()?, to_json(memory)?));
+            things.push(ImportItem::Plain(memory.key()?, to_json(memory)?));
         }
         for assignment in &self.assignments {
             let key = assignment::key(&assignment.company_id, &assignment.id)?;
-            things.push(Thing::Plain(key, to_json(assignment)?));
+            things.push(ImportItem::Plain(key, to_json(assignment)?));
         }
-        for (name, entries) in self.entries() {
+        for (name, entries) in self.free_form_lists() {
             for entry in entries {
-                things.push(Thing::Plain(Key::new(&entry.company_id, name, &entry.id)?, to_json(entry)?));
+                things
+                    .push(ImportItem::Plain(Key::new(&entry.company_id, name, &entry.id)?, to_json(entry)?));
             }
         }
         Ok(things)
@@ -97,14 +99,14 @@ impl WorkspaceFile {
 }
 
 /// Item of a file, with its record keys.
-enum Thing<'a> {
+enum ImportItem<'a> {
     Role(&'a RoleBlock, RoleKeys),
     Todos(&'a TodoList, Key),
     /// Item whose record is replaced as a whole.
     Plain(Key, SharedJson),
 }
 
-impl Thing<'_> {
+impl ImportItem<'_> {
     fn keys(&self) -> Vec<Key> {
         match self {
             Self::Role(_, keys) => keys.all().into(),
@@ -114,30 +116,30 @@ impl Thing<'_> {
 }
 
 /// Plans the writes for `things`, given the records found under their keys.
-fn plan(
-    things: &[Thing<'_>],
+fn plan_writes(
+    things: &[ImportItem<'_>],
     found: Vec<Option<Record>>,
-    roles: &RecordRoles,
-) -> Result<(Vec<Write>, Imported), StoreError> {
+    roles: &RecordRoleStore,
+) -> Result<(Vec<Write>, ImportSummary), StoreError> {
     let mut found = found.into_iter();
-    let (mut writes, mut imported) = (Vec::new(), Imported::default());
+    let (mut writes, mut imported) = (Vec::new(), ImportSummary::default());
     for thing in things {
         let before = writes.len();
         let is_new = match thing {
-            Thing::Role(role, keys) => {
-                let stored = Stored::read(keys, &mut found)?;
+            ImportItem::Role(role, keys) => {
+                let stored = StoredRole::from_records(keys, &mut found)?;
                 let save = roles.plan_save((*role).clone(), keys, &stored)?;
                 writes.extend(save.writes);
                 save.is_new
             }
-            Thing::Todos(list, key) => {
+            ImportItem::Todos(list, key) => {
                 let record = found.next().flatten();
-                writes.extend(put_todos(list, key, &record)?);
+                writes.extend(merge_todos(list, key, &record)?);
                 record.is_none()
             }
-            Thing::Plain(key, value) => {
+            ImportItem::Plain(key, value) => {
                 let record = found.next().flatten();
-                writes.extend(put_if_other(value.clone(), key, &record));
+                writes.extend(put_if_changed(value.clone(), key, &record));
                 record.is_none()
             }
         };
@@ -151,9 +153,9 @@ fn plan(
     Ok((writes, imported))
 }
 
-fn put_if_other(value: SharedJson, key: &Key, found: &Option<Record>) -> Option<Write> {
+fn put_if_changed(value: SharedJson, key: &Key, found: &Option<Record>) -> Option<Write> {
     let same = found.as_ref().is_some_and(|record| same_json(record.value.get(), value.get()));
-    let precondition = as_found(found.as_ref().map(|record| record.version));
+    let precondition = precondition_at(found.as_ref().map(|record| record.version));
     (!same).then(|| Write::Put { key: key.clone(), value, precondition })
 }
 
@@ -164,7 +166,7 @@ fn same_json(one: &str, other: &str) -> bool {
 }
 
 /// Merges the list of the file with the stored todos that the file does not name, which follow at the end.
-fn put_todos(list: &TodoList, key: &Key, found: &Option<Record>) -> Result<Option<Write>, StoreError> {
+fn merge_todos(list: &TodoList, key: &Key, found: &Option<Record>) -> Result<Option<Write>, StoreError> {
     let before = found.clone().map(|record| record.parse::<TodoList>(key.collection())).transpose()?;
     let mut merged = list.clone();
     let kept = before.into_iter().flat_map(|before| before.value.todos);
@@ -176,5 +178,5 @@ fn put_todos(list: &TodoList, key: &Key, found: &Option<Record>) -> Result<Optio
             merged.todos.len()
         )));
     }
-    Ok(put_if_other(to_json(&merged)?, key, found))
+    Ok(put_if_changed(to_json(&merged)?, key, found))
 }

@@ -7,32 +7,32 @@ use serde_json::error::Category;
 use serde_json::value::RawValue;
 use serde_path_to_error::Segment;
 
-use super::Fault;
+use super::FileFault;
 
 /// Path from the root of the file to a field.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Path(Vec<Step>);
+pub(super) struct JsonPath(Vec<PathSegment>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Step {
+enum PathSegment {
     Field(String),
     Place(usize),
 }
 
-impl Path {
+impl JsonPath {
     pub(super) fn field(mut self, name: &str) -> Self {
-        self.0.push(Step::Field(name.to_owned()));
+        self.0.push(PathSegment::Field(name.to_owned()));
         self
     }
 
-    pub(super) fn place(mut self, index: usize) -> Self {
-        self.0.push(Step::Place(index));
+    pub(super) fn index(mut self, index: usize) -> Self {
+        self.0.push(PathSegment::Place(index));
         self
     }
 
     fn of(path: &serde_path_to_error::Path) -> Self {
         path.iter().fold(Self::default(), |path, segment| match segment {
-            Segment::Seq { index } => path.place(*index),
+            Segment::Seq { index } => path.index(*index),
             Segment::Map { key } => path.field(key),
             Segment::Enum { .. } | Segment::Unknown => path,
         })
@@ -43,7 +43,7 @@ impl Path {
         text.split('.').try_fold(Self::default(), |path, part| {
             let mut pieces = part.split('[');
             let path = path.field(pieces.next().filter(|name| !name.is_empty())?);
-            pieces.try_fold(path, |path, index| Some(path.place(index.strip_suffix(']')?.parse().ok()?)))
+            pieces.try_fold(path, |path, index| Some(path.index(index.strip_suffix(']')?.parse().ok()?)))
         })
     }
 
@@ -53,13 +53,13 @@ impl Path {
     }
 }
 
-impl fmt::Display for Path {
+impl fmt::Display for JsonPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, step) in self.0.iter().enumerate() {
             match step {
-                Step::Field(name) if i > 0 => write!(f, ".{name}")?,
-                Step::Field(name) => f.write_str(name)?,
-                Step::Place(index) => write!(f, "[{index}]")?,
+                PathSegment::Field(name) if i > 0 => write!(f, ".{name}")?,
+                PathSegment::Field(name) => f.write_str(name)?,
+                PathSegment::Place(index) => write!(f, "[{index}]")?,
             }
         }
         Ok(())
@@ -67,14 +67,14 @@ impl fmt::Display for Path {
 }
 
 /// Returns the line and column, from 1, where the value at `path` begins; `None` if the text has no such value.
-pub(super) fn locate(text: &str, path: &Path) -> Option<(usize, usize)> {
+pub(super) fn locate(text: &str, path: &JsonPath) -> Option<(usize, usize)> {
     let mut here: &RawValue = serde_json::from_str(text).ok()?;
     for step in &path.0 {
         here = match step {
-            Step::Field(name) => {
+            PathSegment::Field(name) => {
                 serde_json::from_str::<BTreeMap<String, &RawValue>>(here.get()).ok()?.remove(name)?
             }
-            Step::Place(index) => {
+            PathSegment::Place(index) => {
                 serde_json::from_str::<Vec<&RawValue>>(here.get()).ok()?.into_iter().nth(*index)?
             }
         };
@@ -86,27 +86,27 @@ pub(super) fn locate(text: &str, path: &Path) -> Option<(usize, usize)> {
 }
 
 /// Converts a deserialization error into a fault with its position.
-pub(super) fn fault_of(text: &str, error: &serde_path_to_error::Error<serde_json::Error>) -> Fault {
+pub(super) fn fault_of(text: &str, error: &serde_path_to_error::Error<serde_json::Error>) -> FileFault {
     if error.inner().classify() != Category::Data {
         return syntax_fault(error.inner());
     }
-    let (mut path, mut message) = (Path::of(error.path()), message_of(error.inner()));
+    let (mut path, mut message) = (JsonPath::of(error.path()), message_of(error.inner()));
     // Parts of a role are deserialized from a copy, so a fault in them names the rest of the path in its message. Any
     // message may look like that, so the path is accepted only if the text has such a field.
     if let Some((inner, rest)) = message.split_once(": ")
-        && let Some(inner) = Path::read(inner)
+        && let Some(inner) = JsonPath::read(inner)
         && let longer = path.clone().join(inner)
         && locate(text, &longer).is_some()
     {
         (path, message) = (longer, rest.to_owned());
     }
     let (line, column) = locate(text, &path).unwrap_or((error.inner().line(), error.inner().column()));
-    Fault { line, column, path: path.to_string(), message }
+    FileFault { line, column, path: path.to_string(), message }
 }
 
 /// Converts a syntax error into a fault, with the position at which the text stops being JSON.
-pub(super) fn syntax_fault(error: &serde_json::Error) -> Fault {
-    Fault {
+pub(super) fn syntax_fault(error: &serde_json::Error) -> FileFault {
+    FileFault {
         line: error.line(),
         column: error.column().max(1),
         path: String::new(),

@@ -9,11 +9,12 @@ use serde_json::json;
 use super::*;
 use crate::memory::MemoryRecords;
 use crate::records::{
-    Collection, Key, List, MAX_WRITES, Page, Precondition, Record, Records, RecordsExt, StoreError, Write,
+    Collection, Key, ListQuery, MAX_WRITES, Page, Precondition, Record, Records, RecordsExt, StoreError,
+    Write,
 };
-use crate::roles::{RecordRoles, RoleStore};
+use crate::roles::{RecordRoleStore, RoleStore};
 use crate::seal::Sealer;
-use crate::workspace::{MAX_TODOS, create_todo, document, memories, todo_list, user};
+use crate::workspace::{MAX_TODOS, create_todo, get_document, get_todo_list, get_user, list_memories};
 use agent_core::tool::ExecutionContext;
 
 const DEMO: &str = r#"{
@@ -47,7 +48,7 @@ fn ada() -> ExecutionContext {
 }
 
 fn titles(records: &MemoryRecords) -> Vec<String> {
-    let list = todo_list(records, &ada()).now_or_never().expect("no wait").expect("there");
+    let list = get_todo_list(records, &ada()).now_or_never().expect("no wait").expect("there");
     list.todos.into_iter().map(|todo| todo.title).collect()
 }
 
@@ -56,16 +57,16 @@ fn parsed(text: &str) -> WorkspaceFile {
 }
 
 /// Creates a role store over an in-memory record store, and returns both.
-fn store() -> (RecordRoles, Arc<MemoryRecords>) {
+fn store() -> (RecordRoleStore, Arc<MemoryRecords>) {
     let records = Arc::new(MemoryRecords::default());
-    (RecordRoles::new(records.clone(), Sealer::ephemeral()), records)
+    (RecordRoleStore::new(records.clone(), Sealer::ephemeral()), records)
 }
 
-fn counts(created: usize, updated: usize, unchanged: usize) -> Imported {
-    Imported { created, updated, unchanged }
+fn counts(created: usize, updated: usize, unchanged: usize) -> ImportSummary {
+    ImportSummary { created, updated, unchanged }
 }
 
-fn key_of(roles: &RecordRoles) -> Option<String> {
+fn key_of(roles: &RecordRoleStore) -> Option<String> {
     let role = ready(roles.role("c", "a")).expect("there");
     role.content.agent_server.agent_server_api_key.as_ref().map(|key| key.expose().to_owned())
 }
@@ -76,15 +77,15 @@ fn a_whole_file_arrives_and_arriving_again_changes_nothing() {
     let file = parsed(DEMO);
     assert_eq!(ready(file.apply(&roles)), counts(9, 0, 0));
     assert_eq!(key_of(&roles).as_deref(), Some("sk"));
-    assert_eq!(ready(document(&*records, "c", "d")).expect("there").value.text, "x");
-    assert!(!ready(user(&*records, "c", "ada")).expect("there").allows_rag());
-    assert_eq!(ready(memories(&*records, "c", "a", None, 10))[0].text, "likes tea");
+    assert_eq!(ready(get_document(&*records, "c", "d")).expect("there").value.text, "x");
+    assert!(!ready(get_user(&*records, "c", "ada")).expect("there").allows_rag());
+    assert_eq!(ready(list_memories(&*records, "c", "a", None, 10))[0].text, "likes tea");
     assert_eq!(titles(&records), ["two", "one"]);
     let plan = ready(records.get(&Key::new("c", collection::PLANS, "p").expect("a key"))).expect("there");
     let plan: Value = serde_json::from_str(plan.value.get()).expect("JSON");
     assert_eq!(plan, json!({"id": "p", "companyId": "c", "steps": [1, 2]}));
 
-    let version = |roles: &RecordRoles| ready(roles.masked_role("c", "a")).expect("there").version;
+    let version = |roles: &RecordRoleStore| ready(roles.masked_role("c", "a")).expect("there").version;
     let before = version(&roles);
     assert_eq!(ready(file.apply(&roles)), counts(0, 0, 9));
     assert_eq!(version(&roles), before);
@@ -100,7 +101,7 @@ fn an_edited_file_updates_and_keeps_the_todos_that_came_meanwhile() {
         .replace(r#""title": "one""#, r#""title": "ONE""#)
         .replace(r#""name": "Ann""#, r#""name": "Bea""#);
     assert_eq!(ready(parsed(&edited).apply(&roles)), counts(0, 3, 6));
-    assert_eq!(ready(document(&*records, "c", "d")).expect("there").value.text, "y");
+    assert_eq!(ready(get_document(&*records, "c", "d")).expect("there").value.text, "y");
     assert_eq!(titles(&records), ["two", "ONE", "three"]);
     assert_eq!(ready(roles.role("c", "a")).expect("there").name, "Bea");
 }
@@ -127,14 +128,14 @@ fn an_import_is_all_or_nothing() {
     let todos: Vec<Value> = (0..MAX_TODOS).map(|n| json!({"id": n.to_string(), "title": "x"})).collect();
     let list = json!({"id": "l", "ownerId": "ada", "companyId": "c", "todos": todos});
     let full = json!({ "todoLists": [list] }).to_string();
-    type Refusal = fn(&StoreError) -> bool;
-    let cases: [(&str, Sealer, Option<RoleBlock>, &str, Refusal); 3] = [
+    type RejectedImport = fn(&StoreError) -> bool;
+    let cases: [(&str, Sealer, Option<RoleBlock>, &str, RejectedImport); 3] = [
         (
             "another company's agent",
             Sealer::ephemeral(),
             Some(taken),
             "{}",
-            |error| matches!(error, StoreError::Taken(id) if id == "a"),
+            |error| matches!(error, StoreError::IdTaken(id) if id == "a"),
         ),
         ("no key", Sealer::without_key(), None, "{}", |error| {
             matches!(error, StoreError::NotConfigured("DATA_SECRET"))
@@ -149,7 +150,7 @@ fn an_import_is_all_or_nothing() {
     ];
     for (case, sealer, held, before, is_expected) in cases {
         let records = Arc::new(MemoryRecords::default());
-        let roles = RecordRoles::new(records.clone(), sealer);
+        let roles = RecordRoleStore::new(records.clone(), sealer);
         ready(parsed(before).apply(&roles));
         if let Some(held) = held {
             ready(roles.put_role(held, Precondition::Any));
@@ -157,25 +158,25 @@ fn an_import_is_all_or_nothing() {
         let error = parsed(DEMO).apply(&roles).now_or_never().expect("no wait").expect_err(case);
         assert!(is_expected(&error), "{case}: {error:?}");
         for company in ["c", "d"] {
-            assert_eq!(ready(document(&*records, company, "d")), None, "{case}");
+            assert_eq!(ready(get_document(&*records, company, "d")), None, "{case}");
         }
         assert!(ready(roles.masked_role("c", "a")).is_none(), "{case}");
     }
 }
 
 /// Record store double that writes to the demo's todo list just before each of the first commits.
-struct Crowded {
+struct ContendedRecords {
     inner: MemoryRecords,
     others: AtomicUsize,
 }
 
 #[async_trait]
-impl Records for Crowded {
+impl Records for ContendedRecords {
     async fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Record>>, StoreError> {
         self.inner.get_many(keys).await
     }
 
-    async fn list(&self, collection: &Collection, list: &List) -> Result<Page, StoreError> {
+    async fn list(&self, collection: &Collection, list: &ListQuery) -> Result<Page, StoreError> {
         self.inner.list(collection, list).await
     }
 
@@ -191,8 +192,9 @@ impl Records for Crowded {
 #[test]
 fn an_import_among_other_writers_begins_anew_and_gives_up_in_the_end() {
     let crowded = |others| {
-        let records = Arc::new(Crowded { inner: MemoryRecords::default(), others: AtomicUsize::new(0) });
-        let roles = RecordRoles::new(records.clone(), Sealer::ephemeral());
+        let records =
+            Arc::new(ContendedRecords { inner: MemoryRecords::default(), others: AtomicUsize::new(0) });
+        let roles = RecordRoleStore::new(records.clone(), Sealer::ephemeral());
         ready(parsed(DEMO).apply(&roles));
         records.others.store(others, Ordering::Relaxed);
         (roles, records)

@@ -1,27 +1,27 @@
 //! Selection and claiming of due jobs.
 
-use agent_core::job::{Claim, Job, MAX_CLAIM, Step};
+use agent_core::job::{ClaimRequest, Job, MAX_JOBS_PER_CLAIM, Step};
 use tokio_postgres::Row;
 
-use super::update::Update;
-use super::{cannot_be, found, rows};
-use crate::job_row::{floor_millis, unreadable};
-use crate::postgres::fault::{Fault, Halt};
+use super::update::JobUpdates;
+use super::{contains_nul, parse_row, row_limit};
+use crate::job_row::{floor_millis, postpone_unparsable};
+use crate::postgres::fault::{JobStoreError, PostgresError};
 use crate::postgres::session::{Session, Values};
 
 /// Selects and locks due jobs, earliest first, skipping locked rows. `wake_ms` of a running job is its lease
 /// expiry, which must not be in the future (`$2`).
-const DUE: &str = "
+const SELECT_DUE: &str = "
     SELECT id, body, progress, wake_ms FROM scheduler.jobs
     WHERE wake_ms <= $1 AND (state <> 'running' OR wake_ms <= $2)
     ORDER BY wake_ms, id LIMIT $3
     FOR UPDATE SKIP LOCKED";
 
-/// Variant of [`DUE`] for claims in which some companies have exhausted their quota. Their jobs can precede
+/// Variant of [`SELECT_DUE`] for claims in which some companies have exhausted their quota. Their jobs can precede
 /// those of other companies by any distance. The first 2,000 due jobs are therefore scanned in the index
 /// alone; if too few of them belong to other companies, the first due jobs of each company are added. A
 /// recursive query enumerates the companies with one index step each.
-const DUE_OF_OTHERS: &str = "
+const SELECT_DUE_WITHIN_QUOTA: &str = "
     WITH RECURSIVE near AS MATERIALIZED (
         SELECT id, wake_ms, company FROM scheduler.jobs
         WHERE wake_ms <= $1 AND (state <> 'running' OR wake_ms <= $2)
@@ -56,33 +56,36 @@ const POSTPONE: &str = "UPDATE scheduler.jobs SET wake_ms = $2 WHERE id = $1";
 
 /// Maximum number of reads per claim. Another read follows while jobs of the previous one were skipped
 /// because of a quota, or ended without a delivery.
-const ROUNDS: usize = 16;
+const MAX_READS_PER_CLAIM: usize = 16;
 
-pub(in crate::postgres) async fn claim(session: &Session, mut claim: Claim) -> Result<Vec<Job>, Halt> {
-    let limit = claim.limit.min(MAX_CLAIM);
+pub(in crate::postgres) async fn claim(
+    session: &Session,
+    mut claim: ClaimRequest,
+) -> Result<Vec<Job>, JobStoreError> {
+    let limit = claim.limit.min(MAX_JOBS_PER_CLAIM);
     if limit == 0 {
         return Ok(Vec::new());
     }
-    let mut taking = Taking::default();
-    for round in 0..ROUNDS {
-        let wanted = (limit - taking.claimed.len()).min(MAX_CLAIM - taking.steps);
-        let due = read_due(session, &claim, wanted, round == 0).await?;
+    let mut taking = ClaimProgress::default();
+    for round in 0..MAX_READS_PER_CLAIM {
+        let wanted = (limit - taking.claimed.len()).min(MAX_JOBS_PER_CLAIM - taking.steps);
+        let due = lock_due(session, &claim, wanted, round == 0).await?;
         for row in &due {
-            match found(row) {
-                Ok(job) => taking.take(job, row.get(3), &mut claim)?,
-                Err(Halt::Refused(error)) => {
-                    let (id, until): (&str, _) = (row.get(0), unreadable(&error, claim.now));
+            match parse_row(row) {
+                Ok(job) => taking.claim_job(job, row.get(3), &mut claim)?,
+                Err(JobStoreError::Rejected(error)) => {
+                    let (id, until): (&str, _) = (row.get(0), postpone_unparsable(&error, claim.now));
                     session.query(POSTPONE, &[&id, &until]).await?;
                     taking.steps += 1;
                 }
                 Err(failed) => return Err(failed),
             }
         }
-        if due.len() < wanted || taking.claimed.len() == limit || taking.steps == MAX_CLAIM {
+        if due.len() < wanted || taking.claimed.len() == limit || taking.steps == MAX_JOBS_PER_CLAIM {
             break;
         }
         // Writes the steps first, so that the next read does not return the same jobs.
-        std::mem::take(&mut taking.update).run(session).await?;
+        std::mem::take(&mut taking.update).write_rows(session).await?;
     }
     taking.update.commit(session).await?;
     // A later read can return earlier jobs if another transaction released its locks in between.
@@ -91,12 +94,17 @@ pub(in crate::postgres) async fn claim(session: &Session, mut claim: Claim) -> R
 }
 
 /// Locks at most `wanted` due jobs.
-async fn read_due(session: &Session, claim: &Claim, wanted: usize, first: bool) -> Result<Vec<Row>, Fault> {
-    let (until, now, limit) = (floor_millis(claim.until), floor_millis(claim.now), rows(wanted));
-    let exhausted: Vec<&str> = claim.quota.exhausted().filter(|company| !cannot_be(company)).collect();
+async fn lock_due(
+    session: &Session,
+    claim: &ClaimRequest,
+    wanted: usize,
+    first: bool,
+) -> Result<Vec<Row>, PostgresError> {
+    let (until, now, limit) = (floor_millis(claim.due_until), floor_millis(claim.now), row_limit(wanted));
+    let exhausted: Vec<&str> = claim.quota.exhausted().filter(|company| !contains_nul(company)).collect();
     let all: Values<'_> = &[&until, &now, &limit];
     let of_others: Values<'_> = &[&until, &now, &exhausted, &limit];
-    let query = if exhausted.is_empty() { (DUE, all) } else { (DUE_OF_OTHERS, of_others) };
+    let query = if exhausted.is_empty() { (SELECT_DUE, all) } else { (SELECT_DUE_WITHIN_QUOTA, of_others) };
     if first {
         Ok(session.begin(&[query]).await?.pop().unwrap_or_default())
     } else {
@@ -106,27 +114,27 @@ async fn read_due(session: &Session, claim: &Claim, wanted: usize, first: bool) 
 
 /// Intermediate state of a claim.
 #[derive(Default)]
-struct Taking {
+struct ClaimProgress {
     claimed: Vec<(i64, Job)>,
     steps: usize,
-    update: Update,
+    update: JobUpdates,
 }
 
-impl Taking {
+impl ClaimProgress {
     /// Claims a job, unless its company has exhausted its quota.
-    fn take(&mut self, job: Job, wake_ms: i64, claim: &mut Claim) -> Result<(), Halt> {
+    fn claim_job(&mut self, job: Job, wake_ms: i64, claim: &mut ClaimRequest) -> Result<(), JobStoreError> {
         if !claim.quota.take(&job.payload.company_id) {
             return Ok(());
         }
         let company = job.payload.company_id.clone();
-        let stepped = job.step(Step::Claim { until: claim.until, lease: claim.lease }, claim.now);
+        let stepped = job.step(Step::Claim { until: claim.due_until, lease: claim.lease_until }, claim.now);
         if let Ok(stepped) = &stepped {
             self.steps += 1;
             self.update.add(stepped)?;
         }
         match stepped {
             Ok(stepped) if stepped.job.is_delivering() => self.claimed.push((wake_ms, stepped.job)),
-            _ => claim.quota.give_back(&company),
+            _ => claim.quota.release(&company),
         }
         Ok(())
     }

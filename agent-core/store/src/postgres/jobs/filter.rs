@@ -4,20 +4,20 @@ use agent_core::job::{JobFilter, JobState};
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
-use super::{cannot_be, rows};
-use crate::job_row::FIRST;
-use crate::postgres::fault::Fault;
+use super::{contains_nul, row_limit};
+use crate::job_row::MIN_ID;
+use crate::postgres::fault::PostgresError;
 use crate::postgres::session::Session;
 
 /// SQL conditions and parameters of a job filter.
-pub(super) struct Meant<'f> {
+pub(super) struct SqlFilter<'f> {
     conditions: String,
     values: Vec<&'f (dyn ToSql + Sync)>,
 }
 
-impl<'f> Meant<'f> {
+impl<'f> SqlFilter<'f> {
     /// Translates a filter. Returns `None` if no job can match.
-    pub(super) fn of(filter: &'f JobFilter) -> Option<Self> {
+    pub(super) fn from_filter(filter: &'f JobFilter) -> Option<Self> {
         let JobFilter { scope, tool, assignment, state } = filter;
         let texts = [
             (&scope.company, "company"),
@@ -29,7 +29,7 @@ impl<'f> Meant<'f> {
         let mut values: Vec<&'f (dyn ToSql + Sync)> = Vec::new();
         for (text, column) in texts {
             let Some(text) = text else { continue };
-            if cannot_be(text) {
+            if contains_nul(text) {
                 return None;
             }
             values.push(text);
@@ -37,19 +37,19 @@ impl<'f> Meant<'f> {
         }
         if let Some(state) = state {
             conditions.push_str(" AND ");
-            conditions.push_str(in_state(*state));
+            conditions.push_str(state_condition(*state));
         }
         Some(Self { conditions, values })
     }
 
     /// Reads at most `limit` matching jobs after an id, in the order of ids.
-    pub(super) async fn read(
+    pub(super) async fn select(
         &self,
         session: &Session,
         after: Option<&str>,
         limit: usize,
-    ) -> Result<Vec<Row>, Fault> {
-        let (after, limit) = (after.unwrap_or(FIRST), rows(limit));
+    ) -> Result<Vec<Row>, PostgresError> {
+        let (after, limit) = (after.unwrap_or(MIN_ID), row_limit(limit));
         let n = self.values.len();
         let sql = format!(
             "SELECT id, body, progress FROM scheduler.jobs WHERE id > ${}{} ORDER BY id LIMIT ${}",
@@ -64,14 +64,14 @@ impl<'f> Meant<'f> {
 
     /// Reads and locks at most `limit` matching jobs that are not final, after an id and up to the id `last`.
     /// The locks last until the transaction ends.
-    pub(super) async fn lock_open(
+    pub(super) async fn select_open_for_update(
         &self,
         session: &Session,
         after: Option<&str>,
         last: &str,
         limit: usize,
-    ) -> Result<Vec<Row>, Fault> {
-        let (after, limit) = (after.unwrap_or(FIRST), rows(limit));
+    ) -> Result<Vec<Row>, PostgresError> {
+        let (after, limit) = (after.unwrap_or(MIN_ID), row_limit(limit));
         let n = self.values.len();
         let sql = format!(
             "SELECT id, body, progress FROM scheduler.jobs WHERE id > ${} AND id <= ${} AND ended_ms IS NULL{}
@@ -88,7 +88,7 @@ impl<'f> Meant<'f> {
 }
 
 /// Returns the condition for a state as a constant, because a partial index is not used for a parameter.
-fn in_state(state: JobState) -> &'static str {
+fn state_condition(state: JobState) -> &'static str {
     match state {
         JobState::Scheduled => "state = 'scheduled'",
         JobState::Running => "state = 'running'",

@@ -2,14 +2,14 @@
 
 use std::collections::{HashMap, HashSet};
 
-use agent_core::job::{Inserted, Job};
+use agent_core::job::{InsertOutcome, Job};
 use agent_platform::records::StoreError;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
-use super::{TELL, cannot_be, found};
+use super::{NOTIFY_IF_EARLIEST, contains_nul, parse_row};
 use crate::job_row::JobRow;
-use crate::postgres::fault::{Fault, FaultKind, Halt};
+use crate::postgres::fault::{JobStoreError, PostgresError, PostgresErrorKind};
 use crate::postgres::session::{Query, Session};
 
 const INSERT: &str = "
@@ -23,7 +23,7 @@ const INSERT: &str = "
 
 /// Reads the jobs with given idempotency keys. `LIMIT` makes the planner look up each key instead of scanning
 /// all.
-const OF_KEYS: &str = "
+const SELECT_BY_IDEMPOTENCY_KEYS: &str = "
     SELECT job.id, job.body, job.progress, job.company, job.idempotency
     FROM unnest($1::text[], $2::text[]) AS wanted (company, idempotency)
     CROSS JOIN LATERAL (
@@ -33,55 +33,56 @@ const OF_KEYS: &str = "
 
 /// Maximum number of insertion attempts for jobs whose key conflicted with a job that was removed before it
 /// could be read.
-const TRIES: usize = 5;
+const MAX_INSERT_ATTEMPTS: usize = 5;
 
 /// Inserts jobs. The flag is true if one of them has become the earliest.
 pub(in crate::postgres) async fn insert(
     session: &Session,
     jobs: Vec<Job>,
     who: &str,
-) -> Result<(Vec<Inserted>, bool), Halt> {
+) -> Result<(Vec<InsertOutcome>, bool), JobStoreError> {
     let rows = jobs.into_iter().map(JobRow::new).collect::<Result<Vec<_>, _>>()?;
-    rows.iter().try_for_each(check)?;
+    rows.iter().try_for_each(check_identifiers)?;
     let mut left: Vec<&JobRow> = rows.iter().collect();
     // An insert waits for a concurrent transaction with the same key. Inserting in the order of keys prevents
     // deadlocks. The sort is stable, so the first of several jobs with one key stays the first.
-    left.sort_by_key(|row| key(row));
-    let wake_ms = rows.iter().filter_map(|row| row.changing.wake_ms).min();
+    left.sort_by_key(|row| idempotency_key(row));
+    let wake_ms = rows.iter().filter_map(|row| row.mutable.wake_ms).min();
     let told: [&(dyn ToSql + Sync); 2] = [&wake_ms, &who];
-    let tell: &[Query<'_>] = if wake_ms.is_some() { &[(TELL, &told)] } else { &[] };
-    let columns = Columns::of(&left);
+    let tell: &[Query<'_>] = if wake_ms.is_some() { &[(NOTIFY_IF_EARLIEST, &told)] } else { &[] };
+    let columns = InsertColumns::from_rows(&left);
     let values = columns.values();
     let queries = [tell, &[(INSERT, &values)]].concat();
 
     if rows.iter().all(|row| row.idempotency_key().is_none()) {
         let done = session.transact(&queries).await?;
-        return Ok((vec![Inserted::New; rows.len()], is_told(&done, tell)));
+        return Ok((vec![InsertOutcome::New; rows.len()], was_notified(&done, tell)));
     }
     let begun = session.begin(&queries).await?;
     let mut stored = ids(begun.last());
-    let mut others: HashMap<String, Inserted> = HashMap::new();
-    for _ in 0..TRIES {
+    let mut others: HashMap<String, InsertOutcome> = HashMap::new();
+    for _ in 0..MAX_INSERT_ATTEMPTS {
         left.retain(|row| !stored.contains(&row.job.id));
         if left.is_empty() {
             break;
         }
-        find(session, &left, &mut others).await?;
+        find_conflicting(session, &left, &mut others).await?;
         left.retain(|row| !others.contains_key(&row.job.id));
         if !left.is_empty() {
-            stored.extend(ids(Some(&session.query(INSERT, &Columns::of(&left).values()).await?)));
+            stored
+                .extend(ids(Some(&session.query(INSERT, &InsertColumns::from_rows(&left).values()).await?)));
         }
     }
     if !left.is_empty() {
-        return Err(Fault::of(FaultKind::Locked).into());
+        return Err(PostgresError::from_kind(PostgresErrorKind::Locked).into());
     }
     session.commit(&[]).await?;
-    let inserted = rows.iter().map(|row| others.remove(&row.job.id).unwrap_or(Inserted::New)).collect();
-    Ok((inserted, is_told(&begun, tell)))
+    let inserted = rows.iter().map(|row| others.remove(&row.job.id).unwrap_or(InsertOutcome::New)).collect();
+    Ok((inserted, was_notified(&begun, tell)))
 }
 
 /// Returns true if the first query sent a notification.
-fn is_told(done: &[Vec<Row>], tell: &[Query<'_>]) -> bool {
+fn was_notified(done: &[Vec<Row>], tell: &[Query<'_>]) -> bool {
     !tell.is_empty() && done.first().is_some_and(|rows| !rows.is_empty())
 }
 
@@ -89,32 +90,33 @@ fn ids(rows: Option<&Vec<Row>>) -> HashSet<String> {
     rows.into_iter().flatten().map(|row| row.get(0)).collect()
 }
 
-fn key(row: &JobRow) -> Option<(&str, &str)> {
+fn idempotency_key(row: &JobRow) -> Option<(&str, &str)> {
     Some((row.job.payload.company_id.as_str(), row.idempotency_key()?))
 }
 
 /// Reads the jobs whose keys conflicted with those of `left`, and adds the outcomes to `others`.
-async fn find(
+async fn find_conflicting(
     session: &Session,
     left: &[&JobRow],
-    others: &mut HashMap<String, Inserted>,
-) -> Result<(), Halt> {
-    let (companies, keys): (Vec<&str>, Vec<&str>) = left.iter().filter_map(|row| key(row)).unzip();
-    let rows = session.query(OF_KEYS, &[&companies, &keys]).await?;
+    others: &mut HashMap<String, InsertOutcome>,
+) -> Result<(), JobStoreError> {
+    let (companies, keys): (Vec<&str>, Vec<&str>) =
+        left.iter().filter_map(|row| idempotency_key(row)).unzip();
+    let rows = session.query(SELECT_BY_IDEMPOTENCY_KEYS, &[&companies, &keys]).await?;
     let mut jobs = HashMap::with_capacity(rows.len());
     for row in &rows {
-        jobs.insert((row.get(3), row.get(4)), found(row)?);
+        jobs.insert((row.get(3), row.get(4)), parse_row(row)?);
     }
     for row in left {
-        if let Some(job) = key(row).and_then(|key| jobs.get(&key)) {
-            others.insert(row.job.id.clone(), Inserted::over(Job::clone(job), &row.job));
+        if let Some(job) = idempotency_key(row).and_then(|key| jobs.get(&key)) {
+            others.insert(row.job.id.clone(), InsertOutcome::from_existing(Job::clone(job), &row.job));
         }
     }
     Ok(())
 }
 
 /// Returns an error if an identifier contains NUL, which no column can store.
-fn check(row: &JobRow) -> Result<(), StoreError> {
+fn check_identifiers(row: &JobRow) -> Result<(), StoreError> {
     let JobRow { job, .. } = row;
     let payload = &job.payload;
     let texts = [
@@ -125,7 +127,7 @@ fn check(row: &JobRow) -> Result<(), StoreError> {
         payload.assignment_id.as_deref(),
         row.idempotency_key(),
     ];
-    if texts.into_iter().flatten().any(cannot_be) {
+    if texts.into_iter().flatten().any(contains_nul) {
         return Err(StoreError::Invalid("an identifier of the job has a NUL character".to_owned()));
     }
     Ok(())
@@ -133,7 +135,7 @@ fn check(row: &JobRow) -> Result<(), StoreError> {
 
 /// Column arrays of rows to insert.
 #[derive(Default)]
-struct Columns<'r> {
+struct InsertColumns<'r> {
     ids: Vec<&'r str>,
     companies: Vec<&'r str>,
     users: Vec<&'r str>,
@@ -148,11 +150,11 @@ struct Columns<'r> {
     progress: Vec<&'r str>,
 }
 
-impl<'r> Columns<'r> {
-    fn of(rows: &[&'r JobRow]) -> Self {
+impl<'r> InsertColumns<'r> {
+    fn from_rows(rows: &[&'r JobRow]) -> Self {
         let mut columns = Self::default();
         for row in rows {
-            let JobRow { job, body, changing } = row;
+            let JobRow { job, body, mutable: changing } = row;
             columns.ids.push(&job.id);
             columns.companies.push(&job.payload.company_id);
             columns.users.push(&job.payload.user_id);

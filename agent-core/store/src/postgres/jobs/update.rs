@@ -2,24 +2,24 @@
 
 use std::collections::HashMap;
 
-use agent_core::job::{Job, Refusal, Scope, Step, Stepped};
+use agent_core::job::{Job, JobScope, Step, StepError, StepResult};
 use jiff::Timestamp;
 use tokio_postgres::types::ToSql;
 
-use super::{TELL, cannot_be, found};
-use crate::job_row::{self, Changing};
-use crate::postgres::fault::Halt;
+use super::{NOTIFY_IF_EARLIEST, contains_nul, parse_row};
+use crate::job_row::{self, MutableColumns};
+use crate::postgres::fault::JobStoreError;
 use crate::postgres::session::{Query, Session};
 
 /// Reads and locks jobs in the order of ids, as every statement that waits for row locks does.
-const LOCK: &str = "
+const SELECT_FOR_UPDATE: &str = "
     SELECT id, body, progress FROM scheduler.jobs
     WHERE id = ANY ($1) AND ($2::text IS NULL OR company = $2) AND ($3::text IS NULL OR user_id = $3)
     ORDER BY id FOR UPDATE";
 
 /// Updates locked rows. Their `ctid` is stable, because they are locked. `LIMIT` makes the planner look up
 /// each row by its id, even if it planned the statement while the table was nearly empty.
-const UPDATE: &str = "
+const UPDATE_LOCKED: &str = "
     UPDATE scheduler.jobs AS job
     SET state = new.state, wake_ms = new.wake_ms, ended_ms = new.ended_ms, dead = new.dead,
         progress = new.progress, body = coalesce(new.body, job.body)
@@ -30,32 +30,32 @@ const UPDATE: &str = "
 
 /// Column arrays of changed jobs.
 #[derive(Default)]
-pub(super) struct Update {
+pub(super) struct JobUpdates {
     ids: Vec<String>,
     states: Vec<&'static str>,
     wakes: Vec<Option<i64>>,
     ended: Vec<Option<i64>>,
     dead: Vec<bool>,
     progress: Vec<String>,
-    /// New `body` of jobs that were rescheduled.
+    /// New `serialize_body` of jobs that were rescheduled.
     bodies: Vec<Option<String>>,
 }
 
-impl Update {
+impl JobUpdates {
     /// Adds the result of a step other than [`Step::Reschedule`], if it changed the job.
-    pub(super) fn add(&mut self, stepped: &Stepped) -> Result<(), Halt> {
+    pub(super) fn add(&mut self, stepped: &StepResult) -> Result<(), JobStoreError> {
         if stepped.changed { self.add_job(&stepped.job, false) } else { Ok(()) }
     }
 
-    fn add_job(&mut self, job: &Job, is_moved: bool) -> Result<(), Halt> {
-        let Changing { state, wake_ms, ended_ms, dead, progress } = Changing::of(job)?;
+    fn add_job(&mut self, job: &Job, is_moved: bool) -> Result<(), JobStoreError> {
+        let MutableColumns { state, wake_ms, ended_ms, dead, progress } = MutableColumns::from_job(job)?;
         self.ids.push(job.id.clone());
         self.states.push(state);
         self.wakes.push(wake_ms);
         self.ended.push(ended_ms);
         self.dead.push(dead);
         self.progress.push(progress);
-        self.bodies.push(is_moved.then(|| job_row::body(job)).transpose()?);
+        self.bodies.push(is_moved.then(|| job_row::serialize_body(job)).transpose()?);
         Ok(())
     }
 
@@ -64,29 +64,31 @@ impl Update {
     }
 
     /// Writes the changes within the open transaction.
-    pub(super) async fn run(&self, session: &Session) -> Result<(), Halt> {
+    pub(super) async fn write_rows(&self, session: &Session) -> Result<(), JobStoreError> {
         if !self.is_empty() {
-            session.query(UPDATE, &self.values()).await?;
+            session.query(UPDATE_LOCKED, &self.values()).await?;
         }
         Ok(())
     }
 
     /// Writes the changes and commits.
-    pub(super) async fn commit(&self, session: &Session) -> Result<(), Halt> {
+    pub(super) async fn commit(&self, session: &Session) -> Result<(), JobStoreError> {
         let values = self.values();
-        let update: [Query<'_>; 1] = [(UPDATE, &values)];
+        let update: [Query<'_>; 1] = [(UPDATE_LOCKED, &values)];
         session.commit(if self.is_empty() { &[] } else { &update }).await?;
         Ok(())
     }
 
     /// Writes the changes, notifies listeners if one of the jobs has become the earliest, and commits.
     /// Returns true if listeners were notified.
-    async fn tell_and_commit(&self, session: &Session, who: &str) -> Result<bool, Halt> {
+    async fn notify_and_commit(&self, session: &Session, who: &str) -> Result<bool, JobStoreError> {
         let Some(wake_ms) = self.wakes.iter().flatten().min() else {
             self.commit(session).await?;
             return Ok(false);
         };
-        let told = session.commit(&[(TELL, &[wake_ms, &who]), (UPDATE, &self.values())]).await?;
+        let told = session
+            .commit(&[(NOTIFY_IF_EARLIEST, &[wake_ms, &who]), (UPDATE_LOCKED, &self.values())])
+            .await?;
         Ok(told.first().is_some_and(|told| !told.is_empty()))
     }
 
@@ -95,54 +97,54 @@ impl Update {
     }
 }
 
-type Taken = Vec<Option<Result<Stepped, Refusal>>>;
+type StepResults = Vec<Option<Result<StepResult, StepError>>>;
 
 /// Applies steps to jobs within a scope. The flag is true if one of the jobs has become the earliest.
-pub(in crate::postgres) async fn steps(
+pub(in crate::postgres) async fn apply_steps(
     session: &Session,
-    scope: &Scope,
+    scope: &JobScope,
     steps: Vec<(String, Step)>,
     now: Timestamp,
     who: &str,
-) -> Result<(Taken, bool), Halt> {
-    let Scope { company, user } = scope;
-    if [company, user].into_iter().flatten().any(|text| cannot_be(text)) {
+) -> Result<(StepResults, bool), JobStoreError> {
+    let JobScope { company, user } = scope;
+    if [company, user].into_iter().flatten().any(|text| contains_nul(text)) {
         return Ok((vec![None; steps.len()], false));
     }
-    let ids: Vec<&str> = steps.iter().map(|(id, _)| id.as_str()).filter(|id| !cannot_be(id)).collect();
-    let begun = session.begin(&[(LOCK, &[&ids, company, user])]).await?;
+    let ids: Vec<&str> = steps.iter().map(|(id, _)| id.as_str()).filter(|id| !contains_nul(id)).collect();
+    let begun = session.begin(&[(SELECT_FOR_UPDATE, &[&ids, company, user])]).await?;
     let mut jobs = HashMap::with_capacity(ids.len());
     for row in begun.iter().flatten() {
-        let job = found(row)?;
-        jobs.insert(job.id.clone(), Locked { job, is_changed: false, is_moved: false });
+        let job = parse_row(row)?;
+        jobs.insert(job.id.clone(), LockedJob { job, is_changed: false, is_rescheduled: false });
     }
     let taken = steps.into_iter().map(|(id, step)| Some(jobs.get_mut(&id)?.step(step, now))).collect();
-    let mut update = Update::default();
-    for Locked { job, is_moved, .. } in jobs.values().filter(|locked| locked.is_changed) {
+    let mut update = JobUpdates::default();
+    for LockedJob { job, is_rescheduled: is_moved, .. } in jobs.values().filter(|locked| locked.is_changed) {
         update.add_job(job, *is_moved)?;
     }
-    let is_earliest = update.tell_and_commit(session, who).await?;
+    let is_earliest = update.notify_and_commit(session, who).await?;
     Ok((taken, is_earliest))
 }
 
 /// A job whose row is locked.
-struct Locked {
+struct LockedJob {
     job: Job,
     /// True if the job differs from its row.
     is_changed: bool,
     /// True if the schedule differs from that in the row.
-    is_moved: bool,
+    is_rescheduled: bool,
 }
 
-impl Locked {
+impl LockedJob {
     /// Applies a step and keeps the resulting job.
-    fn step(&mut self, step: Step, now: Timestamp) -> Result<Stepped, Refusal> {
+    fn step(&mut self, step: Step, now: Timestamp) -> Result<StepResult, StepError> {
         let is_moved = matches!(step, Step::Reschedule(_));
         let stepped = self.job.clone().step(step, now)?;
         if stepped.changed {
             self.job = stepped.job.clone();
             self.is_changed = true;
-            self.is_moved |= is_moved;
+            self.is_rescheduled |= is_moved;
         }
         Ok(stepped)
     }

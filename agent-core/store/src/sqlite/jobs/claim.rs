@@ -1,19 +1,19 @@
 //! Selection and claiming of due jobs.
 
-use agent_core::job::{Claim, Job, MAX_CLAIM, Quota, Step};
+use agent_core::job::{ClaimRequest, CompanyQuota, Job, MAX_JOBS_PER_CLAIM, Step};
 use jiff::Timestamp;
 use rusqlite::named_params;
 
-use super::rows::{Found, JobRows};
-use crate::job_row::{floor_millis, unreadable};
-use crate::sqlite::fault::Halt;
+use super::rows::{JobTable, StoredJob};
+use crate::job_row::{floor_millis, postpone_unparsable};
+use crate::sqlite::fault::WriteError;
 
-pub(super) const EARLIEST: &str =
+pub(super) const SELECT_EARLIEST: &str =
     "SELECT wake_ms FROM jobs WHERE wake_ms IS NOT NULL ORDER BY wake_ms LIMIT 1";
 
 /// Selects due jobs, earliest first, after a position given by time and company. `wake_ms` of a running job
 /// is its lease expiry, which must not be in the future (`:now`).
-pub(super) const DUE: &str = "
+pub(super) const SELECT_DUE: &str = "
     SELECT rowid, wake_ms, company FROM jobs
     WHERE wake_ms <= :until AND (wake_ms, company) > (:wake_ms, :company)
       AND (state <> 'running' OR wake_ms <= :now)
@@ -21,33 +21,33 @@ pub(super) const DUE: &str = "
 
 /// Number of consecutive jobs over quota after which the query restarts behind all jobs of the same company
 /// and time.
-const PASSED: usize = 8;
+const MAX_CONSECUTIVE_SKIPS: usize = 8;
 
 /// A due job.
-struct Due {
+struct DueJob {
     rowid: i64,
     wake_ms: i64,
     company: String,
 }
 
-impl JobRows<'_> {
-    pub(super) fn claim(&self, claim: &Claim) -> Result<Vec<Job>, Halt> {
-        let Claim { now, until, lease, limit, ref quota } = *claim;
-        let limit = limit.min(MAX_CLAIM);
+impl JobTable<'_> {
+    pub(super) fn claim(&self, claim: &ClaimRequest) -> Result<Vec<Job>, WriteError> {
+        let ClaimRequest { now, due_until: until, lease_until: lease, limit, ref quota } = *claim;
+        let limit = limit.min(MAX_JOBS_PER_CLAIM);
         let mut quota = quota.clone();
         let mut claimed = Vec::new();
         let mut steps = 0;
-        while claimed.len() < limit && steps < MAX_CLAIM {
-            let wanted = (limit - claimed.len()).min(MAX_CLAIM - steps);
-            let due = self.due(floor_millis(now), floor_millis(until), wanted, &mut quota)?;
+        while claimed.len() < limit && steps < MAX_JOBS_PER_CLAIM {
+            let wanted = (limit - claimed.len()).min(MAX_JOBS_PER_CLAIM - steps);
+            let due = self.select_due(floor_millis(now), floor_millis(until), wanted, &mut quota)?;
             steps += due.len();
             let mut in_vain = 0;
-            let found = self.of_rows(due.iter().map(|due| due.rowid))?;
-            for (Due { rowid, wake_ms, company }, found) in due.iter().zip(found) {
-                match self.take(*rowid, found, Step::Claim { until, lease }, now)? {
+            let found = self.find_by_rowids(due.iter().map(|due| due.rowid))?;
+            for (DueJob { rowid, wake_ms, company }, found) in due.iter().zip(found) {
+                match self.claim_job(*rowid, found, Step::Claim { until, lease }, now)? {
                     Some(job) => claimed.push((*wake_ms, job)),
                     None => {
-                        quota.give_back(company);
+                        quota.release(company);
                         in_vain += 1;
                     }
                 }
@@ -63,8 +63,14 @@ impl JobRows<'_> {
     }
 
     /// Selects at most `wanted` due jobs within the quota, and takes them from the quota.
-    fn due(&self, now: i64, until: i64, wanted: usize, quota: &mut Quota) -> Result<Vec<Due>, Halt> {
-        let mut statement = self.connection.prepare_cached(DUE)?;
+    fn select_due(
+        &self,
+        now: i64,
+        until: i64,
+        wanted: usize,
+        quota: &mut CompanyQuota,
+    ) -> Result<Vec<DueJob>, WriteError> {
+        let mut statement = self.connection.prepare_cached(SELECT_DUE)?;
         let mut due = Vec::new();
         let mut after = Some((i64::MIN, String::new()));
         while let Some((wake_ms, company)) = after.take() {
@@ -78,12 +84,12 @@ impl JobRows<'_> {
                 let company = row.get_ref(2)?.as_str().map_err(rusqlite::Error::from)?;
                 if quota.take(company) {
                     let (rowid, wake_ms, company) = (row.get(0)?, row.get(1)?, company.to_owned());
-                    due.push(Due { rowid, wake_ms, company });
+                    due.push(DueJob { rowid, wake_ms, company });
                     passed = 0;
                     continue;
                 }
                 passed += 1;
-                if passed == PASSED {
+                if passed == MAX_CONSECUTIVE_SKIPS {
                     after = Some((row.get(1)?, company.to_owned()));
                     break;
                 }
@@ -94,19 +100,21 @@ impl JobRows<'_> {
 
     /// Claims a due job. Returns `None` if the step leaves nothing to deliver, or if the job cannot be
     /// parsed.
-    fn take(
+    fn claim_job(
         &self,
         rowid: i64,
-        found: Result<Found, Halt>,
+        found: Result<StoredJob, WriteError>,
         claim: Step,
         now: Timestamp,
-    ) -> Result<Option<Job>, Halt> {
+    ) -> Result<Option<Job>, WriteError> {
         match found {
             Ok(found) => {
-                let stepped = self.step_of(found, claim, now)?.ok();
+                let stepped = self.apply_step(found, claim, now)?.ok();
                 Ok(stepped.map(|stepped| stepped.job).filter(Job::is_delivering))
             }
-            Err(Halt::Refused(error)) => self.postpone(rowid, unreadable(&error, now)).map(|()| None),
+            Err(WriteError::Refused(error)) => {
+                self.postpone(rowid, postpone_unparsable(&error, now)).map(|()| None)
+            }
             Err(failed) => Err(failed),
         }
     }

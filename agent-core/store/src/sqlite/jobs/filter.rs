@@ -3,19 +3,19 @@
 use agent_core::job::{JobFilter, JobState};
 use rusqlite::{Connection, ToSql, named_params};
 
-use super::rows::{Found, found};
-use crate::job_row::FIRST;
-use crate::sqlite::fault::Halt;
+use super::rows::{StoredJob, found};
+use crate::job_row::MIN_ID;
+use crate::sqlite::fault::WriteError;
 
 /// A query for jobs in the order of their ids.
-pub(super) struct Query<'f> {
+pub(super) struct JobQuery<'f> {
     sql: String,
     parameters: Vec<(&'static str, &'f dyn ToSql)>,
 }
 
-impl<'f> Query<'f> {
+impl<'f> JobQuery<'f> {
     /// Builds the query for a filter; if `open` is true, only for jobs that are not final.
-    pub(super) fn of(filter: &'f JobFilter, open: bool) -> Self {
+    pub(super) fn from_filter(filter: &'f JobFilter, open: bool) -> Self {
         let JobFilter { scope, tool, assignment, state } = filter;
         let mut conditions = vec!["id > :after"];
         let mut parameters: Vec<(&'static str, &'f dyn ToSql)> = Vec::new();
@@ -37,7 +37,7 @@ impl<'f> Query<'f> {
                 parameters.push((name, text));
             }
         }
-        conditions.extend(state.map(in_state));
+        conditions.extend(state.map(state_condition));
         if open {
             conditions.push("ended_ms IS NULL");
         }
@@ -53,8 +53,8 @@ impl<'f> Query<'f> {
         connection: &Connection,
         after: Option<&str>,
         limit: usize,
-    ) -> Result<Vec<Found>, Halt> {
-        let after = after.unwrap_or(FIRST);
+    ) -> Result<Vec<StoredJob>, WriteError> {
+        let after = after.unwrap_or(MIN_ID);
         let mut parameters = self.parameters.clone();
         parameters.extend_from_slice(named_params! {":after": after, ":limit": limit});
         let mut statement = connection.prepare_cached(&self.sql)?;
@@ -73,7 +73,7 @@ impl<'f> Query<'f> {
 }
 
 /// Returns the condition for a state as a constant, because a partial index is not used for a parameter.
-fn in_state(state: JobState) -> &'static str {
+fn state_condition(state: JobState) -> &'static str {
     match state {
         JobState::Scheduled => "state = 'scheduled'",
         JobState::Running => "state = 'running'",

@@ -8,41 +8,41 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 
-use agent_core::job::{Job, MAX_CLAIM};
+use agent_core::job::{Job, MAX_JOBS_PER_CLAIM};
 
 /// Maximum number of cached jobs. The cache is cleared when it is full.
-const MAX_JOBS: usize = MAX_CLAIM;
+const MAX_CACHED_JOBS: usize = MAX_JOBS_PER_CLAIM;
 /// Maximum size of a cached job in bytes, many times that of a typical job.
-const MAX_BYTES: usize = 8 * 1024;
+const MAX_CACHED_JOB_BYTES: usize = 8 * 1024;
 
 /// Cached jobs by id.
 #[derive(Debug, Default)]
-pub(in crate::sqlite) struct HeldJobs(RefCell<HashMap<String, Held>>);
+pub(in crate::sqlite) struct ClaimedJobs(RefCell<HashMap<String, ClaimedJob>>);
 
 /// A job and the columns that it was parsed from.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct ClaimedJob {
     pub(super) rowid: i64,
     pub(super) body: String,
     pub(super) progress: String,
     pub(super) job: Job,
 }
 
-impl HeldJobs {
+impl ClaimedJobs {
     /// Caches a job that was written with these column values, if it is being delivered.
-    pub(super) fn keep(&self, rowid: i64, body: String, progress: String, job: &Job) {
-        if !job.is_delivering() || body.len() + progress.len() > MAX_BYTES {
+    pub(super) fn insert(&self, rowid: i64, body: String, progress: String, job: &Job) {
+        if !job.is_delivering() || body.len() + progress.len() > MAX_CACHED_JOB_BYTES {
             return;
         }
         let mut jobs = self.0.borrow_mut();
-        if jobs.len() >= MAX_JOBS {
+        if jobs.len() >= MAX_CACHED_JOBS {
             jobs.clear();
         }
-        jobs.insert(job.id.clone(), Held { rowid, body, progress, job: job.clone() });
+        jobs.insert(job.id.clone(), ClaimedJob { rowid, body, progress, job: job.clone() });
     }
 
     /// Removes and returns the job with this id.
-    pub(super) fn take(&self, id: &str) -> Option<Held> {
+    pub(super) fn take(&self, id: &str) -> Option<ClaimedJob> {
         self.0.borrow_mut().remove(id)
     }
 }

@@ -1,9 +1,9 @@
 //! Tests of the query plans: with a million jobs, a query without an index is an outage.
 
-use agent_core::job::{JobFilter, JobState, Scope};
+use agent_core::job::{JobFilter, JobScope, JobState};
 use rusqlite::Connection;
 
-use super::filter::Query;
+use super::filter::JobQuery;
 use super::{claim, counts, rows};
 use crate::sqlite::{SqliteOptions, file};
 
@@ -29,19 +29,25 @@ fn database() -> (tempfile::TempDir, Connection) {
 fn what_the_worker_asks_is_answered_by_an_index_alone() {
     let (_folder, connection) = database();
     let cases = [
-        (claim::EARLIEST, "SEARCH jobs USING COVERING INDEX jobs_wake (wake_ms>?)"),
-        (claim::DUE, "SEARCH jobs USING COVERING INDEX jobs_wake ((wake_ms,company)>(?,?) AND wake_ms<?)"),
+        (claim::SELECT_EARLIEST, "SEARCH jobs USING COVERING INDEX jobs_wake (wake_ms>?)"),
         (
-            rows::OF_ROWS,
+            claim::SELECT_DUE,
+            "SEARCH jobs USING COVERING INDEX jobs_wake ((wake_ms,company)>(?,?) AND wake_ms<?)",
+        ),
+        (
+            rows::SELECT_BY_ROWIDS,
             "SCAN chosen VIRTUAL TABLE INDEX 1:; SEARCH jobs USING INTEGER PRIMARY KEY (rowid=?)",
         ),
-        (rows::UPDATE_HELD, "SEARCH jobs USING INTEGER PRIMARY KEY (rowid=?)"),
-        (counts::OPEN, "SEARCH jobs USING COVERING INDEX jobs_wake (wake_ms>?)"),
-        (counts::PAUSED, "SCAN jobs USING COVERING INDEX jobs_paused"),
-        (counts::ENDED, "SEARCH jobs USING COVERING INDEX jobs_ended (ended_ms>?)"),
-        (counts::LATEST, "SEARCH jobs USING COVERING INDEX jobs_wake (wake_ms>?)"),
-        (rows::OF_ID, "SEARCH jobs USING INDEX sqlite_autoindex_jobs_1 (id=?)"),
-        (rows::OF_KEY, "SEARCH jobs USING INDEX jobs_idempotency (company=? AND idempotency=?)"),
+        (rows::UPDATE_IF_UNCHANGED, "SEARCH jobs USING INTEGER PRIMARY KEY (rowid=?)"),
+        (counts::COUNT_OPEN, "SEARCH jobs USING COVERING INDEX jobs_wake (wake_ms>?)"),
+        (counts::COUNT_PAUSED, "SCAN jobs USING COVERING INDEX jobs_paused"),
+        (counts::COUNT_FINAL, "SEARCH jobs USING COVERING INDEX jobs_ended (ended_ms>?)"),
+        (counts::SELECT_EARLIEST_WAITING, "SEARCH jobs USING COVERING INDEX jobs_wake (wake_ms>?)"),
+        (rows::SELECT_BY_ID, "SEARCH jobs USING INDEX sqlite_autoindex_jobs_1 (id=?)"),
+        (
+            rows::SELECT_BY_IDEMPOTENCY_KEY,
+            "SEARCH jobs USING INDEX jobs_idempotency (company=? AND idempotency=?)",
+        ),
     ];
     for (sql, expected) in cases {
         assert_eq!(plan(&connection, sql), expected, "{sql}");
@@ -56,8 +62,8 @@ fn lists_are_read_in_the_order_of_an_index() {
     let (_folder, connection) = database();
     let own = |text: &str| Some(text.to_owned());
     let all = JobFilter::default();
-    let company = JobFilter { scope: Scope { company: own("acme"), user: None }, ..all.clone() };
-    let user = JobFilter { scope: Scope { company: own("acme"), user: own("ada") }, ..all.clone() };
+    let company = JobFilter { scope: JobScope { company: own("acme"), user: None }, ..all.clone() };
+    let user = JobFilter { scope: JobScope { company: own("acme"), user: own("ada") }, ..all.clone() };
     let of_tool = |filter: &JobFilter| JobFilter { tool: own("remind"), ..filter.clone() };
     let of_assignment = |filter: &JobFilter| JobFilter { assignment: own("daily"), ..filter.clone() };
     let discarded = |filter: &JobFilter| JobFilter { state: Some(JobState::Discarded), ..filter.clone() };
@@ -74,7 +80,7 @@ fn lists_are_read_in_the_order_of_an_index() {
     ];
     for (filter, index) in cases {
         for open in [false, true] {
-            let query = Query::of(&filter, open);
+            let query = JobQuery::from_filter(&filter, open);
             assert_eq!(
                 plan(&connection, query.sql()),
                 format!("SEARCH jobs USING INDEX {index}"),

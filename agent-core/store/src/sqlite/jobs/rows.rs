@@ -3,27 +3,27 @@
 use std::cell::{Cell, RefCell, RefMut};
 use std::rc::Rc;
 
-use agent_core::job::{Inserted, Job, JobFilter, Refusal, Scope, Step, Stepped};
+use agent_core::job::{InsertOutcome, Job, JobFilter, JobScope, Step, StepError, StepResult};
 use jiff::Timestamp;
 use rusqlite::types::Value;
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Row, params};
 
-use super::filter::Query;
-use super::held::{Held, HeldJobs};
-use crate::job_row::{self, CANCELLED_AT_ONCE, Changing, JobRow, parse};
-use crate::sqlite::fault::Halt;
+use super::filter::JobQuery;
+use super::held::{ClaimedJob, ClaimedJobs};
+use crate::job_row::{self, CANCEL_BATCH_SIZE, JobRow, MutableColumns, parse_job};
+use crate::sqlite::fault::WriteError;
 
-pub(super) const OF_ID: &str = "SELECT rowid, id, body, progress FROM jobs WHERE id = ?1";
-pub(super) const OF_KEY: &str =
+pub(super) const SELECT_BY_ID: &str = "SELECT rowid, id, body, progress FROM jobs WHERE id = ?1";
+pub(super) const SELECT_BY_IDEMPOTENCY_KEY: &str =
     "SELECT rowid, id, body, progress FROM jobs WHERE company = ?1 AND idempotency = ?2";
 /// Reads rows in the order of the array, which is the outer loop of the cross join.
-pub(super) const OF_ROWS: &str = "
+pub(super) const SELECT_BY_ROWIDS: &str = "
     SELECT jobs.rowid, id, body, progress FROM rarray(?1) AS chosen CROSS JOIN jobs ON jobs.rowid = chosen.value";
 /// Writes the columns that a step may change.
 const UPDATE: &str = "
     UPDATE jobs SET state = ?2, wake_ms = ?3, ended_ms = ?4, dead = ?5, progress = ?6 WHERE rowid = ?1";
 /// Variant of [`UPDATE`] that applies only if the row still has the cached content.
-pub(super) const UPDATE_HELD: &str = "
+pub(super) const UPDATE_IF_UNCHANGED: &str = "
     UPDATE jobs SET state = ?2, wake_ms = ?3, ended_ms = ?4, dead = ?5, progress = ?6
     WHERE rowid = ?1 AND id = ?7 AND body = ?8 AND progress = ?9";
 pub(super) const PURGE: &str = "
@@ -31,21 +31,25 @@ pub(super) const PURGE: &str = "
     WHERE rowid IN (SELECT rowid FROM jobs WHERE ended_ms < ?1 ORDER BY ended_ms LIMIT ?2)";
 
 /// Access to the jobs table within one transaction.
-pub(super) struct JobRows<'c> {
+pub(super) struct JobTable<'c> {
     pub(super) connection: &'c Connection,
-    held: Option<&'c HeldJobs>,
+    held: Option<&'c ClaimedJobs>,
     changed: Cell<bool>,
-    find: Kept<'c>,
-    update: Kept<'c>,
-    update_held: Kept<'c>,
+    find: LazyStatement<'c>,
+    update: LazyStatement<'c>,
+    update_held: LazyStatement<'c>,
 }
 
 /// A statement that is run for many jobs: prepared at first use, without further lookups in the statement cache.
 #[derive(Default)]
-struct Kept<'c>(RefCell<Option<CachedStatement<'c>>>);
+struct LazyStatement<'c>(RefCell<Option<CachedStatement<'c>>>);
 
-impl<'c> Kept<'c> {
-    fn of(&self, connection: &'c Connection, sql: &str) -> rusqlite::Result<RefMut<'_, CachedStatement<'c>>> {
+impl<'c> LazyStatement<'c> {
+    fn get_or_prepare(
+        &self,
+        connection: &'c Connection,
+        sql: &str,
+    ) -> rusqlite::Result<RefMut<'_, CachedStatement<'c>>> {
         let mut kept = self.0.borrow_mut();
         let statement = kept.take().map_or_else(|| connection.prepare_cached(sql), Ok)?;
         Ok(RefMut::map(kept, |kept| kept.insert(statement)))
@@ -53,14 +57,14 @@ impl<'c> Kept<'c> {
 }
 
 /// A job read from the table.
-pub(super) struct Found {
+pub(super) struct StoredJob {
     rowid: i64,
     pub(super) job: Job,
     /// Column `body`, if the job may be cached after the step.
     body: Option<String>,
 }
 
-impl<'c> JobRows<'c> {
+impl<'c> JobTable<'c> {
     /// Creates read access.
     pub(super) fn new(connection: &'c Connection) -> Self {
         let (changed, find, update, update_held) = Default::default();
@@ -68,22 +72,22 @@ impl<'c> JobRows<'c> {
     }
 
     /// Creates read and write access.
-    pub(super) fn writable(connection: &'c Connection, held: &'c HeldJobs) -> Self {
+    pub(super) fn writable(connection: &'c Connection, held: &'c ClaimedJobs) -> Self {
         Self { held: Some(held), ..Self::new(connection) }
     }
 
     /// Returns true if anything was written.
-    pub(super) fn changed(&self) -> bool {
+    pub(super) fn has_written(&self) -> bool {
         self.changed.get()
     }
 
-    pub(super) fn insert(&self, row: &JobRow) -> Result<Inserted, Halt> {
-        let JobRow { job, body, changing } = row;
+    pub(super) fn insert(&self, row: &JobRow) -> Result<InsertOutcome, WriteError> {
+        let JobRow { job, body, mutable: changing } = row;
         let payload = &job.payload;
         if let Some(key) = row.idempotency_key()
-            && let Some(found) = self.of_key(&payload.company_id, key)?
+            && let Some(found) = self.find_by_idempotency_key(&payload.company_id, key)?
         {
-            return Ok(Inserted::over(found, job));
+            return Ok(InsertOutcome::from_existing(found, job));
         }
         let mut statement = self.connection.prepare_cached(
             "INSERT INTO jobs (id, company, user_id, tool, assignment, idempotency,
@@ -105,45 +109,45 @@ impl<'c> JobRows<'c> {
             changing.progress,
         ])?;
         self.changed.set(true);
-        Ok(Inserted::New)
+        Ok(InsertOutcome::New)
     }
 
-    fn of_key(&self, company: &str, key: &str) -> Result<Option<Job>, Halt> {
-        let mut statement = self.connection.prepare_cached(OF_KEY)?;
+    fn find_by_idempotency_key(&self, company: &str, key: &str) -> Result<Option<Job>, WriteError> {
+        let mut statement = self.connection.prepare_cached(SELECT_BY_IDEMPOTENCY_KEY)?;
         let mut rows = statement.query(params![company, key])?;
         rows.next()?.map(|row| found(row).map(|found| found.job)).transpose()
     }
 
-    pub(super) fn get(&self, id: &str) -> Result<Option<Job>, Halt> {
+    pub(super) fn get(&self, id: &str) -> Result<Option<Job>, WriteError> {
         Ok(self.find(id)?.map(|found| found.job))
     }
 
-    fn find(&self, id: &str) -> Result<Option<Found>, Halt> {
-        let mut statement = self.find.of(self.connection, OF_ID)?;
+    fn find(&self, id: &str) -> Result<Option<StoredJob>, WriteError> {
+        let mut statement = self.find.get_or_prepare(self.connection, SELECT_BY_ID)?;
         let mut rows = statement.query([id])?;
-        rows.next()?.map(|row| self.found(row)).transpose()
+        rows.next()?.map(|row| self.parse_row(row)).transpose()
     }
 
     /// Reads the jobs of existing rows, in the given order. Each has its own result, because each may fail to
     /// parse.
-    pub(super) fn of_rows(
+    pub(super) fn find_by_rowids(
         &self,
         rowids: impl Iterator<Item = i64>,
-    ) -> rusqlite::Result<Vec<Result<Found, Halt>>> {
+    ) -> rusqlite::Result<Vec<Result<StoredJob, WriteError>>> {
         let rowids = Rc::new(rowids.map(Value::from).collect::<Vec<_>>());
-        let mut statement = self.connection.prepare_cached(OF_ROWS)?;
+        let mut statement = self.connection.prepare_cached(SELECT_BY_ROWIDS)?;
         let mut rows = statement.query([&rowids])?;
         let mut jobs = Vec::with_capacity(rowids.len());
         while let Some(row) = rows.next()? {
-            jobs.push(self.found(row));
+            jobs.push(self.parse_row(row));
         }
         Ok(jobs)
     }
 
     /// Parses a job from a row of `rowid, id, body, progress`, with its `body` if it may be cached.
-    fn found(&self, row: &Row<'_>) -> Result<Found, Halt> {
+    fn parse_row(&self, row: &Row<'_>) -> Result<StoredJob, WriteError> {
         let body = self.held.map(|_| text(row, 2).map(str::to_owned)).transpose()?;
-        Ok(Found { body, ..found(row)? })
+        Ok(StoredJob { body, ..found(row)? })
     }
 
     pub(super) fn list(
@@ -151,42 +155,48 @@ impl<'c> JobRows<'c> {
         filter: &JobFilter,
         after: Option<&str>,
         limit: usize,
-    ) -> Result<Vec<Job>, Halt> {
-        let found = Query::of(filter, false).run(self.connection, after, limit)?;
+    ) -> Result<Vec<Job>, WriteError> {
+        let found = JobQuery::from_filter(filter, false).run(self.connection, after, limit)?;
         Ok(found.into_iter().map(|found| found.job).collect())
     }
 
     /// Applies a step to the job with this id. Returns `None` if there is none within the scope.
     pub(super) fn step(
         &self,
-        scope: &Scope,
+        scope: &JobScope,
         id: &str,
         step: Step,
         now: Timestamp,
-    ) -> Result<Option<Result<Stepped, Refusal>>, Halt> {
-        if let Some(held) = self.held_by_its_holder(scope, id, &step)
-            && let Some(stepped) = self.step_of_held(held, step.clone(), now)?
+    ) -> Result<Option<Result<StepResult, StepError>>, WriteError> {
+        if let Some(held) = self.take_claimed(scope, id, &step)
+            && let Some(stepped) = self.apply_step_if_unchanged(held, step.clone(), now)?
         {
             return Ok(Some(Ok(stepped)));
         }
         let found = self.find(id)?.filter(|found| scope.contains(&found.job));
-        found.map(|found| self.step_of(found, step, now)).transpose()
+        found.map(|found| self.apply_step(found, step, now)).transpose()
     }
 
     /// Removes and returns the cached job, for steps that only the holder of its claim takes.
-    fn held_by_its_holder(&self, scope: &Scope, id: &str, step: &Step) -> Option<Held> {
+    fn take_claimed(&self, scope: &JobScope, id: &str, step: &Step) -> Option<ClaimedJob> {
         let of_holder = matches!(step, Step::Extend { .. } | Step::Release { .. } | Step::End { .. });
         self.held.filter(|_| of_holder)?.take(id).filter(|held| scope.contains(&held.job))
     }
 
     /// Applies a step to a cached job and writes it if the row is unchanged. Returns `None` if the row has
     /// changed, or if the step is refused: a refusal must be based on the row.
-    fn step_of_held(&self, held: Held, step: Step, now: Timestamp) -> Result<Option<Stepped>, Halt> {
-        let Held { rowid, body, progress: before, job } = held;
+    fn apply_step_if_unchanged(
+        &self,
+        held: ClaimedJob,
+        step: Step,
+        now: Timestamp,
+    ) -> Result<Option<StepResult>, WriteError> {
+        let ClaimedJob { rowid, body, progress: before, job } = held;
         let Ok(stepped) = job.step(step, now) else { return Ok(None) };
-        let Changing { state, wake_ms, ended_ms, dead, progress } = Changing::of(&stepped.job)?;
+        let MutableColumns { state, wake_ms, ended_ms, dead, progress } =
+            MutableColumns::from_job(&stepped.job)?;
         let id = &stepped.job.id;
-        let mut update = self.update_held.of(self.connection, UPDATE_HELD)?;
+        let mut update = self.update_held.get_or_prepare(self.connection, UPDATE_IF_UNCHANGED)?;
         let written =
             update.execute(params![rowid, state, wake_ms, ended_ms, dead, progress, id, body, before])?;
         if written == 0 {
@@ -194,46 +204,46 @@ impl<'c> JobRows<'c> {
         }
         self.changed.set(true);
         if let Some(held) = self.held {
-            held.keep(rowid, body, progress, &stepped.job);
+            held.insert(rowid, body, progress, &stepped.job);
         }
         Ok(Some(stepped))
     }
 
     /// Applies a step to a job and stores the result.
-    pub(super) fn step_of(
+    pub(super) fn apply_step(
         &self,
-        found: Found,
+        found: StoredJob,
         step: Step,
         now: Timestamp,
-    ) -> Result<Result<Stepped, Refusal>, Halt> {
-        let Found { rowid, job, mut body } = found;
+    ) -> Result<Result<StepResult, StepError>, WriteError> {
+        let StoredJob { rowid, job, mut body } = found;
         let is_moved = matches!(step, Step::Reschedule(_));
         let stepped = job.step(step, now);
-        if let Ok(Stepped { job, changed: true, .. }) = &stepped {
+        if let Ok(StepResult { job, changed: true, .. }) = &stepped {
             if is_moved {
                 body = Some(self.update_body(rowid, job)?);
             }
             let progress = self.update(rowid, job)?;
             if let (Some(held), Some(body)) = (self.held, body) {
-                held.keep(rowid, body, progress, job);
+                held.insert(rowid, body, progress, job);
             }
         }
         Ok(stepped)
     }
 
     /// Writes the columns that a step may change, and returns the new `progress`.
-    fn update(&self, rowid: i64, job: &Job) -> Result<String, Halt> {
-        let Changing { state, wake_ms, ended_ms, dead, progress } = Changing::of(job)?;
+    fn update(&self, rowid: i64, job: &Job) -> Result<String, WriteError> {
+        let MutableColumns { state, wake_ms, ended_ms, dead, progress } = MutableColumns::from_job(job)?;
         self.update
-            .of(self.connection, UPDATE)?
+            .get_or_prepare(self.connection, UPDATE)?
             .execute(params![rowid, state, wake_ms, ended_ms, dead, progress])?;
         self.changed.set(true);
         Ok(progress)
     }
 
     /// Writes the column `body` after a change of the schedule, and returns it.
-    fn update_body(&self, rowid: i64, job: &Job) -> Result<String, Halt> {
-        let body = job_row::body(job)?;
+    fn update_body(&self, rowid: i64, job: &Job) -> Result<String, WriteError> {
+        let body = job_row::serialize_body(job)?;
         self.connection
             .prepare_cached("UPDATE jobs SET body = ?2 WHERE rowid = ?1")?
             .execute(params![rowid, body])?;
@@ -241,7 +251,7 @@ impl<'c> JobRows<'c> {
     }
 
     /// Postpones a job that cannot be parsed.
-    pub(super) fn postpone(&self, rowid: i64, wake_ms: i64) -> Result<(), Halt> {
+    pub(super) fn postpone(&self, rowid: i64, wake_ms: i64) -> Result<(), WriteError> {
         self.connection
             .prepare_cached("UPDATE jobs SET wake_ms = ?2 WHERE rowid = ?1")?
             .execute([rowid, wake_ms])?;
@@ -249,27 +259,27 @@ impl<'c> JobRows<'c> {
         Ok(())
     }
 
-    pub(super) fn cancel_all(&self, filter: &JobFilter, now: Timestamp) -> Result<u64, Halt> {
-        let query = Query::of(filter, true);
+    pub(super) fn cancel_all(&self, filter: &JobFilter, now: Timestamp) -> Result<u64, WriteError> {
+        let query = JobQuery::from_filter(filter, true);
         let mut cancelled = 0;
         let mut after: Option<String> = None;
         loop {
-            let found = query.run(self.connection, after.as_deref(), CANCELLED_AT_ONCE)?;
+            let found = query.run(self.connection, after.as_deref(), CANCEL_BATCH_SIZE)?;
             let Some(last) = found.last() else { return Ok(cancelled) };
             after = Some(last.job.id.clone());
             for found in found {
-                cancelled += u64::from(self.step_of(found, Step::Cancel, now)?.is_ok());
+                cancelled += u64::from(self.apply_step(found, Step::Cancel, now)?.is_ok());
             }
         }
     }
 
     /// Returns the time at which the next job is due, in milliseconds since 1970.
-    pub(super) fn earliest(&self) -> Result<Option<i64>, Halt> {
-        let mut statement = self.connection.prepare_cached(super::claim::EARLIEST)?;
+    pub(super) fn earliest(&self) -> Result<Option<i64>, WriteError> {
+        let mut statement = self.connection.prepare_cached(super::claim::SELECT_EARLIEST)?;
         Ok(statement.query_row((), |row| row.get(0)).optional()?)
     }
 
-    pub(super) fn purge(&self, ended_before_ms: i64, limit: usize) -> Result<u64, Halt> {
+    pub(super) fn purge(&self, ended_before_ms: i64, limit: usize) -> Result<u64, WriteError> {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let removed = self.connection.prepare_cached(PURGE)?.execute([ended_before_ms, limit])?;
         self.changed.set(self.changed.get() || removed > 0);
@@ -278,9 +288,9 @@ impl<'c> JobRows<'c> {
 }
 
 /// Parses a job from a row of `rowid, id, body, progress`.
-pub(super) fn found(row: &Row<'_>) -> Result<Found, Halt> {
-    let job = parse(text(row, 1)?, text(row, 2)?, progress(row)?)?;
-    Ok(Found { rowid: row.get(0)?, job, body: None })
+pub(super) fn found(row: &Row<'_>) -> Result<StoredJob, WriteError> {
+    let job = parse_job(text(row, 1)?, text(row, 2)?, progress(row)?)?;
+    Ok(StoredJob { rowid: row.get(0)?, job, body: None })
 }
 
 fn progress<'r>(row: &'r Row<'_>) -> rusqlite::Result<Option<&'r str>> {

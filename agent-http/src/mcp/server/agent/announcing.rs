@@ -6,17 +6,17 @@ use agent_core::tool::{ExecutionContext, Progress, ToolError, ToolOutput, ToolRe
 use async_trait::async_trait;
 use serde_json::Value;
 
-use super::super::changes::Changes;
+use super::super::changes::ChangeNotifier;
 use super::documents;
 
 /// A tool registry that announces the document changes that its calls make.
-pub(in super::super) struct Announcing {
+pub(in super::super) struct AnnouncingTools {
     pub(in super::super) tools: Arc<dyn ToolRegistry>,
-    pub(in super::super) changes: Arc<Changes>,
+    pub(in super::super) changes: Arc<ChangeNotifier>,
 }
 
 #[async_trait]
-impl ToolRegistry for Announcing {
+impl ToolRegistry for AnnouncingTools {
     async fn list(&self, context: &ExecutionContext) -> Result<Vec<Arc<ToolSpec>>, ToolError> {
         self.tools.list(context).await
     }
@@ -29,7 +29,7 @@ impl ToolRegistry for Announcing {
         progress: &dyn Progress,
     ) -> Result<ToolOutput, ToolError> {
         let output = self.tools.call(context, name, arguments, progress).await?;
-        if let Some(change) = documents::changed_by(name, context, &output) {
+        if let Some(change) = documents::document_change(name, context, &output) {
             self.changes.announce(&change);
         }
         Ok(output)

@@ -14,30 +14,30 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::super::changes::Change;
-use super::{Reach, failed};
+use super::{ToolAccess, failed};
 
 const SCHEME: &str = "doc://";
 const MARKDOWN: &str = "text/markdown";
 /// Characters that are percent-encoded: all but the unreserved ones (RFC 3986, section 2.3).
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-const LIST: &str = "listDocs";
-const GET: &str = "getDoc";
+const LIST_TOOL: &str = "listDocs";
+const GET_TOOL: &str = "getDoc";
 
 /// Maximum number of pages that are joined to one document. The store accepts no longer text.
 const MAX_PAGES: usize = 64;
 /// Maximum number of attempts to read a document that is modified meanwhile.
-const ATTEMPTS: usize = 3;
+const MAX_READ_ATTEMPTS: usize = 3;
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Listed {
-    docs: Vec<Head>,
+struct ListDocsOutput {
+    docs: Vec<DocHead>,
     next_cursor: Option<String>,
 }
 
 #[derive(Deserialize)]
-struct Head {
+struct DocHead {
     id: String,
     #[serde(default)]
     title: String,
@@ -46,22 +46,22 @@ struct Head {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Got {
-    doc: Text,
+struct GetDocOutput {
+    doc: DocText,
     next_cursor: Option<String>,
 }
 
 #[derive(Deserialize)]
-struct Text {
+struct DocText {
     text: String,
     version: Option<u64>,
 }
 
-fn uri(id: &str) -> String {
+fn document_uri(id: &str) -> String {
     format!("{SCHEME}{}", utf8_percent_encode(id, ESCAPED))
 }
 
-fn id(uri: &str) -> Option<String> {
+fn document_id(uri: &str) -> Option<String> {
     let id = uri.strip_prefix(SCHEME).filter(|id| !id.is_empty())?;
     percent_decode_str(id).decode_utf8().ok().map(Into::into)
 }
@@ -71,7 +71,7 @@ fn not_found() -> ErrorData {
 }
 
 /// Calls a tool and deserializes its structured result.
-async fn ask<T: DeserializeOwned>(
+async fn call_structured<T: DeserializeOwned>(
     tools: &dyn ToolRegistry,
     context: &ExecutionContext,
     name: &str,
@@ -94,16 +94,16 @@ async fn ask<T: DeserializeOwned>(
 
 pub(super) async fn list(
     tools: &dyn ToolRegistry,
-    reach: &Reach,
+    reach: &ToolAccess,
     cursor: Option<&str>,
 ) -> Result<ListResourcesResult, ErrorData> {
-    if !(reach.has(LIST) && reach.has(GET)) {
+    if !(reach.allows(LIST_TOOL) && reach.allows(GET_TOOL)) {
         return Ok(ListResourcesResult::default());
     }
     let arguments = cursor.map_or_else(|| json!({}), |cursor| json!({"cursor": cursor}));
-    let listed: Listed = ask(tools, &reach.context, LIST, arguments).await?;
+    let listed: ListDocsOutput = call_structured(tools, &reach.context, LIST_TOOL, arguments).await?;
     let resources = listed.docs.into_iter().map(|head| {
-        let mut resource = Resource::new(uri(&head.id), head.id).with_mime_type(MARKDOWN);
+        let mut resource = Resource::new(document_uri(&head.id), head.id).with_mime_type(MARKDOWN);
         resource.title = Some(head.title).filter(|title| !title.is_empty());
         resource.size = head.bytes;
         resource
@@ -113,21 +113,23 @@ pub(super) async fn list(
     Ok(result)
 }
 
-pub(super) fn templates(reach: &Reach) -> ListResourceTemplatesResult {
+pub(super) fn templates(reach: &ToolAccess) -> ListResourceTemplatesResult {
     let template = ResourceTemplate::new("doc://{id}", "document")
         .with_description("A document, by its id")
         .with_mime_type(MARKDOWN);
-    ListResourceTemplatesResult::with_all_items(reach.has(GET).then_some(template).into_iter().collect())
+    ListResourceTemplatesResult::with_all_items(
+        reach.allows(GET_TOOL).then_some(template).into_iter().collect(),
+    )
 }
 
 pub(super) async fn read(
     tools: &dyn ToolRegistry,
-    reach: &Reach,
+    reach: &ToolAccess,
     address: String,
 ) -> Result<ReadResourceResult, ErrorData> {
-    let id = id(&address).filter(|_| reach.has(GET)).ok_or_else(not_found)?;
-    for _ in 0..ATTEMPTS {
-        if let Some(text) = whole(tools, reach, &id).await? {
+    let id = document_id(&address).filter(|_| reach.allows(GET_TOOL)).ok_or_else(not_found)?;
+    for _ in 0..MAX_READ_ATTEMPTS {
+        if let Some(text) = read_text(tools, reach, &id).await? {
             let contents = ResourceContents::text(text, address).with_mime_type(MARKDOWN);
             return Ok(ReadResourceResult::new(vec![contents]));
         }
@@ -136,10 +138,14 @@ pub(super) async fn read(
 }
 
 /// Reads the whole text; returns `None` if the document changed between two pages.
-async fn whole(tools: &dyn ToolRegistry, reach: &Reach, id: &str) -> Result<Option<String>, ErrorData> {
+async fn read_text(
+    tools: &dyn ToolRegistry,
+    reach: &ToolAccess,
+    id: &str,
+) -> Result<Option<String>, ErrorData> {
     let (mut text, mut arguments, mut version) = (String::new(), json!({"id": id}), None);
     for page in 0..MAX_PAGES {
-        let got: Got = ask(tools, &reach.context, GET, arguments).await?;
+        let got: GetDocOutput = call_structured(tools, &reach.context, GET_TOOL, arguments).await?;
         if page > 0 && version != got.doc.version {
             return Ok(None);
         }
@@ -151,9 +157,13 @@ async fn whole(tools: &dyn ToolRegistry, reach: &Reach, id: &str) -> Result<Opti
     Err(failed(&std::io::Error::other("a document has more pages than it can have")))
 }
 
-pub(super) async fn has(tools: &dyn ToolRegistry, reach: &Reach, address: &str) -> Result<bool, ErrorData> {
-    let Some(id) = id(address).filter(|_| reach.has(GET)) else { return Ok(false) };
-    match ask::<Got>(tools, &reach.context, GET, json!({"id": id})).await {
+pub(super) async fn exists(
+    tools: &dyn ToolRegistry,
+    reach: &ToolAccess,
+    address: &str,
+) -> Result<bool, ErrorData> {
+    let Some(id) = document_id(address).filter(|_| reach.allows(GET_TOOL)) else { return Ok(false) };
+    match call_structured::<GetDocOutput>(tools, &reach.context, GET_TOOL, json!({"id": id})).await {
         Ok(_) => Ok(true),
         Err(error) if error.code == not_found().code => Ok(false),
         Err(error) => Err(error),
@@ -163,12 +173,12 @@ pub(super) async fn has(tools: &dyn ToolRegistry, reach: &Reach, address: &str) 
 impl Change {
     /// Returns the change of a document's text or title.
     pub fn document(company_id: &str, id: &str) -> Self {
-        Self::Resource { company_id: company_id.to_owned(), uri: uri(id) }
+        Self::Resource { company_id: company_id.to_owned(), uri: document_uri(id) }
     }
 }
 
 /// Returns the document change that a tool call has made, if any.
-pub(super) fn changed_by(tool: &str, context: &ExecutionContext, output: &ToolOutput) -> Option<Change> {
+pub(super) fn document_change(tool: &str, context: &ExecutionContext, output: &ToolOutput) -> Option<Change> {
     if output.is_error {
         return None;
     }
@@ -189,11 +199,11 @@ mod tests {
     #[test]
     fn an_address_names_its_document() {
         for name in ["handbook", "a b/c?d#e%", "ü", "..", "."] {
-            assert_eq!(id(&uri(name)).as_deref(), Some(name));
+            assert_eq!(document_id(&document_uri(name)).as_deref(), Some(name));
         }
-        assert_eq!(uri("a/b c"), "doc://a%2Fb%20c");
+        assert_eq!(document_uri("a/b c"), "doc://a%2Fb%20c");
         for other in ["", "doc://", "doc:x", "file:///etc/passwd", "doc://%ff"] {
-            assert_eq!(id(other), None, "{other}");
+            assert_eq!(document_id(other), None, "{other}");
         }
     }
 }

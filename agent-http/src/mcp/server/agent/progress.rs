@@ -7,14 +7,14 @@ use rmcp::service::RequestContext;
 use tokio::sync::mpsc;
 
 /// Maximum number of pending reports. A tool never waits for the client: reports above the limit are dropped.
-const WAITING: usize = 16;
+const MAX_PENDING_REPORTS: usize = 16;
 
-struct Reports {
+struct ProgressSender {
     token: ProgressToken,
     sender: mpsc::Sender<ProgressNotificationParam>,
 }
 
-impl Progress for Reports {
+impl Progress for ProgressSender {
     fn report(&self, progress: f64, total: Option<f64>, message: Option<&str>) {
         let mut report = ProgressNotificationParam::new(self.token.clone(), progress);
         report.total = total;
@@ -25,13 +25,13 @@ impl Progress for Reports {
 
 /// Returns the reporter for a tool, and a future that sends its reports; the future ends when the reporter is dropped
 /// and all reports are sent.
-pub(super) fn of(
+pub(super) fn progress_channel(
     context: &RequestContext<RoleServer>,
 ) -> (Box<dyn Progress>, impl Future<Output = ()> + Send + '_) {
     let (progress, mut reports): (Box<dyn Progress>, _) = match context.meta.get_progress_token() {
         Some(token) => {
-            let (sender, reports) = mpsc::channel(WAITING);
-            (Box::new(Reports { token, sender }), Some(reports))
+            let (sender, reports) = mpsc::channel(MAX_PENDING_REPORTS);
+            (Box::new(ProgressSender { token, sender }), Some(reports))
         }
         None => (Box::new(NoProgress), None),
     };

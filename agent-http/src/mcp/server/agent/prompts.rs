@@ -5,7 +5,7 @@ use agent_core::tool::Caller;
 use rmcp::model::{GetPromptResult, Prompt, PromptMessage, Role};
 
 /// A prompt block with a unique name.
-pub(super) struct Block {
+pub(super) struct PromptEntry {
     pub(super) name: String,
     title: Option<String>,
     text: String,
@@ -13,9 +13,9 @@ pub(super) struct Block {
 
 /// Returns the prompt blocks that the caller may see. Widget visitors see none, since these reveal the agent's
 /// instructions.
-pub(super) fn of(role: Option<&RoleBlock>, caller: Caller) -> Vec<Block> {
+pub(super) fn visible_prompts(role: Option<&RoleBlock>, caller: Caller) -> Vec<PromptEntry> {
     let Some(role) = role.filter(|_| caller != Caller::Widget) else { return Vec::new() };
-    let mut blocks: Vec<Block> = Vec::new();
+    let mut blocks: Vec<PromptEntry> = Vec::new();
     for (i, block) in role.content.prompt_blocks.iter().enumerate() {
         let (title, text) = match block {
             PromptBlock::Text(text) => ("", text),
@@ -27,12 +27,12 @@ pub(super) fn of(role: Option<&RoleBlock>, caller: Caller) -> Vec<Block> {
         let is_taken = title.is_empty() || blocks.iter().any(|other| other.name == title);
         let name = if is_taken { format!("block-{}", i + 1) } else { title.to_owned() };
         let title = Some(title.to_owned()).filter(|title| !title.is_empty());
-        blocks.push(Block { name, title, text: text.trim().to_owned() });
+        blocks.push(PromptEntry { name, title, text: text.trim().to_owned() });
     }
     blocks
 }
 
-impl Block {
+impl PromptEntry {
     pub(super) fn prompt(&self) -> Prompt {
         let mut prompt = Prompt::new(self.name.clone(), None::<String>, None);
         prompt.title = self.title.clone();
@@ -56,7 +56,7 @@ mod tests {
             serde_json::from_value(json!({"id": "a", "companyId": "c", "content": {"promptBlocks":
             ["Plain.", {"title": "Tone", "text": "Short."}, {"title": "Tone", "text": "Kind."}, " "]}}))
             .expect("a role");
-        let blocks = of(Some(&role), Caller::Session);
+        let blocks = visible_prompts(Some(&role), Caller::Session);
         let shown: Vec<_> = blocks
             .iter()
             .map(|block| (block.name.as_str(), block.title.as_deref(), block.text.as_str()))
@@ -67,6 +67,9 @@ mod tests {
             ("block-3", Some("Tone"), "Kind."),
         ];
         assert_eq!(shown, expected);
-        assert!(of(Some(&role), Caller::Widget).is_empty() && of(None, Caller::Session).is_empty());
+        assert!(
+            visible_prompts(Some(&role), Caller::Widget).is_empty()
+                && visible_prompts(None, Caller::Session).is_empty()
+        );
     }
 }

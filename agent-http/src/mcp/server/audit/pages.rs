@@ -4,32 +4,33 @@
 //! calls that are recorded between two pages do not move it.
 
 use agent_platform::records::{
-    Collection, DEFAULT_PAGE, List, MAX_PAGE, Order, Record, Records, RecordsExt, StoreError,
+    Collection, DEFAULT_PAGE_RECORDS, ListQuery, MAX_PAGE_RECORDS, Order, Record, Records, RecordsExt,
+    StoreError,
 };
 use serde::Serialize;
 
-use super::Call;
+use super::CallRecord;
 use crate::error::HttpError;
 
 /// One page of calls.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Calls {
+pub struct CallPage {
     /// The calls, newest first.
-    pub calls: Vec<Call>,
+    pub calls: Vec<CallRecord>,
     /// Cursor of the next page; absent on the last one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_cursor: Option<String>,
 }
 
 /// A parsed cursor: `left` calls of the sheet `id` remain; the sheet follows the store cursor `before`.
-struct Place<'c> {
+struct CursorPosition<'c> {
     left: usize,
     id: &'c str,
     before: Option<String>,
 }
 
-impl<'c> Place<'c> {
+impl<'c> CursorPosition<'c> {
     fn parse(cursor: &'c str) -> Option<Self> {
         let (left, rest) = cursor.split_once('.')?;
         let (id, before) = rest.split_once('.')?;
@@ -43,16 +44,20 @@ pub(super) async fn read(
     sheets: &Collection,
     limit: Option<usize>,
     cursor: Option<&str>,
-) -> Result<Calls, HttpError> {
+) -> Result<CallPage, HttpError> {
     let refused = || HttpError::invalid("cursor", "is none that this list has given");
-    let limit = limit.unwrap_or(DEFAULT_PAGE).clamp(1, MAX_PAGE);
-    let place = cursor.map(|cursor| Place::parse(cursor).ok_or_else(refused)).transpose()?;
+    let limit = limit.unwrap_or(DEFAULT_PAGE_RECORDS).clamp(1, MAX_PAGE_RECORDS);
+    let place = cursor.map(|cursor| CursorPosition::parse(cursor).ok_or_else(refused)).transpose()?;
     let mut before = place.as_ref().and_then(|place| place.before.clone());
     let mut calls = Vec::new();
     loop {
-        let list =
-            List { limit: Some(1), cursor: before.clone(), order: Order::Descending, ..List::default() };
-        let page = records.list_as::<Vec<Call>>(sheets, &list).await.map_err(|error| match error {
+        let list = ListQuery {
+            limit: Some(1),
+            cursor: before.clone(),
+            order: Order::Descending,
+            ..ListQuery::default()
+        };
+        let page = records.list_as::<Vec<CallRecord>>(sheets, &list).await.map_err(|error| match error {
             StoreError::Invalid(_) => refused(),
             error => HttpError::internal(error),
         })?;
@@ -68,7 +73,7 @@ pub(super) async fn read(
         while let Some(call) = sheet.pop() {
             if calls.len() == limit {
                 let next = format!("{}.{id}.{}", sheet.len() + 1, before.unwrap_or_default());
-                return Ok(Calls { calls, next_cursor: Some(next) });
+                return Ok(CallPage { calls, next_cursor: Some(next) });
             }
             calls.push(call);
         }
@@ -77,5 +82,5 @@ pub(super) async fn read(
             break;
         }
     }
-    Ok(Calls { calls, next_cursor: None })
+    Ok(CallPage { calls, next_cursor: None })
 }

@@ -1,18 +1,20 @@
 //! Writes calls to the store in sheets: each sheet is one record, and their number per agent is limited.
 
-use agent_platform::records::{Collection, List, MAX_PAGE, Precondition, Record, Records, StoreError, Write};
+use agent_platform::records::{
+    Collection, ListQuery, MAX_PAGE_RECORDS, Precondition, Record, Records, StoreError, Write,
+};
 
-use super::{Call, Limits, collection};
+use super::{CallRecord, Limits, collection};
 
 /// An agent's current sheet, and the number of its sheets.
-pub(super) struct Sheets {
+pub(super) struct SheetWriter {
     collection: Collection,
     id: String,
-    calls: Vec<Call>,
+    calls: Vec<CallRecord>,
     count: usize,
 }
 
-impl Sheets {
+impl SheetWriter {
     /// Starts a new sheet of an agent.
     pub(super) async fn open(
         records: &dyn Records,
@@ -21,7 +23,7 @@ impl Sheets {
         limits: &Limits,
     ) -> Result<Self, StoreError> {
         let collection = collection(company_id, agent_id)?;
-        let before = count(records, &collection, limits.sheets).await?;
+        let before = count(records, &collection, limits.max_sheets_per_agent).await?;
         Ok(Self { collection, id: agent_core::new_id(), calls: Vec::new(), count: before + 1 })
     }
 
@@ -32,17 +34,17 @@ impl Sheets {
     pub(super) async fn write(
         &mut self,
         records: &dyn Records,
-        calls: &mut Vec<Call>,
+        calls: &mut Vec<CallRecord>,
         limits: &Limits,
     ) -> Result<(), StoreError> {
         while !calls.is_empty() {
-            if self.calls.len() >= limits.sheet {
+            if self.calls.len() >= limits.max_calls_per_sheet {
                 self.id = agent_core::new_id();
                 self.calls.clear();
                 self.count += 1;
             }
             let before = self.calls.len();
-            let fitting = calls.len().min(limits.sheet - before);
+            let fitting = calls.len().min(limits.max_calls_per_sheet - before);
             self.calls.extend(calls.drain(..fitting));
             if let Err(error) = self.put(records, limits).await {
                 calls.splice(..0, self.calls.drain(before..));
@@ -57,7 +59,7 @@ impl Sheets {
         let value = serde_json::value::to_raw_value(&self.calls).expect("calls serialise").into();
         let key = self.collection.key(self.id.as_str())?;
         let mut writes = vec![Write::Put { key, value, precondition: Precondition::Any }];
-        let surplus = self.count.saturating_sub(limits.sheets);
+        let surplus = self.count.saturating_sub(limits.max_sheets_per_agent);
         writes.extend(oldest(records, &self.collection, surplus).await?);
         records.commit(writes).await?;
         self.count -= surplus;
@@ -67,7 +69,7 @@ impl Sheets {
 
 /// Counts the records; stops at the first page that exceeds `most`.
 async fn count(records: &dyn Records, collection: &Collection, most: usize) -> Result<usize, StoreError> {
-    let mut list = List { limit: Some(MAX_PAGE), ..List::default() };
+    let mut list = ListQuery { limit: Some(MAX_PAGE_RECORDS), ..ListQuery::default() };
     let mut count = 0;
     loop {
         let page = records.list(collection, &list).await?;
@@ -88,7 +90,7 @@ async fn oldest(
     if count == 0 {
         return Ok(Vec::new());
     }
-    let list = List { limit: Some(count), ..List::default() };
+    let list = ListQuery { limit: Some(count), ..ListQuery::default() };
     let page = records.list(collection, &list).await?;
     let remove = |record: Record| {
         Ok(Write::Delete { key: collection.key(record.id)?, precondition: Precondition::Any })

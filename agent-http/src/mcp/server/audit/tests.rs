@@ -2,7 +2,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use agent_core::tool::ExecutionContext;
 use agent_platform::memory::MemoryRecords;
-use agent_platform::records::{Key, List, Page, Record, Write};
+use agent_platform::records::{Key, ListQuery, Page, Record, Write};
 use async_trait::async_trait;
 
 use super::*;
@@ -17,14 +17,19 @@ fn who(company: &str, agent: &str) -> Identity {
     Identity { id: "t1".into(), context, calls: None }
 }
 
-const SMALL: Limits = Limits { sheet: 3, sheets: 4, waiting: 100, open: 2 };
+const SMALL: Limits = Limits {
+    max_calls_per_sheet: 3,
+    max_sheets_per_agent: 4,
+    max_pending_entries: 100,
+    max_cached_agents: 2,
+};
 
 fn log(limits: Limits) -> AuditLog {
     AuditLog::bounded(Arc::new(MemoryRecords::default()), limits)
 }
 
 async fn tools(log: &AuditLog, company: &str, agent: &str) -> Vec<String> {
-    let page = log.calls(company, agent, Some(200), None).await.expect("a page");
+    let page = log.list_calls(company, agent, Some(200), None).await.expect("a page");
     assert_eq!(page.next_cursor, None);
     page.calls.into_iter().map(|call| call.tool).collect()
 }
@@ -32,7 +37,7 @@ async fn tools(log: &AuditLog, company: &str, agent: &str) -> Vec<String> {
 /// Records calls named by the numbers in `range`, and flushes after every `together` of them.
 async fn note(log: &AuditLog, range: std::ops::Range<usize>, together: usize) {
     for i in range {
-        log.begin(&who("c", "a"), &i.to_string()).ended(Outcome::Ok);
+        log.start_entry(&who("c", "a"), &i.to_string()).record_outcome(AuditOutcome::Ok);
         if i % together == 0 {
             log.flush().await;
         }
@@ -47,19 +52,19 @@ fn down(from: usize, to: usize) -> Vec<String> {
 #[tokio::test]
 async fn calls_are_kept_by_agent_newest_first() {
     let log = log(SMALL);
-    log.begin(&who("c", "a"), "first").ended(Outcome::Ok);
-    log.begin(&who("c", "b"), "other").ended(Outcome::Refused);
-    drop(log.begin(&who("c", "a"), "second"));
-    log.begin(&who("d", "a"), &"ü".repeat(100)).ended(Outcome::Failed);
+    log.start_entry(&who("c", "a"), "first").record_outcome(AuditOutcome::Ok);
+    log.start_entry(&who("c", "b"), "other").record_outcome(AuditOutcome::Refused);
+    drop(log.start_entry(&who("c", "a"), "second"));
+    log.start_entry(&who("d", "a"), &"ü".repeat(100)).record_outcome(AuditOutcome::Failed);
     log.flush().await;
     assert_eq!(tools(&log, "c", "a").await, ["second", "first"]);
     assert_eq!(tools(&log, "c", "b").await, ["other"]);
     assert_eq!(tools(&log, "d", "a").await, ["ü".repeat(64)]);
     assert!(tools(&log, "d", "b").await.is_empty());
-    let page = log.calls("c", "a", Some(1), None).await.expect("a page");
+    let page = log.list_calls("c", "a", Some(1), None).await.expect("a page");
     let call = &page.calls[0];
     assert_eq!((call.user_id.as_str(), call.credential_id.as_str()), ("ada", "t1"));
-    assert_eq!((call.outcome, call.run_id.as_deref()), (Outcome::Cancelled, None));
+    assert_eq!((call.outcome, call.run_id.as_deref()), (AuditOutcome::Cancelled, None));
     assert!(call.at.ends_with('Z') && call.at.len() == "2026-07-28T12:00:00.000Z".len(), "{}", call.at);
 }
 
@@ -67,11 +72,11 @@ async fn calls_are_kept_by_agent_newest_first() {
 async fn pages_give_each_call_once_while_others_are_noted() {
     for together in [1, 2, 3, 7] {
         for limit in [1, 2, 3, 4, 50] {
-            let log = log(Limits { sheets: 100, ..SMALL });
+            let log = log(Limits { max_sheets_per_agent: 100, ..SMALL });
             note(&log, 0..10, together).await;
             let (mut seen, mut cursor, mut noted) = (Vec::new(), None, 10);
             loop {
-                let page = log.calls("c", "a", Some(limit), cursor.as_deref()).await.expect("a page");
+                let page = log.list_calls("c", "a", Some(limit), cursor.as_deref()).await.expect("a page");
                 assert!(page.calls.len() <= limit);
                 seen.extend(page.calls.into_iter().map(|call| call.tool));
                 cursor = page.next_cursor;
@@ -87,7 +92,7 @@ async fn pages_give_each_call_once_while_others_are_noted() {
     let log = log(SMALL);
     note(&log, 0..1, 1).await;
     for cursor in ["", "x", "1", "1.x", "x.y.z", "1.x.y"] {
-        let refused = log.calls("c", "a", None, Some(cursor)).await.expect_err("no cursor");
+        let refused = log.list_calls("c", "a", None, Some(cursor)).await.expect_err("no cursor");
         assert_eq!(refused.code(), crate::error::Code::InvalidRequest, "{cursor}");
     }
 }
@@ -106,9 +111,9 @@ async fn old_calls_make_room_for_new_ones() {
 
 #[tokio::test]
 async fn what_cannot_be_written_in_time_is_dropped_from_the_old_end() {
-    let log = log(Limits { waiting: 3, ..SMALL });
+    let log = log(Limits { max_pending_entries: 3, ..SMALL });
     for i in 0..10 {
-        log.begin(&who("c", "a"), &i.to_string()).ended(Outcome::Ok);
+        log.start_entry(&who("c", "a"), &i.to_string()).record_outcome(AuditOutcome::Ok);
     }
     log.flush().await;
     assert_eq!(tools(&log, "c", "a").await, down(9, 7));
@@ -117,7 +122,7 @@ async fn what_cannot_be_written_in_time_is_dropped_from_the_old_end() {
 #[tokio::test(start_paused = true)]
 async fn notes_are_written_by_themselves() {
     let log = log(SMALL);
-    log.begin(&who("c", "a"), "x").ended(Outcome::Ok);
+    log.start_entry(&who("c", "a"), "x").record_outcome(AuditOutcome::Ok);
     while tools(&log, "c", "a").await.is_empty() {
         time::sleep(Duration::from_millis(50)).await;
     }
@@ -125,7 +130,7 @@ async fn notes_are_written_by_themselves() {
 
 /// A store that can be made unavailable.
 #[derive(Default)]
-struct Outage {
+struct UnavailableRecords {
     inner: MemoryRecords,
     down: AtomicBool,
     /// True if it commits writes although it reports an error.
@@ -133,7 +138,7 @@ struct Outage {
     refused: AtomicUsize,
 }
 
-impl Outage {
+impl UnavailableRecords {
     fn check(&self) -> Result<(), StoreError> {
         if !self.down.load(Ordering::Relaxed) {
             return Ok(());
@@ -151,12 +156,12 @@ impl Outage {
 }
 
 #[async_trait]
-impl Records for Outage {
+impl Records for UnavailableRecords {
     async fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Record>>, StoreError> {
         self.inner.get_many(keys).await
     }
 
-    async fn list(&self, collection: &Collection, list: &List) -> Result<Page, StoreError> {
+    async fn list(&self, collection: &Collection, list: &ListQuery) -> Result<Page, StoreError> {
         if !self.keeps {
             self.check()?;
         }
@@ -179,13 +184,14 @@ async fn calls_wait_until_the_store_answers_again() {
     // Number of calls before the outage, and whether the store commits writes that it does not acknowledge: on a new
     // sheet, on one with room, and on a full one.
     for (before, keeps) in [(0, false), (2, false), (3, false), (0, true), (2, true), (3, true)] {
-        let records = Arc::new(Outage { keeps, ..Outage::default() });
-        let log = AuditLog::bounded(records.clone(), Limits { sheets: 100, ..SMALL });
+        let records = Arc::new(UnavailableRecords { keeps, ..UnavailableRecords::default() });
+        let log = AuditLog::bounded(records.clone(), Limits { max_sheets_per_agent: 100, ..SMALL });
         note(&log, 0..before, 1).await;
         records.down.store(true, Ordering::Relaxed);
         for round in 0..4 {
             for agent in ["a", "b"] {
-                log.begin(&who("c", agent), &(before + round).to_string()).ended(Outcome::Ok);
+                log.start_entry(&who("c", agent), &(before + round).to_string())
+                    .record_outcome(AuditOutcome::Ok);
             }
             records.refused(2 * (round + 1)).await;
         }
@@ -200,11 +206,11 @@ async fn calls_wait_until_the_store_answers_again() {
 
 #[tokio::test(start_paused = true)]
 async fn the_oldest_calls_are_dropped_where_the_store_does_not_answer_for_long() {
-    let records = Arc::new(Outage::default());
-    let log = AuditLog::bounded(records.clone(), Limits { waiting: 5, ..SMALL });
+    let records = Arc::new(UnavailableRecords::default());
+    let log = AuditLog::bounded(records.clone(), Limits { max_pending_entries: 5, ..SMALL });
     records.down.store(true, Ordering::Relaxed);
     for i in 0..20 {
-        log.begin(&who("c", "a"), &i.to_string()).ended(Outcome::Ok);
+        log.start_entry(&who("c", "a"), &i.to_string()).record_outcome(AuditOutcome::Ok);
         if i % 4 == 0 {
             let before = records.refused.load(Ordering::Relaxed);
             records.refused(before + 1).await;
@@ -212,7 +218,7 @@ async fn the_oldest_calls_are_dropped_where_the_store_does_not_answer_for_long()
     }
     let (waiting, dropped) = {
         let notes = log.0.lock();
-        (notes.waiting.len(), notes.dropped)
+        (notes.max_pending_entries.len(), notes.dropped)
     };
     assert_eq!(waiting, 5);
     assert!(dropped > 0, "those since it was last said");
@@ -223,7 +229,7 @@ async fn the_oldest_calls_are_dropped_where_the_store_does_not_answer_for_long()
 
 #[tokio::test(start_paused = true)]
 async fn the_end_does_not_wait_for_a_store_that_does_not_answer() {
-    let records = Arc::new(Outage::default());
+    let records = Arc::new(UnavailableRecords::default());
     let log = AuditLog::bounded(records.clone(), SMALL);
     records.down.store(true, Ordering::Relaxed);
     note(&log, 0..2, 2).await;
@@ -236,9 +242,9 @@ async fn the_end_does_not_wait_for_a_store_that_does_not_answer() {
 #[tokio::test]
 async fn what_no_store_takes_stands_in_nobodys_way() {
     let log = log(SMALL);
-    log.begin(&who("", "a"), "nowhere").ended(Outcome::Ok);
-    log.begin(&who("c", "a"), "here").ended(Outcome::Ok);
+    log.start_entry(&who("", "a"), "nowhere").record_outcome(AuditOutcome::Ok);
+    log.start_entry(&who("c", "a"), "here").record_outcome(AuditOutcome::Ok);
     log.flush().await;
     assert_eq!(tools(&log, "c", "a").await, ["here"]);
-    assert!(log.0.lock().waiting.is_empty());
+    assert!(log.0.lock().max_pending_entries.is_empty());
 }

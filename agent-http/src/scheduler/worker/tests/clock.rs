@@ -3,26 +3,26 @@
 use std::collections::BTreeMap;
 
 use agent_core::job::Phase;
-use agent_core::schedule::Misfire;
+use agent_core::schedule::MisfirePolicy;
 
 use super::*;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// Moves the clock by a number of seconds, forward or back.
-fn move_clock(bench: &Bench, seconds: i64) {
+fn move_clock(bench: &WorkerHarness, seconds: i64) {
     let to = bench.worker.now().checked_add(SignedDuration::from_secs(seconds)).unwrap();
     bench.clock.set(to.into());
 }
 
 /// Scheduled times of the deliveries of each job, in seconds after `began`.
-struct Delivered {
+struct RecordedDeliveries {
     began: Timestamp,
     times: BTreeMap<String, Vec<i64>>,
 }
 
-impl Delivered {
-    fn new(bench: &Bench) -> Self {
+impl RecordedDeliveries {
+    fn new(bench: &WorkerHarness) -> Self {
         Self { began: bench.worker.now(), times: BTreeMap::new() }
     }
 
@@ -31,7 +31,7 @@ impl Delivered {
     }
 
     /// Records the deliveries received so far and asserts that none came early.
-    fn note(&mut self, bench: &mut Bench) {
+    fn note(&mut self, bench: &mut WorkerHarness) {
         while let Ok(body) = bench.receiver.bodies.try_recv() {
             let scheduled: Timestamp = body["scheduledFor"].as_str().unwrap().parse().unwrap();
             assert!(scheduled <= bench.worker.now(), "it is early: {body}");
@@ -41,7 +41,7 @@ impl Delivered {
     }
 
     /// Advances the clock until the condition holds.
-    async fn until(&mut self, bench: &mut Bench, so: impl Fn(&Self) -> bool) {
+    async fn until(&mut self, bench: &mut WorkerHarness, so: impl Fn(&Self) -> bool) {
         let waiting = async {
             loop {
                 self.note(bench);
@@ -52,28 +52,28 @@ impl Delivered {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         };
-        let done = timeout(PATIENCE, waiting).await;
+        let done = timeout(TEST_TIMEOUT, waiting).await;
         assert!(done.is_ok(), "until now there are {:?}", self.times);
     }
 }
 
-fn each_minute(bench: &Bench, misfire: Misfire) -> NewJob {
+fn each_minute(bench: &WorkerHarness, misfire: MisfirePolicy) -> NewJob {
     let schedule = Schedule::Every { every: MINUTE, anchor: bench.worker.now() };
     NewJob { misfire, ..NewJob::new(payload("c"), schedule) }
 }
 
 #[tokio::test]
 async fn a_clock_that_is_put_forward_leaves_what_it_passes_to_the_misfire_rule() {
-    let mut bench = Bench::new(true).await;
-    let mut delivered = Delivered::new(&bench);
+    let mut bench = WorkerHarness::new(true).await;
+    let mut delivered = RecordedDeliveries::new(&bench);
     let mut jobs = Vec::new();
-    for misfire in [Misfire::RunOnce, Misfire::Skip, Misfire::RunAll] {
+    for misfire in [MisfirePolicy::RunOnce, MisfirePolicy::Skip, MisfirePolicy::RunAll] {
         jobs.push(bench.new_job(each_minute(&bench, misfire)).await);
     }
     let once = bench.job("c", MINUTE).await;
     // One hour and 30 seconds.
     move_clock(&bench, 3630);
-    let so = |delivered: &Delivered| {
+    let so = |delivered: &RecordedDeliveries| {
         jobs.iter().all(|id| delivered.of(id).last() >= Some(&3720)) && !delivered.of(&once).is_empty()
     };
     delivered.until(&mut bench, so).await;
@@ -91,9 +91,9 @@ async fn a_clock_that_is_put_forward_leaves_what_it_passes_to_the_misfire_rule()
 
 #[tokio::test]
 async fn a_clock_that_is_put_back_makes_nothing_early_and_nothing_come_twice() {
-    let mut bench = Bench::new(true).await;
-    let mut delivered = Delivered::new(&bench);
-    let periodic = bench.new_job(each_minute(&bench, Misfire::RunAll)).await;
+    let mut bench = WorkerHarness::new(true).await;
+    let mut delivered = RecordedDeliveries::new(&bench);
+    let periodic = bench.new_job(each_minute(&bench, MisfirePolicy::RunAll)).await;
     delivered.until(&mut bench, |delivered| delivered.of(&periodic) == [60]).await;
     let done = bench.job("c", Duration::ZERO).await;
     bench.until("it is completed", async || bench.state(&done).await == JobState::Completed).await;
@@ -101,9 +101,9 @@ async fn a_clock_that_is_put_back_makes_nothing_early_and_nothing_come_twice() {
     // Claimed before the clock is set back.
     let ahead = bench.job("c", Duration::from_millis(200)).await;
     bench.until_claimed(1).await;
-    let due = bench.jobs.get(&Scope::default(), &ahead).await.unwrap().unwrap().due;
+    let due = bench.jobs.get(&JobScope::default(), &ahead).await.unwrap().unwrap().due;
     move_clock(&bench, -50);
-    while until(due, bench.worker.now()) > Duration::from_secs(1) {
+    while duration_until(due, bench.worker.now()) > Duration::from_secs(1) {
         bench.clock.advance(Duration::from_millis(500));
         for _ in 0..20 {
             tokio::task::yield_now().await;
@@ -123,12 +123,12 @@ async fn a_clock_that_is_put_back_makes_nothing_early_and_nothing_come_twice() {
 
 #[tokio::test]
 async fn a_clock_that_is_put_forward_past_a_lease_repeats_at_most_the_same_message() {
-    let mut bench = Bench::new(false).await;
+    let mut bench = WorkerHarness::new(false).await;
     let id = bench.job("c", Duration::ZERO).await;
     let first = bench.receiver.next().await;
     move_clock(&bench, 3600);
     // The lease is extended, or has expired and the job is claimed again.
-    let is_held = async || match bench.jobs.get(&Scope::default(), &id).await.unwrap().unwrap().phase {
+    let is_held = async || match bench.jobs.get(&JobScope::default(), &id).await.unwrap().unwrap().phase {
         Phase::Running { lease } => lease > bench.worker.now(),
         _ => false,
     };
