@@ -12,7 +12,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use agent_core::backend::{PreparedRequest, Turn};
+use agent_core::backend::{BackendCapabilities, PreparedRequest, Turn};
 use agent_core::budget::{EstimateCounter, TokenBudget, TokenCounter};
 use agent_core::event::RunIds;
 use agent_core::message::{Message, Role};
@@ -245,7 +245,7 @@ impl Case {
         };
         PreparedTurn {
             selection: select_backend(&self.role),
-            budget: TokenBudget { max_prompt_tokens: usize::MAX },
+            capabilities: BackendCapabilities::new(TokenBudget { max_prompt_tokens: usize::MAX }),
             request: PreparedRequest { payload, turn: Arc::new(turn) },
         }
     }

@@ -2,18 +2,7 @@
 //!
 //! `cargo run -p examples --example custom_layer`
 
-use std::sync::Arc;
-
-use agent_core::backend::EmbeddedBackend;
-use agent_core::context::{ContextLayer, LayerError, RoleLayer, TurnInput};
-use agent_core::prompt::Part;
-use agent_core::prompt::{Fragment, Stability};
-use agent_core::role::StaticRoles;
-use agent_core::select::BackendKind;
-use agent_core::tool::Caller;
-use agent_core::turn::prepare_turn;
-use agent_core::{Message, Platform, Principal, TurnRequest};
-use async_trait::async_trait;
+use agent_core::prelude::*;
 
 /// Adds the user's subscription plan to the prompt.
 struct Plan;
@@ -44,7 +33,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let platform = Platform::new(roles)
             .with_layer(RoleLayer::new(Arc::default()))
             .with_layer(Plan)
-            .with_backend(BackendKind::Embedded, backend);
+            .with_backend(backend);
 
         // Prepares the request without sending it.
         let you = Principal::new("ada", "acme", Caller::Session);

@@ -2,16 +2,9 @@
 //!
 //! `cargo run -p examples --example custom_tool`
 
-use std::sync::{Arc, LazyLock};
+use std::sync::LazyLock;
 
-use agent_core::backend::EmbeddedBackend;
-use agent_core::role::StaticRoles;
-use agent_core::select::BackendKind;
-use agent_core::tool::{
-    Caller, ExecutionContext, LocalToolRegistry, Progress, Tool, ToolError, ToolOutput, ToolSpec,
-};
-use agent_core::{Message, Platform, Principal, TurnRequest, run_turn};
-use async_trait::async_trait;
+use agent_core::prelude::*;
 use serde_json::{Value, json};
 
 /// A weather tool with a fixed forecast.
@@ -57,7 +50,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
         let tools = Arc::new(LocalToolRegistry::new().with_tool(Weather));
         let backend = EmbeddedBackend::new(Arc::new(examples::Parrot)).with_tools(tools.clone());
-        let platform = Platform::new(roles).with_tools(tools).with_backend(BackendKind::Embedded, backend);
+        let platform = Platform::new(roles).with_tools(tools).with_backend(backend);
 
         let you = Principal::new("ada", "acme", Caller::Session);
         let request = TurnRequest::new("sky", vec![Message::user("Berlin")]);

@@ -4,8 +4,11 @@
 //! bytes; [`Backend::start`] sends them. The debug routes stop after the first step.
 
 mod embedded;
+mod erased;
 mod kept;
+mod settings;
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,8 +25,12 @@ use crate::select::BackendChoice;
 use crate::tool::ToolChoice;
 use crate::tool::{ExecutionContext, ToolSpec};
 
+pub use crate::select::CustomContainer;
 pub use embedded::{EmbeddedBackend, ModelSource};
 pub use kept::ModelCache;
+pub use settings::{BackendSettings, BuiltinSettings};
+
+pub(crate) use erased::ErasedBackend;
 
 /// Answers turns.
 ///
@@ -32,32 +39,58 @@ pub use kept::ModelCache;
 /// dropping the stream cancels the work below it.
 #[async_trait]
 pub trait Backend: Send + Sync + 'static {
-    /// Returns the token budget of the prompt with these settings.
-    fn budget(&self, choice: &BackendChoice) -> Result<TokenBudget, AgentError>;
+    /// Settings that a role contains for this kind of backend: one of the platform's own containers, or a
+    /// [`CustomContainer`].
+    type Settings: BackendSettings;
 
-    /// Returns the exact token counter of the model behind these settings, or `None` if only the platform's counter
-    /// is available, which may estimate.
-    fn counter(&self, _choice: &BackendChoice) -> Option<Arc<dyn TokenCounter>> {
-        None
-    }
-
-    /// Returns the lifetime of the run token with which a remote runtime calls the agent's tools: the longest time
-    /// for which the runtime may call them. `None` for a backend that calls the tools itself.
-    fn run_token_ttl(&self) -> Option<Duration> {
-        None
-    }
-
-    /// Returns true if the backend's own event stream contains the tool calls made with the run token; if false, the
-    /// platform adds the calls that reach its own tool server.
-    fn reports_tool_calls(&self) -> bool {
-        true
-    }
+    /// Returns what the backend can do with these settings.
+    ///
+    /// # Errors
+    /// `UnknownProvider` and `NotConfigured`, naming the choices or the setting.
+    fn capabilities(&self, settings: &Self::Settings) -> Result<BackendCapabilities, AgentError>;
 
     /// Builds the request. Pure.
-    fn prepare(&self, turn: Arc<Turn>) -> Result<PreparedRequest, AgentError>;
+    fn prepare(&self, settings: &Self::Settings, turn: Arc<Turn>) -> Result<PreparedRequest, AgentError>;
 
     /// Sends the request and returns the run's events as they arrive.
-    async fn start(&self, prepared: PreparedRequest) -> Result<EventStream, AgentError>;
+    async fn start(
+        &self,
+        settings: &Self::Settings,
+        prepared: PreparedRequest,
+    ) -> Result<EventStream, AgentError>;
+}
+
+/// Properties of a backend with given settings, on which the preparation of a turn depends.
+#[derive(Clone)]
+pub struct BackendCapabilities {
+    /// Token budget of the prompt.
+    pub budget: TokenBudget,
+    /// Exact token counter of the model; `None` if only the platform's counter is available, which may estimate.
+    pub counter: Option<Arc<dyn TokenCounter>>,
+    /// Lifetime of the run token with which a remote runtime calls the agent's tools: the longest time for which it
+    /// may call them. `None` for a backend that calls the tools itself.
+    pub run_token_ttl: Option<Duration>,
+    /// True if the backend's own event stream contains the tool calls made with the run token; if false, the platform
+    /// adds the calls that reach its own tool server.
+    pub reports_tool_calls: bool,
+}
+
+impl BackendCapabilities {
+    /// Creates the capabilities of a backend that calls the tools itself and has no token counter.
+    pub fn new(budget: TokenBudget) -> Self {
+        Self { budget, counter: None, run_token_ttl: None, reports_tool_calls: true }
+    }
+}
+
+impl fmt::Debug for BackendCapabilities {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BackendCapabilities")
+            .field("budget", &self.budget)
+            .field("counter", &self.counter.as_ref().map(|counter| counter.id()))
+            .field("run_token_ttl", &self.run_token_ttl)
+            .field("reports_tool_calls", &self.reports_tool_calls)
+            .finish()
+    }
 }
 
 /// Input from which a backend builds its request.

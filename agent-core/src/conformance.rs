@@ -7,7 +7,7 @@
 //! ```
 //! use std::sync::Arc;
 //!
-//! use agent_core::conformance;
+//! use crate::conformance;
 //! use agent_platform::memory::MemoryRecords;
 //!
 //! # #[tokio::main(flavor = "current_thread")]

@@ -14,6 +14,7 @@ use crate::message::{FinishReason, Usage};
 
 mod calls;
 mod grammar;
+mod source;
 mod stream;
 
 pub use calls::{
@@ -21,6 +22,7 @@ pub use calls::{
     tool_call_channel,
 };
 pub use grammar::{EventGrammar, GrammarError};
+pub use source::{RunEnd, SourceEvent};
 pub use stream::{Audience, EventStream, RunIds};
 
 /// An identifier shared by many events.

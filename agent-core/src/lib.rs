@@ -7,12 +7,12 @@
 //! # futures_util::FutureExt::now_or_never(async {
 //! use std::sync::Arc;
 //!
-//! use agent_core::backend::EmbeddedBackend;
-//! use agent_core::context::RoleLayer;
-//! use agent_core::role::StaticRoles;
-//! use agent_core::select::BackendKind;
-//! use agent_core::testing::ScriptedModel;
-//! use agent_core::tool::Caller;
+//! use crate::backend::EmbeddedBackend;
+//! use crate::context::RoleLayer;
+//! use crate::role::StaticRoles;
+//! use crate::select::BackendKind;
+//! use crate::testing::ScriptedModel;
+//! use crate::tool::Caller;
 //! use agent_core::{Event, Message, Platform, Principal, TurnRequest, run_turn};
 //! use futures_util::StreamExt;
 //!
@@ -23,7 +23,7 @@
 //! let model = Arc::new(ScriptedModel::always("Hello, Ada!"));
 //! let platform = Platform::new(roles)
 //!     .with_layer(RoleLayer::new(Arc::default()))
-//!     .with_backend(BackendKind::Embedded, EmbeddedBackend::new(model));
+//!     .with_backend(EmbeddedBackend::new(model));
 //!
 //! let you = Principal::new("ada", "acme", Caller::Session);
 //! let request = TurnRequest::new("guide", vec![Message::user("Hello!")]);
@@ -42,7 +42,7 @@
 //! - [`error`], [`store_error`], [`secret`], [`clock`]: errors of a run and of a store, secrets, time as a parameter.
 //! - [`payload`], [`budget`], [`prompt`]: request bytes with redacted ranges, token counts, prompt assembly.
 //! - [`role`], [`select`], [`allowed_tools`]: role blocks, and the pure rules for backend and tools.
-//! - [`request`], [`context`], [`history`]: the request of a turn, context layers, parsing of conversations.
+//! - [`request`], [`context`]: the request of a turn, and context layers.
 //! - [`model`], [`tool_loop`], [`backend`]: one model call, the loop between model and tools, whole turns.
 //! - [`turn`], [`preview`]: [`run_turn`] orchestrates a turn; a preview stops before the request is sent.
 //! - `schedule`, `job` (feature `jobs`): occurrences of schedules, job states and the trait of a job store.
@@ -57,12 +57,12 @@ pub mod conformance;
 pub mod context;
 pub mod error;
 pub mod event;
-pub mod history;
 #[cfg(feature = "jobs")]
 pub mod job;
 pub mod message;
 pub mod model;
 pub mod payload;
+pub mod prelude;
 pub mod preview;
 pub mod prompt;
 pub mod request;

@@ -100,7 +100,7 @@ impl Preview {
             first_changed_part: latest.and_then(changed),
         };
         let budget = BudgetPreview {
-            max_prompt_tokens: prepared.budget.max_prompt_tokens,
+            max_prompt_tokens: prepared.capabilities.budget.max_prompt_tokens,
             prompt_tokens: manifest.tokens.total(),
             tokens: manifest.tokens,
             token_counter: manifest.token_counter,

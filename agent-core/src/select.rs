@@ -3,6 +3,7 @@
 use std::fmt;
 
 use serde::Serialize;
+use serde_json::Value;
 
 use crate::role::{AgentServer, Container, EmbeddedAi, RoleBlock, SubscriptionConnector, WorkflowConnector};
 
@@ -19,6 +20,8 @@ pub enum BackendKind {
     Embedded,
     /// A subscription coding model.
     Subscription,
+    /// A backend of the embedder, selected by a container of its own name.
+    Custom,
 }
 
 impl fmt::Display for BackendKind {
@@ -28,6 +31,7 @@ impl fmt::Display for BackendKind {
             Self::Workflow => "workflow",
             Self::Embedded => "embedded",
             Self::Subscription => "subscription",
+            Self::Custom => "custom",
         })
     }
 }
@@ -44,6 +48,17 @@ pub enum BackendChoice {
     Embedded(EmbeddedAi),
     /// A subscription coding model.
     Subscription(SubscriptionConnector),
+    /// A backend of the embedder.
+    Custom(CustomContainer),
+}
+
+/// A container of an embedder's own name, which selects the backend that is registered for this name.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CustomContainer {
+    /// The container's name.
+    pub name: String,
+    /// The container's content.
+    pub content: Value,
 }
 
 impl BackendChoice {
@@ -54,6 +69,7 @@ impl BackendChoice {
             Self::Workflow(_) => BackendKind::Workflow,
             Self::Embedded(_) => BackendKind::Embedded,
             Self::Subscription(_) => BackendKind::Subscription,
+            Self::Custom(_) => BackendKind::Custom,
         }
     }
 }
@@ -119,6 +135,9 @@ pub struct SelectionReport {
     /// Kind of the selected backend.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub chosen: Option<BackendKind>,
+    /// Name of the container that selected a custom backend.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub container: Option<String>,
     /// Results of all five rules, in order.
     pub rules: [RuleOutcome; 5],
 }
@@ -126,7 +145,15 @@ pub struct SelectionReport {
 impl Selection {
     /// Returns the part of the selection that is safe to show.
     pub fn report(&self) -> SelectionReport {
-        SelectionReport { chosen: self.choice.as_ref().map(BackendChoice::kind), rules: self.rules }
+        let container = match &self.choice {
+            Some(BackendChoice::Custom(container)) => Some(container.name.clone()),
+            _ => None,
+        };
+        SelectionReport {
+            chosen: self.choice.as_ref().map(BackendChoice::kind),
+            container,
+            rules: self.rules,
+        }
     }
 }
 
@@ -170,6 +197,21 @@ pub fn select_backend(role: &RoleBlock) -> Selection {
     let rules = std::array::from_fn(|i| tried[i].0);
     let choice = tried.into_iter().find_map(|(_, choice)| choice);
     Selection { choice, rules }
+}
+
+/// Selects the backend for `role`; if no rule matches, the first container whose name `is_registered` accepts
+/// selects a custom backend.
+pub fn select_with_custom(role: &RoleBlock, is_registered: impl Fn(&str) -> bool) -> Selection {
+    let selection = select_backend(role);
+    let custom = || {
+        role.children.iter().find_map(|child| match child {
+            Container::Other { name, content } if is_registered(name) => {
+                Some(BackendChoice::Custom(CustomContainer { name: name.clone(), content: content.clone() }))
+            }
+            _ => None,
+        })
+    };
+    Selection { choice: selection.choice.or_else(custom), ..selection }
 }
 
 /// State of the field that a rule requires.

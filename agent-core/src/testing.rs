@@ -2,10 +2,12 @@
 //!
 //! All of them record their calls, and none needs a runtime.
 
+mod backend;
 mod clock;
 mod model;
 mod tools;
 
+pub use backend::{prepare_turn, start_turn};
 pub use clock::ManualClock;
 pub use model::{ScriptedAnswer, ScriptedModel};
 pub use tools::{FakeTools, ToolCallRecord};

@@ -19,7 +19,7 @@ use futures_util::{FutureExt, Stream, StreamExt};
 
 use crate::clock::Clock;
 use crate::error::{AgentError, AgentErrorKind};
-use crate::event::{Event, EventStream, Id, ResultMetadata, RunIds, RunResult, ToolRole};
+use crate::event::{Event, EventStream, Id, ResultMetadata, RunEnd, RunIds, SourceEvent, ToolRole};
 use crate::message::{FinishReason, Message, Usage};
 use crate::model::{Model, ModelRequest, ModelStream};
 use crate::payload::Payload;
@@ -132,8 +132,8 @@ enum LoopState {
     },
     /// Tool calls are running.
     Calling(Box<RunningCalls>),
-    /// The run fails once the queued events have been emitted.
-    Failed(AgentError),
+    /// The run ends once the queued events have been emitted.
+    Ending(Result<RunEnd, AgentError>),
     Over,
 }
 
@@ -182,14 +182,9 @@ impl ToolLoopStream {
 
     fn finish_run(&mut self, reason: FinishReason) {
         self.ready.push_back(Event::StepFinished { step_name: self.step_name() });
-        self.ready.push_back(Event::RunFinished {
-            thread_id: Id::default(),
-            run_id: Id::default(),
-            result: Some(RunResult { finish_reason: reason }),
-            outcome: None,
-            usage: usage_list(self.usage.take()),
-        });
-        self.state = LoopState::Over;
+        let usage = usage_list(self.usage.take());
+        self.state =
+            LoopState::Ending(Ok(RunEnd::Finished { finish_reason: Some(reason), outcome: None, usage }));
     }
 
     /// Starts the next round with the results of all tool calls.
@@ -282,7 +277,7 @@ fn usage_list(usage: Option<Box<Usage>>) -> Vec<Usage> {
 }
 
 impl Stream for ToolLoopStream {
-    type Item = Result<Event, AgentError>;
+    type Item = Result<SourceEvent, AgentError>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = &mut *self;
@@ -292,17 +287,15 @@ impl Stream for ToolLoopStream {
                     // Most events bypass the queue, so free its memory.
                     this.ready = VecDeque::new();
                 }
-                return Poll::Ready(Some(Ok(event)));
+                return Poll::Ready(Some(Ok(SourceEvent::Event(event))));
             }
             let step = match &mut this.state {
                 LoopState::Over => return Poll::Ready(None),
-                // All events queued before the error have been emitted.
-                LoopState::Failed(_) => {
-                    let LoopState::Failed(failure) = std::mem::replace(&mut this.state, LoopState::Over)
-                    else {
+                LoopState::Ending(_) => {
+                    let LoopState::Ending(end) = std::mem::replace(&mut this.state, LoopState::Over) else {
                         return Poll::Ready(None);
                     };
-                    return Poll::Ready(Some(Err(failure)));
+                    return Poll::Ready(Some(end.map(SourceEvent::End)));
                 }
                 LoopState::Starting(start) => match ready!(start.poll_unpin(cx)) {
                     Ok(stream) => {
@@ -316,9 +309,10 @@ impl Stream for ToolLoopStream {
             };
             match step {
                 Ok(None) => {}
-                Ok(Some(event)) => return Poll::Ready(Some(Ok(event))),
+                Ok(Some(event)) => return Poll::Ready(Some(Ok(SourceEvent::Event(event)))),
                 Err(failure) => {
-                    this.state = LoopState::Failed(failure.with_usage(usage_list(this.usage.take())));
+                    let usage = usage_list(this.usage.take());
+                    this.state = LoopState::Ending(Err(failure.with_usage(usage)));
                 }
             }
         }

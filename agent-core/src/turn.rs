@@ -11,8 +11,8 @@ use std::sync::Arc;
 use futures_util::{future, try_join};
 use serde_json::json;
 
-use crate::backend::{Backend, PreparedRequest, Turn};
-use crate::budget::{EstimateCounter, TokenBudget, TokenCounter};
+use crate::backend::{Backend, BackendCapabilities, BuiltinSettings, ErasedBackend, PreparedRequest, Turn};
+use crate::budget::{EstimateCounter, TokenCounter};
 use crate::clock::{Clock, SystemClock};
 use crate::context::{ContextLayer, LayerError, TurnInput};
 use crate::error::AgentError;
@@ -22,7 +22,9 @@ use crate::prompt::{AssemblyInput, LatestPrompts, PartCache, PromptOwner, assemb
 use crate::request::{Principal, TurnRequest};
 use crate::role::{RoleBlock, RoleSource};
 use crate::run_token::{RunToken, RunTokens};
-use crate::select::{BackendChoice, BackendKind, Selection, SelectionReport, select_backend};
+use crate::select::{
+    BackendChoice, BackendKind, CustomContainer, Selection, SelectionReport, select_with_custom,
+};
 use crate::store_error::StoreError;
 use crate::tool::ToolChoice;
 use crate::tool::{Caller, ExecutionContext, ToolError, ToolRegistry, ToolSpec};
@@ -34,7 +36,8 @@ pub struct Platform {
     roles: Arc<dyn RoleSource>,
     layers: Vec<Arc<dyn ContextLayer>>,
     tools: Arc<dyn ToolRegistry>,
-    backends: BTreeMap<BackendKind, Arc<dyn Backend>>,
+    backends: BTreeMap<BackendKind, Arc<dyn ErasedBackend>>,
+    custom_backends: BTreeMap<String, Arc<dyn ErasedBackend>>,
     counter: Arc<dyn TokenCounter>,
     parts: Arc<PartCache>,
     clock: Arc<dyn Clock>,
@@ -51,6 +54,7 @@ impl Platform {
             layers: Vec::new(),
             tools: Arc::new(crate::tool::LocalToolRegistry::new()),
             backends: BTreeMap::new(),
+            custom_backends: BTreeMap::new(),
             counter: Arc::new(EstimateCounter),
             parts: Arc::new(PartCache::default()),
             clock: Arc::new(SystemClock),
@@ -84,9 +88,20 @@ impl Platform {
         self
     }
 
-    /// Sets the backend of a kind.
-    pub fn with_backend(mut self, kind: BackendKind, backend: impl Backend) -> Self {
-        self.backends.insert(kind, Arc::new(backend));
+    /// Registers a backend for its kind of settings; it replaces one of the same kind.
+    pub fn with_backend<B: Backend<Settings: BuiltinSettings>>(mut self, backend: B) -> Self {
+        self.backends.insert(B::Settings::KIND, Arc::new(backend));
+        self
+    }
+
+    /// Registers a backend for roles with a container named `container`, where none of the platform's own kinds of
+    /// backend is selected.
+    pub fn with_custom_backend(
+        mut self,
+        container: impl Into<String>,
+        backend: impl Backend<Settings = CustomContainer>,
+    ) -> Self {
+        self.custom_backends.insert(container.into(), Arc::new(backend));
         self
     }
 
@@ -108,8 +123,12 @@ impl Platform {
         self
     }
 
-    fn backend(&self, kind: BackendKind) -> Result<&Arc<dyn Backend>, TurnError> {
-        self.backends.get(&kind).ok_or(TurnError::NoBackend(kind))
+    fn backend(&self, choice: &BackendChoice) -> Result<&Arc<dyn ErasedBackend>, TurnError> {
+        let backend = match choice {
+            BackendChoice::Custom(container) => self.custom_backends.get(&container.name),
+            _ => self.backends.get(&choice.kind()),
+        };
+        backend.ok_or_else(|| TurnError::NoBackend(choice.kind()))
     }
 }
 
@@ -151,13 +170,13 @@ pub enum TurnError {
     Backend(#[from] AgentError),
 }
 
-/// A turn that is ready to send, with its selection and budget.
+/// A turn that is ready to send, with its selection and the capabilities of its backend.
 #[derive(Debug)]
 pub struct PreparedTurn {
     /// The selected backend, with the results of all rules.
     pub selection: Selection,
     /// Limit on the tokens of the prompt.
-    pub budget: TokenBudget,
+    pub capabilities: BackendCapabilities,
     /// The prepared request.
     pub request: PreparedRequest,
 }
@@ -173,9 +192,9 @@ pub async fn run_turn(
 ) -> Result<EventStream, TurnError> {
     let prepared = prepare_turn(platform, principal, request).await?;
     let PreparedRequest { payload, turn } = prepared.request.clone();
-    let backend = platform.backend(turn.choice.kind())?;
+    let backend = platform.backend(&turn.choice)?;
     // Registered before the start, since the backend may call a tool before `start` returns.
-    let unreported = turn.run_token.as_ref().filter(|_| !backend.reports_tool_calls());
+    let unreported = turn.run_token.as_ref().filter(|_| !prepared.capabilities.reports_tool_calls);
     let calls = unreported.map(|token| token.report_calls());
     // Computed while the backend processes the request, which has been sent by then.
     let told = future::lazy(|_| {
@@ -189,7 +208,7 @@ pub async fn run_turn(
         let has_previews = principal.caller != Caller::Widget;
         (summary, has_previews.then(|| turn.prompt.prefix_hashes(payload.sections())))
     });
-    let (events, (summary, prefix)) = future::join(backend.start(prepared.request), told).await;
+    let (events, (summary, prefix)) = future::join(backend.start_turn(prepared.request), told).await;
     let events = events?;
     if let Some(prefix) = prefix {
         platform.latest_prompts.insert(prompt_owner(&turn.context), prefix);
@@ -220,13 +239,13 @@ pub async fn prepare_turn(
     request: TurnRequest,
 ) -> Result<PreparedTurn, TurnError> {
     let role = load_role(platform, principal, &request).await?;
-    let selection = select_backend(&role);
+    let selection = select_with_custom(&role, |name| platform.custom_backends.contains_key(name));
     let Some(choice) = selection.choice.clone() else {
         return Err(TurnError::NoConnector(selection.report().into()));
     };
-    let backend = platform.backend(choice.kind())?;
-    let budget = backend.budget(&choice)?;
-    let counter = backend.counter(&choice).unwrap_or_else(|| platform.counter.clone());
+    let backend = platform.backend(&choice)?;
+    let capabilities = backend.capabilities_of(&choice)?;
+    let counter = capabilities.counter.clone().unwrap_or_else(|| platform.counter.clone());
 
     let context = execution_context(platform, principal, &role, &request).await?;
     let input = TurnInput {
@@ -242,13 +261,13 @@ pub async fn prepare_turn(
         fragments,
         history: platform.parts.history(&input.request.messages),
         tools: &tools,
-        budget,
+        budget: capabilities.budget,
         counter,
         retrieval: role.content.rag_placement.unwrap_or_default(),
         cache: &platform.parts,
     })
     .map_err(AgentError::from)?;
-    let run_token = mint_run_token(platform, &**backend, &context, &tools)?;
+    let run_token = mint_run_token(platform, &capabilities, &context, &tools)?;
     let turn = Turn {
         run: RunIds {
             thread_id: input.request.thread_id.as_str().into(),
@@ -263,18 +282,18 @@ pub async fn prepare_turn(
         tool_choice: input.request.tool_choice.clone(),
         run_token,
     };
-    let request = backend.prepare(Arc::new(turn))?;
-    Ok(PreparedTurn { selection, budget, request })
+    let request = backend.prepare_turn(Arc::new(turn))?;
+    Ok(PreparedTurn { selection, capabilities, request })
 }
 
 /// Issues the run's token for a backend whose tools are called from outside.
 fn mint_run_token(
     platform: &Platform,
-    backend: &dyn Backend,
+    capabilities: &BackendCapabilities,
     context: &ExecutionContext,
     tools: &[Arc<ToolSpec>],
 ) -> Result<Option<Arc<dyn RunToken>>, AgentError> {
-    match (&platform.run_tokens, backend.run_token_ttl()) {
+    match (&platform.run_tokens, capabilities.run_token_ttl) {
         (Some(issuer), Some(ttl)) => issuer.issue(context, tools, ttl).map(Some),
         _ => Ok(None),
     }

@@ -47,8 +47,3 @@ fn push_optional_member(body: &mut PayloadBuilder, name: &str, value: Option<&im
         body.raw(",").json(&name).raw(":").json(value);
     }
 }
-
-/// Failure for a turn that was routed to the wrong backend.
-fn wrong_backend() -> AgentError {
-    AgentError::new(AgentErrorKind::Internal, "the turn was meant for another backend")
-}

@@ -14,8 +14,8 @@ use std::fmt;
 use std::time::Duration;
 
 use agent_core::error::AgentError;
-use agent_core::history::FieldError;
 use agent_core::turn::TurnError;
+use agent_platform::history::FieldError;
 use agent_platform::records::StoreError;
 use http::header::{ALLOW, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderMap, Method, Response, StatusCode};

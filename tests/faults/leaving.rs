@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent_core::backend::EmbeddedBackend;
-use agent_core::select::BackendKind;
 use agent_core::testing::FakeTools;
 use agent_core::turn::Platform;
 use agent_http::config::{AppConfig, Flags};
@@ -236,8 +235,7 @@ async fn app_with(workspace: &Value, tools: FakeTools) -> SocketAddr {
     let tools = Arc::new(tools);
     let models = EmbeddedModels { hosted, ollama, prefer_ollama: false, local: None };
     let backend = EmbeddedBackend::new(models).with_tools(tools.clone());
-    let platform =
-        Platform::new(stores.roles.clone()).with_tools(tools).with_backend(BackendKind::Embedded, backend);
+    let platform = Platform::new(stores.roles.clone()).with_tools(tools).with_backend(backend);
     let mut app = compose::application(&config, address, stores, None).expect("it is right");
     app.platform = platform;
     let service = app::service(Arc::new(app));

@@ -6,6 +6,7 @@
 pub mod assignment;
 #[cfg(feature = "conformance")]
 pub mod conformance;
+pub mod history;
 pub mod layers;
 pub mod memory;
 pub mod messenger;

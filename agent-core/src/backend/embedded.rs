@@ -4,14 +4,12 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-use super::{Backend, PreparedRequest, Turn};
-use crate::budget::{TokenBudget, TokenCounter};
+use super::{Backend, BackendCapabilities, PreparedRequest, Turn};
 use crate::clock::{Clock, SystemClock};
 use crate::error::{AgentError, AgentErrorKind};
 use crate::event::EventStream;
 use crate::model::{Model, ModelRequest};
 use crate::role::EmbeddedAi;
-use crate::select::BackendChoice;
 use crate::tool::{LocalToolRegistry, ToolRegistry};
 use crate::tool_loop::{LoopLimits, ToolLoop};
 
@@ -68,27 +66,22 @@ impl EmbeddedBackend {
         self.limits = limits;
         self
     }
-
-    fn model(&self, choice: &BackendChoice) -> Result<Arc<dyn Model>, AgentError> {
-        match choice {
-            BackendChoice::Embedded(settings) => self.models.model(settings),
-            _ => Err(AgentError::new(AgentErrorKind::Internal, "the turn was meant for another backend")),
-        }
-    }
 }
 
 #[async_trait]
 impl Backend for EmbeddedBackend {
-    fn budget(&self, choice: &BackendChoice) -> Result<TokenBudget, AgentError> {
-        Ok(self.model(choice)?.info().prompt_budget())
+    type Settings = EmbeddedAi;
+
+    fn capabilities(&self, settings: &EmbeddedAi) -> Result<BackendCapabilities, AgentError> {
+        let model = self.models.model(settings)?;
+        Ok(BackendCapabilities {
+            counter: model.counter(),
+            ..BackendCapabilities::new(model.info().prompt_budget())
+        })
     }
 
-    fn counter(&self, choice: &BackendChoice) -> Option<Arc<dyn TokenCounter>> {
-        self.model(choice).ok()?.counter()
-    }
-
-    fn prepare(&self, turn: Arc<Turn>) -> Result<PreparedRequest, AgentError> {
-        let model = self.model(&turn.choice)?;
+    fn prepare(&self, settings: &EmbeddedAi, turn: Arc<Turn>) -> Result<PreparedRequest, AgentError> {
+        let model = self.models.model(settings)?;
         if turn.prompt.has_media() && !model.info().supports_media {
             return Err(AgentError::new(
                 AgentErrorKind::UnsupportedContent,
@@ -99,9 +92,13 @@ impl Backend for EmbeddedBackend {
         Ok(PreparedRequest { payload, turn })
     }
 
-    async fn start(&self, prepared: PreparedRequest) -> Result<EventStream, AgentError> {
+    async fn start(
+        &self,
+        settings: &EmbeddedAi,
+        prepared: PreparedRequest,
+    ) -> Result<EventStream, AgentError> {
         let PreparedRequest { payload, turn } = prepared;
-        let model = self.model(&turn.choice)?;
+        let model = self.models.model(settings)?;
         let request = model_request(&turn, &*model);
         let tool_loop =
             ToolLoop { model, tools: self.tools.clone(), clock: self.clock.clone(), limits: self.limits };

@@ -7,20 +7,19 @@ use serde::de::IgnoredAny;
 
 use super::model::{prompt, tools};
 use super::{OpenWorkCounter, Scenario, wait_until_idle, with_timeout};
-use crate::backend::{Backend, PreparedRequest, Turn};
+use crate::backend::{Backend, BackendSettings, PreparedRequest, Turn};
 use crate::error::AgentError;
 use crate::event::{Event, EventGrammar, EventStream, RunIds};
 use crate::role::RoleBlock;
-use crate::select::BackendChoice;
 use crate::tool::ToolChoice;
 use crate::tool::{Caller, ExecutionContext};
 
-/// A backend under test, the choice for its turns, and a counter of the work below it.
-pub struct BackendSubject {
+/// A backend under test, the settings of its turns, and a counter of the work below it.
+pub struct BackendSubject<B: Backend> {
     /// The backend.
-    pub backend: Arc<dyn Backend>,
-    /// The choice used for every turn.
-    pub choice: BackendChoice,
+    pub backend: Arc<B>,
+    /// The settings used for every turn.
+    pub settings: B::Settings,
     /// Counter of the work in progress, if it can be counted.
     pub open: Option<OpenWorkCounter>,
 }
@@ -30,7 +29,7 @@ pub struct BackendSubject {
 ///
 /// # Panics
 /// If the contract is violated, with a message that describes the violation.
-pub async fn backend(make: impl AsyncFn(Scenario) -> Option<BackendSubject>) {
+pub async fn backend<B: Backend>(make: impl AsyncFn(Scenario) -> Option<BackendSubject<B>>) {
     let subject = make(Scenario::Completes).await.expect("a backend that answers can be staged");
     prepare_is_a_function_of_the_turn(&subject);
     answers_are_whole(&subject).await;
@@ -47,7 +46,7 @@ pub async fn backend(make: impl AsyncFn(Scenario) -> Option<BackendSubject>) {
 }
 
 /// Builds a turn that shares no data with any other.
-fn turn(subject: &BackendSubject, text: &str) -> Arc<Turn> {
+fn turn<B: Backend>(subject: &BackendSubject<B>, text: &str) -> Arc<Turn> {
     let role = RoleBlock {
         id: "agent".to_owned(),
         name: "Ann".to_owned(),
@@ -69,7 +68,7 @@ fn turn(subject: &BackendSubject, text: &str) -> Arc<Turn> {
     Arc::new(Turn {
         run: RunIds { thread_id: "thread".into(), run_id: "run".into() },
         role: Arc::new(role),
-        choice: subject.choice.clone(),
+        choice: subject.settings.clone().into_choice(),
         prompt: prompt(text),
         tools: tools(),
         context,
@@ -79,16 +78,16 @@ fn turn(subject: &BackendSubject, text: &str) -> Arc<Turn> {
     })
 }
 
-fn prepare(subject: &BackendSubject, text: &str) -> PreparedRequest {
-    let prepared = subject.backend.prepare(turn(subject, text));
+fn prepare<B: Backend>(subject: &BackendSubject<B>, text: &str) -> PreparedRequest {
+    let prepared = subject.backend.prepare(&subject.settings, turn(subject, text));
     prepared.unwrap_or_else(|failure| panic!("preparing a plain turn failed: {failure:?}"))
 }
 
-async fn start(subject: &BackendSubject) -> Result<EventStream, AgentError> {
-    subject.backend.start(prepare(subject, "Hello")).await
+async fn start<B: Backend>(subject: &BackendSubject<B>) -> Result<EventStream, AgentError> {
+    subject.backend.start(&subject.settings, prepare(subject, "Hello")).await
 }
 
-async fn started(subject: &BackendSubject) -> EventStream {
+async fn started<B: Backend>(subject: &BackendSubject<B>) -> EventStream {
     let stream = with_timeout("the start of a run", start(subject)).await;
     stream.unwrap_or_else(|failure| panic!("starting a plain turn failed: {failure:?}"))
 }
@@ -102,14 +101,15 @@ fn ids(event: &Event) -> Option<(&str, &str)> {
     }
 }
 
-fn prepare_is_a_function_of_the_turn(subject: &BackendSubject) {
-    let budget = subject.backend.budget(&subject.choice);
-    let budget = budget.unwrap_or_else(|failure| panic!("asking for the budget failed: {failure:?}"));
+fn prepare_is_a_function_of_the_turn<B: Backend>(subject: &BackendSubject<B>) {
+    let capabilities = subject.backend.capabilities(&subject.settings);
+    let budget =
+        capabilities.unwrap_or_else(|failure| panic!("asking for the budget failed: {failure:?}")).budget;
     assert!(budget.max_prompt_tokens > 0, "a backend has room for a prompt");
     let (first, second) = (prepare(subject, "Hello"), prepare(subject, "Hello"));
     // Run tokens differ between runs and are masked; everything else must be equal.
     assert_eq!(first.payload.redacted(), second.payload.redacted(), "equal turns are shown alike");
-    let once_more = subject.backend.prepare(first.turn.clone());
+    let once_more = subject.backend.prepare(&subject.settings, first.turn.clone());
     let once_more = once_more.unwrap_or_else(|failure| panic!("preparing a turn again failed: {failure:?}"));
     assert_eq!(first.payload.sha256(), once_more.payload.sha256(), "a turn has one hash");
     assert_ne!(
@@ -126,7 +126,7 @@ fn prepare_is_a_function_of_the_turn(subject: &BackendSubject) {
     }
 }
 
-async fn answers_are_whole(subject: &BackendSubject) {
+async fn answers_are_whole<B: Backend>(subject: &BackendSubject<B>) {
     let events: Vec<Event> = with_timeout("the end of a run", started(subject).await.collect()).await;
     check_grammar(&events);
     assert_eq!(events.first().and_then(ids), Some(("thread", "run")), "a run begins under its own ids");
@@ -146,7 +146,7 @@ fn check_grammar(events: &[Event]) {
     EventGrammar::check(events).unwrap_or_else(|violation| panic!("{violation}: {events:?}"));
 }
 
-async fn dropping_the_stream_ends_the_run(subject: BackendSubject) {
+async fn dropping_the_stream_ends_the_run<B: Backend>(subject: BackendSubject<B>) {
     let mut events = started(&subject).await;
     let begun =
         async { while !matches!(events.next().await, Some(Event::TextMessageContent { .. }) | None) {} };
@@ -161,7 +161,7 @@ async fn dropping_the_stream_ends_the_run(subject: BackendSubject) {
     }
 }
 
-async fn a_cut_off_answer_is_an_error(subject: &BackendSubject) {
+async fn a_cut_off_answer_is_an_error<B: Backend>(subject: &BackendSubject<B>) {
     let events: Vec<Event> = with_timeout("the end of a cut-off run", started(subject).await.collect()).await;
     check_grammar(&events);
     assert!(

@@ -13,7 +13,6 @@ use crate::message::FinishReason;
 use crate::model::{Model, ModelEvent, ModelInfo, ModelRequest, ModelStream};
 use crate::payload::Payload;
 use crate::role::EmbeddedAi;
-use crate::select::BackendChoice;
 use crate::testing::{ScriptedAnswer, ScriptedModel};
 
 #[cfg(feature = "jobs")]
@@ -52,7 +51,7 @@ async fn the_embedded_backend_conforms() {
         Some(BackendSubject {
             open: Some(open_streams(&model)),
             backend: Arc::new(EmbeddedBackend::new(model)),
-            choice: BackendChoice::Embedded(EmbeddedAi::default()),
+            settings: EmbeddedAi::default(),
         })
     })
     .await;
@@ -139,7 +138,7 @@ async fn a_backend_that_takes_an_early_end_for_a_whole_answer_is_found_out() {
         Some(BackendSubject {
             open: None,
             backend: Arc::new(EmbeddedBackend::new(model)),
-            choice: BackendChoice::Embedded(EmbeddedAi::default()),
+            settings: EmbeddedAi::default(),
         })
     }))
     .await;

@@ -10,7 +10,7 @@ use futures_util::{Stream, StreamExt};
 use serde_json::json;
 use tracing::warn;
 
-use super::{Event, EventGrammar, Id, ReportedToolCalls};
+use super::{Event, EventGrammar, Id, ReportedToolCalls, RunEnd, RunResult, SourceEvent};
 use crate::error::{AgentError, AgentErrorKind};
 
 /// Thread and run identifier of a run.
@@ -38,7 +38,7 @@ type Guard = Box<dyn Any + Send + Sync>;
 /// The events of one run; see the [module documentation](super) for its guarantees.
 pub struct EventStream {
     run: RunIds,
-    source: Option<BoxStream<'static, Result<Event, AgentError>>>,
+    source: Option<BoxStream<'static, Result<SourceEvent, AgentError>>>,
     grammar: EventGrammar,
     queue: VecDeque<Event>,
     audience: Audience,
@@ -49,9 +49,12 @@ pub struct EventStream {
 }
 
 impl EventStream {
-    /// Wraps a source of events. The source need not emit `RUN_STARTED` nor close what it opened; its own thread and
-    /// run identifiers are replaced by those of `run`. An `Err` ends the run.
-    pub fn new(run: RunIds, source: impl Stream<Item = Result<Event, AgentError>> + Send + 'static) -> Self {
+    /// Wraps a source of events. The source need not close what it opened; the stream adds `RUN_STARTED` and the
+    /// terminal event. An `Err` ends the run.
+    pub fn new(
+        run: RunIds,
+        source: impl Stream<Item = Result<SourceEvent, AgentError>> + Send + 'static,
+    ) -> Self {
         let started = Event::RunStarted { thread_id: run.thread_id.clone(), run_id: run.run_id.clone() };
         let mut grammar = EventGrammar::default();
         grammar.accept(&started).expect("a run begins with RUN_STARTED");
@@ -152,41 +155,46 @@ impl EventStream {
 
     /// Processes an event of the source; returns it if it can be emitted at once, else queues it.
     fn process_event(&mut self, event: Event) -> Option<Event> {
-        if event.is_terminal() {
-            self.close_reported_calls();
+        // A source that relays another service's run repeats its start.
+        if matches!(event, Event::RunStarted { .. }) {
+            return None;
         }
-        let event = match event {
-            Event::RunStarted { .. } => return None,
-            Event::RunFinished { result, outcome, usage, .. } => {
+        let failure = || AgentError::new(AgentErrorKind::Failed, "the backend sent events out of order");
+        if event.is_terminal() {
+            self.fail(failure());
+            return None;
+        }
+        if let Err(violation) = self.grammar.accept(&event) {
+            self.fail(failure().with_source(violation));
+            return None;
+        }
+        if !self.audience.can_see(&event) {
+            return None;
+        }
+        if self.queue.is_empty() {
+            return Some(event);
+        }
+        self.queue.push_back(event);
+        None
+    }
+
+    /// Ends the run: drops the source, closes open items and queues the terminal event.
+    fn finish(&mut self, end: RunEnd) {
+        self.close_reported_calls();
+        self.source = None;
+        self.guard = None;
+        let event = match end {
+            RunEnd::Finished { finish_reason, outcome, usage } => {
                 let closing: Vec<Event> =
                     self.grammar.open_items().iter().rev().map(|open| open.closing_event()).collect();
                 closing.into_iter().for_each(|event| self.push(event));
                 let RunIds { thread_id, run_id } = self.run.clone();
+                let result = finish_reason.map(|finish_reason| RunResult { finish_reason });
                 Event::RunFinished { thread_id, run_id, result, outcome, usage }
             }
-            event => event,
+            RunEnd::Failed { message, code, usage } => Event::RunError { message, code, usage },
         };
-        let terminal = event.is_terminal();
-        match self.grammar.accept(&event) {
-            Ok(()) => {
-                if terminal {
-                    self.source = None;
-                    self.guard = None;
-                }
-                if !self.audience.can_see(&event) {
-                    return None;
-                }
-                if self.queue.is_empty() {
-                    return Some(event);
-                }
-                self.queue.push_back(event);
-            }
-            Err(violation) => self.fail(
-                AgentError::new(AgentErrorKind::Failed, "the backend sent events out of order")
-                    .with_source(violation),
-            ),
-        }
-        None
+        self.push(event);
     }
 }
 
@@ -227,11 +235,12 @@ impl Stream for EventStream {
             }
             let Some(source) = self.source.as_mut() else { return Poll::Ready(None) };
             match source.poll_next_unpin(cx) {
-                Poll::Ready(Some(Ok(event))) => {
+                Poll::Ready(Some(Ok(SourceEvent::Event(event)))) => {
                     if let Some(event) = self.process_event(event) {
                         return Poll::Ready(Some(event));
                     }
                 }
+                Poll::Ready(Some(Ok(SourceEvent::End(end)))) => self.finish(end),
                 Poll::Ready(Some(Err(failure))) => self.fail(failure),
                 Poll::Ready(None) => self.fail(AgentError::new(
                     AgentErrorKind::Truncated,
@@ -255,7 +264,11 @@ mod tests {
     use crate::event::calls::{MAX_PENDING_REPORTED_CALLS, tool_call_channel};
     use crate::event::{AssistantRole, ReasoningRole, ToolRole};
 
-    type Given = Result<Event, AgentError>;
+    type Given = Result<SourceEvent, AgentError>;
+
+    fn ok(event: Event) -> Given {
+        Ok(event.into())
+    }
 
     fn run() -> RunIds {
         RunIds { thread_id: "t".into(), run_id: "r".into() }
@@ -272,7 +285,7 @@ mod tests {
     }
 
     fn text(id: &str) -> Given {
-        Ok(Event::TextMessageStart { message_id: id.into(), role: AssistantRole::Assistant })
+        ok(Event::TextMessageStart { message_id: id.into(), role: AssistantRole::Assistant })
     }
 
     fn code(events: &[Event]) -> &str {
@@ -283,7 +296,7 @@ mod tests {
     }
 
     fn finished() -> Given {
-        Ok(Event::RunFinished {
+        ok(Event::RunFinished {
             thread_id: "theirs".into(),
             run_id: "theirs".into(),
             result: None,
@@ -296,25 +309,25 @@ mod tests {
     fn everything() -> Vec<Given> {
         let id = Id::from("x");
         vec![
-            Ok(Event::StepStarted { step_name: id.clone() }),
-            Ok(Event::ReasoningStart { message_id: id.clone() }),
-            Ok(Event::ReasoningMessageStart { message_id: id.clone(), role: ReasoningRole::Reasoning }),
-            Ok(Event::ReasoningMessageContent { message_id: id.clone(), delta: "hm".into() }),
+            ok(Event::StepStarted { step_name: id.clone() }),
+            ok(Event::ReasoningStart { message_id: id.clone() }),
+            ok(Event::ReasoningMessageStart { message_id: id.clone(), role: ReasoningRole::Reasoning }),
+            ok(Event::ReasoningMessageContent { message_id: id.clone(), delta: "hm".into() }),
             text("x"),
-            Ok(Event::ToolCallStart {
+            ok(Event::ToolCallStart {
                 tool_call_id: id.clone(),
                 tool_call_name: "n".into(),
                 parent_message_id: None,
             }),
-            Ok(Event::ToolCallEnd { tool_call_id: id.clone() }),
-            Ok(Event::ToolCallResult {
+            ok(Event::ToolCallEnd { tool_call_id: id.clone() }),
+            ok(Event::ToolCallResult {
                 message_id: "y".into(),
                 tool_call_id: id,
                 content: "secret".into(),
                 role: ToolRole::Tool,
                 metadata: None,
             }),
-            Ok(Event::Custom { name: "agent.debug".into(), value: json!({}) }),
+            ok(Event::Custom { name: "agent.debug".into(), value: json!({}) }),
             finished(),
         ]
     }
@@ -322,8 +335,8 @@ mod tests {
     #[test]
     fn whatever_the_source_does_there_is_one_terminal_event() {
         let slow = || Err(AgentError::new(AgentErrorKind::Timeout, "slow"));
-        let theirs = || Ok(Event::RunStarted { thread_id: "theirs".into(), run_id: "theirs".into() });
-        let error = || Ok(Event::RunError { message: "m".into(), code: "THEIRS".into(), usage: vec![] });
+        let theirs = || ok(Event::RunStarted { thread_id: "theirs".into(), run_id: "theirs".into() });
+        let error = || ok(Event::RunError { message: "m".into(), code: "THEIRS".into(), usage: vec![] });
         let sources: [(Vec<Given>, Option<&str>); 10] = [
             (vec![], Some("STREAM_TRUNCATED")),
             (vec![text("a")], Some("STREAM_TRUNCATED")),

@@ -20,6 +20,7 @@ fn chosen(selection: &Selection) -> Option<(BackendKind, &str)> {
         BackendChoice::Workflow(workflow) => &workflow.webhook_url,
         BackendChoice::Embedded(embedded) => &embedded.provider,
         BackendChoice::Subscription(subscription) => &subscription.model,
+        BackendChoice::Custom(container) => return Some((choice.kind(), &container.name)),
     };
     Some((choice.kind(), setting.as_deref().unwrap_or("-")))
 }
@@ -159,4 +160,19 @@ fn the_report_shows_rules_and_reasons_and_no_setting() {
     let nothing =
         serde_json::to_value(select_backend(&RoleBlock::default()).report()).expect("reports serialise");
     assert_eq!(nothing.get("chosen"), None);
+}
+
+#[test]
+fn a_registered_container_selects_a_custom_backend_where_no_rule_matches() {
+    let custom = ("Oracle", json!({"answer": 42}));
+    let select = |role: &RoleBlock| select_with_custom(role, |name| name == "Oracle");
+    let alone = select(&role(json!({}), &[("Unknown", json!({})), custom.clone()]));
+    assert_eq!(chosen(&alone), Some((BackendKind::Custom, "Oracle")));
+    assert_eq!(alone.report().container.as_deref(), Some("Oracle"));
+    let Some(BackendChoice::Custom(container)) = &alone.choice else { panic!("{alone:?}") };
+    assert_eq!(container.content, json!({"answer": 42}));
+
+    let beside = select(&role(json!({}), &[custom.clone(), ("EmbeddedAI", json!({}))]));
+    assert_eq!(chosen(&beside), Some((BackendKind::Embedded, "-")), "the rules come first");
+    assert!(select_with_custom(&role(json!({}), &[custom]), |_| false).choice.is_none());
 }

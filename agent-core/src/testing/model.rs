@@ -18,8 +18,8 @@ use crate::prompt::{Dialect, push_message_json};
 /// A [`Model`] that returns prepared answers, one for each call, and records the payloads.
 ///
 /// ```
-/// use agent_core::message::FinishReason;
-/// use agent_core::testing::{Answer, ScriptedModel};
+/// use crate::message::FinishReason;
+/// use crate::testing::{Answer, ScriptedModel};
 ///
 /// let model = ScriptedModel::new([
 ///     Answer::new().call("call-1", "readTodos", ["{", "}"]).finish(FinishReason::ToolCalls),

@@ -38,7 +38,7 @@ async fn bench(roles: Vec<Value>, answers: impl IntoIterator<Item = ScriptedAnsw
     let tools = Arc::new(tools);
     let backend = EmbeddedBackend::new(model.clone()).with_tools(tools.clone());
     let platform = Platform::new(Arc::new(store))
-        .with_backend(BackendKind::Embedded, backend)
+        .with_backend(backend)
         .with_tools(tools.clone())
         .with_clock(Arc::new(ManualClock::new()));
     TurnFixture { platform, model, tools }
@@ -461,7 +461,7 @@ async fn what_the_backend_refuses_is_an_error_of_its_kind() {
     let small = async |info: ModelInfo| {
         let mut bench = bench(vec![agent()], []).await;
         let model = Arc::new(ScriptedModel::new([]).with_info(info));
-        bench.platform = bench.platform.with_backend(BackendKind::Embedded, EmbeddedBackend::new(model));
+        bench.platform = bench.platform.with_backend(EmbeddedBackend::new(model));
         bench
     };
     let info = bench(vec![], []).await.model.info();

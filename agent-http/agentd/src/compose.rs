@@ -11,7 +11,6 @@ use agent_core::context::{CallerLayer, CouncilLayer, ExecutionLayer, PageLayer, 
 use agent_core::job::JobStore;
 use agent_core::model::Model;
 use agent_core::prompt::PartCache;
-use agent_core::select::BackendKind;
 use agent_core::tool::{LocalToolRegistry, ToolRegistry};
 use agent_core::turn::Platform;
 use agent_http::app::{
@@ -183,9 +182,9 @@ fn platform(
         .with_part_cache(parts)
         .with_tools(tools)
         .with_token_counter(Arc::new(BpeCounter))
-        .with_backend(BackendKind::Embedded, embedded)
-        .with_backend(BackendKind::AgentServer, agent_server)
-        .with_backend(BackendKind::Workflow, workflow)
+        .with_backend(embedded)
+        .with_backend(agent_server)
+        .with_backend(workflow)
 }
 
 /// Builds the agent runtime.

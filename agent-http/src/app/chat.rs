@@ -1,10 +1,10 @@
 //! `POST /api/agent/chat`: the chat endpoint.
 
 use agent_core::event::EventStream;
-use agent_core::history::{self, ChatInput, FieldError};
 use agent_core::request::{Principal, TurnRequest};
 use agent_core::tool::Caller;
 use agent_core::turn::{TurnError, run_turn};
+use agent_platform::history::{self, ChatInput, FieldError};
 use http::{Request, request};
 
 use super::App;

@@ -3,10 +3,10 @@
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use agent_core::history::MAX_ID_BYTES;
 use agent_core::request::Principal;
 use agent_core::secret::Secret;
 use agent_core::tool::Caller;
+use agent_platform::history::MAX_ID_BYTES;
 use agent_platform::token::WIDGET_USER_PREFIX;
 use jsonwebtoken::{Algorithm, DecodingKey, Validation};
 use quick_cache::sync::Cache;

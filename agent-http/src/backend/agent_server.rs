@@ -6,15 +6,13 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use agent_core::backend::{Backend, PreparedRequest, Turn};
-use agent_core::budget::TokenBudget;
+use agent_core::backend::{Backend, BackendCapabilities, PreparedRequest, Turn};
 use agent_core::error::{AgentError, AgentErrorKind};
-use agent_core::event::{Event, EventStream};
+use agent_core::event::{Event, EventStream, SourceEvent};
 use agent_core::payload::{Payload, PayloadBuilder, PromptSection};
 use agent_core::prompt::{Dialect, push_tool_json};
 use agent_core::role::AgentServer;
 use agent_core::secret::Secret;
-use agent_core::select::BackendChoice;
 use async_trait::async_trait;
 use futures_util::{Stream, StreamExt};
 use serde::Deserialize;
@@ -22,7 +20,6 @@ use url::Url;
 
 use super::{
     DEFAULT_REMOTE_BUDGET, join_path, parse_supplied_url, push_mcp_server_url, push_optional_member,
-    wrong_backend,
 };
 use crate::lines::LineSplitter;
 use crate::outbound::{BodyStream, OutboundClient, OutboundResponse, UrlTrust, status_failure};
@@ -47,22 +44,27 @@ pub struct AgentServerBackend {
 
 #[async_trait]
 impl Backend for AgentServerBackend {
-    fn budget(&self, _: &BackendChoice) -> Result<TokenBudget, AgentError> {
-        Ok(DEFAULT_REMOTE_BUDGET)
+    type Settings = AgentServer;
+
+    fn capabilities(&self, _: &AgentServer) -> Result<BackendCapabilities, AgentError> {
+        Ok(BackendCapabilities {
+            run_token_ttl: Some(self.run_token_ttl),
+            ..BackendCapabilities::new(DEFAULT_REMOTE_BUDGET)
+        })
     }
 
-    fn run_token_ttl(&self) -> Option<Duration> {
-        Some(self.run_token_ttl)
-    }
-
-    fn prepare(&self, turn: Arc<Turn>) -> Result<PreparedRequest, AgentError> {
-        let payload = self.payload(&turn, settings(&turn)?)?;
+    fn prepare(&self, settings: &AgentServer, turn: Arc<Turn>) -> Result<PreparedRequest, AgentError> {
+        let payload = self.payload(&turn, settings)?;
         Ok(PreparedRequest { payload, turn })
     }
 
-    async fn start(&self, prepared: PreparedRequest) -> Result<EventStream, AgentError> {
+    async fn start(
+        &self,
+        settings: &AgentServer,
+        prepared: PreparedRequest,
+    ) -> Result<EventStream, AgentError> {
         let PreparedRequest { payload, turn } = prepared;
-        let address = settings(&turn)?.agent_server_url.as_deref().unwrap_or_default();
+        let address = settings.agent_server_url.as_deref().unwrap_or_default();
         let base = parse_supplied_url("agentServerUrl", address)?;
         let (trust, secret) = match &self.own_runtime {
             Some((own, secret)) if origin_of(own) == origin_of(&base) => {
@@ -106,13 +108,6 @@ impl AgentServerBackend {
         push_context(turn, &mut body);
         body.raw("}");
         Ok(body.finish())
-    }
-}
-
-fn settings(turn: &Turn) -> Result<&AgentServer, AgentError> {
-    match &turn.choice {
-        BackendChoice::AgentServer(settings) => Ok(settings),
-        _ => Err(wrong_backend()),
     }
 }
 
@@ -186,7 +181,7 @@ impl RuntimeEvents {
 }
 
 impl Stream for RuntimeEvents {
-    type Item = Result<Event, AgentError>;
+    type Item = Result<SourceEvent, AgentError>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = &mut *self;
@@ -195,7 +190,7 @@ impl Stream for RuntimeEvents {
                 return Poll::Ready(None);
             }
             if let Some(event) = this.next_event().transpose() {
-                return Poll::Ready(Some(event));
+                return Poll::Ready(Some(event.map(SourceEvent::from)));
             }
             match ready!(this.body.poll_next_unpin(cx)) {
                 Some(Ok(chunk)) => this.lines.push(chunk),
@@ -206,7 +201,7 @@ impl Stream for RuntimeEvents {
                 None => {
                     this.is_finished = true;
                     // A last line without a newline may be complete.
-                    return Poll::Ready(this.last_event().ok().flatten().map(Ok));
+                    return Poll::Ready(this.last_event().ok().flatten().map(|event| Ok(event.into())));
                 }
             }
         }

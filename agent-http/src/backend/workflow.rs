@@ -14,24 +14,20 @@ mod stream;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent_core::backend::{Backend, PreparedRequest, Turn};
-use agent_core::budget::TokenBudget;
+use agent_core::backend::{Backend, BackendCapabilities, PreparedRequest, Turn};
 use agent_core::error::AgentError;
 use agent_core::event::EventStream;
 use agent_core::message::Role;
 use agent_core::payload::{Payload, PayloadBuilder, PromptSection};
 use agent_core::prompt::{Dialect, Prompt};
 use agent_core::role::WorkflowConnector;
-use agent_core::select::BackendChoice;
 use async_trait::async_trait;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderMap, StatusCode};
 use serde::Serialize;
 use url::Url;
 
-use super::{
-    DEFAULT_REMOTE_BUDGET, parse_supplied_url, push_mcp_server_url, push_optional_member, wrong_backend,
-};
+use super::{DEFAULT_REMOTE_BUDGET, parse_supplied_url, push_mcp_server_url, push_optional_member};
 use crate::outbound::{OutboundClient, UrlTrust};
 use stream::WorkflowEvents;
 
@@ -57,28 +53,28 @@ pub struct WorkflowBackend {
 
 #[async_trait]
 impl Backend for WorkflowBackend {
-    fn budget(&self, _: &BackendChoice) -> Result<TokenBudget, AgentError> {
-        Ok(DEFAULT_REMOTE_BUDGET)
+    type Settings = WorkflowConnector;
+
+    fn capabilities(&self, _: &WorkflowConnector) -> Result<BackendCapabilities, AgentError> {
+        Ok(BackendCapabilities {
+            run_token_ttl: Some(self.run_token_ttl),
+            // n8n streams only model text, so tool calls must be added by the platform.
+            reports_tool_calls: false,
+            ..BackendCapabilities::new(DEFAULT_REMOTE_BUDGET)
+        })
     }
 
-    fn run_token_ttl(&self) -> Option<Duration> {
-        Some(self.run_token_ttl)
-    }
-
-    /// n8n streams only model text, so tool calls must be added by the platform.
-    fn reports_tool_calls(&self) -> bool {
-        false
-    }
-
-    fn prepare(&self, turn: Arc<Turn>) -> Result<PreparedRequest, AgentError> {
-        settings(&turn)?;
+    fn prepare(&self, _: &WorkflowConnector, turn: Arc<Turn>) -> Result<PreparedRequest, AgentError> {
         let payload = self.payload(&turn)?;
         Ok(PreparedRequest { payload, turn })
     }
 
-    async fn start(&self, prepared: PreparedRequest) -> Result<EventStream, AgentError> {
+    async fn start(
+        &self,
+        settings: &WorkflowConnector,
+        prepared: PreparedRequest,
+    ) -> Result<EventStream, AgentError> {
         let PreparedRequest { payload, turn } = prepared;
-        let settings = settings(&turn)?;
         let url = parse_supplied_url("webhookUrl", settings.webhook_url.as_deref().unwrap_or_default())?;
         let request =
             self.outbound.post_json(&url, UrlTrust::Supplied, None, ACCEPTED, payload.into_bytes())?;
@@ -98,9 +94,9 @@ impl Backend for WorkflowBackend {
         // an HTTP status rather than a run error.
         let events = if response.headers.contains_key(CONTENT_LENGTH) {
             let body = response.read_limited(MAX_WHOLE_BYTES, WHOLE_TIMEOUT).await?;
-            WorkflowEvents::whole(turn.run.clone(), body, announced)?
+            WorkflowEvents::whole(body, announced)?
         } else {
-            WorkflowEvents::new(turn.run.clone(), response.into_stream(), announced)
+            WorkflowEvents::new(response.into_stream(), announced)
         };
         Ok(EventStream::new(turn.run.clone(), events))
     }
@@ -123,13 +119,6 @@ impl WorkflowBackend {
         turn.prompt.push_messages_json(Dialect::AgUi, body.buffer());
         body.raw("]}");
         Ok(body.finish())
-    }
-}
-
-fn settings(turn: &Turn) -> Result<&WorkflowConnector, AgentError> {
-    match &turn.choice {
-        BackendChoice::Workflow(settings) => Ok(settings),
-        _ => Err(wrong_backend()),
     }
 }
 

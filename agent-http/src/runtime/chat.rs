@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::event::{EventStream, RunIds};
-use agent_core::history::{self, RuntimeRequest};
 use agent_core::message::Message;
 use agent_core::model::{Model, ModelRequest};
 use agent_core::prompt::{Fragment, Stability};
 use agent_core::prompt::{Part, Prompt, PromptMessage};
 use agent_core::tool::ToolChoice;
 use agent_core::tool_loop::ToolLoop;
+use agent_platform::history::{self, RuntimeRequest};
 use http::Request;
 
 use super::RuntimeState;

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use agent_core::error::AgentErrorKind;
 use agent_core::event::{
     AssistantRole, Audience, Event, EventGrammar, Id, ReasoningRole, ResultMetadata, RunIds, RunOutcome,
-    RunResult, ToolRole,
+    RunResult, SourceEvent, ToolRole,
 };
 use agent_core::message::{FinishReason, Usage};
 use bytes::Bytes;
@@ -156,7 +156,7 @@ fn failed() -> Vec<Event> {
 }
 
 fn source(events: Vec<Event>) -> EventStream {
-    EventStream::new(run(), stream::iter(events.into_iter().map(Ok)))
+    EventStream::new(run(), stream::iter(events.into_iter().map(|event| Ok(event.into()))))
 }
 
 async fn answer(framing: Framing, events: Vec<Event>) -> Response<String> {
@@ -535,7 +535,7 @@ impl BodyHarness {
 fn fed() -> (mpsc::UnboundedSender<Item>, EventStream) {
     let (feed, events) = mpsc::unbounded_channel();
     let events = stream::unfold(events, |mut events: mpsc::UnboundedReceiver<Item>| async {
-        events.recv().await.map(|event| (event, events))
+        events.recv().await.map(|event| (event.map(SourceEvent::from), events))
     });
     (feed, EventStream::new(run(), events))
 }
@@ -581,7 +581,7 @@ async fn a_run_that_has_nothing_is_asked_again_when_it_has_woken_the_task() {
     let counter = asked.clone();
     let counted = stream::poll_fn(move |cx| {
         counter.fetch_add(1, Ordering::Relaxed);
-        events.poll_recv(cx)
+        events.poll_recv(cx).map(|item| item.map(|event| event.map(SourceEvent::from)))
     });
     let mut bench = BodyHarness::over(EventStream::new(run(), counted), StreamLimits::default()).await;
     let give = |event| feed.send(Ok(event)).expect("it listens");
@@ -651,7 +651,8 @@ fn paced(every: u64, times: usize) -> EventStream {
             std::future::pending::<()>().await;
         }
         tokio::time::sleep(Duration::from_secs(every)).await;
-        Some((Ok(if sent == 0 { text("m") } else { piece("m", "x") }), sent + 1))
+        let event = if sent == 0 { text("m") } else { piece("m", "x") };
+        Some((Ok(event.into()), sent + 1))
     });
     EventStream::new(run(), pieces)
 }
@@ -701,8 +702,8 @@ async fn who_asks_last_is_woken_when_a_run_has_been_silent_for_too_long() {
 
 #[tokio::test(start_paused = true)]
 async fn a_source_that_is_never_pending_meets_the_deadline_alone() {
-    let pieces = stream::repeat_with(|| Ok(piece("m", &"x".repeat(1000))));
-    let endless = stream::iter([Ok(text("m"))]).chain(pieces);
+    let pieces = stream::repeat_with(|| Ok(SourceEvent::from(piece("m", &"x".repeat(1000)))));
+    let endless = stream::iter([Ok(text("m").into())]).chain(pieces);
     let mut bench = BodyHarness::over(EventStream::new(run(), endless), limits(3, 10)).await;
     let mut last = bench.events();
     let mut seconds = 0;

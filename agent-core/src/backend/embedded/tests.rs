@@ -3,6 +3,7 @@
 use futures_util::{FutureExt, StreamExt};
 
 use super::*;
+use crate::backend::ErasedBackend as _;
 use crate::budget::{EstimateCounter, TokenCounter};
 use crate::event::{Event, EventGrammar, RunIds};
 use crate::message::{Content, ContentPart, FinishReason, MediaSource, Message, Role};
@@ -10,6 +11,7 @@ use crate::model::{ModelInfo, ModelStream};
 use crate::payload::Payload;
 use crate::prompt::{Prompt, PromptMessage};
 use crate::role::RoleBlock;
+use crate::select::BackendChoice;
 use crate::testing::{FakeTools, ManualClock, ScriptedAnswer, ScriptedModel};
 use crate::tool::ToolChoice;
 use crate::tool::{ExecutionContext, ToolSpec};
@@ -55,10 +57,10 @@ fn a_turn_runs_in_the_loop_with_the_tools_and_bounds_at_hand() {
         .with_tools(tools.clone())
         .with_clock(Arc::new(ManualClock::new()))
         .with_limits(LoopLimits { max_result_bytes: 1, ..LoopLimits::default() });
-    let prepared = backend.prepare(says_hi(tools.specs())).expect("prepared");
+    let prepared = backend.prepare_turn(says_hi(tools.specs())).expect("prepared");
     assert!(model.payloads().is_empty(), "preparing sends nothing");
     let payload = prepared.payload.clone();
-    let events = async { backend.start(prepared).await.expect("started").collect::<Vec<Event>>().await };
+    let events = async { backend.start_turn(prepared).await.expect("started").collect::<Vec<Event>>().await };
     let events = events.now_or_never().expect("nothing waits");
     EventGrammar::check(&events).expect("the grammar");
     let sent = model.payloads();
@@ -77,8 +79,8 @@ fn a_tool_at_hand_that_the_turn_does_not_offer_is_not_called() {
     ]));
     let tools = Arc::new(FakeTools::new().answers("x", "yes").answers("y", "secret"));
     let backend = EmbeddedBackend::new(model.clone()).with_tools(tools.clone());
-    let prepared = backend.prepare(says_hi(tools.specs()[..1].into())).expect("prepared");
-    let run = async { backend.start(prepared).await.expect("started").collect::<Vec<Event>>().await };
+    let prepared = backend.prepare_turn(says_hi(tools.specs()[..1].into())).expect("prepared");
+    let run = async { backend.start_turn(prepared).await.expect("started").collect::<Vec<Event>>().await };
     run.now_or_never().expect("nothing waits");
     assert!(tools.calls().is_empty());
     assert_eq!(model.sent_requests()[1]["messages"][2]["content"], "there is no tool named \"y\"");
@@ -96,9 +98,9 @@ fn what_the_model_does_not_take_is_not_sent() {
     let cases = [(info(), None, true), (text_only, Some(AgentErrorKind::UnsupportedContent), false)];
     for (info, refused, offered) in cases {
         let backend = EmbeddedBackend::new(Arc::new(ScriptedModel::repeating("").with_info(info)));
-        let prepared = backend.prepare(turn(embedded(), picture(), Arc::new([])));
+        let prepared = backend.prepare_turn(turn(embedded(), picture(), Arc::new([])));
         assert_eq!(prepared.err().map(|failure| failure.kind()), refused);
-        let prepared = backend.prepare(says_hi(tools.clone())).expect("prepared");
+        let prepared = backend.prepare_turn(says_hi(tools.clone())).expect("prepared");
         let body: serde_json::Value = serde_json::from_slice(prepared.payload.bytes()).expect("JSON");
         assert_eq!(body.get("tools").is_some(), offered);
     }
@@ -130,10 +132,10 @@ impl Model for ModelWithCounter {
 fn the_budget_and_the_count_are_the_models() {
     let info = ModelInfo { context_window: 1000, max_output_tokens: 300, ..info() };
     let plain = EmbeddedBackend::new(Arc::new(ScriptedModel::repeating("").with_info(info.clone())));
-    assert_eq!(plain.budget(&embedded()).expect("a budget"), info.prompt_budget());
-    assert!(plain.counter(&embedded()).is_none());
+    assert_eq!(plain.capabilities_of(&embedded()).expect("a budget").budget, info.prompt_budget());
+    assert!(plain.capabilities_of(&embedded()).expect("known").counter.is_none());
     let counting = EmbeddedBackend::new(Arc::new(ModelWithCounter(ScriptedModel::repeating(""))));
-    assert!(counting.counter(&embedded()).is_some());
+    assert!(counting.capabilities_of(&embedded()).expect("known").counter.is_some());
 }
 
 /// A model source that always fails.
@@ -151,22 +153,21 @@ fn a_role_without_a_model_is_refused_before_anything_is_made() {
     let settings = EmbeddedAi { provider: Some("abacus".into()), ..EmbeddedAi::default() };
     let asked = BackendChoice::Embedded(settings);
     let backend = EmbeddedBackend::new(FailingModelSource);
-    let refused = backend.prepare(turn(asked.clone(), Message::user("hi"), Arc::new([])));
+    let refused = backend.prepare_turn(turn(asked.clone(), Message::user("hi"), Arc::new([])));
     assert_eq!(refused.expect_err("no model").message(), "\"abacus\" is not known");
-    assert_eq!(kind(backend.budget(&asked)), AgentErrorKind::UnknownProvider);
-    assert!(backend.counter(&asked).is_none());
+    assert_eq!(kind(backend.capabilities_of(&asked)), AgentErrorKind::UnknownProvider);
 }
 
 #[test]
 fn a_turn_for_another_backend_is_a_defect_and_no_panic() {
     let backend = EmbeddedBackend::new(Arc::new(ScriptedModel::repeating("")));
     let foreign = || BackendChoice::AgentServer(Box::default());
-    assert_eq!(kind(backend.budget(&foreign())), AgentErrorKind::Internal);
+    assert_eq!(kind(backend.capabilities_of(&foreign())), AgentErrorKind::Internal);
     let turn = turn(foreign(), Message::user("hi"), Arc::new([]));
-    assert_eq!(kind(backend.prepare(turn.clone())), AgentErrorKind::Internal);
+    assert_eq!(kind(backend.prepare_turn(turn.clone())), AgentErrorKind::Internal);
     let prepared = PreparedRequest { payload: Payload::builder(0).finish(), turn };
     assert_eq!(
-        kind(backend.start(prepared).now_or_never().expect("nothing waits")),
+        kind(backend.start_turn(prepared).now_or_never().expect("nothing waits")),
         AgentErrorKind::Internal
     );
 }
@@ -176,9 +177,9 @@ fn a_refusal_is_an_error_of_start() {
     let refusal = ScriptedAnswer::from_start_error(AgentError::new(AgentErrorKind::RateLimited, "slow down"));
     let last = ScriptedAnswer::new().finish(FinishReason::Stop);
     let backend = EmbeddedBackend::new(Arc::new(ScriptedModel::new([refusal, last])));
-    let prepared = backend.prepare(says_hi(Arc::new([]))).expect("prepared");
-    let started = backend.start(prepared.clone()).now_or_never().expect("nothing waits");
+    let prepared = backend.prepare_turn(says_hi(Arc::new([]))).expect("prepared");
+    let started = backend.start_turn(prepared.clone()).now_or_never().expect("nothing waits");
     assert_eq!(kind(started), AgentErrorKind::RateLimited);
-    let again = backend.start(prepared).now_or_never().expect("nothing waits");
+    let again = backend.start_turn(prepared).now_or_never().expect("nothing waits");
     assert!(again.is_ok(), "what was prepared can be sent once more");
 }

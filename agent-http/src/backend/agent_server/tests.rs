@@ -8,7 +8,9 @@ use agent_core::event::{EventGrammar, RunIds};
 use agent_core::message::Message;
 use agent_core::prompt::{Fragment, Stability};
 use agent_core::prompt::{Part, Prompt, PromptMessage};
-use agent_core::role::{EmbeddedAi, RoleBlock};
+use agent_core::role::RoleBlock;
+use agent_core::select::BackendChoice;
+use agent_core::testing::{prepare_turn, start_turn};
 use agent_core::tool::ToolChoice;
 use agent_core::tool::{ExecutionContext, ToolSpec};
 use expect_test::{Expect, expect};
@@ -67,13 +69,13 @@ fn turn(settings: AgentServer) -> Arc<Turn> {
 
 /// Runs a turn with the given settings.
 async fn run(backend: &AgentServerBackend, settings: AgentServer) -> Result<Vec<Event>, AgentError> {
-    let prepared = backend.prepare(turn(settings))?;
-    let events = async { Ok(backend.start(prepared).await?.collect::<Vec<Event>>().await) };
+    let prepared = prepare_turn(backend, turn(settings))?;
+    let events = async { Ok(start_turn(backend, prepared).await?.collect::<Vec<Event>>().await) };
     tokio::time::timeout(Duration::from_secs(10), events).await.expect("the run ends")
 }
 
 fn check_body(settings: AgentServer, expected: Expect) {
-    let prepared = backend(None, "").prepare(turn(settings)).expect("prepared");
+    let prepared = prepare_turn(&backend(None, ""), turn(settings)).expect("prepared");
     let body: serde_json::Value =
         serde_json::from_slice(&prepared.payload.redacted()).expect("what is shown is JSON");
     let known = [
@@ -155,7 +157,7 @@ fn the_body_has_the_ten_fields_and_shows_no_secret() {
 fn secrets_and_identifiers_are_sent_and_not_shown() {
     let settings =
         AgentServer { agent_server_api_key: Some(Secret::new("sk-\"1")), ..at("https://r.example.com") };
-    let payload = backend(None, "").prepare(turn(settings)).expect("prepared").payload;
+    let payload = prepare_turn(&backend(None, ""), turn(settings)).expect("prepared").payload;
     let body: serde_json::Value = serde_json::from_slice(payload.bytes()).expect("the body is JSON");
     assert_eq!(body["apiKey"], "sk-\"1");
     assert_eq!(body["context"]["threadId"], "thread-1");
@@ -238,11 +240,6 @@ async fn addresses_and_settings_that_cannot_be_used_are_refused() {
         let failure = run(&backend, at(address)).await.expect_err("no address");
         assert_eq!(failure.kind(), AgentErrorKind::InvalidRequest, "{address}");
     }
-    let mut foreign = turn(at("https://runtime.example.com"));
-    Arc::get_mut(&mut foreign).expect("not shared yet").choice =
-        BackendChoice::Embedded(EmbeddedAi::default());
-    let failure = backend.prepare(foreign).expect_err("another backend's");
-    assert_eq!(failure.kind(), AgentErrorKind::Internal);
 }
 
 /// Types of a run's events after its start, the last one with its code.
@@ -355,13 +352,13 @@ async fn the_backend_conforms() {
             _ => return None,
         };
         let server = LoopbackServer::respond_with(answer, then).await;
-        let (choice, open) = (BackendChoice::AgentServer(Box::new(at(server.url.as_str()))), server.open());
+        let (settings, open) = (at(server.url.as_str()), server.open());
         // The closure that counts connections keeps the server alive.
         let open = Box::new(move || {
             let _ = &server;
             open()
         });
-        Some(BackendSubject { backend: Arc::new(backend(None, "127.0.0.1")), choice, open: Some(open) })
+        Some(BackendSubject { backend: Arc::new(backend(None, "127.0.0.1")), settings, open: Some(open) })
     })
     .await;
 }

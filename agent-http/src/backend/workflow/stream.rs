@@ -9,7 +9,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use agent_core::error::AgentError;
-use agent_core::event::{AssistantRole, Event, Id, RunIds};
+use agent_core::event::{AssistantRole, Event, Id, RunEnd, SourceEvent};
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt};
 use memchr::memchr;
@@ -45,24 +45,24 @@ enum AnswerForm {
 
 impl WorkflowEvents {
     /// Decodes a body that is still arriving.
-    pub(super) fn new(run: RunIds, body: BodyStream, announced: AnswerFormat) -> Self {
-        Self { body: Some(body), ..Self::closed(run, announced) }
+    pub(super) fn new(body: BodyStream, announced: AnswerFormat) -> Self {
+        Self { body: Some(body), ..Self::closed(announced) }
     }
 
     /// Decodes a complete body.
     ///
     /// # Errors
     /// Any error in the answer, wherever it occurs.
-    pub(super) fn whole(run: RunIds, body: Bytes, announced: AnswerFormat) -> Result<Self, AgentError> {
-        let mut events = Self::closed(run, announced);
+    pub(super) fn whole(body: Bytes, announced: AnswerFormat) -> Result<Self, AgentError> {
+        let mut events = Self::closed(announced);
         events.push_chunk(body)?;
         events.end()?;
         Ok(events)
     }
 
-    fn closed(run: RunIds, announced: AnswerFormat) -> Self {
+    fn closed(announced: AnswerFormat) -> Self {
         let form = AnswerForm::Unknown { held: Vec::new(), at: 0 };
-        Self { body: None, announced, form, transcript: Transcript::new(run), failure: None }
+        Self { body: None, announced, form, transcript: Transcript::default(), failure: None }
     }
 
     /// Reads until events are ready or the answer has ended.
@@ -162,7 +162,7 @@ fn lines_of(held: Vec<u8>) -> AnswerForm {
 }
 
 impl Stream for WorkflowEvents {
-    type Item = Result<Event, AgentError>;
+    type Item = Result<SourceEvent, AgentError>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = &mut *self;
@@ -180,9 +180,9 @@ impl Stream for WorkflowEvents {
 
 /// Collects the answer as events, one message per model call. Tool calls of the workflow are not part of its answer;
 /// the platform adds those that it sees at its own tool server.
+#[derive(Default)]
 struct Transcript {
-    run: RunIds,
-    ready: VecDeque<Event>,
+    ready: VecDeque<SourceEvent>,
     /// The open message.
     message: Option<Id>,
     /// Number of model calls that were begun and not ended.
@@ -193,17 +193,6 @@ struct Transcript {
 }
 
 impl Transcript {
-    fn new(run: RunIds) -> Self {
-        Self {
-            run,
-            ready: VecDeque::with_capacity(1),
-            message: None,
-            open_model_calls: 0,
-            has_text: false,
-            template: DeltaTemplate::default(),
-        }
-    }
-
     fn take_line(&mut self, line: &[u8]) -> Result<(), AgentError> {
         match line.trim_ascii() {
             [] => Ok(()),
@@ -246,16 +235,16 @@ impl Transcript {
         let message_id = self.message.get_or_insert_with(|| {
             let message_id = Id::from(agent_core::new_id());
             let role = AssistantRole::Assistant;
-            self.ready.push_back(Event::TextMessageStart { message_id: message_id.clone(), role });
+            self.ready.push_back(Event::TextMessageStart { message_id: message_id.clone(), role }.into());
             message_id
         });
         let message_id = message_id.clone();
-        self.ready.push_back(Event::TextMessageContent { message_id, delta });
+        self.ready.push_back(Event::TextMessageContent { message_id, delta }.into());
     }
 
     fn close_message(&mut self) {
         if let Some(message_id) = self.message.take() {
-            self.ready.push_back(Event::TextMessageEnd { message_id });
+            self.ready.push_back(Event::TextMessageEnd { message_id }.into());
         }
     }
 
@@ -267,14 +256,7 @@ impl Transcript {
             return Err(failure::empty());
         }
         self.close_message();
-        let RunIds { thread_id, run_id } = self.run.clone();
-        self.ready.push_back(Event::RunFinished {
-            thread_id,
-            run_id,
-            result: None,
-            outcome: None,
-            usage: Vec::new(),
-        });
+        self.ready.push_back(RunEnd::success().into());
         Ok(())
     }
 }

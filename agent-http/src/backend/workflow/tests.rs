@@ -8,6 +8,8 @@ use agent_core::prompt::{Fragment, Stability};
 use agent_core::prompt::{Part, PromptMessage};
 use agent_core::role::{EmbeddedAi, RoleBlock, WebhookAuth};
 use agent_core::secret::Secret;
+use agent_core::select::BackendChoice;
+use agent_core::testing::{prepare_turn, start_turn};
 use agent_core::tool::ToolChoice;
 use agent_core::tool::{Caller, ExecutionContext};
 use base64::Engine as _;
@@ -66,8 +68,9 @@ fn turn(choice: BackendChoice) -> Arc<Turn> {
 async fn run(answer: Vec<u8>) -> Result<Vec<Event>, AgentError> {
     let server = LoopbackServer::respond_with(answer, AfterResponse::Close).await;
     let backend = backend("127.0.0.1");
-    let prepared = backend.prepare(turn(at(&server.url, None)))?;
-    let events = async { Ok::<_, AgentError>(backend.start(prepared).await?.collect::<Vec<Event>>().await) };
+    let prepared = prepare_turn(&backend, turn(at(&server.url, None)))?;
+    let events =
+        async { Ok::<_, AgentError>(start_turn(&backend, prepared).await?.collect::<Vec<Event>>().await) };
     let events = tokio::time::timeout(Duration::from_secs(10), events).await.expect("the run ends")?;
     EventGrammar::check(&events).unwrap_or_else(|violation| panic!("{violation}: {events:?}"));
     Ok(events)
@@ -102,7 +105,7 @@ fn outcome(run: Result<Vec<Event>, AgentError>) -> String {
 }
 
 fn check_body(turn: Arc<Turn>, expected: Expect) {
-    let payload = backend("").prepare(turn).expect("prepared").payload;
+    let payload = prepare_turn(&backend(""), turn).expect("prepared").payload;
     let sent: Value = serde_json::from_slice(payload.bytes()).expect("the body is JSON");
     assert_eq!(sent["sessionId"], "thread-1");
     expected.assert_eq(&String::from_utf8_lossy(&payload.redacted()).replace(",\"", ",\n\""));
@@ -122,7 +125,7 @@ fn the_body_is_for_both_triggers_and_has_no_secret_and_no_container() {
     let history = [Message::user("hi"), Message::assistant("Hello."), Message::user("When \"open\"?")];
     let turn = turn_of(at(&webhook, Some(auth)), role, history.to_vec());
     assert!(
-        !String::from_utf8_lossy(backend("").prepare(turn.clone()).expect("prepared").payload.bytes())
+        !String::from_utf8_lossy(prepare_turn(&backend(""), turn.clone()).expect("prepared").payload.bytes())
             .contains("canary")
     );
     check_body(
@@ -171,8 +174,8 @@ fn the_body_is_for_both_triggers_and_has_no_secret_and_no_container() {
 
 #[test]
 fn a_turn_for_another_backend_is_refused() {
-    let failure =
-        backend("").prepare(turn(BackendChoice::Embedded(EmbeddedAi::default()))).expect_err("refused");
+    let failure = prepare_turn(&backend(""), turn(BackendChoice::Embedded(EmbeddedAi::default())))
+        .expect_err("refused");
     assert_eq!(failure.kind(), AgentErrorKind::Internal);
 }
 
@@ -216,8 +219,8 @@ async fn the_webhook_knows_us_in_four_ways() {
         let server = LoopbackServer::respond_with(whole, AfterResponse::Close).await;
         let backend = backend("127.0.0.1");
         let case = format!("{auth:?}");
-        let prepared = backend.prepare(turn(at(&server.url, auth))).expect("prepared");
-        let started = backend.start(prepared).await;
+        let prepared = prepare_turn(&backend, turn(at(&server.url, auth))).expect("prepared");
+        let started = start_turn(&backend, prepared).await;
         match (expected, started) {
             (Ok(expected), Ok(_)) => {
                 let [request] = &server.requests()[..] else { panic!("{case}: one request") };
@@ -246,8 +249,8 @@ async fn a_signed_token_says_who_sends_and_is_good_for_minutes() {
         LoopbackServer::respond_with(one_piece("200 OK", JSON, b"\"Hello\""), AfterResponse::Close).await;
     let backend = backend("127.0.0.1");
     let auth = Some(WebhookAuth::Jwt { secret: Some(Secret::new("webhook-secret")) });
-    let prepared = backend.prepare(turn(at(&server.url, auth))).expect("prepared");
-    backend.start(prepared).await.expect("started");
+    let prepared = prepare_turn(&backend, turn(at(&server.url, auth))).expect("prepared");
+    start_turn(&backend, prepared).await.expect("started");
     let request = server.requests().remove(0);
     let bearer =
         request.lines().find_map(|line| line.strip_prefix("authorization: Bearer ")).expect("a bearer");
@@ -285,8 +288,8 @@ async fn webhooks_are_reached_where_the_address_policy_lets_them() {
             auth: None,
         }));
         let backend = backend("");
-        let prepared = backend.prepare(turn(choice)).expect("prepared");
-        let failure = backend.start(prepared).await.err().unwrap_or_else(|| panic!("{url}: refused"));
+        let prepared = prepare_turn(&backend, turn(choice)).expect("prepared");
+        let failure = start_turn(&backend, prepared).await.err().unwrap_or_else(|| panic!("{url}: refused"));
         assert_eq!(failure.kind(), kind, "{url}");
         assert!(!format!("{failure} {failure:?}").contains("s3cret"), "{failure:?}");
     }
@@ -488,8 +491,8 @@ async fn the_first_token_leaves_at_once() {
     let streamed = chunked_response("200 OK", JSON, body.as_bytes(), 64, false);
     let server = LoopbackServer::respond_with(streamed, AfterResponse::Hold).await;
     let backend = backend("127.0.0.1");
-    let prepared = backend.prepare(turn(at(&server.url, None))).expect("prepared");
-    let mut events = backend.start(prepared).await.expect("started");
+    let prepared = prepare_turn(&backend, turn(at(&server.url, None))).expect("prepared");
+    let mut events = start_turn(&backend, prepared).await.expect("started");
     let first = async {
         while let Some(event) = events.next().await {
             if let Event::TextMessageContent { delta, .. } = event {
@@ -520,13 +523,14 @@ async fn the_backend_conforms() {
             _ => return None,
         };
         let server = LoopbackServer::respond_with(answer, then).await;
-        let (choice, open) = (at(&server.url, None), server.open());
+        let settings = WorkflowConnector { webhook_url: Some(server.url.to_string()), auth: None };
+        let open = server.open();
         // The closure that counts connections keeps the server alive.
         let open = Box::new(move || {
             let _ = &server;
             open()
         });
-        Some(BackendSubject { backend: Arc::new(backend("127.0.0.1")), choice, open: Some(open) })
+        Some(BackendSubject { backend: Arc::new(backend("127.0.0.1")), settings, open: Some(open) })
     })
     .await;
 }

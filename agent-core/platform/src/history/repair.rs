@@ -11,7 +11,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use serde::de::IgnoredAny;
 
 use super::MAX_ID_BYTES;
-use crate::message::{Message, Role, ToolCall};
+use agent_core::message::{Message, Role, ToolCall};
 
 /// Result inserted for a tool call that has none.
 pub const MISSING_TOOL_RESULT: &str = "no result: the call was interrupted";

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use super::json::{ObjectFields, Value};
 use super::{Conversation, FieldError, JsonBody, MAX_MESSAGES};
-use crate::message::{Message, SharedJson};
-use crate::secret::Secret;
-use crate::tool::{Caller, ExecutionContext, ToolAnnotations, ToolSpec};
+use agent_core::message::{Message, SharedJson};
+use agent_core::secret::Secret;
+use agent_core::tool::{Caller, ExecutionContext, ToolAnnotations, ToolSpec};
 
 /// Limit on an address, in bytes.
 const MAX_URL_BYTES: usize = 8192;

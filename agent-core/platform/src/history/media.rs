@@ -2,7 +2,7 @@
 
 use super::json::{self, ObjectFields, Value};
 use super::{FieldError, MAX_LIST_ITEMS};
-use crate::message::{Content, ContentPart, MediaSource, Role};
+use agent_core::message::{Content, ContentPart, MediaSource, Role};
 
 /// Limit on the address of an image or file, in bytes.
 const MAX_URL_BYTES: usize = 8192;

@@ -14,10 +14,10 @@ use std::fmt;
 
 use serde_json::Value;
 
-use crate::message::{Message, Role};
-use crate::request::TurnRequest;
-use crate::secret::Secret;
-use crate::tool::ToolChoice;
+use agent_core::message::{Message, Role};
+use agent_core::request::TurnRequest;
+use agent_core::secret::Secret;
+use agent_core::tool::ToolChoice;
 
 mod json;
 mod media;
@@ -120,7 +120,7 @@ impl ChatInput {
 /// message or a tool result.
 ///
 /// ```
-/// use agent_core::history::{self, Body};
+/// use crate::history::{self, Body};
 ///
 /// let body = Body::parse(br#"{"agentId": "a1", "message": "Hello"}"#, 64)?;
 /// let chat = history::read(&body, [("timezone", "Europe/Berlin")])?;

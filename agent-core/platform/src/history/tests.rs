@@ -2,7 +2,7 @@ use expect_test::{Expect, expect};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::message::{Content, ContentPart, MediaSource, ToolCall};
+use agent_core::message::{Content, ContentPart, MediaSource, ToolCall};
 
 const NO_QUERY: [(&str, &str); 0] = [];
 
@@ -611,7 +611,7 @@ fn runtime_body() {
     assert_eq!(request.api_key, Some(Secret::new("sk-2")));
     let context = &request.context;
     assert_eq!((&*context.user_id, &*context.thread_id, &*context.run_id), ("u", "t", "r"));
-    assert_eq!(context.caller, crate::tool::Caller::Widget);
+    assert_eq!(context.caller, agent_core::tool::Caller::Widget);
     assert!(!format!("{request:?}").contains("sk-"));
 }
 
@@ -623,7 +623,7 @@ fn runtime_context_in_a_string() {
         )
     };
     let context = minimal(json!(r#"{"userId":"u","caller":"later"}"#)).unwrap().context;
-    assert_eq!((&*context.user_id, context.caller), ("u", crate::tool::Caller::Session));
+    assert_eq!((&*context.user_id, context.caller), ("u", agent_core::tool::Caller::Session));
     assert_eq!(minimal(json!("")).unwrap().context, Default::default());
     assert_eq!(minimal(Value::Null).unwrap().context, Default::default());
     for (context, expected) in [

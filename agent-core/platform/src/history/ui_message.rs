@@ -5,7 +5,7 @@ use super::FieldError;
 use super::json::{ObjectFields, Value, to_json};
 use super::media;
 use super::message::empty_arguments;
-use crate::message::{ContentPart, Message, Role, ToolCall};
+use agent_core::message::{ContentPart, Message, Role, ToolCall};
 
 /// Appends the messages that result from the parts of one UI message.
 pub(super) fn read(role: Role, fields: ObjectFields<'_>, into: &mut Vec<Message>) -> Result<(), FieldError> {

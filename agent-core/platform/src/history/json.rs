@@ -4,7 +4,7 @@ use serde_json_borrow::ObjectAsVec;
 pub(super) use serde_json_borrow::Value;
 
 use super::{FieldError, MAX_ID_BYTES, MAX_LIST_ITEMS};
-use crate::message::SharedJson;
+use agent_core::message::SharedJson;
 
 /// A parsed request body.
 pub struct JsonBody<'a>(Value<'a>);

@@ -3,7 +3,7 @@
 use super::FieldError;
 use super::json::{ObjectFields, Value, to_json};
 use super::{media, ui_message};
-use crate::message::{Content, FunctionCall, FunctionKind, Message, Role, ToolCall};
+use agent_core::message::{Content, FunctionCall, FunctionKind, Message, Role, ToolCall};
 
 /// Appends the messages in `value` and returns their role; `None` for roles that are not part of the conversation,
 /// such as AG-UI's `reasoning` and `activity`, which clients send back with the rest.
