@@ -250,22 +250,22 @@ impl Container {
 impl<'de> Deserialize<'de> for Container {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
-        struct Container {
+        struct ContainerName {
             name: String,
         }
         #[derive(Deserialize)]
-        struct Content<T> {
+        struct ContainerContent<T> {
             #[serde(default = "Option::default")]
             content: Option<T>,
         }
         // The name decides the type of the content and may follow it, so the whole value is buffered first; an error in
         // it must then name its field itself.
         fn content<T: DeserializeOwned + Default, E: serde::de::Error>(container: Value) -> Result<T, E> {
-            let read: Result<Content<T>, _> = serde_path_to_error::deserialize(container);
+            let read: Result<ContainerContent<T>, _> = serde_path_to_error::deserialize(container);
             Ok(read.map_err(E::custom)?.content.unwrap_or_default())
         }
         let container = Value::deserialize(deserializer)?;
-        let Container { name } = Container::deserialize(&container).map_err(D::Error::custom)?;
+        let ContainerName { name } = ContainerName::deserialize(&container).map_err(D::Error::custom)?;
         Ok(match name.as_str() {
             "AgentServer" => Self::AgentServer(content(container)?),
             "WorkflowConnector" => Self::WorkflowConnector(content(container)?),

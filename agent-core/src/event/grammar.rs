@@ -66,14 +66,18 @@ impl EventGrammar {
     pub fn accept(&mut self, event: &Event) -> Result<(), GrammarError> {
         let name = event.name();
         match (self.phase, event) {
-            (Phase::Over, _) => return Err(GrammarError::AfterEnd(name)),
+            (Phase::Over, _) => Err(GrammarError::AfterEnd(name)),
             (Phase::Before, Event::RunStarted { .. }) => {
                 self.phase = Phase::Running;
-                return Ok(());
+                Ok(())
             }
-            (Phase::Before, _) => return Err(GrammarError::BeforeStart(name)),
-            (Phase::Running, _) => {}
+            (Phase::Before, _) => Err(GrammarError::BeforeStart(name)),
+            (Phase::Running, _) => self.accept_running(name, event),
         }
+    }
+
+    /// Validates an event of a run that has started.
+    fn accept_running(&mut self, name: &'static str, event: &Event) -> Result<(), GrammarError> {
         match event {
             Event::RunStarted { .. } => Err(GrammarError::StartedTwice),
             Event::TextMessageStart { message_id, .. } => self.open(name, OpenItem::Text(message_id.clone())),

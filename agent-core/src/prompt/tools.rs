@@ -88,7 +88,7 @@ pub fn push_tool_json(tool: &ToolSpec, dialect: Dialect, out: &mut Vec<u8>) {
     let written = match dialect {
         Dialect::AgUi => serde_json::to_writer(out, &McpTool { name, description, input_schema }),
         Dialect::ChatCompletions | Dialect::Ollama => {
-            let function = Function { name, description, parameters: input_schema };
+            let function = FunctionTool { name, description, parameters: input_schema };
             serde_json::to_writer(out, &ChatTool::Function { function })
         }
     };
@@ -106,11 +106,11 @@ struct McpTool<'a> {
 #[derive(Serialize)]
 #[serde(tag = "type", rename_all = "lowercase")]
 enum ChatTool<'a> {
-    Function { function: Function<'a> },
+    Function { function: FunctionTool<'a> },
 }
 
 #[derive(Serialize)]
-struct Function<'a> {
+struct FunctionTool<'a> {
     name: &'a str,
     description: &'a str,
     parameters: &'a RawValue,

@@ -110,7 +110,7 @@ async fn list_docs(stores: &Stores, context: &ExecutionContext, asked: List) -> 
 }
 
 #[derive(Deserialize, JsonSchema)]
-struct Get {
+struct GetDoc {
     /// The document's id.
     id: String,
     /// The nextCursor of the previous page.
@@ -139,7 +139,7 @@ struct Text {
     version: u64,
 }
 
-async fn get_doc(stores: &Stores, context: &ExecutionContext, get: Get) -> Result<Got, ToolError> {
+async fn get_doc(stores: &Stores, context: &ExecutionContext, get: GetDoc) -> Result<Got, ToolError> {
     DocumentAccess::of(stores, context).await?.check(&get.id)?;
     let found = workspace::require_document(&*stores.records, &context.company_id, &get.id).await?;
     let (text, version) = (found.value.text, found.version);
@@ -152,7 +152,7 @@ async fn get_doc(stores: &Stores, context: &ExecutionContext, get: Get) -> Resul
 }
 
 #[derive(Deserialize, JsonSchema)]
-struct Create {
+struct CreateDoc {
     /// The title, in one line.
     #[schemars(length(min = 1, max = MAX_TITLE_BYTES))]
     title: String,
@@ -162,19 +162,23 @@ struct Create {
 }
 
 #[derive(Serialize, JsonSchema)]
-struct Changed {
+struct ChangedDoc {
     /// The document.
     doc: DocumentSummary,
 }
 
-async fn create_doc(stores: &Stores, context: &ExecutionContext, new: Create) -> Result<Changed, ToolError> {
+async fn create_doc(
+    stores: &Stores,
+    context: &ExecutionContext,
+    new: CreateDoc,
+) -> Result<ChangedDoc, ToolError> {
     if context.caller == Caller::Widget {
         return Err(ToolError::Unavailable("visitors cannot make documents".to_owned()));
     }
-    let Create { title, text } = new;
+    let CreateDoc { title, text } = new;
     let company = context.company_id.as_str();
     let (made, version) = workspace::create_document(&*stores.records, company, &title, &text).await?;
-    Ok(Changed { doc: DocumentSummary::new(made, version) })
+    Ok(ChangedDoc { doc: DocumentSummary::new(made, version) })
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -193,11 +197,11 @@ async fn append_doc(
     stores: &Stores,
     context: &ExecutionContext,
     append: Append,
-) -> Result<Changed, ToolError> {
+) -> Result<ChangedDoc, ToolError> {
     let Append { id, text, version } = append;
     DocumentAccess::of(stores, context).await?.check(&id)?;
     let company = context.company_id.as_str();
     let append = workspace::append_document(&*stores.records, company, &id, &text, version);
     let (longer, version) = append.await?;
-    Ok(Changed { doc: DocumentSummary::new(longer, version) })
+    Ok(ChangedDoc { doc: DocumentSummary::new(longer, version) })
 }

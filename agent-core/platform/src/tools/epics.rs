@@ -31,7 +31,7 @@ pub(super) fn add(tools: LocalToolRegistry, stores: &Arc<Stores>) -> LocalToolRe
 }
 
 #[derive(Deserialize, JsonSchema)]
-struct Read {
+struct ReadEpics {
     /// Maximum number of epics; 50 if omitted.
     #[schemars(range(min = 1, max = MAX_PAGE_RECORDS))]
     limit: Option<usize>,
@@ -49,14 +49,18 @@ struct Epics {
     next_cursor: Option<String>,
 }
 
-async fn read_epics(stores: &Stores, context: &ExecutionContext, read: Read) -> Result<Epics, ToolError> {
+async fn read_epics(
+    stores: &Stores,
+    context: &ExecutionContext,
+    read: ReadEpics,
+) -> Result<Epics, ToolError> {
     let list = page::parse_page(read.limit, read.cursor)?;
     let found = workspace::list_epic_summaries(&*stores.records, &context.company_id, &list).await?;
     Ok(Epics { epics: found.items, next_cursor: found.next_cursor })
 }
 
 #[derive(Deserialize, JsonSchema)]
-struct Get {
+struct GetEpicDetails {
     /// The epic's id.
     id: String,
 }
@@ -79,7 +83,7 @@ struct Epic {
 async fn get_epic_details(
     stores: &Stores,
     context: &ExecutionContext,
-    get: Get,
+    get: GetEpicDetails,
 ) -> Result<Details, ToolError> {
     let found = workspace::get_epic(&*stores.records, &context.company_id, &get.id).await?;
     Ok(Details { epic: Epic { id: found.id, rest: found.value.rest } })

@@ -29,7 +29,7 @@ pub(super) fn add(tools: LocalToolRegistry, stores: &Arc<Stores>) -> LocalToolRe
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct Send {
+struct SendMessage {
     /// The chat's numeric id, or the @name of a public chat.
     chat_id: ChatId,
     /// The text to send, at most 4096 characters.
@@ -70,7 +70,7 @@ struct Params {
 
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct Sent {
+struct SentMessage {
     /// Always true; a message that was not sent is an error.
     sent: bool,
     /// The message's id in its chat, if the messenger returned it.
@@ -78,7 +78,11 @@ struct Sent {
     message_id: Option<i64>,
 }
 
-async fn send_message(stores: &Stores, context: &ExecutionContext, send: Send) -> Result<Sent, ToolError> {
+async fn send_message(
+    stores: &Stores,
+    context: &ExecutionContext,
+    send: SendMessage,
+) -> Result<SentMessage, ToolError> {
     let params = params(send)?;
     let Some(messenger) = &stores.reach.messenger else { return Err(not_configured("RUNTIME_URL")) };
     let role = stores.role(context).await?;
@@ -94,11 +98,11 @@ async fn send_message(stores: &Stores, context: &ExecutionContext, send: Send) -
         ));
     }
     let result = messenger.call(token, "sendMessage", params).await.map_err(into_tool_error)?;
-    Ok(Sent { sent: true, message_id: result["message_id"].as_i64() })
+    Ok(SentMessage { sent: true, message_id: result["message_id"].as_i64() })
 }
 
-fn params(send: Send) -> Result<Value, ToolError> {
-    let Send { chat_id, text, parse_mode, disable_notification } = send;
+fn params(send: SendMessage) -> Result<Value, ToolError> {
+    let SendMessage { chat_id, text, parse_mode, disable_notification } = send;
     let invalid = |fault: String| Err(ToolError::InvalidArguments(fault));
     if let ChatId::Name(name) = &chat_id
         && !(1..=MAX_CHAT_CHARS).contains(&name.chars().count())

@@ -29,7 +29,7 @@ pub(super) fn add(tools: LocalToolRegistry, stores: &Arc<Stores>) -> LocalToolRe
 }
 
 #[derive(Deserialize, JsonSchema)]
-struct Read {
+struct ReadMetrics {
     /// Only values of this metric.
     name: Option<String>,
     /// Only values at this time or later: RFC 3339, or a date in the user's time zone.
@@ -47,7 +47,7 @@ struct Read {
 #[serde(rename_all = "camelCase")]
 struct Metrics {
     /// The values.
-    metrics: Vec<Metric>,
+    metrics: Vec<MetricResult>,
     /// The cursor of the next page; absent on the last page. Even an empty page may have one.
     #[serde(skip_serializing_if = "Option::is_none")]
     next_cursor: Option<String>,
@@ -55,7 +55,7 @@ struct Metrics {
 
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct Metric {
+struct MetricResult {
     /// The value's id.
     id: String,
     /// The name of the metric.
@@ -72,7 +72,7 @@ struct Metric {
     local_time: Option<String>,
 }
 
-impl Metric {
+impl MetricResult {
     fn new(metric: workspace::Metric, context: &ExecutionContext) -> Self {
         let workspace::Metric { id, name, value, unit, at, .. } = metric;
         let local_time = context.timezone.as_deref().and_then(|zone| local_time(at, zone));
@@ -80,7 +80,11 @@ impl Metric {
     }
 }
 
-async fn read_metrics(stores: &Stores, context: &ExecutionContext, read: Read) -> Result<Metrics, ToolError> {
+async fn read_metrics(
+    stores: &Stores,
+    context: &ExecutionContext,
+    read: ReadMetrics,
+) -> Result<Metrics, ToolError> {
     let filter = MetricFilter {
         name: read.name,
         agent_id: (context.caller == Caller::Widget).then(|| context.agent_id.clone()),
@@ -89,12 +93,12 @@ async fn read_metrics(stores: &Stores, context: &ExecutionContext, read: Read) -
     };
     let list = ListQuery { order: Order::Descending, ..page::parse_page(read.limit, read.cursor)? };
     let found = workspace::list_metrics(&*stores.records, &context.company_id, &filter, &list).await?;
-    let metrics = found.items.into_iter().map(|metric| Metric::new(metric, context)).collect();
+    let metrics = found.items.into_iter().map(|metric| MetricResult::new(metric, context)).collect();
     Ok(Metrics { metrics, next_cursor: found.next_cursor })
 }
 
 #[derive(Deserialize, JsonSchema)]
-struct Record {
+struct RecordMetric {
     /// The name of the metric; use the same name for the same thing.
     #[schemars(length(min = 1, max = MAX_METRIC_NAME_BYTES))]
     name: String,
@@ -110,20 +114,20 @@ struct Record {
 #[derive(Serialize, JsonSchema)]
 struct Recorded {
     /// The recorded value.
-    metric: Metric,
+    metric: MetricResult,
 }
 
 async fn record_metric(
     stores: &Stores,
     context: &ExecutionContext,
-    given: Record,
+    given: RecordMetric,
 ) -> Result<Recorded, ToolError> {
-    let Record { name, value, unit, at } = given;
+    let RecordMetric { name, value, unit, at } = given;
     let at = parse_time_argument("at", at.as_deref(), context)?.unwrap_or_else(|| stores.now());
     let metric = NewMetric { name, value, unit, at };
     let (company, agent) = (context.company_id.as_str(), context.agent_id.as_str());
     let metric = workspace::record_metric(&*stores.records, company, agent, &metric).await?;
-    Ok(Recorded { metric: Metric::new(metric, context) })
+    Ok(Recorded { metric: MetricResult::new(metric, context) })
 }
 
 fn parse_time_argument(

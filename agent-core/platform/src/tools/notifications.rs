@@ -29,7 +29,7 @@ pub(super) fn add(tools: LocalToolRegistry, stores: &Arc<Stores>) -> LocalToolRe
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct Read {
+struct ReadNotifications {
     /// True to return only unread notifications.
     #[serde(default)]
     unread_only: bool,
@@ -47,7 +47,7 @@ struct Read {
 #[serde(rename_all = "camelCase")]
 struct Notifications {
     /// The notifications, as they were before being marked.
-    notifications: Vec<Notification>,
+    notifications: Vec<NotificationResult>,
     /// The cursor of the next page; absent on the last page.
     #[serde(skip_serializing_if = "Option::is_none")]
     next_cursor: Option<String>,
@@ -55,7 +55,7 @@ struct Notifications {
 
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct Notification {
+struct NotificationResult {
     /// The notification's id.
     id: String,
     /// The subject.
@@ -72,7 +72,7 @@ struct Notification {
     read: bool,
 }
 
-impl Notification {
+impl NotificationResult {
     fn new(notification: workspace::Notification, context: &ExecutionContext) -> Self {
         let workspace::Notification { id, title, text, at, read, .. } = notification;
         let zone = context.timezone.as_deref();
@@ -84,7 +84,7 @@ impl Notification {
 async fn read_notifications(
     stores: &Stores,
     context: &ExecutionContext,
-    read: Read,
+    read: ReadNotifications,
 ) -> Result<Notifications, ToolError> {
     let records = &*stores.records;
     let list = page::parse_page(read.limit, read.cursor)?;
@@ -100,14 +100,14 @@ async fn read_notifications(
                 marked => marked?,
             }
         }
-        let shown = |record: Record<_>| Notification::new(record.value, context);
+        let shown = |record: Record<_>| NotificationResult::new(record.value, context);
         let notifications = found.items.into_iter().map(shown).collect();
         return Ok(Notifications { notifications, next_cursor: found.next_cursor });
     }
 }
 
 #[derive(Deserialize, JsonSchema)]
-struct Send {
+struct SendNotification {
     /// The subject, in one line.
     #[schemars(length(min = 1, max = MAX_TITLE_BYTES))]
     title: String,
@@ -117,17 +117,17 @@ struct Send {
 }
 
 #[derive(Serialize, JsonSchema)]
-struct Sent {
+struct SentNotification {
     /// The notification.
-    notification: Notification,
+    notification: NotificationResult,
 }
 
 async fn send_notification(
     stores: &Stores,
     context: &ExecutionContext,
-    send: Send,
-) -> Result<Sent, ToolError> {
+    send: SendNotification,
+) -> Result<SentNotification, ToolError> {
     let (records, text) = (&*stores.records, send.text.as_deref());
     let sent = workspace::send_notification(records, context, &send.title, text, stores.now()).await?;
-    Ok(Sent { notification: Notification::new(sent, context) })
+    Ok(SentNotification { notification: NotificationResult::new(sent, context) })
 }

@@ -29,16 +29,16 @@ pub(super) fn add(tools: LocalToolRegistry, stores: &Arc<Stores>) -> LocalToolRe
 }
 
 #[derive(Deserialize, JsonSchema)]
-struct Read {}
+struct ReadPlan {}
 
 #[derive(Serialize, JsonSchema)]
 struct Found {
     /// The plan, or null.
-    plan: Option<Plan>,
+    plan: Option<PlanResult>,
 }
 
 #[derive(Serialize, JsonSchema)]
-struct Plan {
+struct PlanResult {
     /// The plan's id.
     id: String,
     /// The title.
@@ -53,9 +53,9 @@ struct Plan {
     version: u64,
 }
 
-async fn read_plan(stores: &Stores, context: &ExecutionContext, _: Read) -> Result<Found, ToolError> {
+async fn read_plan(stores: &Stores, context: &ExecutionContext, _: ReadPlan) -> Result<Found, ToolError> {
     let found = workspace::get_plan(&*stores.records, context).await?;
-    let plan = found.map(|workspace::Plan { id, title, text, details, version }| Plan {
+    let plan = found.map(|workspace::Plan { id, title, text, details, version }| PlanResult {
         id,
         title,
         text,
@@ -66,7 +66,7 @@ async fn read_plan(stores: &Stores, context: &ExecutionContext, _: Read) -> Resu
 }
 
 #[derive(Deserialize, JsonSchema)]
-struct Update {
+struct UpdatePlan {
     /// The whole text, in Markdown.
     #[schemars(length(min = 1, max = MAX_PLAN_BYTES))]
     text: String,
@@ -98,9 +98,9 @@ struct Head {
 async fn update_plan(
     stores: &Stores,
     context: &ExecutionContext,
-    update: Update,
+    update: UpdatePlan,
 ) -> Result<Updated, ToolError> {
-    let Update { text, title, version } = update;
+    let UpdatePlan { text, title, version } = update;
     let write = workspace::update_plan(&*stores.records, context, title.as_deref(), &text, version);
     let workspace::Plan { id, title, version, .. } = write.await?;
     Ok(Updated { plan: Head { id, title, version } })

@@ -44,7 +44,7 @@ pub(super) fn add(tools: LocalToolRegistry, stores: &Arc<Stores>) -> LocalToolRe
 /// No arguments: a list has a bounded number of todos and is returned whole, and a small model cannot fill in an
 /// argument wrongly.
 #[derive(Deserialize, JsonSchema)]
-struct Read {}
+struct ReadTodos {}
 
 #[derive(Serialize, JsonSchema)]
 struct Todos {
@@ -54,33 +54,37 @@ struct Todos {
     version: u64,
 }
 
-async fn read_todos(stores: &Stores, context: &ExecutionContext, _: Read) -> Result<Todos, ToolError> {
+async fn read_todos(stores: &Stores, context: &ExecutionContext, _: ReadTodos) -> Result<Todos, ToolError> {
     let list = workspace::get_todo_list_record(&*stores.records, context).await?;
     Ok(Todos { todos: list.value.todos, version: list.version })
 }
 
 #[derive(Deserialize, JsonSchema)]
-struct Create {
+struct CreateTodo {
     /// The title, in one line.
     #[schemars(length(min = 1, max = MAX_TITLE_BYTES))]
     title: String,
 }
 
 #[derive(Serialize, JsonSchema)]
-struct Changed {
+struct ChangedTodo {
     /// The todo.
     todo: Todo,
     /// The new version of the list.
     version: u64,
 }
 
-async fn create_todo(stores: &Stores, context: &ExecutionContext, new: Create) -> Result<Changed, ToolError> {
+async fn create_todo(
+    stores: &Stores,
+    context: &ExecutionContext,
+    new: CreateTodo,
+) -> Result<ChangedTodo, ToolError> {
     let (todo, version) = workspace::create_todo(&*stores.records, context, &new.title).await?;
-    Ok(Changed { todo, version })
+    Ok(ChangedTodo { todo, version })
 }
 
 #[derive(Deserialize, JsonSchema)]
-struct Update {
+struct UpdateTodo {
     /// The todo's id.
     id: String,
     /// The title, in one line.
@@ -96,12 +100,12 @@ struct Update {
 async fn update_todo(
     stores: &Stores,
     context: &ExecutionContext,
-    update: Update,
-) -> Result<Changed, ToolError> {
-    let Update { id, title, done, version } = update;
+    update: UpdateTodo,
+) -> Result<ChangedTodo, ToolError> {
+    let UpdateTodo { id, title, done, version } = update;
     let change = TodoChange { title, done };
     let (todo, version) = workspace::update_todo(&*stores.records, context, &id, &change, version).await?;
-    Ok(Changed { todo, version })
+    Ok(ChangedTodo { todo, version })
 }
 
 #[derive(Deserialize, JsonSchema)]
