@@ -24,7 +24,7 @@ pub(super) fn add(tools: LocalToolRegistry, stores: &Arc<Stores>) -> LocalToolRe
         .with_tool(tool(
             stores,
             "getEpicDetails",
-            "Reads all that is known of an epic.",
+            "Reads all fields of an epic.",
             READ_ONLY,
             get_epic_details,
         ))

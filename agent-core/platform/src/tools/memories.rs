@@ -14,17 +14,11 @@ use agent_core::tool::{Caller, ExecutionContext, LocalToolRegistry, ToolError};
 
 pub(super) fn add(tools: LocalToolRegistry, stores: &Arc<Stores>) -> LocalToolRegistry {
     tools
-        .with_tool(tool(
-            stores,
-            "remember",
-            "Writes something down that should still be known in later conversations.",
-            ADDITIVE,
-            remember,
-        ))
+        .with_tool(tool(stores, "remember", "Saves a text for later conversations.", ADDITIVE, remember))
         .with_tool(tool(
             stores,
             "recall",
-            "Finds what was written down earlier, by words that occur in it.",
+            "Searches saved texts for words that occur in them.",
             READ_ONLY,
             recall,
         ))

@@ -21,7 +21,7 @@ pub(super) fn add(tools: LocalToolRegistry, stores: &Arc<Stores>) -> LocalToolRe
     tools.with_tool(tool(
         stores,
         "sendMessengerMessage",
-        "Sends a message to a chat of the messenger, as the agent's bot. It is there at once and cannot be taken back.",
+        "Sends a message to a chat of the messenger, as the agent's bot. It is delivered immediately and cannot be recalled.",
         EXTERNAL_EFFECT,
         send_message,
     ))

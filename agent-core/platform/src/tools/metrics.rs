@@ -21,11 +21,11 @@ pub(super) fn add(tools: LocalToolRegistry, stores: &Arc<Stores>) -> LocalToolRe
         .with_tool(tool(
             stores,
             "readMetrics",
-            "Reads the company's figures; those that agents recorded come latest first.",
+            "Reads the company's metrics; those recorded by agents are sorted newest first.",
             READ_ONLY,
             read_metrics,
         ))
-        .with_tool(tool(stores, "recordMetric", "Records a figure under a name.", ADDITIVE, record_metric))
+        .with_tool(tool(stores, "recordMetric", "Records a value of a metric.", ADDITIVE, record_metric))
 }
 
 #[derive(Deserialize, JsonSchema)]

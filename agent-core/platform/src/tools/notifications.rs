@@ -19,12 +19,18 @@ pub(super) fn add(tools: LocalToolRegistry, stores: &Arc<Stores>) -> LocalToolRe
         .with_tool(tool(
             stores,
             "readNotifications",
-            "Reads what the user was notified of, the newest first, and marks it as read where that is asked.",
+            "Reads the user's notifications, the newest first, and marks them as read if requested.",
             // Marking is a write, although reading is not.
             ADDITIVE,
             read_notifications,
         ))
-        .with_tool(tool(stores, "sendNotification", "Notifies the user of something.", ADDITIVE, send_notification))
+        .with_tool(tool(
+            stores,
+            "sendNotification",
+            "Sends the user a notification.",
+            ADDITIVE,
+            send_notification,
+        ))
 }
 
 #[derive(Deserialize, JsonSchema)]

@@ -15,14 +15,14 @@ pub(super) fn add(tools: LocalToolRegistry, stores: &Arc<Stores>) -> LocalToolRe
         .with_tool(tool(
             stores,
             "readPlan",
-            "Reads the plan that goes with the user's todo list; null where there is none yet.",
+            "Reads the plan of the user's todo list; null if there is none yet.",
             READ_ONLY,
             read_plan,
         ))
         .with_tool(tool(
             stores,
             "updatePlan",
-            "Writes the plan that goes with the user's todo list, in place of its text so far.",
+            "Replaces the text of the plan of the user's todo list.",
             DESTRUCTIVE,
             update_plan,
         ))

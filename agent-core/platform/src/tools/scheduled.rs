@@ -24,15 +24,15 @@ pub(super) fn add(tools: LocalToolRegistry, stores: &Arc<Stores>) -> LocalToolRe
         .with_tool(tool(
             stores,
             SCHEDULE,
-            "Has one of your tools called later for the user: once, by a delay or a time, or repeatedly, by an \
-             interval or a cron expression. Gives the job's id.",
+            "Schedules a call of one of your tools for the user: once, after a delay or at a time, or repeatedly, by an \
+             interval or a cron expression. Returns the job's id.",
             ADDITIVE,
             schedule_tool,
         ))
         .with_tool(tool(
             stores,
             CANCEL,
-            "Cancels a job that scheduleTool has made, by its id, or all of them that call one tool.",
+            "Cancels a job created by scheduleTool by its id, or all jobs that call one tool.",
             DESTRUCTIVE,
             cancel_scheduled_tool,
         ))

@@ -10,45 +10,43 @@ use crate::workspace;
 use agent_core::tool::ToolSpec;
 
 const BOUNDS: [(&str, usize); 15] = [
-    ("todos of a list", workspace::MAX_TODOS),
-    ("bytes of a title", workspace::MAX_TITLE_BYTES),
-    ("bytes of a document that is written by tools", workspace::MAX_DOCUMENT_BYTES),
-    ("documents that are made by a company's agents", workspace::MAX_DOCUMENTS_PER_COMPANY),
-    ("bytes of a plan", workspace::MAX_PLAN_BYTES),
-    ("bytes of a metric's name", workspace::MAX_METRIC_NAME_BYTES),
-    ("bytes of a metric's unit", workspace::MAX_METRIC_UNIT_BYTES),
-    ("figures that are recorded by an agent", workspace::MAX_METRICS_PER_AGENT),
-    ("bytes of a notification", workspace::MAX_NOTIFICATION_BYTES),
-    ("notifications of a person", workspace::MAX_NOTIFICATIONS_PER_USER),
-    ("characters of a message", crate::tools::messenger::MAX_MESSAGE_CHARS),
-    ("bytes of an entry of memory", workspace::MAX_MEMORY_TEXT_BYTES),
-    ("entries of a memory folder", workspace::MAX_MEMORIES_PER_FOLDER),
-    ("jobs of a person that are not over", crate::pulse::MAX_OPEN_JOBS),
-    ("entries on a page", crate::records::MAX_PAGE_RECORDS),
+    ("todos per list", workspace::MAX_TODOS),
+    ("bytes per title", workspace::MAX_TITLE_BYTES),
+    ("bytes per document written by tools", workspace::MAX_DOCUMENT_BYTES),
+    ("documents per company created by agents", workspace::MAX_DOCUMENTS_PER_COMPANY),
+    ("bytes per plan", workspace::MAX_PLAN_BYTES),
+    ("bytes per metric name", workspace::MAX_METRIC_NAME_BYTES),
+    ("bytes per metric unit", workspace::MAX_METRIC_UNIT_BYTES),
+    ("recorded metrics per agent", workspace::MAX_METRICS_PER_AGENT),
+    ("bytes per notification", workspace::MAX_NOTIFICATION_BYTES),
+    ("notifications per user", workspace::MAX_NOTIFICATIONS_PER_USER),
+    ("characters per messenger message", crate::tools::messenger::MAX_MESSAGE_CHARS),
+    ("bytes per memory", workspace::MAX_MEMORY_TEXT_BYTES),
+    ("memories per folder", workspace::MAX_MEMORIES_PER_FOLDER),
+    ("jobs per user that are not final", crate::pulse::MAX_OPEN_JOBS),
+    ("entries per page", crate::records::MAX_PAGE_RECORDS),
 ];
 
 /// Returns the documented restriction on who may use a tool, beyond the role, and on what.
 fn documented_access(name: &str) -> &'static str {
     match name {
         "readTodos" | "createTodo" | "updateTodo" | "deleteTodo" | "readPlan" | "updatePlan" => {
-            "the owner of the todo list that the conversation is about"
+            "the owner of the conversation's todo list"
         }
         "listDocs" | "getDoc" | "appendDoc" => {
-            "the company's people, all of its documents; visitors, those in `documentIds` and `ragDocumentIds`"
+            "users: all documents of the company; visitors: those in `documentIds` and `ragDocumentIds`"
         }
-        "createDoc" => "the company's people; no visitor",
-        "readMetrics" => {
-            "the company's people, all of its figures; visitors, those that the agent has recorded"
-        }
-        "recordMetric" => "whoever the role allows it",
-        "readNotifications" | "sendNotification" => "each for themselves",
-        "remember" | "recall" => "the company's people, the agent's own memory folder; no visitor",
-        "sendMessengerMessage" => "whoever the role allows it, as the agent's own bot",
+        "createDoc" => "users; not visitors",
+        "readMetrics" => "users: all metrics of the company; visitors: those that the agent has recorded",
+        "recordMetric" => "all callers that the role allows",
+        "readNotifications" | "sendNotification" => "all callers, their own notifications",
+        "remember" | "recall" => "users, in the agent's memory folder; not visitors",
+        "sendMessengerMessage" => "all callers that the role allows, as the agent's bot",
         "scheduleTool" | "cancelScheduledTool" => {
-            "the company's people, each for themselves, and tools and jobs of this agent alone; no visitor"
+            "users, for tools of this agent and their own jobs of this agent; not visitors"
         }
-        "readEpics" | "getEpicDetails" => "whoever the role allows it; only where `tools` has the name",
-        other => panic!("say in the documentation who may use {other}"),
+        "readEpics" | "getEpicDetails" => "all callers that the role allows; must be listed in `tools`",
+        other => panic!("the access of {other} is not documented"),
     }
 }
 
@@ -82,13 +80,13 @@ fn shape(property: &Value) -> String {
 fn hints(spec: &ToolSpec) -> String {
     let hints = spec.annotations.expect("hints");
     let names = [
-        (hints.read_only_hint, "reads only"),
+        (hints.read_only_hint, "read-only"),
         (hints.destructive_hint, "destructive"),
         (hints.idempotent_hint, "idempotent"),
-        (hints.open_world_hint, "reaches out of the company's data"),
+        (hints.open_world_hint, "open world"),
     ];
     let names: Vec<_> = names.into_iter().filter_map(|(set, name)| set.then_some(name)).collect();
-    if names.is_empty() { "adds".to_owned() } else { names.join(", ") }
+    if names.is_empty() { "additive".to_owned() } else { names.join(", ") }
 }
 
 fn specs() -> Vec<Arc<ToolSpec>> {
@@ -103,21 +101,21 @@ fn specs() -> Vec<Arc<ToolSpec>> {
 #[test]
 fn the_documentation_lists_what_there_is() {
     let mut page = include_str!("catalogue.md").to_owned();
-    page.push_str("\n| what | at most |\n|---|---|\n");
+    page.push_str("\n| limit | maximum |\n|---|---|\n");
     for (what, limit) in BOUNDS {
         writeln!(page, "| {what} | {limit} |").expect("a string takes it");
     }
-    page.push_str("\n## The tools\n\n`?` marks what may be left out.\n");
+    page.push_str("\n## Tools\n\n`?` marks optional fields.\n");
     for spec in specs() {
         let json = |schema: &str| serde_json::from_str::<Value>(schema).expect("JSON");
         let (input, output) =
             (json(spec.input_schema.get()), json(spec.output_schema.as_ref().expect("one").get()));
-        let base = if DEFAULT_PRESET.contains(&spec.name.as_str()) { "; in the base preset" } else { "" };
+        let base = if DEFAULT_PRESET.contains(&spec.name.as_str()) { "; in the default preset" } else { "" };
         let (name, description, hints) = (&spec.name, &spec.description, hints(&spec));
         writeln!(page, "\n### {name}\n\n{description}\n").expect("a string takes it");
-        writeln!(page, "- takes `{}`\n- gives `{}`", fields(&input), fields(&output))
+        writeln!(page, "- arguments: `{}`\n- result: `{}`", fields(&input), fields(&output))
             .expect("a string takes it");
-        writeln!(page, "- hints: {hints}{base}\n- for {}", documented_access(name))
+        writeln!(page, "- hints: {hints}{base}\n- access: {}", documented_access(name))
             .expect("a string takes it");
     }
     expect_file!["../../../../../docs/tools.md"].assert_eq(&page);
