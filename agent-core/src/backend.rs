@@ -5,7 +5,7 @@
 
 mod embedded;
 mod erased;
-mod kept;
+mod model_cache;
 mod settings;
 
 use std::fmt;
@@ -27,7 +27,7 @@ use crate::tool::{ExecutionContext, ToolSpec};
 
 pub use crate::select::CustomContainer;
 pub use embedded::{EmbeddedBackend, ModelSource};
-pub use kept::ModelCache;
+pub use model_cache::ModelCache;
 pub use settings::{BackendSettings, BuiltinSettings};
 
 pub(crate) use erased::ErasedBackend;

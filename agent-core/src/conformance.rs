@@ -7,12 +7,18 @@
 //! ```
 //! use std::sync::Arc;
 //!
-//! use crate::conformance;
-//! use agent_platform::memory::MemoryRecords;
+//! use agent_core::conformance::{self, ModelSubject, Scenario};
+//! use agent_core::testing::ScriptedModel;
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() {
-//! conformance::records(async || Arc::new(MemoryRecords::default()) as _).await;
+//! conformance::model(async |scenario| match scenario {
+//!     Scenario::Completes => {
+//!         Some(ModelSubject { model: Arc::new(ScriptedModel::always("Hello.")), open: None })
+//!     }
+//!     _ => None,
+//! })
+//! .await;
 //! # }
 //! ```
 

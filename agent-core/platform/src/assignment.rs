@@ -2,7 +2,7 @@
 //!
 //! An [`Assignment`] is the stored configuration; the [`AssignmentSync`] beside it records the state last sent to the
 //! scheduler. [`pending_calls`], a pure function, derives the outstanding scheduler calls from the two; [`sync_assignment`] makes
-//! them. An assignment whose link has another version is out of sync until [`sync_assignment`] is called for it, by the request
+//! them. An assignment whose synchronized version differs is out of sync until [`sync_assignment`] is called for it, by the request
 //! that saved it or by a periodic pass over all assignments.
 
 use std::time::Duration;
@@ -21,8 +21,8 @@ use crate::workspace::{ListPage, collection, list_projected};
 use agent_core::job::{JobKind, JobPayload, JobScope};
 use agent_core::schedule::{DstPolicy, ScheduleSpec};
 
-/// Collection of the links.
-pub const LINK_COLLECTION: &str = "assignmentLinks";
+/// Collection of the synchronization states.
+pub const SYNC_COLLECTION: &str = "assignmentLinks";
 /// Lease of one synchronization. Longer than its scheduler calls take, including their timeouts.
 const SYNC_LEASE: Duration = Duration::from_secs(5 * 60);
 /// Maximum number of rounds of one [`sync_assignment`] call, when the assignment changes or another process writes the link
@@ -162,12 +162,12 @@ pub async fn list_for_agent(
     list_projected(records, &all, list, of_agent).await
 }
 
-/// Returns the record key of an assignment's link.
+/// Returns the record key of an assignment's synchronization state.
 ///
 /// # Errors
 /// [`StoreError::Invalid`] for an invalid identifier.
-pub fn link_key(company_id: &str, id: &str) -> Result<Key, StoreError> {
-    Key::new(company_id, LINK_COLLECTION, id)
+pub fn sync_key(company_id: &str, id: &str) -> Result<Key, StoreError> {
+    Key::new(company_id, SYNC_COLLECTION, id)
 }
 
 /// Synchronization state of an assignment.
@@ -192,13 +192,13 @@ pub struct SyncedState {
     pub version: u64,
     /// Job of the assignment; absent if it is disabled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub job: Option<LinkedJob>,
+    pub job: Option<AssignedJob>,
 }
 
 /// Locally recorded state of an assignment's job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct LinkedJob {
+pub struct AssignedJob {
     /// Job id.
     pub job_id: String,
     /// Number of the next occurrence; absent if only the scheduler knows it.
@@ -292,7 +292,7 @@ pub async fn sync_assignment(
     (company_id, id): (&str, &str),
     now: Timestamp,
 ) -> Result<(), SyncError> {
-    let keys = [key(company_id, id)?, link_key(company_id, id)?];
+    let keys = [key(company_id, id)?, sync_key(company_id, id)?];
     for _ in 0..MAX_SYNC_ROUNDS {
         let mut found = records.get_many(&keys).await?.into_iter();
         let saved = found.next().flatten().map(|record| record.parse::<Assignment>(keys[0].collection()));
@@ -352,20 +352,20 @@ async fn execute_calls(
     id: &str,
     told: Option<&SyncedState>,
     saved: Option<&Record<Assignment>>,
-) -> Result<Option<LinkedJob>, PulseError> {
+) -> Result<Option<AssignedJob>, PulseError> {
     let mut job = told.and_then(|told| told.job.clone());
     for operation in pending_calls(told, saved.map(|saved| (&saved.value, saved.version))) {
         match operation {
             SchedulerCall::Schedule(request) => {
-                job = Some(linked_job(pulse.schedule_job(&request).await?, Some(1)))
+                job = Some(assigned_job(pulse.schedule_job(&request).await?, Some(1)))
             }
             SchedulerCall::Reschedule { job_id, request } => {
                 let moved = pulse.reschedule_job(&request.scope(), &job_id, &request.schedule).await;
                 job = Some(match moved {
                     // Only the scheduler knows the new occurrence number.
-                    Ok(moved) => linked_job(moved, None),
+                    Ok(moved) => assigned_job(moved, None),
                     Err(PulseError::NotFound | PulseError::Conflict(_)) => {
-                        linked_job(pulse.schedule_job(&request).await?, Some(1))
+                        assigned_job(pulse.schedule_job(&request).await?, Some(1))
                     }
                     Err(error) => return Err(error),
                 });
@@ -383,8 +383,8 @@ async fn execute_calls(
     Ok(job)
 }
 
-fn linked_job(scheduled: ScheduledJob, occurrence: Option<u64>) -> LinkedJob {
-    LinkedJob { job_id: scheduled.job_id, occurrence, execute_at: scheduled.execute_at }
+fn assigned_job(scheduled: ScheduledJob, occurrence: Option<u64>) -> AssignedJob {
+    AssignedJob { job_id: scheduled.job_id, occurrence, execute_at: scheduled.execute_at }
 }
 
 /// Records that an occurrence of an assignment's job has run, and the next one, so that it can be run while the
@@ -399,7 +399,7 @@ pub async fn record_run(
     by_scheduler: bool,
     now: Timestamp,
 ) -> Result<(), StoreError> {
-    let key = link_key(company_id, id)?;
+    let key = sync_key(company_id, id)?;
     let Some(found) = records.get_as::<AssignmentSync>(&key).await? else { return Ok(()) };
     let mut link = found.value;
     let Some(told) = &mut link.told else { return Ok(()) };

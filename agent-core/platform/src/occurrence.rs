@@ -1,9 +1,9 @@
-//! Makes the effect of an occurrence happen once, although the scheduler calls back at least once.
+//! Deduplicates the effects of job occurrences, which the scheduler delivers at least once.
 //!
-//! Whoever is called back claims the occurrence under its [key](agent_core::job::Job::occurrence_key) in the store.
-//! While somebody has it, others are told to come back; when it is done, they are told that. A claim ends by
-//! itself after its lease, so that what was interrupted can be tried again: a process that ends between the
-//! effect and the note of it makes the effect happen again, and nothing else does.
+//! A receiver claims the occurrence under its [key](agent_core::job::Job::occurrence_key) in the store. While one
+//! receiver holds the claim, the others are answered "busy"; after completion they are answered "done". A claim
+//! expires with its lease, so that an interrupted occurrence is tried again: the effect happens twice only if a process
+//! ends between the effect and the record of it.
 
 use std::time::Duration;
 

@@ -1,14 +1,14 @@
-//! The built-in tools, a file a domain, and who may use which.
+//! The built-in tools, one file per domain.
 //!
-//! The tools are thin: what they do is in [`workspace`](crate::workspace), and what they take and give is
-//! in their types, which the JSON Schemas in their definitions are made of. `docs/tools.md` lists them.
+//! The tools are thin: their logic is in [`workspace`](crate::workspace), and the JSON Schemas of their definitions are
+//! generated from the types of their arguments and results. `docs/tools.md` lists them.
 //!
-//! - A tool reads whom it works for from its [`ExecutionContext`], never from its arguments. What
-//!   arguments say beside a tool's own fields is ignored.
-//! - A thing that is somebody else's is answered word for word as one that is not there.
-//! - A visitor of a widget may use what the role names in `widgetTools`, and even of that reaches only
-//!   what is the visitor's own or was named for visitors.
-//! - What is read has a version. Who gives it with a change is told where somebody else was faster.
+//! - A tool takes the identity that it works for from the [`ExecutionContext`], never from its arguments. Unknown
+//!   arguments are ignored.
+//! - An object of another user is reported like one that does not exist.
+//! - A widget visitor may use the tools named in the role's `widgetTools`, and reaches only the visitor's own objects
+//!   and those opened for visitors.
+//! - Objects are read with their version. A change that names an outdated version is a conflict.
 //!
 //! [`ExecutionContext`]: agent_core::tool::ExecutionContext
 

@@ -98,7 +98,7 @@ async fn page(app: &App, role: &RoleBlock, list: &ListQuery) -> Result<Assignmen
 }
 
 async fn view(app: &App, saved: Record<Assignment>) -> Result<AssignmentView, HttpError> {
-    let key = assignment::link_key(&saved.value.company_id, &saved.value.id)?;
+    let key = assignment::sync_key(&saved.value.company_id, &saved.value.id)?;
     let link: Option<Record<AssignmentSync>> = app.records.get_as(&key).await?;
     let in_step = is_in_sync(Some(&saved), link.as_ref());
     let job = link.and_then(|link| link.value.told).and_then(|SyncedState { job, .. }| job);

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use agent_core::job::{Delivery, JobFilter, JobState, JobView};
-use agent_platform::assignment::{AssignmentSync, LINK_COLLECTION};
+use agent_platform::assignment::{AssignmentSync, SYNC_COLLECTION};
 use agent_platform::pulse::{Pulse, PulseError};
 use agent_platform::records::{Collection, ListQuery, MAX_PAGE_RECORDS, RecordsExt, StoreError};
 use futures_util::{StreamExt, stream};
@@ -152,7 +152,7 @@ async fn due_from_links(app: &App, now: Timestamp) -> Result<Vec<Delivery>, Stor
         let Some(last) = companies.last().cloned().filter(|_| pages < MAX_PAGES_PER_CALL) else { break };
         after = Some(last);
         for company in companies.iter().filter(|company| !company.is_empty()) {
-            let links = Collection::new(company.as_str(), LINK_COLLECTION)?;
+            let links = Collection::new(company.as_str(), SYNC_COLLECTION)?;
             let mut list = ListQuery { limit: Some(MAX_PAGE_RECORDS), ..ListQuery::default() };
             while pages < MAX_PAGES_PER_CALL {
                 let page = app.records.list_as::<AssignmentSync>(&links, &list).await?;

@@ -1,4 +1,4 @@
-//! `GET_TOOL, POST, DELETE /api/agent/mcp`, an agent's tools for MCP clients, and `GET /api/agent/tools/audit`, the log of
+//! `GET, POST, DELETE /api/agent/mcp`, an agent's tools for MCP clients, and `GET /api/agent/tools/audit`, the log of
 //! tool calls for the agent's owner.
 
 use std::sync::Arc;

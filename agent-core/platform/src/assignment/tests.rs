@@ -21,7 +21,7 @@ fn assignment(change: Value) -> Assignment {
 
 fn told(assignment: Assignment, job: Option<&str>) -> SyncedState {
     let execute_at = Timestamp::UNIX_EPOCH;
-    let job = job.map(|id| LinkedJob { job_id: id.to_owned(), occurrence: Some(1), execute_at });
+    let job = job.map(|id| AssignedJob { job_id: id.to_owned(), occurrence: Some(1), execute_at });
     SyncedState { assignment, version: 1, job }
 }
 
@@ -199,7 +199,7 @@ fn the_scheduler_is_told_once_of_each_change() {
     ready(records.delete(&key("c", "s").expect("a key"), Precondition::Any)).expect("removed");
     assert_eq!(synced(&records, &pulse, 0), Ok(vec!["cancel all of s".to_owned()]));
     assert_eq!(synced(&records, &pulse, 0), Ok(vec![]));
-    assert!(ready(records.get(&link_key("c", "s").expect("a key"))).expect("read").is_none());
+    assert!(ready(records.get(&sync_key("c", "s").expect("a key"))).expect("read").is_none());
 }
 
 #[test]
@@ -236,7 +236,7 @@ fn one_tells_at_a_time_and_a_lease_ends() {
     let (records, pulse) = (MemoryRecords::default(), RecordingPulse::default());
     save(&records, &assignment(json!({})));
     let link = AssignmentSync { told: None, busy_until: Timestamp::from_second(100).ok() };
-    ready(records.put_as(&link_key("c", "s").expect("a key"), &link, Precondition::Any)).expect("put");
+    ready(records.put_as(&sync_key("c", "s").expect("a key"), &link, Precondition::Any)).expect("put");
     assert!(synced(&records, &pulse, 99).is_err());
     assert_eq!(pulse.taken(), Vec::<String>::new());
     assert_eq!(synced(&records, &pulse, 100).expect("told").len(), 1);
@@ -253,7 +253,7 @@ fn the_next_occurrence_is_remembered_as_long_as_its_number_is_known() {
         let ran = record_run(&records, ("c", "s"), (&job_id, occurrence), by_scheduler, now);
         ready(ran).expect("remembered");
         let link =
-            ready(records.get_as::<AssignmentSync>(&link_key("c", "s").expect("a key"))).expect("read");
+            ready(records.get_as::<AssignmentSync>(&sync_key("c", "s").expect("a key"))).expect("read");
         let job = link.expect("a link").value.told.expect("told").job.expect("a job");
         (job.occurrence, job.execute_at.as_second())
     };

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent_platform::assignment::{self, Assignment, AssignmentSync, LINK_COLLECTION, SyncError};
+use agent_platform::assignment::{self, Assignment, AssignmentSync, SYNC_COLLECTION, SyncError};
 use agent_platform::occurrence::{OCCURRENCE_COLLECTION, OccurrenceState};
 use agent_platform::pulse::PulseError;
 use agent_platform::records::{
@@ -31,7 +31,7 @@ pub async fn run_maintenance(app: Arc<App>) {
 }
 
 /// The collections to visit in each company, in this order.
-const STAGES: [&str; 3] = [ASSIGNMENTS, LINK_COLLECTION, OCCURRENCE_COLLECTION];
+const STAGES: [&str; 3] = [ASSIGNMENTS, SYNC_COLLECTION, OCCURRENCE_COLLECTION];
 
 /// Position of the maintenance walk. It restarts after the last company.
 #[derive(Default)]
@@ -121,7 +121,7 @@ async fn delete_expired(app: &App, collection: &Collection, records: Vec<Record>
 async fn unsynchronized(app: &App, company: &str, ids: Vec<String>) -> Result<Vec<String>, StoreError> {
     let mut keys: Vec<Key> = Vec::with_capacity(2 * ids.len());
     for id in &ids {
-        keys.extend([assignment::key(company, id)?, assignment::link_key(company, id)?]);
+        keys.extend([assignment::key(company, id)?, assignment::sync_key(company, id)?]);
     }
     let mut found = app.records.get_many(&keys).await?.into_iter().zip(&keys);
     let mut out = Vec::new();
