@@ -16,9 +16,6 @@ use crate::role::EmbeddedAi;
 use crate::select::BackendChoice;
 use crate::testing::{ScriptedAnswer, ScriptedModel};
 
-#[cfg(feature = "jobs")]
-mod jobs_suite;
-
 fn scripted(scenario: Scenario) -> Arc<ScriptedModel> {
     Arc::new(match scenario {
         Scenario::Completes => ScriptedModel::repeating("Hello."),
