@@ -11,7 +11,7 @@
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use agent_core::job::JobStore;
+use agent_jobs::job::JobStore;
 use agent_store::postgres::{PostgresJobs, PostgresOptions};
 use anyhow::{Result, ensure};
 use benches::batch::{self, BATCH, job};

@@ -5,34 +5,29 @@
 use std::error::Error;
 use std::time::Duration;
 
-use agent_core::clock::{Clock, SystemClock};
-use agent_core::job::{
-    AttemptOutcome, ClaimRequest, CompanyQuota, Job, JobPayload, JobStore, MemoryJobStore, NewJob, Step,
-};
-use agent_core::schedule::ScheduleSpec;
-use jiff::Timestamp;
+use agent_jobs::prelude::*;
 
 fn main() -> Result<(), Box<dyn Error>> {
     futures_executor::block_on(async {
         let jobs = MemoryJobStore::default();
         let now = Timestamp::now();
         let spec: ScheduleSpec = serde_json::from_str(r#"{"everyMs": 1000}"#)?;
-        let job = Job::new(NewJob::new(reminder()?, spec.resolve(now)?), now);
+        let payload: JobPayload = serde_json::from_str(
+            r#"{"kind": "agent", "userId": "ada", "companyId": "acme", "agentId": "gardener",
+                "message": "What needs water today?"}"#,
+        )?;
+        payload.validate()?;
+        let job = Job::new(NewJob::new(payload, spec.resolve(now)?), now);
         let id = job.id.clone();
         jobs.insert(vec![job]).await?;
 
         for _ in 0..3 {
-            let job = next(&jobs).await?;
+            let job = claim_next(&jobs).await?;
             print_line(&format!("{} at {:.3}", job.occurrence_key(), job.place.scheduled_for));
             // The outcome is reported with the claim's fencing token. A failed occurrence is retried, and so is one
             // whose lease expires before an outcome is reported.
-            let end = Step::End {
-                fence: job.fence,
-                outcome: AttemptOutcome::Succeeded,
-                took: Duration::ZERO,
-                status: None,
-                jitter: 0,
-            };
+            let (fence, outcome) = (job.fence, AttemptOutcome::Succeeded);
+            let end = Step::End { fence, outcome, took: Duration::ZERO, status: None, jitter: 0 };
             jobs.apply_steps(vec![(job.id, end)], Timestamp::now()).await?;
         }
         jobs.apply_steps(vec![(id, Step::Cancel)], Timestamp::now()).await?;
@@ -40,22 +35,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     })
 }
 
-fn reminder() -> Result<JobPayload, Box<dyn Error>> {
-    let payload: JobPayload = serde_json::from_str(
-        r#"{"kind": "agent", "userId": "ada", "companyId": "acme", "agentId": "gardener",
-            "message": "What needs water today?"}"#,
-    )?;
-    payload.validate()?;
-    Ok(payload)
-}
-
 /// Waits until a job is due and claims it.
-async fn next(jobs: &MemoryJobStore) -> Result<Job, Box<dyn Error>> {
+async fn claim_next(jobs: &MemoryJobStore) -> Result<Job, Box<dyn Error>> {
     loop {
         let now = Timestamp::now();
-        let lease = now.checked_add(Duration::from_secs(30))?;
-        let claim =
-            ClaimRequest { now, due_until: now, lease_until: lease, limit: 1, quota: CompanyQuota::new(1) };
+        let lease_until = now.checked_add(Duration::from_secs(30))?;
+        let claim = ClaimRequest { now, due_until: now, lease_until, limit: 1, quota: CompanyQuota::new(1) };
         if let Some(job) = jobs.claim_due(claim).await?.pop() {
             return Ok(job);
         }

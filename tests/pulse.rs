@@ -10,10 +10,10 @@ mod runs;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use agent_core::job::{JobStore, MemoryJobStore};
 use agent_core::secret::Secret;
 use agent_core::tool::ExecutionContext;
 use agent_http::webhook;
+use agent_jobs::job::{JobStore, MemoryJobStore};
 use agent_platform::records::{Key, ListQuery, RecordsExt};
 use agent_platform::workspace::{TodoList, list_notifications};
 use agentd::stores::Stores;

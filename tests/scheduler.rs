@@ -9,7 +9,7 @@ mod routes;
 
 use std::sync::Arc;
 
-use agent_core::job::{JobStore, MemoryJobStore};
+use agent_jobs::job::{JobStore, MemoryJobStore};
 use reqwest::Response;
 use serde_json::{Value, json};
 

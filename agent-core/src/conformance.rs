@@ -28,13 +28,9 @@ use futures_timer::Delay;
 use futures_util::future::{Either, select};
 
 mod backend;
-#[cfg(feature = "jobs")]
-mod jobs;
 mod model;
 
 pub use backend::{BackendSubject, backend};
-#[cfg(feature = "jobs")]
-pub use jobs::{jobs, jobs_against_reference};
 pub use model::{ModelSubject, model};
 
 /// Timeout of a suite for an event that must happen.
@@ -60,8 +56,11 @@ pub enum Scenario {
 /// Counts the work in progress below a subject: open connections, busy threads, open streams.
 pub type OpenWorkCounter = Box<dyn Fn() -> usize + Send + Sync>;
 
-/// Awaits a future that must complete, and panics after [`EVENT_TIMEOUT`].
-async fn with_timeout<T>(what: &str, future: impl Future<Output = T>) -> T {
+/// Awaits a future that must complete. For suites, also those of other crates.
+///
+/// # Panics
+/// If the future has not completed within ten seconds; the message begins with `what`.
+pub async fn with_timeout<T>(what: &str, future: impl Future<Output = T>) -> T {
     match select(Box::pin(future), Delay::new(EVENT_TIMEOUT)).await {
         Either::Left((value, _)) => value,
         Either::Right(_) => panic!("{what}: nothing within {EVENT_TIMEOUT:?}"),

@@ -45,7 +45,6 @@
 //! - [`request`], [`context`]: the request of a turn, and context layers.
 //! - [`model`], [`tool_loop`], [`backend`]: one model call, the loop between model and tools, whole turns.
 //! - [`turn`], [`preview`]: [`run_turn`] orchestrates a turn; a preview stops before the request is sent.
-//! - `schedule`, `job` (feature `jobs`): occurrences of schedules, job states and the trait of a job store.
 //! - `conformance`, `testing` (feature `conformance`): a test suite for each trait, and scripted doubles.
 
 pub mod allowed_tools;
@@ -57,8 +56,6 @@ pub mod conformance;
 pub mod context;
 pub mod error;
 pub mod event;
-#[cfg(feature = "jobs")]
-pub mod job;
 pub mod message;
 pub mod model;
 pub mod payload;
@@ -68,8 +65,6 @@ pub mod prompt;
 pub mod request;
 pub mod role;
 pub mod run_token;
-#[cfg(feature = "jobs")]
-pub mod schedule;
 pub mod secret;
 pub mod select;
 pub mod store_error;

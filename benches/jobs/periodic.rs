@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use agent_core::job::{Job, JobStore, NewJob};
-use agent_core::schedule::{CronSchedule, DstPolicy, Schedule};
+use agent_jobs::job::{Job, JobStore, NewJob};
+use agent_jobs::schedule::{CronSchedule, DstPolicy, Schedule};
 use agent_store::sqlite::{SqliteOptions, SqliteStore};
 use anyhow::{Context, Result, ensure};
 use benches::delivery::payload;

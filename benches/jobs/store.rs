@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use agent_core::job::{InsertOutcome, Job, JobStore};
+use agent_jobs::job::{InsertOutcome, Job, JobStore};
 use agent_store::sqlite::{SqliteOptions, SqliteStore};
 use anyhow::{Context, Result, ensure};
 use benches::batch::{self, BATCH, job};

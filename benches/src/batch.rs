@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use agent_core::job::{
+use agent_jobs::job::{
     AttemptOutcome, ClaimRequest, CompanyQuota, Job, JobStore, NewJob, Step, StepError, StepResult,
 };
-use agent_core::schedule::Schedule;
+use agent_jobs::schedule::Schedule;
 use anyhow::{Result, ensure};
 use jiff::{SignedDuration, Timestamp};
 

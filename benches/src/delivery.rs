@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use agent_core::job::{JobKind, JobPayload};
+use agent_jobs::job::{JobKind, JobPayload};
 use anyhow::{Context, Result, bail, ensure};
 use bytes::{Buf, BytesMut};
 use memchr::memmem;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use agent_core::job::{JobStore, MemoryJobStore};
+use agent_jobs::job::{JobStore, MemoryJobStore};
 use agent_store::sqlite::{SqliteOptions, SqliteStore};
 use serde_json::json;
 

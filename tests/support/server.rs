@@ -5,10 +5,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent_core::job::JobStore;
 use agent_core::secret::Secret;
 use agent_http::auth::mint_session;
 use agent_http::config::{AppConfig, Flags, RuntimeConfig, SchedulerConfig};
+use agent_jobs::job::JobStore;
 use agentd::run::{self, ShutdownSignal};
 use agentd::stores::Stores;
 use serde_json::Value;

@@ -18,8 +18,8 @@ use crate::records::{
     to_json,
 };
 use crate::workspace::{ListPage, collection, list_projected};
-use agent_core::job::{JobKind, JobPayload, JobScope};
-use agent_core::schedule::{DstPolicy, ScheduleSpec};
+use agent_jobs::job::{JobKind, JobPayload, JobScope};
+use agent_jobs::schedule::{DstPolicy, ScheduleSpec};
 
 /// Collection of the synchronization states.
 pub const SYNC_COLLECTION: &str = "assignmentLinks";

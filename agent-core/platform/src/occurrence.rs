@@ -1,6 +1,6 @@
 //! Deduplicates the effects of job occurrences, which the scheduler delivers at least once.
 //!
-//! A receiver claims the occurrence under its [key](agent_core::job::Job::occurrence_key) in the store. While one
+//! A receiver claims the occurrence under its [key](agent_jobs::job::Job::occurrence_key) in the store. While one
 //! receiver holds the claim, the others are answered "busy"; after completion they are answered "done". A claim
 //! expires with its lease, so that an interrupted occurrence is tried again: the effect happens twice only if a process
 //! ends between the effect and the record of it.
@@ -156,7 +156,7 @@ pub async fn claim(
     lease: Duration,
 ) -> Result<ClaimOutcome, StoreError> {
     let marks = Collection::new(company_id, OCCURRENCE_COLLECTION)?;
-    let key = marks.key(agent_core::job::occurrence_key(job_id, occurrence))?;
+    let key = marks.key(agent_jobs::job::occurrence_key(job_id, occurrence))?;
     let until = now.saturating_add(lease).unwrap_or(Timestamp::MAX);
     let mut attempt = 1;
     loop {
@@ -176,7 +176,7 @@ pub async fn claim(
         let precondition = found.map_or(Precondition::Absent, |found| Precondition::Version(found.version));
         let mut writes = vec![Write::Put { key: key.clone(), value: to_json(&mark)?, precondition }];
         if let Some(old) = occurrence.checked_sub(MAX_OCCURRENCES_PER_JOB) {
-            let key = marks.key(agent_core::job::occurrence_key(job_id, old))?;
+            let key = marks.key(agent_jobs::job::occurrence_key(job_id, old))?;
             writes.push(Write::Delete { key, precondition: Precondition::Any });
         }
         match records.commit(writes).await {

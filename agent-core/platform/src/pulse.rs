@@ -10,8 +10,8 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use agent_core::job::{JobFilter, JobPayload, JobScope, JobView};
-use agent_core::schedule::{MisfirePolicy, OverlapPolicy, ScheduleSpec, write_time};
+use agent_jobs::job::{JobFilter, JobPayload, JobScope, JobView};
+use agent_jobs::schedule::{MisfirePolicy, OverlapPolicy, ScheduleSpec, write_time};
 
 /// Maximum number of jobs per user that are not final, enforced for jobs created by tools.
 pub const MAX_OPEN_JOBS: usize = 100;

@@ -15,9 +15,6 @@ use crate::payload::Payload;
 use crate::role::EmbeddedAi;
 use crate::testing::{ScriptedAnswer, ScriptedModel};
 
-#[cfg(feature = "jobs")]
-mod jobs_suite;
-
 fn scripted(scenario: Scenario) -> Arc<ScriptedModel> {
     Arc::new(match scenario {
         Scenario::Completes => ScriptedModel::repeating("Hello."),

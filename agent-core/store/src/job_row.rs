@@ -9,11 +9,11 @@
 
 use std::borrow::Cow;
 
-use agent_core::job::{
+use agent_jobs::job::{
     Attempt, DeadLetter, IdempotencyKey, Job, JobPayload, JobState, MisfireDecision, NextPosition, Phase,
     SchedulePosition, moment,
 };
-use agent_core::schedule::{MisfirePolicy, OverlapPolicy, Schedule};
+use agent_jobs::schedule::{MisfirePolicy, OverlapPolicy, Schedule};
 use agent_platform::records::StoreError;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};

@@ -43,7 +43,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use agent_core::job::{
+use agent_jobs::job::{
     ClaimRequest, InsertOutcome, Job, JobCounts, JobFilter, JobPage, JobScope, JobStore, Step, StepError,
     StepResult, WakeSignal,
 };

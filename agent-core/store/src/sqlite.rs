@@ -52,7 +52,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use agent_core::clock::{Clock, SystemClock};
-use agent_core::job::WakeSignal;
+use agent_jobs::job::WakeSignal;
 use agent_platform::records::{
     Collection, Inventory, Key, ListQuery, MAX_VALUE_BYTES, Page, Record, Records, StoreError, Write,
     check_writes,
@@ -129,14 +129,14 @@ impl fmt::Debug for SqliteOptions {
     }
 }
 
-/// [`Records`] and [`JobStore`](agent_core::job::JobStore) in one SQLite file. See the [module
+/// [`Records`] and [`JobStore`](agent_jobs::job::JobStore) in one SQLite file. See the [module
 /// documentation](self) for its guarantees.
 pub struct SqliteStore {
     path: PathBuf,
     max_value_bytes: usize,
     counts: Arc<ActivityCounters>,
     cache: Option<ReadCache>,
-    /// Signal for subscribers of [`wakes`](agent_core::job::JobStore::wakes), given when another job becomes
+    /// Signal for subscribers of [`wakes`](agent_jobs::job::JobStore::wakes), given when another job becomes
     /// the earliest.
     signal: WakeSignal,
     // Fields are dropped in this order: the writer closes the file last, which checkpoints and removes the

@@ -4,11 +4,11 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use agent_core::job::JobStore;
 use agent_core::model::Model;
 use agent_http::config::{AppConfig, RuntimeConfig, SchedulerConfig};
 use agent_http::serve::Workers;
 use agent_http::{app, runtime, scheduler, serve};
+use agent_jobs::job::JobStore;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;

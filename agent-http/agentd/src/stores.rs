@@ -3,10 +3,10 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use agent_core::job::JobStore;
 #[cfg(feature = "postgres")]
 use agent_core::secret::Secret;
 use agent_http::config::{AppConfig, Database, SchedulerConfig};
+use agent_jobs::job::JobStore;
 use agent_platform::memory::MemoryRecords;
 use agent_platform::records::Inventory;
 use agent_platform::roles::RecordRoleStore;

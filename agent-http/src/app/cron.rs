@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use agent_core::job::{Delivery, JobFilter, JobState, JobView};
+use agent_jobs::job::{Delivery, JobFilter, JobState, JobView};
 use agent_platform::assignment::{AssignmentSync, SYNC_COLLECTION};
 use agent_platform::pulse::{Pulse, PulseError};
 use agent_platform::records::{Collection, ListQuery, MAX_PAGE_RECORDS, RecordsExt, StoreError};

@@ -11,11 +11,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent_core::clock::Clock;
-use agent_core::job::{JobFilter, JobScope, JobState, JobView};
 use agent_core::request::Principal;
-use agent_core::schedule::ScheduleSpec;
 use agent_core::secret::Secret;
 use agent_core::tool::ToolRegistry;
+use agent_jobs::job::{JobFilter, JobScope, JobState, JobView};
+use agent_jobs::schedule::ScheduleSpec;
 use agent_platform::pulse::{JobViewPage, Pulse, PulseError, user_scope};
 use agent_platform::records::Inventory;
 use http::{Method, Request, StatusCode};

@@ -1,6 +1,6 @@
 //! Operations of the application's scheduler API.
 
-use agent_core::schedule::ScheduleSpec;
+use agent_jobs::schedule::ScheduleSpec;
 use agent_platform::assignment::Assignment;
 use agent_platform::pulse::{CancelResult, ScheduledJob};
 use http::Method;

@@ -1,7 +1,7 @@
 //! Operations of the scheduler.
 
-use agent_core::job::JobState;
-use agent_core::schedule::ScheduleSpec;
+use agent_jobs::job::JobState;
+use agent_jobs::schedule::ScheduleSpec;
 use http::Method;
 use serde_json::{Value, json};
 

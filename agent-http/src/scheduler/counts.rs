@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent_core::clock::Clock;
-use agent_core::job::{JobCounts, JobStore};
+use agent_jobs::job::{JobCounts, JobStore};
 use tokio::sync::Mutex;
 use tokio::time::{self, Instant};
 

@@ -3,8 +3,8 @@
 use std::time::{Duration, SystemTime};
 
 use agent_core::error::AgentError;
-use agent_core::job::{AttemptOutcome, Delivery, Job};
 use agent_core::secret::Secret;
+use agent_jobs::job::{AttemptOutcome, Delivery, Job};
 use bytes::Bytes;
 use futures_util::StreamExt;
 use http::header::{ACCEPT, CONTENT_TYPE};

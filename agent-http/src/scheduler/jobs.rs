@@ -2,8 +2,8 @@
 
 use std::error::Error as _;
 
-use agent_core::job::{InsertOutcome, Job, JobFilter, JobScope, JobState, Step, StepError};
-use agent_core::schedule::ScheduleSpec;
+use agent_jobs::job::{InsertOutcome, Job, JobFilter, JobScope, JobState, Step, StepError};
+use agent_jobs::schedule::ScheduleSpec;
 use agent_platform::records::StoreError;
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, LOCATION};

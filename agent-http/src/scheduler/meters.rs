@@ -1,6 +1,6 @@
 //! The scheduler's own metrics, beside those of HTTP requests.
 
-use agent_core::job::{AttemptOutcome, JobCounts, JobState};
+use agent_jobs::job::{AttemptOutcome, JobCounts, JobState};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;

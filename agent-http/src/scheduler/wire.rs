@@ -1,10 +1,10 @@
 //! Request and response bodies of the scheduler's endpoints.
 
-use agent_core::job::{
+use agent_jobs::job::{
     Attempt, DeadLetter, IdempotencyKey, Job, JobPayload, JobState, JobView, MAX_ATTEMPTS_LIMIT,
     MAX_IDEMPOTENCY_KEY_BYTES, NewJob, NextPosition, StepResult,
 };
-use agent_core::schedule::{MisfirePolicy, OverlapPolicy, Schedule, ScheduleSpec};
+use agent_jobs::schedule::{MisfirePolicy, OverlapPolicy, Schedule, ScheduleSpec};
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use agent_core::clock::Clock;
-use agent_core::job::{
+use agent_jobs::job::{
     AttemptOutcome, InsertOutcome, Job, JobCounts, JobFilter, JobScope, JobStore, Step, StepError, StepResult,
 };
 use agent_platform::records::StoreError;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use agent_core::job::JobStore;
+use agent_jobs::job::JobStore;
 use agent_store::sqlite::{SqliteOptions, SqliteStore};
 use serde_json::{Value, json};
 use tempfile::TempDir;

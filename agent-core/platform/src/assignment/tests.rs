@@ -8,7 +8,7 @@ use serde_json::json;
 use super::*;
 use crate::memory::MemoryRecords;
 use crate::pulse::{CancelResult, JobViewPage};
-use agent_core::job::{JobFilter, JobView};
+use agent_jobs::job::{JobFilter, JobView};
 
 fn assignment(change: Value) -> Assignment {
     let mut base = json!({"id": "s", "userId": "u", "companyId": "c", "agentId": "a", "toolId": "createTodo",

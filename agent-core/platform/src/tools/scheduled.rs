@@ -11,10 +11,10 @@ use super::builtin::{ADDITIVE, DESTRUCTIVE, Stores, tool};
 use crate::pulse::{JobRequest, MAX_OPEN_JOBS, Pulse, PulseError, ScheduledJob, user_scope};
 use crate::workspace::utc_time;
 use agent_core::allowed_tools::allowed_tools_in_run;
-use agent_core::job::{JobFilter, JobKind, JobPayload, JobScope, JobState};
 use agent_core::role::RoleBlock;
-use agent_core::schedule::ScheduleSpec;
 use agent_core::tool::{Caller, ExecutionContext, LocalToolRegistry, ToolError};
+use agent_jobs::job::{JobFilter, JobKind, JobPayload, JobScope, JobState};
+use agent_jobs::schedule::ScheduleSpec;
 
 const SCHEDULE: &str = "scheduleTool";
 const CANCEL: &str = "cancelScheduledTool";

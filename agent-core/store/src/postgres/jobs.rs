@@ -1,6 +1,6 @@
 //! Statements that read and write jobs.
 
-use agent_core::job::{Job, JobFilter, JobPage, JobScope, MAX_JOBS_PER_PAGE, Step};
+use agent_jobs::job::{Job, JobFilter, JobPage, JobScope, MAX_JOBS_PER_PAGE, Step};
 use jiff::Timestamp;
 use tokio_postgres::Row;
 

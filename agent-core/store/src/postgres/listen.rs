@@ -3,7 +3,7 @@
 use std::pin::pin;
 use std::time::Duration;
 
-use agent_core::job::WakeSignal;
+use agent_jobs::job::WakeSignal;
 use futures_util::future::{Either, select};
 use futures_util::stream::{BoxStream, StreamExt, poll_fn};
 use tokio::task::JoinHandle;

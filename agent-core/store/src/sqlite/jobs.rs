@@ -1,6 +1,6 @@
 //! Job store: each operation is one statement of a reader thread, or one operation of the writer thread.
 
-use agent_core::job::{
+use agent_jobs::job::{
     ClaimRequest, InsertOutcome, Job, JobCounts, JobFilter, JobPage, JobScope, JobStore, MAX_JOBS_PER_PAGE,
     Step, StepError, StepResult,
 };

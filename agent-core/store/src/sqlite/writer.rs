@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::thread::{self, JoinHandle};
 
 use agent_core::clock::Clock;
-use agent_core::job::WakeSignal;
+use agent_jobs::job::WakeSignal;
 use agent_platform::records::StoreError;
 use async_channel::{Receiver, Sender};
 use futures_channel::oneshot;

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
-use agent_core::conformance;
-use agent_core::job::JobStore;
+use agent_jobs::conformance;
+use agent_jobs::job::JobStore;
 use agent_store::postgres::{PostgresJobs, PostgresOptions};
 
 use super::{Cluster, database, impatient, other};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use agent_core::job::{
+use agent_jobs::job::{
     AttemptOutcome, ClaimRequest, CompanyQuota, Job, JobFilter, JobScope, JobState, JobStore, Step,
 };
 use agent_store::postgres::{PostgresErrorKind, PostgresJobs, PostgresOptions};

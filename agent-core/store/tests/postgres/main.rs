@@ -12,8 +12,8 @@ mod together;
 
 use std::time::Duration;
 
-use agent_core::job::{Job, JobKind, JobPayload, JobScope, JobStore, NewJob};
-use agent_core::schedule::Schedule;
+use agent_jobs::job::{Job, JobKind, JobPayload, JobScope, JobStore, NewJob};
+use agent_jobs::schedule::Schedule;
 use agent_platform::records::StoreError;
 use agent_store::postgres::{PostgresError, PostgresJobs, PostgresOptions};
 use jiff::Timestamp;

@@ -1,6 +1,6 @@
 use std::error::Error;
 
-use agent_core::job::{JobScope, JobStore};
+use agent_jobs::job::{JobScope, JobStore};
 use agent_store::postgres::{PostgresErrorKind, PostgresJobs, PostgresOpenError};
 use futures_util::future::join_all;
 

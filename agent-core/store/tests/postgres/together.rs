@@ -2,11 +2,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent_core::job::{
+use agent_jobs::job::{
     AttemptOutcome, ClaimRequest, CompanyQuota, IdempotencyKey, InsertOutcome, Job, JobFilter, JobScope,
     JobState, JobStore, Step,
 };
-use agent_core::schedule::Schedule;
+use agent_jobs::schedule::Schedule;
 use agent_store::postgres::PostgresJobs;
 use futures_util::future::join_all;
 use futures_util::stream::{StreamExt, poll_fn};

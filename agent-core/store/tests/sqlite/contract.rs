@@ -1,7 +1,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use agent_core::conformance;
+use agent_jobs::conformance;
 use agent_store::sqlite::{SqliteOptions, SqliteStore};
 
 use super::{TempStore, uncached};

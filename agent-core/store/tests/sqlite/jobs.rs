@@ -1,11 +1,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent_core::job::{
+use agent_jobs::job::{
     AttemptOutcome, ClaimRequest, CompanyQuota, InsertOutcome, Job, JobCounts, JobKind, JobPayload, JobScope,
     JobState, JobStore, NewJob, Step,
 };
-use agent_core::schedule::Schedule;
+use agent_jobs::schedule::Schedule;
 use agent_platform::records::{Precondition, Records, StoreError};
 use agent_store::sqlite::{SqliteErrorKind, SqliteOptions, SqliteStore};
 use futures_util::future::join_all;

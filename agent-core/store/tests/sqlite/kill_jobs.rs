@@ -1,7 +1,7 @@
 use std::io::{BufRead, BufReader, Write as _};
 use std::sync::Arc;
 
-use agent_core::job::{ClaimRequest, CompanyQuota, Job, JobScope, JobState, JobStore};
+use agent_jobs::job::{ClaimRequest, CompanyQuota, Job, JobScope, JobState, JobStore};
 use agent_store::sqlite::{SqliteOptions, SqliteStore};
 use jiff::{SignedDuration, Timestamp};
 

@@ -15,9 +15,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent_core::job::{Delivery, JobPayload};
-use agent_core::schedule::ScheduleSpec;
 use agent_core::tool::{FollowUp, ToolOutput};
+use agent_jobs::job::{Delivery, JobPayload};
+use agent_jobs::schedule::ScheduleSpec;
 use agent_platform::assignment;
 use agent_platform::occurrence::{self, ClaimOutcome, OccurrenceClaim, OccurrenceState, OccurrenceWork};
 use agent_platform::pulse::{JobRequest, PulseError};

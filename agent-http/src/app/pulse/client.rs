@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use agent_core::error::AgentError;
-use agent_core::job::{JobFilter, JobScope, JobView};
-use agent_core::schedule::ScheduleSpec;
 use agent_core::secret::Secret;
+use agent_jobs::job::{JobFilter, JobScope, JobView};
+use agent_jobs::schedule::ScheduleSpec;
 use agent_platform::pulse::{CancelResult, JobRequest, JobViewPage, Pulse, PulseError, ScheduledJob};
 use async_trait::async_trait;
 use bytes::Bytes;

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use agent_core::allowed_tools::{AllowedTools, allowed_tools_in_run};
-use agent_core::job::{Delivery, JobKind, JobPayload};
 use agent_core::message::Message;
 use agent_core::request::{Principal, TurnRequest};
 use agent_core::role::RoleBlock;
 use agent_core::tool::{Caller, ExecutionContext, NoProgress, ToolError, ToolOutput, ToolRegistry};
 use agent_core::turn::{TurnError, run_turn};
+use agent_jobs::job::{Delivery, JobKind, JobPayload};
 use agent_platform::assignment::{self, Assignment};
 use agent_platform::records::{RecordsExt, StoreError, Write};
 use agent_platform::workspace::{

@@ -3,7 +3,7 @@
 use std::future::pending;
 use std::time::Duration;
 
-use agent_core::job::{ClaimRequest, CompanyQuota, Job, MAX_JOBS_PER_CLAIM};
+use agent_jobs::job::{ClaimRequest, CompanyQuota, Job, MAX_JOBS_PER_CLAIM};
 use agent_platform::records::StoreError;
 use futures_util::StreamExt;
 use jiff::Timestamp;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use agent_core::job::Step;
+use agent_jobs::job::Step;
 use agent_platform::records::StoreError;
 
 use super::Worker;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use agent_core::job::{CompanyQuota, Job, JobFilter, Phase};
+use agent_jobs::job::{CompanyQuota, Job, JobFilter, Phase};
 use jiff::Timestamp;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use agent_core::job::{Step, StepError};
+use agent_jobs::job::{Step, StepError};
 use tokio::sync::mpsc;
 
 use super::{DeliveryOutcome, Worker};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent_core::job::{AttemptOutcome, Job};
+use agent_jobs::job::{AttemptOutcome, Job};
 use tokio::sync::mpsc;
 
 use super::held::{ClaimKey, DeliveryStart};

@@ -3,12 +3,12 @@ mod clock;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use agent_core::job::{
-    ClaimRequest, CompanyQuota, JobKind, JobPage, JobPayload, JobState, MemoryJobStore, NewJob,
-};
-use agent_core::schedule::Schedule;
 use agent_core::secret::Secret;
 use agent_core::testing::ManualClock;
+use agent_jobs::job::{
+    ClaimRequest, CompanyQuota, JobKind, JobPage, JobPayload, JobState, MemoryJobStore, NewJob,
+};
+use agent_jobs::schedule::Schedule;
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -344,7 +344,7 @@ async fn a_lease_is_extended_as_long_as_a_delivery_takes() {
         }
     }
     let job = bench.jobs.get(&JobScope::default(), &id).await.unwrap().unwrap();
-    let agent_core::job::Phase::Running { lease } = job.phase else { panic!("{job:?}") };
+    let agent_jobs::job::Phase::Running { lease } = job.phase else { panic!("{job:?}") };
     assert!(lease > bench.worker.now(), "{lease}");
     assert_eq!((job.attempt, job.fence), (1, 1));
     bench.receiver.gate.send_replace(true);

@@ -7,8 +7,8 @@ use jiff::Timestamp;
 
 use super::*;
 use crate::pulse::{CancelResult, JobRequest, JobViewPage, MAX_OPEN_JOBS, Pulse, PulseError, ScheduledJob};
-use agent_core::job::{Job, JobFilter, JobKind, JobPayload, JobScope, JobView, NewJob, Step};
-use agent_core::schedule::ScheduleSpec;
+use agent_jobs::job::{Job, JobFilter, JobKind, JobPayload, JobScope, JobView, NewJob, Step};
+use agent_jobs::schedule::ScheduleSpec;
 
 fn now() -> Timestamp {
     Timestamp::try_from(UNIX_EPOCH + NOW).expect("a time")

@@ -1,6 +1,6 @@
 //! Selection and claiming of due jobs.
 
-use agent_core::job::{ClaimRequest, Job, MAX_JOBS_PER_CLAIM, Step};
+use agent_jobs::job::{ClaimRequest, Job, MAX_JOBS_PER_CLAIM, Step};
 use tokio_postgres::Row;
 
 use super::update::JobUpdates;

@@ -1,6 +1,6 @@
 //! Translation of job filters to SQL.
 
-use agent_core::job::{JobFilter, JobState};
+use agent_jobs::job::{JobFilter, JobState};
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 

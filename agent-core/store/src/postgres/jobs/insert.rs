@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use agent_core::job::{InsertOutcome, Job};
+use agent_jobs::job::{InsertOutcome, Job};
 use agent_platform::records::StoreError;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;

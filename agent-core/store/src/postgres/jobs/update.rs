@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use agent_core::job::{Job, JobScope, Step, StepError, StepResult};
+use agent_jobs::job::{Job, JobScope, Step, StepError, StepResult};
 use jiff::Timestamp;
 use tokio_postgres::types::ToSql;
 

@@ -1,6 +1,6 @@
 //! Selection and claiming of due jobs.
 
-use agent_core::job::{ClaimRequest, CompanyQuota, Job, MAX_JOBS_PER_CLAIM, Step};
+use agent_jobs::job::{ClaimRequest, CompanyQuota, Job, MAX_JOBS_PER_CLAIM, Step};
 use jiff::Timestamp;
 use rusqlite::named_params;
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use agent_core::job::{JobCounts, JobState};
+use agent_jobs::job::{JobCounts, JobState};
 use rusqlite::OptionalExtension;
 
 use super::rows::JobTable;

@@ -1,6 +1,6 @@
 //! Translation of job filters to SQL.
 
-use agent_core::job::{JobFilter, JobState};
+use agent_jobs::job::{JobFilter, JobState};
 use rusqlite::{Connection, ToSql, named_params};
 
 use super::rows::{StoredJob, found};

@@ -8,7 +8,7 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 
-use agent_core::job::{Job, MAX_JOBS_PER_CLAIM};
+use agent_jobs::job::{Job, MAX_JOBS_PER_CLAIM};
 
 /// Maximum number of cached jobs. The cache is cleared when it is full.
 const MAX_CACHED_JOBS: usize = MAX_JOBS_PER_CLAIM;

@@ -1,6 +1,6 @@
 //! Tests of the query plans: with a million jobs, a query without an index is an outage.
 
-use agent_core::job::{JobFilter, JobScope, JobState};
+use agent_jobs::job::{JobFilter, JobScope, JobState};
 use rusqlite::Connection;
 
 use super::filter::JobQuery;

@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell, RefMut};
 use std::rc::Rc;
 
-use agent_core::job::{InsertOutcome, Job, JobFilter, JobScope, Step, StepError, StepResult};
+use agent_jobs::job::{InsertOutcome, Job, JobFilter, JobScope, Step, StepError, StepResult};
 use jiff::Timestamp;
 use rusqlite::types::Value;
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Row, params};

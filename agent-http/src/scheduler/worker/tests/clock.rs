@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use agent_core::job::Phase;
-use agent_core::schedule::MisfirePolicy;
+use agent_jobs::job::Phase;
+use agent_jobs::schedule::MisfirePolicy;
 
 use super::*;
 

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use agent_core::store_error::StoreError;
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 use jiff::Timestamp;
@@ -12,7 +13,6 @@ use super::{
     ClaimRequest, InsertOutcome, Job, JobCounts, JobFilter, JobPage, JobScope, JobStore, MAX_JOBS_PER_CLAIM,
     MAX_JOBS_PER_PAGE, Step, StepError, StepResult, WakeSignal,
 };
-use crate::store_error::StoreError;
 
 /// In-memory [`JobStore`]. All jobs are lost when the process ends.
 #[derive(Debug, Default)]

@@ -1,8 +1,23 @@
-//! Conformance suite for [`JobStore`].
+//! The contract of [`JobStore`] as a suite that every implementation runs, an integrator's own included.
+//!
+//! A suite is an async function that is given a factory and panics with a message that describes the violation of the
+//! contract. It needs no particular runtime.
+//!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use agent_jobs::conformance;
+//! use agent_jobs::job::MemoryJobStore;
+//!
+//! # futures_executor::block_on(async {
+//! conformance::jobs(async || Arc::new(MemoryJobStore::default()) as _).await;
+//! # });
+//! ```
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use agent_core::store_error::StoreError;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
@@ -11,11 +26,12 @@ use crate::job::{
     JobStore, NewJob, Phase, Step, StepError, StepResult,
 };
 use crate::schedule::{CronSchedule, DstPolicy, MisfirePolicy, OverlapPolicy, Schedule};
-use crate::store_error::StoreError;
 
 mod claims;
 mod lists;
 mod model;
+#[cfg(test)]
+mod tests;
 
 pub use model::jobs_against_reference;
 
@@ -126,7 +142,7 @@ fn filter_of(scope: JobScope) -> JobFilter {
 }
 
 async fn a_job_is_got_as_it_was_stored(store: &dyn JobStore) {
-    let none = expect_ok("get", store.get(&JobScope::default(), &crate::new_id()).await);
+    let none = expect_ok("get", store.get(&JobScope::default(), &agent_core::new_id()).await);
     assert_eq!(none, None, "what was never stored is absent");
     let mut new = NewJob::new(payload("acme 😀", "o'ada;--"), Schedule::At(at(5)));
     new.payload.message = Some("\u{0}\"quoted\" \\ ü".to_owned());
@@ -279,7 +295,7 @@ async fn a_refused_step_hinders_no_other(store: &dyn JobStore) {
     insert(store, &jobs).await;
     let claim = Step::Claim { until: at(20), lease: at(9000) };
     let mut steps: Vec<_> = jobs.iter().map(|job| (job.id.clone(), claim.clone())).collect();
-    steps.insert(1, (crate::new_id(), Step::Cancel));
+    steps.insert(1, (agent_core::new_id(), Step::Cancel));
     let taken = expect_ok("steps", store.apply_steps(steps, at(20)).await);
     let shown: Vec<_> = taken
         .iter()

@@ -6,7 +6,7 @@
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! use crate::schedule::ScheduleSpec;
+//! use agent_jobs::schedule::ScheduleSpec;
 //! use jiff::Timestamp;
 //!
 //! let spec: ScheduleSpec = serde_json::from_str(r#"{"cron": "30 2 * * *", "timezone": "Europe/Berlin"}"#)?;

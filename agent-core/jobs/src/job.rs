@@ -355,7 +355,7 @@ impl Job {
         let first = new.schedule.first(now);
         let scheduled_for = first.unwrap_or(now);
         Self {
-            id: crate::new_id(),
+            id: agent_core::new_id(),
             payload: new.payload.into(),
             schedule: new.schedule,
             misfire: new.misfire,

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use agent_core::store_error::StoreError;
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 use jiff::Timestamp;
 
 use super::{Job, JobState, Step, StepError, StepResult};
-use crate::store_error::StoreError;
 
 /// Maximum number of jobs in one claim.
 pub const MAX_JOBS_PER_CLAIM: usize = 1000;

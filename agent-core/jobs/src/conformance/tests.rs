@@ -1,19 +1,19 @@
 //! Runs the suite of jobs against the memory store and against defective ones.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
+use agent_core::store_error::StoreError;
 use async_trait::async_trait;
-use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
+use futures_util::{FutureExt, StreamExt};
 use jiff::Timestamp;
 
-use super::panic_message;
 use crate::conformance::{jobs, jobs_against_reference};
 use crate::job::{
     ClaimRequest, CompanyQuota, InsertOutcome, Job, JobCounts, JobFilter, JobPage, JobScope, JobStore,
     MemoryJobStore, Step, StepError, StepResult,
 };
-use crate::store_error::StoreError;
 
 #[tokio::test]
 async fn jobs_in_memory_hold_their_contract() {
@@ -24,6 +24,15 @@ async fn jobs_in_memory_hold_their_contract() {
 async fn jobs_in_memory_are_as_the_model_says() {
     for seed in 0..8 {
         jobs_against_reference(async || Arc::new(MemoryJobStore::default()) as _, seed, 1000).await;
+    }
+}
+
+/// Runs a suite that must panic, and returns its message.
+async fn panic_message(suite: impl Future<Output = ()>) -> String {
+    let panic = AssertUnwindSafe(suite).catch_unwind().await.expect_err("the suite finds the fault");
+    match panic.downcast::<String>() {
+        Ok(text) => *text,
+        Err(panic) => panic.downcast_ref::<&str>().copied().unwrap_or_default().to_owned(),
     }
 }
 

@@ -1,0 +1,10 @@
+//! The names that most programs with jobs need: `use agent_jobs::prelude::*;`.
+
+pub use agent_core::clock::{Clock, SystemClock};
+pub use jiff::Timestamp;
+
+pub use crate::job::{
+    AttemptOutcome, ClaimRequest, CompanyQuota, Job, JobPayload, JobScope, JobStore, MemoryJobStore, NewJob,
+    Step,
+};
+pub use crate::schedule::{Schedule, ScheduleSpec};
