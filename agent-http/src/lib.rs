@@ -15,6 +15,9 @@
 //!
 //! Inbound HTTP:
 //!
+//! - [`body`]: request and response bodies.
+//! - [`request_id`]: ids under which requests are logged.
+//! - [`service`]: handler functions as services.
 //! - [`serve`]: the HTTP server. The only module that uses hyper's server, so that its limits and its graceful
 //!   shutdown are in one place.
 //! - [`request`]: bounded request bodies, JSON, query parameters and routing, each with an error that names the
@@ -41,11 +44,12 @@
 //! - [`config`]: the table of all settings, validated together at startup.
 //! - [`metrics`]: Prometheus metrics.
 //! - [`openapi`]: OpenAPI descriptions of the services, for client generators.
-//! - [`secret`]: constant-time comparison of secrets, and secrets bound to an origin.
+//! - [`secret`]: secrets bound to an origin.
 
 pub mod app;
 pub mod auth;
 pub mod backend;
+pub mod body;
 pub mod config;
 pub mod cors;
 pub mod error;
@@ -61,10 +65,12 @@ pub mod openapi;
 pub mod outbound;
 pub mod probe;
 pub mod request;
+pub mod request_id;
 pub mod runtime;
 pub mod scheduler;
 pub mod secret;
 pub mod serve;
+pub mod service;
 pub mod stream;
 mod template;
 mod wakes;

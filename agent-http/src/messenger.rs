@@ -12,9 +12,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use url::Url;
 
-use crate::backend::join_path;
 use crate::error::{Code, PROBLEM_JSON};
-use crate::outbound::{OutboundClient, UrlTrust, status_failure};
+use crate::outbound::{OutboundClient, UrlTrust, join_path, status_failure};
 
 /// Limits of a response's size and read time. A response repeats the message that was sent.
 const MAX_RESPONSE_BYTES: usize = 256 << 10;

@@ -18,8 +18,7 @@ use url::Url;
 
 use self::ollama::Ollama;
 use self::openai::OpenAi;
-use crate::backend::parse_supplied_url;
-use crate::outbound::{OutboundClient, UrlTrust};
+use crate::outbound::{OutboundClient, UrlTrust, parse_supplied_url};
 use crate::secret::{BoundSecret, origin_of};
 
 /// The hosted vendor that the operator has configured.

@@ -29,6 +29,7 @@ mod request;
 mod resolve;
 mod response;
 mod target;
+mod url_text;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,6 +49,7 @@ pub use request::{OutboundBody, OutboundRequest};
 pub use response::{BodyStream, OutboundResponse};
 pub(crate) use target::LazyTarget;
 pub use target::Target;
+pub use url_text::{join_path, parse_supplied_url};
 
 use address::AddressCheck;
 use connect::{Connector, Dialer};

@@ -1,15 +1,7 @@
-//! Constant-time comparison of a [`Secret`], and secrets bound to an origin.
+//! Secrets bound to an origin.
 
 use agent_core::secret::Secret;
-use subtle::ConstantTimeEq;
 use url::{Origin, Url};
-
-/// Returns true if `presented` equals the secret, in a time that does not depend on where they differ.
-///
-/// The length is not hidden: our secrets are random, and their length is public.
-pub fn constant_time_eq(secret: &Secret, presented: &[u8]) -> bool {
-    secret.expose().as_bytes().ct_eq(presented).into()
-}
 
 /// Returns the origin of a URL: scheme, host and port (RFC 6454), the unit to which a key is bound.
 ///
@@ -44,15 +36,6 @@ impl BoundSecret {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn compares_whole_secrets() {
-        let secret = Secret::new("0123456789abcdef");
-        assert!(constant_time_eq(&secret, b"0123456789abcdef"));
-        for other in ["", "0123456789abcde", "0123456789abcdeF", "0123456789abcdef0"] {
-            assert!(!constant_time_eq(&secret, other.as_bytes()), "{other}");
-        }
-    }
 
     #[test]
     fn a_key_goes_to_its_own_origin_alone() {

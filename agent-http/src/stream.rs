@@ -18,8 +18,8 @@ use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, VARY};
 use http::{HeaderMap, Response};
 use http_body_util::BodyExt;
 
-use crate::request::HandlerResult;
-use crate::serve::EntersSpan;
+use crate::body::EntersSpan;
+use crate::service::HandlerResult;
 
 mod body;
 mod collect;

@@ -20,12 +20,11 @@ use futures_util::{Stream, StreamExt};
 use serde::Deserialize;
 use url::Url;
 
-use super::{
-    DEFAULT_REMOTE_BUDGET, join_path, parse_supplied_url, push_mcp_server_url, push_optional_member,
-    wrong_backend,
-};
+use super::{DEFAULT_REMOTE_BUDGET, push_mcp_server_url, push_optional_member, wrong_backend};
 use crate::lines::LineSplitter;
-use crate::outbound::{BodyStream, OutboundClient, OutboundResponse, UrlTrust, status_failure};
+use crate::outbound::{
+    BodyStream, OutboundClient, OutboundResponse, UrlTrust, join_path, parse_supplied_url, status_failure,
+};
 use crate::secret::origin_of;
 use crate::stream::EventDecoder;
 

@@ -5,7 +5,7 @@ use agent_core::error::AgentError;
 use agent_core::payload::PayloadBuilder;
 use url::Url;
 
-use super::join_path;
+use crate::outbound::join_path;
 
 /// Appends the tool server's URL, with the run token, if there is one, and the identifiers that its calls work for. The
 /// token is masked where the payload is displayed.

@@ -27,13 +27,11 @@ use async_trait::async_trait;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderMap, StatusCode};
 use serde::Serialize;
+use stream::WorkflowEvents;
 use url::Url;
 
-use super::{
-    DEFAULT_REMOTE_BUDGET, parse_supplied_url, push_mcp_server_url, push_optional_member, wrong_backend,
-};
-use crate::outbound::{OutboundClient, UrlTrust};
-use stream::WorkflowEvents;
+use super::{DEFAULT_REMOTE_BUDGET, push_mcp_server_url, push_optional_member, wrong_backend};
+use crate::outbound::{OutboundClient, UrlTrust, parse_supplied_url};
 
 /// Maximum size of a non-streamed answer, in bytes.
 const MAX_WHOLE_BYTES: usize = 4 << 20;

@@ -32,8 +32,7 @@ use serde_json::Value;
 
 use self::connection::Connection;
 use self::http_client::ServerEndpoint;
-use crate::backend::parse_supplied_url;
-use crate::outbound::{OutboundClient, UrlTrust};
+use crate::outbound::{OutboundClient, UrlTrust, parse_supplied_url};
 
 pub use self::http_client::MAX_RESULT_BYTES;
 

@@ -20,8 +20,7 @@ use agent_core::model::{Model, ModelInfo, ModelRequest, ModelStream};
 use agent_core::payload::{Payload, PayloadBuilder, PromptSection};
 use agent_core::prompt::{Dialect, push_tool_json};
 use agent_core::secret::Secret;
-use agent_core::tool::ToolChoice;
-use agent_core::tool::ToolSpec;
+use agent_core::tool::{ToolChoice, ToolSpec};
 use async_trait::async_trait;
 use futures_util::StreamExt;
 use http::StatusCode;
@@ -67,7 +66,7 @@ impl Ollama {
         model: impl Into<String>,
         num_ctx: usize,
     ) -> Result<Self, AgentError> {
-        let endpoint = crate::backend::join_path(base, &["api", "chat"])?;
+        let endpoint = crate::outbound::join_path(base, &["api", "chat"])?;
         Ok(Self { endpoint: LazyTarget::new(outbound, endpoint, trust), key, model: model.into(), num_ctx })
     }
 }

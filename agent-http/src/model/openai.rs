@@ -44,7 +44,7 @@ impl OpenAi {
         key: Option<Secret>,
         model: impl Into<String>,
     ) -> Result<Self, AgentError> {
-        let endpoint = crate::backend::join_path(base, &["chat", "completions"])?;
+        let endpoint = crate::outbound::join_path(base, &["chat", "completions"])?;
         Ok(Self { endpoint: LazyTarget::new(outbound, endpoint, trust), key, model: model.into() })
     }
 }

@@ -7,18 +7,18 @@ use agent_core::event::{EventStream, RunIds};
 use agent_core::history::{self, RuntimeRequest};
 use agent_core::message::Message;
 use agent_core::model::{Model, ModelRequest};
-use agent_core::prompt::{Fragment, Stability};
-use agent_core::prompt::{Part, Prompt, PromptMessage};
+use agent_core::prompt::{Fragment, Part, Prompt, PromptMessage, Stability};
 use agent_core::tool::ToolChoice;
 use agent_core::tool_loop::ToolLoop;
 use http::Request;
 
 use super::RuntimeState;
 use super::tools;
+use crate::body::Body;
 use crate::error::HttpError;
 use crate::model::HostedSettings;
-use crate::request::{HandlerResult, Query, read_json_bytes};
-use crate::serve::Body;
+use crate::request::{Query, read_json_bytes};
+use crate::service::HandlerResult;
 use crate::stream::{self, negotiate};
 
 /// Supported providers.

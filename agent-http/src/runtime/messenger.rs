@@ -18,11 +18,11 @@ use serde_json::value::RawValue;
 use url::Url;
 
 use super::RuntimeState;
-use crate::backend::join_path;
+use crate::body::{Body, ResponseBody, full};
 use crate::error::HttpError;
-use crate::outbound::{OutboundClient, OutboundResponse, UrlTrust};
-use crate::request::{HandlerResult, parse_json, read_json_bytes};
-use crate::serve::{Body, ResponseBody, full};
+use crate::outbound::{OutboundClient, OutboundResponse, UrlTrust, join_path};
+use crate::request::{parse_json, read_json_bytes};
+use crate::service::HandlerResult;
 
 /// Maximum size of a response in bytes. The largest are pages of a hundred updates.
 const MAX_RESPONSE_BYTES: usize = 4 << 20;

@@ -20,8 +20,9 @@ use tokio::sync::{OwnedSemaphorePermit, watch};
 
 use super::exchange::ExchangeService;
 use super::guard::Guard;
-use super::{HttpService, ServeLimits, Workers};
+use super::{ServeLimits, Workers};
 use crate::keep_alive;
+use crate::service::HttpService;
 
 /// hyper's minimum buffer size; hyper panics on a smaller one.
 const MIN_BUFFER_BYTES: usize = 8 * 1024;

@@ -6,13 +6,13 @@ use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::role::WebhookAuth;
 use agent_core::secret::Secret;
 use agent_core::tool::ExecutionContext;
+use agent_platform::jwt;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::header::{AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE};
 use serde::Serialize;
 use url::Url;
 
-use crate::auth::hmac;
 use crate::outbound::OutboundRequest;
 use crate::secret::origin_of;
 
@@ -88,7 +88,7 @@ fn sign_jwt(secret: &Secret, url: &Url, context: &ExecutionContext) -> Secret {
         iat,
         exp: iat + JWT_LIFETIME.as_secs(),
     };
-    Secret::new(hmac::sign(secret, &claims))
+    Secret::new(jwt::sign_hs256(secret, &claims))
 }
 
 /// Returns a part of the credential. An empty secret counts as missing: it was cleared, and a signature made with it

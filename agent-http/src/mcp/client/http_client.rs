@@ -23,6 +23,7 @@ use tokio::time::Instant;
 use url::Url;
 
 use super::events;
+use crate::mcp::headers::SESSION_ID;
 use crate::outbound::{
     BodyStream, OutboundClient, OutboundRequest, OutboundResponse, UrlTrust, status_failure,
 };
@@ -32,8 +33,6 @@ pub const MAX_RESULT_BYTES: usize = 4 * 1024 * 1024;
 /// Limits of an error response, which is read for its JSON-RPC error: size and read time.
 const MAX_REFUSAL_BYTES: usize = 64 * 1024;
 const REFUSAL_TIMEOUT: Duration = Duration::from_secs(5);
-
-const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
 
 /// The tool server that a request names.
 #[derive(Clone)]

@@ -18,9 +18,9 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 use super::refusal::RpcErrorResponse;
+use crate::body::{ResponseBody, empty, full, streaming};
 use crate::error::{Code, HttpError};
 use crate::lines::SseDecoder;
-use crate::serve::{ResponseBody, empty, full, streaming};
 
 /// Maximum size of a message of this server that is decoded for re-framing, in bytes.
 const MAX_MESSAGE_BYTES: usize = 64 << 20;

@@ -36,7 +36,7 @@ pub async fn list_models(
     trust: UrlTrust,
     timeout: Duration,
 ) -> Result<Vec<ListedModel>, AgentError> {
-    let url = crate::backend::join_path(base, &["api", "tags"])?;
+    let url = crate::outbound::join_path(base, &["api", "tags"])?;
     let reading = async {
         let response = outbound.get(&url, trust)?.send().await?;
         if !response.status.is_success() {

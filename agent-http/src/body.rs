@@ -40,7 +40,7 @@ pub fn streaming<E: Into<BodyError> + 'static>(
     StreamBody::new(stream.map_ok(Frame::data).map_err(Into::into)).boxed_unsync()
 }
 
-/// Request body. It is read through [`http_body::Body`]; [`crate::request::read_body`] collects it within limits.
+/// Request body. It is read through [`http_body::Body`]; `request::read_body` collects it within limits.
 #[derive(Debug)]
 pub struct Body(BodySource);
 
@@ -73,7 +73,7 @@ impl Body {
         Self(BodySource::Boxed(empty()))
     }
 
-    pub(super) fn from_connection(incoming: Incoming, unread: Arc<AtomicBool>) -> Self {
+    pub(crate) fn from_connection(incoming: Incoming, unread: Arc<AtomicBool>) -> Self {
         Self(BodySource::Connection(FromConnection { incoming, ended: false, unread }))
     }
 }
@@ -131,3 +131,7 @@ impl Drop for FromConnection {
         }
     }
 }
+
+/// Marker in a response's extensions: the body enters the request's span by itself, and only where it does work.
+#[derive(Clone, Copy)]
+pub(crate) struct EntersSpan;

@@ -1,7 +1,8 @@
-//! HS256 provider for the `jsonwebtoken` crate, whose bundled providers include every algorithm.
+//! Signing and verification of JSON Web Tokens (RFC 7519) by HS256: a provider for the `jsonwebtoken` crate, whose bundled
+//! providers include every algorithm.
 
-use ::hmac::{Hmac, KeyInit, Mac};
 use agent_core::secret::Secret;
+use hmac::{Hmac, KeyInit, Mac};
 use jsonwebtoken::crypto::{CryptoProvider, JwtSigner, JwtVerifier, KeyUtils};
 use jsonwebtoken::errors::{ErrorKind, Result};
 use jsonwebtoken::signature::{self, Signer, Verifier};
@@ -19,12 +20,16 @@ static PROVIDER: CryptoProvider = CryptoProvider {
 
 /// Installs the HS256 provider. If the embedding program has already installed one, that one is kept; every provider
 /// supports HS256.
-pub(super) fn install_provider() {
+pub fn install_provider() {
     let _ = PROVIDER.install_default();
 }
 
-/// Signs `claims` as a JSON Web Token (RFC 7519) by HS256. The claims must be plain data.
-pub(crate) fn sign(secret: &Secret, claims: &impl Serialize) -> String {
+/// Signs `claims` as a JSON Web Token by HS256.
+///
+/// # Panics
+///
+/// Panics if `claims` cannot be serialized as JSON, so they must be plain data.
+pub fn sign_hs256(secret: &Secret, claims: &impl Serialize) -> String {
     install_provider();
     let key = EncodingKey::from_secret(secret.expose().as_bytes());
     let token = jsonwebtoken::encode(&Header::new(Algorithm::HS256), claims, &key);
