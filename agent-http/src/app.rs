@@ -41,7 +41,7 @@ pub(crate) use cron::CronStatus;
 pub(crate) use documents::DocumentPage;
 pub use mcp::McpEndpoint;
 pub(crate) use pulse::{JobPageSchema, PulseStatus};
-pub use pulse::{PulseClient, SchedulerLink, SchedulerLinkConfig, run_maintenance};
+pub use pulse::{SchedulerLink, SchedulerLinkConfig, run_maintenance};
 pub use runs::RunRegistry;
 pub(crate) use tokens::{CreatedToken, TokenPage, TokenRequest};
 

@@ -13,6 +13,7 @@ use std::error::Error;
 use std::fmt;
 use std::time::Duration;
 
+use agent_client::problem::PROBLEM_JSON;
 use agent_core::error::AgentError;
 use agent_core::history::FieldError;
 use agent_core::turn::TurnError;
@@ -23,9 +24,6 @@ use serde_json::{Map, Value};
 
 use crate::body::{ResponseBody, full};
 use crate::request_id::RequestId;
-
-/// Media type of problem details.
-pub const PROBLEM_JSON: &str = "application/problem+json";
 
 /// The `RateLimit` header of the IETF draft "RateLimit header fields for HTTP".
 pub const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");

@@ -1,7 +1,7 @@
 //! Request parsing: bounded bodies, JSON, query parameters and routing.
 //!
-//! Invalid input becomes an [`HttpError`] that names the field and the fault, and never repeats submitted values: a
-//! body may contain a secret, and problem responses end up in logs and screenshots.
+//! Invalid input becomes an [`HttpError`](crate::error::HttpError) that names the field and the fault, and never
+//! repeats submitted values: a body may contain a secret, and problem responses end up in logs and screenshots.
 
 mod body;
 mod json;

@@ -6,6 +6,7 @@ mod tools;
 
 use std::sync::Arc;
 
+use agent_client::models::{HostedVendor, OllamaServer};
 use agent_core::clock::Clock;
 use agent_core::tool_loop::LoopLimits;
 use http::{Method, Request};
@@ -13,7 +14,6 @@ use http::{Method, Request};
 use crate::auth::BearerAuth;
 use crate::body::Body;
 use crate::cors::{self, Origins};
-use crate::model::{HostedVendor, OllamaServer};
 use crate::probe::{self, HealthState};
 use crate::request::{BodyLimits, Route, RouteTable};
 use crate::service::{HandlerResult, HttpService, service_fn};

@@ -1,5 +1,5 @@
-//! Signing and verification of JSON Web Tokens (RFC 7519) by HS256: a provider for the `jsonwebtoken` crate, whose bundled
-//! providers include every algorithm.
+//! JSON Web Tokens (RFC 7519) by HS256: a provider for the `jsonwebtoken` crate, whose bundled providers include
+//! every algorithm.
 
 use agent_core::secret::Secret;
 use hmac::{Hmac, KeyInit, Mac};

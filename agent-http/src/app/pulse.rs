@@ -2,7 +2,6 @@
 //! whose secret stays on the server; the scheduler calls back here when a job is due.
 
 mod callback;
-mod client;
 mod run;
 mod upkeep;
 
@@ -33,7 +32,6 @@ use crate::error::{Code, HttpError};
 use crate::request::{self as requests, Params, Query, parse_json, read_json_bytes};
 use crate::service::HandlerResult;
 
-pub use client::PulseClient;
 pub use upkeep::run_maintenance;
 
 pub(super) use callback::{Completion, run_occurrence};

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use agent_client::models::HostedSettings;
 use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::event::{EventStream, RunIds};
 use agent_core::history::{self, RuntimeRequest};
@@ -16,7 +17,6 @@ use super::RuntimeState;
 use super::tools;
 use crate::body::Body;
 use crate::error::HttpError;
-use crate::model::HostedSettings;
 use crate::request::{Query, read_json_bytes};
 use crate::service::HandlerResult;
 use crate::stream::{self, negotiate};

@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use agent_client::outbound::{OutboundClient, OutboundResponse, UrlTrust, join_path};
 use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::secret::Secret;
 use agent_platform::messenger::{is_bot_token, is_method_name};
@@ -20,7 +21,6 @@ use url::Url;
 use super::RuntimeState;
 use crate::body::{Body, ResponseBody, full};
 use crate::error::HttpError;
-use crate::outbound::{OutboundClient, OutboundResponse, UrlTrust, join_path};
 use crate::request::{parse_json, read_json_bytes};
 use crate::service::HandlerResult;
 

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
+use agent_client::keep_alive::KEEP_ALIVE;
 use bytes::Bytes;
 use futures_util::FutureExt;
 use http::header::{CONNECTION, HeaderValue};
@@ -26,7 +27,6 @@ use super::Peer;
 use super::target::check_target;
 use crate::body::{Body, BodyError, EntersSpan, ResponseBody};
 use crate::error::HttpError;
-use crate::keep_alive::KEEP_ALIVE;
 use crate::metrics::InFlightMetric;
 use crate::request::truncate_chars;
 use crate::request_id::RequestId;

@@ -6,8 +6,8 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use agent_client::outbound::{OutboundClient, OutboundConfig, UrlTrust};
 use agent_core::job::Delivery;
-use agent_http::outbound::{OutboundClient, OutboundConfig, UrlTrust};
 use anyhow::{Context, Result, ensure};
 use benches::delivery::payload;
 use bytes::Bytes;

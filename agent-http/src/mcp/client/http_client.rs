@@ -5,6 +5,9 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use agent_client::outbound::{
+    BodyStream, OutboundClient, OutboundRequest, OutboundResponse, UrlTrust, status_failure,
+};
 use agent_core::error::{AgentError, AgentErrorKind};
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
@@ -24,9 +27,6 @@ use url::Url;
 
 use super::events;
 use crate::mcp::headers::SESSION_ID;
-use crate::outbound::{
-    BodyStream, OutboundClient, OutboundRequest, OutboundResponse, UrlTrust, status_failure,
-};
 
 /// Maximum size of a tool result, in bytes of its message.
 pub const MAX_RESULT_BYTES: usize = 4 * 1024 * 1024;

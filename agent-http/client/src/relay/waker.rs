@@ -9,7 +9,7 @@ use futures_util::task::AtomicWaker;
 /// Waker between a polled resource and its task. It forwards wake-ups to the task, except those that occur while the
 /// task polls anyway, and records whether one has occurred since.
 #[derive(Debug, Default)]
-pub(crate) struct CoalescingWaker {
+pub struct CoalescingWaker {
     task: AtomicWaker,
     state: AtomicU8,
 }
@@ -23,12 +23,13 @@ const ASLEEP: u8 = 2;
 
 impl CoalescingWaker {
     /// Marks the beginning of a poll; must be called before the resource is polled.
-    pub(crate) fn begin_poll(&self) {
+    pub fn begin_poll(&self) {
         self.state.store(AWAKE, Ordering::SeqCst);
     }
 
     /// Registers `task` to be woken; returns `false` if a wake-up has occurred since the poll began.
-    pub(crate) fn register(&self, task: &Waker) -> bool {
+    #[must_use]
+    pub fn register(&self, task: &Waker) -> bool {
         if self.state.load(Ordering::SeqCst) == WOKEN {
             return false;
         }
@@ -38,7 +39,8 @@ impl CoalescingWaker {
 
     /// Returns true if no wake-up has occurred since [`register`](Self::register), so that polling the resource again would
     /// be useless. `task` then replaces the registered waker.
-    pub(crate) fn is_asleep(&self, task: &Waker) -> bool {
+    #[must_use]
+    pub fn is_asleep(&self, task: &Waker) -> bool {
         let asleep = || self.state.load(Ordering::SeqCst) == ASLEEP;
         if !asleep() {
             return false;

@@ -14,11 +14,11 @@ use serde_json::value::RawValue;
 
 use super::wire::{Call, Choice, Chunk, Text};
 use crate::lines::SseDecoder;
-use crate::model::failure::{
+use crate::models::failure::{
     empty_answer, malformed_response, reported_error, truncated_answer, unknown_response,
 };
 use crate::outbound::{BodyStream, OutboundResponse};
-use crate::template::DeltaTemplate;
+use crate::relay::DeltaTemplate;
 
 /// A stream of model events decoded from a response body.
 ///

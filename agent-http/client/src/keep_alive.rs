@@ -9,10 +9,11 @@ use http::HeaderMap;
 use http::header::{HeaderName, HeaderValue};
 
 /// Name of the `Keep-Alive` header.
-pub(crate) const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
+pub const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 
 /// Returns the header value for an idle timeout; `None` for less than a second, which it cannot express.
-pub(crate) fn keep_alive_value(idle: Duration) -> Option<HeaderValue> {
+#[must_use]
+pub fn keep_alive_value(idle: Duration) -> Option<HeaderValue> {
     let seconds = idle.as_secs();
     (seconds > 0).then(|| format!("timeout={seconds}").try_into().expect("a word and digits"))
 }

@@ -6,11 +6,9 @@ use std::time::Duration;
 use agent_core::conformance::{self, BackendSubject, Scenario};
 use agent_core::event::{EventGrammar, RunIds};
 use agent_core::message::Message;
-use agent_core::prompt::{Fragment, Stability};
-use agent_core::prompt::{Part, Prompt, PromptMessage};
+use agent_core::prompt::{Fragment, Part, Prompt, PromptMessage, Stability};
 use agent_core::role::{EmbeddedAi, RoleBlock};
-use agent_core::tool::ToolChoice;
-use agent_core::tool::{ExecutionContext, ToolSpec};
+use agent_core::tool::{ExecutionContext, ToolChoice, ToolSpec};
 use expect_test::{Expect, expect};
 use serde_json::value::RawValue;
 

@@ -12,12 +12,15 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use url::Url;
 
-use crate::error::{Code, PROBLEM_JSON};
 use crate::outbound::{OutboundClient, UrlTrust, join_path, status_failure};
+use crate::problem::{PROBLEM_JSON, ProblemDetails};
 
 /// Limits of a response's size and read time. A response repeats the message that was sent.
 const MAX_RESPONSE_BYTES: usize = 256 << 10;
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Problem code of a request without the runtime's secret.
+const UNAUTHENTICATED: &str = "UNAUTHENTICATED";
 
 /// Calls the bot API through `POST /messenger/call` of the operator's own runtime.
 #[derive(Debug, Clone)]
@@ -92,21 +95,18 @@ fn is_problem(headers: &HeaderMap) -> bool {
 
 /// Maps a problem response of the runtime itself to an error, by its code; its text is not repeated.
 fn problem_error(body: &[u8]) -> Option<MessengerError> {
-    #[derive(Deserialize)]
-    struct Problem {
-        code: String,
-    }
-    let problem: Problem = serde_json::from_slice(body).ok()?;
-    let code = Code::from_wire(&problem.code)?;
-    let (kind, message) = match code {
-        Code::NotConfigured => return Some(MessengerError::NotConfigured("MESSENGER_API_URL")),
-        Code::Unauthenticated => {
-            (AgentErrorKind::Failed, "the agent runtime asks for another RUNTIME_SECRET")
+    let code = ProblemDetails::parse(body)?.code?;
+    let (kind, message) = match AgentErrorKind::from_code(&code) {
+        Some(AgentErrorKind::NotConfigured) => {
+            return Some(MessengerError::NotConfigured("MESSENGER_API_URL"));
         }
-        Code::BackendUnreachable => (AgentErrorKind::Unreachable, "the messenger cannot be reached"),
-        Code::BackendTimeout => (AgentErrorKind::Timeout, "the messenger did not answer in time"),
-        Code::BackendFailed | Code::StreamTruncated => {
+        Some(AgentErrorKind::Unreachable) => (AgentErrorKind::Unreachable, "the messenger cannot be reached"),
+        Some(AgentErrorKind::Timeout) => (AgentErrorKind::Timeout, "the messenger did not answer in time"),
+        Some(AgentErrorKind::Failed | AgentErrorKind::Truncated) => {
             (AgentErrorKind::Failed, "the messenger's answer was broken")
+        }
+        None if code == UNAUTHENTICATED => {
+            (AgentErrorKind::Failed, "the agent runtime asks for another RUNTIME_SECRET")
         }
         _ => (AgentErrorKind::Failed, "the agent runtime refused the call"),
     };

@@ -110,7 +110,7 @@ impl WireUsage {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::template::DeltaTemplate;
+    use crate::relay::DeltaTemplate;
 
     #[test]
     fn a_text_without_escapes_lies_in_its_chunk_so_that_likeness_can_be_learnt() {

@@ -4,14 +4,13 @@ use std::sync::Arc;
 
 use agent_core::conformance::{self, ModelSubject, Scenario};
 use agent_core::message::{Message, ToolCall};
-use agent_core::prompt::{Fragment, Stability};
-use agent_core::prompt::{Part, Prompt, PromptMessage};
+use agent_core::prompt::{Fragment, Part, Prompt, PromptMessage, Stability};
 use expect_test::{Expect, expect};
 use serde_json::Value;
 
 use super::*;
 use crate::loopback::{AfterResponse, LoopbackServer, chunked_response, outbound_client};
-use crate::model::harness::{answer_of, request, tool};
+use crate::models::harness::{answer_of, request, tool};
 
 const SSE: &str = "text/event-stream";
 const JSON: &str = "application/json; charset=utf-8";

@@ -5,14 +5,13 @@ use std::sync::Arc;
 
 use agent_core::conformance::{self, ModelSubject, Scenario};
 use agent_core::message::{Content, ContentPart, MediaSource, Message, ToolCall};
-use agent_core::prompt::{Fragment, Stability};
-use agent_core::prompt::{Part, Prompt, PromptMessage};
+use agent_core::prompt::{Fragment, Part, Prompt, PromptMessage, Stability};
 use expect_test::{Expect, expect};
 use serde_json::{Value, json};
 
 use super::*;
 use crate::loopback::{AfterResponse, LoopbackServer, chunked_response, outbound_client};
-use crate::model::harness::{answer_of, answer_to, request, tool};
+use crate::models::harness::{answer_of, answer_to, request, tool};
 
 const NDJSON: &str = "application/x-ndjson";
 const JSON: &str = "application/json; charset=utf-8";

@@ -7,13 +7,12 @@ use agent_core::error::AgentError;
 use agent_core::message::Message;
 use agent_core::model::{Model, ModelEvent, ModelRequest};
 use agent_core::prompt::{Prompt, PromptMessage};
-use agent_core::tool::ToolChoice;
-use agent_core::tool::ToolSpec;
+use agent_core::tool::{ToolChoice, ToolSpec};
 use futures_util::StreamExt;
 use serde_json::value::RawValue;
 
 /// Returns a request with the user message "hi".
-pub(in crate::model) fn request() -> ModelRequest {
+pub(in crate::models) fn request() -> ModelRequest {
     ModelRequest {
         prompt: Arc::new(Prompt::new(Vec::new(), vec![PromptMessage::new(Message::user("hi"))])),
         appended_messages: Vec::new(),
@@ -50,7 +49,7 @@ fn render_events(events: Result<Vec<Result<ModelEvent, AgentError>>, AgentError>
 }
 
 /// Returns a tool specification.
-pub(in crate::model) fn tool(name: &str, description: &str, schema: &str) -> Arc<ToolSpec> {
+pub(in crate::models) fn tool(name: &str, description: &str, schema: &str) -> Arc<ToolSpec> {
     Arc::new(ToolSpec {
         name: name.into(),
         description: description.into(),
@@ -61,12 +60,12 @@ pub(in crate::model) fn tool(name: &str, description: &str, schema: &str) -> Arc
 }
 
 /// Sends [`request`] to a model and renders the response with [`render_events`].
-pub(in crate::model) async fn answer_of(model: &dyn Model) -> Vec<String> {
+pub(in crate::models) async fn answer_of(model: &dyn Model) -> Vec<String> {
     answer_to(model, &request()).await
 }
 
 /// Sends `request` to a model and renders the response with [`render_events`].
-pub(in crate::model) async fn answer_to(model: &dyn Model, request: &ModelRequest) -> Vec<String> {
+pub(in crate::models) async fn answer_to(model: &dyn Model, request: &ModelRequest) -> Vec<String> {
     let payload = model.prepare(request).expect("prepared");
     let events = async { Ok(model.start(payload).await?.collect::<Vec<_>>().await) };
     render_events(tokio::time::timeout(Duration::from_secs(10), events).await.expect("the answer ends"))

@@ -13,7 +13,7 @@ use tracing::warn;
 use super::window;
 use super::wire::{Call, ChatLine, ResponseMessage};
 use crate::lines::LineSplitter;
-use crate::model::failure::{
+use crate::models::failure::{
     empty_answer, malformed_response, reported_error, truncated_answer, unknown_response,
 };
 use crate::outbound::{BodyStream, OutboundResponse};

@@ -18,7 +18,7 @@ use super::line::{self, StreamLine};
 use super::{AnswerFormat, MAX_WHOLE_BYTES, answer, failure};
 use crate::lines::LineSplitter;
 use crate::outbound::BodyStream;
-use crate::template::DeltaTemplate;
+use crate::relay::DeltaTemplate;
 
 /// Stream of the run events of one answer.
 ///

@@ -18,7 +18,7 @@ use super::connect::BoxedIo;
 use super::pool::{Pool, PoolKey};
 use super::request::Segments;
 use crate::keep_alive;
-use crate::wakes::CoalescingWaker;
+use crate::relay::CoalescingWaker;
 
 /// Maximum number of times that response and connection are polled per task poll, for wake-ups that arrive meanwhile,
 /// before the task yields.

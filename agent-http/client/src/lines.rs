@@ -27,8 +27,8 @@ const MAX_IDLE_CAPACITY: usize = 64 << 10;
 /// A line that lies whole in one chunk is lent from that chunk without a copy.
 ///
 /// ```
-/// # use agent_http::lines::LineSplitter;
-/// # fn main() -> Result<(), agent_core::error::Failure> {
+/// # use agent_client::lines::LineSplitter;
+/// # fn main() -> Result<(), agent_core::error::AgentError> {
 /// let mut lines = LineSplitter::default();
 /// lines.push("{\"a\":1}\n{\"b\"".into());
 /// assert_eq!(lines.next_line()?, Some(&b"{\"a\":1}"[..]));
@@ -238,8 +238,8 @@ pub struct SseEvent<'a> {
 /// the stream cuts off before its blank line.
 ///
 /// ```
-/// # use agent_http::lines::SseDecoder;
-/// # fn main() -> Result<(), agent_core::error::Failure> {
+/// # use agent_client::lines::SseDecoder;
+/// # fn main() -> Result<(), agent_core::error::AgentError> {
 /// let mut events = SseDecoder::default();
 /// events.push(": hello\n\nevent: delta\ndata: {}\n\nda".into());
 /// let event = events.next_event()?.unwrap();

@@ -201,13 +201,12 @@ impl OutboundClient {
     }
 }
 
-/// Returns a reqwest builder with this module's TLS set-up and none of its guards, for downloads that the operator
-/// starts by hand.
+/// Returns the TLS configuration of a client without [`OutboundConfig::extra_roots`], for another HTTP client.
 ///
 /// # Errors
 /// The TLS set-up failed.
-pub fn tls_client_builder() -> Result<reqwest::ClientBuilder, OutboundError> {
-    Ok(reqwest::Client::builder().tls_backend_preconfigured(tls_config(&[])?))
+pub fn default_tls_config() -> Result<rustls::ClientConfig, OutboundError> {
+    Ok(tls_config(&[])?)
 }
 
 fn tls_config(extra_roots: &[CertificateDer<'static>]) -> Result<rustls::ClientConfig, rustls::Error> {

@@ -17,16 +17,16 @@ use agent_core::secret::Secret;
 use agent_core::select::BackendChoice;
 use async_trait::async_trait;
 use futures_util::{Stream, StreamExt};
-use serde::Deserialize;
 use url::Url;
 
 use super::{DEFAULT_REMOTE_BUDGET, push_mcp_server_url, push_optional_member, wrong_backend};
+use crate::events::EventDecoder;
 use crate::lines::LineSplitter;
 use crate::outbound::{
     BodyStream, OutboundClient, OutboundResponse, UrlTrust, join_path, parse_supplied_url, status_failure,
 };
+use crate::problem::ProblemDetails;
 use crate::secret::origin_of;
-use crate::stream::EventDecoder;
 
 /// Limits of an error response, which is read for its problem code: size and read time.
 const MAX_PROBLEM_BYTES: usize = 16 * 1024;
@@ -127,19 +127,17 @@ fn push_context(turn: &Turn, body: &mut PayloadBuilder) {
     body.raw(r#","caller":"#).json(&context.caller).raw("}");
 }
 
-/// Maps an error response to a failure by its problem code, for codes that concern the role's settings; its text is not
-/// repeated.
+/// Maps an error response to an error by its problem code, for codes that concern the role's settings; its text is
+/// not repeated.
 async fn refusal(response: OutboundResponse) -> AgentError {
-    #[derive(Deserialize)]
-    struct Problem {
-        code: String,
-    }
     let by_status = status_failure(response.status, &response.headers);
-    let Ok(from_body_error) = response.read_limited(MAX_PROBLEM_BYTES, PROBLEM_TIMEOUT).await else {
+    let Ok(body) = response.read_limited(MAX_PROBLEM_BYTES, PROBLEM_TIMEOUT).await else {
         return by_status;
     };
-    let Ok(problem) = serde_json::from_slice::<Problem>(&from_body_error) else { return by_status };
-    let message = match AgentErrorKind::from_code(&problem.code) {
+    let Some(code) = ProblemDetails::parse(&body).and_then(|problem| problem.code) else {
+        return by_status;
+    };
+    let message = match AgentErrorKind::from_code(&code) {
         Some(AgentErrorKind::ProviderNotImplemented) => {
             "the agent runtime has not implemented this provider yet"
         }
@@ -150,8 +148,8 @@ async fn refusal(response: OutboundResponse) -> AgentError {
         Some(AgentErrorKind::Unreachable) => "the agent runtime could not reach its model",
         _ => return by_status,
     };
-    let kind = AgentErrorKind::from_code(&problem.code).unwrap_or(AgentErrorKind::Failed);
-    AgentError::new(kind, message).with_source(format!("the runtime answered {}", problem.code))
+    let kind = AgentErrorKind::from_code(&code).unwrap_or(AgentErrorKind::Failed);
+    AgentError::new(kind, message).with_source(format!("the runtime answered {code}"))
 }
 
 /// Stream of events decoded from a runtime's response.
