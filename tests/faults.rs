@@ -10,9 +10,9 @@ mod table;
 
 use std::time::{Duration, Instant};
 
+use agent_client::events::EventDecoder;
 use agent_core::event::{Event, EventGrammar};
 use agent_http::error::Code;
-use agent_http::stream::EventDecoder;
 use futures_util::{StreamExt, stream};
 use serde_json::{Value, json};
 use tokio::net::TcpSocket;

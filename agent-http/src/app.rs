@@ -26,11 +26,12 @@ use futures_util::future::BoxFuture;
 use http::{Method, Request};
 
 use crate::auth::Authenticator;
+use crate::body::Body;
 use crate::cors::{self, Origins};
 use crate::metrics;
 use crate::probe::{self, HealthState};
-use crate::request::{self, BodyLimits, HandlerResult, Route, RouteTable};
-use crate::serve::{Body, HttpService};
+use crate::request::{BodyLimits, Route, RouteTable};
+use crate::service::{HandlerResult, HttpService, service_fn};
 use crate::stream::StreamLimits;
 
 pub(crate) use agents::AgentPage;
@@ -40,7 +41,7 @@ pub(crate) use cron::CronStatus;
 pub(crate) use documents::DocumentPage;
 pub use mcp::McpEndpoint;
 pub(crate) use pulse::{JobPageSchema, PulseStatus};
-pub use pulse::{PulseClient, SchedulerLink, SchedulerLinkConfig, run_maintenance};
+pub use pulse::{SchedulerLink, SchedulerLinkConfig, run_maintenance};
 pub use runs::RunRegistry;
 pub(crate) use tokens::{CreatedToken, TokenPage, TokenRequest};
 
@@ -134,10 +135,10 @@ pub(crate) fn route_patterns() -> Vec<(Method, &'static str)> {
 /// Creates the application's HTTP service.
 pub fn service(app: Arc<App>) -> impl HttpService {
     use tower::Layer;
-    let cors = cors::layer(app.origins.clone(), ANY_ORIGIN_PREFLIGHT_PATHS);
+    let cors = cors::layer(app.origins.clone(), ANY_ORIGIN_PREFLIGHT_PATHS, crate::mcp::CORS_HEADERS);
     let routes = Arc::new(routes());
     let metrics = app.probe.metrics().clone();
-    let service = request::service(move |request| handle(app.clone(), routes.clone(), request));
+    let service = service_fn(move |request| handle(app.clone(), routes.clone(), request));
     metrics::count_requests(metrics, cors.layer(service))
 }
 

@@ -13,7 +13,6 @@
 //! An invalid credential is a 401 without a reason, so that an attacker does not learn which part of a forged token
 //! was correct.
 
-pub(crate) mod hmac;
 mod session;
 #[cfg(test)]
 mod tests;
@@ -27,11 +26,11 @@ use agent_platform::records::StoreError;
 use agent_platform::token::Tokens;
 use http::header::{AUTHORIZATION, COOKIE, HOST, HeaderName, HeaderValue, ORIGIN};
 use http::{HeaderMap, request};
+use subtle::ConstantTimeEq;
 use url::{Origin, Url};
 
 use crate::error::{Code, HttpError};
 use crate::request::Query;
-use crate::secret;
 
 pub use session::{MintError, mint_session};
 pub use widget::Visitor;
@@ -107,7 +106,7 @@ impl From<AuthError> for HttpError {
             AuthError::Unauthenticated => Self::unauthenticated(error.to_string()),
             AuthError::Ambiguous => Self::new(Code::AmbiguousCredentials, error.to_string()),
             AuthError::CrossOrigin => Self::forbidden(error.to_string()),
-            AuthError::WrongOrigin => Self::forbidden(error.to_string()).redact(),
+            AuthError::WrongOrigin => Self::forbidden(error.to_string()).deny_cross_origin(),
             AuthError::InvalidReason => Self::new(Code::InvalidRequest, error.to_string()),
             AuthError::NotConfigured(setting) => Self::not_configured(setting),
             AuthError::Store(error) => Self::internal(error),
@@ -230,7 +229,7 @@ impl Authenticator {
     ) -> Result<Credential, AuthError> {
         let secret = self.internal.as_ref().ok_or(AuthError::NotConfigured("INTERNAL_SECRET"))?;
         let token = bearer.and_then(bearer_token).ok_or(AuthError::Unauthenticated)?;
-        if !secret::constant_time_eq(secret, token.as_bytes()) {
+        if !constant_time_eq(secret, token.as_bytes()) {
             return Err(AuthError::Unauthenticated);
         }
         let reason = trigger.to_str().ok().and_then(parse_trigger_reason).ok_or(AuthError::InvalidReason)?;
@@ -292,8 +291,7 @@ impl BearerAuth {
             return Ok(());
         }
         let token = single_header(headers, &AUTHORIZATION)?.and_then(bearer_token);
-        let is_ours =
-            |token: &str| self.secrets.iter().any(|ours| secret::constant_time_eq(ours, token.as_bytes()));
+        let is_ours = |token: &str| self.secrets.iter().any(|ours| constant_time_eq(ours, token.as_bytes()));
         if token.is_some_and(is_ours) { Ok(()) } else { Err(AuthError::Unauthenticated) }
     }
 }
@@ -334,4 +332,11 @@ fn session_cookie(headers: &HeaderMap) -> Result<Option<&str>, AuthError> {
         (_, Some(_)) => Err(AuthError::Ambiguous),
         (value, None) => Ok(value),
     }
+}
+
+/// Returns true if `presented` equals the secret, in a time that does not depend on where they differ.
+///
+/// The length is not hidden: our secrets are random, and their length is public.
+fn constant_time_eq(secret: &Secret, presented: &[u8]) -> bool {
+    secret.expose().as_bytes().ct_eq(presented).into()
 }

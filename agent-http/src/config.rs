@@ -36,12 +36,12 @@ use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use agent_client::outbound::OutboundConfig;
 use agent_core::secret::Secret;
 use agent_core::tool_loop::LoopLimits;
 use url::Url;
 
 use crate::cors::Origins;
-use crate::outbound::OutboundConfig;
 use crate::request::BodyLimits;
 use crate::scheduler::WorkerLimits;
 use crate::serve::ServeLimits;

@@ -3,7 +3,7 @@
 //! Two kinds of origins send requests. The operator's own front ends are listed, and may send cookies. A widget is
 //! embedded in pages that the operator does not list; its token is bound to origins, and is sent with the request
 //! itself. So on the widget's paths every origin is allowed, without credentials, and the handler decides: it marks a
-//! response that the page must not read as [`CrossOriginDenied`].
+//! response that the page must not read by [`HttpError::deny_cross_origin`](crate::error::HttpError::deny_cross_origin).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,10 +22,9 @@ use tower::util::MapResponseLayer;
 use tower_http::cors::{AllowCredentials, AllowOrigin, CorsLayer};
 use url::Url;
 
-use crate::error::{RATE_LIMIT, RATE_LIMIT_POLICY};
-use crate::mcp::server::SESSION_ID;
-use crate::request::RequestId;
-use crate::serve::ResponseBody;
+use crate::body::ResponseBody;
+use crate::error::{CrossOriginDenied, RATE_LIMIT, RATE_LIMIT_POLICY};
+use crate::request_id::RequestId;
 
 /// Time that a browser may cache a preflight response.
 const PREFLIGHT_MAX_AGE: Duration = Duration::from_secs(600);
@@ -49,7 +48,7 @@ pub enum CorsError {
 pub struct Origins(BTreeSet<String>);
 
 impl Origins {
-    /// Returns true if the set contains `origin`, the value of an `PoolKey` header.
+    /// Returns true if the set contains `origin`, the value of an `Origin` header.
     #[must_use]
     pub fn contains(&self, origin: &HeaderValue) -> bool {
         origin.to_str().is_ok_and(|origin| self.0.contains(origin))
@@ -61,7 +60,7 @@ impl Origins {
 ///
 /// # Errors
 ///
-/// Returns an error for `*`, and for anything that a browser would not send as an `PoolKey`, such as one with a path
+/// Returns an error for `*`, and for anything that a browser would not send as an `Origin`, such as one with a path
 /// or a trailing slash.
 pub fn parse_origins(text: &str) -> Result<Origins, CorsError> {
     let given = text.split(',').map(str::trim).filter(|origin| !origin.is_empty());
@@ -86,11 +85,6 @@ pub fn normalize_origin(text: &str) -> Option<String> {
     let is_origin = bare && !text.contains(['*', '?', '#', '@']);
     is_origin.then(|| url.origin().ascii_serialization())
 }
-
-/// Marker in the extensions of a response that scripts of other origins must not read, although its path is open to
-/// any origin.
-#[derive(Clone, Copy, Debug)]
-pub struct CrossOriginDenied;
 
 fn finish_response(mut response: Response<ResponseBody>) -> Response<ResponseBody> {
     let is_withheld = response.extensions().get::<CrossOriginDenied>().is_some();
@@ -127,12 +121,21 @@ fn append_vary(headers: &mut HeaderMap) {
     headers.insert(VARY, value);
 }
 
+/// Header names of protocols that a service has, beside those of all services. In lower case.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ProtocolHeaders {
+    /// Request headers that pages may send.
+    pub request: &'static [&'static str],
+    /// Response headers that pages may read.
+    pub response: &'static [&'static str],
+}
+
 /// Layer returned by [`layer`].
 pub type Layer = Stack<CorsLayer, MapResponseLayer<fn(Response<ResponseBody>) -> Response<ResponseBody>>>;
 
 /// Creates the CORS layer. `origins` may send requests with credentials; any origin may send requests without
 /// credentials to the exact paths `open_paths`. The layer answers every `OPTIONS` itself.
-pub fn layer(origins: Origins, open_paths: &'static [&'static str]) -> Layer {
+pub fn layer(origins: Origins, open_paths: &'static [&'static str], headers: ProtocolHeaders) -> Layer {
     let origins = Arc::new(origins);
     let listed = origins.clone();
     let may_ask = move |origin: &HeaderValue, request: &Parts| {
@@ -143,25 +146,18 @@ pub fn layer(origins: Origins, open_paths: &'static [&'static str]) -> Layer {
         .allow_origin(AllowOrigin::predicate(may_ask))
         .allow_credentials(AllowCredentials::predicate(may_send_credentials))
         .allow_methods([Method::GET, Method::POST, Method::PUT, Method::DELETE])
-        .allow_headers(request_headers())
-        .expose_headers([RequestId::HEADER, ETAG, RETRY_AFTER, RATE_LIMIT, RATE_LIMIT_POLICY, SESSION_ID])
+        .allow_headers(request_headers(headers.request))
+        .expose_headers(response_headers(headers.response))
         .max_age(PREFLIGHT_MAX_AGE)
         // `finish_response` sets `Vary`.
         .vary([]);
     Stack::new(cors, MapResponseLayer::new(finish_response))
 }
 
-/// Returns the request headers that our clients send: the console, the widget, AG-UI and AI SDK clients, and MCP
-/// clients in browsers.
-fn request_headers() -> Vec<HeaderName> {
-    let ours = [
-        "x-widget-token",
-        "last-event-id",
-        "mcp-protocol-version",
-        "mcp-session-id",
-        "mcp-method",
-        "mcp-name",
-    ];
+/// Returns the request headers that clients in browsers send: the console, the widget, AG-UI and AI SDK clients, and
+/// those of the service's protocols.
+fn request_headers(of_protocols: &'static [&'static str]) -> Vec<HeaderName> {
+    let ours = ["x-widget-token", "last-event-id"];
     let standard = [
         ACCEPT,
         ACCEPT_LANGUAGE,
@@ -172,7 +168,14 @@ fn request_headers() -> Vec<HeaderName> {
         IF_NONE_MATCH,
         RequestId::HEADER,
     ];
-    standard.into_iter().chain(ours.into_iter().map(HeaderName::from_static)).collect()
+    let ours = ours.iter().chain(of_protocols).copied().map(HeaderName::from_static);
+    standard.into_iter().chain(ours).collect()
+}
+
+/// Returns the response headers that pages may read, beside those that the standard always lets them read.
+fn response_headers(of_protocols: &'static [&'static str]) -> Vec<HeaderName> {
+    let standard = [RequestId::HEADER, ETAG, RETRY_AFTER, RATE_LIMIT, RATE_LIMIT_POLICY];
+    standard.into_iter().chain(of_protocols.iter().copied().map(HeaderName::from_static)).collect()
 }
 
 #[cfg(test)]
@@ -184,9 +187,9 @@ mod tests {
     use tower::{Layer, ServiceExt};
 
     use super::*;
+    use crate::body::{Body, empty};
     use crate::error::HttpError;
-    use crate::request;
-    use crate::serve::{Body, empty};
+    use crate::service::service_fn;
 
     #[test]
     fn origins_are_exact() {
@@ -218,9 +221,13 @@ mod tests {
         }
     }
 
+    const HEADERS: ProtocolHeaders =
+        ProtocolHeaders { request: &["mcp-protocol-version"], response: &["mcp-session-id"] };
+
     async fn ask(method: Method, path: &str, origin: &str) -> (StatusCode, HeaderMap) {
-        let refuse = request::service(|_| async { Err(HttpError::not_found()) });
-        let service = layer(parse_origins("https://a.example").expect("origins"), &["/chat"]).layer(refuse);
+        let refuse = service_fn(|_| async { Err(HttpError::not_found()) });
+        let service =
+            layer(parse_origins("https://a.example").expect("origins"), &["/chat"], HEADERS).layer(refuse);
         let mut request = Request::new(Body::empty());
         *request.method_mut() = method;
         *request.uri_mut() = path.parse().expect("a path");
@@ -272,8 +279,9 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_withheld_is_read_by_no_other_origin() {
-        let refuse = request::service(|_| async { Err(HttpError::forbidden("not you").redact()) });
-        let service = layer(parse_origins("https://a.example").expect("origins"), &["/chat"]).layer(refuse);
+        let refuse = service_fn(|_| async { Err(HttpError::forbidden("not you").deny_cross_origin()) });
+        let service =
+            layer(parse_origins("https://a.example").expect("origins"), &["/chat"], HEADERS).layer(refuse);
         for origin in ["https://a.example", "https://b.example"] {
             let request =
                 Request::post("/chat").header(ORIGIN, origin).body(Body::empty()).expect("a request");
@@ -292,14 +300,14 @@ mod tests {
             (&["Accept"], "Accept, origin, access-control-request-method, access-control-request-headers"),
             (&["a", "b"], "a, b, origin, access-control-request-method, access-control-request-headers"),
         ] {
-            let service = request::service(move |_| async move {
+            let service = service_fn(move |_| async move {
                 let mut response = Response::new(empty());
                 for name in own {
                     response.headers_mut().append(VARY, HeaderValue::from_static(name));
                 }
                 Ok(response)
             });
-            let service = layer(Origins::default(), &[]).layer(service);
+            let service = layer(Origins::default(), &[], HEADERS).layer(service);
             let response = service.oneshot(Request::new(Body::empty())).await.expect("infallible");
             let lines: Vec<_> = response.headers().get_all(VARY).iter().collect();
             assert_eq!(lines, [expected]);

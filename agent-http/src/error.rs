@@ -6,13 +6,14 @@
 //! adds the cause for the log.
 //!
 //! The core library knows nothing of HTTP; handlers convert its errors into `HttpError`s with `?`. Handlers return
-//! `Result<Response<ResponseBody>, HttpError>`, and [`crate::request::service`] makes the response from either.
+//! `Result<Response<ResponseBody>, HttpError>`, and `service::service_fn` makes the response from either.
 
 use std::borrow::Cow;
 use std::error::Error;
 use std::fmt;
 use std::time::Duration;
 
+use agent_client::problem::PROBLEM_JSON;
 use agent_core::error::AgentError;
 use agent_core::turn::TurnError;
 use agent_platform::history::FieldError;
@@ -21,13 +22,8 @@ use http::header::{ALLOW, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WW
 use http::{HeaderMap, Method, Response, StatusCode};
 use serde_json::{Map, Value};
 
-use crate::cors::CrossOriginDenied;
-use crate::request::RequestId;
-use crate::serve::{ResponseBody, full};
-use crate::stream::NegotiationError;
-
-/// Media type of problem details.
-pub const PROBLEM_JSON: &str = "application/problem+json";
+use crate::body::{ResponseBody, full};
+use crate::request_id::RequestId;
 
 /// The `RateLimit` header of the IETF draft "RateLimit header fields for HTTP".
 pub const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
@@ -178,6 +174,11 @@ pub struct RatePolicy {
     pub window: Duration,
 }
 
+/// Marker in the extensions of a response that scripts of other origins must not read, although its path is open to
+/// any origin.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CrossOriginDenied;
+
 #[derive(Debug, Default)]
 struct ErrorExtras {
     retry_after: Option<Duration>,
@@ -280,9 +281,9 @@ impl HttpError {
         self
     }
 
-    /// Prevents scripts of other origins from reading the response, see [`crate::cors::CrossOriginDenied`].
+    /// Prevents scripts of other origins from reading the response, by a marker for the CORS layer.
     #[must_use]
-    pub fn redact(mut self) -> Self {
+    pub fn deny_cross_origin(mut self) -> Self {
         self.more_mut().is_cross_origin_denied = true;
         self
     }
@@ -424,16 +425,6 @@ impl From<StoreError> for HttpError {
             }
             error => Self::internal(error),
         }
-    }
-}
-
-impl From<NegotiationError> for HttpError {
-    fn from(error: NegotiationError) -> Self {
-        let code = match error {
-            NegotiationError::NotAcceptable => Code::NotAcceptable,
-            NegotiationError::UnknownFormat => Code::InvalidRequest,
-        };
-        Self::new(code, error.to_string())
     }
 }
 

@@ -21,7 +21,8 @@ use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
-use crate::serve::{Body, HttpService, ResponseBody, full};
+use crate::body::{Body, ResponseBody, full};
+use crate::service::HttpService;
 
 /// Content type of OpenMetrics text, which Prometheus supports since 2.5.
 const METRICS_CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -218,14 +219,15 @@ mod tests {
     use tower::ServiceExt;
 
     use super::*;
-    use crate::request::{self, Route, RouteTable};
-    use crate::serve::streaming;
+    use crate::body::streaming;
+    use crate::request::{Route, RouteTable};
+    use crate::service::service_fn;
 
     #[tokio::test]
     async fn requests_are_counted_by_their_routes_pattern() {
         let metrics = Arc::new(Metrics::default());
         let routes = Arc::new(RouteTable::new([Route::new(Method::GET, "/things/{id}", ())]));
-        let service = request::service(move |request: Request<Body>| {
+        let service = service_fn(move |request: Request<Body>| {
             let routes = routes.clone();
             async move {
                 let (_, params) = routes.find(&request)?;

@@ -10,9 +10,10 @@ use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use http::{Method, Response, StatusCode};
 use serde_json::{Value, json};
 
+use crate::body::full;
 use crate::metrics::Metrics;
-use crate::request::{self, HandlerResult};
-use crate::serve::full;
+use crate::request;
+use crate::service::HandlerResult;
 
 /// Health endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,18 +6,19 @@ mod tools;
 
 use std::sync::Arc;
 
+use agent_client::models::{HostedVendor, OllamaServer};
 use agent_core::clock::Clock;
 use agent_core::tool_loop::LoopLimits;
 use http::{Method, Request};
 
 use crate::auth::BearerAuth;
+use crate::body::Body;
 use crate::cors::{self, Origins};
-use crate::metrics;
-use crate::model::{HostedVendor, OllamaServer};
 use crate::probe::{self, HealthState};
-use crate::request::{self, BodyLimits, HandlerResult, Route, RouteTable};
-use crate::serve::{Body, HttpService};
+use crate::request::{BodyLimits, Route, RouteTable};
+use crate::service::{HandlerResult, HttpService, service_fn};
 use crate::stream::StreamLimits;
+use crate::{mcp, metrics};
 
 pub use chat::PROVIDERS;
 pub use messenger::BotApi;
@@ -72,10 +73,10 @@ pub(crate) fn described_routes() -> Vec<(Method, &'static str)> {
 /// Creates the runtime's HTTP service.
 pub fn service(runtime: Arc<RuntimeState>) -> impl HttpService {
     use tower::Layer;
-    let cors = cors::layer(runtime.origins.clone(), &[]);
+    let cors = cors::layer(runtime.origins.clone(), &[], mcp::CORS_HEADERS);
     let routes = Arc::new(routes());
     let metrics = runtime.probe.metrics().clone();
-    let service = request::service(move |request| handle(runtime.clone(), routes.clone(), request));
+    let service = service_fn(move |request| handle(runtime.clone(), routes.clone(), request));
     metrics::count_requests(metrics, cors.layer(service))
 }
 

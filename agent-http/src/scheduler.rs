@@ -17,11 +17,12 @@ use http::Request;
 use serde_json::json;
 
 use crate::auth::BearerAuth;
+use crate::body::Body;
 use crate::cors::{self, Origins};
-use crate::metrics;
 use crate::probe::{self, HealthState};
-use crate::request::{self, BodyLimits, HandlerResult, RouteTable};
-use crate::serve::{Body, HttpService};
+use crate::request::{BodyLimits, RouteTable};
+use crate::service::{HandlerResult, HttpService, service_fn};
+use crate::{mcp, metrics};
 
 pub use counts::JobCountCache;
 pub use delivery::CallbackClient;
@@ -69,10 +70,10 @@ pub(crate) fn route_patterns() -> Vec<(http::Method, &'static str)> {
 /// Creates the scheduler's HTTP service.
 pub fn service(scheduler: Arc<Scheduler>) -> impl HttpService {
     use tower::Layer;
-    let cors = cors::layer(scheduler.origins.clone(), &[]);
+    let cors = cors::layer(scheduler.origins.clone(), &[], mcp::CORS_HEADERS);
     let routes = Arc::new(routes());
     let metrics = scheduler.probe.metrics().clone();
-    let service = request::service(move |request| handle(scheduler.clone(), routes.clone(), request));
+    let service = service_fn(move |request| handle(scheduler.clone(), routes.clone(), request));
     metrics::count_requests(metrics, cors.layer(service))
 }
 

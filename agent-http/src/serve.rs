@@ -17,7 +17,6 @@
 //! body.
 
 mod accept;
-mod body;
 mod connection;
 mod exchange;
 mod guard;
@@ -26,17 +25,15 @@ mod target;
 mod tests;
 mod workers;
 
-use std::convert::Infallible;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use http::{Request, Response};
 use tokio::net::TcpListener;
 
-pub use body::{Body, BodyError, ResponseBody, empty, full, streaming};
-pub(crate) use exchange::EntersSpan;
+use crate::service::HttpService;
+
 pub use workers::Workers;
 
 /// Limits of a server. Every limit is finite; [`Default`] has the documented values.
@@ -73,39 +70,9 @@ impl Default for ServeLimits {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer(pub SocketAddr);
 
-/// Service that [`serve`] runs: an infallible [`tower_service::Service`] from requests to responses.
-///
-/// It is implemented for every matching `Service`, so that layers of tower and tower-http compose with it, and is not
-/// meant to be implemented by hand. All connections share one service, which is cloned for each request.
-pub trait HttpService:
-    tower_service::Service<
-        Request<Body>,
-        Response = Response<ResponseBody>,
-        Error = Infallible,
-        Future: Send + 'static,
-    > + Clone
-    + Send
-    + Sync
-    + 'static
-{
-}
-
-impl<S> HttpService for S where
-    S: tower_service::Service<
-            Request<Body>,
-            Response = Response<ResponseBody>,
-            Error = Infallible,
-            Future: Send + 'static,
-        > + Clone
-        + Send
-        + Sync
-        + 'static
-{
-}
-
 /// Serves HTTP/1.1 on `listener` until `shutdown` completes, then drains.
 ///
-/// Each request carries a [`crate::request::RequestId`] and a [`Peer`] in its extensions. Draining closes the
+/// Each request carries a [`crate::request_id::RequestId`] and a [`Peer`] in its extensions. Draining closes the
 /// listener and idle connections, lets running exchanges finish for at most [`ServeLimits::drain`] and drops the
 /// rest. Dropping the returned future drops every connection.
 ///

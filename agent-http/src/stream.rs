@@ -1,4 +1,4 @@
-//! Event streams as HTTP responses in four formats, and the decoder of another service's NDJSON.
+//! Event streams as HTTP responses in four formats.
 //!
 //! | [`Framing`] | body |
 //! |---|---|
@@ -7,7 +7,7 @@
 //! | `UiMessage` | the AI SDK's UI message stream, version 1 |
 //! | `Json` | one object after the end of the run, see [`CollectedRun`] |
 //!
-//! [`negotiate()`] selects the format, [`into_response`] encodes, [`EventDecoder`] decodes. A streamed body runs in one
+//! [`negotiate()`] selects the format, [`into_response`] encodes. A streamed body runs in one
 //! task with its source, without channels; [`StreamBody`] describes when it writes. Dropping the body drops the run.
 
 use std::time::Duration;
@@ -18,12 +18,11 @@ use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, VARY};
 use http::{HeaderMap, Response};
 use http_body_util::BodyExt;
 
-use crate::request::HandlerResult;
-use crate::serve::EntersSpan;
+use crate::body::EntersSpan;
+use crate::service::HandlerResult;
 
 mod body;
 mod collect;
-mod decode;
 mod encode;
 mod negotiate;
 mod ui_message;
@@ -32,7 +31,6 @@ mod watch;
 pub use body::StreamBody;
 pub(crate) use collect::collect;
 pub use collect::{CollectedRun, CollectedToolCall};
-pub use decode::EventDecoder;
 pub use negotiate::{Framing, NegotiationError, negotiate};
 
 use encode::Encoder;

@@ -5,12 +5,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use agent_client::models::{EmbeddedModels, HostedVendor, OllamaServer};
+use agent_client::outbound::OutboundClient;
 use agent_core::backend::EmbeddedBackend;
 use agent_core::testing::FakeTools;
 use agent_core::turn::Platform;
 use agent_http::config::{AppConfig, Flags};
-use agent_http::model::{EmbeddedModels, HostedVendor, OllamaServer};
-use agent_http::outbound::OutboundClient;
 use agent_http::{app, serve};
 use agentd::compose;
 use agentd::stores::Stores;

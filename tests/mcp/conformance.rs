@@ -4,11 +4,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use agent_http::body::Body;
 use agent_http::mcp::server::{
     AgentLimits, AuditLog, HostGuard, McpAuthenticator, McpServer, McpServerLimits,
 };
-use agent_http::request::{self, BodyLimits};
+use agent_http::request::BodyLimits;
 use agent_http::serve::{self, ServeLimits};
+use agent_http::service::service_fn;
 use agent_platform::memory::MemoryRecords;
 use tokio::net::TcpListener;
 use tokio::process::Command;
@@ -43,7 +45,7 @@ async fn start_server() -> String {
         limits,
     ));
     assert!(fixture.server.set(server.clone()).is_ok());
-    let service = request::service(move |mut request: http::Request<serve::Body>| {
+    let service = service_fn(move |mut request: http::Request<Body>| {
         let server = server.clone();
         *request.uri_mut() = format!("/?token={TOKEN}").parse().expect("an address");
         async move { server.handle(request).await }

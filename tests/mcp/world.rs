@@ -12,8 +12,9 @@ use agent_http::mcp::server::{
     AgentLimits, HostGuard, Identity, LegacyQuery, McpAuthenticator, McpServer, McpServerLimits,
     TokenResolver,
 };
-use agent_http::request::{self, BodyLimits};
+use agent_http::request::BodyLimits;
 use agent_http::serve::{self, ServeLimits};
+use agent_http::service::service_fn;
 use agent_platform::records::StoreError;
 use agent_platform::tools::{ToolServices, builtin_tools};
 use agentd::stores::Stores;
@@ -225,7 +226,7 @@ impl McpTestServer {
         let server = McpServer::for_agents(door, authority, roles.clone(), records.clone(), tools, limits);
         let server = Arc::new(server);
         let handler = server.clone();
-        let service = request::service(move |request| {
+        let service = service_fn(move |request| {
             let server = handler.clone();
             async move { server.handle(request).await }
         });

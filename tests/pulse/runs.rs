@@ -2,12 +2,13 @@
 
 use std::net::SocketAddr;
 
+use agent_client::outbound::{OutboundClient, OutboundConfig};
+use agent_client::pulse::PulseClient;
 use agent_core::tool::{
     ExecutionContext, LocalToolRegistry, Progress, Tool, ToolError, ToolOutput, ToolSpec,
 };
-use agent_http::app::{self, PulseClient, SchedulerLink, SchedulerLinkConfig};
+use agent_http::app::{self, SchedulerLink, SchedulerLinkConfig};
 use agent_http::config::{AppConfig, Flags};
-use agent_http::outbound::{OutboundClient, OutboundConfig};
 use agent_http::serve;
 use agentd::compose;
 use async_trait::async_trait;

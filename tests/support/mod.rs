@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use agent_client::events::EventDecoder;
 use agent_core::event::{Event, EventGrammar};
-use agent_http::stream::EventDecoder;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;

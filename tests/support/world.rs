@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use agent_http::outbound::Network;
+use agent_client::outbound::Network;
 use async_trait::async_trait;
 use tokio::net::TcpStream;
 

@@ -7,6 +7,8 @@ pub mod assignment;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 pub mod history;
+pub mod json;
+pub mod jwt;
 pub mod layers;
 pub mod memory;
 pub mod messenger;

@@ -4,6 +4,13 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use agent_client::backends::agent_server::AgentServerBackend;
+use agent_client::backends::workflow::WorkflowBackend;
+use agent_client::messenger::RuntimeMessenger;
+use agent_client::models::{EmbeddedModels, HostedVendor, OllamaServer};
+use agent_client::outbound::OutboundClient;
+use agent_client::pulse::PulseClient;
+use agent_client::secret::BoundSecret;
 use agent_core::backend::{EmbeddedBackend, ModelCache};
 use agent_core::budget::BpeCounter;
 use agent_core::clock::SystemClock;
@@ -12,25 +19,17 @@ use agent_core::model::Model;
 use agent_core::prompt::PartCache;
 use agent_core::tool::{LocalToolRegistry, ToolRegistry};
 use agent_core::turn::Platform;
-use agent_http::app::{
-    App, McpEndpoint, PulseClient, RunRateLimits, RunRegistry, SchedulerLink, SchedulerLinkConfig,
-};
+use agent_http::app::{App, McpEndpoint, RunRateLimits, RunRegistry, SchedulerLink, SchedulerLinkConfig};
 use agent_http::auth::{Authenticator, BearerAuth};
-use agent_http::backend::agent_server::AgentServerBackend;
-use agent_http::backend::workflow::WorkflowBackend;
 use agent_http::config::{
     AppConfig, HostedConfig, OllamaConfig, PulseConfig, RuntimeConfig, SchedulerConfig, ServerConfig,
 };
 use agent_http::mcp::server::{
     AgentLimits, HostGuard, LegacyQuery, McpAuthenticator, McpServer, McpServerLimits,
 };
-use agent_http::messenger::RuntimeMessenger;
-use agent_http::model::{EmbeddedModels, HostedVendor, OllamaServer};
-use agent_http::outbound::OutboundClient;
 use agent_http::probe::HealthState;
 use agent_http::runtime::{BotApi, PROVIDERS, RuntimeState};
 use agent_http::scheduler::{CallbackClient, JobCountCache, Scheduler, SchedulerMetrics, Worker};
-use agent_http::secret::BoundSecret;
 use agent_http::stream::StreamLimits;
 use agent_jobs::job::JobStore;
 use agent_platform::layers::{DocumentsLayer, MemoryLayer};

@@ -3,8 +3,8 @@
 
 use std::net::SocketAddr;
 
+use agent_client::outbound::OutboundError;
 use agent_http::config::ConfigError;
-use agent_http::outbound::OutboundError;
 use agent_platform::records::StoreError;
 use agent_platform::workspace::WorkspaceFileError;
 use agent_store::sqlite::SqliteOpenError;

@@ -2,9 +2,9 @@
 
 use std::net::Ipv4Addr;
 
+use agent_client::outbound::{OutboundClient, OutboundConfig, UrlTrust};
 use agent_core::error::AgentError;
 use agent_http::config::Env;
-use agent_http::outbound::{OutboundClient, OutboundConfig, UrlTrust};
 use url::Url;
 
 use crate::cli::HealthcheckArgs;

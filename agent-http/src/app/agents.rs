@@ -10,10 +10,11 @@ use serde::Serialize;
 
 use super::resource::{self, MAX_WRITE_ATTEMPTS, Route};
 use super::{App, answer, assignments, tokens};
+use crate::body::Body;
 use crate::error::HttpError;
 use crate::mcp::server::Change;
-use crate::request::{self as requests, HandlerResult, Params, Query};
-use crate::serve::Body;
+use crate::request::{self as requests, Params, Query};
+use crate::service::HandlerResult;
 
 /// Maximum number of agents read from the store in one call for a page.
 const READ_BATCH_SIZE: usize = 10;

@@ -4,9 +4,9 @@ use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use http::{Response, StatusCode};
 use serde::Serialize;
 
+use crate::body::{ResponseBody, full};
 use crate::error::HttpError;
-use crate::request::HandlerResult;
-use crate::serve::{ResponseBody, full};
+use crate::service::HandlerResult;
 
 /// Returns `value` as a JSON response. It is `no-store`, since it belongs to one user.
 pub(super) fn json(status: StatusCode, value: &impl Serialize) -> HandlerResult {

@@ -16,9 +16,10 @@ use serde::Serialize;
 
 use super::resource::{self, MAX_WRITE_ATTEMPTS, Route};
 use super::{App, agents, answer};
+use crate::body::Body;
 use crate::error::HttpError;
-use crate::request::{self as requests, HandlerResult, Params, Query};
-use crate::serve::Body;
+use crate::request::{self as requests, Params, Query};
+use crate::service::HandlerResult;
 
 /// Maximum number of assignments per agent.
 const MAX_ASSIGNMENTS_PER_AGENT: usize = 100;

@@ -8,8 +8,9 @@ use http::{Request, StatusCode};
 use serde_json::json;
 
 use super::{App, answer, debug};
-use crate::request::{HandlerResult, Query};
-use crate::serve::Body;
+use crate::body::Body;
+use crate::request::Query;
+use crate::service::HandlerResult;
 
 pub(super) const STATUS_PATH: &str = "/api/assistants/context-status";
 pub(super) const ACTION_PATH: &str = "/api/assistants/context/{*action}";

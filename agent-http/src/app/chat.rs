@@ -9,9 +9,10 @@ use http::{Request, request};
 
 use super::App;
 use crate::auth::{Credential, HeadCredential, Visitor};
+use crate::body::Body;
 use crate::error::{Code, HttpError};
-use crate::request::{HandlerResult, Query, read_json_bytes};
-use crate::serve::Body;
+use crate::request::{Query, read_json_bytes};
+use crate::service::HandlerResult;
 use crate::stream::{self, negotiate};
 
 pub(super) const PATH: &str = "/api/agent/chat";

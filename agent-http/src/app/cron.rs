@@ -19,9 +19,10 @@ use serde::Serialize;
 
 use super::pulse::{Completion, run_occurrence};
 use super::{App, answer};
+use crate::body::Body;
 use crate::error::{Code, HttpError};
-use crate::request::{HandlerResult, Query};
-use crate::serve::Body;
+use crate::request::Query;
+use crate::service::HandlerResult;
 
 pub(super) const PATH: &str = "/api/cron";
 

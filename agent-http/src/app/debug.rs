@@ -12,9 +12,10 @@ use http::{Request, StatusCode};
 use super::chat::{self, AuthorizedTurn};
 use super::{App, answer};
 use crate::auth::{self, Credential};
+use crate::body::Body;
 use crate::error::HttpError;
-use crate::request::{HandlerResult, Query};
-use crate::serve::Body;
+use crate::request::Query;
+use crate::service::HandlerResult;
 
 pub(super) const DEBUG_PATH: &str = "/api/svcchat/debugPrompt";
 pub(super) const PREVIEW_PATH: &str = "/api/svcchat/previewPrompt";

@@ -11,10 +11,11 @@ use serde::Serialize;
 
 use super::resource::{self, MAX_WRITE_ATTEMPTS, Route};
 use super::{App, answer};
+use crate::body::Body;
 use crate::error::HttpError;
 use crate::mcp::server::Change;
-use crate::request::{self as requests, HandlerResult, Params, Query};
-use crate::serve::Body;
+use crate::request::{self as requests, Params, Query};
+use crate::service::HandlerResult;
 
 /// Returns the route table entries of the document endpoints.
 pub(super) fn routes<H>(handler: impl Fn(Route) -> H) -> [requests::Route<H>; 4] {

@@ -6,8 +6,8 @@
 use http::Request;
 
 use super::{App, chat};
-use crate::request::HandlerResult;
-use crate::serve::Body;
+use crate::body::Body;
+use crate::service::HandlerResult;
 
 pub(super) const PATH: &str = "/api/svcchat/private";
 

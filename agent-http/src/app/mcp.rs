@@ -10,10 +10,11 @@ use http::{Request, StatusCode};
 
 use super::{App, answer};
 use crate::auth::Credential;
+use crate::body::Body;
 use crate::error::HttpError;
 use crate::mcp::server::McpServer;
-use crate::request::{HandlerResult, Query};
-use crate::serve::Body;
+use crate::request::Query;
+use crate::service::HandlerResult;
 
 pub(super) const PATH: &str = "/api/agent/mcp";
 pub(super) const AUDIT_PATH: &str = "/api/agent/tools/audit";

@@ -2,7 +2,6 @@
 //! whose secret stays on the server; the scheduler calls back here when a job is due.
 
 mod callback;
-mod client;
 mod run;
 mod upkeep;
 
@@ -28,11 +27,11 @@ use url::Url;
 
 use super::{App, answer, resource};
 use crate::auth::BearerAuth;
+use crate::body::Body;
 use crate::error::{Code, HttpError};
-use crate::request::{self as requests, HandlerResult, Params, Query, parse_json, read_json_bytes};
-use crate::serve::Body;
+use crate::request::{self as requests, Params, Query, parse_json, read_json_bytes};
+use crate::service::HandlerResult;
 
-pub use client::PulseClient;
 pub use upkeep::run_maintenance;
 
 pub(super) use callback::{Completion, run_occurrence};

@@ -11,11 +11,10 @@ use serde_json::{Map, Value, json};
 
 use super::{App, answer};
 use crate::auth::Credential;
+use crate::body::{Body, ResponseBody, empty};
 use crate::error::{Code, HttpError};
-use crate::request::{
-    self as requests, HandlerResult, Query, parse_json, read_json_bytes, redact_serde_message,
-};
-use crate::serve::{Body, ResponseBody, empty};
+use crate::request::{self as requests, Query, parse_json, read_json_bytes, redact_serde_message};
+use crate::service::HandlerResult;
 
 /// Maximum number of attempts of a write that conflicts with concurrent writes.
 pub(super) const MAX_WRITE_ATTEMPTS: usize = 32;

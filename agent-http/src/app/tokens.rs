@@ -13,10 +13,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{App, agents, answer, resource};
+use crate::body::Body;
 use crate::cors::normalize_origin;
 use crate::error::HttpError;
-use crate::request::{self as requests, HandlerResult, Params, Query, parse_json, read_json_bytes};
-use crate::serve::Body;
+use crate::request::{self as requests, Params, Query, parse_json, read_json_bytes};
+use crate::service::HandlerResult;
 
 /// The token endpoints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,13 +7,12 @@ use agent_core::request::Principal;
 use agent_core::secret::Secret;
 use agent_core::tool::Caller;
 use agent_platform::history::MAX_ID_BYTES;
+use agent_platform::jwt;
 use agent_platform::token::WIDGET_USER_PREFIX;
 use jsonwebtoken::{Algorithm, DecodingKey, Validation};
 use quick_cache::sync::Cache;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-
-use super::hmac;
 
 /// Audience (`aud`) of session tokens.
 const AUDIENCE: &str = "agent-app";
@@ -77,7 +76,7 @@ impl fmt::Debug for SessionVerifier {
 
 impl SessionVerifier {
     pub(super) fn new(secret: &Secret) -> Self {
-        hmac::install_provider();
+        jwt::install_provider();
         // Only this algorithm: the `alg` of a token's header must not choose the verification.
         let mut validation = Validation::new(Algorithm::HS256);
         validation.set_required_spec_claims(&["exp", "aud", "sub"]);
@@ -172,7 +171,7 @@ pub fn mint_session(
     let exp = iat.checked_add(ttl.as_secs()).filter(|exp| *exp <= i64::MAX as u64);
     let exp = exp.ok_or(MintError::InvalidTtl)?;
     let minted = NewClaims { sub: user_id, company_id, aud: AUDIENCE, iat, exp };
-    Ok(hmac::sign(secret, &minted))
+    Ok(jwt::sign_hs256(secret, &minted))
 }
 
 #[cfg(test)]

@@ -1,6 +1,5 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use ::hmac::{Hmac, KeyInit, Mac};
 use agent_core::testing::ManualClock;
 use agent_core::tool::Caller;
 use agent_platform::memory::MemoryRecords;
@@ -8,6 +7,7 @@ use agent_platform::token::{Caps, Grant, McpGrant, NewToken, WidgetGrant};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use futures_util::FutureExt;
+use hmac::{Hmac, KeyInit, Mac};
 use http::{Method, Request};
 use serde_json::{Value, json};
 use sha2::Sha256;
@@ -535,5 +535,14 @@ fn a_token_in_the_body_is_an_explicit_credential() {
         (&[shop, ("x-widget-token", &text)], &[&text], AuthError::Ambiguous),
     ] {
         assert_eq!(settle(headers, in_body), Err(refused.to_string()), "{headers:?} {in_body:?}");
+    }
+}
+
+#[test]
+fn compares_whole_secrets() {
+    let secret = Secret::new("0123456789abcdef");
+    assert!(constant_time_eq(&secret, b"0123456789abcdef"));
+    for other in ["", "0123456789abcde", "0123456789abcdeF", "0123456789abcdef0"] {
+        assert!(!constant_time_eq(&secret, other.as_bytes()), "{other}");
     }
 }

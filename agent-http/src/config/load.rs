@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
 
+use agent_client::outbound::OutboundConfig;
 use agent_core::tool_loop::LoopLimits;
 
 use super::parse::SettingValues;
@@ -11,7 +12,6 @@ use super::{
     AppConfig, ConfigError, Database, HostedConfig, LogConfig, McpConfig, OllamaConfig, PulseConfig,
     RuntimeConfig, SchedulerConfig, ServerConfig, SettingError,
 };
-use crate::outbound::OutboundConfig;
 use crate::request::BodyLimits;
 use crate::scheduler::WorkerLimits;
 use crate::serve::ServeLimits;

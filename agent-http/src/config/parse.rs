@@ -5,13 +5,13 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use agent_client::outbound::AllowList;
 use agent_core::secret::Secret;
 use url::Url;
 
 use super::resolve::ResolvedSettings;
 use super::{Database, SettingError, SettingKind};
 use crate::cors::{self, CorsError, Origins};
-use crate::outbound::AllowList;
 
 /// Parsed value, of the variant for its setting's [`SettingKind`].
 #[derive(Debug, Clone)]

@@ -151,7 +151,7 @@ fn every_setting_is_read() {
     assert_eq!(config.model_dir, PathBuf::from("/models"));
     assert_eq!(
         server.outbound.allow,
-        crate::outbound::AllowList::parse("127.0.0.1:11434,10.0.0.0/8").unwrap()
+        agent_client::outbound::AllowList::parse("127.0.0.1:11434,10.0.0.0/8").unwrap()
     );
     assert_eq!((server.body.bytes, server.serve.head_bytes, server.json_depth), (2048, 8192, 9));
     assert_eq!(millis(server.serve.head_read), 1001);

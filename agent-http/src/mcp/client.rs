@@ -22,6 +22,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use agent_client::outbound::{OutboundClient, UrlTrust, parse_supplied_url};
 use agent_core::error::AgentError;
 use agent_core::secret::Secret;
 use agent_core::tool::{ExecutionContext, Progress, ToolError, ToolOutput, ToolRegistry, ToolSpec};
@@ -32,8 +33,6 @@ use serde_json::Value;
 
 use self::connection::Connection;
 use self::http_client::ServerEndpoint;
-use crate::backend::parse_supplied_url;
-use crate::outbound::{OutboundClient, UrlTrust};
 
 pub use self::http_client::MAX_RESULT_BYTES;
 

@@ -40,7 +40,7 @@ use agent_core::tool::ToolRegistry;
 use agent_platform::records::Records;
 use agent_platform::roles::RoleStore;
 use bytes::Bytes;
-use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, COOKIE, HeaderName};
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, COOKIE};
 use http::{HeaderValue, Method, Request, request};
 use http_body_util::Full;
 use rmcp::model::RequestId;
@@ -65,11 +65,10 @@ use message::MessageKind;
 use refusal::RpcErrorResponse;
 use sessions::Sessions;
 
-use crate::request::{BodyLimits, HandlerResult, Query, read_json_bytes};
-use crate::serve::Body;
-
-/// The session header.
-pub const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
+use crate::body::Body;
+use crate::mcp::headers::SESSION_ID;
+use crate::request::{BodyLimits, Query, read_json_bytes};
+use crate::service::HandlerResult;
 
 /// Method of a request whose response stays open.
 const SUBSCRIPTIONS_LISTEN: &str = "subscriptions/listen";

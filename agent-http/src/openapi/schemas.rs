@@ -1,10 +1,11 @@
 //! JSON schemas of the API's types, each defined once.
 
+use agent_client::problem::PROBLEM_JSON;
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
-use crate::error::{Code, PROBLEM_JSON};
+use crate::error::Code;
 
 /// Schema generator that collects the referenced definitions.
 pub(super) struct Schemas(SchemaGenerator);

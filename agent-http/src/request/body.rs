@@ -11,8 +11,8 @@ use serde::de::DeserializeOwned;
 use tokio::time::{self, Instant};
 
 use super::json::{MAX_JSON_DEPTH, parse_json};
+use crate::body::Body;
 use crate::error::{Code, HttpError};
-use crate::serve::Body;
 
 /// Limits on reading a request body.
 #[derive(Clone, Debug)]
@@ -136,7 +136,7 @@ mod tests {
     use http_body_util::StreamBody;
 
     use super::*;
-    use crate::serve::BodyError;
+    use crate::body::BodyError;
 
     fn limits(bytes: usize) -> BodyLimits {
         BodyLimits { bytes, ..BodyLimits::default() }

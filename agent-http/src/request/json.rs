@@ -1,5 +1,6 @@
 //! JSON parsing with bounded depth and errors that name the field but never repeat submitted values.
 
+use agent_platform::json::is_deeper_than;
 use serde::Deserialize;
 use serde_json::error::Category;
 
@@ -26,35 +27,6 @@ pub fn parse_json<'de, T: Deserialize<'de>>(json: &'de [u8], max_depth: usize) -
     let value = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| field_error(&error))?;
     deserializer.end().map_err(|error| syntax_error(&error))?;
     Ok(value)
-}
-
-/// Returns true if `json` nests deeper than `max_depth`, by counting brackets outside of strings. The result for
-/// invalid JSON is meaningless; the parser rejects it.
-pub(crate) fn is_deeper_than(max_depth: usize, json: &[u8]) -> bool {
-    let mut depth = 0_usize;
-    let mut bytes = json.iter();
-    while let Some(byte) = bytes.next() {
-        match byte {
-            b'[' | b'{' => {
-                depth += 1;
-                if depth > max_depth {
-                    return true;
-                }
-            }
-            b']' | b'}' => depth = depth.saturating_sub(1),
-            b'"' => {
-                while let Some(byte) = bytes.next() {
-                    match byte {
-                        b'"' => break,
-                        b'\\' => drop(bytes.next()),
-                        _ => {}
-                    }
-                }
-            }
-            _ => {}
-        }
-    }
-    false
 }
 
 fn field_error(error: &serde_path_to_error::Error<serde_json::Error>) -> HttpError {

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
+use agent_client::models::HostedSettings;
 use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::event::{EventStream, RunIds};
 use agent_core::message::Message;
 use agent_core::model::{Model, ModelRequest};
-use agent_core::prompt::{Fragment, Stability};
-use agent_core::prompt::{Part, Prompt, PromptMessage};
+use agent_core::prompt::{Fragment, Part, Prompt, PromptMessage, Stability};
 use agent_core::tool::ToolChoice;
 use agent_core::tool_loop::ToolLoop;
 use agent_platform::history::{self, RuntimeRequest};
@@ -15,10 +15,10 @@ use http::Request;
 
 use super::RuntimeState;
 use super::tools;
+use crate::body::Body;
 use crate::error::HttpError;
-use crate::model::HostedSettings;
-use crate::request::{HandlerResult, Query, read_json_bytes};
-use crate::serve::Body;
+use crate::request::{Query, read_json_bytes};
+use crate::service::HandlerResult;
 use crate::stream::{self, negotiate};
 
 /// Supported providers.

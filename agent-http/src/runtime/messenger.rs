@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use agent_client::outbound::{OutboundClient, OutboundResponse, UrlTrust, join_path};
 use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::secret::Secret;
 use agent_platform::messenger::{is_bot_token, is_method_name};
@@ -18,11 +19,10 @@ use serde_json::value::RawValue;
 use url::Url;
 
 use super::RuntimeState;
-use crate::backend::join_path;
+use crate::body::{Body, ResponseBody, full};
 use crate::error::HttpError;
-use crate::outbound::{OutboundClient, OutboundResponse, UrlTrust};
-use crate::request::{HandlerResult, parse_json, read_json_bytes};
-use crate::serve::{Body, ResponseBody, full};
+use crate::request::{parse_json, read_json_bytes};
+use crate::service::HandlerResult;
 
 /// Maximum size of a response in bytes. The largest are pages of a hundred updates.
 const MAX_RESPONSE_BYTES: usize = 4 << 20;

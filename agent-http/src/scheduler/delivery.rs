@@ -2,6 +2,8 @@
 
 use std::time::{Duration, SystemTime};
 
+use agent_client::outbound::{BodyStream, OutboundClient, UrlTrust, retry_after};
+use agent_client::problem::{PROBLEM_JSON, ProblemDetails};
 use agent_core::error::AgentError;
 use agent_core::secret::Secret;
 use agent_jobs::job::{AttemptOutcome, Delivery, Job};
@@ -9,12 +11,9 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, StatusCode};
-use serde::Deserialize;
 use tokio::time;
 use url::Url;
 
-use crate::error::PROBLEM_JSON;
-use crate::outbound::{BodyStream, OutboundClient, UrlTrust, retry_after};
 use crate::webhook;
 
 /// Maximum length of the error text that is kept from an error response.
@@ -88,11 +87,11 @@ impl CallbackClient {
         let is_problem = headers
             .get(CONTENT_TYPE)
             .is_some_and(|value| value.as_bytes().starts_with(PROBLEM_JSON.as_bytes()));
-        let problem = is_problem.then(|| serde_json::from_slice::<Problem>(body).ok()).flatten();
+        let problem = is_problem.then(|| ProblemDetails::parse(body)).flatten();
         let text = match problem {
-            Some(Problem { code: Some(code), detail }) => format!("{code}: {detail}"),
-            Some(Problem { code: None, detail }) => detail,
-            None => String::from_utf8_lossy(&body[..body.len().min(MAX_REASON_BYTES)]).into_owned(),
+            Some(ProblemDetails { code: Some(code), detail: Some(detail) }) => format!("{code}: {detail}"),
+            Some(ProblemDetails { code: None, detail: Some(detail) }) => detail,
+            _ => String::from_utf8_lossy(&body[..body.len().min(MAX_REASON_BYTES)]).into_owned(),
         };
         let mut text: String = text.split_whitespace().collect::<Vec<_>>().join(" ");
         text.retain(|character| !character.is_control());
@@ -102,13 +101,6 @@ impl CallbackClient {
         text.truncate(text.floor_char_boundary(MAX_REASON_BYTES));
         (!text.is_empty()).then_some(text)
     }
-}
-
-/// The members of RFC 9457 problem details that are kept in the job's error.
-#[derive(Deserialize)]
-struct Problem {
-    code: Option<String>,
-    detail: String,
 }
 
 /// Replaces a secret, and a prefix of it (at least four bytes) at the end of a truncated text.

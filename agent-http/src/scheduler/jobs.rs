@@ -12,9 +12,10 @@ use serde::Serialize;
 
 use super::Scheduler;
 use super::wire::{CancelledJobs, CreateJobRequest, JobDetails, JobList, JobStatus, ScheduledJob, resolve};
+use crate::body::{Body, full};
 use crate::error::{Code, HttpError};
-use crate::request::{self as requests, HandlerResult, Params, Query, parse_json, read_json_bytes};
-use crate::serve::{Body, full};
+use crate::request::{self as requests, Params, Query, parse_json, read_json_bytes};
+use crate::service::HandlerResult;
 
 /// Default page size of a job list.
 const DEFAULT_PAGE_SIZE: usize = 50;

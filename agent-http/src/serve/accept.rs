@@ -12,7 +12,8 @@ use tokio::sync::{Semaphore, watch};
 use tokio::time;
 
 use super::connection::ConnectionSpawner;
-use super::{HttpService, ServeLimits, Workers};
+use super::{ServeLimits, Workers};
+use crate::service::HttpService;
 
 /// Initial pause after a failed accept. It doubles with each failure in a row, up to [`MAX_ACCEPT_BACKOFF`].
 const INITIAL_ACCEPT_BACKOFF: Duration = Duration::from_millis(10);

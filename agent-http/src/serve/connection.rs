@@ -10,6 +10,7 @@ use std::sync::atomic::AtomicBool;
 use std::task::Poll;
 use std::time::Duration;
 
+use agent_client::keep_alive;
 use futures_util::FutureExt;
 use http::header::HeaderValue;
 use hyper::server::conn::http1;
@@ -20,8 +21,8 @@ use tokio::sync::{OwnedSemaphorePermit, watch};
 
 use super::exchange::ExchangeService;
 use super::guard::Guard;
-use super::{HttpService, ServeLimits, Workers};
-use crate::keep_alive;
+use super::{ServeLimits, Workers};
+use crate::service::HttpService;
 
 /// hyper's minimum buffer size; hyper panics on a smaller one.
 const MIN_BUFFER_BYTES: usize = 8 * 1024;

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
+use agent_client::keep_alive::KEEP_ALIVE;
 use bytes::Bytes;
 use futures_util::FutureExt;
 use http::header::{CONNECTION, HeaderValue};
@@ -22,19 +23,17 @@ use tokio::runtime::Handle;
 use tower::ServiceExt;
 use tracing::{Instrument, Span};
 
+use super::Peer;
 use super::target::check_target;
-use super::{Body, BodyError, HttpService, Peer, ResponseBody};
+use crate::body::{Body, BodyError, EntersSpan, ResponseBody};
 use crate::error::HttpError;
-use crate::keep_alive::KEEP_ALIVE;
 use crate::metrics::InFlightMetric;
-use crate::request::{RequestId, truncate_chars};
+use crate::request::truncate_chars;
+use crate::request_id::RequestId;
+use crate::service::HttpService;
 
 /// Maximum length of a logged path, in characters; longer paths are truncated.
 const MAX_LOGGED_PATH_CHARS: usize = 256;
-
-/// Marker in a response's extensions: the body enters the request's span by itself, and only where it does work.
-#[derive(Clone, Copy)]
-pub(crate) struct EntersSpan;
 
 /// hyper service of one connection.
 pub(super) struct ExchangeService<S> {

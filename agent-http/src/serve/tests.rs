@@ -1,5 +1,6 @@
 //! Tests over real sockets with raw bytes, since client libraries do not send most of these requests.
 
+use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,6 +9,7 @@ use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::event::{EventStream, RunIds};
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
+use http::{Request, Response};
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -17,8 +19,11 @@ use tokio::time::timeout;
 
 use super::accept::Accept;
 use super::*;
+use crate::body::{Body, ResponseBody, full, streaming};
 use crate::error::HttpError;
-use crate::request::{self, BodyLimits, HandlerResult, RequestId};
+use crate::request::{self, BodyLimits};
+use crate::request_id::RequestId;
+use crate::service::{HandlerResult, service_fn};
 use crate::stream::{Framing, StreamLimits};
 
 /// Test timeout: far longer than any step takes, and shorter than the default timeouts, which must not end a test.
@@ -44,7 +49,7 @@ impl TestServer {
         let address = listener.local_addr().expect("an address");
         let (stop, stopped) = oneshot::channel();
         let shutdown = async { drop(stopped.await) };
-        let serving = serve(listener, request::service(handler), limits, shutdown);
+        let serving = serve(listener, service_fn(handler), limits, shutdown);
         let task = tokio::spawn(async { serving.await.expect("serving") });
         Self { address, stop: Some(stop), task }
     }
@@ -513,7 +518,7 @@ impl Accept for std::sync::Arc<BrokenListener> {
 async fn errors_of_accept_do_not_make_a_busy_loop() {
     let source = std::sync::Arc::new(BrokenListener(AtomicUsize::new(0)));
     let a_minute = tokio::time::sleep(Duration::from_secs(60));
-    accept::run(source.clone(), request::service(hello), ServeLimits::default(), None, a_minute).await;
+    accept::run(source.clone(), service_fn(hello), ServeLimits::default(), None, a_minute).await;
     let calls = source.0.load(Ordering::Relaxed);
     assert!((50..100).contains(&calls), "{calls} in a minute, which should be about one a second");
 }
@@ -547,7 +552,7 @@ async fn errors_of_accept_pass() {
     ];
     let source =
         std::sync::Arc::new(Failing { errors: Mutex::new(errors), calls: AtomicUsize::new(0), listener });
-    let service = request::service(hello);
+    let service = service_fn(hello);
     let serving = accept::run(source.clone(), service, ServeLimits::default(), None, std::future::pending());
     let task = tokio::spawn(serving);
     let mut client = TcpStream::connect(address).await.expect("a connection");

@@ -7,12 +7,12 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
+use agent_client::relay::CoalescingWaker;
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use tracing::Span;
 
 use super::{Encoder, TimeoutStream};
-use crate::wakes::CoalescingWaker;
 
 /// Initial capacity of the first buffer, in bytes: room for the events up to the first token.
 const FIRST_BUFFER_BYTES: usize = 1024;

@@ -4,6 +4,8 @@ use http::HeaderMap;
 use http::header::ACCEPT;
 use mediatype::{MediaType, MediaTypeList, Name, ReadParams};
 
+use crate::error::{Code, HttpError};
+
 const Q: Name<'static> = Name::new_unchecked("q");
 
 /// Format of a response.
@@ -53,6 +55,16 @@ pub enum NegotiationError {
     /// `format` is unknown: 400 `INVALID_REQUEST`.
     #[error("unknown format; there are ndjson, sse, ui-message and json")]
     UnknownFormat,
+}
+
+impl From<NegotiationError> for HttpError {
+    fn from(error: NegotiationError) -> Self {
+        let code = match error {
+            NegotiationError::NotAcceptable => Code::NotAcceptable,
+            NegotiationError::UnknownFormat => Code::InvalidRequest,
+        };
+        Self::new(code, error.to_string())
+    }
 }
 
 /// Selects the format of a response.

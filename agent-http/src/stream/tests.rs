@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
+use agent_client::events::EventDecoder;
 use agent_core::error::AgentErrorKind;
 use agent_core::event::{
     AssistantRole, Audience, Event, EventGrammar, Id, ReasoningRole, ResultMetadata, RunIds, RunOutcome,

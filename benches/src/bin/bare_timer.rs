@@ -6,7 +6,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use agent_http::outbound::{OutboundClient, OutboundConfig, UrlTrust};
+use agent_client::outbound::{OutboundClient, OutboundConfig, UrlTrust};
 use agent_jobs::job::Delivery;
 use anyhow::{Context, Result, ensure};
 use benches::delivery::payload;

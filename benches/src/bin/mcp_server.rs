@@ -9,8 +9,9 @@ use agent_core::tool::{ExecutionContext, NoProgress, ToolRegistry};
 use agent_http::mcp::server::{
     AgentLimits, HostGuard, Identity, McpAuthenticator, McpServer, McpServerLimits, TokenResolver,
 };
-use agent_http::request::{self, BodyLimits};
+use agent_http::request::BodyLimits;
 use agent_http::serve::{self, ServeLimits};
+use agent_http::service::service_fn;
 use agent_platform::records::{Records, StoreError};
 use agent_platform::roles::RoleStore;
 use agent_platform::tools::{ToolServices, builtin_tools};
@@ -89,7 +90,7 @@ async fn product(
     };
     let authority = McpAuthenticator::new(Arc::new(PrefixTokens), None);
     let server = Arc::new(McpServer::for_agents(door, authority, roles, records, tools, limits));
-    let service = request::service(move |request| {
+    let service = service_fn(move |request| {
         let server = server.clone();
         async move { server.handle(request).await }
     });
@@ -121,7 +122,7 @@ async fn bare(listener: TcpListener, tools: Arc<dyn ToolRegistry>) -> Result<()>
     let config = StreamableHttpServerConfig::default().with_json_response(true);
     let sessions = Arc::new(LocalSessionManager::default());
     let service = StreamableHttpService::new(move || Ok(Bare(tools.clone())), sessions, config);
-    let service = request::service(move |request| {
+    let service = service_fn(move |request| {
         let service = service.clone();
         async move {
             Ok(service.handle(request).await.map(|body| body.map_err(|never| match never {}).boxed_unsync()))

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use agent_client::models::ollama::{choose_chat_model, list_models};
+use agent_client::outbound::{OutboundClient, UrlTrust};
 use agent_http::config::AppConfig;
-use agent_http::model::ollama::{choose_chat_model, list_models};
-use agent_http::outbound::{OutboundClient, UrlTrust};
 use url::Url;
 
 use crate::StartError;

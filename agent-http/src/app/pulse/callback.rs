@@ -30,9 +30,10 @@ use tracing::Instrument;
 use super::super::{App, answer};
 use super::run::{self, JobEffect};
 use crate::auth::{AuthError, BearerAuth};
+use crate::body::Body;
 use crate::error::{Code, HttpError};
-use crate::request::{BodyLimits, HandlerResult, parse_json, read_json_bytes};
-use crate::serve::Body;
+use crate::request::{BodyLimits, parse_json, read_json_bytes};
+use crate::service::HandlerResult;
 use crate::webhook;
 
 /// Maximum size of a callback's body: the largest payload plus the other members.

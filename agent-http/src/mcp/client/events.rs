@@ -1,5 +1,7 @@
 //! Reader of a response that is an event stream.
 
+use agent_client::lines::SseDecoder;
+use agent_client::outbound::BodyStream;
 use agent_core::error::{AgentError, AgentErrorKind};
 use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
@@ -11,8 +13,6 @@ use tokio::time::{Instant, timeout_at};
 
 use super::fault;
 use super::http_client::{MAX_RESULT_BYTES, failed};
-use crate::lines::SseDecoder;
-use crate::outbound::BodyStream;
 
 /// Maximum size of the stream that answers one call, including its progress notifications, in bytes.
 const MAX_STREAM_BYTES: usize = 4 * MAX_RESULT_BYTES;

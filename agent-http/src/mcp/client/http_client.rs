@@ -5,6 +5,9 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use agent_client::outbound::{
+    BodyStream, OutboundClient, OutboundRequest, OutboundResponse, UrlTrust, status_failure,
+};
 use agent_core::error::{AgentError, AgentErrorKind};
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
@@ -23,17 +26,13 @@ use tokio::time::Instant;
 use url::Url;
 
 use super::events;
-use crate::outbound::{
-    BodyStream, OutboundClient, OutboundRequest, OutboundResponse, UrlTrust, status_failure,
-};
+use crate::mcp::headers::SESSION_ID;
 
 /// Maximum size of a tool result, in bytes of its message.
 pub const MAX_RESULT_BYTES: usize = 4 * 1024 * 1024;
 /// Limits of an error response, which is read for its JSON-RPC error: size and read time.
 const MAX_REFUSAL_BYTES: usize = 64 * 1024;
 const REFUSAL_TIMEOUT: Duration = Duration::from_secs(5);
-
-const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
 
 /// The tool server that a request names.
 #[derive(Clone)]

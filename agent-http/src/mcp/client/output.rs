@@ -6,7 +6,7 @@ use rmcp::model::{CallToolResult, ContentBlock, Resource, ResourceContents};
 /// Converts a tool result to text, one block per line. Content that is not text is replaced by a description, since
 /// models read tool results as text: media and binary resources by type and size, links by URL. A result of structured
 /// content alone is its JSON.
-pub(in crate::mcp) fn to_tool_output(result: CallToolResult) -> ToolOutput {
+pub(crate) fn to_tool_output(result: CallToolResult) -> ToolOutput {
     let blocks: Vec<String> = result.content.into_iter().map(text_of).collect();
     let structured = result.structured_content;
     let text = match &structured {

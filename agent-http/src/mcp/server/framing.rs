@@ -6,6 +6,7 @@
 
 use std::convert::Infallible;
 
+use agent_client::lines::SseDecoder;
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use http::header::{ACCEPT, CONTENT_LENGTH, CONTENT_TYPE};
@@ -18,9 +19,8 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 use super::refusal::RpcErrorResponse;
+use crate::body::{ResponseBody, empty, full, streaming};
 use crate::error::{Code, HttpError};
-use crate::lines::SseDecoder;
-use crate::serve::{ResponseBody, empty, full, streaming};
 
 /// Maximum size of a message of this server that is decoded for re-framing, in bytes.
 const MAX_MESSAGE_BYTES: usize = 64 << 20;

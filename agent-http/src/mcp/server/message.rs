@@ -4,6 +4,7 @@
 
 use std::borrow::Cow;
 
+use agent_platform::json::is_deeper_than;
 use rmcp::model::{ErrorData, RequestId};
 use serde::Deserialize;
 use serde::Deserializer;
@@ -11,7 +12,6 @@ use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
 use super::refusal::RpcErrorResponse;
-use crate::request::is_deeper_than;
 
 /// Maximum length of a request id, in bytes.
 const MAX_ID_BYTES: usize = 256;

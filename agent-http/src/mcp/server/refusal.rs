@@ -9,7 +9,7 @@ use rmcp::model::{ErrorCode, ErrorData, JsonRpcError, RequestId};
 use serde_json::json;
 
 use super::framing::Framing;
-use crate::serve::{ResponseBody, full};
+use crate::body::{ResponseBody, full};
 
 /// Error code for an exceeded limit. JSON-RPC reserves -32000 to -32099 for servers.
 const LIMIT_EXCEEDED_CODE: ErrorCode = ErrorCode(-32000);

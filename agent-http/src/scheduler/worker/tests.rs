@@ -3,6 +3,7 @@ mod clock;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use agent_client::outbound::{OutboundClient, OutboundConfig};
 use agent_core::secret::Secret;
 use agent_core::testing::ManualClock;
 use agent_jobs::job::{
@@ -19,7 +20,6 @@ use tokio::time::timeout;
 
 use super::*;
 use crate::metrics::Metrics;
-use crate::outbound::{OutboundClient, OutboundConfig};
 
 const TEST_TIMEOUT: Duration = Duration::from_secs(30);
 const DONE: &str = "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";

@@ -1,0 +1,19 @@
+//! Backends that are reached over HTTP.
+
+pub mod agent_server;
+mod mcp_url;
+pub mod workflow;
+
+use agent_core::budget::TokenBudget;
+use agent_core::payload::PayloadBuilder;
+use mcp_url::push_mcp_server_url;
+
+/// Token budget assumed for a model behind another service, whose window is unknown.
+const DEFAULT_REMOTE_BUDGET: TokenBudget = TokenBudget { max_prompt_tokens: 128_000 - 16_000 };
+
+/// Appends an optional member to a JSON object that already has at least one member.
+fn push_optional_member(body: &mut PayloadBuilder, name: &str, value: Option<&impl serde::Serialize>) {
+    if let Some(value) = value {
+        body.raw(",").json(&name).raw(":").json(value);
+    }
+}

@@ -1,0 +1,210 @@
+//! Backend for remote agent runtimes: sends a turn as a ten-field request, and decodes this platform's own event
+//! stream.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use agent_core::backend::{Backend, BackendCapabilities, PreparedRequest, Turn};
+use agent_core::error::{AgentError, AgentErrorKind};
+use agent_core::event::{Event, EventStream, SourceEvent};
+use agent_core::payload::{Payload, PayloadBuilder, PromptSection};
+use agent_core::prompt::{Dialect, push_tool_json};
+use agent_core::role::AgentServer;
+use agent_core::secret::Secret;
+use async_trait::async_trait;
+use futures_util::{Stream, StreamExt};
+use url::Url;
+
+use super::{DEFAULT_REMOTE_BUDGET, push_mcp_server_url, push_optional_member};
+use crate::events::EventDecoder;
+use crate::lines::LineSplitter;
+use crate::outbound::{
+    BodyStream, OutboundClient, OutboundResponse, UrlTrust, join_path, parse_supplied_url, status_failure,
+};
+use crate::problem::ProblemDetails;
+use crate::secret::origin_of;
+
+/// Limits of an error response, which is read for its problem code: size and read time.
+const MAX_PROBLEM_BYTES: usize = 16 * 1024;
+const PROBLEM_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Backend that sends turns to agent runtimes.
+pub struct AgentServerBackend {
+    /// The guarded HTTP client.
+    pub outbound: OutboundClient,
+    /// The operator's own runtime and its shared secret, which is sent only to that origin.
+    pub own_runtime: Option<(Url, Option<Secret>)>,
+    /// The application's public base URL, which the tool server's URL is derived from.
+    pub public_url: Url,
+    /// Maximum duration of a run, and so lifetime of its run token for the tool server.
+    pub run_token_ttl: Duration,
+}
+
+#[async_trait]
+impl Backend for AgentServerBackend {
+    type Settings = AgentServer;
+
+    fn capabilities(&self, _: &AgentServer) -> Result<BackendCapabilities, AgentError> {
+        Ok(BackendCapabilities {
+            run_token_ttl: Some(self.run_token_ttl),
+            ..BackendCapabilities::new(DEFAULT_REMOTE_BUDGET)
+        })
+    }
+
+    fn prepare(&self, settings: &AgentServer, turn: Arc<Turn>) -> Result<PreparedRequest, AgentError> {
+        let payload = self.payload(&turn, settings)?;
+        Ok(PreparedRequest { payload, turn })
+    }
+
+    async fn start(
+        &self,
+        settings: &AgentServer,
+        prepared: PreparedRequest,
+    ) -> Result<EventStream, AgentError> {
+        let PreparedRequest { payload, turn } = prepared;
+        let address = settings.agent_server_url.as_deref().unwrap_or_default();
+        let base = parse_supplied_url("agentServerUrl", address)?;
+        let (trust, secret) = match &self.own_runtime {
+            Some((own, secret)) if origin_of(own) == origin_of(&base) => {
+                (UrlTrust::Operator, secret.as_ref())
+            }
+            _ => (UrlTrust::Supplied, None),
+        };
+        let (url, body) = (join_path(&base, &["chat"])?, payload.into_bytes());
+        let request = self.outbound.post_json(&url, trust, secret, "application/x-ndjson", body)?;
+        let response = request.send().await?;
+        if !response.status.is_success() {
+            return Err(refusal(response).await);
+        }
+        Ok(EventStream::new(turn.run.clone(), RuntimeEvents::new(response.into_stream())))
+    }
+}
+
+impl AgentServerBackend {
+    fn payload(&self, turn: &Turn, settings: &AgentServer) -> Result<Payload, AgentError> {
+        let mut body = Payload::builder(turn.prompt.json_len(Dialect::AgUi) + 4096);
+        body.section(PromptSection::System).raw(r#"{"systemPrompt":"#);
+        turn.prompt.push_system_json(body.buffer());
+        body.raw(r#","messages":["#);
+        turn.prompt.push_messages_json(Dialect::AgUi, body.buffer());
+        body.raw(r#"],"tools":["#).section(PromptSection::Tools);
+        for (i, tool) in turn.tools.iter().enumerate() {
+            body.raw(if i > 0 { "," } else { "" });
+            push_tool_json(tool, Dialect::AgUi, body.buffer());
+        }
+        body.raw("]");
+        push_optional_member(&mut body, "provider", settings.agent_server_provider.as_ref());
+        push_optional_member(&mut body, "model", settings.agent_server_model.as_ref());
+        push_optional_member(&mut body, "enableThinking", settings.agent_server_enable_thinking.as_ref());
+        push_optional_member(&mut body, "baseUrl", settings.agent_server_local_url.as_ref());
+        if let Some(key) = settings.agent_server_api_key.as_ref().filter(|key| !key.expose().is_empty()) {
+            body.raw(r#","apiKey":"#).secret(key.expose());
+        }
+        body.raw(r#","mcpServerUrl":"#);
+        push_mcp_server_url(&self.public_url, turn, &mut body)?;
+        body.raw(r#","context":"#);
+        push_context(turn, &mut body);
+        body.raw("}");
+        Ok(body.finish())
+    }
+}
+
+/// Appends the execution context. Thread and run identifiers differ in each run, so they are masked for display.
+fn push_context(turn: &Turn, body: &mut PayloadBuilder) {
+    let context = &turn.context;
+    body.raw(r#"{"userId":"#).json(&context.user_id).raw(r#","agentId":"#).json(&context.agent_id);
+    push_optional_member(body, "agentName", context.agent_name.as_ref());
+    push_optional_member(body, "todoListId", context.todo_list_id.as_ref());
+    push_optional_member(body, "timezone", context.timezone.as_ref());
+    body.raw(r#","threadId":"#).secret(&context.thread_id);
+    body.raw(r#","runId":"#).secret(&context.run_id);
+    body.raw(r#","caller":"#).json(&context.caller).raw("}");
+}
+
+/// Maps an error response to an error by its problem code, for codes that concern the role's settings; its text is
+/// not repeated.
+async fn refusal(response: OutboundResponse) -> AgentError {
+    let by_status = status_failure(response.status, &response.headers);
+    let Ok(body) = response.read_limited(MAX_PROBLEM_BYTES, PROBLEM_TIMEOUT).await else {
+        return by_status;
+    };
+    let Some(code) = ProblemDetails::parse(&body).and_then(|problem| problem.code) else {
+        return by_status;
+    };
+    let message = match AgentErrorKind::from_code(&code) {
+        Some(AgentErrorKind::ProviderNotImplemented) => {
+            "the agent runtime has not implemented this provider yet"
+        }
+        Some(AgentErrorKind::UnknownProvider) => "the agent runtime does not know this provider",
+        Some(AgentErrorKind::UnsupportedContent) => "this agent's model takes text only, no images or files",
+        Some(AgentErrorKind::Blocked) => "the agent runtime's address policy refuses the model's address",
+        Some(AgentErrorKind::Timeout) => "the agent runtime's model did not answer in time",
+        Some(AgentErrorKind::Unreachable) => "the agent runtime could not reach its model",
+        _ => return by_status,
+    };
+    let kind = AgentErrorKind::from_code(&code).unwrap_or(AgentErrorKind::Failed);
+    AgentError::new(kind, message).with_source(format!("the runtime answered {code}"))
+}
+
+/// Stream of events decoded from a runtime's response.
+struct RuntimeEvents {
+    body: BodyStream,
+    lines: LineSplitter,
+    decoder: EventDecoder,
+    is_finished: bool,
+}
+
+impl RuntimeEvents {
+    fn new(body: BodyStream) -> Self {
+        Self { body, lines: LineSplitter::default(), decoder: EventDecoder::default(), is_finished: false }
+    }
+
+    fn next_event(&mut self) -> Result<Option<Event>, AgentError> {
+        while let Some(line) = self.lines.next_line()? {
+            if let Some(event) = self.decoder.decode(line)? {
+                return Ok(Some(event));
+            }
+        }
+        Ok(None)
+    }
+
+    fn last_event(&mut self) -> Result<Option<Event>, AgentError> {
+        match self.lines.last_line() {
+            Some(line) => self.decoder.decode(line),
+            None => Ok(None),
+        }
+    }
+}
+
+impl Stream for RuntimeEvents {
+    type Item = Result<SourceEvent, AgentError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let this = &mut *self;
+        loop {
+            if this.is_finished {
+                return Poll::Ready(None);
+            }
+            if let Some(event) = this.next_event().transpose() {
+                return Poll::Ready(Some(event.map(SourceEvent::from)));
+            }
+            match ready!(this.body.poll_next_unpin(cx)) {
+                Some(Ok(chunk)) => this.lines.push(chunk),
+                Some(Err(failure)) => {
+                    this.is_finished = true;
+                    return Poll::Ready(Some(Err(failure)));
+                }
+                None => {
+                    this.is_finished = true;
+                    // A last line without a newline may be complete.
+                    return Poll::Ready(this.last_event().ok().flatten().map(|event| Ok(event.into())));
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,185 @@
+//! Backend for workflow webhooks: one request for both of n8n's triggers, and a decoder for every form of their
+//! answers.
+//!
+//! The chat trigger reads `action`, `sessionId` and `chatInput`; a workflow behind the webhook trigger finds these and
+//! all other fields in its body. The form of the response is detected from its content, since n8n sends streams and
+//! single answers with the same media type: see the submodules.
+
+mod answer;
+mod auth;
+mod failure;
+mod line;
+mod stream;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use agent_core::backend::{Backend, BackendCapabilities, PreparedRequest, Turn};
+use agent_core::error::AgentError;
+use agent_core::event::EventStream;
+use agent_core::message::Role;
+use agent_core::payload::{Payload, PayloadBuilder, PromptSection};
+use agent_core::prompt::{Dialect, Prompt};
+use agent_core::role::WorkflowConnector;
+use async_trait::async_trait;
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use http::{HeaderMap, StatusCode};
+use serde::Serialize;
+use stream::WorkflowEvents;
+use url::Url;
+
+use super::{DEFAULT_REMOTE_BUDGET, push_mcp_server_url, push_optional_member};
+use crate::outbound::{OutboundClient, UrlTrust, parse_supplied_url};
+
+/// Maximum size of a non-streamed answer, in bytes.
+const MAX_WHOLE_BYTES: usize = 4 << 20;
+/// Maximum time to read the body of a response that has a `Content-Length`.
+const WHOLE_TIMEOUT: Duration = Duration::from_secs(60);
+/// Extra buffer capacity for a request body beside its cached parts, in bytes.
+const BODY_HEADROOM: usize = 4096;
+
+/// `Accept` header: the forms in which a workflow may answer.
+const ACCEPTED: &str = "application/json, application/x-ndjson, text/plain";
+
+/// Backend that sends turns to the webhooks that roles name.
+pub struct WorkflowBackend {
+    /// The guarded HTTP client. Webhook URLs come from roles, so they are supplied URLs.
+    pub outbound: OutboundClient,
+    /// The application's public base URL, which the tool server's URL is derived from.
+    pub public_url: Url,
+    /// Lifetime of the run token: a workflow may go on calling tools after it has answered.
+    pub run_token_ttl: Duration,
+}
+
+#[async_trait]
+impl Backend for WorkflowBackend {
+    type Settings = WorkflowConnector;
+
+    fn capabilities(&self, _: &WorkflowConnector) -> Result<BackendCapabilities, AgentError> {
+        Ok(BackendCapabilities {
+            run_token_ttl: Some(self.run_token_ttl),
+            // n8n streams only model text, so tool calls must be added by the platform.
+            reports_tool_calls: false,
+            ..BackendCapabilities::new(DEFAULT_REMOTE_BUDGET)
+        })
+    }
+
+    fn prepare(&self, _: &WorkflowConnector, turn: Arc<Turn>) -> Result<PreparedRequest, AgentError> {
+        let payload = self.payload(&turn)?;
+        Ok(PreparedRequest { payload, turn })
+    }
+
+    async fn start(
+        &self,
+        settings: &WorkflowConnector,
+        prepared: PreparedRequest,
+    ) -> Result<EventStream, AgentError> {
+        let PreparedRequest { payload, turn } = prepared;
+        let url = parse_supplied_url("webhookUrl", settings.webhook_url.as_deref().unwrap_or_default())?;
+        let request =
+            self.outbound.post_json(&url, UrlTrust::Supplied, None, ACCEPTED, payload.into_bytes())?;
+        let request = auth::authorize(request, settings.auth.as_ref(), &url, &turn.context)?;
+        let response = request.send().await?;
+        if !response.status.is_success() {
+            return Err(failure::refused(response.status, &response.headers));
+        }
+        if response.status == StatusCode::NO_CONTENT {
+            return Err(failure::empty());
+        }
+        if let Some(token) = &turn.run_token {
+            token.keep_until_expiry();
+        }
+        let announced = AnswerFormat::from_headers(&response.headers)?;
+        // A stream has no length. A body with a length is read before the run begins, so that an invalid answer becomes
+        // an HTTP status rather than a run error.
+        let events = if response.headers.contains_key(CONTENT_LENGTH) {
+            let body = response.read_limited(MAX_WHOLE_BYTES, WHOLE_TIMEOUT).await?;
+            WorkflowEvents::whole(body, announced)?
+        } else {
+            WorkflowEvents::new(response.into_stream(), announced)
+        };
+        Ok(EventStream::new(turn.run.clone(), events))
+    }
+}
+
+impl WorkflowBackend {
+    fn payload(&self, turn: &Turn) -> Result<Payload, AgentError> {
+        let context = &turn.context;
+        let mut body = Payload::builder(turn.prompt.json_len(Dialect::AgUi) + BODY_HEADROOM);
+        body.section(PromptSection::System);
+        body.raw(r#"{"action":"sendMessage","sessionId":"#).secret(&context.thread_id);
+        body.raw(r#","chatInput":"#).json(&chat_input(&turn.prompt));
+        body.raw(r#","roleData":"#);
+        push_role_data(turn, &mut body);
+        body.raw(r#","agentId":"#).json(&context.agent_id);
+        push_optional_member(&mut body, "todoListBlockId", context.todo_list_id.as_ref());
+        body.raw(r#","mcpServerUrl":"#);
+        push_mcp_server_url(&self.public_url, turn, &mut body)?;
+        body.raw(r#","messages":["#);
+        turn.prompt.push_messages_json(Dialect::AgUi, body.buffer());
+        body.raw("]}");
+        Ok(body.finish())
+    }
+}
+
+/// Appends the role data that a workflow may know: neither secrets nor containers.
+fn push_role_data(turn: &Turn, body: &mut PayloadBuilder) {
+    #[derive(Serialize)]
+    struct Document<'a> {
+        id: &'a str,
+    }
+    let (role, content) = (&turn.role, &turn.role.content);
+    body.raw(r#"{"agentId":"#).json(&role.id).raw(r#","name":"#).json(&role.name);
+    body.raw(r#","finalSystemPrompt":"#);
+    turn.prompt.push_system_json(body.buffer());
+    push_optional_member(body, "systemPrompt", content.system_prompt.as_ref());
+    push_optional_member(
+        body,
+        "agentConfig",
+        content.agent_config.as_ref().filter(|config| !config.is_null()),
+    );
+    body.raw(r#","rules":"#).json(&content.rules);
+    let documents: Vec<_> = content.document_ids.iter().map(|id| Document { id }).collect();
+    body.raw(r#","docs":"#).json(&documents);
+    push_optional_member(body, "memoryFolder", content.memory_folder.as_ref());
+    body.raw("}");
+}
+
+/// Returns the latest user message without added context. If it is empty, as in a proactive turn, returns the turn's
+/// context instead, because an agent node in n8n rejects empty input.
+fn chat_input(prompt: &Prompt) -> String {
+    let said = prompt.latest_user_text().unwrap_or_default();
+    if !said.trim().is_empty() {
+        return said.into_owned();
+    }
+    let mut text = String::new();
+    if let Some(message) = prompt.messages().iter().rev().find(|message| message.role() == Role::User) {
+        message.push_text(&mut text);
+    }
+    text
+}
+
+/// Form of the answer according to its `Content-Type`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum AnswerFormat {
+    /// JSON: a single value or NDJSON.
+    Json,
+    /// Text, which may still contain JSON.
+    Text,
+}
+
+impl AnswerFormat {
+    fn from_headers(headers: &HeaderMap) -> Result<Self, AgentError> {
+        let named = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let named = named.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+        match named.split_once('/') {
+            Some(("text", "event-stream")) => Err(failure::unreadable("server-sent events")),
+            None | Some(("text", _)) => Ok(Self::Text),
+            Some((_, subtype)) if subtype.contains("json") => Ok(Self::Json),
+            Some(_) => Err(failure::unreadable("neither text nor JSON")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

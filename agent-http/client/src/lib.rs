@@ -1,0 +1,32 @@
+//! Outbound HTTP over [`agent_core`]: the guarded HTTP client, and the model clients and backends that use it.
+//!
+//! Every request to another server leaves through [`outbound`], so that the address policy, timeouts and size limits
+//! hold everywhere. Nothing here serves requests.
+//!
+//! # Modules
+//!
+//! - [`outbound`]: the one outbound HTTP client.
+//! - [`models`]: model clients: OpenAI-compatible Chat Completions servers, and Ollama.
+//! - [`backends`]: backends over HTTP: agent runtimes and workflow webhooks.
+//! - [`messenger`]: messenger bots, through the operator's own runtime.
+//! - [`pulse`]: the scheduler's client.
+//! - [`events`]: decoder of another runtime's event lines.
+//! - [`lines`]: incremental parsers of lines and server-sent events (SSE).
+//! - [`relay`]: the hot path of streams that are passed on: wakers and event templates.
+//! - [`problem`]: problem details (RFC 9457) in responses of the platform's own services.
+//! - [`keep_alive`]: the `Keep-Alive` header.
+//! - [`secret`]: secrets bound to an origin.
+
+pub mod backends;
+pub mod events;
+pub mod keep_alive;
+pub mod lines;
+#[cfg(test)]
+mod loopback;
+pub mod messenger;
+pub mod models;
+pub mod outbound;
+pub mod problem;
+pub mod pulse;
+pub mod relay;
+pub mod secret;

@@ -1,0 +1,187 @@
+//! Models reached over HTTP, and the selection of a model from the settings of a role or request.
+
+mod body;
+mod failure;
+#[cfg(test)]
+mod harness;
+pub mod ollama;
+pub mod openai;
+
+use std::sync::Arc;
+
+use agent_core::backend::ModelSource;
+use agent_core::error::{AgentError, AgentErrorKind};
+use agent_core::model::Model;
+use agent_core::role::EmbeddedAi;
+use agent_core::secret::Secret;
+use url::Url;
+
+use self::ollama::Ollama;
+use self::openai::OpenAi;
+use crate::outbound::{OutboundClient, UrlTrust, parse_supplied_url};
+use crate::secret::{BoundSecret, origin_of};
+
+/// The hosted vendor that the operator has configured.
+#[derive(Clone)]
+pub struct HostedVendor {
+    /// HTTP client for the calls.
+    pub outbound: OutboundClient,
+    /// The vendor's base URL, `OPENAI_BASE_URL`.
+    pub base_url: Url,
+    /// The operator's API key, sent only to the origin of the base URL.
+    pub key: Option<BoundSecret>,
+    /// Model used if the settings name none, `OPENAI_MODEL`.
+    pub default_model: String,
+    /// True if the base URL is known to require a key.
+    pub needs_key: bool,
+}
+
+/// The Ollama server that the operator has configured, and the defaults for any other Ollama server.
+#[derive(Clone)]
+pub struct OllamaServer {
+    /// HTTP client for the calls.
+    pub outbound: OutboundClient,
+    /// The server's base URL, `OLLAMA_BASE_URL`, if configured.
+    pub base_url: Option<Url>,
+    /// Model used if the settings name none, `OLLAMA_MODEL`.
+    pub default_model: Option<String>,
+    /// Context window in tokens, prompt and answer together, `OLLAMA_NUM_CTX`.
+    pub num_ctx: usize,
+}
+
+/// Model settings of a role or a request; missing fields default to the operator's.
+#[derive(Debug, Clone, Default)]
+pub struct HostedSettings<'a> {
+    /// Model name.
+    pub model: Option<&'a str>,
+    /// The server's base URL.
+    pub base_url: Option<&'a str>,
+    /// API key for that server.
+    pub api_key: Option<&'a Secret>,
+}
+
+impl<'a> From<&'a EmbeddedAi> for HostedSettings<'a> {
+    fn from(settings: &'a EmbeddedAi) -> Self {
+        Self {
+            model: settings.model.as_deref(),
+            base_url: settings.base_url.as_deref(),
+            api_key: settings.api_key.as_ref(),
+        }
+    }
+}
+
+impl HostedVendor {
+    /// Returns the model that `settings` select. The operator's key is sent only to the operator's origin: settings
+    /// with another base URL must bring their own key.
+    ///
+    /// # Errors
+    /// `InvalidRequest` for an invalid base URL; `NotConfigured` for a missing key, naming the setting.
+    pub fn model(&self, settings: HostedSettings<'_>) -> Result<OpenAi, AgentError> {
+        let base = match settings.base_url.and_then(non_blank) {
+            Some(text) => parse_supplied_url("baseUrl", text)?,
+            None => self.base_url.clone(),
+        };
+        let own = origin_of(&base) == origin_of(&self.base_url);
+        let brought = settings.api_key.filter(|key| !key.expose().is_empty());
+        let key = brought.or_else(|| self.key.as_ref().and_then(|key| key.for_url(&base)));
+        if key.is_none() && own && self.needs_key {
+            return Err(AgentError::new(AgentErrorKind::NotConfigured, "OPENAI_API_KEY is not configured"));
+        }
+        let model = settings.model.and_then(non_blank);
+        OpenAi::new(
+            self.outbound.clone(),
+            &base,
+            if own { UrlTrust::Operator } else { UrlTrust::Supplied },
+            key.cloned(),
+            model.unwrap_or(&self.default_model),
+        )
+    }
+}
+
+impl OllamaServer {
+    /// Returns the model that `settings` select. A key is sent only if the settings contain one.
+    ///
+    /// # Errors
+    /// `InvalidRequest` for an invalid base URL; `NotConfigured`, naming the missing setting.
+    pub fn model(&self, settings: HostedSettings<'_>) -> Result<Ollama, AgentError> {
+        let missing =
+            |name| AgentError::new(AgentErrorKind::NotConfigured, format!("{name} is not configured"));
+        let supplied = settings.base_url.and_then(non_blank).map(|text| parse_supplied_url("baseUrl", text));
+        let base = match supplied.transpose()? {
+            Some(base) => base,
+            None => self.base_url.clone().ok_or_else(|| missing("OLLAMA_BASE_URL"))?,
+        };
+        let own = self.base_url.as_ref().is_some_and(|own| origin_of(own) == origin_of(&base));
+        let model = settings.model.and_then(non_blank).or(self.default_model.as_deref());
+        Ollama::new(
+            self.outbound.clone(),
+            &base,
+            if own { UrlTrust::Operator } else { UrlTrust::Supplied },
+            settings.api_key.filter(|key| !key.expose().is_empty()).cloned(),
+            model.ok_or_else(|| missing("OLLAMA_MODEL"))?,
+            self.num_ctx,
+        )
+    }
+}
+
+/// Model source for `EmbeddedAI` containers.
+pub struct EmbeddedModels {
+    /// The hosted vendor.
+    pub hosted: HostedVendor,
+    /// The Ollama server.
+    pub ollama: OllamaServer,
+    /// True if provider `auto` falls back to Ollama when no hosted key is configured.
+    pub prefer_ollama: bool,
+    /// The in-process model, if there is one.
+    pub local: Option<Arc<dyn Model>>,
+}
+
+/// Provider names that an `EmbeddedAI` container accepts, for error messages.
+const PROVIDERS: &str = "auto, local, openai, ollama";
+
+impl ModelSource for EmbeddedModels {
+    fn model(&self, settings: &EmbeddedAi) -> Result<Arc<dyn Model>, AgentError> {
+        match settings.provider.as_deref().and_then(non_blank).unwrap_or("auto") {
+            "auto" if self.hosted.key.is_some() || has_own_endpoint(settings) => self.hosted(settings),
+            "auto" if self.prefer_ollama => self.ollama(settings),
+            "auto" => {
+                self.local("OPENAI_API_KEY, OLLAMA_BASE_URL and EMBEDDED_MODEL_PATH are not configured")
+            }
+            "local" => self.local("EMBEDDED_MODEL_PATH is not configured"),
+            "openai" => self.hosted(settings),
+            "ollama" => self.ollama(settings),
+            other => Err(AgentError::new(
+                AgentErrorKind::UnknownProvider,
+                format!("EmbeddedAI.provider {other:?} is not known; it is one of {PROVIDERS}"),
+            )),
+        }
+    }
+}
+
+/// Returns true if the settings contain a key or a base URL, and so can only mean a hosted model.
+fn has_own_endpoint(settings: &EmbeddedAi) -> bool {
+    let key = settings.api_key.as_ref().is_some_and(|key| !key.expose().is_empty());
+    key || settings.base_url.as_deref().and_then(non_blank).is_some()
+}
+
+/// Trims a setting; returns `None` if it is blank.
+fn non_blank(setting: &str) -> Option<&str> {
+    Some(setting.trim()).filter(|setting| !setting.is_empty())
+}
+
+impl EmbeddedModels {
+    fn hosted(&self, settings: &EmbeddedAi) -> Result<Arc<dyn Model>, AgentError> {
+        Ok(Arc::new(self.hosted.model(settings.into())?))
+    }
+
+    fn ollama(&self, settings: &EmbeddedAi) -> Result<Arc<dyn Model>, AgentError> {
+        Ok(Arc::new(self.ollama.model(settings.into())?))
+    }
+
+    fn local(&self, missing: &'static str) -> Result<Arc<dyn Model>, AgentError> {
+        self.local.clone().ok_or_else(|| AgentError::new(AgentErrorKind::NotConfigured, missing))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,72 @@
+//! Test helpers shared by the model adapters: requests, and responses rendered as lines.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use agent_core::error::AgentError;
+use agent_core::message::Message;
+use agent_core::model::{Model, ModelEvent, ModelRequest};
+use agent_core::prompt::{Prompt, PromptMessage};
+use agent_core::tool::{ToolChoice, ToolSpec};
+use futures_util::StreamExt;
+use serde_json::value::RawValue;
+
+/// Returns a request with the user message "hi".
+pub(in crate::models) fn request() -> ModelRequest {
+    ModelRequest {
+        prompt: Arc::new(Prompt::new(Vec::new(), vec![PromptMessage::new(Message::user("hi"))])),
+        appended_messages: Vec::new(),
+        tools: Arc::new([]),
+        tool_choice: ToolChoice::Auto,
+        thinking: None,
+    }
+}
+
+/// Renders a response for comparison, one line per event. Generated identifiers are shown as `new`.
+fn render_events(events: Result<Vec<Result<ModelEvent, AgentError>>, AgentError>) -> Vec<String> {
+    let events = match events {
+        Ok(events) => events,
+        Err(failure) => return vec![format!("refused {:?}", failure.kind())],
+    };
+    let line = |event: Result<ModelEvent, AgentError>| match event {
+        Ok(ModelEvent::Text(text)) => format!("text {text}"),
+        Ok(ModelEvent::Reasoning(text)) => format!("reasoning {text}"),
+        Ok(ModelEvent::ToolCallStart { index, id, name }) => {
+            format!("call {index} {} {name}", if id.len() > 36 { "new" } else { &id })
+        }
+        Ok(ModelEvent::ToolCallArgs { index, delta }) => format!("args {index} {delta}"),
+        Ok(ModelEvent::Usage(usage)) => {
+            let numbers =
+                [usage.input_tokens, usage.output_tokens, usage.cached_input_tokens, usage.reasoning_tokens];
+            let numbers = numbers.map(|number| number.map_or("-".to_owned(), |number| number.to_string()));
+            format!("usage {} {}", usage.model.as_deref().unwrap_or("-"), numbers.join(" "))
+        }
+        Ok(ModelEvent::Finish(reason)) => format!("finish {reason:?}"),
+        Ok(other) => format!("{other:?}"),
+        Err(failure) => format!("fails {:?}", failure.kind()),
+    };
+    events.into_iter().map(line).collect()
+}
+
+/// Returns a tool specification.
+pub(in crate::models) fn tool(name: &str, description: &str, schema: &str) -> Arc<ToolSpec> {
+    Arc::new(ToolSpec {
+        name: name.into(),
+        description: description.into(),
+        input_schema: RawValue::from_string(schema.into()).expect("JSON").into(),
+        output_schema: Some(RawValue::from_string("{}".into()).expect("JSON").into()),
+        annotations: None,
+    })
+}
+
+/// Sends [`request`] to a model and renders the response with [`render_events`].
+pub(in crate::models) async fn answer_of(model: &dyn Model) -> Vec<String> {
+    answer_to(model, &request()).await
+}
+
+/// Sends `request` to a model and renders the response with [`render_events`].
+pub(in crate::models) async fn answer_to(model: &dyn Model, request: &ModelRequest) -> Vec<String> {
+    let payload = model.prepare(request).expect("prepared");
+    let events = async { Ok(model.start(payload).await?.collect::<Vec<_>>().await) };
+    render_events(tokio::time::timeout(Duration::from_secs(10), events).await.expect("the answer ends"))
+}

@@ -1,0 +1,182 @@
+//! Adapter for Ollama's native streaming API, `/api/chat`.
+//!
+//! Ollama also offers Chat Completions, but that API has no parameter for the context size, and Ollama silently
+//! truncates prompts longer than its default window. The native API takes `num_ctx` with each call; this adapter
+//! budgets for it, and compares the tokens read with the tokens sent.
+//!
+//! The API has no `tool_choice`. `None` is expressed by offering no tools, and a named tool by offering only that tool.
+//! `Required` cannot be expressed, so in both of these cases the model may still answer with text.
+
+mod listing;
+mod stream;
+mod window;
+mod wire;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use agent_core::error::{AgentError, AgentErrorKind};
+use agent_core::model::{Model, ModelInfo, ModelRequest, ModelStream};
+use agent_core::payload::{Payload, PayloadBuilder, PromptSection};
+use agent_core::prompt::{Dialect, push_tool_json};
+use agent_core::secret::Secret;
+use agent_core::tool::{ToolChoice, ToolSpec};
+use async_trait::async_trait;
+use futures_util::StreamExt;
+use http::StatusCode;
+use http::header::CONTENT_LENGTH;
+use url::Url;
+
+pub use self::listing::{ListedModel, choose_chat_model, list_models};
+use self::stream::{ChatStream, PromptEstimate};
+use super::body::{
+    BODY_HEADROOM, MAX_RESPONSE_BYTES, RESPONSE_BODY_TIMEOUT, can_encode, media_type, push_messages,
+};
+use super::failure;
+use crate::outbound::{LazyTarget, OutboundClient, OutboundResponse, UrlTrust, status_failure};
+
+/// Provider name of Ollama models.
+const PROVIDER: &str = "ollama";
+/// Divisor of the context window: one part in this many is reserved for the answer.
+const OUTPUT_SHARE_DIVISOR: usize = 4;
+/// Limits of an error response: size and read time.
+const MAX_ERROR_BODY_BYTES: usize = 8 << 10;
+const ERROR_BODY_TIMEOUT: Duration = Duration::from_millis(250);
+
+/// A model on an Ollama server.
+pub struct Ollama {
+    endpoint: LazyTarget,
+    key: Option<Secret>,
+    model: String,
+    num_ctx: usize,
+}
+
+impl Ollama {
+    /// Creates an adapter for `model` on the server with the base URL `base`, such as `http://127.0.0.1:11434`, with a
+    /// context window of `num_ctx` tokens for prompt and answer together. The key is for servers behind an
+    /// authenticating proxy.
+    ///
+    /// # Errors
+    /// `InvalidRequest` for a URL that cannot have path segments.
+    pub fn new(
+        outbound: OutboundClient,
+        base: &Url,
+        trust: UrlTrust,
+        key: Option<Secret>,
+        model: impl Into<String>,
+        num_ctx: usize,
+    ) -> Result<Self, AgentError> {
+        let endpoint = crate::outbound::join_path(base, &["api", "chat"])?;
+        Ok(Self { endpoint: LazyTarget::new(outbound, endpoint, trust), key, model: model.into(), num_ctx })
+    }
+}
+
+#[async_trait]
+impl Model for Ollama {
+    fn info(&self) -> ModelInfo {
+        ModelInfo {
+            provider: PROVIDER.into(),
+            model: self.model.clone(),
+            context_window: self.num_ctx,
+            max_output_tokens: self.num_ctx / OUTPUT_SHARE_DIVISOR,
+            supports_media: true,
+            supports_tools: true,
+        }
+    }
+
+    fn prepare(&self, request: &ModelRequest) -> Result<Payload, AgentError> {
+        if !can_encode(request, Dialect::Ollama) {
+            let message = "the model takes inline images, and nothing else of what was sent";
+            return Err(AgentError::new(AgentErrorKind::UnsupportedContent, message));
+        }
+        let tools = offered_tools(request);
+        let mut body = Payload::builder(request.prompt.json_len(Dialect::Ollama) + BODY_HEADROOM);
+        body.raw(r#"{"model":"#).json(&self.model).raw(r#","stream":true"#);
+        if let Some(think) = request.thinking {
+            body.raw(r#","think":"#).json(&think);
+        }
+        body.raw(r#","options":{"num_ctx":"#).json(&self.num_ctx).raw("}");
+        push_tools(tools, &mut body);
+        push_messages(request, Dialect::Ollama, &mut body);
+        body.raw("}");
+        body.prompt_tokens((!request.has_media()).then(|| request.estimated_tokens(tools)));
+        Ok(body.finish())
+    }
+
+    async fn start(&self, payload: Payload) -> Result<ModelStream, AgentError> {
+        let expected = PromptEstimate { tokens: payload.prompt_tokens(), num_ctx: self.num_ctx };
+        let (key, body) = (self.key.as_ref(), payload.into_bytes());
+        let request = self.endpoint.target()?.post_json(key, "application/x-ndjson", body)?;
+        let response = request.send().await?;
+        if !response.status.is_success() {
+            return Err(error_response(response).await);
+        }
+        match media_type(&response.headers).as_str() {
+            // A streamed response has no length, whatever its media type; a response with a length is one answer or an
+            // error.
+            "application/json" if response.headers.contains_key(CONTENT_LENGTH) => {
+                let body = response.read_limited(MAX_RESPONSE_BYTES, RESPONSE_BODY_TIMEOUT).await?;
+                let events = stream::decode_response(&body, expected)?;
+                Ok(futures_util::stream::iter(events.into_iter().map(Ok)).boxed())
+            }
+            "text/html" => Err(failure::web_page()),
+            _ => Ok(ChatStream::new(response, expected).boxed()),
+        }
+    }
+}
+
+/// Returns the tools offered to the model; see the [module](self) on tool choice.
+fn offered_tools(request: &ModelRequest) -> &[Arc<ToolSpec>] {
+    let tools = &*request.tools;
+    match &request.tool_choice {
+        ToolChoice::None => &[],
+        ToolChoice::Tool(name) => {
+            tools.iter().position(|tool| tool.name == *name).map_or(&[], |at| &tools[at..=at])
+        }
+        _ => tools,
+    }
+}
+
+/// Appends `tools` before the messages, because they change less often.
+fn push_tools(tools: &[Arc<ToolSpec>], body: &mut PayloadBuilder) {
+    if !tools.is_empty() {
+        body.section(PromptSection::Tools);
+    }
+    for (i, tool) in tools.iter().enumerate() {
+        body.raw(if i == 0 { r#","tools":["# } else { "," });
+        push_tool_json(tool, Dialect::Ollama, body.buffer());
+    }
+    if !tools.is_empty() {
+        body.raw("]");
+    }
+}
+
+/// Maps an error response to a failure. Ollama reports missing model capabilities only as text; the common messages are
+/// recognized here and replaced with our own.
+async fn error_response(response: OutboundResponse) -> AgentError {
+    let (status, failure) = (response.status, status_failure(response.status, &response.headers));
+    if status == StatusCode::NOT_FOUND {
+        return AgentError::new(
+            AgentErrorKind::Failed,
+            "Ollama does not have the model, or is not at this address",
+        );
+    }
+    if status != StatusCode::BAD_REQUEST {
+        return failure;
+    }
+    let Ok(from_body_error) = response.read_limited(MAX_ERROR_BODY_BYTES, ERROR_BODY_TIMEOUT).await else {
+        return failure;
+    };
+    let words = String::from_utf8_lossy(&from_body_error);
+    let known = [
+        ("does not support tools", "the model at Ollama takes no tools, and the agent has some"),
+        ("does not support thinking", "the model at Ollama cannot think aloud, and was asked to"),
+    ];
+    match known.into_iter().find(|(theirs, _)| words.contains(theirs)) {
+        Some((_, ours)) => AgentError::new(AgentErrorKind::Failed, ours),
+        None => failure,
+    }
+}
+
+#[cfg(test)]
+mod tests;

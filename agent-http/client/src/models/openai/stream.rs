@@ -1,0 +1,317 @@
+//! Decoder of Chat Completions responses, streamed or whole.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use agent_core::error::AgentError;
+use agent_core::message::FinishReason;
+use agent_core::model::ModelEvent;
+use futures_util::{Stream, StreamExt};
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::wire::{Call, Choice, Chunk, Text};
+use crate::lines::SseDecoder;
+use crate::models::failure::{
+    empty_answer, malformed_response, reported_error, truncated_answer, unknown_response,
+};
+use crate::outbound::{BodyStream, OutboundResponse};
+use crate::relay::DeltaTemplate;
+
+/// A stream of model events decoded from a response body.
+///
+/// The answer is complete at `[DONE]`, or at the end of the body after a finish reason. `Finish` is held back until
+/// then, because usage comes after the finish reason.
+pub(super) struct ChatStream {
+    body: BodyStream,
+    decoder: SseDecoder,
+    template: DeltaTemplate,
+    answer: AnswerDecoder,
+    is_finished: bool,
+}
+
+/// Result of reading the buffered SSE events.
+enum DecodeStep {
+    /// A text delta, returned at once.
+    Text(String),
+    /// Events are ready in the queue.
+    Ready,
+    /// The answer has ended: `[DONE]`.
+    End,
+    /// Another chunk of the body is needed.
+    NeedMore,
+}
+
+impl ChatStream {
+    pub(super) fn new(response: OutboundResponse) -> Self {
+        Self {
+            body: response.into_stream(),
+            decoder: SseDecoder::default(),
+            template: DeltaTemplate::default(),
+            answer: AnswerDecoder::default(),
+            is_finished: false,
+        }
+    }
+
+    /// Takes buffered SSE events until one of them yields model events.
+    fn take_events(&mut self) -> Result<DecodeStep, AgentError> {
+        while let Some(event) = self.decoder.next_event()? {
+            if event.data.trim_ascii() == b"[DONE]" {
+                return Ok(DecodeStep::End);
+            }
+            let reports_error = event.event == b"error";
+            if let Some(text) = self.template.match_chunk(event.data).filter(|_| !reports_error) {
+                return Ok(DecodeStep::Text(text.to_owned()));
+            }
+            let chunk = parse_chunk(event.data)?;
+            if let Some(text) = chunk.only_text() {
+                self.template.learn(event.data, text);
+            }
+            self.answer.take(chunk)?;
+            if reports_error {
+                return Err(reported_error());
+            }
+            if !self.answer.ready.is_empty() {
+                return Ok(DecodeStep::Ready);
+            }
+        }
+        Ok(DecodeStep::NeedMore)
+    }
+
+    fn end(&mut self, failure: AgentError) -> Poll<Option<Result<ModelEvent, AgentError>>> {
+        self.is_finished = true;
+        Poll::Ready(Some(Err(failure)))
+    }
+}
+
+impl Stream for ChatStream {
+    type Item = Result<ModelEvent, AgentError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let this = &mut *self;
+        loop {
+            if let Some(event) = this.answer.next() {
+                return Poll::Ready(Some(Ok(event)));
+            }
+            if this.is_finished {
+                return Poll::Ready(None);
+            }
+            match this.take_events() {
+                Ok(DecodeStep::Text(text)) => return Poll::Ready(Some(Ok(ModelEvent::Text(text)))),
+                Ok(DecodeStep::Ready) => continue,
+                Ok(DecodeStep::End) if this.answer.has_output() => {
+                    this.answer.finish();
+                    this.is_finished = true;
+                    continue;
+                }
+                Ok(DecodeStep::End) => return this.end(empty_answer()),
+                Ok(DecodeStep::NeedMore) => {}
+                Err(failure) => return this.end(failure),
+            }
+            match ready!(this.body.poll_next_unpin(cx)) {
+                Some(Ok(chunk)) => this.decoder.push(chunk),
+                Some(Err(failure)) => return this.end(failure),
+                None if this.answer.finish.is_some() => {
+                    this.answer.finish();
+                    this.is_finished = true;
+                }
+                None => return this.end(truncated_answer()),
+            }
+        }
+    }
+}
+
+/// Decodes the events of a whole response, from a server that does not stream.
+///
+/// # Errors
+/// `StoreFailed` for a reported error and for a body that is not an answer; `Truncated` for an empty answer.
+pub(super) fn decode_response(body: &[u8]) -> Result<VecDeque<ModelEvent>, AgentError> {
+    let mut answer = AnswerDecoder::default();
+    let chunk = parse_chunk(body)?;
+    if chunk.error.is_none() && chunk.choices.is_none() {
+        return Err(unknown_response());
+    }
+    answer.take(chunk)?;
+    if !answer.has_output() {
+        return Err(empty_answer());
+    }
+    answer.finish();
+    Ok(answer.ready)
+}
+
+/// Decoding state of one answer.
+#[derive(Default)]
+struct AnswerDecoder {
+    ready: VecDeque<ModelEvent>,
+    calls: Vec<StartedCall>,
+    model: Option<String>,
+    finish: Option<FinishReason>,
+    has_content: bool,
+}
+
+/// The index and identifier of a started tool call, by which later fragments are matched to it.
+struct StartedCall {
+    index: Option<usize>,
+    id: String,
+}
+
+impl AnswerDecoder {
+    /// Takes the next ready event. Frees the queue when it is empty, since most chunks make one event that is never
+    /// queued.
+    fn next(&mut self) -> Option<ModelEvent> {
+        let event = self.ready.pop_front()?;
+        if self.ready.is_empty() {
+            self.ready = VecDeque::new();
+        }
+        Some(event)
+    }
+
+    fn take(&mut self, chunk: Chunk<'_>) -> Result<(), AgentError> {
+        if let Some(error) = chunk.error {
+            return Err(reported_error().with_source(describe_error(error)));
+        }
+        if let (None, Some(model)) = (&self.model, chunk.model) {
+            self.model = Some(model.0.into_owned());
+        }
+        for choice in chunk.choices.unwrap_or_default().into_iter().filter(|choice| choice.index == 0) {
+            self.take_choice(choice)?;
+        }
+        if let Some(usage) = chunk.usage {
+            self.ready.push_back(ModelEvent::Usage(usage.into_usage(self.model.clone())));
+        }
+        Ok(())
+    }
+
+    fn take_choice(&mut self, choice: Choice<'_>) -> Result<(), AgentError> {
+        let delta = choice.delta.or(choice.message).unwrap_or_default();
+        // Some servers send the reasoning under both names.
+        let reasoning = [delta.reasoning_content, delta.reasoning].into_iter().filter_map(non_empty).next();
+        self.ready.extend(reasoning.map(ModelEvent::Reasoning));
+        let content = delta.content.map(|Text(text)| text.into_owned());
+        for text in [content, delta.refusal].into_iter().filter_map(non_empty) {
+            self.has_content = true;
+            self.ready.push_back(ModelEvent::Text(text));
+        }
+        for call in delta.tool_calls.unwrap_or_default() {
+            self.take_call(call);
+        }
+        if let Some(reason) = choice.finish_reason {
+            self.finish = Some(finish_reason(&reason.0)?);
+        }
+        Ok(())
+    }
+
+    /// Takes a fragment of a tool call: the first fragment starts the call, and any fragment may carry arguments.
+    fn take_call(&mut self, call: Call) {
+        let function = call.function.unwrap_or_default();
+        let (id, name, arguments) =
+            (non_empty(call.id), non_empty(function.name), non_empty(function.arguments));
+        if id.is_none() && name.is_none() && arguments.is_none() {
+            return;
+        }
+        self.has_content = true;
+        let begun = self.calls.iter().rposition(|begun| begun.is_continued_by(call.index, &id, &name));
+        let index = begun.unwrap_or_else(|| {
+            let id = id.unwrap_or_else(|| format!("call_{}", agent_core::new_id()));
+            let name = name.unwrap_or_default();
+            let index = self.calls.len();
+            self.calls.push(StartedCall { index: call.index, id: id.clone() });
+            self.ready.push_back(ModelEvent::ToolCallStart { index, id, name });
+            index
+        });
+        self.ready.extend(arguments.map(|delta| ModelEvent::ToolCallArgs { index, delta }));
+    }
+
+    fn has_output(&self) -> bool {
+        self.has_content || self.finish.is_some()
+    }
+
+    fn finish(&mut self) {
+        let reason = match self.finish {
+            Some(reason) => reason,
+            None if self.calls.is_empty() => FinishReason::Stop,
+            None => FinishReason::ToolCalls,
+        };
+        self.ready.push_back(ModelEvent::Finish(reason));
+    }
+}
+
+impl StartedCall {
+    /// Returns true if a fragment belongs to this call. The caller searches from the latest call backwards.
+    ///
+    /// Normally the index decides. Some servers omit it, and some give every call the same index; then a fragment with
+    /// a name starts a new call, unless its identifier is that of an existing one.
+    fn is_continued_by(&self, index: Option<usize>, id: &Option<String>, name: &Option<String>) -> bool {
+        let same_index = index.is_none() || index == self.index;
+        match (id, name) {
+            (Some(id), Some(_)) => same_index && *id == self.id,
+            (None, Some(_)) => same_index && index.is_some(),
+            (Some(id), None) if index.is_none() => *id == self.id,
+            (_, None) => same_index,
+        }
+    }
+}
+
+/// Returns the text unless it is empty: servers write `null` and the empty string alike.
+fn non_empty(text: Option<String>) -> Option<String> {
+    text.filter(|text| !text.is_empty())
+}
+
+fn finish_reason(word: &str) -> Result<FinishReason, AgentError> {
+    Ok(match word {
+        "length" => FinishReason::Length,
+        "tool_calls" | "function_call" => FinishReason::ToolCalls,
+        "content_filter" => FinishReason::ContentFilter,
+        "error" => return Err(reported_error()),
+        _ => FinishReason::Stop,
+    })
+}
+
+fn parse_chunk(json: &[u8]) -> Result<Chunk<'_>, AgentError> {
+    serde_json::from_slice(json).map_err(|error| malformed_response(&error))
+}
+
+/// Describes a reported error for the log: its type and code if they are plain lower-case words or small numbers. The
+/// message is left out, because servers repeat request content in it, API keys included.
+fn describe_error(error: &RawValue) -> String {
+    #[derive(Deserialize, Default)]
+    #[serde(default)]
+    struct Reported {
+        r#type: Option<Value>,
+        code: Option<Value>,
+    }
+    const MAX_BYTES: usize = 64;
+    let is_plain = |text: &str| {
+        text.len() <= MAX_BYTES && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')
+    };
+    let word = |value: Option<Value>| match value {
+        Some(Value::String(text)) if is_plain(&text) => text,
+        Some(Value::Number(number)) if number.as_u64().is_some_and(|number| number < 1000) => {
+            number.to_string()
+        }
+        _ => "-".to_owned(),
+    };
+    let Reported { r#type, code } = serde_json::from_str(error.get()).unwrap_or_default();
+    format!("type {}, code {}", word(r#type), word(code))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_log_learns_plain_words_of_an_error_and_nothing_else() {
+        let cases = [
+            (r#"{"message":"overloaded","type":"server_error","code":503}"#, "type server_error, code 503"),
+            (r#"{"type":"sk-1234567890","code":12345678}"#, "type -, code -"),
+            (r#"{"type":null,"code":"invalid_api_key"}"#, "type -, code invalid_api_key"),
+            (r#"{"type":["x"],"code":{"x":1}}"#, "type -, code -"),
+            (r#""sk-1234567890""#, "type -, code -"),
+        ];
+        for (error, expected) in cases {
+            assert_eq!(describe_error(serde_json::from_str(error).expect("JSON")), expected, "{error}");
+        }
+    }
+}

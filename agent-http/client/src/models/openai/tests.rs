@@ -1,0 +1,523 @@
+//! Tests of the adapter against a scripted loopback server.
+
+use std::sync::Arc;
+
+use agent_core::conformance::{self, ModelSubject, Scenario};
+use agent_core::message::{Message, ToolCall};
+use agent_core::prompt::{Fragment, Part, Prompt, PromptMessage, Stability};
+use expect_test::{Expect, expect};
+use serde_json::Value;
+
+use super::*;
+use crate::loopback::{AfterResponse, LoopbackServer, chunked_response, outbound_client};
+use crate::models::harness::{answer_of, request, tool};
+
+const SSE: &str = "text/event-stream";
+const JSON: &str = "application/json; charset=utf-8";
+
+fn model(server: &LoopbackServer) -> OpenAi {
+    let key = Some(Secret::new("sk-1"));
+    OpenAi::new(outbound_client("127.0.0.1"), &server.url, UrlTrust::Supplied, key, "m-1").expect("a model")
+}
+
+async fn read(server: &LoopbackServer) -> Vec<String> {
+    answer_of(&model(server)).await
+}
+
+/// Checks the events of a body for several chunk sizes, which also split multi-byte characters.
+async fn check(kind: &str, body: &str, expected: &[&str]) {
+    for size in [usize::MAX, 7, 1] {
+        let answer = chunked_response("200 OK", kind, body.as_bytes(), size.min(body.len().max(1)), true);
+        let server = LoopbackServer::respond_with(answer, AfterResponse::Close).await;
+        assert_eq!(read(&server).await, expected, "in chunks of {size}: {body}");
+    }
+}
+
+/// SSE events with the given data.
+fn sse<T: AsRef<str>>(data: &[T]) -> String {
+    data.iter().map(|data| format!("data: {}\n\n", data.as_ref())).collect()
+}
+
+fn delta(delta: &str) -> String {
+    format!(r#"{{"model":"m-1-2026","choices":[{{"index":0,"delta":{delta},"finish_reason":null}}]}}"#)
+}
+
+fn finish(reason: &str) -> String {
+    format!(r#"{{"choices":[{{"index":0,"delta":{{}},"finish_reason":"{reason}"}}]}}"#)
+}
+
+fn text(text: &str) -> String {
+    delta(&format!(r#"{{"content":"{text}"}}"#))
+}
+
+fn calls(fragments: &str) -> String {
+    delta(&format!(r#"{{"tool_calls":[{fragments}]}}"#))
+}
+
+const DONE: &str = "[DONE]";
+
+#[tokio::test]
+async fn text_and_reasoning_come_as_they_are_said() {
+    let null = r#"{"role":"assistant","content":null,"refusal":null,"tool_calls":null,"function_call":null}"#;
+    let stop = || finish("stop");
+    let done = || DONE.to_owned();
+    let cases: Vec<(Vec<String>, &[&str])> = vec![
+        (vec![text("Hel"), text("lo"), stop(), done()], &["text Hel", "text lo", "finish Stop"]),
+        (
+            vec![delta(r#"{"role":"assistant","content":""}"#), delta(null), text("a"), stop(), done()],
+            &["text a", "finish Stop"],
+        ),
+        (vec![text("Größe – 🙂 \\ud83d\\ude42\\n")], &["text Größe – 🙂 🙂\n", "fails Truncated"]),
+        (vec![delta(r#"{"refusal":"No."}"#), stop(), done()], &["text No.", "finish Stop"]),
+        (
+            vec![
+                delta(r#"{"reasoning_content":"Hm"}"#),
+                delta(r#"{"reasoning":"m"}"#),
+                text("a"),
+                stop(),
+                done(),
+            ],
+            &["reasoning Hm", "reasoning m", "text a", "finish Stop"],
+        ),
+        (
+            vec![
+                delta(r#"{"reasoning_content":"Hm","reasoning":"Hm"}"#),
+                delta(r#"{"reasoning_content":"","reasoning":"m"}"#),
+                stop(),
+                done(),
+            ],
+            &["reasoning Hm", "reasoning m", "finish Stop"],
+        ),
+        // The accumulated message beside the delta.
+        (
+            vec![
+                r#"{"choices":[{"delta":{"content":"a"},"message":{"content":"a"}}]}"#.into(),
+                r#"{"choices":[{"delta":{"content":"b"},"message":{"content":"ab"}}]}"#.into(),
+                done(),
+            ],
+            &["text a", "text b", "finish Stop"],
+        ),
+        // A second choice, no choice, and unknown members.
+        (
+            vec![
+                r#"{"choices":[{"index":1,"delta":{"content":"other"}}]}"#.into(),
+                r#"{"choices":[],"prompt_filter_results":[{}]}"#.into(),
+                r#"{"choices":null,"error":null,"later":1}"#.into(),
+                text("a"),
+                done(),
+            ],
+            &["text a", "finish Stop"],
+        ),
+    ];
+    for (data, expected) in cases {
+        check(SSE, &sse(&data), expected).await;
+    }
+}
+
+#[tokio::test]
+async fn every_end_is_told_from_being_cut_off() {
+    let length = [text("a"), finish("length"), DONE.into()];
+    let cases: Vec<(String, &[&str])> = vec![
+        (sse(&length), &["text a", "finish Length"]),
+        (sse(&[text("a"), finish("content_filter"), DONE.into()]), &["text a", "finish ContentFilter"]),
+        (sse(&[text("a"), finish("eos"), DONE.into()]), &["text a", "finish Stop"]),
+        (sse(&[text("a"), finish("stop")]), &["text a", "finish Stop"]),
+        (sse(&[text("a"), DONE.into()]), &["text a", "finish Stop"]),
+        (sse(&[text("a"), " [DONE] ".into(), text("never")]), &["text a", "finish Stop"]),
+        (sse(&[finish("stop"), DONE.into()]), &["finish Stop"]),
+        (format!("\u{feff}: hi\r\n\r\n{}", sse(&length).replace('\n', "\r\n")), &["text a", "finish Length"]),
+        (sse(&[text("a")]), &["text a", "fails Truncated"]),
+        (sse(&[text("a")]) + "data: [DONE]", &["text a", "fails Truncated"]),
+        (sse(&[DONE]), &["fails Truncated"]),
+        (String::new(), &["fails Truncated"]),
+        (sse(&[delta("{}"), DONE.into()]), &["fails Truncated"]),
+    ];
+    for (body, expected) in cases {
+        check(SSE, &body, expected).await;
+    }
+}
+
+#[tokio::test]
+async fn errors_inside_an_answer_that_began_well_are_errors() {
+    let error = r#"{"error":{"message":"sk-1 is overloaded","type":"server_error","code":503}}"#;
+    let named = |data: &str| format!("event: error\ndata: {data}\n\n");
+    let cases: Vec<(String, &[&str])> = vec![
+        (sse(&[error]), &["fails Failed"]),
+        (sse(&[text("a"), error.into(), text("b"), DONE.into()]), &["text a", "fails Failed"]),
+        (sse(&[r#"{"error":"overloaded"}"#]), &["fails Failed"]),
+        (named(r#"{"message":"overloaded"}"#), &["fails Failed"]),
+        (named("overloaded"), &["fails Failed"]),
+        (sse(&[text("a"), finish("error"), DONE.into()]), &["text a", "fails Failed"]),
+        (sse(&[text("a"), "sorry".into(), text("b")]), &["text a", "fails Failed"]),
+        (sse(&[r#"{"choices":[{"#]), &["fails Failed"]),
+        (sse(&[r#"{"choices":"none"}"#]), &["fails Failed"]),
+        (sse(&[r#"{"choices":[{"delta":{"content":7}}]}"#]), &["fails Failed"]),
+        (sse(&["[1]"]), &["fails Failed"]),
+    ];
+    for (body, expected) in cases {
+        check(SSE, &body, expected).await;
+    }
+}
+
+#[tokio::test]
+async fn calls_are_put_together_however_servers_cut_them() {
+    let call = |index: &str, id: &str, name: &str, arguments: &str| {
+        let member = |key: &str, value: &str| match value {
+            "-" => String::new(),
+            value => format!(
+                r#""{key}":{},"#,
+                if key == "index" { value.to_owned() } else { format!("{value:?}") }
+            ),
+        };
+        let function = format!("{}{}", member("name", name), member("arguments", arguments));
+        let head = format!("{}{}", member("index", index), member("id", id));
+        format!(r#"{{{head}"type":"function","function":{{{}}}}}"#, function.trim_end_matches(','))
+    };
+    let answer = |fragments: &[&[String]]| {
+        let mut data: Vec<String> = fragments.iter().map(|fragments| calls(&fragments.join(","))).collect();
+        data.extend([finish("tool_calls"), DONE.to_owned()]);
+        sse(&data)
+    };
+    let whole = |index, id| call(index, id, "x", "{}");
+    let two: &[&str] = &["call 0 a x", "args 0 {}", "call 1 b x", "args 1 {}", "finish ToolCalls"];
+    let two_new: &[&str] = &["call 0 new x", "args 0 {}", "call 1 new x", "args 1 {}", "finish ToolCalls"];
+    let cases: Vec<(String, &[&str])> = vec![
+        (
+            answer(&[
+                &[call("0", "a", "x", "")],
+                &[call("0", "-", "-", "{\"n\"")],
+                &[call("0", "-", "-", "")],
+                &[call("0", "-", "-", ":1}")],
+            ]),
+            &["call 0 a x", "args 0 {\"n\"", "args 0 :1}", "finish ToolCalls"],
+        ),
+        (
+            answer(&[
+                &[call("0", "a", "x", "{")],
+                &[call("1", "b", "y", "{"), call("0", "-", "-", "}")],
+                &[call("1", "-", "-", "}")],
+            ]),
+            &["call 0 a x", "args 0 {", "call 1 b y", "args 1 {", "args 0 }", "args 1 }", "finish ToolCalls"],
+        ),
+        // Indices that are not positions, are missing, or are all the same; identifiers that are missing or repeated.
+        (answer(&[&[whole("7", "a")], &[whole("3", "b")]]), two),
+        (answer(&[&[whole("-", "a"), whole("-", "b")]]), two),
+        (answer(&[&[whole("0", "a")], &[whole("0", "b")]]), two),
+        (answer(&[&[whole("0", "-")], &[whole("1", "-")]]), two_new),
+        (answer(&[&[whole("0", "")], &[whole("1", "")]]), two_new),
+        (answer(&[&[whole("-", "-")], &[whole("-", "-")]]), two_new),
+        (
+            answer(&[
+                &[call("-", "a", "x", "{")],
+                &[call("-", "b", "x", "{")],
+                &[call("-", "a", "-", "}")],
+                &[call("-", "-", "-", "}")],
+            ]),
+            &["call 0 a x", "args 0 {", "call 1 b x", "args 1 {", "args 0 }", "args 1 }", "finish ToolCalls"],
+        ),
+        (
+            answer(&[&[call("0", "a", "x", "{")], &[call("0", "a", "x", "}")], &[call("0", "z", "-", " ")]]),
+            &["call 0 a x", "args 0 {", "args 0 }", "args 0  ", "finish ToolCalls"],
+        ),
+        // No arguments, an empty fragment, and a finish reason that is not `tool_calls`.
+        (answer(&[&[call("0", "a", "x", "-")]]), &["call 0 a x", "finish ToolCalls"]),
+        (answer(&[&["{}".to_owned(), whole("0", "a")]]), &["call 0 a x", "args 0 {}", "finish ToolCalls"]),
+        (sse(&[calls(&whole("0", "a")), DONE.into()]), &["call 0 a x", "args 0 {}", "finish ToolCalls"]),
+        (sse(&[calls(&whole("0", "a")), finish("stop")]), &["call 0 a x", "args 0 {}", "finish Stop"]),
+        (sse(&[calls(&whole("0", "a"))]), &["call 0 a x", "args 0 {}", "fails Truncated"]),
+    ];
+    for (body, expected) in cases {
+        check(SSE, &body, expected).await;
+    }
+}
+
+#[tokio::test]
+async fn usage_comes_before_the_end_wherever_the_server_puts_it() {
+    let usage = r#"{"model":"m-1-2026","choices":[],"usage":{"prompt_tokens":12,"completion_tokens":5,
+        "prompt_tokens_details":{"cached_tokens":8},"completion_tokens_details":{"reasoning_tokens":2}}}"#;
+    let usage = usage.replace('\n', "");
+    let expected: &[&str] = &["text a", "usage m-1-2026 12 5 8 2", "finish Stop"];
+    for end in [
+        vec![finish("stop"), usage.clone(), DONE.into()],
+        vec![finish("stop"), usage.clone()],
+        vec![usage, finish("stop")],
+    ] {
+        check(SSE, &sse(&[vec![text("a")], end].concat()), expected).await;
+    }
+    let poor =
+        [text("a"), r#"{"usage":{"prompt_tokens":1,"prompt_tokens_details":null}}"#.into(), DONE.into()];
+    check(SSE, &sse(&poor), &["text a", "usage m-1-2026 1 - - -", "finish Stop"]).await;
+    check(
+        SSE,
+        &sse(&[text("a").replace("}]}", "}],\"usage\":null}"), DONE.into()]),
+        &["text a", "finish Stop"],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn an_answer_in_one_piece_is_an_answer_and_a_reported_error_a_refusal() {
+    let choice = |message: &str, reason: &str| {
+        let usage = r#""usage":{"prompt_tokens":3,"completion_tokens":4}"#;
+        let choice = format!(r#"{{"index":0,"message":{message},"finish_reason":{reason}}}"#);
+        format!(r#"{{"object":"chat.completion","model":"m-1","choices":[{choice}],{usage}}}"#)
+    };
+    let calls = r#"{"content":null,"tool_calls":[
+        {"id":"a","type":"function","function":{"name":"x","arguments":"{\"n\":1}"}},
+        {"id":"b","type":"function","function":{"name":"y","arguments":""}}]}"#;
+    let cases: Vec<(String, &[&str])> = vec![
+        (
+            choice(r#"{"role":"assistant","content":"Hello","reasoning":"Hm"}"#, "\"stop\""),
+            &["reasoning Hm", "text Hello", "usage m-1 3 4 - -", "finish Stop"],
+        ),
+        (
+            choice(calls, "\"tool_calls\""),
+            &["call 0 a x", "args 0 {\"n\":1}", "call 1 b y", "usage m-1 3 4 - -", "finish ToolCalls"],
+        ),
+        (
+            choice(calls, "null"),
+            &["call 0 a x", "args 0 {\"n\":1}", "call 1 b y", "usage m-1 3 4 - -", "finish ToolCalls"],
+        ),
+        (choice(r#"{"content":"a"}"#, "\"length\""), &["text a", "usage m-1 3 4 - -", "finish Length"]),
+        (choice(r#"{"content":""}"#, "null"), &["refused Truncated"]),
+        (choice(r#"{"content":"a"}"#, "\"error\""), &["refused Failed"]),
+        (r#"{"error":{"message":"overloaded"}}"#.into(), &["refused Failed"]),
+        (r#"{"choices":[],"error":"overloaded"}"#.into(), &["refused Failed"]),
+        (r#"{"detail":"Not Found"}"#.into(), &["refused Failed"]),
+        ("{}".into(), &["refused Failed"]),
+        ("[]".into(), &["refused Failed"]),
+        ("sorry".into(), &["refused Failed"]),
+        (String::new(), &["refused Failed"]),
+    ];
+    for (body, expected) in cases {
+        check(JSON, &body, expected).await;
+    }
+    check("Application/JSON", "{}", &["refused Failed"]).await;
+    check("text/html; charset=utf-8", "<html>Sorry</html>", &["refused Failed"]).await;
+    // A stream with another media type.
+    for kind in ["text/plain", "application/octet-stream", "application/x-ndjson"] {
+        check(kind, &sse(&[text("a"), DONE.into()]), &["text a", "finish Stop"]).await;
+    }
+}
+
+#[tokio::test]
+async fn bodies_have_bounds_and_broken_ones_are_found_out() {
+    let long = "x".repeat(2 << 20);
+    let begun = sse(&[text("a")]);
+    let cases = [
+        (chunked_response("200 OK", SSE, text(&long).as_bytes(), 64 << 10, true), "fails Failed"),
+        (chunked_response("200 OK", SSE, sse(&[text(&long)]).as_bytes(), 4 << 20, true), "fails Failed"),
+        (chunked_response("200 OK", JSON, " ".repeat(5 << 20).as_bytes(), 1 << 20, true), "refused Failed"),
+        (chunked_response("200 OK", JSON, b"{\"choices\":[", 64, false), "refused Truncated"),
+        (chunked_response("200 OK", SSE, &begun.as_bytes()[..9], 64, false), "fails Truncated"),
+    ];
+    for (answer, expected) in cases {
+        let server = LoopbackServer::respond_with(answer, AfterResponse::Close).await;
+        assert_eq!(read(&server).await, [expected]);
+    }
+    let server = LoopbackServer::respond_with(
+        chunked_response("200 OK", SSE, begun.as_bytes(), 64, false),
+        AfterResponse::Close,
+    )
+    .await;
+    assert_eq!(read(&server).await, ["text a", "fails Truncated"]);
+}
+
+#[tokio::test]
+async fn a_status_that_is_no_success_refuses() {
+    let cases = [
+        ("400 Bad Request", "Failed"),
+        ("401 Unauthorized", "Failed"),
+        ("429 Too Many Requests", "RateLimited"),
+        ("503 Service Unavailable", "Failed"),
+        ("504 Gateway Timeout", "Timeout"),
+    ];
+    for (status, kind) in cases {
+        let server = LoopbackServer::respond_with(
+            chunked_response(status, JSON, b"{}", 64, true),
+            AfterResponse::Close,
+        )
+        .await;
+        assert_eq!(read(&server).await, [format!("refused {kind}")]);
+    }
+}
+
+#[tokio::test]
+async fn the_request_goes_to_the_endpoint_with_the_key_and_the_very_bytes() {
+    let whole = sse(&[text("a"), DONE.into()]);
+    let server = LoopbackServer::respond_with(
+        chunked_response("200 OK", SSE, whole.as_bytes(), 64, true),
+        AfterResponse::Close,
+    )
+    .await;
+    let model = model(&server);
+    let payload = model.prepare(&request()).expect("prepared");
+    let bytes = payload.bytes().clone();
+    drop(model.start(payload).await.expect("started"));
+    let requests = server.requests();
+    let (head, body) = requests[0].split_once("\r\n\r\n").expect("a request");
+    assert_eq!(body.as_bytes(), bytes);
+    for line in [
+        "POST /v1/chat/completions HTTP/1.1",
+        "authorization: Bearer sk-1",
+        "content-type: application/json",
+        "accept: text/event-stream",
+    ] {
+        assert!(head.lines().any(|found| found == line), "{line}: {head}");
+    }
+}
+
+#[tokio::test]
+async fn the_adapter_conforms() {
+    conformance::model(async |scenario| {
+        let whole = sse(&[text("Hello"), finish("stop"), DONE.into()]);
+        let begun = sse(&[text("Hel")]);
+        let (answer, then) = match scenario {
+            Scenario::Completes => {
+                (chunked_response("200 OK", SSE, whole.as_bytes(), 64, true), AfterResponse::Close)
+            }
+            Scenario::Hangs => {
+                (chunked_response("200 OK", SSE, begun.as_bytes(), 64, false), AfterResponse::Hold)
+            }
+            Scenario::Truncates => {
+                (chunked_response("200 OK", SSE, begun.as_bytes(), 64, true), AfterResponse::Close)
+            }
+            Scenario::Rejects => {
+                (chunked_response("503 Service Unavailable", JSON, b"{}", 64, true), AfterResponse::Close)
+            }
+            _ => return None,
+        };
+        // The closure that counts connections keeps the server alive.
+        let server = LoopbackServer::respond_with(answer, then).await;
+        let (model, open) = (Arc::new(model(&server)), server.open());
+        let open = Box::new(move || {
+            let _ = &server;
+            open()
+        });
+        Some(ModelSubject { model, open: Some(open) })
+    })
+    .await;
+}
+
+fn check_body(request: &ModelRequest, expected: Expect) {
+    let base = Url::parse("https://example.com/v1/").expect("an address");
+    let model = OpenAi::new(outbound_client(""), &base, UrlTrust::Operator, Some(Secret::new("sk-1")), "m-1")
+        .expect("a model");
+    let payload = model.prepare(request).expect("prepared");
+    assert!(!format!("{payload:?}").contains("sk-1"), "the key is no part of the body");
+    let body: Value = serde_json::from_slice(payload.bytes()).expect("the body is JSON");
+    assert_eq!(body["stream"], true);
+    expected.assert_eq(
+        &String::from_utf8_lossy(payload.bytes())
+            .replace("},{", "},\n{")
+            .replace(",\"messages", ",\n\"messages"),
+    );
+}
+
+#[test]
+fn bodies_without_tools() {
+    check_body(
+        &request(),
+        expect![[r#"
+        {"model":"m-1","stream":true,"stream_options":{"include_usage":true},
+        "messages":[{"role":"user","content":"hi"}]}"#]],
+    );
+    let empty = Prompt::new(Vec::new(), Vec::new());
+    check_body(
+        &ModelRequest { prompt: Arc::new(empty), ..request() },
+        expect![[r#"
+        {"model":"m-1","stream":true,"stream_options":{"include_usage":true},
+        "messages":[]}"#]],
+    );
+}
+
+#[test]
+fn bodies_with_tools_and_what_the_run_has_said_since() {
+    let system = Fragment::new("role", "test", Stability::Role, Part::new("You are \"terse\".\n"));
+    let history = vec![
+        Message::user("before"),
+        Message::with_tool_calls("Wait.", vec![ToolCall::new("old", "readTodos", "{}")]),
+        Message::tool_result("old", "none"),
+        Message::user("hi"),
+    ];
+    let history = history.into_iter().map(PromptMessage::new).collect();
+    let calls = vec![ToolCall::new("1", "readTodos", "{\"n\":1}"), ToolCall::new("2", "createTodo", "{")];
+    let with_tools = ModelRequest {
+        prompt: Arc::new(Prompt::new(vec![system], history)),
+        appended_messages: vec![
+            Message::with_tool_calls("", calls),
+            Message::tool_result("1", "one"),
+            Message::tool_result("2", ""),
+        ],
+        tools: Arc::new([
+            tool(
+                "createTodo",
+                "Adds a \"todo\".",
+                r#"{"type":"object","properties":{"title":{"type":"string"}}}"#,
+            ),
+            tool("readTodos", "", r#"{"type":"object"}"#),
+        ]),
+        ..request()
+    };
+    check_body(
+        &with_tools,
+        expect![[r#"
+        {"model":"m-1","stream":true,"stream_options":{"include_usage":true},"tools":[{"type":"function","function":{"name":"createTodo","description":"Adds a \"todo\".","parameters":{"type":"object","properties":{"title":{"type":"string"}}}}},
+        {"type":"function","function":{"name":"readTodos","description":"","parameters":{"type":"object"}}}],"tool_choice":"auto",
+        "messages":[{"role":"system","content":"You are \"terse\".\n"},
+        {"role":"user","content":"before"},
+        {"role":"assistant","content":"Wait.","tool_calls":[{"id":"old","type":"function","function":{"name":"readTodos","arguments":"{}"}}]},
+        {"role":"tool","content":"none","tool_call_id":"old"},
+        {"role":"user","content":"hi"},
+        {"role":"assistant","tool_calls":[{"id":"1","type":"function","function":{"name":"readTodos","arguments":"{\"n\":1}"}},
+        {"id":"2","type":"function","function":{"name":"createTodo","arguments":"{"}}]},
+        {"role":"tool","content":"one","tool_call_id":"1"},
+        {"role":"tool","content":"","tool_call_id":"2"}]}"#]],
+    );
+}
+
+#[test]
+fn the_tool_choice_is_said_where_there_are_tools() {
+    let cases = [
+        (ToolChoice::Auto, json!("auto")),
+        (ToolChoice::None, json!("none")),
+        (ToolChoice::Required, json!("required")),
+        (ToolChoice::Tool("x".into()), json!({"type": "function", "function": {"name": "x"}})),
+    ];
+    let base = Url::parse("https://example.com").expect("an address");
+    let model = OpenAi::new(outbound_client(""), &base, UrlTrust::Operator, None, "m-1").expect("a model");
+    let choice = |request: &ModelRequest| {
+        let payload = model.prepare(request).expect("prepared");
+        let body: Value = serde_json::from_slice(payload.bytes()).expect("the body is JSON");
+        body.get("tool_choice").cloned()
+    };
+    for (tool_choice, expected) in cases {
+        let bare = ModelRequest { tool_choice, ..request() };
+        assert_eq!(choice(&bare), None, "servers refuse a choice without tools");
+        assert_eq!(choice(&ModelRequest { tools: Arc::new([tool("x", "", "{}")]), ..bare }), Some(expected));
+    }
+}
+
+#[test]
+fn the_endpoint_is_below_the_base_address() {
+    let cases = [
+        ("https://example.com", Some("https://example.com/chat/completions")),
+        ("https://example.com/", Some("https://example.com/chat/completions")),
+        ("https://example.com/v1", Some("https://example.com/v1/chat/completions")),
+        ("https://example.com/v1/", Some("https://example.com/v1/chat/completions")),
+        (
+            "https://example.com/a%20b?api-version=1",
+            Some("https://example.com/a%20b/chat/completions?api-version=1"),
+        ),
+        ("mailto:ada@example.com", None),
+    ];
+    for (base, expected) in cases {
+        let base = Url::parse(base).expect("an address");
+        let model = OpenAi::new(outbound_client(""), &base, UrlTrust::Operator, None, "m-1");
+        match (model, expected) {
+            (Ok(model), Some(expected)) => assert_eq!(model.endpoint.url.as_str(), expected),
+            (Err(failure), None) => assert_eq!(failure.kind(), AgentErrorKind::InvalidRequest),
+            (other, _) => panic!("{base}: {:?}", other.map(|model| model.endpoint.url)),
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! Wire types of Chat Completions responses, limited to the fields that this adapter reads.
+
+use std::borrow::Cow;
+
+use agent_core::message::Usage;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+/// A chunk of a streamed response, or a whole response, which has a `message` instead of a `delta`.
+#[derive(Deserialize)]
+pub(super) struct Chunk<'a> {
+    #[serde(borrow, default)]
+    pub model: Option<Text<'a>>,
+    #[serde(borrow, default)]
+    pub choices: Option<Vec<Choice<'a>>>,
+    #[serde(default)]
+    pub usage: Option<WireUsage>,
+    #[serde(borrow, default)]
+    pub error: Option<&'a RawValue>,
+}
+
+impl Chunk<'_> {
+    /// Returns the text delta if the chunk contains nothing else.
+    pub(super) fn only_text(&self) -> Option<&str> {
+        let [choice] = self.choices.as_deref()? else { return None };
+        let delta = choice.delta.as_ref()?;
+        let calls = delta.tool_calls.as_ref().is_some_and(|calls| !calls.is_empty());
+        let other = delta.refusal.is_some() || delta.reasoning.is_some() || delta.reasoning_content.is_some();
+        let more = self.error.is_some() || self.usage.is_some() || choice.finish_reason.is_some();
+        let Text(text) = delta.content.as_ref()?;
+        (choice.index == 0 && !calls && !other && !more && !text.is_empty()).then_some(text)
+    }
+}
+
+/// A string that is borrowed unless it contains escapes. A newtype, because serde borrows a `Cow` only outside of an
+/// `Option`.
+#[derive(Deserialize)]
+pub(super) struct Text<'a>(#[serde(borrow)] pub Cow<'a, str>);
+
+#[derive(Deserialize)]
+pub(super) struct Choice<'a> {
+    #[serde(default)]
+    pub index: usize,
+    #[serde(borrow, default)]
+    pub delta: Option<Delta<'a>>,
+    /// Some servers repeat all content so far in each chunk, beside the delta.
+    #[serde(borrow, default)]
+    pub message: Option<Delta<'a>>,
+    #[serde(borrow, default)]
+    pub finish_reason: Option<Text<'a>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+pub(super) struct Delta<'a> {
+    #[serde(borrow)]
+    pub content: Option<Text<'a>>,
+    pub refusal: Option<String>,
+    pub reasoning_content: Option<String>,
+    pub reasoning: Option<String>,
+    pub tool_calls: Option<Vec<Call>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+pub(super) struct Call {
+    pub index: Option<usize>,
+    pub id: Option<String>,
+    pub function: Option<Function>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+pub(super) struct Function {
+    pub name: Option<String>,
+    pub arguments: Option<String>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct WireUsage {
+    prompt_tokens: Option<u64>,
+    completion_tokens: Option<u64>,
+    prompt_tokens_details: Option<PromptDetails>,
+    completion_tokens_details: Option<CompletionDetails>,
+}
+
+#[derive(Deserialize)]
+struct PromptDetails {
+    cached_tokens: Option<u64>,
+}
+
+#[derive(Deserialize)]
+struct CompletionDetails {
+    reasoning_tokens: Option<u64>,
+}
+
+impl WireUsage {
+    pub(super) fn into_usage(self, model: Option<String>) -> Usage {
+        Usage {
+            model,
+            provider: Some("openai".into()),
+            input_tokens: self.prompt_tokens,
+            output_tokens: self.completion_tokens,
+            reasoning_tokens: self.completion_tokens_details.and_then(|details| details.reasoning_tokens),
+            cached_input_tokens: self.prompt_tokens_details.and_then(|details| details.cached_tokens),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::relay::DeltaTemplate;
+
+    #[test]
+    fn a_text_without_escapes_lies_in_its_chunk_so_that_likeness_can_be_learnt() {
+        let chunk = |text: &str| format!(r#"{{"choices":[{{"index":0,"delta":{{"content":"{text}"}}}}]}}"#);
+        let (first, second) = (chunk("one"), chunk("two"));
+        let read: Chunk<'_> = serde_json::from_str(&first).expect("a chunk");
+        let mut template = DeltaTemplate::default();
+        template.learn(first.as_bytes(), read.only_text().expect("text alone"));
+        assert_eq!(template.match_chunk(second.as_bytes()), Some("two"));
+    }
+
+    #[test]
+    fn a_chunk_that_says_more_is_more_than_text() {
+        let cases = [
+            (r#"{"choices":[{"delta":{"content":"a"}}]}"#, Some("a")),
+            (r#"{"choices":[{"delta":{"content":"a","tool_calls":[]}}],"usage":null}"#, Some("a")),
+            (r#"{"choices":[{"delta":{"content":""}}]}"#, None),
+            (r#"{"choices":[{"delta":{}}]}"#, None),
+            (r#"{"choices":[{"index":1,"delta":{"content":"a"}}]}"#, None),
+            (r#"{"choices":[{"delta":{"content":"a"},"finish_reason":"stop"}]}"#, None),
+            (r#"{"choices":[{"delta":{"content":"a","refusal":"b"}}]}"#, None),
+            (r#"{"choices":[{"delta":{"content":"a","reasoning":"b"}}]}"#, None),
+            (r#"{"choices":[{"delta":{"content":"a","tool_calls":[{}]}}]}"#, None),
+            (r#"{"choices":[{"delta":{"content":"a"}}],"usage":{}}"#, None),
+            (r#"{"choices":[{"delta":{"content":"a"}}],"error":{}}"#, None),
+            (r#"{"choices":[{"delta":{"content":"a"}},{"delta":{"content":"b"}}]}"#, None),
+            (r#"{"choices":[{"message":{"content":"a"}}]}"#, None),
+            (r#"{"choices":[]}"#, None),
+            ("{}", None),
+        ];
+        for (chunk, expected) in cases {
+            let read: Chunk<'_> = serde_json::from_str(chunk).expect(chunk);
+            assert_eq!(read.only_text(), expected, "{chunk}");
+        }
+    }
+}

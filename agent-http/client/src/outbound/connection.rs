@@ -1,0 +1,124 @@
+//! An HTTP/1.1 connection that is driven by the task that awaits its response.
+//!
+//! hyper returns a connection and its response as two futures that wake each other. Here both are polled together, and
+//! wake-ups between the two are handled in the same poll, so that the task is woken by the network only.
+
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use http::{Request, Response};
+use hyper::body::Incoming;
+use hyper::client::conn::{TrySendError, http1};
+
+use super::connect::BoxedIo;
+use super::pool::{Pool, PoolKey};
+use super::request::Segments;
+use crate::keep_alive;
+use crate::relay::CoalescingWaker;
+
+/// Maximum number of times that response and connection are polled per task poll, for wake-ups that arrive meanwhile,
+/// before the task yields.
+const MAX_POLL_ROUNDS: usize = 3;
+
+/// An open connection. Dropping it closes it.
+pub(super) struct Connection {
+    sender: http1::SendRequest<Segments>,
+    /// The hyper connection; `None` once it is closed. Dropping it ends the response and the body.
+    driver: Option<Box<http1::Connection<BoxedIo, Segments>>>,
+    coalescing_waker: Arc<CoalescingWaker>,
+    /// `wakes` as a [`Waker`].
+    waker: Waker,
+    origin: PoolKey,
+    /// Weak, because the pool owns its idle connections.
+    pool: Weak<Pool>,
+    /// Keep-alive time that the server announced, if any.
+    keep_alive_timeout: Option<Duration>,
+}
+
+impl Connection {
+    pub(super) async fn open(io: BoxedIo, origin: PoolKey, pool: Weak<Pool>) -> hyper::Result<Self> {
+        let (sender, driver) = http1::handshake(io).await?;
+        let wakes = Arc::new(CoalescingWaker::default());
+        let waker = Waker::from(wakes.clone());
+        Ok(Self {
+            sender,
+            driver: Some(Box::new(driver)),
+            coalescing_waker: wakes,
+            waker,
+            origin,
+            pool,
+            keep_alive_timeout: None,
+        })
+    }
+
+    /// Sends a request and waits for the response head. If nothing was sent, the error contains the request.
+    pub(super) async fn send(
+        &mut self,
+        request: Request<Segments>,
+    ) -> Result<Response<Incoming>, TrySendError<Request<Segments>>> {
+        let mut response = pin!(self.sender.try_send_request(request));
+        let response = poll_fn(|cx| self.poll_with(cx, |cx| response.as_mut().poll(cx))).await?;
+        self.keep_alive_timeout = keep_alive::parse_keep_alive(response.headers());
+        Ok(response)
+    }
+
+    /// Polls `awaited`, a future or body of this connection, together with the connection until neither makes progress.
+    pub(super) fn poll_with<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        mut awaited: impl FnMut(&mut Context<'_>) -> Poll<T>,
+    ) -> Poll<T> {
+        for _ in 0..MAX_POLL_ROUNDS {
+            self.coalescing_waker.begin_poll();
+            let ready = awaited(&mut Context::from_waker(&self.waker));
+            if ready.is_ready() {
+                return ready;
+            }
+            self.drive();
+            // Anything that the connection has received wakes `awaited`.
+            if self.coalescing_waker.register(cx.waker()) {
+                return Poll::Pending;
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// Polls the connection once, so that it reads and writes what it can.
+    fn drive(&mut self) {
+        let Some(driver) = &mut self.driver else { return };
+        // An error is ignored here because the response or the body returns it.
+        if Pin::new(&mut **driver).poll(&mut Context::from_waker(&self.waker)).is_ready() {
+            self.driver = None;
+        }
+    }
+
+    /// Returns true if another request can be sent, as far as is known without waiting.
+    pub(super) fn is_reusable(&mut self) -> bool {
+        self.coalescing_waker.begin_poll();
+        self.drive();
+        self.driver.is_some() && self.sender.is_ready()
+    }
+
+    /// Returns the connection to the pool if it can take another request; closes it otherwise.
+    pub(super) fn return_to_pool(mut self) {
+        if !self.is_reusable() {
+            return;
+        }
+        if let Some(pool) = self.pool.upgrade() {
+            // Drops the stored waker, so that an idle connection does not keep a finished task alive.
+            self.coalescing_waker.clear();
+            pool.put(self.origin.clone(), self.keep_alive_timeout, self);
+        }
+    }
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connection").field("open", &self.driver.is_some()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,23 @@
+//! Problem details (RFC 9457) in responses of the platform's own services.
+
+use serde::Deserialize;
+
+/// Media type of problem details.
+pub const PROBLEM_JSON: &str = "application/problem+json";
+
+/// Members of problem details that clients use.
+#[derive(Debug, Clone, Default, Deserialize)]
+pub struct ProblemDetails {
+    /// Machine-readable error code.
+    pub code: Option<String>,
+    /// Description for people.
+    pub detail: Option<String>,
+}
+
+impl ProblemDetails {
+    /// Parses a response body; returns `None` if it is not a problem.
+    #[must_use]
+    pub fn parse(body: &[u8]) -> Option<Self> {
+        serde_json::from_slice(body).ok()
+    }
+}
