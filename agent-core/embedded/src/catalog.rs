@@ -6,6 +6,9 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
+/// Provider name of the embedded model.
+pub const PROVIDER: &str = "local";
+
 /// Catalogue entry of one weights file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]

@@ -24,6 +24,7 @@ mod sample;
 mod vocabulary;
 mod weights;
 
-pub use model::{EmbeddedConfig, EmbeddedModel, PROVIDER};
+pub use catalog::PROVIDER;
+pub use model::{EmbeddedConfig, EmbeddedModel};
 pub use sample::Sampling;
 pub use weights::WeightsError;

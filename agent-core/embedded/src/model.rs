@@ -16,15 +16,13 @@ use futures_channel::mpsc;
 use futures_util::StreamExt;
 
 use crate::call::{Decision, ModelCall, ToolCandidate};
+use crate::catalog::PROVIDER;
 use crate::engine::Engine;
 use crate::runner::QueuedCall;
 use crate::sample::Sampling;
 use crate::vocabulary::{Piece, Vocabulary};
 use crate::weights::{Weights, WeightsError};
 use crate::{chat, grammar, intent};
-
-/// Provider name of the embedded model.
-pub const PROVIDER: &str = "local";
 
 /// Minimum space for the answer in the context, in tokens. A prompt that leaves less is rejected.
 const MIN_ANSWER_TOKENS: usize = 32;

@@ -224,7 +224,7 @@ impl Runner {
         }
         let usage = Usage {
             model: Some(job.call.model.clone()),
-            provider: Some(crate::model::PROVIDER.to_owned()),
+            provider: Some(crate::catalog::PROVIDER.to_owned()),
             input_tokens: Some(prompt.len() as u64),
             cached_input_tokens: Some(shared as u64),
             ..Usage::default()

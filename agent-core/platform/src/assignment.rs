@@ -8,18 +8,13 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
 
-use crate::pulse::{JobRequest, Pulse, PulseError, ScheduledJob, user_scope};
-use crate::records::{
-    Collection, Key, ListQuery, MAX_ID_BYTES, Precondition, Record, Records, RecordsExt, StoreError, Write,
-    to_json,
-};
-use crate::workspace::{ListPage, collection, list_projected};
-use agent_jobs::job::{JobKind, JobPayload, JobScope};
-use agent_jobs::schedule::{DstPolicy, ScheduleSpec};
+use agent_jobs::job::{JobPayload, JobScope};
+
+use crate::pulse::{JobRequest, Pulse, PulseError, ScheduledJob};
+use crate::records::{Key, Precondition, Record, Records, RecordsExt, StoreError, Write, to_json};
+use crate::workspace::{Assignment, assignment_key};
 
 /// Collection of the synchronization states.
 pub const SYNC_COLLECTION: &str = "assignmentLinks";
@@ -28,139 +23,6 @@ const SYNC_LEASE: Duration = Duration::from_secs(5 * 60);
 /// Maximum number of rounds of one [`sync_assignment`] call, when the assignment changes or another process writes the link
 /// meanwhile.
 const MAX_SYNC_ROUNDS: usize = 4;
-
-/// Tool that an agent runs for a user on a schedule.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct Assignment {
-    /// Identifier, unique in the company.
-    pub id: String,
-    /// User for whom the tool runs.
-    pub user_id: String,
-    /// Company of the user.
-    pub company_id: String,
-    /// Agent that runs the tool.
-    pub agent_id: String,
-    /// Name of the tool.
-    pub tool_id: String,
-    /// Arguments of the tool.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub arguments: Option<Map<String, Value>>,
-    /// Todo list that the tool works on.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub todo_list_id: Option<String>,
-    /// Times at which the tool runs.
-    pub schedule: AssignmentSchedule,
-}
-
-/// Schedule of an assignment: one of `cron`, `everyMs` and `executeAt`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct AssignmentSchedule {
-    /// True if the assignment runs; a disabled one has no job.
-    pub enabled: bool,
-    /// Runs repeatedly by a cron expression.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cron: Option<String>,
-    /// Runs repeatedly at this interval in milliseconds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub every_ms: Option<u64>,
-    /// Runs once at an RFC 3339 time; without an offset, it is local to `timezone`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub execute_at: Option<String>,
-    /// IANA name of the time zone for `cron` and for an `executeAt` without an offset.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub timezone: Option<String>,
-    /// Daylight-saving policy for `cron`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub dst: Option<DstPolicy>,
-}
-
-impl AssignmentSchedule {
-    /// Returns the schedule as requested from the scheduler.
-    pub fn spec(&self) -> ScheduleSpec {
-        ScheduleSpec {
-            execute_at: self.execute_at.clone(),
-            delay_ms: None,
-            cron: self.cron.clone(),
-            every_ms: self.every_ms,
-            timezone: self.timezone.clone(),
-            dst: self.dst,
-        }
-    }
-}
-
-impl Assignment {
-    /// Validates the assignment at the time `now`. Returns the path of the first invalid field and the fault; the
-    /// path is empty for a fault of the payload.
-    pub fn validate(&self, now: Timestamp) -> Option<(&'static str, String)> {
-        // Record ids are limited more tightly than the ids of a payload.
-        for (field, id) in [("id", &self.id), ("agentId", &self.agent_id), ("toolId", &self.tool_id)] {
-            if id.is_empty() || id.len() > MAX_ID_BYTES {
-                return Some((field, format!("must have 1 to {MAX_ID_BYTES} bytes")));
-            }
-        }
-        if let Err(error) = self.payload().validate() {
-            return Some(("", error.to_string()));
-        }
-        // A disabled schedule may be incomplete.
-        let fault = self.schedule.enabled.then(|| self.schedule.spec().resolve(now).err()).flatten();
-        fault.map(|fault| ("schedule", fault.to_string()))
-    }
-
-    /// Returns the payload of the assignment's job.
-    pub fn payload(&self) -> JobPayload {
-        JobPayload {
-            kind: JobKind::Tool,
-            user_id: self.user_id.clone(),
-            company_id: self.company_id.clone(),
-            agent_id: self.agent_id.clone(),
-            tool_id: Some(self.tool_id.clone()),
-            assignment_id: Some(self.id.clone()),
-            arguments: self.arguments.clone(),
-            message: None,
-            todo_list_id: self.todo_list_id.clone(),
-            timezone: self.schedule.timezone.clone(),
-        }
-    }
-
-    /// Returns the scope of the assignment's user.
-    pub fn scope(&self) -> JobScope {
-        user_scope(&self.company_id, &self.user_id)
-    }
-
-    /// Returns the request for the job at a version. Versions are never reused, so the idempotency key makes a
-    /// repeated request for one change harmless and separates it from later changes.
-    fn request(&self, version: u64) -> JobRequest {
-        JobRequest {
-            idempotency_key: Some(format!("assignment:{}:{version}", self.id)),
-            ..JobRequest::new(self.payload(), self.schedule.spec())
-        }
-    }
-}
-
-/// Returns the record key of an assignment.
-///
-/// # Errors
-/// [`StoreError::Invalid`] for an invalid identifier.
-pub fn key(company_id: &str, id: &str) -> Result<Key, StoreError> {
-    Key::new(company_id, collection::ASSIGNMENTS, id)
-}
-
-/// Returns one page of an agent's assignments, ordered by id.
-///
-/// # Errors
-/// Errors of the store.
-pub async fn list_for_agent(
-    records: &dyn Records,
-    company_id: &str,
-    agent_id: &str,
-    list: &ListQuery,
-) -> Result<ListPage<Record<Assignment>>, StoreError> {
-    let all = Collection::new(company_id, collection::ASSIGNMENTS)?;
-    let of_agent = |record: Record<Assignment>| (record.value.agent_id == agent_id).then_some(record);
-    list_projected(records, &all, list, of_agent).await
-}
 
 /// Returns the record key of an assignment's synchronization state.
 ///
@@ -292,7 +154,7 @@ pub async fn sync_assignment(
     (company_id, id): (&str, &str),
     now: Timestamp,
 ) -> Result<(), SyncError> {
-    let keys = [key(company_id, id)?, sync_key(company_id, id)?];
+    let keys = [assignment_key(company_id, id)?, sync_key(company_id, id)?];
     for _ in 0..MAX_SYNC_ROUNDS {
         let mut found = records.get_many(&keys).await?.into_iter();
         let saved = found.next().flatten().map(|record| record.parse::<Assignment>(keys[0].collection()));

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::records::{Key, Record, Records, RecordsExt, StoreError};
 
+mod assignments;
 mod documents;
 mod epics;
 mod file;
@@ -25,6 +26,7 @@ mod text;
 mod todos;
 mod view;
 
+pub use assignments::{Assignment, AssignmentSchedule, assignment_key, list_assignments};
 pub use documents::{
     Document, DocumentSummary, MAX_DOCUMENT_BYTES, MAX_DOCUMENTS_PER_COMPANY, append_document,
     create_document, get_document, get_document_summaries, get_documents, list_document_summaries,
@@ -72,7 +74,7 @@ pub mod collection {
     pub const EPICS: &str = "epics";
     /// Metrics, stored as given.
     pub const METRICS: &str = "metrics";
-    /// [`Assignment`](crate::assignment::Assignment)s.
+    /// [`Assignment`](Assignment)s.
     pub const ASSIGNMENTS: &str = "assignments";
     /// [`Notification`](super::Notification)s, in one collection per user below this one.
     pub const NOTIFICATIONS: &str = "notifications";

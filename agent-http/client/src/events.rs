@@ -184,33 +184,7 @@ impl EventDecoder {
                     .and_then(|metadata| metadata.is_error)
                     .map(|is_error| ResultMetadata { is_error }),
             },
-            "CUSTOM" => Event::Custom {
-                name: text(line.name, "name")?,
-                value: match line.value {
-                    Some(value) => {
-                        serde_json::from_str(value.get()).map_err(|error| malformed_line(&error))?
-                    }
-                    None => serde_json::Value::Null,
-                },
-            },
-            "RUN_FINISHED" => Event::RunFinished {
-                thread_id: line.thread_id.map(|BorrowedText(id)| id.into()).unwrap_or_default(),
-                run_id: line.run_id.map(|BorrowedText(id)| id.into()).unwrap_or_default(),
-                result: lenient::<Reason>(line.result)
-                    .map(|Reason { finish_reason }| RunResult { finish_reason }),
-                outcome: lenient::<Tag>(line.outcome)
-                    .filter(|outcome| outcome.kind == "cancelled")
-                    .map(|_| RunOutcome::Cancelled),
-                usage: line.usage.unwrap_or_default(),
-            },
-            "RUN_ERROR" => Event::RunError {
-                message: text(line.message, "message")?,
-                code: line
-                    .code
-                    .map_or_else(|| AgentErrorKind::Failed.code().into(), |BorrowedText(code)| code.into()),
-                usage: line.usage.unwrap_or_default(),
-            },
-            _ => return Ok(None),
+            _ => return run_event(line),
         }))
     }
 
@@ -221,6 +195,37 @@ impl EventDecoder {
     fn call(&mut self, id: Option<BorrowedText<'_>>) -> Result<Id, AgentError> {
         required(id, "toolCallId").map(|id| intern_id(&mut self.tool_call_id, id))
     }
+}
+
+/// Decodes the events that concern the run as a whole, and extension events.
+fn run_event(line: RawEvent<'_>) -> Result<Option<Event>, AgentError> {
+    Ok(Some(match &*line.kind.0 {
+        "CUSTOM" => Event::Custom {
+            name: text(line.name, "name")?,
+            value: match line.value {
+                Some(value) => serde_json::from_str(value.get()).map_err(|error| malformed_line(&error))?,
+                None => serde_json::Value::Null,
+            },
+        },
+        "RUN_FINISHED" => Event::RunFinished {
+            thread_id: line.thread_id.map(|BorrowedText(id)| id.into()).unwrap_or_default(),
+            run_id: line.run_id.map(|BorrowedText(id)| id.into()).unwrap_or_default(),
+            result: lenient::<Reason>(line.result)
+                .map(|Reason { finish_reason }| RunResult { finish_reason }),
+            outcome: lenient::<Tag>(line.outcome)
+                .filter(|outcome| outcome.kind == "cancelled")
+                .map(|_| RunOutcome::Cancelled),
+            usage: line.usage.unwrap_or_default(),
+        },
+        "RUN_ERROR" => Event::RunError {
+            message: text(line.message, "message")?,
+            code: line
+                .code
+                .map_or_else(|| AgentErrorKind::Failed.code().into(), |BorrowedText(code)| code.into()),
+            usage: line.usage.unwrap_or_default(),
+        },
+        _ => return Ok(None),
+    }))
 }
 
 /// The relevant parts of open members. AG-UI leaves the shape of these members open, so other shapes are ignored.

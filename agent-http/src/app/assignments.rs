@@ -7,8 +7,9 @@ use agent_core::allowed_tools::allowed_tools_in_run;
 use agent_core::request::Principal;
 use agent_core::role::RoleBlock;
 use agent_core::tool::{Caller, ExecutionContext};
-use agent_platform::assignment::{self, Assignment, AssignmentSync, SyncedState, is_in_sync, list_for_agent};
+use agent_platform::assignment::{self, AssignmentSync, SyncedState, is_in_sync};
 use agent_platform::records::{ListQuery, MAX_PAGE_RECORDS, Precondition, Record, RecordsExt, StoreError};
+use agent_platform::workspace::Assignment;
 use agent_platform::workspace::utc_time;
 use http::{Request, StatusCode, request};
 use schemars::JsonSchema;
@@ -90,7 +91,8 @@ pub(super) async fn answer(
 }
 
 async fn page(app: &App, role: &RoleBlock, list: &ListQuery) -> Result<AssignmentPage, HttpError> {
-    let found = list_for_agent(&*app.records, &role.company_id, &role.id, list).await?;
+    let found =
+        agent_platform::workspace::list_assignments(&*app.records, &role.company_id, &role.id, list).await?;
     let mut assignments = Vec::with_capacity(found.items.len());
     for record in found.items {
         assignments.push(view(app, record).await?);
@@ -109,7 +111,8 @@ async fn view(app: &App, saved: Record<Assignment>) -> Result<AssignmentView, Ht
 
 /// Returns an assignment of the agent; 404 also if it belongs to another agent.
 async fn load_existing(app: &App, role: &RoleBlock, id: &str) -> Result<Record<Assignment>, HttpError> {
-    let key = assignment::key(&role.company_id, id).map_err(|_| HttpError::not_found())?;
+    let key = agent_platform::workspace::assignment_key(&role.company_id, id)
+        .map_err(|_| HttpError::not_found())?;
     let found: Option<Record<Assignment>> = app.records.get_as(&key).await?;
     found.filter(|found| found.value.agent_id == role.id).ok_or_else(HttpError::not_found)
 }
@@ -123,7 +126,7 @@ async fn put(
     body: Body,
 ) -> HandlerResult {
     let assignment = read(app, principal, role, id, head, body).await?;
-    let key = assignment::key(&role.company_id, id)?;
+    let key = agent_platform::workspace::assignment_key(&role.company_id, id)?;
     for _ in 0..MAX_WRITE_ATTEMPTS {
         let found: Option<Record<Assignment>> = app.records.get_as(&key).await?;
         if found.as_ref().is_some_and(|found| found.value.agent_id != role.id) {
@@ -152,7 +155,8 @@ async fn put(
 /// pass the check.
 async fn check_assignment_limit(app: &App, role: &RoleBlock) -> Result<(), HttpError> {
     let list = ListQuery { limit: Some(MAX_ASSIGNMENTS_PER_AGENT), ..ListQuery::default() };
-    let found = list_for_agent(&*app.records, &role.company_id, &role.id, &list).await?;
+    let found =
+        agent_platform::workspace::list_assignments(&*app.records, &role.company_id, &role.id, &list).await?;
     if found.items.len() < MAX_ASSIGNMENTS_PER_AGENT {
         return Ok(());
     }
@@ -200,7 +204,11 @@ async fn delete(app: &App, role: &RoleBlock, id: &str, head: &request::Parts) ->
     for _ in 0..MAX_WRITE_ATTEMPTS {
         let found = load_existing(app, role, id).await?;
         let precondition = resource::check_conditions(&head.headers, Some(found.version))?;
-        match app.records.delete(&assignment::key(&role.company_id, id)?, precondition).await {
+        match app
+            .records
+            .delete(&agent_platform::workspace::assignment_key(&role.company_id, id)?, precondition)
+            .await
+        {
             Ok(_) => {
                 sync_with_scheduler(app, &role.company_id, id).await;
                 return Ok(resource::no_content());
@@ -225,9 +233,15 @@ async fn sync_with_scheduler(app: &App, company_id: &str, id: &str) {
 pub(super) async fn delete_all(app: &App, company_id: &str, agent: &str) -> Result<(), StoreError> {
     let mut list = ListQuery { limit: Some(MAX_PAGE_RECORDS), ..ListQuery::default() };
     loop {
-        let page = list_for_agent(&*app.records, company_id, agent, &list).await?;
+        let page =
+            agent_platform::workspace::list_assignments(&*app.records, company_id, agent, &list).await?;
         for record in page.items {
-            app.records.delete(&assignment::key(company_id, &record.id)?, Precondition::Any).await?;
+            app.records
+                .delete(
+                    &agent_platform::workspace::assignment_key(company_id, &record.id)?,
+                    Precondition::Any,
+                )
+                .await?;
             sync_with_scheduler(app, company_id, &record.id).await;
         }
         list.cursor = page.next_cursor;

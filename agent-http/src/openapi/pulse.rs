@@ -1,8 +1,8 @@
 //! Operations of the application's scheduler API.
 
 use agent_jobs::schedule::ScheduleSpec;
-use agent_platform::assignment::Assignment;
 use agent_platform::pulse::{CancelResult, ScheduledJob};
+use agent_platform::workspace::Assignment;
 use http::Method;
 use serde_json::{Value, json};
 

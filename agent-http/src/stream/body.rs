@@ -75,6 +75,14 @@ impl StreamBody {
     }
 }
 
+/// Allocates the buffer of the next frame. The first one is small, since it holds the start of the run alone.
+fn reserve_buffer(buffer: &mut Vec<u8>, first: FirstChunk) {
+    if buffer.capacity() == 0 {
+        let is_first = first == FirstChunk::Awaited;
+        buffer.reserve_exact(if is_first { FIRST_BUFFER_BYTES } else { BUFFER_BYTES });
+    }
+}
+
 impl Body for StreamBody {
     type Data = Bytes;
     type Error = Infallible;
@@ -94,11 +102,7 @@ impl Body for StreamBody {
             let mut own = Context::from_waker(waker);
             match events.poll_event(&mut own) {
                 Poll::Ready(Some(event)) => {
-                    if buffer.capacity() == 0 {
-                        let is_first = *first == FirstChunk::Awaited;
-                        *buffer =
-                            Vec::with_capacity(if is_first { FIRST_BUFFER_BYTES } else { BUFFER_BYTES });
-                    }
+                    reserve_buffer(buffer, *first);
                     encoder.encode(&event, buffer);
                     match *first {
                         FirstChunk::Awaited if event.delta().is_some() => {

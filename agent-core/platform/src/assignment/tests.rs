@@ -5,8 +5,12 @@ use async_trait::async_trait;
 use futures_util::FutureExt;
 use serde_json::json;
 
+use agent_jobs::schedule::ScheduleSpec;
+use serde_json::Value;
+
 use super::*;
 use crate::memory::MemoryRecords;
+use crate::pulse::user_scope;
 use crate::pulse::{CancelResult, JobViewPage};
 use agent_jobs::job::{JobFilter, JobView};
 
@@ -176,7 +180,7 @@ fn ready<T>(future: impl Future<Output = T>) -> T {
 }
 
 fn save(records: &MemoryRecords, assignment: &Assignment) -> u64 {
-    let key = key("c", "s").expect("a key");
+    let key = assignment_key("c", "s").expect("a key");
     ready(records.put_as(&key, assignment, Precondition::Any)).expect("put")
 }
 
@@ -196,7 +200,7 @@ fn the_scheduler_is_told_once_of_each_change() {
     assert_eq!(synced(&records, &pulse, 0), Ok(vec![]));
     save(&records, &assignment(json!({"schedule": {"enabled": true, "everyMs": 5000}})));
     assert_eq!(synced(&records, &pulse, 0), Ok(vec![format!("reschedule job of {first}")]));
-    ready(records.delete(&key("c", "s").expect("a key"), Precondition::Any)).expect("removed");
+    ready(records.delete(&assignment_key("c", "s").expect("a key"), Precondition::Any)).expect("removed");
     assert_eq!(synced(&records, &pulse, 0), Ok(vec!["cancel all of s".to_owned()]));
     assert_eq!(synced(&records, &pulse, 0), Ok(vec![]));
     assert!(ready(records.get(&sync_key("c", "s").expect("a key"))).expect("read").is_none());

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::{Document, Memory, TodoList, User, collection};
-use crate::assignment::Assignment;
+use crate::workspace::Assignment;
 use agent_core::role::RoleBlock;
 
 mod check;

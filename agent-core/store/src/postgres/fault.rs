@@ -98,23 +98,22 @@ impl Error for PostgresError {
 
 /// An error message of the server, without the detail fields, which repeat values.
 #[derive(Debug)]
-struct ServerMessage {
+struct ServerError {
     code: String,
     message: String,
 }
 
-impl fmt::Display for ServerMessage {
+impl fmt::Display for ServerError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} (SQLSTATE {})", self.message, self.code)
     }
 }
 
-impl Error for ServerMessage {}
+impl Error for ServerError {}
 
 impl From<&DbError> for PostgresError {
     fn from(error: &DbError) -> Self {
-        let said =
-            ServerMessage { code: error.code().code().to_owned(), message: error.message().to_owned() };
+        let said = ServerError { code: error.code().code().to_owned(), message: error.message().to_owned() };
         Self { kind: classify_sqlstate(error.code().code()), source: Some(Arc::new(said)) }
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use agent_jobs::job::{ClaimRequest, CompanyQuota, Job, MAX_JOBS_PER_CLAIM};
 use agent_platform::records::StoreError;
 use futures_util::StreamExt;
+use futures_util::stream::FusedStream;
 use jiff::Timestamp;
 
 use super::{MAX_POLL_INTERVAL, Worker, add_saturating, duration_until};
@@ -16,6 +17,7 @@ use super::{MAX_POLL_INTERVAL, Worker, add_saturating, duration_until};
 const MIN_CLAIM_BACKOFF: Duration = Duration::from_millis(10);
 
 /// The outcome of one poll of the store.
+#[derive(Clone, Copy)]
 enum PollOutcome {
     /// Jobs were claimed, so there may be more.
     Claimed,
@@ -60,39 +62,43 @@ impl Worker {
                 }
                 PollOutcome::NoFreeSlot => MAX_POLL_INTERVAL,
             };
-            let woken = async {
-                // A new job cannot be claimed while all slots are taken.
-                let wake = if matches!(look, PollOutcome::NoFreeSlot | PollOutcome::StoreFailed) {
-                    None
-                } else {
-                    wakes.next().await
-                };
-                if wake.is_none() {
-                    pending::<()>().await;
-                }
-            };
-            let freed = async {
-                match look {
-                    PollOutcome::NoFreeSlot | PollOutcome::Contended => {
-                        self.claimed_jobs.wait_slot_freed().await
-                    }
-                    PollOutcome::Claimed | PollOutcome::Wait(_) | PollOutcome::StoreFailed => pending().await,
-                }
-            };
-            let inserted = async {
-                match look {
-                    // The store notifies only of a job that is due before all others, and those cannot be claimed.
-                    PollOutcome::Contended => self.inserted.notified().await,
-                    _ => pending().await,
-                }
-            };
             tokio::select! {
                 () = self.stopping.cancelled() => {}
-                () = woken => {}
-                () = freed => {}
-                () = inserted => {}
+                () = self.wait_for_change(look, &mut wakes) => {}
                 () = self.clock.sleep(wait.min(MAX_POLL_INTERVAL)) => {}
             }
+        }
+    }
+
+    /// Waits for a change after which another poll of the store may claim jobs: a new job, or a free slot.
+    async fn wait_for_change(&self, look: PollOutcome, wakes: &mut (impl FusedStream<Item = ()> + Unpin)) {
+        let woken = async {
+            // A new job cannot be claimed while all slots are taken.
+            let wake = match look {
+                PollOutcome::NoFreeSlot | PollOutcome::StoreFailed => None,
+                _ => wakes.next().await,
+            };
+            if wake.is_none() {
+                pending::<()>().await;
+            }
+        };
+        let freed = async {
+            match look {
+                PollOutcome::NoFreeSlot | PollOutcome::Contended => self.claimed_jobs.wait_slot_freed().await,
+                PollOutcome::Claimed | PollOutcome::Wait(_) | PollOutcome::StoreFailed => pending().await,
+            }
+        };
+        let inserted = async {
+            match look {
+                // The store notifies only of a job that is due before all others, and those cannot be claimed.
+                PollOutcome::Contended => self.inserted.notified().await,
+                _ => pending().await,
+            }
+        };
+        tokio::select! {
+            () = woken => {}
+            () = freed => {}
+            () = inserted => {}
         }
     }
 

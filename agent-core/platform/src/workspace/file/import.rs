@@ -3,9 +3,9 @@
 use serde_json::Value;
 
 use super::WorkspaceFile;
-use crate::assignment;
 use crate::records::{Key, Record, StoreError, UPDATE_ATTEMPTS, Write, to_json};
 use crate::roles::{RecordRoleStore, RoleKeys, StoredRole, precondition_at};
+use crate::workspace::assignment_key;
 use crate::workspace::todos::MAX_TODOS;
 use crate::workspace::{TodoList, collection};
 use agent_core::message::SharedJson;
@@ -85,7 +85,7 @@ impl WorkspaceFile {
             things.push(ImportItem::Plain(memory.key()?, to_json(memory)?));
         }
         for assignment in &self.assignments {
-            let key = assignment::key(&assignment.company_id, &assignment.id)?;
+            let key = assignment_key(&assignment.company_id, &assignment.id)?;
             things.push(ImportItem::Plain(key, to_json(assignment)?));
         }
         for (name, entries) in self.free_form_lists() {
