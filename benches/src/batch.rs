@@ -2,9 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use agent_jobs::job::{
-    AttemptOutcome, ClaimRequest, CompanyQuota, Job, JobStore, NewJob, Step, StepError, StepResult,
-};
+use agent_jobs::job::{AttemptOutcome, ClaimRequest, CompanyQuota, Job, JobStore, NewJob, Step, StepOutcome};
 use agent_jobs::schedule::Schedule;
 use anyhow::{Result, ensure};
 use jiff::{SignedDuration, Timestamp};
@@ -44,11 +42,7 @@ pub async fn claim(store: &impl JobStore, now: Timestamp, limit: usize) -> Resul
 ///
 /// # Errors
 /// Returns the store's error.
-pub async fn complete(
-    store: &impl JobStore,
-    claimed: Vec<Job>,
-    now: Timestamp,
-) -> Result<Vec<Option<Result<StepResult, StepError>>>> {
+pub async fn complete(store: &impl JobStore, claimed: Vec<Job>, now: Timestamp) -> Result<Vec<StepOutcome>> {
     let steps = claimed.into_iter().map(|job| {
         let (outcome, took) = (AttemptOutcome::Succeeded, Duration::from_millis(12));
         (job.id, Step::End { fence: job.fence, outcome, took, status: Some(200), jitter: 0 })
@@ -65,7 +59,7 @@ pub async fn claim_and_complete(store: &impl JobStore, now: Timestamp) -> Result
     let claimed = claim(store, now, BATCH).await?;
     let ended = complete(store, claimed, now).await?;
     let taken = begin.elapsed();
-    let done = ended.iter().filter(|ended| matches!(ended, Some(Ok(_)))).count();
+    let done = ended.iter().filter(|ended| ended.is_applied()).count();
     ensure!(done == BATCH, "{done} of {BATCH} jobs were claimed and completed");
     Ok(taken)
 }

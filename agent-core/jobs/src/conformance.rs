@@ -23,7 +23,7 @@ use serde_json::json;
 
 use crate::job::{
     AttemptOutcome, IdempotencyKey, InsertOutcome, Job, JobFilter, JobKind, JobPayload, JobScope, JobState,
-    JobStore, NewJob, Phase, Step, StepError, StepResult,
+    JobStore, NewJob, Phase, Step, StepError, StepOutcome, StepResult,
 };
 use crate::schedule::{CronSchedule, DstPolicy, MisfirePolicy, OverlapPolicy, Schedule};
 
@@ -111,8 +111,11 @@ async fn get(store: &dyn JobStore, job: &Job) -> Job {
 }
 
 async fn step(store: &dyn JobStore, job: &Job, step: Step, now: Timestamp) -> Result<StepResult, StepError> {
-    expect_ok("step", store.apply_step(&JobScope::default(), &job.id, step, now).await)
-        .expect("the job is there")
+    match expect_ok("step", store.apply_step(&JobScope::default(), &job.id, step, now).await) {
+        StepOutcome::Applied(result) => Ok(*result),
+        StepOutcome::Rejected(error) => Err(error),
+        StepOutcome::NotFound => panic!("the job is there"),
+    }
 }
 
 /// Claims the given job, which must be due.
@@ -208,7 +211,7 @@ async fn nobody_reaches_out_of_a_scope(store: &dyn JobStore) {
         let found = expect_ok("get", store.get(&scope, &job.id).await);
         assert_eq!(found, None, "a job is absent for {scope:?}");
         let stepped = expect_ok("step", store.apply_step(&scope, &job.id, Step::Cancel, at(1)).await);
-        assert_eq!(stepped, None, "no step can be taken by {scope:?}");
+        assert_eq!(stepped, StepOutcome::NotFound, "no step can be taken by {scope:?}");
         let page = expect_ok("list", store.list(&filter_of(scope.clone()), None, 10).await);
         assert!(page.jobs.iter().all(|found| found.id != job.id), "a job is in no list of {scope:?}");
     }
@@ -274,19 +277,14 @@ async fn steps_are_taken_in_their_order(store: &dyn JobStore) {
     let steps = [succeeded.clone(), Step::Pause, succeeded, Step::Resume, Step::Cancel];
     let steps = steps.map(|step| (job.id.clone(), step)).to_vec();
     let taken = expect_ok("steps", store.apply_steps(steps, at(1100)).await);
-    let states: Vec<_> = taken
-        .iter()
-        .map(|taken| taken.as_ref().map(|taken| taken.as_ref().map(|stepped| stepped.job.state())))
-        .collect();
-    let expected = [
-        Some(Ok(JobState::Scheduled)),
-        Some(Ok(JobState::Paused)),
-        Some(Err(&StepError::Stale)),
-        Some(Ok(JobState::Scheduled)),
-        Some(Ok(JobState::Cancelled)),
-    ];
+    assert_eq!(taken.len(), 5, "each step has an outcome");
+    assert_eq!(taken[2], StepOutcome::Rejected(StepError::Stale), "a step sees those before it");
+    let applied: Vec<Job> =
+        taken.into_iter().filter_map(StepOutcome::applied).map(|stepped| stepped.job).collect();
+    let states: Vec<JobState> = applied.iter().map(Job::state).collect();
+    let expected = [JobState::Scheduled, JobState::Paused, JobState::Scheduled, JobState::Cancelled];
     assert_eq!(states, expected, "a step sees those before it");
-    let last = taken.into_iter().flatten().flatten().last().expect("the last was taken").job;
+    let last = applied.into_iter().next_back().expect("the last was taken");
     assert_eq!(get(store, &job).await, last, "the last one stands");
 }
 
@@ -297,12 +295,12 @@ async fn a_refused_step_hinders_no_other(store: &dyn JobStore) {
     let mut steps: Vec<_> = jobs.iter().map(|job| (job.id.clone(), claim.clone())).collect();
     steps.insert(1, (agent_core::new_id(), Step::Cancel));
     let taken = expect_ok("steps", store.apply_steps(steps, at(20)).await);
-    let shown: Vec<_> = taken
-        .iter()
-        .map(|taken| taken.as_ref().map(|taken| taken.as_ref().map(|stepped| stepped.job.phase)))
-        .collect();
     let running = Phase::Running { lease: at(9000) };
-    assert_eq!(shown, [Some(Ok(running)), None, Some(Ok(running)), Some(Err(&StepError::NotDue))]);
+    let is_running =
+        |outcome: &StepOutcome| outcome.clone().applied().is_some_and(|stepped| stepped.job.phase == running);
+    assert!(taken.len() == 4 && is_running(&taken[0]) && is_running(&taken[2]), "{taken:?}");
+    assert_eq!(taken[1], StepOutcome::NotFound);
+    assert_eq!(taken[3], StepOutcome::Rejected(StepError::NotDue));
     assert_eq!(get(store, &jobs[2]).await, jobs[2], "a refused step changes nothing");
     assert_eq!(get(store, &jobs[1]).await.phase, running, "the others are stored");
     assert_eq!(expect_ok("steps", store.apply_steps(Vec::new(), at(20)).await), [], "nothing is no mistake");

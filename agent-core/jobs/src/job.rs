@@ -55,7 +55,7 @@ pub use memory::MemoryJobStore;
 pub use payload::{JobKind, JobPayload, PayloadError};
 pub use retry::backoff;
 pub use signal::WakeSignal;
-pub use step::{AttemptOutcome, Step, StepError, StepResult};
+pub use step::{AttemptOutcome, Step, StepError, StepOutcome, StepResult};
 pub use store::{
     ClaimRequest, CompanyQuota, InsertOutcome, JobCounts, JobFilter, JobPage, JobScope, JobStore,
     MAX_JOBS_PER_CLAIM, MAX_JOBS_PER_PAGE,

@@ -5,6 +5,6 @@ pub use jiff::Timestamp;
 
 pub use crate::job::{
     AttemptOutcome, ClaimRequest, CompanyQuota, Job, JobPayload, JobScope, JobStore, MemoryJobStore, NewJob,
-    Step,
+    Step, StepOutcome,
 };
 pub use crate::schedule::{Schedule, ScheduleSpec};

@@ -44,8 +44,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use agent_jobs::job::{
-    ClaimRequest, InsertOutcome, Job, JobCounts, JobFilter, JobPage, JobScope, JobStore, Step, StepError,
-    StepResult, WakeSignal,
+    ClaimRequest, InsertOutcome, Job, JobCounts, JobFilter, JobPage, JobScope, JobStore, Step, StepOutcome,
+    WakeSignal,
 };
 use agent_platform::records::StoreError;
 use async_trait::async_trait;
@@ -247,18 +247,19 @@ impl JobStore for PostgresJobs {
         id: &str,
         step: Step,
         now: Timestamp,
-    ) -> Result<Option<Result<StepResult, StepError>>, StoreError> {
+    ) -> Result<StepOutcome, StoreError> {
         let session = self.sessions.get().await.map_err(JobStoreError::from)?;
         let done =
             jobs::apply_steps(&session, scope, vec![(id.to_owned(), step)], now, &self.sender_id).await;
-        Ok(self.signal_if_earliest(session.release(done).await)?.pop().flatten())
+        let outcome = self.signal_if_earliest(session.release(done).await)?.pop();
+        Ok(outcome.unwrap_or(StepOutcome::NotFound))
     }
 
     async fn apply_steps(
         &self,
         steps: Vec<(String, Step)>,
         now: Timestamp,
-    ) -> Result<Vec<Option<Result<StepResult, StepError>>>, StoreError> {
+    ) -> Result<Vec<StepOutcome>, StoreError> {
         if steps.is_empty() {
             return Ok(Vec::new());
         }

@@ -2,7 +2,7 @@
 
 use std::error::Error as _;
 
-use agent_jobs::job::{InsertOutcome, Job, JobFilter, JobScope, JobState, Step, StepError};
+use agent_jobs::job::{InsertOutcome, Job, JobFilter, JobScope, JobState, Step, StepError, StepOutcome};
 use agent_jobs::schedule::ScheduleSpec;
 use agent_platform::records::StoreError;
 use bytes::Bytes;
@@ -94,10 +94,10 @@ async fn dispatch(
         Route::Resume => Step::Resume,
         Route::Redrive => Step::Redrive,
     };
-    let acted = scheduler.worker.apply_step(scope(&query)?, params.get("id")?.to_owned(), step).await?;
-    match acted.ok_or_else(HttpError::not_found)? {
-        Ok(stepped) => json(StatusCode::OK, &JobStatus::from(&stepped)),
-        Err(refusal) => Err(step_error_response(refusal)),
+    match scheduler.worker.apply_step(scope(&query)?, params.get("id")?.to_owned(), step).await? {
+        StepOutcome::Applied(result) => json(StatusCode::OK, &JobStatus::from(&*result)),
+        StepOutcome::NotFound => Err(HttpError::not_found()),
+        StepOutcome::Rejected(error) => Err(step_error_response(error)),
     }
 }
 

@@ -24,7 +24,7 @@ use std::time::{Duration, SystemTime};
 
 use agent_core::clock::Clock;
 use agent_jobs::job::{
-    AttemptOutcome, InsertOutcome, Job, JobCounts, JobFilter, JobScope, JobStore, Step, StepError, StepResult,
+    AttemptOutcome, InsertOutcome, Job, JobCounts, JobFilter, JobScope, JobStore, Step, StepOutcome,
 };
 use agent_platform::records::StoreError;
 use jiff::{SignedDuration, Timestamp};
@@ -239,8 +239,8 @@ impl Worker {
         outcome.ok_or_else(|| StoreError::unavailable("the store said nothing of the job"))
     }
 
-    /// Applies a requested step to a job within the scope; `None` if there is no such job. A claim of this worker
-    /// whose delivery has not started is released first.
+    /// Applies a requested step to a job within the scope. A claim of this worker whose delivery has not started is
+    /// released first.
     ///
     /// # Errors
     /// Returns the store's error; the job is unchanged.
@@ -249,7 +249,7 @@ impl Worker {
         scope: JobScope,
         id: String,
         step: Step,
-    ) -> Result<Option<Result<StepResult, StepError>>, StoreError> {
+    ) -> Result<StepOutcome, StoreError> {
         // Runs in its own task, so that a cancelled request cannot lose a job that was taken from the claimed jobs.
         let worker = self.clone();
         join_task(tokio::spawn(async move { worker.apply_step_now(&scope, id, step).await })).await
@@ -260,17 +260,17 @@ impl Worker {
         scope: &JobScope,
         id: String,
         step: Step,
-    ) -> Result<Option<Result<StepResult, StepError>>, StoreError> {
+    ) -> Result<StepOutcome, StoreError> {
         let _no_claims = self.claim_lock.read().await;
         if self.jobs.get(scope, &id).await?.is_none() {
-            return Ok(None);
+            return Ok(StepOutcome::NotFound);
         }
         // Resuming does not release the claim, which would delay the job.
         let held = if step == Step::Resume { None } else { self.claimed_jobs.release(&id) };
         let release = held.iter().map(|job| (job.id.clone(), Step::Release { fence: job.fence }));
         let steps = release.chain([(id, step)]).collect();
         match self.jobs.apply_steps(steps, self.now()).await {
-            Ok(mut stepped) => Ok(stepped.pop().flatten()),
+            Ok(mut outcomes) => Ok(outcomes.pop().unwrap_or(StepOutcome::NotFound)),
             Err(error) => {
                 self.claimed_jobs.add(held.into_iter().collect());
                 Err(error)

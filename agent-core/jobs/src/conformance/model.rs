@@ -9,7 +9,7 @@ use super::lists::counted;
 use super::{SharedJobStore, at, expect_ok, payload};
 use crate::job::{
     AttemptOutcome, ClaimRequest, CompanyQuota, IdempotencyKey, InsertOutcome, Job, JobCounts, JobFilter,
-    JobScope, JobState, NewJob, Step, StepResult,
+    JobScope, JobState, NewJob, Step, StepOutcome,
 };
 use crate::schedule::{CronSchedule, DstPolicy, MisfirePolicy, OverlapPolicy, Schedule};
 
@@ -213,12 +213,13 @@ impl ModelRun {
         }
     }
 
-    fn step_in_model(&mut self, id: &str, step: Step) -> Option<Result<StepResult, crate::job::StepError>> {
-        let stepped = self.model.get(id)?.clone().step(step, self.now());
-        if let Ok(stepped) = &stepped {
+    fn step_in_model(&mut self, id: &str, step: Step) -> StepOutcome {
+        let Some(job) = self.model.get(id) else { return StepOutcome::NotFound };
+        let outcome = StepOutcome::from(job.clone().step(step, self.now()));
+        if let StepOutcome::Applied(stepped) = &outcome {
             self.model.insert(id.to_owned(), stepped.job.clone());
         }
-        Some(stepped)
+        outcome
     }
 
     async fn steps(&mut self, operation: &str) {
@@ -231,7 +232,7 @@ impl ModelRun {
     async fn step(&mut self, operation: &str) {
         let ((id, step), scope) = (self.some_step(), self.scope());
         let inside = self.model.get(&id).is_some_and(|job| scope.contains(job));
-        let expected = if inside { self.step_in_model(&id, step.clone()) } else { None };
+        let expected = if inside { self.step_in_model(&id, step.clone()) } else { StepOutcome::NotFound };
         let taken = expect_ok("step", self.store.apply_step(&scope, &id, step.clone(), self.now()).await);
         assert_eq!(taken, expected, "{operation}: {step:?} by {scope:?}");
     }
@@ -329,10 +330,10 @@ impl ModelRun {
             let before = self.model[&job.id].next_run_at().map(ceil);
             assert!(before >= last, "{operation}: the earliest come first");
             last = before;
-            let stepped = self.step_in_model(&job.id, step.clone());
-            let stepped = stepped.expect("it is there").unwrap_or_else(|refusal| {
-                panic!("{operation}: {} was claimed, and {refusal}", job.id);
-            });
+            let stepped = match self.step_in_model(&job.id, step.clone()) {
+                StepOutcome::Applied(stepped) => stepped,
+                outcome => panic!("{operation}: {} was claimed, and the model says {outcome:?}", job.id),
+            };
             assert!(
                 stepped.job == *job && job.is_delivering(),
                 "{operation}: {job:?}, not {:?}",

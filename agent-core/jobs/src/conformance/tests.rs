@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use crate::conformance::{jobs, jobs_against_reference};
 use crate::job::{
     ClaimRequest, CompanyQuota, InsertOutcome, Job, JobCounts, JobFilter, JobPage, JobScope, JobStore,
-    MemoryJobStore, Step, StepError, StepResult,
+    MemoryJobStore, Step, StepOutcome,
 };
 
 #[tokio::test]
@@ -110,7 +110,7 @@ impl JobStore for DefectiveJobs {
         &self,
         mut steps: Vec<(String, Step)>,
         now: Timestamp,
-    ) -> Result<Vec<Option<Result<StepResult, StepError>>>, StoreError> {
+    ) -> Result<Vec<StepOutcome>, StoreError> {
         if let JobsDefect::StepsBackwards = self.defect {
             steps.reverse();
             let mut taken = self.jobs.apply_steps(steps, now).await?;

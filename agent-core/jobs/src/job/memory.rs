@@ -11,7 +11,7 @@ use jiff::Timestamp;
 
 use super::{
     ClaimRequest, InsertOutcome, Job, JobCounts, JobFilter, JobPage, JobScope, JobStore, MAX_JOBS_PER_CLAIM,
-    MAX_JOBS_PER_PAGE, Step, StepError, StepResult, WakeSignal,
+    MAX_JOBS_PER_PAGE, Step, StepOutcome, WakeSignal,
 };
 
 /// In-memory [`JobStore`]. All jobs are lost when the process ends.
@@ -87,12 +87,15 @@ impl Jobs {
         InsertOutcome::New
     }
 
-    fn step(&mut self, id: &str, step: Step, now: Timestamp) -> Option<Result<StepResult, StepError>> {
-        let stepped = self.by_id.get(id)?.clone().step(step, now);
-        if let Ok(StepResult { job, changed: true, .. }) = &stepped {
-            self.put(job.clone());
+    fn step(&mut self, id: &str, step: Step, now: Timestamp) -> StepOutcome {
+        let Some(job) = self.by_id.get(id) else { return StepOutcome::NotFound };
+        let outcome = StepOutcome::from(job.clone().step(step, now));
+        if let StepOutcome::Applied(result) = &outcome
+            && result.changed
+        {
+            self.put(result.job.clone());
         }
-        Some(stepped)
+        outcome
     }
 
     fn claim(&mut self, claim: ClaimRequest) -> Vec<Job> {
@@ -108,9 +111,9 @@ impl Jobs {
             let company = self.by_id[&id].payload.company_id.clone();
             if quota.take(&company) {
                 let stepped = self.step(&id, Step::Claim { until, lease }, now);
-                steps += usize::from(matches!(stepped, Some(Ok(_))));
-                match stepped {
-                    Some(Ok(stepped)) if stepped.job.is_delivering() => claimed.push(stepped.job),
+                steps += usize::from(stepped.is_applied());
+                match stepped.applied() {
+                    Some(stepped) if stepped.job.is_delivering() => claimed.push(stepped.job),
                     _ => quota.release(&company),
                 }
             }
@@ -154,7 +157,7 @@ impl JobStore for MemoryJobStore {
         &self,
         steps: Vec<(String, Step)>,
         now: Timestamp,
-    ) -> Result<Vec<Option<Result<StepResult, StepError>>>, StoreError> {
+    ) -> Result<Vec<StepOutcome>, StoreError> {
         Ok(self
             .update_and_notify(|all| steps.into_iter().map(|(id, step)| all.step(&id, step, now)).collect()))
     }
@@ -163,7 +166,7 @@ impl JobStore for MemoryJobStore {
         Ok(self.update_and_notify(|all| {
             let meant = all.by_id.values().filter(|job| !job.state().is_final() && filter.matches(job));
             let ids: Vec<String> = meant.map(|job| job.id.clone()).collect();
-            ids.iter().filter(|id| matches!(all.step(id, Step::Cancel, now), Some(Ok(_)))).count() as u64
+            ids.iter().filter(|id| all.step(id, Step::Cancel, now).is_applied()).count() as u64
         }))
     }
 

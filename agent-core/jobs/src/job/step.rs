@@ -114,6 +114,41 @@ pub enum StepError {
     NeverFires,
 }
 
+/// Outcome of a step on a stored job.
+#[derive(Debug, Clone, PartialEq)]
+pub enum StepOutcome {
+    /// The step was applied, and its result is stored.
+    Applied(Box<StepResult>),
+    /// The store has no such job within the scope.
+    NotFound,
+    /// The step was refused; the job is unchanged.
+    Rejected(StepError),
+}
+
+impl StepOutcome {
+    /// Returns the result of an applied step.
+    pub fn applied(self) -> Option<StepResult> {
+        match self {
+            Self::Applied(result) => Some(*result),
+            Self::NotFound | Self::Rejected(_) => None,
+        }
+    }
+
+    /// Returns true if the step was applied.
+    pub fn is_applied(&self) -> bool {
+        matches!(self, Self::Applied(_))
+    }
+}
+
+impl From<Result<StepResult, StepError>> for StepOutcome {
+    fn from(stepped: Result<StepResult, StepError>) -> Self {
+        match stepped {
+            Ok(result) => Self::Applied(Box::new(result)),
+            Err(error) => Self::Rejected(error),
+        }
+    }
+}
+
 impl Job {
     /// Applies a step at the time `now`.
     ///

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 use jiff::Timestamp;
 
-use super::{Job, JobState, Step, StepError, StepResult};
+use super::{Job, JobState, Step, StepOutcome};
 
 /// Maximum number of jobs in one claim.
 pub const MAX_JOBS_PER_CLAIM: usize = 1000;
@@ -196,18 +196,19 @@ pub trait JobStore: Send + Sync + 'static {
         limit: usize,
     ) -> Result<JobPage, StoreError>;
 
-    /// Applies a step to a job within the scope; `None` if there is no such job.
+    /// Applies a step to a job within the scope.
     async fn apply_step(
         &self,
         scope: &JobScope,
         id: &str,
         step: Step,
         now: Timestamp,
-    ) -> Result<Option<Result<StepResult, StepError>>, StoreError> {
-        Ok(match self.get(scope, id).await? {
-            Some(_) => self.apply_steps(vec![(id.to_owned(), step)], now).await?.pop().flatten(),
-            None => None,
-        })
+    ) -> Result<StepOutcome, StoreError> {
+        if self.get(scope, id).await?.is_none() {
+            return Ok(StepOutcome::NotFound);
+        }
+        let outcome = self.apply_steps(vec![(id.to_owned(), step)], now).await?.pop();
+        Ok(outcome.unwrap_or(StepOutcome::NotFound))
     }
 
     /// Applies steps, in order, to jobs of any tenant, and persists the results together. A refused step changes
@@ -216,7 +217,7 @@ pub trait JobStore: Send + Sync + 'static {
         &self,
         steps: Vec<(String, Step)>,
         now: Timestamp,
-    ) -> Result<Vec<Option<Result<StepResult, StepError>>>, StoreError>;
+    ) -> Result<Vec<StepOutcome>, StoreError>;
 
     /// Cancels all matching jobs that are not final, in one transaction, and returns their number.
     async fn cancel_all(&self, filter: &JobFilter, now: Timestamp) -> Result<u64, StoreError>;

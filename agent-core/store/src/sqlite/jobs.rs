@@ -2,7 +2,7 @@
 
 use agent_jobs::job::{
     ClaimRequest, InsertOutcome, Job, JobCounts, JobFilter, JobPage, JobScope, JobStore, MAX_JOBS_PER_PAGE,
-    Step, StepError, StepResult,
+    Step, StepOutcome,
 };
 use agent_platform::records::StoreError;
 use async_trait::async_trait;
@@ -112,7 +112,7 @@ impl JobStore for SqliteStore {
         id: &str,
         step: Step,
         now: Timestamp,
-    ) -> Result<Option<Result<StepResult, StepError>>, StoreError> {
+    ) -> Result<StepOutcome, StoreError> {
         let (scope, id) = (scope.clone(), id.to_owned());
         let work = move |rows: &JobTable<'_>| rows.step(&scope, &id, step.clone(), now);
         self.writers.commit(NotifyingJobWrite(JobWrite { bytes: 0, work })).await
@@ -122,7 +122,7 @@ impl JobStore for SqliteStore {
         &self,
         steps: Vec<(String, Step)>,
         now: Timestamp,
-    ) -> Result<Vec<Option<Result<StepResult, StepError>>>, StoreError> {
+    ) -> Result<Vec<StepOutcome>, StoreError> {
         let work = move |rows: &JobTable<'_>| {
             steps.iter().map(|(id, step)| rows.step(&JobScope::default(), id, step.clone(), now)).collect()
         };

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use agent_jobs::job::{
     AttemptOutcome, ClaimRequest, CompanyQuota, Job, JobFilter, JobScope, JobState, JobStore, Step,
+    StepOutcome,
 };
 use agent_store::postgres::{PostgresErrorKind, PostgresJobs, PostgresOptions};
 use futures_util::StreamExt;
@@ -92,8 +93,8 @@ async fn deliver(store: &PostgresJobs, acknowledged: &mut HashMap<String, JobSta
     for job in claimed {
         let (fence, took) = (job.fence, Duration::ZERO);
         let end = Step::End { fence, outcome: AttemptOutcome::Succeeded, took, status: None, jitter: 0 };
-        if let Ok(Some(ended)) = store.apply_step(&JobScope::default(), &job.id, end, at(6)).await {
-            ended.expect("it is held");
+        if let Ok(ended) = store.apply_step(&JobScope::default(), &job.id, end, at(6)).await {
+            assert!(ended.is_applied(), "it is held: {ended:?}");
             acknowledged.insert(job.id, JobState::Completed);
         }
     }
@@ -269,7 +270,7 @@ async fn a_lack_of_connections_is_said_and_passes(cluster: &Cluster) {
     }
     assert_eq!(fault(store.count_by_state(at(1)).await).kind(), PostgresErrorKind::Busy);
     holder.batch_execute("ROLLBACK").await.expect("released");
-    waiting.await.expect("done").expect("step").expect("there").expect("it is open");
+    waiting.await.expect("done").expect("step").applied().expect("it is open");
     store.count_by_state(at(1)).await.expect("it goes on");
 }
 
@@ -283,7 +284,10 @@ async fn what_no_column_can_hold_is_said(cluster: &Cluster) {
     assert!(store.list(&filter, Some("a\0"), 5).await.expect("list").jobs.is_empty());
     assert_eq!(store.cancel_all(&filter, at(1)).await.expect("cancel"), 0);
     assert_eq!(store.get(&JobScope::default(), "a\0").await.expect("get"), None);
-    assert_eq!(store.apply_step(&scope, "a", Step::Cancel, at(1)).await.expect("step"), None);
+    assert_eq!(
+        store.apply_step(&scope, "a", Step::Cancel, at(1)).await.expect("step"),
+        StepOutcome::NotFound
+    );
     let steps = vec![("a\0".to_owned(), Step::Cancel)];
-    assert_eq!(store.apply_steps(steps, at(1)).await.expect("steps"), [None]);
+    assert_eq!(store.apply_steps(steps, at(1)).await.expect("steps"), [StepOutcome::NotFound]);
 }

@@ -68,7 +68,7 @@ async fn no_job_is_claimed_twice_and_none_is_lost(cluster: &Cluster) {
                 (job.id.clone(), Step::End { fence: job.fence, outcome, took, status: None, jitter: 0 })
             };
             let ended = store.apply_steps(claimed.iter().map(end).collect(), at(101)).await.expect("steps");
-            assert!(ended.iter().all(|ended| matches!(ended, Some(Ok(_)))), "whoever claims a job holds it");
+            assert!(ended.iter().all(|ended| ended.is_applied()), "whoever claims a job holds it");
             done.extend(claimed.into_iter().map(|job| job.id));
         }
     };
@@ -180,10 +180,10 @@ async fn others_are_told_of_the_earliest_alone(cluster: &Cluster) {
     let step = async |step: Step| {
         store.apply_step(&JobScope::default(), &first.id, step, at(1)).await.expect("step")
     };
-    step(Step::Pause).await.expect("there").expect("it is open");
-    step(Step::Resume).await.expect("there").expect("it is open");
+    step(Step::Pause).await.applied().expect("it is open");
+    step(Step::Resume).await.applied().expect("it is open");
     heard_until_now("it is back where it was", 0).await;
-    step(Step::Reschedule(Schedule::At(at(10)))).await.expect("there").expect("it is open");
+    step(Step::Reschedule(Schedule::At(at(10)))).await.applied().expect("it is open");
     heard_until_now("it was moved to the front", 1).await;
     store.claim_due(due(3000, 100, 100)).await.expect("claim");
     heard_until_now("who claims has nothing to tell", 0).await;

@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use agent_jobs::job::{
     AttemptOutcome, ClaimRequest, CompanyQuota, InsertOutcome, Job, JobCounts, JobKind, JobPayload, JobScope,
-    JobState, JobStore, NewJob, Step,
+    JobState, JobStore, NewJob, Step, StepOutcome,
 };
 use agent_jobs::schedule::Schedule;
 use agent_platform::records::{Precondition, Records, StoreError};
@@ -251,7 +251,7 @@ async fn what_others_make_of_a_claimed_job_counts() {
         let all = serde_json::to_string(&job).expect("JSON");
         other(&place.file()).execute(&sql, [&job.id, &all]).expect("changed");
         let ended = store.apply_steps(vec![succeeded(&job)], at(6)).await.expect("steps");
-        let Some(Some(Ok(stepped))) = ended.first() else { panic!("it is held: {ended:?}") };
+        let [StepOutcome::Applied(stepped)] = &ended[..] else { panic!("it is held: {ended:?}") };
         let found = (stepped.job.max_attempts == 77, stepped.job.attempt == 7);
         assert_eq!(found, (column == "body", column == "progress"), "{:?}", stepped.job);
     }
@@ -280,7 +280,7 @@ async fn acts_that_wait_share_a_transaction_and_fail_apart() {
     assert_eq!((claimed.len(), ids(&claimed)), (20, ids(&due)), "each is claimed once");
     assert_eq!(store.activity().commits - before.commits, 5);
     let ended = store.apply_steps(claimed.iter().map(succeeded).collect(), at(20)).await.expect("steps");
-    assert!(ended.iter().all(|ended| matches!(ended, Some(Ok(_)))), "{ended:?}");
+    assert!(ended.iter().all(|ended| ended.is_applied()), "{ended:?}");
     let JobCounts { by_state, lag } = store.count_by_state(at(100)).await.expect("counts");
     assert_eq!((by_state.get(&JobState::Completed), lag), (Some(&20), Duration::ZERO));
 }

@@ -1,7 +1,7 @@
 use std::io::{BufRead, BufReader, Write as _};
 use std::sync::Arc;
 
-use agent_jobs::job::{ClaimRequest, CompanyQuota, Job, JobScope, JobState, JobStore};
+use agent_jobs::job::{ClaimRequest, CompanyQuota, Job, JobScope, JobState, JobStore, StepOutcome};
 use agent_store::sqlite::{SqliteOptions, SqliteStore};
 use jiff::{SignedDuration, Timestamp};
 
@@ -102,7 +102,7 @@ async fn delivers_until_it_is_killed() {
                 let claimed = store.claim_due(claim(now)).await.expect("claim");
                 let ended =
                     store.apply_steps(claimed.iter().map(succeeded).collect(), now).await.expect("steps");
-                for ended in ended.into_iter().flatten().flatten() {
+                for ended in ended.into_iter().filter_map(StepOutcome::applied) {
                     say("done", &ended.job.id);
                 }
             }

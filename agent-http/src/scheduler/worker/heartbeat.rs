@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use agent_jobs::job::Step;
+use agent_jobs::job::{Step, StepOutcome};
 use agent_platform::records::StoreError;
 
 use super::Worker;
@@ -43,8 +43,8 @@ impl Worker {
         let stepped = self.jobs.apply_steps(keys.iter().map(step).collect(), now).await?;
         for (key, stepped) in keys.iter().zip(stepped) {
             match stepped {
-                Some(Ok(_)) => self.claimed_jobs.record_extension(key, lease),
-                Some(Err(_)) | None => self.claimed_jobs.expire_lease(key),
+                StepOutcome::Applied(_) => self.claimed_jobs.record_extension(key, lease),
+                StepOutcome::NotFound | StepOutcome::Rejected(_) => self.claimed_jobs.expire_lease(key),
             }
         }
         Ok(())

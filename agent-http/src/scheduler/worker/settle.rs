@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use agent_jobs::job::{Step, StepError};
+use agent_jobs::job::{Step, StepError, StepOutcome};
 use tokio::sync::mpsc;
 
 use super::{DeliveryOutcome, Worker};
@@ -37,7 +37,7 @@ impl Worker {
             match self.jobs.apply_steps(steps, self.now()).await {
                 Ok(stepped) => {
                     for (settlement, stepped) in batch.iter().zip(stepped) {
-                        if let Some(Err(StepError::Stale)) | None = stepped {
+                        if let StepOutcome::Rejected(StepError::Stale) | StepOutcome::NotFound = stepped {
                             tracing::debug!(job = settlement.key.id, "an outcome came too late to count");
                             self.metrics.record_outcome("stale");
                         }

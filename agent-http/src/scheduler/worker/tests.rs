@@ -221,7 +221,7 @@ async fn what_is_claimed_and_not_begun_is_taken_back_by_whoever_acts_on_it() {
         let id = bench.job("c", Duration::from_millis(200)).await;
         bench.until_claimed(1).await;
         let stepped =
-            bench.worker.apply_step(JobScope::default(), id.clone(), step).await.unwrap().unwrap().unwrap();
+            bench.worker.apply_step(JobScope::default(), id.clone(), step).await.unwrap().applied().unwrap();
         assert!(!stepped.delivering);
         assert_eq!((stepped.job.state(), stepped.job.attempt), (state, 0));
         assert_eq!(bench.worker.claimed_jobs.waiting_count(), 0);
@@ -249,12 +249,13 @@ async fn who_acts_during_a_delivery_is_told() {
     ] {
         let id = bench.job("c", Duration::ZERO).await;
         assert_eq!(bench.receiver.next().await["jobId"], id);
-        let stepped = bench.worker.apply_step(JobScope::default(), id, step).await.unwrap().unwrap().unwrap();
+        let stepped =
+            bench.worker.apply_step(JobScope::default(), id, step).await.unwrap().applied().unwrap();
         assert!(stepped.delivering);
     }
     let other = JobScope { company: Some("d".to_owned()), user: None };
     let id = bench.job("c", Duration::from_secs(60)).await;
-    assert!(bench.worker.apply_step(other, id, Step::Cancel).await.unwrap().is_none());
+    assert_eq!(bench.worker.apply_step(other, id, Step::Cancel).await.unwrap(), StepOutcome::NotFound);
     bench.receiver.gate.send_replace(true);
     bench.until_delivering(0).await;
     bench.end().await;
@@ -473,7 +474,7 @@ impl JobStore for FaultyJobStore {
         &self,
         steps: Vec<(String, Step)>,
         now: Timestamp,
-    ) -> Result<Vec<Option<Result<StepResult, StepError>>>, StoreError> {
+    ) -> Result<Vec<StepOutcome>, StoreError> {
         self.check("steps")?;
         self.jobs.apply_steps(steps, now).await
     }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use agent_jobs::job::{Job, JobScope, Step, StepError, StepResult};
+use agent_jobs::job::{Job, JobScope, Step, StepError, StepOutcome, StepResult};
 use jiff::Timestamp;
 use tokio_postgres::types::ToSql;
 
@@ -97,8 +97,6 @@ impl JobUpdates {
     }
 }
 
-type StepResults = Vec<Option<Result<StepResult, StepError>>>;
-
 /// Applies steps to jobs within a scope. The flag is true if one of the jobs has become the earliest.
 pub(in crate::postgres) async fn apply_steps(
     session: &Session,
@@ -106,10 +104,10 @@ pub(in crate::postgres) async fn apply_steps(
     steps: Vec<(String, Step)>,
     now: Timestamp,
     who: &str,
-) -> Result<(StepResults, bool), JobStoreError> {
+) -> Result<(Vec<StepOutcome>, bool), JobStoreError> {
     let JobScope { company, user } = scope;
     if [company, user].into_iter().flatten().any(|text| contains_nul(text)) {
-        return Ok((vec![None; steps.len()], false));
+        return Ok((vec![StepOutcome::NotFound; steps.len()], false));
     }
     let ids: Vec<&str> = steps.iter().map(|(id, _)| id.as_str()).filter(|id| !contains_nul(id)).collect();
     let begun = session.begin(&[(SELECT_FOR_UPDATE, &[&ids, company, user])]).await?;
@@ -118,13 +116,17 @@ pub(in crate::postgres) async fn apply_steps(
         let job = parse_row(row)?;
         jobs.insert(job.id.clone(), LockedJob { job, is_changed: false, is_rescheduled: false });
     }
-    let taken = steps.into_iter().map(|(id, step)| Some(jobs.get_mut(&id)?.step(step, now))).collect();
+    let apply = |(id, step): (String, Step)| match jobs.get_mut(&id) {
+        Some(job) => job.step(step, now).into(),
+        None => StepOutcome::NotFound,
+    };
+    let outcomes = steps.into_iter().map(apply).collect();
     let mut update = JobUpdates::default();
     for LockedJob { job, is_rescheduled: is_moved, .. } in jobs.values().filter(|locked| locked.is_changed) {
         update.add_job(job, *is_moved)?;
     }
     let is_earliest = update.notify_and_commit(session, who).await?;
-    Ok((taken, is_earliest))
+    Ok((outcomes, is_earliest))
 }
 
 /// A job whose row is locked.

@@ -109,7 +109,7 @@ impl JobTable<'_> {
     ) -> Result<Option<Job>, WriteError> {
         match found {
             Ok(found) => {
-                let stepped = self.apply_step(found, claim, now)?.ok();
+                let stepped = self.apply_step(found, claim, now)?.applied();
                 Ok(stepped.map(|stepped| stepped.job).filter(Job::is_delivering))
             }
             Err(WriteError::Refused(error)) => {

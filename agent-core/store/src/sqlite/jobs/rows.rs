@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell, RefMut};
 use std::rc::Rc;
 
-use agent_jobs::job::{InsertOutcome, Job, JobFilter, JobScope, Step, StepError, StepResult};
+use agent_jobs::job::{InsertOutcome, Job, JobFilter, JobScope, Step, StepOutcome, StepResult};
 use jiff::Timestamp;
 use rusqlite::types::Value;
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Row, params};
@@ -160,21 +160,23 @@ impl<'c> JobTable<'c> {
         Ok(found.into_iter().map(|found| found.job).collect())
     }
 
-    /// Applies a step to the job with this id. Returns `None` if there is none within the scope.
+    /// Applies a step to the job with this id, if there is one within the scope.
     pub(super) fn step(
         &self,
         scope: &JobScope,
         id: &str,
         step: Step,
         now: Timestamp,
-    ) -> Result<Option<Result<StepResult, StepError>>, WriteError> {
+    ) -> Result<StepOutcome, WriteError> {
         if let Some(held) = self.take_claimed(scope, id, &step)
             && let Some(stepped) = self.apply_step_if_unchanged(held, step.clone(), now)?
         {
-            return Ok(Some(Ok(stepped)));
+            return Ok(StepOutcome::Applied(Box::new(stepped)));
         }
-        let found = self.find(id)?.filter(|found| scope.contains(&found.job));
-        found.map(|found| self.apply_step(found, step, now)).transpose()
+        match self.find(id)?.filter(|found| scope.contains(&found.job)) {
+            Some(found) => self.apply_step(found, step, now),
+            None => Ok(StepOutcome::NotFound),
+        }
     }
 
     /// Removes and returns the cached job, for steps that only the holder of its claim takes.
@@ -215,11 +217,14 @@ impl<'c> JobTable<'c> {
         found: StoredJob,
         step: Step,
         now: Timestamp,
-    ) -> Result<Result<StepResult, StepError>, WriteError> {
+    ) -> Result<StepOutcome, WriteError> {
         let StoredJob { rowid, job, mut body } = found;
         let is_moved = matches!(step, Step::Reschedule(_));
-        let stepped = job.step(step, now);
-        if let Ok(StepResult { job, changed: true, .. }) = &stepped {
+        let outcome = StepOutcome::from(job.step(step, now));
+        if let StepOutcome::Applied(result) = &outcome
+            && result.changed
+        {
+            let job = &result.job;
             if is_moved {
                 body = Some(self.update_body(rowid, job)?);
             }
@@ -228,7 +233,7 @@ impl<'c> JobTable<'c> {
                 held.insert(rowid, body, progress, job);
             }
         }
-        Ok(stepped)
+        Ok(outcome)
     }
 
     /// Writes the columns that a step may change, and returns the new `progress`.
@@ -268,7 +273,7 @@ impl<'c> JobTable<'c> {
             let Some(last) = found.last() else { return Ok(cancelled) };
             after = Some(last.job.id.clone());
             for found in found {
-                cancelled += u64::from(self.apply_step(found, Step::Cancel, now)?.is_ok());
+                cancelled += u64::from(self.apply_step(found, Step::Cancel, now)?.is_applied());
             }
         }
     }
