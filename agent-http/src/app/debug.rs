@@ -1,4 +1,4 @@
-//! `GET /api/svcchat/debugPrompt` and `GET_TOOL, POST /api/svcchat/previewPrompt`: the request that the chat endpoint
+//! `GET /api/svcchat/debugPrompt` and `GET, POST /api/svcchat/previewPrompt`: the request that the chat endpoint
 //! would send.
 //!
 //! The parameters are those of the chat endpoint, parsed by the same code, except that a message is optional; nothing
