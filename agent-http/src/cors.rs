@@ -5,7 +5,7 @@
 //! itself. So on the widget's paths every origin is allowed, without credentials, and the handler decides: it marks a
 //! response that the page must not read by [`HttpError::deny_cross_origin`](crate::error::HttpError::deny_cross_origin).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, btree_set};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -52,6 +52,15 @@ impl Origins {
     #[must_use]
     pub fn contains(&self, origin: &HeaderValue) -> bool {
         origin.to_str().is_ok_and(|origin| self.0.contains(origin))
+    }
+}
+
+impl IntoIterator for Origins {
+    type Item = String;
+    type IntoIter = btree_set::IntoIter<String>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
     }
 }
 

@@ -1,12 +1,60 @@
-//! Model Context Protocol over Streamable HTTP: a server that exposes an agent's tools to external clients, and a
-//! client for the tools of other servers.
+//! MCP requests: their bodies, errors and CORS headers, for the server in [`agent_mcp`].
 
+use agent_mcp::headers;
+use agent_mcp::server::{AdmissionError, AuditError, McpServer};
+use bytes::Bytes;
+use http::{Method, Request};
+
+use crate::body::Body;
 use crate::cors::ProtocolHeaders;
-
-pub mod client;
-pub mod headers;
-pub mod server;
+use crate::error::{Code, HttpError};
+use crate::request::{BodyLimits, read_json_bytes};
+use crate::service::HandlerResult;
 
 /// Header names of MCP clients in browsers, for the CORS layer.
 pub(crate) const CORS_HEADERS: ProtocolHeaders =
     ProtocolHeaders { request: headers::REQUEST_HEADERS, response: headers::RESPONSE_HEADERS };
+
+/// Handles a request to the server's URL; the method must be GET, POST or DELETE. The body is read within `limits`, and
+/// only after the head was accepted.
+///
+/// # Errors
+///
+/// 403 for a foreign `Host` or `Origin`; 400, 401 or 403 for an ambiguous, missing or mismatched credential; 406 for an
+/// unsupported `Accept`; and the errors of [`read_json_bytes`].
+pub async fn handle(server: &McpServer, limits: &BodyLimits, request: Request<Body>) -> HandlerResult {
+    let (head, body) = request.into_parts();
+    let authorized = server.authorize(&head).await?;
+    let body = match head.method {
+        Method::POST => read_json_bytes(&head.headers, body, limits).await?,
+        _ => Bytes::new(),
+    };
+    Ok(authorized.respond(head, body).await)
+}
+
+impl From<AdmissionError> for HttpError {
+    fn from(error: AdmissionError) -> Self {
+        let detail = error.to_string();
+        match error {
+            AdmissionError::UnknownHost
+            | AdmissionError::UnknownOrigin
+            | AdmissionError::ParameterMismatch(_) => Self::forbidden(detail),
+            AdmissionError::RepeatedParameter(_) => Self::new(Code::InvalidRequest, detail),
+            AdmissionError::AmbiguousCredentials => Self::new(Code::AmbiguousCredentials, detail),
+            AdmissionError::Unauthenticated(_) => Self::unauthenticated(detail),
+            AdmissionError::NotAcceptable => Self::new(Code::NotAcceptable, detail),
+            AdmissionError::Store(error) => Self::internal(error),
+            error => Self::internal(error),
+        }
+    }
+}
+
+impl From<AuditError> for HttpError {
+    fn from(error: AuditError) -> Self {
+        match error {
+            AuditError::InvalidCursor => Self::new(Code::InvalidRequest, error.to_string()),
+            AuditError::Store(error) => Self::internal(error),
+            error => Self::internal(error),
+        }
+    }
+}

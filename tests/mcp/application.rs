@@ -364,7 +364,8 @@ async fn neither_tokens_nor_arguments_are_in_the_log() {
     let log = LogBuffer::default();
     let writer = log.clone();
     let filter: tracing_subscriber::filter::Targets =
-        agentd::logging::filter("debug,agent_client=trace,agent_http=trace,agentd=trace").expect("a filter");
+        agentd::logging::filter("debug,agent_client=trace,agent_http=trace,agent_mcp=trace,agentd=trace")
+            .expect("a filter");
     let lines = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(move || writer.clone());
     // The test runs on one thread, so the thread-local subscriber collects all of its events.
     let _guard = tracing_subscriber::registry().with(lines).with(filter).set_default();

@@ -5,12 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent_http::body::Body;
-use agent_http::mcp::server::{
-    AgentLimits, AuditLog, HostGuard, McpAuthenticator, McpServer, McpServerLimits,
-};
+use agent_http::mcp;
 use agent_http::request::BodyLimits;
 use agent_http::serve::{self, ServeLimits};
 use agent_http::service::service_fn;
+use agent_mcp::server::{AgentLimits, AuditLog, HostGuard, McpAuthenticator, McpServer, McpServerLimits};
 use agent_platform::memory::MemoryRecords;
 use tokio::net::TcpListener;
 use tokio::process::Command;
@@ -27,7 +26,6 @@ async fn start_server() -> String {
     let url = format!("http://{address}/");
     let fixture = Arc::new(Fixture::new());
     let limits = McpServerLimits {
-        body: BodyLimits::default(),
         json_depth: 64,
         timeout: Duration::from_secs(30),
         gate: AgentLimits {
@@ -38,7 +36,7 @@ async fn start_server() -> String {
         token_recheck_interval: CONFORMANCE_TIMEOUT,
     };
     let server = Arc::new(McpServer::new(
-        HostGuard::new(&url.parse().expect("an address"), address, Default::default()),
+        HostGuard::new(&url.parse().expect("an address"), address, []),
         McpAuthenticator::new(fixture.clone(), None),
         fixture.clone(),
         AuditLog::new(Arc::new(MemoryRecords::default())),
@@ -48,7 +46,7 @@ async fn start_server() -> String {
     let service = service_fn(move |mut request: http::Request<Body>| {
         let server = server.clone();
         *request.uri_mut() = format!("/?token={TOKEN}").parse().expect("an address");
-        async move { server.handle(request).await }
+        async move { mcp::handle(&server, &BodyLimits::default(), request).await }
     });
     tokio::spawn(serve::serve(listener, service, ServeLimits::default(), std::future::pending()));
     url

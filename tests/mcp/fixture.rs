@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use agent_core::tool::ExecutionContext;
-use agent_http::mcp::server::{Change, Features, Identity, McpServer, TokenResolver};
+use agent_mcp::server::{Change, Features, Identity, McpServer, TokenResolver};
 use agent_platform::records::StoreError;
 use async_trait::async_trait;
 use rmcp::RoleServer;

@@ -1,7 +1,7 @@
 //! Authentication of MCP clients, and isolation between identities.
 
 use agent_core::tool::Caller;
-use agent_http::mcp::server::Change;
+use agent_mcp::server::Change;
 use futures_util::StreamExt;
 use serde_json::{Value, json};
 

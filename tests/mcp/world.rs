@@ -8,13 +8,14 @@ use std::time::Duration;
 
 use agent_core::tool::{Caller, ExecutionContext, Progress, Tool, ToolError, ToolOutput, ToolSpec};
 use agent_http::cors::parse_origins;
-use agent_http::mcp::server::{
-    AgentLimits, HostGuard, Identity, LegacyQuery, McpAuthenticator, McpServer, McpServerLimits,
-    TokenResolver,
-};
+use agent_http::mcp;
 use agent_http::request::BodyLimits;
 use agent_http::serve::{self, ServeLimits};
 use agent_http::service::service_fn;
+use agent_mcp::server::{
+    AgentLimits, HostGuard, Identity, LegacyQuery, McpAuthenticator, McpServer, McpServerLimits,
+    TokenResolver,
+};
 use agent_platform::records::StoreError;
 use agent_platform::tools::{ToolServices, builtin_tools};
 use agentd::stores::Stores;
@@ -211,7 +212,6 @@ impl McpTestServer {
         );
         let legacy = setup.legacy.then(|| LegacyQuery::new(roles.clone()));
         let limits = McpServerLimits {
-            body: BodyLimits::default(),
             json_depth: 64,
             timeout: setup.timeout,
             gate: AgentLimits {
@@ -228,7 +228,7 @@ impl McpTestServer {
         let handler = server.clone();
         let service = service_fn(move |request| {
             let server = handler.clone();
-            async move { server.handle(request).await }
+            async move { mcp::handle(&server, &BodyLimits::default(), request).await }
         });
         tokio::spawn(serve::serve(listener, service, ServeLimits::default(), std::future::pending()));
         Self { address, server, tokens, stage, client: support::client() }

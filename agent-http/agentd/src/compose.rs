@@ -24,14 +24,12 @@ use agent_http::auth::{Authenticator, BearerAuth};
 use agent_http::config::{
     AppConfig, HostedConfig, OllamaConfig, PulseConfig, RuntimeConfig, SchedulerConfig, ServerConfig,
 };
-use agent_http::mcp::server::{
-    AgentLimits, HostGuard, LegacyQuery, McpAuthenticator, McpServer, McpServerLimits,
-};
 use agent_http::probe::HealthState;
 use agent_http::runtime::{BotApi, PROVIDERS, RuntimeState};
 use agent_http::scheduler::{CallbackClient, JobCountCache, Scheduler, SchedulerMetrics, Worker};
 use agent_http::stream::StreamLimits;
 use agent_jobs::job::JobStore;
+use agent_mcp::server::{AgentLimits, HostGuard, LegacyQuery, McpAuthenticator, McpServer, McpServerLimits};
 use agent_platform::layers::{DocumentsLayer, MemoryLayer};
 use agent_platform::messenger::Messenger;
 use agent_platform::pulse::Pulse;
@@ -127,7 +125,6 @@ fn agent_tools(
     let door = HostGuard::new(&config.public_url(bound), bound, server.origins.clone());
     let legacy = mcp.legacy_query.then(|| LegacyQuery::new(stores.roles.clone()));
     let limits = McpServerLimits {
-        body: server.body.clone(),
         json_depth: server.json_depth,
         timeout,
         gate: AgentLimits { concurrency: mcp.concurrency, per_minute: mcp.per_minute, wait: timeout },

@@ -3,6 +3,7 @@
 
 use agent_core::request::Principal;
 use agent_core::role::RoleBlock;
+use agent_mcp::server::Change;
 use agent_platform::records::{ListQuery, Record, StoreError};
 use http::{Request, StatusCode, request};
 use schemars::JsonSchema;
@@ -12,7 +13,6 @@ use super::resource::{self, MAX_WRITE_ATTEMPTS, Route};
 use super::{App, answer, assignments, tokens};
 use crate::body::Body;
 use crate::error::HttpError;
-use crate::mcp::server::Change;
 use crate::request::{self as requests, Params, Query};
 use crate::service::HandlerResult;
 

@@ -1,6 +1,7 @@
 //! `/api/documents`: the documents of the caller's company, which all its users may read and change.
 
 use agent_core::request::Principal;
+use agent_mcp::server::Change;
 use agent_platform::records::{Key, Record, RecordsExt, StoreError};
 use agent_platform::workspace::{
     Document, DocumentSummary, MAX_DOCUMENT_BYTES, MAX_TITLE_BYTES, collection, list_document_summaries,
@@ -13,7 +14,6 @@ use super::resource::{self, MAX_WRITE_ATTEMPTS, Route};
 use super::{App, answer};
 use crate::body::Body;
 use crate::error::HttpError;
-use crate::mcp::server::Change;
 use crate::request::{self as requests, Params, Query};
 use crate::service::HandlerResult;
 

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use agent_core::request::Principal;
+use agent_mcp::server::McpServer;
 use agent_platform::records::StoreError;
 use agent_platform::roles::RoleStore;
 use http::{Request, StatusCode};
@@ -12,7 +13,7 @@ use super::{App, answer};
 use crate::auth::Credential;
 use crate::body::Body;
 use crate::error::HttpError;
-use crate::mcp::server::McpServer;
+use crate::mcp;
 use crate::request::Query;
 use crate::service::HandlerResult;
 
@@ -28,7 +29,7 @@ pub struct McpEndpoint {
 }
 
 pub(super) async fn serve(app: &App, request: Request<Body>) -> HandlerResult {
-    app.tools.server.handle(request).await
+    mcp::handle(&app.tools.server, &app.body, request).await
 }
 
 pub(super) async fn audit(app: &App, request: Request<Body>) -> HandlerResult {

@@ -75,7 +75,7 @@ impl WidgetVerifier {
     }
 }
 
-/// Returns true if `PoolKey` is one of `origins`.
+/// Returns true if `Origin` is one of `origins`.
 fn is_allowed_origin(origins: &[String], headers: &HeaderMap) -> bool {
     let Ok(Some(origin)) = single_header(headers, &ORIGIN) else { return false };
     let Some(origin) = origin.to_str().ok().and_then(normalize_origin) else { return false };

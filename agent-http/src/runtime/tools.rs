@@ -3,14 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use agent_client::outbound::{OutboundResponse, Target, UrlTrust, parse_supplied_url, status_failure};
 use agent_core::error::AgentError;
 use agent_core::secret::Secret;
 use agent_core::tool::{ExecutionContext, Progress, ToolError, ToolOutput, ToolRegistry, ToolSpec};
+use agent_mcp::client::{McpClientLimits, McpTools, ToolServerTransport, TransportResponse};
 use async_trait::async_trait;
+use bytes::Bytes;
+use futures_util::StreamExt;
+use http::Request;
 use serde_json::Value;
 
 use super::RuntimeState;
-use crate::mcp::client::{McpClientLimits, McpTools};
 
 /// Time that the MCP client's timeout exceeds the tool timeout. The tool loop's timeout fires first, so that its
 /// error message is reported; with equal timeouts either could be first.
@@ -30,7 +34,30 @@ pub(super) fn tool_registry(
         call_timeout: runtime.limits.tool_timeout + MCP_TIMEOUT_MARGIN,
         max_calls: runtime.limits.max_calls_per_round,
     };
-    Ok(Arc::new(McpTools::new(runtime.hosted.outbound.clone(), server, tools.to_vec(), limits)?))
+    let url = parse_supplied_url("mcpServerUrl", server.expose())?;
+    let target = runtime.hosted.outbound.target(&url, UrlTrust::Supplied)?;
+    Ok(Arc::new(McpTools::new(Arc::new(OutboundTransport(target)), tools.to_vec(), limits)))
+}
+
+/// Transport of the MCP client over the guarded HTTP client.
+struct OutboundTransport(Target);
+
+#[async_trait]
+impl ToolServerTransport for OutboundTransport {
+    async fn send(
+        &self,
+        request: Request<Bytes>,
+        timeout: Duration,
+    ) -> Result<TransportResponse, AgentError> {
+        let (head, body) = request.into_parts();
+        let mut outbound = self.0.request(head.method).header_timeout(timeout).body(body);
+        for (name, value) in &head.headers {
+            outbound = outbound.header(name.clone(), value.clone());
+        }
+        let OutboundResponse { status, headers, body } = outbound.send().await?;
+        let status_error = (!status.is_success()).then(|| status_failure(status, &headers));
+        Ok(TransportResponse { status, headers, body: body.boxed(), status_error })
+    }
 }
 
 /// Registry without a tool server: every call returns an error that says so, so that the model can tell the user

@@ -6,12 +6,13 @@
 use std::{env, num::NonZeroU32, sync::Arc, time::Duration};
 
 use agent_core::tool::{ExecutionContext, NoProgress, ToolRegistry};
-use agent_http::mcp::server::{
-    AgentLimits, HostGuard, Identity, McpAuthenticator, McpServer, McpServerLimits, TokenResolver,
-};
+use agent_http::mcp;
 use agent_http::request::BodyLimits;
 use agent_http::serve::{self, ServeLimits};
 use agent_http::service::service_fn;
+use agent_mcp::server::{
+    AgentLimits, HostGuard, Identity, McpAuthenticator, McpServer, McpServerLimits, TokenResolver,
+};
 use agent_platform::records::{Records, StoreError};
 use agent_platform::roles::RoleStore;
 use agent_platform::tools::{ToolServices, builtin_tools};
@@ -80,9 +81,8 @@ async fn product(
     tools: Arc<dyn ToolRegistry>,
 ) -> Result<()> {
     let address = listener.local_addr()?;
-    let door = HostGuard::new(&format!("http://{address}/").parse()?, address, Default::default());
+    let door = HostGuard::new(&format!("http://{address}/").parse()?, address, []);
     let limits = McpServerLimits {
-        body: BodyLimits::default(),
         json_depth: 64,
         timeout: Duration::from_secs(60),
         gate: AgentLimits { concurrency: 16, per_minute: NonZeroU32::MAX, wait: Duration::from_secs(60) },
@@ -92,7 +92,7 @@ async fn product(
     let server = Arc::new(McpServer::for_agents(door, authority, roles, records, tools, limits));
     let service = service_fn(move |request| {
         let server = server.clone();
-        async move { server.handle(request).await }
+        async move { mcp::handle(&server, &BodyLimits::default(), request).await }
     });
     Ok(serve::serve(listener, service, ServeLimits::default(), std::future::pending()).await?)
 }

@@ -86,7 +86,7 @@ impl OutboundRequest {
     ///
     /// Every status except 1xx and 3xx is `Ok`; [`status_failure`] maps unsuccessful statuses to failures for callers
     /// that need it. Dropping the future cancels the request. Fails with `Blocked` (the name resolves to a refused
-    /// address), `Unreachable` (no connection, or it ended before the head), `Timeout`, or `StoreFailed`.
+    /// address), `Unreachable` (no connection, or it ended before the head), `Timeout`, or `Failed`.
     ///
     /// [`status_failure`]: super::status_failure
     pub async fn send(self) -> Result<OutboundResponse, AgentError> {

@@ -37,7 +37,7 @@ const HTML_PREFIXES: [&[u8]; 4] = [b"<!doctype", b"<html", b"<head", b"<body"];
 /// Extracts the text of an answer.
 ///
 /// # Errors
-/// `StoreFailed` if the answer is empty, an error, or the notice that the workflow was started, or has no text in any known
+/// `Failed` if the answer is empty, an error, or the notice that the workflow was started, or has no text in any known
 /// field.
 pub(super) fn extract_text(body: &[u8], announced: AnswerFormat) -> Result<String, AgentError> {
     let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body).trim_ascii();

@@ -124,7 +124,7 @@ impl<'a> StreamLine<'a> {
     /// Parses a line that is not blank.
     ///
     /// # Errors
-    /// `StoreFailed` if the line is not an object with a type, or if an item's content is not text.
+    /// `Failed` if the line is not an object with a type, or if an item's content is not text.
     pub(super) fn parse(line: &'a [u8]) -> Result<Self, AgentError> {
         // Serde would also accept an array, whose elements are the members in order.
         if line.first() != Some(&b'{') {

@@ -100,7 +100,7 @@ impl Stream for ChatStream {
 /// Decodes the events of a non-streamed response, which may consist of several lines.
 ///
 /// # Errors
-/// `StoreFailed` for a reported error and for a body that is not an answer; `Truncated` for an answer that is not done.
+/// `Failed` for a reported error and for a body that is not an answer; `Truncated` for an answer that is not done.
 pub(super) fn decode_response(
     body: &[u8],
     expected: PromptEstimate,

@@ -126,7 +126,7 @@ impl Stream for ChatStream {
 /// Decodes the events of a whole response, from a server that does not stream.
 ///
 /// # Errors
-/// `StoreFailed` for a reported error and for a body that is not an answer; `Truncated` for an empty answer.
+/// `Failed` for a reported error and for a body that is not an answer; `Truncated` for an empty answer.
 pub(super) fn decode_response(body: &[u8]) -> Result<VecDeque<ModelEvent>, AgentError> {
     let mut answer = AnswerDecoder::default();
     let chunk = parse_chunk(body)?;

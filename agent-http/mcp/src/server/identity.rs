@@ -14,8 +14,8 @@ use http::HeaderMap;
 use http::header::AUTHORIZATION;
 use tokio::time;
 
-use crate::error::{Code, HttpError};
-use crate::request::Query;
+use super::admission::AdmissionError;
+use super::query::QueryParams;
 
 /// Name of the query parameter that carries a token.
 pub const TOKEN_PARAMETER: &str = "token";
@@ -120,29 +120,30 @@ impl McpAuthenticator {
     ///
     /// # Errors
     ///
-    /// 401 without a valid credential, 400 `AMBIGUOUS_CREDENTIALS` for two different ones, 403 if an id or timezone in
-    /// the query differs from the token's.
+    /// There is no valid credential, there are two different ones, or an id or timezone in the query differs from the
+    /// token's.
     pub(super) async fn identify(
         &self,
         headers: &HeaderMap,
-        query: &Query<'_>,
-    ) -> Result<AuthenticatedIdentity, HttpError> {
+        query: &QueryParams<'_>,
+    ) -> Result<AuthenticatedIdentity, AdmissionError> {
         let named = QueryIdentity::read(query)?;
         let Some(token) = token(headers, query)? else {
             let identity = self.without_token(&named).await?;
             return Ok(AuthenticatedIdentity { identity, standing: None });
         };
-        let identity = self.identities.resolve_token(token).await.map_err(HttpError::internal)?;
-        let identity = identity.ok_or_else(|| HttpError::unauthenticated("a valid MCP token is needed"))?;
+        let identity = self.identities.resolve_token(token).await.map_err(AdmissionError::Store)?;
+        let identity =
+            identity.ok_or_else(|| AdmissionError::Unauthenticated("a valid MCP token is needed"))?;
         named.check(&identity.context)?;
         let standing = RevocableToken { identities: self.identities.clone(), token: Secret::new(token) };
         Ok(AuthenticatedIdentity { identity, standing: Some(standing) })
     }
 
-    async fn without_token(&self, named: &QueryIdentity<'_>) -> Result<Identity, HttpError> {
+    async fn without_token(&self, named: &QueryIdentity<'_>) -> Result<Identity, AdmissionError> {
         let Some(legacy) = &self.legacy else {
             let named_only = named.user.is_some() || named.agent.is_some();
-            return Err(HttpError::unauthenticated(if named_only {
+            return Err(AdmissionError::Unauthenticated(if named_only {
                 "a valid MCP token is needed; userId and agentId alone are taken only where MCP_LEGACY_QUERY is on"
             } else {
                 "a valid MCP token is needed"
@@ -151,15 +152,17 @@ impl McpAuthenticator {
         let found = match legacy.find(named).await {
             // A syntactically invalid id matches no user.
             Err(StoreError::Invalid(_)) => None,
-            found => found.map_err(HttpError::internal)?,
+            found => found.map_err(AdmissionError::Store)?,
         };
-        found.ok_or_else(|| HttpError::unauthenticated("a valid MCP token, or userId and agentId, is needed"))
+        found.ok_or_else(|| {
+            AdmissionError::Unauthenticated("a valid MCP token, or userId and agentId, is needed")
+        })
     }
 }
 
 /// Returns the token from the query or the `Authorization` header. If both have one, they must be equal.
-fn token<'a>(headers: &'a HeaderMap, query: &'a Query<'_>) -> Result<Option<&'a str>, HttpError> {
-    let ambiguous = || HttpError::new(Code::AmbiguousCredentials, "exactly one credential may be given");
+fn token<'a>(headers: &'a HeaderMap, query: &'a QueryParams<'_>) -> Result<Option<&'a str>, AdmissionError> {
+    let ambiguous = || AdmissionError::AmbiguousCredentials;
     let in_query = query.get(TOKEN_PARAMETER).map_err(|_| ambiguous())?;
     let mut bearers = headers.get_all(AUTHORIZATION).iter();
     let bearer = bearers.next();
@@ -190,8 +193,8 @@ struct QueryIdentity<'q> {
 }
 
 impl<'q> QueryIdentity<'q> {
-    fn read(query: &'q Query<'_>) -> Result<Self, HttpError> {
-        let get = |name| Ok::<_, HttpError>(query.get(name)?.filter(|value| !value.is_empty()));
+    fn read(query: &'q QueryParams<'_>) -> Result<Self, AdmissionError> {
+        let get = |name| Ok::<_, AdmissionError>(query.get(name)?.filter(|value| !value.is_empty()));
         Ok(Self {
             user: get("userId")?,
             agent: get("agentId")?,
@@ -201,8 +204,8 @@ impl<'q> QueryIdentity<'q> {
         })
     }
 
-    /// Returns 403 unless every value in the query equals the credential's.
-    fn check(&self, context: &ExecutionContext) -> Result<(), HttpError> {
+    /// Returns an error unless every value in the query equals the credential's.
+    fn check(&self, context: &ExecutionContext) -> Result<(), AdmissionError> {
         let is = Some;
         let pairs = [
             ("userId", self.user, is(context.user_id.as_str())),
@@ -212,7 +215,7 @@ impl<'q> QueryIdentity<'q> {
             ("timezone", self.timezone, context.timezone.as_deref()),
         ];
         match pairs.into_iter().find(|(_, named, is)| named.is_some() && named != is) {
-            Some((name, ..)) => Err(HttpError::forbidden(format!("{name} is not the token's"))),
+            Some((name, ..)) => Err(AdmissionError::ParameterMismatch(name)),
             None => Ok(()),
         }
     }

@@ -6,7 +6,6 @@
 
 use std::convert::Infallible;
 
-use agent_client::lines::SseDecoder;
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use http::header::{ACCEPT, CONTENT_LENGTH, CONTENT_TYPE};
@@ -18,12 +17,9 @@ use rmcp::model::RequestId;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
+use super::admission::AdmissionError;
 use super::refusal::RpcErrorResponse;
 use crate::body::{ResponseBody, empty, full, streaming};
-use crate::error::{Code, HttpError};
-
-/// Maximum size of a message of this server that is decoded for re-framing, in bytes.
-const MAX_MESSAGE_BYTES: usize = 64 << 20;
 
 const JSON: &str = "application/json";
 const NDJSON: &str = "application/x-ndjson";
@@ -42,7 +38,7 @@ pub(super) enum Framing {
 
 impl Framing {
     /// Selects the framing of a response by the request's `Accept` headers.
-    pub(super) fn negotiate(method: &Method, headers: &HeaderMap) -> Result<Self, HttpError> {
+    pub(super) fn negotiate(method: &Method, headers: &HeaderMap) -> Result<Self, AdmissionError> {
         let Some(accepted) = Accepted::read(headers) else { return Ok(Self::Ndjson) };
         let Accepted { ndjson, json, events, any } = accepted;
         let streams_alone = *method == Method::GET;
@@ -56,9 +52,7 @@ impl Framing {
             // The response to DELETE has no body.
             Ok(Self::Json)
         } else {
-            let detail =
-                "there are application/x-ndjson, and application/json together with text/event-stream";
-            Err(HttpError::new(Code::NotAcceptable, detail))
+            Err(AdmissionError::NotAcceptable)
         }
     }
 
@@ -95,7 +89,8 @@ impl Framing {
             _ if response.status().is_success() => response.map(|()| empty()),
             _ => {
                 let text = collect_body(body).await;
-                RpcErrorResponse::from_rmcp_text(id, &response, &text).respond(self)
+                RpcErrorResponse::from_rmcp_text(id, &response, &text)
+                    .respond(self.single_message_content_type())
             }
         }
     }
@@ -116,18 +111,16 @@ impl Framing {
         response: Response<()>,
         mut body: BoxBody<Bytes, Infallible>,
     ) -> Response<ResponseBody> {
-        let mut events = SseDecoder::new(MAX_MESSAGE_BYTES);
         let mut held = Vec::new();
         while let Some(frame) = body.frame().await {
             let Ok(data) = frame.unwrap_or_else(|never| match never {}).into_data() else { continue };
-            events.push(data.clone());
-            while let Ok(Some(event)) = events.next_event() {
-                if is_answer(event.data) {
+            if let Some(message) = message_of_event(&data) {
+                if is_answer(message) {
                     if held.is_empty() || self == Self::Json {
-                        return self.single_message(response, event.data);
+                        return self.single_message(response, message);
                     }
-                } else if self == Self::Events && !event.data.is_empty() {
-                    held.push(data.clone());
+                } else if self == Self::Events {
+                    held.push(data);
                     return pass_through(response, held, body);
                 }
             }
@@ -212,26 +205,20 @@ pub(super) fn end_stream_when(
     response.map(|body| streaming(body.into_data_stream().take_until(end)))
 }
 
+/// Returns the message in a chunk of `rmcp`'s event stream; `None` for a comment or an event without a message.
+///
+/// `rmcp` writes each event as one chunk, and its message as one `data:` line.
+fn message_of_event(chunk: &[u8]) -> Option<&[u8]> {
+    let data = chunk.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(b"data: "));
+    data.filter(|data| !data.is_empty())
+}
+
 /// Converts an event stream to NDJSON, one line per message.
 fn to_ndjson(response: Response<()>, body: BoxBody<Bytes, Infallible>) -> Response<ResponseBody> {
-    let mut events = SseDecoder::new(MAX_MESSAGE_BYTES);
-    let lines = body.into_data_stream().filter_map(move |data| {
-        let data = data.unwrap_or_else(|never| match never {});
-        events.push(data);
-        let mut lines = Vec::new();
-        let decoded = loop {
-            match events.next_event() {
-                Ok(Some(event)) if event.data.is_empty() => {}
-                Ok(Some(event)) => {
-                    lines.extend_from_slice(event.data);
-                    lines.push(b'\n');
-                }
-                Ok(None) => break Ok(()),
-                Err(error) => break Err(error),
-            }
-        };
-        let chunk = decoded.map(|()| Bytes::from(lines));
-        std::future::ready((!matches!(&chunk, Ok(chunk) if chunk.is_empty())).then_some(chunk))
+    let lines = body.into_data_stream().filter_map(|chunk| {
+        let chunk = chunk.unwrap_or_else(|never| match never {});
+        let line = message_of_event(&chunk).map(|message| Bytes::from([message, b"\n"].concat()));
+        std::future::ready(line.map(Ok::<_, Infallible>))
     });
     let mut response = response.map(|()| streaming(lines));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(NDJSON));
@@ -240,7 +227,25 @@ fn to_ndjson(response: Response<()>, body: BoxBody<Bytes, Infallible>) -> Respon
 
 #[cfg(test)]
 mod tests {
+    use sse_stream::Sse;
+
     use super::*;
+
+    #[test]
+    fn a_message_is_found_in_the_event_that_rmcp_writes() {
+        let message = r#"{"jsonrpc":"2.0","method":"a\nid: 7"}"#;
+        for (event, expected) in [
+            (Sse::default().data(message), Some(message)),
+            (Sse::default().data(message).id("3/1").retry(3000), Some(message)),
+            (Sse::default().event("message").data(message), Some(message)),
+            (Sse::default().data("").id("0").retry(3000), None),
+            (Sse::default().id("0"), None),
+        ] {
+            let chunk = Bytes::from(event.clone());
+            assert_eq!(message_of_event(&chunk), expected.map(str::as_bytes), "{event:?}");
+        }
+        assert_eq!(message_of_event(b":\n\n"), None);
+    }
 
     #[test]
     fn accept_chooses_the_framing() {

@@ -8,7 +8,6 @@ use http::{HeaderValue, Response, StatusCode};
 use rmcp::model::{ErrorCode, ErrorData, JsonRpcError, RequestId};
 use serde_json::json;
 
-use super::framing::Framing;
 use crate::body::{ResponseBody, full};
 
 /// Error code for an exceeded limit. JSON-RPC reserves -32000 to -32099 for servers.
@@ -97,14 +96,15 @@ impl RpcErrorResponse {
         self.0.error.code.0
     }
 
-    pub(super) fn respond(self, framing: Framing) -> Response<ResponseBody> {
+    /// Builds the response, in the media type of a single message.
+    pub(super) fn respond(self, content_type: &'static str) -> Response<ResponseBody> {
         let Parts { status, error, id, retry_after, allow } = *self.0;
         let mut body = serde_json::to_vec(&JsonRpcError::new(id, error)).expect("an error serialises");
         body.push(b'\n');
         let mut response = Response::new(full(body));
         *response.status_mut() = status;
         let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static(framing.single_message_content_type()));
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
         if let Some(wait) = retry_after {
             headers.insert(RETRY_AFTER, wait.as_millis().div_ceil(1000).to_string().parse().expect("digits"));
         }

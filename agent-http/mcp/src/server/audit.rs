@@ -20,9 +20,8 @@ use tokio::sync::Notify;
 use tokio::time;
 
 use super::identity::Identity;
-use crate::error::HttpError;
 
-pub use pages::CallPage;
+pub use pages::{AuditError, CallPage};
 
 use sheets::SheetWriter;
 
@@ -176,15 +175,15 @@ impl AuditLog {
     ///
     /// # Errors
     ///
-    /// 400 for an invalid cursor; 500 if the store fails.
+    /// The cursor is invalid, or the store fails.
     pub async fn list_calls(
         &self,
         company_id: &str,
         agent_id: &str,
         limit: Option<usize>,
         cursor: Option<&str>,
-    ) -> Result<CallPage, HttpError> {
-        let sheets = collection(company_id, agent_id).map_err(HttpError::internal)?;
+    ) -> Result<CallPage, AuditError> {
+        let sheets = collection(company_id, agent_id).map_err(AuditError::Store)?;
         pages::read(&*self.0.records, &sheets, limit, cursor).await
     }
 }

@@ -10,7 +10,6 @@ use agent_platform::records::{
 use serde::Serialize;
 
 use super::CallRecord;
-use crate::error::HttpError;
 
 /// One page of calls.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -21,6 +20,18 @@ pub struct CallPage {
     /// Cursor of the next page; absent on the last one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_cursor: Option<String>,
+}
+
+/// Error of reading the audit log. It displays the public description.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AuditError {
+    /// The cursor is not one of this list's.
+    #[error("cursor is none that this list has given")]
+    InvalidCursor,
+    /// The store failed.
+    #[error("the audit log cannot be read")]
+    Store(#[source] StoreError),
 }
 
 /// A parsed cursor: `left` calls of the sheet `id` remain; the sheet follows the store cursor `before`.
@@ -44,10 +55,10 @@ pub(super) async fn read(
     sheets: &Collection,
     limit: Option<usize>,
     cursor: Option<&str>,
-) -> Result<CallPage, HttpError> {
-    let refused = || HttpError::invalid("cursor", "is none that this list has given");
+) -> Result<CallPage, AuditError> {
     let limit = limit.unwrap_or(DEFAULT_PAGE_RECORDS).clamp(1, MAX_PAGE_RECORDS);
-    let place = cursor.map(|cursor| CursorPosition::parse(cursor).ok_or_else(refused)).transpose()?;
+    let place =
+        cursor.map(|cursor| CursorPosition::parse(cursor).ok_or(AuditError::InvalidCursor)).transpose()?;
     let mut before = place.as_ref().and_then(|place| place.before.clone());
     let mut calls = Vec::new();
     loop {
@@ -58,8 +69,8 @@ pub(super) async fn read(
             ..ListQuery::default()
         };
         let page = records.list_as::<Vec<CallRecord>>(sheets, &list).await.map_err(|error| match error {
-            StoreError::Invalid(_) => refused(),
-            error => HttpError::internal(error),
+            StoreError::Invalid(_) => AuditError::InvalidCursor,
+            error => AuditError::Store(error),
         })?;
         let Some(Record { id, value: mut sheet, .. }) = page.records.into_iter().next() else { break };
         if let Some(place) = &place {

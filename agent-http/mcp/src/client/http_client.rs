@@ -1,18 +1,15 @@
-//! HTTP transport for `rmcp`'s client, on top of the guarded HTTP client.
+//! HTTP client for `rmcp`, over the [`ToolServerTransport`].
 
 use std::collections::HashMap;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent_client::outbound::{
-    BodyStream, OutboundClient, OutboundRequest, OutboundResponse, UrlTrust, status_failure,
-};
-use agent_core::error::{AgentError, AgentErrorKind};
+use agent_core::error::AgentError;
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
 use http::header::{ACCEPT, CONTENT_TYPE};
-use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode};
 use rmcp::model::{
     ClientJsonRpcMessage, ClientRequest, ErrorData, JsonRpcError, ProtocolVersion, RequestId,
     ServerJsonRpcMessage, ServerResult,
@@ -23,31 +20,22 @@ use rmcp::transport::streamable_http_client::{
 use sse_stream::Sse;
 use tokio::sync::watch;
 use tokio::time::Instant;
-use url::Url;
 
 use super::events;
-use crate::mcp::headers::SESSION_ID;
+use super::fault::{MAX_RESULT_BYTES, failed};
+use super::transport::{ToolServerTransport, TransportResponse, read_limited};
+use crate::headers::SESSION_ID;
 
-/// Maximum size of a tool result, in bytes of its message.
-pub const MAX_RESULT_BYTES: usize = 4 * 1024 * 1024;
 /// Limits of an error response, which is read for its JSON-RPC error: size and read time.
-const MAX_REFUSAL_BYTES: usize = 64 * 1024;
-const REFUSAL_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// The tool server that a request names.
-#[derive(Clone)]
-pub(super) struct ServerEndpoint {
-    pub(super) outbound: OutboundClient,
-    /// A secret: its query carries the run token.
-    pub(super) url: Url,
-    /// Timeout of one exchange.
-    pub(super) timeout: Duration,
-}
+const MAX_ERROR_BYTES: usize = 64 * 1024;
+const ERROR_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// HTTP client that `rmcp` sends with. Clones belong to the same connection.
 #[derive(Clone)]
 pub(super) struct HttpClient {
-    server: Arc<ServerEndpoint>,
+    transport: Arc<dyn ToolServerTransport>,
+    /// Timeout of one exchange.
+    timeout: Duration,
     /// Closed together with the connection, which owns its sender.
     closed: watch::Receiver<()>,
 }
@@ -75,16 +63,33 @@ impl From<PostError> for StreamableHttpError<AgentError> {
 }
 
 impl HttpClient {
-    pub(super) fn new(server: ServerEndpoint, closed: watch::Receiver<()>) -> Self {
-        Self { server: Arc::new(server), closed }
+    pub(super) fn new(
+        transport: Arc<dyn ToolServerTransport>,
+        timeout: Duration,
+        closed: watch::Receiver<()>,
+    ) -> Self {
+        Self { transport, timeout, closed }
     }
 
-    fn request(&self, method: Method, session: Option<&str>) -> Result<OutboundRequest, AgentError> {
-        let ServerEndpoint { outbound, url, timeout } = &*self.server;
-        let request = outbound.request(method, url, UrlTrust::Supplied)?.header_timeout(*timeout);
-        let Some(session) = session else { return Ok(request) };
-        let session = HeaderValue::from_str(session).map_err(|_| failed("its session has no usable name"))?;
-        Ok(request.header(SESSION_ID, session))
+    /// Sends a request without a URI, which is the transport's.
+    async fn send(
+        &self,
+        method: Method,
+        session: Option<&str>,
+        headers: impl IntoIterator<Item = (HeaderName, HeaderValue)>,
+        body: Bytes,
+    ) -> Result<TransportResponse, AgentError> {
+        let mut request = Request::new(body);
+        *request.method_mut() = method;
+        if let Some(session) = session {
+            let session =
+                HeaderValue::from_str(session).map_err(|_| failed("its session has no usable name"))?;
+            request.headers_mut().insert(SESSION_ID, session);
+        }
+        for (name, value) in headers {
+            request.headers_mut().insert(name, value);
+        }
+        self.transport.send(request, self.timeout).await
     }
 
     /// Sends a message; waits for an answer if the message is a request.
@@ -94,38 +99,34 @@ impl HttpClient {
         session: Option<&str>,
         headers: HashMap<HeaderName, HeaderValue>,
     ) -> Result<StreamableHttpPostResponse, PostError> {
-        let deadline = Instant::now() + self.server.timeout;
+        let deadline = Instant::now() + self.timeout;
         let body = serde_json::to_vec(&message).map_err(|_| failed("the call cannot be written"))?;
-        let mut request = self.request(Method::POST, session)?;
-        for (name, value) in headers {
-            request = request.header(name, value);
-        }
-        let response = request
-            .header(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"))
-            .header(CONTENT_TYPE, HeaderValue::from_static("application/json"))
-            .body(Bytes::from(body))
-            .send()
-            .await?;
+        let negotiated = [
+            (ACCEPT, HeaderValue::from_static("application/json, text/event-stream")),
+            (CONTENT_TYPE, HeaderValue::from_static("application/json")),
+        ];
+        let headers = headers.into_iter().chain(negotiated);
+        let mut response = self.send(Method::POST, session, headers, body.into()).await?;
         if response.status == StatusCode::NOT_FOUND && session.is_some() {
             return Err(PostError::NoSession);
         }
         let ClientJsonRpcMessage::Request(request) = message else {
-            return match response.status.is_success() {
-                true => Ok(StreamableHttpPostResponse::Accepted),
-                false => Err(status_failure(response.status, &response.headers).into()),
+            return match response.status_error {
+                None => Ok(StreamableHttpPostResponse::Accepted),
+                Some(error) => Err(error.into()),
             };
         };
         let probes = matches!(request.request, ClientRequest::DiscoverRequest(_));
-        let answer = match response.status.is_success() {
-            true => self.read_response(response, request.id, deadline).await?,
-            false => refusal(response, request.id, probes).await?,
+        let answer = match response.status_error.take() {
+            None => self.read_response(response, request.id, deadline).await?,
+            Some(error) => read_error_response(response, error, request.id, probes).await?,
         };
         Ok(if probes { interpret_probe(answer) } else { answer })
     }
 
     async fn read_response(
         &self,
-        response: OutboundResponse,
+        response: TransportResponse,
         id: RequestId,
         deadline: Instant,
     ) -> Result<StreamableHttpPostResponse, AgentError> {
@@ -136,13 +137,13 @@ impl HttpClient {
             }
             "application/json" => {
                 let left = deadline.saturating_duration_since(Instant::now());
-                let from_body_error = response.read_limited(MAX_RESULT_BYTES, left).await?;
-                let message = serde_json::from_slice(&from_body_error)
+                let body = read_limited(&response.headers, response.body, MAX_RESULT_BYTES, left).await?;
+                let message = serde_json::from_slice(&body)
                     .map_err(|_| failed("its answer is no message of the protocol"))?;
                 Ok(StreamableHttpPostResponse::Json(match_response(&id, message)?, session))
             }
             "text/event-stream" => {
-                let events = events::event_stream(response.into_stream(), id, deadline, self.closed.clone());
+                let events = events::event_stream(response.body, id, deadline, self.closed.clone());
                 Ok(StreamableHttpPostResponse::Sse(events, session))
             }
             _ => Err(failed("its answer is neither JSON nor an event stream")),
@@ -165,18 +166,18 @@ impl HttpClient {
 
 /// Maps an error response to a JSON-RPC error. Servers of older revisions refuse the probe in various ways, so any
 /// client error is an answer to it.
-async fn refusal(
-    response: OutboundResponse,
+async fn read_error_response(
+    response: TransportResponse,
+    failure: AgentError,
     id: RequestId,
     probes: bool,
 ) -> Result<StreamableHttpPostResponse, AgentError> {
     let status = response.status;
-    let failure = status_failure(status, &response.headers);
     if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
         return Err(failure);
     }
     let told = match content_type(&response.headers).as_str() {
-        "application/json" => read_rpc_error(response.body).await,
+        "application/json" => read_rpc_error(response).await,
         _ => None,
     };
     let error = match told {
@@ -210,8 +211,9 @@ fn interpret_probe(answer: StreamableHttpPostResponse) -> StreamableHttpPostResp
     StreamableHttpPostResponse::Json(ServerJsonRpcMessage::Error(error), session)
 }
 
-async fn read_rpc_error(body: BodyStream) -> Option<ErrorData> {
-    let body = body.read_limited(MAX_REFUSAL_BYTES, REFUSAL_TIMEOUT).await.ok()?;
+async fn read_rpc_error(response: TransportResponse) -> Option<ErrorData> {
+    let TransportResponse { headers, body, .. } = response;
+    let body = read_limited(&headers, body, MAX_ERROR_BYTES, ERROR_TIMEOUT).await.ok()?;
     match serde_json::from_slice(&body) {
         Ok(ServerJsonRpcMessage::Error(error)) => Some(error.error),
         _ => None,
@@ -239,10 +241,6 @@ fn content_type(headers: &HeaderMap) -> String {
     value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
 }
 
-pub(super) fn failed(what: &'static str) -> AgentError {
-    AgentError::new(AgentErrorKind::Failed, what)
-}
-
 impl StreamableHttpClient for HttpClient {
     type Error = AgentError;
 
@@ -265,14 +263,9 @@ impl StreamableHttpClient for HttpClient {
         _: Option<String>,
         headers: HashMap<HeaderName, HeaderValue>,
     ) -> Result<(), StreamableHttpError<AgentError>> {
-        let mut request =
-            self.request(Method::DELETE, Some(&session_id)).map_err(StreamableHttpError::Client)?;
-        for (name, value) in headers {
-            request = request.header(name, value);
-        }
+        let ended = self.send(Method::DELETE, Some(&session_id), headers, Bytes::new()).await;
         // The status is ignored: the session's owner is gone and could not act on it.
-        request.send().await.map_err(StreamableHttpError::Client)?;
-        Ok(())
+        ended.map(drop).map_err(StreamableHttpError::Client)
     }
 
     /// Refuses, as a server without a standalone stream would: everything that a call needs arrives in its own

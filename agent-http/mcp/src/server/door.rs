@@ -1,7 +1,7 @@
-//! Validation of `Host` and `PoolKey` (the specification's protection against DNS rebinding).
+//! Validation of `Host` and `Origin` (the specification's protection against DNS rebinding).
 //!
-//! A page whose name was rebound to this machine sends its own name in `Host` and its own origin in `PoolKey`; clients
-//! other than browsers send no `PoolKey`. So the host must be one that the operator configured, and the origin one that
+//! A page whose name was rebound to this machine sends its own name in `Host` and its own origin in `Origin`; clients
+//! other than browsers send no `Origin`. So the host must be one that the operator configured, and the origin one that
 //! the operator lists or this server's own.
 
 use std::collections::BTreeSet;
@@ -12,63 +12,61 @@ use http::uri::Authority;
 use http::{HeaderMap, HeaderValue};
 use url::Url;
 
-use crate::cors::Origins;
-use crate::error::HttpError;
+use super::admission::AdmissionError;
 
 /// Loopback host names.
 const LOOPBACK: [&str; 3] = ["localhost", "127.0.0.1", "[::1]"];
 
-/// Validates `Host` and `PoolKey` of requests.
+/// Validates `Host` and `Origin` of requests.
 #[derive(Debug, Clone)]
 pub struct HostGuard {
     /// Lower-case host names without ports; IPv6 addresses in brackets.
     hosts: BTreeSet<String>,
-    /// This server's own origins, serialized as browsers do.
-    own: BTreeSet<String>,
-    /// Other origins that the operator allows.
-    origins: Origins,
+    /// This server's own origins and those that the operator allows, serialized as browsers do.
+    origins: BTreeSet<String>,
 }
 
 impl HostGuard {
     /// Creates the validator for a server that listens on `bound` with the public URL `public_url`, and allows its own
     /// origins and `origins`.
     ///
-    /// A server that listens on loopback accepts the loopback names too, with any port.
-    pub fn new(public_url: &Url, bound: SocketAddr, origins: Origins) -> Self {
+    /// `origins` are serialized as browsers do. A server that listens on loopback accepts the loopback names too, with any port.
+    pub fn new(public_url: &Url, bound: SocketAddr, origins: impl IntoIterator<Item = String>) -> Self {
         let mut hosts: BTreeSet<String> =
             public_url.host_str().map(str::to_ascii_lowercase).into_iter().collect();
-        let mut own = BTreeSet::from([public_url.origin().ascii_serialization()]);
+        let mut origins: BTreeSet<String> = origins.into_iter().collect();
+        origins.insert(public_url.origin().ascii_serialization());
         if bound.ip().is_loopback() {
             hosts.extend(LOOPBACK.map(str::to_owned));
-            own.extend(LOOPBACK.map(|name| format!("http://{name}:{}", bound.port())));
+            origins.extend(LOOPBACK.map(|name| format!("http://{name}:{}", bound.port())));
         } else if !bound.ip().is_unspecified() {
             hosts.insert(match bound {
                 SocketAddr::V4(address) => address.ip().to_string(),
                 SocketAddr::V6(address) => format!("[{}]", address.ip()),
             });
         }
-        Self { hosts, own, origins }
+        Self { hosts, origins }
     }
 
-    /// Checks `Host` and `PoolKey`.
+    /// Checks `Host` and `Origin`.
     ///
     /// # Errors
     ///
-    /// 403, naming the setting that would allow the request.
-    pub fn check(&self, headers: &HeaderMap) -> Result<(), HttpError> {
+    /// [`AdmissionError::UnknownHost`] or [`AdmissionError::UnknownOrigin`].
+    pub fn check(&self, headers: &HeaderMap) -> Result<(), AdmissionError> {
         let host = single(headers.get_all(HOST).iter()).and_then(name);
         if !host.is_some_and(|host| self.hosts.contains(&host)) {
-            return Err(HttpError::forbidden("the Host is not one of this server's; see PUBLIC_URL"));
+            return Err(AdmissionError::UnknownHost);
         }
         let mut origins = headers.get_all(ORIGIN).iter();
         if !origins.all(|origin| self.is_known(origin)) {
-            return Err(HttpError::forbidden("the Origin is not allowed; see CORS_ORIGIN"));
+            return Err(AdmissionError::UnknownOrigin);
         }
         Ok(())
     }
 
     fn is_known(&self, origin: &HeaderValue) -> bool {
-        self.origins.contains(origin) || origin.to_str().is_ok_and(|origin| self.own.contains(origin))
+        origin.to_str().is_ok_and(|origin| self.origins.contains(origin))
     }
 }
 
@@ -86,11 +84,9 @@ fn name(host: &HeaderValue) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cors::parse_origins;
-    use crate::error::Code;
 
     fn door(public_url: &str, bound: &str) -> HostGuard {
-        let origins = parse_origins("https://app.example").expect("an origin");
+        let origins = ["https://app.example".to_owned()];
         HostGuard::new(&public_url.parse().expect("an address"), bound.parse().expect("an address"), origins)
     }
 
@@ -128,8 +124,7 @@ mod tests {
                 values.iter().map(|value| (name.clone(), value.parse().expect("a value"))).collect::<Vec<_>>()
             };
             let headers: HeaderMap = header(HOST, hosts).into_iter().chain(header(ORIGIN, origins)).collect();
-            let checked = door.check(&headers).map_err(|error| error.code());
-            assert_eq!(checked, if *taken { Ok(()) } else { Err(Code::Forbidden) }, "{hosts:?} {origins:?}");
+            assert_eq!(door.check(&headers).is_ok(), *taken, "{hosts:?} {origins:?}");
         }
     }
 }

@@ -20,9 +20,11 @@ use rmcp::{ClientHandler, RoleClient};
 use tokio::runtime::Handle;
 use tokio::sync::{Mutex, mpsc, watch};
 
+use super::McpClientLimits;
 use super::fault;
-use super::http_client::{HttpClient, ServerEndpoint};
-use super::output;
+use super::http_client::HttpClient;
+use super::transport::ToolServerTransport;
+use crate::output;
 
 /// Maximum number of unread progress reports per call; further reports are dropped.
 const MAX_PENDING_REPORTS: usize = 64;
@@ -42,11 +44,14 @@ impl Connection {
     /// Connects: negotiates the protocol revision, and initializes a session if the revision has sessions.
     ///
     /// The error is a message for the model.
-    pub(super) async fn open(server: ServerEndpoint, max_calls: usize) -> Result<Arc<Self>, Arc<str>> {
+    pub(super) async fn open(
+        transport: Arc<dyn ToolServerTransport>,
+        limits: McpClientLimits,
+    ) -> Result<Arc<Self>, Arc<str>> {
         let (open, closed) = watch::channel(());
         let transport = StreamableHttpClientTransport::with_client(
-            HttpClient::new(server, closed),
-            transport_config(max_calls),
+            HttpClient::new(transport, limits.call_timeout, closed),
+            transport_config(limits.max_calls),
         );
         let lifecycle = ClientLifecycleMode::Auto {
             preferred_versions: vec![ProtocolVersion::V_2026_07_28],
@@ -113,7 +118,7 @@ impl Connection {
 }
 
 fn transport_config(max_calls: usize) -> StreamableHttpClientTransportConfig {
-    // The URL stays in `HttpClient`, so that `rmcp` cannot log it.
+    // Only the transport knows the URL, so that `rmcp` cannot log it.
     let mut config = StreamableHttpClientTransportConfig::with_uri("")
         .max_concurrent_requests(max_calls)
         .control_request_timeout(CLOSE_TIMEOUT);

@@ -10,21 +10,18 @@
 //! registry ends the session; the messages for that are sent by a separate task.
 //!
 //! Any error of the server becomes the result of the one call, for the model to read, and never ends the run. The URL
-//! is a secret, because it carries the run token: no error and no log line contains it.
+//! is a secret, because it carries the run token: only the [`ToolServerTransport`] knows it.
 
 mod connection;
 mod events;
 mod fault;
 mod http_client;
-pub(super) mod output;
+mod transport;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use agent_client::outbound::{OutboundClient, UrlTrust, parse_supplied_url};
-use agent_core::error::AgentError;
-use agent_core::secret::Secret;
 use agent_core::tool::{ExecutionContext, Progress, ToolError, ToolOutput, ToolRegistry, ToolSpec};
 use async_trait::async_trait;
 use futures_util::FutureExt;
@@ -32,9 +29,9 @@ use futures_util::future::{BoxFuture, Shared};
 use serde_json::Value;
 
 use self::connection::Connection;
-use self::http_client::ServerEndpoint;
 
-pub use self::http_client::MAX_RESULT_BYTES;
+pub use self::fault::MAX_RESULT_BYTES;
+pub use self::transport::{ResponseStream, ToolServerTransport, TransportResponse};
 
 /// Limits of a run's calls.
 #[derive(Debug, Clone, Copy)]
@@ -48,8 +45,8 @@ pub struct McpClientLimits {
 /// Tool registry of one run, backed by the MCP server that its request names.
 pub struct McpTools {
     tools: Vec<Arc<ToolSpec>>,
-    server: ServerEndpoint,
-    max_calls: usize,
+    transport: Arc<dyn ToolServerTransport>,
+    limits: McpClientLimits,
     /// The connection, or a pending attempt to connect that concurrent calls share.
     connection: Mutex<Option<Connecting>>,
 }
@@ -57,22 +54,14 @@ pub struct McpTools {
 type Connecting = Shared<BoxFuture<'static, Result<Arc<Connection>, Arc<str>>>>;
 
 impl McpTools {
-    /// Creates the registry of `tools`, which [`ToolRegistry::list`] returns, at `url`. Nothing is sent before the
-    /// first call.
-    ///
-    /// # Errors
-    /// `InvalidRequest`, naming the field `mcpServerUrl`, if `url` cannot be parsed; `Blocked` if the address policy
-    /// refuses it without resolving a name.
+    /// Creates the registry of `tools`, which [`ToolRegistry::list`] returns, at the server behind `transport`. Nothing
+    /// is sent before the first call.
     pub fn new(
-        outbound: OutboundClient,
-        url: &Secret,
+        transport: Arc<dyn ToolServerTransport>,
         tools: Vec<Arc<ToolSpec>>,
         limits: McpClientLimits,
-    ) -> Result<Self, AgentError> {
-        let url = parse_supplied_url("mcpServerUrl", url.expose())?;
-        outbound.post(&url, UrlTrust::Supplied)?;
-        let server = ServerEndpoint { outbound, url, timeout: limits.call_timeout };
-        Ok(Self { tools, server, max_calls: limits.max_calls, connection: Mutex::default() })
+    ) -> Self {
+        Self { tools, transport, limits, connection: Mutex::default() }
     }
 
     /// Returns the run's connection. Concurrent calls share one attempt to connect and its outcome; a call after a
@@ -83,7 +72,7 @@ impl McpTools {
             match slot.as_ref().filter(|connecting| is_usable(connecting)) {
                 Some(connecting) => connecting.clone(),
                 None => {
-                    let connect = Connection::open(self.server.clone(), self.max_calls);
+                    let connect = Connection::open(self.transport.clone(), self.limits);
                     slot.insert(connect.boxed().shared()).clone()
                 }
             }

@@ -4,7 +4,7 @@
 //! `rmcp` implements the protocol: messages, sessions, lifecycles. The parts that it leaves to a server are here, each
 //! in a file of its own, in the order of processing:
 //!
-//! 1. `door`: validation of `Host` and `PoolKey`;
+//! 1. `door`: validation of `Host` and `Origin`;
 //! 2. `identity`: authentication, at every request;
 //! 3. `sessions`: session ownership, and the requests in flight per session;
 //! 4. `message`: pre-validation of the JSON-RPC envelope;
@@ -16,8 +16,9 @@
 //! 8. `framing`: content negotiation and response framing.
 //!
 //! A request without a session is answered on its own, whatever its version, so that a script needs no handshake.
-//! Errors before a message is read are problem responses ([`crate::error`]); after it they are JSON-RPC errors.
+//! Errors before a message is read are [`AdmissionError`]s, which the caller answers; after it they are JSON-RPC errors.
 
+mod admission;
 mod agent;
 mod audit;
 mod changes;
@@ -28,6 +29,7 @@ mod gate;
 mod handler;
 mod identity;
 mod message;
+mod query;
 mod refusal;
 mod report;
 mod sessions;
@@ -41,14 +43,15 @@ use agent_platform::records::Records;
 use agent_platform::roles::RoleStore;
 use bytes::Bytes;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, COOKIE};
-use http::{HeaderValue, Method, Request, request};
+use http::{HeaderValue, Method, Request, Response, request};
 use http_body_util::Full;
 use rmcp::model::RequestId;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
 use tokio_util::sync::CancellationToken;
 
+pub use admission::AdmissionError;
 pub use agent::AgentFeatures;
-pub use audit::{AuditLog, AuditOutcome, CallPage, CallRecord};
+pub use audit::{AuditError, AuditLog, AuditOutcome, CallPage, CallRecord};
 pub use changes::Change;
 pub use door::HostGuard;
 pub use features::Features;
@@ -62,13 +65,12 @@ use gate::AgentLimiter;
 use handler::{HandlerState, McpHandler};
 use identity::{AuthenticatedIdentity, RevocableToken};
 use message::MessageKind;
+use query::QueryParams;
 use refusal::RpcErrorResponse;
 use sessions::Sessions;
 
-use crate::body::Body;
-use crate::mcp::headers::SESSION_ID;
-use crate::request::{BodyLimits, Query, read_json_bytes};
-use crate::service::HandlerResult;
+use crate::body::ResponseBody;
+use crate::headers::SESSION_ID;
 
 /// Method of a request whose response stays open.
 const SUBSCRIPTIONS_LISTEN: &str = "subscriptions/listen";
@@ -76,8 +78,6 @@ const SUBSCRIPTIONS_LISTEN: &str = "subscriptions/listen";
 /// Limits of a tool server.
 #[derive(Debug, Clone)]
 pub struct McpServerLimits {
-    /// Size and time limits of a message body.
-    pub body: BodyLimits,
     /// Maximum nesting depth of a message.
     pub json_depth: usize,
     /// Timeout of one request; a tool call that takes longer is a tool error.
@@ -95,7 +95,6 @@ pub struct McpServer {
     gate: AgentLimiter,
     sessions: Arc<Sessions>,
     shared: Arc<HandlerState>,
-    body: BodyLimits,
     json_depth: usize,
     token_recheck_interval: Duration,
     /// `rmcp` settings for requests with and without a session.
@@ -111,7 +110,7 @@ struct Transports {
 impl Transports {
     fn new() -> Self {
         let stop = CancellationToken::new();
-        // `Host` and `PoolKey` are checked by [`HostGuard`], and the body is read within its limits before it gets here.
+        // `Host` and `Origin` are checked by [`HostGuard`], and the body is read within its limits before it gets here.
         let mut without = StreamableHttpServerConfig::default()
             .disable_allowed_hosts()
             .with_legacy_session_mode(false)
@@ -162,40 +161,32 @@ impl McpServer {
         audit: AuditLog,
         limits: McpServerLimits,
     ) -> Self {
-        let McpServerLimits { body, json_depth, timeout, gate, token_recheck_interval: recheck } = limits;
+        let McpServerLimits { json_depth, timeout, gate, token_recheck_interval: recheck } = limits;
         Self {
             door,
             authority,
             gate: AgentLimiter::new(gate),
             sessions: Sessions::new(),
             shared: Arc::new(HandlerState { features, changes, audit, timeout }),
-            body,
             json_depth,
             token_recheck_interval: recheck,
             transports: Transports::new(),
         }
     }
 
-    /// Handles a request to the server's URL; the method must be GET, POST or DELETE.
+    /// Checks the head of a request to the server's URL, whose method must be GET, POST or DELETE: `Host`, `Origin`, the
+    /// credential and `Accept`.
     ///
     /// # Errors
     ///
-    /// 403 for a foreign `Host` or `PoolKey`; 400, 401 or 403 for an ambiguous, missing or mismatched credential; 406
-    /// for an unsupported `Accept`; and the errors of [`read_json_bytes`].
-    pub async fn handle(&self, request: Request<Body>) -> HandlerResult {
-        let (head, body) = request.into_parts();
+    /// The request must not be answered by the server, and its body should not be read.
+    pub async fn authorize(&self, head: &request::Parts) -> Result<AuthorizedRequest<'_>, AdmissionError> {
         self.door.check(&head.headers)?;
-        let identified = self.authority.identify(&head.headers, &Query::from_uri(&head.uri)).await?;
+        let identified = self.authority.identify(&head.headers, &QueryParams::from_uri(&head.uri)).await?;
         let AuthenticatedIdentity { identity, standing } = identified;
         let framing = Framing::negotiate(&head.method, &head.headers)?;
         let session = head.headers.get(SESSION_ID).map(|id| id.to_str().unwrap_or_default().to_owned());
-        let exchange = Exchange { server: self, who: Arc::new(identity), standing, framing, session };
-        if head.method == Method::POST {
-            let body = read_json_bytes(&head.headers, body, &self.body).await?;
-            exchange.post(head, body).await
-        } else {
-            exchange.get_or_delete(head).await
-        }
+        Ok(AuthorizedRequest { server: self, who: Arc::new(identity), standing, framing, session })
     }
 
     /// Notifies connected clients of a change that was made elsewhere in this process.
@@ -220,8 +211,8 @@ impl McpServer {
     }
 }
 
-/// One request being handled.
-struct Exchange<'s> {
+/// A request whose head was accepted.
+pub struct AuthorizedRequest<'s> {
     server: &'s McpServer,
     who: Arc<Identity>,
     standing: Option<RevocableToken>,
@@ -236,11 +227,18 @@ struct RequestPermits {
     _in_flight: Option<sessions::InFlightRequest>,
 }
 
-impl Exchange<'_> {
-    async fn post(self, mut head: request::Parts, body: Bytes) -> HandlerResult {
+impl AuthorizedRequest<'_> {
+    /// Answers the request, whose head is the authorized one; `body` is empty for GET and DELETE. Errors are JSON-RPC
+    /// errors in the response.
+    pub async fn respond(self, head: request::Parts, body: Bytes) -> Response<ResponseBody> {
+        if head.method == Method::POST { self.post(head, body).await } else { self.get_or_delete(head).await }
+    }
+
+    async fn post(self, mut head: request::Parts, body: Bytes) -> Response<ResponseBody> {
+        let content_type = self.framing.single_message_content_type();
         let outline = match MessageKind::parse(&body, self.server.json_depth) {
             Ok(outline) => outline,
-            Err(refusal) => return Ok(refusal.respond(self.framing)),
+            Err(refusal) => return refusal.respond(content_type),
         };
         let (id, opens_session) = match &outline {
             MessageKind::Request { id, method } => (Some(id.clone()), method == "initialize"),
@@ -248,7 +246,7 @@ impl Exchange<'_> {
         };
         match self.admit(&outline, id.as_ref(), opens_session).await {
             Ok(admission) => head.extensions.insert(Arc::new(admission)),
-            Err(refusal) => return Ok(refusal.respond(self.framing)),
+            Err(refusal) => return refusal.respond(content_type),
         };
         let in_session = opens_session || self.session.is_some();
         let lasts = matches!(&outline, MessageKind::Request { method, .. } if method == SUBSCRIPTIONS_LISTEN);
@@ -256,9 +254,10 @@ impl Exchange<'_> {
     }
 
     /// Handles GET, the session's standalone stream, and DELETE, the end of the session.
-    async fn get_or_delete(self, head: request::Parts) -> HandlerResult {
+    async fn get_or_delete(self, head: request::Parts) -> Response<ResponseBody> {
         if self.is_foreign_session() {
-            return Ok(RpcErrorResponse::no_session(None).respond(self.framing));
+            let content_type = self.framing.single_message_content_type();
+            return RpcErrorResponse::no_session(None).respond(content_type);
         }
         self.forward(head, Bytes::new(), None, true, true).await
     }
@@ -314,7 +313,7 @@ impl Exchange<'_> {
         id: Option<RequestId>,
         in_session: bool,
         lasts: bool,
-    ) -> HandlerResult {
+    ) -> Response<ResponseBody> {
         let Self { server, who, standing, framing, .. } = self;
         let method = head.method.clone();
         head.uri = head.uri.path().parse().unwrap_or_default();
@@ -334,11 +333,11 @@ impl Exchange<'_> {
         // Boxed, because this is by far the largest future here, and every enclosing future would contain it.
         let response = Box::pin(service.handle(Request::from_parts(head, Full::new(body)))).await;
         let response = framing.apply(&method, id, response).await;
-        Ok(match standing {
+        match standing {
             Some(standing) if lasts => {
                 framing::end_stream_when(response, standing.revoked(server.token_recheck_interval))
             }
             _ => response,
-        })
+        }
     }
 }

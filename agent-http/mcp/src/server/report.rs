@@ -3,7 +3,7 @@
 use agent_core::event::{ToolCallGuard, ToolCallReporter};
 use rmcp::model::{CallToolRequestParams, CallToolResponse, ErrorData};
 
-use crate::mcp::client::output;
+use crate::output;
 
 /// Reports the start of a call.
 pub(super) fn begin_report(calls: &ToolCallReporter, call: &CallToolRequestParams) -> ToolCallGuard {

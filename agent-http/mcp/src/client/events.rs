@@ -1,0 +1,102 @@
+//! Reader of a response that is an event stream.
+
+use agent_core::error::{AgentError, AgentErrorKind};
+use bytes::Bytes;
+use futures_util::stream::{self, BoxStream};
+use futures_util::{Stream, StreamExt};
+use http_body::Frame;
+use http_body_util::StreamBody;
+use rmcp::model::RequestId;
+use rmcp::transport::streamable_http_client::SseError;
+use sse_stream::{Sse, SseStream};
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout_at};
+
+use super::fault;
+use super::fault::{MAX_RESULT_BYTES, failed};
+use super::transport::ResponseStream;
+
+/// Maximum size of the stream that answers one call, including its progress notifications, in bytes.
+const MAX_STREAM_BYTES: usize = 4 * MAX_RESULT_BYTES;
+
+/// Returns the events of the response to request `id`. An error that ends the stream becomes its last event, a JSON-RPC
+/// error for `id`; after the answer it has no effect.
+pub(super) fn event_stream(
+    body: ResponseStream,
+    id: RequestId,
+    deadline: Instant,
+    closed: watch::Receiver<()>,
+) -> BoxStream<'static, Result<Sse, SseError>> {
+    let events = SseStream::new(StreamBody::new(limited(body))).boxed();
+    let reading = EventReader { events, deadline, closed };
+    let events = stream::unfold(Some((reading, id)), |state| async move {
+        let (mut reading, id) = state?;
+        match reading.next().await {
+            Ok(event) => Some((Ok(event), Some((reading, id)))),
+            Err(failure) => {
+                let data = serde_json::to_string(&fault::to_rpc_error(&failure, id)).ok();
+                Some((Ok(Sse { event: None, data, id: None, retry: None }), None))
+            }
+        }
+    });
+    events.boxed()
+}
+
+struct EventReader {
+    events: BoxStream<'static, Result<Sse, sse_stream::Error>>,
+    deadline: Instant,
+    closed: watch::Receiver<()>,
+}
+
+impl EventReader {
+    async fn next(&mut self) -> Result<Sse, AgentError> {
+        loop {
+            let event = tokio::select! {
+                biased;
+                _ = self.closed.changed() => return Err(failed("the run is over")),
+                event = timeout_at(self.deadline, self.events.next()) => event,
+            };
+            let event =
+                event.map_err(|_| AgentError::new(AgentErrorKind::Timeout, "it took too long to answer"))?;
+            let event = event.ok_or_else(|| failed("it ended its answer early"))?.map_err(stream_error)?;
+            // An event without data only carries an id from which the stream could be resumed.
+            if event.data.as_deref().is_some_and(|data| !data.trim_ascii().is_empty()) {
+                return Ok(Sse { id: None, retry: None, ..event });
+            }
+        }
+    }
+}
+
+/// Limits an event stream in total and per line.
+fn limited(body: ResponseStream) -> impl Stream<Item = Result<Frame<Bytes>, AgentError>> {
+    let (mut received, mut line_bytes) = (0_usize, 0_usize);
+    body.map(move |chunk| {
+        let chunk = chunk?;
+        received += chunk.len();
+        if received > MAX_STREAM_BYTES {
+            return Err(failed("its answer goes on and on"));
+        }
+        for line in chunk.split_inclusive(|byte| matches!(byte, b'\n' | b'\r')) {
+            line_bytes += line.len();
+            if line_bytes > MAX_RESULT_BYTES {
+                let message = format!("a line of the answer is longer than {MAX_RESULT_BYTES} bytes");
+                return Err(AgentError::new(AgentErrorKind::Failed, message));
+            }
+            if line.ends_with(b"\n") || line.ends_with(b"\r") {
+                line_bytes = 0;
+            }
+        }
+        Ok(Frame::data(chunk))
+    })
+}
+
+/// Maps an error of the decoder; one of the body's own comes back as it was.
+fn stream_error(error: sse_stream::Error) -> AgentError {
+    match error {
+        sse_stream::Error::Body(error) => match error.downcast::<AgentError>() {
+            Ok(error) => *error,
+            Err(_) => failed("its answer is not an event stream"),
+        },
+        _ => failed("its answer is not an event stream"),
+    }
+}
