@@ -1,8 +1,8 @@
 //! Jobs: the scheduler's unit of work, its state machine and the trait [`JobStore`] that persists it.
 //!
 //! A [`Job`] is plain data. Every transition is a [`Step`]: a pure function from a job and the time to the next job,
-//! or to a [`StepError`]. A [`JobStore`] finds jobs and persists the result of a step atomically; it decides nothing
-//! itself, so all stores agree.
+//! or to a [`StepError`]. Which due jobs a worker gets is decided by a [`claim::ClaimPlanner`]. A [`JobStore`] finds jobs
+//! and persists results atomically; it decides nothing itself, so all stores agree.
 //!
 //! # States
 //!
@@ -42,6 +42,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::schedule::{MisfirePolicy, OverlapPolicy, Schedule};
 
+pub mod claim;
 mod memory;
 pub mod moment;
 mod payload;

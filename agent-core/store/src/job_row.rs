@@ -22,8 +22,6 @@ use serde::{Deserialize, Serialize};
 pub(crate) const CANCEL_BATCH_SIZE: usize = 500;
 /// Id that sorts before every other id.
 pub(crate) const MIN_ID: &str = "";
-/// Time for which a job that cannot be parsed is postponed, in milliseconds.
-const UNPARSABLE_POSTPONE_MS: i64 = 60 * 60 * 1000;
 /// Initial capacity of a JSON buffer in bytes; most columns fit.
 const INITIAL_JSON_CAPACITY: usize = 512;
 
@@ -184,11 +182,9 @@ pub(crate) fn parse_job(id: &str, body: &str, progress: Option<&str>) -> Result<
     })
 }
 
-/// Logs that a job cannot be parsed and returns the time until which it is postponed, in milliseconds since
-/// 1970. Postponing keeps the row, which a later version may be able to read, without blocking other jobs.
-pub(crate) fn postpone_unparsable(error: &StoreError, now: Timestamp) -> i64 {
+/// Logs that a claim has found a job that cannot be parsed, and postpones it.
+pub(crate) fn log_unreadable(error: &StoreError) {
     tracing::error!(%error, "a job cannot be read, and is left alone for an hour");
-    floor_millis(now).saturating_add(UNPARSABLE_POSTPONE_MS)
 }
 
 /// Rounds a time down to whole milliseconds since 1970: for upper bounds of a query.

@@ -9,9 +9,10 @@ use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 use jiff::Timestamp;
 
+use super::claim::{Candidate, ClaimDecision, ClaimPlanner};
 use super::{
-    ClaimRequest, InsertOutcome, Job, JobCounts, JobFilter, JobPage, JobScope, JobStore, MAX_JOBS_PER_CLAIM,
-    MAX_JOBS_PER_PAGE, Step, StepOutcome, WakeSignal,
+    ClaimRequest, InsertOutcome, Job, JobCounts, JobFilter, JobPage, JobScope, JobStore, MAX_JOBS_PER_PAGE,
+    Step, StepOutcome, WakeSignal,
 };
 
 /// In-memory [`JobStore`]. All jobs are lost when the process ends.
@@ -98,28 +99,26 @@ impl Jobs {
         outcome
     }
 
-    fn claim(&mut self, claim: ClaimRequest) -> Vec<Job> {
-        let ClaimRequest { now, due_until: until, lease_until: lease, limit, mut quota } = claim;
-        let mut claimed = Vec::new();
-        let mut steps = 0;
+    fn claim(&mut self, request: ClaimRequest) -> Vec<Job> {
+        let mut planner = ClaimPlanner::new(request);
+        let range = planner.range();
         let mut next = self.by_wake.first().cloned();
         while let Some((wake, id)) = next
-            && wake <= until
-            && claimed.len() < limit
-            && steps < MAX_JOBS_PER_CLAIM
+            && wake <= range.due_until
+            && planner.wanted() > 0
         {
-            let company = self.by_id[&id].payload.company_id.clone();
-            if quota.take(&company) {
-                let stepped = self.step(&id, Step::Claim { until, lease }, now);
-                steps += usize::from(stepped.is_applied());
-                match stepped.applied() {
-                    Some(stepped) if stepped.job.is_delivering() => claimed.push(stepped.job),
-                    _ => quota.release(&company),
+            let job = &self.by_id[&id];
+            let payload = job.payload.clone();
+            if range.contains(job) && planner.admit(&payload.company_id) {
+                let candidate = Candidate { wake, company: &payload.company_id, job: Some(job.clone()) };
+                match planner.decide(candidate) {
+                    ClaimDecision::Claim(job) | ClaimDecision::Skip(job) => self.put(job.clone()),
+                    ClaimDecision::Postpone(_) | ClaimDecision::Leave => {}
                 }
             }
             next = self.by_wake.range((Bound::Excluded((wake, id)), Bound::Unbounded)).next().cloned();
         }
-        claimed
+        planner.finish()
     }
 }
 

@@ -172,8 +172,9 @@ pub struct JobCounts {
     pub lag: Duration,
 }
 
-/// Persistent storage of jobs. Transitions are decided by [`Job::step`] alone; a store finds the jobs, applies the
-/// step and persists the result in one transaction, isolated from other callers.
+/// Persistent storage of jobs. Transitions are decided by [`Job::step`] alone, and claims by a
+/// [`ClaimPlanner`](super::claim::ClaimPlanner); a store finds the jobs and persists the results in one transaction,
+/// isolated from other callers.
 ///
 /// When a method returns, its changes are durable: they survive the end of the process. The contract is the test
 /// suite `conformance::jobs`.

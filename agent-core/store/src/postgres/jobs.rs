@@ -84,7 +84,9 @@ pub(super) async fn cancel_all(
         for row in &rows {
             if let Ok(stepped) = parse_row(row)?.step(Step::Cancel, now) {
                 cancelled += 1;
-                update.add(&stepped)?;
+                if stepped.changed {
+                    update.add(&stepped.job)?;
+                }
             }
         }
         update.write_rows(session).await?;

@@ -136,7 +136,7 @@ impl JobStore for SqliteStore {
     }
 
     async fn claim_due(&self, claim: ClaimRequest) -> Result<Vec<Job>, StoreError> {
-        let work = move |rows: &JobTable<'_>| rows.claim(&claim);
+        let work = move |rows: &JobTable<'_>| rows.claim(claim.clone());
         self.writers.commit(JobWrite { bytes: 0, work }).await
     }
 

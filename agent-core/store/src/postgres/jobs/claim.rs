@@ -1,18 +1,19 @@
-//! Selection and claiming of due jobs.
+//! Rows of a claim: locks those of its range, and writes its decisions.
 
-use agent_jobs::job::{ClaimRequest, Job, MAX_JOBS_PER_CLAIM, Step};
+use agent_jobs::job::claim::{Candidate, ClaimDecision, ClaimPlanner, ClaimRange};
+use agent_jobs::job::{ClaimRequest, Job};
 use tokio_postgres::Row;
 
 use super::update::JobUpdates;
 use super::{contains_nul, parse_row, row_limit};
-use crate::job_row::{floor_millis, postpone_unparsable};
+use crate::job_row::{floor_millis, from_millis, log_unreadable};
 use crate::postgres::fault::{JobStoreError, PostgresError};
 use crate::postgres::session::{Session, Values};
 
-/// Selects and locks due jobs, earliest first, skipping locked rows. `wake_ms` of a running job is its lease
-/// expiry, which must not be in the future (`$2`).
+/// Selects and locks the rows of a [`ClaimRange`], earliest first, skipping locked rows. `wake_ms` of a running job is
+/// its lease expiry.
 const SELECT_DUE: &str = "
-    SELECT id, body, progress, wake_ms FROM scheduler.jobs
+    SELECT id, body, progress, wake_ms, company FROM scheduler.jobs
     WHERE wake_ms <= $1 AND (state <> 'running' OR wake_ms <= $2)
     ORDER BY wake_ms, id LIMIT $3
     FOR UPDATE SKIP LOCKED";
@@ -45,63 +46,55 @@ const SELECT_DUE_WITHIN_QUOTA: &str = "
         ) AS first
         WHERE companies.company <> ALL ($3) ORDER BY first.wake_ms, first.id LIMIT $4
     )
-    SELECT id, body, progress, wake_ms FROM scheduler.jobs
+    SELECT id, body, progress, wake_ms, company FROM scheduler.jobs
     WHERE id = ANY (ARRAY (SELECT id FROM chosen UNION SELECT id FROM far))
       AND wake_ms <= $1 AND (state <> 'running' OR wake_ms <= $2)
     ORDER BY wake_ms, id LIMIT $4
     FOR UPDATE SKIP LOCKED";
 
-/// Postpones a job that cannot be parsed.
+/// Sets the wake time of a row.
 const POSTPONE: &str = "UPDATE scheduler.jobs SET wake_ms = $2 WHERE id = $1";
 
-/// Maximum number of reads per claim. Another read follows while jobs of the previous one were skipped
-/// because of a quota, or ended without a delivery.
+/// Maximum number of reads per claim. Another read follows while jobs of the previous one were turned away because of
+/// a quota, or ended without a delivery.
 const MAX_READS_PER_CLAIM: usize = 16;
 
 pub(in crate::postgres) async fn claim(
     session: &Session,
-    mut claim: ClaimRequest,
+    request: ClaimRequest,
 ) -> Result<Vec<Job>, JobStoreError> {
-    let limit = claim.limit.min(MAX_JOBS_PER_CLAIM);
-    if limit == 0 {
+    let mut planner = ClaimPlanner::new(request);
+    if planner.wanted() == 0 {
         return Ok(Vec::new());
     }
-    let mut taking = ClaimProgress::default();
+    let mut update = JobUpdates::default();
     for round in 0..MAX_READS_PER_CLAIM {
-        let wanted = (limit - taking.claimed.len()).min(MAX_JOBS_PER_CLAIM - taking.steps);
-        let due = lock_due(session, &claim, wanted, round == 0).await?;
+        let wanted = planner.wanted();
+        let due = lock_due(session, &planner, wanted, round == 0).await?;
         for row in &due {
-            match parse_row(row) {
-                Ok(job) => taking.claim_job(job, row.get(3), &mut claim)?,
-                Err(JobStoreError::Rejected(error)) => {
-                    let (id, until): (&str, _) = (row.get(0), postpone_unparsable(&error, claim.now));
-                    session.query(POSTPONE, &[&id, &until]).await?;
-                    taking.steps += 1;
-                }
-                Err(failed) => return Err(failed),
-            }
+            decide(session, &mut planner, row, &mut update).await?;
         }
-        if due.len() < wanted || taking.claimed.len() == limit || taking.steps == MAX_JOBS_PER_CLAIM {
+        if !planner.next_round(due.len() < wanted) {
             break;
         }
-        // Writes the steps first, so that the next read does not return the same jobs.
-        std::mem::take(&mut taking.update).write_rows(session).await?;
+        // Writes the decisions first, so that the next read does not return the same jobs.
+        std::mem::take(&mut update).write_rows(session).await?;
     }
-    taking.update.commit(session).await?;
-    // A later read can return earlier jobs if another transaction released its locks in between.
-    taking.claimed.sort_by_key(|(wake_ms, _)| *wake_ms);
-    Ok(taking.claimed.into_iter().map(|(_, job)| job).collect())
+    update.commit(session).await?;
+    Ok(planner.finish())
 }
 
-/// Locks at most `wanted` due jobs.
+/// Locks at most `wanted` rows of the claim's range.
 async fn lock_due(
     session: &Session,
-    claim: &ClaimRequest,
+    planner: &ClaimPlanner,
     wanted: usize,
     first: bool,
 ) -> Result<Vec<Row>, PostgresError> {
-    let (until, now, limit) = (floor_millis(claim.due_until), floor_millis(claim.now), row_limit(wanted));
-    let exhausted: Vec<&str> = claim.quota.exhausted().filter(|company| !contains_nul(company)).collect();
+    let ClaimRange { due_until, leases_until } = planner.range();
+    let (until, now, limit) = (floor_millis(due_until), floor_millis(leases_until), row_limit(wanted));
+    let exhausted: Vec<&str> =
+        planner.exhausted_companies().filter(|company| !contains_nul(company)).collect();
     let all: Values<'_> = &[&until, &now, &limit];
     let of_others: Values<'_> = &[&until, &now, &exhausted, &limit];
     let query = if exhausted.is_empty() { (SELECT_DUE, all) } else { (SELECT_DUE_WITHIN_QUOTA, of_others) };
@@ -112,30 +105,32 @@ async fn lock_due(
     }
 }
 
-/// Intermediate state of a claim.
-#[derive(Default)]
-struct ClaimProgress {
-    claimed: Vec<(i64, Job)>,
-    steps: usize,
-    update: JobUpdates,
-}
-
-impl ClaimProgress {
-    /// Claims a job, unless its company has exhausted its quota.
-    fn claim_job(&mut self, job: Job, wake_ms: i64, claim: &mut ClaimRequest) -> Result<(), JobStoreError> {
-        if !claim.quota.take(&job.payload.company_id) {
-            return Ok(());
-        }
-        let company = job.payload.company_id.clone();
-        let stepped = job.step(Step::Claim { until: claim.due_until, lease: claim.lease_until }, claim.now);
-        if let Ok(stepped) = &stepped {
-            self.steps += 1;
-            self.update.add(stepped)?;
-        }
-        match stepped {
-            Ok(stepped) if stepped.job.is_delivering() => self.claimed.push((wake_ms, stepped.job)),
-            _ => claim.quota.release(&company),
-        }
-        Ok(())
+/// Asks for the decision on a locked row, and adds it to the update.
+async fn decide(
+    session: &Session,
+    planner: &mut ClaimPlanner,
+    row: &Row,
+    update: &mut JobUpdates,
+) -> Result<(), JobStoreError> {
+    let company: &str = row.get(4);
+    if !planner.admit(company) {
+        return Ok(());
     }
+    let job = match parse_row(row) {
+        Ok(job) => Some(job),
+        Err(JobStoreError::Rejected(error)) => {
+            log_unreadable(&error);
+            None
+        }
+        Err(failed) => return Err(failed),
+    };
+    match planner.decide(Candidate { wake: from_millis(row.get(3)), company, job }) {
+        ClaimDecision::Claim(job) | ClaimDecision::Skip(job) => update.add(job)?,
+        ClaimDecision::Postpone(until) => {
+            let (id, until): (&str, _) = (row.get(0), floor_millis(until));
+            session.query(POSTPONE, &[&id, &until]).await?;
+        }
+        ClaimDecision::Leave => {}
+    }
+    Ok(())
 }

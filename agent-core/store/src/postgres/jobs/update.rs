@@ -42,9 +42,9 @@ pub(super) struct JobUpdates {
 }
 
 impl JobUpdates {
-    /// Adds the result of a step other than [`Step::Reschedule`], if it changed the job.
-    pub(super) fn add(&mut self, stepped: &StepResult) -> Result<(), JobStoreError> {
-        if stepped.changed { self.add_job(&stepped.job, false) } else { Ok(()) }
+    /// Adds a job after a step other than [`Step::Reschedule`].
+    pub(super) fn add(&mut self, job: &Job) -> Result<(), JobStoreError> {
+        self.add_job(job, false)
     }
 
     fn add_job(&mut self, job: &Job, is_moved: bool) -> Result<(), JobStoreError> {

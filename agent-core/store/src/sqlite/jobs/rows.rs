@@ -61,7 +61,7 @@ pub(super) struct StoredJob {
     rowid: i64,
     pub(super) job: Job,
     /// Column `body`, if the job may be cached after the step.
-    body: Option<String>,
+    pub(super) body: Option<String>,
 }
 
 impl<'c> JobTable<'c> {
@@ -228,12 +228,18 @@ impl<'c> JobTable<'c> {
             if is_moved {
                 body = Some(self.update_body(rowid, job)?);
             }
-            let progress = self.update(rowid, job)?;
-            if let (Some(held), Some(body)) = (self.held, body) {
-                held.insert(rowid, body, progress, job);
-            }
+            self.write(rowid, job, body)?;
         }
         Ok(outcome)
+    }
+
+    /// Writes a job after a step, and caches it if its column `body` is given.
+    pub(super) fn write(&self, rowid: i64, job: &Job, body: Option<String>) -> Result<(), WriteError> {
+        let progress = self.update(rowid, job)?;
+        if let (Some(held), Some(body)) = (self.held, body) {
+            held.insert(rowid, body, progress, job);
+        }
+        Ok(())
     }
 
     /// Writes the columns that a step may change, and returns the new `progress`.
@@ -255,7 +261,7 @@ impl<'c> JobTable<'c> {
         Ok(body)
     }
 
-    /// Postpones a job that cannot be parsed.
+    /// Sets the wake time of a row.
     pub(super) fn postpone(&self, rowid: i64, wake_ms: i64) -> Result<(), WriteError> {
         self.connection
             .prepare_cached("UPDATE jobs SET wake_ms = ?2 WHERE rowid = ?1")?
