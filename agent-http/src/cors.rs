@@ -144,8 +144,12 @@ pub type Layer = Stack<CorsLayer, MapResponseLayer<fn(Response<ResponseBody>) ->
 
 /// Creates the CORS layer. `origins` may send requests with credentials; any origin may send requests without
 /// credentials to the exact paths `open_paths`. The layer answers every `OPTIONS` itself.
-pub fn layer(origins: Origins, open_paths: &'static [&'static str], headers: ProtocolHeaders) -> Layer {
-    let origins = Arc::new(origins);
+pub fn layer(
+    origins: Origins,
+    open_paths: impl Into<Arc<[&'static str]>>,
+    headers: ProtocolHeaders,
+) -> Layer {
+    let (origins, open_paths) = (Arc::new(origins), open_paths.into());
     let listed = origins.clone();
     let may_ask = move |origin: &HeaderValue, request: &Parts| {
         origins.contains(origin) || open_paths.contains(&request.uri.path())
@@ -236,7 +240,7 @@ mod tests {
     async fn ask(method: Method, path: &str, origin: &str) -> (StatusCode, HeaderMap) {
         let refuse = service_fn(|_| async { Err(HttpError::not_found()) });
         let service =
-            layer(parse_origins("https://a.example").expect("origins"), &["/chat"], HEADERS).layer(refuse);
+            layer(parse_origins("https://a.example").expect("origins"), ["/chat"], HEADERS).layer(refuse);
         let mut request = Request::new(Body::empty());
         *request.method_mut() = method;
         *request.uri_mut() = path.parse().expect("a path");
@@ -290,7 +294,7 @@ mod tests {
     async fn what_is_withheld_is_read_by_no_other_origin() {
         let refuse = service_fn(|_| async { Err(HttpError::forbidden("not you").deny_cross_origin()) });
         let service =
-            layer(parse_origins("https://a.example").expect("origins"), &["/chat"], HEADERS).layer(refuse);
+            layer(parse_origins("https://a.example").expect("origins"), ["/chat"], HEADERS).layer(refuse);
         for origin in ["https://a.example", "https://b.example"] {
             let request =
                 Request::post("/chat").header(ORIGIN, origin).body(Body::empty()).expect("a request");
@@ -316,7 +320,7 @@ mod tests {
                 }
                 Ok(response)
             });
-            let service = layer(Origins::default(), &[], HEADERS).layer(service);
+            let service = layer(Origins::default(), [], HEADERS).layer(service);
             let response = service.oneshot(Request::new(Body::empty())).await.expect("infallible");
             let lines: Vec<_> = response.headers().get_all(VARY).iter().collect();
             assert_eq!(lines, [expected]);

@@ -1,8 +1,9 @@
 //! HTTP services over [`agent_core`]: the application server, the agent runtime and the scheduler, on hyper.
 //!
-//! A request is accepted by [`serve`], routed in [`app`], [`runtime`] or [`scheduler`], authenticated by [`auth`] and
-//! parsed by [`request`]. The core runs it, and [`stream`] encodes the response or [`error`] the failure. The
-//! services do not depend on each other. No module chooses a store or a model; the binary composes them.
+//! A request is accepted by [`serve`], routed by the table of `endpoint`s of [`app`], [`runtime`] or [`scheduler`],
+//! authenticated by [`auth`] and parsed by [`request`]. The core runs it, and [`stream`] encodes the response or
+//! [`error`] the failure. The services do not depend on each other. No module chooses a store or a model; the binary
+//! composes them.
 //!
 //! # Modules
 //!
@@ -20,8 +21,9 @@
 //! - [`service`]: handler functions as services.
 //! - [`serve`]: the HTTP server. The only module that uses hyper's server, so that its limits and its graceful
 //!   shutdown are in one place.
-//! - [`request`]: bounded request bodies, JSON, query parameters and routing, each with an error that names the
-//!   invalid field.
+//! - `endpoint`: endpoints of a service: one table from which routing, authentication and the OpenAPI document are
+//!   made.
+//! - [`request`]: bounded request bodies, JSON and query parameters, each with an error that names the invalid field.
 //! - [`auth`]: authentication from the request head alone, before the body is read.
 //! - [`cors`]: cross-origin resource sharing: the origins whose pages may send requests.
 //! - [`error`]: HTTP errors as RFC 9457 problem details.
@@ -44,6 +46,7 @@ pub mod auth;
 pub mod body;
 pub mod config;
 pub mod cors;
+mod endpoint;
 pub mod error;
 pub mod mcp;
 pub mod metrics;

@@ -220,7 +220,7 @@ mod tests {
 
     use super::*;
     use crate::body::streaming;
-    use crate::request::{Route, RouteTable};
+    use crate::endpoint::{Route, RouteTable};
     use crate::service::service_fn;
 
     #[tokio::test]

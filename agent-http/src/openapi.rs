@@ -1,27 +1,73 @@
 //! OpenAPI 3.1 description of the services, generated from the types that the handlers read and write.
 //!
-//! Tests fail if the described routes differ from the route tables, or if the checked-in `docs/openapi.json` differs
-//! from the generated document.
+//! The operations are those of the services' tables of endpoints. A test fails if the checked-in `docs/openapi.json`
+//! differs from the generated document.
 
-mod app;
-mod operation;
-mod pulse;
-mod runtime;
-mod scheduler;
-mod schemas;
+use std::collections::BTreeMap;
 
+use http::Method;
 use serde_json::{Map, Value, json};
 
-use operation::{DescribedService, Operation};
-use schemas::Schemas;
+use crate::endpoint::{Endpoint, Schemas, ServiceState, problem_response};
+use crate::{app, runtime, scheduler};
+
+/// Service of the platform.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum DescribedService {
+    /// The application server.
+    App,
+    /// The agent runtime.
+    Runtime,
+    /// The scheduler.
+    Scheduler,
+}
+
+impl DescribedService {
+    /// Returns the OpenAPI server object with the default address.
+    fn server(self) -> Value {
+        let (url, description) = match self {
+            Self::App => ("http://127.0.0.1:3000", "the application, `agentd app`"),
+            Self::Runtime => ("http://127.0.0.1:3001", "the agent runtime, `agentd runtime`"),
+            Self::Scheduler => ("http://127.0.0.1:3002", "the scheduler, `agentd scheduler`"),
+        };
+        json!({"url": url, "description": description})
+    }
+}
+
+/// Operation of a service.
+struct DescribedOperation {
+    service: DescribedService,
+    method: Method,
+    path: &'static str,
+    /// OpenAPI operation object.
+    object: Value,
+}
+
+/// Returns the operations of all services, in the order of their tables.
+fn operations(schemas: &mut Schemas) -> Vec<DescribedOperation> {
+    let mut all = describe(DescribedService::App, app::endpoints(), schemas);
+    all.extend(describe(DescribedService::Runtime, runtime::endpoints(), schemas));
+    all.extend(describe(DescribedService::Scheduler, scheduler::endpoints(), schemas));
+    all
+}
+
+fn describe<S: ServiceState>(
+    service: DescribedService,
+    endpoints: Vec<Endpoint<S>>,
+    schemas: &mut Schemas,
+) -> Vec<DescribedOperation> {
+    let described = endpoints.into_iter().map(|endpoint| {
+        let object = endpoint.operation(schemas);
+        DescribedOperation { service, method: endpoint.method, path: endpoint.path, object }
+    });
+    described.collect()
+}
 
 /// Returns the description of all services.
 #[must_use]
 pub fn document() -> Value {
     let mut schemas = Schemas::new();
-    let mut operations: Vec<Operation> = app::operations(&mut schemas);
-    operations.extend(runtime::operations());
-    operations.extend(scheduler::operations(&mut schemas));
+    let operations = operations(&mut schemas);
     json!({
         "openapi": "3.1.1",
         "info": {
@@ -43,25 +89,35 @@ pub fn document() -> Value {
         "paths": paths(operations),
         "components": {
             "securitySchemes": security_schemes(),
-            "responses": {"Problem": schemas::problem_response()},
+            "responses": {"Problem": problem_response()},
             "schemas": schemas.into_definitions(),
         },
     })
 }
 
 /// Returns the operations by path and method. Paths of services other than the application name their servers, since
-/// the document's own server is the application's.
-fn paths(operations: Vec<Operation>) -> Value {
-    let mut paths: Map<String, Value> = Map::new();
-    for operation in operations {
-        let item = paths.entry(operation.path()).or_insert_with(|| json!({}));
-        if operation.services != [DescribedService::App] {
-            item["servers"] = operation.services.iter().map(|service| service.server()).collect();
+/// the document's own server is the application's. An operation that several services have is described once.
+fn paths(operations: Vec<DescribedOperation>) -> Value {
+    let mut services: BTreeMap<String, Vec<DescribedService>> = BTreeMap::new();
+    let mut items: BTreeMap<String, Map<String, Value>> = BTreeMap::new();
+    for DescribedOperation { service, method, path, object } in operations {
+        let path = path.replace("{*", "{");
+        let of_path = services.entry(path.clone()).or_default();
+        if !of_path.contains(&service) {
+            of_path.push(service);
         }
-        item[operation.method.as_str().to_ascii_lowercase()] = operation.description;
+        items.entry(path).or_default().entry(method.as_str().to_ascii_lowercase()).or_insert(object);
     }
-    paths.sort_keys();
-    Value::Object(paths)
+    let with_servers = items.into_iter().map(|(path, operations)| {
+        let of_path = &services[&path];
+        let mut item = Map::new();
+        if *of_path != [DescribedService::App] {
+            item.insert("servers".to_owned(), of_path.iter().map(|service| service.server()).collect());
+        }
+        item.extend(operations);
+        (path, Value::Object(item))
+    });
+    Value::Object(with_servers.collect())
 }
 
 fn security_schemes() -> Value {
@@ -88,6 +144,7 @@ mod tests {
     use expect_test::expect_file;
 
     use super::*;
+    use crate::endpoint::CredentialClass;
 
     /// Returns the server URL, method and path of every described operation.
     fn described(document: &Value) -> BTreeSet<(String, String, String)> {
@@ -104,22 +161,42 @@ mod tests {
         all
     }
 
-    #[test]
-    fn every_route_is_described_and_everything_described_is_a_route() {
-        let mut routed = BTreeSet::new();
-        for (service, routes) in [
-            (DescribedService::App, crate::app::route_patterns()),
-            (DescribedService::Runtime, crate::runtime::described_routes()),
-            (DescribedService::Scheduler, crate::scheduler::route_patterns()),
-        ] {
-            let url = service.server()["url"].as_str().expect("an address").to_owned();
-            routed.extend(
-                routes
-                    .into_iter()
-                    .map(|(method, pattern)| (url.clone(), method.to_string(), pattern.replace("{*", "{"))),
-            );
+    /// Adds the server URL, method and path of every endpoint to `routed`, and checks each endpoint's class and
+    /// description.
+    fn check_endpoints<S: ServiceState>(
+        service: DescribedService,
+        endpoints: Vec<Endpoint<S>>,
+        routed: &mut BTreeSet<(String, String, String)>,
+    ) {
+        let url = service.server()["url"].as_str().expect("an address").to_owned();
+        for endpoint in endpoints {
+            let name = format!("{} {}", endpoint.method, endpoint.path);
+            let operation = endpoint.operation(&mut Schemas::new());
+            for text in ["/operationId", "/tags/0", "/summary"] {
+                let text = operation.pointer(text).and_then(Value::as_str);
+                assert!(text.is_some_and(|text| !text.is_empty()), "{name}: {operation}");
+            }
+            let responses = operation["responses"].as_object().expect("an object");
+            assert!(responses.values().any(|response| response.get("description").is_some()), "{name}");
+            let security = operation["security"].as_array().expect("a list");
+            assert_eq!(security.is_empty(), endpoint.class == CredentialClass::Public, "{name}");
+            for scheme in security.iter().flat_map(|schemes| schemes.as_object().expect("an object").keys()) {
+                assert!(security_schemes().get(scheme).is_some(), "{name}: {scheme}");
+            }
+            let path = endpoint.path.replace("{*", "{");
+            assert!(routed.insert((url.clone(), endpoint.method.to_string(), path)), "{name} is there twice");
         }
+    }
+
+    #[test]
+    fn every_endpoint_is_described_and_everything_described_is_an_endpoint() {
+        let mut routed = BTreeSet::new();
+        check_endpoints(DescribedService::App, app::endpoints(), &mut routed);
+        check_endpoints(DescribedService::Runtime, runtime::endpoints(), &mut routed);
+        check_endpoints(DescribedService::Scheduler, scheduler::endpoints(), &mut routed);
         assert_eq!(described(&document()), routed);
+        let checked_in = include_str!("../../docs/openapi.json");
+        assert_eq!(described(&serde_json::from_str(checked_in).expect("JSON")), routed);
     }
 
     #[test]

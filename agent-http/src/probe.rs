@@ -1,7 +1,8 @@
 //! Health endpoints: liveness, readiness, status and metrics.
 //!
-//! The routes need no credential, so their responses contain nothing confidential.
+//! The endpoints need no credential, so their responses contain nothing confidential.
 
+use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -11,9 +12,12 @@ use http::{Method, Response, StatusCode};
 use serde_json::{Value, json};
 
 use crate::body::full;
+use crate::endpoint::{Endpoint, Operation, Public, RequestContext, Schemas, ServiceState};
 use crate::metrics::Metrics;
-use crate::request;
 use crate::service::HandlerResult;
+
+/// Tag of the health operations.
+const TAG: &str = "health";
 
 /// Health endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,15 +32,57 @@ pub enum HealthRoute {
     Metrics,
 }
 
-/// Returns the health routes, for a service's route table.
-pub fn routes<H>(handler: impl Fn(HealthRoute) -> H) -> [request::Route<H>; 4] {
+/// Returns the health endpoints, for a service's table. `respond` makes their responses.
+pub(crate) fn endpoints<S, F, Fut>(respond: F) -> [Endpoint<S>; 4]
+where
+    S: ServiceState,
+    F: Fn(Arc<S>, HealthRoute) -> Fut + Copy + Send + Sync + 'static,
+    Fut: Future<Output = HandlerResult> + Send + 'static,
+{
+    let endpoint = |path, route, describe| {
+        let handler = move |context: RequestContext<S>, ()| respond(context.state, route);
+        Endpoint::new(Method::GET, path, Public, handler, describe)
+    };
     [
-        ("/livez", HealthRoute::Live),
-        ("/readyz", HealthRoute::Ready),
-        ("/health", HealthRoute::Health),
-        ("/metrics", HealthRoute::Metrics),
+        endpoint("/livez", HealthRoute::Live, describe_live),
+        endpoint("/readyz", HealthRoute::Ready, describe_ready),
+        endpoint("/health", HealthRoute::Health, describe_health),
+        endpoint("/metrics", HealthRoute::Metrics, describe_metrics),
     ]
-    .map(|(path, route)| request::Route::new(Method::GET, path, handler(route)))
+}
+
+fn describe_live(_: &mut Schemas) -> Operation {
+    let live = Operation::new("live", TAG, "The process answers.");
+    live.json_response(200, "It does.", status_schema(&[]))
+}
+
+fn describe_ready(_: &mut Schemas) -> Operation {
+    Operation::new("ready", TAG, "Whether it may be sent traffic.")
+        .json_response(200, "It may.", status_schema(&[]))
+        .json_response(503, "It is draining.", status_schema(&[]))
+}
+
+fn describe_health(_: &mut Schemas) -> Operation {
+    let members = [("version", "string"), ("uptimeMs", "integer"), ("service", "string")];
+    Operation::new("health", TAG, "What it is.")
+        .json_response(200, "It is well.", status_schema(&members))
+        .json_response(503, "The scheduler cannot reach its store.", status_schema(&[]))
+}
+
+fn describe_metrics(_: &mut Schemas) -> Operation {
+    let text = json!({"application/openmetrics-text": {"schema": {"type": "string"}}});
+    let metrics = Operation::new("metrics", TAG, "What it has counted, as OpenMetrics text.");
+    metrics.response(200, json!({"description": "The metrics.", "content": text}))
+}
+
+/// Returns the schema of a status with these other members, by name and type.
+fn status_schema(members: &[(&str, &str)]) -> Value {
+    let mut schema =
+        json!({"type": "object", "required": ["status"], "properties": {"status": {"type": "string"}}});
+    for (name, kind) in members {
+        schema["properties"][name] = json!({ "type": kind });
+    }
+    schema
 }
 
 /// State that the health endpoints report.
@@ -63,7 +109,7 @@ impl HealthState {
         &self.metrics
     }
 
-    /// Returns the response of one of the [routes](HealthRoute).
+    /// Returns the response of a health endpoint.
     pub fn respond(&self, route: HealthRoute) -> HandlerResult {
         self.respond_with(route, json!({}))
     }

@@ -1,4 +1,4 @@
-//! Request parsing: bounded bodies, JSON, query parameters and routing.
+//! Request parsing: bounded bodies, JSON and query parameters.
 //!
 //! Invalid input becomes an [`HttpError`](crate::error::HttpError) that names the field and the fault, and never
 //! repeats submitted values: a body may contain a secret, and problem responses end up in logs and screenshots.
@@ -6,10 +6,8 @@
 mod body;
 mod json;
 mod query;
-mod route;
 
 pub use body::{BodyLimits, read_body, read_json, read_json_bytes};
 pub use json::{MAX_JSON_DEPTH, parse_json};
 pub(crate) use json::{redact_serde_message, truncate_chars};
 pub use query::Query;
-pub use route::{Params, Route, RouteLookup, RouteTable};

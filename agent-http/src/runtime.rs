@@ -9,19 +9,23 @@ use std::sync::Arc;
 use agent_client::models::{HostedVendor, OllamaServer};
 use agent_core::clock::Clock;
 use agent_core::tool_loop::LoopLimits;
-use http::{Method, Request};
+use http::request;
 
 use crate::auth::BearerAuth;
-use crate::body::Body;
-use crate::cors::{self, Origins};
+use crate::cors::Origins;
+use crate::endpoint::{self, Authenticate, CredentialClass, Endpoint, ServiceState};
+use crate::error::HttpError;
+use crate::metrics::Metrics;
 use crate::probe::{self, HealthState};
-use crate::request::{BodyLimits, Route, RouteTable};
-use crate::service::{HandlerResult, HttpService, service_fn};
+use crate::request::BodyLimits;
+use crate::service::HttpService;
 use crate::stream::StreamLimits;
-use crate::{mcp, metrics};
 
 pub use chat::PROVIDERS;
 pub use messenger::BotApi;
+
+/// Tag of the runtime's operations.
+const TAG: &str = "runtime";
 
 /// State of the runtime's handlers.
 pub struct RuntimeState {
@@ -49,52 +53,50 @@ pub struct RuntimeState {
     pub origins: Origins,
 }
 
+impl ServiceState for RuntimeState {
+    fn body_limits(&self) -> &BodyLimits {
+        &self.body
+    }
+
+    fn json_depth(&self) -> usize {
+        self.json_depth
+    }
+
+    fn origins(&self) -> &Origins {
+        &self.origins
+    }
+
+    fn metrics(&self) -> &Arc<Metrics> {
+        self.probe.metrics()
+    }
+}
+
+/// `RUNTIME_SECRET` as bearer token, if the runtime has one.
 #[derive(Clone, Copy)]
-enum Handler {
-    Chat,
-    Messenger,
-    Probe(probe::HealthRoute),
+struct RuntimeSecret;
+
+impl Authenticate<RuntimeState> for RuntimeSecret {
+    const CLASS: CredentialClass = CredentialClass::RuntimeSecret;
+    type Verified = ();
+
+    async fn authenticate(self, runtime: &RuntimeState, head: &request::Parts) -> Result<(), HttpError> {
+        Ok(runtime.bearer_auth.check(&head.headers)?)
+    }
 }
 
-fn routes() -> RouteTable<Handler> {
-    let own = [
-        Route::new(Method::POST, "/chat", Handler::Chat),
-        Route::new(Method::POST, "/messenger/call", Handler::Messenger),
+/// Returns all endpoints of the runtime.
+pub(crate) fn endpoints() -> Vec<Endpoint<RuntimeState>> {
+    let health =
+        probe::endpoints(|runtime: Arc<RuntimeState>, route| async move { runtime.probe.respond(route) });
+    let mut all = vec![
+        Endpoint::post("/chat", RuntimeSecret, chat::post, chat::describe),
+        Endpoint::post("/messenger/call", RuntimeSecret, messenger::post, messenger::describe),
     ];
-    RouteTable::new(own.into_iter().chain(probe::routes(Handler::Probe)))
-}
-
-/// Returns the methods and patterns of all routes, to compare them with the OpenAPI document.
-#[cfg(test)]
-pub(crate) fn described_routes() -> Vec<(Method, &'static str)> {
-    routes().routes().map(|route| (route.method.clone(), route.pattern)).collect()
+    all.extend(health);
+    all
 }
 
 /// Creates the runtime's HTTP service.
 pub fn service(runtime: Arc<RuntimeState>) -> impl HttpService {
-    use tower::Layer;
-    let cors = cors::layer(runtime.origins.clone(), &[], mcp::CORS_HEADERS);
-    let routes = Arc::new(routes());
-    let metrics = runtime.probe.metrics().clone();
-    let service = service_fn(move |request| handle(runtime.clone(), routes.clone(), request));
-    metrics::count_requests(metrics, cors.layer(service))
-}
-
-async fn handle(
-    runtime: Arc<RuntimeState>,
-    routes: Arc<RouteTable<Handler>>,
-    request: Request<Body>,
-) -> HandlerResult {
-    let (handler, _params) = routes.find(&request)?;
-    match *handler {
-        Handler::Probe(route) => runtime.probe.respond(route),
-        Handler::Chat => {
-            runtime.bearer_auth.check(request.headers())?;
-            chat::post(&runtime, request).await
-        }
-        Handler::Messenger => {
-            runtime.bearer_auth.check(request.headers())?;
-            messenger::post(&runtime, request).await
-        }
-    }
+    endpoint::service(runtime, endpoints(), crate::mcp::CORS_HEADERS)
 }

@@ -13,23 +13,22 @@ mod worker;
 
 use std::sync::Arc;
 
-use http::Request;
+use http::request;
 use serde_json::json;
 
 use crate::auth::BearerAuth;
-use crate::body::Body;
-use crate::cors::{self, Origins};
+use crate::cors::Origins;
+use crate::endpoint::{self, Authenticate, CredentialClass, Endpoint, ServiceState};
+use crate::error::HttpError;
+use crate::metrics::Metrics;
 use crate::probe::{self, HealthState};
-use crate::request::{BodyLimits, RouteTable};
-use crate::service::{HandlerResult, HttpService, service_fn};
-use crate::{mcp, metrics};
+use crate::request::BodyLimits;
+use crate::service::{HandlerResult, HttpService};
 
 pub use counts::JobCountCache;
 pub use delivery::CallbackClient;
 pub use meters::SchedulerMetrics;
 pub use worker::{Worker, WorkerLimits};
-
-pub(crate) use wire::{CancelledJobs, CreateJobRequest, JobDetails, JobList, JobStatus, ScheduledJob};
 
 /// Shared state of the scheduler's HTTP routes.
 pub struct Scheduler {
@@ -51,45 +50,59 @@ pub struct Scheduler {
     pub origins: Origins,
 }
 
+impl ServiceState for Scheduler {
+    fn body_limits(&self) -> &BodyLimits {
+        &self.body
+    }
+
+    fn json_depth(&self) -> usize {
+        self.json_depth
+    }
+
+    fn origins(&self) -> &Origins {
+        &self.origins
+    }
+
+    fn metrics(&self) -> &Arc<Metrics> {
+        self.probe.metrics()
+    }
+}
+
+/// `PULSE_SECRET` as bearer token.
 #[derive(Clone, Copy)]
-enum Handler {
-    Jobs(jobs::Route),
-    Probe(probe::HealthRoute),
+struct PulseSecret;
+
+impl Authenticate<Scheduler> for PulseSecret {
+    const CLASS: CredentialClass = CredentialClass::PulseSecret;
+    type Verified = ();
+
+    async fn authenticate(self, scheduler: &Scheduler, head: &request::Parts) -> Result<(), HttpError> {
+        Ok(scheduler.gate.check(&head.headers)?)
+    }
 }
 
-fn routes() -> RouteTable<Handler> {
-    RouteTable::new(jobs::routes(Handler::Jobs).into_iter().chain(probe::routes(Handler::Probe)))
-}
-
-/// Returns the methods and patterns of all routes, for comparison with the OpenAPI description.
-#[cfg(test)]
-pub(crate) fn route_patterns() -> Vec<(http::Method, &'static str)> {
-    routes().routes().map(|route| (route.method.clone(), route.pattern)).collect()
+/// Returns all endpoints of the scheduler.
+pub(crate) fn endpoints() -> Vec<Endpoint<Scheduler>> {
+    let mut all = vec![
+        Endpoint::post("/jobs", PulseSecret, jobs::post, jobs::describe_post),
+        Endpoint::get("/jobs", PulseSecret, jobs::list, jobs::describe_list),
+        Endpoint::delete("/jobs", PulseSecret, jobs::cancel_all, jobs::describe_cancel_all),
+        Endpoint::get("/jobs/{id}", PulseSecret, jobs::get, jobs::describe_get),
+        Endpoint::delete("/jobs/{id}", PulseSecret, jobs::cancel, jobs::describe_cancel),
+        Endpoint::post("/jobs/{id}/reschedule", PulseSecret, jobs::reschedule, jobs::describe_reschedule),
+        Endpoint::post("/jobs/{id}/pause", PulseSecret, jobs::pause, jobs::describe_pause),
+        Endpoint::post("/jobs/{id}/resume", PulseSecret, jobs::resume, jobs::describe_resume),
+        Endpoint::post("/jobs/{id}/redrive", PulseSecret, jobs::redrive, jobs::describe_redrive),
+    ];
+    all.extend(probe::endpoints(
+        |scheduler: Arc<Scheduler>, route| async move { probe(&scheduler, route).await },
+    ));
+    all
 }
 
 /// Creates the scheduler's HTTP service.
 pub fn service(scheduler: Arc<Scheduler>) -> impl HttpService {
-    use tower::Layer;
-    let cors = cors::layer(scheduler.origins.clone(), &[], mcp::CORS_HEADERS);
-    let routes = Arc::new(routes());
-    let metrics = scheduler.probe.metrics().clone();
-    let service = service_fn(move |request| handle(scheduler.clone(), routes.clone(), request));
-    metrics::count_requests(metrics, cors.layer(service))
-}
-
-async fn handle(
-    scheduler: Arc<Scheduler>,
-    routes: Arc<RouteTable<Handler>>,
-    request: Request<Body>,
-) -> HandlerResult {
-    let (handler, params) = routes.find(&request)?;
-    match *handler {
-        Handler::Probe(route) => probe(&scheduler, route).await,
-        Handler::Jobs(route) => {
-            scheduler.gate.check(request.headers())?;
-            jobs::handle(&scheduler, route, &params, request).await
-        }
-    }
+    endpoint::service(scheduler, endpoints(), crate::mcp::CORS_HEADERS)
 }
 
 async fn probe(scheduler: &Scheduler, route: probe::HealthRoute) -> HandlerResult {

@@ -5,31 +5,29 @@ use agent_core::request::Principal;
 use agent_core::role::RoleBlock;
 use agent_mcp::server::Change;
 use agent_platform::records::{ListQuery, Record, StoreError};
-use http::{Request, StatusCode, request};
+use http::{StatusCode, request};
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::resource::{self, MAX_WRITE_ATTEMPTS, Route};
 use super::{App, answer, assignments, tokens};
-use crate::body::Body;
-use crate::error::HttpError;
-use crate::request::{self as requests, Params, Query};
+use crate::endpoint::{LimitedBody, Operation, RequestContext, Schemas};
+use crate::error::{Code, HttpError};
+use crate::request::Query;
 use crate::service::HandlerResult;
+
+/// Tag of the operations on agents and their tokens.
+pub(super) const TAG: &str = "agents";
 
 /// Maximum number of agents read from the store in one call for a page.
 const READ_BATCH_SIZE: usize = 10;
 /// Size at which a page ends early, in bytes. The page may exceed it by the last batch read.
 const SOFT_MAX_PAGE_BYTES: usize = 4 << 20;
 
-/// Returns the route table entries of the agent endpoints.
-pub(super) fn routes<H>(handler: impl Fn(Route) -> H) -> [requests::Route<H>; 4] {
-    resource::routes("/api/agents", "/api/agents/{id}", handler)
-}
-
 /// One page of agents.
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct AgentPage {
+struct AgentPage {
     /// The agents by id, secrets masked.
     agents: Vec<RoleBlock>,
     /// Cursor of the next page; absent on the last page.
@@ -38,14 +36,13 @@ pub(crate) struct AgentPage {
 }
 
 pub(super) async fn handle(
-    app: &App,
+    context: RequestContext<App>,
+    principal: Principal,
     route: Route,
-    params: &Params,
-    request: Request<Body>,
 ) -> HandlerResult {
-    let (head, body) = request.into_parts();
+    let RequestContext { state: app, head, params, body } = context;
+    let app = &*app;
     let query = Query::from_uri(&head.uri);
-    let principal = resource::require_user(app, &head, &query).await?;
     match route {
         Route::List => {
             let page = page(app, &principal, resource::page_params(&query)?).await?;
@@ -104,12 +101,18 @@ fn check_owner(principal: &Principal, role: &RoleBlock) -> Result<(), HttpError>
     }
 }
 
-async fn put(app: &App, principal: &Principal, id: &str, head: &request::Parts, body: Body) -> HandlerResult {
+async fn put(
+    app: &App,
+    principal: &Principal,
+    id: &str,
+    head: &request::Parts,
+    body: LimitedBody,
+) -> HandlerResult {
     // The owner is checked before the body, so that other users learn nothing about the agent from validation errors.
     if let Some(found) = app.roles.masked_role(&principal.company_id, id).await? {
         check_owner(principal, &found.value)?;
     }
-    let role = read(app, principal, id, head, body).await?;
+    let role = read(principal, id, head, body).await?;
     for _ in 0..MAX_WRITE_ATTEMPTS {
         let found = app.roles.masked_role(&principal.company_id, id).await?;
         found.as_ref().map_or(Ok(()), |found| check_owner(principal, &found.value))?;
@@ -136,13 +139,12 @@ async fn put(app: &App, principal: &Principal, id: &str, head: &request::Parts, 
 
 /// Reads an agent from the body and checks that it is the caller's own.
 async fn read(
-    app: &App,
     principal: &Principal,
     id: &str,
     head: &request::Parts,
-    body: Body,
+    body: LimitedBody,
 ) -> Result<RoleBlock, HttpError> {
-    let mut role = resource::read_object(app, &head.headers, body).await?;
+    let mut role = resource::read_object(&head.headers, body).await?;
     let not_yours =
         |name: &'static str| move || HttpError::forbidden(format!("{name} must be the caller's own"));
     resource::set_or_check_id(&mut role, "id", id, || {
@@ -177,4 +179,40 @@ async fn delete(app: &App, principal: &Principal, id: &str, head: &request::Part
 fn notify_mcp_clients(app: &App, principal: &Principal, id: &str) {
     let change = Change::Role { company_id: principal.company_id.clone(), agent_id: id.to_owned() };
     app.tools.server.announce(&change);
+}
+
+pub(super) fn describe_list(schemas: &mut Schemas) -> Operation {
+    Operation::new("listAgents", TAG, "The company's agents, secrets masked.").paged().json_response(
+        200,
+        "One page.",
+        schemas.schema_for::<AgentPage>(),
+    )
+}
+
+pub(super) fn describe_get(schemas: &mut Schemas) -> Operation {
+    Operation::new("getAgent", TAG, "An agent of the company, secrets masked.")
+        .conditional_read()
+        .versioned_response(200, "The agent.", schemas.schema_for::<RoleBlock>())
+        .problems(&[Code::NotFound])
+}
+
+pub(super) fn describe_put(schemas: &mut Schemas) -> Operation {
+    let role = schemas.schema_for::<RoleBlock>();
+    Operation::new("putAgent", TAG, "Makes an agent of the caller's own, or replaces one.")
+        .describe(
+            "A secret that is absent or `***` stays as it is, an empty one is cleared, and one whose address \
+             changes is cleared too. `id`, `companyId` and `ownerId` may be left out.",
+        )
+        .conditional_write(&["If-Match", "If-None-Match"])
+        .body(schemas.without_required::<RoleBlock>(&["id", "companyId"]))
+        .versioned_response(200, "It is replaced.", role.clone())
+        .versioned_response(201, "It is made.", role)
+        .problems(&[Code::NotFound])
+}
+
+pub(super) fn describe_delete(_: &mut Schemas) -> Operation {
+    Operation::new("deleteAgent", TAG, "Deletes an agent of the caller's own, and revokes its tokens.")
+        .conditional_write(&["If-Match"])
+        .empty_response(204, "It is gone.")
+        .problems(&[Code::NotFound])
 }

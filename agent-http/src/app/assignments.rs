@@ -11,28 +11,23 @@ use agent_platform::assignment::{self, AssignmentSync, SyncedState, is_in_sync};
 use agent_platform::records::{ListQuery, MAX_PAGE_RECORDS, Precondition, Record, RecordsExt, StoreError};
 use agent_platform::workspace::Assignment;
 use agent_platform::workspace::utc_time;
-use http::{Request, StatusCode, request};
+use http::{StatusCode, request};
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::resource::{self, MAX_WRITE_ATTEMPTS, Route};
 use super::{App, agents, answer};
-use crate::body::Body;
-use crate::error::HttpError;
-use crate::request::{self as requests, Params, Query};
+use crate::endpoint::{LimitedBody, Operation, RequestContext, Schemas};
+use crate::error::{Code, HttpError};
+use crate::request::Query;
 use crate::service::HandlerResult;
 
 /// Maximum number of assignments per agent.
 const MAX_ASSIGNMENTS_PER_AGENT: usize = 100;
 
-/// Returns the route table entries of the assignment endpoints.
-pub(super) fn routes<H>(handler: impl Fn(Route) -> H) -> [requests::Route<H>; 4] {
-    resource::routes("/api/agents/{id}/assignments", "/api/agents/{id}/assignments/{assignmentId}", handler)
-}
-
 /// An assignment and its synchronization state.
 #[derive(Serialize, JsonSchema)]
-pub(crate) struct AssignmentView {
+struct AssignmentView {
     #[serde(flatten)]
     assignment: Assignment,
     /// Synchronization with the scheduler.
@@ -42,7 +37,7 @@ pub(crate) struct AssignmentView {
 /// Synchronization state of an assignment with the scheduler.
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct SyncView {
+struct SyncView {
     /// True if the scheduler has the current version of the assignment. If false, it is updated within minutes of
     /// becoming reachable.
     in_step: bool,
@@ -57,7 +52,7 @@ pub(crate) struct SyncView {
 /// One page of assignments.
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct AssignmentPage {
+struct AssignmentPage {
     /// The assignments by id.
     assignments: Vec<AssignmentView>,
     /// Cursor of the next page; absent on the last page.
@@ -65,15 +60,14 @@ pub(crate) struct AssignmentPage {
     next_cursor: Option<String>,
 }
 
-pub(super) async fn answer(
-    app: &App,
+pub(super) async fn handle(
+    context: RequestContext<App>,
+    principal: Principal,
     route: Route,
-    params: &Params,
-    request: Request<Body>,
 ) -> HandlerResult {
-    let (head, body) = request.into_parts();
+    let RequestContext { state: app, head, params, body } = context;
+    let app = &*app;
     let query = Query::from_uri(&head.uri);
-    let principal = resource::require_user(app, &head, &query).await?;
     let role = agents::load_owned(app, &principal, params.get("id")?).await?.value;
     match route {
         Route::List => {
@@ -123,7 +117,7 @@ async fn put(
     role: &RoleBlock,
     id: &str,
     head: &request::Parts,
-    body: Body,
+    body: LimitedBody,
 ) -> HandlerResult {
     let assignment = read(app, principal, role, id, head, body).await?;
     let key = agent_platform::workspace::assignment_key(&role.company_id, id)?;
@@ -172,9 +166,9 @@ async fn read(
     role: &RoleBlock,
     id: &str,
     head: &request::Parts,
-    body: Body,
+    body: LimitedBody,
 ) -> Result<Assignment, HttpError> {
-    let mut given = resource::read_object(app, &head.headers, body).await?;
+    let mut given = resource::read_object(&head.headers, body).await?;
     let in_path = |name: &'static str| move || HttpError::invalid(name, "must be the one in the path");
     let not_yours =
         |name: &'static str| move || HttpError::forbidden(format!("{name} must be the caller's own"));
@@ -249,4 +243,39 @@ pub(super) async fn delete_all(app: &App, company_id: &str, agent: &str) -> Resu
             return Ok(());
         }
     }
+}
+
+pub(super) fn describe_list(schemas: &mut Schemas) -> Operation {
+    operation("listAssignments", "What an agent of the caller's own runs by a schedule.")
+        .paged()
+        .json_response(200, "One page.", schemas.schema_for::<AssignmentPage>())
+}
+
+pub(super) fn describe_get(schemas: &mut Schemas) -> Operation {
+    operation("getAssignment", "An assignment of an agent of the caller's own.")
+        .conditional_read()
+        .versioned_response(200, "The assignment.", schemas.schema_for::<AssignmentView>())
+}
+
+pub(super) fn describe_put(schemas: &mut Schemas) -> Operation {
+    let view = schemas.schema_for::<AssignmentView>();
+    let optional = ["id", "userId", "companyId", "agentId"];
+    operation("putAssignment", "Makes an assignment, or replaces one.")
+        .describe(
+            "It is saved also where the scheduler cannot be told; `sync` says so, and it is told later.",
+        )
+        .conditional_write(&["If-Match", "If-None-Match"])
+        .body(schemas.without_required::<Assignment>(&optional))
+        .versioned_response(200, "It is replaced.", view.clone())
+        .versioned_response(201, "It is made.", view)
+}
+
+pub(super) fn describe_delete(_: &mut Schemas) -> Operation {
+    operation("deleteAssignment", "Removes an assignment and cancels its jobs.")
+        .conditional_write(&["If-Match"])
+        .empty_response(204, "It is gone.")
+}
+
+fn operation(id: &str, summary: &str) -> Operation {
+    Operation::new(id, super::pulse::TAG, summary).problems(&[Code::NotFound])
 }

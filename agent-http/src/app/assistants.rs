@@ -3,17 +3,14 @@
 //! An agent's context is assembled for each turn, so there is no context to query, set or clear. The responses say so
 //! in the body and with `Deprecation` (RFC 9745); `AssignmentSync` names the successor (RFC 8288, RFC 5829).
 
+use agent_core::request::Principal;
+use http::StatusCode;
 use http::header::{HeaderName, HeaderValue, LINK};
-use http::{Request, StatusCode};
 use serde_json::json;
 
-use super::{App, answer, debug};
-use crate::body::Body;
-use crate::request::Query;
+use super::{App, answer};
+use crate::endpoint::{Operation, RequestContext, Schemas};
 use crate::service::HandlerResult;
-
-pub(super) const STATUS_PATH: &str = "/api/assistants/context-status";
-pub(super) const ACTION_PATH: &str = "/api/assistants/context/{*action}";
 
 const DEPRECATION: HeaderName = HeaderName::from_static("deprecation");
 
@@ -24,9 +21,7 @@ const DEPRECATED_SINCE: HeaderValue = HeaderValue::from_static("@1767225600");
 const SUCCESSOR_LINK: HeaderValue = HeaderValue::from_static("</api/agent/chat>; rel=\"successor-version\"");
 
 /// Responds with the deprecation notice and does nothing.
-pub(super) async fn answer(app: &App, request: Request<Body>) -> HandlerResult {
-    let (head, _) = request.into_parts();
-    debug::require_session(app.auth.authenticate(&head, &Query::from_uri(&head.uri)).await?)?;
+pub(super) async fn respond(_: RequestContext<App>, _: Principal) -> HandlerResult {
     let said = json!({
         "status": "deprecated",
         "active": false,
@@ -36,4 +31,21 @@ pub(super) async fn answer(app: &App, request: Request<Body>) -> HandlerResult {
     response.headers_mut().insert(DEPRECATION, DEPRECATED_SINCE);
     response.headers_mut().insert(LINK, SUCCESSOR_LINK);
     Ok(response)
+}
+
+pub(super) fn describe_status(_: &mut Schemas) -> Operation {
+    describe("contextStatus")
+}
+
+pub(super) fn describe_get(_: &mut Schemas) -> Operation {
+    describe("contextAction")
+}
+
+pub(super) fn describe_post(_: &mut Schemas) -> Operation {
+    describe("contextActionOf")
+}
+
+fn describe(id: &str) -> Operation {
+    let operation = Operation::new(id, "deprecated", "Does nothing, and says so.");
+    operation.json_response(200, "What to use instead.", json!({"type": "object"}))
 }

@@ -1,27 +1,33 @@
-//! `POST /api/agent/chat`: the chat endpoint.
+//! `POST /api/agent/chat`: the chat endpoint, and its alias `POST /api/svcchat/private` for older clients.
+//!
+//! The older field names (`chatInput`, `sessionId`) are accepted at both paths, and clients that cannot read a stream
+//! request a single object with `format=json` or `Accept`.
 
 use agent_core::event::EventStream;
 use agent_core::request::{Principal, TurnRequest};
 use agent_core::tool::Caller;
 use agent_core::turn::{TurnError, run_turn};
 use agent_platform::history::{self, ChatInput, FieldError};
-use http::{Request, request};
+use http::request;
+use serde_json::{Value, json};
 
 use super::App;
+use super::credential::ChatHead;
 use crate::auth::{Credential, HeadCredential, Visitor};
-use crate::body::Body;
+use crate::endpoint::{LimitedBody, Operation, RequestContext, Schemas, string_schema};
 use crate::error::{Code, HttpError};
-use crate::request::{Query, read_json_bytes};
+use crate::request::Query;
 use crate::service::HandlerResult;
-use crate::stream::{self, negotiate};
+use crate::stream;
 
-pub(super) const PATH: &str = "/api/agent/chat";
+/// Tag of the chat operations.
+const TAG: &str = "chat";
 
-pub(super) async fn post(app: &App, request: Request<Body>) -> HandlerResult {
-    let (head, body) = request.into_parts();
+pub(super) async fn post(context: RequestContext<App>, chat_head: ChatHead) -> HandlerResult {
+    let RequestContext { state: app, head, body, .. } = context;
+    let app = &*app;
     let query = Query::from_uri(&head.uri);
-    let framing = negotiate(&head.headers, query.get("format")?)?;
-    let presented = app.auth.authenticate_head(&head, &query).await?;
+    let ChatHead { framing, credential: presented } = chat_head;
     let read_turn = |body: &history::JsonBody<'_>, query: &Query<'_>| history::read(body, query.pairs());
     let (credential, input) = read(app, &head, &query, presented, body, read_turn).await?;
     let AuthorizedTurn { principal, turn, visitor } = authorize_turn(credential, input)?;
@@ -38,10 +44,10 @@ pub(super) async fn read(
     head: &request::Parts,
     query: &Query<'_>,
     presented: HeadCredential,
-    body: Body,
+    body: LimitedBody,
     read_turn: fn(&history::JsonBody<'_>, &Query<'_>) -> Result<ChatInput, FieldError>,
 ) -> Result<(Credential, ChatInput), HttpError> {
-    let bytes = read_json_bytes(&head.headers, body, &app.body).await;
+    let bytes = body.read_json_bytes(&head.headers).await;
     let (bytes, presented) = or_unauthenticated(bytes, presented)?;
     let parsed = history::JsonBody::parse(&bytes, app.json_depth);
     let parsed = parsed.and_then(|body| Ok((history::widget_tokens(&body)?, body)));
@@ -143,4 +149,38 @@ fn turn_error_response(error: TurnError, caller: Caller) -> HttpError {
         }
         error => error.into(),
     }
+}
+
+pub(super) fn describe(_: &mut Schemas) -> Operation {
+    let trigger = "Makes the call a proactive one, and says why.";
+    Operation::new("chat", TAG, "One message to an agent in, one run out.")
+        .parameter("header", "X-Proactive-Trigger", trigger, string_schema())
+        .run_responses()
+        .body(body_schema())
+        .problems(&[Code::NotFound, Code::Conflict, Code::RateLimited])
+}
+
+pub(super) fn describe_alias(_: &mut Schemas) -> Operation {
+    let summary = "As `/api/agent/chat`, for older clients; also takes `chatInput` and `sessionId`.";
+    Operation::new("privateChat", TAG, summary).run_responses().body(body_schema()).problems(&[
+        Code::NotFound,
+        Code::Conflict,
+        Code::RateLimited,
+    ])
+}
+
+/// Returns the schema of a chat request.
+pub(super) fn body_schema() -> Value {
+    let text = string_schema;
+    json!({
+        "type": "object",
+        "description": "Our own fields, AG-UI's RunAgentInput, the AI SDK's UI messages, or OpenAI's spelling.",
+        "properties": {
+            "agentId": text(), "message": {"description": "Text, or a user message."},
+            "messages": {"type": "array", "items": {"type": "object"}, "description": "The conversation, oldest first."},
+            "threadId": text(), "runId": text(), "tabId": text(), "todoListId": text(), "timezone": text(),
+            "widgetToken": text(), "userId": text(), "companyId": text(),
+            "pageContext": {}, "blocksContext": {"type": "array"}, "toolChoice": {},
+        },
+    })
 }

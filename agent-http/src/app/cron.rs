@@ -12,19 +12,18 @@ use agent_platform::assignment::{AssignmentSync, SYNC_COLLECTION};
 use agent_platform::pulse::{Pulse, PulseError};
 use agent_platform::records::{Collection, ListQuery, MAX_PAGE_RECORDS, RecordsExt, StoreError};
 use futures_util::{StreamExt, stream};
-use http::{Request, StatusCode};
+use http::StatusCode;
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;
+use serde_json::json;
 
 use super::pulse::{Completion, run_occurrence};
 use super::{App, answer};
-use crate::body::Body;
+use crate::endpoint::{Operation, RequestContext, Schemas};
 use crate::error::{Code, HttpError};
 use crate::request::Query;
 use crate::service::HandlerResult;
-
-pub(super) const PATH: &str = "/api/cron";
 
 /// Maximum number of occurrences that one call runs.
 const MAX_RUNS_PER_CALL: usize = 50;
@@ -36,7 +35,7 @@ const MAX_PAGES_PER_CALL: usize = 20;
 /// The fallback scheduler's status and the result of its run.
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct CronStatus {
+struct CronStatus {
     /// Always `ok`.
     status: &'static str,
     /// The primary scheduler: always `pulse`.
@@ -49,7 +48,7 @@ pub(crate) struct CronStatus {
 /// Result of one run of the fallback.
 #[derive(Default, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct CronRun {
+struct CronRun {
     /// Source of the due occurrences: `scheduler` or `memory`.
     source: &'static str,
     /// Number of due occurrences among those examined.
@@ -67,13 +66,10 @@ pub(crate) struct CronRun {
     left: usize,
 }
 
-pub(super) async fn get(app: &Arc<App>, request: Request<Body>) -> HandlerResult {
-    let (head, _) = request.into_parts();
-    let gate = app.pulse.cron.as_ref().ok_or_else(|| HttpError::not_configured("CRON_SECRET"))?;
-    gate.check(&head.headers)?;
-    let query = Query::from_uri(&head.uri);
+pub(super) async fn get(context: RequestContext<App>, (): ()) -> HandlerResult {
+    let query = Query::from_uri(&context.head.uri);
     let run = match query.get("run")? {
-        Some("true") => Some(run(app).await?),
+        Some("true") => Some(run(&context.state).await?),
         _ => None,
     };
     let status = CronStatus { status: "ok", canonical_scheduler: "pulse", run };
@@ -181,4 +177,13 @@ fn delivery_of_link(link: AssignmentSync, now: Timestamp) -> Option<Delivery> {
         scheduled_for: job.execute_at,
         attempt: 1,
     })
+}
+
+pub(super) fn describe(schemas: &mut Schemas) -> Operation {
+    let run = json!({"type": "string", "enum": ["true", "false"]});
+    let summary = "Says who runs jobs; with `run=true`, runs what is due where the scheduler does not.";
+    Operation::new("cron", super::pulse::TAG, summary)
+        .parameter("query", "run", "Whether to run what is due.", run)
+        .json_response(200, "What was done.", schemas.schema_for::<CronStatus>())
+        .problems(&[Code::InvalidRequest])
 }

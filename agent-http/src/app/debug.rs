@@ -5,49 +5,45 @@
 //! is sent. Only signed-in users of the agent's company may see its configuration.
 
 use agent_core::preview::preview_turn;
+use agent_core::request::Principal;
 use agent_core::tool::Caller;
 use agent_platform::history;
-use http::{Request, StatusCode};
+use http::StatusCode;
+use serde_json::json;
 
 use super::chat::{self, AuthorizedTurn};
 use super::{App, answer};
-use crate::auth::{self, Credential};
-use crate::body::Body;
-use crate::error::HttpError;
+use crate::auth::{self, Credential, HeadCredential};
+use crate::endpoint::{Operation, RequestContext, Schemas, string_schema};
+use crate::error::{Code, HttpError};
 use crate::request::Query;
 use crate::service::HandlerResult;
-
-pub(super) const DEBUG_PATH: &str = "/api/svcchat/debugPrompt";
-pub(super) const PREVIEW_PATH: &str = "/api/svcchat/previewPrompt";
 
 /// Query parameter with the reason of a proactive turn to preview. It is not read from the body, where the AI SDK
 /// uses `trigger` for something else.
 const TRIGGER: &str = "trigger";
 
 /// Previews a turn with all parameters in the query.
-pub(super) async fn get(app: &App, request: Request<Body>) -> HandlerResult {
-    let (head, _) = request.into_parts();
-    let query = Query::from_uri(&head.uri);
-    let credential = require_session(app.auth.authenticate(&head, &query).await?)?;
+pub(super) async fn get(context: RequestContext<App>, principal: Principal) -> HandlerResult {
+    let query = Query::from_uri(&context.head.uri);
     let input = history::read_preview(&history::JsonBody::empty(), query.pairs())?;
-    preview_response(app, chat::authorize_turn(credential, input)?, &query).await
+    let authorized = chat::authorize_turn(Credential::Session(principal), input)?;
+    preview_response(&context.state, authorized, &query).await
 }
 
 /// Previews a turn with the body of a chat request.
-pub(super) async fn post(app: &App, request: Request<Body>) -> HandlerResult {
-    let (head, body) = request.into_parts();
+pub(super) async fn post(context: RequestContext<App>, presented: HeadCredential) -> HandlerResult {
+    let RequestContext { state: app, head, body, .. } = context;
     let query = Query::from_uri(&head.uri);
-    let presented = app.auth.authenticate_head(&head, &query).await?;
     let read = |body: &history::JsonBody<'_>, query: &Query<'_>| history::read_preview(body, query.pairs());
-    let (credential, input) = chat::read(app, &head, &query, presented, body, read).await?;
-    preview_response(app, chat::authorize_turn(require_session(credential)?, input)?, &query).await
+    let (credential, input) = chat::read(&app, &head, &query, presented, body, read).await?;
+    let Credential::Session(_) = credential else { return Err(session_needed()) };
+    preview_response(&app, chat::authorize_turn(credential, input)?, &query).await
 }
 
-pub(super) fn require_session(credential: Credential) -> Result<Credential, HttpError> {
-    match credential {
-        Credential::Session(_) => Ok(credential),
-        _ => Err(HttpError::forbidden("a session is needed here")),
-    }
+/// Returns the error for a valid credential that is not a session.
+pub(super) fn session_needed() -> HttpError {
+    HttpError::forbidden("a session is needed here")
 }
 
 async fn preview_response(app: &App, admitted: AuthorizedTurn, query: &Query<'_>) -> HandlerResult {
@@ -62,4 +58,31 @@ async fn preview_response(app: &App, admitted: AuthorizedTurn, query: &Query<'_>
     chat::assign_ids(&mut turn);
     let preview = preview_turn(&app.platform, &principal, turn).await?;
     Ok(answer::json_bytes(StatusCode::OK, preview.to_json()))
+}
+
+pub(super) fn describe_debug(_: &mut Schemas) -> Operation {
+    query_preview("debugPrompt", "The prompt and the request of an agent, with or without a message.")
+}
+
+pub(super) fn describe_get(_: &mut Schemas) -> Operation {
+    query_preview("previewPrompt", "What a message would have sent.")
+}
+
+pub(super) fn describe_post(_: &mut Schemas) -> Operation {
+    preview("previewPromptOf", "What a body of the chat's would have sent.").body(chat::body_schema())
+}
+
+fn query_preview(id: &str, summary: &str) -> Operation {
+    ["agentId", "message", "threadId", "todoListId", "timezone", "trigger"]
+        .into_iter()
+        .fold(preview(id, summary), |preview, name| {
+            preview.parameter("query", name, "As the chat's.", string_schema())
+        })
+}
+
+fn preview(id: &str, summary: &str) -> Operation {
+    let object = json!({"type": "object"});
+    Operation::new(id, "previews", summary)
+        .json_response(200, "The prompt, its parts, and the request as it would be sent.", object)
+        .problems(&[Code::NotFound, Code::NoConnector])
 }

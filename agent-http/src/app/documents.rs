@@ -6,26 +6,24 @@ use agent_platform::records::{Key, Record, RecordsExt, StoreError};
 use agent_platform::workspace::{
     Document, DocumentSummary, MAX_DOCUMENT_BYTES, MAX_TITLE_BYTES, collection, list_document_summaries,
 };
-use http::{Request, StatusCode, request};
+use http::{StatusCode, request};
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::resource::{self, MAX_WRITE_ATTEMPTS, Route};
 use super::{App, answer};
-use crate::body::Body;
-use crate::error::HttpError;
-use crate::request::{self as requests, Params, Query};
+use crate::endpoint::{LimitedBody, Operation, RequestContext, Schemas};
+use crate::error::{Code, HttpError};
+use crate::request::Query;
 use crate::service::HandlerResult;
 
-/// Returns the route table entries of the document endpoints.
-pub(super) fn routes<H>(handler: impl Fn(Route) -> H) -> [requests::Route<H>; 4] {
-    resource::routes("/api/documents", "/api/documents/{id}", handler)
-}
+/// Tag of the operations on documents.
+const TAG: &str = "documents";
 
 /// One page of documents without their texts.
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct DocumentPage {
+struct DocumentPage {
     /// The documents' metadata, by id.
     documents: Vec<DocumentSummary>,
     /// Cursor of the next page; absent on the last page.
@@ -33,15 +31,14 @@ pub(crate) struct DocumentPage {
     next_cursor: Option<String>,
 }
 
-pub(super) async fn answer(
-    app: &App,
+pub(super) async fn handle(
+    context: RequestContext<App>,
+    principal: Principal,
     route: Route,
-    params: &Params,
-    request: Request<Body>,
 ) -> HandlerResult {
-    let (head, body) = request.into_parts();
+    let RequestContext { state: app, head, params, body } = context;
+    let app = &*app;
     let query = Query::from_uri(&head.uri);
-    let principal = resource::require_user(app, &head, &query).await?;
     match route {
         Route::List => {
             let listed = list_document_summaries(
@@ -71,8 +68,14 @@ async fn existing(app: &App, key: &Key) -> Result<Record<Document>, HttpError> {
     app.records.get_as(key).await?.ok_or_else(HttpError::not_found)
 }
 
-async fn put(app: &App, principal: &Principal, id: &str, head: &request::Parts, body: Body) -> HandlerResult {
-    let document = read(app, principal, id, head, body).await?;
+async fn put(
+    app: &App,
+    principal: &Principal,
+    id: &str,
+    head: &request::Parts,
+    body: LimitedBody,
+) -> HandlerResult {
+    let document = read(principal, id, head, body).await?;
     let key = key(principal, id)?;
     for _ in 0..MAX_WRITE_ATTEMPTS {
         let found = app.records.get(&key).await?.map(|record| record.version);
@@ -90,13 +93,12 @@ async fn put(app: &App, principal: &Principal, id: &str, head: &request::Parts, 
 }
 
 async fn read(
-    app: &App,
     principal: &Principal,
     id: &str,
     head: &request::Parts,
-    body: Body,
+    body: LimitedBody,
 ) -> Result<Document, HttpError> {
-    let mut document = resource::read_object(app, &head.headers, body).await?;
+    let mut document = resource::read_object(&head.headers, body).await?;
     resource::set_or_check_id(&mut document, "id", id, || {
         HttpError::invalid("id", "must be the one in the path")
     })?;
@@ -142,4 +144,34 @@ fn notify_mcp_clients(app: &App, key: &Key, list_changed: bool) {
     }
     // Subscribers of the document are also notified when it is deleted or created again.
     server.announce(&Change::document(company_id, key.id()));
+}
+
+pub(super) fn describe_list(schemas: &mut Schemas) -> Operation {
+    Operation::new("listDocuments", TAG, "The company's documents, without their texts.")
+        .paged()
+        .json_response(200, "One page.", schemas.schema_for::<DocumentPage>())
+}
+
+pub(super) fn describe_get(schemas: &mut Schemas) -> Operation {
+    Operation::new("getDocument", TAG, "A document of the company.")
+        .conditional_read()
+        .versioned_response(200, "The document.", schemas.schema_for::<Document>())
+        .problems(&[Code::NotFound])
+}
+
+pub(super) fn describe_put(schemas: &mut Schemas) -> Operation {
+    let document = schemas.schema_for::<Document>();
+    Operation::new("putDocument", TAG, "Makes a document, or replaces one.")
+        .conditional_write(&["If-Match", "If-None-Match"])
+        .body(schemas.without_required::<Document>(&["id", "companyId"]))
+        .versioned_response(200, "It is replaced.", document.clone())
+        .versioned_response(201, "It is made.", document)
+        .problems(&[Code::NotFound])
+}
+
+pub(super) fn describe_delete(_: &mut Schemas) -> Operation {
+    Operation::new("deleteDocument", TAG, "Deletes a document.")
+        .conditional_write(&["If-Match"])
+        .empty_response(204, "It is gone.")
+        .problems(&[Code::NotFound])
 }

@@ -7,18 +7,17 @@ use agent_core::request::Principal;
 use agent_mcp::server::McpServer;
 use agent_platform::records::StoreError;
 use agent_platform::roles::RoleStore;
-use http::{Request, StatusCode};
+use http::StatusCode;
+use serde_json::json;
 
 use super::{App, answer};
-use crate::auth::Credential;
-use crate::body::Body;
-use crate::error::HttpError;
-use crate::mcp;
+use crate::endpoint::{Operation, RequestContext, Schemas, string_schema};
+use crate::error::{Code, HttpError};
 use crate::request::Query;
 use crate::service::HandlerResult;
 
-pub(super) const PATH: &str = "/api/agent/mcp";
-pub(super) const AUDIT_PATH: &str = "/api/agent/tools/audit";
+/// Tag of the operations of the tool server.
+const TAG: &str = "mcp";
 
 /// The MCP server for agents' tools, and the agents' owners.
 pub struct McpEndpoint {
@@ -28,16 +27,14 @@ pub struct McpEndpoint {
     pub roles: Arc<dyn RoleStore>,
 }
 
-pub(super) async fn serve(app: &App, request: Request<Body>) -> HandlerResult {
-    mcp::handle(&app.tools.server, &app.body, request).await
+pub(super) async fn serve(context: RequestContext<App>, (): ()) -> HandlerResult {
+    let app = context.state.clone();
+    crate::mcp::handle(&app.tools.server, &app.body, context.into_request()).await
 }
 
-pub(super) async fn audit(app: &App, request: Request<Body>) -> HandlerResult {
-    let (head, _) = request.into_parts();
-    let query = Query::from_uri(&head.uri);
-    let Credential::Session(principal) = app.auth.authenticate(&head, &query).await? else {
-        return Err(HttpError::unauthenticated("a session is needed"));
-    };
+pub(super) async fn audit(context: RequestContext<App>, principal: Principal) -> HandlerResult {
+    let app = &*context.state;
+    let query = Query::from_uri(&context.head.uri);
     let agent = query.require("agentId")?;
     let limit = query.get("limit")?.map(|limit| {
         limit.parse().map_err(|_| HttpError::invalid("limit", "must be a whole number that is not negative"))
@@ -58,4 +55,40 @@ async fn is_owner(roles: &dyn RoleStore, principal: &Principal, agent: &str) -> 
         role => role.map_err(HttpError::internal)?,
     };
     Ok(role.is_some_and(|role| role.owner_id == principal.user_id))
+}
+
+pub(super) fn describe_listen(_: &mut Schemas) -> Operation {
+    let stream = json!({"description": "A stream of messages.",
+        "content": {"text/event-stream": {"schema": {"type": "string"}}}});
+    protocol_operation("mcpListen", "Listens to the messages of a session.").response(200, stream)
+}
+
+pub(super) fn describe_send(_: &mut Schemas) -> Operation {
+    let message = || json!({"type": "object"});
+    protocol_operation("mcpSend", "One message of JSON-RPC.")
+        .body(message())
+        .json_response(200, "Its answer.", message())
+        .empty_response(202, "A notification is taken.")
+        .problems(&[Code::RateLimited])
+}
+
+pub(super) fn describe_end(_: &mut Schemas) -> Operation {
+    protocol_operation("mcpEnd", "Ends a session.").empty_response(204, "It is ended.")
+}
+
+fn protocol_operation(id: &str, summary: &str) -> Operation {
+    let revisions =
+        "The Model Context Protocol over Streamable HTTP, revisions 2026-07-28, 2025-11-25 and 2025-06-18.";
+    Operation::new(id, TAG, summary)
+        .describe(revisions)
+        .parameter("query", "token", "The token, where it is not a bearer.", string_schema())
+        .problems(&[Code::Forbidden, Code::NotFound])
+}
+
+pub(super) fn describe_audit(_: &mut Schemas) -> Operation {
+    Operation::new("toolAudit", TAG, "Who has called the tools of an agent of the caller's own.")
+        .parameter("query", "agentId", "The agent.", string_schema())
+        .paged()
+        .json_response(200, "One page, the newest first.", json!({"type": "object"}))
+        .problems(&[Code::NotFound])
 }

@@ -1,7 +1,7 @@
 //! `/api/pulse`: the application's side of the scheduler. Browsers call these endpoints instead of the scheduler,
 //! whose secret stays on the server; the scheduler calls back here when a job is due.
 
-mod callback;
+pub(super) mod callback;
 mod run;
 mod upkeep;
 
@@ -15,9 +15,9 @@ use agent_core::secret::Secret;
 use agent_core::tool::ToolRegistry;
 use agent_jobs::job::{JobFilter, JobScope, JobState, JobView};
 use agent_jobs::schedule::ScheduleSpec;
-use agent_platform::pulse::{JobViewPage, Pulse, PulseError, user_scope};
+use agent_platform::pulse::{CancelResult, JobViewPage, Pulse, PulseError, ScheduledJob, user_scope};
 use agent_platform::records::Inventory;
-use http::{Method, Request, StatusCode};
+use http::StatusCode;
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -27,14 +27,19 @@ use url::Url;
 
 use super::{App, answer, resource};
 use crate::auth::BearerAuth;
-use crate::body::Body;
+use crate::endpoint::{Operation, RequestContext, Schemas, string_schema};
 use crate::error::{Code, HttpError};
-use crate::request::{self as requests, Params, Query, parse_json, read_json_bytes};
+use crate::request::Query;
 use crate::service::HandlerResult;
 
 pub use upkeep::run_maintenance;
 
 pub(super) use callback::{Completion, run_occurrence};
+
+/// Path of the scheduler's callback, below the application's public URL.
+pub(super) const CALLBACK_PATH: &str = "/api/pulse/callback";
+/// Tag of the operations on jobs and assignments.
+pub(super) const TAG: &str = "jobs";
 
 /// Maximum number of concurrent callbacks; further ones get 429 with `Retry-After`.
 const MAX_CONCURRENT_CALLBACKS: usize = 256;
@@ -50,7 +55,7 @@ pub struct SchedulerLink {
     /// Names of the settings that are missing.
     missing: Vec<&'static str>,
     /// The current `PULSE_SECRET` and the previous one.
-    secrets: Vec<Secret>,
+    pub(super) secrets: Vec<Secret>,
     /// The callback URL that the scheduler should use.
     callback_url: Url,
     /// Checks that a request bears `CRON_SECRET`.
@@ -94,7 +99,7 @@ impl SchedulerLink {
         let missing: Vec<_> = settings.into_iter().filter(|(_, set)| !set).map(|(name, _)| name).collect();
         let mut callback_url = parts.public_url;
         if let Ok(mut segments) = callback_url.path_segments_mut() {
-            segments.pop_if_empty().extend(["api", "pulse", "callback"]);
+            segments.pop_if_empty().extend(CALLBACK_PATH.split('/').skip(1));
         }
         Self {
             client: parts.client.filter(|_| missing.is_empty()),
@@ -138,66 +143,41 @@ impl From<PulseError> for HttpError {
     }
 }
 
-/// The endpoints below `/api/pulse`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Route {
-    Status,
-    Jobs,
-    Cancel,
-    Reschedule,
-    Callback,
+pub(super) async fn status(context: RequestContext<App>, principal: Principal) -> HandlerResult {
+    let status = connection_status(&context.state, scope(&principal)).await;
+    answer::json(StatusCode::OK, &status)
 }
 
-/// Returns the route table entries of the endpoints.
-pub(super) fn routes<H>(handler: impl Fn(Route) -> H) -> [requests::Route<H>; 5] {
-    [
-        (Method::GET, "/api/pulse/status", Route::Status),
-        (Method::GET, "/api/pulse/jobs", Route::Jobs),
-        (Method::DELETE, "/api/pulse/jobs/{id}", Route::Cancel),
-        (Method::POST, "/api/pulse/jobs/{id}/reschedule", Route::Reschedule),
-        (Method::POST, "/api/pulse/callback", Route::Callback),
-    ]
-    .map(|(method, pattern, route)| requests::Route::new(method, pattern, handler(route)))
+pub(super) async fn list(context: RequestContext<App>, principal: Principal) -> HandlerResult {
+    let page = page(&context.state, &principal, &Query::from_uri(&context.head.uri)).await?;
+    answer::json(StatusCode::OK, &page)
 }
 
-pub(super) async fn answer(
-    app: &Arc<App>,
-    route: Route,
-    params: &Params,
-    request: Request<Body>,
-) -> HandlerResult {
-    if route == Route::Callback {
-        return callback::post(app, request).await;
-    }
-    let (head, body) = request.into_parts();
-    let query = Query::from_uri(&head.uri);
-    let principal = resource::require_user(app, &head, &query).await?;
-    let scope = user_scope(&principal.company_id, &principal.user_id);
-    match route {
-        Route::Status => answer::json(StatusCode::OK, &status(app, scope).await),
-        Route::Jobs => answer::json(StatusCode::OK, &jobs(app, &principal, &query).await?),
-        Route::Cancel => {
-            let cancelled = app.pulse.client()?.cancel_job(&scope, params.get("id")?).await?;
-            answer::json(StatusCode::OK, &cancelled)
-        }
-        Route::Reschedule => {
-            let pulse = app.pulse.client()?;
-            let bytes = read_json_bytes(&head.headers, body, &app.body).await?;
-            let schedule: ScheduleSpec = parse_json(&bytes, app.json_depth)?;
-            schedule
-                .resolve(app.pulse.now())
-                .map_err(|error| HttpError::new(Code::InvalidRequest, error.to_string()))?;
-            let moved = pulse.reschedule_job(&scope, params.get("id")?, &schedule).await?;
-            answer::json(StatusCode::OK, &moved)
-        }
-        Route::Callback => Err(HttpError::not_found()),
-    }
+pub(super) async fn cancel(context: RequestContext<App>, principal: Principal) -> HandlerResult {
+    let pulse = context.state.pulse.client()?;
+    let cancelled = pulse.cancel_job(&scope(&principal), context.params.get("id")?).await?;
+    answer::json(StatusCode::OK, &cancelled)
+}
+
+pub(super) async fn reschedule(context: RequestContext<App>, principal: Principal) -> HandlerResult {
+    let RequestContext { state: app, head, params, body } = context;
+    let pulse = app.pulse.client()?;
+    let schedule: ScheduleSpec = body.read_json(&head.headers).await?;
+    schedule
+        .resolve(app.pulse.now())
+        .map_err(|error| HttpError::new(Code::InvalidRequest, error.to_string()))?;
+    let moved = pulse.reschedule_job(&scope(&principal), params.get("id")?, &schedule).await?;
+    answer::json(StatusCode::OK, &moved)
+}
+
+fn scope(principal: &Principal) -> JobScope {
+    user_scope(&principal.company_id, &principal.user_id)
 }
 
 /// Status of the connection to the scheduler.
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct PulseStatus {
+struct PulseStatus {
     /// True if a scheduler is configured.
     configured: bool,
     /// Names of the missing settings.
@@ -211,7 +191,7 @@ pub(crate) struct PulseStatus {
     callback_url: Option<String>,
 }
 
-async fn status(app: &App, scope: JobScope) -> PulseStatus {
+async fn connection_status(app: &App, scope: JobScope) -> PulseStatus {
     let side = &app.pulse;
     let mut status = PulseStatus {
         configured: side.client.is_some(),
@@ -254,7 +234,7 @@ async fn count_open_jobs(pulse: &dyn Pulse, scope: JobScope) -> Result<usize, Pu
 #[derive(JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[expect(dead_code, reason = "only its description is used")]
-pub(crate) struct JobPageSchema {
+struct JobPageSchema {
     /// The caller's own jobs, in the order of their creation.
     jobs: Vec<JobViewSchema>,
     /// Cursor of the next page; absent on the last page.
@@ -286,14 +266,14 @@ struct JobViewSchema {
     created_at: String,
 }
 
-async fn jobs(app: &App, principal: &Principal, query: &Query<'_>) -> Result<JobViewPage, HttpError> {
+async fn page(app: &App, principal: &Principal, query: &Query<'_>) -> Result<JobViewPage, HttpError> {
     let pulse = app.pulse.client()?;
     let text = |name| query.get(name).map(|value| value.filter(|value| !value.is_empty()).map(str::to_owned));
     let state = text("state")?.map(|name| {
         JobState::from_name(&name).ok_or_else(|| HttpError::invalid("state", "is none that a job can be in"))
     });
     let filter = JobFilter {
-        scope: user_scope(&principal.company_id, &principal.user_id),
+        scope: scope(principal),
         tool: text("toolId")?,
         assignment: text("assignmentId")?,
         state: state.transpose()?,
@@ -305,4 +285,38 @@ async fn jobs(app: &App, principal: &Principal, query: &Query<'_>) -> Result<Job
         job.payload.company_id == principal.company_id && job.payload.user_id == principal.user_id
     });
     Ok(found)
+}
+
+pub(super) fn describe_status(schemas: &mut Schemas) -> Operation {
+    let status = schemas.schema_for::<PulseStatus>();
+    Operation::new("pulseStatus", TAG, "How it is with the scheduler.")
+        .describe("It answers 200 whether or not there is a scheduler.")
+        .json_response(200, "What is configured, and whether it works.", status)
+}
+
+pub(super) fn describe_list(schemas: &mut Schemas) -> Operation {
+    scheduler_operation("listOwnJobs", "The caller's own jobs.")
+        .parameter("query", "state", "Those in this state.", string_schema())
+        .parameter("query", "toolId", "Those that call this tool.", string_schema())
+        .parameter("query", "assignmentId", "Those of this assignment.", string_schema())
+        .paged()
+        .json_response(200, "One page.", schemas.schema_for::<JobPageSchema>())
+}
+
+pub(super) fn describe_cancel(schemas: &mut Schemas) -> Operation {
+    scheduler_operation("cancelOwnJob", "Cancels a job of the caller's own; again changes nothing.")
+        .json_response(200, "It is cancelled.", schemas.schema_for::<CancelResult>())
+        .problems(&[Code::NotFound])
+}
+
+pub(super) fn describe_reschedule(schemas: &mut Schemas) -> Operation {
+    scheduler_operation("rescheduleOwnJob", "Gives a job of the caller's own another schedule.")
+        .body(schemas.schema_for::<ScheduleSpec>())
+        .json_response(200, "It waits for its new time.", schemas.schema_for::<ScheduledJob>())
+        .problems(&[Code::NotFound, Code::Conflict])
+}
+
+fn scheduler_operation(id: &str, summary: &str) -> Operation {
+    let operation = Operation::new(id, TAG, summary);
+    operation.problems(&[Code::PulseNotConfigured, Code::BackendUnreachable])
 }

@@ -1,19 +1,18 @@
-//! Shared code of the management endpoints: session check, paging, validated bodies, and versions as entity tags.
+//! Shared code of the management endpoints: paging, validated bodies, and versions as entity tags.
 
-use agent_core::request::Principal;
 use agent_platform::records::{ListQuery, MAX_PAGE_RECORDS, Precondition};
 use agent_platform::workspace::WorkspaceFile;
 use headers::{ETag, HeaderMapExt, IfMatch, IfNoneMatch};
 use http::header::{CACHE_CONTROL, HeaderValue, LOCATION};
-use http::{HeaderMap, Method, Response, StatusCode, Uri, request};
+use http::{HeaderMap, Response, StatusCode, Uri};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::{App, answer};
-use crate::auth::Credential;
-use crate::body::{Body, ResponseBody, empty};
+use super::answer;
+use crate::body::{ResponseBody, empty};
+use crate::endpoint::LimitedBody;
 use crate::error::{Code, HttpError};
-use crate::request::{self as requests, Query, parse_json, read_json_bytes, redact_serde_message};
+use crate::request::{Query, redact_serde_message};
 use crate::service::HandlerResult;
 
 /// Maximum number of attempts of a write that conflicts with concurrent writes.
@@ -26,35 +25,6 @@ pub(super) enum Route {
     Get,
     Put,
     Delete,
-}
-
-/// Returns the route table entries of a resource that is listed at `all` and addressed at `one`.
-pub(super) fn routes<H>(
-    all: &'static str,
-    one: &'static str,
-    handler: impl Fn(Route) -> H,
-) -> [requests::Route<H>; 4] {
-    [
-        (Method::GET, all, Route::List),
-        (Method::GET, one, Route::Get),
-        (Method::PUT, one, Route::Put),
-        (Method::DELETE, one, Route::Delete),
-    ]
-    .map(|(method, pattern, route)| requests::Route::new(method, pattern, handler(route)))
-}
-
-/// Returns the signed-in user; 403 for any other credential.
-pub(super) async fn require_user(
-    app: &App,
-    head: &request::Parts,
-    query: &Query<'_>,
-) -> Result<Principal, HttpError> {
-    match app.auth.authenticate(head, query).await? {
-        Credential::Session(principal) => Ok(principal),
-        Credential::Widget(_) | Credential::Proactive { .. } => {
-            Err(HttpError::forbidden("a user's session is needed here"))
-        }
-    }
 }
 
 /// Parses the paging parameters.
@@ -73,12 +43,10 @@ pub(super) fn page_params(query: &Query<'_>) -> Result<ListQuery, HttpError> {
 
 /// Reads a body that is a JSON object.
 pub(super) async fn read_object(
-    app: &App,
     headers: &HeaderMap,
-    body: Body,
+    body: LimitedBody,
 ) -> Result<Map<String, Value>, HttpError> {
-    let bytes = read_json_bytes(headers, body, &app.body).await?;
-    parse_json(&bytes, app.json_depth)
+    body.read_json(headers).await
 }
 
 /// Sets an id in the body. The body may omit it; a different value is rejected with `refuse`.

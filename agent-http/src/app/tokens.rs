@@ -8,15 +8,15 @@ use agent_platform::records::{ListQuery, MAX_PAGE_RECORDS, StoreError};
 use agent_platform::token::{
     Caps, Grant, McpGrant, MintedToken, NewToken, Token, TokenMintError, WidgetGrant,
 };
-use http::{Method, Request, StatusCode, request};
+use http::{StatusCode, request};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{App, agents, answer, resource};
-use crate::body::Body;
 use crate::cors::normalize_origin;
-use crate::error::HttpError;
-use crate::request::{self as requests, Params, Query, parse_json, read_json_bytes};
+use crate::endpoint::{LimitedBody, Operation, RequestContext, Schemas};
+use crate::error::{Code, HttpError};
+use crate::request::Query;
 use crate::service::HandlerResult;
 
 /// The token endpoints.
@@ -27,20 +27,10 @@ pub(super) enum Route {
     Delete,
 }
 
-/// Returns the route table entries of the token endpoints.
-pub(super) fn routes<H>(handler: impl Fn(Route) -> H) -> [requests::Route<H>; 3] {
-    [
-        (Method::GET, "/api/agents/{id}/tokens", Route::List),
-        (Method::POST, "/api/agents/{id}/tokens", Route::Post),
-        (Method::DELETE, "/api/agents/{id}/tokens/{tokenId}", Route::Delete),
-    ]
-    .map(|(method, pattern, route)| requests::Route::new(method, pattern, handler(route)))
-}
-
 /// A request to create a token.
 #[derive(Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct TokenRequest {
+struct TokenRequest {
     /// Purpose of the token.
     kind: TokenKind,
     /// Lifetime in milliseconds; unlimited if absent.
@@ -103,7 +93,7 @@ impl TokenRequest {
 
 /// A new token, with its secret text.
 #[derive(Serialize, JsonSchema)]
-pub(crate) struct CreatedToken {
+struct CreatedToken {
     /// The token's metadata.
     #[serde(flatten)]
     known: Token,
@@ -114,7 +104,7 @@ pub(crate) struct CreatedToken {
 /// One page of an agent's tokens.
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct TokenPage {
+struct TokenPage {
     /// The tokens, oldest first, without their texts; includes expired and revoked ones.
     tokens: Vec<Token>,
     /// Cursor of the next page; absent on the last page.
@@ -122,15 +112,14 @@ pub(crate) struct TokenPage {
     next_cursor: Option<String>,
 }
 
-pub(super) async fn answer(
-    app: &App,
+pub(super) async fn handle(
+    context: RequestContext<App>,
+    principal: Principal,
     route: Route,
-    params: &Params,
-    request: Request<Body>,
 ) -> HandlerResult {
-    let (head, body) = request.into_parts();
+    let RequestContext { state: app, head, params, body } = context;
+    let app = &*app;
     let query = Query::from_uri(&head.uri);
-    let principal = resource::require_user(app, &head, &query).await?;
     let agent = params.get("id")?;
     agents::load_owned(app, &principal, agent).await?;
     match route {
@@ -150,10 +139,9 @@ async fn post(
     principal: &Principal,
     agent: &str,
     head: &request::Parts,
-    body: Body,
+    body: LimitedBody,
 ) -> HandlerResult {
-    let bytes = read_json_bytes(&head.headers, body, &app.body).await?;
-    let asked: TokenRequest = parse_json(&bytes, app.json_depth)?;
+    let asked: TokenRequest = body.read_json(&head.headers).await?;
     let grant = asked.grant(&principal.user_id)?;
     let ttl = asked.ttl_ms.map(|ttl| Duration::from_millis(ttl.get()));
     let new = NewToken { ttl, label: asked.label, ..NewToken::new(&*principal.company_id, agent, grant) };
@@ -195,4 +183,26 @@ pub(super) async fn revoke_all(app: &App, company_id: &str, agent: &str) -> Resu
             return Ok(());
         }
     }
+}
+
+pub(super) fn describe_list(schemas: &mut Schemas) -> Operation {
+    operation("listTokens", "The tokens of an agent of the caller's own, without their texts.")
+        .paged()
+        .json_response(200, "One page.", schemas.schema_for::<TokenPage>())
+}
+
+pub(super) fn describe_post(schemas: &mut Schemas) -> Operation {
+    let created = "The token, with its text, which is not shown again.";
+    operation("createToken", "Makes a token for an agent of the caller's own.")
+        .body(schemas.schema_for::<TokenRequest>())
+        .json_response(201, created, schemas.schema_for::<CreatedToken>())
+}
+
+pub(super) fn describe_delete(_: &mut Schemas) -> Operation {
+    operation("revokeToken", "Revokes a token of an agent of the caller's own; again changes nothing.")
+        .empty_response(204, "It is revoked.")
+}
+
+fn operation(id: &str, summary: &str) -> Operation {
+    Operation::new(id, agents::TAG, summary).problems(&[Code::NotFound])
 }

@@ -1,5 +1,6 @@
 //! `POST /chat`: runs a model with its tool loop and streams the events.
 
+use agent_platform::history::{self, RuntimeRequest};
 use std::sync::Arc;
 
 use agent_client::models::HostedSettings;
@@ -10,14 +11,13 @@ use agent_core::model::{Model, ModelRequest};
 use agent_core::prompt::{Fragment, Part, Prompt, PromptMessage, Stability};
 use agent_core::tool::ToolChoice;
 use agent_core::tool_loop::ToolLoop;
-use agent_platform::history::{self, RuntimeRequest};
-use http::Request;
+use serde_json::json;
 
-use super::RuntimeState;
 use super::tools;
-use crate::body::Body;
-use crate::error::HttpError;
-use crate::request::{Query, read_json_bytes};
+use super::{RuntimeState, TAG};
+use crate::endpoint::{Operation, RequestContext, Schemas, string_schema};
+use crate::error::{Code, HttpError};
+use crate::request::Query;
 use crate::service::HandlerResult;
 use crate::stream::{self, negotiate};
 
@@ -26,11 +26,12 @@ pub const PROVIDERS: &[&str] = &["openai", "ollama"];
 /// Known providers that are not implemented.
 const PLANNED_PROVIDERS: &[&str] = &["anthropic"];
 
-pub(super) async fn post(runtime: &RuntimeState, request: Request<Body>) -> HandlerResult {
-    let (head, body) = request.into_parts();
+pub(super) async fn post(context: RequestContext<RuntimeState>, (): ()) -> HandlerResult {
+    let RequestContext { state: runtime, head, body, .. } = context;
+    let runtime = &*runtime;
     let query = Query::from_uri(&head.uri);
     let framing = negotiate(&head.headers, query.get("format")?)?;
-    let bytes = read_json_bytes(&head.headers, body, &runtime.body).await?;
+    let bytes = body.read_json_bytes(&head.headers).await?;
     let parsed = history::JsonBody::parse(&bytes, runtime.json_depth)?;
     let request = RuntimeRequest::read(&parsed)?;
     let model = model(runtime, &request)?;
@@ -94,4 +95,22 @@ fn prompt(system: String, messages: Vec<Message>) -> Prompt {
     let system = (!system.is_empty())
         .then(|| Fragment::new("system-prompt", "request", Stability::Role, Part::new(system)));
     Prompt::new(system.into_iter().collect(), messages.into_iter().map(PromptMessage::new).collect())
+}
+
+pub(super) fn describe(_: &mut Schemas) -> Operation {
+    let text = string_schema;
+    let body = json!({
+        "type": "object",
+        "required": ["provider", "model", "messages"],
+        "properties": {
+            "provider": {"type": "string", "examples": PROVIDERS}, "model": text(), "systemPrompt": text(),
+            "messages": {"type": "array", "items": {"type": "object"}, "description": "The conversation, oldest first."},
+            "tools": {"type": "array"}, "mcpServerUrl": text(), "enableThinking": {"type": "boolean"},
+            "apiKey": text(), "baseUrl": text(), "toolChoice": {},
+        },
+    });
+    Operation::new("runtimeChat", TAG, "A turn with a model and its tools.")
+        .run_responses()
+        .body(body)
+        .problems(&[Code::UnknownProvider])
 }

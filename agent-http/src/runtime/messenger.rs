@@ -13,15 +13,17 @@ use bytes::Bytes;
 use http::header::{
     CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, HeaderValue, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS,
 };
-use http::{HeaderMap, Request, Response, StatusCode};
+use http::{HeaderMap, Response, StatusCode};
 use serde::Deserialize;
+use serde_json::json;
 use serde_json::value::RawValue;
 use url::Url;
 
-use super::RuntimeState;
-use crate::body::{Body, ResponseBody, full};
-use crate::error::HttpError;
-use crate::request::{parse_json, read_json_bytes};
+use super::{RuntimeState, TAG};
+use crate::body::{ResponseBody, full};
+use crate::endpoint::{Operation, RequestContext, Schemas};
+use crate::error::{Code, HttpError};
+use crate::request::parse_json;
 use crate::service::HandlerResult;
 
 /// Maximum size of a response in bytes. The largest are pages of a hundred updates.
@@ -48,10 +50,10 @@ struct BotCall<'a> {
     params: Option<&'a RawValue>,
 }
 
-pub(super) async fn post(runtime: &RuntimeState, request: Request<Body>) -> HandlerResult {
+pub(super) async fn post(context: RequestContext<RuntimeState>, (): ()) -> HandlerResult {
+    let RequestContext { state: runtime, head, body, .. } = context;
     let Some(api) = &runtime.bot_api else { return Err(HttpError::not_configured("MESSENGER_API_URL")) };
-    let (head, body) = request.into_parts();
-    let bytes = read_json_bytes(&head.headers, body, &runtime.body).await?;
+    let bytes = body.read_json_bytes(&head.headers).await?;
     let call: BotCall<'_> = parse_json(&bytes, runtime.json_depth)?;
     let params = validate_call(&call)?;
     let bot = format!("bot{}", call.token.expose());
@@ -120,6 +122,26 @@ fn retry_after(status: StatusCode, body: &[u8]) -> Option<u32> {
         return None;
     }
     serde_json::from_slice::<ErrorBody>(body).ok().map(|refusal| refusal.parameters.retry_after)
+}
+
+pub(super) fn describe(_: &mut Schemas) -> Operation {
+    let body = json!({
+        "type": "object",
+        "required": ["token", "method"],
+        "properties": {
+            "token": {"type": "string", "pattern": "^[A-Za-z0-9:_-]{1,128}$", "description": "The bot's token. It is in no log."},
+            "method": {"type": "string", "pattern": "^[A-Za-z]{3,64}$", "examples": ["sendMessage"]},
+            "params": {"type": "object", "description": "The method's parameters, by the API's names."},
+        },
+    });
+    let response = json!({
+        "description": "The API's answer, with its own status, body and content type.",
+        "headers": {"Retry-After": {"description": "`parameters.retry_after` of a refusal.", "schema": {"type": "integer"}}},
+    });
+    Operation::new("messengerCall", TAG, "A call of the messenger's bot API.")
+        .body(body)
+        .response("default", response)
+        .problems(&[Code::BackendUnreachable, Code::BackendTimeout])
 }
 
 #[cfg(test)]

@@ -1,21 +1,23 @@
-//! `/jobs`: endpoints that create, read, reschedule, pause, redrive and cancel jobs.
+//! `/jobs`: handlers that create, read, reschedule, pause, redrive and cancel jobs.
 
-use std::error::Error as _;
+mod describe;
 
 use agent_jobs::job::{InsertOutcome, Job, JobFilter, JobScope, JobState, Step, StepError, StepOutcome};
 use agent_jobs::schedule::ScheduleSpec;
 use agent_platform::records::StoreError;
-use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, LOCATION};
-use http::{Method, Request, Response, StatusCode, request};
+use http::{Response, StatusCode, request};
 use serde::Serialize;
 
 use super::Scheduler;
 use super::wire::{CancelledJobs, CreateJobRequest, JobDetails, JobList, JobStatus, ScheduledJob, resolve};
-use crate::body::{Body, full};
+use crate::body::full;
+use crate::endpoint::{Params, RequestContext};
 use crate::error::{Code, HttpError};
-use crate::request::{self as requests, Params, Query, parse_json, read_json_bytes};
+use crate::request::{Query, parse_json};
 use crate::service::HandlerResult;
+
+pub(super) use describe::*;
 
 /// Default page size of a job list.
 const DEFAULT_PAGE_SIZE: usize = 50;
@@ -24,95 +26,15 @@ const MAX_PAGE_SIZE: usize = 200;
 /// Maximum length of a query parameter.
 const MAX_PARAMETER_BYTES: usize = 256;
 
-/// The job endpoints.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Route {
-    Post,
-    List,
-    CancelAll,
-    Get,
-    Cancel,
-    Reschedule,
-    Pause,
-    Resume,
-    Redrive,
-}
-
-/// Returns the route table entries of the job endpoints.
-pub(super) fn routes<H>(handler: impl Fn(Route) -> H) -> [requests::Route<H>; 9] {
-    [
-        (Method::POST, "/jobs", Route::Post),
-        (Method::GET, "/jobs", Route::List),
-        (Method::DELETE, "/jobs", Route::CancelAll),
-        (Method::GET, "/jobs/{id}", Route::Get),
-        (Method::DELETE, "/jobs/{id}", Route::Cancel),
-        (Method::POST, "/jobs/{id}/reschedule", Route::Reschedule),
-        (Method::POST, "/jobs/{id}/pause", Route::Pause),
-        (Method::POST, "/jobs/{id}/resume", Route::Resume),
-        (Method::POST, "/jobs/{id}/redrive", Route::Redrive),
-    ]
-    .map(|(method, pattern, route)| requests::Route::new(method, pattern, handler(route)))
-}
-
-pub(super) async fn handle(
-    scheduler: &Scheduler,
-    route: Route,
-    params: &Params,
-    request: Request<Body>,
-) -> HandlerResult {
-    dispatch(scheduler, route, params, request).await.map_err(with_store_error_detail)
-}
-
-/// Adds the store's error to the detail. Only the application calls these endpoints, and its operator should see at
-/// once whether the disk is full or the database is unreachable.
-fn with_store_error_detail(error: HttpError) -> HttpError {
-    let cause = error.source().and_then(|cause| cause.downcast_ref());
-    let Some(StoreError::Unavailable(fault)) = cause else { return error };
-    let detail = format!("the store is not available: {fault}");
-    error.with_detail(detail)
-}
-
-async fn dispatch(
-    scheduler: &Scheduler,
-    route: Route,
-    params: &Params,
-    request: Request<Body>,
-) -> HandlerResult {
-    let (head, body) = request.into_parts();
-    let query = Query::from_uri(&head.uri);
-    let step = match route {
-        Route::Post => return post(scheduler, &head, body).await,
-        Route::List => return list(scheduler, &query).await,
-        Route::CancelAll => return cancel_all(scheduler, &query).await,
-        Route::Get => return get(scheduler, &scope(&query)?, params.get("id")?).await,
-        Route::Cancel => Step::Cancel,
-        Route::Reschedule => {
-            let spec: ScheduleSpec = parse_json(&read(scheduler, &head, body).await?, scheduler.json_depth)?;
-            Step::Reschedule(resolve(&spec, scheduler.worker.now())?)
-        }
-        Route::Pause => Step::Pause,
-        Route::Resume => Step::Resume,
-        Route::Redrive => Step::Redrive,
-    };
-    match scheduler.worker.apply_step(scope(&query)?, params.get("id")?.to_owned(), step).await? {
-        StepOutcome::Applied(result) => json(StatusCode::OK, &JobStatus::from(&*result)),
-        StepOutcome::NotFound => Err(HttpError::not_found()),
-        StepOutcome::Rejected(error) => Err(step_error_response(error)),
-    }
-}
-
-async fn read(scheduler: &Scheduler, head: &request::Parts, body: Body) -> Result<Bytes, HttpError> {
-    read_json_bytes(&head.headers, body, &scheduler.body).await
-}
-
-async fn post(scheduler: &Scheduler, head: &request::Parts, body: Body) -> HandlerResult {
-    let bytes = read(scheduler, head, body).await?;
+pub(super) async fn post(context: RequestContext<Scheduler>, (): ()) -> HandlerResult {
+    let RequestContext { state: scheduler, head, body, .. } = context;
+    let bytes = body.read_json_bytes(&head.headers).await?;
     // Parsed twice, so that an error in either half is reported with its position.
     let asked: CreateJobRequest = parse_json(&bytes, scheduler.json_depth)?;
     let spec: ScheduleSpec = parse_json(&bytes, scheduler.json_depth)?;
     let job = asked.job(&spec, scheduler.worker.now())?;
     let (id, made) = (job.id.clone(), ScheduledJob::from_job(&job));
-    match scheduler.worker.insert(job).await? {
+    match scheduler.worker.insert(job).await.map_err(store_error)? {
         InsertOutcome::New => {
             let mut response = json(StatusCode::CREATED, &made)?;
             let location = HeaderValue::try_from(format!("/jobs/{id}")).map_err(HttpError::internal)?;
@@ -126,7 +48,8 @@ async fn post(scheduler: &Scheduler, head: &request::Parts, body: Body) -> Handl
     }
 }
 
-async fn list(scheduler: &Scheduler, query: &Query<'_>) -> HandlerResult {
+pub(super) async fn list(context: RequestContext<Scheduler>, (): ()) -> HandlerResult {
+    let query = &Query::from_uri(&context.head.uri);
     let filter = filter(query)?;
     let limit = match query.get("limit")? {
         None => DEFAULT_PAGE_SIZE,
@@ -137,19 +60,23 @@ async fn list(scheduler: &Scheduler, query: &Query<'_>) -> HandlerResult {
         }
     };
     let after = parameter(query, "cursor")?;
-    let page = scheduler.worker.jobs().list(&filter, after.as_deref(), limit).await?;
+    let page = context.state.worker.jobs().list(&filter, after.as_deref(), limit).await;
+    let page = page.map_err(store_error)?;
     let jobs = page.jobs.iter().map(JobDetails::from).collect();
     json(StatusCode::OK, &JobList { jobs, next_cursor: page.next })
 }
 
-async fn get(scheduler: &Scheduler, scope: &JobScope, id: &str) -> HandlerResult {
-    let found: Option<Job> = scheduler.worker.jobs().get(scope, id).await?;
+pub(super) async fn get(context: RequestContext<Scheduler>, (): ()) -> HandlerResult {
+    let scope = scope(&Query::from_uri(&context.head.uri))?;
+    let found = context.state.worker.jobs().get(&scope, context.params.get("id")?).await;
+    let found: Option<Job> = found.map_err(store_error)?;
     json(StatusCode::OK, &JobDetails::from(&found.ok_or_else(HttpError::not_found)?))
 }
 
 /// Cancels all jobs of one tool or assignment of one user. A filter that is less specific is rejected, since a client
 /// that forgot a parameter would cancel far more than it meant to.
-async fn cancel_all(scheduler: &Scheduler, query: &Query<'_>) -> HandlerResult {
+pub(super) async fn cancel_all(context: RequestContext<Scheduler>, (): ()) -> HandlerResult {
+    let query = &Query::from_uri(&context.head.uri);
     let filter = filter(query)?;
     for (name, given) in [("userId", &filter.scope.user), ("companyId", &filter.scope.company)] {
         if given.is_none() {
@@ -159,8 +86,60 @@ async fn cancel_all(scheduler: &Scheduler, query: &Query<'_>) -> HandlerResult {
     if filter.tool.is_none() && filter.assignment.is_none() {
         return Err(HttpError::invalid("toolId or assignmentId", "is missing in the query"));
     }
-    let cancelled = scheduler.worker.cancel_all(filter).await?;
+    let cancelled = context.state.worker.cancel_all(filter).await.map_err(store_error)?;
     json(StatusCode::OK, &CancelledJobs { cancelled })
+}
+
+pub(super) async fn cancel(context: RequestContext<Scheduler>, (): ()) -> HandlerResult {
+    apply_step(&context.state, &context.head, &context.params, Step::Cancel).await
+}
+
+pub(super) async fn reschedule(context: RequestContext<Scheduler>, (): ()) -> HandlerResult {
+    let RequestContext { state: scheduler, head, params, body } = context;
+    let spec: ScheduleSpec = body.read_json(&head.headers).await?;
+    let step = Step::Reschedule(resolve(&spec, scheduler.worker.now())?);
+    apply_step(&scheduler, &head, &params, step).await
+}
+
+pub(super) async fn pause(context: RequestContext<Scheduler>, (): ()) -> HandlerResult {
+    apply_step(&context.state, &context.head, &context.params, Step::Pause).await
+}
+
+pub(super) async fn resume(context: RequestContext<Scheduler>, (): ()) -> HandlerResult {
+    apply_step(&context.state, &context.head, &context.params, Step::Resume).await
+}
+
+pub(super) async fn redrive(context: RequestContext<Scheduler>, (): ()) -> HandlerResult {
+    apply_step(&context.state, &context.head, &context.params, Step::Redrive).await
+}
+
+async fn apply_step(
+    scheduler: &Scheduler,
+    head: &request::Parts,
+    params: &Params,
+    step: Step,
+) -> HandlerResult {
+    let scope = scope(&Query::from_uri(&head.uri))?;
+    let applied = scheduler.worker.apply_step(scope, params.get("id")?.to_owned(), step).await;
+    match applied.map_err(store_error)? {
+        StepOutcome::Applied(result) => json(StatusCode::OK, &JobStatus::from(&*result)),
+        StepOutcome::NotFound => Err(HttpError::not_found()),
+        StepOutcome::Rejected(error) => Err(step_error_response(error)),
+    }
+}
+
+/// Converts a store's error, with its cause in the detail. Only the application calls these endpoints, and its
+/// operator should see at once whether the disk is full or the database is unreachable.
+fn store_error(error: StoreError) -> HttpError {
+    let detail = match &error {
+        StoreError::Unavailable(fault) => Some(format!("the store is not available: {fault}")),
+        _ => None,
+    };
+    let error = HttpError::from(error);
+    match detail {
+        Some(detail) => error.with_detail(detail),
+        None => error,
+    }
 }
 
 fn scope(query: &Query<'_>) -> Result<JobScope, HttpError> {

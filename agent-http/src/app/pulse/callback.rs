@@ -22,22 +22,23 @@ use agent_platform::assignment;
 use agent_platform::occurrence::{self, ClaimOutcome, OccurrenceClaim, OccurrenceState, OccurrenceWork};
 use agent_platform::pulse::{JobRequest, PulseError};
 use agent_platform::records::{StoreError, Write};
-use http::{Request, StatusCode};
+use http::StatusCode;
 use serde_json::json;
 use tokio::time;
 use tracing::Instrument;
 
 use super::super::{App, answer};
+use super::TAG;
 use super::run::{self, JobEffect};
-use crate::auth::{AuthError, BearerAuth};
-use crate::body::Body;
+use crate::auth::AuthError;
+use crate::endpoint::{Operation, RequestContext, Schemas, string_schema};
 use crate::error::{Code, HttpError};
-use crate::request::{BodyLimits, parse_json, read_json_bytes};
+use crate::request::parse_json;
 use crate::service::HandlerResult;
 use crate::webhook;
 
 /// Maximum size of a callback's body: the largest payload plus the other members.
-const MAX_CALLBACK_BYTES: usize = 128 * 1024;
+pub(in crate::app) const MAX_BODY_BYTES: usize = 128 * 1024;
 /// Time added to the run's time limit to get the claim's lease, so that the outcome can be recorded.
 const LEASE_MARGIN: Duration = Duration::from_secs(30);
 /// Maximum `Retry-After` while an occurrence is being run, so that its end is noticed soon.
@@ -54,15 +55,10 @@ pub(in crate::app) enum Completion {
     AlreadyCompleted,
 }
 
-pub(super) async fn post(app: &Arc<App>, request: Request<Body>) -> HandlerResult {
+pub(in crate::app) async fn post(context: RequestContext<App>, (): ()) -> HandlerResult {
+    let RequestContext { state: app, head, body, .. } = context;
     let side = &app.pulse;
-    side.client()?;
-    let (head, body) = request.into_parts();
-    let mut secrets = side.secrets.iter().cloned();
-    let secret = secrets.next().ok_or(PulseError::NotConfigured)?;
-    BearerAuth::with_previous(secret, secrets.next()).check(&head.headers)?;
-    let limits = BodyLimits { bytes: MAX_CALLBACK_BYTES.min(app.body.bytes), ..app.body.clone() };
-    let bytes = read_json_bytes(&head.headers, body, &limits).await?;
+    let bytes = body.read_json_bytes(&head.headers).await?;
     let id = webhook::verify(&side.secrets, &head.headers, &bytes, side.clock.now()).map_err(|error| {
         tracing::warn!(%error, "a callback's signature does not hold");
         AuthError::Unauthenticated
@@ -72,7 +68,7 @@ pub(super) async fn post(app: &Arc<App>, request: Request<Body>) -> HandlerResul
         return Err(HttpError::invalid("webhook-id", "is not that of the occurrence"));
     }
     let body = json!({"jobId": delivery.job_id, "occurrence": delivery.occurrence});
-    let worked = run_occurrence(app, delivery, true).await?;
+    let worked = run_occurrence(&app, delivery, true).await?;
     let mut body = body;
     body["status"] = if worked == Completion::Completed { "done" } else { "doneBefore" }.into();
     answer::json(StatusCode::OK, &body)
@@ -210,4 +206,33 @@ async fn schedule_follow_up(
         }
     }
     commit_done(app, &claim, Vec::new()).await
+}
+
+pub(in crate::app) fn describe(_: &mut Schemas) -> Operation {
+    let text = string_schema;
+    let body = json!({"type": "object", "required":
+        ["kind", "userId", "companyId", "agentId", "jobId", "occurrence", "scheduledFor", "attempt"],
+        "properties": {"kind": {"type": "string", "enum": ["tool", "agent"]}, "userId": text(),
+            "companyId": text(), "agentId": text(), "toolId": text(), "assignmentId": text(),
+            "arguments": {"type": "object"}, "message": text(), "todoListId": text(), "timezone": text(),
+            "jobId": text(), "occurrence": {"type": "integer"}, "scheduledFor": text(),
+            "attempt": {"type": "integer"}}});
+    let done = json!({"type": "object", "required": ["status", "jobId", "occurrence"], "properties": {
+        "status": text(), "jobId": text(), "occurrence": {"type": "integer"}}});
+    let operation = Operation::new("pulseCallback", TAG, "The scheduler says that an occurrence is due.")
+        .describe("The bearer and the signature of Standard Webhooks are both needed.");
+    ["webhook-id", "webhook-timestamp", "webhook-signature"]
+        .into_iter()
+        .fold(operation, |operation, name| operation.parameter("header", name, "Standard Webhooks.", text()))
+        .body(body)
+        .json_response(200, "It is done, now or before.", done)
+        .problems(&[
+            Code::Conflict,
+            Code::Gone,
+            Code::NoConnector,
+            Code::RateLimited,
+            Code::BackendFailed,
+            Code::PulseNotConfigured,
+            Code::BackendTimeout,
+        ])
 }

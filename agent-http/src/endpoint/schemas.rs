@@ -8,11 +8,11 @@ use serde_json::{Map, Value, json};
 use crate::error::Code;
 
 /// Schema generator that collects the referenced definitions.
-pub(super) struct Schemas(SchemaGenerator);
+pub(crate) struct Schemas(SchemaGenerator);
 
 impl Schemas {
     /// Creates a generator of JSON Schema 2020-12, the dialect of OpenAPI 3.1.
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let settings = SchemaSettings::draft2020_12().with(|settings| {
             settings.definitions_path = "/components/schemas".into();
             settings.meta_schema = None;
@@ -21,12 +21,12 @@ impl Schemas {
     }
 
     /// Returns the schema of a type, as a reference if the type has a name.
-    pub(super) fn schema_for<T: JsonSchema>(&mut self) -> Value {
+    pub(crate) fn schema_for<T: JsonSchema>(&mut self) -> Value {
         self.0.subschema_for::<T>().to_value()
     }
 
     /// Returns the schema of a type in which these fields are optional.
-    pub(super) fn without_required<T: JsonSchema>(&mut self, fields: &[&str]) -> Value {
+    pub(crate) fn without_required<T: JsonSchema>(&mut self, fields: &[&str]) -> Value {
         let mut schema = T::json_schema(&mut self.0).to_value();
         if let Some(required) = schema.get_mut("required").and_then(Value::as_array_mut) {
             required.retain(|name| !fields.iter().any(|field| name == field));
@@ -35,7 +35,7 @@ impl Schemas {
     }
 
     /// Returns all referenced definitions, and the schema of problem details.
-    pub(super) fn into_definitions(mut self) -> Value {
+    pub(crate) fn into_definitions(mut self) -> Value {
         let mut all: Map<String, Value> = self.0.take_definitions(true);
         all.insert("Problem".to_owned(), problem());
         all.sort_keys();
@@ -62,7 +62,7 @@ fn problem() -> Value {
 }
 
 /// Returns the response object that all errors share.
-pub(super) fn problem_response() -> Value {
+pub(crate) fn problem_response() -> Value {
     json!({
         "description": "A problem.",
         "content": {PROBLEM_JSON: {"schema": {"$ref": "#/components/schemas/Problem"}}},

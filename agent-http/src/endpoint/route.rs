@@ -11,27 +11,27 @@ use crate::metrics::MatchedRoute;
 /// A pattern is a path whose segments are literal, `{name}` for any one segment that is not empty, or, at the end,
 /// `{*name}` for one or more segments.
 #[derive(Clone, Debug)]
-pub struct Route<H> {
+pub(crate) struct Route<H> {
     /// HTTP method.
-    pub method: Method,
+    pub(crate) method: Method,
     /// Path pattern.
-    pub pattern: &'static str,
+    pub(crate) pattern: &'static str,
     /// Handler of the route.
-    pub handler: H,
+    pub(crate) handler: H,
     /// True if a `GET` route also answers `HEAD` (RFC 9110 section 9.3.2). The handler runs as for `GET`, and the
     /// server omits the body.
-    pub head: bool,
+    pub(crate) head: bool,
 }
 
 impl<H> Route<H> {
     /// Creates a route.
-    pub const fn new(method: Method, pattern: &'static str, handler: H) -> Self {
+    pub(crate) const fn new(method: Method, pattern: &'static str, handler: H) -> Self {
         Self { method, pattern, handler, head: true }
     }
 
     /// Excludes `HEAD`: for a `GET` whose handler has side effects.
     #[must_use]
-    pub fn without_head(self) -> Self {
+    pub(crate) fn without_head(self) -> Self {
         Self { head: false, ..self }
     }
 
@@ -44,7 +44,7 @@ impl<H> Route<H> {
 
 /// Route table of a service. A literal segment takes precedence over a parameter, whatever their order in the table.
 #[derive(Clone, Debug)]
-pub struct RouteTable<H>(Vec<(Vec<Segment>, Route<H>)>);
+pub(crate) struct RouteTable<H>(Vec<(Vec<Segment>, Route<H>)>);
 
 /// Path segment of a pattern, in the order of precedence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -56,7 +56,7 @@ enum Segment {
 
 /// Result of looking up a method and a path.
 #[derive(Debug, PartialEq, Eq)]
-pub enum RouteLookup<'t, H> {
+pub(crate) enum RouteLookup<'t, H> {
     /// The handler, and the path parameters.
     Found(&'t H, Params),
     /// The path exists, with these methods only, each listed once.
@@ -71,7 +71,7 @@ impl<'t, H> RouteLookup<'t, H> {
     /// # Errors
     ///
     /// Returns 404 if the path does not exist, or 405 if it has no such method.
-    pub fn into_result(self) -> Result<(&'t H, Params), HttpError> {
+    pub(crate) fn into_result(self) -> Result<(&'t H, Params), HttpError> {
         match self {
             Self::Found(handler, params) => Ok((handler, params)),
             Self::MethodNotAllowed(allow) => Err(HttpError::method_not_allowed(allow)),
@@ -82,7 +82,7 @@ impl<'t, H> RouteLookup<'t, H> {
 
 /// Percent-decoded path parameters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Params(Vec<(&'static str, String)>);
+pub(crate) struct Params(Vec<(&'static str, String)>);
 
 impl Params {
     /// Returns the path parameter called `name` in the pattern. It is never empty.
@@ -90,7 +90,7 @@ impl Params {
     /// # Errors
     ///
     /// Returns 500 if the pattern has no such parameter, which is a bug.
-    pub fn get(&self, name: &str) -> Result<&str, HttpError> {
+    pub(crate) fn get(&self, name: &str) -> Result<&str, HttpError> {
         let found = self.0.iter().find(|(key, _)| *key == name);
         found
             .map(|(_, value)| value.as_str())
@@ -105,7 +105,7 @@ impl<H> RouteTable<H> {
     ///
     /// Panics if a pattern is malformed, or if two routes of one method match the same paths. Tables are part of the
     /// program, so either is a bug.
-    pub fn new(routes: impl IntoIterator<Item = Route<H>>) -> Self {
+    pub(crate) fn new(routes: impl IntoIterator<Item = Route<H>>) -> Self {
         let mut table: Vec<_> = routes.into_iter().map(|route| (segments(route.pattern), route)).collect();
         table.sort_by_cached_key(|(pattern, route)| precedence_key(pattern, &route.method));
         for pair in table.windows(2) {
@@ -119,7 +119,7 @@ impl<H> RouteTable<H> {
     /// Looks up the handler for `method` and `path`, which is percent-encoded as in the request. A trailing slash
     /// starts a segment of its own, and so makes a different path.
     #[must_use]
-    pub fn lookup(&self, method: &Method, path: &str) -> RouteLookup<'_, H> {
+    pub(crate) fn lookup(&self, method: &Method, path: &str) -> RouteLookup<'_, H> {
         let mut allowed: Vec<Method> = Vec::new();
         for (pattern, route) in &self.0 {
             let Some(params) = match_path(pattern, path) else { continue };
@@ -140,7 +140,7 @@ impl<H> RouteTable<H> {
     /// # Errors
     ///
     /// Returns 404 if the path does not exist, or 405 with the methods that it has.
-    pub fn find<B>(&self, request: &Request<B>) -> Result<(&H, Params), HttpError> {
+    pub(crate) fn find<B>(&self, request: &Request<B>) -> Result<(&H, Params), HttpError> {
         let (method, path) = (request.method(), request.uri().path());
         let found = self.0.iter().find_map(|(pattern, route)| {
             let answers = route.methods().any(|answered| answered == *method);
@@ -151,11 +151,6 @@ impl<H> RouteTable<H> {
             matched.record(route.pattern);
         }
         Ok((&route.handler, params))
-    }
-
-    /// Returns an iterator over the routes in the order of precedence, for API descriptions.
-    pub fn routes(&self) -> impl Iterator<Item = &Route<H>> {
-        self.0.iter().map(|(_, route)| route)
     }
 }
 

@@ -1,0 +1,109 @@
+//! Authentication for the application's credential classes.
+
+use agent_core::request::Principal;
+use agent_platform::pulse::PulseError;
+use http::request;
+
+use super::App;
+use crate::auth::{BearerAuth, Credential, HeadCredential};
+use crate::endpoint::{Authenticate, CredentialClass};
+use crate::error::HttpError;
+use crate::request::Query;
+use crate::stream::{Framing, negotiate};
+
+/// Session of a signed-in user. The field makes the error for another valid credential.
+#[derive(Clone, Copy)]
+pub(super) struct UserSession(pub(super) fn() -> HttpError);
+
+impl Authenticate<App> for UserSession {
+    const CLASS: CredentialClass = CredentialClass::Session;
+    type Verified = Principal;
+
+    async fn authenticate(self, app: &App, head: &request::Parts) -> Result<Principal, HttpError> {
+        match app.auth.authenticate(head, &Query::from_uri(&head.uri)).await? {
+            Credential::Session(principal) => Ok(principal),
+            Credential::Widget(_) | Credential::Proactive { .. } => Err((self.0)()),
+        }
+    }
+}
+
+/// Session of a signed-in user who previews a chat request. The handler rejects other credentials after it has read
+/// the body, which may contain a widget token.
+#[derive(Clone, Copy)]
+pub(super) struct PreviewSession;
+
+impl Authenticate<App> for PreviewSession {
+    const CLASS: CredentialClass = CredentialClass::Session;
+    type Verified = HeadCredential;
+
+    async fn authenticate(self, app: &App, head: &request::Parts) -> Result<HeadCredential, HttpError> {
+        Ok(app.auth.authenticate_head(head, &Query::from_uri(&head.uri)).await?)
+    }
+}
+
+/// Credential of a chat request. The handler completes it, since a widget token may be in the body.
+#[derive(Clone, Copy)]
+pub(super) struct ChatCredential;
+
+/// Authenticated head of a chat request.
+pub(super) struct ChatHead {
+    /// Format of the response. It is negotiated first, so that 406 takes precedence over 401.
+    pub(super) framing: Framing,
+    /// Credential in the head.
+    pub(super) credential: HeadCredential,
+}
+
+impl Authenticate<App> for ChatCredential {
+    const CLASS: CredentialClass = CredentialClass::SessionOrWidgetOrProactive;
+    type Verified = ChatHead;
+
+    async fn authenticate(self, app: &App, head: &request::Parts) -> Result<ChatHead, HttpError> {
+        let query = Query::from_uri(&head.uri);
+        let framing = negotiate(&head.headers, query.get("format")?)?;
+        let credential = app.auth.authenticate_head(head, &query).await?;
+        Ok(ChatHead { framing, credential })
+    }
+}
+
+/// MCP token, which the MCP server verifies itself: after `Host` and `Origin`, and before it reads the body.
+#[derive(Clone, Copy)]
+pub(super) struct McpToken;
+
+impl Authenticate<App> for McpToken {
+    const CLASS: CredentialClass = CredentialClass::McpToken;
+    type Verified = ();
+
+    async fn authenticate(self, _: &App, _: &request::Parts) -> Result<(), HttpError> {
+        Ok(())
+    }
+}
+
+/// `CRON_SECRET` as bearer token.
+#[derive(Clone, Copy)]
+pub(super) struct CronSecret;
+
+impl Authenticate<App> for CronSecret {
+    const CLASS: CredentialClass = CredentialClass::CronSecret;
+    type Verified = ();
+
+    async fn authenticate(self, app: &App, head: &request::Parts) -> Result<(), HttpError> {
+        let bearer_auth = app.pulse.cron.as_ref().ok_or_else(|| HttpError::not_configured("CRON_SECRET"))?;
+        Ok(bearer_auth.check(&head.headers)?)
+    }
+}
+
+/// `PULSE_SECRET` as bearer token. The handler verifies the signature, which covers the body.
+#[derive(Clone, Copy)]
+pub(super) struct SchedulerCallback;
+
+impl Authenticate<App> for SchedulerCallback {
+    const CLASS: CredentialClass = CredentialClass::SchedulerCallback;
+    type Verified = ();
+
+    async fn authenticate(self, app: &App, head: &request::Parts) -> Result<(), HttpError> {
+        app.pulse.client()?;
+        let mut secrets = app.pulse.secrets.iter().cloned();
+        let secret = secrets.next().ok_or(PulseError::NotConfigured)?;
+        Ok(BearerAuth::with_previous(secret, secrets.next()).check(&head.headers)?)
+    }
+}

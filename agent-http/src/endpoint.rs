@@ -1,0 +1,227 @@
+//! Endpoints of a service: one table of method, path, credential class, limits, description and handler.
+//!
+//! A service lists its [`Endpoint`]s once. [`service`] routes, authenticates and handles requests by the table, and
+//! [`openapi`](crate::openapi) describes the table's operations. The credential class is a parameter of every
+//! constructor, and its type decides what the handler gets: the session's principal, for example.
+
+mod context;
+mod credential;
+mod operation;
+mod route;
+mod schemas;
+
+use std::future::Future;
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+use http::{Method, Request};
+use serde_json::Value;
+use tower::Layer;
+
+use crate::body::Body;
+use crate::cors::{self, Origins, ProtocolHeaders};
+use crate::metrics::{self, Metrics};
+use crate::request::BodyLimits;
+use crate::service::{HandlerResult, HttpService, service_fn};
+
+pub(crate) use context::{LimitedBody, RequestContext};
+pub(crate) use credential::{Authenticate, CredentialClass, Public};
+pub(crate) use operation::{Operation, string_schema};
+pub(crate) use route::{Params, Route, RouteTable};
+pub(crate) use schemas::{Schemas, problem_response};
+
+/// Function that describes an endpoint as an OpenAPI operation.
+pub(crate) type DescribeFn = fn(&mut Schemas) -> Operation;
+
+/// Handler of an endpoint, which authenticates the request first. Boxed, so that the future of a request is not as
+/// large as that of the service's largest handler.
+type Handler<S> = Box<dyn Fn(RequestContext<S>) -> BoxFuture<'static, HandlerResult> + Send + Sync>;
+
+/// Async function that handles the requests of an endpoint. `V` is what the credential's verification yields.
+pub(crate) trait HandlerFn<S, V>: Copy + Send + Sync + 'static {
+    /// Handles a request.
+    fn call(
+        self,
+        context: RequestContext<S>,
+        verified: V,
+    ) -> impl Future<Output = HandlerResult> + Send + 'static;
+}
+
+impl<S, V, F, Fut> HandlerFn<S, V> for F
+where
+    F: Fn(RequestContext<S>, V) -> Fut + Copy + Send + Sync + 'static,
+    Fut: Future<Output = HandlerResult> + Send + 'static,
+{
+    fn call(
+        self,
+        context: RequestContext<S>,
+        verified: V,
+    ) -> impl Future<Output = HandlerResult> + Send + 'static {
+        self(context, verified)
+    }
+}
+
+/// State of a service, as far as all endpoints need it.
+pub(crate) trait ServiceState: Send + Sync + 'static {
+    /// Returns the limits on request bodies.
+    fn body_limits(&self) -> &BodyLimits;
+
+    /// Returns the maximum nesting depth of a request's JSON.
+    fn json_depth(&self) -> usize;
+
+    /// Returns the origins whose pages may send requests with credentials.
+    fn origins(&self) -> &Origins;
+
+    /// Returns the service's metrics.
+    fn metrics(&self) -> &Arc<Metrics>;
+}
+
+/// Endpoint of a service with the state `S`.
+///
+/// A path is a pattern; see [`Route`].
+pub(crate) struct Endpoint<S> {
+    pub(crate) method: Method,
+    pub(crate) path: &'static str,
+    pub(crate) class: CredentialClass,
+    describe: DescribeFn,
+    handler: Handler<S>,
+    max_body_bytes: usize,
+    answers_head: bool,
+    is_open_to_any_origin: bool,
+}
+
+impl<S: ServiceState> Endpoint<S> {
+    /// Creates a `GET` endpoint.
+    pub(crate) fn get<C: Authenticate<S>>(
+        path: &'static str,
+        credential: C,
+        handler: impl HandlerFn<S, C::Verified>,
+        describe: DescribeFn,
+    ) -> Self {
+        Self::new(Method::GET, path, credential, handler, describe)
+    }
+
+    /// Creates a `POST` endpoint.
+    pub(crate) fn post<C: Authenticate<S>>(
+        path: &'static str,
+        credential: C,
+        handler: impl HandlerFn<S, C::Verified>,
+        describe: DescribeFn,
+    ) -> Self {
+        Self::new(Method::POST, path, credential, handler, describe)
+    }
+
+    /// Creates a `PUT` endpoint.
+    pub(crate) fn put<C: Authenticate<S>>(
+        path: &'static str,
+        credential: C,
+        handler: impl HandlerFn<S, C::Verified>,
+        describe: DescribeFn,
+    ) -> Self {
+        Self::new(Method::PUT, path, credential, handler, describe)
+    }
+
+    /// Creates a `DELETE` endpoint.
+    pub(crate) fn delete<C: Authenticate<S>>(
+        path: &'static str,
+        credential: C,
+        handler: impl HandlerFn<S, C::Verified>,
+        describe: DescribeFn,
+    ) -> Self {
+        Self::new(Method::DELETE, path, credential, handler, describe)
+    }
+
+    /// Creates an endpoint.
+    pub(crate) fn new<C: Authenticate<S>>(
+        method: Method,
+        path: &'static str,
+        credential: C,
+        handler: impl HandlerFn<S, C::Verified>,
+        describe: DescribeFn,
+    ) -> Self {
+        let handler: Handler<S> = Box::new(move |context| {
+            Box::pin(async move {
+                let verified = credential.authenticate(&context.state, &context.head).await?;
+                handler.call(context, verified).await
+            })
+        });
+        Self {
+            method,
+            path,
+            class: C::CLASS,
+            describe,
+            handler,
+            max_body_bytes: usize::MAX,
+            answers_head: true,
+            is_open_to_any_origin: false,
+        }
+    }
+
+    /// Limits the body to `bytes`, if the service's own limit is not lower.
+    pub(crate) fn max_body_bytes(self, bytes: usize) -> Self {
+        Self { max_body_bytes: bytes, ..self }
+    }
+
+    /// Excludes `HEAD`: for a `GET` whose handler has side effects.
+    pub(crate) fn without_head(self) -> Self {
+        Self { answers_head: false, ..self }
+    }
+
+    /// Answers a CORS preflight from any origin. The handler checks the origin of the request itself.
+    pub(crate) fn open_to_any_origin(self) -> Self {
+        Self { is_open_to_any_origin: true, ..self }
+    }
+
+    /// Returns the OpenAPI operation object.
+    pub(crate) fn operation(&self, schemas: &mut Schemas) -> Value {
+        (self.describe)(schemas).into_object(self.path, self.class)
+    }
+
+    fn into_route(self) -> Route<Self> {
+        let (method, path, answers_head) = (self.method.clone(), self.path, self.answers_head);
+        let route = Route::new(method, path, self);
+        if answers_head { route } else { route.without_head() }
+    }
+
+    fn run(
+        &self,
+        state: Arc<S>,
+        params: Params,
+        request: Request<Body>,
+    ) -> BoxFuture<'static, HandlerResult> {
+        let (head, body) = request.into_parts();
+        let limits = state.body_limits();
+        let limits = BodyLimits { bytes: limits.bytes.min(self.max_body_bytes), ..limits.clone() };
+        let body = LimitedBody { body, limits, json_depth: state.json_depth() };
+        (self.handler)(RequestContext { state, head, params, body })
+    }
+}
+
+/// Creates the HTTP service of a table of endpoints. `headers` are those of the protocols that its endpoints speak.
+///
+/// # Panics
+///
+/// Panics if a path is malformed, or if two endpoints answer the same requests. Tables are part of the program, so
+/// either is a bug.
+pub(crate) fn service<S: ServiceState>(
+    state: Arc<S>,
+    endpoints: Vec<Endpoint<S>>,
+    headers: ProtocolHeaders,
+) -> impl HttpService {
+    let open = endpoints.iter().filter(|endpoint| endpoint.is_open_to_any_origin);
+    let open: Vec<_> = open.map(|endpoint| endpoint.path).collect();
+    let cors = cors::layer(state.origins().clone(), open, headers);
+    let metrics = state.metrics().clone();
+    let table = Arc::new(RouteTable::new(endpoints.into_iter().map(Endpoint::into_route)));
+    let service = service_fn(move |request| handle(state.clone(), table.clone(), request));
+    metrics::count_requests(metrics, cors.layer(service))
+}
+
+async fn handle<S: ServiceState>(
+    state: Arc<S>,
+    table: Arc<RouteTable<Endpoint<S>>>,
+    request: Request<Body>,
+) -> HandlerResult {
+    let (endpoint, params) = table.find(&request)?;
+    endpoint.run(state, params, request).await
+}

@@ -1,0 +1,57 @@
+//! Requests as handlers receive them.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderMap, Request, request};
+use serde::de::DeserializeOwned;
+
+use super::Params;
+use crate::body::Body;
+use crate::error::HttpError;
+use crate::request::{BodyLimits, parse_json, read_json_bytes};
+
+/// A routed and authenticated request, and the state of its service.
+pub(crate) struct RequestContext<S> {
+    /// State of the service.
+    pub(crate) state: Arc<S>,
+    /// Head of the request.
+    pub(crate) head: request::Parts,
+    /// Path parameters.
+    pub(crate) params: Params,
+    /// Body, unread.
+    pub(crate) body: LimitedBody,
+}
+
+impl<S> RequestContext<S> {
+    /// Converts into a plain request, whose reader applies limits of its own to the body.
+    pub(crate) fn into_request(self) -> Request<Body> {
+        Request::from_parts(self.head, self.body.body)
+    }
+}
+
+/// An unread body with the endpoint's limits.
+pub(crate) struct LimitedBody {
+    pub(super) body: Body,
+    pub(super) limits: BodyLimits,
+    pub(super) json_depth: usize,
+}
+
+impl LimitedBody {
+    /// Reads the whole body without parsing it. `headers` are those of its request.
+    ///
+    /// # Errors
+    /// Same as [`read_json_bytes`].
+    pub(crate) async fn read_json_bytes(self, headers: &HeaderMap) -> Result<Bytes, HttpError> {
+        read_json_bytes(headers, self.body, &self.limits).await
+    }
+
+    /// Reads the whole body and parses it as JSON. `headers` are those of its request.
+    ///
+    /// # Errors
+    /// Same as [`read_json_bytes`] and [`parse_json`].
+    pub(crate) async fn read_json<T: DeserializeOwned>(self, headers: &HeaderMap) -> Result<T, HttpError> {
+        let json_depth = self.json_depth;
+        parse_json(&self.read_json_bytes(headers).await?, json_depth)
+    }
+}

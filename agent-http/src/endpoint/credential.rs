@@ -1,0 +1,79 @@
+//! Credential classes of endpoints.
+
+use std::future::Future;
+
+use http::request;
+use serde_json::{Value, json};
+
+use crate::error::HttpError;
+
+/// Credential that an endpoint requires.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CredentialClass {
+    /// None.
+    Public,
+    /// Session of a signed-in user.
+    Session,
+    /// Session of a signed-in user, widget token of a visitor, or internal secret of a proactive call.
+    SessionOrWidgetOrProactive,
+    /// MCP token of an agent.
+    McpToken,
+    /// `CRON_SECRET` of the application.
+    CronSecret,
+    /// `PULSE_SECRET`, and the scheduler's signature of the body.
+    SchedulerCallback,
+    /// `PULSE_SECRET` of the scheduler.
+    PulseSecret,
+    /// `RUNTIME_SECRET` of the runtime, if it is set.
+    RuntimeSecret,
+}
+
+impl CredentialClass {
+    /// Returns the OpenAPI security requirement: the schemes of which one is needed. An empty object allows requests
+    /// without a credential.
+    pub(super) fn security_requirement(self) -> Value {
+        match self {
+            Self::Public => json!([]),
+            Self::Session => json!([{"session": []}, {"sessionCookie": []}]),
+            Self::SessionOrWidgetOrProactive => {
+                json!([{"session": []}, {"sessionCookie": []}, {"widgetToken": []}, {"internal": []}])
+            }
+            Self::McpToken => json!([{"mcpToken": []}]),
+            Self::CronSecret => json!([{"cronSecret": []}]),
+            Self::SchedulerCallback | Self::PulseSecret => json!([{"pulseSecret": []}]),
+            Self::RuntimeSecret => json!([{}, {"runtimeSecret": []}]),
+        }
+    }
+}
+
+/// Authentication of requests to a service with the state `S`, from the request head alone.
+///
+/// A service implements it for the credential classes that it can verify, so that an endpoint with any other class
+/// does not compile.
+pub(crate) trait Authenticate<S>: Copy + Send + Sync + 'static {
+    /// The credential class.
+    const CLASS: CredentialClass;
+
+    /// Result of the verification, which the handler gets.
+    type Verified: Send;
+
+    /// Verifies the credential before the body is read.
+    fn authenticate(
+        self,
+        state: &S,
+        head: &request::Parts,
+    ) -> impl Future<Output = Result<Self::Verified, HttpError>> + Send;
+}
+
+/// Endpoint without a credential.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Public;
+
+impl<S: Sync> Authenticate<S> for Public {
+    const CLASS: CredentialClass = CredentialClass::Public;
+    type Verified = ();
+
+    async fn authenticate(self, _: &S, _: &request::Parts) -> Result<(), HttpError> {
+        Ok(())
+    }
+}
