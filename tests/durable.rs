@@ -1,18 +1,18 @@
 //! Durability of the application's store: after `kill -9`, every acknowledged write is present, and no import is
 //! present in part.
 
-use agent_core::role::RoleSource as _;
 use std::collections::HashSet;
 use std::io::{BufRead, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
+use agent_core::role::RoleSource as _;
 use agent_core::tool::ExecutionContext;
-use agent_http::config::{AppConfig, Flags};
 use agent_platform::records::{Inventory, Key};
 use agent_platform::workspace::{collection, create_todo, get_document, get_todo_list};
 use agent_store::sqlite::SqliteStore;
+use agentd::config::{AppConfig, Flags};
 use agentd::stores::{self, Stores};
 use serde_json::json;
 use tempfile::TempDir;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use agent_http::config::{AppConfig, Flags};
+use agentd::config::{AppConfig, Flags};
 use agentd::dev::detect_ollama;
 use serde_json::{Value, json};
 use tokio::net::TcpSocket;

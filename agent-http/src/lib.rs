@@ -37,14 +37,12 @@
 //!
 //! Operations:
 //!
-//! - [`config`]: the table of all settings, validated together at startup.
 //! - [`metrics`]: Prometheus metrics.
 //! - [`openapi`]: OpenAPI descriptions of the services, for client generators.
 
 pub mod app;
 pub mod auth;
 pub mod body;
-pub mod config;
 pub mod cors;
 mod endpoint;
 pub mod error;

@@ -8,9 +8,9 @@ use agent_core::tool::{
     ExecutionContext, LocalToolRegistry, Progress, Tool, ToolError, ToolOutput, ToolSpec,
 };
 use agent_http::app::{self, SchedulerLink, SchedulerLinkConfig};
-use agent_http::config::{AppConfig, Flags};
 use agent_http::serve;
 use agentd::compose;
+use agentd::config::{AppConfig, Flags};
 use async_trait::async_trait;
 use url::Url;
 

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::process::Stdio;
 use std::time::Duration;
 
-use agent_http::config::{Flags, ProcessEnv, SchedulerConfig};
+use agentd::config::{Flags, ProcessEnv, SchedulerConfig};
 use agentd::run::{self, ShutdownSignal};
 use agentd::{logging, stores};
 use reqwest::{RequestBuilder, Response};

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use agent_core::secret::Secret;
 use agent_http::auth::mint_session;
-use agent_http::config::{AppConfig, Flags, RuntimeConfig, SchedulerConfig};
 use agent_jobs::job::JobStore;
+use agentd::config::{AppConfig, Flags, RuntimeConfig, SchedulerConfig};
 use agentd::run::{self, ShutdownSignal};
 use agentd::stores::Stores;
 use serde_json::Value;

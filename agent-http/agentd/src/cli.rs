@@ -4,9 +4,9 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use agent_http::config::{AppConfig, ConfigError, Env, Flags, Service};
 use agent_http::cors::normalize_origin;
 use agent_platform::token::Caps;
+use agentd::config::{AppConfig, ConfigError, Env, Flags, Service};
 use agentd::dev::DevOptions;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;

@@ -21,9 +21,6 @@ use agent_core::tool::{LocalToolRegistry, ToolRegistry};
 use agent_core::turn::Platform;
 use agent_http::app::{App, McpEndpoint, RunRateLimits, RunRegistry, SchedulerLink, SchedulerLinkConfig};
 use agent_http::auth::{Authenticator, BearerAuth};
-use agent_http::config::{
-    AppConfig, HostedConfig, OllamaConfig, PulseConfig, RuntimeConfig, SchedulerConfig, ServerConfig,
-};
 use agent_http::probe::HealthState;
 use agent_http::runtime::{BotApi, PROVIDERS, RuntimeState};
 use agent_http::scheduler::{CallbackClient, JobCountCache, Scheduler, SchedulerMetrics, Worker};
@@ -39,6 +36,9 @@ use agent_platform::users::RecordUsers;
 use serde_json::json;
 
 use crate::StartError;
+use crate::config::{
+    AppConfig, HostedConfig, OllamaConfig, PulseConfig, RuntimeConfig, SchedulerConfig, ServerConfig,
+};
 use crate::stores::Stores;
 
 /// Builds the application, which will listen on `bound`.

@@ -4,8 +4,8 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
-use agent_http::config::AppConfig;
 use agent_platform::workspace::{ExportError, WorkspaceFile};
+use agentd::config::AppConfig;
 use agentd::stores::{self, Stores};
 
 use crate::failure::CommandError;

@@ -10,11 +10,9 @@ use std::time::Duration;
 
 use agent_core::model::Model;
 use agent_http::auth::mint_session;
-use agent_http::config::{
-    AppConfig, Env, Flags, NotUnicodeError, ProcessEnv, RuntimeConfig, SchedulerConfig,
-};
 use agent_platform::records::Inventory;
 
+use crate::config::{AppConfig, Env, Flags, NotUnicodeError, ProcessEnv, RuntimeConfig, SchedulerConfig};
 use crate::run::{self, ShutdownSignal};
 use crate::stores::{self, Stores};
 use crate::{StartError, logging, weights};

@@ -4,10 +4,11 @@
 use std::net::SocketAddr;
 
 use agent_client::outbound::OutboundError;
-use agent_http::config::ConfigError;
 use agent_platform::records::StoreError;
 use agent_platform::workspace::WorkspaceFileError;
 use agent_store::sqlite::SqliteOpenError;
+
+use crate::config::ConfigError;
 
 /// Error that prevents a service from starting.
 #[derive(Debug, thiserror::Error)]

@@ -2,10 +2,10 @@
 
 use agent_core::turn::TurnError;
 use agent_http::auth::MintError;
-use agent_http::config::ConfigError;
 use agent_platform::records::StoreError;
 use agent_platform::workspace::ExportError;
 use agent_store::sqlite::BackupError;
+use agentd::config::ConfigError;
 use agentd::{StartError, with_source};
 
 /// Error of a command.

@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 
 use agent_client::outbound::{OutboundClient, OutboundConfig, UrlTrust};
 use agent_core::error::AgentError;
-use agent_http::config::Env;
+use agentd::config::Env;
 use url::Url;
 
 use crate::cli::HealthcheckArgs;

@@ -3,6 +3,7 @@
 //!
 //! # Modules
 //!
+//! - [`config`]: the table of all settings, validated together at startup.
 //! - [`compose`]: the only module that chooses stores, models, layers and backends.
 //! - [`stores`]: opens the services' stores.
 //! - [`run`]: lifecycle of a service, from binding its address to the end of its drain.
@@ -12,6 +13,7 @@
 //! - [`StartError`]: error that prevents a service from starting, with instructions for the operator.
 
 pub mod compose;
+pub mod config;
 pub mod dev;
 mod error;
 pub mod logging;

@@ -2,12 +2,12 @@
 
 use std::io::{self, IsTerminal};
 
-use agent_http::config::LogConfig;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::StartError;
+use crate::config::LogConfig;
 
 /// Installs the global log subscriber of this process.
 ///

@@ -12,10 +12,9 @@ mod token;
 use std::io::Write;
 use std::process::ExitCode;
 
-use agent_http::config::{AppConfig, ProcessEnv, RuntimeConfig, SchedulerConfig};
+use agentd::config::{AppConfig, ProcessEnv, RuntimeConfig, SchedulerConfig};
 use agentd::{dev, logging, run, weights};
 use clap::{CommandFactory, Parser};
-
 use cli::{Cli, Command, ConfigCommand, ModelCommand, SecretsCommand, TokenCommand};
 use failure::CommandError;
 

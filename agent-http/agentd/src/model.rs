@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use agent_http::config::AppConfig;
+use agentd::config::AppConfig;
 use agentd::weights;
 
 use crate::failure::CommandError;

@@ -2,16 +2,16 @@
 
 mod report;
 
-use agent_core::role::RoleSource as _;
 use std::io::{IsTerminal, Write};
 use std::sync::Arc;
 
 use agent_core::Message;
 use agent_core::preview::preview_turn;
 use agent_core::request::{Principal, TurnRequest};
+use agent_core::role::RoleSource as _;
 use agent_core::tool::Caller;
 use agent_core::turn::TurnError;
-use agent_http::config::{AppConfig, Env};
+use agentd::config::{AppConfig, Env};
 use agentd::stores::{self, Stores};
 use agentd::{compose, weights};
 

@@ -5,7 +5,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use agent_core::model::Model;
-use agent_http::config::{AppConfig, RuntimeConfig, SchedulerConfig};
 use agent_http::serve::Workers;
 use agent_http::{app, runtime, scheduler, serve};
 use agent_jobs::job::JobStore;
@@ -14,9 +13,9 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tracing::info;
 
-use crate::StartError;
-use crate::compose;
+use crate::config::{AppConfig, RuntimeConfig, SchedulerConfig};
 use crate::stores::{self, Stores};
+use crate::{StartError, compose};
 
 /// Runs the application until a stop signal.
 ///

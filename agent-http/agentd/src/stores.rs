@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 #[cfg(feature = "postgres")]
 use agent_core::secret::Secret;
-use agent_http::config::{AppConfig, Database, SchedulerConfig};
 use agent_jobs::job::JobStore;
 use agent_platform::memory::MemoryRecords;
 use agent_platform::records::Inventory;
 use agent_platform::roles::RecordRoleStore;
 use agent_platform::seal::Sealer;
 use agent_platform::workspace::{ImportSummary, WorkspaceFile};
+
+use crate::config::{AppConfig, Database, SchedulerConfig};
 #[cfg(feature = "postgres")]
 use agent_store::postgres::{PostgresJobs, PostgresOptions};
 use agent_store::sqlite::{SqliteOptions, SqliteStore};

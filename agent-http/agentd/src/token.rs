@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use agent_core::clock::{Clock, SystemClock};
 use agent_http::auth::mint_session;
-use agent_http::config::{AppConfig, Env};
 use agent_platform::records::ListQuery;
 use agent_platform::token::{
     Caps, Grant, McpGrant, MintedToken, NewToken, Token, TokenError, Tokens, WidgetGrant,
 };
+use agentd::config::{AppConfig, Env};
 use agentd::stores::{self, Stores};
 
 use crate::cli::{AgentArgs, McpArgs, NewTokenArgs, SessionArgs, WidgetArgs};

@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use agent_core::model::Model;
-use agent_http::config::AppConfig;
 
 use crate::StartError;
+use crate::config::AppConfig;
 
 /// Opens the embedded model from the configured weights, or else from the downloaded default ones. Returns
 /// `None` if there are none.

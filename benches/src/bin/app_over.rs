@@ -8,7 +8,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use agent_http::config::{AppConfig, Flags, ProcessEnv};
+use agentd::config::{AppConfig, Flags, ProcessEnv};
 use agentd::run::{self, ShutdownSignal};
 use agentd::stores::{self, Stores};
 use anyhow::{Context, Result, bail};

@@ -1,8 +1,8 @@
-use agent_core::role::RoleSource as _;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use agent_http::config::Flags;
+use agent_core::role::RoleSource as _;
+use agentd::config::Flags;
 use tempfile::TempDir;
 
 use super::*;

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use agent_client::models::ollama::{choose_chat_model, list_models};
 use agent_client::outbound::{OutboundClient, UrlTrust};
-use agent_http::config::AppConfig;
 use url::Url;
 
 use crate::StartError;
+use crate::config::AppConfig;
 
 /// Default address of an Ollama server.
 const DEFAULT_OLLAMA_URL: &str = "http://127.0.0.1:11434";

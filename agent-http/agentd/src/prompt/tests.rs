@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use agent_http::config::Flags;
+use agentd::config::Flags;
 use serde_json::{Value, json};
 
 use super::*;

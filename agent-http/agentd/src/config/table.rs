@@ -468,7 +468,7 @@ pub const SETTINGS: &[Setting] = &[
         ALL_SERVICES,
         SettingKind::Text,
         &["info"],
-        "The log filter, as directives of `tracing`'s environment filter, such as `info,agent_http=debug`.",
+        "The log filter, as directives of `tracing`'s environment filter, such as `info,agent_http=debug,agent_client=debug`.",
     ),
     setting(
         "LOG_FORMAT",

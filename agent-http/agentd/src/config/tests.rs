@@ -78,7 +78,7 @@ fn defaults_are_those_of_the_parts() {
     assert_eq!(format!("{:?}", server.body), format!("{body:?}"));
     assert_eq!(format!("{:?}", server.outbound), format!("{:?}", OutboundConfig::default()));
     assert_eq!(format!("{:?}", server.tool_loop), format!("{:?}", LoopLimits::default()));
-    assert_eq!(server.json_depth, crate::request::MAX_JSON_DEPTH);
+    assert_eq!(server.json_depth, agent_http::request::MAX_JSON_DEPTH);
 }
 
 #[test]
@@ -410,7 +410,7 @@ fn the_documentation_is_the_table() {
         format!("| `{}` | {} | {} | {} |\n", setting.name, services(setting), default(setting), setting.doc)
     };
     let expected: String = SETTINGS.iter().map(row).collect();
-    let documentation = include_str!("../../../docs/configuration.md");
+    let documentation = include_str!("../../../../docs/configuration.md");
     let rows: String = documentation
         .lines()
         .filter(|line| {

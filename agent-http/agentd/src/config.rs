@@ -9,7 +9,7 @@
 //! embedding programs bring a map of their own.
 //!
 //! ```
-//! use crate::config::{AppConfig, Flags};
+//! use agentd::config::{AppConfig, Flags};
 //! use std::collections::BTreeMap;
 //!
 //! let env = BTreeMap::from([("PORT", "http"), ("SESSION_SECRET", "short")]);
@@ -39,12 +39,11 @@ use std::time::Duration;
 use agent_client::outbound::OutboundConfig;
 use agent_core::secret::Secret;
 use agent_core::tool_loop::LoopLimits;
+use agent_http::cors::Origins;
+use agent_http::request::BodyLimits;
+use agent_http::scheduler::WorkerLimits;
+use agent_http::serve::ServeLimits;
 use url::Url;
-
-use crate::cors::Origins;
-use crate::request::BodyLimits;
-use crate::scheduler::WorkerLimits;
-use crate::serve::ServeLimits;
 
 pub use resolve::{Flags, ResolvedSettings, SettingSource};
 pub use table::{SETTINGS, Setting, SettingKind};

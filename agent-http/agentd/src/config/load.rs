@@ -5,6 +5,9 @@ use std::num::NonZeroU32;
 
 use agent_client::outbound::OutboundConfig;
 use agent_core::tool_loop::LoopLimits;
+use agent_http::request::BodyLimits;
+use agent_http::scheduler::WorkerLimits;
+use agent_http::serve::ServeLimits;
 
 use super::parse::SettingValues;
 use super::resolve::{ResolvedSettings, SettingSource};
@@ -12,9 +15,6 @@ use super::{
     AppConfig, ConfigError, Database, HostedConfig, LogConfig, McpConfig, OllamaConfig, PulseConfig,
     RuntimeConfig, SchedulerConfig, ServerConfig, SettingError,
 };
-use crate::request::BodyLimits;
-use crate::scheduler::WorkerLimits;
-use crate::serve::ServeLimits;
 
 pub(super) fn app(resolved: &ResolvedSettings) -> Result<AppConfig, ConfigError> {
     let (values, mut faults) = SettingValues::parse(resolved);

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use agent_client::outbound::AllowList;
 use agent_core::secret::Secret;
+use agent_http::cors::{self, CorsError, Origins};
 use url::Url;
 
 use super::resolve::ResolvedSettings;
 use super::{Database, SettingError, SettingKind};
-use crate::cors::{self, CorsError, Origins};
 
 /// Parsed value, of the variant for its setting's [`SettingKind`].
 #[derive(Debug, Clone)]
@@ -157,7 +157,7 @@ fn parse_database(text: &str) -> Result<Database, String> {
 fn parse_origins(text: &str) -> Result<Origins, String> {
     cors::parse_origins(text).map_err(|error| match error {
         CorsError::Wildcard => "must list exact origins; `*` would let any page use a visitor's session".into(),
-        CorsError::NotAnOrigin(_) => {
+        _ => {
             "must list exact origins as browsers write them, such as https://app.example or http://localhost:5173"
                 .into()
         }
