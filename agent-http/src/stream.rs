@@ -24,6 +24,7 @@ use crate::service::HandlerResult;
 mod body;
 mod collect;
 mod encode;
+mod json;
 mod negotiate;
 mod ui_message;
 mod watch;

@@ -27,6 +27,7 @@ mod resolve;
 mod table;
 #[cfg(test)]
 mod tests;
+mod values;
 
 use std::collections::BTreeMap;
 use std::fmt;

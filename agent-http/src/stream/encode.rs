@@ -3,8 +3,8 @@
 use std::mem::{self, Discriminant};
 
 use agent_core::event::{Event, Id};
-use serde::Serialize;
 
+use super::json::write_json;
 use super::ui_message::UiMessageEncoder;
 
 /// Encoder of one run's events in one format.
@@ -84,18 +84,6 @@ impl EventPrefixCache {
             self.key = Some((kind, id.clone()));
         }
     }
-}
-
-/// Appends a value as a server-sent event with one `data:` line. JSON from serde contains no newline.
-pub(super) fn write_frame(out: &mut Vec<u8>, value: &impl Serialize) {
-    out.extend_from_slice(b"data: ");
-    write_json(out, value);
-    out.extend_from_slice(b"\n\n");
-}
-
-fn write_json(out: &mut Vec<u8>, value: &impl Serialize) {
-    serde_json::to_writer(out, value)
-        .expect("plain data with string keys serialises, and a Vec takes any write");
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::encode::write_frame;
+use super::json::write_frame;
 
 /// Maximum size in bytes of a call's arguments that are buffered for parsing at the end of the call.
 const MAX_INPUT_BYTES: usize = 1024 * 1024;

@@ -9,8 +9,8 @@ use agent_http::request::BodyLimits;
 use agent_http::scheduler::WorkerLimits;
 use agent_http::serve::ServeLimits;
 
-use super::parse::SettingValues;
 use super::resolve::{ResolvedSettings, SettingSource};
+use super::values::SettingValues;
 use super::{
     AppConfig, ConfigError, Database, HostedConfig, LogConfig, McpConfig, OllamaConfig, PulseConfig,
     RuntimeConfig, SchedulerConfig, ServerConfig, SettingError,

@@ -1,6 +1,5 @@
 //! Parsing and validation of setting values.
 
-use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,8 +9,7 @@ use agent_core::secret::Secret;
 use agent_http::cors::{self, CorsError, Origins};
 use url::Url;
 
-use super::resolve::ResolvedSettings;
-use super::{Database, SettingError, SettingKind};
+use super::{Database, SettingKind};
 
 /// Parsed value, of the variant for its setting's [`SettingKind`].
 #[derive(Debug, Clone)]
@@ -28,62 +26,13 @@ pub(super) enum SettingValue {
     Secret(Secret),
 }
 
-/// Parsed values of one service, by setting name.
-pub(super) struct SettingValues(BTreeMap<&'static str, SettingValue>);
-
-macro_rules! getters {
-    ($($getter:ident: $variant:ident -> $value:ty;)*) => {
-        impl SettingValues {
-            $(pub(super) fn $getter(&self, name: &str) -> Option<$value> {
-                match self.0.get(name)? {
-                    SettingValue::$variant(value) => Some(value.clone()),
-                    other => unreachable!("{name} is asked for as another kind than it is: {other:?}"),
-                }
-            })*
-        }
-    };
-}
-
-getters! {
-    host: Host -> IpAddr;
-    number: Number -> u64;
-    millis: Millis -> Duration;
-    url: Url -> Url;
-    database: Database -> Database;
-    origins: Origins -> Origins;
-    allow: Allow -> AllowList;
-    path: Path -> PathBuf;
-    text: Text -> String;
-    secret: Secret -> Secret;
-}
-
-impl SettingValues {
-    /// Parses every setting. Returns the valid values together with all errors so far.
-    pub(super) fn parse(resolved: &ResolvedSettings) -> (Self, Vec<SettingError>) {
-        let mut faults = resolved.faults().to_vec();
-        let mut values = BTreeMap::new();
-        for setting in resolved.settings() {
-            let Some((text, source)) = resolved.get(setting.name) else { continue };
-            match parse(setting.kind, text) {
-                Ok(value) => {
-                    values.insert(setting.name, value);
-                }
-                Err(problem) => {
-                    let (name, source) = (setting.name.to_owned(), Some(source.clone()));
-                    faults.push(SettingError { name, source, message: problem });
-                }
-            }
-        }
-        (Self(values), faults)
-    }
-}
-
 /// Returns an error if `text` is not a valid value of the kind.
 pub(super) fn check(kind: SettingKind, text: &str) -> Result<(), String> {
     parse(kind, text).map(drop)
 }
 
-fn parse(kind: SettingKind, text: &str) -> Result<SettingValue, String> {
+/// Parses a value of the kind.
+pub(super) fn parse(kind: SettingKind, text: &str) -> Result<SettingValue, String> {
     // White space around a value comes from files and shells; in a secret it is part of the value.
     let trimmed = text.trim();
     match kind {
