@@ -1,20 +1,21 @@
 //! `/api/agents`: the agents of the caller's company. Every user of the company may read them, with secrets masked;
 //! only an agent's owner may change it.
 
+use std::sync::Arc;
+
 use agent_core::request::Principal;
 use agent_core::role::RoleBlock;
-use agent_mcp::server::Change;
-use agent_platform::records::{ListQuery, Record, StoreError};
-use http::{StatusCode, request};
+use agent_platform::records::{ListQuery, Precondition, Record, StoreError};
+use async_trait::async_trait;
 use schemars::JsonSchema;
 use serde::Serialize;
+use serde_json::{Map, Value};
 
-use super::resource::{self, MAX_WRITE_ATTEMPTS, Route};
-use super::{App, answer, assignments, tokens};
-use crate::endpoint::{LimitedBody, Operation, RequestContext, Schemas};
+use super::resource::{self, IdOrigin, Listing, Resource, Versioned, set_or_check_id};
+use super::{App, assignments, tokens};
+use crate::endpoint::{Operation, Params, Schemas};
 use crate::error::{Code, HttpError};
-use crate::request::Query;
-use crate::service::HandlerResult;
+use agent_mcp::server::Change;
 
 /// Tag of the operations on agents and their tokens.
 pub(super) const TAG: &str = "agents";
@@ -27,7 +28,7 @@ const SOFT_MAX_PAGE_BYTES: usize = 4 << 20;
 /// One page of agents.
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct AgentPage {
+pub(super) struct AgentPage {
     /// The agents by id, secrets masked.
     agents: Vec<RoleBlock>,
     /// Cursor of the next page; absent on the last page.
@@ -35,45 +36,118 @@ struct AgentPage {
     next_cursor: Option<String>,
 }
 
-pub(super) async fn handle(
-    context: RequestContext<App>,
+/// The agents of the caller's company.
+pub(super) struct Agents {
+    app: Arc<App>,
     principal: Principal,
-    route: Route,
-) -> HandlerResult {
-    let RequestContext { state: app, head, params, body } = context;
-    let app = &*app;
-    let query = Query::from_uri(&head.uri);
-    match route {
-        Route::List => {
-            let page = page(app, &principal, resource::page_params(&query)?).await?;
-            answer::json(StatusCode::OK, &page)
+}
+
+#[async_trait]
+impl Listing for Agents {
+    type Page = AgentPage;
+
+    async fn open(app: Arc<App>, principal: Principal, _: &Params) -> Result<Self, HttpError> {
+        Ok(Self { app, principal })
+    }
+
+    /// Returns one page, which ends before the requested number of agents if it reaches [`SOFT_MAX_PAGE_BYTES`].
+    async fn page(&self, list: ListQuery) -> Result<AgentPage, HttpError> {
+        let mut wanted = list.page_size();
+        let mut part = list;
+        let (mut agents, mut bytes) = (Vec::new(), 0);
+        loop {
+            part.limit = Some(wanted.min(READ_BATCH_SIZE));
+            let found = self.app.roles.masked_roles(&self.principal.company_id, &part).await?;
+            wanted -= found.records.len().min(wanted);
+            for record in found.records {
+                bytes += serde_json::to_vec(&record.value).map_err(HttpError::internal)?.len();
+                agents.push(record.value);
+            }
+            if found.next_cursor.is_none() || wanted == 0 || bytes >= SOFT_MAX_PAGE_BYTES {
+                return Ok(AgentPage { agents, next_cursor: found.next_cursor });
+            }
+            part.cursor = found.next_cursor;
         }
-        Route::Get => {
-            let found = load_in_company(app, &principal, params.get("id")?).await?;
-            resource::get_response(&head.headers, found.version, &found.value)
-        }
-        Route::Put => put(app, &principal, params.get("id")?, &head, body).await,
-        Route::Delete => delete(app, &principal, params.get("id")?, &head).await,
     }
 }
 
-/// Returns one page, which ends before the requested number of agents if it reaches [`SOFT_MAX_PAGE_BYTES`].
-async fn page(app: &App, principal: &Principal, list: ListQuery) -> Result<AgentPage, HttpError> {
-    let mut wanted = list.page_size();
-    let mut part = list;
-    let (mut agents, mut bytes) = (Vec::new(), 0);
-    loop {
-        part.limit = Some(wanted.min(READ_BATCH_SIZE));
-        let found = app.roles.masked_roles(&principal.company_id, &part).await?;
-        wanted -= found.records.len().min(wanted);
-        for record in found.records {
-            bytes += serde_json::to_vec(&record.value).map_err(HttpError::internal)?.len();
-            agents.push(record.value);
-        }
-        if found.next_cursor.is_none() || wanted == 0 || bytes >= SOFT_MAX_PAGE_BYTES {
-            return Ok(AgentPage { agents, next_cursor: found.next_cursor });
-        }
-        part.cursor = found.next_cursor;
+#[async_trait]
+impl Resource for Agents {
+    type Input = RoleBlock;
+    type View = RoleBlock;
+
+    async fn load(&self, id: &str) -> Result<Versioned<RoleBlock>, HttpError> {
+        Ok(load_in_company(&self.app, &self.principal, id).await?.into())
+    }
+
+    /// Checks the owner, so that other users learn nothing about the agent from validation errors.
+    async fn authorize_put(&self, id: &str) -> Result<(), HttpError> {
+        self.version_for_put(id).await.map(drop)
+    }
+
+    async fn validate(&self, id: &str, mut role: Map<String, Value>) -> Result<RoleBlock, HttpError> {
+        let Principal { company_id, user_id, .. } = &self.principal;
+        set_or_check_id(&mut role, "id", id, IdOrigin::Path)?;
+        set_or_check_id(&mut role, "companyId", company_id, IdOrigin::Session)?;
+        set_or_check_id(&mut role, "ownerId", user_id, IdOrigin::Session)?;
+        let file = resource::validate_as_import("agents", role)?;
+        let role = file.agents.into_iter().next();
+        role.ok_or_else(|| HttpError::internal("an agent is gone from its file"))
+    }
+
+    async fn version_for_put(&self, id: &str) -> Result<Option<u64>, HttpError> {
+        let found = self.app.roles.masked_role(&self.principal.company_id, id).await?;
+        found.as_ref().map_or(Ok(()), |found| check_owner(&self.principal, &found.value))?;
+        Ok(found.map(|found| found.version))
+    }
+
+    /// Removes tokens and assignments of a deleted agent with the same id, which must not apply to the new one.
+    async fn prepare_create(&self, id: &str) -> Result<(), HttpError> {
+        Ok(self.remove_dependents(id).await?)
+    }
+
+    async fn store(&self, _: &str, role: &RoleBlock, condition: Precondition) -> Result<u64, StoreError> {
+        self.app.roles.put_role(role.clone(), condition).await
+    }
+
+    async fn stored(
+        &self,
+        id: &str,
+        _: RoleBlock,
+        _: u64,
+        _: bool,
+    ) -> Result<Versioned<RoleBlock>, HttpError> {
+        self.notify_mcp_clients(id);
+        let now = self.app.roles.masked_role(&self.principal.company_id, id).await?;
+        let now = now.ok_or_else(|| HttpError::conflict("it was saved, and deleted meanwhile"))?;
+        Ok(now.into())
+    }
+
+    async fn version_for_delete(&self, id: &str) -> Result<u64, HttpError> {
+        Ok(load_owned(&self.app, &self.principal, id).await?.version)
+    }
+
+    async fn remove(&self, id: &str, condition: Precondition) -> Result<bool, StoreError> {
+        self.app.roles.delete_role(&self.principal.company_id, id, condition).await
+    }
+
+    async fn removed(&self, id: &str) -> Result<(), HttpError> {
+        self.notify_mcp_clients(id);
+        Ok(self.remove_dependents(id).await?)
+    }
+}
+
+impl Agents {
+    /// Revokes the agent's tokens and deletes its assignments.
+    async fn remove_dependents(&self, id: &str) -> Result<(), StoreError> {
+        tokens::revoke_all(&self.app, &self.principal.company_id, id).await?;
+        assignments::delete_all(&self.app, &self.principal.company_id, id).await
+    }
+
+    /// Notifies the agent's MCP clients that their tool and resource lists may have changed.
+    fn notify_mcp_clients(&self, id: &str) {
+        let company_id = self.principal.company_id.clone();
+        self.app.tools.server.announce(&Change::Role { company_id, agent_id: id.to_owned() });
     }
 }
 
@@ -99,86 +173,6 @@ fn check_owner(principal: &Principal, role: &RoleBlock) -> Result<(), HttpError>
     } else {
         Err(HttpError::forbidden("only the agent's owner may do this"))
     }
-}
-
-async fn put(
-    app: &App,
-    principal: &Principal,
-    id: &str,
-    head: &request::Parts,
-    body: LimitedBody,
-) -> HandlerResult {
-    // The owner is checked before the body, so that other users learn nothing about the agent from validation errors.
-    if let Some(found) = app.roles.masked_role(&principal.company_id, id).await? {
-        check_owner(principal, &found.value)?;
-    }
-    let role = read(principal, id, head, body).await?;
-    for _ in 0..MAX_WRITE_ATTEMPTS {
-        let found = app.roles.masked_role(&principal.company_id, id).await?;
-        found.as_ref().map_or(Ok(()), |found| check_owner(principal, &found.value))?;
-        let precondition =
-            resource::check_conditions(&head.headers, found.as_ref().map(|found| found.version))?;
-        if found.is_none() {
-            // Tokens and assignments of a deleted agent with the same id must not apply to the new one.
-            tokens::revoke_all(app, &principal.company_id, id).await?;
-            assignments::delete_all(app, &principal.company_id, id).await?;
-        }
-        match app.roles.put_role(role.clone(), precondition).await {
-            Ok(_) => {
-                notify_mcp_clients(app, principal, id);
-                let now = app.roles.masked_role(&principal.company_id, id).await?;
-                let now = now.ok_or_else(|| HttpError::conflict("it was saved, and deleted meanwhile"))?;
-                return resource::put_response(&head.uri, found.is_none(), now.version, &now.value);
-            }
-            Err(StoreError::Conflict { .. }) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Err(resource::write_contention())
-}
-
-/// Reads an agent from the body and checks that it is the caller's own.
-async fn read(
-    principal: &Principal,
-    id: &str,
-    head: &request::Parts,
-    body: LimitedBody,
-) -> Result<RoleBlock, HttpError> {
-    let mut role = resource::read_object(&head.headers, body).await?;
-    let not_yours =
-        |name: &'static str| move || HttpError::forbidden(format!("{name} must be the caller's own"));
-    resource::set_or_check_id(&mut role, "id", id, || {
-        HttpError::invalid("id", "must be the one in the path")
-    })?;
-    resource::set_or_check_id(&mut role, "companyId", &principal.company_id, not_yours("companyId"))?;
-    resource::set_or_check_id(&mut role, "ownerId", &principal.user_id, not_yours("ownerId"))?;
-    let file = resource::validate_as_import("agents", role)?;
-    file.agents.into_iter().next().ok_or_else(|| HttpError::internal("an agent is gone from its file"))
-}
-
-async fn delete(app: &App, principal: &Principal, id: &str, head: &request::Parts) -> HandlerResult {
-    for _ in 0..MAX_WRITE_ATTEMPTS {
-        let found = load_owned(app, principal, id).await?;
-        let precondition = resource::check_conditions(&head.headers, Some(found.version))?;
-        match app.roles.delete_role(&principal.company_id, id, precondition).await {
-            Ok(true) => {
-                notify_mcp_clients(app, principal, id);
-                tokens::revoke_all(app, &principal.company_id, id).await?;
-                assignments::delete_all(app, &principal.company_id, id).await?;
-                return Ok(resource::no_content());
-            }
-            Ok(false) => return Err(HttpError::not_found()),
-            Err(StoreError::Conflict { .. }) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Err(resource::write_contention())
-}
-
-/// Notifies the agent's MCP clients that their tool and resource lists may have changed.
-fn notify_mcp_clients(app: &App, principal: &Principal, id: &str) {
-    let change = Change::Role { company_id: principal.company_id.clone(), agent_id: id.to_owned() };
-    app.tools.server.announce(&change);
 }
 
 pub(super) fn describe_list(schemas: &mut Schemas) -> Operation {

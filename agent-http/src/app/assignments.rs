@@ -3,31 +3,34 @@
 //! Saving an assignment succeeds even if the scheduler is unreachable: `sync` reports that, and
 //! [`upkeep`](super::upkeep) synchronizes it later.
 
+use std::sync::Arc;
+
 use agent_core::allowed_tools::allowed_tools_in_run;
 use agent_core::request::Principal;
 use agent_core::role::RoleBlock;
 use agent_core::tool::{Caller, ExecutionContext};
 use agent_platform::assignment::{self, AssignmentSync, SyncedState, is_in_sync};
-use agent_platform::records::{ListQuery, MAX_PAGE_RECORDS, Precondition, Record, RecordsExt, StoreError};
-use agent_platform::workspace::Assignment;
+use agent_platform::records::{
+    Key, ListQuery, MAX_PAGE_RECORDS, Precondition, Record, RecordsExt, StoreError,
+};
 use agent_platform::workspace::utc_time;
-use http::{StatusCode, request};
+use agent_platform::workspace::{Assignment, assignment_key, list_assignments};
+use async_trait::async_trait;
 use schemars::JsonSchema;
 use serde::Serialize;
+use serde_json::{Map, Value};
 
-use super::resource::{self, MAX_WRITE_ATTEMPTS, Route};
-use super::{App, agents, answer};
-use crate::endpoint::{LimitedBody, Operation, RequestContext, Schemas};
+use super::resource::{self, IdOrigin, Listing, Resource, Versioned, set_or_check_id};
+use super::{App, agents};
+use crate::endpoint::{Operation, Params, Schemas};
 use crate::error::{Code, HttpError};
-use crate::request::Query;
-use crate::service::HandlerResult;
 
 /// Maximum number of assignments per agent.
 const MAX_ASSIGNMENTS_PER_AGENT: usize = 100;
 
 /// An assignment and its synchronization state.
 #[derive(Serialize, JsonSchema)]
-struct AssignmentView {
+pub(super) struct AssignmentView {
     #[serde(flatten)]
     assignment: Assignment,
     /// Synchronization with the scheduler.
@@ -52,7 +55,7 @@ struct SyncView {
 /// One page of assignments.
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct AssignmentPage {
+pub(super) struct AssignmentPage {
     /// The assignments by id.
     assignments: Vec<AssignmentView>,
     /// Cursor of the next page; absent on the last page.
@@ -60,158 +63,150 @@ struct AssignmentPage {
     next_cursor: Option<String>,
 }
 
-pub(super) async fn handle(
-    context: RequestContext<App>,
+/// The assignments of an agent that the caller owns.
+pub(super) struct Assignments {
+    app: Arc<App>,
     principal: Principal,
-    route: Route,
-) -> HandlerResult {
-    let RequestContext { state: app, head, params, body } = context;
-    let app = &*app;
-    let query = Query::from_uri(&head.uri);
-    let role = agents::load_owned(app, &principal, params.get("id")?).await?.value;
-    match route {
-        Route::List => {
-            let page = page(app, &role, &resource::page_params(&query)?).await?;
-            answer::json(StatusCode::OK, &page)
+    role: RoleBlock,
+}
+
+#[async_trait]
+impl Listing for Assignments {
+    type Page = AssignmentPage;
+
+    async fn open(app: Arc<App>, principal: Principal, params: &Params) -> Result<Self, HttpError> {
+        let role = agents::load_owned(&app, &principal, params.get("id")?).await?.value;
+        Ok(Self { app, principal, role })
+    }
+
+    async fn page(&self, list: ListQuery) -> Result<AssignmentPage, HttpError> {
+        let Self { app, role, .. } = self;
+        let found = list_assignments(&*app.records, &role.company_id, &role.id, &list).await?;
+        let mut assignments = Vec::with_capacity(found.items.len());
+        for record in found.items {
+            assignments.push(view(app, record).await?.value);
         }
-        Route::Get => {
-            let found = load_existing(app, &role, params.get("assignmentId")?).await?;
-            let version = found.version;
-            resource::get_response(&head.headers, version, &view(app, found).await?)
-        }
-        Route::Put => put(app, &principal, &role, params.get("assignmentId")?, &head, body).await,
-        Route::Delete => delete(app, &role, params.get("assignmentId")?, &head).await,
+        Ok(AssignmentPage { assignments, next_cursor: found.next_cursor })
     }
 }
 
-async fn page(app: &App, role: &RoleBlock, list: &ListQuery) -> Result<AssignmentPage, HttpError> {
-    let found =
-        agent_platform::workspace::list_assignments(&*app.records, &role.company_id, &role.id, list).await?;
-    let mut assignments = Vec::with_capacity(found.items.len());
-    for record in found.items {
-        assignments.push(view(app, record).await?);
+#[async_trait]
+impl Resource for Assignments {
+    const ID_PARAMETER: &'static str = "assignmentId";
+
+    type Input = Assignment;
+    type View = AssignmentView;
+
+    async fn load(&self, id: &str) -> Result<Versioned<AssignmentView>, HttpError> {
+        view(&self.app, self.load_existing(id).await?).await
     }
-    Ok(AssignmentPage { assignments, next_cursor: found.next_cursor })
+
+    /// Validates an assignment: it must be the caller's own, and the agent may use its tool.
+    async fn validate(&self, id: &str, mut given: Map<String, Value>) -> Result<Assignment, HttpError> {
+        let Principal { company_id, user_id, .. } = &self.principal;
+        set_or_check_id(&mut given, "id", id, IdOrigin::Path)?;
+        set_or_check_id(&mut given, "agentId", &self.role.id, IdOrigin::Path)?;
+        set_or_check_id(&mut given, "companyId", company_id, IdOrigin::Session)?;
+        set_or_check_id(&mut given, "userId", user_id, IdOrigin::Session)?;
+        let file = resource::validate_as_import("assignments", given)?;
+        let assignment = file.assignments.into_iter().next();
+        let assignment =
+            assignment.ok_or_else(|| HttpError::internal("an assignment is gone from its file"))?;
+        self.check_tool(&assignment.tool_id).await?;
+        Ok(assignment)
+    }
+
+    async fn version_for_put(&self, id: &str) -> Result<Option<u64>, HttpError> {
+        let found: Option<Record<Assignment>> = self.app.records.get_as(&self.key(id)?).await?;
+        if found.as_ref().is_some_and(|found| found.value.agent_id != self.role.id) {
+            return Err(HttpError::conflict("this id is taken"));
+        }
+        Ok(found.map(|found| found.version))
+    }
+
+    /// Checks that the agent has fewer than [`MAX_ASSIGNMENTS_PER_AGENT`]. The limit is not exact: concurrent requests
+    /// may each pass the check.
+    async fn prepare_create(&self, _: &str) -> Result<(), HttpError> {
+        let list = ListQuery { limit: Some(MAX_ASSIGNMENTS_PER_AGENT), ..ListQuery::default() };
+        let Self { app, role, .. } = self;
+        let found = list_assignments(&*app.records, &role.company_id, &role.id, &list).await?;
+        if found.items.len() < MAX_ASSIGNMENTS_PER_AGENT {
+            return Ok(());
+        }
+        Err(HttpError::conflict(format!(
+            "the agent has {MAX_ASSIGNMENTS_PER_AGENT} assignments already, which is the most"
+        )))
+    }
+
+    async fn store(&self, id: &str, value: &Assignment, condition: Precondition) -> Result<u64, StoreError> {
+        self.app.records.put_as(&self.key(id)?, value, condition).await
+    }
+
+    async fn stored(
+        &self,
+        id: &str,
+        value: Assignment,
+        version: u64,
+        _: bool,
+    ) -> Result<Versioned<AssignmentView>, HttpError> {
+        sync_with_scheduler(&self.app, &self.role.company_id, id).await;
+        let updated = self.app.pulse.now().into();
+        view(&self.app, Record { id: id.to_owned(), version, updated, value }).await
+    }
+
+    async fn version_for_delete(&self, id: &str) -> Result<u64, HttpError> {
+        Ok(self.load_existing(id).await?.version)
+    }
+
+    async fn remove(&self, id: &str, condition: Precondition) -> Result<bool, StoreError> {
+        self.app.records.delete(&self.key(id)?, condition).await
+    }
+
+    async fn removed(&self, id: &str) -> Result<(), HttpError> {
+        sync_with_scheduler(&self.app, &self.role.company_id, id).await;
+        Ok(())
+    }
 }
 
-async fn view(app: &App, saved: Record<Assignment>) -> Result<AssignmentView, HttpError> {
+impl Assignments {
+    fn key(&self, id: &str) -> Result<Key, StoreError> {
+        assignment_key(&self.role.company_id, id)
+    }
+
+    /// Returns an assignment of the agent; 404 also if it belongs to another agent.
+    async fn load_existing(&self, id: &str) -> Result<Record<Assignment>, HttpError> {
+        let key = self.key(id).map_err(|_| HttpError::not_found())?;
+        let found: Option<Record<Assignment>> = self.app.records.get_as(&key).await?;
+        found.filter(|found| found.value.agent_id == self.role.id).ok_or_else(HttpError::not_found)
+    }
+
+    /// Checks that the agent may use a tool in a proactive run.
+    async fn check_tool(&self, tool: &str) -> Result<(), HttpError> {
+        let context = ExecutionContext {
+            user_id: self.principal.user_id.clone(),
+            company_id: self.principal.company_id.clone(),
+            agent_id: self.role.id.clone(),
+            caller: Caller::Proactive,
+            ..ExecutionContext::default()
+        };
+        let known = self.app.pulse.tools.list(&context).await.map_err(HttpError::internal)?;
+        let is_known = known.iter().any(|known| known.name == tool);
+        if is_known && allowed_tools_in_run(&self.role, Caller::Proactive).contains(tool) {
+            return Ok(());
+        }
+        Err(HttpError::invalid("toolId", "names no tool that this agent may use"))
+    }
+}
+
+/// Returns an assignment with its synchronization state.
+async fn view(app: &App, saved: Record<Assignment>) -> Result<Versioned<AssignmentView>, HttpError> {
     let key = assignment::sync_key(&saved.value.company_id, &saved.value.id)?;
     let link: Option<Record<AssignmentSync>> = app.records.get_as(&key).await?;
     let in_step = is_in_sync(Some(&saved), link.as_ref());
     let job = link.and_then(|link| link.value.told).and_then(|SyncedState { job, .. }| job);
     let (job_id, execute_at) = job.map(|job| (job.job_id, utc_time(job.execute_at))).unzip();
-    Ok(AssignmentView { assignment: saved.value, sync: SyncView { in_step, job_id, execute_at } })
-}
-
-/// Returns an assignment of the agent; 404 also if it belongs to another agent.
-async fn load_existing(app: &App, role: &RoleBlock, id: &str) -> Result<Record<Assignment>, HttpError> {
-    let key = agent_platform::workspace::assignment_key(&role.company_id, id)
-        .map_err(|_| HttpError::not_found())?;
-    let found: Option<Record<Assignment>> = app.records.get_as(&key).await?;
-    found.filter(|found| found.value.agent_id == role.id).ok_or_else(HttpError::not_found)
-}
-
-async fn put(
-    app: &App,
-    principal: &Principal,
-    role: &RoleBlock,
-    id: &str,
-    head: &request::Parts,
-    body: LimitedBody,
-) -> HandlerResult {
-    let assignment = read(app, principal, role, id, head, body).await?;
-    let key = agent_platform::workspace::assignment_key(&role.company_id, id)?;
-    for _ in 0..MAX_WRITE_ATTEMPTS {
-        let found: Option<Record<Assignment>> = app.records.get_as(&key).await?;
-        if found.as_ref().is_some_and(|found| found.value.agent_id != role.id) {
-            return Err(HttpError::conflict("this id is taken"));
-        }
-        let version = found.as_ref().map(|found| found.version);
-        let precondition = resource::check_conditions(&head.headers, version)?;
-        if found.is_none() {
-            check_assignment_limit(app, role).await?;
-        }
-        match app.records.put_as(&key, &assignment, precondition).await {
-            Ok(version) => {
-                sync_with_scheduler(app, &role.company_id, id).await;
-                let updated = app.pulse.now().into();
-                let saved = Record { id: id.to_owned(), version, updated, value: assignment };
-                return resource::put_response(&head.uri, found.is_none(), version, &view(app, saved).await?);
-            }
-            Err(StoreError::Conflict { .. }) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Err(resource::write_contention())
-}
-
-/// Checks that the agent has fewer than [`MAX_ASSIGNMENTS_PER_AGENT`]. The limit is not exact: concurrent requests may each
-/// pass the check.
-async fn check_assignment_limit(app: &App, role: &RoleBlock) -> Result<(), HttpError> {
-    let list = ListQuery { limit: Some(MAX_ASSIGNMENTS_PER_AGENT), ..ListQuery::default() };
-    let found =
-        agent_platform::workspace::list_assignments(&*app.records, &role.company_id, &role.id, &list).await?;
-    if found.items.len() < MAX_ASSIGNMENTS_PER_AGENT {
-        return Ok(());
-    }
-    Err(HttpError::conflict(format!(
-        "the agent has {MAX_ASSIGNMENTS_PER_AGENT} assignments already, which is the most"
-    )))
-}
-
-/// Reads an assignment from the body and checks that it is the caller's own and that the agent may use its tool.
-async fn read(
-    app: &App,
-    principal: &Principal,
-    role: &RoleBlock,
-    id: &str,
-    head: &request::Parts,
-    body: LimitedBody,
-) -> Result<Assignment, HttpError> {
-    let mut given = resource::read_object(&head.headers, body).await?;
-    let in_path = |name: &'static str| move || HttpError::invalid(name, "must be the one in the path");
-    let not_yours =
-        |name: &'static str| move || HttpError::forbidden(format!("{name} must be the caller's own"));
-    resource::set_or_check_id(&mut given, "id", id, in_path("id"))?;
-    resource::set_or_check_id(&mut given, "agentId", &role.id, in_path("agentId"))?;
-    resource::set_or_check_id(&mut given, "companyId", &principal.company_id, not_yours("companyId"))?;
-    resource::set_or_check_id(&mut given, "userId", &principal.user_id, not_yours("userId"))?;
-    let file = resource::validate_as_import("assignments", given)?;
-    let assignment = file.assignments.into_iter().next();
-    let assignment = assignment.ok_or_else(|| HttpError::internal("an assignment is gone from its file"))?;
-    let context = ExecutionContext {
-        user_id: principal.user_id.clone(),
-        company_id: principal.company_id.clone(),
-        agent_id: role.id.clone(),
-        caller: Caller::Proactive,
-        ..ExecutionContext::default()
-    };
-    let known = app.pulse.tools.list(&context).await.map_err(HttpError::internal)?;
-    let is_known = known.iter().any(|tool| tool.name == assignment.tool_id);
-    if !is_known || !allowed_tools_in_run(role, Caller::Proactive).contains(&assignment.tool_id) {
-        return Err(HttpError::invalid("toolId", "names no tool that this agent may use"));
-    }
-    Ok(assignment)
-}
-
-async fn delete(app: &App, role: &RoleBlock, id: &str, head: &request::Parts) -> HandlerResult {
-    for _ in 0..MAX_WRITE_ATTEMPTS {
-        let found = load_existing(app, role, id).await?;
-        let precondition = resource::check_conditions(&head.headers, Some(found.version))?;
-        match app
-            .records
-            .delete(&agent_platform::workspace::assignment_key(&role.company_id, id)?, precondition)
-            .await
-        {
-            Ok(_) => {
-                sync_with_scheduler(app, &role.company_id, id).await;
-                return Ok(resource::no_content());
-            }
-            Err(StoreError::Conflict { .. }) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Err(resource::write_contention())
+    let sync = SyncView { in_step, job_id, execute_at };
+    Ok(Versioned { version: saved.version, value: AssignmentView { assignment: saved.value, sync } })
 }
 
 /// Synchronizes an assignment with the scheduler, if one is configured. Errors are logged; upkeep retries.
@@ -227,15 +222,9 @@ async fn sync_with_scheduler(app: &App, company_id: &str, id: &str) {
 pub(super) async fn delete_all(app: &App, company_id: &str, agent: &str) -> Result<(), StoreError> {
     let mut list = ListQuery { limit: Some(MAX_PAGE_RECORDS), ..ListQuery::default() };
     loop {
-        let page =
-            agent_platform::workspace::list_assignments(&*app.records, company_id, agent, &list).await?;
+        let page = list_assignments(&*app.records, company_id, agent, &list).await?;
         for record in page.items {
-            app.records
-                .delete(
-                    &agent_platform::workspace::assignment_key(company_id, &record.id)?,
-                    Precondition::Any,
-                )
-                .await?;
+            app.records.delete(&assignment_key(company_id, &record.id)?, Precondition::Any).await?;
             sync_with_scheduler(app, company_id, &record.id).await;
         }
         list.cursor = page.next_cursor;

@@ -1,21 +1,22 @@
 //! `/api/documents`: the documents of the caller's company, which all its users may read and change.
 
+use std::sync::Arc;
+
 use agent_core::request::Principal;
-use agent_mcp::server::Change;
-use agent_platform::records::{Key, Record, RecordsExt, StoreError};
+use agent_platform::records::{Key, ListQuery, Precondition, Record, RecordsExt, StoreError};
 use agent_platform::workspace::{
     Document, DocumentSummary, MAX_DOCUMENT_BYTES, MAX_TITLE_BYTES, collection, list_document_summaries,
 };
-use http::{StatusCode, request};
+use async_trait::async_trait;
 use schemars::JsonSchema;
 use serde::Serialize;
+use serde_json::{Map, Value};
 
-use super::resource::{self, MAX_WRITE_ATTEMPTS, Route};
-use super::{App, answer};
-use crate::endpoint::{LimitedBody, Operation, RequestContext, Schemas};
+use super::App;
+use super::resource::{self, IdOrigin, Listing, Resource, Versioned, set_or_check_id};
+use crate::endpoint::{Operation, Params, Schemas};
 use crate::error::{Code, HttpError};
-use crate::request::Query;
-use crate::service::HandlerResult;
+use agent_mcp::server::Change;
 
 /// Tag of the operations on documents.
 const TAG: &str = "documents";
@@ -23,7 +24,7 @@ const TAG: &str = "documents";
 /// One page of documents without their texts.
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct DocumentPage {
+pub(super) struct DocumentPage {
     /// The documents' metadata, by id.
     documents: Vec<DocumentSummary>,
     /// Cursor of the next page; absent on the last page.
@@ -31,119 +32,101 @@ struct DocumentPage {
     next_cursor: Option<String>,
 }
 
-pub(super) async fn handle(
-    context: RequestContext<App>,
-    principal: Principal,
-    route: Route,
-) -> HandlerResult {
-    let RequestContext { state: app, head, params, body } = context;
-    let app = &*app;
-    let query = Query::from_uri(&head.uri);
-    match route {
-        Route::List => {
-            let listed = list_document_summaries(
-                &*app.records,
-                &principal.company_id,
-                &resource::page_params(&query)?,
-            )
-            .await?;
-            let page = DocumentPage { documents: listed.items, next_cursor: listed.next_cursor };
-            answer::json(StatusCode::OK, &page)
-        }
-        Route::Get => {
-            let found = existing(app, &key(&principal, params.get("id")?)?).await?;
-            resource::get_response(&head.headers, found.version, &found.value)
-        }
-        Route::Put => put(app, &principal, params.get("id")?, &head, body).await,
-        Route::Delete => delete(app, &key(&principal, params.get("id")?)?, &head).await,
+/// The documents of the caller's company.
+pub(super) struct Documents {
+    app: Arc<App>,
+    company_id: String,
+}
+
+#[async_trait]
+impl Listing for Documents {
+    type Page = DocumentPage;
+
+    async fn open(app: Arc<App>, principal: Principal, _: &Params) -> Result<Self, HttpError> {
+        Ok(Self { app, company_id: principal.company_id })
+    }
+
+    async fn page(&self, list: ListQuery) -> Result<DocumentPage, HttpError> {
+        let page = list_document_summaries(&*self.app.records, &self.company_id, &list).await?;
+        Ok(DocumentPage { documents: page.items, next_cursor: page.next_cursor })
     }
 }
 
-/// Returns a document's record key; 404 for an invalid id.
-fn key(principal: &Principal, id: &str) -> Result<Key, HttpError> {
-    Key::new(&*principal.company_id, collection::DOCUMENTS, id).map_err(|_| HttpError::not_found())
-}
+#[async_trait]
+impl Resource for Documents {
+    type Input = Document;
+    type View = Document;
 
-async fn existing(app: &App, key: &Key) -> Result<Record<Document>, HttpError> {
-    app.records.get_as(key).await?.ok_or_else(HttpError::not_found)
-}
+    async fn load(&self, id: &str) -> Result<Versioned<Document>, HttpError> {
+        let found: Option<Record<Document>> = self.app.records.get_as(&self.existing_key(id)?).await?;
+        Ok(found.ok_or_else(HttpError::not_found)?.into())
+    }
 
-async fn put(
-    app: &App,
-    principal: &Principal,
-    id: &str,
-    head: &request::Parts,
-    body: LimitedBody,
-) -> HandlerResult {
-    let document = read(principal, id, head, body).await?;
-    let key = key(principal, id)?;
-    for _ in 0..MAX_WRITE_ATTEMPTS {
-        let found = app.records.get(&key).await?.map(|record| record.version);
-        let precondition = resource::check_conditions(&head.headers, found)?;
-        match app.records.put_as(&key, &document, precondition).await {
-            Ok(version) => {
-                notify_mcp_clients(app, &key, found.is_none());
-                return resource::put_response(&head.uri, found.is_none(), version, &document);
+    async fn validate(&self, id: &str, mut document: Map<String, Value>) -> Result<Document, HttpError> {
+        set_or_check_id(&mut document, "id", id, IdOrigin::Path)?;
+        set_or_check_id(&mut document, "companyId", &self.company_id, IdOrigin::Session)?;
+        let file = resource::validate_as_import("documents", document)?;
+        let document = file.documents.into_iter().next();
+        let document = document.ok_or_else(|| HttpError::internal("a document is gone from its file"))?;
+        for (name, text, limit) in
+            [("title", &document.title, MAX_TITLE_BYTES), ("text", &document.text, MAX_DOCUMENT_BYTES)]
+        {
+            if text.len() > limit {
+                let fault = format!("has {} bytes, and at most {limit} are taken", text.len());
+                return Err(HttpError::invalid(name, fault));
             }
-            Err(StoreError::Conflict { .. }) => {}
-            Err(error) => return Err(error.into()),
         }
+        Ok(document)
     }
-    Err(resource::write_contention())
+
+    async fn version_for_put(&self, id: &str) -> Result<Option<u64>, HttpError> {
+        Ok(self.app.records.get(&self.existing_key(id)?).await?.map(|record| record.version))
+    }
+
+    async fn store(&self, id: &str, document: &Document, condition: Precondition) -> Result<u64, StoreError> {
+        self.app.records.put_as(&self.key(id)?, document, condition).await
+    }
+
+    async fn stored(
+        &self,
+        id: &str,
+        value: Document,
+        version: u64,
+        is_new: bool,
+    ) -> Result<Versioned<Document>, HttpError> {
+        self.notify_mcp_clients(id, is_new);
+        Ok(Versioned { version, value })
+    }
+
+    async fn remove(&self, id: &str, condition: Precondition) -> Result<bool, StoreError> {
+        self.app.records.delete(&self.key(id)?, condition).await
+    }
+
+    async fn removed(&self, id: &str) -> Result<(), HttpError> {
+        self.notify_mcp_clients(id, true);
+        Ok(())
+    }
 }
 
-async fn read(
-    principal: &Principal,
-    id: &str,
-    head: &request::Parts,
-    body: LimitedBody,
-) -> Result<Document, HttpError> {
-    let mut document = resource::read_object(&head.headers, body).await?;
-    resource::set_or_check_id(&mut document, "id", id, || {
-        HttpError::invalid("id", "must be the one in the path")
-    })?;
-    resource::set_or_check_id(&mut document, "companyId", &principal.company_id, || {
-        HttpError::forbidden("companyId must be the caller's own")
-    })?;
-    let file = resource::validate_as_import("documents", document)?;
-    let document = file.documents.into_iter().next();
-    let document = document.ok_or_else(|| HttpError::internal("a document is gone from its file"))?;
-    for (name, text, limit) in
-        [("title", &document.title, MAX_TITLE_BYTES), ("text", &document.text, MAX_DOCUMENT_BYTES)]
-    {
-        if text.len() > limit {
-            let fault = format!("has {} bytes, and at most {limit} are taken", text.len());
-            return Err(HttpError::invalid(name, fault));
-        }
+impl Documents {
+    fn key(&self, id: &str) -> Result<Key, StoreError> {
+        Key::new(&*self.company_id, collection::DOCUMENTS, id)
     }
-    Ok(document)
-}
 
-async fn delete(app: &App, key: &Key, head: &request::Parts) -> HandlerResult {
-    for _ in 0..MAX_WRITE_ATTEMPTS {
-        let found = app.records.get(key).await?.ok_or_else(HttpError::not_found)?;
-        let precondition = resource::check_conditions(&head.headers, Some(found.version))?;
-        match app.records.delete(key, precondition).await {
-            Ok(_) => {
-                notify_mcp_clients(app, key, true);
-                return Ok(resource::no_content());
-            }
-            Err(StoreError::Conflict { .. }) => {}
-            Err(error) => return Err(error.into()),
-        }
+    /// Returns a document's record key; 404 for an invalid id.
+    fn existing_key(&self, id: &str) -> Result<Key, HttpError> {
+        self.key(id).map_err(|_| HttpError::not_found())
     }
-    Err(resource::write_contention())
-}
 
-/// Notifies MCP clients that a document has changed, and that the resource list has if `list_changed`.
-fn notify_mcp_clients(app: &App, key: &Key, list_changed: bool) {
-    let server = &app.tools.server;
-    let company_id = key.company();
-    if list_changed {
-        server.announce(&Change::Resources { company_id: company_id.to_owned() });
+    /// Notifies MCP clients that a document has changed, and that the resource list has if `list_changed`.
+    fn notify_mcp_clients(&self, id: &str, list_changed: bool) {
+        let server = &self.app.tools.server;
+        if list_changed {
+            server.announce(&Change::Resources { company_id: self.company_id.clone() });
+        }
+        // Subscribers of the document are also notified when it is deleted or created again.
+        server.announce(&Change::document(&self.company_id, id));
     }
-    // Subscribers of the document are also notified when it is deleted or created again.
-    server.announce(&Change::document(company_id, key.id()));
 }
 
 pub(super) fn describe_list(schemas: &mut Schemas) -> Operation {

@@ -2,19 +2,18 @@
 
 use std::sync::Arc;
 
-use agent_core::request::Principal;
-
+use super::agents::{self, Agents};
+use super::assignments::{self, Assignments};
 use super::credential::{
     ChatCredential, CronSecret, McpToken, PreviewSession, SchedulerCallback, UserSession,
 };
+use super::documents::{self, Documents};
 use super::pulse::{self, CALLBACK_PATH, callback};
-use super::resource::Route;
-use super::{App, agents, assignments, assistants, chat, cron, debug, documents, mcp, tokens};
-use crate::endpoint::{Endpoint, RequestContext};
+use super::tokens::{self, AgentTokens};
+use super::{App, assistants, chat, cron, debug, mcp, resource};
+use crate::endpoint::Endpoint;
 use crate::error::HttpError;
 use crate::probe;
-
-type Context = RequestContext<App>;
 
 /// Session for the management endpoints.
 const USER: UserSession = UserSession(|| HttpError::forbidden("a user's session is needed here"));
@@ -54,115 +53,38 @@ fn chat_endpoints() -> Vec<Endpoint<App>> {
 }
 
 fn management_endpoints() -> Vec<Endpoint<App>> {
+    let (agents_path, agent_path) = ("/api/agents", "/api/agents/{id}");
     let (tokens_path, token_path) = ("/api/agents/{id}/tokens", "/api/agents/{id}/tokens/{tokenId}");
+    let (documents_path, document_path) = ("/api/documents", "/api/documents/{id}");
     vec![
-        Endpoint::get(
-            "/api/agents",
-            USER,
-            |c: Context, user: Principal| agents::handle(c, user, Route::List),
-            agents::describe_list,
-        ),
-        Endpoint::get(
-            "/api/agents/{id}",
-            USER,
-            |c: Context, user: Principal| agents::handle(c, user, Route::Get),
-            agents::describe_get,
-        ),
-        Endpoint::put(
-            "/api/agents/{id}",
-            USER,
-            |c: Context, user: Principal| agents::handle(c, user, Route::Put),
-            agents::describe_put,
-        ),
-        Endpoint::delete(
-            "/api/agents/{id}",
-            USER,
-            |c: Context, user: Principal| agents::handle(c, user, Route::Delete),
-            agents::describe_delete,
-        ),
-        Endpoint::get(
-            tokens_path,
-            USER,
-            |c: Context, user: Principal| tokens::handle(c, user, tokens::Route::List),
-            tokens::describe_list,
-        ),
-        Endpoint::post(
-            tokens_path,
-            USER,
-            |c: Context, user: Principal| tokens::handle(c, user, tokens::Route::Post),
-            tokens::describe_post,
-        ),
-        Endpoint::delete(
-            token_path,
-            USER,
-            |c: Context, user: Principal| tokens::handle(c, user, tokens::Route::Delete),
-            tokens::describe_delete,
-        ),
-        Endpoint::get(
-            "/api/documents",
-            USER,
-            |c: Context, user: Principal| documents::handle(c, user, Route::List),
-            documents::describe_list,
-        ),
-        Endpoint::get(
-            "/api/documents/{id}",
-            USER,
-            |c: Context, user: Principal| documents::handle(c, user, Route::Get),
-            documents::describe_get,
-        ),
-        Endpoint::put(
-            "/api/documents/{id}",
-            USER,
-            |c: Context, user: Principal| documents::handle(c, user, Route::Put),
-            documents::describe_put,
-        ),
-        Endpoint::delete(
-            "/api/documents/{id}",
-            USER,
-            |c: Context, user: Principal| documents::handle(c, user, Route::Delete),
-            documents::describe_delete,
-        ),
+        Endpoint::get(agents_path, USER, resource::list::<Agents>, agents::describe_list),
+        Endpoint::get(agent_path, USER, resource::get::<Agents>, agents::describe_get),
+        Endpoint::put(agent_path, USER, resource::put::<Agents>, agents::describe_put),
+        Endpoint::delete(agent_path, USER, resource::delete::<Agents>, agents::describe_delete),
+        Endpoint::get(tokens_path, USER, resource::list::<AgentTokens>, tokens::describe_list),
+        Endpoint::post(tokens_path, USER, tokens::post, tokens::describe_post),
+        Endpoint::delete(token_path, USER, tokens::delete, tokens::describe_delete),
+        Endpoint::get(documents_path, USER, resource::list::<Documents>, documents::describe_list),
+        Endpoint::get(document_path, USER, resource::get::<Documents>, documents::describe_get),
+        Endpoint::put(document_path, USER, resource::put::<Documents>, documents::describe_put),
+        Endpoint::delete(document_path, USER, resource::delete::<Documents>, documents::describe_delete),
     ]
 }
 
 fn job_endpoints() -> Vec<Endpoint<App>> {
-    let jobs_path = "/api/pulse/jobs";
+    let (jobs_path, job_path) = ("/api/pulse/jobs", "/api/pulse/jobs/{id}");
+    let reschedule_path = "/api/pulse/jobs/{id}/reschedule";
     let all_path = "/api/agents/{id}/assignments";
-    let path = "/api/agents/{id}/assignments/{assignmentId}";
+    let one_path = "/api/agents/{id}/assignments/{assignmentId}";
     vec![
         Endpoint::get("/api/pulse/status", USER, pulse::status, pulse::describe_status),
         Endpoint::get(jobs_path, USER, pulse::list, pulse::describe_list),
-        Endpoint::delete("/api/pulse/jobs/{id}", USER, pulse::cancel, pulse::describe_cancel),
-        Endpoint::post(
-            "/api/pulse/jobs/{id}/reschedule",
-            USER,
-            pulse::reschedule,
-            pulse::describe_reschedule,
-        ),
-        Endpoint::get(
-            all_path,
-            USER,
-            |c: Context, user: Principal| assignments::handle(c, user, Route::List),
-            assignments::describe_list,
-        ),
-        Endpoint::get(
-            path,
-            USER,
-            |c: Context, user: Principal| assignments::handle(c, user, Route::Get),
-            assignments::describe_get,
-        ),
-        Endpoint::put(
-            path,
-            USER,
-            |c: Context, user: Principal| assignments::handle(c, user, Route::Put),
-            assignments::describe_put,
-        ),
-        Endpoint::delete(
-            path,
-            USER,
-            |c: Context, user: Principal| assignments::handle(c, user, Route::Delete),
-            assignments::describe_delete,
-        ),
+        Endpoint::delete(job_path, USER, pulse::cancel, pulse::describe_cancel),
+        Endpoint::post(reschedule_path, USER, pulse::reschedule, pulse::describe_reschedule),
+        Endpoint::get(all_path, USER, resource::list::<Assignments>, assignments::describe_list),
+        Endpoint::get(one_path, USER, resource::get::<Assignments>, assignments::describe_get),
+        Endpoint::put(one_path, USER, resource::put::<Assignments>, assignments::describe_put),
+        Endpoint::delete(one_path, USER, resource::delete::<Assignments>, assignments::describe_delete),
         Endpoint::post(CALLBACK_PATH, SchedulerCallback, callback::post, callback::describe)
             .max_body_bytes(callback::MAX_BODY_BYTES),
         Endpoint::get("/api/cron", CronSecret, cron::get, cron::describe),

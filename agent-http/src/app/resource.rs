@@ -1,30 +1,169 @@
-//! Shared code of the management endpoints: paging, validated bodies, and versions as entity tags.
+//! The generic resource of the management endpoints: paging, validated bodies, versions as entity tags, and writes
+//! under conditions.
 
-use agent_platform::records::{ListQuery, MAX_PAGE_RECORDS, Precondition};
+use std::sync::Arc;
+
+use agent_core::request::Principal;
+use agent_platform::records::{ListQuery, MAX_PAGE_RECORDS, Precondition, Record, StoreError};
 use agent_platform::workspace::WorkspaceFile;
+use async_trait::async_trait;
 use headers::{ETag, HeaderMapExt, IfMatch, IfNoneMatch};
 use http::header::{CACHE_CONTROL, HeaderValue, LOCATION};
 use http::{HeaderMap, Response, StatusCode, Uri};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::answer;
+use super::{App, answer};
 use crate::body::{ResponseBody, empty};
-use crate::endpoint::LimitedBody;
+use crate::endpoint::{Params, RequestContext};
 use crate::error::{Code, HttpError};
 use crate::request::{Query, redact_serde_message};
 use crate::service::HandlerResult;
 
 /// Maximum number of attempts of a write that conflicts with concurrent writes.
-pub(super) const MAX_WRITE_ATTEMPTS: usize = 32;
+const MAX_WRITE_ATTEMPTS: usize = 32;
 
-/// The operations on a resource.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Route {
-    List,
-    Get,
-    Put,
-    Delete,
+/// A list of the management API, opened for the request of one user.
+#[async_trait]
+pub(super) trait Listing: Sized + Send + Sync + 'static {
+    /// One page.
+    type Page: Serialize + Send + Sync;
+
+    /// Opens the list.
+    ///
+    /// # Errors
+    /// 404 or 403 if the user may not access it.
+    async fn open(app: Arc<App>, principal: Principal, params: &Params) -> Result<Self, HttpError>;
+
+    /// Returns one page.
+    async fn page(&self, list: ListQuery) -> Result<Self::Page, HttpError>;
+}
+
+/// A list whose items have versions. [`get`], [`put`] and [`delete`] implement the protocol of conditional requests
+/// and retry writes that conflict with concurrent ones; an implementation has the differences between resources.
+#[async_trait]
+pub(super) trait Resource: Listing {
+    /// Path parameter with an item's id.
+    const ID_PARAMETER: &'static str = "id";
+
+    /// Validated body of a `PUT`.
+    type Input: Send + Sync;
+    /// Item as responses contain it.
+    type View: Serialize + Send + Sync;
+
+    /// Returns an item; 404 if it does not exist.
+    async fn load(&self, id: &str) -> Result<Versioned<Self::View>, HttpError>;
+
+    /// Checks that the user may write the item, before the body is read.
+    async fn authorize_put(&self, _id: &str) -> Result<(), HttpError> {
+        Ok(())
+    }
+
+    /// Validates the body of a `PUT`.
+    async fn validate(&self, id: &str, body: Map<String, Value>) -> Result<Self::Input, HttpError>;
+
+    /// Returns the version of the item to replace, which the user may write; `None` if it does not exist.
+    async fn version_for_put(&self, id: &str) -> Result<Option<u64>, HttpError>;
+
+    /// Prepares the creation of an item.
+    async fn prepare_create(&self, _id: &str) -> Result<(), HttpError> {
+        Ok(())
+    }
+
+    /// Writes the item and returns its version. A [`StoreError::Conflict`] is retried.
+    async fn store(&self, id: &str, input: &Self::Input, condition: Precondition) -> Result<u64, StoreError>;
+
+    /// Completes a write, and returns the item as it is stored.
+    async fn stored(
+        &self,
+        id: &str,
+        input: Self::Input,
+        version: u64,
+        is_new: bool,
+    ) -> Result<Versioned<Self::View>, HttpError>;
+
+    /// Returns the version of the item to delete, which the user may delete; 404 if it does not exist.
+    async fn version_for_delete(&self, id: &str) -> Result<u64, HttpError> {
+        Ok(self.load(id).await?.version)
+    }
+
+    /// Deletes the item; false if it did not exist. A [`StoreError::Conflict`] is retried.
+    async fn remove(&self, id: &str, condition: Precondition) -> Result<bool, StoreError>;
+
+    /// Completes a deletion.
+    async fn removed(&self, id: &str) -> Result<(), HttpError>;
+}
+
+/// An item and its version.
+pub(super) struct Versioned<T> {
+    pub(super) version: u64,
+    pub(super) value: T,
+}
+
+impl<T> From<Record<T>> for Versioned<T> {
+    fn from(record: Record<T>) -> Self {
+        Self { version: record.version, value: record.value }
+    }
+}
+
+/// Handles `GET` of a list.
+pub(super) async fn list<L: Listing>(context: RequestContext<App>, principal: Principal) -> HandlerResult {
+    let listing = L::open(context.state, principal, &context.params).await?;
+    let list = page_params(&Query::from_uri(&context.head.uri))?;
+    answer::json(StatusCode::OK, &listing.page(list).await?)
+}
+
+/// Handles `GET` of an item.
+pub(super) async fn get<R: Resource>(context: RequestContext<App>, principal: Principal) -> HandlerResult {
+    let RequestContext { state, head, params, .. } = context;
+    let found = R::open(state, principal, &params).await?.load(params.get(R::ID_PARAMETER)?).await?;
+    get_response(&head.headers, &found)
+}
+
+/// Handles `PUT` of an item.
+pub(super) async fn put<R: Resource>(context: RequestContext<App>, principal: Principal) -> HandlerResult {
+    let RequestContext { state, head, params, body } = context;
+    let resource = R::open(state, principal, &params).await?;
+    let id = params.get(R::ID_PARAMETER)?;
+    resource.authorize_put(id).await?;
+    let input = resource.validate(id, body.read_json(&head.headers).await?).await?;
+    for _ in 0..MAX_WRITE_ATTEMPTS {
+        let found = resource.version_for_put(id).await?;
+        let condition = check_conditions(&head.headers, found)?;
+        if found.is_none() {
+            resource.prepare_create(id).await?;
+        }
+        match resource.store(id, &input, condition).await {
+            Ok(version) => {
+                let stored = resource.stored(id, input, version, found.is_none()).await?;
+                return put_response(&head.uri, found.is_none(), &stored);
+            }
+            Err(StoreError::Conflict { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Err(write_contention())
+}
+
+/// Handles `DELETE` of an item.
+pub(super) async fn delete<R: Resource>(context: RequestContext<App>, principal: Principal) -> HandlerResult {
+    let RequestContext { state, head, params, .. } = context;
+    let resource = R::open(state, principal, &params).await?;
+    let id = params.get(R::ID_PARAMETER)?;
+    for _ in 0..MAX_WRITE_ATTEMPTS {
+        let found = resource.version_for_delete(id).await?;
+        let condition = check_conditions(&head.headers, Some(found))?;
+        match resource.remove(id, condition).await {
+            Ok(true) => {
+                resource.removed(id).await?;
+                return Ok(no_content());
+            }
+            Ok(false) => return Err(HttpError::not_found()),
+            Err(StoreError::Conflict { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Err(write_contention())
 }
 
 /// Parses the paging parameters.
@@ -41,25 +180,31 @@ pub(super) fn page_params(query: &Query<'_>) -> Result<ListQuery, HttpError> {
     })
 }
 
-/// Reads a body that is a JSON object.
-pub(super) async fn read_object(
-    headers: &HeaderMap,
-    body: LimitedBody,
-) -> Result<Map<String, Value>, HttpError> {
-    body.read_json(headers).await
+/// Origin of an id that a body may repeat.
+#[derive(Clone, Copy)]
+pub(super) enum IdOrigin {
+    /// The path; another id in the body is a 400.
+    Path,
+    /// The session; another id in the body is a 403.
+    Session,
 }
 
-/// Sets an id in the body. The body may omit it; a different value is rejected with `refuse`.
+/// Sets an id in the body. The body may omit it, but must not have a different one.
 pub(super) fn set_or_check_id(
     body: &mut Map<String, Value>,
     name: &str,
     id: &str,
-    refuse: impl FnOnce() -> HttpError,
+    origin: IdOrigin,
 ) -> Result<(), HttpError> {
     match body.get(name) {
         None | Some(Value::Null) => {}
-        Some(Value::String(said)) if said == id => {}
-        Some(Value::String(_)) => return Err(refuse()),
+        Some(Value::String(given)) if given == id => {}
+        Some(Value::String(_)) => {
+            return Err(match origin {
+                IdOrigin::Path => HttpError::invalid(name, "must be the one in the path"),
+                IdOrigin::Session => HttpError::forbidden(format!("{name} must be the caller's own")),
+            });
+        }
         Some(_) => return Err(HttpError::invalid(name, "must be a string")),
     }
     body.insert(name.to_owned(), id.into());
@@ -93,7 +238,7 @@ pub(super) fn validate_as_import(list: &str, thing: Map<String, Value>) -> Resul
 ///
 /// # Errors
 /// 412 if a condition is false.
-pub(super) fn check_conditions(headers: &HeaderMap, found: Option<u64>) -> Result<Precondition, HttpError> {
+fn check_conditions(headers: &HeaderMap, found: Option<u64>) -> Result<Precondition, HttpError> {
     let tag = found.map(entity_tag);
     let holds = |passes: &dyn Fn(&ETag) -> bool, absent: bool| tag.as_ref().map_or(absent, passes);
     let if_match = headers.typed_get::<IfMatch>();
@@ -109,7 +254,7 @@ pub(super) fn check_conditions(headers: &HeaderMap, found: Option<u64>) -> Resul
 }
 
 /// Returns 409 for a write that still conflicted after all attempts.
-pub(super) fn write_contention() -> HttpError {
+fn write_contention() -> HttpError {
     HttpError::conflict("others are changing it at this moment; try again")
 }
 
@@ -119,7 +264,8 @@ fn entity_tag(version: u64) -> ETag {
 }
 
 /// Returns the response to `GET`: the value and its entity tag, or 304 if `If-None-Match` matches.
-pub(super) fn get_response(headers: &HeaderMap, version: u64, value: &impl Serialize) -> HandlerResult {
+fn get_response(headers: &HeaderMap, found: &Versioned<impl Serialize>) -> HandlerResult {
+    let version = found.version;
     let unchanged = headers
         .typed_get::<IfNoneMatch>()
         .is_some_and(|condition| !condition.precondition_passes(&entity_tag(version)));
@@ -128,13 +274,13 @@ pub(super) fn get_response(headers: &HeaderMap, version: u64, value: &impl Seria
         *response.status_mut() = StatusCode::NOT_MODIFIED;
         return Ok(with_entity_tag(response, version));
     }
-    Ok(with_entity_tag(answer::json(StatusCode::OK, value)?, version))
+    Ok(with_entity_tag(answer::json(StatusCode::OK, &found.value)?, version))
 }
 
 /// Returns the response to `PUT`: 201 with `Location`, or 200, and the stored value.
-pub(super) fn put_response(uri: &Uri, is_new: bool, version: u64, value: &impl Serialize) -> HandlerResult {
+fn put_response(uri: &Uri, is_new: bool, stored: &Versioned<impl Serialize>) -> HandlerResult {
     let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
-    let mut response = with_entity_tag(answer::json(status, value)?, version);
+    let mut response = with_entity_tag(answer::json(status, &stored.value)?, stored.version);
     if is_new && let Ok(path) = HeaderValue::from_str(uri.path()) {
         response.headers_mut().insert(LOCATION, path);
     }

@@ -1,6 +1,7 @@
 //! `/api/agents/{id}/tokens`: widget and MCP tokens of agents that the caller owns.
 
 use std::num::NonZeroU64;
+use std::sync::Arc;
 use std::time::Duration;
 
 use agent_core::request::Principal;
@@ -8,24 +9,17 @@ use agent_platform::records::{ListQuery, MAX_PAGE_RECORDS, StoreError};
 use agent_platform::token::{
     Caps, Grant, McpGrant, MintedToken, NewToken, Token, TokenMintError, WidgetGrant,
 };
-use http::{StatusCode, request};
+use async_trait::async_trait;
+use http::StatusCode;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{App, agents, answer, resource};
+use super::resource::{self, Listing};
+use super::{App, agents, answer};
 use crate::cors::normalize_origin;
-use crate::endpoint::{LimitedBody, Operation, RequestContext, Schemas};
+use crate::endpoint::{Operation, Params, RequestContext, Schemas};
 use crate::error::{Code, HttpError};
-use crate::request::Query;
 use crate::service::HandlerResult;
-
-/// The token endpoints.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Route {
-    List,
-    Post,
-    Delete,
-}
 
 /// A request to create a token.
 #[derive(Deserialize, JsonSchema)]
@@ -104,7 +98,7 @@ struct CreatedToken {
 /// One page of an agent's tokens.
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct TokenPage {
+pub(super) struct TokenPage {
     /// The tokens, oldest first, without their texts; includes expired and revoked ones.
     tokens: Vec<Token>,
     /// Cursor of the next page; absent on the last page.
@@ -112,39 +106,37 @@ struct TokenPage {
     next_cursor: Option<String>,
 }
 
-pub(super) async fn handle(
-    context: RequestContext<App>,
+/// The tokens of an agent that the caller owns.
+pub(super) struct AgentTokens {
+    app: Arc<App>,
     principal: Principal,
-    route: Route,
-) -> HandlerResult {
-    let RequestContext { state: app, head, params, body } = context;
-    let app = &*app;
-    let query = Query::from_uri(&head.uri);
-    let agent = params.get("id")?;
-    agents::load_owned(app, &principal, agent).await?;
-    match route {
-        Route::List => {
-            let page = resource::page_params(&query)?;
-            let page = app.tokens.list(&principal.company_id, agent, &page).await?;
-            let tokens = page.records.into_iter().map(|record| record.value).collect();
-            answer::json(StatusCode::OK, &TokenPage { tokens, next_cursor: page.next_cursor })
-        }
-        Route::Post => post(app, &principal, agent, &head, body).await,
-        Route::Delete => delete(app, &principal, agent, params.get("tokenId")?).await,
+    agent_id: String,
+}
+
+#[async_trait]
+impl Listing for AgentTokens {
+    type Page = TokenPage;
+
+    async fn open(app: Arc<App>, principal: Principal, params: &Params) -> Result<Self, HttpError> {
+        let agent_id = params.get("id")?.to_owned();
+        agents::load_owned(&app, &principal, &agent_id).await?;
+        Ok(Self { app, principal, agent_id })
+    }
+
+    async fn page(&self, list: ListQuery) -> Result<TokenPage, HttpError> {
+        let page = self.app.tokens.list(&self.principal.company_id, &self.agent_id, &list).await?;
+        let tokens = page.records.into_iter().map(|record| record.value).collect();
+        Ok(TokenPage { tokens, next_cursor: page.next_cursor })
     }
 }
 
-async fn post(
-    app: &App,
-    principal: &Principal,
-    agent: &str,
-    head: &request::Parts,
-    body: LimitedBody,
-) -> HandlerResult {
+pub(super) async fn post(context: RequestContext<App>, principal: Principal) -> HandlerResult {
+    let RequestContext { state, head, params, body } = context;
+    let AgentTokens { app, principal, agent_id } = AgentTokens::open(state, principal, &params).await?;
     let asked: TokenRequest = body.read_json(&head.headers).await?;
     let grant = asked.grant(&principal.user_id)?;
     let ttl = asked.ttl_ms.map(|ttl| Duration::from_millis(ttl.get()));
-    let new = NewToken { ttl, label: asked.label, ..NewToken::new(&*principal.company_id, agent, grant) };
+    let new = NewToken { ttl, label: asked.label, ..NewToken::new(principal.company_id, agent_id, grant) };
     let MintedToken { token: known, text } = app.tokens.mint(new).await.map_err(mint_error_response)?;
     let made = CreatedToken { known, token: text.expose().to_owned() };
     answer::json(StatusCode::CREATED, &made)
@@ -159,10 +151,13 @@ fn mint_error_response(error: TokenMintError) -> HttpError {
     }
 }
 
-async fn delete(app: &App, principal: &Principal, agent: &str, id: &str) -> HandlerResult {
+pub(super) async fn delete(context: RequestContext<App>, principal: Principal) -> HandlerResult {
+    let RequestContext { state, params, .. } = context;
+    let AgentTokens { app, principal, agent_id } = AgentTokens::open(state, principal, &params).await?;
+    let id = params.get("tokenId")?;
     // Looked up in the agent's own list: the id alone would also match tokens of other agents of the company.
     let only = ListQuery { prefix: id.to_owned(), limit: Some(1), ..ListQuery::default() };
-    let found = app.tokens.list(&principal.company_id, agent, &only).await?;
+    let found = app.tokens.list(&principal.company_id, &agent_id, &only).await?;
     if !found.records.iter().any(|record| record.id == id) {
         return Err(HttpError::not_found());
     }
