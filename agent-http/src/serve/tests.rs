@@ -621,8 +621,8 @@ async fn each_exchange_has_a_line_in_the_log_and_no_query() {
 
     let text = log.text();
     for line in [
-        "request{id=\"r1\"}: crate::serve::exchange: answered method=GET path=\"/whole\" status=200 complete=true",
-        "request{id=\"r1\"}: crate::error: request failed code=\"INTERNAL\"",
+        "request{id=\"r1\"}: agent_http::serve::exchange: answered method=GET path=\"/whole\" status=200 complete=true",
+        "request{id=\"r1\"}: agent_http::error: request failed code=\"INTERNAL\"",
         "cause=\"the cause\"",
         "answered method=GET path=\"/fault\" status=500 complete=true",
         "answered method=GET path=\"/\" complete=false",
