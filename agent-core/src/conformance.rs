@@ -1,8 +1,7 @@
-//! The contracts of the core's traits as suites that every implementation runs, an integrator's own
-//! included.
+//! Conformance suites for the core's traits, for every implementation, an embedder's own included.
 //!
-//! A suite is an async function that is given a factory and panics with a sentence where the contract
-//! does not hold. It needs no runtime of its own; whatever the subject needs, the caller brings.
+//! A suite is an async function that takes a factory and panics if the contract is violated, with a message that
+//! describes the violation. It needs no runtime of its own.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -14,7 +13,7 @@
 //! # async fn main() {
 //! conformance::model(async |scenario| match scenario {
 //!     Scenario::Completes => {
-//!         Some(ModelSubject { model: Arc::new(ScriptedModel::always("Hello.")), open: None })
+//!         Some(ModelSubject { model: Arc::new(ScriptedModel::repeating("Hello.")), open: None })
 //!     }
 //!     _ => None,
 //! })

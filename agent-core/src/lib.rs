@@ -5,22 +5,15 @@
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # futures_util::FutureExt::now_or_never(async {
-//! use std::sync::Arc;
-//!
-//! use crate::backend::EmbeddedBackend;
-//! use crate::context::RoleLayer;
-//! use crate::role::StaticRoles;
-//! use crate::select::BackendKind;
-//! use crate::testing::ScriptedModel;
-//! use crate::tool::Caller;
-//! use agent_core::{Event, Message, Platform, Principal, TurnRequest, run_turn};
+//! use agent_core::prelude::*;
+//! use agent_core::testing::ScriptedModel;
 //! use futures_util::StreamExt;
 //!
 //! let role = r#"{"id": "guide", "companyId": "acme", "children": [{"name": "EmbeddedAI"}]}"#;
 //! let roles = Arc::new(StaticRoles::new().with_role(serde_json::from_str(role)?));
 //!
-//! // A model of your own stands here, and whichever layers, tools and backends your agents need.
-//! let model = Arc::new(ScriptedModel::always("Hello, Ada!"));
+//! // An application uses its own model, layers, tools and backends.
+//! let model = Arc::new(ScriptedModel::repeating("Hello, Ada!"));
 //! let platform = Platform::new(roles)
 //!     .with_layer(RoleLayer::new(Arc::default()))
 //!     .with_backend(EmbeddedBackend::new(model));

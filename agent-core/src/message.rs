@@ -1,7 +1,7 @@
 //! Messages, tool calls and usage: plain data in the shapes of AG-UI 1.0.
 //!
 //! These types serialize to the format that browsers, agent runtimes and previews read. Untrusted input in other
-//! formats is parsed by [`agent_platform::history`].
+//! formats is parsed by the `history` module of `agent-platform`.
 
 use std::sync::Arc;
 

@@ -3,8 +3,8 @@
 //! ```
 //! use std::sync::Arc;
 //!
-//! use crate::conformance;
-//! use crate::memory::MemoryRecords;
+//! use agent_platform::conformance;
+//! use agent_platform::memory::MemoryRecords;
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() {

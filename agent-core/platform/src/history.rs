@@ -120,17 +120,17 @@ impl ChatInput {
 /// message or a tool result.
 ///
 /// ```
-/// use crate::history::{self, Body};
+/// use agent_platform::history::{self, JsonBody};
 ///
-/// let body = Body::parse(br#"{"agentId": "a1", "message": "Hello"}"#, 64)?;
+/// let body = JsonBody::parse(br#"{"agentId": "a1", "message": "Hello"}"#, 64)?;
 /// let chat = history::read(&body, [("timezone", "Europe/Berlin")])?;
 /// assert_eq!(chat.turn.agent_id, "a1");
 /// assert_eq!(chat.turn.messages.len(), 1);
 ///
-/// let body = Body::parse(br#"{"messages": [{"role": "tool", "content": "4"}]}"#, 64)?;
+/// let body = JsonBody::parse(br#"{"messages": [{"role": "tool", "content": "4"}]}"#, 64)?;
 /// let error = history::read(&body, [("agentId", "a1")]).unwrap_err();
 /// assert_eq!(error.to_string(), "messages[0].toolCallId is missing");
-/// # Ok::<(), history::InvalidField>(())
+/// # Ok::<(), history::FieldError>(())
 /// ```
 pub fn read<K, V>(
     body: &JsonBody<'_>,

@@ -74,7 +74,7 @@ pub mod collection {
     pub const EPICS: &str = "epics";
     /// Metrics, stored as given.
     pub const METRICS: &str = "metrics";
-    /// [`Assignment`](Assignment)s.
+    /// [`Assignment`](super::Assignment)s.
     pub const ASSIGNMENTS: &str = "assignments";
     /// [`Notification`](super::Notification)s, in one collection per user below this one.
     pub const NOTIFICATIONS: &str = "notifications";

@@ -18,14 +18,14 @@ use crate::prompt::{Dialect, push_message_json};
 /// A [`Model`] that returns prepared answers, one for each call, and records the payloads.
 ///
 /// ```
-/// use crate::message::FinishReason;
-/// use crate::testing::{Answer, ScriptedModel};
+/// use agent_core::message::FinishReason;
+/// use agent_core::testing::{ScriptedAnswer, ScriptedModel};
 ///
 /// let model = ScriptedModel::new([
-///     Answer::new().call("call-1", "readTodos", ["{", "}"]).finish(FinishReason::ToolCalls),
-///     Answer::says("Nothing to do today."),
+///     ScriptedAnswer::new().call("call-1", "readTodos", ["{", "}"]).finish(FinishReason::ToolCalls),
+///     ScriptedAnswer::from_text("Nothing to do today."),
 /// ]);
-/// assert_eq!(model.unused(), 2);
+/// assert_eq!(model.unused_answers(), 2);
 /// ```
 pub struct ScriptedModel {
     info: ModelInfo,

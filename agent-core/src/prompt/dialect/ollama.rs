@@ -77,7 +77,7 @@ fn arguments_object(arguments: &str) -> &RawValue {
 }
 
 /// Adds the tool's name to each tool result, taken from the call that it answers. A result must follow the message with
-/// its call, as [`agent_platform::history::repair`] and the tool loop ensure; any other result stays unnamed.
+/// its call, as the repair of histories and the tool loop ensure; any other result stays unnamed.
 pub(in crate::prompt) struct ToolResultNames<'a> {
     dialect: Dialect,
     calls: &'a [ToolCall],
