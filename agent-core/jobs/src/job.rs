@@ -1,8 +1,8 @@
 //! Jobs: the scheduler's unit of work, its state machine and the trait [`JobStore`] that persists it.
 //!
 //! A [`Job`] is plain data. Every transition is a [`Step`]: a pure function from a job and the time to the next job,
-//! or to a [`StepError`]. Which due jobs a worker gets is decided by a [`claim::ClaimPlanner`]. A [`JobStore`] finds jobs
-//! and persists results atomically; it decides nothing itself, so all stores agree.
+//! or to a [`StepError`]. Which due jobs a worker gets is decided by a [`claim::ClaimPlanner`]. A [`JobStore`] finds
+//! jobs and persists results atomically; it decides nothing itself, so all stores agree.
 //!
 //! # States
 //!
@@ -38,6 +38,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+#[cfg(feature = "schemars")]
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::schedule::{MisfirePolicy, OverlapPolicy, Schedule};
@@ -76,8 +78,9 @@ pub const MAX_IDEMPOTENCY_KEY_BYTES: usize = 255;
 /// Maximum length of a recorded error text, in bytes; longer text is truncated.
 pub const MAX_ERROR_BYTES: usize = 1024;
 
-/// State of a job as reported by the API and stored in indices, derived from [`Phase`] and [`Job::paused`].
+/// State of a job as reported by the API and stored in indices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum JobState {
     /// Waiting for its due time. Entered by creation, `release`, `reschedule`, `redrive` and the end of the previous

@@ -2,7 +2,8 @@
 //!
 //! [`ScheduleSpec`] is the schedule of a request; [`ScheduleSpec::resolve`] validates it and returns the [`Schedule`]
 //! that is stored. [`Schedule::next_after`] returns the next occurrence, [`catch_up`] applies the misfire policy to
-//! missed occurrences, and [`OverlapPolicy::next_after_run`] applies the overlap policy to occurrences that became due during a run.
+//! missed occurrences, and [`OverlapPolicy::next_after_run`] applies the overlap policy to occurrences that became due
+//! during a run.
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -35,6 +36,8 @@ mod tests;
 use std::time::Duration;
 
 use jiff::Timestamp;
+#[cfg(feature = "schemars")]
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use cron::{CronSchedule, DstPolicy, FoldPolicy, GapPolicy};
@@ -118,24 +121,38 @@ fn ceil_to_millis(time: Timestamp) -> Timestamp {
     Timestamp::from_millisecond(floor + up).unwrap_or(time)
 }
 
-/// JSON form of [`Schedule`] for serialization.
+// JSON form of [`Schedule`] for serialization, and its JSON Schema.
+/// Times at which a job runs.
 #[derive(Serialize)]
+#[cfg_attr(feature = "schemars", derive(JsonSchema), schemars(rename = "Schedule"))]
 #[serde(untagged)]
-enum SerializedSchedule {
+pub(crate) enum SerializedSchedule {
+    /// One-off.
     At {
+        /// Time of the only occurrence: RFC 3339 in UTC with milliseconds.
         #[serde(rename = "executeAt", serialize_with = "write_time")]
+        #[cfg_attr(feature = "schemars", schemars(with = "String"))]
         execute_at: Timestamp,
     },
+    /// Fixed rate.
     Every {
+        /// Interval in milliseconds.
         #[serde(rename = "everyMs")]
         every_ms: u64,
+        /// Start of the first interval: RFC 3339 in UTC with milliseconds.
         #[serde(serialize_with = "write_time")]
+        #[cfg_attr(feature = "schemars", schemars(with = "String"))]
         anchor: Timestamp,
     },
+    /// Cron expression in a time zone.
     Cron {
+        /// The expression, as it was given.
         cron: String,
+        /// IANA name of the time zone.
         timezone: String,
+        /// Policy for the changes to and from daylight saving time; absent if it is the default.
         #[serde(skip_serializing_if = "DstPolicy::is_default")]
+        #[cfg_attr(feature = "schemars", schemars(default))]
         dst: DstPolicy,
     },
 }

@@ -3,8 +3,8 @@
 //! [`Pulse`] is independent of the transport, so tools and assignments work with any scheduler. Every call names the
 //! tenant scope of its caller; jobs outside the scope are reported as absent.
 //!
-//! When an occurrence is due, the scheduler calls back, at least once. [`occurrence`](crate::occurrence) makes the effect happen once;
-//! [`assignment`](crate::assignment) synchronizes stored tool assignments with their jobs.
+//! When an occurrence is due, the scheduler calls back, at least once. [`occurrence`](crate::occurrence) makes the
+//! effect happen once; [`assignment`](crate::assignment) synchronizes stored tool assignments with their jobs.
 
 use async_trait::async_trait;
 use jiff::Timestamp;
@@ -78,7 +78,7 @@ pub struct CancelResult {
 }
 
 /// Page of jobs, ordered by id.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct JobViewPage {
     /// Jobs of this page.

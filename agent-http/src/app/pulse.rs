@@ -5,7 +5,6 @@ pub(super) mod callback;
 mod run;
 mod upkeep;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,7 +20,6 @@ use http::StatusCode;
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;
-use serde_json::Value;
 use tokio::sync::Semaphore;
 use url::Url;
 
@@ -229,43 +227,6 @@ async fn count_open_jobs(pulse: &dyn Pulse, scope: JobScope) -> Result<usize, Pu
     Ok(count)
 }
 
-// The JSON schema of `JobViewPage`.
-/// One page of jobs.
-#[derive(JsonSchema)]
-#[serde(rename_all = "camelCase")]
-#[expect(dead_code, reason = "only its description is used")]
-struct JobPageSchema {
-    /// The caller's own jobs, in the order of their creation.
-    jobs: Vec<JobViewSchema>,
-    /// Cursor of the next page; absent on the last page.
-    next_cursor: Option<String>,
-}
-
-// The JSON schema of `JobView`.
-/// A job and its current occurrence.
-#[derive(JsonSchema)]
-#[serde(rename_all = "camelCase")]
-#[expect(dead_code, reason = "only its description is used")]
-struct JobViewSchema {
-    job_id: String,
-    /// Job state: scheduled, running, retryable, paused, completed, discarded or cancelled.
-    state: String,
-    /// The work to do and its user.
-    payload: BTreeMap<String, Value>,
-    /// The schedule: `{executeAt}`, `{everyMs, anchor}` or `{cron, timezone, dst?}`.
-    schedule: BTreeMap<String, Value>,
-    /// Due time of the next attempt, or of the last one for a job in a final state.
-    execute_at: String,
-    /// Number of the current or last occurrence, from 1.
-    occurrence: u64,
-    /// Number of attempts at the occurrence that have begun.
-    attempt: u32,
-    /// Error of the last attempt; absent if it succeeded.
-    last_error: Option<String>,
-    /// Creation time.
-    created_at: String,
-}
-
 async fn page(app: &App, principal: &Principal, query: &Query<'_>) -> Result<JobViewPage, HttpError> {
     let pulse = app.pulse.client()?;
     let text = |name| query.get(name).map(|value| value.filter(|value| !value.is_empty()).map(str::to_owned));
@@ -300,7 +261,7 @@ pub(super) fn describe_list(schemas: &mut Schemas) -> Operation {
         .parameter("query", "toolId", "Those that call this tool.", string_schema())
         .parameter("query", "assignmentId", "Those of this assignment.", string_schema())
         .paged()
-        .json_response(200, "One page.", schemas.schema_for::<JobPageSchema>())
+        .json_response(200, "One page.", schemas.schema_for::<JobViewPage>())
 }
 
 pub(super) fn describe_cancel(schemas: &mut Schemas) -> Operation {

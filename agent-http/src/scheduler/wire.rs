@@ -8,7 +8,7 @@ use agent_jobs::schedule::{MisfirePolicy, OverlapPolicy, Schedule, ScheduleSpec}
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::json;
 use sha2::{Digest, Sha256};
 
 use crate::error::HttpError;
@@ -18,7 +18,6 @@ use crate::error::HttpError;
 #[serde(rename_all = "camelCase")]
 pub(crate) struct CreateJobRequest {
     /// The work to do and its user; the callback sends it back unchanged.
-    #[schemars(with = "JobPayloadSchema")]
     payload: JobPayload,
     /// Idempotency key: within the company, requests with the same key and body create one job.
     idempotency_key: Option<String>,
@@ -29,38 +28,6 @@ pub(crate) struct CreateJobRequest {
     misfire: Option<MisfirePolicy>,
     /// Policy for occurrences that come due while another one is being delivered.
     overlap: Option<OverlapPolicy>,
-}
-
-// The JSON schema of `JobPayload`.
-/// The work of a job and its user.
-#[derive(JsonSchema)]
-#[serde(rename_all = "camelCase")]
-#[expect(dead_code, reason = "only its description is used")]
-struct JobPayloadSchema {
-    /// `tool` calls a tool with these arguments; `agent` runs a turn of the agent with this message.
-    #[schemars(regex(pattern = "^(tool|agent)$"))]
-    kind: String,
-    /// The user on whose behalf the job runs.
-    #[schemars(length(min = 1, max = 256))]
-    user_id: String,
-    /// The user's company.
-    #[schemars(length(min = 1, max = 256))]
-    company_id: String,
-    /// The agent that runs the tool or the turn.
-    #[schemars(length(min = 1, max = 256))]
-    agent_id: String,
-    /// The tool's name.
-    tool_id: Option<String>,
-    /// The assignment that the job was created from.
-    assignment_id: Option<String>,
-    /// The tool's arguments.
-    arguments: Option<serde_json::Map<String, Value>>,
-    /// The user message that the agent's turn begins with.
-    message: Option<String>,
-    /// The todo list that the tools use.
-    todo_list_id: Option<String>,
-    /// The user's time zone, an IANA name.
-    timezone: Option<String>,
 }
 
 impl CreateJobRequest {
@@ -130,8 +97,6 @@ impl ScheduledJob {
 #[serde(rename_all = "camelCase")]
 pub(crate) struct JobStatus {
     job_id: String,
-    /// Job state: scheduled, running, retryable, paused, completed, discarded or cancelled.
-    #[schemars(with = "String")]
     state: JobState,
     /// Due time of the next delivery, or of the last one for a job in a final state: RFC 3339 in UTC with
     /// milliseconds.
@@ -173,7 +138,6 @@ pub(crate) struct JobList {
 pub(crate) struct JobDetails {
     /// The members that every view of a job has.
     #[serde(flatten)]
-    #[schemars(with = "JobViewSchema")]
     view: JobView,
     /// The occurrence's scheduled time.
     scheduled_for: String,
@@ -191,31 +155,6 @@ pub(crate) struct JobDetails {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(default)]
     dead_letters: Vec<DeadLetterView>,
-}
-
-// The JSON schema of `JobView`.
-/// The members that every view of a job has.
-#[derive(JsonSchema)]
-#[serde(rename_all = "camelCase")]
-#[expect(dead_code, reason = "only its description is used")]
-struct JobViewSchema {
-    job_id: String,
-    /// Job state: scheduled, running, retryable, paused, completed, discarded or cancelled.
-    state: String,
-    payload: JobPayloadSchema,
-    /// The schedule: `{executeAt}`, `{everyMs, anchor}` or `{cron, timezone, dst?}`.
-    schedule: serde_json::Map<String, Value>,
-    /// Due time of the next attempt, or of the last one for a job in a final state: RFC 3339 in UTC with
-    /// milliseconds.
-    execute_at: String,
-    /// Number of the current or last occurrence, from 1.
-    occurrence: u64,
-    /// Number of attempts at the occurrence that have begun.
-    attempt: u32,
-    /// Error of the last attempt; absent if it succeeded.
-    last_error: Option<String>,
-    /// Creation time.
-    created_at: String,
 }
 
 /// A finished delivery attempt.

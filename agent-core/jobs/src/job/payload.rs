@@ -1,10 +1,13 @@
 //! Payload of a job: the work to do, and the user to do it for.
 
+#[cfg(feature = "schemars")]
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 /// Kind of work that a job does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum JobKind {
     /// Calls one tool with fixed arguments.
@@ -15,17 +18,21 @@ pub enum JobKind {
 
 /// Payload of a job. Sent to the scheduler when the job is created and returned in the callback.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct JobPayload {
     /// Kind of work.
     pub kind: JobKind,
     /// User on whose behalf the job runs.
+    #[cfg_attr(feature = "schemars", schemars(length(min = 1, max = 256)))]
     pub user_id: String,
     /// Company of the user.
+    #[cfg_attr(feature = "schemars", schemars(length(min = 1, max = 256)))]
     pub company_id: String,
     /// Agent that runs the turn or calls the tool.
+    #[cfg_attr(feature = "schemars", schemars(length(min = 1, max = 256)))]
     pub agent_id: String,
-    /// Tool name; required for [`JobKind::Tool`].
+    /// Tool name; required for the kind `tool`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool_id: Option<String>,
     /// Id of the tool assignment that this job implements.
@@ -34,7 +41,7 @@ pub struct JobPayload {
     /// Arguments of the tool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arguments: Option<Map<String, Value>>,
-    /// User message of the turn; required for [`JobKind::Agent`].
+    /// User message of the turn; required for the kind `agent`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
     /// Todo list that the tools work on; by default the agent's first.

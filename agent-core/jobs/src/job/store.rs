@@ -225,12 +225,12 @@ pub trait JobStore: Send + Sync + 'static {
 
     /// Claims due jobs, the earliest first, and returns them in their new state. No job is given to two callers.
     ///
-    /// One call applies at most [`MAX_JOBS_PER_CLAIM`] steps, including those that only skip missed occurrences. If it returns
-    /// fewer jobs than the limit, [`next_run_at`](Self::next_run_at) tells whether more are due.
+    /// One call applies at most [`MAX_JOBS_PER_CLAIM`] steps, including those that only skip missed occurrences. If it
+    /// returns fewer jobs than the limit, [`next_run_at`](Self::next_run_at) tells whether more are due.
     async fn claim_due(&self, claim: ClaimRequest) -> Result<Vec<Job>, StoreError>;
 
-    /// Returns the time at which the next job must be processed: the smallest [`Job::next_run_at`], or up to a millisecond
-    /// later.
+    /// Returns the time at which the next job must be processed: the smallest [`Job::next_run_at`], or up to a
+    /// millisecond later.
     async fn next_run_at(&self) -> Result<Option<Timestamp>, StoreError>;
 
     /// Returns the number of jobs by state, and the lag to the millisecond.

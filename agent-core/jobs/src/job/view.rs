@@ -3,13 +3,18 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
+#[cfg(feature = "schemars")]
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Job, JobPayload, JobState};
+#[cfg(feature = "schemars")]
+use crate::schedule::SerializedSchedule;
 use crate::schedule::{Schedule, write_time};
 
-/// Job as returned by the scheduler's API: an entry of `GET /jobs`.
+/// A job and its current occurrence.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct JobView {
     /// Job id.
@@ -19,9 +24,11 @@ pub struct JobView {
     /// Work to do, and the user to do it for.
     pub payload: Arc<JobPayload>,
     /// Times at which the job runs.
+    #[cfg_attr(feature = "schemars", schemars(with = "SerializedSchedule"))]
     pub schedule: Schedule,
     /// Due time of the next attempt, or of the last one if the job is final: RFC 3339 in UTC with milliseconds.
     #[serde(serialize_with = "write_time")]
+    #[cfg_attr(feature = "schemars", schemars(with = "String"))]
     pub execute_at: Timestamp,
     /// Number, from 1, of the occurrence that is waiting or running, or of the last one.
     pub occurrence: u64,
@@ -32,6 +39,7 @@ pub struct JobView {
     pub last_error: Option<String>,
     /// Creation time: RFC 3339 in UTC with milliseconds.
     #[serde(serialize_with = "write_time")]
+    #[cfg_attr(feature = "schemars", schemars(with = "String"))]
     pub created_at: Timestamp,
 }
 

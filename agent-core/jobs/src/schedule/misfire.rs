@@ -9,12 +9,12 @@ use serde::{Deserialize, Serialize};
 
 use super::Schedule;
 
-/// Grace period of [`MisfirePolicy::Skip`]: an occurrence that is less late than this does not count as missed. A minute, the
-/// resolution of cron, so that a restart or a short overload skips nothing.
+/// Grace period of [`MisfirePolicy::Skip`]: an occurrence that is less late than this does not count as missed. A
+/// minute, the resolution of cron, so that a restart or a short overload skips nothing.
 pub const MISFIRE_GRACE: Duration = Duration::from_secs(60);
 
-/// Catch-up window of [`MisfirePolicy::RunAll`]: 31 days, so that a monthly job loses nothing, and a job that runs every
-/// second does not catch up on a year. Of older occurrences, only the earliest runs.
+/// Catch-up window of [`MisfirePolicy::RunAll`]: 31 days, so that a monthly job loses nothing, and a job that runs
+/// every second does not catch up on a year. Of older occurrences, only the earliest runs.
 pub const CATCH_UP_WINDOW: Duration = Duration::from_secs(31 * 24 * 60 * 60);
 
 /// Policy of a periodic job for missed occurrences: those that passed while the scheduler was down, the job was
@@ -42,8 +42,8 @@ pub enum OverlapPolicy {
     /// is already slow.
     #[default]
     Skip,
-    /// Queues them; when the run has ended, the [`MisfirePolicy`] policy decides how many of them run, by default one for
-    /// all.
+    /// Queues them; when the run has ended, the [`MisfirePolicy`] policy decides how many of them run, by default one
+    /// for all.
     Queue,
 }
 
