@@ -9,8 +9,8 @@
 //! token is looked up before its company is known; for each token, an index entry in the company's own records maps the
 //! agent to it. Stores do not cache, so that a revocation takes effect immediately.
 //!
-//! A run token ([`RunToken`]) is sent with a run and expires with it. It is kept in memory only, so that a run costs no
-//! write.
+//! A run token ([`IssuedRunToken`]) is sent with a run and expires with it. It is kept in memory only, so that a run
+//! costs no write.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -37,9 +37,9 @@ mod time;
 
 pub use check::{MAX_LABEL_BYTES, MAX_ORIGIN_BYTES, MAX_ORIGINS_PER_TOKEN, MAX_TOOLS_PER_TOKEN};
 pub use day::DailyCapError;
-pub use run::{MAX_RUN_TOKENS, RunToken};
+pub use run::{IssuedRunToken, MAX_RUN_TOKENS};
 
-use run::RunTokens;
+use run::RunTokenTable;
 use text::{SecretDigest, TokenText};
 
 /// Name of the platform's collection of tokens, by id.
@@ -281,13 +281,13 @@ struct TokenIndexEntry {}
 pub struct Tokens {
     records: Arc<dyn Records>,
     clock: Arc<dyn Clock>,
-    runs: RunTokens,
+    runs: RunTokenTable,
 }
 
 impl Tokens {
     /// Creates the token service over `records`, with times from `clock`.
     pub fn new(records: Arc<dyn Records>, clock: Arc<dyn Clock>) -> Self {
-        Self { records, runs: RunTokens::new(clock.clone(), MAX_RUN_TOKENS), clock }
+        Self { records, runs: RunTokenTable::new(clock.clone(), MAX_RUN_TOKENS), clock }
     }
 
     /// Creates a token and stores it.
@@ -313,7 +313,7 @@ impl Tokens {
     ///
     /// # Errors
     /// Every [`TokenMintError`] but [`TokenMintError::Store`].
-    pub fn mint_run(&self, new: NewToken) -> Result<RunToken, TokenMintError> {
+    pub fn mint_run(&self, new: NewToken) -> Result<IssuedRunToken, TokenMintError> {
         self.runs.mint(new)
     }
 

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use uuid::Uuid;
 
@@ -12,15 +13,15 @@ use super::{Grant, McpGrant, NewToken, Token, TokenError, TokenMintError, Tokens
 use agent_core::clock::Clock;
 use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::event::{ReportedToolCalls, ToolCallReporter, tool_call_channel};
+use agent_core::run_token::{RunToken, RunTokens};
 use agent_core::secret::Secret;
 use agent_core::tool::{ExecutionContext, ToolSpec};
-use std::time::Duration;
 
 /// Maximum number of concurrent run tokens in a process.
 pub const MAX_RUN_TOKENS: usize = 50_000;
 
-/// The run tokens of this process.
-pub(super) struct RunTokens {
+/// The run tokens of this process that are valid.
+pub(super) struct RunTokenTable {
     clock: Arc<dyn Clock>,
     limit: usize,
     live: Arc<LiveTokens>,
@@ -43,8 +44,8 @@ impl LiveTokens {
     }
 }
 
-impl RunTokens {
-    /// Creates a set of at most `limit` tokens, with times from `clock`.
+impl RunTokenTable {
+    /// Creates a table of at most `limit` tokens, with times from `clock`.
     pub(super) fn new(clock: Arc<dyn Clock>, limit: usize) -> Self {
         Self { clock, limit, live: Arc::default() }
     }
@@ -52,8 +53,9 @@ impl RunTokens {
     /// Creates a token that is revoked when the returned value is dropped, and at its `ttl` at the latest.
     ///
     /// # Errors
-    /// [`TokenMintError::TooManyRunTokens`] if the limit is reached, [`TokenMintError::Invalid`] also for a token without `ttl`.
-    pub(super) fn mint(&self, new: NewToken) -> Result<RunToken, TokenMintError> {
+    /// [`TokenMintError::TooManyRunTokens`] if the limit is reached, [`TokenMintError::Invalid`] also for a token
+    /// without `ttl`.
+    pub(super) fn mint(&self, new: NewToken) -> Result<IssuedRunToken, TokenMintError> {
         if new.ttl.is_none() {
             return Err(TokenMintError::invalid("ttl", "is missing"));
         }
@@ -67,7 +69,7 @@ impl RunTokens {
             return Err(TokenMintError::TooManyRunTokens);
         }
         live.insert(text.id, LiveToken { token, digest: text.digest(), calls: None });
-        Ok(RunToken {
+        Ok(IssuedRunToken {
             id: text.id,
             text: text.to_secret(),
             live: self.live.clone(),
@@ -91,15 +93,15 @@ impl RunTokens {
     }
 }
 
-/// A run's token, revoked on drop.
-pub struct RunToken {
+/// A run's token that this process issued; revoked on drop.
+pub struct IssuedRunToken {
     id: Uuid,
     text: Secret,
     live: Arc<LiveTokens>,
     keep_until_expiry: AtomicBool,
 }
 
-impl agent_core::run_token::RunToken for RunToken {
+impl RunToken for IssuedRunToken {
     fn text(&self) -> &Secret {
         &self.text
     }
@@ -117,7 +119,7 @@ impl agent_core::run_token::RunToken for RunToken {
     }
 }
 
-impl Drop for RunToken {
+impl Drop for IssuedRunToken {
     fn drop(&mut self) {
         if !*self.keep_until_expiry.get_mut() {
             self.live.lock().remove(&self.id);
@@ -125,19 +127,19 @@ impl Drop for RunToken {
     }
 }
 
-impl fmt::Debug for RunToken {
+impl fmt::Debug for IssuedRunToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RunToken").field("id", &self.id).finish_non_exhaustive()
+        f.debug_struct("IssuedRunToken").field("id", &self.id).finish_non_exhaustive()
     }
 }
 
-impl agent_core::run_token::RunTokens for Tokens {
+impl RunTokens for Tokens {
     fn issue(
         &self,
         context: &ExecutionContext,
         tools: &[Arc<ToolSpec>],
         ttl: Duration,
-    ) -> Result<Arc<dyn agent_core::run_token::RunToken>, AgentError> {
+    ) -> Result<Arc<dyn RunToken>, AgentError> {
         let grant = McpGrant {
             user_id: context.user_id.clone(),
             todo_list_id: context.todo_list_id.clone(),

@@ -300,7 +300,7 @@ fn a_runs_token_dies_with_the_run_and_leaves_nothing() {
 fn calls_are_reported_to_the_run_that_the_token_is_of() {
     let bench = bench();
     let run = || bench.tokens.mint_run(NewToken { ttl: Some(HOUR), ..mcp("a") }).expect("minted");
-    let id = |token: &RunToken| bench.find(token.text().expose()).expect("found").id;
+    let id = |token: &IssuedRunToken| bench.find(token.text().expose()).expect("found").id;
     let (one, other, silent) = (run(), run(), run());
     let (calls, others) = (one.report_calls(), other.report_calls());
     let reports = |token| bench.tokens.call_reports(&id(token));
@@ -326,7 +326,7 @@ fn calls_are_reported_to_the_run_that_the_token_is_of() {
 #[test]
 fn runs_have_tokens_up_to_a_limit_and_what_is_over_makes_room() {
     let clock = ManualClock::new();
-    let runs = RunTokens::new(Arc::new(clock.clone()), 2);
+    let runs = RunTokenTable::new(Arc::new(clock.clone()), 2);
     let mint = || runs.mint(NewToken { ttl: Some(HOUR), ..mcp("a") });
     let first = mint().expect("there is room");
     mint().expect("there is room").keep_until_expiry();
