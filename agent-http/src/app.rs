@@ -12,6 +12,7 @@ mod debug;
 mod documents;
 mod endpoints;
 mod mcp;
+mod ownership;
 mod pulse;
 mod resource;
 mod runs;
@@ -20,12 +21,9 @@ mod tokens;
 use std::sync::Arc;
 
 use crate::auth::Authenticator;
-use crate::cors::Origins;
-use crate::endpoint::{self, ServiceState};
-use crate::metrics::Metrics;
-use crate::probe::HealthState;
-use crate::request::BodyLimits;
+use crate::endpoint;
 use crate::service::HttpService;
+use crate::state::{ServiceBase, ServiceState};
 use crate::stream::StreamLimits;
 use agent_core::turn::Platform;
 use agent_platform::records::Records;
@@ -58,33 +56,15 @@ pub struct App {
     pub tools: McpEndpoint,
     /// The scheduler client, and the state of the scheduler's callback.
     pub pulse: SchedulerLink,
-    /// Limits on request bodies.
-    pub body: BodyLimits,
-    /// Maximum nesting depth of a request's JSON.
-    pub json_depth: usize,
     /// Limits on response streams.
     pub stream: StreamLimits,
-    /// Health, readiness and metrics endpoints.
-    pub probe: HealthState,
-    /// Exact origins that may call from a browser with credentials.
-    pub origins: Origins,
+    /// State and limits of all endpoints.
+    pub base: ServiceBase,
 }
 
 impl ServiceState for App {
-    fn body_limits(&self) -> &BodyLimits {
-        &self.body
-    }
-
-    fn json_depth(&self) -> usize {
-        self.json_depth
-    }
-
-    fn origins(&self) -> &Origins {
-        &self.origins
-    }
-
-    fn metrics(&self) -> &Arc<Metrics> {
-        self.probe.metrics()
+    fn base(&self) -> &ServiceBase {
+        &self.base
     }
 }
 

@@ -19,10 +19,11 @@ use serde_json::Value;
 use tower::Layer;
 
 use crate::body::Body;
-use crate::cors::{self, Origins, ProtocolHeaders};
-use crate::metrics::{self, Metrics};
+use crate::cors::{self, ProtocolHeaders};
+use crate::metrics;
 use crate::request::BodyLimits;
 use crate::service::{HandlerResult, HttpService, service_fn};
+use crate::state::ServiceState;
 
 pub(crate) use context::{LimitedBody, RequestContext};
 pub(crate) use credential::{Authenticate, CredentialClass, Public};
@@ -59,21 +60,6 @@ where
     ) -> impl Future<Output = HandlerResult> + Send + 'static {
         self(context, verified)
     }
-}
-
-/// State of a service, as far as all endpoints need it.
-pub(crate) trait ServiceState: Send + Sync + 'static {
-    /// Returns the limits on request bodies.
-    fn body_limits(&self) -> &BodyLimits;
-
-    /// Returns the maximum nesting depth of a request's JSON.
-    fn json_depth(&self) -> usize;
-
-    /// Returns the origins whose pages may send requests with credentials.
-    fn origins(&self) -> &Origins;
-
-    /// Returns the service's metrics.
-    fn metrics(&self) -> &Arc<Metrics>;
 }
 
 /// Endpoint of a service with the state `S`.
@@ -190,9 +176,9 @@ impl<S: ServiceState> Endpoint<S> {
         request: Request<Body>,
     ) -> BoxFuture<'static, HandlerResult> {
         let (head, body) = request.into_parts();
-        let limits = state.body_limits();
-        let limits = BodyLimits { bytes: limits.bytes.min(self.max_body_bytes), ..limits.clone() };
-        let body = LimitedBody { body, limits, json_depth: state.json_depth() };
+        let base = state.base();
+        let limits = BodyLimits { bytes: base.body.bytes.min(self.max_body_bytes), ..base.body.clone() };
+        let body = LimitedBody { body, limits, json_depth: base.json_depth };
         (self.handler)(RequestContext { state, head, params, body })
     }
 }
@@ -210,8 +196,8 @@ pub(crate) fn service<S: ServiceState>(
 ) -> impl HttpService {
     let open = endpoints.iter().filter(|endpoint| endpoint.is_open_to_any_origin);
     let open: Vec<_> = open.map(|endpoint| endpoint.path).collect();
-    let cors = cors::layer(state.origins().clone(), open, headers);
-    let metrics = state.metrics().clone();
+    let cors = cors::layer(state.base().origins.clone(), open, headers);
+    let metrics = state.base().health.metrics().clone();
     let table = Arc::new(RouteTable::new(endpoints.into_iter().map(Endpoint::into_route)));
     let service = service_fn(move |request| handle(state.clone(), table.clone(), request));
     metrics::count_requests(metrics, cors.layer(service))

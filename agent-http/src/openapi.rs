@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 use http::Method;
 use serde_json::{Map, Value, json};
 
-use crate::endpoint::{Endpoint, Schemas, ServiceState, problem_response};
+use crate::endpoint::{Endpoint, Schemas, problem_response};
+use crate::state::ServiceState;
 use crate::{app, runtime, scheduler};
 
 /// Service of the platform.

@@ -1,36 +1,20 @@
-//! Health endpoints: liveness, readiness, status and metrics.
+//! Endpoints of a service's health: liveness, readiness, status and metrics.
 //!
 //! The endpoints need no credential, so their responses contain nothing confidential.
 
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
 
-use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
-use http::{Method, Response, StatusCode};
+use http::Method;
 use serde_json::{Value, json};
 
-use crate::body::full;
-use crate::endpoint::{Endpoint, Operation, Public, RequestContext, Schemas, ServiceState};
-use crate::metrics::Metrics;
+use crate::endpoint::{Endpoint, Operation, Public, RequestContext, Schemas};
+use crate::health::HealthRoute;
 use crate::service::HandlerResult;
+use crate::state::ServiceState;
 
 /// Tag of the health operations.
 const TAG: &str = "health";
-
-/// Health endpoint.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum HealthRoute {
-    /// `GET /livez`: liveness; 200 while the process answers.
-    Live,
-    /// `GET /readyz`: readiness; 503 while the process drains.
-    Ready,
-    /// `GET /health`: status, version and uptime.
-    Health,
-    /// `GET /metrics`: metrics.
-    Metrics,
-}
 
 /// Returns the health endpoints, for a service's table. `respond` makes their responses.
 pub(crate) fn endpoints<S, F, Fut>(respond: F) -> [Endpoint<S>; 4]
@@ -83,64 +67,4 @@ fn status_schema(members: &[(&str, &str)]) -> Value {
         schema["properties"][name] = json!({ "type": kind });
     }
     schema
-}
-
-/// State that the health endpoints report.
-pub struct HealthState {
-    started: Instant,
-    draining: AtomicBool,
-    extra: Value,
-    metrics: Arc<Metrics>,
-}
-
-impl HealthState {
-    /// Creates the state of a service that is ready. `extra` is an object whose members are added to `/health`.
-    pub fn new(extra: Value) -> Self {
-        Self { started: Instant::now(), draining: AtomicBool::new(false), extra, metrics: Arc::default() }
-    }
-
-    /// Makes readiness fail, so that no new traffic is sent.
-    pub fn start_drain(&self) {
-        self.draining.store(true, Ordering::Relaxed);
-    }
-
-    /// Returns the service's metrics.
-    pub fn metrics(&self) -> &Arc<Metrics> {
-        &self.metrics
-    }
-
-    /// Returns the response of a health endpoint.
-    pub fn respond(&self, route: HealthRoute) -> HandlerResult {
-        self.respond_with(route, json!({}))
-    }
-
-    /// Returns the response with additional members for `/health`, which override its own. A `status` other than `ok`
-    /// makes it a 503.
-    pub fn respond_with(&self, route: HealthRoute, now: Value) -> HandlerResult {
-        if route == HealthRoute::Metrics {
-            return Ok(self.metrics.response());
-        }
-        let draining = self.draining.load(Ordering::Relaxed);
-        let (mut status, mut body) = match route {
-            HealthRoute::Ready if draining => {
-                (StatusCode::SERVICE_UNAVAILABLE, json!({"status": "draining"}))
-            }
-            _ => (StatusCode::OK, json!({"status": "ok"})),
-        };
-        if route == HealthRoute::Health {
-            body["version"] = env!("CARGO_PKG_VERSION").into();
-            body["uptimeMs"] = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX).into();
-            for extra in [&self.extra, &now].into_iter().filter_map(Value::as_object) {
-                body.as_object_mut().expect("it was made as an object").extend(extra.clone());
-            }
-            if body["status"] != "ok" {
-                status = StatusCode::SERVICE_UNAVAILABLE;
-            }
-        }
-        let mut response = Response::new(full(body.to_string()));
-        *response.status_mut() = status;
-        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        Ok(response)
-    }
 }

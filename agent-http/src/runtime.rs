@@ -12,13 +12,11 @@ use agent_core::tool_loop::LoopLimits;
 use http::request;
 
 use crate::auth::BearerAuth;
-use crate::cors::Origins;
-use crate::endpoint::{self, Authenticate, CredentialClass, Endpoint, ServiceState};
+use crate::endpoint::{self, Authenticate, CredentialClass, Endpoint};
 use crate::error::HttpError;
-use crate::metrics::Metrics;
-use crate::probe::{self, HealthState};
-use crate::request::BodyLimits;
+use crate::probe;
 use crate::service::HttpService;
+use crate::state::{ServiceBase, ServiceState};
 use crate::stream::StreamLimits;
 
 pub use chat::PROVIDERS;
@@ -41,33 +39,15 @@ pub struct RuntimeState {
     pub limits: LoopLimits,
     /// Clock for the timeouts of tool calls.
     pub clock: Arc<dyn Clock>,
-    /// Limits on request bodies.
-    pub body: BodyLimits,
-    /// Maximum nesting depth of a request's JSON.
-    pub json_depth: usize,
     /// Limits of streamed responses.
     pub stream: StreamLimits,
-    /// State of the health endpoints.
-    pub probe: HealthState,
-    /// Exact origins whose pages may send requests (CORS).
-    pub origins: Origins,
+    /// State and limits of all endpoints.
+    pub base: ServiceBase,
 }
 
 impl ServiceState for RuntimeState {
-    fn body_limits(&self) -> &BodyLimits {
-        &self.body
-    }
-
-    fn json_depth(&self) -> usize {
-        self.json_depth
-    }
-
-    fn origins(&self) -> &Origins {
-        &self.origins
-    }
-
-    fn metrics(&self) -> &Arc<Metrics> {
-        self.probe.metrics()
+    fn base(&self) -> &ServiceBase {
+        &self.base
     }
 }
 
@@ -87,7 +67,9 @@ impl Authenticate<RuntimeState> for RuntimeSecret {
 /// Returns all endpoints of the runtime.
 pub(crate) fn endpoints() -> Vec<Endpoint<RuntimeState>> {
     let health =
-        probe::endpoints(|runtime: Arc<RuntimeState>, route| async move { runtime.probe.respond(route) });
+        probe::endpoints(
+            |runtime: Arc<RuntimeState>, route| async move { runtime.base.health.respond(route) },
+        );
     let mut all = vec![
         Endpoint::post("/chat", RuntimeSecret, chat::post, chat::describe),
         Endpoint::post("/messenger/call", RuntimeSecret, messenger::post, messenger::describe),

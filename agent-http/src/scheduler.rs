@@ -17,13 +17,12 @@ use http::request;
 use serde_json::json;
 
 use crate::auth::BearerAuth;
-use crate::cors::Origins;
-use crate::endpoint::{self, Authenticate, CredentialClass, Endpoint, ServiceState};
+use crate::endpoint::{self, Authenticate, CredentialClass, Endpoint};
 use crate::error::HttpError;
-use crate::metrics::Metrics;
-use crate::probe::{self, HealthState};
-use crate::request::BodyLimits;
+use crate::health::HealthRoute;
+use crate::probe;
 use crate::service::{HandlerResult, HttpService};
+use crate::state::{ServiceBase, ServiceState};
 
 pub use counts::JobCountCache;
 pub use delivery::CallbackClient;
@@ -40,31 +39,13 @@ pub struct Scheduler {
     pub store_kind: &'static str,
     /// Checks that a request bears `PULSE_SECRET`.
     pub gate: BearerAuth,
-    /// Limits on request bodies.
-    pub body: BodyLimits,
-    /// Maximum nesting depth of a request's JSON.
-    pub json_depth: usize,
-    /// Health, readiness and metrics endpoints.
-    pub probe: HealthState,
-    /// Exact origins that may call from a browser.
-    pub origins: Origins,
+    /// State and limits of all endpoints.
+    pub base: ServiceBase,
 }
 
 impl ServiceState for Scheduler {
-    fn body_limits(&self) -> &BodyLimits {
-        &self.body
-    }
-
-    fn json_depth(&self) -> usize {
-        self.json_depth
-    }
-
-    fn origins(&self) -> &Origins {
-        &self.origins
-    }
-
-    fn metrics(&self) -> &Arc<Metrics> {
-        self.probe.metrics()
+    fn base(&self) -> &ServiceBase {
+        &self.base
     }
 }
 
@@ -105,10 +86,10 @@ pub fn service(scheduler: Arc<Scheduler>) -> impl HttpService {
     endpoint::service(scheduler, endpoints(), crate::mcp::CORS_HEADERS)
 }
 
-async fn probe(scheduler: &Scheduler, route: probe::HealthRoute) -> HandlerResult {
+async fn probe(scheduler: &Scheduler, route: HealthRoute) -> HandlerResult {
     let known = match route {
-        probe::HealthRoute::Health | probe::HealthRoute::Metrics => scheduler.counts.current().await,
-        probe::HealthRoute::Live | probe::HealthRoute::Ready => return scheduler.probe.respond(route),
+        HealthRoute::Health | HealthRoute::Metrics => scheduler.counts.current().await,
+        HealthRoute::Live | HealthRoute::Ready => return scheduler.base.health.respond(route),
     };
     scheduler.worker.update_gauges(known.as_deref());
     let store = json!({"kind": scheduler.store_kind, "reachable": known.is_some()});
@@ -120,5 +101,5 @@ async fn probe(scheduler: &Scheduler, route: probe::HealthRoute) -> HandlerResul
         }
         None => now["status"] = "unavailable".into(),
     }
-    scheduler.probe.respond_with(route, now)
+    scheduler.base.health.respond_with(route, now)
 }

@@ -21,9 +21,10 @@ use agent_core::tool::{LocalToolRegistry, ToolRegistry};
 use agent_core::turn::Platform;
 use agent_http::app::{App, McpEndpoint, RunRateLimits, RunRegistry, SchedulerLink, SchedulerLinkConfig};
 use agent_http::auth::{Authenticator, BearerAuth};
-use agent_http::probe::HealthState;
+use agent_http::health::HealthState;
 use agent_http::runtime::{BotApi, PROVIDERS, RuntimeState};
 use agent_http::scheduler::{CallbackClient, JobCountCache, Scheduler, SchedulerMetrics, Worker};
+use agent_http::state::ServiceBase;
 use agent_http::stream::StreamLimits;
 use agent_jobs::job::JobStore;
 use agent_mcp::server::{AgentLimits, HostGuard, LegacyQuery, McpAuthenticator, McpServer, McpServerLimits};
@@ -33,7 +34,7 @@ use agent_platform::pulse::Pulse;
 use agent_platform::token::Tokens;
 use agent_platform::tools::{self, ToolServices};
 use agent_platform::users::RecordUsers;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::StartError;
 use crate::config::{
@@ -87,11 +88,8 @@ pub fn application(
         .with_tokens(tokens.clone()),
         runs: RunRegistry::default(),
         caps: RunRateLimits::new(tokens, Arc::new(SystemClock)),
-        body: server.body.clone(),
-        json_depth: server.json_depth,
         stream: stream_limits(server),
-        probe: HealthState::new(json!({"service": "app"})),
-        origins: server.origins.clone(),
+        base: service_base(server, json!({"service": "app"})),
     })
 }
 
@@ -201,11 +199,8 @@ pub fn runtime(config: &RuntimeConfig) -> Result<RuntimeState, StartError> {
         bearer_auth: BearerAuth::new(config.runtime_secret.clone()),
         limits: server.tool_loop,
         clock: Arc::new(SystemClock),
-        body: server.body.clone(),
-        json_depth: server.json_depth,
         stream: stream_limits(server),
-        probe: HealthState::new(json!({"service": "runtime", "providers": PROVIDERS})),
-        origins: server.origins.clone(),
+        base: service_base(server, json!({"service": "runtime", "providers": PROVIDERS})),
     })
 }
 
@@ -219,7 +214,7 @@ pub fn scheduler(
     store_kind: &'static str,
 ) -> Result<Scheduler, StartError> {
     let outbound = OutboundClient::new(config.outbound.clone())?;
-    let probe = HealthState::new(json!({"service": "scheduler"}));
+    let health = HealthState::new(json!({"service": "scheduler"}));
     let callback = CallbackClient {
         outbound,
         url: config.callback_url.clone(),
@@ -228,16 +223,18 @@ pub fn scheduler(
         timeout: config.callback_timeout,
     };
     let clock = Arc::new(SystemClock);
-    let meters = SchedulerMetrics::new(probe.metrics());
+    let meters = SchedulerMetrics::new(health.metrics());
     Ok(Scheduler {
         worker: Arc::new(Worker::new(jobs.clone(), callback, clock.clone(), config.worker.clone(), meters)),
         counts: JobCountCache::new(jobs, clock),
         store_kind,
         gate: BearerAuth::with_previous(config.secret.clone(), config.secret_previous.clone()),
-        body: config.body.clone(),
-        json_depth: config.json_depth,
-        probe,
-        origins: config.origins.clone(),
+        base: ServiceBase {
+            body: config.body.clone(),
+            json_depth: config.json_depth,
+            health,
+            origins: config.origins.clone(),
+        },
     })
 }
 
@@ -257,6 +254,16 @@ fn ollama(config: &OllamaConfig, outbound: &OutboundClient) -> OllamaServer {
         base_url: config.base_url.clone(),
         default_model: config.model.clone(),
         num_ctx: config.num_ctx,
+    }
+}
+
+/// Builds the state that every service of a server has. `extra` is added to `/health`.
+fn service_base(server: &ServerConfig, extra: Value) -> ServiceBase {
+    ServiceBase {
+        body: server.body.clone(),
+        json_depth: server.json_depth,
+        health: HealthState::new(extra),
+        origins: server.origins.clone(),
     }
 }
 

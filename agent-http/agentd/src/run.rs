@@ -63,7 +63,7 @@ pub async fn serve_app(
     let shutdown = stop.run_on_stop({
         let app = app.clone();
         move || {
-            app.probe.start_drain();
+            app.base.health.start_drain();
             app.tools.server.stop();
         }
     });
@@ -90,7 +90,7 @@ pub async fn serve_runtime(
     info!(%address, "the agent runtime listens");
     let shutdown = stop.run_on_stop({
         let runtime = runtime.clone();
-        move || runtime.probe.start_drain()
+        move || runtime.base.health.start_drain()
     });
     start_workers()?
         .serve(listener, runtime::service(runtime), config.server.serve.clone(), shutdown)
@@ -115,7 +115,7 @@ pub async fn serve_scheduler(
     info!(%address, store, "the scheduler listens");
     let shutdown = stop.clone().run_on_stop({
         let scheduler = scheduler.clone();
-        move || scheduler.probe.start_drain()
+        move || scheduler.base.health.start_drain()
     });
     let worker = scheduler.worker.clone().run(stop.run_on_stop(|| ()));
     let served = serve::serve(listener, scheduler::service(scheduler), config.serve.clone(), shutdown);

@@ -5,20 +5,18 @@ use std::sync::Arc;
 
 use agent_core::request::Principal;
 use agent_core::role::RoleBlock;
-use agent_platform::records::{ListQuery, Precondition, Record, StoreError};
+use agent_platform::records::{ListQuery, Precondition, StoreError};
 use async_trait::async_trait;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use super::ownership::{AGENTS_TAG, check_owner, load_in_company, load_owned};
 use super::resource::{self, IdOrigin, Listing, Resource, Versioned, set_or_check_id};
 use super::{App, assignments, tokens};
 use crate::endpoint::{Operation, Params, Schemas};
 use crate::error::{Code, HttpError};
 use agent_mcp::server::Change;
-
-/// Tag of the operations on agents and their tokens.
-pub(super) const TAG: &str = "agents";
 
 /// Maximum number of agents read from the store in one call for a page.
 const READ_BATCH_SIZE: usize = 10;
@@ -151,32 +149,8 @@ impl Agents {
     }
 }
 
-/// Returns an agent of the caller's company.
-async fn load_in_company(app: &App, principal: &Principal, id: &str) -> Result<Record<RoleBlock>, HttpError> {
-    app.roles.masked_role(&principal.company_id, id).await?.ok_or_else(HttpError::not_found)
-}
-
-/// Returns an agent that the caller owns; 403 if another user owns it.
-pub(super) async fn load_owned(
-    app: &App,
-    principal: &Principal,
-    id: &str,
-) -> Result<Record<RoleBlock>, HttpError> {
-    let found = load_in_company(app, principal, id).await?;
-    check_owner(principal, &found.value)?;
-    Ok(found)
-}
-
-fn check_owner(principal: &Principal, role: &RoleBlock) -> Result<(), HttpError> {
-    if role.owner_id == principal.user_id {
-        Ok(())
-    } else {
-        Err(HttpError::forbidden("only the agent's owner may do this"))
-    }
-}
-
 pub(super) fn describe_list(schemas: &mut Schemas) -> Operation {
-    Operation::new("listAgents", TAG, "The company's agents, secrets masked.").paged().json_response(
+    Operation::new("listAgents", AGENTS_TAG, "The company's agents, secrets masked.").paged().json_response(
         200,
         "One page.",
         schemas.schema_for::<AgentPage>(),
@@ -184,7 +158,7 @@ pub(super) fn describe_list(schemas: &mut Schemas) -> Operation {
 }
 
 pub(super) fn describe_get(schemas: &mut Schemas) -> Operation {
-    Operation::new("getAgent", TAG, "An agent of the company, secrets masked.")
+    Operation::new("getAgent", AGENTS_TAG, "An agent of the company, secrets masked.")
         .conditional_read()
         .versioned_response(200, "The agent.", schemas.schema_for::<RoleBlock>())
         .problems(&[Code::NotFound])
@@ -192,7 +166,7 @@ pub(super) fn describe_get(schemas: &mut Schemas) -> Operation {
 
 pub(super) fn describe_put(schemas: &mut Schemas) -> Operation {
     let role = schemas.schema_for::<RoleBlock>();
-    Operation::new("putAgent", TAG, "Makes an agent of the caller's own, or replaces one.")
+    Operation::new("putAgent", AGENTS_TAG, "Makes an agent of the caller's own, or replaces one.")
         .describe(
             "A secret that is absent or `***` stays as it is, an empty one is cleared, and one whose address \
              changes is cleared too. `id`, `companyId` and `ownerId` may be left out.",
@@ -205,7 +179,7 @@ pub(super) fn describe_put(schemas: &mut Schemas) -> Operation {
 }
 
 pub(super) fn describe_delete(_: &mut Schemas) -> Operation {
-    Operation::new("deleteAgent", TAG, "Deletes an agent of the caller's own, and revokes its tokens.")
+    Operation::new("deleteAgent", AGENTS_TAG, "Deletes an agent of the caller's own, and revokes its tokens.")
         .conditional_write(&["If-Match"])
         .empty_response(204, "It is gone.")
         .problems(&[Code::NotFound])

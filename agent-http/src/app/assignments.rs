@@ -20,8 +20,9 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use super::App;
+use super::ownership::load_owned;
 use super::resource::{self, IdOrigin, Listing, Resource, Versioned, set_or_check_id};
-use super::{App, agents};
 use crate::endpoint::{Operation, Params, Schemas};
 use crate::error::{Code, HttpError};
 
@@ -75,7 +76,7 @@ impl Listing for Assignments {
     type Page = AssignmentPage;
 
     async fn open(app: Arc<App>, principal: Principal, params: &Params) -> Result<Self, HttpError> {
-        let role = agents::load_owned(&app, &principal, params.get("id")?).await?.value;
+        let role = load_owned(&app, &principal, params.get("id")?).await?.value;
         Ok(Self { app, principal, role })
     }
 

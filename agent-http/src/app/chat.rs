@@ -49,7 +49,7 @@ pub(super) async fn read(
 ) -> Result<(Credential, ChatInput), HttpError> {
     let bytes = body.read_json_bytes(&head.headers).await;
     let (bytes, presented) = or_unauthenticated(bytes, presented)?;
-    let parsed = history::JsonBody::parse(&bytes, app.json_depth);
+    let parsed = history::JsonBody::parse(&bytes, app.base.json_depth);
     let parsed = parsed.and_then(|body| Ok((history::widget_tokens(&body)?, body)));
     let ((in_body, body), presented) = or_unauthenticated(parsed.map_err(HttpError::from), presented)?;
     let credential = app.auth.resolve_with_body(presented, head, &in_body).await?;

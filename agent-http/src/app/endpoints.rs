@@ -24,7 +24,7 @@ const AUDITOR: UserSession = UserSession(|| HttpError::unauthenticated("a sessio
 
 /// Returns all endpoints of the application.
 pub(crate) fn endpoints() -> Vec<Endpoint<App>> {
-    let health = probe::endpoints(|app: Arc<App>, route| async move { app.probe.respond(route) });
+    let health = probe::endpoints(|app: Arc<App>, route| async move { app.base.health.respond(route) });
     let mut all = chat_endpoints();
     all.extend(management_endpoints());
     all.extend(job_endpoints());

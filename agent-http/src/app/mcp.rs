@@ -29,7 +29,7 @@ pub struct McpEndpoint {
 
 pub(super) async fn serve(context: RequestContext<App>, (): ()) -> HandlerResult {
     let app = context.state.clone();
-    crate::mcp::handle(&app.tools.server, &app.body, context.into_request()).await
+    crate::mcp::handle(&app.tools.server, &app.base.body, context.into_request()).await
 }
 
 pub(super) async fn audit(context: RequestContext<App>, principal: Principal) -> HandlerResult {

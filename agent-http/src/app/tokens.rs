@@ -14,8 +14,9 @@ use http::StatusCode;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::ownership::{AGENTS_TAG, load_owned};
 use super::resource::{self, Listing};
-use super::{App, agents, answer};
+use super::{App, answer};
 use crate::cors::normalize_origin;
 use crate::endpoint::{Operation, Params, RequestContext, Schemas};
 use crate::error::{Code, HttpError};
@@ -119,7 +120,7 @@ impl Listing for AgentTokens {
 
     async fn open(app: Arc<App>, principal: Principal, params: &Params) -> Result<Self, HttpError> {
         let agent_id = params.get("id")?.to_owned();
-        agents::load_owned(&app, &principal, &agent_id).await?;
+        load_owned(&app, &principal, &agent_id).await?;
         Ok(Self { app, principal, agent_id })
     }
 
@@ -199,5 +200,5 @@ pub(super) fn describe_delete(_: &mut Schemas) -> Operation {
 }
 
 fn operation(id: &str, summary: &str) -> Operation {
-    Operation::new(id, agents::TAG, summary).problems(&[Code::NotFound])
+    Operation::new(id, AGENTS_TAG, summary).problems(&[Code::NotFound])
 }

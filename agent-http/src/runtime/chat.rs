@@ -32,7 +32,7 @@ pub(super) async fn post(context: RequestContext<RuntimeState>, (): ()) -> Handl
     let query = Query::from_uri(&head.uri);
     let framing = negotiate(&head.headers, query.get("format")?)?;
     let bytes = body.read_json_bytes(&head.headers).await?;
-    let parsed = history::JsonBody::parse(&bytes, runtime.json_depth)?;
+    let parsed = history::JsonBody::parse(&bytes, runtime.base.json_depth)?;
     let request = RuntimeRequest::read(&parsed)?;
     let model = model(runtime, &request)?;
     drop(bytes);

@@ -54,7 +54,7 @@ pub(super) async fn post(context: RequestContext<RuntimeState>, (): ()) -> Handl
     let RequestContext { state: runtime, head, body, .. } = context;
     let Some(api) = &runtime.bot_api else { return Err(HttpError::not_configured("MESSENGER_API_URL")) };
     let bytes = body.read_json_bytes(&head.headers).await?;
-    let call: BotCall<'_> = parse_json(&bytes, runtime.json_depth)?;
+    let call: BotCall<'_> = parse_json(&bytes, runtime.base.json_depth)?;
     let params = validate_call(&call)?;
     let bot = format!("bot{}", call.token.expose());
     let url = join_path(&api.base_url, &[&bot, &call.method])?;
@@ -88,9 +88,9 @@ async fn into_response(
         let message = "the messenger's answer is compressed, which it was not asked for";
         return Err(AgentError::new(AgentErrorKind::Failed, message));
     }
-    let from_body_error = upstream.read_limited(MAX_RESPONSE_BYTES, timeout).await?;
-    let retry_after = retry_after(status, &from_body_error);
-    let mut response = Response::new(full(from_body_error));
+    let body = upstream.read_limited(MAX_RESPONSE_BYTES, timeout).await?;
+    let retry_after = retry_after(status, &body);
+    let mut response = Response::new(full(body));
     *response.status_mut() = status;
     let headers = response.headers_mut();
     headers.extend(content_type.map(|value| (CONTENT_TYPE, value)));

@@ -30,8 +30,8 @@ pub(super) async fn post(context: RequestContext<Scheduler>, (): ()) -> HandlerR
     let RequestContext { state: scheduler, head, body, .. } = context;
     let bytes = body.read_json_bytes(&head.headers).await?;
     // Parsed twice, so that an error in either half is reported with its position.
-    let asked: CreateJobRequest = parse_json(&bytes, scheduler.json_depth)?;
-    let spec: ScheduleSpec = parse_json(&bytes, scheduler.json_depth)?;
+    let asked: CreateJobRequest = parse_json(&bytes, scheduler.base.json_depth)?;
+    let spec: ScheduleSpec = parse_json(&bytes, scheduler.base.json_depth)?;
     let job = asked.job(&spec, scheduler.worker.now())?;
     let (id, made) = (job.id.clone(), ScheduledJob::from_job(&job));
     match scheduler.worker.insert(job).await.map_err(store_error)? {

@@ -63,7 +63,7 @@ pub(in crate::app) async fn post(context: RequestContext<App>, (): ()) -> Handle
         tracing::warn!(%error, "a callback's signature does not hold");
         AuthError::Unauthenticated
     })?;
-    let delivery: Delivery = parse_json(&bytes, app.json_depth)?;
+    let delivery: Delivery = parse_json(&bytes, app.base.json_depth)?;
     if id != delivery.occurrence_key() {
         return Err(HttpError::invalid("webhook-id", "is not that of the occurrence"));
     }
