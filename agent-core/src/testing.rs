@@ -1,16 +1,18 @@
-//! Test doubles: a scripted model, a manual clock, and fake tools.
+//! Test doubles: a scripted model, a manual clock, fake tools, and sample turns.
 //!
-//! All of them record their calls, and none needs a runtime.
+//! The doubles record their calls, and none needs a runtime.
 
 mod backend;
 mod clock;
 mod model;
 mod tools;
+mod turn;
 
 pub use backend::{prepare_turn, start_turn};
 pub use clock::ManualClock;
 pub use model::{ScriptedAnswer, ScriptedModel};
 pub use tools::{FakeTools, ToolCallRecord};
+pub use turn::{backend_prompt, backend_turn, format_fragments, turn_input};
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -5,6 +5,3 @@ mod memory;
 
 pub use documents::DocumentsLayer;
 pub use memory::MemoryLayer;
-
-#[cfg(test)]
-mod tests;

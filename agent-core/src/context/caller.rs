@@ -99,9 +99,9 @@ mod tests {
     use expect_test::{Expect, expect};
     use serde_json::json;
 
-    use super::super::tests::{shown, turn};
     use super::*;
     use crate::request::TurnRequest;
+    use crate::testing::{format_fragments, turn_input};
     use crate::tool::ExecutionContext;
 
     async fn check(context: ExecutionContext, request: TurnRequest, now: u64, expected: Expect) {
@@ -111,9 +111,9 @@ mod tests {
             context,
             request: Arc::new(request),
             now,
-            ..turn(json!({"id": "a1", "companyId": "c1"}))
+            ..turn_input(json!({"id": "a1", "companyId": "c1"}))
         };
-        expected.assert_eq(&shown(&layer.collect(&turn).await.expect("collects")));
+        expected.assert_eq(&format_fragments(&layer.collect(&turn).await.expect("collects")));
     }
 
     #[tokio::test]
@@ -123,7 +123,7 @@ mod tests {
             let context =
                 ExecutionContext { timezone: zone.map(str::to_owned), ..ExecutionContext::default() };
             let now = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
-            let turn = TurnInput { context, now, ..turn(json!({"id": "a1", "companyId": "c1"})) };
+            let turn = TurnInput { context, now, ..turn_input(json!({"id": "a1", "companyId": "c1"})) };
             layer.time_part(&turn).expect("a time").text().to_owned()
         };
         for (seconds, zone, expected) in [

@@ -60,13 +60,13 @@ mod tests {
     use expect_test::{Expect, expect};
     use serde_json::{Value, json};
 
-    use super::super::tests::{shown, turn};
     use super::*;
+    use crate::testing::{format_fragments, turn_input};
 
     async fn check(council: Value, expected: Expect) {
         let layer = CouncilLayer::new(Arc::new(PartCache::new(1 << 20)));
-        let turn = turn(json!({"id": "a1", "companyId": "c1", "content": {"council": council}}));
-        expected.assert_eq(&shown(&layer.collect(&turn).await.expect("collects")));
+        let turn = turn_input(json!({"id": "a1", "companyId": "c1", "content": {"council": council}}));
+        expected.assert_eq(&format_fragments(&layer.collect(&turn).await.expect("collects")));
     }
 
     #[tokio::test]

@@ -60,14 +60,14 @@ mod tests {
     use expect_test::{Expect, expect};
     use serde_json::json;
 
-    use super::super::tests::{shown, turn};
     use super::*;
+    use crate::testing::{format_fragments, turn_input};
     use crate::tool::ExecutionContext;
 
     async fn check(context: ExecutionContext, expected: Expect) {
         let layer = ExecutionLayer::new(Arc::new(PartCache::new(1 << 20)));
-        let turn = TurnInput { context, ..turn(json!({"id": "a1", "companyId": "c1"})) };
-        expected.assert_eq(&shown(&layer.collect(&turn).await.expect("collects")));
+        let turn = TurnInput { context, ..turn_input(json!({"id": "a1", "companyId": "c1"})) };
+        expected.assert_eq(&format_fragments(&layer.collect(&turn).await.expect("collects")));
     }
 
     #[tokio::test]

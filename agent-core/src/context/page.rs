@@ -85,16 +85,17 @@ mod tests {
     use expect_test::{Expect, expect};
     use serde_json::json;
 
-    use super::super::tests::{shown, turn};
     use super::*;
     use crate::request::TurnRequest;
+    use crate::testing::{format_fragments, turn_input};
 
     async fn check(page: Value, blocks: Vec<Value>, expected: Expect) {
         let layer = PageLayer::new(Arc::new(PartCache::new(1 << 20))).with_max_bytes(24);
         let request =
             TurnRequest { page_context: Some(page), blocks_context: blocks, ..TurnRequest::default() };
-        let turn = TurnInput { request: Arc::new(request), ..turn(json!({"id": "a1", "companyId": "c1"})) };
-        expected.assert_eq(&shown(&layer.collect(&turn).await.expect("collects")));
+        let turn =
+            TurnInput { request: Arc::new(request), ..turn_input(json!({"id": "a1", "companyId": "c1"})) };
+        expected.assert_eq(&format_fragments(&layer.collect(&turn).await.expect("collects")));
     }
 
     #[tokio::test]

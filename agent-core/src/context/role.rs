@@ -80,13 +80,13 @@ mod tests {
     use expect_test::expect;
     use serde_json::json;
 
-    use super::super::tests::{shown, turn};
     use super::*;
+    use crate::testing::{format_fragments, turn_input};
 
     async fn fragments(content: serde_json::Value) -> String {
         let layer = RoleLayer::new(Arc::new(PartCache::new(1 << 20)));
-        let turn = turn(json!({"id": "a1", "companyId": "c1", "content": content}));
-        shown(&layer.collect(&turn).await.expect("collects"))
+        let turn = turn_input(json!({"id": "a1", "companyId": "c1", "content": content}));
+        format_fragments(&layer.collect(&turn).await.expect("collects"))
     }
 
     #[tokio::test]
@@ -144,7 +144,9 @@ mod tests {
     async fn unchanged_text_is_the_same_part() {
         let layer = RoleLayer::new(Arc::new(PartCache::new(1 << 20)));
         let turn = |rule| {
-            turn(json!({"id": "a", "companyId": "c", "content": {"systemPrompt": "x", "rules": [rule]}}))
+            turn_input(
+                json!({"id": "a", "companyId": "c", "content": {"systemPrompt": "x", "rules": [rule]}}),
+            )
         };
         let first = layer.collect(&turn("one")).await.expect("collects");
         let second = layer.collect(&turn("two")).await.expect("collects");

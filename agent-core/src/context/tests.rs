@@ -1,27 +1,10 @@
-//! Helpers for the tests of the layers.
+//! Tests of the collection of all layers.
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::*;
 use crate::prompt::PartCache;
-
-/// Builds a turn of an agent with this role, at the epoch.
-pub(super) fn turn(role: Value) -> TurnInput {
-    TurnInput {
-        role: Arc::new(serde_json::from_value(role).expect("a role")),
-        context: ExecutionContext::default(),
-        request: Arc::default(),
-        now: SystemTime::UNIX_EPOCH,
-    }
-}
-
-/// Formats fragments as text for comparison.
-pub(super) fn shown(fragments: &[Fragment]) -> String {
-    fragments
-        .iter()
-        .map(|f| format!("[{}/{:?}] {}\n{}\n", f.source, f.stability, f.id, f.part.text()))
-        .collect()
-}
+use crate::testing::turn_input;
 
 struct FailingLayer;
 
@@ -41,7 +24,7 @@ async fn layers_give_in_their_order_or_fail_together() {
     let cache = Arc::new(PartCache::new(1 << 20));
     let caller: Arc<dyn ContextLayer> = Arc::new(CallerLayer::new(Arc::clone(&cache)));
     let role: Arc<dyn ContextLayer> = Arc::new(RoleLayer::new(cache));
-    let turn = turn(json!({"id": "a", "companyId": "c", "content": {"systemPrompt": "x"}}));
+    let turn = turn_input(json!({"id": "a", "companyId": "c", "content": {"systemPrompt": "x"}}));
     let fragments = collect(&[Arc::clone(&caller), role], &turn).await.expect("collects");
     assert_eq!(fragments.iter().map(|f| &*f.id).collect::<Vec<_>>(), ["caller", "time", "system-prompt"]);
     assert!(collect(&[caller, Arc::new(FailingLayer)], &turn).await.is_err());

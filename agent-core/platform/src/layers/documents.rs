@@ -71,11 +71,11 @@ mod tests {
     use expect_test::expect;
     use serde_json::json;
 
-    use super::super::tests::{shown, turn};
     use super::*;
     use crate::memory::MemoryRecords;
     use crate::records::{Key, Precondition, RecordsExt};
     use crate::workspace::{Document, collection};
+    use agent_core::testing::{format_fragments, turn_input};
 
     #[tokio::test]
     async fn the_own_companys_documents_stand_in_the_roles_order() {
@@ -93,7 +93,7 @@ mod tests {
         }
         let layer = DocumentsLayer::new(Arc::new(records), Arc::new(PartCache::default()));
         let ids = json!(["b", "gone", "theirs", "\u{0}", "x".repeat(4_000), "", "blank", "a"]);
-        let turn = turn(json!({"id": "a1", "companyId": "c1", "content": {"documentIds": ids}}));
+        let turn = turn_input(json!({"id": "a1", "companyId": "c1", "content": {"documentIds": ids}}));
         expect![[r#"
             [documents/Agent] doc:b
             ## Document: Handbook
@@ -104,6 +104,6 @@ mod tests {
 
             No title.
         "#]]
-        .assert_eq(&shown(&layer.collect(&turn).await.expect("collects")));
+        .assert_eq(&format_fragments(&layer.collect(&turn).await.expect("collects")));
     }
 }

@@ -74,10 +74,10 @@ mod tests {
     use expect_test::expect;
     use serde_json::json;
 
-    use super::super::tests::{shown, turn};
     use super::*;
     use crate::memory::MemoryRecords;
     use crate::workspace::create_memory;
+    use agent_core::testing::{format_fragments, turn_input};
     use agent_core::tool::ExecutionContext;
 
     #[tokio::test]
@@ -93,7 +93,8 @@ mod tests {
             create_memory(&*records, company, agent, Some(folder), text).await.expect("remembers");
         }
         let layer = MemoryLayer::new(records, Arc::new(PartCache::default()));
-        let mut turn = turn(json!({"id": "a1", "companyId": "c1", "content": {"memoryFolder": "notes"}}));
+        let mut turn =
+            turn_input(json!({"id": "a1", "companyId": "c1", "content": {"memoryFolder": "notes"}}));
         let expected = expect![[r#"
             [memory/Agent] memory
             ## Memory
@@ -106,10 +107,10 @@ mod tests {
         "#]];
         for caller in [Caller::Session, Caller::Proactive] {
             turn.context = ExecutionContext { caller, ..ExecutionContext::default() };
-            expected.assert_eq(&shown(&layer.collect(&turn).await.expect("collects")));
+            expected.assert_eq(&format_fragments(&layer.collect(&turn).await.expect("collects")));
         }
         turn.context.caller = Caller::Widget;
-        assert_eq!(shown(&layer.collect(&turn).await.expect("collects")), "");
+        assert_eq!(format_fragments(&layer.collect(&turn).await.expect("collects")), "");
     }
 
     #[test]

@@ -5,33 +5,24 @@ use futures_util::{FutureExt, StreamExt};
 use super::*;
 use crate::backend::ErasedBackend as _;
 use crate::budget::{EstimateCounter, TokenCounter};
-use crate::event::{Event, EventGrammar, RunIds};
+use crate::event::{Event, EventGrammar};
 use crate::message::{Content, ContentPart, FinishReason, MediaSource, Message, Role};
 use crate::model::{ModelInfo, ModelStream};
 use crate::payload::Payload;
 use crate::prompt::{Prompt, PromptMessage};
-use crate::role::RoleBlock;
 use crate::select::BackendChoice;
-use crate::testing::{FakeTools, ManualClock, ScriptedAnswer, ScriptedModel};
+use crate::testing::{FakeTools, ManualClock, ScriptedAnswer, ScriptedModel, backend_turn};
 use crate::tool::ToolChoice;
-use crate::tool::{ExecutionContext, ToolSpec};
+use crate::tool::ToolSpec;
 
 fn embedded() -> BackendChoice {
     BackendChoice::Embedded(EmbeddedAi::default())
 }
 
 fn turn(choice: BackendChoice, message: Message, tools: Arc<[Arc<ToolSpec>]>) -> Arc<Turn> {
-    Arc::new(Turn {
-        run: RunIds { thread_id: "t".into(), run_id: "r".into() },
-        role: Arc::new(RoleBlock::default()),
-        choice,
-        prompt: Arc::new(Prompt::new(Vec::new(), vec![PromptMessage::new(message)])),
-        tools,
-        context: ExecutionContext { user_id: "ada".into(), ..ExecutionContext::default() },
-        tool_choice: ToolChoice::Required,
-        thinking: Some(true),
-        run_token: None,
-    })
+    let prompt = Arc::new(Prompt::new(Vec::new(), vec![PromptMessage::new(message)]));
+    let (tool_choice, thinking) = (ToolChoice::Required, Some(true));
+    Arc::new(Turn { prompt, tools, tool_choice, thinking, ..backend_turn(choice) })
 }
 
 fn says_hi(tools: Arc<[Arc<ToolSpec>]>) -> Arc<Turn> {

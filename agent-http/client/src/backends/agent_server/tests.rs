@@ -4,14 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent_core::conformance::{self, BackendSubject, Scenario};
-use agent_core::event::{EventGrammar, RunIds};
-use agent_core::message::Message;
-use agent_core::prompt::{Fragment, Stability};
-use agent_core::prompt::{Part, Prompt, PromptMessage};
-use agent_core::role::RoleBlock;
+use agent_core::event::EventGrammar;
 use agent_core::select::BackendChoice;
-use agent_core::testing::{prepare_turn, start_turn};
-use agent_core::tool::ToolChoice;
+use agent_core::testing::{backend_turn, prepare_turn, start_turn};
 use agent_core::tool::{ExecutionContext, ToolSpec};
 use expect_test::{Expect, expect};
 use serde_json::value::RawValue;
@@ -36,8 +31,6 @@ fn at(url: &str) -> AgentServer {
 }
 
 fn turn(settings: AgentServer) -> Arc<Turn> {
-    let system = Fragment::new("role", "test", Stability::Role, Part::new("You are \"terse\"."));
-    let prompt = Prompt::new(vec![system], vec![PromptMessage::new(Message::user("hi"))]);
     let tool = ToolSpec {
         name: "readTodos".into(),
         description: "Reads.".into(),
@@ -45,26 +38,13 @@ fn turn(settings: AgentServer) -> Arc<Turn> {
         output_schema: Some(RawValue::from_string("{}".into()).expect("JSON").into()),
         annotations: None,
     };
-    Arc::new(Turn {
-        run: RunIds { thread_id: "thread-1".into(), run_id: "run-1".into() },
-        role: Arc::new(RoleBlock::default()),
-        choice: BackendChoice::AgentServer(Box::new(settings)),
-        prompt: Arc::new(prompt),
-        tools: Arc::new([Arc::new(tool)]),
-        context: ExecutionContext {
-            user_id: "ada & bob".into(),
-            agent_id: "a".into(),
-            agent_name: Some("Ann".into()),
-            todo_list_id: Some("l".into()),
-            timezone: Some("Europe/Berlin".into()),
-            thread_id: "thread-1".into(),
-            run_id: "run-1".into(),
-            ..ExecutionContext::default()
-        },
-        tool_choice: ToolChoice::Auto,
-        thinking: None,
-        run_token: None,
-    })
+    let turn = backend_turn(BackendChoice::AgentServer(Box::new(settings)));
+    let context = ExecutionContext {
+        user_id: "ada & bob".into(),
+        timezone: Some("Europe/Berlin".into()),
+        ..turn.context.clone()
+    };
+    Arc::new(Turn { tools: Arc::new([Arc::new(tool)]), context, ..turn })
 }
 
 /// Runs a turn with the given settings.

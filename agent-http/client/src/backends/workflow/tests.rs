@@ -2,15 +2,12 @@
 
 use agent_core::conformance::{self, BackendSubject, Scenario};
 use agent_core::error::AgentErrorKind;
-use agent_core::event::{Event, EventGrammar, RunIds};
+use agent_core::event::{Event, EventGrammar};
 use agent_core::message::Message;
-use agent_core::prompt::{Fragment, Part, PromptMessage, Stability};
 use agent_core::role::{EmbeddedAi, RoleBlock, WebhookAuth};
 use agent_core::secret::Secret;
 use agent_core::select::BackendChoice;
-use agent_core::testing::{prepare_turn, start_turn};
-use agent_core::tool::ToolChoice;
-use agent_core::tool::{Caller, ExecutionContext};
+use agent_core::testing::{backend_prompt, backend_turn, prepare_turn, start_turn};
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use expect_test::{Expect, expect};
@@ -33,30 +30,8 @@ fn at(url: &Url, auth: Option<WebhookAuth>) -> BackendChoice {
 
 fn turn_of(choice: BackendChoice, role: Value, messages: Vec<Message>) -> Arc<Turn> {
     let role: RoleBlock = serde_json::from_value(role).expect("a role");
-    let system = Fragment::new("role", "test", Stability::Role, Part::new("You are \"terse\"."));
-    let prompt = Prompt::new(vec![system], messages.into_iter().map(PromptMessage::new).collect());
-    Arc::new(Turn {
-        run: RunIds { thread_id: "thread-1".into(), run_id: "run-1".into() },
-        role: Arc::new(role),
-        choice,
-        prompt: Arc::new(prompt),
-        tools: Arc::new([]),
-        context: ExecutionContext {
-            user_id: "ada".into(),
-            company_id: "c".into(),
-            agent_id: "a".into(),
-            agent_name: Some("Ann".into()),
-            todo_list_id: Some("l".into()),
-            timezone: None,
-            thread_id: "thread-1".into(),
-            run_id: "run-1".into(),
-            caller: Caller::Session,
-            granted_tools: None,
-        },
-        tool_choice: ToolChoice::Auto,
-        thinking: None,
-        run_token: None,
-    })
+    let prompt = Arc::new(backend_prompt(messages));
+    Arc::new(Turn { role: Arc::new(role), prompt, ..backend_turn(choice) })
 }
 
 fn turn(choice: BackendChoice) -> Arc<Turn> {

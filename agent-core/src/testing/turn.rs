@@ -1,0 +1,73 @@
+//! Turns, as inputs of context layers and of backends.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use serde_json::Value;
+
+use crate::backend::Turn;
+use crate::context::TurnInput;
+use crate::event::RunIds;
+use crate::message::Message;
+use crate::prompt::{Fragment, Part, Prompt, PromptMessage, Stability};
+use crate::role::RoleBlock;
+use crate::select::BackendChoice;
+use crate::tool::{ExecutionContext, ToolChoice};
+
+/// Builds the input of a context layer: a turn of an agent with this role, at the Unix epoch.
+///
+/// # Panics
+/// If `role` is not a valid role.
+pub fn turn_input(role: Value) -> TurnInput {
+    TurnInput {
+        role: Arc::new(serde_json::from_value(role).expect("the role is valid")),
+        context: ExecutionContext::default(),
+        request: Arc::default(),
+        now: SystemTime::UNIX_EPOCH,
+    }
+}
+
+/// Formats fragments as text for comparison: source, stability, id and text of each.
+pub fn format_fragments(fragments: &[Fragment]) -> String {
+    fragments
+        .iter()
+        .map(|f| format!("[{}/{:?}] {}\n{}\n", f.source, f.stability, f.id, f.part.text()))
+        .collect()
+}
+
+/// Builds a turn for a backend: the user `ada` says `hi` to the agent `Ann`, without tools.
+pub fn backend_turn(choice: BackendChoice) -> Turn {
+    let role = RoleBlock {
+        id: "a".to_owned(),
+        name: "Ann".to_owned(),
+        company_id: "c".to_owned(),
+        ..RoleBlock::default()
+    };
+    let context = ExecutionContext {
+        user_id: "ada".to_owned(),
+        company_id: "c".to_owned(),
+        agent_id: "a".to_owned(),
+        agent_name: Some("Ann".to_owned()),
+        todo_list_id: Some("l".to_owned()),
+        thread_id: "thread-1".to_owned(),
+        run_id: "run-1".to_owned(),
+        ..ExecutionContext::default()
+    };
+    Turn {
+        run: RunIds { thread_id: "thread-1".into(), run_id: "run-1".into() },
+        role: Arc::new(role),
+        choice,
+        prompt: Arc::new(backend_prompt(vec![Message::user("hi")])),
+        tools: Arc::new([]),
+        context,
+        tool_choice: ToolChoice::Auto,
+        thinking: None,
+        run_token: None,
+    }
+}
+
+/// Builds a prompt with a system text and these messages.
+pub fn backend_prompt(messages: Vec<Message>) -> Prompt {
+    let system = Fragment::new("role", "test", Stability::Role, Part::new("You are \"terse\"."));
+    Prompt::new(vec![system], messages.into_iter().map(PromptMessage::new).collect())
+}
