@@ -1,5 +1,6 @@
 //! Tools that schedule and cancel later calls of other tools.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use futures_util::future::try_join_all;
@@ -13,11 +14,17 @@ use crate::workspace::utc_time;
 use agent_core::allowed_tools::allowed_tools_in_run;
 use agent_core::role::RoleBlock;
 use agent_core::tool::{Caller, ExecutionContext, LocalToolRegistry, ToolError};
-use agent_jobs::job::{JobFilter, JobKind, JobPayload, JobScope, JobState};
+use agent_jobs::job::{JobFilter, JobKind, JobPayload, JobScope, JobState, MAX_JOBS_PER_PAGE};
 use agent_jobs::schedule::ScheduleSpec;
 
 const SCHEDULE: &str = "scheduleTool";
 const CANCEL: &str = "cancelScheduledTool";
+
+/// Maximum number of jobs that one call of `cancelScheduledTool` cancels; each takes one request to the scheduler.
+const MAX_CANCELLED_JOBS: usize = 1_000;
+/// Maximum number of pages of jobs that one call of `cancelScheduledTool` reads in each state. Bounds the search also
+/// where most jobs belong to assignments or to other agents.
+const MAX_CANCEL_PAGES: usize = 100;
 
 pub(super) fn add(tools: LocalToolRegistry, stores: &Arc<Stores>) -> LocalToolRegistry {
     tools
@@ -32,7 +39,7 @@ pub(super) fn add(tools: LocalToolRegistry, stores: &Arc<Stores>) -> LocalToolRe
         .with_tool(tool(
             stores,
             CANCEL,
-            "Cancels a job created by scheduleTool by its id, or all jobs that call one tool.",
+            "Cancels a job created by scheduleTool by its id, or all jobs that call one tool; at most 1000 per call.",
             DESTRUCTIVE,
             cancel_scheduled_tool,
         ))
@@ -209,13 +216,14 @@ fn is_own(payload: &JobPayload, context: &ExecutionContext) -> bool {
         && payload.assignment_id.is_none()
 }
 
-/// Returns the ids of the agent's own jobs for the user that call the tool and are not final.
+/// Returns the ids of the agent's own jobs for the user that call the tool and are not final, at most
+/// [`MAX_CANCELLED_JOBS`]. Reads all pages before the first job is cancelled, since a cancelled job leaves the list.
 async fn open_jobs_for_tool(
     pulse: &dyn Pulse,
     context: &ExecutionContext,
     tool: String,
 ) -> Result<Vec<String>, ToolError> {
-    let mut ids = Vec::new();
+    let mut ids = HashSet::new();
     for state in JobState::ALL.into_iter().filter(|state| !state.is_final()) {
         let filter = JobFilter {
             scope: user_scope_of(context),
@@ -223,10 +231,19 @@ async fn open_jobs_for_tool(
             state: Some(state),
             assignment: None,
         };
-        let found = pulse.list_jobs(&filter, None, MAX_OPEN_JOBS).await?.jobs;
-        ids.extend(found.into_iter().filter(|job| is_own(&job.payload, context)).map(|job| job.job_id));
+        let mut cursor: Option<String> = None;
+        for _ in 0..MAX_CANCEL_PAGES {
+            let page = pulse.list_jobs(&filter, cursor.as_deref(), MAX_JOBS_PER_PAGE).await?;
+            ids.extend(
+                page.jobs.into_iter().filter(|job| is_own(&job.payload, context)).map(|job| job.job_id),
+            );
+            cursor = page.next_cursor;
+            if cursor.is_none() || ids.len() >= MAX_CANCELLED_JOBS {
+                break;
+            }
+        }
     }
-    Ok(ids)
+    Ok(ids.into_iter().take(MAX_CANCELLED_JOBS).collect())
 }
 
 impl From<PulseError> for ToolError {

@@ -1,5 +1,6 @@
 //! Tests of scheduled tool calls, with an in-memory scheduler.
 
+use std::ops::Bound;
 use std::sync::Mutex;
 
 use async_trait::async_trait;
@@ -7,7 +8,9 @@ use jiff::Timestamp;
 
 use super::*;
 use crate::pulse::{CancelResult, JobRequest, JobViewPage, MAX_OPEN_JOBS, Pulse, PulseError, ScheduledJob};
-use agent_jobs::job::{Job, JobFilter, JobKind, JobPayload, JobScope, JobView, NewJob, Step};
+use agent_jobs::job::{
+    Job, JobFilter, JobKind, JobPayload, JobScope, JobView, MAX_JOBS_PER_PAGE, NewJob, Step,
+};
 use agent_jobs::schedule::ScheduleSpec;
 
 fn now() -> Timestamp {
@@ -87,12 +90,15 @@ impl Pulse for FakePulse {
     async fn list_jobs(
         &self,
         filter: &JobFilter,
-        _: Option<&str>,
+        cursor: Option<&str>,
         limit: usize,
     ) -> Result<JobViewPage, PulseError> {
-        let jobs = self.jobs.lock().expect("unpoisoned");
-        let meant = jobs.values().filter(|job| filter.matches(job)).take(limit).map(JobView::from);
-        Ok(JobViewPage { jobs: meant.collect(), next_cursor: None })
+        let stored = self.jobs.lock().expect("unpoisoned");
+        let after = (cursor.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
+        let mut rest = stored.range::<str, _>(after).map(|(_, job)| job).filter(|job| filter.matches(job));
+        let jobs: Vec<_> = rest.by_ref().take(limit).map(JobView::from).collect();
+        let next_cursor = rest.next().and_then(|_| jobs.last().map(|job| job.job_id.clone()));
+        Ok(JobViewPage { jobs, next_cursor })
     }
 
     async fn check_health(&self) -> Result<(), PulseError> {
@@ -164,6 +170,19 @@ fn a_person_has_so_many_jobs_and_no_more() {
     let cancelled = world.call_ok(&ada(), "cancelScheduledTool", json!({"tool": "createTodo"}));
     assert_eq!(cancelled, json!({"cancelled": 100, "running": 0}));
     world.call_ok(&ada(), "scheduleTool", wish());
+}
+
+#[test]
+fn cancelling_by_tool_reads_all_pages_of_jobs() {
+    let world = world();
+    let count = 2 * MAX_JOBS_PER_PAGE + 1;
+    for n in 0..count {
+        world.pulse.plant(&format!("own-{n:04}"), ("c", "ada", "a"));
+        world.pulse.plant(&format!("other-{n:04}"), ("c", "ada", "b"));
+    }
+    let cancelled = world.call_ok(&ada(), "cancelScheduledTool", json!({"tool": "createTodo"}));
+    assert_eq!(cancelled, json!({"cancelled": count, "running": 0}));
+    assert!(world.pulse.take_touched().iter().all(|payload| payload.agent_id == "a"));
 }
 
 #[test]
