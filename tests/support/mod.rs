@@ -55,11 +55,12 @@ pub async fn poll_until<T: std::fmt::Debug>(look: impl AsyncFnMut() -> T, wanted
     poll_until_within(TEST_TIMEOUT, look, wanted).await.unwrap_or_else(|found| panic!("it stays {found:?}"))
 }
 
-/// Returns an HTTP client that uses no proxy.
+/// Returns an HTTP client that uses no proxy and follows no redirect, so that a test sees what the server sends.
 pub fn client() -> reqwest::Client {
     // Fails if another caller in this process has installed a provider, which serves as well.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    reqwest::Client::builder().no_proxy().build().expect("a client")
+    let builder = reqwest::Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none());
+    builder.build().expect("the client can be built")
 }
 
 /// Returns a workspace of one company with an agent whose `EmbeddedAI` container names `model` at `base_url`.
